@@ -1,0 +1,1 @@
+"""Learned agents: training, evaluation, policies and tracking."""

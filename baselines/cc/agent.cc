@@ -1,0 +1,65 @@
+// The learned agent's controller: pacing_rate = pacing_gain x bandwidth, cwnd = cwnd_gain x BDP + room for bursts, with
+// BBR's estimates (bbr.cc) and gains chosen outside once a decision interval.
+
+#include "baselines/cc/agent.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace bbrgym {
+namespace {
+
+BbrParameters ModelParameters(const AgentParameters& agent) {
+  BbrParameters parameters;
+  parameters.pacing_margin = agent.pacing_margin;
+  return parameters;
+}
+
+}  // namespace
+
+void AgentParameters::Describe(ParameterReader& reader) {
+  reader.Field("cwnd_gain", cwnd_gain, 0.01, 100.0);
+  reader.Field("pacing_gain", pacing_gain, 0.01, 100.0);
+  reader.Field("min_cwnd_gain", min_cwnd_gain, 0.01, 100.0);
+  reader.Field("max_cwnd_gain", max_cwnd_gain, 0.01, 100.0);
+  reader.Field("min_pacing_gain", min_pacing_gain, 0.01, 100.0);
+  reader.Field("max_pacing_gain", max_pacing_gain, 0.01, 100.0);
+  reader.Field("is_always_steered", is_always_steered);
+  reader.Field("pacing_margin", pacing_margin, 0.0, 0.5);
+}
+
+AgentController::AgentController(const Connection& connection, const AgentParameters& parameters)
+    : BbrController(connection, ModelParameters(parameters)), agent_(parameters) {
+  if (parameters.min_cwnd_gain > parameters.max_cwnd_gain || parameters.min_pacing_gain > parameters.max_pacing_gain) {
+    throw ParameterError("the bounds of algorithm 'agent' cross: min_cwnd_gain must not be above max_cwnd_gain, nor "
+                         "min_pacing_gain above max_pacing_gain");
+  }
+  Steer(parameters.cwnd_gain, parameters.pacing_gain);
+}
+
+bool AgentController::Steer(double cwnd_gain, double pacing_gain) {
+  // Not a number would spread into every estimate: keep the last gain instead.
+  if (!std::isnan(cwnd_gain)) steered_.cwnd = std::clamp(cwnd_gain, agent_.min_cwnd_gain, agent_.max_cwnd_gain);
+  if (!std::isnan(pacing_gain)) {
+    steered_.pacing = std::clamp(pacing_gain, agent_.min_pacing_gain, agent_.max_pacing_gain);
+  }
+  return true;
+}
+
+BbrController::Gains AgentController::ChooseGains() const {
+  return mode() == Mode::kProbeBw || agent_.is_always_steered ? steered_ : BbrController::ChooseGains();
+}
+
+bool AgentController::IsPhaseOver(const AckEvent& ack) const {
+  static_cast<void>(ack);
+  return false;  // there is no cycle: whoever steers probes and drains when it likes
+}
+
+Metrics AgentController::metrics() const {
+  Metrics metrics = BbrController::metrics();
+  metrics.Set(Metric::cycle_index, std::numeric_limits<double>::quiet_NaN());
+  return metrics;
+}
+
+}  // namespace bbrgym

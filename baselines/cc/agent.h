@@ -1,0 +1,42 @@
+#pragma once
+
+#include "baselines/cc/bbr.h"
+
+namespace bbrgym {
+
+struct AgentParameters {
+  /// The gains until the first ones come from outside: BBR's window, and its cruise.
+  double cwnd_gain = 2.0;
+  double pacing_gain = 1.0;
+  /// Gains from outside are clamped to these: below half the BDP the flow starves, above four it only fills buffers…
+  double min_cwnd_gain = 0.25;
+  double max_cwnd_gain = 8.0;
+  /// …and a pacing gain far from 1 empties or floods the queue within one decision.
+  double min_pacing_gain = 0.25;
+  double max_pacing_gain = 4.0;
+  /// Whether the gains hold in every mode, not only in ProbeBW.
+  bool is_always_steered = false;
+  /// BBR's pacing margin, for the agent's model too.
+  double pacing_margin = 0.0;
+
+  void Describe(ParameterReader& reader);
+};
+
+/// BBR's model of the path and its Startup, Drain and ProbeRTT; in ProbeBW (by option always) the two gains are
+/// the last ones given from outside. The work of every ACK stays here, a decision from outside comes once an interval.
+class AgentController final : public BbrController {
+ public:
+  AgentController(const Connection& connection, const AgentParameters& parameters);
+
+  bool Steer(double cwnd_gain, double pacing_gain) override;
+  Metrics metrics() const override;
+
+ private:
+  Gains ChooseGains() const override;
+  bool IsPhaseOver(const AckEvent& ack) const override;
+
+  AgentParameters agent_;
+  Gains steered_;
+};
+
+}  // namespace bbrgym

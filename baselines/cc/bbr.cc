@@ -1,0 +1,297 @@
+// BBR version 1.
+//
+//   bandwidth = windowed_max(delivery_rate, 10 rounds)     min_rtt = windowed_min(RTT, 10 s)
+//   pacing_rate = pacing_gain x bandwidth                  cwnd = cwnd_gain x bandwidth x min_rtt + room for bursts
+//
+//   Startup --(bandwidth stops growing)--> Drain --(queue empty)--> ProbeBW <--(every 10 s without a new min_rtt)--> ProbeRTT
+//
+// Source: Linux net/ipv4/tcp_bbr.c (4.14, and by option the later pacing margin and ACK aggregation);
+// draft-cardwell-iccrg-bbr-congestion-control-00. Deviation: no long-term ("policer") bandwidth sampling, which needs
+// 20 % loss over many rounds to act.
+
+#include "baselines/cc/bbr.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace bbrgym {
+
+void BbrParameters::Describe(ParameterReader& reader) {
+  reader.Field("startup_gain", startup_gain, 1.0, 10.0);
+  reader.Field("drain_gain", drain_gain, 0.01, 1.0);
+  reader.Field("cwnd_gain", cwnd_gain, 0.1, 100.0);
+  reader.Field("probe_up_gain", probe_up_gain, 1.0, 10.0);
+  reader.Field("probe_down_gain", probe_down_gain, 0.01, 1.0);
+  reader.Field("bandwidth_window_rounds", bandwidth_window_rounds, 1, 1000);
+  reader.Field("min_rtt_window_s", min_rtt_window_s, 0.1, 3600.0);
+  reader.Field("probe_rtt_ms", probe_rtt_ms, 1.0, 10'000.0);
+  reader.Field("min_cwnd_packets", min_cwnd_packets, 1, 1000);
+  reader.Field("full_pipe_growth", full_pipe_growth, 1.0, 10.0);
+  reader.Field("full_pipe_rounds", full_pipe_rounds, 1, 1000);
+  reader.Field("pacing_margin", pacing_margin, 0.0, 0.5);
+  reader.Field("extra_acked_gain", extra_acked_gain, 0.0, 10.0);
+  reader.Field("burst_packets", burst_packets, 0, 1000);
+}
+
+BbrController::BbrController(const Connection& connection, const BbrParameters& parameters)
+    : connection_(connection),
+      parameters_(parameters),
+      random_(connection.seed),
+      bandwidth_(parameters.bandwidth_window_rounds),
+      full_pipe_(parameters.full_pipe_growth, parameters.full_pipe_rounds),
+      min_rtt_(static_cast<Nanoseconds>(parameters.min_rtt_window_s * kSecond)),
+      cwnd_(connection.initial_cwnd) {
+  gains_ = {parameters.startup_gain, parameters.startup_gain};
+  has_rtt_ = connection.initial_rtt > 0;
+  // Without an RTT, Linux takes 1 ms: the first window leaves as a burst.
+  const Nanoseconds rtt = has_rtt_ ? connection.initial_rtt : kMillisecond;
+  SetPacingRate(RateOf(connection.initial_cwnd, rtt), gains_.pacing);
+}
+
+void BbrController::OnAck(const AckEvent& ack) {
+  delivered_ = ack.delivered;
+  UpdateBandwidth(ack);
+  UpdateExtraAcked(ack);
+  UpdateCyclePhase(ack);
+  UpdateFullPipe(ack);
+  UpdateDrain(ack);
+  UpdateMinRtt(ack);
+  gains_ = ChooseGains();
+  UpdatePacingRate();
+  UpdateCwnd(ack);
+}
+
+void BbrController::OnRecovery(Recovery state, Nanoseconds now, Bytes in_flight) {
+  static_cast<void>(now);
+  if (state != Recovery::kOpen && recovery_ == Recovery::kOpen) SaveCwnd();
+  if (state == Recovery::kLoss) {
+    // A timeout: the plateau found before it no longer counts, and the window starts again from what is in flight.
+    full_pipe_.ForgetBandwidth();
+    is_round_start_ = true;
+    cwnd_ = std::max(in_flight, Bytes{0}) + connection_.packet_bytes;
+    recovery_at_last_ack_ = Recovery::kLoss;
+    is_packet_conservation_ = false;
+  }
+  recovery_ = state;
+}
+
+void BbrController::OnRestart(Nanoseconds now) {
+  is_idle_restart_ = true;
+  extra_acked_.Restart(now);
+  if (mode_ == Mode::kProbeBw) {
+    // Pace at the bandwidth itself: nothing is in flight, so nothing has to be probed or drained.
+    SetPacingRate(bandwidth_.Best(), 1.0);
+  } else if (mode_ == Mode::kProbeRtt) {
+    EndProbeRttIfDue(now);
+  }
+}
+
+Decision BbrController::decision() const {
+  return {.cwnd = cwnd_, .pacing_rate = pacing_rate_, .is_paced = true, .is_app_limited = mode_ == Mode::kProbeRtt};
+}
+
+Metrics BbrController::metrics() const {
+  Metrics metrics;
+  metrics.Set(Metric::mode, static_cast<double>(mode_));
+  metrics.Set(Metric::round, static_cast<double>(rounds_.count()));
+  metrics.Set(Metric::max_bandwidth_mbps, static_cast<double>(bandwidth_.Best()) / 1e6);
+  if (min_rtt_.has_sample()) {
+    metrics.Set(Metric::min_rtt_ms, static_cast<double>(min_rtt_.value()) / kMillisecond);
+    metrics.Set(Metric::bdp_packets, BdpBytes(1.0) / static_cast<double>(connection_.packet_bytes));
+  }
+  metrics.Set(Metric::cwnd_gain, gains_.cwnd);
+  metrics.Set(Metric::pacing_gain, gains_.pacing);
+  metrics.Set(Metric::is_full_pipe, full_pipe_.is_full() ? 1.0 : 0.0);
+  if (mode_ == Mode::kProbeBw) metrics.Set(Metric::cycle_index, cycle_index_);
+  metrics.Set(Metric::extra_acked_packets,
+              static_cast<double>(extra_acked_.Most()) / static_cast<double>(connection_.packet_bytes));
+  return metrics;
+}
+
+BbrController::Gains BbrController::ChooseGains() const {
+  switch (mode_) {
+    case Mode::kStartup:
+      return {.cwnd = parameters_.startup_gain, .pacing = parameters_.startup_gain};
+    case Mode::kDrain:
+      return {.cwnd = parameters_.startup_gain, .pacing = parameters_.drain_gain};
+    case Mode::kProbeBw:
+      return {.cwnd = parameters_.cwnd_gain,
+              .pacing = cycle_index_ == 0   ? parameters_.probe_up_gain
+                        : cycle_index_ == 1 ? parameters_.probe_down_gain
+                                            : 1.0};
+    default:
+      return {.cwnd = 1.0, .pacing = 1.0};
+  }
+}
+
+bool BbrController::IsPhaseOver(const AckEvent& ack) const {
+  const bool has_lasted_min_rtt = ack.now - phase_start_ > min_rtt_.value();
+  if (gains_.pacing > 1.0) {
+    // Probing goes on until the extra data is really in flight, or does not fit.
+    return has_lasted_min_rtt && (ack.bytes_lost > 0 || ack.prior_in_flight >= InflightTarget(gains_.pacing));
+  }
+  if (gains_.pacing < 1.0) return has_lasted_min_rtt || ack.prior_in_flight <= InflightTarget(1.0);
+  return has_lasted_min_rtt;
+}
+
+void BbrController::UpdateBandwidth(const AckEvent& ack) {
+  is_round_start_ = false;
+  if (!ack.sample.is_valid) return;
+  if (rounds_.OnDelivered(ack.sample.prior_delivered, ack.delivered)) {
+    is_round_start_ = true;
+    is_packet_conservation_ = false;
+  }
+  // A rate that the application held down says only that the path can do at least as much.
+  if (!ack.sample.is_app_limited || ack.sample.delivery_rate >= bandwidth_.Best()) {
+    bandwidth_.Update(rounds_.count(), ack.sample.delivery_rate);
+  }
+}
+
+void BbrController::UpdateExtraAcked(const AckEvent& ack) {
+  if (!ack.sample.is_valid || ack.bytes_acked <= 0) return;
+  extra_acked_.OnAck(ack.now, ack.bytes_acked, bandwidth_.Best(), cwnd_, is_round_start_);
+}
+
+void BbrController::UpdateCyclePhase(const AckEvent& ack) {
+  if (mode_ == Mode::kProbeBw && IsPhaseOver(ack)) StartPhase((cycle_index_ + 1) % kCycleLength, ack.now);
+}
+
+void BbrController::UpdateFullPipe(const AckEvent& ack) {
+  if (is_round_start_ && !ack.sample.is_app_limited) full_pipe_.OnRound(bandwidth_.Best());
+}
+
+void BbrController::UpdateDrain(const AckEvent& ack) {
+  if (mode_ == Mode::kStartup && full_pipe_.is_full()) mode_ = Mode::kDrain;
+  if (mode_ == Mode::kDrain && ack.in_flight <= InflightTarget(1.0)) EnterProbeBw(ack.now);
+}
+
+void BbrController::UpdateMinRtt(const AckEvent& ack) {
+  const bool is_expired = min_rtt_.OnAck(ack.now, ack.rtt);
+  if (is_expired && !is_idle_restart_ && mode_ != Mode::kProbeRtt) {
+    SaveCwnd();
+    mode_ = Mode::kProbeRtt;
+    probe_rtt_end_ = 0;
+  }
+  if (mode_ == Mode::kProbeRtt) {
+    if (probe_rtt_end_ == 0) {
+      if (ack.in_flight <= MinCwnd()) {
+        probe_rtt_end_ = ack.now + static_cast<Nanoseconds>(parameters_.probe_rtt_ms * kMillisecond);
+        is_probe_rtt_round_over_ = false;
+        rounds_.Restart(ack.delivered);
+      }
+    } else {
+      if (is_round_start_) is_probe_rtt_round_over_ = true;
+      if (is_probe_rtt_round_over_) EndProbeRttIfDue(ack.now);
+    }
+  }
+  if (ack.sample.is_valid) is_idle_restart_ = false;
+}
+
+void BbrController::UpdatePacingRate() {
+  if (!has_rtt_ && min_rtt_.has_sample()) {
+    has_rtt_ = true;
+    pacing_rate_ = 0;
+    SetPacingRate(RateOf(connection_.initial_cwnd, min_rtt_.value()), parameters_.startup_gain);
+  }
+  SetPacingRate(bandwidth_.Best(), gains_.pacing);
+}
+
+void BbrController::UpdateCwnd(const AckEvent& ack) {
+  // The order of the two decides what an ACK at the end of recovery does: restore first, then grow.
+  if (ack.bytes_acked > 0 && !RecoverOrRestoreCwnd(ack)) {
+    Bytes extra = 0;
+    if (full_pipe_.is_full()) {
+      // At most 100 ms worth (Linux bbr_extra_acked_max_us).
+      const double limit = BytesIn(bandwidth_.Best(), 100 * kMillisecond);
+      extra = static_cast<Bytes>(
+          std::min(parameters_.extra_acked_gain * static_cast<double>(extra_acked_.Most()), limit));
+    }
+    const Bytes target = InflightTarget(gains_.cwnd, extra);
+    if (full_pipe_.is_full()) {
+      cwnd_ = std::min(cwnd_ + ack.bytes_acked, target);
+    } else if (cwnd_ < target || delivered_ < connection_.initial_cwnd) {
+      cwnd_ += ack.bytes_acked;
+    }
+    cwnd_ = std::max(cwnd_, MinCwnd());
+  }
+  if (mode_ == Mode::kProbeRtt) cwnd_ = std::min(cwnd_, MinCwnd());
+}
+
+bool BbrController::RecoverOrRestoreCwnd(const AckEvent& ack) {
+  if (ack.bytes_lost > 0) cwnd_ = std::max(cwnd_ - ack.bytes_lost, connection_.packet_bytes);
+  if (recovery_ == Recovery::kRecovery && recovery_at_last_ack_ != Recovery::kRecovery) {
+    // The first round of recovery sends one packet for each delivered: the queue that overflowed must not grow.
+    is_packet_conservation_ = true;
+    rounds_.Restart(ack.delivered);
+    cwnd_ = ack.in_flight + ack.bytes_acked;
+  } else if (recovery_ == Recovery::kOpen && recovery_at_last_ack_ != Recovery::kOpen) {
+    cwnd_ = std::max(cwnd_, cwnd_before_recovery_);
+    is_packet_conservation_ = false;
+  }
+  recovery_at_last_ack_ = recovery_;
+  if (!is_packet_conservation_) return false;
+  cwnd_ = std::max(cwnd_, ack.in_flight + ack.bytes_acked);
+  return true;
+}
+
+void BbrController::EnterProbeBw(Nanoseconds now) {
+  mode_ = Mode::kProbeBw;
+  // Any phase but the draining one, so that flows that start together do not probe together.
+  const auto skipped = static_cast<int>(random_.Below(kCycleLength - 1));
+  StartPhase((kCycleLength - skipped) % kCycleLength, now);
+}
+
+void BbrController::StartPhase(int index, Nanoseconds now) {
+  cycle_index_ = index;
+  phase_start_ = now;
+}
+
+void BbrController::EndProbeRttIfDue(Nanoseconds now) {
+  if (probe_rtt_end_ == 0 || now <= probe_rtt_end_) return;
+  min_rtt_.Refresh(now);
+  cwnd_ = std::max(cwnd_, cwnd_before_recovery_);
+  if (full_pipe_.is_full()) {
+    EnterProbeBw(now);
+  } else {
+    mode_ = Mode::kStartup;
+  }
+}
+
+void BbrController::SaveCwnd() {
+  // In recovery and in ProbeRTT the window is small on purpose; the one before both is what to come back to.
+  const bool is_normal = recovery_ == Recovery::kOpen && mode_ != Mode::kProbeRtt;
+  cwnd_before_recovery_ = is_normal ? cwnd_ : std::max(cwnd_before_recovery_, cwnd_);
+}
+
+void BbrController::SetPacingRate(BitsPerSecond bandwidth, double gain) {
+  const auto rate = static_cast<BitsPerSecond>(static_cast<double>(bandwidth) * gain * (1.0 - parameters_.pacing_margin));
+  // Until the pipe is full the rate only rises: early samples of a few packets are too low.
+  if (full_pipe_.is_full() || rate > pacing_rate_) pacing_rate_ = std::max(rate, BitsPerSecond{1});
+}
+
+double BbrController::BdpBytes(double gain) const {
+  return gain * BytesIn(bandwidth_.Best(), min_rtt_.value());
+}
+
+Bytes BbrController::InflightTarget(double gain, Bytes extra) const {
+  if (!min_rtt_.has_sample()) return connection_.initial_cwnd;
+  const auto packet_bytes = static_cast<double>(connection_.packet_bytes);
+  auto packets = static_cast<std::int64_t>(std::ceil(BdpBytes(gain) / packet_bytes));
+  packets += extra / connection_.packet_bytes;
+  packets += 3 * BurstPackets();       // one burst in the card, one in the queue discipline, one in the receiver
+  packets = (packets + 1) & ~INT64_C(1);  // even: receivers acknowledge every second packet
+  if (mode_ == Mode::kProbeBw && gains_.pacing > 1.0) packets += 2;  // so that 1.25 is more than 1 on a small BDP
+  return packets * connection_.packet_bytes;
+}
+
+std::int64_t BbrController::BurstPackets() const {
+  if (parameters_.burst_packets > 0) return parameters_.burst_packets;
+  // Linux bbr_tso_segs_goal: about 1 ms of the pacing rate, at most 64 KB; below 1.2 Mbit/s single packets.
+  constexpr BitsPerSecond kSinglePacketRate = 1'200'000;
+  constexpr Bytes kMaxBurst = 65'536;
+  const Bytes burst = std::min<Bytes>(pacing_rate_ / 8 / 1024, kMaxBurst);
+  const std::int64_t least = pacing_rate_ < kSinglePacketRate ? 1 : 2;
+  return std::max<std::int64_t>(burst / connection_.packet_bytes, least);
+}
+
+}  // namespace bbrgym

@@ -1,0 +1,133 @@
+#pragma once
+
+#include <cstdint>
+
+#include "baselines/cc/controller.h"
+#include "baselines/cc/extra_acked.h"
+#include "baselines/cc/full_pipe.h"
+#include "baselines/cc/min_rtt.h"
+#include "baselines/cc/parameters.h"
+#include "baselines/cc/random.h"
+#include "baselines/cc/round_counter.h"
+#include "baselines/cc/windowed_max.h"
+
+namespace bbrgym {
+
+struct BbrParameters {
+  /// Gain of Startup: the smallest that doubles the rate each round, 2/ln 2, rounded up as Linux does.
+  double startup_gain = 2885.0 / 1000.0 + 1.0 / 256.0;
+  /// Pacing gain of Drain: empties in one round the queue that Startup made.
+  double drain_gain = 1000.0 / 2885.0;
+  /// Window in ProbeBW: 2 BDP, so that delayed and aggregated ACKs do not stall the flow.
+  double cwnd_gain = 2.0;
+  /// First phase of the cycle: probes for a quarter more bandwidth…
+  double probe_up_gain = 1.25;
+  /// …and the second drains what the first queued if there was none.
+  double probe_down_gain = 0.75;
+  /// Window of the bandwidth filter: one gain cycle of 8 rounds and two more.
+  std::int64_t bandwidth_window_rounds = 10;
+  /// Window of the RTT filter: longer than most lulls in which a queue empties by itself.
+  double min_rtt_window_s = 10.0;
+  /// How long ProbeRTT keeps the window small: enough for flows of different RTT to meet in it.
+  double probe_rtt_ms = 200.0;
+  /// The window in ProbeRTT and everywhere the least: two packets of each delayed ACK's pair.
+  std::int64_t min_cwnd_packets = 4;
+  /// The pipe is full when a round raises the bandwidth by less than this…
+  double full_pipe_growth = 1.25;
+  /// …three times in a row: once for a full receive window's growth, once for the probe, once to be sure.
+  std::int64_t full_pipe_rounds = 3;
+  /// Share of the bandwidth left unused when pacing, to shrink a standing queue: 0.01 in Linux 4.20 and later, not in the papers' 4.14.
+  double pacing_margin = 0.0;
+  /// Weight of measured ACK aggregation in the window: 1 in Linux 5.1 and later, not in the papers' 4.14.
+  double extra_acked_gain = 0.0;
+  /// The window has room for three bursts of this many packets; 0: as many as Linux would hand to the card at once (tso_segs_goal).
+  std::int64_t burst_packets = 0;
+
+  void Describe(ParameterReader& reader);
+};
+
+/// BBR version 1 with Linux's semantics; docs/algorithms/bbr.md has the equations and their sources.
+///
+/// A variant that changes a few decisions derives from it and overrides the hooks below.
+class BbrController : public Controller {
+ public:
+  BbrController(const Connection& connection, const BbrParameters& parameters);
+
+  void OnAck(const AckEvent& ack) override;
+  void OnRecovery(Recovery state, Nanoseconds now, Bytes in_flight) override;
+  void OnRestart(Nanoseconds now) override;
+  Decision decision() const override;
+  Metrics metrics() const override;
+
+ protected:
+  struct Gains {
+    double cwnd = 1.0;
+    double pacing = 1.0;
+  };
+
+  /// Hook: the gains in the present mode.
+  virtual Gains ChooseGains() const;
+  /// Hook: whether the present phase of the ProbeBW cycle is over.
+  virtual bool IsPhaseOver(const AckEvent& ack) const;
+
+  Mode mode() const { return mode_; }
+  const BbrParameters& parameters() const { return parameters_; }
+
+ private:
+  static constexpr int kCycleLength = 8;
+
+  // The steps of an ACK, in their order.
+  void UpdateBandwidth(const AckEvent& ack);
+  void UpdateExtraAcked(const AckEvent& ack);
+  void UpdateCyclePhase(const AckEvent& ack);
+  void UpdateFullPipe(const AckEvent& ack);
+  void UpdateDrain(const AckEvent& ack);
+  void UpdateMinRtt(const AckEvent& ack);
+  void UpdatePacingRate();
+  void UpdateCwnd(const AckEvent& ack);
+
+  void EnterProbeBw(Nanoseconds now);
+  void StartPhase(int index, Nanoseconds now);
+  void EndProbeRttIfDue(Nanoseconds now);
+  void SaveCwnd();
+  void SetPacingRate(BitsPerSecond bandwidth, double gain);
+  bool RecoverOrRestoreCwnd(const AckEvent& ack);
+
+  double BdpBytes(double gain) const;
+  /// What should be in flight for `gain` BDPs, with room for bursts: the cycle's and Drain's mark, and the window's.
+  Bytes InflightTarget(double gain, Bytes extra = 0) const;
+  std::int64_t BurstPackets() const;
+  Bytes MinCwnd() const { return parameters_.min_cwnd_packets * connection_.packet_bytes; }
+
+  Connection connection_;
+  BbrParameters parameters_;
+  Random random_;
+
+  WindowedMax<BitsPerSecond> bandwidth_;
+  RoundCounter rounds_;
+  FullPipe full_pipe_;
+  MinRtt min_rtt_;
+  ExtraAcked extra_acked_;
+
+  Mode mode_ = Mode::kStartup;
+  Gains gains_;
+  int cycle_index_ = 0;
+  Nanoseconds phase_start_ = 0;
+  bool is_round_start_ = false;
+  bool is_idle_restart_ = false;
+
+  Nanoseconds probe_rtt_end_ = 0;
+  bool is_probe_rtt_round_over_ = false;
+
+  Recovery recovery_ = Recovery::kOpen;
+  Recovery recovery_at_last_ack_ = Recovery::kOpen;
+  bool is_packet_conservation_ = false;
+  Bytes cwnd_before_recovery_ = 0;
+
+  Bytes cwnd_;
+  BitsPerSecond pacing_rate_ = 0;
+  bool has_rtt_ = false;
+  Bytes delivered_ = 0;
+};
+
+}  // namespace bbrgym

@@ -1,0 +1,82 @@
+// CUBIC.
+//
+//   W_cubic(t) = C (t - K)^3 + W_max,   K = cbrt((W_max - cwnd_epoch) / C)        RFC 9438, figures 1 and 2
+//   W_est += alpha x acked / cwnd,      alpha = 3 (1 - beta) / (1 + beta)         figure 4; Reno-friendly region
+//   loss: ssthresh = beta x cwnd, W_max = cwnd (or cwnd (1 + beta) / 2)         sections 4.6 and 4.7
+//
+// Source: RFC 9438; slow start by RFC 9406 (HyStart++), recovery by RFC 6937 (PRR).
+
+#include "baselines/cc/cubic.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace bbrgym {
+
+void CubicParameters::Describe(ParameterReader& reader) {
+  reader.Field("beta", beta, 0.01, 0.99);
+  reader.Field("c", c, 0.0001, 100.0);
+  reader.Field("has_fast_convergence", has_fast_convergence);
+  reader.Field("has_hystart", has_hystart);
+  reader.Field("is_paced", is_paced);
+}
+
+CubicController::CubicController(const Connection& connection, const CubicParameters& parameters)
+    : LossBasedController(connection, {.has_hystart = parameters.has_hystart, .is_paced = parameters.is_paced}),
+      parameters_(parameters) {}
+
+Metrics CubicController::metrics() const {
+  Metrics metrics = LossBasedController::metrics();
+  if (w_max_ > 0.0) metrics.Set(Metric::w_max_packets, w_max_);
+  return metrics;
+}
+
+void CubicController::GrowInAvoidance(const AckEvent& ack) {
+  const auto packet = static_cast<double>(packet_bytes());
+  const double cwnd = static_cast<double>(cwnd_) / packet;
+  const double beta = parameters_.beta;
+  if (!is_in_epoch_) {
+    is_in_epoch_ = true;
+    epoch_start_ = ack.now;
+    w_est_ = cwnd;
+    cwnd_fraction_ = 0.0;
+    if (cwnd < w_max_) {
+      k_s_ = std::cbrt((w_max_ - cwnd) / parameters_.c);
+    } else {
+      // Slow start ended above (or without) a W_max: the curve begins in its convex part.
+      k_s_ = 0.0;
+      w_max_ = cwnd;
+    }
+  }
+  const auto w_cubic = [this](double t_s) { return parameters_.c * std::pow(t_s - k_s_, 3) + w_max_; };
+  const double t_s = static_cast<double>(ack.now - epoch_start_) / kSecond;
+  const double acked = static_cast<double>(ack.bytes_acked) / packet;
+
+  // Once W_est has reached the window before the loss, Reno would grow by a whole packet a round trip (section 4.3).
+  const double alpha = w_est_ >= cwnd_prior_ ? 1.0 : 3.0 * (1.0 - beta) / (1.0 + beta);
+  w_est_ += alpha * acked / cwnd;
+
+  double window = cwnd + cwnd_fraction_;
+  if (w_cubic(t_s) < w_est_) {
+    window = std::max(window, w_est_);  // Reno-friendly region
+  } else {
+    // Concave and convex regions (sections 4.4, 4.5): towards the curve one round trip ahead, at most half a window more.
+    const double rtt_s = static_cast<double>(smoothed_rtt()) / kSecond;
+    const double target = std::clamp(w_cubic(t_s + rtt_s), cwnd, 1.5 * cwnd);
+    window += (target - cwnd) / cwnd * acked;
+  }
+  // The window moves in whole packets; what is less waits.
+  const double whole = std::floor(window);
+  cwnd_fraction_ = window - whole;
+  cwnd_ = static_cast<Bytes>(whole) * packet_bytes();
+}
+
+Bytes CubicController::ReducedThreshold() {
+  const double cwnd = static_cast<double>(cwnd_) / static_cast<double>(packet_bytes());
+  cwnd_prior_ = cwnd;
+  w_max_ = cwnd < w_max_ && parameters_.has_fast_convergence ? cwnd * (1.0 + parameters_.beta) / 2.0 : cwnd;
+  is_in_epoch_ = false;
+  return std::max(static_cast<Bytes>(parameters_.beta * static_cast<double>(cwnd_)), MinCwnd());
+}
+
+}  // namespace bbrgym

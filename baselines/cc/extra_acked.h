@@ -1,0 +1,50 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+#include "baselines/cc/units.h"
+
+namespace bbrgym {
+
+/// How far ACKs arrive in bursts: the most that was acknowledged beyond bandwidth x time since the burst began, over the last
+/// 5 to 10 rounds (Linux 5.1 and later, tcp_bbr.c bbr_update_ack_aggregation).
+class ExtraAcked {
+ public:
+  void OnAck(Nanoseconds now, Bytes acked, BitsPerSecond bandwidth, Bytes cwnd, bool is_round_start) {
+    if (is_round_start && ++rounds_ >= kWindowRounds) {
+      rounds_ = 0;
+      slot_ = 1 - slot_;
+      most_[slot_] = 0;
+    }
+    auto expected = static_cast<Bytes>(BytesIn(bandwidth, now - epoch_start_));
+    if (epoch_acked_ <= expected) {
+      // The ACKs have fallen back to the bandwidth: a new epoch begins.
+      epoch_start_ = now;
+      epoch_acked_ = 0;
+      expected = 0;
+    }
+    epoch_acked_ += acked;
+    most_[slot_] = std::max(most_[slot_], std::min(epoch_acked_ - expected, cwnd));
+  }
+
+  /// Sending was idle: what comes now is no burst.
+  void Restart(Nanoseconds now) {
+    epoch_start_ = now;
+    epoch_acked_ = 0;
+  }
+
+  Bytes Most() const { return std::max(most_[0], most_[1]); }
+
+ private:
+  static constexpr int kWindowRounds = 5;  // one slot; two slots make a window of 5 to 10 rounds
+
+  Nanoseconds epoch_start_ = 0;
+  Bytes epoch_acked_ = 0;
+  int rounds_ = 0;
+  std::size_t slot_ = 0;
+  std::array<Bytes, 2> most_{};
+};
+
+}  // namespace bbrgym

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+
+#include "baselines/cc/units.h"
+
+namespace bbrgym {
+
+/// Tells when Startup has filled the pipe: the bandwidth has not grown by `growth` in `rounds` rounds
+/// (draft-cardwell-iccrg-bbr-congestion-control-00, section 4.3.2.2).
+class FullPipe {
+ public:
+  FullPipe(double growth, std::int64_t rounds) : growth_(growth), rounds_(rounds) {}
+
+  /// Called once a round that was not application-limited.
+  void OnRound(BitsPerSecond bandwidth) {
+    if (is_full_) return;
+    if (static_cast<double>(bandwidth) >= static_cast<double>(best_) * growth_) {
+      best_ = bandwidth;
+      rounds_without_growth_ = 0;
+      return;
+    }
+    is_full_ = ++rounds_without_growth_ >= rounds_;
+  }
+
+  /// Forgets the bandwidth it compares with, not that the pipe was full (Linux does so on a timeout).
+  void ForgetBandwidth() { best_ = 0; }
+
+  bool is_full() const { return is_full_; }
+
+ private:
+  double growth_;
+  std::int64_t rounds_;
+  BitsPerSecond best_ = 0;
+  std::int64_t rounds_without_growth_ = 0;
+  bool is_full_ = false;
+};
+
+}  // namespace bbrgym

@@ -1,0 +1,84 @@
+#include "baselines/cc/loss_based.h"
+
+#include <algorithm>
+
+namespace bbrgym {
+
+LossBasedController::LossBasedController(const Connection& connection, const Options& options)
+    : cwnd_(connection.initial_cwnd), connection_(connection), options_(options) {
+  UpdateRtt(connection.initial_rtt);
+}
+
+void LossBasedController::OnAck(const AckEvent& ack) {
+  UpdateRtt(ack.rtt);
+  if (recovery_ == Recovery::kRecovery) {
+    if (!is_prr_started_) {
+      // The first ACK of recovery tells what had been sent by then. RecoverFS is the window, as in Linux.
+      prr_.Start(cwnd_at_loss_, ack.sent);
+      is_prr_started_ = true;
+    }
+    cwnd_ = prr_.Cwnd(ack.bytes_acked, ack.in_flight, ack.sent, ssthresh_, packet_bytes());
+  } else if (ack.is_cwnd_limited && ack.bytes_acked > 0) {
+    if (IsSlowStart()) {
+      Bytes growth = ack.bytes_acked;
+      // HyStart++ watches the first slow start only; after a loss the threshold is known (RFC 9406, section 4.2).
+      if (options_.has_hystart && ssthresh_ == kNoThreshold && ack.sample.is_valid) {
+        growth = hystart_.OnAck(ack.rtt, ack.bytes_acked, ack.sample.prior_delivered, ack.delivered);
+        if (hystart_.IsDone()) ssthresh_ = cwnd_;
+      }
+      cwnd_ = std::min(cwnd_ + growth, std::max(ssthresh_, cwnd_));
+    } else {
+      GrowInAvoidance(ack);
+    }
+  }
+  UpdatePacingRate();
+}
+
+void LossBasedController::OnRecovery(Recovery state, Nanoseconds now, Bytes in_flight) {
+  static_cast<void>(now);
+  static_cast<void>(in_flight);
+  const bool is_new_event = state != Recovery::kOpen && recovery_ == Recovery::kOpen;
+  if (is_new_event) {
+    cwnd_at_loss_ = cwnd_;
+    ssthresh_ = ReducedThreshold();
+  }
+  if (state == Recovery::kRecovery && is_new_event) is_prr_started_ = false;
+  if (state == Recovery::kLoss) cwnd_ = packet_bytes();  // RFC 5681, section 3.1: the loss window
+  if (state == Recovery::kOpen && recovery_ == Recovery::kRecovery) cwnd_ = ssthresh_;  // RFC 6937: end of recovery
+  recovery_ = state;
+  UpdatePacingRate();
+}
+
+void LossBasedController::OnRestart(Nanoseconds now) { static_cast<void>(now); }
+
+Decision LossBasedController::decision() const {
+  return {.cwnd = cwnd_, .pacing_rate = pacing_rate_, .is_paced = options_.is_paced, .is_app_limited = false};
+}
+
+Metrics LossBasedController::metrics() const {
+  Metrics metrics;
+  const Mode mode = recovery_ == Recovery::kRecovery ? Mode::kRecovery
+                    : IsSlowStart()                  ? Mode::kSlowStart
+                                                     : Mode::kCongestionAvoidance;
+  metrics.Set(Metric::mode, static_cast<double>(mode));
+  if (ssthresh_ != kNoThreshold) {
+    metrics.Set(Metric::ssthresh_packets, static_cast<double>(ssthresh_) / static_cast<double>(packet_bytes()));
+  }
+  return metrics;
+}
+
+void LossBasedController::UpdateRtt(Nanoseconds rtt) {
+  if (rtt <= 0) return;
+  // RFC 6298, equation (2.3): SRTT with alpha = 1/8.
+  smoothed_rtt_ = smoothed_rtt_ == 0 ? rtt : smoothed_rtt_ + (rtt - smoothed_rtt_) / 8;
+  UpdatePacingRate();
+}
+
+void LossBasedController::UpdatePacingRate() {
+  if (smoothed_rtt_ == 0) return;
+  // Linux tcp_update_pacing_rate: twice the rate in early slow start, 1.2 times it afterwards.
+  const double factor = cwnd_ < ssthresh_ / 2 ? 2.0 : 1.2;
+  pacing_rate_ = static_cast<BitsPerSecond>(factor * static_cast<double>(RateOf(cwnd_, smoothed_rtt_)));
+}
+
+}  // namespace bbrgym

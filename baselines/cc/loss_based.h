@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+
+#include "baselines/cc/controller.h"
+#include "baselines/cc/hystart.h"
+#include "baselines/cc/prr.h"
+
+namespace bbrgym {
+
+/// What CUBIC and NewReno share: slow start, fast recovery by PRR, the restart after a timeout, and a pacing rate. A
+/// controller derives from it and says how the window grows in congestion avoidance and where a loss sends it.
+class LossBasedController : public Controller {
+ public:
+  void OnAck(const AckEvent& ack) final;
+  void OnRecovery(Recovery state, Nanoseconds now, Bytes in_flight) final;
+  void OnRestart(Nanoseconds now) override;
+  Decision decision() const final;
+  Metrics metrics() const override;
+
+ protected:
+  struct Options {
+    bool has_hystart = false;
+    bool is_paced = false;
+  };
+
+  LossBasedController(const Connection& connection, const Options& options);
+
+  /// Hook: the window's growth in congestion avoidance on an ACK while the window limits the flow.
+  virtual void GrowInAvoidance(const AckEvent& ack) = 0;
+  /// Hook: the slow-start threshold after a congestion event. Called once an event, before the window changes.
+  virtual Bytes ReducedThreshold() = 0;
+
+  Bytes packet_bytes() const { return connection_.packet_bytes; }
+  Nanoseconds smoothed_rtt() const { return smoothed_rtt_; }
+  Bytes MinCwnd() const { return 2 * connection_.packet_bytes; }  // RFC 5681, equation (4)
+
+  Bytes cwnd_;
+
+ private:
+  static constexpr Bytes kNoThreshold = INT64_MAX;
+
+  void UpdateRtt(Nanoseconds rtt);
+  void UpdatePacingRate();
+  bool IsSlowStart() const { return cwnd_ < ssthresh_; }
+
+  Connection connection_;
+  Options options_;
+  HyStart hystart_;
+  ProportionalRateReduction prr_;
+  Recovery recovery_ = Recovery::kOpen;
+  bool is_prr_started_ = false;
+  Bytes ssthresh_ = kNoThreshold;
+  Bytes cwnd_at_loss_ = 0;
+  Nanoseconds smoothed_rtt_ = 0;
+  BitsPerSecond pacing_rate_ = 0;
+};
+
+}  // namespace bbrgym

@@ -1,0 +1,35 @@
+#pragma once
+
+#include "baselines/cc/units.h"
+
+namespace bbrgym {
+
+/// BBR's RTprop: the smallest RTT seen, until it is older than the window; then whatever comes next.
+class MinRtt {
+ public:
+  explicit MinRtt(Nanoseconds window) : window_(window) {}
+
+  /// Takes an ACK with its RTT (0 if it has none). Returns whether the window had expired before this ACK.
+  bool OnAck(Nanoseconds now, Nanoseconds rtt) {
+    const bool is_expired = has_sample() && now > stamp_ + window_;
+    if (rtt > 0 && (!has_sample() || rtt < value_ || is_expired)) {
+      value_ = rtt;
+      stamp_ = now;
+    }
+    return is_expired;
+  }
+
+  /// Lets the current value count as new.
+  void Refresh(Nanoseconds now) { stamp_ = now; }
+
+  bool has_sample() const { return value_ > 0; }
+  /// 0 before the first sample.
+  Nanoseconds value() const { return value_; }
+
+ private:
+  Nanoseconds window_;
+  Nanoseconds value_ = 0;
+  Nanoseconds stamp_ = 0;
+};
+
+}  // namespace bbrgym

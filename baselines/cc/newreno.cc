@@ -1,0 +1,37 @@
+// NewReno.
+//
+//   a window acknowledged: cwnd += 1 packet        loss: ssthresh = max(cwnd / 2, 2 packets), cwnd -> ssthresh by PRR
+//
+// Source: RFC 5681 (with byte counting, section 3.1, as RFC 3465), RFC 6582's recovery over SACK (RFC 6675) by RFC 6937.
+// The window stands for the flight: it only grows while it limits the flow.
+
+#include "baselines/cc/newreno.h"
+
+#include <algorithm>
+
+namespace bbrgym {
+
+void NewRenoParameters::Describe(ParameterReader& reader) {
+  reader.Field("beta", beta, 0.01, 0.99);
+  reader.Field("has_hystart", has_hystart);
+  reader.Field("is_paced", is_paced);
+}
+
+NewRenoController::NewRenoController(const Connection& connection, const NewRenoParameters& parameters)
+    : LossBasedController(connection, {.has_hystart = parameters.has_hystart, .is_paced = parameters.is_paced}),
+      parameters_(parameters) {}
+
+void NewRenoController::GrowInAvoidance(const AckEvent& ack) {
+  acked_towards_growth_ += ack.bytes_acked;
+  while (acked_towards_growth_ >= cwnd_) {
+    acked_towards_growth_ -= cwnd_;
+    cwnd_ += packet_bytes();
+  }
+}
+
+Bytes NewRenoController::ReducedThreshold() {
+  acked_towards_growth_ = 0;
+  return std::max(static_cast<Bytes>(parameters_.beta * static_cast<double>(cwnd_)), MinCwnd());
+}
+
+}  // namespace bbrgym

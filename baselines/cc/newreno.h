@@ -1,0 +1,32 @@
+#pragma once
+
+#include "baselines/cc/loss_based.h"
+#include "baselines/cc/parameters.h"
+
+namespace bbrgym {
+
+struct NewRenoParameters {
+  /// What a loss leaves of the flight (RFC 5681, equation (4)).
+  double beta = 0.5;
+  /// HyStart++ in the first slow start; RFC 5681 has none.
+  bool has_hystart = false;
+  /// Pace at 1.2 (early slow start: 2) windows a round trip, as Linux does under the fq queue discipline.
+  bool is_paced = false;
+
+  void Describe(ParameterReader& reader);
+};
+
+/// NewReno: additive increase by one packet a round trip, halving on loss (RFC 5681; RFC 6582 over SACK and PRR).
+class NewRenoController final : public LossBasedController {
+ public:
+  NewRenoController(const Connection& connection, const NewRenoParameters& parameters);
+
+ private:
+  void GrowInAvoidance(const AckEvent& ack) override;
+  Bytes ReducedThreshold() override;
+
+  NewRenoParameters parameters_;
+  Bytes acked_towards_growth_ = 0;
+};
+
+}  // namespace bbrgym

@@ -1,0 +1,49 @@
+#include "baselines/cc/parameters.h"
+
+#include <cmath>
+#include <sstream>
+#include <utility>
+
+namespace bbrgym {
+
+ParameterReader::ParameterReader(std::string algorithm, ParameterValues given)
+    : algorithm_(std::move(algorithm)), given_(std::move(given)) {}
+
+void ParameterReader::Field(const std::string& name, double& field, double low, double high) {
+  field = Take(name, field, low, high, false);
+}
+
+void ParameterReader::Field(const std::string& name, std::int64_t& field, double low, double high) {
+  field = static_cast<std::int64_t>(Take(name, static_cast<double>(field), low, high, true));
+}
+
+void ParameterReader::Field(const std::string& name, bool& field) {
+  field = Take(name, field ? 1.0 : 0.0, 0.0, 1.0, true) != 0.0;
+}
+
+void ParameterReader::Finish() const {
+  if (given_.empty()) return;
+  std::ostringstream message;
+  message << "algorithm '" << algorithm_ << "' has no parameter '" << given_.begin()->first << "'; known: ";
+  if (defaults_.empty()) message << "none";
+  for (std::size_t i = 0; i < defaults_.size(); ++i) message << (i == 0 ? "" : ", ") << defaults_[i].first;
+  throw ParameterError(message.str());
+}
+
+double ParameterReader::Take(const std::string& name, double current, double low, double high, bool is_whole) {
+  defaults_.emplace_back(name, current);
+  const auto found = given_.find(name);
+  if (found == given_.end()) return current;
+  const double value = found->second;
+  given_.erase(found);
+  // Written so that NaN is refused too.
+  if (!(value >= low && value <= high) || (is_whole && value != std::floor(value))) {
+    std::ostringstream message;
+    message << "parameter " << name << "=" << value << " of algorithm '" << algorithm_ << "' is not possible: it must be "
+            << (is_whole ? "a whole number " : "") << "in [" << low << ", " << high << "]";
+    throw ParameterError(message.str());
+  }
+  return value;
+}
+
+}  // namespace bbrgym

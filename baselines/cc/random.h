@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+
+namespace bbrgym {
+
+/// A small generator whose sequence is the same on every machine (SplitMix64, Steele et al., OOPSLA 2014).
+class Random {
+ public:
+  explicit Random(std::uint64_t seed) : state_(seed) {}
+
+  std::uint64_t Next() {
+    std::uint64_t z = (state_ += 0x9E3779B97F4A7C15U);
+    z = (z ^ (z >> 30U)) * 0xBF58476D1CE4E5B9U;
+    z = (z ^ (z >> 27U)) * 0x94D049BB133111EBU;
+    return z ^ (z >> 31U);
+  }
+
+  /// One of 0 … count-1. The bias of the remainder is below 1e-17 for the small counts asked for here.
+  std::uint64_t Below(std::uint64_t count) { return Next() % count; }
+
+ private:
+  std::uint64_t state_;
+};
+
+}  // namespace bbrgym

@@ -1,0 +1,29 @@
+#include "envs/native/scenario.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace bbrgym {
+
+double Scenario::LongestRttSeconds() const {
+  double longest_ms = 0.0;
+  for (const Flow& flow : flows) longest_ms = std::max(longest_ms, flow.rtt_ms);
+  return longest_ms / 1e3;
+}
+
+double Scenario::BdpBytes() const { return rate_mbps * 1e6 * LongestRttSeconds() / 8.0; }
+
+double Scenario::LargestRateMbps() const {
+  double largest = rate_mbps;
+  for (const auto& [time_s, rate] : rate_schedule) largest = std::max(largest, rate);
+  return largest;
+}
+
+std::int64_t Scenario::QueuePackets() const {
+  if (buffer_packets) return *buffer_packets;
+  const double packets = buffer_bdp.value_or(1.0) * BdpBytes() / static_cast<double>(packet_bytes);
+  // Half to even, as Python's round.
+  return std::max<std::int64_t>(1, static_cast<std::int64_t>(std::nearbyint(packets)));
+}
+
+}  // namespace bbrgym

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace bbrgym {
+
+/// Mirrors `bbrgym.Flow`, field for field (a test compares); its docstring has units and meaning.
+struct Flow {
+  std::string algorithm = "bbr";
+  double rtt_ms = 50.0;
+  double start_s = 0.0;
+  std::optional<double> stop_s;
+  std::optional<std::int64_t> size_bytes;
+  std::map<std::string, double> parameters;
+
+  template <typename Visitor>
+  void VisitFields(Visitor&& visit) {
+    visit("algorithm", algorithm);
+    visit("rtt_ms", rtt_ms);
+    visit("start_s", start_s);
+    visit("stop_s", stop_s);
+    visit("size_bytes", size_bytes);
+    visit("parameters", parameters);
+  }
+};
+
+/// Mirrors `bbrgym.Scenario`, field for field (a test compares); its docstring has units and meaning.
+struct Scenario {
+  double rate_mbps = 12.0;
+  std::optional<double> buffer_bdp;
+  std::optional<std::int64_t> buffer_packets;
+  double duration_s = 30.0;
+  std::int64_t packet_bytes = 1000;
+  double loss = 0.0;
+  std::vector<std::pair<double, double>> rate_schedule;
+  std::vector<Flow> flows;
+
+  template <typename Visitor>
+  void VisitFields(Visitor&& visit) {
+    visit("rate_mbps", rate_mbps);
+    visit("buffer_bdp", buffer_bdp);
+    visit("buffer_packets", buffer_packets);
+    visit("duration_s", duration_s);
+    visit("packet_bytes", packet_bytes);
+    visit("loss", loss);
+    visit("rate_schedule", rate_schedule);
+    visit("flows", flows);
+  }
+
+  /// The longest base RTT of the flows, in s.
+  double LongestRttSeconds() const;
+  /// Rate x longest RTT, in bytes.
+  double BdpBytes() const;
+  /// The largest rate that the link ever has, in Mbit/s.
+  double LargestRateMbps() const;
+  /// Capacity of the bottleneck's buffer in packets, whichever way it was given; at least 1.
+  std::int64_t QueuePackets() const;
+};
+
+}  // namespace bbrgym

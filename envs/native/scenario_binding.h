@@ -1,0 +1,67 @@
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <string>
+#include <vector>
+
+#include "envs/native/scenario.h"
+
+/// A Scenario from the plain types of `Scenario.to_dict()`.
+namespace bbrgym {
+
+template <typename Record>
+Record RecordFromDict(const nanobind::dict& plain);
+
+/// Reads the fields that it is shown from a dict, each at most once.
+class DictReader {
+ public:
+  explicit DictReader(const nanobind::dict& plain) : plain_(plain) {}
+
+  template <typename Value>
+  void operator()(const char* name, Value& value) {
+    if (plain_.contains(name)) value = nanobind::cast<Value>(plain_[name]);
+    seen_ += plain_.contains(name) ? 1 : 0;
+  }
+
+  void operator()(const char* name, std::vector<Flow>& flows) {
+    if (!plain_.contains(name)) return;
+    ++seen_;
+    flows.clear();
+    for (nanobind::handle flow : nanobind::cast<nanobind::list>(plain_[name])) {
+      flows.push_back(RecordFromDict<Flow>(nanobind::cast<nanobind::dict>(flow)));
+    }
+  }
+
+  bool HasReadAll() const { return seen_ == plain_.size(); }
+
+ private:
+  nanobind::dict plain_;
+  std::size_t seen_ = 0;
+};
+
+/// Throws std::invalid_argument (ValueError) if the dict has a field that the record has not.
+template <typename Record>
+Record RecordFromDict(const nanobind::dict& plain) {
+  Record record;
+  DictReader reader(plain);
+  record.VisitFields(reader);
+  if (!reader.HasReadAll()) throw std::invalid_argument("a scenario or a flow has a field that the engine does not know");
+  return record;
+}
+
+/// The names of a record's fields, in order.
+template <typename Record>
+std::vector<std::string> FieldNames() {
+  std::vector<std::string> names;
+  Record record;
+  record.VisitFields([&names](const char* name, const auto&) { names.emplace_back(name); });
+  return names;
+}
+
+}  // namespace bbrgym

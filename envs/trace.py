@@ -1,0 +1,232 @@
+"""One run from beginning to end: `simulate` makes it, `Trace` holds it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
+from bbrgym.envs.engine import Engine, Rows, make_engine
+from bbrgym.envs.scenario import Scenario
+
+Policy = Callable[[int, Rows], tuple[float, float]]
+"""(flow, rows of the last step) -> (cwnd_gain, pacing_gain)"""
+
+
+@dataclass(frozen=True)
+class FlowSummary:
+    """One flow over a part of a run.
+
+    Attributes:
+        algorithm: the flow's controller.
+        rtt_ms: its base RTT in ms.
+        throughput_mbps: payload received in order, over the time in which the flow was active, in Mbit/s.
+        rtt_mean_ms: mean RTT, weighted by delivered packets, in ms.
+        rtt_p95_ms: 95th percentile over the steps of their mean RTT, in ms.
+        retransmissions: retransmitted packets.
+        retransmission_rate: retransmitted over sent packets.
+        loss_rate: packets marked lost over sent packets.
+    """
+
+    algorithm: str
+    rtt_ms: float
+    throughput_mbps: float
+    rtt_mean_ms: float
+    rtt_p95_ms: float
+    retransmissions: int
+    retransmission_rate: float
+    loss_rate: float
+
+
+@dataclass(frozen=True)
+class LinkSummary:
+    """The bottleneck over a part of a run.
+
+    Attributes:
+        utilisation: bytes on the wire over the link's capacity.
+        jain: Jain's index (sum x)^2 / (n sum x^2) of the flows' throughputs; 1 is equal shares, 1/n the worst.
+        queue_mean_ms: mean queueing delay, in ms.
+        queue_p95_ms: 95th percentile over the steps of their mean queueing delay, in ms.
+        drops: packets dropped by the full queue.
+        random_losses: packets lost at random on the link.
+    """
+
+    utilisation: float
+    jain: float
+    queue_mean_ms: float
+    queue_p95_ms: float
+    drops: int
+    random_losses: int
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a part of a run amounts to: `flows[i]` and `link`."""
+
+    flows: tuple[FlowSummary, ...]
+    link: LinkSummary
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a flow, with the link's figures repeated as `link_…`."""
+        link = {f"link_{name}": value for name, value in vars(self.link).items()}
+        frame = pd.DataFrame([vars(flow) | link for flow in self.flows])
+        return frame.rename_axis("flow")
+
+
+@dataclass(frozen=True)
+class Trace:
+    """All rows of one run.
+
+    Attributes:
+        scenario: what was simulated.
+        seed: with which seed.
+        engine: by which engine.
+        step_ms: length of a step, in ms.
+        time_s: shape (steps,), end of each step in s.
+        flows: shape (steps, flows, number of `FLOW_COLUMNS`).
+        link: shape (steps, number of `LINK_COLUMNS`).
+    """
+
+    scenario: Scenario
+    seed: int
+    engine: str
+    step_ms: float
+    time_s: npt.NDArray[np.float64]
+    flows: npt.NDArray[np.float64]
+    link: npt.NDArray[np.float64]
+
+    @cached_property
+    def rows(self) -> pd.DataFrame:
+        """One row a step and flow: `time_s`, `flow`, `algorithm`, every flow column, and the link's as `link_…`."""
+        steps, flows, _ = self.flows.shape
+        frame = pd.DataFrame(self.flows.reshape(steps * flows, -1), columns=list(FLOW_COLUMNS))
+        frame.insert(0, "time_s", np.repeat(self.time_s, flows))
+        frame.insert(1, "flow", np.tile(np.arange(flows), steps))
+        frame.insert(2, "algorithm", [flow.algorithm for flow in self.scenario.flows] * steps)
+        link = pd.DataFrame(np.repeat(self.link, flows, axis=0), columns=[f"link_{name}" for name in LINK_COLUMNS])
+        return pd.concat([frame, link], axis=1)
+
+    @cached_property
+    def hash(self) -> str:
+        """SHA-256 of every number in the trace: equal if and only if the trajectories are equal to the last bit."""
+        digest = hashlib.sha256()
+        for array in (self.time_s, self.flows, self.link):
+            # One NaN only: its sign and payload are not part of the trajectory.
+            digest.update(np.where(np.isnan(array), np.nan, array).astype("<f8").tobytes())
+        return digest.hexdigest()
+
+    def summary(self, after_s: float = 0.0) -> Summary:
+        """Figures of the steps that begin at `after_s` or later.
+
+        Raises:
+            ValueError: no step begins that late.
+        """
+        starts = np.concatenate(([0.0], self.time_s[:-1]))
+        durations = self.time_s - starts
+        kept = starts >= after_s - 1e-9
+        if not kept.any():
+            raise ValueError(f"after_s={after_s:g} leaves nothing: the run ends at {self.time_s[-1]:g} s")
+        durations, rows, link = durations[kept], self.flows[kept], self.link[kept]
+        column = FLOW_COLUMNS.index
+        flows = []
+        for index, flow in enumerate(self.scenario.flows):
+            row = rows[:, index]
+            active_s = float((durations * row[:, column("is_active")]).sum())
+            sent = row[:, column("sent_packets")].sum()
+            delivered, rtt = row[:, column("delivered_packets")], row[:, column("rtt_mean_ms")]
+            has_rtt = ~np.isnan(rtt) & (delivered > 0)
+            retransmitted = row[:, column("retransmitted_packets")].sum()
+            flows.append(
+                FlowSummary(
+                    algorithm=flow.algorithm,
+                    rtt_ms=flow.rtt_ms,
+                    throughput_mbps=_ratio(row[:, column("received_bytes")].sum() * 8e-6, active_s),
+                    rtt_mean_ms=float(np.average(rtt[has_rtt], weights=delivered[has_rtt]))
+                    if has_rtt.any()
+                    else float("nan"),
+                    rtt_p95_ms=float(np.percentile(rtt[has_rtt], 95)) if has_rtt.any() else float("nan"),
+                    retransmissions=int(retransmitted),
+                    retransmission_rate=_ratio(retransmitted, sent),
+                    loss_rate=_ratio(row[:, column("lost_packets")].sum(), sent),
+                )
+            )
+        of_link = LINK_COLUMNS.index
+        capacity = durations * link[:, of_link("rate_mbps")]
+        queue_ms = link[:, of_link("queue_mean_ms")]
+        return Summary(
+            flows=tuple(flows),
+            link=LinkSummary(
+                utilisation=_ratio((link[:, of_link("utilisation")] * capacity).sum(), capacity.sum()),
+                jain=jain_index(np.array([flow.throughput_mbps for flow in flows])),
+                queue_mean_ms=float(np.average(queue_ms, weights=durations)),
+                queue_p95_ms=float(np.percentile(queue_ms, 95)),
+                drops=int(link[:, of_link("drops")].sum()),
+                random_losses=int(link[:, of_link("random_losses")].sum()),
+            ),
+        )
+
+
+def jain_index(throughputs: npt.NDArray[np.float64]) -> float:
+    """Jain's fairness index (sum x)^2 / (n sum x^2) in [1/n, 1]; NaN if nothing was sent (Jain et al. 1984)."""
+    x = np.asarray(throughputs, dtype=np.float64)
+    x = x[~np.isnan(x)]
+    return _ratio(x.sum() ** 2, x.size * (x**2).sum())
+
+
+def simulate(
+    scenario: Scenario,
+    engine: str | Engine = "ns3",
+    seed: int = 1,
+    step_ms: float = 100.0,
+    policy: Policy | None = None,
+) -> Trace:
+    """Run a scenario from beginning to end.
+
+    Args:
+        scenario: what to simulate.
+        engine: an engine's name, or an engine to use again (it is then left open).
+        seed: decides everything random in the run.
+        step_ms: length of a step (one row a flow), in ms.
+        policy: chooses the gains of every active `agent` flow before every step; None leaves them at their defaults.
+
+    Returns:
+        The trace: `rows`, `summary(after_s=…)`, `hash`.
+
+    Raises:
+        ValueError: of a bad argument.
+        EngineError: the engine failed.
+    """
+    if not step_ms > 0:
+        raise ValueError(f"step_ms={step_ms!r} is not possible: step_ms must be above 0")
+    running = make_engine(engine) if isinstance(engine, str) else engine
+    try:
+        rows = running.reset(scenario, seed)
+        steps: list[Rows] = []
+        while not rows.is_over:
+            if policy is not None:
+                for flow in scenario.agent_flows:
+                    running.steer(flow, *policy(flow, rows))
+            rows = running.step(step_ms)
+            steps.append(rows)
+    finally:
+        if isinstance(engine, str):
+            running.close()
+    return Trace(
+        scenario=scenario,
+        seed=seed,
+        engine=engine if isinstance(engine, str) else type(engine).__name__,
+        step_ms=step_ms,
+        time_s=np.array([step.time_s for step in steps]),
+        flows=np.stack([step.flows for step in steps]),
+        link=np.stack([step.link for step in steps]),
+    )
+
+
+def _ratio(numerator: float, denominator: float) -> float:
+    return float(numerator / denominator) if denominator else float("nan")

@@ -1,0 +1,130 @@
+#include "controller-congestion-ops.h"
+
+#include "ns3/simulator.h"
+#include "ns3/tcp-socket-state.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+namespace bbrgym
+{
+
+using namespace ns3;
+
+TypeId
+ControllerCongestionOps::GetTypeId()
+{
+    static TypeId tid = TypeId("bbrgym::ControllerCongestionOps").SetParent<TcpCongestionOps>();
+    return tid;
+}
+
+ControllerCongestionOps::ControllerCongestionOps(Ptr<LinuxRateOps> rateOps, Ptr<TcpTxBuffer> buffer)
+    : m_rateOps(rateOps),
+      m_buffer(buffer)
+{
+}
+
+void
+ControllerCongestionOps::Start(std::unique_ptr<Controller> controller, Ptr<TcpSocketState> tcb)
+{
+    m_controller = std::move(controller);
+    Apply(tcb);
+}
+
+std::string
+ControllerCongestionOps::GetName() const
+{
+    return "ControllerCongestionOps";
+}
+
+bool
+ControllerCongestionOps::HasCongControl() const
+{
+    return true;
+}
+
+void
+ControllerCongestionOps::CongControl(Ptr<TcpSocketState> tcb,
+                                     const TcpRateOps::TcpRateConnection& /* rc */,
+                                     const TcpRateOps::TcpRateSample& /* rs */)
+{
+    if (!m_controller)
+    {
+        return;
+    }
+    AckEvent ack = m_rateOps->GetAckEvent();
+    if (ack.bytes_acked > 0 || ack.bytes_lost > 0)
+    {
+        ack.in_flight = m_buffer->BytesInFlight();
+        ack.is_cwnd_limited = tcb->m_isCwndLimited;
+        m_controller->OnAck(ack);
+    }
+    Apply(tcb);
+}
+
+void
+ControllerCongestionOps::CongestionStateSet(Ptr<TcpSocketState> tcb,
+                                            const TcpSocketState::TcpCongState_t newState)
+{
+    if (!m_controller)
+    {
+        return;
+    }
+    const Recovery state = newState == TcpSocketState::CA_RECOVERY ? Recovery::kRecovery
+                           : newState == TcpSocketState::CA_LOSS   ? Recovery::kLoss
+                                                                   : Recovery::kOpen;
+    m_controller->OnRecovery(state, Simulator::Now().GetNanoSeconds(), m_buffer->BytesInFlight());
+    Apply(tcb);
+}
+
+void
+ControllerCongestionOps::CwndEvent(Ptr<TcpSocketState> tcb,
+                                   const TcpSocketState::TcpCAEvent_t event)
+{
+    // The start of the very first flight is no restart: nothing has been delivered yet.
+    if (m_controller && event == TcpSocketState::CA_EVENT_TX_START &&
+        m_rateOps->GetConnectionRate().m_delivered > 0 &&
+        m_rateOps->GetConnectionRate().m_appLimited != 0)
+    {
+        m_controller->OnRestart(Simulator::Now().GetNanoSeconds());
+        Apply(tcb);
+    }
+}
+
+uint32_t
+ControllerCongestionOps::GetSsThresh(Ptr<const TcpSocketState> tcb, uint32_t /* bytesInFlight */)
+{
+    // The socket takes this for its window on leaving recovery, just before CongControl sets the right one.
+    return tcb->m_cWnd;
+}
+
+void
+ControllerCongestionOps::IncreaseWindow(Ptr<TcpSocketState> /* tcb */, uint32_t /* segmentsAcked */)
+{
+    // CongControl does it all.
+}
+
+Ptr<TcpCongestionOps>
+ControllerCongestionOps::Fork()
+{
+    NS_FATAL_ERROR("a sender's socket is never forked");
+    return nullptr;
+}
+
+void
+ControllerCongestionOps::Apply(Ptr<TcpSocketState> tcb)
+{
+    const Decision decision = m_controller->decision();
+    constexpr Bytes kMaxCwnd = std::numeric_limits<int32_t>::max();
+    tcb->m_cWnd = static_cast<uint32_t>(std::clamp<Bytes>(decision.cwnd, 1, kMaxCwnd));
+    tcb->m_cWndInfl = tcb->m_cWnd;
+    tcb->m_pacing = decision.is_paced;
+    tcb->m_pacingRate = DataRate(static_cast<uint64_t>(std::max<BitsPerSecond>(decision.pacing_rate, 1)));
+    if (decision.is_app_limited)
+    {
+        m_rateOps->MarkAppLimited(m_buffer->BytesInFlight());
+    }
+}
+
+} // namespace bbrgym

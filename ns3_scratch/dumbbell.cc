@@ -1,0 +1,205 @@
+#include "dumbbell.h"
+
+#include "baselines/cc/random.h"
+
+#include "ns3/data-rate.h"
+#include "ns3/drop-tail-queue.h"
+#include "ns3/error-model.h"
+#include "ns3/internet-stack-helper.h"
+#include "ns3/ipv4-static-routing-helper.h"
+#include "ns3/ipv4.h"
+#include "ns3/net-device-container.h"
+#include "ns3/point-to-point-helper.h"
+#include "ns3/queue-size.h"
+#include "ns3/simulator.h"
+#include "ns3/string.h"
+#include "ns3/traffic-control-helper.h"
+#include "ns3/uinteger.h"
+
+#include <algorithm>
+
+namespace bbrgym
+{
+
+using namespace ns3;
+
+namespace
+{
+
+constexpr double kHeaderBytes = 40.0; // IPv4 and TCP, as the scenario counts a packet on the wire
+constexpr double kPppBytes = 2.0;     // ns-3 puts a PPP header around it
+
+/// Loses data packets at random. Packets without data pass, as the scenario says.
+class DataLossModel : public ErrorModel
+{
+  public:
+    static TypeId GetTypeId()
+    {
+        static TypeId tid = TypeId("bbrgym::DataLossModel").SetParent<ErrorModel>();
+        return tid;
+    }
+
+    DataLossModel(double loss, uint64_t seed)
+        : m_threshold(static_cast<uint64_t>(loss * 18446744073709551615.0)),
+          m_random(seed)
+    {
+    }
+
+  private:
+    bool DoCorrupt(Ptr<Packet> packet) override
+    {
+        constexpr uint32_t kLargestPureAck = 100; // headers and every option
+        return packet->GetSize() > kLargestPureAck && m_random.Next() < m_threshold;
+    }
+
+    void DoReset() override
+    {
+    }
+
+    uint64_t m_threshold;
+    Random m_random;
+};
+
+/// Adds an address in a network of its own to the device; returns the interface's number. Done by hand, because the helper
+/// installs a queue discipline on the way.
+uint32_t
+AddAddress(Ptr<NetDevice> device, Ipv4Address address)
+{
+    Ptr<Ipv4> ipv4 = device->GetNode()->GetObject<Ipv4>();
+    const uint32_t interface = ipv4->AddInterface(device);
+    ipv4->AddAddress(interface, Ipv4InterfaceAddress(address, Ipv4Mask("255.255.255.252")));
+    ipv4->SetUp(interface);
+    return interface;
+}
+
+void
+SetDefaultRoute(Ptr<Node> node, Ipv4Address next, uint32_t interface)
+{
+    Ipv4StaticRoutingHelper routing;
+    routing.GetStaticRouting(node->GetObject<Ipv4>())->SetDefaultRoute(next, interface);
+}
+
+Ipv4Address
+AddressOf(uint32_t network, std::size_t flow, uint32_t host)
+{
+    return Ipv4Address((network << 24U) + (static_cast<uint32_t>(flow) << 2U) + host);
+}
+
+constexpr uint32_t kSenderNetwork = 10;
+constexpr uint32_t kReceiverNetwork = 11;
+constexpr uint32_t kBottleneckNetwork = 12;
+
+} // namespace
+
+Dumbbell::Dumbbell(const Scenario& scenario, uint64_t seed)
+    : m_left(CreateObject<Node>()),
+      m_right(CreateObject<Node>())
+{
+    InternetStackHelper stack;
+    stack.SetIpv6StackInstall(false);
+    Ipv4StaticRoutingHelper routing;
+    stack.SetRoutingHelper(routing);
+    stack.Install(m_left);
+    stack.Install(m_right);
+    for (std::size_t i = 0; i < scenario.flows.size(); ++i)
+    {
+        m_senders.push_back(CreateObject<Node>());
+        m_receivers.push_back(CreateObject<Node>());
+        stack.Install(m_senders.back());
+        stack.Install(m_receivers.back());
+    }
+
+    double shortestRttMs = scenario.flows.front().rtt_ms;
+    for (const Flow& flow : scenario.flows)
+    {
+        shortestRttMs = std::min(shortestRttMs, flow.rtt_ms);
+    }
+    m_bottleneckDelay = NanoSeconds(static_cast<int64_t>(shortestRttMs / 4.0 * 1e6));
+    // Much faster than the bottleneck, so that a burst is not spread and nothing queues.
+    m_accessRate =
+        static_cast<uint64_t>(std::max(1e9, 10.0 * scenario.LargestRateMbps() * 1e6));
+
+    InstallBottleneck(scenario, seed);
+    for (std::size_t i = 0; i < scenario.flows.size(); ++i)
+    {
+        InstallFlow(scenario, i);
+    }
+}
+
+Ptr<Node>
+Dumbbell::GetSender(std::size_t flow) const
+{
+    return m_senders.at(flow);
+}
+
+Ptr<Node>
+Dumbbell::GetReceiver(std::size_t flow) const
+{
+    return m_receivers.at(flow);
+}
+
+Ipv4Address
+Dumbbell::GetReceiverAddress(std::size_t flow) const
+{
+    return AddressOf(kReceiverNetwork, flow, 2);
+}
+
+void
+Dumbbell::InstallBottleneck(const Scenario& scenario, uint64_t seed)
+{
+    PointToPointHelper link;
+    link.SetChannelAttribute("Delay", TimeValue(m_bottleneckDelay));
+    link.SetDeviceAttribute("DataRate", DataRateValue(DataRate(m_accessRate)));
+    link.SetQueue("ns3::DropTailQueue<Packet>", "MaxSize", StringValue("1000000p"));
+    const NetDeviceContainer devices = link.Install(m_left, m_right);
+    auto forward = DynamicCast<PointToPointNetDevice>(devices.Get(0));
+    auto back = DynamicCast<PointToPointNetDevice>(devices.Get(1));
+    // ns-3's default of 100 packets would be a hidden second buffer.
+    forward->GetQueue()->SetMaxSize(QueueSize("1p"));
+
+    TrafficControlHelper trafficControl;
+    const auto capacity = QueueSize(QueueSizeUnit::PACKETS, static_cast<uint32_t>(scenario.QueuePackets()));
+    trafficControl.SetRootQueueDisc("ns3::FifoQueueDisc", "MaxSize", QueueSizeValue(capacity));
+    const Ptr<QueueDisc> queueDisc = trafficControl.Install(forward).Get(0);
+
+    if (scenario.loss > 0.0)
+    {
+        back->SetReceiveErrorModel(CreateObject<DataLossModel>(scenario.loss, seed));
+    }
+
+    const uint32_t leftInterface = AddAddress(forward, AddressOf(kBottleneckNetwork, 0, 1));
+    const uint32_t rightInterface = AddAddress(back, AddressOf(kBottleneckNetwork, 0, 2));
+    SetDefaultRoute(m_left, AddressOf(kBottleneckNetwork, 0, 2), leftInterface);
+    SetDefaultRoute(m_right, AddressOf(kBottleneckNetwork, 0, 1), rightInterface);
+
+    const auto wireBytes = static_cast<double>(scenario.packet_bytes) + kHeaderBytes;
+    m_link = std::make_unique<LinkMonitor>(queueDisc, forward, back, (wireBytes + kPppBytes) / wireBytes);
+    m_link->SetRate(scenario.rate_mbps);
+    for (const auto& [timeS, rateMbps] : scenario.rate_schedule)
+    {
+        Simulator::Schedule(Seconds(timeS), &LinkMonitor::SetRate, m_link.get(), rateMbps);
+    }
+}
+
+void
+Dumbbell::InstallFlow(const Scenario& scenario, std::size_t flow)
+{
+    PointToPointHelper link;
+    link.SetDeviceAttribute("DataRate", DataRateValue(DataRate(m_accessRate)));
+    link.SetQueue("ns3::DropTailQueue<Packet>", "MaxSize", StringValue("1000000p"));
+
+    const auto oneWay = NanoSeconds(static_cast<int64_t>(scenario.flows[flow].rtt_ms / 2.0 * 1e6));
+    link.SetChannelAttribute("Delay", TimeValue(oneWay - m_bottleneckDelay));
+    const NetDeviceContainer left = link.Install(m_senders[flow], m_left);
+    const uint32_t senderInterface = AddAddress(left.Get(0), AddressOf(kSenderNetwork, flow, 2));
+    AddAddress(left.Get(1), AddressOf(kSenderNetwork, flow, 1));
+    SetDefaultRoute(m_senders[flow], AddressOf(kSenderNetwork, flow, 1), senderInterface);
+
+    link.SetChannelAttribute("Delay", TimeValue(Time(0)));
+    const NetDeviceContainer right = link.Install(m_right, m_receivers[flow]);
+    AddAddress(right.Get(0), AddressOf(kReceiverNetwork, flow, 1));
+    const uint32_t receiverInterface = AddAddress(right.Get(1), AddressOf(kReceiverNetwork, flow, 2));
+    SetDefaultRoute(m_receivers[flow], AddressOf(kReceiverNetwork, flow, 1), receiverInterface);
+}
+
+} // namespace bbrgym

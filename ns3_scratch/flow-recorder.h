@@ -1,0 +1,98 @@
+#pragma once
+
+#include "ns3/nstime.h"
+#include "ns3/tcp-tx-buffer.h"
+#include "ns3/tcp-tx-item.h"
+
+#include <cstdint>
+#include <unordered_map>
+
+namespace bbrgym
+{
+
+/// What one sender's packets did, counted once for the rows and for the rate samples, with any congestion control.
+class FlowRecorder
+{
+  public:
+    /// A packet as it was last sent.
+    struct SendRecord
+    {
+        ns3::Time sent;
+        uint32_t transmissions = 0;
+        /// In flight just after it was sent, and lost in total by then, in bytes.
+        uint32_t inFlight = 0;
+        uint64_t lost = 0;
+    };
+
+    /// Totals since the flow's start, and the RTT samples of the present step.
+    struct Counts
+    {
+        uint64_t sentPackets = 0;
+        uint64_t retransmittedPackets = 0;
+        uint64_t sentBytes = 0;
+        uint64_t deliveredBytes = 0;
+        uint64_t lostBytes = 0;
+        uint64_t timeouts = 0;
+        uint64_t receivedBytes = 0;
+        ns3::Time lastRtt;
+    };
+
+    void SetBuffer(ns3::Ptr<ns3::TcpTxBuffer> buffer);
+
+    void OnSent(const ns3::TcpTxItem* item);
+    /// A packet is acknowledged, cumulatively or by SACK. Called again for a packet that was known to be delivered.
+    /// Returns how it had been sent, or a null pointer the second time.
+    const SendRecord* OnDelivered(ns3::TcpTxItem* item);
+    void OnTimeout();
+    void OnReceived(uint32_t bytes);
+    void OnBufferLimited();
+
+    /// Adds what has been marked lost since the last look. The scoreboard only tells how much is lost and not yet
+    /// delivered; looking at it between any two changes of opposite sign makes that a total (the difference over a whole ACK,
+    /// which ns-3 passes on, mixes new losses with repaired ones).
+    void ObserveLost();
+
+    /// Ends an ACK: the bytes marked lost since the last one, but for those of a timeout.
+    uint64_t TakeAckLost();
+    /// Ends an ACK: the RTT of the newest packet it delivered, zero if that was retransmitted or nothing was delivered.
+    ns3::Time TakeAckRtt();
+
+    const Counts& GetCounts() const
+    {
+        return m_counts;
+    }
+
+    /// The step's RTT samples; `StartStep` forgets them.
+    uint64_t GetRttCount() const
+    {
+        return m_rttCount;
+    }
+
+    double GetMeanRttMs() const;
+    double GetMinRttMs() const;
+    bool IsBufferLimited() const
+    {
+        return m_isBufferLimited;
+    }
+
+    void StartStep();
+
+  private:
+    ns3::Ptr<ns3::TcpTxBuffer> m_buffer;
+    std::unordered_map<const ns3::TcpTxItem*, SendRecord> m_records;
+    SendRecord m_delivered; // the one that OnDelivered returns a pointer to
+    Counts m_counts;
+    uint64_t m_lostOutstanding = 0;
+    uint64_t m_lostSinceAck = 0;
+
+    ns3::Time m_newestSent;
+    bool m_isNewestRetransmitted = false;
+    bool m_hasDelivered = false;
+
+    uint64_t m_rttCount = 0;
+    ns3::Time m_rttSum;
+    ns3::Time m_rttMin;
+    bool m_isBufferLimited = false;
+};
+
+} // namespace bbrgym

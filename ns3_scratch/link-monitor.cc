@@ -1,0 +1,105 @@
+#include "link-monitor.h"
+
+#include "ns3/callback.h"
+#include "ns3/data-rate.h"
+#include "ns3/queue.h"
+#include "ns3/simulator.h"
+
+#include <algorithm>
+
+namespace bbrgym
+{
+
+using namespace ns3;
+
+LinkMonitor::LinkMonitor(Ptr<QueueDisc> queueDisc,
+                         Ptr<PointToPointNetDevice> device,
+                         Ptr<PointToPointNetDevice> farDevice,
+                         double framing)
+    : m_queueDisc(queueDisc),
+      m_device(device),
+      m_framing(framing)
+{
+    const Callback<void, uint32_t, uint32_t> onChange([this](uint32_t, uint32_t) { OnQueueChange(); });
+    queueDisc->TraceConnectWithoutContext("PacketsInQueue", onChange);
+    device->GetQueue()->TraceConnectWithoutContext("PacketsInQueue", onChange);
+    queueDisc->TraceConnectWithoutContext(
+        "Drop",
+        Callback<void, Ptr<const QueueDiscItem>>([this](Ptr<const QueueDiscItem>) { ++m_drops; }));
+    device->TraceConnectWithoutContext(
+        "PhyTxEnd",
+        Callback<void, Ptr<const Packet>>(
+            [this](Ptr<const Packet> packet) { m_wireBytes += packet->GetSize(); }));
+    farDevice->TraceConnectWithoutContext(
+        "PhyRxDrop",
+        Callback<void, Ptr<const Packet>>([this](Ptr<const Packet>) { ++m_randomLosses; }));
+}
+
+void
+LinkMonitor::SetRate(double rateMbps)
+{
+    Integrate();
+    m_rateMbps = rateMbps;
+    m_device->SetDataRate(DataRate(static_cast<uint64_t>(rateMbps * m_framing * 1e6)));
+    OnQueueChange();
+}
+
+LinkMonitor::Step
+LinkMonitor::GetStep()
+{
+    Integrate();
+    const double seconds = (Simulator::Now() - m_stepStart).GetSeconds();
+    const auto per = [](double sum, double over) { return over > 0.0 ? sum / over : 0.0; };
+    return {
+        .rateMbps = m_rateMbps,
+        .utilisation = per(static_cast<double>(m_wireBytes), m_capacityBytes),
+        .queueMeanPackets = per(m_packetSeconds, seconds),
+        .queueMaxPackets = static_cast<double>(m_maxPackets),
+        .queueMeanMs = per(m_delaySeconds2, seconds) * 1e3,
+        .queueMaxMs = m_maxMs,
+        .drops = static_cast<double>(m_drops),
+        .randomLosses = static_cast<double>(m_randomLosses),
+    };
+}
+
+void
+LinkMonitor::StartStep()
+{
+    Integrate();
+    m_stepStart = Simulator::Now();
+    m_packetSeconds = m_delaySeconds2 = m_capacityBytes = m_maxMs = 0.0;
+    m_maxPackets = 0;
+    m_wireBytes = m_drops = m_randomLosses = 0;
+    OnQueueChange();
+}
+
+void
+LinkMonitor::Integrate()
+{
+    const double seconds = (Simulator::Now() - m_lastChange).GetSeconds();
+    m_lastChange = Simulator::Now();
+    if (seconds <= 0.0)
+    {
+        return;
+    }
+    const double bytesPerSecond = m_rateMbps * m_framing * 1e6 / 8.0;
+    m_packetSeconds += seconds * m_packets;
+    m_delaySeconds2 += seconds * m_bytes / bytesPerSecond;
+    m_capacityBytes += seconds * bytesPerSecond;
+}
+
+void
+LinkMonitor::OnQueueChange()
+{
+    Integrate();
+    const Ptr<Queue<Packet>> deviceQueue = m_device->GetQueue();
+    m_packets = m_queueDisc->GetNPackets() + deviceQueue->GetNPackets();
+    m_bytes = m_queueDisc->GetNBytes() + deviceQueue->GetNBytes();
+    m_maxPackets = std::max(m_maxPackets, m_packets);
+    if (m_rateMbps > 0.0)
+    {
+        m_maxMs = std::max(m_maxMs, m_bytes * 8.0 / (m_rateMbps * m_framing * 1e3));
+    }
+}
+
+} // namespace bbrgym

@@ -1,0 +1,68 @@
+#pragma once
+
+#include "ns3/nstime.h"
+#include "ns3/packet.h"
+#include "ns3/point-to-point-net-device.h"
+#include "ns3/queue-disc.h"
+
+#include <cstdint>
+
+namespace bbrgym
+{
+
+/// Watches the bottleneck's queue and wire, averaged over steps.
+class LinkMonitor
+{
+  public:
+    /// `framing` is how much longer ns-3's frames are than the packets of the scenario, as a ratio: the device's rate is
+    /// larger by it, so that a full packet takes as long as the scenario says.
+    LinkMonitor(ns3::Ptr<ns3::QueueDisc> queueDisc,
+                ns3::Ptr<ns3::PointToPointNetDevice> device,
+                ns3::Ptr<ns3::PointToPointNetDevice> farDevice,
+                double framing);
+
+    void SetRate(double rateMbps);
+
+    /// What happened since the last `StartStep`.
+    struct Step
+    {
+        double rateMbps;
+        double utilisation;
+        double queueMeanPackets;
+        double queueMaxPackets;
+        double queueMeanMs;
+        double queueMaxMs;
+        double drops;
+        double randomLosses;
+    };
+
+    Step GetStep();
+    void StartStep();
+
+  private:
+    /// Adds the time since the last change, in which the queue was as it is still recorded, to the averages.
+    void Integrate();
+    void OnQueueChange();
+
+    ns3::Ptr<ns3::QueueDisc> m_queueDisc;
+    ns3::Ptr<ns3::PointToPointNetDevice> m_device;
+    double m_framing;
+
+    double m_rateMbps = 0.0;
+    uint32_t m_packets = 0;
+    uint32_t m_bytes = 0;
+    ns3::Time m_lastChange;
+
+    // Of the present step.
+    ns3::Time m_stepStart;
+    double m_packetSeconds = 0.0;
+    double m_delaySeconds2 = 0.0; // queueing delay integrated over time
+    double m_capacityBytes = 0.0;
+    uint64_t m_wireBytes = 0;
+    uint32_t m_maxPackets = 0;
+    double m_maxMs = 0.0;
+    uint64_t m_drops = 0;
+    uint64_t m_randomLosses = 0;
+};
+
+} // namespace bbrgym

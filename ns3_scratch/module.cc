@@ -1,0 +1,54 @@
+// bbrgym._ns3: ns-3's side of the engine. It runs in a worker process of its own (bbrgym.envs.ns3gym.worker).
+
+#include "simulation.h"
+
+#include "envs/native/scenario_binding.h"
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+NB_MODULE(_ns3, m)
+{
+    using namespace bbrgym;
+    m.doc() = "One shared bottleneck in ns-3 (C++). Process-wide state: one Simulation a process.";
+
+    nb::class_<Simulation>(m, "Simulation", "One scenario in ns-3, stepped by duration.")
+        .def(nb::init<>())
+        .def(
+            "reset",
+            [](Simulation& simulation, const nb::dict& scenario, uint64_t seed) {
+                simulation.Reset(RecordFromDict<Scenario>(scenario), seed);
+            },
+            "scenario"_a,
+            "seed"_a,
+            "Start `Scenario.to_dict()` at time 0. Raises ValueError for what cannot be simulated.")
+        .def("steer",
+             &Simulation::Steer,
+             "flow"_a,
+             "cwnd_gain"_a,
+             "pacing_gain"_a,
+             "Set the gains of an agent's flow. Raises IndexError or ValueError.")
+        .def("step",
+             &Simulation::Step,
+             "duration_ns"_a,
+             nb::call_guard<nb::gil_scoped_release>(),
+             "Simulate so much more, or to the scenario's end. The GIL is released.")
+        .def("rows",
+             &Simulation::Rows,
+             "[time_s, is_over, is_complete, *LINK_COLUMNS, *FLOW_COLUMNS of flow 0, ...] of the last step.");
+
+    m.def("flow_columns", &FlowColumns, "The columns of a flow's row, in order.");
+    m.def("link_columns", &LinkColumns, "The columns of the link's row, in order.");
+    m.def("stock_algorithms", &StockAlgorithms, "The congestion controls of ns-3 itself.");
+    m.def("scenario_fields", &FieldNames<Scenario>, "The fields of a scenario.");
+    m.def("flow_fields", &FieldNames<Flow>, "The fields of a flow.");
+    m.def(
+        "queue_packets",
+        [](const nb::dict& scenario) { return RecordFromDict<Scenario>(scenario).QueuePackets(); },
+        "scenario"_a,
+        "The buffer of a scenario in packets.");
+}

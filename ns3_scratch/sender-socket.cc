@@ -1,0 +1,107 @@
+#include "sender-socket.h"
+
+#include "ns3/callback.h"
+#include "ns3/tcp-rate-ops.h"
+
+namespace bbrgym
+{
+
+using namespace ns3;
+
+TypeId
+SenderSocket::GetTypeId()
+{
+    static TypeId tid = TypeId("bbrgym::SenderSocket")
+                            .SetParent<TcpSocketBase>()
+                            .AddConstructor<SenderSocket>();
+    return tid;
+}
+
+void
+SenderSocket::SetRecorder(FlowRecorder* recorder)
+{
+    m_recorder = recorder;
+    m_recorder->SetBuffer(m_txBuffer);
+    // The head of the buffer moves after an ACK's SACKs have marked losses and before its cumulative part repairs some.
+    m_txBuffer->TraceConnectWithoutContext(
+        "UnackSequence",
+        Callback<void, SequenceNumber32, SequenceNumber32>(
+            [recorder](SequenceNumber32, SequenceNumber32) { recorder->ObserveLost(); }));
+}
+
+void
+SenderSocket::SetRateOps(Ptr<TcpRateOps> rateOps)
+{
+    m_rateOps = rateOps;
+}
+
+Ptr<TcpSocketState>
+SenderSocket::GetState() const
+{
+    return m_tcb;
+}
+
+void
+SenderSocket::SetHasMoreData(bool hasMore)
+{
+    m_hasMoreData = hasMore;
+}
+
+void
+SenderSocket::Silence()
+{
+    m_isSilent = true;
+    CancelAllTimers();
+    m_pacingTimer.Cancel();
+}
+
+uint32_t
+SenderSocket::AvailableWindow() const
+{
+    if (m_isSilent)
+    {
+        return 0;
+    }
+    const uint32_t available = TcpSocketBase::AvailableWindow();
+    const uint32_t segment = m_tcb->m_segmentSize;
+    const uint32_t inFlight = m_tcb->m_bytesInFlight; // AvailableWindow has just updated it
+    if (m_tcb->m_cWnd >= inFlight + segment && m_state == ESTABLISHED)
+    {
+        // The congestion window would allow a packet. Does a buffer?
+        const uint32_t outstanding = UnAckDataCount();
+        const bool isReceiverFull = GetRWnd() < outstanding + segment;
+        const bool isSenderEmpty = m_hasMoreData && m_txBuffer->Size() < outstanding + segment;
+        const bool hasRetransmission = m_txBuffer->GetLost() > m_txBuffer->GetRetransmitsCount();
+        if ((isReceiverFull || isSenderEmpty) && !hasRetransmission)
+        {
+            m_recorder->OnBufferLimited();
+        }
+    }
+    return available;
+}
+
+void
+SenderSocket::ReceivedAck(Ptr<Packet> packet, const TcpHeader& tcpHeader)
+{
+    if (m_isSilent)
+    {
+        return;
+    }
+    TcpSocketBase::ReceivedAck(packet, tcpHeader);
+    // With a Controller the ACK is over by now and this finds nothing; ns-3's own congestion controls need it.
+    m_recorder->ObserveLost();
+    m_recorder->TakeAckRtt();
+}
+
+void
+SenderSocket::ReTxTimeout()
+{
+    const auto before = m_dataRetrCount;
+    TcpSocketBase::ReTxTimeout();
+    if (m_dataRetrCount < before)
+    {
+        m_recorder->OnTimeout();
+    }
+}
+
+} // namespace bbrgym

@@ -1,0 +1,150 @@
+#include "simulation.h"
+
+#include "baselines/cc/random.h"
+
+#include "ns3/rng-seed-manager.h"
+#include "ns3/simulator.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+namespace bbrgym
+{
+
+using namespace ns3;
+
+Simulation::~Simulation()
+{
+    Clear();
+}
+
+void
+Simulation::Reset(Scenario scenario, uint64_t seed)
+{
+    Clear();
+    if (scenario.flows.empty())
+    {
+        throw std::invalid_argument("a scenario needs at least one flow");
+    }
+    m_scenario = std::move(scenario);
+    m_end = NanoSeconds(static_cast<int64_t>(m_scenario.duration_s * 1e9));
+    // ns-3's own algorithms draw from its streams: one seed, and a run for every seed of ours, since only runs are
+    // guaranteed not to overlap. Everything of ours has generators of its own.
+    RngSeedManager::SetSeed(1);
+    RngSeedManager::SetRun(seed);
+    Random seeds(seed);
+    m_dumbbell = std::make_unique<Dumbbell>(m_scenario, seeds.Next());
+    for (std::size_t i = 0; i < m_scenario.flows.size(); ++i)
+    {
+        m_flows.push_back(std::make_unique<FlowRun>(m_scenario, i, *m_dumbbell, seeds.Next(), [this] {
+            if (IsComplete())
+            {
+                Simulator::Stop();
+            }
+        }));
+    }
+    Step(0);
+}
+
+void
+Simulation::Steer(int64_t flow, double cwndGain, double pacingGain)
+{
+    if (flow < 0 || static_cast<std::size_t>(flow) >= m_flows.size())
+    {
+        throw std::out_of_range("there is no flow " + std::to_string(flow) + " of " +
+                                std::to_string(m_flows.size()));
+    }
+    m_flows[static_cast<std::size_t>(flow)]->Steer(cwndGain, pacingGain);
+}
+
+void
+Simulation::Step(int64_t durationNs)
+{
+    if (!m_dumbbell)
+    {
+        throw std::logic_error("step before the first reset");
+    }
+    const Time start = Simulator::Now();
+    m_dumbbell->GetLink().StartStep();
+    for (const auto& flow : m_flows)
+    {
+        flow->StartStep();
+    }
+    const Time end = Min(m_end, start + NanoSeconds(std::max<int64_t>(durationNs, 0)));
+    if (!IsComplete() && end > start)
+    {
+        Simulator::Stop(end - start);
+        Simulator::Run();
+    }
+
+    m_rows.clear();
+    m_rows.push_back(Simulator::Now().GetSeconds());
+    m_rows.push_back(IsOver() ? 1.0 : 0.0);
+    m_rows.push_back(IsComplete() ? 1.0 : 0.0);
+    const LinkMonitor::Step link = m_dumbbell->GetLink().GetStep();
+    for (const double value : {link.rateMbps,
+                               link.utilisation,
+                               link.queueMeanPackets,
+                               link.queueMaxPackets,
+                               link.queueMeanMs,
+                               link.queueMaxMs,
+                               link.drops,
+                               link.randomLosses})
+    {
+        m_rows.push_back(value);
+    }
+    for (const auto& flow : m_flows)
+    {
+        flow->AppendRow(start, m_rows);
+    }
+}
+
+std::vector<double>
+Simulation::Rows()
+{
+    return m_rows;
+}
+
+void
+Simulation::Clear()
+{
+    if (!m_dumbbell)
+    {
+        return;
+    }
+    // First the events and the nodes, which point to what goes next.
+    Simulator::Destroy();
+    m_flows.clear();
+    m_dumbbell.reset();
+    m_rows.clear();
+}
+
+bool
+Simulation::IsComplete() const
+{
+    return std::all_of(m_flows.begin(), m_flows.end(), [](const auto& flow) { return flow->IsComplete(); });
+}
+
+bool
+Simulation::IsOver() const
+{
+    return IsComplete() || Simulator::Now() >= m_end;
+}
+
+std::vector<std::string>
+LinkColumns()
+{
+    return {
+        "rate_mbps",
+        "utilisation",
+        "queue_mean_packets",
+        "queue_max_packets",
+        "queue_mean_ms",
+        "queue_max_ms",
+        "drops",
+        "random_losses",
+    };
+}
+
+} // namespace bbrgym

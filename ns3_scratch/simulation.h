@@ -1,0 +1,52 @@
+#pragma once
+
+#include "dumbbell.h"
+#include "flow.h"
+
+#include "envs/native/scenario.h"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace bbrgym
+{
+
+/// One Scenario in ns-3, stepped by duration. There can be only one in a process: ns-3's simulator is global.
+class Simulation
+{
+  public:
+    Simulation() = default;
+    ~Simulation();
+    Simulation(const Simulation&) = delete;
+    Simulation& operator=(const Simulation&) = delete;
+
+    /// Starts the scenario at time 0. Throws std::invalid_argument for an algorithm or parameter that does not exist.
+    void Reset(Scenario scenario, uint64_t seed);
+
+    /// Sets the gains of an agent's flow from now on. Throws std::out_of_range or std::invalid_argument.
+    void Steer(int64_t flow, double cwndGain, double pacingGain);
+
+    /// Simulates so much more, or to the end. Throws std::logic_error before the first reset.
+    void Step(int64_t durationNs);
+
+    /// The rows of the last step: time in s, is over, is complete, the link's columns, each flow's columns.
+    std::vector<double> Rows();
+
+  private:
+    void Clear();
+    bool IsComplete() const;
+    bool IsOver() const;
+
+    Scenario m_scenario;
+    std::unique_ptr<Dumbbell> m_dumbbell;
+    std::vector<std::unique_ptr<FlowRun>> m_flows;
+    ns3::Time m_end;
+    std::vector<double> m_rows;
+};
+
+/// The columns of the link's row, in order: the same as `bbrgym.envs.columns.LINK_COLUMNS` (a test compares).
+std::vector<std::string> LinkColumns();
+
+} // namespace bbrgym

@@ -1,0 +1,31 @@
+"""bbrgym: a reinforcement-learning gym for congestion control on a shared bottleneck.
+
+    import bbrgym
+    from bbrgym import Flow, Scenario
+
+    trace = bbrgym.simulate(Scenario(rate_mbps=12, flows=(Flow("bbr", rtt_ms=10), Flow("cubic", rtt_ms=50))))
+    trace.summary(after_s=15)
+
+Importing it registers the Gymnasium environments `bbrgym/…`; neither torch nor mlflow nor matplotlib is imported.
+"""
+
+from bbrgym.baselines.registry import controllers
+from bbrgym.envs import register_environments
+from bbrgym.envs.engine import Engine, EngineError, Rows, make_engine
+from bbrgym.envs.scenario import Flow, Scenario
+from bbrgym.envs.trace import Trace, simulate
+
+__version__ = "0.1.0"
+__all__ = [
+    "Engine",
+    "EngineError",
+    "Flow",
+    "Rows",
+    "Scenario",
+    "Trace",
+    "controllers",
+    "make_engine",
+    "simulate",
+]
+
+register_environments()
