@@ -85,7 +85,7 @@ class Scenario:
     packet_bytes: int = 1000
     loss: float = 0.0
     rate_schedule: tuple[tuple[float, float], ...] = ()
-    flows: tuple[Flow, ...] = (Flow(),)
+    flows: tuple[Flow, ...] = field(default_factory=lambda: (Flow(),))
 
     def __post_init__(self) -> None:
         _check("rate_mbps", self.rate_mbps, "in [0.01, 10000]", 0.01 <= self.rate_mbps <= 10_000)

@@ -119,7 +119,12 @@ ControllerCongestionOps::Apply(Ptr<TcpSocketState> tcb)
     constexpr Bytes kMaxCwnd = std::numeric_limits<int32_t>::max();
     tcb->m_cWnd = static_cast<uint32_t>(std::clamp<Bytes>(decision.cwnd, 1, kMaxCwnd));
     tcb->m_cWndInfl = tcb->m_cWnd;
-    tcb->m_pacing = decision.is_paced;
+    // The socket unsets its own flag within a burst.
+    if (decision.is_paced != m_isPaced)
+    {
+        tcb->m_pacing = m_isPaced = decision.is_paced;
+    }
+    m_sendQuantum = decision.send_quantum;
     tcb->m_pacingRate = DataRate(static_cast<uint64_t>(std::max<BitsPerSecond>(decision.pacing_rate, 1)));
     if (decision.is_app_limited)
     {

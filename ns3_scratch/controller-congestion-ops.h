@@ -33,6 +33,17 @@ class ControllerCongestionOps : public ns3::TcpCongestionOps
         return m_controller.get();
     }
 
+    bool IsPaced() const
+    {
+        return m_isPaced;
+    }
+
+    /// How many bytes may leave back to back.
+    Bytes GetSendQuantum() const
+    {
+        return m_sendQuantum;
+    }
+
     std::string GetName() const override;
     bool HasCongControl() const override;
     void CongControl(ns3::Ptr<ns3::TcpSocketState> tcb,
@@ -52,6 +63,8 @@ class ControllerCongestionOps : public ns3::TcpCongestionOps
     ns3::Ptr<LinuxRateOps> m_rateOps;
     ns3::Ptr<ns3::TcpTxBuffer> m_buffer;
     std::unique_ptr<Controller> m_controller;
+    Bytes m_sendQuantum = 0;
+    bool m_isPaced = false;
 };
 
 } // namespace bbrgym

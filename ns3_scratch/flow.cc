@@ -129,6 +129,7 @@ FlowRun::FlowRun(const Scenario& scenario,
         m_sender->SetCongestionControlAlgorithm(m_congestionOps);
         m_sender->SetRateOps(m_rateOps);
         m_sender->GetState()->m_paceInitialWindow = true;
+        m_sender->SetPace(PeekPointer(m_congestionOps));
     }
     m_sender->SetRecorder(&m_recorder);
     Configure(m_sender, scenario);

@@ -55,6 +55,33 @@ SenderSocket::Silence()
     m_pacingTimer.Cancel();
 }
 
+void
+SenderSocket::SetPace(ControllerCongestionOps* pace)
+{
+    m_pace = pace;
+}
+
+uint32_t
+SenderSocket::SendDataPacket(SequenceNumber32 seq, uint32_t maxSize, bool withAck)
+{
+    if (m_pace == nullptr || !m_pace->IsPaced())
+    {
+        return TcpSocketBase::SendDataPacket(seq, maxSize, withAck);
+    }
+    if (!m_pacingTimer.IsRunning())
+    {
+        m_burst = 0;
+    }
+    // With its flag unset the socket neither sets the timer for this packet nor looks at it before the next.
+    m_tcb->m_pacing = false;
+    const uint32_t sent = TcpSocketBase::SendDataPacket(seq, maxSize, withAck);
+    m_burst += sent;
+    m_pacingTimer.Cancel();
+    m_pacingTimer.Schedule(m_tcb->m_pacingRate.Get().CalculateBytesTxTime(static_cast<uint32_t>(m_burst)));
+    m_tcb->m_pacing = m_burst + m_tcb->m_segmentSize > m_pace->GetSendQuantum();
+    return sent;
+}
+
 uint32_t
 SenderSocket::AvailableWindow() const
 {
@@ -64,6 +91,10 @@ SenderSocket::AvailableWindow() const
     }
     const uint32_t available = TcpSocketBase::AvailableWindow();
     const uint32_t segment = m_tcb->m_segmentSize;
+    if (m_pace != nullptr && m_pace->IsPaced() && available < segment)
+    {
+        m_tcb->m_pacing = true; // the window cuts the burst short: what has left must be paid for first
+    }
     const uint32_t inFlight = m_tcb->m_bytesInFlight; // AvailableWindow has just updated it
     if (m_tcb->m_cWnd >= inFlight + segment && m_state == ESTABLISHED)
     {

@@ -13,6 +13,7 @@ namespace {
 BbrParameters ModelParameters(const AgentParameters& agent) {
   BbrParameters parameters;
   parameters.pacing_margin = agent.pacing_margin;
+  parameters.extra_acked_gain = 0.0;  // the window is the gain's alone
   return parameters;
 }
 

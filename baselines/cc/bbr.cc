@@ -5,7 +5,7 @@
 //
 //   Startup --(bandwidth stops growing)--> Drain --(queue empty)--> ProbeBW <--(every 10 s without a new min_rtt)--> ProbeRTT
 //
-// Source: Linux net/ipv4/tcp_bbr.c (4.14, and by option the later pacing margin and ACK aggregation);
+// Source: Linux net/ipv4/tcp_bbr.c (4.14, and by default the later pacing margin and ACK aggregation);
 // draft-cardwell-iccrg-bbr-congestion-control-00. Deviation: no long-term ("policer") bandwidth sampling, which needs
 // 20 % loss over many rounds to act.
 
@@ -87,7 +87,10 @@ void BbrController::OnRestart(Nanoseconds now) {
 }
 
 Decision BbrController::decision() const {
-  return {.cwnd = cwnd_, .pacing_rate = pacing_rate_, .is_paced = true, .is_app_limited = mode_ == Mode::kProbeRtt};
+  return {.cwnd = cwnd_, .pacing_rate = pacing_rate_,
+          .send_quantum = BurstPackets() * connection_.packet_bytes,
+          .is_paced = true,
+          .is_app_limited = mode_ == Mode::kProbeRtt};
 }
 
 Metrics BbrController::metrics() const {

@@ -14,10 +14,10 @@
 namespace bbrgym {
 
 struct BbrParameters {
-  /// Gain of Startup: the smallest that doubles the rate each round, 2/ln 2, rounded up as Linux does.
-  double startup_gain = 2885.0 / 1000.0 + 1.0 / 256.0;
-  /// Pacing gain of Drain: empties in one round the queue that Startup made.
-  double drain_gain = 1000.0 / 2885.0;
+  /// Gain of Startup: the smallest that doubles the rate each round, 2/ln 2, rounded up to a 256th as in Linux.
+  double startup_gain = 739.0 / 256.0;
+  /// Pacing gain of Drain: its inverse, rounded down to a 256th; empties in one round the queue that Startup made.
+  double drain_gain = 88.0 / 256.0;
   /// Window in ProbeBW: 2 BDP, so that delayed and aggregated ACKs do not stall the flow.
   double cwnd_gain = 2.0;
   /// First phase of the cycle: probes for a quarter more bandwidth…
@@ -36,11 +36,13 @@ struct BbrParameters {
   double full_pipe_growth = 1.25;
   /// …three times in a row: once for a full receive window's growth, once for the probe, once to be sure.
   std::int64_t full_pipe_rounds = 3;
-  /// Share of the bandwidth left unused when pacing, to shrink a standing queue: 0.01 in Linux 4.20 and later, not in the papers' 4.14.
-  double pacing_margin = 0.0;
-  /// Weight of measured ACK aggregation in the window: 1 in Linux 5.1 and later, not in the papers' 4.14.
-  double extra_acked_gain = 0.0;
-  /// The window has room for three bursts of this many packets; 0: as many as Linux would hand to the card at once (tso_segs_goal).
+  /// Share of the bandwidth left unused when pacing, to shrink a standing queue: in Linux since 4.20; 0 before, in the
+  /// papers' kernels.
+  double pacing_margin = 0.01;
+  /// Weight of measured ACK aggregation in the window: in Linux since 5.1; 0 before, in the papers' kernels.
+  double extra_acked_gain = 1.0;
+  /// Packets that may leave back to back; the window has room for three such bursts. 0: as many as Linux hands to
+  /// the card at once (tso_segs_goal).
   std::int64_t burst_packets = 0;
 
   void Describe(ParameterReader& reader);

@@ -57,6 +57,8 @@ struct AckEvent {
 struct Decision {
   Bytes cwnd = 0;
   BitsPerSecond pacing_rate = 0;
+  /// How much may leave back to back before the pace makes it wait.
+  Bytes send_quantum = 0;
   /// Whether the sender keeps to `pacing_rate` (it is computed in any case).
   bool is_paced = false;
   /// The controller holds the flow back on purpose: what is sent now must count as application-limited.

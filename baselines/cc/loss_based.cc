@@ -7,6 +7,7 @@ namespace bbrgym {
 LossBasedController::LossBasedController(const Connection& connection, const Options& options)
     : cwnd_(connection.initial_cwnd), connection_(connection), options_(options) {
   UpdateRtt(connection.initial_rtt);
+  UpdatePacingRate();
 }
 
 void LossBasedController::OnAck(const AckEvent& ack) {
@@ -52,7 +53,10 @@ void LossBasedController::OnRecovery(Recovery state, Nanoseconds now, Bytes in_f
 void LossBasedController::OnRestart(Nanoseconds now) { static_cast<void>(now); }
 
 Decision LossBasedController::decision() const {
-  return {.cwnd = cwnd_, .pacing_rate = pacing_rate_, .is_paced = options_.is_paced, .is_app_limited = false};
+  return {.cwnd = cwnd_, .pacing_rate = pacing_rate_,
+          .send_quantum = connection_.packet_bytes,
+          .is_paced = options_.is_paced,
+          .is_app_limited = false};
 }
 
 Metrics LossBasedController::metrics() const {
@@ -71,14 +75,13 @@ void LossBasedController::UpdateRtt(Nanoseconds rtt) {
   if (rtt <= 0) return;
   // RFC 6298, equation (2.3): SRTT with alpha = 1/8.
   smoothed_rtt_ = smoothed_rtt_ == 0 ? rtt : smoothed_rtt_ + (rtt - smoothed_rtt_) / 8;
-  UpdatePacingRate();
 }
 
 void LossBasedController::UpdatePacingRate() {
-  if (smoothed_rtt_ == 0) return;
-  // Linux tcp_update_pacing_rate: twice the rate in early slow start, 1.2 times it afterwards.
+  // Linux tcp_update_pacing_rate: twice the rate in early slow start, 1.2 times it afterwards; 1 ms while no RTT is known.
   const double factor = cwnd_ < ssthresh_ / 2 ? 2.0 : 1.2;
-  pacing_rate_ = static_cast<BitsPerSecond>(factor * static_cast<double>(RateOf(cwnd_, smoothed_rtt_)));
+  const Nanoseconds rtt = smoothed_rtt_ > 0 ? smoothed_rtt_ : kMillisecond;
+  pacing_rate_ = static_cast<BitsPerSecond>(factor * static_cast<double>(RateOf(cwnd_, rtt)));
 }
 
 }  // namespace bbrgym

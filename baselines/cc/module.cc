@@ -110,6 +110,7 @@ NB_MODULE(_controllers, m) {
   nb::class_<Decision>(m, "Decision", "What a controller wants from now on; bytes and bit/s.")
       .def_ro("cwnd", &Decision::cwnd)
       .def_ro("pacing_rate", &Decision::pacing_rate)
+      .def_ro("send_quantum", &Decision::send_quantum)
       .def_ro("is_paced", &Decision::is_paced)
       .def_ro("is_app_limited", &Decision::is_app_limited);
 

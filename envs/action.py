@@ -1,0 +1,91 @@
+"""What an agent chooses: the two gains of its flow."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+
+
+@dataclass(frozen=True)
+class Action:
+    """`(cwnd_gain, pacing_gain)` as a Box of [-1, 1] x [-1, 1].
+
+    Both are mapped geometrically, `gain = low * (high / low) ** ((action + 1) / 2)`: equal steps of an action are
+    equal ratios of the gain, so that doubling is as far from the middle as halving. With the default bounds the
+    action (0, 0) is a cwnd_gain of sqrt(2) and a pacing_gain of 1. Actions outside of the Box are clipped to it.
+
+    Args:
+        cwnd_gain: lowest and highest congestion window, in multiples of the estimated bandwidth-delay product.
+            Half of it starves the flow; four times it is twice what BBR allows itself.
+        pacing_gain: lowest and highest pacing rate, in multiples of the estimated bandwidth. The default's are
+            symmetric around 1 and wider than BBR's probe of 1.25 and drain of 0.75.
+
+    Raises:
+        ValueError: bounds that are not two rising numbers above 0.
+    """
+
+    cwnd_gain: tuple[float, float] = (0.5, 4.0)
+    pacing_gain: tuple[float, float] = (0.5, 2.0)
+
+    def __post_init__(self) -> None:
+        for name in ("cwnd_gain", "pacing_gain"):
+            object.__setattr__(self, name, _bounds(name, getattr(self, name)))
+
+    @property
+    def space(self) -> spaces.Box[np.float32]:
+        """`Box(-1, 1, (2,), float32)`."""
+        return spaces.Box(-1.0, 1.0, (2,), np.float32)
+
+    def gains(self, action: npt.ArrayLike) -> tuple[float, float]:
+        """The gains that an action means.
+
+        Args:
+            action: shape (2,).
+
+        Returns:
+            cwnd_gain and pacing_gain, always inside of their bounds.
+
+        Raises:
+            ValueError: an action of another shape, or with a value that is not a number.
+        """
+        values = np.asarray(action, dtype=np.float64)
+        if values.shape != (2,) or np.isnan(values).any():
+            raise ValueError(
+                f"action={action!r} is not possible: it must be two numbers in [-1, 1], for cwnd_gain and pacing_gain"
+            )
+        cwnd, pacing = values.tolist()
+        return _gain(cwnd, self.cwnd_gain), _gain(pacing, self.pacing_gain)
+
+    def action(self, cwnd_gain: float, pacing_gain: float) -> npt.NDArray[np.float32]:
+        """The action, shape (2,), that means these gains, or the nearest possible ones; the inverse of `gains`.
+
+        Raises:
+            ValueError: a gain that is not above 0.
+        """
+        if not (cwnd_gain > 0 and pacing_gain > 0):
+            raise ValueError(f"gains ({cwnd_gain!r}, {pacing_gain!r}) are not possible: gains must be above 0")
+        position = [
+            2.0 * math.log(gain / low) / math.log(high / low) - 1.0
+            for gain, (low, high) in ((cwnd_gain, self.cwnd_gain), (pacing_gain, self.pacing_gain))
+        ]
+        chosen: npt.NDArray[np.float32] = np.array(position, dtype=np.float32)
+        return chosen.clip(-1.0, 1.0)
+
+
+def _gain(action: float, bounds: tuple[float, float]) -> float:
+    low, high = bounds
+    gain: float = low * (high / low) ** ((min(max(action, -1.0), 1.0) + 1.0) / 2.0)
+    return min(max(gain, low), high)  # low * (high / low) may miss high by a rounding
+
+
+def _bounds(name: str, given: Any) -> tuple[float, float]:
+    good = isinstance(given, Sequence) and not isinstance(given, str) and len(given) == 2
+    if good and all(isinstance(bound, int | float) for bound in given) and 0 < given[0] < given[1] < math.inf:
+        return float(given[0]), float(given[1])
+    raise ValueError(f"{name}={given!r} is not possible: {name} must be two rising bounds above 0, like [0.5, 4.0]")

@@ -1,0 +1,166 @@
+"""The environments as Stable-Baselines3 wants them: every agent flow of N engines is one environment of a VecEnv."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium.utils import seeding
+from stable_baselines3.common.vec_env import VecEnv
+
+from bbrgym.envs.episode import Episode, EpisodeSpec, Info, Outcome
+
+
+class BottleneckVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is not analysed, see pyproject.toml
+    """N engines with K agent flows each, as N x K environments that one policy drives.
+
+    Environment `i * K + k` is the k-th agent flow of engine i, so a scenario with several agent flows trains one policy
+    that all of them share and that meets itself. The flows of an engine begin and end together; while one of them has
+    not started or has ended, it is observed as neutral with reward 0. With K = 1 the trajectories are those of
+    `BottleneckEnv`. As Stable-Baselines3 wants it, an episode's end begins the next one in the same step, with
+    `terminal_observation` and `TimeLimit.truncated` in its info.
+
+    Engine i is seeded with the seed of its first environment, `seed + i * K` after `seed(seed)`.
+
+    Args:
+        spec: what the environments are made of.
+        n_engines: how many engines work at once.
+
+    Raises:
+        ValueError: no engine.
+    """
+
+    def __init__(self, spec: EpisodeSpec, n_engines: int = 1) -> None:
+        if n_engines < 1:
+            raise ValueError(f"n_engines={n_engines!r} is not possible: n_engines must be at least 1")
+        self.episode_spec = spec  # not `spec`, which Stable-Baselines3 takes for Gymnasium's
+        self.agents = spec.agents
+        self._episodes = [Episode(spec) for _ in range(n_engines)]
+        self._rngs = [seeding.np_random()[0] for _ in range(n_engines)]
+        super().__init__(n_engines * spec.agents, spec.observation.space, spec.action.space)
+
+    def reset(self) -> npt.NDArray[np.float32]:
+        """Begin an episode in every engine.
+
+        Returns:
+            Observations, shape (num_envs, length of an observation); the infos are `reset_infos`.
+
+        Raises:
+            EngineError: an engine could not begin it.
+        """
+        observations = []
+        try:
+            for index, episode in enumerate(self._episodes):
+                seed = self._seeds[index * self.agents]
+                if seed is not None:
+                    self._rngs[index] = seeding.np_random(seed)[0]
+                episode.begin_reset(self._rngs[index], self._options[index * self.agents])
+            for index, episode in enumerate(self._episodes):
+                observed, infos = episode.finish_reset()
+                observations.append(observed)
+                self._keep_reset_infos(index, infos)
+        except BaseException:
+            self._abandon()
+            raise
+        self._reset_seeds()  # both are for one reset
+        self._reset_options()
+        return np.concatenate(observations)
+
+    def step_async(self, actions: npt.NDArray[np.float32]) -> None:
+        """Ask every engine for a step.
+
+        Args:
+            actions: shape (num_envs, 2).
+
+        Raises:
+            gymnasium.error.ResetNeeded: there was no reset, or an engine failed since.
+            ValueError: an action that is not two numbers.
+        """
+        actions = np.asarray(actions)
+        if actions.shape != (self.num_envs, 2) or np.isnan(actions).any():
+            raise ValueError(
+                f"actions={actions!r} are not possible: they must be numbers of shape ({self.num_envs}, 2)"
+            )
+        try:
+            for episode, chosen in zip(self._episodes, np.split(actions, len(self._episodes)), strict=True):
+                episode.begin_step(chosen)
+        except BaseException:
+            self._abandon()
+            raise
+
+    def step_wait(
+        self,
+    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[np.bool_], list[Info]]:
+        """Wait for it.
+
+        Returns:
+            Observations, rewards and dones with num_envs rows, and one info an environment.
+
+        Raises:
+            EngineError: an engine failed; all episodes are lost, and `reset` begins afresh.
+        """
+        try:
+            outcomes = [self._finish_step(index) for index in range(len(self._episodes))]
+            observations = [
+                self._finish_reset(index, outcome) if outcome.is_over else outcome.observations
+                for index, outcome in enumerate(outcomes)
+            ]
+        except BaseException:
+            self._abandon()
+            raise
+        return (
+            np.concatenate(observations),
+            np.concatenate([outcome.rewards for outcome in outcomes]).astype(np.float32),
+            np.repeat([outcome.is_over for outcome in outcomes], self.agents),
+            [info for outcome in outcomes for info in outcome.infos],
+        )
+
+    def close(self) -> None:
+        """End the engines; calling it twice is fine."""
+        for episode in self._episodes:
+            episode.close()
+
+    def get_attr(self, attr_name: str, indices: int | Sequence[int] | None = None) -> list[Any]:
+        """An attribute of the environments' `EpisodeSpec`, one value an environment."""
+        value = None if attr_name == "render_mode" else getattr(self.episode_spec, attr_name)
+        return [value for _ in self._get_indices(indices)]
+
+    def set_attr(self, attr_name: str, value: Any, indices: int | Sequence[int] | None = None) -> None:
+        """Refused: a specification does not change."""
+        raise AttributeError(f"{attr_name!r} cannot be set: make another environment of another EpisodeSpec")
+
+    def env_method(
+        self, method_name: str, *method_args: Any, indices: int | Sequence[int] | None = None, **method_kwargs: Any
+    ) -> list[Any]:
+        """A method of the environments' `EpisodeSpec`, called once an environment."""
+        method = getattr(self.episode_spec, method_name)
+        return [method(*method_args, **method_kwargs) for _ in self._get_indices(indices)]
+
+    def env_is_wrapped(self, wrapper_class: type[Any], indices: int | Sequence[int] | None = None) -> list[bool]:
+        """False for each: there are no wrappers between."""
+        return [False for _ in self._get_indices(indices)]
+
+    def _finish_step(self, index: int) -> Outcome:
+        episode = self._episodes[index]
+        outcome = episode.finish_step()
+        for observation, info in zip(outcome.observations, outcome.infos, strict=True):
+            info["TimeLimit.truncated"] = outcome.truncated
+            if outcome.is_over:
+                info["terminal_observation"] = observation
+        if outcome.is_over:  # the next episode begins while the other engines still work on their step
+            episode.begin_reset(self._rngs[index])
+        return outcome
+
+    def _finish_reset(self, index: int, outcome: Outcome) -> npt.NDArray[np.float32]:
+        observations, infos = self._episodes[index].finish_reset()
+        self._keep_reset_infos(index, infos)
+        return observations
+
+    def _keep_reset_infos(self, index: int, infos: list[Info]) -> None:
+        self.reset_infos[index * self.agents : (index + 1) * self.agents] = infos
+
+    def _abandon(self) -> None:
+        for episode in self._episodes:
+            episode.abandon()

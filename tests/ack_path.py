@@ -1,0 +1,139 @@
+"""A path for a controller to run on without any simulator: one bottleneck, a clock moved by hand, one flow.
+
+Packets leave when window and pacing allow, queue at a fixed rate, and come back as one ACK each after the base RTT.
+A packet that finds the queue full (or is in `lose`) is lost; the sender learns of it from the third later ACK.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from bbrgym import _controllers
+from bbrgym._controllers import AckEvent, Recovery
+
+MS = 1_000_000
+PACKET = 1000
+REORDERING = 3
+
+
+@dataclass
+class Packet:
+    number: int
+    sent_at: int
+    delivered_before: int
+    delivered_at_before: int
+    first_sent: int
+    in_flight: int
+    lost_before: int
+
+
+@dataclass
+class Path:
+    """Drives `controller` over `rate_mbps`, `rtt_ms` and a buffer of `buffer_packets`; time in ns."""
+
+    controller: _controllers.Controller
+    rate_mbps: float = 10.0
+    rtt_ms: float = 40.0
+    buffer_packets: int = 1000
+    lose: Callable[[int], bool] = lambda number: False
+    now: int = 0
+    on_ack: Callable[[AckEvent], None] = lambda ack: None
+    acks: int = 0
+    lost: int = 0
+    _events: list[tuple[int, int, str, Packet]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._order = itertools.count()
+        self._numbers = itertools.count()
+        self._outstanding: dict[int, Packet] = {}
+        self._delivered = self._sent = self._lost_bytes = 0
+        self._delivered_at = self._first_sent = 0
+        self._link_free_at = self._may_send_at = 0
+        self._recover_until = -1
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._outstanding) * PACKET
+
+    def run_until(self, time_ms: float) -> None:
+        end = int(time_ms * MS)
+        self._send()
+        while True:
+            next_event = self._events[0][0] if self._events else None
+            decision = self.controller.decision()
+            can_send = self.in_flight + PACKET <= decision.cwnd
+            next_send = max(self._may_send_at, self.now) if can_send else None
+            times = [t for t in (next_event, next_send) if t is not None]
+            if not times or min(times) > end:
+                break
+            self.now = max(self.now, min(times))
+            if next_event is not None and next_event <= self.now:
+                _, _, _, packet = heapq.heappop(self._events)
+                self._receive_ack(packet)
+            self._send()
+        self.now = end
+
+    def _send(self) -> None:
+        while True:
+            decision = self.controller.decision()
+            if self.in_flight + PACKET > decision.cwnd:
+                return
+            if decision.is_paced:
+                if self.now < self._may_send_at:
+                    return
+                self._may_send_at = self.now + int(PACKET * 8e9 / decision.pacing_rate)
+            if not self._outstanding:
+                self._first_sent = self._delivered_at = self.now
+            number = next(self._numbers)
+            packet = Packet(number, self.now, self._delivered, self._delivered_at, self._first_sent, 0, self._lost_bytes)
+            self._outstanding[number] = packet
+            packet.in_flight = self.in_flight
+            self._sent += PACKET
+            per_packet = int(PACKET * 8e3 / self.rate_mbps)
+            queued = max(0, self._link_free_at - self.now) / per_packet
+            if self.lose(number) or queued >= self.buffer_packets:
+                continue
+            self._link_free_at = max(self._link_free_at, self.now) + per_packet
+            arrival = self._link_free_at + int(self.rtt_ms * MS)
+            heapq.heappush(self._events, (arrival, next(self._order), "ack", packet))
+
+    def _receive_ack(self, packet: Packet) -> None:
+        prior_in_flight = self.in_flight
+        if packet.number not in self._outstanding:
+            return
+        del self._outstanding[packet.number]
+        self._delivered += PACKET
+        self._delivered_at = self.now
+        lost = [n for n in self._outstanding if n <= packet.number - REORDERING]
+        for number in lost:
+            del self._outstanding[number]
+        self._lost_bytes += len(lost) * PACKET
+        self.lost += len(lost)
+        if lost and packet.number > self._recover_until:
+            self._recover_until = next(self._numbers)
+            self.controller.on_recovery(Recovery.RECOVERY, self.now, self.in_flight)
+        elif self._recover_until >= 0 and packet.number > self._recover_until:
+            self._recover_until = -1
+            self.controller.on_recovery(Recovery.OPEN, self.now, self.in_flight)
+        interval = max(packet.sent_at - packet.first_sent, self.now - packet.delivered_at_before)
+        self._first_sent = packet.sent_at
+        ack = AckEvent()
+        ack.now, ack.rtt = self.now, self.now - packet.sent_at
+        ack.bytes_acked, ack.bytes_lost = PACKET, len(lost) * PACKET
+        ack.prior_in_flight, ack.in_flight = prior_in_flight, self.in_flight
+        ack.delivered, ack.sent = self._delivered, self._sent
+        ack.is_cwnd_limited = prior_in_flight + PACKET > self.controller.decision().cwnd
+        sample = ack.sample
+        sample.is_valid = interval > 0
+        sample.interval = interval
+        sample.delivered = self._delivered - packet.delivered_before
+        sample.delivery_rate = int(sample.delivered * 8e9 / interval) if interval else 0
+        sample.prior_delivered = packet.delivered_before
+        sample.tx_in_flight = packet.in_flight
+        sample.lost_since_send = self._lost_bytes - packet.lost_before
+        self.controller.on_ack(ack)
+        self.acks += 1
+        self.on_ack(ack)

@@ -1,0 +1,84 @@
+"""The agent's controller: BBR's states, gains from outside (docs/algorithms/agent.md)."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from ack_path import MS, PACKET, Path
+
+from bbrgym import _controllers as cc
+
+PROBE_BW, PROBE_RTT = 2, 3
+
+
+def make(**parameters: float) -> cc.Controller:
+    return cc.make("agent", parameters, PACKET, 10 * PACKET, 40 * MS, 1)
+
+
+def test_gains_hold_in_probe_bw_and_bbrs_own_elsewhere():
+    agent = make()
+    assert agent.steer(cwnd_gain=1.5, pacing_gain=0.9)
+    path = Path(agent, rate_mbps=10, rtt_ms=40)
+    seen: dict[int, set[tuple[float, float]]] = {}
+
+    def note(ack: cc.AckEvent) -> None:
+        metrics = agent.metrics()
+        seen.setdefault(int(metrics["mode"]), set()).add((metrics["cwnd_gain"], metrics["pacing_gain"]))
+
+    path.on_ack = note
+    path.run_until(12_000)
+    assert seen[PROBE_BW] == {(1.5, 0.9)}
+    assert seen[PROBE_RTT] == {(1.0, 1.0)}
+    assert all(cwnd_gain > 2.8 for cwnd_gain, _ in seen[0])
+
+
+def test_gains_hold_everywhere_by_option():
+    agent = make(is_always_steered=1, cwnd_gain=1.5, pacing_gain=1.1)
+    path = Path(agent, rate_mbps=10, rtt_ms=40)
+    seen = set()
+    path.on_ack = lambda ack: seen.add((agent.metrics()["cwnd_gain"], agent.metrics()["pacing_gain"]))
+    path.run_until(12_000)
+    assert seen == {(1.5, 1.1)}
+
+
+def test_the_window_follows_the_gain():
+    windows = {}
+    for gain in (1.0, 3.0):
+        agent = make()
+        agent.steer(gain, 1.0)
+        path = Path(agent, rate_mbps=10, rtt_ms=40)
+        path.run_until(5000)
+        windows[gain] = agent.decision().cwnd / PACKET / agent.metrics()["bdp_packets"]
+    assert windows[1.0] == pytest.approx(1.0, abs=0.2)
+    assert windows[3.0] == pytest.approx(3.0, abs=0.2)
+
+
+def test_gains_are_clamped_and_not_a_number_changes_nothing():
+    agent = make(min_cwnd_gain=0.5, max_cwnd_gain=4.0, min_pacing_gain=0.5, max_pacing_gain=2.0, is_always_steered=1)
+    path = Path(agent, rate_mbps=10, rtt_ms=40)
+    for i, (given, held) in enumerate(
+        [((100.0, 100.0), (4.0, 2.0)), ((math.nan, math.nan), (4.0, 2.0)), ((-math.inf, 0.0), (0.5, 0.5))]
+    ):
+        agent.steer(*given)
+        path.run_until(1000 * (i + 1))
+        metrics = agent.metrics()
+        assert (metrics["cwnd_gain"], metrics["pacing_gain"]) == held
+
+
+def test_crossed_bounds_are_refused():
+    with pytest.raises(ValueError, match="bounds of algorithm 'agent' cross"):
+        make(min_cwnd_gain=5.0, max_cwnd_gain=1.0)
+
+
+def test_there_is_no_gain_cycle():
+    agent = make()
+    path = Path(agent, rate_mbps=10, rtt_ms=10)
+    path.on_ack = lambda ack: None
+    path.run_until(2000)
+    assert math.isnan(agent.metrics()["cycle_index"])
+
+
+@pytest.mark.parametrize("name", [name for name in cc.controllers() if name != "agent"])
+def test_other_controllers_cannot_be_steered(name: str):
+    assert not cc.make(name).steer(2.0, 1.0)

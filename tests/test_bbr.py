@@ -1,0 +1,251 @@
+"""BBR v1: its states, its constants, and what it does on a path, without any simulator (docs/algorithms/bbr.md)."""
+
+from __future__ import annotations
+
+import pytest
+from ack_path import MS, PACKET, Path
+
+from bbrgym import _controllers as cc
+
+STARTUP, DRAIN, PROBE_BW, PROBE_RTT = range(4)
+
+
+def make(initial_rtt_ms: float = 40.0, seed: int = 1, **parameters: float) -> cc.Controller:
+    """BBR of Linux 4.14, without the two later additions, unless they are given."""
+    parameters = {"pacing_margin": 0, "extra_acked_gain": 0, **parameters}
+    return cc.make("bbr", parameters, PACKET, 10 * PACKET, int(initial_rtt_ms * MS), seed)
+
+
+def mode(bbr: cc.Controller) -> int:
+    return int(bbr.metrics()["mode"])
+
+
+def test_the_first_window_is_paced_at_the_startup_gain():
+    decision = make().decision()
+    assert decision.cwnd == 10 * PACKET
+    assert decision.is_paced
+    assert decision.pacing_rate == pytest.approx(2.8867 * 10 * PACKET * 8 / 0.040, rel=0.002)
+
+
+def test_without_a_handshake_rtt_the_first_window_is_paced_over_a_millisecond():
+    assert make(initial_rtt_ms=0).decision().pacing_rate == pytest.approx(2.8867 * 10 * PACKET * 8 / 0.001, rel=0.002)
+
+
+def test_gains_are_those_of_the_paper():
+    gain = make().metrics()
+    assert 2 / 0.6931471805599453 <= gain["pacing_gain"] <= 2.89  # 2/ln 2, rounded up
+    assert gain["cwnd_gain"] == gain["pacing_gain"]
+    defaults = cc.defaults("bbr")
+    assert defaults["drain_gain"] == pytest.approx(0.3466, abs=1 / 256)
+    assert (defaults["probe_up_gain"], defaults["probe_down_gain"], defaults["cwnd_gain"]) == (1.25, 0.75, 2.0)
+
+
+def test_startup_drain_probe_bw_in_this_order_and_the_model_is_the_path():
+    bbr = make()
+    path = Path(bbr, rate_mbps=10, rtt_ms=40)
+    modes = [STARTUP]
+    path.on_ack = lambda ack: modes.append(mode(bbr)) if mode(bbr) != modes[-1] else None
+    path.run_until(3000)
+    assert modes == [STARTUP, DRAIN, PROBE_BW]
+    metrics = bbr.metrics()
+    assert metrics["max_bandwidth_mbps"] == pytest.approx(10.0, rel=0.01)
+    # The base RTT and one packet's serialisation.
+    assert metrics["min_rtt_ms"] == pytest.approx(40.8, rel=0.01)
+    assert metrics["bdp_packets"] == pytest.approx(10e6 * 0.0408 / 8 / PACKET, rel=0.02)
+    assert path.lost == 0
+
+
+def test_startup_doubles_the_rate_every_round():
+    bbr = make()
+    path = Path(bbr, rate_mbps=100, rtt_ms=40)
+    bandwidth = []
+    for round_end in (85, 126, 167, 208):
+        path.run_until(round_end)
+        bandwidth.append(bbr.metrics()["max_bandwidth_mbps"])
+    growth = [b / a for a, b in zip(bandwidth, bandwidth[1:], strict=False)]
+    assert all(1.6 < g < 2.4 for g in growth), growth
+
+
+def test_the_queue_of_startup_is_gone_after_drain():
+    bbr = make()
+    path = Path(bbr, rate_mbps=10, rtt_ms=40)
+    path.run_until(3000)
+    bdp = 10e6 * 0.0408 / 8
+    assert path.in_flight <= 1.3 * bdp + 6 * PACKET
+
+
+def test_probe_bw_cycles_through_eight_phases_and_never_starts_in_the_draining_one():
+    first_phases = set()
+    for seed in range(40):
+        bbr = make(seed=seed)
+        path = Path(bbr, rate_mbps=10, rtt_ms=10)
+        seen: list[int] = []
+
+        def note(ack: cc.AckEvent, bbr: cc.Controller = bbr, seen: list[int] = seen) -> None:
+            index = bbr.metrics()["cycle_index"]
+            if index == index and (not seen or seen[-1] != int(index)):
+                seen.append(int(index))
+
+        path.on_ack = note
+        path.run_until(500)
+        first_phases.add(seen[0])
+        assert all(b == (a + 1) % 8 for a, b in zip(seen, seen[1:], strict=False)), seen
+    assert first_phases == {0, 2, 3, 4, 5, 6, 7}
+
+
+def test_pacing_gain_of_each_phase():
+    bbr = make()
+    path = Path(bbr, rate_mbps=10, rtt_ms=40)
+    gains: dict[int, set[float]] = {}
+
+    def note(ack: cc.AckEvent) -> None:
+        metrics = bbr.metrics()
+        if metrics["mode"] == PROBE_BW:
+            gains.setdefault(int(metrics["cycle_index"]), set()).add(metrics["pacing_gain"])
+
+    path.on_ack = note
+    path.run_until(3000)
+    assert gains == {0: {1.25}, 1: {0.75}} | {i: {1.0} for i in range(2, 8)}
+
+
+def test_probe_rtt_after_ten_seconds_without_a_new_minimum():
+    bbr = make()
+    path = Path(bbr, rate_mbps=10, rtt_ms=40)
+    times: list[tuple[float, int]] = []
+    windows: list[int] = []
+
+    def note(ack: cc.AckEvent) -> None:
+        if mode(bbr) == PROBE_RTT:
+            times.append((ack.now / MS, int(bbr.decision().cwnd)))
+        elif times and not windows:
+            windows.append(bbr.decision().cwnd)
+
+    path.on_ack = note
+    path.run_until(12_000)
+    assert times, "no ProbeRTT in 12 s"
+    first, last = times[0][0], times[-1][0]
+    assert 10_000 < first < 11_000
+    # In flight must fall to four packets first, then 200 ms and a round trip pass.
+    assert 200 <= last - first < 400
+    assert {cwnd for _, cwnd in times} == {4 * PACKET}
+    assert bbr.decision().is_app_limited is False
+    # The window from before comes back at once.
+    assert windows[0] > 50 * PACKET
+
+
+def test_what_is_sent_in_probe_rtt_counts_as_application_limited():
+    bbr = make()
+    path = Path(bbr, rate_mbps=10, rtt_ms=40)
+    limited = set()
+    path.on_ack = lambda ack: limited.add((mode(bbr) == PROBE_RTT, bbr.decision().is_app_limited))
+    path.run_until(12_000)
+    assert limited == {(False, False), (True, True)}
+
+
+def test_the_window_is_two_bdp_and_room_for_three_bursts():
+    bbr = make()
+    path = Path(bbr, rate_mbps=10, rtt_ms=40)
+    path.run_until(5000)
+    bdp = bbr.metrics()["bdp_packets"]
+    cwnd = bbr.decision().cwnd / PACKET
+    # tso_segs_goal is 2 at 10 Mbit/s; even rounding and the probing phase's +2 on top.
+    assert 2 * bdp + 6 <= cwnd <= 2 * bdp + 6 + 4
+    assert cwnd % 2 == 0
+
+
+def test_recovery_conserves_packets_for_a_round_and_restores_the_window():
+    bbr = make()
+    path = Path(bbr, rate_mbps=10, rtt_ms=40)
+    path.run_until(5000)
+    before = bbr.decision().cwnd
+    bbr.on_recovery(cc.Recovery.RECOVERY, path.now, path.in_flight)
+    ack = cc.AckEvent()
+    ack.now, ack.bytes_acked, ack.bytes_lost = path.now + MS, PACKET, PACKET
+    ack.prior_in_flight, ack.in_flight = 40 * PACKET, 38 * PACKET
+    ack.delivered = 10**9  # far beyond anything sent so far: no round ends on it
+    bbr.on_ack(ack)
+    assert bbr.decision().cwnd == 39 * PACKET, "in flight plus what was acknowledged"
+    bbr.on_recovery(cc.Recovery.OPEN, path.now + 2 * MS, 30 * PACKET)
+    ack.now, ack.bytes_lost, ack.in_flight = path.now + 2 * MS, 0, 30 * PACKET
+    bbr.on_ack(ack)
+    assert bbr.decision().cwnd >= before - PACKET, "the window from before recovery"
+
+
+def test_every_lost_packet_takes_one_from_the_window_but_never_the_last():
+    bbr = make()
+    path = Path(bbr, rate_mbps=10, rtt_ms=40)
+    path.run_until(5000)
+    bbr.on_recovery(cc.Recovery.RECOVERY, path.now, 0)
+    ack = cc.AckEvent()
+    ack.now, ack.bytes_acked, ack.bytes_lost = path.now + MS, PACKET, 10**9
+    ack.delivered = 10**9
+    bbr.on_ack(ack)
+    assert bbr.decision().cwnd == PACKET
+
+
+def test_a_timeout_restarts_from_one_packet_and_comes_back():
+    bbr = make()
+    path = Path(bbr, rate_mbps=10, rtt_ms=40)
+    path.run_until(5000)
+    before = bbr.decision().cwnd
+    bbr.on_recovery(cc.Recovery.LOSS, path.now, 0)
+    assert bbr.decision().cwnd == PACKET
+    bbr.on_recovery(cc.Recovery.OPEN, path.now, 0)
+    ack = cc.AckEvent()
+    ack.now, ack.bytes_acked, ack.delivered = path.now + MS, PACKET, 10**9
+    bbr.on_ack(ack)
+    assert bbr.decision().cwnd >= before - PACKET
+
+
+def test_a_rate_that_the_application_held_down_does_not_lower_the_bandwidth():
+    bbr = make()
+    path = Path(bbr, rate_mbps=10, rtt_ms=40)
+    path.run_until(3000)
+    before = bbr.metrics()["max_bandwidth_mbps"]
+    ack = cc.AckEvent()
+    ack.bytes_acked = PACKET
+    for i in range(30):
+        ack.now = path.now + (i + 1) * 40 * MS
+        ack.delivered = 10**8 + i * PACKET
+        ack.sample.is_valid, ack.sample.is_app_limited = True, True
+        ack.sample.prior_delivered = ack.delivered - PACKET
+        ack.sample.delivery_rate = 100_000
+        bbr.on_ack(ack)
+    assert bbr.metrics()["max_bandwidth_mbps"] == before
+
+
+@pytest.mark.parametrize(("margin", "share"), [(0.0, 1.0), (0.01, 0.99)])
+def test_the_pacing_margin_of_later_kernels_is_an_option(margin: float, share: float):
+    bbr = make(pacing_margin=margin)
+    path = Path(bbr, rate_mbps=10, rtt_ms=40)
+    rates = []
+
+    def note(ack: cc.AckEvent) -> None:
+        metrics = bbr.metrics()
+        if metrics["mode"] == PROBE_BW and metrics["pacing_gain"] == 1.0:
+            rates.append(bbr.decision().pacing_rate / (metrics["max_bandwidth_mbps"] * 1e6))
+
+    path.on_ack = note
+    path.run_until(3000)
+    assert rates
+    assert all(rate == pytest.approx(share, rel=1e-6) for rate in rates)
+
+
+def test_ack_aggregation_widens_the_window_only_by_option():
+    windows = {}
+    for gain in (0.0, 1.0):
+        bbr = make(extra_acked_gain=gain)
+        path = Path(bbr, rate_mbps=10, rtt_ms=40)
+        path.run_until(3000)
+        bdp = bbr.metrics()["bdp_packets"]
+        ack = cc.AckEvent()
+        ack.now, ack.bytes_acked, ack.delivered = path.now, 20 * PACKET, 10**8
+        ack.sample.is_valid, ack.sample.delivery_rate, ack.sample.prior_delivered = True, 1000, 10**8 - 1
+        bbr.on_ack(ack)
+        assert bbr.metrics()["extra_acked_packets"] >= 15
+        for i in range(40):
+            ack.now, ack.bytes_acked, ack.delivered = path.now + i * MS, PACKET, 10**8 + i
+            ack.sample.is_valid = False
+            bbr.on_ack(ack)
+        windows[gain] = bbr.decision().cwnd / PACKET - 2 * bdp
+    assert windows[1.0] >= windows[0.0] + 14

@@ -1,0 +1,150 @@
+"""CUBIC against RFC 9438's formulas, without any simulator (docs/algorithms/cubic.md)."""
+
+from __future__ import annotations
+
+import pytest
+from ack_path import MS, PACKET, Path
+
+from bbrgym import _controllers as cc
+
+C, BETA = 0.4, 0.7
+
+
+class Hand:
+    """A CUBIC sender whose ACKs come by hand, one packet each."""
+
+    def __init__(self, cwnd_packets: int, rtt_ms: float = 100.0, **parameters: float) -> None:
+        parameters = {"has_hystart": 0, **parameters}
+        self.cubic = cc.make("cubic", parameters, PACKET, cwnd_packets * PACKET, int(rtt_ms * MS), 1)
+        self.rtt_ms, self.now, self.delivered = rtt_ms, 0, 0
+
+    @property
+    def cwnd(self) -> float:
+        return self.cubic.decision().cwnd / PACKET
+
+    def ack(self, **fields: object) -> None:
+        ack = cc.AckEvent()
+        self.delivered += PACKET
+        ack.now, ack.rtt, ack.bytes_acked = int(self.now), int(self.rtt_ms * MS), PACKET
+        ack.delivered = ack.sent = self.delivered
+        for name, value in fields.items():
+            setattr(ack, name, value)
+        self.cubic.on_ack(ack)
+
+    def lose(self) -> None:
+        self.cubic.on_recovery(cc.Recovery.RECOVERY, int(self.now), int(self.cwnd) * PACKET)
+        self.cubic.on_recovery(cc.Recovery.OPEN, int(self.now), int(self.cwnd) * PACKET)
+
+    def avoid_for(self, seconds: float) -> None:
+        """Whole windows of ACKs, one a round trip, evenly spread."""
+        end = self.now + seconds * 1e9
+        while self.now < end:
+            self.now += self.rtt_ms * MS / self.cwnd
+            self.ack()
+
+
+def test_a_loss_leaves_seven_tenths():
+    hand = Hand(cwnd_packets=1000)
+    hand.lose()
+    assert hand.cwnd == pytest.approx(BETA * 1000)
+    assert hand.cubic.metrics()["w_max_packets"] == 1000
+    assert hand.cubic.metrics()["ssthresh_packets"] == pytest.approx(700)
+
+
+@pytest.mark.parametrize("seconds", [1.0, 3.0, 5.0, 8.0, 12.0])
+def test_the_window_follows_the_cubic_curve(seconds: float):
+    w_max = 1000
+    hand = Hand(cwnd_packets=w_max)
+    hand.lose()
+    k = ((w_max - BETA * w_max) / C) ** (1 / 3)  # figure 2
+    hand.avoid_for(seconds)
+    expected = C * (seconds - k) ** 3 + w_max  # figure 1
+    assert hand.cwnd == pytest.approx(expected, rel=0.02)
+
+
+def test_the_window_is_flat_at_w_max_after_k_seconds():
+    hand = Hand(cwnd_packets=1000)
+    hand.lose()
+    k = (0.3 * 1000 / C) ** (1 / 3)
+    hand.avoid_for(k)
+    before = hand.cwnd
+    hand.avoid_for(0.5)
+    assert before == pytest.approx(1000, rel=0.01)
+    assert hand.cwnd - before < 3
+
+
+def test_on_a_short_path_it_grows_at_least_like_reno():
+    # Reno-friendly region (section 4.3): with RTT 10 ms and a small window the estimate wins over the cubic curve.
+    hand = Hand(cwnd_packets=20, rtt_ms=10)
+    hand.lose()
+    start = hand.cwnd
+    hand.avoid_for(0.1)
+    alpha = 3 * (1 - BETA) / (1 + BETA)
+    assert hand.cwnd == pytest.approx(start + alpha * 10, abs=1.0)
+    k = (0.3 * 20 / C) ** (1 / 3)
+    assert hand.cwnd > C * (0.1 - k) ** 3 + 20
+    # Beyond the window before the loss (20) it grows as Reno does, a packet a round trip.
+    hand.avoid_for(0.1)
+    rounds_to_prior = (20 - start) / alpha
+    assert hand.cwnd == pytest.approx(20 + (20 - rounds_to_prior), abs=1.5)
+
+
+def test_fast_convergence_lowers_w_max_after_a_smaller_loss():
+    for has_fast_convergence, expected in ((1, 700 * (1 + BETA) / 2), (0, 700)):
+        hand = Hand(cwnd_packets=1000, has_fast_convergence=has_fast_convergence)
+        hand.lose()
+        hand.lose()
+        assert hand.cubic.metrics()["w_max_packets"] == pytest.approx(expected)
+
+
+def test_a_window_that_does_not_limit_the_flow_does_not_grow():
+    hand = Hand(cwnd_packets=100)
+    hand.lose()
+    before = hand.cwnd
+    for _ in range(5000):
+        hand.now += MS
+        hand.ack(is_cwnd_limited=False)
+    assert hand.cwnd == before
+
+
+def test_slow_start_doubles_a_window_a_round_and_a_timeout_restarts_it():
+    hand = Hand(cwnd_packets=10)
+    for _ in range(10):
+        hand.ack()
+    assert hand.cwnd == 20
+    hand.cubic.on_recovery(cc.Recovery.LOSS, 1, 0)
+    assert hand.cwnd == 1
+    hand.cubic.on_recovery(cc.Recovery.OPEN, 2, 0)
+    for _ in range(30):
+        hand.ack()
+    assert hand.cwnd == pytest.approx(14, abs=1), "slow start up to 0.7 x 20, then avoidance"
+
+
+def test_never_below_two_packets_after_a_loss():
+    hand = Hand(cwnd_packets=2)
+    hand.lose()
+    assert hand.cwnd == 2
+
+
+def test_on_a_path_it_fills_the_buffer_and_backs_off():
+    cubic = cc.make("cubic", {}, PACKET, 10 * PACKET, 40 * MS, 1)
+    path = Path(cubic, rate_mbps=10, rtt_ms=40, buffer_packets=50)
+    windows = []
+    path.on_ack = lambda ack: windows.append(cubic.decision().cwnd / PACKET)
+    path.run_until(30_000)
+    assert path.lost > 0
+    settled = windows[len(windows) // 3 :]
+    assert max(settled) >= 90, "BDP and buffer together hold 101 packets"
+    assert min(settled) >= 55
+    assert path.acks * PACKET * 8 / 30 / 1e6 > 9.5
+
+
+def test_hystart_leaves_slow_start_before_a_deep_buffer_overflows():
+    lost = {}
+    for has_hystart in (0, 1):
+        cubic = cc.make("cubic", {"has_hystart": has_hystart}, PACKET, 10 * PACKET, 40 * MS, 1)
+        path = Path(cubic, rate_mbps=50, rtt_ms=40, buffer_packets=3000)
+        path.run_until(2500)
+        lost[has_hystart] = path.lost
+    assert lost[1] == 0
+    assert lost[0] > 500

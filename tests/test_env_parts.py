@@ -1,0 +1,310 @@
+"""Observation, action, reward and distribution, each by itself."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_engine import FakeEngine
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bbrgym.envs import observation as observation_module
+from bbrgym.envs.action import Action
+from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
+from bbrgym.envs.distribution import Distribution
+from bbrgym.envs.engine import Rows
+from bbrgym.envs.observation import FEATURES, Feature, Observation
+from bbrgym.envs.reward import DEFAULT_REWARD, TERMS, Reward, default_reward
+from bbrgym.envs.scenario import HEADER_BYTES, Flow, Scenario
+
+ONE = Scenario(flows=(Flow("agent", rtt_ms=50.0),))
+TWO = Scenario(rate_mbps=10.4, packet_bytes=1000, flows=(Flow("agent", rtt_ms=10.0), Flow("bbr", rtt_ms=50.0)))
+PAYLOAD_MBPS = 10.4 * 1000 / (1000 + HEADER_BYTES)  # of TWO: 10
+
+
+def make_rows(*flows: Mapping[str, float], link: Mapping[str, float] | None = None) -> Rows:
+    """Rows with these columns, and NaN in all others."""
+    active = {"is_active": 1.0, "sent_packets": 100.0, "delivered_packets": 100.0}
+    return Rows(
+        time_s=1.0,
+        flows=np.array([[(active | dict(flow)).get(column, math.nan) for column in FLOW_COLUMNS] for flow in flows]),
+        link=np.array([(link or {"rate_mbps": 10.4}).get(column, math.nan) for column in LINK_COLUMNS]),
+        is_over=False,
+        is_complete=False,
+    )
+
+
+class TestObservation:
+    def test_formulas(self) -> None:
+        row = {
+            "delivery_rate_mbps": 8.0, "max_bandwidth_mbps": 10.0, "send_rate_mbps": 9.0, "rtt_mean_ms": 75.0,
+            "rtt_last_ms": 100.0, "min_rtt_ms": 50.0, "in_flight_packets": 90.0, "cwnd_packets": 120.0,
+            "bdp_packets": 60.0, "lost_packets": 5.0, "sent_packets": 50.0, "mode": 2.0,
+        }  # fmt: skip
+        expected = {
+            "delivery_rate_ratio": 0.8, "send_rate_ratio": 1.125, "queueing_ratio": 0.5,
+            "log_rtt_ratio": math.log2(1.5),
+            "rtt_last_ratio": 2.0, "log_rtt_last_ratio": 1.0, "in_flight_ratio": 1.5, "cwnd_ratio": 2.0,
+            "loss_rate": 0.1, "log_bdp": math.log10(60), "log_min_rtt": math.log10(50),
+            "log_delivery_rate": math.log10(8), "log_max_bandwidth": 1.0, "log_cwnd_gain": 1.0,
+            "log_pacing_gain": -1.0, "is_startup": 0.0, "is_probe_bw": 1.0, "is_probe_rtt": 0.0,
+        }  # fmt: skip
+        assert expected.keys() == FEATURES.keys()
+        observer = Observation(tuple(expected)).observer(ONE, 0)
+        observed = observer.observe(make_rows(row), (2.0, 0.5))
+        np.testing.assert_allclose(observed, list(expected.values()), rtol=1e-6)
+
+    @settings(max_examples=200, deadline=None)
+    @given(st.lists(st.floats(allow_nan=True, allow_infinity=True), min_size=60, max_size=60))
+    def test_is_inside_the_space_whatever_the_row(self, values: list[float]) -> None:
+        specification = Observation(tuple(FEATURES))
+        row = dict(zip(FLOW_COLUMNS, values, strict=False)) | {"is_active": 1.0}
+        observed = specification.observer(ONE, 0).observe(make_rows(row), (values[-1], values[-2]))
+        assert specification.space.contains(observed)
+
+    def test_without_values_every_feature_is_neutral(self) -> None:
+        specification = Observation(tuple(FEATURES))
+        nan = dict.fromkeys(FLOW_COLUMNS, math.nan) | {"is_active": 1.0}
+        observed = specification.observer(ONE, 0).observe(make_rows(nan), (math.nan, math.nan))
+        # A mode that is not known is none of the modes, which is what neutral says too.
+        np.testing.assert_array_equal(observed, specification.neutral)
+        assert specification.space.contains(specification.neutral)
+
+    def test_a_flow_without_part_in_the_step_is_neutral(self) -> None:
+        specification = Observation()
+        row = {"is_active": 0.0, "sent_packets": 0.0, "delivered_packets": 0.0, "mode": 2.0, "min_rtt_ms": 50.0}
+        observed = specification.observer(ONE, 0).observe(make_rows(row), (2.0, 1.0))
+        np.testing.assert_array_equal(observed, specification.neutral)
+
+    def test_history_has_the_latest_last_and_arrays_are_fresh(self) -> None:
+        observer = Observation(("loss_rate", "log_pacing_gain"), history=3).observer(ONE, 0)
+        first = observer.observe(make_rows({"lost_packets": 10.0, "sent_packets": 100.0}), (2.0, 2.0))
+        second = observer.observe(make_rows({"lost_packets": 20.0, "sent_packets": 100.0}), (2.0, 1.0))
+        np.testing.assert_allclose(first, [0, 0, 0, 0, 0.1, 1], rtol=1e-6)
+        np.testing.assert_allclose(second, [0, 0, 0.1, 1, 0.2, 0], rtol=1e-6)
+        assert not np.shares_memory(first, second)
+
+    def test_first_gains_are_the_flows_parameters(self) -> None:
+        assert Observation().observer(ONE, 0).first_gains == (2.0, 1.0)
+        steered = Scenario(flows=(Flow("agent", parameters={"cwnd_gain": 1.5}),))
+        assert Observation().observer(steered, 0).first_gains == (1.5, 1.0)
+
+    def test_refuses_what_does_not_exist(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        with pytest.raises(ValueError, match=r"no feature 'queue'; known: delivery_rate_ratio, "):
+            Observation(("queue",))
+        monkeypatch.setitem(
+            observation_module.FEATURES, "ecn", Feature("ecn", ("ce_marks",), 0, 1, 0, lambda x: x, "of no engine")
+        )
+        with pytest.raises(ValueError, match=r"'ecn' needs the column 'ce_marks', which no engine has; known: deli"):
+            Observation(("ecn",))
+        with pytest.raises(ValueError, match="none twice"):
+            Observation(("loss_rate", "loss_rate"))
+        with pytest.raises(ValueError, match="at least one"):
+            Observation(())
+        for history in (0, 1.5, True):
+            with pytest.raises(ValueError, match="history"):
+                Observation(history=history)  # type: ignore[arg-type]  # that is the point
+
+
+class TestAction:
+    def test_the_ends_and_the_middle(self) -> None:
+        action = Action(cwnd_gain=(0.5, 4.0), pacing_gain=(0.5, 2.0))
+        assert action.gains([-1, -1]) == (0.5, 0.5)
+        assert action.gains([1, 1]) == (4.0, 2.0)
+        assert action.gains([0, 0]) == pytest.approx((math.sqrt(2), 1.0))
+        assert action.gains([-7, math.inf]) == (0.5, 2.0)
+
+    @given(st.floats(-1, 1), st.floats(-1, 1))
+    def test_the_inverse(self, cwnd: float, pacing: float) -> None:
+        action = Action((0.25, 8.0), (0.3, 3.0))
+        np.testing.assert_allclose(action.action(*action.gains((cwnd, pacing))), (cwnd, pacing), atol=1e-6)
+
+    def test_equal_steps_are_equal_ratios(self) -> None:
+        gains = [Action().gains([a, a])[0] for a in (-1.0, -0.5, 0.0, 0.5, 1.0)]
+        np.testing.assert_allclose(np.divide(gains[1:], gains[:-1]), 8 ** (1 / 4))
+
+    @pytest.mark.parametrize("bad", [[1.0, math.nan], [1.0], [[1.0, 1.0]], 1.0])
+    def test_refuses_other_actions(self, bad: Any) -> None:
+        with pytest.raises(ValueError, match="two numbers"):
+            Action().gains(bad)
+
+    @pytest.mark.parametrize("bad", [(2.0, 1.0), (0.0, 1.0), (1.0,), "ab", None, (1.0, math.inf)])
+    def test_refuses_other_bounds(self, bad: Any) -> None:
+        with pytest.raises(ValueError, match=r"pacing_gain=.*two rising bounds"):
+            Action(pacing_gain=bad)
+
+
+class TestReward:
+    FULL = {"delivery_rate_mbps": 5.0, "rtt_mean_ms": 10.0, "lost_packets": 0.0}  # noqa: RUF012  # never changed
+
+    def reward(self, terms: dict[str, float], link: Mapping[str, float] | None = None, **first: float) -> float:
+        rows = make_rows(self.FULL | first, self.FULL | {"rtt_mean_ms": 50.0}, link=link)
+        return Reward(terms).rewarder(TWO, 0).reward(rows)
+
+    def test_formulas(self) -> None:
+        assert self.reward({"throughput": 1}) == pytest.approx(0.5)
+        assert self.reward({"throughput": 1}, delivery_rate_mbps=20.0) == 1.0
+        assert self.reward({"log_throughput": 1}, delivery_rate_mbps=2.5) == pytest.approx(math.log(0.5))
+        assert self.reward({"log_throughput": 1}, delivery_rate_mbps=0.0) == pytest.approx(math.log(0.05))
+        assert self.reward({"log_throughput": 1}, delivery_rate_mbps=9.0) == 0.0
+        assert self.reward({"delay": 1}, rtt_mean_ms=35.0) == pytest.approx(-0.5)  # 25 ms of the longest RTT, 50 ms
+        assert self.reward({"delay": 1}, rtt_mean_ms=math.nan) == 0.0
+        assert self.reward({"delay": 1}, rtt_mean_ms=5000.0) == -4.0
+        assert self.reward({"loss": 2}, lost_packets=25.0) == pytest.approx(-0.5)
+        assert self.reward({"loss": 1}, lost_packets=3.0, sent_packets=0.0) == -1.0
+        assert self.reward({"fairness": 1}) == pytest.approx(1.0)
+        assert self.reward({"fairness": 1}, delivery_rate_mbps=0.0) == pytest.approx(0.5)
+        assert self.reward({"utilisation": 1}, link={"rate_mbps": 10.4, "utilisation": 0.75}) == 0.75
+        assert self.reward({"utilisation": 1}, link={"rate_mbps": 10.4}) == 0.0  # NaN
+
+    def test_the_fair_share_is_of_the_flows_in_the_step(self) -> None:
+        away = {"is_active": 0.0, "sent_packets": 0.0, "delivered_packets": 0.0, "delivery_rate_mbps": 0.0}
+        rows = make_rows(self.FULL, self.FULL | away)
+        assert Reward({"log_throughput": 1}).rewarder(TWO, 0).reward(rows) == pytest.approx(math.log(0.5))
+        assert Reward({"log_throughput": 1}).rewarder(TWO, 1).reward(rows) == 0.0
+        assert Reward({"fairness": 1}).rewarder(TWO, 0).reward(rows) == 1.0
+
+    def test_the_best_is_a_full_fair_link_without_queue(self) -> None:
+        best = self.reward(dict(DEFAULT_REWARD.terms))
+        assert best == pytest.approx(0.0)
+        for worse in ({"delivery_rate_mbps": 4.0}, {"rtt_mean_ms": 11.0}, {"lost_packets": 1.0}):
+            assert self.reward(dict(DEFAULT_REWARD.terms), None, **worse) < best - 0.005
+        # Nor does it pay to take what is another's.
+        assert self.reward(dict(DEFAULT_REWARD.terms), delivery_rate_mbps=9.0) == pytest.approx(best)
+
+    @settings(max_examples=200, deadline=None)
+    @given(st.lists(st.floats(allow_nan=True, allow_infinity=True), min_size=60, max_size=60))
+    def test_is_bounded_whatever_the_rows(self, values: list[float]) -> None:
+        row = dict(zip(FLOW_COLUMNS, values, strict=False)) | {"is_active": 1.0}
+        with np.errstate(all="ignore"):
+            for name, term in TERMS.items():
+                reward = Reward({name: 1.0}).rewarder(TWO, 0).reward(make_rows(row, row))
+                assert min(term.low, 0.0) <= reward <= max(term.high, 0.0)
+
+    def test_default_reward_is_the_mean_over_agents(self) -> None:
+        both = Scenario(rate_mbps=10.4, flows=(Flow("agent", rtt_ms=50.0), Flow("bbr"), Flow("agent", rtt_ms=50.0)))
+        row = {"rtt_mean_ms": 50.0, "lost_packets": 0.0}
+        rows = make_rows(*(row | {"delivery_rate_mbps": x * PAYLOAD_MBPS / 3} for x in (0.5, 2.25, 0.25)))
+        assert default_reward(both)(rows) == pytest.approx((math.log(0.5) + math.log(0.25)) / 2)
+        assert default_reward(both.with_algorithm("bbr"))(rows) == pytest.approx((math.log(0.5) + math.log(0.25)) / 3)
+
+    def test_refuses_bad_terms(self) -> None:
+        with pytest.raises(ValueError, match="no reward term 'thruput'; known: throughput, "):
+            Reward({"thruput": 1.0})
+        with pytest.raises(ValueError, match=r"terms.delay=-0.5 is not possible.*negative itself"):
+            Reward({"delay": -0.5})
+        with pytest.raises(ValueError, match=r"terms.delay=nan"):
+            Reward({"delay": math.nan})
+        with pytest.raises(ValueError, match="at least one weight must be above 0"):
+            Reward({"delay": 0.0})
+
+    def test_pickles_and_compares(self) -> None:
+        reward = Reward({"delay": 1, "loss": 2})
+        assert pickle.loads(pickle.dumps(reward)) == reward
+        assert len({reward, Reward({"delay": 1.0, "loss": 2.0})}) == 1
+
+
+class TestDistribution:
+    TRAIN = {  # noqa: RUF012  # never changed
+        "rate_mbps": {"log_uniform": [5, 50]},
+        "buffer_packets": {"uniform": [10, 12]},
+        "loss": {"choice": [0.0, 0.01]},
+        "flows": [
+            {"algorithm": "agent", "rtt_ms": {"uniform": [10, 100]}, "parameters": {"cwnd_gain": {"uniform": [1, 2]}}},
+            {"algorithm": {"choice": ["bbr", "cubic"]}, "start_s": {"uniform": [0, 5]}},
+        ],
+    }
+
+    def test_samples_are_in_bounds_and_reach_everything(self) -> None:
+        distribution = Distribution.from_dict(self.TRAIN)
+        rng = np.random.default_rng(1)
+        samples = [distribution.sample(rng) for _ in range(300)]
+        assert {s.buffer_packets for s in samples} == {10, 11, 12}
+        assert {s.loss for s in samples} == {0.0, 0.01}
+        assert {s.flows[1].algorithm for s in samples} == {"bbr", "cubic"}
+        assert all(10 <= s.flows[0].rtt_ms <= 100 and 0 <= s.flows[1].start_s <= 5 for s in samples)
+        assert all(1 <= s.flows[0].parameters["cwnd_gain"] <= 2 for s in samples)
+        rates = np.array([s.rate_mbps for s in samples])
+        assert rates.min() >= 5
+        assert rates.max() <= 50
+        assert np.median(np.log(rates)) == pytest.approx(np.log(np.sqrt(5 * 50)), abs=0.2)
+
+    def test_a_seed_decides_and_the_order_of_keys_does_not(self) -> None:
+        turned = {key: self.TRAIN[key] for key in reversed(self.TRAIN)}
+        a, b = (Distribution.from_dict(plain).sample(np.random.default_rng(3)) for plain in (self.TRAIN, turned))
+        assert a == b
+        assert a != Distribution.from_dict(self.TRAIN).sample(np.random.default_rng(4))
+
+    def test_a_scenario_is_the_distribution_that_gives_itself(self) -> None:
+        rng = np.random.default_rng(1)
+        before = rng.bit_generator.state
+        assert Distribution.of(TWO).sample(rng) == TWO
+        assert rng.bit_generator.state == before
+        assert Distribution.of(TWO).agents == 1
+
+    def test_choices_can_be_whole_and_nested(self) -> None:
+        agent = {"algorithm": "agent", "rtt_ms": {"uniform": [10, 20]}}
+        distribution = Distribution.from_dict(
+            {
+                "flows": {
+                    "choice": [[agent], [agent, {"algorithm": "bbr", "rtt_ms": {"choice": [1, {"uniform": [2, 3]}]}}]]
+                }
+            }
+        )
+        rng = np.random.default_rng(1)
+        assert {len(distribution.sample(rng).flows) for _ in range(20)} == {1, 2}
+
+    def test_round_trip(self) -> None:
+        distribution = Distribution.from_dict(self.TRAIN)
+        assert Distribution.from_dict(distribution.to_dict()) == distribution
+        assert pickle.loads(pickle.dumps(distribution)) == distribution
+        assert distribution.example == distribution.example
+
+    @pytest.mark.parametrize(
+        ("bad", "message"),
+        [
+            ({"rate": 12}, "a scenario has no field 'rate'; known: rate_mbps"),
+            ({"flows": [{"rtt": 5}]}, "a flow has no field 'rtt'"),
+            ({"flows": [{"algorithm": {"choice": ["bbr", "bbr9"]}}]}, "no algorithm 'bbr9'"),
+            ({"flows": 3}, "a list of mappings"),
+            ({"rate_mbps": {"uniform": [5, 5]}}, r"scenario.rate_mbps=.*two rising numbers"),
+            ({"rate_mbps": {"uniform": ["5", 6]}}, "two rising numbers"),
+            ({"rate_mbps": {"log_uniform": [0, 5]}}, "two rising numbers above 0"),
+            ({"rate_mbps": {"uniform": [-1, 5]}}, "rate_mbps=-1.0 is not possible"),
+            ({"rate_mbps": {"normal": [0, 1]}}, "rate_mbps"),
+            ({"rate_mbps": {"uniform": [5, 6], "choice": [1]}}, "nothing beside it"),
+            ({"loss": {"choice": []}}, "at least one value"),
+            ({"duration_s": {"uniform": [2, 9]}, "flows": [{"start_s": {"uniform": [0, 3]}}]}, r"flows\[0\].start_s=3"),
+            (
+                {"flows": [{"start_s": {"uniform": [0, 3]}, "stop_s": {"uniform": [2, 5]}}]},
+                "stop_s=2.0 is not possible",
+            ),
+            ({"flows": [{"algorithm": {"choice": ["agent", "bbr"]}}]}, "0 or 1 agent flows"),
+            ([1], "a mapping of its fields"),
+            ({"rate_mbps": "fast"}, "rate_mbps"),
+        ],
+    )
+    def test_bad_entries_are_refused_by_name(self, bad: Any, message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            Distribution.from_dict(bad)
+
+
+def test_the_fake_engine_reacts_as_a_path_does() -> None:
+    """Else nothing that is learnt or compared on it would mean a thing."""
+
+    def run(cwnd_gain: float) -> Rows:
+        engine = FakeEngine()
+        engine.reset(Scenario(rate_mbps=12.0, buffer_bdp=4.0, flows=(Flow("agent", rtt_ms=50.0),)), seed=1)
+        engine.steer(0, cwnd_gain, 1.1)
+        for _ in range(99):
+            engine.step(100.0)
+        return engine.step(100.0)
+
+    small, large = run(0.5), run(3.0)
+    assert small.flow(0)["throughput_mbps"] < 0.9 * 12 < large.flow(0)["throughput_mbps"]
+    assert small.flow(0)["rtt_mean_ms"] < 60 < large.flow(0)["rtt_mean_ms"]

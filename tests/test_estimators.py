@@ -1,0 +1,177 @@
+"""The estimators that controllers share, with a clock moved by hand."""
+
+from __future__ import annotations
+
+import random
+
+from bbrgym import _controllers as cc
+
+MS = 1_000_000
+
+
+def test_windowed_max_follows_the_largest_and_forgets_it_after_the_window():
+    largest = cc.WindowedMax(window=10)
+    assert largest.best() == 0
+    largest.update(0, 100)
+    largest.update(3, 60)
+    assert largest.best() == 100
+    for time in range(4, 11):
+        largest.update(time, 50)
+        assert largest.best() == 100
+    largest.update(11, 40)
+    assert largest.best() < 100, "a maximum of time 0 has left a window of 10 at time 11"
+    largest.update(12, 200)
+    assert largest.best() == 200
+
+
+def test_windowed_max_never_exceeds_the_exact_maximum_nor_undercuts_the_latest():
+    seed = 7
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    largest, window, samples = cc.WindowedMax(window=10), 10, []
+    for time in range(2000):
+        value = rng.randint(1, 1000)
+        samples.append((time, value))
+        largest.update(time, value)
+        exact = max(v for t, v in samples if time - t <= window)
+        assert value <= largest.best() <= exact
+
+
+def test_a_round_ends_when_a_packet_sent_after_its_start_is_delivered():
+    rounds = cc.RoundCounter()
+    assert rounds.on_delivered(prior_delivered=0, delivered=1000)  # the first delivery starts round 1
+    assert not rounds.on_delivered(prior_delivered=0, delivered=2000)
+    assert not rounds.on_delivered(prior_delivered=500, delivered=3000)
+    assert rounds.on_delivered(prior_delivered=1000, delivered=4000)
+    assert rounds.count() == 2
+    rounds.restart(delivered=9000)
+    assert not rounds.on_delivered(prior_delivered=8999, delivered=9500)
+    assert rounds.on_delivered(prior_delivered=9000, delivered=9900)
+
+
+def test_full_pipe_needs_three_rounds_below_a_quarter_of_growth():
+    pipe = cc.FullPipe(growth=1.25, rounds=3)
+    for bandwidth in (100, 200, 400, 499, 499):
+        pipe.on_round(bandwidth)
+        assert not pipe.is_full()
+    pipe.on_round(500)  # exactly a quarter more than 400: growth, so the count starts again
+    assert not pipe.is_full()
+    pipe.on_round(624)
+    pipe.on_round(500)
+    assert not pipe.is_full()
+    pipe.on_round(0)
+    assert pipe.is_full()
+
+
+def test_full_pipe_compares_afresh_after_forgetting():
+    pipe = cc.FullPipe(growth=1.25, rounds=3)
+    pipe.on_round(1000)
+    pipe.on_round(1000)
+    pipe.forget_bandwidth()
+    pipe.on_round(10)  # growth over nothing
+    pipe.on_round(10)
+    pipe.on_round(10)
+    assert not pipe.is_full()
+    pipe.on_round(10)
+    assert pipe.is_full()
+
+
+def test_min_rtt_keeps_the_smallest_until_it_is_older_than_the_window():
+    rtt = cc.MinRtt(window=10_000 * MS)
+    assert not rtt.on_ack(now=1 * MS, rtt=50 * MS)
+    assert not rtt.on_ack(now=2 * MS, rtt=40 * MS)
+    assert not rtt.on_ack(now=3 * MS, rtt=60 * MS)
+    assert not rtt.on_ack(now=4 * MS, rtt=0), "an ACK without an RTT changes nothing"
+    assert rtt.value() == 40 * MS
+    assert not rtt.on_ack(now=10_002 * MS, rtt=70 * MS)
+    assert rtt.on_ack(now=10_003 * MS, rtt=70 * MS), "expired: whatever comes next is the minimum"
+    assert rtt.value() == 70 * MS
+    rtt.refresh(now=20_000 * MS)
+    assert not rtt.on_ack(now=29_000 * MS, rtt=80 * MS)
+
+
+def test_extra_acked_is_the_burst_beyond_bandwidth_times_time():
+    extra = cc.ExtraAcked()
+    bandwidth = 8_000_000  # 1000 bytes a millisecond
+    now = 1000 * MS
+    extra.restart(now)
+    # Ten packets at once where one a millisecond is due.
+    for _ in range(10):
+        extra.on_ack(now, 1000, bandwidth, 1_000_000, is_round_start=False)
+    assert extra.most() == 10_000
+    # A pause, so that the ACKs fall back to the bandwidth, then steady ones: ten rounds later the burst is forgotten.
+    now += 20 * MS
+    for _ in range(10):
+        for _ in range(20):
+            now += 1 * MS
+            extra.on_ack(now, 1000, bandwidth, 1_000_000, is_round_start=False)
+        extra.on_ack(now, 0, bandwidth, 1_000_000, is_round_start=True)
+    assert extra.most() <= 2000
+
+
+def test_extra_acked_is_never_more_than_the_window():
+    extra = cc.ExtraAcked()
+    extra.on_ack(1 * MS, 500_000, 1_000_000, cwnd=7000, is_round_start=False)
+    assert extra.most() == 7000
+
+
+def test_hystart_slows_down_on_a_risen_rtt_and_ends_after_five_conservative_rounds():
+    start = cc.HyStart()
+    delivered = 0
+
+    def play_round(rtt_ms: float) -> int:
+        nonlocal delivered
+        prior, grown = delivered, 0
+        for _ in range(10):
+            delivered += 1000
+            grown += start.on_ack(int(rtt_ms * MS), 1000, prior, delivered)
+        return grown
+
+    assert play_round(40) == 10_000
+    assert play_round(40) == 10_000
+    assert play_round(44) == 10_000, "4 ms is below an eighth of 40 ms"
+    assert play_round(60) < 10_000, "half a round with 8 samples is enough to see 16 ms more"
+    for _ in range(4):
+        assert play_round(60) == 2_500
+        assert not start.is_done()
+    play_round(60)
+    assert start.is_done()
+
+
+def test_hystart_returns_to_slow_start_after_a_spurious_rise():
+    start = cc.HyStart()
+    delivered = 0
+    grown = []
+    for rtt_ms in (40, 40, 60, 40, 40):
+        prior, total = delivered, 0
+        for _ in range(10):
+            delivered += 1000
+            total += start.on_ack(rtt_ms * MS, 1000, prior, delivered)
+        grown.append(total)
+    assert grown[2] < 10_000
+    assert grown[4] == 10_000
+    assert not start.is_done()
+
+
+def test_prr_sends_the_share_of_what_is_delivered_while_above_the_threshold():
+    # RFC 6937, section 4: half the window, so one packet leaves for every two delivered.
+    prr = cc.ProportionalRateReduction()
+    prr.start(in_flight=20_000, sent=100_000)
+    sent, in_flight = 100_000, 19_000
+    for _ in range(8):
+        in_flight -= 1000
+        cwnd = prr.cwnd(acked=1000, in_flight=in_flight, sent=sent, ssthresh=10_000, packet_bytes=1000)
+        while in_flight + 1000 <= cwnd:
+            in_flight += 1000
+            sent += 1000
+    assert sent - 100_000 == 4000
+    assert in_flight == 19_000 - 8000 + 4000
+
+
+def test_prr_grows_back_to_the_threshold_but_not_beyond():
+    prr = cc.ProportionalRateReduction()
+    prr.start(in_flight=20_000, sent=0)
+    cwnd = prr.cwnd(acked=1000, in_flight=2000, sent=0, ssthresh=10_000, packet_bytes=1000)
+    assert cwnd == 4000, "in flight + delivered + one packet: slow start, RFC 6937's SSRB"
+    cwnd = prr.cwnd(acked=9000, in_flight=9500, sent=0, ssthresh=10_000, packet_bytes=1000)
+    assert cwnd == 10_000
