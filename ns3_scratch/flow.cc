@@ -60,7 +60,7 @@ SocketBufferBytes(const Scenario& scenario)
 {
     const double bdp = scenario.LargestRateMbps() * 1e6 / 8.0 * scenario.LongestRttSeconds();
     const auto queue = static_cast<double>(scenario.QueuePackets() * scenario.packet_bytes);
-    const double bytes = 4.0 * bdp + 2.0 * queue + 256.0 * static_cast<double>(scenario.packet_bytes);
+    const double bytes = 8.0 * bdp + 2.0 * queue + 256.0 * static_cast<double>(scenario.packet_bytes);
     return static_cast<uint32_t>(std::min(bytes, 1e9));
 }
 

@@ -1,5 +1,6 @@
 // bbrgym._ns3: ns-3's side of the engine. It runs in a worker process of its own (bbrgym.envs.ns3gym.worker).
 
+#include "scoreboard.h"
 #include "simulation.h"
 
 #include "envs/native/scenario_binding.h"
@@ -41,6 +42,10 @@ NB_MODULE(_ns3, m)
              &Simulation::Rows,
              "[time_s, is_over, is_complete, *LINK_COLUMNS, *FLOW_COLUMNS of flow 0, ...] of the last step.");
 
+    m.def("use_fast_scoreboard",
+          &UseFastScoreboard,
+          "is_fast"_a,
+          "Whether look-ups in ns-3's list of sent packets take the short way; results are the same.");
     m.def("flow_columns", &FlowColumns, "The columns of a flow's row, in order.");
     m.def("link_columns", &LinkColumns, "The columns of the link's row, in order.");
     m.def("stock_algorithms", &StockAlgorithms, "The congestion controls of ns-3 itself.");

@@ -1,0 +1,320 @@
+"""Competitors x scenarios x seeds: a benchmark that can be killed at any time and goes on where it was."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import platform
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pandas as pd
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from bbrgym.baselines.league import league_table, overall_table, print_league
+from bbrgym.baselines.metrics import RUN_METRICS, measure
+from bbrgym.baselines.plan import Benchmark, Competitor, Run, code_hash
+from bbrgym.baselines.pool import Outcome, run_in_processes
+from bbrgym.baselines.storage import load_metrics, load_trace, replace_file, save_trace, write_json
+from bbrgym.envs.engine import Engine, make_engine
+from bbrgym.envs.trace import simulate
+
+if TYPE_CHECKING:
+    from bbrgym.agents.tracking import Tracker
+
+__all__ = [
+    "Benchmark",
+    "BenchmarkResult",
+    "Competitor",
+    "Failure",
+    "league_table",
+    "load_benchmark",
+    "load_trace",
+    "overall_table",
+    "print_league",
+    "run_benchmark",
+]
+
+UNTRACKED: Final = {"backend": "none"}
+EngineFactory = Callable[..., Engine]
+"""`make_engine`, or another function of an engine's name and options that can be imported by its name."""
+
+
+def run_benchmark(
+    config: Mapping[str, Any],
+    directory: Path,
+    console: Console | None = None,
+    engine_factory: EngineFactory = make_engine,
+) -> BenchmarkResult:
+    """Run what is not there yet of a benchmark, in parallel processes, and write its results and its report.
+
+    A run that fails, or whose process is killed, is reported and tried again the next time; the others go on.
+
+    The directory then has
+        benchmark.json               what was planned: configuration, runs and their keys, versions, commit
+        runs/<key>/trace.parquet     all rows of a run (`load_trace`)
+        runs/<key>/metrics.json      its figures, one row a flow
+        failures.json                runs that failed, with their errors
+        results.parquet              all figures, one row a run and flow
+        report.html                  the report (`bbrgym.baselines.report.write_report`)
+
+    A run's key is a hash of all that decides its numbers: scenario, seed, step, engine, warm-up, code, and the content
+    of an agent's policy. So a changed controller, scenario or agent is run again, and what is unchanged is not.
+
+    Args:
+        config: plain mapping with the fields of `Benchmark.from_dict`, as in conf/benchmark/default.yaml.
+        directory: where it goes; give the same one to continue.
+        console: where progress is shown: a bar in a terminal, a line a run elsewhere. None is standard output.
+        engine_factory: makes the engine, in the worker process.
+
+    Raises:
+        ValueError: of the configuration, naming the bad value and the good ones. Nothing has run then.
+    """
+    console = console or Console()
+    benchmark = Benchmark.from_dict(config)
+    runs = benchmark.runs()
+    (directory / "runs").mkdir(parents=True, exist_ok=True)
+    for left_behind in (directory / "runs").glob(".*.partial"):
+        shutil.rmtree(left_behind, ignore_errors=True)
+    write_json(
+        directory / "benchmark.json",
+        {
+            "config": benchmark.to_dict(),
+            "runs": [run.names() for run in runs],
+            "provenance": _provenance(),
+            "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        },
+    )  # fmt: skip
+    write_json(directory / "failures.json", [])
+    # Two names may stand for one run, an agent's path and a copy of it say: it is run once.
+    todo = {run.key: run for run in runs if load_metrics(directory / "runs" / run.key) is None}
+    with _tracked(benchmark, directory) as tracker:
+        failures: list[Failure] = []
+        work = partial(_execute, directory=directory, benchmark=benchmark, engine_factory=engine_factory)
+        processes = benchmark.processes or os.cpu_count() or 1
+        with closing(run_in_processes(work, todo.values(), processes)) as outcomes:
+            for outcome in _shown(outcomes, console, benchmark.name, total=len(runs), done=len(runs) - len(todo)):
+                run = outcome.task
+                if outcome.error is not None:
+                    failures.append(Failure(**run.names(), error=outcome.error))
+                    write_json(directory / "failures.json", [vars(failure) for failure in failures])
+                else:
+                    _track_run(run, benchmark, directory, tracker)
+        result = load_benchmark(directory)
+        replace_file(directory / "results.parquet", result.results.to_parquet)
+        # Not before here: matplotlib is needed for nothing else.
+        from bbrgym.baselines.report import write_report
+
+        report = write_report(directory)
+        tracker.set_tags({"failed_runs": str(len(failures))})
+        if not result.results.empty:
+            tracker.log_metrics(_tracked_league(result.results))
+        for path in (directory / "results.parquet", directory / "benchmark.json", report):
+            tracker.log_artifact(path)
+    return result
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A run that has no result, and why."""
+
+    scenario: str
+    competitor: str
+    seed: int
+    key: str
+    error: str
+
+
+@dataclass(frozen=True)
+class BenchmarkResult:
+    """What a benchmark's directory holds.
+
+    Attributes:
+        results: one row a run and flow: `scenario`, `competitor`, `seed`, `key`, `trace_hash`, `wall_s`, and the
+            columns of `bbrgym.baselines.metrics.measure`. Without rows if no run is done.
+        failures: the runs that failed.
+        missing: the runs that have neither a result nor a failure, for the benchmark was interrupted.
+        directory: where it is.
+        plan: the content of benchmark.json.
+    """
+
+    results: pd.DataFrame
+    failures: list[Failure]
+    missing: list[dict[str, Any]]
+    directory: Path
+    plan: dict[str, Any]
+
+
+def load_benchmark(directory: Path) -> BenchmarkResult:
+    """What is there of a benchmark, be it finished, running or interrupted.
+
+    Raises:
+        FileNotFoundError: the directory has no benchmark.
+    """
+    path = directory / "benchmark.json"
+    if not path.is_file():
+        raise FileNotFoundError(f"{directory} holds no benchmark: it has no benchmark.json")
+    plan = json.loads(path.read_text())
+    failures_path = directory / "failures.json"
+    failures = [Failure(**f) for f in json.loads(failures_path.read_text())] if failures_path.is_file() else []
+    failed = {failure.key for failure in failures}
+    rows: list[dict[str, Any]] = []
+    missing = []
+    for run in plan["runs"]:
+        metrics = load_metrics(directory / "runs" / run["key"])
+        if metrics is not None:
+            rows += [
+                run | {"trace_hash": metrics["trace_hash"], "wall_s": metrics["wall_s"]} | row
+                for row in metrics["rows"]
+            ]
+        elif run["key"] not in failed:
+            missing.append(run)
+    results = pd.DataFrame(rows) if rows else pd.DataFrame(columns=["scenario", "competitor", "seed", "key"])
+    return BenchmarkResult(results, failures, missing, directory, plan)
+
+
+def _execute(run: Run, directory: Path, benchmark: Benchmark, engine_factory: EngineFactory) -> None:
+    """In a worker process: simulate one run and put its files in place, all or none."""
+    policy = None
+    if run.agent is not None:
+        from bbrgym.agents.policy import load_agent
+
+        agent = load_agent(run.agent)
+        if agent.content_hash != run.agent_hash:
+            raise RuntimeError(f"the agent in {run.agent} has changed since the benchmark began")
+        policy = agent.policy(run.scenario)
+    began = time.perf_counter()
+    options = dict(benchmark.engine)
+    name = options.pop("name")
+    engine = engine_factory(name, **options)
+    try:
+        trace = simulate(run.scenario, engine, run.seed, run.step_ms, policy)
+    finally:
+        engine.close()
+    trace = dataclasses.replace(trace, engine=name)
+    metrics = {
+        "scenario": run.scenario.to_dict(),
+        "agent": run.agent_hash,
+        "seed": run.seed,
+        "engine": name,
+        "step_ms": run.step_ms,
+        "warmup": benchmark.warmup,
+        "trace_hash": trace.hash,
+        "wall_s": round(time.perf_counter() - began, 3),
+        "rows": measure(trace, after_s=benchmark.warmup * run.scenario.duration_s),
+    }
+    final = directory / "runs" / run.key
+    partial_ = directory / "runs" / f".{run.key}.{os.getpid()}.partial"
+    partial_.mkdir()
+    save_trace(trace, partial_ / "trace.parquet")
+    write_json(partial_ / "metrics.json", metrics)
+    shutil.rmtree(final, ignore_errors=True)  # What is there is not readable, or it would not be run again.
+    partial_.rename(final)
+
+
+def _shown(
+    outcomes: Iterable[Outcome[Run]], console: Console, name: str, total: int, done: int
+) -> Iterable[Outcome[Run]]:
+    """The outcomes, with progress on the console as they pass."""
+    if done:
+        console.print(f"{done} of {total} runs are there already")
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    began = time.perf_counter()
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        bar = progress.add_task(name, total=total, completed=done)
+        for count, outcome in enumerate(outcomes, start=done + 1):
+            run = outcome.task
+            label = f"{run.scenario_name}, {run.competitor}, seed {run.seed}"
+            if outcome.error is not None:
+                console.print(f"[red]failed[/red] {label}: ", end="")
+                console.print(outcome.error, markup=False, highlight=False)
+            elif not console.is_terminal:
+                console.print(f"{count}/{total} {label} ({time.perf_counter() - began:.0f} s)", highlight=False)
+            progress.update(bar, advance=1, description=f"{name}: {label}")
+            yield outcome
+
+
+def _tracked(benchmark: Benchmark, directory: Path) -> Tracker:
+    from bbrgym.agents.tracking import Tracker
+
+    params = benchmark.to_dict()
+    tracking = params.pop("tracking") or UNTRACKED
+    return Tracker.start(directory, _experiment(benchmark), benchmark.name, params, config=tracking)
+
+
+def _experiment(benchmark: Benchmark) -> str:
+    return f"benchmark/{benchmark.name}"
+
+
+def _track_run(run: Run, benchmark: Benchmark, directory: Path, tracker: Tracker) -> None:
+    from bbrgym.agents.tracking import Tracker
+
+    own = directory / "runs" / run.key
+    metrics = load_metrics(own)
+    assert metrics is not None
+    values = {name: metrics["rows"][0][name] for name in RUN_METRICS} | {
+        f"flow{row['flow']}/{name}": value
+        for row in metrics["rows"]
+        for name, value in row.items()
+        if name not in ("flow", "algorithm", *RUN_METRICS)
+    }
+    with Tracker.start(
+        own,
+        experiment=_experiment(benchmark),
+        run_name=f"{run.scenario_name}/{run.competitor}/{run.seed}",
+        params={"scenario": run.scenario.to_dict(), "seed": run.seed},
+        tags={"scenario": run.scenario_name, "competitor": run.competitor, "trace_hash": metrics["trace_hash"]},
+        parent=tracker.run_id,
+        config=benchmark.tracking or UNTRACKED,
+    ) as child:
+        child.log_metrics(values)
+
+
+def _tracked_league(results: pd.DataFrame) -> dict[str, float]:
+    means = league_table(results).xs("mean", axis=1, level="statistic")
+    return {
+        f"{scenario}/{competitor}/{metric}".replace("[", ".").replace("]", ""): float(mean)
+        for scenario in means.index.unique("scenario")
+        for competitor, row in means.loc[scenario].iterrows()
+        for metric, mean in row.items()
+    }
+
+
+def _provenance() -> dict[str, str]:
+    """What made the results: the command, and what could change the numbers."""
+    from bbrgym.agents.tracking import source_tags
+
+    # A report goes to other people, whom the host's name does not concern.
+    tags = {name: value for name, value in source_tags().items() if name != "host"}
+    machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
+    return {"command": _command(), "code": code_hash(), **tags, "machine": machine}
+
+
+def _command() -> str:
+    """The command line of this process, if it is one that makes a benchmark; else the lines of Python that do."""
+    for index, argument in enumerate(sys.orig_argv):
+        if Path(argument).name == "bbrgym":
+            return shlex.join(["bbrgym", *sys.orig_argv[index + 1 :]])
+    return (
+        "import json, pathlib, bbrgym.baselines.benchmark as benchmark\n"
+        'directory = pathlib.Path("…")  # of this report\n'
+        'config = json.loads((directory / "benchmark.json").read_text())["config"]\n'
+        "benchmark.run_benchmark(config, directory)"
+    )

@@ -1,0 +1,187 @@
+"""The report of a benchmark: one HTML file that needs nothing else, and no network."""
+
+from __future__ import annotations
+
+import html
+import io
+import math
+import re
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import pandas as pd
+from markupsafe import Markup
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+from omegaconf import OmegaConf
+
+from bbrgym.baselines import plots
+from bbrgym.baselines.benchmark import BenchmarkResult, load_benchmark, load_trace
+from bbrgym.baselines.league import (
+    HEADINGS,
+    SORTED_BY,
+    cells,
+    league_table,
+    overall_table,
+    percent,
+    with_interval,
+)
+from bbrgym.baselines.metrics import RUN_METRICS
+from bbrgym.baselines.storage import replace_file
+from bbrgym.envs.scenario import Scenario
+from bbrgym.envs.trace import Trace
+
+
+def write_report(directory: Path) -> Path:
+    """Write `report.html` of what is there of a benchmark, finished or not.
+
+    Args:
+        directory: the benchmark's directory, as `run_benchmark` makes it.
+
+    Returns:
+        The report's path.
+
+    Raises:
+        FileNotFoundError: the directory has no benchmark.
+    """
+    result = load_benchmark(directory)
+    config = result.plan["config"]
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("bbrgym.baselines"), autoescape=True, trim_blocks=True, lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )  # fmt: skip
+    page = environment.get_template("report.html.j2").render(
+        name=config["name"],
+        planned=len(result.plan["runs"]),
+        done=result.results["key"].nunique() if not result.results.empty else 0,
+        failures=result.failures,
+        missing=result.missing,
+        started=datetime.fromisoformat(result.plan["started"]).strftime("%Y-%m-%d %H:%M UTC"),
+        provenance=result.plan["provenance"],
+        config=config,
+        config_yaml=OmegaConf.to_yaml(OmegaConf.create(config)),
+        seeds=", ".join(str(seed) for seed in config["seeds"]),
+        headings=HEADINGS,
+        sorted_by=SORTED_BY,
+        overall=_overall(result.results),
+        scenarios=[_scenario(name, plain, result) for name, plain in config["scenarios"].items()],
+        metrics=RUN_METRICS,
+    )
+    path = directory / "report.html"
+    replace_file(path, lambda to: to.write_text(page, encoding="utf-8"))
+    return path
+
+
+def _scenario(name: str, plain: dict[str, Any], result: BenchmarkResult) -> dict[str, Any]:
+    scenario = Scenario.from_dict(plain)
+    section: dict[str, Any] = {"name": name, "description": _describe(scenario), "rows": [], "figures": [], "runs": []}
+    results = result.results
+    if results.empty or (results["scenario"] != name).all():
+        return section
+    results = results[results["scenario"] == name]
+    table = league_table(results).loc[name]
+    section["rows"] = [(competitor, cells(row)) for competitor, row in table.iterrows()]
+    traces = _traces_of_one_seed(results, list(table.index), result.directory)
+    section["seed"] = int(results["seed"].min())
+    section["figures"] = [
+        (
+            _svg(plots.throughput_against_delay(results), f"Throughput against delay, {name}"),
+            "Throughput against queueing delay; better is up and to the right. Small points are runs, large ones their "
+            "means, ellipses one standard deviation (from three seeds on).",
+        ),
+        (
+            _svg(plots.jain_intervals(results), f"Jain's index, {name}"),
+            "Fairness: mean over the seeds, 95 % bootstrap interval (bar), and every run (ticks).",
+        ),
+        (
+            _svg(plots.shares(results), f"Shares of the throughput, {name}"),
+            "Who gets what: mean share of each flow, labelled with its base RTT.",
+        ),
+    ]
+    if traces:
+        section["overview"] = _svg(plots.throughput_panels(traces), f"Throughput over time, {name}")
+        section["runs"] = [
+            (
+                competitor,
+                [
+                    _svg(draw(trace, names=plots.flow_names(trace, competitor)), f"{what}, {competitor}, {name}")
+                    for draw, what in (
+                        (plots.delay_over_time, "RTT and queueing delay over time"),
+                        (plots.control_over_time, "Congestion window, pacing and gains over time"),
+                    )
+                ],
+            )
+            for competitor, trace in traces.items()
+        ]
+    return section
+
+
+def _overall(results: pd.DataFrame) -> list[tuple[str, list[str]]]:
+    """Rows of the table over all scenarios; none if there is one scenario only."""
+    if results.empty or results["scenario"].nunique() < 2:
+        return []
+    table = overall_table(results).rename(columns={"iqm": "mean"}, level="statistic")
+    return [
+        (
+            str(competitor),
+            [
+                with_interval(row, "link_jain", "{:.2f}"),
+                with_interval(row, "link_utilisation", "{:.2f}"),
+                with_interval(row, "queue_ratio", "{:.2f}"),
+                percent(row["retransmission_rate", "mean"], digits=2),
+            ],
+        )
+        for competitor, row in table.iterrows()
+    ]
+
+
+def _traces_of_one_seed(results: pd.DataFrame, competitors: list[str], directory: Path) -> dict[str, Trace]:
+    """A trace of each competitor, in their order, all of the lowest seed that there is."""
+    first = results[results["seed"] == results["seed"].min()].drop_duplicates("competitor").set_index("competitor")
+    return {
+        competitor: load_trace(directory / "runs" / first.loc[competitor, "key"] / "trace.parquet")
+        for competitor in competitors
+        if competitor in first.index
+    }
+
+
+def _describe(scenario: Scenario) -> str:
+    """One sentence that says what is simulated."""
+    buffer = (
+        f"{scenario.buffer_packets} packets"
+        if scenario.buffer_packets is not None
+        else f"{1.0 if scenario.buffer_bdp is None else scenario.buffer_bdp:g} BDP ({scenario.queue_packets} packets)"
+    )
+    parts = [f"{scenario.rate_mbps:g} Mbit/s", f"droptail buffer of {buffer}", f"{scenario.duration_s:g} s"]
+    if scenario.loss:
+        parts.append(f"{scenario.loss:.2%} random loss")
+    if scenario.rate_schedule:
+        changes = ", ".join(f"{rate:g} Mbit/s at {time:g} s" for time, rate in scenario.rate_schedule)
+        parts.append(f"rate changes to {changes}")
+    flows = []
+    for index, flow in enumerate(scenario.flows):
+        detail = f"flow {index}: {flow.rtt_ms:g} ms"
+        if flow.start_s:
+            detail += f" from {flow.start_s:g} s"
+        if flow.stop_s is not None:
+            detail += f" to {flow.stop_s:g} s"
+        if flow.size_bytes is not None:
+            detail += f", {flow.size_bytes / 1e6:g} MB"
+        flows.append(detail)
+    return f"{', '.join(parts)}; {'; '.join(flows)}."
+
+
+def _svg(figure: Figure, label: str) -> Markup:
+    """The figure as an inline SVG element that grows with the page up to its own size."""
+    width_in = figure.get_size_inches()[0]
+    text = io.StringIO()
+    with rc_context(plots.STYLE):
+        figure.savefig(text, format="svg", metadata={"Date": None})
+    svg = text.getvalue()
+    svg = svg[svg.index("<svg") :]
+    head, body = svg.split(">", 1)
+    head = re.sub(r'\s(width|height)="[^"]*"', "", head)
+    head += f' role="img" aria-label="{html.escape(label, quote=True)}" style="max-width:{math.ceil(width_in * 96)}px"'
+    return Markup(f"{head}>{body}")

@@ -1,0 +1,300 @@
+"""Any stock ns3-gym simulation as a Gymnasium environment."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import subprocess
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import gymnasium
+import zmq
+from google.protobuf.message import DecodeError
+from gymnasium import spaces
+from gymnasium.utils import seeding
+
+from bbrgym.envs.engine import EngineError
+from bbrgym.envs.ns3gym import ns3gym_pb2 as pb
+from bbrgym.envs.ns3gym.messages import pack_data, unpack_data, unpack_space
+from bbrgym.envs.ns3gym.peer import Peer
+
+_GRACE_S: Final = 5.0
+"""For a program that was told to stop: many write their results then."""
+
+_LARGEST_SEED: Final = 2**31 - 1
+"""ns-3 takes 32 bits; 0 means a fresh seed, which would not be reproducible."""
+
+_STOP: Final = pb.EnvActMsg(stopSimReq=True).SerializeToString()
+
+
+class Ns3GymEnv(gymnasium.Env[Any, Any]):
+    """A simulation program written for ns3-gym, unchanged.
+
+    ## Description
+    The program is started by this environment, connects to it, and is asked for a step at a time. Every episode is a
+    run of the program of its own, with a seed of its own. It is ended with `close`, with this object and with this
+    process, however that ends.
+
+    ## Action Space
+    What the program says: Discrete, Box, Tuple or Dict. Doubles are sent as floats, as the stock client does.
+
+    ## Observation Space
+    What the program says. Programs do not always keep to the bounds that they give.
+
+    ## Rewards
+    What the program says.
+
+    ## Starting State
+    The program's first state. `reset(seed=…)` decides the `--simSeed` of this and all later episodes.
+
+    ## Episode End
+    Termination when the program says that the game is over, truncation when its simulation time is.
+
+    ## Arguments
+    Args:
+        command: the program and its arguments; `--openGymPort=…`, `--simSeed=…` and `sim_args` are appended. None to
+            wait for a program that somebody else starts, anew for every episode and with a seed of their choice.
+        port: TCP port on the loopback interface, or 0 for a free one.
+        sim_seed: where the seeds of the episodes come from until `reset(seed=…)`; None for a fresh one.
+        sim_args: further arguments as {key: value}, passed as `--key=value`.
+        timeout_s: for how long an answer of the program may take, in s. One that takes longer is killed.
+
+    Raises:
+        EngineError: the port is in use, or the program cannot be started, died, or does not speak ns3-gym.
+        ValueError: of a bad argument.
+
+    ## Version History
+    * v0: initial version
+    """
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  # declared so by gymnasium.Env
+
+    def __init__(
+        self,
+        command: Sequence[str] | None,
+        port: int = 0,
+        sim_seed: int | None = None,
+        sim_args: Mapping[str, Any] | None = None,
+        timeout_s: float = 60.0,
+    ) -> None:
+        _check(command, port, sim_args, timeout_s)
+        self._command = None if command is None else [*command, *_arguments(sim_args or {})]
+        self._timeout_s = timeout_s
+        self._np_random, self._np_random_seed = seeding.np_random(sim_seed)
+        try:
+            self._peer = Peer(f"tcp://127.0.0.1:{port or '*'}")
+        except zmq.ZMQError as error:
+            raise EngineError(_bind_error(port, error)) from error
+        self._guard = None if command is None else _Guard()
+        self._phase = "over"
+        self._last_observation: Any = None
+        try:
+            with self._ending_program_on_error():
+                self.observation_space, self.action_space = self._start_program()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def port(self) -> int:
+        """The TCP port on which the program is listened to."""
+        return int(self._peer.endpoint.rpartition(":")[2])
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the running program, if it was started here."""
+        return self._peer.pid
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode in a new run of the program.
+
+        Args:
+            seed: decides the seeds of this and all later episodes; None to go on with the present ones.
+            options: not used.
+
+        Returns:
+            The observation, and `info` with the program's own text.
+
+        Raises:
+            EngineError: the program died, did not answer, or sent what is no ns3-gym message.
+        """
+        super().reset(seed=seed)
+        with self._ending_program_on_error():
+            # The run that the constructor started is good for the first episode, unless another seed is wanted.
+            is_usable = self._phase == "started" and (seed is None or self._command is None)
+            if not is_usable:
+                self._stop_program()
+                found = self._start_program()
+                if found != (self.observation_space, self.action_space):
+                    raise EngineError(f"the program has other spaces than before: {found[0]}, {found[1]}")
+            self._peer.send(pb.SimInitAck(done=True).SerializeToString())
+            self._phase = "running"
+            self._last_observation = None
+            state = self._receive_state("beginning the episode")
+            if state.isGameOver:
+                raise EngineError(f"the program ended before its first step; its info is {state.info!r}")
+        return self._last_observation, {"info": state.info}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Send an action and wait for what comes of it.
+
+        Args:
+            action: an element of the action space.
+
+        Returns:
+            observation, reward, terminated, truncated, and `info` with the program's own text.
+
+        Raises:
+            gymnasium.error.ResetNeeded: there was no reset, or the episode is over.
+            ValueError: the action does not have the form of the action space's.
+            EngineError: the program died, did not answer, or sent what is no ns3-gym message.
+        """
+        if self._phase != "running":
+            raise gymnasium.error.ResetNeeded(f"step() when the episode is {self._phase}: call reset() first")
+        message = pb.EnvActMsg(actData=pack_data(self.action_space, action, is_action=True)).SerializeToString()
+        with self._ending_program_on_error():
+            self._peer.send(message)
+            state = self._receive_state("simulating")
+            if state.isGameOver:
+                self._peer.send(_STOP)
+                self._phase = "over"
+        terminated = state.isGameOver and state.reason == pb.EnvStateMsg.GameOver
+        return (
+            self._last_observation,
+            state.reward,
+            terminated,
+            state.isGameOver and not terminated,
+            {"info": state.info},
+        )
+
+    def close(self) -> None:
+        """End the program and give the port back; doing it again changes nothing."""
+        if self._phase != "closed":
+            self._stop_program()
+            self._phase = "closed"
+            self._peer.close()
+            if self._guard is not None:
+                self._guard.close()
+
+    def _start_program(self) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
+        if self._phase == "closed":
+            raise EngineError("the environment is closed")
+        if self._command is not None:
+            seed = int(self.np_random.integers(1, _LARGEST_SEED, endpoint=True))
+            self._peer.start([*self._command, f"--openGymPort={self.port}", f"--simSeed={seed}"])
+            assert self._guard is not None  # there is a command
+            self._guard.watch(self._peer.pid)
+        message = self._peer.receive(self._timeout_s, lambda: "starting")
+        with _reading("SimInitMsg", message):
+            hello = pb.SimInitMsg.FromString(message)
+            found = unpack_space(hello.obsSpace), unpack_space(hello.actSpace)
+        self._phase = "started"
+        return found
+
+    def _receive_state(self, doing: str) -> pb.EnvStateMsg:
+        message = self._peer.receive(self._timeout_s, lambda: doing)
+        with _reading("EnvStateMsg", message):
+            state = pb.EnvStateMsg.FromString(message)
+            # The last message may come without an observation.
+            if state.HasField("obsData"):
+                self._last_observation = unpack_data(self.observation_space, state.obsData)
+        if self._last_observation is None and not state.isGameOver:
+            raise EngineError("the program's first state has no observation")
+        return state
+
+    def _stop_program(self) -> None:
+        """End the program in good order: it is waiting for our answer, if it is not at its end already."""
+        if self._phase == "started":
+            self._peer.send(pb.SimInitAck(stopSimReq=True).SerializeToString())
+        elif self._phase == "running":
+            self._peer.send(_STOP)
+        self._end_program(_GRACE_S)
+
+    def _end_program(self, grace_s: float) -> None:
+        self._peer.end_process(grace_s)
+        if self._guard is not None:
+            self._guard.watch(None)
+        if self._phase != "closed":
+            self._phase = "over"
+
+    @contextlib.contextmanager
+    def _ending_program_on_error(self) -> Iterator[None]:
+        # Also on an interrupt from the keyboard: the answer that nobody waited for would be taken for the next one.
+        try:
+            yield
+        except BaseException:
+            self._end_program(0.0)
+            raise
+
+
+class _Guard:
+    """Kills the program when this process is gone: a stock simulation would wait for it for ever.
+
+    A shell whose standard input only we hold: it is told the program's process group, and end of file means our death.
+    """
+
+    _SCRIPT = 'group=; while read -r line; do group=$line; done; if [ -n "$group" ]; then kill -9 "-$group"; fi'
+
+    def __init__(self) -> None:
+        process = subprocess.Popen(
+            ["/bin/sh", "-c", self._SCRIPT],
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        assert process.stdin is not None
+        self._stdin = process.stdin
+        self.pid = process.pid
+        self.close = weakref.finalize(self, _end_guard, os.getpid(), process)
+
+    def watch(self, group: int | None) -> None:
+        """Kill this process group; None for none."""
+        if self.close.alive:
+            with contextlib.suppress(BrokenPipeError):
+                self._stdin.write(b"\n" if group is None else b"%d\n" % group)
+
+
+def _end_guard(owner: int, process: subprocess.Popen[bytes]) -> None:
+    if os.getpid() == owner:
+        process.kill()
+        process.wait()
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+def _check(command: Sequence[str] | None, port: int, sim_args: Mapping[str, Any] | None, timeout_s: float) -> None:
+    if isinstance(command, str) or (command is not None and not command):
+        raise ValueError(f"command={command!r} is not possible: it must be a list of the program and its arguments")
+    if not 0 <= port <= 65535:
+        raise ValueError(f"port={port!r} is not possible: it must be in [0, 65535]")
+    if command is None and port == 0:
+        raise ValueError("port=0 with command=None: whoever starts the program must know the port, so choose one")
+    if not 0 < timeout_s < math.inf:
+        raise ValueError(f"timeout_s={timeout_s!r} is not possible: it must be a number above 0")
+    for key in ("openGymPort", "simSeed"):
+        if sim_args is not None and key in sim_args:
+            raise ValueError(f"sim_args has {key!r}, which is given by port, sim_seed and reset(seed=…)")
+
+
+def _arguments(sim_args: Mapping[str, Any]) -> list[str]:
+    # ns-3 reads true and false, not Python's True and False.
+    return [f"--{key}={str(value).lower() if isinstance(value, bool) else value}" for key, value in sim_args.items()]
+
+
+def _bind_error(port: int, error: zmq.ZMQError) -> str:
+    if error.errno == zmq.EADDRINUSE:
+        return f"port {port} is already in use; choose another or 0 for a free one"
+    return f"port {port} cannot be listened on: {error.strerror}"
+
+
+@contextlib.contextmanager
+def _reading(kind: str, message: bytes) -> Iterator[None]:
+    try:
+        yield
+    except (DecodeError, ValueError) as error:
+        raise EngineError(f"the program sent {len(message)} bytes that are no usable {kind}: {error}") from error

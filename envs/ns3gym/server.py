@@ -1,0 +1,278 @@
+"""Our bottleneck as a stock ns3-gym simulation: `bbrgym ns3 --openGymPort=5555` serves any stock Python client."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import math
+import os
+import secrets
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import gymnasium
+import numpy as np
+import zmq
+from google.protobuf.message import DecodeError
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError  # type: ignore[import-untyped]  # has no types of its own
+from zmq.utils.monitor import recv_monitor_message
+
+from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
+from bbrgym.envs.engine import Engine, EngineError, Rows, make_engine
+from bbrgym.envs.ns3gym import ns3gym_pb2 as pb
+from bbrgym.envs.ns3gym.doubles import pack_doubles
+from bbrgym.envs.ns3gym.messages import pack_space, unpack_data
+from bbrgym.envs.reward import default_reward
+from bbrgym.envs.scenario import Flow, Scenario
+
+DEFAULT_SCENARIO: Final = Scenario(flows=(Flow("agent", rtt_ms=50.0), Flow("bbr", rtt_ms=50.0)))
+"""What is served unless told otherwise: an agent beside a BBR flow."""
+
+LOWEST_GAIN: Final = 0.01
+HIGHEST_GAIN: Final = 4.0
+"""Bounds of the action space. Gains beyond are clipped to them; zero would stop the flow for good."""
+
+_CONNECT_LIMIT_S: Final = 10.0
+
+
+def serve(argv: Sequence[str]) -> int:
+    """Run one episode for the stock ns3-gym client that listens on a port of this machine.
+
+    Args:
+        argv: `--openGymPort=5555 --simSeed=1 --stepMs=100 --scenario=file.yaml --rate_mbps=12 …`: everything else is a
+            field of the scenario.
+
+    Returns:
+        The exit status: 0 after the episode, or when the client stopped it; 1 after an error, which is printed.
+
+    Raises:
+        SystemExit: of status 2 for bad arguments, of status 0 for `--help`.
+    """
+    parser = _parser()
+    options, rest = parser.parse_known_args(argv)
+    if rest:
+        parser.error(f"no argument {rest[0]!r}; known: {', '.join(f'--{name}' for name in vars(options))}")
+    try:
+        scenario = _scenario(options)
+    except (OSError, ValueError, TypeError, OmegaConfBaseException, YAMLError) as error:
+        parser.error(str(error))
+    seed = options.simSeed or 1 + secrets.randbits(31)
+    if not options.simSeed:
+        print(f"simSeed=0: the seed of this run is {seed}", file=sys.stderr)
+    engine: Engine | None = None
+    try:
+        engine = make_engine("ns3")
+        serve_episode(engine, scenario, seed, options.openGymPort, options.stepMs)
+    except EngineError as error:
+        print(f"{parser.prog}: error: {error}", file=sys.stderr)
+        return 1
+    finally:
+        if engine is not None:
+            engine.close()
+    return 0
+
+
+def serve_episode(engine: Engine, scenario: Scenario, seed: int, port: int, step_ms: float) -> None:
+    """Connect to a stock ns3-gym client and run one episode for it.
+
+    What the client sees:
+
+    * observation: a Box of DOUBLE, flat, `(time_s, is_over, is_complete, *LINK_COLUMNS, *FLOW_COLUMNS of flow 0, …)` of
+      `bbrgym.envs.columns`; what does not exist is NaN;
+    * action: a Box of FLOAT, `(cwnd_gain, pacing_gain)` of every agent flow in the order of the flows;
+    * reward: the default reward (`bbrgym.envs.reward`), its mean over the agent flows;
+    * info: JSON with `time_s`, and in the first message the names of the observation's `columns`;
+    * the end: SimulationEnd when the duration is over, GameOver when every flow has delivered all its bytes.
+
+    Args:
+        engine: runs the scenario.
+        scenario: what to simulate.
+        seed: decides everything random.
+        port: TCP port on this machine where the client listens.
+        step_ms: length of a step, in ms.
+
+    Raises:
+        EngineError: nobody listens, the client went away or sent nonsense, or the engine failed.
+    """
+    with _Client(port) as client:
+        actions = gymnasium.spaces.Box(LOWEST_GAIN, HIGHEST_GAIN, (2 * len(scenario.agent_flows),), np.float32)
+        columns = _columns(scenario)
+        observations = gymnasium.spaces.Box(-np.inf, np.inf, (len(columns),), np.float64)
+        hello = pb.SimInitMsg(
+            simProcessId=os.getpid(),
+            wafShellProcessId=os.getppid(),
+            obsSpace=pack_space(observations),
+            actSpace=pack_space(actions),
+        )
+        if _read(pb.SimInitAck, client.ask(hello.SerializeToString())).stopSimReq:
+            return
+        try:
+            reward_of = default_reward(scenario)
+            rows = engine.reset(scenario, seed)
+            state = _state(rows, 0.0, {"columns": columns})
+            while True:
+                answer = _read(pb.EnvActMsg, client.ask(state))
+                if answer.stopSimReq or rows.is_over:
+                    return
+                _steer(engine, scenario, actions, answer)
+                rows = engine.step(step_ms)
+                state = _state(rows, reward_of(rows), {})
+        except EngineError as error:
+            client.tell_end(str(error))
+            raise
+
+
+class _Client:
+    """The REQ socket to a stock client; unlike a stock simulation it notices when the client is gone."""
+
+    def __init__(self, port: int) -> None:
+        self._address = f"tcp://localhost:{port}"
+        self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.REQ)
+        self._events: zmq.Socket[bytes] = self._socket.get_monitor_socket(
+            zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
+        )
+        self._poller = zmq.Poller()
+        self._poller.register(self._socket, zmq.POLLIN)
+        self._poller.register(self._events, zmq.POLLIN)
+        self._can_ask = True
+        self._socket.connect(self._address)
+
+    def __enter__(self) -> _Client:
+        try:
+            if not self._wait_for(zmq.EVENT_HANDSHAKE_SUCCEEDED, _CONNECT_LIMIT_S):
+                raise EngineError(
+                    f"no ns3-gym client listens on {self._address} (waited {_CONNECT_LIMIT_S:g} s): start it first"
+                )
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.disable_monitor()
+        self._socket.close(linger=1000)
+
+    def ask(self, message: bytes) -> bytes:
+        """Send and wait for the answer, as long as the client likes."""
+        self._socket.send(message)
+        self._can_ask = False
+        while self._socket not in dict(self._poller.poll()):
+            if self._wait_for(zmq.EVENT_DISCONNECTED, 0.0):
+                raise EngineError(f"the ns3-gym client on {self._address} went away")
+        answer = self._socket.recv()
+        self._can_ask = True
+        return answer
+
+    def tell_end(self, error: str) -> None:
+        """Say that the episode ended by an error, so that the client does not wait for ever."""
+        if self._can_ask:
+            state = pb.EnvStateMsg(isGameOver=True, reason=pb.EnvStateMsg.GameOver, info=error, error=error)
+            self._socket.send(state.SerializeToString())
+
+    def _wait_for(self, event: int, limit_s: float) -> bool:
+        deadline = time.monotonic() + limit_s
+        while self._events.poll(max(0, math.ceil((deadline - time.monotonic()) * 1e3))):
+            if recv_monitor_message(self._events)["event"] == event:
+                return True
+        return False
+
+
+def _steer(engine: Engine, scenario: Scenario, actions: gymnasium.spaces.Box[Any], answer: pb.EnvActMsg) -> None:
+    if not scenario.agent_flows:
+        return
+    try:
+        gains = unpack_data(actions, answer.actData)
+    except (ValueError, DecodeError) as error:
+        raise EngineError(f"the ns3-gym client sent a bad action: {error}") from error
+    if np.isnan(gains).any():
+        raise EngineError(f"the ns3-gym client sent a bad action: {gains.tolist()}: gains must be numbers")
+    pairs = gains.clip(LOWEST_GAIN, HIGHEST_GAIN).reshape(-1, 2).tolist()
+    for flow, (cwnd_gain, pacing_gain) in zip(scenario.agent_flows, pairs, strict=True):
+        engine.steer(flow, cwnd_gain, pacing_gain)
+
+
+def _state(rows: Rows, reward: float, info: dict[str, Any]) -> bytes:
+    observation = [rows.time_s, float(rows.is_over), float(rows.is_complete), *rows.link, *rows.flows.ravel()]
+    return pb.EnvStateMsg(
+        obsData=pack_doubles(observation),
+        reward=reward,
+        isGameOver=rows.is_over,
+        reason=pb.EnvStateMsg.GameOver if rows.is_complete else pb.EnvStateMsg.SimulationEnd,
+        info=json.dumps({"time_s": rows.time_s} | info),
+    ).SerializeToString()
+
+
+def _columns(scenario: Scenario) -> list[str]:
+    flows = [f"flows[{flow}].{column}" for flow in range(len(scenario.flows)) for column in FLOW_COLUMNS]
+    return ["time_s", "is_over", "is_complete", *(f"link.{column}" for column in LINK_COLUMNS), *flows]
+
+
+def _read(kind: Any, message: bytes) -> Any:
+    try:
+        return kind.FromString(message)
+    except DecodeError as error:
+        raise EngineError(f"the ns3-gym client sent {len(message)} bytes that are no {kind.__name__}") from error
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="bbrgym ns3",
+        description="Serve one episode to the stock ns3-gym client that listens on a port of this machine.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--openGymPort", type=_within(int, 1, 65535), default=5555, metavar="PORT", help="default: 5555"
+    )
+    parser.add_argument(
+        "--simSeed", type=_within(int, 0, 2**64 - 1), default=1, metavar="SEED", help="0 for a fresh one; default: 1"
+    )
+    parser.add_argument(
+        "--stepMs", type=_within(float, 1e-6, 1e9), default=100.0, metavar="MS", help="length of a step; default: 100"
+    )
+    parser.add_argument("--scenario", metavar="FILE", help="the scenario, in YAML or JSON")
+    fields = parser.add_argument_group("fields of the scenario, in YAML")
+    for field in dataclasses.fields(Scenario):
+        fields.add_argument(f"--{field.name}", metavar="VALUE")
+    return parser
+
+
+def _within(kind: type[int] | type[float], low: float, high: float) -> Callable[[str], float]:
+    def convert(text: str) -> float:
+        try:
+            value = kind(text)
+        except ValueError:
+            value = math.nan
+        if not low <= value <= high:
+            raise argparse.ArgumentTypeError(f"{text!r} is not possible: it must be in [{low:g}, {high:g}]")
+        return value
+
+    return convert
+
+
+def _scenario(options: argparse.Namespace) -> Scenario:
+    plain = DEFAULT_SCENARIO.to_dict()
+    if options.scenario is not None:
+        plain = Scenario.from_dict(_plain(OmegaConf.load(options.scenario))).to_dict()
+    given = {field.name: getattr(options, field.name) for field in dataclasses.fields(Scenario)}
+    given = {name: text for name, text in given.items() if text is not None}
+    changed = _plain(OmegaConf.from_dotlist([f"{name}={text}" for name, text in given.items()]))
+    # The two ways to give the buffer exclude each other; the one on the command line counts.
+    if "buffer_bdp" in changed or "buffer_packets" in changed:
+        plain |= {"buffer_bdp": None, "buffer_packets": None}
+    for name, value in changed.items():
+        kind, good = (list, "a list") if name in ("flows", "rate_schedule") else ((int, float), "a number")
+        if not isinstance(value, kind):
+            raise ValueError(f"{name}={value!r} is not possible: {name} must be {good}")
+    return Scenario.from_dict(plain | changed)
+
+
+def _plain(config: Any) -> dict[str, Any]:
+    plain = OmegaConf.to_container(config)
+    if not isinstance(plain, dict):
+        raise ValueError("a scenario must be a mapping of its fields")
+    return {str(key): value for key, value in plain.items()}
