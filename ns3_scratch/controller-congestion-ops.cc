@@ -12,42 +12,36 @@ namespace bbrgym
 
 using namespace ns3;
 
-TypeId
-ControllerCongestionOps::GetTypeId()
+TypeId ControllerCongestionOps::GetTypeId()
 {
     static TypeId tid = TypeId("bbrgym::ControllerCongestionOps").SetParent<TcpCongestionOps>();
     return tid;
 }
 
 ControllerCongestionOps::ControllerCongestionOps(Ptr<LinuxRateOps> rateOps, Ptr<TcpTxBuffer> buffer)
-    : m_rateOps(rateOps),
-      m_buffer(buffer)
+    : m_rateOps(rateOps), m_buffer(buffer)
 {
 }
 
-void
-ControllerCongestionOps::Start(std::unique_ptr<Controller> controller, Ptr<TcpSocketState> tcb)
+void ControllerCongestionOps::Start(std::unique_ptr<Controller> controller, Ptr<TcpSocketState> tcb)
 {
     m_controller = std::move(controller);
     Apply(tcb);
 }
 
-std::string
-ControllerCongestionOps::GetName() const
+std::string ControllerCongestionOps::GetName() const
 {
     return "ControllerCongestionOps";
 }
 
-bool
-ControllerCongestionOps::HasCongControl() const
+bool ControllerCongestionOps::HasCongControl() const
 {
     return true;
 }
 
-void
-ControllerCongestionOps::CongControl(Ptr<TcpSocketState> tcb,
-                                     const TcpRateOps::TcpRateConnection& /* rc */,
-                                     const TcpRateOps::TcpRateSample& /* rs */)
+void ControllerCongestionOps::CongControl(Ptr<TcpSocketState> tcb,
+                                          const TcpRateOps::TcpRateConnection& /* rc */,
+                                          const TcpRateOps::TcpRateSample& /* rs */)
 {
     if (!m_controller)
     {
@@ -63,9 +57,8 @@ ControllerCongestionOps::CongControl(Ptr<TcpSocketState> tcb,
     Apply(tcb);
 }
 
-void
-ControllerCongestionOps::CongestionStateSet(Ptr<TcpSocketState> tcb,
-                                            const TcpSocketState::TcpCongState_t newState)
+void ControllerCongestionOps::CongestionStateSet(Ptr<TcpSocketState> tcb,
+                                                 const TcpSocketState::TcpCongState_t newState)
 {
     if (!m_controller)
     {
@@ -78,9 +71,8 @@ ControllerCongestionOps::CongestionStateSet(Ptr<TcpSocketState> tcb,
     Apply(tcb);
 }
 
-void
-ControllerCongestionOps::CwndEvent(Ptr<TcpSocketState> tcb,
-                                   const TcpSocketState::TcpCAEvent_t event)
+void ControllerCongestionOps::CwndEvent(Ptr<TcpSocketState> tcb,
+                                        const TcpSocketState::TcpCAEvent_t event)
 {
     // The start of the very first flight is no restart: nothing has been delivered yet.
     if (m_controller && event == TcpSocketState::CA_EVENT_TX_START &&
@@ -92,28 +84,27 @@ ControllerCongestionOps::CwndEvent(Ptr<TcpSocketState> tcb,
     }
 }
 
-uint32_t
-ControllerCongestionOps::GetSsThresh(Ptr<const TcpSocketState> tcb, uint32_t /* bytesInFlight */)
+uint32_t ControllerCongestionOps::GetSsThresh(Ptr<const TcpSocketState> tcb,
+                                              uint32_t /* bytesInFlight */)
 {
-    // The socket takes this for its window on leaving recovery, just before CongControl sets the right one.
+    // The socket takes this for its window on leaving recovery, just before CongControl sets the
+    // right one.
     return tcb->m_cWnd;
 }
 
-void
-ControllerCongestionOps::IncreaseWindow(Ptr<TcpSocketState> /* tcb */, uint32_t /* segmentsAcked */)
+void ControllerCongestionOps::IncreaseWindow(Ptr<TcpSocketState> /* tcb */,
+                                             uint32_t /* segmentsAcked */)
 {
     // CongControl does it all.
 }
 
-Ptr<TcpCongestionOps>
-ControllerCongestionOps::Fork()
+Ptr<TcpCongestionOps> ControllerCongestionOps::Fork()
 {
     NS_FATAL_ERROR("a sender's socket is never forked");
     return nullptr;
 }
 
-void
-ControllerCongestionOps::Apply(Ptr<TcpSocketState> tcb)
+void ControllerCongestionOps::Apply(Ptr<TcpSocketState> tcb)
 {
     const Decision decision = m_controller->decision();
     constexpr Bytes kMaxCwnd = std::numeric_limits<int32_t>::max();
@@ -125,7 +116,8 @@ ControllerCongestionOps::Apply(Ptr<TcpSocketState> tcb)
         tcb->m_pacing = m_isPaced = decision.is_paced;
     }
     m_sendQuantum = decision.send_quantum;
-    tcb->m_pacingRate = DataRate(static_cast<uint64_t>(std::max<BitsPerSecond>(decision.pacing_rate, 1)));
+    tcb->m_pacingRate =
+        DataRate(static_cast<uint64_t>(std::max<BitsPerSecond>(decision.pacing_rate, 1)));
     if (decision.is_app_limited)
     {
         m_rateOps->MarkAppLimited(m_buffer->BytesInFlight());

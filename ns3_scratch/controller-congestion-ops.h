@@ -15,14 +15,14 @@ namespace bbrgym
 
 /// Lets a Controller steer an ns-3 socket.
 ///
-/// The controller holds its window itself and sets the socket's after every ACK; whatever ns-3 does to it in between (it sets
-/// the slow-start threshold on leaving recovery, whatever the congestion control says) does not last.
+/// The controller holds its window itself and sets the socket's after every ACK; whatever ns-3 does
+/// to it in between (it sets the slow-start threshold on leaving recovery, whatever the congestion
+/// control says) does not last.
 class ControllerCongestionOps : public ns3::TcpCongestionOps
 {
   public:
     static ns3::TypeId GetTypeId();
-    ControllerCongestionOps(ns3::Ptr<LinuxRateOps> rateOps,
-                            ns3::Ptr<ns3::TcpTxBuffer> buffer);
+    ControllerCongestionOps(ns3::Ptr<LinuxRateOps> rateOps, ns3::Ptr<ns3::TcpTxBuffer> buffer);
 
     /// Hands over the connection once its handshake is done. Until then the socket's defaults rule.
     void Start(std::unique_ptr<Controller> controller, ns3::Ptr<ns3::TcpSocketState> tcb);

@@ -40,8 +40,7 @@ class DataLossModel : public ErrorModel
     }
 
     DataLossModel(double loss, uint64_t seed)
-        : m_threshold(static_cast<uint64_t>(loss * 18446744073709551615.0)),
-          m_random(seed)
+        : m_threshold(static_cast<uint64_t>(loss * 18446744073709551615.0)), m_random(seed)
     {
     }
 
@@ -60,10 +59,9 @@ class DataLossModel : public ErrorModel
     Random m_random;
 };
 
-/// Adds an address in a network of its own to the device; returns the interface's number. Done by hand, because the helper
-/// installs a queue discipline on the way.
-uint32_t
-AddAddress(Ptr<NetDevice> device, Ipv4Address address)
+/// Adds an address in a network of its own to the device; returns the interface's number. Done by
+/// hand, because the helper installs a queue discipline on the way.
+uint32_t AddAddress(Ptr<NetDevice> device, Ipv4Address address)
 {
     Ptr<Ipv4> ipv4 = device->GetNode()->GetObject<Ipv4>();
     const uint32_t interface = ipv4->AddInterface(device);
@@ -72,41 +70,35 @@ AddAddress(Ptr<NetDevice> device, Ipv4Address address)
     return interface;
 }
 
-void
-SetDefaultRoute(Ptr<Node> node, Ipv4Address next, uint32_t interface)
+void SetDefaultRoute(Ptr<Node> node, Ipv4Address next, uint32_t interface)
 {
     Ipv4StaticRoutingHelper routing;
     routing.GetStaticRouting(node->GetObject<Ipv4>())->SetDefaultRoute(next, interface);
 }
 
-Ipv4Address
-AddressOf(uint32_t network, std::size_t flow, uint32_t host)
+Ipv4Address AddressOf(uint32_t network, std::size_t flow, uint32_t host)
 {
     return Ipv4Address((network << 24U) + (static_cast<uint32_t>(flow) << 2U) + host);
 }
 
 constexpr uint32_t kSenderNetwork = 10;
-constexpr uint32_t kReceiverNetwork = 11;
-constexpr uint32_t kBottleneckNetwork = 12;
+constexpr uint32_t kBottleneckNetwork = 11;
 
 } // namespace
 
 Dumbbell::Dumbbell(const Scenario& scenario, uint64_t seed)
-    : m_left(CreateObject<Node>()),
-      m_right(CreateObject<Node>())
+    : m_router(CreateObject<Node>()), m_receiver(CreateObject<Node>())
 {
     InternetStackHelper stack;
     stack.SetIpv6StackInstall(false);
     Ipv4StaticRoutingHelper routing;
     stack.SetRoutingHelper(routing);
-    stack.Install(m_left);
-    stack.Install(m_right);
+    stack.Install(m_router);
+    stack.Install(m_receiver);
     for (std::size_t i = 0; i < scenario.flows.size(); ++i)
     {
         m_senders.push_back(CreateObject<Node>());
-        m_receivers.push_back(CreateObject<Node>());
         stack.Install(m_senders.back());
-        stack.Install(m_receivers.back());
     }
 
     double shortestRttMs = scenario.flows.front().rtt_ms;
@@ -116,8 +108,7 @@ Dumbbell::Dumbbell(const Scenario& scenario, uint64_t seed)
     }
     m_bottleneckDelay = NanoSeconds(static_cast<int64_t>(shortestRttMs / 4.0 * 1e6));
     // Much faster than the bottleneck, so that a burst is not spread and nothing queues.
-    m_accessRate =
-        static_cast<uint64_t>(std::max(1e9, 10.0 * scenario.LargestRateMbps() * 1e6));
+    m_accessRate = static_cast<uint64_t>(std::max(1e9, 10.0 * scenario.LargestRateMbps() * 1e6));
 
     InstallBottleneck(scenario, seed);
     for (std::size_t i = 0; i < scenario.flows.size(); ++i)
@@ -126,39 +117,36 @@ Dumbbell::Dumbbell(const Scenario& scenario, uint64_t seed)
     }
 }
 
-Ptr<Node>
-Dumbbell::GetSender(std::size_t flow) const
+Ptr<Node> Dumbbell::GetSender(std::size_t flow) const
 {
     return m_senders.at(flow);
 }
 
-Ptr<Node>
-Dumbbell::GetReceiver(std::size_t flow) const
+Ptr<Node> Dumbbell::GetReceiver() const
 {
-    return m_receivers.at(flow);
+    return m_receiver;
 }
 
-Ipv4Address
-Dumbbell::GetReceiverAddress(std::size_t flow) const
+Ipv4Address Dumbbell::GetReceiverAddress() const
 {
-    return AddressOf(kReceiverNetwork, flow, 2);
+    return AddressOf(kBottleneckNetwork, 0, 2);
 }
 
-void
-Dumbbell::InstallBottleneck(const Scenario& scenario, uint64_t seed)
+void Dumbbell::InstallBottleneck(const Scenario& scenario, uint64_t seed)
 {
     PointToPointHelper link;
     link.SetChannelAttribute("Delay", TimeValue(m_bottleneckDelay));
     link.SetDeviceAttribute("DataRate", DataRateValue(DataRate(m_accessRate)));
     link.SetQueue("ns3::DropTailQueue<Packet>", "MaxSize", StringValue("1000000p"));
-    const NetDeviceContainer devices = link.Install(m_left, m_right);
+    const NetDeviceContainer devices = link.Install(m_router, m_receiver);
     auto forward = DynamicCast<PointToPointNetDevice>(devices.Get(0));
     auto back = DynamicCast<PointToPointNetDevice>(devices.Get(1));
     // ns-3's default of 100 packets would be a hidden second buffer.
     forward->GetQueue()->SetMaxSize(QueueSize("1p"));
 
     TrafficControlHelper trafficControl;
-    const auto capacity = QueueSize(QueueSizeUnit::PACKETS, static_cast<uint32_t>(scenario.QueuePackets()));
+    const auto capacity =
+        QueueSize(QueueSizeUnit::PACKETS, static_cast<uint32_t>(scenario.QueuePackets()));
     trafficControl.SetRootQueueDisc("ns3::FifoQueueDisc", "MaxSize", QueueSizeValue(capacity));
     const Ptr<QueueDisc> queueDisc = trafficControl.Install(forward).Get(0);
 
@@ -167,13 +155,13 @@ Dumbbell::InstallBottleneck(const Scenario& scenario, uint64_t seed)
         back->SetReceiveErrorModel(CreateObject<DataLossModel>(scenario.loss, seed));
     }
 
-    const uint32_t leftInterface = AddAddress(forward, AddressOf(kBottleneckNetwork, 0, 1));
-    const uint32_t rightInterface = AddAddress(back, AddressOf(kBottleneckNetwork, 0, 2));
-    SetDefaultRoute(m_left, AddressOf(kBottleneckNetwork, 0, 2), leftInterface);
-    SetDefaultRoute(m_right, AddressOf(kBottleneckNetwork, 0, 1), rightInterface);
+    AddAddress(forward, AddressOf(kBottleneckNetwork, 0, 1));
+    const uint32_t interface = AddAddress(back, AddressOf(kBottleneckNetwork, 0, 2));
+    SetDefaultRoute(m_receiver, AddressOf(kBottleneckNetwork, 0, 1), interface);
 
     const auto wireBytes = static_cast<double>(scenario.packet_bytes) + kHeaderBytes;
-    m_link = std::make_unique<LinkMonitor>(queueDisc, forward, back, (wireBytes + kPppBytes) / wireBytes);
+    m_link = std::make_unique<LinkMonitor>(
+        queueDisc, forward, back, (wireBytes + kPppBytes) / wireBytes);
     m_link->SetRate(scenario.rate_mbps);
     for (const auto& [timeS, rateMbps] : scenario.rate_schedule)
     {
@@ -181,8 +169,7 @@ Dumbbell::InstallBottleneck(const Scenario& scenario, uint64_t seed)
     }
 }
 
-void
-Dumbbell::InstallFlow(const Scenario& scenario, std::size_t flow)
+void Dumbbell::InstallFlow(const Scenario& scenario, std::size_t flow)
 {
     PointToPointHelper link;
     link.SetDeviceAttribute("DataRate", DataRateValue(DataRate(m_accessRate)));
@@ -190,16 +177,10 @@ Dumbbell::InstallFlow(const Scenario& scenario, std::size_t flow)
 
     const auto oneWay = NanoSeconds(static_cast<int64_t>(scenario.flows[flow].rtt_ms / 2.0 * 1e6));
     link.SetChannelAttribute("Delay", TimeValue(oneWay - m_bottleneckDelay));
-    const NetDeviceContainer left = link.Install(m_senders[flow], m_left);
-    const uint32_t senderInterface = AddAddress(left.Get(0), AddressOf(kSenderNetwork, flow, 2));
-    AddAddress(left.Get(1), AddressOf(kSenderNetwork, flow, 1));
-    SetDefaultRoute(m_senders[flow], AddressOf(kSenderNetwork, flow, 1), senderInterface);
-
-    link.SetChannelAttribute("Delay", TimeValue(Time(0)));
-    const NetDeviceContainer right = link.Install(m_right, m_receivers[flow]);
-    AddAddress(right.Get(0), AddressOf(kReceiverNetwork, flow, 1));
-    const uint32_t receiverInterface = AddAddress(right.Get(1), AddressOf(kReceiverNetwork, flow, 2));
-    SetDefaultRoute(m_receivers[flow], AddressOf(kReceiverNetwork, flow, 1), receiverInterface);
+    const NetDeviceContainer devices = link.Install(m_senders[flow], m_router);
+    const uint32_t interface = AddAddress(devices.Get(0), AddressOf(kSenderNetwork, flow, 2));
+    AddAddress(devices.Get(1), AddressOf(kSenderNetwork, flow, 1));
+    SetDefaultRoute(m_senders[flow], AddressOf(kSenderNetwork, flow, 1), interface);
 }
 
 } // namespace bbrgym

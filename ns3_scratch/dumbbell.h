@@ -16,20 +16,22 @@
 namespace bbrgym
 {
 
-/// The network of a Scenario: a sender and a receiver for every flow, and two routers with the bottleneck between them.
+/// The network of a Scenario: senders, a router, and the bottleneck to the host with all receivers.
 ///
-///     sender i --(rtt_i/2 - d)-- left router ==(rate, d, queue)== right router --(0)-- receiver i
+///     sender i --(rtt_i/2 - d)-- router ==(rate, d, queue)== receivers
 ///
-/// Access links and the whole way back are so fast that nothing queues there. The bottleneck's queue is a FIFO queue
-/// discipline; its device holds one packet more, as ns-3's flow control needs, besides the one on the wire.
+/// It is a dumbbell whose links beyond the bottleneck have no delay and so need no simulation.
+/// Access links and the whole way back are so fast that nothing queues there. The bottleneck's
+/// queue is a FIFO queue discipline; its device holds one packet more, as ns-3's flow control
+/// needs, besides the one on the wire.
 class Dumbbell
 {
   public:
     Dumbbell(const Scenario& scenario, uint64_t seed);
 
     ns3::Ptr<ns3::Node> GetSender(std::size_t flow) const;
-    ns3::Ptr<ns3::Node> GetReceiver(std::size_t flow) const;
-    ns3::Ipv4Address GetReceiverAddress(std::size_t flow) const;
+    ns3::Ptr<ns3::Node> GetReceiver() const;
+    ns3::Ipv4Address GetReceiverAddress() const;
 
     LinkMonitor& GetLink()
     {
@@ -40,10 +42,9 @@ class Dumbbell
     void InstallBottleneck(const Scenario& scenario, uint64_t seed);
     void InstallFlow(const Scenario& scenario, std::size_t flow);
 
-    ns3::Ptr<ns3::Node> m_left;
-    ns3::Ptr<ns3::Node> m_right;
+    ns3::Ptr<ns3::Node> m_router;
+    ns3::Ptr<ns3::Node> m_receiver;
     std::vector<ns3::Ptr<ns3::Node>> m_senders;
-    std::vector<ns3::Ptr<ns3::Node>> m_receivers;
     ns3::Time m_bottleneckDelay;
     uint64_t m_accessRate = 0;
     std::unique_ptr<LinkMonitor> m_link;

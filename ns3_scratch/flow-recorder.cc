@@ -10,14 +10,12 @@ namespace bbrgym
 
 using namespace ns3;
 
-void
-FlowRecorder::SetBuffer(Ptr<TcpTxBuffer> buffer)
+void FlowRecorder::SetBuffer(Ptr<TcpTxBuffer> buffer)
 {
     m_buffer = buffer;
 }
 
-void
-FlowRecorder::OnSent(const TcpTxItem* item)
+void FlowRecorder::OnSent(const TcpTxItem* item)
 {
     SendRecord& record = m_records[item];
     if (item->IsRetrans())
@@ -37,8 +35,7 @@ FlowRecorder::OnSent(const TcpTxItem* item)
     m_counts.sentBytes += item->GetSeqSize();
 }
 
-const FlowRecorder::SendRecord*
-FlowRecorder::OnDelivered(TcpTxItem* item)
+const FlowRecorder::SendRecord* FlowRecorder::OnDelivered(TcpTxItem* item)
 {
     ObserveLost();
     const auto found = m_records.find(item);
@@ -58,28 +55,24 @@ FlowRecorder::OnDelivered(TcpTxItem* item)
     return &m_delivered;
 }
 
-void
-FlowRecorder::OnTimeout()
+void FlowRecorder::OnTimeout()
 {
     ++m_counts.timeouts;
     ObserveLost();
     m_lostSinceAck = 0; // as in Linux, where only an ACK's own findings are its losses
 }
 
-void
-FlowRecorder::OnReceived(uint32_t bytes)
+void FlowRecorder::OnReceived(uint32_t bytes)
 {
     m_counts.receivedBytes += bytes;
 }
 
-void
-FlowRecorder::OnBufferLimited()
+void FlowRecorder::OnBufferLimited()
 {
     m_isBufferLimited = true;
 }
 
-void
-FlowRecorder::ObserveLost()
+void FlowRecorder::ObserveLost()
 {
     const uint64_t outstanding = m_buffer->GetLost();
     if (outstanding > m_lostOutstanding)
@@ -90,14 +83,12 @@ FlowRecorder::ObserveLost()
     m_lostOutstanding = outstanding;
 }
 
-uint64_t
-FlowRecorder::TakeAckLost()
+uint64_t FlowRecorder::TakeAckLost()
 {
     return std::exchange(m_lostSinceAck, 0);
 }
 
-Time
-FlowRecorder::TakeAckRtt()
+Time FlowRecorder::TakeAckRtt()
 {
     // Karn's rule (RFC 6298, section 3): a retransmitted packet's RTT is ambiguous.
     const bool isValid = m_hasDelivered && !m_isNewestRetransmitted;
@@ -114,23 +105,20 @@ FlowRecorder::TakeAckRtt()
     return rtt;
 }
 
-double
-FlowRecorder::GetMeanRttMs() const
+double FlowRecorder::GetMeanRttMs() const
 {
-    return m_rttCount == 0
-               ? std::numeric_limits<double>::quiet_NaN()
-               : static_cast<double>(m_rttSum.GetNanoSeconds()) / static_cast<double>(m_rttCount) / 1e6;
+    return m_rttCount == 0 ? std::numeric_limits<double>::quiet_NaN()
+                           : static_cast<double>(m_rttSum.GetNanoSeconds()) /
+                                 static_cast<double>(m_rttCount) / 1e6;
 }
 
-double
-FlowRecorder::GetMinRttMs() const
+double FlowRecorder::GetMinRttMs() const
 {
     return m_rttCount == 0 ? std::numeric_limits<double>::quiet_NaN()
                            : static_cast<double>(m_rttMin.GetNanoSeconds()) / 1e6;
 }
 
-void
-FlowRecorder::StartStep()
+void FlowRecorder::StartStep()
 {
     m_rttCount = 0;
     m_rttSum = Time();

@@ -10,7 +10,8 @@
 namespace bbrgym
 {
 
-/// What one sender's packets did, counted once for the rows and for the rate samples, with any congestion control.
+/// What one sender's packets did, counted once for the rows and for the rate samples, with any
+/// congestion control.
 class FlowRecorder
 {
   public:
@@ -40,21 +41,23 @@ class FlowRecorder
     void SetBuffer(ns3::Ptr<ns3::TcpTxBuffer> buffer);
 
     void OnSent(const ns3::TcpTxItem* item);
-    /// A packet is acknowledged, cumulatively or by SACK. Called again for a packet that was known to be delivered.
-    /// Returns how it had been sent, or a null pointer the second time.
+    /// A packet is acknowledged, cumulatively or by SACK. Called again for a packet that was known
+    /// to be delivered. Returns how it had been sent, or a null pointer the second time.
     const SendRecord* OnDelivered(ns3::TcpTxItem* item);
     void OnTimeout();
     void OnReceived(uint32_t bytes);
     void OnBufferLimited();
 
-    /// Adds what has been marked lost since the last look. The scoreboard only tells how much is lost and not yet
-    /// delivered; looking at it between any two changes of opposite sign makes that a total (the difference over a whole ACK,
-    /// which ns-3 passes on, mixes new losses with repaired ones).
+    /// Adds what has been marked lost since the last look. The scoreboard only tells how much is
+    /// lost and not yet delivered; looking at it between any two changes of opposite sign makes
+    /// that a total (the difference over a whole ACK, which ns-3 passes on, mixes new losses with
+    /// repaired ones).
     void ObserveLost();
 
     /// Ends an ACK: the bytes marked lost since the last one, but for those of a timeout.
     uint64_t TakeAckLost();
-    /// Ends an ACK: the RTT of the newest packet it delivered, zero if that was retransmitted or nothing was delivered.
+    /// Ends an ACK: the RTT of the newest packet it delivered, zero if that was retransmitted or
+    /// nothing was delivered.
     ns3::Time TakeAckRtt();
 
     const Counts& GetCounts() const

@@ -27,7 +27,7 @@ using namespace ns3;
 namespace
 {
 
-constexpr uint16_t kPort = 5001;
+constexpr uint16_t kFirstPort = 5001;        // of the receivers, one port a flow
 constexpr uint32_t kInitialCwndPackets = 10; // RFC 6928
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
@@ -43,32 +43,31 @@ const StockAlgorithm kStockAlgorithms[] = {
     {"newreno-stock", [] { return Ptr<TcpCongestionOps>(CreateObject<TcpNewReno>()); }},
 };
 
-const StockAlgorithm*
-FindStockAlgorithm(const std::string& name)
+const StockAlgorithm* FindStockAlgorithm(const std::string& name)
 {
-    const auto* const found =
-        std::find_if(std::begin(kStockAlgorithms), std::end(kStockAlgorithms), [&](const auto& stock) {
-            return name == stock.name;
-        });
+    const auto* const found = std::find_if(std::begin(kStockAlgorithms),
+                                           std::end(kStockAlgorithms),
+                                           [&](const auto& stock) { return name == stock.name; });
     return found == std::end(kStockAlgorithms) ? nullptr : found;
 }
 
-/// Room for all that a flow can have outstanding: both buffers must never be what limits it (the rows say if they do). Not
-/// more than that, since ns-3 walks the whole list of sent packets for every packet it sends.
-uint32_t
-SocketBufferBytes(const Scenario& scenario)
+/// Room for all that a flow can have outstanding: both buffers must never be what limits it (the
+/// rows say if they do). Not more than that, since ns-3 walks the whole list of sent packets for
+/// every packet it sends.
+uint32_t SocketBufferBytes(const Scenario& scenario)
 {
     const double bdp = scenario.LargestRateMbps() * 1e6 / 8.0 * scenario.LongestRttSeconds();
     const auto queue = static_cast<double>(scenario.QueuePackets() * scenario.packet_bytes);
-    const double bytes = 8.0 * bdp + 2.0 * queue + 256.0 * static_cast<double>(scenario.packet_bytes);
+    const double bytes =
+        8.0 * bdp + 2.0 * queue + 256.0 * static_cast<double>(scenario.packet_bytes);
     return static_cast<uint32_t>(std::min(bytes, 1e9));
 }
 
-void
-Configure(Ptr<TcpSocketBase> socket, const Scenario& scenario)
+void Configure(Ptr<TcpSocketBase> socket, const Scenario& scenario)
 {
     const uint32_t buffer = SocketBufferBytes(scenario);
-    socket->SetAttribute("SegmentSize", UintegerValue(static_cast<uint32_t>(scenario.packet_bytes)));
+    socket->SetAttribute("SegmentSize",
+                         UintegerValue(static_cast<uint32_t>(scenario.packet_bytes)));
     socket->SetAttribute("SndBufSize", UintegerValue(buffer));
     socket->SetAttribute("RcvBufSize", UintegerValue(buffer));
     socket->SetAttribute("InitialCwnd", UintegerValue(kInitialCwndPackets));
@@ -85,8 +84,7 @@ Configure(Ptr<TcpSocketBase> socket, const Scenario& scenario)
 }
 
 template <typename SocketType>
-Ptr<SocketType>
-MakeSocket(Ptr<Node> node, Ptr<TcpCongestionOps> congestionOps)
+Ptr<SocketType> MakeSocket(Ptr<Node> node, Ptr<TcpCongestionOps> congestionOps)
 {
     const Ptr<TcpL4Protocol> tcp = node->GetObject<TcpL4Protocol>();
     const Ptr<SocketType> socket = CreateObject<SocketType>();
@@ -106,10 +104,9 @@ FlowRun::FlowRun(const Scenario& scenario,
                  Dumbbell& dumbbell,
                  uint64_t seed,
                  std::function<void()> onComplete)
-    : m_flow(scenario.flows[index]),
-      m_packetBytes(static_cast<uint32_t>(scenario.packet_bytes)),
+    : m_flow(scenario.flows[index]), m_packetBytes(static_cast<uint32_t>(scenario.packet_bytes)),
       m_seed(seed),
-      m_receiverAddress(dumbbell.GetReceiverAddress(index)),
+      m_receiverAddress(dumbbell.GetReceiverAddress(), static_cast<uint16_t>(kFirstPort + index)),
       m_onComplete(std::move(onComplete))
 {
     const Ptr<Node> sender = dumbbell.GetSender(index);
@@ -120,12 +117,12 @@ FlowRun::FlowRun(const Scenario& scenario,
     }
     else
     {
-        // Made and thrown away: a bad name or parameter is refused here, not in the middle of the simulation.
+        // Made and thrown away: a bad name or parameter is refused here, not in the middle of the
+        // simulation.
         MakeController(m_flow.algorithm, Connection{}, m_flow.parameters);
         m_sender = MakeSocket<SenderSocket>(sender, CreateObject<TcpNewReno>());
         m_rateOps = CreateObject<LinuxRateOps>(m_recorder);
-        m_congestionOps =
-            CreateObject<ControllerCongestionOps>(m_rateOps, m_sender->GetTxBuffer());
+        m_congestionOps = CreateObject<ControllerCongestionOps>(m_rateOps, m_sender->GetTxBuffer());
         m_sender->SetCongestionControlAlgorithm(m_congestionOps);
         m_sender->SetRateOps(m_rateOps);
         m_sender->GetState()->m_paceInitialWindow = true;
@@ -135,9 +132,9 @@ FlowRun::FlowRun(const Scenario& scenario,
     Configure(m_sender, scenario);
 
     const Ptr<TcpSocketBase> listener =
-        MakeSocket<TcpSocketBase>(dumbbell.GetReceiver(index), CreateObject<TcpNewReno>());
+        MakeSocket<TcpSocketBase>(dumbbell.GetReceiver(), CreateObject<TcpNewReno>());
     Configure(listener, scenario);
-    listener->Bind(InetSocketAddress(Ipv4Address::GetAny(), kPort));
+    listener->Bind(InetSocketAddress(Ipv4Address::GetAny(), m_receiverAddress.GetPort()));
     listener->Listen();
     listener->SetAcceptCallback(MakeNullCallback<bool, Ptr<Socket>, const Address&>(),
                                 MakeCallback(&FlowRun::OnAccepted, this));
@@ -150,8 +147,7 @@ FlowRun::FlowRun(const Scenario& scenario,
     }
 }
 
-void
-FlowRun::Steer(double cwndGain, double pacingGain)
+void FlowRun::Steer(double cwndGain, double pacingGain)
 {
     if (!m_congestionOps || m_flow.algorithm != "agent")
     {
@@ -167,18 +163,16 @@ FlowRun::Steer(double cwndGain, double pacingGain)
     }
 }
 
-void
-FlowRun::Begin()
+void FlowRun::Begin()
 {
     m_hasBegun = true;
     m_sender->SetConnectCallback(MakeCallback(&FlowRun::OnConnected, this),
                                  MakeNullCallback<void, Ptr<Socket>>());
     m_sender->Bind();
-    m_sender->Connect(InetSocketAddress(m_receiverAddress, kPort));
+    m_sender->Connect(m_receiverAddress);
 }
 
-void
-FlowRun::End()
+void FlowRun::End()
 {
     if (m_end == Time::Max())
     {
@@ -188,8 +182,7 @@ FlowRun::End()
     }
 }
 
-void
-FlowRun::OnConnected(Ptr<Socket> socket)
+void FlowRun::OnConnected(Ptr<Socket> socket)
 {
     if (m_end != Time::Max())
     {
@@ -215,8 +208,7 @@ FlowRun::OnConnected(Ptr<Socket> socket)
     FillBuffer(socket, socket->GetTxAvailable());
 }
 
-void
-FlowRun::FillBuffer(Ptr<Socket> socket, uint32_t /* available */)
+void FlowRun::FillBuffer(Ptr<Socket> socket, uint32_t /* available */)
 {
     while (m_end == Time::Max() && socket->GetTxAvailable() >= m_packetBytes)
     {
@@ -236,14 +228,12 @@ FlowRun::FillBuffer(Ptr<Socket> socket, uint32_t /* available */)
     }
 }
 
-void
-FlowRun::OnAccepted(Ptr<Socket> socket, const Address& /* from */)
+void FlowRun::OnAccepted(Ptr<Socket> socket, const Address& /* from */)
 {
     socket->SetRecvCallback(MakeCallback(&FlowRun::OnReadable, this));
 }
 
-void
-FlowRun::OnReadable(Ptr<Socket> socket)
+void FlowRun::OnReadable(Ptr<Socket> socket)
 {
     while (const Ptr<Packet> packet = socket->Recv())
     {
@@ -262,8 +252,7 @@ FlowRun::OnReadable(Ptr<Socket> socket)
     }
 }
 
-double
-FlowRun::ActiveShare(Time stepStart) const
+double FlowRun::ActiveShare(Time stepStart) const
 {
     const Time now = Simulator::Now();
     const Time from = Max(stepStart, Seconds(m_flow.start_s));
@@ -276,8 +265,7 @@ FlowRun::ActiveShare(Time stepStart) const
     return now == stepStart ? 1.0 : (to - from).GetDouble() / (now - stepStart).GetDouble();
 }
 
-void
-FlowRun::AppendRow(Time stepStart, std::vector<double>& row) const
+void FlowRun::AppendRow(Time stepStart, std::vector<double>& row) const
 {
     const FlowRecorder::Counts& now = m_recorder.GetCounts();
     const FlowRecorder::Counts& before = m_atStepStart;
@@ -301,7 +289,8 @@ FlowRun::AppendRow(Time stepStart, std::vector<double>& row) const
     row.push_back(mbps(now.receivedBytes - before.receivedBytes));
     row.push_back(m_recorder.GetMinRttMs());
     row.push_back(m_recorder.GetMeanRttMs());
-    row.push_back(now.lastRtt.IsZero() ? kNaN : static_cast<double>(now.lastRtt.GetNanoSeconds()) / 1e6);
+    row.push_back(now.lastRtt.IsZero() ? kNaN
+                                       : static_cast<double>(now.lastRtt.GetNanoSeconds()) / 1e6);
     row.push_back(isOpen ? m_sender->GetTxBuffer()->BytesInFlight() / packet : 0.0);
     row.push_back(isOpen ? static_cast<double>(state->m_cWnd.Get()) / packet : kNaN);
     row.push_back(isOpen && state->m_pacing
@@ -314,21 +303,31 @@ FlowRun::AppendRow(Time stepStart, std::vector<double>& row) const
     row.insert(row.end(), metrics.values().begin(), metrics.values().end());
 }
 
-void
-FlowRun::StartStep()
+void FlowRun::StartStep()
 {
     m_atStepStart = m_recorder.GetCounts();
     m_recorder.StartStep();
 }
 
-std::vector<std::string>
-FlowColumns()
+std::vector<std::string> FlowColumns()
 {
     return {
-        "is_active",        "sent_packets",       "delivered_packets", "lost_packets",
-        "retransmitted_packets", "rto_count",     "received_bytes",    "send_rate_mbps",
-        "delivery_rate_mbps", "throughput_mbps",  "rtt_min_ms",        "rtt_mean_ms",
-        "rtt_last_ms",      "in_flight_packets",  "cwnd_packets",      "pacing_rate_mbps",
+        "is_active",
+        "sent_packets",
+        "delivered_packets",
+        "lost_packets",
+        "retransmitted_packets",
+        "rto_count",
+        "received_bytes",
+        "send_rate_mbps",
+        "delivery_rate_mbps",
+        "throughput_mbps",
+        "rtt_min_ms",
+        "rtt_mean_ms",
+        "rtt_last_ms",
+        "in_flight_packets",
+        "cwnd_packets",
+        "pacing_rate_mbps",
         "is_buffer_limited",
 #define METRIC(name, meaning) #name,
 #include "baselines/cc/metrics.def"
@@ -336,8 +335,7 @@ FlowColumns()
     };
 }
 
-std::vector<std::string>
-StockAlgorithms()
+std::vector<std::string> StockAlgorithms()
 {
     std::vector<std::string> names;
     for (const StockAlgorithm& stock : kStockAlgorithms)

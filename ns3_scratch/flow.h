@@ -7,7 +7,7 @@
 
 #include "envs/native/scenario.h"
 
-#include "ns3/event-id.h"
+#include "ns3/inet-socket-address.h"
 #include "ns3/socket.h"
 
 #include <cstdint>
@@ -55,7 +55,7 @@ class FlowRun
     const Flow& m_flow;
     uint32_t m_packetBytes;
     uint64_t m_seed;
-    ns3::Ipv4Address m_receiverAddress;
+    ns3::InetSocketAddress m_receiverAddress;
     std::function<void()> m_onComplete;
 
     FlowRecorder m_recorder;
@@ -76,7 +76,8 @@ class FlowRun
     FlowRecorder::Counts m_atStepStart;
 };
 
-/// The columns of a flow's row, in order: the same as `bbrgym.envs.columns.FLOW_COLUMNS` (a test compares).
+/// The columns of a flow's row, in order: the same as `bbrgym.envs.columns.FLOW_COLUMNS` (a test
+/// compares).
 std::vector<std::string> FlowColumns();
 
 /// The congestion controls that ns-3 brings itself, by our names.

@@ -16,27 +16,25 @@ LinkMonitor::LinkMonitor(Ptr<QueueDisc> queueDisc,
                          Ptr<PointToPointNetDevice> device,
                          Ptr<PointToPointNetDevice> farDevice,
                          double framing)
-    : m_queueDisc(queueDisc),
-      m_device(device),
-      m_framing(framing)
+    : m_queueDisc(queueDisc), m_device(device), m_framing(framing)
 {
-    const Callback<void, uint32_t, uint32_t> onChange([this](uint32_t, uint32_t) { OnQueueChange(); });
+    const Callback<void, uint32_t, uint32_t> onChange(
+        [this](uint32_t, uint32_t) { OnQueueChange(); });
     queueDisc->TraceConnectWithoutContext("PacketsInQueue", onChange);
     device->GetQueue()->TraceConnectWithoutContext("PacketsInQueue", onChange);
     queueDisc->TraceConnectWithoutContext(
         "Drop",
         Callback<void, Ptr<const QueueDiscItem>>([this](Ptr<const QueueDiscItem>) { ++m_drops; }));
     device->TraceConnectWithoutContext(
-        "PhyTxEnd",
-        Callback<void, Ptr<const Packet>>(
-            [this](Ptr<const Packet> packet) { m_wireBytes += packet->GetSize(); }));
+        "PhyTxEnd", Callback<void, Ptr<const Packet>>([this](Ptr<const Packet> packet) {
+            m_wireBytes += packet->GetSize();
+        }));
     farDevice->TraceConnectWithoutContext(
         "PhyRxDrop",
         Callback<void, Ptr<const Packet>>([this](Ptr<const Packet>) { ++m_randomLosses; }));
 }
 
-void
-LinkMonitor::SetRate(double rateMbps)
+void LinkMonitor::SetRate(double rateMbps)
 {
     Integrate();
     m_rateMbps = rateMbps;
@@ -44,8 +42,7 @@ LinkMonitor::SetRate(double rateMbps)
     OnQueueChange();
 }
 
-LinkMonitor::Step
-LinkMonitor::GetStep()
+LinkMonitor::Step LinkMonitor::GetStep()
 {
     Integrate();
     const double seconds = (Simulator::Now() - m_stepStart).GetSeconds();
@@ -62,8 +59,7 @@ LinkMonitor::GetStep()
     };
 }
 
-void
-LinkMonitor::StartStep()
+void LinkMonitor::StartStep()
 {
     Integrate();
     m_stepStart = Simulator::Now();
@@ -73,8 +69,7 @@ LinkMonitor::StartStep()
     OnQueueChange();
 }
 
-void
-LinkMonitor::Integrate()
+void LinkMonitor::Integrate()
 {
     const double seconds = (Simulator::Now() - m_lastChange).GetSeconds();
     m_lastChange = Simulator::Now();
@@ -88,8 +83,7 @@ LinkMonitor::Integrate()
     m_capacityBytes += seconds * bytesPerSecond;
 }
 
-void
-LinkMonitor::OnQueueChange()
+void LinkMonitor::OnQueueChange()
 {
     Integrate();
     const Ptr<Queue<Packet>> deviceQueue = m_device->GetQueue();

@@ -14,8 +14,8 @@ namespace bbrgym
 class LinkMonitor
 {
   public:
-    /// `framing` is how much longer ns-3's frames are than the packets of the scenario, as a ratio: the device's rate is
-    /// larger by it, so that a full packet takes as long as the scenario says.
+    /// `framing` is how much longer ns-3's frames are than the packets of the scenario, as a ratio:
+    /// the device's rate is larger by it, so that a full packet takes as long as the scenario says.
     LinkMonitor(ns3::Ptr<ns3::QueueDisc> queueDisc,
                 ns3::Ptr<ns3::PointToPointNetDevice> device,
                 ns3::Ptr<ns3::PointToPointNetDevice> farDevice,
@@ -40,7 +40,8 @@ class LinkMonitor
     void StartStep();
 
   private:
-    /// Adds the time since the last change, in which the queue was as it is still recorded, to the averages.
+    /// Adds the time since the last change, in which the queue was as it is still recorded, to the
+    /// averages.
     void Integrate();
     void OnQueueChange();
 

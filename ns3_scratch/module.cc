@@ -1,4 +1,5 @@
-// bbrgym._ns3: ns-3's side of the engine. It runs in a worker process of its own (bbrgym.envs.ns3gym.worker).
+// bbrgym._ns3: ns-3's side of the engine. It runs in a worker process of its own
+// (bbrgym.envs.ns3gym.worker).
 
 #include "scoreboard.h"
 #include "simulation.h"
@@ -12,6 +13,9 @@
 namespace nb = nanobind;
 using namespace nb::literals;
 
+/// `Scenario.to_dict()`.
+using PlainScenario = nb::typed<nb::dict, nb::str, nb::object>;
+
 NB_MODULE(_ns3, m)
 {
     using namespace bbrgym;
@@ -21,7 +25,7 @@ NB_MODULE(_ns3, m)
         .def(nb::init<>())
         .def(
             "reset",
-            [](Simulation& simulation, const nb::dict& scenario, uint64_t seed) {
+            [](Simulation& simulation, const PlainScenario& scenario, uint64_t seed) {
                 simulation.Reset(RecordFromDict<Scenario>(scenario), seed);
             },
             "scenario"_a,
@@ -40,12 +44,14 @@ NB_MODULE(_ns3, m)
              "Simulate so much more, or to the scenario's end. The GIL is released.")
         .def("rows",
              &Simulation::Rows,
-             "[time_s, is_over, is_complete, *LINK_COLUMNS, *FLOW_COLUMNS of flow 0, ...] of the last step.");
+             "[time_s, is_over, is_complete, *LINK_COLUMNS, *FLOW_COLUMNS of flow 0, ...] of the "
+             "last step.");
 
     m.def("use_fast_scoreboard",
           &UseFastScoreboard,
           "is_fast"_a,
-          "Whether look-ups in ns-3's list of sent packets take the short way; results are the same.");
+          "Whether look-ups in ns-3's list of sent packets take the short way; results are the "
+          "same.");
     m.def("flow_columns", &FlowColumns, "The columns of a flow's row, in order.");
     m.def("link_columns", &LinkColumns, "The columns of the link's row, in order.");
     m.def("stock_algorithms", &StockAlgorithms, "The congestion controls of ns-3 itself.");
@@ -53,7 +59,9 @@ NB_MODULE(_ns3, m)
     m.def("flow_fields", &FieldNames<Flow>, "The fields of a flow.");
     m.def(
         "queue_packets",
-        [](const nb::dict& scenario) { return RecordFromDict<Scenario>(scenario).QueuePackets(); },
+        [](const PlainScenario& scenario) {
+            return RecordFromDict<Scenario>(scenario).QueuePackets();
+        },
         "scenario"_a,
         "The buffer of a scenario in packets.");
 }

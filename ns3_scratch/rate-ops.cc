@@ -9,46 +9,39 @@ namespace bbrgym
 
 using namespace ns3;
 
-TypeId
-StockRateOps::GetTypeId()
+TypeId StockRateOps::GetTypeId()
 {
     static TypeId tid = TypeId("bbrgym::StockRateOps").SetParent<TcpRateLinux>();
     return tid;
 }
 
-StockRateOps::StockRateOps(FlowRecorder& recorder)
-    : m_recorder(recorder)
+StockRateOps::StockRateOps(FlowRecorder& recorder) : m_recorder(recorder)
 {
 }
 
-void
-StockRateOps::SkbSent(TcpTxItem* item, bool isStartOfTransmission)
+void StockRateOps::SkbSent(TcpTxItem* item, bool isStartOfTransmission)
 {
     m_recorder.OnSent(item);
     TcpRateLinux::SkbSent(item, isStartOfTransmission);
 }
 
-void
-StockRateOps::SkbDelivered(TcpTxItem* item)
+void StockRateOps::SkbDelivered(TcpTxItem* item)
 {
     m_recorder.OnDelivered(item);
     TcpRateLinux::SkbDelivered(item);
 }
 
-TypeId
-LinuxRateOps::GetTypeId()
+TypeId LinuxRateOps::GetTypeId()
 {
     static TypeId tid = TypeId("bbrgym::LinuxRateOps").SetParent<TcpRateOps>();
     return tid;
 }
 
-LinuxRateOps::LinuxRateOps(FlowRecorder& recorder)
-    : m_recorder(recorder)
+LinuxRateOps::LinuxRateOps(FlowRecorder& recorder) : m_recorder(recorder)
 {
 }
 
-void
-LinuxRateOps::SkbSent(TcpTxItem* item, bool isStartOfTransmission)
+void LinuxRateOps::SkbSent(TcpTxItem* item, bool isStartOfTransmission)
 {
     m_recorder.OnSent(item);
     if (isStartOfTransmission)
@@ -64,8 +57,7 @@ LinuxRateOps::SkbSent(TcpTxItem* item, bool isStartOfTransmission)
     info.m_delivered = m_connection.m_delivered;
 }
 
-void
-LinuxRateOps::SkbDelivered(TcpTxItem* item)
+void LinuxRateOps::SkbDelivered(TcpTxItem* item)
 {
     const FlowRecorder::SendRecord* record = m_recorder.OnDelivered(item);
     if (record == nullptr)
@@ -76,7 +68,8 @@ LinuxRateOps::SkbDelivered(TcpTxItem* item)
     m_connection.m_deliveredTime = Simulator::Now();
 
     const TcpTxItem::RateInformation& info = item->GetRateInformation();
-    // Packets are delivered in the order of their numbers, which at equal times is the order of sending.
+    // Packets are delivered in the order of their numbers, which at equal times is the order of
+    // sending.
     if (!m_candidate.exists || record->sent >= m_candidate.sent)
     {
         m_candidate.exists = true;
@@ -91,14 +84,13 @@ LinuxRateOps::SkbDelivered(TcpTxItem* item)
     }
 }
 
-void
-LinuxRateOps::CalculateAppLimited(uint32_t cWnd,
-                                  uint32_t inFlight,
-                                  uint32_t segmentSize,
-                                  const SequenceNumber32& tailSeq,
-                                  const SequenceNumber32& nextTx,
-                                  const uint32_t lostOut,
-                                  const uint32_t retransOut)
+void LinuxRateOps::CalculateAppLimited(uint32_t cWnd,
+                                       uint32_t inFlight,
+                                       uint32_t segmentSize,
+                                       const SequenceNumber32& tailSeq,
+                                       const SequenceNumber32& nextTx,
+                                       const uint32_t lostOut,
+                                       const uint32_t retransOut)
 {
     const bool hasLessThanAPacket = tailSeq - nextTx < static_cast<int32_t>(segmentSize);
     if (hasLessThanAPacket && inFlight < cWnd && lostOut <= retransOut)
@@ -107,12 +99,12 @@ LinuxRateOps::CalculateAppLimited(uint32_t cWnd,
     }
 }
 
-const TcpRateOps::TcpRateSample&
-LinuxRateOps::GenerateSample(uint32_t delivered,
-                             uint32_t /* lost: an absolute difference, see FlowRecorder::ObserveLost */,
-                             bool isSackReneg,
-                             uint32_t priorInFlight,
-                             const Time& /* minRtt: of the smoothed RTT */)
+const TcpRateOps::TcpRateSample& LinuxRateOps::GenerateSample(
+    uint32_t delivered,
+    uint32_t /* lost: an absolute difference, see FlowRecorder::ObserveLost */,
+    bool isSackReneg,
+    uint32_t priorInFlight,
+    const Time& /* minRtt: of the smoothed RTT */)
 {
     if (m_connection.m_appLimited != 0 && m_connection.m_delivered > m_connection.m_appLimited)
     {
@@ -141,27 +133,28 @@ LinuxRateOps::GenerateSample(uint32_t delivered,
         const Time interval = Max(m_candidate.sendElapsed, ackElapsed);
         RateSample& sample = m_ack.sample;
         sample.interval = interval.GetNanoSeconds();
-        sample.delivered = static_cast<Bytes>(m_connection.m_delivered - m_candidate.priorDelivered);
+        sample.delivered =
+            static_cast<Bytes>(m_connection.m_delivered - m_candidate.priorDelivered);
         sample.delivery_rate = RateOf(sample.delivered, sample.interval);
         sample.prior_delivered = static_cast<Bytes>(m_candidate.priorDelivered);
         sample.is_app_limited = m_candidate.isAppLimited;
         sample.tx_in_flight = m_candidate.txInFlight;
         sample.lost_since_send = static_cast<Bytes>(counts.lostBytes - m_candidate.lostAtSend);
-        // Shorter than any round trip: a spurious retransmission was acknowledged by the original's ACK.
-        sample.is_valid = sample.delivered > 0 && interval >= (m_minRtt == Time::Max() ? Time(1) : m_minRtt);
+        // Shorter than any round trip: a spurious retransmission was acknowledged by the original's
+        // ACK.
+        sample.is_valid =
+            sample.delivered > 0 && interval >= (m_minRtt == Time::Max() ? Time(1) : m_minRtt);
     }
     m_candidate = Candidate{};
     return m_stockSample;
 }
 
-const TcpRateOps::TcpRateConnection&
-LinuxRateOps::GetConnectionRate()
+const TcpRateOps::TcpRateConnection& LinuxRateOps::GetConnectionRate()
 {
     return m_connection;
 }
 
-void
-LinuxRateOps::MarkAppLimited(uint32_t inFlight)
+void LinuxRateOps::MarkAppLimited(uint32_t inFlight)
 {
     m_connection.m_appLimited =
         static_cast<uint32_t>(std::max<uint64_t>(m_connection.m_delivered + inFlight, 1));

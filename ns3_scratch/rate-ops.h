@@ -9,7 +9,8 @@
 namespace bbrgym
 {
 
-/// ns-3's own rate sampler, with the packets counted on the way: for ns-3's own congestion controls.
+/// ns-3's own rate sampler, with the packets counted on the way: for ns-3's own congestion
+/// controls.
 class StockRateOps : public ns3::TcpRateLinux
 {
   public:
@@ -23,12 +24,14 @@ class StockRateOps : public ns3::TcpRateLinux
     FlowRecorder& m_recorder;
 };
 
-/// The delivery-rate sampler of Linux (net/ipv4/tcp_rate.c; draft-cheng-iccrg-delivery-rate-estimation-02).
+/// The delivery-rate sampler of Linux (net/ipv4/tcp_rate.c;
+/// draft-cheng-iccrg-delivery-rate-estimation-02).
 ///
-/// It differs from ns3::TcpRateLinux where that one lets bandwidth be over-estimated: a sample is made afresh on every ACK,
-/// from the packet that was sent last among those the ACK delivers. (ns-3 keeps the previous ACK's interval when two packets
-/// were sent between the same two ACKs, but counts the new bytes: (d + 1) / old interval.) It also knows what
-/// ns-3's sample lacks: what was in flight and lost when the sampled packet was sent.
+/// It differs from ns3::TcpRateLinux where that one lets bandwidth be over-estimated: a sample is
+/// made afresh on every ACK, from the packet that was sent last among those the ACK delivers. (ns-3
+/// keeps the previous ACK's interval when two packets were sent between the same two ACKs, but
+/// counts the new bytes: (d + 1) / old interval.) It also knows what ns-3's sample lacks: what was
+/// in flight and lost when the sampled packet was sent.
 class LinuxRateOps : public ns3::TcpRateOps
 {
   public:
@@ -51,7 +54,8 @@ class LinuxRateOps : public ns3::TcpRateOps
                                         const ns3::Time& minRtt) override;
     const TcpRateConnection& GetConnectionRate() override;
 
-    /// What is sent from now on, until what is in flight now is delivered, counts as application-limited.
+    /// What is sent from now on, until what is in flight now is delivered, counts as
+    /// application-limited.
     void MarkAppLimited(uint32_t inFlight);
 
     /// The facts of the ACK for which `GenerateSample` was called last.

@@ -1,11 +1,13 @@
 // Two look-ups of ns3::TcpTxBuffer, with the same results in less time.
 //
-// The ns-3 wheel is built with assertions on, and one of them, in the loop that finds a packet to retransmit, compares the list of
-// sent packets with itself at every step: a retransmission costs the square of the packets in flight, and a lossy
-// run most of its time. Another look-up walks the whole list for every packet sent, lost packets or none.
+// The ns-3 wheel is built with assertions on, and one of them, in the loop that finds a packet to
+// retransmit, compares the list of sent packets with itself at every step: a retransmission costs
+// the square of the packets in flight, and a lossy run most of its time. Another look-up walks the
+// whole list for every packet sent, lost packets or none.
 //
-// The functions below are defined under ns-3's own names. This module is what loads ns-3's libraries, so the dynamic linker
-// finds these first (System V ABI, symbol search order); everything that they do not handle goes on to ns-3's.
+// The functions below are defined under ns-3's own names. This module is what loads ns-3's
+// libraries, so the dynamic linker finds these first (System V ABI, symbol search order);
+// everything that they do not handle goes on to ns-3's.
 
 #include "scoreboard.h"
 
@@ -25,11 +27,10 @@ namespace
 
 bool g_isFast = true;
 
-/// The next definition of a member function after this module's: ns-3's. On this ABI a pointer to a non-virtual
-/// member function is called like a function that takes the object first.
+/// The next definition of a member function after this module's: ns-3's. On this ABI a pointer to a
+/// non-virtual member function is called like a function that takes the object first.
 template <typename Function>
-Function*
-FindOriginal(const char* mangledName)
+Function* FindOriginal(const char* mangledName)
 {
     void* const found = dlsym(RTLD_NEXT, mangledName);
     if (found == nullptr)
@@ -41,8 +42,7 @@ FindOriginal(const char* mangledName)
 
 } // namespace
 
-void
-UseFastScoreboard(bool isFast)
+void UseFastScoreboard(bool isFast)
 {
     g_isFast = isFast;
 }
@@ -53,8 +53,7 @@ namespace ns3
 {
 
 [[gnu::visibility("default")]]
-TcpTxItem*
-TcpTxBuffer::CopyFromSequence(uint32_t numBytes, const SequenceNumber32& seq)
+TcpTxItem* TcpTxBuffer::CopyFromSequence(uint32_t numBytes, const SequenceNumber32& seq)
 {
     using Original = TcpTxItem*(TcpTxBuffer*, uint32_t, const SequenceNumber32&);
     static Original* const original = bbrgym::FindOriginal<Original>(
@@ -85,14 +84,14 @@ TcpTxBuffer::CopyFromSequence(uint32_t numBytes, const SequenceNumber32& seq)
 }
 
 [[gnu::visibility("default")]]
-bool
-TcpTxBuffer::NextSeg(SequenceNumber32* seq, SequenceNumber32* seqHigh, bool isRecovery) const
+bool TcpTxBuffer::NextSeg(SequenceNumber32* seq, SequenceNumber32* seqHigh, bool isRecovery) const
 {
     using Original = bool(const TcpTxBuffer*, SequenceNumber32*, SequenceNumber32*, bool);
     static Original* const original = bbrgym::FindOriginal<Original>(
         "_ZNK3ns311TcpTxBuffer7NextSegEPNS_14SequenceNumberIjiEES3_b");
     const SequenceNumber32 unsent = m_firstByteSeq + m_sentSize;
-    // With nothing lost and something unsent, RFC 6675's rule (2) decides: new data if the receiver has room.
+    // With nothing lost and something unsent, RFC 6675's rule (2) decides: new data if the receiver
+    // has room.
     if (bbrgym::g_isFast && m_lostOut == 0 && SizeFromSequence(unsent) > 0)
     {
         const uint32_t window = m_rWndCallback();

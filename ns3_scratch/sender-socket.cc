@@ -8,61 +8,53 @@ namespace bbrgym
 
 using namespace ns3;
 
-TypeId
-SenderSocket::GetTypeId()
+TypeId SenderSocket::GetTypeId()
 {
-    static TypeId tid = TypeId("bbrgym::SenderSocket")
-                            .SetParent<TcpSocketBase>()
-                            .AddConstructor<SenderSocket>();
+    static TypeId tid =
+        TypeId("bbrgym::SenderSocket").SetParent<TcpSocketBase>().AddConstructor<SenderSocket>();
     return tid;
 }
 
-void
-SenderSocket::SetRecorder(FlowRecorder* recorder)
+void SenderSocket::SetRecorder(FlowRecorder* recorder)
 {
     m_recorder = recorder;
     m_recorder->SetBuffer(m_txBuffer);
-    // The head of the buffer moves after an ACK's SACKs have marked losses and before its cumulative part repairs some.
+    // The head of the buffer moves after an ACK's SACKs have marked losses and before its
+    // cumulative part repairs some.
     m_txBuffer->TraceConnectWithoutContext(
         "UnackSequence",
         Callback<void, SequenceNumber32, SequenceNumber32>(
             [recorder](SequenceNumber32, SequenceNumber32) { recorder->ObserveLost(); }));
 }
 
-void
-SenderSocket::SetRateOps(Ptr<TcpRateOps> rateOps)
+void SenderSocket::SetRateOps(Ptr<TcpRateOps> rateOps)
 {
     m_rateOps = rateOps;
 }
 
-Ptr<TcpSocketState>
-SenderSocket::GetState() const
+Ptr<TcpSocketState> SenderSocket::GetState() const
 {
     return m_tcb;
 }
 
-void
-SenderSocket::SetHasMoreData(bool hasMore)
+void SenderSocket::SetHasMoreData(bool hasMore)
 {
     m_hasMoreData = hasMore;
 }
 
-void
-SenderSocket::Silence()
+void SenderSocket::Silence()
 {
     m_isSilent = true;
     CancelAllTimers();
     m_pacingTimer.Cancel();
 }
 
-void
-SenderSocket::SetPace(ControllerCongestionOps* pace)
+void SenderSocket::SetPace(ControllerCongestionOps* pace)
 {
     m_pace = pace;
 }
 
-uint32_t
-SenderSocket::SendDataPacket(SequenceNumber32 seq, uint32_t maxSize, bool withAck)
+uint32_t SenderSocket::SendDataPacket(SequenceNumber32 seq, uint32_t maxSize, bool withAck)
 {
     if (m_pace == nullptr || !m_pace->IsPaced())
     {
@@ -72,18 +64,19 @@ SenderSocket::SendDataPacket(SequenceNumber32 seq, uint32_t maxSize, bool withAc
     {
         m_burst = 0;
     }
-    // With its flag unset the socket neither sets the timer for this packet nor looks at it before the next.
+    // With its flag unset the socket neither sets the timer for this packet nor looks at it before
+    // the next.
     m_tcb->m_pacing = false;
     const uint32_t sent = TcpSocketBase::SendDataPacket(seq, maxSize, withAck);
     m_burst += sent;
     m_pacingTimer.Cancel();
-    m_pacingTimer.Schedule(m_tcb->m_pacingRate.Get().CalculateBytesTxTime(static_cast<uint32_t>(m_burst)));
+    m_pacingTimer.Schedule(
+        m_tcb->m_pacingRate.Get().CalculateBytesTxTime(static_cast<uint32_t>(m_burst)));
     m_tcb->m_pacing = m_burst + m_tcb->m_segmentSize > m_pace->GetSendQuantum();
     return sent;
 }
 
-uint32_t
-SenderSocket::AvailableWindow() const
+uint32_t SenderSocket::AvailableWindow() const
 {
     if (m_isSilent)
     {
@@ -93,7 +86,8 @@ SenderSocket::AvailableWindow() const
     const uint32_t segment = m_tcb->m_segmentSize;
     if (m_pace != nullptr && m_pace->IsPaced() && available < segment)
     {
-        m_tcb->m_pacing = true; // the window cuts the burst short: what has left must be paid for first
+        m_tcb->m_pacing =
+            true; // the window cuts the burst short: what has left must be paid for first
     }
     const uint32_t inFlight = m_tcb->m_bytesInFlight; // AvailableWindow has just updated it
     if (m_tcb->m_cWnd >= inFlight + segment && m_state == ESTABLISHED)
@@ -111,21 +105,20 @@ SenderSocket::AvailableWindow() const
     return available;
 }
 
-void
-SenderSocket::ReceivedAck(Ptr<Packet> packet, const TcpHeader& tcpHeader)
+void SenderSocket::ReceivedAck(Ptr<Packet> packet, const TcpHeader& tcpHeader)
 {
     if (m_isSilent)
     {
         return;
     }
     TcpSocketBase::ReceivedAck(packet, tcpHeader);
-    // With a Controller the ACK is over by now and this finds nothing; ns-3's own congestion controls need it.
+    // With a Controller the ACK is over by now and this finds nothing; ns-3's own congestion
+    // controls need it.
     m_recorder->ObserveLost();
     m_recorder->TakeAckRtt();
 }
 
-void
-SenderSocket::ReTxTimeout()
+void SenderSocket::ReTxTimeout()
 {
     const auto before = m_dataRetrCount;
     TcpSocketBase::ReTxTimeout();

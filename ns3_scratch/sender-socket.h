@@ -8,7 +8,8 @@
 namespace bbrgym
 {
 
-/// A TCP sender whose rate sampler can be chosen, that tells a recorder what it does, and that can fall silent.
+/// A TCP sender whose rate sampler can be chosen, that tells a recorder what it does, and that can
+/// fall silent.
 class SenderSocket : public ns3::TcpSocketBase
 {
   public:
@@ -18,14 +19,15 @@ class SenderSocket : public ns3::TcpSocketBase
     void SetRateOps(ns3::Ptr<ns3::TcpRateOps> rateOps);
     ns3::Ptr<ns3::TcpSocketState> GetState() const;
 
-    /// Whether the application has more to send whenever there is room; if so, an empty buffer limits the flow.
+    /// Whether the application has more to send whenever there is room; if so, an empty buffer
+    /// limits the flow.
     void SetHasMoreData(bool hasMore);
 
     /// Sends nothing any more, not even retransmissions, as if the process had ended.
     void Silence();
 
-    /// Takes the pace from there: bursts of its send quantum, then as long a pause as the burst takes at its rate. Without
-    /// this the socket paces every packet, as ns-3 does.
+    /// Takes the pace from there: bursts of its send quantum, then as long a pause as the burst
+    /// takes at its rate. Without this the socket paces every packet, as ns-3 does.
     void SetPace(ControllerCongestionOps* pace);
 
   protected:

@@ -19,8 +19,7 @@ Simulation::~Simulation()
     Clear();
 }
 
-void
-Simulation::Reset(Scenario scenario, uint64_t seed)
+void Simulation::Reset(Scenario scenario, uint64_t seed)
 {
     Clear();
     if (scenario.flows.empty())
@@ -29,26 +28,26 @@ Simulation::Reset(Scenario scenario, uint64_t seed)
     }
     m_scenario = std::move(scenario);
     m_end = NanoSeconds(static_cast<int64_t>(m_scenario.duration_s * 1e9));
-    // ns-3's own algorithms draw from its streams: one seed, and a run for every seed of ours, since only runs are
-    // guaranteed not to overlap. Everything of ours has generators of its own.
+    // ns-3's own algorithms draw from its streams: one seed, and a run for every seed of ours,
+    // since only runs are guaranteed not to overlap. Everything of ours has generators of its own.
     RngSeedManager::SetSeed(1);
     RngSeedManager::SetRun(seed);
     Random seeds(seed);
     m_dumbbell = std::make_unique<Dumbbell>(m_scenario, seeds.Next());
     for (std::size_t i = 0; i < m_scenario.flows.size(); ++i)
     {
-        m_flows.push_back(std::make_unique<FlowRun>(m_scenario, i, *m_dumbbell, seeds.Next(), [this] {
-            if (IsComplete())
-            {
-                Simulator::Stop();
-            }
-        }));
+        m_flows.push_back(
+            std::make_unique<FlowRun>(m_scenario, i, *m_dumbbell, seeds.Next(), [this] {
+                if (IsComplete())
+                {
+                    Simulator::Stop();
+                }
+            }));
     }
     Step(0);
 }
 
-void
-Simulation::Steer(int64_t flow, double cwndGain, double pacingGain)
+void Simulation::Steer(int64_t flow, double cwndGain, double pacingGain)
 {
     if (flow < 0 || static_cast<std::size_t>(flow) >= m_flows.size())
     {
@@ -58,8 +57,7 @@ Simulation::Steer(int64_t flow, double cwndGain, double pacingGain)
     m_flows[static_cast<std::size_t>(flow)]->Steer(cwndGain, pacingGain);
 }
 
-void
-Simulation::Step(int64_t durationNs)
+void Simulation::Step(int64_t durationNs)
 {
     if (!m_dumbbell)
     {
@@ -100,14 +98,12 @@ Simulation::Step(int64_t durationNs)
     }
 }
 
-std::vector<double>
-Simulation::Rows()
+std::vector<double> Simulation::Rows()
 {
     return m_rows;
 }
 
-void
-Simulation::Clear()
+void Simulation::Clear()
 {
     if (!m_dumbbell)
     {
@@ -120,20 +116,18 @@ Simulation::Clear()
     m_rows.clear();
 }
 
-bool
-Simulation::IsComplete() const
+bool Simulation::IsComplete() const
 {
-    return std::all_of(m_flows.begin(), m_flows.end(), [](const auto& flow) { return flow->IsComplete(); });
+    return std::all_of(
+        m_flows.begin(), m_flows.end(), [](const auto& flow) { return flow->IsComplete(); });
 }
 
-bool
-Simulation::IsOver() const
+bool Simulation::IsOver() const
 {
     return IsComplete() || Simulator::Now() >= m_end;
 }
 
-std::vector<std::string>
-LinkColumns()
+std::vector<std::string> LinkColumns()
 {
     return {
         "rate_mbps",

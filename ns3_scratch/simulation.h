@@ -13,7 +13,8 @@
 namespace bbrgym
 {
 
-/// One Scenario in ns-3, stepped by duration. There can be only one in a process: ns-3's simulator is global.
+/// One Scenario in ns-3, stepped by duration. There can be only one in a process: ns-3's simulator
+/// is global.
 class Simulation
 {
   public:
@@ -22,16 +23,19 @@ class Simulation
     Simulation(const Simulation&) = delete;
     Simulation& operator=(const Simulation&) = delete;
 
-    /// Starts the scenario at time 0. Throws std::invalid_argument for an algorithm or parameter that does not exist.
+    /// Starts the scenario at time 0. Throws std::invalid_argument for an algorithm or parameter
+    /// that does not exist.
     void Reset(Scenario scenario, uint64_t seed);
 
-    /// Sets the gains of an agent's flow from now on. Throws std::out_of_range or std::invalid_argument.
+    /// Sets the gains of an agent's flow from now on. Throws std::out_of_range or
+    /// std::invalid_argument.
     void Steer(int64_t flow, double cwndGain, double pacingGain);
 
     /// Simulates so much more, or to the end. Throws std::logic_error before the first reset.
     void Step(int64_t durationNs);
 
-    /// The rows of the last step: time in s, is over, is complete, the link's columns, each flow's columns.
+    /// The rows of the last step: time in s, is over, is complete, the link's columns, each flow's
+    /// columns.
     std::vector<double> Rows();
 
   private:
@@ -46,7 +50,8 @@ class Simulation
     std::vector<double> m_rows;
 };
 
-/// The columns of the link's row, in order: the same as `bbrgym.envs.columns.LINK_COLUMNS` (a test compares).
+/// The columns of the link's row, in order: the same as `bbrgym.envs.columns.LINK_COLUMNS` (a test
+/// compares).
 std::vector<std::string> LinkColumns();
 
 } // namespace bbrgym

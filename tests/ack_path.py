@@ -88,7 +88,9 @@ class Path:
             if not self._outstanding:
                 self._first_sent = self._delivered_at = self.now
             number = next(self._numbers)
-            packet = Packet(number, self.now, self._delivered, self._delivered_at, self._first_sent, 0, self._lost_bytes)
+            packet = Packet(
+                number, self.now, self._delivered, self._delivered_at, self._first_sent, 0, self._lost_bytes
+            )
             self._outstanding[number] = packet
             packet.in_flight = self.in_flight
             self._sent += PACKET

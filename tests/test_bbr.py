@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from ack_path import MS, PACKET, Path
 
@@ -11,8 +13,8 @@ STARTUP, DRAIN, PROBE_BW, PROBE_RTT = range(4)
 
 
 def make(initial_rtt_ms: float = 40.0, seed: int = 1, **parameters: float) -> cc.Controller:
-    """BBR of Linux 4.14, without the two later additions, unless they are given."""
-    parameters = {"pacing_margin": 0, "extra_acked_gain": 0, **parameters}
+    """BBR of Linux 4.14 with segmentation offload, without the two later additions, unless they are given."""
+    parameters = {"pacing_margin": 0, "extra_acked_gain": 0, "burst_packets": 0, **parameters}
     return cc.make("bbr", parameters, PACKET, 10 * PACKET, int(initial_rtt_ms * MS), seed)
 
 
@@ -62,7 +64,7 @@ def test_startup_doubles_the_rate_every_round():
     for round_end in (85, 126, 167, 208):
         path.run_until(round_end)
         bandwidth.append(bbr.metrics()["max_bandwidth_mbps"])
-    growth = [b / a for a, b in zip(bandwidth, bandwidth[1:], strict=False)]
+    growth = [b / a for a, b in itertools.pairwise(bandwidth)]
     assert all(1.6 < g < 2.4 for g in growth), growth
 
 
@@ -89,7 +91,7 @@ def test_probe_bw_cycles_through_eight_phases_and_never_starts_in_the_draining_o
         path.on_ack = note
         path.run_until(500)
         first_phases.add(seen[0])
-        assert all(b == (a + 1) % 8 for a, b in zip(seen, seen[1:], strict=False)), seen
+        assert all(b == (a + 1) % 8 for a, b in itertools.pairwise(seen)), seen
     assert first_phases == {0, 2, 3, 4, 5, 6, 7}
 
 
@@ -151,6 +153,27 @@ def test_the_window_is_two_bdp_and_room_for_three_bursts():
     # tso_segs_goal is 2 at 10 Mbit/s; even rounding and the probing phase's +2 on top.
     assert 2 * bdp + 6 <= cwnd <= 2 * bdp + 6 + 4
     assert cwnd % 2 == 0
+
+
+@pytest.mark.parametrize(
+    ("rate_mbps", "burst"),
+    [(0.5, 1), (5, 2), (20, 2), (100, 12), (2000, 65)],
+)
+def test_a_burst_is_a_millisecond_at_the_pacing_rate_as_in_linux(rate_mbps: float, burst: int):
+    bbr = make(initial_rtt_ms=10)
+    bandwidth = int(rate_mbps * 1e6)
+    ack = cc.AckEvent()
+    for i in range(12):  # a plateau: Startup, Drain, then ProbeBW at the bandwidth itself
+        ack.now, ack.rtt, ack.bytes_acked = (i + 1) * 20 * MS, 10 * MS, PACKET
+        ack.delivered = (i + 1) * 100 * PACKET
+        ack.sample.is_valid, ack.sample.delivery_rate = True, bandwidth
+        ack.sample.prior_delivered = i * 100 * PACKET
+        bbr.on_ack(ack)
+    pacing_rate = bbr.decision().pacing_rate
+    expected = max(min(pacing_rate // 8 // 1024, 65_536) // PACKET, 1 if pacing_rate < 1_200_000 else 2)
+    assert bbr.decision().send_quantum == expected * PACKET
+    assert expected == pytest.approx(burst, rel=0.5)
+    assert make(burst_packets=1).decision().send_quantum == PACKET
 
 
 def test_recovery_conserves_packets_for_a_round_and_restores_the_window():

@@ -120,6 +120,17 @@ def test_slow_start_doubles_a_window_a_round_and_a_timeout_restarts_it():
     assert hand.cwnd == pytest.approx(14, abs=1), "slow start up to 0.7 x 20, then avoidance"
 
 
+def test_after_a_timeout_the_curve_starts_flat_at_the_threshold():
+    # RFC 9438, section 4.8: K = 0 and W_max = cwnd when congestion avoidance begins again.
+    hand = Hand(cwnd_packets=1000)
+    hand.cubic.on_recovery(cc.Recovery.LOSS, 0, 0)
+    hand.cubic.on_recovery(cc.Recovery.OPEN, 0, 0)
+    while hand.cwnd < 700:
+        hand.ack()
+    hand.avoid_for(5.0)
+    assert hand.cwnd == pytest.approx(C * 5.0**3 + 700, rel=0.02)
+
+
 def test_never_below_two_packets_after_a_loss():
     hand = Hand(cwnd_packets=2)
     hand.lose()

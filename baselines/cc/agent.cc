@@ -33,8 +33,9 @@ void AgentParameters::Describe(ParameterReader& reader) {
 AgentController::AgentController(const Connection& connection, const AgentParameters& parameters)
     : BbrController(connection, ModelParameters(parameters)), agent_(parameters) {
   if (parameters.min_cwnd_gain > parameters.max_cwnd_gain || parameters.min_pacing_gain > parameters.max_pacing_gain) {
-    throw ParameterError("the bounds of algorithm 'agent' cross: min_cwnd_gain must not be above max_cwnd_gain, nor "
-                         "min_pacing_gain above max_pacing_gain");
+    throw ParameterError(
+        "the bounds of algorithm 'agent' cross: min_cwnd_gain must not be above max_cwnd_gain, nor "
+        "min_pacing_gain above max_pacing_gain");
   }
   Steer(parameters.cwnd_gain, parameters.pacing_gain);
 }

@@ -8,7 +8,8 @@ struct AgentParameters {
   /// The gains until the first ones come from outside: BBR's window, and its cruise.
   double cwnd_gain = 2.0;
   double pacing_gain = 1.0;
-  /// Gains from outside are clamped to these: below half the BDP the flow starves, above four it only fills buffers…
+  /// Gains from outside are clamped to these: with a small part of a BDP the flow starves, with many it only fills
+  /// buffers…
   double min_cwnd_gain = 0.25;
   double max_cwnd_gain = 8.0;
   /// …and a pacing gain far from 1 empties or floods the queue within one decision.

@@ -3,11 +3,12 @@
 //   bandwidth = windowed_max(delivery_rate, 10 rounds)     min_rtt = windowed_min(RTT, 10 s)
 //   pacing_rate = pacing_gain x bandwidth                  cwnd = cwnd_gain x bandwidth x min_rtt + room for bursts
 //
-//   Startup --(bandwidth stops growing)--> Drain --(queue empty)--> ProbeBW <--(every 10 s without a new min_rtt)--> ProbeRTT
+//   Startup --(bandwidth stops growing)--> Drain --(queue empty)--> ProbeBW <--(every 10 s without a new min_rtt)-->
+//   ProbeRTT
 //
 // Source: Linux net/ipv4/tcp_bbr.c (4.14, and by default the later pacing margin and ACK aggregation);
-// draft-cardwell-iccrg-bbr-congestion-control-00. Deviation: no long-term ("policer") bandwidth sampling, which needs
-// 20 % loss over many rounds to act.
+// draft-cardwell-iccrg-bbr-congestion-control-00. The largest deviation: no long-term ("policer") bandwidth sampling,
+// which needs 20 % loss over many rounds to act; docs/algorithms/bbr.md lists the others.
 
 #include "baselines/cc/bbr.h"
 
@@ -87,7 +88,8 @@ void BbrController::OnRestart(Nanoseconds now) {
 }
 
 Decision BbrController::decision() const {
-  return {.cwnd = cwnd_, .pacing_rate = pacing_rate_,
+  return {.cwnd = cwnd_,
+          .pacing_rate = pacing_rate_,
           .send_quantum = BurstPackets() * connection_.packet_bytes,
           .is_paced = true,
           .is_app_limited = mode_ == Mode::kProbeRtt};
@@ -206,8 +208,8 @@ void BbrController::UpdateCwnd(const AckEvent& ack) {
     if (full_pipe_.is_full()) {
       // At most 100 ms worth (Linux bbr_extra_acked_max_us).
       const double limit = BytesIn(bandwidth_.Best(), 100 * kMillisecond);
-      extra = static_cast<Bytes>(
-          std::min(parameters_.extra_acked_gain * static_cast<double>(extra_acked_.Most()), limit));
+      extra =
+          static_cast<Bytes>(std::min(parameters_.extra_acked_gain * static_cast<double>(extra_acked_.Most()), limit));
     }
     const Bytes target = InflightTarget(gains_.cwnd, extra);
     if (full_pipe_.is_full()) {
@@ -267,7 +269,8 @@ void BbrController::SaveCwnd() {
 }
 
 void BbrController::SetPacingRate(BitsPerSecond bandwidth, double gain) {
-  const auto rate = static_cast<BitsPerSecond>(static_cast<double>(bandwidth) * gain * (1.0 - parameters_.pacing_margin));
+  const auto rate =
+      static_cast<BitsPerSecond>(static_cast<double>(bandwidth) * gain * (1.0 - parameters_.pacing_margin));
   // Until the pipe is full the rate only rises: early samples of a few packets are too low.
   if (full_pipe_.is_full() || rate > pacing_rate_) pacing_rate_ = std::max(rate, BitsPerSecond{1});
 }
@@ -281,7 +284,7 @@ Bytes BbrController::InflightTarget(double gain, Bytes extra) const {
   const auto packet_bytes = static_cast<double>(connection_.packet_bytes);
   auto packets = static_cast<std::int64_t>(std::ceil(BdpBytes(gain) / packet_bytes));
   packets += extra / connection_.packet_bytes;
-  packets += 3 * BurstPackets();       // one burst in the card, one in the queue discipline, one in the receiver
+  packets += 3 * BurstPackets();          // one burst in the card, one in the queue discipline, one in the receiver
   packets = (packets + 1) & ~INT64_C(1);  // even: receivers acknowledge every second packet
   if (mode_ == Mode::kProbeBw && gains_.pacing > 1.0) packets += 2;  // so that 1.25 is more than 1 on a small BDP
   return packets * connection_.packet_bytes;

@@ -41,9 +41,9 @@ struct BbrParameters {
   double pacing_margin = 0.01;
   /// Weight of measured ACK aggregation in the window: in Linux since 5.1; 0 before, in the papers' kernels.
   double extra_acked_gain = 1.0;
-  /// Packets that may leave back to back; the window has room for three such bursts. 0: as many as Linux hands to
-  /// the card at once (tso_segs_goal).
-  std::int64_t burst_packets = 0;
+  /// Packets that may leave back to back; the window has room for three such bursts. 1: no segmentation offload, as in
+  /// ns-3 and in the papers' simulations; 0: as many as Linux hands to the card at once (tso_segs_goal).
+  std::int64_t burst_packets = 1;
 
   void Describe(ParameterReader& reader);
 };

@@ -40,13 +40,14 @@ void CubicController::GrowInAvoidance(const AckEvent& ack) {
     epoch_start_ = ack.now;
     w_est_ = cwnd;
     cwnd_fraction_ = 0.0;
-    if (cwnd < w_max_) {
+    if (cwnd < w_max_ && !is_after_timeout_) {
       k_s_ = std::cbrt((w_max_ - cwnd) / parameters_.c);
     } else {
-      // Slow start ended above (or without) a W_max: the curve begins in its convex part.
+      // After a timeout (section 4.8), or where slow start ended above a W_max, the curve begins in its convex part.
       k_s_ = 0.0;
       w_max_ = cwnd;
     }
+    is_after_timeout_ = false;
   }
   const auto w_cubic = [this](double t_s) { return parameters_.c * std::pow(t_s - k_s_, 3) + w_max_; };
   const double t_s = static_cast<double>(ack.now - epoch_start_) / kSecond;
@@ -60,7 +61,8 @@ void CubicController::GrowInAvoidance(const AckEvent& ack) {
   if (w_cubic(t_s) < w_est_) {
     window = std::max(window, w_est_);  // Reno-friendly region
   } else {
-    // Concave and convex regions (sections 4.4, 4.5): towards the curve one round trip ahead, at most half a window more.
+    // Concave and convex regions (sections 4.4, 4.5): towards the curve one round trip ahead, at most half a window
+    // more.
     const double rtt_s = static_cast<double>(smoothed_rtt()) / kSecond;
     const double target = std::clamp(w_cubic(t_s + rtt_s), cwnd, 1.5 * cwnd);
     window += (target - cwnd) / cwnd * acked;
@@ -69,6 +71,11 @@ void CubicController::GrowInAvoidance(const AckEvent& ack) {
   const double whole = std::floor(window);
   cwnd_fraction_ = window - whole;
   cwnd_ = static_cast<Bytes>(whole) * packet_bytes();
+}
+
+void CubicController::OnTimeout() {
+  is_in_epoch_ = false;
+  is_after_timeout_ = true;
 }
 
 Bytes CubicController::ReducedThreshold() {

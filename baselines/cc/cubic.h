@@ -30,6 +30,7 @@ class CubicController final : public LossBasedController {
  private:
   void GrowInAvoidance(const AckEvent& ack) override;
   Bytes ReducedThreshold() override;
+  void OnTimeout() override;
 
   CubicParameters parameters_;
   // In packets, as the RFC's formulas are.
@@ -39,6 +40,7 @@ class CubicController final : public LossBasedController {
   double cwnd_prior_ = 0.0;
   double cwnd_fraction_ = 0.0;
   bool is_in_epoch_ = false;
+  bool is_after_timeout_ = false;
   Nanoseconds epoch_start_ = 0;
 };
 

@@ -8,8 +8,8 @@
 
 namespace bbrgym {
 
-/// How far ACKs arrive in bursts: the most that was acknowledged beyond bandwidth x time since the burst began, over the last
-/// 5 to 10 rounds (Linux 5.1 and later, tcp_bbr.c bbr_update_ack_aggregation).
+/// How far ACKs arrive in bursts: the most that was acknowledged beyond bandwidth x time since the burst began, over
+/// the last 5 to 10 rounds (Linux 5.1 and later, tcp_bbr.c bbr_update_ack_aggregation).
 class ExtraAcked {
  public:
   void OnAck(Nanoseconds now, Bytes acked, BitsPerSecond bandwidth, Bytes cwnd, bool is_round_start) {

@@ -9,8 +9,8 @@
 
 namespace bbrgym {
 
-/// HyStart++ (RFC 9406): leaves slow start when a round's smallest RTT rises, after some rounds of slower growth that would reveal
-/// a spurious rise.
+/// HyStart++ (RFC 9406): leaves slow start when a round's smallest RTT rises, after some rounds of slower growth that
+/// would reveal a spurious rise.
 class HyStart {
  public:
   /// Takes an ACK in slow start. `prior_delivered` tells rounds apart (see RoundCounter). Returns how much of the

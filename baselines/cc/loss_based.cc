@@ -22,7 +22,7 @@ void LossBasedController::OnAck(const AckEvent& ack) {
   } else if (ack.is_cwnd_limited && ack.bytes_acked > 0) {
     if (IsSlowStart()) {
       Bytes growth = ack.bytes_acked;
-      // HyStart++ watches the first slow start only; after a loss the threshold is known (RFC 9406, section 4.2).
+      // HyStart++ watches the first slow start only; after a loss the threshold is known (RFC 9406, section 4.3).
       if (options_.has_hystart && ssthresh_ == kNoThreshold && ack.sample.is_valid) {
         growth = hystart_.OnAck(ack.rtt, ack.bytes_acked, ack.sample.prior_delivered, ack.delivered);
         if (hystart_.IsDone()) ssthresh_ = cwnd_;
@@ -44,16 +44,22 @@ void LossBasedController::OnRecovery(Recovery state, Nanoseconds now, Bytes in_f
     ssthresh_ = ReducedThreshold();
   }
   if (state == Recovery::kRecovery && is_new_event) is_prr_started_ = false;
-  if (state == Recovery::kLoss) cwnd_ = packet_bytes();  // RFC 5681, section 3.1: the loss window
+  if (state == Recovery::kLoss) {
+    cwnd_ = packet_bytes();  // RFC 5681, section 3.1: the loss window
+    OnTimeout();
+  }
   if (state == Recovery::kOpen && recovery_ == Recovery::kRecovery) cwnd_ = ssthresh_;  // RFC 6937: end of recovery
   recovery_ = state;
   UpdatePacingRate();
 }
 
-void LossBasedController::OnRestart(Nanoseconds now) { static_cast<void>(now); }
+void LossBasedController::OnRestart(Nanoseconds now) {
+  static_cast<void>(now);
+}
 
 Decision LossBasedController::decision() const {
-  return {.cwnd = cwnd_, .pacing_rate = pacing_rate_,
+  return {.cwnd = cwnd_,
+          .pacing_rate = pacing_rate_,
           .send_quantum = connection_.packet_bytes,
           .is_paced = options_.is_paced,
           .is_app_limited = false};
@@ -78,7 +84,8 @@ void LossBasedController::UpdateRtt(Nanoseconds rtt) {
 }
 
 void LossBasedController::UpdatePacingRate() {
-  // Linux tcp_update_pacing_rate: twice the rate in early slow start, 1.2 times it afterwards; 1 ms while no RTT is known.
+  // Linux tcp_update_pacing_rate: twice the rate in early slow start, 1.2 times it afterwards; 1 ms while no RTT is
+  // known.
   const double factor = cwnd_ < ssthresh_ / 2 ? 2.0 : 1.2;
   const Nanoseconds rtt = smoothed_rtt_ > 0 ? smoothed_rtt_ : kMillisecond;
   pacing_rate_ = static_cast<BitsPerSecond>(factor * static_cast<double>(RateOf(cwnd_, rtt)));

@@ -30,6 +30,8 @@ class LossBasedController : public Controller {
   virtual void GrowInAvoidance(const AckEvent& ack) = 0;
   /// Hook: the slow-start threshold after a congestion event. Called once an event, before the window changes.
   virtual Bytes ReducedThreshold() = 0;
+  /// Hook: a retransmission timeout strikes.
+  virtual void OnTimeout() {}
 
   Bytes packet_bytes() const { return connection_.packet_bytes; }
   Nanoseconds smoothed_rtt() const { return smoothed_rtt_; }

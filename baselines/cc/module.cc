@@ -66,7 +66,9 @@ NB_MODULE(_controllers, m) {
       "name"_a, "The parameters of a controller with their defaults. Raises ValueError for an unknown name.");
   m.def(
       "check",
-      [](const std::string& name, const ParameterValues& parameters) { MakeController(name, Connection{}, parameters); },
+      [](const std::string& name, const ParameterValues& parameters) {
+        MakeController(name, Connection{}, parameters);
+      },
       "name"_a, "parameters"_a, "Raises ValueError, saying why, unless the controller takes these parameters.");
   m.def(
       "metrics",
@@ -127,12 +129,10 @@ NB_MODULE(_controllers, m) {
       "make",
       [](const std::string& name, const ParameterValues& parameters, Bytes packet_bytes, Bytes initial_cwnd,
          Nanoseconds initial_rtt, std::uint64_t seed) {
-        return MakeController(name,
-                              {.packet_bytes = packet_bytes,
-                               .initial_cwnd = initial_cwnd,
-                               .initial_rtt = initial_rtt,
-                               .seed = seed},
-                              parameters);
+        return MakeController(
+            name,
+            {.packet_bytes = packet_bytes, .initial_cwnd = initial_cwnd, .initial_rtt = initial_rtt, .seed = seed},
+            parameters);
       },
       "name"_a, "parameters"_a = ParameterValues{}, "packet_bytes"_a = 1000, "initial_cwnd"_a = 10'000,
       "initial_rtt"_a = 0, "seed"_a = 1, "A controller for one connection. Raises ValueError.");

@@ -39,8 +39,9 @@ double ParameterReader::Take(const std::string& name, double current, double low
   // Written so that NaN is refused too.
   if (!(value >= low && value <= high) || (is_whole && value != std::floor(value))) {
     std::ostringstream message;
-    message << "parameter " << name << "=" << value << " of algorithm '" << algorithm_ << "' is not possible: it must be "
-            << (is_whole ? "a whole number " : "") << "in [" << low << ", " << high << "]";
+    message << "parameter " << name << "=" << value << " of algorithm '" << algorithm_
+            << "' is not possible: it must be " << (is_whole ? "a whole number " : "") << "in [" << low << ", " << high
+            << "]";
     throw ParameterError(message.str());
   }
   return value;

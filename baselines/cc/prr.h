@@ -6,8 +6,8 @@
 
 namespace bbrgym {
 
-/// Proportional rate reduction (RFC 6937, with the slow-start reduction bound): spreads the reduction of the window over the
-/// round of recovery.
+/// Proportional rate reduction (RFC 6937, with the slow-start reduction bound): spreads the reduction of the window
+/// over the round of recovery.
 class ProportionalRateReduction {
  public:
   /// Recovery begins with `in_flight` outstanding and `sent` bytes sent so far.

@@ -20,11 +20,10 @@ std::vector<std::pair<std::string, double>> DefaultsOf(const std::string& name) 
 
 const std::vector<ControllerEntry>& ControllerRegistry() {
   static const std::vector<ControllerEntry> kEntries = {
-#define CONTROLLER(name, Class, Parameters, description)                                  \
-  {name, description, DefaultsOf<Parameters>(name),                                       \
-   [](const Connection& connection, const ParameterValues& values) {                      \
-     return std::unique_ptr<Controller>(                                                  \
-         std::make_unique<Class>(connection, ReadParameters<Parameters>(name, values)));  \
+#define CONTROLLER(name, Class, Parameters, description)                                                              \
+  {name, description, DefaultsOf<Parameters>(name), [](const Connection& connection, const ParameterValues& values) { \
+     return std::unique_ptr<Controller>(                                                                              \
+         std::make_unique<Class>(connection, ReadParameters<Parameters>(name, values)));                              \
    }},
 #include "baselines/cc/controllers.def"
 #undef CONTROLLER

@@ -11,7 +11,9 @@ double Scenario::LongestRttSeconds() const {
   return longest_ms / 1e3;
 }
 
-double Scenario::BdpBytes() const { return rate_mbps * 1e6 * LongestRttSeconds() / 8.0; }
+double Scenario::BdpBytes() const {
+  return rate_mbps * 1e6 * LongestRttSeconds() / 8.0;
+}
 
 double Scenario::LargestRateMbps() const {
   double largest = rate_mbps;

@@ -51,7 +51,8 @@ Record RecordFromDict(const nanobind::dict& plain) {
   Record record;
   DictReader reader(plain);
   record.VisitFields(reader);
-  if (!reader.HasReadAll()) throw std::invalid_argument("a scenario or a flow has a field that the engine does not know");
+  if (!reader.HasReadAll())
+    throw std::invalid_argument("a scenario or a flow has a field that the engine does not know");
   return record;
 }
 

@@ -19,7 +19,7 @@ import zmq
 from google.protobuf.message import DecodeError
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError  # type: ignore[import-untyped]  # has no types of its own
+from yaml import YAMLError
 from zmq.utils.monitor import recv_monitor_message
 
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS

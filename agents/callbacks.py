@@ -1,0 +1,242 @@
+"""What happens beside learning: evaluations, checkpoints, a time limit, progress, and metrics for the tracker."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.logger import KVWriter
+
+from bbrgym.agents.checkpoint import TrainingState, begin_anew, save_checkpoint
+from bbrgym.agents.learner import export_agent
+from bbrgym.agents.policy import Agent
+from bbrgym.agents.tracking import Tracker
+from bbrgym.agents.train import TrainConfig
+from bbrgym.envs.engine import EngineError
+from bbrgym.envs.episode import EpisodeSpec
+from bbrgym.envs.sb3 import BottleneckVecEnv
+
+LOGGER = logging.getLogger(__name__)
+
+EVALUATION_SEED: Final = 2**32
+"""Of the first evaluation episode. Training seeds are below it, so that no episode of both is the same."""
+
+
+class Evaluations(BaseCallback):  # type: ignore[misc]  # Stable-Baselines3 is not analysed, see pyproject.toml
+    """Evaluates the agent before the first step, every so often, and at the end, always in the same episodes.
+
+    `<directory>/best` is the best agent so far by its mean reward, `<directory>/final` the last one.
+
+    Args:
+        spec: of the environment.
+        algorithm: the learner's name.
+        training: `eval_every`, `eval_episodes` and `n_envs` of it count.
+        directory: the run's folder.
+        tracker: gets the metrics.
+        console: gets a line an evaluation.
+        state: of the training, kept up to date here.
+    """
+
+    def __init__(
+        self,
+        spec: EpisodeSpec,
+        algorithm: str,
+        training: TrainConfig,
+        directory: Path,
+        tracker: Tracker,
+        console: Console,
+        state: TrainingState,
+    ) -> None:
+        super().__init__()
+        self._state = state
+        self._spec = spec
+        self._algorithm = algorithm
+        self._training = training
+        self._directory = directory
+        self._tracker = tracker
+        self._console = console
+        self._env = spec.make_vec_env(min(training.n_envs, training.eval_episodes))
+
+    def close(self) -> None:
+        """End the engines."""
+        self._env.close()
+
+    def _on_rollout_start(self) -> None:
+        evaluated_at = self._state.evaluated_at
+        if evaluated_at is None or self.model.num_timesteps - evaluated_at >= self._training.eval_every:
+            self._evaluate()
+
+    def _on_training_end(self) -> None:
+        agent = self._evaluate()
+        agent.save(self._directory / "final")
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _evaluate(self) -> Agent:
+        steps = self.model.num_timesteps
+        agent = export_agent(self.model, self._algorithm, self._spec, {})
+        self._state.evaluated_at = steps
+        reward = None
+        try:
+            metrics = evaluate_agent(agent, self._env, self._training.eval_episodes)
+        except EngineError as error:
+            # The same episodes would fail again: training goes on without this evaluation.
+            LOGGER.warning("the evaluation after %d steps failed, and does not count: %s", steps, error)
+            self._tracker.log_metrics({"eval/engine_failures": 1.0}, steps)
+        else:
+            reward = metrics["eval/reward"]
+            self._tracker.log_metrics(metrics, steps)
+        agent.training = {"algorithm": self._algorithm, "steps": steps, "seed": self.model.seed, "reward": reward}
+        if reward is None:
+            return agent
+        is_best = self._state.best_reward is None or reward > self._state.best_reward
+        if is_best:
+            self._state.best_reward = reward
+            agent.save(self._directory / "best")
+        self._console.print(
+            f"{steps} steps: reward {reward:.3f} per decision in evaluation, utilisation "
+            f"{metrics['eval/utilisation']:.0%}, queue {metrics['eval/queue_ms']:.1f} ms{', best' if is_best else ''}",
+            highlight=False,
+            soft_wrap=True,
+        )
+        return agent
+
+
+def evaluate_agent(agent: Agent, env: BottleneckVecEnv, episodes: int) -> dict[str, float]:
+    """Run the same episodes that every evaluation has.
+
+    Returns:
+        `eval/reward`: mean over episodes and flows of the mean reward per decision; `eval/reward_std` between them;
+        `eval/utilisation` and `eval/queue_ms`: means over episodes and steps.
+    """
+    flows = env.agents
+    engines = env.num_envs // flows
+    rewards: list[float] = []
+    links: list[tuple[float, float]] = []
+    for first in range(0, episodes, engines):
+        env.seed(EVALUATION_SEED + first * flows)
+        agent.reset()
+        observations = env.reset()
+        # More engines than episodes are left: the rest is not counted.
+        is_running = np.arange(env.num_envs) < (episodes - first) * flows
+        total = np.zeros(env.num_envs)
+        count = np.zeros(env.num_envs)
+        while is_running.any():
+            observations, reward, dones, infos = env.step(agent.predict(observations))
+            total += np.where(is_running, reward, 0.0)
+            count += is_running
+            links += [
+                (infos[index]["link"]["utilisation"], infos[index]["link"]["queue_mean_ms"])
+                for index in range(0, env.num_envs, flows)
+                if is_running[index]
+            ]
+            is_running &= ~dones
+        rewards += (total[count > 0] / count[count > 0]).tolist()
+    utilisation, queue_ms = np.mean(links, axis=0)
+    return {
+        "eval/reward": float(np.mean(rewards)),
+        "eval/reward_std": float(np.std(rewards)),
+        "eval/utilisation": float(utilisation),
+        "eval/queue_ms": float(queue_ms),
+    }
+
+
+class Checkpoints(BaseCallback):  # type: ignore[misc]  # Stable-Baselines3 is not analysed, see pyproject.toml
+    """Saves a checkpoint before the first rollout that begins `every` steps after the last one.
+
+    Args:
+        directory: the run's folder.
+        every: steps.
+        seed: of the training.
+        state: of the training.
+    """
+
+    def __init__(self, directory: Path, every: int, seed: int, state: TrainingState) -> None:
+        super().__init__()
+        self._folder = directory / "checkpoints"
+        self._every = every
+        self._seed = seed
+        self._state = state
+        self._saved_at = 0
+
+    def _on_training_start(self) -> None:
+        self._saved_at = self.model.num_timesteps
+
+    def _on_rollout_start(self) -> None:
+        if self.model.num_timesteps - self._saved_at >= self._every:
+            self._saved_at = self.model.num_timesteps
+            save_checkpoint(self.model, self._folder, self._state)
+            begin_anew(self.model, self._seed, self._state)
+
+    def _on_step(self) -> bool:
+        return True
+
+
+class TimeLimit(BaseCallback):  # type: ignore[misc]  # Stable-Baselines3 is not analysed, see pyproject.toml
+    """Ends training after so many minutes, or never."""
+
+    def __init__(self, minutes: float | None) -> None:
+        super().__init__()
+        self._deadline_s = math.inf if minutes is None else time.monotonic() + 60 * minutes
+
+    def _on_step(self) -> bool:
+        return time.monotonic() < self._deadline_s
+
+
+class ProgressBar(BaseCallback):  # type: ignore[misc]  # Stable-Baselines3 is not analysed, see pyproject.toml
+    """A progress bar, on a terminal."""
+
+    def __init__(self, total_steps: int, console: Console) -> None:
+        super().__init__()
+        self._bar = Progress(
+            TextColumn("training"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task = self._bar.add_task("training", total=total_steps)
+
+    def _on_training_start(self) -> None:
+        self._bar.start()
+
+    def _on_step(self) -> bool:
+        self._bar.update(self._task, completed=self.num_timesteps)
+        return True
+
+    def close(self) -> None:
+        """Take the bar off the terminal."""
+        self._bar.stop()
+
+
+class TrackerWriter(KVWriter):  # type: ignore[misc]  # Stable-Baselines3 is not analysed, see pyproject.toml
+    """Gives what Stable-Baselines3 logs to a tracker, under the same names."""
+
+    def __init__(self, tracker: Tracker) -> None:
+        self._tracker = tracker
+
+    def write(self, key_values: dict[str, Any], key_excluded: dict[str, Any], step: int = 0) -> None:
+        """Log the numbers; there are no others that matter."""
+        numbers = {name: float(v) for name, v in key_values.items() if isinstance(v, int | float | np.number)}
+        self._tracker.log_metrics(numbers, step)
+
+    def close(self) -> None:
+        """Nothing to do: the tracker is its owner's."""

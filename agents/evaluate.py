@@ -1,0 +1,158 @@
+"""Evaluation: a trained agent in a scenario, an episode a seed, with the figures of every flow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from bbrgym.agents.policy import Agent, load_agent
+from bbrgym.agents.tracking import Tracker
+from bbrgym.baselines.metrics import measure
+from bbrgym.baselines.storage import save_trace, write_json
+from bbrgym.envs.engine import Rows
+from bbrgym.envs.episode import EpisodeSpec
+from bbrgym.envs.trace import Trace, simulate
+
+KEYS = ("name", "agent_path", "scenario", "engine", "seeds", "warmup", "tracking", "output_dir")
+
+
+def evaluate(config: Mapping[str, Any], directory: Path, console: Console | None = None) -> pd.DataFrame:
+    """Run an agent, print a table, and write what it measured.
+
+    The directory then has `results.parquet` and `results.json` (what is returned), `traces/seed_<seed>.parquet`
+    (`bbrgym.baselines.benchmark.load_trace`), and the log of `bbrgym.agents.tracking`.
+
+    Args:
+        config: plain types: `agent_path`, `scenario` (or a distribution, drawn from by each seed), `engine` (`name` and
+            options), `seeds`, `warmup` (part of the duration that is not measured), `tracking`.
+        directory: where it goes.
+        console: where the table is shown; None is standard output.
+
+    Returns:
+        One row a seed and flow: `seed`, `reward` (mean per decision of an agent's flow, NaN for others), and the
+        columns of `bbrgym.baselines.metrics.measure`.
+
+    Raises:
+        ValueError: of the configuration, naming the bad value and the good ones.
+        FileNotFoundError: there is no agent.
+        EngineError: the engine failed.
+    """
+    console = console or Console()
+    for key in config:
+        if key not in KEYS:
+            raise ValueError(f"an evaluation has no key {key!r}; known: {', '.join(KEYS)}")
+    agent = load_agent(config["agent_path"])
+    spec = EpisodeSpec.from_config(
+        {**agent.spec.to_config(), "scenario": config.get("scenario"), "engine": config.get("engine")}
+    )
+    seeds = _check_seeds(config.get("seeds", [1]))
+    warmup = config.get("warmup", 0.25)
+    if isinstance(warmup, bool) or not isinstance(warmup, int | float) or not 0 <= warmup < 1:
+        raise ValueError(f"warmup={warmup!r} is not possible: warmup is a part of the duration, in [0, 1)")
+    engine = spec.make_engine()
+    rows: list[dict[str, Any]] = []
+    try:
+        with Tracker.start(
+            directory,
+            "evaluate",
+            directory.name,
+            config,
+            tags={"agent": agent.content_hash},
+            config=config.get("tracking"),
+        ) as tracker:
+            (directory / "traces").mkdir(exist_ok=True)
+            for seed in seeds:
+                scenario = spec.distribution.sample(np.random.default_rng(seed))
+                trace = simulate(scenario, engine, seed, spec.interval_ms(scenario), agent.policy(scenario))
+                rewards = episode_rewards(agent, trace)
+                measured = measure(trace, after_s=warmup * scenario.duration_s)
+                rows += [{"seed": seed, "reward": rewards[row["flow"]], **row} for row in measured]
+                save_trace(trace, directory / "traces" / f"seed_{seed}.parquet")
+                first = measured[0]
+                tracker.log_metrics(
+                    {
+                        "reward": float(np.nanmean(rewards)),
+                        "utilisation": first["link_utilisation"],
+                        "jain": first["link_jain"],
+                        "queue_mean_ms": first["link_queue_mean_ms"],
+                        **{f"flow{row['flow']}/throughput_mbps": row["throughput_mbps"] for row in measured},
+                    },
+                    step=seed,
+                )
+            results = pd.DataFrame(rows)
+            results.to_parquet(directory / "results.parquet")
+            write_json(directory / "results.json", rows)
+            tracker.log_artifact(directory / "results.parquet")
+    finally:
+        engine.close()
+    _print_table(results, console)
+    return results
+
+
+def episode_rewards(agent: Agent, trace: Trace) -> list[float]:
+    """The mean reward per decision of each flow in a run, by the reward with which the agent was trained.
+
+    NaN for the flows that no agent drives. Steps in which a flow takes no part count as 0, as in training.
+    """
+    rewards = []
+    for flow in range(len(trace.scenario.flows)):
+        if flow not in trace.scenario.agent_flows:
+            rewards.append(float("nan"))
+            continue
+        rewarder = agent.spec.reward.rewarder(trace.scenario, flow)
+        steps = (
+            Rows(time_s, rows, link, is_over=False, is_complete=False)
+            for time_s, rows, link in zip(trace.time_s.tolist(), trace.flows, trace.link, strict=True)
+        )
+        rewards.append(float(np.mean([rewarder.reward(step) for step in steps])))
+    return rewards
+
+
+def _print_table(results: pd.DataFrame, console: Console) -> None:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    headings = ("seed", "flow", "algorithm", "base", "Mbit/s", "RTT", "resent", "reward", "link", "Jain", "queue")
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading == "algorithm" else "right", no_wrap=True)
+    for index, row in results.iterrows():
+        is_first = index == 0 or results["seed"].iloc[int(str(index)) - 1] != row["seed"]
+        table.add_row(
+            f"{row['seed']}" if is_first else "",
+            f"{row['flow']}",
+            row["algorithm"],
+            f"{row['rtt_ms']:.0f}",
+            f"{row['throughput_mbps']:.2f}",
+            f"{row['rtt_mean_ms']:.1f}",
+            f"{row['retransmission_rate']:.2%}",
+            "" if np.isnan(row["reward"]) else f"{row['reward']:.3f}",
+            *(
+                [f"{row['link_utilisation']:.0%}", f"{row['link_jain']:.3f}", f"{row['link_queue_mean_ms']:.1f}"]
+                if is_first
+                else ["", "", ""]
+            ),
+        )
+    console.print(table)
+    of_runs = results.drop_duplicates("seed")
+    console.print(
+        "base: RTT without a queue; RTT and queue: means in ms; reward: per decision; link: utilisation.\n"
+        f"Mean of {len(of_runs)} episodes: reward {results['reward'].mean():.3f}, utilisation "
+        f"{of_runs['link_utilisation'].mean():.0%}, Jain {of_runs['link_jain'].mean():.3f}, queue "
+        f"{of_runs['link_queue_mean_ms'].mean():.1f} ms.",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _check_seeds(seeds: Any) -> list[int]:
+    given = list(seeds) if isinstance(seeds, list | tuple) else [seeds]
+    if not given or any(isinstance(seed, bool) or not isinstance(seed, int) or seed < 0 for seed in given):
+        raise ValueError(f"seeds={seeds!r} is not possible: give whole numbers of at least 0, like seeds=[1,2,3]")
+    if len(set(given)) < len(given):
+        raise ValueError(f"seeds={seeds!r} is not possible: each only once")
+    return given

@@ -1,0 +1,558 @@
+"""How fast the gym is: `python benchmarks/bench.py` (`--quick` for a first look).
+
+Every figure is a median of samples that take turns: what a ratio compares does so every few ms (A B A B …), everything
+in every repetition. So a machine that slows down in between slows down both. Times of one machine say little about
+another: read the ratios, and the anchors beside them, which are of ns3-gym on the same kind of machine.
+
+It prints tables, writes all samples to `runs/bench/<date>.json`, and with `--write docs/performance.md` puts the tables
+between the two marks in that file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import gymnasium
+import numpy as np
+from google.protobuf.internal import api_implementation
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import track
+from rich.table import Table
+
+from bbrgym import EngineError, Flow, Rows, Scenario, make_engine
+from bbrgym.envs.action import Action
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+BEGIN_MARK: Final = "<!-- begin: benchmarks/bench.py -->"
+END_MARK: Final = "<!-- end: benchmarks/bench.py -->"
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much work a run is.
+
+    Args:
+        repetitions: of everything.
+        limit_s: no repetition begins that would probably end later than this, in s from the start.
+        budget_s: how long a measurement goes on in a repetition, in s, without its preparation. It has one sample at
+            least.
+        resets: of a running worker, and a tenth of it with a new one, a repetition.
+        congested_s: how far the runs with two flows go, in simulated s, if their budget is enough.
+        congested_budget_s: where they stop before, in s; the repetitions of a run stop where its first one did.
+    """
+
+    repetitions: int
+    limit_s: float
+    budget_s: float
+    resets: int
+    congested_s: float
+    congested_budget_s: float
+
+
+FULL: Final = Effort(repetitions=5, limit_s=220.0, budget_s=2.0, resets=50, congested_s=5.0, congested_budget_s=8.0)
+QUICK: Final = Effort(repetitions=2, limit_s=18.0, budget_s=0.3, resets=20, congested_s=2.0, congested_budget_s=0.6)
+
+RATES_MBPS: Final = (12.0, 48.0, 100.0)
+STEPS_MS: Final = (100.0, 10.0)
+_CHUNK_PACKETS: Final = 2_000
+"""So many data packets make a sample: long against the clock's resolution, short against a machine's moods."""
+_STARTUP_MS: Final = 1_000.0
+"""BBR's Startup and Drain are over by then; samples begin after it."""
+_ENDLESS_S: Final = 1e6
+"""Episodes that are left, not finished."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Where a figure stands, and which percentile of its samples it is."""
+
+    table: str
+    row: str
+    column: str
+    percentile: float = 50.0
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """What ns3-gym needs for the same thing.
+
+    Args:
+        values: one, or several ways of measuring it.
+        is_time: less is better.
+    """
+
+    values: tuple[float, ...]
+    is_time: bool = False
+
+    def text(self) -> str:
+        """The values, in words."""
+        return " to ".join(f"{value:,.0f}" for value in self.values)
+
+    def times_faster(self, ours: float) -> str:
+        """How many times faster than it `ours` is; below 1 it is slower."""
+        ratios = sorted(value / ours if self.is_time else ours / value for value in self.values)
+        return " to ".join(_number(ratio, digits=2) for ratio in ratios)
+
+
+STEPS: Final = "Steps a second of one agent flow (50 ms RTT, buffer of 1 BDP)"
+RESETS: Final = "Resets in ms"
+TRANSPORT: Final = "Empty steps a second: the protocol alone"
+WORKERS: Final = "Steps a second of a vector environment (12 Mbit/s, steps of 100 ms)"
+PACKETS: Final = "Two BBR flows (100 Mbit/s, 10 and 50 ms RTT, engine alone)"
+
+
+def steps_row(rate_mbps: float, step_ms: float) -> str:
+    """The name of a row of the steps' table."""
+    return f"{rate_mbps:g} Mbit/s, {step_ms:g} ms"
+
+
+ANCHORS: Final[dict[Cell, Anchor]] = {
+    # Its example rl-tcp: the same rates and steps, but another scenario.
+    **{
+        Cell(STEPS, steps_row(rate, 100.0), "environment"): Anchor((steps,))
+        for rate, steps in zip(RATES_MBPS, (760.0, 147.0, 53.0), strict=True)
+    },
+    # It starts a process for every episode, so both of ours stand beside the same figure.
+    **{Cell(RESETS, row, "median"): Anchor((240.0, 310.0), is_time=True) for row in ("same worker", "new worker")},
+    # With the protobuf that it pins (pure Python), and with the current one.
+    Cell(TRANSPORT, "one worker", "steps/s"): Anchor((4_900.0, 19_000.0)),
+}
+
+Samples = dict[Cell, list[float]]
+Measurement = Callable[[int], Samples]
+"""seed -> samples; one call is its share of a repetition."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """A run of the benchmark.
+
+    Attributes:
+        machine: where it ran, {what: value}.
+        started: when, in ISO 8601.
+        samples: everything that was measured.
+        error: why it stopped early, or none.
+    """
+
+    machine: dict[str, str]
+    started: str
+    samples: Samples
+    error: str = ""
+
+    def tables(self) -> dict[str, list[list[str]]]:
+        """Every table as rows of text, the first of which are the headings."""
+        titles = dict.fromkeys(cell.table for cell in self.samples)
+        return {title: self._table(title) for title in titles}
+
+    def markdown(self) -> str:
+        """The tables and the machine for a document."""
+        lines = [f"Measured on {self.started[:10]}."]
+        for title, (head, *rows) in self.tables().items():
+            lines += ["", f"### {title}", ""]
+            lines += [f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows)]
+        lines += ["", "### Machine", "", *(f"* {what}: {value}" for what, value in self.machine.items())]
+        return "\n".join(lines)
+
+    def plain(self) -> dict[str, Any]:
+        """Everything, for JSON."""
+        return {
+            "started": self.started,
+            "error": self.error,
+            "machine": self.machine,
+            "figures": [
+                dataclasses.asdict(cell)
+                | {"value": _value(cell, values), "samples": values}
+                | ({"ns3_gym": ANCHORS[cell].values} if cell in ANCHORS else {})
+                for cell, values in self.samples.items()
+            ],
+        }
+
+    def _table(self, title: str) -> list[list[str]]:
+        cells = {(cell.row, cell.column): cell for cell in self.samples if cell.table == title}
+        columns = list(dict.fromkeys(column for _, column in cells))
+        anchored = {cell.row: cell for cell in cells.values() if cell in ANCHORS}
+        table = [["", *columns, *(["ns3-gym", "times faster"] if anchored else [])]]
+        for row in dict.fromkeys(row for row, _ in cells):
+            texts = [_text(cells[row, column], self.samples[cells[row, column]]) for column in columns]
+            if cell := anchored.get(row):
+                texts += [ANCHORS[cell].text(), ANCHORS[cell].times_faster(_value(cell, self.samples[cell]))]
+            table.append([row, *texts, *[""] * (len(table[0]) - 1 - len(texts))])
+        return table
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, print and write.
+
+    Returns:
+        The exit status: 0, or 1 if ns-3 failed; what had been measured until then is printed and written all the same.
+
+    Raises:
+        SystemExit: of status 2 for bad arguments.
+    """
+    parser = argparse.ArgumentParser(description="How fast the gym is, as medians and ratios beside ns3-gym's figures.")
+    parser.add_argument("--quick", action="store_true", help="a first look: below 20 s instead of 4 minutes")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="put the tables between the marks in this document")
+    parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "bench", help="folder of the JSON files")
+    options = parser.parse_args(argv)
+    if options.write is not None:
+        try:
+            with_block(options.write.read_text(encoding="utf-8"), "")  # now, not after four minutes
+        except (OSError, ValueError) as error:
+            parser.error(f"--write {options.write}: {error}")
+
+    options.runs.mkdir(parents=True, exist_ok=True)
+    report = run(QUICK if options.quick else FULL)
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    show(report, console)
+    file = options.runs / f"{report.started.replace(':', '')}.json"
+    file.write_text(json.dumps(report.plain(), indent=1) + "\n", encoding="utf-8")
+    console.print(f"samples: {file}", highlight=False, soft_wrap=True)
+    if report.error:
+        print(f"stopped early: {report.error}", file=sys.stderr)
+        return 1
+    if options.write is not None:
+        document = options.write.read_text(encoding="utf-8")
+        options.write.write_text(with_block(document, report.markdown()), encoding="utf-8")
+    return 0
+
+
+def run(effort: Effort) -> Report:
+    """Repeat every measurement in turn.
+
+    An error of the engine, or an interrupt from the keyboard, ends it early: the report has what there is.
+    """
+    started, begin = datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter()
+    load_before = _load()
+    samples: Samples = {}
+    error = ""
+    done = 0
+    try:
+        for measure, seed in track(
+            _turns(measurements(effort), effort, begin),
+            description="measuring",
+            total=effort.repetitions * len(measurements(effort)),
+            console=Console(stderr=True),
+            transient=True,
+        ):
+            for cell, values in measure(seed).items():
+                samples.setdefault(cell, []).extend(values)
+            done = seed
+    except (EngineError, KeyboardInterrupt) as stop:
+        error = str(stop) or "interrupted"
+    machine = describe_machine() | {
+        "load average": f"{load_before} before, {_load()} after",
+        "repetitions": f"{done} in {time.perf_counter() - begin:.0f} s",
+    }
+    return Report(machine=machine, started=started, samples=samples, error=error)
+
+
+def measurements(effort: Effort) -> list[Measurement]:
+    """All there is, in the order of the tables."""
+    steps = [partial(measure_steps, effort, rate, step) for rate in RATES_MBPS for step in STEPS_MS]
+    resets = [partial(measure_resets, effort), partial(measure_transport, effort), partial(measure_workers, effort)]
+    congested = [
+        CongestedRun("buffer of 5 BDP", buffer_bdp=5.0, loss=0.0, effort=effort).measure,
+        CongestedRun("buffer of 1 BDP", buffer_bdp=1.0, loss=0.0, effort=effort).measure,
+        CongestedRun("buffer of 5 BDP, 1 % random loss", buffer_bdp=5.0, loss=0.01, effort=effort).measure,
+    ]
+    return [*steps, *resets, *congested]
+
+
+def measure_steps(effort: Effort, rate_mbps: float, step_ms: float, seed: int) -> Samples:
+    """Steps of the environment, and of an engine that does the same work."""
+    steps = _chunk_steps(rate_mbps, step_ms)
+    with same_episode(rate_mbps, step_ms, seed) as (step_env, step_engine):
+        for step in (step_env, step_engine):
+            _seconds(step, round(_STARTUP_MS / step_ms))
+        pairs = list(_alternate(step_env, step_engine, steps, effort.budget_s))
+    cell = partial(Cell, STEPS, steps_row(rate_mbps, step_ms))
+    return {
+        cell("environment"): [steps / env_s for env_s, _ in pairs],
+        cell("engine alone"): [steps / engine_s for _, engine_s in pairs],
+        cell("env / engine"): [engine_s / env_s for env_s, engine_s in pairs],
+        cell("simulated s/s"): [steps * step_ms / 1e3 / env_s for env_s, _ in pairs],
+    }
+
+
+@contextlib.contextmanager
+def same_episode(rate_mbps: float, step_ms: float, seed: int) -> Iterator[tuple[Callable[[], Any], Callable[[], Rows]]]:
+    """The same episode in an environment and in an engine: what makes a step in either."""
+    scenario = _one_agent(rate_mbps)
+    action = np.zeros(2, dtype=np.float32)
+    env = gymnasium.make("bbrgym/Bottleneck-v0", scenario=scenario, step_ms=step_ms)
+    with contextlib.closing(env), contextlib.closing(make_engine("ns3")) as engine:
+        _, info = env.reset(seed=seed)
+        engine.reset(scenario, info["seed"])
+        engine.steer(0, *Action().gains(action))
+
+        yield lambda: env.step(action), lambda: engine.step(step_ms)
+
+
+def measure_resets(effort: Effort, seed: int) -> Samples:
+    """`env.reset` in the middle of an episode, and the first one of a new environment with its making."""
+
+    def make_env() -> gymnasium.Env[Any, Any]:
+        return gymnasium.make("bbrgym/Bottleneck-v0", scenario=_one_agent(12.0))
+
+    warm_ms, cold_ms = [], []
+    with contextlib.closing(make_env()) as env:
+        env.reset(seed=seed)
+        for _ in range(effort.resets):
+            for _ in range(5):  # so that there are packets and events to clear away
+                env.step(np.zeros(2, dtype=np.float32))
+            warm_ms.append(1e3 * _seconds(env.reset))
+    for _ in range(max(1, effort.resets // 10)):
+        begin = time.perf_counter()
+        with contextlib.closing(make_env()) as env:
+            env.reset(seed=seed)
+            cold_ms.append(1e3 * (time.perf_counter() - begin))
+    return {
+        Cell(RESETS, row, column, percentile): values
+        for row, values in (("same worker", warm_ms), ("new worker", cold_ms))
+        for column, percentile in (("median", 50.0), ("95th percentile", 95.0))
+    }
+
+
+def measure_transport(effort: Effort, seed: int) -> Samples:
+    """Steps in which nothing happens: requests, rows and processes that take turns."""
+    idle = Scenario(duration_s=_ENDLESS_S, flows=(Flow("agent", start_s=_ENDLESS_S / 2),))
+    steps = 500
+    with contextlib.closing(make_engine("ns3")) as engine:
+        engine.reset(idle, seed)
+        rates: list[float] = []
+        end = time.perf_counter() + effort.budget_s
+        while not rates or time.perf_counter() < end:
+            rates.append(steps / _seconds(lambda: engine.step(1e-3), steps))
+    cell = partial(Cell, TRANSPORT, "one worker")
+    return {
+        cell("steps/s"): rates,
+        cell("messages/s"): [2 * r for r in rates],
+        cell("µs a step"): [1e6 / r for r in rates],
+    }
+
+
+def measure_workers(effort: Effort, seed: int) -> Samples:
+    """A vector environment of two workers, and of one."""
+    rate_mbps, step_ms = 12.0, 100.0
+    steps = _chunk_steps(rate_mbps, step_ms)
+    with contextlib.ExitStack() as stack:
+
+        def stepping(workers: int) -> Callable[[], object]:
+            envs = gymnasium.make_vec(
+                "bbrgym/Bottleneck-v0",
+                num_envs=workers,
+                vectorization_mode="vector_entry_point",
+                scenario=_one_agent(rate_mbps),
+                step_ms=step_ms,
+            )
+            stack.callback(envs.close)
+            envs.reset(seed=seed)
+            actions = np.zeros((workers, 2), dtype=np.float32)
+            _seconds(lambda: envs.step(actions), round(_STARTUP_MS / step_ms))
+            return lambda: envs.step(actions)
+
+        pairs = list(_alternate(stepping(1), stepping(2), steps, effort.budget_s))
+    cell = partial(Cell, WORKERS, "all environments together")
+    return {
+        cell("1 worker"): [steps / one_s for one_s, _ in pairs],
+        cell("2 workers"): [2 * steps / two_s for _, two_s in pairs],
+        cell("2 workers / 1"): [2 * one_s / two_s for one_s, two_s in pairs],
+    }
+
+
+@dataclass
+class CongestedRun:
+    """Two BBR flows from the start on: what a packet costs with and without losses, engine only.
+
+    Losses are the dear part: ns-3's own scoreboard walks all outstanding packets for every ACK.
+
+    Args:
+        row: its name in the table.
+        buffer_bdp: see `Scenario`.
+        loss: see `Scenario`.
+        effort: how far it goes.
+    """
+
+    row: str
+    buffer_bdp: float
+    loss: float
+    effort: Effort
+    _steps: int | None = field(default=None, init=False)
+
+    _STEP_MS = 10.0  # short, so that a run stops close to its budget
+
+    def measure(self, seed: int) -> Samples:
+        """Run it as far as it went the first time, or until the effort's end or budget."""
+        del seed  # the same work in every repetition
+        scenario = Scenario(
+            rate_mbps=100.0,
+            buffer_bdp=self.buffer_bdp,
+            loss=self.loss,
+            duration_s=self.effort.congested_s,
+            flows=(Flow("bbr", rtt_ms=10.0), Flow("bbr", rtt_ms=50.0)),
+        )
+        steps_s: list[float] = []
+        packets = 0.0
+        with contextlib.closing(make_engine("ns3")) as engine:
+            rows = engine.reset(scenario, 1)
+            while not rows.is_over and not self._is_far_enough(steps_s):
+                begin = time.perf_counter()
+                rows = engine.step(self._STEP_MS)
+                steps_s.append(time.perf_counter() - begin)
+                packets += sum(rows.flow(index)["sent_packets"] for index in range(2))
+        self._steps = len(steps_s)
+        taken_s = sum(steps_s)
+        window = min(10, len(steps_s))
+        slowest_s = np.convolve(steps_s, np.ones(window), "valid").max()
+        cell = partial(Cell, PACKETS, self.row)
+        return {
+            cell("simulated s"): [rows.time_s],
+            cell("simulated s/s"): [rows.time_s / taken_s],
+            cell("in its slowest 0.1 s"): [window * self._STEP_MS / 1e3 / slowest_s],
+            cell("µs a packet"): [1e6 * taken_s / packets],
+        }
+
+    def _is_far_enough(self, steps_s: list[float]) -> bool:
+        if self._steps is None:
+            return sum(steps_s) >= self.effort.congested_budget_s
+        return len(steps_s) >= self._steps
+
+
+def describe_machine() -> dict[str, str]:
+    """What the figures depend on, {what: value}."""
+    packages = ("bbrgym", "ns3", "numpy", "gymnasium", "pyzmq", "protobuf")
+    return {
+        "processor": f"{_processor()}, {len(os.sched_getaffinity(0))} cores",
+        "system": f"{platform.system()} {platform.machine()}, {platform.python_implementation()} "
+        f"{platform.python_version()}",
+        "versions": ", ".join(f"{name} {_version(name)}" for name in packages)
+        + f" ({api_implementation.Type()})",  # "upb" is C, "python" a tenth as fast
+        "commit": _commit(),
+    }
+
+
+def show(report: Report, console: Console) -> None:
+    """Print a report."""
+    for title, (head, *rows) in report.tables().items():
+        table = Table(title=title, title_justify="left", title_style="bold")
+        for index, name in enumerate(head):
+            table.add_column(escape(name), justify="right" if index else "left")
+        for row in rows:
+            table.add_row(*map(escape, row))
+        console.print(table)
+    for what, value in report.machine.items():
+        console.print(f"{what}: {value}", highlight=False, markup=False, soft_wrap=True)
+
+
+def with_block(document: str, block: str) -> str:
+    """The document with `block` between the marks, and all else as it was.
+
+    Raises:
+        ValueError: it does not have the two marks, once each and in order.
+    """
+    before, begin, rest = document.partition(BEGIN_MARK)
+    _, end, after = rest.partition(END_MARK)
+    if not begin or not end or BEGIN_MARK in after or END_MARK in before + after:
+        raise ValueError(f"the document must have one line {BEGIN_MARK} and after it one line {END_MARK}")
+    return f"{before}{begin}\n{block}\n{end}{after}"
+
+
+def _turns(measuring: list[Measurement], effort: Effort, begin: float) -> Iterator[tuple[Measurement, int]]:
+    for repetition in range(1, effort.repetitions + 1):
+        spent_s = time.perf_counter() - begin
+        if repetition > 1 and spent_s * repetition / (repetition - 1) > effort.limit_s:
+            return
+        for measure in measuring:
+            yield measure, repetition
+
+
+def _one_agent(rate_mbps: float) -> Scenario:
+    return Scenario(rate_mbps=rate_mbps, buffer_bdp=1.0, duration_s=_ENDLESS_S, flows=(Flow("agent", rtt_ms=50.0),))
+
+
+def _chunk_steps(rate_mbps: float, step_ms: float) -> int:
+    chunk_ms = _CHUNK_PACKETS * _one_agent(rate_mbps).packet_bytes * 8 / (rate_mbps * 1e3)
+    return max(1, round(chunk_ms / step_ms))
+
+
+def _alternate(
+    first: Callable[[], object], second: Callable[[], object], times: int, budget_s: float
+) -> Iterator[tuple[float, float]]:
+    """The s that `times` of the one and then of the other take, over and over."""
+    end = time.perf_counter() + budget_s
+    while True:
+        yield _seconds(first, times), _seconds(second, times)
+        if time.perf_counter() >= end:
+            return
+
+
+def _seconds(do: Callable[[], object], times: int = 1) -> float:
+    begin = time.perf_counter()
+    for _ in range(times):
+        do()
+    return time.perf_counter() - begin
+
+
+def _value(cell: Cell, values: list[float]) -> float:
+    return float(np.percentile(values, cell.percentile))
+
+
+def _text(cell: Cell, values: list[float]) -> str:
+    text = _number(_value(cell, values), digits=3)
+    if cell.table == RESETS:
+        return text  # a percentile beside the median says more
+    low, middle, high = np.percentile(values, (25, 50, 75))
+    spread = (high - low) / 2 / middle if middle > 0 else 0.0
+    return f"{text} ±{spread:.0%}" if spread >= 0.005 else text
+
+
+def _number(value: float, digits: int) -> str:
+    before_point = int(np.floor(np.log10(value))) + 1 if value > 0 else 1
+    return f"{value:,.{max(0, digits - before_point)}f}"
+
+
+def _processor() -> str:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or "unknown"
+
+
+def _load() -> str:
+    return f"{os.getloadavg()[0]:.2f}"
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _commit() -> str:
+    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

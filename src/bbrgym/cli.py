@@ -1,0 +1,415 @@
+"""The command line: `bbrgym train|evaluate|benchmark|report|demo|ns3|ui`."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import os
+import sys
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import bbrgym
+from bbrgym.envs.engine import EngineError
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+    from bbrgym.agents.train import TrainResult
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command.
+
+    Args:
+        arguments: what follows `bbrgym` on the command line; None takes them from there.
+
+    Returns:
+        The exit status: 0, 1 after an error that a message explains, 2 if there is no such command, 130 after Ctrl-C.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if not given or given[0] in ("-h", "--help", "help"):
+        print(_overview())
+        return 0
+    if given[0] == "--version":
+        print(f"bbrgym {bbrgym.__version__}")
+        return 0
+    command = COMMANDS.get(given[0])
+    if command is None:
+        close = difflib.get_close_matches(given[0], COMMANDS, n=1)
+        hint = f" (did you mean {close[0]!r}?)" if close else ""
+        print(f"bbrgym: no command {given[0]!r}{hint}; known: {', '.join(COMMANDS)}", file=sys.stderr)
+        return 2
+    if any(argument in ("-h", "--help") for argument in given[1:]):
+        print(_help(given[0], command))
+        return 0
+    try:
+        return command.run(given[1:])
+    except KeyboardInterrupt:
+        print("bbrgym: interrupted", file=sys.stderr)
+        return 130
+    except Exception as error:
+        if _is_debugging() or not isinstance(error, _explained_errors()):
+            raise
+        print(f"bbrgym: {error}", file=sys.stderr)
+        return 1
+
+
+@dataclass(frozen=True)
+class Command:
+    """A subcommand.
+
+    Attributes:
+        summary: what it does, in a line.
+        run: takes the arguments after the command, and returns the exit status.
+        text: more about it, for its help.
+        groups: of conf/, from which it takes choices.
+        settings: values that one often changes.
+        examples: command lines.
+    """
+
+    summary: str
+    run: Callable[[list[str]], int]
+    text: str
+    groups: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+    examples: tuple[str, ...] = ()
+
+
+def _train(arguments: list[str]) -> int:
+    resumed = next((a.partition("=")[2] for a in arguments if a.startswith("train.resume=")), "null")
+    if resumed not in ("null", ""):
+        return _resume(Path(resumed), arguments)
+
+    def task(config: dict[str, Any], directory: Path) -> None:
+        from bbrgym.agents.train import train
+
+        _report_training(train(config, directory))
+
+    return _run_with_hydra("train", "config", task, arguments)
+
+
+def _resume(directory: Path, arguments: list[str]) -> int:
+    # Without Hydra: the configuration is the one of the run, and so is the folder.
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    from bbrgym.agents.train import resume
+
+    changes = {}
+    others = [argument for argument in arguments if not argument.startswith("train.resume=")]
+    for override in OverridesParser.create().parse_overrides(others):
+        if override.is_sweep_override():
+            raise ValueError(f"{override.input_line}: a training that goes on is one, not a sweep")
+        changes[override.key_or_group] = override.value()
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
+    _report_training(resume(directory, changes))
+    return 0
+
+
+def _report_training(result: TrainResult) -> None:
+    print(
+        f"{'Trained' if result.is_complete else 'Stopped by the time limit after'} {result.steps} steps; "
+        f"best reward per decision in evaluation: {result.reward:.3f}\n"
+        f"  bbrgym evaluate agent_path={result.directory}\n"
+        f"  bbrgym benchmark experiment=rtt_fairness benchmark.agent={result.directory}"
+    )
+
+
+def _evaluate(arguments: list[str]) -> int:
+    def task(config: dict[str, Any], directory: Path) -> None:
+        from bbrgym.agents.evaluate import evaluate
+
+        evaluate(config, directory)
+        print(f"Results: {directory}")
+
+    return _run_with_hydra("evaluate", "evaluate", task, arguments)
+
+
+def _benchmark(arguments: list[str]) -> int:
+    def task(config: dict[str, Any], directory: Path) -> None:
+        from rich.console import Console
+
+        from bbrgym.baselines.benchmark import print_league, run_benchmark
+
+        console = Console()
+        result = run_benchmark(config["benchmark"], directory, console)
+        print_league(result.results, console)
+        print(f"Report: {directory / 'report.html'}")
+        if result.failures:
+            raise EngineError(f"{len(result.failures)} runs failed; the same command tries them again, and only them")
+
+    # A folder of the benchmark's own, whenever it is run: it goes on where it was.
+    folder = "output_dir=runs/benchmark/${benchmark.name}"
+    return _run_with_hydra("benchmark", "config", task, _add_overrides([folder], arguments))
+
+
+def _demo(arguments: list[str]) -> int:
+    def task(config: dict[str, Any], directory: Path) -> None:
+        from bbrgym.agents.demo import run_demo
+
+        run_demo(config, directory, Path("runs/benchmark") / config["benchmark"]["name"])
+
+    return _run_with_hydra("demo", "config", task, _add_overrides(["experiment=demo"], arguments))
+
+
+def _report(arguments: list[str]) -> int:
+    from bbrgym.baselines.report import write_report
+
+    if len(arguments) > 1:
+        raise ValueError(f"give one folder of a benchmark, or none for the newest one, not {' '.join(arguments)}")
+    if arguments:
+        directory = Path(arguments[0])
+    else:
+        found = Path("runs/benchmark").glob("*/benchmark.json")
+        newest = max(found, key=lambda path: path.stat().st_mtime, default=None)
+        if newest is None:
+            raise FileNotFoundError("no benchmark in runs/benchmark: run `bbrgym benchmark`, or give its folder")
+        directory = newest.parent
+    print(f"Report: {write_report(directory)}")
+    return 0
+
+
+def _ns3(arguments: list[str]) -> int:
+    from bbrgym.envs.ns3gym.server import serve
+
+    return serve(arguments)
+
+
+def _ui(arguments: list[str]) -> int:
+    import argparse
+
+    parser = argparse.ArgumentParser(prog="bbrgym ui", add_help=False)
+    parser.add_argument("--port", type=int, default=5000)
+    parser.add_argument("--root", default=None)
+    options = parser.parse_args(arguments)
+    from bbrgym.agents.tracking import TrackingConfig, store_uri
+
+    uri = store_uri(TrackingConfig(root=options.root))
+    # Otherwise MLflow starts a dozen processes that only its language-model features need.
+    os.environ["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    print(f"MLflow: http://127.0.0.1:{options.port} (Ctrl-C ends it)", flush=True)
+    server = ["ui", "--backend-store-uri", uri, "--host", "127.0.0.1", "--port", str(options.port), "--workers", "1"]
+    os.execv(sys.executable, [sys.executable, "-m", "mlflow", *server])
+
+
+def _run_with_hydra(
+    command: str, config_name: str, task: Callable[[dict[str, Any], Path], None], arguments: Sequence[str]
+) -> int:
+    """Compose the configuration and run a task with it, once, or several times with --multirun.
+
+    The task gets plain containers, and the folder that Hydra made for it.
+    """
+    import hydra
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.errors import CompactHydraException
+    from hydra.types import RunMode
+    from omegaconf import OmegaConf
+
+    def run(config: DictConfig) -> None:
+        settings = HydraConfig.get()
+        directory = Path(os.path.relpath(settings.runtime.output_dir))
+        try:
+            if missing := OmegaConf.missing_keys(config):
+                raise ValueError(
+                    f"give {', '.join(f'{key}=…' for key in sorted(missing))} (see bbrgym {command} --help)"
+                )
+            plain = OmegaConf.to_container(config, resolve=True)
+            assert isinstance(plain, dict)
+            task({**{str(key): value for key, value in plain.items()}, "output_dir": str(directory)}, directory)
+        except Exception as error:
+            if _is_debugging() or not isinstance(error, _explained_errors()):
+                raise
+            if settings.mode is RunMode.MULTIRUN:
+                raise CompactHydraException(str(error)) from error  # Hydra prints it when the other jobs are done
+            print(f"bbrgym: {error}", file=sys.stderr)
+            raise SystemExit(1) from error
+
+    with _command_line([f"bbrgym {command}", *_add_overrides([f"hydra.job.name={command}"], arguments)]):
+        try:
+            hydra.main(config_path="pkg://bbrgym.conf", config_name=config_name, version_base="1.3")(run)()
+        except SystemExit as left:
+            return left.code if isinstance(left.code, int) else int(left.code is not None)
+    return 0
+
+
+def _add_overrides(added: list[str], arguments: Sequence[str]) -> list[str]:
+    """The arguments with overrides more, before the given ones, which thus win.
+
+    They must stand together for Hydra's parser: options come before or after all of them.
+    """
+    is_override = (not a.startswith("-") and ("=" in a or a.startswith("~")) for a in arguments)
+    first = next((index for index, found in enumerate(is_override) if found), len(arguments))
+    return [*arguments[:first], *added, *arguments[first:]]
+
+
+@contextmanager
+def _command_line(arguments: list[str]) -> Iterator[None]:
+    """Hydra reads sys.argv."""
+    before = sys.argv
+    sys.argv = arguments
+    try:
+        yield
+    finally:
+        sys.argv = before
+
+
+def _explained_errors() -> tuple[type[Exception], ...]:
+    """The errors whose message is all that a user needs."""
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    return (ValueError, EngineError, FileNotFoundError, ModuleNotFoundError, HydraException, OmegaConfBaseException)
+
+
+def _is_debugging() -> bool:
+    return any(os.environ.get(name, "0") not in ("", "0") for name in ("BBRGYM_DEBUG", "HYDRA_FULL_ERROR"))
+
+
+def _overview() -> str:
+    width = max(map(len, COMMANDS))
+    return "\n".join(
+        [
+            "bbrgym: a reinforcement-learning gym for congestion control on a shared bottleneck",
+            "",
+            "usage: bbrgym <command> [group=choice …] [key=value …]",
+            "",
+            *(f"  {name:<{width}}  {command.summary}" for name, command in COMMANDS.items()),
+            "",
+            "`bbrgym <command> --help` has its groups, settings and examples; `bbrgym --version` the version.",
+        ]
+    )
+
+
+def _help(name: str, command: Command) -> str:
+    lines = [f"bbrgym {name}: {command.summary}", "", *_wrap(command.text)]
+    if command.groups:
+        lines += ["", "groups (group=choice):"]
+        for group in command.groups:
+            lines += _wrap(", ".join(_choices(group)), f"  {group:<12}", " " * 14)
+    for title, entries in (("settings (key=value):", command.settings), ("examples:", command.examples)):
+        if entries:
+            lines += ["", title, *(f"  {entry}" for entry in entries)]
+    if command.groups:
+        lines += [
+            "",
+            *_wrap(
+                "--config-dir DIR adds your own groups and choices; --cfg job prints the configuration and runs "
+                "nothing; -m runs every combination of key=a,b; --hydra-help has the rest. BBRGYM_DEBUG=1 shows "
+                "tracebacks."
+            ),
+        ]
+    return "\n".join(lines)
+
+
+def _wrap(text: str, first: str = "", other: str = "") -> list[str]:
+    return textwrap.wrap(text, 100, initial_indent=first, subsequent_indent=other, break_on_hyphens=False)
+
+
+def _choices(group: str) -> list[str]:
+    folder = resources.files("bbrgym.conf") / group
+    return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+
+
+_ENVIRONMENT_GROUPS = ("scenario", "observation", "action", "reward", "env", "engine")
+
+COMMANDS: dict[str, Command] = {
+    "train": Command(
+        "train an agent",
+        _train,
+        "An agent learns to choose cwnd_gain and pacing_gain in the environment that the groups make. Everything goes "
+        "to runs/train/<date>_<time>_<name>: the best and the last agent, checkpoints, a log, a curve.",
+        (*_ENVIRONMENT_GROUPS, "agent", "train", "tracking", "experiment"),
+        (
+            "seed=1                    decides everything random",
+            "name=…                    what the run is called",
+            "train.total_steps=300000  decisions to learn from",
+            "train.max_minutes=10      ends it earlier",
+            "train.n_envs=2            engines that work at once",
+            "train.resume=RUN          goes on with a run that was stopped",
+        ),
+        (
+            "bbrgym train",
+            "bbrgym train agent=sac scenario=single seed=7 train.total_steps=100000",
+            "bbrgym train -m seed=1,2,3 agent=ppo,sac",
+            "bbrgym train train.resume=runs/train/2026-01-31_12-00-00_ppo train.total_steps=600000",
+        ),
+    ),
+    "evaluate": Command(
+        "run a trained agent in a scenario, and print the figures of every flow",
+        _evaluate,
+        "One episode a seed, with what the agent was trained to see and do. Results and traces go to "
+        "runs/evaluate/<date>_<time>_<name>.",
+        ("scenario", "engine", "tracking"),
+        (
+            "agent_path=RUN   a training run, or an agent's own folder in it (RUN/final)",
+            "seeds=[1,2,3]    one episode each",
+            "warmup=0.25      part of the duration that is not measured",
+        ),
+        (
+            "bbrgym evaluate agent_path=runs/train/2026-01-31_12-00-00_ppo scenario=duel",
+            "bbrgym evaluate agent_path=RUN scenario=single scenario.rate_mbps=50 seeds=[4,5]",
+        ),
+    ),
+    "benchmark": Command(
+        "compare algorithms and agents: competitors x scenarios x seeds, a league and a report",
+        _benchmark,
+        "Runs go in parallel to runs/benchmark/<name>; what is done there is not done again, so the same command goes "
+        "on where it was stopped.",
+        ("experiment", "engine", "tracking"),
+        (
+            "benchmark.competitors=[bbr,cubic]  all of them, if not given",
+            "benchmark.agent=RUN                a trained agent competes too",
+            "benchmark.seeds=[1,2,3]",
+            "benchmark.processes=2              runs at a time",
+        ),
+        (
+            "bbrgym benchmark experiment=rtt_fairness",
+            "bbrgym benchmark experiment=friendliness benchmark.competitors=[bbr,bbr2] benchmark.agent=RUN",
+        ),
+    ),
+    "report": Command(
+        "write the report of a benchmark again",
+        _report,
+        "Of the folder that is given, or of the newest in runs/benchmark; the benchmark may be unfinished.",
+        examples=("bbrgym report", "bbrgym report runs/benchmark/rtt_fairness"),
+    ),
+    "demo": Command(
+        "train for a few minutes, then the league with that agent: the whole project in one command",
+        _demo,
+        "The same as `bbrgym train experiment=demo` and `bbrgym benchmark experiment=demo benchmark.agent=…`.",
+        (*_ENVIRONMENT_GROUPS, "agent", "tracking"),
+        ("train.max_minutes=4", "benchmark.competitors=[bbr,cubic]", "benchmark.seeds=[1,2,3]"),
+        ("bbrgym demo", "bbrgym demo train.max_minutes=30 tracking=none"),
+    ),
+    "ns3": Command(
+        "be a simulation program of ns3-gym, for any agent that speaks its protocol",
+        _ns3,
+        "Connects to an ns3-gym agent that listens on this machine, and simulates one episode for it.",
+        settings=(
+            "--openGymPort=5555  where the agent listens",
+            "--simSeed=1         0 takes a fresh one",
+            "--stepMs=100        simulated time between decisions",
+            "--scenario=FILE     YAML or JSON, with the fields of conf/scenario",
+            "--KEY=VALUE         a field of the scenario: --rate_mbps=20 --duration_s=60",
+        ),
+        examples=("bbrgym ns3 --openGymPort=5555 --simSeed=1 --rate_mbps=20",),
+    ),
+    "ui": Command(
+        "look at tracked runs in MLflow, on this machine only",
+        _ui,
+        "Opens runs/mlflow.db at http://127.0.0.1:5000.",
+        settings=("--port 5000", "--root DIR   folder in which runs/ is; the current one if not given"),
+        examples=("bbrgym ui --port 5001",),
+    ),
+}
+"""The subcommands, in the order in which one uses them."""
+
+
+if __name__ == "__main__":
+    sys.exit(main())
