@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 from sb3_contrib import RecurrentPPO
 from stable_baselines3 import PPO, SAC, TD3
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.noise import NormalActionNoise
-from stable_baselines3.common.vec_env import VecEnv
+from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 from torch import nn
 
 from bbrgym.agents.policy import ACTIVATIONS, Agent, Network
@@ -69,10 +70,37 @@ def make_model(agent: Mapping[str, Any], env: VecEnv, seed: int) -> BaseAlgorith
     if arguments.get("action_noise") is not None:
         size = env.action_space.shape
         arguments["action_noise"] = NormalActionNoise(np.zeros(size), np.full(size, float(arguments["action_noise"])))
+    if "ppo" in algorithm:
+        env = UnitReturns(env, float(arguments.get("gamma", 0.99)))
     try:
         return learner(policy, env, seed=seed, verbose=0, **arguments)
     except (AssertionError, TypeError, ValueError) as error:
         raise ValueError(f"agent {algorithm!r} refuses its arguments: {error}") from error
+
+
+class UnitReturns(VecEnvWrapper):  # type: ignore[misc]  # Stable-Baselines3 is not analysed, see pyproject.toml
+    """Rewards times (1 - gamma), so that a return is a weighted mean of rewards and not a sum of some 1 / (1 - gamma).
+
+    PPO normalises advantages, so this changes nothing for its policy; but its critic, that begins at 0 and moves by
+    the learning rate, otherwise needs tens of thousands of steps until it has found the returns' size, and their large
+    gradients take the policy's share of max_grad_norm meanwhile. Unlike a running normalisation it has no state.
+    """
+
+    def __init__(self, env: VecEnv, gamma: float) -> None:
+        super().__init__(env)
+        self._scale = np.float32(1.0 - gamma) if gamma < 1 else np.float32(1.0)
+
+    def reset(self) -> npt.NDArray[np.float32]:
+        """Begin new episodes."""
+        observations: npt.NDArray[np.float32] = self.venv.reset()
+        return observations
+
+    def step_wait(
+        self,
+    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[np.bool_], list[dict[str, Any]]]:
+        """Wait for a step."""
+        observations, rewards, dones, infos = self.venv.step_wait()
+        return observations, rewards * self._scale, dones, infos
 
 
 def export_agent(model: BaseAlgorithm, algorithm: str, spec: EpisodeSpec, training: Mapping[str, Any]) -> Agent:

@@ -40,7 +40,7 @@ FLOW_COLUMNS: Final[tuple[str, ...]] = (*FLOW_MEASUREMENTS, *FLOW_METRICS)
 
 LINK_MEASUREMENTS: Final[dict[str, str]] = {
     "rate_mbps": "rate of the link at the end of the step, in Mbit/s on the wire",
-    "utilisation": "bytes that left the link in the step over what it could carry in the step",
+    "utilisation": "share of the step, 0 to 1, in which the link was sending",
     "queue_mean_packets": "mean length of the queue over the step, in packets",
     "queue_max_packets": "largest length of the queue in the step, in packets",
     "queue_mean_ms": "mean time that the queue needs to drain, over the step, in ms",

@@ -74,10 +74,12 @@ void ControllerCongestionOps::CongestionStateSet(Ptr<TcpSocketState> tcb,
 void ControllerCongestionOps::CwndEvent(Ptr<TcpSocketState> tcb,
                                         const TcpSocketState::TcpCAEvent_t event)
 {
-    // The start of the very first flight is no restart: nothing has been delivered yet.
+    // Nothing is in flight after a timeout, nor before the very first flight, but neither is a
+    // restart: the application had something to send.
+    const TcpRateOps::TcpRateConnection& connection = m_rateOps->GetConnectionRate();
     if (m_controller && event == TcpSocketState::CA_EVENT_TX_START &&
-        m_rateOps->GetConnectionRate().m_delivered > 0 &&
-        m_rateOps->GetConnectionRate().m_appLimited != 0)
+        tcb->m_congState == TcpSocketState::CA_OPEN && connection.m_delivered > 0 &&
+        connection.m_appLimited != 0)
     {
         m_controller->OnRestart(Simulator::Now().GetNanoSeconds());
         Apply(tcb);

@@ -6,6 +6,7 @@
 #include "ns3/simulator.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace bbrgym
 {
@@ -25,10 +26,15 @@ LinkMonitor::LinkMonitor(Ptr<QueueDisc> queueDisc,
     queueDisc->TraceConnectWithoutContext(
         "Drop",
         Callback<void, Ptr<const QueueDiscItem>>([this](Ptr<const QueueDiscItem>) { ++m_drops; }));
-    device->TraceConnectWithoutContext(
-        "PhyTxEnd", Callback<void, Ptr<const Packet>>([this](Ptr<const Packet> packet) {
-            m_wireBytes += packet->GetSize();
-        }));
+    for (const auto& [trace, isSending] : {std::pair{"PhyTxBegin", true}, {"PhyTxEnd", false}})
+    {
+        device->TraceConnectWithoutContext(
+            trace,
+            Callback<void, Ptr<const Packet>>([this, isSending = isSending](Ptr<const Packet>) {
+                Integrate();
+                m_isSending = isSending;
+            }));
+    }
     farDevice->TraceConnectWithoutContext(
         "PhyRxDrop",
         Callback<void, Ptr<const Packet>>([this](Ptr<const Packet>) { ++m_randomLosses; }));
@@ -49,7 +55,7 @@ LinkMonitor::Step LinkMonitor::GetStep()
     const auto per = [](double sum, double over) { return over > 0.0 ? sum / over : 0.0; };
     return {
         .rateMbps = m_rateMbps,
-        .utilisation = per(static_cast<double>(m_wireBytes), m_capacityBytes),
+        .utilisation = per(m_sendingSeconds, seconds),
         .queueMeanPackets = per(m_packetSeconds, seconds),
         .queueMaxPackets = static_cast<double>(m_maxPackets),
         .queueMeanMs = per(m_delaySeconds2, seconds) * 1e3,
@@ -63,9 +69,9 @@ void LinkMonitor::StartStep()
 {
     Integrate();
     m_stepStart = Simulator::Now();
-    m_packetSeconds = m_delaySeconds2 = m_capacityBytes = m_maxMs = 0.0;
+    m_packetSeconds = m_delaySeconds2 = m_sendingSeconds = m_maxMs = 0.0;
     m_maxPackets = 0;
-    m_wireBytes = m_drops = m_randomLosses = 0;
+    m_drops = m_randomLosses = 0;
     OnQueueChange();
 }
 
@@ -73,14 +79,14 @@ void LinkMonitor::Integrate()
 {
     const double seconds = (Simulator::Now() - m_lastChange).GetSeconds();
     m_lastChange = Simulator::Now();
-    if (seconds <= 0.0)
+    if (seconds <= 0.0 || m_rateMbps <= 0.0)
     {
         return;
     }
     const double bytesPerSecond = m_rateMbps * m_framing * 1e6 / 8.0;
     m_packetSeconds += seconds * m_packets;
     m_delaySeconds2 += seconds * m_bytes / bytesPerSecond;
-    m_capacityBytes += seconds * bytesPerSecond;
+    m_sendingSeconds += m_isSending ? seconds : 0.0;
 }
 
 void LinkMonitor::OnQueueChange()

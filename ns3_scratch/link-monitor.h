@@ -52,14 +52,14 @@ class LinkMonitor
     double m_rateMbps = 0.0;
     uint32_t m_packets = 0;
     uint32_t m_bytes = 0;
+    bool m_isSending = false;
     ns3::Time m_lastChange;
 
     // Of the present step.
     ns3::Time m_stepStart;
     double m_packetSeconds = 0.0;
     double m_delaySeconds2 = 0.0; // queueing delay integrated over time
-    double m_capacityBytes = 0.0;
-    uint64_t m_wireBytes = 0;
+    double m_sendingSeconds = 0.0;
     uint32_t m_maxPackets = 0;
     double m_maxMs = 0.0;
     uint64_t m_drops = 0;

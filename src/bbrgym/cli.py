@@ -19,6 +19,7 @@ from bbrgym.envs.engine import EngineError
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
+    from rich.console import Console
 
     from bbrgym.agents.train import TrainResult
 
@@ -89,7 +90,7 @@ def _train(arguments: list[str]) -> int:
     def task(config: dict[str, Any], directory: Path) -> None:
         from bbrgym.agents.train import train
 
-        _report_training(train(config, directory))
+        _report_training(train(config, directory, _console()))
 
     return _run_with_hydra("train", "config", task, arguments)
 
@@ -107,7 +108,7 @@ def _resume(directory: Path, arguments: list[str]) -> int:
             raise ValueError(f"{override.input_line}: a training that goes on is one, not a sweep")
         changes[override.key_or_group] = override.value()
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
-    _report_training(resume(directory, changes))
+    _report_training(resume(directory, changes, _console()))
     return 0
 
 
@@ -124,7 +125,7 @@ def _evaluate(arguments: list[str]) -> int:
     def task(config: dict[str, Any], directory: Path) -> None:
         from bbrgym.agents.evaluate import evaluate
 
-        evaluate(config, directory)
+        evaluate(config, directory, _console())
         print(f"Results: {directory}")
 
     return _run_with_hydra("evaluate", "evaluate", task, arguments)
@@ -132,11 +133,9 @@ def _evaluate(arguments: list[str]) -> int:
 
 def _benchmark(arguments: list[str]) -> int:
     def task(config: dict[str, Any], directory: Path) -> None:
-        from rich.console import Console
-
         from bbrgym.baselines.benchmark import print_league, run_benchmark
 
-        console = Console()
+        console = _console()
         result = run_benchmark(config["benchmark"], directory, console)
         print_league(result.results, console)
         print(f"Report: {directory / 'report.html'}")
@@ -152,7 +151,7 @@ def _demo(arguments: list[str]) -> int:
     def task(config: dict[str, Any], directory: Path) -> None:
         from bbrgym.agents.demo import run_demo
 
-        run_demo(config, directory, Path("runs/benchmark") / config["benchmark"]["name"])
+        run_demo(config, directory, Path("runs/benchmark") / config["benchmark"]["name"], _console())
 
     return _run_with_hydra("demo", "config", task, _add_overrides(["experiment=demo"], arguments))
 
@@ -257,6 +256,13 @@ def _command_line(arguments: list[str]) -> Iterator[None]:
         yield
     finally:
         sys.argv = before
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    # Outside of a terminal there is no width to keep to: tables are whole.
+    return Console(width=None if sys.stdout.isatty() else 120)
 
 
 def _explained_errors() -> tuple[type[Exception], ...]:

@@ -1,0 +1,161 @@
+"""How near `bbr` in ns-3 is to Linux's, and what ns-3's own BBR does: `python benchmarks/fidelity.py [--write FILE]`.
+
+The situations are those for which real Linux was measured (`LINUX`). Every figure is a mean over the seeds, of the
+second half of each run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+
+import bbrgym
+from bbrgym import Flow, Scenario
+from bbrgym.envs.ns3gym.engine import Ns3Engine
+
+BEGIN, END = "<!-- begin: benchmarks/fidelity.py -->", "<!-- end: benchmarks/fidelity.py -->"
+SEEDS = (1, 2, 3, 4, 5)
+
+PAPERS_KERNEL = {"pacing_margin": 0.0, "extra_acked_gain": 0.0}
+OFFLOAD = {"burst_packets": 0.0}
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What runs in place of Linux's `bbr` and `cubic`."""
+
+    name: str
+    bbr: str = "bbr"
+    cubic: str = "cubic"
+    parameters: tuple[tuple[str, float], ...] = ()
+
+
+VARIANTS = (
+    Variant("`bbr`"),
+    Variant("`bbr`, bursts as with segmentation offload", parameters=tuple(OFFLOAD.items())),
+    Variant("`bbr`, as in the papers' kernel", parameters=tuple(PAPERS_KERNEL.items())),
+    Variant("`bbr`, no pacing margin", parameters=(("pacing_margin", 0.0),)),
+    Variant("`bbr` against ns-3's CUBIC", cubic="cubic-stock"),
+    Variant("`bbr-stock`", bbr="bbr-stock", cubic="cubic-stock"),
+)
+
+
+@dataclass(frozen=True)
+class Situation:
+    """Two flows for which real Linux was measured: Mbit/s of each, and the standing queue in ms where it is known."""
+
+    rate_mbps: float
+    buffer_bdp: float
+    duration_s: float
+    flows: tuple[tuple[str, float], tuple[str, float]]
+    linux_mbps: tuple[float, float]
+    linux_queue_ms: float | None
+    linux_retransmissions: int | None
+
+    def scenario(self, variant: Variant) -> Scenario:
+        """With the variant's algorithms."""
+        parameters = dict(variant.parameters)
+        flows = tuple(
+            Flow(variant.bbr, rtt_ms, parameters=parameters) if kind == "bbr" else Flow(variant.cubic, rtt_ms)
+            for kind, rtt_ms in self.flows
+        )
+        return Scenario(rate_mbps=self.rate_mbps, buffer_bdp=self.buffer_bdp, duration_s=self.duration_s, flows=flows)
+
+    def has(self, variant: Variant) -> bool:
+        """Whether the variant differs here from `bbr`."""
+        return variant.cubic == "cubic" or variant.bbr != "bbr" or any(kind == "cubic" for kind, _ in self.flows)
+
+
+RTTS = (("bbr", 10.0), ("bbr", 50.0))
+RIVALS = (("bbr", 60.0), ("cubic", 60.0))
+LINUX = (
+    Situation(100, 5, 40, RTTS, (6.8, 85.9), 34, 0),
+    Situation(100, 1, 40, RTTS, (5.8, 86.4), 30, 2762),
+    Situation(20, 5, 60, RTTS, (1.9, 16.8), 54, None),
+    Situation(12, 1, 60, RIVALS, (9.3, 0.5), None, None),
+    Situation(12, 4, 60, RIVALS, (4.2, 7.1), None, None),
+)
+"""Linux 6.18 TCP through a user-space bottleneck on one machine: 1000-byte packets, second half, one run each, whose
+shares repeat within about 15 % of the smaller flow and its queue within 10 %."""
+
+
+def measure(situation: Situation, variant: Variant, seed: int) -> tuple[float, float, float, float]:
+    """Mbit/s of both flows and the mean queue in ms of the second half, and the run's retransmissions."""
+    engine = Ns3Engine()
+    try:
+        trace = bbrgym.simulate(situation.scenario(variant), engine, seed)
+    finally:
+        engine.close()
+    half = trace.summary(after_s=situation.duration_s / 2)
+    retransmissions = sum(flow.retransmissions for flow in trace.summary().flows)
+    return (half.flows[0].throughput_mbps, half.flows[1].throughput_mbps, half.link.queue_mean_ms, retransmissions)
+
+
+def tables(console: Console) -> Iterator[str]:
+    """One Markdown table a situation, as they are done."""
+    with ThreadPoolExecutor(2) as pool:  # ns-3 runs in processes of its own; the threads only wait
+        for situation in track(LINUX, "situations", console=console):
+            variants = [variant for variant in VARIANTS if situation.has(variant)]
+            futures = {(v, s): pool.submit(measure, situation, v, s) for v in variants for s in SEEDS}
+            (kind_a, rtt_a), (kind_b, rtt_b) = situation.flows
+            lines = [
+                f"### {situation.rate_mbps:g} Mbit/s, {situation.buffer_bdp:g} BDP: "
+                f"{kind_a} {rtt_a:g} ms and {kind_b} {rtt_b:g} ms\n",
+                f"| | {kind_a} {rtt_a:g} ms, Mbit/s | {kind_b} {rtt_b:g} ms, Mbit/s | share of the first "
+                "| queue, ms | retransmissions |",
+                "|---|---|---|---|---|---|",
+                _row(
+                    "Linux 6.18", [(*situation.linux_mbps, situation.linux_queue_ms, situation.linux_retransmissions)]
+                ),
+            ]
+            lines += [_row(v.name, [futures[v, s].result() for s in SEEDS]) for v in variants]
+            yield "\n".join(lines) + "\n"
+
+
+def _row(name: str, runs: list[tuple[float, float, float | None, float | None]]) -> str:
+    def cell(values: list[float | None], digits: int) -> str:
+        known = [value for value in values if value is not None]
+        if not known:
+            return "-"
+        mean = f"{np.mean(known):,.{digits}f}"
+        return mean if len(known) == 1 else f"{mean} ({min(known):,.{digits}f} to {max(known):,.{digits}f})"
+
+    share = [100 * first / (first + second) for first, second, _, _ in runs]
+    cells = [cell([run[0] for run in runs], 1), cell([run[1] for run in runs], 1), cell([*share], 1) + " %"]
+    cells += [cell([run[2] for run in runs], 0), cell([run[3] for run in runs], 0)]
+    return f"| {name} | " + " | ".join(cells) + " |"
+
+
+def main() -> int:
+    """Run everything and print it; with --write, put the tables between the marks of a document."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", type=Path, metavar="FILE", help="document to put the tables into")
+    document: Path | None = parser.parse_args().write
+    if document is not None and not (
+        document.exists() and BEGIN in document.read_text() and END in document.read_text()
+    ):
+        parser.error(f"{document} has no lines {BEGIN} and {END} to write between")
+    console, started = Console(stderr=True), time.monotonic()
+    done = []
+    for table in tables(console):
+        done.append(table)
+        print(table, flush=True)
+    console.print(f"{time.monotonic() - started:.0f} s")
+    if document is not None:
+        before, rest = document.read_text().split(BEGIN)
+        after = rest.split(END)[1]
+        document.write_text(f"{before}{BEGIN}\n\n" + "\n".join(done) + f"\n{END}{after}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
