@@ -413,8 +413,7 @@ def test_nothing_is_left_of_many_engines_and_resets(tmp_path: Path, monkeypatch:
         first.reset(SCENARIO, 1)  # what a process has once, it has now
     time.sleep(0.1)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    before = descriptors()
-    assert children() == ""
+    before, others = descriptors(), children()  # other tests of this process may hold an engine
     for index in range(50):
         engine = Ns3Engine()
         engine.reset(SCENARIO, index)
@@ -425,7 +424,7 @@ def test_nothing_is_left_of_many_engines_and_resets(tmp_path: Path, monkeypatch:
     del engine
     gc.collect()
     assert becomes_true(lambda: descriptors() <= before, 5), (descriptors(), before)  # sockets close in the background
-    assert children() == ""
+    assert children() == others
     assert list(tmp_path.iterdir()) == []
 
 

@@ -74,7 +74,7 @@ def test_random_scenarios(seed: int):
 
 
 def test_a_timeout_in_probe_rtt_sends_one_packet():
-    """Nothing is in flight then, which ns-3 reports as a start of sending; ended ProbeRTT must not restore the window."""
+    """Nothing is in flight then, which ns-3 reports as a start of sending; the window must not come back on it."""
     scenario = Scenario(rate_mbps=10, buffer_bdp=2, duration_s=16, rate_schedule=((10.2, 0.02), (13.0, 10.0)),
                         flows=(Flow("bbr", rtt_ms=40),))  # fmt: skip
     trace = bbrgym.simulate(scenario, "ns3", 1)
