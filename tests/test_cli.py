@@ -17,6 +17,7 @@ import pandas as pd
 import pytest
 
 import bbrgym
+import bbrgym.baselines.benchmark  # here, for what is imported first inside of a test keeps the toy engine's name
 from bbrgym.agents.tracking import read_run
 from bbrgym.cli import COMMANDS, main
 
