@@ -40,6 +40,7 @@ class Flow:
     parameters: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        _check_types(self, numbers=("rtt_ms", "start_s", "stop_s"), whole=("size_bytes",))
         registry.check_parameters(self.algorithm, self.parameters)
         object.__setattr__(self, "parameters", MappingProxyType(dict(self.parameters)))
         _check("rtt_ms", self.rtt_ms, "in (0, 10000]", 0 < self.rtt_ms <= 10_000)
@@ -88,6 +89,7 @@ class Scenario:
     flows: tuple[Flow, ...] = field(default_factory=lambda: (Flow(),))
 
     def __post_init__(self) -> None:
+        _check_types(self, ("rate_mbps", "buffer_bdp", "duration_s", "loss"), ("buffer_packets", "packet_bytes"))
         _check("rate_mbps", self.rate_mbps, "in [0.01, 10000]", 0.01 <= self.rate_mbps <= 10_000)
         if self.buffer_bdp is not None and self.buffer_packets is not None:
             raise ValueError(
@@ -109,6 +111,7 @@ class Scenario:
         object.__setattr__(self, "flows", tuple(self.flows))
         _check("flows", len(self.flows), "1 to 1000 flows", 1 <= len(self.flows) <= 1000)
         for index, flow in enumerate(self.flows):
+            _check(f"flows[{index}]", flow, "a Flow", isinstance(flow, Flow))
             _check(f"flows[{index}].start_s", flow.start_s, f"before duration_s={self.duration_s:g}",
                    flow.start_s < self.duration_s)  # fmt: skip
 
@@ -165,6 +168,16 @@ def _make_flow(arguments: dict[str, Any]) -> Flow:
 def _check(name: str, value: object, good: str, is_good: bool) -> None:
     if not is_good:
         raise ValueError(f"{name}={value!r} is not possible: {name} must be {good}")
+
+
+def _check_types(record: object, numbers: tuple[str, ...], whole: tuple[str, ...]) -> None:
+    for name in (*numbers, *whole):
+        value = getattr(record, name)
+        is_optional = getattr(type(record), name, 0) is None
+        good = "a whole number" if name in whole else "a number"
+        kinds = int if name in whole else int | float
+        is_good = (value is None and is_optional) or (isinstance(value, kinds) and not isinstance(value, bool))
+        _check(name, value, f"{good}{', or none' if is_optional else ''}", is_good)
 
 
 def _check_keys(what: str, given: Mapping[str, Any], cls: type) -> None:
