@@ -233,7 +233,7 @@ def test_a_learning_canary(tmp_path: Path) -> None:
         changed(
             {"total_steps": 5000, "eval_every": 1000, "eval_episodes": 2, "checkpoint_every": 10**6},
             scenario=scenario,
-            action={"cwnd_gain": [1.0, 16.0]},
+            action={"cwnd_gain": [1.0, 16.0], "pacing_gain": [0.5, 2.0]},
             agent=agent,
             seed=1,
         ),
