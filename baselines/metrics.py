@@ -11,7 +11,7 @@ from bbrgym.envs.columns import FLOW_COLUMNS
 from bbrgym.envs.trace import Trace, jain_index
 
 RUN_METRICS: Final[dict[str, str]] = {
-    "link_utilisation": "bytes on the wire over the link's capacity",
+    "link_utilisation": "share of the link's capacity that was used",
     "link_jain": "Jain's fairness index of the flows' throughputs",
     "link_queue_mean_ms": "mean queueing delay, in ms",
     "link_queue_p95_ms": "95th percentile over the steps of the queueing delay, in ms",

@@ -49,7 +49,7 @@ class LinkSummary:
     """The bottleneck over a part of a run.
 
     Attributes:
-        utilisation: bytes on the wire over the link's capacity.
+        utilisation: share of the link's capacity that was used.
         jain: Jain's index (sum x)^2 / (n sum x^2) of the flows' throughputs; 1 is equal shares, 1/n the worst.
         queue_mean_ms: mean queueing delay, in ms.
         queue_p95_ms: 95th percentile over the steps of their mean queueing delay, in ms.
