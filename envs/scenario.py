@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 from types import MappingProxyType
 from typing import Any
 
@@ -175,7 +176,7 @@ def _check_types(record: object, numbers: tuple[str, ...], whole: tuple[str, ...
         value = getattr(record, name)
         is_optional = getattr(type(record), name, 0) is None
         good = "a whole number" if name in whole else "a number"
-        kinds = int if name in whole else int | float
+        kinds = Integral if name in whole else Real  # numpy's numbers too
         is_good = (value is None and is_optional) or (isinstance(value, kinds) and not isinstance(value, bool))
         _check(name, value, f"{good}{', or none' if is_optional else ''}", is_good)
 
