@@ -46,7 +46,7 @@ def test_the_same_algorithm_on_every_flow():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Flow("bbr9"), r"no algorithm 'bbr9' \(did you mean 'bbr'\?\); known: agent, bbr, cubic"),
+        (lambda: Flow("bbr9"), r"no algorithm 'bbr9' \(did you mean 'bbr'\?\); known: agent, bbr, "),
         (lambda: Flow("bbr", parameters={"gain": 1}), "algorithm 'bbr' has no parameter 'gain'; known: startup_gain, "),
         (lambda: Flow("bbr", parameters={"cwnd_gain": -1}), r"cwnd_gain=-1 of algorithm 'bbr' .* in \[0\.1, 100\]"),
         (lambda: Flow("bbr-stock", parameters={"x": 1}), "has no parameter 'x'; known: none"),
