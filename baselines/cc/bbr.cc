@@ -35,13 +35,13 @@ void BbrParameters::Describe(ParameterReader& reader) {
 }
 
 BbrController::BbrController(const Connection& connection, const BbrParameters& parameters)
-    : connection_(connection),
+    : cwnd_(connection.initial_cwnd),
+      connection_(connection),
       parameters_(parameters),
       random_(connection.seed),
       bandwidth_(parameters.bandwidth_window_rounds),
       full_pipe_(parameters.full_pipe_growth, parameters.full_pipe_rounds),
-      min_rtt_(static_cast<Nanoseconds>(parameters.min_rtt_window_s * kSecond)),
-      cwnd_(connection.initial_cwnd) {
+      min_rtt_(static_cast<Nanoseconds>(parameters.min_rtt_window_s * kSecond)) {
   gains_ = {parameters.startup_gain, parameters.startup_gain};
   has_rtt_ = connection.initial_rtt > 0;
   // Without an RTT, Linux takes 1 ms: the first window leaves as a burst.
@@ -52,6 +52,7 @@ BbrController::BbrController(const Connection& connection, const BbrParameters& 
 void BbrController::OnAck(const AckEvent& ack) {
   delivered_ = ack.delivered;
   UpdateBandwidth(ack);
+  Observe(ack);
   UpdateExtraAcked(ack);
   UpdateCyclePhase(ack);
   UpdateFullPipe(ack);
@@ -102,7 +103,7 @@ Metrics BbrController::metrics() const {
   metrics.Set(Metric::max_bandwidth_mbps, static_cast<double>(bandwidth_.Best()) / 1e6);
   if (min_rtt_.has_sample()) {
     metrics.Set(Metric::min_rtt_ms, static_cast<double>(min_rtt_.value()) / kMillisecond);
-    metrics.Set(Metric::bdp_packets, BdpBytes(1.0) / static_cast<double>(connection_.packet_bytes));
+    metrics.Set(Metric::bdp_packets, BbrController::BdpBytes(1.0) / static_cast<double>(connection_.packet_bytes));
   }
   metrics.Set(Metric::cwnd_gain, gains_.cwnd);
   metrics.Set(Metric::pacing_gain, gains_.pacing);
@@ -174,12 +175,13 @@ void BbrController::UpdateMinRtt(const AckEvent& ack) {
   const bool is_expired = min_rtt_.OnAck(ack.now, ack.rtt);
   if (is_expired && !is_idle_restart_ && mode_ != Mode::kProbeRtt) {
     SaveCwnd();
+    probe_rtt_cwnd_ = ChooseProbeRttCwnd();
     mode_ = Mode::kProbeRtt;
     probe_rtt_end_ = 0;
   }
   if (mode_ == Mode::kProbeRtt) {
     if (probe_rtt_end_ == 0) {
-      if (ack.in_flight <= MinCwnd()) {
+      if (ack.in_flight <= probe_rtt_cwnd_) {
         probe_rtt_end_ = ack.now + static_cast<Nanoseconds>(parameters_.probe_rtt_ms * kMillisecond);
         is_probe_rtt_round_over_ = false;
         rounds_.Restart(ack.delivered);
@@ -203,7 +205,12 @@ void BbrController::UpdatePacingRate() {
 
 void BbrController::UpdateCwnd(const AckEvent& ack) {
   // The order of the two decides what an ACK at the end of recovery does: restore first, then grow.
-  if (ack.bytes_acked > 0 && !RecoverOrRestoreCwnd(ack)) {
+  bool is_done = ack.bytes_acked <= 0;
+  if (!is_done) {
+    is_done = RecoverOrRestoreCwnd(ack);
+    recovery_at_last_ack_ = recovery_;
+  }
+  if (!is_done) {
     Bytes extra = 0;
     if (full_pipe_.is_full()) {
       // At most 100 ms worth (Linux bbr_extra_acked_max_us).
@@ -219,21 +226,20 @@ void BbrController::UpdateCwnd(const AckEvent& ack) {
     }
     cwnd_ = std::max(cwnd_, MinCwnd());
   }
-  if (mode_ == Mode::kProbeRtt) cwnd_ = std::min(cwnd_, MinCwnd());
+  if (mode_ == Mode::kProbeRtt) cwnd_ = std::min(cwnd_, probe_rtt_cwnd_);
 }
 
 bool BbrController::RecoverOrRestoreCwnd(const AckEvent& ack) {
   if (ack.bytes_lost > 0) cwnd_ = std::max(cwnd_ - ack.bytes_lost, connection_.packet_bytes);
-  if (recovery_ == Recovery::kRecovery && recovery_at_last_ack_ != Recovery::kRecovery) {
+  if (is_entering_recovery()) {
     // The first round of recovery sends one packet for each delivered: the queue that overflowed must not grow.
     is_packet_conservation_ = true;
     rounds_.Restart(ack.delivered);
     cwnd_ = ack.in_flight + ack.bytes_acked;
-  } else if (recovery_ == Recovery::kOpen && recovery_at_last_ack_ != Recovery::kOpen) {
+  } else if (is_leaving_recovery()) {
     cwnd_ = std::max(cwnd_, cwnd_before_recovery_);
     is_packet_conservation_ = false;
   }
-  recovery_at_last_ack_ = recovery_;
   if (!is_packet_conservation_) return false;
   cwnd_ = std::max(cwnd_, ack.in_flight + ack.bytes_acked);
   return true;
@@ -254,12 +260,16 @@ void BbrController::StartPhase(int index, Nanoseconds now) {
 void BbrController::EndProbeRttIfDue(Nanoseconds now) {
   if (probe_rtt_end_ == 0 || now <= probe_rtt_end_) return;
   min_rtt_.Refresh(now);
-  cwnd_ = std::max(cwnd_, cwnd_before_recovery_);
+  RestoreCwndAfterProbeRtt();
   if (full_pipe_.is_full()) {
     EnterProbeBw(now);
   } else {
     mode_ = Mode::kStartup;
   }
+}
+
+void BbrController::RestoreCwndAfterProbeRtt() {
+  cwnd_ = std::max(cwnd_, cwnd_before_recovery_);
 }
 
 void BbrController::SaveCwnd() {

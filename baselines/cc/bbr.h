@@ -67,13 +67,49 @@ class BbrController : public Controller {
     double pacing = 1.0;
   };
 
+  /// Hook: looks at an ACK before the model's other parts do, with the bandwidth and the round up to date.
+  virtual void Observe(const AckEvent& ack) { static_cast<void>(ack); }
   /// Hook: the gains in the present mode.
   virtual Gains ChooseGains() const;
   /// Hook: whether the present phase of the ProbeBW cycle is over.
   virtual bool IsPhaseOver(const AckEvent& ack) const;
+  /// Hook: `gain` bandwidth-delay products, in bytes: what the window and the cycle's marks are made of.
+  virtual double BdpBytes(double gain) const;
+  /// Hook: sets the window for losses, on entering, in and on leaving recovery; returns whether that is all on this
+  /// ACK.
+  virtual bool RecoverOrRestoreCwnd(const AckEvent& ack);
+  /// Hook: the window of the ProbeRTT that begins now.
+  virtual Bytes ChooseProbeRttCwnd() const { return MinCwnd(); }
+  /// Hook: sets the window when ProbeRTT ends.
+  virtual void RestoreCwndAfterProbeRtt();
 
+  /// What should be in flight for `gain` BDPs, with room for bursts: the cycle's and Drain's mark, and the window's.
+  Bytes InflightTarget(double gain, Bytes extra = 0) const;
+  Bytes MinCwnd() const { return parameters_.min_cwnd_packets * connection_.packet_bytes; }
+
+  // What variants read…
   Mode mode() const { return mode_; }
   const BbrParameters& parameters() const { return parameters_; }
+  const Connection& connection() const { return connection_; }
+  const Gains& gains() const { return gains_; }
+  Recovery recovery() const { return recovery_; }
+  bool is_entering_recovery() const {
+    return recovery_ == Recovery::kRecovery && recovery_at_last_ack_ != Recovery::kRecovery;
+  }
+  bool is_leaving_recovery() const { return recovery_ == Recovery::kOpen && recovery_at_last_ack_ != Recovery::kOpen; }
+  bool is_round_start() const { return is_round_start_; }
+  std::int64_t round() const { return rounds_.count(); }
+  Nanoseconds phase_start() const { return phase_start_; }
+  Bytes cwnd_before_recovery() const { return cwnd_before_recovery_; }
+  /// RTprop; 0 before the first sample.
+  Nanoseconds min_rtt() const { return min_rtt_.value(); }
+  bool IsMinRttExpired(Nanoseconds now) const { return min_rtt_.IsExpired(now); }
+
+  // …and what they set, in RecoverOrRestoreCwnd.
+  Bytes cwnd_;
+  bool is_packet_conservation_ = false;
+  /// Lets packet conservation last until everything sent up to now is delivered.
+  void RestartRound(Bytes delivered) { rounds_.Restart(delivered); }
 
  private:
   static constexpr int kCycleLength = 8;
@@ -93,13 +129,7 @@ class BbrController : public Controller {
   void EndProbeRttIfDue(Nanoseconds now);
   void SaveCwnd();
   void SetPacingRate(BitsPerSecond bandwidth, double gain);
-  bool RecoverOrRestoreCwnd(const AckEvent& ack);
-
-  double BdpBytes(double gain) const;
-  /// What should be in flight for `gain` BDPs, with room for bursts: the cycle's and Drain's mark, and the window's.
-  Bytes InflightTarget(double gain, Bytes extra = 0) const;
   std::int64_t BurstPackets() const;
-  Bytes MinCwnd() const { return parameters_.min_cwnd_packets * connection_.packet_bytes; }
 
   Connection connection_;
   BbrParameters parameters_;
@@ -118,15 +148,14 @@ class BbrController : public Controller {
   bool is_round_start_ = false;
   bool is_idle_restart_ = false;
 
+  Bytes probe_rtt_cwnd_ = 0;
   Nanoseconds probe_rtt_end_ = 0;
   bool is_probe_rtt_round_over_ = false;
 
   Recovery recovery_ = Recovery::kOpen;
   Recovery recovery_at_last_ack_ = Recovery::kOpen;
-  bool is_packet_conservation_ = false;
   Bytes cwnd_before_recovery_ = 0;
 
-  Bytes cwnd_;
   BitsPerSecond pacing_rate_ = 0;
   bool has_rtt_ = false;
   Bytes delivered_ = 0;

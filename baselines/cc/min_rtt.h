@@ -11,13 +11,16 @@ class MinRtt {
 
   /// Takes an ACK with its RTT (0 if it has none). Returns whether the window had expired before this ACK.
   bool OnAck(Nanoseconds now, Nanoseconds rtt) {
-    const bool is_expired = has_sample() && now > stamp_ + window_;
+    const bool is_expired = IsExpired(now);
     if (rtt > 0 && (!has_sample() || rtt < value_ || is_expired)) {
       value_ = rtt;
       stamp_ = now;
     }
     return is_expired;
   }
+
+  /// Whether the value is older than the window.
+  bool IsExpired(Nanoseconds now) const { return has_sample() && now > stamp_ + window_; }
 
   /// Lets the current value count as new.
   void Refresh(Nanoseconds now) { stamp_ = now; }

@@ -1,8 +1,15 @@
 #include "baselines/cc/registry.h"
 
 #include "baselines/cc/agent.h"
+#include "baselines/cc/bbq.h"
 #include "baselines/cc/bbr.h"
+#include "baselines/cc/bbr2.h"
+#include "baselines/cc/bbr_acd.h"
+#include "baselines/cc/bbr_acd_ns3_published.h"
+#include "baselines/cc/bbr_acw.h"
 #include "baselines/cc/cubic.h"
+#include "baselines/cc/da_bbr.h"
+#include "baselines/cc/f_bbr2.h"
 #include "baselines/cc/newreno.h"
 
 namespace bbrgym {

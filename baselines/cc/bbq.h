@@ -1,0 +1,36 @@
+#pragma once
+
+#include "baselines/cc/bbr.h"
+
+namespace bbrgym {
+
+struct BbqParameters : BbrParameters {
+  BbqParameters() {
+    // BBR v1 of the time, without its later additions.
+    pacing_margin = 0.0;
+    extra_acked_gain = 0.0;
+  }
+
+  /// Longest probe, in ms, while a queue persists: longer than no RTT that is shorter, so that all probe alike.
+  double probe_ms = 3.0;
+  /// An RTT this much above RTprop means a queue that persists: the upper end of the 0.5 % to 1 % that is reported.
+  double queue_threshold = 0.01;
+
+  void Describe(ParameterReader& reader);
+};
+
+/// BBQ (Ma, Jiang, Wang, Li 2017): while a queue persists, long-RTT flows probe for bandwidth no longer than short
+/// ones; docs/algorithms/bbq.md.
+class BbqController final : public BbrController {
+ public:
+  BbqController(const Connection& connection, const BbqParameters& parameters);
+
+ private:
+  void Observe(const AckEvent& ack) override;
+  bool IsPhaseOver(const AckEvent& ack) const override;
+
+  BbqParameters short_probe_;
+  Nanoseconds rtt_ = 0;
+};
+
+}  // namespace bbrgym

@@ -1,0 +1,187 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <limits>
+
+#include "baselines/cc/controller.h"
+#include "baselines/cc/extra_acked.h"
+#include "baselines/cc/full_pipe.h"
+#include "baselines/cc/parameters.h"
+#include "baselines/cc/random.h"
+#include "baselines/cc/round_counter.h"
+
+namespace bbrgym {
+
+struct Bbr2Parameters {
+  /// Gains of Startup and Drain, as in BBR v1.
+  double startup_gain = 739.0 / 256.0;
+  double drain_gain = 88.0 / 256.0;
+  /// Window in ProbeBW, in BDPs.
+  double cwnd_gain = 2.0;
+  /// Pacing gains of the ProbeBW phases that are not 1: probing up, and draining what it queued.
+  double probe_up_gain = 1.25;
+  double probe_down_gain = 0.75;
+  /// A loss rate above this means that too much is in flight: more than random losses, less than a queue's overflow.
+  double loss_threshold = 0.02;
+  /// What the bounds lose on congestion: as CUBIC's window, 0.3.
+  double beta = 0.3;
+  /// Share of the upper bound that is left free while cruising, for others to grow into.
+  double headroom = 0.15;
+  /// Loss events in a round of Startup that, with a loss rate above the threshold, end it.
+  std::int64_t startup_loss_events = 8;
+  /// Time between probes for bandwidth: this and up to a second more at random…
+  double probe_wait_s = 2.0;
+  double probe_wait_random_s = 1.0;
+  /// …or fewer rounds, as many as Reno would need to use the same again: packets in flight, at most these.
+  std::int64_t reno_rounds = 63;
+  /// ProbeRTT after so long without a smaller RTT, and the window of the RTT filter.
+  double probe_rtt_interval_s = 5.0;
+  double min_rtt_window_s = 10.0;
+  double probe_rtt_ms = 200.0;
+  /// The window in ProbeRTT, in BDPs; at least `min_cwnd_packets`.
+  double probe_rtt_gain = 0.5;
+  std::int64_t min_cwnd_packets = 4;
+  /// The pipe is full after so many rounds with less growth than this.
+  double full_pipe_growth = 1.25;
+  std::int64_t full_pipe_rounds = 3;
+  /// Share of the bandwidth left unused when pacing.
+  double pacing_margin = 0.01;
+  /// Weight of measured ACK aggregation in the window.
+  double extra_acked_gain = 1.0;
+  /// Packets that may leave back to back; 1 as in ns-3.
+  std::int64_t burst_packets = 1;
+
+  void Describe(ParameterReader& reader);
+};
+
+/// BBR version 2 (google/bbr v2alpha): BBR that also keeps what is in flight below what made it lose more than 2 %;
+/// docs/algorithms/bbr2.md.
+class Bbr2Controller : public Controller {
+ public:
+  Bbr2Controller(const Connection& connection, const Bbr2Parameters& parameters);
+
+  void OnAck(const AckEvent& ack) override;
+  void OnRecovery(Recovery state, Nanoseconds now, Bytes in_flight) override;
+  void OnRestart(Nanoseconds now) override;
+  Decision decision() const override;
+  Metrics metrics() const override;
+
+ protected:
+  struct Gains {
+    double cwnd = 1.0;
+    double pacing = 1.0;
+  };
+
+  /// Hook: the gains in the present mode and phase.
+  virtual Gains ChooseGains() const;
+  /// Hook: looks at an ACK first.
+  virtual void Observe(const AckEvent& ack) { static_cast<void>(ack); }
+
+  Mode mode() const { return mode_; }
+  Nanoseconds min_rtt() const { return min_rtt_; }
+
+ private:
+  /// Phases of ProbeBW, numbered as v2alpha does.
+  enum class Phase : std::uint8_t { kUp = 0, kDown = 1, kCruise = 2, kRefill = 3 };
+  /// What the ACKs that come in answer, a round after it was sent.
+  enum class AckPhase : std::uint8_t { kInit, kRefilling, kProbeStarting, kProbeFeedback, kProbeStopping };
+
+  static constexpr Bytes kNoBound = std::numeric_limits<Bytes>::max();
+  static constexpr BitsPerSecond kNoRateBound = std::numeric_limits<BitsPerSecond>::max();
+
+  // The steps of an ACK, in their order.
+  void UpdateRoundsAndBandwidth(const AckEvent& ack);
+  void UpdateLowerBounds(const AckEvent& ack);
+  void UpdateStartupLoss(const AckEvent& ack);
+  void UpdateFullPipe(const AckEvent& ack);
+  void UpdateDrain(const AckEvent& ack);
+  void UpdateCycle(const AckEvent& ack);
+  void UpdateMinRtt(const AckEvent& ack);
+  void UpdateCwnd(const AckEvent& ack);
+  void SetPacingRate(BitsPerSecond bandwidth, double gain);
+
+  /// Returns whether a new probe has begun.
+  bool UpdateUpperBound(const AckEvent& ack);
+  bool IsInflightTooHigh(const AckEvent& ack) const;
+  void OnInflightTooHigh(const AckEvent& ack);
+  void RaiseUpperBound(const AckEvent& ack);
+  void RaiseSlope();
+  bool IsTimeToProbe(Nanoseconds now) const;
+
+  void StartRefill(Bytes delivered);
+  void StartUp(const AckEvent& ack);
+  void StartDown(Nanoseconds now, Bytes delivered);
+  void StartCruise();
+  void EndProbeRttIfDue(Nanoseconds now);
+  void ResetLowerBounds();
+  void ResetCongestionSignals();
+  void SaveCwnd();
+  bool IsProbingBandwidth() const;
+
+  BitsPerSecond MaxBandwidth() const { return std::max(bandwidth_hi_[0], bandwidth_hi_[1]); }
+  BitsPerSecond Bandwidth() const { return std::min(MaxBandwidth(), bandwidth_lo_); }
+  double BdpBytes(BitsPerSecond bandwidth) const { return BytesIn(bandwidth, min_rtt_); }
+  Bytes InflightTarget(BitsPerSecond bandwidth, double gain, Bytes extra = 0) const;
+  Bytes InflightWithHeadroom() const;
+  Bytes TargetInflight() const;
+  Bytes ProbeRttCwnd() const;
+  Bytes MinCwnd() const { return parameters_.min_cwnd_packets * connection_.packet_bytes; }
+
+  Connection connection_;
+  Bbr2Parameters parameters_;
+  Random random_;
+
+  Mode mode_ = Mode::kStartup;
+  Phase phase_ = Phase::kDown;
+  AckPhase ack_phase_ = AckPhase::kInit;
+  Gains gains_;
+
+  RoundCounter rounds_;
+  bool is_round_start_ = false;
+  RoundCounter loss_rounds_;
+  bool is_loss_round_start_ = false;
+  bool has_loss_in_round_ = false;
+  std::int64_t loss_events_in_round_ = 0;
+
+  // The path's bandwidth: the largest of this and the last cycle, and its short-term bound.
+  std::array<BitsPerSecond, 2> bandwidth_hi_{};
+  BitsPerSecond bandwidth_lo_ = kNoRateBound;
+  BitsPerSecond bandwidth_latest_ = 0;
+  // What may be in flight: the long-term and the short-term bound.
+  Bytes inflight_hi_ = kNoBound;
+  Bytes inflight_lo_ = kNoBound;
+  Bytes inflight_latest_ = 0;
+
+  FullPipe full_pipe_;
+  bool is_full_by_loss_ = false;
+  ExtraAcked extra_acked_;
+
+  Nanoseconds min_rtt_ = 0;
+  Nanoseconds min_rtt_stamp_ = 0;
+  Nanoseconds probe_rtt_min_ = 0;
+  Nanoseconds probe_rtt_min_stamp_ = 0;
+  Nanoseconds probe_rtt_end_ = 0;
+  bool is_probe_rtt_round_over_ = false;
+
+  Nanoseconds phase_start_ = 0;
+  Nanoseconds probe_wait_ = 0;
+  std::int64_t rounds_since_probe_ = 0;
+  bool has_probe_samples_ = false;
+  bool was_probe_too_high_ = false;
+  bool is_risky_probe_stopped_ = false;
+  std::int64_t up_rounds_ = 0;
+  Bytes up_acked_ = 0;
+  Bytes up_bytes_a_packet_ = kNoBound;
+
+  Recovery recovery_ = Recovery::kOpen;
+  bool is_idle_restart_ = false;
+  Bytes cwnd_before_recovery_ = 0;
+  Bytes cwnd_;
+  BitsPerSecond pacing_rate_ = 0;
+  bool has_rtt_ = false;
+  Bytes delivered_ = 0;
+};
+
+}  // namespace bbrgym

@@ -1,0 +1,44 @@
+#pragma once
+
+#include "baselines/cc/bbr.h"
+
+namespace bbrgym {
+
+struct DaBbrParameters : BbrParameters {
+  DaBbrParameters() {
+    // The authors' kernel is 4.14: neither of BBR's later additions.
+    pacing_margin = 0.0;
+    extra_acked_gain = 0.0;
+  }
+
+  /// The authors' answer to losses: drain at 0.75, and do not come back to the window from before. Off: BBR's.
+  bool has_loss_response = true;
+  /// ProbeRTT at a third of the window "for enhancing throughput". Off: BBR's four packets.
+  bool has_probe_rtt_third = true;
+  /// RTprop that has grown by more than this since the last window switches the reduction off: the path may have
+  /// changed.
+  double min_rtt_growth = 1.2;
+
+  void Describe(ParameterReader& reader);
+};
+
+/// DA-BBR (Kim, Cho, IEEE Access 2020): in ProbeBW the BDP shrinks with the queueing delay a flow sees, the more the
+/// shorter its RTT is; docs/algorithms/da-bbr.md.
+class DaBbrController final : public BbrController {
+ public:
+  DaBbrController(const Connection& connection, const DaBbrParameters& parameters);
+
+ private:
+  void Observe(const AckEvent& ack) override;
+  Gains ChooseGains() const override;
+  double BdpBytes(double gain) const override;
+  bool RecoverOrRestoreCwnd(const AckEvent& ack) override;
+  Bytes ChooseProbeRttCwnd() const override;
+
+  DaBbrParameters delay_aware_;
+  Nanoseconds rtt_ = 0;
+  Nanoseconds previous_min_rtt_ = 0;
+  Nanoseconds drained_phase_ = -1;
+};
+
+}  // namespace bbrgym

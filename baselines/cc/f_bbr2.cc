@@ -1,0 +1,35 @@
+// F-BBRv2.
+//
+//   min_rtt > 2 x base RTT: a CUBIC flow shares the link; the pacing gains of ProbeBW x 1.15 while it lasts
+//
+// Source: Cho, Kim, Cho, "Improvement of Bandwidth Fairness between TCP BBRv2 and CUBIC", in words only. Ours: the base
+// RTT is the smallest RTT of the whole connection, min_rtt is BBRv2's windowed one; headroom and window stay as they
+// are.
+
+#include "baselines/cc/f_bbr2.h"
+
+#include <algorithm>
+
+namespace bbrgym {
+
+void FBbr2Parameters::Describe(ParameterReader& reader) {
+  Bbr2Parameters::Describe(reader);
+  reader.Field("rival_rtt_ratio", rival_rtt_ratio, 1.0, 100.0);
+  reader.Field("rival_gain", rival_gain, 1.0, 10.0);
+}
+
+FBbr2Controller::FBbr2Controller(const Connection& connection, const FBbr2Parameters& parameters)
+    : Bbr2Controller(connection, parameters), fair_(parameters) {}
+
+void FBbr2Controller::Observe(const AckEvent& ack) {
+  if (ack.rtt > 0) base_rtt_ = base_rtt_ == 0 ? ack.rtt : std::min(base_rtt_, ack.rtt);
+}
+
+Bbr2Controller::Gains FBbr2Controller::ChooseGains() const {
+  Gains gains = Bbr2Controller::ChooseGains();
+  const bool has_rival = static_cast<double>(min_rtt()) > fair_.rival_rtt_ratio * static_cast<double>(base_rtt_);
+  if (has_rival && mode() == Mode::kProbeBw) gains.pacing *= fair_.rival_gain;
+  return gains;
+}
+
+}  // namespace bbrgym

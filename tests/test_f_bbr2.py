@@ -1,0 +1,67 @@
+"""F-BBRv2: a rival is seen by an RTT that never falls, and forgotten when it does (docs/algorithms/f-bbr2.md)."""
+
+from __future__ import annotations
+
+import pytest
+from ack_path import MS, PACKET, Path
+
+from bbrgym import _controllers as cc
+
+
+class Hand:
+    """An F-BBRv2 sender in ProbeBW on 10 Mbit/s and 40 ms, whose ACKs then come by hand, one a 10 ms."""
+
+    def __init__(self, **parameters: float) -> None:
+        self.controller = cc.make("f-bbr2", parameters, PACKET, 10 * PACKET, 40 * MS, 1)
+        path = Path(self.controller, rate_mbps=10, rtt_ms=40)
+        path.run_until(1500)
+        self.now, self.delivered = path.now, 10**9
+
+    def play(self, seconds: float, rtt_ms: float) -> dict[float, set[float]]:
+        """{phase: pacing gains seen} in ProbeBW."""
+        gains: dict[float, set[float]] = {}
+        for _ in range(int(seconds * 100)):
+            self.now += 10 * MS
+            self.delivered += PACKET
+            ack = cc.AckEvent()
+            ack.now, ack.rtt, ack.bytes_acked, ack.delivered = self.now, int(rtt_ms * MS), PACKET, self.delivered
+            ack.in_flight = ack.prior_in_flight = 10 * PACKET
+            ack.sample.is_valid, ack.sample.delivery_rate = True, 9_600_000
+            ack.sample.delivered, ack.sample.prior_delivered = 10 * PACKET, self.delivered - 5 * PACKET
+            ack.sample.tx_in_flight = 10 * PACKET
+            self.controller.on_ack(ack)
+            metrics = self.controller.metrics()
+            if metrics["mode"] == 2:
+                gains.setdefault(metrics["cycle_index"], set()).add(metrics["pacing_gain"])
+        return gains
+
+
+def test_alone_it_is_bbr2():
+    for gains in Hand().play(12, 60).values():
+        assert all(gain in (1.25, 0.75, 1.0) for gain in gains)
+
+
+@pytest.mark.parametrize("rtt_ms", [75, 81])
+def test_a_minimum_of_at_most_twice_the_base_rtt_is_no_rival(rtt_ms: float):
+    hand = Hand()
+    hand.play(11, rtt_ms)  # beyond the filter's window
+    assert all(gain <= 1.25 for gains in hand.play(3, rtt_ms).values() for gain in gains)
+
+
+def test_a_minimum_above_twice_the_base_rtt_raises_every_phase_by_fifteen_per_cent_and_it_ends_with_the_rival():
+    hand = Hand()
+    hand.play(11, 90)
+    raised = hand.play(6, 90)
+    expected = {0.0: 1.25 * 1.15, 1.0: 0.75 * 1.15, 2.0: 1.15, 3.0: 1.15}
+    for phase, gains in raised.items():
+        assert all(gain == pytest.approx(expected[phase]) for gain in gains)
+    assert len(raised) >= 2
+    # The queue is gone: the next smaller RTT is the minimum at once.
+    calm = hand.play(2, 45)
+    assert all(gain in (1.25, 0.75, 1.0) for gains in calm.values() for gain in gains)
+
+
+def test_the_rise_and_the_threshold_are_parameters():
+    hand = Hand(rival_rtt_ratio=1.5, rival_gain=1.4)
+    hand.play(11, 65)
+    assert any(gain == pytest.approx(1.4) for gains in hand.play(3, 65).values() for gain in gains)
