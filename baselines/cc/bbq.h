@@ -4,13 +4,7 @@
 
 namespace bbrgym {
 
-struct BbqParameters : BbrParameters {
-  BbqParameters() {
-    // BBR v1 of the time, without its later additions.
-    pacing_margin = 0.0;
-    extra_acked_gain = 0.0;
-  }
-
+struct BbqParameters : PapersBbrParameters {
   /// Longest probe, in ms, while a queue persists: longer than no RTT that is shorter, so that all probe alike.
   double probe_ms = 3.0;
   /// An RTT this much above RTprop means a queue that persists: the upper end of the 0.5 % to 1 % that is reported.

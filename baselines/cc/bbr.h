@@ -48,6 +48,14 @@ struct BbrParameters {
   void Describe(ParameterReader& reader);
 };
 
+/// BBR v1 as in Linux 4.14 to 4.17, on which the variants were published: without its two later additions.
+struct PapersBbrParameters : BbrParameters {
+  PapersBbrParameters() {
+    pacing_margin = 0.0;
+    extra_acked_gain = 0.0;
+  }
+};
+
 /// BBR version 1 with Linux's semantics; docs/algorithms/bbr.md has the equations and their sources.
 ///
 /// A variant that changes a few decisions derives from it and overrides the hooks below.

@@ -4,13 +4,7 @@
 
 namespace bbrgym {
 
-struct BbrAcdParameters : BbrParameters {
-  BbrAcdParameters() {
-    // The authors' kernel is 4.14: neither of BBR's later additions.
-    pacing_margin = 0.0;
-    extra_acked_gain = 0.0;
-  }
-
+struct BbrAcdParameters : PapersBbrParameters {
   /// RTTs of successive ACKs that differ by no more than this count as equal.
   double rtt_tolerance_ms = 1.0;
   /// So many equal pairs in a row mean a queue that stands: three ACKs.

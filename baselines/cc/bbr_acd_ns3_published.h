@@ -4,13 +4,8 @@
 
 namespace bbrgym {
 
-struct BbrAcdNs3PublishedParameters : BbrParameters {
-  BbrAcdNs3PublishedParameters() {
-    // The simulation is built on BBR v1 of 2018: neither of its later additions.
-    pacing_margin = 0.0;
-    extra_acked_gain = 0.0;
-  }
-};
+/// The simulation is built on BBR v1 of 2018, and has no parameters of its own.
+using BbrAcdNs3PublishedParameters = PapersBbrParameters;
 
 /// What the simulation published with BBR-ACD ran: its congestion detector always says no, and every ACK in recovery
 /// halves; docs/algorithms/bbr-acd-ns3-published.md.

@@ -7,13 +7,7 @@
 
 namespace bbrgym {
 
-struct BbrAcwParameters : BbrParameters {
-  BbrAcwParameters() {
-    // The article simulates BBR v1.0: neither of its later additions.
-    pacing_margin = 0.0;
-    extra_acked_gain = 0.0;
-  }
-
+struct BbrAcwParameters : PapersBbrParameters {
   /// Above this multiple of RTprop the load is high (Algorithm 1: I > 1.25 Q, where the bandwidth cancels).
   double high_load_ratio = 1.25;
   /// How much the last rounds' smallest RTT must be above RTprop to count as above it: noise.

@@ -4,13 +4,7 @@
 
 namespace bbrgym {
 
-struct DaBbrParameters : BbrParameters {
-  DaBbrParameters() {
-    // The authors' kernel is 4.14: neither of BBR's later additions.
-    pacing_margin = 0.0;
-    extra_acked_gain = 0.0;
-  }
-
+struct DaBbrParameters : PapersBbrParameters {
   /// The authors' answer to losses: drain at 0.75, and do not come back to the window from before. Off: BBR's.
   bool has_loss_response = true;
   /// ProbeRTT at a third of the window "for enhancing throughput". Off: BBR's four packets.
