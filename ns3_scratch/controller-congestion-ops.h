@@ -7,7 +7,6 @@
 #include "ns3/tcp-congestion-ops.h"
 #include "ns3/tcp-tx-buffer.h"
 
-#include <functional>
 #include <memory>
 
 namespace bbrgym
