@@ -72,11 +72,13 @@ class Engine(Protocol):
 
     def reset(self, scenario: Scenario, seed: int) -> Rows:
         """`begin_reset` and `finish_reset`."""
-        ...
+        self.begin_reset(scenario, seed)
+        return self.finish_reset()
 
     def step(self, duration_ms: float) -> Rows:
         """`begin_step` and `finish_step`."""
-        ...
+        self.begin_step(duration_ms)
+        return self.finish_step()
 
     def rows(self) -> Rows:
         """The rows of the last reset or step again."""

@@ -58,7 +58,7 @@ LinkMonitor::Step LinkMonitor::GetStep()
         .utilisation = per(m_sendingSeconds, seconds),
         .queueMeanPackets = per(m_packetSeconds, seconds),
         .queueMaxPackets = static_cast<double>(m_maxPackets),
-        .queueMeanMs = per(m_delaySeconds2, seconds) * 1e3,
+        .queueMeanMs = per(m_delaySeconds, seconds) * 1e3,
         .queueMaxMs = m_maxMs,
         .drops = static_cast<double>(m_drops),
         .randomLosses = static_cast<double>(m_randomLosses),
@@ -69,7 +69,7 @@ void LinkMonitor::StartStep()
 {
     Integrate();
     m_stepStart = Simulator::Now();
-    m_packetSeconds = m_delaySeconds2 = m_sendingSeconds = m_maxMs = 0.0;
+    m_packetSeconds = m_delaySeconds = m_sendingSeconds = m_maxMs = 0.0;
     m_maxPackets = 0;
     m_drops = m_randomLosses = 0;
     OnQueueChange();
@@ -85,7 +85,7 @@ void LinkMonitor::Integrate()
     }
     const double bytesPerSecond = m_rateMbps * m_framing * 1e6 / 8.0;
     m_packetSeconds += seconds * m_packets;
-    m_delaySeconds2 += seconds * m_bytes / bytesPerSecond;
+    m_delaySeconds += seconds * m_bytes / bytesPerSecond;
     m_sendingSeconds += m_isSending ? seconds : 0.0;
 }
 

@@ -58,7 +58,7 @@ class LinkMonitor
     // Of the present step.
     ns3::Time m_stepStart;
     double m_packetSeconds = 0.0;
-    double m_delaySeconds2 = 0.0; // queueing delay integrated over time
+    double m_delaySeconds = 0.0; // queueing delay, integrated over time: s x s
     double m_sendingSeconds = 0.0;
     uint32_t m_maxPackets = 0;
     double m_maxMs = 0.0;

@@ -21,7 +21,7 @@ TICK_US = 10_000  # the model's time step
 PROBE_GAINS = (1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0)  # what a flow does that nobody steers
 
 
-class FakeEngine:
+class FakeEngine(Engine):
     """A fluid bottleneck.
 
     Args:
@@ -56,14 +56,6 @@ class FakeEngine:
 
     def finish_step(self) -> Rows:
         return self._finish()
-
-    def reset(self, scenario: Scenario, seed: int) -> Rows:
-        self.begin_reset(scenario, seed)
-        return self.finish_reset()
-
-    def step(self, duration_ms: float) -> Rows:
-        self.begin_step(duration_ms)
-        return self.finish_step()
 
     def rows(self) -> Rows:
         if self._rows is None:

@@ -3,8 +3,8 @@
 //   bandwidth = windowed_max(delivery_rate, 10 rounds)     min_rtt = windowed_min(RTT, 10 s)
 //   pacing_rate = pacing_gain x bandwidth                  cwnd = cwnd_gain x bandwidth x min_rtt + room for bursts
 //
-//   Startup --(bandwidth stops growing)--> Drain --(queue empty)--> ProbeBW <--(every 10 s without a new min_rtt)-->
-//   ProbeRTT
+//   Startup --(bandwidth stops growing)--> Drain --(queue empty)--> ProbeBW
+//   ProbeBW <--(every 10 s without a new min_rtt)--> ProbeRTT
 //
 // Source: Linux net/ipv4/tcp_bbr.c (4.14, and by default the later pacing margin and ACK aggregation);
 // draft-cardwell-iccrg-bbr-congestion-control-00. The largest deviation: no long-term ("policer") bandwidth sampling,

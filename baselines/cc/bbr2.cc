@@ -119,7 +119,7 @@ Metrics Bbr2Controller::metrics() const {
   }
   metrics.Set(Metric::cwnd_gain, gains_.cwnd);
   metrics.Set(Metric::pacing_gain, gains_.pacing);
-  metrics.Set(Metric::is_full_pipe, full_pipe_.is_full() || is_full_by_loss_ ? 1.0 : 0.0);
+  metrics.Set(Metric::is_full_pipe, IsPipeFull() ? 1.0 : 0.0);
   if (mode_ == Mode::kProbeBw) metrics.Set(Metric::cycle_index, static_cast<double>(phase_));
   metrics.Set(Metric::extra_acked_packets, static_cast<double>(extra_acked_.Most()) / packet_bytes);
   if (bandwidth_lo_ != kNoRateBound) metrics.Set(Metric::bandwidth_lo_mbps, static_cast<double>(bandwidth_lo_) / 1e6);
@@ -186,7 +186,7 @@ void Bbr2Controller::UpdateLowerBounds(const AckEvent& ack) {
 }
 
 void Bbr2Controller::UpdateStartupLoss(const AckEvent& ack) {
-  if (full_pipe_.is_full() || is_full_by_loss_) return;
+  if (IsPipeFull()) return;
   if (ack.bytes_lost > 0) ++loss_events_in_round_;
   if (!is_loss_round_start_) return;
   if (recovery_ == Recovery::kRecovery && loss_events_in_round_ >= parameters_.startup_loss_events &&
@@ -202,7 +202,7 @@ void Bbr2Controller::UpdateFullPipe(const AckEvent& ack) {
 }
 
 void Bbr2Controller::UpdateDrain(const AckEvent& ack) {
-  if (mode_ == Mode::kStartup && (full_pipe_.is_full() || is_full_by_loss_)) {
+  if (mode_ == Mode::kStartup && IsPipeFull()) {
     mode_ = Mode::kDrain;
     ResetCongestionSignals();  // Startup's losses are no reason to send less in what follows
   }
@@ -213,7 +213,7 @@ void Bbr2Controller::UpdateDrain(const AckEvent& ack) {
 }
 
 void Bbr2Controller::UpdateCycle(const AckEvent& ack) {
-  if (!full_pipe_.is_full() && !is_full_by_loss_) return;
+  if (!IsPipeFull()) return;
   if (UpdateUpperBound(ack) || mode_ != Mode::kProbeBw) return;
   const bool has_lasted_min_rtt = ack.now - phase_start_ > min_rtt_;
   switch (phase_) {
@@ -390,7 +390,7 @@ void Bbr2Controller::EndProbeRttIfDue(Nanoseconds now) {
   probe_rtt_min_stamp_ = now;
   cwnd_ = std::max(cwnd_, cwnd_before_recovery_);
   ResetLowerBounds();
-  if (full_pipe_.is_full() || is_full_by_loss_) {
+  if (IsPipeFull()) {
     mode_ = Mode::kProbeBw;
     StartDown(now, delivered_);
     StartCruise();
@@ -400,7 +400,7 @@ void Bbr2Controller::EndProbeRttIfDue(Nanoseconds now) {
 }
 
 void Bbr2Controller::UpdateCwnd(const AckEvent& ack) {
-  const bool is_full = full_pipe_.is_full() || is_full_by_loss_;
+  const bool is_full = IsPipeFull();
   if (ack.bytes_acked > 0) {
     Bytes extra = 0;
     if (is_full) {
@@ -430,7 +430,7 @@ void Bbr2Controller::UpdateCwnd(const AckEvent& ack) {
 void Bbr2Controller::SetPacingRate(BitsPerSecond bandwidth, double gain) {
   const auto rate =
       static_cast<BitsPerSecond>(static_cast<double>(bandwidth) * gain * (1.0 - parameters_.pacing_margin));
-  const bool is_full = full_pipe_.is_full() || is_full_by_loss_;
+  const bool is_full = IsPipeFull();
   if (is_full || rate > pacing_rate_) pacing_rate_ = std::max(rate, BitsPerSecond{1});
 }
 

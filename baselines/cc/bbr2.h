@@ -119,6 +119,7 @@ class Bbr2Controller : public Controller {
   void ResetCongestionSignals();
   void SaveCwnd();
   bool IsProbingBandwidth() const;
+  bool IsPipeFull() const { return full_pipe_.is_full() || is_full_by_loss_; }
 
   BitsPerSecond MaxBandwidth() const { return std::max(bandwidth_hi_[0], bandwidth_hi_[1]); }
   BitsPerSecond Bandwidth() const { return std::min(MaxBandwidth(), bandwidth_lo_); }

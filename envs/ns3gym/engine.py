@@ -167,16 +167,6 @@ class Ns3Engine(Engine):
         with self._ending_worker_on_error() as peer:
             return self._receive_rows(peer)
 
-    def reset(self, scenario: Scenario, seed: int) -> Rows:
-        """`begin_reset` and `finish_reset`."""
-        self.begin_reset(scenario, seed)
-        return self.finish_reset()
-
-    def step(self, duration_ms: float) -> Rows:
-        """`begin_step` and `finish_step`."""
-        self.begin_step(duration_ms)
-        return self.finish_step()
-
     def rows(self) -> Rows:
         """The rows of the last reset or step again.
 
