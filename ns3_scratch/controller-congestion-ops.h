@@ -8,9 +8,13 @@
 #include "ns3/tcp-tx-buffer.h"
 
 #include <memory>
+#include <vector>
 
 namespace bbrgym
 {
+
+/// The latest delivery rate of every flow, in bit/s; 0 before the first.
+using FlowRates = std::vector<BitsPerSecond>;
 
 /// Lets a Controller steer an ns-3 socket.
 ///
@@ -21,7 +25,11 @@ class ControllerCongestionOps : public ns3::TcpCongestionOps
 {
   public:
     static ns3::TypeId GetTypeId();
-    ControllerCongestionOps(ns3::Ptr<LinuxRateOps> rateOps, ns3::Ptr<ns3::TcpTxBuffer> buffer);
+    /// `flowRates` outlives it; it keeps the entry `flow` up to date.
+    ControllerCongestionOps(ns3::Ptr<LinuxRateOps> rateOps,
+                            ns3::Ptr<ns3::TcpTxBuffer> buffer,
+                            FlowRates& flowRates,
+                            std::size_t flow);
 
     /// Hands over the connection once its handshake is done. Until then the socket's defaults rule.
     void Start(std::unique_ptr<Controller> controller, ns3::Ptr<ns3::TcpSocketState> tcb);
@@ -61,6 +69,8 @@ class ControllerCongestionOps : public ns3::TcpCongestionOps
 
     ns3::Ptr<LinuxRateOps> m_rateOps;
     ns3::Ptr<ns3::TcpTxBuffer> m_buffer;
+    FlowRates& m_flowRates;
+    std::size_t m_flow;
     std::unique_ptr<Controller> m_controller;
     Bytes m_sendQuantum = 0;
     bool m_isPaced = false;

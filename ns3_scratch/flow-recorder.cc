@@ -67,6 +67,15 @@ void FlowRecorder::OnReceived(uint32_t bytes)
     m_counts.receivedBytes += bytes;
 }
 
+void FlowRecorder::OnArrived(uint32_t bytes, bool isInOrder)
+{
+    m_counts.arrivedBytes += bytes;
+    if (isInOrder)
+    {
+        m_counts.inorderBytes += bytes;
+    }
+}
+
 void FlowRecorder::OnBufferLimited()
 {
     m_isBufferLimited = true;

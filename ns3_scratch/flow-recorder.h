@@ -35,6 +35,8 @@ class FlowRecorder
         uint64_t lostBytes = 0;
         uint64_t timeouts = 0;
         uint64_t receivedBytes = 0;
+        uint64_t arrivedBytes = 0;
+        uint64_t inorderBytes = 0;
         ns3::Time lastRtt;
     };
 
@@ -46,6 +48,8 @@ class FlowRecorder
     const SendRecord* OnDelivered(ns3::TcpTxItem* item);
     void OnTimeout();
     void OnReceived(uint32_t bytes);
+    /// A data packet reaches the receiver, which expected it next or not.
+    void OnArrived(uint32_t bytes, bool isInOrder);
     void OnBufferLimited();
 
     /// Adds what has been marked lost since the last look. The scoreboard only tells how much is

@@ -102,6 +102,7 @@ Ptr<SocketType> MakeSocket(Ptr<Node> node, Ptr<TcpCongestionOps> congestionOps)
 FlowRun::FlowRun(const Scenario& scenario,
                  std::size_t index,
                  Dumbbell& dumbbell,
+                 FlowRates& flowRates,
                  uint64_t seed,
                  std::function<void()> onComplete)
     : m_flow(scenario.flows[index]), m_packetBytes(static_cast<uint32_t>(scenario.packet_bytes)),
@@ -122,7 +123,8 @@ FlowRun::FlowRun(const Scenario& scenario,
         MakeController(m_flow.algorithm, Connection{}, m_flow.parameters);
         m_sender = MakeSocket<SenderSocket>(sender, CreateObject<TcpNewReno>());
         m_rateOps = CreateObject<LinuxRateOps>(m_recorder);
-        m_congestionOps = CreateObject<ControllerCongestionOps>(m_rateOps, m_sender->GetTxBuffer());
+        m_congestionOps = CreateObject<ControllerCongestionOps>(
+            m_rateOps, m_sender->GetTxBuffer(), flowRates, index);
         m_sender->SetCongestionControlAlgorithm(m_congestionOps);
         m_sender->SetRateOps(m_rateOps);
         m_sender->GetState()->m_paceInitialWindow = true;
@@ -131,8 +133,9 @@ FlowRun::FlowRun(const Scenario& scenario,
     m_sender->SetRecorder(&m_recorder);
     Configure(m_sender, scenario);
 
-    const Ptr<TcpSocketBase> listener =
-        MakeSocket<TcpSocketBase>(dumbbell.GetReceiver(), CreateObject<TcpNewReno>());
+    const Ptr<ReceiverSocket> listener =
+        MakeSocket<ReceiverSocket>(dumbbell.GetReceiver(), CreateObject<TcpNewReno>());
+    listener->SetArrivalCallback(MakeCallback(&FlowRecorder::OnArrived, &m_recorder));
     Configure(listener, scenario);
     listener->Bind(InetSocketAddress(Ipv4Address::GetAny(), m_receiverAddress.GetPort()));
     listener->Listen();
@@ -284,6 +287,8 @@ void FlowRun::AppendRow(Time stepStart, std::vector<double>& row) const
     row.push_back(static_cast<double>(now.retransmittedPackets - before.retransmittedPackets));
     row.push_back(static_cast<double>(now.timeouts - before.timeouts));
     row.push_back(static_cast<double>(now.receivedBytes - before.receivedBytes));
+    row.push_back(static_cast<double>(now.arrivedBytes - before.arrivedBytes));
+    row.push_back(static_cast<double>(now.inorderBytes - before.inorderBytes));
     row.push_back(mbps(now.sentBytes - before.sentBytes));
     row.push_back(mbps(now.deliveredBytes - before.deliveredBytes));
     row.push_back(mbps(now.receivedBytes - before.receivedBytes));
@@ -312,22 +317,12 @@ void FlowRun::StartStep()
 std::vector<std::string> FlowColumns()
 {
     return {
-        "is_active",
-        "sent_packets",
-        "delivered_packets",
-        "lost_packets",
-        "retransmitted_packets",
-        "rto_count",
-        "received_bytes",
-        "send_rate_mbps",
-        "delivery_rate_mbps",
-        "throughput_mbps",
-        "rtt_min_ms",
-        "rtt_mean_ms",
-        "rtt_last_ms",
-        "in_flight_packets",
-        "cwnd_packets",
-        "pacing_rate_mbps",
+        "is_active",         "sent_packets",          "delivered_packets",
+        "lost_packets",      "retransmitted_packets", "rto_count",
+        "received_bytes",    "arrived_bytes",         "inorder_bytes",
+        "send_rate_mbps",    "delivery_rate_mbps",    "throughput_mbps",
+        "rtt_min_ms",        "rtt_mean_ms",           "rtt_last_ms",
+        "in_flight_packets", "cwnd_packets",          "pacing_rate_mbps",
         "is_buffer_limited",
 #define METRIC(name, meaning) #name,
 #include "baselines/cc/metrics.def"

@@ -3,6 +3,7 @@
 #include "controller-congestion-ops.h"
 #include "dumbbell.h"
 #include "flow-recorder.h"
+#include "receiver-socket.h"
 #include "sender-socket.h"
 
 #include "envs/native/scenario.h"
@@ -25,6 +26,7 @@ class FlowRun
     FlowRun(const Scenario& scenario,
             std::size_t index,
             Dumbbell& dumbbell,
+            FlowRates& flowRates,
             uint64_t seed,
             std::function<void()> onComplete);
 

@@ -34,10 +34,11 @@ void Simulation::Reset(Scenario scenario, uint64_t seed)
     RngSeedManager::SetRun(seed);
     Random seeds(seed);
     m_dumbbell = std::make_unique<Dumbbell>(m_scenario, seeds.Next());
+    m_flowRates.assign(m_scenario.flows.size(), 0);
     for (std::size_t i = 0; i < m_scenario.flows.size(); ++i)
     {
-        m_flows.push_back(
-            std::make_unique<FlowRun>(m_scenario, i, *m_dumbbell, seeds.Next(), [this] {
+        m_flows.push_back(std::make_unique<FlowRun>(
+            m_scenario, i, *m_dumbbell, m_flowRates, seeds.Next(), [this] {
                 if (IsComplete())
                 {
                     Simulator::Stop();

@@ -45,6 +45,7 @@ class Simulation
 
     Scenario m_scenario;
     std::unique_ptr<Dumbbell> m_dumbbell;
+    FlowRates m_flowRates;
     std::vector<std::unique_ptr<FlowRun>> m_flows;
     ns3::Time m_end;
     std::vector<double> m_rows;

@@ -165,6 +165,8 @@ class _Sender:
             "retransmitted_packets": self.lost,
             "rto_count": 0.0,
             "received_bytes": self.delivered * self.bits / 8,
+            "arrived_bytes": self.delivered * self.bits / 8,
+            "inorder_bytes": self.delivered * self.bits / 8,
             "send_rate_mbps": self.sent * mbps,
             "delivery_rate_mbps": self.delivered * mbps,
             "throughput_mbps": self.delivered * mbps,

@@ -159,6 +159,14 @@ def test_a_loss_while_cruising_sets_the_lower_bounds_and_a_refill_forgets_them()
     assert math.isnan(rounds.metrics["bandwidth_lo_mbps"])
 
 
+def test_the_lower_bounds_can_be_turned_off():
+    rounds = Rounds(CRUISE, has_lower_bounds=0)
+    rounds.round(lost=1, rate_mbps=3.0)
+    rounds.round(rate_mbps=3.0)
+    assert math.isnan(rounds.metrics["inflight_lo_packets"])
+    assert math.isnan(rounds.metrics["bandwidth_lo_mbps"])
+
+
 def test_the_lower_bounds_do_not_fall_below_what_is_delivered():
     rounds = Rounds(CRUISE)
     for _ in range(10):

@@ -65,3 +65,23 @@ def test_the_rise_and_the_threshold_are_parameters():
     hand = Hand(rival_rtt_ratio=1.5, rival_gain=1.4)
     hand.play(11, 65)
     assert any(gain == pytest.approx(1.4) for gains in hand.play(3, 65).values() for gain in gains)
+
+
+def test_the_window_grows_with_a_rival_only_if_asked():
+    def cwnd_gain(**parameters: float) -> float:
+        hand = Hand(**parameters)
+        hand.play(11, 90)
+        hand.play(6, 90)
+        return hand.controller.metrics()["cwnd_gain"]
+
+    assert cwnd_gain() == 2.0
+    assert cwnd_gain(rival_cwnd_gain=1.15) == pytest.approx(2.3)
+
+
+def test_a_known_base_rtt_shows_the_rival_that_a_late_flow_cannot_see():
+    late = Hand(base_rtt_ms=30)  # a standing queue: the flow itself never measures less than 41 ms
+    late.play(11, 65)
+    assert any(gain == pytest.approx(1.15) for gains in late.play(3, 65).values() for gain in gains)
+    unknown = Hand()
+    unknown.play(11, 65)
+    assert all(gain <= 1.25 and gain != 1.15 for gains in unknown.play(3, 65).values() for gain in gains)

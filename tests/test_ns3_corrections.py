@@ -164,6 +164,27 @@ def test_base_rtt_is_each_flows_own(engine):
         assert rows["rtt_min_ms"].min() == pytest.approx(rtt_ms + 1040 * 8 / 100e3, rel=0.02)
 
 
+def test_what_arrives_and_what_arrives_in_order(engine):
+    def totals(loss: float) -> pd.Series:
+        flows = (Flow("bbr", rtt_ms=20, size_bytes=2_000_000), Flow("cubic", rtt_ms=20, size_bytes=2_000_000))
+        trace = bbrgym.simulate(Scenario(rate_mbps=10, duration_s=60, loss=loss, flows=flows), engine, SEED)
+        assert trace.time_s[-1] < 60, "both are done"
+        total = trace.rows.groupby("flow").sum(numeric_only=True).sum()
+        total[["link_drops", "link_random_losses"]] /= 2  # the link's counts stand beside both flows
+        assert total["received_bytes"] == 4_000_000
+        # What was sent was lost on the link or has arrived, but for the last of it.
+        gone = 1000 * (total["sent_packets"] - total["link_drops"] - total["link_random_losses"])
+        assert 0 <= gone - total["arrived_bytes"] <= 20_000
+        return total
+
+    clean = totals(loss=0)
+    assert clean["arrived_bytes"] > clean["received_bytes"], "spurious retransmissions arrive, too"
+    lossy = totals(loss=0.02)
+    assert lossy["arrived_bytes"] >= lossy["received_bytes"]
+    # A packet that waits behind a gap is never counted in order; the one that fills it is.
+    assert 0.1 * lossy["received_bytes"] < lossy["inorder_bytes"] < 0.95 * lossy["received_bytes"]
+
+
 def test_start_stop_and_size(engine):
     flows = (
         Flow("cubic", rtt_ms=20, start_s=1.0, stop_s=3.05),

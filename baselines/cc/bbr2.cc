@@ -40,6 +40,7 @@ void Bbr2Parameters::Describe(ParameterReader& reader) {
   reader.Field("pacing_margin", pacing_margin, 0.0, 0.5);
   reader.Field("extra_acked_gain", extra_acked_gain, 0.0, 10.0);
   reader.Field("burst_packets", burst_packets, 1, 1000);
+  reader.Field("has_lower_bounds", has_lower_bounds);
 }
 
 Bbr2Controller::Bbr2Controller(const Connection& connection, const Bbr2Parameters& parameters)
@@ -173,7 +174,7 @@ void Bbr2Controller::UpdateLowerBounds(const AckEvent& ack) {
   is_loss_round_start_ = loss_rounds_.OnDelivered(ack.sample.prior_delivered, ack.delivered);
   if (!is_loss_round_start_) return;
   // While probing, losses are the probe's answer: the upper bound takes them.
-  if (has_loss_in_round_ && !IsProbingBandwidth()) {
+  if (has_loss_in_round_ && parameters_.has_lower_bounds && !IsProbingBandwidth()) {
     if (bandwidth_lo_ == kNoRateBound) bandwidth_lo_ = MaxBandwidth();
     if (inflight_lo_ == kNoBound) inflight_lo_ = cwnd_;
     const double kept = 1.0 - parameters_.beta;
@@ -466,7 +467,7 @@ Bytes Bbr2Controller::InflightTarget(BitsPerSecond bandwidth, double gain, Bytes
 
 Bytes Bbr2Controller::InflightWithHeadroom() const {
   if (inflight_hi_ == kNoBound) return kNoBound;
-  const auto room = static_cast<Bytes>(parameters_.headroom * static_cast<double>(inflight_hi_));
+  const auto room = static_cast<Bytes>(Headroom() * static_cast<double>(inflight_hi_));
   return std::max(inflight_hi_ - std::max(room, connection_.packet_bytes), MinCwnd());
 }
 

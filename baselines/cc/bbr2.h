@@ -52,6 +52,8 @@ struct Bbr2Parameters {
   double extra_acked_gain = 1.0;
   /// Packets that may leave back to back; 1 as in ns-3.
   std::int64_t burst_packets = 1;
+  /// The short-term bounds (bw_lo, inflight_lo) that losses outside of a probe lower.
+  bool has_lower_bounds = true;
 
   void Describe(ParameterReader& reader);
 };
@@ -78,6 +80,8 @@ class Bbr2Controller : public Controller {
   virtual Gains ChooseGains() const;
   /// Hook: looks at an ACK first.
   virtual void Observe(const AckEvent& ack) { static_cast<void>(ack); }
+  /// Hook: the share of the upper bound that is left free while cruising.
+  virtual double Headroom() const { return parameters_.headroom; }
 
   Mode mode() const { return mode_; }
   Nanoseconds min_rtt() const { return min_rtt_; }

@@ -18,6 +18,14 @@ struct BbrAcwParameters : PapersBbrParameters {
   std::int64_t rate_rounds = 10;
   /// Algorithm 1 to the letter: its first branch has no lower bound, and every ACK decides anew.
   bool is_algorithm_one_literal = false;
+  /// The two halves of the algorithm: growth by alpha, and shrinking by beta.
+  bool has_alpha = true;
+  bool has_beta = true;
+  /// Algorithm 1 shrinks after a loss only; without this condition a long queue is enough.
+  bool is_beta_after_loss = true;
+  /// alpha from the present rates of all flows on the bottleneck, which no sender knows, instead of from the flow's
+  /// own.
+  bool is_alpha_across_flows = false;
 
   void Describe(ParameterReader& reader);
 };
@@ -27,6 +35,8 @@ struct BbrAcwParameters : PapersBbrParameters {
 class BbrAcwController final : public BbrController {
  public:
   BbrAcwController(const Connection& connection, const BbrAcwParameters& parameters);
+
+  bool WantsFlowRates() const override { return adaptive_.is_alpha_across_flows; }
 
  private:
   /// What a round saw.
@@ -48,6 +58,9 @@ class BbrAcwController final : public BbrController {
   BbrAcwParameters adaptive_;
   std::deque<Round> rounds_;  // the present one first
   BitsPerSecond rate_ = 0;
+  // Of all flows, if they are told.
+  BitsPerSecond lowest_flow_rate_ = 0;
+  BitsPerSecond highest_flow_rate_ = 0;
   double cwnd_gain_;
 };
 

@@ -16,20 +16,35 @@ void FBbr2Parameters::Describe(ParameterReader& reader) {
   Bbr2Parameters::Describe(reader);
   reader.Field("rival_rtt_ratio", rival_rtt_ratio, 1.0, 100.0);
   reader.Field("rival_gain", rival_gain, 1.0, 10.0);
+  reader.Field("rival_cwnd_gain", rival_cwnd_gain, 1.0, 10.0);
+  reader.Field("is_headroom_removed", is_headroom_removed);
+  reader.Field("base_rtt_ms", base_rtt_ms, 0.0, 10'000.0);
 }
 
 FBbr2Controller::FBbr2Controller(const Connection& connection, const FBbr2Parameters& parameters)
-    : Bbr2Controller(connection, parameters), fair_(parameters) {}
+    : Bbr2Controller(connection, parameters),
+      fair_(parameters),
+      base_rtt_(static_cast<Nanoseconds>(parameters.base_rtt_ms * kMillisecond)) {}
 
 void FBbr2Controller::Observe(const AckEvent& ack) {
-  if (ack.rtt > 0) base_rtt_ = base_rtt_ == 0 ? ack.rtt : std::min(base_rtt_, ack.rtt);
+  if (ack.rtt > 0 && fair_.base_rtt_ms == 0.0) base_rtt_ = base_rtt_ == 0 ? ack.rtt : std::min(base_rtt_, ack.rtt);
 }
 
 Bbr2Controller::Gains FBbr2Controller::ChooseGains() const {
   Gains gains = Bbr2Controller::ChooseGains();
-  const bool has_rival = static_cast<double>(min_rtt()) > fair_.rival_rtt_ratio * static_cast<double>(base_rtt_);
-  if (has_rival && mode() == Mode::kProbeBw) gains.pacing *= fair_.rival_gain;
+  if (HasRival() && mode() == Mode::kProbeBw) {
+    gains.pacing *= fair_.rival_gain;
+    gains.cwnd *= fair_.rival_cwnd_gain;
+  }
   return gains;
+}
+
+double FBbr2Controller::Headroom() const {
+  return fair_.is_headroom_removed && HasRival() ? 0.0 : Bbr2Controller::Headroom();
+}
+
+bool FBbr2Controller::HasRival() const {
+  return static_cast<double>(min_rtt()) > fair_.rival_rtt_ratio * static_cast<double>(base_rtt_);
 }
 
 }  // namespace bbrgym
