@@ -173,12 +173,7 @@ void BbrController::UpdateDrain(const AckEvent& ack) {
 
 void BbrController::UpdateMinRtt(const AckEvent& ack) {
   const bool is_expired = min_rtt_.OnAck(ack.now, ack.rtt);
-  if (is_expired && !is_idle_restart_ && mode_ != Mode::kProbeRtt) {
-    SaveCwnd();
-    probe_rtt_cwnd_ = ChooseProbeRttCwnd();
-    mode_ = Mode::kProbeRtt;
-    probe_rtt_end_ = 0;
-  }
+  if (is_expired && !is_idle_restart_ && mode_ != Mode::kProbeRtt) EnterProbeRtt(ChooseProbeRttCwnd());
   if (mode_ == Mode::kProbeRtt) {
     if (probe_rtt_end_ == 0) {
       if (ack.in_flight <= probe_rtt_cwnd_) {
@@ -218,12 +213,7 @@ void BbrController::UpdateCwnd(const AckEvent& ack) {
       extra =
           static_cast<Bytes>(std::min(parameters_.extra_acked_gain * static_cast<double>(extra_acked_.Most()), limit));
     }
-    const Bytes target = InflightTarget(gains_.cwnd, extra);
-    if (full_pipe_.is_full()) {
-      cwnd_ = std::min(cwnd_ + ack.bytes_acked, target);
-    } else if (cwnd_ < target || delivered_ < connection_.initial_cwnd) {
-      cwnd_ += ack.bytes_acked;
-    }
+    MoveCwnd(ack, InflightTarget(gains_.cwnd, extra));
     cwnd_ = std::max(cwnd_, MinCwnd());
   }
   if (mode_ == Mode::kProbeRtt) cwnd_ = std::min(cwnd_, probe_rtt_cwnd_);
@@ -245,6 +235,14 @@ bool BbrController::RecoverOrRestoreCwnd(const AckEvent& ack) {
   return true;
 }
 
+void BbrController::MoveCwnd(const AckEvent& ack, Bytes target) {
+  if (full_pipe_.is_full()) {
+    cwnd_ = std::min(cwnd_ + ack.bytes_acked, target);
+  } else if (cwnd_ < target || delivered_ < connection_.initial_cwnd) {
+    cwnd_ += ack.bytes_acked;
+  }
+}
+
 void BbrController::EnterProbeBw(Nanoseconds now) {
   mode_ = Mode::kProbeBw;
   // Any phase but the draining one, so that flows that start together do not probe together.
@@ -255,6 +253,13 @@ void BbrController::EnterProbeBw(Nanoseconds now) {
 void BbrController::StartPhase(int index, Nanoseconds now) {
   cycle_index_ = index;
   phase_start_ = now;
+}
+
+void BbrController::EnterProbeRtt(Bytes cwnd) {
+  SaveCwnd();
+  probe_rtt_cwnd_ = cwnd;
+  mode_ = Mode::kProbeRtt;
+  probe_rtt_end_ = 0;
 }
 
 void BbrController::EndProbeRttIfDue(Nanoseconds now) {

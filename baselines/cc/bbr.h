@@ -90,6 +90,11 @@ class BbrController : public Controller {
   virtual Bytes ChooseProbeRttCwnd() const { return MinCwnd(); }
   /// Hook: sets the window when ProbeRTT ends.
   virtual void RestoreCwndAfterProbeRtt();
+  /// Hook: moves the window towards its target, on every ACK that `RecoverOrRestoreCwnd` leaves to it.
+  virtual void MoveCwnd(const AckEvent& ack, Bytes target);
+
+  /// Goes to ProbeRTT with this window. For a variant that has reasons of its own: RTprop's age is the base's.
+  void EnterProbeRtt(Bytes cwnd);
 
   /// What should be in flight for `gain` BDPs, with room for bursts: the cycle's and Drain's mark, and the window's.
   Bytes InflightTarget(double gain, Bytes extra = 0) const;
@@ -113,11 +118,13 @@ class BbrController : public Controller {
   Nanoseconds min_rtt() const { return min_rtt_.value(); }
   bool IsMinRttExpired(Nanoseconds now) const { return min_rtt_.IsExpired(now); }
 
-  // …and what they set, in RecoverOrRestoreCwnd.
+  // …and what they set, in RecoverOrRestoreCwnd and MoveCwnd…
   Bytes cwnd_;
   bool is_packet_conservation_ = false;
   /// Lets packet conservation last until everything sent up to now is delivered.
   void RestartRound(Bytes delivered) { rounds_.Restart(delivered); }
+  // …and in ProbeRTT: the most that its window may be.
+  Bytes probe_rtt_cwnd_ = 0;
 
  private:
   static constexpr int kCycleLength = 8;
@@ -156,7 +163,6 @@ class BbrController : public Controller {
   bool is_round_start_ = false;
   bool is_idle_restart_ = false;
 
-  Bytes probe_rtt_cwnd_ = 0;
   Nanoseconds probe_rtt_end_ = 0;
   bool is_probe_rtt_round_over_ = false;
 

@@ -9,6 +9,7 @@
 #include "baselines/cc/bbr_acw.h"
 #include "baselines/cc/cubic.h"
 #include "baselines/cc/da_bbr.h"
+#include "baselines/cc/ebcc.h"
 #include "baselines/cc/f_bbr2.h"
 #include "baselines/cc/newreno.h"
 
