@@ -21,7 +21,7 @@ FLOW_MEASUREMENTS: Final[dict[str, str]] = {
     "rto_count": "retransmission timeouts in the step",
     "received_bytes": "payload that reached the receiving application in order in the step",
     "arrived_bytes": "payload of all data packets that reached the receiver in the step, duplicates included",
-    "inorder_bytes": "payload of those that the receiver expected next: what fills a gap counts, what waited for it not",
+    "inorder_bytes": "payload of those that the receiver expected next: a gap's end counts, what waited behind it not",
     "send_rate_mbps": "payload sent in the step over its duration, in Mbit/s",
     "delivery_rate_mbps": "payload acknowledged in the step over its duration, in Mbit/s",
     "throughput_mbps": "received_bytes over the step's duration, in Mbit/s",

@@ -89,11 +89,11 @@ class Engine(Protocol):
         ...
 
 
-ENGINES: Final[tuple[str, ...]] = ("ns3",)
+ENGINES: Final[tuple[str, ...]] = ("native", "ns3")
 
 
 def make_engine(name: str, **options: Any) -> Engine:
-    """Make the engine called `name` ("ns3").
+    """Make the engine called `name` ("native" or "ns3").
 
     Args:
         name: one of `ENGINES`.
@@ -103,6 +103,10 @@ def make_engine(name: str, **options: Any) -> Engine:
         ValueError: there is no such engine.
         EngineError: it cannot run here (ns-3 is not installed, say); the message says what to do.
     """
+    if name == "native":
+        from bbrgym.envs.native.engine import NativeEngine
+
+        return NativeEngine(**options)
     if name == "ns3":
         from bbrgym.envs.ns3gym.engine import Ns3Engine
 

@@ -1,0 +1,1 @@
+"""The built-in engine: scenarios simulated in this process, in C++."""

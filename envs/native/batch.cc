@@ -1,0 +1,56 @@
+#include "envs/native/batch.h"
+
+#include <algorithm>
+#include <limits>
+#include <stdexcept>
+#include <utility>
+
+namespace bbrgym {
+
+Batch::Batch(std::size_t networks, std::size_t max_flows, std::size_t threads)
+    : networks_(networks),
+      max_flows_(max_flows),
+      flow_columns_(FlowColumns().size()),
+      link_columns_(LinkColumns().size()),
+      threads_(std::min(threads, networks)),
+      flow_rows_(networks * max_flows * flow_columns_, std::numeric_limits<double>::quiet_NaN()),
+      link_rows_(networks * link_columns_, std::numeric_limits<double>::quiet_NaN()),
+      times_s_(networks, 0.0),
+      is_over_(networks, 1),
+      is_complete_(networks, 0) {}
+
+void Batch::Reset(std::size_t index, Scenario scenario, std::uint64_t seed) {
+  if (scenario.flows.size() > max_flows_) {
+    throw std::invalid_argument("a scenario with " + std::to_string(scenario.flows.size()) +
+                                " flows does not fit: this batch has room for " + std::to_string(max_flows_));
+  }
+  networks_.at(index).Reset(std::move(scenario), seed);
+  double* rows = &flow_rows_[index * max_flows_ * flow_columns_];
+  std::fill(rows, rows + max_flows_ * flow_columns_, std::numeric_limits<double>::quiet_NaN());
+  WriteRows(index);
+}
+
+void Batch::Steer(std::size_t index, std::int64_t flow, double cwnd_gain, double pacing_gain) {
+  networks_.at(index).Steer(flow, cwnd_gain, pacing_gain);
+}
+
+void Batch::Step(const std::int64_t* durations_ns) {
+  threads_.ForEach(networks_.size(), [this, durations_ns](std::size_t index) {
+    if (durations_ns[index] <= 0 || networks_[index].scenario().flows.empty()) return;
+    networks_[index].Step(durations_ns[index]);
+    WriteRows(index);
+  });
+}
+
+void Batch::WriteRows(std::size_t index) {
+  Network& network = networks_[index];
+  network.WriteLinkRow(&link_rows_[index * link_columns_]);
+  for (std::size_t flow = 0; flow < network.scenario().flows.size(); ++flow) {
+    network.WriteFlowRow(flow, &flow_rows_[(index * max_flows_ + flow) * flow_columns_]);
+  }
+  times_s_[index] = static_cast<double>(network.now()) / 1e9;
+  is_over_[index] = network.IsOver() ? 1 : 0;
+  is_complete_[index] = network.IsComplete() ? 1 : 0;
+}
+
+}  // namespace bbrgym

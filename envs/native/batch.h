@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "envs/native/network.h"
+#include "envs/native/thread_pool.h"
+
+namespace bbrgym {
+
+/// Many networks stepped together. Their rows lie in arrays that are made once and stay where they are.
+///
+/// Each network is simulated by one thread at a time and knows nothing of the others: what it does depends neither on
+/// how many there are nor on the number of threads.
+class Batch {
+ public:
+  /// `max_flows`: the most flows that any scenario will have; rows of flows that one has not are NaN.
+  Batch(std::size_t networks, std::size_t max_flows, std::size_t threads);
+
+  /// Starts a scenario in one of the networks. Throws std::invalid_argument or std::out_of_range.
+  void Reset(std::size_t index, Scenario scenario, std::uint64_t seed);
+  void Steer(std::size_t index, std::int64_t flow, double cwnd_gain, double pacing_gain);
+
+  /// Steps every network by its own duration in ns; one of 0 or less leaves a network and its rows as they are.
+  void Step(const std::int64_t* durations_ns);
+
+  std::size_t size() const { return networks_.size(); }
+  std::size_t max_flows() const { return max_flows_; }
+  Network& network(std::size_t index) { return networks_.at(index); }
+
+  // Shapes (size, max_flows, flow columns), (size, link columns), (size,), (size,), (size,).
+  std::vector<double>& flow_rows() { return flow_rows_; }
+  std::vector<double>& link_rows() { return link_rows_; }
+  std::vector<double>& times_s() { return times_s_; }
+  std::vector<std::uint8_t>& is_over() { return is_over_; }
+  std::vector<std::uint8_t>& is_complete() { return is_complete_; }
+
+ private:
+  void WriteRows(std::size_t index);
+
+  std::vector<Network> networks_;
+  std::size_t max_flows_;
+  std::size_t flow_columns_;
+  std::size_t link_columns_;
+  ThreadPool threads_;
+  std::vector<double> flow_rows_;
+  std::vector<double> link_rows_;
+  std::vector<double> times_s_;
+  std::vector<std::uint8_t> is_over_;
+  std::vector<std::uint8_t> is_complete_;
+};
+
+}  // namespace bbrgym

@@ -1,0 +1,110 @@
+#include "envs/native/bottleneck.h"
+
+#include <algorithm>
+
+namespace bbrgym {
+
+namespace {
+
+constexpr std::int32_t kHeaderBytes = 40;  // IPv4 and TCP: bbrgym.envs.scenario.HEADER_BYTES
+
+}  // namespace
+
+void Bottleneck::Reset(const Scenario& scenario, std::uint64_t seed) {
+  queue_.Clear();
+  // One is being sent, one is in the device (as in ns-3, whose device takes one from the queue ahead of time).
+  capacity_ = static_cast<std::size_t>(scenario.QueuePackets()) + 2;
+  header_bytes_ = kHeaderBytes;
+  loss_threshold_ = static_cast<std::uint64_t>(scenario.loss * 18446744073709551615.0);
+  random_ = Random(seed);
+  departure_ = kNever;
+  waiting_bytes_ = 0;
+  last_change_ = 0;
+  rate_mbps_ = scenario.rate_mbps;
+  ns_per_byte_ = 8e3 / rate_mbps_;
+  StartStep(0);
+}
+
+void Bottleneck::SetRate(Nanoseconds now, double rate_mbps) {
+  Integrate(now);
+  rate_mbps_ = rate_mbps;
+  ns_per_byte_ = 8e3 / rate_mbps;
+  most_delay_ns_ = std::max(most_delay_ns_, static_cast<double>(waiting_bytes_) * ns_per_byte_);
+}
+
+void Bottleneck::Enqueue(Nanoseconds now, const DataPacket& packet, std::uint32_t flow) {
+  if (queue_.size() >= capacity_) {
+    ++drops_;
+    return;
+  }
+  Integrate(now);
+  Item& item = queue_.PushSlot();
+  item.packet = packet;
+  item.flow = flow;
+  if (queue_.size() == 1) {
+    StartSending(now);
+    return;
+  }
+  waiting_bytes_ += packet.bytes + header_bytes_;
+  most_packets_ = std::max(most_packets_, queue_.size() - 1);
+  most_delay_ns_ = std::max(most_delay_ns_, static_cast<double>(waiting_bytes_) * ns_per_byte_);
+}
+
+bool Bottleneck::Depart(Item& item) {
+  const Nanoseconds now = departure_;
+  Integrate(now);
+  item = queue_.Front();
+  queue_.Pop();
+  if (queue_.IsEmpty()) {
+    departure_ = kNever;
+  } else {
+    waiting_bytes_ -= queue_.Front().packet.bytes + header_bytes_;
+    StartSending(now);
+  }
+  if (loss_threshold_ > 0 && random_.Next() < loss_threshold_) {
+    ++random_losses_;
+    return false;
+  }
+  return true;
+}
+
+void Bottleneck::StartSending(Nanoseconds now) {
+  departure_ = now + TimeToSend(queue_.Front().packet.bytes + header_bytes_);
+}
+
+void Bottleneck::Integrate(Nanoseconds now) {
+  const Nanoseconds elapsed = now - last_change_;
+  if (elapsed <= 0) return;
+  last_change_ = now;
+  if (queue_.IsEmpty()) return;
+  const auto ns = static_cast<double>(elapsed);
+  sending_ns_ += elapsed;
+  packet_ns_ += ns * static_cast<double>(queue_.size() - 1);
+  delay_ns_ns_ += ns * static_cast<double>(waiting_bytes_) * ns_per_byte_;
+}
+
+void Bottleneck::StartStep(Nanoseconds now) {
+  Integrate(now);
+  step_start_ = last_change_ = now;
+  packet_ns_ = delay_ns_ns_ = 0.0;
+  sending_ns_ = 0;
+  drops_ = random_losses_ = 0;
+  most_packets_ = queue_.IsEmpty() ? 0 : queue_.size() - 1;
+  most_delay_ns_ = static_cast<double>(waiting_bytes_) * ns_per_byte_;
+}
+
+Bottleneck::Step Bottleneck::GetStep(Nanoseconds now) {
+  Integrate(now);
+  const auto ns = static_cast<double>(now - step_start_);
+  const auto per = [ns](double sum) { return ns > 0.0 ? sum / ns : 0.0; };
+  return {.rate_mbps = rate_mbps_,
+          .utilisation = per(static_cast<double>(sending_ns_)),
+          .queue_mean_packets = per(packet_ns_),
+          .queue_max_packets = static_cast<double>(most_packets_),
+          .queue_mean_ms = per(delay_ns_ns_) / 1e6,
+          .queue_max_ms = most_delay_ns_ / 1e6,
+          .drops = static_cast<double>(drops_),
+          .random_losses = static_cast<double>(random_losses_)};
+}
+
+}  // namespace bbrgym

@@ -1,0 +1,95 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "envs/native/bottleneck.h"
+#include "envs/native/earliest.h"
+#include "envs/native/receiver.h"
+#include "envs/native/ring.h"
+#include "envs/native/scenario.h"
+#include "envs/native/sender.h"
+
+namespace bbrgym {
+
+/// One Scenario, simulated event by event: senders, the bottleneck in front of them, receivers, and pipes of constant
+/// delay back. Everything that happens follows from the scenario, the seed and the gains.
+///
+/// A flow's whole base RTT lies behind the bottleneck, so that its packets are in the queue when they leave the sender.
+/// Nothing but a shift of each sender's clock tells that from a delay in front of it; a flow therefore begins to send
+/// when its first packet would have reached the queue of a dumbbell with as much delay on both sides.
+class Network {
+ public:
+  /// Starts the scenario at time 0. Throws std::invalid_argument for an algorithm or parameter that does not exist.
+  void Reset(Scenario scenario, std::uint64_t seed);
+
+  /// Sets the gains of an agent's flow from now on. Throws std::out_of_range or std::invalid_argument.
+  void Steer(std::int64_t flow, double cwnd_gain, double pacing_gain);
+
+  /// Simulates so much more, or to the end. Throws std::logic_error before the first reset.
+  void Step(Nanoseconds duration);
+
+  const Scenario& scenario() const { return scenario_; }
+  Nanoseconds now() const { return now_; }
+  bool IsComplete() const { return !flows_.empty() && open_flows_ == 0 && unfinished_flows_ == 0; }
+  bool IsOver() const { return IsComplete() || now_ >= end_; }
+
+  /// Writes the row of the last step: of the link, `LinkColumns()` values; of a flow, `FlowColumns()`.
+  void WriteLinkRow(double* row);
+  void WriteFlowRow(std::size_t flow, double* row) const;
+
+ private:
+  struct Ack {
+    Nanoseconds time = 0;
+    AckPacket packet;
+  };
+
+  enum class Phase : std::uint8_t { kBefore, kConnecting, kOpen, kEnded };
+
+  struct FlowState {
+    Phase phase = Phase::kBefore;
+    Nanoseconds rtt = 0;
+    Nanoseconds start = 0;
+    Nanoseconds first_send = 0;
+    Nanoseconds stop = INT64_MAX;
+    Nanoseconds end = INT64_MAX;  // when it ended
+    std::uint64_t seed = 0;
+    bool is_complete = false;
+    bool is_steered = false;
+    double cwnd_gain = 0.0;
+    double pacing_gain = 0.0;
+    std::unique_ptr<Sender> sender;
+    Receiver receiver;
+    Ring<Ack> acks{32};
+    Sender::Counts sender_before;
+    Receiver::Counts received_before;
+  };
+
+  void RunUntil(Nanoseconds end);
+  void Depart();
+  void RunFlow(std::size_t index, Nanoseconds now);
+  void Pump(std::size_t index, FlowState& flow, Nanoseconds now);
+  void SendAck(FlowState& flow, Nanoseconds now);
+  void UpdateNext(std::size_t index, const FlowState& flow);
+  void Connect(std::size_t index, FlowState& flow);
+  void End(FlowState& flow, Nanoseconds now);
+  void TellFlowRates(FlowState& flow);
+  double ActiveShare(const FlowState& flow) const;
+
+  Scenario scenario_;
+  std::vector<FlowState> flows_;
+  Bottleneck link_;
+  Earliest next_;
+  Nanoseconds now_ = 0;
+  Nanoseconds step_start_ = 0;
+  Nanoseconds end_ = 0;
+  std::size_t next_rate_ = 0;
+  std::size_t open_flows_ = 0;        // finite flows that have not delivered all
+  std::size_t unfinished_flows_ = 0;  // endless flows
+};
+
+std::vector<const char*> FlowColumns();
+std::vector<const char*> LinkColumns();
+
+}  // namespace bbrgym

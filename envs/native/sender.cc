@@ -1,0 +1,310 @@
+#include "envs/native/sender.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+#include "envs/native/receiver.h"
+
+namespace bbrgym {
+
+Sender::Sender(std::unique_ptr<Controller> controller, const Connection& connection, std::optional<Bytes> size_bytes)
+    : controller_(std::move(controller)), connection_(connection), decision_(controller_->decision()) {
+  if (size_bytes) {
+    const auto size = static_cast<std::uint64_t>(*size_bytes);
+    const auto full = static_cast<std::uint64_t>(connection.packet_bytes);
+    total_segments_ = (size + full - 1) / full;
+    last_segment_bytes_ = static_cast<std::int32_t>(size - (*total_segments_ - 1) * full);
+  }
+  // The handshake's RTT is the first sample of the estimator (RFC 6298, equation 2.2), as in TCP.
+  if (connection.initial_rtt > 0) UpdateRtt(connection.initial_rtt);
+}
+
+bool Sender::NextPacket(Nanoseconds now, DataPacket& packet) {
+  is_pace_blocked_ = false;
+  if (is_stopped_) return false;
+  DropRepairedSegments();
+  if (probes_to_send_ > 0) {
+    // A probe asks for an acknowledgement, whatever window and pace say (RFC 9002, section 7.5).
+    --probes_to_send_;
+    if (HasSegmentToSend() || una_ < next_segment_) {
+      Send(now, packet);
+      return true;
+    }
+  }
+  if (!HasSegmentToSend()) {
+    if (in_flight_ < decision_.cwnd) MarkAppLimited();
+    return false;
+  }
+  if (in_flight_ + connection_.packet_bytes > decision_.cwnd) return false;
+  if (decision_.is_paced) {
+    if (now >= pace_time_) {
+      burst_ = 0;
+    } else if (burst_ == 0 || burst_ + connection_.packet_bytes > decision_.send_quantum) {
+      is_pace_blocked_ = true;
+      return false;
+    }
+  }
+  Send(now, packet);
+  return true;
+}
+
+void Sender::Send(Nanoseconds now, DataPacket& packet) {
+  packet.number = packets_.end();
+  packet.is_retransmission = true;
+  if (!lost_segments_.IsEmpty()) {
+    packet.segment = lost_segments_.Front();
+    lost_segments_.Pop();
+  } else if (!total_segments_ || next_segment_ < *total_segments_) {
+    packet.segment = next_segment_++;
+    packet.is_retransmission = false;
+    segments_.PushSlot() = 0;
+  } else {
+    packet.segment = una_;  // a probe with nothing new to say
+  }
+  packet.bytes = BytesOf(packet.segment);
+
+  if (in_flight_ == 0) {
+    if (app_limited_ != 0 && counts_.delivered_bytes > 0 && recovery_ == Recovery::kOpen) {
+      controller_->OnRestart(now);
+      decision_ = controller_->decision();
+    }
+    first_sent_time_ = delivered_time_ = now;
+  }
+  in_flight_ += packet.bytes;
+  Sent& sent = packets_.PushSlot();
+  sent = {.time = now,
+          .first_sent = first_sent_time_,
+          .delivered_time = delivered_time_,
+          .delivered = counts_.delivered_bytes,
+          .lost = counts_.lost_bytes,
+          .in_flight = in_flight_,
+          .segment = packet.segment,
+          .bytes = packet.bytes,
+          .state = State::kInFlight,
+          .is_app_limited = app_limited_ != 0};
+  ++counts_.sent_packets;
+  counts_.sent_bytes += packet.bytes;
+  if (packet.is_retransmission) ++counts_.retransmitted_packets;
+
+  if (decision_.is_paced) {
+    // What has left back to back is paid for from the last packet on.
+    burst_ += packet.bytes;
+    pace_time_ = now + static_cast<Nanoseconds>(static_cast<double>(burst_) * 8e9 /
+                                                static_cast<double>(std::max<BitsPerSecond>(decision_.pacing_rate, 1)));
+  }
+  last_sent_time_ = now;
+  if (!is_loss_timer_) timer_ = now + ProbeTimeout();
+}
+
+void Sender::OnAck(Nanoseconds now, const AckPacket& ack) {
+  if (is_stopped_ || ack.count == 0) return;
+  const Bytes prior_in_flight = in_flight_;
+  const Bytes delivered_before = counts_.delivered_bytes;
+  Newest newest;
+  // The oldest range first, so that packets are delivered in the order of their numbers.
+  for (std::uint32_t i = ack.count; i-- > 0;) {
+    const PacketRange& range = ack.ranges[i];
+    const PacketNumber end = std::min(range.high + 1, packets_.end());
+    for (PacketNumber number = std::max(range.low, packets_.begin()); number < end; ++number) {
+      Sent& packet = packets_[number];
+      if (packet.state != State::kInFlight) continue;
+      packet.state = State::kAcked;
+      in_flight_ -= packet.bytes;
+      Deliver(packet);
+      newest.exists = true;
+      newest.number = number;
+    }
+  }
+  if (!newest.exists) return;
+  newest.sent = packets_[newest.number];
+  delivered_time_ = now;
+  first_sent_time_ = newest.sent.time;
+  probes_in_a_row_ = probes_to_send_ = 0;
+  if (app_limited_ != 0 && counts_.delivered_bytes > app_limited_) app_limited_ = 0;
+
+  AckEvent event;
+  if (!has_acked_ || newest.number > largest_acked_) {
+    // RFC 9002, section 5.1: only the largest acknowledged packet, if it is newly so, tells a round trip.
+    has_acked_ = true;
+    largest_acked_ = newest.number;
+    event.rtt = now - newest.sent.time;
+    UpdateRtt(event.rtt);
+    if (first_rtt_time_ == kNever) first_rtt_time_ = now;
+    min_rtt_ = std::min(min_rtt_, event.rtt);
+    rtts_.least = rtts_.count == 0 ? event.rtt : std::min(rtts_.least, event.rtt);
+    rtts_.sum += event.rtt;
+    ++rtts_.count;
+    counts_.last_rtt = event.rtt;
+  }
+  DetectLosses(now);
+  while (packets_.begin() < packets_.end() && packets_[packets_.begin()].state != State::kInFlight) packets_.PopFront();
+  UpdateRecovery(now);
+
+  event.now = now;
+  event.bytes_acked = counts_.delivered_bytes - delivered_before;
+  event.bytes_lost = std::exchange(lost_on_ack_, 0);
+  event.prior_in_flight = prior_in_flight;
+  event.in_flight = in_flight_;
+  event.delivered = counts_.delivered_bytes;
+  event.sent = counts_.sent_bytes;
+  event.is_cwnd_limited = prior_in_flight + connection_.packet_bytes > decision_.cwnd;
+  event.lowest_flow_rate = lowest_rate_;
+  event.highest_flow_rate = highest_rate_;
+  FillSample(now, newest, event.sample);
+  if (event.sample.is_valid) last_rate_ = event.sample.delivery_rate;
+  controller_->OnAck(event);
+  UpdateDecision(now);
+  SetTimer();
+}
+
+void Sender::OnTimer(Nanoseconds now) {
+  if (is_stopped_ || now < timer_) return;
+  if (is_loss_timer_) {
+    DetectLosses(now);
+    while (packets_.begin() < packets_.end() && packets_[packets_.begin()].state != State::kInFlight) {
+      packets_.PopFront();
+    }
+    UpdateRecovery(now);
+    // Nothing was acknowledged: the controller hears of the losses with the next ACK, but for the recovery's begin.
+    decision_ = controller_->decision();
+  } else {
+    ++probes_in_a_row_;
+    ++counts_.timeouts;
+    probes_to_send_ = 1;
+  }
+  SetTimer();
+}
+
+void Sender::UpdateDecision(Nanoseconds now) {
+  static_cast<void>(now);
+  decision_ = controller_->decision();
+  if (decision_.is_app_limited) MarkAppLimited();
+}
+
+void Sender::DropRepairedSegments() {
+  while (!lost_segments_.IsEmpty()) {
+    const std::uint64_t segment = lost_segments_.Front();
+    if (segment >= una_ && (segments_[segment] & 1U) == 0) return;
+    lost_segments_.Pop();
+  }
+}
+
+void Sender::Deliver(Sent& packet) {
+  counts_.delivered_bytes += packet.bytes;
+  if (packet.segment < una_) return;
+  std::uint8_t& state = segments_[packet.segment];
+  if ((state & 1U) != 0) return;
+  if ((state & 2U) != 0) --unrepaired_segments_;
+  state = 1;
+  while (una_ < segments_.end() && (segments_[una_] & 1U) != 0) {
+    segments_.PopFront();
+    ++una_;
+  }
+}
+
+void Sender::DetectLosses(Nanoseconds now) {
+  loss_time_ = kNever;
+  if (!has_acked_ || packets_.begin() > largest_acked_) return;
+  // RFC 9002, section 6.1: three packets later, or 9/8 of a round trip before.
+  const Nanoseconds delay = std::max(std::max(smoothed_rtt_, latest_rtt_) * 9 / 8, kGranularity);
+  for (PacketNumber number = packets_.begin(); number < largest_acked_; ++number) {
+    Sent& packet = packets_[number];
+    if (packet.state != State::kInFlight) continue;
+    if (number + kPacketThreshold <= largest_acked_ || packet.time + delay <= now) {
+      MarkLost(packet);
+    } else {
+      loss_time_ = std::min(loss_time_, packet.time + delay);
+    }
+  }
+}
+
+void Sender::MarkLost(Sent& packet) {
+  packet.state = State::kLost;
+  in_flight_ -= packet.bytes;
+  counts_.lost_bytes += packet.bytes;
+  lost_on_ack_ += packet.bytes;
+  if (packet.time > first_rtt_time_) {
+    lost_span_begin_ = std::min(lost_span_begin_, packet.time);
+    lost_span_end_ = std::max(lost_span_end_, packet.time);
+  }
+  if (packet.segment < una_) return;
+  std::uint8_t& state = segments_[packet.segment];
+  if ((state & 1U) != 0) return;
+  if ((state & 2U) == 0) ++unrepaired_segments_;
+  state |= 2U;
+  lost_segments_.Push(packet.segment);
+}
+
+void Sender::UpdateRecovery(Nanoseconds now) {
+  if (recovery_ != Recovery::kOpen && una_ >= recovery_end_) {
+    recovery_ = Recovery::kOpen;
+    controller_->OnRecovery(recovery_, now, in_flight_);
+  }
+  // All that was sent for so long was lost: section 7.6.
+  const Nanoseconds persistent = kPersistentCongestionThreshold *
+                                 (smoothed_rtt_ + std::max(4 * rtt_variance_, kGranularity) + Receiver::kMaxAckDelay);
+  const bool is_persistent = lost_span_begin_ != kNever && lost_span_end_ - lost_span_begin_ > persistent;
+  lost_span_begin_ = kNever;
+  lost_span_end_ = 0;
+  if (is_persistent && recovery_ != Recovery::kLoss) {
+    EnterRecovery(Recovery::kLoss, now);
+  } else if (recovery_ == Recovery::kOpen && unrepaired_segments_ > 0) {
+    EnterRecovery(Recovery::kRecovery, now);
+  }
+}
+
+void Sender::EnterRecovery(Recovery state, Nanoseconds now) {
+  recovery_ = state;
+  recovery_end_ = next_segment_;
+  controller_->OnRecovery(state, now, in_flight_);
+}
+
+void Sender::UpdateRtt(Nanoseconds rtt) {
+  // RFC 6298, section 2, and RFC 9002, section 5.3.
+  latest_rtt_ = rtt;
+  if (smoothed_rtt_ == 0) {
+    smoothed_rtt_ = rtt;
+    rtt_variance_ = rtt / 2;
+    return;
+  }
+  rtt_variance_ += (std::abs(smoothed_rtt_ - rtt) - rtt_variance_) / 4;
+  smoothed_rtt_ += (rtt - smoothed_rtt_) / 8;
+}
+
+void Sender::FillSample(Nanoseconds now, const Newest& newest, RateSample& sample) const {
+  const Nanoseconds send_elapsed = newest.sent.time - newest.sent.first_sent;
+  const Nanoseconds ack_elapsed = now - newest.sent.delivered_time;
+  sample.interval = std::max(send_elapsed, ack_elapsed);
+  sample.delivered = counts_.delivered_bytes - newest.sent.delivered;
+  sample.delivery_rate = RateOf(sample.delivered, sample.interval);
+  sample.prior_delivered = newest.sent.delivered;
+  sample.is_app_limited = newest.sent.is_app_limited;
+  sample.tx_in_flight = newest.sent.in_flight;
+  sample.lost_since_send = counts_.lost_bytes - newest.sent.lost;
+  sample.is_valid = sample.delivered > 0 && sample.interval >= min_rtt_;
+}
+
+void Sender::MarkAppLimited() {
+  app_limited_ = std::max<Bytes>(counts_.delivered_bytes + in_flight_, 1);
+}
+
+void Sender::SetTimer() {
+  is_loss_timer_ = loss_time_ != kNever;
+  timer_ = is_loss_timer_ ? loss_time_ : in_flight_ == 0 ? kNever : last_sent_time_ + ProbeTimeout();
+}
+
+Nanoseconds Sender::ProbeTimeout() const {
+  // RFC 9002, section 6.2.1; before the first sample its initial RTT of 333 ms.
+  const Nanoseconds base = smoothed_rtt_ == 0
+                               ? 999 * kMillisecond
+                               : smoothed_rtt_ + std::max(4 * rtt_variance_, kGranularity) + Receiver::kMaxAckDelay;
+  return base << std::min(probes_in_a_row_, 10);
+}
+
+std::int32_t Sender::BytesOf(std::uint64_t segment) const {
+  return total_segments_ && segment + 1 == *total_segments_ ? last_segment_bytes_
+                                                            : static_cast<std::int32_t>(connection_.packet_bytes);
+}
+
+}  // namespace bbrgym
