@@ -6,7 +6,7 @@ SETUP := $(VENV)/.setup
 export OMP_NUM_THREADS ?= 1
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: setup run test check format stubs bench fidelity ui clean
+.PHONY: setup run papers test check format stubs bench fidelity ui clean
 
 setup: $(SETUP)
 
@@ -21,6 +21,9 @@ $(SETUP): pyproject.toml constraints.txt CMakeLists.txt $(shell find baselines/c
 
 run: setup
 	$(BIN)/bbrgym demo
+
+papers: setup
+	$(BIN)/bbrgym papers write=docs/benchmark.md
 
 test: setup
 	$(BIN)/python -m pytest

@@ -24,11 +24,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from bbrgym.baselines.league import league_table, overall_table, print_league
 from bbrgym.baselines.metrics import RUN_METRICS, measure
-from bbrgym.baselines.plan import Benchmark, Competitor, Run, code_hash
+from bbrgym.baselines.plan import Benchmark, Competitor, Run, code_hash, metrics_hash
 from bbrgym.baselines.pool import Outcome, run_in_processes
 from bbrgym.baselines.storage import load_metrics, load_trace, replace_file, save_trace, write_json
 from bbrgym.envs.engine import Engine, make_engine
-from bbrgym.envs.trace import simulate
+from bbrgym.envs.trace import Trace, simulate
 
 if TYPE_CHECKING:
     from bbrgym.agents.tracking import Tracker
@@ -56,6 +56,8 @@ def run_benchmark(
     directory: Path,
     console: Console | None = None,
     engine_factory: EngineFactory = make_engine,
+    beside: Path | None = None,
+    command: str | None = None,
 ) -> BenchmarkResult:
     """Run what is not there yet of a benchmark, in parallel processes, and write its results and its report.
 
@@ -71,12 +73,16 @@ def run_benchmark(
 
     A run's key is a hash of all that decides its numbers: scenario, seed, step, engine, warm-up, code, and the content
     of an agent's policy. So a changed controller, scenario or agent is run again, and what is unchanged is not.
+    Figures that other code has made of the same trace are made again from the trace.
 
     Args:
         config: plain mapping with the fields of `Benchmark.from_dict`, as in conf/benchmark/default.yaml.
         directory: where it goes; give the same one to continue.
         console: where progress is shown: a bar in a terminal, a line a run elsewhere. None is standard output.
         engine_factory: makes the engine, in the worker process.
+        beside: a folder with other benchmarks in it, or in its folders. A run that one of them has is not made again:
+            its files are linked.
+        command: the command line that makes this benchmark, for the report; None is that of this process.
 
     Raises:
         ValueError: of the configuration, naming the bad value and the good ones. Nothing has run then.
@@ -92,19 +98,26 @@ def run_benchmark(
         {
             "config": benchmark.to_dict(),
             "runs": [run.names() for run in runs],
-            "provenance": _provenance(),
+            "provenance": _provenance(command),
             "started": datetime.now(UTC).isoformat(timespec="seconds"),
         },
     )  # fmt: skip
     write_json(directory / "failures.json", [])
     # Two names may stand for one run, an agent's path and a copy of it say: it is run once.
     todo = {run.key: run for run in runs if load_metrics(directory / "runs" / run.key) is None}
+    taken = _take(todo, beside, directory) if beside is not None else []
+    for run in taken:
+        del todo[run.key]
     with _tracked(benchmark, directory) as tracker:
+        _measure_again([run for run in runs if run.key not in todo], benchmark, directory)
+        for run in taken:
+            _track_run(run, benchmark, directory, tracker)
         failures: list[Failure] = []
         work = partial(_execute, directory=directory, benchmark=benchmark, engine_factory=engine_factory)
         processes = benchmark.processes or os.cpu_count() or 1
         with closing(run_in_processes(work, todo.values(), processes)) as outcomes:
-            for outcome in _shown(outcomes, console, benchmark.name, total=len(runs), done=len(runs) - len(todo)):
+            done = len(runs) - len(todo)
+            for outcome in _shown(outcomes, console, benchmark.name, total=len(runs), done=done, taken=len(taken)):
                 run = outcome.task
                 if outcome.error is not None:
                     failures.append(Failure(**run.names(), error=outcome.error))
@@ -184,6 +197,51 @@ def load_benchmark(directory: Path) -> BenchmarkResult:
     return BenchmarkResult(results, failures, missing, directory, plan)
 
 
+def _take(wanted: Mapping[str, Run], beside: Path, directory: Path) -> list[Run]:
+    """Put those of the wanted runs in place that another benchmark has whole, and say which."""
+    taken = {}
+    for pattern in ("*/runs/*", "*/*/runs/*"):
+        for found in beside.glob(pattern):
+            run = wanted.get(found.name)
+            if run is None or run.key in taken or load_metrics(found) is None:
+                continue
+            partial_ = _partial(directory, run)
+            partial_.mkdir()
+            for name in ("trace.parquet", "metrics.json"):
+                try:
+                    os.link(found / name, partial_ / name)
+                except OSError:  # another file system, or one without links
+                    shutil.copy2(found / name, partial_ / name)
+            _put_in_place(partial_, directory, run)
+            taken[run.key] = run
+    return list(taken.values())
+
+
+def _partial(directory: Path, run: Run) -> Path:
+    """Where the files of a run are until they are all there."""
+    return directory / "runs" / f".{run.key}.{os.getpid()}.partial"
+
+
+def _put_in_place(partial_: Path, directory: Path, run: Run) -> None:
+    final = directory / "runs" / run.key
+    shutil.rmtree(final, ignore_errors=True)  # What is there is not readable, or it would not be wanted again.
+    partial_.rename(final)
+
+
+def _measure_again(runs: Iterable[Run], benchmark: Benchmark, directory: Path) -> None:
+    """Bring figures up to date that other code has made of the same trace."""
+    for run in runs:
+        own = directory / "runs" / run.key
+        metrics = load_metrics(own)
+        if metrics is not None and metrics.get("metrics_hash") != metrics_hash():
+            write_json(own / "metrics.json", metrics | _measured(load_trace(own / "trace.parquet"), benchmark))
+
+
+def _measured(trace: Trace, benchmark: Benchmark) -> dict[str, Any]:
+    rows = measure(trace, after_s=benchmark.warmup * trace.scenario.duration_s)
+    return {"metrics_hash": metrics_hash(), "rows": rows}
+
+
 def _execute(run: Run, directory: Path, benchmark: Benchmark, engine_factory: EngineFactory) -> None:
     """In a worker process: simulate one run and put its files in place, all or none."""
     policy = None
@@ -212,23 +270,23 @@ def _execute(run: Run, directory: Path, benchmark: Benchmark, engine_factory: En
         "warmup": benchmark.warmup,
         "trace_hash": trace.hash,
         "wall_s": round(time.perf_counter() - began, 3),
-        "rows": measure(trace, after_s=benchmark.warmup * run.scenario.duration_s),
+        **_measured(trace, benchmark),
     }
-    final = directory / "runs" / run.key
-    partial_ = directory / "runs" / f".{run.key}.{os.getpid()}.partial"
+    partial_ = _partial(directory, run)
     partial_.mkdir()
     save_trace(trace, partial_ / "trace.parquet")
     write_json(partial_ / "metrics.json", metrics)
-    shutil.rmtree(final, ignore_errors=True)  # What is there is not readable, or it would not be run again.
-    partial_.rename(final)
+    _put_in_place(partial_, directory, run)
 
 
 def _shown(
-    outcomes: Iterable[Outcome[Run]], console: Console, name: str, total: int, done: int
+    outcomes: Iterable[Outcome[Run]], console: Console, name: str, total: int, done: int, taken: int
 ) -> Iterable[Outcome[Run]]:
     """The outcomes, with progress on the console as they pass."""
-    if done:
-        console.print(f"{done} of {total} runs are there already")
+    if taken:
+        console.print(f"{taken} runs taken from benchmarks beside this one")
+    if done > taken:
+        console.print(f"{done - taken} of {total} runs are there already")
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -255,6 +313,7 @@ def _tracked(benchmark: Benchmark, directory: Path) -> Tracker:
     from bbrgym.agents.tracking import Tracker
 
     params = benchmark.to_dict()
+    del params["paper"]  # Prose, and nothing that decides a run.
     tracking = params.pop("tracking") or UNTRACKED
     return Tracker.start(directory, _experiment(benchmark), benchmark.name, params, config=tracking)
 
@@ -297,14 +356,14 @@ def _tracked_league(results: pd.DataFrame) -> dict[str, float]:
     }
 
 
-def _provenance() -> dict[str, str]:
+def _provenance(command: str | None) -> dict[str, str]:
     """What made the results: the command, and what could change the numbers."""
     from bbrgym.agents.tracking import source_tags
 
     # A report goes to other people, whom the host's name does not concern.
     tags = {name: value for name, value in source_tags().items() if name != "host"}
     machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
-    return {"command": _command(), "code": code_hash(), **tags, "machine": machine}
+    return {"command": command or _command(), "code": code_hash(), **tags, "machine": machine}
 
 
 def _command() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Final
 
 import numpy as np
 import pandas as pd
@@ -11,10 +12,46 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from bbrgym.baselines.metrics import MEASURED
 from bbrgym.baselines.stats import bootstrap_interval, interquartile_mean
 
 SORTED_BY = "sorted by Jain's index to 0.01 (highest first), then by mean queueing delay (lowest first)"
 """The order of the rows of every league table."""
+
+METRICS: Final[dict[str, str]] = {
+    "throughput_mbps": "payload received in order, sum of the flows, in Mbit/s",
+    "throughput_ratio": "throughput of the last flow over that of the first",
+    "link_jain": "Jain's fairness index of the flows' throughputs",
+    "link_utilisation": "share of the link's capacity that was used",
+    "application_utilisation": "payload received in order over what the link can carry in that time",
+    "link_queue_mean_ms": "mean queueing delay, in ms",
+    "link_queue_p95_ms": "95th percentile over the steps of the queueing delay, in ms",
+    "queue_ratio": "mean queueing delay over the longest base RTT",
+    "link_drops": "packets dropped by the full queue",
+    "rtt_mean_ms": "mean RTT, mean of the flows, in ms",
+    "rtt_p95_ms": "95th percentile over the steps of their mean RTT, mean of the flows, in ms",
+    "rtt_peak_ms": "largest mean RTT of a step of any flow, in ms",
+    "retransmissions": "retransmitted packets, sum of the flows",
+    "retransmissions_per_s": "the same a second",
+    "retransmission_rate": "retransmitted over sent packets, mean of the flows",
+    "loss_rate": "packets marked lost by the sender over sent packets, mean of the flows",
+    "true_loss": "packets dropped by the queue or lost on the link over sent packets, all flows together",
+    "send_rate_mbps": "payload sent, retransmissions included, sum of the flows, in Mbit/s",
+    "arrived_mbps": "payload of all data packets that reach the receivers, duplicates included, in Mbit/s",
+    "inorder_goodput_mbps": "payload of those that the receiver expected next on arrival, in Mbit/s",
+    "inorder_loss": "1 - inorder_goodput_mbps / arrived_mbps",
+    "convergence_s": "time to a lasting fair share, in s from the last flow's start; NaN if never",
+    "converged": "1 if there is one, 0 if not; NaN for one flow",
+    "equilibrium_s": "time to lastingly equal shares of the two halves of the flows, in s; NaN if never",
+}
+"""The metrics of a run: columns of `run_table`."""
+
+METRICS_OF_FLOWS: Final[dict[str, str]] = {
+    "throughput_mbps": "payload received in order, in Mbit/s",
+    "share": "throughput over the sum of all flows'",
+    "rtt_mean_ms": "mean RTT, in ms",
+}
+"""Metrics that each flow i has besides, as the column `<metric>[i]`."""
 
 
 def league_table(results: pd.DataFrame) -> pd.DataFrame:
@@ -27,10 +64,7 @@ def league_table(results: pd.DataFrame) -> pd.DataFrame:
         Index (scenario, competitor), sorted as `SORTED_BY` says; columns (metric, statistic). The statistics
         are the `mean` over the runs, `low` and `high` of its 95 % bootstrap interval (NaN for one run, and
         where the seed changes nothing: all traces are equal), and `runs`, how many have the metric. The metrics
-        are `throughput_mbps[i]` and `share[i]` of each flow i; `throughput_mbps`, the sum over the flows;
-        `rtt_mean_ms`, `rtt_p95_ms`, `retransmission_rate` and `loss_rate`, means over the flows; and
-        `link_utilisation`, `link_jain`, `link_queue_mean_ms`, `link_queue_p95_ms`, `link_drops`,
-        `convergence_s` (over the runs that converged) and `converged`, the part of the runs that did.
+        are those of `run_table`; times are over the runs that have one, and `converged` is the part that converged.
     """
     runs = run_table(results)
     groups = runs.groupby(level=["scenario", "competitor"], sort=False)
@@ -84,19 +118,46 @@ def overall_table(results: pd.DataFrame) -> pd.DataFrame:
 
 
 def run_table(results: pd.DataFrame) -> pd.DataFrame:
-    """One row a run: index (scenario, competitor, seed), the metrics of `league_table` and `queue_ratio`."""
+    """One row a run, from `BenchmarkResult.results`.
+
+    Args:
+        results: one row a run and flow, in the flows' order. A column that this version measures and they do not have
+            is NaN.
+
+    Returns:
+        Index (scenario, competitor, seed); columns `METRICS`, and `METRICS_OF_FLOWS` of each flow, which are NaN for
+        a flow that a scenario does not have.
+    """
     index = ["scenario", "competitor", "seed"]
+    results = results.reindex(columns=results.columns.union(pd.Index(MEASURED), sort=False))
     runs = results.groupby(index, sort=False)
-    table = runs[["rtt_mean_ms", "rtt_p95_ms", "retransmission_rate", "loss_rate"]].mean()
-    table.insert(0, "throughput_mbps", runs["throughput_mbps"].sum())
-    for name in ("link_utilisation", "link_jain", "link_queue_mean_ms", "link_queue_p95_ms", "link_drops"):
-        table[name] = runs[name].first()
-    table["convergence_s"] = runs["convergence_s"].first()
+
+    def total(name: str) -> pd.Series:
+        return runs[name].sum(min_count=1)
+
+    # The rows of the first and the last flow: what belongs to the run is in all of them.
+    first, last = runs.head(1).set_index(index), runs.tail(1).set_index(index)
+    mean, largest = runs.mean(numeric_only=True), runs.max(numeric_only=True)
+    table = pd.DataFrame(index=first.index)
+    for name in ("throughput_mbps", "retransmissions", "send_rate_mbps", "arrived_mbps", "inorder_goodput_mbps"):
+        table[name] = total(name)
+    for name in ("rtt_mean_ms", "rtt_p95_ms", "retransmission_rate", "loss_rate"):
+        table[name] = mean[name]
+    for name in ("link_jain", "link_utilisation", "link_queue_mean_ms", "link_queue_p95_ms", "link_drops",
+                 "convergence_s", "equilibrium_s"):  # fmt: skip
+        table[name] = first[name]
+    table["rtt_peak_ms"] = largest["rtt_peak_ms"]
+    table["throughput_ratio"] = last["throughput_mbps"] / first["throughput_mbps"]
+    capacity_mbit = first["link_rate_mbps"] * first["link_duration_s"]
+    table["application_utilisation"] = total("received_bytes") * 8e-6 / capacity_mbit
+    table["queue_ratio"] = table["link_queue_mean_ms"] / largest["rtt_ms"]
+    table["retransmissions_per_s"] = table["retransmissions"] / first["link_duration_s"]
+    table["true_loss"] = (first["link_drops"] + first["link_random_losses"]) / total("sent_packets")
+    table["inorder_loss"] = 1 - table["inorder_goodput_mbps"] / table["arrived_mbps"]
     # One flow cannot share: nothing to converge to.
-    has_rivals = runs["flow"].max() > 0
-    table["converged"] = table["convergence_s"].notna().astype(float).where(has_rivals)
-    table["queue_ratio"] = table["link_queue_mean_ms"] / runs["rtt_ms"].max()
-    for name in ("throughput_mbps", "share"):
+    table["converged"] = table["convergence_s"].notna().astype(float).where(largest["flow"] > 0)
+    table = table[list(METRICS)]
+    for name in METRICS_OF_FLOWS:
         of_flows = results.pivot(index=index, columns="flow", values=name)
         of_flows.columns = [f"{name}[{flow}]" for flow in of_flows.columns]
         table = table.join(of_flows)

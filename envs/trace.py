@@ -27,8 +27,15 @@ class FlowSummary:
         algorithm: the flow's controller.
         rtt_ms: its base RTT in ms.
         throughput_mbps: payload received in order, over the time in which the flow was active, in Mbit/s.
+        send_rate_mbps: payload sent, retransmissions included, over the same time.
+        arrived_mbps: payload of all data packets that reached the receiver, duplicates included, over the same time.
+        inorder_goodput_mbps: payload of those that the receiver expected next on arrival, over the same time: what
+            waits for a gap to be filled does not count.
+        received_bytes: payload received in order.
         rtt_mean_ms: mean RTT, weighted by delivered packets, in ms.
         rtt_p95_ms: 95th percentile over the steps of their mean RTT, in ms.
+        rtt_peak_ms: largest of them, in ms.
+        sent_packets: data packets sent, retransmissions included.
         retransmissions: retransmitted packets.
         retransmission_rate: retransmitted over sent packets.
         loss_rate: packets marked lost over sent packets.
@@ -37,8 +44,14 @@ class FlowSummary:
     algorithm: str
     rtt_ms: float
     throughput_mbps: float
+    send_rate_mbps: float
+    arrived_mbps: float
+    inorder_goodput_mbps: float
+    received_bytes: int
     rtt_mean_ms: float
     rtt_p95_ms: float
+    rtt_peak_ms: float
+    sent_packets: int
     retransmissions: int
     retransmission_rate: float
     loss_rate: float
@@ -49,6 +62,8 @@ class LinkSummary:
     """The bottleneck over a part of a run.
 
     Attributes:
+        duration_s: how long the part is, in s.
+        rate_mbps: mean rate of the link, in Mbit/s on the wire.
         utilisation: share of the link's capacity that was used.
         jain: Jain's index (sum x)^2 / (n sum x^2) of the flows' throughputs; 1 is equal shares, 1/n the worst.
         queue_mean_ms: mean queueing delay, in ms.
@@ -57,6 +72,8 @@ class LinkSummary:
         random_losses: packets lost at random on the link.
     """
 
+    duration_s: float
+    rate_mbps: float
     utilisation: float
     jain: float
     queue_mean_ms: float
@@ -139,6 +156,7 @@ class Trace:
             row = rows[:, index]
             active_s = float((durations * row[:, column("is_active")]).sum())
             sent = row[:, column("sent_packets")].sum()
+            received = row[:, column("received_bytes")].sum()
             delivered, rtt = row[:, column("delivered_packets")], row[:, column("rtt_mean_ms")]
             has_rtt = ~np.isnan(rtt) & (delivered > 0)
             retransmitted = row[:, column("retransmitted_packets")].sum()
@@ -146,11 +164,17 @@ class Trace:
                 FlowSummary(
                     algorithm=flow.algorithm,
                     rtt_ms=flow.rtt_ms,
-                    throughput_mbps=_ratio(row[:, column("received_bytes")].sum() * 8e-6, active_s),
+                    throughput_mbps=_ratio(received * 8e-6, active_s),
+                    send_rate_mbps=_ratio((durations * row[:, column("send_rate_mbps")]).sum(), active_s),
+                    arrived_mbps=_ratio(row[:, column("arrived_bytes")].sum() * 8e-6, active_s),
+                    inorder_goodput_mbps=_ratio(row[:, column("inorder_bytes")].sum() * 8e-6, active_s),
+                    received_bytes=int(received),
                     rtt_mean_ms=float(np.average(rtt[has_rtt], weights=delivered[has_rtt]))
                     if has_rtt.any()
                     else float("nan"),
                     rtt_p95_ms=float(np.percentile(rtt[has_rtt], 95)) if has_rtt.any() else float("nan"),
+                    rtt_peak_ms=float(rtt[has_rtt].max()) if has_rtt.any() else float("nan"),
+                    sent_packets=int(sent),
                     retransmissions=int(retransmitted),
                     retransmission_rate=_ratio(retransmitted, sent),
                     loss_rate=_ratio(row[:, column("lost_packets")].sum(), sent),
@@ -162,6 +186,8 @@ class Trace:
         return Summary(
             flows=tuple(flows),
             link=LinkSummary(
+                duration_s=float(durations.sum()),
+                rate_mbps=_ratio(capacity.sum(), durations.sum()),
                 utilisation=_ratio((link[:, of_link("utilisation")] * capacity).sum(), capacity.sum()),
                 jain=jain_index(np.array([flow.throughput_mbps for flow in flows])),
                 queue_mean_ms=float(np.average(queue_ms, weights=durations)),

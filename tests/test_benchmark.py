@@ -9,6 +9,7 @@ import json
 import math
 import multiprocessing
 import os
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -24,10 +25,10 @@ from bbrgym import Engine, Flow, Scenario, simulate
 from bbrgym.agents.policy import Agent, Network
 from bbrgym.baselines import plan
 from bbrgym.baselines.benchmark import BenchmarkResult, load_benchmark, run_benchmark
-from bbrgym.baselines.league import league_table, overall_table, print_league
+from bbrgym.baselines.league import METRICS, METRICS_OF_FLOWS, league_table, overall_table, print_league, run_table
 from bbrgym.baselines.plan import Benchmark, Competitor
 from bbrgym.baselines.pool import run_in_processes
-from bbrgym.baselines.storage import load_trace, save_trace
+from bbrgym.baselines.storage import load_trace, save_trace, write_json
 from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.envs.observation import Observation
 
@@ -131,6 +132,52 @@ def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
     assert "1 of 4 runs are there already" in said(console)
     kept = second.results.query("seed == 1").drop(columns="wall_s").reset_index(drop=True)
     pd.testing.assert_frame_equal(kept, first.results.drop(columns="wall_s"))
+
+
+def test_what_another_benchmark_has_is_not_done_again(tmp_path: Path, finished: BenchmarkResult) -> None:
+    root = tmp_path / "all"
+    for place in (root / "one" / "runs", root / "group" / "two" / "runs"):
+        place.mkdir(parents=True)
+    first, second, third, *_ = finished.results["key"].unique()
+    for key, place in ((first, root / "one"), (second, root / "group" / "two"), (third, root / "one")):
+        shutil.copytree(finished.directory / "runs" / key, place / "runs" / key)
+    (root / "one" / "runs" / third / "metrics.json").write_text("{")  # not whole
+    console = quiet()
+    result = run_benchmark(changed(), root / "group" / "three", console, make_fake, beside=root)
+    assert "2 runs taken from benchmarks beside this one" in said(console)
+    assert "there already" not in said(console)
+    pd.testing.assert_frame_equal(result.results.drop(columns="wall_s"), finished.results.drop(columns="wall_s"))
+    for key, place in ((first, root / "one"), (second, root / "group" / "two")):
+        for name in ("trace.parquet", "metrics.json"):
+            assert (place / "runs" / key / name).samefile(result.directory / "runs" / key / name)
+    assert (result.directory / "runs" / first / "run.json").is_file()  # tracked as others
+
+
+def test_files_are_copied_where_they_cannot_be_linked(
+    tmp_path: Path, finished: BenchmarkResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError("another file system")
+
+    monkeypatch.setattr(os, "link", refuse)
+    (tmp_path / "one").symlink_to(finished.directory)
+    console = quiet()
+    result = run_benchmark(changed(), tmp_path / "two", console, make_fake, beside=tmp_path)
+    assert "8 runs taken" in said(console)
+    pd.testing.assert_frame_equal(result.results, finished.results)
+
+
+def test_figures_of_other_code_are_made_again_without_a_simulation(
+    tmp_path: Path, finished: BenchmarkResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(finished.directory, tmp_path / "old")
+    for path in tmp_path.glob("old/runs/*/metrics.json"):
+        old = json.loads(path.read_text())
+        rows = [{name: 0 if name == "share" else value for name, value in row.items()} for row in old["rows"]]
+        write_json(path, old | {"metrics_hash": "other code", "rows": rows})
+    result = run_benchmark(changed(), tmp_path / "old", quiet(), make_cursed)
+    assert result.failures == []
+    pd.testing.assert_frame_equal(result.results, finished.results)
 
 
 def test_a_killed_worker_and_a_failing_engine_cost_only_their_runs(tmp_path: Path) -> None:
@@ -383,6 +430,41 @@ def test_league_has_means_and_intervals_in_the_stated_order() -> None:
     assert low["throughput_mbps[1]", "mean"] == 5.0
     assert low["throughput_mbps", "mean"] == 9.0
     assert (low["converged", "mean"], table.loc["s", "slow"]["converged", "mean"]) == (0.0, 1.0)
+
+
+def test_a_run_has_all_metrics(finished: BenchmarkResult) -> None:
+    table = run_table(finished.results)
+    of_flows = [f"{name}[{flow}]" for name in METRICS_OF_FLOWS for flow in (0, 1)]
+    assert table.columns.tolist() == [*METRICS, *of_flows]
+    alone = table.loc["alone"]
+    assert alone["throughput_mbps[1]"].isna().all()
+    assert alone["converged"].isna().all()
+    assert table.loc["duel"][[name for name in METRICS if not name.endswith("_s")]].notna().all(axis=None)
+
+
+def test_metrics_of_a_run_are_those_of_its_flows_and_link() -> None:
+    results = results_of({"bbr": [0.5]}, {"bbr": [1]}).assign(
+        throughput_mbps=[2.0, 6.0],
+        retransmissions=[3, 5],
+        received_bytes=[1_000_000, 3_000_000],
+        sent_packets=[300, 700],
+        arrived_mbps=[3.0, 7.0],
+        inorder_goodput_mbps=[2.0, 5.0],
+        rtt_peak_ms=[80.0, 90.0],
+        link_duration_s=4.0,
+        link_rate_mbps=10.0,
+        link_drops=6,
+        link_random_losses=4,
+    )
+    (row,) = (row for _, row in run_table(results).iterrows())
+    expected = {
+        "throughput_mbps": 8.0, "throughput_ratio": 3.0, "throughput_mbps[1]": 6.0, "retransmissions": 8,
+        "retransmissions_per_s": 2.0, "application_utilisation": 0.8, "true_loss": 0.01, "arrived_mbps": 10.0,
+        "inorder_goodput_mbps": 7.0, "inorder_loss": 0.3, "rtt_peak_ms": 90.0, "rtt_mean_ms[0]": 60.0,
+        "queue_ratio": 0.02,
+    }  # fmt: skip
+    assert row[list(expected)].to_dict() == pytest.approx(expected)
+    assert math.isnan(row["send_rate_mbps"])  # a column that these results do not have
 
 
 def test_league_of_one_run_has_no_interval() -> None:

@@ -10,7 +10,7 @@ import pytest
 from fake_engine import FakeEngine
 
 from bbrgym import Flow, Scenario, Trace, simulate
-from bbrgym.baselines.metrics import RUN_METRICS, convergence_time, measure
+from bbrgym.baselines.metrics import MEASURED, RUN_METRICS, convergence_time, equilibrium_time, measure
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 
 
@@ -72,6 +72,21 @@ def test_threshold_for_two_flows_is_delta_fairness() -> None:
         assert is_fair is converges
 
 
+def test_equilibrium_is_of_the_two_halves_from_the_newcomers_start() -> None:
+    flows = (Flow(), Flow(), Flow(start_s=10.0), Flow(start_s=11.0))
+    # Windows of 5 s from 10 s on: 18 to 2, 18 to 2 again, and 10 to 10, however unequal within a half.
+    first, second = [9] * 4 + [8] * 4 + [1] * 2, [9] * 4 + [10] * 4 + [9] * 2
+    third, fourth = [0] * 4 + [1] * 4 + [8] * 2, [0] * 4 + [0.5, 1, 1, 1] + [2] * 2
+    trace = trace_of([first, second, third, fourth], flows, step_ms=2500)
+    assert equilibrium_time(trace) == 10.0
+    assert math.isnan(equilibrium_time(trace, jain=1.0, window_s=7.5))
+    assert math.isnan(convergence_time(trace))
+
+
+def test_an_odd_flow_has_no_half() -> None:
+    assert math.isnan(equilibrium_time(trace_of([[5] * 10] * 3, (Flow(),) * 3, step_ms=5000)))
+
+
 @pytest.mark.parametrize("arguments", [{"jain": 0.0}, {"jain": 1.1}, {"window_s": 0.0}, {"window_s": math.inf}])
 def test_impossible_thresholds_are_refused_by_name(arguments: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=next(iter(arguments))):
@@ -87,8 +102,26 @@ def test_measure_gives_a_row_a_flow_that_agrees_with_the_summary() -> None:
     for row, flow in zip(rows, summary.flows, strict=True):
         assert {name: row[name] for name in vars(flow)} == vars(flow)
         assert row["link_utilisation"] == summary.link.utilisation
+        assert set(row) == set(MEASURED)
         assert set(RUN_METRICS) <= set(row)
     assert sum(row["share"] for row in rows) == pytest.approx(1.0)
+
+
+def test_the_summary_is_of_the_steps_after_the_warm_up() -> None:
+    trace = trace_of([[2, 4, 6, 8], [0, 0, 1, 1]], (Flow(), Flow(start_s=1.0)))
+    for column, values in {
+        "send_rate_mbps": [9, 9, 6, 8],
+        "arrived_bytes": [9, 9, 300_000, 500_000],
+        "inorder_bytes": [9, 9, 100_000, 200_000],
+        "rtt_mean_ms": [900, 900, 50, 70],
+    }.items():
+        trace.flows[:, 0, FLOW_COLUMNS.index(column)] = values
+    flow = trace.summary(after_s=1.0).flows[0]
+    assert (flow.throughput_mbps, flow.send_rate_mbps, flow.received_bytes) == (7.0, 7.0, 875_000)
+    assert (flow.arrived_mbps, flow.inorder_goodput_mbps) == pytest.approx((6.4, 2.4))
+    assert (flow.rtt_mean_ms, flow.rtt_peak_ms, flow.sent_packets) == (60.0, 70.0, 2)
+    link = trace.summary(after_s=1.0).link
+    assert (link.duration_s, link.rate_mbps) == (1.0, 1.0)
 
 
 def test_measure_refuses_a_warm_up_that_leaves_nothing() -> None:

@@ -1,4 +1,4 @@
-"""The command line: `bbrgym train|evaluate|benchmark|report|demo|ns3|ui`."""
+"""The command line: `bbrgym train|evaluate|benchmark|papers|report|demo|ns3|ui`."""
 
 from __future__ import annotations
 
@@ -136,22 +136,52 @@ def _benchmark(arguments: list[str]) -> int:
         from bbrgym.baselines.benchmark import print_league, run_benchmark
 
         console = _console()
-        result = run_benchmark(config["benchmark"], directory, console)
+        result = run_benchmark(config["benchmark"], directory, console, beside=BENCHMARKS)
         print_league(result.results, console)
         print(f"Report: {directory / 'report.html'}")
         if result.failures:
             raise EngineError(f"{len(result.failures)} runs failed; the same command tries them again, and only them")
 
     # A folder of the benchmark's own, whenever it is run: it goes on where it was.
-    folder = "output_dir=runs/benchmark/${benchmark.name}"
+    folder = f"output_dir={BENCHMARKS}/${{benchmark.name}}"
     return _run_with_hydra("benchmark", "config", task, _add_overrides([folder], arguments))
+
+
+def _papers(arguments: list[str]) -> int:
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    from bbrgym.baselines.papers import print_papers, run_papers
+
+    own: dict[str, Any] = {"only": None, "preset": "quick", "write": None}
+    others = []
+    for override in OverridesParser.create().parse_overrides(arguments):
+        if override.is_sweep_override():
+            raise ValueError(f"{override.input_line}: give one value, not a sweep")
+        if override.key_or_group in own:
+            own[override.key_or_group] = override.value()
+        else:
+            others.append(str(override.input_line))
+    only = [own["only"]] if isinstance(own["only"], str) else own["only"]
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
+    console = _console()
+    results = run_papers(BENCHMARKS, own["preset"], only, others, console)
+    print_papers(results, console)
+    if own["write"] is not None:
+        from bbrgym.baselines.papers_page import write_page
+
+        path = Path(own["write"])
+        write_page([result.directory for result in results], path)
+        print(f"Page: {path}")
+    if failures := sum(len(result.failures) for result in results):
+        raise EngineError(f"{failures} runs failed; the same command tries them again, and only them")
+    return 0
 
 
 def _demo(arguments: list[str]) -> int:
     def task(config: dict[str, Any], directory: Path) -> None:
         from bbrgym.agents.demo import run_demo
 
-        run_demo(config, directory, Path("runs/benchmark") / config["benchmark"]["name"], _console())
+        run_demo(config, directory, BENCHMARKS / config["benchmark"]["name"], _console())
 
     return _run_with_hydra("demo", "config", task, _add_overrides(["experiment=demo"], arguments))
 
@@ -164,10 +194,10 @@ def _report(arguments: list[str]) -> int:
     if arguments:
         directory = Path(arguments[0])
     else:
-        found = Path("runs/benchmark").glob("*/benchmark.json")
+        found = [*BENCHMARKS.glob("*/benchmark.json"), *BENCHMARKS.glob("*/*/benchmark.json")]
         newest = max(found, key=lambda path: path.stat().st_mtime, default=None)
         if newest is None:
-            raise FileNotFoundError("no benchmark in runs/benchmark: run `bbrgym benchmark`, or give its folder")
+            raise FileNotFoundError(f"no benchmark in {BENCHMARKS}: run `bbrgym benchmark`, or give its folder")
         directory = newest.parent
     print(f"Report: {write_report(directory)}")
     return 0
@@ -318,9 +348,16 @@ def _wrap(text: str, first: str = "", other: str = "") -> list[str]:
 
 
 def _choices(group: str) -> list[str]:
-    folder = resources.files("bbrgym.conf") / group
-    return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+    """The choices of a group of conf/, those in folders of it last."""
+    entries = sorted((resources.files("bbrgym.conf") / group).iterdir(), key=lambda entry: entry.name)
+    nested = [
+        f"{entry.name}/{choice}" for entry in entries if entry.is_dir() for choice in _choices(f"{group}/{entry.name}")
+    ]
+    return [*(entry.name.removesuffix(".yaml") for entry in entries if entry.name.endswith(".yaml")), *nested]
 
+
+BENCHMARKS = Path("runs/benchmark")
+"""Where the benchmarks go, each in a folder of its own."""
 
 _ENVIRONMENT_GROUPS = ("scenario", "observation", "action", "reward", "env", "engine")
 
@@ -378,6 +415,21 @@ COMMANDS: dict[str, Command] = {
             "bbrgym benchmark experiment=rtt_fairness",
             "bbrgym benchmark experiment=friendliness benchmark.competitors=[bbr,bbr2] benchmark.agent=RUN",
         ),
+    ),
+    "papers": Command(
+        "run the experiments of the papers, and say what agrees with them",
+        _papers,
+        "Every experiment of conf/experiment/paper and conf/experiment/ablation, one after the other, to "
+        "runs/benchmark/paper-<preset>/<name> and runs/benchmark/ablation-<preset>/<name>; what is done there is not "
+        "done again. Other settings go to every experiment.",
+        settings=(
+            "preset=full                     durations and repeats as in the papers; quick, if not given",
+            "only=[acw-jain,ablation/da-bbr]  these only",
+            "write=docs/benchmark.md         a page of all results, with its figures",
+            "benchmark.processes=2           runs at a time",
+            "tracking=mlflow                 in MLflow too",
+        ),
+        examples=("bbrgym papers", "bbrgym papers only=[acw-latency] preset=full benchmark.processes=1"),
     ),
     "report": Command(
         "write the report of a benchmark again",

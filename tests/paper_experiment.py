@@ -1,0 +1,94 @@
+"""A small experiment of a paper for tests: its directory, with runs of the fake engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from fake_engine import FakeEngine
+
+from bbrgym import simulate
+from bbrgym.baselines.metrics import measure
+from bbrgym.baselines.plan import Benchmark
+from bbrgym.baselines.storage import save_trace, write_json
+
+PROVENANCE = {
+    "command": "bbrgym benchmark experiment=paper/tried",
+    "code": "c0de",
+    "bbrgym": "0.1.0",
+    "ns3": "3.44",
+    "python": "3.11.7",
+    "machine": "Linux x86_64, 2 cores",
+    "git.commit": "abc123",
+}
+SCENARIOS: dict[str, Any] = {
+    "clean": {"rate_mbps": 20, "duration_s": 3, "loss": 0.001, "flows": [{"rtt_ms": 10}, {"rtt_ms": 50}]},
+    "lossy": {"rate_mbps": 20, "duration_s": 3, "loss": 0.05, "flows": [{"rtt_ms": 10}, {"rtt_ms": 50}]},
+}
+COMPETITORS: list[Any] = [
+    "bbr",
+    "cubic",  # The fake engine knows no algorithms: the same as bbr.
+    {"name": "calm", "algorithm": "agent", "parameters": {"cwnd_gain": 1.05, "pacing_gain": 0.7}},
+]
+PAPER: dict[str, Any] = {
+    "title": "On <calm> | a study of *calmness*",
+    "reference": "J. Calm 1(1), 2020",
+    "url": "https://example.org/calm",
+    "where": "section 5, figure 1",
+    "stated": ["a <b>droptail</b> queue"],
+    "inferred": ["3 s | the paper is silent: a test has no more"],
+    "figures": [
+        {"title": "Figure 1: throughput", "kind": "time", "y": ["throughput_mbps"], "scenario": "clean"},
+        {"title": "Figure 2: Jain's index", "kind": "lines", "x": "loss", "y": ["link_jain"]},
+        {"title": "Figure 3: of each flow", "kind": "bars", "y": ["throughput_mbps[0]", "throughput_mbps[1]"]},
+    ],
+    "published": [
+        {"metric": "link_jain", "scenario": "clean", "competitor": "bbr", "is": "above", "value": 0.01},
+        {"metric": "link_jain", "scenario": "clean", "competitor": "calm", "is": "above", "value": 2, "wording": "| 2"},
+        {
+            "metric": "link_jain", "scenario": "lossy", "competitor": "bbr", "is": "above", "value": 3,
+            "because": "no index | is above <i>1</i>",
+        },
+        {"metric": "throughput_mbps[0]", "scenario": "clean", "competitor": "bbr", "value": 2.5},
+        {"metric": "link_queue_mean_ms", "scenario": ["clean", "lossy"], "competitor": "bbr", "value": 12},
+    ],
+}  # fmt: skip
+
+
+def make_experiment(directory: Path, *, done: slice = slice(None), code: str = "c0de", **changes: Any) -> None:
+    """A benchmark's directory, with the runs `done` of it.
+
+    Args:
+        directory: where it goes.
+        done: which of the runs, of the order in which they are planned.
+        code: the hash that its provenance has.
+        changes: fields of the benchmark's configuration.
+    """
+    plain = {
+        "name": f"{directory.parent.name}/{directory.name}",
+        "scenarios": SCENARIOS,
+        "competitors": COMPETITORS,
+        "seeds": [1, 2],
+        "engine": "fake",
+        "paper": PAPER,
+    }
+    benchmark = Benchmark.from_dict(plain | changes)
+    runs = benchmark.runs()
+    (directory / "runs").mkdir(parents=True)
+    write_json(
+        directory / "benchmark.json",
+        {
+            "config": benchmark.to_dict(),
+            "runs": [run.names() for run in runs],
+            "provenance": PROVENANCE | {"code": code},
+            "started": "2026-11-21T07:22:51+00:00",
+        },
+    )
+    write_json(directory / "failures.json", [])
+    for run in runs[done]:
+        trace = simulate(run.scenario, FakeEngine(), run.seed)
+        place = directory / "runs" / run.key
+        place.mkdir()
+        save_trace(trace, place / "trace.parquet")
+        rows = measure(trace, after_s=benchmark.warmup * run.scenario.duration_s)
+        write_json(place / "metrics.json", {"trace_hash": trace.hash, "wall_s": 0.5, "rows": rows})
