@@ -7,7 +7,9 @@ differ in line style, competitors in marker, and names are written at their poin
 from __future__ import annotations
 
 import functools
+import io
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ParamSpec
@@ -60,7 +62,9 @@ LINES: tuple[Any, ...] = ("-", (0, (5, 1.6)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2,
 Arguments = ParamSpec("Arguments")
 
 
-def _styled(draw: Callable[Arguments, Figure]) -> Callable[Arguments, Figure]:
+def styled(draw: Callable[Arguments, Figure]) -> Callable[Arguments, Figure]:
+    """Draws in `STYLE`: for functions that return a figure."""
+
     @functools.wraps(draw)
     def drawn(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Figure:
         with rc_context(STYLE):
@@ -77,6 +81,9 @@ class Mark:
     marker: str
 
 
+UNREGISTERED = Mark("#000000", "*")
+
+
 def mark_of(name: str) -> Mark:
     """The colour and marker of an algorithm; black for what is not registered, a trained agent that is.
 
@@ -84,13 +91,33 @@ def mark_of(name: str) -> Mark:
     """
     known = [algorithm for algorithm in registry.controllers() if algorithm != "agent"] + list(registry.COMPARATORS)
     if name not in known:
-        return Mark("#000000", "*")
+        return UNREGISTERED
     place = known.index(name)
     # The second round of colours meets other markers.
     return Mark(COLOURS[place % len(COLOURS)], MARKERS[(place + place // len(COLOURS)) % len(MARKERS)])
 
 
-@_styled
+def marks_of(names: Sequence[str]) -> dict[str, Mark]:
+    """Marks that tell these competitors apart: `mark_of`, and what is left for those that are not registered.
+
+    Args:
+        names: all competitors of a benchmark, in its order.
+
+    Returns:
+        A mark a name; a single name that is not registered is black, several have the colours that are free.
+    """
+    marks = {name: mark_of(name) for name in names}
+    others = [name for name, mark in marks.items() if mark == UNREGISTERED]
+    if len(others) > 1:
+        used = {mark.colour for mark in marks.values()}
+        free = [colour for colour in COLOURS if colour not in used] or list(COLOURS)
+        signs = [sign for sign in MARKERS if sign not in {mark.marker for mark in marks.values()}] or list(MARKERS)
+        for place, name in enumerate(others):
+            marks[name] = Mark(free[place % len(free)], signs[place % len(signs)])
+    return marks
+
+
+@styled
 def throughput_over_time(trace: Trace, window_s: float = 1.0, title: str = "", names: Sequence[str] = ()) -> Figure:
     """Throughput of every flow and the link's rate, in Mbit/s.
 
@@ -106,7 +133,7 @@ def throughput_over_time(trace: Trace, window_s: float = 1.0, title: str = "", n
     return figure
 
 
-@_styled
+@styled
 def delay_over_time(trace: Trace, title: str = "", names: Sequence[str] = ()) -> Figure:
     """RTT of every flow above, queueing delay of the link below, in ms. Thin lines are the base RTTs."""
     figure, (above, below) = _figure(2, title)
@@ -124,7 +151,7 @@ def delay_over_time(trace: Trace, title: str = "", names: Sequence[str] = ()) ->
     return figure
 
 
-@_styled
+@styled
 def control_over_time(trace: Trace, title: str = "", names: Sequence[str] = ()) -> Figure:
     """Congestion window (packets), pacing rate (Mbit/s) and, of controllers that have them, the two gains."""
     wanted = {
@@ -147,7 +174,7 @@ def control_over_time(trace: Trace, title: str = "", names: Sequence[str] = ()) 
     return figure
 
 
-@_styled
+@styled
 def throughput_panels(traces: dict[str, Trace], window_s: float = 1.0) -> Figure:
     """Throughput of every flow over time, a small panel a competitor, all with the same axes.
 
@@ -157,7 +184,7 @@ def throughput_panels(traces: dict[str, Trace], window_s: float = 1.0) -> Figure
     """
     columns = min(3, len(traces))
     rows = math.ceil(len(traces) / columns)
-    figure = _empty_figure(10, 0.5 + 1.75 * rows)
+    figure = empty_figure(10, 0.5 + 1.75 * rows)
     grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
     for axes, (name, trace) in zip(grid.flat, traces.items(), strict=False):
         _draw_throughput(axes, trace, window_s, _names(trace, flow_names(trace, name)))
@@ -186,7 +213,7 @@ def throughput_panels(traces: dict[str, Trace], window_s: float = 1.0) -> Figure
     return figure
 
 
-@_styled
+@styled
 def throughput_against_delay(results: pd.DataFrame, title: str = "") -> Figure:
     """Throughput of all flows against the 95th percentile of the queueing delay: better is up and to the right.
 
@@ -199,11 +226,12 @@ def throughput_against_delay(results: pd.DataFrame, title: str = "") -> Figure:
         title: above the figure.
     """
     runs = run_table(results)
-    figure = _empty_figure(7.2, 4.6)
+    figure = empty_figure(7.2, 4.6)
     axes = figure.subplots()
     means: dict[str, tuple[float, float]] = {}
+    marks = marks_of([str(name) for name in results["competitor"].unique()])
     for name, frame in runs.groupby(level="competitor", sort=False):
-        mark = mark_of(str(name))
+        mark = marks[str(name)]
         points = frame[["link_queue_p95_ms", "throughput_mbps"]].to_numpy(dtype=np.float64)
         points = points[~np.isnan(points).any(axis=1)]
         if not len(points):
@@ -233,11 +261,11 @@ def throughput_against_delay(results: pd.DataFrame, title: str = "") -> Figure:
     axes.set_xlabel("95th percentile of the queueing delay (ms), less is to the right")
     axes.set_ylabel("throughput of all flows (Mbit/s)")
     axes.set_title(title)
-    _annotate(figure, axes, means)
+    _annotate(figure, axes, means, marks)
     return figure
 
 
-@_styled
+@styled
 def shares(results: pd.DataFrame, title: str = "") -> Figure:
     """Which share of the throughput each flow has: a stacked bar a competitor, its means over the seeds."""
     table = league_table(results).droplevel("scenario").xs("mean", axis=1, level="statistic")
@@ -251,7 +279,7 @@ def shares(results: pd.DataFrame, title: str = "") -> Figure:
         for place, competitor in enumerate(table.index):
             algorithm = algorithms[competitor, index]
             colour = mark_of(competitor if algorithm == "agent" else algorithm).colour
-            fill = _lighter(colour, (0.15, 0.55, 0.35, 0.7)[index % 4])
+            fill = lighter(colour, (0.15, 0.55, 0.35, 0.7)[index % 4])
             axes.barh(place, values[place], left=left[place], height=0.72, color=fill, edgecolor="white")
             if values[place] >= 0.09:
                 label = f"{rtts_ms[index]:g} ms: {values[place]:.0%}"
@@ -277,14 +305,15 @@ def shares(results: pd.DataFrame, title: str = "") -> Figure:
     return figure
 
 
-@_styled
+@styled
 def jain_intervals(results: pd.DataFrame, title: str = "") -> Figure:
     """Jain's index of every competitor: the mean, its 95 % bootstrap interval, and every run."""
     table = league_table(results).droplevel("scenario")["link_jain"]
     runs = run_table(results)["link_jain"]
     figure, axes = _rows_figure(len(table), 7.2)
+    marks = marks_of([str(name) for name in results["competitor"].unique()])
     for place, (name, row) in enumerate(table.iterrows()):
-        mark = mark_of(str(name))
+        mark = marks[str(name)]
         values = runs.xs(name, level="competitor").to_numpy()
         axes.plot(values, np.full(len(values), place), "|", color=mark.colour, alpha=0.6, markersize=7)
         if not math.isnan(row["low"]):
@@ -300,6 +329,23 @@ def jain_intervals(results: pd.DataFrame, title: str = "") -> Figure:
     axes.set_yticks(range(len(table)), table.index)
     axes.set_title(title)
     return figure
+
+
+def svg_text(figure: Figure) -> str:
+    """A figure as an `<svg>` element: equal figures are equal texts, and none is longer than it needs to be."""
+    text = io.StringIO()
+    with rc_context(STYLE):
+        figure.savefig(text, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
+    svg = text.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    # A hundredth of a point cannot be seen.
+    svg = re.sub(r'\s(?:d|x|y|transform)="[^"]*"', lambda found: _rounded(found[0]), svg)
+    return re.sub(r"\s*\n\s*", "\n", svg)
+
+
+def _rounded(text: str) -> str:
+    return re.sub(r"-?\d+\.\d{3,}", lambda found: f"{float(found[0]):.2f}".rstrip("0").rstrip("."), text)
 
 
 def flow_names(trace: Trace, competitor: str) -> list[str]:
@@ -329,7 +375,7 @@ def _draw_flows(axes: Axes, trace: Trace, column: str, names: Sequence[str], ave
         axes.plot(
             trace.time_s,
             values,
-            color=_lighter(mark_of(names[index]).colour, 0.4 if repeat % 2 else 0.0),
+            color=lighter(mark_of(names[index]).colour, 0.4 if repeat % 2 else 0.0),
             linestyle=LINES[index % len(LINES)],
             linewidth=1.2,
             label=f"{names[index]}, {flow.rtt_ms:g} ms",
@@ -356,14 +402,15 @@ def _highest_rate(trace: Trace) -> float:
     return float(max([trace.scenario.rate_mbps, *(rate for _, rate in trace.scenario.rate_schedule)]))
 
 
-def _empty_figure(width: float, height: float) -> Figure:
+def empty_figure(width: float, height: float) -> Figure:
+    """A figure without axes; width and height in inches."""
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
 
 
 def _figure(panels: int, title: str) -> tuple[Figure, list[Axes]]:
-    figure = _empty_figure(8, 0.7 + 1.5 * panels + (0.6 if panels == 1 else 0))
+    figure = empty_figure(8, 0.7 + 1.5 * panels + (0.6 if panels == 1 else 0))
     axes = figure.subplots(panels, 1, sharex=True, squeeze=False)[:, 0]
     if title:
         figure.suptitle(title, x=0.01, ha="left", fontsize=10)
@@ -372,7 +419,7 @@ def _figure(panels: int, title: str) -> tuple[Figure, list[Axes]]:
 
 def _rows_figure(rows: int, width: float) -> tuple[Figure, Axes]:
     """A figure of one horizontal row an entry, the first on top."""
-    figure = _empty_figure(width, 0.9 + 0.29 * max(2, rows))
+    figure = empty_figure(width, 0.9 + 0.29 * max(2, rows))
     axes = figure.subplots()
     axes.set_ylim(rows - 0.4, -0.6)
     return figure, axes
@@ -386,7 +433,7 @@ def _one_sigma(points: npt.NDArray[np.float64], colour: str) -> Ellipse:
     return Ellipse((x, y), widths[1], widths[0], angle=angle, facecolor=colour, alpha=0.16, edgecolor="none")
 
 
-def _annotate(figure: Figure, axes: Axes, points: dict[str, tuple[float, float]]) -> None:
+def _annotate(figure: Figure, axes: Axes, points: dict[str, tuple[float, float]], marks: dict[str, Mark]) -> None:
     """Write each name near its point, where it covers the least of other names and points."""
     figure.canvas.draw()
     frame = axes.get_window_extent()
@@ -416,7 +463,7 @@ def _annotate(figure: Figure, axes: Axes, points: dict[str, tuple[float, float]]
             ha="center",
             va="center",
             fontsize=8,
-            color=mark_of(name).colour,
+            color=marks[name].colour,
             arrowprops={"arrowstyle": "-", "color": "#999999", "linewidth": 0.6, "shrinkA": 0}
             if distance > 9
             else None,
@@ -428,8 +475,9 @@ def _overlap(a: Iterable[float], b: Iterable[float]) -> float:
     return max(0.0, min(ax1, bx1) - max(ax0, bx0)) * max(0.0, min(ay1, by1) - max(ay0, by0))
 
 
-def _lighter(colour: str, part: float) -> tuple[float, float, float]:
-    red, green, blue = (channel + (1 - channel) * part for channel in to_rgb(colour))
+def lighter(colour: str, part: float) -> tuple[float, float, float]:
+    """A colour, mixed with the part `part` of white: 0 is the colour, 1 white; below 0 with black, -1 is black."""
+    red, green, blue = (channel + ((1 - channel) if part > 0 else channel) * part for channel in to_rgb(colour))
     return red, green, blue
 
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import html
-import io
 import math
 import re
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import jinja2
 import pandas as pd
 from markupsafe import Markup
-from matplotlib import rc_context
 from matplotlib.figure import Figure
 from omegaconf import OmegaConf
 
@@ -21,6 +19,8 @@ from bbrgym.baselines import plots
 from bbrgym.baselines.benchmark import BenchmarkResult, load_benchmark, load_trace
 from bbrgym.baselines.league import (
     HEADINGS,
+    METRICS,
+    METRICS_OF_FLOWS,
     SORTED_BY,
     cells,
     league_table,
@@ -28,10 +28,14 @@ from bbrgym.baselines.league import (
     percent,
     with_interval,
 )
-from bbrgym.baselines.metrics import RUN_METRICS
+from bbrgym.baselines.paper_figures import INTERVALS, paper_figure
+from bbrgym.baselines.published import Compared, Paper, PaperFigure, compare
 from bbrgym.baselines.storage import replace_file
 from bbrgym.envs.scenario import Scenario
 from bbrgym.envs.trace import Trace
+
+MOST_SCENARIOS_OVER_TIME: Final = 4
+"""Of so many scenarios a report shows runs over time, which are nearly all of its size."""
 
 
 def write_report(directory: Path) -> Path:
@@ -65,25 +69,108 @@ def write_report(directory: Path) -> Path:
         seeds=", ".join(str(seed) for seed in config["seeds"]),
         headings=HEADINGS,
         sorted_by=SORTED_BY,
+        paper=_paper(result),
         overall=_overall(result.results),
-        scenarios=[_scenario(name, plain, result) for name, plain in config["scenarios"].items()],
-        metrics=RUN_METRICS,
+        scenarios=[
+            _scenario(name, plain, result, is_over_time=place < MOST_SCENARIOS_OVER_TIME)
+            for place, (name, plain) in enumerate(config["scenarios"].items())
+        ],
+        over_time=MOST_SCENARIOS_OVER_TIME,
+        metrics=METRICS | {f"{name}[i]": f"of flow i: {meaning}" for name, meaning in METRICS_OF_FLOWS.items()},
     )
     path = directory / "report.html"
     replace_file(path, lambda to: to.write_text(page, encoding="utf-8"))
     return path
 
 
-def _scenario(name: str, plain: dict[str, Any], result: BenchmarkResult) -> dict[str, Any]:
+def paper_of(result: BenchmarkResult) -> Paper | None:
+    """The experiment of a paper that the benchmark is; None if it is another.
+
+    Raises:
+        ValueError: what is written of the paper is not possible.
+    """
+    config = result.plan["config"]
+    if not config.get("paper"):
+        return None
+    return Paper.from_dict(
+        config["paper"], list(config["scenarios"]), [entry["name"] for entry in config["competitors"]]
+    )
+
+
+def drawn(figure: PaperFigure, paper: Paper, result: BenchmarkResult) -> Figure | None:
+    """A figure of a paper, of what is there of its runs; None if that is nothing."""
+    results = result.results
+    if figure.scenario is not None:
+        results = results[results["scenario"] == figure.scenario]
+    if results.empty:
+        return None
+    scenarios = {name: Scenario.from_dict(plain) for name, plain in result.plan["config"]["scenarios"].items()}
+    traces = None
+    if figure.kind == "time":
+        competitors = [str(name) for name in results["competitor"].unique()]
+        traces = _traces_of_one_seed(results, competitors, result.directory)
+    return paper_figure(figure, result.results, scenarios, paper.published, traces)
+
+
+def caption(figure: PaperFigure, result: BenchmarkResult) -> str:
+    """What the lines and bars of a paper's figure are."""
+    if figure.kind != "time":
+        return INTERVALS
+    results = result.results
+    return f"One run, seed {results.loc[results['scenario'] == figure.scenario, 'seed'].min()}."
+
+
+def reason(row: Compared) -> str:
+    """Why a published entry and the measurement disagree; empty if they do not."""
+    if row.because or row.agrees is not False:
+        return row.because
+    return f"Measured {row.measured} instead of {row.published}; the cause is not isolated yet."
+
+
+def ratio(row: Compared) -> str:
+    """Measured over published value; a dash if there is none."""
+    return f"{row.ratio:.2f}" if math.isfinite(row.ratio) else "-"
+
+
+def _paper(result: BenchmarkResult) -> dict[str, Any] | None:
+    paper = paper_of(result)
+    if paper is None:
+        return None
+    figures = [
+        (_svg(shown, figure.title), caption(figure, result))
+        for figure in paper.figures
+        if (shown := drawn(figure, paper, result)) is not None
+    ]
+    return {
+        "paper": paper,
+        "has_link": paper.url.startswith(("https://", "http://")),
+        "figures": figures,
+        "rows": [
+            {
+                "what": row.what,
+                "published": row.published,
+                "wording": row.claim.wording,
+                "measured": row.measured,
+                "agreement": row.agreement,
+                "is_bad": row.agrees is False,
+                "ratio": ratio(row),
+                "reason": reason(row),
+            }
+            for row in compare(paper, result.results)
+        ],
+    }
+
+
+def _scenario(name: str, plain: dict[str, Any], result: BenchmarkResult, is_over_time: bool) -> dict[str, Any]:
     scenario = Scenario.from_dict(plain)
-    section: dict[str, Any] = {"name": name, "description": _describe(scenario), "rows": [], "figures": [], "runs": []}
+    section: dict[str, Any] = {"name": name, "description": describe(scenario), "rows": [], "figures": [], "runs": []}
     results = result.results
     if results.empty or (results["scenario"] != name).all():
         return section
     results = results[results["scenario"] == name]
     table = league_table(results).loc[name]
     section["rows"] = [(competitor, cells(row)) for competitor, row in table.iterrows()]
-    traces = _traces_of_one_seed(results, list(table.index), result.directory)
+    traces = _traces_of_one_seed(results, list(table.index), result.directory) if is_over_time else {}
     section["seed"] = int(results["seed"].min())
     section["figures"] = [
         (
@@ -147,7 +234,7 @@ def _traces_of_one_seed(results: pd.DataFrame, competitors: list[str], directory
     }
 
 
-def _describe(scenario: Scenario) -> str:
+def describe(scenario: Scenario) -> str:
     """One sentence that says what is simulated."""
     buffer = (
         f"{scenario.buffer_packets} packets"
@@ -176,11 +263,7 @@ def _describe(scenario: Scenario) -> str:
 def _svg(figure: Figure, label: str) -> Markup:
     """The figure as an inline SVG element that grows with the page up to its own size."""
     width_in = figure.get_size_inches()[0]
-    text = io.StringIO()
-    with rc_context(plots.STYLE):
-        figure.savefig(text, format="svg", metadata={"Date": None})
-    svg = text.getvalue()
-    svg = svg[svg.index("<svg") :]
+    svg = plots.svg_text(figure)
     head, body = svg.split(">", 1)
     head = re.sub(r'\s(width|height)="[^"]*"', "", head)
     head += f' role="img" aria-label="{html.escape(label, quote=True)}" style="max-width:{math.ceil(width_in * 96)}px"'
