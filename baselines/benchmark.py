@@ -98,7 +98,7 @@ def run_benchmark(
         {
             "config": benchmark.to_dict(),
             "runs": [run.names() for run in runs],
-            "provenance": _provenance(command),
+            "provenance": _provenance(benchmark, command),
             "started": datetime.now(UTC).isoformat(timespec="seconds"),
         },
     )  # fmt: skip
@@ -356,14 +356,15 @@ def _tracked_league(results: pd.DataFrame) -> dict[str, float]:
     }
 
 
-def _provenance(command: str | None) -> dict[str, str]:
+def _provenance(benchmark: Benchmark, command: str | None) -> dict[str, str]:
     """What made the results: the command, and what could change the numbers."""
     from bbrgym.agents.tracking import source_tags
 
     # A report goes to other people, whom the host's name does not concern.
     tags = {name: value for name, value in source_tags().items() if name != "host"}
     machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
-    return {"command": command or _command(), "code": code_hash(), **tags, "machine": machine}
+    code = code_hash(benchmark.engine["name"])
+    return {"command": command or _command(), "code": code, **tags, "machine": machine}
 
 
 def _command() -> str:

@@ -105,7 +105,7 @@ class Benchmark:
             FileNotFoundError, ValueError: an agent cannot be loaded.
         """
         agents = {competitor.name: competitor.load() for competitor in self.competitors}
-        code = code_hash()
+        code = code_hash(self.engine["name"])
         return [
             self._run(seed, scenario_name, competitor, agents[competitor.name], code)
             for seed in self.seeds
@@ -233,14 +233,18 @@ class Competitor:
         return dataclasses.replace(scenario, flows=flows)
 
 
-def code_hash() -> str:
-    """Identifies the code that decides a run's numbers: the package's version, its compiled extensions, and ns-3's."""
+def code_hash(engine: str) -> str:
+    """Identifies the code that decides a run's numbers in an engine.
+
+    It is of the package's version, the compiled extensions that the engine uses, and for ns-3 its version.
+    """
     digest = hashlib.sha256(bbrgym.__version__.encode())
-    for module in ("bbrgym._controllers", "bbrgym._ns3"):
+    for module in ("bbrgym._controllers", f"bbrgym._{engine}"):
         specification = importlib.util.find_spec(module)
         if specification is not None and specification.origin is not None:
             digest.update(Path(specification.origin).read_bytes())
-    digest.update(str(version_of("ns3")).encode())
+    if engine == "ns3":
+        digest.update(str(version_of("ns3")).encode())
     return digest.hexdigest()[:16]
 
 

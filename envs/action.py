@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -60,8 +61,34 @@ class Action:
             raise ValueError(
                 f"action={action!r} is not possible: it must be two numbers in [-1, 1], for cwnd_gain and pacing_gain"
             )
-        cwnd, pacing = values.tolist()
-        return _gain(cwnd, self.cwnd_gain), _gain(pacing, self.pacing_gain)
+        cwnd, pacing = self.all_gains(values[np.newaxis]).ravel().tolist()
+        return cwnd, pacing
+
+    def all_gains(self, actions: npt.ArrayLike) -> npt.NDArray[np.float64]:
+        """The gains that the actions of M flows mean.
+
+        Args:
+            actions: shape (M, 2).
+
+        Returns:
+            The cwnd_gains and the pacing_gains, shape (2, M), always inside of their bounds.
+
+        Raises:
+            ValueError: actions of another shape, or with a value that is not a number.
+        """
+        position = np.array(np.asarray(actions).T, dtype=np.float64, order="C")
+        if position.ndim != 2 or len(position) != 2:
+            raise ValueError(f"actions={actions!r} are not possible: they must be numbers of shape (flows, 2)")
+        np.maximum(position, -1.0, out=position)
+        np.minimum(position, 1.0, out=position)
+        values = position.ravel()
+        if math.isnan(values @ values):  # the fastest way to find a NaN
+            raise ValueError(f"actions={actions!r} are not possible: they must be numbers of shape (flows, 2)")
+        position += 1.0
+        position *= 0.5
+        gains = self._low * self._ratio**position
+        np.minimum(gains, self._high, out=gains)  # low * (high / low) may miss high by a rounding
+        return np.maximum(gains, self._low, out=gains)
 
     def action(self, cwnd_gain: float, pacing_gain: float) -> npt.NDArray[np.float32]:
         """The action, shape (2,), that means these gains, or the nearest possible ones; the inverse of `gains`.
@@ -78,11 +105,17 @@ class Action:
         chosen: npt.NDArray[np.float32] = np.array(position, dtype=np.float32)
         return chosen.clip(-1.0, 1.0)
 
+    @cached_property
+    def _low(self) -> npt.NDArray[np.float64]:
+        return np.array([[self.cwnd_gain[0]], [self.pacing_gain[0]]])
 
-def _gain(action: float, bounds: tuple[float, float]) -> float:
-    low, high = bounds
-    gain: float = low * (high / low) ** ((min(max(action, -1.0), 1.0) + 1.0) / 2.0)
-    return min(max(gain, low), high)  # low * (high / low) may miss high by a rounding
+    @cached_property
+    def _high(self) -> npt.NDArray[np.float64]:
+        return np.array([[self.cwnd_gain[1]], [self.pacing_gain[1]]])
+
+    @cached_property
+    def _ratio(self) -> npt.NDArray[np.float64]:
+        return self._high / self._low
 
 
 def _bounds(name: str, given: Any) -> tuple[float, float]:

@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from bbrgym.envs.action import Action
 from bbrgym.envs.engine import Engine
-from bbrgym.envs.episode import AnyScenario, Episode, EpisodeSpec, Info
+from bbrgym.envs.episode import AnyScenario, Episodes, EpisodeSpec
+from bbrgym.envs.info import Info
 from bbrgym.envs.observation import Observation
 from bbrgym.envs.reward import Reward
 from bbrgym.envs.scenario import Flow, Scenario
@@ -39,10 +40,10 @@ class BottleneckEnv(gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.float3
 
     `Box(-1, 1, (2,), float32)`, mapped geometrically to the bounds of `action`. By default:
 
-    | index | gain        | -1  | 0    | 1   | means                                             |
-    |-------|-------------|-----|------|-----|---------------------------------------------------|
-    | 0     | cwnd_gain   | 0.5 | 1.41 | 4.0 | congestion window in bandwidth-delay products     |
-    | 1     | pacing_gain | 0.5 | 1.0  | 2.0 | pacing rate in multiples of the estimated bandwidth |
+    | index | gain        | -1   | 0    | 1    | means                                               |
+    |-------|-------------|------|------|------|-----------------------------------------------------|
+    | 0     | cwnd_gain   | 0.5  | 1.41 | 4.0  | congestion window in bandwidth-delay products       |
+    | 1     | pacing_gain | 0.75 | 1.15 | 1.75 | pacing rate in multiples of the estimated bandwidth |
 
     ## Observation Space
 
@@ -92,7 +93,7 @@ class BottleneckEnv(gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.float3
     ## Information
 
     `flow` and `link`: the raw rows of the step, {column: value} (`bbrgym.envs.columns`), without the columns that have
-    no value; `flow_index`; `time_s`; `scenario`: the `Scenario`; `seed`: the engine's.
+    no value, made when they are looked at; `flow_index`; `time_s`; `scenario`: the `Scenario`; `seed`: the engine's.
 
     ## Arguments
 
@@ -104,7 +105,8 @@ class BottleneckEnv(gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.float3
         observation: what the agent sees.
         action: the bounds of its gains.
         reward: what it is rewarded for.
-        engine: an engine's name ("ns3"), or a callable that makes one. It is made with the first reset.
+        engine: an engine's name ("ns3", the reference, or "native", hundreds of times faster), or a callable that
+            makes one. It is made with the first reset.
         engine_options: arguments for making it.
         step_ms: length of a step, in ms.
         step_rtts: length of a step in base RTTs of the agent's flow, with `step_ms=None`.
@@ -142,7 +144,7 @@ class BottleneckEnv(gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.float3
         spec = spec_of_one_agent(scenario, observation, action, reward, engine, engine_options, step_ms, step_rtts)
         self.action_space = spec.action.space
         self.observation_space = spec.observation.space
-        self._episode = Episode(spec)
+        self._episodes = Episodes(spec, 1)
         self._seen: list[Info] = []
 
     def reset(
@@ -155,10 +157,11 @@ class BottleneckEnv(gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.float3
             EngineError: the engine could not begin it.
         """
         super().reset(seed=seed)
-        self._episode.begin_reset(self.np_random, options)
-        observations, infos = self._episode.finish_reset()
-        self._seen = [infos[0]]
-        return observations[0], infos[0]
+        self._episodes.begin_resets(np.zeros(1, dtype=np.intp), [self.np_random], [options])
+        observations = self._episodes.finish_resets()
+        (info,) = self._episodes.record().infos()
+        self._seen = [info]
+        return observations[0], info
 
     def step(self, action: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.float32], float, bool, bool, Info]:
         """Simulate a step with the gains that the action means; see the class.
@@ -168,15 +171,16 @@ class BottleneckEnv(gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.float3
             ValueError: the action is not two numbers.
             EngineError: the engine failed; the episode is lost, and `reset` begins afresh.
         """
-        self._episode.begin_step(np.asarray(action)[np.newaxis])
-        outcome = self._episode.finish_step()
-        self._see(outcome.infos[0])
+        self._episodes.begin_step(np.asarray(action)[np.newaxis])
+        outcome = self._episodes.finish_step()
+        (info,) = outcome.record.infos()
+        self._see(info)
         return (
             outcome.observations[0],
             float(outcome.rewards[0]),
-            outcome.terminated,
-            outcome.truncated,
-            outcome.infos[0],
+            bool(outcome.terminated[0]),
+            bool(outcome.truncated[0]),
+            info,
         )
 
     def render(self) -> Any:
@@ -187,7 +191,7 @@ class BottleneckEnv(gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.float3
 
     def close(self) -> None:
         """End the engine; calling it twice is fine."""
-        self._episode.close()
+        self._episodes.close()
 
     def _see(self, info: Info) -> None:
         if self.render_mode == "rgb_array":

@@ -35,6 +35,8 @@ class Distribution:
     plain: Mapping[str, Any]
     agents: int = field(init=False, compare=False)
     """Number of agent flows, the same in every scenario."""
+    max_flows: int = field(init=False, compare=False)
+    """The largest number of flows that a scenario has."""
     _only: Scenario | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -49,6 +51,7 @@ class Distribution:
                 "be the same"
             )
         object.__setattr__(self, "agents", agents.pop())
+        object.__setattr__(self, "max_flows", max(len(scenario.flows) for scenario in scenarios))
         only = None if _is_drawn(self.plain) else scenarios[0]
         object.__setattr__(self, "_only", only)
         if only is not None:  # with what was left to the defaults, so that equal scenarios are equal distributions
@@ -98,7 +101,11 @@ def _canonical(node: Any) -> Any:
 
 
 def _kind(node: Any) -> str | None:
-    return next((kind for kind in KINDS if isinstance(node, Mapping) and kind in node), None)
+    if isinstance(node, dict):  # not Mapping, which is slow to ask for; _canonical has made it one
+        for kind in KINDS:
+            if kind in node:
+                return kind
+    return None
 
 
 def _is_drawn(node: Any) -> bool:
@@ -117,7 +124,7 @@ def _draw(node: Any, rng: np.random.Generator, name: str = "") -> Any:
             value = min(max(math.exp(rng.uniform(math.log(low), math.log(high))), low), high)
             return round(value) if name in _WHOLE else value
         return int(rng.integers(round(low), round(high), endpoint=True)) if name in _WHOLE else rng.uniform(low, high)
-    if isinstance(node, Mapping):
+    if isinstance(node, dict):
         return {key: _draw(value, rng, key) for key, value in node.items()}
     return [_draw(entry, rng) for entry in node] if isinstance(node, list) else node
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -17,9 +16,11 @@ import numpy.typing as npt
 from bbrgym.envs.action import Action
 from bbrgym.envs.columns import FLOW_COLUMNS
 from bbrgym.envs.distribution import Distribution
-from bbrgym.envs.engine import ENGINES, Engine, EngineError, Rows, make_engine
-from bbrgym.envs.observation import Observation, Observer
-from bbrgym.envs.reward import Reward, Rewarder
+from bbrgym.envs.engine import ENGINES, Engine, Rows, make_engine
+from bbrgym.envs.engines import Engines, SeparateEngines
+from bbrgym.envs.info import Record
+from bbrgym.envs.observation import History, Observation, first_gains, tabulate
+from bbrgym.envs.reward import Conditions, Reward, Step
 from bbrgym.envs.scenario import Scenario
 from bbrgym.envs.trace import Policy
 
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 
 AnyScenario = Scenario | Distribution | Mapping[str, Any]
 """A scenario, a distribution over scenarios, or the plain mapping of either."""
-
-Info = dict[str, Any]
 
 Part = TypeVar("Part", Observation, Action, Reward)
 
@@ -46,7 +45,8 @@ class EpisodeSpec:
         reward: what it is rewarded for.
         step_ms: length of a step, in ms.
         step_rtts: instead of `step_ms`: length of a step in base RTTs of the agent flow with the longest.
-        engine: an engine's name, or a callable that makes one.
+        engine: an engine's name, or a callable that makes one. `native` simulates many at once in this process; any
+            other is made once for each.
         engine_options: arguments for making it.
 
     Raises:
@@ -102,6 +102,14 @@ class EpisodeSpec:
         if isinstance(self.engine, str):
             return make_engine(self.engine, **self.engine_options)
         return self.engine(**self.engine_options)
+
+    def make_engines(self, count: int) -> Engines:
+        """So many engines that work at once, made with their first resets; the caller closes them."""
+        if self.engine == "native":
+            from bbrgym.envs.native.engine import NativeEngines
+
+            return NativeEngines(count, self.distribution.max_flows, **self.engine_options)
+        return SeparateEngines(self.make_engine, count)
 
     def make_env(self, render_mode: str | None = None) -> BottleneckEnv:
         """The Gymnasium environment of one agent flow."""
@@ -170,57 +178,179 @@ class EpisodeSpec:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a step gave the K agent flows, in the order of the scenario's flows.
+    """What a step gave the M = N x K agent flows of N engines, those of an engine together.
 
     Attributes:
-        observations: shape (K, length of an observation), float32.
-        rewards: shape (K,), float64.
-        terminated: every agent flow was finite and has delivered all its bytes.
-        truncated: the scenario's duration has passed, or its agent flows have all stopped.
-        infos: one a flow, see `Episode`.
+        observations: shape (M, length of an observation), float32.
+        rewards: shape (M,), float64.
+        terminated: shape (N,): every agent flow was finite and has delivered all its bytes.
+        truncated: shape (N,): the scenario's duration has passed, or its agent flows have all stopped.
+        record: gives the infos.
     """
 
     observations: npt.NDArray[np.float32]
     rewards: npt.NDArray[np.float64]
-    terminated: bool
-    truncated: bool
-    infos: list[Info]
-
-    @property
-    def is_over(self) -> bool:
-        """The episode ended with this step, in either way."""
-        return self.terminated or self.truncated
+    terminated: npt.NDArray[np.bool_]
+    truncated: npt.NDArray[np.bool_]
+    record: Record
 
 
-class Episode:
-    """The episodes of one engine, one after the other, for all agent flows of a scenario at once.
+class Episodes:
+    """The episodes of N engines, one after the other in each, for all K agent flows of their scenarios at once.
 
-    Requests are begun and finished apart, so that one thread keeps many engines busy. While a flow is not active (it
-    has not started, or has ended) its observation is the neutral one, its reward 0, and its actions have no effect.
-
-    An info has `flow` and `link` (the raw rows, {column: value}, without the columns that have no value), `flow_index`
-    (in the scenario), `time_s`, `scenario` (the `Scenario` that was drawn) and `seed` (the engine's).
+    Arrays have a row for each of the M = N x K flows, those of an engine together and in the order of its scenario's
+    flows. Requests are begun and finished apart, so that all engines work at once. While a flow is not active (it has
+    not started, or has ended) its observation is the neutral one, its reward 0, and its actions have no effect.
 
     Args:
-        spec: what it is made of. The engine is made with the first reset.
+        spec: what they are made of. An engine is made with its first reset.
+        count: how many engines.
     """
 
-    def __init__(self, spec: EpisodeSpec) -> None:
+    def __init__(self, spec: EpisodeSpec, count: int) -> None:
         self.spec = spec
-        self._engine: Engine | None = None
-        self._running: _Running | None = None
-        self._pending: Callable[[], Rows] | None = None
+        self.count = count
+        self.is_running = np.zeros(count, dtype=np.bool_)
+        """In which engines an episode is going on, shape (N,)."""
+        self._engines = spec.make_engines(count)
+        self._is_outstanding = False
+        self._resetting = np.zeros(0, dtype=np.intp)
+        rows = count * spec.agents
+        self._engine_of = np.arange(count).repeat(spec.agents)
+        self._row_of = self._engine_of  # of all flows in all engines
+        self._history = History(spec.observation, rows)
+        self._gains = np.full((2, rows), math.nan)
+        self._flows = np.zeros(rows, dtype=np.int64)
+        self._scenarios = np.full(count, None, dtype=object)
+        self._seeds = np.zeros(count, dtype=np.int64)
+        self._conditions = Conditions(*np.ones((3, rows)))
+        self._size_bytes, self._stop_s = np.full((2, rows), math.inf)
+        self._can_end = False
+        self._received_bytes = np.zeros(rows)
+        self._last_agents: _Agents | None = None
 
-    def begin_reset(self, rng: np.random.Generator, options: Mapping[str, Any] | None = None) -> None:
-        """Ask for a new episode; a running one is abandoned.
+    def begin_resets(
+        self,
+        engines: npt.NDArray[np.intp],
+        rngs: Sequence[np.random.Generator],
+        options: Sequence[Mapping[str, Any] | None] | None = None,
+    ) -> None:
+        """Ask for a new episode in some of the engines; a running one is abandoned.
 
         Args:
-            rng: gives the scenario and the engine's seed; nothing else decides what happens.
-            options: `{"scenario": …}` to simulate this one instead of a draw, in this episode.
+            engines: which.
+            rngs: one for each of them: it gives the scenario and the engine's seed; nothing else decides what happens.
+            options: one for each of them: `{"scenario": …}` to simulate this one instead of a draw, in this episode.
 
         Raises:
-            ValueError: an unknown option, or a scenario with another number of agent flows.
+            ValueError: an unknown option, or a scenario with another number of agent flows or that the engine refuses.
+            EngineError: an engine failed; all episodes are lost.
         """
+        distributions = [self._distribution(given) for given in options or [None] * len(rngs)]
+        self._resetting = engines
+        self._is_outstanding = True
+        self.is_running[engines] = False
+        # A record may hold the last ones.
+        self._scenarios, self._seeds, self._flows = self._scenarios.copy(), self._seeds.copy(), self._flows.copy()
+        scenarios, seeds, steps_ms = [], [], []
+        for engine, rng, distribution in zip(engines.tolist(), rngs, distributions, strict=True):
+            # The order is part of what a seed means.
+            scenario, seed = distribution.sample(rng), int(rng.integers(1, 2**31))
+            agents = self._agents(scenario)
+            scenarios.append(scenario)
+            seeds.append(seed)
+            steps_ms.append(agents.interval_ms)
+            self._scenarios[engine], self._seeds[engine] = scenario, seed
+            self._enter(agents, slice(engine * self.spec.agents, (engine + 1) * self.spec.agents))
+        self._can_end = bool(min(self._size_bytes.min(), self._stop_s.min()) < math.inf)
+        try:
+            self._engines.begin_resets(engines.tolist(), scenarios, seeds, steps_ms)
+        except BaseException:
+            self.abandon()
+            raise
+        self._row_of = self._engine_of * self._engines.flows.shape[1] + self._flows
+
+    def finish_resets(self) -> npt.NDArray[np.float32]:
+        """Wait for them.
+
+        Returns:
+            Observations at time 0 in these engines, shape (engines x K, length of an observation).
+        """
+        self._finish()
+        rows = self._rows_in(self._resetting)
+        self.is_running[self._resetting] = True
+        return self._observe(self._table(rows), rows)
+
+    def begin_step(self, actions: npt.ArrayLike, engines: npt.NDArray[np.intp] | None = None) -> None:
+        """Ask for a step.
+
+        Args:
+            actions: shape (M, 2).
+            engines: which; None is all of them.
+
+        Raises:
+            gymnasium.error.ResetNeeded: no episode is running: there was no reset, the last step ended it, or failed.
+            ValueError: actions that are not possible.
+            EngineError: an engine failed; all episodes are lost.
+        """
+        gains = self.spec.action.all_gains(actions)
+        if gains.shape != self._gains.shape:
+            raise ValueError(
+                f"{gains.shape[1]} actions are not possible: they must be numbers of shape ({self._gains.shape[1]}, 2)"
+            )
+        if self._is_outstanding:
+            raise RuntimeError("a reset or a step is not finished")
+        if not (self.is_running if engines is None else self.is_running[engines]).all():
+            raise gymnasium.error.ResetNeeded("no episode is running: call reset before step")
+        rows = slice(None) if engines is None else self._rows_in(engines)
+        self._gains[:, rows] = gains[:, rows]
+        self._resetting = self._resetting[:0]
+        self._is_outstanding = True
+        try:
+            self._engines.steer(self._engine_of[rows], self._flows[rows], self._gains[:, rows])
+            self._engines.begin_step(engines)
+        except BaseException:
+            self.abandon()
+            raise
+
+    def finish_step(self) -> Outcome:
+        """Wait for it, and for resets that were begun after it; these have reward 0.
+
+        Raises:
+            EngineError: an engine failed; all episodes are lost, and `begin_resets` begins afresh.
+        """
+        self._finish()
+        rows = slice(None)
+        table = self._table(rows)
+        rewards = self.spec.reward.evaluate(Step(table, self._engines.flows, self._engines.link, self._conditions))
+        if len(self._resetting):
+            rewards[self._rows_in(self._resetting)] = 0.0
+        terminated, have_ended = self._endings(table)
+        is_over = self._engines.is_over | have_ended
+        self.is_running = ~is_over
+        return Outcome(
+            observations=self._observe(table, rows),
+            rewards=rewards,
+            terminated=terminated,
+            truncated=is_over & ~terminated,
+            record=self._record(table),
+        )
+
+    def record(self) -> Record:
+        """Of the last step or reset in each engine."""
+        return self._record(self._table(slice(None)))
+
+    def abandon(self) -> None:
+        """Give all running episodes up, whatever is asked for and not finished; resets must come next."""
+        self.is_running[:] = False
+        self._is_outstanding = False
+
+    def close(self) -> None:
+        """End the engines; calling it twice is fine."""
+        self.abandon()
+        self._engines.close()
+
+    def _distribution(self, options: Mapping[str, Any] | None) -> Distribution:
         drawn = self.spec.distribution
         for name, value in (options or {}).items():
             if name != "scenario":
@@ -230,149 +360,90 @@ class Episode:
                 raise ValueError(
                     f"options['scenario'] has {drawn.agents} agent flows: this environment is for {self.spec.agents}"
                 )
-        self.abandon()
-        self._drain()
-        if self._engine is None:
-            self._engine = self.spec.make_engine()
-        # The order is part of what a seed means.
-        running = _Running(self.spec, drawn.sample(rng), int(rng.integers(1, 2**31)))
-        self._engine.begin_reset(running.scenario, running.seed)
-        self._running = running
-        self._pending = self._engine.finish_reset
+        return drawn
 
-    def finish_reset(self) -> tuple[npt.NDArray[np.float32], list[Info]]:
-        """Wait for it; the observations, shape (K, length of an observation), and infos at time 0."""
-        rows = self._finish()
-        assert self._running is not None  # _finish leaves it so
-        return self._running.observe(rows), self._running.infos(rows)
+    def _agents(self, scenario: Scenario) -> _Agents:
+        # The same ones in every episode, if no scenario is drawn.
+        if self._last_agents is None or self._last_agents.scenario is not scenario:
+            self._last_agents = _Agents.of(scenario, self.spec)
+        return self._last_agents
 
-    def begin_step(self, actions: npt.ArrayLike) -> None:
-        """Ask for a step.
+    def _enter(self, agents: _Agents, rows: slice) -> None:
+        self._flows[rows] = agents.flows
+        self._gains[:, rows] = agents.first_gains
+        self._conditions.set(rows, agents.conditions)
+        self._size_bytes[rows], self._stop_s[rows] = agents.size_bytes, agents.stop_s
+        self._received_bytes[rows] = 0.0
+        self._history.clear(rows)
 
-        Args:
-            actions: shape (K, 2).
-
-        Raises:
-            gymnasium.error.ResetNeeded: no episode is running: there was no reset, the last step ended it, or failed.
-            ValueError: an action that is not possible.
-        """
-        if self._pending is not None and self._running is not None:
-            raise RuntimeError("a reset or a step is not finished")
-        if self._running is None or self._running.is_over or self._engine is None:
-            raise gymnasium.error.ResetNeeded("no episode is running: call reset before step")
-        running = self._running
-        running.gains = running.choose(actions)
-        try:
-            for flow, gains in zip(running.flows, running.gains, strict=True):
-                self._engine.steer(flow, *gains)
-            self._engine.begin_step(running.interval_ms)
-        except EngineError:
-            self._running = None
-            raise
-        self._pending = self._engine.finish_step
-
-    def finish_step(self) -> Outcome:
-        """Wait for it.
-
-        Raises:
-            EngineError: the engine failed; the episode is lost, and `begin_reset` begins afresh.
-        """
-        rows = self._finish()
-        assert self._running is not None  # _finish leaves it so
-        return self._running.outcome(rows)
-
-    def abandon(self) -> None:
-        """Give the running episode up, whatever is asked for and not finished; a reset must come next."""
-        self._running = None
-
-    def close(self) -> None:
-        """End the engine; calling it twice is fine."""
-        self._running = self._pending = None
-        if self._engine is not None:
-            self._engine.close()
-            self._engine = None
-
-    def _finish(self) -> Rows:
-        if self._pending is None or self._running is None:
+    def _finish(self) -> None:
+        if not self._is_outstanding:
             raise RuntimeError("nothing to finish: begin a reset or a step before")
-        pending, self._pending = self._pending, None
+        self._is_outstanding = False
         try:
-            return pending()
+            self._engines.finish()
         except BaseException:
-            self._running = None  # never go on with an episode that missed a step
+            self.abandon()  # never go on with an episode that missed a step
             raise
 
-    def _drain(self) -> None:
-        """Take the answer that an abandoned episode left: the engine does not hear a new request before."""
-        if self._pending is not None:
-            pending, self._pending = self._pending, None
-            with contextlib.suppress(EngineError):  # the reset that follows starts the engine afresh
-                pending()
+    def _rows_in(self, engines: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+        agents = self.spec.agents
+        return engines if agents == 1 else (engines[:, np.newaxis] * agents + np.arange(agents)).ravel()
 
+    def _table(self, rows: slice | npt.NDArray[np.intp]) -> npt.NDArray[np.float64]:
+        flows = self._engines.flows.reshape(-1, len(FLOW_COLUMNS)).take(self._row_of[rows], axis=0)
+        return tabulate(flows, self._gains[:, rows])
 
-class _Running:
-    """The state of one episode."""
+    def _observe(self, table: npt.NDArray[np.float64], rows: slice | npt.NDArray[np.intp]) -> npt.NDArray[np.float32]:
+        return self._history.add(self.spec.observation.evaluate(table), rows)
 
-    def __init__(self, spec: EpisodeSpec, scenario: Scenario, seed: int) -> None:
-        self.scenario = scenario
-        self.seed = seed
-        self.flows = scenario.agent_flows
-        self.interval_ms = spec.interval_ms(scenario)
-        self.is_over = False
-        self._action = spec.action
-        self._observers = [spec.observation.observer(scenario, flow) for flow in self.flows]
-        self._rewarders: list[Rewarder] = [spec.reward.rewarder(scenario, flow) for flow in self.flows]
-        self._received_bytes = dict.fromkeys(self.flows, 0.0)
-        self.gains = first_gains(self._observers)
-
-    def choose(self, actions: npt.ArrayLike) -> list[tuple[float, float]]:
-        given = np.asarray(actions, dtype=np.float64)
-        if given.shape != (len(self.flows), 2):
-            raise ValueError(f"actions of shape {given.shape} are not possible: they must be ({len(self.flows)}, 2)")
-        return [self._action.gains(action) for action in given]
-
-    def observe(self, rows: Rows) -> npt.NDArray[np.float32]:
-        return observe(self._observers, rows, self.gains)
-
-    def outcome(self, rows: Rows) -> Outcome:
-        terminated, have_ended = self._endings(rows)
-        self.is_over = rows.is_over or have_ended
-        return Outcome(
-            observations=self.observe(rows),
-            rewards=np.array([rewarder.reward(rows) for rewarder in self._rewarders]),
-            terminated=terminated,
-            truncated=self.is_over and not terminated,
-            infos=self.infos(rows),
+    def _record(self, table: npt.NDArray[np.float64]) -> Record:
+        return Record(
+            flows=table[: len(FLOW_COLUMNS)],
+            link=self._engines.link.copy(),
+            time_s=self._engines.time_s.copy(),
+            flow_indices=self._flows,
+            scenarios=self._scenarios,
+            seeds=self._seeds,
         )
 
-    def infos(self, rows: Rows) -> list[Info]:
-        return [
-            {
-                "flow": _present(rows.flow(flow)),
-                "link": _present(rows.link_row()),
-                "flow_index": flow,
-                "time_s": rows.time_s,
-                "scenario": self.scenario,
-                "seed": self.seed,
-            }
-            for flow in self.flows
-        ]
+    def _endings(self, table: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+        """Where every agent flow is complete; where every one is complete or stopped."""
+        if not self._can_end:
+            return self._engines.is_complete.copy(), self._engines.is_complete
+        self._received_bytes += table[_RECEIVED]
+        is_complete = (self._received_bytes >= self._size_bytes) & (table[_IS_ACTIVE] == 0)
+        has_ended = is_complete | (self._engines.time_s[self._engine_of] >= self._stop_s)
+        shape = (self.count, self.spec.agents)
+        are_complete = is_complete.reshape(shape).all(axis=1) | self._engines.is_complete
+        return are_complete, has_ended.reshape(shape).all(axis=1)
 
-    def _endings(self, rows: Rows) -> tuple[bool, bool]:
-        """Whether every agent flow is complete; whether every one is complete or stopped."""
-        complete, ended = 0, 0
-        for flow in self.flows:
-            described = self.scenario.flows[flow]
-            self._received_bytes[flow] += rows.flows[flow, _RECEIVED]
-            is_complete = (
-                described.size_bytes is not None
-                and self._received_bytes[flow] >= described.size_bytes
-                and not rows.flows[flow, _IS_ACTIVE]
-            )
-            is_stopped = described.stop_s is not None and rows.time_s >= described.stop_s
-            complete += is_complete
-            ended += is_complete or is_stopped
-        return complete == len(self.flows) or rows.is_complete, ended == len(self.flows)
+
+@dataclass(frozen=True)
+class _Agents:
+    """What a scenario says about its K agent flows."""
+
+    scenario: Scenario
+    flows: tuple[int, ...]
+    interval_ms: float
+    first_gains: npt.NDArray[np.float64]  # shape (2, K)
+    conditions: Conditions
+    size_bytes: npt.NDArray[np.float64]
+    stop_s: npt.NDArray[np.float64]
+
+    @classmethod
+    def of(cls, scenario: Scenario, spec: EpisodeSpec) -> _Agents:
+        indices = scenario.agent_flows
+        flows = [scenario.flows[index] for index in indices]
+        return cls(
+            scenario=scenario,
+            flows=indices,
+            interval_ms=spec.interval_ms(scenario),
+            first_gains=np.array([first_gains(scenario, index) for index in indices]).T,
+            conditions=Conditions.of(scenario, indices),
+            size_bytes=np.array([math.inf if flow.size_bytes is None else flow.size_bytes for flow in flows]),
+            stop_s=np.array([math.inf if flow.stop_s is None else flow.stop_s for flow in flows]),
+        )
 
 
 def policy_of(
@@ -394,8 +465,8 @@ def policy_of(
         The policy, for one run.
     """
     flows = scenario.agent_flows
-    observers = [observation.observer(scenario, flow) for flow in flows]
-    gains = first_gains(observers)
+    history = History(observation, len(flows))
+    gains = np.array([first_gains(scenario, flow) for flow in flows]).T
     last: Rows | None = None
 
     def policy(flow: int, rows: Rows) -> tuple[float, float]:
@@ -403,29 +474,16 @@ def policy_of(
         if rows is not last:  # the first flow that is asked for in this step
             if last is not None and rows.time_s <= last.time_s:
                 raise ValueError("a policy drives one run: make another with policy_of for the next one")
-            gains = [action.gains(chosen) for chosen in predict(observe(observers, rows, gains))]
+            table = tabulate(rows.flows[list(flows)], gains)
+            gains = action.all_gains(predict(history.add(observation.evaluate(table))))
             last = rows
-        return gains[flows.index(flow)]
+        cwnd_gain, pacing_gain = gains[:, flows.index(flow)].tolist()
+        return cwnd_gain, pacing_gain
 
     return policy
 
 
-def first_gains(observers: Sequence[Observer]) -> list[tuple[float, float]]:
-    """The gains in force before the first action."""
-    return [observer.first_gains for observer in observers]
-
-
-def observe(observers: Sequence[Observer], rows: Rows, gains: Sequence[tuple[float, float]]) -> npt.NDArray[np.float32]:
-    """The observations of all agent flows, shape (K, length of an observation)."""
-    return np.stack([observer.observe(rows, chosen) for observer, chosen in zip(observers, gains, strict=True)])
-
-
 _RECEIVED, _IS_ACTIVE = map(FLOW_COLUMNS.index, ("received_bytes", "is_active"))
-
-
-def _present(row: dict[str, float]) -> dict[str, float]:
-    # NaN is equal to nothing, not to itself either: with it, no two infos of the same trajectory would be equal.
-    return {column: value for column, value in row.items() if value == value}
 
 
 def _make_spec(arguments: dict[str, Any]) -> EpisodeSpec:

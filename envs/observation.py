@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -17,10 +17,13 @@ from bbrgym.envs.columns import FLOW_COLUMNS
 from bbrgym.envs.engine import Rows
 from bbrgym.envs.scenario import Scenario
 
+Array = npt.NDArray[np.float64]
+
 GAIN_COLUMNS: Final = ("steered_cwnd_gain", "steered_pacing_gain")
 """The gains that the agent chose last, beside the engine's `FLOW_COLUMNS`."""
 
-Formula = Callable[..., float]
+Formula = Callable[..., Array]
+"""From arrays of the columns' values, in their order, to one of the feature's, element by element."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +37,9 @@ class Feature:
         low: smallest value; a smaller one is clipped.
         high: largest value; a larger one is clipped.
         neutral: its value while the flow is not active, or where the formula has none: a column is NaN, a division
-            by zero.
-        formula: computes it from the columns' values, in their order.
+            by zero, a logarithm of nothing.
+        formula: computes it from the columns' values, for many flows at once; features of the same formula are computed
+            together.
         meaning: one line about it.
     """
 
@@ -48,8 +52,20 @@ class Feature:
     meaning: str
 
 
-def _ratio(x: float, y: float) -> float:
+def _ratio(x: Array, y: Array) -> Array:
     return x / y
+
+
+def _log2_ratio(x: Array, y: Array) -> Array:
+    return np.log2(x / y)
+
+
+def _log10(x: Array) -> Array:
+    return np.log10(x)
+
+
+def _log2(x: Array) -> Array:
+    return np.log2(x)
 
 
 _ALL = (
@@ -59,29 +75,27 @@ _ALL = (
             "send_rate / delivery_rate: above 1 while a queue builds or packets are lost"),
     Feature("queueing_ratio", ("rtt_mean_ms", "min_rtt_ms"), 0.0, 10.0, 0.0, lambda rtt, low: rtt / low - 1.0,
             "rtt_mean / min_rtt - 1: queueing delay in RTTs"),
-    Feature("log_rtt_ratio", ("rtt_mean_ms", "min_rtt_ms"), 0.0, 5.0, 0.0, lambda rtt, low: math.log2(rtt / low),
+    Feature("log_rtt_ratio", ("rtt_mean_ms", "min_rtt_ms"), 0.0, 5.0, 0.0, _log2_ratio,
             "log2(rtt_mean / min_rtt): the same where queues of many RTTs matter"),
     Feature("rtt_last_ratio", ("rtt_last_ms", "min_rtt_ms"), 1.0, 11.0, 1.0, _ratio,
             "rtt_last / min_rtt: where the queue is now"),
-    Feature("log_rtt_last_ratio", ("rtt_last_ms", "min_rtt_ms"), 0.0, 5.0, 0.0, lambda rtt, low: math.log2(rtt / low),
+    Feature("log_rtt_last_ratio", ("rtt_last_ms", "min_rtt_ms"), 0.0, 5.0, 0.0, _log2_ratio,
             "log2(rtt_last / min_rtt)"),
     Feature("in_flight_ratio", ("in_flight_packets", "bdp_packets"), 0.0, 8.0, 0.0, _ratio, "in_flight / bdp"),
     Feature("cwnd_ratio", ("cwnd_packets", "bdp_packets"), 0.0, 8.0, 2.0, _ratio,
             "cwnd / bdp; neutral is BBR's window"),
     Feature("loss_rate", ("lost_packets", "sent_packets"), 0.0, 1.0, 0.0, _ratio,
             "lost / sent packets; the packets marked lost may have been sent in earlier steps"),
-    Feature("log_bdp", ("bdp_packets",), -1.0, 6.0, 0.0, math.log10, "log10(bdp in packets): the scale of the path"),
-    Feature("log_min_rtt", ("min_rtt_ms",), -1.0, 4.0, 0.0, math.log10, "log10(min_rtt in ms): for RTT fairness"),
-    Feature("log_delivery_rate", ("delivery_rate_mbps",), -3.0, 4.0, -3.0, math.log10,
-            "log10(delivery_rate in Mbit/s)"),
-    Feature("log_max_bandwidth", ("max_bandwidth_mbps",), -3.0, 4.0, -3.0, math.log10,
-            "log10(max_bandwidth in Mbit/s)"),
-    Feature("log_cwnd_gain", GAIN_COLUMNS[:1], -4.0, 4.0, 0.0, math.log2, "log2 of the cwnd_gain chosen last"),
-    Feature("log_pacing_gain", GAIN_COLUMNS[1:], -4.0, 4.0, 0.0, math.log2, "log2 of the pacing_gain chosen last"),
-    Feature("is_startup", ("mode",), 0.0, 1.0, 0.0, lambda mode: float(mode == 0), "1 in Startup, else 0"),
-    Feature("is_probe_bw", ("mode",), 0.0, 1.0, 0.0, lambda mode: float(mode == 2),
+    Feature("log_bdp", ("bdp_packets",), -1.0, 6.0, 0.0, _log10, "log10(bdp in packets): the scale of the path"),
+    Feature("log_min_rtt", ("min_rtt_ms",), -1.0, 4.0, 0.0, _log10, "log10(min_rtt in ms): for RTT fairness"),
+    Feature("log_delivery_rate", ("delivery_rate_mbps",), -3.0, 4.0, -3.0, _log10, "log10(delivery_rate in Mbit/s)"),
+    Feature("log_max_bandwidth", ("max_bandwidth_mbps",), -3.0, 4.0, -3.0, _log10, "log10(max_bandwidth in Mbit/s)"),
+    Feature("log_cwnd_gain", GAIN_COLUMNS[:1], -4.0, 4.0, 0.0, _log2, "log2 of the cwnd_gain chosen last"),
+    Feature("log_pacing_gain", GAIN_COLUMNS[1:], -4.0, 4.0, 0.0, _log2, "log2 of the pacing_gain chosen last"),
+    Feature("is_startup", ("mode",), 0.0, 1.0, 0.0, lambda mode: mode == 0, "1 in Startup, else 0"),
+    Feature("is_probe_bw", ("mode",), 0.0, 1.0, 0.0, lambda mode: mode == 2,
             "1 in ProbeBW, where the agent's gains are in force, else 0"),
-    Feature("is_probe_rtt", ("mode",), 0.0, 1.0, 0.0, lambda mode: float(mode == 3), "1 in ProbeRTT, else 0"),
+    Feature("is_probe_rtt", ("mode",), 0.0, 1.0, 0.0, lambda mode: mode == 3, "1 in ProbeRTT, else 0"),
 )  # fmt: skip
 FEATURES: Final[dict[str, Feature]] = {feature.name: feature for feature in _ALL}
 """Every feature by name."""
@@ -146,9 +160,133 @@ class Observation:
         """The observation of a flow that has not begun: every feature at its neutral value."""
         return np.array([FEATURES[name].neutral for name in self.features] * self.history, dtype=np.float32)
 
+    def evaluate(self, table: Array) -> npt.NDArray[np.float32]:
+        """The features of M flows in one step.
+
+        A flow that took no part in the step (it has not started, or has ended) is observed as neutral.
+
+        Args:
+            table: shape (`FLOW_COLUMNS` and `GAIN_COLUMNS`, M), see `tabulate`.
+
+        Returns:
+            Shape (M, number of features), inside of the features' bounds.
+        """
+        plan = self._plan
+        values = np.empty((len(self.features), table.shape[1]))
+        columns = table.take(plan.columns, axis=0)
+        with np.errstate(all="ignore"):
+            for formula, arguments, rows in plan.groups:
+                values[rows] = formula(*map(columns.__getitem__, arguments))
+            has_none = ~np.isfinite(values)
+            has_none |= ~took_part(table[_IS_ACTIVE], table[_SENT], table[_DELIVERED])
+        np.maximum(values, plan.low, out=values)
+        np.minimum(values, plan.high, out=values)
+        np.copyto(values, plan.neutral, where=has_none)
+        return values.take(plan.order, axis=0).T.astype(np.float32, order="C")
+
     def observer(self, scenario: Scenario, flow: int) -> Observer:
         """Begin to observe one flow of an episode."""
         return Observer(self, scenario, flow)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Observation, (self.features, self.history))  # without the plan, whose formulas do not pickle
+
+    @cached_property
+    def _plan(self) -> _Plan:
+        features = [FEATURES[name] for name in self.features]
+        of_formula: dict[Formula, list[Feature]] = {}
+        for feature in features:
+            of_formula.setdefault(feature.formula, []).append(feature)
+        grouped = [feature for group in of_formula.values() for feature in group]
+        columns: list[int] = []
+        groups: list[tuple[Formula, list[slice], slice]] = []
+        for formula, group in of_formula.items():
+            arguments = []
+            for names in zip(*[feature.columns for feature in group], strict=True):
+                arguments.append(slice(len(columns), len(columns) + len(names)))
+                columns += [_COLUMNS.index(name) for name in names]
+            first = grouped.index(group[0])
+            groups.append((formula, arguments, slice(first, first + len(group))))
+        low, high, neutral = np.array([(f.low, f.high, f.neutral) for f in grouped]).T[:, :, np.newaxis]
+        return _Plan(np.array(columns), groups, low, high, neutral, np.array([grouped.index(f) for f in features]))
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """How the features are computed.
+
+    Attributes:
+        columns: of the table, those that the groups need, in their order.
+        groups: a formula each, with the rows of its arguments among `columns` and of its features among the values.
+        low: shape (number of features, 1), as `high` and `neutral` in the order of the groups.
+        high: see `low`.
+        neutral: see `low`.
+        order: leads from the order of the groups to the observation's.
+    """
+
+    columns: npt.NDArray[np.intp]
+    groups: Sequence[tuple[Formula, Sequence[slice], slice]]
+    low: Array
+    high: Array
+    neutral: Array
+    order: npt.NDArray[np.intp]
+
+
+def tabulate(rows: Array, gains: Array) -> Array:
+    """What observations and rewards are computed from, column by column.
+
+    Args:
+        rows: shape (M, `FLOW_COLUMNS`), one row a flow.
+        gains: shape (2, M), the cwnd_gain and the pacing_gain chosen last.
+
+    Returns:
+        Shape (`FLOW_COLUMNS` and `GAIN_COLUMNS`, M).
+    """
+    table = np.empty((len(_COLUMNS), len(rows)))
+    table[: len(FLOW_COLUMNS)] = rows.T
+    table[len(FLOW_COLUMNS) :] = gains
+    return table
+
+
+def took_part(is_active: Array, sent: Array, delivered: Array) -> npt.NDArray[np.bool_]:
+    """Whether flows took part in a step, from these columns; NaN is no.
+
+    Not `is_active` alone: a flow that ended within the step still had its part of it.
+    """
+    return is_active + sent + delivered > 0
+
+
+class History:
+    """The last steps of M flows.
+
+    Args:
+        observation: what is observed.
+        flows: how many.
+    """
+
+    def __init__(self, observation: Observation, flows: int) -> None:
+        self._features = len(observation.features)
+        self._neutral = observation.neutral
+        self._steps = np.tile(self._neutral, (flows, 1))
+
+    def clear(self, flows: slice | Sequence[int] | npt.NDArray[np.intp] = slice(None)) -> None:
+        """Forget what these flows had."""
+        self._steps[flows] = self._neutral
+
+    def add(
+        self, features: npt.NDArray[np.float32], flows: slice | npt.NDArray[np.intp] = slice(None)
+    ) -> npt.NDArray[np.float32]:
+        """The observations with one step more of these flows, shape (flows, history x number of features), a new array.
+
+        Args:
+            features: shape (flows, number of features), of `Observation.evaluate`.
+            flows: which.
+        """
+        if self._steps.shape[1] == self._features:
+            return features
+        observations = np.concatenate([self._steps[flows, self._features :], features], axis=1)
+        self._steps[flows] = observations
+        return observations
 
 
 class Observer:
@@ -161,16 +299,10 @@ class Observer:
     """
 
     def __init__(self, observation: Observation, scenario: Scenario, flow: int) -> None:
+        self._observation = observation
         self._flow = flow
-        features = [FEATURES[name] for name in observation.features]
-        self._plan: list[tuple[Formula, tuple[int, ...], float, float, float]] = [
-            (f.formula, tuple(map(_COLUMNS.index, f.columns)), f.low, f.high, f.neutral) for f in features
-        ]
-        self._neutral = [f.neutral for f in features]
-        self._history = self._neutral * observation.history
-        algorithm = scenario.flows[flow].algorithm
-        chosen: dict[str, Any] = {**registry.defaults(algorithm), **scenario.flows[flow].parameters}
-        self.first_gains: tuple[float, float] = chosen.get("cwnd_gain", math.nan), chosen.get("pacing_gain", math.nan)
+        self._history = History(observation, 1)
+        self.first_gains = first_gains(scenario, flow)
         """The gains in force before the first action: the flow's parameters."""
 
     def observe(self, rows: Rows, gains: tuple[float, float]) -> npt.NDArray[np.float32]:
@@ -185,26 +317,17 @@ class Observer:
         Returns:
             A new array of shape (history x number of features,), inside of the observation's space.
         """
-        values = [*rows.flows[self._flow].tolist(), *gains]
-        if values[_IS_ACTIVE] or values[_SENT] or values[_DELIVERED]:
-            step = [_evaluate(values, *plan) for plan in self._plan]
-        else:
-            step = self._neutral
-        self._history = self._history[len(step) :] + step
-        return np.array(self._history, dtype=np.float32)
+        table = tabulate(rows.flows[self._flow, np.newaxis], np.array(gains)[:, np.newaxis])
+        observation: npt.NDArray[np.float32] = self._history.add(self._observation.evaluate(table))[0]
+        return observation
+
+
+def first_gains(scenario: Scenario, flow: int) -> tuple[float, float]:
+    """The cwnd_gain and pacing_gain of a flow before the first action: its parameters, or NaN if it has none."""
+    algorithm = scenario.flows[flow].algorithm
+    chosen: dict[str, Any] = {**registry.defaults(algorithm), **scenario.flows[flow].parameters}
+    return chosen.get("cwnd_gain", math.nan), chosen.get("pacing_gain", math.nan)
 
 
 _COLUMNS: Final = (*FLOW_COLUMNS, *GAIN_COLUMNS)
 _IS_ACTIVE, _SENT, _DELIVERED = map(FLOW_COLUMNS.index, ("is_active", "sent_packets", "delivered_packets"))
-
-
-def _evaluate(
-    values: list[float], formula: Formula, columns: tuple[int, ...], low: float, high: float, neutral: float
-) -> float:
-    try:
-        value = formula(*[values[i] for i in columns])
-    except (ZeroDivisionError, ValueError):  # ValueError: the logarithm of nothing
-        return neutral
-    if value != value:  # NaN; math.isnan costs a call
-        return neutral
-    return low if value < low else high if value > high else value

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -13,9 +14,125 @@ import numpy.typing as npt
 
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.engine import Rows
+from bbrgym.envs.observation import took_part
 from bbrgym.envs.scenario import HEADER_BYTES, Scenario
 
-Formula = Callable[[Rows], float]
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What of their scenarios rewards depend on, for M flows.
+
+    Attributes:
+        payload: share of the link's bytes that is payload, shape (M,).
+        rtt_ms: the flow's base RTT, shape (M,).
+        longest_rtt_ms: the longest base RTT on its link, shape (M,).
+    """
+
+    payload: Array
+    rtt_ms: Array
+    longest_rtt_ms: Array
+
+    @classmethod
+    def of(cls, scenario: Scenario, flows: tuple[int, ...]) -> Conditions:
+        """Of these flows of a scenario."""
+        return cls(
+            np.full(len(flows), scenario.packet_bytes / (scenario.packet_bytes + HEADER_BYTES)),
+            np.array([scenario.flows[flow].rtt_ms for flow in flows], dtype=np.float64),
+            np.full(len(flows), max(flow.rtt_ms for flow in scenario.flows), dtype=np.float64),
+        )
+
+    def set(self, flows: slice, others: Conditions) -> None:
+        """Put others in the place of these flows'."""
+        self.payload[flows] = others.payload
+        self.rtt_ms[flows] = others.rtt_ms
+        self.longest_rtt_ms[flows] = others.longest_rtt_ms
+
+
+class Step:
+    """A step of M flows on N links, M / N on each, as rewards see it: also what no sender knows.
+
+    Args:
+        table: shape (at least `FLOW_COLUMNS`, M), see `bbrgym.envs.observation.tabulate`; a link's flows lie together.
+        flows: shape (N, F, `FLOW_COLUMNS`): all flows of the links, NaN where one has fewer than F.
+        link: shape (N, `LINK_COLUMNS`).
+        conditions: of the flows.
+    """
+
+    def __init__(self, table: Array, flows: Array, link: Array, conditions: Conditions) -> None:
+        self.conditions = conditions
+        self._table = table
+        self._flows = flows
+        self._link = link
+
+    def flow(self, column: int) -> Array:
+        """A column of the flows, shape (M,)."""
+        values: Array = self._table[column]
+        return values
+
+    def link(self, column: int) -> Array:
+        """A column of the links, for each flow, shape (M,)."""
+        return self.of_flows(self._link[:, column])
+
+    def all_flows(self, column: int) -> Array:
+        """A column of all flows of each link, shape (N, F)."""
+        values: Array = self._flows[:, :, column]
+        return values
+
+    @cached_property
+    def took_part(self) -> npt.NDArray[np.bool_]:
+        """Which of all flows took part in the step, shape (N, F)."""
+        return took_part(self.all_flows(_IS_ACTIVE), self.all_flows(_SENT), self.all_flows(_DELIVERED))
+
+    def of_flows(self, of_links: Array) -> Array:
+        """Values of the links, shape (N,), for each flow, shape (M,)."""
+        times = self._table.shape[1] // len(of_links)
+        return of_links if times == 1 else np.repeat(of_links, times)
+
+
+def throughput(step: Step) -> Array:
+    """The flow's share of the link, `delivery_rate / capacity`, in [0, 1]; capacity is the link's rate in payload."""
+    return step.flow(_DELIVERY_RATE) / (step.link(_RATE) * step.conditions.payload)
+
+
+def log_throughput(step: Step) -> Array:
+    """Proportional fairness up to the fair share, `ln(delivery_rate / fair_share)`, in [ln 0.05, 0].
+
+    The fair share is the link's rate in payload over the number of flows that took part in the step, so the agent is
+    judged with knowledge that no sender has; it trains with it and runs without. The sum of `ln x` is the alpha-fair
+    utility with alpha = 1 (Kelly 1997; Mo and Walrand 2000). It ends at the fair share because every flow minds its
+    own reward only: with nothing to gain above its share, no flow has a reason to take another's, and the point where
+    all have theirs is the best for each of them too.
+    """
+    flows = step.of_flows(np.maximum(np.add.reduce(step.took_part, axis=1), 1.0))
+    return np.log(throughput(step) * flows)
+
+
+def delay(step: Step) -> Array:
+    """Minus the flow's queueing delay in RTTs, `-(rtt_mean - base_rtt) / longest_base_rtt`, in [-4, 0].
+
+    `longest_base_rtt` is that of the scenario's flows, so that a millisecond of queue costs all of them the same. In a
+    step without RTT samples it is 0.
+    """
+    return (step.conditions.rtt_ms - step.flow(_RTT_MEAN)) / step.conditions.longest_rtt_ms
+
+
+def loss(step: Step) -> Array:
+    """Minus the flow's loss rate, `-lost_packets / sent_packets`, in [-1, 0]."""
+    return -step.flow(_LOST) / np.maximum(step.flow(_SENT), 1.0)
+
+
+def fairness(step: Step) -> Array:
+    """Jain's index of the delivery rates of the flows that took part in the step, in [0, 1]: link-wide, for a team."""
+    rates = np.where(step.took_part, step.all_flows(_DELIVERY_RATE), 0.0)
+    total, squares = rates.sum(axis=1), (rates * rates).sum(axis=1)
+    return step.of_flows(np.where(squares > 0, total * total / (step.took_part.sum(axis=1) * squares), 0.0))
+
+
+def utilisation(step: Step) -> Array:
+    """Share of the link's capacity that was used in the step, in [0, 1]: link-wide, for a team."""
+    return step.link(_UTILISATION)
 
 
 @dataclass(frozen=True)
@@ -25,70 +142,12 @@ class Term:
     Args:
         low: smallest value; a smaller one is clipped.
         high: largest value; a larger one is clipped.
-        begin: from the scenario of an episode and a flow of it to the term's formula, which takes the rows of a step
-            in which the flow took part; where it is NaN, the term is 0.
+        formula: from a step to the term of each flow, shape (M,); where it is NaN, the term is 0.
     """
 
     low: float
     high: float
-    begin: Callable[[Scenario, int], Formula]
-
-
-def throughput(scenario: Scenario, flow: int) -> Formula:
-    """The flow's share of the link, `delivery_rate / capacity`, in [0, 1]; capacity is the link's rate in payload."""
-    payload = _payload(scenario)
-    return lambda rows: float(rows.flows[flow, _DELIVERY_RATE]) / (float(rows.link[_RATE]) * payload)
-
-
-def log_throughput(scenario: Scenario, flow: int) -> Formula:
-    """Proportional fairness up to the fair share, `ln(delivery_rate / fair_share)`, in [ln 0.05, 0].
-
-    The fair share is the link's rate in payload over the number of flows that took part in the step, so the agent is
-    judged with knowledge that no sender has; it trains with it and runs without. The sum of `ln x` is the alpha-fair
-    utility with alpha = 1 (Kelly 1997; Mo and Walrand 2000). It ends at the fair share because every flow minds its
-    own reward only: with nothing to gain above its share, no flow has a reason to take another's, and the point where
-    all have theirs is the best for each of them too.
-    """
-    payload = _payload(scenario)
-
-    def formula(rows: Rows) -> float:
-        fair_share = float(rows.link[_RATE]) * payload / max(1, int(_took_part(rows).sum()))
-        share = float(rows.flows[flow, _DELIVERY_RATE]) / fair_share
-        return math.log(share) if share > 0 else -math.inf
-
-    return formula
-
-
-def delay(scenario: Scenario, flow: int) -> Formula:
-    """Minus the flow's queueing delay in RTTs, `-(rtt_mean - base_rtt) / longest_base_rtt`, in [-4, 0].
-
-    `longest_base_rtt` is that of the scenario's flows, so that a millisecond of queue costs all of them the same. In a
-    step without RTT samples it is 0.
-    """
-    base_rtt_ms = scenario.flows[flow].rtt_ms
-    longest_rtt_ms = max(other.rtt_ms for other in scenario.flows)
-    return lambda rows: (base_rtt_ms - float(rows.flows[flow, _RTT_MEAN])) / longest_rtt_ms
-
-
-def loss(scenario: Scenario, flow: int) -> Formula:
-    """Minus the flow's loss rate, `-lost_packets / sent_packets`, in [-1, 0]."""
-    return lambda rows: -float(rows.flows[flow, _LOST]) / max(1.0, float(rows.flows[flow, _SENT]))
-
-
-def fairness(scenario: Scenario, flow: int) -> Formula:
-    """Jain's index of the delivery rates of the flows that took part in the step, in [0, 1]: link-wide, for a team."""
-
-    def formula(rows: Rows) -> float:
-        rates = rows.flows[_took_part(rows), _DELIVERY_RATE]
-        total, squares = float(rates.sum()), float((rates * rates).sum())
-        return total * total / (rates.size * squares) if squares > 0 else 0.0
-
-    return formula
-
-
-def utilisation(scenario: Scenario, flow: int) -> Formula:
-    """Share of the link's capacity that was used in the step, in [0, 1]: link-wide, for a team."""
-    return lambda rows: float(rows.link[_UTILISATION])
+    formula: Callable[[Step], Array]
 
 
 TERMS: Final[dict[str, Term]] = {
@@ -140,9 +199,41 @@ class Reward:
             )
         object.__setattr__(self, "terms", MappingProxyType(terms))
 
+    def evaluate(self, step: Step) -> Array:
+        """The rewards of M flows in one step, shape (M,): finite, and 0 for a flow that took no part in it."""
+        values = np.empty((len(self._formulas), len(step.conditions.rtt_ms)))
+        with np.errstate(all="ignore"):
+            for row, formula in enumerate(self._formulas):
+                values[row] = formula(step)
+            is_zero = np.isnan(values)
+            is_zero |= ~took_part(step.flow(_IS_ACTIVE), step.flow(_SENT), step.flow(_DELIVERED))
+        np.maximum(values, self._low, out=values)
+        np.minimum(values, self._high, out=values)
+        values *= self._weights
+        np.copyto(values, 0.0, where=is_zero)
+        # NumPy adds up to seven in their order, so that a reward is the same to the last bit for any number of flows.
+        total: Array = np.add.reduce(values)
+        return total
+
     def rewarder(self, scenario: Scenario, flow: int) -> Rewarder:
         """Begin to reward one flow of an episode."""
         return Rewarder(self, scenario, flow)
+
+    @cached_property
+    def _formulas(self) -> list[Callable[[Step], Array]]:
+        return [TERMS[name].formula for name, weight in self.terms.items() if weight]
+
+    @cached_property
+    def _weights(self) -> Array:
+        return np.array([[weight] for weight in self.terms.values() if weight])
+
+    @cached_property
+    def _low(self) -> Array:
+        return np.array([[TERMS[name].low] for name, weight in self.terms.items() if weight])
+
+    @cached_property
+    def _high(self) -> Array:
+        return np.array([[TERMS[name].high] for name, weight in self.terms.items() if weight])
 
     def __hash__(self) -> int:
         return hash(tuple(self.terms.items()))
@@ -161,21 +252,15 @@ class Rewarder:
     """
 
     def __init__(self, reward: Reward, scenario: Scenario, flow: int) -> None:
+        self._reward = reward
         self._flow = flow
-        terms = [(weight, TERMS[name]) for name, weight in reward.terms.items() if weight]
-        self._terms = [(weight, term.low, term.high, term.begin(scenario, flow)) for weight, term in terms]
+        self._course = Conditions.of(scenario, (flow,))
 
     def reward(self, rows: Rows) -> float:
         """The reward of a step; finite, and 0 if the flow took no part in it."""
-        row = rows.flows[self._flow]
-        if not (row[_IS_ACTIVE] or row[_SENT] or row[_DELIVERED]):
-            return 0.0
-        total = 0.0
-        for weight, low, high, formula in self._terms:
-            value = formula(rows)
-            if value == value:  # not NaN
-                total += weight * min(max(value, low), high)
-        return total
+        table = rows.flows[self._flow, :, np.newaxis]
+        step = Step(table, rows.flows[np.newaxis], rows.link[np.newaxis], self._course)
+        return float(self._reward.evaluate(step)[0])
 
 
 DEFAULT_REWARD: Final = Reward()
@@ -193,13 +278,3 @@ _IS_ACTIVE, _SENT, _DELIVERED, _LOST, _DELIVERY_RATE, _RTT_MEAN = map(
     ("is_active", "sent_packets", "delivered_packets", "lost_packets", "delivery_rate_mbps", "rtt_mean_ms"),
 )
 _RATE, _UTILISATION = map(LINK_COLUMNS.index, ("rate_mbps", "utilisation"))
-
-
-def _payload(scenario: Scenario) -> float:
-    return scenario.packet_bytes / (scenario.packet_bytes + HEADER_BYTES)
-
-
-def _took_part(rows: Rows) -> npt.NDArray[np.bool_]:
-    # Not is_active alone: a flow that ended within the step still had its part of it.
-    flows = rows.flows
-    return (flows[:, _IS_ACTIVE] + flows[:, _SENT] + flows[:, _DELIVERED]) > 0

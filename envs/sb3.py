@@ -10,7 +10,8 @@ import numpy.typing as npt
 from gymnasium.utils import seeding
 from stable_baselines3.common.vec_env import VecEnv
 
-from bbrgym.envs.episode import Episode, EpisodeSpec, Info, Outcome
+from bbrgym.envs.episode import Episodes, EpisodeSpec
+from bbrgym.envs.info import Info
 
 
 class BottleneckVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is not analysed, see pyproject.toml
@@ -20,7 +21,8 @@ class BottleneckVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is no
     that all of them share and that meets itself. The flows of an engine begin and end together; while one of them has
     not started or has ended, it is observed as neutral with reward 0. With K = 1 the trajectories are those of
     `BottleneckEnv`. As Stable-Baselines3 wants it, an episode's end begins the next one in the same step, with
-    `terminal_observation` and `TimeLimit.truncated` in its info.
+    `terminal_observation` and `TimeLimit.truncated` in its info. As in `BottleneckVectorEnv`, everything is computed
+    for all of them at once, and infos are made when they are looked at.
 
     Engine i is seeded with the seed of its first environment, `seed + i * K` after `seed(seed)`.
 
@@ -37,7 +39,7 @@ class BottleneckVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is no
             raise ValueError(f"n_engines={n_engines!r} is not possible: n_engines must be at least 1")
         self.episode_spec = spec  # not `spec`, which Stable-Baselines3 takes for Gymnasium's
         self.agents = spec.agents
-        self._episodes = [Episode(spec) for _ in range(n_engines)]
+        self._episodes = Episodes(spec, n_engines)
         self._rngs = [seeding.np_random()[0] for _ in range(n_engines)]
         super().__init__(n_engines * spec.agents, spec.observation.space, spec.action.space)
 
@@ -50,23 +52,21 @@ class BottleneckVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is no
         Raises:
             EngineError: an engine could not begin it.
         """
-        observations = []
+        for index in range(len(self._rngs)):
+            seed = self._seeds[index * self.agents]
+            if seed is not None:
+                self._rngs[index] = seeding.np_random(seed)[0]
         try:
-            for index, episode in enumerate(self._episodes):
-                seed = self._seeds[index * self.agents]
-                if seed is not None:
-                    self._rngs[index] = seeding.np_random(seed)[0]
-                episode.begin_reset(self._rngs[index], self._options[index * self.agents])
-            for index, episode in enumerate(self._episodes):
-                observed, infos = episode.finish_reset()
-                observations.append(observed)
-                self._keep_reset_infos(index, infos)
+            options = self._options[:: self.agents]
+            self._episodes.begin_resets(np.arange(len(self._rngs)), self._rngs, options)
+            observations = self._episodes.finish_resets()
         except BaseException:
-            self._abandon()
+            self._episodes.abandon()
             raise
+        self.reset_infos = self._episodes.record().infos()
         self._reset_seeds()  # both are for one reset
         self._reset_options()
-        return np.concatenate(observations)
+        return observations
 
     def step_async(self, actions: npt.NDArray[np.float32]) -> None:
         """Ask every engine for a step.
@@ -78,17 +78,7 @@ class BottleneckVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is no
             gymnasium.error.ResetNeeded: there was no reset, or an engine failed since.
             ValueError: an action that is not two numbers.
         """
-        actions = np.asarray(actions)
-        if actions.shape != (self.num_envs, 2) or np.isnan(actions).any():
-            raise ValueError(
-                f"actions={actions!r} are not possible: they must be numbers of shape ({self.num_envs}, 2)"
-            )
-        try:
-            for episode, chosen in zip(self._episodes, np.split(actions, len(self._episodes)), strict=True):
-                episode.begin_step(chosen)
-        except BaseException:
-            self._abandon()
-            raise
+        self._episodes.begin_step(actions)
 
     def step_wait(
         self,
@@ -101,26 +91,30 @@ class BottleneckVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is no
         Raises:
             EngineError: an engine failed; all episodes are lost, and `reset` begins afresh.
         """
-        try:
-            outcomes = [self._finish_step(index) for index in range(len(self._episodes))]
-            observations = [
-                self._finish_reset(index, outcome) if outcome.is_over else outcome.observations
-                for index, outcome in enumerate(outcomes)
-            ]
-        except BaseException:
-            self._abandon()
-            raise
-        return (
-            np.concatenate(observations),
-            np.concatenate([outcome.rewards for outcome in outcomes]).astype(np.float32),
-            np.repeat([outcome.is_over for outcome in outcomes], self.agents),
-            [info for outcome in outcomes for info in outcome.infos],
-        )
+        outcome = self._episodes.finish_step()
+        observations, infos = outcome.observations, outcome.record.infos()
+        is_over = outcome.terminated | outcome.truncated
+        for info, is_truncated in zip(infos, outcome.truncated.repeat(self.agents).tolist(), strict=True):
+            info["TimeLimit.truncated"] = is_truncated
+        dones = is_over.repeat(self.agents)
+        if is_over.any():
+            engines, rows = np.flatnonzero(is_over), np.flatnonzero(dones)
+            for row in rows:
+                infos[row]["terminal_observation"] = observations[row].copy()
+            try:
+                self._episodes.begin_resets(engines, [self._rngs[index] for index in engines])
+                observations[rows] = self._episodes.finish_resets()
+            except BaseException:
+                self._episodes.abandon()
+                raise
+            begun = self._episodes.record().infos()
+            for row in rows:
+                self.reset_infos[row] = begun[row]
+        return observations, outcome.rewards.astype(np.float32), dones, infos
 
     def close(self) -> None:
         """End the engines; calling it twice is fine."""
-        for episode in self._episodes:
-            episode.close()
+        self._episodes.close()
 
     def get_attr(self, attr_name: str, indices: int | Sequence[int] | None = None) -> list[Any]:
         """An attribute of the environments' `EpisodeSpec`, one value an environment."""
@@ -141,26 +135,3 @@ class BottleneckVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is no
     def env_is_wrapped(self, wrapper_class: type[Any], indices: int | Sequence[int] | None = None) -> list[bool]:
         """False for each: there are no wrappers between."""
         return [False for _ in self._get_indices(indices)]
-
-    def _finish_step(self, index: int) -> Outcome:
-        episode = self._episodes[index]
-        outcome = episode.finish_step()
-        for observation, info in zip(outcome.observations, outcome.infos, strict=True):
-            info["TimeLimit.truncated"] = outcome.truncated
-            if outcome.is_over:
-                info["terminal_observation"] = observation
-        if outcome.is_over:  # the next episode begins while the other engines still work on their step
-            episode.begin_reset(self._rngs[index])
-        return outcome
-
-    def _finish_reset(self, index: int, outcome: Outcome) -> npt.NDArray[np.float32]:
-        observations, infos = self._episodes[index].finish_reset()
-        self._keep_reset_infos(index, infos)
-        return observations
-
-    def _keep_reset_infos(self, index: int, infos: list[Info]) -> None:
-        self.reset_infos[index * self.agents : (index + 1) * self.agents] = infos
-
-    def _abandon(self) -> None:
-        for episode in self._episodes:
-            episode.abandon()

@@ -1,4 +1,4 @@
-"""The Gymnasium vector environment: N engines at work at once, driven by one Python process."""
+"""The Gymnasium vector environment: N simulations at once, driven by one Python process."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ from gymnasium.vector.utils import batch_space
 from bbrgym.envs.action import Action
 from bbrgym.envs.bottleneck import DEFAULT_SCENARIO, spec_of_one_agent
 from bbrgym.envs.engine import Engine
-from bbrgym.envs.episode import AnyScenario, Episode, Info, Outcome
+from bbrgym.envs.episode import AnyScenario, Episodes, Outcome
 from bbrgym.envs.observation import Observation
 from bbrgym.envs.reward import Reward
 
 
 class BottleneckVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[Any]]):
-    """`num_envs` times `BottleneckEnv`, with one engine each.
+    """`num_envs` times `BottleneckEnv`, computed together.
 
-    Every request goes to all engines before the first answer is waited for. Engines are processes of their own, so
-    they work at the same time without Python processes around them. The trajectories are those of single environments
-    that are reset with `seed`, `seed + 1`, …, to the last bit.
+    Observations, rewards and ends of episodes are computed for all environments at once, and so do the engines work.
+    With "native" one batch of simulations runs on several threads (`engine_options={"threads": …}`). With "ns3" each
+    environment has a process of its own, and every request goes to all of them before the first answer is waited for.
+    Either way the trajectories are those of single environments that are reset with `seed`, `seed + 1`, …, to the last
+    bit. Infos are batched as Gymnasium does it; their rows (`flow`, `link`) are made when they are looked at.
 
         gymnasium.make_vec("bbrgym/Bottleneck-v0", num_envs=4, vectorization_mode="vector_entry_point", scenario=…)
 
@@ -78,7 +80,7 @@ class BottleneckVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.floa
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._is_same_step = known[mode] is AutoresetMode.SAME_STEP
-        self._episodes = [Episode(spec) for _ in range(num_envs)]
+        self._episodes = Episodes(spec, num_envs)
         self._rngs = [seeding.np_random()[0] for _ in range(num_envs)]
         self._is_over = np.zeros(num_envs, dtype=np.bool_)
 
@@ -107,18 +109,14 @@ class BottleneckVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.floa
             for index, one in enumerate(seeds):
                 if one is not None:
                     self._rngs[index] = seeding.np_random(one)[0]
-        infos: dict[str, Any] = {}
-        observations = np.empty(self.observation_space.shape or (), dtype=np.float32)
         try:
-            self._begin_resets(range(self.num_envs), options)
-            for index in range(self.num_envs):
-                observations[index], info = self._finish_reset(index)
-                infos = self._add_info(infos, info, index)
+            self._episodes.begin_resets(np.arange(self.num_envs), self._rngs, [options] * self.num_envs)
+            observations = self._episodes.finish_resets()
         except BaseException:
             self._abandon()
             raise
         self._is_over[:] = False
-        return observations, infos
+        return observations, self._episodes.record().batch()
 
     def step(
         self, actions: npt.NDArray[np.float32]
@@ -136,62 +134,48 @@ class BottleneckVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.floa
             ValueError: an action that is not two numbers.
             EngineError: an engine failed; all episodes are lost, and `reset` begins afresh.
         """
-        actions = np.asarray(actions)
-        if actions.shape != (self.num_envs, 2) or np.isnan(actions).any():
-            raise ValueError(
-                f"actions={actions!r} are not possible: they must be numbers of shape ({self.num_envs}, 2)"
-            )
-        observations = np.empty(self.observation_space.shape or (), dtype=np.float32)
-        rewards = np.zeros(self.num_envs)
-        terminated, truncated = np.zeros((2, self.num_envs), dtype=np.bool_)
-        infos: list[Info] = [{} for _ in range(self.num_envs)]
-        finals: dict[int, Outcome] = {}
+        infos: dict[str, Any] = {}
         # With NEXT_STEP, an environment whose episode ended before is reset instead of stepped.
-        resetting = set() if self._is_same_step else set(np.flatnonzero(self._is_over).tolist())
-        stepping = [index for index in range(self.num_envs) if index not in resetting]
+        resetting = np.flatnonzero(self._is_over)
+        self._episodes.begin_step(actions, np.flatnonzero(~self._is_over) if len(resetting) else None)
         try:
-            for index in stepping:
-                self._episodes[index].begin_step(actions[index : index + 1])
-            self._begin_resets(resetting)
-            for index in stepping:
-                outcome = self._episodes[index].finish_step()
-                observations[index], infos[index] = outcome.observations[0], outcome.infos[0]
-                rewards[index] = outcome.rewards[0]
-                terminated[index], truncated[index] = outcome.terminated, outcome.truncated
-                if outcome.is_over and self._is_same_step:
-                    finals[index] = outcome
-                    self._begin_resets([index])
-            for index in (*resetting, *finals):
-                observations[index], infos[index] = self._finish_reset(index)
+            if len(resetting):
+                self._begin_resets(resetting)
+            outcome = self._episodes.finish_step()
+            observations, record = outcome.observations, outcome.record
+            is_over = outcome.terminated | outcome.truncated
+            if self._is_same_step:
+                ended = np.flatnonzero(is_over)
+                if len(ended):
+                    infos = self._final_infos(outcome, is_over)
+                    self._begin_resets(ended)
+                    observations[ended] = self._episodes.finish_resets()
+                    record = self._episodes.record()
+            else:
+                self._is_over = is_over
         except BaseException:
             self._abandon()
             raise
-        self._is_over = terminated | truncated
-        batched: dict[str, Any] = {}
-        for index, info in enumerate(infos):
-            if index in finals:
-                final = finals[index]
-                last = {"final_obs": final.observations[0], "final_info": final.infos[0]}
-                batched = self._add_info(batched, last, index)
-            batched = self._add_info(batched, info, index)
-        return observations, rewards, terminated, truncated, batched
+        return observations, outcome.rewards, outcome.terminated, outcome.truncated, infos | record.batch()
 
     def close_extras(self, **kwargs: Any) -> None:
         """End the engines."""
-        for episode in self._episodes:
-            episode.close()
+        self._episodes.close()
 
-    def _begin_resets(
-        self, indices: Sequence[int] | set[int] | range, options: Mapping[str, Any] | None = None
-    ) -> None:
-        for index in indices:
-            self._episodes[index].begin_reset(self._rngs[index], options)
+    def _begin_resets(self, indices: npt.NDArray[np.intp]) -> None:
+        self._episodes.begin_resets(indices, [self._rngs[index] for index in indices])
 
-    def _finish_reset(self, index: int) -> tuple[npt.NDArray[np.float32], Info]:
-        observations, infos = self._episodes[index].finish_reset()
-        return observations[0], infos[0]
+    def _final_infos(self, outcome: Outcome, is_over: npt.NDArray[np.bool_]) -> dict[str, Any]:
+        observations = np.full(self.num_envs, None, dtype=object)
+        for index in np.flatnonzero(is_over):
+            observations[index] = outcome.observations[index].copy()
+        return {
+            "final_obs": observations,
+            "_final_obs": is_over,
+            "final_info": outcome.record.batch(is_over),
+            "_final_info": is_over,
+        }
 
     def _abandon(self) -> None:
         self._is_over[:] = False
-        for episode in self._episodes:
-            episode.abandon()
+        self._episodes.abandon()

@@ -262,8 +262,12 @@ def test_key_changes_with_all_that_decides_a_run(change: dict[str, Any]) -> None
 def test_key_changes_with_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
     before = [run.key for run in Benchmark.from_dict(changed()).runs()]
     assert before == [run.key for run in Benchmark.from_dict(changed()).runs()]
-    monkeypatch.setattr(plan, "code_hash", lambda: "another build")
+    monkeypatch.setattr(plan, "code_hash", lambda engine: f"another build of {engine}")
     assert not set(before) & {run.key for run in Benchmark.from_dict(changed()).runs()}
+
+
+def test_the_code_that_counts_is_the_engines() -> None:
+    assert len({plan.code_hash(engine) for engine in ("native", "ns3", "fake")}) == 3
 
 
 def test_key_does_not_change_with_names_and_engine_limits() -> None:

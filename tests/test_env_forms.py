@@ -23,7 +23,7 @@ from bbrgym.envs.action import Action
 from bbrgym.envs.bottleneck import DEFAULT_SCENARIO, BottleneckEnv
 from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.engine import EngineError
-from bbrgym.envs.episode import Episode, EpisodeSpec, policy_of
+from bbrgym.envs.episode import Episodes, EpisodeSpec, policy_of
 from bbrgym.envs.observation import FEATURES, Observation
 from bbrgym.envs.reward import TERMS, Reward
 from bbrgym.envs.scenario import Flow, Scenario
@@ -197,7 +197,7 @@ class TestBottleneckEnv:
                 "no flow with the algorithm 'agent' to learn for, only: bbr, bbr",
             ),
             ({"scenario": {"rates": 1}}, "no field 'rates'"),
-            ({"engine": "ns2"}, "no engine 'ns2'; known: ns3"),
+            ({"engine": "ns2"}, "no engine 'ns2'; known: native, ns3"),
             ({"step_ms": 0}, "step_ms=0 is not possible"),
             ({"step_ms": None}, "give one"),
             ({"step_rtts": 2.0}, "give one"),
@@ -233,6 +233,13 @@ class TestBottleneckEnv:
             (name.strip(), float(low), float(high)) for name, low, high in table[2:] if name.strip() in FEATURES
         ]
         assert described == [(n, FEATURES[n].low, FEATURES[n].high) for n in Observation().features]
+
+    def test_the_docstring_has_the_default_bounds_of_the_gains(self) -> None:
+        lines = [line.split("|") for line in str(BottleneckEnv.__doc__).splitlines() if line.count("|") == 7]
+        described = {cells[2].strip(): [float(cell) for cell in cells[3:6]] for cells in lines if "_gain" in cells[2]}
+        at = [Action().gains([position] * 2) for position in (-1, 0, 1)]
+        for index, name in enumerate(("cwnd_gain", "pacing_gain")):
+            assert described[name] == pytest.approx([gains[index] for gains in at], abs=0.005)
 
     def test_the_default_scenario_is_that_of_the_configuration(self) -> None:
         assert Distribution.from_dict(conf("scenario/default")).example == DEFAULT_SCENARIO
@@ -493,17 +500,15 @@ class TestPolicy:
 
         seen: list[Any] = []
         spec = EpisodeSpec(scenario, observation=Observation(history=2), engine=FakeEngine)
-        episode = Episode(spec)
-        episode.begin_reset(np.random.default_rng(1))
-        observations, infos = episode.finish_reset()
+        episodes = Episodes(spec, 1)
+        episodes.begin_resets(np.arange(1), [np.random.default_rng(1)])
+        observations, infos = episodes.finish_resets(), episodes.record().infos()
         rows = []
-        while True:
-            episode.begin_step(predict(observations))
-            outcome = episode.finish_step()
-            rows.append([info["flow"]["throughput_mbps"] for info in outcome.infos])
+        while episodes.is_running.all():
+            episodes.begin_step(predict(observations))
+            outcome = episodes.finish_step()
+            rows.append([info["flow"]["throughput_mbps"] for info in outcome.record.infos()])
             observations = outcome.observations
-            if outcome.is_over:
-                break
         in_env, seen = seen, []
         policy = policy_of(predict, spec.observation, spec.action, scenario)
         trace = simulate(scenario, FakeEngine(), infos[0]["seed"], spec.interval_ms(scenario), policy)
@@ -539,7 +544,15 @@ def play(env: gymnasium.Env[Any, Any], action: Callable[[], Any] = lambda: ZERO)
 def assert_same(a: Any, b: Any) -> None:
     if isinstance(a, np.ndarray):
         assert a.dtype == b.dtype
+    a, b = plain(a), plain(b)
     assert data_equivalence(a, b, exact=True), f"{a} != {b}"
+
+
+def plain(value: Any) -> Any:
+    """With plain dicts in the place of lazy ones."""
+    if isinstance(value, dict):
+        return {key: plain(entry) for key, entry in value.items()}
+    return [plain(entry) for entry in value] if isinstance(value, list) else value
 
 
 def conf(path: str) -> Any:

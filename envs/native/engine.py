@@ -1,32 +1,46 @@
-"""`engine=native`: one scenario at a time in this process."""
+"""`engine=native`: scenarios in this process, one at a time or many at once."""
 
 from __future__ import annotations
 
 import math
 import operator
-from typing import TYPE_CHECKING, Final, Literal
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
+import numpy.typing as npt
 
+from bbrgym.baselines import registry
+from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.engine import Engine, Rows
 from bbrgym.envs.scenario import Scenario
 
 if TYPE_CHECKING:
     from bbrgym import _native
 
-__all__ = ["NativeEngine"]
+__all__ = ["NativeEngine", "NativeEngines"]
 
 _MAX_SEED: Final = 2**64 - 1
-_LONGEST_STEP_NS: Final = 2**62
+_LONGEST_STEP_NS: Final = 2.0**62
+_SCENARIOS_A_THREAD: Final = 4
+"""A step of 10 ms at 12 Mbit/s is 2 us of work, and a thread needs several to wake up."""
 
 
 class NativeEngine(Engine):
     """Runs scenarios in this process, hundreds of times faster than ns-3; docs/native.md says how.
 
     It simulates within the call: `finish_…` only hands over what `begin_…` has made.
+
+    Args:
+        threads: for `NativeEngines`; a single scenario is simulated by the thread that calls.
+
+    Raises:
+        ValueError: of a bad argument.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, threads: int | None = None) -> None:
+        _check_threads(threads)
         self._batch: _native.Batch | None = None
         self._scenario: Scenario | None = None
         self._rows: Rows | None = None
@@ -47,16 +61,12 @@ class NativeEngine(Engine):
         from bbrgym import _native
 
         self._check_is_idle("begin_reset")
-        try:
-            whole = operator.index(seed)
-        except TypeError:
-            raise ValueError(f"seed={seed!r} is not possible: seed must be a whole number in [0, 2^64)") from None
-        if not 0 <= whole <= _MAX_SEED:
-            raise ValueError(f"seed={seed!r} is not possible: seed must be a whole number in [0, 2^64)")
+        whole = _seed(seed)
+        plain = _plain(scenario)
         if self._batch is None or self._batch.flow_rows.shape[1] < len(scenario.flows):
             self._batch = _native.Batch(1, len(scenario.flows), 1)
         self._scenario = self._rows = None
-        self._batch.reset(0, scenario.to_dict(), whole)
+        self._batch.reset(0, plain, whole)
         self._scenario = scenario
         self._rows = self._read(self._batch, scenario)
         self._asked = "reset"
@@ -102,10 +112,7 @@ class NativeEngine(Engine):
             raise RuntimeError("begin_step() before reset()")
         if self._rows.is_over:
             raise RuntimeError("begin_step() after the end of the episode: reset first")
-        if not 0 < duration_ms < math.inf:
-            raise ValueError(f"duration_ms={duration_ms!r} is not possible: duration_ms must be a number above 0")
-        nanoseconds = max(1, round(min(duration_ms * 1e6, float(_LONGEST_STEP_NS))))
-        self._batch.step(np.array([nanoseconds], dtype=np.int64))
+        self._batch.step(np.array([_nanoseconds(duration_ms)], dtype=np.int64))
         self._rows = self._read(self._batch, self._scenario)
         self._asked = "step"
 
@@ -154,3 +161,122 @@ class NativeEngine(Engine):
             is_over=bool(batch.is_over[0]),
             is_complete=bool(batch.is_complete[0]),
         )
+
+
+class NativeEngines:
+    """N scenarios at once, see `bbrgym.envs.engines.Engines`: in one process, on several threads, behind arrays.
+
+    Each does to the last bit what it does in a `NativeEngine`, whatever their number and that of the threads is.
+
+    Args:
+        count: how many.
+        max_flows: the most flows that a scenario will have; `begin_resets` of all takes more.
+        threads: how many simulate; None is as many as there are cores, and at least four scenarios for each.
+
+    Raises:
+        ValueError: of a bad argument.
+    """
+
+    def __init__(self, count: int, max_flows: int, threads: int | None = None) -> None:
+        _check_threads(threads)
+        cores = len(os.sched_getaffinity(0))
+        self._threads = threads or min(cores, max(1, count // _SCENARIOS_A_THREAD))
+        self._count = count
+        self._steps_ns = np.zeros(count, dtype=np.int64)
+        self._last: tuple[Scenario, dict[str, Any]] | None = None
+        self._max_flows = max_flows
+        self.close()
+
+    def begin_resets(
+        self, indices: Sequence[int], scenarios: Sequence[Scenario], seeds: Sequence[int], steps_ms: Sequence[float]
+    ) -> None:
+        """See `Engines`.
+
+        Raises:
+            ValueError: an impossible seed or length of a step, a flow whose algorithm only ns-3 has, or more flows
+                than there is room for while others go on.
+        """
+        flows = max(len(scenario.flows) for scenario in scenarios)
+        if self._batch is None or flows > self._max_flows:
+            if len(indices) < self._count and self._batch is not None:
+                raise ValueError(f"a scenario with {flows} flows does not fit: there is room for {self._max_flows}")
+            self._make_batch(max(flows, self._max_flows))
+        assert self._batch is not None
+        for index, scenario, seed, step_ms in zip(indices, scenarios, seeds, steps_ms, strict=True):
+            self._steps_ns[index] = _nanoseconds(step_ms)
+            self._batch.reset(index, self._plain(scenario), _seed(seed))
+
+    def steer(self, indices: npt.NDArray[np.intp], flows: npt.NDArray[np.intp], gains: npt.NDArray[np.float64]) -> None:
+        """See `Engines`."""
+        assert self._batch is not None
+        steer = self._batch.steer
+        for index, flow, cwnd, pacing in zip(indices.tolist(), flows.tolist(), *gains.tolist(), strict=True):
+            steer(index, flow, cwnd, pacing)
+
+    def begin_step(self, indices: npt.NDArray[np.intp] | None = None) -> None:
+        """See `Engines`."""
+        assert self._batch is not None
+        steps_ns = self._steps_ns
+        if indices is not None:
+            steps_ns = np.zeros_like(steps_ns)
+            steps_ns[indices] = self._steps_ns[indices]
+        self._batch.step(steps_ns)
+
+    def finish(self) -> None:
+        """Nothing is outstanding: the call that begins a step makes it."""
+
+    def close(self) -> None:
+        """Free what they hold; a reset of all begins afresh."""
+        self._batch: _native.Batch | None = None
+        self.flows = np.empty((self._count, 0, len(FLOW_COLUMNS)))
+        self.link = np.empty((self._count, len(LINK_COLUMNS)))
+        self.time_s = np.zeros(self._count)
+        self.is_over = self.is_complete = np.zeros(self._count, dtype=np.bool_)
+
+    def _make_batch(self, max_flows: int) -> None:
+        from bbrgym import _native
+
+        self._max_flows = max_flows
+        self._batch = _native.Batch(self._count, max_flows, self._threads)
+        self.flows = self._batch.flow_rows
+        self.link = self._batch.link_rows
+        self.time_s = self._batch.times_s
+        self.is_over = self._batch.is_over.view(np.bool_)
+        self.is_complete = self._batch.is_complete.view(np.bool_)
+
+    def _plain(self, scenario: Scenario) -> dict[str, Any]:
+        # The same one in every episode, if none is drawn.
+        if self._last is None or self._last[0] is not scenario:
+            self._last = scenario, _plain(scenario)
+        return self._last[1]
+
+
+def _plain(scenario: Scenario) -> dict[str, Any]:
+    for index, flow in enumerate(scenario.flows):
+        if flow.algorithm in registry.COMPARATORS:
+            raise ValueError(
+                f"flow {index} is of algorithm {flow.algorithm!r}, which only engine=ns3 has; engine=native has: "
+                f"{', '.join(registry.controllers())}"
+            )
+    return scenario.to_dict()
+
+
+def _seed(seed: int) -> int:
+    try:
+        whole = operator.index(seed)
+    except TypeError:
+        whole = -1
+    if not 0 <= whole <= _MAX_SEED:
+        raise ValueError(f"seed={seed!r} is not possible: seed must be a whole number in [0, 2^64)")
+    return whole
+
+
+def _nanoseconds(duration_ms: float) -> int:
+    if not 0 < duration_ms < math.inf:
+        raise ValueError(f"duration_ms={duration_ms!r} is not possible: duration_ms must be a number above 0")
+    return max(1, round(min(duration_ms * 1e6, _LONGEST_STEP_NS)))
+
+
+def _check_threads(threads: int | None) -> None:
+    if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
+        raise ValueError(f"threads={threads!r} is not possible: threads must be a whole number of at least 1, or none")

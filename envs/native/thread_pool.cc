@@ -1,57 +1,69 @@
 #include "envs/native/thread_pool.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 
 namespace bbrgym {
 
-ThreadPool::ThreadPool(std::size_t threads) {
-  for (std::size_t i = 1; i < std::max<std::size_t>(threads, 1); ++i) threads_.emplace_back([this] { Run(); });
+ThreadPool::ThreadPool(std::size_t threads) : process_(getpid()) {
+  for (std::size_t i = 1; i < std::max<std::size_t>(threads, 1); ++i) {
+    shared_->threads.emplace_back([shared = shared_.get()] { shared->Run(); });
+  }
 }
 
 ThreadPool::~ThreadPool() {
-  {
-    const std::lock_guard lock(mutex_);
-    is_ending_ = true;
+  if (IsForked()) {
+    static_cast<void>(shared_.release());  // threads that do not exist cannot be joined
+    return;
   }
-  start_.notify_all();
-  for (std::thread& thread : threads_) thread.join();
+  {
+    const std::lock_guard lock(shared_->mutex);
+    shared_->is_ending = true;
+  }
+  shared_->start.notify_all();
+  for (std::thread& thread : shared_->threads) thread.join();
 }
 
 void ThreadPool::ForEach(std::size_t count, const std::function<void(std::size_t)>& work) {
-  if (threads_.empty() || count < 2) {
+  if (shared_->threads.empty() || count < 2 || IsForked()) {
     for (std::size_t i = 0; i < count; ++i) work(i);
     return;
   }
   {
-    const std::lock_guard lock(mutex_);
-    work_ = &work;
-    count_ = count;
-    next_ = 0;
-    busy_ = threads_.size();
-    ++generation_;
+    const std::lock_guard lock(shared_->mutex);
+    shared_->work = &work;
+    shared_->count = count;
+    shared_->next = 0;
+    shared_->busy = shared_->threads.size();
+    ++shared_->generation;
   }
-  start_.notify_all();
-  Work();
-  std::unique_lock lock(mutex_);
-  done_.wait(lock, [this] { return busy_ == 0; });
+  shared_->start.notify_all();
+  shared_->Work();
+  std::unique_lock lock(shared_->mutex);
+  shared_->done.wait(lock, [this] { return shared_->busy == 0; });
 }
 
-void ThreadPool::Run() {
+void ThreadPool::Shared::Run() {
   std::uint64_t seen = 0;
-  std::unique_lock lock(mutex_);
+  std::unique_lock lock(mutex);
   while (true) {
-    start_.wait(lock, [&] { return is_ending_ || generation_ != seen; });
-    if (is_ending_) return;
-    seen = generation_;
+    start.wait(lock, [&] { return is_ending || generation != seen; });
+    if (is_ending) return;
+    seen = generation;
     lock.unlock();
     Work();
     lock.lock();
-    if (--busy_ == 0) done_.notify_one();
+    if (--busy == 0) done.notify_one();
   }
 }
 
-void ThreadPool::Work() {
-  for (std::size_t i = next_++; i < count_; i = next_++) (*work_)(i);
+void ThreadPool::Shared::Work() {
+  for (std::size_t i = next++; i < count; i = next++) (*work)(i);
+}
+
+bool ThreadPool::IsForked() const {
+  return process_ != getpid();
 }
 
 }  // namespace bbrgym

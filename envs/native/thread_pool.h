@@ -3,14 +3,17 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
 
 namespace bbrgym {
 
-/// Does the same work on many items, on several threads; the caller's is one of them.
+/// Does the same work on many items, on several threads; the caller's is one of them. A process that was forked from
+/// the pool's has only the caller's.
 class ThreadPool {
  public:
   explicit ThreadPool(std::size_t threads);
@@ -22,19 +25,27 @@ class ThreadPool {
   void ForEach(std::size_t count, const std::function<void(std::size_t)>& work);
 
  private:
-  void Run();
-  void Work();
+  /// What the threads share.
+  struct Shared {
+    void Run();
+    void Work();
 
-  std::vector<std::thread> threads_;
-  std::mutex mutex_;
-  std::condition_variable start_;
-  std::condition_variable done_;
-  std::uint64_t generation_ = 0;
-  std::size_t busy_ = 0;
-  bool is_ending_ = false;
-  const std::function<void(std::size_t)>* work_ = nullptr;
-  std::size_t count_ = 0;
-  std::atomic<std::size_t> next_{0};
+    std::vector<std::thread> threads;
+    std::mutex mutex;
+    std::condition_variable start;
+    std::condition_variable done;
+    std::uint64_t generation = 0;
+    std::size_t busy = 0;
+    bool is_ending = false;
+    const std::function<void(std::size_t)>* work = nullptr;
+    std::size_t count = 0;
+    std::atomic<std::size_t> next{0};
+  };
+
+  bool IsForked() const;
+
+  int process_;
+  std::unique_ptr<Shared> shared_ = std::make_unique<Shared>();
 };
 
 }  // namespace bbrgym

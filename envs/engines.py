@@ -1,0 +1,162 @@
+"""Many engines at once: their rows in arrays, one request to all of them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
+from bbrgym.envs.engine import Engine, EngineError, Rows
+from bbrgym.envs.scenario import Scenario
+
+
+class Engines(Protocol):
+    """N engines, each with a scenario of its own.
+
+    Requests are begun, and `finish` waits for all that are outstanding. The arrays have what each engine measured in
+    its last step or reset; they are valid until the next request. Any call may raise `EngineError`; afterwards
+    `begin_resets` starts afresh.
+    """
+
+    @property
+    def flows(self) -> npt.NDArray[np.float64]:
+        """Shape (N, F, `FLOW_COLUMNS`); rows of flows that a scenario with fewer than F has not are NaN."""
+        ...
+
+    @property
+    def link(self) -> npt.NDArray[np.float64]:
+        """Shape (N, `LINK_COLUMNS`)."""
+        ...
+
+    @property
+    def time_s(self) -> npt.NDArray[np.float64]:
+        """Shape (N,): simulated time at the end of the step, in s."""
+        ...
+
+    @property
+    def is_over(self) -> npt.NDArray[np.bool_]:
+        """Shape (N,), see `Rows`."""
+        ...
+
+    @property
+    def is_complete(self) -> npt.NDArray[np.bool_]:
+        """Shape (N,), see `Rows`."""
+        ...
+
+    def begin_resets(
+        self, indices: Sequence[int], scenarios: Sequence[Scenario], seeds: Sequence[int], steps_ms: Sequence[float]
+    ) -> None:
+        """Ask some of the engines for a new episode each, whatever they are doing.
+
+        Args:
+            indices: which engines.
+            scenarios: for each, what to simulate.
+            seeds: for each, what decides everything random.
+            steps_ms: for each, the length of its steps, in ms.
+        """
+        ...
+
+    def steer(self, indices: npt.NDArray[np.intp], flows: npt.NDArray[np.intp], gains: npt.NDArray[np.float64]) -> None:
+        """Set gains from the next step on, see `Engine.steer`.
+
+        Args:
+            indices: engines, shape (M,).
+            flows: of each a flow whose algorithm is `agent`, shape (M,).
+            gains: cwnd_gains and pacing_gains, shape (2, M).
+        """
+        ...
+
+    def begin_step(self, indices: npt.NDArray[np.intp] | None = None) -> None:
+        """Ask for a step, of all engines or of some."""
+        ...
+
+    def finish(self) -> None:
+        """Wait for everything that was begun."""
+        ...
+
+    def close(self) -> None:
+        """End them all; calling it twice is fine."""
+        ...
+
+
+class SeparateEngines:
+    """Engines of their own each: processes, say, that work at once.
+
+    Args:
+        make: makes one; called with the first reset of each.
+        count: how many.
+    """
+
+    def __init__(self, make: Callable[[], Engine], count: int) -> None:
+        self._make = make
+        self._engines: list[Engine | None] = [None] * count
+        self._pending: dict[int, Callable[[], Rows]] = {}
+        self._steps_ms = [0.0] * count
+        self.flows = np.full((count, 0, len(FLOW_COLUMNS)), np.nan)
+        self.link = np.full((count, len(LINK_COLUMNS)), np.nan)
+        self.time_s = np.zeros(count)
+        self.is_over = np.ones(count, dtype=np.bool_)
+        self.is_complete = np.zeros(count, dtype=np.bool_)
+
+    def begin_resets(
+        self, indices: Sequence[int], scenarios: Sequence[Scenario], seeds: Sequence[int], steps_ms: Sequence[float]
+    ) -> None:
+        """See `Engines`; the answer that an abandoned episode left is taken before."""
+        for index, scenario, seed, step_ms in zip(indices, scenarios, seeds, steps_ms, strict=True):
+            if (left := self._pending.pop(index, None)) is not None:
+                with contextlib.suppress(EngineError):  # the reset that follows starts the engine afresh
+                    left()
+            engine = self._engines[index]
+            if engine is None:
+                engine = self._engines[index] = self._make()
+            engine.begin_reset(scenario, seed)
+            self._pending[index] = engine.finish_reset
+            self._steps_ms[index] = step_ms
+            self._make_room(index, len(scenario.flows))
+
+    def steer(self, indices: npt.NDArray[np.intp], flows: npt.NDArray[np.intp], gains: npt.NDArray[np.float64]) -> None:
+        """See `Engines`."""
+        for index, flow, cwnd, pacing in zip(indices.tolist(), flows.tolist(), *gains.tolist(), strict=True):
+            self._engine(index).steer(flow, cwnd, pacing)
+
+    def begin_step(self, indices: npt.NDArray[np.intp] | None = None) -> None:
+        """See `Engines`."""
+        for index in range(len(self._engines)) if indices is None else indices.tolist():
+            engine = self._engine(index)
+            engine.begin_step(self._steps_ms[index])
+            self._pending[index] = engine.finish_step
+
+    def finish(self) -> None:
+        """See `Engines`."""
+        while self._pending:
+            index = next(iter(self._pending))
+            rows = self._pending.pop(index)()
+            self.flows[index, : len(rows.flows)] = rows.flows
+            self.link[index] = rows.link
+            self.time_s[index] = rows.time_s
+            self.is_over[index] = rows.is_over
+            self.is_complete[index] = rows.is_complete
+
+    def close(self) -> None:
+        """See `Engines`; a reset makes new ones."""
+        self._pending.clear()
+        for index, engine in enumerate(self._engines):
+            self._engines[index] = None
+            if engine is not None:
+                engine.close()
+
+    def _engine(self, index: int) -> Engine:
+        engine = self._engines[index]
+        if engine is None:
+            raise RuntimeError(f"engine {index} has no episode: reset it first")
+        return engine
+
+    def _make_room(self, index: int, flows: int) -> None:
+        if flows > self.flows.shape[1]:
+            more = ((0, 0), (0, flows - self.flows.shape[1]), (0, 0))
+            self.flows = np.pad(self.flows, more, constant_values=np.nan)
+        self.flows[index, flows:] = np.nan

@@ -1,0 +1,507 @@
+"""NativeEngine: the contract, determinism alone and among others, and that no packet is made or lost unseen."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import gc
+import hashlib
+import math
+import os
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bbrgym import Flow, Rows, Scenario, Trace, _native, make_engine, simulate
+from bbrgym.baselines.registry import COMPARATORS, controllers
+from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
+from bbrgym.envs.native.engine import NativeEngine, NativeEngines
+from bbrgym.envs.scenario import HEADER_BYTES
+
+SCENARIO = Scenario(rate_mbps=12, duration_s=2.0, loss=0.001, flows=(Flow("agent", rtt_ms=20), Flow("bbr", rtt_ms=20)))
+
+
+@pytest.fixture
+def engine() -> Iterator[NativeEngine]:
+    engine = NativeEngine()
+    yield engine
+    engine.close()
+
+
+def run(
+    engine: NativeEngine, seed: int = 1, scenario: Scenario = SCENARIO, gains: tuple[float, float] | None = None
+) -> bytes:
+    """All numbers of an episode."""
+    rows = engine.reset(scenario, seed)
+    numbers = [as_bytes(rows)]
+    while not rows.is_over:
+        if gains is not None:
+            engine.steer(0, *gains)
+        rows = engine.step(100)
+        numbers.append(as_bytes(rows))
+    return b"".join(numbers)
+
+
+def as_bytes(rows: Rows) -> bytes:
+    return np.concatenate([[rows.time_s], rows.link, rows.flows.ravel()]).tobytes()
+
+
+# --- the contract ---------------------------------------------------------------------------------------------------
+
+
+def test_an_episode_from_beginning_to_end() -> None:
+    with contextlib.closing(make_engine("native")) as engine:
+        rows = engine.reset(SCENARIO, 1)
+        assert (rows.time_s, rows.is_over, rows.is_complete) == (0.0, False, False)
+        assert rows.flows.shape == (2, len(FLOW_COLUMNS))
+        assert rows.link.shape == (len(LINK_COLUMNS),)
+        assert rows.flow(0)["delivered_packets"] == 0
+        assert math.isnan(rows.flow(0)["rtt_mean_ms"])
+        times = []
+        while not rows.is_over:
+            before, copied = rows, as_bytes(rows)
+            rows = engine.step(300)
+            assert engine.rows() is rows
+            assert as_bytes(before) == copied  # rows stay as they are
+            times.append(rows.time_s)
+        assert times == pytest.approx([0.3, 0.6, 0.9, 1.2, 1.5, 1.8, 2.0])
+        assert rows.flow(0)["delivered_packets"] > 0
+        assert 20 <= rows.flow(0)["rtt_min_ms"] < 200
+        assert rows.link_row()["rate_mbps"] == 12
+
+
+def test_the_columns_are_those_of_every_engine() -> None:
+    assert _native.flow_columns() == list(FLOW_COLUMNS)
+    assert _native.link_columns() == list(LINK_COLUMNS)
+
+
+def test_a_finite_flow_completes_the_episode(engine: NativeEngine) -> None:
+    engine.reset(Scenario(duration_s=20, flows=(Flow("bbr", rtt_ms=20, size_bytes=50_001),)), 1)
+    rows = engine.step(20_000)
+    assert (rows.is_over, rows.is_complete) == (True, True)
+    assert rows.time_s < 5
+    assert rows.flow(0)["received_bytes"] == 50_001
+
+
+def test_gains_are_the_controllers_own_until_steered(engine: NativeEngine) -> None:
+    unsteered = run(engine)
+    assert run(engine, gains=(2.0, 1.0)) == unsteered  # the defaults of `agent`
+    assert run(engine, gains=(1.0, 0.5)) != unsteered
+    flows = (Flow("agent", rtt_ms=20, parameters={"cwnd_gain": 1.0, "pacing_gain": 0.5}), SCENARIO.flows[1])
+    configured = dataclasses.replace(SCENARIO, flows=flows)
+    assert run(engine, scenario=configured) == run(engine, gains=(1.0, 0.5))
+
+
+@pytest.mark.parametrize("start_s", [0.0, 0.7], ids=["running", "not yet begun"])
+def test_gains_are_held_until_changed(engine: NativeEngine, start_s: float) -> None:
+    engine.reset(Scenario(duration_s=4.0, flows=(Flow("agent", rtt_ms=20, start_s=start_s), Flow("bbr"))), 1)
+    engine.steer(0, 1.0, 0.5)
+    for _ in range(25):
+        rows = engine.step(100)
+    assert (rows.flow(0)["cwnd_gain"], rows.flow(0)["pacing_gain"]) == (1.0, 0.5)
+    engine.steer(0, 1.5, 0.9)
+    rows = engine.step(100)
+    assert (rows.flow(0)["cwnd_gain"], rows.flow(0)["pacing_gain"]) == (1.5, 0.9)
+
+
+def test_calls_out_of_order_are_refused_and_change_nothing(engine: NativeEngine) -> None:
+    too_early: list[Callable[[], object]] = [
+        engine.rows,
+        engine.finish_reset,
+        engine.finish_step,
+        lambda: engine.step(1),
+    ]
+    for call in too_early:
+        with pytest.raises(RuntimeError, match=r"reset|begin_step"):
+            call()
+    with pytest.raises(RuntimeError, match="before reset"):
+        engine.steer(0, 1, 1)
+    engine.begin_reset(SCENARIO, 1)
+    begin: list[Callable[[], object]] = [lambda: engine.begin_reset(SCENARIO, 2), lambda: engine.begin_step(1)]
+    for call in begin:
+        with pytest.raises(RuntimeError, match="reset is outstanding"):
+            call()
+    with pytest.raises(RuntimeError, match="without begin_step"):
+        engine.finish_step()
+    engine.finish_reset()
+    engine.begin_step(1)
+    for call in begin:
+        with pytest.raises(RuntimeError, match="step is outstanding"):
+            call()
+    with pytest.raises(RuntimeError, match="without begin_reset"):
+        engine.finish_reset()
+    assert engine.finish_step().time_s == pytest.approx(0.001)
+    engine.step(5000)
+    with pytest.raises(RuntimeError, match="after the end of the episode"):
+        engine.step(1)
+    engine.close()
+    engine.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        engine.reset(SCENARIO, 1)
+
+
+def test_bad_arguments_are_refused_by_value(engine: NativeEngine) -> None:
+    for seed in (-1, 2**64, 1.5, "1"):
+        with pytest.raises(ValueError, match="seed="):
+            engine.begin_reset(SCENARIO, seed)  # type: ignore[arg-type]  # that is the point
+    for threads in (0, -1, 1.5, True):
+        with pytest.raises(ValueError, match="threads="):
+            make_engine("native", threads=threads)
+    engine.reset(SCENARIO, 2**64 - 1)
+    with pytest.raises(ValueError, match="agent flows are 0"):
+        engine.steer(1, 1, 1)
+    for gain in (0.0, -1.0, math.nan, math.inf):
+        with pytest.raises(ValueError, match="gains"):
+            engine.steer(0, 1.0, gain)
+    for duration_ms in (0, -1, math.nan, math.inf):
+        with pytest.raises(ValueError, match="duration_ms="):
+            engine.step(duration_ms)
+    assert engine.step(1).time_s == pytest.approx(0.001)
+
+
+@pytest.mark.parametrize("algorithm", COMPARATORS)
+def test_the_comparators_of_ns3_are_refused_by_name(engine: NativeEngine, algorithm: str) -> None:
+    scenario = Scenario(flows=(Flow("bbr"), Flow(algorithm)))
+    with pytest.raises(
+        ValueError, match=f"flow 1 .*'{algorithm}', which only engine=ns3 has; engine=native has: agent, bb"
+    ):
+        engine.reset(scenario, 1)
+    assert run(engine)  # the next one is sound
+
+
+def test_a_step_beyond_all_measure_ends_with_the_scenario(engine: NativeEngine) -> None:
+    engine.reset(SCENARIO, 1)
+    assert engine.step(1e300).time_s == 2.0
+
+
+def test_a_step_below_all_measure_goes_on(engine: NativeEngine) -> None:
+    engine.reset(SCENARIO, 1)
+    assert engine.step(1e-300).time_s == 1e-9
+
+
+def test_numpy_numbers_in_a_scenario(engine: NativeEngine) -> None:
+    flow = Flow("bbr", rtt_ms=np.float32(20), size_bytes=np.int64(10**9))  # type: ignore[arg-type]
+    scenario = Scenario(rate_mbps=np.float64(10), duration_s=np.int64(1), flows=(flow,))  # type: ignore[arg-type]
+    assert engine.reset(scenario, np.int64(1)).time_s == 0.0  # type: ignore[arg-type]
+    assert engine.step(2000).time_s == 1.0
+
+
+# --- the scenario ---------------------------------------------------------------------------------------------------
+
+PLAIN = Scenario(rate_mbps=10, duration_s=1.0, flows=(Flow("cubic", rtt_ms=20), Flow("bbr", rtt_ms=40)))
+OF_SCENARIO: dict[str, Any] = {
+    "rate_mbps": 11, "buffer_bdp": 0.5, "buffer_packets": 20, "duration_s": 0.9, "packet_bytes": 800, "loss": 0.01,
+    "rate_schedule": ((0.5, 5.0),), "flows": PLAIN.flows[:1],
+}  # fmt: skip
+OF_FLOW: dict[str, Any] = {
+    "algorithm": "newreno", "rtt_ms": 21, "start_s": 0.1, "stop_s": 0.5, "size_bytes": 50_000,
+    "parameters": {"beta": 0.5},
+}  # fmt: skip
+
+
+def test_every_field_has_an_effect(engine: NativeEngine) -> None:
+    """Fields are mirrored in C++; one that got lost on the way would change nothing."""
+    assert OF_SCENARIO.keys() == {field.name for field in dataclasses.fields(Scenario)}
+    assert OF_FLOW.keys() == {field.name for field in dataclasses.fields(Flow)}
+    changed = {name: dataclasses.replace(PLAIN, **{name: value}) for name, value in OF_SCENARIO.items()}
+    for name, value in OF_FLOW.items():
+        flow = dataclasses.replace(PLAIN.flows[0], **{name: value})
+        changed[f"flow.{name}"] = dataclasses.replace(PLAIN, flows=(flow, PLAIN.flows[1]))
+    episodes = {name: run(engine, scenario=scenario) for name, scenario in changed.items()}
+    episodes["none"] = run(engine, scenario=PLAIN)
+    assert len(set(episodes.values())) == len(episodes)
+
+
+def test_a_field_that_it_does_not_know_is_refused() -> None:
+    batch = _native.Batch(1, 2)
+    plain = SCENARIO.to_dict()
+    with pytest.raises(ValueError, match="a field that the engine does not know"):
+        batch.reset(0, plain | {"jitter_ms": 1.0}, 1)
+    plain["flows"][0]["jitter_ms"] = 1.0
+    with pytest.raises(ValueError, match="a field that the engine does not know"):
+        batch.reset(0, plain, 1)
+
+
+@pytest.mark.parametrize("buffer", [{"buffer_packets": 7}, {"buffer_bdp": 0.5}, {}, {"buffer_bdp": 2.5}], ids=str)
+def test_the_buffer_is_as_large_as_the_scenario_says(engine: NativeEngine, buffer: dict[str, Any]) -> None:
+    scenario = Scenario(rate_mbps=8, duration_s=3, flows=(Flow("cubic", rtt_ms=30), Flow("cubic", rtt_ms=50)), **buffer)
+    trace = simulate(scenario, engine)
+    longest = trace.link[:, LINK_COLUMNS.index("queue_max_packets")].max()
+    # Beside it there is room for the packet that is being sent and for one that the link has already taken.
+    assert longest - 1 == scenario.queue_packets
+    assert trace.link[:, LINK_COLUMNS.index("drops")].sum() > 0
+
+
+def test_the_rate_changes_when_the_schedule_says(engine: NativeEngine) -> None:
+    scenario = Scenario(
+        rate_mbps=8, duration_s=4, rate_schedule=((1, 2.0), (2.5, 20.0)), flows=(Flow("bbr", rtt_ms=20),)
+    )
+    trace = simulate(scenario, engine, step_ms=500)
+    assert trace.link[:, LINK_COLUMNS.index("rate_mbps")].tolist() == [8, 2, 2, 2, 20, 20, 20, 20]
+    arrived_mbps = trace.flows[:, 0, FLOW_COLUMNS.index("arrived_bytes")] * 8e-6 / 0.5
+    assert 1.8 < arrived_mbps[2:5].min() <= arrived_mbps[2:5].max() <= 2.0
+    assert arrived_mbps[-1] > 10.0
+
+
+def test_a_flow_is_active_from_its_start_to_its_stop(engine: NativeEngine) -> None:
+    flows = (Flow("bbr", rtt_ms=20, start_s=0.25, stop_s=0.75), Flow("bbr", rtt_ms=20))
+    trace = simulate(Scenario(duration_s=1.5, flows=flows), engine, step_ms=100)
+    active = trace.flows[:, 0, FLOW_COLUMNS.index("is_active")]
+    np.testing.assert_allclose(active, [0, 0, 0.5, 1, 1, 1, 1, 0.5, *[0] * 7], atol=1e-9)
+    sent = trace.flows[:, 0, FLOW_COLUMNS.index("sent_packets")]
+    assert sent[:2].sum() == sent[8:].sum() == 0 < sent[3:7].min()
+
+
+# --- determinism ----------------------------------------------------------------------------------------------------
+
+
+def test_equal_seeds_give_equal_bytes_in_any_engine_and_after_any_episode(engine: NativeEngine) -> None:
+    first = run(engine)
+    assert run(engine, seed=2) != first
+    assert run(engine) == first
+    engine.reset(dataclasses.replace(SCENARIO, flows=SCENARIO.flows * 3), 3)
+    engine.step(700)
+    assert run(engine) == first  # after an abandoned one
+    assert run(NativeEngine()) == first
+
+
+def test_the_length_of_a_step_decides_nothing(engine: NativeEngine) -> None:
+    counts = {}
+    for step_ms in (0.7, 10.0, 2000.0):
+        trace = simulate(SCENARIO, engine, step_ms=step_ms)
+        counts[step_ms] = trace.flows[:, :, : FLOW_COLUMNS.index("send_rate_mbps")].sum(axis=0)[:, 1:]
+    np.testing.assert_array_equal(counts[0.7], counts[10.0])
+    np.testing.assert_array_equal(counts[0.7], counts[2000.0])
+
+
+@pytest.mark.parametrize("algorithm", controllers())
+def test_every_controller_is_deterministic_and_delivers(engine: NativeEngine, algorithm: str) -> None:
+    scenario = Scenario(
+        rate_mbps=10, duration_s=3, loss=0.001, flows=(Flow(algorithm, rtt_ms=20), Flow("bbr", rtt_ms=30))
+    )
+    first = simulate(scenario, engine, seed=5)
+    assert simulate(scenario, engine, seed=5).hash == first.hash
+    assert simulate(scenario, engine, seed=6).hash != first.hash
+    assert first.summary(after_s=1).link.utilisation > 0.8
+    assert first.summary(after_s=1).flows[0].throughput_mbps > 0.1
+
+
+def test_another_process_gives_the_same_bytes(engine: NativeEngine) -> None:
+    script = """
+        from bbrgym import Flow, Scenario, simulate
+        flows = (Flow("agent", rtt_ms=20), Flow("bbr", rtt_ms=20))
+        print(simulate(Scenario(rate_mbps=12, duration_s=2.0, loss=0.001, flows=flows), "native", seed=4).hash)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    assert printed == simulate(SCENARIO, engine, seed=4).hash
+
+
+@pytest.mark.parametrize(("count", "threads"), [(1, 1), (2, 2), (7, 1), (7, 3), (40, 2), (5, 16)])
+def test_many_at_once_are_what_each_is_alone(engine: NativeEngine, count: int, threads: int) -> None:
+    """Of different scenarios, lengths of steps and ends; each goes on with another episode when one is over."""
+    rng = random.Random(1)
+    scenarios = [random_scenario(rng) for _ in range(count)]
+    steps_ms = [rng.choice([7.0, 50.0]) for _ in range(count)]
+    alone = [_digest_alone(engine, *of, seed) for seed, of in enumerate(zip(scenarios, steps_ms, strict=True))]
+
+    engines = NativeEngines(count, max_flows=9, threads=threads)
+    engines.begin_resets(range(count), scenarios, range(count), steps_ms)
+    digests = [hashlib.sha256() for _ in range(count)]
+    is_done = np.zeros(count, dtype=np.bool_)
+    while not is_done.all():
+        for index in np.flatnonzero(~is_done):
+            flows = engines.flows[index]
+            assert np.isnan(flows[len(scenarios[index].flows) :]).all()
+            digests[index].update(engines.time_s[index].tobytes() + engines.link[index].tobytes())
+            digests[index].update(flows[: len(scenarios[index].flows)].tobytes())
+        for index in np.flatnonzero(engines.is_over & ~is_done):
+            is_done[index] = True
+            engines.begin_resets([int(index)], [SCENARIO], [99], [10.0])  # it goes on beside those that are not done
+        engines.begin_step(np.flatnonzero(~engines.is_over) if engines.is_over.any() else None)
+        engines.finish()
+    assert [digest.hexdigest() for digest in digests] == alone
+    engines.close()
+
+
+def _digest_alone(engine: NativeEngine, scenario: Scenario, step_ms: float, seed: int) -> str:
+    rows = engine.reset(scenario, seed)
+    digest = hashlib.sha256(as_bytes(rows))
+    while not rows.is_over:
+        rows = engine.step(step_ms)
+        digest.update(as_bytes(rows))
+    return digest.hexdigest()
+
+
+def test_engines_take_more_flows_with_a_reset_of_all() -> None:
+    engines = NativeEngines(2, max_flows=1)
+    one, two = Scenario(flows=(Flow("agent"),)), Scenario(flows=(Flow("bbr"), Flow("agent")))
+    engines.begin_resets([0, 1], [one, one], [1, 1], [10, 10])
+    with pytest.raises(ValueError, match="with 2 flows does not fit: there is room for 1"):
+        engines.begin_resets([1], [two], [1], [10])
+    engines.begin_resets([0, 1], [one, two], [1, 1], [10, 10])
+    engines.steer(np.array([0, 1]), np.array([0, 1]), np.ones((2, 2)))
+    engines.begin_step()
+    assert engines.flows.shape[:2] == (2, 2)
+    assert engines.time_s.tolist() == [0.01, 0.01]
+    engines.close()
+    engines.close()
+    engines.begin_resets([0, 1], [one, two], [1, 1], [10, 10])
+    assert engines.time_s.tolist() == [0.0, 0.0]
+
+
+def test_a_batch_refuses_what_is_out_of_its_bounds() -> None:
+    batch = _native.Batch(2, 1)
+    plain = Scenario(flows=(Flow("bbr"),)).to_dict()
+    batch.reset(0, plain, 1)
+    refused: list[tuple[type[Exception], Callable[[], object]]] = [
+        (IndexError, lambda: batch.reset(2, plain, 1)),
+        (ValueError, lambda: batch.reset(0, SCENARIO.to_dict(), 1)),
+        (ValueError, lambda: batch.reset(0, plain | {"flows": []}, 1)),
+        (ValueError, lambda: batch.step(np.zeros(3, dtype=np.int64))),
+        (IndexError, lambda: batch.steer(0, 1, 1.0, 1.0)),
+        (IndexError, lambda: batch.steer(1, 0, 1.0, 1.0)),
+        (ValueError, lambda: batch.steer(0, 0, 1.0, 1.0)),
+    ]
+    for kind, call in refused:
+        with pytest.raises(kind):
+            call()
+    batch.step(np.full(2, 10**8))  # the second one has no scenario: it is left alone
+    assert batch.times_s.tolist() == [0.1, 0.0]
+    assert np.isnan(batch.flow_rows[1]).all()
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
+def test_a_forked_process_has_no_threads_to_wait_for() -> None:
+    batch = _native.Batch(3, 2, 3)
+    for index in range(3):
+        batch.reset(index, SCENARIO.to_dict(), 1)
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            signal.alarm(10)  # it would wait for ever
+            batch.step(np.full(3, 10**8))
+            is_stepped = batch.times_s.tolist() == [0.1] * 3
+            del batch
+            gc.collect()
+            status = 0 if is_stepped else 2
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
+    batch.step(np.full(3, 10**8))
+    assert batch.times_s.tolist() == [0.1] * 3
+
+
+# --- what must be true of any run -----------------------------------------------------------------------------------
+
+
+def random_scenario(rng: random.Random) -> Scenario:
+    rate_mbps = rng.choice([0.5, 2.0, 8.0, 20.0, 100.0])
+    duration_s = rng.uniform(0.3, 3) if rate_mbps < 50 else rng.uniform(0.05, 0.3)
+    packet_bytes = rng.choice([64, 476, 1000, 1448, 9000])
+    flows = []
+    for _ in range(rng.choice([1, 1, 2, 3, 5, 9])):
+        start_s = rng.choice([0.0, 0.0, rng.uniform(0, duration_s * 0.8)])
+        flows.append(
+            Flow(
+                rng.choice(list(controllers())),
+                rtt_ms=rng.choice([0.001, 1, 5, 20, 60, 200]),
+                start_s=start_s,
+                stop_s=rng.choice([None, None, start_s + rng.uniform(0.001, duration_s)]),
+                size_bytes=rng.choice([None, None, packet_bytes * rng.randint(1, 500)]),
+            )
+        )
+    return Scenario(
+        rate_mbps=rate_mbps,
+        duration_s=duration_s,
+        packet_bytes=packet_bytes,
+        loss=rng.choice([0, 0, 0.01, 0.06, 0.3, 0.95]),
+        flows=tuple(flows),
+        rate_schedule=rng.choice([(), ((duration_s / 3, rate_mbps / 4), (duration_s / 2, rate_mbps * 2))]),
+        **rng.choice([{"buffer_bdp": 0.25}, {"buffer_bdp": 1}, {"buffer_bdp": 8}, {"buffer_packets": 1}]),
+    )
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_scenarios_are_possible(seed: int, engine: NativeEngine) -> None:
+    rng = random.Random(seed)
+    for one in range(20):
+        scenario, step_ms = random_scenario(rng), rng.choice([5, 50, 377])
+
+        def trace_of(scenario: Scenario = scenario, step_ms: float = step_ms, one: int = one) -> Trace:
+            gains = random.Random(one)
+            policy = lambda flow, rows: (gains.uniform(0.1, 9), gains.uniform(0.1, 5))  # noqa: E731
+            return simulate(scenario, engine, one, step_ms, policy)
+
+        print(seed, one, step_ms, scenario)
+        trace = trace_of()
+        assert_possible(trace)
+        assert trace_of().hash == trace.hash
+
+
+def test_a_thousand_flows(engine: NativeEngine) -> None:
+    names = list(controllers())
+    flows = tuple(Flow(names[i % len(names)], rtt_ms=10 + i % 90, start_s=i / 2000) for i in range(1000))
+    trace = simulate(Scenario(rate_mbps=200, duration_s=1, buffer_bdp=2, flows=flows), engine, step_ms=250)
+    assert_possible(trace)
+    assert trace.summary(after_s=0.5).link.utilisation > 0.95
+
+
+def assert_possible(trace: Trace) -> None:
+    """Whatever a run is, these hold of its rows."""
+    scenario, packet = trace.scenario, trace.scenario.packet_bytes
+
+    def flow(column: str) -> Any:
+        return trace.flows[:, :, FLOW_COLUMNS.index(column)]
+
+    def link(column: str) -> Any:
+        return trace.link[:, LINK_COLUMNS.index(column)]
+
+    counts = trace.flows[:, :, : FLOW_COLUMNS.index("throughput_mbps") + 1]
+    assert np.isfinite(counts).all()
+    assert (counts >= 0).all()
+    assert np.isfinite(trace.link).all()
+    assert (trace.link >= 0).all()
+    assert flow("is_active").max() <= 1
+    assert link("utilisation").max() <= 1 + 1e-9
+    # Every packet that was sent has arrived, was dropped, was lost, or is in the buffer.
+    packets = {name: flow(name).sum() for name in ("sent_packets", "delivered_packets", "lost_packets")}
+    arrived = flow("arrived_bytes").sum() / packet
+    waiting = packets["sent_packets"] - arrived - link("drops").sum() - link("random_losses").sum()
+    assert 0 <= waiting <= scenario.queue_packets + 2
+    assert waiting == round(waiting)
+    # What a sender believes adds up too.
+    in_flight = packets["sent_packets"] - packets["delivered_packets"] - packets["lost_packets"]
+    open_now = trace.flows[-1, :, FLOW_COLUMNS.index("in_flight_packets")]
+    assert in_flight >= open_now.sum()
+    np.testing.assert_array_less(flow("delivered_packets").sum(axis=0) * packet, flow("arrived_bytes").sum(axis=0) + 1)
+    np.testing.assert_array_less(flow("received_bytes").sum(axis=0), flow("arrived_bytes").sum(axis=0) + 1)
+    np.testing.assert_array_less(flow("inorder_bytes").sum(axis=0), flow("arrived_bytes").sum(axis=0) + 1)
+    for index, described in enumerate(scenario.flows):
+        assert flow("received_bytes")[:, index].sum() <= (described.size_bytes or math.inf)
+        rtts = flow("rtt_min_ms")[:, index]
+        assert not (rtts < described.rtt_ms - 1e-5).any()
+    # The link's busy time is what its packets need (a rate that changes while one is sent is not for this sum).
+    if not scenario.rate_schedule:
+        durations = np.diff(trace.time_s, prepend=0.0)
+        busy_s = (link("utilisation") * durations).sum()
+        sent_s = (arrived + link("random_losses").sum()) * (packet + HEADER_BYTES) * 8e-6 / scenario.rate_mbps
+        assert sent_s - 1e-6 <= busy_s <= sent_s + (packet + HEADER_BYTES) * 8e-6 / scenario.rate_mbps + 1e-6
+
+
+def test_a_lone_bbr_flow_fills_the_link_and_keeps_its_queue_short(engine: NativeEngine) -> None:
+    scenario = Scenario(rate_mbps=12, buffer_bdp=4, duration_s=8, flows=(Flow("bbr", rtt_ms=40),))
+    summary = simulate(scenario, engine).summary(after_s=2)
+    payload = 12 * 1000 / (1000 + HEADER_BYTES)
+    assert summary.link.utilisation > 0.97
+    assert 0.97 * payload < summary.flows[0].throughput_mbps <= payload * 1.001
+    assert 40 < summary.flows[0].rtt_mean_ms < 60
+    assert summary.flows[0].retransmissions == 0
