@@ -6,7 +6,7 @@ SETUP := $(VENV)/.setup
 export OMP_NUM_THREADS ?= 1
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: setup run papers test check format stubs bench fidelity ui clean
+.PHONY: setup run papers test check format stubs bench fidelity agreement ui clean
 
 setup: $(SETUP)
 
@@ -50,6 +50,9 @@ bench: setup
 
 fidelity: setup
 	$(BIN)/python benchmarks/fidelity.py --write docs/fidelity.md
+
+agreement: setup
+	$(BIN)/python benchmarks/agreement.py --quic --write docs/agreement.md
 
 ui: setup
 	$(BIN)/bbrgym ui

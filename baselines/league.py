@@ -27,7 +27,7 @@ METRICS: Final[dict[str, str]] = {
     "link_queue_mean_ms": "mean queueing delay, in ms",
     "link_queue_p95_ms": "95th percentile over the steps of the queueing delay, in ms",
     "queue_ratio": "mean queueing delay over the longest base RTT",
-    "link_drops": "packets dropped by the full queue",
+    "link_drops": "packets dropped by the queue",
     "rtt_mean_ms": "mean RTT, mean of the flows, in ms",
     "rtt_p95_ms": "95th percentile over the steps of their mean RTT, mean of the flows, in ms",
     "rtt_peak_ms": "largest mean RTT of a step of any flow, in ms",

@@ -19,7 +19,7 @@ RUN_METRICS: Final[dict[str, str]] = {
     "link_jain": "Jain's fairness index of the flows' throughputs",
     "link_queue_mean_ms": "mean queueing delay, in ms",
     "link_queue_p95_ms": "95th percentile over the steps of the queueing delay, in ms",
-    "link_drops": "packets dropped by the full queue",
+    "link_drops": "packets dropped by the queue",
     "link_random_losses": "packets lost at random on the link",
     "convergence_s": "time to a lasting fair share, in s from the last flow's start; NaN if never",
     "equilibrium_s": "time to lastingly equal shares of the two halves of the flows, in s from the first start in the "

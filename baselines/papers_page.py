@@ -425,7 +425,7 @@ def _settings(result: BenchmarkResult) -> str:
     parts = [
         f"{_values((s.rate_mbps for s in scenarios), 'Mbit/s')}",
         _flows(scenarios, result),
-        f"droptail buffer of {_buffers(scenarios)}",
+        f"{' and '.join(sorted({s.queue for s in scenarios}))} buffer of {_buffers(scenarios)}",
     ]
     if any(s.loss for s in scenarios):
         parts.append(f"random loss of {_values((100 * s.loss for s in scenarios), '%')}")

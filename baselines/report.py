@@ -241,10 +241,14 @@ def describe(scenario: Scenario) -> str:
         if scenario.buffer_packets is not None
         else f"{1.0 if scenario.buffer_bdp is None else scenario.buffer_bdp:g} BDP ({scenario.queue_packets} packets)"
     )
-    parts = [f"{scenario.rate_mbps:g} Mbit/s", f"droptail buffer of {buffer}", f"{scenario.duration_s:g} s"]
+    parts = [f"{scenario.rate_mbps:g} Mbit/s", f"{_queue(scenario)} buffer of {buffer}", f"{scenario.duration_s:g} s"]
     if scenario.loss:
-        parts.append(f"{scenario.loss:.2%} random loss")
-    if scenario.rate_schedule:
+        bursts = scenario.loss_burst_packets
+        parts.append(f"{scenario.loss:.2%} random loss" + (f" in bursts of {bursts:g} packets" if bursts else ""))
+    if len(scenario.rate_schedule) > 6:
+        rates = [rate for _, rate in scenario.rate_schedule]
+        parts.append(f"{len(rates)} changes of the rate, {min(rates):g} to {max(rates):g} Mbit/s")
+    elif scenario.rate_schedule:
         changes = ", ".join(f"{rate:g} Mbit/s at {time:g} s" for time, rate in scenario.rate_schedule)
         parts.append(f"rate changes to {changes}")
     flows = []
@@ -256,8 +260,16 @@ def describe(scenario: Scenario) -> str:
             detail += f" to {flow.stop_s:g} s"
         if flow.size_bytes is not None:
             detail += f", {flow.size_bytes / 1e6:g} MB"
+        if flow.jitter_ms:
+            detail += f", jitter of up to {flow.jitter_ms:g} ms"
         flows.append(detail)
     return f"{', '.join(parts)}; {'; '.join(flows)}."
+
+
+def _queue(scenario: Scenario) -> str:
+    if scenario.queue == "droptail":
+        return "droptail"
+    return f"CoDel ({scenario.codel_target_ms:g} ms in {scenario.codel_interval_ms:g} ms)"
 
 
 def _svg(figure: Figure, label: str) -> Markup:

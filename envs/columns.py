@@ -47,7 +47,7 @@ LINK_MEASUREMENTS: Final[dict[str, str]] = {
     "queue_max_packets": "largest length of the queue in the step, in packets",
     "queue_mean_ms": "mean time that the queue needs to drain, over the step, in ms",
     "queue_max_ms": "largest time that the queue needs to drain, in the step, in ms",
-    "drops": "packets dropped by the full queue in the step",
+    "drops": "packets dropped by the queue in the step",
     "random_losses": "packets lost on the link at random in the step",
 }
 LINK_COLUMNS: Final[tuple[str, ...]] = tuple(LINK_MEASUREMENTS)

@@ -11,7 +11,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from bbrgym.envs.scenario import Flow, Scenario
+from bbrgym.envs import mahimahi
+from bbrgym.envs.scenario import Flow, Scenario, resolve_rate_trace
 
 KINDS: Final = ("uniform", "log_uniform", "choice")
 """How a value can be drawn."""
@@ -28,6 +29,7 @@ class Distribution:
         {choice: [x, y, …]}       one of these, each as likely; they can be whole flows or lists of flows,
                                   and drawn themselves
 
+    A `rate_trace`, or each of a choice of them, is read once, when the distribution is made, for the longest duration.
     For example `{rate_mbps: {log_uniform: [5, 50]}, flows: [{algorithm: agent, rtt_ms: {uniform: [10, 100]}}]}`.
     A scenario is the distribution that always gives itself.
     """
@@ -42,7 +44,7 @@ class Distribution:
     def __post_init__(self) -> None:
         if not isinstance(self.plain, Mapping):
             raise ValueError(f"scenario={self.plain!r} is not possible: a scenario must be a mapping of its fields")
-        object.__setattr__(self, "plain", _canonical(self.plain))
+        object.__setattr__(self, "plain", _canonical(_with_rates_of_traces(self.plain)))
         scenarios = [_scenario(values) for values in _variants(self.plain, "scenario")]
         agents = {len(scenario.agent_flows) for scenario in scenarios}
         if len(agents) > 1:
@@ -89,6 +91,22 @@ class Distribution:
 
     def __hash__(self) -> int:
         return hash(repr(self.plain))
+
+
+def _with_rates_of_traces(plain: Mapping[str, Any]) -> Mapping[str, Any]:
+    """With `rate_schedule` in place of `rate_trace`, as `Scenario.from_dict` makes it."""
+    if "rate_trace" not in plain:
+        return plain
+    durations_s = _variants(plain.get("duration_s", Scenario.duration_s), "scenario.duration_s")
+    longest_s = max(filter(_is_finite, durations_s), default=Scenario.duration_s)  # a bad one is refused later
+
+    def resolve(trace: Any) -> Any:
+        if _kind(trace) == "choice":
+            _check_drawn(trace, "choice", "scenario.rate_trace")
+            return {"choice": [resolve(entry) for entry in trace["choice"]]}
+        return [] if trace is None else [list(pair) for pair in mahimahi.from_config(trace, longest_s)]
+
+    return resolve_rate_trace(plain, resolve)
 
 
 def _canonical(node: Any) -> Any:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from numbers import Integral, Real
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final, Literal, get_args
 
 from bbrgym.baselines import registry
+from bbrgym.envs import mahimahi
 
 HEADER_BYTES = 40
 """IPv4 and TCP headers of a data packet: a packet of `packet_bytes` occupies the link for this much more."""
+
+Queue = Literal["droptail", "codel"]
+"""How the bottleneck's queue decides what to drop."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +33,8 @@ class Flow:
         stop_s: when it stops sending, or None for the end of the episode.
         size_bytes: how much it sends (payload), or None for an endless source.
         parameters: the controller's parameters that differ from its defaults.
+        jitter_ms: how much longer the way back takes for each ACK, evenly drawn between 0 and this, in ms. No ACK
+            overtakes another, so that those behind a late one come with it.
 
     Raises:
         ValueError: naming the bad value and the good ones.
@@ -39,9 +46,10 @@ class Flow:
     stop_s: float | None = None
     size_bytes: int | None = None
     parameters: Mapping[str, float] = field(default_factory=dict)
+    jitter_ms: float = 0.0
 
     def __post_init__(self) -> None:
-        _check_types(self, numbers=("rtt_ms", "start_s", "stop_s"), whole=("size_bytes",))
+        _check_types(self, numbers=("rtt_ms", "start_s", "stop_s", "jitter_ms"), whole=("size_bytes",))
         registry.check_parameters(self.algorithm, self.parameters)
         object.__setattr__(self, "parameters", MappingProxyType(dict(self.parameters)))
         _check("rtt_ms", self.rtt_ms, "in (0, 10000]", 0 < self.rtt_ms <= 10_000)
@@ -50,9 +58,10 @@ class Flow:
             _check("stop_s", self.stop_s, f"after the flow's start_s={self.start_s:g}", self.stop_s > self.start_s)
         if self.size_bytes is not None:
             _check("size_bytes", self.size_bytes, "at least 1, or none for endless", self.size_bytes >= 1)
+        _check("jitter_ms", self.jitter_ms, "in [0, 10000]", 0 <= self.jitter_ms <= 10_000)
 
     def __hash__(self) -> int:
-        return hash((self.algorithm, self.rtt_ms, self.start_s, self.stop_s, self.size_bytes))
+        return hash((self.algorithm, self.rtt_ms, self.start_s, self.stop_s, self.size_bytes, self.jitter_ms))
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A mapping proxy does not pickle.
@@ -67,13 +76,21 @@ class Scenario:
 
     Args:
         rate_mbps: rate of the bottleneck link, in Mbit/s of bytes on the wire (payload and `HEADER_BYTES`).
-        buffer_bdp: size of its droptail buffer in bandwidth-delay products of the flow with the longest RTT:
+        buffer_bdp: size of its buffer in bandwidth-delay products of the flow with the longest RTT:
             rate x rtt / 8 bytes, counted in packets of `packet_bytes`. 1 if neither buffer is given.
         buffer_packets: the same in packets. Give at most one of the two.
+        queue: `droptail`, which drops what finds the buffer full, or `codel` (RFC 8289), which besides drops at the
+            queue's head what has waited for longer than `codel_target_ms` since `codel_interval_ms`.
+        codel_target_ms: CoDel's TARGET, the standing queueing delay that is acceptable, in ms.
+        codel_interval_ms: CoDel's INTERVAL, about the longest RTT of the flows, in ms.
         duration_s: length of the episode, in s.
         packet_bytes: payload of a full data packet (the TCP segment size), in bytes.
         loss: probability that a data packet is lost on the link at random, after the queue.
-        rate_schedule: changes of the rate, as pairs (time in s, rate in Mbit/s) with rising times.
+        loss_burst_packets: how many packets in a row are lost in the mean (Gilbert's model: a good state in which
+            nothing is lost, a bad one in which everything is), or None for losses that are independent of each other.
+        rate_schedule: changes of the rate, as pairs (time in s, rate in Mbit/s) with rising times. A packet that is
+            being sent ends with the rate with which it began. The first time can be 0; `rate_mbps` is then never the
+            link's rate, but still that of the buffer's BDP. `from_dict` makes a schedule of a Mahimahi trace, too.
         flows: the flows, at least one.
 
     Raises:
@@ -83,14 +100,20 @@ class Scenario:
     rate_mbps: float = 12.0
     buffer_bdp: float | None = None
     buffer_packets: int | None = None
+    queue: Queue = "droptail"
+    codel_target_ms: float = 5.0
+    codel_interval_ms: float = 100.0
     duration_s: float = 30.0
     packet_bytes: int = 1000
     loss: float = 0.0
+    loss_burst_packets: float | None = None
     rate_schedule: tuple[tuple[float, float], ...] = ()
     flows: tuple[Flow, ...] = field(default_factory=lambda: (Flow(),))
 
     def __post_init__(self) -> None:
-        _check_types(self, ("rate_mbps", "buffer_bdp", "duration_s", "loss"), ("buffer_packets", "packet_bytes"))
+        numbers = ("rate_mbps", "buffer_bdp", "codel_target_ms", "codel_interval_ms", "duration_s", "loss",
+                   "loss_burst_packets")  # fmt: skip
+        _check_types(self, numbers, whole=("buffer_packets", "packet_bytes"))
         _check("rate_mbps", self.rate_mbps, "in [0.01, 10000]", 0.01 <= self.rate_mbps <= 10_000)
         if self.buffer_bdp is not None and self.buffer_packets is not None:
             raise ValueError(
@@ -100,13 +123,23 @@ class Scenario:
             _check("buffer_bdp", self.buffer_bdp, "above 0", 0 < self.buffer_bdp <= 10_000)
         if self.buffer_packets is not None:
             _check("buffer_packets", self.buffer_packets, "at least 1", 1 <= self.buffer_packets <= 10_000_000)
+        _check("queue", self.queue, f"one of {', '.join(get_args(Queue))}", self.queue in get_args(Queue))
+        _check("codel_target_ms", self.codel_target_ms, "in [0.01, 10000]", 0.01 <= self.codel_target_ms <= 10_000)
+        _check("codel_interval_ms", self.codel_interval_ms, "in [0.1, 100000]",
+               0.1 <= self.codel_interval_ms <= 100_000)  # fmt: skip
         _check("duration_s", self.duration_s, "above 0", 0 < self.duration_s <= 1e6)
         _check("packet_bytes", self.packet_bytes, "in [64, 9000]", 64 <= self.packet_bytes <= 9000)
         _check("loss", self.loss, "in [0, 1)", 0 <= self.loss < 1)
+        if self.loss_burst_packets is not None:
+            burst = self.loss_burst_packets
+            _check("loss_burst_packets", burst, "in [1, 1e6], or none", 1 <= burst <= 1e6)
+            # Between two bursts there is one packet at least.
+            _check("loss", self.loss, f"at most {burst / (burst + 1):.6g} with loss_burst_packets={burst:g}",
+                   self.loss <= burst / (burst + 1))  # fmt: skip
         object.__setattr__(self, "rate_schedule", tuple((float(t), float(r)) for t, r in self.rate_schedule))
         times = [t for t, _ in self.rate_schedule]
-        _check("rate_schedule", list(self.rate_schedule), "pairs with rising times above 0",
-               all(a < b for a, b in zip([0.0, *times], times, strict=False)))  # fmt: skip
+        _check("rate_schedule", list(self.rate_schedule), "pairs with rising times of at least 0",
+               all(0 <= t < math.inf for t in times) and all(a < b for a, b in itertools.pairwise(times)))  # fmt: skip
         for _, rate in self.rate_schedule:
             _check("rate_schedule", rate, "rates in [0.01, 10000]", 0.01 <= rate <= 10_000)
         object.__setattr__(self, "flows", tuple(self.flows))
@@ -140,19 +173,26 @@ class Scenario:
         return dataclasses.replace(self, flows=flows)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain types only, for JSON, YAML and the engines; `from_dict` makes the scenario again."""
-        plain: dict[str, Any] = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        """Plain types only, for JSON, YAML and the engines; `from_dict` makes the scenario again.
+
+        Fields of `LEFT_OUT` are left out while they have their default.
+        """
+        plain = _plain(self)
         plain["rate_schedule"] = [list(pair) for pair in self.rate_schedule]
-        plain["flows"] = [
-            {f.name: getattr(flow, f.name) for f in dataclasses.fields(flow)} | {"parameters": dict(flow.parameters)}
-            for flow in self.flows
-        ]
+        plain["flows"] = [_plain(flow) | {"parameters": dict(flow.parameters)} for flow in self.flows]
         return plain
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Scenario:
-        """From plain types, as a YAML file or the wire has them; an unknown key is refused by name."""
+        """From plain types, as a YAML file or the wire has them; an unknown key is refused by name.
+
+        Instead of `rate_schedule` there can be `rate_trace`, a Mahimahi trace as `{file: …, bin_ms: 100}`: arguments of
+        `bbrgym.envs.mahimahi.rate_schedule`. The scenario has its rates then, and nothing of the file's name.
+        """
         arguments = dict(plain)
+        if "rate_trace" in arguments:
+            duration_s = arguments.get("duration_s", cls.duration_s)
+            arguments = resolve_rate_trace(arguments, lambda trace: mahimahi.from_config(trace, duration_s))
         flows = arguments.pop("flows", None)
         _check_keys("scenario", arguments, cls)
         if flows is not None:
@@ -160,6 +200,30 @@ class Scenario:
                 _check_keys("flow", flow, Flow)
             arguments["flows"] = tuple(Flow(**flow) for flow in flows)
         return cls(**arguments)
+
+
+LEFT_OUT: Final = frozenset({"queue", "codel_target_ms", "codel_interval_ms", "loss_burst_packets", "jitter_ms"})
+"""Fields that were not always there: without them, what was stored before them, and its keys, remain what they were."""
+
+
+def resolve_rate_trace(plain: Mapping[str, Any], resolve: Callable[[Any], Any]) -> dict[str, Any]:
+    """A scenario's fields with `resolve(rate_trace)` as `rate_schedule` in place of `rate_trace`; none is as if absent.
+
+    Raises:
+        ValueError: both are given.
+    """
+    arguments = dict(plain)
+    trace = arguments.pop("rate_trace", None)
+    if trace is None:
+        return arguments
+    if arguments.get("rate_schedule"):
+        raise ValueError(f"rate_trace={trace!r} and rate_schedule are both given: give one")
+    return arguments | {"rate_schedule": resolve(trace)}
+
+
+def _plain(record: Scenario | Flow) -> dict[str, Any]:
+    given = {f.name: (getattr(record, f.name), f.default) for f in dataclasses.fields(record)}
+    return {name: value for name, (value, default) in given.items() if name not in LEFT_OUT or value != default}
 
 
 def _make_flow(arguments: dict[str, Any]) -> Flow:
@@ -183,6 +247,8 @@ def _check_types(record: object, numbers: tuple[str, ...], whole: tuple[str, ...
 
 def _check_keys(what: str, given: Mapping[str, Any], cls: type) -> None:
     known = [f.name for f in dataclasses.fields(cls)]
+    if cls is Scenario:
+        known.append("rate_trace")
     for key in given:
         if key not in known:
             raise ValueError(f"a {what} has no field {key!r}; known: {', '.join(known)}")

@@ -68,7 +68,7 @@ class LinkSummary:
         jain: Jain's index (sum x)^2 / (n sum x^2) of the flows' throughputs; 1 is equal shares, 1/n the worst.
         queue_mean_ms: mean queueing delay, in ms.
         queue_p95_ms: 95th percentile over the steps of their mean queueing delay, in ms.
-        drops: packets dropped by the full queue.
+        drops: packets dropped by the queue.
         random_losses: packets lost at random on the link.
     """
 

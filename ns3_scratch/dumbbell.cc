@@ -1,6 +1,9 @@
 #include "dumbbell.h"
 
-#include "baselines/cc/random.h"
+#include "jitter-channel.h"
+
+#include "envs/native/ack_jitter.h"
+#include "envs/native/loss_model.h"
 
 #include "ns3/data-rate.h"
 #include "ns3/drop-tail-queue.h"
@@ -39,8 +42,7 @@ class DataLossModel : public ErrorModel
         return tid;
     }
 
-    DataLossModel(double loss, uint64_t seed)
-        : m_threshold(static_cast<uint64_t>(loss * 18446744073709551615.0)), m_random(seed)
+    explicit DataLossModel(LossModel loss) : m_loss(loss)
     {
     }
 
@@ -48,16 +50,20 @@ class DataLossModel : public ErrorModel
     bool DoCorrupt(Ptr<Packet> packet) override
     {
         constexpr uint32_t kLargestPureAck = 100; // headers and every option
-        return packet->GetSize() > kLargestPureAck && m_random.Next() < m_threshold;
+        return packet->GetSize() > kLargestPureAck && m_loss.IsNextLost();
     }
 
     void DoReset() override
     {
     }
 
-    uint64_t m_threshold;
-    Random m_random;
+    LossModel m_loss;
 };
+
+Time FromMs(double ms)
+{
+    return NanoSeconds(static_cast<int64_t>(ms * 1e6));
+}
 
 /// Adds an address in a network of its own to the device; returns the interface's number. Done by
 /// hand, because the helper installs a queue discipline on the way.
@@ -86,7 +92,9 @@ constexpr uint32_t kBottleneckNetwork = 11;
 
 } // namespace
 
-Dumbbell::Dumbbell(const Scenario& scenario, uint64_t seed)
+Dumbbell::Dumbbell(const Scenario& scenario,
+                   uint64_t linkSeed,
+                   const std::vector<uint64_t>& flowSeeds)
     : m_router(CreateObject<Node>()), m_receiver(CreateObject<Node>())
 {
     InternetStackHelper stack;
@@ -106,14 +114,14 @@ Dumbbell::Dumbbell(const Scenario& scenario, uint64_t seed)
     {
         shortestRttMs = std::min(shortestRttMs, flow.rtt_ms);
     }
-    m_bottleneckDelay = NanoSeconds(static_cast<int64_t>(shortestRttMs / 4.0 * 1e6));
+    m_bottleneckDelay = FromMs(shortestRttMs / 4.0);
     // Much faster than the bottleneck, so that a burst is not spread and nothing queues.
     m_accessRate = static_cast<uint64_t>(std::max(1e9, 10.0 * scenario.LargestRateMbps() * 1e6));
 
-    InstallBottleneck(scenario, seed);
+    InstallBottleneck(scenario, linkSeed);
     for (std::size_t i = 0; i < scenario.flows.size(); ++i)
     {
-        InstallFlow(scenario, i);
+        InstallFlow(scenario, i, flowSeeds.at(i));
     }
 }
 
@@ -147,12 +155,30 @@ void Dumbbell::InstallBottleneck(const Scenario& scenario, uint64_t seed)
     TrafficControlHelper trafficControl;
     const auto capacity =
         QueueSize(QueueSizeUnit::PACKETS, static_cast<uint32_t>(scenario.QueuePackets()));
-    trafficControl.SetRootQueueDisc("ns3::FifoQueueDisc", "MaxSize", QueueSizeValue(capacity));
+    if (scenario.IsCodel())
+    {
+        // "Below MinBytes" is the RFC's "at most maxpacket".
+        const auto minBytes = static_cast<uint32_t>(scenario.packet_bytes + kHeaderBytes) + 1;
+        trafficControl.SetRootQueueDisc("ns3::CoDelQueueDisc",
+                                        "MaxSize",
+                                        QueueSizeValue(capacity),
+                                        "MinBytes",
+                                        UintegerValue(minBytes),
+                                        "Target",
+                                        TimeValue(FromMs(scenario.codel_target_ms)),
+                                        "Interval",
+                                        TimeValue(FromMs(scenario.codel_interval_ms)));
+    }
+    else
+    {
+        trafficControl.SetRootQueueDisc("ns3::FifoQueueDisc", "MaxSize", QueueSizeValue(capacity));
+    }
     const Ptr<QueueDisc> queueDisc = trafficControl.Install(forward).Get(0);
 
     if (scenario.loss > 0.0)
     {
-        back->SetReceiveErrorModel(CreateObject<DataLossModel>(scenario.loss, seed));
+        back->SetReceiveErrorModel(CreateObject<DataLossModel>(
+            LossModel(scenario.loss, scenario.loss_burst_packets, seed)));
     }
 
     AddAddress(forward, AddressOf(kBottleneckNetwork, 0, 1));
@@ -162,22 +188,33 @@ void Dumbbell::InstallBottleneck(const Scenario& scenario, uint64_t seed)
     const auto wireBytes = static_cast<double>(scenario.packet_bytes) + kHeaderBytes;
     m_link = std::make_unique<LinkMonitor>(
         queueDisc, forward, back, (wireBytes + kPppBytes) / wireBytes);
-    m_link->SetRate(scenario.rate_mbps);
+    m_link->SetRate(scenario.FirstRateMbps());
     for (const auto& [timeS, rateMbps] : scenario.rate_schedule)
     {
         Simulator::Schedule(Seconds(timeS), &LinkMonitor::SetRate, m_link.get(), rateMbps);
     }
 }
 
-void Dumbbell::InstallFlow(const Scenario& scenario, std::size_t flow)
+void Dumbbell::InstallFlow(const Scenario& scenario, std::size_t flow, uint64_t seed)
 {
     PointToPointHelper link;
     link.SetDeviceAttribute("DataRate", DataRateValue(DataRate(m_accessRate)));
     link.SetQueue("ns3::DropTailQueue<Packet>", "MaxSize", StringValue("1000000p"));
 
-    const auto oneWay = NanoSeconds(static_cast<int64_t>(scenario.flows[flow].rtt_ms / 2.0 * 1e6));
-    link.SetChannelAttribute("Delay", TimeValue(oneWay - m_bottleneckDelay));
+    const Time delay = FromMs(scenario.flows[flow].rtt_ms / 2.0) - m_bottleneckDelay;
+    link.SetChannelAttribute("Delay", TimeValue(delay));
     const NetDeviceContainer devices = link.Install(m_senders[flow], m_router);
+    if (scenario.flows[flow].jitter_ms > 0.0)
+    {
+        // The helper knows one class of channels only: this one takes the place of what it made.
+        const auto sender = DynamicCast<PointToPointNetDevice>(devices.Get(0));
+        const auto router = DynamicCast<PointToPointNetDevice>(devices.Get(1));
+        const auto channel =
+            CreateObject<JitterChannel>(router, AckJitter(scenario.flows[flow].jitter_ms, seed));
+        channel->SetAttribute("Delay", TimeValue(delay));
+        sender->Attach(channel);
+        router->Attach(channel);
+    }
     const uint32_t interface = AddAddress(devices.Get(0), AddressOf(kSenderNetwork, flow, 2));
     AddAddress(devices.Get(1), AddressOf(kSenderNetwork, flow, 1));
     SetDefaultRoute(m_senders[flow], AddressOf(kSenderNetwork, flow, 1), interface);

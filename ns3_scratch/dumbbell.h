@@ -22,12 +22,13 @@ namespace bbrgym
 ///
 /// It is a dumbbell whose links beyond the bottleneck have no delay and so need no simulation.
 /// Access links and the whole way back are so fast that nothing queues there. The bottleneck's
-/// queue is a FIFO queue discipline; its device holds one packet more, as ns-3's flow control
-/// needs, besides the one on the wire.
+/// queue is a FIFO or CoDel queue discipline; its device holds one packet more, as ns-3's flow
+/// control needs, besides the one on the wire.
 class Dumbbell
 {
   public:
-    Dumbbell(const Scenario& scenario, uint64_t seed);
+    /// `linkSeed` decides the random losses, a flow's seed its jitter.
+    Dumbbell(const Scenario& scenario, uint64_t linkSeed, const std::vector<uint64_t>& flowSeeds);
 
     ns3::Ptr<ns3::Node> GetSender(std::size_t flow) const;
     ns3::Ptr<ns3::Node> GetReceiver() const;
@@ -40,7 +41,7 @@ class Dumbbell
 
   private:
     void InstallBottleneck(const Scenario& scenario, uint64_t seed);
-    void InstallFlow(const Scenario& scenario, std::size_t flow);
+    void InstallFlow(const Scenario& scenario, std::size_t flow, uint64_t seed);
 
     ns3::Ptr<ns3::Node> m_router;
     ns3::Ptr<ns3::Node> m_receiver;

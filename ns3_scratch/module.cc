@@ -55,8 +55,8 @@ NB_MODULE(_ns3, m)
     m.def("flow_columns", &FlowColumns, "The columns of a flow's row, in order.");
     m.def("link_columns", &LinkColumns, "The columns of the link's row, in order.");
     m.def("stock_algorithms", &StockAlgorithms, "The congestion controls of ns-3 itself.");
-    m.def("scenario_fields", &FieldNames<Scenario>, "The fields of a scenario.");
-    m.def("flow_fields", &FieldNames<Flow>, "The fields of a flow.");
+    m.def("scenario_defaults", &FieldDefaults<Scenario>, "The fields of a scenario, in order.");
+    m.def("flow_defaults", &FieldDefaults<Flow>, "The fields of a flow, in order.");
     m.def(
         "queue_packets",
         [](const PlainScenario& scenario) {

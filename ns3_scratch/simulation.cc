@@ -33,12 +33,18 @@ void Simulation::Reset(Scenario scenario, uint64_t seed)
     RngSeedManager::SetSeed(1);
     RngSeedManager::SetRun(seed);
     Random seeds(seed);
-    m_dumbbell = std::make_unique<Dumbbell>(m_scenario, seeds.Next());
+    const uint64_t linkSeed = seeds.Next();
+    std::vector<uint64_t> flowSeeds(m_scenario.flows.size());
+    for (uint64_t& flowSeed : flowSeeds)
+    {
+        flowSeed = seeds.Next();
+    }
+    m_dumbbell = std::make_unique<Dumbbell>(m_scenario, linkSeed, flowSeeds);
     m_flowRates.assign(m_scenario.flows.size(), 0);
     for (std::size_t i = 0; i < m_scenario.flows.size(); ++i)
     {
         m_flows.push_back(std::make_unique<FlowRun>(
-            m_scenario, i, *m_dumbbell, m_flowRates, seeds.Next(), [this] {
+            m_scenario, i, *m_dumbbell, m_flowRates, flowSeeds[i], [this] {
                 if (IsComplete())
                 {
                     Simulator::Stop();

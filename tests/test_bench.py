@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib.util
 import json
 import math
+import os
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -30,7 +32,7 @@ def _load() -> ModuleType:
 
 bench = _load()
 MICRO = bench.Effort(
-    repetitions=1, limit_s=60.0, budget_s=0.01, resets=2, congested_s=0.1, congested_budget_s=30.0
+    repetitions=1, limit_s=60.0, budget_s=0.01, resets=2, congested_s=0.1, congested_budget_s=30.0, scale=0.05
 )  # fmt: skip
 DOCUMENT = f"before\n{bench.BEGIN_MARK}\nold\n{bench.END_MARK}\nafter\n"
 
@@ -41,16 +43,20 @@ def test_a_run_prints_every_table_and_writes_json_and_document(
 ) -> None:
     monkeypatch.setattr(bench, "QUICK", MICRO)
     monkeypatch.setattr(bench, "RATES_MBPS", (12.0,))
+    monkeypatch.setattr(bench, "FLOWS", (1, 10))
+    monkeypatch.setattr(bench, "_cpu_s", lambda pid: time.perf_counter())  # the kernel counts in 10 ms
     document = tmp_path / "performance.md"
     document.write_text(DOCUMENT)
 
     assert bench.main(["--quick", "--write", str(document), "--runs", str(tmp_path / "runs")]) == 0
 
     printed, written = capsys.readouterr().out, document.read_text()
-    for title in (bench.STEPS, bench.RESETS, bench.TRANSPORT, bench.WORKERS, bench.PACKETS):
-        assert title in printed
+    for title in (bench.PACKETS, bench.NS3_RUN, bench.FLOWS_COST, bench.LENGTH_COST, bench.STEPS, bench.VECTOR,
+                  bench.WORKERS, bench.RESETS, bench.TRANSPORT):  # fmt: skip
+        assert title.partition(" (")[0] in printed, "the rest may be on the next line"
         assert f"### {title}" in written
-    assert "| 12 Mbit/s, 100 ms |" in written
+    assert "| ns-3, 12 Mbit/s, 100 ms |" in written
+    assert "| native, 12 Mbit/s, 10 ms |" in written
     assert written.startswith(f"before\n{bench.BEGIN_MARK}\n")
     assert written.endswith(f"{bench.END_MARK}\nafter\n")
     assert "old" not in written.splitlines()
@@ -61,16 +67,27 @@ def test_a_run_prints_every_table_and_writes_json_and_document(
     assert all(math.isfinite(v) and v > 0 for figure in run["figures"] for v in (figure["value"], *figure["samples"]))
     anchored = {(f["row"], f["column"]): f["ns3_gym"] for f in run["figures"] if "ns3_gym" in f}
     assert anchored == {
-        ("12 Mbit/s, 100 ms", "environment"): [760.0],
-        ("same worker", "median"): [240.0, 310.0],
-        ("new worker", "median"): [240.0, 310.0],
+        ("ns-3, 12 Mbit/s, 100 ms", "environment"): [760.0],
+        ("native, 12 Mbit/s, 100 ms", "environment"): [760.0],
+        ("ns-3, same worker", "median"): [240.0, 310.0],
+        ("ns-3, new worker", "median"): [240.0, 310.0],
+        ("native, environment", "median"): [240.0, 310.0],
         ("one worker", "steps/s"): [4900.0, 19000.0],
+    }
+    aimed = {(f["row"], f["column"]): f["goal"] for f in run["figures"] if "goal" in f}
+    assert aimed == {
+        ("buffer of 5 BDP", "ns-3 / native"): 200.0,
+        ("buffer of 1 BDP", "ns-3 / native"): 200.0,
+        ("buffer of 5 BDP, 1 % random loss", "ns-3 / native"): 200.0,
+        ("native, 12 Mbit/s, 100 ms", "environment"): 22_800.0,
+        ("12 Mbit/s, 10 ms", "2 threads"): 300_000.0,
+        ("native, environment", "median"): 0.1,
     }
 
 
-@needs_ns3
-def test_environment_and_engine_do_the_same_work() -> None:
-    with bench.same_episode(12.0, 100.0, seed=3) as (step_env, step_engine):
+@pytest.mark.parametrize("engine", [pytest.param("ns3", marks=needs_ns3), "native"])
+def test_environment_and_engine_do_the_same_work(engine: str) -> None:
+    with bench.same_episode(12.0, 100.0, 3, engine) as (step_env, step_engine):
         for _ in range(15):
             of_env, of_engine = step_env()[4]["flow"], step_engine().flow(0)
             assert of_env["sent_packets"] > 0
@@ -85,7 +102,7 @@ def test_repetitions_of_a_run_stop_where_the_first_one_did() -> None:
     first = run.measure(1)
     run.effort = bench.dataclasses.replace(run.effort, congested_budget_s=1e9)
     second = run.measure(2)
-    cell = bench.Cell(bench.PACKETS, "row", "simulated s")
+    cell = bench.Cell(bench.NS3_RUN, "row", "simulated s")
     assert 0 < first[cell][0] < 20.0
     assert second[cell] == first[cell]
 
@@ -147,6 +164,29 @@ def test_faster_is_above_one_for_rates_and_for_times() -> None:
     assert bench.Anchor((760.0,)).times_faster(1520.0) == "2.0"
     assert bench.Anchor((4_900.0, 19_000.0)).times_faster(9_500.0) == "0.50 to 1.9"
     assert bench.Anchor((240.0, 310.0), is_time=True).times_faster(0.5) == "480 to 620"
+
+
+@pytest.mark.parametrize(
+    ("cell", "value", "word"),
+    [
+        (bench.Cell(bench.VECTOR, "12 Mbit/s, 10 ms", "2 threads"), 300_000.0, "reached"),
+        (bench.Cell(bench.VECTOR, "12 Mbit/s, 10 ms", "2 threads"), 299_000.0, "missed"),
+        (bench.Cell(bench.RESETS, "native, environment", "median"), 0.1, "reached"),
+        (bench.Cell(bench.RESETS, "native, environment", "median"), 0.11, "missed"),
+    ],
+)
+def test_a_goal_is_reached_or_missed(cell: object, value: float, word: str) -> None:
+    (table,) = bench.Report({}, "2026", {cell: [value]}).tables().values()
+    assert table[0][-1] == "goal"
+    assert table[1][-1].endswith(word)
+
+
+def test_cpu_time_is_of_the_process_that_is_asked_for() -> None:
+    before = bench._cpu_s(os.getpid())
+    end = time.process_time() + 0.1
+    while time.process_time() < end:
+        pass
+    assert 0.05 <= bench._cpu_s(os.getpid()) - before <= 0.5
 
 
 def _recording(name: str, calls: list[tuple[str, int]]) -> Callable[[int], dict[object, list[float]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import pickle
@@ -461,11 +462,12 @@ class TestSpec:
         }
         assert EpisodeSpec.from_config(config) == EpisodeSpec(DEFAULT_SCENARIO, engine_options={"timeout_s": 10.0})
 
-    @pytest.mark.parametrize("name", ["default", "single", "duel", "friendliness", "lossy", "train"])
+    @pytest.mark.parametrize("name", ["default", "single", "duel", "friendliness", "lossy", "cellular", "train"])
     def test_every_scenario_of_the_configuration_runs(self, name: str) -> None:
         spec = EpisodeSpec.from_config({"scenario": conf(f"scenario/{name}")})
         assert spec.agents in (1, 2)
-        assert set(conf(f"scenario/{name}")) == set(Scenario().to_dict())  # all can be overridden
+        fields = {field.name for field in dataclasses.fields(Scenario)}
+        assert set(conf(f"scenario/{name}")) == fields | {"rate_trace"}  # all can be overridden
         assert simulate(spec.distribution.sample(np.random.default_rng(1)), FakeEngine()).time_s.size > 100
 
     @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -265,9 +266,54 @@ class TestDistribution:
         assert pickle.loads(pickle.dumps(distribution)) == distribution
         assert distribution.example == distribution.example
 
+    def test_everything_that_a_path_can_have_can_be_drawn(self) -> None:
+        distribution = Distribution.from_dict(
+            {
+                "queue": {"choice": ["droptail", "codel"]},
+                "codel_target_ms": {"log_uniform": [1, 20]},
+                "codel_interval_ms": {"uniform": [50, 200]},
+                "loss": {"uniform": [0.0, 0.4]},
+                "loss_burst_packets": {"choice": [None, {"log_uniform": [1, 10]}]},
+                "flows": [{"algorithm": "agent", "jitter_ms": {"uniform": [0, 20]}}],
+            }
+        )
+        rng = np.random.default_rng(1)
+        samples = [distribution.sample(rng) for _ in range(100)]
+        assert {s.queue for s in samples} == {"droptail", "codel"}
+        assert len({(s.codel_target_ms, s.codel_interval_ms, s.flows[0].jitter_ms) for s in samples}) == 100
+        assert 20 < sum(s.loss_burst_packets is None for s in samples) < 80
+        assert Distribution.from_dict(distribution.to_dict()) == distribution
+
+    def test_traces_are_read_once(self, tmp_path: Path) -> None:
+        traces = []
+        for name, ms in (("a", 1), ("b", 2)):
+            (tmp_path / name).write_text(f"{ms}\n")
+            traces.append({"file": str(tmp_path / name), "bin_ms": 10})
+        one = Distribution.from_dict({"rate_trace": traces[0]})
+        assert one == Distribution.from_dict({"rate_schedule": [[0, 12]]})
+        some = Distribution.from_dict(
+            {
+                "rate_trace": {"choice": [*traces, None]},
+                "duration_s": {"uniform": [1, 9]},
+                "loss": {"uniform": [0, 0.1]},
+            }
+        )
+        for trace in traces:
+            Path(trace["file"]).unlink()
+        again = Distribution.from_dict(some.to_dict())
+        rng = np.random.default_rng(1)
+        assert {again.sample(rng).rate_schedule for _ in range(30)} == {((0, 12),), ((0, 6),), ()}
+
     @pytest.mark.parametrize(
         ("bad", "message"),
         [
+            ({"rate_trace": {"file": {"uniform": [1, 2]}}}, "rate_trace=.* is not possible: give"),
+            ({"rate_trace": {"choice": []}}, r"scenario.rate_trace=.* at least one value"),
+            (
+                {"loss": {"uniform": [0.0, 0.6]}, "loss_burst_packets": {"uniform": [1, 4]}},
+                "loss=0.6 .* at most 0.5 with loss_burst_packets=1",
+            ),
+            ({"queue": {"choice": ["codel", "red"]}}, "queue='red'"),
             ({"rate": 12}, "a scenario has no field 'rate'; known: rate_mbps"),
             ({"flows": [{"rtt": 5}]}, "a flow has no field 'rtt'"),
             ({"flows": [{"algorithm": {"choice": ["bbr", "bbr9"]}}]}, "no algorithm 'bbr9'"),

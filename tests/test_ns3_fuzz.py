@@ -29,17 +29,29 @@ def random_scenario(rng: random.Random) -> Scenario:
                 start_s=start_s,
                 stop_s=rng.choice([None, None, start_s + rng.uniform(0.01, duration_s)]),
                 size_bytes=rng.choice([None, None, rng.randint(1, 500_000)]),
+                jitter_ms=rng.choice([0, 0, 0.3, 30]),
             )
         )
     return Scenario(
         rate_mbps=rate_mbps,
         duration_s=duration_s,
         packet_bytes=rng.choice([64, 476, 1000, 1448]),
+        queue=rng.choice(["droptail", "droptail", "codel"]),
+        codel_target_ms=rng.choice([0.01, 5.0, 50.0]),
+        codel_interval_ms=rng.choice([1.0, 100.0]),
         loss=rng.choice([0, 0, 0.01, 0.06, 0.3]),
+        loss_burst_packets=rng.choice([None, None, 1, 20]),
         flows=tuple(flows),
-        rate_schedule=rng.choice([(), ((duration_s / 2, rate_mbps / 4),)]),
+        rate_schedule=rng.choice(
+            [(), ((duration_s / 2, rate_mbps / 4),), random_walk(rng, rate_mbps, duration_s)],
+        ),
         **rng.choice([{"buffer_bdp": 0.25}, {"buffer_bdp": 1}, {"buffer_bdp": 8}, {"buffer_packets": 1}]),
     )
+
+
+def random_walk(rng: random.Random, rate_mbps: float, duration_s: float) -> tuple[tuple[float, float], ...]:
+    """A rate every 100 ms, from the beginning on, and outages."""
+    return tuple((bin_ / 10, max(0.05, rate_mbps * rng.uniform(-0.2, 1))) for bin_ in range(int(10 * duration_s)))
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -215,6 +215,7 @@ def test_the_scenario_is_read_from_a_file_and_the_arguments(tmp_path: Path) -> N
     changed = parsed("--rate_mbps=48", "--buffer_packets", "30", "--loss=1e-3", "--rate_schedule=[[1, 6], [2, 12]]")
     assert (changed.rate_mbps, changed.buffer_packets, changed.loss) == (48, 30, 0.001)
     assert changed.rate_schedule == ((1.0, 6.0), (2.0, 12.0))
+    assert parsed("--queue=codel", "--loss_burst_packets=4").queue == "codel"
     assert parsed("--flows=[{algorithm: cubic, rtt_ms: 10}]").flows == (Flow("cubic", rtt_ms=10),)
     scenario = Scenario(rate_mbps=20, buffer_packets=9, flows=(Flow("agent"), Flow("cubic", start_s=2)))
     for name, text in (("a.json", json.dumps(scenario.to_dict())), ("a.yaml", "rate_mbps: 20\nflows: [{rtt_ms: 9}]\n")):
@@ -234,6 +235,8 @@ def test_the_scenario_is_read_from_a_file_and_the_arguments(tmp_path: Path) -> N
         ("--flows=[{speed: 1}]", "a flow has no field 'speed'"),
         ("--flows=[", "while parsing"),
         ("--flows=7", "flows=7"),
+        ("--queue=7", "queue=7 is not possible: queue must be a word"),
+        ("--queue=red", "queue='red' is not possible: queue must be one of droptail, codel"),
         ("--loss=", "loss=None"),
         ("--openGymPort=0", "'0' is not possible"),
         ("--openGymPort=http", "'http' is not possible"),

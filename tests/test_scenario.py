@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import pickle
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from bbrgym import Flow, Scenario
+from bbrgym import Flow, Scenario, _native
+from bbrgym.envs.scenario import LEFT_OUT
 
 SCENARIO = Scenario(
     rate_mbps=20.5,
@@ -26,6 +29,57 @@ def test_to_plain_types_and_back():
     assert Scenario.from_dict(json.loads(json.dumps(SCENARIO.to_dict()))) == SCENARIO
     assert pickle.loads(pickle.dumps(SCENARIO)) == SCENARIO
     assert hash(SCENARIO) == hash(Scenario.from_dict(SCENARIO.to_dict()))
+
+
+NEW = dataclasses.replace(
+    SCENARIO,
+    queue="codel",
+    codel_target_ms=7.5,
+    codel_interval_ms=50,
+    loss_burst_packets=4,
+    flows=(dataclasses.replace(SCENARIO.flows[0], jitter_ms=2.5), SCENARIO.flows[1]),
+)
+"""With every field that is left out at its default."""
+
+
+def test_fields_that_are_left_out_at_their_defaults():
+    assert set(SCENARIO.to_dict()) | {*SCENARIO.to_dict()["flows"][0]} == {
+        *("rate_mbps", "buffer_bdp", "buffer_packets", "duration_s", "packet_bytes", "loss", "rate_schedule", "flows"),
+        *("algorithm", "rtt_ms", "start_s", "stop_s", "size_bytes", "parameters"),
+    }
+    assert set(NEW.to_dict()) | {*NEW.to_dict()["flows"][0]} >= LEFT_OUT
+    assert "jitter_ms" not in NEW.to_dict()["flows"][1]
+    assert Scenario.from_dict(json.loads(json.dumps(NEW.to_dict()))) == NEW
+    assert pickle.loads(pickle.dumps(NEW)) == NEW
+    assert hash(NEW) != hash(SCENARIO)
+
+    defaults = {field.name: field.default for cls in (Scenario, Flow) for field in dataclasses.fields(cls)}
+    said = SCENARIO.to_dict() | {name: defaults[name] for name in LEFT_OUT - {"jitter_ms"}}
+    said["flows"] = [flow | {"jitter_ms": 0.0} for flow in said["flows"]]
+    assert Scenario.from_dict(said) == SCENARIO
+    assert Scenario.from_dict(said).to_dict() == SCENARIO.to_dict()
+
+
+@pytest.mark.parametrize("cls", [Scenario, Flow])
+def test_fields_and_defaults_are_the_same_in_both_languages(cls: type):
+    there = _native.scenario_defaults() if cls is Scenario else _native.flow_defaults()
+    here = {field.name: field.default for field in dataclasses.fields(cls)}
+    assert list(there) == list(here)
+    assert all(there[name] == here[name] for name in LEFT_OUT & set(here))  # the engines are not told of these
+    assert {name for name in here if there[name] != here[name]} <= {"rate_schedule", "flows", "parameters"}
+
+
+def test_a_trace_becomes_the_schedule(tmp_path: Path):
+    file = tmp_path / "a.trace"
+    file.write_text("40\n80\n120\n160\n200\n200\n")
+    plain = {"rate_mbps": 5, "duration_s": 0.6, "rate_trace": {"file": str(file), "bin_ms": 100}}
+    scenario = Scenario.from_dict(plain)
+    assert scenario.rate_schedule == ((0.0, 0.24), (0.1, 0.48), (0.2, 0.24), (0.3, 0.48), (0.4, 0.24), (0.5, 0.48))
+    assert scenario == Scenario.from_dict(scenario.to_dict())
+    assert str(tmp_path) not in json.dumps(scenario.to_dict())
+    assert Scenario.from_dict({"rate_trace": None, "rate_schedule": [[1, 2]]}).rate_schedule == ((1, 2),)
+    file.write_text("40\n80\n120\n160\n200\n")
+    assert Scenario.from_dict(plain) != scenario
 
 
 def test_the_buffer_in_packets():
@@ -55,6 +109,8 @@ def test_the_same_algorithm_on_every_flow():
         (lambda: Flow(start_s=5, stop_s=2), "stop_s=2 is not possible: .* after the flow's start_s=5"),
         (lambda: Flow(size_bytes=0), "size_bytes=0 is not possible"),
         (lambda: Flow(size_bytes=1.5), "size_bytes=1.5 is not possible: size_bytes must be a whole number, or none"),
+        (lambda: Flow(jitter_ms=-1), r"jitter_ms=-1 is not possible: jitter_ms must be in \[0, 10000\]"),
+        (lambda: Flow(jitter_ms=None), "jitter_ms=None is not possible: jitter_ms must be a number"),
         (lambda: Flow(rtt_ms=None), "rtt_ms=None is not possible: rtt_ms must be a number"),
         (lambda: Scenario(rate_mbps=-3), r"rate_mbps=-3 is not possible: rate_mbps must be in \[0.01, 10000\]"),
         (lambda: Scenario(rate_mbps="fast"), "rate_mbps='fast' is not possible: rate_mbps must be a number"),
@@ -66,12 +122,26 @@ def test_the_same_algorithm_on_every_flow():
         (lambda: Scenario(packet_bytes=10), "packet_bytes=10 is not possible"),
         (lambda: Scenario(packet_bytes=True), "packet_bytes=True is not possible"),
         (lambda: Scenario(loss=1), "loss=1 is not possible"),
+        (lambda: Scenario(queue="red"), "queue='red' is not possible: queue must be one of droptail, codel"),
+        (lambda: Scenario(queue=None), "queue=None is not possible"),
+        (lambda: Scenario(codel_target_ms=0), r"codel_target_ms=0 .* in \[0.01, 10000\]"),
+        (lambda: Scenario(codel_interval_ms=math.nan), r"codel_interval_ms=nan .* in \[0.1, 100000\]"),
+        (lambda: Scenario(loss_burst_packets=0.5), r"loss_burst_packets=0.5 .* in \[1, 1e6\], or none"),
+        (lambda: Scenario(loss_burst_packets="long"), "loss_burst_packets='long' .* a number, or none"),
+        (lambda: Scenario(loss=0.9, loss_burst_packets=4), "loss=0.9 .* at most 0.8 with loss_burst_packets=4"),
         (lambda: Scenario(rate_schedule=((3, 1), (2, 1))), "rising times"),
+        (lambda: Scenario(rate_schedule=((-1, 1), (2, 1))), "rising times of at least 0"),
+        (lambda: Scenario(rate_schedule=((0, 1), (0, 2))), "rising times of at least 0"),
+        (lambda: Scenario(rate_schedule=((0, 0),)), r"rate_schedule=0.0 .* rates in \[0.01, 10000\]"),
         (lambda: Scenario(rate_schedule=((3, -1),)), "rate_schedule=-1.0 is not possible"),
         (lambda: Scenario(flows=()), "flows=0 is not possible"),
         (lambda: Scenario(flows=("bbr",)), r"flows\[0\]='bbr' is not possible: flows\[0\] must be a Flow"),
         (lambda: Scenario(duration_s=5, flows=(Flow(start_s=7),)), r"flows\[0\].start_s=7 .* before duration_s=5"),
-        (lambda: Scenario.from_dict({"rate": 3}), "a scenario has no field 'rate'; known: rate_mbps, "),
+        (lambda: Scenario.from_dict({"rate": 3}), "a scenario has no field 'rate'; known: rate_mbps, .*, rate_trace"),
+        (lambda: Scenario.from_dict({"rate_trace": "a"}), r"rate_trace='a' .* give \{file: …, bin_ms: 100\}"),
+        (lambda: Scenario.from_dict({"rate_trace": {"file": "a", "bins": 3}}), "rate_trace has no key 'bins'; known: "),
+        (lambda: Scenario.from_dict({"rate_trace": {"file": "/no"}}), "rate_trace: '/no' cannot be read: No such file"),
+        (lambda: Scenario.from_dict({"rate_trace": {"file": "a"}, "rate_schedule": [[1, 2]]}), "both given: give one"),
         (lambda: Scenario.from_dict({"flows": [{"rtt": 3}]}), "a flow has no field 'rtt'; known: algorithm, rtt_ms"),
     ],
 )

@@ -2,23 +2,21 @@
 
 #include <cstdint>
 
-#include "baselines/cc/random.h"
 #include "baselines/cc/units.h"
+#include "envs/native/codel.h"
+#include "envs/native/loss_model.h"
 #include "envs/native/packet.h"
 #include "envs/native/ring.h"
 #include "envs/native/scenario.h"
 
 namespace bbrgym {
 
-/// The shared link and its droptail buffer: packets in, packets out in the same order, and what it measures.
+/// The shared link and its buffer, droptail or CoDel: packets in, packets out in the same order, and what it measures.
 class Bottleneck {
  public:
   static constexpr Nanoseconds kNever = INT64_MAX;
 
-  struct Item {
-    DataPacket packet;
-    std::uint32_t flow = 0;
-  };
+  using Item = QueuedPacket;
 
   /// What a step measured, in the order of `LinkColumns`.
   struct Step {
@@ -49,15 +47,18 @@ class Bottleneck {
  private:
   void Integrate(Nanoseconds now);
   void StartSending(Nanoseconds now);
+  void FillDevice(Nanoseconds now);
+  std::size_t WaitingPackets() const { return queue_.size() - 1 + codel_.size(); }
   Nanoseconds TimeToSend(std::int32_t bytes) const {
     return static_cast<Nanoseconds>(static_cast<double>(bytes) * ns_per_byte_);
   }
 
-  Ring<Item> queue_;  // the first one is being sent
+  Ring<Item> queue_;  // the first one is being sent, the second one is in the device
+  CodelQueue codel_;  // what would follow, if the queue is CoDel's
+  bool is_codel_ = false;
   std::size_t capacity_ = 1;
   std::int32_t header_bytes_ = 0;
-  std::uint64_t loss_threshold_ = 0;
-  Random random_{1};
+  LossModel loss_;
   double rate_mbps_ = 0.0;
   double ns_per_byte_ = 0.0;
   Nanoseconds departure_ = kNever;

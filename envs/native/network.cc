@@ -25,6 +25,7 @@ Nanoseconds FromSeconds(double seconds) {
 void Network::Reset(Scenario scenario, std::uint64_t seed) {
   if (scenario.flows.empty()) throw std::invalid_argument("a scenario needs at least one flow");
   for (const Flow& flow : scenario.flows) MakeController(flow.algorithm, Connection{}, flow.parameters);
+  static_cast<void>(scenario.IsCodel());
   scenario_ = std::move(scenario);
   now_ = step_start_ = 0;
   end_ = FromSeconds(scenario_.duration_s);
@@ -44,9 +45,12 @@ void Network::Reset(Scenario scenario, std::uint64_t seed) {
     flow.seed = seeds.Next();
     flow.rtt = static_cast<Nanoseconds>(given.rtt_ms * 1e6);
     flow.start = FromSeconds(given.start_s);
+    flow.jitter = AckJitter(given.jitter_ms, flow.seed);
+    flow.handshake_rtt = flow.jitter.Arrival(flow.start, flow.rtt) - flow.start;
     // The handshake takes a round trip; then the first packet is under way to the bottleneck, as in ns3_scratch's
     // dumbbell, whose bottleneck has a quarter of the shortest RTT behind it.
-    flow.first_send = flow.start + flow.rtt + static_cast<Nanoseconds>((given.rtt_ms / 2 - shortest_rtt_ms / 4) * 1e6);
+    flow.first_send =
+        flow.start + flow.handshake_rtt + static_cast<Nanoseconds>((given.rtt_ms / 2 - shortest_rtt_ms / 4) * 1e6);
     if (given.stop_s) flow.stop = FromSeconds(*given.stop_s);
     ++(given.size_bytes ? open_flows_ : unfinished_flows_);
     UpdateNext(i, flow);
@@ -127,7 +131,7 @@ void Network::Depart() {
 
 void Network::SendAck(FlowState& flow, Nanoseconds now) {
   Ack& ack = flow.acks.PushSlot();
-  ack.time = now + flow.rtt;
+  ack.time = flow.jitter.Arrival(now, flow.rtt);
   flow.receiver.WriteAck(ack.packet);
 }
 
@@ -182,7 +186,7 @@ void Network::Connect(std::size_t index, FlowState& flow) {
   const Flow& given = scenario_.flows[index];
   const Connection connection{.packet_bytes = scenario_.packet_bytes,
                               .initial_cwnd = kInitialCwndPackets * scenario_.packet_bytes,
-                              .initial_rtt = flow.rtt,
+                              .initial_rtt = flow.handshake_rtt,
                               .seed = flow.seed};
   std::unique_ptr<Controller> controller = MakeController(given.algorithm, connection, given.parameters);
   if (flow.is_steered) controller->Steer(flow.cwnd_gain, flow.pacing_gain);

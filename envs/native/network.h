@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "envs/native/ack_jitter.h"
 #include "envs/native/bottleneck.h"
 #include "envs/native/earliest.h"
 #include "envs/native/receiver.h"
@@ -14,14 +15,16 @@
 namespace bbrgym {
 
 /// One Scenario, simulated event by event: senders, the bottleneck in front of them, receivers, and pipes of constant
-/// delay back. Everything that happens follows from the scenario, the seed and the gains.
+/// delay back, or of a delay that jitters but keeps the order. Everything that happens follows from the scenario, the
+/// seed and the gains.
 ///
 /// A flow's whole base RTT lies behind the bottleneck, so that its packets are in the queue when they leave the sender.
 /// Nothing but a shift of each sender's clock tells that from a delay in front of it; a flow therefore begins to send
 /// when its first packet would have reached the queue of a dumbbell with as much delay on both sides.
 class Network {
  public:
-  /// Starts the scenario at time 0. Throws std::invalid_argument for an algorithm or parameter that does not exist.
+  /// Starts the scenario at time 0. Throws std::invalid_argument for an algorithm, parameter or queue that does not
+  /// exist.
   void Reset(Scenario scenario, std::uint64_t seed);
 
   /// Sets the gains of an agent's flow from now on. Throws std::out_of_range or std::invalid_argument.
@@ -50,6 +53,7 @@ class Network {
   struct FlowState {
     Phase phase = Phase::kBefore;
     Nanoseconds rtt = 0;
+    Nanoseconds handshake_rtt = 0;
     Nanoseconds start = 0;
     Nanoseconds first_send = 0;
     Nanoseconds stop = INT64_MAX;
@@ -61,6 +65,7 @@ class Network {
     double pacing_gain = 0.0;
     std::unique_ptr<Sender> sender;
     Receiver receiver;
+    AckJitter jitter;
     Ring<Ack> acks{32};
     Sender::Counts sender_before;
     Receiver::Counts received_before;

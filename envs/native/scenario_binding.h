@@ -7,7 +7,9 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "envs/native/scenario.h"
@@ -56,13 +58,19 @@ Record RecordFromDict(const nanobind::dict& plain) {
   return record;
 }
 
-/// The names of a record's fields, in order.
+/// A record's fields, in order, each with its default: what a field has that a dict leaves out. No flows.
 template <typename Record>
-std::vector<std::string> FieldNames() {
-  std::vector<std::string> names;
+nanobind::typed<nanobind::dict, nanobind::str, nanobind::object> FieldDefaults() {
+  nanobind::dict defaults;
   Record record;
-  record.VisitFields([&names](const char* name, const auto&) { names.emplace_back(name); });
-  return names;
+  record.VisitFields([&defaults](const char* name, const auto& value) {
+    if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::vector<Flow>>) {
+      defaults[name] = nanobind::list();
+    } else {
+      defaults[name] = nanobind::cast(value);
+    }
+  });
+  return defaults;
 }
 
 }  // namespace bbrgym

@@ -38,6 +38,12 @@ HIGHEST_GAIN: Final = 4.0
 """Bounds of the action space. Gains beyond are clipped to them; zero would stop the flow for good."""
 
 _CONNECT_LIMIT_S: Final = 10.0
+_KINDS: Final[dict[str, tuple[Any, str]]] = {
+    "flows": (list, "a list"),
+    "rate_schedule": (list, "a list"),
+    "queue": (str, "a word"),
+}
+"""What fields of the scenario are on the command line if they are no numbers."""
 
 
 def serve(argv: Sequence[str]) -> int:
@@ -265,7 +271,7 @@ def _scenario(options: argparse.Namespace) -> Scenario:
     if "buffer_bdp" in changed or "buffer_packets" in changed:
         plain |= {"buffer_bdp": None, "buffer_packets": None}
     for name, value in changed.items():
-        kind, good = (list, "a list") if name in ("flows", "rate_schedule") else ((int, float), "a number")
+        kind, good = _KINDS.get(name, ((int, float), "a number"))
         if not isinstance(value, kind):
             raise ValueError(f"{name}={value!r} is not possible: {name} must be {good}")
     return Scenario.from_dict(plain | changed)

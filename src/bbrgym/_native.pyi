@@ -1,5 +1,6 @@
 """Many bottlenecks in this process (C++)."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import numpy
@@ -50,6 +51,36 @@ class Batch:
         """
         Shape (size,), uint8: every flow was finite and has delivered all its bytes.
         """
+
+class CodelQueue:
+    """A CoDel queue (RFC 8289) of numbered packets, for tests."""
+
+    def __init__(self, target_ns: int, interval_ns: int, packet_bytes: int) -> None: ...
+    def push(self, now_ns: int, number: int, bytes: int) -> None:
+        """A packet arrives."""
+
+    def pop(self, now_ns: int) -> int | None:
+        """
+        The number of the packet that leaves, or None; those before it are dropped.
+        """
+
+    def __len__(self) -> int: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def drops(self) -> int: ...
+
+def draw_losses(loss: float, loss_burst_packets: float | None, seed: int, count: int) -> list[bool]:
+    """Which of `count` packets the link loses, for tests."""
+
+def draw_arrivals(jitter_ms: float, delay_ns: int, seed: int, sent_ns: Sequence[int]) -> list[int]:
+    """When acknowledgements sent at these times arrive, for tests."""
+
+def scenario_defaults() -> dict[str, object]:
+    """The fields of a scenario, in order."""
+
+def flow_defaults() -> dict[str, object]:
+    """The fields of a flow, in order."""
 
 def flow_columns() -> list[str]:
     """The columns of a flow's row, in order."""

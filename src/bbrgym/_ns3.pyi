@@ -36,11 +36,11 @@ def link_columns() -> list[str]:
 def stock_algorithms() -> list[str]:
     """The congestion controls of ns-3 itself."""
 
-def scenario_fields() -> list[str]:
-    """The fields of a scenario."""
+def scenario_defaults() -> dict[str, object]:
+    """The fields of a scenario, in order."""
 
-def flow_fields() -> list[str]:
-    """The fields of a flow."""
+def flow_defaults() -> dict[str, object]:
+    """The fields of a flow, in order."""
 
 def queue_packets(scenario: dict[str, object]) -> int:
     """The buffer of a scenario in packets."""

@@ -1,0 +1,416 @@
+"""What the path does to packets beyond a droptail queue and a rate: CoDel, bursts of losses, jitter, rates of a trace.
+
+Each part by itself first, and then in scenarios that both engines run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import itertools
+import math
+import random
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import bbrgym
+from bbrgym import Engine, Flow, Scenario, Trace, _native
+from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
+
+MS = 1_000_000
+PACKET = 1040
+SEED = 3
+
+needs_ns3 = pytest.mark.skipif(importlib.util.find_spec("bbrgym._ns3") is None, reason="ns-3 is not installed")
+
+
+@pytest.fixture(scope="module", params=["native", pytest.param("ns3", marks=needs_ns3)])
+def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
+    made = bbrgym.make_engine(request.param)
+    yield made
+    made.close()
+
+
+def total(trace: Trace, column: str) -> float:
+    """Of all flows or of the link, over the whole run."""
+    if column in FLOW_COLUMNS:
+        return float(trace.flows[:, :, FLOW_COLUMNS.index(column)].sum())
+    return float(trace.link[:, LINK_COLUMNS.index(column)].sum())
+
+
+def rows_of(trace: Trace, flow: int = 0) -> pd.DataFrame:
+    rows = trace.rows
+    return rows[rows["flow"] == flow].set_index("time_s")
+
+
+# CoDel
+
+
+class Codel:
+    """RFC 8289, sections 4 and 5, as it is written there; a queue of (arrival, number, bytes)."""
+
+    def __init__(self, target: int, interval: int, maxpacket: int) -> None:
+        self.target, self.interval, self.maxpacket = target, interval, maxpacket
+        self.queue: list[tuple[int, int, int]] = []
+        self.first_above_time, self.drop_next, self.count, self.lastcount, self.dropping = 0, 0, 0, 0, False
+        self.dropped: list[int] = []
+        self.branches: set[str] = set()
+
+    def dodequeue(self, now: int) -> tuple[tuple[int, int, int] | None, bool]:
+        if not self.queue:
+            self.first_above_time = 0
+            return None, False
+        packet = self.queue.pop(0)
+        if now - packet[0] < self.target or sum(size for _, _, size in self.queue) <= self.maxpacket:
+            self.first_above_time = 0
+            return packet, False
+        if self.first_above_time == 0:
+            self.first_above_time = now + self.interval
+            return packet, False
+        return packet, now >= self.first_above_time
+
+    def control_law(self, time: int, count: int) -> int:
+        return time + int(self.interval / math.sqrt(count))
+
+    def drop(self, packet: tuple[int, int, int] | None) -> None:
+        assert packet is not None
+        self.dropped.append(packet[1])
+
+    def deque(self, now: int) -> int | None:
+        packet, ok_to_drop = self.dodequeue(now)
+        if self.dropping:
+            if not ok_to_drop:
+                self.dropping = False
+                self.branches.add("left")
+            drops = 0
+            while now >= self.drop_next and self.dropping:
+                self.drop(packet)
+                drops += 1
+                self.count += 1
+                packet, ok_to_drop = self.dodequeue(now)
+                if not ok_to_drop:
+                    self.dropping = False
+                    self.branches.add("left after a drop")
+                else:
+                    self.drop_next = self.control_law(self.drop_next, self.count)
+            self.branches |= {f"{min(drops, 2)} dropped at once"}
+        elif ok_to_drop:
+            self.drop(packet)
+            packet, ok_to_drop = self.dodequeue(now)
+            self.dropping = True
+            delta = self.count - self.lastcount
+            self.count = 1
+            if delta > 1 and now - self.drop_next < 16 * self.interval:
+                self.count = delta
+                self.branches.add("resumed")
+            else:
+                self.branches.add("begun anew")
+            self.drop_next = self.control_law(now, self.count)
+            self.lastcount = self.count
+        return None if packet is None else packet[1]
+
+
+def test_codel_does_what_the_rfc_says() -> None:
+    branches: set[str] = set()
+    for seed in range(40):
+        rng = random.Random(seed)
+        target, interval = rng.choice([(5, 100), (5, 20), (1, 10)])
+        ours = _native.CodelQueue(target * MS, interval * MS, PACKET)
+        rfcs = Codel(target * MS, interval * MS, PACKET)
+        now, number = 0, 0
+        for _ in range(3000):
+            # Spells of more arrivals than departures, and of fewer.
+            spell = math.sin(now / (rng.choice([300, 3000]) * MS))
+            now += rng.choice([0, MS // 3, MS, 2 * MS])
+            for _ in range(rng.choice([0, 1, 3]) if spell > 0 else rng.choice([0, 0, 1])):
+                size = rng.choice([PACKET, PACKET, 300])
+                ours.push(now, number, size)
+                rfcs.queue.append((now, number, size))
+                number += 1
+            dropped = ours.drops
+            assert ours.pop(now) == rfcs.deque(now)
+            assert ours.drops == len(rfcs.dropped) >= dropped
+            assert (len(ours), ours.bytes) == (len(rfcs.queue), sum(size for _, _, size in rfcs.queue))
+        branches |= rfcs.branches
+    assert branches == {"left", "left after a drop", "begun anew", "resumed",
+                        "0 dropped at once", "1 dropped at once", "2 dropped at once"}  # fmt: skip
+
+
+def drop_times_ms(queue: _native.CodelQueue, until_ms: int) -> list[int]:
+    """A packet leaves each ms, those dropped at the same time."""
+    times = []
+    for ms in range(1, until_ms):
+        before = queue.drops
+        assert queue.pop(ms * MS) is not None
+        times += [ms] * (queue.drops - before)
+    return times
+
+
+def test_codels_drops_come_at_the_interval_over_the_square_root_of_their_number() -> None:
+    queue = _native.CodelQueue(5 * MS, 100 * MS, PACKET)
+    for number in range(2000):
+        queue.push(0, number, PACKET)
+    # 5 ms: the first one above target. An interval later the first drop, and from there on by the control law.
+    times = [105.0 + sum(100 / math.sqrt(count) for count in range(1, n)) for n in range(1, 25)]
+    assert drop_times_ms(queue, 900) == [math.ceil(time) for time in times if time < 899]
+    assert drop_times_ms(queue, 0) == []
+
+
+def test_codel_keeps_its_rate_of_drops_over_a_short_pause() -> None:
+    def after_a_pause_of(ms: int) -> list[int]:
+        queue = _native.CodelQueue(5 * MS, 100 * MS, PACKET)
+        number = itertools.count()
+        now = 0
+
+        def run(until: int, waiting: int) -> list[int]:
+            """Keep so many packets waiting, one leaves each ms."""
+            nonlocal now
+            drops = []
+            while now < until:
+                now += 1
+                while len(queue) < waiting:
+                    queue.push(now * MS, next(number), PACKET)
+                before = queue.drops
+                queue.pop(now * MS)
+                drops += [now] * (queue.drops - before)
+            return drops
+
+        first = run(600, 50)
+        run(600 + ms, 2)
+        again = run(1600 + ms, 50)
+        assert len(first) > 5
+        return [time - again[0] for time in again]
+
+    # delta = count - lastcount drops later it would have been 100 / sqrt(delta) ms to the next.
+    assert after_a_pause_of(200)[1] < 40
+    assert after_a_pause_of(1700)[1] == 100
+
+
+def test_codel_never_drops_the_last_packets() -> None:
+    """A packet that waits behind one that is being sent for longer than target is no standing queue."""
+    queue = _native.CodelQueue(5 * MS, 100 * MS, PACKET)
+    for step in range(1, 200):
+        queue.push(step * 50 * MS, step, PACKET)
+        if step > 1:
+            assert queue.pop(step * 50 * MS) == step - 1
+    assert queue.drops == 0
+
+
+CODEL = Scenario(rate_mbps=20, buffer_bdp=4, queue="codel", duration_s=12, flows=(Flow("cubic", rtt_ms=40),))
+
+
+def test_codel_keeps_the_delay_at_its_target(engine: Engine) -> None:
+    codel = bbrgym.simulate(CODEL, engine, SEED).summary(after_s=4)
+    droptail = bbrgym.simulate(dataclasses.replace(CODEL, queue="droptail"), engine, SEED).summary(after_s=4)
+    assert droptail.link.queue_mean_ms > 60
+    assert 1 < codel.link.queue_mean_ms < 6
+    assert codel.link.utilisation > 0.95
+    assert codel.link.drops > 1
+    higher = dataclasses.replace(CODEL, codel_target_ms=30.0)
+    assert 12 < bbrgym.simulate(higher, engine, SEED).summary(after_s=4).link.queue_mean_ms < 35
+    patient = dataclasses.replace(CODEL, codel_interval_ms=2000.0)
+    assert bbrgym.simulate(patient, engine, SEED).summary(after_s=4).link.queue_mean_ms > 12
+
+
+@pytest.mark.parametrize("queue", ["droptail", "codel"])
+def test_what_is_sent_is_dropped_or_lost_or_arrives(engine: Engine, queue: str) -> None:
+    """Drops at the queue's tail and at its head are counted, once."""
+    scenario = Scenario.from_dict(
+        CODEL.to_dict()
+        | {"queue": queue, "loss": 0.01, "buffer_packets": 30, "buffer_bdp": None, "codel_target_ms": 10.0}
+        | {"flows": [{"algorithm": "bbr", "rtt_ms": 40, "stop_s": 10.0}]}  # nothing is under way at the end
+    )
+    trace = bbrgym.simulate(scenario, engine, SEED)
+    assert total(trace, "drops") > 50
+    assert total(trace, "random_losses") > 50
+    gone = total(trace, "drops") + total(trace, "random_losses")
+    unseen = total(trace, "sent_packets") - gone - total(trace, "arrived_bytes") / scenario.packet_bytes
+    # ns-3's TCP throws away what it has received already before it is seen to arrive.
+    assert 0 <= unseen <= total(trace, "retransmitted_packets") - gone + 2
+
+
+def test_codels_buffer_has_an_end(engine: Engine) -> None:
+    scenario = dataclasses.replace(CODEL, buffer_bdp=None, buffer_packets=10, codel_target_ms=1000.0)
+    trace = bbrgym.simulate(scenario, engine, SEED)
+    assert total(trace, "drops") > 0
+    assert trace.link[:, LINK_COLUMNS.index("queue_max_packets")].max() == 11  # and one in the device
+
+
+def test_an_unknown_queue_is_refused_by_the_engine() -> None:
+    batch = _native.Batch(1, 1)
+    with pytest.raises(ValueError, match="no queue 'red'; known: droptail, codel"):
+        batch.reset(0, CODEL.to_dict() | {"queue": "red"}, SEED)
+
+
+# Random losses
+
+
+class SplitMix:
+    """baselines/cc/random.h"""
+
+    def __init__(self, seed: int) -> None:
+        self.state = seed
+
+    def next(self) -> int:
+        self.state = (self.state + 0x9E3779B97F4A7C15) % 2**64
+        z = self.state
+        z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+        z = (z ^ z >> 27) * 0x94D049BB133111EB % 2**64
+        return z ^ z >> 31
+
+
+def test_independent_losses_are_one_draw_each() -> None:
+    draws = SplitMix(SEED)
+    expected = [draws.next() < int(0.03 * 18446744073709551615.0) for _ in range(1000)]
+    assert _native.draw_losses(0.03, None, SEED, 1000) == expected
+    assert 10 < sum(expected) < 60
+    assert not any(_native.draw_losses(0.0, None, SEED, 1000))
+    assert not any(_native.draw_losses(0.0, 5.0, SEED, 1000))
+
+
+@pytest.mark.parametrize(("loss", "burst"), [(0.02, 5.0), (0.1, 1.0), (0.5, 1.0), (0.3, 30.0), (0.9, 9.0)])
+def test_bursts_have_their_length_and_share(loss: float, burst: float) -> None:
+    count = 400_000
+    lost = np.array(_native.draw_losses(loss, burst, SEED, count))
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], lost, [False])).astype(int)))
+    lengths = (edges[1::2] - edges[::2]).astype(float)
+    bursts = lengths.size
+    # Lengths are geometric, so their deviation is sqrt(burst (burst - 1)); bounds are 4 deviations of each mean.
+    assert lengths.mean() == pytest.approx(burst, abs=4 * math.sqrt(burst * (burst - 1) / bursts) + 1e-9)
+    gaps = np.diff(edges)[1::2].astype(float)
+    gap = burst * (1 - loss) / loss
+    assert gaps.mean() == pytest.approx(gap, abs=4 * gap / math.sqrt(bursts) + 1e-3)
+    assert lost.mean() == pytest.approx(loss, rel=0.1)
+
+
+def test_losses_in_bursts(engine: Engine) -> None:
+    scenario = Scenario(rate_mbps=20, buffer_bdp=4, duration_s=12, loss=0.02, loss_burst_packets=8.0,
+                        flows=(Flow("bbr", rtt_ms=20, stop_s=10.0),))  # fmt: skip
+    trace = bbrgym.simulate(scenario, engine, SEED)
+    lost, sent = total(trace, "random_losses"), total(trace, "sent_packets")
+    # 8 (2 - 2 x 0.02) packets of variance a burst: 0.003 is the deviation of the share.
+    assert lost / sent == pytest.approx(0.02, abs=0.01)
+    # The link loses the packets that the model says of the seed's first draw, one after the other.
+    link_seed = SplitMix(SEED).next()
+    assert lost == sum(_native.draw_losses(0.02, 8.0, link_seed, int(sent)))
+    apart = dataclasses.replace(scenario, loss_burst_packets=None)
+    trace = bbrgym.simulate(apart, engine, SEED)
+    assert total(trace, "random_losses") == sum(
+        _native.draw_losses(0.02, None, link_seed, int(total(trace, "sent_packets")))
+    )
+
+
+def test_bursts_hurt_cubic_less_than_as_many_losses_apart(engine: Engine) -> None:
+    """It answers once to what is lost in one round trip."""
+    rates = []
+    for burst in (None, 10.0):
+        scenario = Scenario(rate_mbps=20, buffer_bdp=2, duration_s=15, loss=0.005, loss_burst_packets=burst,
+                            flows=(Flow("cubic", rtt_ms=40),))  # fmt: skip
+        rates.append(bbrgym.simulate(scenario, engine, SEED).summary(after_s=3).flows[0].throughput_mbps)
+    assert rates[1] > 1.5 * rates[0]
+
+
+# Jitter
+
+
+def test_jitter_is_even_and_keeps_the_order() -> None:
+    sent = [i * 20 * MS for i in range(20_000)]
+    delay = np.array(_native.draw_arrivals(10.0, 30 * MS, SEED, sent)) / MS - np.array(sent) / MS - 30
+    assert delay.min() >= 0
+    assert delay.max() <= 10
+    assert np.histogram(delay, bins=10, range=(0, 10))[0] == pytest.approx(2000, abs=4 * math.sqrt(2000))
+
+    sent = [i * MS for i in range(20_000)]  # those behind a late one come with it
+    arrivals = np.array(_native.draw_arrivals(10.0, 30 * MS, SEED, sent))
+    assert (np.diff(arrivals) >= 0).all()
+    assert ((np.diff(arrivals) == 0).mean()) > 0.3
+    delay = (arrivals - np.array(sent)) / MS - 30
+    assert delay.max() <= 10
+    assert delay.mean() > 6  # the latest of about ten
+    assert _native.draw_arrivals(0.0, 30 * MS, SEED, sent) == [now + 30 * MS for now in sent]
+    assert _native.draw_arrivals(10.0, 30 * MS, SEED + 1, sent) != arrivals.tolist()
+
+
+def test_jitter_on_the_way_back(engine: Engine) -> None:
+    """The agent holds a window of its first BDP estimate, far below the link's: nothing queues."""
+    rtts = {}
+    for jitter_ms in (0, 40):
+        flow = Flow("agent", rtt_ms=200, jitter_ms=jitter_ms, parameters={"is_always_steered": 1})
+        scenario = Scenario(rate_mbps=20, buffer_bdp=1, duration_s=25, flows=(flow,))
+        trace = bbrgym.simulate(scenario, engine, SEED, policy=lambda flow, rows: (1.0, 1.0))
+        rows = rows_of(trace).loc[1:]
+        mean = np.average(rows["rtt_mean_ms"].fillna(0), weights=rows["delivered_packets"])
+        rtts[jitter_ms] = rows["rtt_last_ms"].min(), mean, rows["rtt_last_ms"].max()
+    (_, base, _), (least, mean, most) = rtts[0], rtts[40]
+    assert base == pytest.approx(200.4, abs=0.2)
+    assert base <= least < base + 5
+    assert mean == pytest.approx(base + 20, abs=3)
+    assert base + 35 < most < base + 55  # 40, and what the sender puts into the queue after ACKs that came together
+
+
+# Rates
+
+
+def test_a_schedule_can_begin_at_once(engine: Engine) -> None:
+    scenario = Scenario(rate_mbps=50, buffer_bdp=1, duration_s=4, rate_schedule=((0, 5), (2, 10)),
+                        flows=(Flow("cubic", rtt_ms=20),))  # fmt: skip
+    rows = engine.reset(scenario, SEED)
+    assert rows.link[LINK_COLUMNS.index("rate_mbps")] == 5
+    trace = bbrgym.simulate(scenario, engine, SEED)
+    assert set(trace.rows["link_rate_mbps"]) == {5.0, 10.0}
+    throughput = rows_of(trace)["throughput_mbps"]
+    assert throughput.loc[1:2].mean() == pytest.approx(5 / 1.04, rel=0.05)
+    assert throughput.loc[3:].mean() == pytest.approx(10 / 1.04, rel=0.05)
+
+
+def test_a_packet_ends_with_the_rate_with_which_it_began(engine: Engine) -> None:
+    """At 0.02 Mbit/s it takes 416 ms, although the outage is over after 100."""
+    scenario = Scenario(rate_mbps=10, buffer_bdp=4, duration_s=3, rate_schedule=((1.0, 0.02), (1.1, 10.0)),
+                        flows=(Flow("bbr", rtt_ms=20),))  # fmt: skip
+    arrived = rows_of(bbrgym.simulate(scenario, engine, SEED, 10))["arrived_bytes"]
+    assert arrived.loc[0.9:1.0].sum() > 50_000
+    assert arrived.loc[1.02:1.41].sum() == 0
+    assert arrived.loc[1.43:1.53].sum() > 50_000
+
+
+# Both engines
+
+
+AGREEMENT = {
+    "codel": dataclasses.replace(CODEL, flows=(Flow("newreno", rtt_ms=40),) * 4),
+    "bursts": Scenario(rate_mbps=20, buffer_bdp=2, duration_s=12, loss=0.02, loss_burst_packets=5.0,
+                       flows=(Flow("bbr", rtt_ms=40),)),
+    "jitter": Scenario(rate_mbps=20, buffer_bdp=2, duration_s=12,
+                       flows=(Flow("bbr", rtt_ms=10, jitter_ms=5.0), Flow("bbr", rtt_ms=50))),
+    "cellular": Scenario.from_dict(
+        {"buffer_bdp": 4, "duration_s": 12, "flows": [{"algorithm": "bbr", "rtt_ms": 50}],
+         "rate_trace": {"file": "pkg://bbrgym.conf/scenario/cellular.trace"}}),
+}  # fmt: skip
+"""Bounds: shares 10 % of the link, utilisation 3 %, mean RTT 10 %, queue 20 % or 1 ms, drops and losses 30 % or ten
+packets."""
+
+
+@needs_ns3
+@pytest.mark.parametrize("name", AGREEMENT)
+def test_the_engines_agree(name: str) -> None:
+    native, ns3 = (bbrgym.simulate(AGREEMENT[name], engine, SEED).summary(after_s=3) for engine in ("native", "ns3"))
+    whole = sum(flow.throughput_mbps for flow in ns3.flows)
+    for ours, theirs in zip(native.flows, ns3.flows, strict=True):
+        assert ours.throughput_mbps / whole == pytest.approx(theirs.throughput_mbps / whole, abs=0.1)
+        assert ours.rtt_mean_ms == pytest.approx(theirs.rtt_mean_ms, rel=0.1)
+    assert native.link.utilisation == pytest.approx(ns3.link.utilisation, abs=0.03)
+    assert native.link.queue_mean_ms == pytest.approx(ns3.link.queue_mean_ms, rel=0.2, abs=1)
+    assert native.link.drops == pytest.approx(ns3.link.drops, rel=0.3, abs=10)
+    assert native.link.random_losses == pytest.approx(ns3.link.random_losses, rel=0.3, abs=10)
+
+
+@pytest.mark.parametrize("name", AGREEMENT)
+def test_the_same_seed_is_the_same_to_the_last_bit(engine: Engine, name: str) -> None:
+    short = dataclasses.replace(AGREEMENT[name], duration_s=2.0)
+    first, second = (bbrgym.simulate(short, engine, SEED).hash for _ in range(2))
+    assert first == second
+    if name in ("bursts", "jitter"):
+        assert bbrgym.simulate(short, engine, SEED + 1).hash != first

@@ -1,0 +1,141 @@
+"""Mahimahi's traces as schedules of rates."""
+
+from __future__ import annotations
+
+import dataclasses
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bbrgym import Flow, Scenario, simulate
+from bbrgym.envs import mahimahi
+
+
+def trace(path: Path, *times_ms: int) -> Path:
+    path.write_text("".join(f"{time}\n" for time in times_ms))
+    return path
+
+
+def by_hand(times_ms: list[int], bins: int, bin_ms: float) -> list[int]:
+    """Opportunities in each bin, one after the other."""
+    counts = [0] * bins
+    for begin in range(0, int(bins * bin_ms) + 1, times_ms[-1]):
+        for time in times_ms:
+            index = max(0, int(-(-(begin + time) // bin_ms)) - 1)
+            if index < bins:
+                counts[index] += 1
+    return counts
+
+
+def in_full(schedule: tuple[tuple[float, float], ...], bins: int, bin_ms: float) -> list[float]:
+    """The rate of each bin."""
+    rates, changes = [], dict(schedule)
+    for index in range(bins):
+        rates.append(changes.pop(index * bin_ms / 1e3, rates[-1] if rates else None))
+    assert not changes
+    assert None not in rates
+    return rates
+
+
+def test_one_line_is_a_constant_rate(tmp_path: Path) -> None:
+    assert mahimahi.rate_schedule(trace(tmp_path / "a", 1), duration_s=10) == ((0.0, 12.0),)
+    assert mahimahi.rate_schedule(trace(tmp_path / "a", 5), duration_s=10) == ((0.0, 2.4),)
+    assert mahimahi.rate_schedule(trace(tmp_path / "a", 1, 1, 1), duration_s=10, bin_ms=7) == ((0.0, 36.0),)
+
+
+@pytest.mark.parametrize("bin_ms", [1, 10, 33, 100, 250])
+def test_bins_count_opportunities_and_the_trace_repeats(tmp_path: Path, bin_ms: float) -> None:
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        times = sorted(int(time) for time in rng.integers(0, 700, size=int(rng.integers(2, 200))))
+        times[-1] += 1
+        bins = int(np.ceil(3000 / bin_ms))
+        schedule = mahimahi.rate_schedule(trace(tmp_path / "a", *times), duration_s=3, bin_ms=bin_ms, lowest_mbps=0.05)
+        expected = [max(0.05, count * 12 / bin_ms) for count in by_hand(times, bins, bin_ms)]
+        assert in_full(schedule, bins, bin_ms) == pytest.approx(expected)
+
+
+def test_an_outage_has_the_lowest_rate(tmp_path: Path) -> None:
+    file = trace(tmp_path / "a", *range(1, 101), 400)
+    assert mahimahi.rate_schedule(file, duration_s=0.4) == ((0.0, 12.0), (0.1, 0.12))
+    assert mahimahi.rate_schedule(file, duration_s=0.4, lowest_mbps=0.01) == ((0.0, 12.0), (0.1, 0.01), (0.3, 0.12))
+    assert mahimahi.rate_schedule(trace(tmp_path / "a", 10_000), duration_s=20, bin_ms=5000)[0] == (0.0, 0.01)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("1\n2\nx3\n", r"a\.trace:3: 'x3' is not possible: a line must be a whole number of ms"),
+        ("1\n\n2\n", r"a\.trace:2: '' is not possible"),
+        ("1\n2.5\n", r"a\.trace:2: '2\.5' is not possible"),
+        ("-1\n", r"a\.trace:1: '-1' is not possible"),
+        ("5\n9\n8\n", r"a\.trace:3: 8 is not possible after 9: times must not fall"),
+        ("", r"a\.trace:1: there is no time above 0"),
+        ("0\n0\n", r"a\.trace:2: there is no time above 0"),
+        ("1\n" + "9" * 30 + "\n", r"a\.trace:2: '9+' is not possible: .* at most 1e\+12"),
+        ("1\n\xff\x00\n", r"a\.trace:2: "),
+    ],
+)
+def test_bad_files_are_refused_by_line(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "a.trace"
+    file.write_bytes(text.encode("latin-1"))
+    with pytest.raises(ValueError, match=message):
+        mahimahi.rate_schedule(file, duration_s=10)
+    with pytest.raises(ValueError, match=message):
+        Scenario.from_dict({"rate_trace": {"file": str(file)}})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"bin_ms": 0}, r"bin_ms=0 is not possible: bin_ms must be a number in \[1, 60000\]"),
+        ({"bin_ms": "long"}, "bin_ms='long' is not possible"),
+        ({"duration_s": float("nan")}, "duration_s=nan is not possible"),
+        ({"lowest_mbps": 0}, r"lowest_mbps=0 is not possible: lowest_mbps must be a number in \[0.01, 10000\]"),
+        ({"duration_s": 1e6, "bin_ms": 1}, "bin_ms=1 is not possible: .* 1,000,000,000 of them"),
+    ],
+)
+def test_bad_arguments_are_refused_by_name(tmp_path: Path, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        mahimahi.rate_schedule(trace(tmp_path / "a", 1), **{"duration_s": 10} | arguments)
+
+
+def test_files_that_are_not_there(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        mahimahi.rate_schedule(tmp_path / "none", duration_s=1)
+    with pytest.raises(ValueError, match=r"'pkg://bbrgym.no/a.trace' is not possible: there is no package 'bbrgym.no'"):
+        mahimahi.rate_schedule("pkg://bbrgym.no/a.trace", duration_s=1)
+    with pytest.raises(ValueError, match=r"rate_trace: 'pkg://bbrgym.conf/no.trace' cannot be read: No such file"):
+        mahimahi.from_config({"file": "pkg://bbrgym.conf/no.trace"}, 1)
+
+
+def test_the_bundled_trace_is_the_synthetic_one() -> None:
+    text = (resources.files("bbrgym.conf") / "scenario" / "cellular.trace").read_text()
+    times = mahimahi.cellular_trace(1)
+    assert text == "".join(f"{time}\n" for time in times)
+    assert mahimahi.cellular_trace(2) != times
+    rates = in_full(mahimahi.rate_schedule("pkg://bbrgym.conf/scenario/cellular.trace", duration_s=60), 600, 100.0)
+    assert rates[:300] == rates[300:]
+    assert min(rates) == 0.12
+    assert 10 < max(rates) <= 12
+    assert any(rates[i : i + 3] == [0.12] * 3 for i in range(300)), "an outage"
+
+
+def test_what_the_link_delivers_is_what_the_trace_says() -> None:
+    """A window that always fills the buffer uses every opportunity."""
+    scenario = Scenario.from_dict(
+        {"duration_s": 20, "buffer_packets": 400, "rate_trace": {"file": "pkg://bbrgym.conf/scenario/cellular.trace"},
+         "flows": [{"algorithm": "cubic", "rtt_ms": 20}]}
+    )  # fmt: skip
+    result = simulate(scenario, "native", 1)
+    times = np.array(mahimahi.cellular_trace(1))
+    wire = 1040 / 1000 * result.rows["arrived_bytes"].to_numpy()
+    for begin, end in ((2, 8), (8, 14), (14, 20)):
+        opportunities = 1500 * ((times > begin * 1000) & (times <= end * 1000)).sum()
+        inside = (result.time_s > begin) & (result.time_s <= end + 1e-9)
+        # An outage lets one opportunity a bin through, and the last packet of one ends late.
+        assert wire[inside].sum() == pytest.approx(opportunities, rel=0.03)
+    assert dataclasses.replace(scenario, flows=(Flow("bbr"),)).rate_schedule == scenario.rate_schedule
