@@ -194,6 +194,28 @@ def test_recovery_conserves_packets_for_a_round_and_restores_the_window():
     assert bbr.decision().cwnd >= before - PACKET, "the window from before recovery"
 
 
+def test_a_recovery_that_begins_as_one_ends_keeps_the_window_from_before_both():
+    bbr = make()
+    path = Path(bbr, rate_mbps=10, rtt_ms=40)
+    path.run_until(5000)
+    before = bbr.decision().cwnd
+
+    def hear(after_ms: int, states: list[cc.Recovery], lost: int) -> None:
+        ack = cc.AckEvent()
+        ack.now, ack.bytes_acked, ack.bytes_lost = path.now + after_ms * MS, PACKET, lost * PACKET
+        ack.prior_in_flight, ack.in_flight = 40 * PACKET, 20 * PACKET
+        ack.delivered = 10**9
+        for state in states:
+            bbr.on_recovery(state, ack.now, ack.in_flight)
+        bbr.on_ack(ack)
+
+    hear(1, [cc.Recovery.RECOVERY], lost=5)
+    hear(2, [cc.Recovery.OPEN, cc.Recovery.RECOVERY], lost=5)
+    assert bbr.decision().cwnd < before - 5 * PACKET
+    hear(3, [cc.Recovery.OPEN], lost=0)
+    assert bbr.decision().cwnd >= before - PACKET
+
+
 def test_every_lost_packet_takes_one_from_the_window_but_never_the_last():
     bbr = make()
     path = Path(bbr, rate_mbps=10, rtt_ms=40)

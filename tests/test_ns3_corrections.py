@@ -213,6 +213,21 @@ def test_an_episode_of_finite_flows_ends_with_them(engine):
     assert rows.time_s < 2
 
 
+def test_the_queue_is_measured_as_it_is(engine):
+    """Not as it was before its last change, which ns-3's counters still show when they tell of it."""
+    scenario = Scenario(rate_mbps=1, buffer_packets=100, duration_s=12, flows=(Flow("agent", rtt_ms=80),))
+    packet_ms = 1040 * 8 / 1e3
+    queues = []
+    for each in (engine, "native"):
+        trace = bbrgym.simulate(scenario, each, SEED, policy=lambda flow, rows: (2.0, 1.5))
+        link = trace.link[-40:]
+        queues.append(link[:, LINK_COLUMNS.index("queue_mean_packets")].mean())
+        assert queues[-1] > 5
+        mean_ms = link[:, LINK_COLUMNS.index("queue_mean_ms")].mean()
+        assert mean_ms == pytest.approx(queues[-1] * packet_ms, rel=0.005)
+    assert queues[0] == pytest.approx(queues[1], abs=0.2)
+
+
 def test_rate_schedule(engine):
     scenario = Scenario(rate_mbps=20, buffer_bdp=1, duration_s=6, rate_schedule=((3.0, 5.0),),
                         flows=(Flow("cubic", rtt_ms=20),))  # fmt: skip

@@ -279,7 +279,7 @@ void BbrController::RestoreCwndAfterProbeRtt() {
 
 void BbrController::SaveCwnd() {
   // In recovery and in ProbeRTT the window is small on purpose; the one before both is what to come back to.
-  const bool is_normal = recovery_ == Recovery::kOpen && mode_ != Mode::kProbeRtt;
+  const bool is_normal = recovery_at_last_ack_ == Recovery::kOpen && mode_ != Mode::kProbeRtt;
   cwnd_before_recovery_ = is_normal ? cwnd_ : std::max(cwnd_before_recovery_, cwnd_);
 }
 
