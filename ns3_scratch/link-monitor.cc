@@ -17,12 +17,21 @@ LinkMonitor::LinkMonitor(Ptr<QueueDisc> queueDisc,
                          Ptr<PointToPointNetDevice> device,
                          Ptr<PointToPointNetDevice> farDevice,
                          double framing)
-    : m_queueDisc(queueDisc), m_device(device), m_framing(framing)
+    : m_device(device), m_framing(framing)
 {
-    const Callback<void, uint32_t, uint32_t> onChange(
-        [this](uint32_t, uint32_t) { OnQueueChange(); });
-    queueDisc->TraceConnectWithoutContext("PacketsInQueue", onChange);
-    device->GetQueue()->TraceConnectWithoutContext("PacketsInQueue", onChange);
+    // ns-3 tells of a change just before it makes it: whoever asks a queue then gets what it was.
+    const Callback<void, uint32_t, uint32_t> onPackets([this](uint32_t before, uint32_t after) {
+        Integrate();
+        m_packets += after - before;
+    });
+    const Callback<void, uint32_t, uint32_t> onBytes([this](uint32_t before, uint32_t after) {
+        Integrate();
+        m_bytes += after - before;
+    });
+    queueDisc->TraceConnectWithoutContext("PacketsInQueue", onPackets);
+    queueDisc->TraceConnectWithoutContext("BytesInQueue", onBytes);
+    device->GetQueue()->TraceConnectWithoutContext("PacketsInQueue", onPackets);
+    device->GetQueue()->TraceConnectWithoutContext("BytesInQueue", onBytes);
     queueDisc->TraceConnectWithoutContext(
         "Drop",
         Callback<void, Ptr<const QueueDiscItem>>([this](Ptr<const QueueDiscItem>) { ++m_drops; }));
@@ -45,7 +54,6 @@ void LinkMonitor::SetRate(double rateMbps)
     Integrate();
     m_rateMbps = rateMbps;
     m_device->SetDataRate(DataRate(static_cast<uint64_t>(rateMbps * m_framing * 1e6)));
-    OnQueueChange();
 }
 
 LinkMonitor::Step LinkMonitor::GetStep()
@@ -72,7 +80,6 @@ void LinkMonitor::StartStep()
     m_packetSeconds = m_delaySeconds = m_sendingSeconds = m_maxMs = 0.0;
     m_maxPackets = 0;
     m_drops = m_randomLosses = 0;
-    OnQueueChange();
 }
 
 void LinkMonitor::Integrate()
@@ -87,19 +94,9 @@ void LinkMonitor::Integrate()
     m_packetSeconds += seconds * m_packets;
     m_delaySeconds += seconds * m_bytes / bytesPerSecond;
     m_sendingSeconds += m_isSending ? seconds : 0.0;
-}
-
-void LinkMonitor::OnQueueChange()
-{
-    Integrate();
-    const Ptr<Queue<Packet>> deviceQueue = m_device->GetQueue();
-    m_packets = m_queueDisc->GetNPackets() + deviceQueue->GetNPackets();
-    m_bytes = m_queueDisc->GetNBytes() + deviceQueue->GetNBytes();
+    // Only what lasts is a length: a packet passes through both queues even when the link is idle.
     m_maxPackets = std::max(m_maxPackets, m_packets);
-    if (m_rateMbps > 0.0)
-    {
-        m_maxMs = std::max(m_maxMs, m_bytes * 8.0 / (m_rateMbps * m_framing * 1e3));
-    }
+    m_maxMs = std::max(m_maxMs, m_bytes / bytesPerSecond * 1e3);
 }
 
 } // namespace bbrgym

@@ -43,14 +43,12 @@ class LinkMonitor
     /// Adds the time since the last change, in which the queue was as it is still recorded, to the
     /// averages.
     void Integrate();
-    void OnQueueChange();
 
-    ns3::Ptr<ns3::QueueDisc> m_queueDisc;
     ns3::Ptr<ns3::PointToPointNetDevice> m_device;
     double m_framing;
 
     double m_rateMbps = 0.0;
-    uint32_t m_packets = 0;
+    uint32_t m_packets = 0; // that wait, in the queue discipline and in the device
     uint32_t m_bytes = 0;
     bool m_isSending = false;
     ns3::Time m_lastChange;
