@@ -1,8 +1,8 @@
 """How fast the gym is: `python benchmarks/bench.py` (`--quick` for a first look).
 
-Every figure is a median of samples that take turns: what a ratio compares does so every few ms (A B A B …), everything
-in every repetition. So a machine that slows down in between slows down both. Times of one machine say little about
-another: read the ratios, and the anchors beside them, which are of ns3-gym on the same kind of machine.
+Every figure is a median of samples that take turns: what a ratio compares does so every few ms or s (A B A B …),
+everything in every repetition. So a machine that slows down in between slows down both. Times of one machine say little
+about another: read the ratios, and the anchors beside them, which are of ns3-gym on the same kind of machine.
 
 It prints tables, writes all samples to `runs/bench/<date>.json`, and with `--write docs/performance.md` puts the tables
 between the two marks in that file.
@@ -15,6 +15,7 @@ import contextlib
 import dataclasses
 import importlib.metadata
 import json
+import math
 import os
 import platform
 import subprocess
@@ -37,6 +38,8 @@ from rich.table import Table
 
 from bbrgym import EngineError, Flow, Rows, Scenario, make_engine
 from bbrgym.envs.action import Action
+from bbrgym.envs.columns import FLOW_COLUMNS
+from bbrgym.envs.ns3gym.engine import Ns3Engine
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 BEGIN_MARK: Final = "<!-- begin: benchmarks/bench.py -->"
@@ -53,8 +56,9 @@ class Effort:
         budget_s: how long a measurement goes on in a repetition, in s, without its preparation. It has one sample at
             least.
         resets: of a running worker, and a tenth of it with a new one, a repetition.
-        congested_s: how far the runs with two flows go, in simulated s, if their budget is enough.
-        congested_budget_s: where they stop before, in s; the repetitions of a run stop where its first one did.
+        congested_s: how far the runs with two flows go, in simulated s, if ns-3's budget is enough.
+        congested_budget_s: where ns-3 stops before, in s; the repetitions of a run stop where its first one did.
+        scale: how long native's runs with many flows and many packets are, as a part of their whole length.
     """
 
     repetitions: int
@@ -63,14 +67,22 @@ class Effort:
     resets: int
     congested_s: float
     congested_budget_s: float
+    scale: float
 
 
-FULL: Final = Effort(repetitions=5, limit_s=220.0, budget_s=2.0, resets=50, congested_s=5.0, congested_budget_s=8.0)
-QUICK: Final = Effort(repetitions=2, limit_s=18.0, budget_s=0.3, resets=20, congested_s=2.0, congested_budget_s=0.6)
+FULL: Final = Effort(
+    repetitions=5, limit_s=280.0, budget_s=2.0, resets=50, congested_s=5.0, congested_budget_s=8.0, scale=1.0
+)
+QUICK: Final = Effort(
+    repetitions=2, limit_s=18.0, budget_s=0.3, resets=20, congested_s=2.0, congested_budget_s=0.6, scale=0.1
+)
 
 RATES_MBPS: Final = (12.0, 48.0, 100.0)
 STEPS_MS: Final = (100.0, 10.0)
-_CHUNK_PACKETS: Final = 2_000
+FLOWS: Final = (1, 3, 10, 30, 100, 300, 1000)
+VECTOR_SIZE: Final = 64
+ENGINES: Final = {"ns3": "ns-3", "native": "native"}
+_CHUNK_PACKETS: Final = {"ns3": 2_000, "native": 40_000}
 """So many data packets make a sample: long against the clock's resolution, short against a machine's moods."""
 _STARTUP_MS: Final = 1_000.0
 """BBR's Startup and Drain are over by then; samples begin after it."""
@@ -110,29 +122,55 @@ class Anchor:
         return " to ".join(_number(ratio, digits=2) for ratio in ratios)
 
 
+PACKETS: Final = "A data packet: two BBR flows (100 Mbit/s, 10 and 50 ms RTT, engine alone)"
+NS3_RUN: Final = "ns-3 in those runs"
+FLOWS_COST: Final = "A data packet among n flows (native, BBR, 2 Mbit/s and 20 to 40 ms each, buffer of 1 BDP)"
+LENGTH_COST: Final = "A data packet in long and in fast runs (native, one BBR flow, 20 ms, buffer of 1 BDP)"
 STEPS: Final = "Steps a second of one agent flow (50 ms RTT, buffer of 1 BDP)"
+VECTOR: Final = f"Steps a second of {VECTOR_SIZE} environments in native, all together"
+WORKERS: Final = "Steps a second of a vector environment in ns-3 (12 Mbit/s, steps of 100 ms)"
 RESETS: Final = "Resets in ms"
-TRANSPORT: Final = "Empty steps a second: the protocol alone"
-WORKERS: Final = "Steps a second of a vector environment (12 Mbit/s, steps of 100 ms)"
-PACKETS: Final = "Two BBR flows (100 Mbit/s, 10 and 50 ms RTT, engine alone)"
+TRANSPORT: Final = "Empty steps a second in ns-3: the protocol alone"
 
 
-def steps_row(rate_mbps: float, step_ms: float) -> str:
+def steps_row(engine: str, rate_mbps: float, step_ms: float) -> str:
     """The name of a row of the steps' table."""
-    return f"{rate_mbps:g} Mbit/s, {step_ms:g} ms"
+    return f"{ENGINES[engine]}, {rate_mbps:g} Mbit/s, {step_ms:g} ms"
 
 
 ANCHORS: Final[dict[Cell, Anchor]] = {
     # Its example rl-tcp: the same rates and steps, but another scenario.
     **{
-        Cell(STEPS, steps_row(rate, 100.0), "environment"): Anchor((steps,))
+        Cell(STEPS, steps_row(engine, rate, 100.0), "environment"): Anchor((steps,))
+        for engine in ENGINES
         for rate, steps in zip(RATES_MBPS, (760.0, 147.0, 53.0), strict=True)
     },
-    # It starts a process for every episode, so both of ours stand beside the same figure.
-    **{Cell(RESETS, row, "median"): Anchor((240.0, 310.0), is_time=True) for row in ("same worker", "new worker")},
+    # It starts a process for every episode, so all of ours stand beside the same figure.
+    **{
+        Cell(RESETS, row, "median"): Anchor((240.0, 310.0), is_time=True)
+        for row in ("ns-3, same worker", "ns-3, new worker", "native, environment")
+    },
     # With the protobuf that it pins (pure Python), and with the current one.
     Cell(TRANSPORT, "one worker", "steps/s"): Anchor((4_900.0, 19_000.0)),
 }
+
+CONGESTED_ROWS: Final = {
+    "buffer of 5 BDP": (5.0, 0.0),
+    "buffer of 1 BDP": (1.0, 0.0),
+    "buffer of 5 BDP, 1 % random loss": (5.0, 0.01),
+}
+"""{row: (buffer in BDP, random loss)}"""
+
+GOALS: Final[dict[Cell, tuple[float, str]]] = {
+    **{Cell(PACKETS, row, "ns-3 / native"): (200.0, "at least 200") for row in CONGESTED_ROWS},
+    **{
+        Cell(STEPS, steps_row("native", rate, 100.0), "environment"): (times * anchor, f"{times} times ns3-gym")
+        for rate, times, anchor in zip(RATES_MBPS, (30, 80, 120), (760.0, 147.0, 53.0), strict=True)
+    },
+    Cell(VECTOR, "12 Mbit/s, 10 ms", "2 threads"): (300_000.0, "300,000 with 2 threads"),
+    Cell(RESETS, "native, environment", "median"): (-0.1, "at most 0.1"),
+}
+"""What native was built to reach, with words for it; a negative one is a time that it must not exceed."""
 
 Samples = dict[Cell, list[float]]
 Measurement = Callable[[int], Samples]
@@ -179,6 +217,7 @@ class Report:
                 dataclasses.asdict(cell)
                 | {"value": _value(cell, values), "samples": values}
                 | ({"ns3_gym": ANCHORS[cell].values} if cell in ANCHORS else {})
+                | ({"goal": abs(GOALS[cell][0])} if cell in GOALS else {})
                 for cell, values in self.samples.items()
             ],
         }
@@ -187,12 +226,23 @@ class Report:
         cells = {(cell.row, cell.column): cell for cell in self.samples if cell.table == title}
         columns = list(dict.fromkeys(column for _, column in cells))
         anchored = {cell.row: cell for cell in cells.values() if cell in ANCHORS}
-        table = [["", *columns, *(["ns3-gym", "times faster"] if anchored else [])]]
+        aimed = {cell.row: cell for cell in cells.values() if cell in GOALS}
+        table = [["", *columns, *(["ns3-gym", "times faster"] if anchored else []), *(["goal"] if aimed else [])]]
         for row in dict.fromkeys(row for row, _ in cells):
-            texts = [_text(cells[row, column], self.samples[cells[row, column]]) for column in columns]
-            if cell := anchored.get(row):
-                texts += [ANCHORS[cell].text(), ANCHORS[cell].times_faster(_value(cell, self.samples[cell]))]
-            table.append([row, *texts, *[""] * (len(table[0]) - 1 - len(texts))])
+            texts = [
+                _text(cells[row, column], self.samples[cells[row, column]]) if (row, column) in cells else ""
+                for column in columns
+            ]
+            if anchored:
+                cell = anchored.get(row)
+                texts += (
+                    ["", ""]
+                    if cell is None
+                    else [ANCHORS[cell].text(), ANCHORS[cell].times_faster(_value(cell, self.samples[cell]))]
+                )
+            if aimed:
+                texts.append(_goal(aimed[row], self.samples[aimed[row]]) if row in aimed else "")
+            table.append([row, *texts])
         return table
 
 
@@ -264,24 +314,64 @@ def run(effort: Effort) -> Report:
 
 def measurements(effort: Effort) -> list[Measurement]:
     """All there is, in the order of the tables."""
-    steps = [partial(measure_steps, effort, rate, step) for rate in RATES_MBPS for step in STEPS_MS]
-    resets = [partial(measure_resets, effort), partial(measure_transport, effort), partial(measure_workers, effort)]
     congested = [
-        CongestedRun("buffer of 5 BDP", buffer_bdp=5.0, loss=0.0, effort=effort).measure,
-        CongestedRun("buffer of 1 BDP", buffer_bdp=1.0, loss=0.0, effort=effort).measure,
-        CongestedRun("buffer of 5 BDP, 1 % random loss", buffer_bdp=5.0, loss=0.01, effort=effort).measure,
+        CongestedRun(row, buffer_bdp=buffer_bdp, loss=loss, effort=effort).measure
+        for row, (buffer_bdp, loss) in CONGESTED_ROWS.items()
     ]
-    return [*steps, *resets, *congested]
+    scaling = [partial(measure_flows, effort), partial(measure_lengths, effort)]
+    steps = [
+        partial(measure_steps, effort, engine, rate, step)
+        for engine in ENGINES
+        for rate in RATES_MBPS
+        for step in STEPS_MS
+    ]
+    others = [measure_vector, measure_workers, measure_resets, measure_transport]
+    return [*congested, *scaling, *steps, *(partial(measure, effort) for measure in others)]
 
 
-def measure_steps(effort: Effort, rate_mbps: float, step_ms: float, seed: int) -> Samples:
+def measure_flows(effort: Effort, seed: int) -> Samples:
+    """What a packet costs among few flows and among many, in native."""
+    samples: Samples = {}
+    alone_ns = math.nan
+    for count in FLOWS:
+        scenario = Scenario(
+            rate_mbps=2.0 * count,
+            duration_s=20.0 * effort.scale,
+            flows=tuple(Flow("bbr", rtt_ms=20.0 + 20.0 * index / count) for index in range(count)),
+        )
+        packets, taken_s = _native_run(scenario, seed, effort.budget_s / len(FLOWS), step_ms=1_000.0)
+        packet_ns = 1e9 * taken_s / packets
+        alone_ns = packet_ns if count == 1 else alone_ns
+        cell = partial(Cell, FLOWS_COST, f"{count:,} flow{'s' if count > 1 else ''}")
+        samples |= {
+            cell("packets a run"): [packets],
+            cell("ns CPU a packet"): [packet_ns],
+            cell("times that of one flow"): [packet_ns / alone_ns],
+            cell("a packet's part of n log n"): [1 + math.log2(count)],
+        }
+    return samples
+
+
+def measure_lengths(effort: Effort, seed: int) -> Samples:
+    """What a packet costs in short and in long, in slow and in fast runs, in native."""
+    samples: Samples = {}
+    runs = ((100.0, 1.0), (100.0, 10.0), (100.0, 100.0), (10.0, 100.0), (1_000.0, 10.0), (10_000.0, 1.0))
+    for rate_mbps, duration_s in runs:
+        scenario = Scenario(rate_mbps=rate_mbps, duration_s=duration_s * effort.scale, flows=(Flow("bbr", 20.0),))
+        packets, taken_s = _native_run(scenario, seed, effort.budget_s / len(runs))
+        cell = partial(Cell, LENGTH_COST, f"{rate_mbps:,g} Mbit/s, {duration_s:g} s")
+        samples |= {cell("packets a run"): [packets], cell("ns CPU a packet"): [1e9 * taken_s / packets]}
+    return samples
+
+
+def measure_steps(effort: Effort, engine: str, rate_mbps: float, step_ms: float, seed: int) -> Samples:
     """Steps of the environment, and of an engine that does the same work."""
-    steps = _chunk_steps(rate_mbps, step_ms)
-    with same_episode(rate_mbps, step_ms, seed) as (step_env, step_engine):
+    steps = _chunk_steps(rate_mbps, step_ms, engine)
+    with same_episode(rate_mbps, step_ms, seed, engine) as (step_env, step_engine):
         for step in (step_env, step_engine):
             _seconds(step, round(_STARTUP_MS / step_ms))
         pairs = list(_alternate(step_env, step_engine, steps, effort.budget_s))
-    cell = partial(Cell, STEPS, steps_row(rate_mbps, step_ms))
+    cell = partial(Cell, STEPS, steps_row(engine, rate_mbps, step_ms))
     return {
         cell("environment"): [steps / env_s for env_s, _ in pairs],
         cell("engine alone"): [steps / engine_s for _, engine_s in pairs],
@@ -291,12 +381,14 @@ def measure_steps(effort: Effort, rate_mbps: float, step_ms: float, seed: int) -
 
 
 @contextlib.contextmanager
-def same_episode(rate_mbps: float, step_ms: float, seed: int) -> Iterator[tuple[Callable[[], Any], Callable[[], Rows]]]:
-    """The same episode in an environment and in an engine: what makes a step in either."""
+def same_episode(
+    rate_mbps: float, step_ms: float, seed: int, name: str = "ns3"
+) -> Iterator[tuple[Callable[[], Any], Callable[[], Rows]]]:
+    """The same episode in an environment and in an engine called `name`: what makes a step in either."""
     scenario = _one_agent(rate_mbps)
     action = np.zeros(2, dtype=np.float32)
-    env = gymnasium.make("bbrgym/Bottleneck-v0", scenario=scenario, step_ms=step_ms)
-    with contextlib.closing(env), contextlib.closing(make_engine("ns3")) as engine:
+    env = gymnasium.make("bbrgym/Bottleneck-v0", scenario=scenario, step_ms=step_ms, engine=name)
+    with contextlib.closing(env), contextlib.closing(make_engine(name)) as engine:
         _, info = env.reset(seed=seed)
         engine.reset(scenario, info["seed"])
         engine.steer(0, *Action().gains(action))
@@ -305,26 +397,37 @@ def same_episode(rate_mbps: float, step_ms: float, seed: int) -> Iterator[tuple[
 
 
 def measure_resets(effort: Effort, seed: int) -> Samples:
-    """`env.reset` in the middle of an episode, and the first one of a new environment with its making."""
+    """`reset` in the middle of an episode, and with ns-3 the first one of a new environment with its making."""
+    scenario = _one_agent(12.0)
 
-    def make_env() -> gymnasium.Env[Any, Any]:
-        return gymnasium.make("bbrgym/Bottleneck-v0", scenario=_one_agent(12.0))
-
-    warm_ms, cold_ms = [], []
-    with contextlib.closing(make_env()) as env:
-        env.reset(seed=seed)
+    def resets_ms(reset: Callable[[], object], step: Callable[[], object]) -> list[float]:
+        reset()
+        taken = []
         for _ in range(effort.resets):
             for _ in range(5):  # so that there are packets and events to clear away
-                env.step(np.zeros(2, dtype=np.float32))
-            warm_ms.append(1e3 * _seconds(env.reset))
+                step()
+            taken.append(1e3 * _seconds(reset))
+        return taken
+
+    rows: dict[str, list[float]] = {}
+    action = np.zeros(2, dtype=np.float32)
+    for engine, row in (("ns3", "ns-3, same worker"), ("native", "native, environment")):
+        env: gymnasium.Env[Any, Any] = gymnasium.make("bbrgym/Bottleneck-v0", scenario=scenario, engine=engine)
+        with contextlib.closing(env):
+            env.reset(seed=seed)
+            rows[row] = resets_ms(env.reset, partial(env.step, action))
+    with contextlib.closing(make_engine("native")) as native:
+        rows["native, engine alone"] = resets_ms(partial(native.reset, scenario, seed), partial(native.step, 100.0))
+    new = rows["ns-3, new worker"] = []
     for _ in range(max(1, effort.resets // 10)):
         begin = time.perf_counter()
-        with contextlib.closing(make_env()) as env:
+        env = gymnasium.make("bbrgym/Bottleneck-v0", scenario=scenario, engine="ns3")
+        with contextlib.closing(env):
             env.reset(seed=seed)
-            cold_ms.append(1e3 * (time.perf_counter() - begin))
+            new.append(1e3 * (time.perf_counter() - begin))
     return {
         Cell(RESETS, row, column, percentile): values
-        for row, values in (("same worker", warm_ms), ("new worker", cold_ms))
+        for row, values in sorted(rows.items(), reverse=True)
         for column, percentile in (("median", 50.0), ("95th percentile", 95.0))
     }
 
@@ -350,7 +453,7 @@ def measure_transport(effort: Effort, seed: int) -> Samples:
 def measure_workers(effort: Effort, seed: int) -> Samples:
     """A vector environment of two workers, and of one."""
     rate_mbps, step_ms = 12.0, 100.0
-    steps = _chunk_steps(rate_mbps, step_ms)
+    steps = _chunk_steps(rate_mbps, step_ms, "ns3")
     with contextlib.ExitStack() as stack:
 
         def stepping(workers: int) -> Callable[[], object]:
@@ -360,6 +463,7 @@ def measure_workers(effort: Effort, seed: int) -> Samples:
                 vectorization_mode="vector_entry_point",
                 scenario=_one_agent(rate_mbps),
                 step_ms=step_ms,
+                engine="ns3",
             )
             stack.callback(envs.close)
             envs.reset(seed=seed)
@@ -376,14 +480,45 @@ def measure_workers(effort: Effort, seed: int) -> Samples:
     }
 
 
+def measure_vector(effort: Effort, seed: int) -> Samples:
+    """Many environments in one process, with one thread and with two."""
+    rate_mbps, step_ms = 12.0, 10.0
+    steps = max(10, round(200 * effort.scale))
+    with contextlib.ExitStack() as stack:
+
+        def stepping(threads: int) -> Callable[[], object]:
+            envs = gymnasium.make_vec(
+                "bbrgym/Bottleneck-v0",
+                num_envs=VECTOR_SIZE,
+                vectorization_mode="vector_entry_point",
+                scenario=_one_agent(rate_mbps),
+                step_ms=step_ms,
+                engine="native",
+                engine_options={"threads": threads},
+            )
+            stack.callback(envs.close)
+            envs.reset(seed=seed)
+            actions = np.zeros((VECTOR_SIZE, 2), dtype=np.float32)
+            _seconds(lambda: envs.step(actions), round(_STARTUP_MS / step_ms))
+            return lambda: envs.step(actions)
+
+        pairs = list(_alternate(stepping(1), stepping(2), steps, effort.budget_s))
+    cell = partial(Cell, VECTOR, f"{rate_mbps:g} Mbit/s, {step_ms:g} ms")
+    return {
+        cell("1 thread"): [VECTOR_SIZE * steps / one_s for one_s, _ in pairs],
+        cell("2 threads"): [VECTOR_SIZE * steps / two_s for _, two_s in pairs],
+        cell("2 threads / 1"): [one_s / two_s for one_s, two_s in pairs],
+    }
+
+
 @dataclass
 class CongestedRun:
-    """Two BBR flows from the start on: what a packet costs with and without losses, engine only.
+    """Two BBR flows from the start on: what a packet costs with and without losses, in both engines alone.
 
-    Losses are the dear part: ns-3's own scoreboard walks all outstanding packets for every ACK.
+    Losses are ns-3's dear part: its own scoreboard walks all outstanding packets for every ACK.
 
     Args:
-        row: its name in the table.
+        row: its name in the tables.
         buffer_bdp: see `Scenario`.
         loss: see `Scenario`.
         effort: how far it goes.
@@ -398,7 +533,7 @@ class CongestedRun:
     _STEP_MS = 10.0  # short, so that a run stops close to its budget
 
     def measure(self, seed: int) -> Samples:
-        """Run it as far as it went the first time, or until the effort's end or budget."""
+        """Run it as far as ns-3 came the first time, or until the effort's end or budget: native, ns-3, native."""
         del seed  # the same work in every repetition
         scenario = Scenario(
             rate_mbps=100.0,
@@ -407,26 +542,39 @@ class CongestedRun:
             duration_s=self.effort.congested_s,
             flows=(Flow("bbr", rtt_ms=10.0), Flow("bbr", rtt_ms=50.0)),
         )
+        before_s = self._native_packet_s(scenario)
         steps_s: list[float] = []
         packets = 0.0
-        with contextlib.closing(make_engine("ns3")) as engine:
+        with contextlib.closing(Ns3Engine()) as engine:
             rows = engine.reset(scenario, 1)
+            cpu_s = _cpu_s(engine.pid)
             while not rows.is_over and not self._is_far_enough(steps_s):
                 begin = time.perf_counter()
                 rows = engine.step(self._STEP_MS)
                 steps_s.append(time.perf_counter() - begin)
                 packets += sum(rows.flow(index)["sent_packets"] for index in range(2))
+            cpu_s = _cpu_s(engine.pid) - cpu_s
         self._steps = len(steps_s)
-        taken_s = sum(steps_s)
+        native_s = (before_s + self._native_packet_s(scenario)) / 2
         window = min(10, len(steps_s))
         slowest_s = np.convolve(steps_s, np.ones(window), "valid").max()
+        packet_s = cpu_s / packets
         cell = partial(Cell, PACKETS, self.row)
+        of_ns3 = partial(Cell, NS3_RUN, self.row)
         return {
-            cell("simulated s"): [rows.time_s],
-            cell("simulated s/s"): [rows.time_s / taken_s],
-            cell("in its slowest 0.1 s"): [window * self._STEP_MS / 1e3 / slowest_s],
-            cell("µs a packet"): [1e6 * taken_s / packets],
+            cell("ns-3, ns CPU"): [1e9 * packet_s],
+            cell("native, ns CPU"): [1e9 * native_s],
+            cell("ns-3 / native"): [packet_s / native_s],
+            cell("ns-3, simulated s/s"): [rows.time_s / cpu_s],
+            cell("native, simulated s/s"): [rows.time_s / (packets * native_s)],
+            of_ns3("simulated s"): [rows.time_s],
+            of_ns3("simulated s/s"): [rows.time_s / sum(steps_s)],
+            of_ns3("in its slowest 0.1 s"): [window * self._STEP_MS / 1e3 / slowest_s],
         }
+
+    def _native_packet_s(self, scenario: Scenario) -> float:
+        packets, taken_s = _native_run(scenario, 1, self.effort.budget_s / 10, self._STEP_MS)
+        return taken_s / packets
 
     def _is_far_enough(self, steps_s: list[float]) -> bool:
         if self._steps is None:
@@ -482,12 +630,33 @@ def _turns(measuring: list[Measurement], effort: Effort, begin: float) -> Iterat
             yield measure, repetition
 
 
+def _native_run(scenario: Scenario, seed: int, budget_s: float, step_ms: float = 100.0) -> tuple[float, float]:
+    """Data packets and CPU s of a run in native, with its reset: the mean of as many as there is time for."""
+    packets, runs = 0.0, 0
+    column = FLOW_COLUMNS.index("sent_packets")
+    with contextlib.closing(make_engine("native")) as engine:
+        begin = time.process_time()
+        while runs == 0 or time.process_time() < begin + budget_s:
+            runs += 1
+            rows = engine.reset(scenario, seed)
+            while not rows.is_over:
+                rows = engine.step(step_ms)
+                packets += float(rows.flows[:, column].sum())
+        return packets / runs, (time.process_time() - begin) / runs
+
+
+def _cpu_s(pid: int | None) -> float:
+    """CPU s that a process has taken so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # utime and stime: proc_pid_stat(5)
+
+
 def _one_agent(rate_mbps: float) -> Scenario:
     return Scenario(rate_mbps=rate_mbps, buffer_bdp=1.0, duration_s=_ENDLESS_S, flows=(Flow("agent", rtt_ms=50.0),))
 
 
-def _chunk_steps(rate_mbps: float, step_ms: float) -> int:
-    chunk_ms = _CHUNK_PACKETS * _one_agent(rate_mbps).packet_bytes * 8 / (rate_mbps * 1e3)
+def _chunk_steps(rate_mbps: float, step_ms: float, engine: str) -> int:
+    chunk_ms = _CHUNK_PACKETS[engine] * _one_agent(rate_mbps).packet_bytes * 8 / (rate_mbps * 1e3)
     return max(1, round(chunk_ms / step_ms))
 
 
@@ -520,6 +689,12 @@ def _text(cell: Cell, values: list[float]) -> str:
     low, middle, high = np.percentile(values, (25, 50, 75))
     spread = (high - low) / 2 / middle if middle > 0 else 0.0
     return f"{text} ±{spread:.0%}" if spread >= 0.005 else text
+
+
+def _goal(cell: Cell, values: list[float]) -> str:
+    goal, words = GOALS[cell]
+    is_reached = _value(cell, values) >= goal if goal > 0 else _value(cell, values) <= -goal
+    return f"{words}: {'reached' if is_reached else 'missed'}"
 
 
 def _number(value: float, digits: int) -> str:

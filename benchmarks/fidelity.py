@@ -1,4 +1,4 @@
-"""How near `bbr` in ns-3 is to Linux's, and what ns-3's own BBR does: `python benchmarks/fidelity.py [--write FILE]`.
+"""How near `bbr` is to Linux's, in ns-3 and in native: `python benchmarks/fidelity.py [--write FILE]`.
 
 The situations are those for which real Linux was measured (`LINUX`). Every figure is a mean over the seeds, of the
 second half of each run.
@@ -20,10 +20,11 @@ from rich.progress import track
 
 import bbrgym
 from bbrgym import Flow, Scenario
-from bbrgym.envs.ns3gym.engine import Ns3Engine
+from bbrgym.baselines.registry import COMPARATORS
 
 BEGIN, END = "<!-- begin: benchmarks/fidelity.py -->", "<!-- end: benchmarks/fidelity.py -->"
 SEEDS = (1, 2, 3, 4, 5)
+ENGINES = {"ns3": "ns-3", "native": "native"}
 
 PAPERS_KERNEL = {"pacing_margin": 0.0, "extra_acked_gain": 0.0}
 OFFLOAD = {"burst_packets": 0.0}
@@ -37,6 +38,10 @@ class Variant:
     bbr: str = "bbr"
     cubic: str = "cubic"
     parameters: tuple[tuple[str, float], ...] = ()
+
+    def engines(self) -> list[str]:
+        """Those that have its algorithms."""
+        return ["ns3"] if {self.bbr, self.cubic} & set(COMPARATORS) else list(ENGINES)
 
 
 VARIANTS = (
@@ -88,13 +93,9 @@ LINUX = (
 shares repeat within about 15 % of the smaller flow and its queue within 10 %."""
 
 
-def measure(situation: Situation, variant: Variant, seed: int) -> tuple[float, float, float, float]:
+def measure(situation: Situation, variant: Variant, engine: str, seed: int) -> tuple[float, float, float, float]:
     """Mbit/s of both flows and the mean queue in ms of the second half, and the run's retransmissions."""
-    engine = Ns3Engine()
-    try:
-        trace = bbrgym.simulate(situation.scenario(variant), engine, seed)
-    finally:
-        engine.close()
+    trace = bbrgym.simulate(situation.scenario(variant), engine, seed)
     half = trace.summary(after_s=situation.duration_s / 2)
     retransmissions = sum(flow.retransmissions for flow in trace.summary().flows)
     return (half.flows[0].throughput_mbps, half.flows[1].throughput_mbps, half.link.queue_mean_ms, retransmissions)
@@ -102,26 +103,28 @@ def measure(situation: Situation, variant: Variant, seed: int) -> tuple[float, f
 
 def tables(console: Console) -> Iterator[str]:
     """One Markdown table a situation, as they are done."""
-    with ThreadPoolExecutor(2) as pool:  # ns-3 runs in processes of its own; the threads only wait
+    with ThreadPoolExecutor(2) as pool:  # ns-3 runs in processes of its own, and native without Python's lock
         for situation in track(LINUX, "situations", console=console):
-            variants = [variant for variant in VARIANTS if situation.has(variant)]
-            futures = {(v, s): pool.submit(measure, situation, v, s) for v in variants for s in SEEDS}
+            variants = [(v, engine) for v in VARIANTS if situation.has(v) for engine in v.engines()]
+            futures = {(v, e, s): pool.submit(measure, situation, v, e, s) for v, e in variants for s in SEEDS}
             (kind_a, rtt_a), (kind_b, rtt_b) = situation.flows
             lines = [
                 f"### {situation.rate_mbps:g} Mbit/s, {situation.buffer_bdp:g} BDP: "
                 f"{kind_a} {rtt_a:g} ms and {kind_b} {rtt_b:g} ms\n",
-                f"| | {kind_a} {rtt_a:g} ms, Mbit/s | {kind_b} {rtt_b:g} ms, Mbit/s | share of the first "
+                f"| | engine | {kind_a} {rtt_a:g} ms, Mbit/s | {kind_b} {rtt_b:g} ms, Mbit/s | share of the first "
                 "| queue, ms | retransmissions |",
-                "|---|---|---|---|---|---|",
+                "|---|---|---|---|---|---|---|",
                 _row(
-                    "Linux 6.18", [(*situation.linux_mbps, situation.linux_queue_ms, situation.linux_retransmissions)]
+                    "Linux 6.18",
+                    "-",
+                    [(*situation.linux_mbps, situation.linux_queue_ms, situation.linux_retransmissions)],
                 ),
             ]
-            lines += [_row(v.name, [futures[v, s].result() for s in SEEDS]) for v in variants]
+            lines += [_row(v.name, ENGINES[e], [futures[v, e, s].result() for s in SEEDS]) for v, e in variants]
             yield "\n".join(lines) + "\n"
 
 
-def _row(name: str, runs: list[tuple[float, float, float | None, float | None]]) -> str:
+def _row(name: str, engine: str, runs: list[tuple[float, float, float | None, float | None]]) -> str:
     def cell(values: list[float | None], digits: int) -> str:
         known = [value for value in values if value is not None]
         if not known:
@@ -132,7 +135,7 @@ def _row(name: str, runs: list[tuple[float, float, float | None, float | None]])
     share = [100 * first / (first + second) for first, second, _, _ in runs]
     cells = [cell([run[0] for run in runs], 1), cell([run[1] for run in runs], 1), cell([*share], 1) + " %"]
     cells += [cell([run[2] for run in runs], 0), cell([run[3] for run in runs], 0)]
-    return f"| {name} | " + " | ".join(cells) + " |"
+    return f"| {name} | {engine} | " + " | ".join(cells) + " |"
 
 
 def main() -> int:
