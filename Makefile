@@ -6,7 +6,7 @@ SETUP := $(VENV)/.setup
 export OMP_NUM_THREADS ?= 1
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: setup run papers test check format stubs bench fidelity agreement ui clean
+.PHONY: setup run papers test check sanitize format stubs bench fidelity agreement ui clean
 
 setup: $(SETUP)
 
@@ -34,13 +34,30 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/mypy benchmarks
 	$(BIN)/python -m nbstripout --verify notebooks/*.ipynb
-	find baselines/cc envs/native ns3_scratch -name '*.h' -o -name '*.cc' | xargs $(BIN)/clang-format --dry-run --Werror
+	find baselines/cc envs/native ns3_scratch tests -name '*.h' -o -name '*.cc' | xargs $(BIN)/clang-format --dry-run --Werror
 	$(BIN)/python tests/write_stubs.py --check
+
+# One program three times: under the sanitizers, and with other garbage in what nobody has set. All print the same sum.
+STRESS := tests/native_stress.cc $(filter-out %/module.cc,$(wildcard envs/native/*.cc baselines/cc/*.cc))
+build/stress-address: SANITIZE := -fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all
+build/stress-thread: SANITIZE := -fsanitize=thread
+build/stress-pattern: SANITIZE := -ftrivial-auto-var-init=pattern
+build/stress-%: $(STRESS) $(wildcard envs/native/*.h baselines/cc/*.h baselines/cc/*.def)
+	mkdir -p build
+	g++ -std=c++20 -O1 -g1 -ffp-contract=off -D_GLIBCXX_ASSERTIONS $(SANITIZE) -pthread -I. -o $@ $(STRESS)
+
+sanitize:
+	$(MAKE) --jobs=2 build/stress-address build/stress-thread build/stress-pattern
+	for build in address thread pattern; do \
+	  MALLOC_PERTURB_=165 build/stress-$$build > build/stress-$$build.sum || exit; \
+	done
+	cmp build/stress-address.sum build/stress-thread.sum
+	cmp build/stress-address.sum build/stress-pattern.sum
 
 format: setup
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
-	find baselines/cc envs/native ns3_scratch -name '*.h' -o -name '*.cc' | xargs $(BIN)/clang-format -i
+	find baselines/cc envs/native ns3_scratch tests -name '*.h' -o -name '*.cc' | xargs $(BIN)/clang-format -i
 
 stubs: setup
 	$(BIN)/python tests/write_stubs.py

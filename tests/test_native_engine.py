@@ -198,11 +198,16 @@ def test_numpy_numbers_in_a_scenario(engine: NativeEngine) -> None:
 PLAIN = Scenario(rate_mbps=10, duration_s=1.0, flows=(Flow("cubic", rtt_ms=20), Flow("bbr", rtt_ms=40)))
 OF_SCENARIO: dict[str, Any] = {
     "rate_mbps": 11, "buffer_bdp": 0.5, "buffer_packets": 20, "duration_s": 0.9, "packet_bytes": 800, "loss": 0.01,
-    "rate_schedule": ((0.5, 5.0),), "flows": PLAIN.flows[:1],
+    "rate_schedule": ((0.5, 5.0),), "flows": PLAIN.flows[:1], "queue": "codel", "codel_target_ms": 1.0,
+    "codel_interval_ms": 20.0, "loss_burst_packets": 5.0,
 }  # fmt: skip
 OF_FLOW: dict[str, Any] = {
     "algorithm": "newreno", "rtt_ms": 21, "start_s": 0.1, "stop_s": 0.5, "size_bytes": 50_000,
-    "parameters": {"beta": 0.5},
+    "parameters": {"beta": 0.5}, "jitter_ms": 5.0,
+}  # fmt: skip
+# What a field needs beside it to have an effect.
+WITH: dict[str, dict[str, Any]] = {
+    "codel_target_ms": {"queue": "codel"}, "codel_interval_ms": {"queue": "codel"}, "loss_burst_packets": {"loss": 0.02},
 }  # fmt: skip
 
 
@@ -210,7 +215,10 @@ def test_every_field_has_an_effect(engine: NativeEngine) -> None:
     """Fields are mirrored in C++; one that got lost on the way would change nothing."""
     assert OF_SCENARIO.keys() == {field.name for field in dataclasses.fields(Scenario)}
     assert OF_FLOW.keys() == {field.name for field in dataclasses.fields(Flow)}
-    changed = {name: dataclasses.replace(PLAIN, **{name: value}) for name, value in OF_SCENARIO.items()}
+    changed = {name: dataclasses.replace(PLAIN, **WITH.get(name, {}), **{name: value})
+               for name, value in OF_SCENARIO.items()}  # fmt: skip
+    changed |= {f"with {name}": dataclasses.replace(PLAIN, **fields) for name, fields in WITH.items()}
+    del changed["with codel_interval_ms"], changed["with codel_target_ms"]  # "queue" is the same
     for name, value in OF_FLOW.items():
         flow = dataclasses.replace(PLAIN.flows[0], **{name: value})
         changed[f"flow.{name}"] = dataclasses.replace(PLAIN, flows=(flow, PLAIN.flows[1]))
@@ -223,8 +231,8 @@ def test_a_field_that_it_does_not_know_is_refused() -> None:
     batch = _native.Batch(1, 2)
     plain = SCENARIO.to_dict()
     with pytest.raises(ValueError, match="a field that the engine does not know"):
-        batch.reset(0, plain | {"jitter_ms": 1.0}, 1)
-    plain["flows"][0]["jitter_ms"] = 1.0
+        batch.reset(0, plain | {"colour": 1.0}, 1)
+    plain["flows"][0]["colour"] = 1.0
     with pytest.raises(ValueError, match="a field that the engine does not know"):
         batch.reset(0, plain, 1)
 

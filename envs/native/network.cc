@@ -1,6 +1,7 @@
 #include "envs/native/network.h"
 
 #include <algorithm>
+#include <cassert>
 #include <limits>
 #include <stdexcept>
 #include <string>
@@ -17,7 +18,9 @@ constexpr std::int64_t kInitialCwndPackets = 10;  // RFC 6928
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 Nanoseconds FromSeconds(double seconds) {
-  return static_cast<Nanoseconds>(seconds * 1e9);
+  // A time far beyond any end is as good as never.
+  constexpr double kLatest = 9e18;
+  return static_cast<Nanoseconds>(std::min(seconds * 1e9, kLatest));
 }
 
 }  // namespace
@@ -104,6 +107,7 @@ void Network::RunUntil(Nanoseconds end) {
       }
     }
     if (time > end) break;
+    assert(time >= now_);
     now_ = time;
     if (departure <= flow_time) {
       Depart();

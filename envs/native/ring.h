@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -15,10 +16,18 @@ class Ring {
 
   bool IsEmpty() const { return begin_ == end_; }
   std::size_t size() const { return static_cast<std::size_t>(end_ - begin_); }
-  Value& Front() { return slots_[begin_ & mask_]; }
-  const Value& Front() const { return slots_[begin_ & mask_]; }
-  const Value& Back() const { return slots_[(end_ - 1) & mask_]; }
-  const Value& operator[](std::size_t index) const { return slots_[(begin_ + index) & mask_]; }
+  Value& Front() {
+    assert(!IsEmpty());
+    return slots_[begin_ & mask_];
+  }
+  const Value& Front() const {
+    assert(!IsEmpty());
+    return slots_[begin_ & mask_];
+  }
+  Value& operator[](std::size_t index) {
+    assert(index < size());
+    return slots_[(begin_ + index) & mask_];
+  }
 
   /// A place at the end, with what an older value left in it.
   Value& PushSlot() {
@@ -26,7 +35,10 @@ class Ring {
     return slots_[end_++ & mask_];
   }
   void Push(const Value& value) { PushSlot() = value; }
-  void Pop() { ++begin_; }
+  void Pop() {
+    assert(!IsEmpty());
+    ++begin_;
+  }
   void Clear() { begin_ = end_ = 0; }
 
  private:
@@ -61,8 +73,7 @@ class Window {
   std::uint64_t begin() const { return begin_; }
   std::uint64_t end() const { return begin_ + ring_.size(); }
   bool Contains(std::uint64_t number) const { return number >= begin_ && number < end(); }
-  Value& operator[](std::uint64_t number) { return const_cast<Value&>(ring_[number - begin_]); }
-  const Value& operator[](std::uint64_t number) const { return ring_[number - begin_]; }
+  Value& operator[](std::uint64_t number) { return ring_[number - begin_]; }
   Value& PushSlot() { return ring_.PushSlot(); }
   void PopFront() {
     ring_.Pop();

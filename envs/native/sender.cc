@@ -1,6 +1,7 @@
 #include "envs/native/sender.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cstdlib>
 #include <utility>
 
@@ -27,23 +28,22 @@ bool Sender::NextPacket(Nanoseconds now, DataPacket& packet) {
   if (probes_to_send_ > 0) {
     // A probe asks for an acknowledgement, whatever window and pace say (RFC 9002, section 7.5).
     --probes_to_send_;
-    if (HasSegmentToSend() || una_ < next_segment_) {
-      Send(now, packet);
-      return true;
-    }
+    Send(now, packet);
+    return true;
   }
   if (!HasSegmentToSend()) {
     if (in_flight_ < decision_.cwnd) MarkAppLimited();
+    is_burst_over_ = true;
     return false;
   }
-  if (in_flight_ + connection_.packet_bytes > decision_.cwnd) return false;
-  if (decision_.is_paced) {
-    if (now >= pace_time_) {
-      burst_ = 0;
-    } else if (burst_ == 0 || burst_ + connection_.packet_bytes > decision_.send_quantum) {
-      is_pace_blocked_ = true;
-      return false;
-    }
+  if (in_flight_ + connection_.packet_bytes > decision_.cwnd) {
+    is_burst_over_ = true;  // the window cuts the burst short: what has left must be paid for first
+    return false;
+  }
+  if (decision_.is_paced && now < pace_time_ &&
+      (is_burst_over_ || burst_ + connection_.packet_bytes > decision_.send_quantum)) {
+    is_pace_blocked_ = true;
+    return false;
   }
   Send(now, packet);
   return true;
@@ -55,12 +55,14 @@ void Sender::Send(Nanoseconds now, DataPacket& packet) {
   if (!lost_segments_.IsEmpty()) {
     packet.segment = lost_segments_.Front();
     lost_segments_.Pop();
+    segments_[packet.segment] &= static_cast<std::uint8_t>(~kQueued);
   } else if (!total_segments_ || next_segment_ < *total_segments_) {
     packet.segment = next_segment_++;
     packet.is_retransmission = false;
     segments_.PushSlot() = 0;
   } else {
-    packet.segment = una_;  // a probe with nothing new to say
+    // A probe with nothing new to say. If everything has been acknowledged, it asks what became of a copy.
+    packet.segment = std::min(una_, next_segment_ - 1);
   }
   packet.bytes = BytesOf(packet.segment);
 
@@ -89,6 +91,10 @@ void Sender::Send(Nanoseconds now, DataPacket& packet) {
 
   if (decision_.is_paced) {
     // What has left back to back is paid for from the last packet on.
+    if (now >= pace_time_) {
+      burst_ = 0;
+      is_burst_over_ = false;
+    }
     burst_ += packet.bytes;
     pace_time_ = now + static_cast<Nanoseconds>(static_cast<double>(burst_) * 8e9 /
                                                 static_cast<double>(std::max<BitsPerSecond>(decision_.pacing_rate, 1)));
@@ -154,8 +160,8 @@ void Sender::OnAck(Nanoseconds now, const AckPacket& ack) {
   FillSample(now, newest, event.sample);
   if (event.sample.is_valid) last_rate_ = event.sample.delivery_rate;
   controller_->OnAck(event);
-  UpdateDecision(now);
-  SetTimer();
+  UpdateDecision();
+  SetTimer(now);
 }
 
 void Sender::OnTimer(Nanoseconds now) {
@@ -173,11 +179,10 @@ void Sender::OnTimer(Nanoseconds now) {
     ++counts_.timeouts;
     probes_to_send_ = 1;
   }
-  SetTimer();
+  SetTimer(now);
 }
 
-void Sender::UpdateDecision(Nanoseconds now) {
-  static_cast<void>(now);
+void Sender::UpdateDecision() {
   decision_ = controller_->decision();
   if (decision_.is_app_limited) MarkAppLimited();
 }
@@ -185,7 +190,7 @@ void Sender::UpdateDecision(Nanoseconds now) {
 void Sender::DropRepairedSegments() {
   while (!lost_segments_.IsEmpty()) {
     const std::uint64_t segment = lost_segments_.Front();
-    if (segment >= una_ && (segments_[segment] & 1U) == 0) return;
+    if (segment >= una_ && (segments_[segment] & kArrived) == 0) return;
     lost_segments_.Pop();
   }
 }
@@ -194,10 +199,10 @@ void Sender::Deliver(Sent& packet) {
   counts_.delivered_bytes += packet.bytes;
   if (packet.segment < una_) return;
   std::uint8_t& state = segments_[packet.segment];
-  if ((state & 1U) != 0) return;
-  if ((state & 2U) != 0) --unrepaired_segments_;
-  state = 1;
-  while (una_ < segments_.end() && (segments_[una_] & 1U) != 0) {
+  if ((state & kArrived) != 0) return;
+  if ((state & kMissing) != 0) --unrepaired_segments_;
+  state = kArrived;
+  while (una_ < segments_.end() && (segments_[una_] & kArrived) != 0) {
     segments_.PopFront();
     ++una_;
   }
@@ -205,18 +210,26 @@ void Sender::Deliver(Sent& packet) {
 
 void Sender::DetectLosses(Nanoseconds now) {
   loss_time_ = kNever;
+  lost_span_ = 0;
   if (!has_acked_ || packets_.begin() > largest_acked_) return;
   // RFC 9002, section 6.1: three packets later, or 9/8 of a round trip before.
   const Nanoseconds delay = std::max(std::max(smoothed_rtt_, latest_rtt_) * 9 / 8, kGranularity);
+  // Persistent congestion (section 7.6.2) is a run of losses that no arrival interrupts.
+  Nanoseconds run_begin = kNever;
   for (PacketNumber number = packets_.begin(); number < largest_acked_; ++number) {
     Sent& packet = packets_[number];
+    if (packet.state == State::kAcked) run_begin = kNever;
     if (packet.state != State::kInFlight) continue;
     if (number + kPacketThreshold <= largest_acked_ || packet.time + delay <= now) {
       MarkLost(packet);
+      if (packet.time <= first_rtt_time_) continue;
+      if (run_begin == kNever) run_begin = packet.time;
+      lost_span_ = std::max(lost_span_, packet.time - run_begin);
     } else {
       loss_time_ = std::min(loss_time_, packet.time + delay);
     }
   }
+  assert(in_flight_ >= 0 && counts_.sent_bytes == counts_.delivered_bytes + counts_.lost_bytes + in_flight_);
 }
 
 void Sender::MarkLost(Sent& packet) {
@@ -224,16 +237,13 @@ void Sender::MarkLost(Sent& packet) {
   in_flight_ -= packet.bytes;
   counts_.lost_bytes += packet.bytes;
   lost_on_ack_ += packet.bytes;
-  if (packet.time > first_rtt_time_) {
-    lost_span_begin_ = std::min(lost_span_begin_, packet.time);
-    lost_span_end_ = std::max(lost_span_end_, packet.time);
-  }
   if (packet.segment < una_) return;
   std::uint8_t& state = segments_[packet.segment];
-  if ((state & 1U) != 0) return;
-  if ((state & 2U) == 0) ++unrepaired_segments_;
-  state |= 2U;
-  lost_segments_.Push(packet.segment);
+  if ((state & kArrived) != 0) return;
+  if ((state & kMissing) == 0) ++unrepaired_segments_;
+  // Two copies of a segment may be lost; one is to be sent again.
+  if ((state & kQueued) == 0) lost_segments_.Push(packet.segment);
+  state |= kMissing | kQueued;
 }
 
 void Sender::UpdateRecovery(Nanoseconds now) {
@@ -241,13 +251,10 @@ void Sender::UpdateRecovery(Nanoseconds now) {
     recovery_ = Recovery::kOpen;
     controller_->OnRecovery(recovery_, now, in_flight_);
   }
-  // All that was sent for so long was lost: section 7.6.
+  // All that was sent for so long was lost: section 7.6.1.
   const Nanoseconds persistent = kPersistentCongestionThreshold *
                                  (smoothed_rtt_ + std::max(4 * rtt_variance_, kGranularity) + Receiver::kMaxAckDelay);
-  const bool is_persistent = lost_span_begin_ != kNever && lost_span_end_ - lost_span_begin_ > persistent;
-  lost_span_begin_ = kNever;
-  lost_span_end_ = 0;
-  if (is_persistent && recovery_ != Recovery::kLoss) {
+  if (lost_span_ > persistent) {
     EnterRecovery(Recovery::kLoss, now);
   } else if (recovery_ == Recovery::kOpen && unrepaired_segments_ > 0) {
     EnterRecovery(Recovery::kRecovery, now);
@@ -289,9 +296,10 @@ void Sender::MarkAppLimited() {
   app_limited_ = std::max<Bytes>(counts_.delivered_bytes + in_flight_, 1);
 }
 
-void Sender::SetTimer() {
+void Sender::SetTimer(Nanoseconds now) {
   is_loss_timer_ = loss_time_ != kNever;
-  timer_ = is_loss_timer_ ? loss_time_ : in_flight_ == 0 ? kNever : last_sent_time_ + ProbeTimeout();
+  // A probe may be overdue: a loss by time can take longer to show than a timeout, and a backoff has just ended.
+  timer_ = is_loss_timer_ ? loss_time_ : in_flight_ == 0 ? kNever : std::max(now, last_sent_time_ + ProbeTimeout());
 }
 
 Nanoseconds Sender::ProbeTimeout() const {

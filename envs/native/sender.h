@@ -49,7 +49,8 @@ class Sender {
 
   /// When `OnTimer` and `NextPacket` must be called if nothing else happens before.
   Nanoseconds NextTimer() const { return is_pace_blocked_ && pace_time_ < timer_ ? pace_time_ : timer_; }
-  /// Acts on what is due at `now`: losses by time, probe timeouts. Nothing may be due.
+  /// Acts on what is due at `now`: losses by time, probe timeouts. Nothing may be due. The controller hears at once of
+  /// a recovery that begins, of the bytes lost with the next ACK.
   void OnTimer(Nanoseconds now);
 
   /// Sends nothing any more.
@@ -77,10 +78,15 @@ class Sender {
   /// All there is to send has been acknowledged.
   bool IsAllDelivered() const { return total_segments_ && una_ == *total_segments_; }
   /// Reads the controller's decision again, after gains were set from outside.
-  void UpdateDecision(Nanoseconds now);
+  void UpdateDecision();
 
  private:
   enum class State : std::uint8_t { kInFlight, kAcked, kLost };
+
+  // What is known of a segment.
+  static constexpr std::uint8_t kArrived = 1;  // a packet with it was acknowledged; nothing else counts any more
+  static constexpr std::uint8_t kMissing = 2;  // a packet with it was marked lost
+  static constexpr std::uint8_t kQueued = 4;   // it waits in lost_segments_
 
   /// A packet as it left.
   struct Sent {
@@ -117,7 +123,7 @@ class Sender {
   void UpdateRtt(Nanoseconds rtt);
   void FillSample(Nanoseconds now, const Newest& newest, RateSample& sample) const;
   void MarkAppLimited();
-  void SetTimer();
+  void SetTimer(Nanoseconds now);
   Nanoseconds ProbeTimeout() const;
 
   static constexpr PacketNumber kPacketThreshold = 3;  // RFC 9002, section 6.1.1
@@ -137,12 +143,12 @@ class Sender {
   bool has_acked_ = false;
   Bytes in_flight_ = 0;
 
-  // Segments from the oldest unacknowledged one on: acknowledged or not.
+  // Segments from the oldest unacknowledged one on.
   Window<std::uint8_t> segments_;
   std::uint64_t una_ = 0;
   std::uint64_t next_segment_ = 0;
   Ring<std::uint64_t> lost_segments_;
-  std::int64_t unrepaired_segments_ = 0;  // marked lost and not yet acknowledged
+  std::int64_t unrepaired_segments_ = 0;  // missing and not yet arrived
 
   Recovery recovery_ = Recovery::kOpen;
   std::uint64_t recovery_end_ = 0;
@@ -165,12 +171,11 @@ class Sender {
   Nanoseconds last_sent_time_ = 0;
   int probes_in_a_row_ = 0;
   int probes_to_send_ = 0;
-  // The packets lost since anything was acknowledged, for persistent congestion.
-  Nanoseconds lost_span_begin_ = kNever;
-  Nanoseconds lost_span_end_ = 0;
+  Nanoseconds lost_span_ = 0;  // the longest time over which all was lost, of the losses found last
 
   Nanoseconds pace_time_ = 0;
   Bytes burst_ = 0;
+  bool is_burst_over_ = false;
   bool is_pace_blocked_ = false;
 
   BitsPerSecond lowest_rate_ = 0;

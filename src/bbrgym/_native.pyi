@@ -1,10 +1,12 @@
 """Many bottlenecks in this process (C++)."""
 
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from typing import Annotated, overload
 
 import numpy
 from numpy.typing import NDArray
+
+import bbrgym._controllers
 
 class Batch:
     """Scenarios that are simulated together, each on its own."""
@@ -87,3 +89,103 @@ def flow_columns() -> list[str]:
 
 def link_columns() -> list[str]:
     """The columns of the link's row, in order."""
+
+class Recording:
+    """A controller that keeps what it is told and decides what is set here."""
+
+    def __init__(self) -> None: ...
+    @property
+    def cwnd(self) -> int:
+        """In bytes."""
+
+    @cwnd.setter
+    def cwnd(self, arg: int, /) -> None: ...
+    @property
+    def pacing_rate(self) -> int:
+        """In bit/s."""
+
+    @pacing_rate.setter
+    def pacing_rate(self, arg: int, /) -> None: ...
+    @property
+    def send_quantum(self) -> int:
+        """In bytes."""
+
+    @send_quantum.setter
+    def send_quantum(self, arg: int, /) -> None: ...
+    @property
+    def is_paced(self) -> bool: ...
+    @is_paced.setter
+    def is_paced(self, arg: bool, /) -> None: ...
+    @property
+    def is_app_limited(self) -> bool: ...
+    @is_app_limited.setter
+    def is_app_limited(self, arg: bool, /) -> None: ...
+    @property
+    def calls(self) -> list[str]:
+        """'ack', 'recovery' and 'restart', in the order of the calls."""
+
+    @property
+    def acks(self) -> list[bbrgym._controllers.AckEvent]: ...
+    @property
+    def recoveries(self) -> list[tuple[bbrgym._controllers.Recovery, int, int]]:
+        """State, time in ns, in flight in bytes."""
+
+    @property
+    def restarts(self) -> list[int]:
+        """Times in ns."""
+
+class Sender:
+    """The sending half of the transport; times in ns, amounts in bytes."""
+
+    @overload
+    def __init__(
+        self,
+        algorithm: str,
+        parameters: Mapping[str, float] = {},
+        packet_bytes: int = 1000,
+        initial_cwnd: int = 10000,
+        initial_rtt: int = 0,
+        seed: int = 1,
+        size_bytes: int | None = None,
+    ) -> None:
+        """With a registered controller."""
+
+    @overload
+    def __init__(
+        self, recording: Recording, packet_bytes: int = 1000, initial_rtt: int = 0, size_bytes: int | None = None
+    ) -> None: ...
+    def next_packet(self, now: int) -> tuple[int, int, int, bool] | None:
+        """
+        Number, segment, bytes and whether it is a retransmission, of the packet that leaves now, if any.
+        """
+
+    def on_ack(self, now: int, ranges: Sequence[tuple[int, int]]) -> None:
+        """
+        Ranges (low, high) of packet numbers, the newest first. Raises ValueError.
+        """
+
+    def next_timer(self) -> int | None: ...
+    def on_timer(self, now: int) -> None: ...
+    def stop(self) -> None: ...
+    def update_decision(self) -> None:
+        """Read the controller's decision again."""
+
+    def decision(self) -> bbrgym._controllers.Decision: ...
+    @property
+    def in_flight(self) -> int: ...
+    @property
+    def is_all_delivered(self) -> bool: ...
+    def counts(self) -> dict[str, int]: ...
+
+class Receiver:
+    """The receiving half of the transport; times in ns, amounts in bytes."""
+
+    def __init__(self) -> None: ...
+    def on_packet(self, now: int, number: int, segment: int, bytes: int) -> bool:
+        """Whether it must be acknowledged now."""
+
+    def ack_due(self) -> int | None: ...
+    def write_ack(self) -> list[tuple[int, int]]: ...
+    @property
+    def has_hole(self) -> bool: ...
+    def counts(self) -> dict[str, int]: ...

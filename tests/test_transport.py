@@ -1,0 +1,1003 @@
+"""The native engine's sender and receiver, driven by hand: times in ns, amounts in bytes, packets of 1000."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+import random
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from bbrgym import Flow, Scenario, _native
+from bbrgym import _controllers as cc
+
+MS = 1_000_000
+PACKET = 1000
+MAX_ACK_DELAY = 40 * MS
+OPEN, RECOVERY, LOSS = cc.Recovery.OPEN, cc.Recovery.RECOVERY, cc.Recovery.LOSS
+
+Sent = tuple[int, int, int, bool]
+Range = tuple[int, int]
+
+
+class Hand:
+    """A sender with a recorded controller of a fixed window, and short words for what is done to it."""
+
+    def __init__(self, cwnd: int = 10, rtt_ms: float = 0, size: int | None = None):
+        self.told = _native.Recording()
+        self.told.cwnd = cwnd * PACKET
+        self.sender = _native.Sender(self.told, packet_bytes=PACKET, initial_rtt=int(rtt_ms * MS), size_bytes=size)
+
+    def send(self, now: float, count: int | None = None) -> list[Sent]:
+        """What leaves at `now` (ms): all that may, or `count` packets."""
+        packets = []
+        while count is None or len(packets) < count:
+            packet = self.sender.next_packet(int(now * MS))
+            if packet is None:
+                break
+            packets.append(packet)
+        assert count is None or len(packets) == count
+        return packets
+
+    def ack(self, now: float, *ranges: Range | int) -> cc.AckEvent:
+        """Acknowledges ranges or single numbers, the newest first; what the controller is told last."""
+        self.sender.on_ack(int(now * MS), [(r, r) if isinstance(r, int) else r for r in ranges])
+        return self.told.acks[-1]
+
+    def decide(self, **decision: int | bool) -> None:
+        for name, value in decision.items():
+            setattr(self.told, name, value)
+        self.sender.update_decision()
+
+    @property
+    def states(self) -> list[cc.Recovery]:
+        return [state for state, _, _ in self.told.recoveries]
+
+    @property
+    def timer_ms(self) -> float | None:
+        timer = self.sender.next_timer()
+        return None if timer is None else timer / MS
+
+
+def numbers(packets: list[Sent]) -> list[int]:
+    return [number for number, _, _, _ in packets]
+
+
+# Packets, segments, the window
+
+
+def test_packets_are_numbered_and_fill_the_window():
+    hand = Hand(cwnd=3)
+    assert hand.send(0) == [(0, 0, PACKET, False), (1, 1, PACKET, False), (2, 2, PACKET, False)]
+    assert hand.sender.in_flight == 3 * PACKET
+    hand.ack(10, (0, 1))
+    assert hand.sender.in_flight == PACKET
+    assert hand.send(10) == [(3, 3, PACKET, False), (4, 4, PACKET, False)]
+    hand.decide(cwnd=5 * PACKET - 1)
+    assert len(hand.send(10)) == 1, "no packet leaves in part"
+
+
+def test_a_lost_segment_goes_first_and_under_a_new_number():
+    hand = Hand()
+    hand.send(0)
+    hand.ack(10, (1, 3))
+    packets = hand.send(10)
+    assert packets[:2] == [(10, 0, PACKET, True), (11, 10, PACKET, False)]
+    assert hand.sender.counts()["retransmitted_packets"] == 1
+
+
+def test_a_smaller_window_lets_nothing_leave_until_the_flight_has_shrunk():
+    hand = Hand(cwnd=10)
+    hand.send(0)
+    hand.decide(cwnd=4 * PACKET)
+    hand.ack(10, (0, 5))
+    assert hand.sender.in_flight == 4 * PACKET
+    assert hand.send(10) == []
+    hand.ack(10, (6, 6))
+    assert len(hand.send(10)) == 1
+
+
+def test_an_ack_says_everything_once():
+    hand = Hand()
+    hand.send(0)
+    first = hand.ack(10, (0, 2))
+    assert (first.now, first.rtt) == (10 * MS, 10 * MS)
+    assert (first.bytes_acked, first.bytes_lost, first.delivered) == (3 * PACKET, 0, 3 * PACKET)
+    assert (first.prior_in_flight, first.in_flight, first.sent) == (10 * PACKET, 7 * PACKET, 10 * PACKET)
+    assert first.is_cwnd_limited
+    second = hand.ack(11, (0, 3))
+    assert (second.bytes_acked, second.prior_in_flight, second.in_flight) == (PACKET, 7 * PACKET, 6 * PACKET)
+    assert not second.is_cwnd_limited
+    hand.ack(12, (0, 3))  # a duplicate
+    hand.ack(12, (10, 2**64 - 1))  # packets that were never sent
+    hand.sender.on_ack(12 * MS, [])
+    assert hand.told.calls == ["ack", "ack"]
+    assert hand.sender.in_flight == 6 * PACKET
+    assert hand.ack(13, (0, 10_000)).bytes_acked == 6 * PACKET
+
+
+def test_an_acknowledgement_has_at_most_eight_ranges():
+    with pytest.raises(ValueError, match="9 ranges do not fit"):
+        Hand().ack(0, *range(16, -1, -2))
+
+
+def test_the_rtt_is_that_of_the_newest_packet_if_that_is_new():
+    hand = Hand()
+    hand.send(0, 2)
+    hand.send(5, 2)
+    assert hand.ack(20, 3, 1).rtt == 15 * MS
+    assert hand.ack(21, 2).rtt == 0, "a newer packet than 2 has been acknowledged before"
+    assert hand.sender.counts()["last_rtt"] == 15 * MS
+
+
+# Losses (RFC 9002, section 6.1)
+
+
+def test_a_packet_is_lost_when_one_three_later_arrives():
+    hand = Hand(rtt_ms=10)
+    hand.send(0)
+    assert hand.ack(10, (1, 2)).bytes_lost == 0
+    event = hand.ack(10, 3)
+    assert (event.bytes_lost, event.in_flight) == (PACKET, 6 * PACKET)
+    assert hand.sender.counts()["lost_bytes"] == PACKET
+    assert event.prior_in_flight == 8 * PACKET
+
+
+@pytest.mark.parametrize(
+    ("handshake_ms", "rtt_ms", "wait_ms"),
+    [
+        (8, 8, 9),
+        (8, 16, 18),  # the latest RTT, where it is longer than the smoothed one, 9 ms
+        (16, 8, 16.875),  # the smoothed one, 15 ms, where that is longer
+        (0.1, 0.1, 1),  # never less than the granularity
+    ],
+)
+def test_a_packet_is_lost_nine_eighths_of_an_rtt_after_it_left(handshake_ms: float, rtt_ms: float, wait_ms: float):
+    hand = Hand(cwnd=2, rtt_ms=handshake_ms)
+    hand.send(0)
+    hand.ack(rtt_ms, 1)
+    assert hand.timer_ms == wait_ms
+    assert hand.sender.in_flight == PACKET
+    hand.sender.on_timer(int(wait_ms * MS) - 1)
+    assert hand.sender.in_flight == PACKET
+    hand.told.cwnd = 7 * PACKET
+    hand.sender.on_timer(int(wait_ms * MS))
+    assert (hand.sender.in_flight, hand.timer_ms) == (0, None)
+    assert hand.sender.decision().cwnd == 7 * PACKET
+    # The controller hears of the recovery now, and of the bytes with the next ACK.
+    assert hand.told.calls == ["ack", "recovery"]
+    assert hand.told.recoveries == [(RECOVERY, int(wait_ms * MS), 0)]
+    assert hand.send(wait_ms, 1) == [(2, 0, PACKET, True)]
+    event = hand.ack(wait_ms + rtt_ms, 2)
+    assert (event.bytes_acked, event.bytes_lost, event.prior_in_flight) == (PACKET, PACKET, PACKET)
+
+
+def test_what_leaves_while_a_loss_is_awaited_does_not_put_it_off():
+    hand = Hand(cwnd=2, rtt_ms=8)
+    hand.send(0)
+    hand.ack(8, 1)
+    hand.send(8.5, 1)
+    assert hand.timer_ms == 9
+    hand.sender.on_timer(9 * MS)
+    assert hand.sender.in_flight == PACKET
+    assert hand.timer_ms == 8.5 + 8 + 4 * 3 + 40, "a probe's, from the last packet on"
+
+
+def test_the_ack_of_a_lost_packet_comes_too_late():
+    hand = Hand(rtt_ms=10)
+    hand.send(0, 5)
+    hand.ack(10, (1, 3))
+    assert hand.ack(11, 4).bytes_acked == PACKET
+    before = hand.sender.counts()
+    hand.ack(12, (0, 4))
+    assert hand.sender.counts() == before
+    assert (hand.told.calls.count("ack"), hand.sender.in_flight) == (2, 0)
+    assert hand.send(12, 1) == [(5, 0, PACKET, True)]
+
+
+def test_a_segment_lost_in_two_packets_is_repeated_once():
+    hand = Hand(rtt_ms=10, size=3 * PACKET)
+    hand.send(0)
+    hand.sender.on_timer(70 * MS)
+    assert hand.send(70) == [(3, 0, PACKET, True)]
+    hand.ack(80, 2)
+    hand.sender.on_timer(90 * MS)  # 9/8 of 80 ms: 0 and 1 are lost
+    assert hand.send(90) == [(4, 0, PACKET, True), (5, 1, PACKET, True)]
+    assert hand.ack(190, 5).bytes_lost == 3 * PACKET  # 3 too, but 4 is younger than 9/8 of 100 ms
+    hand.sender.on_timer(int(202.5 * MS))
+    assert hand.sender.in_flight == 0
+    assert hand.send(210) == [(6, 0, PACKET, True)]
+    hand.ack(310, 6)
+    assert (hand.sender.is_all_delivered, hand.sender.in_flight) == (True, 0)
+
+
+def test_what_arrives_while_it_waits_to_be_repeated_is_not_repeated():
+    hand = Hand(cwnd=2, rtt_ms=10, size=2 * PACKET)
+    hand.send(0)
+    hand.sender.on_timer(70 * MS)
+    assert hand.send(70) == [(2, 0, PACKET, True)]
+    hand.ack(72, 1)
+    hand.sender.on_timer(81 * MS)
+    assert hand.states == [RECOVERY]
+    hand.ack(90, 2)
+    assert hand.states == [RECOVERY, OPEN]
+    assert hand.send(90) == []
+
+
+# Probe timeouts (section 6.2)
+
+
+def test_a_probe_timeout_is_srtt_and_four_deviations_and_the_delay_of_acks():
+    hand = Hand(rtt_ms=100)  # SRTT 100 ms, deviation 50 ms
+    assert hand.timer_ms is None
+    hand.send(0, 1)
+    assert hand.timer_ms == 100 + 4 * 50 + 40
+    hand.send(5, 1)
+    assert hand.timer_ms == 345, "it starts again with every packet"
+    hand.ack(120, 0)  # deviation 50 + (20 - 50) / 4 = 42.5, SRTT 102.5
+    assert hand.timer_ms == 5 + 102.5 + 4 * 42.5 + 40
+    hand.ack(120, 1)
+    assert hand.timer_ms is None
+
+
+def test_without_any_rtt_a_probe_leaves_after_999_ms():
+    hand = Hand()
+    hand.send(0, 1)
+    assert hand.timer_ms == 999
+
+
+def test_a_steady_rtt_leaves_one_millisecond_for_its_deviation():
+    hand = Hand(cwnd=1, rtt_ms=10)
+    now = 0
+    for number in range(60):
+        hand.send(now, 1)
+        now += 10
+        hand.ack(now, number)
+    hand.send(now, 1)
+    assert hand.timer_ms == now + 10 + 1 + 40
+
+
+def test_probe_timeouts_double_until_an_ack():
+    hand = Hand(cwnd=2, rtt_ms=100)
+    hand.send(0)
+    expected, wait = 0.0, 340.0
+    for probe in range(3):
+        expected += wait
+        assert hand.timer_ms == expected
+        hand.sender.on_timer(int(expected * MS) - 1)
+        assert hand.send(expected - 1) == []
+        hand.sender.on_timer(int(expected * MS))
+        # Whatever the window says (section 7.5), and one packet only.
+        assert numbers(hand.send(expected)) == [2 + probe]
+        wait *= 2
+    assert hand.sender.counts()["timeouts"] == 3
+    assert hand.sender.in_flight == 5 * PACKET
+    assert hand.told.calls == [], "a timeout alone is no sign of congestion"
+    hand.ack(expected + 100, 4)  # deviation 37.5, SRTT 100
+    hand.send(expected + 100)
+    assert hand.timer_ms == expected + 100 + 100 + 4 * 37.5 + 40
+
+
+def test_the_backoff_ends_after_ten_doublings():
+    hand = Hand(cwnd=1, rtt_ms=100)
+    hand.send(0)
+    waits = []
+    for _ in range(13):
+        now = hand.sender.next_timer()
+        assert now is not None
+        hand.sender.on_timer(now)
+        hand.send(now / MS)
+        waits.append((hand.sender.next_timer() - now) / MS)
+    assert waits == [340 * 2 ** min(n, 10) for n in range(1, 14)]
+
+
+def test_an_ack_makes_a_probe_needless():
+    hand = Hand(cwnd=2, rtt_ms=100)
+    hand.send(0)
+    hand.sender.on_timer(340 * MS)
+    hand.told.cwnd = PACKET
+    hand.ack(340, 0)
+    assert hand.send(340) == []
+
+
+def test_a_probe_carries_what_is_lost_or_new_or_the_oldest():
+    def probe(size: int | None, *acked: Range) -> Sent:
+        hand = Hand(cwnd=5, rtt_ms=10, size=size)
+        hand.send(0, 5)
+        for ranges in acked:
+            hand.ack(10, ranges)
+        hand.decide(cwnd=1)
+        hand.sender.on_timer(hand.sender.next_timer())
+        (packet,) = hand.send(1000)
+        return packet
+
+    assert probe(None) == (5, 5, PACKET, False)
+    assert probe(None, (1, 3)) == (5, 0, PACKET, True)
+    assert probe(5 * PACKET) == (5, 0, PACKET, True)
+    assert probe(5 * PACKET, (0, 1)) == (5, 2, PACKET, True)
+
+
+def test_an_overdue_probe_is_due_now_and_never_in_the_past():
+    # With a long and steady RTT 9/8 of it are longer than a probe timeout.
+    hand = Hand(cwnd=3, rtt_ms=1000)
+    now = 0
+    for number in range(40):
+        hand.send(now, 1)
+        now += 1000
+        hand.ack(now, number)
+    hand.send(now, 3)
+    assert hand.timer_ms == now + 1000 + 1 + 40
+    hand.ack(now + 1000, 41)
+    assert hand.timer_ms == now + 1125
+    hand.decide(cwnd=1)
+    hand.sender.on_timer((now + 1125) * MS)
+    assert hand.send(now + 1125) == []
+    assert hand.timer_ms == now + 1125
+    hand.sender.on_timer((now + 1125) * MS)
+    assert len(hand.send(now + 1125)) == 1
+    assert hand.timer_ms > now + 1125
+
+
+def test_a_copy_of_what_has_arrived_is_followed_up():
+    # The only segment was late, not lost, and its copy is: all is delivered while a packet is still in flight.
+    hand = Hand(rtt_ms=10, size=PACKET)
+    hand.send(0)
+    hand.sender.on_timer(hand.sender.next_timer())
+    hand.send(70, 1)
+    hand.ack(75, 0)
+    assert hand.sender.is_all_delivered
+    assert hand.sender.in_flight == PACKET
+    for expected in (2, 3):
+        now = hand.sender.next_timer()
+        hand.sender.on_timer(now)
+        assert hand.send(now / MS) == [(expected, 0, PACKET, True)]
+        assert hand.sender.next_timer() > now, "it would go off for ever"
+    hand.ack(now / MS + 10, 3)
+    assert (hand.sender.in_flight, hand.sender.next_timer()) == (0, None)
+    assert hand.sender.counts()["delivered_bytes"] + hand.sender.counts()["lost_bytes"] == 4 * PACKET
+
+
+# Persistent congestion (section 7.6)
+
+
+def hand_after_a_sample(**arguments: int) -> Hand:
+    """A first RTT of 10 ms, at 10 ms: SRTT 10 ms, deviation 3.75 ms."""
+    hand = Hand(cwnd=100, rtt_ms=10, **arguments)
+    hand.send(0, 1)
+    hand.ack(10, 0)
+    return hand
+
+
+# The RTT of the ACK that tells of the losses is 10 ms too: the deviation is 2.8125 ms.
+PERSISTENT_MS = 3 * (10 + 4 * 2.8125 + 40)
+
+
+@pytest.mark.parametrize(("span_ms", "state"), [(PERSISTENT_MS, RECOVERY), (PERSISTENT_MS + 1e-6, LOSS)])
+def test_congestion_is_persistent_if_all_of_three_probe_timeouts_was_lost(span_ms: float, state: cc.Recovery):
+    hand = hand_after_a_sample()
+    hand.send(20, 1)
+    hand.send(100, 1)
+    hand.send(20 + span_ms, 4)
+    hand.ack(30 + span_ms, 6)
+    assert hand.states == [state]
+    assert hand.told.calls == ["ack", "recovery", "ack"]
+    assert hand.told.acks[-1].bytes_lost == 3 * PACKET
+
+
+def test_a_packet_that_arrives_in_between_ends_the_persistence():
+    hand = hand_after_a_sample()
+    hand.send(20, 1)
+    hand.send(100, 1)
+    hand.send(300, 4)
+    event = hand.ack(310, 6, 2)
+    assert event.bytes_lost == 2 * PACKET
+    assert hand.states == [RECOVERY]
+
+
+def test_nothing_is_persistent_before_there_is_an_rtt():
+    hand = Hand(cwnd=100, rtt_ms=10)
+    hand.send(0, 1)
+    hand.send(900, 4)
+    hand.ack(910, 4)
+    assert hand.states == [RECOVERY]
+
+
+def test_persistent_congestion_strikes_again_and_ends_when_all_is_delivered():
+    hand = hand_after_a_sample()
+    hand.send(20, 1)  # 1
+    hand.send(300, 4)  # 2 to 5
+    hand.ack(310, 5)
+    assert hand.states == [LOSS]
+    hand.send(320, 1)  # 6, segment 1
+    hand.send(600, 4)  # 7 (segment 2) to 10
+    hand.ack(610, 10)
+    assert hand.states == [LOSS, LOSS]
+    packets = hand.send(610, 4)  # segments 1, 3, 4 (3 and 4 are lost by time), 2 …
+    hand.ack(620, (7, packets[-1][0]))
+    assert hand.states == [LOSS, LOSS, OPEN]
+
+
+# Recovery
+
+
+def test_recovery_lasts_until_all_that_was_sent_before_is_delivered():
+    hand = Hand(cwnd=10)
+    hand.send(0)
+    hand.ack(10, (1, 3))
+    assert hand.told.calls == ["recovery", "ack"], "the state comes before the ACK that changes it"
+    assert hand.told.recoveries == [(RECOVERY, 10 * MS, 6 * PACKET)]
+    assert hand.send(10) == [(10, 0, PACKET, True), *[(n, n - 1, PACKET, False) for n in (11, 12, 13)]]
+    hand.ack(11, (1, 9))  # all of the old numbers, but segment 0 is still missing
+    hand.ack(12, (11, 11), (1, 9))
+    assert hand.states == [RECOVERY]
+    hand.ack(20, (10, 11), (1, 9))
+    assert hand.states == [RECOVERY, OPEN]
+    assert hand.told.calls[-2:] == ["recovery", "ack"]
+
+
+def test_a_second_loss_belongs_to_the_recovery_that_lasts():
+    hand = Hand(cwnd=10)
+    hand.send(0)
+    hand.ack(10, (1, 3))
+    hand.send(10)
+    assert hand.ack(11, (5, 7), (1, 3)).bytes_lost == PACKET
+    assert hand.states == [RECOVERY]
+
+
+def test_what_was_lost_during_recovery_begins_the_next():
+    hand = Hand(cwnd=10)
+    hand.send(0)
+    hand.ack(10, (1, 3))
+    packets = hand.send(10)  # 10: segment 0; 11 to 13: segments 10 to 12
+    assert numbers(packets) == [10, 11, 12, 13]
+    hand.ack(15, (4, 9))
+    packets = hand.send(15)  # 14 to 19
+    assert packets[0] == (14, 13, PACKET, False)
+    hand.ack(20, (12, 14), (4, 9))  # 11 is lost in flight, and 10 (segment 0) too: they are 3 before 14
+    assert hand.states == [RECOVERY]
+    packets = hand.send(20)
+    assert packets[:2] == [(20, 0, PACKET, True), (21, 10, PACKET, True)]
+    hand.ack(30, (20, 20), (12, 19))
+    # Segments 0 to 9 are delivered: the recovery is over. Segment 10 is missing: another one begins.
+    assert hand.states == [RECOVERY, OPEN, RECOVERY]
+    assert hand.told.calls[-3:] == ["recovery", "recovery", "ack"]
+    hand.ack(31, (20, 21), (12, 19))
+    assert hand.states == [RECOVERY, OPEN, RECOVERY], "it began with all that had been sent by then"
+    hand.ack(40, (20, 50), (12, 19))
+    assert hand.states[3:] == [OPEN]
+
+
+# Delivery rates (draft-cheng-iccrg-delivery-rate-estimation-02)
+
+
+def test_a_rate_is_what_was_delivered_while_the_acks_came():
+    hand = Hand(cwnd=10)
+    hand.send(0)
+    sample = hand.ack(10, (0, 1)).sample
+    assert sample.is_valid
+    assert (sample.interval, sample.delivered, sample.prior_delivered) == (10 * MS, 2 * PACKET, 0)
+    assert sample.delivery_rate == 2 * PACKET * 8 * 100
+    assert (sample.tx_in_flight, sample.lost_since_send) == (2 * PACKET, 0)
+    assert not sample.is_app_limited
+    hand.send(10)  # 10 and 11
+    hand.ack(15, (2, 9))
+    sample = hand.ack(22, (0, 10)).sample
+    # 10 left at 10 ms, after 2 packets had been delivered: 9 more in the 12 ms since; they had been sent within 10 ms.
+    assert (sample.interval, sample.delivered, sample.prior_delivered) == (12 * MS, 9 * PACKET, 2 * PACKET)
+    assert sample.delivery_rate == 9 * PACKET * 8 * 1000 // 12
+    assert sample.tx_in_flight == 9 * PACKET
+
+
+def test_a_rate_is_no_higher_than_that_of_sending():
+    hand = Hand()
+    for now in (0, 20, 30, 40):
+        hand.send(now, 1)
+    hand.ack(41, (0, 1))
+    hand.send(41, 1)
+    # 3 packets arrive together 10 ms later, but they left within 21 ms of the last that had arrived before.
+    sample = hand.ack(51, (2, 4)).sample
+    assert (sample.interval, sample.delivered) == (21 * MS, 3 * PACKET)
+    assert sample.delivery_rate == int(3 * PACKET * 8e9 / (21 * MS))
+
+
+def test_the_interval_begins_with_the_first_packet_after_silence():
+    hand = Hand(cwnd=2)
+    hand.send(0)
+    hand.ack(10, (0, 1))
+    hand.send(500)
+    sample = hand.ack(510, (2, 3)).sample
+    assert (sample.interval, sample.delivered) == (10 * MS, 2 * PACKET)
+
+
+def test_a_sample_knows_what_was_lost_since_its_packet_left():
+    hand = Hand(cwnd=10)
+    hand.send(0)
+    sample = hand.ack(10, (2, 5)).sample
+    assert (sample.tx_in_flight, sample.lost_since_send) == (6 * PACKET, 2 * PACKET)
+    hand.send(10, 4)  # 10 to 13 after 2 losses; 10 and 11 repeat segments 0 and 1
+    sample = hand.ack(20, (12, 13), (6, 9), (2, 5)).sample
+    assert (sample.tx_in_flight, sample.lost_since_send) == (8 * PACKET, PACKET)
+
+
+def test_what_is_sent_while_the_controller_holds_back_counts_as_application_limited():
+    hand = Hand(cwnd=4)
+    hand.send(0)
+    hand.told.is_app_limited = True
+    assert not hand.ack(10, 0).sample.is_app_limited  # it had left before; 1 + 3 packets are marked
+    hand.told.is_app_limited = False
+    hand.send(10)  # 4
+    assert not hand.ack(11, (1, 3)).sample.is_app_limited
+    hand.send(11)  # 5 to 7: exactly as much is delivered as was marked, not more
+    assert hand.ack(20, 4).sample.is_app_limited
+    hand.send(20)  # 8
+    assert hand.ack(21, (5, 7)).sample.is_app_limited
+    assert not hand.ack(30, 8).sample.is_app_limited
+
+
+def test_what_is_sent_after_the_data_have_run_out_counts_as_application_limited():
+    hand = Hand(cwnd=10, size=5 * PACKET)
+    hand.send(0)
+    assert not hand.ack(10, (1, 4)).sample.is_app_limited
+    assert hand.send(10) == [(5, 0, PACKET, True)]
+    assert hand.ack(20, 5).sample.is_app_limited
+
+
+def test_a_full_window_is_not_application_limited():
+    hand = Hand(cwnd=5, rtt_ms=10, size=5 * PACKET)
+    hand.send(0)
+    hand.ack(10, (1, 4))
+    hand.send(10)
+    assert not hand.ack(20, 5).sample.is_app_limited
+
+
+# Pacing
+
+
+def paced_hand(rate_mbps: float, quantum: int, **arguments: float) -> Hand:
+    hand = Hand(**arguments)
+    hand.decide(is_paced=True, pacing_rate=int(rate_mbps * 1e6), send_quantum=quantum)
+    return hand
+
+
+def test_bursts_of_a_quantum_leave_at_the_pacing_rate():
+    hand = paced_hand(8, 3 * PACKET, cwnd=100)  # 1 ms a packet
+    for now in (0, 3, 6):
+        assert len(hand.send(now)) == 3
+        assert hand.timer_ms == now + 3
+        assert hand.send(now + 2.999999) == []
+        assert hand.timer_ms == now + 3
+
+
+def test_a_quantum_below_a_packet_is_a_packet():
+    hand = paced_hand(8, 0, cwnd=100)
+    assert [len(hand.send(now)) for now in (0, 0.5, 1, 1.999999, 2)] == [1, 0, 1, 0, 1]
+
+
+def test_a_burst_may_leave_in_parts_and_is_paid_for_after_the_last():
+    hand = paced_hand(8, 3 * PACKET, cwnd=100)
+    hand.send(0, 1)
+    hand.send(0.5, 1)
+    assert len(hand.send(0.75)) == 1
+    assert hand.timer_ms == 3.75
+
+
+def test_a_burst_that_the_window_cuts_is_paid_for_first():
+    hand = paced_hand(8, 3 * PACKET, cwnd=4, rtt_ms=10)
+    assert len(hand.send(0)) == 3
+    assert len(hand.send(3)) == 1
+    assert hand.timer_ms == 3 + 10 + 20 + 40, "nothing waits for the pace: the window is full"
+    hand.ack(3.5, (0, 1))
+    assert hand.send(3.5) == []
+    assert hand.timer_ms == 4
+    assert len(hand.send(4)) == 2
+
+
+def test_a_probe_does_not_wait_for_the_pace_and_is_paid_for():
+    hand = paced_hand(8, 3 * PACKET, cwnd=3, rtt_ms=10)
+    hand.send(0)
+    now = hand.timer_ms
+    hand.sender.on_timer(hand.sender.next_timer())
+    hand.decide(cwnd=100 * PACKET)
+    assert len(hand.send(now)) == 3, "the burst before it has been paid for long ago"
+    assert hand.timer_ms == now + 3
+
+
+def test_a_probe_adds_to_a_debt():
+    hand = paced_hand(0.008, 3 * PACKET, cwnd=100, rtt_ms=10)  # 1 s a packet
+    hand.send(0)
+    hand.sender.on_timer(hand.sender.next_timer())
+    assert len(hand.send(70)) == 1
+    hand.ack(80, (0, 3))
+    hand.send(80)
+    assert hand.timer_ms == 70 + 4000
+
+
+def test_the_slowest_pace_does_not_overflow():
+    hand = paced_hand(0, 64 * PACKET, cwnd=100)
+    hand.send(0)
+    assert hand.timer_ms == 999
+    hand.ack(10, (0, 63))
+    assert hand.send(10) == []
+    assert hand.timer_ms == 64 * PACKET * 8 * 1000  # at 1 bit/s
+
+
+# Finite flows, silence, the end
+
+
+@pytest.mark.parametrize(
+    ("size", "packets"), [(2500, [1000, 1000, 500]), (3000, [1000, 1000, 1000]), (1, [1]), (1001, [1000, 1])]
+)
+def test_the_last_segment_is_what_is_left(size: int, packets: list[int]):
+    hand = Hand(rtt_ms=10, size=size)
+    assert [packet[2] for packet in hand.send(0)] == packets
+    assert hand.sender.in_flight == size
+    assert not hand.sender.is_all_delivered
+    hand.sender.on_timer(hand.sender.next_timer())
+    hand.send(100, 1)
+    hand.ack(110, (0, len(packets)))
+    assert hand.sender.is_all_delivered
+    assert (hand.sender.in_flight, hand.sender.next_timer()) == (0, None)
+    assert hand.sender.counts()["delivered_bytes"] == size + packets[0]  # the probe repeated the first
+
+
+def test_a_lost_last_segment_is_repeated_with_its_size():
+    hand = Hand(cwnd=3, rtt_ms=10, size=2500)
+    hand.send(0)
+    hand.ack(10, (0, 1))
+    hand.sender.on_timer(hand.sender.next_timer())
+    assert hand.send(100) == [(3, 2, 500, True)]
+    # An RTT has passed since 2 left: it is lost, but nothing is missing.
+    assert hand.ack(110, 3).bytes_lost == 500
+    assert (hand.sender.is_all_delivered, hand.sender.in_flight, hand.states) == (True, 0, [])
+
+
+def test_a_size_below_one_byte_is_refused():
+    with pytest.raises(ValueError, match="size_bytes=0 is not possible"):
+        Hand(size=0)
+
+
+def test_the_controller_hears_when_an_application_limited_flow_resumes():
+    hand = Hand(cwnd=2)
+    hand.decide(is_app_limited=True)
+    hand.send(0)
+    assert hand.told.restarts == [], "the beginning is no restart"
+    hand.decide(is_app_limited=False)
+    hand.ack(10, (0, 1))
+    hand.send(20)
+    assert hand.told.restarts == [], "it was not limited by the application"
+    hand.told.is_app_limited = True
+    hand.ack(30, (2, 3))
+    hand.send(50)
+    assert hand.told.restarts == [50 * MS]
+    hand.ack(60, 4)
+    hand.send(60)
+    assert hand.told.restarts == [50 * MS], "something was in flight"
+
+
+def test_resuming_in_recovery_is_no_restart():
+    hand = Hand(cwnd=2, rtt_ms=8)
+    hand.send(0)
+    hand.told.is_app_limited = True
+    hand.ack(8, 1)
+    hand.sender.on_timer(9 * MS)
+    assert (hand.states, hand.sender.in_flight) == ([RECOVERY], 0)
+    hand.send(9)
+    assert hand.told.restarts == []
+
+
+def test_a_stopped_sender_is_silent_and_deaf():
+    hand = paced_hand(8, PACKET, cwnd=10)
+    hand.send(0)
+    hand.sender.stop()
+    assert hand.sender.next_timer() is None
+    assert hand.send(1) == []
+    before = hand.sender.counts()
+    hand.sender.on_ack(10 * MS, [(0, 0)])
+    hand.sender.on_timer(2000 * MS)
+    assert hand.send(2000) == []
+    assert (hand.sender.counts(), hand.told.calls, hand.sender.next_timer()) == (before, [], None)
+
+
+def test_a_sender_has_any_registered_controller():
+    sender = _native.Sender("bbr", {"startup_gain": 2.0}, packet_bytes=PACKET, initial_cwnd=4000, initial_rtt=8 * MS)
+    assert sender.decision().pacing_rate == pytest.approx(2 * 4e6 * 0.99)
+    assert sender.next_packet(0) == (0, 0, PACKET, False)
+    assert sender.next_packet(0) is None
+    assert sender.next_timer() == int(PACKET * 8e9 / sender.decision().pacing_rate)
+    with pytest.raises(ValueError, match="no algorithm 'nope'"):
+        _native.Sender("nope")
+
+
+def test_a_flow_that_would_stop_at_the_end_of_time_never_stops():
+    scenario = Scenario(duration_s=1, rate_schedule=((math.inf, 1.0),), flows=(Flow(stop_s=math.inf), Flow()))
+    batch = _native.Batch(1, 2)
+    batch.reset(0, scenario.to_dict(), 1)
+    batch.step(np.array([10**9]))
+    delivered = batch.flow_rows[0, :, _native.flow_columns().index("delivered_packets")]
+    assert batch.times_s[0] == 1
+    assert all(delivered > 100)
+
+
+# The receiver (RFC 5681, section 4.2)
+
+
+class Inbox:
+    """A receiver, and short words."""
+
+    def __init__(self) -> None:
+        self.receiver = _native.Receiver()
+
+    def get(self, *packets: int | tuple[int, int], now: float = 0) -> list[bool]:
+        """Takes packets: a number that is also the segment, or (number, segment). Whether each must be acknowledged."""
+        pairs = [(p, p) if isinstance(p, int) else p for p in packets]
+        return [self.receiver.on_packet(int(now * MS), number, segment, PACKET) for number, segment in pairs]
+
+    def count(self, name: str) -> int:
+        return self.receiver.counts()[name] // PACKET
+
+
+def test_every_second_packet_is_acknowledged():
+    inbox = Inbox()
+    assert inbox.get(0) == [False]
+    assert inbox.get(1) == [True]
+    assert inbox.receiver.write_ack() == [(0, 1)]
+    assert inbox.get(2) == [False]
+    assert inbox.get(3) == [True]
+    assert inbox.receiver.write_ack() == [(0, 3)]
+
+
+def test_a_single_packet_is_acknowledged_after_40_ms():
+    inbox = Inbox()
+    assert inbox.receiver.ack_due() is None
+    inbox.get(0, now=7)
+    assert inbox.receiver.ack_due() == 47 * MS
+    assert inbox.receiver.write_ack() == [(0, 0)]
+    assert inbox.receiver.ack_due() is None
+    inbox.get(1, now=60)
+    assert inbox.receiver.ack_due() == 100 * MS
+    inbox.get(2, now=61)
+    inbox.receiver.write_ack()
+    assert inbox.receiver.ack_due() is None
+
+
+def test_everything_is_acknowledged_at_once_while_something_is_missing():
+    inbox = Inbox()
+    inbox.get(0, 1)
+    inbox.receiver.write_ack()
+    for number in (3, 4, 5):
+        assert inbox.get(number) == [True]
+        assert inbox.receiver.write_ack() == [(3, number), (0, 1)]
+        assert inbox.receiver.has_hole
+    assert inbox.get((6, 2)) == [True], "what fills a hole too"
+    assert inbox.receiver.write_ack() == [(3, 6), (0, 1)], "number 2 never comes"
+    assert not inbox.receiver.has_hole
+    assert inbox.get((7, 6)) == [False]
+
+
+def test_ranges_grow_and_merge():
+    inbox = Inbox()
+    seen = []
+    for number in (5, 3, 4, 0, 9, 2, 8, 1, 7, 6):
+        inbox.get((number, number))
+        seen.append(inbox.receiver.write_ack())
+    assert seen == [
+        [(5, 5)],
+        [(5, 5), (3, 3)],
+        [(3, 5)],
+        [(3, 5), (0, 0)],
+        [(9, 9), (3, 5), (0, 0)],
+        [(9, 9), (2, 5), (0, 0)],
+        [(8, 9), (2, 5), (0, 0)],
+        [(8, 9), (0, 5)],
+        [(7, 9), (0, 5)],
+        [(0, 9)],
+    ]
+
+
+def test_the_oldest_ranges_are_forgotten():
+    inbox = Inbox()
+    inbox.get(*range(0, 20, 2))
+    newest = [(n, n) for n in range(18, 2, -2)]
+    assert inbox.receiver.write_ack() == newest
+    inbox.get(1)  # older than all that is remembered
+    assert inbox.receiver.write_ack() == newest
+    inbox.get(7)
+    assert inbox.receiver.write_ack() == [*newest[:5], (6, 8), (4, 4)]
+    inbox.get(2)
+    assert inbox.receiver.write_ack() == [*newest[:5], (6, 8), (4, 4), (2, 2)]
+    inbox.get(15)
+    assert inbox.receiver.write_ack() == [(18, 18), (14, 16), (12, 12), (10, 10), (6, 8), (4, 4), (2, 2)]
+
+
+def test_duplicates_are_acknowledged_at_once_and_count_as_arrived_only():
+    inbox = Inbox()
+    inbox.get(0, 1)
+    inbox.receiver.write_ack()
+    assert inbox.get((2, 0)) == [True], "its segment is old"
+    assert inbox.get(0) == [True], "its number too"
+    assert inbox.receiver.write_ack() == [(0, 2)]
+    inbox.get((3, 5))
+    assert inbox.get((4, 5)) == [True]
+    assert (inbox.count("arrived"), inbox.count("received"), inbox.count("inorder")) == (6, 2, 2)
+
+
+def test_what_waits_behind_a_hole_is_received_when_it_closes_but_did_not_come_in_order():
+    inbox = Inbox()
+    inbox.get(0, 2, 3, 5)
+    assert (inbox.count("arrived"), inbox.count("received"), inbox.count("inorder")) == (4, 1, 1)
+    inbox.get((6, 1))
+    assert (inbox.count("arrived"), inbox.count("received"), inbox.count("inorder")) == (5, 4, 2)
+    inbox.get((7, 4))
+    assert (inbox.count("arrived"), inbox.count("received"), inbox.count("inorder")) == (6, 6, 3)
+
+
+@given(order=st.permutations(range(12)))
+@settings(max_examples=100, deadline=None, derandomize=True)
+def test_ranges_are_the_newest_runs_of_what_has_come(order: list[int]):
+    receiver = _native.Receiver()
+    come: set[int] = set()
+    for number in order:
+        receiver.on_packet(0, number, number, PACKET)
+        come.add(number)
+        highs = sorted((n for n in come if n + 1 not in come), reverse=True)
+        runs = [(next(low for low in itertools.count(high, -1) if low - 1 not in come), high) for high in highs]
+        assert receiver.write_ack() == runs  # 12 numbers have at most 6 runs
+
+
+# Both ends, over a path that loses, delays and reorders in both directions
+
+
+@dataclass
+class Pipe:
+    """A sender and a receiver with a path in between; each packet and ACK is lost with a probability, or as given."""
+
+    sender: _native.Sender
+    seed: int
+    loss: float
+    jitter_ms: float
+    fates: list[bool] = field(default_factory=list)  # whether the first packets arrive
+    now: int = 0
+    segments: dict[int, int] = field(default_factory=dict)  # those that have arrived, with their bytes
+    arrived: int = 0
+
+    def run(self, told: _native.Recording | None) -> None:
+        rng = random.Random(self.seed)
+        receiver = _native.Receiver()
+        events: list[tuple[int, int, object]] = []
+        order = itertools.count()
+        fates = iter(self.fates)
+
+        def carry(what: object) -> None:
+            if next(fates, rng.random() >= self.loss):
+                delay = int((10 + rng.random() * self.jitter_ms) * MS)
+                heapq.heappush(events, (self.now + delay, next(order), what))
+
+        for _ in range(200_000):
+            while (packet := self.sender.next_packet(self.now)) is not None:
+                carry(packet)
+            self.check(receiver, told)
+            times = [events[0][0] if events else None, self.sender.next_timer(), receiver.ack_due()]
+            due = [time for time in times if time is not None]
+            if not due:
+                break
+            assert min(due) >= self.now
+            self.now = min(due)
+            if events and events[0][0] == self.now:
+                what = heapq.heappop(events)[2]
+                if isinstance(what, tuple):
+                    number, segment, size, _ = what
+                    self.segments[segment] = size
+                    self.arrived += size
+                    if receiver.on_packet(self.now, number, segment, size):
+                        carry(receiver.write_ack())
+                else:
+                    assert isinstance(what, list)
+                    self.sender.on_ack(self.now, what)
+            elif receiver.ack_due() == self.now:
+                carry(receiver.write_ack())
+            else:
+                self.sender.on_timer(self.now)
+        else:
+            raise AssertionError("it never ends")
+        assert self.sender.in_flight == 0
+        assert self.sender.is_all_delivered
+        assert not receiver.has_hole
+
+    def check(self, receiver: _native.Receiver, told: _native.Recording | None) -> None:
+        """What holds at any time."""
+        counts = self.sender.counts()
+        assert self.sender.in_flight >= 0
+        assert counts["sent_bytes"] == counts["delivered_bytes"] + counts["lost_bytes"] + self.sender.in_flight
+        in_order = sum(self.segments[segment] for segment in itertools.takewhile(self.segments.get, itertools.count()))
+        received = receiver.counts()
+        assert (received["received"], received["arrived"]) == (in_order, self.arrived)
+        assert received["inorder"] <= received["received"]
+
+
+def check_told(told: _native.Recording, sender: _native.Sender) -> None:
+    """What a controller hears adds up, and is possible."""
+    counts, acks = sender.counts(), told.acks
+    assert sum(ack.bytes_acked for ack in acks) == counts["delivered_bytes"]
+    assert sum(ack.bytes_lost for ack in acks) <= counts["lost_bytes"]
+    least_rtt = math.inf
+    delivered = 0
+    for ack in acks:
+        least_rtt = min(least_rtt, ack.rtt or math.inf)
+        delivered += ack.bytes_acked
+        assert ack.delivered == delivered
+        assert ack.bytes_acked > 0
+        assert 0 <= ack.in_flight <= ack.prior_in_flight - ack.bytes_acked
+        sample = ack.sample
+        # Numbers are never ambiguous: no sample spans less than a round trip.
+        assert sample.is_valid
+        assert sample.interval >= least_rtt
+        assert 0 < sample.delivered == ack.delivered - sample.prior_delivered
+        assert sample.tx_in_flight > 0
+        assert 0 <= sample.lost_since_send <= counts["lost_bytes"]
+    for (earlier, _, _), (later, _, _) in itertools.pairwise(told.recoveries):
+        assert later != earlier or later == LOSS
+        assert (earlier, later) != (LOSS, RECOVERY), "it ends in between"
+
+
+LOSSES = st.sampled_from([0.0, 0.01, 0.1, 0.5, 0.9])
+
+
+@given(
+    size=st.integers(1, 60 * PACKET),
+    cwnd=st.integers(1, 30),
+    loss=LOSSES,
+    jitter_ms=st.sampled_from([0.0, 1.0, 30.0]),
+    fates=st.lists(st.booleans(), max_size=40),
+    quantum=st.sampled_from([0, 3000]),
+    rate_mbps=st.sampled_from([None, 0.1, 50]),
+    handshake_ms=st.sampled_from([0, 20]),
+    seed=st.integers(0, 2**32 - 1),
+)
+@example(5000, 10, 0.0, 0.0, [False] * 5 + [True, False, True], 0, None, 20, 1)
+@settings(max_examples=120, deadline=None, derandomize=True)
+def test_all_bytes_arrive_once_and_in_order_over_any_path(
+    size: int,
+    cwnd: int,
+    loss: float,
+    jitter_ms: float,
+    fates: list[bool],
+    quantum: int,
+    rate_mbps: float | None,
+    handshake_ms: int,
+    seed: int,
+):
+    told = _native.Recording()
+    told.cwnd = cwnd * PACKET
+    if rate_mbps is not None:
+        told.is_paced, told.pacing_rate, told.send_quantum = True, int(rate_mbps * 1e6), quantum
+    sender = _native.Sender(told, packet_bytes=PACKET, initial_rtt=handshake_ms * MS, size_bytes=size)
+    pipe = Pipe(sender, seed, loss, jitter_ms, fates)
+    pipe.run(told)
+    assert sum(pipe.segments.values()) == size
+    check_told(told, sender)
+
+
+@pytest.mark.parametrize("name", sorted(cc.controllers()))
+@given(size=st.integers(1, 80 * PACKET), loss=LOSSES, jitter_ms=st.sampled_from([0.0, 5.0]), seed=st.integers(0, 2**32))
+@settings(max_examples=8, deadline=None, derandomize=True)
+def test_all_bytes_arrive_with_any_controller(name: str, size: int, loss: float, jitter_ms: float, seed: int):
+    sender = _native.Sender(name, packet_bytes=PACKET, initial_rtt=20 * MS, seed=seed, size_bytes=size)
+    pipe = Pipe(sender, seed, loss, jitter_ms)
+    pipe.run(None)
+    assert sum(pipe.segments.values()) == size
+
+
+def test_without_loss_nothing_is_lost_repeated_or_probed():
+    told = _native.Recording()
+    told.cwnd = 20 * PACKET
+    sender = _native.Sender(told, packet_bytes=PACKET, initial_rtt=20 * MS, size_bytes=100_500)
+    Pipe(sender, seed=1, loss=0.0, jitter_ms=0.0).run(told)
+    counts = sender.counts()
+    assert counts["sent_packets"] == 101
+    assert counts["delivered_bytes"] == counts["sent_bytes"] == 100_500
+    assert (counts["lost_bytes"], counts["timeouts"], told.recoveries) == (0, 0, [])
