@@ -207,7 +207,9 @@ OF_FLOW: dict[str, Any] = {
 }  # fmt: skip
 # What a field needs beside it to have an effect.
 WITH: dict[str, dict[str, Any]] = {
-    "codel_target_ms": {"queue": "codel"}, "codel_interval_ms": {"queue": "codel"}, "loss_burst_packets": {"loss": 0.02},
+    "codel_target_ms": {"queue": "codel"},
+    "codel_interval_ms": {"queue": "codel"},
+    "loss_burst_packets": {"loss": 0.02},
 }  # fmt: skip
 
 
