@@ -714,7 +714,7 @@ def test_a_sender_has_any_registered_controller():
 
 
 def test_a_flow_that_would_stop_at_the_end_of_time_never_stops():
-    scenario = Scenario(duration_s=1, rate_schedule=((math.inf, 1.0),), flows=(Flow(stop_s=math.inf), Flow()))
+    scenario = Scenario(duration_s=1, rate_schedule=((1e300, 1.0),), flows=(Flow(stop_s=math.inf), Flow()))
     batch = _native.Batch(1, 2)
     batch.reset(0, scenario.to_dict(), 1)
     batch.step(np.array([10**9]))
