@@ -71,7 +71,7 @@ class Benchmark:
         roles = config.get("roles")
         config |= {
             "scenarios": {str(name): _scenario(name, scenario) for name, scenario in scenarios.items()},
-            "competitors": tuple(_competitors(entries, engine["name"])),
+            "competitors": tuple(_competitors(entries, engine)),
             "roles": None if roles in (None, "all") else tuple(roles),
             "engine": engine,
         }
@@ -122,8 +122,9 @@ class Benchmark:
             "scenario": scenario.to_dict(),
             "agent": agent_hash,
             "seed": seed,
-            # An engine's options (a time limit, say) do not decide what it simulates.
+            # An engine's other options (a time limit, say) do not decide what it simulates.
             "engine": self.engine["name"],
+            "transport": self.engine.get("transport", "tcp") if self.engine["name"] == "ns3" else None,
             "step_ms": step_ms,
             "warmup": float(self.warmup),
             "code": code,
@@ -256,12 +257,12 @@ def metrics_hash() -> str:
     return digest.hexdigest()[:16]
 
 
-def _competitors(entries: Iterable[str | Mapping[str, Any]], engine: str) -> Iterable[Competitor]:
+def _competitors(entries: Iterable[str | Mapping[str, Any]], engine: Mapping[str, Any]) -> Iterable[Competitor]:
     for entry in entries:
         if entry == "all":
             # The agent's controller without an agent is BBR with fixed gains: no competitor unless it is asked for.
             yield from (Competitor(name, name) for name in registry.controllers() if name != "agent")
-            if engine == "ns3":
+            if engine["name"] == "ns3" and engine.get("transport", "tcp") == "tcp":
                 yield from (Competitor(name, name) for name in registry.COMPARATORS)
         else:
             yield Competitor.from_dict(entry)

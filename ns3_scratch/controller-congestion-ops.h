@@ -1,5 +1,6 @@
 #pragma once
 
+#include "flow.h"
 #include "rate-ops.h"
 
 #include "baselines/cc/controller.h"
@@ -8,13 +9,9 @@
 #include "ns3/tcp-tx-buffer.h"
 
 #include <memory>
-#include <vector>
 
 namespace bbrgym
 {
-
-/// The latest delivery rate of every flow, in bit/s; 0 before the first.
-using FlowRates = std::vector<BitsPerSecond>;
 
 /// Lets a Controller steer an ns-3 socket.
 ///

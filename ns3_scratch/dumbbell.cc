@@ -32,6 +32,12 @@ namespace
 constexpr double kHeaderBytes = 40.0; // IPv4 and TCP, as the scenario counts a packet on the wire
 constexpr double kPppBytes = 2.0;     // ns-3 puts a PPP header around it
 
+/// Ethernet's as in ns-3, or more if the scenario's packets would be cut in fragments.
+uint64_t MtuBytes(const Scenario& scenario)
+{
+    return std::max<uint64_t>(1500, static_cast<uint64_t>(scenario.packet_bytes) + 40);
+}
+
 /// Loses data packets at random. Packets without data pass, as the scenario says.
 class DataLossModel : public ErrorModel
 {
@@ -94,7 +100,8 @@ constexpr uint32_t kBottleneckNetwork = 11;
 
 Dumbbell::Dumbbell(const Scenario& scenario,
                    uint64_t linkSeed,
-                   const std::vector<uint64_t>& flowSeeds)
+                   const std::vector<uint64_t>& flowSeeds,
+                   double accessMbps)
     : m_router(CreateObject<Node>()), m_receiver(CreateObject<Node>())
 {
     InternetStackHelper stack;
@@ -116,7 +123,8 @@ Dumbbell::Dumbbell(const Scenario& scenario,
     }
     m_bottleneckDelay = FromMs(shortestRttMs / 4.0);
     // Much faster than the bottleneck, so that a burst is not spread and nothing queues.
-    m_accessRate = static_cast<uint64_t>(std::max(1e9, 10.0 * scenario.LargestRateMbps() * 1e6));
+    m_accessRate =
+        static_cast<uint64_t>(std::max(accessMbps, 10.0 * scenario.LargestRateMbps()) * 1e6);
 
     InstallBottleneck(scenario, linkSeed);
     for (std::size_t i = 0; i < scenario.flows.size(); ++i)
@@ -144,6 +152,7 @@ void Dumbbell::InstallBottleneck(const Scenario& scenario, uint64_t seed)
 {
     PointToPointHelper link;
     link.SetChannelAttribute("Delay", TimeValue(m_bottleneckDelay));
+    link.SetDeviceAttribute("Mtu", UintegerValue(MtuBytes(scenario)));
     link.SetDeviceAttribute("DataRate", DataRateValue(DataRate(m_accessRate)));
     link.SetQueue("ns3::DropTailQueue<Packet>", "MaxSize", StringValue("1000000p"));
     const NetDeviceContainer devices = link.Install(m_router, m_receiver);
@@ -201,6 +210,7 @@ void Dumbbell::InstallFlow(const Scenario& scenario, std::size_t flow, uint64_t 
     link.SetDeviceAttribute("DataRate", DataRateValue(DataRate(m_accessRate)));
     link.SetQueue("ns3::DropTailQueue<Packet>", "MaxSize", StringValue("1000000p"));
 
+    link.SetDeviceAttribute("Mtu", UintegerValue(MtuBytes(scenario)));
     const Time delay = FromMs(scenario.flows[flow].rtt_ms / 2.0) - m_bottleneckDelay;
     link.SetChannelAttribute("Delay", TimeValue(delay));
     const NetDeviceContainer devices = link.Install(m_senders[flow], m_router);

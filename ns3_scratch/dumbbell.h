@@ -27,8 +27,12 @@ namespace bbrgym
 class Dumbbell
 {
   public:
-    /// `linkSeed` decides the random losses, a flow's seed its jitter.
-    Dumbbell(const Scenario& scenario, uint64_t linkSeed, const std::vector<uint64_t>& flowSeeds);
+    /// `linkSeed` decides the random losses, a flow's seed its jitter. `accessMbps` is the least
+    /// rate of all links but the bottleneck.
+    Dumbbell(const Scenario& scenario,
+             uint64_t linkSeed,
+             const std::vector<uint64_t>& flowSeeds,
+             double accessMbps);
 
     ns3::Ptr<ns3::Node> GetSender(std::size_t flow) const;
     ns3::Ptr<ns3::Node> GetReceiver() const;

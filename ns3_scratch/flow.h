@@ -1,37 +1,41 @@
 #pragma once
 
-#include "controller-congestion-ops.h"
-#include "dumbbell.h"
-#include "flow-recorder.h"
-#include "receiver-socket.h"
-#include "sender-socket.h"
-
+#include "baselines/cc/controller.h"
 #include "envs/native/scenario.h"
 
-#include "ns3/inet-socket-address.h"
-#include "ns3/socket.h"
+#include "ns3/nstime.h"
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <vector>
 
 namespace bbrgym
 {
 
-/// One flow of a Scenario in ns-3: a source, its TCP, and the receiver.
+/// The latest delivery rate of every flow, in bit/s; 0 before the first.
+using FlowRates = std::vector<BitsPerSecond>;
+
+constexpr uint16_t kFirstReceiverPort = 5001; // one port a flow
+constexpr uint32_t kInitialCwndPackets = 10;  // RFC 6928
+
+/// One flow of a Scenario in ns-3, over whatever transport: when it begins and ends, its gains, its
+/// row.
 class FlowRun
 {
   public:
-    /// `onComplete` is called when a finite flow has delivered all its bytes.
+    /// `onComplete` is called when a finite flow has delivered all its bytes. Throws
+    /// std::invalid_argument for an algorithm or parameter that does not exist.
     FlowRun(const Scenario& scenario,
             std::size_t index,
-            Dumbbell& dumbbell,
-            FlowRates& flowRates,
             uint64_t seed,
             std::function<void()> onComplete);
-
+    virtual ~FlowRun() = default;
     FlowRun(const FlowRun&) = delete;
     FlowRun& operator=(const FlowRun&) = delete;
+
+    /// Plans its beginning and end; to be called once.
+    void Schedule();
 
     /// Throws std::invalid_argument if the flow's controller is not steered from outside.
     void Steer(double cwndGain, double pacingGain);
@@ -41,48 +45,65 @@ class FlowRun
         return m_isComplete;
     }
 
+    virtual void StartStep() = 0;
     /// Appends the row of the step that began at `stepStart`, in the order of `FlowColumns`.
-    void AppendRow(ns3::Time stepStart, std::vector<double>& row) const;
-    void StartStep();
+    virtual void AppendRow(ns3::Time stepStart, std::vector<double>& row) const = 0;
+
+  protected:
+    /// Begins the handshake.
+    virtual void Connect() = 0;
+    /// Sends nothing any more, as if the process had ended.
+    virtual void Silence() = 0;
+    /// Null until the handshake is done.
+    virtual Controller* GetController() = 0;
+
+    /// What the controller is made with when the handshake has taken `initialRtt`.
+    Connection MakeConnection(Nanoseconds initialRtt) const;
+    /// The flow's controller, with the gains that came before it.
+    std::unique_ptr<Controller> MakeFlowController(const Connection& connection) const;
+
+    /// Notes that the receiver has got so many bytes in order: perhaps all.
+    void OnReceived(uint64_t bytes);
+
+    const Flow& GetFlow() const
+    {
+        return m_flow;
+    }
+
+    uint32_t GetPacketBytes() const
+    {
+        return m_packetBytes;
+    }
+
+    bool HasEnded() const
+    {
+        return m_end != ns3::Time::Max();
+    }
+
+    bool IsOpen() const
+    {
+        return m_hasBegun && !HasEnded();
+    }
+
+    double ActiveShare(ns3::Time stepStart) const;
 
   private:
     void Begin();
     void End();
-    void OnConnected(ns3::Ptr<ns3::Socket> socket);
-    void FillBuffer(ns3::Ptr<ns3::Socket> socket, uint32_t available);
-    void OnAccepted(ns3::Ptr<ns3::Socket> socket, const ns3::Address& from);
-    void OnReadable(ns3::Ptr<ns3::Socket> socket);
-    double ActiveShare(ns3::Time stepStart) const;
 
     const Flow& m_flow;
     uint32_t m_packetBytes;
     uint64_t m_seed;
-    ns3::InetSocketAddress m_receiverAddress;
     std::function<void()> m_onComplete;
-
-    FlowRecorder m_recorder;
-    ns3::Ptr<LinuxRateOps> m_rateOps; // null with ns-3's own congestion controls
-    ns3::Ptr<ControllerCongestionOps> m_congestionOps;
-    ns3::Ptr<SenderSocket> m_sender;
-    ns3::Ptr<ns3::Socket> m_listener;
 
     // Gains that came before the connection was there to take them.
     bool m_isSteered = false;
     double m_cwndGain = 0.0;
     double m_pacingGain = 0.0;
 
-    uint64_t m_writtenBytes = 0;
     bool m_hasBegun = false;
     bool m_isComplete = false;
     ns3::Time m_end = ns3::Time::Max();
-    FlowRecorder::Counts m_atStepStart;
 };
-
-/// The columns of a flow's row, in order: the same as `bbrgym.envs.columns.FLOW_COLUMNS` (a test
-/// compares).
-std::vector<std::string> FlowColumns();
-
-/// The congestion controls that ns-3 brings itself, by our names.
-std::vector<std::string> StockAlgorithms();
 
 } // namespace bbrgym

@@ -13,6 +13,13 @@ namespace bbrgym
 
 using namespace ns3;
 
+namespace
+{
+
+constexpr uint32_t kPppBytes = 2; // of a frame's header
+
+} // namespace
+
 LinkMonitor::LinkMonitor(Ptr<QueueDisc> queueDisc,
                          Ptr<PointToPointNetDevice> device,
                          Ptr<PointToPointNetDevice> farDevice,
@@ -29,6 +36,11 @@ LinkMonitor::LinkMonitor(Ptr<QueueDisc> queueDisc,
         m_bytes += after - before;
     });
     queueDisc->TraceConnectWithoutContext("PacketsInQueue", onPackets);
+    // The device's packets have their frame already; the others get theirs there.
+    queueDisc->TraceConnectWithoutContext(
+        "PacketsInQueue",
+        Callback<void, uint32_t, uint32_t>(
+            [this](uint32_t before, uint32_t after) { m_bytes += kPppBytes * (after - before); }));
     queueDisc->TraceConnectWithoutContext("BytesInQueue", onBytes);
     device->GetQueue()->TraceConnectWithoutContext("PacketsInQueue", onPackets);
     device->GetQueue()->TraceConnectWithoutContext("BytesInQueue", onBytes);

@@ -3,7 +3,9 @@
 
 #include "scoreboard.h"
 #include "simulation.h"
+#include "tcp-flow.h"
 
+#include "envs/native/flow_row.h"
 #include "envs/native/scenario_binding.h"
 
 #include <nanobind/nanobind.h>
@@ -22,7 +24,12 @@ NB_MODULE(_ns3, m)
     m.doc() = "One shared bottleneck in ns-3 (C++). Process-wide state: one Simulation a process.";
 
     nb::class_<Simulation>(m, "Simulation", "One scenario in ns-3, stepped by duration.")
-        .def(nb::init<>())
+        .def(
+            nb::init<const std::string&, double>(),
+            "transport"_a = "tcp",
+            "access_mbps"_a = 1000.0,
+            "All flows over one of `transports()`; links but the bottleneck have this rate, or ten "
+            "times the bottleneck's. Raises ValueError for another transport.")
         .def(
             "reset",
             [](Simulation& simulation, const PlainScenario& scenario, uint64_t seed) {
@@ -52,7 +59,14 @@ NB_MODULE(_ns3, m)
           "is_fast"_a,
           "Whether look-ups in ns-3's list of sent packets take the short way; results are the "
           "same.");
-    m.def("flow_columns", &FlowColumns, "The columns of a flow's row, in order.");
+    m.def("transports", &Transports, "What flows can run over.");
+    m.def(
+        "flow_columns",
+        [] {
+            const auto columns = FlowColumns();
+            return std::vector<std::string>(columns.begin(), columns.end());
+        },
+        "The columns of a flow's row, in order.");
     m.def("link_columns", &LinkColumns, "The columns of the link's row, in order.");
     m.def("stock_algorithms", &StockAlgorithms, "The congestion controls of ns-3 itself.");
     m.def("scenario_defaults", &FieldDefaults<Scenario>, "The fields of a scenario, in order.");

@@ -1,11 +1,15 @@
 #include "simulation.h"
 
+#include "quic-flow.h"
+#include "tcp-flow.h"
+
 #include "baselines/cc/random.h"
 
 #include "ns3/rng-seed-manager.h"
 #include "ns3/simulator.h"
 
 #include <algorithm>
+#include <iterator>
 #include <stdexcept>
 #include <utility>
 
@@ -13,6 +17,52 @@ namespace bbrgym
 {
 
 using namespace ns3;
+
+namespace
+{
+
+template <typename FlowType>
+std::unique_ptr<FlowRun> Make(const Scenario& scenario,
+                              std::size_t index,
+                              Dumbbell& dumbbell,
+                              FlowRates& flowRates,
+                              uint64_t seed,
+                              std::function<void()> onComplete)
+{
+    return std::make_unique<FlowType>(
+        scenario, index, dumbbell, flowRates, seed, std::move(onComplete));
+}
+
+struct Transport
+{
+    const char* name;
+    FlowMaker make;
+};
+
+const Transport kTransports[] = {
+    {"tcp", &Make<TcpFlow>},
+    {"quic", &Make<QuicFlow>},
+};
+
+} // namespace
+
+Simulation::Simulation(const std::string& transport, double accessMbps) : m_accessMbps(accessMbps)
+{
+    const auto* const found =
+        std::find_if(std::begin(kTransports), std::end(kTransports), [&](const auto& known) {
+            return transport == known.name;
+        });
+    if (found == std::end(kTransports))
+    {
+        std::string known;
+        for (const std::string& name : Transports())
+        {
+            known += (known.empty() ? "" : ", ") + name;
+        }
+        throw std::invalid_argument("no transport '" + transport + "'; known: " + known);
+    }
+    m_makeFlow = found->make;
+}
 
 Simulation::~Simulation()
 {
@@ -39,17 +89,17 @@ void Simulation::Reset(Scenario scenario, uint64_t seed)
     {
         flowSeed = seeds.Next();
     }
-    m_dumbbell = std::make_unique<Dumbbell>(m_scenario, linkSeed, flowSeeds);
+    m_dumbbell = std::make_unique<Dumbbell>(m_scenario, linkSeed, flowSeeds, m_accessMbps);
     m_flowRates.assign(m_scenario.flows.size(), 0);
     for (std::size_t i = 0; i < m_scenario.flows.size(); ++i)
     {
-        m_flows.push_back(std::make_unique<FlowRun>(
-            m_scenario, i, *m_dumbbell, m_flowRates, flowSeeds[i], [this] {
-                if (IsComplete())
-                {
-                    Simulator::Stop();
-                }
-            }));
+        m_flows.push_back(m_makeFlow(m_scenario, i, *m_dumbbell, m_flowRates, flowSeeds[i], [this] {
+            if (IsComplete())
+            {
+                Simulator::Stop();
+            }
+        }));
+        m_flows.back()->Schedule();
     }
     Step(0);
 }
@@ -132,6 +182,16 @@ bool Simulation::IsComplete() const
 bool Simulation::IsOver() const
 {
     return IsComplete() || Simulator::Now() >= m_end;
+}
+
+std::vector<std::string> Transports()
+{
+    std::vector<std::string> names;
+    for (const Transport& transport : kTransports)
+    {
+        names.emplace_back(transport.name);
+    }
+    return names;
 }
 
 std::vector<std::string> LinkColumns()

@@ -6,6 +6,7 @@
 #include "envs/native/scenario.h"
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,12 +14,22 @@
 namespace bbrgym
 {
 
+/// Makes a flow over some transport.
+using FlowMaker = std::unique_ptr<FlowRun> (*)(const Scenario& scenario,
+                                               std::size_t index,
+                                               Dumbbell& dumbbell,
+                                               FlowRates& flowRates,
+                                               uint64_t seed,
+                                               std::function<void()> onComplete);
+
 /// One Scenario in ns-3, stepped by duration. There can be only one in a process: ns-3's simulator
 /// is global.
 class Simulation
 {
   public:
-    Simulation() = default;
+    /// `transport`: one of `Transports()`, for all flows. `accessMbps`: the least rate of all links
+    /// but the bottleneck. Throws std::invalid_argument for another transport.
+    explicit Simulation(const std::string& transport, double accessMbps);
     ~Simulation();
     Simulation(const Simulation&) = delete;
     Simulation& operator=(const Simulation&) = delete;
@@ -43,6 +54,8 @@ class Simulation
     bool IsComplete() const;
     bool IsOver() const;
 
+    FlowMaker m_makeFlow;
+    double m_accessMbps;
     Scenario m_scenario;
     std::unique_ptr<Dumbbell> m_dumbbell;
     FlowRates m_flowRates;
@@ -50,6 +63,9 @@ class Simulation
     ns3::Time m_end;
     std::vector<double> m_rows;
 };
+
+/// What flows can run over, by our names.
+std::vector<std::string> Transports();
 
 /// The columns of the link's row, in order: the same as `bbrgym.envs.columns.LINK_COLUMNS` (a test
 /// compares).

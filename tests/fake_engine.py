@@ -95,7 +95,8 @@ def install(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make `engine="fake"` mean this engine wherever an engine is made by its name, in this test."""
 
     def make(name: str, **options: Any) -> Engine:
-        options.pop("timeout_s", None)  # what conf/engine/ns3.yaml gives to ns-3
+        for option in ("timeout_s", "transport"):  # what conf/engine/ns3.yaml gives to ns-3
+            options.pop(option, None)
         return FakeEngine(**options) if name == "fake" else real(name, **options)
 
     from bbrgym.envs import engine, episode, trace

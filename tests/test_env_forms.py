@@ -460,7 +460,8 @@ class TestSpec:
             "engine": conf("engine/ns3"),
             "agent": "of others",
         }
-        assert EpisodeSpec.from_config(config) == EpisodeSpec(DEFAULT_SCENARIO, engine_options={"timeout_s": 10.0})
+        options = {"timeout_s": 10.0, "transport": "tcp"}
+        assert EpisodeSpec.from_config(config) == EpisodeSpec(DEFAULT_SCENARIO, engine_options=options)
 
     @pytest.mark.parametrize("name", ["default", "single", "duel", "friendliness", "lossy", "cellular", "train"])
     def test_every_scenario_of_the_configuration_runs(self, name: str) -> None:

@@ -325,6 +325,8 @@ def test_an_interrupted_wait_leaves_nothing_behind(engine: Ns3Engine) -> None:
 FAKE_NS3 = """
 import sys
 class Simulation:
+    def __init__(self, transport):
+        pass
     def reset(self, scenario, seed):
         if seed == 13:
             raise ValueError("no episode 13")

@@ -197,7 +197,7 @@ def test_a_client_that_goes_away_ends_the_server() -> None:
 
 def test_nobody_listening_is_an_error(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(server, "_CONNECT_LIMIT_S", 0.3)
-    monkeypatch.setattr(server, "make_engine", lambda name: FakeEngine())
+    monkeypatch.setattr(server, "make_engine", lambda name, **options: FakeEngine())
     client = Client()
     port = client.port
     client.socket.close(linger=0)

@@ -5,6 +5,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "envs/native/flow_row.h"
+
 namespace bbrgym {
 
 Batch::Batch(std::size_t networks, std::size_t max_flows, std::size_t threads)

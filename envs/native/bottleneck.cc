@@ -71,7 +71,8 @@ bool Bottleneck::Depart(Item& item) {
     StartSending(now);
   }
   if (is_codel_) FillDevice(now);
-  if (loss_.CanLose() && loss_.IsNextLost()) {
+  const bool has_data = item.packet.bytes > 0;  // what has none is never lost
+  if (loss_.CanLose() && has_data && loss_.IsNextLost()) {
     ++random_losses_;
     return false;
   }

@@ -22,6 +22,7 @@
 #include "envs/native/ack_jitter.h"
 #include "envs/native/batch.h"
 #include "envs/native/codel.h"
+#include "envs/native/flow_row.h"
 #include "envs/native/loss_model.h"
 #include "envs/native/receiver.h"
 #include "envs/native/scenario_binding.h"

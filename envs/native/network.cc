@@ -2,20 +2,19 @@
 
 #include <algorithm>
 #include <cassert>
-#include <limits>
 #include <stdexcept>
 #include <string>
 #include <utility>
 
 #include "baselines/cc/random.h"
 #include "baselines/cc/registry.h"
+#include "envs/native/flow_row.h"
 
 namespace bbrgym {
 
 namespace {
 
 constexpr std::int64_t kInitialCwndPackets = 10;  // RFC 6928
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 Nanoseconds FromSeconds(double seconds) {
   // A time far beyond any end is as good as never.
@@ -49,12 +48,12 @@ void Network::Reset(Scenario scenario, std::uint64_t seed) {
     flow.rtt = static_cast<Nanoseconds>(given.rtt_ms * 1e6);
     flow.start = FromSeconds(given.start_s);
     flow.jitter = AckJitter(given.jitter_ms, flow.seed);
-    flow.handshake_rtt = flow.jitter.Arrival(flow.start, flow.rtt) - flow.start;
-    // The handshake takes a round trip; then the first packet is under way to the bottleneck, as in ns3_scratch's
-    // dumbbell, whose bottleneck has a quarter of the shortest RTT behind it.
-    flow.first_send =
-        flow.start + flow.handshake_rtt + static_cast<Nanoseconds>((given.rtt_ms / 2 - shortest_rtt_ms / 4) * 1e6);
-    if (given.stop_s) flow.stop = FromSeconds(*given.stop_s);
+    // As in ns3_scratch's dumbbell, whose bottleneck has a quarter of the shortest RTT behind it.
+    flow.shift = static_cast<Nanoseconds>((given.rtt_ms / 2 - shortest_rtt_ms / 4) * 1e6);
+    if (given.stop_s) {
+      flow.end = FromSeconds(*given.stop_s);
+      flow.silence = flow.end + flow.shift;
+    }
     ++(given.size_bytes ? open_flows_ : unfinished_flows_);
     UpdateNext(i, flow);
   }
@@ -123,6 +122,15 @@ void Network::Depart() {
   const bool has_arrived = link_.Depart(item);
   if (!has_arrived) return;
   FlowState& flow = flows_[item.flow];
+  if (item.packet.bytes == 0) {
+    const Nanoseconds answer = flow.jitter.Arrival(now_, flow.rtt);
+    if (answer < flow.answer) {
+      flow.answer = answer;
+      flow.answered = static_cast<Nanoseconds>(item.packet.segment);
+      UpdateNext(item.flow, flow);
+    }
+    return;
+  }
   if (flow.receiver.OnPacket(now_, item.packet)) SendAck(flow, now_);
   const auto& size = scenario_.flows[item.flow].size_bytes;
   if (size && !flow.is_complete && flow.receiver.counts().received >= *size) {
@@ -148,13 +156,18 @@ void Network::RunFlow(std::size_t index, Nanoseconds now) {
     Pump(index, flow, now);
   } else if (flow.receiver.AckDue() <= now) {
     SendAck(flow, now);
-  } else if (flow.stop <= now && flow.phase != Phase::kEnded) {
+  } else if (flow.silence <= now && flow.phase != Phase::kEnded) {
     End(flow, now);
   } else if (flow.phase == Phase::kBefore) {
     flow.phase = Phase::kConnecting;
+    flow.hello = now + flow.shift;
   } else if (flow.phase == Phase::kConnecting) {
-    Connect(index, flow);
-    Pump(index, flow, now);
+    if (flow.answer <= now) {
+      Connect(index, flow);
+      Pump(index, flow, now);
+    } else {
+      SendHello(index, flow, now);
+    }
   } else if (flow.phase == Phase::kOpen) {
     flow.sender->OnTimer(now);
     Pump(index, flow, now);
@@ -172,13 +185,13 @@ void Network::UpdateNext(std::size_t index, const FlowState& flow) {
   next = std::min(next, flow.receiver.AckDue());
   switch (flow.phase) {
     case Phase::kBefore:
-      next = std::min(flow.start, flow.stop);
+      next = std::min(flow.start, flow.silence);
       break;
     case Phase::kConnecting:
-      next = std::min(flow.first_send, flow.stop);
+      next = std::min({flow.hello, flow.answer, flow.silence});
       break;
     case Phase::kOpen:
-      next = std::min({next, flow.sender->NextTimer(), flow.stop});
+      next = std::min({next, flow.sender->NextTimer(), flow.silence});
       break;
     case Phase::kEnded:
       break;
@@ -186,11 +199,18 @@ void Network::UpdateNext(std::size_t index, const FlowState& flow) {
   next_.Set(index, next);
 }
 
+/// A packet without data, whose segment is the time.
+void Network::SendHello(std::size_t index, FlowState& flow, Nanoseconds now) {
+  link_.Enqueue(now, {.segment = static_cast<std::uint64_t>(now)}, static_cast<std::uint32_t>(index));
+  flow.hello = now + flow.hello_timeout;
+  flow.hello_timeout = std::min(2 * flow.hello_timeout, kLongestHelloTimeout);
+}
+
 void Network::Connect(std::size_t index, FlowState& flow) {
   const Flow& given = scenario_.flows[index];
   const Connection connection{.packet_bytes = scenario_.packet_bytes,
                               .initial_cwnd = kInitialCwndPackets * scenario_.packet_bytes,
-                              .initial_rtt = flow.handshake_rtt,
+                              .initial_rtt = flow.answer - flow.answered,
                               .seed = flow.seed};
   std::unique_ptr<Controller> controller = MakeController(given.algorithm, connection, given.parameters);
   if (flow.is_steered) controller->Steer(flow.cwnd_gain, flow.pacing_gain);
@@ -201,7 +221,7 @@ void Network::Connect(std::size_t index, FlowState& flow) {
 void Network::End(FlowState& flow, Nanoseconds now) {
   if (flow.phase == Phase::kEnded) return;
   flow.phase = Phase::kEnded;
-  flow.end = now;
+  flow.end = std::min(flow.end, now);
   if (flow.sender) flow.sender->Stop();
 }
 
@@ -235,53 +255,15 @@ void Network::WriteLinkRow(double* row) {
 
 void Network::WriteFlowRow(std::size_t index, double* row) const {
   const FlowState& flow = flows_[index];
-  static const Sender::Counts kNothing;
-  const Sender::Counts& now = flow.sender ? flow.sender->counts() : kNothing;
-  const Sender::Counts& before = flow.sender_before;
-  const Receiver::Counts& received = flow.receiver.counts();
-  const Receiver::Counts& received_before = flow.received_before;
-  const auto packet = static_cast<double>(scenario_.packet_bytes);
-  const double seconds = static_cast<double>(now_ - step_start_) / 1e9;
-  const auto mbps = [seconds](Bytes bytes) {
-    return seconds > 0.0 ? static_cast<double>(bytes) * 8e-6 / seconds : 0.0;
-  };
-  const bool is_open = flow.phase == Phase::kOpen;
-  const Sender::RttSamples rtts = flow.sender ? flow.sender->rtt_samples() : Sender::RttSamples{};
-
-  *row++ = ActiveShare(flow);
-  *row++ = static_cast<double>(now.sent_packets - before.sent_packets);
-  *row++ = static_cast<double>(now.delivered_bytes - before.delivered_bytes) / packet;
-  *row++ = static_cast<double>(now.lost_bytes - before.lost_bytes) / packet;
-  *row++ = static_cast<double>(now.retransmitted_packets - before.retransmitted_packets);
-  *row++ = static_cast<double>(now.timeouts - before.timeouts);
-  *row++ = static_cast<double>(received.received - received_before.received);
-  *row++ = static_cast<double>(received.arrived - received_before.arrived);
-  *row++ = static_cast<double>(received.inorder - received_before.inorder);
-  *row++ = mbps(now.sent_bytes - before.sent_bytes);
-  *row++ = mbps(now.delivered_bytes - before.delivered_bytes);
-  *row++ = mbps(received.received - received_before.received);
-  *row++ = rtts.count == 0 ? kNaN : static_cast<double>(rtts.least) / 1e6;
-  *row++ = rtts.count == 0 ? kNaN : static_cast<double>(rtts.sum) / static_cast<double>(rtts.count) / 1e6;
-  *row++ = now.last_rtt == 0 ? kNaN : static_cast<double>(now.last_rtt) / 1e6;
-  *row++ = is_open ? static_cast<double>(flow.sender->in_flight()) / packet : 0.0;
-  *row++ = is_open ? static_cast<double>(flow.sender->decision().cwnd) / packet : kNaN;
-  *row++ = is_open && flow.sender->decision().is_paced ? static_cast<double>(flow.sender->decision().pacing_rate) / 1e6
-                                                       : kNaN;
-  *row++ = 0.0;  // no socket buffers: nothing but the window limits a sender
-  const Metrics metrics = flow.sender ? flow.sender->controller().metrics() : Metrics{};
-  std::copy(metrics.values().begin(), metrics.values().end(), row);
-}
-
-std::vector<const char*> FlowColumns() {
-  return {
-      "is_active",          "sent_packets",    "delivered_packets", "lost_packets",      "retransmitted_packets",
-      "rto_count",          "received_bytes",  "arrived_bytes",     "inorder_bytes",     "send_rate_mbps",
-      "delivery_rate_mbps", "throughput_mbps", "rtt_min_ms",        "rtt_mean_ms",       "rtt_last_ms",
-      "in_flight_packets",  "cwnd_packets",    "pacing_rate_mbps",  "is_buffer_limited",
-#define METRIC(name, meaning) #name,
-#include "baselines/cc/metrics.def"
-#undef METRIC
-  };
+  bbrgym::WriteFlowRow({.active_share = ActiveShare(flow),
+                        .duration = now_ - step_start_,
+                        .packet_bytes = scenario_.packet_bytes,
+                        .is_open = flow.phase == Phase::kOpen,
+                        .sender = flow.sender.get(),
+                        .received = flow.receiver.counts(),
+                        .sender_before = flow.sender_before,
+                        .received_before = flow.received_before},
+                       row);
 }
 
 std::vector<const char*> LinkColumns() {

@@ -19,8 +19,9 @@ namespace bbrgym {
 /// seed and the gains.
 ///
 /// A flow's whole base RTT lies behind the bottleneck, so that its packets are in the queue when they leave the sender.
-/// Nothing but a shift of each sender's clock tells that from a delay in front of it; a flow therefore begins to send
-/// when its first packet would have reached the queue of a dumbbell with as much delay on both sides.
+/// Nothing but a shift of each sender's clock tells that from a delay in front of it; what a sender does by the
+/// scenario's clock, its handshake and its stop, it therefore does when that would have reached the queue of a dumbbell
+/// with as much delay on both sides.
 class Network {
  public:
   /// Starts the scenario at time 0. Throws std::invalid_argument for an algorithm, parameter or queue that does not
@@ -48,16 +49,22 @@ class Network {
     AckPacket packet;
   };
 
+  static constexpr Nanoseconds kHelloTimeout = 1'000 * kMillisecond;  // as TCP's SYN: RFC 6298, section 2.1
+  static constexpr Nanoseconds kLongestHelloTimeout = 64 * kHelloTimeout;
+
   enum class Phase : std::uint8_t { kBefore, kConnecting, kOpen, kEnded };
 
   struct FlowState {
     Phase phase = Phase::kBefore;
     Nanoseconds rtt = 0;
-    Nanoseconds handshake_rtt = 0;
+    Nanoseconds shift = 0;  // from the sender to the queue
     Nanoseconds start = 0;
-    Nanoseconds first_send = 0;
-    Nanoseconds stop = INT64_MAX;
-    Nanoseconds end = INT64_MAX;  // when it ended
+    Nanoseconds end = INT64_MAX;      // by the scenario, or when all was delivered
+    Nanoseconds silence = INT64_MAX;  // when the sender stops
+    Nanoseconds hello = INT64_MAX;    // when the handshake's next packet reaches the queue
+    Nanoseconds hello_timeout = kHelloTimeout;
+    Nanoseconds answer = INT64_MAX;  // when the answer to the one that was sent at `answered` comes
+    Nanoseconds answered = 0;
     std::uint64_t seed = 0;
     bool is_complete = false;
     bool is_steered = false;
@@ -77,6 +84,7 @@ class Network {
   void Pump(std::size_t index, FlowState& flow, Nanoseconds now);
   void SendAck(FlowState& flow, Nanoseconds now);
   void UpdateNext(std::size_t index, const FlowState& flow);
+  void SendHello(std::size_t index, FlowState& flow, Nanoseconds now);
   void Connect(std::size_t index, FlowState& flow);
   void End(FlowState& flow, Nanoseconds now);
   void TellFlowRates(FlowState& flow);
@@ -94,7 +102,6 @@ class Network {
   std::size_t unfinished_flows_ = 0;  // endless flows
 };
 
-std::vector<const char*> FlowColumns();
 std::vector<const char*> LinkColumns();
 
 }  // namespace bbrgym

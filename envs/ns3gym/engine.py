@@ -11,17 +11,21 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 from google.protobuf.message import DecodeError
 
+from bbrgym.baselines.registry import COMPARATORS, controllers
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.engine import Engine, EngineError, Rows
 from bbrgym.envs.ns3gym import ns3gym_pb2 as pb
 from bbrgym.envs.ns3gym.doubles import pack_doubles, unpack_doubles
 from bbrgym.envs.ns3gym.peer import Peer
 from bbrgym.envs.scenario import Scenario
+
+TRANSPORTS: Final[tuple[str, ...]] = ("tcp", "quic")
+"""What flows can run over: ns-3's TCP, or the native engine's transport over ns-3's UDP."""
 
 _START_LIMIT_S = 60.0
 """For the worker's first word: an interpreter that starts on a busy machine is slow, not stuck. A death shows."""
@@ -42,15 +46,21 @@ class Ns3Engine(Engine):
     Args:
         timeout_s: for how long an answer may take, in s, in addition to 60 s for every simulated second asked for: a
             lossy run on a fast link does cost that much. A worker that takes longer is killed.
+        transport: one of `TRANSPORTS`. `tcp` is ns-3's own, with our rate samples; `quic` is the native engine's
+            (packet numbers, ACK ranges, RFC 9002 losses) over ns-3's UDP, so that the engines differ in the network
+            alone (docs/decisions/0007).
 
     Raises:
         EngineError: bbrgym was built without ns-3.
         ValueError: of a bad argument.
     """
 
-    def __init__(self, timeout_s: float = 10.0) -> None:
+    def __init__(self, timeout_s: float = 10.0, transport: str = "tcp") -> None:
+        if transport not in TRANSPORTS:
+            raise ValueError(f"no transport {transport!r}; known: {', '.join(TRANSPORTS)}")
         if not (isinstance(timeout_s, int | float) and 0 < timeout_s < math.inf):
             raise ValueError(f"timeout_s={timeout_s!r} is not possible: timeout_s must be a number above 0")
+        self._transport = transport
         self._timeout_s = timeout_s
         self._extension = _extension_file()
         self._peer: Peer | None = None
@@ -75,11 +85,13 @@ class Ns3Engine(Engine):
             seed: in [0, 2^64); decides everything random.
 
         Raises:
-            ValueError: an impossible seed.
+            ValueError: an impossible seed, or a flow of an algorithm that only ns-3's TCP has, over another transport.
             RuntimeError: a request is outstanding, or the engine is closed.
             EngineError: the worker died since, or could not be started.
         """
         self._check_is_idle("begin_reset")
+        if self._transport != "tcp":
+            _check_has_no_comparators(scenario, self._transport)
         request = _request(scenario, seed)
         is_running = self._rows is not None and not self._rows.is_over
         self._scenario, self._rows = scenario, None
@@ -186,7 +198,7 @@ class Ns3Engine(Engine):
         peer = Peer()
         script = str(Path(__file__).with_name("start_worker.py"))
         # -P: nothing is imported from the folder of the script, nor from the working directory.
-        peer.start([sys.executable, "-P", script, peer.endpoint, str(os.getpid()), self._extension])
+        peer.start([sys.executable, "-P", script, peer.endpoint, str(os.getpid()), self._extension, self._transport])
         return peer
 
     def _send_request(self, peer: Peer, request: bytes, limit_s: float) -> None:
@@ -255,6 +267,15 @@ class Ns3Engine(Engine):
             return
         outstanding = "nothing" if self._asked is None else f"a {self._asked}"
         raise RuntimeError(f"finish_{what}() while {outstanding} is outstanding: call begin_{what}() first")
+
+
+def _check_has_no_comparators(scenario: Scenario, transport: str) -> None:
+    for index, flow in enumerate(scenario.flows):
+        if flow.algorithm in COMPARATORS:
+            raise ValueError(
+                f"flow {index} has algorithm {flow.algorithm!r}, a part of ns-3's TCP: it cannot run over transport "
+                f"{transport!r}; choose transport 'tcp', or one of {', '.join(controllers())}"
+            )
 
 
 def _request(scenario: Scenario, seed: int) -> bytes:

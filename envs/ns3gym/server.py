@@ -26,6 +26,7 @@ from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.engine import Engine, EngineError, Rows, make_engine
 from bbrgym.envs.ns3gym import ns3gym_pb2 as pb
 from bbrgym.envs.ns3gym.doubles import pack_doubles
+from bbrgym.envs.ns3gym.engine import TRANSPORTS
 from bbrgym.envs.ns3gym.messages import pack_space, unpack_data
 from bbrgym.envs.reward import default_reward
 from bbrgym.envs.scenario import Flow, Scenario
@@ -50,8 +51,8 @@ def serve(argv: Sequence[str]) -> int:
     """Run one episode for the stock ns3-gym client that listens on a port of this machine.
 
     Args:
-        argv: `--openGymPort=5555 --simSeed=1 --stepMs=100 --scenario=file.yaml --rate_mbps=12 …`: everything else is a
-            field of the scenario.
+        argv: `--openGymPort=5555 --simSeed=1 --stepMs=100 --transport=tcp --scenario=file.yaml --rate_mbps=12 …`:
+            everything else is a field of the scenario.
 
     Returns:
         The exit status: 0 after the episode, or when the client stopped it; 1 after an error, which is printed.
@@ -72,7 +73,7 @@ def serve(argv: Sequence[str]) -> int:
         print(f"simSeed=0: the seed of this run is {seed}", file=sys.stderr)
     engine: Engine | None = None
     try:
-        engine = make_engine("ns3")
+        engine = make_engine("ns3", transport=options.transport)
         serve_episode(engine, scenario, seed, options.openGymPort, options.stepMs)
     except EngineError as error:
         print(f"{parser.prog}: error: {error}", file=sys.stderr)
@@ -240,6 +241,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--stepMs", type=_within(float, 1e-6, 1e9), default=100.0, metavar="MS", help="length of a step; default: 100"
     )
+    parser.add_argument("--transport", choices=TRANSPORTS, default="tcp", help="what flows run over; default: tcp")
     parser.add_argument("--scenario", metavar="FILE", help="the scenario, in YAML or JSON")
     fields = parser.add_argument_group("fields of the scenario, in YAML")
     for field in dataclasses.fields(Scenario):

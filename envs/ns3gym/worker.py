@@ -55,14 +55,15 @@ def main(arguments: Sequence[str]) -> None:
     """Serve until told to stop, or until the parent is gone.
 
     Args:
-        arguments: the engine's endpoint, its process id, and the file of the extension `bbrgym._ns3`.
+        arguments: the engine's endpoint, its process id, the file of the extension `bbrgym._ns3`, and what flows run
+            over (one of its `transports()`).
     """
-    endpoint, parent, extension = arguments
+    endpoint, parent, extension, transport = arguments
     _end_with_parent(int(parent), endpoint)
     fault = Fault.of(os.environ.get("BBRGYM_FAULT", ""))
     with zmq.Context() as context, context.socket(zmq.REQ) as socket:
         socket.connect(endpoint)
-        serve_episodes(socket, _load_simulation(extension), fault)
+        serve_episodes(socket, _load_simulation(extension, transport), fault)
 
 
 def serve_episodes(socket: zmq.Socket[bytes], simulation: Simulation, fault: Fault | None = None) -> None:
@@ -151,14 +152,14 @@ def _state(rows: list[float]) -> bytes:
     return pb.EnvStateMsg(obsData=pack_doubles(rows), isGameOver=bool(is_over), reason=reason).SerializeToString()
 
 
-def _load_simulation(extension: str) -> Simulation:
+def _load_simulation(extension: str, transport: str) -> Simulation:
     # By its file, because the bare package does not know the folder where an editable install puts extensions.
     spec = importlib.util.spec_from_file_location("bbrgym._ns3", extension)
     if spec is None or spec.loader is None:
         raise ImportError(f"{extension} is not an extension module")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return cast(Simulation, module.Simulation())
+    return cast(Simulation, module.Simulation(transport))
 
 
 def _end_with_parent(parent: int, endpoint: str) -> None:

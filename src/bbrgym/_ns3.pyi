@@ -5,7 +5,11 @@ One shared bottleneck in ns-3 (C++). Process-wide state: one Simulation a proces
 class Simulation:
     """One scenario in ns-3, stepped by duration."""
 
-    def __init__(self) -> None: ...
+    def __init__(self, transport: str = "tcp", access_mbps: float = 1000.0) -> None:
+        """
+        All flows over one of `transports()`; links but the bottleneck have this rate, or ten times the bottleneck's. Raises ValueError for another transport.
+        """
+
     def reset(self, scenario: dict[str, object], seed: int) -> None:
         """
         Start `Scenario.to_dict()` at time 0. Raises ValueError for what cannot be simulated.
@@ -26,6 +30,9 @@ def use_fast_scoreboard(is_fast: bool) -> None:
     """
     Whether look-ups in ns-3's list of sent packets take the short way; results are the same.
     """
+
+def transports() -> list[str]:
+    """What flows can run over."""
 
 def flow_columns() -> list[str]:
     """The columns of a flow's row, in order."""

@@ -1,0 +1,255 @@
+#include "quic-flow.h"
+
+#include "quic-header.h"
+
+#include "baselines/cc/registry.h"
+#include "envs/native/flow_row.h"
+
+#include "ns3/inet-socket-address.h"
+#include "ns3/node.h"
+#include "ns3/packet.h"
+#include "ns3/simulator.h"
+#include "ns3/udp-socket-factory.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace bbrgym
+{
+
+using namespace ns3;
+
+namespace
+{
+
+constexpr Nanoseconds kNever = INT64_MAX;
+constexpr Nanoseconds kHelloTimeout = 1'000 * kMillisecond; // as TCP's SYN: RFC 6298, section 2.1
+constexpr Nanoseconds kLongestHelloTimeout = 64 * kHelloTimeout;
+
+Nanoseconds Now()
+{
+    return Simulator::Now().GetNanoSeconds();
+}
+
+void Send(Ptr<Socket> socket, const QuicHeader& header, uint32_t payload = 0)
+{
+    const Ptr<Packet> packet = Create<Packet>(payload);
+    packet->AddHeader(header);
+    socket->Send(packet);
+}
+
+} // namespace
+
+Alarm::Alarm(std::function<void()> onDue) : m_onDue(std::move(onDue))
+{
+}
+
+void Alarm::Set(Nanoseconds due)
+{
+    m_due = due;
+    if (m_due < m_eventTime)
+    {
+        m_event.Cancel();
+        Schedule();
+    }
+}
+
+void Alarm::Schedule()
+{
+    m_eventTime = m_due;
+    m_event = Simulator::Schedule(NanoSeconds(m_due - Now()), &Alarm::OnEvent, this);
+}
+
+void Alarm::OnEvent()
+{
+    m_eventTime = kNever;
+    if (m_due > Now())
+    {
+        if (m_due != kNever)
+        {
+            Schedule();
+        }
+        return;
+    }
+    m_due = kNever;
+    m_onDue();
+}
+
+QuicFlow::QuicFlow(const Scenario& scenario,
+                   std::size_t index,
+                   Dumbbell& dumbbell,
+                   FlowRates& flowRates,
+                   uint64_t seed,
+                   std::function<void()> onComplete)
+    : FlowRun(scenario, index, seed, std::move(onComplete)), m_flowRates(flowRates), m_index(index),
+      m_helloTimeout(kHelloTimeout), m_senderAlarm([this] { OnTimer(); }),
+      m_receiverAlarm([this] { SendAck(); })
+{
+    // Made and thrown away: a bad name or parameter is refused here, not in the middle of the
+    // simulation.
+    MakeFlowController(Connection{});
+
+    const auto port = static_cast<uint16_t>(kFirstReceiverPort + index);
+    m_receiverSocket = Socket::CreateSocket(dumbbell.GetReceiver(), UdpSocketFactory::GetTypeId());
+    m_receiverSocket->Bind(InetSocketAddress(Ipv4Address::GetAny(), port));
+    m_receiverSocket->SetRecvCallback(MakeCallback(&QuicFlow::OnPackets, this));
+    m_senderSocket = Socket::CreateSocket(dumbbell.GetSender(index), UdpSocketFactory::GetTypeId());
+    m_senderSocket->Bind();
+    m_senderSocket->Connect(InetSocketAddress(dumbbell.GetReceiverAddress(), port));
+    m_senderSocket->SetRecvCallback(MakeCallback(&QuicFlow::OnAnswers, this));
+}
+
+Controller* QuicFlow::GetController()
+{
+    return m_sender ? &m_sender->controller() : nullptr;
+}
+
+void QuicFlow::Connect()
+{
+    SendHello();
+}
+
+void QuicFlow::SendHello()
+{
+    Send(m_senderSocket, QuicHeader::Hello(Now()));
+    m_helloTimer = Simulator::Schedule(NanoSeconds(m_helloTimeout), &QuicFlow::SendHello, this);
+    m_helloTimeout = std::min(2 * m_helloTimeout, kLongestHelloTimeout);
+}
+
+void QuicFlow::OnConnected(Nanoseconds rtt)
+{
+    if (HasEnded() || m_sender)
+    {
+        return;
+    }
+    m_helloTimer.Cancel();
+    const Connection connection = MakeConnection(rtt);
+    m_sender.emplace(MakeFlowController(connection), connection, GetFlow().size_bytes);
+    Pump();
+}
+
+void QuicFlow::Silence()
+{
+    m_helloTimer.Cancel();
+    if (m_sender)
+    {
+        m_sender->Stop();
+    }
+}
+
+void QuicFlow::Pump()
+{
+    DataPacket packet;
+    while (m_sender->NextPacket(Now(), packet))
+    {
+        Send(m_senderSocket, QuicHeader::Data(packet), static_cast<uint32_t>(packet.bytes));
+    }
+    m_senderAlarm.Set(m_sender->NextTimer());
+}
+
+void QuicFlow::OnTimer()
+{
+    m_sender->OnTimer(Now());
+    Pump();
+}
+
+void QuicFlow::OnAck(const AckPacket& ack)
+{
+    if (m_sender->controller().WantsFlowRates())
+    {
+        BitsPerSecond lowest = 0;
+        BitsPerSecond highest = 0;
+        for (const BitsPerSecond rate : m_flowRates)
+        {
+            if (rate > 0)
+            {
+                lowest = lowest == 0 ? rate : std::min(lowest, rate);
+                highest = std::max(highest, rate);
+            }
+        }
+        m_sender->SetFlowRates(lowest, highest);
+    }
+    m_sender->OnAck(Now(), ack);
+    m_flowRates[m_index] = m_sender->last_rate();
+    Pump();
+}
+
+void QuicFlow::OnAnswers(Ptr<Socket> socket)
+{
+    while (const Ptr<Packet> packet = socket->Recv())
+    {
+        QuicHeader header;
+        packet->RemoveHeader(header);
+        if (header.GetKind() == QuicHeader::Kind::kAnswer)
+        {
+            OnConnected(Now() - header.GetTime());
+        }
+        else
+        {
+            OnAck(header.GetAck());
+        }
+    }
+}
+
+void QuicFlow::OnPackets(Ptr<Socket> socket)
+{
+    Address from;
+    while (const Ptr<Packet> packet = socket->RecvFrom(from))
+    {
+        QuicHeader header;
+        packet->RemoveHeader(header);
+        if (header.GetKind() == QuicHeader::Kind::kHello)
+        {
+            socket->Connect(from);
+            Send(socket, QuicHeader::Answer(header));
+            continue;
+        }
+        OnPacket({.number = header.GetNumber(),
+                  .segment = header.GetSegment(),
+                  .bytes = static_cast<int32_t>(packet->GetSize())});
+    }
+}
+
+void QuicFlow::OnPacket(const DataPacket& packet)
+{
+    if (m_receiver.OnPacket(Now(), packet))
+    {
+        SendAck();
+    }
+    m_receiverAlarm.Set(m_receiver.AckDue());
+    OnReceived(static_cast<uint64_t>(m_receiver.counts().received));
+}
+
+void QuicFlow::SendAck()
+{
+    AckPacket ack;
+    m_receiver.WriteAck(ack);
+    Send(m_receiverSocket, QuicHeader::Ack(ack));
+}
+
+void QuicFlow::StartStep()
+{
+    m_receivedBefore = m_receiver.counts();
+    if (m_sender)
+    {
+        m_senderBefore = m_sender->counts();
+        m_sender->StartStep();
+    }
+}
+
+void QuicFlow::AppendRow(Time stepStart, std::vector<double>& row) const
+{
+    const std::size_t end = row.size();
+    row.resize(end + FlowColumns().size());
+    WriteFlowRow({.active_share = ActiveShare(stepStart),
+                  .duration = (Simulator::Now() - stepStart).GetNanoSeconds(),
+                  .packet_bytes = GetPacketBytes(),
+                  .is_open = IsOpen() && m_sender,
+                  .sender = m_sender ? &*m_sender : nullptr,
+                  .received = m_receiver.counts(),
+                  .sender_before = m_senderBefore,
+                  .received_before = m_receivedBefore},
+                 &row[end]);
+}
+
+} // namespace bbrgym

@@ -1,0 +1,87 @@
+#pragma once
+
+#include "dumbbell.h"
+#include "flow.h"
+
+#include "envs/native/receiver.h"
+#include "envs/native/sender.h"
+
+#include "ns3/event-id.h"
+#include "ns3/socket.h"
+
+#include <functional>
+#include <optional>
+#include <vector>
+
+namespace bbrgym
+{
+
+/// Calls back at a time that often moves. That it moves to a later one costs nothing: the event
+/// stays where it is and, when it comes too early, is scheduled again.
+class Alarm
+{
+  public:
+    explicit Alarm(std::function<void()> onDue);
+
+    /// Replaces the time, in ns of the simulation; INT64_MAX for never.
+    void Set(Nanoseconds due);
+
+  private:
+    void Schedule();
+    void OnEvent();
+
+    std::function<void()> m_onDue;
+    Nanoseconds m_due = INT64_MAX;
+    Nanoseconds m_eventTime = INT64_MAX;
+    ns3::EventId m_event;
+};
+
+/// A flow over the transport of the native engine (`Sender`, `Receiver`), carried by ns-3's UDP:
+/// the same controllers and the same transport in ns-3's network.
+class QuicFlow : public FlowRun
+{
+  public:
+    QuicFlow(const Scenario& scenario,
+             std::size_t index,
+             Dumbbell& dumbbell,
+             FlowRates& flowRates,
+             uint64_t seed,
+             std::function<void()> onComplete);
+
+    void StartStep() override;
+    void AppendRow(ns3::Time stepStart, std::vector<double>& row) const override;
+
+  private:
+    void Connect() override;
+    void Silence() override;
+    Controller* GetController() override;
+
+    void SendHello();
+    void OnConnected(Nanoseconds rtt);
+    /// Sends what may leave now, and sets the alarm for the rest.
+    void Pump();
+    void OnTimer();
+    void OnAck(const AckPacket& ack);
+    void SendAck();
+    /// Of the sender's and of the receiver's socket.
+    void OnAnswers(ns3::Ptr<ns3::Socket> socket);
+    void OnPackets(ns3::Ptr<ns3::Socket> socket);
+    void OnPacket(const DataPacket& packet);
+
+    FlowRates& m_flowRates;
+    std::size_t m_index;
+    ns3::Ptr<ns3::Socket> m_senderSocket;
+    ns3::Ptr<ns3::Socket> m_receiverSocket;
+
+    std::optional<Sender> m_sender; // from the end of the handshake on
+    Receiver m_receiver;
+    Nanoseconds m_helloTimeout;
+    ns3::EventId m_helloTimer;
+    Alarm m_senderAlarm;
+    Alarm m_receiverAlarm;
+
+    Sender::Counts m_senderBefore;
+    Receiver::Counts m_receivedBefore;
+};
+
+} // namespace bbrgym

@@ -1,0 +1,85 @@
+#pragma once
+
+#include "envs/native/packet.h"
+
+#include "ns3/header.h"
+
+#include <cstdint>
+#include <ostream>
+
+namespace bbrgym
+{
+
+/// The header of our transport's packets over UDP. It is as long as what TCP's header has more than
+/// UDP's, so that packets are as long as a Scenario says, and acknowledgements about as long as
+/// TCP's with SACK options:
+///
+///     kind 1 | number 5    | segment 6       hello, its answer, data
+///     kind 1 | highest 5   | length 6        acknowledgement, newest range first
+///            { gap 4 | length 4 }            each further range
+///
+/// The upper half of an acknowledgement's kind has how many further ranges there are. Data is what
+/// follows.
+class QuicHeader : public ns3::Header
+{
+  public:
+    enum class Kind : uint8_t
+    {
+        kHello,  ///< begins the handshake; its segment is the time
+        kAnswer, ///< ends it and gives the time back
+        kData,
+        kAck,
+    };
+
+    /// What TCP's header (20) has more than UDP's (8).
+    static constexpr uint32_t kBytes = 12;
+
+    /// An empty one to be read.
+    QuicHeader() = default;
+
+    static QuicHeader Hello(Nanoseconds time);
+    static QuicHeader Answer(const QuicHeader& hello);
+    static QuicHeader Data(const DataPacket& data);
+    static QuicHeader Ack(const AckPacket& ack);
+
+    Kind GetKind() const
+    {
+        return m_kind;
+    }
+
+    /// When the hello left.
+    Nanoseconds GetTime() const
+    {
+        return static_cast<Nanoseconds>(m_segment);
+    }
+
+    PacketNumber GetNumber() const
+    {
+        return m_number;
+    }
+
+    uint64_t GetSegment() const
+    {
+        return m_segment;
+    }
+
+    const AckPacket& GetAck() const
+    {
+        return m_ack;
+    }
+
+    static ns3::TypeId GetTypeId();
+    ns3::TypeId GetInstanceTypeId() const override;
+    uint32_t GetSerializedSize() const override;
+    void Serialize(ns3::Buffer::Iterator start) const override;
+    uint32_t Deserialize(ns3::Buffer::Iterator start) override;
+    void Print(std::ostream& os) const override;
+
+  private:
+    Kind m_kind = Kind::kHello;
+    PacketNumber m_number = 0;
+    uint64_t m_segment = 0;
+    AckPacket m_ack;
+};
+
+} // namespace bbrgym

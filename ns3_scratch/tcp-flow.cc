@@ -1,0 +1,273 @@
+#include "tcp-flow.h"
+
+#include "baselines/cc/registry.h"
+
+#include "ns3/boolean.h"
+#include "ns3/inet-socket-address.h"
+#include "ns3/packet.h"
+#include "ns3/rtt-estimator.h"
+#include "ns3/simulator.h"
+#include "ns3/tcp-bbr.h"
+#include "ns3/tcp-cubic.h"
+#include "ns3/tcp-l4-protocol.h"
+#include "ns3/tcp-linux-reno.h"
+#include "ns3/tcp-prr-recovery.h"
+#include "ns3/uinteger.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace bbrgym
+{
+
+using namespace ns3;
+
+namespace
+{
+
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+struct StockAlgorithm
+{
+    const char* name;
+    Ptr<TcpCongestionOps> (*make)();
+};
+
+const StockAlgorithm kStockAlgorithms[] = {
+    {"bbr-stock", [] { return Ptr<TcpCongestionOps>(CreateObject<TcpBbr>()); }},
+    {"cubic-stock", [] { return Ptr<TcpCongestionOps>(CreateObject<TcpCubic>()); }},
+    {"newreno-stock", [] { return Ptr<TcpCongestionOps>(CreateObject<TcpNewReno>()); }},
+};
+
+const StockAlgorithm* FindStockAlgorithm(const std::string& name)
+{
+    const auto* const found = std::find_if(std::begin(kStockAlgorithms),
+                                           std::end(kStockAlgorithms),
+                                           [&](const auto& stock) { return name == stock.name; });
+    return found == std::end(kStockAlgorithms) ? nullptr : found;
+}
+
+/// Room for all that a flow can have outstanding: both buffers must never be what limits it (the
+/// rows say if they do). Not more than that, since ns-3 walks the whole list of sent packets for
+/// every packet it sends.
+uint32_t SocketBufferBytes(const Scenario& scenario)
+{
+    const double bdp = scenario.LargestRateMbps() * 1e6 / 8.0 * scenario.LongestRttSeconds();
+    const auto queue = static_cast<double>(scenario.QueuePackets() * scenario.packet_bytes);
+    const double bytes =
+        8.0 * bdp + 2.0 * queue + 256.0 * static_cast<double>(scenario.packet_bytes);
+    return static_cast<uint32_t>(std::min(bytes, 1e9));
+}
+
+void Configure(Ptr<TcpSocketBase> socket, const Scenario& scenario)
+{
+    const uint32_t buffer = SocketBufferBytes(scenario);
+    socket->SetAttribute("SegmentSize",
+                         UintegerValue(static_cast<uint32_t>(scenario.packet_bytes)));
+    socket->SetAttribute("SndBufSize", UintegerValue(buffer));
+    socket->SetAttribute("RcvBufSize", UintegerValue(buffer));
+    socket->SetAttribute("InitialCwnd", UintegerValue(kInitialCwndPackets));
+    socket->SetAttribute("DelAckCount", UintegerValue(2));
+    socket->SetAttribute("DelAckTimeout", TimeValue(MilliSeconds(40))); // Linux TCP_DELACK_MIN
+    socket->SetAttribute("ConnTimeout", TimeValue(Seconds(1)));         // RFC 6298, section 2.1
+    socket->SetAttribute("MinRto", TimeValue(MilliSeconds(200)));       // Linux TCP_RTO_MIN
+    socket->SetAttribute("ClockGranularity", TimeValue(MicroSeconds(1)));
+    socket->SetAttribute("Sack", BooleanValue(true));
+    socket->SetAttribute("Timestamp", BooleanValue(false)); // it quantises RTTs to 1 ms
+    socket->SetAttribute("TcpNoDelay", BooleanValue(true));
+    socket->SetAttribute("DataRetries", UintegerValue(1'000'000)); // a flow never gives up
+    socket->SetAttribute("ConnCount", UintegerValue(1'000'000));
+}
+
+template <typename SocketType>
+Ptr<SocketType> MakeSocket(Ptr<Node> node, Ptr<TcpCongestionOps> congestionOps)
+{
+    const Ptr<TcpL4Protocol> tcp = node->GetObject<TcpL4Protocol>();
+    const Ptr<SocketType> socket = CreateObject<SocketType>();
+    socket->SetNode(node);
+    socket->SetTcp(tcp);
+    socket->SetRtt(CreateObject<RttMeanDeviation>());
+    socket->SetCongestionControlAlgorithm(congestionOps);
+    socket->SetRecoveryAlgorithm(CreateObject<TcpPrrRecovery>());
+    tcp->AddSocket(socket);
+    return socket;
+}
+
+} // namespace
+
+TcpFlow::TcpFlow(const Scenario& scenario,
+                 std::size_t index,
+                 Dumbbell& dumbbell,
+                 FlowRates& flowRates,
+                 uint64_t seed,
+                 std::function<void()> onComplete)
+    : FlowRun(scenario, index, seed, std::move(onComplete)),
+      m_receiverAddress(dumbbell.GetReceiverAddress(),
+                        static_cast<uint16_t>(kFirstReceiverPort + index))
+{
+    const Ptr<Node> sender = dumbbell.GetSender(index);
+    if (const StockAlgorithm* stock = FindStockAlgorithm(GetFlow().algorithm))
+    {
+        m_sender = MakeSocket<SenderSocket>(sender, stock->make());
+        m_sender->SetRateOps(CreateObject<StockRateOps>(m_recorder));
+    }
+    else
+    {
+        // Made and thrown away: a bad name or parameter is refused here, not in the middle of the
+        // simulation.
+        MakeController(GetFlow().algorithm, Connection{}, GetFlow().parameters);
+        m_sender = MakeSocket<SenderSocket>(sender, CreateObject<TcpNewReno>());
+        m_rateOps = CreateObject<LinuxRateOps>(m_recorder);
+        m_congestionOps = CreateObject<ControllerCongestionOps>(
+            m_rateOps, m_sender->GetTxBuffer(), flowRates, index);
+        m_sender->SetCongestionControlAlgorithm(m_congestionOps);
+        m_sender->SetRateOps(m_rateOps);
+        m_sender->GetState()->m_paceInitialWindow = true;
+        m_sender->SetPace(PeekPointer(m_congestionOps));
+    }
+    m_sender->SetRecorder(&m_recorder);
+    Configure(m_sender, scenario);
+
+    const Ptr<ReceiverSocket> listener =
+        MakeSocket<ReceiverSocket>(dumbbell.GetReceiver(), CreateObject<TcpNewReno>());
+    listener->SetArrivalCallback(MakeCallback(&FlowRecorder::OnArrived, &m_recorder));
+    Configure(listener, scenario);
+    listener->Bind(InetSocketAddress(Ipv4Address::GetAny(), m_receiverAddress.GetPort()));
+    listener->Listen();
+    listener->SetAcceptCallback(MakeNullCallback<bool, Ptr<Socket>, const Address&>(),
+                                MakeCallback(&TcpFlow::OnAccepted, this));
+    m_listener = listener;
+}
+
+void TcpFlow::Connect()
+{
+    m_sender->SetConnectCallback(MakeCallback(&TcpFlow::OnConnected, this),
+                                 MakeNullCallback<void, Ptr<Socket>>());
+    m_sender->Bind();
+    m_sender->Connect(m_receiverAddress);
+}
+
+void TcpFlow::Silence()
+{
+    m_sender->SetHasMoreData(false);
+    m_sender->Silence();
+}
+
+Controller* TcpFlow::GetController()
+{
+    return m_congestionOps ? m_congestionOps->GetController() : nullptr;
+}
+
+void TcpFlow::OnConnected(Ptr<Socket> socket)
+{
+    if (HasEnded())
+    {
+        return;
+    }
+    if (m_congestionOps)
+    {
+        const Connection connection =
+            MakeConnection(m_sender->GetState()->m_lastRtt.Get().GetNanoSeconds());
+        m_congestionOps->Start(MakeFlowController(connection), m_sender->GetState());
+    }
+    m_sender->SetHasMoreData(true);
+    m_sender->SetSendCallback(MakeCallback(&TcpFlow::FillBuffer, this));
+    FillBuffer(socket, socket->GetTxAvailable());
+}
+
+void TcpFlow::FillBuffer(Ptr<Socket> socket, uint32_t /* available */)
+{
+    while (!HasEnded() && socket->GetTxAvailable() >= GetPacketBytes())
+    {
+        uint64_t bytes = GetPacketBytes();
+        if (GetFlow().size_bytes)
+        {
+            const auto size = static_cast<uint64_t>(*GetFlow().size_bytes);
+            bytes = std::min(bytes, size - m_writtenBytes);
+        }
+        if (bytes == 0)
+        {
+            m_sender->SetHasMoreData(false);
+            return;
+        }
+        socket->Send(Create<Packet>(static_cast<uint32_t>(bytes)));
+        m_writtenBytes += bytes;
+    }
+}
+
+void TcpFlow::OnAccepted(Ptr<Socket> socket, const Address& /* from */)
+{
+    socket->SetRecvCallback(MakeCallback(&TcpFlow::OnReadable, this));
+}
+
+void TcpFlow::OnReadable(Ptr<Socket> socket)
+{
+    while (const Ptr<Packet> packet = socket->Recv())
+    {
+        if (packet->GetSize() == 0)
+        {
+            return;
+        }
+        m_recorder.OnReceived(packet->GetSize());
+    }
+    OnReceived(m_recorder.GetCounts().receivedBytes);
+}
+
+void TcpFlow::AppendRow(Time stepStart, std::vector<double>& row) const
+{
+    const FlowRecorder::Counts& now = m_recorder.GetCounts();
+    const FlowRecorder::Counts& before = m_atStepStart;
+    const auto packet = static_cast<double>(GetPacketBytes());
+    const double seconds = (Simulator::Now() - stepStart).GetSeconds();
+    const auto mbps = [seconds](uint64_t bytes) {
+        return seconds > 0.0 ? static_cast<double>(bytes) * 8e-6 / seconds : 0.0;
+    };
+    const bool isOpen = IsOpen();
+    const Ptr<TcpSocketState> state = m_sender->GetState();
+
+    row.push_back(ActiveShare(stepStart));
+    row.push_back(static_cast<double>(now.sentPackets - before.sentPackets));
+    row.push_back(static_cast<double>(now.deliveredBytes - before.deliveredBytes) / packet);
+    row.push_back(static_cast<double>(now.lostBytes - before.lostBytes) / packet);
+    row.push_back(static_cast<double>(now.retransmittedPackets - before.retransmittedPackets));
+    row.push_back(static_cast<double>(now.timeouts - before.timeouts));
+    row.push_back(static_cast<double>(now.receivedBytes - before.receivedBytes));
+    row.push_back(static_cast<double>(now.arrivedBytes - before.arrivedBytes));
+    row.push_back(static_cast<double>(now.inorderBytes - before.inorderBytes));
+    row.push_back(mbps(now.sentBytes - before.sentBytes));
+    row.push_back(mbps(now.deliveredBytes - before.deliveredBytes));
+    row.push_back(mbps(now.receivedBytes - before.receivedBytes));
+    row.push_back(m_recorder.GetMinRttMs());
+    row.push_back(m_recorder.GetMeanRttMs());
+    row.push_back(now.lastRtt.IsZero() ? kNaN
+                                       : static_cast<double>(now.lastRtt.GetNanoSeconds()) / 1e6);
+    row.push_back(isOpen ? m_sender->GetTxBuffer()->BytesInFlight() / packet : 0.0);
+    row.push_back(isOpen ? static_cast<double>(state->m_cWnd.Get()) / packet : kNaN);
+    row.push_back(isOpen && state->m_pacing
+                      ? static_cast<double>(state->m_pacingRate.Get().GetBitRate()) / 1e6
+                      : kNaN);
+    row.push_back(m_recorder.IsBufferLimited() ? 1.0 : 0.0);
+
+    const Controller* controller = m_congestionOps ? m_congestionOps->GetController() : nullptr;
+    const Metrics metrics = controller != nullptr ? controller->metrics() : Metrics{};
+    row.insert(row.end(), metrics.values().begin(), metrics.values().end());
+}
+
+void TcpFlow::StartStep()
+{
+    m_atStepStart = m_recorder.GetCounts();
+    m_recorder.StartStep();
+}
+
+std::vector<std::string> StockAlgorithms()
+{
+    std::vector<std::string> names;
+    for (const StockAlgorithm& stock : kStockAlgorithms)
+    {
+        names.emplace_back(stock.name);
+    }
+    return names;
+}
+
+} // namespace bbrgym

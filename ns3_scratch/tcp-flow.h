@@ -1,0 +1,59 @@
+#pragma once
+
+#include "controller-congestion-ops.h"
+#include "dumbbell.h"
+#include "flow-recorder.h"
+#include "flow.h"
+#include "receiver-socket.h"
+#include "sender-socket.h"
+
+#include "ns3/inet-socket-address.h"
+#include "ns3/socket.h"
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace bbrgym
+{
+
+/// A flow over ns-3's TCP: a source, its socket, and the receiver.
+class TcpFlow : public FlowRun
+{
+  public:
+    TcpFlow(const Scenario& scenario,
+            std::size_t index,
+            Dumbbell& dumbbell,
+            FlowRates& flowRates,
+            uint64_t seed,
+            std::function<void()> onComplete);
+
+    void StartStep() override;
+    void AppendRow(ns3::Time stepStart, std::vector<double>& row) const override;
+
+  private:
+    void Connect() override;
+    void Silence() override;
+    Controller* GetController() override;
+    void OnConnected(ns3::Ptr<ns3::Socket> socket);
+    void FillBuffer(ns3::Ptr<ns3::Socket> socket, uint32_t available);
+    void OnAccepted(ns3::Ptr<ns3::Socket> socket, const ns3::Address& from);
+    void OnReadable(ns3::Ptr<ns3::Socket> socket);
+
+    ns3::InetSocketAddress m_receiverAddress;
+
+    FlowRecorder m_recorder;
+    ns3::Ptr<LinuxRateOps> m_rateOps; // null with ns-3's own congestion controls
+    ns3::Ptr<ControllerCongestionOps> m_congestionOps;
+    ns3::Ptr<SenderSocket> m_sender;
+    ns3::Ptr<ns3::Socket> m_listener;
+
+    uint64_t m_writtenBytes = 0;
+    FlowRecorder::Counts m_atStepStart;
+};
+
+/// The congestion controls that ns-3 brings itself, by our names.
+std::vector<std::string> StockAlgorithms();
+
+} // namespace bbrgym
