@@ -553,7 +553,7 @@ class CongestedRun:
                 rows = engine.step(self._STEP_MS)
                 steps_s.append(time.perf_counter() - begin)
                 packets += sum(rows.flow(index)["sent_packets"] for index in range(2))
-            cpu_s = _cpu_s(engine.pid) - cpu_s
+            cpu_s = max(_cpu_s(engine.pid) - cpu_s, 1 / os.sysconf("SC_CLK_TCK"))  # the clock ticks
         self._steps = len(steps_s)
         native_s = (before_s + self._native_packet_s(scenario)) / 2
         window = min(10, len(steps_s))
