@@ -390,7 +390,7 @@ AGREEMENT = {
         {"buffer_bdp": 4, "duration_s": 12, "flows": [{"algorithm": "bbr", "rtt_ms": 50}],
          "rate_trace": {"file": "pkg://bbrgym.conf/scenario/cellular.trace"}}),
 }  # fmt: skip
-"""Bounds: shares 10 % of the link, utilisation 3 %, mean RTT 10 %, queue 20 % or 1 ms, drops and losses 30 % or ten
+"""Bounds: shares 15 % of the link, utilisation 3 %, mean RTT 10 %, queue 20 % or 1 ms, drops and losses 30 % or ten
 packets."""
 
 
@@ -400,7 +400,7 @@ def test_the_engines_agree(name: str) -> None:
     native, ns3 = means("native", AGREEMENT[name]), means("ns3", AGREEMENT[name])
     whole = sum(rate for rate, _ in ns3[0])
     for (ours, our_rtt), (theirs, their_rtt) in zip(native[0], ns3[0], strict=True):
-        assert ours / whole == pytest.approx(theirs / whole, abs=0.1)
+        assert ours / whole == pytest.approx(theirs / whole, abs=0.15)
         assert our_rtt == pytest.approx(their_rtt, rel=0.1)
     (utilisation, queue_ms, drops, losses), theirs_of_link = native[1], ns3[1]
     assert utilisation == pytest.approx(theirs_of_link[0], abs=0.03)

@@ -356,6 +356,6 @@ def test_lossy_shares_and_queues_are_close(engines: dict[str, Engine], loss: flo
         return np.array([np.mean(shares), *np.mean(of_link, axis=0)])
 
     native, quic = mean("native"), mean("quic")
-    assert native[0] == pytest.approx(quic[0], abs=0.02)
+    assert native[0] == pytest.approx(quic[0], abs=0.03)
     assert native[1] == pytest.approx(quic[1], abs=0.01)
     assert native[2] == pytest.approx(quic[2], rel=0.1)

@@ -91,6 +91,16 @@ def test_a_lost_segment_goes_first_and_under_a_new_number():
     assert hand.sender.counts()["retransmitted_packets"] == 1
 
 
+def test_a_retransmission_leaves_when_recovery_begins_however_small_the_window():
+    hand = Hand(cwnd=10)
+    hand.send(0)
+    hand.decide(cwnd=2 * PACKET)
+    hand.ack(50, (2, 4))
+    assert hand.send(50) == [(10, 0, PACKET, True)], "one, and not the second that is lost"
+    hand.ack(51, 5)
+    assert hand.send(51) == [], "and only then"
+
+
 def test_a_smaller_window_lets_nothing_leave_until_the_flight_has_shrunk():
     hand = Hand(cwnd=10)
     hand.send(0)
@@ -330,9 +340,13 @@ def test_an_overdue_probe_is_due_now_and_never_in_the_past():
         hand.send(now, 1)
         now += 1000
         hand.ack(now, number)
-    hand.send(now, 3)
+    hand.decide(cwnd=4 * PACKET)
+    hand.send(now, 4)
+    now += 1000
+    hand.ack(now, (41, 43))  # recovery begins
+    assert numbers(hand.send(now)) == [44, 45, 46, 47]
     assert hand.timer_ms == now + 1000 + 1 + 40
-    hand.ack(now + 1000, 41)
+    hand.ack(now + 1000, 45)
     assert hand.timer_ms == now + 1125
     hand.decide(cwnd=1)
     hand.sender.on_timer((now + 1125) * MS)
@@ -743,24 +757,28 @@ class Inbox:
 
 def test_every_second_packet_is_acknowledged():
     inbox = Inbox()
-    assert inbox.get(0) == [False]
-    assert inbox.get(1) == [True]
-    assert inbox.receiver.write_ack() == [(0, 1)]
-    assert inbox.get(2) == [False]
-    assert inbox.get(3) == [True]
-    assert inbox.receiver.write_ack() == [(0, 3)]
+    assert inbox.get(0) == [True]  # the first at once
+    assert inbox.receiver.write_ack() == [(0, 0)]
+    assert inbox.get(1) == [False]
+    assert inbox.get(2) == [True]
+    assert inbox.receiver.write_ack() == [(0, 2)]
+    assert inbox.get(3) == [False]
+    assert inbox.get(4) == [True]
+    assert inbox.receiver.write_ack() == [(0, 4)]
 
 
 def test_a_single_packet_is_acknowledged_after_40_ms():
     inbox = Inbox()
+    inbox.get(0)
+    inbox.receiver.write_ack()
     assert inbox.receiver.ack_due() is None
-    inbox.get(0, now=7)
+    inbox.get(1, now=7)
     assert inbox.receiver.ack_due() == 47 * MS
-    assert inbox.receiver.write_ack() == [(0, 0)]
+    assert inbox.receiver.write_ack() == [(0, 1)]
     assert inbox.receiver.ack_due() is None
-    inbox.get(1, now=60)
+    inbox.get(2, now=60)
     assert inbox.receiver.ack_due() == 100 * MS
-    inbox.get(2, now=61)
+    inbox.get(3, now=61)
     inbox.receiver.write_ack()
     assert inbox.receiver.ack_due() is None
 

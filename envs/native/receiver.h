@@ -12,7 +12,8 @@ namespace bbrgym {
 /// acknowledgements out.
 ///
 /// It acknowledges as TCP does (RFC 5681, section 4.2; RFC 9293): every second packet, at the latest after
-/// `kMaxAckDelay`, and at once while something is missing.
+/// `kMaxAckDelay`, and at once while something is missing. The first packet is acknowledged at once too, as in ns-3
+/// and, with some more, in Linux.
 class Receiver {
  public:
   static constexpr Nanoseconds kMaxAckDelay = 40 * kMillisecond;  // Linux TCP_DELACK_MIN
@@ -48,7 +49,7 @@ class Receiver {
   // Segments from the next expected one on: their bytes once they have come, else 0.
   Window<std::int32_t> segments_;
   std::uint64_t next_segment_ = 0;
-  int unacknowledged_ = 0;
+  int unacknowledged_ = kAckEvery - 1;
   Nanoseconds ack_due_ = kNever;
   Counts counts_;
 };

@@ -31,6 +31,11 @@ bool Sender::NextPacket(Nanoseconds now, DataPacket& packet) {
     Send(now, packet);
     return true;
   }
+  if (std::exchange(is_fast_retransmit_due_, false) && !lost_segments_.IsEmpty()) {
+    // However small the window has become: RFC 9002, section 7.3.2, as TCP does (RFC 6675, section 5, step 4.3).
+    Send(now, packet);
+    return true;
+  }
   if (!HasSegmentToSend()) {
     if (in_flight_ < decision_.cwnd) MarkAppLimited();
     is_burst_over_ = true;
@@ -258,6 +263,7 @@ void Sender::UpdateRecovery(Nanoseconds now) {
     EnterRecovery(Recovery::kLoss, now);
   } else if (recovery_ == Recovery::kOpen && unrepaired_segments_ > 0) {
     EnterRecovery(Recovery::kRecovery, now);
+    is_fast_retransmit_due_ = true;
   }
 }
 

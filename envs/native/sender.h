@@ -171,7 +171,8 @@ class Sender {
   Nanoseconds last_sent_time_ = 0;
   int probes_in_a_row_ = 0;
   int probes_to_send_ = 0;
-  Nanoseconds lost_span_ = 0;  // the longest time over which all was lost, of the losses found last
+  bool is_fast_retransmit_due_ = false;  // recovery has just begun
+  Nanoseconds lost_span_ = 0;            // the longest time over which all was lost, of the losses found last
 
   Nanoseconds pace_time_ = 0;
   Bytes burst_ = 0;
