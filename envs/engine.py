@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -87,6 +88,21 @@ class Engine(Protocol):
     def close(self) -> None:
         """End it and free what it holds; calling it twice is fine."""
         ...
+
+
+def check_steering(scenario: Scenario, flow: int, cwnd_gain: float, pacing_gain: float) -> None:
+    """Refuse what `Engine.steer` cannot do.
+
+    Raises:
+        ValueError: the flow is not an agent's, or a gain is not a number above 0.
+    """
+    agents = scenario.agent_flows
+    if flow not in agents:
+        raise ValueError(
+            f"flow={flow!r} cannot be steered: the agent flows are {', '.join(map(str, agents)) or 'none'}"
+        )
+    if not (0 < cwnd_gain < math.inf and 0 < pacing_gain < math.inf):
+        raise ValueError(f"gains ({cwnd_gain!r}, {pacing_gain!r}) are not possible: gains must be numbers above 0")
 
 
 ENGINES: Final[tuple[str, ...]] = ("native", "ns3")

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from bbrgym.baselines import registry
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
-from bbrgym.envs.engine import Engine, Rows
+from bbrgym.envs.engine import Engine, Rows, check_steering
 from bbrgym.envs.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -88,13 +88,7 @@ class NativeEngine(Engine):
         """
         if self._batch is None or self._scenario is None:
             raise RuntimeError("steer() before reset()")
-        agents = self._scenario.agent_flows
-        if flow not in agents:
-            raise ValueError(
-                f"flow={flow!r} cannot be steered: the agent flows are {', '.join(map(str, agents)) or 'none'}"
-            )
-        if not (0 < cwnd_gain < math.inf and 0 < pacing_gain < math.inf):
-            raise ValueError(f"gains ({cwnd_gain!r}, {pacing_gain!r}) are not possible: gains must be numbers above 0")
+        check_steering(self._scenario, flow, cwnd_gain, pacing_gain)
         self._batch.steer(0, int(flow), float(cwnd_gain), float(pacing_gain))
 
     def begin_step(self, duration_ms: float) -> None:

@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 
 from bbrgym.baselines.registry import COMPARATORS, controllers
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
-from bbrgym.envs.engine import Engine, EngineError, Rows
+from bbrgym.envs.engine import Engine, EngineError, Rows, check_steering
 from bbrgym.envs.ns3gym import ns3gym_pb2 as pb
 from bbrgym.envs.ns3gym.doubles import pack_doubles, unpack_doubles
 from bbrgym.envs.ns3gym.peer import Peer
@@ -134,14 +134,8 @@ class Ns3Engine(Engine):
         """
         if self._scenario is None:
             raise RuntimeError("steer() before reset()")
-        agents = self._scenario.agent_flows
-        if flow not in agents:
-            raise ValueError(
-                f"flow={flow!r} cannot be steered: the agent flows are {', '.join(map(str, agents)) or 'none'}"
-            )
-        if not (0 < cwnd_gain < math.inf and 0 < pacing_gain < math.inf):
-            raise ValueError(f"gains ({cwnd_gain!r}, {pacing_gain!r}) are not possible: gains must be numbers above 0")
-        position = 2 * agents.index(flow)
+        check_steering(self._scenario, flow, cwnd_gain, pacing_gain)
+        position = 2 * self._scenario.agent_flows.index(flow)
         self._gains[position : position + 2] = float(cwnd_gain), float(pacing_gain)
 
     def begin_step(self, duration_ms: float) -> None:
