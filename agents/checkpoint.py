@@ -18,6 +18,8 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.save_util import load_from_zip_file, recursive_getattr
 
+from bbrgym.agents.learner import Standardised
+
 LOGGER = logging.getLogger(__name__)
 
 KEPT: Final = 2
@@ -34,17 +36,19 @@ class TrainingState:
         best_reward: of its evaluations; None before the first.
         evaluated_at: steps at the last evaluation; None before the first.
         engine_failures: how often an engine failed.
+        is_prepared: `bbrgym.agents.imitation.prepare` is done.
     """
 
     best_reward: float | None = None
     evaluated_at: int | None = None
     engine_failures: int = 0
+    is_prepared: bool = False
 
 
 def save_checkpoint(model: BaseAlgorithm, folder: Path, state: TrainingState) -> Path:
     """Write `<folder>/<steps>/`, and remove checkpoints older than the last `KEPT`.
 
-    It has Stable-Baselines3's own `model.zip`, `replay.npz` for a learner with a replay buffer, and `checkpoint.json`
+    It has Stable-Baselines3's own `model.zip`, `inputs.npz` (`Standardised`), `replay.npz` for a learner with a replay buffer, and `checkpoint.json`
     with counters, `state`, and a SHA-256 of each file.
     """
     final = folder / f"{model.num_timesteps:012d}"
@@ -52,6 +56,8 @@ def save_checkpoint(model: BaseAlgorithm, folder: Path, state: TrainingState) ->
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     model.save(partial / "model.zip")
+    inputs = Standardised.of(model)
+    np.savez(partial / "inputs.npz", allow_pickle=False, mean=inputs.mean, scale=inputs.scale)
     if isinstance(model, OffPolicyAlgorithm):
         _save_replay(model, partial / "replay.npz")
     description = {
@@ -121,6 +127,9 @@ def _restore(model: BaseAlgorithm, path: Path, description: Mapping[str, Any]) -
     for name, value in (variables or {}).items():
         if value is not None:  # an entropy coefficient that is learned
             recursive_getattr(model, name).data = value.data
+    with np.load(path / "inputs.npz", allow_pickle=False) as saved:
+        inputs = Standardised.of(model)
+        inputs.mean, inputs.scale = saved["mean"], saved["scale"]
     if isinstance(model, OffPolicyAlgorithm):
         _load_replay(model, path / "replay.npz")
     model.num_timesteps = description["steps"]

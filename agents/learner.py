@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+from gymnasium import spaces
 from sb3_contrib import RecurrentPPO
 from stable_baselines3 import PPO, SAC, TD3
 from stable_baselines3.common.base_class import BaseAlgorithm
@@ -47,7 +49,8 @@ def make_model(agent: Mapping[str, Any], env: VecEnv, seed: int) -> BaseAlgorith
 
     Args:
         agent: `algorithm`, and arguments of its constructor, as conf/agent has them; `policy_kwargs.activation_fn` is
-            a name, and `action_noise` a standard deviation.
+            a name, `action_noise` a standard deviation, and `learning_rate` a number, or `{first, last}` of a line over
+            `train.total_steps`.
         env: in which it learns.
         seed: of its weights and of everything random in it and its environments.
 
@@ -70,12 +73,28 @@ def make_model(agent: Mapping[str, Any], env: VecEnv, seed: int) -> BaseAlgorith
     if arguments.get("action_noise") is not None:
         size = env.action_space.shape
         arguments["action_noise"] = NormalActionNoise(np.zeros(size), np.full(size, float(arguments["action_noise"])))
+    env = Standardised(env)
+    if isinstance(arguments.get("learning_rate"), Mapping):
+        arguments["learning_rate"] = _linear(arguments["learning_rate"])
     if "ppo" in algorithm:
         env = UnitReturns(env, float(arguments.get("gamma", 0.99)))
     try:
         return learner(policy, env, seed=seed, verbose=0, **arguments)
     except (AssertionError, TypeError, ValueError) as error:
         raise ValueError(f"agent {algorithm!r} refuses its arguments: {error}") from error
+
+
+def _linear(rates: Mapping[str, Any]) -> Callable[[float], float]:
+    """A schedule from the part of the training that is left, 1 to 0."""
+    good = rates.keys() == {"first", "last"} and all(
+        isinstance(rate, int | float) and not isinstance(rate, bool) and 0 <= rate < math.inf for rate in rates.values()
+    )
+    if not good:
+        raise ValueError(
+            f"learning_rate={dict(rates)!r} is not possible: it must be a number, or {{first: …, last: …}} of at least 0"
+        )
+    first, last = float(rates["first"]), float(rates["last"])
+    return lambda left: last + (first - last) * left
 
 
 class UnitReturns(VecEnvWrapper):  # type: ignore[misc]  # Stable-Baselines3 is not analysed, see pyproject.toml
@@ -103,8 +122,64 @@ class UnitReturns(VecEnvWrapper):  # type: ignore[misc]  # Stable-Baselines3 is 
         return observations, rewards * self._scale, dones, infos
 
 
+class Standardised(VecEnvWrapper):  # type: ignore[misc]  # Stable-Baselines3 is not analysed, see pyproject.toml
+    """Observations less their mean, over their standard deviation, feature by feature.
+
+    Both are set once, from observations before learning (`fit`), and constant from then on, so that a weight means the
+    same in the last update as in the first; until then they change nothing. A checkpoint has them, and an exported
+    agent has them in the weights of its first layer.
+
+    Attributes:
+        mean: shape (length of an observation,), float32.
+        scale: 1 / standard deviation, likewise.
+    """
+
+    def __init__(self, env: VecEnv) -> None:
+        space = env.observation_space
+        unbounded = spaces.Box(-np.inf, np.inf, space.shape, np.float32)
+        super().__init__(env, observation_space=unbounded)
+        self.mean = np.zeros(space.shape, np.float32)
+        self.scale = np.ones(space.shape, np.float32)
+
+    def fit(self, observations: npt.NDArray[np.float32]) -> None:
+        """Take the mean and the standard deviation from these, shape (n, length of an observation).
+
+        A feature that varies less than a hundredth is only centred: noise is not blown up.
+        """
+        self.mean = observations.mean(axis=0, dtype=np.float64).astype(np.float32)
+        deviation = observations.std(axis=0, dtype=np.float64)
+        self.scale = np.where(deviation < 0.01, 1.0, 1.0 / np.maximum(deviation, 0.01)).astype(np.float32)
+
+    def standardise(self, observations: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """The observations as the learner sees them."""
+        return (observations - self.mean) * self.scale
+
+    def reset(self) -> npt.NDArray[np.float32]:
+        """Begin new episodes."""
+        return self.standardise(self.venv.reset())
+
+    def step_wait(
+        self,
+    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[np.bool_], list[dict[str, Any]]]:
+        """Wait for a step."""
+        observations, rewards, dones, infos = self.venv.step_wait()
+        for index in np.flatnonzero(dones):
+            infos[index]["terminal_observation"] = self.standardise(infos[index]["terminal_observation"])
+        return self.standardise(observations), rewards, dones, infos
+
+    @classmethod
+    def of(cls, model: BaseAlgorithm) -> Standardised:
+        """The one around a model's environment."""
+        env = model.get_env()
+        while not isinstance(env, cls):
+            env = env.venv
+        return env
+
+
 def export_agent(model: BaseAlgorithm, algorithm: str, spec: EpisodeSpec, training: Mapping[str, Any]) -> Agent:
     """The learner's present policy as an `Agent`."""
     kind = model.policy_kwargs["activation_fn"]
     activation = next(name for name, candidate in _ACTIVATION_TYPES.items() if candidate is kind)
-    return Agent(spec, Network.from_state(algorithm, model.policy.state_dict(), activation), training)
+    network = Network.from_state(algorithm, model.policy.state_dict(), activation)
+    inputs = Standardised.of(model)
+    return Agent(spec, network.with_standardised_inputs(inputs.mean, inputs.scale), training)

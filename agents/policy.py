@@ -12,7 +12,7 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,9 @@ import bbrgym
 from bbrgym.envs.episode import EpisodeSpec, policy_of
 from bbrgym.envs.scenario import Scenario
 from bbrgym.envs.trace import Policy
+
+if TYPE_CHECKING:
+    from bbrgym.agents.scripted import BacklogRule
 
 FORMAT: Final = 1
 ACTIVATIONS: Final = ("tanh", "relu")
@@ -35,12 +38,17 @@ def load_agent(path: Path | str) -> Agent:
     """Load a trained agent. Nothing in its files is executed.
 
     Args:
-        path: a training run (its `best` agent, or `final` if there was no evaluation), or an agent's own folder.
+        path: a training run (its `best` agent, or `final` if there was no evaluation), or an agent's own folder; or
+            `scripted:<name>` (`bbrgym.agents.scripted.RULES`).
 
     Raises:
         FileNotFoundError: there is no agent.
         ValueError: its files are not an agent of this version, or do not belong together.
     """
+    if str(path).startswith("scripted:"):
+        from bbrgym.agents.scripted import PREFIX, scripted_agent
+
+        return scripted_agent(str(path).removeprefix(PREFIX))
     given = Path(path).expanduser()
     if given.name == "agent.json":
         given = given.parent
@@ -72,7 +80,7 @@ class Agent:
     Args:
         spec: of the environment in which it was trained; its scenario, reward and engine are where it comes from, its
             observation, action and step are what it works with.
-        network: the weights.
+        network: the weights, or a rule in their place.
         training: where it comes from: algorithm, steps, seed, version, and its reward in the last evaluation.
 
     Raises:
@@ -80,7 +88,7 @@ class Agent:
     """
 
     spec: EpisodeSpec
-    network: Network
+    network: Network | BacklogRule
     training: Mapping[str, Any] = field(default_factory=dict)
     _state: list[tuple[Array, Array]] | None = field(default=None, init=False, repr=False)
 
@@ -137,14 +145,20 @@ class Agent:
         config = self.spec.to_config()
         decisive = {"observation": config["observation"], "action": config["action"]}
         digest = hashlib.sha256(json.dumps(decisive, sort_keys=True).encode())
-        digest.update(f"{self.network.activation} {self.network.output}".encode())
+        digest.update(self.network.kind.encode())
         for name, array in sorted(self.network.to_arrays().items()):
             digest.update(f"{name} {array.shape}".encode())
             digest.update(np.ascontiguousarray(array, dtype="<f4").tobytes())
         return digest.hexdigest()
 
     def save(self, folder: Path) -> None:
-        """Write `agent.json` and `policy.npz`, in place of what the folder had; whole or not at all."""
+        """Write `agent.json` and `policy.npz`, in place of what the folder had; whole or not at all.
+
+        Raises:
+            ValueError: it is a scripted agent, which is in no file.
+        """
+        if not isinstance(self.network, Network):
+            raise ValueError(f"a scripted agent is not saved: its name, {self.training['algorithm']}, says it all")
         partial = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
@@ -208,6 +222,11 @@ class Network:
             raise ValueError("the weights are not all finite")
 
     @property
+    def kind(self) -> str:
+        """What it is, beside its numbers."""
+        return f"{self.activation} {self.output}"
+
+    @property
     def inputs(self) -> int:
         """Length of an observation."""
         return int((self.lstm[0][0] if self.lstm else self.layers[0][0]).shape[-1])
@@ -236,6 +255,20 @@ class Network:
         weight, bias = self.layers[-1]
         x = x @ weight.T + bias
         return (np.tanh(x) if self.output == "tanh" else np.clip(x, -1, 1)), after
+
+    def with_standardised_inputs(self, mean: Array, scale: Array) -> Network:
+        """The network that gives for x what this one gives for (x - mean) * scale; both of shape (inputs,)."""
+
+        def fold(weight: Array, bias: Array) -> tuple[Array, Array]:
+            exact = weight.astype(np.float64) * scale
+            return exact.astype(np.float32), (bias - exact @ mean.astype(np.float64)).astype(np.float32)
+
+        if self.lstm:
+            (of_input, of_state, bias), *others = self.lstm
+            of_input, bias = fold(of_input, bias)
+            return dataclasses.replace(self, lstm=((of_input, of_state, bias), *others))
+        (weight, bias), *layers = self.layers
+        return dataclasses.replace(self, layers=(fold(weight, bias), *layers))
 
     def to_arrays(self) -> dict[str, Array]:
         """The weights by names, as policy.npz has them."""

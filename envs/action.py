@@ -19,11 +19,12 @@ class Action:
 
     Both are mapped geometrically, `gain = low * (high / low) ** ((action + 1) / 2)`: equal steps of an action are
     equal ratios of the gain, so that doubling is as far from the middle as halving. With the default bounds the
-    action (0, 0) is a cwnd_gain of 1.41 and a pacing_gain of 1.15. Actions outside of the Box are clipped to it.
+    action (0, 0) is a cwnd_gain of 1.0 and a pacing_gain of 1.15. Actions outside of the Box are clipped to it.
 
     Args:
         cwnd_gain: lowest and highest congestion window, in multiples of the estimated bandwidth-delay product.
-            Half of it starves the flow; four times it is twice what BBR allows itself.
+            A quarter of it is for an estimate of the bandwidth that was overtaken by events, which lasts for ten round
+            trips; four times it is twice what BBR allows itself.
         pacing_gain: lowest and highest pacing rate, in multiples of the estimated bandwidth. The default's reach from
             BBR's drain to well above its probe, and their middle is above 1: nobody else probes for the agent, and
             at 1 or less its estimate of the bandwidth can only fall.
@@ -32,7 +33,7 @@ class Action:
         ValueError: bounds that are not two rising numbers above 0.
     """
 
-    cwnd_gain: tuple[float, float] = (0.5, 4.0)
+    cwnd_gain: tuple[float, float] = (0.25, 4.0)
     pacing_gain: tuple[float, float] = (0.75, 1.75)
 
     def __post_init__(self) -> None:

@@ -42,7 +42,7 @@ class BottleneckEnv(gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.float3
 
     | index | gain        | -1   | 0    | 1    | means                                               |
     |-------|-------------|------|------|------|-----------------------------------------------------|
-    | 0     | cwnd_gain   | 0.5  | 1.41 | 4.0  | congestion window in bandwidth-delay products       |
+    | 0     | cwnd_gain   | 0.25 | 1.0  | 4.0  | congestion window in bandwidth-delay products       |
     | 1     | pacing_gain | 0.75 | 1.15 | 1.75 | pacing rate in multiples of the estimated bandwidth |
 
     ## Observation Space
@@ -51,21 +51,22 @@ class BottleneckEnv(gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.float3
     (`bbrgym.envs.observation.FEATURES` has the formulas), steps of history from the oldest to the latest. All are of
     the agent's own flow, such as a sender knows. By default, of the last step only:
 
-    | index | feature             | low | high | means                                              |
-    |-------|---------------------|-----|------|----------------------------------------------------|
-    | 0     | delivery_rate_ratio | 0   | 2    | delivery_rate / max_bandwidth                      |
-    | 1     | send_rate_ratio     | 0   | 4    | send_rate / delivery_rate                          |
-    | 2     | log_rtt_ratio       | 0   | 5    | log2(rtt_mean / min_rtt)                           |
-    | 3     | log_rtt_last_ratio  | 0   | 5    | log2(rtt_last / min_rtt)                           |
-    | 4     | in_flight_ratio     | 0   | 8    | in_flight / bdp                                    |
-    | 5     | cwnd_ratio          | 0   | 8    | cwnd / bdp                                         |
-    | 6     | loss_rate           | 0   | 1    | lost / sent packets                                |
-    | 7     | log_bdp             | -1  | 6    | log10(bdp in packets)                              |
-    | 8     | log_min_rtt         | -1  | 4    | log10(min_rtt in ms)                               |
-    | 9     | log_delivery_rate   | -3  | 4    | log10(delivery_rate in Mbit/s)                     |
-    | 10    | log_cwnd_gain       | -4  | 4    | log2 of the cwnd_gain chosen last                  |
-    | 11    | log_pacing_gain     | -4  | 4    | log2 of the pacing_gain chosen last                |
-    | 12    | is_probe_bw         | 0   | 1    | 1 in ProbeBW, where the gains are in force, else 0 |
+    | index | feature                 | low | high | means                                              |
+    |-------|-------------------------|-----|------|----------------------------------------------------|
+    | 0     | log_delivery_rate_ratio | -5  | 1    | log2(delivery_rate / max_bandwidth)                |
+    | 1     | send_rate_ratio         | 0   | 4    | send_rate / delivery_rate                          |
+    | 2     | log_rtt_ratio           | 0   | 5    | log2(rtt_mean / min_rtt)                           |
+    | 3     | log_rtt_last_ratio      | 0   | 5    | log2(rtt_last / min_rtt)                           |
+    | 4     | log_cwnd_ratio          | -4  | 4    | log2(cwnd / bdp)                                   |
+    | 5     | log_backlog             | 0   | 12   | log2(1 + packets of the flow in the queue)         |
+    | 6     | log_queueing_delay      | -2  | 4    | log10(rtt_mean - min_rtt in ms)                    |
+    | 7     | log_loss_rate           | -4  | 0    | log10(lost / sent packets)                         |
+    | 8     | log_bdp                 | -1  | 6    | log10(bdp in packets)                              |
+    | 9     | log_min_rtt             | -1  | 4    | log10(min_rtt in ms)                               |
+    | 10    | log_delivery_rate       | -3  | 4    | log10(delivery_rate in Mbit/s)                     |
+    | 11    | log_cwnd_gain           | -4  | 4    | log2 of the cwnd_gain chosen last                  |
+    | 12    | log_pacing_gain         | -4  | 4    | log2 of the pacing_gain chosen last                |
+    | 13    | is_probe_bw             | 0   | 1    | 1 in ProbeBW, where the gains are in force, else 0 |
 
     A feature that has no value (no packet was acknowledged, say) is at its neutral value, and all of them are while
     the flow has not started or has ended.

@@ -68,9 +68,15 @@ def _log2(x: Array) -> Array:
     return np.log2(x)
 
 
+def _log_backlog(rate: Array, max_rate: Array, bdp: Array, rtt: Array, low: Array) -> Array:
+    return np.log2(1.0 + rate / max_rate * bdp * (rtt / low - 1.0))
+
+
 _ALL = (
     Feature("delivery_rate_ratio", ("delivery_rate_mbps", "max_bandwidth_mbps"), 0.0, 2.0, 1.0, _ratio,
             "delivery_rate / max_bandwidth: 1 where the path gives what the model believes"),
+    Feature("log_delivery_rate_ratio", ("delivery_rate_mbps", "max_bandwidth_mbps"), -5.0, 1.0, 0.0, _log2_ratio,
+            "log2(delivery_rate / max_bandwidth)"),
     Feature("send_rate_ratio", ("send_rate_mbps", "delivery_rate_mbps"), 0.0, 4.0, 1.0, _ratio,
             "send_rate / delivery_rate: above 1 while a queue builds or packets are lost"),
     Feature("queueing_ratio", ("rtt_mean_ms", "min_rtt_ms"), 0.0, 10.0, 0.0, lambda rtt, low: rtt / low - 1.0,
@@ -84,8 +90,19 @@ _ALL = (
     Feature("in_flight_ratio", ("in_flight_packets", "bdp_packets"), 0.0, 8.0, 0.0, _ratio, "in_flight / bdp"),
     Feature("cwnd_ratio", ("cwnd_packets", "bdp_packets"), 0.0, 8.0, 2.0, _ratio,
             "cwnd / bdp; neutral is BBR's window"),
+    Feature("log_in_flight_ratio", ("in_flight_packets", "bdp_packets"), -4.0, 4.0, 0.0, _log2_ratio,
+            "log2(in_flight / bdp)"),
+    Feature("log_cwnd_ratio", ("cwnd_packets", "bdp_packets"), -4.0, 4.0, 1.0, _log2_ratio,
+            "log2(cwnd / bdp)"),
+    Feature("log_backlog", ("delivery_rate_mbps", "max_bandwidth_mbps", "bdp_packets", "rtt_mean_ms", "min_rtt_ms"),
+            0.0, 12.0, 0.0, _log_backlog,
+            "log2(1 + delivery_rate x (rtt_mean - min_rtt) in packets): what the flow has in the queue (Little's law)"),
+    Feature("log_queueing_delay", ("rtt_mean_ms", "min_rtt_ms"), -2.0, 4.0, -2.0, lambda rtt, low: np.log10(rtt - low),
+            "log10(rtt_mean - min_rtt in ms): the same for all flows of a link"),
     Feature("loss_rate", ("lost_packets", "sent_packets"), 0.0, 1.0, 0.0, _ratio,
             "lost / sent packets; the packets marked lost may have been sent in earlier steps"),
+    Feature("log_loss_rate", ("lost_packets", "sent_packets"), -4.0, 0.0, -4.0,
+            lambda lost, sent: np.log10(np.maximum(lost / sent, 1e-4)), "log10(lost / sent packets), at least -4"),
     Feature("log_bdp", ("bdp_packets",), -1.0, 6.0, 0.0, _log10, "log10(bdp in packets): the scale of the path"),
     Feature("log_min_rtt", ("min_rtt_ms",), -1.0, 4.0, 0.0, _log10, "log10(min_rtt in ms): for RTT fairness"),
     Feature("log_delivery_rate", ("delivery_rate_mbps",), -3.0, 4.0, -3.0, _log10, "log10(delivery_rate in Mbit/s)"),
@@ -101,13 +118,14 @@ FEATURES: Final[dict[str, Feature]] = {feature.name: feature for feature in _ALL
 """Every feature by name."""
 
 DEFAULT_FEATURES: Final[tuple[str, ...]] = (
-    "delivery_rate_ratio",
+    "log_delivery_rate_ratio",
     "send_rate_ratio",
     "log_rtt_ratio",
     "log_rtt_last_ratio",
-    "in_flight_ratio",
-    "cwnd_ratio",
-    "loss_rate",
+    "log_cwnd_ratio",
+    "log_backlog",
+    "log_queueing_delay",
+    "log_loss_rate",
     "log_bdp",
     "log_min_rtt",
     "log_delivery_rate",

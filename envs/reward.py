@@ -75,6 +75,12 @@ class Step:
         """A column of the links, for each flow, shape (M,)."""
         return self.of_flows(self._link[:, column])
 
+    @property
+    def link_rate(self) -> Array:
+        """The links' rates in payload, in Mbit/s, shape (N, 1)."""
+        per_link = len(self.conditions.payload) // len(self._link)
+        return (self._link[:, _RATE] * self.conditions.payload[::per_link])[:, np.newaxis]
+
     def all_flows(self, column: int) -> Array:
         """A column of all flows of each link, shape (N, F)."""
         values: Array = self._flows[:, :, column]
@@ -89,6 +95,10 @@ class Step:
         """Values of the links, shape (N,), for each flow, shape (M,)."""
         times = self._table.shape[1] // len(of_links)
         return of_links if times == 1 else np.repeat(of_links, times)
+
+
+_SMALLEST_SHARE: Final = 0.05
+"""Of a fair share: below it a flow is as badly off as at it, where logarithms would say -infinity."""
 
 
 def throughput(step: Step) -> Array:
@@ -107,6 +117,22 @@ def log_throughput(step: Step) -> Array:
     """
     flows = step.of_flows(np.maximum(np.add.reduce(step.took_part, axis=1), 1.0))
     return np.log(throughput(step) * flows)
+
+
+def alpha_fair(step: Step) -> Array:
+    """Proportional fairness of the whole link: the mean of `ln(delivery_rate / fair_share)` over its flows.
+
+    Over those that took part in the step, those included that no agent drives; each at least ln 0.05. This is the
+    alpha-fair utility with alpha = 1 (Kelly 1997; Mo and Walrand 2000) less its value at the equal shares of a full
+    link, so that it is at most 0 there and nowhere else (Jensen). Unlike `log_throughput` it pays a flow for leaving
+    others their share, and for using what they cannot.
+    """
+    count = np.maximum(np.add.reduce(step.took_part, axis=1), 1.0)
+    fair = step.link_rate / count[:, np.newaxis]
+    ratios = np.where(step.took_part, step.all_flows(_DELIVERY_RATE), fair) / fair
+    utilities = np.log(np.maximum(ratios, _SMALLEST_SHARE))
+    # One after the other: a sum by NumPy's order would depend on how many flows other links have.
+    return step.of_flows(np.add.accumulate(utilities, axis=1)[:, -1] / count)
 
 
 def delay(step: Step) -> Array:
@@ -152,7 +178,8 @@ class Term:
 
 TERMS: Final[dict[str, Term]] = {
     "throughput": Term(0.0, 1.0, throughput),
-    "log_throughput": Term(math.log(0.05), 0.0, log_throughput),
+    "log_throughput": Term(math.log(_SMALLEST_SHARE), 0.0, log_throughput),
+    "alpha_fair": Term(math.log(_SMALLEST_SHARE), 0.0, alpha_fair),
     "delay": Term(-4.0, 0.0, delay),
     "loss": Term(-1.0, 0.0, loss),
     "fairness": Term(0.0, 1.0, fairness),
@@ -160,7 +187,9 @@ TERMS: Final[dict[str, Term]] = {
 }
 """Every term by name; the functions of the same names have the formulas."""
 
-DEFAULT_TERMS: Final[Mapping[str, float]] = MappingProxyType({"log_throughput": 1.0, "delay": 1.0, "loss": 1.0})
+DEFAULT_TERMS: Final[Mapping[str, float]] = MappingProxyType(
+    {"alpha_fair": 0.5, "log_throughput": 0.5, "delay": 0.3, "loss": 1.0}
+)
 
 
 @dataclass(frozen=True)

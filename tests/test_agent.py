@@ -54,6 +54,22 @@ def test_the_window_follows_the_gain():
     assert windows[3.0] == pytest.approx(3.0, abs=0.2)
 
 
+@pytest.mark.parametrize(("gain", "bdps"), [(0.5, 0.5), (0.25, 0.25), (0.0, 0.08)])  # 4 of 50 packets
+def test_probe_rtt_keeps_a_part_of_the_bdp_in_flight(gain: float, bdps: float):
+    agent = make(probe_rtt_cwnd_gain=gain)
+    path = Path(agent, rate_mbps=10, rtt_ms=40)
+    smallest = math.inf
+
+    def note(ack: cc.AckEvent) -> None:
+        nonlocal smallest
+        if agent.metrics()["mode"] == PROBE_RTT:
+            smallest = min(smallest, agent.decision().cwnd / PACKET / agent.metrics()["bdp_packets"])
+
+    path.on_ack = note
+    path.run_until(12_000)
+    assert smallest == pytest.approx(bdps, abs=0.02)
+
+
 def test_gains_are_clamped_and_not_a_number_changes_nothing():
     agent = make(min_cwnd_gain=0.5, max_cwnd_gain=4.0, min_pacing_gain=0.5, max_pacing_gain=2.0, is_always_steered=1)
     path = Path(agent, rate_mbps=10, rtt_ms=40)

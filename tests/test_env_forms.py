@@ -375,7 +375,7 @@ class TestStableBaselines3:
         vec = EpisodeSpec(PAIR, engine=FakeEngine).make_vec_env(2)
         assert vec.num_envs == 4
         vec.seed(1)
-        assert vec.reset().shape == (4, 13)
+        assert vec.reset().shape == (4, 14)
         actions = np.array([[1, 1], [-1, -1], [1, 1], [-1, -1]], dtype=np.float32)
         for step in range(20):
             observations, rewards, dones, infos = vec.step(actions)
@@ -384,7 +384,7 @@ class TestStableBaselines3:
         assert [info["TimeLimit.truncated"] for info in infos] == [True] * 4
         # The terminal observation is of the flow itself, and what is returned is of the next episode.
         gain = Observation().features.index("log_cwnd_gain")
-        assert [info["terminal_observation"][gain] for info in infos] == [2.0, -1.0, 2.0, -1.0]
+        assert [info["terminal_observation"][gain] for info in infos] == [2.0, -2.0, 2.0, -2.0]
         assert observations[:, gain].tolist() == [1.0] * 4
         assert infos[0]["flow"]["throughput_mbps"] > infos[1]["flow"]["throughput_mbps"]
         assert rewards.dtype == np.float32
@@ -495,7 +495,7 @@ class TestPolicy:
     @pytest.mark.parametrize("scenario", [SHORT, PAIR], ids=["one", "two"])
     def test_simulate_gives_the_trajectory_of_the_environment(self, scenario: Scenario) -> None:
         """The same observations, actions and rows, whichever of the two runs the agent."""
-        weights = np.random.default_rng(1).normal(size=(2 * 13, 2))
+        weights = np.random.default_rng(1).normal(size=(2 * 14, 2))
 
         def predict(observations: Any) -> Any:
             seen.append(observations)

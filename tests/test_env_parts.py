@@ -49,7 +49,9 @@ class TestObservation:
         }  # fmt: skip
         expected = {
             "delivery_rate_ratio": 0.8, "send_rate_ratio": 1.125, "queueing_ratio": 0.5,
-            "log_rtt_ratio": math.log2(1.5),
+            "log_rtt_ratio": math.log2(1.5), "log_delivery_rate_ratio": math.log2(0.8),
+            "log_in_flight_ratio": math.log2(1.5), "log_cwnd_ratio": 1.0, "log_backlog": math.log2(1 + 24),
+            "log_queueing_delay": math.log10(25), "log_loss_rate": -1.0,
             "rtt_last_ratio": 2.0, "log_rtt_last_ratio": 1.0, "in_flight_ratio": 1.5, "cwnd_ratio": 2.0,
             "loss_rate": 0.1, "log_bdp": math.log10(60), "log_min_rtt": math.log10(50),
             "log_delivery_rate": math.log10(8), "log_max_bandwidth": 1.0, "log_cwnd_gain": 1.0,
@@ -127,7 +129,7 @@ class TestAction:
 
     def test_equal_steps_are_equal_ratios(self) -> None:
         gains = [Action().gains([a, a])[0] for a in (-1.0, -0.5, 0.0, 0.5, 1.0)]
-        np.testing.assert_allclose(np.divide(gains[1:], gains[:-1]), 8 ** (1 / 4))
+        np.testing.assert_allclose(np.divide(gains[1:], gains[:-1]), 16 ** (1 / 4))
 
     @pytest.mark.parametrize("bad", [[1.0, math.nan], [1.0], [[1.0, 1.0]], 1.0])
     def test_refuses_other_actions(self, bad: Any) -> None:
@@ -191,8 +193,27 @@ class TestReward:
         both = Scenario(rate_mbps=10.4, flows=(Flow("agent", rtt_ms=50.0), Flow("bbr"), Flow("agent", rtt_ms=50.0)))
         row = {"rtt_mean_ms": 50.0, "lost_packets": 0.0}
         rows = make_rows(*(row | {"delivery_rate_mbps": x * PAYLOAD_MBPS / 3} for x in (0.5, 2.25, 0.25)))
-        assert default_reward(both)(rows) == pytest.approx((math.log(0.5) + math.log(0.25)) / 2)
-        assert default_reward(both.with_algorithm("bbr"))(rows) == pytest.approx((math.log(0.5) + math.log(0.25)) / 3)
+        link = sum(map(math.log, (0.5, 2.25, 0.25))) / 3
+        own = math.log(0.5) + math.log(0.25)
+        for scenario, flows in ((both, 2), (both.with_algorithm("bbr"), 3)):
+            expected = DEFAULT_REWARD.terms["alpha_fair"] * link + DEFAULT_REWARD.terms["log_throughput"] * own / flows
+            assert default_reward(scenario)(rows) == pytest.approx(expected)
+
+    def test_alpha_fair_is_best_where_a_full_link_is_shared_equally(self) -> None:
+        """At most 0, there and nowhere else; and it pays for using what another flow cannot use."""
+
+        def value(*shares: float) -> float:
+            flows = [{"delivery_rate_mbps": share * PAYLOAD_MBPS, "rtt_mean_ms": 50.0} for share in shares]
+            scenario = Scenario(rate_mbps=10.4, flows=(Flow("agent", rtt_ms=50.0),) * len(shares))
+            return Reward({"alpha_fair": 1.0}).rewarder(scenario, 0).reward(make_rows(*flows))
+
+        assert value(0.5, 0.5) == pytest.approx(0.0)
+        assert value(1.0) == pytest.approx(0.0)
+        assert value(0.6, 0.4) == pytest.approx((math.log(1.2) + math.log(0.8)) / 2)
+        assert value(0.6, 0.4) < 0
+        assert value(0.45, 0.45) == pytest.approx(math.log(0.9))
+        assert value(0.8, 0.2) > value(0.5, 0.2)
+        assert value(1.0, 0.001) == pytest.approx((math.log(2) + math.log(0.05)) / 2)
 
     def test_refuses_bad_terms(self) -> None:
         with pytest.raises(ValueError, match="no reward term 'thruput'; known: throughput, "):

@@ -56,7 +56,8 @@ CONFIG: dict[str, Any] = {
     "engine": {"name": "fake"},
     "agent": PPO,
     "seed": 3,
-    "train": {"total_steps": 384, "n_envs": 2, "eval_every": 256, "eval_episodes": 3, "checkpoint_every": 128},
+    "train": {"total_steps": 384, "n_envs": 2, "eval_every": 256, "eval_episodes": 3, "checkpoint_every": 128,
+              "prepare_steps": 8},  # fmt: skip
     "tracking": {"backend": "none"},
 }
 
@@ -235,6 +236,7 @@ def test_a_learning_canary(tmp_path: Path) -> None:
             scenario=scenario,
             action={"cwnd_gain": [1.0, 16.0], "pacing_gain": [0.5, 2.0]},
             agent=agent,
+            reward={"terms": {"log_throughput": 1.0, "delay": 1.0, "loss": 1.0}},
             seed=1,
         ),
         tmp_path,
@@ -458,10 +460,10 @@ class _Killed(BaseException):
 
 
 class _TiredEngine(fake_engine.FakeEngine):
-    """Fails in its third episode."""
+    """Fails in its third episode of learning, after one of preparation."""
 
     def begin_reset(self, scenario: Scenario, seed: int) -> None:
-        self.fail_at_step = 5 if len(self.resets) == 2 else None
+        self.fail_at_step = 5 if len(self.resets) == 3 else None
         super().begin_reset(scenario, seed)
 
 

@@ -1,5 +1,5 @@
-// The learned agent's controller: pacing_rate = pacing_gain x bandwidth, cwnd = cwnd_gain x BDP + room for bursts, with
-// BBR's estimates (bbr.cc) and gains chosen outside once a decision interval.
+// The learned agent's controller: pacing_rate = pacing_gain x bandwidth, cwnd = cwnd_gain x BDP, with BBR's estimates
+// (bbr.cc) and gains chosen outside once a decision interval.
 
 #include "baselines/cc/agent.h"
 
@@ -28,6 +28,7 @@ void AgentParameters::Describe(ParameterReader& reader) {
   reader.Field("max_pacing_gain", max_pacing_gain, 0.01, 100.0);
   reader.Field("is_always_steered", is_always_steered);
   reader.Field("pacing_margin", pacing_margin, 0.0, 0.5);
+  reader.Field("probe_rtt_cwnd_gain", probe_rtt_cwnd_gain, 0.0, 1.0);
 }
 
 AgentController::AgentController(const Connection& connection, const AgentParameters& parameters)
@@ -56,6 +57,17 @@ BbrController::Gains AgentController::ChooseGains() const {
 bool AgentController::IsPhaseOver(const AckEvent& ack) const {
   static_cast<void>(ack);
   return false;  // there is no cycle: whoever steers probes and drains when it likes
+}
+
+Bytes AgentController::ChooseProbeRttCwnd() const {
+  return std::max(BbrController::ChooseProbeRttCwnd(), static_cast<Bytes>(BdpBytes(agent_.probe_rtt_cwnd_gain)));
+}
+
+void AgentController::MoveCwnd(const AckEvent& ack, Bytes target) {
+  // Where the gain is the agent's, the window is what it says: BBR's room for bursts, 36 packets at 100 Mbit/s, would
+  // outweigh what an agent wants to have in the queue.
+  const bool is_steered = mode() == Mode::kProbeBw || agent_.is_always_steered;
+  BbrController::MoveCwnd(ack, is_steered ? static_cast<Bytes>(BdpBytes(steered_.cwnd)) : target);
 }
 
 Metrics AgentController::metrics() const {

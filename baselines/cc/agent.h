@@ -19,6 +19,9 @@ struct AgentParameters {
   bool is_always_steered = false;
   /// BBR's pacing margin, for the agent's model too.
   double pacing_margin = 0.0;
+  /// Window of ProbeRTT, in BDPs, as in BBRv2: an agent that keeps short queues empties them with half a BDP, and does
+  /// not pay two percent of its throughput for it. 0 is BBR's window of four packets.
+  double probe_rtt_cwnd_gain = 0.5;
 
   void Describe(ParameterReader& reader);
 };
@@ -35,6 +38,8 @@ class AgentController final : public BbrController {
  private:
   Gains ChooseGains() const override;
   bool IsPhaseOver(const AckEvent& ack) const override;
+  Bytes ChooseProbeRttCwnd() const override;
+  void MoveCwnd(const AckEvent& ack, Bytes target) override;
 
   AgentParameters agent_;
   Gains steered_;

@@ -1,0 +1,105 @@
+"""Scripted policies: rules that a person wrote, in the same place as a trained network, as yardsticks and teachers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from bbrgym.agents.policy import Agent
+from bbrgym.envs.action import Action
+from bbrgym.envs.episode import EpisodeSpec
+from bbrgym.envs.observation import Observation
+
+Array = npt.NDArray[np.float32]
+
+PREFIX: Final = "scripted:"
+"""Begins the name of a scripted agent where the path of a trained one could stand."""
+
+
+@dataclass(frozen=True)
+class BacklogRule:
+    """Each flow keeps the same small number of packets in the queue.
+
+        cwnd_gain = delivery_rate / max_bandwidth + backlog / bdp,    pacing_gain constant
+
+    so that the window is delivery_rate x min_rtt + backlog, as in TCP Vegas and FAST TCP (Wei, Jin, Low and Hegde,
+    IEEE/ACM Transactions on Networking 14(6), 2006, equation 2). Flows with the same backlog in the same queue have the
+    same rate, whatever their RTTs (Little's law): fair, and with a queue of a few packets a flow. It knows nothing of
+    rivals that fill the queue, of losses, and of a min_rtt that was never seen without a queue.
+
+    Args:
+        observation: what it sees: it needs `log_delivery_rate_ratio` and `log_bdp`.
+        action: what it chooses from.
+        backlog_packets: of each flow, beside the few that BBR's window has for bursts.
+        pacing_gain: above 1, so that the window is what limits the flow.
+
+    Raises:
+        ValueError: a feature is missing.
+    """
+
+    observation: Observation
+    action: Action
+    backlog_packets: float = 6.0
+    pacing_gain: float = 1.25
+
+    def __post_init__(self) -> None:
+        for name in _NEEDED:
+            if name not in self.observation.features:
+                raise ValueError(f"the rule 'backlog' needs the features {', '.join(_NEEDED)}; {name!r} is missing")
+
+    @property
+    def kind(self) -> str:
+        """What it is, beside its numbers."""
+        return "backlog"
+
+    @property
+    def inputs(self) -> int:
+        """Length of an observation."""
+        return len(self.observation.features) * self.observation.history
+
+    @property
+    def outputs(self) -> int:
+        """Length of an action."""
+        return 2
+
+    def first_state(self, n: int) -> list[tuple[Array, Array]]:
+        """It remembers nothing."""
+        return []
+
+    def forward(self, x: Array, state: list[tuple[Array, Array]]) -> tuple[Array, list[tuple[Array, Array]]]:
+        """Actions of shape (N, 2)."""
+        first = len(self.observation.features) * (self.observation.history - 1)  # the latest step is the last one
+        ratio, bdp = (x[:, first + self.observation.features.index(name)].astype(np.float64) for name in _NEEDED)
+        gains = np.stack([2.0**ratio + self.backlog_packets / 10.0**bdp, np.full(len(x), self.pacing_gain)])
+        low, high = np.array([self.action.cwnd_gain, self.action.pacing_gain]).T[:, :, np.newaxis]
+        position = 2.0 * np.log(gains / low) / np.log(high / low) - 1.0
+        return position.clip(-1.0, 1.0).T.astype(np.float32), state
+
+    def to_arrays(self) -> dict[str, Array]:
+        """Its numbers."""
+        return {"rule": np.array([self.backlog_packets, self.pacing_gain], dtype=np.float32)}
+
+
+RULES: Final = {"backlog": BacklogRule}
+"""Every rule by name."""
+
+
+def scripted_agent(name: str) -> Agent:
+    """The agent that a rule makes, with the default observation and action and steps of 100 ms.
+
+    Args:
+        name: of `RULES`.
+
+    Raises:
+        ValueError: there is no such rule.
+    """
+    if name not in RULES:
+        raise ValueError(f"no scripted agent {name!r}; known: {', '.join(PREFIX + known for known in RULES)}")
+    spec = EpisodeSpec({"flows": [{"algorithm": "agent"}]})
+    return Agent(spec, RULES[name](spec.observation, spec.action), {"algorithm": f"{PREFIX}{name}"})
+
+
+_NEEDED: Final = ("log_delivery_rate_ratio", "log_bdp")
