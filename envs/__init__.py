@@ -1,8 +1,14 @@
-"""Gymnasium environments over one shared bottleneck: scenarios, observations, actions, rewards, engines."""
+"""Environments over one shared bottleneck: scenarios, observations, actions, rewards, engines."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import gymnasium
+
+if TYPE_CHECKING:
+    from bbrgym.envs.episode import AnyScenario
+    from bbrgym.envs.parallel import BottleneckParallelEnv
 
 
 def register_environments() -> None:
@@ -17,3 +23,25 @@ def register_environments() -> None:
             entry_point="bbrgym.envs.bottleneck:BottleneckEnv",
             vector_entry_point="bbrgym.envs.vector:BottleneckVectorEnv",
         )
+
+
+def parallel_env(
+    scenario: AnyScenario | None = None, *, render_mode: str | None = None, **parts: Any
+) -> BottleneckParallelEnv:
+    """The PettingZoo environment of several agent flows: `bbrgym.envs.parallel.BottleneckParallelEnv`, loaded here.
+
+    Args:
+        scenario: what is simulated, with at least one flow whose algorithm is `agent`; None is an agent beside BBR, and
+            another one that comes and goes.
+        render_mode: None, "ansi" or "rgb_array".
+        parts: the other arguments of `bbrgym.envs.episode.EpisodeSpec`: `observation`, `action`, `reward`, `step_ms`,
+            `step_rtts`, `engine`, `engine_options`.
+
+    Raises:
+        ModuleNotFoundError: PettingZoo is not installed; the message says what to do.
+        ValueError: of any argument, naming the bad value and the good ones.
+    """
+    from bbrgym.envs.episode import EpisodeSpec
+    from bbrgym.envs.parallel import DEFAULT_SCENARIO
+
+    return EpisodeSpec(DEFAULT_SCENARIO if scenario is None else scenario, **parts).make_parallel_env(render_mode)

@@ -26,6 +26,7 @@ from bbrgym.envs.trace import Policy
 
 if TYPE_CHECKING:
     from bbrgym.envs.bottleneck import BottleneckEnv
+    from bbrgym.envs.parallel import BottleneckParallelEnv
     from bbrgym.envs.sb3 import BottleneckVecEnv
 
 AnyScenario = Scenario | Distribution | Mapping[str, Any]
@@ -122,6 +123,16 @@ class EpisodeSpec:
         from bbrgym.envs.sb3 import BottleneckVecEnv
 
         return BottleneckVecEnv(self, n)
+
+    def make_parallel_env(self, render_mode: str | None = None) -> BottleneckParallelEnv:
+        """The PettingZoo environment in which every agent flow is an agent while it is there.
+
+        Raises:
+            ModuleNotFoundError: PettingZoo is not installed; the message says what to do.
+        """
+        from bbrgym.envs.parallel import BottleneckParallelEnv
+
+        return BottleneckParallelEnv(self, render_mode)
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> EpisodeSpec:

@@ -6,11 +6,12 @@
     trace = bbrgym.simulate(Scenario(rate_mbps=12, flows=(Flow("bbr", rtt_ms=10), Flow("cubic", rtt_ms=50))))
     trace.summary(after_s=15)
 
-Importing it registers the Gymnasium environments `bbrgym/…`; neither torch nor mlflow nor matplotlib is imported.
+Importing it registers the Gymnasium environments `bbrgym/…`; none of torch, mlflow, matplotlib and pettingzoo is
+imported.
 """
 
 from bbrgym.baselines.registry import controllers
-from bbrgym.envs import register_environments
+from bbrgym.envs import parallel_env, register_environments
 from bbrgym.envs.engine import Engine, EngineError, Rows, make_engine
 from bbrgym.envs.scenario import Flow, Scenario
 from bbrgym.envs.trace import Trace, simulate
@@ -25,6 +26,7 @@ __all__ = [
     "Trace",
     "controllers",
     "make_engine",
+    "parallel_env",
     "simulate",
 ]
 
