@@ -67,7 +67,7 @@ def prepare(model: BaseAlgorithm, spec: EpisodeSpec, teacher: str | None, steps:
         rule = RULES[teacher](spec.observation, spec.action)
 
         def acts(seen: Array) -> Array:
-            return rule.forward(seen, [])[0]
+            return rule.forward(seen[:, : rule.inputs], [])[0]
 
     shown = demonstrate(inputs.venv, acts, steps, getattr(model, "gamma", 1.0), rng)
     inputs.fit(shown.observations)

@@ -14,9 +14,11 @@ from sb3_contrib import RecurrentPPO
 from stable_baselines3 import PPO, SAC, TD3
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.noise import NormalActionNoise
+from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 from torch import nn
 
+from bbrgym.agents.critic import PRIVILEGED_POLICIES
 from bbrgym.agents.policy import ACTIVATIONS, Agent, Network
 from bbrgym.envs.episode import EpisodeSpec
 
@@ -51,14 +53,16 @@ def make_model(agent: Mapping[str, Any], env: VecEnv, seed: int) -> BaseAlgorith
         agent: `algorithm`, and arguments of its constructor, as conf/agent has them; `policy_kwargs.activation_fn` is
             a name, `action_noise` a standard deviation, and `learning_rate` a number, or `{first, last}` of a line over
             `train.total_steps`.
-        env: in which it learns.
+        env: in which it learns. If its observations are longer than its `EpisodeSpec`'s, the rest is for the critic.
         seed: of its weights and of everything random in it and its environments.
 
     Raises:
-        ValueError: an argument that the learner does not take.
+        ValueError: an argument that the learner does not take, or a critic's features for one that cannot have them.
     """
     arguments = dict(agent)
     algorithm = arguments.pop("algorithm")
+    learner: type[BaseAlgorithm]
+    policy: str | type[BasePolicy]
     learner, policy = LEARNERS[algorithm]
     known = learner_arguments(algorithm)
     for name in arguments:
@@ -73,6 +77,15 @@ def make_model(agent: Mapping[str, Any], env: VecEnv, seed: int) -> BaseAlgorith
     if arguments.get("action_noise") is not None:
         size = env.action_space.shape
         arguments["action_noise"] = NormalActionNoise(np.zeros(size), np.full(size, float(arguments["action_noise"])))
+    actor_inputs = env.get_attr("observation")[0].space.shape[0]
+    if env.observation_space.shape[0] > actor_inputs:
+        if algorithm not in PRIVILEGED_POLICIES:
+            raise ValueError(
+                f"agent {algorithm!r} cannot have train.critic_features; the ones that can: "
+                f"{', '.join(PRIVILEGED_POLICIES)}"
+            )
+        policy = PRIVILEGED_POLICIES[algorithm]
+        policy_arguments["actor_inputs"] = actor_inputs
     env = Standardised(env)
     if isinstance(arguments.get("learning_rate"), Mapping):
         arguments["learning_rate"] = _linear(arguments["learning_rate"])
@@ -182,4 +195,5 @@ def export_agent(model: BaseAlgorithm, algorithm: str, spec: EpisodeSpec, traini
     activation = next(name for name, candidate in _ACTIVATION_TYPES.items() if candidate is kind)
     network = Network.from_state(algorithm, model.policy.state_dict(), activation)
     inputs = Standardised.of(model)
-    return Agent(spec, network.with_standardised_inputs(inputs.mean, inputs.scale), training)
+    own = slice(network.inputs)  # what is behind is the critic's
+    return Agent(spec, network.with_standardised_inputs(inputs.mean[own], inputs.scale[own]), training)

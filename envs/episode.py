@@ -20,6 +20,7 @@ from bbrgym.envs.engine import ENGINES, Engine, Rows, make_engine
 from bbrgym.envs.engines import Engines, SeparateEngines
 from bbrgym.envs.info import Record
 from bbrgym.envs.observation import History, Observation, first_gains, tabulate
+from bbrgym.envs.privileged import Privileged
 from bbrgym.envs.reward import Conditions, Reward, Step
 from bbrgym.envs.scenario import Scenario
 from bbrgym.envs.trace import Policy
@@ -118,11 +119,19 @@ class EpisodeSpec:
 
         return BottleneckEnv(**self._fields(), render_mode=render_mode)
 
-    def make_vec_env(self, n: int = 1) -> BottleneckVecEnv:
-        """The Stable-Baselines3 VecEnv with `n` engines, in which every agent flow is one of the environments."""
+    def make_vec_env(self, n: int = 1, critic_features: Sequence[str] = ()) -> BottleneckVecEnv:
+        """The Stable-Baselines3 VecEnv with `n` engines, in which every agent flow is one of the environments.
+
+        Args:
+            n: how many engines.
+            critic_features: of `bbrgym.envs.privileged.PRIVILEGED`, behind each observation, for a critic in training.
+
+        Raises:
+            ValueError: no engine, or a feature that does not exist.
+        """
         from bbrgym.envs.sb3 import BottleneckVecEnv
 
-        return BottleneckVecEnv(self, n)
+        return BottleneckVecEnv(self, n, Privileged(tuple(critic_features)) if critic_features else None)
 
     def make_parallel_env(self, render_mode: str | None = None) -> BottleneckParallelEnv:
         """The PettingZoo environment in which every agent flow is an agent while it is there.
@@ -346,6 +355,11 @@ class Episodes:
             truncated=is_over & ~terminated,
             record=self._record(table),
         )
+
+    def privileged(self, critic: Privileged) -> npt.NDArray[np.float32]:
+        """What a critic sees of the last step or reset in each engine, shape (M, number of features)."""
+        table = self._table(slice(None))
+        return critic.evaluate(Step(table, self._engines.flows, self._engines.link, self._conditions))
 
     def record(self) -> Record:
         """Of the last step or reset in each engine."""

@@ -12,6 +12,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from bbrgym.envs.episode import Episodes, EpisodeSpec
 from bbrgym.envs.info import Info
+from bbrgym.envs.privileged import Privileged
 
 
 class BottleneckVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is not analysed, see pyproject.toml
@@ -29,19 +30,22 @@ class BottleneckVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is no
     Args:
         spec: what the environments are made of.
         n_engines: how many engines work at once.
+        critic: what stands behind each observation for a critic, in training only; None is nothing.
 
     Raises:
         ValueError: no engine.
     """
 
-    def __init__(self, spec: EpisodeSpec, n_engines: int = 1) -> None:
+    def __init__(self, spec: EpisodeSpec, n_engines: int = 1, critic: Privileged | None = None) -> None:
         if n_engines < 1:
             raise ValueError(f"n_engines={n_engines!r} is not possible: n_engines must be at least 1")
         self.episode_spec = spec  # not `spec`, which Stable-Baselines3 takes for Gymnasium's
         self.agents = spec.agents
         self._episodes = Episodes(spec, n_engines)
         self._rngs = [seeding.np_random()[0] for _ in range(n_engines)]
-        super().__init__(n_engines * spec.agents, spec.observation.space, spec.action.space)
+        self._critic = critic
+        space = spec.observation.space if critic is None else critic.space_with(spec.observation.space)
+        super().__init__(n_engines * spec.agents, space, spec.action.space)
 
     def reset(self) -> npt.NDArray[np.float32]:
         """Begin an episode in every engine.
@@ -59,7 +63,7 @@ class BottleneckVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is no
         try:
             options = self._options[:: self.agents]
             self._episodes.begin_resets(np.arange(len(self._rngs)), self._rngs, options)
-            observations = self._episodes.finish_resets()
+            observations = self._with_privileged(self._episodes.finish_resets())
         except BaseException:
             self._episodes.abandon()
             raise
@@ -92,7 +96,7 @@ class BottleneckVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is no
             EngineError: an engine failed; all episodes are lost, and `reset` begins afresh.
         """
         outcome = self._episodes.finish_step()
-        observations, infos = outcome.observations, outcome.record.infos()
+        observations, infos = self._with_privileged(outcome.observations), outcome.record.infos()
         is_over = outcome.terminated | outcome.truncated
         for info, is_truncated in zip(infos, outcome.truncated.repeat(self.agents).tolist(), strict=True):
             info["TimeLimit.truncated"] = is_truncated
@@ -103,7 +107,7 @@ class BottleneckVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is no
                 infos[row]["terminal_observation"] = observations[row].copy()
             try:
                 self._episodes.begin_resets(engines, [self._rngs[index] for index in engines])
-                observations[rows] = self._episodes.finish_resets()
+                observations[rows] = self._with_privileged(self._episodes.finish_resets(), rows)
             except BaseException:
                 self._episodes.abandon()
                 raise
@@ -111,6 +115,13 @@ class BottleneckVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is no
             for row in rows:
                 self.reset_infos[row] = begun[row]
         return observations, outcome.rewards.astype(np.float32), dones, infos
+
+    def _with_privileged(
+        self, observations: npt.NDArray[np.float32], rows: slice | npt.NDArray[np.intp] = slice(None)
+    ) -> npt.NDArray[np.float32]:
+        if self._critic is None:
+            return observations
+        return np.concatenate([observations, self._episodes.privileged(self._critic)[rows]], axis=1)
 
     def close(self) -> None:
         """End the engines; calling it twice is fine."""

@@ -1,0 +1,83 @@
+"""Policies of Stable-Baselines3 whose critics see more than their actors: asymmetric actor-critic (Pinto et al. 2018).
+
+Observations have the actor's values first and the critic's own behind them. The actor's networks are made for the
+first ones only, under the names that they always have, so what is exported is an actor like any other, and cannot ask
+for what no sender knows.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, MlpExtractor
+from stable_baselines3.sac.policies import SACPolicy
+from stable_baselines3.td3.policies import TD3Policy
+
+
+class _Networks(MlpExtractor):  # type: ignore[misc]  # Stable-Baselines3 is not analysed, see pyproject.toml
+    def __init__(self, actor_inputs: int, inputs: int, **arguments: Any) -> None:
+        super().__init__(inputs, **arguments)
+        actor = MlpExtractor(actor_inputs, **arguments)
+        self.policy_net, self.latent_dim_pi = actor.policy_net, actor.latent_dim_pi
+        self._actor_inputs = actor_inputs
+
+    def forward_actor(self, features: torch.Tensor) -> torch.Tensor:
+        latent: torch.Tensor = self.policy_net(features[:, : self._actor_inputs])
+        return latent
+
+
+class PrivilegedActorCriticPolicy(ActorCriticPolicy):  # type: ignore[misc]
+    """Of PPO.
+
+    Args:
+        args: of `ActorCriticPolicy`.
+        actor_inputs: how many of an observation's values the actor sees.
+        kwargs: of `ActorCriticPolicy`.
+    """
+
+    def __init__(self, *args: Any, actor_inputs: int, **kwargs: Any) -> None:
+        self._actor_inputs = actor_inputs
+        super().__init__(*args, **kwargs)
+
+    def _build_mlp_extractor(self) -> None:
+        self.mlp_extractor = _Networks(
+            self._actor_inputs,
+            self.features_dim,
+            net_arch=self.net_arch,
+            activation_fn=self.activation_fn,
+            device=self.device,
+        )
+
+
+class _Head(BaseFeaturesExtractor):  # type: ignore[misc]
+    """The first values of observations."""
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        return observations[:, : self.features_dim]
+
+
+class _WithHead(BasePolicy):  # type: ignore[misc]
+    def __init__(self, *args: Any, actor_inputs: int, **kwargs: Any) -> None:
+        self._actor_inputs = actor_inputs
+        super().__init__(*args, **kwargs)
+
+    def make_actor(self, features_extractor: BaseFeaturesExtractor | None = None) -> Any:
+        return super().make_actor(_Head(self.observation_space, self._actor_inputs))
+
+
+class PrivilegedSACPolicy(_WithHead, SACPolicy):  # type: ignore[misc]
+    """Of SAC; `actor_inputs` of an observation's values are the actor's."""
+
+
+class PrivilegedTD3Policy(_WithHead, TD3Policy):  # type: ignore[misc]
+    """Of TD3; `actor_inputs` of an observation's values are the actor's."""
+
+
+PRIVILEGED_POLICIES: Final[dict[str, type[BasePolicy]]] = {
+    "ppo": PrivilegedActorCriticPolicy,
+    "sac": PrivilegedSACPolicy,
+    "td3": PrivilegedTD3Policy,
+}
+"""By the learner's name."""
