@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from bbrgym.envs.engine import Rows
 from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.envs.trace import Trace, simulate
 
+LOGGER = logging.getLogger(__name__)
+
 KEYS = ("name", "agent_path", "scenario", "engine", "seeds", "warmup", "tracking", "output_dir")
 
 
@@ -27,7 +30,8 @@ def evaluate(config: Mapping[str, Any], directory: Path, console: Console | None
     """Run an agent, print a table, and write what it measured.
 
     The directory then has `results.parquet` and `results.json` (what is returned), `traces/seed_<seed>.parquet`
-    (`bbrgym.baselines.benchmark.load_trace`), and the log of `bbrgym.agents.tracking`.
+    (`bbrgym.baselines.benchmark.load_trace`), `throughput.png`, `delay.png` and `control.png` of the first seed's
+    episode, `evaluation_scenarios.json` with the scenario of every seed, and the log of `bbrgym.agents.tracking`.
 
     Args:
         config: plain types: `agent_path`, `scenario` (or a distribution, drawn from by each seed), `engine` (`name` and
@@ -68,13 +72,20 @@ def evaluate(config: Mapping[str, Any], directory: Path, console: Console | None
             config=config.get("tracking"),
         ) as tracker:
             (directory / "traces").mkdir(exist_ok=True)
-            for seed in seeds:
-                scenario = spec.distribution.sample(np.random.default_rng(seed))
+            scenarios = {seed: spec.distribution.sample(np.random.default_rng(seed)) for seed in seeds}
+            tracker.log_scenarios(
+                "evaluation episodes",
+                "evaluation",
+                [{"seed": seed, "scenario": scenario.to_dict()} for seed, scenario in scenarios.items()],
+            )
+            for seed, scenario in scenarios.items():
                 trace = simulate(scenario, engine, seed, spec.interval_ms(scenario), agent.policy(scenario))
                 rewards = episode_rewards(agent, trace)
                 measured = measure(trace, after_s=warmup * scenario.duration_s)
                 rows += [{"seed": seed, "reward": rewards[row["flow"]], **row} for row in measured]
                 save_trace(trace, directory / "traces" / f"seed_{seed}.parquet")
+                if seed == seeds[0]:
+                    _draw(trace, tracker)
                 first = measured[0]
                 tracker.log_metrics(
                     {
@@ -90,6 +101,7 @@ def evaluate(config: Mapping[str, Any], directory: Path, console: Console | None
             results.to_parquet(directory / "results.parquet")
             write_json(directory / "results.json", rows)
             tracker.log_artifact(directory / "results.parquet")
+            tracker.log_table(results, "results_table.json")
     finally:
         engine.close()
     _print_table(results, console)
@@ -113,6 +125,18 @@ def episode_rewards(agent: Agent, trace: Trace) -> list[float]:
         )
         rewards.append(float(np.mean([rewarder.reward(step) for step in steps])))
     return rewards
+
+
+def _draw(trace: Trace, tracker: Tracker) -> None:
+    try:
+        from bbrgym.baselines import plots
+    except ModuleNotFoundError as error:
+        LOGGER.warning("no figures: %s is not installed (pip install 'bbrgym[report]')", error.name)
+        return
+    title = f"seed {trace.seed}: {trace.scenario.rate_mbps:.3g} Mbit/s"
+    tracker.log_figure(plots.throughput_over_time(trace, title=title), "throughput.png")
+    tracker.log_figure(plots.delay_over_time(trace, title=title), "delay.png")
+    tracker.log_figure(plots.control_over_time(trace, title=title), "control.png")
 
 
 def _print_table(results: pd.DataFrame, console: Console) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import getpass
+import hashlib
 import json
 import logging
 import math
@@ -15,10 +16,11 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
@@ -26,9 +28,12 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
+import numpy as np
+
 import bbrgym
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.figure import Figure
 
 LOGGER = logging.getLogger(__name__)
@@ -46,6 +51,7 @@ class TrackingConfig:
     Args:
         backend: `mlflow`, or `none` for the local log alone.
         root: folder in which `runs/mlflow.db` and `runs/mlartifacts` are; None is the current one.
+        parent: `run_id` of the run that those tracked are part of, as the jobs of a sweep are; None if there is none.
 
     Raises:
         ValueError: naming the bad value and the good ones.
@@ -53,6 +59,7 @@ class TrackingConfig:
 
     backend: str = "none"
     root: str | None = None
+    parent: str | None = None
 
     def __post_init__(self) -> None:
         if self.backend not in BACKENDS:
@@ -115,7 +122,7 @@ class Tracker:
             run_name: what the run is called.
             params: what it was started with, plain types, nested as you like; a `seed` becomes a tag too.
             tags: more about it.
-            parent: `run_id` of the run that this one is part of.
+            parent: `run_id` of the run that this one is part of; None takes that of `config`.
             config: where to track.
             resume: go on with the run that the folder has, if it has one; in MLflow its parameters stay as they were.
 
@@ -130,7 +137,7 @@ class Tracker:
             "run_id": uuid.uuid4().hex,
             "experiment": experiment,
             "run_name": run_name,
-            "parent": parent,
+            "parent": config.parent if parent is None else parent,
             "status": "RUNNING",
             "started": _now(),
             "ended": None,
@@ -168,6 +175,30 @@ class Tracker:
         """Save a figure as `name` (`curve.png`, say) in the run's folder, and log it."""
         figure.savefig(self.directory / name, bbox_inches="tight")
         self.log_artifact(self.directory / name)
+
+    def log_table(self, table: pd.DataFrame, name: str) -> None:
+        """Log a table as `name` (`results_table.json`, say), which MLflow shows; the run's folder has its own form."""
+        self._in_store(lambda store: store.log_table(table, name))
+
+    def log_scenarios(
+        self, name: str, context: str, scenarios: Mapping[str, Any] | Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Log what the run was given: in MLflow a dataset, as `<context>_scenarios.json` in the run's folder.
+
+        Args:
+            name: what it is called.
+            context: what it is for: `training` or `evaluation`.
+            scenarios: a distribution (`Distribution.to_dict`), or rows that have a `scenario` (`Scenario.to_dict`) and
+                what else is to be said of each (its seed, its name). Equal ones have equal digests.
+        """
+        plain = _plain(scenarios)
+        path = self.directory / f"{context}_scenarios.json"
+        path.write_text(json.dumps(plain, indent=1) + "\n", encoding="utf-8")
+        self._in_store(lambda store: store.log_scenarios(name, context, plain))
+
+    def log_agent(self, folder: Path) -> None:
+        """Log a trained agent's folder as the run's model `agent`, in MLflow's format (`agents/pyfunc_model.py`)."""
+        self._in_store(lambda store: store.log_agent(folder))
 
     def set_tags(self, tags: Mapping[str, str]) -> None:
         """Add tags, or change them."""
@@ -309,7 +340,11 @@ class _Store:
 
     def __init__(self, config: TrackingConfig) -> None:
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+        # A run has its own words and its own progress bar.
+        os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")
+        os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
         self.root = _root(config)
+        self._artifacts = self.root / "runs" / "mlartifacts"
         uri = store_uri(config)
         from mlflow import MlflowClient
 
@@ -349,6 +384,85 @@ class _Store:
         else:
             self._client.log_artifact(self._run_id, str(path), folder)
 
+    def log_table(self, table: pd.DataFrame, name: str) -> None:
+        self._client.log_table(self._run_id, table, name)
+
+    def log_scenarios(self, name: str, context: str, scenarios: Any) -> None:
+        import mlflow.data
+        from mlflow.data.meta_dataset import MetaDataset
+        from mlflow.data.sources import LocalArtifactDatasetSource
+        from mlflow.entities import Dataset, DatasetInput, InputTag
+        from mlflow.exceptions import MlflowException
+
+        digest = _digest(scenarios)
+        # By its content, for MLflow keeps one source for all runs of an experiment that have the same dataset.
+        path = self._artifacts / "scenarios" / f"{digest}.json"
+        if not path.is_file():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}.partial")
+            partial.write_text(json.dumps(scenarios, indent=1) + "\n", encoding="utf-8")
+            partial.replace(path)
+        source = LocalArtifactDatasetSource(path.as_uri())
+        data = (
+            MetaDataset(source, name, digest)
+            if isinstance(scenarios, Mapping)
+            else mlflow.data.from_pandas(_table_of(scenarios), source, name=name, digest=digest)
+        )
+        logged = [DatasetInput(Dataset.from_dictionary(data.to_dict()), [InputTag("mlflow.data.context", context)])]
+        try:
+            self._client.log_inputs(self._run_id, logged)
+        except MlflowException:  # another process was faster with the same dataset, which MLflow then finds
+            self._client.log_inputs(self._run_id, logged)
+
+    def log_agent(self, folder: Path) -> None:
+        import mlflow.pyfunc
+        from mlflow.entities import LoggedModelOutput
+        from mlflow.models import Model, ModelSignature
+        from mlflow.types import DataType, ParamSchema, ParamSpec, Schema, TensorSpec
+
+        from bbrgym.agents.policy import load_agent
+
+        agent = load_agent(folder)
+        observation, action = agent.spec.observation, agent.spec.action
+        described = {**agent.training, "content_hash": agent.content_hash}
+        logged = self._client.create_logged_model(
+            self._client.get_run(self._run_id).info.experiment_id,
+            name="agent",
+            source_run_id=self._run_id,
+            params={name: str(value) for name, value in described.items()},
+            model_type="policy",
+        )
+        model = Model(
+            artifact_path=logged.artifact_location,
+            run_id=self._run_id,
+            model_uuid=logged.model_id,
+            model_id=logged.model_id,
+            metadata={
+                **_plain(described),
+                **{group: _plain(agent.spec.to_config()[group]) for group in ("observation", "action")},
+            },
+        )
+        signature = ModelSignature(
+            Schema([TensorSpec(np.dtype(np.float32), (-1, *observation.space.shape))]),
+            Schema([TensorSpec(np.dtype(np.float32), (-1, *action.space.shape))]),
+            ParamSchema([ParamSpec("reset", DataType.boolean, False)]),
+        )
+        with tempfile.TemporaryDirectory() as partial:
+            mlflow.pyfunc.save_model(
+                f"{partial}/agent",
+                mlflow_model=model,
+                python_model=str(Path(__file__).with_name("pyfunc_model.py")),
+                artifacts={"agent": str(folder)},
+                signature=signature,
+                input_example=observation.neutral[np.newaxis],
+                pip_requirements=_model_requirements(),
+            )
+            self._client.log_model_artifacts(logged.model_id, f"{partial}/agent")
+        self._client.finalize_logged_model(logged.model_id, "READY")
+        self._client.log_outputs(
+            self._run_id, [LoggedModelOutput(logged.model_id, int(agent.training.get("steps", 0)))]
+        )
+
     def set_tags(self, tags: Mapping[str, str]) -> None:
         from mlflow.entities import RunTag
 
@@ -379,7 +493,7 @@ class _Store:
 
         if (found := self._client.get_experiment_by_name(name)) is not None:
             return str(found.experiment_id)
-        artifacts = self.root / "runs" / "mlartifacts" / re.sub(r"[^\w.-]+", "_", name)
+        artifacts = self._artifacts / re.sub(r"[^\w.-]+", "_", name)
         try:
             return str(self._client.create_experiment(name, artifact_location=artifacts.as_uri()))
         except MlflowException:  # another process was faster
@@ -501,6 +615,43 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return value if value is None or isinstance(value, str | int | bool) else str(value)
+
+
+def _digest(plain: Any) -> str:
+    """Of plain containers: equal for equal ones, that is 12 and 12.0 are one rate, and keys have no order."""
+
+    def canonical(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: canonical(entry) for key, entry in value.items()}
+        if isinstance(value, list):
+            return [canonical(entry) for entry in value]
+        return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+    return hashlib.sha256(json.dumps(canonical(plain), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _table_of(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """One row a scenario; columns that MLflow can name a type for: numbers, and texts of everything else."""
+    import pandas as pd
+
+    table = pd.DataFrame([flatten(row) for row in rows])
+    for name in table:
+        numbers = pd.to_numeric(table[name], errors="coerce")
+        if not numbers.isna().any():
+            table[name] = numbers.astype(float)
+    return table.fillna("")
+
+
+def _model_requirements() -> list[str]:
+    """What a model needs to run, bounded as this project bounds it."""
+    from packaging.requirements import Requirement
+
+    needed = [f"bbrgym~={bbrgym.__version__}"]
+    for text in metadata.requires("bbrgym") or ():
+        requirement = Requirement(text)
+        if requirement.name in ("numpy", "mlflow"):
+            needed.append(f"{requirement.name}{requirement.specifier}")
+    return needed
 
 
 def _batches(entries: list[Any], size: int) -> Iterable[list[Any]]:

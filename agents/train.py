@@ -18,6 +18,7 @@ from bbrgym.agents.policy import ALGORITHMS, FOLDERS
 from bbrgym.agents.tracking import Tracker, read_metrics, read_run
 from bbrgym.envs.engine import EngineError
 from bbrgym.envs.episode import EpisodeSpec
+from bbrgym.envs.privileged import Privileged
 
 if TYPE_CHECKING:
     from stable_baselines3.common.base_class import BaseAlgorithm
@@ -47,16 +48,23 @@ class TrainConfig:
     eval_episodes: int = 8
     checkpoint_every: int = 20_000
     engine_failures: int = 10
+    critic_features: tuple[str, ...] = ()
+    teacher: str | None = None
+    prepare_steps: int = 5_000
     resume: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("total_steps", "n_envs", "torch_threads", "eval_every", "eval_episodes", "checkpoint_every"):
+        for name in ("total_steps", "n_envs", "torch_threads", "eval_every", "eval_episodes", "checkpoint_every",
+                     "prepare_steps"):  # fmt: skip
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(f"train.{name}={value!r} is not possible: it must be a whole number of at least 1")
         failures = self.engine_failures
         if isinstance(failures, bool) or not isinstance(failures, int) or failures < 0:
             raise ValueError(f"train.engine_failures={failures!r} is not possible: it must be a whole number from 0 on")
+        object.__setattr__(self, "critic_features", tuple(self.critic_features))
+        if self.critic_features:
+            Privileged(self.critic_features)
         limit = self.max_minutes
         if limit is not None and not (isinstance(limit, int | float) and 0 < limit < math.inf):
             raise ValueError(f"train.max_minutes={limit!r} is not possible: it must be above 0, or null")
@@ -97,6 +105,7 @@ def train(config: Mapping[str, Any], directory: Path, console: Console | None = 
         checkpoints/            the last two checkpoints, for `resume`
         metrics.jsonl, run.json the log (`bbrgym.agents.tracking`)
         training_curve.png      reward over steps
+        training_scenarios.json, evaluation_scenarios.json  what it learns in, and the episodes of its evaluations
 
     When an engine fails, there is a warning, and training goes on with new episodes in all of them, up to
     `train.engine_failures` times.
@@ -163,7 +172,7 @@ def _train(config: Mapping[str, Any], directory: Path, console: Console, is_resu
     from bbrgym.agents.checkpoint import TrainingState, restore_latest, save_checkpoint
     from bbrgym.agents.learner import make_model
 
-    with closing(VecMonitor(spec.make_vec_env(training.n_envs))) as env:
+    with closing(VecMonitor(spec.make_vec_env(training.n_envs, training.critic_features))) as env:
         model = make_model(agent, env, seed)
         state = restore_latest(model, directory / "checkpoints") if is_resumed else TrainingState()
         if model.num_timesteps >= training.total_steps:
@@ -177,6 +186,10 @@ def _train(config: Mapping[str, Any], directory: Path, console: Console, is_resu
             closing(Evaluations(spec, agent["algorithm"], training, directory, tracker, console, state)) as evaluations,
             closing(ProgressBar(training.total_steps, console)) as progress,
         ):
+            tracker.log_scenarios("training scenarios", "training", spec.distribution.to_dict())
+            tracker.log_scenarios(
+                "evaluation episodes", "evaluation", _evaluation_episodes(spec, training.eval_episodes)
+            )
             model.set_logger(Logger(folder=None, output_formats=[TrackerWriter(tracker)]))
             callbacks = [
                 evaluations,
@@ -185,7 +198,7 @@ def _train(config: Mapping[str, Any], directory: Path, console: Console, is_resu
                 progress,
             ]
             try:
-                while (failed := _learn(model, callbacks, training, seed, state, is_anew=is_resumed)) is not None:
+                while (failed := _learn(model, spec, callbacks, training, seed, state, is_resumed)) is not None:
                     is_resumed = True
                     tracker.log_metrics({"time/engine_failures": state.engine_failures}, model.num_timesteps)
                     if state.engine_failures > training.engine_failures:
@@ -203,9 +216,10 @@ def _train(config: Mapping[str, Any], directory: Path, console: Console, is_resu
                 raise
             save_checkpoint(model, directory / "checkpoints", state)
             _draw_curve(directory, tracker)
-            for folder in FOLDERS:
-                if (directory / folder).is_dir():
-                    tracker.log_artifact(directory / folder, folder)
+            kept = [directory / folder for folder in FOLDERS if (directory / folder).is_dir()]
+            for folder in kept:
+                tracker.log_artifact(folder, folder.name)
+            tracker.log_agent(kept[0])
     return TrainResult(
         directory=directory,
         steps=model.num_timesteps,
@@ -214,8 +228,23 @@ def _train(config: Mapping[str, Any], directory: Path, console: Console, is_resu
     )
 
 
+def _evaluation_episodes(spec: EpisodeSpec, count: int) -> list[dict[str, Any]]:
+    """The episodes that every evaluation has: the engine's seed and the scenario, drawn as the environment does."""
+    from gymnasium.utils import seeding
+
+    from bbrgym.agents.callbacks import EVALUATION_SEED
+
+    episodes = []
+    for episode in range(count):
+        rng = seeding.np_random(EVALUATION_SEED + episode * spec.agents)[0]
+        scenario = spec.distribution.sample(rng).to_dict()
+        episodes.append({"seed": int(rng.integers(1, 2**31)), "scenario": scenario})
+    return episodes
+
+
 def _learn(
     model: BaseAlgorithm,
+    spec: EpisodeSpec,
     callbacks: list[BaseCallback],
     training: TrainConfig,
     seed: int,
@@ -224,8 +253,14 @@ def _learn(
 ) -> EngineError | None:
     """Learn until the end, or until an engine fails: that failure is returned."""
     from bbrgym.agents.checkpoint import begin_anew
+    from bbrgym.agents.imitation import prepare
 
     try:
+        if not state.is_prepared:
+            # After a failure not what failed once more.
+            prepare(model, spec, training.teacher, training.prepare_steps, seed + state.engine_failures)
+            model.set_random_seed(seed)
+            state.is_prepared = True
         if is_anew:
             begin_anew(model, seed, state)
         model.learn(

@@ -58,12 +58,14 @@ def run_benchmark(
     engine_factory: EngineFactory = make_engine,
     beside: Path | None = None,
     command: str | None = None,
+    has_report: bool = True,
 ) -> BenchmarkResult:
     """Run what is not there yet of a benchmark, in parallel processes, and write its results and its report.
 
     A run that fails, or whose process is killed, is reported and tried again the next time; the others go on.
 
     The directory then has
+        evaluation_scenarios.json    the scenarios by their names
         benchmark.json               what was planned: configuration, runs and their keys, versions, commit
         runs/<key>/trace.parquet     all rows of a run (`load_trace`)
         runs/<key>/metrics.json      its figures, one row a flow
@@ -83,6 +85,7 @@ def run_benchmark(
         beside: a folder with other benchmarks in it, or in its folders. A run that one of them has is not made again:
             its files are linked.
         command: the command line that makes this benchmark, for the report; None is that of this process.
+        has_report: whether the report is written; of dozens of scenarios it takes minutes.
 
     Raises:
         ValueError: of the configuration, naming the bad value and the good ones. Nothing has run then.
@@ -109,6 +112,11 @@ def run_benchmark(
     for run in taken:
         del todo[run.key]
     with _tracked(benchmark, directory) as tracker:
+        tracker.log_scenarios(
+            benchmark.name,
+            "evaluation",
+            [{"name": name, "scenario": scenario.to_dict()} for name, scenario in benchmark.scenarios.items()],
+        )
         _measure_again([run for run in runs if run.key not in todo], benchmark, directory)
         for run in taken:
             _track_run(run, benchmark, directory, tracker)
@@ -126,14 +134,17 @@ def run_benchmark(
                     _track_run(run, benchmark, directory, tracker)
         result = load_benchmark(directory)
         replace_file(directory / "results.parquet", result.results.to_parquet)
-        # Not before here: matplotlib is needed for nothing else.
-        from bbrgym.baselines.report import write_report
+        written = [directory / "results.parquet", directory / "benchmark.json"]
+        if has_report:
+            # Not before here: matplotlib is needed for nothing else.
+            from bbrgym.baselines.report import write_report
 
-        report = write_report(directory)
+            written.append(write_report(directory))
         tracker.set_tags({"failed_runs": str(len(failures))})
         if not result.results.empty:
             tracker.log_metrics(_tracked_league(result.results))
-        for path in (directory / "results.parquet", directory / "benchmark.json", report):
+            tracker.log_table(result.results, "results_table.json")
+        for path in written:
             tracker.log_artifact(path)
     return result
 
