@@ -48,8 +48,8 @@ class TrainingState:
 def save_checkpoint(model: BaseAlgorithm, folder: Path, state: TrainingState) -> Path:
     """Write `<folder>/<steps>/`, and remove checkpoints older than the last `KEPT`.
 
-    It has Stable-Baselines3's own `model.zip`, `inputs.npz` (`Standardised`), `replay.npz` for a learner with a replay buffer, and `checkpoint.json`
-    with counters, `state`, and a SHA-256 of each file.
+    It has Stable-Baselines3's own `model.zip`, `inputs.npz` (`Standardised`), `replay.npz` for a learner with a replay
+    buffer, and `checkpoint.json` with counters, `state`, and a SHA-256 of each file.
     """
     final = folder / f"{model.num_timesteps:012d}"
     partial = folder / f".{final.name}.{os.getpid()}.partial"

@@ -188,7 +188,7 @@ TERMS: Final[dict[str, Term]] = {
 """Every term by name; the functions of the same names have the formulas."""
 
 DEFAULT_TERMS: Final[Mapping[str, float]] = MappingProxyType(
-    {"alpha_fair": 0.5, "log_throughput": 0.5, "delay": 0.3, "loss": 1.0}
+    {"alpha_fair": 1.0, "delay": 0.15, "loss": 1.0}
 )
 
 
