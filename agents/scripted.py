@@ -23,18 +23,22 @@ PREFIX: Final = "scripted:"
 class BacklogRule:
     """Each flow keeps the same small number of packets in the queue.
 
-        cwnd_gain = delivery_rate / max_bandwidth + backlog / bdp,    pacing_gain constant
+        cwnd_gain = max(delivery_rate / max_bandwidth, floor) + backlog / bdp,    pacing_gain constant
 
     so that the window is delivery_rate x min_rtt + backlog, as in TCP Vegas and FAST TCP (Wei, Jin, Low and Hegde,
     IEEE/ACM Transactions on Networking 14(6), 2006, equation 2). Flows with the same backlog in the same queue have the
-    same rate, whatever their RTTs (Little's law): fair, and with a queue of a few packets a flow. It knows nothing of
-    rivals that fill the queue, of losses, and of a min_rtt that was never seen without a queue.
+    same rate, whatever their RTTs (Little's law): fair, and with a queue of a few packets a flow. The floor is what
+    keeps a lone flow with a large BDP from losing with every dip of its delivery rate what a backlog of a few packets
+    takes seconds to win back: max_bandwidth, the largest of ten round trips, has not seen the dip.
+
+    It knows nothing of rivals that fill the queue, of losses, and of a min_rtt that was never seen without a queue.
 
     Args:
         observation: what it sees: it needs `log_delivery_rate_ratio` and `log_bdp`.
         action: what it chooses from.
-        backlog_packets: of each flow, beside the few that BBR's window has for bursts.
+        backlog_packets: of each flow.
         pacing_gain: above 1, so that the window is what limits the flow.
+        floor: 0 is FAST's window; 1 is 1 + backlog / bdp, whose bandwidth is the flow's largest and not its present one.
 
     Raises:
         ValueError: a feature is missing.
@@ -44,6 +48,7 @@ class BacklogRule:
     action: Action
     backlog_packets: float = 6.0
     pacing_gain: float = 1.25
+    floor: float = 0.95
 
     def __post_init__(self) -> None:
         for name in _NEEDED:
@@ -73,14 +78,14 @@ class BacklogRule:
         """Actions of shape (N, 2)."""
         first = len(self.observation.features) * (self.observation.history - 1)  # the latest step is the last one
         ratio, bdp = (x[:, first + self.observation.features.index(name)].astype(np.float64) for name in _NEEDED)
-        gains = np.stack([2.0**ratio + self.backlog_packets / 10.0**bdp, np.full(len(x), self.pacing_gain)])
+        gains = np.stack([np.maximum(2.0**ratio, self.floor) + self.backlog_packets / 10.0**bdp, np.full(len(x), self.pacing_gain)])
         low, high = np.array([self.action.cwnd_gain, self.action.pacing_gain]).T[:, :, np.newaxis]
         position = 2.0 * np.log(gains / low) / np.log(high / low) - 1.0
         return position.clip(-1.0, 1.0).T.astype(np.float32), state
 
     def to_arrays(self) -> dict[str, Array]:
         """Its numbers."""
-        return {"rule": np.array([self.backlog_packets, self.pacing_gain], dtype=np.float32)}
+        return {"rule": np.array([self.backlog_packets, self.pacing_gain, self.floor], dtype=np.float32)}
 
 
 RULES: Final = {"backlog": BacklogRule}
