@@ -8,9 +8,11 @@ import json
 import os
 import re
 import shutil
+import struct
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,6 +33,9 @@ OUTPUTS: Final = ("clip", "tanh")
 FOLDERS: Final = ("best", "final")
 """Where a training run keeps its agents, the one that `load_agent` prefers first."""
 
+REFERENCE: Final = Path(__file__).with_name("reference")
+"""The folder of the agent that flows of algorithm `policy` run if they name no other."""
+
 Array = npt.NDArray[np.float32]
 
 
@@ -49,13 +54,7 @@ def load_agent(path: Path | str) -> Agent:
         from bbrgym.agents.scripted import PREFIX, scripted_agent
 
         return scripted_agent(str(path).removeprefix(PREFIX))
-    given = Path(path).expanduser()
-    if given.name == "agent.json":
-        given = given.parent
-    folder = next((f for f in (given, *(given / name for name in FOLDERS)) if (f / "agent.json").is_file()), None)
-    if folder is None:
-        what = "it has no agent.json" if given.is_dir() else "there is no such folder"
-        raise FileNotFoundError(f"no trained agent in '{given}': {what}; train one with `bbrgym train`")
+    folder = _folder_of(path)
     try:
         description = json.loads((folder / "agent.json").read_text(encoding="utf-8"))
         if description["format"] != FORMAT:
@@ -71,6 +70,39 @@ def load_agent(path: Path | str) -> Agent:
         reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise ValueError(f"'{folder}' holds no agent that can be loaded: {reason}") from error
     return agent
+
+
+def policy_bytes(path: Path | str | None) -> bytes:
+    """An agent as the controller `policy` runs it: `load_agent(path).to_bytes()`, read once while its files stay.
+
+    Args:
+        path: as for `load_agent`; None is the reference policy.
+
+    Raises:
+        FileNotFoundError: there is no agent.
+        ValueError: its files are not an agent of this version, or do not belong together.
+    """
+    if str(path).startswith("scripted:"):
+        return load_agent(str(path)).to_bytes()  # which refuses it
+    folder = _folder_of(REFERENCE if path is None else path)
+    states = [os.stat(file) for file in (folder / "agent.json", folder / "policy.npz") if file.is_file()]
+    return _policy_bytes(folder.absolute(), tuple((s.st_ino, s.st_size, s.st_mtime_ns) for s in states))
+
+
+@lru_cache(maxsize=64)
+def _policy_bytes(folder: Path, states: tuple[tuple[int, int, int], ...]) -> bytes:
+    return load_agent(folder).to_bytes()
+
+
+def _folder_of(path: Path | str) -> Path:
+    given = Path(path).expanduser()
+    if given.name == "agent.json":
+        given = given.parent
+    folder = next((f for f in (given, *(given / name for name in FOLDERS)) if (f / "agent.json").is_file()), None)
+    if folder is None:
+        what = "it has no agent.json" if given.is_dir() else "there is no such folder"
+        raise FileNotFoundError(f"no trained agent in '{given}': {what}; train one with `bbrgym train`")
+    return folder
 
 
 @dataclass
@@ -148,8 +180,63 @@ class Agent:
         digest.update(self.network.kind.encode())
         for name, array in sorted(self.network.to_arrays().items()):
             digest.update(f"{name} {array.shape}".encode())
-            digest.update(np.ascontiguousarray(array, dtype="<f4").tobytes())
+            digest.update(_plain(array))
         return digest.hexdigest()
+
+    @property
+    def trained_network(self) -> Network:
+        """The network.
+
+        Raises:
+            ValueError: it is a scripted agent, which has none.
+        """
+        if not isinstance(self.network, Network):
+            raise ValueError(f"the scripted agent {self.training['algorithm']!r} has no network to be run elsewhere")
+        return self.network
+
+    def to_bytes(self) -> bytes:
+        """All that decides its gains, and how often it decides, for `PolicyNetwork::Parse` in C++.
+
+        docs/algorithms/policy.md has the format. Where the spec has `step_rtts`, the controller counts its own
+        estimates of the base RTT.
+
+        Raises:
+            ValueError: it is a scripted agent, which has no network.
+        """
+        observation, action, network = self.spec.observation, self.spec.action, self.trained_network
+        parts = [struct.pack("<8sII", b"bbrgympo", 1, len(observation.features))]
+        parts += [struct.pack("<I", len(name)) + name for name in map(str.encode, observation.features)]
+        interval_ns = 0 if self.spec.step_ms is None else max(1, round(self.spec.step_ms * 1e6))
+        parts.append(struct.pack("<I4d", observation.history, *action.cwnd_gain, *action.pacing_gain))
+        parts.append(struct.pack("<Qd", interval_ns, self.spec.step_rtts or 0.0))
+        parts.append(struct.pack("<BB", ACTIVATIONS.index(network.activation), OUTPUTS.index(network.output)))
+        parts.append(struct.pack("<I", len(network.lstm)))
+        for of_input, of_state, bias in network.lstm:
+            parts.append(struct.pack("<I", of_state.shape[1]) + b"".join(map(_plain, (of_input, of_state, bias))))
+        parts.append(struct.pack("<I", len(network.layers)))
+        for weight, bias in network.layers:
+            parts.append(struct.pack("<I", len(bias)) + _plain(weight) + _plain(bias))
+        return b"".join(parts)
+
+    def to_onnx(self, path: Path | str) -> None:
+        """Write the network as an ONNX model.
+
+        Inputs and outputs are float32: `observations` (N, length of an observation) to `actions` (N, 2) in [-1, 1], the
+        same as `predict`. A recurrent agent has besides, for each LSTM layer i, the inputs `hidden.i` and `cell.i`
+        (N, H), zeros at the beginning of an episode, and the outputs `next_hidden.i` and `next_cell.i`, which are the
+        inputs of the next step. What observations and actions mean is in the model's metadata, as JSON: `observation`,
+        `action` and `env` (conf/'s groups), and the agent's `content_hash`.
+
+        Args:
+            path: the file; its folder must exist.
+
+        Raises:
+            ModuleNotFoundError: onnx is not installed.
+            ValueError: it is a scripted agent, which has no network.
+        """
+        from bbrgym.agents.export import onnx_model
+
+        Path(path).write_bytes(onnx_model(self).SerializeToString())
 
     def save(self, folder: Path) -> None:
         """Write `agent.json` and `policy.npz`, in place of what the folder had; whole or not at all.
@@ -343,6 +430,10 @@ _ACTORS: Final[dict[str, tuple[str, str | None, str]]] = {
 
 ALGORITHMS: Final = tuple(_ACTORS)
 """The learning algorithms whose agents are understood here."""
+
+
+def _plain(array: Array) -> bytes:
+    return np.ascontiguousarray(array, dtype="<f4").tobytes()
 
 
 def _sigmoid(x: Array) -> Array:

@@ -24,7 +24,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from bbrgym.baselines.league import league_table, overall_table, print_league
 from bbrgym.baselines.metrics import RUN_METRICS, measure
-from bbrgym.baselines.plan import Benchmark, Competitor, Run, code_hash, metrics_hash
+from bbrgym.baselines.plan import Benchmark, Competitor, Run, code_hash, hash_policies, metrics_hash
 from bbrgym.baselines.pool import Outcome, run_in_processes
 from bbrgym.baselines.storage import load_metrics, load_trace, replace_file, save_trace, write_json
 from bbrgym.envs.engine import Engine, make_engine
@@ -263,6 +263,8 @@ def _execute(run: Run, directory: Path, benchmark: Benchmark, engine_factory: En
         if agent.content_hash != run.agent_hash:
             raise RuntimeError(f"the agent in {run.agent} has changed since the benchmark began")
         policy = agent.policy(run.scenario)
+    if hash_policies(run.scenario) != run.policy_hashes:
+        raise RuntimeError("a policy of the scenario has changed since the benchmark began")
     began = time.perf_counter()
     options = dict(benchmark.engine)
     name = options.pop("name")

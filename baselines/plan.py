@@ -18,6 +18,7 @@ import bbrgym.baselines.metrics
 import bbrgym.envs.trace
 from bbrgym.baselines import registry
 from bbrgym.baselines.published import Paper, flow_of
+from bbrgym.envs.engine import read_policies
 from bbrgym.envs.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ class Benchmark:
         plain["competitors"] = [
             {"name": c.name, "parameters": dict(c.parameters)}
             | ({"algorithm": c.algorithm} if c.agent is None else {"agent": str(c.agent)})
+            | ({} if c.policy is None else {"policy": c.policy})
             for c in self.competitors
         ]
         plain |= {"roles": "all" if self.roles is None else list(self.roles), "seeds": list(self.seeds)}
@@ -118,8 +120,12 @@ class Benchmark:
         # An agent decides as often as it did in training, whatever the others' rows are.
         step_ms = float(self.step_ms if agent is None else agent.spec.interval_ms(scenario))
         agent_hash = None if agent is None else agent.content_hash
+        policy_hashes = hash_policies(scenario)
+        plain = scenario.to_dict()
+        for index, policy_hash in policy_hashes.items():
+            plain["flows"][index]["policy"] = policy_hash
         identity = {
-            "scenario": scenario.to_dict(),
+            "scenario": plain,
             "agent": agent_hash,
             "seed": seed,
             # An engine's other options (a time limit, say) do not decide what it simulates.
@@ -130,7 +136,9 @@ class Benchmark:
             "code": code,
         }
         key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:20]
-        return Run(key, scenario_name, competitor.name, seed, scenario, step_ms, competitor.agent, agent_hash)
+        return Run(
+            key, scenario_name, competitor.name, seed, scenario, step_ms, competitor.agent, agent_hash, policy_hashes
+        )
 
     def _check(self) -> None:
         names = [competitor.name for competitor in self.competitors]
@@ -179,6 +187,7 @@ class Run:
     step_ms: float
     agent: Path | None
     agent_hash: str | None
+    policy_hashes: Mapping[int, str]
 
     def names(self) -> dict[str, Any]:
         """Which run it is, as benchmark.json, failures and results say it."""
@@ -194,16 +203,18 @@ class Competitor:
         algorithm: the controller of the flows that it takes; `agent` for an agent.
         parameters: the controller's parameters that differ from its defaults.
         agent: path of a trained run, for `bbrgym.agents.policy.load_agent`.
+        policy: such a path for the algorithm `policy`; None is the reference policy.
     """
 
     name: str
     algorithm: str
     parameters: Mapping[str, float] = field(default_factory=dict)
     agent: Path | None = None
+    policy: str | None = None
 
     @classmethod
     def from_dict(cls, plain: str | Mapping[str, Any]) -> Competitor:
-        """From {name, algorithm, parameters} or {name, agent, parameters}; a string is a controller as it is."""
+        """From {name, algorithm, parameters, policy} or {name, agent, parameters}; a string is a controller."""
         entry: dict[str, Any] = {"algorithm": plain} if isinstance(plain, str) else dict(plain)
         _check_keys("a competitor", entry, [f.name for f in dataclasses.fields(cls)])
         agent = entry.get("agent")
@@ -213,7 +224,16 @@ class Competitor:
         parameters = dict(entry.get("parameters") or {})
         registry.check_parameters(algorithm, parameters)
         name = str(entry.get("name") or ("agent" if agent is not None else algorithm))
-        return cls(name, algorithm, parameters, None if agent is None else Path(agent).expanduser())
+        policy = entry.get("policy")
+        if policy is not None and algorithm != "policy":
+            raise ValueError(f"competitor {entry!r} is not possible: only the algorithm 'policy' has a policy")
+        return cls(
+            name,
+            algorithm,
+            parameters,
+            None if agent is None else Path(agent).expanduser(),
+            None if policy is None else str(policy),
+        )
 
     def load(self) -> Agent | None:
         """The trained agent; None for a controller."""
@@ -226,12 +246,21 @@ class Competitor:
     def takes(self, scenario: Scenario, roles: Sequence[int] | None) -> Scenario:
         """The scenario with this competitor's algorithm on the flows `roles`, None for all of them."""
         flows = tuple(
-            dataclasses.replace(flow, algorithm=self.algorithm, parameters=self.parameters)
+            dataclasses.replace(flow, algorithm=self.algorithm, parameters=self.parameters, policy=self.policy)
             if roles is None or index in roles
             else flow
             for index, flow in enumerate(scenario.flows)
         )
         return dataclasses.replace(scenario, flows=flows)
+
+
+def hash_policies(scenario: Scenario) -> dict[int, str]:
+    """SHA-256 of what decides the gains of each flow of algorithm `policy`, by its index.
+
+    Raises:
+        FileNotFoundError, ValueError: a policy cannot be loaded.
+    """
+    return {index: hashlib.sha256(policy).hexdigest() for index, policy in read_policies(scenario).items()}
 
 
 def code_hash(engine: str) -> str:

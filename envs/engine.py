@@ -105,6 +105,21 @@ def check_steering(scenario: Scenario, flow: int, cwnd_gain: float, pacing_gain:
         raise ValueError(f"gains ({cwnd_gain!r}, {pacing_gain!r}) are not possible: gains must be numbers above 0")
 
 
+def read_policies(scenario: Scenario) -> dict[int, bytes]:
+    """What the flows of algorithm `policy` run, by their indices: `Agent.to_bytes()`, for the engines' C++.
+
+    Raises:
+        FileNotFoundError: there is no agent.
+        ValueError: its files cannot be read.
+    """
+    policies = {index: flow.policy for index, flow in enumerate(scenario.flows) if flow.algorithm == "policy"}
+    if not policies:
+        return {}
+    from bbrgym.agents.policy import policy_bytes  # which stands on this module
+
+    return {index: policy_bytes(path) for index, path in policies.items()}
+
+
 ENGINES: Final[tuple[str, ...]] = ("native", "ns3")
 
 

@@ -35,6 +35,8 @@ class Flow:
         parameters: the controller's parameters that differ from its defaults.
         jitter_ms: how much longer the way back takes for each ACK, evenly drawn between 0 and this, in ms. No ACK
             overtakes another, so that those behind a late one come with it.
+        policy: for algorithm `policy`, which trained agent it is: the path of a training run or of an agent's folder,
+            read when an episode begins. None is the reference policy, which comes with the package.
 
     Raises:
         ValueError: naming the bad value and the good ones.
@@ -47,6 +49,7 @@ class Flow:
     size_bytes: int | None = None
     parameters: Mapping[str, float] = field(default_factory=dict)
     jitter_ms: float = 0.0
+    policy: str | None = None
 
     def __post_init__(self) -> None:
         _check_types(self, numbers=("rtt_ms", "start_s", "stop_s", "jitter_ms"), whole=("size_bytes",))
@@ -59,9 +62,15 @@ class Flow:
         if self.size_bytes is not None:
             _check("size_bytes", self.size_bytes, "at least 1, or none for endless", self.size_bytes >= 1)
         _check("jitter_ms", self.jitter_ms, "in [0, 10000]", 0 <= self.jitter_ms <= 10_000)
+        if self.policy is not None:
+            _check("policy", self.policy, "a path, or none", isinstance(self.policy, str) and self.policy != "")
+            _check("policy", self.policy, f"none with algorithm {self.algorithm!r}: only 'policy' runs one",
+                   self.algorithm == "policy")  # fmt: skip
 
     def __hash__(self) -> int:
-        return hash((self.algorithm, self.rtt_ms, self.start_s, self.stop_s, self.size_bytes, self.jitter_ms))
+        return hash(
+            (self.algorithm, self.rtt_ms, self.start_s, self.stop_s, self.size_bytes, self.jitter_ms, self.policy)
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A mapping proxy does not pickle.
@@ -168,8 +177,10 @@ class Scenario:
         return tuple(i for i, flow in enumerate(self.flows) if flow.algorithm == "agent")
 
     def with_algorithm(self, algorithm: str, **parameters: float) -> Scenario:
-        """The same scenario with `algorithm` on every flow."""
-        flows = tuple(dataclasses.replace(f, algorithm=algorithm, parameters=parameters) for f in self.flows)
+        """The same scenario with `algorithm` on every flow; `policy` is then the reference policy."""
+        flows = tuple(
+            dataclasses.replace(f, algorithm=algorithm, parameters=parameters, policy=None) for f in self.flows
+        )
         return dataclasses.replace(self, flows=flows)
 
     def to_dict(self) -> dict[str, Any]:
@@ -202,7 +213,9 @@ class Scenario:
         return cls(**arguments)
 
 
-LEFT_OUT: Final = frozenset({"queue", "codel_target_ms", "codel_interval_ms", "loss_burst_packets", "jitter_ms"})
+LEFT_OUT: Final = frozenset(
+    {"queue", "codel_target_ms", "codel_interval_ms", "loss_burst_packets", "jitter_ms", "policy"}
+)
 """Fields that were not always there: without them, what was stored before them, and its keys, remain what they were."""
 
 

@@ -19,6 +19,7 @@ FlowRun::FlowRun(const Scenario& scenario,
     : m_flow(scenario.flows[index]), m_packetBytes(static_cast<uint32_t>(scenario.packet_bytes)),
       m_seed(seed), m_onComplete(std::move(onComplete))
 {
+    m_flow.CheckPolicy();
 }
 
 void FlowRun::Schedule()
@@ -53,6 +54,7 @@ Connection FlowRun::MakeConnection(Nanoseconds initialRtt) const
         .initial_cwnd = Bytes{kInitialCwndPackets} * m_packetBytes,
         .initial_rtt = initialRtt,
         .seed = m_seed,
+        .policy = m_flow.policy,
     };
 }
 

@@ -9,13 +9,14 @@ import json
 from pathlib import Path as FilePath
 
 from ack_path import MS, PACKET, Path
+from policies import make_controller
 
 from bbrgym import _controllers as cc
 
 
 def golden_trace(name: str) -> list[list[int]]:
     """[window in bytes, pacing rate in bit/s, bytes in flight] every 20 ms of 12 s."""
-    controller = cc.make(name, {}, PACKET, 10 * PACKET, 30 * MS, 42)
+    controller = make_controller(name, {}, PACKET, 10 * PACKET, 30 * MS, 42)
     # A buffer of one BDP overflows by itself; every 1500th packet is lost besides.
     path = Path(controller, rate_mbps=20, rtt_ms=30, buffer_packets=75, lose=lambda number: number % 1500 == 1499)
     trace = []

@@ -12,9 +12,11 @@
 #include <utility>
 #include <vector>
 
+#include "baselines/cc/policy_network.h"
 #include "baselines/cc/random.h"
 #include "baselines/cc/registry.h"
 #include "envs/native/batch.h"
+#include "envs/native/flow_row.h"
 #include "envs/native/receiver.h"
 #include "envs/native/sender.h"
 
@@ -56,6 +58,54 @@ Value OneOf(Random& random, const std::vector<Value>& values) {
   return values[random.Below(values.size())];
 }
 
+/// Bytes of a policy, as `Agent.to_bytes` makes them.
+class PolicyBytes {
+ public:
+  template <typename Value>
+  PolicyBytes& Add(Value value) {
+    bytes_.append(reinterpret_cast<const char*>(&value), sizeof(value));
+    return *this;
+  }
+  PolicyBytes& AddText(const std::string& text) {
+    bytes_ += text;
+    return *this;
+  }
+  PolicyBytes& AddWeights(Random& random, std::size_t count) {
+    for (; count > 0; --count) Add(static_cast<float>(Uniform(random, -0.5, 0.5)));
+    return *this;
+  }
+  std::shared_ptr<const PolicyNetwork> Parse() const { return PolicyNetwork::Parse(bytes_); }
+
+ private:
+  std::string bytes_;
+};
+
+/// With all features of two steps, perhaps an LSTM layer, and two layers. (This program runs on little-endian
+/// machines.)
+std::shared_ptr<const PolicyNetwork> MakePolicy(Random& random) {
+  const std::vector<PolicyFeature>& features = PolicyFeatures();
+  PolicyBytes bytes;
+  bytes.AddText("bbrgympo").Add<std::uint32_t>(1).Add(static_cast<std::uint32_t>(features.size()));
+  for (const PolicyFeature& feature : features) {
+    const std::string name = feature.name;
+    bytes.Add(static_cast<std::uint32_t>(name.size())).AddText(name);
+  }
+  bytes.Add<std::uint32_t>(2).Add(0.5).Add(4.0).Add(0.75).Add(1.75);
+  const bool is_fixed = random.Below(2) == 0;
+  bytes.Add<std::uint64_t>(is_fixed ? 20'000'000 : 0).Add(is_fixed ? 0.0 : 1.0);
+  bytes.Add(static_cast<std::uint8_t>(random.Below(2))).Add(static_cast<std::uint8_t>(random.Below(2)));
+  std::size_t width = 2 * features.size();
+  const auto lstm_layers = static_cast<std::uint32_t>(random.Below(2));
+  bytes.Add(lstm_layers);
+  if (lstm_layers == 1) {
+    bytes.Add<std::uint32_t>(3).AddWeights(random, 12 * width + 12 * 3 + 12);
+    width = 3;
+  }
+  bytes.Add<std::uint32_t>(2).Add<std::uint32_t>(5).AddWeights(random, 5 * width + 5);
+  bytes.Add<std::uint32_t>(2).AddWeights(random, 2 * 5 + 2);
+  return bytes.Parse();
+}
+
 Scenario MakeScenario(Random& random) {
   Scenario scenario;
   scenario.rate_mbps = OneOf<double>(random, {0.1, 1, 5, 20, 100});
@@ -78,6 +128,7 @@ Scenario MakeScenario(Random& random) {
   for (std::uint64_t i = 0; i < flows; ++i) {
     Flow flow;
     flow.algorithm = ControllerRegistry()[random.Below(ControllerRegistry().size())].name;
+    if (flow.algorithm == "policy") flow.policy = MakePolicy(random);
     flow.rtt_ms = OneOf<double>(random, {0.001, 1, 10, 50, 600});
     if (random.Below(4) == 0) flow.jitter_ms = OneOf<double>(random, {0.01, 5, 100});
     if (random.Below(3) > 0) flow.start_s = Uniform(random, 0, 0.9 * scenario.duration_s);
@@ -182,7 +233,8 @@ void StressTransport(std::uint64_t seed, Digest& digest) {
   const Connection connection{.packet_bytes = OneOf<Bytes>(random, {64, 1000}),
                               .initial_cwnd = 10'000,
                               .initial_rtt = OneOf<Nanoseconds>(random, {0, 20 * kMillisecond}),
-                              .seed = seed};
+                              .seed = seed,
+                              .policy = MakePolicy(random)};
   std::optional<Bytes> size;
   if (random.Below(2) == 0) size = OneOf<Bytes>(random, {1, 1000, 54'321});
   Sender sender(registry[random.Below(registry.size())].make(connection, {}), connection, size);

@@ -108,7 +108,8 @@ def test_the_grid_covers_its_ranges() -> None:
 
 
 def test_every_controller_is_in_the_grid() -> None:
-    assert set(agreement.ALGORITHMS) == set(registry.controllers())
+    # A trained policy is no definition to compare engines by: another one is trained tomorrow.
+    assert set(agreement.ALGORITHMS) == set(registry.controllers()) - {"policy"}
 
 
 def test_neighbours_are_hardly_different() -> None:

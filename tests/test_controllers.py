@@ -13,6 +13,7 @@ from ack_path import PACKET
 from golden_traces import golden_trace
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from policies import make_controller
 
 from bbrgym import _controllers as cc
 
@@ -23,7 +24,7 @@ CONTROLLERS = sorted(cc.controllers())
 def random_stream(name: str, seed: int, acks: int = 300) -> list[tuple[int, int, bool]]:
     """Decisions along a random, but possible, stream of ACKs, losses, timeouts and pauses."""
     rng = random.Random(seed)
-    controller = cc.make(name, {}, PACKET, 10 * PACKET, rng.choice([0, rng.randint(1, 10**9)]), seed)
+    controller = make_controller(name, {}, PACKET, 10 * PACKET, rng.choice([0, rng.randint(1, 10**9)]), seed)
     now, delivered, sent, in_flight = 0, 0, 10 * PACKET, 10 * PACKET
     history = [(0, 0)]
     decisions = []

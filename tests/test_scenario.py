@@ -37,7 +37,11 @@ NEW = dataclasses.replace(
     codel_target_ms=7.5,
     codel_interval_ms=50,
     loss_burst_packets=4,
-    flows=(dataclasses.replace(SCENARIO.flows[0], jitter_ms=2.5), SCENARIO.flows[1]),
+    flows=(
+        dataclasses.replace(SCENARIO.flows[0], jitter_ms=2.5),
+        SCENARIO.flows[1],
+        Flow("policy", policy="runs/train/mine"),
+    ),
 )
 """With every field that is left out at its default."""
 
@@ -47,15 +51,15 @@ def test_fields_that_are_left_out_at_their_defaults():
         *("rate_mbps", "buffer_bdp", "buffer_packets", "duration_s", "packet_bytes", "loss", "rate_schedule", "flows"),
         *("algorithm", "rtt_ms", "start_s", "stop_s", "size_bytes", "parameters"),
     }
-    assert set(NEW.to_dict()) | {*NEW.to_dict()["flows"][0]} >= LEFT_OUT
+    assert set(NEW.to_dict()) | {*NEW.to_dict()["flows"][0]} | {*NEW.to_dict()["flows"][2]} >= LEFT_OUT
     assert "jitter_ms" not in NEW.to_dict()["flows"][1]
     assert Scenario.from_dict(json.loads(json.dumps(NEW.to_dict()))) == NEW
     assert pickle.loads(pickle.dumps(NEW)) == NEW
     assert hash(NEW) != hash(SCENARIO)
 
     defaults = {field.name: field.default for cls in (Scenario, Flow) for field in dataclasses.fields(cls)}
-    said = SCENARIO.to_dict() | {name: defaults[name] for name in LEFT_OUT - {"jitter_ms"}}
-    said["flows"] = [flow | {"jitter_ms": 0.0} for flow in said["flows"]]
+    said = SCENARIO.to_dict() | {name: defaults[name] for name in LEFT_OUT - {"jitter_ms", "policy"}}
+    said["flows"] = [flow | {"jitter_ms": 0.0, "policy": None} for flow in said["flows"]]
     assert Scenario.from_dict(said) == SCENARIO
     assert Scenario.from_dict(said).to_dict() == SCENARIO.to_dict()
 
@@ -94,6 +98,7 @@ def test_the_same_algorithm_on_every_flow():
     assert [flow.algorithm for flow in changed.flows] == ["agent", "agent"]
     assert [flow.rtt_ms for flow in changed.flows] == [10, 50.5]
     assert changed.agent_flows == (0, 1)
+    assert [flow.policy for flow in NEW.with_algorithm("bbr").flows] == [None] * 3
     assert SCENARIO.agent_flows == ()
 
 
@@ -111,6 +116,8 @@ def test_the_same_algorithm_on_every_flow():
         (lambda: Flow(size_bytes=1.5), "size_bytes=1.5 is not possible: size_bytes must be a whole number, or none"),
         (lambda: Flow(jitter_ms=-1), r"jitter_ms=-1 is not possible: jitter_ms must be in \[0, 10000\]"),
         (lambda: Flow(jitter_ms=None), "jitter_ms=None is not possible: jitter_ms must be a number"),
+        (lambda: Flow("bbr", policy="runs/x"), "policy='runs/x' .* none with algorithm 'bbr': only 'policy' runs one"),
+        (lambda: Flow("policy", policy=3), "policy=3 is not possible: policy must be a path, or none"),
         (lambda: Flow(rtt_ms=None), "rtt_ms=None is not possible: rtt_ms must be a number"),
         (lambda: Scenario(rate_mbps=-3), r"rate_mbps=-3 is not possible: rate_mbps must be in \[0.01, 10000\]"),
         (lambda: Scenario(rate_mbps="fast"), "rate_mbps='fast' is not possible: rate_mbps must be a number"),

@@ -35,8 +35,8 @@ AgentController::AgentController(const Connection& connection, const AgentParame
     : BbrController(connection, ModelParameters(parameters)), agent_(parameters) {
   if (parameters.min_cwnd_gain > parameters.max_cwnd_gain || parameters.min_pacing_gain > parameters.max_pacing_gain) {
     throw ParameterError(
-        "the bounds of algorithm 'agent' cross: min_cwnd_gain must not be above max_cwnd_gain, nor "
-        "min_pacing_gain above max_pacing_gain");
+        "the bounds of the gains cross: min_cwnd_gain must not be above max_cwnd_gain, nor min_pacing_gain above "
+        "max_pacing_gain");
   }
   Steer(parameters.cwnd_gain, parameters.pacing_gain);
 }

@@ -28,7 +28,7 @@ struct AgentParameters {
 
 /// BBR's model of the path and its Startup, Drain and ProbeRTT; in ProbeBW (by option always) the two gains are
 /// the last ones given from outside. The work of every ACK stays here, a decision from outside comes once an interval.
-class AgentController final : public BbrController {
+class AgentController : public BbrController {
  public:
   AgentController(const Connection& connection, const AgentParameters& parameters);
 

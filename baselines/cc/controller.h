@@ -4,11 +4,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <memory>
 
 #include "baselines/cc/units.h"
 
 /// The seam between a congestion controller and whatever runs it: facts of one ACK in, a decision out.
 namespace bbrgym {
+
+class PolicyNetwork;
 
 /// The delivery rate that an ACK reveals (draft-cheng-iccrg-delivery-rate-estimation-02, section 3.3).
 struct RateSample {
@@ -118,6 +121,8 @@ struct Connection {
   Nanoseconds initial_rtt = 0;
   /// Decides everything random in the controller.
   std::uint64_t seed = 1;
+  /// What a controller decides by that runs a trained policy; the others have no use for it.
+  std::shared_ptr<const PolicyNetwork> policy;
 };
 
 /// One flow's congestion control. It has no clock, does no input or output, and knows no simulator: the same calls

@@ -1,14 +1,31 @@
 // bbrgym._controllers: the registry, and the controllers and estimators themselves, to be driven by hand.
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/array.h>
 #include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <ctime>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <vector>
 
 #include "baselines/cc/extra_acked.h"
 #include "baselines/cc/full_pipe.h"
 #include "baselines/cc/hystart.h"
 #include "baselines/cc/min_rtt.h"
+#include "baselines/cc/policy.h"
+#include "baselines/cc/policy_features.h"
+#include "baselines/cc/policy_network.h"
 #include "baselines/cc/prr.h"
 #include "baselines/cc/registry.h"
 #include "baselines/cc/round_counter.h"
@@ -35,6 +52,96 @@ nb::dict MetricsByName(const Metrics& metrics) {
   nb::dict by_name;
   for (std::size_t i = 0; i < Metrics::kSize; ++i) by_name[kMetrics[i].name] = metrics.values()[i];
   return by_name;
+}
+
+std::shared_ptr<const PolicyNetwork> ParsePolicy(const nb::bytes& bytes) {
+  return PolicyNetwork::Parse(std::string_view(bytes.c_str(), bytes.size()));
+}
+
+PolicyColumns ColumnsByName(const std::map<std::string, double>& values) {
+  PolicyColumns columns;
+  for (const auto& [name, value] : values) {
+    const auto& known = PolicyColumnsByName();
+    const auto found =
+        std::find_if(known.begin(), known.end(), [&](const auto& column) { return name == column.first; });
+    if (found == known.end()) throw std::invalid_argument("a controller knows no column '" + name + "'");
+    columns.*found->second = value;
+  }
+  return columns;
+}
+
+/// A policy with the memory of one flow.
+struct PolicyOfFlow {
+  explicit PolicyOfFlow(const nb::bytes& bytes) : policy(ParsePolicy(bytes)), memory(policy->MakeMemory()) {}
+
+  std::shared_ptr<const PolicyNetwork> policy;
+  PolicyNetwork::Memory memory;
+};
+
+void BindPolicy(nb::module_& m) {
+  m.def(
+      "policy_columns",
+      [] {
+        std::vector<std::string> names;
+        for (const auto& [name, member] : PolicyColumnsByName()) names.emplace_back(name);
+        return names;
+      },
+      "The columns of a flow's row that a policy's features can be made of.");
+  m.def(
+      "policy_features",
+      [] {
+        std::map<std::string, std::tuple<double, double, double>> features;
+        for (const PolicyFeature& feature : PolicyFeatures()) {
+          features[feature.name] = {feature.low, feature.high, feature.neutral};
+        }
+        return features;
+      },
+      "Lowest, highest and neutral value of every feature that a policy can have.");
+
+  nb::class_<PolicyOfFlow>(m, "PolicyNetwork", "A trained policy, and what it remembers of one flow.")
+      .def(nb::init<const nb::bytes&>(), "policy"_a, "`Agent.to_bytes()`. Raises ValueError for anything else.")
+      .def(
+          "observe",
+          [](PolicyOfFlow& it, const std::map<std::string, double>& columns) {
+            it.policy->Observe(ColumnsByName(columns), it.memory);
+            return it.memory.observation;
+          },
+          "columns"_a, "The observation with one step more; columns that are not given are NaN. Raises ValueError.")
+      .def(
+          "forward",
+          [](PolicyOfFlow& it, const std::vector<float>& observation) {
+            if (observation.size() != it.policy->inputs()) {
+              throw std::invalid_argument("an observation of " + std::to_string(observation.size()) +
+                                          " values is not possible: it must have " +
+                                          std::to_string(it.policy->inputs()));
+            }
+            it.memory.observation = observation;
+            return it.policy->Act(it.memory);
+          },
+          "observation"_a, "The action. A recurrent policy remembers what it saw before. Raises ValueError.")
+      .def(
+          "gains",
+          [](const PolicyOfFlow& it, const PolicyNetwork::Action& action) { return it.policy->ToGains(action); },
+          "action"_a, "The cwnd_gain and pacing_gain that an action means.")
+      .def(
+          "interval", [](const PolicyOfFlow& it, Nanoseconds min_rtt) { return it.policy->Interval(min_rtt); },
+          "min_rtt"_a, "Time between two decisions of a flow with this min_rtt; ns.")
+      .def(
+          "time_ns",
+          [](PolicyOfFlow& it, std::int64_t repeats) {
+            PolicyColumns columns;
+            for (const auto& [name, member] : PolicyColumnsByName()) columns.*member = 1.5;
+            const std::clock_t begin = std::clock();
+            for (std::int64_t i = 0; i < repeats; ++i) {
+              it.policy->Observe(columns, it.memory);
+              const PolicyNetwork::Gains gains = it.policy->ToGains(it.policy->Act(it.memory));
+              columns.steered_cwnd_gain = gains[0];
+              columns.steered_pacing_gain = gains[1];
+            }
+            const double seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+            return seconds * 1e9 / static_cast<double>(std::max<std::int64_t>(repeats, 1));
+          },
+          "repeats"_a, "Processor time of a decision, from its columns to its gains: the mean of so many, in ns.");
 }
 
 }  // namespace
@@ -127,17 +234,25 @@ NB_MODULE(_controllers, m) {
       .def("metrics", [](const Controller& controller) -> nb::typed<nb::dict, std::string, double> {
         return MetricsByName(controller.metrics());
       });
+  nb::class_<PolicyController, Controller>(m, "PolicyController", "What `make` makes of `policy`.")
+      .def_prop_ro("observation", &PolicyController::observation, "What it decided by last.");
   m.def(
       "make",
       [](const std::string& name, const ParameterValues& parameters, Bytes packet_bytes, Bytes initial_cwnd,
-         Nanoseconds initial_rtt, std::uint64_t seed) {
-        return MakeController(
-            name,
-            {.packet_bytes = packet_bytes, .initial_cwnd = initial_cwnd, .initial_rtt = initial_rtt, .seed = seed},
-            parameters);
+         Nanoseconds initial_rtt, std::uint64_t seed, const std::optional<nb::bytes>& policy) {
+        return MakeController(name,
+                              {.packet_bytes = packet_bytes,
+                               .initial_cwnd = initial_cwnd,
+                               .initial_rtt = initial_rtt,
+                               .seed = seed,
+                               .policy = policy ? ParsePolicy(*policy) : nullptr},
+                              parameters);
       },
       "name"_a, "parameters"_a = ParameterValues{}, "packet_bytes"_a = 1000, "initial_cwnd"_a = 10'000,
-      "initial_rtt"_a = 0, "seed"_a = 1, "A controller for one connection. Raises ValueError.");
+      "initial_rtt"_a = 0, "seed"_a = 1, "policy"_a = nb::none(),
+      "A controller for one connection; `policy` is what the controller of that name runs. Raises ValueError.");
+
+  BindPolicy(m);
 
   nb::class_<WindowedMax<BitsPerSecond>>(m, "WindowedMax", "Maximum of a stream over a sliding window.")
       .def(nb::init<std::int64_t>(), "window"_a)

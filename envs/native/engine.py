@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from bbrgym.baselines import registry
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
-from bbrgym.envs.engine import Engine, Rows, check_steering
+from bbrgym.envs.engine import Engine, Rows, check_steering, read_policies
 from bbrgym.envs.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -55,7 +55,8 @@ class NativeEngine(Engine):
             seed: in [0, 2^64); decides everything random.
 
         Raises:
-            ValueError: an impossible seed, or a flow whose algorithm only ns-3 has.
+            ValueError: an impossible seed, a flow whose algorithm only ns-3 has, or a policy that cannot be read.
+            FileNotFoundError: there is no policy where a flow's should be.
             RuntimeError: a request is outstanding, or the engine is closed.
         """
         from bbrgym import _native
@@ -252,7 +253,10 @@ def _plain(scenario: Scenario) -> dict[str, Any]:
                 f"flow {index} is of algorithm {flow.algorithm!r}, which only engine=ns3 has; engine=native has: "
                 f"{', '.join(registry.controllers())}"
             )
-    return scenario.to_dict()
+    plain = scenario.to_dict()
+    for index, policy in read_policies(scenario).items():
+        plain["flows"][index]["policy"] = policy
+    return plain
 
 
 def _seed(seed: int) -> int:

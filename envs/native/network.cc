@@ -26,7 +26,10 @@ Nanoseconds FromSeconds(double seconds) {
 
 void Network::Reset(Scenario scenario, std::uint64_t seed) {
   if (scenario.flows.empty()) throw std::invalid_argument("a scenario needs at least one flow");
-  for (const Flow& flow : scenario.flows) MakeController(flow.algorithm, Connection{}, flow.parameters);
+  for (const Flow& flow : scenario.flows) {
+    MakeController(flow.algorithm, Connection{}, flow.parameters);
+    flow.CheckPolicy();
+  }
   static_cast<void>(scenario.IsCodel());
   scenario_ = std::move(scenario);
   now_ = step_start_ = 0;
@@ -211,7 +214,8 @@ void Network::Connect(std::size_t index, FlowState& flow) {
   const Connection connection{.packet_bytes = scenario_.packet_bytes,
                               .initial_cwnd = kInitialCwndPackets * scenario_.packet_bytes,
                               .initial_rtt = flow.answer - flow.answered,
-                              .seed = flow.seed};
+                              .seed = flow.seed,
+                              .policy = given.policy};
   std::unique_ptr<Controller> controller = MakeController(given.algorithm, connection, given.parameters);
   if (flow.is_steered) controller->Steer(flow.cwnd_gain, flow.pacing_gain);
   flow.sender = std::make_unique<Sender>(std::move(controller), connection, given.size_bytes);

@@ -6,6 +6,12 @@
 
 namespace bbrgym {
 
+void Flow::CheckPolicy() const {
+  if ((algorithm == "policy") == (policy != nullptr)) return;
+  throw std::invalid_argument("a flow of algorithm '" + algorithm + "' " +
+                              (policy ? "cannot have a policy: only 'policy' runs one" : "needs a policy"));
+}
+
 double Scenario::LongestRttSeconds() const {
   double longest_ms = 0.0;
   for (const Flow& flow : flows) longest_ms = std::max(longest_ms, flow.rtt_ms);

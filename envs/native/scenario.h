@@ -2,12 +2,15 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace bbrgym {
+
+class PolicyNetwork;
 
 /// Mirrors `bbrgym.Flow`, field for field (a test compares); its docstring has units and meaning.
 struct Flow {
@@ -18,6 +21,8 @@ struct Flow {
   std::optional<std::int64_t> size_bytes;
   std::map<std::string, double> parameters;
   double jitter_ms = 0.0;
+  /// What Python has a path to; of algorithm `policy`, and of no other.
+  std::shared_ptr<const PolicyNetwork> policy;
 
   template <typename Visitor>
   void VisitFields(Visitor&& visit) {
@@ -28,7 +33,11 @@ struct Flow {
     visit("size_bytes", size_bytes);
     visit("parameters", parameters);
     visit("jitter_ms", jitter_ms);
+    visit("policy", policy);
   }
+
+  /// Throws std::invalid_argument unless there is a policy if and only if the algorithm needs one.
+  void CheckPolicy() const;
 };
 
 /// Mirrors `bbrgym.Scenario`, field for field (a test compares); its docstring has units and meaning.

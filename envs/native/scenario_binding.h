@@ -7,14 +7,17 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <memory>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
+#include "baselines/cc/policy_network.h"
 #include "envs/native/scenario.h"
 
-/// A Scenario from the plain types of `Scenario.to_dict()`.
+/// A Scenario from the plain types of `Scenario.to_dict()`, with `Agent.to_bytes()` for the policy of a flow.
 namespace bbrgym {
 
 template <typename Record>
@@ -38,6 +41,14 @@ class DictReader {
     for (nanobind::handle flow : nanobind::cast<nanobind::list>(plain_[name])) {
       flows.push_back(RecordFromDict<Flow>(nanobind::cast<nanobind::dict>(flow)));
     }
+  }
+
+  void operator()(const char* name, std::shared_ptr<const PolicyNetwork>& policy) {
+    if (!plain_.contains(name)) return;
+    ++seen_;
+    nanobind::bytes bytes;
+    if (!nanobind::try_cast(plain_[name], bytes)) throw std::invalid_argument("the policy of a flow must be bytes");
+    policy = PolicyNetwork::Parse(std::string_view(bytes.c_str(), bytes.size()));
   }
 
   bool HasReadAll() const { return seen_ == plain_.size(); }
@@ -66,6 +77,8 @@ nanobind::typed<nanobind::dict, nanobind::str, nanobind::object> FieldDefaults()
   record.VisitFields([&defaults](const char* name, const auto& value) {
     if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::vector<Flow>>) {
       defaults[name] = nanobind::list();
+    } else if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::shared_ptr<const PolicyNetwork>>) {
+      defaults[name] = nanobind::none();
     } else {
       defaults[name] = nanobind::cast(value);
     }

@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 
 from bbrgym.baselines.registry import COMPARATORS, controllers
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
-from bbrgym.envs.engine import Engine, EngineError, Rows, check_steering
+from bbrgym.envs.engine import Engine, EngineError, Rows, check_steering, read_policies
 from bbrgym.envs.ns3gym import ns3gym_pb2 as pb
 from bbrgym.envs.ns3gym.doubles import pack_doubles, unpack_doubles
 from bbrgym.envs.ns3gym.peer import Peer
@@ -85,7 +85,9 @@ class Ns3Engine(Engine):
             seed: in [0, 2^64); decides everything random.
 
         Raises:
-            ValueError: an impossible seed, or a flow of an algorithm that only ns-3's TCP has, over another transport.
+            ValueError: an impossible seed, a flow of an algorithm that only ns-3's TCP has, over another transport, or
+                a policy that cannot be read.
+            FileNotFoundError: there is no policy where a flow's should be.
             RuntimeError: a request is outstanding, or the engine is closed.
             EngineError: the worker died since, or could not be started.
         """
@@ -277,7 +279,8 @@ def _request(scenario: Scenario, seed: int) -> bytes:
     if not 0 <= number < 2**64:
         raise ValueError(f"seed={seed!r} is not possible: seed must be in [0, 2^64)")
     plain = json.dumps(scenario.to_dict(), default=_plain_number)
-    return pb.SimInitAck(done=True, scenario=plain, seed=number).SerializeToString()
+    policies = read_policies(scenario)
+    return pb.SimInitAck(done=True, scenario=plain, seed=number, policies=policies).SerializeToString()
 
 
 def _plain_number(value: Any) -> Any:

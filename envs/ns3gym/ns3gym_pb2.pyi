@@ -132,16 +132,25 @@ class SimInitMsg(_message.Message):
     def __init__(self, simProcessId: _Optional[int] = ..., wafShellProcessId: _Optional[int] = ..., obsSpace: _Optional[_Union[SpaceDescription, _Mapping]] = ..., actSpace: _Optional[_Union[SpaceDescription, _Mapping]] = ...) -> None: ...
 
 class SimInitAck(_message.Message):
-    __slots__ = ("done", "stopSimReq", "scenario", "seed")
+    __slots__ = ("done", "stopSimReq", "scenario", "seed", "policies")
+    class PoliciesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: bytes
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[bytes] = ...) -> None: ...
     DONE_FIELD_NUMBER: _ClassVar[int]
     STOPSIMREQ_FIELD_NUMBER: _ClassVar[int]
     SCENARIO_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
+    POLICIES_FIELD_NUMBER: _ClassVar[int]
     done: bool
     stopSimReq: bool
     scenario: str
     seed: int
-    def __init__(self, done: _Optional[bool] = ..., stopSimReq: _Optional[bool] = ..., scenario: _Optional[str] = ..., seed: _Optional[int] = ...) -> None: ...
+    policies: _containers.ScalarMap[int, bytes]
+    def __init__(self, done: _Optional[bool] = ..., stopSimReq: _Optional[bool] = ..., scenario: _Optional[str] = ..., seed: _Optional[int] = ..., policies: _Optional[_Mapping[int, bytes]] = ...) -> None: ...
 
 class EnvStateMsg(_message.Message):
     __slots__ = ("obsData", "reward", "isGameOver", "reason", "info", "error")

@@ -3,7 +3,7 @@
 Started by `start_worker.py`. It speaks the ns3-gym protocol with our extension fields (ns3gym.proto):
 
     worker  SimInitMsg                  ready for an episode
-    engine  SimInitAck                  scenario and seed; or stopSimReq, which ends the process
+    engine  SimInitAck                  scenario, policies and seed; or stopSimReq, which ends the process
     worker  EnvStateMsg                 the rows at time 0; or error, if ns-3 refuses the scenario
     engine  EnvActMsg                   gains of the agent flows and the length of the step
     worker  EnvStateMsg                 the rows of the step
@@ -39,7 +39,7 @@ class Simulation(Protocol):
     """What the worker needs of `bbrgym._ns3.Simulation`."""
 
     def reset(self, scenario: dict[str, Any], seed: int) -> None:
-        """Begin `Scenario.to_dict()` at time 0; ValueError if it cannot be simulated."""
+        """Begin `Scenario.to_dict()`, with the bytes of policies, at time 0; ValueError if it cannot be simulated."""
 
     def steer(self, flow: int, cwnd_gain: float, pacing_gain: float) -> None:
         """Set the gains of an agent flow."""
@@ -128,6 +128,8 @@ def _serve_episode(
     socket: zmq.Socket[bytes], simulation: Simulation, request: pb.SimInitAck, fault: Fault | None
 ) -> None:
     scenario: dict[str, Any] = json.loads(request.scenario)
+    for flow, policy in request.policies.items():
+        scenario["flows"][flow]["policy"] = policy
     agents = [index for index, flow in enumerate(scenario["flows"]) if flow["algorithm"] == "agent"]
     try:
         simulation.reset(scenario, request.seed)

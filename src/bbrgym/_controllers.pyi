@@ -1,6 +1,6 @@
 """The congestion controllers, their registry and their estimators (C++)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 import enum
 
 def controllers() -> dict[str, str]:
@@ -146,6 +146,13 @@ class Controller:
     def decision(self) -> Decision: ...
     def metrics(self) -> dict[str, float]: ...
 
+class PolicyController(Controller):
+    """What `make` makes of `policy`."""
+
+    @property
+    def observation(self) -> list[float]:
+        """What it decided by last."""
+
 def make(
     name: str,
     parameters: Mapping[str, float] = {},
@@ -153,8 +160,46 @@ def make(
     initial_cwnd: int = 10000,
     initial_rtt: int = 0,
     seed: int = 1,
+    policy: bytes | None = None,
 ) -> Controller:
-    """A controller for one connection. Raises ValueError."""
+    """
+    A controller for one connection; `policy` is what the controller of that name runs. Raises ValueError.
+    """
+
+def policy_columns() -> list[str]:
+    """The columns of a flow's row that a policy's features can be made of."""
+
+def policy_features() -> dict[str, tuple[float, float, float]]:
+    """
+    Lowest, highest and neutral value of every feature that a policy can have.
+    """
+
+class PolicyNetwork:
+    """A trained policy, and what it remembers of one flow."""
+
+    def __init__(self, policy: bytes) -> None:
+        """`Agent.to_bytes()`. Raises ValueError for anything else."""
+
+    def observe(self, columns: Mapping[str, float]) -> list[float]:
+        """
+        The observation with one step more; columns that are not given are NaN. Raises ValueError.
+        """
+
+    def forward(self, observation: Sequence[float]) -> list[float]:
+        """
+        The action. A recurrent policy remembers what it saw before. Raises ValueError.
+        """
+
+    def gains(self, action: Sequence[float]) -> list[float]:
+        """The cwnd_gain and pacing_gain that an action means."""
+
+    def interval(self, min_rtt: int) -> int:
+        """Time between two decisions of a flow with this min_rtt; ns."""
+
+    def time_ns(self, repeats: int) -> float:
+        """
+        Processor time of a decision, from its columns to its gains: the mean of so many, in ns.
+        """
 
 class WindowedMax:
     """Maximum of a stream over a sliding window."""

@@ -1,0 +1,90 @@
+"""Policies for tests: small agents with made-up weights, and controllers that run one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from bbrgym import _controllers as cc
+from bbrgym.agents.policy import Agent, Network
+from bbrgym.envs.episode import EpisodeSpec
+
+PINNED: dict[str, Any] = {
+    "action": {"cwnd_gain": [0.5, 4.0], "pacing_gain": [0.75, 1.75]},
+    "env": {"step_ms": 100.0, "step_rtts": None},
+}
+"""Whatever the defaults become."""
+
+
+def make_agent(
+    seed: int = 1,
+    widths: tuple[int, ...] = (8,),
+    lstm: tuple[int, ...] = (),
+    activation: str = "tanh",
+    output: str = "clip",
+    scale: float = 0.5,
+    **config: Any,
+) -> Agent:
+    """An agent whose weights are drawn: layers of these widths and then the actions, after LSTM layers of those.
+
+    `config`: `observation`, `action` and `env` as conf/ has them.
+    """
+    random = np.random.default_rng(seed)
+
+    def draw(*shape: int) -> Any:
+        return random.normal(0, scale, shape).astype(np.float32)
+
+    scenario = {"flows": [{"algorithm": "agent"}]}
+    spec = EpisodeSpec.from_config({"scenario": scenario, "engine": {"name": "native"}} | config)
+    width = int(np.prod(spec.observation.space.shape))
+    memory, layers = [], []
+    for hidden in lstm:
+        memory.append((draw(4 * hidden, width), draw(4 * hidden, hidden), draw(4 * hidden)))
+        width = hidden
+    for outputs in (*widths, 2):
+        layers.append((draw(outputs, width), draw(outputs)))
+        width = outputs
+    return Agent(spec, Network(tuple(layers), tuple(memory), activation, output))
+
+
+def careful_agent(**config: Any) -> Agent:
+    """An agent that answers queues and losses by smaller gains, smoothly: what it does says what it sees."""
+    features = ["log_rtt_ratio", "loss_rate", "delivery_rate_ratio", "in_flight_ratio", "log_cwnd_gain"]
+    observation = {"features": features, "history": 1}
+    spec = make_agent(observation=observation, **PINNED | config).spec
+    weight = np.array([[-0.8, -1.0, 0.2, -0.05, 0.1], [-0.5, -1.0, 0.1, -0.02, 0.0]], np.float32)
+    return Agent(spec, Network(((weight, np.array([0.3, 0.1], np.float32)),)))
+
+
+def _fixed_policy() -> bytes:
+    # Weights of whole numbers and no tanh: the same on every machine and with every version of NumPy.
+    observation = {"features": list(FEATURES_OF_THE_GOLDEN_TRACE), "history": 2}
+    agent = make_agent(activation="relu", observation=observation, **PINNED)
+
+    def whole(*shape: int) -> Any:
+        count = int(np.prod(shape))
+        return ((np.arange(count) * 7919 % 2001 - 1000) / 4000).reshape(shape).astype(np.float32)
+
+    length = agent.network.inputs
+    return Agent(agent.spec, Network(((whole(8, length), whole(8)), (whole(2, 8), whole(2))), (), "relu")).to_bytes()
+
+
+FEATURES_OF_THE_GOLDEN_TRACE = (
+    *("delivery_rate_ratio", "send_rate_ratio", "log_rtt_ratio", "rtt_last_ratio", "in_flight_ratio", "cwnd_ratio"),
+    *("loss_rate", "log_bdp", "log_min_rtt", "log_cwnd_gain", "log_pacing_gain", "is_probe_bw"),
+)
+FIXED = _fixed_policy()
+
+
+def make_controller(
+    name: str,
+    parameters: dict[str, float],
+    packet_bytes: int = 1000,
+    initial_cwnd: int = 10_000,
+    initial_rtt: int = 0,
+    seed: int = 1,
+) -> cc.Controller:
+    """`cc.make`, with a policy for the controller that runs one."""
+    policy = FIXED if name == "policy" else None
+    return cc.make(name, parameters, packet_bytes, initial_cwnd, initial_rtt, seed, policy)

@@ -1,0 +1,95 @@
+"""Agents as ONNX models: what a runtime makes of them is what the agent does."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+from policies import make_agent
+
+from bbrgym.agents.policy import Agent
+from bbrgym.cli import main
+from bbrgym.envs.observation import FEATURES
+
+SEED = 11
+
+
+def session_of(path: Path) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+def agents() -> dict[str, Agent]:
+    return {
+        "tanh": make_agent(widths=(64, 64), observation={"history": 3, "features": list(FEATURES)}, scale=0.2),
+        "relu, squashed": make_agent(widths=(32, 16), activation="relu", output="tanh", scale=0.2),
+        "one layer": make_agent(widths=()),
+        "LSTM": make_agent(widths=(16,), lstm=(8,)),
+        "two LSTM layers": make_agent(widths=(), lstm=(16, 4), output="tanh"),
+    }
+
+
+@pytest.mark.parametrize("name", agents())
+@pytest.mark.parametrize("n", [1, 5])
+def test_the_model_does_what_the_agent_does(name: str, n: int, tmp_path: Path) -> None:
+    agent = agents()[name]
+    agent.to_onnx(tmp_path / "agent.onnx")
+    session = session_of(tmp_path / "agent.onnx")
+    states = {f"{kind}.{i}" for i in range(len(agent.network.lstm)) for kind in ("hidden", "cell")}
+    assert {entry.name for entry in session.get_inputs()} == {"observations"} | states
+    assert {entry.name for entry in session.get_outputs()} == {"actions"} | {f"next_{state}" for state in states}
+    state = {
+        f"{kind}.{i}": np.zeros((n, of_state.shape[1]), np.float32)
+        for i, (_, of_state, _) in enumerate(agent.network.lstm)
+        for kind in ("hidden", "cell")
+    }
+    rng = np.random.default_rng(SEED)
+    seen = []
+    for _ in range(20):
+        observations = rng.uniform(-2, 2, (n, agent.network.inputs)).astype(np.float32)
+        names = ["actions", *(f"next_{name}" for name in state)]
+        actions, *after = session.run(names, {"observations": observations} | state)
+        state = dict(zip(state, after, strict=True))
+        assert actions.dtype == np.float32
+        np.testing.assert_allclose(actions, agent.predict(observations), atol=1e-5)
+        seen.append(actions)
+    assert np.std(seen) > 0.05
+
+
+def test_the_model_says_what_its_values_mean(tmp_path: Path) -> None:
+    agent = make_agent(observation={"history": 2})
+    agent.to_onnx(tmp_path / "agent.onnx")
+    session = session_of(tmp_path / "agent.onnx")
+    (observations,) = session.get_inputs()
+    assert observations.shape == ["N", agent.network.inputs]
+    meta = session.get_modelmeta().custom_metadata_map
+    assert meta.pop("content_hash") == agent.content_hash
+    assert {group: json.loads(text) for group, text in meta.items()} == {
+        group: agent.spec.to_config()[group] for group in ("observation", "action", "env")
+    }
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    agent = make_agent(lstm=(4,))
+    agent.save(tmp_path / "run" / "best")
+    assert main(["export", str(tmp_path / "run"), str(tmp_path / "a.onnx")]) == 0
+    assert f"observations (N, {agent.network.inputs}) to actions (N, 2), with the states hidden.0 and cell.0" in (
+        capsys.readouterr().out
+    )
+    session_of(tmp_path / "a.onnx")
+    assert main(["export", str(tmp_path)]) == 1
+    assert "give an agent" in capsys.readouterr().err
+    assert main(["export", str(tmp_path / "run"), str(tmp_path / "a.pb")]) == 1
+    assert main(["export", str(tmp_path / "nowhere"), str(tmp_path / "b.onnx")]) == 1
+    assert "there is no such folder" in capsys.readouterr().err
+
+
+def test_without_onnx_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'bbrgym\[onnx\]'"):
+        make_agent().to_onnx(tmp_path / "agent.onnx")
