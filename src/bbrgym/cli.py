@@ -1,4 +1,4 @@
-"""The command line: `bbrgym train|evaluate|benchmark|papers|report|demo|ns3|ui`."""
+"""The command line: `bbrgym train|evaluate|benchmark|papers|report|export|demo|ns3|ui`."""
 
 from __future__ import annotations
 
@@ -87,12 +87,21 @@ def _train(arguments: list[str]) -> int:
     if resumed not in ("null", ""):
         return _resume(Path(resumed), arguments)
 
-    def task(config: dict[str, Any], directory: Path) -> None:
+    return _run_with_hydra(_Task("train", _train_once), "config", arguments)
+
+
+def _train_once(config: dict[str, Any], directory: Path) -> float:
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
+
+    if HydraConfig.get().mode is RunMode.MULTIRUN:
+        from bbrgym.agents.sweep import train_in_sweep as train
+    else:
         from bbrgym.agents.train import train
 
-        _report_training(train(config, directory, _console()))
-
-    return _run_with_hydra("train", "config", task, arguments)
+    result = train(config, directory, _console())
+    _report_training(result)
+    return result.reward
 
 
 def _resume(directory: Path, arguments: list[str]) -> int:
@@ -122,29 +131,49 @@ def _report_training(result: TrainResult) -> None:
 
 
 def _evaluate(arguments: list[str]) -> int:
-    def task(config: dict[str, Any], directory: Path) -> None:
-        from bbrgym.agents.evaluate import evaluate
+    return _run_with_hydra(_Task("evaluate", _evaluate_once), "evaluate", arguments)
 
-        evaluate(config, directory, _console())
-        print(f"Results: {directory}")
 
-    return _run_with_hydra("evaluate", "evaluate", task, arguments)
+def _evaluate_once(config: dict[str, Any], directory: Path) -> None:
+    from bbrgym.agents.evaluate import evaluate
+
+    evaluate(config, directory, _console())
+    print(f"Results: {directory}")
 
 
 def _benchmark(arguments: list[str]) -> int:
-    def task(config: dict[str, Any], directory: Path) -> None:
-        from bbrgym.baselines.benchmark import print_league, run_benchmark
-
-        console = _console()
-        result = run_benchmark(config["benchmark"], directory, console, beside=BENCHMARKS)
-        print_league(result.results, console)
-        print(f"Report: {directory / 'report.html'}")
-        if result.failures:
-            raise EngineError(f"{len(result.failures)} runs failed; the same command tries them again, and only them")
-
     # A folder of the benchmark's own, whenever it is run: it goes on where it was.
     folder = f"output_dir={BENCHMARKS}/${{benchmark.name}}"
-    return _run_with_hydra("benchmark", "config", task, _add_overrides([folder], arguments))
+    return _run_with_hydra(_Task("benchmark", _benchmark_once), "config", _add_overrides([folder], arguments))
+
+
+def _benchmark_once(config: dict[str, Any], directory: Path) -> None:
+    if "league" in config:
+        _league(config)
+        return
+    from bbrgym.baselines.benchmark import print_league, run_benchmark
+
+    console = _console()
+    result = run_benchmark(config["benchmark"], directory, console, beside=BENCHMARKS)
+    print_league(result.results, console)
+    print(f"Report: {directory / 'report.html'}")
+    if result.failures:
+        raise EngineError(f"{len(result.failures)} runs failed; the same command tries them again, and only them")
+
+
+def _league(config: dict[str, Any]) -> None:
+    from bbrgym.baselines.league_page import print_league_goals, write_league_page
+    from bbrgym.baselines.league_suites import load_part, run_league
+
+    console = _console()
+    league = run_league(config, BENCHMARKS, console)
+    print_league_goals(league, console)
+    if config["write"] is not None:
+        path = Path(config["write"])
+        write_league_page(league, path, part=load_part(BENCHMARKS))
+        print(f"Page: {path}")
+    if league.failures:
+        raise EngineError(f"{league.failures} runs failed; the same command tries them again, and only them")
 
 
 def _papers(arguments: list[str]) -> int:
@@ -178,12 +207,13 @@ def _papers(arguments: list[str]) -> int:
 
 
 def _demo(arguments: list[str]) -> int:
-    def task(config: dict[str, Any], directory: Path) -> None:
-        from bbrgym.agents.demo import run_demo
+    return _run_with_hydra(_Task("demo", _demo_once), "config", _add_overrides(["experiment=demo"], arguments))
 
-        run_demo(config, directory, BENCHMARKS / config["benchmark"]["name"], _console())
 
-    return _run_with_hydra("demo", "config", task, _add_overrides(["experiment=demo"], arguments))
+def _demo_once(config: dict[str, Any], directory: Path) -> None:
+    from bbrgym.agents.demo import run_demo
+
+    run_demo(config, directory, BENCHMARKS / config["benchmark"]["name"], _console())
 
 
 def _report(arguments: list[str]) -> int:
@@ -201,6 +231,12 @@ def _report(arguments: list[str]) -> int:
         directory = newest.parent
     print(f"Report: {write_report(directory)}")
     return 0
+
+
+def _export(arguments: list[str]) -> int:
+    from bbrgym.agents.export import export
+
+    return export(arguments)
 
 
 def _ns3(arguments: list[str]) -> int:
@@ -227,44 +263,66 @@ def _ui(arguments: list[str]) -> int:
     os.execv(sys.executable, [sys.executable, "-m", "mlflow", *server])
 
 
-def _run_with_hydra(
-    command: str, config_name: str, task: Callable[[dict[str, Any], Path], None], arguments: Sequence[str]
-) -> int:
-    """Compose the configuration and run a task with it, once, or several times with --multirun.
-
-    The task gets plain containers, and the folder that Hydra made for it.
-    """
+def _run_with_hydra(task: _Task, config_name: str, arguments: Sequence[str]) -> int:
+    """Compose the configuration and run a task with it, once, or as the jobs of a sweep with --multirun."""
     import hydra
-    from hydra.core.hydra_config import HydraConfig
-    from hydra.errors import CompactHydraException
-    from hydra.types import RunMode
-    from omegaconf import OmegaConf
 
-    def run(config: DictConfig) -> None:
+    from bbrgym.agents.sweep import SweepTracking, tracked_sweep
+
+    callback = f"{SweepTracking.__module__}.{SweepTracking.__qualname__}"
+    added = [f"hydra.job.name={task.command}", f"+hydra.callbacks.tracking._target_={callback}"]
+    try:
+        with tracked_sweep(), _command_line([f"bbrgym {task.command}", *_add_overrides(added, arguments)]):
+            hydra.main(config_path="pkg://bbrgym.conf", config_name=config_name, version_base="1.3")(task)()
+    except SystemExit as left:
+        return left.code if isinstance(left.code, int) else int(left.code is not None)
+    return 0
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What Hydra runs. It can be pickled, for the jobs of a sweep are in other processes.
+
+    Attributes:
+        command: the subcommand.
+        function: gets plain containers, and the folder that Hydra made for it. A sweeper gets what it returns.
+    """
+
+    command: str
+    function: Callable[[dict[str, Any], Path], float | None]
+
+    def __call__(self, config: DictConfig) -> float | None:
+        from hydra.core.hydra_config import HydraConfig
+        from hydra.errors import CompactHydraException
+        from hydra.types import RunMode
+        from omegaconf import OmegaConf
+
         settings = HydraConfig.get()
+        is_job = settings.mode is RunMode.MULTIRUN
+        if is_job:
+            os.chdir(settings.runtime.cwd)  # a cluster's worker begins elsewhere
         directory = Path(os.path.relpath(settings.runtime.output_dir))
         try:
             if missing := OmegaConf.missing_keys(config):
                 raise ValueError(
-                    f"give {', '.join(f'{key}=…' for key in sorted(missing))} (see bbrgym {command} --help)"
+                    f"give {', '.join(f'{key}=…' for key in sorted(missing))} (see bbrgym {self.command} --help)"
                 )
+            if is_job:
+                from bbrgym.agents.sweep import sweep_run_id
+
+                OmegaConf.update(config, "tracking.parent", sweep_run_id(Path(settings.sweep.dir)), force_add=True)
             plain = OmegaConf.to_container(config, resolve=True)
             assert isinstance(plain, dict)
-            task({**{str(key): value for key, value in plain.items()}, "output_dir": str(directory)}, directory)
+            return self.function(
+                {**{str(key): value for key, value in plain.items()}, "output_dir": str(directory)}, directory
+            )
         except Exception as error:
             if _is_debugging() or not isinstance(error, _explained_errors()):
                 raise
-            if settings.mode is RunMode.MULTIRUN:
+            if is_job:
                 raise CompactHydraException(str(error)) from error  # Hydra prints it when the other jobs are done
             print(f"bbrgym: {error}", file=sys.stderr)
             raise SystemExit(1) from error
-
-    with _command_line([f"bbrgym {command}", *_add_overrides([f"hydra.job.name={command}"], arguments)]):
-        try:
-            hydra.main(config_path="pkg://bbrgym.conf", config_name=config_name, version_base="1.3")(run)()
-        except SystemExit as left:
-            return left.code if isinstance(left.code, int) else int(left.code is not None)
-    return 0
 
 
 def _add_overrides(added: list[str], arguments: Sequence[str]) -> list[str]:
@@ -336,8 +394,8 @@ def _help(name: str, command: Command) -> str:
             "",
             *_wrap(
                 "--config-dir DIR adds your own groups and choices; --cfg job prints the configuration and runs "
-                "nothing; -m runs every combination of key=a,b; --hydra-help has the rest. BBRGYM_DEBUG=1 shows "
-                "tracebacks."
+                "nothing; -m runs every combination of key=a,b, with hydra/launcher=local several at once "
+                "(docs/sweeps.md); --hydra-help has the rest. BBRGYM_DEBUG=1 shows tracebacks."
             ),
         ]
     return "\n".join(lines)
@@ -380,6 +438,7 @@ COMMANDS: dict[str, Command] = {
             "bbrgym train",
             "bbrgym train agent=sac scenario=single seed=7 train.total_steps=100000",
             "bbrgym train -m seed=1,2,3 agent=ppo,sac",
+            "bbrgym train -m hydra/launcher=local hydra/sweeper=optuna 'agent.gamma=interval(0.9,0.999)'",
             "bbrgym train train.resume=runs/train/2026-01-31_12-00-00_ppo train.total_steps=600000",
         ),
     ),
@@ -414,6 +473,7 @@ COMMANDS: dict[str, Command] = {
         (
             "bbrgym benchmark experiment=rtt_fairness",
             "bbrgym benchmark experiment=friendliness benchmark.competitors=[bbr,bbr2] benchmark.agent=RUN",
+            "bbrgym benchmark experiment=league preset=quick write=league.md",
         ),
     ),
     "papers": Command(
@@ -436,6 +496,13 @@ COMMANDS: dict[str, Command] = {
         _report,
         "Of the folder that is given, or of the newest in runs/benchmark; the benchmark may be unfinished.",
         examples=("bbrgym report", "bbrgym report runs/benchmark/rtt_fairness"),
+    ),
+    "export": Command(
+        "write a trained agent as an ONNX model",
+        _export,
+        "From observations to actions, with a recurrent agent's states in and out. The model's metadata say what they "
+        "mean.",
+        examples=("bbrgym export runs/train/2026-01-31_12-00-00_ppo agent.onnx",),
     ),
     "demo": Command(
         "train for a few minutes, then the league with that agent: the whole project in one command",
@@ -470,4 +537,6 @@ COMMANDS: dict[str, Command] = {
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from bbrgym import cli  # by its name, by which other processes find what they are to do
+
+    sys.exit(cli.main())

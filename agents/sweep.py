@@ -1,0 +1,154 @@
+"""Sweeps: a run of their own in tracking, of which the runs of the jobs are parts, and jobs that go on."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hydra.core.override_parser.types import Quote, QuotedString
+from hydra.experimental.callback import Callback
+from omegaconf import DictConfig
+
+# The rest is imported where it is used: the command line needs this module to print a configuration, too.
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from bbrgym.agents.tracking import Tracker, TrackingConfig
+    from bbrgym.agents.train import TrainResult
+
+_SWEEPS: ContextVar[ExitStack | None] = ContextVar("_SWEEPS", default=None)
+
+
+@contextmanager
+def tracked_sweep() -> Iterator[None]:
+    """A block in which Hydra may start a sweep, whose run ends with the block as `Tracker` says."""
+    with ExitStack() as stack:
+        token = _SWEEPS.set(stack)
+        try:
+            yield
+        finally:
+            _SWEEPS.reset(token)
+
+
+class SweepTracking(Callback):
+    """Tracks a sweep (Hydra's callback), in its folder and in MLflow, before any of its jobs begins.
+
+    The store is then there, with its schema, when they come all at once. The run is named like the folder; it has the
+    tags `sweeper`, `launcher` and `overrides`, and in the end the metrics `jobs` and `jobs_finished`. A sweep in a
+    folder that had one goes on with its run.
+
+    The sweep's folder is made absolute, for the workers of a cluster begin in folders of their own.
+    """
+
+    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Start the sweep's run."""
+        from bbrgym.agents.tracking import Tracker, TrackingConfig
+
+        directory = Path(str(config.hydra.sweep.dir)).absolute()
+        config.hydra.sweep.dir = str(directory)
+        # Launchers compose the configuration of each job from the overrides.
+        quoted = QuotedString(str(directory), Quote.single).with_quotes()
+        config.hydra.overrides.hydra.append(f"hydra.sweep.dir={quoted}")
+        stack = _SWEEPS.get()
+        tracking = config.get("tracking")
+        if stack is None or tracking is None:
+            return
+        store = TrackingConfig.of({str(key): value for key, value in tracking.items()})
+        choices = config.hydra.runtime.choices
+        overrides = list(config.hydra.overrides.task)
+        tracker = stack.enter_context(
+            Tracker.start(
+                directory,
+                str(config.hydra.job.name),  # where the runs of its jobs are
+                directory.name,
+                {"overrides": overrides},
+                tags={
+                    "sweeper": str(choices["hydra/sweeper"]),
+                    "launcher": str(choices["hydra/launcher"]),
+                    "overrides": " ".join(overrides),
+                },
+                config=store,
+                resume=True,
+            )
+        )
+        stack.push(lambda kind, error, trace: _count_jobs(tracker, store, error))
+
+
+def _count_jobs(tracker: Tracker, store: TrackingConfig, error: BaseException | None) -> None:
+    from bbrgym.agents.tracking import TERMINATED, read_run
+
+    records = {path.parent: read_run(path.parent) for path in tracker.directory.glob("*/run.json")}
+    statuses = [record["status"] for record in records.values() if record is not None]
+    tracker.log_metrics({"jobs": len(statuses), "jobs_finished": statuses.count("FINISHED")})
+    # A sweep that was interrupted leaves the jobs of a cluster running.
+    is_over = error is None or (isinstance(error, SystemExit) and error.code != TERMINATED)
+    for directory, record in records.items():
+        if is_over and record is not None and record["status"] == "RUNNING":
+            _end_run(directory, record, store, "KILLED")
+
+
+def _end_run(directory: Path, record: Mapping[str, Any], store: TrackingConfig, status: str) -> None:
+    """End the run of a process that was killed, and so could not say it."""
+    from bbrgym.agents.tracking import Tracker
+
+    kept = {key: record[key] for key in ("experiment", "run_name", "params", "tags")}
+    Tracker.start(directory, **kept, config=store, resume=True).finish(status, "its process was killed")
+
+
+def sweep_run_id(directory: Path) -> str | None:
+    """The run of the sweep with this folder; None if it is not tracked."""
+    from bbrgym.agents.tracking import read_run
+
+    record = read_run(directory)
+    return None if record is None else str(record["run_id"])
+
+
+def train_in_sweep(config: Mapping[str, Any], directory: Path, console: Console | None = None) -> TrainResult:
+    """Train as a job of a sweep, which may have been killed and started again: go on with what the folder has.
+
+    Args:
+        config: as for `bbrgym.agents.train.train`.
+        directory: where it goes. A training with the same configuration that is done is not done again, and one that
+            was stopped goes on from its checkpoint.
+        console: where progress is shown; None is standard output.
+
+    Raises:
+        ValueError: of the configuration, or the folder has a training with another one.
+        EngineError: engines failed too often.
+    """
+    from bbrgym.agents.tracking import TrackingConfig, read_metrics, read_run
+    from bbrgym.agents.train import TrainConfig, TrainResult, resume, train
+
+    record = read_run(directory)
+    if record is None or _settings(record["params"]) != _settings(config):
+        return train(config, directory, console)
+    total_steps = TrainConfig.from_dict(config.get("train") or {}).total_steps
+    saved = [int(path.name) for path in (directory / "checkpoints").glob("*") if path.name.isdigit()]
+    is_done = record["status"] == "FINISHED"
+    if not is_done and saved and max(saved) < total_steps:
+        return resume(directory, None, console)
+    store = TrackingConfig.of(config.get("tracking") or {})
+    if not is_done and not saved:
+        _end_run(directory, record, store, "KILLED")
+        shutil.rmtree(directory / "checkpoints", ignore_errors=True)  # of one that was being written
+        return train(config, directory, console)
+    if not is_done:  # killed between its last checkpoint and its end
+        _end_run(directory, record, store, "FINISHED")
+    rewards = [line["metrics"].get("eval/reward", math.nan) for line in read_metrics(directory)]
+    return TrainResult(
+        directory=directory,
+        steps=max(saved, default=0),
+        reward=max((reward for reward in rewards if math.isfinite(reward)), default=math.nan),
+        is_complete=max(saved, default=0) >= total_steps,
+    )
+
+
+def _settings(params: Mapping[str, Any]) -> str:
+    """What has to be the same in a training that goes on."""
+    return json.dumps({key: value for key, value in params.items() if key not in ("output_dir", "tracking")})

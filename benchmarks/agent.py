@@ -1,0 +1,199 @@
+"""How the reference policy was trained, and what it does: `python benchmarks/agent.py [--write docs/agent.md]`.
+
+From trainings that are there already: the runs of `bbrgym train experiment=reference`, and the sweep
+`experiment=sweep/ablation_agent`. What is not there is left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+import bbrgym
+from bbrgym import Flow, Scenario
+from bbrgym.agents.policy import REFERENCE, Agent, load_agent
+from bbrgym.agents.tracking import read_metrics, read_run
+from bbrgym.baselines import markdown
+from bbrgym.baselines.plots import COLOURS, svg_text
+from bbrgym.baselines.stats import bootstrap_interval
+from bbrgym.baselines.storage import replace_file
+from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
+from bbrgym.envs.reward import Reward
+from bbrgym.envs.trace import Trace
+
+BEGIN, END = "<!-- begin: benchmarks/agent.py -->", "<!-- end: benchmarks/agent.py -->"
+EPISODES = 64
+RTTS_MS = (10.0, 50.0)
+ARRIVAL_S = 10.0
+
+
+def curves(runs: Sequence[Path]) -> dict[str, list[tuple[int, float]]]:
+    """Reward per decision of each evaluation, by the runs' names."""
+    found: dict[str, list[tuple[int, float]]] = {}
+    for run in runs:
+        rewards = {
+            line["step"]: line["metrics"]["eval/reward"]
+            for line in read_metrics(run)
+            if "eval/reward" in line["metrics"]
+        }
+        found[run.name] = sorted(rewards.items())
+    return found
+
+
+def draw_curves(found: dict[str, list[tuple[int, float]]]) -> Figure:
+    """A line a training, and their mean."""
+    figure = Figure(figsize=(7, 3.2), layout="constrained")
+    axes = figure.subplots()
+    for (name, points), colour in zip(found.items(), COLOURS, strict=False):
+        steps, rewards = zip(*points, strict=True)
+        axes.plot(np.array(steps) / 1e6, rewards, "o-", color=colour, linewidth=1, markersize=3, label=name)
+    axes.set(xlabel="million decisions", ylabel="reward per decision", title="Evaluation, 64 episodes")
+    axes.legend(ncols=2)
+    return figure
+
+
+def validate(agent: Agent, reward: Reward) -> dict[str, float]:
+    """The agent in the episodes of every evaluation, by this reward, whatever it was trained with."""
+    from bbrgym.agents.callbacks import evaluate_agent
+
+    spec = dataclasses.replace(agent.spec, reward=reward)
+    env = spec.make_vec_env(EPISODES)
+    try:
+        return evaluate_agent(agent, env, EPISODES)
+    finally:
+        env.close()
+
+
+def ablation_rows(sweep: Path, reward: Reward) -> list[list[str]]:
+    """A row a variant: mean and interval over its seeds, of what `validate` says of each last agent."""
+    variants: dict[str, list[dict[str, float]]] = {}
+    for folder in sorted(sweep.iterdir()):
+        record = read_run(folder) if (folder / "final").is_dir() else None
+        if record is None:
+            continue
+        result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+        changes = [change for change in result["overrides"] if not change.startswith("seed=")]
+        variants.setdefault(", ".join(changes) or "as the reference", []).append(
+            validate(load_agent(folder / "final"), reward)
+        )
+
+    def mean(values: Iterable[dict[str, float]], name: str) -> float:
+        return float(np.mean([value[name] for value in values]))
+
+    rows = []
+    for name, values in sorted(variants.items(), key=lambda entry: -mean(entry[1], "eval/reward")):
+        low, high = bootstrap_interval([value["eval/reward"] for value in values])
+        rows.append(
+            [
+                markdown.cell(name),
+                f"{mean(values, 'eval/reward'):.3f} [{low:.3f} {high:.3f}]",
+                f"{mean(values, 'eval/utilisation'):.1%}",
+                f"{mean(values, 'eval/queue_ms'):.1f}",
+                str(len(values)),
+            ]
+        )
+    return rows
+
+
+def duel(algorithm: str) -> Trace:
+    """A flow of 10 ms has the link, and after 10 s one of 50 ms comes."""
+    flows = (Flow(algorithm, RTTS_MS[0]), Flow(algorithm, RTTS_MS[1], start_s=ARRIVAL_S))
+    scenario = Scenario(rate_mbps=40.0, buffer_bdp=4.0, duration_s=30.0, flows=flows)
+    return bbrgym.simulate(scenario, engine="native", seed=1, step_ms=50.0)
+
+
+def draw_duel(traces: dict[str, Trace]) -> Figure:
+    """Throughput, gains and queue over time, a column an algorithm."""
+    figure = Figure(figsize=(10, 7), layout="constrained")
+    panels = figure.subplots(4, len(traces), sharex=True, sharey="row")
+    rows: list[tuple[str, Any]] = [
+        ("delivery_rate_mbps", "delivery rate, Mbit/s"),
+        ("cwnd_gain", "cwnd_gain"),
+        ("pacing_gain", "pacing_gain"),
+        ("queue_mean_ms", "queue, ms"),
+    ]
+    for column, (name, trace) in enumerate(traces.items()):
+        for row, (quantity, label) in enumerate(rows):
+            axes = panels[row][column]
+            if quantity in LINK_COLUMNS:
+                axes.plot(trace.time_s, trace.link[:, LINK_COLUMNS.index(quantity)], color="#444444", linewidth=0.9)
+            else:
+                for flow, colour in zip(range(2), COLOURS, strict=False):
+                    values = np.where(
+                        trace.time_s > trace.scenario.flows[flow].start_s,
+                        trace.flows[:, flow, FLOW_COLUMNS.index(quantity)],
+                        np.nan,
+                    )
+                    axes.plot(trace.time_s, values, color=colour, linewidth=0.9, label=f"{RTTS_MS[flow]:.0f} ms")
+            if column == 0:
+                axes.set_ylabel(label)
+        panels[0][column].set_title(name)
+        panels[-1][column].set_xlabel("time, s")
+    panels[0][0].legend()
+    return figure
+
+
+def report(runs: Sequence[Path], sweep: Path) -> tuple[str, dict[str, Figure]]:
+    """The text, and the figures by their names."""
+    reward = Reward()
+    reference = load_agent(REFERENCE)
+    training = reference.training
+    checked = validate(reference, reward)
+    lines = [
+        f"The reference: seed {training.get('seed')}, {training.get('steps', 0):,} decisions; in evaluation "
+        f"{checked['eval/reward']:.3f} a decision, utilisation {checked['eval/utilisation']:.1%}, queue "
+        f"{checked['eval/queue_ms']:.1f} ms. "
+    ]
+    scripted = validate(load_agent("scripted:backlog"), reward)
+    lines[0] += (
+        f"Its teacher, `backlog`: {scripted['eval/reward']:.3f}, {scripted['eval/utilisation']:.1%}, "
+        f"{scripted['eval/queue_ms']:.1f} ms."
+    )
+    figures = {"agent-duel": draw_duel({"bbr": duel("bbr"), "policy": duel("policy")})}
+    if found := {name: points for name, points in curves(runs).items() if points}:
+        figures["agent-training"] = draw_curves(found)
+        best = [max(reward for _, reward in points) for points in found.values()]
+        low, high = bootstrap_interval(best)
+        lines += [
+            "",
+            f"Best evaluation of each of {len(found)} trainings: {np.mean(best):.3f} [{low:.3f} {high:.3f}], from "
+            f"{min(best):.3f} to {max(best):.3f}.",
+        ]
+    if sweep.is_dir() and (rows := ablation_rows(sweep, reward)):
+        headings = ["changed", "reward per decision [95 %]", "utilisation", "queue, ms", "seeds"]
+        lines += ["", markdown.table(headings, rows, range(1, 5))]
+    return "\n".join(lines), figures
+
+
+def main(arguments: list[str]) -> int:
+    """Print, and write if asked to."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", default="runs/train", type=Path, help="folder of the trainings reference-<seed>")
+    parser.add_argument("--sweep", default="runs/multirun/ablation_agent", type=Path, help="folder of the sweep")
+    parser.add_argument("--write", type=Path, help="page whose marked part becomes the text; its figures beside it")
+    options = parser.parse_args(arguments)
+    text, figures = report(sorted(options.runs.glob("reference-*")), options.sweep)
+    print(text)
+    if options.write is not None:
+        before, _, rest = options.write.read_text(encoding="utf-8").partition(BEGIN)
+        written = f"{before}{BEGIN}\n{text}\n{END}{rest.partition(END)[2]}"
+        for name, figure in figures.items():
+            _write(options.write.parent / "images" / f"{name}.svg", svg_text(figure))
+        _write(options.write, written)
+    return 0
+
+
+def _write(path: Path, text: str) -> None:
+    replace_file(path, lambda beside: beside.write_text(text, encoding="utf-8"))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,83 @@
+"""Tasks of sweeps that take no time, for the processes of jobs, which find this module by their parent's path."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bbrgym.agents.tracking import Tracker
+from bbrgym.cli import _run_with_hydra, _Task
+
+GRANDCHILD = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(600)"
+
+
+def run(function: Callable[[dict[str, Any], Path], float | None], *arguments: str) -> int:
+    """What `bbrgym train -m` does, with another task."""
+    return _run_with_hydra(_Task("train", function), "config", ["-m", *arguments])
+
+
+def count(directory: Path) -> int:
+    """How often a job was begun."""
+    path = directory / "begun"
+    return len(path.read_text().split()) if path.is_file() else 0
+
+
+def act(config: dict[str, Any], directory: Path) -> float:
+    """Do what `name` says, and return the seed."""
+    with (directory / "begun").open("a") as file:
+        print(os.getpid(), file=file)
+    print(f"begun: {config['name']}")
+    match config["name"]:
+        case "die_once" if count(directory) == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "hang":
+            child = subprocess.Popen([sys.executable, "-c", GRANDCHILD], stdout=subprocess.PIPE)
+            assert child.stdout is not None
+            child.stdout.readline()
+            (directory / "grandchild").write_text(str(child.pid))
+            time.sleep(600)
+        case "raise":
+            raise ValueError("gamma is not possible")
+        case "object":
+            return object()  # type: ignore[return-value]
+    return float(config["seed"])
+
+
+def quadratic(config: dict[str, Any], directory: Path) -> float:
+    """Least at agent.gamma=0.3 and seed=4."""
+    return float((config["agent"]["gamma"] - 0.3) ** 2 + 0.01 * (config["seed"] - 4) ** 2)
+
+
+def slow_quadratic(config: dict[str, Any], directory: Path) -> float:
+    """The same, in time to be killed."""
+    time.sleep(0.3)
+    return quadratic(config, directory)
+
+
+def sometimes(config: dict[str, Any], directory: Path) -> float:
+    """Fails for odd seeds."""
+    if config["seed"] % 2:
+        raise ValueError("odd")
+    return float(config["seed"])
+
+
+def track(config: dict[str, Any], directory: Path) -> float:
+    """Log 40 steps of 5 metrics as a training does."""
+    with Tracker.start(directory, "train", directory.name, config, config=config["tracking"]) as tracker:
+        for step in range(40):
+            tracker.log_metrics({f"m{index}": config["seed"] + index + step / 100 for index in range(5)}, step)
+            time.sleep(0.02)
+    return float(config["seed"])
+
+
+def pair(config: dict[str, Any], directory: Path) -> Any:
+    """Two values, of which the second tells seed 3 from the others."""
+    return [float(config["seed"]), float(config["seed"] == 3)]
