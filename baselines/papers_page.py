@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import io
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from matplotlib import rc_context
-from matplotlib.figure import Figure
-
+from bbrgym.baselines import markdown
 from bbrgym.baselines.benchmark import BenchmarkResult, load_benchmark
 from bbrgym.baselines.league import HEADINGS, SORTED_BY, cells, figures, league_table
-from bbrgym.baselines.plots import STYLE, svg_text
 from bbrgym.baselines.published import Compared, Paper, compare
 from bbrgym.baselines.report import caption, drawn, paper_of, ratio
 from bbrgym.baselines.storage import replace_file
 from bbrgym.envs.scenario import Scenario
-
-MOST_FIGURE_BYTES: Final = 60_000
-"""The page and its figures are kept with the code: a figure is not larger than this."""
 
 VERDICTS: Final = ("agrees", "disagrees", "unclear", "not judged")
 
@@ -193,9 +186,11 @@ def _introduction(experiments: Sequence[_Experiment]) -> list[str]:
         "    bbrgym benchmark experiment=paper/<experiment>\n"
         "    bbrgym benchmark experiment=ablation/<algorithm>",
         "The report of each, with all its figures, is `report.html` in its folder of `runs/benchmark`.",
+        "What comes out of the papers' experiments in the native engine, and how far that is from this: "
+        "[agreement.md](agreement.md#the-papers-experiments).",
         f"This page is of the preset{'s' if len(presets) > 1 else ''} {_listed(presets) or 'none'}, with the seeds "
-        f"{_listed(seeds) or 'none'}: {len(runs)} runs, {_duration(simulated_s)} of simulated time in "
-        f"{_duration(wall_s)} of wall time (summed over the runs, several of which run at once).",
+        f"{_listed(seeds) or 'none'}: {len(runs)} runs, {markdown.duration(simulated_s)} of simulated time in "
+        f"{markdown.duration(wall_s)} of wall time (summed over the runs, several of which run at once).",
         *_versions(experiments),
         "Measured are means over the seeds with [95 % bootstrap intervals] (none where the seed changes nothing). "
         "Orders come first: a published number *agrees* if it is in the published order among the other published "
@@ -227,7 +222,7 @@ def _versions(experiments: Sequence[_Experiment]) -> list[str]:
         for key in shown
     }
     rows = [[shown[key], ", ".join(values)] for key, values in found.items() if values]
-    blocks = [_table(["made with", ""], rows)] if rows else []
+    blocks = [markdown.table(["made with", ""], rows)] if rows else []
     if len(found["code"]) > 1:
         blocks.append("**Not all experiments are of the same code**: those of an older hash are to be run again.")
     return blocks
@@ -244,7 +239,7 @@ def _summary(experiments: Sequence[_Experiment]) -> list[str]:
         rows.append([link, _reference(experiment.paper), *counts, _verdict_of_all(experiment)])
     if not rows:
         return ["No experiment."]
-    return [_table(["experiment", "paper", *VERDICTS, "largest disagreement"], rows, numbers=range(2, 6))]
+    return [markdown.table(["experiment", "paper", *VERDICTS, "largest disagreement"], rows, numbers=range(2, 6))]
 
 
 def _verdict_of_all(experiment: _Experiment) -> str:
@@ -258,7 +253,7 @@ def _verdict_of_all(experiment: _Experiment) -> str:
         parts.append("none")
     else:
         parts.append("nothing could be judged")
-    return _cell(" ".join(parts))
+    return markdown.cell(" ".join(parts))
 
 
 def _misleading_metrics() -> list[str]:
@@ -280,9 +275,9 @@ def _section(experiment: _Experiment, place: Path) -> list[str]:
     result, paper = experiment.result, experiment.paper
     if result is None or paper is None:
         return [*blocks, experiment.state()]
-    blocks += [f"**{_cell(paper.title)}** ({_reference(paper)}).", f"Settings: {_settings(result)}."]
+    blocks += [f"**{markdown.cell(paper.title)}** ({_reference(paper)}).", f"Settings: {_settings(result)}."]
     if paper.inferred:
-        readings = "\n".join(f"* {_cell(line)}" for line in paper.inferred)
+        readings = "\n".join(f"* {markdown.cell(line)}" for line in paper.inferred)
         summary = "What the paper leaves open, and how it is read here"
         blocks.append(f"<details><summary>{summary}</summary>\n\n{readings}\n\n</details>")
     if state := experiment.state():
@@ -295,22 +290,22 @@ def _section(experiment: _Experiment, place: Path) -> list[str]:
     if experiment.rows:
         rows = [
             [
-                _cell(row.what),
-                _cell(row.published + (f" (“{row.claim.wording}”)" if row.claim.wording else "")),
-                _cell(row.measured),
-                _cell(row.agreement),
+                markdown.cell(row.what),
+                markdown.cell(row.published + (f" (“{row.claim.wording}”)" if row.claim.wording else "")),
+                markdown.cell(row.measured),
+                markdown.cell(row.agreement),
                 ratio(row),
             ]
             for row in experiment.rows
         ]
         headings = ["quantity", "published", "measured", "agrees", "ratio"]
-        blocks.append(_table(headings, rows, numbers=(4,)))
+        blocks.append(markdown.table(headings, rows, numbers=(4,)))
         blocks += _reasons(experiment.rows)
     blocks += _plain_metrics(experiment)
     costs = experiment.costs().values()
     wall_s, simulated_s = (sum(cost[place] for cost in costs) for place in (0, 1))
     blocks.append(
-        f"Cost: {len(costs)} runs, {_duration(wall_s)} of wall time in sum, "
+        f"Cost: {len(costs)} runs, {markdown.duration(wall_s)} of wall time in sum, "
         f"{figures(simulated_s / wall_s) if wall_s else '-'} simulated s/s. "
         f"Again: `{experiment.command}`, "
         f"[its configuration](../conf/experiment/{experiment.group}/{experiment.name}.yaml)."
@@ -324,10 +319,10 @@ def _reasons(rows: Sequence[Compared]) -> list[str]:
     for row in rows:
         if row.because:
             reasons.setdefault(row.because, []).append(row.what)
-    lines = [f"* {_cell('; '.join(what))}: {_cell(_sentence(text))}" for text, what in reasons.items()]
+    lines = [f"* {markdown.cell('; '.join(what))}: {markdown.cell(_sentence(text))}" for text, what in reasons.items()]
     unexplained = list(dict.fromkeys(row.what for row in rows if row.agrees is False and not row.because))
     if unexplained:
-        lines.append(f"* The cause is not isolated yet: {_cell('; '.join(unexplained))}.")
+        lines.append(f"* The cause is not isolated yet: {markdown.cell('; '.join(unexplained))}.")
     return ["\n".join(lines)] if lines else []
 
 
@@ -339,34 +334,11 @@ def _figure(experiment: _Experiment, place: Path) -> list[str]:
     for figure in chosen:
         shown = drawn(figure, experiment.paper, experiment.result)
         if shown is not None:
-            file = _write_figure(shown, place / experiment.figure_name)
-            title = _cell(figure.title).replace("[", "\\[").replace("]", "\\]")
+            file = markdown.write_figure(shown, place / experiment.figure_name)
+            title = markdown.cell(figure.title).replace("[", "\\[").replace("]", "\\]")
             image = f"![{title}]({place.name}/{file.name})"
             return [image, caption(figure, experiment.result)] if figure.kind == "time" else [image]
     return []
-
-
-def _write_figure(figure: Figure, stem: Path) -> Path:
-    """As SVG, or as PNG if that is too large; what is there of the other kind is removed."""
-    svg, png = stem.with_name(f"{stem.name}.svg"), stem.with_name(f"{stem.name}.png")
-    content = f'<?xml version="1.0" encoding="utf-8"?>\n{svg_text(figure)}'.encode()
-    path, other = svg, png
-    if len(content) > MOST_FIGURE_BYTES:
-        path, other = png, svg
-        for dots_per_inch in (110, 90, 75, 60, 45):
-            content = _png(figure, dots_per_inch)
-            if len(content) <= MOST_FIGURE_BYTES:
-                break
-    replace_file(path, lambda to: to.write_bytes(content))
-    other.unlink(missing_ok=True)
-    return path
-
-
-def _png(figure: Figure, dots_per_inch: int) -> bytes:
-    content = io.BytesIO()
-    with rc_context(STYLE):
-        figure.savefig(content, format="png", dpi=dots_per_inch, metadata={"Software": None})
-    return content.getvalue()
 
 
 def _competitors(result: BenchmarkResult) -> str:
@@ -375,7 +347,7 @@ def _competitors(result: BenchmarkResult) -> str:
     for entry in result.plan["config"]["competitors"]:
         what = f"`{entry['algorithm']}`" if "algorithm" in entry else "a trained agent"
         parameters = ", ".join(f"`{name}={value:g}`" for name, value in entry["parameters"].items())
-        lines.append(f"* {_cell(entry['name'])}: {what}{' with ' + parameters if parameters else ' as it is'}")
+        lines.append(f"* {markdown.cell(entry['name'])}: {what}{' with ' + parameters if parameters else ' as it is'}")
     return "\n".join(lines)
 
 
@@ -385,12 +357,13 @@ def _leagues(result: BenchmarkResult) -> list[str]:
     for name in table.index.unique("scenario"):
         scenario = Scenario.from_dict(result.plan["config"]["scenarios"][name])
         rows = [
-            [_cell(competitor), *(_cell(text) for text in cells(row))] for competitor, row in table.loc[name].iterrows()
+            [markdown.cell(competitor), *(markdown.cell(text) for text in cells(row))]
+            for competitor, row in table.loc[name].iterrows()
         ]
         setting = f"{scenario.rate_mbps:g} Mbit/s, {_flows([scenario], result)}, buffer of {_buffers([scenario])}"
         blocks += [
-            f"{_cell(name)}: {setting}",
-            _table(["competitor", *HEADINGS], rows, numbers=range(1, 1 + len(HEADINGS))),
+            f"{markdown.cell(name)}: {setting}",
+            markdown.table(["competitor", *HEADINGS], rows, numbers=range(1, 1 + len(HEADINGS))),
         ]
     return [*blocks, f"Throughput of each flow in Mbit/s, queueing delay and RTT in ms; {SORTED_BY}."]
 
@@ -406,14 +379,17 @@ def _plain_metrics(experiment: _Experiment) -> list[str]:
             continue
         columns = [metric for metric in entry.columns if (metric, "mean") in table]
         rows = [
-            [*(_cell(name) for name in index), *(_number(float(row[metric, "mean"])) for metric in columns)]
+            [
+                *(markdown.cell(name) for name in index),
+                *(markdown.number(float(row[metric, "mean"])) for metric in columns),
+            ]
             for index, row in table.iterrows()
             if isinstance(index, tuple)
         ]
         headings = ["scenario", "competitor", *(entry.columns[metric] for metric in columns)]
         blocks += [
             "As the paper measures it, and plainly ([what is what](#metrics-whose-names-mislead)):",
-            _table(headings, rows, numbers=range(2, len(headings))),
+            markdown.table(headings, rows, numbers=range(2, len(headings))),
         ]
     return blocks
 
@@ -439,7 +415,7 @@ def _settings(result: BenchmarkResult) -> str:
         f"seeds {', '.join(str(seed) for seed in config['seeds'])}",
         f"engine {config['engine']['name']}",
     ]
-    return _cell("; ".join(parts))
+    return markdown.cell("; ".join(parts))
 
 
 def _flows(scenarios: Sequence[Scenario], result: BenchmarkResult) -> str:
@@ -485,10 +461,10 @@ def _anchor(experiment: _Experiment) -> str:
 
 
 def _reference(paper: Paper) -> str:
-    reference = _cell(paper.reference or paper.title)
+    reference = markdown.cell(paper.reference or paper.title)
     if re.fullmatch(r"https?://[^\s()<>|]+", paper.url):
         reference = f"[{reference}]({paper.url})"
-    return f"{reference}, {_cell(paper.where)}" if paper.where else reference
+    return f"{reference}, {markdown.cell(paper.where)}" if paper.where else reference
 
 
 def _sentence(text: str) -> str:
@@ -497,42 +473,3 @@ def _sentence(text: str) -> str:
 
 def _listed(texts: Iterable[str]) -> str:
     return " and ".join(texts)
-
-
-def _number(value: float) -> str:
-    """Three significant figures, two of what is below 0.01; a dash for NaN."""
-    return f"{value:.2g}" if 0 < abs(value) < 0.01 else figures(value)
-
-
-def _duration(seconds: float) -> str:
-    """`1 h 03 min`, `4 min 12 s`, `12.3 s`."""
-    if seconds >= 3600:
-        return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60):02d} min"
-    if seconds >= 60:
-        return f"{int(seconds // 60)} min {int(seconds % 60):02d} s"
-    return f"{seconds:.1f} s"
-
-
-def _table(headings: Sequence[str], rows: Sequence[Sequence[str]], numbers: Iterable[int] = ()) -> str:
-    """A Markdown table; the columns `numbers` stand to the right."""
-    right = set(numbers)
-    lines = [
-        _line(headings),
-        _line("--:" if column in right else "---" for column in range(len(headings))),
-        *(_line(row) for row in rows),
-    ]
-    return "\n".join(lines)
-
-
-def _line(row: Iterable[str]) -> str:
-    return f"| {' | '.join(row)} |"
-
-
-def _cell(text: Any) -> str:
-    """Text that Markdown shows as it is, in a table too."""
-    line = " ".join(str(text).split())
-    line = re.sub(r"([\\`*|])", r"\\\1", line)
-    # What would be a tag, a link, or emphasis; `a < b`, [0.1 0.2] and link_jain are none.
-    line = re.sub(r"<(?=[A-Za-z/!?])", r"\\<", line)
-    line = line.replace("](", "]\\(")
-    return re.sub(r"(?<!\w)_|_(?!\w)", r"\\_", line)

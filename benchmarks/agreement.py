@@ -17,13 +17,15 @@ import json
 import math
 import os
 import random
+import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any, Final
 
 import numpy as np
@@ -127,6 +129,7 @@ class Figures:
         queue_ms: mean queueing delay.
         retransmission_rate: retransmitted over sent packets, of all flows.
         jain: Jain's index of the throughputs.
+        loss_rate: packets that the link or its queue lost, over sent packets.
         timeouts: retransmission (in QUIC: probe) timeouts of all flows, in the whole run.
         trace_hash: equal for equal runs.
     """
@@ -136,6 +139,7 @@ class Figures:
     queue_ms: float
     retransmission_rate: float
     jain: float
+    loss_rate: float = math.nan
     timeouts: float = math.nan
     trace_hash: str = ""
 
@@ -156,7 +160,13 @@ class Figures:
             queue_ms=rows[0]["link_queue_mean_ms"],
             retransmission_rate=sum(row["retransmissions"] for row in rows) / sent if sent else math.nan,
             jain=rows[0]["link_jain"],
+            loss_rate=(rows[0]["link_drops"] + rows[0]["link_random_losses"]) / sent if sent else math.nan,
         )
+
+    @property
+    def unnecessary_rate(self) -> float:
+        """Packets that were sent again though nothing had been lost, over sent packets."""
+        return max(0.0, self.retransmission_rate - self.loss_rate)
 
 
 @dataclass(frozen=True)
@@ -203,14 +213,17 @@ class Difference:
 
     Attributes:
         metric: in what.
-        reference: its value in the reference; of shares, the one that differs most.
+        place: of which of the metric's values: of shares, of the one that differs most.
+        reference: its value in the reference.
         native: and in the other.
         size: how far apart they are, in the metric's terms.
         from_neighbours: how far the reference is from the mean of native's neighbours, likewise.
-        chance: how far those two are apart by chance: two standard errors of their difference.
+        chance: how far those two are apart by chance: two standard errors of their difference, or what is as unlikely
+            for the worst of several flows (`_standard_errors`).
     """
 
     metric: Metric
+    place: int
     reference: float
     native: float
     size: float
@@ -258,15 +271,25 @@ def difference(
     chance = math.nan
     if len(near) > 1:
         variance = 1 / len({run.trace_hash for run in reference}) + 1 / len(near)
-        chance = 2 * float(np.std(near, ddof=1)) * math.sqrt(variance) / (scale or 1.0)
+        chance = _standard_errors(len(ours)) * float(np.std(near, ddof=1)) * math.sqrt(variance) / (scale or 1.0)
     return Difference(
         metric=metric,
+        place=place,
         reference=float(theirs[place]),
         native=float(ours[place]),
         size=apart(float(ours[place])),
         from_neighbours=apart(float(np.mean(near))) if near else math.nan,
         chance=chance,
     )
+
+
+def _standard_errors(values: int) -> float:
+    """How many a mean may be off: two, or for the worst of several as many as are as unlikely (Bonferroni).
+
+    Shares add up to one, so that one of them says nothing new.
+    """
+    unlikely = 1 - NormalDist().cdf(2)
+    return NormalDist().inv_cdf(1 - unlikely / max(1, values - 1))
 
 
 def neighbours(scenario: Scenario, count: int = NEIGHBOURS) -> Iterator[tuple[Scenario, int]]:
@@ -298,12 +321,14 @@ class Compared:
         scenario: it itself.
         runs: {engine: its runs with `SEEDS`}, `native` among them.
         neighbours: runs of native that differ by chance.
+        others_neighbours: {engine: its runs of these neighbours}, where the others do not tell a cause.
     """
 
     name: str
     scenario: Scenario
     runs: Mapping[str, Sequence[Figures]]
     neighbours: Sequence[Figures] = ()
+    others_neighbours: Mapping[str, Sequence[Figures]] = field(default_factory=dict)
 
     def difference(self, metric: Metric, reference: str, other: str) -> Difference:
         """Of an engine against another."""
@@ -313,9 +338,24 @@ class Compared:
         """Of native against an engine, one a metric."""
         return [self.difference(metric, reference, "native") for metric in METRICS]
 
+    def between_neighbours(self, found: Difference, reference: str, other: str) -> tuple[float, float]:
+        """How far the means over the neighbours are apart in two engines, and how far they may be by chance."""
+        runs = {"native": self.neighbours, **self.others_neighbours}
+        a, b = (np.array([found.metric.values(run)[found.place] for run in runs[e]]) for e in (reference, other))
+        scale = max(abs(float(a.mean())), found.metric.floor(self.scenario)) if found.metric.is_relative else 1.0
+        error = math.sqrt(a.var(ddof=1) / len(a) + b.var(ddof=1) / len(b))
+        errors = _standard_errors(len(found.metric.values(runs[reference][0])))
+        return abs(float(a.mean() - b.mean())) / scale, errors * error / scale
+
     def timeouts(self, engine: str) -> float:
         """In a run, all flows together."""
         return float(np.mean([run.timeouts for run in self.runs[engine]]))
+
+    def timeout_rate(self, engine: str) -> float:
+        """Over the packets that the link could have carried."""
+        s = self.scenario
+        packets = s.rate_mbps * 1e6 / 8 / (s.packet_bytes + 40) * s.duration_s
+        return self.timeouts(engine) / packets
 
 
 def cause(compared: Compared, found: Difference) -> str:
@@ -324,8 +364,9 @@ def cause(compared: Compared, found: Difference) -> str:
     1. Chance: ns-3's mean is as near to native's neighbours as the mean of so many of them would be.
     2. Transport: with native's transport over UDP in ns-3's network, the difference is within the limit or chance.
     3. Network: those runs are within the limit of ns-3's TCP, and native is not.
-    4. Timeouts, where there are no such runs: ns-3's TCP has at least one more than native in a run.
-    5. Else there is none: it is not explained.
+    4. The same three by the means over all neighbours in every engine, where there are such runs.
+    5. Timeouts, where there are no runs over UDP: ns-3's TCP has at least one more than native in a run.
+    6. Else there is none: it is not explained.
     """
     if found.is_chance:
         return (
@@ -345,7 +386,25 @@ def cause(compared: Compared, found: Difference) -> str:
         return f"transport ({sizes})"
     if not from_tcp.is_above_limit:
         return f"network ({sizes})"
-    return f"not explained ({sizes})"
+    return _cause_by_neighbours(compared, found) or f"not explained ({sizes})"
+
+
+def _cause_by_neighbours(compared: Compared, found: Difference) -> str:
+    if not compared.others_neighbours:
+        return ""
+    pairs = {"chance": ("ns3", "native"), "transport": ("ns3-quic", "native"), "network": ("ns3", "ns3-quic")}
+    gaps = {name: compared.between_neighbours(found, *pair) for name, pair in pairs.items()}
+    shown = {name: f"{_in_terms(found.metric, size)} ± {_in_terms(found.metric, by_chance)}"
+             for name, (size, by_chance) in gaps.items()}  # fmt: skip
+    text = (
+        f"{len(compared.neighbours)} neighbours in each engine: native is {shown['chance']} from TCP and "
+        f"{shown['transport']} from UDP, these are {shown['network']} apart"
+    )
+    for name, (size, by_chance) in gaps.items():
+        # Chance explains only what it can make; a difference within the limit needs no cause.
+        if size <= max(by_chance, 0.0 if name == "chance" else found.metric.limit):
+            return f"{name} ({text})"
+    return ""
 
 
 def _in_terms(metric: Metric, size: float) -> str:
@@ -362,15 +421,15 @@ class Task:
     file: Path | None = None
 
 
-def run(task: Task) -> Figures:
-    """Make a run and its figures; its trace is kept in the task's file, and taken from there if it is."""
+def trace_of(task: Task) -> Trace:
+    """Make a run; its trace is kept in the task's file, and taken from there if it is."""
     if task.file is not None and task.file.is_file():
-        return Figures.of_trace(load_trace(task.file))
+        return load_trace(task.file)
     with closing(make_engine(**task.engine)) as engine:
         trace = replace(simulate(task.scenario, engine, task.seed, STEP_MS), engine=task.engine["name"])
     if task.file is not None:
         replace_file(task.file, lambda path: save_trace(trace, path))
-    return Figures.of_trace(trace)
+    return trace
 
 
 def compare_grid(
@@ -399,12 +458,7 @@ def compare_grid(
     tasks: dict[tuple[str, str], list[Task]] = {}
     for name, scenario in scenarios.items():
         for engine in engines:
-            folder = directory / f"agreement-{engine}"
-            folder.mkdir(parents=True, exist_ok=True)
-            tasks[name, engine] = [
-                Task(scenario, seed, ENGINES[engine], folder / f"{_key(scenario, seed, engine)}.parquet")
-                for seed in seeds
-            ]
+            tasks[name, engine] = [_kept(scenario, seed, engine, directory) for seed in seeds]
         tasks[name, "native"] = [Task(scenario, seed, {"name": "native"}) for seed in seeds]
         tasks[name, "neighbours"] = [Task(*near, {"name": "native"}) for near in neighbours(scenario, neighbours_count)]
     done = _run_all([(key, task) for key, of_key in tasks.items() for task in of_key], console, processes)
@@ -414,6 +468,43 @@ def compare_grid(
         )
         for name, scenario in scenarios.items()
     ]
+
+
+def settle(
+    compared: Sequence[Compared],
+    directory: Path,
+    console: Console,
+    processes: int,
+    count: int = NEIGHBOURS,
+) -> list[Compared]:
+    """Run the neighbours in the other engines too, where a difference from ns-3's TCP has no cause without that.
+
+    Args:
+        compared: of `compare_grid`.
+        directory: as there.
+        console: as there.
+        processes: as there.
+        count: how many neighbours, as there.
+    """
+    tasks = {
+        (place, engine): [_kept(*near, engine, directory) for near in neighbours(one.scenario, count)]
+        for place, one in enumerate(compared)
+        if any(d.is_above_limit and cause(one, d).startswith("not explained") for d in one.differences("ns3"))
+        for engine in one.runs
+        if engine != "native"
+    }
+    done = _run_all([(key, task) for key, of_key in tasks.items() for task in of_key], console, processes)
+    return [
+        replace(one, others_neighbours={engine: runs for (at, engine), runs in done.items() if at == place})
+        for place, one in enumerate(compared)
+    ]
+
+
+def _kept(scenario: Scenario, seed: int, engine: str, directory: Path) -> Task:
+    """A run of ns-3, whose trace is kept."""
+    folder = directory / f"agreement-{engine}"
+    folder.mkdir(parents=True, exist_ok=True)
+    return Task(scenario, seed, ENGINES[engine], folder / f"{_key(scenario, seed, engine)}.parquet")
 
 
 def _run_all(tasks: Sequence[tuple[Any, Task]], console: Console, processes: int) -> dict[Any, list[Figures]]:
@@ -438,7 +529,7 @@ def _run_all(tasks: Sequence[tuple[Any, Task]], console: Console, processes: int
 
 
 def _run_numbered(numbered: tuple[int, Task]) -> Figures:
-    return run(numbered[1])
+    return Figures.of_trace(trace_of(numbered[1]))
 
 
 def _key(scenario: Scenario, seed: int, engine: str) -> str:
@@ -472,14 +563,16 @@ class PaperCompared:
 
     Attributes:
         experiment: its name.
-        runs: how many of ns-3 there are.
-        sizes: of every metric, the differences of all scenarios and competitors.
+        commit: of this project, with which ns-3's runs were made.
+        runs: how many there are in each engine.
+        sizes: of every metric, the differences of all pairs of a scenario and a competitor.
         same: how many published entries have the same verdict from both engines.
         entries: how many there are.
         others: {what is published: (verdict with ns-3, verdict with native)} of those that do not.
     """
 
     experiment: str
+    commit: str
     runs: int
     sizes: Mapping[str, Sequence[float]]
     same: int
@@ -492,6 +585,8 @@ def compare_papers(root: Path, console: Console, processes: int) -> list[PaperCo
 
     Args:
         root: the folder with their benchmarks, as `bbrgym papers` leaves it. One that is not finished is left out.
+            Competitors and rivals that only ns-3 has are so, too: where a rival is one (`STAND_INS`), ns-3 makes its
+            runs again against this project's, which are kept beside `root` as the grid's are.
         console: where progress is shown.
         processes: how many runs at a time.
     """
@@ -504,15 +599,13 @@ def compare_papers(root: Path, console: Console, processes: int) -> list[PaperCo
             continue
         plan = replace(plan, competitors=tuple(c for c in plan.competitors if c.algorithm not in COMPARATORS))
         wanted = {(run.scenario_name, run.competitor, run.seed): run for run in plan.runs()}
-        again: list[dict[str, Any]] = []
-        with closing(run_in_processes(_paper_rows, [(plan.warmup, r) for r in wanted.values()], processes)) as outcomes:
-            for outcome in outcomes:
-                if outcome.error is not None:
-                    raise RuntimeError(f"{outcome.task[1].names()}: {outcome.error}")
-                again += outcome.value
-        order = {names: place for place, names in enumerate(wanted)}
-        again.sort(key=lambda row: (order[row["scenario"], row["competitor"], row["seed"]], row["flow"]))
-        compared.append(_compare_results(directory.name, plan, reference.results, pd.DataFrame(again)))
+        ns3 = reference.results
+        if has_stand_in := any(flow.algorithm in STAND_INS for s in plan.scenarios.values() for flow in s.flows):
+            ns3 = _paper_results(plan, wanted.values(), root.parent, processes)
+        native = _paper_results(plan, wanted.values(), None, processes)
+        commit = _commit() if has_stand_in else str(reference.plan["provenance"].get("git.commit", "-"))
+        name = f"{directory.name}, with this project's CUBIC" if has_stand_in else directory.name
+        compared.append(_compare_results(name, commit[:7], plan, ns3, native))
         console.print(f"{directory.name}: {len(wanted)} runs", highlight=False)
     return compared
 
@@ -521,16 +614,40 @@ STAND_INS: Final = {"cubic-stock": "cubic", "newreno-stock": "newreno"}
 """For rivals that only ns-3 has."""
 
 
-def _paper_rows(task: tuple[float, Run]) -> list[dict[str, Any]]:
-    warmup, planned = task
-    flows = tuple(replace(f, algorithm=STAND_INS.get(f.algorithm, f.algorithm)) for f in planned.scenario.flows)
-    with closing(make_engine("native")) as engine:
-        trace = simulate(replace(planned.scenario, flows=flows), engine, planned.seed, planned.step_ms)
+def _paper_results(plan: Benchmark, runs: Iterable[Run], kept: Path | None, processes: int) -> pd.DataFrame:
+    """Rows as a benchmark has them, of runs with the stand-ins: of ns-3, below the folder `kept`, or of native."""
+    tasks = []
+    for planned in runs:
+        flows = tuple(replace(f, algorithm=STAND_INS.get(f.algorithm, f.algorithm)) for f in planned.scenario.flows)
+        scenario = replace(planned.scenario, flows=flows)
+        assert planned.step_ms == STEP_MS, "it decides the key of a kept run"
+        task = Task(scenario, planned.seed, {"name": "native"})
+        tasks.append((plan.warmup, planned, task if kept is None else _kept(scenario, planned.seed, "ns3", kept)))
+    rows: list[list[dict[str, Any]]] = [[] for _ in tasks]
+    with closing(run_in_processes(_paper_rows, list(enumerate(tasks)), processes)) as outcomes:
+        for outcome in outcomes:
+            place, (_, planned, _) = outcome.task
+            if outcome.error is not None:
+                raise RuntimeError(f"{planned.names()}: {outcome.error}")
+            rows[place] = outcome.value
+    return pd.DataFrame([row for of_run in rows for row in of_run])
+
+
+def _paper_rows(numbered: tuple[int, tuple[float, Run, Task]]) -> list[dict[str, Any]]:
+    _, (warmup, planned, task) = numbered
+    trace = trace_of(task)
     rows = measure(trace, after_s=warmup * planned.scenario.duration_s)
     return [planned.names() | {"trace_hash": trace.hash, "wall_s": 0.0} | row for row in rows]
 
 
-def _compare_results(name: str, plan: Benchmark, reference: pd.DataFrame, native: pd.DataFrame) -> PaperCompared:
+def _commit() -> str:
+    command = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def _compare_results(
+    name: str, commit: str, plan: Benchmark, reference: pd.DataFrame, native: pd.DataFrame
+) -> PaperCompared:
     sizes: dict[str, list[float]] = {metric.title: [] for metric in METRICS}
     competitors = {competitor.name: competitor for competitor in plan.competitors}
     reference = reference[reference["competitor"].isin(list(competitors))]
@@ -548,9 +665,9 @@ def _compare_results(name: str, plan: Benchmark, reference: pd.DataFrame, native
     if plan.paper is not None:
         verdicts = [compare(plan.paper, frame) for frame in (reference, native)]
     pairs = list(zip(*verdicts, strict=True))
-    has_stand_in = any(flow.algorithm in STAND_INS for s in plan.scenarios.values() for flow in s.flows)
     return PaperCompared(
-        experiment=f"{name}, with this project's CUBIC" if has_stand_in else name,
+        experiment=name,
+        commit=commit,
         runs=len(reference.groupby(["scenario", "competitor", "seed"])),
         sizes=sizes,
         same=sum(a.agreement == b.agreement for a, b in pairs),
@@ -571,6 +688,7 @@ def markdown(compared: Sequence[Compared], papers: Sequence[PaperCompared]) -> s
         title = {"ns3": "Against ns-3's TCP", "ns3-quic": "Against native's transport over UDP in ns-3"}[engine]
         parts += [f"### {title}", _summary_table(compared, engine)]
     parts += ["### Above a limit", _listed(compared)]
+    parts += ["### Packets that are sent again", _retransmissions_table(compared, engines)]
     if papers:
         parts += ["### The papers' experiments", _papers_table(papers)]
         if any(paper.others for paper in papers):
@@ -633,20 +751,56 @@ def _value(metric: Metric, value: float) -> str:
     return f"{value:.1f} ms" if metric.title == "queueing delay" else f"{value:.4f}"
 
 
+def _retransmissions_table(compared: Sequence[Compared], engines: Sequence[str]) -> str:
+    """Of each engine: what the network lost, and what was sent again without that; by ns-3's timeouts."""
+    names = {"ns3": "TCP", "ns3-quic": "UDP", "native": "native"}
+    metric = next(metric for metric in METRICS if metric.title == "retransmission rate")
+    members = [one for one in compared if any(_retransmits(one, engine) for engine in (*engines, "native"))]
+    groups = {
+        "no timeout in ns-3's TCP": [one for one in members if one.timeouts("ns3") == 0],
+        "up to one in 1000 packets": [one for one in members if 0 < one.timeout_rate("ns3") <= 0.001],
+        "more": [one for one in members if one.timeout_rate("ns3") > 0.001],
+        "all in which any engine retransmits": members,
+    }
+    rows = []
+    for name, of_group in groups.items():
+        if not of_group:
+            continue
+        differences = [np.median([one.difference(metric, e, "native").size for one in of_group]) for e in engines]
+        cells = [" / ".join(_in_terms(metric, float(size)) for size in differences)]
+        for attribute in ("loss_rate", "unnecessary_rate"):
+            means = [
+                np.mean([getattr(run, attribute) for one in of_group for run in one.runs[engine]])
+                for engine in (*engines, "native")
+            ]
+            cells.append(" / ".join(f"{100 * mean:.2f}" for mean in means))
+        rows.append([f"{name} ({len(of_group)})", *cells])
+    shown = " / ".join(names[engine] for engine in (*engines, "native"))
+    head = ["timeouts", f"median difference of native from {' / '.join(names[e] for e in engines)}",
+            f"lost, % of the packets sent: {shown}", f"sent again, but not lost, %: {shown}"]  # fmt: skip
+    return _table(head, rows)
+
+
 def _papers_table(papers: Sequence[PaperCompared]) -> str:
     rows = [
         [
             paper.experiment,
+            paper.commit,
             str(paper.runs),
-            *(
-                _in_terms(metric, float(np.median(paper.sizes[metric.title]))) if paper.sizes[metric.title] else "-"
-                for metric in METRICS
-            ),
+            str(max(len(sizes) for sizes in paper.sizes.values())),
+            *(_median_and_largest(metric, paper.sizes[metric.title]) for metric in METRICS),
             f"{paper.same} of {paper.entries}",
         ]
         for paper in papers
     ]
-    return _table(["experiment", "runs", *(metric.title for metric in METRICS), "same verdicts"], rows)
+    head = ["experiment", "ns-3's runs of", "runs", "pairs", *(metric.title for metric in METRICS), "same verdicts"]
+    return _table(head, rows)
+
+
+def _median_and_largest(metric: Metric, sizes: Sequence[float]) -> str:
+    if not sizes:
+        return "-"
+    return " / ".join(_in_terms(metric, size) for size in (float(np.median(sizes)), max(sizes)))
 
 
 def _verdicts(papers: Sequence[PaperCompared]) -> str:
@@ -703,6 +857,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         scenarios = {name: scenarios[name] for name in options.scenarios}
     engines = ["ns3", "ns3-quic"] if options.quic else ["ns3"]
     compared = compare_grid(scenarios, engines, options.runs, console, options.processes)
+    compared = settle(compared, options.runs, console, options.processes)
     papers = compare_papers(options.runs / options.papers, console, options.processes)
     text = markdown(compared, papers)
     print(text)

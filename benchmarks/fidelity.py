@@ -1,7 +1,7 @@
 """How near `bbr` is to Linux's, in ns-3 and in native: `python benchmarks/fidelity.py [--write FILE]`.
 
 The situations are those for which real Linux was measured (`LINUX`). Every figure is a mean over the seeds, of the
-second half of each run.
+second half of each run. A last table has native's over Linux's.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -38,17 +38,23 @@ class Variant:
     bbr: str = "bbr"
     cubic: str = "cubic"
     parameters: tuple[tuple[str, float], ...] = ()
+    cubic_parameters: tuple[tuple[str, float], ...] = ()
+    jitter_ms: float = 0.0
 
     def engines(self) -> list[str]:
-        """Those that have its algorithms."""
+        """Those that have its algorithms; what else may differ from Linux is asked of native alone."""
+        if self.jitter_ms or self.cubic_parameters:
+            return ["native"]
         return ["ns3"] if {self.bbr, self.cubic} & set(COMPARATORS) else list(ENGINES)
 
 
 VARIANTS = (
     Variant("`bbr`"),
     Variant("`bbr`, bursts as with segmentation offload", parameters=tuple(OFFLOAD.items())),
+    Variant("`bbr`, such bursts, ACKs up to 0.3 ms late", parameters=tuple(OFFLOAD.items()), jitter_ms=0.3),
     Variant("`bbr`, as in the papers' kernel", parameters=tuple(PAPERS_KERNEL.items())),
     Variant("`bbr`, no pacing margin", parameters=(("pacing_margin", 0.0),)),
+    Variant("`bbr` against CUBIC that is paced", cubic_parameters=(("is_paced", 1.0),)),
     Variant("`bbr` against ns-3's CUBIC", cubic="cubic-stock"),
     Variant("`bbr-stock`", bbr="bbr-stock", cubic="cubic-stock"),
 )
@@ -68,16 +74,18 @@ class Situation:
 
     def scenario(self, variant: Variant) -> Scenario:
         """With the variant's algorithms."""
-        parameters = dict(variant.parameters)
-        flows = tuple(
-            Flow(variant.bbr, rtt_ms, parameters=parameters) if kind == "bbr" else Flow(variant.cubic, rtt_ms)
-            for kind, rtt_ms in self.flows
-        )
+        of_kind = {
+            "bbr": Flow(variant.bbr, parameters=dict(variant.parameters), jitter_ms=variant.jitter_ms),
+            "cubic": Flow(variant.cubic, parameters=dict(variant.cubic_parameters), jitter_ms=variant.jitter_ms),
+        }
+        flows = tuple(replace(of_kind[kind], rtt_ms=rtt_ms) for kind, rtt_ms in self.flows)
         return Scenario(rate_mbps=self.rate_mbps, buffer_bdp=self.buffer_bdp, duration_s=self.duration_s, flows=flows)
 
     def has(self, variant: Variant) -> bool:
         """Whether the variant differs here from `bbr`."""
-        return variant.cubic == "cubic" or variant.bbr != "bbr" or any(kind == "cubic" for kind, _ in self.flows)
+        is_only_of_cubic = replace(variant, name="", cubic="cubic", cubic_parameters=()) == Variant("")
+        is_plain = variant == Variant(variant.name)
+        return is_plain or not is_only_of_cubic or any(kind == "cubic" for kind, _ in self.flows)
 
 
 RTTS = (("bbr", 10.0), ("bbr", 50.0))
@@ -102,7 +110,8 @@ def measure(situation: Situation, variant: Variant, engine: str, seed: int) -> t
 
 
 def tables(console: Console) -> Iterator[str]:
-    """One Markdown table a situation, as they are done."""
+    """One Markdown table a situation, as they are done, and one of all with native beside Linux."""
+    beside_linux = ["### Native beside Linux\n", BESIDE_LINUX, "|---|---|---|---|---|---|"]
     with ThreadPoolExecutor(2) as pool:  # ns-3 runs in processes of its own, and native without Python's lock
         for situation in track(LINUX, "situations", console=console):
             variants = [(v, engine) for v in VARIANTS if situation.has(v) for engine in v.engines()]
@@ -122,6 +131,27 @@ def tables(console: Console) -> Iterator[str]:
             ]
             lines += [_row(v.name, ENGINES[e], [futures[v, e, s].result() for s in SEEDS]) for v, e in variants]
             yield "\n".join(lines) + "\n"
+            setting = f"{situation.rate_mbps:g} Mbit/s, {situation.buffer_bdp:g} BDP, {kind_a} and {kind_b}"
+            beside_linux += [
+                _difference_row(setting, v.name, situation, [futures[v, e, s].result() for s in SEEDS])
+                for v, e in variants
+                if e == "native"
+            ]
+    yield "\n".join(beside_linux) + "\n"
+
+
+BESIDE_LINUX = "| | | first flow | second flow | queue | retransmissions |"
+
+
+def _difference_row(
+    setting: str, name: str, situation: Situation, runs: list[tuple[float, float, float, float]]
+) -> str:
+    linux = (*situation.linux_mbps, situation.linux_queue_ms, situation.linux_retransmissions)
+    cells = [
+        "-" if theirs is None or (not theirs and ours) else f"{100 * (ours / theirs - 1) if theirs else 0.0:+.0f} %"
+        for ours, theirs in zip(np.mean(runs, axis=0), linux, strict=True)
+    ]
+    return f"| {setting} | {name} | " + " | ".join(cells) + " |"
 
 
 def _row(name: str, engine: str, runs: list[tuple[float, float, float | None, float | None]]) -> str:

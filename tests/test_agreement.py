@@ -17,6 +17,7 @@ from rich.console import Console
 
 from bbrgym import Flow, Scenario, simulate
 from bbrgym.baselines import registry
+from bbrgym.baselines.plan import Benchmark, Competitor
 from bbrgym.baselines.pool import Outcome
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
@@ -173,6 +174,16 @@ def test_a_seed_that_changes_nothing_makes_nothing_more_certain() -> None:
     assert found.chance == pytest.approx(2 * 2.0 * math.sqrt(1 + 1 / 3) / 20.0)
 
 
+def test_the_worst_of_several_flows_is_further_off_by_chance() -> None:
+    chances = []
+    for flows in (2, 7):
+        near = [_run(shares=(share,) + (0.1,) * (flows - 1)) for share in (0.1, 0.2, 0.3)]
+        runs = [_run(shares=(0.2,) + (0.1,) * (flows - 1))]
+        chances.append(agreement.difference(SHARE, SCENARIO, runs, runs, near).chance)
+    assert chances[0] == pytest.approx(2 * 0.1 * math.sqrt(1 + 1 / 3)), "two shares are one number"
+    assert 1.2 < chances[1] / chances[0] < 1.5
+
+
 def test_chance_is_judged_by_the_neighbours() -> None:
     """One run of a chaotic scenario is a draw: that it is far from ns-3 says less than that many are."""
     near = [_run(queue_ms=value) for value in (18.0, 20.0, 22.0)]
@@ -213,6 +224,49 @@ def test_a_cause_is_the_first_rule_that_fits(
     assert agreement.cause(one, found).startswith(expected)
 
 
+@pytest.mark.parametrize(
+    ("ns3", "over_udp", "native", "expected"),
+    [
+        ((10.0, 30.0), (19.0, 21.0), (20.0, 20.0), "chance"),
+        ((9.9, 10.1), (19.9, 20.1), (20.0, 20.2), "transport"),
+        ((9.9, 10.1), (9.9, 10.1), (20.0, 20.2), "network"),
+        ((9.9, 10.1), (14.9, 15.1), (20.0, 20.2), "not explained"),
+    ],
+)
+def test_neighbours_in_every_engine_tell_what_the_seeds_do_not(
+    ns3: Sequence[float], over_udp: Sequence[float], native: Sequence[float], expected: str
+) -> None:
+    runs = {engine: [_run(queue_ms=value)] for engine, value in (("ns3", 10.0), ("ns3-quic", 15.0), ("native", 20.0))}
+    near = {"ns3": [_run(queue_ms=v) for v in ns3], "ns3-quic": [_run(queue_ms=v) for v in over_udp]}
+    one = agreement.Compared("g00", SCENARIO, runs, [_run(queue_ms=value) for value in native])
+    (found,) = (d for d in one.differences("ns3") if d.metric is QUEUE)
+    assert agreement.cause(one, found).startswith("not explained")
+    assert agreement.cause(dataclasses.replace(one, others_neighbours=near), found).startswith(expected)
+
+
+def test_the_distance_of_neighbours_has_the_error_of_two_means() -> None:
+    near = {"ns3": [_run(queue_ms=value) for value in (8.0, 10.0, 12.0)]}  # standard deviation 2
+    one = agreement.Compared(
+        "g00", SCENARIO, {}, [_run(queue_ms=value) for value in (29.0, 30.0, 31.0)], others_neighbours=near
+    )
+    found = agreement.difference(QUEUE, SCENARIO, [_run(queue_ms=10.0)], [_run(queue_ms=30.0)])
+    size, chance = one.between_neighbours(found, "ns3", "native")
+    assert size == pytest.approx(2.0)
+    assert chance == pytest.approx(2 * math.sqrt(4 / 3 + 1 / 3) / 10)
+
+
+def test_what_is_sent_again_without_a_loss() -> None:
+    assert _run(retransmission_rate=0.05, loss_rate=0.02).unnecessary_rate == pytest.approx(0.03)
+    assert _run(retransmission_rate=0.02, loss_rate=0.021).unnecessary_rate == 0, "the last losses are not repaired yet"
+
+
+def test_native_sends_again_what_was_lost_and_little_else() -> None:
+    scenario = Scenario(rate_mbps=5, buffer_bdp=2, duration_s=20, loss=0.02, flows=(Flow("cubic", 40),))
+    run = agreement.Figures.of_trace(simulate(scenario, "native", seed=1))
+    assert 0.01 < run.loss_rate < 0.04
+    assert run.unnecessary_rate < 0.1 * run.loss_rate
+
+
 # The command
 
 
@@ -231,7 +285,7 @@ SHORT = {
 
 @pytest.mark.usefixtures("stand_in")
 def test_an_engine_agrees_with_itself_and_its_runs_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def compare() -> Sequence[object]:
+    def compare() -> Any:
         return agreement.compare_grid(
             SHORT, ["ns3"], tmp_path, Console(quiet=True), 1, seeds=(1, 2), neighbours_count=2
         )
@@ -253,6 +307,31 @@ def test_an_engine_agrees_with_itself_and_its_runs_are_kept(tmp_path: Path, monk
 
 
 @pytest.mark.usefixtures("stand_in")
+def test_neighbours_run_in_other_engines_only_where_no_cause_is_known(tmp_path: Path) -> None:
+    console = Console(quiet=True)
+    (one,) = agreement.compare_grid(SHORT, ["ns3"], tmp_path, console, 1, seeds=(1, 2), neighbours_count=2)
+    assert agreement.settle([one], tmp_path, console, 1, count=2) == [one]
+    strange = [dataclasses.replace(run, queue_ms=10 * run.queue_ms) for run in one.runs["ns3"]]
+    one = dataclasses.replace(one, runs=one.runs | {"ns3": strange})
+    (settled,) = agreement.settle([one], tmp_path, console, 1, count=2)
+    assert settled.others_neighbours == {"ns3": one.neighbours}, "native is in the place of ns-3"
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_an_experiment_with_a_rival_of_ns3_runs_again_with_ours(tmp_path: Path) -> None:
+    scenario = Scenario(rate_mbps=5, duration_s=3, flows=(Flow("bbr", 20), Flow("cubic-stock", 20)))
+    plan = Benchmark(
+        name="duel", scenarios={"duel": scenario}, competitors=(Competitor("bbr", "bbr"),), roles=(0,), seeds=(1, 2)
+    )
+    ns3, native = (agreement._paper_results(plan, plan.runs(), kept, 1) for kept in (tmp_path, None))
+    assert len(list((tmp_path / "agreement-ns3").iterdir())) == 2
+    paper = agreement._compare_results("duel", "abcdefg", plan, ns3, native)
+    assert (paper.runs, paper.entries) == (2, 0)
+    assert paper.sizes == {metric.title: [0.0] for metric in agreement.METRICS}
+    assert "| duel | abcdefg | 2 | 1 | 0.0 points / 0.0 points | 0.0 % / 0.0 % |" in agreement.markdown([], [paper])
+
+
+@pytest.mark.usefixtures("stand_in")
 def test_the_command_writes_between_the_marks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -264,7 +343,7 @@ def test_the_command_writes_between_the_marks(
     assert "old" not in written.splitlines()
     assert written.startswith(f"before\n{agreement.BEGIN}\n")
     assert written.endswith(f"{agreement.END}\nafter\n")
-    for title in ("Against ns-3's TCP", "Above a limit", "All scenarios"):
+    for title in ("Against ns-3's TCP", "Above a limit", "Packets that are sent again", "All scenarios"):
         assert f"### {title}" in written
     assert "| g00 | 5 Mbit/s, 1 BDP, 1 %, 1000 B, 3 s: bbr 20, cubic 20 |" in written
     assert written.partition(agreement.BEGIN)[2].partition(agreement.END)[0].strip() in capsys.readouterr().out
@@ -295,6 +374,6 @@ def _run_here(
         yield Outcome(task, function(task))
 
 
-def _run(**values: object) -> object:
+def _run(**values: object) -> Any:
     usual = {"shares": (0.5, 0.5), "utilisation": 1.0, "queue_ms": 20.0, "retransmission_rate": 0.0, "jain": 1.0}
     return agreement.Figures(**(usual | {"timeouts": 0.0} | values))
