@@ -6,7 +6,7 @@ SETUP := $(VENV)/.setup
 export OMP_NUM_THREADS ?= 1
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: setup run papers test check sanitize format stubs bench fidelity agreement ui clean
+.PHONY: setup run papers league test check sanitize format stubs bench fidelity agreement ui clean
 
 setup: $(SETUP)
 
@@ -24,6 +24,11 @@ run: setup
 
 papers: setup
 	$(BIN)/bbrgym papers write=docs/benchmark.md
+
+# What ns-3 simulates of it first: the page has it beside the native engine's.
+league: setup
+	$(BIN)/bbrgym benchmark experiment=league preset=ns3
+	$(BIN)/bbrgym benchmark experiment=league write=docs/league.md
 
 test: setup
 	$(BIN)/python -m pytest

@@ -104,7 +104,7 @@ def _linear(rates: Mapping[str, Any]) -> Callable[[float], float]:
     )
     if not good:
         raise ValueError(
-            f"learning_rate={dict(rates)!r} is not possible: it must be a number, or {{first: …, last: …}} of at least 0"
+            f"learning_rate={dict(rates)!r} is not possible: give a number of at least 0, or {{first: …, last: …}}"
         )
     first, last = float(rates["first"]), float(rates["last"])
     return lambda left: last + (first - last) * left

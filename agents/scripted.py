@@ -38,7 +38,7 @@ class BacklogRule:
         action: what it chooses from.
         backlog_packets: of each flow.
         pacing_gain: above 1, so that the window is what limits the flow.
-        floor: 0 is FAST's window; 1 is 1 + backlog / bdp, whose bandwidth is the flow's largest and not its present one.
+        floor: 0 is FAST's window; 1 is 1 + backlog / bdp, with the flow's largest bandwidth for its present one.
 
     Raises:
         ValueError: a feature is missing.
@@ -78,7 +78,9 @@ class BacklogRule:
         """Actions of shape (N, 2)."""
         first = len(self.observation.features) * (self.observation.history - 1)  # the latest step is the last one
         ratio, bdp = (x[:, first + self.observation.features.index(name)].astype(np.float64) for name in _NEEDED)
-        gains = np.stack([np.maximum(2.0**ratio, self.floor) + self.backlog_packets / 10.0**bdp, np.full(len(x), self.pacing_gain)])
+        gains = np.stack(
+            [np.maximum(2.0**ratio, self.floor) + self.backlog_packets / 10.0**bdp, np.full(len(x), self.pacing_gain)]
+        )
         low, high = np.array([self.action.cwnd_gain, self.action.pacing_gain]).T[:, :, np.newaxis]
         position = 2.0 * np.log(gains / low) / np.log(high / low) - 1.0
         return position.clip(-1.0, 1.0).T.astype(np.float32), state

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -16,6 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from bbrgym.baselines.benchmark import EngineFactory, Failure, run_benchmark
+from bbrgym.baselines.experiments import compose_experiment
 from bbrgym.baselines.plan import Benchmark
 from bbrgym.baselines.published import Compared, compare
 from bbrgym.envs.engine import make_engine
@@ -88,7 +89,7 @@ def run_papers(
         raise ValueError(f"preset={preset!r} is not possible: preset must be one of {', '.join(PRESETS)}")
     changes = [f"preset={preset}", *overrides]
     chosen = _chosen(only)
-    configs = {name: _compose(name, ["tracking=none", *changes]) for name in chosen}
+    configs = {name: compose_experiment(name, ["tracking=none", *changes])["benchmark"] for name in chosen}
     plans = {name: Benchmark.from_dict(config) for name, config in configs.items()}  # Refuses before anything runs.
     done = []
     for count, (name, plan) in enumerate(plans.items(), start=1):
@@ -148,16 +149,3 @@ def _chosen(only: Sequence[str] | None) -> list[str]:
     if not full:
         raise ValueError("only=[] leaves nothing: name an experiment or more, or leave it out for all")
     return [name for name in known if name in full]
-
-
-def _compose(experiment: str, overrides: Sequence[str]) -> dict[str, Any]:
-    """The plain `benchmark` of an experiment."""
-    from hydra import compose, initialize_config_module
-    from omegaconf import OmegaConf
-
-    with initialize_config_module("bbrgym.conf", version_base="1.3"):
-        config = compose("config", overrides=[f"experiment={experiment}", *overrides])
-    plain = OmegaConf.to_container(config, resolve=True)
-    assert isinstance(plain, dict)
-    benchmark: dict[str, Any] = plain["benchmark"]
-    return benchmark

@@ -187,9 +187,7 @@ TERMS: Final[dict[str, Term]] = {
 }
 """Every term by name; the functions of the same names have the formulas."""
 
-DEFAULT_TERMS: Final[Mapping[str, float]] = MappingProxyType(
-    {"alpha_fair": 1.0, "delay": 0.15, "loss": 1.0}
-)
+DEFAULT_TERMS: Final[Mapping[str, float]] = MappingProxyType({"alpha_fair": 1.0, "delay": 0.15, "loss": 1.0})
 
 
 @dataclass(frozen=True)

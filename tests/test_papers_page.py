@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 from paper_experiment import PAPER, make_experiment
 
-from bbrgym.baselines import papers_page
+from bbrgym.baselines import markdown
 from bbrgym.baselines.papers_page import write_page
 
 ACD = {
@@ -96,11 +96,14 @@ def test_links_lead_somewhere(page: str, docs: Path) -> None:
     images = re.findall(r"!\[[^\]]*\]\(([^)]*)\)", page)
     assert sorted(images) == sorted(f"benchmark/{path.name}" for path in (docs / "benchmark").iterdir())
     assert images == ["benchmark/calm-one.svg", "benchmark/calm-two.svg", "benchmark/ablation-calm-one.svg"]
+    assert "](agreement.md#the-papers-experiments)" in page
+    agreement = Path(__file__).parent.parent / "docs" / "agreement.md"
+    assert "### The papers' experiments" in agreement.read_text().splitlines()
 
 
 def test_figures_are_small_and_well_formed(docs: Path) -> None:
     for path in (docs / "benchmark").iterdir():
-        assert path.stat().st_size < papers_page.MOST_FIGURE_BYTES
+        assert path.stat().st_size < markdown.MOST_FIGURE_BYTES
         assert ElementTree.parse(path).getroot().tag.endswith("svg")
     # Over time only if there is nothing else: the paper's numbers are in the others.
     assert "Jain's index" in (docs / "benchmark" / "calm-one.svg").read_text()
@@ -161,7 +164,7 @@ def test_too_large_a_figure_becomes_a_picture_of_dots(
 ) -> None:
     chosen = [runs / "paper-quick" / "calm-one"]
     write_page(chosen, tmp_path / "benchmark.md")
-    monkeypatch.setattr(papers_page, "MOST_FIGURE_BYTES", 9_000)
+    monkeypatch.setattr(markdown, "MOST_FIGURE_BYTES", 9_000)
     write_page(chosen, tmp_path / "benchmark.md")
     (picture,) = (tmp_path / "benchmark").iterdir()  # The other kind is gone.
     assert picture.name == "calm-one.png"

@@ -56,8 +56,14 @@ CONFIG: dict[str, Any] = {
     "engine": {"name": "fake"},
     "agent": PPO,
     "seed": 3,
-    "train": {"total_steps": 384, "n_envs": 2, "eval_every": 256, "eval_episodes": 3, "checkpoint_every": 128,
-              "prepare_steps": 8},  # fmt: skip
+    "train": {
+        "total_steps": 384,
+        "n_envs": 2,
+        "eval_every": 256,
+        "eval_episodes": 3,
+        "checkpoint_every": 128,
+        "prepare_steps": 8,
+    },
     "tracking": {"backend": "none"},
 }
 
