@@ -231,7 +231,7 @@ def spec_of_one_agent(
         raise ValueError(
             f"bbrgym/Bottleneck-v0 is for exactly one agent flow; the scenario has {spec.agents} ({algorithms}). For "
             "several, EpisodeSpec(scenario, …).make_vec_env() makes each of them an environment of a Stable-Baselines3 "
-            "VecEnv"
+            "VecEnv, and bbrgym.parallel_env(scenario, …) each an agent of a PettingZoo environment"
         )
     return spec
 

@@ -220,7 +220,8 @@ class Episodes:
 
     Arrays have a row for each of the M = N x K flows, those of an engine together and in the order of its scenario's
     flows. Requests are begun and finished apart, so that all engines work at once. While a flow is not active (it has
-    not started, or has ended) its observation is the neutral one, its reward 0, and its actions have no effect.
+    not started, or has ended) its observation is the neutral one, its reward 0, and its actions have no effect but on
+    the last packets of a sender that is being stopped.
 
     Args:
         spec: what they are made of. An engine is made with its first reset.
