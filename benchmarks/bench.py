@@ -36,7 +36,8 @@ from rich.markup import escape
 from rich.progress import track
 from rich.table import Table
 
-from bbrgym import EngineError, Flow, Rows, Scenario, make_engine
+from bbrgym import EngineError, Flow, Rows, Scenario, _controllers, make_engine
+from bbrgym.agents.policy import policy_bytes
 from bbrgym.envs.action import Action
 from bbrgym.envs.columns import FLOW_COLUMNS
 from bbrgym.envs.ns3gym.engine import Ns3Engine
@@ -86,6 +87,9 @@ _CHUNK_PACKETS: Final = {"ns3": 2_000, "native": 40_000}
 """So many data packets make a sample: long against the clock's resolution, short against a machine's moods."""
 _STARTUP_MS: Final = 1_000.0
 """BBR's Startup and Drain are over by then; samples begin after it."""
+GAINS: Final = (1.41, 1.15)
+"""cwnd_gain and pacing_gain of agent flows: they keep the link busy. (The action (0, 0) means a window of one
+bandwidth-delay product, with which an estimate of the bandwidth only falls, and an idle link costs nothing.)"""
 _ENDLESS_S: Final = 1e6
 """Episodes that are left, not finished."""
 
@@ -130,6 +134,7 @@ STEPS: Final = "Steps a second of one agent flow (50 ms RTT, buffer of 1 BDP)"
 VECTOR: Final = f"Steps a second of {VECTOR_SIZE} environments in native, all together"
 WORKERS: Final = "Steps a second of a vector environment in ns-3 (12 Mbit/s, steps of 100 ms)"
 RESETS: Final = "Resets in ms"
+POLICY: Final = "A decision of the reference policy in an engine, processor time"
 TRANSPORT: Final = "Empty steps a second in ns-3: the protocol alone"
 
 
@@ -169,6 +174,7 @@ GOALS: Final[dict[Cell, tuple[float, str]]] = {
     },
     Cell(VECTOR, "12 Mbit/s, 10 ms", "2 threads"): (300_000.0, "300,000 with 2 threads"),
     Cell(RESETS, "native, environment", "median"): (-0.1, "at most 0.1"),
+    Cell(POLICY, "columns to gains", "µs"): (-10.0, "at most 10"),
 }
 """What native was built to reach, with words for it; a negative one is a time that it must not exceed."""
 
@@ -325,8 +331,20 @@ def measurements(effort: Effort) -> list[Measurement]:
         for rate in RATES_MBPS
         for step in STEPS_MS
     ]
-    others = [measure_vector, measure_workers, measure_resets, measure_transport]
+    others = [measure_vector, measure_workers, measure_resets, measure_policy, measure_transport]
     return [*congested, *scaling, *steps, *(partial(measure, effort) for measure in others)]
+
+
+def measure_policy(effort: Effort, seed: int) -> Samples:
+    """What each decision costs a flow of algorithm `policy`."""
+    del seed  # a network has no chance in it
+    policy = _controllers.PolicyNetwork(policy_bytes(None))
+    policy.time_ns(1_000)
+    end = time.perf_counter() + effort.budget_s / 10
+    samples = [policy.time_ns(2_000) / 1e3]
+    while time.perf_counter() < end:
+        samples.append(policy.time_ns(2_000) / 1e3)
+    return {Cell(POLICY, "columns to gains", "µs"): samples}
 
 
 def measure_flows(effort: Effort, seed: int) -> Samples:
@@ -386,7 +404,7 @@ def same_episode(
 ) -> Iterator[tuple[Callable[[], Any], Callable[[], Rows]]]:
     """The same episode in an environment and in an engine called `name`: what makes a step in either."""
     scenario = _one_agent(rate_mbps)
-    action = np.zeros(2, dtype=np.float32)
+    action = Action().action(*GAINS)
     env = gymnasium.make("bbrgym/Bottleneck-v0", scenario=scenario, step_ms=step_ms, engine=name)
     with contextlib.closing(env), contextlib.closing(make_engine(name)) as engine:
         _, info = env.reset(seed=seed)
@@ -410,7 +428,7 @@ def measure_resets(effort: Effort, seed: int) -> Samples:
         return taken
 
     rows: dict[str, list[float]] = {}
-    action = np.zeros(2, dtype=np.float32)
+    action = Action().action(*GAINS)
     for engine, row in (("ns3", "ns-3, same worker"), ("native", "native, environment")):
         env: gymnasium.Env[Any, Any] = gymnasium.make("bbrgym/Bottleneck-v0", scenario=scenario, engine=engine)
         with contextlib.closing(env):
@@ -467,7 +485,7 @@ def measure_workers(effort: Effort, seed: int) -> Samples:
             )
             stack.callback(envs.close)
             envs.reset(seed=seed)
-            actions = np.zeros((workers, 2), dtype=np.float32)
+            actions = np.tile(Action().action(*GAINS), (workers, 1))
             _seconds(lambda: envs.step(actions), round(_STARTUP_MS / step_ms))
             return lambda: envs.step(actions)
 
@@ -498,7 +516,7 @@ def measure_vector(effort: Effort, seed: int) -> Samples:
             )
             stack.callback(envs.close)
             envs.reset(seed=seed)
-            actions = np.zeros((VECTOR_SIZE, 2), dtype=np.float32)
+            actions = np.tile(Action().action(*GAINS), (VECTOR_SIZE, 1))
             _seconds(lambda: envs.step(actions), round(_STARTUP_MS / step_ms))
             return lambda: envs.step(actions)
 
@@ -530,7 +548,7 @@ class CongestedRun:
     effort: Effort
     _steps: int | None = field(default=None, init=False)
 
-    _STEP_MS = 10.0  # short, so that a run stops close to its budget
+    _STEP_MS = 100.0  # the environment's, and that of `simulate`
 
     def measure(self, seed: int) -> Samples:
         """Run it as far as ns-3 came the first time, or until the effort's end or budget: native, ns-3, native."""
@@ -544,20 +562,21 @@ class CongestedRun:
         )
         before_s = self._native_packet_s(scenario)
         steps_s: list[float] = []
-        packets = 0.0
+        steps: list[Rows] = []
         with contextlib.closing(Ns3Engine()) as engine:
+            engine.reset(scenario, 1)  # starts the worker, whose beginning is not the run's
+            worker_s, own_s = _cpu_s(engine.pid), time.process_time()
             rows = engine.reset(scenario, 1)
-            cpu_s = _cpu_s(engine.pid)
             while not rows.is_over and not self._is_far_enough(steps_s):
                 begin = time.perf_counter()
                 rows = engine.step(self._STEP_MS)
                 steps_s.append(time.perf_counter() - begin)
-                packets += sum(rows.flow(index)["sent_packets"] for index in range(2))
-            cpu_s = max(_cpu_s(engine.pid) - cpu_s, 1 / os.sysconf("SC_CLK_TCK"))  # the clock ticks
+                steps.append(rows)
+            own_s = time.process_time() - own_s
+            cpu_s = max(_cpu_s(engine.pid) - worker_s, 1 / os.sysconf("SC_CLK_TCK")) + own_s  # the worker's clock ticks
         self._steps = len(steps_s)
         native_s = (before_s + self._native_packet_s(scenario)) / 2
-        window = min(10, len(steps_s))
-        slowest_s = np.convolve(steps_s, np.ones(window), "valid").max()
+        packets = _sent_packets(steps)
         packet_s = cpu_s / packets
         cell = partial(Cell, PACKETS, self.row)
         of_ns3 = partial(Cell, NS3_RUN, self.row)
@@ -569,7 +588,7 @@ class CongestedRun:
             cell("native, simulated s/s"): [rows.time_s / (packets * native_s)],
             of_ns3("simulated s"): [rows.time_s],
             of_ns3("simulated s/s"): [rows.time_s / sum(steps_s)],
-            of_ns3("in its slowest 0.1 s"): [window * self._STEP_MS / 1e3 / slowest_s],
+            of_ns3("in its slowest 0.1 s"): [self._STEP_MS / 1e3 / max(steps_s)],
         }
 
     def _native_packet_s(self, scenario: Scenario) -> float:
@@ -632,8 +651,8 @@ def _turns(measuring: list[Measurement], effort: Effort, begin: float) -> Iterat
 
 def _native_run(scenario: Scenario, seed: int, budget_s: float, step_ms: float = 100.0) -> tuple[float, float]:
     """Data packets and CPU s of a run in native, with its reset: the mean of as many as there is time for."""
-    packets, runs = 0.0, 0
-    column = FLOW_COLUMNS.index("sent_packets")
+    steps: list[Rows] = []
+    runs = 0
     with contextlib.closing(make_engine("native")) as engine:
         begin = time.process_time()
         while runs == 0 or time.process_time() < begin + budget_s:
@@ -641,8 +660,14 @@ def _native_run(scenario: Scenario, seed: int, budget_s: float, step_ms: float =
             rows = engine.reset(scenario, seed)
             while not rows.is_over:
                 rows = engine.step(step_ms)
-                packets += float(rows.flows[:, column].sum())
-        return packets / runs, (time.process_time() - begin) / runs
+                steps.append(rows)
+        taken_s = time.process_time() - begin
+    return _sent_packets(steps) / runs, taken_s / runs
+
+
+def _sent_packets(steps: Sequence[Rows]) -> float:
+    column = FLOW_COLUMNS.index("sent_packets")
+    return sum(float(rows.flows[:, column].sum()) for rows in steps)
 
 
 def _cpu_s(pid: int | None) -> float:

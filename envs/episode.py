@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import gymnasium
 import numpy as np
@@ -196,8 +196,7 @@ class EpisodeSpec:
         return (_make_spec, (self._fields() | {"engine_options": dict(self.engine_options)},))
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What a step gave the M = N x K agent flows of N engines, those of an engine together.
 
     Attributes:
@@ -321,7 +320,8 @@ class Episodes:
             )
         if self._is_outstanding:
             raise RuntimeError("a reset or a step is not finished")
-        if not (self.is_running if engines is None else self.is_running[engines]).all():
+        running = self.is_running if engines is None else self.is_running[engines]
+        if np.count_nonzero(running) < len(running):
             raise gymnasium.error.ResetNeeded("no episode is running: call reset before step")
         rows = slice(None) if engines is None else self._rows_in(engines)
         self._gains[:, rows] = gains[:, rows]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +14,7 @@ from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 Info = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(NamedTuple):
     """A step of N engines with K agent flows each, M = N x K, from which its infos are made.
 
     An info has `flow` and `link` (the raw rows, {column: value}, without the columns that have no value), `flow_index`
@@ -40,21 +38,18 @@ class Record:
 
     def infos(self) -> list[Info]:
         """One a flow."""
-        flows, links = len(self.flow_indices), len(self.link)
-        of_links = zip(range(links), self.time_s.tolist(), self.scenarios.tolist(), self.seeds.tolist(), strict=True)
-        engines = list(of_links) if flows == links else [one for one in of_links for _ in range(flows // links)]
+        time_s, scenarios, seeds = self.time_s.tolist(), self.scenarios.tolist(), self.seeds.tolist()
+        per_link = len(self.flow_indices) // len(self.link)
         return [
             {
                 "flow": LazyDict(partial(_row, FLOW_COLUMNS, self.flows[:, row])),
-                "link": LazyDict(partial(_row, LINK_COLUMNS, self.link[link])),
+                "link": LazyDict(partial(_row, LINK_COLUMNS, self.link[row // per_link])),
                 "flow_index": flow_index,
-                "time_s": time_s,
-                "scenario": scenario,
-                "seed": seed,
+                "time_s": time_s[row // per_link],
+                "scenario": scenarios[row // per_link],
+                "seed": seeds[row // per_link],
             }
-            for (row, flow_index), (link, time_s, scenario, seed) in zip(
-                enumerate(self.flow_indices.tolist()), engines, strict=True
-            )
+            for row, flow_index in enumerate(self.flow_indices.tolist())
         ]
 
     def batch(self, engines: npt.NDArray[np.bool_] | None = None) -> Info:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,12 @@ from bbrgym.envs.engine import Rows
 from bbrgym.envs.scenario import Scenario
 
 Array = npt.NDArray[np.float64]
+
+# For few flows the time goes into the calls of NumPy; with a number of Python's they take half as long again.
+ZERO: Final = np.array(0.0)
+ONE: Final = np.array(1.0)
+_LEAST_LOSS: Final = np.array(1e-4)
+_STARTUP, _PROBE_BW, _PROBE_RTT = np.array(0.0), np.array(2.0), np.array(3.0)  # metrics.def
 
 GAIN_COLUMNS: Final = ("steered_cwnd_gain", "steered_pacing_gain")
 """The gains that the agent chose last, beside the engine's `FLOW_COLUMNS`."""
@@ -41,6 +48,7 @@ class Feature:
         formula: computes it from the columns' values, for many flows at once; features of the same formula are computed
             together.
         meaning: one line about it.
+        log: of what the formula gives; features of the same logarithm have it taken together.
     """
 
     name: str
@@ -50,69 +58,70 @@ class Feature:
     neutral: float
     formula: Formula
     meaning: str
+    log: np.ufunc | None = None
 
 
 def _ratio(x: Array, y: Array) -> Array:
     return x / y
 
 
-def _log2_ratio(x: Array, y: Array) -> Array:
-    return np.log2(x / y)
+def _itself(x: Array) -> Array:
+    return x
 
 
-def _log10(x: Array) -> Array:
-    return np.log10(x)
-
-
-def _log2(x: Array) -> Array:
-    return np.log2(x)
-
-
-def _log_backlog(rate: Array, max_rate: Array, bdp: Array, rtt: Array, low: Array) -> Array:
-    return np.log2(1.0 + rate / max_rate * bdp * (rtt / low - 1.0))
+def _one_and_backlog(rate: Array, max_rate: Array, bdp: Array, rtt: Array, low: Array) -> Array:
+    one_and_backlog: Array = ONE + rate / max_rate * bdp * (rtt / low - ONE)
+    return one_and_backlog
 
 
 _ALL = (
     Feature("delivery_rate_ratio", ("delivery_rate_mbps", "max_bandwidth_mbps"), 0.0, 2.0, 1.0, _ratio,
             "delivery_rate / max_bandwidth: 1 where the path gives what the model believes"),
-    Feature("log_delivery_rate_ratio", ("delivery_rate_mbps", "max_bandwidth_mbps"), -5.0, 1.0, 0.0, _log2_ratio,
-            "log2(delivery_rate / max_bandwidth)"),
+    Feature("log_delivery_rate_ratio", ("delivery_rate_mbps", "max_bandwidth_mbps"), -5.0, 1.0, 0.0, _ratio,
+            "log2(delivery_rate / max_bandwidth)", np.log2),
     Feature("send_rate_ratio", ("send_rate_mbps", "delivery_rate_mbps"), 0.0, 4.0, 1.0, _ratio,
             "send_rate / delivery_rate: above 1 while a queue builds or packets are lost"),
-    Feature("queueing_ratio", ("rtt_mean_ms", "min_rtt_ms"), 0.0, 10.0, 0.0, lambda rtt, low: rtt / low - 1.0,
+    Feature("queueing_ratio", ("rtt_mean_ms", "min_rtt_ms"), 0.0, 10.0, 0.0, lambda rtt, low: rtt / low - ONE,
             "rtt_mean / min_rtt - 1: queueing delay in RTTs"),
-    Feature("log_rtt_ratio", ("rtt_mean_ms", "min_rtt_ms"), 0.0, 5.0, 0.0, _log2_ratio,
-            "log2(rtt_mean / min_rtt): the same where queues of many RTTs matter"),
+    Feature("log_rtt_ratio", ("rtt_mean_ms", "min_rtt_ms"), 0.0, 5.0, 0.0, _ratio,
+            "log2(rtt_mean / min_rtt): the same where queues of many RTTs matter", np.log2),
     Feature("rtt_last_ratio", ("rtt_last_ms", "min_rtt_ms"), 1.0, 11.0, 1.0, _ratio,
             "rtt_last / min_rtt: where the queue is now"),
-    Feature("log_rtt_last_ratio", ("rtt_last_ms", "min_rtt_ms"), 0.0, 5.0, 0.0, _log2_ratio,
-            "log2(rtt_last / min_rtt)"),
+    Feature("log_rtt_last_ratio", ("rtt_last_ms", "min_rtt_ms"), 0.0, 5.0, 0.0, _ratio,
+            "log2(rtt_last / min_rtt)", np.log2),
     Feature("in_flight_ratio", ("in_flight_packets", "bdp_packets"), 0.0, 8.0, 0.0, _ratio, "in_flight / bdp"),
     Feature("cwnd_ratio", ("cwnd_packets", "bdp_packets"), 0.0, 8.0, 2.0, _ratio,
             "cwnd / bdp; neutral is BBR's window"),
-    Feature("log_in_flight_ratio", ("in_flight_packets", "bdp_packets"), -4.0, 4.0, 0.0, _log2_ratio,
-            "log2(in_flight / bdp)"),
-    Feature("log_cwnd_ratio", ("cwnd_packets", "bdp_packets"), -4.0, 4.0, 1.0, _log2_ratio,
-            "log2(cwnd / bdp)"),
+    Feature("log_in_flight_ratio", ("in_flight_packets", "bdp_packets"), -4.0, 4.0, 0.0, _ratio,
+            "log2(in_flight / bdp)", np.log2),
+    Feature("log_cwnd_ratio", ("cwnd_packets", "bdp_packets"), -4.0, 4.0, 1.0, _ratio,
+            "log2(cwnd / bdp)", np.log2),
     Feature("log_backlog", ("delivery_rate_mbps", "max_bandwidth_mbps", "bdp_packets", "rtt_mean_ms", "min_rtt_ms"),
-            0.0, 12.0, 0.0, _log_backlog,
-            "log2(1 + delivery_rate x (rtt_mean - min_rtt) in packets): what the flow has in the queue (Little's law)"),
-    Feature("log_queueing_delay", ("rtt_mean_ms", "min_rtt_ms"), -2.0, 4.0, -2.0, lambda rtt, low: np.log10(rtt - low),
-            "log10(rtt_mean - min_rtt in ms): the same for all flows of a link"),
+            0.0, 12.0, 0.0, _one_and_backlog,
+            "log2(1 + delivery_rate x (rtt_mean - min_rtt) in packets): what the flow has in the queue (Little's law)",
+            np.log2),
+    Feature("log_queueing_delay", ("rtt_mean_ms", "min_rtt_ms"), -2.0, 4.0, -2.0, lambda rtt, low: rtt - low,
+            "log10(rtt_mean - min_rtt in ms): the same for all flows of a link", np.log10),
     Feature("loss_rate", ("lost_packets", "sent_packets"), 0.0, 1.0, 0.0, _ratio,
             "lost / sent packets; the packets marked lost may have been sent in earlier steps"),
     Feature("log_loss_rate", ("lost_packets", "sent_packets"), -4.0, 0.0, -4.0,
-            lambda lost, sent: np.log10(np.maximum(lost / sent, 1e-4)), "log10(lost / sent packets), at least -4"),
-    Feature("log_bdp", ("bdp_packets",), -1.0, 6.0, 0.0, _log10, "log10(bdp in packets): the scale of the path"),
-    Feature("log_min_rtt", ("min_rtt_ms",), -1.0, 4.0, 0.0, _log10, "log10(min_rtt in ms): for RTT fairness"),
-    Feature("log_delivery_rate", ("delivery_rate_mbps",), -3.0, 4.0, -3.0, _log10, "log10(delivery_rate in Mbit/s)"),
-    Feature("log_max_bandwidth", ("max_bandwidth_mbps",), -3.0, 4.0, -3.0, _log10, "log10(max_bandwidth in Mbit/s)"),
-    Feature("log_cwnd_gain", GAIN_COLUMNS[:1], -4.0, 4.0, 0.0, _log2, "log2 of the cwnd_gain chosen last"),
-    Feature("log_pacing_gain", GAIN_COLUMNS[1:], -4.0, 4.0, 0.0, _log2, "log2 of the pacing_gain chosen last"),
-    Feature("is_startup", ("mode",), 0.0, 1.0, 0.0, lambda mode: mode == 0, "1 in Startup, else 0"),
-    Feature("is_probe_bw", ("mode",), 0.0, 1.0, 0.0, lambda mode: mode == 2,
+            lambda lost, sent: np.maximum(lost / sent, _LEAST_LOSS), "log10(lost / sent packets), at least -4",
+            np.log10),
+    Feature("log_bdp", ("bdp_packets",), -1.0, 6.0, 0.0, _itself,
+            "log10(bdp in packets): the scale of the path", np.log10),
+    Feature("log_min_rtt", ("min_rtt_ms",), -1.0, 4.0, 0.0, _itself,
+            "log10(min_rtt in ms): for RTT fairness", np.log10),
+    Feature("log_delivery_rate", ("delivery_rate_mbps",), -3.0, 4.0, -3.0, _itself,
+            "log10(delivery_rate in Mbit/s)", np.log10),
+    Feature("log_max_bandwidth", ("max_bandwidth_mbps",), -3.0, 4.0, -3.0, _itself,
+            "log10(max_bandwidth in Mbit/s)", np.log10),
+    Feature("log_cwnd_gain", GAIN_COLUMNS[:1], -4.0, 4.0, 0.0, _itself, "log2 of the cwnd_gain chosen last", np.log2),
+    Feature("log_pacing_gain", GAIN_COLUMNS[1:], -4.0, 4.0, 0.0, _itself,
+            "log2 of the pacing_gain chosen last", np.log2),
+    Feature("is_startup", ("mode",), 0.0, 1.0, 0.0, lambda mode: mode == _STARTUP, "1 in Startup, else 0"),
+    Feature("is_probe_bw", ("mode",), 0.0, 1.0, 0.0, lambda mode: mode == _PROBE_BW,
             "1 in ProbeBW, where the agent's gains are in force, else 0"),
-    Feature("is_probe_rtt", ("mode",), 0.0, 1.0, 0.0, lambda mode: mode == 3, "1 in ProbeRTT, else 0"),
+    Feature("is_probe_rtt", ("mode",), 0.0, 1.0, 0.0, lambda mode: mode == _PROBE_RTT, "1 in ProbeRTT, else 0"),
 )  # fmt: skip
 FEATURES: Final[dict[str, Feature]] = {feature.name: feature for feature in _ALL}
 """Every feature by name."""
@@ -178,29 +187,34 @@ class Observation:
         """The observation of a flow that has not begun: every feature at its neutral value."""
         return np.array([FEATURES[name].neutral for name in self.features] * self.history, dtype=np.float32)
 
+    @np.errstate(all="ignore")
     def evaluate(self, table: Array) -> npt.NDArray[np.float32]:
         """The features of M flows in one step.
 
         A flow that took no part in the step (it has not started, or has ended) is observed as neutral.
 
         Args:
-            table: shape (`FLOW_COLUMNS` and `GAIN_COLUMNS`, M), see `tabulate`.
+            table: of the flows, see `tabulate`.
 
         Returns:
             Shape (M, number of features), inside of the features' bounds.
         """
         plan = self._plan
-        values = np.empty((len(self.features), table.shape[1]))
-        columns = table.take(plan.columns, axis=0)
-        with np.errstate(all="ignore"):
-            for formula, arguments, rows in plan.groups:
-                values[rows] = formula(*map(columns.__getitem__, arguments))
-            has_none = ~np.isfinite(values)
-            has_none |= ~took_part(table[_IS_ACTIVE], table[_SENT], table[_DELIVERED])
+        values = table.take(plan.first_columns, axis=0)
+        columns = table.take(plan.other_columns, axis=0)
+        for formula, arguments, rows in plan.groups:
+            values[rows] = formula(values[rows], *map(columns.__getitem__, arguments))
+        for log, rows in plan.logs:
+            log(values[rows], out=values[rows])
+        has_value = np.isfinite(values)
         np.maximum(values, plan.low, out=values)
         np.minimum(values, plan.high, out=values)
-        np.copyto(values, plan.neutral, where=has_none)
-        return values.take(plan.order, axis=0).T.astype(np.float32, order="C")
+        if np.count_nonzero(has_value) < has_value.size:
+            np.copyto(values, plan.neutral, where=~has_value)
+        features = values.take(plan.order, axis=0).T.astype(np.float32, order="C")
+        if np.count_nonzero(table[TOOK_PART]) < len(features):
+            features[table[TOOK_PART] == 0] = self.neutral[: len(self.features)]
+        return features
 
     def observer(self, scenario: Scenario, flow: int) -> Observer:
         """Begin to observe one flow of an episode."""
@@ -212,21 +226,37 @@ class Observation:
     @cached_property
     def _plan(self) -> _Plan:
         features = [FEATURES[name] for name in self.features]
-        of_formula: dict[Formula, list[Feature]] = {}
-        for feature in features:
-            of_formula.setdefault(feature.formula, []).append(feature)
-        grouped = [feature for group in of_formula.values() for feature in group]
+        formulas = list(dict.fromkeys(feature.formula for feature in features))
+        of_log = {at: {f.formula for f in features if f.log is log} for at, log in enumerate(_LOGS)}
+
+        def place(feature: Feature) -> tuple[int, int, int]:
+            # Those of a logarithm lie together; and of a formula too, if it is in two neighbouring logarithms.
+            log = _LOGS.index(feature.log)
+            before, after = (feature.formula in of_log.get(log + step, ()) for step in (-1, 1))
+            return log, after - before, formulas.index(feature.formula)
+
+        placed = sorted(features, key=place)
         columns: list[int] = []
         groups: list[tuple[Formula, list[slice], slice]] = []
-        for formula, group in of_formula.items():
+        first = 0
+        for formula, run in itertools.groupby(placed, key=lambda feature: feature.formula):
+            group = list(run)
             arguments = []
-            for names in zip(*[feature.columns for feature in group], strict=True):
+            for names in zip(*[feature.columns[1:] for feature in group], strict=True):
                 arguments.append(slice(len(columns), len(columns) + len(names)))
                 columns += [_COLUMNS.index(name) for name in names]
-            first = grouped.index(group[0])
-            groups.append((formula, arguments, slice(first, first + len(group))))
-        low, high, neutral = np.array([(f.low, f.high, f.neutral) for f in grouped]).T[:, :, np.newaxis]
-        return _Plan(np.array(columns), groups, low, high, neutral, np.array([grouped.index(f) for f in features]))
+            if formula is not _itself:
+                groups.append((formula, arguments, slice(first, first + len(group))))
+            first += len(group)
+        logs = []
+        for log in _LOGS:
+            rows = [row for row, feature in enumerate(placed) if feature.log is log]
+            if log is not None and rows:
+                logs.append((log, slice(rows[0], rows[-1] + 1)))
+        low, high, neutral = np.array([(f.low, f.high, f.neutral) for f in placed]).T[:, :, np.newaxis]
+        order = np.array([placed.index(feature) for feature in features])
+        first_columns = np.array([_COLUMNS.index(feature.columns[0]) for feature in placed])
+        return _Plan(first_columns, np.array(columns, dtype=np.intp), groups, logs, low, high, neutral, order)
 
 
 @dataclass(frozen=True)
@@ -234,16 +264,21 @@ class _Plan:
     """How the features are computed.
 
     Attributes:
-        columns: of the table, those that the groups need, in their order.
-        groups: a formula each, with the rows of its arguments among `columns` and of its features among the values.
+        first_columns: of the table, each feature's first column, in the order of the groups.
+        other_columns: the others that the groups need, in their order.
+        groups: a formula each, with the rows of its other arguments among `other_columns`, and of its first argument,
+            and then of its features, among the values.
+        logs: a logarithm each, with the rows of its features among the values.
         low: shape (number of features, 1), as `high` and `neutral` in the order of the groups.
         high: see `low`.
         neutral: see `low`.
         order: leads from the order of the groups to the observation's.
     """
 
-    columns: npt.NDArray[np.intp]
+    first_columns: npt.NDArray[np.intp]
+    other_columns: npt.NDArray[np.intp]
     groups: Sequence[tuple[Formula, Sequence[slice], slice]]
+    logs: Sequence[tuple[np.ufunc, slice]]
     low: Array
     high: Array
     neutral: Array
@@ -258,11 +293,12 @@ def tabulate(rows: Array, gains: Array) -> Array:
         gains: shape (2, M), the cwnd_gain and the pacing_gain chosen last.
 
     Returns:
-        Shape (`FLOW_COLUMNS` and `GAIN_COLUMNS`, M).
+        Shape (`FLOW_COLUMNS`, `GAIN_COLUMNS` and `TOOK_PART`, M).
     """
-    table = np.empty((len(_COLUMNS), len(rows)))
+    table = np.empty((len(_COLUMNS) + 1, len(rows)))
     table[: len(FLOW_COLUMNS)] = rows.T
-    table[len(FLOW_COLUMNS) :] = gains
+    table[len(FLOW_COLUMNS) : TOOK_PART] = gains
+    table[TOOK_PART] = took_part(table[_IS_ACTIVE], table[_SENT], table[_DELIVERED])
     return table
 
 
@@ -271,7 +307,7 @@ def took_part(is_active: Array, sent: Array, delivered: Array) -> npt.NDArray[np
 
     Not `is_active` alone: a flow that ended within the step still had its part of it.
     """
-    return is_active + sent + delivered > 0
+    return is_active + sent + delivered > ZERO
 
 
 class History:
@@ -348,4 +384,7 @@ def first_gains(scenario: Scenario, flow: int) -> tuple[float, float]:
 
 
 _COLUMNS: Final = (*FLOW_COLUMNS, *GAIN_COLUMNS)
+_LOGS: Final = (np.log10, np.log2, None)
+TOOK_PART: Final = len(_COLUMNS)
+"""The row of `tabulate`'s table that is 1 for flows that took part in the step, else 0."""
 _IS_ACTIVE, _SENT, _DELIVERED = map(FLOW_COLUMNS.index, ("is_active", "sent_packets", "delivered_packets"))

@@ -38,7 +38,7 @@ class PrivilegedFeature:
 
 
 def _flows(step: Step) -> Array:
-    return step.of_flows(np.maximum(np.add.reduce(step.took_part, axis=1), 1.0))
+    return step.of_flows(step.count)
 
 
 PRIVILEGED: Final[dict[str, PrivilegedFeature]] = {

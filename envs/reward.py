@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.engine import Rows
-from bbrgym.envs.observation import took_part
+from bbrgym.envs.observation import ONE, TOOK_PART, tabulate, took_part
 from bbrgym.envs.scenario import HEADER_BYTES, Scenario
 
 Array = npt.NDArray[np.float64]
@@ -54,7 +54,7 @@ class Step:
     """A step of M flows on N links, M / N on each, as rewards see it: also what no sender knows.
 
     Args:
-        table: shape (at least `FLOW_COLUMNS`, M), see `bbrgym.envs.observation.tabulate`; a link's flows lie together.
+        table: of the flows, see `bbrgym.envs.observation.tabulate`; a link's flows lie together.
         flows: shape (N, F, `FLOW_COLUMNS`): all flows of the links, NaN where one has fewer than F.
         link: shape (N, `LINK_COLUMNS`).
         conditions: of the flows.
@@ -65,6 +65,8 @@ class Step:
         self._table = table
         self._flows = flows
         self._link = link
+        self._took_part: npt.NDArray[np.bool_] | None = None
+        self._count: Array | None = None
 
     def flow(self, column: int) -> Array:
         """A column of the flows, shape (M,)."""
@@ -79,17 +81,26 @@ class Step:
     def link_rate(self) -> Array:
         """The links' rates in payload, in Mbit/s, shape (N, 1)."""
         per_link = len(self.conditions.payload) // len(self._link)
-        return (self._link[:, _RATE] * self.conditions.payload[::per_link])[:, np.newaxis]
+        return self._link[:, _RATE, np.newaxis] * self.conditions.payload[::per_link, np.newaxis]
 
     def all_flows(self, column: int) -> Array:
         """A column of all flows of each link, shape (N, F)."""
         values: Array = self._flows[:, :, column]
         return values
 
-    @cached_property
+    @property
     def took_part(self) -> npt.NDArray[np.bool_]:
         """Which of all flows took part in the step, shape (N, F)."""
-        return took_part(self.all_flows(_IS_ACTIVE), self.all_flows(_SENT), self.all_flows(_DELIVERED))
+        if self._took_part is None:
+            self._took_part = took_part(self.all_flows(_IS_ACTIVE), self.all_flows(_SENT), self.all_flows(_DELIVERED))
+        return self._took_part
+
+    @property
+    def count(self) -> Array:
+        """How many flows of each link took part in the step, at least 1, shape (N,)."""
+        if self._count is None:
+            self._count = np.maximum(np.add.reduce(self.took_part, axis=1, dtype=np.float64), ONE)
+        return self._count
 
     def of_flows(self, of_links: Array) -> Array:
         """Values of the links, shape (N,), for each flow, shape (M,)."""
@@ -115,7 +126,7 @@ def log_throughput(step: Step) -> Array:
     own reward only: with nothing to gain above its share, no flow has a reason to take another's, and the point where
     all have theirs is the best for each of them too.
     """
-    flows = step.of_flows(np.maximum(np.add.reduce(step.took_part, axis=1), 1.0))
+    flows = step.of_flows(step.count)
     return np.log(throughput(step) * flows)
 
 
@@ -127,12 +138,11 @@ def alpha_fair(step: Step) -> Array:
     link, so that it is at most 0 there and nowhere else (Jensen). Unlike `log_throughput` it pays a flow for leaving
     others their share, and for using what they cannot.
     """
-    count = np.maximum(np.add.reduce(step.took_part, axis=1), 1.0)
-    fair = step.link_rate / count[:, np.newaxis]
+    fair = step.link_rate / step.count[:, np.newaxis]
     ratios = np.where(step.took_part, step.all_flows(_DELIVERY_RATE), fair) / fair
     utilities = np.log(np.maximum(ratios, _SMALLEST_SHARE))
     # One after the other: a sum by NumPy's order would depend on how many flows other links have.
-    return step.of_flows(np.add.accumulate(utilities, axis=1)[:, -1] / count)
+    return step.of_flows(np.add.accumulate(utilities, axis=1)[:, -1] / step.count)
 
 
 def delay(step: Step) -> Array:
@@ -146,7 +156,8 @@ def delay(step: Step) -> Array:
 
 def loss(step: Step) -> Array:
     """Minus the flow's loss rate, `-lost_packets / sent_packets`, in [-1, 0]."""
-    return -step.flow(_LOST) / np.maximum(step.flow(_SENT), 1.0)
+    rate: Array = step.flow(_LOST) / np.maximum(step.flow(_SENT), ONE)
+    return -rate
 
 
 def fairness(step: Step) -> Array:
@@ -226,20 +237,22 @@ class Reward:
             )
         object.__setattr__(self, "terms", MappingProxyType(terms))
 
+    @np.errstate(all="ignore")
     def evaluate(self, step: Step) -> Array:
         """The rewards of M flows in one step, shape (M,): finite, and 0 for a flow that took no part in it."""
         values = np.empty((len(self._formulas), len(step.conditions.rtt_ms)))
-        with np.errstate(all="ignore"):
-            for row, formula in enumerate(self._formulas):
-                values[row] = formula(step)
-            is_zero = np.isnan(values)
-            is_zero |= ~took_part(step.flow(_IS_ACTIVE), step.flow(_SENT), step.flow(_DELIVERED))
+        for row, formula in enumerate(self._formulas):
+            values[row] = formula(step)
+        is_nan = np.isnan(values)
         np.maximum(values, self._low, out=values)
         np.minimum(values, self._high, out=values)
         values *= self._weights
-        np.copyto(values, 0.0, where=is_zero)
+        if np.count_nonzero(is_nan):
+            np.copyto(values, 0.0, where=is_nan)
         # NumPy adds up to seven in their order, so that a reward is the same to the last bit for any number of flows.
         total: Array = np.add.reduce(values)
+        if np.count_nonzero(step.flow(TOOK_PART)) < len(total):
+            total[step.flow(TOOK_PART) == 0] = 0.0
         return total
 
     def rewarder(self, scenario: Scenario, flow: int) -> Rewarder:
@@ -285,7 +298,7 @@ class Rewarder:
 
     def reward(self, rows: Rows) -> float:
         """The reward of a step; finite, and 0 if the flow took no part in it."""
-        table = rows.flows[self._flow, :, np.newaxis]
+        table = tabulate(rows.flows[self._flow, np.newaxis], _NO_GAINS)
         step = Step(table, rows.flows[np.newaxis], rows.link[np.newaxis], self._course)
         return float(self._reward.evaluate(step)[0])
 
@@ -300,6 +313,7 @@ def default_reward(scenario: Scenario) -> Callable[[Rows], float]:
     return lambda rows: sum(rewarder.reward(rows) for rewarder in rewarders) / len(rewarders)
 
 
+_NO_GAINS: Final = np.full((2, 1), math.nan)  # no term asks for them
 _IS_ACTIVE, _SENT, _DELIVERED, _LOST, _DELIVERY_RATE, _RTT_MEAN = map(
     FLOW_COLUMNS.index,
     ("is_active", "sent_packets", "delivered_packets", "lost_packets", "delivery_rate_mbps", "rtt_mean_ms"),

@@ -52,7 +52,7 @@ def test_a_run_prints_every_table_and_writes_json_and_document(
 
     printed, written = capsys.readouterr().out, document.read_text()
     for title in (bench.PACKETS, bench.NS3_RUN, bench.FLOWS_COST, bench.LENGTH_COST, bench.STEPS, bench.VECTOR,
-                  bench.WORKERS, bench.RESETS, bench.TRANSPORT):  # fmt: skip
+                  bench.WORKERS, bench.RESETS, bench.POLICY, bench.TRANSPORT):  # fmt: skip
         assert title.partition(" (")[0] in printed, "the rest may be on the next line"
         assert f"### {title}" in written
     assert "| ns-3, 12 Mbit/s, 100 ms |" in written
@@ -94,6 +94,13 @@ def test_environment_and_engine_do_the_same_work(engine: str) -> None:
             assert of_env == {column: of_engine[column] for column in of_env}
 
 
+def test_steps_are_of_a_busy_link() -> None:
+    """Packets are what a step costs: with gains that let the bandwidth's estimate fall it would cost nothing."""
+    with bench.same_episode(100.0, 100.0, 1, "native") as (_, step_engine):
+        busy = [step_engine().link_row()["utilisation"] for _ in range(600)]
+    assert sum(busy) > 0.95 * len(busy)
+
+
 @needs_ns3
 def test_repetitions_of_a_run_stop_where_the_first_one_did() -> None:
     """Else they would be means over different parts of it."""
@@ -105,6 +112,18 @@ def test_repetitions_of_a_run_stop_where_the_first_one_did() -> None:
     cell = bench.Cell(bench.NS3_RUN, "row", "simulated s")
     assert 0 < first[cell][0] < 20.0
     assert second[cell] == first[cell]
+
+
+@needs_ns3
+def test_what_ns3_costs_is_what_both_processes_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Native has Python in the same process; ns-3's own must count too."""
+    monkeypatch.setattr(bench, "_cpu_s", lambda pid: 0.0)  # nothing that is seen of the worker
+    run = bench.CongestedRun("row", buffer_bdp=5.0, loss=0.0, effort=MICRO)
+    samples = run.measure(1)
+    of = {column: samples[bench.Cell(bench.PACKETS, "row", column)][0] for column in
+          ("ns-3, ns CPU", "native, ns CPU", "native, simulated s/s")}  # fmt: skip
+    packets = MICRO.congested_s / of["native, simulated s/s"] / (1e-9 * of["native, ns CPU"])
+    assert of["ns-3, ns CPU"] * packets > 1.001e9 / os.sysconf("SC_CLK_TCK")
 
 
 def test_measurements_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:

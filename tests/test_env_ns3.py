@@ -81,7 +81,7 @@ def test_the_vector_equals_singles() -> None:
 
 
 def test_the_driver_of_simulate_equals_the_environment() -> None:
-    weights = np.random.default_rng(2).normal(size=(13, 2))
+    weights = np.random.default_rng(2).normal(size=(14, 2))
 
     def predict(observations: Any) -> Any:
         seen.append(observations)

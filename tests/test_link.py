@@ -336,12 +336,12 @@ def test_jitter_is_even_and_keeps_the_order() -> None:
 
 
 def test_jitter_on_the_way_back(engine: Engine) -> None:
-    """The agent holds a window of its first BDP estimate, far below the link's: nothing queues."""
+    """The agent holds a window little above its first BDP estimate, far below the link's: nothing queues."""
     rtts = {}
     for jitter_ms in (0, 40):
         flow = Flow("agent", rtt_ms=200, jitter_ms=jitter_ms, parameters={"is_always_steered": 1})
         scenario = Scenario(rate_mbps=20, buffer_bdp=1, duration_s=25, flows=(flow,))
-        trace = bbrgym.simulate(scenario, engine, SEED, policy=lambda flow, rows: (1.0, 1.0))
+        trace = bbrgym.simulate(scenario, engine, SEED, policy=lambda flow, rows: (1.2, 1.0))
         rows = rows_of(trace).loc[1:]
         mean = np.average(rows["rtt_mean_ms"].fillna(0), weights=rows["delivered_packets"])
         rtts[jitter_ms] = rows["rtt_last_ms"].min(), mean, rows["rtt_last_ms"].max()
@@ -349,7 +349,7 @@ def test_jitter_on_the_way_back(engine: Engine) -> None:
     assert base == pytest.approx(200.4, abs=0.2)
     assert base <= least < base + 5
     assert mean == pytest.approx(base + 20, abs=3)
-    assert base + 35 < most < base + 55  # 40, and what the sender puts into the queue after ACKs that came together
+    assert base + 35 < most < base + 85  # 40, and the 40 for which a receiver holds the ACK of a packet that came alone
 
 
 # Rates

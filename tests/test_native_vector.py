@@ -265,7 +265,7 @@ class TestEverywhere:
             env.close()
 
     def test_the_driver_of_simulate_equals_the_environment(self) -> None:
-        weights = np.random.default_rng(2).normal(size=(13, 2))
+        weights = np.random.default_rng(2).normal(size=(14, 2))
 
         def predict(observations: Any) -> Any:
             seen.append(observations)

@@ -25,11 +25,17 @@ class Earliest {
   void Set(std::size_t index, Nanoseconds time) {
     if (times_[index] == time) return;
     times_[index] = time;
-    for (std::size_t node = (leaves_ + index) / 2; node > 0; node /= 2) Play(node);
+    for (std::size_t node = (leaves_ + index) / 2; node > 0; node /= 2) {
+      const std::uint32_t before = winners_[node];
+      Play(node);
+      // Where the changed time neither won nor wins, nothing changes further up.
+      if (before != index && winners_[node] == before) return;
+    }
   }
 
   std::size_t index() const { return winners_[1]; }
   Nanoseconds time() const { return times_[winners_[1]]; }
+  Nanoseconds TimeOf(std::size_t index) const { return times_[index]; }
 
  private:
   void Play(std::size_t node) {

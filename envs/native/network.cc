@@ -34,7 +34,7 @@ void Network::Reset(Scenario scenario, std::uint64_t seed) {
   scenario_ = std::move(scenario);
   now_ = step_start_ = 0;
   end_ = FromSeconds(scenario_.duration_s);
-  next_rate_ = 0;
+  SetNextRate(0);
   Random seeds(seed);
   link_.Reset(scenario_, seeds.Next());
   double shortest_rtt_ms = scenario_.flows.front().rtt_ms;
@@ -50,6 +50,7 @@ void Network::Reset(Scenario scenario, std::uint64_t seed) {
     flow.seed = seeds.Next();
     flow.rtt = static_cast<Nanoseconds>(given.rtt_ms * 1e6);
     flow.start = FromSeconds(given.start_s);
+    flow.size = given.size_bytes.value_or(INT64_MAX);
     flow.jitter = AckJitter(given.jitter_ms, flow.seed);
     // As in ns3_scratch's dumbbell, whose bottleneck has a quarter of the shortest RTT behind it.
     flow.shift = static_cast<Nanoseconds>((given.rtt_ms / 2 - shortest_rtt_ms / 4) * 1e6);
@@ -100,13 +101,10 @@ void Network::RunUntil(Nanoseconds end) {
     const Nanoseconds flow_time = next_.time();
     const Nanoseconds departure = link_.departure();
     const Nanoseconds time = std::min(flow_time, departure);
-    if (next_rate_ < scenario_.rate_schedule.size()) {
-      const Nanoseconds change = FromSeconds(scenario_.rate_schedule[next_rate_].first);
-      if (change <= time && change <= end) {
-        link_.SetRate(change, scenario_.rate_schedule[next_rate_].second);
-        ++next_rate_;
-        continue;
-      }
+    if (next_change_ <= std::min(time, end)) {
+      link_.SetRate(next_change_, scenario_.rate_schedule[next_rate_].second);
+      SetNextRate(next_rate_ + 1);
+      continue;
     }
     if (time > end) break;
     assert(time >= now_);
@@ -120,7 +118,15 @@ void Network::RunUntil(Nanoseconds end) {
   if (!IsComplete()) now_ = end;
 }
 
-void Network::Depart() {
+void Network::SetNextRate(std::size_t index) {
+  const auto& rates = scenario_.rate_schedule;
+  next_rate_ = index;
+  next_change_ = index < rates.size() ? FromSeconds(rates[index].first) : INT64_MAX;
+}
+
+// These two are all that happens to packets. Flat: the sender's and receiver's functions are called from the bindings
+// of the transport too, and what is called from two places the compiler leaves alone.
+[[gnu::flatten]] void Network::Depart() {
   Bottleneck::Item item;
   const bool has_arrived = link_.Depart(item);
   if (!has_arrived) return;
@@ -134,14 +140,17 @@ void Network::Depart() {
     }
     return;
   }
+  const Nanoseconds next = next_.TimeOf(item.flow);
+  const bool is_next_ack = flow.receiver.AckDue() <= next;
   if (flow.receiver.OnPacket(now_, item.packet)) SendAck(flow, now_);
-  const auto& size = scenario_.flows[item.flow].size_bytes;
-  if (size && !flow.is_complete && flow.receiver.counts().received >= *size) {
+  if (flow.receiver.counts().received >= flow.size && !flow.is_complete) {
     flow.is_complete = true;
     --open_flows_;
     End(flow, now_);
+    UpdateNext(item.flow, flow);
+  } else if (is_next_ack || flow.NextAck() < next) {
+    UpdateNext(item.flow, flow);
   }
-  UpdateNext(item.flow, flow);
 }
 
 void Network::SendAck(FlowState& flow, Nanoseconds now) {
@@ -150,7 +159,7 @@ void Network::SendAck(FlowState& flow, Nanoseconds now) {
   flow.receiver.WriteAck(ack.packet);
 }
 
-void Network::RunFlow(std::size_t index, Nanoseconds now) {
+[[gnu::flatten]] void Network::RunFlow(std::size_t index, Nanoseconds now) {
   FlowState& flow = flows_[index];
   if (!flow.acks.IsEmpty() && flow.acks.Front().time <= now) {
     if (flow.sender->controller().WantsFlowRates()) TellFlowRates(flow);
@@ -184,8 +193,7 @@ void Network::Pump(std::size_t index, FlowState& flow, Nanoseconds now) {
 }
 
 void Network::UpdateNext(std::size_t index, const FlowState& flow) {
-  Nanoseconds next = flow.acks.IsEmpty() ? INT64_MAX : flow.acks.Front().time;
-  next = std::min(next, flow.receiver.AckDue());
+  Nanoseconds next = flow.NextAck();
   switch (flow.phase) {
     case Phase::kBefore:
       next = std::min(flow.start, flow.silence);
@@ -203,13 +211,13 @@ void Network::UpdateNext(std::size_t index, const FlowState& flow) {
 }
 
 /// A packet without data, whose segment is the time.
-void Network::SendHello(std::size_t index, FlowState& flow, Nanoseconds now) {
+[[gnu::noinline]] void Network::SendHello(std::size_t index, FlowState& flow, Nanoseconds now) {
   link_.Enqueue(now, {.segment = static_cast<std::uint64_t>(now)}, static_cast<std::uint32_t>(index));
   flow.hello = now + flow.hello_timeout;
   flow.hello_timeout = std::min(2 * flow.hello_timeout, kLongestHelloTimeout);
 }
 
-void Network::Connect(std::size_t index, FlowState& flow) {
+[[gnu::noinline]] void Network::Connect(std::size_t index, FlowState& flow) {
   const Flow& given = scenario_.flows[index];
   const Connection connection{.packet_bytes = scenario_.packet_bytes,
                               .initial_cwnd = kInitialCwndPackets * scenario_.packet_bytes,
@@ -229,7 +237,7 @@ void Network::End(FlowState& flow, Nanoseconds now) {
   if (flow.sender) flow.sender->Stop();
 }
 
-void Network::TellFlowRates(FlowState& flow) {
+[[gnu::noinline]] void Network::TellFlowRates(FlowState& flow) {
   BitsPerSecond lowest = 0;
   BitsPerSecond highest = 0;
   for (const FlowState& other : flows_) {

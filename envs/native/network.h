@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -57,6 +58,7 @@ class Network {
   struct FlowState {
     Phase phase = Phase::kBefore;
     Nanoseconds rtt = 0;
+    Bytes size = INT64_MAX;
     Nanoseconds shift = 0;  // from the sender to the queue
     Nanoseconds start = 0;
     Nanoseconds end = INT64_MAX;      // by the scenario, or when all was delivered
@@ -76,9 +78,13 @@ class Network {
     Ring<Ack> acks{32};
     Sender::Counts sender_before;
     Receiver::Counts received_before;
+
+    /// When the next acknowledgement arrives, or is due to leave.
+    Nanoseconds NextAck() const { return std::min(acks.IsEmpty() ? INT64_MAX : acks.Front().time, receiver.AckDue()); }
   };
 
   void RunUntil(Nanoseconds end);
+  void SetNextRate(std::size_t index);
   void Depart();
   void RunFlow(std::size_t index, Nanoseconds now);
   void Pump(std::size_t index, FlowState& flow, Nanoseconds now);
@@ -98,8 +104,9 @@ class Network {
   Nanoseconds step_start_ = 0;
   Nanoseconds end_ = 0;
   std::size_t next_rate_ = 0;
-  std::size_t open_flows_ = 0;        // finite flows that have not delivered all
-  std::size_t unfinished_flows_ = 0;  // endless flows
+  Nanoseconds next_change_ = INT64_MAX;  // when the link gets its next rate
+  std::size_t open_flows_ = 0;           // finite flows that have not delivered all
+  std::size_t unfinished_flows_ = 0;     // endless flows
 };
 
 std::vector<const char*> LinkColumns();

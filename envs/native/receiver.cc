@@ -6,24 +6,22 @@ bool Receiver::OnPacket(Nanoseconds now, const DataPacket& packet) {
   Record(packet.number);
   counts_.arrived += packet.bytes;
 
-  const bool is_expected = packet.segment == next_segment_;
+  const std::uint64_t expected = segments_.begin();
+  const bool is_expected = packet.segment == expected;
   const bool had_hole = HasHole();
   if (is_expected && !had_hole) {
     // The usual case: nothing is missing.
-    ++next_segment_;
-    segments_.PushSlot() = 0;
-    segments_.PopFront();
+    segments_.Skip();
     counts_.inorder += packet.bytes;
     counts_.received += packet.bytes;
-  } else if (packet.segment >= next_segment_) {
+  } else if (packet.segment >= expected) {
     while (segments_.end() <= packet.segment) segments_.PushSlot() = 0;
-    const bool is_new = segments_[packet.segment] == 0;
-    segments_[packet.segment] = packet.bytes;
-    if (is_expected && is_new) counts_.inorder += packet.bytes;
-    while (HasHole() && segments_[next_segment_] != 0) {
-      counts_.received += segments_[next_segment_];
-      segments_.PopFront();
-      ++next_segment_;
+    std::int32_t& bytes = segments_[packet.segment];
+    if (is_expected && bytes == 0) counts_.inorder += packet.bytes;
+    bytes = packet.bytes;
+    while (HasHole() && segments_.Front() != 0) {
+      counts_.received += segments_.Front();
+      segments_.Pop();
     }
   }
 

@@ -37,7 +37,7 @@ class Receiver {
 
   const Counts& counts() const { return counts_; }
   /// Whether segments are missing below the highest that has come.
-  bool HasHole() const { return segments_.end() > next_segment_; }
+  bool HasHole() const { return !segments_.IsEmpty(); }
 
   static constexpr Nanoseconds kNever = INT64_MAX;
 
@@ -48,7 +48,6 @@ class Receiver {
   AckPacket ranges_;
   // Segments from the next expected one on: their bytes once they have come, else 0.
   Window<std::int32_t> segments_;
-  std::uint64_t next_segment_ = 0;
   int unacknowledged_ = kAckEvery - 1;
   Nanoseconds ack_due_ = kNever;
   Counts counts_;

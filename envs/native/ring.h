@@ -31,7 +31,7 @@ class Ring {
 
   /// A place at the end, with what an older value left in it.
   Value& PushSlot() {
-    if (size() == slots_.size()) Grow();
+    if (size() > mask_) Grow();
     return slots_[end_++ & mask_];
   }
   void Push(const Value& value) { PushSlot() = value; }
@@ -48,45 +48,45 @@ class Ring {
     return size;
   }
 
-  void Grow() {
+  [[gnu::noinline]] void Grow() {  // it is rare
     std::vector<Value> larger(2 * slots_.size());
-    const std::size_t count = size();
-    for (std::size_t i = 0; i < count; ++i) larger[i] = std::move(slots_[(begin_ + i) & mask_]);
+    const std::size_t mask = larger.size() - 1;
+    for (std::uint64_t i = begin_; i < end_; ++i) larger[i & mask] = std::move(slots_[i & mask_]);
     slots_ = std::move(larger);
-    mask_ = slots_.size() - 1;
-    begin_ = 0;
-    end_ = count;
+    mask_ = mask;
   }
 
+ protected:
   std::vector<Value> slots_;
   std::size_t mask_;
+  // Running numbers: how many have ever been taken out and put in.
   std::uint64_t begin_ = 0;
   std::uint64_t end_ = 0;
 };
 
-/// Values by a running number, for the numbers from some first one on: a ring whose index never wraps.
+/// A queue whose values are found by their running number.
 template <typename Value>
-class Window {
+class Window : private Ring<Value> {
  public:
-  explicit Window(std::size_t capacity = 64) : ring_(capacity) {}
+  explicit Window(std::size_t capacity = 64) : Ring<Value>(capacity) {}
 
-  std::uint64_t begin() const { return begin_; }
-  std::uint64_t end() const { return begin_ + ring_.size(); }
-  bool Contains(std::uint64_t number) const { return number >= begin_ && number < end(); }
-  Value& operator[](std::uint64_t number) { return ring_[number - begin_]; }
-  Value& PushSlot() { return ring_.PushSlot(); }
-  void PopFront() {
-    ring_.Pop();
-    ++begin_;
-  }
-  void Clear() {
-    ring_.Clear();
-    begin_ = 0;
-  }
+  using Ring<Value>::IsEmpty;
+  using Ring<Value>::PushSlot;
+  using Ring<Value>::Front;
+  using Ring<Value>::Pop;
 
- private:
-  Ring<Value> ring_;
-  std::uint64_t begin_ = 0;
+  std::uint64_t begin() const { return this->begin_; }
+  std::uint64_t end() const { return this->end_; }
+  Value& operator[](std::uint64_t number) {
+    assert(number >= begin() && number < end());
+    return this->slots_[number & this->mask_];
+  }
+  /// Pushes and pops in one, while it is empty.
+  void Skip() {
+    assert(IsEmpty());
+    ++this->begin_;
+    ++this->end_;
+  }
 };
 
 }  // namespace bbrgym

@@ -15,7 +15,7 @@ Sender::Sender(std::unique_ptr<Controller> controller, const Connection& connect
     const auto size = static_cast<std::uint64_t>(*size_bytes);
     const auto full = static_cast<std::uint64_t>(connection.packet_bytes);
     total_segments_ = (size + full - 1) / full;
-    last_segment_bytes_ = static_cast<std::int32_t>(size - (*total_segments_ - 1) * full);
+    last_segment_bytes_ = static_cast<std::int32_t>(size - (total_segments_ - 1) * full);
   }
   // The handshake's RTT is the first sample of the estimator (RFC 6298, equation 2.2), as in TCP.
   if (connection.initial_rtt > 0) UpdateRtt(connection.initial_rtt);
@@ -36,7 +36,7 @@ bool Sender::NextPacket(Nanoseconds now, DataPacket& packet) {
     Send(now, packet);
     return true;
   }
-  if (!HasSegmentToSend()) {
+  if (lost_segments_.IsEmpty() && !HasNewSegment()) {
     if (in_flight_ < decision_.cwnd) MarkAppLimited();
     is_burst_over_ = true;
     return false;
@@ -61,13 +61,13 @@ void Sender::Send(Nanoseconds now, DataPacket& packet) {
     packet.segment = lost_segments_.Front();
     lost_segments_.Pop();
     segments_[packet.segment] &= static_cast<std::uint8_t>(~kQueued);
-  } else if (!total_segments_ || next_segment_ < *total_segments_) {
-    packet.segment = next_segment_++;
+  } else if (HasNewSegment()) {
+    packet.segment = segments_.end();
     packet.is_retransmission = false;
     segments_.PushSlot() = 0;
   } else {
     // A probe with nothing new to say. If everything has been acknowledged, it asks what became of a copy.
-    packet.segment = std::min(una_, next_segment_ - 1);
+    packet.segment = std::min(segments_.begin(), segments_.end() - 1);
   }
   packet.bytes = BytesOf(packet.segment);
 
@@ -112,9 +112,13 @@ void Sender::OnAck(Nanoseconds now, const AckPacket& ack) {
   if (is_stopped_ || ack.count == 0) return;
   const Bytes prior_in_flight = in_flight_;
   const Bytes delivered_before = counts_.delivered_bytes;
-  Newest newest;
-  // The oldest range first, so that packets are delivered in the order of their numbers.
-  for (std::uint32_t i = ack.count; i-- > 0;) {
+  // The oldest range first, so that packets are delivered in the order of their numbers; of those below the window
+  // nothing is new.
+  std::uint32_t ranges = ack.count;
+  while (ranges > 0 && ack.ranges[ranges - 1].high < packets_.begin()) --ranges;
+  PacketNumber newest_number = 0;
+  const Sent* newest = nullptr;  // stays where it is until the next packet is sent
+  for (std::uint32_t i = ranges; i-- > 0;) {
     const PacketRange& range = ack.ranges[i];
     const PacketNumber end = std::min(range.high + 1, packets_.end());
     for (PacketNumber number = std::max(range.low, packets_.begin()); number < end; ++number) {
@@ -123,46 +127,46 @@ void Sender::OnAck(Nanoseconds now, const AckPacket& ack) {
       packet.state = State::kAcked;
       in_flight_ -= packet.bytes;
       Deliver(packet);
-      newest.exists = true;
-      newest.number = number;
+      newest = &packet;
+      newest_number = number;
     }
   }
-  if (!newest.exists) return;
-  newest.sent = packets_[newest.number];
+  if (newest == nullptr) return;
   delivered_time_ = now;
-  first_sent_time_ = newest.sent.time;
+  first_sent_time_ = newest->time;
   probes_in_a_row_ = probes_to_send_ = 0;
   if (app_limited_ != 0 && counts_.delivered_bytes > app_limited_) app_limited_ = 0;
 
-  AckEvent event;
-  if (!has_acked_ || newest.number > largest_acked_) {
+  Nanoseconds rtt = 0;
+  if (!has_acked_ || newest_number > largest_acked_) {
     // RFC 9002, section 5.1: only the largest acknowledged packet, if it is newly so, tells a round trip.
     has_acked_ = true;
-    largest_acked_ = newest.number;
-    event.rtt = now - newest.sent.time;
-    UpdateRtt(event.rtt);
+    largest_acked_ = newest_number;
+    rtt = now - newest->time;
+    UpdateRtt(rtt);
     if (first_rtt_time_ == kNever) first_rtt_time_ = now;
-    min_rtt_ = std::min(min_rtt_, event.rtt);
-    rtts_.least = rtts_.count == 0 ? event.rtt : std::min(rtts_.least, event.rtt);
-    rtts_.sum += event.rtt;
+    min_rtt_ = std::min(min_rtt_, rtt);
+    rtts_.least = rtts_.count == 0 ? rtt : std::min(rtts_.least, rtt);
+    rtts_.sum += rtt;
     ++rtts_.count;
-    counts_.last_rtt = event.rtt;
+    counts_.last_rtt = rtt;
   }
+  PopResolved();
   DetectLosses(now);
-  while (packets_.begin() < packets_.end() && packets_[packets_.begin()].state != State::kInFlight) packets_.PopFront();
   UpdateRecovery(now);
 
-  event.now = now;
-  event.bytes_acked = counts_.delivered_bytes - delivered_before;
-  event.bytes_lost = std::exchange(lost_on_ack_, 0);
-  event.prior_in_flight = prior_in_flight;
-  event.in_flight = in_flight_;
-  event.delivered = counts_.delivered_bytes;
-  event.sent = counts_.sent_bytes;
-  event.is_cwnd_limited = prior_in_flight + connection_.packet_bytes > decision_.cwnd;
-  event.lowest_flow_rate = lowest_rate_;
-  event.highest_flow_rate = highest_rate_;
-  FillSample(now, newest, event.sample);
+  const AckEvent event{.now = now,
+                       .rtt = rtt,
+                       .bytes_acked = counts_.delivered_bytes - delivered_before,
+                       .bytes_lost = std::exchange(lost_on_ack_, 0),
+                       .prior_in_flight = prior_in_flight,
+                       .in_flight = in_flight_,
+                       .delivered = counts_.delivered_bytes,
+                       .sent = counts_.sent_bytes,
+                       .is_cwnd_limited = prior_in_flight + connection_.packet_bytes > decision_.cwnd,
+                       .lowest_flow_rate = lowest_rate_,
+                       .highest_flow_rate = highest_rate_,
+                       .sample = SampleOf(now, *newest)};
   if (event.sample.is_valid) last_rate_ = event.sample.delivery_rate;
   controller_->OnAck(event);
   UpdateDecision();
@@ -173,9 +177,6 @@ void Sender::OnTimer(Nanoseconds now) {
   if (is_stopped_ || now < timer_) return;
   if (is_loss_timer_) {
     DetectLosses(now);
-    while (packets_.begin() < packets_.end() && packets_[packets_.begin()].state != State::kInFlight) {
-      packets_.PopFront();
-    }
     UpdateRecovery(now);
     // Nothing was acknowledged: the controller hears of the losses with the next ACK, but for the recovery's begin.
     decision_ = controller_->decision();
@@ -195,22 +196,19 @@ void Sender::UpdateDecision() {
 void Sender::DropRepairedSegments() {
   while (!lost_segments_.IsEmpty()) {
     const std::uint64_t segment = lost_segments_.Front();
-    if (segment >= una_ && (segments_[segment] & kArrived) == 0) return;
+    if (segment >= segments_.begin() && (segments_[segment] & kArrived) == 0) return;
     lost_segments_.Pop();
   }
 }
 
 void Sender::Deliver(Sent& packet) {
   counts_.delivered_bytes += packet.bytes;
-  if (packet.segment < una_) return;
+  if (packet.segment < segments_.begin()) return;
   std::uint8_t& state = segments_[packet.segment];
   if ((state & kArrived) != 0) return;
   if ((state & kMissing) != 0) --unrepaired_segments_;
   state = kArrived;
-  while (una_ < segments_.end() && (segments_[una_] & kArrived) != 0) {
-    segments_.PopFront();
-    ++una_;
-  }
+  while (!segments_.IsEmpty() && (segments_.Front() & kArrived) != 0) segments_.Pop();
 }
 
 void Sender::DetectLosses(Nanoseconds now) {
@@ -234,7 +232,7 @@ void Sender::DetectLosses(Nanoseconds now) {
       loss_time_ = std::min(loss_time_, packet.time + delay);
     }
   }
-  assert(in_flight_ >= 0 && counts_.sent_bytes == counts_.delivered_bytes + counts_.lost_bytes + in_flight_);
+  PopResolved();
 }
 
 void Sender::MarkLost(Sent& packet) {
@@ -242,7 +240,7 @@ void Sender::MarkLost(Sent& packet) {
   in_flight_ -= packet.bytes;
   counts_.lost_bytes += packet.bytes;
   lost_on_ack_ += packet.bytes;
-  if (packet.segment < una_) return;
+  if (packet.segment < segments_.begin()) return;
   std::uint8_t& state = segments_[packet.segment];
   if ((state & kArrived) != 0) return;
   if ((state & kMissing) == 0) ++unrepaired_segments_;
@@ -252,14 +250,13 @@ void Sender::MarkLost(Sent& packet) {
 }
 
 void Sender::UpdateRecovery(Nanoseconds now) {
-  if (recovery_ != Recovery::kOpen && una_ >= recovery_end_) {
+  if (recovery_ == Recovery::kOpen && unrepaired_segments_ == 0 && lost_span_ == 0) return;
+  if (recovery_ != Recovery::kOpen && segments_.begin() >= recovery_end_) {
     recovery_ = Recovery::kOpen;
     controller_->OnRecovery(recovery_, now, in_flight_);
   }
   // All that was sent for so long was lost: section 7.6.1.
-  const Nanoseconds persistent = kPersistentCongestionThreshold *
-                                 (smoothed_rtt_ + std::max(4 * rtt_variance_, kGranularity) + Receiver::kMaxAckDelay);
-  if (lost_span_ > persistent) {
+  if (lost_span_ > kPersistentCongestionThreshold * probe_timeout_) {
     EnterRecovery(Recovery::kLoss, now);
   } else if (recovery_ == Recovery::kOpen && unrepaired_segments_ > 0) {
     EnterRecovery(Recovery::kRecovery, now);
@@ -269,7 +266,7 @@ void Sender::UpdateRecovery(Nanoseconds now) {
 
 void Sender::EnterRecovery(Recovery state, Nanoseconds now) {
   recovery_ = state;
-  recovery_end_ = next_segment_;
+  recovery_end_ = segments_.end();
   controller_->OnRecovery(state, now, in_flight_);
 }
 
@@ -279,23 +276,29 @@ void Sender::UpdateRtt(Nanoseconds rtt) {
   if (smoothed_rtt_ == 0) {
     smoothed_rtt_ = rtt;
     rtt_variance_ = rtt / 2;
-    return;
+  } else {
+    rtt_variance_ += (std::abs(smoothed_rtt_ - rtt) - rtt_variance_) / 4;
+    smoothed_rtt_ += (rtt - smoothed_rtt_) / 8;
   }
-  rtt_variance_ += (std::abs(smoothed_rtt_ - rtt) - rtt_variance_) / 4;
-  smoothed_rtt_ += (rtt - smoothed_rtt_) / 8;
+  // RFC 9002, section 6.2.1.
+  probe_timeout_ = smoothed_rtt_ == 0
+                       ? 999 * kMillisecond
+                       : smoothed_rtt_ + std::max(4 * rtt_variance_, kGranularity) + Receiver::kMaxAckDelay;
 }
 
-void Sender::FillSample(Nanoseconds now, const Newest& newest, RateSample& sample) const {
-  const Nanoseconds send_elapsed = newest.sent.time - newest.sent.first_sent;
-  const Nanoseconds ack_elapsed = now - newest.sent.delivered_time;
-  sample.interval = std::max(send_elapsed, ack_elapsed);
-  sample.delivered = counts_.delivered_bytes - newest.sent.delivered;
-  sample.delivery_rate = RateOf(sample.delivered, sample.interval);
-  sample.prior_delivered = newest.sent.delivered;
-  sample.is_app_limited = newest.sent.is_app_limited;
-  sample.tx_in_flight = newest.sent.in_flight;
-  sample.lost_since_send = counts_.lost_bytes - newest.sent.lost;
-  sample.is_valid = sample.delivered > 0 && sample.interval >= min_rtt_;
+RateSample Sender::SampleOf(Nanoseconds now, const Sent& newest) const {
+  const Nanoseconds send_elapsed = newest.time - newest.first_sent;
+  const Nanoseconds ack_elapsed = now - newest.delivered_time;
+  const Nanoseconds interval = std::max(send_elapsed, ack_elapsed);
+  const Bytes delivered = counts_.delivered_bytes - newest.delivered;
+  return {.is_valid = delivered > 0 && interval >= min_rtt_,
+          .delivery_rate = RateOf(delivered, interval),
+          .interval = interval,
+          .delivered = delivered,
+          .prior_delivered = newest.delivered,
+          .is_app_limited = newest.is_app_limited,
+          .tx_in_flight = newest.in_flight,
+          .lost_since_send = counts_.lost_bytes - newest.lost};
 }
 
 void Sender::MarkAppLimited() {
@@ -303,22 +306,14 @@ void Sender::MarkAppLimited() {
 }
 
 void Sender::SetTimer(Nanoseconds now) {
+  assert(in_flight_ >= 0 && counts_.sent_bytes == counts_.delivered_bytes + counts_.lost_bytes + in_flight_);
   is_loss_timer_ = loss_time_ != kNever;
   // A probe may be overdue: a loss by time can take longer to show than a timeout, and a backoff has just ended.
   timer_ = is_loss_timer_ ? loss_time_ : in_flight_ == 0 ? kNever : std::max(now, last_sent_time_ + ProbeTimeout());
 }
 
-Nanoseconds Sender::ProbeTimeout() const {
-  // RFC 9002, section 6.2.1; before the first sample its initial RTT of 333 ms.
-  const Nanoseconds base = smoothed_rtt_ == 0
-                               ? 999 * kMillisecond
-                               : smoothed_rtt_ + std::max(4 * rtt_variance_, kGranularity) + Receiver::kMaxAckDelay;
-  return base << std::min(probes_in_a_row_, 10);
-}
-
 std::int32_t Sender::BytesOf(std::uint64_t segment) const {
-  return total_segments_ && segment + 1 == *total_segments_ ? last_segment_bytes_
-                                                            : static_cast<std::int32_t>(connection_.packet_bytes);
+  return segment + 1 == total_segments_ ? last_segment_bytes_ : static_cast<std::int32_t>(connection_.packet_bytes);
 }
 
 }  // namespace bbrgym

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -76,7 +77,7 @@ class Sender {
   BitsPerSecond last_rate() const { return last_rate_; }
   bool is_stopped() const { return is_stopped_; }
   /// All there is to send has been acknowledged.
-  bool IsAllDelivered() const { return total_segments_ && una_ == *total_segments_; }
+  bool IsAllDelivered() const { return segments_.begin() == total_segments_; }
   /// Reads the controller's decision again, after gains were set from outside.
   void UpdateDecision();
 
@@ -88,8 +89,8 @@ class Sender {
   static constexpr std::uint8_t kMissing = 2;  // a packet with it was marked lost
   static constexpr std::uint8_t kQueued = 4;   // it waits in lost_segments_
 
-  /// A packet as it left.
-  struct Sent {
+  /// A packet as it left: a cache line each.
+  struct alignas(64) Sent {
     Nanoseconds time;
     Nanoseconds first_sent;      // the beginning of the send phase of its sample
     Nanoseconds delivered_time;  // when `delivered` was reached
@@ -102,16 +103,7 @@ class Sender {
     bool is_app_limited;
   };
 
-  /// The newest packet that an ACK delivers.
-  struct Newest {
-    bool exists = false;
-    PacketNumber number = 0;
-    Sent sent;
-  };
-
-  bool HasSegmentToSend() const {
-    return !lost_segments_.IsEmpty() || !total_segments_ || next_segment_ < *total_segments_;
-  }
+  bool HasNewSegment() const { return segments_.end() < total_segments_; }
   std::int32_t BytesOf(std::uint64_t segment) const;
   void Send(Nanoseconds now, DataPacket& packet);
   void DropRepairedSegments();
@@ -120,20 +112,24 @@ class Sender {
   void MarkLost(Sent& packet);
   void UpdateRecovery(Nanoseconds now);
   void EnterRecovery(Recovery state, Nanoseconds now);
+  void PopResolved() {
+    while (!packets_.IsEmpty() && packets_.Front().state != State::kInFlight) packets_.Pop();
+  }
   void UpdateRtt(Nanoseconds rtt);
-  void FillSample(Nanoseconds now, const Newest& newest, RateSample& sample) const;
+  RateSample SampleOf(Nanoseconds now, const Sent& newest) const;
   void MarkAppLimited();
   void SetTimer(Nanoseconds now);
-  Nanoseconds ProbeTimeout() const;
+  Nanoseconds ProbeTimeout() const { return probe_timeout_ << std::min(probes_in_a_row_, 10); }
 
   static constexpr PacketNumber kPacketThreshold = 3;  // RFC 9002, section 6.1.1
   static constexpr Nanoseconds kGranularity = kMillisecond;
   static constexpr int kPersistentCongestionThreshold = 3;  // section 7.6.1
+  static constexpr std::uint64_t kEndless = UINT64_MAX;
 
   std::unique_ptr<Controller> controller_;
   Connection connection_;
   Decision decision_;
-  std::optional<std::uint64_t> total_segments_;
+  std::uint64_t total_segments_ = kEndless;
   std::int32_t last_segment_bytes_ = 0;
   bool is_stopped_ = false;
 
@@ -143,10 +139,8 @@ class Sender {
   bool has_acked_ = false;
   Bytes in_flight_ = 0;
 
-  // Segments from the oldest unacknowledged one on.
+  // Segments from the oldest unacknowledged one to the newest one sent.
   Window<std::uint8_t> segments_;
-  std::uint64_t una_ = 0;
-  std::uint64_t next_segment_ = 0;
   Ring<std::uint64_t> lost_segments_;
   std::int64_t unrepaired_segments_ = 0;  // missing and not yet arrived
 
@@ -163,6 +157,7 @@ class Sender {
   Nanoseconds smoothed_rtt_ = 0;
   Nanoseconds rtt_variance_ = 0;
   Nanoseconds latest_rtt_ = 0;
+  Nanoseconds probe_timeout_ = 999 * kMillisecond;  // before the first sample: section 6.2.2's initial RTT of 333 ms
   Nanoseconds first_rtt_time_ = kNever;
 
   Nanoseconds timer_ = kNever;  // of losses and probes
