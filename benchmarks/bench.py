@@ -134,7 +134,7 @@ STEPS: Final = "Steps a second of one agent flow (50 ms RTT, buffer of 1 BDP)"
 VECTOR: Final = f"Steps a second of {VECTOR_SIZE} environments in native, all together"
 WORKERS: Final = "Steps a second of a vector environment in ns-3 (12 Mbit/s, steps of 100 ms)"
 RESETS: Final = "Resets in ms"
-POLICY: Final = "A decision of the reference policy in an engine, processor time"
+POLICY: Final = "A decision of the reference policy (in an engine)"
 TRANSPORT: Final = "Empty steps a second in ns-3: the protocol alone"
 
 

@@ -65,7 +65,7 @@ class Step:
         self._table = table
         self._flows = flows
         self._link = link
-        self._took_part: npt.NDArray[np.bool_] | None = None
+        self._took_part: Array | None = None
         self._count: Array | None = None
 
     def flow(self, column: int) -> Array:
@@ -79,9 +79,10 @@ class Step:
 
     @property
     def link_rate(self) -> Array:
-        """The links' rates in payload, in Mbit/s, shape (N, 1)."""
+        """The links' rates in payload, in Mbit/s, shape (N,)."""
         per_link = len(self.conditions.payload) // len(self._link)
-        return self._link[:, _RATE, np.newaxis] * self.conditions.payload[::per_link, np.newaxis]
+        rate: Array = self._link[:, _RATE] * self.conditions.payload[::per_link]
+        return rate
 
     def all_flows(self, column: int) -> Array:
         """A column of all flows of each link, shape (N, F)."""
@@ -89,17 +90,22 @@ class Step:
         return values
 
     @property
-    def took_part(self) -> npt.NDArray[np.bool_]:
-        """Which of all flows took part in the step, shape (N, F)."""
+    def took_part(self) -> Array:
+        """Which of all flows took part in the step, 1 or 0, shape (N, F)."""
         if self._took_part is None:
-            self._took_part = took_part(self.all_flows(_IS_ACTIVE), self.all_flows(_SENT), self.all_flows(_DELIVERED))
+            links, flows, _ = self._flows.shape
+            if self._table.shape[1] == links * flows:  # they are the flows of the table
+                self._took_part = self._table[TOOK_PART].reshape(links, flows)
+            else:
+                columns = map(self.all_flows, (_IS_ACTIVE, _SENT, _DELIVERED))
+                self._took_part = took_part(*columns).astype(np.float64)
         return self._took_part
 
     @property
     def count(self) -> Array:
         """How many flows of each link took part in the step, at least 1, shape (N,)."""
         if self._count is None:
-            self._count = np.maximum(np.add.reduce(self.took_part, axis=1, dtype=np.float64), ONE)
+            self._count = np.maximum(np.add.reduce(self.took_part, axis=1), ONE)
         return self._count
 
     def of_flows(self, of_links: Array) -> Array:
@@ -138,9 +144,9 @@ def alpha_fair(step: Step) -> Array:
     link, so that it is at most 0 there and nowhere else (Jensen). Unlike `log_throughput` it pays a flow for leaving
     others their share, and for using what they cannot.
     """
-    fair = step.link_rate / step.count[:, np.newaxis]
-    ratios = np.where(step.took_part, step.all_flows(_DELIVERY_RATE), fair) / fair
-    utilities = np.log(np.maximum(ratios, _SMALLEST_SHARE))
+    shares = step.all_flows(_DELIVERY_RATE) * (step.count / step.link_rate)[:, np.newaxis]
+    utilities = np.log(np.fmax(shares, _SMALLEST_SHARE))  # fmax: a flow that is not there is NaN
+    utilities *= step.took_part
     # One after the other: a sum by NumPy's order would depend on how many flows other links have.
     return step.of_flows(np.add.accumulate(utilities, axis=1)[:, -1] / step.count)
 
