@@ -82,6 +82,7 @@ def test_a_run_prints_every_table_and_writes_json_and_document(
         ("native, 12 Mbit/s, 100 ms", "environment"): 22_800.0,
         ("12 Mbit/s, 10 ms", "2 threads"): 300_000.0,
         ("native, environment", "median"): 0.1,
+        ("columns to gains", "µs"): 10.0,
     }
 
 
