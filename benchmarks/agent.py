@@ -61,10 +61,11 @@ def draw_curves(found: dict[str, list[tuple[int, float]]]) -> Figure:
 
 
 def validate(agent: Agent, reward: Reward) -> dict[str, float]:
-    """The agent in the episodes of every evaluation, by this reward, whatever it was trained with."""
+    """The agent in the reference's evaluations, by this reward, whatever it was trained in and for."""
     from bbrgym.agents.callbacks import evaluate_agent
 
-    spec = dataclasses.replace(agent.spec, reward=reward)
+    trained = load_agent(REFERENCE).spec
+    spec = dataclasses.replace(agent.spec, scenario=trained.scenario, engine=trained.engine, reward=reward)
     env = spec.make_vec_env(EPISODES)
     try:
         return evaluate_agent(agent, env, EPISODES)
