@@ -81,10 +81,8 @@ def ablation_rows(sweep: Path, reward: Reward) -> list[list[str]]:
         if record is None:
             continue
         result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
-        changes = [change for change in result["overrides"] if not change.startswith("seed=")]
-        variants.setdefault(", ".join(changes) or "as the reference", []).append(
-            validate(load_agent(folder / "final"), reward)
-        )
+        name = next(change for change in result["overrides"] if change.startswith("name=")).removeprefix("name=")
+        variants.setdefault(name, []).append(validate(load_agent(folder / "final"), reward))
 
     def mean(values: Iterable[dict[str, float]], name: str) -> float:
         return float(np.mean([value[name] for value in values]))
@@ -169,7 +167,7 @@ def report(runs: Sequence[Path], sweep: Path) -> tuple[str, dict[str, Figure]]:
             f"{min(best):.3f} to {max(best):.3f}.",
         ]
     if sweep.is_dir() and (rows := ablation_rows(sweep, reward)):
-        headings = ["changed", "reward per decision [95 %]", "utilisation", "queue, ms", "seeds"]
+        headings = ["variant", "reward per decision [95 %]", "utilisation", "queue, ms", "seeds"]
         lines += ["", markdown.table(headings, rows, range(1, 5))]
     return "\n".join(lines), figures
 
