@@ -72,8 +72,8 @@ def prepare(model: BaseAlgorithm, spec: EpisodeSpec, teacher: str | None, steps:
     shown = demonstrate(inputs.venv, acts, steps, getattr(model, "gamma", 1.0), rng)
     inputs.fit(shown.observations)
     if teacher is not None:
-        scale = 1.0 - model.gamma if _has_unit_returns(model) else 1.0
-        imitate(model, inputs.standardise(shown.observations), shown.actions, shown.returns * scale, rng)
+        returns = shown.returns * UnitReturns.of(model).scale
+        imitate(model, inputs.standardise(shown.observations), shown.actions, returns, rng)
 
 
 def demonstrate(
@@ -131,13 +131,6 @@ def imitate(model: PPO, observations: Array, actions: Array, returns: Array, rng
         optimiser.step()
         schedule.step()
     policy.set_training_mode(False)
-
-
-def _has_unit_returns(model: PPO) -> bool:
-    env = model.get_env()
-    while not isinstance(env, UnitReturns | Standardised):
-        env = env.venv
-    return isinstance(env, UnitReturns)
 
 
 _LEARNING_RATE: Final = 2e-3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -110,17 +110,30 @@ def _linear(rates: Mapping[str, Any]) -> Callable[[float], float]:
     return lambda left: last + (first - last) * left
 
 
-class UnitReturns(VecEnvWrapper):  # type: ignore[misc]  # Stable-Baselines3 is not analysed, see pyproject.toml
+class _Wrapper(VecEnvWrapper):  # type: ignore[misc]  # Stable-Baselines3 is not analysed, see pyproject.toml
+    @classmethod
+    def of(cls, model: BaseAlgorithm) -> Self:
+        """The one around a model's environment."""
+        env = model.get_env()
+        while not isinstance(env, cls):
+            env = env.venv
+        return env
+
+
+class UnitReturns(_Wrapper):
     """Rewards times (1 - gamma), so that a return is a weighted mean of rewards and not a sum of some 1 / (1 - gamma).
 
     PPO normalises advantages, so this changes nothing for its policy; but its critic, that begins at 0 and moves by
     the learning rate, otherwise needs tens of thousands of steps until it has found the returns' size, and their large
     gradients take the policy's share of max_grad_norm meanwhile. Unlike a running normalisation it has no state.
+
+    Attributes:
+        scale: what rewards, and so returns, are multiplied by.
     """
 
     def __init__(self, env: VecEnv, gamma: float) -> None:
         super().__init__(env)
-        self._scale = np.float32(1.0 - gamma) if gamma < 1 else np.float32(1.0)
+        self.scale = np.float32(1.0 - gamma) if gamma < 1 else np.float32(1.0)
 
     def reset(self) -> npt.NDArray[np.float32]:
         """Begin new episodes."""
@@ -132,10 +145,10 @@ class UnitReturns(VecEnvWrapper):  # type: ignore[misc]  # Stable-Baselines3 is 
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[np.bool_], list[dict[str, Any]]]:
         """Wait for a step."""
         observations, rewards, dones, infos = self.venv.step_wait()
-        return observations, rewards * self._scale, dones, infos
+        return observations, rewards * self.scale, dones, infos
 
 
-class Standardised(VecEnvWrapper):  # type: ignore[misc]  # Stable-Baselines3 is not analysed, see pyproject.toml
+class Standardised(_Wrapper):
     """Observations less their mean, over their standard deviation, feature by feature.
 
     Both are set once, from observations before learning (`fit`), and constant from then on, so that a weight means the
@@ -179,14 +192,6 @@ class Standardised(VecEnvWrapper):  # type: ignore[misc]  # Stable-Baselines3 is
         for index in np.flatnonzero(dones):
             infos[index]["terminal_observation"] = self.standardise(infos[index]["terminal_observation"])
         return self.standardise(observations), rewards, dones, infos
-
-    @classmethod
-    def of(cls, model: BaseAlgorithm) -> Standardised:
-        """The one around a model's environment."""
-        env = model.get_env()
-        while not isinstance(env, cls):
-            env = env.venv
-        return env
 
 
 def export_agent(model: BaseAlgorithm, algorithm: str, spec: EpisodeSpec, training: Mapping[str, Any]) -> Agent:

@@ -94,3 +94,16 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     write(beside)
     beside.replace(path)
+
+
+def with_block(document: str, block: str, begin: str, end: str) -> str:
+    """A document with `block` between two marks, lines of their own, and all else as it was.
+
+    Raises:
+        ValueError: it does not have the two marks, once each and in order.
+    """
+    before, found_begin, rest = document.partition(begin)
+    _, found_end, after = rest.partition(end)
+    if not found_begin or not found_end or begin in after or end in before + after:
+        raise ValueError(f"the document must have one line {begin} and after it one line {end}")
+    return f"{before}{begin}\n{block}\n{end}{after}"

@@ -22,9 +22,9 @@ from bbrgym import Flow, Scenario
 from bbrgym.agents.policy import REFERENCE, Agent, load_agent
 from bbrgym.agents.tracking import read_metrics, read_run
 from bbrgym.baselines import markdown
-from bbrgym.baselines.plots import COLOURS, svg_text
+from bbrgym.baselines.plots import COLOURS
 from bbrgym.baselines.stats import bootstrap_interval
-from bbrgym.baselines.storage import replace_file
+from bbrgym.baselines.storage import replace_file, with_block
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.reward import Reward
 from bbrgym.envs.trace import Trace
@@ -182,16 +182,11 @@ def main(arguments: list[str]) -> int:
     text, figures = report(sorted(options.runs.glob("reference-*")), options.sweep)
     print(text)
     if options.write is not None:
-        before, _, rest = options.write.read_text(encoding="utf-8").partition(BEGIN)
-        written = f"{before}{BEGIN}\n{text}\n{END}{rest.partition(END)[2]}"
+        written = with_block(options.write.read_text(encoding="utf-8"), text, BEGIN, END)
         for name, figure in figures.items():
-            _write(options.write.parent / "images" / f"{name}.svg", svg_text(figure))
-        _write(options.write, written)
+            markdown.write_figure(figure, options.write.parent / "images" / name)
+        replace_file(options.write, lambda path: path.write_text(written, encoding="utf-8"))
     return 0
-
-
-def _write(path: Path, text: str) -> None:
-    replace_file(path, lambda beside: beside.write_text(text, encoding="utf-8"))
 
 
 if __name__ == "__main__":

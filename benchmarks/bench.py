@@ -38,6 +38,7 @@ from rich.table import Table
 
 from bbrgym import EngineError, Flow, Rows, Scenario, _controllers, make_engine
 from bbrgym.agents.policy import policy_bytes
+from bbrgym.baselines.storage import with_block
 from bbrgym.envs.action import Action
 from bbrgym.envs.columns import FLOW_COLUMNS
 from bbrgym.envs.ns3gym.engine import Ns3Engine
@@ -268,7 +269,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     if options.write is not None:
         try:
-            with_block(options.write.read_text(encoding="utf-8"), "")  # now, not after four minutes
+            with_block(
+                options.write.read_text(encoding="utf-8"), "", BEGIN_MARK, END_MARK
+            )  # now, not after four minutes
         except (OSError, ValueError) as error:
             parser.error(f"--write {options.write}: {error}")
 
@@ -284,7 +287,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     if options.write is not None:
         document = options.write.read_text(encoding="utf-8")
-        options.write.write_text(with_block(document, report.markdown()), encoding="utf-8")
+        written = with_block(document, report.markdown(), BEGIN_MARK, END_MARK)
+        options.write.write_text(written, encoding="utf-8")
     return 0
 
 
@@ -475,19 +479,7 @@ def measure_workers(effort: Effort, seed: int) -> Samples:
     with contextlib.ExitStack() as stack:
 
         def stepping(workers: int) -> Callable[[], object]:
-            envs = gymnasium.make_vec(
-                "bbrgym/Bottleneck-v0",
-                num_envs=workers,
-                vectorization_mode="vector_entry_point",
-                scenario=_one_agent(rate_mbps),
-                step_ms=step_ms,
-                engine="ns3",
-            )
-            stack.callback(envs.close)
-            envs.reset(seed=seed)
-            actions = np.tile(Action().action(*GAINS), (workers, 1))
-            _seconds(lambda: envs.step(actions), round(_STARTUP_MS / step_ms))
-            return lambda: envs.step(actions)
+            return _vector_step(stack, workers, rate_mbps, step_ms, seed, engine="ns3")
 
         pairs = list(_alternate(stepping(1), stepping(2), steps, effort.budget_s))
     cell = partial(Cell, WORKERS, "all environments together")
@@ -505,20 +497,8 @@ def measure_vector(effort: Effort, seed: int) -> Samples:
     with contextlib.ExitStack() as stack:
 
         def stepping(threads: int) -> Callable[[], object]:
-            envs = gymnasium.make_vec(
-                "bbrgym/Bottleneck-v0",
-                num_envs=VECTOR_SIZE,
-                vectorization_mode="vector_entry_point",
-                scenario=_one_agent(rate_mbps),
-                step_ms=step_ms,
-                engine="native",
-                engine_options={"threads": threads},
-            )
-            stack.callback(envs.close)
-            envs.reset(seed=seed)
-            actions = np.tile(Action().action(*GAINS), (VECTOR_SIZE, 1))
-            _seconds(lambda: envs.step(actions), round(_STARTUP_MS / step_ms))
-            return lambda: envs.step(actions)
+            options = {"threads": threads}
+            return _vector_step(stack, VECTOR_SIZE, rate_mbps, step_ms, seed, engine="native", engine_options=options)
 
         pairs = list(_alternate(stepping(1), stepping(2), steps, effort.budget_s))
     cell = partial(Cell, VECTOR, f"{rate_mbps:g} Mbit/s, {step_ms:g} ms")
@@ -527,6 +507,25 @@ def measure_vector(effort: Effort, seed: int) -> Samples:
         cell("2 threads"): [VECTOR_SIZE * steps / two_s for _, two_s in pairs],
         cell("2 threads / 1"): [one_s / two_s for one_s, two_s in pairs],
     }
+
+
+def _vector_step(
+    stack: contextlib.ExitStack, count: int, rate_mbps: float, step_ms: float, seed: int, **engine: Any
+) -> Callable[[], object]:
+    """A step of a vector environment after Startup; the stack closes it."""
+    envs = gymnasium.make_vec(
+        "bbrgym/Bottleneck-v0",
+        num_envs=count,
+        vectorization_mode="vector_entry_point",
+        scenario=_one_agent(rate_mbps),
+        step_ms=step_ms,
+        **engine,
+    )
+    stack.callback(envs.close)
+    envs.reset(seed=seed)
+    actions = np.tile(Action().action(*GAINS), (count, 1))
+    _seconds(lambda: envs.step(actions), round(_STARTUP_MS / step_ms))
+    return lambda: envs.step(actions)
 
 
 @dataclass
@@ -625,19 +624,6 @@ def show(report: Report, console: Console) -> None:
         console.print(table)
     for what, value in report.machine.items():
         console.print(f"{what}: {value}", highlight=False, markup=False, soft_wrap=True)
-
-
-def with_block(document: str, block: str) -> str:
-    """The document with `block` between the marks, and all else as it was.
-
-    Raises:
-        ValueError: it does not have the two marks, once each and in order.
-    """
-    before, begin, rest = document.partition(BEGIN_MARK)
-    _, end, after = rest.partition(END_MARK)
-    if not begin or not end or BEGIN_MARK in after or END_MARK in before + after:
-        raise ValueError(f"the document must have one line {BEGIN_MARK} and after it one line {END_MARK}")
-    return f"{before}{begin}\n{block}\n{end}{after}"
 
 
 def _turns(measuring: list[Measurement], effort: Effort, begin: float) -> Iterator[tuple[Measurement, int]]:

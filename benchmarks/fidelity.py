@@ -21,6 +21,7 @@ from rich.progress import track
 import bbrgym
 from bbrgym import Flow, Scenario
 from bbrgym.baselines.registry import COMPARATORS
+from bbrgym.baselines.storage import with_block
 
 BEGIN, END = "<!-- begin: benchmarks/fidelity.py -->", "<!-- end: benchmarks/fidelity.py -->"
 SEEDS = (1, 2, 3, 4, 5)
@@ -184,9 +185,7 @@ def main() -> int:
         print(table, flush=True)
     console.print(f"{time.monotonic() - started:.0f} s")
     if document is not None:
-        before, rest = document.read_text().split(BEGIN)
-        after = rest.split(END)[1]
-        document.write_text(f"{before}{BEGIN}\n\n" + "\n".join(done) + f"\n{END}{after}")
+        document.write_text(with_block(document.read_text(), "\n" + "\n".join(done), BEGIN, END))
     return 0
 
 

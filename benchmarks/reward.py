@@ -19,8 +19,7 @@ from matplotlib.figure import Figure
 from bbrgym import Flow, Scenario
 from bbrgym.agents.scripted import BacklogRule, scripted_agent
 from bbrgym.baselines import markdown
-from bbrgym.baselines.plots import svg_text
-from bbrgym.baselines.storage import replace_file
+from bbrgym.baselines.storage import replace_file, with_block
 from bbrgym.envs.engine import Rows, make_engine
 from bbrgym.envs.episode import policy_of
 from bbrgym.envs.reward import DEFAULT_TERMS, Reward, Rewarder
@@ -183,12 +182,9 @@ def main(arguments: list[str]) -> int:
     text = report(grids, reward)
     print(text)
     if options.write is not None:
-        page = options.write.read_text(encoding="utf-8")
-        before, _, rest = page.partition(BEGIN)
-        _, _, after = rest.partition(END)
-        svg, written = svg_text(draw(grids)), f"{before}{BEGIN}\n{text}\n{END}{after}"
-        replace_file(options.write.parent / "images" / "reward.svg", lambda path: path.write_text(svg, "utf-8"))
-        replace_file(options.write, lambda path: path.write_text(written, "utf-8"))
+        written = with_block(options.write.read_text(encoding="utf-8"), text, BEGIN, END)
+        markdown.write_figure(draw(grids), options.write.parent / "images" / "reward")
+        replace_file(options.write, lambda path: path.write_text(written, encoding="utf-8"))
     return 0
 
 
