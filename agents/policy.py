@@ -33,6 +33,9 @@ OUTPUTS: Final = ("clip", "tanh")
 FOLDERS: Final = ("best", "final")
 """Where a training run keeps its agents, the one that `load_agent` prefers first."""
 
+PREFIX: Final = "scripted:"
+"""Begins the name of a scripted agent where the path of a trained one could stand."""
+
 REFERENCE: Final = Path(__file__).with_name("reference")
 """The folder of the agent that flows of algorithm `policy` run if they name no other."""
 
@@ -50,8 +53,8 @@ def load_agent(path: Path | str) -> Agent:
         FileNotFoundError: there is no agent.
         ValueError: its files are not an agent of this version, or do not belong together.
     """
-    if str(path).startswith("scripted:"):
-        from bbrgym.agents.scripted import PREFIX, scripted_agent
+    if str(path).startswith(PREFIX):
+        from bbrgym.agents.scripted import scripted_agent
 
         return scripted_agent(str(path).removeprefix(PREFIX))
     folder = _folder_of(path)
@@ -82,7 +85,7 @@ def policy_bytes(path: Path | str | None) -> bytes:
         FileNotFoundError: there is no agent.
         ValueError: its files are not an agent of this version, or do not belong together.
     """
-    if str(path).startswith("scripted:"):
+    if str(path).startswith(PREFIX):
         return load_agent(str(path)).to_bytes()  # which refuses it
     folder = _folder_of(REFERENCE if path is None else path)
     states = [os.stat(file) for file in (folder / "agent.json", folder / "policy.npz") if file.is_file()]

@@ -8,15 +8,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from bbrgym.agents.policy import Agent
+from bbrgym.agents.policy import PREFIX, Agent
 from bbrgym.envs.action import Action
 from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.envs.observation import Observation
 
 Array = npt.NDArray[np.float32]
-
-PREFIX: Final = "scripted:"
-"""Begins the name of a scripted agent where the path of a trained one could stand."""
 
 
 @dataclass(frozen=True)
