@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 import bbrgym
+from bbrgym.envs.action import CWND_SCALES
 from bbrgym.envs.episode import EpisodeSpec, policy_of
 from bbrgym.envs.scenario import Scenario
 from bbrgym.envs.trace import Policy
@@ -207,10 +208,11 @@ class Agent:
             ValueError: it is a scripted agent, which has no network.
         """
         observation, action, network = self.spec.observation, self.spec.action, self.trained_network
-        parts = [struct.pack("<8sII", b"bbrgympo", 1, len(observation.features))]
+        parts = [struct.pack("<8sII", b"bbrgympo", 2, len(observation.features))]
         parts += [struct.pack("<I", len(name)) + name for name in map(str.encode, observation.features)]
         interval_ns = 0 if self.spec.step_ms is None else max(1, round(self.spec.step_ms * 1e6))
         parts.append(struct.pack("<I4d", observation.history, *action.cwnd_gain, *action.pacing_gain))
+        parts.append(struct.pack("<B", CWND_SCALES.index(action.cwnd_scale)))
         parts.append(struct.pack("<Qd", interval_ns, self.spec.step_rtts or 0.0))
         parts.append(struct.pack("<BB", ACTIVATIONS.index(network.activation), OUTPUTS.index(network.output)))
         parts.append(struct.pack("<I", len(network.lstm)))

@@ -78,9 +78,7 @@ class BacklogRule:
         gains = np.stack(
             [np.maximum(2.0**ratio, self.floor) + self.backlog_packets / 10.0**bdp, np.full(len(x), self.pacing_gain)]
         )
-        low, high = np.array([self.action.cwnd_gain, self.action.pacing_gain]).T[:, :, np.newaxis]
-        position = 2.0 * np.log(gains / low) / np.log(high / low) - 1.0
-        return position.clip(-1.0, 1.0).T.astype(np.float32), state
+        return self.action.all_actions(gains, 10.0**bdp), state
 
     def to_arrays(self) -> dict[str, Array]:
         """Its numbers."""

@@ -21,6 +21,12 @@ class Action:
     equal ratios of the gain, so that doubling is as far from the middle as halving. With the default bounds the
     action (0, 0) is a cwnd_gain of 1.0 and a pacing_gain of 1.15. Actions outside of the Box are clipped to it.
 
+    With `cwnd_scale="packets"` an action means so many packets above (or below) one BDP instead,
+    `cwnd_gain = 1 + sinh(8 * action) / bdp`, inside of the bounds: from tenths of a packet to 1,490. What a flow has in
+    the queue is packets, and fair when all flows have as many, so that one action is right for paths of any BDP, and
+    a step of exploration is the same for all of them; of a ratio it is a packet of a BDP of ten, and a hundred of a
+    thousand. A flow without an estimate of its BDP has 1.
+
     Args:
         cwnd_gain: lowest and highest congestion window, in multiples of the estimated bandwidth-delay product.
             A quarter of it is for an estimate of the bandwidth that was overtaken by events, which lasts for ten round
@@ -28,15 +34,19 @@ class Action:
         pacing_gain: lowest and highest pacing rate, in multiples of the estimated bandwidth. The default's reach from
             BBR's drain to well above its probe, and their middle is above 1: nobody else probes for the agent, and
             at 1 or less its estimate of the bandwidth can only fall.
+        cwnd_scale: one of `CWND_SCALES`.
 
     Raises:
-        ValueError: bounds that are not two rising numbers above 0.
+        ValueError: bounds that are not two rising numbers above 0, or an unknown scale.
     """
 
     cwnd_gain: tuple[float, float] = (0.25, 4.0)
     pacing_gain: tuple[float, float] = (0.75, 1.75)
+    cwnd_scale: str = "ratio"
 
     def __post_init__(self) -> None:
+        if self.cwnd_scale not in CWND_SCALES:
+            raise ValueError(f"no cwnd_scale {self.cwnd_scale!r}; known: {', '.join(CWND_SCALES)}")
         for name in ("cwnd_gain", "pacing_gain"):
             object.__setattr__(self, name, _bounds(name, getattr(self, name)))
 
@@ -45,11 +55,12 @@ class Action:
         """`Box(-1, 1, (2,), float32)`."""
         return spaces.Box(-1.0, 1.0, (2,), np.float32)
 
-    def gains(self, action: npt.ArrayLike) -> tuple[float, float]:
+    def gains(self, action: npt.ArrayLike, bdp_packets: float = math.nan) -> tuple[float, float]:
         """The gains that an action means.
 
         Args:
             action: shape (2,).
+            bdp_packets: what the flow believes its BDP to be; nothing depends on it but with `cwnd_scale="packets"`.
 
         Returns:
             cwnd_gain and pacing_gain, always inside of their bounds.
@@ -62,20 +73,24 @@ class Action:
             raise ValueError(
                 f"action={action!r} is not possible: it must be two numbers in [-1, 1], for cwnd_gain and pacing_gain"
             )
-        cwnd, pacing = self.all_gains(values[np.newaxis]).ravel().tolist()
+        cwnd, pacing = self.all_gains(values[np.newaxis], np.array([bdp_packets])).ravel().tolist()
         return cwnd, pacing
 
-    def all_gains(self, actions: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    def all_gains(
+        self, actions: npt.ArrayLike, bdp_packets: npt.NDArray[np.float64] | None = None
+    ) -> npt.NDArray[np.float64]:
         """The gains that the actions of M flows mean.
 
         Args:
             actions: shape (M, 2).
+            bdp_packets: what the flows believe their BDPs to be, shape (M,), NaN where they do not know. Only
+                `cwnd_scale="packets"` needs it.
 
         Returns:
             The cwnd_gains and the pacing_gains, shape (2, M), always inside of their bounds.
 
         Raises:
-            ValueError: actions of another shape, or with a value that is not a number.
+            ValueError: actions of another shape, or with a value that is not a number, or no BDPs though they matter.
         """
         position = np.array(np.asarray(actions).T, dtype=np.float64, order="C")
         if position.ndim != 2 or len(position) != 2:
@@ -85,10 +100,15 @@ class Action:
         if np.count_nonzero(np.isnan(position)):
             raise ValueError(f"actions={actions!r} are not possible: they must be numbers of shape (flows, 2)")
         gains: npt.NDArray[np.float64] = self._low * self._ratio ** ((position + _ONE) * _HALF)
+        if self.cwnd_scale == "packets":
+            if bdp_packets is None:
+                raise ValueError("cwnd_scale='packets' needs the flows' bdp_packets")
+            gains[0] = _ONE + np.sinh(_STEEPNESS * position[0]) / np.maximum(bdp_packets, _LEAST_BDP)
+            gains[0, np.isnan(gains[0])] = 1.0
         np.minimum(gains, self._high, out=gains)  # low * (high / low) may miss high by a rounding
         return np.maximum(gains, self._low, out=gains)
 
-    def action(self, cwnd_gain: float, pacing_gain: float) -> npt.NDArray[np.float32]:
+    def action(self, cwnd_gain: float, pacing_gain: float, bdp_packets: float = math.nan) -> npt.NDArray[np.float32]:
         """The action, shape (2,), that means these gains, or the nearest possible ones; the inverse of `gains`.
 
         Raises:
@@ -96,12 +116,29 @@ class Action:
         """
         if not (cwnd_gain > 0 and pacing_gain > 0):
             raise ValueError(f"gains ({cwnd_gain!r}, {pacing_gain!r}) are not possible: gains must be above 0")
-        position = [
-            2.0 * math.log(gain / low) / math.log(high / low) - 1.0
-            for gain, (low, high) in ((cwnd_gain, self.cwnd_gain), (pacing_gain, self.pacing_gain))
-        ]
-        chosen: npt.NDArray[np.float32] = np.array(position, dtype=np.float32)
-        return chosen.clip(-1.0, 1.0)
+        chosen: npt.NDArray[np.float32] = self.all_actions(
+            np.array([[cwnd_gain], [pacing_gain]]), np.array([bdp_packets])
+        )[0]
+        return chosen
+
+    def all_actions(
+        self, gains: npt.NDArray[np.float64], bdp_packets: npt.NDArray[np.float64]
+    ) -> npt.NDArray[np.float32]:
+        """The actions that mean these gains of M flows, or the nearest possible ones; the inverse of `all_gains`.
+
+        Args:
+            gains: shape (2, M), above 0.
+            bdp_packets: what the flows believe their BDPs to be, shape (M,), NaN where they do not know.
+
+        Returns:
+            Shape (M, 2), float32.
+        """
+        position = 2.0 * np.log(gains / self._low) / np.log(self._ratio) - 1.0
+        if self.cwnd_scale == "packets":
+            bdp = np.maximum(bdp_packets, _LEAST_BDP)
+            position[0] = np.arcsinh((gains[0].clip(*self.cwnd_gain) - 1.0) * bdp) / _STEEPNESS
+            position[0, np.isnan(position[0])] = 0.0
+        return position.clip(-1.0, 1.0).T.astype(np.float32)
 
     @cached_property
     def _low(self) -> npt.NDArray[np.float64]:
@@ -116,6 +153,11 @@ class Action:
         return self._high / self._low
 
 
+CWND_SCALES: Final = ("ratio", "packets")
+"""What equal steps of the action for cwnd_gain are: equal ratios of it, or of the packets above one BDP (beyond one)."""
+
+_STEEPNESS: Final = 8.0
+_LEAST_BDP: Final = 1e-3
 # For few flows the time goes into the calls of NumPy; with a number of Python's they take half as long again.
 _MINUS_ONE: Final = np.array(-1.0)
 _ONE: Final = np.array(1.0)

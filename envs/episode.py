@@ -179,7 +179,11 @@ class EpisodeSpec:
         return {
             "scenario": self.distribution.to_dict(),
             "observation": {"features": list(self.observation.features), "history": self.observation.history},
-            "action": {"cwnd_gain": list(self.action.cwnd_gain), "pacing_gain": list(self.action.pacing_gain)},
+            "action": {
+                "cwnd_gain": list(self.action.cwnd_gain),
+                "pacing_gain": list(self.action.pacing_gain),
+                "cwnd_scale": self.action.cwnd_scale,
+            },
             "reward": {"terms": dict(self.reward.terms)},
             "env": {"step_ms": self.step_ms, "step_rtts": self.step_rtts},
             "engine": {"name": self.engine, **self.engine_options},
@@ -313,7 +317,7 @@ class Episodes:
             ValueError: actions that are not possible.
             EngineError: an engine failed; all episodes are lost.
         """
-        gains = self.spec.action.all_gains(actions)
+        gains = self.spec.action.all_gains(actions, self._bdp_packets())
         if gains.shape != self._gains.shape:
             raise ValueError(
                 f"{gains.shape[1]} actions are not possible: they must be numbers of shape ({self._gains.shape[1]}, 2)"
@@ -420,6 +424,15 @@ class Episodes:
         flows = self._engines.flows.reshape(-1, len(FLOW_COLUMNS)).take(self._row_of[rows], axis=0)
         return tabulate(flows, self._gains[:, rows])
 
+    def _bdp_packets(self) -> npt.NDArray[np.float64] | None:
+        """What the agent flows believed after the last step, shape (M,), if actions depend on it."""
+        if self.spec.action.cwnd_scale != "packets":
+            return None
+        if not self.is_running.any():
+            return np.full(len(self._flows), math.nan)
+        rows: npt.NDArray[np.float64] = self._engines.flows.reshape(-1, len(FLOW_COLUMNS))[self._row_of, _BDP]
+        return rows
+
     def _observe(self, table: npt.NDArray[np.float64], rows: slice | npt.NDArray[np.intp]) -> npt.NDArray[np.float32]:
         return self._history.add(self.spec.observation.evaluate(table), rows)
 
@@ -501,7 +514,7 @@ def policy_of(
             if last is not None and rows.time_s <= last.time_s:
                 raise ValueError("a policy drives one run: make another with policy_of for the next one")
             table = tabulate(rows.flows[list(flows)], gains)
-            gains = action.all_gains(predict(history.add(observation.evaluate(table))))
+            gains = action.all_gains(predict(history.add(observation.evaluate(table))), table[_BDP])
             last = rows
         cwnd_gain, pacing_gain = gains[:, flows.index(flow)].tolist()
         return cwnd_gain, pacing_gain
@@ -509,7 +522,7 @@ def policy_of(
     return policy
 
 
-_RECEIVED, _IS_ACTIVE = map(FLOW_COLUMNS.index, ("received_bytes", "is_active"))
+_RECEIVED, _IS_ACTIVE, _BDP = map(FLOW_COLUMNS.index, ("received_bytes", "is_active", "bdp_packets"))
 
 
 def _make_spec(arguments: dict[str, Any]) -> EpisodeSpec:

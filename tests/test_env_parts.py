@@ -131,6 +131,26 @@ class TestAction:
         gains = [Action().gains([a, a])[0] for a in (-1.0, -0.5, 0.0, 0.5, 1.0)]
         np.testing.assert_allclose(np.divide(gains[1:], gains[:-1]), 16 ** (1 / 4))
 
+    def test_packets_above_one_bdp(self) -> None:
+        action = Action(cwnd_gain=(0.5, 4.0), cwnd_scale="packets")
+        for bdp in (10.0, 1000.0):
+            assert action.gains([0.25, 0.0], bdp) == pytest.approx((1 + math.sinh(2.0) / bdp, math.sqrt(0.75 * 1.75)))
+        assert action.gains([1, 0], 2000.0)[0] == pytest.approx(1 + 1490.479 / 2000)
+        assert action.gains([1, 0], 100.0)[0] == 4.0
+        assert action.gains([-1, 0], 100.0)[0] == 0.5
+        assert action.gains([0.5, 0], math.nan)[0] == 1.0
+        assert action.gains([0.5, 0], 0.0)[0] == 4.0
+        with pytest.raises(ValueError, match="bdp_packets"):
+            action.all_gains([[0.5, 0.0]])
+        with pytest.raises(ValueError, match="no cwnd_scale 'bytes'; known: ratio, packets"):
+            Action(cwnd_scale="bytes")
+
+    @given(st.floats(-0.4, 0.4), st.floats(-1, 1), st.floats(100, 10_000))
+    def test_the_inverse_in_packets(self, cwnd: float, pacing: float, bdp: float) -> None:
+        action = Action((0.01, 100.0), (0.3, 3.0), cwnd_scale="packets")
+        found = action.action(*action.gains((cwnd, pacing), bdp), bdp)
+        np.testing.assert_allclose(found, (cwnd, pacing), atol=1e-5)
+
     @pytest.mark.parametrize("bad", [[1.0, math.nan], [1.0], [[1.0, 1.0]], 1.0])
     def test_refuses_other_actions(self, bad: Any) -> None:
         with pytest.raises(ValueError, match="two numbers"):

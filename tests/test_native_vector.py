@@ -18,7 +18,7 @@ from gymnasium.utils.env_checker import check_env, data_equivalence
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from bbrgym import Flow, Scenario, simulate
-from bbrgym.envs.action import Action
+from bbrgym.envs.action import CWND_SCALES, Action
 from bbrgym.envs.bottleneck import BottleneckEnv
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.distribution import Distribution
@@ -61,7 +61,7 @@ PAIR = Scenario(
 EVERYTHING: dict[str, Any] = {
     "observation": Observation(tuple(FEATURES), history=3),
     "reward": Reward({name: 0.1 * (1 + index) for index, name in enumerate(TERMS)}),
-    "action": Action((0.7, 3.0), (0.8, 2.0)),
+    "action": Action((0.7, 3.0), (0.8, 2.0), cwnd_scale="packets"),
 }
 
 
@@ -264,7 +264,8 @@ class TestEverywhere:
             assert env.step(np.zeros((2, 2), np.float32))[4]["flow"]["sent_packets"].min() > 0
             env.close()
 
-    def test_the_driver_of_simulate_equals_the_environment(self) -> None:
+    @pytest.mark.parametrize("cwnd_scale", CWND_SCALES)
+    def test_the_driver_of_simulate_equals_the_environment(self, cwnd_scale: str) -> None:
         weights = np.random.default_rng(2).normal(size=(14, 2))
 
         def predict(observations: Any) -> Any:
@@ -272,7 +273,7 @@ class TestEverywhere:
             return np.tanh(observations @ weights).astype(np.float32)
 
         seen: list[Any] = []
-        spec = EpisodeSpec(PAIR, engine="native")
+        spec = EpisodeSpec(PAIR, engine="native", action=Action(cwnd_scale=cwnd_scale))
         vec = spec.make_vec_env()
         vec.seed(1)
         observations = vec.reset()

@@ -74,6 +74,7 @@ def networks() -> dict[str, Agent]:
         "relu, squashed": make_agent(widths=(64, 32), activation="relu", output="tanh", scale=0.2),
         "one layer": make_agent(widths=()),
         "LSTM": make_agent(widths=(16,), lstm=(16, 8)),
+        "packets": make_agent(action={"cwnd_scale": "packets"}),
         "saturated": make_agent(widths=(16,), lstm=(16,), scale=3.0),
     }
 
@@ -90,7 +91,9 @@ class TestNetwork:
             expected = agent.predict(observation[np.newaxis])[0]
             found = network.forward(observation.tolist())
             np.testing.assert_allclose(found, expected, atol=1e-5)
-            np.testing.assert_allclose(network.gains(found), agent.spec.action.gains(np.array(found)), rtol=1e-12)
+            bdp = math.nan if rng.random() < 0.1 else rng.uniform(0.0, 500.0)
+            gains = agent.spec.action.gains(np.array(found), bdp)
+            np.testing.assert_allclose(network.gains(found, bdp), gains, rtol=1e-12)
             actions.append(found)
         assert np.std(actions) > 0.01
 
@@ -154,7 +157,7 @@ class TestBytes:
         ("old", "new", "message"),
         [
             (b"bbrgympo", b"bbrgymp0", "these bytes are no policy"),
-            (b"bbrgympo\x01", b"bbrgympo\x02", "a policy is of version 2: this one knows 1"),
+            (b"bbrgympo\x02", b"bbrgympo\x01", "a policy is of version 1: this one knows 2"),
             (b"loss_rate", b"loss_rage", "no feature 'loss_rage'; known: delivery_rate_ratio, "),
             (b"loss_rate", b"is_probe_", "no feature 'is_probe_'"),
             (b"is_startup", b"cwnd_ratio", "has the feature 'cwnd_ratio' twice"),
@@ -181,6 +184,7 @@ class TestBytes:
         refused("the bounds of cwnd_gain of a policy must be two rising", bounds=(4.0, 0.5, 0.75, 1.75))
         refused("the bounds of pacing_gain", bounds=(0.5, 4.0, 0.75, math.inf))
         refused("the bounds of pacing_gain", bounds=(0.5, 4.0, math.nan, 1.0))
+        refused("unknown cwnd_scale 2", cwnd_scale=2)
         for interval in ((0, 0.0), (5, 1.0), (0, -1.0), (0, math.nan), (2**63, 0.0), (0, 1e300)):
             refused("must have one interval above 0", interval=interval)
         refused("unknown activation 2", kinds=(2, 0))
@@ -229,6 +233,7 @@ class Bytes:
     head: bytes
     history: int
     bounds: tuple[float, ...]
+    cwnd_scale: int
     interval: tuple[int, float]
     kinds: tuple[int, int]
     lstm: bytes
@@ -247,9 +252,10 @@ class Bytes:
         weights = [array for layer in network.layers for array in layer]
         second = struct.pack("<I", 2)
         parts: dict[str, Any] = {
-            "head": struct.pack("<8sIII", b"bbrgympo", 1, 1, 10) + b"cwnd_ratio",
+            "head": struct.pack("<8sIII", b"bbrgympo", 2, 1, 10) + b"cwnd_ratio",
             "history": 1,
             "bounds": (0.5, 4.0, 0.75, 1.75),
+            "cwnd_scale": 0,
             "interval": (100 * MS, 0.0),
             "kinds": (0, 0),
             "lstm": struct.pack("<II", 1, 4) + of_input.tobytes() + of_state.tobytes() + bias.tobytes(),
@@ -269,7 +275,8 @@ class Bytes:
     def join(self) -> bytes:
         import struct
 
-        numbers = struct.pack("<I4dQdBB", self.history, *self.bounds, *self.interval, *self.kinds)
+        numbers = struct.pack("<I4dB", self.history, *self.bounds, self.cwnd_scale)
+        numbers += struct.pack("<QdBB", *self.interval, *self.kinds)
         layers = struct.pack("<IIf", self.layers, self.width, self.first_weight)
         return self.head + numbers + self.lstm + layers + self.rest + self.tail
 
@@ -303,7 +310,8 @@ class ByHand:
 
     def decide(self) -> None:
         np.testing.assert_allclose(self.controller.observation, self.observation[0], rtol=1e-6, atol=1e-6)
-        self.gains = self.agent.spec.action.gains(self.agent.predict(self.observation)[0])
+        bdp = self.controller.metrics().get("bdp_packets", math.nan)
+        self.gains = self.agent.spec.action.gains(self.agent.predict(self.observation)[0], bdp)
 
     def interval(self) -> int:
         if self.agent.spec.step_rtts is None:
@@ -345,9 +353,13 @@ class ByHand:
 
 @pytest.mark.parametrize("lstm", [(), (8,)])
 @pytest.mark.parametrize("env", [{"step_ms": 30.0, "step_rtts": None}, {"step_ms": None, "step_rtts": 2.0}])
-def test_it_sees_what_its_acks_said_and_steers_itself(lstm: tuple[int, ...], env: dict[str, Any]) -> None:
+@pytest.mark.parametrize("cwnd_scale", ["ratio", "packets"])
+def test_it_sees_what_its_acks_said_and_steers_itself(
+    lstm: tuple[int, ...], env: dict[str, Any], cwnd_scale: str
+) -> None:
     observation = {"features": list(FEATURES), "history": 3}
-    agent = make_agent(lstm=lstm, scale=0.15, observation=observation, env=env)
+    action = {"cwnd_scale": cwnd_scale}
+    agent = make_agent(lstm=lstm, scale=0.15, observation=observation, action=action, env=env)
     controller = make(agent)
     path = Path(controller, rate_mbps=10, rtt_ms=40, buffer_packets=60, lose=lambda number: number % 400 == 399)
     by_hand = ByHand(agent, controller)

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -121,8 +122,11 @@ void BindPolicy(nb::module_& m) {
           "observation"_a, "The action. A recurrent policy remembers what it saw before. Raises ValueError.")
       .def(
           "gains",
-          [](const PolicyOfFlow& it, const PolicyNetwork::Action& action) { return it.policy->ToGains(action); },
-          "action"_a, "The cwnd_gain and pacing_gain that an action means.")
+          [](const PolicyOfFlow& it, const PolicyNetwork::Action& action, double bdp_packets) {
+            return it.policy->ToGains(action, bdp_packets);
+          },
+          "action"_a, "bdp_packets"_a = std::numeric_limits<double>::quiet_NaN(),
+          "The cwnd_gain and pacing_gain that an action means.")
       .def(
           "interval", [](const PolicyOfFlow& it, Nanoseconds min_rtt) { return it.policy->Interval(min_rtt); },
           "min_rtt"_a, "Time between two decisions of a flow with this min_rtt; ns.")
@@ -134,7 +138,7 @@ void BindPolicy(nb::module_& m) {
             const std::clock_t begin = std::clock();
             for (std::int64_t i = 0; i < repeats; ++i) {
               it.policy->Observe(columns, it.memory);
-              const PolicyNetwork::Gains gains = it.policy->ToGains(it.policy->Act(it.memory));
+              const PolicyNetwork::Gains gains = it.policy->ToGains(it.policy->Act(it.memory), columns.bdp_packets);
               columns.steered_cwnd_gain = gains[0];
               columns.steered_pacing_gain = gains[1];
             }

@@ -84,7 +84,7 @@ void PolicyController::Decide(PolicyColumns columns) {
   columns.steered_cwnd_gain = chosen_[0];
   columns.steered_pacing_gain = chosen_[1];
   policy.Observe(columns, memory_);
-  const PolicyNetwork::Gains gains = policy.ToGains(policy.Act(memory_));
+  const PolicyNetwork::Gains gains = policy.ToGains(policy.Act(memory_), columns.bdp_packets);
   // Large weights can overflow: the last gain is then kept.
   for (std::size_t i = 0; i < gains.size(); ++i) {
     if (!std::isnan(gains[i])) chosen_[i] = gains[i];

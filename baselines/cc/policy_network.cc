@@ -12,11 +12,13 @@ namespace bbrgym {
 namespace {
 
 constexpr std::string_view kMagic = "bbrgympo";
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kVersion = 2;
 constexpr std::uint32_t kMaxHistory = 1000;  // as an Observation has
 constexpr std::uint32_t kMaxWidth = 65'536;
 constexpr std::uint32_t kMaxLayers = 100;
 constexpr double kMaxIntervalMinRtts = 1e6;
+constexpr double kSteepness = 8.0;  // as an Action has
+constexpr double kLeastBdp = 1e-3;
 
 /// tanh, to 1e-8: the Padé approximant of order [7/6] at a quarter of x, and twice tanh 2x = 2 tanh x / (1 + tanh^2 x),
 /// on numerator and denominator.
@@ -153,6 +155,7 @@ std::shared_ptr<const PolicyNetwork> PolicyNetwork::Parse(std::string_view bytes
       throw PolicyError(what + " of a policy must be two rising numbers above 0");
     }
   }
+  policy->cwnd_scale_ = reader.Choice<CwndScale>(2, "cwnd_scale");
   const auto interval_ns = reader.Whole<std::uint64_t>("interval_ns");
   const double interval_min_rtts = reader.Double("interval_min_rtts");
   const bool is_fixed = interval_ns >= 1 && interval_ns <= std::uint64_t{1} << 62U && interval_min_rtts == 0.0;
@@ -261,12 +264,17 @@ PolicyNetwork::Action PolicyNetwork::Act(Memory& memory) const {
   return {x[0], x[1]};
 }
 
-PolicyNetwork::Gains PolicyNetwork::ToGains(const Action& action) const {
+PolicyNetwork::Gains PolicyNetwork::ToGains(const Action& action, double bdp_packets) const {
   Gains gains{};
   for (std::size_t i = 0; i < gains.size(); ++i) {
     const double position = (static_cast<double>(action[i]) + 1.0) / 2.0;
-    gains[i] = std::clamp(low_[i] * std::pow(high_[i] / low_[i], position), low_[i], high_[i]);
+    gains[i] = low_[i] * std::pow(high_[i] / low_[i], position);
   }
+  if (cwnd_scale_ == CwndScale::kPackets && !std::isnan(gains[0])) {
+    const double packets = std::sinh(kSteepness * static_cast<double>(action[0]));
+    gains[0] = std::isnan(bdp_packets) ? 1.0 : 1.0 + packets / std::max(bdp_packets, kLeastBdp);
+  }
+  for (std::size_t i = 0; i < gains.size(); ++i) gains[i] = std::clamp(gains[i], low_[i], high_[i]);
   return gains;
 }
 

@@ -54,8 +54,9 @@ class PolicyNetwork {
   /// What it does about `memory.observation`: a number in [-1, 1] a gain.
   Action Act(Memory& memory) const;
 
-  /// The gains that an action means, inside of their bounds; NaN stays NaN.
-  Gains ToGains(const Action& action) const;
+  /// The gains that an action means for a flow with this estimate of its BDP (NaN if it has none), inside of their
+  /// bounds; NaN stays NaN.
+  Gains ToGains(const Action& action, double bdp_packets) const;
 
   /// How long a step is for a flow with this min_rtt; at least 1.
   Nanoseconds Interval(Nanoseconds min_rtt) const;
@@ -66,6 +67,7 @@ class PolicyNetwork {
  private:
   enum class Activation : std::uint8_t { kTanh, kRelu };
   enum class Output : std::uint8_t { kClip, kTanh };
+  enum class CwndScale : std::uint8_t { kRatio, kPackets };
 
   /// y = W x + b with the weights of an input together, [inputs][outputs]: what is added to one output then never
   /// waits for what is added to the next.
@@ -92,6 +94,7 @@ class PolicyNetwork {
   std::size_t history_ = 1;
   std::array<double, 2> low_{};
   std::array<double, 2> high_{};
+  CwndScale cwnd_scale_ = CwndScale::kRatio;
   Nanoseconds interval_ns_ = 0;     // or, if 0…
   double interval_min_rtts_ = 0.0;  // …in min_rtts
   Activation activation_ = Activation::kTanh;

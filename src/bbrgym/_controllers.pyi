@@ -190,7 +190,7 @@ class PolicyNetwork:
         The action. A recurrent policy remembers what it saw before. Raises ValueError.
         """
 
-    def gains(self, action: Sequence[float]) -> list[float]:
+    def gains(self, action: Sequence[float], bdp_packets: float = float("nan")) -> list[float]:
         """The cwnd_gain and pacing_gain that an action means."""
 
     def interval(self, min_rtt: int) -> int:
