@@ -22,13 +22,16 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import KVWriter
 
 from bbrgym.agents.checkpoint import TrainingState, begin_anew, save_checkpoint
+from bbrgym.agents.curriculum import Contest, largest_gaps
 from bbrgym.agents.learner import export_agent
 from bbrgym.agents.policy import Agent
 from bbrgym.agents.tracking import Tracker
 from bbrgym.agents.train import TrainConfig
+from bbrgym.baselines.storage import write_json
 from bbrgym.envs.engine import EngineError
 from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.envs.sb3 import BottleneckVecEnv
+from bbrgym.envs.scenario import Scenario
 
 LOGGER = logging.getLogger(__name__)
 
@@ -185,6 +188,88 @@ class Checkpoints(BaseCallback):  # type: ignore[misc]  # Stable-Baselines3 is n
 
     def _on_step(self) -> bool:
         return True
+
+
+class Looks(BaseCallback):  # type: ignore[misc]  # Stable-Baselines3 is not analysed, see pyproject.toml
+    """Looks every so often for scenarios in which a baseline is better than the agent, and mixes them into training.
+
+    They are in `<directory>/curriculum.json`, with the steps after which they joined.
+
+    Args:
+        contest: of the curriculum.
+        algorithm: the learner's name.
+        env: in which it learns.
+        directory: the run's folder.
+        seed: of the training.
+        tracker: gets the metrics.
+        state: of the training, kept up to date here.
+    """
+
+    def __init__(
+        self,
+        contest: Contest,
+        algorithm: str,
+        env: BottleneckVecEnv,
+        directory: Path,
+        seed: int,
+        tracker: Tracker,
+        state: TrainingState,
+    ) -> None:
+        super().__init__()
+        self._contest = contest
+        self._algorithm = algorithm
+        self._env = env
+        self._file = directory / "curriculum.json"
+        self._seed = seed
+        self._tracker = tracker
+        self._state = state
+        self._mix_in()
+
+    def _on_rollout_start(self) -> None:
+        if self.model.num_timesteps - self._state.looked_at >= self._contest.config.every:
+            self._look()
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _look(self) -> None:
+        steps = self.model.num_timesteps
+        agent = export_agent(self.model, self._algorithm, self._contest.spec, {})
+        # A spawn key, so that neither training nor evaluation has these draws.
+        rng = np.random.default_rng(np.random.SeedSequence([self._seed, steps], spawn_key=(0,)))
+        try:
+            candidates = self._contest.hold(agent, rng)
+        except EngineError as error:
+            LOGGER.warning("the look for scenarios after %d steps failed, and nothing joins: %s", steps, error)
+            self._tracker.log_metrics({"curriculum/engine_failures": 1.0}, steps)
+            self._state.looked_at = steps
+            return
+        joining = largest_gaps(candidates, self._contest.config.keep)
+        self._state.looked_at = steps
+        self._state.kept += [{"step": steps, **candidate.to_dict()} for candidate in joining]
+        self._mix_in()
+        gaps = [candidate.gap for candidate in candidates]
+        winners = [candidate.best if candidate.gap > 0 else "agent" for candidate in candidates]
+        self._tracker.log_metrics(
+            {
+                "curriculum/joined": len(joining),
+                "curriculum/kept": len(self._state.kept),
+                "curriculum/reward": float(np.mean([candidate.agent for candidate in candidates])),
+                "curriculum/gap_mean": float(np.mean(gaps)),
+                "curriculum/gap_max": max(gaps),
+                **{
+                    f"curriculum/won/{name}": winners.count(name) / len(winners)
+                    for name in ("agent", *self._contest.config.baselines)
+                },
+            },
+            steps,
+        )
+        write_json(self._file, self._state.kept)
+        self._tracker.log_artifact(self._file)
+
+    def _mix_in(self) -> None:
+        kept = [Scenario.from_dict(row["scenario"]) for row in self._state.kept]
+        self._env.mix_in(kept, self._contest.config.share)
 
 
 class TimeLimit(BaseCallback):  # type: ignore[misc]  # Stable-Baselines3 is not analysed, see pyproject.toml

@@ -9,7 +9,7 @@ import logging
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,12 +37,16 @@ class TrainingState:
         evaluated_at: steps at the last evaluation; None before the first.
         engine_failures: how often an engine failed.
         is_prepared: `bbrgym.agents.imitation.prepare` is done.
+        looked_at: steps at the last look of its curriculum; 0 before the first.
+        kept: the curriculum's scenarios, as curriculum.json has them.
     """
 
     best_reward: float | None = None
     evaluated_at: int | None = None
     engine_failures: int = 0
     is_prepared: bool = False
+    looked_at: int = 0
+    kept: list[dict[str, Any]] = field(default_factory=list)
 
 
 def save_checkpoint(model: BaseAlgorithm, folder: Path, state: TrainingState) -> Path:

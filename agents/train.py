@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from bbrgym.agents.curriculum import Contest, CurriculumConfig
 from bbrgym.agents.policy import ALGORITHMS, FOLDERS
 from bbrgym.agents.tracking import Tracker, read_metrics, read_run
 from bbrgym.envs.engine import EngineError
@@ -51,6 +52,7 @@ class TrainConfig:
     critic_features: tuple[str, ...] = ()
     teacher: str | None = None
     prepare_steps: int = 5_000
+    curriculum: CurriculumConfig | None = None
     resume: str | None = None
 
     def __post_init__(self) -> None:
@@ -65,6 +67,8 @@ class TrainConfig:
         object.__setattr__(self, "critic_features", tuple(self.critic_features))
         if self.critic_features:
             Privileged(self.critic_features)
+        if self.curriculum is not None and not isinstance(self.curriculum, CurriculumConfig):
+            object.__setattr__(self, "curriculum", CurriculumConfig.from_dict(self.curriculum))
         limit = self.max_minutes
         if limit is not None and not (isinstance(limit, int | float) and 0 < limit < math.inf):
             raise ValueError(f"train.max_minutes={limit!r} is not possible: it must be above 0, or null")
@@ -105,6 +109,7 @@ def train(config: Mapping[str, Any], directory: Path, console: Console | None = 
         checkpoints/            the last two checkpoints, for `resume`
         metrics.jsonl, run.json the log (`bbrgym.agents.tracking`)
         training_curve.png      reward over steps
+        curriculum.json         the scenarios that a curriculum has kept
         training_scenarios.json, evaluation_scenarios.json  what it learns in, and the episodes of its evaluations
 
     When an engine fails, there is a warning, and training goes on with new episodes in all of them, up to
@@ -163,12 +168,14 @@ def _train(config: Mapping[str, Any], directory: Path, console: Console, is_resu
     seed = config.get("seed", 1)
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**31:
         raise ValueError(f"seed={seed!r} is not possible: it must be a whole number in [0, 2^31)")
+    curriculum = training.curriculum
+    contest = None if curriculum is None else Contest(curriculum, spec, training.n_envs)
     _prepare_threads(training.torch_threads)
     # torch comes with these.
     from stable_baselines3.common.logger import Logger
     from stable_baselines3.common.vec_env import VecMonitor
 
-    from bbrgym.agents.callbacks import Checkpoints, Evaluations, ProgressBar, TimeLimit, TrackerWriter
+    from bbrgym.agents.callbacks import Checkpoints, Evaluations, Looks, ProgressBar, TimeLimit, TrackerWriter
     from bbrgym.agents.checkpoint import TrainingState, restore_latest, save_checkpoint
     from bbrgym.agents.learner import make_model
 
@@ -191,8 +198,12 @@ def _train(config: Mapping[str, Any], directory: Path, console: Console, is_resu
                 "evaluation episodes", "evaluation", _evaluation_episodes(spec, training.eval_episodes)
             )
             model.set_logger(Logger(folder=None, output_formats=[TrackerWriter(tracker)]))
+            looks = []
+            if contest is not None:
+                looks.append(Looks(contest, agent["algorithm"], env.unwrapped, directory, seed, tracker, state))
             callbacks = [
                 evaluations,
+                *looks,  # before the checkpoints, which have what they keep
                 Checkpoints(directory, training.checkpoint_every, seed, state),
                 TimeLimit(training.max_minutes),
                 progress,

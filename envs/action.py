@@ -154,7 +154,7 @@ class Action:
 
 
 CWND_SCALES: Final = ("ratio", "packets")
-"""What equal steps of the action for cwnd_gain are: equal ratios of it, or of the packets above one BDP (beyond one)."""
+"""What equal steps of the action for cwnd_gain are: equal ratios of it, or of the packets above one BDP."""
 
 _STEEPNESS: Final = 8.0
 _LEAST_BDP: Final = 1e-3

@@ -229,11 +229,14 @@ class Episodes:
     Args:
         spec: what they are made of. An engine is made with its first reset.
         count: how many engines.
+        controller: drives the agent flows in the place of agents, whose actions then have no effect; everything else,
+            rewards too, is as with agents.
     """
 
-    def __init__(self, spec: EpisodeSpec, count: int) -> None:
+    def __init__(self, spec: EpisodeSpec, count: int, controller: str | None = None) -> None:
         self.spec = spec
         self.count = count
+        self._controller = controller
         self.is_running = np.zeros(count, dtype=np.bool_)
         """In which engines an episode is going on, shape (N,)."""
         self._engines = spec.make_engines(count)
@@ -281,7 +284,7 @@ class Episodes:
             # The order is part of what a seed means.
             scenario, seed = distribution.sample(rng), int(rng.integers(1, 2**31))
             agents = self._agents(scenario)
-            scenarios.append(scenario)
+            scenarios.append(scenario if self._controller is None else scenario.with_agents_as(self._controller))
             seeds.append(seed)
             steps_ms.append(agents.interval_ms)
             self._scenarios[engine], self._seeds[engine] = scenario, seed
@@ -332,7 +335,8 @@ class Episodes:
         self._resetting = self._resetting[:0]
         self._is_outstanding = True
         try:
-            self._engines.steer(self._engine_of[rows], self._flows[rows], self._gains[:, rows])
+            if self._controller is None:
+                self._engines.steer(self._engine_of[rows], self._flows[rows], self._gains[:, rows])
             self._engines.begin_step(engines)
         except BaseException:
             self.abandon()

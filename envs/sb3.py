@@ -10,9 +10,11 @@ import numpy.typing as npt
 from gymnasium.utils import seeding
 from stable_baselines3.common.vec_env import VecEnv
 
+from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.episode import Episodes, EpisodeSpec
 from bbrgym.envs.info import Info
 from bbrgym.envs.privileged import Privileged
+from bbrgym.envs.scenario import Scenario
 
 
 class BottleneckVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is not analysed, see pyproject.toml
@@ -44,8 +46,25 @@ class BottleneckVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is no
         self._episodes = Episodes(spec, n_engines)
         self._rngs = [seeding.np_random()[0] for _ in range(n_engines)]
         self._critic = critic
+        self._mixed: tuple[Distribution, ...] = ()
+        self._share = 0.0
         space = spec.observation.space if critic is None else critic.space_with(spec.observation.space)
         super().__init__(n_engines * spec.agents, space, spec.action.space)
+
+    def mix_in(self, scenarios: Sequence[Scenario], share: float) -> None:
+        """From the next episodes on, have one of these scenarios in some of them, instead of a new draw.
+
+        Args:
+            scenarios: each as likely; they replace those of a call before. None of them is as if it was never called.
+            share: probability that it is one of these, in [0, 1]. A reset's own scenario goes before.
+
+        Raises:
+            ValueError: a share that is no probability.
+        """
+        if not 0 <= share <= 1:
+            raise ValueError(f"share={share!r} is not possible: share must be in [0, 1]")
+        self._mixed = tuple(map(Distribution.of, scenarios))
+        self._share = share
 
     def reset(self) -> npt.NDArray[np.float32]:
         """Begin an episode in every engine.
@@ -61,7 +80,10 @@ class BottleneckVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is no
             if seed is not None:
                 self._rngs[index] = seeding.np_random(seed)[0]
         try:
-            options = self._options[:: self.agents]
+            options = [
+                self._options[row] or self._mix(engine)
+                for engine, row in enumerate(range(0, self.num_envs, self.agents))
+            ]
             self._episodes.begin_resets(np.arange(len(self._rngs)), self._rngs, options)
             observations = self._with_privileged(self._episodes.finish_resets())
         except BaseException:
@@ -106,7 +128,8 @@ class BottleneckVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is no
             for row in rows:
                 infos[row]["terminal_observation"] = observations[row].copy()
             try:
-                self._episodes.begin_resets(engines, [self._rngs[index] for index in engines])
+                options = [self._mix(engine) for engine in engines.tolist()]
+                self._episodes.begin_resets(engines, [self._rngs[index] for index in engines], options)
                 observations[rows] = self._with_privileged(self._episodes.finish_resets(), rows)
             except BaseException:
                 self._episodes.abandon()
@@ -115,6 +138,13 @@ class BottleneckVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is no
             for row in rows:
                 self.reset_infos[row] = begun[row]
         return observations, outcome.rewards.astype(np.float32), dones, infos
+
+    def _mix(self, engine: int) -> dict[str, Any]:
+        """The options of an engine's reset: a scenario that was mixed in, or none for a draw."""
+        rng = self._rngs[engine]
+        if not self._mixed or rng.random() >= self._share:
+            return {}
+        return {"scenario": self._mixed[int(rng.integers(len(self._mixed)))]}
 
     def _with_privileged(
         self, observations: npt.NDArray[np.float32], rows: slice | npt.NDArray[np.intp] = slice(None)

@@ -183,6 +183,14 @@ class Scenario:
         )
         return dataclasses.replace(self, flows=flows)
 
+    def with_agents_as(self, algorithm: str) -> Scenario:
+        """The same scenario with `algorithm` and its default parameters in the place of every agent."""
+        flows = tuple(
+            dataclasses.replace(flow, algorithm=algorithm, parameters={}) if flow.algorithm == "agent" else flow
+            for flow in self.flows
+        )
+        return dataclasses.replace(self, flows=flows)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain types only, for JSON, YAML and the engines; `from_dict` makes the scenario again.
 

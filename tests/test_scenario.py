@@ -102,6 +102,12 @@ def test_the_same_algorithm_on_every_flow():
     assert SCENARIO.agent_flows == ()
 
 
+def test_an_algorithm_in_the_place_of_agents():
+    flows = (Flow("cubic"), Flow("agent", rtt_ms=20, start_s=1, parameters={"cwnd_gain": 3.0}), Flow("policy"))
+    changed = Scenario(rate_mbps=7, flows=flows).with_agents_as("bbr")
+    assert changed == Scenario(rate_mbps=7, flows=(flows[0], Flow("bbr", rtt_ms=20, start_s=1), flows[2]))
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
