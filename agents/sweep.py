@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -55,6 +56,9 @@ class SweepTracking(Callback):
         # Launchers compose the configuration of each job from the overrides.
         quoted = QuotedString(str(directory), Quote.single).with_quotes()
         config.hydra.overrides.hydra.append(f"hydra.sweep.dir={quoted}")
+        # Or Ray takes 127.0.0.1 for this machine's address in the network: a Ray of the sweep's own would listen there,
+        # and a cluster at 127.0.0.1 would not be found. Read when Ray is imported.
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
         stack = _SWEEPS.get()
         tracking = config.get("tracking")
         if stack is None or tracking is None:

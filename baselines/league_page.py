@@ -33,7 +33,6 @@ from bbrgym.baselines.league_verdicts import (
 )
 from bbrgym.baselines.plots import empty_figure, lighter, marks_of, styled
 from bbrgym.baselines.stats import bootstrap_interval, performance_profile
-from bbrgym.baselines.storage import replace_file
 from bbrgym.envs.scenario import Scenario
 
 SHOWN: Final = ("jain", "utilisation", "delay", "retransmission_rate", "rtt_p95", "utility")
@@ -156,8 +155,7 @@ def write_league_page(league: League, path: Path, part: League | None = None) ->
     ]
     if part is not None and any(not result.results.empty for result in part.results.values()):
         blocks += ["## A part of it in ns-3", *_part(part, league)]
-    text = "\n\n".join(blocks) + "\n"
-    replace_file(path, lambda to: to.write_text(text, encoding="utf-8"))
+    markdown.write_blocks(blocks, path)
 
 
 def _introduction(league: League) -> list[str]:
@@ -169,30 +167,21 @@ def _introduction(league: League) -> list[str]:
     lost = len(planned) - len(runs)
     absent = [suite for suite in league.plan.suites if suite not in league.results]
     seeds = first.plan["config"]["seeds"]
-    shown = {"bbrgym": "bbrgym", "code": "hash of the code that decides the numbers", "python": "Python",
-             "numpy": "NumPy", "machine": "machine"}  # fmt: skip
-    provenance = first.plan["provenance"]
-    codes = {result.plan["provenance"]["code"] for result in results}
     blocks = [
         f"The learned policy (`{league.plan.learned}`) and every hand-coded algorithm, in the same scenarios with the "
         "same seeds. Nothing on this page is written by hand: it is made of the results, by",
-        textwrap.indent(provenance["command"], "    "),
+        textwrap.indent(first.plan["provenance"]["command"], "    "),
         f"Competitors: {', '.join(_names(league))}. {_yardsticks(league)}Engine "
         f"{first.plan['config']['engine']['name']}, {len(seeds)} seeds ({seeds[0]} to {seeds[-1]}): {len(runs)} runs, "
         f"{markdown.duration(float(runs['wall_s'].sum()))} of wall time in sum. All settings are in "
         "[league.yaml](../conf/experiment/league.yaml).",
-        markdown.table(
-            ["made with", ""],
-            [[text, markdown.cell(provenance[key])] for key, text in shown.items() if key in provenance],
-        ),
+        *markdown.made_with(result.plan for result in results),
     ]
     if lost:
         failed = f", {league.failures} of them failed" if league.failures else ""
         blocks.append(f"**Unfinished: {lost} of {len(planned)} runs are missing{failed}.**")
     if absent:
         blocks.append(f"**Not run yet: {', '.join(absent)}.**")
-    if len(codes) > 1:
-        blocks.append("**Not all suites are of the same code**: those of an older hash are to be run again.")
     return blocks
 
 

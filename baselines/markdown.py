@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -56,6 +56,37 @@ def duration(seconds: float) -> str:
     if seconds >= 60:
         return f"{int(seconds // 60)} min {int(seconds % 60):02d} s"
     return f"{seconds:.1f} s"
+
+
+def made_with(plans: Iterable[Mapping[str, Any]]) -> list[str]:
+    """A table of what could change the numbers, with a warning if not all are of the same code.
+
+    Args:
+        plans: of benchmarks, as `BenchmarkResult` has them.
+    """
+    shown = {
+        "bbrgym": "bbrgym",
+        "code": "hash of the code that decides the numbers",
+        "ns3": "ns-3",
+        "python": "Python",
+        "numpy": "NumPy",
+        "machine": "machine",
+    }
+    found: dict[str, set[str]] = {key: set() for key in shown}
+    for plan in plans:
+        for key in shown.keys() & plan["provenance"].keys():
+            if key != "ns3" or plan["config"]["engine"]["name"] != "native":  # which has nothing of it
+                found[key].add(str(plan["provenance"][key]))
+    rows = [[shown[key], cell(", ".join(sorted(values)))] for key, values in found.items() if values]
+    blocks = [table(["made with", ""], rows)] if rows else []
+    if len(found["code"]) > 1:
+        blocks.append("**Not all results are of the same code**: those of an older hash are to be run again.")
+    return blocks
+
+
+def write_blocks(blocks: Iterable[str], path: Path) -> None:
+    """Write a page of blocks with an empty line between."""
+    replace_file(path, lambda to: to.write_text("\n\n".join(blocks) + "\n", encoding="utf-8"))
 
 
 def write_figure(figure: Figure, stem: Path) -> Path:

@@ -14,7 +14,6 @@ from bbrgym.baselines.benchmark import BenchmarkResult, load_benchmark
 from bbrgym.baselines.league import HEADINGS, SORTED_BY, cells, figures, league_table
 from bbrgym.baselines.published import Compared, Paper, compare
 from bbrgym.baselines.report import caption, drawn, paper_of, ratio
-from bbrgym.baselines.storage import replace_file
 from bbrgym.envs.scenario import Scenario
 
 VERDICTS: Final = ("agrees", "disagrees", "unclear", "not judged")
@@ -57,8 +56,7 @@ def write_page(directories: Sequence[Path], path: Path) -> None:
     if ablations:
         blocks += ["## Does the central claim hold?", *_introduction_to_ablations()]
         blocks += [block for experiment in ablations for block in _section(experiment, place)]
-    page = "\n\n".join(blocks) + "\n"
-    replace_file(path, lambda to: to.write_text(page, encoding="utf-8"))
+    markdown.write_blocks(blocks, path)
 
 
 @dataclass(frozen=True)
@@ -177,8 +175,9 @@ def _introduction(experiments: Sequence[_Experiment]) -> list[str]:
     # A run that several experiments have in common was made once.
     runs = {key: cost for experiment in experiments for key, cost in experiment.costs().items()}
     wall_s, simulated_s = (sum(cost[place] for cost in runs.values()) for place in (0, 1))
+    results = [experiment.result for experiment in experiments if experiment.result is not None]
     presets = sorted({experiment.preset for experiment in experiments if experiment.preset})
-    seeds = sorted({_seeds(experiment) for experiment in experiments if experiment.result is not None})
+    seeds = sorted({", ".join(str(seed) for seed in result.plan["config"]["seeds"]) for result in results})
     return [
         "The experiments of the papers in which the algorithms were published, made again, each with the paper's own "
         "numbers beside the measured ones. Nothing on this page is written by hand: it is made of the results.",
@@ -191,7 +190,7 @@ def _introduction(experiments: Sequence[_Experiment]) -> list[str]:
         f"This page is of the preset{'s' if len(presets) > 1 else ''} {_listed(presets) or 'none'}, with the seeds "
         f"{_listed(seeds) or 'none'}: {len(runs)} runs, {markdown.duration(simulated_s)} of simulated time in "
         f"{markdown.duration(wall_s)} of wall time (summed over the runs, several of which run at once).",
-        *_versions(experiments),
+        *markdown.made_with(result.plan for result in results),
         "Measured are means over the seeds with [95 % bootstrap intervals] (none where the seed changes nothing). "
         "Orders come first: a published number *agrees* if it is in the published order among the other published "
         "numbers of its quantity, a bound if the mean keeps it (*unclear* if it lies in the interval), an order if all "
@@ -199,33 +198,6 @@ def _introduction(experiments: Sequence[_Experiment]) -> list[str]:
         "says how near it is. With less than ten seeds an interval is too narrow to rest a claim on. In the figures "
         "hollow diamonds are the paper's numbers, hollow triangles its bounds, pointing to where the values should be.",
     ]
-
-
-def _seeds(experiment: _Experiment) -> str:
-    assert experiment.result is not None
-    return ", ".join(str(seed) for seed in experiment.result.plan["config"]["seeds"])
-
-
-def _versions(experiments: Sequence[_Experiment]) -> list[str]:
-    """What could change the numbers: versions and the code's hash, of all experiments."""
-    shown = {
-        "bbrgym": "bbrgym",
-        "code": "hash of the code that decides the numbers",
-        "ns3": "ns-3",
-        "python": "Python",
-        "numpy": "NumPy",
-        "machine": "machine",
-    }
-    results = [experiment.result for experiment in experiments if experiment.result is not None]
-    found = {
-        key: sorted({str(result.plan["provenance"][key]) for result in results if key in result.plan["provenance"]})
-        for key in shown
-    }
-    rows = [[shown[key], ", ".join(values)] for key, values in found.items() if values]
-    blocks = [markdown.table(["made with", ""], rows)] if rows else []
-    if len(found["code"]) > 1:
-        blocks.append("**Not all experiments are of the same code**: those of an older hash are to be run again.")
-    return blocks
 
 
 def _summary(experiments: Sequence[_Experiment]) -> list[str]:

@@ -354,8 +354,7 @@ class Episodes:
         rewards = self.spec.reward.evaluate(Step(table, self._engines.flows, self._engines.link, self._conditions))
         if len(self._resetting):
             rewards[self._rows_in(self._resetting)] = 0.0
-        terminated, have_ended = self._endings(table)
-        is_over = self._engines.is_over | have_ended
+        terminated, is_over = self._endings(table)
         self.is_running = ~is_over
         return Outcome(
             observations=self._observe(table, rows),
@@ -364,6 +363,20 @@ class Episodes:
             truncated=is_over & ~terminated,
             record=self._record(table),
         )
+
+    def flow_endings(self, outcome: Outcome) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+        """Which agent flows the last step has terminated, and which it has truncated, shape (M,).
+
+        A flow ends when it has delivered all its bytes, at its `stop_s`, or with the episode. One that ended in an
+        earlier step is among them, too.
+        """
+        is_complete, is_stopped = self._ended_flows(outcome.record.flows, outcome.record.time_s)
+        is_complete |= outcome.terminated[self._engine_of]
+        return is_complete, ~is_complete & (outcome.truncated[self._engine_of] | is_stopped)
+
+    def rows(self, engine: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """The rows of all flows of an engine and its link's, until the next request; see `Engines`."""
+        return self._engines.flows[engine], self._engines.link[engine]
 
     def privileged(self, critic: Privileged) -> npt.NDArray[np.float32]:
         """What a critic sees of the last step or reset in each engine, shape (M, number of features)."""
@@ -451,15 +464,21 @@ class Episodes:
         )
 
     def _endings(self, table: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-        """Where every agent flow is complete; where every one is complete or stopped."""
+        """Where every agent flow is complete; where the episode is over, for which all may be complete or stopped."""
         if not self._can_end:
-            return self._engines.is_complete.copy(), self._engines.is_complete
+            return self._engines.is_complete.copy(), self._engines.is_over | self._engines.is_complete
         self._received_bytes += table[_RECEIVED]
-        is_complete = (self._received_bytes >= self._size_bytes) & (table[_IS_ACTIVE] == 0)
-        has_ended = is_complete | (self._engines.time_s[self._engine_of] >= self._stop_s)
+        is_complete, is_stopped = self._ended_flows(table, self._engines.time_s)
         shape = (self.count, self.spec.agents)
         are_complete = is_complete.reshape(shape).all(axis=1) | self._engines.is_complete
-        return are_complete, has_ended.reshape(shape).all(axis=1)
+        return are_complete, self._engines.is_over | (is_complete | is_stopped).reshape(shape).all(axis=1)
+
+    def _ended_flows(
+        self, flows: npt.NDArray[np.float64], time_s: npt.NDArray[np.float64]
+    ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+        """Which agent flows have delivered all their bytes; the time of which is over."""
+        is_complete = (self._received_bytes >= self._size_bytes) & (flows[_IS_ACTIVE] == 0)
+        return is_complete, time_s[self._engine_of] >= self._stop_s
 
 
 @dataclass(frozen=True)

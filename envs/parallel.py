@@ -140,7 +140,7 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
         )
         """Names of the state's values, in their order."""
         self.state_space = spaces.Box(-math.inf, math.inf, (len(self.state_columns),), np.float32)
-        self._episodes = _Episodes(spec, 1)
+        self._episodes = Episodes(spec, 1)
         self._rng = seeding.np_random()[0]
         self._scenario: Scenario | None = None
         self._names: list[str] = []  # of all K agents of this episode
@@ -228,7 +228,7 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
             raise gymnasium.error.ResetNeeded("no episode is running: call reset before step")
         self._actions = self._take(actions)
         outcome, infos = self._advance()
-        have_terminated, have_been_truncated = self._episodes.endings(outcome)
+        have_terminated, have_been_truncated = self._episodes.flow_endings(outcome)
         acted = {agent: self._names.index(agent) for agent in self.agents}
         observations = {agent: outcome.observations[row] for agent, row in acted.items()}
         rewards = {agent: float(outcome.rewards[row]) for agent, row in acted.items()}
@@ -259,7 +259,7 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
         """
         if self._scenario is None:
             raise gymnasium.error.ResetNeeded("there is no state: call reset before")
-        rows, link = self._episodes.rows()
+        rows, link = self._episodes.rows(0)
         count = len(self._scenario.flows)
         flows = np.full((self._max_flows, len(FLOW_STATE)), math.nan)
         flows[:count, 0] = [flow.rtt_ms for flow in self._scenario.flows]
@@ -349,24 +349,6 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
                 return observations, infos
             outcome, infos = self._advance()
             observations = outcome.observations
-
-
-class _Episodes(Episodes):
-    """The episodes of one engine, flow by flow."""
-
-    def endings(self, outcome: Outcome) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-        """Which flows a step has terminated, and which it has truncated, shape (K,); of those that were there."""
-        record = outcome.record
-        is_complete = (self._received_bytes >= self._size_bytes) & (record.flows[_IS_ACTIVE] == 0)
-        is_complete |= outcome.terminated[0]
-        return is_complete, ~is_complete & (outcome.truncated[0] | (record.time_s[0] >= self._stop_s))
-
-    def rows(self) -> tuple[Array, Array]:
-        """The rows of all flows and the link's, until the next request; see `bbrgym.envs.engines.Engines`."""
-        return self._engines.flows[0], self._engines.link[0]
-
-
-_IS_ACTIVE: Final = FLOW_COLUMNS.index("is_active")
 
 
 def _name(flow: int) -> str:

@@ -175,11 +175,11 @@ def test_too_large_a_figure_becomes_a_picture_of_dots(
 
 
 def test_different_code_is_pointed_out(runs: Path, page: str, tmp_path: Path) -> None:
-    assert "Not all experiments are of the same code" not in page
+    assert "Not all results are of the same code" not in page
     make_experiment(tmp_path / "paper-quick" / "other", done=slice(0), code="01d")
     write_page([runs / "paper-quick" / "calm-one", tmp_path / "paper-quick" / "other"], tmp_path / "page.md")
     text = (tmp_path / "page.md").read_text()
-    assert "**Not all experiments are of the same code**" in text
+    assert "**Not all results are of the same code**" in text
     assert row_of(text, "hash of the code")[1] == "01d, c0de"
 
 

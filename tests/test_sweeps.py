@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
+import secrets
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -59,10 +63,10 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def wait_for(condition: Any, seconds: float = 30.0) -> None:
+def wait_for(condition: Any, seconds: float = 30.0, otherwise: str = "it did not happen") -> None:
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
+        assert time.monotonic() < deadline, f"{otherwise} within {seconds:g} s"
         time.sleep(0.05)
 
 
@@ -371,27 +375,80 @@ def saved_and_running() -> dict[Path, dict[str, Any]]:
     return {path: record for path, record in records.items() if record is not None and record["status"] == "RUNNING"}
 
 
+RAY_TOKEN = secrets.token_hex(32)
+
+
+@pytest.fixture
+def ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray with a token of its own, which reports nothing to anybody."""
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", RAY_TOKEN)
+    pytest.importorskip("ray")  # it reads its variables when it is imported
+
+
+@contextmanager
+def ray_sweep(*launcher: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A sweep of four trainings, two of which run and have a checkpoint; it is ended with the block."""
+    given = ["seed=1,2,3,4", "train.total_steps=4800", "train.eval_every=4800", "hydra.sweep.dir=sweep"]
+    process = subprocess.Popen([sys.executable, "-m", "bbrgym.cli", "train", "-m", *TINY, *given, *launcher])
+    try:
+        wait_for(
+            lambda: process.poll() is not None or len(saved_and_running()) == 2, 300, "no two jobs had a checkpoint"
+        )
+        assert process.poll() is None, "the sweep ended before two of its jobs had a checkpoint"
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(timeout=60)
+        finally:
+            process.kill()
+
+
+def assert_one_went_on(process: subprocess.Popen[bytes], before: dict[Path, dict[str, Any]]) -> None:
+    """The sweep ends, all is done, and of the jobs that ran before one has gone on from its checkpoint elsewhere."""
+    wait_for(lambda: process.poll() is not None, 500, "the sweep did not end")
+    assert process.returncode == 0
+    assert statuses() == ["FINISHED"] * 4
+    after = {path: json.loads((path / "run.json").read_text()) for path in before}
+    assert sum(before[path]["pid"] != after[path]["pid"] for path in before) == 1
+    assert all(before[path]["run_id"] == after[path]["run_id"] for path in before)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
+@pytest.mark.usefixtures("ray")
+def test_ray_on_this_machine_listens_to_nobody_else_and_does_a_job_that_is_killed_again() -> None:
+    psutil = pytest.importorskip("psutil")
+    with ray_sweep("hydra/launcher=ray_local") as process:
+        before = saved_and_running()
+        os.kill(next(iter(before.values()))["pid"], signal.SIGKILL)
+        started = psutil.Process(process.pid).children(recursive=True)
+        listening = [socket for one in started for socket in one.net_connections("inet") if socket.status == "LISTEN"]
+        assert len(listening) > 3
+        assert {ipaddress.ip_address(socket.laddr.ip.removeprefix("::ffff:")).is_loopback for socket in listening} == {
+            True
+        }
+        assert_one_went_on(process, before)
+    wait_for(lambda: not any(is_alive(one.pid) for one in started), 30, "processes of Ray are left")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.usefixtures("ray")
 def test_ray_finishes_the_jobs_of_a_node_that_is_killed() -> None:
-    pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
 
     node: dict[str, Any] = {"num_cpus": 1, "node_ip_address": "127.0.0.1", "object_store_memory": 2**27}
     cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
     try:
         lost = cluster.add_node(**node)
-        given = ["seed=1,2,3,4", "train.total_steps=4800", "train.eval_every=4800", "hydra.sweep.dir=sweep"]
         launcher = ["hydra/launcher=ray_cluster", f"hydra.launcher.ray.init.address={cluster.address}"]
-        process = subprocess.Popen([sys.executable, "-m", "bbrgym.cli", "train", "-m", *TINY, *given, *launcher])
-        wait_for(lambda: len(saved_and_running()) == 2, 300)
-        before = saved_and_running()
-        lost.kill_raylet()
-        assert process.wait(timeout=600) == 0
-        assert statuses() == ["FINISHED"] * 4
-        after = {path: json.loads((path / "run.json").read_text()) for path in before}
-        assert sum(before[path]["pid"] != after[path]["pid"] for path in before) == 1
-        assert all(before[path]["run_id"] == after[path]["run_id"] for path in before)  # it went on from its checkpoint
+        with ray_sweep(*launcher) as process:
+            before = saved_and_running()
+            lost.kill_raylet()
+            assert_one_went_on(process, before)
     finally:
         cluster.shutdown()
 
