@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -13,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
+from bbrgym import _controllers
 from bbrgym.baselines import registry
 from bbrgym.envs.columns import FLOW_COLUMNS
 from bbrgym.envs.engine import Rows
@@ -23,19 +23,14 @@ Array = npt.NDArray[np.float64]
 # For few flows the time goes into the calls of NumPy; with a number of Python's they take half as long again.
 ZERO: Final = np.array(0.0)
 ONE: Final = np.array(1.0)
-_LEAST_LOSS: Final = np.array(1e-4)
-_STARTUP, _PROBE_BW, _PROBE_RTT = np.array(0.0), np.array(2.0), np.array(3.0)  # metrics.def
 
 GAIN_COLUMNS: Final = ("steered_cwnd_gain", "steered_pacing_gain")
 """The gains that the agent chose last, beside the engine's `FLOW_COLUMNS`."""
 
-Formula = Callable[..., Array]
-"""From arrays of the columns' values, in their order, to one of the feature's, element by element."""
-
 
 @dataclass(frozen=True)
 class Feature:
-    """One number of an observation.
+    """One number of an observation; baselines/cc/policy_features.def has them all, with their formulas.
 
     Args:
         name: how a configuration calls it.
@@ -45,10 +40,7 @@ class Feature:
         high: largest value; a larger one is clipped.
         neutral: its value while the flow is not active, or where the formula has none: a column is NaN, a division
             by zero, a logarithm of nothing.
-        formula: computes it from the columns' values, for many flows at once; features of the same formula are computed
-            together.
         meaning: one line about it.
-        log: of what the formula gives; features of the same logarithm have it taken together.
     """
 
     name: str
@@ -56,74 +48,13 @@ class Feature:
     low: float
     high: float
     neutral: float
-    formula: Formula
     meaning: str
-    log: np.ufunc | None = None
 
 
-def _ratio(x: Array, y: Array) -> Array:
-    return x / y
-
-
-def _itself(x: Array) -> Array:
-    return x
-
-
-def _one_and_backlog(rate: Array, max_rate: Array, bdp: Array, rtt: Array, low: Array) -> Array:
-    one_and_backlog: Array = ONE + rate / max_rate * bdp * (rtt / low - ONE)
-    return one_and_backlog
-
-
-_ALL = (
-    Feature("delivery_rate_ratio", ("delivery_rate_mbps", "max_bandwidth_mbps"), 0.0, 2.0, 1.0, _ratio,
-            "delivery_rate / max_bandwidth: 1 where the path gives what the model believes"),
-    Feature("log_delivery_rate_ratio", ("delivery_rate_mbps", "max_bandwidth_mbps"), -5.0, 1.0, 0.0, _ratio,
-            "log2(delivery_rate / max_bandwidth)", np.log2),
-    Feature("send_rate_ratio", ("send_rate_mbps", "delivery_rate_mbps"), 0.0, 4.0, 1.0, _ratio,
-            "send_rate / delivery_rate: above 1 while a queue builds or packets are lost"),
-    Feature("queueing_ratio", ("rtt_mean_ms", "min_rtt_ms"), 0.0, 10.0, 0.0, lambda rtt, low: rtt / low - ONE,
-            "rtt_mean / min_rtt - 1: queueing delay in RTTs"),
-    Feature("log_rtt_ratio", ("rtt_mean_ms", "min_rtt_ms"), 0.0, 5.0, 0.0, _ratio,
-            "log2(rtt_mean / min_rtt): the same where queues of many RTTs matter", np.log2),
-    Feature("rtt_last_ratio", ("rtt_last_ms", "min_rtt_ms"), 1.0, 11.0, 1.0, _ratio,
-            "rtt_last / min_rtt: where the queue is now"),
-    Feature("log_rtt_last_ratio", ("rtt_last_ms", "min_rtt_ms"), 0.0, 5.0, 0.0, _ratio,
-            "log2(rtt_last / min_rtt)", np.log2),
-    Feature("in_flight_ratio", ("in_flight_packets", "bdp_packets"), 0.0, 8.0, 0.0, _ratio, "in_flight / bdp"),
-    Feature("cwnd_ratio", ("cwnd_packets", "bdp_packets"), 0.0, 8.0, 2.0, _ratio,
-            "cwnd / bdp; neutral is BBR's window"),
-    Feature("log_in_flight_ratio", ("in_flight_packets", "bdp_packets"), -4.0, 4.0, 0.0, _ratio,
-            "log2(in_flight / bdp)", np.log2),
-    Feature("log_cwnd_ratio", ("cwnd_packets", "bdp_packets"), -4.0, 4.0, 1.0, _ratio,
-            "log2(cwnd / bdp)", np.log2),
-    Feature("log_backlog", ("delivery_rate_mbps", "max_bandwidth_mbps", "bdp_packets", "rtt_mean_ms", "min_rtt_ms"),
-            0.0, 12.0, 0.0, _one_and_backlog,
-            "log2(1 + delivery_rate x (rtt_mean - min_rtt) in packets): what the flow has in the queue (Little's law)",
-            np.log2),
-    Feature("log_queueing_delay", ("rtt_mean_ms", "min_rtt_ms"), -2.0, 4.0, -2.0, lambda rtt, low: rtt - low,
-            "log10(rtt_mean - min_rtt in ms): the same for all flows of a link", np.log10),
-    Feature("loss_rate", ("lost_packets", "sent_packets"), 0.0, 1.0, 0.0, _ratio,
-            "lost / sent packets; the packets marked lost may have been sent in earlier steps"),
-    Feature("log_loss_rate", ("lost_packets", "sent_packets"), -4.0, 0.0, -4.0,
-            lambda lost, sent: np.maximum(lost / sent, _LEAST_LOSS), "log10(lost / sent packets), at least -4",
-            np.log10),
-    Feature("log_bdp", ("bdp_packets",), -1.0, 6.0, 0.0, _itself,
-            "log10(bdp in packets): the scale of the path", np.log10),
-    Feature("log_min_rtt", ("min_rtt_ms",), -1.0, 4.0, 0.0, _itself,
-            "log10(min_rtt in ms): for RTT fairness", np.log10),
-    Feature("log_delivery_rate", ("delivery_rate_mbps",), -3.0, 4.0, -3.0, _itself,
-            "log10(delivery_rate in Mbit/s)", np.log10),
-    Feature("log_max_bandwidth", ("max_bandwidth_mbps",), -3.0, 4.0, -3.0, _itself,
-            "log10(max_bandwidth in Mbit/s)", np.log10),
-    Feature("log_cwnd_gain", GAIN_COLUMNS[:1], -4.0, 4.0, 0.0, _itself, "log2 of the cwnd_gain chosen last", np.log2),
-    Feature("log_pacing_gain", GAIN_COLUMNS[1:], -4.0, 4.0, 0.0, _itself,
-            "log2 of the pacing_gain chosen last", np.log2),
-    Feature("is_startup", ("mode",), 0.0, 1.0, 0.0, lambda mode: mode == _STARTUP, "1 in Startup, else 0"),
-    Feature("is_probe_bw", ("mode",), 0.0, 1.0, 0.0, lambda mode: mode == _PROBE_BW,
-            "1 in ProbeBW, where the agent's gains are in force, else 0"),
-    Feature("is_probe_rtt", ("mode",), 0.0, 1.0, 0.0, lambda mode: mode == _PROBE_RTT, "1 in ProbeRTT, else 0"),
-)  # fmt: skip
-FEATURES: Final[dict[str, Feature]] = {feature.name: feature for feature in _ALL}
+FEATURES: Final[dict[str, Feature]] = {
+    name: Feature(name, tuple(columns), low, high, neutral, meaning)
+    for name, columns, low, high, neutral, meaning in _controllers.policy_features()
+}
 """Every feature by name."""
 
 DEFAULT_FEATURES: Final[tuple[str, ...]] = (
@@ -153,8 +84,7 @@ class Observation:
         history: how many steps are stacked, the latest last. Steps before the first are neutral.
 
     Raises:
-        ValueError: a feature that does not exist or that needs a column that the engines do not have, none or the
-            same twice, or a history below 1.
+        ValueError: a feature that does not exist, none or the same twice, or a history below 1.
     """
 
     features: tuple[str, ...] = DEFAULT_FEATURES
@@ -165,12 +95,6 @@ class Observation:
         for name in self.features:
             if name not in FEATURES:
                 raise ValueError(f"no feature {name!r}; known: {', '.join(FEATURES)}")
-            for column in FEATURES[name].columns:
-                if column not in _COLUMNS:
-                    usable = [f.name for f in FEATURES.values() if set(f.columns) <= set(_COLUMNS)]
-                    raise ValueError(
-                        f"feature {name!r} needs the column {column!r}, which no engine has; known: {', '.join(usable)}"
-                    )
         if not self.features or len(set(self.features)) < len(self.features):
             raise ValueError(f"features={list(self.features)} is not possible: name at least one, and none twice")
         if isinstance(self.history, bool) or not isinstance(self.history, int) or not 1 <= self.history <= 1000:
@@ -187,7 +111,6 @@ class Observation:
         """The observation of a flow that has not begun: every feature at its neutral value."""
         return np.array([FEATURES[name].neutral for name in self.features] * self.history, dtype=np.float32)
 
-    @np.errstate(all="ignore")
     def evaluate(self, table: Array) -> npt.NDArray[np.float32]:
         """The features of M flows in one step.
 
@@ -199,90 +122,18 @@ class Observation:
         Returns:
             Shape (M, number of features), inside of the features' bounds.
         """
-        plan = self._plan
-        values = table.take(plan.first_columns, axis=0)
-        columns = table.take(plan.other_columns, axis=0)
-        for formula, arguments, rows in plan.groups:
-            values[rows] = formula(values[rows], *map(columns.__getitem__, arguments))
-        for log, rows in plan.logs:
-            log(values[rows], out=values[rows])
-        has_value = np.isfinite(values)
-        np.maximum(values, plan.low, out=values)
-        np.minimum(values, plan.high, out=values)
-        if np.count_nonzero(has_value) < has_value.size:
-            np.copyto(values, plan.neutral, where=~has_value)
-        features = values.take(plan.order, axis=0).T.astype(np.float32, order="C")
-        if np.count_nonzero(table[TOOK_PART]) < len(features):
-            features[table[TOOK_PART] == 0] = self.neutral[: len(self.features)]
-        return features
+        return self._table.evaluate(table)
 
     def observer(self, scenario: Scenario, flow: int) -> Observer:
         """Begin to observe one flow of an episode."""
         return Observer(self, scenario, flow)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (Observation, (self.features, self.history))  # without the plan, whose formulas do not pickle
+        return (Observation, (self.features, self.history))  # without what computes them, which does not pickle
 
     @cached_property
-    def _plan(self) -> _Plan:
-        features = [FEATURES[name] for name in self.features]
-        formulas = list(dict.fromkeys(feature.formula for feature in features))
-        of_log = {at: {f.formula for f in features if f.log is log} for at, log in enumerate(_LOGS)}
-
-        def place(feature: Feature) -> tuple[int, int, int]:
-            # Those of a logarithm lie together; and of a formula too, if it is in two neighbouring logarithms.
-            log = _LOGS.index(feature.log)
-            before, after = (feature.formula in of_log.get(log + step, ()) for step in (-1, 1))
-            return log, after - before, formulas.index(feature.formula)
-
-        placed = sorted(features, key=place)
-        columns: list[int] = []
-        groups: list[tuple[Formula, list[slice], slice]] = []
-        first = 0
-        for formula, run in itertools.groupby(placed, key=lambda feature: feature.formula):
-            group = list(run)
-            arguments = []
-            for names in zip(*[feature.columns[1:] for feature in group], strict=True):
-                arguments.append(slice(len(columns), len(columns) + len(names)))
-                columns += [_COLUMNS.index(name) for name in names]
-            if formula is not _itself:
-                groups.append((formula, arguments, slice(first, first + len(group))))
-            first += len(group)
-        logs = []
-        for log in _LOGS:
-            rows = [row for row, feature in enumerate(placed) if feature.log is log]
-            if log is not None and rows:
-                logs.append((log, slice(rows[0], rows[-1] + 1)))
-        low, high, neutral = np.array([(f.low, f.high, f.neutral) for f in placed]).T[:, :, np.newaxis]
-        order = np.array([placed.index(feature) for feature in features])
-        first_columns = np.array([_COLUMNS.index(feature.columns[0]) for feature in placed])
-        return _Plan(first_columns, np.array(columns, dtype=np.intp), groups, logs, low, high, neutral, order)
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """How the features are computed.
-
-    Attributes:
-        first_columns: of the table, each feature's first column, in the order of the groups.
-        other_columns: the others that the groups need, in their order.
-        groups: a formula each, with the rows of its other arguments among `other_columns`, and of its first argument,
-            and then of its features, among the values.
-        logs: a logarithm each, with the rows of its features among the values.
-        low: shape (number of features, 1), as `high` and `neutral` in the order of the groups.
-        high: see `low`.
-        neutral: see `low`.
-        order: leads from the order of the groups to the observation's.
-    """
-
-    first_columns: npt.NDArray[np.intp]
-    other_columns: npt.NDArray[np.intp]
-    groups: Sequence[tuple[Formula, Sequence[slice], slice]]
-    logs: Sequence[tuple[np.ufunc, slice]]
-    low: Array
-    high: Array
-    neutral: Array
-    order: npt.NDArray[np.intp]
+    def _table(self) -> _controllers.PolicyTable:
+        return _controllers.PolicyTable(self.features, (*_COLUMNS, "took_part"))
 
 
 def tabulate(rows: Array, gains: Array) -> Array:
@@ -384,7 +235,6 @@ def first_gains(scenario: Scenario, flow: int) -> tuple[float, float]:
 
 
 _COLUMNS: Final = (*FLOW_COLUMNS, *GAIN_COLUMNS)
-_LOGS: Final = (np.log10, np.log2, None)
 TOOK_PART: Final = len(_COLUMNS)
 """The row of `tabulate`'s table that is 1 for flows that took part in the step, else 0."""
 _IS_ACTIVE, _SENT, _DELIVERED = map(FLOW_COLUMNS.index, ("is_active", "sent_packets", "delivered_packets"))

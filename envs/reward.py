@@ -105,8 +105,19 @@ class Step:
     def count(self) -> Array:
         """How many flows of each link took part in the step, at least 1, shape (N,)."""
         if self._count is None:
-            self._count = np.maximum(np.add.reduce(self.took_part, axis=1), ONE)
+            self._count = np.maximum(self.sum(self.took_part), ONE)
         return self._count
+
+    @staticmethod
+    def sum(of_all_flows: Array) -> Array:
+        """Over the flows of each link, from shape (N, F) to (N,).
+
+        One after the other: a sum by NumPy's order would depend on how many flows other links have.
+        """
+        if of_all_flows.shape[1] == 1:
+            return of_all_flows[:, 0]
+        total: Array = np.add.accumulate(of_all_flows, axis=1)[:, -1]
+        return total
 
     def of_flows(self, of_links: Array) -> Array:
         """Values of the links, shape (N,), for each flow, shape (M,)."""
@@ -114,7 +125,7 @@ class Step:
         return of_links if times == 1 else np.repeat(of_links, times)
 
 
-_SMALLEST_SHARE: Final = 0.05
+_SMALLEST_SHARE: Final = np.array(0.05)
 """Of a fair share: below it a flow is as badly off as at it, where logarithms would say -infinity."""
 
 
@@ -147,8 +158,7 @@ def alpha_fair(step: Step) -> Array:
     shares = step.all_flows(_DELIVERY_RATE) * (step.count / step.link_rate)[:, np.newaxis]
     utilities = np.log(np.fmax(shares, _SMALLEST_SHARE))  # fmax: a flow that is not there is NaN
     utilities *= step.took_part
-    # One after the other: a sum by NumPy's order would depend on how many flows other links have.
-    return step.of_flows(np.add.accumulate(utilities, axis=1)[:, -1] / step.count)
+    return step.of_flows(step.sum(utilities) / step.count)
 
 
 def delay(step: Step) -> Array:
@@ -169,8 +179,8 @@ def loss(step: Step) -> Array:
 def fairness(step: Step) -> Array:
     """Jain's index of the delivery rates of the flows that took part in the step, in [0, 1]: link-wide, for a team."""
     rates = np.where(step.took_part, step.all_flows(_DELIVERY_RATE), 0.0)
-    total, squares = rates.sum(axis=1), (rates * rates).sum(axis=1)
-    return step.of_flows(np.where(squares > 0, total * total / (step.took_part.sum(axis=1) * squares), 0.0))
+    total, squares = step.sum(rates), step.sum(rates * rates)
+    return step.of_flows(np.where(squares > 0, total * total / (step.count * squares), 0.0))
 
 
 def utilisation(step: Step) -> Array:

@@ -248,6 +248,17 @@ class TestParts:
             alone = EVERYTHING["reward"].evaluate(Step(table[:, [index]], flows[link_of], link[link_of], of))
             np.testing.assert_array_equal(together[[index]], alone)
 
+    def test_room_for_more_flows_changes_no_reward(self) -> None:
+        rng = np.random.default_rng(1)
+        flows = np.exp(rng.normal(0, 1, (50, 20, len(FLOW_COLUMNS))))
+        link = np.exp(rng.normal(0, 1, (50, len(LINK_COLUMNS))))
+        conditions = Conditions(*rng.uniform(0.5, 2, (3, 50)))
+        table = tabulate(flows[:, 0], np.ones((2, 50)))
+        reward = EVERYTHING["reward"]
+        expected = reward.evaluate(Step(table, flows, link, conditions))
+        with_room = np.pad(flows, ((0, 0), (0, 17), (0, 0)), constant_values=np.nan)
+        np.testing.assert_array_equal(reward.evaluate(Step(table, with_room, link, conditions)), expected)
+
 
 class TestEverywhere:
     @pytest.mark.filterwarnings("error")

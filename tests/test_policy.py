@@ -35,11 +35,6 @@ def native() -> Iterator[Engine]:
 
 
 class TestFeatures:
-    def test_they_are_those_of_the_environment(self) -> None:
-        here = {name: (f.low, f.high, f.neutral) for name, f in FEATURES.items()}
-        assert cc.policy_features() == here
-        assert {column for f in FEATURES.values() for column in f.columns} <= set(cc.policy_columns())
-
     @pytest.mark.parametrize("name", FEATURES)
     def test_each_has_the_value_of_the_environment(self, name: str) -> None:
         print(f"seed {SEED}")
@@ -59,9 +54,33 @@ class TestFeatures:
             flows, gains = (np.array([[row[c] for c in names]]) for names in (FLOW_COLUMNS, GAIN_COLUMNS))
             expected = float(observation.evaluate(tabulate(flows, gains.T))[0, 0])
             (found,) = network.observe({c: row[c] for c in cc.policy_columns()})
-            assert found == pytest.approx(expected, rel=1e-6, abs=1e-12), row
+            assert found == expected, row
             seen.add(expected)
         assert len(seen) > (1 if name.startswith("is_") else 50)
+
+    def test_a_table_in_any_order_of_memory(self) -> None:
+        rng = np.random.default_rng(SEED)
+        rows = np.exp(rng.normal(0, 1, (5, len(FLOW_COLUMNS))))
+        table = tabulate(rows, np.exp(rng.normal(0, 1, (2, 5))))
+        observation = Observation()
+        expected = observation.evaluate(table)
+        assert (expected.shape, expected.dtype) == ((5, len(observation.features)), np.float32)
+        np.testing.assert_array_equal(observation.evaluate(np.asfortranarray(table)), expected)
+        np.testing.assert_array_equal(observation.evaluate(table[:, ::-2]), expected[::-2])
+        assert len(np.unique(expected[:, observation.features.index("log_bdp")])) == 5
+
+    def test_a_table_must_have_what_the_features_need(self) -> None:
+        columns = ["mode", "took_part", "sent_packets"]
+        table = cc.PolicyTable(["is_startup"], columns)
+        assert table.evaluate(np.array([[0.0, 0.0, 1.0], [1.0, 0.0, 1.0], [1.0, 1.0, 1.0]])).tolist() == [[1], [0], [0]]
+        with pytest.raises(ValueError, match="a table of 2 columns is not possible: it must have 3"):
+            table.evaluate(np.zeros((2, 1)))
+        with pytest.raises(ValueError, match="no feature 'queue'"):
+            cc.PolicyTable(["queue"], columns)
+        with pytest.raises(ValueError, match="a table without the column 'lost_packets'"):
+            cc.PolicyTable(["loss_rate"], columns)
+        with pytest.raises(ValueError, match="a table without the column 'took_part'"):
+            cc.PolicyTable(["is_startup"], ["mode"])
 
     def test_an_unknown_column_is_refused(self) -> None:
         with pytest.raises(ValueError, match="a controller knows no column 'arrived_bytes'"):

@@ -1,6 +1,7 @@
 // bbrgym._controllers: the registry, and the controllers and estimators themselves, to be driven by hand.
 
 #include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
@@ -37,6 +38,9 @@ using namespace nb::literals;
 
 namespace bbrgym {
 namespace {
+
+using Table = nb::ndarray<const double, nb::ndim<2>, nb::device::cpu>;
+using FeatureEntry = std::tuple<std::string, std::vector<std::string>, double, double, double, std::string>;
 
 struct MetricEntry {
   const char* name;
@@ -91,13 +95,35 @@ void BindPolicy(nb::module_& m) {
   m.def(
       "policy_features",
       [] {
-        std::map<std::string, std::tuple<double, double, double>> features;
-        for (const PolicyFeature& feature : PolicyFeatures()) {
-          features[feature.name] = {feature.low, feature.high, feature.neutral};
+        std::vector<FeatureEntry> features;
+        for (const PolicyFeature& it : PolicyFeatures()) {
+          features.emplace_back(it.name, it.Columns(), it.low, it.high, it.neutral, it.meaning);
         }
         return features;
       },
-      "Lowest, highest and neutral value of every feature that a policy can have.");
+      "Name, columns, lowest, highest and neutral value, and meaning of every feature that an agent can see.");
+
+  nb::class_<PolicyTable>(m, "PolicyTable", "Chosen features of flows, from a table of their rows.")
+      .def(nb::init<const std::vector<std::string>&, const std::vector<std::string>&>(), "features"_a, "columns"_a,
+           "The features, and the table's columns, of which `took_part` says whose features are neutral. Raises "
+           "ValueError.")
+      .def(
+          "evaluate",
+          [](const PolicyTable& it, const Table& table) {
+            if (table.shape(0) != it.columns()) {
+              throw std::invalid_argument("a table of " + std::to_string(table.shape(0)) +
+                                          " columns is not possible: it must have " + std::to_string(it.columns()));
+            }
+            const std::size_t flows = table.shape(1);
+            auto values = std::make_unique<float[]>(flows * it.size());
+            for (std::size_t flow = 0; flow < flows; ++flow) {
+              it.Evaluate(table.data() + static_cast<std::ptrdiff_t>(flow) * table.stride(1), table.stride(0),
+                          values.get() + flow * it.size());
+            }
+            nb::capsule owner(values.get(), [](void* array) noexcept { delete[] static_cast<float*>(array); });
+            return nb::ndarray<nb::numpy, float, nb::ndim<2>>(values.release(), {flows, it.size()}, owner);
+          },
+          "table"_a, "From shape (columns, flows) to (flows, features). Raises ValueError.");
 
   nb::class_<PolicyOfFlow>(m, "PolicyNetwork", "A trained policy, and what it remembers of one flow.")
       .def(nb::init<const nb::bytes&>(), "policy"_a, "`Agent.to_bytes()`. Raises ValueError for anything else.")

@@ -2,6 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 import enum
+from typing import Annotated
+
+import numpy
+from numpy.typing import NDArray
 
 def controllers() -> dict[str, str]:
     """Name and one line about every registered controller."""
@@ -169,10 +173,23 @@ def make(
 def policy_columns() -> list[str]:
     """The columns of a flow's row that a policy's features can be made of."""
 
-def policy_features() -> dict[str, tuple[float, float, float]]:
+def policy_features() -> list[tuple[str, list[str], float, float, float, str]]:
     """
-    Lowest, highest and neutral value of every feature that a policy can have.
+    Name, columns, lowest, highest and neutral value, and meaning of every feature that an agent can see.
     """
+
+class PolicyTable:
+    """Chosen features of flows, from a table of their rows."""
+
+    def __init__(self, features: Sequence[str], columns: Sequence[str]) -> None:
+        """
+        The features, and the table's columns, of which `took_part` says whose features are neutral. Raises ValueError.
+        """
+
+    def evaluate(
+        self, table: Annotated[NDArray[numpy.float64], dict(shape=(None, None), device="cpu", writable=False)]
+    ) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
+        """From shape (columns, flows) to (flows, features). Raises ValueError."""
 
 class PolicyNetwork:
     """A trained policy, and what it remembers of one flow."""
