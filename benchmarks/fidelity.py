@@ -22,6 +22,7 @@ import bbrgym
 from bbrgym import Flow, Scenario
 from bbrgym.baselines.registry import COMPARATORS
 from bbrgym.baselines.storage import with_block
+from bbrgym.envs.scenario import HEADER_BYTES
 
 BEGIN, END = "<!-- begin: benchmarks/fidelity.py -->", "<!-- end: benchmarks/fidelity.py -->"
 SEEDS = (1, 2, 3, 4, 5)
@@ -41,10 +42,11 @@ class Variant:
     parameters: tuple[tuple[str, float], ...] = ()
     cubic_parameters: tuple[tuple[str, float], ...] = ()
     jitter_ms: float = 0.0
+    pause_ms: float = 0.0  # twice a second the link stands still for so long
 
     def engines(self) -> list[str]:
         """Those that have its algorithms; what else may differ from Linux is asked of native alone."""
-        if self.jitter_ms or self.cubic_parameters:
+        if self.jitter_ms or self.pause_ms or self.cubic_parameters:
             return ["native"]
         return ["ns3"] if {self.bbr, self.cubic} & set(COMPARATORS) else list(ENGINES)
 
@@ -55,6 +57,8 @@ VARIANTS = (
     Variant("`bbr`, such bursts, ACKs up to 0.3 ms late", parameters=tuple(OFFLOAD.items()), jitter_ms=0.3),
     Variant("`bbr`, as in the papers' kernel", parameters=tuple(PAPERS_KERNEL.items())),
     Variant("`bbr`, no pacing margin", parameters=(("pacing_margin", 0.0),)),
+    Variant("`bbr`, long-term sampling", parameters=(("long_term_sampling", 1.0),)),
+    Variant("`bbr`, link that pauses for 60 ms twice a second", pause_ms=60.0),
     Variant("`bbr` against CUBIC that is paced", cubic_parameters=(("is_paced", 1.0),)),
     Variant("`bbr` against ns-3's CUBIC", cubic="cubic-stock"),
     Variant("`bbr-stock`", bbr="bbr-stock", cubic="cubic-stock"),
@@ -80,13 +84,29 @@ class Situation:
             "cubic": Flow(variant.cubic, parameters=dict(variant.cubic_parameters), jitter_ms=variant.jitter_ms),
         }
         flows = tuple(replace(of_kind[kind], rtt_ms=rtt_ms) for kind, rtt_ms in self.flows)
-        return Scenario(rate_mbps=self.rate_mbps, buffer_bdp=self.buffer_bdp, duration_s=self.duration_s, flows=flows)
+        scenario = Scenario(
+            rate_mbps=self.rate_mbps, buffer_bdp=self.buffer_bdp, duration_s=self.duration_s, flows=flows
+        )
+        return replace(scenario, rate_schedule=_pauses(scenario, variant.pause_ms))
 
     def has(self, variant: Variant) -> bool:
         """Whether the variant differs here from `bbr`."""
         is_only_of_cubic = replace(variant, name="", cubic="cubic", cubic_parameters=()) == Variant("")
         is_plain = variant == Variant(variant.name)
         return is_plain or not is_only_of_cubic or any(kind == "cubic" for kind, _ in self.flows)
+
+
+def _pauses(scenario: Scenario, pause_ms: float) -> tuple[tuple[float, float], ...]:
+    """A schedule with which a packet takes so long, once every half second."""
+    if not pause_ms:
+        return ()
+    pause_s = pause_ms / 1000
+    slow_mbps = 8e-6 * (scenario.packet_bytes + HEADER_BYTES) / pause_s
+    changes = []
+    for time_s in np.arange(0.5, scenario.duration_s, 0.5).tolist():
+        # Back to full rate before the packet ends, so that it alone is slow.
+        changes += [(time_s, slow_mbps), (time_s + pause_s / 2, scenario.rate_mbps)]
+    return tuple(changes)
 
 
 RTTS = (("bbr", 10.0), ("bbr", 50.0))
@@ -103,11 +123,15 @@ shares repeat within about 15 % of the smaller flow and its queue within 10 %.""
 
 
 def measure(situation: Situation, variant: Variant, engine: str, seed: int) -> tuple[float, float, float, float]:
-    """Mbit/s of both flows and the mean queue in ms of the second half, and the run's retransmissions."""
+    """Mbit/s of both flows and the mean queue in ms of the second half, and the run's retransmissions.
+
+    NaN for the queue of a link that pauses: its delay is counted at the rate of the moment.
+    """
     trace = bbrgym.simulate(situation.scenario(variant), engine, seed)
     half = trace.summary(after_s=situation.duration_s / 2)
     retransmissions = sum(flow.retransmissions for flow in trace.summary().flows)
-    return (half.flows[0].throughput_mbps, half.flows[1].throughput_mbps, half.link.queue_mean_ms, retransmissions)
+    queue_ms = np.nan if variant.pause_ms else half.link.queue_mean_ms
+    return (half.flows[0].throughput_mbps, half.flows[1].throughput_mbps, queue_ms, retransmissions)
 
 
 def tables(console: Console) -> Iterator[str]:
@@ -149,7 +173,9 @@ def _difference_row(
 ) -> str:
     linux = (*situation.linux_mbps, situation.linux_queue_ms, situation.linux_retransmissions)
     cells = [
-        "-" if theirs is None or (not theirs and ours) else f"{100 * (ours / theirs - 1) if theirs else 0.0:+.0f} %"
+        "-"
+        if theirs is None or np.isnan(ours) or (not theirs and ours)
+        else f"{100 * (ours / theirs - 1) if theirs else 0.0:+.0f} %"
         for ours, theirs in zip(np.mean(runs, axis=0), linux, strict=True)
     ]
     return f"| {setting} | {name} | " + " | ".join(cells) + " |"
@@ -157,7 +183,7 @@ def _difference_row(
 
 def _row(name: str, engine: str, runs: list[tuple[float, float, float | None, float | None]]) -> str:
     def cell(values: list[float | None], digits: int) -> str:
-        known = [value for value in values if value is not None]
+        known = [value for value in values if value is not None and not np.isnan(value)]
         if not known:
             return "-"
         mean = f"{np.mean(known):,.{digits}f}"

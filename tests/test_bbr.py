@@ -276,6 +276,149 @@ def test_the_pacing_margin_of_later_kernels_is_an_option(margin: float, share: f
     assert all(rate == pytest.approx(share, rel=1e-6) for rate in rates)
 
 
+class Policed:
+    """ACKs by hand, one a round, behind a policer: `lost` of the packets sent are lost, the others come at a rate."""
+
+    def __init__(self, bbr: cc.Controller, rate_mbps: float = 8.0) -> None:
+        self.bbr, self.rate_mbps = bbr, rate_mbps
+        self.delivered = self.now = 0
+
+    def play_round(self, lost: int, is_app_limited: bool = False, sent: int = 100) -> float:
+        """Returns the long-term bandwidth in Mbit/s, NaN without one."""
+        acked = (sent - lost) * PACKET
+        self.now += int(acked * 8e3 / self.rate_mbps)
+        ack = cc.AckEvent()
+        ack.now, ack.rtt, ack.bytes_acked, ack.bytes_lost = self.now, 100 * MS, acked, lost * PACKET
+        ack.sample.prior_delivered = self.delivered
+        self.delivered += acked
+        ack.delivered = self.delivered
+        ack.sample.is_valid, ack.sample.is_app_limited = True, is_app_limited
+        # Saved tokens let more through for a while than the policer does in the long run.
+        ack.sample.delivery_rate = int(2 * self.rate_mbps * 1e6)
+        self.bbr.on_ack(ack)
+        return self.bbr.metrics()["long_term_bandwidth_mbps"]
+
+    def play(self, rounds: int, lost: int) -> list[float]:
+        return [self.play_round(lost) for _ in range(rounds)]
+
+
+def policed(rate_mbps: float = 8.0, **parameters: float) -> Policed:
+    """In ProbeBW, after rounds without a loss."""
+    path = Policed(make(initial_rtt_ms=100, **{"long_term_sampling": 1, **parameters}), rate_mbps)
+    path.play(10, lost=0)
+    assert mode(path.bbr) == PROBE_BW
+    return path
+
+
+def is_known(bandwidth_mbps: float) -> bool:
+    return bandwidth_mbps == bandwidth_mbps
+
+
+def test_two_lossy_intervals_of_about_the_same_rate_are_a_policer():
+    path = policed()
+    # The first loss begins an interval in its own round; four rounds make one; the second one begins where it ends.
+    known = path.play(9, lost=20)
+    assert [is_known(bandwidth) for bandwidth in known] == [False] * 7 + [True] * 2
+    assert known[-1] == pytest.approx(8.0, rel=0.001)
+    metrics, decision = path.bbr.metrics(), path.bbr.decision()
+    assert metrics["max_bandwidth_mbps"] == pytest.approx(16.0, rel=0.001), "the maximum goes on beside it"
+    assert decision.pacing_rate == pytest.approx(8e6, rel=0.001)
+    bdp = 8e6 * 0.1 / 8
+    assert decision.cwnd <= 2 * bdp + 12 * PACKET, "the window too is that of the policer's rate"
+
+
+def test_a_policer_is_not_looked_for_by_default():
+    path = policed(long_term_sampling=0)
+    assert cc.defaults("bbr")["long_term_sampling"] == 0
+    assert not any(is_known(bandwidth) for bandwidth in path.play(40, lost=20))
+    assert path.bbr.decision().pacing_rate >= 0.75 * 16e6
+
+
+@pytest.mark.parametrize(("lost", "is_policer"), [(16, False), (17, True)])
+def test_an_interval_counts_that_loses_50_for_256_delivered(lost: int, is_policer: bool):
+    path = policed()
+    # 16 lost for 84 delivered are 19.0 %, 17 for 83 are 20.5 %; the loss that begins an interval is not in it.
+    assert any(is_known(bandwidth) for bandwidth in path.play(9, lost=lost)) is is_policer
+
+
+@pytest.mark.parametrize(("second_mbps", "is_policer"), [(8.9, True), (9.2, False), (7.1, True), (6.8, False)])
+def test_the_two_rates_are_the_same_within_an_eighth(second_mbps: float, is_policer: bool):
+    path = policed()
+    path.play(4, lost=20)
+    path.rate_mbps = second_mbps
+    known = path.play(4, lost=20)
+    assert is_known(known[-1]) is is_policer
+    if is_policer:
+        assert known[-1] == pytest.approx((8.0 + second_mbps) / 2, rel=0.001), "their mean"
+
+
+def test_low_rates_are_the_same_within_half_a_kilobyte_a_second():
+    for second_mbps, is_policer in ((0.0139, True), (0.0145, False)):
+        path = policed(rate_mbps=0.010, min_rtt_window_s=3600)  # a round takes 80 s: no ProbeRTT in between
+        path.play(4, lost=20)
+        path.rate_mbps = second_mbps
+        assert is_known(path.play(4, lost=20)[-1]) is is_policer
+
+
+def test_an_interval_ends_with_a_loss_and_is_given_up_after_sixteen_rounds():
+    path = policed()
+    path.play(4, lost=20)  # the first interval
+    path.play(3, lost=50)
+    path.play(13, lost=0)  # the fourteenth to sixteenth round would do, had they a loss
+    assert not is_known(path.play_round(lost=90)), "seventeen rounds: everything starts again"
+    path.play(3, lost=20)
+    assert not any(is_known(bandwidth) for bandwidth in path.play(3, lost=20)), "a first interval again"
+
+
+def test_a_round_that_the_application_limited_gives_up_what_was_sampled():
+    path = policed()
+    path.play(7, lost=20)
+    assert not is_known(path.play_round(lost=20, is_app_limited=True))
+    assert [is_known(bandwidth) for bandwidth in path.play(8, lost=20)] == [False] * 7 + [True]
+
+
+def test_the_long_term_bandwidth_is_used_for_48_rounds_without_probing():
+    path = policed()
+    path.play(8, lost=20)
+    gains, windows = set(), {}
+    for _ in range(47):
+        assert is_known(path.play_round(lost=0))
+        metrics = path.bbr.metrics()
+        gains.add(metrics["pacing_gain"])
+        windows[int(metrics["cycle_index"])] = path.bbr.decision().cwnd // PACKET
+    assert gains == {1.0}
+    # The cycle goes on without its gains, and with the two packets that its first phase adds to the window.
+    assert windows == {phase: windows[1] + 2 * (phase == 0) for phase in range(8)}
+    assert not is_known(path.play_round(lost=0))
+    metrics = path.bbr.metrics()
+    assert metrics["cycle_index"] != 1, "a new cycle begins, in any phase but the draining one"
+    assert path.bbr.decision().pacing_rate == pytest.approx(metrics["pacing_gain"] * 16e6, rel=0.001)
+
+
+def test_sending_that_resumes_after_a_pause_keeps_to_the_long_term_bandwidth():
+    path = policed()
+    path.play(8, lost=20)
+    path.bbr.on_restart(path.now + 5000 * MS)
+    assert path.bbr.decision().pacing_rate == pytest.approx(8e6, rel=0.001)
+
+
+def test_ack_aggregation_widens_the_window_by_100_ms_of_the_long_term_bandwidth_at_most():
+    path = policed(extra_acked_gain=1)
+    path.play(8, lost=20)
+    path.play_round(lost=0, sent=180)
+    metrics = path.bbr.metrics()
+    assert metrics["extra_acked_packets"] == 180
+    bdp = extra = 100
+    assert 2 * bdp + extra <= path.bbr.decision().cwnd // PACKET <= 2 * bdp + extra + 10
+
+
+def test_a_timeout_is_a_round_with_a_loss():
+    path = policed()
+    path.play(7, lost=20)
+    path.bbr.on_recovery(cc.Recovery.LOSS, path.now, 0)
+    assert is_known(path.bbr.metrics()["long_term_bandwidth_mbps"])
+
+
 def test_ack_aggregation_widens_the_window_only_by_option():
     windows = {}
     for gain in (0.0, 1.0):

@@ -60,14 +60,15 @@ bool AgentController::IsPhaseOver(const AckEvent& ack) const {
 }
 
 Bytes AgentController::ChooseProbeRttCwnd() const {
-  return std::max(BbrController::ChooseProbeRttCwnd(), static_cast<Bytes>(BdpBytes(agent_.probe_rtt_cwnd_gain)));
+  return std::max(BbrController::ChooseProbeRttCwnd(),
+                  static_cast<Bytes>(BdpBytes(agent_.probe_rtt_cwnd_gain, max_bandwidth())));
 }
 
 void AgentController::MoveCwnd(const AckEvent& ack, Bytes target) {
   // Where the gain is the agent's, the window is what it says: BBR's room for bursts, 36 packets at 100 Mbit/s, would
   // outweigh what an agent wants to have in the queue.
   const bool is_steered = mode() == Mode::kProbeBw || agent_.is_always_steered;
-  BbrController::MoveCwnd(ack, is_steered ? static_cast<Bytes>(BdpBytes(steered_.cwnd)) : target);
+  BbrController::MoveCwnd(ack, is_steered ? static_cast<Bytes>(BdpBytes(steered_.cwnd, max_bandwidth())) : target);
 }
 
 Metrics AgentController::metrics() const {

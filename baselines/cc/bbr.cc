@@ -7,8 +7,8 @@
 //   ProbeBW <--(every 10 s without a new min_rtt)--> ProbeRTT
 //
 // Source: Linux net/ipv4/tcp_bbr.c (4.14, and by default the later pacing margin and ACK aggregation);
-// draft-cardwell-iccrg-bbr-congestion-control-00. The largest deviation: no long-term ("policer") bandwidth sampling,
-// which needs 20 % loss over many rounds to act; docs/algorithms/bbr.md lists the others.
+// draft-cardwell-iccrg-bbr-congestion-control-00. The largest deviation: long-term ("policer") bandwidth sampling,
+// which needs 20 % loss over many rounds to act, only by option; docs/algorithms/bbr.md lists the others.
 
 #include "baselines/cc/bbr.h"
 
@@ -32,6 +32,7 @@ void BbrParameters::Describe(ParameterReader& reader) {
   reader.Field("pacing_margin", pacing_margin, 0.0, 0.5);
   reader.Field("extra_acked_gain", extra_acked_gain, 0.0, 10.0);
   reader.Field("burst_packets", burst_packets, 0, 1000);
+  reader.Field("long_term_sampling", long_term_sampling);
 }
 
 BbrController::BbrController(const Connection& connection, const BbrParameters& parameters)
@@ -50,7 +51,9 @@ BbrController::BbrController(const Connection& connection, const BbrParameters& 
 }
 
 void BbrController::OnAck(const AckEvent& ack) {
+  last_ack_ = ack.now;
   delivered_ = ack.delivered;
+  lost_ += ack.bytes_lost;
   UpdateBandwidth(ack);
   Observe(ack);
   UpdateExtraAcked(ack);
@@ -70,6 +73,7 @@ void BbrController::OnRecovery(Recovery state, Nanoseconds now, Bytes in_flight)
     // A timeout: the plateau found before it no longer counts, and the window starts again from what is in flight.
     full_pipe_.ForgetBandwidth();
     is_round_start_ = true;
+    UpdateLongTermBandwidth(/*has_loss=*/true, /*is_app_limited=*/false);
     cwnd_ = std::max(in_flight, Bytes{0}) + connection_.packet_bytes;
     recovery_at_last_ack_ = Recovery::kLoss;
     is_packet_conservation_ = false;
@@ -82,7 +86,7 @@ void BbrController::OnRestart(Nanoseconds now) {
   extra_acked_.Restart(now);
   if (mode_ == Mode::kProbeBw) {
     // Pace at the bandwidth itself: nothing is in flight, so nothing has to be probed or drained.
-    SetPacingRate(bandwidth_.Best(), 1.0);
+    SetPacingRate(UsedBandwidth(), 1.0);
   } else if (mode_ == Mode::kProbeRtt) {
     EndProbeRttIfDue(now);
   }
@@ -103,12 +107,16 @@ Metrics BbrController::metrics() const {
   metrics.Set(Metric::max_bandwidth_mbps, static_cast<double>(bandwidth_.Best()) / 1e6);
   if (min_rtt_.has_sample()) {
     metrics.Set(Metric::min_rtt_ms, static_cast<double>(min_rtt_.value()) / kMillisecond);
-    metrics.Set(Metric::bdp_packets, BbrController::BdpBytes(1.0) / static_cast<double>(connection_.packet_bytes));
+    metrics.Set(Metric::bdp_packets,
+                BbrController::BdpBytes(1.0, max_bandwidth()) / static_cast<double>(connection_.packet_bytes));
   }
   metrics.Set(Metric::cwnd_gain, gains_.cwnd);
   metrics.Set(Metric::pacing_gain, gains_.pacing);
   metrics.Set(Metric::is_full_pipe, full_pipe_.is_full() ? 1.0 : 0.0);
   if (mode_ == Mode::kProbeBw) metrics.Set(Metric::cycle_index, cycle_index_);
+  if (long_term_.is_used()) {
+    metrics.Set(Metric::long_term_bandwidth_mbps, static_cast<double>(long_term_.value()) / 1e6);
+  }
   metrics.Set(Metric::extra_acked_packets,
               static_cast<double>(extra_acked_.Most()) / static_cast<double>(connection_.packet_bytes));
   return metrics;
@@ -122,9 +130,10 @@ BbrController::Gains BbrController::ChooseGains() const {
       return {.cwnd = parameters_.startup_gain, .pacing = parameters_.drain_gain};
     case Mode::kProbeBw:
       return {.cwnd = parameters_.cwnd_gain,
-              .pacing = cycle_index_ == 0   ? parameters_.probe_up_gain
-                        : cycle_index_ == 1 ? parameters_.probe_down_gain
-                                            : 1.0};
+              .pacing = long_term_.is_used() ? 1.0
+                        : cycle_index_ == 0  ? parameters_.probe_up_gain
+                        : cycle_index_ == 1  ? parameters_.probe_down_gain
+                                             : 1.0};
     default:
       return {.cwnd = 1.0, .pacing = 1.0};
   }
@@ -134,9 +143,10 @@ bool BbrController::IsPhaseOver(const AckEvent& ack) const {
   const bool has_lasted_min_rtt = ack.now - phase_start_ > min_rtt_.value();
   if (gains_.pacing > 1.0) {
     // Probing goes on until the extra data is really in flight, or does not fit.
-    return has_lasted_min_rtt && (ack.bytes_lost > 0 || ack.prior_in_flight >= InflightTarget(gains_.pacing));
+    return has_lasted_min_rtt &&
+           (ack.bytes_lost > 0 || ack.prior_in_flight >= InflightTarget(gains_.pacing, max_bandwidth()));
   }
-  if (gains_.pacing < 1.0) return has_lasted_min_rtt || ack.prior_in_flight <= InflightTarget(1.0);
+  if (gains_.pacing < 1.0) return has_lasted_min_rtt || ack.prior_in_flight <= InflightTarget(1.0, max_bandwidth());
   return has_lasted_min_rtt;
 }
 
@@ -147,6 +157,7 @@ void BbrController::UpdateBandwidth(const AckEvent& ack) {
     is_round_start_ = true;
     is_packet_conservation_ = false;
   }
+  UpdateLongTermBandwidth(ack.bytes_lost > 0, ack.sample.is_app_limited);
   // A rate that the application held down says only that the path can do at least as much.
   if (!ack.sample.is_app_limited || ack.sample.delivery_rate >= bandwidth_.Best()) {
     bandwidth_.Update(rounds_.count(), ack.sample.delivery_rate);
@@ -155,7 +166,7 @@ void BbrController::UpdateBandwidth(const AckEvent& ack) {
 
 void BbrController::UpdateExtraAcked(const AckEvent& ack) {
   if (!ack.sample.is_valid || ack.bytes_acked <= 0) return;
-  extra_acked_.OnAck(ack.now, ack.bytes_acked, bandwidth_.Best(), cwnd_, is_round_start_);
+  extra_acked_.OnAck(ack.now, ack.bytes_acked, UsedBandwidth(), cwnd_, is_round_start_);
 }
 
 void BbrController::UpdateCyclePhase(const AckEvent& ack) {
@@ -168,7 +179,7 @@ void BbrController::UpdateFullPipe(const AckEvent& ack) {
 
 void BbrController::UpdateDrain(const AckEvent& ack) {
   if (mode_ == Mode::kStartup && full_pipe_.is_full()) mode_ = Mode::kDrain;
-  if (mode_ == Mode::kDrain && ack.in_flight <= InflightTarget(1.0)) EnterProbeBw(ack.now);
+  if (mode_ == Mode::kDrain && ack.in_flight <= InflightTarget(1.0, max_bandwidth())) EnterProbeBw(ack.now);
 }
 
 void BbrController::UpdateMinRtt(const AckEvent& ack) {
@@ -195,7 +206,7 @@ void BbrController::UpdatePacingRate() {
     pacing_rate_ = 0;
     SetPacingRate(RateOf(connection_.initial_cwnd, min_rtt_.value()), parameters_.startup_gain);
   }
-  SetPacingRate(bandwidth_.Best(), gains_.pacing);
+  SetPacingRate(UsedBandwidth(), gains_.pacing);
 }
 
 void BbrController::UpdateCwnd(const AckEvent& ack) {
@@ -209,11 +220,11 @@ void BbrController::UpdateCwnd(const AckEvent& ack) {
     Bytes extra = 0;
     if (full_pipe_.is_full()) {
       // At most 100 ms worth (Linux bbr_extra_acked_max_us).
-      const double limit = BytesIn(bandwidth_.Best(), 100 * kMillisecond);
+      const double limit = BytesIn(UsedBandwidth(), 100 * kMillisecond);
       extra =
           static_cast<Bytes>(std::min(parameters_.extra_acked_gain * static_cast<double>(extra_acked_.Most()), limit));
     }
-    MoveCwnd(ack, InflightTarget(gains_.cwnd, extra));
+    MoveCwnd(ack, InflightTarget(gains_.cwnd, UsedBandwidth(), extra));
     cwnd_ = std::max(cwnd_, MinCwnd());
   }
   if (mode_ == Mode::kProbeRtt) cwnd_ = std::min(cwnd_, probe_rtt_cwnd_);
@@ -241,6 +252,23 @@ void BbrController::MoveCwnd(const AckEvent& ack, Bytes target) {
   } else if (cwnd_ < target || delivered_ < connection_.initial_cwnd) {
     cwnd_ += ack.bytes_acked;
   }
+}
+
+BitsPerSecond BbrController::UsedBandwidth() const {
+  return long_term_.is_used() ? long_term_.value() : max_bandwidth();
+}
+
+void BbrController::UpdateLongTermBandwidth(bool has_loss, bool is_app_limited) {
+  if (!parameters_.long_term_sampling) return;
+  const bool was_used = long_term_.is_used();
+  long_term_.Update({.now = last_ack_,
+                     .delivered = delivered_,
+                     .lost = lost_,
+                     .has_loss = has_loss,
+                     .is_app_limited = is_app_limited,
+                     .is_round_start = is_round_start_,
+                     .is_probe_bw = mode_ == Mode::kProbeBw});
+  if (was_used && !long_term_.is_used()) EnterProbeBw(last_ack_);  // the cycle begins anew
 }
 
 void BbrController::EnterProbeBw(Nanoseconds now) {
@@ -290,18 +318,19 @@ void BbrController::SetPacingRate(BitsPerSecond bandwidth, double gain) {
   if (full_pipe_.is_full() || rate > pacing_rate_) pacing_rate_ = std::max(rate, BitsPerSecond{1});
 }
 
-double BbrController::BdpBytes(double gain) const {
-  return gain * BytesIn(bandwidth_.Best(), min_rtt_.value());
+double BbrController::BdpBytes(double gain, BitsPerSecond bandwidth) const {
+  return gain * BytesIn(bandwidth, min_rtt_.value());
 }
 
-Bytes BbrController::InflightTarget(double gain, Bytes extra) const {
+Bytes BbrController::InflightTarget(double gain, BitsPerSecond bandwidth, Bytes extra) const {
   if (!min_rtt_.has_sample()) return connection_.initial_cwnd;
   const auto packet_bytes = static_cast<double>(connection_.packet_bytes);
-  auto packets = static_cast<std::int64_t>(std::ceil(BdpBytes(gain) / packet_bytes));
+  auto packets = static_cast<std::int64_t>(std::ceil(BdpBytes(gain, bandwidth) / packet_bytes));
   packets += extra / connection_.packet_bytes;
   packets += 3 * BurstPackets();          // one burst in the card, one in the queue discipline, one in the receiver
   packets = (packets + 1) & ~INT64_C(1);  // even: receivers acknowledge every second packet
-  if (mode_ == Mode::kProbeBw && gains_.pacing > 1.0) packets += 2;  // so that 1.25 is more than 1 on a small BDP
+  const bool is_probing = gains_.pacing > 1.0 || (long_term_.is_used() && cycle_index_ == 0);
+  if (mode_ == Mode::kProbeBw && is_probing) packets += 2;  // so that 1.25 is more than 1 on a small BDP
   return packets * connection_.packet_bytes;
 }
 

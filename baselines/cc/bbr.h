@@ -5,6 +5,7 @@
 #include "baselines/cc/controller.h"
 #include "baselines/cc/extra_acked.h"
 #include "baselines/cc/full_pipe.h"
+#include "baselines/cc/long_term_bandwidth.h"
 #include "baselines/cc/min_rtt.h"
 #include "baselines/cc/parameters.h"
 #include "baselines/cc/random.h"
@@ -44,6 +45,8 @@ struct BbrParameters {
   /// Packets that may leave back to back; the window has room for three such bursts. 1: no segmentation offload, as in
   /// ns-3 and in the papers' simulations; 0: as many as Linux hands to the card at once (tso_segs_goal).
   std::int64_t burst_packets = 1;
+  /// Whether a rate that two lossy intervals agree on is taken for a policer's and kept to for 48 rounds, as in Linux.
+  bool long_term_sampling = false;
 
   void Describe(ParameterReader& reader);
 };
@@ -81,8 +84,9 @@ class BbrController : public Controller {
   virtual Gains ChooseGains() const;
   /// Hook: whether the present phase of the ProbeBW cycle is over.
   virtual bool IsPhaseOver(const AckEvent& ack) const;
-  /// Hook: `gain` bandwidth-delay products, in bytes: what the window and the cycle's marks are made of.
-  virtual double BdpBytes(double gain) const;
+  /// Hook: `gain` products of this bandwidth and the delay, in bytes: what the window and the cycle's marks are made
+  /// of.
+  virtual double BdpBytes(double gain, BitsPerSecond bandwidth) const;
   /// Hook: sets the window for losses, on entering, in and on leaving recovery; returns whether that is all on this
   /// ACK.
   virtual bool RecoverOrRestoreCwnd(const AckEvent& ack);
@@ -97,7 +101,7 @@ class BbrController : public Controller {
   void EnterProbeRtt(Bytes cwnd);
 
   /// What should be in flight for `gain` BDPs, with room for bursts: the cycle's and Drain's mark, and the window's.
-  Bytes InflightTarget(double gain, Bytes extra = 0) const;
+  Bytes InflightTarget(double gain, BitsPerSecond bandwidth, Bytes extra = 0) const;
   Bytes MinCwnd() const { return parameters_.min_cwnd_packets * connection_.packet_bytes; }
 
   // What variants read…
@@ -112,6 +116,7 @@ class BbrController : public Controller {
   bool is_leaving_recovery() const { return recovery_ == Recovery::kOpen && recovery_at_last_ack_ != Recovery::kOpen; }
   bool is_round_start() const { return is_round_start_; }
   std::int64_t round() const { return rounds_.count(); }
+  BitsPerSecond max_bandwidth() const { return bandwidth_.Best(); }
   Nanoseconds phase_start() const { return phase_start_; }
   Bytes cwnd_before_recovery() const { return cwnd_before_recovery_; }
   /// RTprop; 0 before the first sample.
@@ -139,6 +144,9 @@ class BbrController : public Controller {
   void UpdatePacingRate();
   void UpdateCwnd(const AckEvent& ack);
 
+  /// What the flow sends at: the maximum, or the long-term bandwidth while that is used.
+  BitsPerSecond UsedBandwidth() const;
+  void UpdateLongTermBandwidth(bool has_loss, bool is_app_limited);
   void EnterProbeBw(Nanoseconds now);
   void StartPhase(int index, Nanoseconds now);
   void EndProbeRttIfDue(Nanoseconds now);
@@ -151,6 +159,7 @@ class BbrController : public Controller {
   Random random_;
 
   WindowedMax<BitsPerSecond> bandwidth_;
+  LongTermBandwidth long_term_;
   RoundCounter rounds_;
   FullPipe full_pipe_;
   MinRtt min_rtt_;
@@ -172,7 +181,9 @@ class BbrController : public Controller {
 
   BitsPerSecond pacing_rate_ = 0;
   bool has_rtt_ = false;
+  Nanoseconds last_ack_ = 0;
   Bytes delivered_ = 0;
+  Bytes lost_ = 0;
 };
 
 }  // namespace bbrgym

@@ -50,7 +50,7 @@ bool BbrAcdController::RecoverOrRestoreCwnd(const AckEvent& ack) {
   }
   if (!is_packet_conservation_) return false;
   if (!detection_.is_halved_once || !is_halved_) {
-    cwnd_ = std::max(std::min(cwnd_ / 2, InflightTarget(1.0)), MinCwnd());
+    cwnd_ = std::max(std::min(cwnd_ / 2, InflightTarget(1.0, max_bandwidth())), MinCwnd());
     is_halved_ = true;
   }
   return true;

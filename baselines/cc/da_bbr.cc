@@ -35,8 +35,8 @@ BbrController::Gains DaBbrController::ChooseGains() const {
   return gains;
 }
 
-double DaBbrController::BdpBytes(double gain) const {
-  const double bdp = BbrController::BdpBytes(gain);
+double DaBbrController::BdpBytes(double gain, BitsPerSecond bandwidth) const {
+  const double bdp = BbrController::BdpBytes(gain, bandwidth);
   const auto min_rtt_ns = static_cast<double>(min_rtt());
   const bool has_path_changed = delay_aware_.min_rtt_growth * static_cast<double>(previous_min_rtt_) < min_rtt_ns;
   if (mode() != Mode::kProbeBw || has_path_changed || rtt_ == 0) return bdp;

@@ -25,7 +25,7 @@ class DaBbrController final : public BbrController {
  private:
   void Observe(const AckEvent& ack) override;
   Gains ChooseGains() const override;
-  double BdpBytes(double gain) const override;
+  double BdpBytes(double gain, BitsPerSecond bandwidth) const override;
   bool RecoverOrRestoreCwnd(const AckEvent& ack) override;
   Bytes ChooseProbeRttCwnd() const override;
 
