@@ -75,10 +75,11 @@ class BottleneckEnv(gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.float3
 
     The weighted sum of `reward`'s terms (`bbrgym.envs.reward.TERMS`), by default
 
-        ln(min(1, delivery_rate / fair_share)) - (rtt_mean - base_rtt) / longest_base_rtt - lost / sent
+        mean(ln(rate / fair_share)) - 0.5 * (rtt_mean - base_rtt) / longest_base_rtt - lost / sent
 
-    with the first part in [-3, 0], the second in [-2, 0], the third in [-1, 0]: 0 is a full link, shared equally,
-    without queue and loss. In steps in which the agent's flow takes no part the reward is 0.
+    with the mean over all flows of the link, and the first part in [-3, 0], the second in [-2, 0], the third in
+    [-1, 0]: 0 is a full link, shared equally, without queue and loss. In steps in which the agent's flow takes no part
+    the reward is 0.
 
     ## Starting State
 

@@ -214,7 +214,7 @@ TERMS: Final[dict[str, Term]] = {
 }
 """Every term by name; the functions of the same names have the formulas."""
 
-DEFAULT_TERMS: Final[Mapping[str, float]] = MappingProxyType({"alpha_fair": 1.0, "delay": 0.15, "loss": 1.0})
+DEFAULT_TERMS: Final[Mapping[str, float]] = MappingProxyType({"alpha_fair": 1.0, "delay": 0.5, "loss": 1.0})
 
 
 @dataclass(frozen=True)
@@ -223,10 +223,11 @@ class Reward:
 
     The default is
 
-        ln(min(1, delivery_rate / fair_share)) - (rtt_mean - base_rtt) / longest_base_rtt - lost / sent
+        mean(ln(rate / fair_share)) - 0.5 * (rtt_mean - base_rtt) / longest_base_rtt - lost / sent
 
-    whose best value, 0, is a full link, shared equally, without queue and without loss. With these weights a queue of
-    a fifth of an RTT costs as much as a tenth of the fair share, and so does one lost packet in ten.
+    with the mean over all flows of the link. Its best value, 0, is a full link, shared equally, without queue and
+    without loss. With these weights a queue of a fifth of an RTT costs as much as a tenth of the throughput, and so
+    does one lost packet in ten.
 
     Args:
         terms: weights, at least 0, by the name of the term (`TERMS`).
