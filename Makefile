@@ -6,7 +6,7 @@ SETUP := $(VENV)/.setup
 export OMP_NUM_THREADS ?= 1
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: setup run papers league test check sanitize format stubs bench fidelity agreement ui clean
+.PHONY: setup run papers league test check sanitize format stubs bench fidelity linux agreement ui clean
 
 setup: $(SETUP)
 
@@ -39,7 +39,7 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/mypy benchmarks
 	$(BIN)/python -m nbstripout --verify notebooks/*.ipynb
-	find baselines/cc envs/native ns3_scratch tests -name '*.h' -o -name '*.cc' | xargs $(BIN)/clang-format --dry-run --Werror
+	find baselines/cc benchmarks envs/native ns3_scratch tests -name '*.h' -o -name '*.cc' | xargs $(BIN)/clang-format --dry-run --Werror
 	$(BIN)/python tests/write_stubs.py --check
 
 # One program three times: under the sanitizers, and with other garbage in what nobody has set. All print the same sum.
@@ -62,7 +62,7 @@ sanitize:
 format: setup
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
-	find baselines/cc envs/native ns3_scratch tests -name '*.h' -o -name '*.cc' | xargs $(BIN)/clang-format -i
+	find baselines/cc benchmarks envs/native ns3_scratch tests -name '*.h' -o -name '*.cc' | xargs $(BIN)/clang-format -i
 
 stubs: setup
 	$(BIN)/python tests/write_stubs.py
@@ -72,6 +72,11 @@ bench: setup
 
 fidelity: setup
 	$(BIN)/python benchmarks/fidelity.py --write docs/fidelity.md
+	$(BIN)/python benchmarks/linux.py --write docs/fidelity.md
+
+# Real Linux again, as root; the table in docs/fidelity.md is otherwise of the runs in benchmarks/linux.json.
+linux: setup
+	$(BIN)/python benchmarks/linux.py --measure --write docs/fidelity.md
 
 agreement: setup
 	$(BIN)/python benchmarks/agreement.py --quic --write docs/agreement.md

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -77,6 +77,11 @@ class Situation:
     linux_queue_ms: float | None
     linux_retransmissions: int | None
 
+    @property
+    def name(self) -> str:
+        """Of the bottleneck."""
+        return f"{self.rate_mbps:g} Mbit/s, {self.buffer_bdp:g} BDP"
+
     def scenario(self, variant: Variant) -> Scenario:
         """With the variant's algorithms."""
         of_kind = {
@@ -143,8 +148,7 @@ def tables(console: Console) -> Iterator[str]:
             futures = {(v, e, s): pool.submit(measure, situation, v, e, s) for v, e in variants for s in SEEDS}
             (kind_a, rtt_a), (kind_b, rtt_b) = situation.flows
             lines = [
-                f"### {situation.rate_mbps:g} Mbit/s, {situation.buffer_bdp:g} BDP: "
-                f"{kind_a} {rtt_a:g} ms and {kind_b} {rtt_b:g} ms\n",
+                f"### {situation.name}: {kind_a} {rtt_a:g} ms and {kind_b} {rtt_b:g} ms\n",
                 f"| | engine | {kind_a} {rtt_a:g} ms, Mbit/s | {kind_b} {rtt_b:g} ms, Mbit/s | share of the first "
                 "| queue, ms | retransmissions |",
                 "|---|---|---|---|---|---|---|",
@@ -156,7 +160,7 @@ def tables(console: Console) -> Iterator[str]:
             ]
             lines += [_row(v.name, ENGINES[e], [futures[v, e, s].result() for s in SEEDS]) for v, e in variants]
             yield "\n".join(lines) + "\n"
-            setting = f"{situation.rate_mbps:g} Mbit/s, {situation.buffer_bdp:g} BDP, {kind_a} and {kind_b}"
+            setting = f"{situation.name}, {kind_a} and {kind_b}"
             beside_linux += [
                 _difference_row(setting, v.name, situation, [futures[v, e, s].result() for s in SEEDS])
                 for v, e in variants
@@ -182,17 +186,19 @@ def _difference_row(
 
 
 def _row(name: str, engine: str, runs: list[tuple[float, float, float | None, float | None]]) -> str:
-    def cell(values: list[float | None], digits: int) -> str:
-        known = [value for value in values if value is not None and not np.isnan(value)]
-        if not known:
-            return "-"
-        mean = f"{np.mean(known):,.{digits}f}"
-        return mean if len(known) == 1 else f"{mean} ({min(known):,.{digits}f} to {max(known):,.{digits}f})"
-
     share = [100 * first / (first + second) for first, second, _, _ in runs]
     cells = [cell([run[0] for run in runs], 1), cell([run[1] for run in runs], 1), cell([*share], 1) + " %"]
     cells += [cell([run[2] for run in runs], 0), cell([run[3] for run in runs], 0)]
     return f"| {name} | {engine} | " + " | ".join(cells) + " |"
+
+
+def cell(values: Sequence[float | None], digits: int) -> str:
+    """Mean (smallest to largest) of those that are known, or a dash."""
+    known = [value for value in values if value is not None and not np.isnan(value)]
+    if not known:
+        return "-"
+    mean = f"{np.mean(known):,.{digits}f}"
+    return mean if len(known) == 1 else f"{mean} ({min(known):,.{digits}f} to {max(known):,.{digits}f})"
 
 
 def main() -> int:
