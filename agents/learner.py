@@ -107,7 +107,8 @@ def _linear(rates: Mapping[str, Any]) -> Callable[[float], float]:
             f"learning_rate={dict(rates)!r} is not possible: give a number of at least 0, or {{first: …, last: …}}"
         )
     first, last = float(rates["first"]), float(rates["last"])
-    return lambda left: last + (first - last) * left
+    # The last rollout may go beyond the end, and Stable-Baselines3's part that is left then below 0.
+    return lambda left: last + (first - last) * max(left, 0.0)
 
 
 class _Wrapper(VecEnvWrapper):  # type: ignore[misc]  # Stable-Baselines3 is not analysed, see pyproject.toml

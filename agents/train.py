@@ -16,6 +16,7 @@ from rich.console import Console
 
 from bbrgym.agents.curriculum import Contest, CurriculumConfig
 from bbrgym.agents.policy import ALGORITHMS, FOLDERS
+from bbrgym.agents.scripted import RULES
 from bbrgym.agents.tracking import Tracker, read_metrics, read_run
 from bbrgym.envs.engine import EngineError
 from bbrgym.envs.episode import EpisodeSpec
@@ -72,6 +73,8 @@ class TrainConfig:
         limit = self.max_minutes
         if limit is not None and not (isinstance(limit, int | float) and 0 < limit < math.inf):
             raise ValueError(f"train.max_minutes={limit!r} is not possible: it must be above 0, or null")
+        if self.teacher is not None and self.teacher not in RULES:
+            raise ValueError(f"train.teacher={self.teacher!r} is not possible: known: {', '.join(RULES)}, or null")
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> TrainConfig:
@@ -272,6 +275,8 @@ def _learn(
             prepare(model, spec, training.teacher, training.prepare_steps, seed + state.engine_failures)
             model.set_random_seed(seed)
             state.is_prepared = True
+        if training.teacher is not None and hasattr(model, "replay_buffer"):
+            model.learning_starts = 0  # the replay buffer has something, and the actor knows better than to act evenly
         if is_anew:
             begin_anew(model, seed, state)
         model.learn(

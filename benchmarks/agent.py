@@ -1,7 +1,7 @@
 """How the reference policy was trained, and what it does: `python benchmarks/agent.py [--write docs/agent.md]`.
 
-From trainings that are there already: the runs of `bbrgym train experiment=reference`, and the sweep
-`experiment=sweep/ablation_agent`. What is not there is left out.
+From trainings that are there already: the runs of `bbrgym train experiment=reference`, and the sweeps
+`experiment=sweep/…` of `SWEEPS`. What is not there is left out, and its table on the page stays.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import argparse
 import dataclasses
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,8 @@ from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.reward import Reward
 from bbrgym.envs.trace import Trace
 
-BEGIN, END = "<!-- begin: benchmarks/agent.py -->", "<!-- end: benchmarks/agent.py -->"
+SWEEPS = {"ablation_agent": "variant", "algorithms": "learner", "curriculum": "variant"}
+"""What is in the first column, by the sweep's name, which its marks on the page have, too."""
 EPISODES = 64
 RTTS_MS = (10.0, 50.0)
 ARRIVAL_S = 10.0
@@ -73,7 +74,7 @@ def validate(agent: Agent, reward: Reward) -> dict[str, float]:
         env.close()
 
 
-def ablation_rows(sweep: Path, reward: Reward) -> list[list[str]]:
+def sweep_rows(sweep: Path, reward: Reward) -> list[list[str]]:
     """A row a variant: mean and interval over its seeds, of what `validate` says of each last agent."""
     variants: dict[str, list[dict[str, float]]] = {}
     for folder in sorted(sweep.iterdir()):
@@ -140,9 +141,30 @@ def draw_duel(traces: dict[str, Trace]) -> Figure:
     return figure
 
 
-def report(runs: Sequence[Path], sweep: Path) -> tuple[str, dict[str, Figure]]:
-    """The text, and the figures by their names."""
-    reward = Reward()
+def sweep_tables(folder: Path, reward: Reward) -> dict[str, str]:
+    """A table of each sweep that is in a folder and has results, by its name."""
+    tables = {}
+    for name, first in SWEEPS.items():
+        if (folder / name).is_dir() and (rows := sweep_rows(folder / name, reward)):
+            headings = [first, "reward per decision [95 %]", "utilisation", "queue, ms", "seeds"]
+            tables[name] = markdown.table(headings, rows, range(1, 5))
+    return tables
+
+
+def with_blocks(page: str, blocks: Mapping[str, str]) -> str:
+    """A page with each block between its marks; the name of one is empty or a sweep's.
+
+    Raises:
+        ValueError: it does not have the marks.
+    """
+    for name, block in blocks.items():
+        place = f"benchmarks/agent.py {name}".strip()
+        page = with_block(page, block, f"<!-- begin: {place} -->", f"<!-- end: {place} -->")
+    return page
+
+
+def report(runs: Sequence[Path], reward: Reward) -> tuple[str, dict[str, Figure]]:
+    """The text on the reference, and the figures by their names."""
     reference = load_agent(REFERENCE)
     training = reference.training
     checked = validate(reference, reward)
@@ -166,9 +188,6 @@ def report(runs: Sequence[Path], sweep: Path) -> tuple[str, dict[str, Figure]]:
             f"Best evaluation of each of {len(found)} trainings: {np.mean(best):.3f} [{low:.3f} {high:.3f}], from "
             f"{min(best):.3f} to {max(best):.3f}.",
         ]
-    if sweep.is_dir() and (rows := ablation_rows(sweep, reward)):
-        headings = ["variant", "reward per decision [95 %]", "utilisation", "queue, ms", "seeds"]
-        lines += ["", markdown.table(headings, rows, range(1, 5))]
     return "\n".join(lines), figures
 
 
@@ -176,13 +195,15 @@ def main(arguments: list[str]) -> int:
     """Print, and write if asked to."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", default="runs/train", type=Path, help="folder of the trainings reference-<seed>")
-    parser.add_argument("--sweep", default="runs/multirun/ablation_agent", type=Path, help="folder of the sweep")
-    parser.add_argument("--write", type=Path, help="page whose marked part becomes the text; its figures beside it")
+    parser.add_argument("--sweeps", default="runs/multirun", type=Path, help="folder of the sweeps, by their names")
+    parser.add_argument("--write", type=Path, help="page whose marked parts become the text; its figures beside it")
     options = parser.parse_args(arguments)
-    text, figures = report(sorted(options.runs.glob("reference-*")), options.sweep)
-    print(text)
+    reward = Reward()
+    text, figures = report(sorted(options.runs.glob("reference-*")), reward)
+    blocks = {"": text, **sweep_tables(options.sweeps, reward)}
+    print("\n\n".join(blocks.values()))
     if options.write is not None:
-        written = with_block(options.write.read_text(encoding="utf-8"), text, BEGIN, END)
+        written = with_blocks(options.write.read_text(encoding="utf-8"), blocks)
         for name, figure in figures.items():
             markdown.write_figure(figure, options.write.parent / "images" / name)
         replace_file(options.write, lambda path: path.write_text(written, encoding="utf-8"))

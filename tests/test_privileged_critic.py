@@ -149,12 +149,15 @@ class TestLearners:
             np.testing.assert_array_equal(mine, yours)
 
 
-def test_a_training_with_a_teacher_and_its_resumption(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("algorithm", sorted(SMALL))
+def test_a_training_with_a_teacher_and_its_resumption(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str
+) -> None:
     install(monkeypatch)
     config: dict[str, Any] = {
         "scenario": PAIR.to_dict(),
         "engine": {"name": "fake"},
-        "agent": {"algorithm": "ppo", "device": "cpu", **SMALL["ppo"]},
+        "agent": {"algorithm": algorithm, "device": "cpu", **SMALL[algorithm]},
         "train": {"total_steps": 80, "n_envs": 1, "eval_every": 40, "eval_episodes": 1, "checkpoint_every": 40}
         | {"teacher": "backlog", "prepare_steps": 100, "critic_features": ["log_flows", "link_queue"]},
         "tracking": {"backend": "none"},

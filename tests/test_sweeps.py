@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from omegaconf import OmegaConf
 from sweep_tasks import run
 
 from bbrgym.agents import sweep
+from bbrgym.agents.learner import make_model
 from bbrgym.agents.tracking import read_metrics, read_run
 from bbrgym.agents.train import TrainConfig
 from bbrgym.cli import main
@@ -248,6 +249,7 @@ def test_variants_change_one_thing_at_a_time() -> None:
     }
 
 
+@pytest.mark.filterwarnings("ignore:You have specified a mini-batch size")  # which is for more than one engine
 @pytest.mark.parametrize("experiment", SWEEPS)
 def test_every_variant_of_every_sweep_composes_and_is_accepted(experiment: str) -> None:
     given = [f"experiment=sweep/{experiment}"]
@@ -261,8 +263,10 @@ def test_every_variant_of_every_sweep_composes_and_is_accepted(experiment: str) 
         ]
     for config in configs:
         assert isinstance(config, dict)
-        EpisodeSpec.from_config({str(key): value for key, value in config.items()})
-        TrainConfig.from_dict(config["train"])
+        spec = EpisodeSpec.from_config({str(key): value for key, value in config.items()})
+        training = TrainConfig.from_dict(config["train"])
+        with closing(spec.make_vec_env(1, training.critic_features)) as env:
+            make_model(config["agent"], env, seed=1)
     assert len({json.dumps({**config, "name": ""}) for config in configs}) == len(configs)
 
 

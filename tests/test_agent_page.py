@@ -1,0 +1,88 @@
+"""benchmarks/agent.py: the tables of the sweeps, and where they go on the page."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import fake_engine
+import pytest
+from test_train import make_agent
+
+from bbrgym.envs.reward import Reward
+
+
+def _load() -> ModuleType:
+    file = Path(__file__).parent.parent / "benchmarks" / "agent.py"
+    spec = importlib.util.spec_from_file_location("agent_page", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["agent_page"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+page = _load()
+
+
+def put_run(folder: Path, name: str, seed: int) -> None:
+    """What a job of a sweep leaves, as far as it is read."""
+    make_agent(seed=seed).save(folder / "final")
+    (folder / "run.json").write_text(json.dumps({"params": {}}))
+    (folder / "result.json").write_text(json.dumps({"overrides": [f"seed={seed}", f"name={name}", "agent=sac"]}))
+
+
+@pytest.fixture
+def sweeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two sweeps with results and one that has just begun."""
+    fake_engine.install(monkeypatch)
+    rewards = {}
+    for sweep, names in (("ablation_agent", ["reference", "own"]), ("algorithms", ["ppo", "sac"])):
+        for index, name in enumerate(names):
+            for seed in (1, 2):
+                folder = tmp_path / sweep / f"{name}-{seed}"
+                put_run(folder, name, seed=10 * index + seed)
+                rewards[make_agent(seed=10 * index + seed).content_hash] = -0.3 + 0.1 * index + 0.01 * seed
+    (tmp_path / "curriculum" / "begun").mkdir(parents=True)
+
+    def validate(agent: Any, reward: Reward) -> dict[str, float]:
+        return {"eval/reward": rewards[agent.content_hash], "eval/utilisation": 0.5, "eval/queue_ms": 20.0}
+
+    monkeypatch.setattr(page, "validate", validate)
+    return tmp_path
+
+
+def test_a_sweep_that_has_results_has_a_table(sweeps: Path) -> None:
+    tables = page.sweep_tables(sweeps, Reward())
+    assert list(tables) == ["ablation_agent", "algorithms"]
+    heading, _, *rows = tables["algorithms"].splitlines()
+    assert heading.startswith("| learner | reward per decision [95 %] |")
+    assert [row.split(" | ")[0] for row in rows] == ["| sac", "| ppo"]  # the best one first
+    assert rows[0].split(" | ")[1].startswith("-0.185 [")
+    assert rows[0].endswith("| 50.0% | 20.0 | 2 |")
+    assert tables["ablation_agent"].startswith("| variant |")
+
+
+def test_a_table_goes_between_its_own_marks_and_others_stay(sweeps: Path) -> None:
+    def marked(name: str, text: str) -> str:
+        return f"<!-- begin: benchmarks/agent.py{name} -->\n{text}\n<!-- end: benchmarks/agent.py{name} -->\n"
+
+    names = ("", " ablation_agent", " algorithms", " curriculum")
+    document = "".join(f"About{name}\n{marked(name, f'old{name}')}" for name in names)
+    tables = page.sweep_tables(sweeps, Reward())
+    written = page.with_blocks(document, {"": "new", **tables})
+    new = ("new", tables["ablation_agent"], tables["algorithms"], "old curriculum")
+    assert written == "".join(f"About{name}\n{marked(name, text)}" for name, text in zip(names, new, strict=True))
+    with pytest.raises(ValueError, match=r"must have one line <!-- begin: benchmarks/agent\.py algorithms -->"):
+        page.with_blocks(marked("", "old"), {"algorithms": "new"})
+
+
+def test_the_page_has_the_marks_of_the_sweeps() -> None:
+    document = (Path(__file__).parent.parent / "docs" / "agent.md").read_text(encoding="utf-8")
+    written = page.with_blocks(document, {"": "text", **dict.fromkeys(page.SWEEPS, "a table")})
+    assert written.count("\na table\n") == len(page.SWEEPS)

@@ -1,0 +1,211 @@
+"""Learners that begin from a teacher: what they do after it, what they remember of it, and how they go on."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import fake_engine
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from stable_baselines3.common.logger import Logger
+from test_train import AGENTS, SCENARIO, _Killed, _KillingConsole, changed, quiet, same, weights
+
+from bbrgym.agents import imitation
+from bbrgym.agents.imitation import Demonstrations, demonstrate, imitate, prepare
+from bbrgym.agents.learner import Standardised, UnitReturns, make_model
+from bbrgym.agents.policy import ALGORITHMS
+from bbrgym.agents.scripted import RULES
+from bbrgym.agents.train import resume, train
+from bbrgym.envs.episode import EpisodeSpec
+
+OFF_POLICY = [name for name in ALGORITHMS if "ppo" not in name]
+WITH_TEACHER: dict[str, Any] = {"teacher": "backlog", "prepare_steps": 200}
+
+
+@pytest.fixture(autouse=True)
+def _fake(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_engine.install(monkeypatch)
+    torch.set_num_threads(1)  # more is slower for networks of this size
+
+
+def make(algorithm: str, width: int = 32, **arguments: Any) -> tuple[Any, EpisodeSpec]:
+    """A learner in eight engines of two flows."""
+    scenario = SCENARIO | {"rate_mbps": {"log_uniform": [4, 16]}}
+    agent = copy.deepcopy(AGENTS[algorithm]) | {"gamma": 0.8, "batch_size": 512} | arguments
+    config = changed(scenario=scenario, engine={"name": "native"}, agent=agent)
+    config["agent"]["policy_kwargs"] |= {"net_arch": [width]}
+    if algorithm == "recurrent_ppo":
+        config["agent"]["policy_kwargs"] |= {"lstm_hidden_size": width}
+    spec = EpisodeSpec.from_config(config)
+    model = make_model(config["agent"], spec.make_vec_env(8), seed=1)
+    model.set_logger(Logger(folder=None, output_formats=[]))
+    return model, spec
+
+
+def does(model: Any, shown: Demonstrations) -> Any:
+    """What a learner does where its teacher was, with what it remembers; shape (t, n, 2)."""
+    actions, state = [], None
+    starts = np.ones(shown.dones.shape[1], dtype=bool)
+    for seen, dones in zip(shown.observations, shown.dones, strict=True):
+        action, state = model.predict(Standardised.of(model).standardise(seen), state, starts, deterministic=True)
+        actions.append(action)
+        starts = dones
+    return np.array(actions)
+
+
+def estimates(model: Any, shown: Demonstrations, steps: int) -> Any:
+    """What its critic says of the first steps; shape (steps, n)."""
+    seen = torch.as_tensor(Standardised.of(model).standardise(shown.observations[:steps]))
+    with torch.no_grad():
+        if hasattr(model, "replay_buffer"):
+            values = model.critic(seen.flatten(0, 1), torch.as_tensor(shown.acted[:steps]).flatten(0, 1))
+            return torch.cat(values, dim=1).mean(dim=1).reshape(seen.shape[:2]).numpy()
+        if not hasattr(model, "_last_lstm_states"):
+            return model.policy.predict_values(seen.flatten(0, 1)).reshape(seen.shape[:2]).numpy()
+        starts = torch.ones(seen.shape[:2])
+        starts[1:] = torch.as_tensor(shown.dones[: steps - 1])
+        whole = model.policy.predict_values(
+            seen.transpose(0, 1).flatten(0, 1), model._last_lstm_states.vf, starts.transpose(0, 1).flatten()
+        )
+        return whole.reshape(seen.shape[1], steps).numpy().T
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_learner_does_what_its_teacher_does_and_knows_what_comes_of_it(algorithm: str) -> None:
+    arguments = {"ent_coef": 0.001} if algorithm == "sac" else {}  # else its values are of its entropy, too
+    model, spec = make(algorithm, **arguments)
+    inputs = Standardised.of(model)
+    rule = RULES["backlog"](spec.observation, spec.action)
+    prepare(model, spec, "backlog", 3000 if algorithm == "recurrent_ppo" else 12000, seed=1)
+    # Other episodes than those that it was shown.
+    shown = demonstrate(
+        inputs.venv, lambda seen: rule.forward(seen[:, : rule.inputs], [])[0], 1600, np.random.default_rng(2)
+    )
+    untrained, _ = make(algorithm)
+    Standardised.of(untrained).fit(shown.observations.reshape(-1, rule.inputs))
+    errors = [np.sqrt(np.mean((does(each, shown) - shown.actions) ** 2)) for each in (model, untrained)]
+    assert errors[0] < 0.07
+    assert errors[1] > 0.25
+    returns = shown.returns(0.8) * (1.0 if algorithm in OFF_POLICY else UnitReturns.of(model).scale)
+    missed = [np.mean((estimates(each, shown, len(returns)) - returns) ** 2) for each in (model, untrained)]
+    assert missed[0] < 0.5 * np.var(returns)
+    assert missed[1] > np.var(returns)
+
+
+@pytest.mark.parametrize("algorithm", OFF_POLICY)
+def test_a_replay_buffer_has_what_the_learner_would_have_stored(algorithm: str) -> None:
+    model, spec = make(algorithm)
+    prepare(model, spec, "backlog", 800, seed=4)
+    mine = model.replay_buffer
+    assert (mine.pos, mine.full) == (50, False)
+    other, _ = make(algorithm)
+    inputs = Standardised.of(other)
+    inputs.mean, inputs.scale = Standardised.of(model).mean, Standardised.of(model).scale
+    env = other.get_env()
+    env.seed(int(np.random.default_rng(4).integers(2**31)))
+    other._last_obs = env.reset()
+    for actions in mine.actions[:50]:
+        other._store_transition(other.replay_buffer, actions, *env.step(actions))
+    for name in ("observations", "next_observations", "actions", "rewards", "dones", "timeouts"):
+        np.testing.assert_array_equal(getattr(mine, name), getattr(other.replay_buffer, name), err_msg=name)
+    assert mine.dones.sum() == 16  # an episode has 30 steps
+    assert mine.timeouts.sum() == 16
+    # What was done is not what the teacher would have done without noise.
+    rule = RULES["backlog"](spec.observation, spec.action)
+    seen = mine.observations[:50] / inputs.scale + inputs.mean
+    assert 0.05 < np.std(mine.actions[:50] - rule.forward(seen.reshape(800, -1), [])[0].reshape(50, 16, 2)) < 0.3
+
+
+@pytest.mark.parametrize("algorithm", OFF_POLICY)
+def test_a_small_replay_buffer_has_the_last_steps(algorithm: str) -> None:
+    small, spec = make(algorithm, buffer_size=320)
+    whole, _ = make(algorithm)
+    for model in (small, whole):
+        prepare(model, spec, "backlog", 800, seed=4)
+    assert (small.replay_buffer.pos, small.replay_buffer.full) == (10, True)
+    np.testing.assert_array_equal(np.roll(small.replay_buffer.rewards, -10, axis=0), whole.replay_buffer.rewards[30:50])
+
+
+@pytest.mark.parametrize("algorithm", OFF_POLICY)
+def test_critics_go_on_to_judge_an_actor_that_stays(monkeypatch: pytest.MonkeyPatch, algorithm: str) -> None:
+    model, spec = make(algorithm)
+    found: list[dict[str, list[torch.Tensor]]] = []
+
+    def note(*_: Any) -> None:
+        names = ("actor", "critic", "critic_target", *(("actor_target",) if algorithm == "td3" else ()))
+        found.append({name: [p.detach().clone() for p in getattr(model, name).parameters()] for name in names})
+
+    judge = imitation.judge
+    monkeypatch.setattr(imitation, "judge", lambda *given: (note(), judge(*given), note()))
+    prepare(model, spec, "backlog", 200, seed=1)
+    before, after = found
+
+    def equal(first: list[torch.Tensor], second: list[torch.Tensor]) -> bool:
+        return all(torch.equal(mine, yours) for mine, yours in zip(first, second, strict=True))
+
+    assert equal(before["critic"], before["critic_target"])
+    assert not equal(before["critic"], after["critic"])
+    assert not equal(before["critic_target"], after["critic_target"])
+    assert equal(before["actor"], after["actor"])
+    if algorithm == "td3":
+        assert equal(before["actor"], before["actor_target"])
+    assert all(parameter.requires_grad for parameter in model.actor.parameters())
+
+
+def test_sac_begins_as_wide_as_it_aims_at() -> None:
+    model, spec = make("sac", target_entropy=-5.0)
+    prepare(model, spec, "backlog", 800, seed=1)
+    seen = torch.zeros(2000, spec.observation.space.shape[0])
+    with torch.no_grad():
+        _, log_prob = model.actor.action_log_prob(seen)
+        narrowed = torch.log(1.0 - model.actor(seen, deterministic=True) ** 2).sum(dim=1).mean()
+    assert -log_prob.mean() - narrowed == pytest.approx(-5.0, abs=0.1)
+
+
+def test_a_recurrent_learner_learns_to_remember() -> None:
+    """The teacher does what it saw two steps before in the episode, and something else when one begins."""
+    model, spec = make("recurrent_ppo")
+    rng = np.random.default_rng(1)
+    steps = 600
+    observations = rng.uniform(-1, 1, (steps, 16, spec.observation.space.shape[0])).astype(np.float32)
+    dones = rng.uniform(size=(steps, 16)) < 0.03
+    starts = np.concatenate([np.ones((1, 16), dtype=bool), dones[:-1]])
+    actions = np.zeros((steps, 16, 2), np.float32)
+    actions[2:, :, 0] = np.where(starts[2:] | starts[1:-1], 0.0, observations[:-2, :, 0])
+    actions[:, :, 1] = starts
+    nothing = np.zeros((steps, 16), np.float32)
+    shown = Demonstrations(observations, observations, actions, actions, nothing, dones, dones)
+    imitate(model, shown, nothing, rng)
+    errors = does(model, shown) - actions
+    assert np.std(actions[:, :, 0]) > 0.5
+    assert np.sqrt(np.mean(errors[:, :, 0] ** 2)) < 0.25
+    assert np.sqrt(np.mean(errors[starts] ** 2)) < 0.25
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_training_with_a_teacher_goes_on_as_if_it_had_not_been_killed(tmp_path: Path, algorithm: str) -> None:
+    through, stopped = tmp_path / "through", tmp_path / "stopped"
+    agent = AGENTS[algorithm] | ({"learning_starts": 10**6} if algorithm in OFF_POLICY else {})
+    train(changed(WITH_TEACHER, agent=agent), through, quiet())
+    with pytest.raises(_Killed):
+        train(changed(WITH_TEACHER, agent=agent), stopped, _KillingConsole())
+    assert resume(stopped, console=quiet()).steps == 384
+    assert same(weights(through), weights(stopped))
+
+
+@pytest.mark.parametrize("algorithm", OFF_POLICY)
+def test_with_a_teacher_no_action_is_drawn_evenly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str
+) -> None:
+    def sample(*_: Any, **__: Any) -> None:
+        raise AssertionError("drawn evenly")
+
+    monkeypatch.setattr(spaces.Box, "sample", sample)
+    agent = AGENTS[algorithm]
+    with pytest.raises(AssertionError, match="drawn evenly"):
+        train(changed(agent=agent), tmp_path / "without", quiet())
+    train(changed(WITH_TEACHER, agent=agent), tmp_path / "with", quiet())
