@@ -231,6 +231,16 @@ def test_sigterm_marks_a_run_as_killed_and_keeps_a_checkpoint(tmp_path: Path) ->
     assert resume(tmp_path, {"train.total_steps": steps + 1}, quiet()).steps > steps
 
 
+def test_a_linear_learning_rate_ends_at_its_last() -> None:
+    """Also where the last rollout goes far beyond the end: below 0 it would undo what was learned."""
+    from bbrgym.agents.learner import make_model
+
+    agent = PPO | {"learning_rate": {"first": 1e-3, "last": 1e-4}}
+    env = EpisodeSpec.from_config({"scenario": SCENARIO}).make_vec_env()
+    schedule = make_model(agent, env, seed=1).lr_schedule
+    assert [schedule(left) for left in (1.0, 0.5, 0.0, -3.0)] == pytest.approx([1e-3, 5.5e-4, 1e-4, 1e-4])
+
+
 def test_a_learning_canary(tmp_path: Path) -> None:
     """PPO must halve its queue's cost within 5000 decisions."""
     scenario = SCENARIO | {"duration_s": 5, "flows": [{"algorithm": "agent", "rtt_ms": 50}]}
