@@ -92,7 +92,7 @@ def test_a_learner_does_what_its_teacher_does_and_knows_what_comes_of_it(algorit
     assert errors[1] > 0.25
     returns = shown.returns(0.8) * (1.0 if algorithm in OFF_POLICY else UnitReturns.of(model).scale)
     missed = [np.mean((estimates(each, shown, len(returns)) - returns) ** 2) for each in (model, untrained)]
-    assert missed[0] < 0.5 * np.var(returns)
+    assert missed[0] < 0.75 * np.var(returns)
     assert missed[1] > np.var(returns)
 
 
