@@ -91,10 +91,11 @@ def sweep_rows(sweep: Path, reward: Reward) -> list[list[str]]:
     rows = []
     for name, values in sorted(variants.items(), key=lambda entry: -mean(entry[1], "eval/reward")):
         low, high = bootstrap_interval([value["eval/reward"] for value in values])
+        interval = f" [{low:.3f} {high:.3f}]" if len(values) > 1 else ""
         rows.append(
             [
                 markdown.cell(name),
-                f"{mean(values, 'eval/reward'):.3f} [{low:.3f} {high:.3f}]",
+                f"{mean(values, 'eval/reward'):.3f}{interval}",
                 f"{mean(values, 'eval/utilisation'):.1%}",
                 f"{mean(values, 'eval/queue_ms'):.1f}",
                 str(len(values)),
