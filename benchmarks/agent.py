@@ -24,7 +24,7 @@ from bbrgym.agents.tracking import read_metrics, read_run
 from bbrgym.baselines import markdown
 from bbrgym.baselines.plots import COLOURS
 from bbrgym.baselines.stats import bootstrap_interval
-from bbrgym.baselines.storage import replace_file, with_block
+from bbrgym.baselines.storage import replace_file, with_block, write_json
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.reward import Reward
 from bbrgym.envs.trace import Trace
@@ -192,13 +192,43 @@ def report(runs: Sequence[Path], reward: Reward) -> tuple[str, dict[str, Figure]
     return "\n".join(lines), figures
 
 
+def adopt(run: Path, folder: Path = REFERENCE) -> None:
+    """Put the best agent of a training in the place of the reference, with what MLflow has of its run: `mlflow.json`.
+
+    Args:
+        run: the training's folder, of `experiment=reference`.
+        folder: the reference's.
+
+    Raises:
+        FileNotFoundError: there is no agent.
+        ValueError: it is not a training's folder.
+    """
+    record = read_run(run)
+    if record is None:
+        raise ValueError(f"'{run}' holds no training: it has no run.json")
+    load_agent(run / "best").save(folder)
+    params = record["params"]
+    evaluations = [line for line in read_metrics(run) if "eval/reward" in line["metrics"]]
+    summary = {
+        "command": f"bbrgym train experiment=reference seed={params['seed']}",
+        **{name: record[name] for name in ("experiment", "run_id", "run_name", "status", "started", "ended")},
+        "tags": {name: value for name, value in record["tags"].items() if name != "host"},
+        "params": {name: params[name] for name in ("observation", "action", "reward", "env", "agent", "train", "seed")},
+        "evaluations": [{"step": line["step"], **line["metrics"]} for line in evaluations],
+    }
+    write_json(folder / "mlflow.json", summary)
+
+
 def main(arguments: list[str]) -> int:
     """Print, and write if asked to."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", default="runs/train", type=Path, help="folder of the trainings reference-<seed>")
     parser.add_argument("--sweeps", default="runs/multirun", type=Path, help="folder of the sweeps, by their names")
     parser.add_argument("--write", type=Path, help="page whose marked parts become the text; its figures beside it")
+    parser.add_argument("--adopt", type=Path, help="a training whose best agent becomes the reference, before the rest")
     options = parser.parse_args(arguments)
+    if options.adopt is not None:
+        adopt(options.adopt)
     reward = Reward()
     text, figures = report(sorted(options.runs.glob("reference-*")), reward)
     blocks = {"": text, **sweep_tables(options.sweeps, reward)}

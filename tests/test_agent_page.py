@@ -86,3 +86,31 @@ def test_the_page_has_the_marks_of_the_sweeps() -> None:
     document = (Path(__file__).parent.parent / "docs" / "agent.md").read_text(encoding="utf-8")
     written = page.with_blocks(document, {"": "text", **dict.fromkeys(page.SWEEPS, "a table")})
     assert written.count("\na table\n") == len(page.SWEEPS)
+
+
+def test_the_reference_has_the_summary_of_its_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_engine.install(monkeypatch)
+    run, folder = tmp_path / "run", tmp_path / "reference"
+    agent = make_agent(seed=4)
+    agent.save(run / "best")
+    params = dict.fromkeys(("observation", "action", "reward", "env", "agent", "train", "tracking")) | {"seed": 7}
+    record = dict.fromkeys(("experiment", "run_id", "run_name", "status", "started", "ended"), "x")
+    (run / "run.json").write_text(json.dumps(record | {"params": params, "tags": {"host": "h", "torch": "2"}}))
+    lines = [{"step": 0, "metrics": {"eval/reward": -1.0}}, {"step": 5, "metrics": {"train/loss": 2.0}}]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    page.adopt(run, folder)
+    assert page.load_agent(folder).content_hash == agent.content_hash
+    summary = json.loads((folder / "mlflow.json").read_text())
+    assert summary["command"] == "bbrgym train experiment=reference seed=7"
+    assert summary["tags"] == {"torch": "2"}
+    assert summary["evaluations"] == [{"step": 0, "eval/reward": -1.0}]
+    with pytest.raises(ValueError, match="holds no training"):
+        page.adopt(tmp_path, folder)
+
+
+def test_what_ships_is_what_its_summary_says() -> None:
+    summary = json.loads((page.REFERENCE / "mlflow.json").read_text())
+    training = page.load_agent(page.REFERENCE).training
+    assert summary["params"]["seed"] == training["seed"]
+    best = max(summary["evaluations"], key=lambda evaluation: evaluation["eval/reward"])
+    assert (best["step"], best["eval/reward"]) == (training["steps"], training["reward"])
