@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from bbrgym.agents.policy import PREFIX, Agent
-from bbrgym.agents.scripted import RULES
+from bbrgym.agents.scripted import RULES, scripted_agent
 from bbrgym.baselines import registry
 from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.episode import Episodes, EpisodeSpec
@@ -194,7 +194,7 @@ def largest_gaps(candidates: Sequence[Candidate], keep: int) -> list[Candidate]:
 def _driver(name: str, spec: EpisodeSpec) -> Agent | str:
     if not name.startswith(PREFIX):
         return name
-    return Agent(spec, RULES[name.removeprefix(PREFIX)](spec.observation, spec.action))
+    return scripted_agent(name.removeprefix(PREFIX), spec)
 
 
 def _check(name: str, value: object, good: str, is_good: bool) -> None:

@@ -89,18 +89,19 @@ RULES: Final = {"backlog": BacklogRule}
 """Every rule by name."""
 
 
-def scripted_agent(name: str) -> Agent:
-    """The agent that a rule makes, with the default observation and action and steps of 100 ms.
+def scripted_agent(name: str, spec: EpisodeSpec | None = None) -> Agent:
+    """The agent that a rule makes.
 
     Args:
         name: of `RULES`.
+        spec: of the environment; None has the default observation and action and steps of 100 ms.
 
     Raises:
-        ValueError: there is no such rule.
+        ValueError: there is no such rule, or it needs a feature that is not observed.
     """
     if name not in RULES:
         raise ValueError(f"no scripted agent {name!r}; known: {', '.join(PREFIX + known for known in RULES)}")
-    spec = EpisodeSpec({"flows": [{"algorithm": "agent"}]})
+    spec = spec or EpisodeSpec({"flows": [{"algorithm": "agent"}]})
     return Agent(spec, RULES[name](spec.observation, spec.action), {"algorithm": f"{PREFIX}{name}"})
 
 

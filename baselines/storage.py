@@ -107,3 +107,14 @@ def with_block(document: str, block: str, begin: str, end: str) -> str:
     if not found_begin or not found_end or begin in after or end in before + after:
         raise ValueError(f"the document must have one line {begin} and after it one line {end}")
     return f"{before}{begin}\n{block}\n{end}{after}"
+
+
+def write_block(path: Path, block: str, begin: str, end: str) -> None:
+    """Put `block` between two marks of a document, in one move.
+
+    Raises:
+        OSError: the document cannot be read or written.
+        ValueError: it does not have the two marks, once each and in order.
+    """
+    document = with_block(path.read_text(encoding="utf-8"), block, begin, end)
+    replace_file(path, lambda to: to.write_text(document, encoding="utf-8"))

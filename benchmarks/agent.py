@@ -36,17 +36,15 @@ RTTS_MS = (10.0, 50.0)
 ARRIVAL_S = 10.0
 
 
+def evaluations(run: Path) -> dict[int, dict[str, float]]:
+    """The metrics of each evaluation, by its step, of one that was made again the later."""
+    found = {line["step"]: line["metrics"] for line in read_metrics(run) if "eval/reward" in line["metrics"]}
+    return dict(sorted(found.items()))
+
+
 def curves(runs: Sequence[Path]) -> dict[str, list[tuple[int, float]]]:
     """Reward per decision of each evaluation, by the runs' names."""
-    found: dict[str, list[tuple[int, float]]] = {}
-    for run in runs:
-        rewards = {
-            line["step"]: line["metrics"]["eval/reward"]
-            for line in read_metrics(run)
-            if "eval/reward" in line["metrics"]
-        }
-        found[run.name] = sorted(rewards.items())
-    return found
+    return {run.name: [(step, metrics["eval/reward"]) for step, metrics in evaluations(run).items()] for run in runs}
 
 
 def draw_curves(found: dict[str, list[tuple[int, float]]]) -> Figure:
@@ -208,13 +206,12 @@ def adopt(run: Path, folder: Path = REFERENCE) -> None:
         raise ValueError(f"'{run}' holds no training: it has no run.json")
     load_agent(run / "best").save(folder)
     params = record["params"]
-    evaluations = [line for line in read_metrics(run) if "eval/reward" in line["metrics"]]
     summary = {
         "command": f"bbrgym train experiment=reference seed={params['seed']}",
         **{name: record[name] for name in ("experiment", "run_id", "run_name", "status", "started", "ended")},
         "tags": {name: value for name, value in record["tags"].items() if name != "host"},
         "params": {name: params[name] for name in ("observation", "action", "reward", "env", "agent", "train", "seed")},
-        "evaluations": [{"step": line["step"], **line["metrics"]} for line in evaluations],
+        "evaluations": [{"step": step, **metrics} for step, metrics in evaluations(run).items()],
     }
     write_json(folder / "mlflow.json", summary)
 

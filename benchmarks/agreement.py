@@ -40,7 +40,7 @@ from bbrgym.baselines.plan import Benchmark, Run, version_of
 from bbrgym.baselines.pool import run_in_processes
 from bbrgym.baselines.published import compare
 from bbrgym.baselines.registry import COMPARATORS
-from bbrgym.baselines.storage import load_trace, replace_file, save_trace, with_block
+from bbrgym.baselines.storage import load_trace, replace_file, save_trace, write_block
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -863,7 +863,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(text)
     console.print(f"{time.monotonic() - began:.0f} s")
     if document is not None:
-        document.write_text(with_block(document.read_text(), f"\n{text}\n", BEGIN, END))
+        write_block(document, f"\n{text}\n", BEGIN, END)
     return 0
 
 

@@ -38,7 +38,7 @@ from rich.table import Table
 
 from bbrgym import EngineError, Flow, Rows, Scenario, _controllers, make_engine
 from bbrgym.agents.policy import policy_bytes
-from bbrgym.baselines.storage import with_block
+from bbrgym.baselines.storage import with_block, write_block
 from bbrgym.envs.action import Action
 from bbrgym.envs.columns import FLOW_COLUMNS
 from bbrgym.envs.ns3gym.engine import Ns3Engine
@@ -286,9 +286,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"stopped early: {report.error}", file=sys.stderr)
         return 1
     if options.write is not None:
-        document = options.write.read_text(encoding="utf-8")
-        written = with_block(document, report.markdown(), BEGIN_MARK, END_MARK)
-        options.write.write_text(written, encoding="utf-8")
+        write_block(options.write, report.markdown(), BEGIN_MARK, END_MARK)
     return 0
 
 

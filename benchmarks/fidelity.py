@@ -21,7 +21,7 @@ from rich.progress import track
 import bbrgym
 from bbrgym import Flow, Scenario
 from bbrgym.baselines.registry import COMPARATORS
-from bbrgym.baselines.storage import with_block
+from bbrgym.baselines.storage import write_block
 from bbrgym.envs.scenario import HEADER_BYTES
 
 BEGIN, END = "<!-- begin: benchmarks/fidelity.py -->", "<!-- end: benchmarks/fidelity.py -->"
@@ -176,12 +176,7 @@ def _difference_row(
     setting: str, name: str, situation: Situation, runs: list[tuple[float, float, float, float]]
 ) -> str:
     linux = (*situation.linux_mbps, situation.linux_queue_ms, situation.linux_retransmissions)
-    cells = [
-        "-"
-        if theirs is None or np.isnan(ours) or (not theirs and ours)
-        else f"{100 * (ours / theirs - 1) if theirs else 0.0:+.0f} %"
-        for ours, theirs in zip(np.mean(runs, axis=0), linux, strict=True)
-    ]
+    cells = [difference(ours, theirs) for ours, theirs in zip(np.mean(runs, axis=0), linux, strict=True)]
     return f"| {setting} | {name} | " + " | ".join(cells) + " |"
 
 
@@ -190,6 +185,13 @@ def _row(name: str, engine: str, runs: list[tuple[float, float, float | None, fl
     cells = [cell([run[0] for run in runs], 1), cell([run[1] for run in runs], 1), cell([*share], 1) + " %"]
     cells += [cell([run[2] for run in runs], 0), cell([run[3] for run in runs], 0)]
     return f"| {name} | {engine} | " + " | ".join(cells) + " |"
+
+
+def difference(ours: float, theirs: float | None) -> str:
+    """Of ours from theirs in per cent of theirs, or a dash where there is none."""
+    if theirs is None or np.isnan(ours) or (not theirs and ours):
+        return "-"
+    return f"{100 * (ours / theirs - 1) if theirs else 0.0:+.0f} %"
 
 
 def cell(values: Sequence[float | None], digits: int) -> str:
@@ -217,7 +219,7 @@ def main() -> int:
         print(table, flush=True)
     console.print(f"{time.monotonic() - started:.0f} s")
     if document is not None:
-        document.write_text(with_block(document.read_text(), "\n" + "\n".join(done), BEGIN, END))
+        write_block(document, "\n" + "\n".join(done), BEGIN, END)
     return 0
 
 

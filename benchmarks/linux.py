@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from fidelity import LINUX, OFFLOAD, SEEDS, Situation, Variant, cell
+from fidelity import LINUX, OFFLOAD, SEEDS, Situation, Variant, cell, difference
 from fidelity import measure as simulate
 from rich.console import Console
 from rich.progress import track
 
-from bbrgym.baselines.storage import replace_file, with_block
+from bbrgym.baselines.storage import replace_file, with_block, write_block
 from bbrgym.envs.scenario import HEADER_BYTES
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -210,11 +210,7 @@ def _row(name: str, what: str, runs: Sequence[Sequence[float]]) -> str:
 
 def _difference_row(linux: Sequence[Sequence[float]], native: Sequence[Sequence[float]]) -> str:
     # That of the unused share would be one of two small differences.
-    pairs = list(zip(np.mean(native, axis=0)[:4], np.mean(linux, axis=0)[:4], strict=True))
-    cells = [
-        "-" if np.isnan(ours) or (not theirs and ours) else f"{100 * (ours / theirs - 1) if theirs else 0.0:+.0f} %"
-        for ours, theirs in pairs
-    ]
+    cells = map(difference, np.mean(native, axis=0)[:4], np.mean(linux, axis=0)[:4])
     return "| | native over Linux | | " + " | ".join(cells) + " | |"
 
 
@@ -248,7 +244,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     text = table(measured)
     print(text)
     if chosen.write is not None:
-        chosen.write.write_text(with_block(chosen.write.read_text(), "\n" + text, BEGIN, END))
+        write_block(chosen.write, "\n" + text, BEGIN, END)
     return 0
 
 

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from bbrgym import Flow, Scenario
 from bbrgym.agents.scripted import BacklogRule, scripted_agent
 from bbrgym.baselines import markdown
-from bbrgym.baselines.storage import replace_file, with_block
+from bbrgym.baselines.storage import write_block
 from bbrgym.envs.engine import Rows, make_engine
 from bbrgym.envs.episode import policy_of
 from bbrgym.envs.reward import DEFAULT_TERMS, Reward, Rewarder
@@ -182,9 +182,8 @@ def main(arguments: list[str]) -> int:
     text = report(grids, reward)
     print(text)
     if options.write is not None:
-        written = with_block(options.write.read_text(encoding="utf-8"), text, BEGIN, END)
+        write_block(options.write, text, BEGIN, END)
         markdown.write_figure(draw(grids), options.write.parent / "images" / "reward")
-        replace_file(options.write, lambda path: path.write_text(written, encoding="utf-8"))
     return 0
 
 

@@ -185,10 +185,9 @@ class Scenario:
 
     def with_agents_as(self, algorithm: str) -> Scenario:
         """The same scenario with `algorithm` and its default parameters in the place of every agent."""
-        flows = tuple(
-            dataclasses.replace(flow, algorithm=algorithm, parameters={}) if flow.algorithm == "agent" else flow
-            for flow in self.flows
-        )
+        others = self.with_algorithm(algorithm).flows
+        agents = self.agent_flows
+        flows = tuple(others[i] if i in agents else flow for i, flow in enumerate(self.flows))
         return dataclasses.replace(self, flows=flows)
 
     def to_dict(self) -> dict[str, Any]:

@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import fake_engine
 import pytest
+from benchmark_scripts import load_script
 from test_train import make_agent
 
 from bbrgym.envs.reward import Reward
 
-
-def _load() -> ModuleType:
-    file = Path(__file__).parent.parent / "benchmarks" / "agent.py"
-    spec = importlib.util.spec_from_file_location("agent_page", file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["agent_page"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-page = _load()
+page = load_script("agent")
 
 
 def put_run(folder: Path, name: str, seed: int) -> None:

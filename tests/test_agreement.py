@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import importlib.util
 import math
-import sys
 from collections.abc import Callable, Generator, Iterable, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+from benchmark_scripts import load_script
 from rich.console import Console
 
 from bbrgym import Flow, Scenario, simulate
@@ -20,19 +18,10 @@ from bbrgym.baselines import registry
 from bbrgym.baselines.plan import Benchmark, Competitor
 from bbrgym.baselines.pool import Outcome
 
-BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 needs_ns3 = pytest.mark.skipif(importlib.util.find_spec("bbrgym._ns3") is None, reason="bbrgym was built without ns-3")
 
 
-def _load() -> ModuleType:
-    sys.path.insert(0, str(BENCHMARKS))
-    try:
-        return importlib.import_module("agreement")
-    finally:
-        sys.path.remove(str(BENCHMARKS))
-
-
-agreement = _load()
+agreement = load_script("agreement")
 SHARE, UTILISATION, QUEUE, RETRANSMISSIONS, JAIN = agreement.METRICS
 SCENARIO = Scenario(rate_mbps=10, flows=(Flow("bbr", 40), Flow("cubic", 20)))
 

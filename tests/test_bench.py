@@ -6,31 +6,19 @@ import importlib.util
 import json
 import math
 import os
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+from benchmark_scripts import load_script
 
 from bbrgym import EngineError
 
 needs_ns3 = pytest.mark.skipif(importlib.util.find_spec("bbrgym._ns3") is None, reason="bbrgym was built without ns-3")
 
 
-def _load() -> ModuleType:
-    file = Path(__file__).parent.parent / "benchmarks" / "bench.py"
-    spec = importlib.util.spec_from_file_location("bench", file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["bench"] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
-bench = _load()
+bench = load_script("bench")
 MICRO = bench.Effort(
     repetitions=1, limit_s=60.0, budget_s=0.01, resets=2, congested_s=0.1, congested_budget_s=30.0, scale=0.05
 )  # fmt: skip

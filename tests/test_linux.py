@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import platform
 import subprocess
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+from benchmark_scripts import load_script
 from rich.console import Console
 
-BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
-
-
-def _load() -> ModuleType:
-    sys.path.insert(0, str(BENCHMARKS))
-    try:
-        return importlib.import_module("linux")
-    finally:
-        sys.path.remove(str(BENCHMARKS))
-
-
-linux = _load()
+linux = load_script("linux")
 CUBIC, PAUSES = linux.CASES[3], linux.CASES[5]
 
 
