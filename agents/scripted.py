@@ -48,14 +48,21 @@ class BacklogRule:
     floor: float = 0.95
 
     def __post_init__(self) -> None:
-        for name in _NEEDED:
+        for name in self.needed:
             if name not in self.observation.features:
-                raise ValueError(f"the rule 'backlog' needs the features {', '.join(_NEEDED)}; {name!r} is missing")
+                raise ValueError(
+                    f"the rule {self.kind!r} needs the features {', '.join(self.needed)}; {name!r} is missing"
+                )
 
     @property
     def kind(self) -> str:
         """What it is, beside its numbers."""
         return "backlog"
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """The features that it is computed from."""
+        return ("log_delivery_rate_ratio", "log_bdp")
 
     @property
     def inputs(self) -> int:
@@ -73,19 +80,67 @@ class BacklogRule:
 
     def forward(self, x: Array, state: list[tuple[Array, Array]]) -> tuple[Array, list[tuple[Array, Array]]]:
         """Actions of shape (N, 2)."""
-        first = len(self.observation.features) * (self.observation.history - 1)  # the latest step is the last one
-        ratio, bdp = (x[:, first + self.observation.features.index(name)].astype(np.float64) for name in _NEEDED)
-        gains = np.stack(
-            [np.maximum(2.0**ratio, self.floor) + self.backlog_packets / 10.0**bdp, np.full(len(x), self.pacing_gain)]
-        )
-        return self.action.all_actions(gains, 10.0**bdp), state
+        ratio = 2.0 ** self._latest(x, "log_delivery_rate_ratio")
+        bdp = 10.0 ** self._latest(x, "log_bdp")
+        gains = np.stack([np.maximum(ratio, self.floor) + self.backlogs(x) / bdp, np.full(len(x), self.pacing_gain)])
+        return self.action.all_actions(gains, bdp), state
+
+    def backlogs(self, x: Array) -> npt.NDArray[np.float64]:
+        """What N flows want to have in the queue, in packets, shape (N,)."""
+        return np.full(len(x), self.backlog_packets)
 
     def to_arrays(self) -> dict[str, Array]:
         """Its numbers."""
         return {"rule": np.array([self.backlog_packets, self.pacing_gain, self.floor], dtype=np.float32)}
 
+    def _latest(self, x: Array, name: str) -> npt.NDArray[np.float64]:
+        """A feature of the latest step, shape (N,)."""
+        first = len(self.observation.features) * (self.observation.history - 1)  # the latest step is the last one
+        return x[:, first + self.observation.features.index(name)].astype(np.float64)
 
-RULES: Final = {"backlog": BacklogRule}
+
+@dataclass(frozen=True)
+class CompetitiveRule(BacklogRule):
+    """`backlog`, and more of it beside a rival that never lets the queue run empty.
+
+        backlog x (1 + zeal x (min_rtt / lowest_rtt - 1) x max(0, modesty x highest_bandwidth / delivery_rate - 1))
+
+    It takes two signs together to tell CUBIC from flows of its own kind. That the RTT of the last ten seconds never
+    came near the lowest RTT since the flow began says that the queue stands. That the flow has less than a part
+    `modesty` of the most it ever had says that others take what it leaves; a few flows of its kind do not, and a link
+    that became slower lets its one flow see an empty queue in ProbeRTT. Either sign alone would drive flows of this
+    rule into each other's queues. So it competes for `modesty` of the link at the most.
+
+    Args:
+        zeal: how fast the backlog grows with both signs.
+        modesty: the part of the highest bandwidth that it does not compete for more than.
+    """
+
+    zeal: float = 4.0
+    modesty: float = 0.4
+
+    @property
+    def kind(self) -> str:
+        """What it is, beside its numbers."""
+        return "competitive"
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """The features that it is computed from."""
+        return (*super().needed, "log_stale_rtt_ratio", "log_rate_decline")
+
+    def backlogs(self, x: Array) -> npt.NDArray[np.float64]:
+        """What N flows want to have in the queue, in packets, shape (N,)."""
+        standing = 2.0 ** self._latest(x, "log_stale_rtt_ratio") - 1.0
+        missing = np.maximum(self.modesty * 2.0 ** self._latest(x, "log_rate_decline") - 1.0, 0.0)
+        return super().backlogs(x) * (1.0 + self.zeal * standing * missing)
+
+    def to_arrays(self) -> dict[str, Array]:
+        """Its numbers."""
+        return {"rule": np.append(super().to_arrays()["rule"], np.array([self.zeal, self.modesty], dtype=np.float32))}
+
+
+RULES: Final = {"backlog": BacklogRule, "competitive": CompetitiveRule}
 """Every rule by name."""
 
 
@@ -103,6 +158,3 @@ def scripted_agent(name: str, spec: EpisodeSpec | None = None) -> Agent:
         raise ValueError(f"no scripted agent {name!r}; known: {', '.join(PREFIX + known for known in RULES)}")
     spec = spec or EpisodeSpec({"flows": [{"algorithm": "agent"}]})
     return Agent(spec, RULES[name](spec.observation, spec.action), {"algorithm": f"{PREFIX}{name}"})
-
-
-_NEEDED: Final = ("log_delivery_rate_ratio", "log_bdp")

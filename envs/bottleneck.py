@@ -59,14 +59,17 @@ class BottleneckEnv(gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.float3
     | 3     | log_rtt_last_ratio      | 0   | 5    | log2(rtt_last / min_rtt)                           |
     | 4     | log_cwnd_ratio          | -4  | 4    | log2(cwnd / bdp)                                   |
     | 5     | log_backlog             | 0   | 12   | log2(1 + packets of the flow in the queue)         |
-    | 6     | log_queueing_delay      | -2  | 4    | log10(rtt_mean - min_rtt in ms)                    |
-    | 7     | log_loss_rate           | -4  | 0    | log10(lost / sent packets)                         |
-    | 8     | log_bdp                 | -1  | 6    | log10(bdp in packets)                              |
-    | 9     | log_min_rtt             | -1  | 4    | log10(min_rtt in ms)                               |
-    | 10    | log_delivery_rate       | -3  | 4    | log10(delivery_rate in Mbit/s)                     |
-    | 11    | log_cwnd_gain           | -4  | 4    | log2 of the cwnd_gain chosen last                  |
-    | 12    | log_pacing_gain         | -4  | 4    | log2 of the pacing_gain chosen last                |
-    | 13    | is_probe_bw             | 0   | 1    | 1 in ProbeBW, where the gains are in force, else 0 |
+    | 6     | log_standing_backlog    | 0   | 12   | the same with the lowest RTT since the flow began  |
+    | 7     | log_stale_rtt_ratio     | 0   | 5    | log2(min_rtt / lowest RTT)                         |
+    | 8     | log_rate_decline        | 0   | 7    | log2(highest bandwidth / delivery_rate)            |
+    | 9     | log_queueing_delay      | -2  | 4    | log10(rtt_mean - min_rtt in ms)                    |
+    | 10    | log_loss_rate           | -4  | 0    | log10(lost / sent packets)                         |
+    | 11    | log_bdp                 | -1  | 6    | log10(bdp in packets)                              |
+    | 12    | log_min_rtt             | -1  | 4    | log10(min_rtt in ms)                               |
+    | 13    | log_delivery_rate       | -3  | 4    | log10(delivery_rate in Mbit/s)                     |
+    | 14    | log_cwnd_gain           | -4  | 4    | log2 of the cwnd_gain chosen last                  |
+    | 15    | log_pacing_gain         | -4  | 4    | log2 of the pacing_gain chosen last                |
+    | 16    | is_probe_bw             | 0   | 1    | 1 in ProbeBW, where the gains are in force, else 0 |
 
     A feature that has no value (no packet was acknowledged, say) is at its neutral value, and all of them are while
     the flow has not started or has ended.

@@ -54,6 +54,21 @@ def test_the_window_follows_the_gain():
     assert windows[3.0] == pytest.approx(3.0, abs=0.2)
 
 
+def test_it_remembers_the_lowest_rtt_and_the_highest_bandwidth() -> None:
+    agent = make(cwnd_gain=1.5, pacing_gain=1.25)
+    assert math.isnan(agent.metrics()["lowest_rtt_ms"])
+    assert math.isnan(agent.metrics()["highest_bandwidth_mbps"])
+    path = Path(agent, rate_mbps=10, rtt_ms=40)
+    path.run_until(5_000)
+    path.rtt_ms, path.rate_mbps = 90, 4  # a longer path and a slower one: beyond min_rtt's ten seconds
+    path.run_until(30_000)
+    metrics = agent.metrics()
+    assert metrics["min_rtt_ms"] > 80
+    assert metrics["lowest_rtt_ms"] == pytest.approx(40, rel=0.1)
+    assert metrics["max_bandwidth_mbps"] == pytest.approx(4, rel=0.1)
+    assert metrics["highest_bandwidth_mbps"] == pytest.approx(10, rel=0.1)
+
+
 @pytest.mark.parametrize(("gain", "bdps"), [(0.5, 0.5), (0.25, 0.25), (0.0, 0.08)])  # 4 of 50 packets
 def test_probe_rtt_keeps_a_part_of_the_bdp_in_flight(gain: float, bdps: float):
     agent = make(probe_rtt_cwnd_gain=gain)
@@ -62,12 +77,31 @@ def test_probe_rtt_keeps_a_part_of_the_bdp_in_flight(gain: float, bdps: float):
 
     def note(ack: cc.AckEvent) -> None:
         nonlocal smallest
-        if agent.metrics()["mode"] == PROBE_RTT:
-            smallest = min(smallest, agent.decision().cwnd / PACKET / agent.metrics()["bdp_packets"])
+        metrics = agent.metrics()
+        if metrics["mode"] == PROBE_RTT:
+            bdp_packets = metrics["bdp_packets"] * metrics["lowest_rtt_ms"] / metrics["min_rtt_ms"]
+            smallest = min(smallest, agent.decision().cwnd / PACKET / bdp_packets)
 
     path.on_ack = note
     path.run_until(12_000)
     assert smallest == pytest.approx(bdps, abs=0.02)
+
+
+def test_probe_rtt_finds_the_path_empty_behind_a_standing_queue() -> None:
+    agent = make(cwnd_gain=4.0, pacing_gain=1.25)
+    path = Path(agent, rate_mbps=10, rtt_ms=40)
+    began_with, ended_with = [], []
+
+    def note(ack: cc.AckEvent) -> None:
+        metrics = agent.metrics()
+        if metrics["mode"] == PROBE_RTT:
+            began_with.append(metrics["min_rtt_ms"])
+            ended_with.append((metrics["min_rtt_ms"], agent.decision().cwnd / PACKET))
+
+    path.on_ack = note
+    path.run_until(12_000)
+    assert began_with[0] > 150  # four BDPs in flight
+    assert ended_with[-1] == (pytest.approx(40.8), pytest.approx(25, abs=1))  # half of the 50 that the empty path holds
 
 
 def test_gains_are_clamped_and_not_a_number_changes_nothing():

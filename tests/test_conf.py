@@ -110,7 +110,7 @@ def test_all_agents_have_their_learner() -> None:
         ({"n_envs": 1.5}, "train.n_envs=1.5 is not possible"),
         ({"eval_every": True}, "train.eval_every=True is not possible"),
         ({"max_minutes": -1}, "train.max_minutes=-1 is not possible"),
-        ({"teacher": "bbr9"}, "train.teacher='bbr9' is not possible: known: backlog, or null"),
+        ({"teacher": "bbr9"}, "train.teacher='bbr9' is not possible: known: backlog, competitive, or null"),
         ({"steps": 5}, "train has no key 'steps'; known: total_steps"),
     ],
 )

@@ -25,7 +25,7 @@ from bbrgym.envs.bottleneck import DEFAULT_SCENARIO, BottleneckEnv
 from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.engine import EngineError
 from bbrgym.envs.episode import Episodes, EpisodeSpec, policy_of
-from bbrgym.envs.observation import FEATURES, Observation
+from bbrgym.envs.observation import DEFAULT_FEATURES, FEATURES, Observation
 from bbrgym.envs.reward import TERMS, Reward
 from bbrgym.envs.scenario import Flow, Scenario
 from bbrgym.envs.trace import simulate
@@ -375,7 +375,7 @@ class TestStableBaselines3:
         vec = EpisodeSpec(PAIR, engine=FakeEngine).make_vec_env(2)
         assert vec.num_envs == 4
         vec.seed(1)
-        assert vec.reset().shape == (4, 14)
+        assert vec.reset().shape == (4, len(DEFAULT_FEATURES))
         actions = np.array([[1, 1], [-1, -1], [1, 1], [-1, -1]], dtype=np.float32)
         for step in range(20):
             observations, rewards, dones, infos = vec.step(actions)
@@ -495,7 +495,7 @@ class TestPolicy:
     @pytest.mark.parametrize("scenario", [SHORT, PAIR], ids=["one", "two"])
     def test_simulate_gives_the_trajectory_of_the_environment(self, scenario: Scenario) -> None:
         """The same observations, actions and rows, whichever of the two runs the agent."""
-        weights = np.random.default_rng(1).normal(size=(2 * 14, 2))
+        weights = np.random.default_rng(1).normal(size=(2 * len(DEFAULT_FEATURES), 2))
 
         def predict(observations: Any) -> Any:
             seen.append(observations)

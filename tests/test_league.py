@@ -64,8 +64,15 @@ def plan_of(preset: str) -> LeaguePlan:
 
 
 def test_validation_has_other_draws_than_the_test() -> None:
-    test, validation = (plan_of(preset).suites["generalisation"]["scenarios"] for preset in ("full", "validation"))
-    assert list(plan_of("validation").suites) == ["generalisation"]
+    assert list(plan_of("validation").suites) == ["generalisation", "friendliness", "alone"]
+    test, validation = (
+        {
+            f"{suite}/{name}": scenario
+            for suite in ("generalisation", "friendliness")
+            for name, scenario in plan_of(preset).suites[suite]["scenarios"].items()
+        }
+        for preset in ("full", "validation")
+    )
     assert test.keys() == validation.keys()
     rates = {scenario["rate_mbps"] for scenario in test.values()}
     assert not rates & {scenario["rate_mbps"] for scenario in validation.values()}

@@ -378,7 +378,7 @@ def test_it_sees_what_its_acks_said_and_steers_itself(
 ) -> None:
     observation = {"features": list(FEATURES), "history": 3}
     action = {"cwnd_scale": cwnd_scale}
-    agent = make_agent(lstm=lstm, scale=0.15, observation=observation, action=action, env=env)
+    agent = make_agent(lstm=lstm, scale=0.1, observation=observation, action=action, env=env)
     controller = make(agent)
     path = Path(controller, rate_mbps=10, rtt_ms=40, buffer_packets=60, lose=lambda number: number % 400 == 399)
     by_hand = ByHand(agent, controller)
@@ -389,7 +389,7 @@ def test_it_sees_what_its_acks_said_and_steers_itself(
         nonlocal in_force
         metrics = controller.metrics()
         if metrics["mode"] == PROBE_BW:
-            assert (metrics["cwnd_gain"], metrics["pacing_gain"]) == pytest.approx(in_force, rel=1e-6)
+            assert (metrics["cwnd_gain"], metrics["pacing_gain"]) == pytest.approx(in_force, rel=5e-6)  # sinh(8 action)
             gains.add(metrics["cwnd_gain"])
         by_hand.on_ack(ack)
         in_force = by_hand.gains

@@ -41,6 +41,12 @@ AgentController::AgentController(const Connection& connection, const AgentParame
   Steer(parameters.cwnd_gain, parameters.pacing_gain);
 }
 
+void AgentController::OnAck(const AckEvent& ack) {
+  if (ack.rtt > 0 && (lowest_rtt_ == 0 || ack.rtt < lowest_rtt_)) lowest_rtt_ = ack.rtt;
+  BbrController::OnAck(ack);
+  highest_bandwidth_ = std::max(highest_bandwidth_, max_bandwidth());
+}
+
 bool AgentController::Steer(double cwnd_gain, double pacing_gain) {
   // Not a number would spread into every estimate: keep the last gain instead.
   if (!std::isnan(cwnd_gain)) steered_.cwnd = std::clamp(cwnd_gain, agent_.min_cwnd_gain, agent_.max_cwnd_gain);
@@ -60,8 +66,10 @@ bool AgentController::IsPhaseOver(const AckEvent& ack) const {
 }
 
 Bytes AgentController::ChooseProbeRttCwnd() const {
+  // Of the lowest RTT: min_rtt has just become the present one, and with a standing queue in it a part of the BDP would
+  // drain nothing, so that no flow would ever see the path empty again.
   return std::max(BbrController::ChooseProbeRttCwnd(),
-                  static_cast<Bytes>(BdpBytes(agent_.probe_rtt_cwnd_gain, max_bandwidth())));
+                  static_cast<Bytes>(agent_.probe_rtt_cwnd_gain * BytesIn(max_bandwidth(), lowest_rtt_)));
 }
 
 void AgentController::MoveCwnd(const AckEvent& ack, Bytes target) {
@@ -74,6 +82,8 @@ void AgentController::MoveCwnd(const AckEvent& ack, Bytes target) {
 Metrics AgentController::metrics() const {
   Metrics metrics = BbrController::metrics();
   metrics.Set(Metric::cycle_index, std::numeric_limits<double>::quiet_NaN());
+  if (highest_bandwidth_ > 0) metrics.Set(Metric::highest_bandwidth_mbps, static_cast<double>(highest_bandwidth_) / 1e6);
+  if (lowest_rtt_ > 0) metrics.Set(Metric::lowest_rtt_ms, static_cast<double>(lowest_rtt_) / 1e6);
   return metrics;
 }
 

@@ -32,6 +32,7 @@ class AgentController : public BbrController {
  public:
   AgentController(const Connection& connection, const AgentParameters& parameters);
 
+  void OnAck(const AckEvent& ack) override;
   bool Steer(double cwnd_gain, double pacing_gain) override;
   Metrics metrics() const override;
 
@@ -43,6 +44,9 @@ class AgentController : public BbrController {
 
   AgentParameters agent_;
   Gains steered_;
+  // What the windows of max_bandwidth and min_rtt have forgotten; 0 before the first sample.
+  BitsPerSecond highest_bandwidth_ = 0;
+  Nanoseconds lowest_rtt_ = 0;
 };
 
 }  // namespace bbrgym

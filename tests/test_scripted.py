@@ -1,0 +1,83 @@
+"""Scripted policies: what the rules compute, and what comes of them in the native engine."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bbrgym import Flow, Scenario
+from bbrgym.agents.scripted import RULES, BacklogRule, CompetitiveRule, scripted_agent
+from bbrgym.envs.action import Action
+from bbrgym.envs.engine import make_engine
+from bbrgym.envs.observation import Observation
+from bbrgym.envs.trace import simulate
+
+PACKETS = Action(cwnd_gain=(0.25, 8.0), cwnd_scale="packets")
+SEED = 1
+
+
+def gains(rule: BacklogRule, **features: float) -> tuple[float, float]:
+    """What a rule chooses after a step with these features, all others neutral."""
+    seen = rule.observation.neutral.copy()
+    last = seen[-len(rule.observation.features) :]
+    for name, value in features.items():
+        last[rule.observation.features.index(name)] = value
+    action, _ = rule.forward(seen[np.newaxis], [])
+    return rule.action.gains(action[0], 10.0 ** features["log_bdp"])
+
+
+def shares(rule: str, *flows: Flow, buffer_bdp: float = 3) -> list[float]:
+    """Of the throughput after 10 s, with the rule driving the agent's flows."""
+    agent = scripted_agent(rule)
+    scenario = Scenario(rate_mbps=20, buffer_bdp=buffer_bdp, duration_s=40, flows=flows)
+    engine = make_engine("native")
+    try:
+        trace = simulate(scenario, engine, SEED, agent.spec.interval_ms(scenario), agent.policy(scenario))
+    finally:
+        engine.close()
+    rates = [flow.throughput_mbps for flow in trace.summary(after_s=10).flows]
+    return [rate / sum(rates) for rate in rates]
+
+
+@pytest.mark.parametrize("rule", RULES.values())
+@pytest.mark.parametrize("history", [1, 3])
+def test_a_flow_keeps_its_backlog_above_one_bdp(rule: type[BacklogRule], history: int) -> None:
+    scripted = rule(Observation(history=history), PACKETS)
+    assert gains(scripted, log_bdp=2.0) == (pytest.approx(1.06, rel=1e-5), pytest.approx(1.25))
+    assert gains(scripted, log_bdp=1.0) == (pytest.approx(1.6, rel=1e-5), pytest.approx(1.25))
+    # What it gets is half of what it once got, within ten round trips; the floor holds the rest.
+    assert gains(scripted, log_bdp=2.0, log_delivery_rate_ratio=-1.0)[0] == pytest.approx(0.95 + 0.06, rel=1e-5)
+
+
+def test_it_takes_two_signs_to_compete() -> None:
+    rule = CompetitiveRule(Observation(), PACKETS)
+    stale, declined = {"log_stale_rtt_ratio": 2.0}, {"log_rate_decline": 3.0}
+    for alone in (stale, declined, stale | {"log_rate_decline": 1.0}):
+        assert gains(rule, log_bdp=2.0, **alone)[0] == pytest.approx(1.06, rel=1e-5)
+    # min_rtt is twice the lowest RTT, and the rate an eighth of the highest: 6 x (1 + 4 x 1 x (0.4 x 8 - 1)) packets.
+    both = gains(rule, log_bdp=2.0, log_stale_rtt_ratio=1.0, log_rate_decline=3.0)
+    assert both[0] == pytest.approx(1.0 + 0.06 * (1.0 + 4.0 * 2.2), rel=1e-5)
+
+
+def test_beside_cubic_the_competitive_rule_holds_more_and_not_more_than_its_part() -> None:
+    beside = (Flow("agent", rtt_ms=40), Flow("cubic", rtt_ms=40))
+    plain, competitive = shares("backlog", *beside)[0], shares("competitive", *beside)[0]
+    assert competitive > 1.25 * plain
+    assert competitive < CompetitiveRule(Observation(), PACKETS).modesty
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_among_their_own_both_rules_are_fair_across_rtts(rule: str) -> None:
+    both = shares(rule, Flow("agent", rtt_ms=20), Flow("agent", rtt_ms=80, start_s=2))
+    assert both == [pytest.approx(0.5, abs=0.03)] * 2
+
+
+def test_errors_name_what_is_missing_and_what_there_is() -> None:
+    with pytest.raises(ValueError, match=r"no scripted agent 'greedy'; known: scripted:backlog, scripted:competitive"):
+        scripted_agent("greedy")
+    observation = Observation(("log_delivery_rate_ratio", "log_bdp", "log_stale_rtt_ratio"))
+    with pytest.raises(
+        ValueError, match=r"the rule 'competitive' needs the features .*; 'log_rate_decline' is missing"
+    ):
+        CompetitiveRule(observation, PACKETS)
+    assert BacklogRule(observation, PACKETS).inputs == 3
