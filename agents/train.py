@@ -6,8 +6,8 @@ import dataclasses
 import logging
 import math
 import os
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -128,7 +128,8 @@ def train(config: Mapping[str, Any], directory: Path, console: Console | None = 
         console: where progress is shown; None is standard output.
 
     Raises:
-        ValueError: of the configuration, naming the bad value and the good ones. Nothing was made then.
+        ValueError: of the configuration, naming the bad value and the good ones, and nothing was made then; or
+            another process is training in the folder.
         EngineError: engines failed too often. There is a checkpoint of the moment, and the run is marked as failed.
     """
     if (directory / "checkpoints").is_dir():
@@ -190,6 +191,7 @@ def _train(config: Mapping[str, Any], directory: Path, console: Console, is_resu
                 f"'{directory}' has {model.num_timesteps} steps already: give a train.total_steps above that"
             )
         with (
+            _sole_training(directory),
             Tracker.start(
                 directory, EXPERIMENT, directory.name, config, config=config.get("tracking"), resume=is_resumed
             ) as tracker,
@@ -289,6 +291,25 @@ def _learn(
         state.engine_failures += 1
         return error
     return None
+
+
+@contextmanager
+def _sole_training(directory: Path) -> Iterator[None]:
+    """Keep other processes from training in a folder; it is free again when this process has ended, however it did."""
+    from filelock import FileLock, Timeout
+
+    directory.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(directory / ".lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise ValueError(
+            f"another process is training in '{directory}': wait for its end, or name another folder (output_dir=…)"
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _prepare_threads(threads: int) -> None:

@@ -126,7 +126,7 @@ def test_debugging_shows_the_traceback(capsys: pytest.CaptureFixture[str], monke
 def test_train_resume_evaluate(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", *SMALL, "name=mine", "seed=5"]) == 0
     run = only_run("train")
-    assert run.name.endswith("_mine")
+    assert run.name.endswith("_mine-5")
     assert f"bbrgym evaluate agent_path={run}" in capsys.readouterr().out
     record = read_run(run)
     assert record is not None

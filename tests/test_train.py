@@ -269,6 +269,23 @@ def test_a_learning_canary(tmp_path: Path) -> None:
     assert result.reward > 0.25 * by_chance
 
 
+def test_two_processes_do_not_train_in_one_folder(tmp_path: Path) -> None:
+    holder = "import sys, filelock; lock = filelock.FileLock(sys.argv[1]); print(lock.acquire(), flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", holder, str(tmp_path / ".lock")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline()
+        with pytest.raises(ValueError, match=r"another process is training in .*: wait for its end, or name another"):
+            learn(tmp_path)
+        assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+        other.kill()
+    assert learn(tmp_path, {"total_steps": 128}).is_complete  # a process that is gone holds nothing
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

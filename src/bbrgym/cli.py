@@ -439,7 +439,7 @@ COMMANDS: dict[str, Command] = {
             "bbrgym train agent=sac scenario=single seed=7 train.total_steps=100000",
             "bbrgym train -m seed=1,2,3 agent=ppo,sac",
             "bbrgym train -m hydra/launcher=local hydra/sweeper=optuna 'agent.gamma=interval(0.9,0.999)'",
-            "bbrgym train train.resume=runs/train/2026-01-31_12-00-00_ppo train.total_steps=600000",
+            "bbrgym train train.resume=runs/train/2026-01-31_12-00-00_ppo-1 train.total_steps=600000",
         ),
     ),
     "evaluate": Command(
@@ -454,7 +454,7 @@ COMMANDS: dict[str, Command] = {
             "warmup=0.25      part of the duration that is not measured",
         ),
         (
-            "bbrgym evaluate agent_path=runs/train/2026-01-31_12-00-00_ppo scenario=duel",
+            "bbrgym evaluate agent_path=runs/train/2026-01-31_12-00-00_ppo-1 scenario=duel",
             "bbrgym evaluate agent_path=RUN scenario=single scenario.rate_mbps=50 seeds=[4,5]",
         ),
     ),
@@ -502,7 +502,7 @@ COMMANDS: dict[str, Command] = {
         _export,
         "From observations to actions, with a recurrent agent's states in and out. The model's metadata say what they "
         "mean.",
-        examples=("bbrgym export runs/train/2026-01-31_12-00-00_ppo agent.onnx",),
+        examples=("bbrgym export runs/train/2026-01-31_12-00-00_ppo-1 agent.onnx",),
     ),
     "demo": Command(
         "train for a few minutes, then the league with that agent: the whole project in one command",
