@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 import bbrgym
 from bbrgym import Flow, Scenario
 from bbrgym.agents.policy import REFERENCE, Agent, load_agent
+from bbrgym.agents.scripted import RULES, scripted_agent
 from bbrgym.agents.tracking import read_metrics, read_run
 from bbrgym.baselines import markdown
 from bbrgym.baselines.plots import COLOURS
@@ -31,7 +32,7 @@ from bbrgym.envs.trace import Trace
 
 SWEEPS = {"ablation_agent": "variant", "algorithms": "learner", "curriculum": "variant"}
 """What is in the first column, by the sweep's name, which its marks on the page have, too."""
-EPISODES = 64
+EPISODES = 128
 RTTS_MS = (10.0, 50.0)
 ARRIVAL_S = 10.0
 
@@ -54,7 +55,7 @@ def draw_curves(found: dict[str, list[tuple[int, float]]]) -> Figure:
     for (name, points), colour in zip(found.items(), COLOURS, strict=False):
         steps, rewards = zip(*points, strict=True)
         axes.plot(np.array(steps) / 1e6, rewards, "o-", color=colour, linewidth=1, markersize=3, label=name)
-    axes.set(xlabel="million decisions", ylabel="reward per decision", title="Evaluation, 64 episodes")
+    axes.set(xlabel="million decisions", ylabel="reward per decision", title=f"Evaluation, {EPISODES} episodes")
     axes.legend(ncols=2)
     return figure
 
@@ -172,11 +173,13 @@ def report(runs: Sequence[Path], reward: Reward) -> tuple[str, dict[str, Figure]
         f"{checked['eval/reward']:.3f} a decision, utilisation {checked['eval/utilisation']:.1%}, queue "
         f"{checked['eval/queue_ms']:.1f} ms. "
     ]
-    scripted = validate(load_agent("scripted:backlog"), reward)
-    lines[0] += (
-        f"Its teacher, `backlog`: {scripted['eval/reward']:.3f}, {scripted['eval/utilisation']:.1%}, "
-        f"{scripted['eval/queue_ms']:.1f} ms."
-    )
+    for name in RULES:
+        scripted = validate(scripted_agent(name, reference.spec), reward)
+        lines[0] += (
+            f"The rule `{name}`: {scripted['eval/reward']:.3f}, {scripted['eval/utilisation']:.1%}, "
+            f"{scripted['eval/queue_ms']:.1f} ms. "
+        )
+    lines[0] = lines[0].rstrip()
     figures = {"agent-duel": draw_duel({"bbr": duel("bbr"), "policy": duel("policy")})}
     if found := {name: points for name, points in curves(runs).items() if points}:
         figures["agent-training"] = draw_curves(found)
