@@ -10,7 +10,7 @@ import argparse
 import dataclasses
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,9 +43,22 @@ def evaluations(run: Path) -> dict[int, dict[str, float]]:
     return dict(sorted(found.items()))
 
 
-def curves(runs: Sequence[Path]) -> dict[str, list[tuple[int, float]]]:
-    """Reward per decision of each evaluation, by the runs' names."""
-    return {run.name: [(step, metrics["eval/reward"]) for step, metrics in evaluations(run).items()] for run in runs}
+def trainings(folder: Path, name: str = "reference") -> dict[int, Path]:
+    """The trainings of this name in a folder, the last one of each seed, by their seeds."""
+    found: list[tuple[str, int, Path]] = []
+    for run in folder.iterdir() if folder.is_dir() else ():
+        record = read_run(run)
+        if record is not None and record["params"].get("name") == name:
+            found.append((record["started"], record["params"]["seed"], run))
+    return dict(sorted((seed, run) for _, seed, run in sorted(found)))
+
+
+def curves(runs: Mapping[int, Path]) -> dict[str, list[tuple[int, float]]]:
+    """Reward per decision of each evaluation, by the trainings' seeds."""
+    return {
+        f"seed {seed}": [(step, metrics["eval/reward"]) for step, metrics in evaluations(run).items()]
+        for seed, run in runs.items()
+    }
 
 
 def draw_curves(found: dict[str, list[tuple[int, float]]]) -> Figure:
@@ -163,7 +176,7 @@ def with_blocks(page: str, blocks: Mapping[str, str]) -> str:
     return page
 
 
-def report(runs: Sequence[Path], reward: Reward) -> tuple[str, dict[str, Figure]]:
+def report(runs: Mapping[int, Path], reward: Reward) -> tuple[str, dict[str, Figure]]:
     """The text on the reference, and the figures by their names."""
     reference = load_agent(REFERENCE)
     training = reference.training
@@ -222,7 +235,7 @@ def adopt(run: Path, folder: Path = REFERENCE) -> None:
 def main(arguments: list[str]) -> int:
     """Print, and write if asked to."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", default="runs/train", type=Path, help="folder of the trainings reference-<seed>")
+    parser.add_argument("--runs", default="runs/train", type=Path, help="folder of the trainings")
     parser.add_argument("--sweeps", default="runs/multirun", type=Path, help="folder of the sweeps, by their names")
     parser.add_argument("--write", type=Path, help="page whose marked parts become the text; its figures beside it")
     parser.add_argument("--adopt", type=Path, help="a training whose best agent becomes the reference, before the rest")
@@ -230,7 +243,7 @@ def main(arguments: list[str]) -> int:
     if options.adopt is not None:
         adopt(options.adopt)
     reward = Reward()
-    text, figures = report(sorted(options.runs.glob("reference-*")), reward)
+    text, figures = report(trainings(options.runs), reward)
     blocks = {"": text, **sweep_tables(options.sweeps, reward)}
     print("\n\n".join(blocks.values()))
     if options.write is not None:

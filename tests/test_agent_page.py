@@ -68,6 +68,25 @@ def test_a_table_goes_between_its_own_marks_and_others_stay(sweeps: Path) -> Non
         page.with_blocks(marked("", "old"), {"algorithms": "new"})
 
 
+def test_a_curve_is_of_the_last_training_of_its_seed(tmp_path: Path) -> None:
+    for name, seed, started, folder in (
+        ("reference", 2, "2026-01-01T10", "c"),
+        ("reference", 1, "2026-01-01T12", "a"),
+        ("reference", 1, "2026-01-01T11", "b"),
+        ("demo", 3, "2026-01-01T13", "d"),
+    ):
+        (tmp_path / folder).mkdir()
+        record = {"params": {"name": name, "seed": seed}, "started": started}
+        (tmp_path / folder / "run.json").write_text(json.dumps(record))
+        (tmp_path / folder / "metrics.jsonl").write_text(
+            json.dumps({"step": 5, "metrics": {"eval/reward": -seed}}) + "\n"
+        )
+    (tmp_path / "empty").mkdir()
+    assert page.trainings(tmp_path) == {1: tmp_path / "a", 2: tmp_path / "c"}
+    assert page.curves(page.trainings(tmp_path)) == {"seed 1": [(5, -1)], "seed 2": [(5, -2)]}
+    assert page.trainings(tmp_path / "nowhere") == {}
+
+
 def test_the_page_has_the_marks_of_the_sweeps() -> None:
     document = (Path(__file__).parent.parent / "docs" / "agent.md").read_text(encoding="utf-8")
     written = page.with_blocks(document, {"": "text", **dict.fromkeys(page.SWEEPS, "a table")})
