@@ -50,7 +50,7 @@ def trainings(folder: Path, name: str = "reference") -> dict[int, Path]:
         record = read_run(run)
         if record is not None and record["params"].get("name") == name:
             found.append((record["started"], record["params"]["seed"], run))
-    return dict(sorted((seed, run) for _, seed, run in sorted(found)))
+    return dict(sorted({seed: run for _, seed, run in sorted(found)}.items()))
 
 
 def curves(runs: Mapping[int, Path]) -> dict[str, list[tuple[int, float]]]:
