@@ -35,7 +35,8 @@ class BacklogRule:
         action: what it chooses from.
         backlog_packets: of each flow.
         pacing_gain: above 1, so that the window is what limits the flow.
-        floor: 0 is FAST's window; 1 is 1 + backlog / bdp, with the flow's largest bandwidth for its present one.
+        floor: 0 is FAST's window; None is 1 + backlog / bdp, with the flow's largest bandwidth for its present one, for
+            which it need not know the BDP where actions are packets (`cwnd_scale`).
 
     Raises:
         ValueError: a feature is missing.
@@ -45,7 +46,7 @@ class BacklogRule:
     action: Action
     backlog_packets: float = 6.0
     pacing_gain: float = 1.25
-    floor: float = 0.95
+    floor: float | None = 0.95
 
     def __post_init__(self) -> None:
         for name in self.needed:
@@ -62,7 +63,9 @@ class BacklogRule:
     @property
     def needed(self) -> tuple[str, ...]:
         """The features that it is computed from."""
-        return ("log_delivery_rate_ratio", "log_bdp")
+        if self.floor is not None:
+            return ("log_delivery_rate_ratio", "log_bdp")
+        return () if self.action.cwnd_scale == "packets" else ("log_bdp",)
 
     @property
     def inputs(self) -> int:
@@ -80,9 +83,12 @@ class BacklogRule:
 
     def forward(self, x: Array, state: list[tuple[Array, Array]]) -> tuple[Array, list[tuple[Array, Array]]]:
         """Actions of shape (N, 2)."""
-        ratio = 2.0 ** self._latest(x, "log_delivery_rate_ratio")
-        bdp = 10.0 ** self._latest(x, "log_bdp")
-        gains = np.stack([np.maximum(ratio, self.floor) + self.backlogs(x) / bdp, np.full(len(x), self.pacing_gain)])
+        ones = np.ones(len(x))
+        bdp = 10.0 ** self._latest(x, "log_bdp") if "log_bdp" in self.needed else _ANY_BDP * ones
+        window = (
+            ones if self.floor is None else np.maximum(2.0 ** self._latest(x, "log_delivery_rate_ratio"), self.floor)
+        )
+        gains = np.stack([window + self.backlogs(x) / bdp, self.pacing_gain * ones])
         return self.action.all_actions(gains, bdp), state
 
     def backlogs(self, x: Array) -> npt.NDArray[np.float64]:
@@ -91,7 +97,8 @@ class BacklogRule:
 
     def to_arrays(self) -> dict[str, Array]:
         """Its numbers."""
-        return {"rule": np.array([self.backlog_packets, self.pacing_gain, self.floor], dtype=np.float32)}
+        floor = np.nan if self.floor is None else self.floor
+        return {"rule": np.array([self.backlog_packets, self.pacing_gain, floor], dtype=np.float32)}
 
     def _latest(self, x: Array, name: str) -> npt.NDArray[np.float64]:
         """A feature of the latest step, shape (N,)."""
@@ -116,6 +123,7 @@ class CompetitiveRule(BacklogRule):
         modesty: the part of the highest bandwidth that it does not compete for more than.
     """
 
+    floor: float | None = None
     zeal: float = 4.0
     modesty: float = 0.4
 
@@ -158,3 +166,7 @@ def scripted_agent(name: str, spec: EpisodeSpec | None = None) -> Agent:
         raise ValueError(f"no scripted agent {name!r}; known: {', '.join(PREFIX + known for known in RULES)}")
     spec = spec or EpisodeSpec({"flows": [{"algorithm": "agent"}]})
     return Agent(spec, RULES[name](spec.observation, spec.action), {"algorithm": f"{PREFIX}{name}"})
+
+
+_ANY_BDP: Final = 1000.0
+"""In packets: an action in packets is the same for all."""

@@ -46,7 +46,18 @@ def test_a_flow_keeps_its_backlog_above_one_bdp(rule: type[BacklogRule], history
     assert gains(scripted, log_bdp=2.0) == (pytest.approx(1.06, rel=1e-5), pytest.approx(1.25))
     assert gains(scripted, log_bdp=1.0) == (pytest.approx(1.6, rel=1e-5), pytest.approx(1.25))
     # What it gets is half of what it once got, within ten round trips; the floor holds the rest.
-    assert gains(scripted, log_bdp=2.0, log_delivery_rate_ratio=-1.0)[0] == pytest.approx(0.95 + 0.06, rel=1e-5)
+    window = 1.0 if scripted.floor is None else 0.95
+    assert gains(scripted, log_bdp=2.0, log_delivery_rate_ratio=-1.0)[0] == pytest.approx(window + 0.06, rel=1e-5)
+
+
+def test_in_packets_the_competitive_rule_needs_nothing_of_the_path() -> None:
+    observation = Observation(("log_stale_rtt_ratio", "log_rate_decline"))
+    scripted = CompetitiveRule(observation, PACKETS)
+    action, _ = scripted.forward(observation.neutral[np.newaxis], [])
+    for bdp in (10.0, 1000.0):
+        assert PACKETS.gains(action[0], bdp) == (pytest.approx(1.0 + 6.0 / bdp, rel=1e-5), pytest.approx(1.25))
+    with pytest.raises(ValueError, match=r"needs the features log_bdp, .*; 'log_bdp' is missing"):
+        CompetitiveRule(observation, Action())
 
 
 def test_it_takes_two_signs_to_compete() -> None:
@@ -69,7 +80,7 @@ def test_beside_cubic_the_competitive_rule_holds_more_and_not_more_than_its_part
 @pytest.mark.parametrize("rule", RULES)
 def test_among_their_own_both_rules_are_fair_across_rtts(rule: str) -> None:
     both = shares(rule, Flow("agent", rtt_ms=20), Flow("agent", rtt_ms=80, start_s=2))
-    assert both == [pytest.approx(0.5, abs=0.03)] * 2
+    assert both == [pytest.approx(0.5, abs=0.08)] * 2
 
 
 def test_errors_name_what_is_missing_and_what_there_is() -> None:
