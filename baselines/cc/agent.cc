@@ -82,7 +82,8 @@ void AgentController::MoveCwnd(const AckEvent& ack, Bytes target) {
 Metrics AgentController::metrics() const {
   Metrics metrics = BbrController::metrics();
   metrics.Set(Metric::cycle_index, std::numeric_limits<double>::quiet_NaN());
-  if (highest_bandwidth_ > 0) metrics.Set(Metric::highest_bandwidth_mbps, static_cast<double>(highest_bandwidth_) / 1e6);
+  if (highest_bandwidth_ > 0)
+    metrics.Set(Metric::highest_bandwidth_mbps, static_cast<double>(highest_bandwidth_) / 1e6);
   if (lowest_rtt_ > 0) metrics.Set(Metric::lowest_rtt_ms, static_cast<double>(lowest_rtt_) / 1e6);
   return metrics;
 }
