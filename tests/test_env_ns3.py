@@ -13,7 +13,7 @@ from gymnasium.utils.env_checker import check_env, data_equivalence
 
 from bbrgym.envs.bottleneck import BottleneckEnv
 from bbrgym.envs.episode import EpisodeSpec, policy_of
-from bbrgym.envs.observation import FEATURES, Observation
+from bbrgym.envs.observation import DEFAULT_FEATURES, FEATURES, Observation
 from bbrgym.envs.scenario import Flow, Scenario
 from bbrgym.envs.trace import simulate
 from bbrgym.envs.vector import BottleneckVectorEnv
@@ -81,7 +81,7 @@ def test_the_vector_equals_singles() -> None:
 
 
 def test_the_driver_of_simulate_equals_the_environment() -> None:
-    weights = np.random.default_rng(2).normal(size=(14, 2))
+    weights = np.random.default_rng(2).normal(size=(len(DEFAULT_FEATURES), 2))
 
     def predict(observations: Any) -> Any:
         seen.append(observations)

@@ -25,7 +25,7 @@ from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.episode import EpisodeSpec, policy_of
 from bbrgym.envs.info import LazyDict
 from bbrgym.envs.native.engine import NativeEngine
-from bbrgym.envs.observation import FEATURES, Observation, tabulate
+from bbrgym.envs.observation import DEFAULT_FEATURES, FEATURES, Observation, tabulate
 from bbrgym.envs.reward import TERMS, Conditions, Reward, Step
 from bbrgym.envs.vector import BottleneckVectorEnv
 
@@ -277,7 +277,7 @@ class TestEverywhere:
 
     @pytest.mark.parametrize("cwnd_scale", CWND_SCALES)
     def test_the_driver_of_simulate_equals_the_environment(self, cwnd_scale: str) -> None:
-        weights = np.random.default_rng(2).normal(size=(14, 2))
+        weights = np.random.default_rng(2).normal(size=(len(DEFAULT_FEATURES), 2))
 
         def predict(observations: Any) -> Any:
             seen.append(observations)

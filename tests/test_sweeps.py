@@ -111,8 +111,11 @@ def test_what_is_done_is_not_done_again(capsys: pytest.CaptureFixture[str]) -> N
     assert {name: sweep_tasks.count(folder) for name, folder in jobs().items()} == {
         "ppo-1": 1, "ppo-2": 1, "raise-1": 2, "raise-2": 2,
     }  # fmt: skip
+    begun = {folder: sweep_tasks.count(folder) for folder in Path("sweep").iterdir() if folder.is_dir()}
     assert run(sweep_tasks.act, *LOCAL, "seed=1", "hydra.launcher.resume=false") == 0
-    assert sweep_tasks.count(jobs()["ppo-1"]) == 2
+    again = {folder: sweep_tasks.count(folder) for folder in Path("sweep").iterdir() if folder.is_dir()}
+    assert again.keys() == begun.keys()  # in its old folder
+    assert sum(again.values()) == sum(begun.values()) + 1
 
 
 def test_a_job_whose_configuration_changed_is_another_job() -> None:
