@@ -182,19 +182,21 @@ def report(runs: Mapping[int, Path], reward: Reward) -> tuple[str, dict[str, Fig
     reference = load_agent(REFERENCE)
     training = reference.training
     checked = validate(reference, reward)
-    lines = [
+    said = [
         f"The reference: seed {training.get('seed')}, {training.get('steps', 0):,} decisions; in evaluation "
         f"{checked['eval/reward']:.3f} a decision, utilisation {checked['eval/utilisation']:.1%}, queue "
-        f"{checked['eval/queue_ms']:.1f} ms. "
+        f"{checked['eval/queue_ms']:.1f} ms."
     ]
+    spec = dataclasses.replace(
+        reference.spec, observation=Observation()
+    )  # a rule may want more than the reference sees
     for name in RULES:
-        spec = dataclasses.replace(reference.spec, observation=Observation())  # a rule may want more than it sees
         scripted = validate(scripted_agent(name, spec), reward)
-        lines[0] += (
+        said.append(
             f"The rule `{name}`: {scripted['eval/reward']:.3f}, {scripted['eval/utilisation']:.1%}, "
-            f"{scripted['eval/queue_ms']:.1f} ms. "
+            f"{scripted['eval/queue_ms']:.1f} ms."
         )
-    lines[0] = lines[0].rstrip()
+    lines = [" ".join(said)]
     figures = {"agent-duel": draw_duel({"bbr": duel("bbr"), "policy": duel("policy")})}
     if found := {name: points for name, points in curves(runs).items() if points}:
         figures["agent-training"] = draw_curves(found)

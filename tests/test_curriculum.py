@@ -95,8 +95,8 @@ def test_rewards_are_those_of_the_same_episodes_run_one_by_one() -> None:
 
         rule = Agent(agent.spec, curriculum.RULES["backlog"](agent.spec.observation, agent.spec.action))
         expected = {"cubic": reward("cubic"), "scripted:backlog": reward(rule), "da-bbr": reward("da-bbr")}
-        assert each.agent == pytest.approx(reward(agent), rel=1e-4)
-        assert each.baselines == pytest.approx(expected, rel=1e-4)
+        assert each.agent == pytest.approx(reward(agent), rel=1e-6)
+        assert each.baselines == pytest.approx(expected, rel=1e-6)
         assert len({each.agent, *each.baselines.values()}) == 4
 
 

@@ -389,7 +389,7 @@ def test_it_sees_what_its_acks_said_and_steers_itself(
         nonlocal in_force
         metrics = controller.metrics()
         if metrics["mode"] == PROBE_BW:
-            assert (metrics["cwnd_gain"], metrics["pacing_gain"]) == pytest.approx(in_force, rel=5e-6)  # sinh(8 action)
+            assert (metrics["cwnd_gain"], metrics["pacing_gain"]) == pytest.approx(in_force, rel=1e-6)
             gains.add(metrics["cwnd_gain"])
         by_hand.on_ack(ack)
         in_force = by_hand.gains

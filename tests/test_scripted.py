@@ -77,10 +77,10 @@ def test_beside_cubic_the_competitive_rule_holds_more_and_not_more_than_its_part
     assert competitive < CompetitiveRule(Observation(), PACKETS).modesty
 
 
-@pytest.mark.parametrize("rule", RULES)
-def test_among_their_own_both_rules_are_fair_across_rtts(rule: str) -> None:
+@pytest.mark.parametrize(("rule", "margin"), [("backlog", 0.03), ("competitive", 0.08)])
+def test_among_their_own_both_rules_are_fair_across_rtts(rule: str, margin: float) -> None:
     both = shares(rule, Flow("agent", rtt_ms=20), Flow("agent", rtt_ms=80, start_s=2))
-    assert both == [pytest.approx(0.5, abs=0.08)] * 2
+    assert both == [pytest.approx(0.5, abs=margin)] * 2
 
 
 def test_errors_name_what_is_missing_and_what_there_is() -> None:
