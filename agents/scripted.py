@@ -124,8 +124,8 @@ class CompetitiveRule(BacklogRule):
     """
 
     floor: float | None = None
-    zeal: float = 4.0
-    modesty: float = 0.4
+    zeal: float = 16.0
+    modesty: float = 0.5
 
     @property
     def kind(self) -> str:

@@ -55,7 +55,7 @@ def test_the_window_follows_the_gain():
 
 
 def test_it_remembers_the_lowest_rtt_and_the_highest_bandwidth() -> None:
-    agent = make(cwnd_gain=1.5, pacing_gain=1.25)
+    agent = make(cwnd_gain=3.0, pacing_gain=1.25)
     assert math.isnan(agent.metrics()["lowest_rtt_ms"])
     assert math.isnan(agent.metrics()["highest_bandwidth_mbps"])
     path = Path(agent, rate_mbps=10, rtt_ms=40)
@@ -102,6 +102,45 @@ def test_probe_rtt_finds_the_path_empty_behind_a_standing_queue() -> None:
     path.run_until(12_000)
     assert began_with[0] > 150  # four BDPs in flight
     assert ended_with[-1] == (pytest.approx(40.8), pytest.approx(25, abs=1))  # half of the 50 that the empty path holds
+
+
+@pytest.mark.parametrize("joins", [True, False])
+def test_probe_rtt_begins_when_others_empty_the_queue(joins: bool) -> None:
+    agent = make(cwnd_gain=1.1, pacing_gain=1.25) if joins else make(cwnd_gain=1.1, pacing_gain=1.25, probe_rtt_join=0)
+    path = Path(agent, rate_mbps=10, rtt_ms=80)  # of which the half is a queue of others
+    modes = []
+    path.on_ack = lambda ack: modes.append(int(agent.metrics()["mode"]))
+    path.run_until(5_000)
+    assert modes[-1] == PROBE_BW
+    modes.clear()
+    path.rtt_ms = 77
+    path.run_until(5_300)
+    assert set(modes) == {PROBE_BW}  # not for so little
+    modes.clear()
+    path.rtt_ms = 40
+    path.run_until(5_500)
+    assert set(modes) == ({PROBE_BW, PROBE_RTT} if joins else {PROBE_BW})
+    path.run_until(6_500)
+    modes.clear()
+    path.run_until(9_000)
+    assert set(modes) == {PROBE_BW}  # once
+
+
+def test_the_bdp_is_that_of_the_lowest_rtt_of_twenty_seconds() -> None:
+    agent = make(cwnd_gain=3.0, pacing_gain=1.25)
+    path = Path(agent, rate_mbps=10, rtt_ms=40)
+    path.run_until(5_000)
+    path.rtt_ms = 90
+
+    def base_rtt_ms() -> float:
+        metrics = agent.metrics()
+        return metrics["bdp_packets"] * PACKET * 8e-3 / metrics["max_bandwidth_mbps"]
+
+    path.run_until(18_000)
+    assert agent.metrics()["min_rtt_ms"] > 80
+    assert base_rtt_ms() == pytest.approx(40, rel=0.05)
+    path.run_until(30_000)
+    assert base_rtt_ms() > 80
 
 
 def test_gains_are_clamped_and_not_a_number_changes_nothing():

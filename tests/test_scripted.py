@@ -65,9 +65,9 @@ def test_it_takes_two_signs_to_compete() -> None:
     stale, declined = {"log_stale_rtt_ratio": 2.0}, {"log_rate_decline": 3.0}
     for alone in (stale, declined, stale | {"log_rate_decline": 1.0}):
         assert gains(rule, log_bdp=2.0, **alone)[0] == pytest.approx(1.06, rel=1e-5)
-    # min_rtt is twice the lowest RTT, and the rate an eighth of the highest: 6 x (1 + 4 x 1 x (0.4 x 8 - 1)) packets.
+    # min_rtt is twice the lowest RTT, and the rate an eighth of the highest: 6 x (1 + 16 x 1 x (0.5 x 8 - 1)) packets.
     both = gains(rule, log_bdp=2.0, log_stale_rtt_ratio=1.0, log_rate_decline=3.0)
-    assert both[0] == pytest.approx(1.0 + 0.06 * (1.0 + 4.0 * 2.2), rel=1e-5)
+    assert both[0] == pytest.approx(1.0 + 0.06 * (1.0 + 16.0 * 3.0), rel=1e-5)
 
 
 def test_beside_cubic_the_competitive_rule_holds_more_and_not_more_than_its_part() -> None:

@@ -1,5 +1,6 @@
 // The learned agent's controller: pacing_rate = pacing_gain x bandwidth, cwnd = cwnd_gain x BDP, with BBR's estimates
-// (bbr.cc) and gains chosen outside once a decision interval.
+// (bbr.cc) and gains chosen outside once a decision interval. The BDP is bandwidth x base_rtt, a windowed_min(RTT, 20
+// s).
 
 #include "baselines/cc/agent.h"
 
@@ -29,10 +30,14 @@ void AgentParameters::Describe(ParameterReader& reader) {
   reader.Field("is_always_steered", is_always_steered);
   reader.Field("pacing_margin", pacing_margin, 0.0, 0.5);
   reader.Field("probe_rtt_cwnd_gain", probe_rtt_cwnd_gain, 0.0, 1.0);
+  reader.Field("probe_rtt_join", probe_rtt_join, 0.0, 1.0);
+  reader.Field("base_rtt_window_s", base_rtt_window_s, 0.1, 3600.0);
 }
 
 AgentController::AgentController(const Connection& connection, const AgentParameters& parameters)
-    : BbrController(connection, ModelParameters(parameters)), agent_(parameters) {
+    : BbrController(connection, ModelParameters(parameters)),
+      agent_(parameters),
+      base_rtt_(static_cast<Nanoseconds>(parameters.base_rtt_window_s * kSecond)) {
   if (parameters.min_cwnd_gain > parameters.max_cwnd_gain || parameters.min_pacing_gain > parameters.max_pacing_gain) {
     throw ParameterError(
         "the bounds of the gains cross: min_cwnd_gain must not be above max_cwnd_gain, nor min_pacing_gain above "
@@ -43,8 +48,19 @@ AgentController::AgentController(const Connection& connection, const AgentParame
 
 void AgentController::OnAck(const AckEvent& ack) {
   if (ack.rtt > 0 && (lowest_rtt_ == 0 || ack.rtt < lowest_rtt_)) lowest_rtt_ = ack.rtt;
+  base_rtt_.OnAck(ack.now, ack.rtt);
   BbrController::OnAck(ack);
   highest_bandwidth_ = std::max(highest_bandwidth_, max_bandwidth());
+}
+
+void AgentController::Observe(const AckEvent& ack) {
+  if (mode() != Mode::kProbeBw) {
+    min_rtt_at_probe_bw_ = 0;
+    return;
+  }
+  if (min_rtt_at_probe_bw_ == 0) min_rtt_at_probe_bw_ = min_rtt();
+  const double joined_below = agent_.probe_rtt_join * static_cast<double>(min_rtt_at_probe_bw_);
+  if (ack.rtt > 0 && static_cast<double>(ack.rtt) < joined_below) EnterProbeRtt(ChooseProbeRttCwnd());
 }
 
 bool AgentController::Steer(double cwnd_gain, double pacing_gain) {
@@ -65,6 +81,10 @@ bool AgentController::IsPhaseOver(const AckEvent& ack) const {
   return false;  // there is no cycle: whoever steers probes and drains when it likes
 }
 
+double AgentController::BdpBytes(double gain, BitsPerSecond bandwidth) const {
+  return gain * BytesIn(bandwidth, base_rtt_.value());
+}
+
 Bytes AgentController::ChooseProbeRttCwnd() const {
   // Of the lowest RTT: min_rtt has just become the present one, and with a standing queue in it a part of the BDP would
   // drain nothing, so that no flow would ever see the path empty again.
@@ -81,6 +101,9 @@ void AgentController::MoveCwnd(const AckEvent& ack, Bytes target) {
 
 Metrics AgentController::metrics() const {
   Metrics metrics = BbrController::metrics();
+  if (base_rtt_.has_sample()) {
+    metrics.Set(Metric::bdp_packets, BdpBytes(1.0, max_bandwidth()) / static_cast<double>(connection().packet_bytes));
+  }
   metrics.Set(Metric::cycle_index, std::numeric_limits<double>::quiet_NaN());
   if (highest_bandwidth_ > 0)
     metrics.Set(Metric::highest_bandwidth_mbps, static_cast<double>(highest_bandwidth_) / 1e6);

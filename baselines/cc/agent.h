@@ -22,6 +22,13 @@ struct AgentParameters {
   /// Window of ProbeRTT, in BDPs, as in BBRv2: an agent that keeps short queues empties them with half a BDP, and does
   /// not pay two percent of its throughput for it. 0 is BBR's window of four packets.
   double probe_rtt_cwnd_gain = 0.5;
+  /// An RTT below this part of what min_rtt was when ProbeBW began starts ProbeRTT at once: others are emptying the
+  /// queue, and only together do flows empty it. 0 leaves it to the ten seconds of min_rtt.
+  double probe_rtt_join = 0.95;
+  /// For how long the BDP is that of the lowest RTT: until two ProbeRTTs have not found it again. BBR's ten seconds
+  /// often end behind a queue that newcomers have just built, and a flow that takes this queue for its path keeps it
+  /// up.
+  double base_rtt_window_s = 20.0;
 
   void Describe(ParameterReader& reader);
 };
@@ -37,13 +44,17 @@ class AgentController : public BbrController {
   Metrics metrics() const override;
 
  private:
+  void Observe(const AckEvent& ack) override;
   Gains ChooseGains() const override;
   bool IsPhaseOver(const AckEvent& ack) const override;
+  double BdpBytes(double gain, BitsPerSecond bandwidth) const override;
   Bytes ChooseProbeRttCwnd() const override;
   void MoveCwnd(const AckEvent& ack, Bytes target) override;
 
   AgentParameters agent_;
   Gains steered_;
+  MinRtt base_rtt_;
+  Nanoseconds min_rtt_at_probe_bw_ = 0;  // 0 in the other modes
   // What the windows of max_bandwidth and min_rtt have forgotten; 0 before the first sample.
   BitsPerSecond highest_bandwidth_ = 0;
   Nanoseconds lowest_rtt_ = 0;
