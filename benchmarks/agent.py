@@ -200,18 +200,21 @@ def report(runs: Mapping[int, Path], reward: Reward) -> tuple[str, dict[str, Fig
     figures = {"agent-duel": draw_duel({"bbr": duel("bbr"), "policy": duel("policy")})}
     if found := {name: points for name, points in curves(runs).items() if points}:
         figures["agent-training"] = draw_curves(found)
-        best = [max(reward for _, reward in points) for points in found.values()]
-        low, high = bootstrap_interval(best)
+        last = [points[-1][1] for points in found.values()]
+        low, high = bootstrap_interval(last)
         lines += [
             "",
-            f"Best evaluation of each of {len(found)} trainings: {np.mean(best):.3f} [{low:.3f} {high:.3f}], from "
-            f"{min(best):.3f} to {max(best):.3f}.",
+            f"Last evaluation of each of {len(found)} trainings: {np.mean(last):.3f} [{low:.3f} {high:.3f}], from "
+            f"{min(last):.3f} to {max(last):.3f}.",
         ]
     return "\n".join(lines), figures
 
 
 def adopt(run: Path, folder: Path = REFERENCE) -> None:
-    """Put the best agent of a training in the place of the reference, with what MLflow has of its run: `mlflow.json`.
+    """Put the last agent of a training in the place of the reference, with what MLflow has of its run: `mlflow.json`.
+
+    The last one, not the best by evaluation: the learning rate ends at 0, and the mean reward of some hundred episodes is
+    mostly that of a few with heavy costs.
 
     Args:
         run: the training's folder, of `experiment=reference`.
@@ -224,7 +227,7 @@ def adopt(run: Path, folder: Path = REFERENCE) -> None:
     record = read_run(run)
     if record is None:
         raise ValueError(f"'{run}' holds no training: it has no run.json")
-    load_agent(run / "best").save(folder)
+    load_agent(run / "final").save(folder)
     params = record["params"]
     summary = {
         "command": f"bbrgym train experiment=reference seed={params['seed']}",
@@ -242,7 +245,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--runs", default="runs/train", type=Path, help="folder of the trainings")
     parser.add_argument("--sweeps", default="runs/multirun", type=Path, help="folder of the sweeps, by their names")
     parser.add_argument("--write", type=Path, help="page whose marked parts become the text; its figures beside it")
-    parser.add_argument("--adopt", type=Path, help="a training whose best agent becomes the reference, before the rest")
+    parser.add_argument("--adopt", type=Path, help="a training whose last agent becomes the reference, before the rest")
     options = parser.parse_args(arguments)
     if options.adopt is not None:
         adopt(options.adopt)
