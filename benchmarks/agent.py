@@ -213,8 +213,8 @@ def report(runs: Mapping[int, Path], reward: Reward) -> tuple[str, dict[str, Fig
 def adopt(run: Path, folder: Path = REFERENCE) -> None:
     """Put the last agent of a training in the place of the reference, with what MLflow has of its run: `mlflow.json`.
 
-    The last one, not the best by evaluation: the learning rate ends at 0, and the mean reward of some hundred episodes is
-    mostly that of a few with heavy costs.
+    The last one, not the best by evaluation: the learning rate ends at 0, and the mean reward of some hundred episodes
+    is mostly that of a few with heavy costs.
 
     Args:
         run: the training's folder, of `experiment=reference`.
