@@ -63,7 +63,7 @@ def test_help_names_the_choices(capsys: pytest.CaptureFixture[str]) -> None:
     main(["train", "-h"])
     text = capsys.readouterr().out
     assert "ppo, recurrent_ppo, sac, td3" in text
-    assert "demo, friendliness, league, reference, rtt_fairness" in text
+    assert "demo, friendliness, league, probe_rtt, reference, rtt_fairness" in text
     assert "paper/acw-jain, " in " ".join(text.split())  # in a folder of its group
 
 
