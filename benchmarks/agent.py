@@ -187,9 +187,8 @@ def report(runs: Mapping[int, Path], reward: Reward) -> tuple[str, dict[str, Fig
         f"{checked['eval/reward']:.3f} a decision, utilisation {checked['eval/utilisation']:.1%}, queue "
         f"{checked['eval/queue_ms']:.1f} ms."
     ]
-    spec = dataclasses.replace(
-        reference.spec, observation=Observation()
-    )  # a rule may want more than the reference sees
+    # A rule may want more than the reference sees.
+    spec = dataclasses.replace(reference.spec, observation=Observation())
     for name in RULES:
         scripted = validate(scripted_agent(name, spec), reward)
         said.append(

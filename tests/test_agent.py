@@ -79,8 +79,7 @@ def test_probe_rtt_keeps_a_part_of_the_bdp_in_flight(gain: float, bdps: float):
         nonlocal smallest
         metrics = agent.metrics()
         if metrics["mode"] == PROBE_RTT:
-            bdp_packets = metrics["bdp_packets"] * metrics["lowest_rtt_ms"] / metrics["min_rtt_ms"]
-            smallest = min(smallest, agent.decision().cwnd / PACKET / bdp_packets)
+            smallest = min(smallest, agent.decision().cwnd / PACKET / metrics["bdp_packets"])
 
     path.on_ack = note
     path.run_until(12_000)

@@ -1,6 +1,6 @@
 // The learned agent's controller: pacing_rate = pacing_gain x bandwidth, cwnd = cwnd_gain x BDP, with BBR's estimates
-// (bbr.cc) and gains chosen outside once a decision interval. The BDP is bandwidth x base_rtt, a windowed_min(RTT, 20
-// s).
+// (bbr.cc) and gains chosen outside once a decision interval.
+//   BDP = bandwidth x base_rtt     base_rtt = windowed_min(RTT, 20 s)
 
 #include "baselines/cc/agent.h"
 
@@ -81,13 +81,9 @@ bool AgentController::IsPhaseOver(const AckEvent& ack) const {
   return false;  // there is no cycle: whoever steers probes and drains when it likes
 }
 
-double AgentController::BdpBytes(double gain, BitsPerSecond bandwidth) const {
-  return gain * BytesIn(bandwidth, base_rtt_.value());
-}
-
 Bytes AgentController::ChooseProbeRttCwnd() const {
-  // Of the lowest RTT: min_rtt has just become the present one, and with a standing queue in it a part of the BDP would
-  // drain nothing, so that no flow would ever see the path empty again.
+  // Of the lowest RTT: base_rtt may be the present one, and with a standing queue in it a part of the BDP would drain
+  // nothing, so that no flow would ever see the path empty again.
   return std::max(BbrController::ChooseProbeRttCwnd(),
                   static_cast<Bytes>(agent_.probe_rtt_cwnd_gain * BytesIn(max_bandwidth(), lowest_rtt_)));
 }
@@ -101,9 +97,6 @@ void AgentController::MoveCwnd(const AckEvent& ack, Bytes target) {
 
 Metrics AgentController::metrics() const {
   Metrics metrics = BbrController::metrics();
-  if (base_rtt_.has_sample()) {
-    metrics.Set(Metric::bdp_packets, BdpBytes(1.0, max_bandwidth()) / static_cast<double>(connection().packet_bytes));
-  }
   metrics.Set(Metric::cycle_index, std::numeric_limits<double>::quiet_NaN());
   if (highest_bandwidth_ > 0)
     metrics.Set(Metric::highest_bandwidth_mbps, static_cast<double>(highest_bandwidth_) / 1e6);

@@ -47,7 +47,7 @@ class AgentController : public BbrController {
   void Observe(const AckEvent& ack) override;
   Gains ChooseGains() const override;
   bool IsPhaseOver(const AckEvent& ack) const override;
-  double BdpBytes(double gain, BitsPerSecond bandwidth) const override;
+  Nanoseconds BaseRtt() const override { return base_rtt_.value(); }
   Bytes ChooseProbeRttCwnd() const override;
   void MoveCwnd(const AckEvent& ack, Bytes target) override;
 

@@ -319,7 +319,7 @@ void BbrController::SetPacingRate(BitsPerSecond bandwidth, double gain) {
 }
 
 double BbrController::BdpBytes(double gain, BitsPerSecond bandwidth) const {
-  return gain * BytesIn(bandwidth, min_rtt_.value());
+  return gain * BytesIn(bandwidth, BaseRtt());
 }
 
 Bytes BbrController::InflightTarget(double gain, BitsPerSecond bandwidth, Bytes extra) const {

@@ -87,6 +87,8 @@ class BbrController : public Controller {
   /// Hook: `gain` products of this bandwidth and the delay, in bytes: what the window and the cycle's marks are made
   /// of.
   virtual double BdpBytes(double gain, BitsPerSecond bandwidth) const;
+  /// Hook: the RTT of the path without queues, of which the BDP is made; 0 before the first sample.
+  virtual Nanoseconds BaseRtt() const { return min_rtt(); }
   /// Hook: sets the window for losses, on entering, in and on leaving recovery; returns whether that is all on this
   /// ACK.
   virtual bool RecoverOrRestoreCwnd(const AckEvent& ack);
