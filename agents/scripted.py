@@ -22,13 +22,13 @@ class BacklogRule:
 
         cwnd_gain = max(delivery_rate / max_bandwidth, floor) + backlog / bdp,    pacing_gain constant
 
-    so that the window is delivery_rate x min_rtt + backlog, as in TCP Vegas and FAST TCP (Wei, Jin, Low and Hegde,
+    so that the window is delivery_rate x base_rtt + backlog, as in TCP Vegas and FAST TCP (Wei, Jin, Low and Hegde,
     IEEE/ACM Transactions on Networking 14(6), 2006, equation 2). Flows with the same backlog in the same queue have the
     same rate, whatever their RTTs (Little's law): fair, and with a queue of a few packets a flow. The floor is what
     keeps a lone flow with a large BDP from losing with every dip of its delivery rate what a backlog of a few packets
     takes seconds to win back: max_bandwidth, the largest of ten round trips, has not seen the dip.
 
-    It knows nothing of rivals that fill the queue, of losses, and of a min_rtt that was never seen without a queue.
+    It knows nothing of rivals that fill the queue, of losses, and of a base_rtt that was never seen without a queue.
 
     Args:
         observation: what it sees: it needs `log_delivery_rate_ratio` and `log_bdp`.

@@ -33,8 +33,9 @@ class BottleneckEnv(gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.float3
 
     The agent is the slow half of a congestion controller. In its flow, BBR's model of the path (`max_bandwidth`,
     `min_rtt`) and its Startup, Drain and ProbeRTT run with every ACK; once a step the agent chooses the two gains that
-    turn the model into a pacing rate and a congestion window, in force in ProbeBW until the next step. The other flows
-    of the scenario are driven by hand-coded controllers. What is simulated, by what and for how long is the arguments'.
+    turn the model into a pacing rate and a congestion window, in force in ProbeBW until the next step. The BDP is that
+    of `base_rtt`, the lowest RTT of twenty seconds, where `min_rtt` is that of ten. The other flows of the scenario are
+    driven by hand-coded controllers. What is simulated, by what and for how long is the arguments'.
 
     ## Action Space
 
