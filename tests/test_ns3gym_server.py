@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 import re
+import socket
 import sys
 import threading
 from collections.abc import Iterator
@@ -198,10 +199,10 @@ def test_a_client_that_goes_away_ends_the_server() -> None:
 def test_nobody_listening_is_an_error(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(server, "_CONNECT_LIMIT_S", 0.3)
     monkeypatch.setattr(server, "make_engine", lambda name, **options: FakeEngine())
-    client = Client()
-    port = client.port
-    client.socket.close(linger=0)
-    assert serve([f"--openGymPort={port}"]) == 1
+    with socket.socket() as bound:  # and not listening: a port that was closed could be another test's by now
+        bound.bind(("127.0.0.1", 0))
+        port = bound.getsockname()[1]
+        assert serve([f"--openGymPort={port}"]) == 1
     assert f"no ns3-gym client listens on tcp://localhost:{port} (waited 0.3 s)" in capsys.readouterr().err
 
 
