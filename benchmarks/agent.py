@@ -31,7 +31,12 @@ from bbrgym.envs.observation import Observation
 from bbrgym.envs.reward import Reward
 from bbrgym.envs.trace import Trace
 
-SWEEPS = {"ablation_agent": "variant", "algorithms": "learner", "curriculum": "variant"}
+SWEEPS = {
+    "ablation_agent": "variant",
+    "ablation_agent_long": "variant",
+    "algorithms": "learner",
+    "curriculum": "variant",
+}
 """What is in the first column, by the sweep's name, which its marks on the page have, too."""
 EPISODES = 128
 RTTS_MS = (10.0, 50.0)
