@@ -11,7 +11,7 @@ export OMP_WAIT_POLICY ?= PASSIVE
 setup: $(SETUP)
 
 # ns3 without its dependencies: they serve only its own Python bindings and are compiled for minutes.
-$(SETUP): pyproject.toml constraints.txt CMakeLists.txt $(shell find baselines/cc envs/native ns3_scratch -name '*.[ch]*' -o -name '*.def' 2>/dev/null)
+$(SETUP): pyproject.toml constraints.txt CMakeLists.txt $(shell find baselines/cc envs ns3_scratch -name '*.[ch]*' -o -name '*.def' 2>/dev/null)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "pip>=25.1"
 	$(BIN)/python -m pip install --quiet --no-deps --constraint constraints.txt ns3
@@ -23,12 +23,12 @@ run: setup
 	$(BIN)/bbrgym demo
 
 papers: setup
-	$(BIN)/bbrgym papers write=docs/benchmark.md
+	$(BIN)/bbrgym papers write=docs/results/papers.md
 
 # What ns-3 simulates of it first: the page has it beside the native engine's.
 league: setup
 	$(BIN)/bbrgym benchmark experiment=league preset=ns3
-	$(BIN)/bbrgym benchmark experiment=league write=docs/league.md
+	$(BIN)/bbrgym benchmark experiment=league write=docs/results/league.md
 
 test: setup
 	$(BIN)/python -m pytest
@@ -37,17 +37,18 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/mypy benchmarks
+	$(BIN)/mypy studies
 	$(BIN)/python -m nbstripout --verify notebooks/*.ipynb
-	find baselines/cc benchmarks envs/native ns3_scratch tests -name '*.h' -o -name '*.cc' | xargs $(BIN)/clang-format --dry-run --Werror
+	find baselines/cc envs ns3_scratch studies tests -name '*.h' -o -name '*.cc' | xargs $(BIN)/clang-format --dry-run --Werror
 	$(BIN)/python tests/write_stubs.py --check
 
 # One program three times: under the sanitizers, and with other garbage in what nobody has set. All print the same sum.
-STRESS := tests/native_stress.cc $(filter-out %/module.cc,$(wildcard envs/native/*.cc baselines/cc/*.cc))
+SOURCES := baselines/cc baselines/cc/policy envs/model envs/transport envs/native
+STRESS := tests/cc/native_stress.cc $(filter-out %/module.cc,$(wildcard $(SOURCES:%=%/*.cc)))
 build/stress-address: SANITIZE := -fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all
 build/stress-thread: SANITIZE := -fsanitize=thread
 build/stress-pattern: SANITIZE := -ftrivial-auto-var-init=pattern
-build/stress-%: $(STRESS) $(wildcard envs/native/*.h baselines/cc/*.h baselines/cc/*.def)
+build/stress-%: $(STRESS) $(wildcard $(SOURCES:%=%/*.h) $(SOURCES:%=%/*.def))
 	mkdir -p build
 	g++ -std=c++20 -O1 -g1 -ffp-contract=off -D_GLIBCXX_ASSERTIONS $(SANITIZE) -pthread -I. -o $@ $(STRESS)
 
@@ -62,24 +63,24 @@ sanitize:
 format: setup
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
-	find baselines/cc benchmarks envs/native ns3_scratch tests -name '*.h' -o -name '*.cc' | xargs $(BIN)/clang-format -i
+	find baselines/cc envs ns3_scratch studies tests -name '*.h' -o -name '*.cc' | xargs $(BIN)/clang-format -i
 
 stubs: setup
 	$(BIN)/python tests/write_stubs.py
 
 bench: setup
-	$(BIN)/python benchmarks/bench.py
+	$(BIN)/python -m studies.speed
 
 fidelity: setup
-	$(BIN)/python benchmarks/fidelity.py --write docs/fidelity.md
-	$(BIN)/python benchmarks/linux.py --write docs/fidelity.md
+	$(BIN)/python -m studies.fidelity --write docs/results/fidelity.md
+	$(BIN)/python -m studies.linux --write docs/results/fidelity.md
 
-# Real Linux again, as root; the table in docs/fidelity.md is otherwise of the runs in benchmarks/linux.json.
+# Real Linux again, as root; the table in docs/results/fidelity.md is otherwise of the runs in studies/linux.json.
 linux: setup
-	$(BIN)/python benchmarks/linux.py --measure --write docs/fidelity.md
+	$(BIN)/python -m studies.linux --measure --write docs/results/fidelity.md
 
 agreement: setup
-	$(BIN)/python benchmarks/agreement.py --quic --write docs/agreement.md
+	$(BIN)/python -m studies.agreement --quic --write docs/results/agreement.md
 
 ui: setup
 	$(BIN)/bbrgym ui

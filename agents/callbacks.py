@@ -27,10 +27,10 @@ from bbrgym.agents.learner import export_agent
 from bbrgym.agents.policy import Agent
 from bbrgym.agents.tracking import Tracker
 from bbrgym.agents.train import TrainConfig
-from bbrgym.baselines.storage import write_json
+from bbrgym.benchmark.storage import write_json
 from bbrgym.envs.engine import EngineError
 from bbrgym.envs.episode import EpisodeSpec
-from bbrgym.envs.sb3 import BottleneckVecEnv
+from bbrgym.envs.sb3_env import BottleneckVecEnv
 from bbrgym.envs.scenario import Scenario
 
 LOGGER = logging.getLogger(__name__)

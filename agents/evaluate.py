@@ -15,8 +15,8 @@ from rich.table import Table
 
 from bbrgym.agents.policy import Agent, load_agent
 from bbrgym.agents.tracking import Tracker
-from bbrgym.baselines.metrics import measure
-from bbrgym.baselines.storage import save_trace, write_json
+from bbrgym.benchmark.metrics import measure
+from bbrgym.benchmark.storage import save_trace, write_json
 from bbrgym.envs.engine import Rows
 from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.envs.trace import Trace, simulate
@@ -30,7 +30,7 @@ def evaluate(config: Mapping[str, Any], directory: Path, console: Console | None
     """Run an agent, print a table, and write what it measured.
 
     The directory then has `results.parquet` and `results.json` (what is returned), `traces/seed_<seed>.parquet`
-    (`bbrgym.baselines.benchmark.load_trace`), `throughput.png`, `delay.png` and `control.png` of the first seed's
+    (`bbrgym.benchmark.run.load_trace`), `throughput.png`, `delay.png` and `control.png` of the first seed's
     episode, `evaluation_scenarios.json` with the scenario of every seed, and the log of `bbrgym.agents.tracking`.
 
     Args:
@@ -41,7 +41,7 @@ def evaluate(config: Mapping[str, Any], directory: Path, console: Console | None
 
     Returns:
         One row a seed and flow: `seed`, `reward` (mean per decision of an agent's flow, NaN for others), and the
-        columns of `bbrgym.baselines.metrics.measure`.
+        columns of `bbrgym.benchmark.metrics.measure`.
 
     Raises:
         ValueError: of the configuration, naming the bad value and the good ones.
@@ -129,7 +129,7 @@ def episode_rewards(agent: Agent, trace: Trace) -> list[float]:
 
 def _draw(trace: Trace, tracker: Tracker) -> None:
     try:
-        from bbrgym.baselines import plots
+        from bbrgym.benchmark import plots
     except ModuleNotFoundError as error:
         LOGGER.warning("no figures: %s is not installed (pip install 'bbrgym[report]')", error.name)
         return

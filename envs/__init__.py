@@ -8,27 +8,27 @@ import gymnasium
 
 if TYPE_CHECKING:
     from bbrgym.envs.episode import AnyScenario
-    from bbrgym.envs.parallel import BottleneckParallelEnv
+    from bbrgym.envs.pettingzoo_env import BottleneckParallelEnv
 
 
 def register_environments() -> None:
     """Register the environments with Gymnasium (importing `bbrgym` does it); doing it again changes nothing.
 
-    `bbrgym/Bottleneck-v0` is one agent flow: `bbrgym.envs.bottleneck.BottleneckEnv`, and with `gymnasium.make_vec`
-    `bbrgym.envs.vector.BottleneckVectorEnv`. Both are loaded when the first one is made.
+    `bbrgym/Bottleneck-v0` is one agent flow: `bbrgym.envs.gym_env.BottleneckEnv`, and with `gymnasium.make_vec`
+    `bbrgym.envs.vector_env.BottleneckVectorEnv`. Both are loaded when the first one is made.
     """
     if "bbrgym/Bottleneck-v0" not in gymnasium.registry:
         gymnasium.register(
             id="bbrgym/Bottleneck-v0",
-            entry_point="bbrgym.envs.bottleneck:BottleneckEnv",
-            vector_entry_point="bbrgym.envs.vector:BottleneckVectorEnv",
+            entry_point="bbrgym.envs.gym_env:BottleneckEnv",
+            vector_entry_point="bbrgym.envs.vector_env:BottleneckVectorEnv",
         )
 
 
 def parallel_env(
     scenario: AnyScenario | None = None, *, render_mode: str | None = None, **parts: Any
 ) -> BottleneckParallelEnv:
-    """The PettingZoo environment of several agent flows: `bbrgym.envs.parallel.BottleneckParallelEnv`, loaded here.
+    """Make the PettingZoo environment of several agent flows, `bbrgym.envs.pettingzoo_env.BottleneckParallelEnv`.
 
     Args:
         scenario: what is simulated, with at least one flow whose algorithm is `agent`; None is an agent beside BBR, and
@@ -42,6 +42,6 @@ def parallel_env(
         ValueError: of any argument, naming the bad value and the good ones.
     """
     from bbrgym.envs.episode import EpisodeSpec
-    from bbrgym.envs.parallel import DEFAULT_SCENARIO
+    from bbrgym.envs.pettingzoo_env import DEFAULT_SCENARIO
 
     return EpisodeSpec(DEFAULT_SCENARIO if scenario is None else scenario, **parts).make_parallel_env(render_mode)

@@ -139,7 +139,7 @@ def make_engine(name: str, **options: Any) -> Engine:
 
         return NativeEngine(**options)
     if name == "ns3":
-        from bbrgym.envs.ns3gym.engine import Ns3Engine
+        from bbrgym.envs.ns3.engine import Ns3Engine
 
         return Ns3Engine(**options)
     raise ValueError(f"no engine {name!r}; known: {', '.join(ENGINES)}")

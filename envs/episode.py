@@ -26,9 +26,9 @@ from bbrgym.envs.scenario import Scenario
 from bbrgym.envs.trace import Policy
 
 if TYPE_CHECKING:
-    from bbrgym.envs.bottleneck import BottleneckEnv
-    from bbrgym.envs.parallel import BottleneckParallelEnv
-    from bbrgym.envs.sb3 import BottleneckVecEnv
+    from bbrgym.envs.gym_env import BottleneckEnv
+    from bbrgym.envs.pettingzoo_env import BottleneckParallelEnv
+    from bbrgym.envs.sb3_env import BottleneckVecEnv
 
 AnyScenario = Scenario | Distribution | Mapping[str, Any]
 """A scenario, a distribution over scenarios, or the plain mapping of either."""
@@ -115,7 +115,7 @@ class EpisodeSpec:
 
     def make_env(self, render_mode: str | None = None) -> BottleneckEnv:
         """The Gymnasium environment of one agent flow."""
-        from bbrgym.envs.bottleneck import BottleneckEnv
+        from bbrgym.envs.gym_env import BottleneckEnv
 
         return BottleneckEnv(**self._fields(), render_mode=render_mode)
 
@@ -129,7 +129,7 @@ class EpisodeSpec:
         Raises:
             ValueError: no engine, or a feature that does not exist.
         """
-        from bbrgym.envs.sb3 import BottleneckVecEnv
+        from bbrgym.envs.sb3_env import BottleneckVecEnv
 
         return BottleneckVecEnv(self, n, Privileged(tuple(critic_features)) if critic_features else None)
 
@@ -139,7 +139,7 @@ class EpisodeSpec:
         Raises:
             ModuleNotFoundError: PettingZoo is not installed; the message says what to do.
         """
-        from bbrgym.envs.parallel import BottleneckParallelEnv
+        from bbrgym.envs.pettingzoo_env import BottleneckParallelEnv
 
         return BottleneckParallelEnv(self, render_mode)
 

@@ -2,8 +2,8 @@
 
 #include "jitter-channel.h"
 
-#include "envs/native/ack_jitter.h"
-#include "envs/native/loss_model.h"
+#include "envs/model/ack_jitter.h"
+#include "envs/model/loss_model.h"
 
 #include "ns3/data-rate.h"
 #include "ns3/drop-tail-queue.h"

@@ -2,7 +2,7 @@
 
 #include "link-monitor.h"
 
-#include "envs/native/scenario.h"
+#include "envs/model/scenario.h"
 
 #include "ns3/ipv4-address.h"
 #include "ns3/node.h"

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "baselines/cc/controller.h"
-#include "envs/native/scenario.h"
+#include "envs/model/scenario.h"
 
 #include "ns3/nstime.h"
 

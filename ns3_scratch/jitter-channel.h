@@ -1,6 +1,6 @@
 #pragma once
 
-#include "envs/native/ack_jitter.h"
+#include "envs/model/ack_jitter.h"
 
 #include "ns3/point-to-point-channel.h"
 #include "ns3/point-to-point-net-device.h"

@@ -1,12 +1,12 @@
 // bbrgym._ns3: ns-3's side of the engine. It runs in a worker process of its own
-// (bbrgym.envs.ns3gym.worker).
+// (bbrgym.envs.ns3.worker).
 
 #include "scoreboard.h"
 #include "simulation.h"
 #include "tcp-flow.h"
 
-#include "envs/native/flow_row.h"
-#include "envs/native/scenario_binding.h"
+#include "envs/model/scenario_binding.h"
+#include "envs/transport/flow_row.h"
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>

@@ -3,7 +3,7 @@
 #include "quic-header.h"
 
 #include "baselines/cc/registry.h"
-#include "envs/native/flow_row.h"
+#include "envs/transport/flow_row.h"
 
 #include "ns3/inet-socket-address.h"
 #include "ns3/node.h"

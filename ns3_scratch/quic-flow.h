@@ -3,8 +3,8 @@
 #include "dumbbell.h"
 #include "flow.h"
 
-#include "envs/native/receiver.h"
-#include "envs/native/sender.h"
+#include "envs/transport/receiver.h"
+#include "envs/transport/sender.h"
 
 #include "ns3/event-id.h"
 #include "ns3/socket.h"

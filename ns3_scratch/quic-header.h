@@ -1,6 +1,6 @@
 #pragma once
 
-#include "envs/native/packet.h"
+#include "envs/model/packet.h"
 
 #include "ns3/header.h"
 

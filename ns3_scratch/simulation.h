@@ -3,7 +3,7 @@
 #include "dumbbell.h"
 #include "flow.h"
 
-#include "envs/native/scenario.h"
+#include "envs/model/scenario.h"
 
 #include <cstdint>
 #include <functional>

@@ -8,9 +8,9 @@ from typing import Any
 from fake_engine import FakeEngine
 
 from bbrgym import simulate
-from bbrgym.baselines.metrics import measure
-from bbrgym.baselines.plan import Benchmark
-from bbrgym.baselines.storage import save_trace, write_json
+from bbrgym.benchmark.metrics import measure
+from bbrgym.benchmark.plan import Benchmark
+from bbrgym.benchmark.storage import save_trace, write_json
 
 PROVENANCE = {
     "command": "bbrgym benchmark experiment=paper/tried",

@@ -12,7 +12,7 @@
 #include "baselines/cc/ebcc.h"
 #include "baselines/cc/f_bbr2.h"
 #include "baselines/cc/newreno.h"
-#include "baselines/cc/policy.h"
+#include "baselines/cc/policy/policy.h"
 
 namespace bbrgym {
 namespace {

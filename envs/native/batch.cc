@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "envs/native/flow_row.h"
+#include "envs/transport/flow_row.h"
 
 namespace bbrgym {
 

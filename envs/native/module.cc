@@ -19,14 +19,14 @@
 #include <vector>
 
 #include "baselines/cc/registry.h"
-#include "envs/native/ack_jitter.h"
+#include "envs/model/ack_jitter.h"
+#include "envs/model/codel.h"
+#include "envs/model/loss_model.h"
+#include "envs/model/scenario_binding.h"
 #include "envs/native/batch.h"
-#include "envs/native/codel.h"
-#include "envs/native/flow_row.h"
-#include "envs/native/loss_model.h"
-#include "envs/native/receiver.h"
-#include "envs/native/scenario_binding.h"
-#include "envs/native/sender.h"
+#include "envs/transport/flow_row.h"
+#include "envs/transport/receiver.h"
+#include "envs/transport/sender.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;

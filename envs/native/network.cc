@@ -8,7 +8,7 @@
 
 #include "baselines/cc/random.h"
 #include "baselines/cc/registry.h"
-#include "envs/native/flow_row.h"
+#include "envs/transport/flow_row.h"
 
 namespace bbrgym {
 

@@ -5,13 +5,13 @@
 #include <memory>
 #include <vector>
 
-#include "envs/native/ack_jitter.h"
-#include "envs/native/bottleneck.h"
+#include "envs/model/ack_jitter.h"
+#include "envs/model/bottleneck.h"
+#include "envs/model/ring.h"
+#include "envs/model/scenario.h"
 #include "envs/native/earliest.h"
-#include "envs/native/receiver.h"
-#include "envs/native/ring.h"
-#include "envs/native/scenario.h"
-#include "envs/native/sender.h"
+#include "envs/transport/receiver.h"
+#include "envs/transport/sender.h"
 
 namespace bbrgym {
 

@@ -24,9 +24,9 @@ from zmq.utils.monitor import recv_monitor_message
 
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.engine import Engine, EngineError, Rows, make_engine
+from bbrgym.envs.ns3.doubles import pack_doubles
+from bbrgym.envs.ns3.engine import TRANSPORTS
 from bbrgym.envs.ns3gym import ns3gym_pb2 as pb
-from bbrgym.envs.ns3gym.doubles import pack_doubles
-from bbrgym.envs.ns3gym.engine import TRANSPORTS
 from bbrgym.envs.ns3gym.messages import pack_space, unpack_data
 from bbrgym.envs.reward import default_reward
 from bbrgym.envs.scenario import Flow, Scenario

@@ -151,7 +151,7 @@ def _benchmark_once(config: dict[str, Any], directory: Path) -> None:
     if "league" in config:
         _league(config)
         return
-    from bbrgym.baselines.benchmark import print_league, run_benchmark
+    from bbrgym.benchmark.run import print_league, run_benchmark
 
     console = _console()
     result = run_benchmark(config["benchmark"], directory, console, beside=BENCHMARKS)
@@ -162,8 +162,8 @@ def _benchmark_once(config: dict[str, Any], directory: Path) -> None:
 
 
 def _league(config: dict[str, Any]) -> None:
-    from bbrgym.baselines.league_page import print_league_goals, write_league_page
-    from bbrgym.baselines.league_suites import load_part, run_league
+    from studies.league.page import print_league_goals, write_league_page
+    from studies.league.suites import load_part, run_league
 
     console = _console()
     league = run_league(config, BENCHMARKS, console)
@@ -179,7 +179,7 @@ def _league(config: dict[str, Any]) -> None:
 def _papers(arguments: list[str]) -> int:
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
-    from bbrgym.baselines.papers import print_papers, run_papers
+    from studies.papers.run import print_papers, run_papers
 
     own: dict[str, Any] = {"only": None, "preset": "quick", "write": None}
     others = []
@@ -196,7 +196,7 @@ def _papers(arguments: list[str]) -> int:
     results = run_papers(BENCHMARKS, own["preset"], only, others, console)
     print_papers(results, console)
     if own["write"] is not None:
-        from bbrgym.baselines.papers_page import write_page
+        from studies.papers.page import write_page
 
         path = Path(own["write"])
         write_page([result.directory for result in results], path)
@@ -211,13 +211,13 @@ def _demo(arguments: list[str]) -> int:
 
 
 def _demo_once(config: dict[str, Any], directory: Path) -> None:
-    from bbrgym.agents.demo import run_demo
+    from bbrgym.benchmark.demo import run_demo
 
     run_demo(config, directory, BENCHMARKS / config["benchmark"]["name"], _console())
 
 
 def _report(arguments: list[str]) -> int:
-    from bbrgym.baselines.report import write_report
+    from bbrgym.benchmark.report import write_report
 
     if len(arguments) > 1:
         raise ValueError(f"give one folder of a benchmark, or none for the newest one, not {' '.join(arguments)}")
@@ -485,7 +485,7 @@ COMMANDS: dict[str, Command] = {
         settings=(
             "preset=full                     durations and repeats as in the papers; quick, if not given",
             "only=[acw-jain,ablation/da-bbr]  these only",
-            "write=docs/benchmark.md         a page of all results, with its figures",
+            "write=docs/results/papers.md         a page of all results, with its figures",
             "benchmark.processes=2           runs at a time",
             "tracking=mlflow                 in MLflow too",
         ),

@@ -1,0 +1,287 @@
+#include "baselines/cc/policy/network.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <utility>
+
+namespace bbrgym {
+
+namespace {
+
+constexpr std::string_view kMagic = "bbrgympo";
+constexpr std::uint32_t kVersion = 2;
+constexpr std::uint32_t kMaxHistory = 1000;  // as an Observation has
+constexpr std::uint32_t kMaxWidth = 65'536;
+constexpr std::uint32_t kMaxLayers = 100;
+constexpr double kMaxIntervalMinRtts = 1e6;
+constexpr double kSteepness = 8.0;  // as an Action has
+constexpr double kLeastBdp = 1e-3;
+
+/// tanh, to 1e-8: the Padé approximant of order [7/6] at a quarter of x, and twice tanh 2x = 2 tanh x / (1 + tanh^2 x),
+/// on numerator and denominator.
+float Tanh(float x) {
+  // Beyond 9.2 it is 1 in single precision.
+  const double y = std::min(std::max(static_cast<double>(x), -9.2), 9.2) / 4.0;
+  const double s = y * y;
+  double p = y * (135135.0 + s * (17325.0 + s * (378.0 + s)));
+  double q = 135135.0 + s * (62370.0 + s * (3150.0 + s * 28.0));
+  for (int i = 0; i < 2; ++i) {
+    const double numerator = 2.0 * p * q;
+    q = p * p + q * q;
+    p = numerator;
+  }
+  return static_cast<float>(p / q);
+}
+
+float Sigmoid(float x) {
+  return 0.5F * (Tanh(0.5F * x) + 1.0F);
+}
+
+}  // namespace
+
+/// Takes values off the front of some bytes, all little-endian.
+class PolicyNetwork::Reader {
+ public:
+  explicit Reader(std::string_view bytes) : rest_(bytes) {}
+
+  std::string_view Take(std::size_t count, const std::string& what) {
+    if (count > rest_.size()) throw PolicyError("a policy ends within " + what);
+    const std::string_view taken = rest_.substr(0, count);
+    rest_.remove_prefix(count);
+    return taken;
+  }
+
+  template <typename Unsigned>
+  Unsigned Whole(const std::string& what) {
+    Unsigned value = 0;
+    const std::string_view bytes = Take(sizeof(Unsigned), what);
+    for (std::size_t i = 0; i < sizeof(Unsigned); ++i) {
+      value = static_cast<Unsigned>(value | static_cast<Unsigned>(static_cast<unsigned char>(bytes[i])) << (8 * i));
+    }
+    return value;
+  }
+
+  /// In [low, high].
+  std::uint32_t Count(std::uint32_t low, std::uint32_t high, const std::string& what) {
+    const auto count = Whole<std::uint32_t>(what);
+    if (count < low || count > high) {
+      throw PolicyError("a policy has " + what + " = " + std::to_string(count) + ": it must be in [" +
+                        std::to_string(low) + ", " + std::to_string(high) + "]");
+    }
+    return count;
+  }
+
+  double Double(const std::string& what) { return std::bit_cast<double>(Whole<std::uint64_t>(what)); }
+
+  /// One of the first `count` values of an enumeration.
+  template <typename Enum>
+  Enum Choice(unsigned count, const std::string& what) {
+    const auto value = Whole<std::uint8_t>(what);
+    if (value >= count) throw PolicyError("a policy has an unknown " + what + " " + std::to_string(value));
+    return static_cast<Enum>(value);
+  }
+
+  /// Weights that lie row by row, [outputs][inputs].
+  Layer Weights(std::size_t inputs, std::size_t outputs, const std::string& what) {
+    if (inputs * outputs > rest_.size() / sizeof(float)) throw PolicyError("a policy ends within " + what);
+    Layer layer{inputs, outputs, std::vector<float>(inputs * outputs), {}};
+    for (std::size_t output = 0; output < outputs; ++output) {
+      for (std::size_t input = 0; input < inputs; ++input) {
+        layer.weights[input * outputs + output] = Float(what);
+      }
+    }
+    return layer;
+  }
+
+  void ReadBias(Layer& layer, const std::string& what) {
+    if (layer.outputs > rest_.size() / sizeof(float)) throw PolicyError("a policy ends within " + what);
+    layer.bias.resize(layer.outputs);
+    for (float& value : layer.bias) value = Float(what);
+  }
+
+  void Finish() const {
+    if (!rest_.empty()) throw PolicyError("a policy has " + std::to_string(rest_.size()) + " bytes too many");
+  }
+
+ private:
+  float Float(const std::string& what) {
+    const auto value = std::bit_cast<float>(Whole<std::uint32_t>(what));
+    if (!std::isfinite(value)) throw PolicyError("a policy has a value in " + what + " that is not finite");
+    return value;
+  }
+
+  std::string_view rest_;
+};
+
+std::shared_ptr<const PolicyNetwork> PolicyNetwork::Parse(std::string_view bytes) {
+  Reader reader(bytes);
+  if (!bytes.starts_with(kMagic)) throw PolicyError("these bytes are no policy");
+  reader.Take(kMagic.size(), "its beginning");
+  if (const auto version = reader.Whole<std::uint32_t>("its version"); version != kVersion) {
+    throw PolicyError("a policy is of version " + std::to_string(version) + ": this one knows " +
+                      std::to_string(kVersion));
+  }
+  // make_shared cannot call a private constructor.
+  std::shared_ptr<PolicyNetwork> policy(new PolicyNetwork());
+
+  const std::vector<PolicyFeature>& known = PolicyFeatures();
+  const auto features = reader.Count(1, static_cast<std::uint32_t>(known.size()), "the number of features");
+  for (std::uint32_t i = 0; i < features; ++i) {
+    const std::string what = "the name of feature " + std::to_string(i);
+    const auto length = reader.Count(1, 64, "the length of " + what);
+    const std::string_view name = reader.Take(length, what);
+    const auto found =
+        std::find_if(known.begin(), known.end(), [name](const PolicyFeature& feature) { return name == feature.name; });
+    if (found == known.end()) {
+      std::string names;
+      for (const PolicyFeature& feature : known) names += (names.empty() ? "" : ", ") + std::string(feature.name);
+      throw PolicyError("no feature '" + std::string(name) + "'; known: " + names);
+    }
+    if (std::find(policy->features_.begin(), policy->features_.end(), &*found) != policy->features_.end()) {
+      throw PolicyError("a policy has the feature '" + std::string(name) + "' twice");
+    }
+    policy->features_.push_back(&*found);
+  }
+  policy->history_ = reader.Count(1, kMaxHistory, "history");
+
+  for (std::size_t i = 0; i < 2; ++i) {
+    const std::string what = i == 0 ? "the bounds of cwnd_gain" : "the bounds of pacing_gain";
+    policy->low_[i] = reader.Double(what);
+    policy->high_[i] = reader.Double(what);
+    if (!(policy->low_[i] > 0.0 && policy->low_[i] < policy->high_[i] && std::isfinite(policy->high_[i]))) {
+      throw PolicyError(what + " of a policy must be two rising numbers above 0");
+    }
+  }
+  policy->cwnd_scale_ = reader.Choice<CwndScale>(2, "cwnd_scale");
+  const auto interval_ns = reader.Whole<std::uint64_t>("interval_ns");
+  const double interval_min_rtts = reader.Double("interval_min_rtts");
+  const bool is_fixed = interval_ns >= 1 && interval_ns <= std::uint64_t{1} << 62U && interval_min_rtts == 0.0;
+  const bool is_of_rtts = interval_ns == 0 && interval_min_rtts > 0.0 && interval_min_rtts <= kMaxIntervalMinRtts;
+  if (!is_fixed && !is_of_rtts) throw PolicyError("a policy must have one interval above 0, in ns or in min_rtts");
+  policy->interval_ns_ = static_cast<Nanoseconds>(interval_ns);
+  policy->interval_min_rtts_ = interval_min_rtts;
+
+  policy->activation_ = reader.Choice<Activation>(2, "activation");
+  policy->output_ = reader.Choice<Output>(2, "output");
+  std::size_t width = policy->inputs();
+  const auto lstm_layers = reader.Count(0, kMaxLayers, "the number of LSTM layers");
+  for (std::uint32_t i = 0; i < lstm_layers; ++i) {
+    const std::string what = "LSTM layer " + std::to_string(i);
+    const std::size_t hidden = reader.Count(1, kMaxWidth, "the width of " + what);
+    LstmLayer layer;
+    layer.of_input = reader.Weights(width, 4 * hidden, what);
+    layer.of_state = reader.Weights(hidden, 4 * hidden, what);
+    reader.ReadBias(layer.of_input, what);
+    policy->lstm_.push_back(std::move(layer));
+    width = hidden;
+  }
+  const auto layers = reader.Count(1, kMaxLayers, "the number of layers");
+  for (std::uint32_t i = 0; i < layers; ++i) {
+    const std::string what = "layer " + std::to_string(i);
+    const std::size_t outputs = reader.Count(1, kMaxWidth, "the width of " + what);
+    Layer layer = reader.Weights(width, outputs, what);
+    reader.ReadBias(layer, what);
+    policy->layers_.push_back(std::move(layer));
+    width = outputs;
+  }
+  if (width != Action{}.size()) throw PolicyError("a policy gives " + std::to_string(width) + " values instead of 2");
+  reader.Finish();
+  return policy;
+}
+
+PolicyNetwork::Memory PolicyNetwork::MakeMemory() const {
+  Memory memory;
+  for (std::size_t step = 0; step < history_; ++step) {
+    for (const PolicyFeature* feature : features_) memory.observation.push_back(static_cast<float>(feature->neutral));
+  }
+  std::size_t widest = inputs();
+  std::size_t state = 0;
+  for (const LstmLayer& layer : lstm_) {
+    widest = std::max(widest, layer.of_input.outputs);
+    state += 2 * layer.hidden();
+  }
+  for (const Layer& layer : layers_) widest = std::max(widest, layer.outputs);
+  memory.state.assign(state, 0.0F);
+  for (std::vector<float>& values : memory.values) values.resize(widest);
+  return memory;
+}
+
+void PolicyNetwork::Observe(const PolicyColumns& columns, Memory& memory) const {
+  std::copy(memory.observation.begin() + static_cast<std::ptrdiff_t>(features_.size()), memory.observation.end(),
+            memory.observation.begin());
+  float* value = memory.observation.data() + memory.observation.size() - features_.size();
+  for (const PolicyFeature* feature : features_) *value++ = feature->Evaluate(columns);
+}
+
+namespace {
+
+/// y += W x
+void AddProduct(const std::vector<float>& weights, const float* x, std::size_t inputs, float* y, std::size_t outputs) {
+  const float* row = weights.data();
+  for (std::size_t input = 0; input < inputs; ++input, row += outputs) {
+    const float value = x[input];
+    for (std::size_t output = 0; output < outputs; ++output) y[output] += row[output] * value;
+  }
+}
+
+}  // namespace
+
+PolicyNetwork::Action PolicyNetwork::Act(Memory& memory) const {
+  const float* x = memory.observation.data();
+  float* y = memory.values[0].data();
+  float* other = memory.values[1].data();
+  float* hidden = memory.state.data();
+  for (const LstmLayer& layer : lstm_) {
+    const std::size_t width = layer.hidden();
+    float* cell = hidden + width;
+    std::copy(layer.of_input.bias.begin(), layer.of_input.bias.end(), y);
+    AddProduct(layer.of_input.weights, x, layer.of_input.inputs, y, layer.of_input.outputs);
+    AddProduct(layer.of_state.weights, hidden, width, y, layer.of_state.outputs);
+    for (std::size_t i = 0; i < width; ++i) {
+      cell[i] = Sigmoid(y[width + i]) * cell[i] + Sigmoid(y[i]) * Tanh(y[2 * width + i]);
+      hidden[i] = Sigmoid(y[3 * width + i]) * Tanh(cell[i]);
+    }
+    x = hidden;
+    hidden = cell + width;
+  }
+  for (const Layer& layer : layers_) {
+    std::copy(layer.bias.begin(), layer.bias.end(), y);
+    AddProduct(layer.weights, x, layer.inputs, y, layer.outputs);
+    const bool is_last = &layer == &layers_.back();
+    if (is_last ? output_ == Output::kTanh : activation_ == Activation::kTanh) {
+      for (std::size_t i = 0; i < layer.outputs; ++i) y[i] = Tanh(y[i]);
+    } else {
+      const float low = is_last ? -1.0F : 0.0F;
+      const float high = is_last ? 1.0F : std::numeric_limits<float>::infinity();
+      for (std::size_t i = 0; i < layer.outputs; ++i) y[i] = std::min(std::max(y[i], low), high);
+    }
+    x = y;
+    std::swap(y, other);
+  }
+  return {x[0], x[1]};
+}
+
+PolicyNetwork::Gains PolicyNetwork::ToGains(const Action& action, double bdp_packets) const {
+  Gains gains{};
+  for (std::size_t i = 0; i < gains.size(); ++i) {
+    const double position = (static_cast<double>(action[i]) + 1.0) / 2.0;
+    gains[i] = low_[i] * std::pow(high_[i] / low_[i], position);
+  }
+  if (cwnd_scale_ == CwndScale::kPackets && !std::isnan(gains[0])) {
+    const double packets = std::sinh(kSteepness * static_cast<double>(action[0]));
+    gains[0] = std::isnan(bdp_packets) ? 1.0 : 1.0 + packets / std::max(bdp_packets, kLeastBdp);
+  }
+  for (std::size_t i = 0; i < gains.size(); ++i) gains[i] = std::clamp(gains[i], low_[i], high_[i]);
+  return gains;
+}
+
+Nanoseconds PolicyNetwork::Interval(Nanoseconds min_rtt) const {
+  if (interval_ns_ > 0) return interval_ns_;
+  const double interval = std::min(interval_min_rtts_ * static_cast<double>(min_rtt), 0x1p62);
+  return std::max<Nanoseconds>(static_cast<Nanoseconds>(interval), 1);
+}
+
+}  // namespace bbrgym

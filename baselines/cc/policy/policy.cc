@@ -1,0 +1,95 @@
+// A trained policy: the agent's controller (agent.cc), whose gains are those of a network that it runs itself, once an
+// interval, on features of its own flow. docs/algorithms/policy.md has what each column is made of.
+
+#include "baselines/cc/policy/policy.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace bbrgym {
+
+PolicyController::PolicyController(const Connection& connection, const AgentParameters& parameters)
+    : AgentController(connection, parameters), chosen_{parameters.cwnd_gain, parameters.pacing_gain} {
+  if (!connection.policy) return;
+  memory_ = connection.policy->MakeMemory();
+  // As at the beginning of an episode: nothing has happened, nothing is known.
+  PolicyColumns columns;
+  columns.sent_packets = columns.delivered_packets = columns.lost_packets = columns.in_flight_packets = 0.0;
+  columns.send_rate_mbps = columns.delivery_rate_mbps = 0.0;
+  Decide(columns);
+}
+
+bool PolicyController::Steer(double cwnd_gain, double pacing_gain) {
+  static_cast<void>(cwnd_gain);
+  static_cast<void>(pacing_gain);
+  return false;
+}
+
+void PolicyController::OnAck(const AckEvent& ack) {
+  AgentController::OnAck(ack);
+  if (!connection().policy) return;
+  step_.lost += ack.bytes_lost;
+  if (ack.rtt > 0) {
+    last_rtt_ = ack.rtt;
+    step_.rtt_sum += ack.rtt;
+    step_.least_rtt = step_.rtt_count == 0 ? ack.rtt : std::min(step_.least_rtt, ack.rtt);
+    ++step_.rtt_count;
+  }
+  if (!has_begun_) {
+    // The first step began with the first packet, a round trip ago.
+    has_begun_ = true;
+    step_.begin = ack.now - (ack.rtt > 0 ? ack.rtt : connection().initial_rtt);
+    next_decision_ = step_.begin + Interval();
+  }
+  if (ack.now < next_decision_) return;
+  Decide(Columns(ack));
+  step_ = {.begin = ack.now, .sent_before = ack.sent, .delivered_before = ack.delivered};
+  // The times of the decisions keep their grid: one that comes late, for want of an ACK, delays none after it.
+  const Nanoseconds interval = Interval();
+  next_decision_ += ((ack.now - next_decision_) / interval + 1) * interval;
+}
+
+Nanoseconds PolicyController::Interval() const {
+  const Nanoseconds rtt = min_rtt() > 0 ? min_rtt() : connection().initial_rtt;
+  return connection().policy->Interval(rtt > 0 ? rtt : kMillisecond);
+}
+
+PolicyColumns PolicyController::Columns(const AckEvent& ack) const {
+  const auto packet = static_cast<double>(connection().packet_bytes);
+  const double seconds = static_cast<double>(ack.now - step_.begin) / 1e9;
+  const auto sent = static_cast<double>(ack.sent - step_.sent_before);
+  const auto delivered = static_cast<double>(ack.delivered - step_.delivered_before);
+  PolicyColumns columns;
+  columns.sent_packets = sent / packet;
+  columns.delivered_packets = delivered / packet;
+  columns.lost_packets = static_cast<double>(step_.lost) / packet;
+  columns.send_rate_mbps = seconds > 0.0 ? sent * 8e-6 / seconds : 0.0;
+  columns.delivery_rate_mbps = seconds > 0.0 ? delivered * 8e-6 / seconds : 0.0;
+  if (step_.rtt_count > 0) {
+    columns.rtt_min_ms = static_cast<double>(step_.least_rtt) / 1e6;
+    columns.rtt_mean_ms = static_cast<double>(step_.rtt_sum) / static_cast<double>(step_.rtt_count) / 1e6;
+  }
+  if (last_rtt_ > 0) columns.rtt_last_ms = static_cast<double>(last_rtt_) / 1e6;
+  // Before the ACK made room: what a row finds that ends between two ACKs.
+  columns.in_flight_packets = static_cast<double>(ack.prior_in_flight) / packet;
+  const Decision now = decision();
+  columns.cwnd_packets = static_cast<double>(now.cwnd) / packet;
+  columns.pacing_rate_mbps = static_cast<double>(now.pacing_rate) / 1e6;
+  columns.SetMetrics(metrics());
+  return columns;
+}
+
+void PolicyController::Decide(PolicyColumns columns) {
+  const PolicyNetwork& policy = *connection().policy;
+  columns.steered_cwnd_gain = chosen_[0];
+  columns.steered_pacing_gain = chosen_[1];
+  policy.Observe(columns, memory_);
+  const PolicyNetwork::Gains gains = policy.ToGains(policy.Act(memory_), columns.bdp_packets);
+  // Large weights can overflow: the last gain is then kept.
+  for (std::size_t i = 0; i < gains.size(); ++i) {
+    if (!std::isnan(gains[i])) chosen_[i] = gains[i];
+  }
+  AgentController::Steer(chosen_[0], chosen_[1]);
+}
+
+}  // namespace bbrgym

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+
+#include "baselines/cc/agent.h"
+#include "baselines/cc/policy/network.h"
+
+namespace bbrgym {
+
+/// The agent's controller with the agent inside: once an interval it looks at what its own ACKs said, as an environment
+/// looks at a row, and steers itself by `Connection::policy`. Nobody steers it from outside.
+///
+/// Without a policy it holds the gains of its parameters.
+class PolicyController final : public AgentController {
+ public:
+  PolicyController(const Connection& connection, const AgentParameters& parameters);
+
+  void OnAck(const AckEvent& ack) override;
+  bool Steer(double cwnd_gain, double pacing_gain) override;
+
+  /// What it decided by last; nothing without a policy.
+  const std::vector<float>& observation() const { return memory_.observation; }
+
+ private:
+  /// What the ACKs since the last decision said.
+  struct Step {
+    Nanoseconds begin = 0;
+    Bytes sent_before = 0;
+    Bytes delivered_before = 0;
+    Bytes lost = 0;
+    Nanoseconds rtt_sum = 0;
+    Nanoseconds least_rtt = 0;
+    std::int64_t rtt_count = 0;
+  };
+
+  Nanoseconds Interval() const;
+  PolicyColumns Columns(const AckEvent& ack) const;
+  void Decide(PolicyColumns columns);
+
+  PolicyNetwork::Memory memory_;
+  PolicyNetwork::Gains chosen_;
+  Step step_;
+  Nanoseconds last_rtt_ = 0;
+  Nanoseconds next_decision_ = 0;
+  bool has_begun_ = false;
+};
+
+}  // namespace bbrgym

@@ -1,0 +1,1 @@
+"""Compare competitors over scenarios and seeds: run, tables, statistics, plots, report."""

@@ -1,0 +1,49 @@
+"""The demonstration of `make run`: a few minutes of training, and then the league with the agent in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from bbrgym.agents.train import train
+from bbrgym.benchmark.run import BenchmarkResult, print_league, run_benchmark
+
+
+def run_demo(
+    config: Mapping[str, Any], directory: Path, benchmark_directory: Path, console: Console | None = None
+) -> BenchmarkResult:
+    """Train an agent within `train.max_minutes`, and compare it with what `benchmark` names.
+
+    Args:
+        config: plain types, as `bbrgym demo` composes them: that of `train`, and `benchmark`.
+        directory: where the training goes.
+        benchmark_directory: where the benchmark goes; what is done there is not done again.
+        console: where progress is shown; None is standard output.
+
+    Returns:
+        The benchmark's results.
+
+    Raises:
+        ValueError: of the configuration, naming the bad value and the good ones.
+        EngineError: the engine failed in training.
+    """
+    console = console or Console()
+    minutes = config["train"].get("max_minutes")
+    console.rule("1. Training" + (f", {minutes:g} minutes" if minutes else ""))
+    trained = train(config, directory, console)
+    console.rule("2. The league")
+    result = run_benchmark({**config["benchmark"], "agent": str(trained.directory)}, benchmark_directory, console)
+    print_league(result.results, console)
+    console.print(
+        f"`agent` learned from {trained.steps} decisions"
+        + (f" in {minutes:g} minutes: it is a demonstration, not a result.\n" if minutes else ".\n")
+        + f"Report:   {benchmark_directory / 'report.html'}\n"
+        f"Training: {trained.directory} (training_curve.png)\n"
+        "MLflow:   make ui",
+        highlight=False,
+        soft_wrap=True,
+    )
+    return result

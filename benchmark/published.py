@@ -1,0 +1,587 @@
+"""What a paper published about an experiment, and whether the measurements agree with it."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import itertools
+import math
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from bbrgym.benchmark.statistics import bootstrap_interval
+from bbrgym.benchmark.tables import METRICS, METRICS_OF_FLOWS, run_table
+from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
+from bbrgym.envs.scenario import Scenario
+
+KINDS: Final = ("bars", "lines", "time")
+BOUNDS: Final = ("about", "above", "below")
+OVER: Final = ("mean", "min", "max")
+FORMS: Final = ("value", "reduction", "ratio")
+AXES: Final[dict[str, str]] = {
+    "rtt_ratio": "longest over shortest RTT",
+    "rtt_long_ms": "longest RTT (ms)",
+    "loss": "random loss",
+    "buffer_bdp": "buffer (BDP of the longest RTT)",
+    "buffer_packets": "buffer (packets)",
+    "rate_mbps": "rate (Mbit/s)",
+    "n_flows": "flows",
+}
+"""In what the scenarios of an experiment differ, with a label for a reader; `axis_value` has the number."""
+
+
+def axis_value(scenario: Scenario, axis: str) -> float:
+    """Where a scenario lies on one of `AXES`, in the unit of the axis."""
+    rtts = [flow.rtt_ms for flow in scenario.flows]
+    return {
+        "rtt_ratio": max(rtts) / min(rtts),
+        "rtt_long_ms": max(rtts),
+        "loss": scenario.loss,
+        "buffer_bdp": (
+            scenario.queue_packets / scenario.bdp_packets
+            if scenario.buffer_packets is not None
+            else 1.0
+            if scenario.buffer_bdp is None
+            else scenario.buffer_bdp
+        ),
+        "buffer_packets": float(scenario.queue_packets),
+        "rate_mbps": scenario.rate_mbps,
+        "n_flows": float(len(scenario.flows)),
+    }[axis]
+
+
+def flow_of(metric: str) -> int | None:
+    """The flow i of a metric `…[i]`; None if it is of the run."""
+    index = re.search(r"\[(\d+)\]$", metric)
+    return None if index is None else int(index[1])
+
+
+@dataclass(frozen=True)
+class PaperFigure:
+    """A figure of a paper, to be drawn of what was measured.
+
+    Attributes:
+        title: which figure, and what it shows.
+        kind: `bars` (a group for each of `x`, a bar a metric), `lines` (a line a competitor over the axis `x`, one
+            panel a metric), or `time` (columns of the trace over time, a panel a competitor).
+        y: metrics of `run_table`; for `time`, columns of `Trace.rows`.
+        x: for bars `competitor`, `scenario` or one of `AXES`; for lines one of `AXES`; None for `time`.
+        y_label: what the ordinate shows, with its unit.
+        scenario: the only scenario that is shown; None for all. One is named for `time`.
+        panel: for lines, an axis of `AXES`, with a panel for each of its values; None for all in one.
+    """
+
+    title: str
+    kind: str
+    y: tuple[str, ...]
+    x: str | None = None
+    y_label: str = ""
+    scenario: str | None = None
+    panel: str | None = None
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any], scenarios: Collection[str]) -> PaperFigure:
+        """From a plain mapping; `scenarios` are the names that the experiment has.
+
+        Raises:
+            ValueError: naming the bad value and the good ones.
+        """
+        _check_keys("a figure", plain, [f.name for f in dataclasses.fields(cls)])
+        title = _text("a figure", plain, "title", is_needed=True)
+        what = f"the figure {title!r}"
+        kind = _one_of(what, "kind", plain.get("kind"), KINDS)
+        y = _texts(what, plain, "y")
+        if not y:
+            raise ValueError(f"{what} has no y: name what it shows")
+        x, scenario, panel = plain.get("x"), plain.get("scenario"), plain.get("panel")
+        for name in y:
+            if kind == "time":
+                _one_of(what, "y", name, [*FLOW_COLUMNS, *(f"link_{column}" for column in LINK_COLUMNS)])
+            else:
+                _check_metric(name)
+        if kind == "bars":
+            x = _one_of(what, "x", x or "competitor", ["competitor", "scenario", *AXES])
+        elif kind == "lines":
+            x = _one_of(what, "x", x, list(AXES))
+        elif x is not None:
+            raise ValueError(f"{what} has x={x!r}: a figure of kind 'time' has the time there; leave x out")
+        if panel is not None:
+            if kind != "lines":
+                raise ValueError(f"{what} has panel={panel!r}: only a figure of kind 'lines' has panels of an axis")
+            _one_of(what, "panel", panel, list(AXES))
+        if scenario is not None:
+            _one_of(what, "scenario", scenario, scenarios)
+        elif kind == "time":
+            (scenario,) = _scenarios(what, None, scenarios)
+        return cls(title, kind, y, x, _text(what, plain, "y_label"), scenario, panel)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types only; `from_dict` makes it again."""
+        return _without_defaults(self, {"y": list(self.y)})
+
+
+@dataclass(frozen=True)
+class Published:
+    """A number, a bound or an order that a paper states.
+
+    Attributes:
+        metric: of `run_table`.
+        scenarios: to which it applies.
+        competitor: whose it is; None for an order.
+        value: the number; None for an order.
+        bound: whether the value is the number (`about`), or a bound that the metric stays `above` or `below`. It is
+            `is` in a configuration.
+        over: of several scenarios, the `mean`, `min` or `max`.
+        form: `value`: the metric x itself; `reduction`: 1 - x / y with the metric y of `against`; `ratio`: x / y. It
+            is `as` in a configuration.
+        against: the competitor that a reduction or a ratio compares with; None for a value.
+        order: competitors, the one with the lowest metric first; empty for a number.
+        wording: the paper's words.
+        because: why the measurement does not agree, in a sentence.
+    """
+
+    metric: str
+    scenarios: tuple[str, ...]
+    competitor: str | None = None
+    value: float | None = None
+    bound: str = "about"
+    over: str = "mean"
+    form: str = "value"
+    against: str | None = None
+    order: tuple[str, ...] = ()
+    wording: str = ""
+    because: str = ""
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any], scenarios: Collection[str], competitors: Collection[str]) -> Published:
+        """From a plain mapping, as an experiment has it; the names are those that the experiment has.
+
+        Raises:
+            ValueError: naming the bad value and the good ones.
+        """
+        names = {"scenarios": "scenario", "bound": "is", "form": "as"}
+        _check_keys("a published entry", plain, [names.get(f.name, f.name) for f in dataclasses.fields(cls)])
+        metric = _text("a published entry", plain, "metric", is_needed=True)
+        _check_metric(metric)
+        what = f"the published {metric}"
+        value, competitor, against = plain.get("value"), plain.get("competitor"), plain.get("against")
+        order = _texts(what, plain, "order")
+        form = _one_of(what, "as", plain.get("as", "value"), FORMS)
+        bound = _one_of(what, "is", plain.get("is", "about"), BOUNDS)
+        for name in (*order, *(name for name in (competitor, against) if name is not None)):
+            _one_of(what, "competitor", name, competitors)
+        if (value is None) == (not order):
+            raise ValueError(f"{what} needs either a value or an order of competitors, the lowest first")
+        if order:
+            if len(order) < 2 or len(set(order)) != len(order):
+                raise ValueError(f"{what} has order={list(order)!r}: name two competitors or more, all different")
+            if competitor is not None or form != "value" or bound != "about":
+                raise ValueError(f"{what} is an order: it has no competitor, no 'as' and no 'is'")
+        elif competitor is None:
+            raise ValueError(f"{what} has a value but no competitor; known: {', '.join(competitors)}")
+        elif not isinstance(value, Real) or isinstance(value, bool) or not math.isfinite(value):
+            raise ValueError(f"{what} has value={value!r}: value must be a number")
+        if (form == "value") != (against is None):
+            raise ValueError(
+                f"{what} has as={form!r} and against={against!r}: "
+                "a reduction and a ratio are against a competitor, a value is not"
+            )
+        if against is not None and against == competitor:
+            raise ValueError(f"{what} compares {competitor!r} against itself")
+        return cls(
+            metric=metric,
+            scenarios=_scenarios(what, plain.get("scenario"), scenarios),
+            competitor=competitor,
+            value=None if value is None else float(value),
+            bound=bound,
+            over=_one_of(what, "over", plain.get("over", "mean"), OVER),
+            form=form,
+            against=against,
+            order=order,
+            wording=_text(what, plain, "wording"),
+            because=_text(what, plain, "because"),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types only; `from_dict` makes it again."""
+        plain = _without_defaults(self, {"order": list(self.order)})
+        names = {"bound": "is", "form": "as"}
+        plain = {names.get(name, name): value for name, value in plain.items() if name != "scenarios"}
+        return plain | {"scenario": self.scenarios[0] if len(self.scenarios) == 1 else list(self.scenarios)}
+
+
+@dataclass(frozen=True)
+class Paper:
+    """The experiment of a paper: where it is, what it says of its setting, and what it found.
+
+    Attributes:
+        title: of the paper.
+        reference: journal, year, number.
+        url: where to read it.
+        where: the section, figure or table.
+        stated: what the paper says of the setting.
+        inferred: what it leaves open and how it is read here, each with the reason.
+        figures: its figures.
+        published: its numbers and statements.
+    """
+
+    title: str
+    reference: str = ""
+    url: str = ""
+    where: str = ""
+    stated: tuple[str, ...] = ()
+    inferred: tuple[str, ...] = ()
+    figures: tuple[PaperFigure, ...] = ()
+    published: tuple[Published, ...] = ()
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any], scenarios: Collection[str], competitors: Collection[str]) -> Paper:
+        """From a plain mapping, as an experiment of conf/experiment/paper has it.
+
+        Args:
+            plain: the mapping.
+            scenarios: names of the experiment's scenarios.
+            competitors: names of its competitors.
+
+        Raises:
+            ValueError: naming the bad value and the good ones.
+        """
+        if not isinstance(plain, Mapping):
+            raise ValueError(f"paper={plain!r} is not possible: paper must be a mapping with a title")
+        _check_keys("a paper", plain, [f.name for f in dataclasses.fields(cls)])
+        return cls(
+            title=_text("a paper", plain, "title", is_needed=True),
+            reference=_text("a paper", plain, "reference"),
+            url=_text("a paper", plain, "url"),
+            where=_text("a paper", plain, "where"),
+            stated=_texts("a paper", plain, "stated"),
+            inferred=_texts("a paper", plain, "inferred"),
+            figures=tuple(PaperFigure.from_dict(figure, scenarios) for figure in _mappings(plain, "figures")),
+            published=tuple(
+                Published.from_dict(entry, scenarios, competitors) for entry in _mappings(plain, "published")
+            ),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types only; `from_dict` makes it again."""
+        return _without_defaults(
+            self,
+            {
+                "stated": list(self.stated),
+                "inferred": list(self.inferred),
+                "figures": [figure.to_dict() for figure in self.figures],
+                "published": [entry.to_dict() for entry in self.published],
+            },
+        )
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A published entry beside what was measured: a row of a table.
+
+    Attributes:
+        claim: the published entry.
+        what: which quantity, as `throughput_mbps[0] of bbr, 5bdp`.
+        published: as `8.9`, `above 0.92`, `bbr < bbq < da-bbr`.
+        measured: as `7.30 [7.02 7.58]`, `bbr 0.601 < bbq 0.624` in the measured order, `never`, or `-` for nothing.
+        value: what was measured; infinity for `never`; NaN for an order, and where nothing was measured.
+        low: lower end of its 95 % bootstrap interval; NaN without one.
+        high: upper end.
+        ratio: measured over published value; NaN if one of them is missing.
+        agrees: None where it cannot be said.
+        agreement: `yes`, `no`, `5 of 6 pairs`, `unclear`, or `-` where nothing can be judged.
+        because: the claim's reason for a disagreement, unless it agrees or nothing was measured.
+    """
+
+    claim: Published
+    what: str
+    published: str
+    measured: str
+    value: float
+    low: float
+    high: float
+    ratio: float
+    agrees: bool | None
+    agreement: str
+    because: str
+
+
+def compare(paper: Paper, results: pd.DataFrame) -> list[Compared]:
+    """Lay what was measured beside everything that a paper published of an experiment.
+
+    A quantity is that of the means over the seeds: a reduction is 1 - mean / mean, a `min` over scenarios the lowest
+    mean. Only seeds that all of its runs have count, so that the same seeds are compared. The interval is from
+    resampling these seeds; there is none if the seeds change nothing, for all traces of all runs are equal.
+
+    A time to reach something is the mean of the runs that reach it, and `never` if more than half of them do not.
+
+    * An order agrees if the means of all pairs of its competitors are in that order.
+    * A bound agrees if the mean keeps it; it is unclear if the interval has the bound in it.
+    * A value is judged by its order among the paper's other values of the same quantity: those of other competitors,
+      and for a metric of one flow those of other flows of the same competitor. Equal published values have no order.
+      Without such partners it is not judged; the ratio says how near it is.
+
+    Args:
+        paper: what was published.
+        results: `BenchmarkResult.results`, complete or not.
+
+    Returns:
+        A row for each entry of `paper.published`, in that order.
+    """
+    runs = _Runs(results)
+    measured = {claim: runs.measure(claim) for claim in paper.published if claim.competitor is not None}
+    rows = []
+    for claim in paper.published:
+        if claim.order:
+            rows.append(_compare_order(claim, runs))
+        elif claim.bound == "about":
+            rows.append(_compare_value(claim, measured))
+        else:
+            rows.append(_compare_bound(claim, measured[claim]))
+    return rows
+
+
+TIMES_TO_REACH: Final = ("convergence_s", "equilibrium_s")
+"""Metrics of which a missing value says that it is never reached."""
+
+
+@dataclass(frozen=True)
+class _Quantity:
+    text: str = "-"
+    value: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+
+
+class _Runs:
+    """The metrics of all runs, and what they amount to."""
+
+    def __init__(self, results: pd.DataFrame) -> None:
+        self._runs = None if results.empty else run_table(results)
+        self._traces: dict[Any, int] = (
+            {} if results.empty else results.groupby(["scenario", "competitor"])["trace_hash"].nunique().to_dict()
+        )
+
+    def measure(self, claim: Published) -> _Quantity:
+        """The quantity of a claim; one with the text `-` if nothing can be said."""
+        if self._runs is None or claim.metric not in self._runs:
+            return _Quantity()
+        # NaN is then a run that is not there, and infinity one without a value.
+        table = self._runs[claim.metric].fillna(math.inf).unstack(["scenario", "competitor"])
+        groups = [
+            (scenario, name)
+            for name in (claim.competitor, claim.against)
+            if name is not None
+            for scenario in claim.scenarios
+        ]
+        if not set(groups) <= set(table.columns):
+            return _Quantity()
+        known = table[groups].dropna().to_numpy(dtype=np.float64)  # (seeds, groups)
+        reached = known[np.isfinite(known).all(axis=1)]
+        if claim.metric in TIMES_TO_REACH and claim.form == "value" and 2 * len(reached) < len(known):
+            never = f"never in {len(known) - len(reached)} of {len(known)} runs" if len(reached) else "never"
+            return _Quantity(never, math.inf)
+        if not len(reached):
+            return _Quantity()
+        value = float(_quantity(claim, reached.mean(axis=0)))
+        is_sample = any(self._traces[group] > 1 for group in groups)
+        low, high = bootstrap_interval(
+            np.arange(len(reached)) if is_sample else [],
+            lambda drawn, axis: _quantity(claim, reached[drawn.astype(np.intp)].mean(axis=axis)),
+        )
+        if math.isnan(value):
+            return _Quantity()
+        decimals = _decimals(value)
+        text = f"{value:.{decimals}f}"
+        if not math.isnan(low):
+            text += f" [{low:.{decimals}f} {high:.{decimals}f}]"
+        if len(reached) < len(known):
+            text += f" ({len(reached)} of {len(known)} runs)"
+        return _Quantity(text, value, low, high)
+
+
+def _quantity(claim: Published, means: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Of means, shape (…, groups): those of the competitor in each scenario, then those of the one it is against."""
+    own = means[..., : len(claim.scenarios)]
+    if claim.form != "value":
+        others = means[..., len(claim.scenarios) :]
+        own = own / np.where(others == 0, math.nan, others)
+        own = 1 - own if claim.form == "reduction" else own
+    reduce: dict[str, Callable[..., npt.NDArray[np.float64]]] = {"mean": np.mean, "min": np.min, "max": np.max}
+    return reduce[claim.over](own, axis=-1)
+
+
+def _compare_value(claim: Published, measured: Mapping[Published, _Quantity]) -> Compared:
+    own = measured[claim]
+    pairs = [
+        np.sign(other.value - own.value) == np.sign(partner.value - claim.value)
+        for partner, other in measured.items()
+        if partner.value is not None and claim.value is not None and _is_partner(partner, claim)
+        if not math.isnan(other.value) and not math.isnan(own.value)
+    ]
+    return _row(claim, own, *_of_pairs(pairs))
+
+
+def _is_partner(other: Published, claim: Published) -> bool:
+    def quantity(entry: Published) -> tuple[object, ...]:
+        return entry.bound, entry.scenarios, entry.over, entry.form, entry.against
+
+    if quantity(other) != quantity(claim) or other.value == claim.value:
+        return False
+    if other.metric == claim.metric:
+        return other.competitor != claim.competitor
+    is_other_flow = "[" in claim.metric and other.metric.split("[")[0] == claim.metric.split("[")[0]
+    return is_other_flow and "[" in other.metric and other.competitor == claim.competitor
+
+
+def _compare_bound(claim: Published, own: _Quantity) -> Compared:
+    assert claim.value is not None
+    if math.isnan(own.value):
+        return _row(claim, own, None, "-")
+    if own.low <= claim.value <= own.high:
+        return _row(claim, own, None, "unclear")
+    agrees = own.value > claim.value if claim.bound == "above" else own.value < claim.value
+    return _row(claim, own, agrees, "yes" if agrees else "no")
+
+
+def _compare_order(claim: Published, runs: _Runs) -> Compared:
+    values = {name: runs.measure(dataclasses.replace(claim, competitor=name)).value for name in claim.order}
+    if any(math.isnan(value) for value in values.values()):
+        return _row(claim, _Quantity(), None, "-")
+    pairs = [values[low] < values[high] for place, low in enumerate(claim.order) for high in claim.order[place + 1 :]]
+    ranked = sorted(values, key=lambda name: values[name])
+    text = ranked[0] + " " + _number(values[ranked[0]])
+    for before, name in itertools.pairwise(ranked):
+        text += f" {'=' if values[before] == values[name] else '<'} {name} {_number(values[name])}"
+    return _row(claim, _Quantity(text), *_of_pairs(pairs))
+
+
+def _of_pairs(pairs: Sequence[Any]) -> tuple[bool | None, str]:
+    if not pairs:
+        return None, "-"
+    agreeing = sum(map(bool, pairs))
+    if agreeing == len(pairs):
+        return True, "yes"
+    return False, f"{agreeing} of {len(pairs)} pairs" if agreeing else "no"
+
+
+def _row(claim: Published, measured: _Quantity, agrees: bool | None, agreement: str) -> Compared:
+    if claim.order:
+        published = " < ".join(claim.order)
+    else:
+        published = f"{claim.value:g}" if claim.bound == "about" else f"{claim.bound} {claim.value:g}"
+    return Compared(
+        claim=claim,
+        what=_what(claim),
+        published=published,
+        measured=measured.text,
+        value=measured.value,
+        low=measured.low,
+        high=measured.high,
+        ratio=measured.value / claim.value if claim.value else math.nan,
+        agrees=agrees,
+        agreement=agreement,
+        because="" if agrees or measured.text == "-" else claim.because,
+    )
+
+
+def _what(claim: Published) -> str:
+    text = claim.metric
+    if claim.competitor is not None:
+        text += f" of {claim.competitor}"
+    if claim.form == "reduction":
+        text = f"reduction of {text} against {claim.against}"
+    if claim.form == "ratio":
+        text = f"{text} over that of {claim.against}"
+    if len(claim.scenarios) > 1:
+        text = {"mean": "mean ", "min": "smallest ", "max": "largest "}[claim.over] + text
+    return f"{text}, {', '.join(claim.scenarios)}"
+
+
+def _number(value: float) -> str:
+    return "never" if value == math.inf else f"{value:.{_decimals(value)}f}"
+
+
+def _decimals(value: float) -> int:
+    """As many as show three significant figures, of numbers from 0.00001 on."""
+    return min(7, max(0, 2 - math.floor(math.log10(abs(value))))) if value and math.isfinite(value) else 0
+
+
+def _check_metric(name: str) -> None:
+    base = re.fullmatch(r"(.*)\[\d+\]", name)
+    if name in METRICS or (base is not None and base[1] in METRICS_OF_FLOWS):
+        return
+    known = [*METRICS, *(f"{metric}[i]" for metric in METRICS_OF_FLOWS)]
+    raise ValueError(f"no metric {name!r}{_hint(name, known)}; known: {', '.join(known)}")
+
+
+def _check_keys(what: str, given: Mapping[str, Any], known: Sequence[str]) -> None:
+    if not isinstance(given, Mapping):
+        raise ValueError(f"{what} is {given!r}: it must be a mapping of {', '.join(known)}")
+    for key in given:
+        if key not in known:
+            raise ValueError(f"{what} has no field {key!r}; known: {', '.join(known)}")
+
+
+def _scenarios(what: str, named: Any, known: Collection[str]) -> tuple[str, ...]:
+    if named is None:
+        if len(known) != 1:
+            raise ValueError(f"{what} names no scenario, and there are several: {', '.join(known)}")
+        return tuple(known)
+    names = [named] if isinstance(named, str) else list(named)
+    if not names or len(set(names)) != len(names):
+        raise ValueError(f"{what} has scenario={named!r}: name one scenario or more, all different")
+    return tuple(_one_of(what, "scenario", name, known) for name in names)
+
+
+def _one_of(what: str, key: str, value: Any, known: Iterable[str]) -> str:
+    names = list(known)
+    if value not in names:
+        raise ValueError(f"{what} has {key}={value!r}{_hint(value, names)}; known: {', '.join(names)}")
+    return str(value)
+
+
+def _hint(value: object, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(str(value), known, n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def _text(what: str, plain: Mapping[str, Any], key: str, is_needed: bool = False) -> str:
+    value = plain.get(key) or ""
+    if not isinstance(value, str):
+        raise ValueError(f"{what} has {key}={value!r}: it must be a text (in quotes, in YAML)")
+    if is_needed and not value:
+        raise ValueError(f"{what} has no {key}")
+    return value
+
+
+def _texts(what: str, plain: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    value = plain.get(key) or ()
+    entries = [value] if isinstance(value, str) else list(value)
+    for entry in entries:
+        if not isinstance(entry, str):
+            raise ValueError(f"{what} has {entry!r} in {key}: it must be a text (in quotes, in YAML)")
+    return tuple(entries)
+
+
+def _mappings(plain: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    value = plain.get(key) or ()
+    if isinstance(value, str | Mapping):
+        raise ValueError(f"a paper has {key}={value!r}: it must be a list of mappings")
+    return list(value)
+
+
+def _without_defaults(record: Any, plain: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a dataclass that differ from their defaults, those in `plain` as they are there."""
+    return {
+        f.name: plain.get(f.name, getattr(record, f.name))
+        for f in dataclasses.fields(record)
+        if getattr(record, f.name) != f.default
+    }

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <cstdint>
+
+#include "baselines/cc/units.h"
+#include "envs/model/codel.h"
+#include "envs/model/loss_model.h"
+#include "envs/model/packet.h"
+#include "envs/model/ring.h"
+#include "envs/model/scenario.h"
+
+namespace bbrgym {
+
+/// The shared link and its buffer, droptail or CoDel: packets in, packets out in the same order, and what it measures.
+class Bottleneck {
+ public:
+  static constexpr Nanoseconds kNever = INT64_MAX;
+
+  using Item = QueuedPacket;
+
+  /// What a step measured, in the order of `LinkColumns`.
+  struct Step {
+    double rate_mbps;
+    double utilisation;
+    double queue_mean_packets;
+    double queue_max_packets;
+    double queue_mean_ms;
+    double queue_max_ms;
+    double drops;
+    double random_losses;
+  };
+
+  void Reset(const Scenario& scenario, std::uint64_t seed);
+  void SetRate(Nanoseconds now, double rate_mbps);
+
+  /// A packet arrives: it is sent, waits, or finds no room.
+  void Enqueue(Nanoseconds now, const DataPacket& packet, std::uint32_t flow);
+
+  /// When the packet that is being sent has left; `kNever` if none is.
+  Nanoseconds departure() const { return departure_; }
+  /// Ends its sending. Returns false if it is lost on the way.
+  bool Depart(Item& item);
+
+  void StartStep(Nanoseconds now);
+  Step GetStep(Nanoseconds now);
+
+ private:
+  void Integrate(Nanoseconds now);
+  void StartSending(Nanoseconds now);
+  void FillDevice(Nanoseconds now);
+  std::size_t WaitingPackets() const { return queue_.size() - 1 + codel_.size(); }
+  Nanoseconds TimeToSend(std::int32_t bytes) const {
+    return static_cast<Nanoseconds>(static_cast<double>(bytes) * ns_per_byte_);
+  }
+
+  Ring<Item> queue_;  // the first one is being sent, the second one is in the device
+  CodelQueue codel_;  // what would follow, if the queue is CoDel's
+  bool is_codel_ = false;
+  std::size_t capacity_ = 1;
+  std::int32_t header_bytes_ = 0;
+  LossModel loss_;
+  double rate_mbps_ = 0.0;
+  double ns_per_byte_ = 0.0;
+  Nanoseconds departure_ = kNever;
+
+  // Sums since the step began; times in ns.
+  Bytes waiting_bytes_ = 0;
+  Nanoseconds step_start_ = 0;
+  Nanoseconds last_change_ = 0;
+  double packet_ns_ = 0.0;
+  Nanoseconds sending_ns_ = 0;
+  std::size_t most_packets_ = 0;
+  double delay_ns_ns_ = 0.0;
+  double most_delay_ns_ = 0.0;
+  std::uint64_t drops_ = 0;
+  std::uint64_t random_losses_ = 0;
+};
+
+}  // namespace bbrgym

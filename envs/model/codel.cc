@@ -1,0 +1,88 @@
+// CoDel: after a packet has waited longer than target for interval, one is dropped, and the next ones after
+//
+//     interval / sqrt(count),        count = 1, 2, …
+//
+// each, until one has waited for less. RFC 8289, section 5, whose functions and variables these are; its variants of
+// section 5.5 and what implementations add (ECN, a square root in fixed point) are not here.
+
+#include "envs/model/codel.h"
+
+#include <cmath>
+
+namespace bbrgym {
+
+void CodelQueue::Reset(Nanoseconds target, Nanoseconds interval, Bytes packet_bytes) {
+  target_ = target;
+  interval_ = interval;
+  packet_bytes_ = packet_bytes;
+  entries_.Clear();
+  bytes_ = 0;
+  drops_ = 0;
+  first_above_time_ = drop_next_ = 0;
+  count_ = lastcount_ = 0;
+  dropping_ = false;
+}
+
+void CodelQueue::Push(Nanoseconds now, const QueuedPacket& packet, Bytes bytes) {
+  Entry& entry = entries_.PushSlot();
+  entry.packet = packet;
+  entry.arrival = now;
+  entry.bytes = bytes;
+  bytes_ += bytes;
+}
+
+bool CodelQueue::Pop(Nanoseconds now, QueuedPacket& packet) {
+  Taken taken = Take(now, packet);
+  if (dropping_) {
+    if (!taken.is_ok_to_drop) dropping_ = false;
+    // With many packets waiting, more than one may be due to be dropped now.
+    while (dropping_ && now >= drop_next_) {
+      ++drops_;
+      ++count_;
+      taken = Take(now, packet);
+      if (taken.is_ok_to_drop) {
+        drop_next_ = ControlLaw(drop_next_);
+      } else {
+        dropping_ = false;
+      }
+    }
+  } else if (taken.is_ok_to_drop) {
+    ++drops_;
+    taken = Take(now, packet);
+    dropping_ = true;
+    // Shortly after the last time, the rate of drops that controlled the queue then is a good one to begin with.
+    const std::uint32_t delta = count_ - lastcount_;
+    count_ = delta > 1 && now - drop_next_ < 16 * interval_ ? delta : 1;
+    drop_next_ = ControlLaw(now);
+    lastcount_ = count_;
+  }
+  return taken.has_packet;
+}
+
+CodelQueue::Taken CodelQueue::Take(Nanoseconds now, QueuedPacket& packet) {
+  if (entries_.IsEmpty()) {
+    first_above_time_ = 0;
+    return {.has_packet = false, .is_ok_to_drop = false};
+  }
+  const Entry& entry = entries_.Front();
+  const Nanoseconds sojourn = now - entry.arrival;
+  packet = entry.packet;
+  bytes_ -= entry.bytes;
+  entries_.Pop();
+  // On a link so slow that a packet takes longer than target, a packet that waits for another is no standing queue.
+  if (sojourn < target_ || bytes_ <= packet_bytes_) {
+    first_above_time_ = 0;
+    return {.has_packet = true, .is_ok_to_drop = false};
+  }
+  if (first_above_time_ == 0) {
+    first_above_time_ = now + interval_;
+    return {.has_packet = true, .is_ok_to_drop = false};
+  }
+  return {.has_packet = true, .is_ok_to_drop = now >= first_above_time_};
+}
+
+Nanoseconds CodelQueue::ControlLaw(Nanoseconds time) const {
+  return time + static_cast<Nanoseconds>(static_cast<double>(interval_) / std::sqrt(static_cast<double>(count_)));
+}
+
+}  // namespace bbrgym

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "baselines/cc/units.h"
+#include "envs/model/packet.h"
+#include "envs/model/ring.h"
+
+namespace bbrgym {
+
+/// A packet in a queue, with the flow that it is of.
+struct QueuedPacket {
+  DataPacket packet;
+  std::uint32_t flow = 0;
+};
+
+/// A queue with controlled delay (RFC 8289): packets are dropped as they leave it, while each has been in it for longer
+/// than `target` since at least `interval`. It has no limit of its own.
+class CodelQueue {
+ public:
+  /// `packet_bytes` is the size of a full packet on the wire: the RFC's maxpacket_.
+  void Reset(Nanoseconds target, Nanoseconds interval, Bytes packet_bytes);
+
+  void Push(Nanoseconds now, const QueuedPacket& packet, Bytes bytes);
+  /// Takes the next packet that may leave; false if there is none. Those before it are dropped.
+  bool Pop(Nanoseconds now, QueuedPacket& packet);
+
+  std::size_t size() const { return entries_.size(); }
+  Bytes bytes() const { return bytes_; }
+  /// Packets dropped since the reset.
+  std::uint64_t drops() const { return drops_; }
+
+ private:
+  struct Entry {
+    QueuedPacket packet;
+    Nanoseconds arrival = 0;
+    Bytes bytes = 0;
+  };
+  struct Taken {
+    bool has_packet;
+    bool is_ok_to_drop;
+  };
+
+  Taken Take(Nanoseconds now, QueuedPacket& packet);
+  Nanoseconds ControlLaw(Nanoseconds time) const;
+
+  Nanoseconds target_ = 0;
+  Nanoseconds interval_ = 0;
+  Bytes packet_bytes_ = 0;
+
+  Ring<Entry> entries_;
+  Bytes bytes_ = 0;
+  std::uint64_t drops_ = 0;
+
+  // The RFC's names and values.
+  Nanoseconds first_above_time_ = 0;
+  Nanoseconds drop_next_ = 0;
+  std::uint32_t count_ = 0;
+  std::uint32_t lastcount_ = 0;
+  bool dropping_ = false;
+};
+
+}  // namespace bbrgym

@@ -1,0 +1,1 @@
+"""The engine `ns3`: a worker process that simulates in ns-3."""

@@ -1,0 +1,186 @@
+"""The simulator's process: one ns-3 simulation that serves episode after episode to the engine that started it.
+
+Started by `start_worker.py`. It speaks the ns3-gym protocol with our extension fields (ns3gym.proto):
+
+    worker  SimInitMsg                  ready for an episode
+    engine  SimInitAck                  scenario, policies and seed; or stopSimReq, which ends the process
+    worker  EnvStateMsg                 the rows at time 0; or error, if ns-3 refuses the scenario
+    engine  EnvActMsg                   gains of the agent flows and the length of the step
+    worker  EnvStateMsg                 the rows of the step
+    …
+    engine  EnvActMsg with stopSimReq   after the last step, or instead of any other: abandon the episode
+    worker  SimInitMsg                  ready for the next episode
+
+Rows are what `Simulation.rows()` gives, gains are (cwnd_gain, pacing_gain) of every agent flow in the order of the
+flows; a gain that is not a number leaves the controller's as it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import select
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+import zmq
+
+from bbrgym.envs.ns3.doubles import pack_doubles, unpack_doubles
+from bbrgym.envs.ns3gym import ns3gym_pb2 as pb
+
+
+class Simulation(Protocol):
+    """What the worker needs of `bbrgym._ns3.Simulation`."""
+
+    def reset(self, scenario: dict[str, Any], seed: int) -> None:
+        """Begin `Scenario.to_dict()`, with the bytes of policies, at time 0; ValueError if it cannot be simulated."""
+
+    def steer(self, flow: int, cwnd_gain: float, pacing_gain: float) -> None:
+        """Set the gains of an agent flow."""
+
+    def step(self, duration_ns: int) -> None:
+        """Simulate so much more, or to the end of the scenario."""
+
+    def rows(self) -> list[float]:
+        """`[time_s, is_over, is_complete, *link, *flow 0, *flow 1, …]` of the last step."""
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Serve until told to stop, or until the parent is gone.
+
+    Args:
+        arguments: the engine's endpoint, its process id, the file of the extension `bbrgym._ns3`, and what flows run
+            over (one of its `transports()`).
+    """
+    endpoint, parent, extension, transport = arguments
+    _end_with_parent(int(parent), endpoint)
+    fault = Fault.of(os.environ.get("BBRGYM_FAULT", ""))
+    with zmq.Context() as context, context.socket(zmq.REQ) as socket:
+        socket.connect(endpoint)
+        serve_episodes(socket, _load_simulation(extension, transport), fault)
+
+
+def serve_episodes(socket: zmq.Socket[bytes], simulation: Simulation, fault: Fault | None = None) -> None:
+    """Serve episodes until the engine says stop instead of naming a scenario.
+
+    Args:
+        socket: a REQ socket, connected to the engine.
+        simulation: the simulation to run them in.
+        fault: what shall go wrong, for tests.
+    """
+    hello = pb.SimInitMsg(simProcessId=os.getpid(), wafShellProcessId=os.getppid()).SerializeToString()
+    while True:
+        socket.send(hello)
+        request = pb.SimInitAck.FromString(socket.recv())
+        if request.stopSimReq:
+            return
+        _serve_episode(socket, simulation, request, fault)
+
+
+class Fault:
+    """Something that goes wrong in the n-th step of the process: BBRGYM_FAULT=crash@n, hang@n or garbage@n, for tests.
+
+    Args:
+        kind: `crash` aborts the process as ns-3 does on an error, `hang` never answers, `garbage` answers nonsense.
+        step: in which step, from 1.
+    """
+
+    KINDS = ("crash", "hang", "garbage")
+
+    def __init__(self, kind: str, step: int) -> None:
+        self._kind = kind
+        self._steps_left = step
+
+    @classmethod
+    def of(cls, text: str) -> Fault | None:
+        """From `kind@step`; none from nothing.
+
+        Raises:
+            ValueError: it reads otherwise.
+        """
+        if not text:
+            return None
+        kind, _, step = text.partition("@")
+        if kind not in cls.KINDS or not (step.isascii() and step.isdigit()):
+            raise ValueError(f"BBRGYM_FAULT={text!r} is not possible: it must be {', '.join(cls.KINDS)} @ a step")
+        return cls(kind, int(step))
+
+    def strike(self, answer: bytes) -> bytes:
+        """Count a step; in the chosen one go wrong, in every other give its answer back."""
+        self._steps_left -= 1
+        if self._steps_left != 0:
+            return answer
+        if self._kind == "crash":
+            print("BBRGYM_FAULT: aborting", file=sys.stderr, flush=True)
+            os.abort()
+        while self._kind == "hang":
+            time.sleep(60)
+        return b"\xff" * 7
+
+
+def _serve_episode(
+    socket: zmq.Socket[bytes], simulation: Simulation, request: pb.SimInitAck, fault: Fault | None
+) -> None:
+    scenario: dict[str, Any] = json.loads(request.scenario)
+    for flow, policy in request.policies.items():
+        scenario["flows"][flow]["policy"] = policy
+    agents = [index for index, flow in enumerate(scenario["flows"]) if flow["algorithm"] == "agent"]
+    try:
+        simulation.reset(scenario, request.seed)
+    except ValueError as error:
+        socket.send(pb.EnvStateMsg(isGameOver=True, error=str(error) or repr(error)).SerializeToString())
+        socket.recv()
+        return
+    socket.send(_state(simulation.rows()))
+    while not (action := pb.EnvActMsg.FromString(socket.recv())).stopSimReq:
+        gains = iter(unpack_doubles(action.actData))
+        for flow, cwnd_gain, pacing_gain in zip(agents, gains, gains, strict=True):
+            if cwnd_gain == cwnd_gain:  # not NaN
+                simulation.steer(flow, cwnd_gain, pacing_gain)
+        simulation.step(action.step_ns)
+        state = _state(simulation.rows())
+        socket.send(state if fault is None else fault.strike(state))
+
+
+def _state(rows: list[float]) -> bytes:
+    _, is_over, is_complete = rows[:3]
+    reason = pb.EnvStateMsg.GameOver if is_complete else pb.EnvStateMsg.SimulationEnd
+    return pb.EnvStateMsg(obsData=pack_doubles(rows), isGameOver=bool(is_over), reason=reason).SerializeToString()
+
+
+def _load_simulation(extension: str, transport: str) -> Simulation:
+    # By its file, because the bare package does not know the folder where an editable install puts extensions.
+    spec = importlib.util.spec_from_file_location("bbrgym._ns3", extension)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{extension} is not an extension module")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return cast(Simulation, module.Simulation(transport))
+
+
+def _end_with_parent(parent: int, endpoint: str) -> None:
+    """End this process when the parent is gone, even in the middle of C++ (which has released the GIL).
+
+    The parent holds the other end of our standard input, so its death is an end of file. Processes that it forked may
+    hold it too, hence also the look at our parent's id. PR_SET_PDEATHSIG would not do: it fires when the *thread* ends
+    that started us.
+    """
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            readable, _, _ = select.select([0], [], [], 0.5)
+            if readable and not os.read(0, 4096):
+                break
+        with contextlib.suppress(OSError):  # nobody else is left to remove them
+            socket = Path(endpoint.removeprefix("ipc://"))
+            socket.unlink(missing_ok=True)
+            socket.parent.rmdir()
+        os._exit(1)
+
+    threading.Thread(target=watch, name="end with parent", daemon=True).start()

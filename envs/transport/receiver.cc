@@ -1,0 +1,66 @@
+#include "envs/transport/receiver.h"
+
+namespace bbrgym {
+
+bool Receiver::OnPacket(Nanoseconds now, const DataPacket& packet) {
+  Record(packet.number);
+  counts_.arrived += packet.bytes;
+
+  const std::uint64_t expected = segments_.begin();
+  const bool is_expected = packet.segment == expected;
+  const bool had_hole = HasHole();
+  if (is_expected && !had_hole) {
+    // The usual case: nothing is missing.
+    segments_.Skip();
+    counts_.inorder += packet.bytes;
+    counts_.received += packet.bytes;
+  } else if (packet.segment >= expected) {
+    while (segments_.end() <= packet.segment) segments_.PushSlot() = 0;
+    std::int32_t& bytes = segments_[packet.segment];
+    if (is_expected && bytes == 0) counts_.inorder += packet.bytes;
+    bytes = packet.bytes;
+    while (HasHole() && segments_.Front() != 0) {
+      counts_.received += segments_.Front();
+      segments_.Pop();
+    }
+  }
+
+  ++unacknowledged_;
+  if (!is_expected || had_hole || unacknowledged_ >= kAckEvery) return true;
+  ack_due_ = now + kMaxAckDelay;
+  return false;
+}
+
+void Receiver::WriteAck(AckPacket& ack) {
+  ack = ranges_;
+  unacknowledged_ = 0;
+  ack_due_ = kNever;
+}
+
+void Receiver::Record(PacketNumber number) {
+  if (ranges_.count > 0 && number == ranges_.ranges[0].high + 1) {
+    ++ranges_.ranges[0].high;
+    return;
+  }
+  // Where it belongs: the first range that does not lie wholly above it.
+  std::uint32_t at = 0;
+  while (at < ranges_.count && ranges_.ranges[at].low > number + 1) ++at;
+  if (at < ranges_.count && number + 1 >= ranges_.ranges[at].low && number <= ranges_.ranges[at].high + 1) {
+    PacketRange& range = ranges_.ranges[at];
+    if (number + 1 == range.low) range.low = number;
+    if (number == range.high + 1) range.high = number;
+    // It may have closed the gap to the range below.
+    if (at + 1 < ranges_.count && ranges_.ranges[at + 1].high + 1 >= range.low) {
+      range.low = ranges_.ranges[at + 1].low;
+      for (std::uint32_t i = at + 1; i + 1 < ranges_.count; ++i) ranges_.ranges[i] = ranges_.ranges[i + 1];
+      --ranges_.count;
+    }
+    return;
+  }
+  if (at == AckPacket::kMaxRanges) return;  // older than all that is remembered
+  if (ranges_.count < AckPacket::kMaxRanges) ++ranges_.count;
+  for (std::uint32_t i = ranges_.count - 1; i > at; --i) ranges_.ranges[i] = ranges_.ranges[i - 1];
+  ranges_.ranges[at] = {number, number};
+}
+
+}  // namespace bbrgym

@@ -1,0 +1,319 @@
+#include "envs/transport/sender.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cstdlib>
+#include <utility>
+
+#include "envs/transport/receiver.h"
+
+namespace bbrgym {
+
+Sender::Sender(std::unique_ptr<Controller> controller, const Connection& connection, std::optional<Bytes> size_bytes)
+    : controller_(std::move(controller)), connection_(connection), decision_(controller_->decision()) {
+  if (size_bytes) {
+    const auto size = static_cast<std::uint64_t>(*size_bytes);
+    const auto full = static_cast<std::uint64_t>(connection.packet_bytes);
+    total_segments_ = (size + full - 1) / full;
+    last_segment_bytes_ = static_cast<std::int32_t>(size - (total_segments_ - 1) * full);
+  }
+  // The handshake's RTT is the first sample of the estimator (RFC 6298, equation 2.2), as in TCP.
+  if (connection.initial_rtt > 0) UpdateRtt(connection.initial_rtt);
+}
+
+bool Sender::NextPacket(Nanoseconds now, DataPacket& packet) {
+  is_pace_blocked_ = false;
+  if (is_stopped_) return false;
+  DropRepairedSegments();
+  if (probes_to_send_ > 0) {
+    // A probe asks for an acknowledgement, whatever window and pace say (RFC 9002, section 7.5).
+    --probes_to_send_;
+    Send(now, packet);
+    return true;
+  }
+  if (std::exchange(is_fast_retransmit_due_, false) && !lost_segments_.IsEmpty()) {
+    // However small the window has become: RFC 9002, section 7.3.2, as TCP does (RFC 6675, section 5, step 4.3).
+    Send(now, packet);
+    return true;
+  }
+  if (lost_segments_.IsEmpty() && !HasNewSegment()) {
+    if (in_flight_ < decision_.cwnd) MarkAppLimited();
+    is_burst_over_ = true;
+    return false;
+  }
+  if (in_flight_ + connection_.packet_bytes > decision_.cwnd) {
+    is_burst_over_ = true;  // the window cuts the burst short: what has left must be paid for first
+    return false;
+  }
+  if (decision_.is_paced && now < pace_time_ &&
+      (is_burst_over_ || burst_ + connection_.packet_bytes > decision_.send_quantum)) {
+    is_pace_blocked_ = true;
+    return false;
+  }
+  Send(now, packet);
+  return true;
+}
+
+void Sender::Send(Nanoseconds now, DataPacket& packet) {
+  packet.number = packets_.end();
+  packet.is_retransmission = true;
+  if (!lost_segments_.IsEmpty()) {
+    packet.segment = lost_segments_.Front();
+    lost_segments_.Pop();
+    segments_[packet.segment] &= static_cast<std::uint8_t>(~kQueued);
+  } else if (HasNewSegment()) {
+    packet.segment = segments_.end();
+    packet.is_retransmission = false;
+    segments_.PushSlot() = 0;
+  } else {
+    // A probe with nothing new to say. If everything has been acknowledged, it asks what became of a copy.
+    packet.segment = std::min(segments_.begin(), segments_.end() - 1);
+  }
+  packet.bytes = BytesOf(packet.segment);
+
+  if (in_flight_ == 0) {
+    if (app_limited_ != 0 && counts_.delivered_bytes > 0 && recovery_ == Recovery::kOpen) {
+      controller_->OnRestart(now);
+      decision_ = controller_->decision();
+    }
+    first_sent_time_ = delivered_time_ = now;
+  }
+  in_flight_ += packet.bytes;
+  Sent& sent = packets_.PushSlot();
+  sent = {.time = now,
+          .first_sent = first_sent_time_,
+          .delivered_time = delivered_time_,
+          .delivered = counts_.delivered_bytes,
+          .lost = counts_.lost_bytes,
+          .in_flight = in_flight_,
+          .segment = packet.segment,
+          .bytes = packet.bytes,
+          .state = State::kInFlight,
+          .is_app_limited = app_limited_ != 0};
+  ++counts_.sent_packets;
+  counts_.sent_bytes += packet.bytes;
+  if (packet.is_retransmission) ++counts_.retransmitted_packets;
+
+  if (decision_.is_paced) {
+    // What has left back to back is paid for from the last packet on.
+    if (now >= pace_time_) {
+      burst_ = 0;
+      is_burst_over_ = false;
+    }
+    burst_ += packet.bytes;
+    pace_time_ = now + static_cast<Nanoseconds>(static_cast<double>(burst_) * 8e9 /
+                                                static_cast<double>(std::max<BitsPerSecond>(decision_.pacing_rate, 1)));
+  }
+  last_sent_time_ = now;
+  if (!is_loss_timer_) timer_ = now + ProbeTimeout();
+}
+
+void Sender::OnAck(Nanoseconds now, const AckPacket& ack) {
+  if (is_stopped_ || ack.count == 0) return;
+  const Bytes prior_in_flight = in_flight_;
+  const Bytes delivered_before = counts_.delivered_bytes;
+  // The oldest range first, so that packets are delivered in the order of their numbers; of those below the window
+  // nothing is new.
+  std::uint32_t ranges = ack.count;
+  while (ranges > 0 && ack.ranges[ranges - 1].high < packets_.begin()) --ranges;
+  PacketNumber newest_number = 0;
+  const Sent* newest = nullptr;  // stays where it is until the next packet is sent
+  for (std::uint32_t i = ranges; i-- > 0;) {
+    const PacketRange& range = ack.ranges[i];
+    const PacketNumber end = std::min(range.high + 1, packets_.end());
+    for (PacketNumber number = std::max(range.low, packets_.begin()); number < end; ++number) {
+      Sent& packet = packets_[number];
+      if (packet.state != State::kInFlight) continue;
+      packet.state = State::kAcked;
+      in_flight_ -= packet.bytes;
+      Deliver(packet);
+      newest = &packet;
+      newest_number = number;
+    }
+  }
+  if (newest == nullptr) return;
+  delivered_time_ = now;
+  first_sent_time_ = newest->time;
+  probes_in_a_row_ = probes_to_send_ = 0;
+  if (app_limited_ != 0 && counts_.delivered_bytes > app_limited_) app_limited_ = 0;
+
+  Nanoseconds rtt = 0;
+  if (!has_acked_ || newest_number > largest_acked_) {
+    // RFC 9002, section 5.1: only the largest acknowledged packet, if it is newly so, tells a round trip.
+    has_acked_ = true;
+    largest_acked_ = newest_number;
+    rtt = now - newest->time;
+    UpdateRtt(rtt);
+    if (first_rtt_time_ == kNever) first_rtt_time_ = now;
+    min_rtt_ = std::min(min_rtt_, rtt);
+    rtts_.least = rtts_.count == 0 ? rtt : std::min(rtts_.least, rtt);
+    rtts_.sum += rtt;
+    ++rtts_.count;
+    counts_.last_rtt = rtt;
+  }
+  PopResolved();
+  DetectLosses(now);
+  UpdateRecovery(now);
+
+  const AckEvent event{.now = now,
+                       .rtt = rtt,
+                       .bytes_acked = counts_.delivered_bytes - delivered_before,
+                       .bytes_lost = std::exchange(lost_on_ack_, 0),
+                       .prior_in_flight = prior_in_flight,
+                       .in_flight = in_flight_,
+                       .delivered = counts_.delivered_bytes,
+                       .sent = counts_.sent_bytes,
+                       .is_cwnd_limited = prior_in_flight + connection_.packet_bytes > decision_.cwnd,
+                       .lowest_flow_rate = lowest_rate_,
+                       .highest_flow_rate = highest_rate_,
+                       .sample = SampleOf(now, *newest)};
+  if (event.sample.is_valid) last_rate_ = event.sample.delivery_rate;
+  controller_->OnAck(event);
+  UpdateDecision();
+  SetTimer(now);
+}
+
+void Sender::OnTimer(Nanoseconds now) {
+  if (is_stopped_ || now < timer_) return;
+  if (is_loss_timer_) {
+    DetectLosses(now);
+    UpdateRecovery(now);
+    // Nothing was acknowledged: the controller hears of the losses with the next ACK, but for the recovery's begin.
+    decision_ = controller_->decision();
+  } else {
+    ++probes_in_a_row_;
+    ++counts_.timeouts;
+    probes_to_send_ = 1;
+  }
+  SetTimer(now);
+}
+
+void Sender::UpdateDecision() {
+  decision_ = controller_->decision();
+  if (decision_.is_app_limited) MarkAppLimited();
+}
+
+void Sender::DropRepairedSegments() {
+  while (!lost_segments_.IsEmpty()) {
+    const std::uint64_t segment = lost_segments_.Front();
+    if (segment >= segments_.begin() && (segments_[segment] & kArrived) == 0) return;
+    lost_segments_.Pop();
+  }
+}
+
+void Sender::Deliver(Sent& packet) {
+  counts_.delivered_bytes += packet.bytes;
+  if (packet.segment < segments_.begin()) return;
+  std::uint8_t& state = segments_[packet.segment];
+  if ((state & kArrived) != 0) return;
+  if ((state & kMissing) != 0) --unrepaired_segments_;
+  state = kArrived;
+  while (!segments_.IsEmpty() && (segments_.Front() & kArrived) != 0) segments_.Pop();
+}
+
+void Sender::DetectLosses(Nanoseconds now) {
+  loss_time_ = kNever;
+  lost_span_ = 0;
+  if (!has_acked_ || packets_.begin() > largest_acked_) return;
+  // RFC 9002, section 6.1: three packets later, or 9/8 of a round trip before.
+  const Nanoseconds delay = std::max(std::max(smoothed_rtt_, latest_rtt_) * 9 / 8, kGranularity);
+  // Persistent congestion (section 7.6.2) is a run of losses that no arrival interrupts.
+  Nanoseconds run_begin = kNever;
+  for (PacketNumber number = packets_.begin(); number < largest_acked_; ++number) {
+    Sent& packet = packets_[number];
+    if (packet.state == State::kAcked) run_begin = kNever;
+    if (packet.state != State::kInFlight) continue;
+    if (number + kPacketThreshold <= largest_acked_ || packet.time + delay <= now) {
+      MarkLost(packet);
+      if (packet.time <= first_rtt_time_) continue;
+      if (run_begin == kNever) run_begin = packet.time;
+      lost_span_ = std::max(lost_span_, packet.time - run_begin);
+    } else {
+      loss_time_ = std::min(loss_time_, packet.time + delay);
+    }
+  }
+  PopResolved();
+}
+
+void Sender::MarkLost(Sent& packet) {
+  packet.state = State::kLost;
+  in_flight_ -= packet.bytes;
+  counts_.lost_bytes += packet.bytes;
+  lost_on_ack_ += packet.bytes;
+  if (packet.segment < segments_.begin()) return;
+  std::uint8_t& state = segments_[packet.segment];
+  if ((state & kArrived) != 0) return;
+  if ((state & kMissing) == 0) ++unrepaired_segments_;
+  // Two copies of a segment may be lost; one is to be sent again.
+  if ((state & kQueued) == 0) lost_segments_.Push(packet.segment);
+  state |= kMissing | kQueued;
+}
+
+void Sender::UpdateRecovery(Nanoseconds now) {
+  if (recovery_ == Recovery::kOpen && unrepaired_segments_ == 0 && lost_span_ == 0) return;
+  if (recovery_ != Recovery::kOpen && segments_.begin() >= recovery_end_) {
+    recovery_ = Recovery::kOpen;
+    controller_->OnRecovery(recovery_, now, in_flight_);
+  }
+  // All that was sent for so long was lost: section 7.6.1.
+  if (lost_span_ > kPersistentCongestionThreshold * probe_timeout_) {
+    EnterRecovery(Recovery::kLoss, now);
+  } else if (recovery_ == Recovery::kOpen && unrepaired_segments_ > 0) {
+    EnterRecovery(Recovery::kRecovery, now);
+    is_fast_retransmit_due_ = true;
+  }
+}
+
+void Sender::EnterRecovery(Recovery state, Nanoseconds now) {
+  recovery_ = state;
+  recovery_end_ = segments_.end();
+  controller_->OnRecovery(state, now, in_flight_);
+}
+
+void Sender::UpdateRtt(Nanoseconds rtt) {
+  // RFC 6298, section 2, and RFC 9002, section 5.3.
+  latest_rtt_ = rtt;
+  if (smoothed_rtt_ == 0) {
+    smoothed_rtt_ = rtt;
+    rtt_variance_ = rtt / 2;
+  } else {
+    rtt_variance_ += (std::abs(smoothed_rtt_ - rtt) - rtt_variance_) / 4;
+    smoothed_rtt_ += (rtt - smoothed_rtt_) / 8;
+  }
+  // RFC 9002, section 6.2.1.
+  probe_timeout_ = smoothed_rtt_ == 0
+                       ? 999 * kMillisecond
+                       : smoothed_rtt_ + std::max(4 * rtt_variance_, kGranularity) + Receiver::kMaxAckDelay;
+}
+
+RateSample Sender::SampleOf(Nanoseconds now, const Sent& newest) const {
+  const Nanoseconds send_elapsed = newest.time - newest.first_sent;
+  const Nanoseconds ack_elapsed = now - newest.delivered_time;
+  const Nanoseconds interval = std::max(send_elapsed, ack_elapsed);
+  const Bytes delivered = counts_.delivered_bytes - newest.delivered;
+  return {.is_valid = delivered > 0 && interval >= min_rtt_,
+          .delivery_rate = RateOf(delivered, interval),
+          .interval = interval,
+          .delivered = delivered,
+          .prior_delivered = newest.delivered,
+          .is_app_limited = newest.is_app_limited,
+          .tx_in_flight = newest.in_flight,
+          .lost_since_send = counts_.lost_bytes - newest.lost};
+}
+
+void Sender::MarkAppLimited() {
+  app_limited_ = std::max<Bytes>(counts_.delivered_bytes + in_flight_, 1);
+}
+
+void Sender::SetTimer(Nanoseconds now) {
+  assert(in_flight_ >= 0 && counts_.sent_bytes == counts_.delivered_bytes + counts_.lost_bytes + in_flight_);
+  is_loss_timer_ = loss_time_ != kNever;
+  // A probe may be overdue: a loss by time can take longer to show than a timeout, and a backoff has just ended.
+  timer_ = is_loss_timer_ ? loss_time_ : in_flight_ == 0 ? kNever : std::max(now, last_sent_time_ + ProbeTimeout());
+}
+
+std::int32_t Sender::BytesOf(std::uint64_t segment) const {
+  return segment + 1 == total_segments_ ? last_segment_bytes_ : static_cast<std::int32_t>(connection_.packet_bytes);
+}
+
+}  // namespace bbrgym

@@ -1,0 +1,269 @@
+"""How the reference policy was trained, and what it does: `python studies/agent.py [--write docs/results/agent.md]`.
+
+From trainings that are there already: the runs of `bbrgym train experiment=reference`, and the sweeps
+`experiment=sweep/…` of `SWEEPS`. What is not there is left out, and its table on the page stays.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+import bbrgym
+from bbrgym import Flow, Scenario
+from bbrgym.agents.policy import REFERENCE, Agent, load_agent
+from bbrgym.agents.scripted import RULES, scripted_agent
+from bbrgym.agents.tracking import read_metrics, read_run
+from bbrgym.benchmark.plots import COLOURS
+from bbrgym.benchmark.statistics import bootstrap_interval
+from bbrgym.benchmark.storage import replace_file, with_block, write_json
+from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
+from bbrgym.envs.observation import Observation
+from bbrgym.envs.reward import Reward
+from bbrgym.envs.trace import Trace
+from studies import markdown
+
+SWEEPS = {
+    "ablation_agent": "variant",
+    "ablation_agent_long": "variant",
+    "algorithms": "learner",
+    "curriculum": "variant",
+}
+"""What is in the first column, by the sweep's name, which its marks on the page have, too."""
+EPISODES = 128
+RTTS_MS = (10.0, 50.0)
+ARRIVAL_S = 10.0
+
+
+def evaluations(run: Path) -> dict[int, dict[str, float]]:
+    """The metrics of each evaluation, by its step, of one that was made again the later."""
+    found = {line["step"]: line["metrics"] for line in read_metrics(run) if "eval/reward" in line["metrics"]}
+    return dict(sorted(found.items()))
+
+
+def trainings(folder: Path, name: str = "reference") -> dict[int, Path]:
+    """The trainings of this name in a folder, the last one of each seed, by their seeds."""
+    found: list[tuple[str, int, Path]] = []
+    for run in folder.iterdir() if folder.is_dir() else ():
+        record = read_run(run)
+        if record is not None and record["params"].get("name") == name:
+            found.append((record["started"], record["params"]["seed"], run))
+    return dict(sorted({seed: run for _, seed, run in sorted(found)}.items()))
+
+
+def curves(runs: Mapping[int, Path]) -> dict[str, list[tuple[int, float]]]:
+    """Reward per decision of each evaluation, by the trainings' seeds."""
+    return {
+        f"seed {seed}": [(step, metrics["eval/reward"]) for step, metrics in evaluations(run).items()]
+        for seed, run in runs.items()
+    }
+
+
+def draw_curves(found: dict[str, list[tuple[int, float]]]) -> Figure:
+    """A line a training, and their mean."""
+    figure = Figure(figsize=(7, 3.2), layout="constrained")
+    axes = figure.subplots()
+    for (name, points), colour in zip(found.items(), COLOURS, strict=False):
+        steps, rewards = zip(*points, strict=True)
+        axes.plot(np.array(steps) / 1e6, rewards, "o-", color=colour, linewidth=1, markersize=3, label=name)
+    axes.set(xlabel="million decisions", ylabel="reward per decision", title=f"Evaluation, {EPISODES} episodes")
+    axes.legend(ncols=2)
+    return figure
+
+
+def validate(agent: Agent, reward: Reward) -> dict[str, float]:
+    """The agent in the reference's evaluations, by this reward, whatever it was trained in and for."""
+    from bbrgym.agents.callbacks import evaluate_agent
+
+    trained = load_agent(REFERENCE).spec
+    spec = dataclasses.replace(agent.spec, scenario=trained.scenario, engine=trained.engine, reward=reward)
+    env = spec.make_vec_env(EPISODES)
+    try:
+        return evaluate_agent(agent, env, EPISODES)
+    finally:
+        env.close()
+
+
+def sweep_rows(sweep: Path, reward: Reward) -> list[list[str]]:
+    """A row a variant: mean and interval over its seeds, of what `validate` says of each last agent."""
+    variants: dict[str, list[dict[str, float]]] = {}
+    for folder in sorted(sweep.iterdir()):
+        record = read_run(folder) if (folder / "final").is_dir() else None
+        if record is None:
+            continue
+        result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+        name = next(change for change in result["overrides"] if change.startswith("name=")).removeprefix("name=")
+        variants.setdefault(name, []).append(validate(load_agent(folder / "final"), reward))
+
+    def mean(values: Iterable[dict[str, float]], name: str) -> float:
+        return float(np.mean([value[name] for value in values]))
+
+    rows = []
+    for name, values in sorted(variants.items(), key=lambda entry: -mean(entry[1], "eval/reward")):
+        low, high = bootstrap_interval([value["eval/reward"] for value in values])
+        interval = f" [{low:.3f} {high:.3f}]" if len(values) > 1 else ""
+        rows.append(
+            [
+                markdown.cell(name),
+                f"{mean(values, 'eval/reward'):.3f}{interval}",
+                f"{mean(values, 'eval/utilisation'):.1%}",
+                f"{mean(values, 'eval/queue_ms'):.1f}",
+                str(len(values)),
+            ]
+        )
+    return rows
+
+
+def duel(algorithm: str) -> Trace:
+    """A flow of 10 ms has the link, and after 10 s one of 50 ms comes."""
+    flows = (Flow(algorithm, RTTS_MS[0]), Flow(algorithm, RTTS_MS[1], start_s=ARRIVAL_S))
+    scenario = Scenario(rate_mbps=40.0, buffer_bdp=4.0, duration_s=30.0, flows=flows)
+    return bbrgym.simulate(scenario, engine="native", seed=1, step_ms=50.0)
+
+
+def draw_duel(traces: dict[str, Trace]) -> Figure:
+    """Throughput, gains and queue over time, a column an algorithm."""
+    figure = Figure(figsize=(10, 7), layout="constrained")
+    panels = figure.subplots(4, len(traces), sharex=True, sharey="row")
+    rows: list[tuple[str, Any]] = [
+        ("delivery_rate_mbps", "delivery rate, Mbit/s"),
+        ("cwnd_gain", "cwnd_gain"),
+        ("pacing_gain", "pacing_gain"),
+        ("queue_mean_ms", "queue, ms"),
+    ]
+    for column, (name, trace) in enumerate(traces.items()):
+        for row, (quantity, label) in enumerate(rows):
+            axes = panels[row][column]
+            if quantity in LINK_COLUMNS:
+                axes.plot(trace.time_s, trace.link[:, LINK_COLUMNS.index(quantity)], color="#444444", linewidth=0.9)
+            else:
+                for flow, colour in zip(range(2), COLOURS, strict=False):
+                    values = np.where(
+                        trace.time_s > trace.scenario.flows[flow].start_s,
+                        trace.flows[:, flow, FLOW_COLUMNS.index(quantity)],
+                        np.nan,
+                    )
+                    axes.plot(trace.time_s, values, color=colour, linewidth=0.9, label=f"{RTTS_MS[flow]:.0f} ms")
+            if column == 0:
+                axes.set_ylabel(label)
+        panels[0][column].set_title(name)
+        panels[-1][column].set_xlabel("time, s")
+    panels[0][0].legend()
+    return figure
+
+
+def sweep_tables(folder: Path, reward: Reward) -> dict[str, str]:
+    """A table of each sweep that is in a folder and has results, by its name."""
+    tables = {}
+    for name, first in SWEEPS.items():
+        if (folder / name).is_dir() and (rows := sweep_rows(folder / name, reward)):
+            headings = [first, "reward per decision [95 %]", "utilisation", "queue, ms", "seeds"]
+            tables[name] = markdown.table(headings, rows, range(1, 5))
+    return tables
+
+
+def with_blocks(page: str, blocks: Mapping[str, str]) -> str:
+    """A page with each block between its marks; the name of one is empty or a sweep's.
+
+    Raises:
+        ValueError: it does not have the marks.
+    """
+    for name, block in blocks.items():
+        place = f"studies/agent.py {name}".strip()
+        page = with_block(page, block, f"<!-- begin: {place} -->", f"<!-- end: {place} -->")
+    return page
+
+
+def report(runs: Mapping[int, Path], reward: Reward) -> tuple[str, dict[str, Figure]]:
+    """The text on the reference, and the figures by their names."""
+    reference = load_agent(REFERENCE)
+    training = reference.training
+    checked = validate(reference, reward)
+    said = [
+        f"The reference: seed {training.get('seed')}, {training.get('steps', 0):,} decisions; in evaluation "
+        f"{checked['eval/reward']:.3f} a decision, utilisation {checked['eval/utilisation']:.1%}, queue "
+        f"{checked['eval/queue_ms']:.1f} ms."
+    ]
+    # A rule may want more than the reference sees.
+    spec = dataclasses.replace(reference.spec, observation=Observation())
+    for name in RULES:
+        scripted = validate(scripted_agent(name, spec), reward)
+        said.append(
+            f"The rule `{name}`: {scripted['eval/reward']:.3f}, {scripted['eval/utilisation']:.1%}, "
+            f"{scripted['eval/queue_ms']:.1f} ms."
+        )
+    lines = [" ".join(said)]
+    figures = {"agent-duel": draw_duel({"bbr": duel("bbr"), "policy": duel("policy")})}
+    if found := {name: points for name, points in curves(runs).items() if points}:
+        figures["agent-training"] = draw_curves(found)
+        last = [points[-1][1] for points in found.values()]
+        low, high = bootstrap_interval(last)
+        lines += [
+            "",
+            f"Last evaluation of each of {len(found)} trainings: {np.mean(last):.3f} [{low:.3f} {high:.3f}], from "
+            f"{min(last):.3f} to {max(last):.3f}.",
+        ]
+    return "\n".join(lines), figures
+
+
+def adopt(run: Path, folder: Path = REFERENCE) -> None:
+    """Put the last agent of a training in the place of the reference, with what MLflow has of its run: `mlflow.json`.
+
+    The last one, not the best by evaluation: the learning rate ends at 0, and the mean reward of some hundred episodes
+    is mostly that of a few with heavy costs.
+
+    Args:
+        run: the training's folder, of `experiment=reference`.
+        folder: the reference's.
+
+    Raises:
+        FileNotFoundError: there is no agent.
+        ValueError: it is not a training's folder.
+    """
+    record = read_run(run)
+    if record is None:
+        raise ValueError(f"'{run}' holds no training: it has no run.json")
+    load_agent(run / "final").save(folder)
+    params = record["params"]
+    summary = {
+        "command": f"bbrgym train experiment=reference seed={params['seed']}",
+        **{name: record[name] for name in ("experiment", "run_id", "run_name", "status", "started", "ended")},
+        "tags": {name: value for name, value in record["tags"].items() if name != "host"},
+        "params": {name: params[name] for name in ("observation", "action", "reward", "env", "agent", "train", "seed")},
+        "evaluations": [{"step": step, **metrics} for step, metrics in evaluations(run).items()],
+    }
+    write_json(folder / "mlflow.json", summary)
+
+
+def main(arguments: list[str]) -> int:
+    """Print, and write if asked to."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", default="runs/train", type=Path, help="folder of the trainings")
+    parser.add_argument("--sweeps", default="runs/multirun", type=Path, help="folder of the sweeps, by their names")
+    parser.add_argument("--write", type=Path, help="page whose marked parts become the text; its figures beside it")
+    parser.add_argument("--adopt", type=Path, help="a training whose last agent becomes the reference, before the rest")
+    options = parser.parse_args(arguments)
+    if options.adopt is not None:
+        adopt(options.adopt)
+    reward = Reward()
+    text, figures = report(trainings(options.runs), reward)
+    blocks = {"": text, **sweep_tables(options.sweeps, reward)}
+    print("\n\n".join(blocks.values()))
+    if options.write is not None:
+        written = with_blocks(options.write.read_text(encoding="utf-8"), blocks)
+        for name, figure in figures.items():
+            markdown.write_figure(figure, options.write.parent / "images" / name)
+        replace_file(options.write, lambda path: path.write_text(written, encoding="utf-8"))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,1 @@
+"""The league: the learned policy against every algorithm, over several suites."""

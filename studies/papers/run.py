@@ -1,0 +1,151 @@
+"""The experiments of the papers, and the ablations of their algorithms: all of them, and what agrees."""
+
+from __future__ import annotations
+
+import difflib
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Final
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from bbrgym.benchmark.experiments import compose_experiment
+from bbrgym.benchmark.plan import Benchmark
+from bbrgym.benchmark.published import Compared, compare
+from bbrgym.benchmark.run import EngineFactory, Failure, run_benchmark
+from bbrgym.envs.engine import make_engine
+
+PRESETS: Final = ("quick", "full")
+GROUPS: Final = ("paper", "ablation")
+"""Folders of conf/experiment whose experiments have a `paper`."""
+
+
+@dataclass(frozen=True)
+class PaperResult:
+    """What became of one experiment.
+
+    Attributes:
+        experiment: its name in conf/experiment, as `paper/acw-jain`.
+        directory: its benchmark.
+        failures: runs that failed.
+        rows: its published entries beside what was measured.
+    """
+
+    experiment: str
+    directory: Path
+    failures: list[Failure]
+    rows: list[Compared]
+
+
+def experiments() -> list[str]:
+    """Names in conf/experiment of all experiments that have a paper: `paper/acw-jain`, `ablation/da-bbr` and so on."""
+    root = resources.files("bbrgym.conf") / "experiment"
+    return [
+        f"{group}/{name.removesuffix('.yaml')}"
+        for group in GROUPS
+        if (root / group).is_dir()
+        for name in sorted(entry.name for entry in (root / group).iterdir())
+        if name.endswith(".yaml")
+    ]
+
+
+def run_papers(
+    root: Path,
+    preset: str = "quick",
+    only: Sequence[str] | None = None,
+    overrides: Sequence[str] = (),
+    console: Console | None = None,
+    engine_factory: EngineFactory = make_engine,
+) -> list[PaperResult]:
+    """Run the experiments of the papers one after the other, each a benchmark, as far as they are not done.
+
+    A run that two experiments have in common is made once. An experiment goes on after a failed run, and the next
+    experiment after it.
+
+    Args:
+        root: where the benchmarks go: `<root>/<name>`, with the name that the experiment has.
+        preset: `quick`, or `full` for the durations and repeats of the papers.
+        only: names of experiments, those in `paper/` also without it; None for all.
+        overrides: of Hydra, for every experiment, as `benchmark.processes=1`. Runs are not tracked in MLflow unless
+            `tracking=mlflow` is one.
+        console: where progress is shown; None is standard output.
+        engine_factory: as in `run_benchmark`.
+
+    Returns:
+        A result an experiment, in the order of `experiments`.
+
+    Raises:
+        ValueError: naming the bad value and the good ones. Nothing has run then.
+        HydraException: an override is not possible.
+    """
+    console = console or Console()
+    if preset not in PRESETS:
+        raise ValueError(f"preset={preset!r} is not possible: preset must be one of {', '.join(PRESETS)}")
+    changes = [f"preset={preset}", *overrides]
+    chosen = _chosen(only)
+    configs = {name: compose_experiment(name, ["tracking=none", *changes])["benchmark"] for name in chosen}
+    plans = {name: Benchmark.from_dict(config) for name, config in configs.items()}  # Refuses before anything runs.
+    done = []
+    for count, (name, plan) in enumerate(plans.items(), start=1):
+        console.print(f"[bold]{escape(name)}[/bold] ({count} of {len(plans)})", highlight=False)
+        directory = root / plan.name
+        command = shlex.join(["bbrgym", "benchmark", f"experiment={name}", *changes])
+        result = run_benchmark(configs[name], directory, console, engine_factory, beside=root, command=command)
+        rows = compare(plan.paper, result.results) if plan.paper is not None else []
+        done.append(PaperResult(name, directory, result.failures, rows))
+    return done
+
+
+def print_papers(results: Sequence[PaperResult], console: Console) -> None:
+    """Print a line an experiment: how many of its published entries agree, and where its report is."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    table.add_column("experiment", no_wrap=True)
+    for heading in ("agree", "disagree", "unclear", "not\njudged", "failed\nruns"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("report in", no_wrap=True)
+    for result in results:
+        table.add_row(
+            escape(result.experiment),
+            *(str(count) for count in _counts(result.rows)),
+            str(len(result.failures)),
+            escape("/".join(result.directory.parts[-2:])),
+        )
+    console.print(table)
+    console.print(
+        "Entries of the papers that agree: numbers by their order among the paper's others, bounds and orders as they\n"
+        "are; unclear if the interval has the bound in it; not judged if there is nothing to judge by.\n"
+        f"Reports: {results[0].directory.parents[1]}/…/report.html",
+        markup=False,
+        highlight=False,
+        style="dim",
+    )
+
+
+def _counts(rows: Sequence[Compared]) -> tuple[int, int, int, int]:
+    """How many agree, disagree, are unclear, and are not judged."""
+    agree = sum(row.agrees is True for row in rows)
+    disagree = sum(row.agrees is False for row in rows)
+    unclear = sum(row.agreement == "unclear" for row in rows)
+    return agree, disagree, unclear, len(rows) - agree - disagree - unclear
+
+
+def _chosen(only: Sequence[str] | None) -> list[str]:
+    known = experiments()
+    if only is None:
+        return known
+    full = [name if name in known else f"paper/{name}" for name in only]
+    for name, given in zip(full, only, strict=True):
+        if name not in known:
+            short = [entry.removeprefix("paper/") for entry in known]
+            close = difflib.get_close_matches(given, short, n=1)
+            hint = f" (did you mean {close[0]!r}?)" if close else ""
+            raise ValueError(f"no experiment {given!r}{hint}; known: {', '.join(short)}")
+    if not full:
+        raise ValueError("only=[] leaves nothing: name an experiment or more, or leave it out for all")
+    return [name for name in known if name in full]

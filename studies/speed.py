@@ -1,0 +1,742 @@
+"""How fast the gym is: `python studies/speed.py` (`--quick` for a first look).
+
+Every figure is a median of samples that take turns: what a ratio compares does so every few ms or s (A B A B …),
+everything in every repetition. So a machine that slows down in between slows down both. Times of one machine say little
+about another: read the ratios, and the anchors beside them, which are of ns3-gym on the same kind of machine.
+
+It prints tables, writes all samples to `runs/bench/<date>.json`, and with `--write docs/results/speed.md` puts the
+tables between the two marks in that file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import importlib.metadata
+import json
+import math
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import gymnasium
+import numpy as np
+from google.protobuf.internal import api_implementation
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import track
+from rich.table import Table
+
+from bbrgym import EngineError, Flow, Rows, Scenario, _controllers, make_engine
+from bbrgym.agents.policy import policy_bytes
+from bbrgym.benchmark.storage import with_block, write_block
+from bbrgym.envs.action import Action
+from bbrgym.envs.columns import FLOW_COLUMNS
+from bbrgym.envs.ns3.engine import Ns3Engine
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+BEGIN_MARK: Final = "<!-- begin: studies/speed.py -->"
+END_MARK: Final = "<!-- end: studies/speed.py -->"
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much work a run is.
+
+    Args:
+        repetitions: of everything.
+        limit_s: no repetition begins that would probably end later than this, in s from the start.
+        budget_s: how long a measurement goes on in a repetition, in s, without its preparation. It has one sample at
+            least.
+        resets: of a running worker, and a tenth of it with a new one, a repetition.
+        congested_s: how far the runs with two flows go, in simulated s, if ns-3's budget is enough.
+        congested_budget_s: where ns-3 stops before, in s; the repetitions of a run stop where its first one did.
+        scale: how long native's runs with many flows and many packets are, as a part of their whole length.
+    """
+
+    repetitions: int
+    limit_s: float
+    budget_s: float
+    resets: int
+    congested_s: float
+    congested_budget_s: float
+    scale: float
+
+
+FULL: Final = Effort(
+    repetitions=5, limit_s=280.0, budget_s=2.0, resets=50, congested_s=5.0, congested_budget_s=8.0, scale=1.0
+)
+QUICK: Final = Effort(
+    repetitions=2, limit_s=18.0, budget_s=0.3, resets=20, congested_s=2.0, congested_budget_s=0.6, scale=0.1
+)
+
+RATES_MBPS: Final = (12.0, 48.0, 100.0)
+STEPS_MS: Final = (100.0, 10.0)
+FLOWS: Final = (1, 3, 10, 30, 100, 300, 1000)
+VECTOR_SIZE: Final = 64
+ENGINES: Final = {"ns3": "ns-3", "native": "native"}
+_CHUNK_PACKETS: Final = {"ns3": 2_000, "native": 40_000}
+"""So many data packets make a sample: long against the clock's resolution, short against a machine's moods."""
+_STARTUP_MS: Final = 1_000.0
+"""BBR's Startup and Drain are over by then; samples begin after it."""
+GAINS: Final = (1.41, 1.15)
+"""cwnd_gain and pacing_gain of agent flows: they keep the link busy. (The action (0, 0) means a window of one
+bandwidth-delay product, with which an estimate of the bandwidth only falls, and an idle link costs nothing.)"""
+_ENDLESS_S: Final = 1e6
+"""Episodes that are left, not finished."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Where a figure stands, and which percentile of its samples it is."""
+
+    table: str
+    row: str
+    column: str
+    percentile: float = 50.0
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """What ns3-gym needs for the same thing.
+
+    Args:
+        values: one, or several ways of measuring it.
+        is_time: less is better.
+    """
+
+    values: tuple[float, ...]
+    is_time: bool = False
+
+    def text(self) -> str:
+        """The values, in words."""
+        return " to ".join(f"{value:,.0f}" for value in self.values)
+
+    def times_faster(self, ours: float) -> str:
+        """How many times faster than it `ours` is; below 1 it is slower."""
+        ratios = sorted(value / ours if self.is_time else ours / value for value in self.values)
+        return " to ".join(_number(ratio, digits=2) for ratio in ratios)
+
+
+PACKETS: Final = "A data packet: two BBR flows (100 Mbit/s, 10 and 50 ms RTT, engine alone)"
+NS3_RUN: Final = "ns-3 in those runs"
+FLOWS_COST: Final = "A data packet among n flows (native, BBR, 2 Mbit/s and 20 to 40 ms each, buffer of 1 BDP)"
+LENGTH_COST: Final = "A data packet in long and in fast runs (native, one BBR flow, 20 ms, buffer of 1 BDP)"
+STEPS: Final = "Steps a second of one agent flow (50 ms RTT, buffer of 1 BDP)"
+VECTOR: Final = f"Steps a second of {VECTOR_SIZE} environments in native, all together"
+WORKERS: Final = "Steps a second of a vector environment in ns-3 (12 Mbit/s, steps of 100 ms)"
+RESETS: Final = "Resets in ms"
+POLICY: Final = "A decision of the reference policy (in an engine)"
+TRANSPORT: Final = "Empty steps a second in ns-3: the protocol alone"
+
+
+def steps_row(engine: str, rate_mbps: float, step_ms: float) -> str:
+    """The name of a row of the steps' table."""
+    return f"{ENGINES[engine]}, {rate_mbps:g} Mbit/s, {step_ms:g} ms"
+
+
+ANCHORS: Final[dict[Cell, Anchor]] = {
+    # Its example rl-tcp: the same rates and steps, but another scenario.
+    **{
+        Cell(STEPS, steps_row(engine, rate, 100.0), "environment"): Anchor((steps,))
+        for engine in ENGINES
+        for rate, steps in zip(RATES_MBPS, (760.0, 147.0, 53.0), strict=True)
+    },
+    # It starts a process for every episode, so all of ours stand beside the same figure.
+    **{
+        Cell(RESETS, row, "median"): Anchor((240.0, 310.0), is_time=True)
+        for row in ("ns-3, same worker", "ns-3, new worker", "native, environment")
+    },
+    # With the protobuf that it pins (pure Python), and with the current one.
+    Cell(TRANSPORT, "one worker", "steps/s"): Anchor((4_900.0, 19_000.0)),
+}
+
+CONGESTED_ROWS: Final = {
+    "buffer of 5 BDP": (5.0, 0.0),
+    "buffer of 1 BDP": (1.0, 0.0),
+    "buffer of 5 BDP, 1 % random loss": (5.0, 0.01),
+}
+"""{row: (buffer in BDP, random loss)}"""
+
+GOALS: Final[dict[Cell, tuple[float, str]]] = {
+    **{Cell(PACKETS, row, "ns-3 / native"): (200.0, "at least 200") for row in CONGESTED_ROWS},
+    **{
+        Cell(STEPS, steps_row("native", rate, 100.0), "environment"): (times * anchor, f"{times} times ns3-gym")
+        for rate, times, anchor in zip(RATES_MBPS, (30, 80, 120), (760.0, 147.0, 53.0), strict=True)
+    },
+    Cell(VECTOR, "12 Mbit/s, 10 ms", "2 threads"): (300_000.0, "300,000 with 2 threads"),
+    Cell(RESETS, "native, environment", "median"): (-0.1, "at most 0.1"),
+    Cell(POLICY, "columns to gains", "µs"): (-10.0, "at most 10"),
+}
+"""What native was built to reach, with words for it; a negative one is a time that it must not exceed."""
+
+Samples = dict[Cell, list[float]]
+Measurement = Callable[[int], Samples]
+"""seed -> samples; one call is its share of a repetition."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """A run of the benchmark.
+
+    Attributes:
+        machine: where it ran, {what: value}.
+        started: when, in ISO 8601.
+        samples: everything that was measured.
+        error: why it stopped early, or none.
+    """
+
+    machine: dict[str, str]
+    started: str
+    samples: Samples
+    error: str = ""
+
+    def tables(self) -> dict[str, list[list[str]]]:
+        """Every table as rows of text, the first of which are the headings."""
+        titles = dict.fromkeys(cell.table for cell in self.samples)
+        return {title: self._table(title) for title in titles}
+
+    def markdown(self) -> str:
+        """The tables and the machine for a document."""
+        lines = [f"Measured on {self.started[:10]}."]
+        for title, (head, *rows) in self.tables().items():
+            lines += ["", f"### {title}", ""]
+            lines += [f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows)]
+        lines += ["", "### Machine", "", *(f"* {what}: {value}" for what, value in self.machine.items())]
+        return "\n".join(lines)
+
+    def plain(self) -> dict[str, Any]:
+        """Everything, for JSON."""
+        return {
+            "started": self.started,
+            "error": self.error,
+            "machine": self.machine,
+            "figures": [
+                dataclasses.asdict(cell)
+                | {"value": _value(cell, values), "samples": values}
+                | ({"ns3_gym": ANCHORS[cell].values} if cell in ANCHORS else {})
+                | ({"goal": abs(GOALS[cell][0])} if cell in GOALS else {})
+                for cell, values in self.samples.items()
+            ],
+        }
+
+    def _table(self, title: str) -> list[list[str]]:
+        cells = {(cell.row, cell.column): cell for cell in self.samples if cell.table == title}
+        columns = list(dict.fromkeys(column for _, column in cells))
+        anchored = {cell.row: cell for cell in cells.values() if cell in ANCHORS}
+        aimed = {cell.row: cell for cell in cells.values() if cell in GOALS}
+        table = [["", *columns, *(["ns3-gym", "times faster"] if anchored else []), *(["goal"] if aimed else [])]]
+        for row in dict.fromkeys(row for row, _ in cells):
+            texts = [
+                _text(cells[row, column], self.samples[cells[row, column]]) if (row, column) in cells else ""
+                for column in columns
+            ]
+            if anchored:
+                cell = anchored.get(row)
+                texts += (
+                    ["", ""]
+                    if cell is None
+                    else [ANCHORS[cell].text(), ANCHORS[cell].times_faster(_value(cell, self.samples[cell]))]
+                )
+            if aimed:
+                texts.append(_goal(aimed[row], self.samples[aimed[row]]) if row in aimed else "")
+            table.append([row, *texts])
+        return table
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, print and write.
+
+    Returns:
+        The exit status: 0, or 1 if ns-3 failed; what had been measured until then is printed and written all the same.
+
+    Raises:
+        SystemExit: of status 2 for bad arguments.
+    """
+    parser = argparse.ArgumentParser(description="How fast the gym is, as medians and ratios beside ns3-gym's figures.")
+    parser.add_argument("--quick", action="store_true", help="a first look: below 20 s instead of 4 minutes")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="put the tables between the marks in this document")
+    parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "bench", help="folder of the JSON files")
+    options = parser.parse_args(argv)
+    if options.write is not None:
+        try:
+            with_block(
+                options.write.read_text(encoding="utf-8"), "", BEGIN_MARK, END_MARK
+            )  # now, not after four minutes
+        except (OSError, ValueError) as error:
+            parser.error(f"--write {options.write}: {error}")
+
+    options.runs.mkdir(parents=True, exist_ok=True)
+    report = run(QUICK if options.quick else FULL)
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    show(report, console)
+    file = options.runs / f"{report.started.replace(':', '')}.json"
+    file.write_text(json.dumps(report.plain(), indent=1) + "\n", encoding="utf-8")
+    console.print(f"samples: {file}", highlight=False, soft_wrap=True)
+    if report.error:
+        print(f"stopped early: {report.error}", file=sys.stderr)
+        return 1
+    if options.write is not None:
+        write_block(options.write, report.markdown(), BEGIN_MARK, END_MARK)
+    return 0
+
+
+def run(effort: Effort) -> Report:
+    """Repeat every measurement in turn.
+
+    An error of the engine, or an interrupt from the keyboard, ends it early: the report has what there is.
+    """
+    started, begin = datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter()
+    load_before = _load()
+    samples: Samples = {}
+    error = ""
+    done = 0
+    try:
+        for measure, seed in track(
+            _turns(measurements(effort), effort, begin),
+            description="measuring",
+            total=effort.repetitions * len(measurements(effort)),
+            console=Console(stderr=True),
+            transient=True,
+        ):
+            for cell, values in measure(seed).items():
+                samples.setdefault(cell, []).extend(values)
+            done = seed
+    except (EngineError, KeyboardInterrupt) as stop:
+        error = str(stop) or "interrupted"
+    machine = describe_machine() | {
+        "load average": f"{load_before} before, {_load()} after",
+        "repetitions": f"{done} in {time.perf_counter() - begin:.0f} s",
+    }
+    return Report(machine=machine, started=started, samples=samples, error=error)
+
+
+def measurements(effort: Effort) -> list[Measurement]:
+    """All there is, in the order of the tables."""
+    congested = [
+        CongestedRun(row, buffer_bdp=buffer_bdp, loss=loss, effort=effort).measure
+        for row, (buffer_bdp, loss) in CONGESTED_ROWS.items()
+    ]
+    scaling = [partial(measure_flows, effort), partial(measure_lengths, effort)]
+    steps = [
+        partial(measure_steps, effort, engine, rate, step)
+        for engine in ENGINES
+        for rate in RATES_MBPS
+        for step in STEPS_MS
+    ]
+    others = [measure_vector, measure_workers, measure_resets, measure_policy, measure_transport]
+    return [*congested, *scaling, *steps, *(partial(measure, effort) for measure in others)]
+
+
+def measure_policy(effort: Effort, seed: int) -> Samples:
+    """What each decision costs a flow of algorithm `policy`."""
+    del seed  # a network has no chance in it
+    policy = _controllers.PolicyNetwork(policy_bytes(None))
+    policy.time_ns(1_000)
+    end = time.perf_counter() + effort.budget_s / 10
+    samples = [policy.time_ns(2_000) / 1e3]
+    while time.perf_counter() < end:
+        samples.append(policy.time_ns(2_000) / 1e3)
+    return {Cell(POLICY, "columns to gains", "µs"): samples}
+
+
+def measure_flows(effort: Effort, seed: int) -> Samples:
+    """What a packet costs among few flows and among many, in native."""
+    samples: Samples = {}
+    alone_ns = math.nan
+    for count in FLOWS:
+        scenario = Scenario(
+            rate_mbps=2.0 * count,
+            duration_s=20.0 * effort.scale,
+            flows=tuple(Flow("bbr", rtt_ms=20.0 + 20.0 * index / count) for index in range(count)),
+        )
+        packets, taken_s = _native_run(scenario, seed, effort.budget_s / len(FLOWS), step_ms=1_000.0)
+        packet_ns = 1e9 * taken_s / packets
+        alone_ns = packet_ns if count == 1 else alone_ns
+        cell = partial(Cell, FLOWS_COST, f"{count:,} flow{'s' if count > 1 else ''}")
+        samples |= {
+            cell("packets a run"): [packets],
+            cell("ns CPU a packet"): [packet_ns],
+            cell("times that of one flow"): [packet_ns / alone_ns],
+            cell("a packet's part of n log n"): [1 + math.log2(count)],
+        }
+    return samples
+
+
+def measure_lengths(effort: Effort, seed: int) -> Samples:
+    """What a packet costs in short and in long, in slow and in fast runs, in native."""
+    samples: Samples = {}
+    runs = ((100.0, 1.0), (100.0, 10.0), (100.0, 100.0), (10.0, 100.0), (1_000.0, 10.0), (10_000.0, 1.0))
+    for rate_mbps, duration_s in runs:
+        scenario = Scenario(rate_mbps=rate_mbps, duration_s=duration_s * effort.scale, flows=(Flow("bbr", 20.0),))
+        packets, taken_s = _native_run(scenario, seed, effort.budget_s / len(runs))
+        cell = partial(Cell, LENGTH_COST, f"{rate_mbps:,g} Mbit/s, {duration_s:g} s")
+        samples |= {cell("packets a run"): [packets], cell("ns CPU a packet"): [1e9 * taken_s / packets]}
+    return samples
+
+
+def measure_steps(effort: Effort, engine: str, rate_mbps: float, step_ms: float, seed: int) -> Samples:
+    """Steps of the environment, and of an engine that does the same work."""
+    steps = _chunk_steps(rate_mbps, step_ms, engine)
+    with same_episode(rate_mbps, step_ms, seed, engine) as (step_env, step_engine):
+        for step in (step_env, step_engine):
+            _seconds(step, round(_STARTUP_MS / step_ms))
+        pairs = list(_alternate(step_env, step_engine, steps, effort.budget_s))
+    cell = partial(Cell, STEPS, steps_row(engine, rate_mbps, step_ms))
+    return {
+        cell("environment"): [steps / env_s for env_s, _ in pairs],
+        cell("engine alone"): [steps / engine_s for _, engine_s in pairs],
+        cell("env / engine"): [engine_s / env_s for env_s, engine_s in pairs],
+        cell("simulated s/s"): [steps * step_ms / 1e3 / env_s for env_s, _ in pairs],
+    }
+
+
+@contextlib.contextmanager
+def same_episode(
+    rate_mbps: float, step_ms: float, seed: int, name: str = "ns3"
+) -> Iterator[tuple[Callable[[], Any], Callable[[], Rows]]]:
+    """The same episode in an environment and in an engine called `name`: what makes a step in either."""
+    scenario = _one_agent(rate_mbps)
+    action = Action().action(*GAINS)
+    env = gymnasium.make("bbrgym/Bottleneck-v0", scenario=scenario, step_ms=step_ms, engine=name)
+    with contextlib.closing(env), contextlib.closing(make_engine(name)) as engine:
+        _, info = env.reset(seed=seed)
+        engine.reset(scenario, info["seed"])
+        engine.steer(0, *Action().gains(action))
+
+        yield lambda: env.step(action), lambda: engine.step(step_ms)
+
+
+def measure_resets(effort: Effort, seed: int) -> Samples:
+    """`reset` in the middle of an episode, and with ns-3 the first one of a new environment with its making."""
+    scenario = _one_agent(12.0)
+
+    def resets_ms(reset: Callable[[], object], step: Callable[[], object]) -> list[float]:
+        reset()
+        taken = []
+        for _ in range(effort.resets):
+            for _ in range(5):  # so that there are packets and events to clear away
+                step()
+            taken.append(1e3 * _seconds(reset))
+        return taken
+
+    rows: dict[str, list[float]] = {}
+    action = Action().action(*GAINS)
+    for engine, row in (("ns3", "ns-3, same worker"), ("native", "native, environment")):
+        env: gymnasium.Env[Any, Any] = gymnasium.make("bbrgym/Bottleneck-v0", scenario=scenario, engine=engine)
+        with contextlib.closing(env):
+            env.reset(seed=seed)
+            rows[row] = resets_ms(env.reset, partial(env.step, action))
+    with contextlib.closing(make_engine("native")) as native:
+        rows["native, engine alone"] = resets_ms(partial(native.reset, scenario, seed), partial(native.step, 100.0))
+    new = rows["ns-3, new worker"] = []
+    for _ in range(max(1, effort.resets // 10)):
+        begin = time.perf_counter()
+        env = gymnasium.make("bbrgym/Bottleneck-v0", scenario=scenario, engine="ns3")
+        with contextlib.closing(env):
+            env.reset(seed=seed)
+            new.append(1e3 * (time.perf_counter() - begin))
+    return {
+        Cell(RESETS, row, column, percentile): values
+        for row, values in sorted(rows.items(), reverse=True)
+        for column, percentile in (("median", 50.0), ("95th percentile", 95.0))
+    }
+
+
+def measure_transport(effort: Effort, seed: int) -> Samples:
+    """Steps in which nothing happens: requests, rows and processes that take turns."""
+    idle = Scenario(duration_s=_ENDLESS_S, flows=(Flow("agent", start_s=_ENDLESS_S / 2),))
+    steps = 500
+    with contextlib.closing(make_engine("ns3")) as engine:
+        engine.reset(idle, seed)
+        rates: list[float] = []
+        end = time.perf_counter() + effort.budget_s
+        while not rates or time.perf_counter() < end:
+            rates.append(steps / _seconds(lambda: engine.step(1e-3), steps))
+    cell = partial(Cell, TRANSPORT, "one worker")
+    return {
+        cell("steps/s"): rates,
+        cell("messages/s"): [2 * r for r in rates],
+        cell("µs a step"): [1e6 / r for r in rates],
+    }
+
+
+def measure_workers(effort: Effort, seed: int) -> Samples:
+    """A vector environment of two workers, and of one."""
+    rate_mbps, step_ms = 12.0, 100.0
+    steps = _chunk_steps(rate_mbps, step_ms, "ns3")
+    with contextlib.ExitStack() as stack:
+
+        def stepping(workers: int) -> Callable[[], object]:
+            return _vector_step(stack, workers, rate_mbps, step_ms, seed, engine="ns3")
+
+        pairs = list(_alternate(stepping(1), stepping(2), steps, effort.budget_s))
+    cell = partial(Cell, WORKERS, "all environments together")
+    return {
+        cell("1 worker"): [steps / one_s for one_s, _ in pairs],
+        cell("2 workers"): [2 * steps / two_s for _, two_s in pairs],
+        cell("2 workers / 1"): [2 * one_s / two_s for one_s, two_s in pairs],
+    }
+
+
+def measure_vector(effort: Effort, seed: int) -> Samples:
+    """Many environments in one process, with one thread and with two."""
+    rate_mbps, step_ms = 12.0, 10.0
+    steps = max(10, round(200 * effort.scale))
+    with contextlib.ExitStack() as stack:
+
+        def stepping(threads: int) -> Callable[[], object]:
+            options = {"threads": threads}
+            return _vector_step(stack, VECTOR_SIZE, rate_mbps, step_ms, seed, engine="native", engine_options=options)
+
+        pairs = list(_alternate(stepping(1), stepping(2), steps, effort.budget_s))
+    cell = partial(Cell, VECTOR, f"{rate_mbps:g} Mbit/s, {step_ms:g} ms")
+    return {
+        cell("1 thread"): [VECTOR_SIZE * steps / one_s for one_s, _ in pairs],
+        cell("2 threads"): [VECTOR_SIZE * steps / two_s for _, two_s in pairs],
+        cell("2 threads / 1"): [one_s / two_s for one_s, two_s in pairs],
+    }
+
+
+def _vector_step(
+    stack: contextlib.ExitStack, count: int, rate_mbps: float, step_ms: float, seed: int, **engine: Any
+) -> Callable[[], object]:
+    """A step of a vector environment after Startup; the stack closes it."""
+    envs = gymnasium.make_vec(
+        "bbrgym/Bottleneck-v0",
+        num_envs=count,
+        vectorization_mode="vector_entry_point",
+        scenario=_one_agent(rate_mbps),
+        step_ms=step_ms,
+        **engine,
+    )
+    stack.callback(envs.close)
+    envs.reset(seed=seed)
+    actions = np.tile(Action().action(*GAINS), (count, 1))
+    _seconds(lambda: envs.step(actions), round(_STARTUP_MS / step_ms))
+    return lambda: envs.step(actions)
+
+
+@dataclass
+class CongestedRun:
+    """Two BBR flows from the start on: what a packet costs with and without losses, in both engines alone.
+
+    Losses are ns-3's dear part: its own scoreboard walks all outstanding packets for every ACK.
+
+    Args:
+        row: its name in the tables.
+        buffer_bdp: see `Scenario`.
+        loss: see `Scenario`.
+        effort: how far it goes.
+    """
+
+    row: str
+    buffer_bdp: float
+    loss: float
+    effort: Effort
+    _steps: int | None = field(default=None, init=False)
+
+    _STEP_MS = 100.0  # the environment's, and that of `simulate`
+
+    def measure(self, seed: int) -> Samples:
+        """Run it as far as ns-3 came the first time, or until the effort's end or budget: native, ns-3, native."""
+        del seed  # the same work in every repetition
+        scenario = Scenario(
+            rate_mbps=100.0,
+            buffer_bdp=self.buffer_bdp,
+            loss=self.loss,
+            duration_s=self.effort.congested_s,
+            flows=(Flow("bbr", rtt_ms=10.0), Flow("bbr", rtt_ms=50.0)),
+        )
+        before_s = self._native_packet_s(scenario)
+        steps_s: list[float] = []
+        steps: list[Rows] = []
+        with contextlib.closing(Ns3Engine()) as engine:
+            engine.reset(scenario, 1)  # starts the worker, whose beginning is not the run's
+            worker_s, own_s = _cpu_s(engine.pid), time.process_time()
+            rows = engine.reset(scenario, 1)
+            while not rows.is_over and not self._is_far_enough(steps_s):
+                begin = time.perf_counter()
+                rows = engine.step(self._STEP_MS)
+                steps_s.append(time.perf_counter() - begin)
+                steps.append(rows)
+            own_s = time.process_time() - own_s
+            cpu_s = max(_cpu_s(engine.pid) - worker_s, 1 / os.sysconf("SC_CLK_TCK")) + own_s  # the worker's clock ticks
+        self._steps = len(steps_s)
+        native_s = (before_s + self._native_packet_s(scenario)) / 2
+        packets = _sent_packets(steps)
+        packet_s = cpu_s / packets
+        cell = partial(Cell, PACKETS, self.row)
+        of_ns3 = partial(Cell, NS3_RUN, self.row)
+        return {
+            cell("ns-3, ns CPU"): [1e9 * packet_s],
+            cell("native, ns CPU"): [1e9 * native_s],
+            cell("ns-3 / native"): [packet_s / native_s],
+            cell("ns-3, simulated s/s"): [rows.time_s / cpu_s],
+            cell("native, simulated s/s"): [rows.time_s / (packets * native_s)],
+            of_ns3("simulated s"): [rows.time_s],
+            of_ns3("simulated s/s"): [rows.time_s / sum(steps_s)],
+            of_ns3("in its slowest 0.1 s"): [self._STEP_MS / 1e3 / max(steps_s)],
+        }
+
+    def _native_packet_s(self, scenario: Scenario) -> float:
+        packets, taken_s = _native_run(scenario, 1, self.effort.budget_s / 10, self._STEP_MS)
+        return taken_s / packets
+
+    def _is_far_enough(self, steps_s: list[float]) -> bool:
+        if self._steps is None:
+            return sum(steps_s) >= self.effort.congested_budget_s
+        return len(steps_s) >= self._steps
+
+
+def describe_machine() -> dict[str, str]:
+    """What the figures depend on, {what: value}."""
+    packages = ("bbrgym", "ns3", "numpy", "gymnasium", "pyzmq", "protobuf")
+    return {
+        "processor": f"{_processor()}, {len(os.sched_getaffinity(0))} cores",
+        "system": f"{platform.system()} {platform.machine()}, {platform.python_implementation()} "
+        f"{platform.python_version()}",
+        "versions": ", ".join(f"{name} {_version(name)}" for name in packages)
+        + f" ({api_implementation.Type()})",  # "upb" is C, "python" a tenth as fast
+        "commit": _commit(),
+    }
+
+
+def show(report: Report, console: Console) -> None:
+    """Print a report."""
+    for title, (head, *rows) in report.tables().items():
+        table = Table(title=title, title_justify="left", title_style="bold")
+        for index, name in enumerate(head):
+            table.add_column(escape(name), justify="right" if index else "left")
+        for row in rows:
+            table.add_row(*map(escape, row))
+        console.print(table)
+    for what, value in report.machine.items():
+        console.print(f"{what}: {value}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _turns(measuring: list[Measurement], effort: Effort, begin: float) -> Iterator[tuple[Measurement, int]]:
+    for repetition in range(1, effort.repetitions + 1):
+        spent_s = time.perf_counter() - begin
+        if repetition > 1 and spent_s * repetition / (repetition - 1) > effort.limit_s:
+            return
+        for measure in measuring:
+            yield measure, repetition
+
+
+def _native_run(scenario: Scenario, seed: int, budget_s: float, step_ms: float = 100.0) -> tuple[float, float]:
+    """Data packets and CPU s of a run in native, with its reset: the mean of as many as there is time for."""
+    steps: list[Rows] = []
+    runs = 0
+    with contextlib.closing(make_engine("native")) as engine:
+        begin = time.process_time()
+        while runs == 0 or time.process_time() < begin + budget_s:
+            runs += 1
+            rows = engine.reset(scenario, seed)
+            while not rows.is_over:
+                rows = engine.step(step_ms)
+                steps.append(rows)
+        taken_s = time.process_time() - begin
+    return _sent_packets(steps) / runs, taken_s / runs
+
+
+def _sent_packets(steps: Sequence[Rows]) -> float:
+    column = FLOW_COLUMNS.index("sent_packets")
+    return sum(float(rows.flows[:, column].sum()) for rows in steps)
+
+
+def _cpu_s(pid: int | None) -> float:
+    """CPU s that a process has taken so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # utime and stime: proc_pid_stat(5)
+
+
+def _one_agent(rate_mbps: float) -> Scenario:
+    return Scenario(rate_mbps=rate_mbps, buffer_bdp=1.0, duration_s=_ENDLESS_S, flows=(Flow("agent", rtt_ms=50.0),))
+
+
+def _chunk_steps(rate_mbps: float, step_ms: float, engine: str) -> int:
+    chunk_ms = _CHUNK_PACKETS[engine] * _one_agent(rate_mbps).packet_bytes * 8 / (rate_mbps * 1e3)
+    return max(1, round(chunk_ms / step_ms))
+
+
+def _alternate(
+    first: Callable[[], object], second: Callable[[], object], times: int, budget_s: float
+) -> Iterator[tuple[float, float]]:
+    """The s that `times` of the one and then of the other take, over and over."""
+    end = time.perf_counter() + budget_s
+    while True:
+        yield _seconds(first, times), _seconds(second, times)
+        if time.perf_counter() >= end:
+            return
+
+
+def _seconds(do: Callable[[], object], times: int = 1) -> float:
+    begin = time.perf_counter()
+    for _ in range(times):
+        do()
+    return time.perf_counter() - begin
+
+
+def _value(cell: Cell, values: list[float]) -> float:
+    return float(np.percentile(values, cell.percentile))
+
+
+def _text(cell: Cell, values: list[float]) -> str:
+    text = _number(_value(cell, values), digits=3)
+    if cell.table == RESETS:
+        return text  # a percentile beside the median says more
+    low, middle, high = np.percentile(values, (25, 50, 75))
+    spread = (high - low) / 2 / middle if middle > 0 else 0.0
+    return f"{text} ±{spread:.0%}" if spread >= 0.005 else text
+
+
+def _goal(cell: Cell, values: list[float]) -> str:
+    goal, words = GOALS[cell]
+    is_reached = _value(cell, values) >= goal if goal > 0 else _value(cell, values) <= -goal
+    return f"{words}: {'reached' if is_reached else 'missed'}"
+
+
+def _number(value: float, digits: int) -> str:
+    before_point = int(np.floor(np.log10(value))) + 1 if value > 0 else 1
+    return f"{value:,.{max(0, digits - before_point)}f}"
+
+
+def _processor() -> str:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or "unknown"
+
+
+def _load() -> str:
+    return f"{os.getloadavg()[0]:.2f}"
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _commit() -> str:
+    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

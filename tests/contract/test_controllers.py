@@ -1,0 +1,145 @@
+"""What every registered controller keeps to, and what belongs to it besides its code."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from pathlib import Path as FilePath
+
+import pytest
+import yaml
+from ack_path import PACKET
+from golden_traces import golden_trace
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from policies import make_controller
+
+from bbrgym import _controllers as cc
+
+ROOT = FilePath(__file__).parents[2]
+CONTROLLERS = sorted(cc.controllers())
+
+
+def random_stream(name: str, seed: int, acks: int = 300) -> list[tuple[int, int, bool]]:
+    """Decisions along a random, but possible, stream of ACKs, losses, timeouts and pauses."""
+    rng = random.Random(seed)
+    controller = make_controller(name, {}, PACKET, 10 * PACKET, rng.choice([0, rng.randint(1, 10**9)]), seed)
+    now, delivered, sent, in_flight = 0, 0, 10 * PACKET, 10 * PACKET
+    history = [(0, 0)]
+    decisions = []
+    in_recovery = False
+    for _ in range(acks):
+        now += rng.choice([0, 1, 1000, rng.randint(0, 10**8), rng.randint(0, 10**10)])
+        acked = min(in_flight, PACKET * rng.randint(0, 20))
+        lost = min(in_flight - acked, PACKET * rng.choice([0, 0, 0, 1, 5, 100]))
+        prior = in_flight
+        in_flight -= acked + lost
+        delivered += acked
+        if rng.random() < 0.05:
+            state = rng.choice([cc.Recovery.RECOVERY, cc.Recovery.LOSS, cc.Recovery.OPEN])
+            in_recovery = state != cc.Recovery.OPEN
+            controller.on_recovery(state, now, in_flight)
+        elif in_recovery and rng.random() < 0.2:
+            in_recovery = False
+            controller.on_recovery(cc.Recovery.OPEN, now, in_flight)
+        if rng.random() < 0.02:
+            controller.on_restart(now)
+        if rng.random() < 0.1:
+            controller.steer(rng.choice([0.0, 1.0, 1e9, math.nan, -1.0]), rng.choice([0.0, 1.0, 1e9, math.inf]))
+        ack = cc.AckEvent()
+        ack.now, ack.bytes_acked, ack.bytes_lost = now, acked, lost
+        ack.rtt = rng.choice([0, 1, rng.randint(1, 10**10)])
+        ack.prior_in_flight, ack.in_flight, ack.delivered, ack.sent = prior, in_flight, delivered, sent
+        ack.is_cwnd_limited = rng.random() < 0.8
+        prior_delivered, prior_time = rng.choice(history[-50:])
+        if acked and now > prior_time and rng.random() < 0.9:
+            ack.sample.is_valid = True
+            ack.sample.interval = now - prior_time
+            ack.sample.delivered = delivered - prior_delivered
+            ack.sample.delivery_rate = int(ack.sample.delivered * 8e9 / ack.sample.interval)
+            ack.sample.prior_delivered = prior_delivered
+            ack.sample.is_app_limited = rng.random() < 0.1
+            ack.sample.tx_in_flight = prior
+        history.append((delivered, now))
+        controller.on_ack(ack)
+        decision = controller.decision()
+        decisions.append((decision.cwnd, decision.pacing_rate, ack.sample.is_valid))
+        new = max(0, min(decision.cwnd, 10**7) - in_flight) // PACKET * PACKET
+        in_flight, sent = in_flight + new, sent + new
+    return decisions
+
+
+@pytest.mark.parametrize("name", CONTROLLERS)
+@given(seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=40, deadline=None, derandomize=True)
+def test_window_and_rate_stay_possible_on_any_stream(name: str, seed: int):
+    has_sample = False
+    for cwnd, pacing_rate, is_valid in random_stream(name, seed):
+        has_sample |= is_valid
+        assert cwnd >= PACKET, "a flow must always be able to send something"
+        assert cwnd < 2**60
+        if has_sample:
+            assert 0 < pacing_rate < 2**62
+
+
+@pytest.mark.parametrize("name", CONTROLLERS)
+def test_the_same_seed_makes_the_same_decisions(name: str):
+    for seed in range(5):
+        assert random_stream(name, seed) == random_stream(name, seed)
+
+
+@pytest.mark.parametrize("name", CONTROLLERS)
+def test_metrics_are_the_declared_ones(name: str):
+    assert list(cc.make(name).metrics()) == list(cc.metrics())
+
+
+@pytest.mark.parametrize("name", CONTROLLERS)
+def test_an_unknown_parameter_is_refused_by_name(name: str):
+    with pytest.raises(ValueError, match="has no parameter 'no_such_thing'; known: ") as error:
+        cc.check(name, {"no_such_thing": 1.0})
+    for parameter in cc.defaults(name):
+        assert parameter in str(error.value)
+
+
+@pytest.mark.parametrize("name", CONTROLLERS)
+def test_impossible_values_are_refused_and_defaults_accepted(name: str):
+    defaults = cc.defaults(name)
+    cc.check(name, defaults)
+    for parameter in defaults:
+        for value in (math.nan, math.inf, -1e12):
+            with pytest.raises(ValueError, match=f"parameter {parameter}="):
+                cc.check(name, {parameter: value})
+
+
+def test_an_unknown_algorithm_is_refused_with_the_known_ones():
+    with pytest.raises(ValueError, match=f"no algorithm 'bbr9'; known: {', '.join(cc.controllers())}"):
+        cc.make("bbr9")
+
+
+@pytest.mark.parametrize("name", CONTROLLERS)
+def test_everything_that_belongs_to_an_algorithm_exists(name: str):
+    """CONTRIBUTING.md says what a new algorithm touches; this fails where a part is missing."""
+    file = name.replace("-", "_")
+    for part in (
+        f"baselines/cc/{file}.h",
+        f"baselines/cc/{file}.cc",
+        f"docs/algorithms/{name}.md",
+        f"tests/test_{file}.py",
+    ):
+        assert (ROOT / part).is_file(), f"{name} lacks {part}"
+
+
+@pytest.mark.parametrize("name", CONTROLLERS)
+def test_configuration_has_the_defaults_of_the_code(name: str):
+    with (ROOT / "conf" / "baseline" / f"{name}.yaml").open() as file:
+        config = yaml.safe_load(file)
+    assert config["algorithm"] == name
+    assert config["parameters"] == cc.defaults(name)
+
+
+@pytest.mark.parametrize("name", CONTROLLERS)
+def test_golden_trace(name: str):
+    """`python tests/golden_traces.py` writes them again, after a change that is meant to move results."""
+    with (ROOT / "tests" / "golden" / f"{name}.json").open() as file:
+        assert golden_trace(name) == json.load(file)

@@ -1,0 +1,564 @@
+"""The forms of the environment on the fake engine: the core, Gymnasium, vector, Stable-Baselines3, driver."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.resources import as_file, files
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from fake_engine import FakeEngine, install
+from gymnasium.utils.env_checker import check_env, data_equivalence
+from gymnasium.vector import AutoresetMode
+from omegaconf import OmegaConf
+
+from bbrgym.envs.action import Action
+from bbrgym.envs.distribution import Distribution
+from bbrgym.envs.engine import EngineError
+from bbrgym.envs.episode import Episodes, EpisodeSpec, policy_of
+from bbrgym.envs.gym_env import DEFAULT_SCENARIO, BottleneckEnv
+from bbrgym.envs.observation import DEFAULT_FEATURES, FEATURES, Observation
+from bbrgym.envs.reward import TERMS, Reward
+from bbrgym.envs.scenario import Flow, Scenario
+from bbrgym.envs.trace import simulate
+from bbrgym.envs.vector_env import BottleneckVectorEnv
+
+ID = "bbrgym/Bottleneck-v0"
+SHORT = Scenario(duration_s=1.0, flows=(Flow("agent", rtt_ms=20.0), Flow("bbr", rtt_ms=50.0)))
+PAIR = Scenario(duration_s=2.0, flows=(Flow("agent", rtt_ms=10.0), Flow("bbr"), Flow("agent", rtt_ms=50.0)))
+DRAWN = Distribution.from_dict(
+    {
+        "rate_mbps": {"log_uniform": [6, 24]},
+        "duration_s": {"uniform": [0.5, 1.5]},
+        "loss": 0.01,
+        "flows": [{"algorithm": "agent", "rtt_ms": {"uniform": [10, 60]}}],
+    }
+)
+
+
+DEFAULTS: dict[str, Any] = {"scenario": SHORT, "engine": FakeEngine}
+ZERO = np.zeros(2, dtype=np.float32)
+
+
+def make(**arguments: Any) -> gymnasium.Env[Any, Any]:
+    return gymnasium.make(ID, **DEFAULTS | arguments)
+
+
+class TestBottleneckEnv:
+    @pytest.mark.filterwarnings("error")
+    @pytest.mark.parametrize("render_mode", [None, "ansi", "rgb_array"])
+    @pytest.mark.parametrize("scenario", [SHORT, DRAWN], ids=["scenario", "distribution"])
+    def test_gymnasiums_checker_has_nothing_to_say(self, render_mode: str | None, scenario: Any) -> None:
+        check_env(make(scenario=scenario, render_mode=render_mode).unwrapped)
+
+    @pytest.mark.filterwarnings("error")
+    def test_stable_baselines3s_checker_has_nothing_to_say(self) -> None:
+        from stable_baselines3.common.env_checker import check_env as check_for_sb3
+
+        env = make(observation=Observation(tuple(FEATURES), history=2), render_mode="rgb_array").unwrapped
+        check_for_sb3(env, warn=True, skip_render_check=False)
+
+    @pytest.mark.filterwarnings("error")
+    def test_every_option_together(self) -> None:
+        env = make(
+            scenario=DRAWN.to_dict(),
+            observation=Observation(tuple(FEATURES), history=3),
+            action=Action((1.0, 2.0), (0.9, 1.1)),
+            reward=Reward(dict.fromkeys(TERMS, 0.1)),
+            step_ms=None,
+            step_rtts=2.0,
+        )
+        check_env(env.unwrapped)
+
+    def test_a_time_limit_truncates(self) -> None:
+        *_, (terminated, truncated, info) = play(make())
+        assert (terminated, truncated) == (False, True)
+        assert info["time_s"] == pytest.approx(1.0)
+
+    def test_completion_terminates(self) -> None:
+        """Of the agent's flow: the other one is endless."""
+        scenario = Scenario(duration_s=30.0, flows=(Flow("agent", size_bytes=300_000), Flow("bbr")))
+        *_, (terminated, truncated, info) = play(make(scenario=scenario))
+        assert (terminated, truncated) == (True, False)
+        assert info["time_s"] < 5.0
+
+    def test_a_stop_truncates(self) -> None:
+        scenario = Scenario(duration_s=30.0, flows=(Flow("agent", stop_s=0.5), Flow("bbr")))
+        *_, (terminated, truncated, info) = play(make(scenario=scenario))
+        assert (terminated, truncated) == (False, True)
+        assert info["time_s"] == pytest.approx(0.5)
+
+    def test_before_its_start_a_flow_is_neutral(self) -> None:
+        env = make(scenario=Scenario(duration_s=2.0, flows=(Flow("agent", start_s=1.0), Flow("bbr"))))
+        observation, _ = env.reset(seed=1)
+        neutral = Observation().neutral
+        for _ in range(10):
+            np.testing.assert_array_equal(observation, neutral)
+            observation, reward, *_, info = env.step(np.ones(2, dtype=np.float32))
+            assert reward == 0.0
+        observation, reward, *_ = env.step(np.ones(2, dtype=np.float32))
+        assert not np.array_equal(observation, neutral)
+        assert float(reward) < 0.0
+        assert info["flow"]["is_active"] == 0.0
+
+    def test_the_last_observation_is_not_neutral(self) -> None:
+        """A truncated episode's last observation is what its value is estimated from."""
+        env = make()
+        env.reset(seed=1)
+        while not (step := env.step(ZERO))[3]:
+            pass
+        assert not np.array_equal(step[0], Observation().neutral)
+
+    def test_step_rtts_is_of_the_scenario(self) -> None:
+        env = make(step_ms=None, step_rtts=2.5)
+        env.reset(seed=1)
+        assert env.step(ZERO)[4]["time_s"] == pytest.approx(0.05)
+
+    def test_actions_reach_the_engine(self) -> None:
+        def throughput(gain: float) -> float:
+            env = make(scenario=Scenario(duration_s=3.0, flows=(Flow("agent"),)), reward=Reward({"throughput": 1.0}))
+            env.reset(seed=1)
+            return sum(float(env.step(np.array([gain, 0.0]))[1]) for _ in range(29))
+
+        assert throughput(1.0) > 1.2 * throughput(-1.0)
+
+    def test_info_has_the_raw_rows(self) -> None:
+        env = make()
+        _, info = env.reset(seed=1)
+        assert info["time_s"] == 0.0
+        assert "rtt_mean_ms" not in info["flow"]  # it has no value yet
+        info = env.step(ZERO)[4]
+        assert info["flow"]["rtt_mean_ms"] >= 20.0
+        assert info["link"]["rate_mbps"] == pytest.approx(12.0)
+        assert (info["scenario"], info["flow_index"]) == (SHORT, 0)
+
+    def test_a_seed_decides_scenario_and_engine_seed(self) -> None:
+        def drawn(*seeds: int | None) -> list[Any]:
+            env = make(scenario=DRAWN)
+            infos = [env.reset(seed=seed)[1] for seed in seeds]
+            return [(info["scenario"], info["seed"]) for info in infos]
+
+        assert drawn(5, None, None) == drawn(5, None, None)
+        assert drawn(5) != drawn(6)
+        first, second, third = drawn(5, None, None)
+        assert first != second != third != first
+
+    def test_options(self) -> None:
+        env = make()
+        other = Scenario(duration_s=3.0, flows=(Flow("agent"),))
+        assert env.reset(seed=1, options={"scenario": other})[1]["scenario"] == other
+        assert env.reset(options={"scenario": other.to_dict()})[1]["scenario"] == other
+        assert env.reset()[1]["scenario"] == SHORT
+        with pytest.raises(ValueError, match="no reset option 'scenarios'; known: scenario"):
+            env.reset(options={"scenarios": other})
+        with pytest.raises(ValueError, match="has 2 agent flows: this environment is for 1"):
+            env.reset(options={"scenario": PAIR})
+
+    def test_an_engines_failure_ends_the_episode_and_not_the_environment(self) -> None:
+        env = make(engine_options={"fail_at_step": 3}).unwrapped
+        for _ in range(2):
+            env.reset(seed=1)
+            env.step(ZERO)
+            env.step(ZERO)
+            with pytest.raises(EngineError, match="step 3"):
+                env.step(ZERO)
+            with pytest.raises(gymnasium.error.ResetNeeded):
+                env.step(ZERO)
+
+    def test_needs_a_reset_before_and_after_an_episode(self) -> None:
+        env = BottleneckEnv(SHORT, engine=FakeEngine)
+        with pytest.raises(gymnasium.error.ResetNeeded):
+            env.step(ZERO)
+        list(play(env))
+        with pytest.raises(gymnasium.error.ResetNeeded):
+            env.step(ZERO)
+
+    def test_a_bad_action_changes_nothing(self) -> None:
+        env = make()
+        env.reset(seed=1)
+        for bad in ([np.nan, 0.0], [0.0], "x"):
+            with pytest.raises(ValueError, match=r"possible|convert"):
+                env.unwrapped.step(np.array(bad))
+        assert env.step(ZERO)[4]["time_s"] == pytest.approx(0.1)
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ({"scenario": PAIR}, r"exactly one agent flow; the scenario has 2 \(agent, bbr, agent\).*make_vec_env"),
+            (
+                {"scenario": SHORT.with_algorithm("bbr")},
+                "no flow with the algorithm 'agent' to learn for, only: bbr, bbr",
+            ),
+            ({"scenario": {"rates": 1}}, "no field 'rates'"),
+            ({"engine": "ns2"}, "no engine 'ns2'; known: native, ns3"),
+            ({"step_ms": 0}, "step_ms=0 is not possible"),
+            ({"step_ms": None}, "give one"),
+            ({"step_rtts": 2.0}, "give one"),
+            ({"step_ms": None, "step_rtts": float("nan")}, "step_rtts=nan"),
+        ],
+    )
+    def test_bad_arguments_are_refused_by_name(self, arguments: dict[str, Any], message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            BottleneckEnv(**DEFAULTS | arguments)
+
+    def test_bad_render_mode(self) -> None:
+        with pytest.raises(ValueError, match="no render_mode 'human'; known: None, ansi, rgb_array"):
+            BottleneckEnv(SHORT, engine=FakeEngine, render_mode="human")
+
+    def test_renders(self) -> None:
+        env = make(render_mode="rgb_array")
+        env.reset(seed=1)
+        blank: Any = env.render()
+        for _ in range(5):
+            env.step(ZERO)
+        drawn: Any = env.render()
+        assert (drawn.shape, drawn.dtype) == ((400, 600, 3), np.uint8)
+        assert not np.array_equal(blank, drawn)
+        text = make(render_mode="ansi")
+        text.reset(seed=1)
+        assert "RTT      - ms" in str(text.render())
+        text.step(ZERO)
+        assert "Mbit/s" in str(text.render())
+
+    def test_the_docstring_has_the_default_observation(self) -> None:
+        table = [line.split("|")[2:5] for line in str(BottleneckEnv.__doc__).splitlines() if line.count("|") == 6]
+        described = [
+            (name.strip(), float(low), float(high)) for name, low, high in table[2:] if name.strip() in FEATURES
+        ]
+        assert described == [(n, FEATURES[n].low, FEATURES[n].high) for n in Observation().features]
+
+    def test_the_docstring_has_the_default_bounds_of_the_gains(self) -> None:
+        lines = [line.split("|") for line in str(BottleneckEnv.__doc__).splitlines() if line.count("|") == 7]
+        described = {cells[2].strip(): [float(cell) for cell in cells[3:6]] for cells in lines if "_gain" in cells[2]}
+        at = [Action().gains([position] * 2) for position in (-1, 0, 1)]
+        for index, name in enumerate(("cwnd_gain", "pacing_gain")):
+            assert described[name] == pytest.approx([gains[index] for gains in at], abs=0.005)
+
+    def test_the_default_scenario_is_that_of_the_configuration(self) -> None:
+        assert Distribution.from_dict(conf("scenario/default")).example == DEFAULT_SCENARIO
+
+    def test_close_closes_the_engine_and_is_idempotent(self) -> None:
+        engines: list[FakeEngine] = []
+
+        def make_engine() -> FakeEngine:
+            engines.append(FakeEngine())
+            return engines[-1]
+
+        env = BottleneckEnv(SHORT, engine=make_engine)
+        env.close()
+        env.reset(seed=1)
+        env.close()
+        env.close()
+        assert [engine.is_closed for engine in engines] == [True]
+        env.reset(seed=1)
+        assert len(engines) == 2
+
+
+class TestVector:
+    @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+    @pytest.mark.parametrize("scenario", [SHORT, DRAWN], ids=["scenario", "distribution"])
+    def test_equals_gymnasiums_vector_of_singles(self, mode: AutoresetMode, scenario: Any) -> None:
+        """Every output of every step, through several ends of episodes, to the last bit."""
+        ours = BottleneckVectorEnv(3, scenario, engine=FakeEngine, autoreset_mode=mode)
+        theirs = gymnasium.vector.SyncVectorEnv(
+            [lambda: BottleneckEnv(scenario, engine=FakeEngine)] * 3, autoreset_mode=mode
+        )
+        assert ours.observation_space == theirs.observation_space
+        assert ours.action_space == theirs.action_space
+        assert ours.metadata["autoreset_mode"] == theirs.metadata["autoreset_mode"]
+        rng = np.random.default_rng(1)
+        seeds: list[Any] = [7, [3, 2, 1], None]
+        for seed in seeds:
+            for a, b in zip(ours.reset(seed=seed), theirs.reset(seed=seed), strict=True):
+                assert_same(a, b)
+            ends = 0
+            for _ in range(40):
+                actions = rng.uniform(-1, 1, (3, 2)).astype(np.float32)
+                mine, yours = ours.step(actions), theirs.step(actions)
+                for a, b in zip(mine, yours, strict=True):
+                    assert_same(a, b)
+                ends += int((mine[2] | mine[3]).sum())
+            assert ends > 3
+        ours.close()
+        theirs.close()
+
+    @pytest.mark.filterwarnings("error")
+    def test_make_vec(self) -> None:
+        for mode in ("vector_entry_point", None):
+            vector = gymnasium.make_vec(ID, num_envs=4, vectorization_mode=mode, scenario=SHORT, engine=FakeEngine)
+            assert isinstance(vector.unwrapped, BottleneckVectorEnv)
+            observations, _ = vector.reset(seed=1)
+            assert observations in vector.observation_space
+            vector.close()
+            vector.close()
+
+    def test_all_engines_work_at_once(self) -> None:
+        calls: list[str] = []
+
+        class Watched(FakeEngine):
+            def begin_step(self, duration_ms: float) -> None:
+                calls.append("begin")
+                super().begin_step(duration_ms)
+
+            def finish_step(self) -> Any:
+                calls.append("finish")
+                return super().finish_step()
+
+        vector = BottleneckVectorEnv(3, SHORT, engine=Watched)
+        vector.reset(seed=1)
+        vector.step(np.zeros((3, 2), np.float32))
+        assert calls == ["begin"] * 3 + ["finish"] * 3
+
+    def test_a_failure_of_one_engine(self) -> None:
+        count = itertools.count()
+
+        def make_engine() -> FakeEngine:
+            return FakeEngine(fail_at_step=2 if next(count) == 1 else None)
+
+        vector = BottleneckVectorEnv(3, SHORT, engine=make_engine)
+        for _ in range(2):
+            vector.reset(seed=1)
+            vector.step(np.zeros((3, 2), np.float32))
+            with pytest.raises(EngineError):
+                vector.step(np.zeros((3, 2), np.float32))
+            with pytest.raises(gymnasium.error.ResetNeeded):
+                vector.step(np.zeros((3, 2), np.float32))
+        with pytest.raises(ValueError, match="must be numbers of shape"):
+            vector.step(np.zeros((2, 2), np.float32))
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ({"num_envs": 0}, "num_envs=0"),
+            ({"autoreset_mode": "Disabled"}, "no autoreset_mode 'Disabled' here; known: NextStep, SameStep"),
+            ({"render_mode": "ansi"}, "render_mode"),
+            ({"scenario": PAIR}, "exactly one agent flow"),
+        ],
+    )
+    def test_bad_arguments(self, arguments: dict[str, Any], message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            BottleneckVectorEnv(**DEFAULTS | arguments)
+        with pytest.raises(ValueError, match="there must be 2 seeds"):
+            BottleneckVectorEnv(2, SHORT, engine=FakeEngine).reset(seed=[1])
+
+
+class TestStableBaselines3:
+    @pytest.mark.parametrize("scenario", [SHORT, DRAWN], ids=["scenario", "distribution"])
+    def test_with_one_agent_it_equals_the_singles(self, scenario: Any) -> None:
+        from stable_baselines3.common.vec_env import DummyVecEnv
+
+        spec = EpisodeSpec(scenario, engine=FakeEngine)
+        ours, theirs = spec.make_vec_env(2), DummyVecEnv([spec.make_env, spec.make_env])
+        rng = np.random.default_rng(1)
+        ours.seed(3)
+        theirs.seed(3)
+        np.testing.assert_array_equal(ours.reset(), theirs.reset())
+        assert data_equivalence(ours.reset_infos, theirs.reset_infos, exact=True)
+        ends = 0
+        for _ in range(40):
+            actions = rng.uniform(-1, 1, (2, 2)).astype(np.float32)
+            mine, yours = ours.step(actions), theirs.step(actions)
+            for a, b in zip(mine, yours, strict=True):
+                assert_same(a, b)
+            ends += int(mine[2].sum())
+        assert ends > 3
+
+    def test_every_agent_flow_is_an_environment(self) -> None:
+        vec = EpisodeSpec(PAIR, engine=FakeEngine).make_vec_env(2)
+        assert vec.num_envs == 4
+        vec.seed(1)
+        assert vec.reset().shape == (4, len(DEFAULT_FEATURES))
+        actions = np.array([[1, 1], [-1, -1], [1, 1], [-1, -1]], dtype=np.float32)
+        for step in range(20):
+            observations, rewards, dones, infos = vec.step(actions)
+            assert [info["flow_index"] for info in infos] == [0, 2, 0, 2]
+            assert dones.tolist() == [step == 19] * 4
+        assert [info["TimeLimit.truncated"] for info in infos] == [True] * 4
+        # The terminal observation is of the flow itself, and what is returned is of the next episode.
+        gain = Observation().features.index("log_cwnd_gain")
+        assert [info["terminal_observation"][gain] for info in infos] == [2.0, -2.0, 2.0, -2.0]
+        assert observations[:, gain].tolist() == [1.0] * 4
+        assert infos[0]["flow"]["throughput_mbps"] > infos[1]["flow"]["throughput_mbps"]
+        assert rewards.dtype == np.float32
+        assert len({info["seed"] for info in infos}) == 2
+
+    def test_options_are_for_one_reset(self) -> None:
+        vec = EpisodeSpec(SHORT, engine=FakeEngine).make_vec_env(2)
+        other = Scenario(duration_s=0.2, flows=(Flow("agent"),))
+        vec.set_options({"scenario": other})
+        vec.reset()
+        assert [info["scenario"] for info in vec.reset_infos] == [other, other]
+        vec.reset()
+        assert [info["scenario"] for info in vec.reset_infos] == [SHORT, SHORT]
+
+    def test_a_failure_then_a_reset(self) -> None:
+        vec = EpisodeSpec(PAIR, engine=FakeEngine, engine_options={"fail_at_step": 2}).make_vec_env(2)
+        for _ in range(2):
+            vec.reset()
+            vec.step(np.zeros((4, 2), np.float32))
+            with pytest.raises(EngineError):
+                vec.step(np.zeros((4, 2), np.float32))
+            with pytest.raises(gymnasium.error.ResetNeeded):
+                vec.step(np.zeros((4, 2), np.float32))
+        vec.close()
+        vec.close()
+
+    def test_it_trains_and_is_monitored(self) -> None:
+        from stable_baselines3 import PPO
+        from stable_baselines3.common.vec_env import VecMonitor
+
+        vec = VecMonitor(EpisodeSpec(PAIR, engine=FakeEngine).make_vec_env(2))
+        model = PPO("MlpPolicy", vec, n_steps=25, batch_size=50, n_epochs=1, seed=1, device="cpu")
+        model.learn(200)
+        assert [episode["l"] for episode in model.ep_info_buffer] == [20] * 8
+
+    def test_what_stable_baselines3_asks(self) -> None:
+        vec = EpisodeSpec(PAIR, engine=FakeEngine).make_vec_env()
+        assert vec.get_attr("agents") == [2, 2]
+        assert vec.env_method("interval_ms", PAIR, indices=0) == [100.0]
+        assert vec.env_is_wrapped(gymnasium.Wrapper) == [False, False]
+        assert not vec.has_attr("nothing")
+        with pytest.raises(AttributeError, match="another EpisodeSpec"):
+            vec.set_attr("agents", 3)
+        with pytest.raises(ValueError, match="n_engines=0"):
+            EpisodeSpec(PAIR, engine=FakeEngine).make_vec_env(0)
+        with pytest.raises(ValueError, match="must be numbers of shape"):
+            vec.step(np.full((2, 2), np.nan))
+
+
+class TestSpec:
+    def test_round_trip_through_the_configuration(self) -> None:
+        spec = EpisodeSpec(
+            DRAWN,
+            observation=Observation(("loss_rate",), history=2),
+            action=Action((1, 2), (0.5, 3)),
+            reward=Reward({"delay": 2}),
+            step_ms=None,
+            step_rtts=1.5,
+            engine_options={"timeout_s": 3.0},
+        )
+        again = EpisodeSpec.from_config(json.loads(json.dumps(spec.to_config())))
+        assert again == spec
+        assert again != EpisodeSpec(DRAWN)
+        assert pickle.loads(pickle.dumps(spec)) == spec
+        with pytest.raises(ValueError, match="has no configuration"):
+            EpisodeSpec(DRAWN, engine=FakeEngine).to_config()
+
+    def test_the_defaults_of_the_configuration_are_those_of_the_code(self) -> None:
+        config = {
+            "scenario": conf("scenario/default"),
+            **{group: conf(f"{group}/default") for group in ("observation", "action", "reward")},
+            "env": conf("env/bottleneck"),
+            "engine": conf("engine/ns3"),
+            "agent": "of others",
+        }
+        options = {"timeout_s": 10.0, "transport": "tcp"}
+        assert EpisodeSpec.from_config(config) == EpisodeSpec(DEFAULT_SCENARIO, engine_options=options)
+
+    @pytest.mark.parametrize("name", ["default", "single", "duel", "friendliness", "lossy", "cellular", "train"])
+    def test_every_scenario_of_the_configuration_runs(self, name: str) -> None:
+        spec = EpisodeSpec.from_config({"scenario": conf(f"scenario/{name}")})
+        assert spec.agents in (1, 2, 4)
+        fields = {field.name for field in dataclasses.fields(Scenario)}
+        assert set(conf(f"scenario/{name}")) == fields | {"rate_trace"}  # all can be overridden
+        assert simulate(spec.distribution.sample(np.random.default_rng(1)), FakeEngine()).time_s.size > 100
+
+    @pytest.mark.parametrize(
+        ("config", "message"),
+        [
+            ({}, "no 'scenario'"),
+            ({"scenario": {}, "env": {"step": 1}}, "env has no key 'step'; known: step_ms, step_rtts"),
+            ({"scenario": {}, "reward": {"weights": {}}}, "reward has no key 'weights'; known: terms"),
+            ({"scenario": {}, "action": [1]}, "action must be a mapping"),
+            ({"scenario": {}}, "no flow with the algorithm 'agent'"),
+        ],
+    )
+    def test_bad_configurations(self, config: dict[str, Any], message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            EpisodeSpec.from_config(config)
+
+    def test_by_name(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        install(monkeypatch)
+        config = {"scenario": SHORT.to_dict(), "engine": {"name": "fake", "timeout_s": 1.0}}
+        assert len(list(play(EpisodeSpec.from_config(config).make_env()))) == 10
+
+
+class TestPolicy:
+    @pytest.mark.parametrize("scenario", [SHORT, PAIR], ids=["one", "two"])
+    def test_simulate_gives_the_trajectory_of_the_environment(self, scenario: Scenario) -> None:
+        """The same observations, actions and rows, whichever of the two runs the agent."""
+        weights = np.random.default_rng(1).normal(size=(2 * len(DEFAULT_FEATURES), 2))
+
+        def predict(observations: Any) -> Any:
+            seen.append(observations)
+            return np.tanh(observations @ weights)
+
+        seen: list[Any] = []
+        spec = EpisodeSpec(scenario, observation=Observation(history=2), engine=FakeEngine)
+        episodes = Episodes(spec, 1)
+        episodes.begin_resets(np.arange(1), [np.random.default_rng(1)])
+        observations, infos = episodes.finish_resets(), episodes.record().infos()
+        rows = []
+        while episodes.is_running.all():
+            episodes.begin_step(predict(observations))
+            outcome = episodes.finish_step()
+            rows.append([info["flow"]["throughput_mbps"] for info in outcome.record.infos()])
+            observations = outcome.observations
+        in_env, seen = seen, []
+        policy = policy_of(predict, spec.observation, spec.action, scenario)
+        trace = simulate(scenario, FakeEngine(), infos[0]["seed"], spec.interval_ms(scenario), policy)
+        np.testing.assert_array_equal(np.array(seen), np.array(in_env))
+        column = trace.rows.pivot(index="time_s", columns="flow", values="throughput_mbps").to_numpy()
+        np.testing.assert_array_equal(column[:, list(scenario.agent_flows)], np.array(rows))
+
+    def test_is_for_one_run(self) -> None:
+        policy = policy_of(lambda o: np.zeros((len(o), 2)), Observation(), Action(), SHORT)
+        simulate(SHORT, FakeEngine(), policy=policy)
+        with pytest.raises(ValueError, match="one run"):
+            simulate(SHORT, FakeEngine(), policy=policy)
+
+
+def test_importing_it_is_light() -> None:
+    code = (
+        "import sys, bbrgym, bbrgym.envs.episode, bbrgym.envs.gym_env, bbrgym.envs.vector_env\n"
+        "print([m for m in ('torch', 'mlflow', 'matplotlib', 'stable_baselines3') if m in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def play(env: gymnasium.Env[Any, Any], action: Callable[[], Any] = lambda: ZERO) -> Any:
+    """The terminated, truncated and info of every step of an episode."""
+    env.reset(seed=1)
+    over = False
+    while not over:
+        *_, terminated, truncated, info = env.step(action())
+        over = terminated or truncated
+        yield terminated, truncated, info
+
+
+def assert_same(a: Any, b: Any) -> None:
+    if isinstance(a, np.ndarray):
+        assert a.dtype == b.dtype
+    a, b = plain(a), plain(b)
+    assert data_equivalence(a, b, exact=True), f"{a} != {b}"
+
+
+def plain(value: Any) -> Any:
+    """With plain dicts in the place of lazy ones."""
+    if isinstance(value, dict):
+        return {key: plain(entry) for key, entry in value.items()}
+    return [plain(entry) for entry in value] if isinstance(value, list) else value
+
+
+def conf(path: str) -> Any:
+    """What a file of the configuration has, in plain types."""
+    with as_file(files("bbrgym.conf") / f"{path}.yaml") as file:
+        return OmegaConf.to_container(OmegaConf.load(file))

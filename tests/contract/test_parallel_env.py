@@ -1,0 +1,518 @@
+"""The environment of several agents: PettingZoo's tests, who is there when, and that it is the other forms' equal."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+import pytest
+from fake_engine import FakeEngine
+from gymnasium.utils.env_checker import data_equivalence
+from pettingzoo.test import api_test, parallel_api_test, parallel_seed_test
+from pettingzoo.utils import parallel_to_aec
+
+import bbrgym
+from bbrgym.envs.columns import FLOW_COLUMNS
+from bbrgym.envs.distribution import Distribution
+from bbrgym.envs.engine import EngineError, Rows
+from bbrgym.envs.episode import EpisodeSpec
+from bbrgym.envs.observation import Observation
+from bbrgym.envs.pettingzoo_env import DEFAULT_SCENARIO, BottleneckParallelEnv
+from bbrgym.envs.scenario import Flow, Scenario
+
+PAIR = Scenario(duration_s=2.0, flows=(Flow("agent", rtt_ms=10.0), Flow("bbr"), Flow("agent", rtt_ms=50.0)))
+STOPPED = Scenario(
+    duration_s=4.0,
+    flows=(
+        Flow("agent", rtt_ms=20.0, stop_s=1.5),
+        Flow("bbr", rtt_ms=40.0),
+        Flow("agent", rtt_ms=30.0, start_s=0.55, stop_s=1.25),
+        Flow("agent", rtt_ms=10.0, start_s=2.5),
+        Flow("agent", rtt_ms=50.0, start_s=3.2, stop_s=3.65),
+    ),
+)
+"""The first two leave before the third comes; of the last two one is stopped in a step's middle, one by the end."""
+COMING = dataclasses.replace(
+    STOPPED,
+    flows=(*STOPPED.flows[:2], Flow("agent", rtt_ms=30.0, start_s=0.55, size_bytes=50_000), *STOPPED.flows[3:]),
+)
+"""The second one leaves when it has delivered what it has."""
+DRAWN = Distribution.from_dict(
+    {
+        "rate_mbps": {"log_uniform": [6, 24]},
+        "duration_s": {"uniform": [1.0, 2.0]},
+        "loss": 0.01,
+        "flows": [
+            {"algorithm": "agent", "rtt_ms": {"uniform": [10, 60]}, "start_s": {"uniform": [0.0, 0.9]}},
+            {"algorithm": "bbr"},
+            {"algorithm": "agent", "start_s": {"uniform": [0.0, 0.9]}, "stop_s": {"uniform": [1.0, 2.0]}},
+        ],
+    }
+)
+MOVED = Distribution.from_dict(
+    {
+        "flows": {
+            "choice": [
+                [{"algorithm": "agent"}, {"algorithm": "bbr"}, {"algorithm": "agent"}],
+                [{"algorithm": "bbr"}, {"algorithm": "agent"}, {"algorithm": "agent", "start_s": 1.0}],
+            ]
+        },
+        "duration_s": 2.0,
+    }
+)
+"""Its agents are not always the same flows."""
+ENGINES: dict[str, Any] = {"fake": FakeEngine, "native": "native"}
+
+Step = tuple[dict[str, Any], dict[str, float], dict[str, bool], dict[str, bool], dict[str, Any]]
+
+
+@pytest.fixture(params=["fake", "native"])
+def engine(request: pytest.FixtureRequest) -> Any:
+    return ENGINES[request.param]
+
+
+def make(scenario: Any = COMING, engine: Any = FakeEngine, **arguments: Any) -> BottleneckParallelEnv:
+    return bbrgym.parallel_env(scenario, engine=engine, **arguments)
+
+
+def act(env: BottleneckParallelEnv, action: tuple[float, float] = (0.0, 0.0)) -> dict[str, npt.NDArray[np.float32]]:
+    return {agent: np.array(action, dtype=np.float32) for agent in env.agents}
+
+
+def play(env: BottleneckParallelEnv, seed: int | None = 1) -> Iterator[tuple[list[str], Step]]:
+    """Who acted and what came of it, step by step."""
+    rng = np.random.default_rng(1)
+    env.reset(seed=seed)
+    while env.agents:
+        acted = list(env.agents)
+        yield acted, env.step({agent: rng.uniform(-1, 1, 2).astype(np.float32) for agent in acted})
+
+
+class TestPettingZoo:
+    @pytest.mark.parametrize("scenario", [PAIR, COMING, DRAWN], ids=["pair", "coming", "distribution"])
+    def test_its_parallel_test_has_nothing_to_say(self, scenario: Any, engine: Any) -> None:
+        """But that it gives an option of its own invention, and then our warning."""
+        env = make(scenario, engine)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            parallel_api_test(env, num_cycles=1000)
+        assert [str(warning.message) for warning in caught] == [
+            "no reset option 'options', so it is ignored; known: scenario"
+        ]
+        env.close()
+
+    @pytest.mark.filterwarnings("error")
+    @pytest.mark.parametrize("scenario", [PAIR, COMING, DRAWN, MOVED], ids=["pair", "coming", "distribution", "moved"])
+    def test_its_seed_test(self, scenario: Any, engine: Any) -> None:
+        parallel_seed_test(lambda: make(scenario, engine))
+
+    @pytest.mark.parametrize("scenario", [PAIR, COMING], ids=["pair", "coming"])
+    def test_one_agent_after_the_other(self, scenario: Any) -> None:
+        """PettingZoo's conversion to turns, with agents that come and go, passes its test."""
+        with pytest.warns(UserWarning, match="no reset option"):
+            api_test(parallel_to_aec(make(scenario)), num_cycles=200)
+
+    def test_a_seed_decides_whole_episodes(self, engine: Any) -> None:
+        """PettingZoo's seed test ends after a step."""
+        ours, again = make(DRAWN, engine), make(DRAWN, engine)
+        for seed in (5, None, None):
+            for mine, yours in zip(play(ours, seed), play(again, seed), strict=True):
+                assert data_equivalence(mine, yours, exact=True)
+        others = make(DRAWN, engine)
+        others.reset(seed=6)
+        again.reset(seed=5)
+        assert not np.array_equal(others.state(), again.state())
+
+    def test_spaces(self) -> None:
+        env = make()
+        assert env.possible_agents == ["flow_0", "flow_2", "flow_3", "flow_4"]
+        for agent in env.possible_agents:
+            assert env.observation_space(agent) is env.observation_space(agent)
+            assert env.observation_space(agent) == env.episode_spec.observation.space
+            assert env.action_space(agent) is env.action_space(agent)
+            assert env.action_space(agent) == env.episode_spec.action.space
+        assert env.action_space("flow_0") is not env.action_space("flow_2")  # each has random numbers of its own
+
+
+class TestComingAndGoing:
+    def test_who_is_there_when(self, engine: Any) -> None:
+        """An agent is asked for every step in which its flow sends, and for no other."""
+        env = make(STOPPED, engine)
+        _, infos = env.reset(seed=1)
+        asked: dict[str, list[float]] = {}
+        while env.agents:
+            for agent in env.agents:
+                asked.setdefault(agent, []).append(round(infos[agent]["time_s"], 6))
+            _, _, terminated, truncated, infos = env.step(act(env))
+            for agent, info in infos.items():
+                assert agent == f"flow_{info['flow_index']}"
+        assert {agent: (at[0], at[-1], len(at)) for agent, at in asked.items()} == {
+            "flow_0": (0.0, 1.4, 15),  # stops at 1.5
+            "flow_2": (0.5, 1.2, 8),  # starts at 0.55, stops at 1.25
+            "flow_3": (2.5, 3.9, 15),
+            "flow_4": (3.2, 3.6, 5),  # stops at 3.65
+        }
+        assert infos["flow_3"]["time_s"] == pytest.approx(4.0)
+        assert (terminated, truncated) == ({"flow_3": False}, {"flow_3": True})
+
+    def test_how_each_leaves(self, engine: Any) -> None:
+        ends: dict[str, tuple[bool, bool]] = {}
+        env = make(engine=engine)
+        for acted, (observations, rewards, terminated, truncated, infos) in play(env):
+            for result in (observations, rewards, terminated, truncated, infos):
+                assert set(result) == set(acted) | set(env.agents)
+            for agent in acted:
+                if terminated[agent] or truncated[agent]:
+                    assert agent not in env.agents
+                    assert agent not in ends
+                    ends[agent] = (terminated[agent], truncated[agent])
+                else:
+                    assert agent in env.agents
+        assert ends == {
+            "flow_0": (False, True),
+            "flow_2": (True, False),
+            "flow_3": (False, True),
+            "flow_4": (False, True),
+        }
+
+    def test_an_agent_begins_with_nothing(self) -> None:
+        env = make()
+        neutral = Observation().neutral
+        newcomers = []
+        for acted, (observations, rewards, _, _, infos) in play(env):
+            for agent in set(env.agents) - set(acted):
+                newcomers.append(agent)
+                np.testing.assert_array_equal(observations[agent], neutral)
+                assert rewards[agent] == 0.0
+                assert infos[agent]["flow"]["is_active"] == 0.0
+        assert newcomers == ["flow_2", "flow_3", "flow_4"]
+
+    def test_what_an_agent_does_first_is_in_force_in_its_first_step(self) -> None:
+        """It comes before the step in which its flow starts, not after it."""
+        gain = Observation().features.index("log_cwnd_gain")
+        env = make()
+        env.reset(seed=1)
+        while "flow_2" not in env.agents:
+            env.step(act(env))
+        observations, *_, infos = env.step(act(env, (1.0, 0.0)))
+        assert infos["flow_2"]["flow"]["sent_packets"] > 0
+        assert infos["flow_2"]["flow"]["is_active"] > 0
+        assert observations["flow_2"][gain] == np.log2(env.episode_spec.action.cwnd_gain[1])
+
+    def test_a_time_without_agents_passes(self, engine: Any) -> None:
+        """Between 1.5 s and 2.5 s there is nobody; PettingZoo's loops end where `agents` is empty."""
+        env = make(STOPPED, engine)
+        acted, (*_, truncated, infos) = next(step for step in play(env) if "flow_3" in step[1][0])
+        assert acted == ["flow_0"]
+        assert truncated == {"flow_0": True, "flow_3": False}
+        assert infos["flow_0"]["time_s"] == pytest.approx(1.5)
+        assert infos["flow_3"]["time_s"] == pytest.approx(2.5)
+        assert env.agents == ["flow_3"]
+
+    def test_a_reset_waits_for_the_first_agent(self, engine: Any) -> None:
+        late = Scenario(duration_s=2.0, flows=(Flow("bbr"), Flow("agent", start_s=1.2), Flow("agent", start_s=1.5)))
+        env = make(late, engine)
+        observations, infos = env.reset(seed=1)
+        assert env.agents == ["flow_1"] == list(observations) == list(infos)
+        assert infos["flow_1"]["time_s"] == pytest.approx(1.2)
+        assert infos["flow_1"]["link"]["utilisation"] > 0.5  # the other flow has sent meanwhile
+        assert sum(1 for _ in play(env)) == 8
+
+    def test_the_end_of_the_last_flow_ends_the_episode(self, engine: Any) -> None:
+        flows = (Flow("agent", size_bytes=100_000), Flow("agent", stop_s=0.5), Flow("bbr"))
+        steps = list(play(make(Scenario(duration_s=30.0, flows=flows), engine)))
+        assert len(steps) < 30
+        left = {agent: (t[agent], u[agent]) for acted, (_, _, t, u, _) in steps for agent in acted}
+        assert left == {"flow_0": (True, False), "flow_1": (False, True)}
+
+    def test_agents_of_a_distribution(self) -> None:
+        env = make(MOVED)
+        assert env.possible_agents == ["flow_0", "flow_1", "flow_2"]
+        began = set()
+        for seed in range(8):
+            env.reset(seed=seed)
+            began.add(tuple(env.agents))
+        assert began == {("flow_0", "flow_2"), ("flow_1",)}
+        assert make(DRAWN).possible_agents == ["flow_0", "flow_2"]
+        whole = Distribution.from_dict({"choice": [PAIR.to_dict(), {"flows": [{"algorithm": "agent"}] * 2}]})
+        assert make(whole).possible_agents == ["flow_0", "flow_1", "flow_2"]
+
+
+class TestEqualToOtherForms:
+    @pytest.mark.parametrize("scenario", [PAIR, COMING, DRAWN, MOVED], ids=["pair", "coming", "distribution", "moved"])
+    def test_one_policy_for_all(self, scenario: Any, engine: Any) -> None:
+        """Under a shared policy the agents are environments of the VecEnv, to the last bit, while they are there.
+
+        The VecEnv asks for a flow that has ended, too. A sender may still be at its last packets then; it gets what
+        its agent chose last.
+        """
+        spec = EpisodeSpec(scenario, observation=Observation(history=2), engine=engine)
+        policy = policy_of(spec)
+        env, vec = spec.make_parallel_env(), spec.make_vec_env()
+        vec.seed(3)
+        in_vec = vec.reset()
+        compared = 0
+        for seed in (3, None, None):
+            observations, infos = env.reset(seed=seed)
+            drawn = next(iter(infos.values()))["scenario"]
+            rows = {f"flow_{flow}": row for row, flow in enumerate(drawn.agent_flows)}
+            last: dict[int, npt.NDArray[np.float32]] = {}
+            now_s = 0.0
+            while True:
+                while now_s < next(iter(infos.values()))["time_s"]:  # nobody is there
+                    in_vec, _, dones, vec_infos = vec.step(with_last(policy(in_vec), last))
+                    now_s = vec_infos[0]["time_s"]
+                    assert not dones.any()
+                for agent in env.agents:
+                    np.testing.assert_array_equal(observations[agent], in_vec[rows[agent]])
+                acted = {agent: policy(observations[agent][np.newaxis])[0] for agent in env.agents}
+                observations, rewards, terminated, truncated, infos = env.step(acted)
+                in_vec, vec_rewards, dones, vec_infos = vec.step(with_last(policy(in_vec), last))
+                now_s = vec_infos[0]["time_s"]
+                for agent in acted:
+                    row = rows[agent]
+                    info = vec_infos[row]
+                    seen = info["terminal_observation"] if dones[row] else in_vec[row]
+                    np.testing.assert_array_equal(observations[agent], seen)
+                    assert np.float32(rewards[agent]) == vec_rewards[row]
+                    assert all(infos[agent][key] == info[key] for key in infos[agent])
+                    compared += 1
+                    if terminated[agent] or truncated[agent]:
+                        last[row] = acted[agent]
+                assert dones.all() == (not env.agents)
+                if not env.agents:
+                    break
+                infos = {agent: infos[agent] for agent in env.agents}
+        assert compared > 20
+
+    def test_one_agent(self, engine: Any) -> None:
+        """The trajectory of BottleneckEnv."""
+        scenario = Scenario(duration_s=1.0, loss=0.01, flows=(Flow("agent", rtt_ms=20.0), Flow("bbr")))
+        spec = EpisodeSpec(scenario, engine=engine)
+        single, env = spec.make_env(), spec.make_parallel_env()
+        mine, yours = env.reset(seed=7), single.reset(seed=7)
+        assert data_equivalence([part["flow_0"] for part in mine], list(yours), exact=True)
+        while env.agents:
+            actions = act(env, (0.3, -0.2))
+            step = env.step(actions)
+            assert data_equivalence([part["flow_0"] for part in step], list(single.step(actions["flow_0"])), exact=True)
+
+    def test_what_learns_in_the_vecenv_drives_the_agents(self) -> None:
+        """Nothing between Stable-Baselines3 and the flows: no SuperSuit, no padding of ours."""
+        from stable_baselines3 import PPO
+
+        spec = EpisodeSpec(COMING, engine=FakeEngine)
+        model = PPO("MlpPolicy", spec.make_vec_env(2), n_steps=40, batch_size=80, n_epochs=1, seed=1, device="cpu")
+        model.learn(320)
+        env = spec.make_parallel_env()
+        observations, _ = env.reset(seed=1)
+        returns = dict.fromkeys(env.possible_agents, 0.0)
+        while env.agents:
+            actions = {agent: model.predict(observations[agent], deterministic=True)[0] for agent in env.agents}
+            observations, rewards, *_ = env.step(actions)
+            for agent, reward in rewards.items():
+                returns[agent] += reward
+        assert all(value < 0 for value in returns.values())
+        assert "supersuit" not in sys.modules
+
+
+class TestWhatIsKnown:
+    def test_an_agent_sees_nothing_but_its_own_flow(self) -> None:
+        """With every other row and the link's made up, observations are the same; the state and rewards are not."""
+
+        class Liar(FakeEngine):
+            truth: int
+
+            def finish_reset(self) -> Rows:
+                return self.lie(super().finish_reset())
+
+            def finish_step(self) -> Rows:
+                return self.lie(super().finish_step())
+
+            def lie(self, rows: Rows) -> Rows:
+                flows = rows.flows * 3.0 + 7.0
+                flows[self.truth] = rows.flows[self.truth]
+                return Rows(rows.time_s, flows, rows.link * 3.0 + 7.0, rows.is_over, rows.is_complete)
+
+        for flow in PAIR.agent_flows:
+            agent = f"flow_{flow}"
+            env, other = make(PAIR), make(PAIR, type("Liar", (Liar,), {"truth": flow}))
+            (seen, _), (as_well, _) = env.reset(seed=1), other.reset(seed=1)
+            differ = 0
+            while env.agents:
+                np.testing.assert_array_equal(seen[agent], as_well[agent])
+                seen, rewards, *_ = env.step(act(env, (0.5, 0.2)))
+                as_well, other_rewards, *_ = other.step(act(other, (0.5, 0.2)))
+                differ += rewards[agent] != other_rewards[agent]
+                assert not np.array_equal(env.state(), other.state())
+            assert differ > 5
+
+    @pytest.mark.parametrize("scenario", [COMING, DRAWN, MOVED], ids=["coming", "distribution", "moved"])
+    def test_the_state(self, scenario: Any, engine: Any) -> None:
+        env = make(scenario, engine)
+        assert env.state_space.shape == (len(env.state_columns),)
+        assert len(set(env.state_columns)) == len(env.state_columns)
+        states = []
+        for _ in play(env):
+            state = env.state()
+            assert state in env.state_space
+            assert np.isfinite(state).all()
+            states.append(state)
+        assert not np.array_equal(states[3], states[4])  # none is the array of another
+
+    def test_the_state_has_every_row_under_its_name(self, engine: Any) -> None:
+        env = make(engine=engine)
+        env.reset(seed=1)
+        for _ in range(7):
+            *_, infos = env.step(act(env))
+        state = dict(zip(env.state_columns, np.sinh(env.state().astype(np.float64)), strict=True))
+        for agent in ("flow_0", "flow_2"):
+            for column in FLOW_COLUMNS:
+                value = infos[agent]["flow"].get(column, 0.0)
+                assert state[f"{agent}.{column}"] == pytest.approx(value, rel=1e-4, abs=1e-6), column
+        for column, value in infos["flow_0"]["link"].items():
+            assert state[f"link.{column}"] == pytest.approx(value, rel=1e-4, abs=1e-6), column
+        assert state["flow_1.throughput_mbps"] > 0.0  # a flow that nobody steers
+        assert state["flow_1.base_rtt_ms"] == pytest.approx(40.0, rel=1e-4)
+        assert state["flow_4.is_active"] == 0.0
+        assert state["link.buffer_packets"] == pytest.approx(COMING.queue_packets, rel=1e-4)
+
+    def test_the_state_of_a_smaller_scenario_is_filled_up(self) -> None:
+        env = make(COMING)
+        alone = Scenario(duration_s=1.0, flows=tuple(Flow("agent") for _ in range(4)))
+        with pytest.raises(
+            ValueError, match=r"has the agent flow_1, which is not possible: possible_agents are flow_0, "
+        ):
+            env.reset(options={"scenario": alone})
+        env = make(Distribution.from_dict({"choice": [PAIR.to_dict(), {"flows": [{"algorithm": "agent"}] * 2}]}))
+        env.reset(seed=1, options={"scenario": {"flows": [{"algorithm": "agent"}] * 2}})
+        state = dict(zip(env.state_columns, env.state(), strict=True))
+        assert state["flow_1.base_rtt_ms"] > 0.0
+        assert {value for name, value in state.items() if name.startswith("flow_2.")} == {0.0}
+
+    def test_there_is_no_state_before_a_reset(self) -> None:
+        env = make()
+        with pytest.raises(gymnasium.error.ResetNeeded, match="call reset before"):
+            env.state()
+        env.reset(seed=1)
+        env.state()
+        env.close()
+        with pytest.raises(gymnasium.error.ResetNeeded):
+            env.state()
+
+
+class TestUse:
+    def test_the_default(self) -> None:
+        env = bbrgym.parallel_env(engine=FakeEngine)
+        assert env.episode_spec.distribution.example == DEFAULT_SCENARIO
+        acted = [who for who, _ in play(env)]
+        assert acted[0] == acted[-1] == ["flow_0"]
+        assert acted[100] == ["flow_0", "flow_1"]
+        assert len(acted) == 200
+
+    def test_options(self) -> None:
+        env = make(PAIR)
+        other = Scenario(duration_s=1.0, flows=(Flow("agent"), Flow("cubic"), Flow("agent", start_s=0.5)))
+        _, infos = env.reset(options={"scenario": other})
+        assert infos["flow_0"]["scenario"] == other
+        assert env.reset()[1]["flow_0"]["scenario"] == PAIR
+        bad: list[tuple[Any, str]] = [
+            (
+                Scenario(flows=(Flow("bbr"), Flow("agent"), Flow("agent"))),
+                "has the agent flow_1, which is not possible",
+            ),
+            (
+                Scenario(flows=(Flow("agent"), Flow("bbr"), Flow("agent"), Flow("bbr"))),
+                "has 4 flows: the state has room",
+            ),
+            (Scenario(flows=(Flow("agent"), Flow("bbr"))), "has 1 agent flows: this environment is for 2"),
+            ({"rate_mbps": {"uniform": [1, 2]}}, "has 0 agent flows"),
+        ]
+        for scenario, message in bad:
+            with pytest.raises(ValueError, match=message):
+                env.reset(options={"scenario": scenario})
+
+    def test_actions_are_those_of_the_agents(self) -> None:
+        env = make(PAIR)
+        zero = np.zeros(2, np.float32)
+        with pytest.raises(gymnasium.error.ResetNeeded, match="call reset before step"):
+            env.step({"flow_0": zero, "flow_2": zero})
+        env.reset(seed=1)
+        for actions, message in [
+            ({"flow_0": zero}, "actions of flow_0 are not possible: the agents are flow_0, flow_2"),
+            ({"flow_0": zero, "flow_1": zero, "flow_2": zero}, "actions of flow_0, flow_1, flow_2 are not possible"),
+            ({}, "actions of nobody"),
+            ({"flow_0": zero, "flow_2": np.zeros(3)}, "actions\\['flow_2'\\]=.*two numbers"),
+            ({"flow_0": np.array([np.nan, 0.0]), "flow_2": zero}, "actions\\['flow_0'\\]=.*two numbers"),
+        ]:
+            with pytest.raises(ValueError, match=message):
+                env.step(actions)
+        env.step(act(env))  # nothing was lost
+
+    def test_a_failure_then_a_reset(self) -> None:
+        env = make(PAIR, engine_options={"fail_at_step": 2})
+        for _ in range(2):
+            env.reset(seed=1)
+            env.step(act(env))
+            with pytest.raises(EngineError):
+                env.step(act(env))
+            assert env.agents == []
+            with pytest.raises(gymnasium.error.ResetNeeded):
+                env.step({})
+        env.close()
+        env.close()
+
+    def test_render(self) -> None:
+        env = make(render_mode="ansi")
+        assert env.render() is None
+        env.reset(seed=1)
+        for _ in range(8):
+            env.step(act(env))
+        lines = env.render().splitlines()
+        assert lines[0].startswith("   0.80 s  queue ")
+        assert [line.split()[0] for line in lines[1:]] == ["flow_0", "flow_2"]
+        env = make(render_mode="rgb_array")
+        for _ in play(env):
+            pass
+        picture = env.render()
+        assert (picture.shape, picture.dtype) == ((400, 600, 3), np.uint8)
+        assert picture.std() > 10
+        with pytest.raises(ValueError, match="no render_mode 'human'; known: None, ansi, rgb_array"):
+            make(render_mode="human")
+
+    def test_pettingzoo_is_loaded_for_it_alone(self) -> None:
+        code = (
+            "import sys, bbrgym, bbrgym.envs.episode, bbrgym.envs.gym_env, bbrgym.envs.vector_env\n"
+            "assert 'pettingzoo' not in sys.modules\n"
+            "sys.modules['pettingzoo'] = None\n"
+            "try:\n"
+            "    bbrgym.parallel_env()\n"
+            "except ModuleNotFoundError as error:\n"
+            "    print(error)\n"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert done.stdout == "the environment of several agents needs pettingzoo: pip install 'bbrgym[multi]'\n"
+
+
+def policy_of(spec: EpisodeSpec) -> Callable[[npt.NDArray[np.float32]], npt.NDArray[np.float32]]:
+    """A policy whose gains move with what it sees, one row at a time, so that their number cannot change a bit."""
+    size = spec.observation.space.shape[0]
+    weights = np.random.default_rng(1).normal(size=(size, 2)) / np.sqrt(size)
+
+    def act_on(observations: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        return np.array([np.tanh(row.astype(np.float64) @ weights) for row in observations], dtype=np.float32)
+
+    return act_on
+
+
+def with_last(actions: npt.NDArray[np.float32], last: dict[int, npt.NDArray[np.float32]]) -> npt.NDArray[np.float32]:
+    for row, action in last.items():
+        actions[row] = action
+    return actions

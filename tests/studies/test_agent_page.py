@@ -1,0 +1,119 @@
+"""studies/agent.py: the tables of the sweeps, and where they go on the page."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import fake_engine
+import pytest
+from test_train import make_agent
+
+from bbrgym.envs.reward import Reward
+from studies import agent as page
+
+
+def put_run(folder: Path, name: str, seed: int) -> None:
+    """What a job of a sweep leaves, as far as it is read."""
+    make_agent(seed=seed).save(folder / "final")
+    (folder / "run.json").write_text(json.dumps({"params": {}}))
+    (folder / "result.json").write_text(json.dumps({"overrides": [f"seed={seed}", f"name={name}", "agent=sac"]}))
+
+
+@pytest.fixture
+def sweeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two sweeps with results and one that has just begun."""
+    fake_engine.install(monkeypatch)
+    rewards = {}
+    for sweep, names in (("ablation_agent", ["reference", "own"]), ("algorithms", ["ppo", "sac"])):
+        for index, name in enumerate(names):
+            for seed in (1, 2):
+                folder = tmp_path / sweep / f"{name}-{seed}"
+                put_run(folder, name, seed=10 * index + seed)
+                rewards[make_agent(seed=10 * index + seed).content_hash] = -0.3 + 0.1 * index + 0.01 * seed
+    (tmp_path / "curriculum" / "begun").mkdir(parents=True)
+
+    def validate(agent: Any, reward: Reward) -> dict[str, float]:
+        return {"eval/reward": rewards[agent.content_hash], "eval/utilisation": 0.5, "eval/queue_ms": 20.0}
+
+    monkeypatch.setattr(page, "validate", validate)
+    return tmp_path
+
+
+def test_a_sweep_that_has_results_has_a_table(sweeps: Path) -> None:
+    tables = page.sweep_tables(sweeps, Reward())
+    assert list(tables) == ["ablation_agent", "algorithms"]
+    heading, _, *rows = tables["algorithms"].splitlines()
+    assert heading.startswith("| learner | reward per decision [95 %] |")
+    assert [row.split(" | ")[0] for row in rows] == ["| sac", "| ppo"]  # the best one first
+    assert rows[0].split(" | ")[1].startswith("-0.185 [")
+    assert rows[0].endswith("| 50.0% | 20.0 | 2 |")
+    assert tables["ablation_agent"].startswith("| variant |")
+
+
+def test_a_table_goes_between_its_own_marks_and_others_stay(sweeps: Path) -> None:
+    def marked(name: str, text: str) -> str:
+        return f"<!-- begin: studies/agent.py{name} -->\n{text}\n<!-- end: studies/agent.py{name} -->\n"
+
+    names = ("", " ablation_agent", " algorithms", " curriculum")
+    document = "".join(f"About{name}\n{marked(name, f'old{name}')}" for name in names)
+    tables = page.sweep_tables(sweeps, Reward())
+    written = page.with_blocks(document, {"": "new", **tables})
+    new = ("new", tables["ablation_agent"], tables["algorithms"], "old curriculum")
+    assert written == "".join(f"About{name}\n{marked(name, text)}" for name, text in zip(names, new, strict=True))
+    with pytest.raises(ValueError, match=r"must have one line <!-- begin: benchmarks/agent\.py algorithms -->"):
+        page.with_blocks(marked("", "old"), {"algorithms": "new"})
+
+
+def test_a_curve_is_of_the_last_training_of_its_seed(tmp_path: Path) -> None:
+    for name, seed, started, folder in (
+        ("reference", 2, "2026-01-01T10", "c"),
+        ("reference", 1, "2026-01-01T12", "a"),
+        ("reference", 1, "2026-01-01T11", "b"),
+        ("demo", 3, "2026-01-01T13", "d"),
+    ):
+        (tmp_path / folder).mkdir()
+        record = {"params": {"name": name, "seed": seed}, "started": started}
+        (tmp_path / folder / "run.json").write_text(json.dumps(record))
+        (tmp_path / folder / "metrics.jsonl").write_text(
+            json.dumps({"step": 5, "metrics": {"eval/reward": -seed}}) + "\n"
+        )
+    (tmp_path / "empty").mkdir()
+    assert page.trainings(tmp_path) == {1: tmp_path / "a", 2: tmp_path / "c"}
+    assert page.curves(page.trainings(tmp_path)) == {"seed 1": [(5, -1)], "seed 2": [(5, -2)]}
+    assert page.trainings(tmp_path / "nowhere") == {}
+
+
+def test_the_page_has_the_marks_of_the_sweeps() -> None:
+    document = (Path(__file__).parents[2] / "docs" / "results" / "agent.md").read_text(encoding="utf-8")
+    written = page.with_blocks(document, {"": "text", **dict.fromkeys(page.SWEEPS, "a table")})
+    assert written.count("\na table\n") == len(page.SWEEPS)
+
+
+def test_the_reference_has_the_summary_of_its_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_engine.install(monkeypatch)
+    run, folder = tmp_path / "run", tmp_path / "reference"
+    agent = make_agent(seed=4)
+    agent.save(run / "final")
+    params = dict.fromkeys(("observation", "action", "reward", "env", "agent", "train", "tracking")) | {"seed": 7}
+    record = dict.fromkeys(("experiment", "run_id", "run_name", "status", "started", "ended"), "x")
+    (run / "run.json").write_text(json.dumps(record | {"params": params, "tags": {"host": "h", "torch": "2"}}))
+    lines = [{"step": 0, "metrics": {"eval/reward": -1.0}}, {"step": 5, "metrics": {"train/loss": 2.0}}]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    page.adopt(run, folder)
+    assert page.load_agent(folder).content_hash == agent.content_hash
+    summary = json.loads((folder / "mlflow.json").read_text())
+    assert summary["command"] == "bbrgym train experiment=reference seed=7"
+    assert summary["tags"] == {"torch": "2"}
+    assert summary["evaluations"] == [{"step": 0, "eval/reward": -1.0}]
+    with pytest.raises(ValueError, match="holds no training"):
+        page.adopt(tmp_path, folder)
+
+
+def test_what_ships_is_what_its_summary_says() -> None:
+    summary = json.loads((page.REFERENCE / "mlflow.json").read_text())
+    training = page.load_agent(page.REFERENCE).training
+    assert summary["params"]["seed"] == training["seed"]
+    last = summary["evaluations"][-1]
+    assert (last["step"], last["eval/reward"]) == (training["steps"], training["reward"])

@@ -1,0 +1,367 @@
+"""Native agrees with ns-3 within bounds, and the command that measures it compares what it says."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import math
+from collections.abc import Callable, Generator, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from bbrgym import Flow, Scenario, simulate
+from bbrgym.baselines import registry
+from bbrgym.benchmark.plan import Benchmark, Competitor
+from bbrgym.benchmark.pool import Outcome
+from studies import agreement
+
+needs_ns3 = pytest.mark.skipif(importlib.util.find_spec("bbrgym._ns3") is None, reason="bbrgym was built without ns-3")
+
+
+SHARE, UTILISATION, QUEUE, RETRANSMISSIONS, JAIN = agreement.METRICS
+SCENARIO = Scenario(rate_mbps=10, flows=(Flow("bbr", 40), Flow("cubic", 20)))
+
+
+# Both engines
+
+
+@needs_ns3
+@pytest.mark.parametrize(
+    ("scenario", "bounds"),
+    [
+        pytest.param(
+            Scenario(rate_mbps=20, buffer_bdp=5, duration_s=8, flows=(Flow("bbr", 20),)),
+            {"utilisation": 0.002, "queueing delay": 0.25, "retransmission rate": 0.0},
+            id="one bbr flow",
+        ),
+        pytest.param(
+            Scenario(rate_mbps=50, buffer_bdp=5, duration_s=10, flows=(Flow("bbr", 10), Flow("bbr", 50))),
+            {"share of a flow": 0.03, "utilisation": 0.002, "queueing delay": 0.12, "retransmission rate": 0.0},
+            id="bbr flows of 10 and 50 ms",
+        ),
+        pytest.param(
+            Scenario(rate_mbps=20, buffer_bdp=1, duration_s=15, flows=(Flow("cubic", 30),)),
+            {"utilisation": 0.002, "queueing delay": 0.03, "retransmission rate": 0.02},
+            id="cubic fills its buffer",
+        ),
+        pytest.param(
+            Scenario(rate_mbps=10, buffer_bdp=2, duration_s=20, loss=0.01, flows=(Flow("newreno", 40),)),
+            {"utilisation": 0.08, "retransmission rate": 0.1},
+            id="newreno, random losses",
+        ),
+        pytest.param(
+            Scenario(rate_mbps=20, buffer_bdp=3, duration_s=12, flows=(Flow("da-bbr", 30), Flow("bbr2", 30))),
+            {"share of a flow": 0.05, "utilisation": 0.01, "queueing delay": 0.2, "retransmission rate": 0.0},
+            id="da-bbr and bbr2",
+        ),
+    ],
+)
+def test_native_agrees_with_ns3(scenario: Scenario, bounds: dict[str, float]) -> None:
+    ns3, native = ([agreement.Figures.of_trace(simulate(scenario, engine, seed=1))] for engine in ("ns3", "native"))
+    found = {d.metric.title: d for d in (agreement.difference(m, scenario, ns3, native) for m in agreement.METRICS)}
+    for title, bound in bounds.items():
+        assert found[title].size <= bound, found[title]
+
+
+# The grid
+
+
+def test_the_grid_is_what_was_run() -> None:
+    """A changed draw makes every run of ns-3 worthless: it shows here first."""
+    scenarios = agreement.grid()
+    assert len(scenarios) == agreement.COUNT >= 60
+    assert scenarios == agreement.grid()
+    assert (scenarios["g00"].rate_mbps, scenarios["g00"].buffer_bdp, len(scenarios["g00"].flows)) == (29.7, 6.0, 4)
+    assert scenarios["g63"].flows[0].algorithm == "ebcc"
+
+
+def test_the_grid_covers_its_ranges() -> None:
+    scenarios = list(agreement.grid().values())
+    for low, high, values in (
+        (2, 200, [s.rate_mbps for s in scenarios]),
+        (5, 200, [max(flow.rtt_ms for flow in s.flows) for s in scenarios]),
+        (0.25, 8, [s.buffer_bdp for s in scenarios]),
+    ):
+        parts = {int(64 * math.log(value / low) / math.log(high / low)) for value in values}
+        assert min(values) >= low
+        assert max(values) <= high
+        assert len(parts) > 50, "rounded values may leave their part, most do not"
+    assert {len(s.flows) for s in scenarios} == set(range(1, 9))
+    assert sum(s.loss > 0 for s in scenarios) == 32
+    assert {flow.algorithm for s in scenarios for flow in s.flows} == set(agreement.ALGORITHMS)
+    assert {s.packet_bytes for s in scenarios} == {1000, 1448}
+    assert all(s.duration_s >= 0.05 * max(flow.rtt_ms for flow in s.flows) for s in scenarios)
+
+
+def test_every_controller_is_in_the_grid() -> None:
+    # A trained policy is no definition to compare engines by: another one is trained tomorrow.
+    assert set(agreement.ALGORITHMS) == set(registry.controllers()) - {"policy"}
+
+
+def test_neighbours_are_hardly_different() -> None:
+    for near, seed in agreement.neighbours(SCENARIO, count=3):
+        assert seed not in agreement.SEEDS
+        assert near.queue_packets == SCENARIO.queue_packets
+        assert near != SCENARIO
+        for ours, theirs in zip(near.flows, SCENARIO.flows, strict=True):
+            assert theirs.rtt_ms <= ours.rtt_ms <= 1.002 * theirs.rtt_ms
+            assert 0 <= ours.start_s - theirs.start_s <= 0.05e-3 * theirs.rtt_ms * 1.001
+
+
+# Differences
+
+
+def test_shares_differ_absolutely_and_in_the_worst_flow() -> None:
+    found = agreement.difference(SHARE, SCENARIO, [_run(shares=(0.2, 0.8))], [_run(shares=(0.3, 0.7))])
+    assert sorted((found.reference, found.native)) in ([0.2, 0.3], [0.7, 0.8])
+    assert found.size == pytest.approx(0.1)
+    assert found.is_above_limit
+    assert math.isnan(found.chance)
+
+
+def test_other_differences_are_relative_to_the_reference() -> None:
+    found = agreement.difference(UTILISATION, SCENARIO, [_run(utilisation=0.8)], [_run(utilisation=0.9)])
+    assert found.size == pytest.approx(0.125)
+    assert not found.is_above_limit
+
+
+def test_small_values_are_not_divided_by() -> None:
+    """0.1 % instead of 0.05 % is no difference of 100 %, and neither is a queue of half a packet one of a whole one."""
+    found = agreement.difference(
+        RETRANSMISSIONS, SCENARIO, [_run(retransmission_rate=0.0005)], [_run(retransmission_rate=0.001)]
+    )
+    assert found.size == pytest.approx(0.1)
+    found = agreement.difference(QUEUE, SCENARIO, [_run(queue_ms=0.4)], [_run(queue_ms=0.8)])
+    assert found.size == pytest.approx(0.4 / 2.0), "a twentieth of 40 ms, which is more than a packet's 0.832 ms"
+    slow = dataclasses.replace(SCENARIO, rate_mbps=1)
+    found = agreement.difference(QUEUE, slow, [_run(queue_ms=0.4)], [_run(queue_ms=0.8)])
+    assert found.size == pytest.approx(0.4 / 8.32), "a packet"
+
+
+def test_means_over_the_seeds_are_compared() -> None:
+    theirs = [_run(queue_ms=value) for value in (10.0, 20.0, 30.0)]
+    ours = [_run(queue_ms=value) for value in (31.0, 19.0, 10.0)]
+    assert agreement.difference(QUEUE, SCENARIO, theirs, ours).size == 0
+
+
+def test_chance_is_two_standard_errors() -> None:
+    near = [_run(queue_ms=value) for value in (18.0, 20.0, 22.0)]  # standard deviation 2
+    runs = [_run(queue_ms=20.0, trace_hash=name) for name in "ab"]
+    found = agreement.difference(QUEUE, SCENARIO, runs, runs, near)
+    assert found.chance == pytest.approx(2 * 2.0 * math.sqrt(1 / 2 + 1 / 3) / 20.0)
+    assert found.is_chance
+
+
+def test_a_seed_that_changes_nothing_makes_nothing_more_certain() -> None:
+    near = [_run(queue_ms=value) for value in (18.0, 20.0, 22.0)]
+    runs = [_run(queue_ms=20.0, trace_hash="same") for _ in range(3)]
+    found = agreement.difference(QUEUE, SCENARIO, runs, runs, near)
+    assert found.chance == pytest.approx(2 * 2.0 * math.sqrt(1 + 1 / 3) / 20.0)
+
+
+def test_the_worst_of_several_flows_is_further_off_by_chance() -> None:
+    chances = []
+    for flows in (2, 7):
+        near = [_run(shares=(share,) + (0.1,) * (flows - 1)) for share in (0.1, 0.2, 0.3)]
+        runs = [_run(shares=(0.2,) + (0.1,) * (flows - 1))]
+        chances.append(agreement.difference(SHARE, SCENARIO, runs, runs, near).chance)
+    assert chances[0] == pytest.approx(2 * 0.1 * math.sqrt(1 + 1 / 3)), "two shares are one number"
+    assert 1.2 < chances[1] / chances[0] < 1.5
+
+
+def test_chance_is_judged_by_the_neighbours() -> None:
+    """One run of a chaotic scenario is a draw: that it is far from ns-3 says less than that many are."""
+    near = [_run(queue_ms=value) for value in (18.0, 20.0, 22.0)]
+    found = agreement.difference(QUEUE, SCENARIO, [_run(queue_ms=21.0)], [_run(queue_ms=40.0)], near)
+    assert found.size == pytest.approx(19 / 21)
+    assert found.from_neighbours == pytest.approx(1 / 21)
+    assert found.is_above_limit
+    assert found.is_chance
+    found = agreement.difference(QUEUE, SCENARIO, [_run(queue_ms=30.0)], [_run(queue_ms=20.0)], near)
+    assert not found.is_chance
+
+
+# Causes
+
+
+@pytest.mark.parametrize(
+    ("chance", "over_udp_ms", "timeouts", "expected"),
+    [
+        (40.0, None, 0.0, "chance"),
+        (0.0, None, 5.0, "timeouts a run: 5.0 in ns-3's TCP, 0.0 in native"),
+        (0.0, None, 0.5, "not explained"),
+        (0.0, 19.0, 5.0, "transport"),
+        (0.0, 11.0, 0.0, "network"),
+        (0.0, 40.0, 0.0, "not explained"),
+    ],
+)
+def test_a_cause_is_the_first_rule_that_fits(
+    chance: float, over_udp_ms: float | None, timeouts: float, expected: str
+) -> None:
+    """20 ms in native, 10 ms over ns-3's TCP."""
+    runs = {"ns3": [_run(queue_ms=10.0, timeouts=timeouts)], "native": [_run(queue_ms=20.0)]}
+    if over_udp_ms is not None:
+        runs["ns3-quic"] = [_run(queue_ms=over_udp_ms)]
+    near = [_run(queue_ms=20.0 - chance / 2), _run(queue_ms=20.0 + chance / 2)]
+    one = agreement.Compared("g00", SCENARIO, runs, near)
+    (found,) = (d for d in one.differences("ns3") if d.metric is QUEUE)
+    assert found.is_above_limit
+    assert agreement.cause(one, found).startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("ns3", "over_udp", "native", "expected"),
+    [
+        ((10.0, 30.0), (19.0, 21.0), (20.0, 20.0), "chance"),
+        ((9.9, 10.1), (19.9, 20.1), (20.0, 20.2), "transport"),
+        ((9.9, 10.1), (9.9, 10.1), (20.0, 20.2), "network"),
+        ((9.9, 10.1), (14.9, 15.1), (20.0, 20.2), "not explained"),
+    ],
+)
+def test_neighbours_in_every_engine_tell_what_the_seeds_do_not(
+    ns3: Sequence[float], over_udp: Sequence[float], native: Sequence[float], expected: str
+) -> None:
+    runs = {engine: [_run(queue_ms=value)] for engine, value in (("ns3", 10.0), ("ns3-quic", 15.0), ("native", 20.0))}
+    near = {"ns3": [_run(queue_ms=v) for v in ns3], "ns3-quic": [_run(queue_ms=v) for v in over_udp]}
+    one = agreement.Compared("g00", SCENARIO, runs, [_run(queue_ms=value) for value in native])
+    (found,) = (d for d in one.differences("ns3") if d.metric is QUEUE)
+    assert agreement.cause(one, found).startswith("not explained")
+    assert agreement.cause(dataclasses.replace(one, others_neighbours=near), found).startswith(expected)
+
+
+def test_the_distance_of_neighbours_has_the_error_of_two_means() -> None:
+    near = {"ns3": [_run(queue_ms=value) for value in (8.0, 10.0, 12.0)]}  # standard deviation 2
+    one = agreement.Compared(
+        "g00", SCENARIO, {}, [_run(queue_ms=value) for value in (29.0, 30.0, 31.0)], others_neighbours=near
+    )
+    found = agreement.difference(QUEUE, SCENARIO, [_run(queue_ms=10.0)], [_run(queue_ms=30.0)])
+    size, chance = one.between_neighbours(found, "ns3", "native")
+    assert size == pytest.approx(2.0)
+    assert chance == pytest.approx(2 * math.sqrt(4 / 3 + 1 / 3) / 10)
+
+
+def test_what_is_sent_again_without_a_loss() -> None:
+    assert _run(retransmission_rate=0.05, loss_rate=0.02).unnecessary_rate == pytest.approx(0.03)
+    assert _run(retransmission_rate=0.02, loss_rate=0.021).unnecessary_rate == 0, "the last losses are not repaired yet"
+
+
+def test_native_sends_again_what_was_lost_and_little_else() -> None:
+    scenario = Scenario(rate_mbps=5, buffer_bdp=2, duration_s=20, loss=0.02, flows=(Flow("cubic", 40),))
+    run = agreement.Figures.of_trace(simulate(scenario, "native", seed=1))
+    assert 0.01 < run.loss_rate < 0.04
+    assert run.unnecessary_rate < 0.1 * run.loss_rate
+
+
+# The command
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Native in the place of ns-3, and this process in that of workers."""
+    monkeypatch.setitem(agreement.ENGINES, "ns3", {"name": "native"})
+    monkeypatch.setattr(agreement, "_code", lambda engine: "code")
+    monkeypatch.setattr(agreement, "run_in_processes", _run_here)
+
+
+SHORT = {
+    "g00": Scenario(rate_mbps=5, buffer_bdp=1, duration_s=3, loss=0.01, flows=(Flow("bbr", 20), Flow("cubic", 20)))
+}
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_an_engine_agrees_with_itself_and_its_runs_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def compare() -> Any:
+        return agreement.compare_grid(
+            SHORT, ["ns3"], tmp_path, Console(quiet=True), 1, seeds=(1, 2), neighbours_count=2
+        )
+
+    (one,) = compare()
+    assert all(d.size == 0 for d in one.differences("ns3"))
+    assert all(d.chance >= 0 for d in one.differences("ns3"))
+    assert one.runs["ns3"][0].trace_hash != one.runs["ns3"][1].trace_hash
+    files = {file: file.stat().st_mtime_ns for file in (tmp_path / "agreement-ns3").iterdir()}
+    assert len(files) == 2
+
+    (again,) = compare()
+    assert again == one
+    assert {file: file.stat().st_mtime_ns for file in (tmp_path / "agreement-ns3").iterdir()} == files
+
+    monkeypatch.setattr(agreement, "_code", lambda engine: "changed")
+    compare()
+    assert len(list((tmp_path / "agreement-ns3").iterdir())) == 4
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_neighbours_run_in_other_engines_only_where_no_cause_is_known(tmp_path: Path) -> None:
+    console = Console(quiet=True)
+    (one,) = agreement.compare_grid(SHORT, ["ns3"], tmp_path, console, 1, seeds=(1, 2), neighbours_count=2)
+    assert agreement.settle([one], tmp_path, console, 1, count=2) == [one]
+    strange = [dataclasses.replace(run, queue_ms=10 * run.queue_ms) for run in one.runs["ns3"]]
+    one = dataclasses.replace(one, runs=one.runs | {"ns3": strange})
+    (settled,) = agreement.settle([one], tmp_path, console, 1, count=2)
+    assert settled.others_neighbours == {"ns3": one.neighbours}, "native is in the place of ns-3"
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_an_experiment_with_a_rival_of_ns3_runs_again_with_ours(tmp_path: Path) -> None:
+    scenario = Scenario(rate_mbps=5, duration_s=3, flows=(Flow("bbr", 20), Flow("cubic-stock", 20)))
+    plan = Benchmark(
+        name="duel", scenarios={"duel": scenario}, competitors=(Competitor("bbr", "bbr"),), roles=(0,), seeds=(1, 2)
+    )
+    ns3, native = (agreement._paper_results(plan, plan.runs(), kept, 1) for kept in (tmp_path, None))
+    assert len(list((tmp_path / "agreement-ns3").iterdir())) == 2
+    paper = agreement._compare_results("duel", "abcdefg", plan, ns3, native)
+    assert (paper.runs, paper.entries) == (2, 0)
+    assert paper.sizes == {metric.title: [0.0] for metric in agreement.METRICS}
+    assert "| duel | abcdefg | 2 | 1 | 0.0 points / 0.0 points | 0.0 % / 0.0 % |" in agreement.markdown([], [paper])
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_the_command_writes_between_the_marks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(agreement, "grid", lambda: SHORT)
+    document = tmp_path / "agreement.md"
+    document.write_text(f"before\n{agreement.BEGIN}\nold\n{agreement.END}\nafter\n")
+    assert agreement.main(["--write", str(document), "--runs", str(tmp_path), "--processes", "1"]) == 0
+    written = document.read_text()
+    assert "old" not in written.splitlines()
+    assert written.startswith(f"before\n{agreement.BEGIN}\n")
+    assert written.endswith(f"{agreement.END}\nafter\n")
+    for title in ("Against ns-3's TCP", "Above a limit", "Packets that are sent again", "All scenarios"):
+        assert f"### {title}" in written
+    assert "| g00 | 5 Mbit/s, 1 BDP, 1 %, 1000 B, 3 s: bbr 20, cubic 20 |" in written
+    assert written.partition(agreement.BEGIN)[2].partition(agreement.END)[0].strip() in capsys.readouterr().out
+
+
+def test_a_document_without_marks_is_refused_before_anything_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(agreement, "compare_grid", lambda *_: pytest.fail("ran"))
+    document = tmp_path / "agreement.md"
+    document.write_text("no marks")
+    with pytest.raises(SystemExit, match="2"):
+        agreement.main(["--write", str(document)])
+    assert "has no lines <!-- begin" in capsys.readouterr().err
+    assert document.read_text() == "no marks"
+
+
+def test_an_unknown_scenario_is_refused_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        agreement.main(["--scenarios", "g99"])
+    assert "no scenario 'g99'; known: g00" in capsys.readouterr().err
+
+
+def _run_here(
+    function: Callable[[Any], Any], tasks: Iterable[Any], processes: int
+) -> Generator[Outcome[Any], None, None]:
+    for task in tasks:
+        yield Outcome(task, function(task))
+
+
+def _run(**values: object) -> Any:
+    usual = {"shares": (0.5, 0.5), "utilisation": 1.0, "queue_ms": 20.0, "retransmission_rate": 0.0, "jain": 1.0}
+    return agreement.Figures(**(usual | {"timeouts": 0.0} | values))

@@ -1,0 +1,204 @@
+"""The benchmark script measures what it says, loses nothing and writes where it may. Its times are not judged."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bbrgym import EngineError
+from studies import speed as bench
+
+needs_ns3 = pytest.mark.skipif(importlib.util.find_spec("bbrgym._ns3") is None, reason="bbrgym was built without ns-3")
+
+
+MICRO = bench.Effort(
+    repetitions=1, limit_s=60.0, budget_s=0.01, resets=2, congested_s=0.1, congested_budget_s=30.0, scale=0.05
+)  # fmt: skip
+DOCUMENT = f"before\n{bench.BEGIN_MARK}\nold\n{bench.END_MARK}\nafter\n"
+
+
+@needs_ns3
+def test_a_run_prints_every_table_and_writes_json_and_document(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(bench, "QUICK", MICRO)
+    monkeypatch.setattr(bench, "RATES_MBPS", (12.0,))
+    monkeypatch.setattr(bench, "FLOWS", (1, 10))
+    monkeypatch.setattr(bench, "_cpu_s", lambda pid: time.perf_counter())  # the kernel counts in 10 ms
+    document = tmp_path / "performance.md"
+    document.write_text(DOCUMENT)
+
+    assert bench.main(["--quick", "--write", str(document), "--runs", str(tmp_path / "runs")]) == 0
+
+    printed, written = capsys.readouterr().out, document.read_text()
+    for title in (bench.PACKETS, bench.NS3_RUN, bench.FLOWS_COST, bench.LENGTH_COST, bench.STEPS, bench.VECTOR,
+                  bench.WORKERS, bench.RESETS, bench.POLICY, bench.TRANSPORT):  # fmt: skip
+        assert title.partition(" (")[0] in printed, "the rest may be on the next line"
+        assert f"### {title}" in written
+    assert "| ns-3, 12 Mbit/s, 100 ms |" in written
+    assert "| native, 12 Mbit/s, 10 ms |" in written
+    assert written.startswith(f"before\n{bench.BEGIN_MARK}\n")
+    assert written.endswith(f"{bench.END_MARK}\nafter\n")
+    assert "old" not in written.splitlines()
+
+    (file,) = (tmp_path / "runs").iterdir()
+    run = json.loads(file.read_text())
+    assert run["machine"]["repetitions"].startswith("1 in ")
+    assert all(math.isfinite(v) and v > 0 for figure in run["figures"] for v in (figure["value"], *figure["samples"]))
+    anchored = {(f["row"], f["column"]): f["ns3_gym"] for f in run["figures"] if "ns3_gym" in f}
+    assert anchored == {
+        ("ns-3, 12 Mbit/s, 100 ms", "environment"): [760.0],
+        ("native, 12 Mbit/s, 100 ms", "environment"): [760.0],
+        ("ns-3, same worker", "median"): [240.0, 310.0],
+        ("ns-3, new worker", "median"): [240.0, 310.0],
+        ("native, environment", "median"): [240.0, 310.0],
+        ("one worker", "steps/s"): [4900.0, 19000.0],
+    }
+    aimed = {(f["row"], f["column"]): f["goal"] for f in run["figures"] if "goal" in f}
+    assert aimed == {
+        ("buffer of 5 BDP", "ns-3 / native"): 200.0,
+        ("buffer of 1 BDP", "ns-3 / native"): 200.0,
+        ("buffer of 5 BDP, 1 % random loss", "ns-3 / native"): 200.0,
+        ("native, 12 Mbit/s, 100 ms", "environment"): 22_800.0,
+        ("12 Mbit/s, 10 ms", "2 threads"): 300_000.0,
+        ("native, environment", "median"): 0.1,
+        ("columns to gains", "µs"): 10.0,
+    }
+
+
+@pytest.mark.parametrize("engine", [pytest.param("ns3", marks=needs_ns3), "native"])
+def test_environment_and_engine_do_the_same_work(engine: str) -> None:
+    with bench.same_episode(12.0, 100.0, 3, engine) as (step_env, step_engine):
+        for _ in range(15):
+            of_env, of_engine = step_env()[4]["flow"], step_engine().flow(0)
+            assert of_env["sent_packets"] > 0
+            assert of_env == {column: of_engine[column] for column in of_env}
+
+
+def test_steps_are_of_a_busy_link() -> None:
+    """Packets are what a step costs: with gains that let the bandwidth's estimate fall it would cost nothing."""
+    with bench.same_episode(100.0, 100.0, 1, "native") as (_, step_engine):
+        busy = [step_engine().link_row()["utilisation"] for _ in range(600)]
+    assert sum(busy) > 0.95 * len(busy)
+
+
+@needs_ns3
+def test_repetitions_of_a_run_stop_where_the_first_one_did() -> None:
+    """Else they would be means over different parts of it."""
+    run = bench.CongestedRun("row", buffer_bdp=1.0, loss=0.01, effort=MICRO)
+    run.effort = bench.dataclasses.replace(MICRO, congested_s=20.0, congested_budget_s=0.03)
+    first = run.measure(1)
+    run.effort = bench.dataclasses.replace(run.effort, congested_budget_s=1e9)
+    second = run.measure(2)
+    cell = bench.Cell(bench.NS3_RUN, "row", "simulated s")
+    assert 0 < first[cell][0] < 20.0
+    assert second[cell] == first[cell]
+
+
+@needs_ns3
+def test_what_ns3_costs_is_what_both_processes_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Native has Python in the same process; ns-3's own must count too."""
+    monkeypatch.setattr(bench, "_cpu_s", lambda pid: 0.0)  # nothing that is seen of the worker
+    run = bench.CongestedRun("row", buffer_bdp=5.0, loss=0.0, effort=MICRO)
+    samples = run.measure(1)
+    of = {column: samples[bench.Cell(bench.PACKETS, "row", column)][0] for column in
+          ("ns-3, ns CPU", "native, ns CPU", "native, simulated s/s")}  # fmt: skip
+    packets = MICRO.congested_s / of["native, simulated s/s"] / (1e-9 * of["native, ns CPU"])
+    assert of["ns-3, ns CPU"] * packets > 1.001e9 / os.sysconf("SC_CLK_TCK")
+
+
+def test_measurements_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[str, int]] = []
+    monkeypatch.setattr(bench, "measurements", lambda effort: [_recording("a", calls), _recording("b", calls)])
+    report = bench.run(bench.dataclasses.replace(MICRO, repetitions=2))
+    assert calls == [("a", 1), ("b", 1), ("a", 2), ("b", 2)]
+    assert report.samples == {bench.Cell("table", name, "column"): [1.0, 2.0] for name in "ab"}
+
+
+def test_no_repetition_begins_that_would_end_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[str, int]] = []
+    monkeypatch.setattr(bench, "measurements", lambda effort: [_recording("a", calls)])
+    bench.run(bench.dataclasses.replace(MICRO, repetitions=5, limit_s=0.0))
+    assert calls == [("a", 1)]
+
+
+@pytest.mark.parametrize("stop", [EngineError("ns-3 died"), KeyboardInterrupt()])
+def test_what_was_measured_before_an_error_is_kept(
+    stop: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(seed: int) -> dict[object, list[float]]:
+        raise stop
+
+    monkeypatch.setattr(bench, "measurements", lambda effort: [_recording("a", []), fail])
+    document = tmp_path / "performance.md"
+    document.write_text(DOCUMENT)
+    assert bench.main(["--write", str(document), "--runs", str(tmp_path / "runs")]) == 1
+    assert f"stopped early: {str(stop) or 'interrupted'}" in capsys.readouterr().err
+    assert document.read_text() == DOCUMENT
+    (file,) = (tmp_path / "runs").iterdir()
+    assert [figure["samples"] for figure in json.loads(file.read_text())["figures"]] == [[1.0]]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "no marks",
+        f"{bench.BEGIN_MARK}\n",
+        f"{bench.END_MARK}\n{bench.BEGIN_MARK}\n",
+        DOCUMENT + DOCUMENT,
+    ],
+)
+def test_a_document_without_its_marks_is_refused_before_anything_is_measured(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(bench, "run", lambda effort: pytest.fail("measured"))
+    document = tmp_path / "performance.md"
+    document.write_text(text)
+    with pytest.raises(SystemExit, match="2"):
+        bench.main(["--write", str(document), "--runs", str(tmp_path / "runs")])
+    assert "must have one line <!-- begin" in capsys.readouterr().err
+    assert document.read_text() == text
+
+
+def test_faster_is_above_one_for_rates_and_for_times() -> None:
+    assert bench.Anchor((760.0,)).times_faster(1520.0) == "2.0"
+    assert bench.Anchor((4_900.0, 19_000.0)).times_faster(9_500.0) == "0.50 to 1.9"
+    assert bench.Anchor((240.0, 310.0), is_time=True).times_faster(0.5) == "480 to 620"
+
+
+@pytest.mark.parametrize(
+    ("cell", "value", "word"),
+    [
+        (bench.Cell(bench.VECTOR, "12 Mbit/s, 10 ms", "2 threads"), 300_000.0, "reached"),
+        (bench.Cell(bench.VECTOR, "12 Mbit/s, 10 ms", "2 threads"), 299_000.0, "missed"),
+        (bench.Cell(bench.RESETS, "native, environment", "median"), 0.1, "reached"),
+        (bench.Cell(bench.RESETS, "native, environment", "median"), 0.11, "missed"),
+    ],
+)
+def test_a_goal_is_reached_or_missed(cell: object, value: float, word: str) -> None:
+    (table,) = bench.Report({}, "2026", {cell: [value]}).tables().values()
+    assert table[0][-1] == "goal"
+    assert table[1][-1].endswith(word)
+
+
+def test_cpu_time_is_of_the_process_that_is_asked_for() -> None:
+    before = bench._cpu_s(os.getpid())
+    end = time.process_time() + 0.1
+    while time.process_time() < end:
+        pass
+    assert 0.05 <= bench._cpu_s(os.getpid()) - before <= 0.5
+
+
+def _recording(name: str, calls: list[tuple[str, int]]) -> Callable[[int], dict[object, list[float]]]:
+    def measure(seed: int) -> dict[object, list[float]]:
+        calls.append((name, seed))
+        return {bench.Cell("table", name, "column"): [float(seed)]}
+
+    return measure

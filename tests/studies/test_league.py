@@ -1,0 +1,478 @@
+"""The league: its suites, what runs score, what it says of them, and its page."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import math
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from bbrgym.baselines import registry
+from bbrgym.benchmark.experiments import compose_experiment
+from bbrgym.benchmark.metrics import MEASURED
+from bbrgym.benchmark.plan import Benchmark
+from bbrgym.benchmark.run import BenchmarkResult
+from bbrgym.benchmark.tables import METRICS
+from bbrgym.cli import main
+from bbrgym.envs.scenario import Scenario
+from studies.league.page import goals, print_league_goals, write_league_page
+from studies.league.scores import SCORE, compare_scores, fair_shares, scores, standings
+from studies.league.suites import (
+    ALONE,
+    STOCK,
+    League,
+    LeaguePlan,
+    OwnMetric,
+    drawn_scenarios,
+    load_league,
+    outside_of,
+    run_league,
+)
+from studies.league.verdicts import (
+    AIMS,
+    Worse,
+    aim_of,
+    harm_verdict,
+    harms,
+    judged_as,
+    measured,
+    paper_verdicts,
+)
+
+PRESETS = ("full", "ns3")
+
+
+@cache
+def config_of(*overrides: str) -> dict[str, Any]:
+    return compose_experiment("league", overrides)
+
+
+@cache
+def plan_of(preset: str) -> LeaguePlan:
+    return LeaguePlan.from_config(config_of(f"preset={preset}"))
+
+
+# The suites.
+
+
+def test_validation_has_other_draws_than_the_test() -> None:
+    assert list(plan_of("validation").suites) == ["generalisation", "friendliness", "alone"]
+    test, validation = (
+        {
+            f"{suite}/{name}": scenario
+            for suite in ("generalisation", "friendliness")
+            for name, scenario in plan_of(preset).suites[suite]["scenarios"].items()
+        }
+        for preset in ("full", "validation")
+    )
+    assert test.keys() == validation.keys()
+    rates = {scenario["rate_mbps"] for scenario in test.values()}
+    assert not rates & {scenario["rate_mbps"] for scenario in validation.values()}
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_suite_is_a_benchmark_of_its_own(preset: str) -> None:
+    plan = plan_of(preset)
+    for suite, config in plan.suites.items():
+        benchmark = Benchmark.from_dict(config)
+        assert benchmark.name == f"{plan.name}/{suite}"
+        assert benchmark.engine["name"] == ("ns3" if preset == "ns3" else "native")
+        assert len(benchmark.seeds) == (2 if preset == "ns3" else 10)
+
+
+def test_the_league_has_every_paper_every_algorithm_and_forty_scenarios_or_more() -> None:
+    plan = plan_of("full")
+    papers = {path.stem for path in (Path(__file__).parents[2] / "conf/experiment/paper").glob("*.yaml")}
+    assert set(plan.own) == papers
+    for suite in set(plan.suites) - {ALONE}:
+        names = {competitor.name for competitor in Benchmark.from_dict(plan.suites[suite]).competitors}
+        # The agent's controller without an agent is none, and one is a paper's program rather than its algorithm.
+        assert set(registry.controllers()) - {"agent", "bbr-acd-ns3-published"} <= names | {plan.learned}
+        assert not names & set(STOCK)
+    scenarios = plan.suites["generalisation"]["scenarios"].values()
+    assert len(scenarios) >= 40
+    outside = [outside_of(Scenario.from_dict(scenario), plan.training) for scenario in scenarios]
+    assert any(outside)
+    assert not all(outside)
+
+
+def test_the_drawn_scenarios_are_the_same_as_ever() -> None:
+    scenarios = plan_of("full").suites["generalisation"]["scenarios"]
+    text = json.dumps(scenarios, sort_keys=True)
+    assert hashlib.sha256(text.encode()).hexdigest()[:16] == "31f83e48918d0bde"
+    for name, plain in scenarios.items():
+        scenario = Scenario.from_dict(plain)
+        low, high = (6, 100) if name.startswith("typical") else (2, 200)
+        assert low <= scenario.rate_mbps <= high
+        # All flows have begun when the measured part does, and one is always there.
+        assert all(flow.start_s <= 0.25 * scenario.duration_s for flow in scenario.flows)
+        assert any(flow.start_s == 0 and flow.stop_s is None for flow in scenario.flows)
+
+
+def test_another_seed_draws_other_scenarios() -> None:
+    draw = {"count": 3, "scenario": {"rate_mbps": {"uniform": [1.0, 9.0]}}}
+    first, again, other = (drawn_scenarios({"x": {**draw, "seed": seed}}) for seed in (1, 1, 2))
+    assert list(first) == ["x-01", "x-02", "x-03"]
+    assert first == again != other
+
+
+def test_outside_of_the_training_ranges() -> None:
+    flow = {"rtt_ms": {"log_uniform": [10.0, 100.0]}}
+    training = {
+        "rate_mbps": {"log_uniform": [6.0, 24.0]},
+        "buffer_bdp": {"choice": [1.0, {"uniform": [2.0, 8.0]}]},
+        "loss": 0.0,
+        "flows": {"choice": [[flow], [flow, {"rtt_ms": 150.0}]]},
+    }
+    inside = {"rate_mbps": 10.0, "buffer_bdp": 3.0, "flows": [{"rtt_ms": 20}, {"rtt_ms": 120}]}
+
+    def outside(**changes: Any) -> list[str]:
+        return outside_of(Scenario.from_dict(inside | changes), training)
+
+    assert outside() == []
+    assert outside(rate_mbps=25.0) == ["rate"]
+    assert outside(loss=0.01, buffer_bdp=0.5) == ["buffer", "loss"]
+    assert outside(flows=[{"rtt_ms": 5}, {"rtt_ms": 20}, {"rtt_ms": 20}]) == ["RTT", "flows"]
+    assert outside(rate_mbps=6.0, buffer_bdp=8.0, flows=[{"rtt_ms": 11}]) == []  # 66 packets, a bit more than 8 BDP
+    assert outside_of(Scenario.from_dict(inside), training | {"flows": [flow]}) == ["RTT", "flows"]
+
+
+def test_what_only_ns3_has_is_replaced_elsewhere() -> None:
+    suite = "fbbr2-vs-cubic-large-buffer"
+    native, ns3 = (plan_of(preset).suites[suite]["scenarios"]["2bdp"]["flows"][1] for preset in ("full", "ns3"))
+    assert (native["algorithm"], ns3["algorithm"]) == ("cubic", "cubic-stock")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["league.only=[varying]", "league.learned=polcy"], "the league has no competitor 'polcy'; known: newreno"),
+        (["league.only=[generalization]"], r"league.only has no suite 'generalization'; known: generalisation"),
+        (["league.subset={varying: [steps]}"], "the subset of varying has no scenario 'steps'; known: step-up"),
+        (["+league.metric=jain"], "a league has no field 'metric'; known: learned"),
+        (["league.subset={steps: [1]}"], "league.subset has no suite 'steps'; known: generalisation"),
+        (["league.only=[acw-jain]", "league.papers.acw-jain.algorithm=acw"], "acw-jain has no competitor 'acw'"),
+    ],
+)
+def test_a_mistake_is_refused_by_name(overrides: list[str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        LeaguePlan.from_config(config_of(*overrides))
+
+
+# Scores.
+
+
+def test_the_fair_share_of_flows_that_come_and_go_by_hand() -> None:
+    flows = [{}, {"start_s": 10.0, "stop_s": 30.0}, {"start_s": 0.0, "stop_s": 8.0}]
+    plain = {"rate_mbps": 10.4, "packet_bytes": 1000, "duration_s": 40.0, "flows": flows}
+    shares, capacity_mbit = fair_shares(Scenario.from_dict(plain), warmup=0.25)
+    # 10 Mbit/s of payload: the first flow has all of it for 10 of the 30 s that are measured, and half for 20.
+    np.testing.assert_allclose(shares, [(10 * 10 + 20 * 5) / 30, 5.0, math.nan])
+    assert capacity_mbit == pytest.approx(300)
+
+
+def test_the_fair_share_of_a_rate_that_changes_by_hand() -> None:
+    plain = {"rate_mbps": 10.4, "duration_s": 40.0, "rate_schedule": [[15, 20.8], [20, 5.2]], "flows": [{}, {}]}
+    shares, capacity_mbit = fair_shares(Scenario.from_dict(plain), warmup=0.25)
+    assert capacity_mbit == pytest.approx(5 * 10 + 5 * 20 + 20 * 5)
+    np.testing.assert_allclose(shares, [250 / 30 / 2] * 2)
+    with pytest.raises(ValueError, match="size_bytes"):
+        fair_shares(Scenario.from_dict({"flows": [{"size_bytes": 1000}]}), warmup=0.0)
+
+
+SCENARIO: dict[str, Any] = {"rate_mbps": 10.4, "packet_bytes": 1000, "duration_s": 40.0,
+                            "flows": [{"rtt_ms": 20.0}, {"rtt_ms": 40.0}]}  # fmt: skip
+
+
+def result_of(
+    runs: dict[tuple[str, str, int], list[dict[str, Any]]], scenarios: dict[str, Any] | None = None, **config: Any
+) -> BenchmarkResult:
+    """Results as a benchmark has them; a run's flows have what is given, and the rest is NaN."""
+    rows = [
+        dict.fromkeys(MEASURED, math.nan)
+        | {"scenario": scenario, "competitor": competitor, "seed": seed, "flow": flow, "wall_s": 1.0, "rtt_ms": 20.0}
+        | {"key": f"{scenario}/{competitor}/{seed}", "trace_hash": f"{scenario}/{competitor}/{seed}"}
+        | {"link_duration_s": 30.0, "link_rate_mbps": 10.4}
+        | values
+        for (scenario, competitor, seed), flows in runs.items()
+        for flow, values in enumerate(flows)
+    ]
+    names = list(dict.fromkeys(competitor for _, competitor, _ in runs))
+    plan = {
+        "config": {
+            "scenarios": scenarios or {"one": SCENARIO},
+            "competitors": [{"name": name} for name in names],
+            "warmup": 0.25,
+        }
+        | config,
+        "runs": [],
+    }
+    return BenchmarkResult(pd.DataFrame(rows), [], [], Path(), plan)
+
+
+def run_of(*throughputs_mbps: float, **others: Any) -> list[dict[str, Any]]:
+    total = sum(throughputs_mbps)
+    return [
+        {"throughput_mbps": x, "received_bytes": x * 30 / 8e-6, "share": x / total, "loss_rate": 0.0,
+         "retransmission_rate": 0.01, "link_queue_mean_ms": 10.0, "rtt_mean_ms": rtt_ms + 10, "rtt_p95_ms": 2 * rtt_ms,
+         "link_jain": total**2 / len(throughputs_mbps) / sum(y**2 for y in throughputs_mbps)} | others
+        for x, rtt_ms in zip(throughputs_mbps, (20.0, 40.0), strict=False)
+    ]  # fmt: skip
+
+
+def test_scores_of_a_run_by_hand() -> None:
+    table = scores(result_of({("one", "even", 1): run_of(4.0, 4.0), ("one", "odd", 1): run_of(6.0, 2.0)}))
+    even, odd = table.iloc[0], table.iloc[1]
+    assert even["jain"] == pytest.approx(1.0)
+    assert even["utilisation"] == pytest.approx(0.8)
+    assert even["delay"] == pytest.approx(10 / 40)
+    assert even[SCORE] == pytest.approx(0.8 / 1.25)
+    assert even["rtt_p95"] == pytest.approx(2.0)
+    assert even["utility"] == pytest.approx(math.log(0.8) - 10 / 40)
+    assert odd["jain"] == pytest.approx(64 / 2 / 40)
+    assert odd["utility"] == pytest.approx(math.log(0.4) / 2 - 10 / 40)  # nothing for more than the fair share
+    assert (table[SCORE] <= 1).all()
+
+
+def test_a_flow_that_gets_nothing_has_a_score_all_the_same() -> None:
+    starved = scores(result_of({("one", "x", 1): run_of(8.0, math.nan, loss_rate=math.nan)})).iloc[0]
+    assert starved["jain"] == pytest.approx(0.5)
+    assert starved["utility"] == pytest.approx(math.log(0.05) / 2 - 10 / 40)
+
+
+def test_standings_and_a_comparison_by_hand() -> None:
+    runs = {}
+    for seed in range(1, 5):
+        runs["one", "better", seed] = run_of(4.0, 4.0)
+        runs["one", "worse", seed] = run_of(3.0, 3.0 + 0.1 * seed)
+        runs["two", "better", seed] = run_of(3.0, 3.0)
+        runs["two", "worse", seed] = run_of(3.5, 3.5)
+    table = scores(result_of(runs, {"one": SCENARIO, "two": SCENARIO}))
+    standing = standings(table)
+    assert list(standing.index) == ["better", "worse"]
+    assert standing.loc["better", (SCORE, "iqm")] == pytest.approx(0.7 / 1.25)  # the middle half of four 0.8, four 0.6
+    compared = compare_scores(table, "better", "worse")
+    assert compared.improvement == (0.5, 0.5, 0.5)
+    assert (compared.better_in, compared.scenarios) == (1, 2)
+    difference = standing[SCORE, "iqm"]
+    assert compared.difference == pytest.approx(difference["better"] - difference["worse"])
+    assert compared.low <= compared.difference <= compared.high
+    assert compared.scenarios_low < compared.low  # scenarios differ more than seeds do
+
+
+# What it says of the papers' experiments.
+
+
+def test_what_a_metric_is_judged_by() -> None:
+    assert judged_as("throughput_mbps") == "throughput_mbps"
+    assert judged_as("throughput_mbps[1]") == judged_as("share[0]") == "smallest share"
+    assert judged_as("throughput_ratio") == "evenness"
+    assert judged_as("rtt_mean_ms[0]") == "rtt_mean_ms[0]"
+    assert not aim_of("rtt_mean_ms[0]").is_more_better
+    assert judged_as("send_rate_mbps") is None
+    assert set(AIMS) - {"smallest share", "evenness"} <= set(METRICS)
+
+
+def test_every_metric_of_the_papers_that_is_their_own_can_be_judged() -> None:
+    plan = plan_of("full")
+    for suite, own in plan.own.items():
+        assert judged_as(own.metric) is not None
+        assert own.metric in own.others, f"{suite} does not measure its own metric"
+
+
+def test_evenness_smallest_share_and_times_that_are_never_reached_by_hand() -> None:
+    nan = math.nan
+    runs = pd.DataFrame(
+        {"throughput_ratio": [0.5, 4.0], "share[0]": [0.2, 0.1], "share[1]": [0.8, 0.3], "share[2]": [nan, 0.6],
+         "equilibrium_s": [3.0, nan]},
+        index=pd.MultiIndex.from_tuples([("one", "x", 1), ("one", "x", 2)], names=["scenario", "competitor", "seed"]),
+    )  # fmt: skip
+    late = SCENARIO | {"flows": [{}, {"start_s": 5.0}, {"start_s": 12.0}, {"start_s": 9.0}]}
+    scenarios = {"one": Scenario.from_dict(late)}
+    assert list(measured(runs, "evenness", scenarios)) == [0.5, 0.25]
+    np.testing.assert_allclose(measured(runs, "smallest share", scenarios), [0.4, 0.3])
+    assert list(measured(runs, "equilibrium_s", scenarios)) == [3.0, 40.0 - 9.0]
+
+
+def paper_league(**runs: list[list[dict[str, Any]]]) -> League:
+    result = result_of(
+        {("one", name, seed): run for name, seeds in runs.items() for seed, run in enumerate(seeds, start=1)}
+    )
+    own = OwnMetric("link_jain", "theirs", ("link_jain", "throughput_mbps", "true_loss", "send_rate_mbps"))
+    plan = LeaguePlan("league", learned="ours", rival="theirs", yardsticks=("yard",), own={"paper": own})
+    return League(plan, {"paper": result})
+
+
+def lost(packets: float) -> dict[str, float]:
+    return {"link_drops": packets, "link_random_losses": 0.0, "sent_packets": 5000.0}
+
+
+def test_an_interval_above_all_others_and_nothing_worse_is_reached() -> None:
+    (verdict,) = paper_verdicts(
+        paper_league(
+            ours=[run_of(4.0, 4.0 + 0.1 * i, **lost(5)) for i in range(3)],
+            theirs=[run_of(6.0, 2.0 + 0.1 * i, **lost(0)) for i in range(3)],
+            other=[run_of(5.0, 3.0 + 0.1 * i, **lost(0)) for i in range(3)],
+            yard=[run_of(4.0, 4.0, **lost(0)) for _ in range(3)],
+        )
+    )
+    assert verdict.best == "other"
+    assert verdict.above == verdict.algorithms == ["theirs", "other"]  # no verdict is about a yardstick
+    assert not verdict.worse_than_best  # half a thousandth more lost is not worse
+    assert verdict.is_first
+    assert verdict.is_reached
+    assert verdict.is_reached_against_own
+
+
+def test_what_is_worse_by_more_than_a_fiftieth_is_named() -> None:
+    (verdict,) = paper_verdicts(
+        paper_league(
+            ours=[run_of(4.0, 4.0 + 0.1 * i, **lost(40)) for i in range(3)],
+            theirs=[run_of(6.0, 2.0 + 0.1 * i, **lost(39)) for i in range(3)],
+            other=[run_of(6.0, 2.4 + 0.1 * i, **lost(0)) for i in range(3)],
+        )
+    )
+    assert verdict.is_first
+    assert not verdict.is_reached
+    assert verdict.is_reached_against_own
+    assert [entry.metric for entry in verdict.worse_than_best] == ["throughput_mbps", "true_loss"]
+    assert verdict.worse_than_best[1] == Worse("true_loss", 0.004, 0.0, "other")
+
+
+def test_intervals_that_overlap_are_not_above() -> None:
+    (verdict,) = paper_verdicts(
+        paper_league(
+            ours=[run_of(4.0, 4.0 + i, **lost(0)) for i in range(3)],
+            theirs=[run_of(4.0, 4.2 + i, **lost(0)) for i in range(3)],
+        )
+    )
+    assert verdict.above == []
+    assert not verdict.is_reached
+    assert not verdict.is_reached_against_own
+
+
+def test_equal_runs_stand_for_their_interval() -> None:
+    league = paper_league(
+        ours=[run_of(4.0, 4.0, trace_hash="a", **lost(0))] * 3, theirs=[run_of(4.0, 3.9, trace_hash="b", **lost(0))] * 3
+    )
+    (verdict,) = paper_verdicts(league)
+    assert math.isnan(verdict.estimates["ours"].low)
+    assert verdict.is_reached
+
+
+# Harm.
+
+
+def test_harm_by_hand() -> None:
+    scenarios = {"s": SCENARIO | {"flows": [{"rtt_ms": 20.0}, {"rtt_ms": 20.0, "algorithm": "cubic"}]}}
+    beside = result_of(
+        {
+            ("s", "cubic", 1): run_of(5.0, 5.0, rtt_mean_ms=40.0),
+            ("s", "ours", 1): run_of(7.0, 3.0, rtt_mean_ms=50.0),
+            ("s", "bbr2", 1): run_of(6.0, 4.0, rtt_mean_ms=30.0),
+            ("s", "cubic", 2): run_of(5.0, 5.0, rtt_mean_ms=40.0),
+            ("s", "ours", 2): run_of(5.0, 5.0, rtt_mean_ms=50.0),
+            ("s", "bbr2", 2): run_of(6.0, 4.0, rtt_mean_ms=30.0),
+        },
+        scenarios,
+    )
+    alone = result_of({("s", ALONE, seed): run_of(10.0, rtt_mean_ms=25.0) for seed in (1, 2)}, scenarios)
+    plan = LeaguePlan("league", learned="ours", rival="bbr2")
+    table = harms(League(plan, {"friendliness": beside, ALONE: alone}))
+    ours = table.xs("ours", level="competitor").iloc[0]
+    assert ours["throughput"] == pytest.approx(0.7)
+    assert ours["throughput_of_own"] == pytest.approx(1 - 3 / 5)
+    assert ours["delay"] == pytest.approx(1 - 25 / 50)
+    assert ours["delay_of_own"] == pytest.approx(1 - 40 / 50)
+    assert ours["share"] == pytest.approx(0.7)
+    assert not table.xs("cubic", level="competitor")[["throughput_of_own", "delay_of_own"]].to_numpy().any()
+    verdict = harm_verdict(table, "cubic", "ours", "bbr2")
+    assert verdict.own == pytest.approx(0.6)
+    assert verdict.other == pytest.approx(0.6)
+    np.testing.assert_allclose([verdict.low, verdict.high], [-0.1, 0.1])
+    assert not verdict.is_certain
+
+
+def test_there_is_no_harm_without_the_victims_alone() -> None:
+    assert harms(League(LeaguePlan("league", "ours", "bbr2"), {})).empty
+
+
+# All of it.
+
+SMALL = (
+    "preset=quick",
+    "presets.quick.seeds=[1,2]",
+    "benchmark.competitors=[cubic,bbr2,da-bbr,{name: learned, algorithm: da-bbr, parameters: {min_cwnd_packets: 5}}]",
+    "league.learned=learned",
+    "league.yardsticks=[]",
+    "league.subset={generalisation: [typical-02, wide-01], friendliness: [cubic-1bdp], varying: [cellular], "
+    "bbq-original: [5bdp]}",
+    "benchmark.processes=1",
+)
+
+
+@pytest.mark.timeout(300)  # five benchmarks, each with a process of its own
+def test_the_whole_league_small(tmp_path: Path) -> None:
+    config = config_of(*SMALL)
+    console = Console(file=io.StringIO(), width=160)
+    league = run_league(config, tmp_path, console)
+    assert list(league.results) == ["generalisation", "friendliness", ALONE, "varying", "bbq-original"]
+    assert league.failures == 0
+    # The paper's experiment has its own competitors, and those of the league that it has not.
+    names = [entry["name"] for entry in league.results["bbq-original"].plan["config"]["competitors"]]
+    assert names == ["bbr", "bbq", "cubic", "bbr2", "da-bbr", "learned"]
+    assert len(goals(league)) == 3
+
+    print_league_goals(league, console)
+    assert isinstance(console.file, io.StringIO)
+    said = console.file.getvalue()
+    assert "harm to CUBIC's throughput no greater than bbr2's" in said
+    assert "bbq-original" in said
+
+    again = Console(file=io.StringIO(), width=160)
+    run_league(config, tmp_path, again)
+    assert isinstance(again.file, io.StringIO)
+    assert "16 of 16 runs are there already" in again.file.getvalue()
+
+    path = tmp_path / "docs" / "league.md"
+    path.parent.mkdir()
+    write_league_page(league, path, part=league)
+    page = path.read_text()
+    for heading in ("Are the goals reached?", "Generalisation", "The experiments of the papers", "Beside CUBIC and BBR",
+                    "Links that vary", "A part of it in ns-3"):  # fmt: skip
+        assert f"\n## {heading}\n" in page
+    assert "Not run yet" not in page
+    assert "nan" not in page.replace("unanswered", "")
+    figures = {file.name for file in (tmp_path / "docs" / "league").iterdir()}
+    assert figures == {"generalisation-profile.svg", "varying-profile.svg", "harm.svg"}
+    assert all(f"league/{name}" in page for name in figures)
+    write_league_page(load_league(config, tmp_path), path, part=league)
+    assert path.read_text() == page
+
+
+@pytest.mark.timeout(300)
+def test_from_the_command_line_to_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    arguments = ["benchmark", "experiment=league", *SMALL, "league.only=[bbq-original]", "write=league.md"]
+    assert main(arguments) == 0
+    assert "Page: league.md" in capsys.readouterr().out
+    page = (tmp_path / "league.md").read_text()
+    assert "    bbrgym benchmark experiment=league" in page or "    import json" in page  # the command that made it
+    assert (tmp_path / "runs/benchmark/league-quick/bbq-original/results.parquet").is_file()
+
+
+def test_a_league_without_results_has_no_page(tmp_path: Path) -> None:
+    league = load_league(config_of(*SMALL), tmp_path)
+    assert goals(league) == []
+    with pytest.raises(ValueError, match="has no results"):
+        write_league_page(league, tmp_path / "league.md")

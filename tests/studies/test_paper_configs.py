@@ -1,0 +1,192 @@
+"""The experiments of the papers and the ablations compose, are accepted, and have what they promise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra import compose, initialize_config_module
+from omegaconf import OmegaConf
+
+from bbrgym.baselines import registry
+from bbrgym.benchmark.plan import Benchmark
+from bbrgym.benchmark.published import axis_value
+from bbrgym.envs.scenario import Scenario
+
+EXPERIMENT = Path(str(resources.files("bbrgym.conf"))) / "experiment"
+PAPER = [
+    "acd-sim-7flows-1mbps",
+    "acd-testbed",
+    "acw-jain",
+    "acw-latency",
+    "acw-retransmissions",
+    "acw-rttfair-throughput-1bdp",
+    "acw-rttfair-throughput-5bdp",
+    "acw-rttratio-share-1bdp",
+    "acw-rttratio-share-5bdp",
+    "acw-utilisation-random-loss",
+    "bbq-original",
+    "dabbr-mininet",
+    "ebcc-exp1-single",
+    "ebcc-exp2-bandwidth",
+    "ebcc-exp2-delay",
+    "ebcc-exp3-multistream",
+    "fbbr2-vs-cubic-large-buffer",
+    "fbbr2-vs-cubic-small-buffer",
+]
+ABLATION = ["bbq", "bbr", "bbr-acd", "bbr-acw", "bbr2", "da-bbr", "ebcc", "f-bbr2"]
+ALL = [*(f"paper/{name}" for name in PAPER), *(f"ablation/{name}" for name in ABLATION)]
+PRESETS = ["quick", "full"]
+PAPERS_KERNEL = {"pacing_margin": 0.0, "extra_acked_gain": 0.0}
+
+
+@pytest.fixture(autouse=True)
+def _composing() -> Iterator[None]:
+    with initialize_config_module("bbrgym.conf", version_base="1.3"):
+        yield
+
+
+@cache
+def config_of(experiment: str, preset: str = "quick") -> dict[str, Any]:
+    config = OmegaConf.to_container(
+        compose("config", overrides=[f"experiment={experiment}", f"preset={preset}"]), resolve=True
+    )
+    assert isinstance(config, dict)
+    return {str(key): value for key, value in config.items()}
+
+
+def scenario_of(experiment: str, name: str, preset: str = "quick") -> Scenario:
+    return Scenario.from_dict(config_of(experiment, preset)["benchmark"]["scenarios"][name])
+
+
+def test_there_is_an_experiment_for_every_one_of_the_papers() -> None:
+    assert sorted(path.stem for path in EXPERIMENT.glob("paper/*.yaml")) == PAPER
+    assert sorted(path.stem for path in EXPERIMENT.glob("ablation/*.yaml")) == ABLATION
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("experiment", ALL)
+def test_every_experiment_composes_and_is_accepted(experiment: str, preset: str) -> None:
+    group, _, name = experiment.partition("/")
+    config = config_of(experiment, preset)
+    assert config["name"] == f"{group}-{preset}/{name}"
+    benchmark = Benchmark.from_dict(config["benchmark"])
+    assert benchmark.paper is not None
+    assert benchmark.paper.published
+    assert benchmark.paper.figures
+    assert benchmark.paper.where
+    assert benchmark.paper.stated
+    assert benchmark.paper.inferred
+    assert Benchmark.from_dict(benchmark.to_dict()) == benchmark
+
+
+@pytest.mark.parametrize("experiment", ALL)
+def test_every_scenario_has_a_point_of_its_own_on_a_line(experiment: str) -> None:
+    benchmark = Benchmark.from_dict(config_of(experiment)["benchmark"])
+    assert benchmark.paper is not None
+    for figure in benchmark.paper.figures:
+        if figure.kind == "lines" and figure.x is not None:
+            axes = [figure.x, *([figure.panel] if figure.panel is not None else [])]
+            shown = [s for name, s in benchmark.scenarios.items() if figure.scenario in (None, name)]
+            points = [tuple(axis_value(scenario, axis) for axis in axes) for scenario in shown]
+            assert len(points) > 1
+            assert len(set(points)) == len(points)
+
+
+@pytest.mark.parametrize("experiment", ALL)
+def test_seeds_and_warmup(experiment: str) -> None:
+    quick, full = (config_of(experiment, preset)["benchmark"] for preset in PRESETS)
+    repeats = 30 if experiment == "paper/acd-sim-7flows-1mbps" else 10
+    assert full["seeds"] == list(range(1, repeats + 1))
+    assert full["warmup"] == 0  # the papers average over whole runs
+    assert len(quick["seeds"]) >= 3
+    assert set(quick["seeds"]) <= set(full["seeds"])
+    for name, scenario in quick["scenarios"].items():
+        assert scenario["duration_s"] <= full["scenarios"][name]["duration_s"]
+        if scenario["duration_s"] == full["scenarios"][name]["duration_s"]:
+            assert quick["warmup"] == 0  # as long as the paper's: measured as the paper does
+
+
+@pytest.mark.parametrize(("prefix", "duration_s"), [("acw-", 300), ("acd-sim", 300), ("fbbr2-", 100), ("ebcc-", 20)])
+def test_full_lasts_as_long_as_the_papers(prefix: str, duration_s: float) -> None:
+    names = [name for name in PAPER if name.startswith(prefix)]
+    assert names
+    for name in names:
+        scenarios = config_of(f"paper/{name}", "full")["benchmark"]["scenarios"].values()
+        assert {scenario["duration_s"] for scenario in scenarios} == {duration_s}
+
+
+@pytest.mark.parametrize("experiment", [name for name in ALL if name != "ablation/bbr"])
+def test_bbr_is_that_of_the_papers(experiment: str) -> None:
+    competitors = config_of(experiment)["benchmark"]["competitors"]
+    assert "bbr" not in competitors  # today's Linux, with its margin and its aggregation
+    for competitor in competitors:
+        if isinstance(competitor, dict) and competitor["algorithm"] == "bbr":
+            assert competitor["parameters"] == PAPERS_KERNEL
+
+
+@pytest.mark.parametrize("experiment", [name for name in ALL if name.startswith("ablation/")])
+def test_an_ablation_changes_what_it_is_about(experiment: str) -> None:
+    algorithm = experiment.removeprefix("ablation/")
+    benchmark = Benchmark.from_dict(config_of(experiment)["benchmark"])
+    variants = [c for c in benchmark.competitors if c.algorithm == algorithm and c.parameters]
+    assert algorithm in {c.name for c in benchmark.competitors if not c.parameters} or algorithm == "bbr"
+    assert len(variants) >= 3
+    defaults = registry.defaults(algorithm)
+    for variant in variants:
+        changed = {key for key, value in variant.parameters.items() if float(value) != defaults[key]}
+        assert changed == set(variant.parameters)
+    assert len({tuple(sorted(variant.parameters.items())) for variant in variants}) == len(variants)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize(
+    "places",
+    [
+        ["paper/acw-rttfair-throughput-5bdp:5bdp", "paper/acw-rttratio-share-5bdp:rtt50",
+         "paper/acw-jain:100mbps_rtt50", "paper/bbq-original:5bdp", "ablation/bbr-acw:5bdp", "ablation/da-bbr:5bdp",
+         "ablation/bbq:5bdp"],
+        ["paper/acw-rttfair-throughput-1bdp:1bdp", "paper/acw-rttratio-share-1bdp:rtt50", "paper/acw-latency:1bdp",
+         "paper/acw-retransmissions:1bdp", "paper/bbq-original:1bdp", "ablation/bbr-acw:1bdp", "ablation/bbq:1bdp"],
+        ["paper/acw-rttratio-share-5bdp:rtt100", "paper/acw-jain:100mbps_rtt100"],
+        ["paper/acd-sim-7flows-1mbps:128packets", "ablation/bbr-acd:128packets"],
+        ["paper/fbbr2-vs-cubic-small-buffer:1bdp", "ablation/f-bbr2:1bdp", "ablation/bbr2:1bdp"],
+        ["paper/fbbr2-vs-cubic-large-buffer:4bdp", "ablation/f-bbr2:4bdp", "ablation/bbr2:4bdp"],
+        ["paper/ebcc-exp1-single:single", "paper/ebcc-exp2-bandwidth:access50", "paper/ebcc-exp2-delay:delay20",
+         "paper/ebcc-exp3-multistream:1flow", "ablation/ebcc:15mbps"],
+        ["paper/ebcc-exp2-bandwidth:access15", "ablation/ebcc:5mbps"],
+    ],
+)  # fmt: skip
+def test_what_is_the_same_is_run_once(places: list[str], preset: str) -> None:
+    # A run's key is of the JSON: 60 and 60.0 would be two runs.
+    plain = [repr(scenario_of(place.split(":")[0], place.split(":")[1], preset).to_dict()) for place in places]
+    assert plain[1:] == plain[:1] * (len(plain) - 1)
+    warmups = {config_of(place.split(":")[0], preset)["benchmark"]["warmup"] for place in places}
+    assert len(warmups) == 1
+
+
+@pytest.mark.parametrize(
+    ("experiment", "scenario", "packets"),
+    [
+        # One BDP of the longer flow: 100 Mbit/s x 50 ms of packets of 1000 bytes.
+        ("acw-latency", "1bdp", 625),
+        ("acw-rttfair-throughput-5bdp", "5bdp", 3125),
+        # min(rates) x 2 (access + bottleneck delay) / 1400 bytes, rounded down, and the device's 100.
+        ("ebcc-exp2-bandwidth", "access75", int(17.5e6 / 8 * 0.06 / 1400) + 100),
+        ("ebcc-exp2-bandwidth", "access50", int(15e6 / 8 * 0.06 / 1400) + 100),
+        ("ebcc-exp2-bandwidth", "access30", int(10e6 / 8 * 0.06 / 1400) + 100),
+        ("ebcc-exp2-bandwidth", "access15", int(5e6 / 8 * 0.06 / 1400) + 100),
+        ("ebcc-exp2-delay", "delay15", int(15e6 / 8 * 0.045 / 1400) + 100),
+        ("ebcc-exp2-delay", "delay10", int(15e6 / 8 * 0.030 / 1400) + 100),
+        # 1 Mbit/s x 120 ms of packets of 536 bytes, rounded up, and the device's 100.
+        ("acd-sim-7flows-1mbps", "28packets", math.ceil(1e6 * 0.12 / 8 / 536)),
+        ("acd-sim-7flows-1mbps", "128packets", math.ceil(1e6 * 0.12 / 8 / 536) + 100),
+    ],
+)
+def test_buffers(experiment: str, scenario: str, packets: int) -> None:
+    assert scenario_of(f"paper/{experiment}", scenario).queue_packets == packets

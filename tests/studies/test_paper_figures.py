@@ -1,0 +1,286 @@
+"""The figures of papers, drawn of what was measured."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pandas as pd
+import pytest
+from fake_engine import FakeEngine
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from omegaconf import OmegaConf
+
+from bbrgym import Flow, Scenario, Trace, simulate
+from bbrgym.benchmark import plots
+from bbrgym.benchmark.metrics import MEASURED
+from bbrgym.benchmark.paper_figures import LABELS, POINTS_A_LINE, paper_figure
+from bbrgym.benchmark.published import KINDS, Paper, PaperFigure, Published
+from bbrgym.benchmark.tables import METRICS, METRICS_OF_FLOWS, league_table
+
+FLOWS = (Flow(rtt_ms=10), Flow(rtt_ms=50))
+SCENARIOS = {
+    "deep6": Scenario(rate_mbps=20, loss=0.06, buffer_bdp=5, flows=FLOWS),
+    "deep0": Scenario(rate_mbps=20, loss=0.0, buffer_bdp=5, flows=FLOWS),
+    "shallow6": Scenario(rate_mbps=20, loss=0.06, buffer_bdp=1, flows=FLOWS),
+    "shallow0": Scenario(rate_mbps=20, loss=0.0, buffer_bdp=1, flows=FLOWS),
+}
+PUBLISHED = (
+    Published("link_jain", ("deep6",), "bbr", 0.55),
+    Published("link_jain", ("deep0",), "bbq", 0.65, bound="above"),
+    Published("link_jain", ("shallow0",), "bbr", 0.75),
+    # None of these is a point of a figure: another metric, several scenarios, no plain value, an order.
+    Published("throughput_mbps[0]", ("deep0",), "bbr", 5.5),
+    Published("link_jain", ("deep0", "deep6"), "bbr", 0.85),
+    Published("link_jain", ("deep0",), "bbq", 0.95, form="ratio", against="bbr"),
+    Published("link_jain", ("deep0",), order=("bbr", "bbq")),
+)
+
+
+def made_up(scenarios: Mapping[str, Scenario], competitors: tuple[str, ...] = ("bbr", "bbq"), seeds: int = 3) -> Any:
+    """Results with random figures."""
+    random = np.random.default_rng(7)
+    rows = []
+    for seed in range(1, seeds + 1):
+        for name, scenario in scenarios.items():
+            for competitor in competitors:
+                run = dict.fromkeys(MEASURED, 1.0) | {"link_jain": 0.5 + 0.5 * random.random(), "convergence_s": 2.0}
+                names = {"scenario": name, "competitor": competitor, "seed": seed, "key": "-", "trace_hash": str(seed)}
+                for index, flow in enumerate(scenario.flows):
+                    of_flow = {"flow": index, "rtt_ms": flow.rtt_ms, "algorithm": competitor}
+                    rows.append(run | of_flow | {"throughput_mbps": 9 + random.random()} | names)
+    return pd.DataFrame(rows)
+
+
+@pytest.fixture(scope="module")
+def results() -> pd.DataFrame:
+    frame: pd.DataFrame = made_up(SCENARIOS)
+    return frame
+
+
+@pytest.fixture(scope="module")
+def table(results: pd.DataFrame) -> pd.DataFrame:
+    return league_table(results)
+
+
+def drawn(results: pd.DataFrame, published: tuple[Published, ...] = (), **fields: Any) -> Figure:
+    return paper_figure(PaperFigure(title="Figure 1", **fields), results, SCENARIOS, published)
+
+
+def visible(figure: Figure) -> list[Axes]:
+    return [axes for axes in figure.axes if axes.get_visible()]
+
+
+def hollow(axes: Axes) -> set[tuple[float, float, str]]:
+    """The published values in a panel: x, y and the sign."""
+    return {
+        (float(np.asarray(line.get_xdata())[0]), float(np.asarray(line.get_ydata())[0]), str(line.get_marker()))
+        for line in axes.get_lines()
+        if line.get_markerfacecolor() == "white"
+    }
+
+
+def lines_of(axes: Axes) -> list[Line2D]:
+    return [line for line in axes.get_lines() if line.get_markerfacecolor() != "white" and line.get_marker() != "None"]
+
+
+def mean(table: pd.DataFrame, scenario: str, competitor: str, metric: str, statistic: str = "mean") -> float:
+    return float(table[metric, statistic][scenario, competitor])
+
+
+def test_every_metric_has_a_label() -> None:
+    assert set(METRICS) | set(METRICS_OF_FLOWS) <= set(LABELS)
+    for name, label in LABELS.items():
+        for suffix, unit in (("_mbps", "(Mbit/s)"), ("_ms", "(ms)"), ("_per_s", "/s)")):
+            assert not name.endswith(suffix) or label.endswith(unit), name
+
+
+def test_lines_go_along_the_axis_and_panels_apart(results: pd.DataFrame, table: pd.DataFrame) -> None:
+    figure = drawn(results, PUBLISHED, kind="lines", y=("link_jain",), x="loss", panel="buffer_bdp")
+    panels = visible(figure)
+    assert [axes.get_title(loc="left") for axes in panels] == ["buffer of 1 BDP", "buffer of 5 BDP"]
+    assert [tick.get_text() for tick in panels[0].get_xticklabels()] == ["0", "6"]
+    for axes, depth in zip(panels, ("shallow", "deep"), strict=True):
+        assert axes.get_xlabel() == "random loss (%)"
+        for line, competitor in zip(lines_of(axes), ("bbr", "bbq"), strict=True):
+            expected = [mean(table, f"{depth}{loss}", competitor, "link_jain") for loss in (0, 6)]
+            assert list(np.asarray(line.get_xdata())) == [0.0, 0.06]
+            assert list(np.asarray(line.get_ydata())) == pytest.approx(expected)
+            assert line.get_color() == plots.mark_of(competitor).colour
+    assert panels[0].get_ylim() == panels[1].get_ylim()
+    assert panels[0].get_ylabel() == "Jain's fairness index"
+
+
+def test_published_values_stand_where_they_belong(results: pd.DataFrame) -> None:
+    figure = drawn(results, PUBLISHED, kind="lines", y=("link_jain",), x="loss", panel="buffer_bdp")
+    shallow, deep = visible(figure)
+    assert hollow(shallow) == {(0.0, 0.75, "D")}
+    assert hollow(deep) == {(0.06, 0.55, "D"), (0.0, 0.65, "^")}
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["bbr", "bbq", "published", "published: above"]
+
+
+def test_intervals_of_lines(results: pd.DataFrame, table: pd.DataFrame) -> None:
+    axes = visible(drawn(results, kind="lines", y=("link_jain",), x="loss", panel="buffer_bdp"))[0]
+    interval = next(line for line in axes.get_lines() if line.get_marker() == "None")
+    expected = [mean(table, "shallow0", "bbr", "link_jain", statistic) for statistic in ("low", "high")]
+    assert list(np.asarray(interval.get_ydata()))[:2] == pytest.approx(expected)
+
+
+def test_two_scenarios_are_never_one_point(results: pd.DataFrame) -> None:
+    with pytest.raises(ValueError, match=r"'deep0' and 'shallow0' at the same loss=0: give it a panel"):
+        drawn(results, kind="lines", y=("link_jain",), x="loss")
+
+
+def test_bars_have_a_group_a_competitor_and_a_panel_a_scenario(results: pd.DataFrame, table: pd.DataFrame) -> None:
+    y = ("throughput_mbps[0]", "throughput_mbps[1]")
+    figure = drawn(results, PUBLISHED, kind="bars", y=y, x="competitor", y_label="Mbit/s")
+    panels = visible(figure)
+    assert [axes.get_title(loc="left") for axes in panels] == list(SCENARIOS)
+    for axes, scenario in zip(panels, SCENARIOS, strict=True):
+        assert [tick.get_text() for tick in axes.get_xticklabels()] == ["bbr", "bbq"]
+        heights = [bar.get_height() for bar in axes.patches]
+        expected = [mean(table, scenario, competitor, metric) for competitor in ("bbr", "bbq") for metric in y]
+        assert heights == pytest.approx(expected)
+        assert {to_hex(bar.get_facecolor()) for bar in axes.patches[:1]} == {plots.mark_of("bbr").colour.lower()}
+    ((x, value, _),) = hollow(panels[1])
+    # In the middle of the first bar.
+    assert (x, value) == pytest.approx((panels[1].patches[0].get_x() + panels[1].patches[0].get_width() / 2, 5.5))
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["flow 0 (10 ms)", "flow 1 (50 ms)", "published"]
+
+
+def test_bars_over_scenarios_have_a_bar_a_competitor(results: pd.DataFrame, table: pd.DataFrame) -> None:
+    (axes,) = visible(drawn(results, PUBLISHED, kind="bars", y=("link_jain",), x="scenario"))
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == list(SCENARIOS)
+    expected = [mean(table, name, competitor, "link_jain") for name in SCENARIOS for competitor in ("bbr", "bbq")]
+    assert [bar.get_height() for bar in axes.patches] == pytest.approx(expected)
+    assert len(hollow(axes)) == 3
+
+
+def test_one_scenario_alone(results: pd.DataFrame, table: pd.DataFrame) -> None:
+    (axes,) = visible(drawn(results, PUBLISHED, kind="bars", y=("link_jain",), x="competitor", scenario="deep6"))
+    assert [bar.get_height() for bar in axes.patches] == pytest.approx(
+        [mean(table, "deep6", competitor, "link_jain") for competitor in ("bbr", "bbq")]
+    )
+    assert {value for _, value, _ in hollow(axes)} == {0.55}
+
+
+@pytest.mark.parametrize("kind", ["bars", "lines"])
+def test_what_is_never_reached_is_said(results: pd.DataFrame, kind: str) -> None:
+    results = results.copy()
+    is_bbr = results["competitor"] == "bbr"
+    results.loc[is_bbr, "convergence_s"] = math.nan
+    results.loc[~is_bbr & (results["seed"] == 1), "convergence_s"] = math.nan
+    axis = {"x": "loss", "panel": "buffer_bdp"} if kind == "lines" else {"x": "competitor"}
+    for axes in visible(drawn(results, kind=kind, y=("convergence_s",), **axis)):
+        said = [text.get_text() for text in axes.texts]
+        assert sum("never" in text for text in said) == sum("2 of 3" in text for text in said) == len(said) / 2 > 0
+
+
+def test_there_must_be_something_to_show(results: pd.DataFrame) -> None:
+    for kind in KINDS:
+        with pytest.raises(ValueError, match="'Figure 1' has nothing to show"):
+            drawn(results[:0], kind=kind, y=("link_jain",), x="loss", scenario="deep0")
+
+
+def test_one_seed_has_no_interval() -> None:
+    once = made_up(SCENARIOS, seeds=1)
+    (axes,) = visible(drawn(once, kind="bars", y=("link_jain",), x="competitor", scenario="deep6"))
+    assert len(axes.patches) == 2
+    assert not axes.collections
+
+
+@pytest.fixture(scope="module")
+def trace() -> Trace:
+    flows = (Flow("bbr", 10), Flow("cubic", 50, start_s=20))
+    return simulate(Scenario(rate_mbps=4, duration_s=60, flows=flows), FakeEngine())
+
+
+def test_time_is_a_panel_a_competitor_and_few_points(trace: Trace) -> None:
+    asked = PaperFigure("Figure 1", "time", ("cwnd_packets",), scenario="x")
+    figure = paper_figure(asked, pd.DataFrame(), {}, traces={"bbr": trace, "other": trace})
+    panels = visible(figure)
+    assert [axes.get_title(loc="left") for axes in panels] == ["bbr", "other"]
+    assert panels[0].get_ylabel() == "congestion window\n(packets)"
+    first, second = panels[0].get_lines()
+    shown = np.asarray(first.get_ydata(), float)
+    exact = trace.rows.query("flow == 0")["cwnd_packets"].to_numpy()
+    steps = math.ceil(len(exact) / POINTS_A_LINE)
+    assert len(shown) <= POINTS_A_LINE
+    assert shown[5] == pytest.approx(exact[5 * steps : 6 * steps].mean())
+    assert panels[0].get_xlabel() == f"time (s), means over {steps * 0.1:g} s"
+    # The second flow starts at 20 s.
+    time_s, later = np.asarray(second.get_xdata(), float), np.asarray(second.get_ydata(), float)
+    assert np.isnan(later[time_s < 19.9]).all()
+    assert not np.isnan(later[time_s > 20.5]).any()
+    assert first.get_linestyle() != second.get_linestyle()
+
+
+def test_rates_over_time_are_averaged_and_the_link_has_one_line(trace: Trace) -> None:
+    asked = PaperFigure("Figure 1", "time", ("throughput_mbps", "link_queue_mean_ms"), scenario="x")
+    figure = paper_figure(asked, pd.DataFrame(), {}, traces={"bbr": trace})
+    rate, queue = visible(figure)
+    assert len(rate.get_lines()) == 2
+    assert len(queue.get_lines()) == 1
+    assert len(np.asarray(rate.get_lines()[0].get_xdata())) == 60  # of 1 s
+
+
+def test_many_flows_are_named_by_the_first_and_the_last() -> None:
+    flows = tuple(Flow("bbr", 20, start_s=index / 10) for index in range(6))
+    trace = simulate(Scenario(rate_mbps=10, duration_s=3, flows=flows), FakeEngine())
+    figure = paper_figure(PaperFigure("F", "time", ("rtt_mean_ms",)), pd.DataFrame(), {}, traces={"bbr": trace})
+    (axes,) = visible(figure)
+    assert len({line.get_color() for line in axes.get_lines()}) == 6
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["flow 0 (20 ms) to", "flow 5 (20 ms)"]
+
+
+def test_competitors_that_are_not_registered_can_be_told_apart() -> None:
+    marks = plots.marks_of(["bbr", "without-alpha", "without-beta", "without-both"])
+    assert len({mark.colour for mark in marks.values()}) == 4
+    assert marks["bbr"] == plots.mark_of("bbr")
+    assert plots.marks_of(["bbr", "my-agent"])["my-agent"] == plots.mark_of("my-agent")
+
+
+def test_svg_is_well_formed_short_and_the_same_again(results: pd.DataFrame) -> None:
+    first, second = (
+        plots.svg_text(drawn(results, PUBLISHED, kind="lines", y=("link_jain",), x="loss", panel="buffer_bdp"))
+        for _ in range(2)
+    )
+    assert first == second
+    assert ElementTree.fromstring(first).get("viewBox")
+    assert "Jain's fairness index" in first
+    assert not re.search(r' d="[^"]*\d\.\d{3}', first)
+    assert "matplotlib.org" not in first
+
+
+_FILES = (Path(__file__).parents[2] / "conf" / "experiment").glob("*/*.yaml")
+EXPERIMENTS = sorted(path for path in _FILES if path.parent.name in ("paper", "ablation"))
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_every_figure_of_every_experiment_can_be_drawn(path: Path) -> None:
+    config: Any = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
+    plain = config["benchmark"]
+    names = tuple(entry if isinstance(entry, str) else entry["name"] for entry in plain["competitors"])
+    scenarios = {name: Scenario.from_dict(scenario) for name, scenario in plain["scenarios"].items()}
+    paper = Paper.from_dict(plain["paper"], list(scenarios), names)
+    results = made_up(scenarios, names, seeds=1)
+    for figure in paper.figures:
+        traces = None
+        if figure.kind == "time":
+            whole = scenarios[str(figure.scenario)]
+            flows = tuple(dataclasses.replace(flow, start_s=0, stop_s=None) for flow in whole.flows)
+            short = dataclasses.replace(whole, rate_mbps=2, duration_s=1, flows=flows, rate_schedule=())
+            traces = dict.fromkeys(names, simulate(short, FakeEngine()))
+        shown = paper_figure(figure, results, scenarios, paper.published, traces)
+        assert all(axes.has_data() for axes in visible(shown)), figure.title

@@ -1,0 +1,196 @@
+"""The page on the papers' experiments."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from paper_experiment import PAPER, make_experiment
+
+from studies import markdown
+from studies.papers.page import write_page
+
+ACD = {
+    "published": [
+        {"metric": "inorder_loss", "scenario": "lossy", "competitor": "bbr", "is": "above", "value": 0.4},
+        {"metric": "rtt_mean_ms[0]", "scenario": "lossy", "competitor": "bbr", "value": 35},
+    ],
+    "figures": [{"title": "Figure 1: windows", "kind": "time", "y": ["cwnd_packets"], "scenario": "clean"}],
+}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Experiments: complete, unfinished, begun, not begun, and an ablation."""
+    root = tmp_path_factory.mktemp("runs")
+    make_experiment(root / "paper-quick" / "calm-one")
+    # The first three runs are the same as those of calm-one.
+    make_experiment(root / "paper-quick" / "calm-two", done=slice(3), paper=PAPER | ACD)
+    make_experiment(root / "paper-quick" / "calm-begun", done=slice(0))
+    make_experiment(root / "ablation-quick" / "calm-one", roles=[0])
+    return root
+
+
+def directories(runs: Path) -> list[Path]:
+    papers = [runs / "paper-quick" / name for name in ("calm-one", "calm-two", "calm-begun", "calm-none")]
+    return [*papers, runs / "ablation-quick" / "calm-one"]
+
+
+@pytest.fixture(scope="module")
+def docs(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    docs = tmp_path_factory.mktemp("docs")
+    write_page(directories(runs), docs / "benchmark.md")
+    return docs
+
+
+@pytest.fixture(scope="module")
+def page(docs: Path) -> str:
+    return (docs / "benchmark.md").read_text()
+
+
+def section(page: str, heading: str) -> str:
+    return page.split(f"\n### {heading}\n")[1].split("\n### ")[0]
+
+
+def row_of(page: str, first: str) -> list[str]:
+    """The cells of the table's row whose first cell begins so."""
+    (line,) = [line for line in page.splitlines() if line.startswith(f"| {first}")]
+    return [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+
+
+def test_summary_counts_what_agrees(page: str) -> None:
+    # Of five entries: one bound is kept, two are not, and two numbers have none to be compared with.
+    assert row_of(page, "[calm-one](#calm-one) ")[2:6] == ["1", "2", "0", "2"]
+    assert "published above 3" in row_of(page, "[calm-one](#calm-one) ")[6]
+
+
+def test_what_is_missing_is_said_to_be(page: str) -> None:
+    assert "Unfinished: 3 of 12 runs are done." in section(page, "calm-two")
+    assert "Unfinished: 3 of 12 runs are done." in row_of(page, "[calm-two]")[6]
+    assert "Unfinished: 0 of 12 runs are done." in section(page, "calm-begun")
+    for text in (section(page, "calm-none"), row_of(page, "[calm-none]")[6]):
+        assert "Missing: not run yet (`bbrgym benchmark experiment=paper/calm-none preset=quick`)." in text
+
+
+def test_tables_are_whole_and_text_is_text(page: str) -> None:
+    tables = re.findall(r"(?:^\|.*\n)+", page, flags=re.MULTILINE)
+    assert len(tables) > 8
+    for table in tables:
+        cells = {len(re.split(r"(?<!\\)\|", line)) for line in table.splitlines()}
+        assert len(cells) == 1, table
+        assert re.fullmatch(r"\|( --[-:] \|)+", table.splitlines()[1])
+    assert "**On \\<calm> \\| a study of \\*calmness\\***" in page
+    assert "<i>" not in page.replace("\\<i>", "")
+
+
+def test_links_lead_somewhere(page: str, docs: Path) -> None:
+    headings = re.findall(r"^#+ (.*)$", page, flags=re.MULTILINE)
+    slugs = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    assert len(slugs) == len(headings)
+    inner = set(re.findall(r"\]\(#([^)]*)\)", page))
+    assert {"calm-one", "calm-none", "metrics-whose-names-mislead"} <= inner <= slugs
+    images = re.findall(r"!\[[^\]]*\]\(([^)]*)\)", page)
+    assert sorted(images) == sorted(f"benchmark/{path.name}" for path in (docs / "benchmark").iterdir())
+    assert images == ["benchmark/calm-one.svg", "benchmark/calm-two.svg", "benchmark/ablation-calm-one.svg"]
+    assert "](agreement.md#the-papers-experiments)" in page
+    agreement = Path(__file__).parents[2] / "docs" / "results" / "agreement.md"
+    assert "### The papers' experiments" in agreement.read_text().splitlines()
+
+
+def test_figures_are_small_and_well_formed(docs: Path) -> None:
+    for path in (docs / "benchmark").iterdir():
+        assert path.stat().st_size < markdown.MOST_FIGURE_BYTES
+        assert ElementTree.parse(path).getroot().tag.endswith("svg")
+    # Over time only if there is nothing else: the paper's numbers are in the others.
+    assert "Jain's index" in (docs / "benchmark" / "calm-one.svg").read_text()
+    assert "windows" in (docs / "benchmark" / "calm-two.svg").read_text()
+
+
+def test_equal_results_make_equal_files(docs: Path, runs: Path, tmp_path: Path) -> None:
+    copied = tmp_path / "elsewhere"
+    shutil.copytree(runs, copied)
+    write_page(directories(copied), tmp_path / "benchmark.md")
+    for path in [docs / "benchmark.md", *(docs / "benchmark").iterdir()]:
+        assert (tmp_path / path.relative_to(docs)).read_bytes() == path.read_bytes()
+
+
+def test_page_says_how_it_was_made_but_not_when(page: str) -> None:
+    assert row_of(page, "hash of the code")[1] == "c0de"
+    assert row_of(page, "ns-3")[1] == "3.44"
+    assert "the preset quick, with the seeds 1, 2: 20 runs" in page
+    # Of 3 s, which took 0.5 s each. 12 of calm-one; calm-two's 3 are among them, and so are the ablation's 4 of bbr,
+    # whose rival is bbr.
+    assert "1 min 00 s of simulated time in 10.0 s of wall time" in page
+    assert "Cost: 12 runs, 6.0 s of wall time in sum, 6.00 simulated s/s." in section(page, "calm-one")
+    assert "2026" not in page
+    assert "abc123" not in page
+
+
+def test_reasons_are_given_or_said_to_be_unknown(page: str) -> None:
+    shown = section(page, "calm-one")
+    assert "* link_jain of bbr, lossy: no index \\| is above \\<i>1\\</i>." in shown
+    assert "* The cause is not isolated yet: link_jain of calm, clean." in shown
+
+
+def test_settings_in_one_line(page: str) -> None:
+    assert (
+        "Settings: 20 Mbit/s; flows with an RTT of 10 ms and 50 ms; droptail buffer of 1 BDP; random loss of 0.1, 5 %; "
+        "packets of 1000 bytes; 3 s, the first 25 % not measured; seeds 1, 2; engine fake.\n"
+    ) in section(page, "calm-one")
+
+
+def test_ablation_has_its_competitors_and_leagues(page: str) -> None:
+    shown = page.split("## Does the central claim hold?")[1]
+    assert "* calm: `agent` with `cwnd_gain=1.05`, `pacing_gain=0.7`" in shown
+    assert "* bbr: `bbr` as it is" in shown
+    assert shown.count("| competitor | throughput |") == 2
+    assert "lossy: 20 Mbit/s, flows with an RTT of 10 ms and 50 ms (bbr), buffer of 1 BDP" in shown
+    assert "experiment=ablation/calm-one preset=quick" in shown
+
+
+def test_misleading_metrics_stand_beside_plain_ones(page: str) -> None:
+    assert "its goodput (Mbit/s)" not in section(page, "calm-one")
+    shown = section(page, "calm-two")
+    assert "| received by the application (Mbit/s) | its loss | lost in the network / sent |" in shown
+    assert "| scenario | competitor | RTT of flow 0 (ms) | queueing delay (ms) |" in shown
+
+
+def test_too_large_a_figure_becomes_a_picture_of_dots(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = [runs / "paper-quick" / "calm-one"]
+    write_page(chosen, tmp_path / "benchmark.md")
+    monkeypatch.setattr(markdown, "MOST_FIGURE_BYTES", 9_000)
+    write_page(chosen, tmp_path / "benchmark.md")
+    (picture,) = (tmp_path / "benchmark").iterdir()  # The other kind is gone.
+    assert picture.name == "calm-one.png"
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert b"matplotlib" not in picture.read_bytes().lower()
+    assert picture.stat().st_size < 9_000
+    assert "(benchmark/calm-one.png)" in (tmp_path / "benchmark.md").read_text()
+
+
+def test_different_code_is_pointed_out(runs: Path, page: str, tmp_path: Path) -> None:
+    assert "Not all results are of the same code" not in page
+    make_experiment(tmp_path / "paper-quick" / "other", done=slice(0), code="01d")
+    write_page([runs / "paper-quick" / "calm-one", tmp_path / "paper-quick" / "other"], tmp_path / "page.md")
+    text = (tmp_path / "page.md").read_text()
+    assert "**Not all results are of the same code**" in text
+    assert row_of(text, "hash of the code")[1] == "01d, c0de"
+
+
+@pytest.mark.parametrize(
+    ("directories_of", "message"),
+    [
+        (lambda root: [root / "paper-quick" / "x", root / "paper-full" / "x"], "two of the directories are of 'x'"),
+        (lambda root: [root / "plain-quick" / "plain"], "not the experiment of a paper"),
+    ],
+)
+def test_what_is_not_a_page_is_refused(directories_of: Any, message: str, tmp_path: Path) -> None:
+    make_experiment(tmp_path / "plain-quick" / "plain", done=slice(0), paper=None)
+    with pytest.raises(ValueError, match=message):
+        write_page(directories_of(tmp_path), tmp_path / "page.md")

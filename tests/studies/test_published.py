@@ -1,0 +1,392 @@
+"""What papers published, and whether measurements agree with it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from bbrgym import Flow, Scenario
+from bbrgym.benchmark.plan import Benchmark
+from bbrgym.benchmark.published import Compared, Paper, axis_value, compare
+
+NAMES = ["bbr", "bbq", "da-bbr", "bbr-acw"]
+
+
+def paper(*published: Mapping[str, Any], scenarios: Sequence[str] = ("s", "t"), **others: Any) -> Paper:
+    plain = {"title": "A paper", "published": list(published)} | others
+    return Paper.from_dict(plain, scenarios, NAMES)
+
+
+def results_of(
+    values: Mapping[str, Mapping[str, Sequence[Any]]], metric: str = "link_jain", are_equal: bool = False
+) -> pd.DataFrame:
+    """Results of two flows from {scenario: {competitor: a value a seed}}; a value of a flow may be a pair."""
+    rows = []
+    for scenario, of_competitors in values.items():
+        for name, of_seeds in of_competitors.items():
+            for seed, value in enumerate(of_seeds):
+                if value is None:  # not run
+                    continue
+                for flow, of_flow in enumerate(value if isinstance(value, tuple) else (value, value)):
+                    origin = {"scenario": scenario, "competitor": name, "seed": seed, "key": f"{scenario}{name}{seed}"}
+                    trace = "equal" if are_equal else str(seed)
+                    rows.append({**origin, "flow": flow, "trace_hash": trace, metric: float(of_flow)})
+    return pd.DataFrame(rows)
+
+
+def only(rows: list[Compared]) -> Compared:
+    (row,) = rows
+    return row
+
+
+def test_a_value_has_its_mean_interval_and_ratio() -> None:
+    claim = {"metric": "link_jain", "scenario": "s", "competitor": "bbr", "value": 0.5}
+    row = only(compare(paper(claim), results_of({"s": {"bbr": [0.7, 0.8, 0.9]}})))
+    assert (row.what, row.published) == ("link_jain of bbr, s", "0.5")
+    assert row.value == pytest.approx(0.8)
+    assert row.low == pytest.approx(0.7)
+    assert row.high == pytest.approx(0.9)
+    assert row.measured == f"0.800 [{row.low:.3f} {row.high:.3f}]"
+    assert row.ratio == pytest.approx(1.6)
+    # With nothing to compare it with, nearness is for the reader to judge.
+    assert (row.agrees, row.agreement) == (None, "-")
+
+
+def test_seeds_that_change_nothing_give_no_interval() -> None:
+    claim = {"metric": "link_jain", "scenario": "s", "competitor": "bbr", "value": 0.5}
+    row = only(compare(paper(claim), results_of({"s": {"bbr": [0.8, 0.8, 0.8]}}, are_equal=True)))
+    assert row.measured == "0.800"
+    assert math.isnan(row.low)
+
+
+def test_a_value_is_judged_by_its_order_among_the_others() -> None:
+    claims = [
+        {"metric": "link_jain", "scenario": "s", "competitor": name, "value": value}
+        for name, value in (("bbr", 0.6), ("bbq", 0.8), ("da-bbr", 0.9), ("bbr-acw", 0.9))
+    ]
+    # bbq and da-bbr have changed places; da-bbr and bbr-acw are equal in the paper, and have no order.
+    results = results_of({"s": {"bbr": [0.1], "bbq": [0.5], "da-bbr": [0.4], "bbr-acw": [0.7]}})
+    rows = compare(paper(*claims), results)
+    assert [row.agreement for row in rows] == ["yes", "2 of 3 pairs", "1 of 2 pairs", "yes"]
+    assert [row.agrees for row in rows] == [True, False, False, True]
+
+
+def test_flows_of_one_competitor_are_judged_by_who_gets_more() -> None:
+    claims = [
+        {"metric": f"throughput_mbps[{flow}]", "scenario": "s", "competitor": "bbr", "value": value}
+        for flow, value in ((0, 8.9), (1, 85.2))
+    ]
+    for throughputs, agreement in (((2, 90), "yes"), ((90, 2), "no")):
+        rows = compare(paper(*claims), results_of({"s": {"bbr": [throughputs]}}, "throughput_mbps"))
+        assert [row.agreement for row in rows] == [agreement] * 2
+        assert rows[1].value == throughputs[1]
+
+
+def test_values_of_other_quantities_are_no_partners() -> None:
+    claims = [
+        {"metric": "link_jain", "scenario": "s", "competitor": "bbr", "value": 0.6},
+        {"metric": "link_jain", "scenario": "t", "competitor": "bbq", "value": 0.7},
+        {"metric": "link_jain", "scenario": "s", "competitor": "bbq", "is": "above", "value": 0.7},
+        {"metric": "link_jain", "scenario": "s", "competitor": "bbq", "as": "ratio", "against": "bbr", "value": 1.2},
+        {"metric": "link_jain", "scenario": ["s", "t"], "competitor": "bbq", "value": 0.8},
+    ]
+    values = {"bbr": [0.1], "bbq": [0.9]}
+    rows = compare(paper(*claims), results_of({"s": values, "t": values}))
+    assert [row.agreement for row in rows] == ["-", "-", "yes", "-", "-"]
+
+
+@pytest.mark.parametrize(
+    ("bound", "value", "agreement", "agrees"),
+    [
+        ("above", 0.6, "yes", True),
+        ("above", 0.95, "no", False),
+        ("below", 0.6, "no", False),
+        ("below", 0.95, "yes", True),
+        ("above", 0.79, "unclear", None),
+        ("below", 0.79, "unclear", None),
+    ],
+)
+def test_a_bound_holds_or_not_unless_the_interval_has_it_in_it(
+    bound: str, value: float, agreement: str, agrees: bool | None
+) -> None:
+    claim = {"metric": "link_jain", "scenario": "s", "competitor": "bbr", "is": bound, "value": value}
+    row = only(compare(paper(claim), results_of({"s": {"bbr": [0.7, 0.8, 0.9]}})))
+    assert (row.agreement, row.agrees) == (agreement, agrees)
+    assert row.published == f"{bound} {value}"
+
+
+def test_an_order_counts_all_pairs() -> None:
+    claim = {"metric": "link_jain", "scenario": "s", "order": ["bbr", "bbq", "da-bbr", "bbr-acw"]}
+    results = results_of({"s": {"bbr": [0.6], "bbq": [0.1], "da-bbr": [0.7], "bbr-acw": [0.9]}})
+    row = only(compare(paper(claim), results))
+    assert (row.agreement, row.agrees) == ("5 of 6 pairs", False)
+    assert row.published == "bbr < bbq < da-bbr < bbr-acw"
+    assert row.measured == "bbq 0.100 < bbr 0.600 < da-bbr 0.700 < bbr-acw 0.900"
+    agreeing = only(compare(paper(claim | {"order": ["bbq", "da-bbr"]}), results))
+    assert (agreeing.agreement, agreeing.agrees) == ("yes", True)
+    against = only(compare(paper(claim | {"order": ["da-bbr", "bbq"]}), results))
+    assert (against.agreement, against.agrees) == ("no", False)
+
+
+def test_equal_means_are_in_no_order() -> None:
+    claim = {"metric": "link_jain", "scenario": "s", "order": ["bbr", "bbq"]}
+    row = only(compare(paper(claim), results_of({"s": {"bbr": [0.5], "bbq": [0.5]}})))
+    assert (row.measured, row.agreement) == ("bbr 0.500 = bbq 0.500", "no")
+
+
+def test_a_reduction_is_of_the_same_seeds() -> None:
+    claim = {"metric": "link_drops", "scenario": "s", "competitor": "bbq", "as": "reduction", "against": "bbr"}
+    # The seeds differ far more than the competitors: only as pairs do they show a reduction of a half.
+    results = results_of({"s": {"bbr": [10, 100, 1000, 5], "bbq": [5, 50, 500, None]}}, "link_drops")
+    row = only(compare(paper(claim | {"value": 0.4}), results))
+    assert row.what == "reduction of link_drops of bbq against bbr, s"
+    assert row.measured == "0.500 [0.500 0.500]"
+    assert row.ratio == pytest.approx(1.25)
+    ratio = only(compare(paper(claim | {"as": "ratio", "value": 0.4}), results))
+    assert ratio.what == "link_drops of bbq over that of bbr, s"
+    assert ratio.value == pytest.approx(0.5)
+
+
+def test_a_reduction_is_that_of_the_means() -> None:
+    claim = {"metric": "link_drops", "scenario": "s", "competitor": "bbq", "as": "reduction", "against": "bbr"}
+    results = results_of({"s": {"bbr": [0, 100], "bbq": [10, 40]}}, "link_drops")
+    assert only(compare(paper(claim | {"value": 0.5}), results)).value == pytest.approx(0.5)
+    nothing = results_of({"s": {"bbr": [0, 0], "bbq": [0, 0]}}, "link_drops")
+    assert only(compare(paper(claim | {"value": 0.5}), nothing)).measured == "-"
+
+
+@pytest.mark.parametrize(
+    ("over", "value", "word"), [("mean", 0.6, "mean"), ("min", 0.4, "smallest"), ("max", 0.8, "largest")]
+)
+def test_several_scenarios(over: str, value: float, word: str) -> None:
+    claim = {"metric": "link_jain", "scenario": ["s", "t"], "competitor": "bbr", "over": over, "value": 1}
+    # The seeds' own smallest values are not those of a scenario.
+    row = only(compare(paper(claim), results_of({"s": {"bbr": [0.1, 0.7]}, "t": {"bbr": [0.9, 0.7]}})))
+    assert row.value == pytest.approx(value)
+    assert row.what == f"{word} link_jain of bbr, s, t"
+
+
+def test_the_largest_reduction_is_that_of_a_scenario() -> None:
+    claim = {"metric": "link_drops", "scenario": ["s", "t"], "competitor": "bbq", "over": "max", "value": 0.7}
+    results = results_of({"s": {"bbr": [10], "bbq": [1]}, "t": {"bbr": [100], "bbq": [99]}}, "link_drops")
+    row = only(compare(paper(claim | {"as": "reduction", "against": "bbr"}), results))
+    assert row.value == pytest.approx(0.9)
+
+
+def test_what_is_not_there_is_not_judged() -> None:
+    claims = [
+        {"metric": "link_jain", "scenario": "s", "competitor": "bbr", "value": 0.5, "because": "reasons"},
+        {"metric": "link_jain", "scenario": ["s", "t"], "competitor": "bbq", "value": 0.5},
+        {"metric": "link_jain", "scenario": "s", "competitor": "bbq", "is": "above", "value": 0.5},
+        {"metric": "link_jain", "scenario": "s", "order": ["bbq", "bbr"]},
+        {"metric": "link_jain", "scenario": "s", "competitor": "bbq", "as": "ratio", "against": "bbr", "value": 1},
+    ]
+    for results in (
+        pd.DataFrame(columns=["scenario", "competitor", "seed", "key"]),
+        results_of({"t": {"bbr": [0.5]}}),
+        results_of({"s": {"bbr": [math.nan], "bbq": [math.nan]}}),
+    ):
+        for row in compare(paper(*claims), results):
+            assert (row.measured, row.agrees, row.agreement, row.because) == ("-", None, "-", "")
+            assert math.isnan(row.ratio)
+    rows = compare(paper(*claims), results_of({"s": {"bbr": [0.5, None], "bbq": [None, 0.9]}}))
+    assert [row.measured for row in rows] == ["0.500", "-", "0.900", "bbr 0.500 < bbq 0.900", "-"]
+
+
+def test_a_run_without_a_value_is_said() -> None:
+    claim = {"metric": "throughput_ratio", "scenario": "s", "competitor": "bbr", "value": 2}
+    starved = {"s": {"bbr": [(1, 3), (0, 4)]}}  # one flow gets nothing in the second run
+    assert only(compare(paper(claim), results_of(starved, "throughput_mbps"))).measured == "3.00 (1 of 2 runs)"
+
+
+def test_a_time_may_never_come() -> None:
+    claim = {"metric": "equilibrium_s", "scenario": "s", "competitor": "bbr", "is": "above", "value": 70}
+    never = only(compare(paper(claim), results_of({"s": {"bbr": [math.nan, math.nan]}}, "equilibrium_s")))
+    assert (never.measured, never.agreement, never.value) == ("never", "yes", math.inf)
+    seldom = only(compare(paper(claim), results_of({"s": {"bbr": [math.nan, 20.0]}}, "equilibrium_s")))
+    assert (seldom.measured, seldom.agreement) == ("20.0 (1 of 2 runs)", "no")
+    rarely = only(compare(paper(claim), results_of({"s": {"bbr": [math.nan, 20.0, math.nan]}}, "equilibrium_s")))
+    assert (rarely.measured, rarely.agreement) == ("never in 2 of 3 runs", "yes")
+    reduced = {**claim, "competitor": "bbq", "as": "reduction", "against": "bbr", "value": 0.5}
+    results = results_of({"s": {"bbr": [math.nan], "bbq": [30.0]}}, "equilibrium_s")
+    assert only(compare(paper(reduced), results)).measured == "-"
+    order = {"metric": "equilibrium_s", "scenario": "s", "order": ["bbq", "bbr"]}
+    results = results_of({"s": {"bbr": [math.nan], "bbq": [30.0]}}, "equilibrium_s")
+    row = only(compare(paper(order), results))
+    assert (row.measured, row.agreement) == ("bbq 30.0 < bbr never", "yes")
+
+
+def test_a_reason_is_for_what_does_not_agree() -> None:
+    claim = {"metric": "link_jain", "scenario": "s", "competitor": "bbr", "value": 0.5, "because": "reasons"}
+    results = results_of({"s": {"bbr": [0.6]}})
+    assert only(compare(paper(claim | {"is": "below"}), results)).because == "reasons"
+    assert only(compare(paper(claim | {"is": "above"}), results)).because == ""
+
+
+@pytest.mark.parametrize(("value", "text"), [(2992.0, "2992"), (8.912, "8.91"), (0.0034, "0.00340"), (0.0, "0")])
+def test_numbers_have_three_figures(value: float, text: str) -> None:
+    claim = {"metric": "link_drops", "scenario": "s", "competitor": "bbr", "value": 1}
+    assert only(compare(paper(claim), results_of({"s": {"bbr": [value]}}, "link_drops"))).measured == text
+
+
+FULL: dict[str, Any] = {
+    "title": "A paper",
+    "reference": "Journal 1, 2",
+    "url": "https://example.org",
+    "where": "figure 1",
+    "stated": ["DropTail"],
+    "inferred": ["delay is RTT: it says so elsewhere"],
+    "figures": [
+        {"title": "bars", "kind": "bars", "y": ["share[0]", "share[1]"], "y_label": "share"},
+        {"title": "lines", "kind": "lines", "x": "rtt_ratio", "y": ["link_jain"], "panel": "rate_mbps"},
+        {"title": "time", "kind": "time", "y": ["rtt_mean_ms", "link_queue_mean_ms"], "scenario": "s"},
+    ],
+    "published": [
+        {"metric": "share[0]", "scenario": "s", "competitor": "bbr", "value": 0.1, "wording": "about a tenth"},
+        {"metric": "link_jain", "scenario": ["s", "t"], "competitor": "bbq", "is": "above", "value": 0.9},
+        {"metric": "true_loss", "scenario": "s", "competitor": "bbq", "as": "ratio", "against": "bbr", "value": 2},
+        {"metric": "link_jain", "scenario": "s", "competitor": "bbq", "value": 0.9, "over": "min"},
+        {"metric": "link_jain", "scenario": "t", "order": ["bbr", "bbq"], "because": "of that"},
+    ],
+}  # fmt: skip
+
+
+def test_plain_form_makes_the_paper_again() -> None:
+    made = Paper.from_dict(FULL, ["s", "t"], NAMES)
+    again = json.loads(json.dumps(made.to_dict()))
+    assert Paper.from_dict(again, ["s", "t"], NAMES) == made
+    assert (made.published[1].bound, made.published[2].form, made.figures[0].x) == ("above", "ratio", "competitor")
+
+
+def test_the_only_scenario_need_not_be_named() -> None:
+    time = {"title": "time", "kind": "time", "y": "rtt_mean_ms"}
+    made = paper({"metric": "link_jain", "order": NAMES}, scenarios=["s"], figures=[time])
+    assert made.published[0].scenarios == ("s",)
+    assert (made.figures[0].scenario, made.figures[0].y) == ("s", ("rtt_mean_ms",))
+
+
+ENTRY = {"metric": "link_jain", "scenario": "s", "competitor": "bbr", "value": 0.5}
+FIGURE = {"title": "f", "kind": "lines", "x": "loss", "y": ["link_jain"]}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"metric": "jain"}, r"no metric 'jain' \(did you mean 'link_jain'\?\); known: throughput_mbps, .*share\[i\]"),
+        ({"metric": "link_jain[0]"}, r"no metric 'link_jain\[0\]'"),
+        ({"metric": ""}, "has no metric"),
+        ({"scenario": "u"}, "scenario='u'; known: s, t"),
+        ({"scenario": ["s", "s"]}, "all different"),
+        ({"scenario": None}, "names no scenario, and there are several: s, t"),
+        ({"competitor": "bbr9"}, r"competitor='bbr9' \(did you mean 'bbr'\?\); known: bbr, bbq"),
+        ({"competitor": None}, "has a value but no competitor"),
+        ({"value": None}, "either a value or an order"),
+        ({"value": "much"}, "value must be a number"),
+        ({"value": True}, "value must be a number"),
+        ({"order": ["bbr", "bbq"]}, "either a value or an order"),
+        ({"is": "over"}, "is='over'.*; known: about, above, below"),
+        ({"over": "median"}, "over='median'.*; known: mean, min, max"),
+        ({"as": "percent"}, "as='percent'; known: value, reduction, ratio"),
+        ({"as": "ratio"}, "a ratio are against a competitor"),
+        ({"against": "bbq"}, "a value is not"),
+        ({"as": "ratio", "against": "bbr"}, "compares 'bbr' against itself"),
+        ({"value": None, "order": ["bbr", "bbq"]}, "it has no competitor"),
+        ({"value": None, "competitor": None, "order": ["bbr"]}, "name two competitors or more"),
+        ({"value": None, "competitor": None, "order": ["bbr", "x"]}, "competitor='x'"),
+        ({"valeu": 3}, "has no field 'valeu'; known: metric, scenario, competitor, value, is, over, as"),
+        ({"wording": 3}, "wording=3: it must be a text"),
+    ],
+)
+def test_a_bad_entry_is_refused_by_name(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        paper(ENTRY | change)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"kind": "pie"}, "kind='pie'; known: bars, lines, time"),
+        ({"y": []}, "has no y"),
+        ({"y": ["jitter"]}, "no metric 'jitter'"),
+        ({"x": None}, "x=None; known: rtt_ratio"),
+        ({"x": "competitor"}, "x='competitor'"),
+        ({"panel": "rate"}, r"panel='rate' \(did you mean 'rate_mbps'\?\)"),
+        ({"kind": "bars", "panel": "loss"}, "only a figure of kind 'lines' has panels"),
+        ({"kind": "time", "y": ["rtt_mean_ms"]}, "leave x out"),
+        ({"kind": "time", "x": None, "y": ["link_jain"]}, "y='link_jain'"),
+        ({"kind": "time", "x": None, "y": ["rtt_mean_ms"]}, "names no scenario"),
+        ({"scenario": "u"}, "scenario='u'"),
+        ({"title": ""}, "has no title"),
+        ({"ylabel": "x"}, "has no field 'ylabel'"),
+    ],
+)
+def test_a_bad_figure_is_refused_by_name(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        paper(figures=[FIGURE | change])
+
+
+@pytest.mark.parametrize(
+    ("plain", "message"),
+    [
+        ("A paper", "paper must be a mapping"),
+        ({"reference": "x"}, "a paper has no title"),
+        ({"title": "x", "authors": []}, "a paper has no field 'authors'; known: title, reference"),
+        ({"title": "x", "stated": ["ns-3", {"buffer": "1 BDP"}]}, "stated: it must be a text"),
+        ({"title": "x", "published": {"metric": "link_jain"}}, "must be a list of mappings"),
+        ({"title": "x", "figures": ["figure 1"]}, "a figure is 'figure 1': it must be a mapping"),
+    ],
+)
+def test_a_bad_paper_is_refused_by_name(plain: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Paper.from_dict(plain, ["s"], NAMES)
+
+
+def benchmark(published: list[dict[str, Any]], figures: Sequence[dict[str, Any]] = ()) -> Benchmark:
+    return Benchmark.from_dict(
+        {
+            "name": "x",
+            "scenarios": {"duel": {"flows": [{"rtt_ms": 10}, {"rtt_ms": 50}]}},
+            "competitors": ["bbr", "bbq"],
+            "engine": "fake",
+            "paper": {"title": "A paper", "published": published, "figures": list(figures)},
+        }
+    )
+
+
+def test_a_benchmark_has_its_paper() -> None:
+    made = benchmark([{"metric": "share[1]", "order": ["bbq", "bbr"]}])
+    assert made.paper is not None
+    assert made.paper.published[0].scenarios == ("duel",)
+    assert Benchmark.from_dict(json.loads(json.dumps(made.to_dict()))) == made
+
+
+def test_a_paper_does_not_change_what_is_run() -> None:
+    keys = [run.key for run in benchmark([]).runs()]
+    assert keys == [run.key for run in benchmark([{"metric": "link_jain", "order": ["bbr", "bbq"]}]).runs()]
+
+
+@pytest.mark.parametrize("is_figure", [True, False])
+def test_a_flow_that_is_not_there_is_refused(is_figure: bool) -> None:
+    entries = [] if is_figure else [{"metric": "share[2]", "order": ["bbq", "bbr"]}]
+    figures = [{"title": "f", "kind": "bars", "y": "share[2]"}] if is_figure else []
+    with pytest.raises(ValueError, match=r"'share\[2\]', but the flows of its scenario are 0 to 1"):
+        benchmark(entries, figures)
+
+
+def test_a_paper_names_what_the_benchmark_has() -> None:
+    with pytest.raises(ValueError, match="competitor='cubic'"):
+        benchmark([{"metric": "link_jain", "order": ["bbr", "cubic"]}])
+
+
+def test_axes_of_a_scenario() -> None:
+    scenario = Scenario(rate_mbps=10, buffer_packets=125, loss=0.01, flows=(Flow(rtt_ms=10), Flow(rtt_ms=50)))
+    values = {"rtt_ratio": 5, "rtt_long_ms": 50, "loss": 0.01, "buffer_bdp": 2, "rate_mbps": 10, "n_flows": 2}
+    assert {axis: axis_value(scenario, axis) for axis in values} == pytest.approx(values)
+    assert axis_value(scenario, "buffer_packets") == 125
+    assert axis_value(Scenario(), "buffer_bdp") == 1
+    assert axis_value(Scenario(buffer_bdp=0.5), "buffer_bdp") == 0.5

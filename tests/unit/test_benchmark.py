@@ -1,0 +1,516 @@
+"""Benchmarks: what is planned, what is run, what is left when something breaks."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import io
+import json
+import math
+import multiprocessing
+import os
+import shutil
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from fake_engine import FakeEngine
+from rich.console import Console
+
+from bbrgym import Engine, Flow, Scenario, simulate
+from bbrgym.agents.policy import Agent, Network
+from bbrgym.benchmark import plan
+from bbrgym.benchmark.plan import Benchmark, Competitor
+from bbrgym.benchmark.pool import run_in_processes
+from bbrgym.benchmark.run import BenchmarkResult, load_benchmark, run_benchmark
+from bbrgym.benchmark.storage import load_trace, save_trace, write_json
+from bbrgym.benchmark.tables import METRICS, METRICS_OF_FLOWS, league_table, overall_table, print_league, run_table
+from bbrgym.envs.episode import EpisodeSpec
+from bbrgym.envs.observation import Observation
+
+CONFIG: dict[str, Any] = {
+    "name": "small",
+    "scenarios": {
+        "duel": {"rate_mbps": 20, "duration_s": 3, "loss": 0.01, "flows": [{"rtt_ms": 10}, {"rtt_ms": 50}]},
+        "alone": {"rate_mbps": 12, "duration_s": 3, "flows": [{"rtt_ms": 30}]},
+    },
+    "competitors": ["bbr", {"name": "calm", "algorithm": "agent", "parameters": {"cwnd_gain": 1.1, "pacing_gain": 1}}],
+    "seeds": [1, 2],
+    "engine": "fake",
+    "processes": 2,
+}
+
+
+def make_fake(name: str) -> Engine:
+    assert name == "fake"
+    return FakeEngine()
+
+
+class _Cursed(FakeEngine):
+    """Fails with bbr in seed 2, and kills its process with bbr in seed 1."""
+
+    def begin_reset(self, scenario: Scenario, seed: int) -> None:
+        if scenario.flows[0].algorithm == "bbr":
+            if seed == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            self.fail_at_step = 5
+        super().begin_reset(scenario, seed)
+
+
+def make_cursed(name: str) -> Engine:
+    return _Cursed()
+
+
+def changed(**changes: Any) -> dict[str, Any]:
+    return copy.deepcopy(CONFIG) | changes
+
+
+def quiet() -> Console:
+    return Console(file=io.StringIO(), width=120)
+
+
+def said(console: Console) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> BenchmarkResult:
+    return run_benchmark(CONFIG, tmp_path_factory.mktemp("benchmark"), quiet(), make_fake)
+
+
+def test_every_run_has_a_row_a_flow(finished: BenchmarkResult) -> None:
+    results = finished.results
+    assert len(results) == 2 * 2 * (2 + 1)
+    assert not results.duplicated(["scenario", "competitor", "seed", "flow"]).any()
+    assert finished.failures == []
+    assert finished.missing == []
+
+
+def test_results_are_those_of_simulate(finished: BenchmarkResult) -> None:
+    scenario = Scenario.from_dict(CONFIG["scenarios"]["duel"]).with_algorithm("bbr")
+    summary = simulate(scenario, FakeEngine(), seed=2).summary(after_s=0.75)
+    rows = finished.results.query("scenario == 'duel' and competitor == 'bbr' and seed == 2")
+    assert rows["throughput_mbps"].tolist() == [flow.throughput_mbps for flow in summary.flows]
+    assert rows["link_jain"].tolist() == [summary.link.jain] * 2
+
+
+def test_files_are_complete(finished: BenchmarkResult) -> None:
+    directory = finished.directory
+    pd.testing.assert_frame_equal(pd.read_parquet(directory / "results.parquet"), finished.results)
+    for key in finished.results["key"].unique():
+        trace = load_trace(directory / "runs" / key / "trace.parquet")
+        metrics = json.loads((directory / "runs" / key / "metrics.json").read_text())
+        assert trace.hash == metrics["trace_hash"]
+        assert trace.engine == "fake"
+    assert (directory / "report.html").is_file()
+
+
+def test_json_files_have_no_nan(finished: BenchmarkResult) -> None:
+    def refuse(constant: str) -> None:
+        pytest.fail(f"{constant} is no JSON")
+
+    for path in finished.directory.rglob("*.json"):
+        json.loads(path.read_text(), parse_constant=refuse)
+
+
+def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
+    config = changed(scenarios={"duel": CONFIG["scenarios"]["duel"]}, seeds=[1])
+    first = run_benchmark(config, tmp_path, quiet(), make_fake)
+    modified = {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/*/metrics.json")}
+    # A file cut off in the middle is not a result.
+    broken = tmp_path / "runs" / first.results["key"].iloc[0] / "metrics.json"
+    broken.write_text(broken.read_text()[:100])
+    console = quiet()
+    second = run_benchmark(config | {"seeds": [1, 2]}, tmp_path, console, make_fake)
+    again = {path for path, time in modified.items() if path.stat().st_mtime_ns != time}
+    assert again == {broken}
+    assert "1 of 4 runs are there already" in said(console)
+    kept = second.results.query("seed == 1").drop(columns="wall_s").reset_index(drop=True)
+    pd.testing.assert_frame_equal(kept, first.results.drop(columns="wall_s"))
+
+
+def test_what_another_benchmark_has_is_not_done_again(tmp_path: Path, finished: BenchmarkResult) -> None:
+    root = tmp_path / "all"
+    for place in (root / "one" / "runs", root / "group" / "two" / "runs"):
+        place.mkdir(parents=True)
+    first, second, third, *_ = finished.results["key"].unique()
+    for key, place in ((first, root / "one"), (second, root / "group" / "two"), (third, root / "one")):
+        shutil.copytree(finished.directory / "runs" / key, place / "runs" / key)
+    (root / "one" / "runs" / third / "metrics.json").write_text("{")  # not whole
+    console = quiet()
+    result = run_benchmark(changed(), root / "group" / "three", console, make_fake, beside=root)
+    assert "2 runs taken from benchmarks beside this one" in said(console)
+    assert "there already" not in said(console)
+    pd.testing.assert_frame_equal(result.results.drop(columns="wall_s"), finished.results.drop(columns="wall_s"))
+    for key, place in ((first, root / "one"), (second, root / "group" / "two")):
+        for name in ("trace.parquet", "metrics.json"):
+            assert (place / "runs" / key / name).samefile(result.directory / "runs" / key / name)
+    assert (result.directory / "runs" / first / "run.json").is_file()  # tracked as others
+
+
+def test_files_are_copied_where_they_cannot_be_linked(
+    tmp_path: Path, finished: BenchmarkResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError("another file system")
+
+    monkeypatch.setattr(os, "link", refuse)
+    (tmp_path / "one").symlink_to(finished.directory)
+    console = quiet()
+    result = run_benchmark(changed(), tmp_path / "two", console, make_fake, beside=tmp_path)
+    assert "8 runs taken" in said(console)
+    pd.testing.assert_frame_equal(result.results, finished.results)
+
+
+def test_figures_of_other_code_are_made_again_without_a_simulation(
+    tmp_path: Path, finished: BenchmarkResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(finished.directory, tmp_path / "old")
+    for path in tmp_path.glob("old/runs/*/metrics.json"):
+        old = json.loads(path.read_text())
+        rows = [{name: 0 if name == "share" else value for name, value in row.items()} for row in old["rows"]]
+        write_json(path, old | {"metrics_hash": "other code", "rows": rows})
+    result = run_benchmark(changed(), tmp_path / "old", quiet(), make_cursed)
+    assert result.failures == []
+    pd.testing.assert_frame_equal(result.results, finished.results)
+
+
+def test_a_killed_worker_and_a_failing_engine_cost_only_their_runs(tmp_path: Path) -> None:
+    console = quiet()
+    result = run_benchmark(changed(), tmp_path, console, make_cursed)
+    assert set(result.results["competitor"]) == {"calm"}
+    assert len(result.results) == 2 * (2 + 1)
+    errors = {(failure.scenario, failure.seed): failure.error for failure in result.failures}
+    assert len(errors) == 4
+    for scenario in CONFIG["scenarios"]:
+        assert "SIGKILL" in errors[scenario, 1]
+        assert errors[scenario, 2] == "EngineError: the fake engine fails in step 5, as it was told to"
+    assert "SIGKILL" in said(console)
+    assert "SIGKILL" in (tmp_path / "report.html").read_text()
+    # The next time they are tried again.
+    repaired = run_benchmark(changed(), tmp_path, quiet(), make_fake)
+    assert repaired.failures == []
+    assert len(repaired.results) == 2 * 2 * (2 + 1)
+
+
+def test_an_interrupted_benchmark_says_what_is_missing(tmp_path: Path, finished: BenchmarkResult) -> None:
+    done = finished.results["key"].iloc[0]
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "benchmark.json").write_text((finished.directory / "benchmark.json").read_text())
+    (tmp_path / "runs" / done).symlink_to(finished.directory / "runs" / done)
+    left = load_benchmark(tmp_path)
+    assert left.results["key"].unique().tolist() == [done]
+    assert len(left.missing) == len(finished.plan["runs"]) - 1
+
+
+def test_a_directory_without_a_benchmark_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"no benchmark\.json"):
+        load_benchmark(tmp_path)
+
+
+def test_trace_survives_its_file(tmp_path: Path) -> None:
+    scenario = Scenario(duration_s=2, flows=(Flow(size_bytes=50_000), Flow("agent", 20, parameters={"cwnd_gain": 1.5})))
+    trace = simulate(scenario, FakeEngine(), seed=5, step_ms=70)
+    save_trace(trace, tmp_path / "trace.parquet")
+    again = load_trace(tmp_path / "trace.parquet")
+    assert again.hash == trace.hash
+    assert (again.scenario, again.seed, again.engine, again.step_ms) == (scenario, 5, "FakeEngine", 70)
+    assert again.scenario.flows[1].parameters == {"cwnd_gain": 1.5}
+
+
+def test_a_table_that_is_no_trace_is_refused(tmp_path: Path) -> None:
+    pd.DataFrame({"x": [1.0]}).to_parquet(tmp_path / "x.parquet")
+    with pytest.raises(ValueError, match="is no trace"):
+        load_trace(tmp_path / "x.parquet")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("bbrgym._ns3") is None, reason="built without ns-3")
+def test_ns3_gives_the_same_numbers_in_any_process(tmp_path: Path) -> None:
+    scenario = {"rate_mbps": 12, "duration_s": 2, "flows": [{"rtt_ms": 10}, {"rtt_ms": 50}]}
+    config = changed(scenarios={"duel": scenario}, competitors=["bbr", "cubic-stock"], seeds=[1])
+    result = run_benchmark(config | {"engine": {"name": "ns3", "timeout_s": 30}}, tmp_path, quiet())
+    assert result.failures == []
+    here = {
+        name: simulate(Scenario.from_dict(scenario).with_algorithm(name), "ns3", seed=1).hash
+        for name in ("bbr", "cubic-stock")
+    }
+    assert dict(zip(result.results["competitor"], result.results["trace_hash"], strict=True)) == here
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seeds": [3]},
+        {"step_ms": 50.0},
+        {"warmup": 0.5},
+        {"engine": "other"},
+        {"scenarios": {"alone": {"rate_mbps": 13, "duration_s": 3, "flows": [{"rtt_ms": 30}]}}},
+        {"competitors": [{"algorithm": "agent", "parameters": {"cwnd_gain": 1.2}}]},
+    ],
+)
+def test_key_changes_with_all_that_decides_a_run(change: dict[str, Any]) -> None:
+    config = changed(scenarios={"alone": CONFIG["scenarios"]["alone"]}, competitors=["bbr"], seeds=[1])
+    (before,), (after,) = Benchmark.from_dict(config).runs(), Benchmark.from_dict(config | change).runs()
+    assert before.key != after.key
+
+
+def test_key_changes_with_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = [run.key for run in Benchmark.from_dict(changed()).runs()]
+    assert before == [run.key for run in Benchmark.from_dict(changed()).runs()]
+    monkeypatch.setattr(plan, "code_hash", lambda engine: f"another build of {engine}")
+    assert not set(before) & {run.key for run in Benchmark.from_dict(changed()).runs()}
+
+
+def test_the_code_that_counts_is_the_engines() -> None:
+    assert len({plan.code_hash(engine) for engine in ("native", "ns3", "fake")}) == 3
+
+
+def test_key_does_not_change_with_names_and_engine_limits() -> None:
+    renamed = changed(
+        scenarios={"other": CONFIG["scenarios"]["alone"]},
+        competitors=[{"name": "google", "algorithm": "bbr"}],
+        engine={"name": "fake", "timeout_s": 99},
+        processes=7,
+        seeds=[1],
+    )
+    (run,) = Benchmark.from_dict(renamed).runs()
+    assert run.key in {run.key for run in Benchmark.from_dict(changed()).runs()}
+
+
+def test_plain_form_makes_the_benchmark_again() -> None:
+    benchmark = Benchmark.from_dict(changed(roles=[0]))
+    assert Benchmark.from_dict(json.loads(json.dumps(benchmark.to_dict()))) == benchmark
+
+
+def test_all_is_every_controller_and_the_comparators_of_ns3() -> None:
+    names = [c.name for c in Benchmark.from_dict(changed(competitors="all", engine="ns3")).competitors]
+    assert {"bbr", "cubic", "newreno", "bbr-stock", "cubic-stock", "newreno-stock"} <= set(names)
+    assert "agent" not in names
+    elsewhere = [c.name for c in Benchmark.from_dict(changed(competitors="all")).competitors]
+    assert elsewhere == [name for name in names if not name.endswith("-stock")]
+
+
+def make_agent(folder: Path, bias: float = 0.0, step_ms: float = 50.0) -> Agent:
+    """An agent with random weights, as training leaves one."""
+    observation, random = Observation(), np.random.default_rng(1)
+    length = int(np.prod(observation.space.shape))
+    weights = random.normal(size=(2, length)).astype(np.float32)
+    agent = Agent(
+        EpisodeSpec(Scenario(flows=(Flow("agent"),)), observation, step_ms=step_ms),
+        Network(layers=((weights, np.full(2, bias, dtype=np.float32)),)),
+    )
+    agent.save(folder)
+    return agent
+
+
+def test_an_agent_competes_as_it_was_trained(tmp_path: Path) -> None:
+    agent = make_agent(tmp_path / "trained")
+    config = changed(competitors=["bbr"], agent=str(tmp_path / "trained"), seeds=[1])
+    result = run_benchmark(config, tmp_path / "benchmark", quiet(), make_fake)
+    assert result.failures == []
+    row = result.results.query("scenario == 'duel' and competitor == 'agent'").iloc[0]
+    trace = load_trace(tmp_path / "benchmark" / "runs" / row["key"] / "trace.parquet")
+    scenario = Scenario.from_dict(CONFIG["scenarios"]["duel"]).with_algorithm("agent")
+    assert trace.step_ms == 50.0
+    assert trace.hash == simulate(scenario, FakeEngine(), 1, 50.0, agent.policy(scenario)).hash
+    # Its gains are its own.
+    assert trace.hash != simulate(scenario, FakeEngine(), 1, 50.0).hash
+
+
+def test_key_changes_with_the_agents_weights(tmp_path: Path) -> None:
+    config = changed(competitors=[{"name": "mine", "agent": str(tmp_path / "trained")}], seeds=[1])
+    make_agent(tmp_path / "trained")
+    before = [run.key for run in Benchmark.from_dict(config).runs()]
+    make_agent(tmp_path / "trained", bias=0.1)
+    assert not set(before) & {run.key for run in Benchmark.from_dict(config).runs()}
+
+
+def test_an_agent_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="no trained agent"):
+        run_benchmark(changed(agent=str(tmp_path / "nothing")), tmp_path / "none", quiet(), make_fake)
+    assert not (tmp_path / "none").exists()
+
+
+def test_roles_leave_the_other_flows_alone() -> None:
+    scenario = Scenario(flows=(Flow("bbr", 60), Flow("cubic", 60)))
+    taken = Competitor.from_dict({"name": "x", "algorithm": "newreno"}).takes(scenario, roles=[0])
+    assert [flow.algorithm for flow in taken.flows] == ["newreno", "cubic"]
+    assert taken.flows[1] == scenario.flows[1]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"scenarios": {}}, "needs scenarios: choose an experiment"),
+        ({"scenarios": {"odd": {"rate": 3}}}, "scenario 'odd': a scenario has no field 'rate'"),
+        ({"scenarios": {"odd": {"rate_mbps": -3}}}, "scenario 'odd': rate_mbps=-3 is not possible"),
+        ({"scenarios": {"odd": {"rate_mbps": {"uniform": [1, 2]}}}}, "scenario 'odd'"),
+        ({"competitors": ["bbr9"]}, "no algorithm 'bbr9'"),
+        ({"competitors": ["bbr", "bbr"]}, "two competitors are called 'bbr'"),
+        ({"competitors": [{"name": "x"}]}, "either its algorithm or an agent's path"),
+        ({"competitors": [{"algorithm": "bbr", "agent": "x"}]}, "either its algorithm or an agent's path"),
+        ({"competitors": [{"algo": "bbr"}]}, "a competitor has no field 'algo'"),
+        ({"competitors": [{"algorithm": "agent", "parameters": {"gain": 1}}]}, "no parameter 'gain'"),
+        ({"roles": [1]}, "roles has 1, but the flows of scenario 'alone' are 0 to 0"),
+        ({"seeds": []}, "give one seed or more"),
+        ({"seeds": [1, 1]}, "all different"),
+        ({"seeds": [1.5]}, "seeds has 1.5"),
+        ({"seeds": [-1]}, "seeds has -1"),
+        ({"step_ms": 0}, "step_ms=0"),
+        ({"warmup": 1.0}, "warmup=1.0"),
+        ({"processes": 0}, "processes=0"),
+        ({"seeds": 3}, "of a wrong kind"),
+        ({"step_ms": "fast"}, "of a wrong kind"),
+        ({"flavour": "x"}, "a benchmark has no field 'flavour'"),
+    ],
+)
+def test_a_bad_configuration_is_refused_by_name(change: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=message):
+        run_benchmark(changed(**change), tmp_path / "none", quiet(), make_fake)
+    assert not (tmp_path / "none").exists()
+
+
+def test_pool_gives_every_task_its_outcome() -> None:
+    outcomes = list(run_in_processes(_work, [1, 2, 0, -9, -7, 3], processes=2))
+    assert {o.task: o.value for o in outcomes if o.error is None} == {1: 1.0, 2: 0.5, 3: 1 / 3}
+    assert {o.task: o.error for o in outcomes if o.error is not None} == {
+        0: "ZeroDivisionError: division by zero",
+        -9: "its process was ended by SIGKILL",
+        -7: "its process exited with 7",
+    }
+
+
+def test_an_abandoned_pool_leaves_no_process() -> None:
+    outcomes = run_in_processes(_work, [1, -60, -60], processes=2)
+    assert next(outcomes).value == 1.0  # both workers run by now, one of them for a minute
+    outcomes.close()
+    assert multiprocessing.active_children() == []
+
+
+def _work(task: int) -> float:
+    if task == -9:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if task == -60:
+        time.sleep(60)
+    if task == -7:
+        os._exit(7)
+    return 1 / task
+
+
+def results_of(jain: dict[str, list[float]], queue: dict[str, list[float]]) -> pd.DataFrame:
+    rows = [
+        {
+            "scenario": "s", "competitor": name, "seed": seed, "key": f"{name}{seed}", "flow": flow,
+            "trace_hash": value,
+            "algorithm": name, "rtt_ms": 50.0, "throughput_mbps": 4.0 + flow, "share": 0.5, "rtt_mean_ms": 60.0,
+            "rtt_p95_ms": 70.0, "retransmissions": 0, "retransmission_rate": 0.0, "loss_rate": 0.0,
+            "link_utilisation": 0.9, "link_jain": value, "link_queue_mean_ms": queue[name][seed],
+            "link_queue_p95_ms": 20.0, "link_drops": 0, "link_random_losses": 0,
+            "convergence_s": math.nan if value < 0.9 else 2.0,
+        }
+        for name, values in jain.items()
+        for seed, value in enumerate(values)
+        for flow in (0, 1)
+    ]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def test_league_has_means_and_intervals_in_the_stated_order() -> None:
+    results = results_of(
+        {"low": [0.5, 0.6, 0.7], "slow": [0.95, 0.95, 0.95], "quick": [0.949, 0.95, 0.951]},
+        {"low": [1, 1, 1], "slow": [9, 9, 9], "quick": [2, 4, 6]},
+    )
+    table = league_table(results)
+    assert table.index.get_level_values("competitor").tolist() == ["quick", "slow", "low"]
+    low = table.loc["s", "low"]
+    assert low["link_jain", "mean"] == pytest.approx(0.6)
+    assert 0.5 <= low["link_jain", "low"] < 0.6 < low["link_jain", "high"] <= 0.7
+    assert low["link_jain", "runs"] == 3
+    assert low["throughput_mbps[1]", "mean"] == 5.0
+    assert low["throughput_mbps", "mean"] == 9.0
+    assert (low["converged", "mean"], table.loc["s", "slow"]["converged", "mean"]) == (0.0, 1.0)
+
+
+def test_a_run_has_all_metrics(finished: BenchmarkResult) -> None:
+    table = run_table(finished.results)
+    of_flows = [f"{name}[{flow}]" for name in METRICS_OF_FLOWS for flow in (0, 1)]
+    assert table.columns.tolist() == [*METRICS, *of_flows]
+    alone = table.loc["alone"]
+    assert alone["throughput_mbps[1]"].isna().all()
+    assert alone["converged"].isna().all()
+    assert table.loc["duel"][[name for name in METRICS if not name.endswith("_s")]].notna().all(axis=None)
+
+
+def test_metrics_of_a_run_are_those_of_its_flows_and_link() -> None:
+    results = results_of({"bbr": [0.5]}, {"bbr": [1]}).assign(
+        throughput_mbps=[2.0, 6.0],
+        retransmissions=[3, 5],
+        received_bytes=[1_000_000, 3_000_000],
+        sent_packets=[300, 700],
+        arrived_mbps=[3.0, 7.0],
+        inorder_goodput_mbps=[2.0, 5.0],
+        rtt_peak_ms=[80.0, 90.0],
+        link_duration_s=4.0,
+        link_rate_mbps=10.0,
+        link_drops=6,
+        link_random_losses=4,
+    )
+    (row,) = (row for _, row in run_table(results).iterrows())
+    expected = {
+        "throughput_mbps": 8.0, "throughput_ratio": 3.0, "throughput_mbps[1]": 6.0, "retransmissions": 8,
+        "retransmissions_per_s": 2.0, "application_utilisation": 0.8, "true_loss": 0.01, "arrived_mbps": 10.0,
+        "inorder_goodput_mbps": 7.0, "inorder_loss": 0.3, "rtt_peak_ms": 90.0, "rtt_mean_ms[0]": 60.0,
+        "queue_ratio": 0.02,
+    }  # fmt: skip
+    assert row[list(expected)].to_dict() == pytest.approx(expected)
+    assert math.isnan(row["send_rate_mbps"])  # a column that these results do not have
+
+
+def test_league_of_one_run_has_no_interval() -> None:
+    table = league_table(results_of({"bbr": [0.5]}, {"bbr": [1]}))
+    assert np.isnan(table["link_jain", "low"]).all()
+    console = quiet()
+    print_league(results_of({"bbr": [0.5]}, {"bbr": [1]}), console)
+    assert "0.50 " in said(console)
+    assert "0.50 [" not in said(console)
+
+
+def test_equal_runs_are_no_sample() -> None:
+    table = league_table(
+        results_of({"bbr": [0.5, 0.5, 0.5], "cubic": [0.5, 0.6, 0.7]}, {"bbr": [1] * 3, "cubic": [1] * 3})
+    )
+    assert np.isnan(table.loc[("s", "bbr"), ("link_jain", "low")])
+    assert table.loc[("s", "bbr"), ("link_jain", "runs")] == 3
+    # Different runs may well agree in one figure.
+    assert table.loc[("s", "cubic"), ("link_queue_mean_ms", "low")] == 1.0
+
+
+def test_overall_is_the_interquartile_mean_over_scenarios() -> None:
+    easy = results_of({"bbr": [0.8, 0.9]}, {"bbr": [5, 5]})
+    hard = results_of({"bbr": [0.1, 1.0]}, {"bbr": [10, 10]}).assign(scenario="t")
+    row = overall_table(pd.concat([easy, hard])).loc["bbr"]
+    assert row["link_jain", "iqm"] == pytest.approx(0.85)
+    assert row["queue_ratio", "iqm"] == pytest.approx(0.15)
+
+
+def test_league_fits_a_terminal_a_line_a_competitor(finished: BenchmarkResult) -> None:
+    console = quiet()
+    print_league(finished.results, console)
+    lines = said(console).splitlines()
+    assert max(len(line) for line in lines) <= 120
+    assert sum(line.strip().startswith("bbr ") for line in lines) == 2
+    assert "…" not in said(console)
+    assert "sorted by Jain" in said(console)
+
+
+def test_league_prints_names_as_they_are_and_survives_no_results() -> None:
+    console = quiet()
+    print_league(results_of({"[red]x[/red]": [0.5]}, {"[red]x[/red]": [1]}), console)
+    assert "[red]x[/red]" in said(console)
+    print_league(pd.DataFrame(columns=["scenario"]), console)
+    assert "no results" in said(console)

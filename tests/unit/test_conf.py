@@ -1,0 +1,119 @@
+"""Every configuration composes, and means what the code takes."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra import compose, initialize_config_module
+from omegaconf import OmegaConf
+
+from bbrgym.agents.tracking import TrackingConfig
+from bbrgym.agents.train import TrainConfig
+from bbrgym.benchmark.plan import Benchmark
+from bbrgym.envs.distribution import Distribution
+from bbrgym.envs.episode import EpisodeSpec
+
+CONF = Path(str(resources.files("bbrgym.conf")))
+CHOICES = sorted(
+    (path.parent.name, path.stem)
+    for path in CONF.glob("*/*.yaml")
+    if path.parent.name not in ("experiment", "hydra", "baseline")
+)
+# The league consists of several benchmarks: test_league.py.
+EXPERIMENTS = sorted(path.stem for path in CONF.glob("experiment/*.yaml") if path.stem != "league")
+
+
+@pytest.fixture(autouse=True)
+def _composing() -> Iterator[None]:
+    with initialize_config_module("bbrgym.conf", version_base="1.3"):
+        yield
+
+
+def plain(*overrides: str, name: str = "config") -> dict[str, Any]:
+    config = OmegaConf.to_container(compose(name, overrides=list(overrides)), resolve=True)
+    assert isinstance(config, dict)
+    return {str(key): value for key, value in config.items()}
+
+
+def test_there_are_choices() -> None:
+    assert len(CHOICES) > 10
+    assert len(EXPERIMENTS) >= 3
+
+
+@pytest.mark.parametrize(("group", "choice"), CHOICES)
+def test_every_choice_composes_and_is_accepted(group: str, choice: str) -> None:
+    config = plain(f"{group}={choice}")
+    EpisodeSpec.from_config(config)
+    TrainConfig.from_dict(config["train"])
+    TrackingConfig.of(config["tracking"])
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_every_experiment_composes_and_is_accepted(experiment: str) -> None:
+    config = plain(f"experiment={experiment}")
+    assert config["name"] == experiment
+    if config["benchmark"]["scenarios"]:  # else it is a training only
+        benchmark = Benchmark.from_dict(config["benchmark"])
+        assert benchmark.name == experiment
+    EpisodeSpec.from_config(config)
+    TrainConfig.from_dict(config["train"])
+
+
+@pytest.mark.parametrize("choice", [choice for group, choice in CHOICES if group == "scenario"])
+def test_every_scenario_is_for_evaluations_too(choice: str) -> None:
+    config = plain(f"scenario={choice}", "agent_path=somewhere", name="evaluate")
+    assert Distribution.from_dict(config["scenario"]).agents >= 1
+
+
+def test_the_same_configuration_by_its_package() -> None:
+    assert CONF.resolve() == (Path(__file__).parents[2] / "conf").resolve()
+    assert (CONF / "__init__.py").is_file()  # pkg:// needs it
+
+
+@pytest.mark.parametrize("choice", [choice for group, choice in CHOICES if group == "agent"])
+def test_agent_keys_are_arguments_of_the_learner(choice: str) -> None:
+    from bbrgym.agents.learner import LEARNERS, learner_arguments
+
+    agent = plain(f"agent={choice}")["agent"]
+    algorithm = agent.pop("algorithm")
+    assert algorithm == choice
+    arguments = inspect.signature(LEARNERS[algorithm][0].__init__).parameters
+    assert set(agent) <= set(arguments)
+    assert set(agent) <= set(learner_arguments(algorithm))
+
+
+def test_defaults_are_those_of_the_code() -> None:
+    config = plain()
+    assert TrainConfig.from_dict(config["train"]) == TrainConfig()
+    assert set(config["train"]) == {f.name for f in dataclasses.fields(TrainConfig)}
+    assert set(config["tracking"]) == {f.name for f in dataclasses.fields(TrackingConfig)}
+
+
+def test_all_agents_have_their_learner() -> None:
+    from bbrgym.agents.learner import LEARNERS
+    from bbrgym.agents.policy import ALGORITHMS
+
+    choices = {choice for group, choice in CHOICES if group == "agent"}
+    assert choices == set(LEARNERS) == set(ALGORITHMS)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"total_steps": 0}, "train.total_steps=0 is not possible"),
+        ({"n_envs": 1.5}, "train.n_envs=1.5 is not possible"),
+        ({"eval_every": True}, "train.eval_every=True is not possible"),
+        ({"max_minutes": -1}, "train.max_minutes=-1 is not possible"),
+        ({"teacher": "bbr9"}, "train.teacher='bbr9' is not possible: known: backlog, competitive, or null"),
+        ({"steps": 5}, "train has no key 'steps'; known: total_steps"),
+    ],
+)
+def test_bad_training_is_refused_by_name(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        TrainConfig.from_dict(changes)

@@ -1,0 +1,273 @@
+"""A curriculum by the gap to the best baseline: what it measures, what it keeps, and that nothing else changes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import fake_engine
+import numpy as np
+import pytest
+from test_train import AGENTS, SCENARIO, _Killed, _KillingConsole, changed, learn, make_agent, quiet, same, weights
+
+from bbrgym import EngineError, Scenario, simulate
+from bbrgym.agents import curriculum
+from bbrgym.agents.curriculum import Candidate, Contest, CurriculumConfig, largest_gaps, mean_rewards
+from bbrgym.agents.evaluate import episode_rewards
+from bbrgym.agents.policy import ALGORITHMS, Agent
+from bbrgym.agents.tracking import read_metrics
+from bbrgym.agents.train import resume, train
+from bbrgym.envs.engine import Rows
+from bbrgym.envs.episode import EpisodeSpec
+from bbrgym.envs.sb3_env import BottleneckVecEnv
+
+DRAWN = SCENARIO | {"rate_mbps": {"log_uniform": [4, 36]}, "duration_s": 1}
+SMALL: dict[str, Any] = {"every": 100, "candidates": 5, "keep": 2, "baselines": ["bbr", "cubic"]}
+
+
+@pytest.fixture(autouse=True)
+def _fake(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_engine.install(monkeypatch)
+
+
+def kept(directory: Path) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = json.loads((directory / "curriculum.json").read_text())
+    return rows
+
+
+def looks(directory: Path) -> dict[int, dict[str, float]]:
+    """The metrics of each look, by steps."""
+    lines = read_metrics(directory)
+    return {line["step"]: line["metrics"] for line in lines if next(iter(line["metrics"])).startswith("curriculum/")}
+
+
+def test_the_largest_gaps_and_not_the_worst_scenarios() -> None:
+    def candidate(agent: float, **baselines: float) -> Candidate:
+        return Candidate(Scenario.from_dict(SCENARIO), agent, baselines)
+
+    hopeless = candidate(-3.0, bbr=-3.1, cubic=-3.0)
+    hard = candidate(-1.0, bbr=-0.9, cubic=-0.2)
+    harder = candidate(-2.0, bbr=-1.7, cubic=-2.5)
+    easy = candidate(-0.5, bbr=-0.1, cubic=-0.6)
+    solved = candidate(-0.1, bbr=-0.09, cubic=-0.2)
+    given = [hopeless, solved, harder, easy, hard]
+    assert [each.gap for each in given] == pytest.approx([0.0, 0.01, 0.3, 0.4, 0.8])
+    assert [each.best for each in given] == ["cubic", "bbr", "bbr", "bbr", "cubic"]
+    assert largest_gaps(given, 2) == [hard, easy]
+    assert largest_gaps(given, 5) == [hard, easy, harder, solved]
+
+
+def test_rewards_are_those_of_the_same_episodes_run_one_by_one() -> None:
+    scenario = {
+        "rate_mbps": {"log_uniform": [6, 20]},
+        "duration_s": {"choice": [3, 4]},
+        "loss": 0.002,
+        "flows": [
+            {"algorithm": "agent", "rtt_ms": 20, "parameters": {"cwnd_gain": 1.5}},
+            {"algorithm": "bbr2", "rtt_ms": 40},
+            {"algorithm": "agent", "rtt_ms": {"uniform": [10, 90]}, "start_s": 0.5, "stop_s": 2.5},
+        ],
+    }
+    agent = make_agent(lstm=True, scenario=scenario, engine={"name": "native"}, env={"step_ms": 70})
+    baselines = ("cubic", "scripted:backlog", "da-bbr")
+    config = CurriculumConfig(candidates=5, keep=5, baselines=baselines)
+    held = Contest(config, agent.spec, engines=2).hold(agent, np.random.default_rng(4))
+    assert held == Contest(config, agent.spec, engines=5).hold(agent, np.random.default_rng(4))
+    assert len({each.scenario for each in held}) == 5
+    assert len({each.scenario.duration_s for each in held}) == 2
+    rng = np.random.default_rng(4)
+    for each in held:
+        assert each.scenario == agent.spec.distribution.sample(rng)
+        seed = int(np.random.default_rng(int(rng.integers(2**63))).integers(1, 2**31))
+
+        def reward(driver: Agent | str, drawn: Scenario = each.scenario, seed: int = seed) -> float:
+            played, policy = drawn, None
+            if isinstance(driver, Agent):
+                policy = driver.policy(drawn)
+            else:
+                flows = [dataclasses.replace(f, algorithm=driver, parameters={}) for f in drawn.flows]
+                played = dataclasses.replace(drawn, flows=(flows[0], drawn.flows[1], flows[2]))
+            trace = simulate(played, "native", seed, 70.0, policy)
+            return float(np.nanmean(episode_rewards(agent, dataclasses.replace(trace, scenario=drawn))))
+
+        rule = Agent(agent.spec, curriculum.RULES["backlog"](agent.spec.observation, agent.spec.action))
+        expected = {"cubic": reward("cubic"), "scripted:backlog": reward(rule), "da-bbr": reward("da-bbr")}
+        assert each.agent == pytest.approx(reward(agent), rel=1e-6)
+        assert each.baselines == pytest.approx(expected, rel=1e-6)
+        assert len({each.agent, *each.baselines.values()}) == 4
+
+
+def test_an_episode_ends_with_its_flows() -> None:
+    """A decision is one of a flow that has not ended for good, whoever drives it."""
+    scenario = Scenario.from_dict(SCENARIO | {"flows": [{"algorithm": "agent", "stop_s": 1}, {"algorithm": "cubic"}]})
+    spec = EpisodeSpec(scenario, engine="native")
+    trace = simulate(scenario.with_agents_as("bbr"), "native", int(np.random.default_rng(7).integers(1, 2**31)))
+    rewarder = spec.reward.rewarder(scenario, 0)
+    rows = zip(trace.time_s.tolist(), trace.flows, trace.link, strict=True)
+    rewards = [rewarder.reward(Rows(*row, is_over=False, is_complete=False)) for row in rows]
+    assert len(rewards) == 30
+    assert mean_rewards(spec, "bbr", [(scenario, 7)]) == [pytest.approx(np.mean(rewards[:10]))]
+
+
+def test_training_keeps_the_largest_gaps_of_each_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Scenario] = []
+
+    def rewards(spec: EpisodeSpec, driver: Agent | str, drawn: Sequence[tuple[Scenario, int]]) -> list[float]:
+        """The faster the link, the worse the agent; the slower below 12 Mbit/s, the better is bbr."""
+        rates = [scenario.rate_mbps for scenario, _ in drawn]
+        if isinstance(driver, Agent):
+            seen.extend(scenario for scenario, _ in drawn)
+            return [-rate for rate in rates]
+        return [12 - 2 * rate if rate < 12 and driver == "bbr" else -2 * rate for rate in rates]
+
+    monkeypatch.setattr(curriculum, "mean_rewards", rewards)
+    learn(tmp_path, {"curriculum": SMALL | {"candidates": 41, "keep": 3}}, scenario=DRAWN)
+    found = looks(tmp_path)
+    assert list(found) == [128, 256]  # before the first rollouts that begin so late
+    assert len(set(seen)) == 82
+    expected = []
+    for drawn in (seen[:41], seen[41:]):
+        rates = sorted(scenario.rate_mbps for scenario in drawn if scenario.rate_mbps < 12)
+        assert 3 < len(rates) < 41
+        expected += rates[:3]
+    rows = kept(tmp_path)
+    assert [row["scenario"]["rate_mbps"] for row in rows] == expected
+    assert [row["gap"] for row in rows] == pytest.approx([12 - rate for rate in expected])
+    assert {row["best"] for row in rows} == {"bbr"}
+    assert [row["step"] for row in rows] == [128] * 3 + [256] * 3
+    first, second = found.values()
+    assert (first["curriculum/kept"], second["curriculum/kept"], second["curriculum/joined"]) == (3, 6, 3)
+    assert first["curriculum/gap_max"] == rows[0]["gap"]
+    assert first["curriculum/gap_mean"] < first["curriculum/gap_max"]
+    won = {name: first[f"curriculum/won/{name}"] for name in ("agent", "bbr", "cubic")}
+    slow = np.mean([scenario.rate_mbps < 12 for scenario in seen[:41]])
+    assert won == pytest.approx({"agent": 1 - slow, "bbr": slow, "cubic": 0.0})
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_killed_and_resumed_training_keeps_its_curriculum(tmp_path: Path, algorithm: str) -> None:
+    # With which reward a baseline is better somewhere matters here, and nothing else of it.
+    reward = {"terms": {"alpha_fair": 1.0, "delay": 0.15, "loss": 1.0}}
+    changes: dict[str, Any] = {"scenario": DRAWN, "agent": AGENTS[algorithm], "reward": reward}
+    through, stopped = tmp_path / "through", tmp_path / "stopped"
+    learn(through, {"curriculum": SMALL}, **changes)
+    with pytest.raises(_Killed):
+        train(changed({"curriculum": SMALL}, **changes), stopped, _KillingConsole())
+    assert len(looks(stopped)) in (1, 2)  # one before the checkpoint that is gone back to
+    resume(stopped, console=quiet())
+    assert len(kept(through)) >= 2
+    assert kept(through) == kept(stopped)
+    assert looks(through) == looks(stopped)
+    assert same(weights(through), weights(stopped))
+
+
+def test_with_a_share_of_1_only_kept_scenarios_are_met(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    met: list[Scenario] = []
+    mixing: set[int] = set()
+    mix_in, step_wait = BottleneckVecEnv.mix_in, BottleneckVecEnv.step_wait
+
+    def spy_mix_in(env: BottleneckVecEnv, scenarios: Sequence[Scenario], share: float) -> None:
+        mix_in(env, scenarios, share)
+        if scenarios:
+            mixing.add(id(env))
+
+    def spy_step_wait(env: BottleneckVecEnv) -> Any:
+        outcome = step_wait(env)
+        if id(env) in mixing:
+            met.extend(info["scenario"] for info, is_over in zip(env.reset_infos, outcome[2], strict=True) if is_over)
+        return outcome
+
+    monkeypatch.setattr(BottleneckVecEnv, "mix_in", spy_mix_in)
+    monkeypatch.setattr(BottleneckVecEnv, "step_wait", spy_step_wait)
+    learn(tmp_path, {"curriculum": SMALL | {"share": 1.0}, "total_steps": 640}, scenario=DRAWN)
+    scenarios = [Scenario.from_dict(row["scenario"]) for row in kept(tmp_path)]
+    assert len(scenarios) >= 2
+    assert len(mixing) == 1  # the environment of training, and not that of evaluations
+    assert len(met) > 20
+    assert set(met) <= set(scenarios)
+    assert len(set(met)) > 1
+
+
+def test_scenarios_that_are_mixed_in() -> None:
+    spec = EpisodeSpec(DRAWN, engine="fake")
+    mixed = [Scenario.from_dict(SCENARIO | {"rate_mbps": rate, "duration_s": 1}) for rate in (40, 50)]
+
+    def rates(scenarios: Sequence[Scenario] | None, share: float) -> list[float]:
+        env = spec.make_vec_env(2)
+        if scenarios is not None:
+            env.mix_in(scenarios, share)
+        env.seed(5)
+        env.reset()
+        found = [info["scenario"].rate_mbps for info in env.reset_infos[:: env.agents]]
+        for _ in range(200):
+            _, _, dones, _ = env.step(np.zeros((4, 2), np.float32))
+            found += [env.reset_infos[row]["scenario"].rate_mbps for row in (0, 2) if dones[row]]
+        env.close()
+        return found
+
+    drawn = rates(None, 0.0)
+    assert len(drawn) == 42
+    assert max(drawn) <= 36
+    assert rates([], 1.0) == drawn
+    assert set(rates(mixed, 1.0)) == {40, 50}
+    often = [rate in (40, 50) for rate in rates(mixed, 0.75)]
+    assert 21 < sum(often) < 42
+    with pytest.raises(ValueError, match=r"share=1\.5 is not possible"):
+        spec.make_vec_env(1).mix_in(mixed, 1.5)
+
+
+def test_a_reset_with_a_scenario_of_its_own_goes_before() -> None:
+    env = EpisodeSpec(DRAWN, engine="fake").make_vec_env(1)
+    env.mix_in([Scenario.from_dict(SCENARIO)], 1.0)
+    env.set_options({"scenario": SCENARIO | {"rate_mbps": 50}})
+    env.reset()
+    assert env.reset_infos[0]["scenario"].rate_mbps == 50
+    env.reset()
+    assert env.reset_infos[0]["scenario"].rate_mbps == 12
+
+
+def test_a_look_that_fails_keeps_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: Any) -> list[float]:
+        raise EngineError("it is broken")
+
+    monkeypatch.setattr(curriculum, "mean_rewards", fail)
+    assert learn(tmp_path, {"curriculum": SMALL}, scenario=DRAWN).is_complete
+    assert "the look for scenarios after 128 steps failed, and nothing joins: it is broken" in caplog.text
+    assert looks(tmp_path) == {128: {"curriculum/engine_failures": 1.0}, 256: {"curriculum/engine_failures": 1.0}}
+    assert not (tmp_path / "curriculum.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"every": 0}, r"train\.curriculum\.every=0 is not possible: it must be a whole number of at least 1"),
+        ({"candidates": 1.5}, r"train\.curriculum\.candidates=1\.5 is not possible"),
+        ({"keep": True}, r"train\.curriculum\.keep=True is not possible"),
+        ({"keep": 6, "candidates": 5}, r"train\.curriculum\.keep=6 is not possible: it must be at most candidates=5"),
+        ({"share": 0}, r"train\.curriculum\.share=0 is not possible: it must be a number in \(0, 1\]"),
+        ({"share": 1.1}, r"train\.curriculum\.share=1\.1 is not possible"),
+        ({"baselines": []}, r"train\.curriculum\.baselines=\[\] is not possible: it must be a list of at least one"),
+        ({"baselines": "bbr"}, r"train\.curriculum\.baselines='bbr' is not possible"),
+        ({"baselines": ["bbr", "bbr"]}, r"baselines=\['bbr', 'bbr'\] is not possible: it must be each only once"),
+        ({"baselines": ["bbr9"]}, "no baseline 'bbr9'; known: bbr, .*scripted:backlog"),
+        ({"baselines": ["cubic-stock"]}, "no baseline 'cubic-stock'; known: "),
+        ({"baselines": ["agent"]}, "no baseline 'agent'; known: "),
+        ({"rounds": 3}, r"train\.curriculum has no key 'rounds'; known: every, candidates, keep, share, baselines"),
+        (7, r"train\.curriculum=7 is not possible: it must be a mapping of its fields, or null"),
+    ],
+)
+def test_a_bad_curriculum_is_refused_before_anything_is_made(tmp_path: Path, given: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        learn(tmp_path / "run", {"curriculum": given})
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_baseline_that_does_not_see_what_it_needs_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="the rule 'backlog' needs the features"):
+        learn(tmp_path / "run", {"curriculum": {}}, observation={"features": ["log_bdp"]})
+    assert not (tmp_path / "run").exists()

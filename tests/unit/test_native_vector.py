@@ -1,0 +1,404 @@
+"""The environments on the native engine: vectorised and single ones agree to the last bit, and all forms work."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pandas as pd
+import pytest
+from gymnasium.utils.env_checker import check_env, data_equivalence
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from bbrgym import Flow, Scenario, simulate
+from bbrgym.envs.action import CWND_SCALES, Action
+from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
+from bbrgym.envs.distribution import Distribution
+from bbrgym.envs.episode import EpisodeSpec, policy_of
+from bbrgym.envs.gym_env import BottleneckEnv
+from bbrgym.envs.info import LazyDict
+from bbrgym.envs.native.engine import NativeEngine
+from bbrgym.envs.observation import DEFAULT_FEATURES, FEATURES, Observation, tabulate
+from bbrgym.envs.reward import TERMS, Conditions, Reward, Step
+from bbrgym.envs.vector_env import BottleneckVectorEnv
+
+SHORT = Scenario(duration_s=1.0, flows=(Flow("agent", rtt_ms=20.0), Flow("bbr", rtt_ms=50.0)))
+LATE = Scenario(
+    rate_mbps=20.0,
+    duration_s=1.5,
+    loss=0.01,
+    rate_schedule=((0.6, 10.0),),
+    flows=(Flow("bbr", rtt_ms=10.0), Flow("cubic", start_s=0.2, stop_s=0.5), Flow("agent", rtt_ms=20.0, start_s=0.4)),
+)
+DRAWN = Distribution.from_dict(
+    {
+        "rate_mbps": {"log_uniform": [6, 24]},
+        "duration_s": {"uniform": [0.3, 1.2]},
+        "loss": {"choice": [0.0, 0.02]},
+        "flows": {
+            "choice": [
+                [{"algorithm": "agent", "rtt_ms": {"uniform": [10, 60]}, "size_bytes": {"choice": [None, 200_000]}}],
+                [{"algorithm": "bbr"}, {"algorithm": "agent", "stop_s": {"choice": [None, 0.6]}, "rtt_ms": 20}],
+                [
+                    {"algorithm": "bbr2", "rtt_ms": 30, "start_s": 0.1},
+                    {"algorithm": "cubic", "rtt_ms": 30},
+                    {"algorithm": "agent", "rtt_ms": 25, "start_s": {"uniform": [0.0, 0.2]}},
+                ],
+            ]
+        },
+    }
+)
+PAIR = Scenario(
+    duration_s=1.2, flows=(Flow("agent", rtt_ms=10.0), Flow("bbr"), Flow("agent", rtt_ms=50.0, start_s=0.3))
+)
+EVERYTHING: dict[str, Any] = {
+    "observation": Observation(tuple(FEATURES), history=3),
+    "reward": Reward({name: 0.1 * (1 + index) for index, name in enumerate(TERMS)}),
+    "action": Action((0.7, 3.0), (0.8, 2.0), cwnd_scale="packets"),
+}
+
+
+class TestVector:
+    @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+    @pytest.mark.parametrize("scenario", [SHORT, LATE, DRAWN], ids=["short", "late", "drawn"])
+    @pytest.mark.parametrize(
+        "arguments", [{"step_ms": 50.0}, {"step_ms": None, "step_rtts": 1.5, **EVERYTHING}], ids=["plain", "everything"]
+    )
+    def test_equals_singles(self, mode: AutoresetMode, scenario: Any, arguments: dict[str, Any]) -> None:
+        """Every output of every step, through several episodes: of a batch, of engines apart, and of environments."""
+        count = 5
+        batch = BottleneckVectorEnv(count, scenario, engine="native", autoreset_mode=mode, **arguments)
+        apart = BottleneckVectorEnv(count, scenario, engine=NativeEngine, autoreset_mode=mode, **arguments)
+        singles = SyncVectorEnv(
+            [lambda: BottleneckEnv(scenario, engine="native", **arguments)] * count, autoreset_mode=mode
+        )
+        rng = np.random.default_rng(1)
+        for seed in (7, [5, 4, 3, 2, 1], None):
+            outputs = [env.reset(seed=seed) for env in (batch, apart, singles)]
+            assert_same(*outputs)
+            ends = 0
+            for _ in range(50):
+                actions = rng.uniform(-1.2, 1.2, (count, 2)).astype(np.float32)
+                steps = [env.step(actions) for env in (batch, apart, singles)]
+                assert_same(*steps)
+                assert steps[0][0] in batch.observation_space
+                ends += int((steps[0][2] | steps[0][3]).sum())
+            assert ends >= count
+        for env in (batch, apart, singles):
+            env.close()
+
+    def test_neither_threads_nor_neighbours_matter(self) -> None:
+        def play(count: int, threads: int) -> list[Any]:
+            env = BottleneckVectorEnv(count, DRAWN, engine="native", engine_options={"threads": threads}, step_ms=10.0)
+            outputs = [env.reset(seed=3)[0][:2]]
+            for step in range(60):
+                observations, rewards, *_ = env.step(np.full((count, 2), np.sin(step), dtype=np.float32))
+                outputs += [observations[:2], rewards[:2]]
+            env.close()
+            return outputs
+
+        first = play(2, 1)
+        for count, threads in ((2, 4), (33, 1), (33, 2)):
+            assert_same(first, play(count, threads))
+
+    def test_outputs_are_not_changed_by_later_steps(self) -> None:
+        env = BottleneckVectorEnv(3, SHORT, engine="native")
+        env.reset(seed=1)
+        kept = [env.step(np.zeros((3, 2), np.float32)) for _ in range(25)]
+        env.reset(seed=1)
+        for earlier in kept:
+            assert_same(earlier, env.step(np.zeros((3, 2), np.float32)))
+
+    def test_options_may_bring_more_flows(self) -> None:
+        env = BottleneckVectorEnv(2, SHORT, engine="native")
+        env.reset(seed=1)
+        more = Scenario(duration_s=0.2, flows=(Flow("bbr"), Flow("bbr"), Flow("bbr"), Flow("agent")))
+        _, infos = env.reset(options={"scenario": more})
+        assert infos["flow_index"].tolist() == [3, 3]
+        for _ in range(5):
+            *_, infos = env.step(np.zeros((2, 2), np.float32))
+        assert infos["scenario"].tolist() == [SHORT, SHORT]
+
+    def test_a_bad_action_or_option_changes_nothing(self) -> None:
+        env = BottleneckVectorEnv(2, SHORT, engine="native")
+        env.reset(seed=1)
+        env.step(np.zeros((2, 2)))
+        for bad in (np.zeros((1, 2)), np.zeros((2, 1)), np.array([[0.0, np.nan], [0.0, 0.0]]), np.zeros(2), None):
+            with pytest.raises(ValueError, match=r"must be numbers of shape"):
+                env.step(bad)  # type: ignore[arg-type]  # that is the point
+        assert env.step(np.full((2, 2), [np.inf, -np.inf]))[4]["time_s"].tolist() == [0.2, 0.2]
+        env.close()
+        with pytest.raises(gymnasium.error.ResetNeeded):
+            env.step(np.zeros((2, 2)))
+
+    def test_many_cost_a_fraction_of_one_each(self) -> None:
+        """A canary: measured, it is a fifteenth."""
+
+        def cpu_s(env: Any, actions: Any, steps: int) -> float:
+            env.reset(seed=1)
+            begin = time.process_time()
+            for _ in range(steps):
+                env.step(actions)
+            return (time.process_time() - begin) / steps
+
+        endless = Scenario(duration_s=1e3, flows=(Flow("agent"),))
+        one = cpu_s(BottleneckEnv(endless, engine="native", step_ms=10.0), np.zeros(2), 300)
+        many = cpu_s(BottleneckVectorEnv(64, endless, engine="native", step_ms=10.0), np.zeros((64, 2)), 100)
+        assert many / 64 < one / 3
+
+
+class TestStableBaselines3:
+    @pytest.mark.parametrize("scenario", [SHORT, DRAWN], ids=["short", "drawn"])
+    def test_with_one_agent_it_equals_the_singles(self, scenario: Any) -> None:
+        from stable_baselines3.common.vec_env import DummyVecEnv
+
+        spec = EpisodeSpec(scenario, engine="native", step_ms=50.0)
+        ours, theirs = spec.make_vec_env(3), DummyVecEnv([spec.make_env] * 3)
+        rng = np.random.default_rng(1)
+        ours.seed(3)
+        theirs.seed(3)
+        assert_same(ours.reset(), theirs.reset())
+        assert_same(ours.reset_infos, theirs.reset_infos)
+        for _ in range(60):
+            actions = rng.uniform(-1, 1, (3, 2)).astype(np.float32)
+            assert_same(ours.step(actions), theirs.step(actions))
+            assert_same(ours.reset_infos, theirs.reset_infos)
+
+    def test_with_several_agents_engines_do_not_see_each_other(self) -> None:
+        together = EpisodeSpec(PAIR, engine="native", step_ms=50.0, **EVERYTHING).make_vec_env(3)
+        apart = [EpisodeSpec(PAIR, engine=NativeEngine, step_ms=50.0, **EVERYTHING).make_vec_env(1) for _ in range(3)]
+        together.seed(10)
+        for index, env in enumerate(apart):
+            env.seed(10 + 2 * index)
+        assert_same(together.reset(), np.concatenate([env.reset() for env in apart]))
+        rng = np.random.default_rng(1)
+        for _ in range(60):
+            actions = rng.uniform(-1, 1, (6, 2)).astype(np.float32)
+            observations, rewards, dones, infos = together.step(actions)
+            steps = [env.step(actions[2 * index : 2 * index + 2]) for index, env in enumerate(apart)]
+            assert_same(observations, np.concatenate([step[0] for step in steps]))
+            assert_same(rewards, np.concatenate([step[1] for step in steps]))
+            assert_same(dones, np.concatenate([step[2] for step in steps]))
+            assert_same(infos, [info for step in steps for info in step[3]])
+        assert [info["flow_index"] for info in infos] == [0, 2] * 3
+
+    def test_a_second_step_before_the_first_is_finished(self) -> None:
+        env = EpisodeSpec(SHORT, engine="native").make_vec_env(2)
+        env.reset()
+        env.step_async(np.zeros((2, 2), np.float32))
+        with pytest.raises(RuntimeError, match="not finished"):
+            env.step_async(np.zeros((2, 2), np.float32))
+        assert [info["time_s"] for info in env.step_wait()[3]] == [0.1, 0.1]
+        with pytest.raises(RuntimeError, match="nothing to finish"):
+            env.step_wait()
+
+
+class TestParts:
+    """Many rows at once are what each is alone, to the last bit: formulas must not depend on their number."""
+
+    def rows(self, count: int) -> tuple[Any, Any]:
+        rng = np.random.default_rng(count)
+        flows = np.exp(rng.normal(0, 3, (count, 3, len(FLOW_COLUMNS))))
+        flows[rng.random(flows.shape) < 0.05] = 0.0
+        flows[rng.random(flows.shape) < 0.05] = np.nan
+        flows[..., FLOW_COLUMNS.index("mode")] = rng.integers(0, 4, (count, 3))
+        return flows, np.exp(rng.normal(0, 1, (count, len(LINK_COLUMNS))))
+
+    @pytest.mark.parametrize("count", [2, 3, 8, 64, 129])
+    def test_observation_reward_and_action(self, count: int) -> None:
+        flows, link = self.rows(count)
+        rng = np.random.default_rng(1)
+        actions = rng.uniform(-1.1, 1.1, (count, 2)).astype(np.float32)
+        gains = Action().all_gains(actions)
+        conditions = Conditions(*rng.uniform(0.5, 2, (3, count)))
+        observation, reward = EVERYTHING["observation"], EVERYTHING["reward"]
+
+        def evaluate(rows: slice) -> tuple[Any, Any]:
+            table = tabulate(flows[rows, 1], gains[:, rows])
+            of = Conditions(conditions.payload[rows], conditions.rtt_ms[rows], conditions.longest_rtt_ms[rows])
+            return observation.evaluate(table), reward.evaluate(Step(table, flows[rows], link[rows], of))
+
+        observed, rewarded = evaluate(slice(None))
+        for row in range(count):
+            one = slice(row, row + 1)
+            np.testing.assert_array_equal(gains[:, one], Action().all_gains(actions[one]))
+            assert Action().gains(actions[row]) == tuple(gains[:, row])
+            alone, reward_alone = evaluate(one)
+            np.testing.assert_array_equal(observed[one], alone)
+            np.testing.assert_array_equal(rewarded[one], reward_alone)
+        assert len(np.unique(rewarded)) > count / 2
+
+    def test_several_flows_of_a_link_share_what_is_the_links(self) -> None:
+        flows, link = self.rows(4)
+        flows = np.nan_to_num(flows) + 1.0
+        pairs = [0, 2]
+        table = tabulate(flows[:, pairs].reshape(8, -1), np.ones((2, 8)))
+        conditions = Conditions(*np.random.default_rng(1).uniform(0.5, 2, (3, 8)))
+        together = EVERYTHING["reward"].evaluate(Step(table, flows, link, conditions))
+        for index in range(8):
+            of = Conditions(*(getattr(conditions, name)[[index]] for name in ("payload", "rtt_ms", "longest_rtt_ms")))
+            link_of = slice(index // 2, index // 2 + 1)
+            alone = EVERYTHING["reward"].evaluate(Step(table[:, [index]], flows[link_of], link[link_of], of))
+            np.testing.assert_array_equal(together[[index]], alone)
+
+    def test_room_for_more_flows_changes_no_reward(self) -> None:
+        rng = np.random.default_rng(1)
+        flows = np.exp(rng.normal(0, 1, (50, 20, len(FLOW_COLUMNS))))
+        link = np.exp(rng.normal(0, 1, (50, len(LINK_COLUMNS))))
+        conditions = Conditions(*rng.uniform(0.5, 2, (3, 50)))
+        table = tabulate(flows[:, 0], np.ones((2, 50)))
+        reward = EVERYTHING["reward"]
+        expected = reward.evaluate(Step(table, flows, link, conditions))
+        with_room = np.pad(flows, ((0, 0), (0, 17), (0, 0)), constant_values=np.nan)
+        np.testing.assert_array_equal(reward.evaluate(Step(table, with_room, link, conditions)), expected)
+
+
+class TestEverywhere:
+    @pytest.mark.filterwarnings("error")
+    @pytest.mark.parametrize("scenario", [SHORT, DRAWN], ids=["short", "drawn"])
+    def test_gymnasiums_checker_has_nothing_to_say(self, scenario: Any) -> None:
+        check_env(gymnasium.make("bbrgym/Bottleneck-v0", scenario=scenario, engine="native").unwrapped)
+
+    def test_make_vec(self) -> None:
+        for mode in ("vector_entry_point", "sync"):
+            env = gymnasium.make_vec(
+                "bbrgym/Bottleneck-v0", num_envs=2, vectorization_mode=mode, scenario=SHORT, engine="native"
+            )
+            env.reset(seed=1)
+            assert env.step(np.zeros((2, 2), np.float32))[4]["flow"]["sent_packets"].min() > 0
+            env.close()
+
+    @pytest.mark.parametrize("cwnd_scale", CWND_SCALES)
+    def test_the_driver_of_simulate_equals_the_environment(self, cwnd_scale: str) -> None:
+        weights = np.random.default_rng(2).normal(size=(len(DEFAULT_FEATURES), 2))
+
+        def predict(observations: Any) -> Any:
+            seen.append(observations)
+            return np.tanh(observations @ weights).astype(np.float32)
+
+        seen: list[Any] = []
+        spec = EpisodeSpec(PAIR, engine="native", action=Action(cwnd_scale=cwnd_scale))
+        vec = spec.make_vec_env()
+        vec.seed(1)
+        observations = vec.reset()
+        seed = vec.reset_infos[0]["seed"]
+        dones = np.zeros(2, dtype=np.bool_)
+        while not dones.any():
+            observations, _, dones, _ = vec.step(predict(observations))
+        in_env, seen = seen, []
+        policy = policy_of(predict, spec.observation, spec.action, PAIR)
+        simulate(PAIR, "native", seed, spec.interval_ms(PAIR), policy)
+        np.testing.assert_array_equal(np.array(seen), np.array(in_env))
+
+    def test_it_trains_and_is_evaluated(self, tmp_path: Path) -> None:
+        from rich.console import Console
+
+        from bbrgym.agents.evaluate import evaluate
+        from bbrgym.agents.train import train
+
+        config = {
+            "scenario": PAIR.to_dict(),
+            "engine": {"name": "native", "threads": None},
+            "agent": {"algorithm": "ppo", "n_steps": 16, "batch_size": 32, "n_epochs": 1},
+            "train": {"total_steps": 128, "n_envs": 4, "eval_every": 64, "eval_episodes": 2},
+            "tracking": {"backend": "none"},
+        }
+        with (tmp_path / "log").open("w") as log:
+            console = Console(file=log)
+            result = train(config, tmp_path / "run", console)
+            assert result.is_complete
+            assert np.isfinite(result.reward)
+            chosen = {key: config[key] for key in ("scenario", "engine", "tracking")}
+            found = evaluate(
+                {"agent_path": str(tmp_path / "run"), "seeds": [1], **chosen}, tmp_path / "evaluation", console
+            )
+        assert isinstance(found, pd.DataFrame)
+        assert np.isfinite(found["reward"]).any()
+
+    def test_a_benchmark(self, tmp_path: Path) -> None:
+        from rich.console import Console
+
+        from bbrgym.baselines.registry import controllers
+        from bbrgym.benchmark.plan import Benchmark
+        from bbrgym.benchmark.run import run_benchmark
+
+        config: dict[str, Any] = {
+            "name": "native",
+            "scenarios": {"short": {"duration_s": 2, "flows": [{"rtt_ms": 10}, {"rtt_ms": 30}]}},
+            "engine": "native",
+            "seeds": [1],
+            "processes": 1,
+        }
+        everybody = Benchmark.from_dict(config).competitors  # the comparators are ns-3's own
+        assert {competitor.name for competitor in everybody} == set(controllers()) - {"agent"}
+        with (tmp_path / "log").open("w") as log:
+            result = run_benchmark(config | {"competitors": ["bbr", "cubic"]}, tmp_path / "run", Console(file=log))
+        assert not result.failures
+        assert set(result.results["competitor"]) == {"bbr", "cubic"}
+
+
+class TestLazyDict:
+    def make(self) -> LazyDict:
+        self.made = 0
+
+        def content() -> dict[str, Any]:
+            self.made += 1
+            return {"a": 1.0, "b": 2.0}
+
+        return LazyDict(content)
+
+    def test_looks_like_a_dict_however_it_is_looked_at(self) -> None:
+        plain = {"a": 1.0, "b": 2.0}
+        looks: list[Any] = [
+            dict, lambda d: {**d}, lambda d: {k: d[k] for k in d}, lambda d: dict(d.items()), lambda d: d | {},
+            lambda d: {} | d, lambda d: d.copy(), copy.copy, copy.deepcopy, lambda d: json.loads(json.dumps(d)),
+            lambda d: pickle.loads(pickle.dumps(d)), lambda d: dict(zip(d.keys(), d.values(), strict=True)),
+            lambda d: pd.DataFrame([d]).iloc[0].to_dict(), lambda d: dict(reversed(list(reversed(d.items())))),
+            lambda d: eval(repr(d)),
+        ]  # fmt: skip
+        for look in looks:
+            assert look(self.make()) == plain
+        for check in (
+            lambda d: d == plain, lambda d: plain == d, lambda d: "a" in d, lambda d: len(d) == 2,
+            lambda d: d.get("b") == 2.0, lambda d: bool(d), lambda d: list(d) == ["a", "b"],
+            lambda d: d == self.make(), lambda d: d.pop("a") == 1.0 and dict(d) == {"b": 2.0},
+            lambda d: d.setdefault("a", 5.0) == 1.0,
+        ):  # fmt: skip
+            assert check(self.make())
+
+    def test_is_made_once_and_can_be_changed(self) -> None:
+        lazy = self.make()
+        assert self.made == 0
+        lazy["c"] = 3.0
+        del lazy["a"]
+        lazy.update(b=5.0)
+        assert dict(lazy) == {"b": 5.0, "c": 3.0}
+        assert self.made == 1
+
+    def test_infos_have_one_row_each_without_what_has_no_value(self) -> None:
+        with closing(BottleneckEnv(SHORT, engine="native")) as env:
+            _, info = env.reset(seed=1)
+            assert "rtt_mean_ms" not in info["flow"]
+            *_, info = env.step(np.zeros(2))
+            assert isinstance(info["flow"], dict)
+            assert info["flow"]["rtt_mean_ms"] >= 20.0
+            assert set(info["link"]) == set(LINK_COLUMNS)
+
+
+def assert_same(first: Any, *others: Any) -> None:
+    for other in others:
+        assert data_equivalence(plain(first), plain(other), exact=True), f"{first} != {other}"
+
+
+def plain(value: Any) -> Any:
+    """With plain dicts in the place of lazy ones."""
+    if isinstance(value, dict):
+        return {key: plain(entry) for key, entry in value.items()}
+    return type(value)(plain(entry) for entry in value) if isinstance(value, list | tuple) else value

@@ -1,0 +1,279 @@
+"""`bbrgym ns3`: our bottleneck as a stock simulation, seen by a stock client."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import re
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zmq
+from fake_engine import FakeEngine
+from gymnasium import spaces
+from test_ns3_engine import needs_ns3
+
+from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
+from bbrgym.envs.engine import EngineError
+from bbrgym.envs.ns3.engine import Ns3Engine
+from bbrgym.envs.ns3gym import ns3gym_pb2 as pb
+from bbrgym.envs.ns3gym import server
+from bbrgym.envs.ns3gym.client import Ns3GymEnv
+from bbrgym.envs.ns3gym.messages import pack_data, unpack_data, unpack_space
+from bbrgym.envs.ns3gym.server import serve, serve_episode
+from bbrgym.envs.reward import default_reward
+from bbrgym.envs.scenario import Flow, Scenario
+
+SCENARIO = Scenario(duration_s=1.0, flows=(Flow("agent"), Flow("bbr")))
+WIDTH = 3 + len(LINK_COLUMNS) + 2 * len(FLOW_COLUMNS)
+
+
+class Client:
+    """What the stock Python client does, no more: it binds REP and answers in turn."""
+
+    def __init__(self) -> None:
+        self.socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.REP)
+        self.socket.setsockopt(zmq.RCVTIMEO, 10_000)
+        self.port: int = self.socket.bind_to_random_port("tcp://127.0.0.1")
+
+    def init(self, ack: pb.SimInitAck | None = None) -> pb.SimInitMsg:
+        message = pb.SimInitMsg.FromString(self.socket.recv())
+        self.socket.send((ack or pb.SimInitAck(done=True)).SerializeToString())
+        return message
+
+    def state(self) -> pb.EnvStateMsg:
+        return pb.EnvStateMsg.FromString(self.socket.recv())
+
+    def act(self, *gains: float) -> None:
+        data = pack_data(spaces.Box(-np.inf, np.inf, (len(gains),), np.float32), gains, is_action=True)
+        self.socket.send(pb.EnvActMsg(actData=data).SerializeToString())
+
+    def stop(self) -> None:
+        self.socket.send(pb.EnvActMsg(stopSimReq=True).SerializeToString())
+
+
+class Served:
+    """A server in a thread of its own, and what became of it."""
+
+    def __init__(self, engine: Any, port: int, scenario: Scenario = SCENARIO) -> None:
+        self.error: EngineError | None = None
+
+        def work() -> None:
+            try:
+                serve_episode(engine, scenario, 5, port, 100.0)
+            except EngineError as error:
+                self.error = error
+
+        self._thread = threading.Thread(target=work)
+        self._thread.start()
+
+    def join(self) -> str:
+        self._thread.join(10)
+        assert not self._thread.is_alive()
+        return "" if self.error is None else str(self.error)
+
+
+@pytest.fixture
+def client() -> Iterator[Client]:
+    client = Client()
+    yield client
+    client.socket.close(linger=0)
+
+
+def test_an_episode_as_a_stock_client_sees_it(client: Client) -> None:
+    engine = FakeEngine()
+    served = Served(engine, client.port)
+    init = client.init()
+    assert (init.simProcessId > 0, init.wafShellProcessId > 0) == (True, True)
+    observations = unpack_space(init.obsSpace)
+    assert observations == spaces.Box(-np.inf, np.inf, (WIDTH,), np.float64)
+    actions = unpack_space(init.actSpace)
+    assert actions == spaces.Box(0.01, 4.0, (2,), np.float32)
+
+    mirror = FakeEngine()
+    rows = mirror.reset(SCENARIO, 5)
+    reward_of = default_reward(SCENARIO)
+    state, reward = client.state(), 0.0
+    columns = json.loads(state.info)["columns"]
+    assert len(columns) == WIDTH
+    assert columns[:4] == ["time_s", "is_over", "is_complete", "link.rate_mbps"]
+    assert columns[3 + len(LINK_COLUMNS)] == "flows[0].is_active"
+    steps = 0
+    while True:
+        expected = np.concatenate([[rows.time_s, rows.is_over, rows.is_complete], rows.link, rows.flows.ravel()])
+        np.testing.assert_array_equal(unpack_data(observations, state.obsData), expected)
+        assert state.reward == np.float32(reward)
+        assert json.loads(state.info)["time_s"] == rows.time_s
+        assert state.isGameOver == rows.is_over
+        if state.isGameOver:
+            break
+        client.act(1.5, 99.0)  # beyond the bounds: clipped
+        state = client.state()
+        mirror.steer(0, 1.5, 4.0)
+        rows = mirror.step(100)
+        reward = reward_of(rows)
+        steps += 1
+    assert (steps, state.reason) == (10, pb.EnvStateMsg.SimulationEnd)
+    client.stop()
+    assert served.join() == ""
+    assert engine.resets == [(SCENARIO, 5)]
+
+
+def test_a_completed_flow_is_game_over(client: Client) -> None:
+    served = Served(FakeEngine(), client.port, Scenario(flows=(Flow("agent", size_bytes=20_000),)))
+    client.init()
+    while not (state := client.state()).isGameOver:
+        client.act(2.0, 1.0)
+    assert state.reason == pb.EnvStateMsg.GameOver
+    client.stop()
+    assert served.join() == ""
+
+
+def test_the_client_can_stop_at_any_state_and_at_once(client: Client) -> None:
+    served = Served(FakeEngine(), client.port)
+    client.init()
+    client.state()
+    client.act(2.0, 1.0)
+    client.state()
+    client.stop()
+    assert served.join() == ""
+    engine = FakeEngine()
+    served = Served(engine, client.port)
+    client.init(pb.SimInitAck(stopSimReq=True))
+    assert served.join() == ""
+    assert engine.resets == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (b"\xff" * 5, "5 bytes that are no EnvActMsg"),
+        (pb.EnvActMsg().SerializeToString(), "bad action: content '' is not possible"),
+        (pb.EnvActMsg(actData=pack_data(spaces.Discrete(3), 1)).SerializeToString(), "bad action: content"),
+        (
+            pb.EnvActMsg(actData=pack_data(spaces.Box(0, 9, (3,), np.float32), [1, 2, 3])).SerializeToString(),
+            "bad action: 3 values are not possible",
+        ),
+        (
+            pb.EnvActMsg(actData=pack_data(spaces.Box(0, 9, (2,), np.float32), [1, math.nan])).SerializeToString(),
+            "gains must be numbers",
+        ),
+    ],
+)
+def test_a_bad_answer_ends_the_episode_with_the_reason(client: Client, answer: bytes, message: str) -> None:
+    served = Served(FakeEngine(), client.port)
+    client.init()
+    client.state()
+    client.socket.send(answer)
+    state = client.state()  # the client does not wait for ever
+    assert (state.isGameOver, state.reason) == (True, pb.EnvStateMsg.GameOver)
+    assert message in state.info
+    assert message in served.join()
+
+
+def test_a_failing_engine_ends_the_episode_with_the_reason(client: Client) -> None:
+    served = Served(FakeEngine(fail_at_step=1), client.port)
+    client.init()
+    client.state()
+    client.act(2.0, 1.0)
+    assert "fails in step 1" in client.state().info
+    assert "fails in step 1" in served.join()
+
+
+def test_a_client_that_goes_away_ends_the_server() -> None:
+    client = Client()
+    served = Served(FakeEngine(), client.port)
+    client.init()
+    client.state()
+    client.socket.close(linger=0)
+    assert "went away" in served.join()
+
+
+def test_nobody_listening_is_an_error(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(server, "_CONNECT_LIMIT_S", 0.3)
+    monkeypatch.setattr(server, "make_engine", lambda name, **options: FakeEngine())
+    with socket.socket() as bound:  # and not listening: a port that was closed could be another test's by now
+        bound.bind(("127.0.0.1", 0))
+        port = bound.getsockname()[1]
+        assert serve([f"--openGymPort={port}"]) == 1
+    assert f"no ns3-gym client listens on tcp://localhost:{port} (waited 0.3 s)" in capsys.readouterr().err
+
+
+def parsed(*argv: str) -> Scenario:
+    return server._scenario(server._parser().parse_args(argv))
+
+
+def test_the_scenario_is_read_from_a_file_and_the_arguments(tmp_path: Path) -> None:
+    assert parsed() == server.DEFAULT_SCENARIO
+    assert [flow.algorithm for flow in parsed().flows] == ["agent", "bbr"]
+    changed = parsed("--rate_mbps=48", "--buffer_packets", "30", "--loss=1e-3", "--rate_schedule=[[1, 6], [2, 12]]")
+    assert (changed.rate_mbps, changed.buffer_packets, changed.loss) == (48, 30, 0.001)
+    assert changed.rate_schedule == ((1.0, 6.0), (2.0, 12.0))
+    assert parsed("--queue=codel", "--loss_burst_packets=4").queue == "codel"
+    assert parsed("--flows=[{algorithm: cubic, rtt_ms: 10}]").flows == (Flow("cubic", rtt_ms=10),)
+    scenario = Scenario(rate_mbps=20, buffer_packets=9, flows=(Flow("agent"), Flow("cubic", start_s=2)))
+    for name, text in (("a.json", json.dumps(scenario.to_dict())), ("a.yaml", "rate_mbps: 20\nflows: [{rtt_ms: 9}]\n")):
+        (tmp_path / name).write_text(text)
+    assert parsed(f"--scenario={tmp_path}/a.json") == scenario
+    assert parsed(f"--scenario={tmp_path}/a.json", "--buffer_bdp=2").buffer_bdp == 2
+    assert parsed(f"--scenario={tmp_path}/a.yaml") == Scenario(rate_mbps=20, flows=(Flow(rtt_ms=9),))
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("--rate=12", "no argument '--rate=12'; known: --openGymPort, --simSeed, .*--rate_mbps"),
+        ("12", "no argument '12'"),
+        ("--rate_mbps=0", "rate_mbps=0 is not possible"),
+        ("--rate_mbps=fast", "rate_mbps='fast' is not possible"),
+        ("--flows=[{speed: 1}]", "a flow has no field 'speed'"),
+        ("--flows=[", "while parsing"),
+        ("--flows=7", "flows=7"),
+        ("--queue=7", "queue=7 is not possible: queue must be a word"),
+        ("--queue=red", "queue='red' is not possible: queue must be one of droptail, codel"),
+        ("--loss=", "loss=None"),
+        ("--openGymPort=0", "'0' is not possible"),
+        ("--openGymPort=http", "'http' is not possible"),
+        ("--simSeed=-1", "'-1' is not possible"),
+        ("--stepMs=nan", "'nan' is not possible"),
+        ("--scenario=/no/such/file.yaml", "No such file"),
+    ],
+)
+def test_bad_arguments_are_refused_by_name(argument: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        serve([argument])
+    assert exit_.value.code == 2
+    _, _, error = capsys.readouterr().err.partition("error: ")  # what comes before names every argument
+    assert re.search(message, error)
+
+
+@needs_ns3
+def test_both_directions_meet_over_ns3() -> None:
+    program = [
+        sys.executable,
+        "-c",
+        "import sys; from bbrgym.envs.ns3gym.server import serve; sys.exit(serve(sys.argv[1:]))",
+    ]
+    sim_args = {"duration_s": 0.5, "loss": 0.01, "stepMs": 50}
+    with contextlib.closing(Ns3GymEnv(program, sim_seed=3, sim_args=sim_args)) as env:
+        seeds = np.random.default_rng(3).integers(1, 2**31 - 1, endpoint=True, size=2).tolist()
+        with contextlib.closing(Ns3Engine()) as engine:
+            for seed in seeds:
+                scenario = Scenario.from_dict(server.DEFAULT_SCENARIO.to_dict() | {"duration_s": 0.5, "loss": 0.01})
+                engine.reset(scenario, seed)
+                env.reset()
+                truncated = False
+                while not truncated:
+                    observation, _, terminated, truncated, _ = env.step(np.array([2.0, 1.0], np.float32))
+                    engine.steer(0, 2.0, 1.0)
+                    rows = engine.step(50)
+                    assert not terminated
+                    np.testing.assert_array_equal(observation[3 + len(LINK_COLUMNS) :], rows.flows.ravel())
+                assert rows.is_over

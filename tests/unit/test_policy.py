@@ -1,0 +1,614 @@
+"""A trained policy inside of the engines: what it sees, what it does about it, and when (docs/algorithms/policy.md)."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import random
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path as FilePath
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from ack_path import MS, PACKET, Path
+from policies import FIXED, PINNED, careful_agent, make_agent
+
+from bbrgym import EngineError, Flow, Scenario, Trace, _native, make_engine, simulate
+from bbrgym import _controllers as cc
+from bbrgym.agents.policy import REFERENCE, Agent, load_agent, policy_bytes
+from bbrgym.benchmark.plan import Benchmark
+from bbrgym.envs.columns import FLOW_COLUMNS
+from bbrgym.envs.engine import Engine, read_policies
+from bbrgym.envs.observation import FEATURES, GAIN_COLUMNS, History, Observation, tabulate
+
+SEED = 7
+PROBE_BW = 2
+
+
+@pytest.fixture(scope="module")
+def native() -> Iterator[Engine]:
+    with closing(make_engine("native")) as engine:
+        yield engine
+
+
+class TestFeatures:
+    @pytest.mark.parametrize("name", FEATURES)
+    def test_each_has_the_value_of_the_environment(self, name: str) -> None:
+        print(f"seed {SEED}")
+        rng = random.Random(f"{SEED} {name}")
+        observation = Observation((name,))
+        network = cc.PolicyNetwork(make_agent(observation={"features": [name]}).to_bytes())
+        columns = [*FLOW_COLUMNS, *GAIN_COLUMNS]
+        odd = [0.0, 1.0, 2.0, 3.0, -1.0, math.nan, math.inf, -math.inf, 1e-300, 1e300]
+        seen = set()
+        for _ in range(500):
+            row = {c: rng.choice(odd) if rng.random() < 0.2 else 10 ** rng.uniform(-3, 4) for c in columns}
+            if rng.random() < 0.5:  # near each other, as they are: most ratios would be at their bounds
+                row |= {c: 5 * rng.uniform(0.9, 2.0) for c in FEATURES[name].columns if c != "mode"}
+            row |= {"is_active": 1.0, "sent_packets": max(row["sent_packets"], 0.0), "delivered_packets": 1.0}
+            if math.isnan(row["sent_packets"]):
+                row["sent_packets"] = 0.0
+            flows, gains = (np.array([[row[c] for c in names]]) for names in (FLOW_COLUMNS, GAIN_COLUMNS))
+            expected = float(observation.evaluate(tabulate(flows, gains.T))[0, 0])
+            (found,) = network.observe({c: row[c] for c in cc.policy_columns()})
+            assert found == expected, row
+            seen.add(expected)
+        assert len(seen) > (1 if name.startswith("is_") else 50)
+
+    def test_a_table_in_any_order_of_memory(self) -> None:
+        rng = np.random.default_rng(SEED)
+        rows = np.exp(rng.normal(0, 1, (5, len(FLOW_COLUMNS))))
+        table = tabulate(rows, np.exp(rng.normal(0, 1, (2, 5))))
+        observation = Observation()
+        expected = observation.evaluate(table)
+        assert (expected.shape, expected.dtype) == ((5, len(observation.features)), np.float32)
+        np.testing.assert_array_equal(observation.evaluate(np.asfortranarray(table)), expected)
+        np.testing.assert_array_equal(observation.evaluate(table[:, ::-2]), expected[::-2])
+        assert len(np.unique(expected[:, observation.features.index("log_bdp")])) == 5
+
+    def test_a_table_must_have_what_the_features_need(self) -> None:
+        columns = ["mode", "took_part", "sent_packets"]
+        table = cc.PolicyTable(["is_startup"], columns)
+        assert table.evaluate(np.array([[0.0, 0.0, 1.0], [1.0, 0.0, 1.0], [1.0, 1.0, 1.0]])).tolist() == [[1], [0], [0]]
+        with pytest.raises(ValueError, match="a table of 2 columns is not possible: it must have 3"):
+            table.evaluate(np.zeros((2, 1)))
+        with pytest.raises(ValueError, match="no feature 'queue'"):
+            cc.PolicyTable(["queue"], columns)
+        with pytest.raises(ValueError, match="a table without the column 'lost_packets'"):
+            cc.PolicyTable(["loss_rate"], columns)
+        with pytest.raises(ValueError, match="a table without the column 'took_part'"):
+            cc.PolicyTable(["is_startup"], ["mode"])
+
+    def test_an_unknown_column_is_refused(self) -> None:
+        with pytest.raises(ValueError, match="a controller knows no column 'arrived_bytes'"):
+            cc.PolicyNetwork(FIXED).observe({"arrived_bytes": 1.0})
+
+
+def networks() -> dict[str, Agent]:
+    return {
+        "tanh": make_agent(widths=(64, 64), observation={"history": 3}),
+        "relu, squashed": make_agent(widths=(64, 32), activation="relu", output="tanh", scale=0.2),
+        "one layer": make_agent(widths=()),
+        "LSTM": make_agent(widths=(16,), lstm=(16, 8)),
+        "packets": make_agent(action={"cwnd_scale": "packets"}),
+        "saturated": make_agent(widths=(16,), lstm=(16,), scale=3.0),
+    }
+
+
+class TestNetwork:
+    @pytest.mark.parametrize("name", networks())
+    def test_it_is_the_agents(self, name: str) -> None:
+        agent = networks()[name]
+        network = cc.PolicyNetwork(agent.to_bytes())
+        rng = np.random.default_rng(SEED)
+        actions = []
+        for _ in range(50):
+            observation = rng.uniform(-3, 5, agent.network.inputs).astype(np.float32)
+            expected = agent.predict(observation[np.newaxis])[0]
+            found = network.forward(observation.tolist())
+            np.testing.assert_allclose(found, expected, atol=1e-5)
+            bdp = math.nan if rng.random() < 0.1 else rng.uniform(0.0, 500.0)
+            gains = agent.spec.action.gains(np.array(found), bdp)
+            np.testing.assert_allclose(network.gains(found, bdp), gains, rtol=1e-12)
+            actions.append(found)
+        assert np.std(actions) > 0.01
+
+    def test_tanh_is_right_everywhere(self) -> None:
+        one = dataclasses.replace(
+            networks()["one layer"].network,
+            layers=((np.array([[1.0], [2.0]], np.float32), np.zeros(2, np.float32)),),
+            output="tanh",
+        )
+        spec = make_agent(observation={"features": ["log_bdp"]}).spec
+        network = cc.PolicyNetwork(Agent(spec, one).to_bytes())
+        for x in [*np.linspace(-12, 12, 4001).tolist(), 1e-30, -1e30, math.inf]:
+            np.testing.assert_allclose(network.forward([x]), np.tanh([x, 2 * x]), rtol=2e-7, atol=1e-8)
+
+    @pytest.mark.parametrize("algorithm", ["ppo", "sac", "recurrent_ppo"])
+    def test_it_does_what_the_trained_model_does_about_what_it_saw(self, algorithm: str) -> None:
+        from bbrgym.agents.learner import export_agent, make_model
+
+        spec = make_agent(env={"step_ms": 50.0, "step_rtts": None}).spec
+        arguments: dict[str, Any] = {"net_arch": [16, 12]} | (
+            {"lstm_hidden_size": 8} if algorithm == "recurrent_ppo" else {}
+        )
+        with closing(spec.make_vec_env(1)) as env:
+            model = make_model({"algorithm": algorithm, "policy_kwargs": arguments}, env, seed=SEED)
+            import torch
+
+            with torch.no_grad():  # fresh networks give nearly nothing: make them speak up
+                for parameter in model.policy.parameters():
+                    parameter.mul_(3.0).add_(0.1 * torch.randn_like(parameter))
+            network = cc.PolicyNetwork(export_agent(model, algorithm, spec, {}).to_bytes())
+            env.seed(SEED)
+            observations = env.reset()
+            state: Any = None
+            actions = []
+            for step in range(100):
+                expected, state = model.predict(observations, state, np.array([step == 0]), deterministic=True)
+                found = network.forward(observations[0].tolist())
+                np.testing.assert_allclose(found, expected[0], atol=1e-5)
+                actions.append(found)
+                observations, *_ = env.step(expected)
+        assert np.std(actions) > 0.01
+
+    def test_how_often_it_decides(self) -> None:
+        fixed = cc.PolicyNetwork(make_agent(env={"step_ms": 12.5, "step_rtts": None}).to_bytes())
+        assert fixed.interval(3 * MS) == 12_500_000
+        of_rtts = cc.PolicyNetwork(make_agent(env={"step_ms": None, "step_rtts": 1.5}).to_bytes())
+        assert of_rtts.interval(30 * MS) == 45 * MS
+        assert of_rtts.interval(0) == 1
+
+    def test_a_wrong_observation_is_refused(self) -> None:
+        with pytest.raises(ValueError, match="an observation of 1 values is not possible: it must have 24"):
+            cc.PolicyNetwork(FIXED).forward([0.0])
+
+    def test_a_decision_takes_microseconds(self) -> None:
+        network = cc.PolicyNetwork(make_agent(widths=(64, 64), observation={"history": 4}).to_bytes())
+        assert 100 < min(network.time_ns(1000) for _ in range(5)) < 200_000
+
+
+class TestBytes:
+    @pytest.mark.parametrize(
+        ("old", "new", "message"),
+        [
+            (b"bbrgympo", b"bbrgymp0", "these bytes are no policy"),
+            (b"bbrgympo\x02", b"bbrgympo\x01", "a policy is of version 1: this one knows 2"),
+            (b"loss_rate", b"loss_rage", "no feature 'loss_rage'; known: delivery_rate_ratio, "),
+            (b"loss_rate", b"is_probe_", "no feature 'is_probe_'"),
+            (b"is_startup", b"cwnd_ratio", "has the feature 'cwnd_ratio' twice"),
+            (b"\x0a\0\0\0cwnd", b"\xff\0\0\0cwnd", r"the length of the name of feature 0 = 255: .* in \[1, 64\]"),
+        ],
+    )
+    def test_what_is_no_policy_is_refused_by_name(self, old: bytes, new: bytes, message: str) -> None:
+        good = make_agent(observation={"features": ["cwnd_ratio", "loss_rate", "is_startup"]}).to_bytes()
+        assert good.count(old) == 1
+        with pytest.raises(ValueError, match=message):
+            cc.PolicyNetwork(good.replace(old, new))
+
+    def test_impossible_values_are_refused(self) -> None:
+        agent = make_agent(widths=(3,), lstm=(4,), observation={"features": ["cwnd_ratio"]}, **PINNED)
+
+        def refused(message: str, **values: Any) -> None:
+            with pytest.raises(ValueError, match=message):
+                cc.PolicyNetwork(Bytes.of(agent, **values).join())
+
+        cc.PolicyNetwork(Bytes.of(agent).join())
+        assert Bytes.of(agent).join() == agent.to_bytes()
+        refused(r"history = 0: it must be in \[1, 1000\]", history=0)
+        refused("history = 1001", history=1001)
+        refused("the bounds of cwnd_gain of a policy must be two rising", bounds=(4.0, 0.5, 0.75, 1.75))
+        refused("the bounds of pacing_gain", bounds=(0.5, 4.0, 0.75, math.inf))
+        refused("the bounds of pacing_gain", bounds=(0.5, 4.0, math.nan, 1.0))
+        refused("unknown cwnd_scale 2", cwnd_scale=2)
+        for interval in ((0, 0.0), (5, 1.0), (0, -1.0), (0, math.nan), (2**63, 0.0), (0, 1e300)):
+            refused("must have one interval above 0", interval=interval)
+        refused("unknown activation 2", kinds=(2, 0))
+        refused("unknown output 7", kinds=(0, 7))
+        refused("a value in layer 0 that is not finite", first_weight=math.nan)
+        refused("a value in layer 0 that is not finite", first_weight=-math.inf)
+        refused("gives 3 values instead of 2", layers=1)
+        refused(r"the number of layers = 0: it must be in \[1, 100\]", layers=0)
+        refused("8 bytes too many", tail=bytes(8))
+        refused("the width of layer 0 = 0", width=0)
+        refused("a policy ends within layer 0", width=65_536)
+        refused("the width of layer 0 = 4294967295", width=2**32 - 1)
+
+    def test_any_bytes_are_a_policy_or_refused(self) -> None:
+        print(f"seed {SEED}")
+        rng = random.Random(SEED)
+        agent = make_agent(widths=(3,), lstm=(2,), observation={"features": ["cwnd_ratio", "loss_rate"], "history": 2})
+        good = agent.to_bytes()
+        for end in range(len(good)):
+            with pytest.raises(ValueError, match="polic"):
+                cc.PolicyNetwork(good[:end])
+        refused = 0
+        for _ in range(20_000):
+            data = bytearray(good)
+            for _ in range(rng.choice([1, 1, 2, 5])):
+                place = rng.randrange(8, len(data)) if rng.random() < 0.5 else rng.randrange(8, 110)
+                data[place] = rng.choice([0, 1, 127, 128, 255, rng.randrange(256)])
+            if rng.random() < 0.2:
+                start = rng.randrange(len(data))
+                del data[start : start + rng.randrange(1, 9)]
+            try:
+                network = cc.PolicyNetwork(bytes(data))
+            except ValueError:
+                refused += 1
+                continue
+            length = len(network.observe({}))
+            action = network.forward([1.0] * length)
+            assert all(math.isnan(x) or -1 <= x <= 1 for x in action)
+        assert 4000 < refused < 19_000
+
+
+@dataclasses.dataclass
+class Bytes:
+    """The parts of an agent's bytes, by hand, with others in place of some."""
+
+    head: bytes
+    history: int
+    bounds: tuple[float, ...]
+    cwnd_scale: int
+    interval: tuple[int, float]
+    kinds: tuple[int, int]
+    lstm: bytes
+    layers: int
+    width: int
+    first_weight: float
+    rest: bytes
+    tail: bytes = b""
+
+    @classmethod
+    def of(cls, agent: Agent, **values: Any) -> Bytes:
+        import struct
+
+        network = agent.network
+        (of_input, of_state, bias), *_ = network.lstm
+        weights = [array for layer in network.layers for array in layer]
+        second = struct.pack("<I", 2)
+        parts: dict[str, Any] = {
+            "head": struct.pack("<8sIII", b"bbrgympo", 2, 1, 10) + b"cwnd_ratio",
+            "history": 1,
+            "bounds": (0.5, 4.0, 0.75, 1.75),
+            "cwnd_scale": 0,
+            "interval": (100 * MS, 0.0),
+            "kinds": (0, 0),
+            "lstm": struct.pack("<II", 1, 4) + of_input.tobytes() + of_state.tobytes() + bias.tobytes(),
+            "layers": 2,
+            "width": 3,
+            "first_weight": float(weights[0][0, 0]),
+            "rest": weights[0].tobytes()[4:]
+            + weights[1].tobytes()
+            + second
+            + weights[2].tobytes()
+            + weights[3].tobytes(),
+        }
+        if values.get("layers") == 1:
+            parts["rest"] = parts["rest"][: -len(second) - 4 * 8]
+        return cls(**parts | values)
+
+    def join(self) -> bytes:
+        import struct
+
+        numbers = struct.pack("<I4dB", self.history, *self.bounds, self.cwnd_scale)
+        numbers += struct.pack("<QdBB", *self.interval, *self.kinds)
+        layers = struct.pack("<IIf", self.layers, self.width, self.first_weight)
+        return self.head + numbers + self.lstm + layers + self.rest + self.tail
+
+
+def make(agent: Agent | None, **parameters: float) -> cc.PolicyController:
+    policy = None if agent is None else agent.to_bytes()
+    controller = cc.make("policy", parameters, PACKET, 10 * PACKET, 40 * MS, 1, policy)
+    assert isinstance(controller, cc.PolicyController)
+    return controller
+
+
+class ByHand:
+    """The decisions of a policy made in Python from what its ACKs say, by the definitions of a row's columns."""
+
+    def __init__(self, agent: Agent, controller: cc.PolicyController) -> None:
+        self.agent, self.controller = agent, controller
+        self.history = History(agent.spec.observation, 1)
+        self.gains = (2.0, 1.0)
+        self.times: list[int] = []
+        first = {"is_active": 1.0, "sent_packets": 0.0, "delivered_packets": 0.0, "lost_packets": 0.0}
+        first |= {"send_rate_mbps": 0.0, "delivery_rate_mbps": 0.0, "in_flight_packets": 0.0}
+        self.observation = self.history.add(agent.spec.observation.evaluate(self.table(first)))
+        self.decide()
+        self.begin = self.due = -1
+        self.sent = self.delivered = self.lost = 0
+        self.rtts: list[int] = []
+
+    def table(self, row: dict[str, float]) -> npt.NDArray[np.float64]:
+        values = [[row.get(column, math.nan) for column in FLOW_COLUMNS]]
+        return tabulate(np.array(values), np.array([[self.gains[0]], [self.gains[1]]]))
+
+    def decide(self) -> None:
+        np.testing.assert_allclose(self.controller.observation, self.observation[0], rtol=1e-6, atol=1e-6)
+        bdp = self.controller.metrics().get("bdp_packets", math.nan)
+        self.gains = self.agent.spec.action.gains(self.agent.predict(self.observation)[0], bdp)
+
+    def interval(self) -> int:
+        if self.agent.spec.step_rtts is None:
+            assert self.agent.spec.step_ms is not None
+            return int(self.agent.spec.step_ms * MS)
+        return int(self.agent.spec.step_rtts * round(self.controller.metrics()["min_rtt_ms"] * MS))
+
+    def on_ack(self, ack: cc.AckEvent) -> None:
+        self.lost += ack.bytes_lost
+        self.rtts += [ack.rtt] if ack.rtt else []
+        if self.due < 0:
+            self.begin = ack.now - ack.rtt
+            self.due = self.begin + self.interval()
+        if ack.now < self.due:
+            return
+        seconds = (ack.now - self.begin) / 1e9
+        sent, delivered = ack.sent - self.sent, ack.delivered - self.delivered
+        row = self.controller.metrics() | {
+            "is_active": 1.0,
+            "sent_packets": sent / PACKET,
+            "delivered_packets": delivered / PACKET,
+            "lost_packets": self.lost / PACKET,
+            "send_rate_mbps": sent * 8e-6 / seconds,
+            "delivery_rate_mbps": delivered * 8e-6 / seconds,
+            "rtt_min_ms": min(self.rtts) / MS,
+            "rtt_mean_ms": sum(self.rtts) / len(self.rtts) / MS,
+            "rtt_last_ms": self.rtts[-1] / MS,
+            "in_flight_packets": ack.prior_in_flight / PACKET,
+            "cwnd_packets": self.controller.decision().cwnd / PACKET,
+            "pacing_rate_mbps": self.controller.decision().pacing_rate / 1e6,
+        }
+        self.observation = self.history.add(self.agent.spec.observation.evaluate(self.table(row)))
+        self.decide()
+        self.times.append(ack.now)
+        self.begin, self.sent, self.delivered, self.lost, self.rtts = ack.now, ack.sent, ack.delivered, 0, []
+        while self.due <= ack.now:
+            self.due += self.interval()
+
+
+@pytest.mark.parametrize("lstm", [(), (8,)])
+@pytest.mark.parametrize("env", [{"step_ms": 30.0, "step_rtts": None}, {"step_ms": None, "step_rtts": 2.0}])
+@pytest.mark.parametrize("cwnd_scale", ["ratio", "packets"])
+def test_it_sees_what_its_acks_said_and_steers_itself(
+    lstm: tuple[int, ...], env: dict[str, Any], cwnd_scale: str
+) -> None:
+    observation = {"features": list(FEATURES), "history": 3}
+    action = {"cwnd_scale": cwnd_scale}
+    agent = make_agent(lstm=lstm, scale=0.1, observation=observation, action=action, env=env)
+    controller = make(agent)
+    path = Path(controller, rate_mbps=10, rtt_ms=40, buffer_packets=60, lose=lambda number: number % 400 == 399)
+    by_hand = ByHand(agent, controller)
+    in_force = by_hand.gains
+    gains = set()
+
+    def on_ack(ack: cc.AckEvent) -> None:
+        nonlocal in_force
+        metrics = controller.metrics()
+        if metrics["mode"] == PROBE_BW:
+            assert (metrics["cwnd_gain"], metrics["pacing_gain"]) == pytest.approx(in_force, rel=1e-6)
+            gains.add(metrics["cwnd_gain"])
+        by_hand.on_ack(ack)
+        in_force = by_hand.gains
+
+    path.on_ack = on_ack
+    path.run_until(8_000)
+    assert len(by_hand.times) > 90
+    assert len(gains) > 50
+
+
+def test_an_interval_without_an_ack_is_made_up_for_once() -> None:
+    agent = make_agent(env={"step_ms": 100.0, "step_rtts": None})
+    controller = make(agent)
+    times, seen = [], controller.observation
+    ack = cc.AckEvent()
+    ack.rtt, ack.bytes_acked = 40 * MS, PACKET
+    for now_ms in (40, 90, 99, 104, 150, 199, 210, 555, 560, 599, 600, 601):
+        ack.now, ack.delivered, ack.sent = now_ms * MS, now_ms * PACKET, 2 * now_ms * PACKET
+        controller.on_ack(ack)
+        if controller.observation != seen:
+            times.append(now_ms)
+            seen = controller.observation
+    assert times == [104, 210, 555, 600]
+
+
+def test_nobody_steers_it_from_outside_and_without_a_policy_it_holds_its_gains() -> None:
+    assert not make(careful_agent()).steer(3.0, 1.5)
+    controller = make(None, cwnd_gain=1.5, pacing_gain=1.2)
+    assert controller.observation == []
+    path = Path(controller, rate_mbps=10, rtt_ms=40)
+    path.run_until(3000)
+    assert not controller.steer(3.0, 1.5)
+    path.run_until(3100)
+    assert (controller.metrics()["cwnd_gain"], controller.metrics()["pacing_gain"]) == (1.5, 1.2)
+
+
+def test_gains_beyond_the_bounds_of_the_parameters_are_clamped() -> None:
+    controller = make(load_agent(REFERENCE), max_cwnd_gain=0.5, is_always_steered=1)
+    path = Path(controller, rate_mbps=10, rtt_ms=40)
+    path.run_until(1000)
+    assert controller.metrics()["cwnd_gain"] == 0.5
+
+
+# In the engines.
+
+DUEL = Scenario(rate_mbps=12, buffer_bdp=4, duration_s=20, flows=(Flow("policy", rtt_ms=30), Flow("cubic", rtt_ms=30)))
+
+
+@pytest.fixture(scope="module")
+def careful(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("policies") / "careful"
+    careful_agent().save(folder)
+    return str(folder)
+
+
+def with_policy(scenario: Scenario, policy: str | None) -> Scenario:
+    first, *others = scenario.flows
+    return dataclasses.replace(scenario, flows=(dataclasses.replace(first, policy=policy), *others))
+
+
+def column(trace: Trace, name: str) -> npt.NDArray[np.float64]:
+    values: npt.NDArray[np.float64] = trace.flows[:, 0, FLOW_COLUMNS.index(name)]
+    return values
+
+
+@pytest.mark.parametrize("competitor", ["cubic", "bbr", "policy"])
+def test_it_does_what_the_agent_does_that_python_drives(native: Engine, careful: str, competitor: str) -> None:
+    agent = load_agent(careful)
+    others = (Flow(competitor, rtt_ms=30, policy=careful if competitor == "policy" else None),)
+    scenario = dataclasses.replace(
+        with_policy(DUEL, careful), flows=(Flow("policy", rtt_ms=30, policy=careful), *others)
+    )
+    driven = dataclasses.replace(
+        scenario,
+        flows=tuple(dataclasses.replace(f, algorithm="agent", policy=None) if f.policy else f for f in scenario.flows),
+    )
+    figures: dict[bool, list[list[float]]] = {True: [], False: []}
+    for seed in range(4):  # beside BBR one run's queue is not another's
+        inside = simulate(scenario, native, seed, 100.0)
+        outside = simulate(driven, native, seed, 100.0, agent.policy(driven))
+        for is_inside, trace in ((True, inside), (False, outside)):
+            summary = trace.summary(after_s=5)
+            figures[is_inside].append([*(f.throughput_mbps for f in summary.flows), summary.link.queue_mean_ms])
+    found, expected = np.mean(figures[True], axis=0), np.mean(figures[False], axis=0)
+    np.testing.assert_allclose(found[:2], expected[:2], atol=0.03 * scenario.rate_mbps / 1.04)
+    np.testing.assert_allclose(found[2], expected[2], rtol=0.05, atol=0.3)
+    assert np.ptp(column(inside, "cwnd_gain")) > 0.2, "it reacts to something"
+
+
+def test_its_features_are_those_of_the_rows(native: Engine, careful: str) -> None:
+    """What Python would see in the engine's rows at the decisions means the gains that are then in force."""
+    agent = load_agent(careful)
+    trace = simulate(with_policy(DUEL, careful), native, SEED, 100.0)
+    gains = np.stack([column(trace, "cwnd_gain"), column(trace, "pacing_gain")])
+    is_steered = column(trace, "mode") == PROBE_BW
+    errors = []
+    for step in range(20, len(trace.time_s) - 2):
+        if not is_steered[step - 1 : step + 2].all():
+            continue
+        table = tabulate(trace.flows[step, :1], gains[:, step, np.newaxis])
+        expected = agent.spec.action.gains(agent.predict(agent.spec.observation.evaluate(table))[0])
+        # The decision fell within the next row, a round trip after the grid of the rows.
+        errors.append(np.abs(np.log2(np.array(expected) / gains[:, step + 1])))
+    assert len(errors) > 100
+    assert np.median(errors, axis=0).max() < 0.05
+    changes = np.abs(np.diff(np.log2(gains), axis=1))[:, is_steered[1:]]
+    assert changes.mean() > 0.005, "the gains change from row to row"
+
+
+def test_the_reference_policy_is_the_default(native: Engine) -> None:
+    trace = simulate(DUEL, native, SEED)
+    assert trace.hash == simulate(with_policy(DUEL, str(REFERENCE)), native, SEED).hash
+    low, high = load_agent(REFERENCE).spec.action.cwnd_gain
+    steered = column(trace, "cwnd_gain")[column(trace, "mode") == PROBE_BW]
+    assert len(steered) > 50
+    assert ((low <= steered) & (steered <= high)).all()
+
+
+def test_changed_files_are_read_again(native: Engine, tmp_path: FilePath) -> None:
+    careful_agent().save(tmp_path / "x")
+    scenario = with_policy(DUEL, str(tmp_path / "x"))
+    first = simulate(scenario, native, SEED).hash
+    make_agent(seed=3).save(tmp_path / "x")
+    assert simulate(scenario, native, SEED).hash != first
+
+
+def test_many_at_once_are_as_one_alone(native: Engine, careful: str) -> None:
+    from bbrgym.envs.native.engine import NativeEngines
+
+    scenario = with_policy(dataclasses.replace(DUEL, duration_s=3), careful)
+    engines = NativeEngines(4, 2, threads=2)
+    with closing(engines):
+        engines.begin_resets(range(4), [scenario] * 4, [SEED] * 4, [3000.0] * 4)
+        engines.finish()
+        engines.begin_step()
+        engines.finish()
+        alone = simulate(scenario, native, SEED, 3000.0)
+        for flows in engines.flows:
+            np.testing.assert_array_equal(flows, alone.flows[0])
+
+
+@pytest.mark.parametrize("transport", ["tcp", "quic"])
+def test_it_is_the_same_in_ns3(native: Engine, careful: str, transport: str) -> None:
+    pytest.importorskip("bbrgym._ns3", reason="ns-3 is not installed")
+    scenario = with_policy(
+        dataclasses.replace(DUEL, flows=(Flow("policy", rtt_ms=30), Flow("bbr", rtt_ms=30))), careful
+    )
+    with closing(make_engine("ns3", transport=transport)) as ns3:
+        there, here = simulate(scenario, ns3, SEED), simulate(scenario, native, SEED)
+        assert simulate(scenario, ns3, SEED).hash == there.hash
+        plain = simulate(with_policy(scenario, None), ns3, SEED)
+    found, expected = there.summary(after_s=5), here.summary(after_s=5)
+    capacity = scenario.rate_mbps / 1.04
+    assert found.flows[0].throughput_mbps == pytest.approx(expected.flows[0].throughput_mbps, abs=0.08 * capacity)
+    assert found.link.queue_mean_ms == pytest.approx(expected.link.queue_mean_ms, rel=0.1, abs=2.0)
+    assert plain.hash != there.hash
+
+
+def test_engines_say_which_policy_is_missing(native: Engine, tmp_path: FilePath) -> None:
+    scenario = with_policy(DUEL, str(tmp_path / "nowhere"))
+    with pytest.raises(FileNotFoundError, match=r"no trained agent in '.*nowhere': there is no such folder"):
+        simulate(scenario, native)
+    batch = _native.Batch(1, 2)
+    with pytest.raises(ValueError, match="a flow of algorithm 'policy' needs a policy"):
+        batch.reset(0, DUEL.to_dict(), 1)
+    with pytest.raises(ValueError, match="the policy of a flow must be bytes"):
+        batch.reset(0, scenario.to_dict(), 1)
+    plain = Scenario().to_dict()
+    plain["flows"][0]["policy"] = FIXED
+    with pytest.raises(ValueError, match="a flow of algorithm 'bbr' cannot have a policy: only 'policy' runs one"):
+        batch.reset(0, plain, 1)
+    if find_ns3():
+        with closing(make_engine("ns3")) as ns3:
+            with pytest.raises(FileNotFoundError, match="no trained agent in"):
+                simulate(scenario, ns3)
+            simulate(dataclasses.replace(DUEL, duration_s=0.5), ns3)  # and it goes on
+
+
+def find_ns3() -> bool:
+    try:
+        make_engine("ns3").close()
+    except EngineError:
+        return False
+    return True
+
+
+# In benchmarks.
+
+
+def test_the_key_of_a_run_has_the_policys_content(careful: str, tmp_path: FilePath) -> None:
+    def keys(policy: str | None) -> list[str]:
+        competitor = {"name": "mine", "algorithm": "policy", "policy": policy}
+        config = {
+            "name": "b",
+            "scenarios": {"duel": DUEL.with_algorithm("bbr").to_dict()},
+            "competitors": [competitor, "bbr"],
+            "engine": "native",
+            "seeds": [1],
+            "roles": [0],
+        }
+        benchmark = Benchmark.from_dict(config)
+        assert Benchmark.from_dict(benchmark.to_dict()) == benchmark
+        mine, bbr = benchmark.runs()
+        assert mine.scenario.flows[0].policy == policy
+        return [mine.key, bbr.key]
+
+    copy = tmp_path / "copy"
+    load_agent(careful).save(copy)
+    before = keys(str(copy))
+    assert before == keys(careful)
+    assert before[0] != keys(None)[0]
+    careful_agent(env={"step_ms": 50.0, "step_rtts": None}).save(copy)
+    assert keys(str(copy))[0] != before[0], "how often it decides decides, too"
+    assert keys(str(copy))[1] == before[1]
+    with pytest.raises(ValueError, match="only the algorithm 'policy' has a policy"):
+        Benchmark.from_dict({"scenarios": {"s": {}}, "competitors": [{"algorithm": "bbr", "policy": "x"}]})
+
+
+def test_policies_are_read_for_flows_that_run_one(careful: str) -> None:
+    assert read_policies(Scenario()) == {}
+    assert read_policies(with_policy(DUEL, careful)) == {0: load_agent(careful).to_bytes()}
+    assert policy_bytes(None) == load_agent(REFERENCE).to_bytes()

@@ -1,0 +1,184 @@
+"""Statistics over runs."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from bbrgym.benchmark.statistics import (
+    bootstrap_interval,
+    interquartile_mean,
+    performance_profile,
+    probability_of_improvement,
+)
+
+finite = st.floats(-1e6, 1e6)
+
+
+def test_interquartile_mean_leaves_out_the_outer_quarters() -> None:
+    assert interquartile_mean([-1000.0, 1.0, 2.0, 1000.0]) == 1.5
+    assert interquartile_mean([1.0, 2.0, 3.0]) == 2.0  # a quarter of three is less than one value
+
+
+def test_interquartile_mean_along_an_axis_is_that_of_each_row() -> None:
+    values = np.random.default_rng(1).normal(size=(5, 11))
+    np.testing.assert_allclose(interquartile_mean(values, axis=1), [interquartile_mean(row) for row in values])
+
+
+@given(st.lists(finite, min_size=1, max_size=30))
+def test_interquartile_mean_lies_within_the_values(values: list[float]) -> None:
+    assert min(values) - 1e-6 <= interquartile_mean(values) <= max(values) + 1e-6
+
+
+@given(st.lists(finite, min_size=2, max_size=20))
+def test_interval_is_ordered_within_the_values_and_the_same_again(values: list[float]) -> None:
+    low, high = bootstrap_interval(values, resamples=200)
+    assert min(values) - 1e-6 <= low <= high <= max(values) + 1e-6
+    assert bootstrap_interval(values, resamples=200) == (low, high)
+
+
+def test_another_seed_draws_other_resamples() -> None:
+    values = np.random.default_rng(1).normal(size=30)
+    assert bootstrap_interval(values, seed=0) != bootstrap_interval(values, seed=1)
+
+
+@pytest.mark.parametrize("values", [[], [3.0], [3.0, math.nan]])
+def test_one_value_has_no_interval(values: list[float]) -> None:
+    assert all(math.isnan(end) for end in bootstrap_interval(values))
+
+
+def test_interval_covers_the_truth_about_as_often_as_it_says() -> None:
+    random = np.random.default_rng(7)
+    intervals = [bootstrap_interval(random.normal(5.0, 1.0, size=40), resamples=400) for _ in range(200)]
+    coverage = np.mean([low <= 5.0 <= high for low, high in intervals])
+    assert 0.89 <= coverage <= 0.98
+
+
+def test_interval_narrows_with_confidence_and_with_data() -> None:
+    values = np.random.default_rng(3).normal(size=100)
+    low, high = bootstrap_interval(values)
+    low_half, high_half = bootstrap_interval(values, confidence=0.5)
+    low_few, high_few = bootstrap_interval(values[:10])
+    assert high_half - low_half < high - low < high_few - low_few
+
+
+def test_strata_keep_the_difference_between_groups_out_of_the_interval() -> None:
+    values = [0.0, 0.1, 10.0, 10.1]
+    low, high = bootstrap_interval(values)
+    low_stratified, high_stratified = bootstrap_interval(values, strata=["easy", "easy", "hard", "hard"])
+    assert high - low > 5
+    assert 5.0 <= low_stratified <= high_stratified <= 5.1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"confidence": 1.0}, r"confidence=1\.0"),
+        ({"confidence": 0.0}, r"confidence=0\.0"),
+        ({"resamples": 0}, "resamples=0"),
+        ({"strata": ["a"]}, "strata has 1 entries for 2 values"),
+    ],
+)
+def test_impossible_arguments_are_refused_by_name(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        bootstrap_interval([1.0, 2.0], **arguments)  # type: ignore[arg-type]
+
+
+def test_values_of_two_dimensions_are_refused() -> None:
+    with pytest.raises(ValueError, match="one dimension"):
+        bootstrap_interval([[1.0, 2.0]])
+
+
+def test_probability_of_improvement_by_hand() -> None:
+    x, y = {"a": [1.0, 5.0, 3.0]}, {"a": [2.0, 4.0, 3.0]}
+    # Paired: worse, better, equal. Unpaired: 1 beats none of three, 5 beats three, 3 beats one and equals one.
+    assert probability_of_improvement(x, y).probability == pytest.approx((0 + 1 + 0.5) / 3)
+    assert probability_of_improvement(x, y, is_paired=False).probability == pytest.approx((0 + 3 + 1.5) / 9)
+
+
+def test_each_stratum_has_the_same_weight_and_a_stratum_of_one_side_none() -> None:
+    x = {"many": [1.0] * 8, "few": [0.0, 0.0], "mine": [9.0]}
+    y = {"many": [0.0] * 8, "few": [1.0, 1.0], "theirs": [9.0]}
+    for is_paired in (True, False):
+        assert probability_of_improvement(x, y, is_paired) == (0.5, 0.5, 0.5)
+
+
+def test_unpaired_is_the_mann_whitney_statistic() -> None:
+    random = np.random.default_rng(11)
+    x, y = random.normal(size=13), random.normal(0.4, size=9)
+    u = stats.mannwhitneyu(x, y).statistic
+    found = probability_of_improvement({0: x}, {0: y}, is_paired=False)
+    assert found.probability == pytest.approx(u / (13 * 9))
+    assert found.low < found.probability < found.high
+
+
+def test_probability_of_improvement_of_normal_values_has_its_closed_form() -> None:
+    random = np.random.default_rng(5)
+    x, y = random.normal(0.5, 1.0, size=4000), random.normal(0.0, 1.0, size=4000)
+    truth = stats.norm.cdf(0.5 / math.sqrt(2))
+    for is_paired in (True, False):
+        found = probability_of_improvement({0: x[:1500]}, {0: y[:1500]}, is_paired, resamples=200)
+        assert found.probability == pytest.approx(truth, abs=0.03)
+    # The binomial proportion's own interval is what the pairs' bootstrap comes to.
+    found = probability_of_improvement({0: x}, {0: y})
+    half_width = 1.96 * math.sqrt(truth * (1 - truth) / 4000)
+    assert found.high - found.low == pytest.approx(2 * half_width, rel=0.1)
+
+
+def test_pairs_with_a_hole_are_left_out() -> None:
+    x, y = {0: [1.0, math.nan, 3.0]}, {0: [2.0, 0.0, math.nan]}
+    assert probability_of_improvement(x, y).probability == 0.0
+    assert probability_of_improvement(x, y, is_paired=False).probability == pytest.approx((0 + 1 + 1 + 1) / 4)
+    assert all(math.isnan(value) for value in probability_of_improvement({0: [math.nan]}, {0: [1.0]}))
+    assert all(math.isnan(value) for value in probability_of_improvement({0: []}, {1: []}, is_paired=False))
+
+
+def test_swapping_sides_swaps_the_probability() -> None:
+    random = np.random.default_rng(2)
+    x, y = ({i: random.integers(0, 4, size=6).astype(float) for i in range(5)} for _ in range(2))
+    for is_paired in (True, False):
+        forth = probability_of_improvement(x, y, is_paired).probability
+        assert forth + probability_of_improvement(y, x, is_paired).probability == pytest.approx(1.0)
+
+
+def test_one_run_a_stratum_has_no_interval() -> None:
+    found = probability_of_improvement({0: [1.0], 1: [0.0]}, {0: [0.0], 1: [1.0]})
+    assert found.probability == 0.5
+    assert math.isnan(found.low)
+    assert math.isnan(found.high)
+
+
+def test_pairs_of_different_lengths_are_refused() -> None:
+    with pytest.raises(ValueError, match="'a' has 2 and 1 values"):
+        probability_of_improvement({"a": [1.0, 2.0]}, {"a": [1.0]})
+
+
+def test_performance_profile_by_hand() -> None:
+    profile = performance_profile([0.2, 0.4, 0.4, 0.9, math.nan], [0.0, 0.2, 0.4, 0.9])
+    np.testing.assert_allclose(profile.share, [1.0, 0.75, 0.25, 0.0])
+    assert profile.low[0] == profile.high[0] == 1.0
+    assert profile.low[1] <= 0.75 <= profile.high[1]
+
+
+def test_performance_profile_of_uniform_scores_is_a_line() -> None:
+    scores = np.random.default_rng(9).uniform(size=5000)
+    thresholds = np.linspace(0, 1, 11)
+    profile = performance_profile(scores, thresholds, resamples=200)
+    np.testing.assert_allclose(profile.share, 1 - thresholds, atol=0.02)
+    half = thresholds == 0.5
+    assert profile.high[half] - profile.low[half] == pytest.approx(2 * 1.96 * 0.5 / math.sqrt(5000), rel=0.3)
+
+
+def test_a_profile_that_only_differs_between_strata_has_no_width() -> None:
+    profile = performance_profile([0.1, 0.1, 0.8, 0.8], [0.5], strata=["hard", "hard", "easy", "easy"])
+    assert [float(values[0]) for values in profile] == [0.5, 0.5, 0.5]
+
+
+def test_a_profile_of_nothing_is_nothing() -> None:
+    profile = performance_profile([], [0.5])
+    assert all(np.isnan(values).all() for values in profile)

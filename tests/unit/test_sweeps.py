@@ -1,0 +1,471 @@
+"""Sweeps: launchers, sweepers, and their runs in MLflow."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import secrets
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import fake_engine
+import pytest
+import sweep_tasks
+from hydra import compose, initialize_config_module
+from hydra.types import RunMode
+from omegaconf import OmegaConf
+from sweep_tasks import run
+
+from bbrgym.agents import sweep
+from bbrgym.agents.learner import make_model
+from bbrgym.agents.tracking import read_metrics, read_run
+from bbrgym.agents.train import TrainConfig
+from bbrgym.cli import main
+from bbrgym.envs.episode import EpisodeSpec
+
+LOCAL = ("hydra/launcher=local", "tracking=none", "hydra.sweep.dir=sweep")
+OPTUNA = ("hydra/sweeper=optuna", "tracking=none", "hydra.sweep.dir=sweep", "hydra.sweeper.direction=minimize")
+TESTS = Path(__file__).parents[1]
+SWEEPS = sorted(path.stem for path in (TESTS.parent / "conf/experiment/sweep").glob("*.yaml"))
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("BBRGYM_DEBUG", raising=False)
+    monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
+
+
+def jobs() -> dict[str, Path]:
+    """Folders of the sweep's jobs by their name and seed."""
+    found = {}
+    for path in Path("sweep").glob("*/.hydra/config.yaml"):
+        config = OmegaConf.load(path)
+        found[f"{config.name}-{config.seed}"] = path.parent.parent
+    return found
+
+
+def value_of(folder: Path) -> Any:
+    return json.loads((folder / "result.json").read_text())["value"]
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def wait_for(condition: Any, seconds: float = 30.0, otherwise: str = "it did not happen") -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"{otherwise} within {seconds:g} s"
+        time.sleep(0.05)
+
+
+def test_one_job_that_is_killed_and_one_that_hangs_and_one_that_fails_leave_the_others(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    names = "name=fine,die_once,hang,raise,die,object"
+    limits = ("hydra.launcher.timeout_s=6", "hydra.launcher.retries=1", "hydra.launcher.n_jobs=2")
+    assert run(sweep_tasks.act, *LOCAL, *limits, names, "seed=5") == 1
+    captured = capsys.readouterr()
+    rows = [line.split() for line in captured.out.splitlines() if "name=" in line and "HYDRA" not in line]
+    ended = {row[-1].removeprefix("name="): (row[1], int(row[3])) for row in rows}
+    assert ended == {
+        "fine": ("done", 1), "die_once": ("done", 2), "hang": ("timeout", 2), "raise": ("failed", 1),
+        "die": ("killed", 2), "object": ("failed", 1),
+    }  # fmt: skip
+    folders = jobs()
+    assert value_of(folders["fine-5"]) == value_of(folders["die_once-5"]) == 5.0
+    assert {name: sweep_tasks.count(folder) for name, folder in folders.items()} == {
+        f"{name}-5": attempts for name, (_, attempts) in ended.items()
+    }
+    # Its process ends by SIGTERM, which its own child ignores.
+    assert not is_alive(int((folders["hang-5"] / "grandchild").read_text()))
+    assert (folders["die_once-5"] / "output.log").read_text() == "begun: die_once\n" * 2
+    assert "gamma is not possible" in (folders["raise-5"] / "output.log").read_text()
+    assert "Traceback" not in captured.err
+
+
+def test_what_is_done_is_not_done_again(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(sweep_tasks.act, *LOCAL, "seed=1,2") == 0
+    before = {folder: (folder / "result.json").read_text() for folder in jobs().values()}
+    # Another order, another job, other values that change nothing: numbers of jobs would not know them again.
+    assert run(sweep_tasks.act, *LOCAL, "name=raise,ppo", "seed=2,1", "agent.gamma=0.97") == 1
+    assert {sweep_tasks.count(folder) for folder in jobs().values()} == {1}
+    assert len(jobs()) == 4
+    assert all((folder / "result.json").read_text() == text for folder, text in before.items())
+    # Only those that failed.
+    capsys.readouterr()
+    assert run(sweep_tasks.act, *LOCAL, "name=raise,ppo", "seed=2,1") == 1
+    assert "2 jobs, " in capsys.readouterr().out
+    assert {name: sweep_tasks.count(folder) for name, folder in jobs().items()} == {
+        "ppo-1": 1, "ppo-2": 1, "raise-1": 2, "raise-2": 2,
+    }  # fmt: skip
+    begun = {folder: sweep_tasks.count(folder) for folder in Path("sweep").iterdir() if folder.is_dir()}
+    assert run(sweep_tasks.act, *LOCAL, "seed=1", "hydra.launcher.resume=false") == 0
+    again = {folder: sweep_tasks.count(folder) for folder in Path("sweep").iterdir() if folder.is_dir()}
+    assert again.keys() == begun.keys()  # in its old folder
+    (job,) = (folder for folder in again if again[folder] != begun[folder])
+    assert again[job] == 2
+    assert "seed=1" in json.loads((job / "result.json").read_text())["overrides"]
+
+
+def test_a_job_whose_configuration_changed_is_another_job() -> None:
+    folder = Path("mine/scenario")
+    folder.mkdir(parents=True)
+    given = ("--config-dir=mine", *LOCAL, "seed=1", "scenario=mine")
+    for rate in (3, 3, 4):
+        (folder / "mine.yaml").write_text(f"rate_mbps: {rate}\nflows: [{{algorithm: agent, rtt_ms: 30}}]\n")
+        assert run(sweep_tasks.act, *given) == 0
+    found = list(Path("sweep").glob("*/begun"))
+    assert [len(path.read_text().split()) for path in found] == [1, 1]
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_jobs_end_with_their_sweep(ending: signal.Signals) -> None:
+    code = "import sys, sweep_tasks; sys.exit(sweep_tasks.run(sweep_tasks.act, *sys.argv[1:]))"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *LOCAL, "name=hang", "seed=1"],
+        env={**os.environ, "PYTHONPATH": str(TESTS)}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        wait_for(lambda: list(Path("sweep").glob("*/grandchild")))
+        (folder,) = jobs().values()
+        wait_for((folder / "grandchild").read_text)
+        job = int((folder / "begun").read_text())
+        process.send_signal(ending)
+        process.wait(timeout=30)
+        wait_for(lambda: not is_alive(job))
+        if ending is not signal.SIGKILL:  # then nobody is left to kill what ignores SIGTERM
+            assert not is_alive(int((folder / "grandchild").read_text()))
+            record = read_run(Path("sweep"))
+            assert record is not None
+            assert record["status"] == "KILLED"
+    finally:
+        process.kill()
+        for path in Path("sweep").glob("*/grandchild"):
+            if is_alive(int(path.read_text())):
+                os.kill(int(path.read_text()), signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["hydra/launcher=local", "hydra.launcher.n_jobs=0"], "hydra.launcher.n_jobs=0 is not possible"),
+        (["hydra/launcher=local", "hydra.launcher.timeout_s=-1"], "hydra.launcher.timeout_s=-1 is not possible"),
+        (["hydra/launcher=local", "hydra.launcher.retries=x"], "hydra.launcher.retries='x' is not possible"),
+        (["hydra/sweeper=optuna", "hydra.sweeper.sampler=best"], "no sampler 'best'; known: tpe, random, grid"),
+        (["hydra/sweeper=optuna", "hydra.sweeper.direction=up"], "no direction 'up'; known: maximize, minimize"),
+        (["hydra/sweeper=optuna", "hydra.sweeper.n_trials=0"], "hydra.sweeper.n_trials=0 is not possible"),
+        (["hydra/sweeper=optuna"], "nothing to search"),
+        (["hydra/sweeper=optuna", "hydra.sweeper.sampler=grid", "agent.gamma=interval(0,1)"], "a grid has no interval"),
+        (["hydra/sweeper=optuna", "seed=range(1,1)"], "seed=range(1,1): the range is empty"),
+        (["hydra/sweeper=variants"], "hydra.sweeper.variants is empty"),
+    ],
+)
+def test_a_mistake_is_named(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(sweep_tasks.act, "tracking=none", *arguments) == 1
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("launcher", ["basic", "local"])
+def test_optuna_finds_a_minimum(launcher: str) -> None:
+    given = ("agent.gamma=interval(-1,1)", "seed=int(interval(1,9))", f"hydra/launcher={launcher}")
+    many = ("hydra.sweeper.n_trials=16",) if launcher == "basic" else ("hydra.sweeper.n_trials=4",)
+    assert run(sweep_tasks.quadratic, *OPTUNA, *given, *many, "hydra.sweeper.n_jobs=2") == 0
+    results = OmegaConf.load("sweep/optimization_results.yaml")
+    assert results.best_value < (0.1 if launcher == "basic" else 3.0)
+    gamma, seed = results.best_params["agent.gamma"], results.best_params["seed"]
+    assert results.best_value == pytest.approx(sweep_tasks.quadratic({"agent": {"gamma": gamma}, "seed": seed}, Path()))
+    assert f"seed={seed}" in results.best_overrides
+
+
+def test_a_grid_of_optuna_is_every_combination_once(capsys: pytest.CaptureFixture[str]) -> None:
+    params = "hydra.sweeper.params={agent.gamma: 'choice(0.1,0.3)', seed: 'range(4,2,-1)'}"
+    assert run(sweep_tasks.quadratic, *OPTUNA, params, "hydra.sweeper.sampler=grid", "agent=ppo,sac") == 0
+    with sqlite3.connect("sweep/optuna.db") as connection:
+        assert connection.execute("SELECT state, COUNT(*) FROM trials GROUP BY state").fetchall() == [("COMPLETE", 8)]
+    connection.close()
+    results = OmegaConf.load("sweep/optimization_results.yaml")
+    assert results.best_params["agent.gamma"] == 0.3
+    assert results.best_params["seed"] == 4
+    assert results.best_value == 0
+
+
+def test_several_directions() -> None:
+    assert run(sweep_tasks.pair, *OPTUNA, "hydra.sweeper.direction=[minimize,maximize]", "seed=1,2,3",
+               "hydra.sweeper.sampler=grid") == 0  # fmt: skip
+    solutions = OmegaConf.load("sweep/optimization_results.yaml").solutions
+    assert sorted((one.best_params.seed, *one.best_values) for one in solutions) == [(1, 1.0, 0.0), (3, 3.0, 1.0)]
+
+
+@pytest.mark.parametrize(("rate", "status"), [(0.5, 0), (0.2, 1)])
+def test_trials_that_fail_are_counted(rate: float, status: int, capsys: pytest.CaptureFixture[str]) -> None:
+    given = (f"hydra.sweeper.max_failure_rate={rate}", "seed=1,2,3,4", "hydra.sweeper.sampler=grid")
+    assert run(sweep_tasks.sometimes, *OPTUNA, *given, "hydra.sweeper.n_trials=4") == status
+    assert ("of 4 trials failed, more than" in capsys.readouterr().err) is bool(status)
+    if not status:
+        assert OmegaConf.load("sweep/optimization_results.yaml").best_value == 2.0
+
+
+def test_a_study_goes_on_after_kill_9() -> None:
+    given = [*OPTUNA, "agent.gamma=interval(-1,1)", "hydra.sweeper.n_trials=8", "hydra.sweeper.sampler=random"]
+    code = "import sys, sweep_tasks; sys.exit(sweep_tasks.run(sweep_tasks.slow_quadratic, *sys.argv[1:]))"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *given], env={**os.environ, "PYTHONPATH": str(TESTS)}, stdout=subprocess.DEVNULL
+    )
+    wait_for(lambda: Path("sweep/3/.hydra/config.yaml").is_file())
+    process.kill()
+    process.wait()
+    assert run(sweep_tasks.quadratic, *given) == 0
+    with sqlite3.connect("sweep/optuna.db") as connection:
+        states = dict(connection.execute("SELECT state, COUNT(*) FROM trials GROUP BY state").fetchall())
+        values = [value for (value,) in connection.execute("SELECT param_value FROM trial_params ORDER BY trial_id")]
+    connection.close()
+    assert states["COMPLETE"] == 8
+    assert set(states) <= {"COMPLETE", "FAIL"}
+    # The one that was killed came first, and no other value twice.
+    assert len(set(values)) == 8
+    assert len(values) == 8 + states.get("FAIL", 0)
+
+
+def test_variants_change_one_thing_at_a_time() -> None:
+    variants = "hydra.sweeper.variants={base: [], far: ['agent.gamma=0.99', 'env.step_ms=30'], n: ['agent.gamma=0.9']}"
+    given = ("hydra/sweeper=variants", variants, "seed=1,2", "train.n_envs=3", *LOCAL[1:])
+    assert run(sweep_tasks.act, *given) == 0
+    found = {}
+    for name, folder in jobs().items():
+        config = OmegaConf.load(folder / ".hydra" / "config.yaml")
+        found[name] = (config.agent.gamma, config.env.step_ms, config.train.n_envs)
+    assert found == {
+        f"{name}-{seed}": values
+        for name, values in {"base": (0.97, 100.0, 3), "far": (0.99, 30, 3), "n": (0.9, 100.0, 3)}.items()
+        for seed in (1, 2)
+    }
+
+
+@pytest.mark.filterwarnings("ignore:You have specified a mini-batch size")  # which is for more than one engine
+@pytest.mark.parametrize("experiment", SWEEPS)
+def test_every_variant_of_every_sweep_composes_and_is_accepted(experiment: str) -> None:
+    given = [f"experiment=sweep/{experiment}"]
+    with initialize_config_module("bbrgym.conf", version_base="1.3"):
+        hydra = compose("config", overrides=given, return_hydra_config=True).hydra
+        assert hydra.mode is RunMode.MULTIRUN
+        assert hydra.sweep.dir == f"runs/multirun/{experiment}"
+        configs = [
+            OmegaConf.to_container(compose("config", overrides=[*given, f"name={name}", *changes]), resolve=True)
+            for name, changes in hydra.sweeper.variants.items()
+        ]
+    for config in configs:
+        assert isinstance(config, dict)
+        spec = EpisodeSpec.from_config({str(key): value for key, value in config.items()})
+        training = TrainConfig.from_dict(config["train"])
+        with closing(spec.make_vec_env(1, training.critic_features)) as env:
+            make_model(config["agent"], env, seed=1)
+    assert len({json.dumps({**config, "name": ""}) for config in configs}) == len(configs)
+
+
+@pytest.mark.timeout(300)  # eight processes that import MLflow
+def test_eight_jobs_at_once_in_one_store_lose_nothing() -> None:
+    given = ("hydra/launcher=local", "hydra.launcher.n_jobs=8", "hydra.sweep.dir=sweep")
+    assert run(sweep_tasks.track, *given, "tracking=mlflow", "seed=range(1,9)", "agent.gamma=0.9") == 0
+    from mlflow import MlflowClient
+
+    client = MlflowClient(tracking_uri=f"sqlite:///{Path('runs/mlflow.db').absolute()}")
+    (experiment,) = client.search_experiments(filter_string="name = 'train'")
+    parent = read_run(Path("sweep"))
+    assert parent is not None
+    stored = client.get_run(parent["run_id"])
+    assert (stored.info.status, stored.info.run_name) == ("FINISHED", "sweep")
+    assert (stored.data.tags["launcher"], stored.data.tags["sweeper"]) == ("local", "basic")
+    assert "seed=range(1,9)" in stored.data.tags["overrides"]
+    assert stored.data.metrics == {"jobs": 8, "jobs_finished": 8}
+
+    children = client.search_runs(
+        [experiment.experiment_id], f"tags.mlflow.parentRunId = '{parent['run_id']}' and params.`agent.gamma` = '0.9'"
+    )
+    assert sorted(int(child.data.params["seed"]) for child in children) == list(range(1, 9))
+    assert {child.info.status for child in children} == {"FINISHED"}
+    (third,) = client.search_runs([experiment.experiment_id], "params.seed = '3'")
+    assert third.data.params["agent.policy_kwargs.activation_fn"] == "tanh"
+
+    written = {
+        (line["run_id"], name, line["step"], value)
+        for folder in jobs().values()
+        for line in read_metrics(folder)
+        for name, value in line["metrics"].items()
+    }
+    assert len(written) == 8 * 40 * 5
+    with sqlite3.connect("runs/mlflow.db") as connection:
+        in_store = set(connection.execute("SELECT run_uuid, key, step, value FROM metrics WHERE key LIKE 'm%'"))
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    connection.close()
+    assert in_store == written
+
+
+SMALL = [
+    *("engine.name=fake", "scenario=single", "scenario.duration_s=2", "tracking=none", "agent.n_steps=32"),
+    *("agent.batch_size=32", "agent.n_epochs=1", "train.total_steps=64", "train.eval_every=32"),
+    *("train.checkpoint_every=32", "train.eval_episodes=1"),
+]
+
+
+def test_a_training_returns_its_best_reward_to_the_sweeper(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_engine.install(monkeypatch)
+    given = ("hydra/sweeper=optuna", "hydra.sweeper.n_trials=2", "hydra.sweep.dir=sweep", "agent.gamma=interval(0.9,1)")
+    assert main(["train", "-m", *SMALL, *given]) == 0
+    rewards = {
+        number: [line["metrics"]["eval/reward"] for line in read_metrics(Path("sweep", number))
+                 if "eval/reward" in line["metrics"]]
+        for number in ("0", "1")
+    }  # fmt: skip
+    assert OmegaConf.load("sweep/optimization_results.yaml").best_value == max(map(max, rewards.values()))
+
+
+def test_a_training_that_was_killed_in_a_sweep_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_engine.install(monkeypatch)
+    command = ["train", "-m", *SMALL, "train.total_steps=128", "seed=1", "hydra.sweep.dir=sweep"]
+    path = Path("sweep/0")
+    assert main(command) == 0
+    expected = sweep.train_in_sweep(read_run(path)["params"], path)  # type: ignore[index]
+
+    def kill(status: str, steps: int) -> None:
+        """As if it had been killed with the checkpoint of so many steps."""
+        record = read_run(path)
+        assert record is not None
+        (path / "run.json").write_text(json.dumps(record | {"status": status}))
+        for checkpoint in (path / "checkpoints").iterdir():
+            if int(checkpoint.name) > steps:
+                for file in checkpoint.iterdir():
+                    file.unlink()
+                checkpoint.rmdir()
+
+    run_id = read_run(path)["run_id"]  # type: ignore[index]
+    kill("RUNNING", 128)  # all is done but its end
+    assert main(command) == 0
+    assert (read_run(path) or {})["status"] == "FINISHED"
+    for steps, is_same_run in ((64, True), (0, False)):
+        kill("RUNNING", steps)
+        assert main(command) == 0
+        record = read_run(path)
+        assert record is not None
+        assert record["status"] == "FINISHED"
+        assert (record["run_id"] == run_id) is is_same_run
+        assert sweep.train_in_sweep(record["params"], path) == expected
+    # With another configuration it is not the same training.
+    assert main([*command, "agent.gamma=0.5"]) == 1
+
+
+TINY = [
+    *("engine=native", "scenario=single", "scenario.duration_s=2", "tracking=none", "agent.n_steps=32"),
+    *("agent.batch_size=32", "agent.n_epochs=1", "train.eval_episodes=1", "train.checkpoint_every=64"),
+]
+
+
+def statuses() -> list[str]:
+    records = [read_run(path.parent) for path in sorted(Path("sweep").glob("*/run.json"))]
+    return [record["status"] for record in records if record is not None]
+
+
+def saved_and_running() -> dict[Path, dict[str, Any]]:
+    """The records of jobs that run and have a checkpoint."""
+    records = {path.parents[2]: read_run(path.parents[2]) for path in Path("sweep").glob("*/checkpoints/*/*.json")}
+    return {path: record for path, record in records.items() if record is not None and record["status"] == "RUNNING"}
+
+
+RAY_TOKEN = secrets.token_hex(32)
+
+
+@pytest.fixture
+def ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray with a token of its own, which reports nothing to anybody."""
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", RAY_TOKEN)
+    pytest.importorskip("ray")  # it reads its variables when it is imported
+
+
+@contextmanager
+def ray_sweep(*launcher: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A sweep of four trainings, two of which run and have a checkpoint; it is ended with the block."""
+    given = ["seed=1,2,3,4", "train.total_steps=4800", "train.eval_every=4800", "hydra.sweep.dir=sweep"]
+    process = subprocess.Popen([sys.executable, "-m", "bbrgym.cli", "train", "-m", *TINY, *given, *launcher])
+    try:
+        wait_for(
+            lambda: process.poll() is not None or len(saved_and_running()) == 2, 300, "no two jobs had a checkpoint"
+        )
+        assert process.poll() is None, "the sweep ended before two of its jobs had a checkpoint"
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(timeout=60)
+        finally:
+            process.kill()
+
+
+def assert_one_went_on(process: subprocess.Popen[bytes], before: dict[Path, dict[str, Any]]) -> None:
+    """The sweep ends, all is done, and of the jobs that ran before one has gone on from its checkpoint elsewhere."""
+    wait_for(lambda: process.poll() is not None, 500, "the sweep did not end")
+    assert process.returncode == 0
+    assert statuses() == ["FINISHED"] * 4
+    after = {path: json.loads((path / "run.json").read_text()) for path in before}
+    assert sum(before[path]["pid"] != after[path]["pid"] for path in before) == 1
+    assert all(before[path]["run_id"] == after[path]["run_id"] for path in before)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.usefixtures("ray")
+def test_ray_on_this_machine_listens_to_nobody_else_and_does_a_job_that_is_killed_again() -> None:
+    psutil = pytest.importorskip("psutil")
+    with ray_sweep("hydra/launcher=ray_local") as process:
+        before = saved_and_running()
+        os.kill(next(iter(before.values()))["pid"], signal.SIGKILL)
+        started = psutil.Process(process.pid).children(recursive=True)
+        listening = [socket for one in started for socket in one.net_connections("inet") if socket.status == "LISTEN"]
+        assert len(listening) > 3
+        assert {ipaddress.ip_address(socket.laddr.ip.removeprefix("::ffff:")).is_loopback for socket in listening} == {
+            True
+        }
+        assert_one_went_on(process, before)
+    wait_for(lambda: not any(is_alive(one.pid) for one in started), 30, "processes of Ray are left")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.usefixtures("ray")
+def test_ray_finishes_the_jobs_of_a_node_that_is_killed() -> None:
+    from ray.cluster_utils import Cluster
+
+    node: dict[str, Any] = {"num_cpus": 1, "node_ip_address": "127.0.0.1", "object_store_memory": 2**27}
+    cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
+    try:
+        lost = cluster.add_node(**node)
+        launcher = ["hydra/launcher=ray_cluster", f"hydra.launcher.ray.init.address={cluster.address}"]
+        with ray_sweep(*launcher) as process:
+            before = saved_and_running()
+            lost.kill_raylet()
+            assert_one_went_on(process, before)
+    finally:
+        cluster.shutdown()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_submitit() -> None:
+    pytest.importorskip("submitit")
+    given = ["seed=1,2", "train.total_steps=64", "hydra/launcher=submitit_local", "hydra.sweep.dir=sweep"]
+    assert main(["train", "-m", *TINY, *given]) == 0
+    assert statuses() == ["FINISHED"] * 2

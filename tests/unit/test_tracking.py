@@ -1,0 +1,514 @@
+"""Tracking: the folder has the truth, MLflow has a copy, and no failure of MLflow ends a run."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import math
+import os
+import re
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import fake_engine
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from rich.console import Console
+
+from bbrgym import Engine, Flow, Scenario
+from bbrgym.agents import tracking
+from bbrgym.agents.callbacks import EVALUATION_SEED
+from bbrgym.agents.evaluate import evaluate
+from bbrgym.agents.policy import Agent, Array, Network
+from bbrgym.agents.tracking import TERMINATED, Tracker, TrackingConfig, flatten, read_metrics, read_run, store_uri
+from bbrgym.agents.train import train
+from bbrgym.benchmark.run import run_benchmark
+from bbrgym.envs.distribution import Distribution
+from bbrgym.envs.episode import EpisodeSpec
+
+WANT_THE_STORE = "import sys; from bbrgym.agents.tracking import store_uri; store_uri({'root': sys.argv[1]})"
+
+LOG_UNTIL_KILLED = """
+import sys, pathlib, itertools
+from bbrgym.agents.tracking import Tracker
+with Tracker.start(pathlib.Path(sys.argv[1]), "kill", "kill", {}) as tracker:
+    for step in itertools.count():
+        tracker.log_metrics({"value": step / 2}, step)
+"""
+
+
+@pytest.fixture(scope="session")
+def raced(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """The root of a store that three processes wanted to be the first in, and their errors."""
+    root = tmp_path_factory.mktemp("raced")
+    processes = [
+        subprocess.Popen([sys.executable, "-c", WANT_THE_STORE, str(root)], stderr=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
+    errors = [process.communicate(timeout=110)[1] for process in processes]
+    return root, [error for process, error in zip(processes, errors, strict=True) if process.returncode]
+
+
+@pytest.fixture
+def root(raced: tuple[Path, list[str]], tmp_path: Path) -> Iterator[Path]:
+    """A root with a store of its own."""
+    (tmp_path / "runs").mkdir()
+    shutil.copy(raced[0] / "runs" / "mlflow.db", tmp_path / "runs")
+    yield tmp_path
+    tracking._FAILED_ROOTS.clear()
+
+
+def start(root: Path, name: str = "run", **more: Any) -> Tracker:
+    given: dict[str, Any] = {"params": {"seed": 7, "agent": {"gamma": 0.9}}, "config": {"backend": "mlflow"}} | more
+    given["config"] = given["config"] | {"root": str(root)}
+    return Tracker.start(root / "runs" / name, "tests", name, **given)
+
+
+def client(root: Path) -> Any:
+    from mlflow import MlflowClient
+
+    return MlflowClient(tracking_uri=store_uri({"root": str(root)}))
+
+
+def test_processes_that_come_first_together_all_get_in(raced: tuple[Path, list[str]]) -> None:
+    root, errors = raced
+    assert errors == []
+    with sqlite3.connect(root / "runs" / "mlflow.db") as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    connection.close()
+    assert not list((root / "runs").glob("*.partial*"))
+
+
+def test_runs_that_make_an_experiment_together_all_get_in(root: Path) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        trackers = list(pool.map(lambda name: start(root, name), "abcd"))
+    for tracker in trackers:
+        tracker.finish()
+    experiment = client(root).get_experiment_by_name("tests")
+    runs = client(root).search_runs([experiment.experiment_id])
+    assert sorted(run.info.run_name for run in runs) == ["a", "b", "c", "d"]
+    assert {run.info.status for run in runs} == {"FINISHED"}
+
+
+def test_a_run_is_in_the_folder_and_in_the_store(root: Path) -> None:
+    with start(root, tags={"colour": "blue"}) as tracker:
+        tracker.log_metrics({"reward": -1.5, "share[0]": 0.5}, 10)
+        tracker.log_metrics({"reward": -1.0}, 20)
+        tracker.set_tags({"colour": "red"})
+        tracker.log_figure(Figure(), "empty.png")
+    lines = read_metrics(tracker.directory)
+    assert [(line["step"], line["metrics"]["reward"]) for line in lines] == [(10, -1.5), (20, -1.0)]
+    record = read_run(tracker.directory)
+    assert record is not None
+    assert (record["status"], record["run_id"], record["params"]["seed"]) == ("FINISHED", tracker.run_id, 7)
+    run = client(root).get_run(tracker.run_id)
+    assert run.info.status == "FINISHED"
+    assert run.data.params == {"seed": "7", "agent.gamma": "0.9"}
+    assert run.data.metrics == {"reward": -1.0, "share_0_": 0.5}
+    assert run.data.tags["colour"] == "red"
+    assert run.data.tags["seed"] == "7"
+    assert "bbrgym" in run.data.tags
+    assert [m.step for m in client(root).get_metric_history(tracker.run_id, "reward")] == [10, 20]
+    assert (root / "runs" / "mlartifacts" / "tests" / tracker.run_id / "artifacts" / "empty.png").is_file()
+
+
+def test_runs_nest(root: Path) -> None:
+    with start(root, "parent") as parent, start(root, "child", parent=parent.run_id) as child:
+        child.log_metrics({"x": 1.0})
+    assert client(root).get_run(child.run_id).data.tags["mlflow.parentRunId"] == parent.run_id
+
+
+def test_many_and_long_parameters(root: Path) -> None:
+    params = {f"p{index}": index for index in range(250)} | {"long": "x" * 20_000, "none": None, "odd=name,": [1, 2]}
+    with start(root, params=params) as tracker:
+        pass
+    stored = client(root).get_run(tracker.run_id).data.params
+    assert len(stored) == 253
+    assert len(stored["long"]) == 6000
+    assert (stored["none"], stored["odd_name_"]) == ("null", "[1, 2]")
+    record = read_run(tracker.directory)
+    assert record is not None
+    assert len(record["params"]["long"]) == 20_000
+
+
+def make_fake(name: str) -> Engine:
+    assert name == "fake"
+    return fake_engine.FakeEngine()
+
+
+SCENARIO: dict[str, Any] = {"rate_mbps": 12, "duration_s": 2, "flows": [{"algorithm": "agent", "rtt_ms": 20}]}
+
+
+def make_agent(hidden: int | None = None, seed: int = 5) -> Agent:
+    """An agent of random weights, recurrent if it has hidden values."""
+    spec = EpisodeSpec(SCENARIO, engine="fake")
+    rng = np.random.default_rng(seed)
+    inputs = int(np.prod(spec.observation.space.shape))
+
+    def random(*shape: int) -> Array:
+        return rng.normal(scale=0.5, size=shape).astype(np.float32)
+
+    lstm = () if hidden is None else ((random(4 * hidden, inputs), random(4 * hidden, hidden), random(4 * hidden)),)
+    layers = ((random(8, hidden or inputs), random(8)), (random(2, 8), random(2)))
+    training = {"algorithm": "ppo", "steps": 640, "seed": seed, "reward": -0.25}
+    return Agent(spec, Network(layers, lstm), training)
+
+
+@pytest.mark.parametrize("hidden", [None, 6])
+def test_an_agent_is_a_model(root: Path, monkeypatch: pytest.MonkeyPatch, hidden: int | None) -> None:
+    fake_engine.install(monkeypatch)
+    agent = make_agent(hidden)
+    agent.save(root / "best")
+    with start(root) as tracker:
+        tracker.log_agent(root / "best")
+    assert tracker._store is not None, "MLflow failed"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store_uri({"root": str(root)}))
+    import mlflow
+
+    (logged,) = client(root).search_logged_models([client(root).get_run(tracker.run_id).info.experiment_id])
+    assert (logged.name, logged.status, logged.model_type) == ("agent", "READY", "policy")
+    assert (logged.params["algorithm"], logged.params["steps"]) == ("ppo", "640")
+    (output,) = client(root).get_run(tracker.run_id).outputs.model_outputs
+    assert (output.model_id, output.step) == (logged.model_id, 640)
+    for uri in (f"runs:/{tracker.run_id}/agent", f"models:/{logged.model_id}"):
+        model = mlflow.pyfunc.load_model(uri)
+        agent.reset()
+        rng = np.random.default_rng(1)
+        for _ in range(3):  # a recurrent one remembers
+            observations = rng.normal(size=(4, agent.network.inputs)).astype(np.float32)
+            actions = model.predict(observations)
+            assert actions.dtype == np.float32
+            assert np.array_equal(actions, agent.predict(observations))
+        again = model.predict(observations, params={"reset": True})
+        assert np.array_equal(actions, again) == (hidden is None)
+        agent.reset()
+        assert np.array_equal(again, agent.predict(observations))
+    assert model.metadata.signature.inputs.inputs[0].shape == (-1, agent.network.inputs)
+    assert model.metadata.signature.outputs.inputs[0].shape == (-1, 2)
+    assert model.metadata.metadata["content_hash"] == agent.content_hash
+    assert model.metadata.metadata["observation"]["features"] == list(agent.spec.observation.features)
+    assert model.input_example.shape == (1, agent.network.inputs)
+    folder = Path(logged.artifact_location.removeprefix("file://"))
+    needed = (folder / "requirements.txt").read_text().split()
+    assert [re.split(r"[~<>=!]", text)[0] for text in needed] == ["bbrgym", "numpy", "mlflow"]
+    assert all("<" in text or "~=" in text for text in needed)
+    assert not list(folder.rglob("*.pkl"))
+
+
+def test_a_model_that_cannot_be_made_does_not_stop_a_run(
+    root: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import mlflow.pyfunc
+
+    def refuse(*_: object, **__: object) -> None:
+        raise RuntimeError("no models today")
+
+    fake_engine.install(monkeypatch)
+    monkeypatch.setattr(mlflow.pyfunc, "save_model", refuse)
+    make_agent().save(root / "best")
+    with caplog.at_level(logging.WARNING, logger=tracking.__name__), start(root) as tracker:
+        tracker.log_agent(root / "best")
+        tracker.log_scenarios("scenarios", "training", SCENARIO)
+        tracker.log_metrics({"x": 1.0})
+    assert [record.message for record in caplog.records if "no models today" in record.message]
+    assert len([record for record in caplog.records if record.name == tracking.__name__]) == 1
+    record = read_run(tracker.directory)
+    assert record is not None
+    assert record["status"] == "FINISHED"
+    assert json.loads((tracker.directory / "training_scenarios.json").read_text()) == SCENARIO
+
+
+def test_equal_scenarios_are_one_dataset(root: Path) -> None:
+    import mlflow.data
+
+    drawn = {"rate_mbps": {"log_uniform": [6, 24]}, "flows": [{"algorithm": "agent", "rtt_ms": 20}]}
+    same = {"flows": [{"rtt_ms": 20.0, "algorithm": "agent"}], "rate_mbps": {"log_uniform": [6.0, 24.0]}}
+    rows = [
+        {"seed": seed, "scenario": Scenario(rate_mbps=rate, flows=(Flow("bbr"),) * seed).to_dict()}
+        for seed, rate in ((1, 12), (2, 24))
+    ]
+    inputs = {}
+    for name, distribution in (("first", drawn), ("second", same), ("third", drawn | {"loss": 0.1})):
+        with start(root, name) as tracker:
+            tracker.log_scenarios("drawn", "training", Distribution.from_dict(distribution).to_dict())
+            tracker.log_scenarios("rows", "evaluation", rows)
+        inputs[name] = client(root).get_run(tracker.run_id).inputs.dataset_inputs
+    digests = [[each.dataset.digest for each in inputs[name]] for name in ("first", "second", "third")]
+    assert digests[0] == digests[1]
+    assert digests[0][0] != digests[2][0]
+    assert digests[0][1] == digests[2][1]
+    for each, context in zip(inputs["second"], ("training", "evaluation"), strict=True):
+        assert [(tag.key, tag.value) for tag in each.tags] == [("mlflow.data.context", context)]
+    training, evaluation = (
+        json.loads(Path(mlflow.data.get_source(each).load()).read_text()) for each in inputs["second"]
+    )
+    assert Distribution.from_dict(training) == Distribution.from_dict(same)
+    assert evaluation == rows
+    assert json.loads(inputs["first"][1].dataset.profile)["num_rows"] == 2
+    columns = {column["name"] for column in json.loads(inputs["first"][1].dataset.schema)["mlflow_colspec"]}
+    assert {"seed", "scenario.rate_mbps", "scenario.flows.1.rtt_ms"} <= columns
+
+
+def test_runs_that_log_a_dataset_together_all_get_it(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    trackers = [start(root, name) for name in "abcd"]
+    gate = threading.Barrier(len(trackers))
+
+    def log(tracker: Tracker) -> None:
+        for index in range(5):
+            gate.wait()
+            tracker.log_scenarios("scenarios", "training", SCENARIO | {"rate_mbps": index + 1})
+
+    with ThreadPoolExecutor(len(trackers)) as pool:
+        list(pool.map(log, trackers))
+    for tracker in trackers:
+        tracker.finish()
+        assert len(client(root).get_run(tracker.run_id).inputs.dataset_inputs) == 5
+    assert not [record for record in caplog.records if record.name == tracking.__name__]
+
+
+def test_what_a_training_leaves_in_the_store(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_engine.install(monkeypatch)
+    directory = root / "runs" / "training"
+    scenario = SCENARIO | {"rate_mbps": {"log_uniform": [6, 24]}, "flows": [SCENARIO["flows"][0]] * 2}
+    config = {
+        "scenario": scenario,
+        "engine": {"name": "fake"},
+        "agent": {"algorithm": "ppo", "n_steps": 32, "batch_size": 64, "n_epochs": 1},
+        "train": {"total_steps": 128, "n_envs": 2, "eval_every": 128, "eval_episodes": 3, "checkpoint_every": 128},
+        "tracking": {"backend": "mlflow", "root": str(root)},
+        "seed": 3,
+    }
+    train(config, directory, Console(file=io.StringIO()))
+    record = read_run(directory)
+    assert record is not None
+    run = client(root).get_run(record["run_id"])
+    assert run.info.status == "FINISHED"
+    assert run.data.params["agent.n_steps"] == "32"
+    assert [m.step for m in client(root).get_metric_history(run.info.run_id, "rollout/ep_rew_mean")] == [128]
+    assert [m.step for m in client(root).get_metric_history(run.info.run_id, "eval/reward")] == [0, 128]
+    artifacts = {artifact.path for artifact in client(root).list_artifacts(run.info.run_id)}
+    assert artifacts >= {"best", "final", "training_curve.png"}
+    assert len(run.outputs.model_outputs) == 1
+    by_context = {each.tags[0].value: each.dataset for each in run.inputs.dataset_inputs}
+    assert sorted(by_context) == ["evaluation", "training"]
+    assert Distribution.from_dict(json.loads((directory / "training_scenarios.json").read_text())) == (
+        Distribution.from_dict(scenario)
+    )
+    episodes = json.loads((directory / "evaluation_scenarios.json").read_text())
+    assert by_context["evaluation"].profile is not None
+    # The episodes that its evaluations had.
+    spec = EpisodeSpec.from_config(config)
+    with closing(spec.make_vec_env(3)) as env:
+        env.seed(EVALUATION_SEED)
+        env.reset()
+        infos = env.reset_infos[:: spec.agents]
+    assert [(e["seed"], e["scenario"]) for e in episodes] == [(i["seed"], i["scenario"].to_dict()) for i in infos]
+
+
+def test_what_an_evaluation_leaves_in_the_store(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_engine.install(monkeypatch)
+    make_agent().save(root / "best")
+    directory = root / "runs" / "evaluation"
+    config = {
+        "agent_path": str(root / "best"),
+        "scenario": SCENARIO,
+        "engine": {"name": "fake"},
+        "seeds": [4, 5],
+        "tracking": {"backend": "mlflow", "root": str(root)},
+    }
+    results = evaluate(config, directory, Console(file=io.StringIO()))
+    record = read_run(directory)
+    assert record is not None
+    run = client(root).get_run(record["run_id"])
+    (dataset,) = run.inputs.dataset_inputs
+    assert dataset.tags[0].value == "evaluation"
+    episodes = json.loads((directory / "evaluation_scenarios.json").read_text())
+    assert [(e["seed"], e["scenario"]["rate_mbps"]) for e in episodes] == [(4, 12), (5, 12)]
+    artifacts = {artifact.path for artifact in client(root).list_artifacts(record["run_id"])}
+    assert artifacts == {"results.parquet", "results_table.json", "throughput.png", "delay.png", "control.png"}
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store_uri({"root": str(root)}))
+    table = client(root).load_table(run.info.experiment_id, "results_table.json", [record["run_id"]])
+    assert table["throughput_mbps"].tolist() == pytest.approx(results["throughput_mbps"].tolist())
+
+
+def test_what_a_benchmark_leaves_in_the_store(root: Path) -> None:
+    directory = root / "runs" / "small"
+    scenario = {"rate_mbps": 12, "duration_s": 2, "flows": [{"rtt_ms": 30}]}
+    config = {
+        "name": "small",
+        "scenarios": {"alone": scenario},
+        "competitors": ["bbr"],
+        "seeds": [1],
+        "engine": "fake",
+        "processes": 1,
+        "tracking": {"backend": "mlflow", "root": str(root)},
+    }
+    result = run_benchmark(config, directory, Console(file=io.StringIO()), make_fake)
+    assert len(result.results) == 1
+    record = read_run(directory)
+    assert record is not None
+    run = client(root).get_run(record["run_id"])
+    (dataset,) = run.inputs.dataset_inputs
+    assert (dataset.dataset.name, dataset.tags[0].value) == ("small", "evaluation")
+    assert json.loads((directory / "evaluation_scenarios.json").read_text()) == [
+        {"name": "alone", "scenario": Scenario.from_dict(scenario).to_dict()}
+    ]
+    artifacts = {artifact.path for artifact in client(root).list_artifacts(record["run_id"])}
+    assert artifacts == {"results.parquet", "results_table.json", "benchmark.json", "report.html"}
+
+
+def test_values_that_are_not_finite(root: Path) -> None:
+    with start(root) as tracker:
+        tracker.log_metrics({"good": 1.0, "nan": math.nan, "inf": math.inf})
+    (line,) = read_metrics(tracker.directory)
+    assert line["metrics"]["good"] == 1.0
+    assert math.isnan(line["metrics"]["nan"])
+    assert client(root).get_run(tracker.run_id).data.metrics == {"good": 1.0}
+    text = (tracker.directory / "metrics.jsonl").read_text()
+    json.loads(text, parse_constant=lambda constant: pytest.fail(f"{constant} is no JSON"))
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(RuntimeError("no luck"), "FAILED"), (KeyboardInterrupt(), "KILLED"), (SystemExit(TERMINATED), "KILLED"),
+     (SystemExit(1), "FAILED")],
+)  # fmt: skip
+def test_the_status_says_how_it_ended(root: Path, error: BaseException, status: str) -> None:
+    with pytest.raises(type(error)), start(root) as tracker:
+        raise error
+    record = read_run(tracker.directory)
+    assert record is not None
+    assert record["status"] == status
+    assert client(root).get_run(tracker.run_id).info.status == status
+
+
+def test_a_resumed_run_is_one_run(root: Path) -> None:
+    first = start(root)
+    first.log_metrics({"x": 1.0}, 1)
+    first.finish("FAILED")
+    with (first.directory / "metrics.jsonl").open("a") as file:
+        file.write('{"run_id": "cut off in the mid')
+    with start(root, params={"seed": 8}, resume=True) as second:
+        second.log_metrics({"x": 2.0}, 2)
+    assert second.run_id == first.run_id
+    assert [line["step"] for line in read_metrics(first.directory)] == [1, 2]
+    assert client(root).get_run(first.run_id).info.status == "FINISHED"
+    assert [m.value for m in client(root).get_metric_history(first.run_id, "x")] == [1.0, 2.0]
+
+
+def corrupt(root: Path) -> None:
+    (root / "runs" / "mlflow.db").write_bytes(b"this is no database" * 1000)
+
+
+def occupy(root: Path) -> None:
+    shutil.rmtree(root / "runs")
+    (root / "runs").write_text("a file where the folder should be")
+
+
+@pytest.mark.parametrize("break_it", [corrupt, occupy])
+def test_a_store_that_is_broken_does_not_stop_a_run(
+    root: Path, caplog: pytest.LogCaptureFixture, break_it: Any
+) -> None:
+    break_it(root)
+    with caplog.at_level(logging.WARNING, logger=tracking.__name__):
+        for name in ("first", "second"):
+            folder = root / "elsewhere" / name
+            config = {"backend": "mlflow", "root": str(root)}
+            with Tracker.start(folder, "tests", name, {}, config=config) as tracker:
+                tracker.log_metrics({"x": 1.0})
+                tracker.log_artifact(folder / "run.json")
+            assert len(read_metrics(folder)) == 1
+    assert len([record for record in caplog.records if record.name == tracking.__name__]) == 1
+
+
+def test_a_store_that_breaks_on_the_way_does_not_stop_a_run(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, logger=tracking.__name__), start(root) as tracker:
+        tracker.log_metrics({"x": 1.0}, 1)
+        with sqlite3.connect(root / "runs" / "mlflow.db") as connection:
+            connection.execute("DROP TABLE metrics")
+        connection.close()
+        assert tracker._store is not None
+        tracker._store._flushed_at = -math.inf  # as if the time to write had come
+        tracker.log_metrics({"x": 1.0}, 2)
+        tracker.log_metrics({"x": 1.0}, 3)
+    assert [line["step"] for line in read_metrics(tracker.directory)] == [1, 2, 3]
+    assert "MLflow in" in caplog.text
+    record = read_run(tracker.directory)
+    assert record is not None
+    assert record["status"] == "FINISHED"
+
+
+def test_without_mlflow_it_says_what_to_install(
+    root: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    with caplog.at_level(logging.WARNING, logger=tracking.__name__), start(root) as tracker:
+        tracker.log_metrics({"x": 1.0})
+    assert "mlflow is not installed (pip install 'bbrgym[track]'" in caplog.text
+    assert len(read_metrics(tracker.directory)) == 1
+
+
+def test_no_backend_loads_no_mlflow(tmp_path: Path) -> None:
+    code = (
+        "import sys, pathlib; from bbrgym.agents.tracking import Tracker\n"
+        f"with Tracker.start(pathlib.Path({str(tmp_path)!r}), 'e', 'n', {{}}, config={{'backend': 'none'}}) as t:\n"
+        "    t.log_metrics({'x': 1.0})\n"
+        "sys.exit('mlflow' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+@pytest.mark.parametrize(("signum", "status"), [(signal.SIGKILL, "RUNNING"), (signal.SIGTERM, "KILLED")])
+def test_a_killed_run_can_be_read(tmp_path: Path, signum: int, status: str) -> None:
+    process = subprocess.Popen([sys.executable, "-c", LOG_UNTIL_KILLED, str(tmp_path)])
+    deadline = time.monotonic() + 30
+    while len(read_metrics(tmp_path)) < 100 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.kill(process.pid, signum)
+    code = process.wait(timeout=20)
+    assert code == (TERMINATED if signum == signal.SIGTERM else -signum)
+    lines = read_metrics(tmp_path)
+    assert len(lines) >= 100
+    assert [line["step"] for line in lines] == list(range(len(lines)))
+    record = read_run(tmp_path)
+    assert record is not None
+    assert record["status"] == status
+
+
+def test_the_signal_handler_is_given_back(tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with Tracker.start(tmp_path, "e", "n", {}):
+        pass
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_bad_configuration_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="no tracking backend 'wandb'; known: mlflow, none"):
+        TrackingConfig.of({"backend": "wandb"})
+    with pytest.raises(ValueError, match="tracking has no key 'url'; known: backend, root"):
+        TrackingConfig.of({"url": "x"})
+
+
+def test_flatten() -> None:
+    nested = {"a": {"b": 1, "c": [1, 2]}, "flows": [{"rtt_ms": 10.0}, {"rtt_ms": 50.0}], "empty": {}, "text": "t"}
+    assert flatten(nested) == {
+        "a.b": "1",
+        "a.c": "[1, 2]",
+        "flows.0.rtt_ms": "10.0",
+        "flows.1.rtt_ms": "50.0",
+        "empty": "{}",
+        "text": "t",
+    }

@@ -1,0 +1,522 @@
+"""Training, its agents, and their evaluation: on the toy engine, with tiny networks."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import fake_engine
+import numpy as np
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from bbrgym import EngineError, Scenario, simulate
+from bbrgym.agents.evaluate import evaluate
+from bbrgym.agents.policy import ALGORITHMS, Agent, Network, load_agent
+from bbrgym.agents.tracking import TERMINATED, read_metrics, read_run
+from bbrgym.agents.train import TrainResult, resume, train
+from bbrgym.envs.episode import EpisodeSpec
+
+SCENARIO: dict[str, Any] = {
+    "rate_mbps": 12,
+    "buffer_bdp": 8,
+    "duration_s": 3,
+    "flows": [{"algorithm": "agent", "rtt_ms": 20}, {"algorithm": "agent", "rtt_ms": 50}],
+}
+PPO: dict[str, Any] = {
+    "algorithm": "ppo",
+    "n_steps": 32,
+    "batch_size": 64,
+    "n_epochs": 2,
+    "policy_kwargs": {"net_arch": [8, 8]},
+}
+OFF_POLICY: dict[str, Any] = {
+    "learning_starts": 60,
+    "buffer_size": 2000,
+    "batch_size": 16,
+    "policy_kwargs": {"net_arch": [8]},
+}
+AGENTS: dict[str, dict[str, Any]] = {
+    "ppo": PPO,
+    "recurrent_ppo": PPO | {"algorithm": "recurrent_ppo", "policy_kwargs": {"net_arch": [8], "lstm_hidden_size": 8}},
+    "sac": OFF_POLICY | {"algorithm": "sac"},
+    "td3": OFF_POLICY | {"algorithm": "td3", "action_noise": 0.1},
+}
+CONFIG: dict[str, Any] = {
+    "scenario": SCENARIO,
+    "engine": {"name": "fake"},
+    "agent": PPO,
+    "seed": 3,
+    "train": {
+        "total_steps": 384,
+        "n_envs": 2,
+        "eval_every": 256,
+        "eval_episodes": 3,
+        "checkpoint_every": 128,
+        "prepare_steps": 8,
+    },
+    "tracking": {"backend": "none"},
+}
+
+
+@pytest.fixture(autouse=True)
+def _fake(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_engine.install(monkeypatch)
+
+
+def changed(train: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
+    config = copy.deepcopy(CONFIG) | changes
+    config["train"] |= train or {}
+    return config
+
+
+def quiet() -> Console:
+    return Console(file=io.StringIO(), width=160)
+
+
+def learn(directory: Path, train_changes: dict[str, Any] | None = None, **changes: Any) -> TrainResult:
+    return train(changed(train_changes, **changes), directory, quiet())
+
+
+def weights(directory: Path) -> dict[str, np.ndarray[Any, Any]]:
+    with np.load(directory / "final" / "policy.npz", allow_pickle=False) as arrays:
+        return {name: arrays[name] for name in arrays.files}
+
+
+def same(first: dict[str, Any], second: dict[str, Any]) -> bool:
+    return first.keys() == second.keys() and all(np.array_equal(first[name], second[name]) for name in first)
+
+
+def test_a_run_leaves_its_agents_its_log_and_its_curve(tmp_path: Path) -> None:
+    result = learn(tmp_path)
+    assert result.is_complete
+    assert result.steps == 384
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["000000000256", "000000000384"]
+    assert (tmp_path / "training_curve.png").stat().st_size > 5000
+    record = read_run(tmp_path)
+    assert record is not None
+    assert record["status"] == "FINISHED"
+    steps = [line["step"] for line in read_metrics(tmp_path) if "eval/reward" in line["metrics"]]
+    assert steps == [0, 256, 384]
+    rollouts = [line for line in read_metrics(tmp_path) if "rollout/ep_rew_mean" in line["metrics"]]
+    assert [line["step"] for line in rollouts] == [128, 256, 384]
+    best = load_agent(tmp_path)
+    assert best.training["reward"] == result.reward
+    assert result.reward == max(
+        line["metrics"]["eval/reward"] for line in read_metrics(tmp_path) if "eval/reward" in line["metrics"]
+    )
+    assert load_agent(tmp_path / "final").training["steps"] == 384
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_killed_and_resumed_run_ends_with_the_same_weights(tmp_path: Path, algorithm: str) -> None:
+    through = tmp_path / "through"
+    agent = AGENTS[algorithm]
+    learn(through, agent=agent)
+    # The last line of a kill: what it wrote after its checkpoint is there, what it knew is not.
+    stopped = tmp_path / "stopped"
+    with pytest.raises(_Killed):
+        train(changed(agent=agent), stopped, _KillingConsole())
+    assert not (stopped / "final").exists()
+    result = resume(stopped, console=quiet())
+    assert result.steps == 384
+    assert same(weights(through), weights(stopped))
+    assert load_agent(through).content_hash == load_agent(stopped).content_hash
+
+
+def test_the_seed_decides_everything(tmp_path: Path) -> None:
+    for name, seed in (("a", 3), ("b", 3), ("c", 4)):
+        learn(tmp_path / name, seed=seed)
+    assert same(weights(tmp_path / "a"), weights(tmp_path / "b"))
+    assert not same(weights(tmp_path / "a"), weights(tmp_path / "c"))
+
+
+def test_a_run_can_be_made_longer(tmp_path: Path) -> None:
+    learn(tmp_path, {"total_steps": 128})
+    with pytest.raises(ValueError, match=r"has 128 steps already: give a train\.total_steps above that"):
+        resume(tmp_path, console=quiet())
+    assert resume(tmp_path, {"train.total_steps": 256}, quiet()).steps == 256
+    record = read_run(tmp_path)
+    assert record is not None
+    assert record["params"]["train"]["total_steps"] == 256
+    with pytest.raises(ValueError, match=r"agent.gamma cannot change in a training that goes on"):
+        resume(tmp_path, {"agent.gamma": 0.5})
+
+
+def test_a_broken_checkpoint_gives_way_to_the_one_before(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    learn(tmp_path)
+    newest = tmp_path / "checkpoints" / "000000000384" / "model.zip"
+    newest.write_bytes(newest.read_bytes()[:-100])
+    before = weights(tmp_path)
+    assert resume(tmp_path, console=quiet()).steps == 384
+    assert "model.zip is not what was written" in caplog.text
+    assert same(before, weights(tmp_path))
+    for path in (tmp_path / "checkpoints").glob("*/checkpoint.json"):
+        path.write_text("{")
+    with pytest.raises(ValueError, match=r"no checkpoint in .* can be read"):
+        resume(tmp_path, console=quiet())
+
+
+def test_a_time_limit_ends_it_early(tmp_path: Path) -> None:
+    result = learn(tmp_path, {"max_minutes": 1e-6})
+    assert not result.is_complete
+    assert result.steps < 384
+    assert load_agent(tmp_path / "final").training["steps"] == result.steps
+
+
+def test_training_survives_engines_that_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("a", "b"):
+        monkeypatch.setattr(fake_engine, "FakeEngine", _TiredEngine)
+        assert learn(tmp_path / name, {"eval_episodes": 1}).is_complete
+        failures = [line["metrics"].get("time/engine_failures") for line in read_metrics(tmp_path / name)]
+        assert [count for count in failures if count is not None] == [1.0]
+    assert "(failure 1 of at most 10); new episodes begin: the fake engine fails in step 5" in caplog.text
+    assert same(weights(tmp_path / "a"), weights(tmp_path / "b"))
+
+
+def test_too_many_failures_leave_a_checkpoint_and_a_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fake_engine, "FakeEngine", _TiredEngine)
+    with pytest.raises(EngineError, match=r"(?s)stopped after 256 steps and 1 failures.*in step 5.*train\.resume="):
+        learn(tmp_path, {"eval_episodes": 1, "checkpoint_every": 10**9, "engine_failures": 0})
+    record = read_run(tmp_path)
+    assert record is not None
+    assert record["status"] == "FAILED"
+    assert "fails in step 5" in record["error"]
+    monkeypatch.undo()
+    fake_engine.install(monkeypatch)
+    assert resume(tmp_path, console=quiet()).steps == 384
+
+
+def test_an_evaluation_that_fails_does_not_count(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    # No episode ends, in evaluation or in training.
+    changes = {"engine_failures": 1, "eval_every": 10**9}
+    with pytest.raises(EngineError, match=r"(?s)stopped after \d+ steps and 2 failures"):
+        learn(tmp_path, changes, engine={"name": "fake", "fail_at_step": 30})
+    assert "the evaluation after 0 steps failed, and does not count" in caplog.text
+    assert not (tmp_path / "best").exists()
+
+
+def test_sigterm_marks_a_run_as_killed_and_keeps_a_checkpoint(tmp_path: Path) -> None:
+    code = (
+        "import sys, json, pathlib, pytest; sys.path.insert(0, sys.argv[1])\n"
+        "import fake_engine; fake_engine.install(pytest.MonkeyPatch())\n"
+        "from bbrgym.agents.train import train\n"
+        "train(json.loads(sys.argv[2]), pathlib.Path(sys.argv[3]))"
+    )
+    config = changed({"total_steps": 10**8})
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(Path(__file__).parents[1]), json.dumps(config), str(tmp_path)],
+        stdout=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 60
+    while len(read_metrics(tmp_path)) < 4 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    os.kill(process.pid, signal.SIGTERM)
+    assert process.wait(timeout=30) == TERMINATED
+    record = read_run(tmp_path)
+    assert record is not None
+    assert record["status"] == "KILLED"
+    steps = max(int(path.name) for path in (tmp_path / "checkpoints").iterdir())
+    assert resume(tmp_path, {"train.total_steps": steps + 1}, quiet()).steps > steps
+
+
+def test_a_linear_learning_rate_ends_at_its_last() -> None:
+    """Also where the last rollout goes far beyond the end: below 0 it would undo what was learned."""
+    from bbrgym.agents.learner import make_model
+
+    agent = PPO | {"learning_rate": {"first": 1e-3, "last": 1e-4}}
+    env = EpisodeSpec.from_config({"scenario": SCENARIO}).make_vec_env()
+    schedule = make_model(agent, env, seed=1).lr_schedule
+    assert [schedule(left) for left in (1.0, 0.5, 0.0, -3.0)] == pytest.approx([1e-3, 5.5e-4, 1e-4, 1e-4])
+
+
+def test_a_learning_canary(tmp_path: Path) -> None:
+    """PPO must halve its queue's cost within 5000 decisions."""
+    scenario = SCENARIO | {"duration_s": 5, "flows": [{"algorithm": "agent", "rtt_ms": 50}]}
+    agent = PPO | {"n_steps": 128, "n_epochs": 10, "learning_rate": 1e-3, "gamma": 0.97}
+    agent["policy_kwargs"] = {"log_std_init": -0.5}
+    result = train(
+        changed(
+            {"total_steps": 5000, "eval_every": 1000, "eval_episodes": 2, "checkpoint_every": 10**6},
+            scenario=scenario,
+            action={"cwnd_gain": [1.0, 16.0], "pacing_gain": [0.5, 2.0]},
+            agent=agent,
+            reward={"terms": {"log_throughput": 1.0, "delay": 1.0, "loss": 1.0}},
+            seed=1,
+        ),
+        tmp_path,
+        quiet(),
+    )
+    from bbrgym.agents.callbacks import evaluate_agent
+
+    random = _RandomAgent()
+    env = load_agent(tmp_path).spec.make_vec_env(2)
+    by_chance = evaluate_agent(random, env, 2)["eval/reward"]  # type: ignore[arg-type]
+    untrained = read_metrics(tmp_path)[0]["metrics"]["eval/reward"]
+    assert by_chance < untrained
+    assert result.reward > 0.5 * untrained
+    assert result.reward > 0.25 * by_chance
+
+
+def test_two_processes_do_not_train_in_one_folder(tmp_path: Path) -> None:
+    holder = "import sys, filelock; lock = filelock.FileLock(sys.argv[1]); print(lock.acquire(), flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", holder, str(tmp_path / ".lock")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline()
+        with pytest.raises(ValueError, match=r"another process is training in .*: wait for its end, or name another"):
+            learn(tmp_path)
+        assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+        other.kill()
+    assert learn(tmp_path, {"total_steps": 128}).is_complete  # a process that is gone holds nothing
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"agent": {"algorithm": "dqn"}}, "no learning algorithm 'dqn'; known: ppo, recurrent_ppo, sac, td3"),
+        ({"agent": PPO | {"gama": 0.9}}, "agent 'ppo' has no argument 'gama'; known: learning_rate"),
+        ({"agent": PPO | {"policy_kwargs": {"activation_fn": "gelu"}}}, "no activation_fn 'gelu'; known: tanh, relu"),
+        ({"agent": PPO | {"policy_kwargs": {"depth": 3}}}, "refuses its arguments: .*depth"),
+        ({"seed": -1}, "seed=-1 is not possible"),
+        ({"scenario": {"flows": [{"algorithm": "bbr"}]}}, "no flow with the algorithm 'agent'"),
+    ],
+)
+def test_a_bad_configuration_is_refused_before_anything_is_made(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        learn(tmp_path / "run", **changes)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_finished_run_is_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    with pytest.raises(ValueError, match="holds a training: go on with it"):
+        learn(tmp_path)
+
+
+def test_training_does_not_take_more_threads_than_it_may(tmp_path: Path) -> None:
+    import torch
+
+    learn(tmp_path, {"total_steps": 32})
+    assert torch.get_num_threads() == 1
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+def test_an_exported_agent_does_what_its_model_does(algorithm: str, activation: str, tmp_path: Path) -> None:
+    from bbrgym.agents.learner import export_agent, make_model
+
+    config = changed(agent=AGENTS[algorithm])
+    config["agent"]["policy_kwargs"] |= {"activation_fn": activation, "net_arch": [16, 12]}
+    spec = EpisodeSpec.from_config(config)
+    env = spec.make_vec_env(1)
+    model = make_model(config["agent"], env, seed=5)
+    import torch
+
+    with torch.no_grad():  # fresh networks give nearly nothing: make them speak up
+        for parameter in model.policy.parameters():
+            parameter.mul_(3.0).add_(0.1 * torch.randn_like(parameter))
+    export_agent(model, algorithm, spec, {"algorithm": algorithm}).save(tmp_path / "final")
+    agent = load_agent(tmp_path)
+    random = np.random.default_rng(1)
+    state: Any = None
+    starts = np.ones(4, dtype=bool)
+    seen = []
+    for _ in range(20):
+        observations = random.uniform(-2, 2, (4, agent.network.inputs)).astype(np.float32)
+        expected, state = model.predict(observations, state, starts, deterministic=True)
+        starts = np.zeros(4, dtype=bool)
+        actions = agent.predict(observations)
+        assert actions.dtype == np.float32
+        np.testing.assert_allclose(actions, expected, atol=1e-5)
+        seen.append(actions)
+    assert np.std(seen) > 0.05
+    agent.reset()
+    first = agent.predict(observations)
+    expected, _ = model.predict(observations, None, np.ones(4, dtype=bool), deterministic=True)
+    np.testing.assert_allclose(first, expected, atol=1e-5)
+
+
+def make_agent(seed: int = 1, lstm: bool = False, **changes: Any) -> Agent:
+    random = np.random.default_rng(seed)
+
+    def draw(*shape: int) -> Any:
+        return random.normal(0, 0.5, shape).astype(np.float32)
+
+    spec = EpisodeSpec.from_config(changed(**changes))
+    length = int(np.prod(spec.observation.space.shape))
+    memory = ((draw(16, length), draw(16, 4), draw(16)),) if lstm else ()
+    width = 4 if lstm else length
+    return Agent(spec, Network(((draw(5, width), draw(5)), (draw(2, 5), draw(2))), memory), {})
+
+
+@pytest.mark.parametrize("lstm", [False, True])
+def test_an_agent_in_simulate_does_what_it_does_in_the_environment(lstm: bool) -> None:
+    agent = make_agent(lstm=lstm)
+    scenario = Scenario.from_dict(SCENARIO)
+    env = agent.spec.make_vec_env(1)
+    env.seed(11)
+    observations = env.reset()
+    seed = env.reset_infos[0]["seed"]
+    rates = []
+    for _ in range(29):
+        observations, _, _, infos = env.step(agent.predict(observations))
+        rates.append([info["flow"]["throughput_mbps"] for info in infos])
+    trace = simulate(scenario, "fake", seed, 100.0, agent.policy(scenario))
+    np.testing.assert_array_equal(trace.rows["throughput_mbps"].to_numpy().reshape(-1, 2)[:29], rates)
+
+
+def test_a_saved_agent_is_the_same(tmp_path: Path) -> None:
+    agent = make_agent(lstm=True)
+    agent.save(tmp_path / "agent")
+    agent.save(tmp_path / "agent")  # in place of the first
+    loaded = load_agent(tmp_path / "agent" / "agent.json")
+    assert loaded.spec == agent.spec
+    assert loaded.content_hash == agent.content_hash
+    assert [path.name for path in tmp_path.iterdir()] == ["agent"]
+
+
+def test_the_hash_is_of_all_that_decides_the_gains() -> None:
+    hashes = [
+        make_agent().content_hash,
+        make_agent(seed=2).content_hash,
+        make_agent(lstm=True).content_hash,
+        make_agent(action={"cwnd_gain": [0.5, 3.0]}).content_hash,
+    ]
+    assert len(set(hashes)) == 4
+    assert make_agent(reward={"terms": {"throughput": 1.0}}).content_hash == hashes[0]
+
+
+def test_files_that_are_no_agent_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"no trained agent in .*there is no such folder"):
+        load_agent(tmp_path / "nowhere")
+    with pytest.raises(FileNotFoundError, match=r"it has no agent.json"):
+        load_agent(tmp_path)
+    folder = tmp_path / "agent"
+
+    def refused(match: str) -> None:
+        with pytest.raises(ValueError, match=match):
+            load_agent(folder)
+        make_agent().save(folder)
+
+    make_agent().save(folder)
+    description = json.loads((folder / "agent.json").read_text())
+    (folder / "agent.json").write_text("{")
+    refused("holds no agent that can be loaded")
+    (folder / "agent.json").write_text(json.dumps(description | {"format": 99}))
+    refused("its format is 99, and this version knows 1")
+    (folder / "agent.json").write_text(json.dumps({"format": 1}))
+    refused("'activation' is missing")
+    (folder / "policy.npz").write_bytes((folder / "policy.npz").read_bytes()[:200])
+    refused("holds no agent that can be loaded")
+    (folder / "policy.npz").unlink()
+    refused("holds no agent that can be loaded")
+    make_agent(seed=2).save(tmp_path / "other")
+    (folder / "policy.npz").write_bytes((tmp_path / "other" / "policy.npz").read_bytes())
+    refused(r"agent.json and policy.npz do not belong together")
+    np.savez(folder / "policy.npz", evil=np.array([object()], dtype=object))
+    refused("allow_pickle=False")
+    assert load_agent(folder).content_hash == description["content_hash"]
+
+
+def test_wrong_observations_are_refused() -> None:
+    agent = make_agent(lstm=True)
+    with pytest.raises(ValueError, match=r"observations of shape \(3,\) are not possible"):
+        agent.predict(np.zeros(3))
+    agent.predict(np.zeros((2, agent.network.inputs)))
+    with pytest.raises(ValueError, match="3 observations after 2: reset between episodes"):
+        agent.predict(np.zeros((3, agent.network.inputs)))
+
+
+def test_an_evaluation_measures_and_says_so(tmp_path: Path) -> None:
+    make_agent().save(tmp_path / "agent")
+    config = {
+        "agent_path": str(tmp_path / "agent"),
+        "scenario": SCENARIO | {"rate_mbps": {"uniform": [5, 20]}},
+        "engine": {"name": "fake"},
+        "seeds": [1, 2],
+        "tracking": {"backend": "none"},
+    }
+    console = Console(file=io.StringIO(), width=80)
+    results = evaluate(config, tmp_path / "out", console)
+    assert results["seed"].tolist() == [1, 1, 2, 2]
+    assert results["throughput_mbps"].gt(0).all()
+    assert results["reward"].lt(0).all()
+    rates = results.groupby("seed")["throughput_mbps"].sum()
+    assert rates[1] != rates[2]  # the scenario was drawn
+    again = evaluate(config, tmp_path / "again", quiet())
+    pd.testing.assert_frame_equal(results, again)
+    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "out" / "results.parquet"), results)
+    assert json.loads((tmp_path / "out" / "results.json").read_text())[0]["seed"] == 1
+    assert sorted(path.name for path in (tmp_path / "out" / "traces").iterdir()) == ["seed_1.parquet", "seed_2.parquet"]
+    assert len(read_metrics(tmp_path / "out")) == 2
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert "…" not in text  # it fits
+    assert "Mean of 2 episodes" in text
+
+
+def test_an_evaluation_refuses_what_it_cannot_do(tmp_path: Path) -> None:
+    make_agent().save(tmp_path / "agent")
+    good = {"agent_path": str(tmp_path / "agent"), "scenario": SCENARIO, "engine": {"name": "fake"}}
+    for changes, message in (
+        ({"scenario": {"flows": [{"algorithm": "bbr"}]}}, "no flow with the algorithm 'agent'"),
+        ({"seeds": [1, 1]}, r"seeds=\[1, 1\] is not possible: each only once"),
+        ({"seeds": [-1]}, r"seeds=\[-1\] is not possible"),
+        ({"warmup": 1}, "warmup=1 is not possible"),
+        ({"seed": 1}, "an evaluation has no key 'seed'; known: name"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            evaluate(good | changes, tmp_path / "out", quiet())
+    assert not (tmp_path / "out").exists()
+
+
+class _Killed(BaseException):
+    """Not an exception that training handles: as a power cut, but for this process going on."""
+
+
+class _TiredEngine(fake_engine.FakeEngine):
+    """Fails in its third episode of learning, after one of preparation."""
+
+    def begin_reset(self, scenario: Scenario, seed: int) -> None:
+        self.fail_at_step = 5 if len(self.resets) == 3 else None
+        super().begin_reset(scenario, seed)
+
+
+class _KillingConsole(Console):
+    """Ends everything at the second evaluation."""
+
+    def __init__(self) -> None:
+        super().__init__(file=io.StringIO())
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        if not str(objects[0]).startswith("0 steps"):
+            raise _Killed
+
+
+class _RandomAgent:
+    def __init__(self) -> None:
+        self._random = np.random.default_rng(1)
+
+    def reset(self) -> None:
+        pass
+
+    def predict(self, observations: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        return self._random.uniform(-1, 1, (len(observations), 2)).astype(np.float32)
