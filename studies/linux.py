@@ -29,9 +29,9 @@ from studies.fidelity import LINUX, OFFLOAD, SEEDS, Situation, Variant, cell, di
 from studies.fidelity import measure as simulate
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-SOURCE: Final = ROOT / "benchmarks" / "linux_bottleneck.cc"
+SOURCE: Final = ROOT / "studies" / "linux_bottleneck.cc"
 PROGRAM: Final = ROOT / "build" / "linux_bottleneck"
-MEASURED: Final = ROOT / "benchmarks" / "linux.json"
+MEASURED: Final = ROOT / "studies" / "linux.json"
 TUN: Final = Path("/dev/net/tun")
 SETTINGS: Final = Path("/proc/sys/net")
 STATUS: Final = Path("/proc/self/status")

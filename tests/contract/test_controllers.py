@@ -125,7 +125,7 @@ def test_everything_that_belongs_to_an_algorithm_exists(name: str):
         f"baselines/cc/{file}.h",
         f"baselines/cc/{file}.cc",
         f"docs/algorithms/{name}.md",
-        f"tests/test_{file}.py",
+        f"tests/unit/test_{file}.py",
     ):
         assert (ROOT / part).is_file(), f"{name} lacks {part}"
 
