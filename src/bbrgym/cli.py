@@ -135,7 +135,7 @@ def _evaluate(arguments: list[str]) -> int:
 
 
 def _evaluate_once(config: dict[str, Any], directory: Path) -> None:
-    from bbrgym.agents.evaluate import evaluate
+    from bbrgym.benchmark.evaluate import evaluate
 
     evaluate(config, directory, _console())
     print(f"Results: {directory}")

@@ -16,7 +16,7 @@ from test_train import AGENTS, SCENARIO, _Killed, _KillingConsole, changed, lear
 from bbrgym import EngineError, Scenario, simulate
 from bbrgym.agents import curriculum
 from bbrgym.agents.curriculum import Candidate, Contest, CurriculumConfig, largest_gaps, mean_rewards
-from bbrgym.agents.evaluate import episode_rewards
+from bbrgym.benchmark.evaluate import episode_rewards
 from bbrgym.agents.policy import ALGORITHMS, Agent
 from bbrgym.agents.tracking import read_metrics
 from bbrgym.agents.train import resume, train

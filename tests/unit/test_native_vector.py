@@ -300,7 +300,7 @@ class TestEverywhere:
     def test_it_trains_and_is_evaluated(self, tmp_path: Path) -> None:
         from rich.console import Console
 
-        from bbrgym.agents.evaluate import evaluate
+        from bbrgym.benchmark.evaluate import evaluate
         from bbrgym.agents.train import train
 
         config = {

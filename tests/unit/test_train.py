@@ -20,7 +20,7 @@ import pytest
 from rich.console import Console
 
 from bbrgym import EngineError, Scenario, simulate
-from bbrgym.agents.evaluate import evaluate
+from bbrgym.benchmark.evaluate import evaluate
 from bbrgym.agents.policy import ALGORITHMS, Agent, Network, load_agent
 from bbrgym.agents.tracking import TERMINATED, read_metrics, read_run
 from bbrgym.agents.train import TrainResult, resume, train
