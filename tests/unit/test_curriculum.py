@@ -16,10 +16,10 @@ from test_train import AGENTS, SCENARIO, _Killed, _KillingConsole, changed, lear
 from bbrgym import EngineError, Scenario, simulate
 from bbrgym.agents import curriculum
 from bbrgym.agents.curriculum import Candidate, Contest, CurriculumConfig, largest_gaps, mean_rewards
-from bbrgym.benchmark.evaluate import episode_rewards
 from bbrgym.agents.policy import ALGORITHMS, Agent
 from bbrgym.agents.tracking import read_metrics
 from bbrgym.agents.train import resume, train
+from bbrgym.benchmark.evaluate import episode_rewards
 from bbrgym.envs.engine import Rows
 from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.envs.sb3_env import BottleneckVecEnv

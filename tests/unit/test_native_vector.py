@@ -300,8 +300,8 @@ class TestEverywhere:
     def test_it_trains_and_is_evaluated(self, tmp_path: Path) -> None:
         from rich.console import Console
 
-        from bbrgym.benchmark.evaluate import evaluate
         from bbrgym.agents.train import train
+        from bbrgym.benchmark.evaluate import evaluate
 
         config = {
             "scenario": PAIR.to_dict(),

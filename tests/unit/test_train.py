@@ -20,10 +20,10 @@ import pytest
 from rich.console import Console
 
 from bbrgym import EngineError, Scenario, simulate
-from bbrgym.benchmark.evaluate import evaluate
 from bbrgym.agents.policy import ALGORITHMS, Agent, Network, load_agent
 from bbrgym.agents.tracking import TERMINATED, read_metrics, read_run
 from bbrgym.agents.train import TrainResult, resume, train
+from bbrgym.benchmark.evaluate import evaluate
 from bbrgym.envs.episode import EpisodeSpec
 
 SCENARIO: dict[str, Any] = {
