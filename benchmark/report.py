@@ -19,7 +19,6 @@ from bbrgym.benchmark import plots
 from bbrgym.benchmark.paper_figures import INTERVALS, paper_figure
 from bbrgym.benchmark.published import Compared, Paper, PaperFigure, compare
 from bbrgym.benchmark.run import BenchmarkResult, load_benchmark, load_trace
-from bbrgym.benchmark.storage import replace_file
 from bbrgym.benchmark.tables import (
     HEADINGS,
     METRICS,
@@ -33,6 +32,7 @@ from bbrgym.benchmark.tables import (
 )
 from bbrgym.envs.scenario import Scenario
 from bbrgym.envs.trace import Trace
+from bbrgym.files import write_text
 
 MOST_SCENARIOS_OVER_TIME: Final = 4
 """Of so many scenarios a report shows runs over time, which are nearly all of its size."""
@@ -79,7 +79,7 @@ def write_report(directory: Path) -> Path:
         metrics=METRICS | {f"{name}[i]": f"of flow i: {meaning}" for name, meaning in METRICS_OF_FLOWS.items()},
     )
     path = directory / "report.html"
-    replace_file(path, lambda to: to.write_text(page, encoding="utf-8"))
+    write_text(path, page)
     return path
 
 

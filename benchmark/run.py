@@ -25,10 +25,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from bbrgym.benchmark.metrics import RUN_METRICS, measure
 from bbrgym.benchmark.plan import Benchmark, Competitor, Run, code_hash, hash_policies, metrics_hash
 from bbrgym.benchmark.pool import Outcome, run_in_processes
-from bbrgym.benchmark.storage import load_metrics, load_trace, replace_file, save_trace, write_json
+from bbrgym.benchmark.storage import load_metrics
 from bbrgym.benchmark.tables import league_table, overall_table, print_league
 from bbrgym.envs.engine import Engine, make_engine
 from bbrgym.envs.trace import Trace, simulate
+from bbrgym.envs.trace_file import load_trace, save_trace
+from bbrgym.files import replace_file, write_json
 
 if TYPE_CHECKING:
     from bbrgym.agents.tracking import Tracker

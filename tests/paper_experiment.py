@@ -10,7 +10,8 @@ from fake_engine import FakeEngine
 from bbrgym import simulate
 from bbrgym.benchmark.metrics import measure
 from bbrgym.benchmark.plan import Benchmark
-from bbrgym.benchmark.storage import save_trace, write_json
+from bbrgym.envs.trace_file import save_trace
+from bbrgym.files import write_json
 
 PROVENANCE = {
     "command": "bbrgym benchmark experiment=paper/tried",

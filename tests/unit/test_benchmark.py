@@ -27,10 +27,11 @@ from bbrgym.benchmark import plan
 from bbrgym.benchmark.plan import Benchmark, Competitor
 from bbrgym.benchmark.pool import run_in_processes
 from bbrgym.benchmark.run import BenchmarkResult, load_benchmark, run_benchmark
-from bbrgym.benchmark.storage import load_trace, save_trace, write_json
 from bbrgym.benchmark.tables import METRICS, METRICS_OF_FLOWS, league_table, overall_table, print_league, run_table
 from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.envs.observation import Observation
+from bbrgym.envs.trace_file import load_trace, save_trace
+from bbrgym.files import write_json
 
 CONFIG: dict[str, Any] = {
     "name": "small",
@@ -225,7 +226,7 @@ def test_trace_survives_its_file(tmp_path: Path) -> None:
 
 def test_a_table_that_is_no_trace_is_refused(tmp_path: Path) -> None:
     pd.DataFrame({"x": [1.0]}).to_parquet(tmp_path / "x.parquet")
-    with pytest.raises(ValueError, match="is no trace"):
+    with pytest.raises(ValueError, match="is not a trace"):
         load_trace(tmp_path / "x.parquet")
 
 

@@ -25,7 +25,8 @@ from bbrgym.benchmark import plots
 from bbrgym.benchmark.metrics import measure
 from bbrgym.benchmark.plan import Benchmark
 from bbrgym.benchmark.report import write_report
-from bbrgym.benchmark.storage import save_trace, write_json
+from bbrgym.envs.trace_file import save_trace
+from bbrgym.files import write_json
 
 COMPETITORS = ["bbr", "cubic", {"name": "<i>calm</i> $\\bad$", "algorithm": "agent", "parameters": {"cwnd_gain": 1.2}}]
 

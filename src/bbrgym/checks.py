@@ -1,0 +1,126 @@
+"""Checks of plain values, as they come from YAML, a command line or a caller.
+
+Every error is a ValueError that says what must hold and what was given.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable, Mapping
+
+
+def check_keys(what: str, given: object, known: Iterable[str]) -> None:
+    """Check that `given` is a mapping whose keys are all in `known`.
+
+    Args:
+        what: what the mapping is, for the error: `train`, `a scenario`.
+        given: the mapping.
+        known: the keys it may have.
+
+    Raises:
+        ValueError: `train: unknown key 'step' (did you mean 'steps'?); known: steps, seed`.
+    """
+    names = list(known)
+    if not isinstance(given, Mapping):
+        raise ValueError(f"{what} must be a mapping with keys of {', '.join(names)}, got {given!r}")
+    for key in given:
+        try:
+            check_name("key", key, names)
+        except ValueError as error:
+            raise ValueError(f"{what}: {error}") from None
+
+
+def check_name(what: str, name: object, known: Iterable[str]) -> None:
+    """Check that `name` is one of the `known` names.
+
+    Raises:
+        ValueError: `unknown algorithm 'bbr9' (did you mean 'bbr'?); known: bbr, cubic`.
+    """
+    names = list(known)
+    if name not in names:
+        close = difflib.get_close_matches(str(name), names, n=1)
+        hint = f" (did you mean {close[0]!r}?)" if close else ""
+        raise ValueError(f"unknown {what} {name!r}{hint}; known: {', '.join(names) or 'none'}")
+
+
+def check_number(
+    name: str,
+    value: object,
+    *,
+    above: float | None = None,
+    at_least: float | None = None,
+    below: float | None = None,
+    at_most: float | None = None,
+    or_none: bool = False,
+) -> None:
+    """Check that `value` is a finite int or float, not a bool, within the bounds.
+
+    Raises:
+        ValueError: `rate_mbps must be > 0, got -1`; `warmup must be in [0, 1), got 1.5`.
+    """
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    kind = "" if is_number else "a finite number"
+    _check_range(name, value, is_number, kind, (above, at_least, below, at_most), or_none)
+
+
+def check_integer(
+    name: str,
+    value: object,
+    *,
+    at_least: int | None = None,
+    below: int | None = None,
+    at_most: int | None = None,
+    or_none: bool = False,
+) -> None:
+    """Check that `value` is an int, not a bool, within the bounds.
+
+    Raises:
+        ValueError: `n_envs must be an integer >= 1, got 0`; `seed must be an integer in [0, 2**31), got -1`.
+    """
+    is_integer = isinstance(value, int) and not isinstance(value, bool)
+    _check_range(name, value, is_integer, "an integer", (None, at_least, below, at_most), or_none)
+
+
+def check_seeds(name: str, value: object) -> None:
+    """Check that `value` is a list or tuple of at least one seed, all of them different integers >= 0."""
+    is_good = (
+        isinstance(value, list | tuple)
+        and len(value) > 0
+        and all(isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0 for seed in value)
+        and len(set(value)) == len(value)
+    )
+    if not is_good:
+        raise ValueError(f"{name} must be a list of different integers >= 0, like [1, 2, 3], got {value!r}")
+
+
+def _check_range(
+    name: str,
+    value: object,
+    is_kind: bool,
+    kind: str,
+    bounds: tuple[float | None, float | None, float | None, float | None],
+    or_none: bool,
+) -> None:
+    if or_none and value is None:
+        return
+    above, at_least, below, at_most = bounds
+    if is_kind:
+        assert isinstance(value, int | float)
+        is_low = (above is not None and value <= above) or (at_least is not None and value < at_least)
+        is_high = (below is not None and value >= below) or (at_most is not None and value > at_most)
+        if not is_low and not is_high:
+            return
+    lower = ("(", ">", above) if above is not None else ("[", ">=", at_least)
+    upper = (")", "<", below) if below is not None else ("]", "<=", at_most)
+    if lower[2] is not None and upper[2] is not None:
+        bounds_text = f"in {lower[0]}{_show(lower[2])}, {_show(upper[2])}{upper[0]}"
+    else:
+        bounds_text = "".join(f"{sign} {_show(bound)}" for _, sign, bound in (lower, upper) if bound is not None)
+    expected = " ".join(filter(None, (kind, bounds_text))) + (" or null" if or_none else "")
+    raise ValueError(f"{name} must be {expected}, got {value!r}")
+
+
+def _show(bound: float) -> str:
+    is_power_of_two = isinstance(bound, int) and bound >= 2**16 and bound & (bound - 1) == 0
+    return f"2**{int(bound).bit_length() - 1}" if is_power_of_two else f"{bound:g}"

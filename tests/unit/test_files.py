@@ -1,0 +1,33 @@
+"""Atomic writes."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bbrgym.files import replace_file, write_json, write_text
+
+
+def test_json_has_plain_types_only(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    write_json(path, {1: (np.float32(0.5), np.int64(2), True, None), "nan": [math.nan, -math.inf, np.float64("nan")]})
+    assert path.read_text() == (
+        '{\n "1": [\n  0.5,\n  2,\n  true,\n  null\n ],\n "nan": [\n  null,\n  null,\n  null\n ]\n}\n'
+    )
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "x.txt"
+    write_text(path, "münch\n")
+
+    def fail(to: Path) -> None:
+        to.write_text("half")
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        replace_file(path, fail)
+    assert path.read_text(encoding="utf-8") == "münch\n"
+    assert list(tmp_path.iterdir()) == [path]
