@@ -18,11 +18,8 @@ TypeId ControllerCongestionOps::GetTypeId()
     return tid;
 }
 
-ControllerCongestionOps::ControllerCongestionOps(Ptr<LinuxRateOps> rateOps,
-                                                 Ptr<TcpTxBuffer> buffer,
-                                                 FlowRates& flowRates,
-                                                 std::size_t flow)
-    : m_rateOps(rateOps), m_buffer(buffer), m_flowRates(flowRates), m_flow(flow)
+ControllerCongestionOps::ControllerCongestionOps(Ptr<LinuxRateOps> rateOps, Ptr<TcpTxBuffer> buffer)
+    : m_rateOps(rateOps), m_buffer(buffer)
 {
 }
 
@@ -55,22 +52,6 @@ void ControllerCongestionOps::CongControl(Ptr<TcpSocketState> tcb,
     {
         ack.in_flight = m_buffer->BytesInFlight();
         ack.is_cwnd_limited = tcb->m_isCwndLimited;
-        if (ack.sample.is_valid)
-        {
-            m_flowRates[m_flow] = ack.sample.delivery_rate;
-        }
-        if (m_controller->WantsFlowRates())
-        {
-            for (const BitsPerSecond rate : m_flowRates)
-            {
-                if (rate > 0)
-                {
-                    ack.highest_flow_rate = std::max(ack.highest_flow_rate, rate);
-                    ack.lowest_flow_rate =
-                        ack.lowest_flow_rate == 0 ? rate : std::min(ack.lowest_flow_rate, rate);
-                }
-            }
-        }
         m_controller->OnAck(ack);
     }
     Apply(tcb);

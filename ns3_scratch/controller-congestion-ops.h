@@ -22,11 +22,7 @@ class ControllerCongestionOps : public ns3::TcpCongestionOps
 {
   public:
     static ns3::TypeId GetTypeId();
-    /// `flowRates` outlives it; it keeps the entry `flow` up to date.
-    ControllerCongestionOps(ns3::Ptr<LinuxRateOps> rateOps,
-                            ns3::Ptr<ns3::TcpTxBuffer> buffer,
-                            FlowRates& flowRates,
-                            std::size_t flow);
+    ControllerCongestionOps(ns3::Ptr<LinuxRateOps> rateOps, ns3::Ptr<ns3::TcpTxBuffer> buffer);
 
     /// Hands over the connection once its handshake is done. Until then the socket's defaults rule.
     void Start(std::unique_ptr<Controller> controller, ns3::Ptr<ns3::TcpSocketState> tcb);
@@ -66,8 +62,6 @@ class ControllerCongestionOps : public ns3::TcpCongestionOps
 
     ns3::Ptr<LinuxRateOps> m_rateOps;
     ns3::Ptr<ns3::TcpTxBuffer> m_buffer;
-    FlowRates& m_flowRates;
-    std::size_t m_flow;
     std::unique_ptr<Controller> m_controller;
     Bytes m_sendQuantum = 0;
     bool m_isPaced = false;

@@ -13,9 +13,6 @@
 namespace bbrgym
 {
 
-/// The latest delivery rate of every flow, in bit/s; 0 before the first.
-using FlowRates = std::vector<BitsPerSecond>;
-
 constexpr uint16_t kFirstReceiverPort = 5001; // one port a flow
 constexpr uint32_t kInitialCwndPackets = 10;  // RFC 6928
 

@@ -78,12 +78,10 @@ void Alarm::OnEvent()
 QuicFlow::QuicFlow(const Scenario& scenario,
                    std::size_t index,
                    Dumbbell& dumbbell,
-                   FlowRates& flowRates,
                    uint64_t seed,
                    std::function<void()> onComplete)
-    : FlowRun(scenario, index, seed, std::move(onComplete)), m_flowRates(flowRates), m_index(index),
-      m_helloTimeout(kHelloTimeout), m_senderAlarm([this] { OnTimer(); }),
-      m_receiverAlarm([this] { SendAck(); })
+    : FlowRun(scenario, index, seed, std::move(onComplete)), m_helloTimeout(kHelloTimeout),
+      m_senderAlarm([this] { OnTimer(); }), m_receiverAlarm([this] { SendAck(); })
 {
     // Made and thrown away: a bad name or parameter is refused here, not in the middle of the
     // simulation.
@@ -155,22 +153,7 @@ void QuicFlow::OnTimer()
 
 void QuicFlow::OnAck(const AckPacket& ack)
 {
-    if (m_sender->controller().WantsFlowRates())
-    {
-        BitsPerSecond lowest = 0;
-        BitsPerSecond highest = 0;
-        for (const BitsPerSecond rate : m_flowRates)
-        {
-            if (rate > 0)
-            {
-                lowest = lowest == 0 ? rate : std::min(lowest, rate);
-                highest = std::max(highest, rate);
-            }
-        }
-        m_sender->SetFlowRates(lowest, highest);
-    }
     m_sender->OnAck(Now(), ack);
-    m_flowRates[m_index] = m_sender->last_rate();
     Pump();
 }
 

@@ -44,7 +44,6 @@ class QuicFlow : public FlowRun
     QuicFlow(const Scenario& scenario,
              std::size_t index,
              Dumbbell& dumbbell,
-             FlowRates& flowRates,
              uint64_t seed,
              std::function<void()> onComplete);
 
@@ -68,8 +67,6 @@ class QuicFlow : public FlowRun
     void OnPackets(ns3::Ptr<ns3::Socket> socket);
     void OnPacket(const DataPacket& packet);
 
-    FlowRates& m_flowRates;
-    std::size_t m_index;
     ns3::Ptr<ns3::Socket> m_senderSocket;
     ns3::Ptr<ns3::Socket> m_receiverSocket;
 

@@ -25,12 +25,10 @@ template <typename FlowType>
 std::unique_ptr<FlowRun> Make(const Scenario& scenario,
                               std::size_t index,
                               Dumbbell& dumbbell,
-                              FlowRates& flowRates,
                               uint64_t seed,
                               std::function<void()> onComplete)
 {
-    return std::make_unique<FlowType>(
-        scenario, index, dumbbell, flowRates, seed, std::move(onComplete));
+    return std::make_unique<FlowType>(scenario, index, dumbbell, seed, std::move(onComplete));
 }
 
 struct Transport
@@ -90,10 +88,9 @@ void Simulation::Reset(Scenario scenario, uint64_t seed)
         flowSeed = seeds.Next();
     }
     m_dumbbell = std::make_unique<Dumbbell>(m_scenario, linkSeed, flowSeeds, m_accessMbps);
-    m_flowRates.assign(m_scenario.flows.size(), 0);
     for (std::size_t i = 0; i < m_scenario.flows.size(); ++i)
     {
-        m_flows.push_back(m_makeFlow(m_scenario, i, *m_dumbbell, m_flowRates, flowSeeds[i], [this] {
+        m_flows.push_back(m_makeFlow(m_scenario, i, *m_dumbbell, flowSeeds[i], [this] {
             if (IsComplete())
             {
                 Simulator::Stop();

@@ -18,7 +18,6 @@ namespace bbrgym
 using FlowMaker = std::unique_ptr<FlowRun> (*)(const Scenario& scenario,
                                                std::size_t index,
                                                Dumbbell& dumbbell,
-                                               FlowRates& flowRates,
                                                uint64_t seed,
                                                std::function<void()> onComplete);
 
@@ -58,7 +57,6 @@ class Simulation
     double m_accessMbps;
     Scenario m_scenario;
     std::unique_ptr<Dumbbell> m_dumbbell;
-    FlowRates m_flowRates;
     std::vector<std::unique_ptr<FlowRun>> m_flows;
     ns3::Time m_end;
     std::vector<double> m_rows;

@@ -99,7 +99,6 @@ Ptr<SocketType> MakeSocket(Ptr<Node> node, Ptr<TcpCongestionOps> congestionOps)
 TcpFlow::TcpFlow(const Scenario& scenario,
                  std::size_t index,
                  Dumbbell& dumbbell,
-                 FlowRates& flowRates,
                  uint64_t seed,
                  std::function<void()> onComplete)
     : FlowRun(scenario, index, seed, std::move(onComplete)),
@@ -119,8 +118,7 @@ TcpFlow::TcpFlow(const Scenario& scenario,
         MakeController(GetFlow().algorithm, Connection{}, GetFlow().parameters);
         m_sender = MakeSocket<SenderSocket>(sender, CreateObject<TcpNewReno>());
         m_rateOps = CreateObject<LinuxRateOps>(m_recorder);
-        m_congestionOps = CreateObject<ControllerCongestionOps>(
-            m_rateOps, m_sender->GetTxBuffer(), flowRates, index);
+        m_congestionOps = CreateObject<ControllerCongestionOps>(m_rateOps, m_sender->GetTxBuffer());
         m_sender->SetCongestionControlAlgorithm(m_congestionOps);
         m_sender->SetRateOps(m_rateOps);
         m_sender->GetState()->m_paceInitialWindow = true;

@@ -25,7 +25,6 @@ class TcpFlow : public FlowRun
     TcpFlow(const Scenario& scenario,
             std::size_t index,
             Dumbbell& dumbbell,
-            FlowRates& flowRates,
             uint64_t seed,
             std::function<void()> onComplete);
 

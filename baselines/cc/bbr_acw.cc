@@ -26,7 +26,6 @@ void BbrAcwParameters::Describe(ParameterReader& reader) {
   reader.Field("has_alpha", has_alpha);
   reader.Field("has_beta", has_beta);
   reader.Field("is_beta_after_loss", is_beta_after_loss);
-  reader.Field("is_alpha_across_flows", is_alpha_across_flows);
 }
 
 BbrAcwController::BbrAcwController(const Connection& connection, const BbrAcwParameters& parameters)
@@ -51,8 +50,6 @@ void BbrAcwController::Observe(const AckEvent& ack) {
   }
   if (ack.sample.is_valid) {
     rate_ = ack.sample.delivery_rate;
-    lowest_flow_rate_ = ack.lowest_flow_rate;
-    highest_flow_rate_ = ack.highest_flow_rate;
     const double ratio = static_cast<double>(ack.rtt) / static_cast<double>(std::max(min_rtt(), Nanoseconds{1}));
     if (ratio > adaptive_.high_load_ratio) {
       const bool is_first = round.max_rate_in_high_load == 0;
@@ -91,16 +88,11 @@ double BbrAcwController::Decide(const Round& round, Nanoseconds rtt) const {
 double BbrAcwController::Alpha() const {
   BitsPerSecond most = 0;
   BitsPerSecond least = 0;
-  if (adaptive_.is_alpha_across_flows) {
-    most = highest_flow_rate_;
-    least = lowest_flow_rate_;
-  } else {
-    for (std::size_t i = 0; i < rounds_.size() && static_cast<std::int64_t>(i) < adaptive_.rate_rounds; ++i) {
-      const Round& round = rounds_[i];
-      if (round.max_rate_in_high_load == 0) continue;
-      least = most == 0 ? round.min_rate_in_high_load : std::min(least, round.min_rate_in_high_load);
-      most = std::max(most, round.max_rate_in_high_load);
-    }
+  for (std::size_t i = 0; i < rounds_.size() && static_cast<std::int64_t>(i) < adaptive_.rate_rounds; ++i) {
+    const Round& round = rounds_[i];
+    if (round.max_rate_in_high_load == 0) continue;
+    least = most == 0 ? round.min_rate_in_high_load : std::min(least, round.min_rate_in_high_load);
+    most = std::max(most, round.max_rate_in_high_load);
   }
   if (most == least) return 1.0;
   const double position = static_cast<double>(rate_ - least) / static_cast<double>(most - least);

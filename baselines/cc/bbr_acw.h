@@ -23,9 +23,6 @@ struct BbrAcwParameters : PapersBbrParameters {
   bool has_beta = true;
   /// Algorithm 1 shrinks after a loss only; without this condition a long queue is enough.
   bool is_beta_after_loss = true;
-  /// alpha from the present rates of all flows on the bottleneck, which no sender knows, instead of from the flow's
-  /// own.
-  bool is_alpha_across_flows = false;
 
   void Describe(ParameterReader& reader);
 };
@@ -35,8 +32,6 @@ struct BbrAcwParameters : PapersBbrParameters {
 class BbrAcwController final : public BbrController {
  public:
   BbrAcwController(const Connection& connection, const BbrAcwParameters& parameters);
-
-  bool WantsFlowRates() const override { return adaptive_.is_alpha_across_flows; }
 
  private:
   /// What a round saw.
@@ -58,9 +53,6 @@ class BbrAcwController final : public BbrController {
   BbrAcwParameters adaptive_;
   std::deque<Round> rounds_;  // the present one first
   BitsPerSecond rate_ = 0;
-  // Of all flows, if they are told.
-  BitsPerSecond lowest_flow_rate_ = 0;
-  BitsPerSecond highest_flow_rate_ = 0;
   double cwnd_gain_;
 };
 

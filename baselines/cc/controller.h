@@ -49,14 +49,8 @@ struct AckEvent {
   /// Totals of the connection, this ACK included; `sent` counts retransmissions.
   Bytes delivered = 0;
   Bytes sent = 0;
-  /// Congestion-experienced marks that this ACK echoes.
-  std::int64_t ce_marks = 0;
   /// The congestion window, not the application or the receiver, limits what is in flight.
   bool is_cwnd_limited = true;
-  /// The smallest and largest latest delivery rate of all flows on the bottleneck that have one: no sender knows them;
-  /// an engine tells them to a controller that `WantsFlowRates`. 0 otherwise.
-  BitsPerSecond lowest_flow_rate = 0;
-  BitsPerSecond highest_flow_rate = 0;
   RateSample sample;
 };
 
@@ -147,9 +141,6 @@ class Controller {
     static_cast<void>(pacing_gain);
     return false;
   }
-
-  /// Whether an ACK has to carry the rates of all flows: a yardstick for what a sender could do that knew them.
-  virtual bool WantsFlowRates() const { return false; }
 
   /// What the transport does until the next call of any of the above.
   virtual Decision decision() const = 0;

@@ -242,10 +242,7 @@ NB_MODULE(_controllers, m) {
       .def_rw("in_flight", &AckEvent::in_flight)
       .def_rw("delivered", &AckEvent::delivered)
       .def_rw("sent", &AckEvent::sent)
-      .def_rw("ce_marks", &AckEvent::ce_marks)
       .def_rw("is_cwnd_limited", &AckEvent::is_cwnd_limited)
-      .def_rw("lowest_flow_rate", &AckEvent::lowest_flow_rate)
-      .def_rw("highest_flow_rate", &AckEvent::highest_flow_rate)
       .def_rw("sample", &AckEvent::sample);
 
   nb::class_<Decision>(m, "Decision", "What a controller wants from now on; bytes and bit/s.")

@@ -162,7 +162,6 @@ void Network::SendAck(FlowState& flow, Nanoseconds now) {
 [[gnu::flatten]] void Network::RunFlow(std::size_t index, Nanoseconds now) {
   FlowState& flow = flows_[index];
   if (!flow.acks.IsEmpty() && flow.acks.Front().time <= now) {
-    if (flow.sender->controller().WantsFlowRates()) TellFlowRates(flow);
     flow.sender->OnAck(now, flow.acks.Front().packet);
     flow.acks.Pop();
     Pump(index, flow, now);
@@ -235,18 +234,6 @@ void Network::End(FlowState& flow, Nanoseconds now) {
   flow.phase = Phase::kEnded;
   flow.end = std::min(flow.end, now);
   if (flow.sender) flow.sender->Stop();
-}
-
-[[gnu::noinline]] void Network::TellFlowRates(FlowState& flow) {
-  BitsPerSecond lowest = 0;
-  BitsPerSecond highest = 0;
-  for (const FlowState& other : flows_) {
-    const BitsPerSecond rate = other.sender ? other.sender->last_rate() : 0;
-    if (rate <= 0) continue;
-    lowest = lowest == 0 ? rate : std::min(lowest, rate);
-    highest = std::max(highest, rate);
-  }
-  flow.sender->SetFlowRates(lowest, highest);
 }
 
 double Network::ActiveShare(const FlowState& flow) const {

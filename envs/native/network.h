@@ -93,7 +93,6 @@ class Network {
   void SendHello(std::size_t index, FlowState& flow, Nanoseconds now);
   void Connect(std::size_t index, FlowState& flow);
   void End(FlowState& flow, Nanoseconds now);
-  void TellFlowRates(FlowState& flow);
   double ActiveShare(const FlowState& flow) const;
 
   Scenario scenario_;

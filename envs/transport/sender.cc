@@ -164,10 +164,7 @@ void Sender::OnAck(Nanoseconds now, const AckPacket& ack) {
                        .delivered = counts_.delivered_bytes,
                        .sent = counts_.sent_bytes,
                        .is_cwnd_limited = prior_in_flight + connection_.packet_bytes > decision_.cwnd,
-                       .lowest_flow_rate = lowest_rate_,
-                       .highest_flow_rate = highest_rate_,
                        .sample = SampleOf(now, *newest)};
-  if (event.sample.is_valid) last_rate_ = event.sample.delivery_rate;
   controller_->OnAck(event);
   UpdateDecision();
   SetTimer(now);

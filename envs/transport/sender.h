@@ -61,12 +61,6 @@ class Sender {
     is_pace_blocked_ = false;
   }
 
-  /// Tells the rates of all flows, for a controller that wants them (`AckEvent`).
-  void SetFlowRates(BitsPerSecond lowest, BitsPerSecond highest) {
-    lowest_rate_ = lowest;
-    highest_rate_ = highest;
-  }
-
   Controller& controller() { return *controller_; }
   const Controller& controller() const { return *controller_; }
   const Decision& decision() const { return decision_; }
@@ -74,7 +68,6 @@ class Sender {
   const RttSamples& rtt_samples() const { return rtts_; }
   void StartStep() { rtts_ = {}; }
   Bytes in_flight() const { return in_flight_; }
-  BitsPerSecond last_rate() const { return last_rate_; }
   bool is_stopped() const { return is_stopped_; }
   /// All there is to send has been acknowledged.
   bool IsAllDelivered() const { return segments_.begin() == total_segments_; }
@@ -152,7 +145,6 @@ class Sender {
   Nanoseconds first_sent_time_ = 0;
   Bytes app_limited_ = 0;
   Nanoseconds min_rtt_ = kNever;
-  BitsPerSecond last_rate_ = 0;
 
   Nanoseconds smoothed_rtt_ = 0;
   Nanoseconds rtt_variance_ = 0;
@@ -174,8 +166,6 @@ class Sender {
   bool is_burst_over_ = false;
   bool is_pace_blocked_ = false;
 
-  BitsPerSecond lowest_rate_ = 0;
-  BitsPerSecond highest_rate_ = 0;
   Bytes lost_on_ack_ = 0;
   Counts counts_;
   RttSamples rtts_;

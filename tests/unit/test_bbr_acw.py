@@ -21,7 +21,7 @@ class Hand:
         self.round(PROPAGATION_MS, rate_mbps=5)
         self.round(PROPAGATION_MS, rate_mbps=5)
 
-    def round(self, rtt_ms: float, rate_mbps: float, lost: int = 0, others_mbps: tuple[float, ...] = ()) -> float:
+    def round(self, rtt_ms: float, rate_mbps: float, lost: int = 0) -> float:
         """One round of ten ACKs; returns the window's gain in it, which the round before has decided."""
         prior = self.delivered
         for i in range(10):
@@ -33,8 +33,6 @@ class Hand:
             ack.delivered, ack.in_flight, ack.prior_in_flight = self.delivered, 50 * PACKET, 51 * PACKET
             ack.sample.is_valid, ack.sample.delivery_rate = True, int(rate_mbps * 1e6)
             ack.sample.prior_delivered = prior
-            rates = (rate_mbps, *others_mbps)
-            ack.lowest_flow_rate, ack.highest_flow_rate = int(min(rates) * 1e6), int(max(rates) * 1e6)
             self.controller.on_ack(ack)
         return self.controller.metrics()["cwnd_gain"]
 
@@ -113,20 +111,3 @@ def test_without_the_condition_of_a_loss_a_long_queue_is_enough():
     hand = Hand(is_beta_after_loss=0)
     hand.round(1.5 * PROPAGATION_MS, 5)
     assert hand.round(1.5 * PROPAGATION_MS, 5) == pytest.approx(2 * 1.5 / 2.5, rel=1e-3)
-
-
-def test_the_oracle_takes_the_rates_of_all_flows():
-    gains = {}
-    for own, others in ((8, (2, 5)), (5, (2, 8)), (6.5, (2, 8)), (2, (5, 8)), (5, ())):
-        hand = Hand(is_alpha_across_flows=1)
-        for _ in range(5):
-            hand.round(1.2 * PROPAGATION_MS, own, others_mbps=others)
-        gains[own, others] = hand.round(1.2 * PROPAGATION_MS, own, others_mbps=others)
-    # 2 alpha: 4 for the fastest, 2 for the slowest, 2 x 2 x 4.5 / 6 between, 2 alone
-    assert gains == {
-        (8, (2, 5)): pytest.approx(4.0),
-        (5, (2, 8)): pytest.approx(2.0),
-        (6.5, (2, 8)): pytest.approx(3.0),
-        (2, (5, 8)): pytest.approx(2.0),
-        (5, ()): pytest.approx(2.0),
-    }
