@@ -16,9 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from bbrgym.agents.policy import PREFIX, Agent
-from bbrgym.agents.scripted import RULES, scripted_agent
+from bbrgym.agents.policy import Agent, scripted_agent
+from bbrgym.agents.scripted import RULES
 from bbrgym.baselines import registry
+from bbrgym.baselines.policy_file import SCRIPTED
 from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.episode import Episodes, EpisodeSpec
 from bbrgym.envs.scenario import Scenario
@@ -44,7 +45,7 @@ class CurriculumConfig:
     candidates: int = 64
     keep: int = 8
     share: float = 0.5
-    baselines: tuple[str, ...] = (f"{PREFIX}backlog", "da-bbr", "bbr2", "cubic")
+    baselines: tuple[str, ...] = (f"{SCRIPTED}backlog", "da-bbr", "bbr2", "cubic")
 
     def __post_init__(self) -> None:
         for name in ("every", "candidates", "keep"):
@@ -58,7 +59,7 @@ class CurriculumConfig:
         _check("baselines", given, "a list of at least one", isinstance(given, list | tuple) and len(given) > 0)
         object.__setattr__(self, "baselines", tuple(given))
         # `agent` would be an agent whose gains nobody chooses, and the comparators are in ns-3 only.
-        known = [*(name for name in registry.controllers() if name != "agent"), *(PREFIX + name for name in RULES)]
+        known = [*(name for name in registry.controllers() if name != "agent"), *(SCRIPTED + name for name in RULES)]
         for name in self.baselines:
             if name not in known:
                 raise ValueError(f"train.curriculum.baselines: no baseline {name!r}; known: {', '.join(known)}")
@@ -192,9 +193,9 @@ def largest_gaps(candidates: Sequence[Candidate], keep: int) -> list[Candidate]:
 
 
 def _driver(name: str, spec: EpisodeSpec) -> Agent | str:
-    if not name.startswith(PREFIX):
+    if not name.startswith(SCRIPTED):
         return name
-    return scripted_agent(name.removeprefix(PREFIX), spec)
+    return scripted_agent(name.removeprefix(SCRIPTED), spec)
 
 
 def _check(name: str, value: object, good: str, is_good: bool) -> None:

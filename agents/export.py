@@ -51,7 +51,7 @@ def onnx_model(agent: Agent) -> ModelProto:
         ValueError: it is a scripted agent, which has no network.
     """
     helper = _onnx().helper
-    network = agent.trained_network
+    network = agent.stored.network
     nodes: list[NodeProto] = []
     weights: list[TensorProto] = []
 
@@ -118,7 +118,7 @@ def _states(agent: Agent) -> list[tuple[str, int]]:
     """Names and widths of what a recurrent agent remembers."""
     return [
         (f"{kind}.{i}", of_state.shape[1])
-        for i, (_, of_state, _) in enumerate(agent.trained_network.lstm)
+        for i, (_, of_state, _) in enumerate(agent.stored.network.lstm)
         for kind in ("hidden", "cell")
     ]
 

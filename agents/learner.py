@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Self
 
@@ -19,7 +20,8 @@ from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 from torch import nn
 
 from bbrgym.agents.critic import PRIVILEGED_POLICIES
-from bbrgym.agents.policy import ACTIVATIONS, Agent, Network
+from bbrgym.agents.policy import Agent
+from bbrgym.baselines.policy_file import ACTIVATIONS, Array, Network
 from bbrgym.envs.episode import EpisodeSpec
 
 LEARNERS: Final[dict[str, tuple[type[BaseAlgorithm], str]]] = {
@@ -199,7 +201,39 @@ def export_agent(model: BaseAlgorithm, algorithm: str, spec: EpisodeSpec, traini
     """The learner's present policy as an `Agent`."""
     kind = model.policy_kwargs["activation_fn"]
     activation = next(name for name, candidate in _ACTIVATION_TYPES.items() if candidate is kind)
-    network = Network.from_state(algorithm, model.policy.state_dict(), activation)
+    network = actor_network(algorithm, model.policy.state_dict(), activation)
     inputs = Standardised.of(model)
     own = slice(network.inputs)  # what is behind is the critic's
     return Agent(spec, network.with_standardised_inputs(inputs.mean[own], inputs.scale[own]), training)
+
+
+def actor_network(algorithm: str, state: Mapping[str, Any], activation: str) -> Network:
+    """Return the actor of a Stable-Baselines3 policy.
+
+    Args:
+        algorithm: `ppo`, `recurrent_ppo`, `sac` or `td3`.
+        state: `model.policy.state_dict()`.
+        activation: of the hidden layers.
+    """
+    arrays = {name: np.array(tensor.cpu().numpy(), dtype=np.float32) for name, tensor in state.items()}
+    hidden, last, output = _ACTORS[algorithm]
+    prefixes = [name.removesuffix(".weight") for name in arrays if re.fullmatch(hidden, name)]
+    prefixes.sort(key=lambda prefix: int(prefix.rsplit(".", 1)[1]))
+    prefixes += [last] if last else []
+    lstm: list[tuple[Array, Array, Array]] = []
+    while f"lstm_actor.weight_ih_l{len(lstm)}" in arrays:
+        of_input, of_state, bias_1, bias_2 = (
+            arrays[f"lstm_actor.{name}_l{len(lstm)}"] for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        )
+        lstm.append((of_input, of_state, bias_1 + bias_2))
+    layers = tuple((arrays[f"{prefix}.weight"], arrays[f"{prefix}.bias"]) for prefix in prefixes)
+    return Network(layers, tuple(lstm), activation, output)
+
+
+_ACTORS: Final[dict[str, tuple[str, str | None, str]]] = {
+    "ppo": (r"mlp_extractor\.policy_net\.\d+\.weight", "action_net", "clip"),
+    "recurrent_ppo": (r"mlp_extractor\.policy_net\.\d+\.weight", "action_net", "clip"),
+    "sac": (r"actor\.latent_pi\.\d+\.weight", "actor.mu", "tanh"),
+    "td3": (r"actor\.mu\.\d+\.weight", None, "tanh"),
+}
+"""By algorithm: names of its actor's layers in Stable-Baselines3, of a last layer apart from them, and the output."""

@@ -13,7 +13,8 @@ import numpy as np
 from mlflow.models import set_model
 from mlflow.pyfunc import PythonModel
 
-from bbrgym.agents.policy import Agent, Array, load_agent
+from bbrgym.agents.policy import Agent, load_agent
+from bbrgym.baselines.policy_file import Array
 
 
 class AgentModel(PythonModel):  # type: ignore[misc]  # MLflow is not analysed, see pyproject.toml

@@ -8,9 +8,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from bbrgym.agents.policy import PREFIX, Agent
 from bbrgym.envs.action import Action
-from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.envs.observation import Observation
 
 Array = npt.NDArray[np.float32]
@@ -150,22 +148,6 @@ class CompetitiveRule(BacklogRule):
 
 RULES: Final = {"backlog": BacklogRule, "competitive": CompetitiveRule}
 """Every rule by name."""
-
-
-def scripted_agent(name: str, spec: EpisodeSpec | None = None) -> Agent:
-    """The agent that a rule makes.
-
-    Args:
-        name: of `RULES`.
-        spec: of the environment; None has the default observation and action and steps of 100 ms.
-
-    Raises:
-        ValueError: there is no such rule, or it needs a feature that is not observed.
-    """
-    if name not in RULES:
-        raise ValueError(f"no scripted agent {name!r}; known: {', '.join(PREFIX + known for known in RULES)}")
-    spec = spec or EpisodeSpec({"flows": [{"algorithm": "agent"}]})
-    return Agent(spec, RULES[name](spec.observation, spec.action), {"algorithm": f"{PREFIX}{name}"})
 
 
 _ANY_BDP: Final = 1000.0

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from bbrgym.agents.curriculum import Contest, CurriculumConfig
-from bbrgym.agents.policy import ALGORITHMS, FOLDERS
+from bbrgym.agents.policy import ALGORITHMS
 from bbrgym.agents.scripted import RULES
 from bbrgym.agents.tracking import Tracker, read_metrics, read_run
+from bbrgym.baselines.policy_file import FOLDERS
 from bbrgym.envs.engine import EngineError
 from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.envs.privileged import Privileged

@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
+from bbrgym.baselines.policy_file import CWND_SCALES
+
 
 @dataclass(frozen=True)
 class Action:
@@ -152,9 +154,6 @@ class Action:
     def _ratio(self) -> npt.NDArray[np.float64]:
         return self._high / self._low
 
-
-CWND_SCALES: Final = ("ratio", "packets")
-"""What equal steps of the action for cwnd_gain are: equal ratios of it, or of the packets above one BDP."""
 
 _STEEPNESS: Final = 8.0
 _LEAST_BDP: Final = 1e-3

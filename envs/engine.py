@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from bbrgym.baselines.policy_file import policy_bytes
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.scenario import Scenario
 
@@ -112,12 +113,7 @@ def read_policies(scenario: Scenario) -> dict[int, bytes]:
         FileNotFoundError: there is no agent.
         ValueError: its files cannot be read.
     """
-    policies = {index: flow.policy for index, flow in enumerate(scenario.flows) if flow.algorithm == "policy"}
-    if not policies:
-        return {}
-    from bbrgym.agents.policy import policy_bytes  # which stands on this module
-
-    return {index: policy_bytes(path) for index, path in policies.items()}
+    return {i: policy_bytes(flow.policy) for i, flow in enumerate(scenario.flows) if flow.algorithm == "policy"}
 
 
 ENGINES: Final[tuple[str, ...]] = ("native", "ns3")

@@ -19,9 +19,10 @@ from matplotlib.figure import Figure
 
 import bbrgym
 from bbrgym import Flow, Scenario
-from bbrgym.agents.policy import REFERENCE, Agent, load_agent
-from bbrgym.agents.scripted import RULES, scripted_agent
+from bbrgym.agents.policy import Agent, load_agent, scripted_agent
+from bbrgym.agents.scripted import RULES
 from bbrgym.agents.tracking import read_metrics, read_run
+from bbrgym.baselines.policy_file import REFERENCE
 from bbrgym.benchmark.plots import COLOURS
 from bbrgym.benchmark.statistics import bootstrap_interval
 from bbrgym.benchmark.storage import replace_file, with_block, write_json

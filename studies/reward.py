@@ -17,7 +17,8 @@ import numpy.typing as npt
 from matplotlib.figure import Figure
 
 from bbrgym import Flow, Scenario
-from bbrgym.agents.scripted import BacklogRule, scripted_agent
+from bbrgym.agents.policy import scripted_agent
+from bbrgym.agents.scripted import BacklogRule
 from bbrgym.benchmark.storage import write_block
 from bbrgym.envs.engine import Rows, make_engine
 from bbrgym.envs.episode import policy_of

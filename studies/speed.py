@@ -37,7 +37,7 @@ from rich.progress import track
 from rich.table import Table
 
 from bbrgym import EngineError, Flow, Rows, Scenario, _controllers, make_engine
-from bbrgym.agents.policy import policy_bytes
+from bbrgym.baselines.policy_file import policy_bytes
 from bbrgym.benchmark.storage import with_block, write_block
 from bbrgym.envs.action import Action
 from bbrgym.envs.columns import FLOW_COLUMNS

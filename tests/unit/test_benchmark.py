@@ -22,7 +22,8 @@ from fake_engine import FakeEngine
 from rich.console import Console
 
 from bbrgym import Engine, Flow, Scenario, simulate
-from bbrgym.agents.policy import Agent, Network
+from bbrgym.agents.policy import Agent
+from bbrgym.baselines.policy_file import Network
 from bbrgym.benchmark import plan
 from bbrgym.benchmark.plan import Benchmark, Competitor
 from bbrgym.benchmark.pool import run_in_processes

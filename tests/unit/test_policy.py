@@ -18,7 +18,8 @@ from policies import FIXED, PINNED, careful_agent, make_agent
 
 from bbrgym import EngineError, Flow, Scenario, Trace, _native, make_engine, simulate
 from bbrgym import _controllers as cc
-from bbrgym.agents.policy import REFERENCE, Agent, load_agent, policy_bytes
+from bbrgym.agents.policy import Agent, load_agent
+from bbrgym.baselines.policy_file import REFERENCE, policy_bytes
 from bbrgym.benchmark.plan import Benchmark
 from bbrgym.envs.columns import FLOW_COLUMNS
 from bbrgym.envs.engine import Engine, read_policies

@@ -30,9 +30,10 @@ from rich.console import Console
 from bbrgym import Engine, Flow, Scenario
 from bbrgym.agents import tracking
 from bbrgym.agents.callbacks import EVALUATION_SEED
-from bbrgym.agents.policy import Agent, Array, Network
+from bbrgym.agents.policy import Agent
 from bbrgym.agents.tracking import TERMINATED, Tracker, TrackingConfig, flatten, read_metrics, read_run, store_uri
 from bbrgym.agents.train import train
+from bbrgym.baselines.policy_file import Array, Network
 from bbrgym.benchmark.evaluate import evaluate
 from bbrgym.benchmark.run import run_benchmark
 from bbrgym.envs.distribution import Distribution

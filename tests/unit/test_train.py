@@ -20,9 +20,10 @@ import pytest
 from rich.console import Console
 
 from bbrgym import EngineError, Scenario, simulate
-from bbrgym.agents.policy import ALGORITHMS, Agent, Network, load_agent
+from bbrgym.agents.policy import ALGORITHMS, Agent, load_agent
 from bbrgym.agents.tracking import TERMINATED, read_metrics, read_run
 from bbrgym.agents.train import TrainResult, resume, train
+from bbrgym.baselines.policy_file import Network
 from bbrgym.benchmark.evaluate import evaluate
 from bbrgym.envs.episode import EpisodeSpec
 

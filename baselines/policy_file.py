@@ -1,0 +1,324 @@
+"""A trained policy as files (`agent.json`, `policy.npz`) and as the bytes that C++ runs (docs/algorithms/policy.md).
+
+Plain numbers: reading a policy executes nothing from its files and needs neither torch nor pickle.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import shutil
+import struct
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float32]
+
+FORMAT: Final = 1
+ACTIVATIONS: Final = ("tanh", "relu")
+OUTPUTS: Final = ("clip", "tanh")
+CWND_SCALES: Final = ("ratio", "packets")
+"""What equal steps of the action for cwnd_gain are: equal ratios of it, or of the packets above one BDP."""
+
+FOLDERS: Final = ("best", "final")
+"""The subfolders of a training run that hold policies, preferred first."""
+
+SCRIPTED: Final = "scripted:"
+"""Prefix of a scripted agent's name where the path of a trained one may be given."""
+
+REFERENCE: Final = Path(__file__).parents[1] / "agents" / "reference"
+"""The shipped policy: flows of algorithm `policy` run it unless they name another."""
+
+
+def policy_bytes(path: Path | str | None) -> bytes:
+    """Return a policy as the controller `policy` runs it; cached until its files change.
+
+    Args:
+        path: as for `read_policy`; None is the reference policy.
+
+    Raises:
+        FileNotFoundError: there is no policy at `path`.
+        ValueError: its files cannot be read, or `path` names a scripted agent.
+    """
+    if str(path).startswith(SCRIPTED):
+        raise ValueError(f"the scripted agent {str(path)!r} has no network, so no flow can run it as its policy")
+    folder = find_policy(REFERENCE if path is None else path)
+    states = [os.stat(file) for file in (folder / "agent.json", folder / "policy.npz") if file.is_file()]
+    return _policy_bytes(folder.absolute(), tuple((s.st_ino, s.st_size, s.st_mtime_ns) for s in states))
+
+
+@lru_cache(maxsize=64)
+def _policy_bytes(folder: Path, states: tuple[tuple[int, int, int], ...]) -> bytes:
+    return read_policy(folder).to_bytes()
+
+
+def find_policy(path: Path | str) -> Path:
+    """Return the folder of a policy: `path` itself, or the preferred one of a training run.
+
+    Raises:
+        FileNotFoundError: there is no policy at `path`.
+    """
+    given = Path(path).expanduser()
+    if given.name == "agent.json":
+        given = given.parent
+    folder = next((f for f in (given, *(given / name for name in FOLDERS)) if (f / "agent.json").is_file()), None)
+    if folder is None:
+        what = "it has no agent.json" if given.is_dir() else "there is no such folder"
+        raise FileNotFoundError(f"no trained agent in '{given}': {what}; train one with `bbrgym train`")
+    return folder
+
+
+def read_policy(path: Path | str) -> StoredPolicy:
+    """Read a trained policy.
+
+    Args:
+        path: a training run (its `best` policy, or `final` if there was no evaluation), or a policy's own folder.
+
+    Raises:
+        FileNotFoundError: there is no policy at `path`.
+        ValueError: its files are of another version, damaged, or do not belong together.
+    """
+    folder = find_policy(path)
+    try:
+        description = json.loads((folder / "agent.json").read_text(encoding="utf-8"))
+        if description["format"] != FORMAT:
+            raise ValueError(f"its format is {description['format']!r}, but this version reads {FORMAT}")
+        with np.load(folder / "policy.npz", allow_pickle=False) as arrays:
+            network = Network.from_arrays(
+                {name: arrays[name] for name in arrays.files}, description["activation"], description["output"]
+            )
+        policy = StoredPolicy(description["spec"], network, description["training"])
+        if policy.content_hash != description["content_hash"]:
+            raise ValueError("agent.json and policy.npz do not belong together")
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+        reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise ValueError(f"'{folder}' holds no agent that can be loaded: {reason}") from error
+    return policy
+
+
+@dataclass(frozen=True)
+class StoredPolicy:
+    """A trained policy as its folder holds it.
+
+    Args:
+        spec: the environment in which it was trained, as plain types with the groups of conf/. `observation`, `action`
+            and `env` (the length of a step) decide how the policy works; the rest only says where it comes from.
+        network: the weights.
+        training: algorithm, steps, seed, and reward in the last evaluation.
+    """
+
+    spec: Mapping[str, Any]
+    network: Network
+    training: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def content_hash(self) -> str:
+        """SHA-256 of everything that decides its gains: weights, observation and action."""
+        return content_hash(self.spec, self.network.kind, self.network.to_arrays())
+
+    def save(self, folder: Path) -> None:
+        """Write `agent.json` and `policy.npz`, replacing the folder as a whole."""
+        partial = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        np.savez(partial / "policy.npz", allow_pickle=False, **self.network.to_arrays())
+        description = {
+            "format": FORMAT,
+            "bbrgym": metadata.version("bbrgym"),
+            "activation": self.network.activation,
+            "output": self.network.output,
+            "content_hash": self.content_hash,
+            "training": dict(self.training),
+            "spec": dict(self.spec),
+        }
+        (partial / "agent.json").write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
+        shutil.rmtree(folder, ignore_errors=True)
+        partial.rename(folder)
+
+    def to_bytes(self) -> bytes:
+        """Return everything that decides its gains, and how often it decides, for `PolicyNetwork::Parse` in C++.
+
+        docs/algorithms/policy.md has the format. With `step_rtts` the controller counts its own estimates of the base
+        RTT.
+        """
+        observation, action, env = (self.spec[group] for group in ("observation", "action", "env"))
+        step_ms, step_rtts = env["step_ms"], env["step_rtts"]
+        network = self.network
+        parts = [struct.pack("<8sII", b"bbrgympo", 2, len(observation["features"]))]
+        parts += [struct.pack("<I", len(name)) + name for name in map(str.encode, observation["features"])]
+        interval_ns = 0 if step_ms is None else max(1, round(step_ms * 1e6))
+        parts.append(struct.pack("<I4d", observation["history"], *action["cwnd_gain"], *action["pacing_gain"]))
+        parts.append(struct.pack("<B", CWND_SCALES.index(action["cwnd_scale"])))
+        parts.append(struct.pack("<Qd", interval_ns, step_rtts or 0.0))
+        parts.append(struct.pack("<BB", ACTIVATIONS.index(network.activation), OUTPUTS.index(network.output)))
+        parts.append(struct.pack("<I", len(network.lstm)))
+        for of_input, of_state, bias in network.lstm:
+            parts.append(struct.pack("<I", of_state.shape[1]) + b"".join(map(_plain, (of_input, of_state, bias))))
+        parts.append(struct.pack("<I", len(network.layers)))
+        for weight, bias in network.layers:
+            parts.append(struct.pack("<I", len(bias)) + _plain(weight) + _plain(bias))
+        return b"".join(parts)
+
+
+def content_hash(spec: Mapping[str, Any], kind: str, arrays: Mapping[str, Array]) -> str:
+    """Return the SHA-256 of what decides an agent's gains: its observation, its action, and its numbers."""
+    decisive = {"observation": spec["observation"], "action": spec["action"]}
+    digest = hashlib.sha256(json.dumps(decisive, sort_keys=True).encode())
+    digest.update(kind.encode())
+    for name, array in sorted(arrays.items()):
+        digest.update(f"{name} {array.shape}".encode())
+        digest.update(_plain(array))
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Network:
+    """LSTM layers (none for most), fully connected layers, and what becomes of the last one's output.
+
+    Args:
+        layers: weights of shape (outputs, inputs) and biases of shape (outputs,), from the input on; the activation
+            stands between them.
+        lstm: for each LSTM layer the weights of its input, shape (4 H, inputs), and of its hidden state, (4 H, H), and
+            biases, (4 H,), with torch's order of gates: input, forget, cell, output.
+        activation: `tanh` or `relu`.
+        output: `clip` to [-1, 1], or squash by `tanh`.
+
+    Raises:
+        ValueError: shapes that do not follow each other, or values that are not finite.
+    """
+
+    layers: tuple[tuple[Array, Array], ...]
+    lstm: tuple[tuple[Array, Array, Array], ...] = ()
+    activation: str = "tanh"
+    output: str = "clip"
+
+    def __post_init__(self) -> None:
+        for what, value, known in (("activation", self.activation, ACTIVATIONS), ("output", self.output, OUTPUTS)):
+            if value not in known:
+                raise ValueError(f"unknown {what} {value!r}; known: {', '.join(known)}")
+        if not self.layers:
+            raise ValueError("the network has no layers")
+        width = self.inputs
+        for of_input, of_state, bias in self.lstm:
+            hidden = of_state.shape[-1]
+            if (of_input.shape, of_state.shape, bias.shape) != (
+                (4 * hidden, width),
+                (4 * hidden, hidden),
+                (4 * hidden,),
+            ):
+                raise ValueError(f"an LSTM layer of shapes {of_input.shape}, {of_state.shape}, {bias.shape}")
+            width = hidden
+        for weight, bias in self.layers:
+            if weight.shape != (len(bias), width):
+                raise ValueError(f"a layer of shape {weight.shape} and bias {bias.shape} after {width} values")
+            width = len(bias)
+        if not all(np.isfinite(array).all() for array in self.to_arrays().values()):
+            raise ValueError("the weights are not all finite")
+
+    @property
+    def kind(self) -> str:
+        """What it is, beside its numbers."""
+        return f"{self.activation} {self.output}"
+
+    @property
+    def inputs(self) -> int:
+        """Length of an observation."""
+        return int((self.lstm[0][0] if self.lstm else self.layers[0][0]).shape[-1])
+
+    @property
+    def outputs(self) -> int:
+        """Length of an action."""
+        return len(self.layers[-1][1])
+
+    def first_state(self, n: int) -> list[tuple[Array, Array]]:
+        """Hidden and cell state of each LSTM layer before the first of `n` observations; shape (n, H) each."""
+        return [(np.zeros((n, s.shape[1]), np.float32), np.zeros((n, s.shape[1]), np.float32)) for _, s, _ in self.lstm]
+
+    def forward(self, x: Array, state: list[tuple[Array, Array]]) -> tuple[Array, list[tuple[Array, Array]]]:
+        """Actions of shape (N, outputs), and the state after them."""
+        after = []
+        for (of_input, of_state, bias), (hidden, cell) in zip(self.lstm, state, strict=True):
+            gates = x @ of_input.T + hidden @ of_state.T + bias
+            enter, forget, candidate, leave = np.split(gates, 4, axis=1)
+            cell = _sigmoid(forget) * cell + _sigmoid(enter) * np.tanh(candidate)
+            x = _sigmoid(leave) * np.tanh(cell)
+            after.append((x, cell))
+        for weight, bias in self.layers[:-1]:
+            x = x @ weight.T + bias
+            x = np.tanh(x) if self.activation == "tanh" else np.maximum(x, np.float32(0))
+        weight, bias = self.layers[-1]
+        x = x @ weight.T + bias
+        return (np.tanh(x) if self.output == "tanh" else np.clip(x, -1, 1)), after
+
+    def with_standardised_inputs(self, mean: Array, scale: Array) -> Network:
+        """The network that gives for x what this one gives for (x - mean) * scale; both of shape (inputs,)."""
+
+        def fold(weight: Array, bias: Array) -> tuple[Array, Array]:
+            exact = weight.astype(np.float64) * scale
+            return exact.astype(np.float32), (bias - exact @ mean.astype(np.float64)).astype(np.float32)
+
+        if self.lstm:
+            (of_input, of_state, bias), *others = self.lstm
+            of_input, bias = fold(of_input, bias)
+            return dataclasses.replace(self, lstm=((of_input, of_state, bias), *others))
+        (weight, bias), *layers = self.layers
+        return dataclasses.replace(self, layers=(fold(weight, bias), *layers))
+
+    def to_arrays(self) -> dict[str, Array]:
+        """The weights by names, as policy.npz has them."""
+        arrays: dict[str, Array] = {}
+        for index, (of_input, of_state, bias) in enumerate(self.lstm):
+            arrays |= {f"lstm.{index}.input": of_input, f"lstm.{index}.state": of_state, f"lstm.{index}.bias": bias}
+        for index, (weight, bias) in enumerate(self.layers):
+            arrays |= {f"layer.{index}.weight": weight, f"layer.{index}.bias": bias}
+        return arrays
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]], activation: str, output: str) -> Network:
+        """The inverse of `to_arrays`.
+
+        Raises:
+            ValueError: an array too many, or of another type than float32.
+            KeyError: an array is missing.
+        """
+        for name, array in arrays.items():
+            if array.dtype != np.float32:
+                raise ValueError(f"{name} is of the type {array.dtype}, not float32")
+
+        def count(kind: str) -> int:
+            return len({name.split(".")[1] for name in arrays if name.startswith(f"{kind}.")})
+
+        network = cls(
+            layers=tuple(
+                (arrays[f"layer.{index}.weight"], arrays[f"layer.{index}.bias"]) for index in range(count("layer"))
+            ),
+            lstm=tuple(
+                (arrays[f"lstm.{index}.input"], arrays[f"lstm.{index}.state"], arrays[f"lstm.{index}.bias"])
+                for index in range(count("lstm"))
+            ),
+            activation=activation,
+            output=output,
+        )
+        if unknown := sorted(set(arrays) - set(network.to_arrays())):
+            raise ValueError(f"an array {unknown[0]!r} that no network has")
+        return network
+
+
+def _plain(array: Array) -> bytes:
+    return np.ascontiguousarray(array, dtype="<f4").tobytes()
+
+
+def _sigmoid(x: Array) -> Array:
+    # By tanh: exp overflows for large negative values.
+    squashed: Array = np.float32(0.5) * (np.tanh(np.float32(0.5) * x) + np.float32(1))
+    return squashed
