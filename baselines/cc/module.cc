@@ -25,9 +25,9 @@
 #include "baselines/cc/full_pipe.h"
 #include "baselines/cc/hystart.h"
 #include "baselines/cc/min_rtt.h"
+#include "baselines/cc/policy.h"
 #include "baselines/cc/policy/features.h"
 #include "baselines/cc/policy/network.h"
-#include "baselines/cc/policy/policy.h"
 #include "baselines/cc/prr.h"
 #include "baselines/cc/registry.h"
 #include "baselines/cc/round_counter.h"
@@ -193,12 +193,10 @@ NB_MODULE(_controllers, m) {
       "defaults",
       [](const std::string& name) {
         nb::typed<nb::dict, std::string, double> defaults;
-        for (const ControllerEntry& entry : ControllerRegistry()) {
-          if (entry.name != name) continue;
-          for (const auto& [parameter, value] : entry.defaults) defaults[nb::cast(parameter)] = nb::cast(value);
-          return defaults;
+        for (const auto& [parameter, value] : FindController(name).defaults) {
+          defaults[nb::cast(parameter)] = nb::cast(value);
         }
-        throw ParameterError("no algorithm '" + name + "'");
+        return defaults;
       },
       "name"_a, "The parameters of a controller with their defaults. Raises ValueError for an unknown name.");
   m.def(

@@ -24,7 +24,7 @@ void ParameterReader::Field(const std::string& name, bool& field) {
 void ParameterReader::Finish() const {
   if (given_.empty()) return;
   std::ostringstream message;
-  message << "algorithm '" << algorithm_ << "' has no parameter '" << given_.begin()->first << "'; known: ";
+  message << "unknown parameter '" << given_.begin()->first << "' of algorithm '" << algorithm_ << "'; known: ";
   if (defaults_.empty()) message << "none";
   for (std::size_t i = 0; i < defaults_.size(); ++i) message << (i == 0 ? "" : ", ") << defaults_[i].first;
   throw ParameterError(message.str());
@@ -39,9 +39,8 @@ double ParameterReader::Take(const std::string& name, double current, double low
   // Written so that NaN is refused too.
   if (!(value >= low && value <= high) || (is_whole && value != std::floor(value))) {
     std::ostringstream message;
-    message << "parameter " << name << "=" << value << " of algorithm '" << algorithm_
-            << "' is not possible: it must be " << (is_whole ? "a whole number " : "") << "in [" << low << ", " << high
-            << "]";
+    message << "parameter " << name << " of algorithm '" << algorithm_ << "' must be "
+            << (is_whole ? "an integer " : "") << "in [" << low << ", " << high << "], got " << value;
     throw ParameterError(message.str());
   }
   return value;

@@ -1,18 +1,7 @@
 #include "baselines/cc/registry.h"
 
-#include "baselines/cc/agent.h"
-#include "baselines/cc/bbq.h"
-#include "baselines/cc/bbr.h"
-#include "baselines/cc/bbr2.h"
-#include "baselines/cc/bbr_acd.h"
-#include "baselines/cc/bbr_acd_ns3_published.h"
-#include "baselines/cc/bbr_acw.h"
-#include "baselines/cc/cubic.h"
-#include "baselines/cc/da_bbr.h"
-#include "baselines/cc/ebcc.h"
-#include "baselines/cc/f_bbr2.h"
-#include "baselines/cc/newreno.h"
-#include "baselines/cc/policy/policy.h"
+// Includes the header of every algorithm in controllers.def; CMakeLists.txt writes it.
+#include "controller_headers.h"
 
 namespace bbrgym {
 namespace {
@@ -40,14 +29,18 @@ const std::vector<ControllerEntry>& ControllerRegistry() {
   return kEntries;
 }
 
-std::unique_ptr<Controller> MakeController(const std::string& name, const Connection& connection,
-                                           const ParameterValues& parameters) {
+const ControllerEntry& FindController(const std::string& name) {
   std::string known;
   for (const ControllerEntry& entry : ControllerRegistry()) {
-    if (entry.name == name) return entry.make(connection, parameters);
+    if (entry.name == name) return entry;
     known += (known.empty() ? "" : ", ") + entry.name;
   }
-  throw ParameterError("no algorithm '" + name + "'; known: " + known);
+  throw ParameterError("unknown algorithm '" + name + "'; known: " + known);
+}
+
+std::unique_ptr<Controller> MakeController(const std::string& name, const Connection& connection,
+                                           const ParameterValues& parameters) {
+  return FindController(name).make(connection, parameters);
 }
 
 }  // namespace bbrgym

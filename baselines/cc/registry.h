@@ -21,6 +21,9 @@ struct ControllerEntry {
 /// Every registered controller, in the order of controllers.def.
 const std::vector<ControllerEntry>& ControllerRegistry();
 
+/// Returns the entry called `name`. Throws `ParameterError` for an unknown name.
+const ControllerEntry& FindController(const std::string& name);
+
 /// Makes the controller called `name`. Throws `ParameterError` for an unknown name, parameter or value.
 std::unique_ptr<Controller> MakeController(const std::string& name, const Connection& connection,
                                            const ParameterValues& parameters = {});

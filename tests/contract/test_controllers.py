@@ -8,7 +8,6 @@ import random
 from pathlib import Path as FilePath
 
 import pytest
-import yaml
 from ack_path import PACKET
 from golden_traces import golden_trace
 from hypothesis import given, settings
@@ -96,7 +95,7 @@ def test_metrics_are_the_declared_ones(name: str):
 
 @pytest.mark.parametrize("name", CONTROLLERS)
 def test_an_unknown_parameter_is_refused_by_name(name: str):
-    with pytest.raises(ValueError, match="has no parameter 'no_such_thing'; known: ") as error:
+    with pytest.raises(ValueError, match=f"unknown parameter 'no_such_thing' of algorithm '{name}'; known: ") as error:
         cc.check(name, {"no_such_thing": 1.0})
     for parameter in cc.defaults(name):
         assert parameter in str(error.value)
@@ -108,12 +107,12 @@ def test_impossible_values_are_refused_and_defaults_accepted(name: str):
     cc.check(name, defaults)
     for parameter in defaults:
         for value in (math.nan, math.inf, -1e12):
-            with pytest.raises(ValueError, match=f"parameter {parameter}="):
+            with pytest.raises(ValueError, match=f"parameter {parameter} of algorithm"):
                 cc.check(name, {parameter: value})
 
 
 def test_an_unknown_algorithm_is_refused_with_the_known_ones():
-    with pytest.raises(ValueError, match=f"no algorithm 'bbr9'; known: {', '.join(cc.controllers())}"):
+    with pytest.raises(ValueError, match=f"unknown algorithm 'bbr9'; known: {', '.join(cc.controllers())}"):
         cc.make("bbr9")
 
 
@@ -128,14 +127,6 @@ def test_everything_that_belongs_to_an_algorithm_exists(name: str):
         f"tests/unit/test_{file}.py",
     ):
         assert (ROOT / part).is_file(), f"{name} lacks {part}"
-
-
-@pytest.mark.parametrize("name", CONTROLLERS)
-def test_configuration_has_the_defaults_of_the_code(name: str):
-    with (ROOT / "conf" / "baseline" / f"{name}.yaml").open() as file:
-        config = yaml.safe_load(file)
-    assert config["algorithm"] == name
-    assert config["parameters"] == cc.defaults(name)
 
 
 @pytest.mark.parametrize("name", CONTROLLERS)

@@ -438,7 +438,7 @@ class TestDistribution:
             ({"queue": {"choice": ["codel", "red"]}}, "queue='red'"),
             ({"rate": 12}, "a scenario has no field 'rate'; known: rate_mbps"),
             ({"flows": [{"rtt": 5}]}, "a flow has no field 'rtt'"),
-            ({"flows": [{"algorithm": {"choice": ["bbr", "bbr9"]}}]}, "no algorithm 'bbr9'"),
+            ({"flows": [{"algorithm": {"choice": ["bbr", "bbr9"]}}]}, "unknown algorithm 'bbr9'"),
             ({"flows": 3}, "a list of mappings"),
             ({"rate_mbps": {"uniform": [5, 5]}}, r"scenario.rate_mbps=.*two rising numbers"),
             ({"rate_mbps": {"uniform": ["5", 6]}}, "two rising numbers"),

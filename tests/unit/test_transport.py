@@ -723,7 +723,7 @@ def test_a_sender_has_any_registered_controller():
     assert sender.next_packet(0) == (0, 0, PACKET, False)
     assert sender.next_packet(0) is None
     assert sender.next_timer() == int(PACKET * 8e9 / sender.decision().pacing_rate)
-    with pytest.raises(ValueError, match="no algorithm 'nope'"):
+    with pytest.raises(ValueError, match="unknown algorithm 'nope'"):
         _native.Sender("nope")
 
 

@@ -1,7 +1,7 @@
 // A trained policy: the agent's controller (agent.cc), whose gains are those of a network that it runs itself, once an
 // interval, on features of its own flow. docs/algorithms/policy.md has what each column is made of.
 
-#include "baselines/cc/policy/policy.h"
+#include "baselines/cc/policy.h"
 
 #include <algorithm>
 #include <cmath>
