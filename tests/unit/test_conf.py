@@ -21,9 +21,7 @@ from bbrgym.envs.episode import EpisodeSpec
 
 CONF = Path(str(resources.files("bbrgym.conf")))
 CHOICES = sorted(
-    (path.parent.name, path.stem)
-    for path in CONF.glob("*/*.yaml")
-    if path.parent.name not in ("experiment", "hydra")
+    (path.parent.name, path.stem) for path in CONF.glob("*/*.yaml") if path.parent.name not in ("experiment", "hydra")
 )
 # The league consists of several benchmarks: test_league.py.
 EXPERIMENTS = sorted(path.stem for path in CONF.glob("experiment/*.yaml") if path.stem != "league")

@@ -112,8 +112,14 @@ def test_an_algorithm_in_the_place_of_agents():
     ("make", "message"),
     [
         (lambda: Flow("bbr9"), r"unknown algorithm 'bbr9' \(did you mean 'bbr'\?\); known: agent, bbr, "),
-        (lambda: Flow("bbr", parameters={"gain": 1}), "unknown parameter 'gain' of algorithm 'bbr'; known: startup_gain, "),
-        (lambda: Flow("bbr", parameters={"cwnd_gain": -1}), r"parameter cwnd_gain of algorithm 'bbr' must be in \[0\.1, 100\], got -1"),
+        (
+            lambda: Flow("bbr", parameters={"gain": 1}),
+            "unknown parameter 'gain' of algorithm 'bbr'; known: startup_gain, ",
+        ),
+        (
+            lambda: Flow("bbr", parameters={"cwnd_gain": -1}),
+            r"parameter cwnd_gain of algorithm 'bbr' must be in \[0\.1, 100\], got -1",
+        ),
         (lambda: Flow("bbr-stock", parameters={"x": 1}), "bbr-stock takes no parameters, got x"),
         (lambda: Flow(rtt_ms=0), "rtt_ms=0 is not possible"),
         (lambda: Flow(start_s=-1), "start_s=-1 is not possible"),
