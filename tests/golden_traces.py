@@ -1,35 +1,71 @@
-"""Golden traces: every controller's decisions on one fixed path with loss and a pause, every 20 ms.
+"""Golden traces: the decisions of every controller on one fixed path with losses, every 20 ms for 12 s.
 
-`python tests/golden_traces.py` writes them to tests/golden/<name>.json.
+`python tests/golden_traces.py` writes them to tests/golden/<name>.json: ten rows for a reader, each with a hash of all
+rows up to it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path as FilePath
+from typing import Final
 
 from ack_path import MS, PACKET, Path
 from policies import make_controller
 
 from bbrgym import _controllers as cc
 
+FOLDER: Final = FilePath(__file__).parent / "golden"
+COLUMNS: Final = ("time_ms", "cwnd_bytes", "pacing_rate_bps", "in_flight_bytes", "hash_until_here")
+INTERVAL_MS: Final = 20
+ROWS: Final = 600
+KEPT: Final = 60  # every 60th row, that is 1.2 s
 
-def golden_trace(name: str) -> list[list[int]]:
-    """[window in bytes, pacing rate in bit/s, bytes in flight] every 20 ms of 12 s."""
+Row = tuple[int | str, ...]
+
+
+def golden_trace(name: str) -> list[Row]:
+    """Return every 60th row of the trace, with the columns of `COLUMNS`."""
     controller = make_controller(name, {}, PACKET, 10 * PACKET, 30 * MS, 42)
-    # A buffer of one BDP overflows by itself; every 1500th packet is lost besides.
+    # The buffer of one BDP overflows by itself; every 1500th packet is lost as well.
     path = Path(controller, rate_mbps=20, rtt_ms=30, buffer_packets=75, lose=lambda number: number % 1500 == 1499)
-    trace = []
-    for step in range(600):
-        path.run_until(20 * (step + 1))
+    digest = hashlib.sha256()
+    kept = []
+    for step in range(1, ROWS + 1):
+        path.run_until(INTERVAL_MS * step)
         decision = controller.decision()
-        trace.append([decision.cwnd, decision.pacing_rate, path.in_flight])
-    return trace
+        row = (INTERVAL_MS * step, decision.cwnd, decision.pacing_rate, path.in_flight)
+        digest.update(f"{row}".encode())
+        if step % KEPT == 0:
+            kept.append((*row, digest.hexdigest()))
+    return kept
+
+
+def check_golden_trace(name: str) -> None:
+    """Compare a controller with its golden trace.
+
+    Raises:
+        FileNotFoundError: it has none yet.
+        AssertionError: it decides differently; the message shows where the first difference lies.
+    """
+    path = FOLDER / f"{name}.json"
+    if not path.is_file():
+        raise FileNotFoundError(f"{name} has no golden trace; `python tests/golden_traces.py` writes tests/golden/")
+    golden = [tuple(row) for row in json.loads(path.read_text())["rows"]]
+    for index, (before, now) in enumerate(zip(golden, golden_trace(name), strict=True)):
+        if before != now:
+            since_ms = golden[index - 1][0] if index else 0
+            raise AssertionError(
+                f"{name} decides differently, first after {since_ms} ms and by {before[0]} ms:\n"
+                + "\n".join(f"  {column:16} golden {a!s:>14.14} now {b!s:>14.14}"
+                            for column, a, b in zip(COLUMNS, before, now, strict=True))
+            )  # fmt: skip
 
 
 if __name__ == "__main__":
-    folder = FilePath(__file__).parent / "golden"
-    folder.mkdir(exist_ok=True)
+    FOLDER.mkdir(exist_ok=True)
     for algorithm in cc.controllers():
-        rows = ",\n".join(json.dumps(row) for row in golden_trace(algorithm))
-        (folder / f"{algorithm}.json").write_text(f"[{rows}]\n")
+        rows = ",\n  ".join(json.dumps(row) for row in golden_trace(algorithm))
+        columns = json.dumps(COLUMNS)
+        (FOLDER / f"{algorithm}.json").write_text(f'{{\n "columns": {columns},\n "rows": [\n  {rows}\n ]\n}}\n')
