@@ -24,13 +24,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from bbrgym.benchmark.metrics import RUN_METRICS, measure
 from bbrgym.benchmark.plan import Benchmark, Competitor, Run, code_hash, hash_policies, metrics_hash
-from bbrgym.benchmark.pool import Outcome, run_in_processes
 from bbrgym.benchmark.storage import load_metrics
 from bbrgym.benchmark.tables import league_table, overall_table, print_league
 from bbrgym.envs.engine import Engine, make_engine
 from bbrgym.envs.trace import Trace, simulate
 from bbrgym.envs.trace_file import load_trace, save_trace
 from bbrgym.files import replace_file, write_json
+from bbrgym.processes import TaskResult, run_in_processes
 
 if TYPE_CHECKING:
     from bbrgym.agents.tracking import Tracker
@@ -295,8 +295,8 @@ def _execute(run: Run, directory: Path, benchmark: Benchmark, engine_factory: En
 
 
 def _shown(
-    outcomes: Iterable[Outcome[Run]], console: Console, name: str, total: int, done: int, taken: int
-) -> Iterable[Outcome[Run]]:
+    outcomes: Iterable[TaskResult[Run]], console: Console, name: str, total: int, done: int, taken: int
+) -> Iterable[TaskResult[Run]]:
     """The outcomes, with progress on the console as they pass."""
     if taken:
         console.print(f"{taken} runs taken from benchmarks beside this one")

@@ -37,11 +37,11 @@ from bbrgym import Flow, Scenario, Trace, make_engine, simulate
 from bbrgym.baselines.registry import COMPARATORS
 from bbrgym.benchmark.metrics import measure
 from bbrgym.benchmark.plan import Benchmark, Run, version_of
-from bbrgym.benchmark.pool import run_in_processes
 from bbrgym.benchmark.published import compare
 from bbrgym.benchmark.run import load_benchmark
 from bbrgym.benchmark.storage import load_trace, replace_file, save_trace, write_block
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
+from bbrgym.processes import run_in_processes
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 BEGIN, END = "<!-- begin: studies/agreement.py -->", "<!-- end: studies/agreement.py -->"

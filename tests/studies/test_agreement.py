@@ -15,7 +15,7 @@ from rich.console import Console
 from bbrgym import Flow, Scenario, simulate
 from bbrgym.baselines import registry
 from bbrgym.benchmark.plan import Benchmark, Competitor
-from bbrgym.benchmark.pool import Outcome
+from bbrgym.processes import TaskResult
 from studies import agreement
 
 needs_ns3 = pytest.mark.skipif(importlib.util.find_spec("bbrgym._ns3") is None, reason="bbrgym was built without ns-3")
@@ -357,9 +357,9 @@ def test_an_unknown_scenario_is_refused_by_name(capsys: pytest.CaptureFixture[st
 
 def _run_here(
     function: Callable[[Any], Any], tasks: Iterable[Any], processes: int
-) -> Generator[Outcome[Any], None, None]:
+) -> Generator[TaskResult[Any], None, None]:
     for task in tasks:
-        yield Outcome(task, function(task))
+        yield TaskResult(task, function(task))
 
 
 def _run(**values: object) -> Any:

@@ -7,11 +7,9 @@ import importlib.util
 import io
 import json
 import math
-import multiprocessing
 import os
 import shutil
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +24,6 @@ from bbrgym.agents.policy import Agent
 from bbrgym.baselines.policy_file import Network
 from bbrgym.benchmark import plan
 from bbrgym.benchmark.plan import Benchmark, Competitor
-from bbrgym.benchmark.pool import run_in_processes
 from bbrgym.benchmark.run import BenchmarkResult, load_benchmark, run_benchmark
 from bbrgym.benchmark.tables import METRICS, METRICS_OF_FLOWS, league_table, overall_table, print_league, run_table
 from bbrgym.envs.episode import EpisodeSpec
@@ -375,33 +372,6 @@ def test_a_bad_configuration_is_refused_by_name(change: dict[str, Any], message:
     with pytest.raises(ValueError, match=message):
         run_benchmark(changed(**change), tmp_path / "none", quiet(), make_fake)
     assert not (tmp_path / "none").exists()
-
-
-def test_pool_gives_every_task_its_outcome() -> None:
-    outcomes = list(run_in_processes(_work, [1, 2, 0, -9, -7, 3], processes=2))
-    assert {o.task: o.value for o in outcomes if o.error is None} == {1: 1.0, 2: 0.5, 3: 1 / 3}
-    assert {o.task: o.error for o in outcomes if o.error is not None} == {
-        0: "ZeroDivisionError: division by zero",
-        -9: "its process was ended by SIGKILL",
-        -7: "its process exited with 7",
-    }
-
-
-def test_an_abandoned_pool_leaves_no_process() -> None:
-    outcomes = run_in_processes(_work, [1, -60, -60], processes=2)
-    assert next(outcomes).value == 1.0  # both workers run by now, one of them for a minute
-    outcomes.close()
-    assert multiprocessing.active_children() == []
-
-
-def _work(task: int) -> float:
-    if task == -9:
-        os.kill(os.getpid(), signal.SIGKILL)
-    if task == -60:
-        time.sleep(60)
-    if task == -7:
-        os._exit(7)
-    return 1 / task
 
 
 def results_of(jain: dict[str, list[float]], queue: dict[str, list[float]]) -> pd.DataFrame:

@@ -146,7 +146,7 @@ def test_jobs_end_with_their_sweep(ending: signal.Signals) -> None:
         process.send_signal(ending)
         process.wait(timeout=30)
         wait_for(lambda: not is_alive(job))
-        if ending is not signal.SIGKILL:  # then nobody is left to kill what ignores SIGTERM
+        if ending is not signal.SIGKILL:
             assert not is_alive(int((folder / "grandchild").read_text()))
             record = read_run(Path("sweep"))
             assert record is not None
@@ -161,14 +161,32 @@ def test_jobs_end_with_their_sweep(ending: signal.Signals) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["hydra/launcher=local", "hydra.launcher.n_jobs=0"], "hydra.launcher.n_jobs=0 is not possible"),
-        (["hydra/launcher=local", "hydra.launcher.timeout_s=-1"], "hydra.launcher.timeout_s=-1 is not possible"),
-        (["hydra/launcher=local", "hydra.launcher.retries=x"], "hydra.launcher.retries='x' is not possible"),
-        (["hydra/sweeper=optuna", "hydra.sweeper.sampler=best"], "no sampler 'best'; known: tpe, random, grid"),
-        (["hydra/sweeper=optuna", "hydra.sweeper.direction=up"], "no direction 'up'; known: maximize, minimize"),
-        (["hydra/sweeper=optuna", "hydra.sweeper.n_trials=0"], "hydra.sweeper.n_trials=0 is not possible"),
-        (["hydra/sweeper=optuna"], "nothing to search"),
-        (["hydra/sweeper=optuna", "hydra.sweeper.sampler=grid", "agent.gamma=interval(0,1)"], "a grid has no interval"),
+        (
+            ["hydra/launcher=local", "hydra.launcher.n_jobs=0"],
+            "hydra.launcher.n_jobs must be an integer >= 1 or null, got 0",
+        ),
+        (
+            ["hydra/launcher=local", "hydra.launcher.timeout_s=-1"],
+            "hydra.launcher.timeout_s must be > 0 or null, got -1",
+        ),
+        (
+            ["hydra/launcher=local", "hydra.launcher.retries=x"],
+            "hydra.launcher.retries must be an integer >= 0, got 'x'",
+        ),
+        (
+            ["hydra/sweeper=optuna", "hydra.sweeper.sampler=best"],
+            "unknown hydra.sweeper.sampler 'best'; known: tpe, random, grid",
+        ),
+        (
+            ["hydra/sweeper=optuna", "hydra.sweeper.direction=up"],
+            "unknown hydra.sweeper.direction 'up'; known: maximize, minimize",
+        ),
+        (["hydra/sweeper=optuna", "hydra.sweeper.n_trials=0"], "hydra.sweeper.n_trials must be an integer >= 1, got 0"),
+        (["hydra/sweeper=optuna"], "the search space is empty"),
+        (
+            ["hydra/sweeper=optuna", "hydra.sweeper.sampler=grid", "agent.gamma=interval(0,1)"],
+            "a grid does not support interval",
+        ),
         (["hydra/sweeper=optuna", "seed=range(1,1)"], "seed=range(1,1): the range is empty"),
         (["hydra/sweeper=variants"], "hydra.sweeper.variants is empty"),
     ],

@@ -5,12 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import math
 import os
-import pickle
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from hydra.core.utils import JobReturn, JobStatus, configure_log, filter_overrides, setup_globals
 from hydra.errors import CompactHydraException
@@ -18,39 +17,44 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from hydra_plugins.bbrgym._processes import OUTPUT, Ending, Job, read_result, run_jobs
+from bbrgym.checks import check_integer, check_number
+from bbrgym.processes import TaskResult, run_in_processes
+from hydra_plugins.bbrgym._job import RESULT, Job, read_result, run
 
-LOGGER = logging.getLogger(__name__)
+LOGGER: Final = logging.getLogger(__name__)
+
+OUTPUT: Final = "output.log"
+"""File in a job's folder: what it printed, in all attempts."""
+
+GRACE_S: Final = 15.0
+"""Time between SIGTERM and SIGKILL, in which a training writes a checkpoint."""
 
 
 class LocalLauncher(Launcher):
-    """Runs jobs in processes, so many at a time, each in a process group that is killed with it.
+    """Run each job of a sweep in a process group of its own, several at a time.
 
-    A job's folder in the sweep's is named by a hash of its configuration (as composed, before `${now:…}` and the like
-    are filled in). So a job that is done is known again however the sweep was changed around it, and one whose
-    configuration changed is another job. The folder has `result.json` (status, overrides, what the task returned) and
-    `output.log` (what it printed), beside what the task and Hydra write.
+    A job's folder in the sweep's folder is named by a hash of the job's configuration, as composed, before `${now:…}`
+    and the like are resolved. So a finished job is recognized however the sweep around it changes, and a job whose
+    configuration changes is another job. The folder holds `result.json` (status, overrides, what the task returned) and
+    `output.log` (what it printed), next to what the task and Hydra write.
 
-    A job that was killed, or ended at its time limit, is started again; one that raised an exception is not. All others
-    go on in any case. What a task returns has to be what JSON has.
+    A job that was killed or timed out is started again; one that raised an exception is not. The other jobs go on in
+    any case. A task must return what JSON can hold.
 
     Args:
-        n_jobs: how many run at a time; None is one a core.
-        timeout_s: of each attempt, after which it gets SIGTERM, and SIGKILL 15 s later; None for none.
+        n_jobs: how many run at a time; None for one per core.
+        timeout_s: limit of each attempt; the job then gets SIGTERM, and SIGKILL 15 s later. None for no limit.
         retries: how often a job is started again.
-        resume: leave out jobs that are done in the sweep's folder.
+        resume: skip jobs that are done in the sweep's folder.
 
     Raises:
-        ValueError: naming the bad value and the good ones.
+        ValueError: an argument is out of range.
     """
 
     def __init__(self, n_jobs: int | None, timeout_s: float | None, retries: int, resume: bool) -> None:
-        if n_jobs is not None and (isinstance(n_jobs, bool) or not isinstance(n_jobs, int) or n_jobs < 1):
-            raise ValueError(f"hydra.launcher.n_jobs={n_jobs!r} is not possible: it must be 1 or more, or null")
-        if timeout_s is not None and not (isinstance(timeout_s, int | float) and 0 < timeout_s < math.inf):
-            raise ValueError(f"hydra.launcher.timeout_s={timeout_s!r} is not possible: it must be above 0, or null")
-        if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
-            raise ValueError(f"hydra.launcher.retries={retries!r} is not possible: it must be a whole number from 0 on")
+        check_integer("hydra.launcher.n_jobs", n_jobs, at_least=1, or_none=True)
+        check_number("hydra.launcher.timeout_s", timeout_s, above=0, or_none=True)
+        check_integer("hydra.launcher.retries", retries, at_least=0)
         self._n_jobs = n_jobs or len(os.sched_getaffinity(0))
         self._timeout_s = timeout_s
         self._retries = retries
@@ -66,14 +70,14 @@ class LocalLauncher(Launcher):
         self.task_function = task_function
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        """Run jobs, and print a table of how they ended.
+        """Run the jobs, and print a table of their results.
 
         Args:
-            job_overrides: of each job.
-            initial_job_idx: `hydra.job.num` of the first.
+            job_overrides: the overrides of each job.
+            initial_job_idx: `hydra.job.num` of the first job.
 
         Returns:
-            What became of each; those that did not make it have an exception that says why, and where its output is.
+            One return per job. A job that is not done returns an exception that says why and where its output is.
         """
         assert self.config is not None
         setup_globals()
@@ -82,27 +86,38 @@ class LocalLauncher(Launcher):
         configs = [
             self._compose(overrides, number) for number, overrides in enumerate(job_overrides, start=initial_job_idx)
         ]
-        folders = [sweep / str(config.hydra.sweep.subdir) for config in configs]
-        endings: dict[Path, Ending] = {}
+        folders = [(sweep / str(config.hydra.sweep.subdir)).absolute() for config in configs]
+        results: dict[Path, TaskResult[Job]] = {}
         jobs: dict[Path, Job] = {}
         for folder, config in zip(folders, configs, strict=True):
-            result = read_result(folder) if self._resume else None
-            if result is not None and result["status"] == "done":
-                endings[folder] = Ending("done", 0.0, 0, result["value"])
-            elif folder not in jobs:  # two that are the same are one
-                jobs[folder] = Job(
-                    folder, pickle.dumps((self.hydra_context, self.task_function, config, folder.absolute()))
-                )
-        known = f"; {len(endings)} are done already" if endings else ""
+            job = Job(self.hydra_context, self.task_function, config, folder)
+            before = read_result(folder) if self._resume else None
+            if before is not None and before["status"] == "done":
+                results[folder] = TaskResult(job, before["value"], attempts=0)
+            elif folder not in jobs:  # two jobs with one configuration are one
+                folder.mkdir(parents=True, exist_ok=True)
+                (folder / RESULT).unlink(missing_ok=True)
+                jobs[folder] = job
+        done = f"; {len(results)} are done already" if results else ""
         LOGGER.info(
-            f"{len(jobs)} jobs, {min(self._n_jobs, max(len(jobs), 1))} at a time, in {os.path.relpath(sweep)}{known}"
+            f"{len(jobs)} jobs, {min(self._n_jobs, max(len(jobs), 1))} at a time, in {os.path.relpath(sweep)}{done}"
         )
         titles = dict(zip(folders, _differences(job_overrides), strict=True))
-        for job, ending in run_jobs(jobs.values(), self._n_jobs, self._timeout_s, self._retries):
-            endings[job.folder] = ending
-            LOGGER.info(f"\t{ending.status} after {ending.seconds:.0f} s: {titles[job.folder]}")
-        _print_table(titles, endings)
-        return [_job_return(config, folder, endings[folder]) for config, folder in zip(configs, folders, strict=True)]
+        finished = run_in_processes(
+            run,
+            jobs.values(),
+            self._n_jobs,
+            timeout_s=self._timeout_s,
+            retries=self._retries,
+            grace_s=GRACE_S,
+            output=lambda job: job.folder / OUTPUT,
+        )
+        with closing(finished):
+            for result in finished:
+                results[result.task.folder] = result
+                LOGGER.info(f"\t{result.status} after {result.seconds:.0f} s: {titles[result.task.folder]}")
+        _print_table(titles, results)
+        return [_job_return(config, folder, results[folder]) for config, folder in zip(configs, folders, strict=True)]
 
     def _compose(self, overrides: Sequence[str], number: int) -> DictConfig:
         assert self.hydra_context is not None
@@ -115,7 +130,7 @@ class LocalLauncher(Launcher):
 
 
 def _differences(job_overrides: Sequence[Sequence[str]]) -> list[str]:
-    """Of each job the overrides that not all have."""
+    """Return for each job the overrides that not all jobs have."""
     shown = [filter_overrides(overrides) for overrides in job_overrides]
     common = set(shown[0]).intersection(*shown[1:]) if len(shown) > 1 else set()
     return [" ".join(override for override in overrides if override not in common) for overrides in shown]
@@ -127,7 +142,7 @@ def _hash(config: DictConfig) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def _job_return(config: DictConfig, folder: Path, ending: Ending) -> JobReturn:
+def _job_return(config: DictConfig, folder: Path, result: TaskResult[Job]) -> JobReturn:
     job = JobReturn(
         overrides=list(config.hydra.overrides.task),
         cfg=OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"]),
@@ -135,15 +150,15 @@ def _job_return(config: DictConfig, folder: Path, ending: Ending) -> JobReturn:
         working_dir=os.getcwd(),
         task_name=str(config.hydra.job.name),
     )
-    if ending.status == "done":
-        job.status, job.return_value = JobStatus.COMPLETED, ending.value
+    if result.status == "done":
+        job.status, job.return_value = JobStatus.COMPLETED, result.value
     else:
         job.status = JobStatus.FAILED
-        job.return_value = CompactHydraException(f"{ending.error} (its output: {os.path.relpath(folder / OUTPUT)})")
+        job.return_value = CompactHydraException(f"{result.error} (its output: {os.path.relpath(folder / OUTPUT)})")
     return job
 
 
-def _print_table(titles: dict[Path, str], endings: dict[Path, Ending]) -> None:
+def _print_table(titles: dict[Path, str], results: dict[Path, TaskResult[Job]]) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.markup import escape
@@ -151,13 +166,13 @@ def _print_table(titles: dict[Path, str], endings: dict[Path, Ending]) -> None:
 
     table = Table("folder", "status", "s", "attempts", "value", "overrides", box=SIMPLE_HEAD)
     for folder, title in titles.items():
-        ending = endings[folder]
-        value: Any = ending.value
+        result = results[folder]
+        value: Any = result.value
         table.add_row(
             folder.name,
-            ending.status if ending.attempts else "done before",
-            f"{ending.seconds:.1f}" if ending.attempts else "",
-            str(ending.attempts) if ending.attempts else "",
+            result.status if result.attempts else "done before",
+            f"{result.seconds:.1f}" if result.attempts else "",
+            str(result.attempts) if result.attempts else "",
             f"{value:.6g}" if isinstance(value, float) else "" if value is None else escape(str(value)),
             escape(title),
         )

@@ -1,4 +1,4 @@
-"""`hydra/sweeper=optuna`: Optuna chooses the values, and the task's return value is what it is about."""
+"""`hydra/sweeper=optuna`: Optuna chooses the values, to optimize what the task returns."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
+from bbrgym.checks import check_integer, check_name, check_number
+
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
     from optuna.samplers import BaseSampler
@@ -33,34 +35,34 @@ DIRECTIONS = ("maximize", "minimize")
 
 
 class OptunaSweeper(Sweeper):
-    """Asks Optuna for values, `n_jobs` jobs at a time, and tells it what they returned.
+    """Ask Optuna for values, run `n_jobs` jobs at a time, and tell Optuna what they returned.
 
     The search space is written as Hydra's sweeps, on the command line or in `params`:
 
         agent.learning_rate=tag(log,interval(1e-4,1e-2))   a number, with `log` on a logarithmic scale
-        agent.n_steps=int(interval(32,512))                a whole number
-        agent.batch_size=range(64,513,64)                  a number in steps; the end is not in it
+        agent.n_steps=int(interval(32,512))                an integer
+        agent.batch_size=range(64,513,64)                  a number in steps, without the end
         agent=ppo,sac   agent.gamma=choice(0.9,0.99)       one of a list
 
-    What has one value is the same in all jobs. The study is kept in `storage`; the same command goes on with it, up to
-    `n_trials` in all. What was running when it was killed is asked for again.
+    A key with one value has it in all jobs. The study is kept in `storage`; the same command resumes it, up to
+    `n_trials` in total. Trials that were running when it was killed are repeated.
 
-    The sweep's folder then has `optimization_results.yaml`: of the best trial its value, parameters and overrides (for
-    several directions those that no other trial is better than).
+    The results go to `optimization_results.yaml` in the sweep's folder: value, parameters and overrides of the best
+    trial; for several directions, of each trial that no other trial dominates.
 
     Args:
         direction: `maximize` or `minimize`, or a list of them if the task returns several values.
-        n_trials: how many, those that failed included.
-        n_jobs: how many the launcher gets at a time. It waits for all of them.
+        n_trials: number of trials, including failed ones.
+        n_jobs: how many trials the launcher gets at a time. It waits for all of them.
         sampler: `tpe` (tree-structured Parzen estimator), `random` or `grid` (every combination once).
-        seed: of the sampler; None for another one each time.
-        max_failure_rate: part of `n_trials` that may fail before the sweep ends with an error.
-        storage: Optuna's address of a database; None forgets the study when the sweep ends.
-        study_name: the study's name in it.
-        params: `{key: sweep}`, more of the search space; the command line wins.
+        seed: seed of the sampler; None for a fresh one each time.
+        max_failure_rate: share of `n_trials` that may fail before the sweep ends with an error.
+        storage: URL of Optuna's database; None does not store the study.
+        study_name: the study's name in the database.
+        params: `{key: sweep}`, more of the search space; the command line takes precedence.
 
     Raises:
-        ValueError: naming the bad value and the good ones.
+        ValueError: an argument is unknown or out of range.
     """
 
     def __init__(
@@ -77,15 +79,11 @@ class OptunaSweeper(Sweeper):
     ) -> None:
         self._directions = [direction] if isinstance(direction, str) else [str(one) for one in direction]
         for one in self._directions:
-            if one not in DIRECTIONS:
-                raise ValueError(f"no direction {one!r}; known: {', '.join(DIRECTIONS)}")
-        if sampler not in SAMPLERS:
-            raise ValueError(f"no sampler {sampler!r}; known: {', '.join(SAMPLERS)}")
-        for name, value in (("n_trials", n_trials), ("n_jobs", n_jobs)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"hydra.sweeper.{name}={value!r} is not possible: it must be 1 or more")
-        if not 0 <= max_failure_rate <= 1:
-            raise ValueError(f"hydra.sweeper.max_failure_rate={max_failure_rate!r} is not possible: it is in [0, 1]")
+            check_name("hydra.sweeper.direction", one, DIRECTIONS)
+        check_name("hydra.sweeper.sampler", sampler, SAMPLERS)
+        check_integer("hydra.sweeper.n_trials", n_trials, at_least=1)
+        check_integer("hydra.sweeper.n_jobs", n_jobs, at_least=1)
+        check_number("hydra.sweeper.max_failure_rate", max_failure_rate, at_least=0, at_most=1)
         self._n_trials = n_trials
         self._n_jobs = n_jobs
         self._sampler = sampler
@@ -110,13 +108,13 @@ class OptunaSweeper(Sweeper):
         """Run the study.
 
         Args:
-            arguments: overrides, of which sweeps are the search space.
+            arguments: overrides; those that are sweeps are the search space.
 
         Returns:
             The best trial's parameters, or a list of them for several directions.
 
         Raises:
-            HydraException: too many trials failed, none succeeded, or a sweep that the sampler cannot take.
+            HydraException: too many trials failed, none succeeded, or the sampler does not support a sweep.
         """
         try:
             import optuna
@@ -140,7 +138,7 @@ class OptunaSweeper(Sweeper):
             directions=[StudyDirection[one.upper()] for one in self._directions],
             load_if_exists=True,
         )
-        self._ask_again(study)
+        self._requeue(study)
         study.sampler = self._make_sampler(len(study.trials))
         planned = self._n_trials
         if self._sampler == "grid":
@@ -149,10 +147,10 @@ class OptunaSweeper(Sweeper):
                 study.enqueue_trial(params, skip_if_exists=True)
             planned = min(planned, len(grid))
         LOGGER.info(
-            f"Optuna: {planned} trials, {len(_counted(study))} of them done already, in {os.path.relpath(sweep_dir)}"
+            f"Optuna: {planned} trials, {len(_counted(study))} of them already done, in {os.path.relpath(sweep_dir)}"
         )
         while (left := planned - len(_counted(study))) > 0:
-            # Not the number of a trial: those that are asked for again are not in order.
+            # Not the trials' numbers: repeated trials are out of order.
             begun = sum(trial.state is not TrialState.WAITING for trial in study.get_trials(deepcopy=False))
             trials = [study.ask(space) for _ in range(min(left, self._n_jobs))]
             batch = [[*fixed, *_overrides(trial.params)] for trial in trials]
@@ -168,30 +166,32 @@ class OptunaSweeper(Sweeper):
         return self._report(study, sweep_dir)
 
     def _read(self, arguments: list[str]) -> tuple[dict[str, BaseDistribution], list[str]]:
-        """The search space, and the overrides that all jobs have."""
+        """Return the search space, and the overrides that all jobs have."""
         assert self.hydra_context is not None
         parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
-        # By key, so that what comes later replaces what came before.
+        # By key, so that later overrides replace earlier ones.
         found = {
             override.get_key_element(): override
             for override in parser.parse_overrides([*(f"{k}={v}" for k, v in self._params.items()), *arguments])
         }
         space = {key: _distribution(one) for key, one in found.items() if one.is_sweep_override()}
         if not space:
-            raise HydraException("nothing to search: give at least one key=interval(…), key=range(…) or key=a,b")
+            raise HydraException(
+                "the search space is empty: give at least one key=interval(…), key=range(…) or key=a,b"
+            )
         return space, [str(one.input_line) for one in found.values() if not one.is_sweep_override()]
 
     def _make_sampler(self, known: int) -> BaseSampler:
         from optuna.samplers import RandomSampler, TPESampler
 
-        # A study that goes on draws other values than it began with.
+        # A resumed study must not draw the values that it began with.
         seed = None if self._seed is None else self._seed + known
         if self._sampler == "tpe":
-            return TPESampler(seed=seed, constant_liar=self._n_jobs > 1)  # so that a batch is not one point
-        return RandomSampler(seed)  # not asked in a grid, all of which is queued
+            return TPESampler(seed=seed, constant_liar=self._n_jobs > 1)  # spreads the trials of a batch
+        return RandomSampler(seed)  # unused by a grid, whose trials are all queued
 
-    def _ask_again(self, study: Study) -> None:
-        """Of a sweep that was killed: the trials that were running failed, and their values come first now."""
+    def _requeue(self, study: Study) -> None:
+        """Mark the trials that a killed sweep left running as failed, and queue their values first."""
         from optuna.trial import TrialState
 
         for trial in study.get_trials(states=(TrialState.RUNNING,)):
@@ -210,9 +210,9 @@ class OptunaSweeper(Sweeper):
             try:
                 values = [float(value) for value in given]
             except (TypeError, ValueError):
-                error = f"the task returned {returned!r}, which is no number"
+                error = f"the task must return a number, got {returned!r}"
             if error is None and (len(values) != len(self._directions) or any(map(math.isnan, values))):
-                error = f"the task returned {returned!r}: {len(self._directions)} numbers are needed"
+                error = f"the task must return {len(self._directions)} numbers that are not NaN, got {returned!r}"
         else:
             error = str(job._return_value)  # the property would raise it
         if error is None:
@@ -233,14 +233,14 @@ class OptunaSweeper(Sweeper):
             LOGGER.info(f"Best of {len(study.trials)} trials: {results['best_value']} with {results['best_params']}")
         else:
             results = {"name": "optuna", "solutions": solutions}
-            LOGGER.info(f"{len(solutions)} of {len(study.trials)} trials are better than any other in something")
+            LOGGER.info(f"{len(solutions)} of {len(study.trials)} trials are not dominated by another")
         OmegaConf.save(OmegaConf.create(results), sweep_dir / "optimization_results.yaml")
         LOGGER.info(f"Results: {os.path.relpath(sweep_dir / 'optimization_results.yaml')}")
         return results["best_params"] if len(self._directions) == 1 else [one["best_params"] for one in solutions]
 
 
 def _counted(study: Study) -> list[FrozenTrial]:
-    """The trials that came to an end by themselves."""
+    """Return the trials that ended by themselves."""
     from optuna.trial import TrialState
 
     done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.FAIL))
@@ -267,13 +267,13 @@ def _distribution(override: Override) -> BaseDistribution:
             return IntDistribution(min(numbers), max(numbers), step=step)
         return FloatDistribution(float(min(numbers)), float(max(numbers)), step=float(step))
     if isinstance(sweep, ChoiceSweep):
-        # As they are written: so they can be lists, and names of a group.
+        # As written, so that lists and names of config groups work.
         return CategoricalDistribution(tuple(override.sweep_string_iterator()))
-    raise HydraException(f"{override.input_line}: Optuna takes interval(…), range(…), choice(…) and lists")
+    raise HydraException(f"{override.input_line}: Optuna supports interval(…), range(…), choice(…) and lists")
 
 
 def _values(distribution: BaseDistribution) -> list[Any]:
-    """All that a distribution can give."""
+    """Return all values of a distribution."""
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     if isinstance(distribution, CategoricalDistribution):
@@ -283,7 +283,7 @@ def _values(distribution: BaseDistribution) -> list[Any]:
     if isinstance(distribution, FloatDistribution) and distribution.step is not None:
         count = round((distribution.high - distribution.low) / distribution.step)
         return [distribution.low + index * distribution.step for index in range(count + 1)]
-    raise HydraException("a grid has no interval(…): give range(…) or choice(…)")
+    raise HydraException("a grid does not support interval(…): use range(…) or choice(…)")
 
 
 def _overrides(params: Mapping[str, Any]) -> list[str]:

@@ -1,4 +1,4 @@
-"""`hydra/sweeper=variants`: a list of named sets of overrides, each with every combination of what else is swept."""
+"""`hydra/sweeper=variants`: named sets of overrides, each with every combination of the other sweeps."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from hydra.core.override_parser.types import Override
 
 
 class VariantsSweeper(BasicSweeper):
-    """Changes one thing at a time, which a product of lists does not.
+    """Change one thing at a time, unlike the product of lists.
 
-    Every job has the override `name=<variant>`, by which its run is found again.
+    Every job has the override `name=<variant>`, which identifies its run.
 
     Args:
         variants: `{name: [overrides]}`.
@@ -20,7 +20,7 @@ class VariantsSweeper(BasicSweeper):
         params: `{key: sweep}`, as in Hydra's own sweeper (`{seed: "range(1,6)"}`); all combinations are run.
 
     Raises:
-        ValueError: there are no variants.
+        ValueError: `variants` is empty.
     """
 
     def __init__(
@@ -34,10 +34,10 @@ class VariantsSweeper(BasicSweeper):
             raise ValueError("hydra.sweeper.variants is empty: give {name: [overrides]}")
         self._variants = {str(name): [str(override) for override in given] for name, given in variants.items()}
 
-    def split_arguments(  # type: ignore[override]  # a static method there, of which only this use exists
+    def split_arguments(  # type: ignore[override]  # static there, but only called on an instance
         self, overrides: list[Override], max_batch_size: int | None
     ) -> list[list[list[str]]]:
-        """The jobs' overrides in batches: each variant with all combinations."""
+        """Return the jobs' overrides in batches: each variant with all combinations."""
         (combinations,) = BasicSweeper.split_arguments(overrides, None)
         jobs = [
             [*combination, f"name={name}", *changes]

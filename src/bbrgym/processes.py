@@ -1,0 +1,332 @@
+"""Child processes that never outlive this one, and tasks that run in them."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import multiprocessing
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.spawn import get_preparation_data, prepare
+from pathlib import Path
+from typing import IO, Any, Final, Generic, Literal, TypeVar
+
+LOGGER: Final = logging.getLogger(__name__)
+Task = TypeVar("Task")
+
+_TAIL_LINES: Final = 20
+_TAIL_BYTES: Final = 16_384
+
+_SERVE: Final = "import sys; from bbrgym.processes import _serve; _serve(int(sys.argv[1]))"
+
+_GUARD: Final = """
+read -r _
+kill -15 "-$1" 2>/dev/null
+while [ "$2" -gt 0 ] && kill -0 "-$1" 2>/dev/null; do sleep 0.1; set -- "$1" $(($2 - 1)); done
+kill -9 "-$1" 2>/dev/null
+"""
+"""Shell script with arguments (process group, grace in 0.1 s). Only we hold the other end of its standard input."""
+
+
+@dataclass(frozen=True)
+class TaskResult(Generic[Task]):
+    """How a task ended.
+
+    Attributes:
+        task: the task.
+        value: what its function returned.
+        error: why there is no value; None if it is done.
+        status: `failed` by an exception of the function, `killed` if its process died, `timeout` if it took too long.
+        seconds: duration of the last attempt.
+        attempts: how often it was started.
+    """
+
+    task: Task
+    value: Any = None
+    error: str | None = None
+    status: Literal["done", "failed", "killed", "timeout"] = "done"
+    seconds: float = 0.0
+    attempts: int = 1
+
+
+def run_in_processes(
+    function: Callable[[Task], Any],
+    tasks: Iterable[Task],
+    processes: int,
+    *,
+    timeout_s: float | None = None,
+    retries: int = 0,
+    grace_s: float = 5.0,
+    output: Callable[[Task], Path] | None = None,
+) -> Generator[TaskResult[Task], None, None]:
+    """Run `function(task)` for every task in up to `processes` Python processes.
+
+    Unlike with `concurrent.futures`, a process that is killed costs its own task only. All processes end when this one
+    does, even by SIGKILL.
+
+    Args:
+        function: can be pickled, as its return values and the tasks can.
+        tasks: what to run.
+        processes: how many at a time, at least 1.
+        timeout_s: limit of one attempt; None for no limit.
+        retries: how often a task is started again if its process was killed or timed out. An exception of the function
+            is final.
+        grace_s: time between SIGTERM and SIGKILL for a process that must end.
+        output: the file that a task's output is appended to. Each task then runs in a process of its own, whose process
+            group is killed when the task has ended. None lets the processes inherit our output and run many tasks.
+
+    Yields:
+        The result of each task as it ends, in no particular order. Closing the generator ends the processes.
+    """
+    waiting = deque((task, 1) for task in tasks)
+    idle: list[_Worker[Task]] = []
+    busy: list[_Worker[Task]] = []
+    try:
+        while waiting or busy:
+            while waiting and len(busy) < processes:
+                task, attempt = waiting.popleft()
+                worker = idle.pop() if idle else _Worker(function, None if output is None else output(task), grace_s)
+                busy.append(worker)
+                worker.begin(task, attempt, timeout_s)
+            soonest = min(worker.deadline for worker in busy)
+            limit = None if math.isinf(soonest) else max(0.0, soonest - time.monotonic())
+            wait([source for worker in busy for source in worker.sources()], limit)
+            for worker in list(busy):
+                result = worker.result()
+                if result is None:
+                    continue
+                busy.remove(worker)
+                if worker.is_reusable:
+                    idle.append(worker)
+                if result.status in ("killed", "timeout") and result.attempts <= retries:
+                    where = "" if output is None else f"{output(result.task).parent.name}: "
+                    LOGGER.warning(f"{where}{result.error}; starting it again")
+                    waiting.appendleft((result.task, result.attempts + 1))
+                else:
+                    yield result
+    finally:
+        workers = [*idle, *busy]
+        for worker in workers:
+            worker.process.signal(signal.SIGTERM)
+        deadline = time.monotonic() + grace_s
+        for worker in workers:
+            worker.end(max(0.0, deadline - time.monotonic()))
+
+
+class ChildProcess:
+    """A program in a session of its own, killed with its process group when this object or this process ends.
+
+    This also holds if this process is killed by SIGKILL: a shell then ends the group, SIGTERM first.
+
+    Args:
+        command: program and arguments. Its standard input stays open and empty.
+        output: as `stdout` of `subprocess.Popen`, for both outputs; `subprocess.PIPE` keeps the last lines for `tail`.
+        pass_fds: as for `subprocess.Popen`.
+        grace_s: time between SIGTERM and SIGKILL if this process is killed.
+
+    Raises:
+        OSError: the program cannot be started.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        output: int | IO[bytes] | None = None,
+        pass_fds: Sequence[int] = (),
+        grace_s: float = 0.0,
+    ) -> None:
+        self._owner = os.getpid()
+        self._process = subprocess.Popen(
+            command,
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=None if output is None else subprocess.STDOUT,
+            pass_fds=pass_fds,
+            start_new_session=True,
+        )
+        self.guard = subprocess.Popen(
+            ["/bin/sh", "-c", _GUARD, "guard", str(self._process.pid), str(round(grace_s * 10))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        self.pidfd = os.pidfd_open(self._process.pid)
+        self.output_fd: int | None = None
+        if self._process.stdout is not None:
+            self.output_fd = self._process.stdout.fileno()
+            os.set_blocking(self.output_fd, False)
+        self._printed = bytearray()
+        self._finalizer = weakref.finalize(self, _end_group, self._owner, self._process, self.guard, self.pidfd)
+
+    @property
+    def pid(self) -> int:
+        """Its process id, which is also that of its session and process group."""
+        return self._process.pid
+
+    def is_over(self) -> bool:
+        """Return whether it has ended."""
+        return not self._finalizer.alive or bool(wait([self.pidfd], 0))
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to its process group."""
+        if self._finalizer.alive and os.getpid() == self._owner:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, number)
+
+    def read_output(self) -> bool:
+        """Read what it printed; return False once it has closed its output."""
+        if self.output_fd is None or not self._finalizer.alive:
+            return False
+        for _ in range(16):  # bounded, for a process may print faster than we read
+            try:
+                chunk = os.read(self.output_fd, 65_536)
+            except BlockingIOError:
+                break
+            if not chunk:
+                return False
+            self._printed += chunk
+            del self._printed[:-_TAIL_BYTES]
+        return True
+
+    def tail(self) -> str:
+        """Return the last lines that it printed."""
+        self.read_output()
+        return "\n".join(self._printed.decode(errors="replace").splitlines()[-_TAIL_LINES:])
+
+    def end(self, grace_s: float = 0.0) -> str:
+        """Wait up to `grace_s` for it to end, then kill its process group. Calling it again is harmless.
+
+        Returns:
+            How it ended: `was killed by SIGABRT`, `exited with status 1`.
+        """
+        if os.getpid() != self._owner:
+            return "belongs to another process"  # this is a fork
+        deadline = time.monotonic() + grace_s
+        sources = [self.pidfd] if self.output_fd is None else [self.pidfd, self.output_fd]
+        while self._finalizer.alive and (left := deadline - time.monotonic()) > 0:
+            ready = wait(sources, left)
+            if self.output_fd in ready and not self.read_output():
+                sources.remove(self.output_fd)
+            if self.pidfd in ready:
+                break
+        self.read_output()
+        self._finalizer()
+        code = self._process.returncode
+        return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
+
+
+class _Worker(Generic[Task]):
+    """A Python process that runs `function` on one task after the other, or on one only if it has an `output`."""
+
+    def __init__(self, function: Callable[[Task], Any], output: Path | None, grace_s: float) -> None:
+        self.is_reusable = output is None
+        self._grace_s = grace_s
+        ours, theirs = socket.socketpair()
+        with theirs, contextlib.nullcontext() if output is None else output.open("ab") as file:
+            self.process = ChildProcess(
+                [sys.executable, "-P", "-u", "-c", _SERVE, str(theirs.fileno())], file, [theirs.fileno()], grace_s
+            )
+        self._connection = Connection(ours.detach())
+        # As a spawned `multiprocessing.Process` gets it: search path, arguments, working directory and main module.
+        preparation = get_preparation_data("worker")
+        del preparation["authkey"]
+        self._send(preparation)
+        self._send(function)
+
+    def begin(self, task: Task, attempt: int, timeout_s: float | None) -> None:
+        self._task, self._attempt = task, attempt
+        self._answer: tuple[Any, str | None] | None = None
+        self._is_connected, self._was_told_to_end = True, False
+        self._started = time.monotonic()
+        self.deadline = math.inf if timeout_s is None else self._started + timeout_s
+        self._send(task)
+
+    def sources(self) -> list[Connection | int]:
+        """Return what to wait for: its answer, its end."""
+        return [self._connection, self.process.pidfd] if self._is_connected else [self.process.pidfd]
+
+    def result(self) -> TaskResult[Task] | None:
+        """Return how the task ended, None while it runs."""
+        if self._is_connected and self._connection.poll():
+            try:
+                self._answer = self._connection.recv()
+                if self.is_reusable:
+                    return self._result("")
+                self.deadline = time.monotonic() + self._grace_s  # to end by itself
+            except (EOFError, OSError):
+                pass  # it died, or is dying
+            self._connection.close()
+            self._is_connected = False
+        elif self.process.is_over():
+            self.is_reusable = False
+            return self._result(self.process.end())
+        if time.monotonic() >= self.deadline:
+            self.process.signal(signal.SIGKILL if self._was_told_to_end else signal.SIGTERM)
+            self.deadline = time.monotonic() + self._grace_s
+            self._was_told_to_end = True
+        return None
+
+    def end(self, grace_s: float) -> None:
+        self._connection.close()
+        self.process.end(grace_s)
+
+    def _result(self, how_it_ended: str) -> TaskResult[Task]:
+        seconds = round(time.monotonic() - self._started, 3)
+        status: Literal["done", "failed", "killed", "timeout"]
+        value, error = self._answer or (None, f"its process {how_it_ended}")
+        if self._answer is not None and error is None:
+            status = "done"
+        elif self._was_told_to_end:
+            status, error = "timeout", f"its process was stopped after {seconds:.0f} s"
+        else:
+            status = "killed" if self._answer is None else "failed"
+        return TaskResult(self._task, value, error, status, seconds, self._attempt)
+
+    def _send(self, content: object) -> None:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # It is dead: `result` says so.
+            self._connection.send(content)
+
+
+def _serve(fd: int) -> None:
+    """Run the tasks that come in; the main function of a worker's process."""
+    os.set_inheritable(fd, False)
+    connection = Connection(fd)
+    # Importing the main module must not start processes again: multiprocessing refuses while this is set.
+    this_process = multiprocessing.current_process()
+    this_process._inheriting = True  # type: ignore[attr-defined]
+    prepare(connection.recv())
+    del this_process._inheriting  # type: ignore[attr-defined]
+    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
+        function = connection.recv()
+        while True:
+            task = connection.recv()
+            try:
+                connection.send((function(task), None))
+            except Exception as error:
+                connection.send((None, f"{type(error).__name__}: {error}"))
+
+
+def _end_group(owner: int, process: subprocess.Popen[bytes], guard: subprocess.Popen[bytes], pidfd: int) -> None:
+    if os.getpid() != owner:
+        return  # this is a fork
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)  # its id cannot be another's before wait()
+    guard.kill()
+    for one in (guard, process):
+        one.wait()
+        for stream in (one.stdin, one.stdout):
+            if stream is not None:
+                stream.close()
+    os.close(pidfd)

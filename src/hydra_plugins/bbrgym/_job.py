@@ -1,0 +1,79 @@
+"""One job of a sweep, as it runs in its own process."""
+
+from __future__ import annotations
+
+import json
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.utils import JobStatus, run_job, setup_globals
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig
+
+from bbrgym.files import write_text
+
+RESULT: Final = "result.json"
+"""File in a job's folder, once it has ended by itself: status, overrides, value, error."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a job runs; its absolute `folder` is its own."""
+
+    hydra_context: HydraContext | None
+    task_function: TaskFunction | None
+    config: DictConfig
+    folder: Path
+
+
+def run(job: Job) -> Any:
+    """Run a job's task, write `RESULT` to its folder, and return what the task returned, as JSON holds it.
+
+    Raises:
+        TypeError: the task returned what JSON cannot hold.
+        Exception: the task's own.
+    """
+    assert job.hydra_context is not None
+    assert job.task_function is not None
+    setup_globals()
+    HydraConfig.instance().set_config(job.config)
+    ended = run_job(
+        hydra_context=job.hydra_context,
+        task_function=job.task_function,
+        config=job.config,
+        job_dir_key="hydra.sweep.dir",
+        job_subdir_key="hydra.sweep.subdir",
+    )
+    result = {"status": "done", "overrides": list(ended.overrides or ()), "value": None, "error": None}
+    error: Exception = ended._return_value  # the property would raise it
+    if ended.status is JobStatus.COMPLETED:
+        try:
+            text = json.dumps(result | {"value": ended.return_value}, indent=1, default=_plain)
+        except TypeError as not_json:
+            error = not_json
+        else:
+            write_text(job.folder / RESULT, text + "\n")
+            return json.loads(text)["value"]
+    traceback.print_exception(error)
+    result |= {"status": "failed", "error": str(error) or type(error).__name__}
+    write_text(job.folder / RESULT, json.dumps(result, indent=1) + "\n")
+    raise error
+
+
+def read_result(folder: Path) -> dict[str, Any] | None:
+    """Return `RESULT` of a job's folder; None if there is none or it is damaged."""
+    try:
+        result: dict[str, Any] = json.loads((folder / RESULT).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return result
+
+
+def _plain(value: object) -> Any:
+    """Return a NumPy scalar as Python's."""
+    if hasattr(value, "item"):
+        return value.item()
+    raise TypeError(f"a job must return what JSON can hold, got {type(value).__name__}")
