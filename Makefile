@@ -6,7 +6,7 @@ SETUP := $(VENV)/.setup
 export OMP_NUM_THREADS ?= 1
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: setup run papers league test check sanitize format stubs bench fidelity linux agreement ui clean
+.PHONY: setup run papers league test check recipe sanitize format stubs bench fidelity linux agreement ui clean
 
 setup: $(SETUP)
 
@@ -41,6 +41,10 @@ check: setup
 	$(BIN)/python -m nbstripout --verify notebooks/*.ipynb
 	find baselines/cc envs ns3_scratch studies tests -name '*.h' -o -name '*.cc' | xargs $(BIN)/clang-format --dry-run --Werror
 	$(BIN)/python tests/write_stubs.py --check
+
+# CONTRIBUTING.md's example of a new algorithm, in a clean copy.
+recipe: setup
+	$(BIN)/python tests/recipe.py
 
 # One program three times: under the sanitizers, and with other garbage in what nobody has set. All print the same sum.
 SOURCES := baselines/cc baselines/cc/policy envs/model envs/transport envs/native
