@@ -1,4 +1,4 @@
-"""What happens beside learning: evaluations, checkpoints, a time limit, progress, and metrics for the tracker."""
+"""What happens during learning: evaluations, checkpoints, the curriculum, a time limit, progress, and logging."""
 
 from __future__ import annotations
 
@@ -21,37 +21,37 @@ from rich.progress import (
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import KVWriter
 
-from bbrgym.agents.checkpoint import TrainingState, begin_anew, save_checkpoint
-from bbrgym.agents.curriculum import Contest, largest_gaps
+from bbrgym.agents.checkpoint import TrainingState, restart_from_seed, save_checkpoint
+from bbrgym.agents.config import TrainConfig
+from bbrgym.agents.curriculum import RegretCurriculum, largest_gaps
 from bbrgym.agents.learner import export_agent
 from bbrgym.agents.policy import Agent
 from bbrgym.agents.tracking import Tracker
-from bbrgym.agents.train import TrainConfig
-from bbrgym.benchmark.storage import write_json
 from bbrgym.envs.engine import EngineError
 from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.envs.sb3_env import BottleneckVecEnv
 from bbrgym.envs.scenario import Scenario
+from bbrgym.files import write_json
 
 LOGGER = logging.getLogger(__name__)
 
 EVALUATION_SEED: Final = 2**32
-"""Of the first evaluation episode. Training seeds are below it, so that no episode of both is the same."""
+"""Seed of the first evaluation episode. Training seeds are below it, so no episode is in both."""
 
 
-class Evaluations(BaseCallback):  # type: ignore[misc]  # Stable-Baselines3 is not analysed, see pyproject.toml
-    """Evaluates the agent before the first step, every so often, and at the end, always in the same episodes.
+class EvaluationCallback(BaseCallback):  # type: ignore[misc]  # Stable-Baselines3 is not type-checked, see pyproject.toml
+    """Evaluates the agent before the first step, every `eval_every` steps, and at the end, in the same episodes.
 
-    `<directory>/best` is the best agent so far by its mean reward, `<directory>/final` the last one.
+    Saves `<directory>/best`, the best agent so far by its mean reward, and `<directory>/final`, the last one.
 
     Args:
         spec: of the environment.
         algorithm: the learner's name.
-        training: `eval_every`, `eval_episodes` and `n_envs` of it count.
+        training: its `eval_every`, `eval_episodes` and `n_envs` are used.
         directory: the run's folder.
         tracker: gets the metrics.
-        console: gets a line an evaluation.
-        state: of the training, kept up to date here.
+        console: gets a line per evaluation.
+        state: of the training, updated here.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Evaluations(BaseCallback):  # type: ignore[misc]  # Stable-Baselines3 is n
         self._env = spec.make_vec_env(min(training.n_envs, training.eval_episodes))
 
     def close(self) -> None:
-        """End the engines."""
+        """Close the evaluation engines."""
         self._env.close()
 
     def _on_rollout_start(self) -> None:
@@ -98,8 +98,8 @@ class Evaluations(BaseCallback):  # type: ignore[misc]  # Stable-Baselines3 is n
         try:
             metrics = evaluate_agent(agent, self._env, self._training.eval_episodes)
         except EngineError as error:
-            # The same episodes would fail again: training goes on without this evaluation.
-            LOGGER.warning("the evaluation after %d steps failed, and does not count: %s", steps, error)
+            # The same episodes would fail again, so training continues without this evaluation.
+            LOGGER.warning("the evaluation after %d steps failed and is skipped: %s", steps, error)
             self._tracker.log_metrics({"eval/engine_failures": 1.0}, steps)
         else:
             reward = metrics["eval/reward"]
@@ -112,7 +112,7 @@ class Evaluations(BaseCallback):  # type: ignore[misc]  # Stable-Baselines3 is n
             self._state.best_reward = reward
             agent.save(self._directory / "best")
         self._console.print(
-            f"{steps} steps: reward {reward:.3f} per decision in evaluation, utilisation "
+            f"{steps} steps: evaluation reward per decision {reward:.3f}, utilisation "
             f"{metrics['eval/utilisation']:.0%}, queue {metrics['eval/queue_ms']:.1f} ms{', best' if is_best else ''}",
             highlight=False,
             soft_wrap=True,
@@ -121,11 +121,11 @@ class Evaluations(BaseCallback):  # type: ignore[misc]  # Stable-Baselines3 is n
 
 
 def evaluate_agent(agent: Agent, env: BottleneckVecEnv, episodes: int) -> dict[str, float]:
-    """Run the same episodes that every evaluation has.
+    """Run the first `episodes` evaluation episodes, which are always the same.
 
     Returns:
-        `eval/reward`: mean over episodes and flows of the mean reward per decision; `eval/reward_std` between them;
-        `eval/utilisation` and `eval/queue_ms`: means over episodes and steps.
+        `eval/reward`: mean over episodes and flows of the mean reward per decision; `eval/reward_std`: their standard
+        deviation; `eval/utilisation` and `eval/queue_ms`: means over episodes and steps.
     """
     flows = env.agents
     engines = env.num_envs // flows
@@ -135,7 +135,7 @@ def evaluate_agent(agent: Agent, env: BottleneckVecEnv, episodes: int) -> dict[s
         env.seed(EVALUATION_SEED + first * flows)
         agent.reset()
         observations = env.reset()
-        # More engines than episodes are left: the rest is not counted.
+        # Engines beyond the last episode run too, but do not count.
         is_running = np.arange(env.num_envs) < (episodes - first) * flows
         total = np.zeros(env.num_envs)
         count = np.zeros(env.num_envs)
@@ -159,8 +159,8 @@ def evaluate_agent(agent: Agent, env: BottleneckVecEnv, episodes: int) -> dict[s
     }
 
 
-class Checkpoints(BaseCallback):  # type: ignore[misc]  # Stable-Baselines3 is not analysed, see pyproject.toml
-    """Saves a checkpoint before the first rollout that begins `every` steps after the last one.
+class CheckpointCallback(BaseCallback):  # type: ignore[misc]  # Stable-Baselines3 is not type-checked, see pyproject.toml
+    """Saves a checkpoint before the first rollout that begins `every` or more steps after the last one.
 
     Args:
         directory: the run's folder.
@@ -184,30 +184,30 @@ class Checkpoints(BaseCallback):  # type: ignore[misc]  # Stable-Baselines3 is n
         if self.model.num_timesteps - self._saved_at >= self._every:
             self._saved_at = self.model.num_timesteps
             save_checkpoint(self.model, self._folder, self._state)
-            begin_anew(self.model, self._seed, self._state)
+            restart_from_seed(self.model, self._seed, self._state)
 
     def _on_step(self) -> bool:
         return True
 
 
-class Looks(BaseCallback):  # type: ignore[misc]  # Stable-Baselines3 is not analysed, see pyproject.toml
-    """Looks every so often for scenarios in which a baseline is better than the agent, and mixes them into training.
+class CurriculumCallback(BaseCallback):  # type: ignore[misc]  # Stable-Baselines3 is not type-checked, see pyproject.toml
+    """Searches every so often for scenarios in which a baseline beats the agent, and mixes them into training.
 
-    They are in `<directory>/curriculum.json`, with the steps after which they joined.
+    They are in `<directory>/curriculum.json`, each with the steps after which it joined.
 
     Args:
-        contest: of the curriculum.
+        curriculum: does the search.
         algorithm: the learner's name.
-        env: in which it learns.
+        env: the training environment.
         directory: the run's folder.
         seed: of the training.
         tracker: gets the metrics.
-        state: of the training, kept up to date here.
+        state: of the training, updated here.
     """
 
     def __init__(
         self,
-        contest: Contest,
+        curriculum: RegretCurriculum,
         algorithm: str,
         env: BottleneckVecEnv,
         directory: Path,
@@ -216,7 +216,7 @@ class Looks(BaseCallback):  # type: ignore[misc]  # Stable-Baselines3 is not ana
         state: TrainingState,
     ) -> None:
         super().__init__()
-        self._contest = contest
+        self._curriculum = curriculum
         self._algorithm = algorithm
         self._env = env
         self._file = directory / "curriculum.json"
@@ -226,54 +226,53 @@ class Looks(BaseCallback):  # type: ignore[misc]  # Stable-Baselines3 is not ana
         self._mix_in()
 
     def _on_rollout_start(self) -> None:
-        if self.model.num_timesteps - self._state.looked_at >= self._contest.config.every:
-            self._look()
+        if self.model.num_timesteps - self._state.searched_at >= self._curriculum.config.every:
+            self._search()
 
     def _on_step(self) -> bool:
         return True
 
-    def _look(self) -> None:
+    def _search(self) -> None:
         steps = self.model.num_timesteps
-        agent = export_agent(self.model, self._algorithm, self._contest.spec, {})
-        # A spawn key, so that neither training nor evaluation has these draws.
+        config = self._curriculum.config
+        agent = export_agent(self.model, self._algorithm, self._curriculum.spec, {})
+        # The spawn key keeps these draws apart from those of training and evaluation.
         rng = np.random.default_rng(np.random.SeedSequence([self._seed, steps], spawn_key=(0,)))
         try:
-            candidates = self._contest.hold(agent, rng)
+            candidates = self._curriculum.evaluate_gaps(agent, rng)
         except EngineError as error:
-            LOGGER.warning("the look for scenarios after %d steps failed, and nothing joins: %s", steps, error)
+            LOGGER.warning("the curriculum search after %d steps failed and is skipped: %s", steps, error)
             self._tracker.log_metrics({"curriculum/engine_failures": 1.0}, steps)
-            self._state.looked_at = steps
+            self._state.searched_at = steps
             return
-        joining = largest_gaps(candidates, self._contest.config.keep)
-        self._state.looked_at = steps
-        self._state.kept += [{"step": steps, **candidate.to_dict()} for candidate in joining]
+        joining = largest_gaps(candidates, config.keep)
+        self._state.searched_at = steps
+        self._state.curriculum += [{"step": steps, **candidate.to_dict()} for candidate in joining]
         self._mix_in()
         gaps = [candidate.gap for candidate in candidates]
         winners = [candidate.best if candidate.gap > 0 else "agent" for candidate in candidates]
+        shares = {f"curriculum/won/{name}": winners.count(name) / len(winners) for name in ("agent", *config.baselines)}
         self._tracker.log_metrics(
             {
                 "curriculum/joined": len(joining),
-                "curriculum/kept": len(self._state.kept),
+                "curriculum/kept": len(self._state.curriculum),
                 "curriculum/reward": float(np.mean([candidate.agent for candidate in candidates])),
                 "curriculum/gap_mean": float(np.mean(gaps)),
                 "curriculum/gap_max": max(gaps),
-                **{
-                    f"curriculum/won/{name}": winners.count(name) / len(winners)
-                    for name in ("agent", *self._contest.config.baselines)
-                },
+                **shares,
             },
             steps,
         )
-        write_json(self._file, self._state.kept)
+        write_json(self._file, self._state.curriculum)
         self._tracker.log_artifact(self._file)
 
     def _mix_in(self) -> None:
-        kept = [Scenario.from_dict(row["scenario"]) for row in self._state.kept]
-        self._env.mix_in(kept, self._contest.config.share)
+        scenarios = [Scenario.from_dict(row["scenario"]) for row in self._state.curriculum]
+        self._env.mix_in(scenarios, self._curriculum.config.share)
 
 
-class TimeLimit(BaseCallback):  # type: ignore[misc]  # Stable-Baselines3 is not analysed, see pyproject.toml
-    """Ends training after so many minutes, or never."""
+class TimeLimitCallback(BaseCallback):  # type: ignore[misc]  # Stable-Baselines3 is not type-checked, see pyproject.toml
+    """Ends training after `minutes` of wall-clock time; None for no limit."""
 
     def __init__(self, minutes: float | None) -> None:
         super().__init__()
@@ -283,8 +282,8 @@ class TimeLimit(BaseCallback):  # type: ignore[misc]  # Stable-Baselines3 is not
         return time.monotonic() < self._deadline_s
 
 
-class ProgressBar(BaseCallback):  # type: ignore[misc]  # Stable-Baselines3 is not analysed, see pyproject.toml
-    """A progress bar, on a terminal."""
+class ProgressCallback(BaseCallback):  # type: ignore[misc]  # Stable-Baselines3 is not type-checked, see pyproject.toml
+    """Shows a progress bar on a terminal."""
 
     def __init__(self, total_steps: int, console: Console) -> None:
         super().__init__()
@@ -308,20 +307,20 @@ class ProgressBar(BaseCallback):  # type: ignore[misc]  # Stable-Baselines3 is n
         return True
 
     def close(self) -> None:
-        """Take the bar off the terminal."""
+        """Remove the bar from the terminal."""
         self._bar.stop()
 
 
-class TrackerWriter(KVWriter):  # type: ignore[misc]  # Stable-Baselines3 is not analysed, see pyproject.toml
-    """Gives what Stable-Baselines3 logs to a tracker, under the same names."""
+class TrackerWriter(KVWriter):  # type: ignore[misc]  # Stable-Baselines3 is not type-checked, see pyproject.toml
+    """Passes what Stable-Baselines3 logs to a tracker, under the same names."""
 
     def __init__(self, tracker: Tracker) -> None:
         self._tracker = tracker
 
     def write(self, key_values: dict[str, Any], key_excluded: dict[str, Any], step: int = 0) -> None:
-        """Log the numbers; there are no others that matter."""
+        """Log the numbers among the values."""
         numbers = {name: float(v) for name, v in key_values.items() if isinstance(v, int | float | np.number)}
         self._tracker.log_metrics(numbers, step)
 
     def close(self) -> None:
-        """Nothing to do: the tracker is its owner's."""
+        """Do nothing: the tracker belongs to the caller."""

@@ -1,4 +1,4 @@
-"""Checkpoints of a training: whole or not there, checked, and without anything that is executed when they are read."""
+"""Checkpoints of a training: written as a whole, verified by hashes, and read without executing anything."""
 
 from __future__ import annotations
 
@@ -18,49 +18,49 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.save_util import load_from_zip_file, recursive_getattr
 
-from bbrgym.agents.learner import Standardised
+from bbrgym.agents.learner import StandardiseObservation
 
 LOGGER = logging.getLogger(__name__)
 
 KEPT: Final = 2
-"""Checkpoints that stay: the newest, and the one before for when the newest cannot be read."""
+"""Checkpoints that are kept: the newest, and one to fall back on if the newest cannot be read."""
 
 _REPLAY: Final = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
 
 
 @dataclass
 class TrainingState:
-    """What a training knows beside its learner.
+    """The state of a training outside of its learner.
 
     Attributes:
         best_reward: of its evaluations; None before the first.
         evaluated_at: steps at the last evaluation; None before the first.
         engine_failures: how often an engine failed.
         is_prepared: `bbrgym.agents.imitation.prepare` is done.
-        looked_at: steps at the last look of its curriculum; 0 before the first.
-        kept: the curriculum's scenarios, as curriculum.json has them.
+        searched_at: steps at the last search of the curriculum; 0 before the first.
+        curriculum: the scenarios that the curriculum has found, as curriculum.json has them.
     """
 
     best_reward: float | None = None
     evaluated_at: int | None = None
     engine_failures: int = 0
     is_prepared: bool = False
-    looked_at: int = 0
-    kept: list[dict[str, Any]] = field(default_factory=list)
+    searched_at: int = 0
+    curriculum: list[dict[str, Any]] = field(default_factory=list)
 
 
 def save_checkpoint(model: BaseAlgorithm, folder: Path, state: TrainingState) -> Path:
-    """Write `<folder>/<steps>/`, and remove checkpoints older than the last `KEPT`.
+    """Write `<folder>/<steps>/`, and remove all but the last `KEPT` checkpoints.
 
-    It has Stable-Baselines3's own `model.zip`, `inputs.npz` (`Standardised`), `replay.npz` for a learner with a replay
-    buffer, and `checkpoint.json` with counters, `state`, and a SHA-256 of each file.
+    A checkpoint has Stable-Baselines3's `model.zip`, `inputs.npz` (`StandardiseObservation`), `replay.npz` for a
+    learner with a replay buffer, and `checkpoint.json` with counters, `state`, and a SHA-256 of each file.
     """
     final = folder / f"{model.num_timesteps:012d}"
     partial = folder / f".{final.name}.{os.getpid()}.partial"
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     model.save(partial / "model.zip")
-    inputs = Standardised.of(model)
+    inputs = StandardiseObservation.of(model)
     np.savez(partial / "inputs.npz", allow_pickle=False, mean=inputs.mean, scale=inputs.scale)
     if isinstance(model, OffPolicyAlgorithm):
         _save_replay(model, partial / "replay.npz")
@@ -72,6 +72,7 @@ def save_checkpoint(model: BaseAlgorithm, folder: Path, state: TrainingState) ->
         "sha256": {path.name: _digest(path) for path in sorted(partial.iterdir())},
     }
     (partial / "checkpoint.json").write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
+    # On disk before the rename, which must not survive a power cut that the content does not.
     for path in [*partial.iterdir(), partial]:
         _synchronise(path)
     shutil.rmtree(final, ignore_errors=True)
@@ -83,38 +84,40 @@ def save_checkpoint(model: BaseAlgorithm, folder: Path, state: TrainingState) ->
 
 
 def restore_latest(model: BaseAlgorithm, folder: Path) -> TrainingState:
-    """Bring a fresh learner to the newest checkpoint that can be read; `begin_anew` must come next.
+    """Restore the newest readable checkpoint into a fresh learner; call `restart_from_seed` next.
 
     Returns:
         The state that was saved with it.
 
     Raises:
-        ValueError: there is no checkpoint that can be read.
+        ValueError: no checkpoint can be read.
     """
     for path in _checkpoints(folder):
         try:
             description = json.loads((path / "checkpoint.json").read_text(encoding="utf-8"))
             for name, digest in description["sha256"].items():
                 if _digest(path / name) != digest:
-                    raise ValueError(f"{name} is not what was written")
-        except (OSError, ValueError, KeyError) as error:
-            LOGGER.warning("the checkpoint %s cannot be read, so the one before is taken: %s", path, error)
+                    raise ValueError(f"the SHA-256 of {name} differs from the recorded one")
+            state = TrainingState(**description["state"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            LOGGER.warning("cannot read the checkpoint %s, falling back to the one before: %s", path, error)
             continue
         _restore(model, path, description)
-        return TrainingState(**description["state"])
-    raise ValueError(f"no checkpoint in '{folder}' can be read: there is nothing to go on with")
+        return state
+    raise ValueError(f"no checkpoint in '{folder}' can be read, so the training cannot resume")
 
 
-def begin_anew(model: BaseAlgorithm, seed: int, state: TrainingState) -> None:
+def restart_from_seed(model: BaseAlgorithm, seed: int, state: TrainingState) -> None:
     """Seed every random generator from the seed, the steps and the failures so far, and begin new episodes.
 
-    Done at a checkpoint and after reading it, it makes what follows the same in both cases; generators then need not
-    be saved, which Python's and the engines' could not be.
+    This happens after saving a checkpoint and after restoring one, so that training continues identically in both
+    cases; generators need not be saved then, which is not possible for those of Python and the engines.
 
     Raises:
         EngineError: an engine could not begin an episode.
     """
-    entropy = [seed, model.num_timesteps, state.engine_failures]  # after a failure, not what failed once more
+    # With the failures, so that the episode that made an engine fail is not repeated.
+    entropy = [seed, model.num_timesteps, state.engine_failures]
     mixed = int(np.random.SeedSequence(entropy).generate_state(1)[0]) >> 1  # below 2^31
     model.set_random_seed(mixed)
     model._last_obs = model.env.reset()
@@ -125,14 +128,14 @@ def begin_anew(model: BaseAlgorithm, seed: int, state: TrainingState) -> None:
 
 
 def _restore(model: BaseAlgorithm, path: Path, description: Mapping[str, Any]) -> None:
-    # Tensors only: the rest of the file is a pickle, and what it would give follows from the configuration.
+    # Tensors only: the rest of the file is a pickle of what follows from the configuration.
     _, parameters, variables = load_from_zip_file(path / "model.zip", device=model.device, load_data=False)
     model.set_parameters(parameters, exact_match=True, device=model.device)
     for name, value in (variables or {}).items():
-        if value is not None:  # an entropy coefficient that is learned
+        if value is not None:  # a learned entropy coefficient
             recursive_getattr(model, name).data = value.data
     with np.load(path / "inputs.npz", allow_pickle=False) as saved:
-        inputs = Standardised.of(model)
+        inputs = StandardiseObservation.of(model)
         inputs.mean, inputs.scale = saved["mean"], saved["scale"]
     if isinstance(model, OffPolicyAlgorithm):
         _load_replay(model, path / "replay.npz")
@@ -162,7 +165,7 @@ def _load_replay(model: OffPolicyAlgorithm, path: Path) -> None:
 
 
 def _checkpoints(folder: Path) -> list[Path]:
-    """The newest first."""
+    """Return the checkpoints, the newest first."""
     found = folder.iterdir() if folder.is_dir() else ()
     return sorted((path for path in found if path.name.isdigit()), reverse=True)
 
@@ -173,7 +176,6 @@ def _digest(path: Path) -> str:
 
 
 def _synchronise(path: Path) -> None:
-    """Have it on the disk before what comes next: a rename must not survive a power cut that its content does not."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

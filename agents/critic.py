@@ -1,8 +1,7 @@
-"""Policies of Stable-Baselines3 whose critics see more than their actors: asymmetric actor-critic (Pinto et al. 2018).
+"""Policies for Stable-Baselines3 whose critics see more than their actors: asymmetric actor-critic (Pinto et al. 2018).
 
-Observations have the actor's values first and the critic's own behind them. The actor's networks are made for the
-first ones only, under the names that they always have, so what is exported is an actor like any other, and cannot ask
-for what no sender knows.
+Observations have the actor's values first, followed by those for the critic alone. The actor's networks take the first
+ones only and keep their usual names, so an exported actor is like any other, and cannot need what no sender knows.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from stable_baselines3.sac.policies import SACPolicy
 from stable_baselines3.td3.policies import TD3Policy
 
 
-class _Networks(MlpExtractor):  # type: ignore[misc]  # Stable-Baselines3 is not analysed, see pyproject.toml
+class _Networks(MlpExtractor):  # type: ignore[misc]  # Stable-Baselines3 is not type-checked, see pyproject.toml
     def __init__(self, actor_inputs: int, inputs: int, **arguments: Any) -> None:
         super().__init__(inputs, **arguments)
         actor = MlpExtractor(actor_inputs, **arguments)
@@ -29,11 +28,11 @@ class _Networks(MlpExtractor):  # type: ignore[misc]  # Stable-Baselines3 is not
 
 
 class PrivilegedActorCriticPolicy(ActorCriticPolicy):  # type: ignore[misc]
-    """Of PPO.
+    """PPO's policy.
 
     Args:
         args: of `ActorCriticPolicy`.
-        actor_inputs: how many of an observation's values the actor sees.
+        actor_inputs: number of values of an observation that the actor sees.
         kwargs: of `ActorCriticPolicy`.
     """
 
@@ -52,7 +51,7 @@ class PrivilegedActorCriticPolicy(ActorCriticPolicy):  # type: ignore[misc]
 
 
 class _Head(BaseFeaturesExtractor):  # type: ignore[misc]
-    """The first values of observations."""
+    """Passes on the first values of observations."""
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
         return observations[:, : self.features_dim]
@@ -68,11 +67,11 @@ class _WithHead(BasePolicy):  # type: ignore[misc]
 
 
 class PrivilegedSACPolicy(_WithHead, SACPolicy):  # type: ignore[misc]
-    """Of SAC; `actor_inputs` of an observation's values are the actor's."""
+    """SAC's policy; the actor sees the first `actor_inputs` values of an observation."""
 
 
 class PrivilegedTD3Policy(_WithHead, TD3Policy):  # type: ignore[misc]
-    """Of TD3; `actor_inputs` of an observation's values are the actor's."""
+    """TD3's policy; the actor sees the first `actor_inputs` values of an observation."""
 
 
 PRIVILEGED_POLICIES: Final[dict[str, type[BasePolicy]]] = {
@@ -80,4 +79,4 @@ PRIVILEGED_POLICIES: Final[dict[str, type[BasePolicy]]] = {
     "sac": PrivilegedSACPolicy,
     "td3": PrivilegedTD3Policy,
 }
-"""By the learner's name."""
+"""By the learner's name; recurrent PPO has none."""

@@ -1,62 +1,60 @@
-"""A trained agent as an ONNX model, for whatever runs those; nothing of torch is needed."""
+"""A trained policy as an ONNX model, for any ONNX runtime; torch is not needed."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-import bbrgym
-from bbrgym.agents.policy import Agent, load_agent
+from bbrgym.baselines.policy_file import Network, StoredPolicy
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 OPSET: Final = 17
-"""Of the operators, none is newer than 13; runtimes since 2022 know it."""
+"""No operator needs more than 13; runtimes since 2022 support it."""
 
 IR_VERSION: Final = 8
-"""The file format's version of the same time: runtimes refuse files that are newer than themselves."""
+"""File format version of the same time: runtimes refuse newer files."""
 
 
-def export(arguments: Sequence[str]) -> int:
-    """The command `bbrgym export AGENT FILE.onnx`.
+def write_onnx(policy: StoredPolicy, path: Path) -> None:
+    """Write a policy's network as an ONNX model.
 
-    Raises:
-        ValueError: not these two arguments.
-        FileNotFoundError: there is no agent.
-        ModuleNotFoundError: onnx is not installed.
-    """
-    if len(arguments) != 2 or not arguments[1].endswith(".onnx"):
-        raise ValueError("give an agent (its training run or folder) and a file: bbrgym export runs/train/… agent.onnx")
-    agent = load_agent(arguments[0])
-    path = Path(arguments[1])
-    agent.to_onnx(path)
-    names = " and ".join(name for name, _ in _states(agent))
-    print(
-        f"{path}: observations (N, {agent.network.inputs}) to actions (N, {agent.network.outputs})"
-        + (f", with the states {names} in and out" if names else "")
-    )
-    return 0
+    Inputs and outputs are float32: `observations` (N, length of an observation) to `actions` (N, 2) in [-1, 1], equal
+    to `Agent.predict` up to rounding. A recurrent policy also has the inputs and outputs of `state_names`: zeros at the
+    beginning of an episode, and then the outputs `next_…` of the previous step. The meaning of observations and
+    actions is in the model's metadata, as JSON: `observation`, `action` and `env` (conf/'s groups), and the
+    `content_hash`.
 
-
-def onnx_model(agent: Agent) -> ModelProto:
-    """The model that `Agent.to_onnx` writes.
+    Args:
+        policy: for example `Agent.stored`, or `read_policy(path)`.
+        path: the file; its folder must exist.
 
     Raises:
         ModuleNotFoundError: onnx is not installed.
-        ValueError: it is a scripted agent, which has no network.
     """
-    helper = _onnx().helper
-    network = agent.stored.network
+    path.write_bytes(_onnx_model(policy).SerializeToString())
+
+
+def state_names(network: Network) -> dict[str, int]:
+    """Return a recurrent network's states and their widths: `hidden.i` and `cell.i` (N, H) for each LSTM layer i."""
+    widths = [of_state.shape[1] for _, of_state, _ in network.lstm]
+    return {f"{kind}.{i}": width for i, width in enumerate(widths) for kind in ("hidden", "cell")}
+
+
+def _onnx_model(policy: StoredPolicy) -> ModelProto:
+    onnx = _onnx()
+    helper = onnx.helper
+    network = policy.network
     nodes: list[NodeProto] = []
     weights: list[TensorProto] = []
 
     def constant(name: str, value: Any) -> str:
-        weights.append(_onnx().numpy_helper.from_array(np.ascontiguousarray(value, dtype=np.float32), name))
+        weights.append(onnx.numpy_helper.from_array(np.ascontiguousarray(value, dtype=np.float32), name))
         return name
 
     def node(operator: str, inputs: list[str], output: str, **attributes: Any) -> str:
@@ -66,21 +64,22 @@ def onnx_model(agent: Agent) -> ModelProto:
     x = "observations"
     for i, (of_input, of_state, bias) in enumerate(network.lstm):
         name = f"lstm.{i}"
-        seen = node("Gemm", [x, constant(f"{name}.input", of_input), constant(f"{name}.bias", bias)],
-                    f"{name}.seen", transB=1)  # fmt: skip
-        gates = node("Gemm", [f"hidden.{i}", constant(f"{name}.state", of_state), seen], f"{name}.gates", transB=1)
-        split = [f"{name}.{gate}" for gate in ("enter", "forget", "candidate", "leave")]
+        inputs = [x, constant(f"{name}.input", of_input), constant(f"{name}.bias", bias)]
+        from_input = node("Gemm", inputs, f"{name}.from_input", transB=1)
+        inputs = [f"hidden.{i}", constant(f"{name}.state", of_state), from_input]
+        gates = node("Gemm", inputs, f"{name}.gates", transB=1)
+        split = [f"{name}.{gate}" for gate in ("input_gate", "forget_gate", "candidate", "output_gate")]
         nodes.append(helper.make_node("Split", [gates], split, axis=1))
         enter, forget, leave = (node("Sigmoid", [gate], f"{gate}.open") for gate in (split[0], split[1], split[3]))
         candidate = node("Tanh", [split[2]], f"{name}.new")
         kept = node("Mul", [forget, f"cell.{i}"], f"{name}.kept")
         added = node("Mul", [enter, candidate], f"{name}.added")
         cell = node("Add", [kept, added], f"next_cell.{i}")
-        x = node("Mul", [leave, node("Tanh", [cell], f"{name}.told")], f"next_hidden.{i}")
+        x = node("Mul", [leave, node("Tanh", [cell], f"{name}.squashed")], f"next_hidden.{i}")
     for i, (weight, bias) in enumerate(network.layers):
         name = f"layer.{i}"
-        x = node("Gemm", [x, constant(f"{name}.weight", weight), constant(f"{name}.bias", bias)], f"{name}.sum",
-                 transB=1)  # fmt: skip
+        inputs = [x, constant(f"{name}.weight", weight), constant(f"{name}.bias", bias)]
+        x = node("Gemm", inputs, f"{name}.sum", transB=1)
         if i < len(network.layers) - 1:
             x = node("Tanh" if network.activation == "tanh" else "Relu", [x], f"{name}.out")
     if network.output == "tanh":
@@ -89,10 +88,10 @@ def onnx_model(agent: Agent) -> ModelProto:
         node("Clip", [x, constant("lowest", -1.0), constant("highest", 1.0)], "actions")
 
     def values(name: str, width: int) -> ValueInfoProto:
-        info: ValueInfoProto = helper.make_tensor_value_info(name, _onnx().TensorProto.FLOAT, ["N", width])
+        info: ValueInfoProto = helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["N", width])
         return info
 
-    states = _states(agent)
+    states = state_names(network).items()
     graph = helper.make_graph(
         nodes,
         "policy",
@@ -105,22 +104,12 @@ def onnx_model(agent: Agent) -> ModelProto:
         opset_imports=[helper.make_opsetid("", OPSET)],
         ir_version=IR_VERSION,
         producer_name="bbrgym",
-        producer_version=bbrgym.__version__,
+        producer_version=metadata.version("bbrgym"),
     )
-    config = agent.spec.to_config()
-    described = {group: json.dumps(config[group]) for group in ("observation", "action", "env")}
-    helper.set_model_props(model, described | {"content_hash": agent.content_hash})
-    _onnx().checker.check_model(model, full_check=True)
+    described = {group: json.dumps(policy.spec[group]) for group in ("observation", "action", "env")}
+    helper.set_model_props(model, described | {"content_hash": policy.content_hash})
+    onnx.checker.check_model(model, full_check=True)
     return model
-
-
-def _states(agent: Agent) -> list[tuple[str, int]]:
-    """Names and widths of what a recurrent agent remembers."""
-    return [
-        (f"{kind}.{i}", of_state.shape[1])
-        for i, (_, of_state, _) in enumerate(agent.stored.network.lstm)
-        for kind in ("hidden", "cell")
-    ]
 
 
 def _onnx() -> Any:
@@ -130,5 +119,5 @@ def _onnx() -> Any:
         import onnx.helper
         import onnx.numpy_helper
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(f"{error}; an export needs it: pip install 'bbrgym[onnx]'") from error
+        raise ModuleNotFoundError(f"{error}: pip install 'bbrgym[onnx]' to export agents") from error
     return onnx

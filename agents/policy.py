@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,9 +16,6 @@ from bbrgym.baselines.policy_file import SCRIPTED, Array, Network, StoredPolicy,
 from bbrgym.envs.episode import EpisodeSpec, policy_of
 from bbrgym.envs.scenario import Scenario
 from bbrgym.envs.trace import Policy
-
-ALGORITHMS: Final = ("ppo", "recurrent_ppo", "sac", "td3")
-"""The learning algorithms, by the names of conf/agent."""
 
 
 def load_agent(path: Path | str) -> Agent:
@@ -143,20 +140,6 @@ class Agent:
             ValueError: it is a scripted agent, which has no network.
         """
         return self.stored.to_bytes()
-
-    def to_onnx(self, path: Path | str) -> None:
-        """Write the network as an ONNX model (`bbrgym.agents.export.onnx_model`).
-
-        Args:
-            path: the file; its folder must exist.
-
-        Raises:
-            ModuleNotFoundError: onnx is not installed.
-            ValueError: it is a scripted agent, which has no network.
-        """
-        from bbrgym.agents.export import onnx_model
-
-        Path(path).write_bytes(onnx_model(self).SerializeToString())
 
     def save(self, folder: Path) -> None:
         """Write `agent.json` and `policy.npz`, replacing the folder as a whole.

@@ -1,7 +1,7 @@
-"""A trained agent as a model of MLflow. A copy of this file is in every one of them, and runs when it is loaded.
+"""A trained agent as an MLflow model. Every logged model contains a copy of this file, which runs when it is loaded.
 
 So nothing is pickled: a model is this code and the agent's own folder (agent.json, policy.npz), and it needs bbrgym,
-numpy and MLflow, but no torch.
+numpy and MLflow, but not torch.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from bbrgym.agents.policy import Agent, load_agent
 from bbrgym.baselines.policy_file import Array
 
 
-class AgentModel(PythonModel):  # type: ignore[misc]  # MLflow is not analysed, see pyproject.toml
-    """Predicts what `Agent.predict` does: for observations of shape (N, length) actions in [-1, 1], (N, 2), float32.
+class AgentModel(PythonModel):  # type: ignore[misc]  # MLflow is not type-checked, see pyproject.toml
+    """Predicts as `Agent.predict`: from observations (N, length) to actions in [-1, 1], shape (N, 2), float32.
 
-    A recurrent agent remembers what it saw in each of the N rows, from one call to the next, and two flows that are
-    driven by one loaded model in turn would mix their memories. Give `params={"reset": True}` with the first
-    observations of new episodes.
+    A recurrent agent remembers what it saw in each of the N rows from one call to the next, so alternating between two
+    flows with one loaded model would mix their memories. Pass `params={"reset": True}` with the first observations of
+    new episodes.
     """
 
     _agent: Agent
@@ -31,14 +31,14 @@ class AgentModel(PythonModel):  # type: ignore[misc]  # MLflow is not analysed, 
         """Load the agent from the model's artifacts."""
         self._agent = load_agent(context.artifacts["agent"])
 
-    # MLflow makes a schema of annotations, and the model has a better one: it leaves the bare type alone.
+    # MLflow derives a schema from a more exact annotation of model_input, in place of the model's signature.
     def predict(
         self,
         context: Any,
         model_input: np.ndarray,
         params: Mapping[str, Any] | None = None,
     ) -> Array:
-        """The most likely actions, after a reset if `params` says so."""
+        """Return the most likely actions, after a reset if `params` asks for it."""
         if params is not None and params.get("reset", False):
             self._agent.reset()
         return self._agent.predict(model_input)

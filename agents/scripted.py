@@ -1,4 +1,4 @@
-"""Scripted policies: rules that a person wrote, in the same place as a trained network, as yardsticks and teachers."""
+"""Scripted policies: hand-written rules in place of a trained network, as yardsticks and teachers."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from bbrgym.baselines.policy_file import Array
 from bbrgym.envs.action import Action
 from bbrgym.envs.observation import Observation
 
-Array = npt.NDArray[np.float32]
+_ANY_BDP: Final = 1000.0
+"""In packets; where actions are in packets, every BDP leads to the same action."""
 
 
 @dataclass(frozen=True)
@@ -22,19 +24,19 @@ class BacklogRule:
 
     so that the window is delivery_rate x base_rtt + backlog, as in TCP Vegas and FAST TCP (Wei, Jin, Low and Hegde,
     IEEE/ACM Transactions on Networking 14(6), 2006, equation 2). Flows with the same backlog in the same queue have the
-    same rate, whatever their RTTs (Little's law): fair, and with a queue of a few packets a flow. The floor is what
-    keeps a lone flow with a large BDP from losing with every dip of its delivery rate what a backlog of a few packets
-    takes seconds to win back: max_bandwidth, the largest of ten round trips, has not seen the dip.
+    same rate whatever their RTTs (Little's law): this is fair, with a queue of a few packets per flow. The floor is for
+    a lone flow with a large BDP: max_bandwidth, a maximum over ten round trips, does not follow a dip of the delivery
+    rate, and without the floor each dip would cost what a backlog of a few packets takes seconds to win back.
 
-    It knows nothing of rivals that fill the queue, of losses, and of a base_rtt that was never seen without a queue.
+    The rule ignores rivals that fill the queue, losses, and that base_rtt may never have been seen without a queue.
 
     Args:
-        observation: what it sees: it needs `log_delivery_rate_ratio` and `log_bdp`.
-        action: what it chooses from.
+        observation: must have `log_delivery_rate_ratio` and `log_bdp`, unless the other arguments make them needless.
+        action: the space of actions.
         backlog_packets: of each flow.
         pacing_gain: above 1, so that the window is what limits the flow.
-        floor: 0 is FAST's window; None is 1 + backlog / bdp, with the flow's largest bandwidth for its present one, for
-            which it need not know the BDP where actions are packets (`cwnd_scale`).
+        floor: 0 gives FAST's window. None gives 1 + backlog / bdp, the maximum bandwidth in place of the present one;
+            this needs no BDP where actions are in packets (`cwnd_scale`).
 
     Raises:
         ValueError: a feature is missing.
@@ -55,12 +57,12 @@ class BacklogRule:
 
     @property
     def kind(self) -> str:
-        """What it is, beside its numbers."""
+        """What it is besides its numbers, for the content hash."""
         return "backlog"
 
     @property
     def needed(self) -> tuple[str, ...]:
-        """The features that it is computed from."""
+        """The features that it uses."""
         if self.floor is not None:
             return ("log_delivery_rate_ratio", "log_bdp")
         return () if self.action.cwnd_scale == "packets" else ("log_bdp",)
@@ -76,11 +78,11 @@ class BacklogRule:
         return 2
 
     def first_state(self, n: int) -> list[tuple[Array, Array]]:
-        """It remembers nothing."""
+        """Return no state: it has no memory."""
         return []
 
     def forward(self, x: Array, state: list[tuple[Array, Array]]) -> tuple[Array, list[tuple[Array, Array]]]:
-        """Actions of shape (N, 2)."""
+        """Return actions of shape (N, 2), and the state."""
         ones = np.ones(len(x))
         bdp = 10.0 ** self._latest(x, "log_bdp") if "log_bdp" in self.needed else _ANY_BDP * ones
         window = (
@@ -90,65 +92,62 @@ class BacklogRule:
         return self.action.all_actions(gains, bdp), state
 
     def backlogs(self, x: Array) -> npt.NDArray[np.float64]:
-        """What N flows want to have in the queue, in packets, shape (N,)."""
+        """Return the target backlogs of N flows, in packets, shape (N,)."""
         return np.full(len(x), self.backlog_packets)
 
     def to_arrays(self) -> dict[str, Array]:
-        """Its numbers."""
+        """Return its numbers, for the content hash."""
         floor = np.nan if self.floor is None else self.floor
         return {"rule": np.array([self.backlog_packets, self.pacing_gain, floor], dtype=np.float32)}
 
     def _latest(self, x: Array, name: str) -> npt.NDArray[np.float64]:
-        """A feature of the latest step, shape (N,)."""
-        first = len(self.observation.features) * (self.observation.history - 1)  # the latest step is the last one
+        """Return a feature of the latest step, shape (N,)."""
+        first = len(self.observation.features) * (self.observation.history - 1)  # the latest step comes last
         return x[:, first + self.observation.features.index(name)].astype(np.float64)
 
 
 @dataclass(frozen=True)
 class CompetitiveRule(BacklogRule):
-    """`backlog`, and more of it beside a rival that never lets the queue run empty.
+    """`backlog`, with a larger backlog beside a rival that never lets the queue run empty.
 
-        backlog x (1 + zeal x (min_rtt / lowest_rtt - 1) x max(0, modesty x highest_bandwidth / delivery_rate - 1))
+        backlog x (1 + growth x (min_rtt / lowest_rtt - 1) x max(0, max_share x highest_bandwidth / delivery_rate - 1))
 
-    It takes two signs together to tell CUBIC from flows of its own kind. That the RTT of the last ten seconds never
-    came near the lowest RTT since the flow began says that the queue stands. That the flow has less than a part
-    `modesty` of the most it ever had says that others take what it leaves; a few flows of its kind do not, and a link
-    that became slower lets its one flow see an empty queue in ProbeRTT. Either sign alone would drive flows of this
-    rule into each other's queues. So it competes for `modesty` of the link at the most.
+    It takes two signs together to tell CUBIC from flows of the rule's own kind. The queue never drains: the minimum RTT
+    of the last ten seconds stays above the lowest RTT since the flow began. Others take what this flow leaves: its rate
+    is below the part `max_share` of the highest bandwidth that it ever had. A few flows of the same kind do not show
+    the first sign, and on a link that became slower the one flow sees an empty queue in ProbeRTT. Either sign alone
+    would make flows of this rule drive each other's queues up. The rule competes for `max_share` of the link at most.
 
     Args:
-        zeal: how fast the backlog grows with both signs.
-        modesty: the part of the highest bandwidth that it does not compete for more than.
+        growth: how fast the backlog grows with both signs.
+        max_share: the fraction of the highest bandwidth up to which it competes.
     """
 
     floor: float | None = None
-    zeal: float = 16.0
-    modesty: float = 0.5
+    growth: float = 16.0
+    max_share: float = 0.5
 
     @property
     def kind(self) -> str:
-        """What it is, beside its numbers."""
+        """What it is besides its numbers, for the content hash."""
         return "competitive"
 
     @property
     def needed(self) -> tuple[str, ...]:
-        """The features that it is computed from."""
+        """The features that it uses."""
         return (*super().needed, "log_stale_rtt_ratio", "log_rate_decline")
 
     def backlogs(self, x: Array) -> npt.NDArray[np.float64]:
-        """What N flows want to have in the queue, in packets, shape (N,)."""
+        """Return the target backlogs of N flows, in packets, shape (N,)."""
         standing = 2.0 ** self._latest(x, "log_stale_rtt_ratio") - 1.0
-        missing = np.maximum(self.modesty * 2.0 ** self._latest(x, "log_rate_decline") - 1.0, 0.0)
-        return super().backlogs(x) * (1.0 + self.zeal * standing * missing)
+        missing = np.maximum(self.max_share * 2.0 ** self._latest(x, "log_rate_decline") - 1.0, 0.0)
+        return super().backlogs(x) * (1.0 + self.growth * standing * missing)
 
     def to_arrays(self) -> dict[str, Array]:
-        """Its numbers."""
-        return {"rule": np.append(super().to_arrays()["rule"], np.array([self.zeal, self.modesty], dtype=np.float32))}
+        """Return its numbers, for the content hash."""
+        numbers = np.array([self.growth, self.max_share], dtype=np.float32)
+        return {"rule": np.append(super().to_arrays()["rule"], numbers)}
 
 
 RULES: Final = {"backlog": BacklogRule, "competitive": CompetitiveRule}
 """Every rule by name."""
-
-
-_ANY_BDP: Final = 1000.0
-"""In packets: an action in packets is the same for all."""

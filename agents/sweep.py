@@ -1,4 +1,4 @@
-"""Sweeps: a run of their own in tracking, of which the runs of the jobs are parts, and jobs that go on."""
+"""Sweeps: an MLflow run of their own above the runs of their jobs, and jobs that resume after a kill."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
-# The rest is imported where it is used: the command line needs this module to print a configuration, too.
+from bbrgym.agents.config import TrainConfig
+from bbrgym.agents.tracking import TERMINATED, Tracker, TrackingConfig, read_metrics, read_run
+from bbrgym.agents.train import TrainResult, resume, train
+
 if TYPE_CHECKING:
     from rich.console import Console
-
-    from bbrgym.agents.tracking import Tracker, TrackingConfig
-    from bbrgym.agents.train import TrainResult
 
 _SWEEPS: ContextVar[ExitStack | None] = ContextVar("_SWEEPS", default=None)
 
 
 @contextmanager
 def tracked_sweep() -> Iterator[None]:
-    """A block in which Hydra may start a sweep, whose run ends with the block as `Tracker` says."""
+    """Enclose a call of Hydra: the run of a sweep that it starts ends with the block, as `Tracker` describes."""
     with ExitStack() as stack:
         token = _SWEEPS.set(stack)
         try:
@@ -38,26 +38,24 @@ def tracked_sweep() -> Iterator[None]:
 
 
 class SweepTracking(Callback):
-    """Tracks a sweep (Hydra's callback), in its folder and in MLflow, before any of its jobs begins.
+    """Hydra callback that tracks a sweep, in its folder and in MLflow, before any of its jobs begins.
 
-    The store is then there, with its schema, when they come all at once. The run is named like the folder; it has the
-    tags `sweeper`, `launcher` and `overrides`, and in the end the metrics `jobs` and `jobs_finished`. A sweep in a
-    folder that had one goes on with its run.
+    So the store and its schema exist when all jobs open it at once. The run has the name of the folder, the tags
+    `sweeper`, `launcher` and `overrides`, and finally the metrics `jobs` and `jobs_finished`. A later sweep in the
+    same folder continues its run.
 
-    The sweep's folder is made absolute, for the workers of a cluster begin in folders of their own.
+    The sweep's folder is made absolute, because the workers of a cluster start in folders of their own.
     """
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Start the sweep's run."""
-        from bbrgym.agents.tracking import Tracker, TrackingConfig
-
         directory = Path(str(config.hydra.sweep.dir)).absolute()
         config.hydra.sweep.dir = str(directory)
         # Launchers compose the configuration of each job from the overrides.
         quoted = QuotedString(str(directory), Quote.single).with_quotes()
         config.hydra.overrides.hydra.append(f"hydra.sweep.dir={quoted}")
-        # Or Ray takes 127.0.0.1 for this machine's address in the network: a Ray of the sweep's own would listen there,
-        # and a cluster at 127.0.0.1 would not be found. Read when Ray is imported.
+        # Otherwise Ray replaces 127.0.0.1 by this machine's network address: its local instance would listen there,
+        # and a cluster at 127.0.0.1 would not be found. Ray reads this when it is imported.
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
         stack = _SWEEPS.get()
         tracking = config.get("tracking")
@@ -69,7 +67,7 @@ class SweepTracking(Callback):
         tracker = stack.enter_context(
             Tracker.start(
                 directory,
-                str(config.hydra.job.name),  # where the runs of its jobs are
+                str(config.hydra.job.name),  # the experiment of its jobs' runs
                 directory.name,
                 {"overrides": overrides},
                 tags={
@@ -81,16 +79,15 @@ class SweepTracking(Callback):
                 resume=True,
             )
         )
-        stack.push(lambda kind, error, trace: _count_jobs(tracker, store, error))
+        stack.push(lambda kind, error, trace: _end_jobs(tracker, store, error))
 
 
-def _count_jobs(tracker: Tracker, store: TrackingConfig, error: BaseException | None) -> None:
-    from bbrgym.agents.tracking import TERMINATED, read_run
-
+def _end_jobs(tracker: Tracker, store: TrackingConfig, error: BaseException | None) -> None:
+    """Count the jobs of a sweep, and end the runs of those that were killed."""
     records = {path.parent: read_run(path.parent) for path in tracker.directory.glob("*/run.json")}
     statuses = [record["status"] for record in records.values() if record is not None]
     tracker.log_metrics({"jobs": len(statuses), "jobs_finished": statuses.count("FINISHED")})
-    # A sweep that was interrupted leaves the jobs of a cluster running.
+    # An interrupted sweep leaves the jobs of a cluster running.
     is_over = error is None or (isinstance(error, SystemExit) and error.code != TERMINATED)
     for directory, record in records.items():
         if is_over and record is not None and record["status"] == "RUNNING":
@@ -98,37 +95,30 @@ def _count_jobs(tracker: Tracker, store: TrackingConfig, error: BaseException | 
 
 
 def _end_run(directory: Path, record: Mapping[str, Any], store: TrackingConfig, status: str) -> None:
-    """End the run of a process that was killed, and so could not say it."""
-    from bbrgym.agents.tracking import Tracker
-
+    """End the run of a process that was killed before it could."""
     kept = {key: record[key] for key in ("experiment", "run_name", "params", "tags")}
     Tracker.start(directory, **kept, config=store, resume=True).finish(status, "its process was killed")
 
 
 def sweep_run_id(directory: Path) -> str | None:
-    """The run of the sweep with this folder; None if it is not tracked."""
-    from bbrgym.agents.tracking import read_run
-
+    """Return the run id of the sweep in this folder; None if it is not tracked."""
     record = read_run(directory)
     return None if record is None else str(record["run_id"])
 
 
 def train_in_sweep(config: Mapping[str, Any], directory: Path, console: Console | None = None) -> TrainResult:
-    """Train as a job of a sweep, which may have been killed and started again: go on with what the folder has.
+    """Train as a job of a sweep, which may have been killed and restarted.
 
     Args:
         config: as for `bbrgym.agents.train.train`.
-        directory: where it goes. A training with the same configuration that is done is not done again, and one that
-            was stopped goes on from its checkpoint.
-        console: where progress is shown; None is standard output.
+        directory: the run's folder. A complete training with the same configuration is not repeated, and a stopped one
+            is resumed from its checkpoint.
+        console: shows progress; None is standard output.
 
     Raises:
-        ValueError: of the configuration, or the folder has a training with another one.
+        ValueError: a bad configuration, or the folder has a training with another one.
         EngineError: engines failed too often.
     """
-    from bbrgym.agents.tracking import TrackingConfig, read_metrics, read_run
-    from bbrgym.agents.train import TrainConfig, TrainResult, resume, train
-
     record = read_run(directory)
     if record is None or _settings(record["params"]) != _settings(config):
         return train(config, directory, console)
@@ -137,10 +127,10 @@ def train_in_sweep(config: Mapping[str, Any], directory: Path, console: Console 
     is_done = record["status"] == "FINISHED"
     if not is_done and saved and max(saved) < total_steps:
         return resume(directory, None, console)
-    store = TrackingConfig.of(config.get("tracking") or {})
+    store = TrackingConfig.of(config.get("tracking"))
     if not is_done and not saved:
         _end_run(directory, record, store, "KILLED")
-        shutil.rmtree(directory / "checkpoints", ignore_errors=True)  # of one that was being written
+        shutil.rmtree(directory / "checkpoints", ignore_errors=True)  # a half-written one
         return train(config, directory, console)
     if not is_done:  # killed between its last checkpoint and its end
         _end_run(directory, record, store, "FINISHED")
@@ -154,5 +144,5 @@ def train_in_sweep(config: Mapping[str, Any], directory: Path, console: Console 
 
 
 def _settings(params: Mapping[str, Any]) -> str:
-    """What has to be the same in a training that goes on."""
+    """Return what must be equal for a training to be resumed."""
     return json.dumps({key: value for key, value in params.items() if key not in ("output_dir", "tracking")})

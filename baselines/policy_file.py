@@ -22,6 +22,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from bbrgym.checks import check_name
+
 Array = npt.NDArray[np.float32]
 
 FORMAT: Final = 1
@@ -48,10 +50,8 @@ def policy_bytes(path: Path | str | None) -> bytes:
 
     Raises:
         FileNotFoundError: there is no policy at `path`.
-        ValueError: its files cannot be read, or `path` names a scripted agent.
+        ValueError: its files cannot be read, or it is a scripted agent, which has no network.
     """
-    if str(path).startswith(SCRIPTED):
-        raise ValueError(f"the scripted agent {str(path)!r} has no network, so no flow can run it as its policy")
     folder = find_policy(REFERENCE if path is None else path)
     states = [os.stat(file) for file in (folder / "agent.json", folder / "policy.npz") if file.is_file()]
     return _policy_bytes(folder.absolute(), tuple((s.st_ino, s.st_size, s.st_mtime_ns) for s in states))
@@ -67,7 +67,10 @@ def find_policy(path: Path | str) -> Path:
 
     Raises:
         FileNotFoundError: there is no policy at `path`.
+        ValueError: it is a scripted agent, which has no network.
     """
+    if str(path).startswith(SCRIPTED):
+        raise ValueError(f"the scripted agent {str(path)!r} has no network: give the path of a trained agent")
     given = Path(path).expanduser()
     if given.name == "agent.json":
         given = given.parent
@@ -86,7 +89,7 @@ def read_policy(path: Path | str) -> StoredPolicy:
 
     Raises:
         FileNotFoundError: there is no policy at `path`.
-        ValueError: its files are of another version, damaged, or do not belong together.
+        ValueError: its files are of another version, damaged, or do not belong together, or it is a scripted agent.
     """
     folder = find_policy(path)
     try:
@@ -183,18 +186,18 @@ def content_hash(spec: Mapping[str, Any], kind: str, arrays: Mapping[str, Array]
 
 @dataclass(frozen=True)
 class Network:
-    """LSTM layers (none for most), fully connected layers, and what becomes of the last one's output.
+    """The weights of a policy: LSTM layers (none in most policies), then fully connected layers.
 
     Args:
-        layers: weights of shape (outputs, inputs) and biases of shape (outputs,), from the input on; the activation
-            stands between them.
-        lstm: for each LSTM layer the weights of its input, shape (4 H, inputs), and of its hidden state, (4 H, H), and
-            biases, (4 H,), with torch's order of gates: input, forget, cell, output.
+        layers: weights of shape (outputs, inputs) and biases of shape (outputs,), from the input on, with the
+            activation between them.
+        lstm: per LSTM layer the weights of its input, shape (4 H, inputs), those of its hidden state, (4 H, H), and
+            biases, (4 H,), with the gates in torch's order: input, forget, cell, output.
         activation: `tanh` or `relu`.
-        output: `clip` to [-1, 1], or squash by `tanh`.
+        output: what bounds the last layer: `clip` to [-1, 1], or `tanh`.
 
     Raises:
-        ValueError: shapes that do not follow each other, or values that are not finite.
+        ValueError: shapes that do not fit together, or values that are not finite.
     """
 
     layers: tuple[tuple[Array, Array], ...]
@@ -203,11 +206,10 @@ class Network:
     output: str = "clip"
 
     def __post_init__(self) -> None:
-        for what, value, known in (("activation", self.activation, ACTIVATIONS), ("output", self.output, OUTPUTS)):
-            if value not in known:
-                raise ValueError(f"unknown {what} {value!r}; known: {', '.join(known)}")
+        check_name("activation", self.activation, ACTIVATIONS)
+        check_name("output", self.output, OUTPUTS)
         if not self.layers:
-            raise ValueError("the network has no layers")
+            raise ValueError("a network must have at least one layer")
         width = self.inputs
         for of_input, of_state, bias in self.lstm:
             hidden = of_state.shape[-1]
@@ -216,18 +218,23 @@ class Network:
                 (4 * hidden, hidden),
                 (4 * hidden,),
             ):
-                raise ValueError(f"an LSTM layer of shapes {of_input.shape}, {of_state.shape}, {bias.shape}")
+                raise ValueError(
+                    f"the LSTM layer of shapes {of_input.shape}, {of_state.shape} and {bias.shape} does not fit "
+                    f"its {width} inputs"
+                )
             width = hidden
         for weight, bias in self.layers:
             if weight.shape != (len(bias), width):
-                raise ValueError(f"a layer of shape {weight.shape} and bias {bias.shape} after {width} values")
+                raise ValueError(
+                    f"the layer of shape {weight.shape} with {len(bias)} biases does not fit its {width} inputs"
+                )
             width = len(bias)
         if not all(np.isfinite(array).all() for array in self.to_arrays().values()):
-            raise ValueError("the weights are not all finite")
+            raise ValueError("all weights must be finite")
 
     @property
     def kind(self) -> str:
-        """What it is, beside its numbers."""
+        """What it is besides its numbers, for the content hash."""
         return f"{self.activation} {self.output}"
 
     @property
@@ -241,11 +248,11 @@ class Network:
         return len(self.layers[-1][1])
 
     def first_state(self, n: int) -> list[tuple[Array, Array]]:
-        """Hidden and cell state of each LSTM layer before the first of `n` observations; shape (n, H) each."""
+        """Return the initial hidden and cell state of each LSTM layer, shape (n, H) each."""
         return [(np.zeros((n, s.shape[1]), np.float32), np.zeros((n, s.shape[1]), np.float32)) for _, s, _ in self.lstm]
 
     def forward(self, x: Array, state: list[tuple[Array, Array]]) -> tuple[Array, list[tuple[Array, Array]]]:
-        """Actions of shape (N, outputs), and the state after them."""
+        """Return actions of shape (N, outputs), and the state after them."""
         after = []
         for (of_input, of_state, bias), (hidden, cell) in zip(self.lstm, state, strict=True):
             gates = x @ of_input.T + hidden @ of_state.T + bias
@@ -261,7 +268,7 @@ class Network:
         return (np.tanh(x) if self.output == "tanh" else np.clip(x, -1, 1)), after
 
     def with_standardised_inputs(self, mean: Array, scale: Array) -> Network:
-        """The network that gives for x what this one gives for (x - mean) * scale; both of shape (inputs,)."""
+        """Return the network that maps x to what this one maps (x - mean) * scale to; both of shape (inputs,)."""
 
         def fold(weight: Array, bias: Array) -> tuple[Array, Array]:
             exact = weight.astype(np.float64) * scale
@@ -275,7 +282,7 @@ class Network:
         return dataclasses.replace(self, layers=(fold(weight, bias), *layers))
 
     def to_arrays(self) -> dict[str, Array]:
-        """The weights by names, as policy.npz has them."""
+        """Return the weights by the names that policy.npz has."""
         arrays: dict[str, Array] = {}
         for index, (of_input, of_state, bias) in enumerate(self.lstm):
             arrays |= {f"lstm.{index}.input": of_input, f"lstm.{index}.state": of_state, f"lstm.{index}.bias": bias}
@@ -285,15 +292,15 @@ class Network:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]], activation: str, output: str) -> Network:
-        """The inverse of `to_arrays`.
+        """Return the network of `to_arrays`.
 
         Raises:
-            ValueError: an array too many, or of another type than float32.
+            ValueError: an unknown array, or one that is not float32.
             KeyError: an array is missing.
         """
         for name, array in arrays.items():
             if array.dtype != np.float32:
-                raise ValueError(f"{name} is of the type {array.dtype}, not float32")
+                raise ValueError(f"{name} must be float32, got {array.dtype}")
 
         def count(kind: str) -> int:
             return len({name.split(".")[1] for name in arrays if name.startswith(f"{kind}.")})
@@ -310,7 +317,7 @@ class Network:
             output=output,
         )
         if unknown := sorted(set(arrays) - set(network.to_arrays())):
-            raise ValueError(f"an array {unknown[0]!r} that no network has")
+            raise ValueError(f"unknown array {unknown[0]!r}")
         return network
 
 

@@ -373,7 +373,7 @@ def _tracked_league(results: pd.DataFrame) -> dict[str, float]:
 
 def _provenance(benchmark: Benchmark, command: str | None) -> dict[str, str]:
     """What made the results: the command, and what could change the numbers."""
-    from bbrgym.agents.tracking import source_tags
+    from bbrgym.agents.provenance import source_tags
 
     # A report goes to other people, whom the host's name does not concern.
     tags = {name: value for name, value in source_tags().items() if name != "host"}

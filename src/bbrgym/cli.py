@@ -234,9 +234,19 @@ def _report(arguments: list[str]) -> int:
 
 
 def _export(arguments: list[str]) -> int:
-    from bbrgym.agents.export import export
+    from bbrgym.agents.export import state_names, write_onnx
+    from bbrgym.baselines.policy_file import read_policy
 
-    return export(arguments)
+    if len(arguments) != 2 or not arguments[1].endswith(".onnx"):
+        raise ValueError("give an agent (its training run or folder) and a file: bbrgym export runs/train/… agent.onnx")
+    policy = read_policy(arguments[0])
+    write_onnx(policy, Path(arguments[1]))
+    states = " and ".join(state_names(policy.network))
+    print(
+        f"{arguments[1]}: observations (N, {policy.network.inputs}) to actions (N, {policy.network.outputs})"
+        + (f", with the states {states} in and out" if states else "")
+    )
+    return 0
 
 
 def _ns3(arguments: list[str]) -> int:
@@ -252,9 +262,9 @@ def _ui(arguments: list[str]) -> int:
     parser.add_argument("--port", type=int, default=5000)
     parser.add_argument("--root", default=None)
     options = parser.parse_args(arguments)
-    from bbrgym.agents.tracking import TrackingConfig, store_uri
+    from bbrgym.agents.mlflow_store import store_uri
 
-    uri = store_uri(TrackingConfig(root=options.root))
+    uri = store_uri(options.root)
     # Otherwise MLflow starts a dozen processes that only its language-model features need.
     os.environ["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import threading
 from collections.abc import Callable, Mapping
 from numbers import Integral, Real
 from pathlib import Path
@@ -28,7 +29,7 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
         path: the final place. A file that is there is replaced; if `write` fails it stays as it was.
         write: called with the path of the temporary file, which has the same suffix.
     """
-    temporary = path.with_name(f".{os.getpid()}.{path.name}")
+    temporary = path.with_name(f".{os.getpid()}-{threading.get_ident()}.{path.name}")
     try:
         write(temporary)
         temporary.replace(path)

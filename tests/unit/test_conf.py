@@ -94,8 +94,8 @@ def test_defaults_are_those_of_the_code() -> None:
 
 
 def test_all_agents_have_their_learner() -> None:
+    from bbrgym.agents.config import ALGORITHMS
     from bbrgym.agents.learner import LEARNERS
-    from bbrgym.agents.policy import ALGORITHMS
 
     choices = {choice for group, choice in CHOICES if group == "agent"}
     assert choices == set(LEARNERS) == set(ALGORITHMS)
@@ -104,12 +104,12 @@ def test_all_agents_have_their_learner() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"total_steps": 0}, "train.total_steps=0 is not possible"),
-        ({"n_envs": 1.5}, "train.n_envs=1.5 is not possible"),
-        ({"eval_every": True}, "train.eval_every=True is not possible"),
-        ({"max_minutes": -1}, "train.max_minutes=-1 is not possible"),
-        ({"teacher": "bbr9"}, "train.teacher='bbr9' is not possible: known: backlog, competitive, or null"),
-        ({"steps": 5}, "train has no key 'steps'; known: total_steps"),
+        ({"total_steps": 0}, "train.total_steps must be an integer >= 1, got 0"),
+        ({"n_envs": 1.5}, r"train.n_envs must be an integer >= 1, got 1\.5"),
+        ({"eval_every": True}, "train.eval_every must be an integer >= 1, got True"),
+        ({"max_minutes": -1}, "train.max_minutes must be > 0 or null, got -1"),
+        ({"teacher": "bbr9"}, "unknown train.teacher 'bbr9'; known: backlog, competitive"),
+        ({"steps": 5}, "train: unknown key 'steps' .*; known: total_steps"),
     ],
 )
 def test_bad_training_is_refused_by_name(changes: dict[str, Any], message: str) -> None:

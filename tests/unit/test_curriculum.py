@@ -15,8 +15,10 @@ from test_train import AGENTS, SCENARIO, _Killed, _KillingConsole, changed, lear
 
 from bbrgym import EngineError, Scenario, simulate
 from bbrgym.agents import curriculum
-from bbrgym.agents.curriculum import Candidate, Contest, CurriculumConfig, largest_gaps, mean_rewards
-from bbrgym.agents.policy import ALGORITHMS, Agent
+from bbrgym.agents.config import ALGORITHMS, CurriculumConfig
+from bbrgym.agents.curriculum import Candidate, RegretCurriculum, largest_gaps, mean_rewards
+from bbrgym.agents.policy import Agent
+from bbrgym.agents.scripted import RULES
 from bbrgym.agents.tracking import read_metrics
 from bbrgym.agents.train import resume, train
 from bbrgym.benchmark.evaluate import episode_rewards
@@ -74,8 +76,8 @@ def test_rewards_are_those_of_the_same_episodes_run_one_by_one() -> None:
     agent = make_agent(lstm=True, scenario=scenario, engine={"name": "native"}, env={"step_ms": 70})
     baselines = ("cubic", "scripted:backlog", "da-bbr")
     config = CurriculumConfig(candidates=5, keep=5, baselines=baselines)
-    held = Contest(config, agent.spec, engines=2).hold(agent, np.random.default_rng(4))
-    assert held == Contest(config, agent.spec, engines=5).hold(agent, np.random.default_rng(4))
+    held = RegretCurriculum(config, agent.spec, engines=2).evaluate_gaps(agent, np.random.default_rng(4))
+    assert held == RegretCurriculum(config, agent.spec, engines=5).evaluate_gaps(agent, np.random.default_rng(4))
     assert len({each.scenario for each in held}) == 5
     assert len({each.scenario.duration_s for each in held}) == 2
     rng = np.random.default_rng(4)
@@ -93,7 +95,7 @@ def test_rewards_are_those_of_the_same_episodes_run_one_by_one() -> None:
             trace = simulate(played, "native", seed, 70.0, policy)
             return float(np.nanmean(episode_rewards(agent, dataclasses.replace(trace, scenario=drawn))))
 
-        rule = Agent(agent.spec, curriculum.RULES["backlog"](agent.spec.observation, agent.spec.action))
+        rule = Agent(agent.spec, RULES["backlog"](agent.spec.observation, agent.spec.action))
         expected = {"cubic": reward("cubic"), "scripted:backlog": reward(rule), "da-bbr": reward("da-bbr")}
         assert each.agent == pytest.approx(reward(agent), rel=1e-6)
         assert each.baselines == pytest.approx(expected, rel=1e-6)
@@ -237,7 +239,7 @@ def test_a_look_that_fails_keeps_nothing(
 
     monkeypatch.setattr(curriculum, "mean_rewards", fail)
     assert learn(tmp_path, {"curriculum": SMALL}, scenario=DRAWN).is_complete
-    assert "the look for scenarios after 128 steps failed, and nothing joins: it is broken" in caplog.text
+    assert "the curriculum search after 128 steps failed and is skipped: it is broken" in caplog.text
     assert looks(tmp_path) == {128: {"curriculum/engine_failures": 1.0}, 256: {"curriculum/engine_failures": 1.0}}
     assert not (tmp_path / "curriculum.json").exists()
 
@@ -245,20 +247,21 @@ def test_a_look_that_fails_keeps_nothing(
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"every": 0}, r"train\.curriculum\.every=0 is not possible: it must be a whole number of at least 1"),
-        ({"candidates": 1.5}, r"train\.curriculum\.candidates=1\.5 is not possible"),
-        ({"keep": True}, r"train\.curriculum\.keep=True is not possible"),
-        ({"keep": 6, "candidates": 5}, r"train\.curriculum\.keep=6 is not possible: it must be at most candidates=5"),
-        ({"share": 0}, r"train\.curriculum\.share=0 is not possible: it must be a number in \(0, 1\]"),
-        ({"share": 1.1}, r"train\.curriculum\.share=1\.1 is not possible"),
-        ({"baselines": []}, r"train\.curriculum\.baselines=\[\] is not possible: it must be a list of at least one"),
-        ({"baselines": "bbr"}, r"train\.curriculum\.baselines='bbr' is not possible"),
-        ({"baselines": ["bbr", "bbr"]}, r"baselines=\['bbr', 'bbr'\] is not possible: it must be each only once"),
-        ({"baselines": ["bbr9"]}, "no baseline 'bbr9'; known: bbr, .*scripted:backlog"),
-        ({"baselines": ["cubic-stock"]}, "no baseline 'cubic-stock'; known: "),
-        ({"baselines": ["agent"]}, "no baseline 'agent'; known: "),
-        ({"rounds": 3}, r"train\.curriculum has no key 'rounds'; known: every, candidates, keep, share, baselines"),
-        (7, r"train\.curriculum=7 is not possible: it must be a mapping of its fields, or null"),
+        ({"every": 0}, r"train\.curriculum\.every must be an integer >= 1, got 0"),
+        ({"candidates": 1.5}, r"train\.curriculum\.candidates must be an integer >= 1, got 1\.5"),
+        ({"keep": True}, r"train\.curriculum\.keep must be an integer in \[1, 64\], got True"),
+        ({"keep": 6, "candidates": 5}, r"train\.curriculum\.keep must be an integer in \[1, 5\], got 6"),
+        ({"share": 0}, r"train\.curriculum\.share must be in \(0, 1\], got 0"),
+        ({"share": 1.1}, r"train\.curriculum\.share must be in \(0, 1\], got 1\.1"),
+        ({"baselines": []}, r"train\.curriculum\.baselines must be a list of different names, got \[\]"),
+        ({"baselines": "bbr"}, r"train\.curriculum\.baselines must be a list of different names, got 'bbr'"),
+        ({"baselines": ["bbr", "bbr"]}, r"must be a list of different names, got \['bbr', 'bbr'\]"),
+        ({"baselines": [["bbr"]]}, r"must be a list of different names, got \[\['bbr'\]\]"),
+        ({"baselines": ["bbr9"]}, r"unknown baseline of train\.curriculum 'bbr9' .*known: bbr, .*scripted:backlog"),
+        ({"baselines": ["cubic-stock"]}, "'cubic-stock' .*known: bbr, "),
+        ({"baselines": ["agent"]}, "'agent'.*known: bbr, "),
+        ({"rounds": 3}, r"train\.curriculum: unknown key 'rounds'; known: every, candidates, keep, share, baselines"),
+        (7, r"train\.curriculum must be a mapping with keys of every, .*, got 7"),
     ],
 )
 def test_a_bad_curriculum_is_refused_before_anything_is_made(tmp_path: Path, given: Any, message: str) -> None:

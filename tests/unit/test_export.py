@@ -11,6 +11,7 @@ import onnxruntime
 import pytest
 from policies import make_agent
 
+from bbrgym.agents.export import write_onnx
 from bbrgym.agents.policy import Agent
 from bbrgym.cli import main
 from bbrgym.envs.observation import FEATURES
@@ -38,7 +39,7 @@ def agents() -> dict[str, Agent]:
 @pytest.mark.parametrize("n", [1, 5])
 def test_the_model_does_what_the_agent_does(name: str, n: int, tmp_path: Path) -> None:
     agent = agents()[name]
-    agent.to_onnx(tmp_path / "agent.onnx")
+    write_onnx(agent.stored, tmp_path / "agent.onnx")
     session = session_of(tmp_path / "agent.onnx")
     states = {f"{kind}.{i}" for i in range(len(agent.network.lstm)) for kind in ("hidden", "cell")}
     assert {entry.name for entry in session.get_inputs()} == {"observations"} | states
@@ -63,7 +64,7 @@ def test_the_model_does_what_the_agent_does(name: str, n: int, tmp_path: Path) -
 
 def test_the_model_says_what_its_values_mean(tmp_path: Path) -> None:
     agent = make_agent(observation={"history": 2})
-    agent.to_onnx(tmp_path / "agent.onnx")
+    write_onnx(agent.stored, tmp_path / "agent.onnx")
     session = session_of(tmp_path / "agent.onnx")
     (observations,) = session.get_inputs()
     assert observations.shape == ["N", agent.network.inputs]
@@ -92,4 +93,4 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 def test_without_onnx_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'bbrgym\[onnx\]'"):
-        make_agent().to_onnx(tmp_path / "agent.onnx")
+        write_onnx(make_agent().stored, tmp_path / "agent.onnx")

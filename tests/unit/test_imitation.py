@@ -15,9 +15,9 @@ from stable_baselines3.common.logger import Logger
 from test_train import AGENTS, SCENARIO, _Killed, _KillingConsole, changed, quiet, same, weights
 
 from bbrgym.agents import imitation
+from bbrgym.agents.config import ALGORITHMS
 from bbrgym.agents.imitation import Demonstrations, demonstrate, imitate, prepare
-from bbrgym.agents.learner import Standardised, UnitReturns, make_model
-from bbrgym.agents.policy import ALGORITHMS
+from bbrgym.agents.learner import ScaleReward, StandardiseObservation, make_model
 from bbrgym.agents.scripted import RULES
 from bbrgym.agents.train import resume, train
 from bbrgym.envs.episode import EpisodeSpec
@@ -51,7 +51,9 @@ def does(model: Any, shown: Demonstrations) -> Any:
     actions, state = [], None
     starts = np.ones(shown.dones.shape[1], dtype=bool)
     for seen, dones in zip(shown.observations, shown.dones, strict=True):
-        action, state = model.predict(Standardised.of(model).standardise(seen), state, starts, deterministic=True)
+        action, state = model.predict(
+            StandardiseObservation.of(model).standardise(seen), state, starts, deterministic=True
+        )
         actions.append(action)
         starts = dones
     return np.array(actions)
@@ -59,10 +61,10 @@ def does(model: Any, shown: Demonstrations) -> Any:
 
 def estimates(model: Any, shown: Demonstrations, steps: int) -> Any:
     """What its critic says of the first steps; shape (steps, n)."""
-    seen = torch.as_tensor(Standardised.of(model).standardise(shown.observations[:steps]))
+    seen = torch.as_tensor(StandardiseObservation.of(model).standardise(shown.observations[:steps]))
     with torch.no_grad():
         if hasattr(model, "replay_buffer"):
-            values = model.critic(seen.flatten(0, 1), torch.as_tensor(shown.acted[:steps]).flatten(0, 1))
+            values = model.critic(seen.flatten(0, 1), torch.as_tensor(shown.noisy_actions[:steps]).flatten(0, 1))
             return torch.cat(values, dim=1).mean(dim=1).reshape(seen.shape[:2]).numpy()
         if not hasattr(model, "_last_lstm_states"):
             return model.policy.predict_values(seen.flatten(0, 1)).reshape(seen.shape[:2]).numpy()
@@ -78,7 +80,7 @@ def estimates(model: Any, shown: Demonstrations, steps: int) -> Any:
 def test_a_learner_does_what_its_teacher_does_and_knows_what_comes_of_it(algorithm: str) -> None:
     arguments = {"ent_coef": 0.001} if algorithm == "sac" else {}  # else its values are of its entropy, too
     model, spec = make(algorithm, **arguments)
-    inputs = Standardised.of(model)
+    inputs = StandardiseObservation.of(model)
     rule = RULES["backlog"](spec.observation, spec.action)
     prepare(model, spec, "backlog", 3000 if algorithm == "recurrent_ppo" else 12000, seed=1)
     # Other episodes than those that it was shown.
@@ -86,11 +88,11 @@ def test_a_learner_does_what_its_teacher_does_and_knows_what_comes_of_it(algorit
         inputs.venv, lambda seen: rule.forward(seen[:, : rule.inputs], [])[0], 1600, np.random.default_rng(2)
     )
     untrained, _ = make(algorithm)
-    Standardised.of(untrained).fit(shown.observations.reshape(-1, rule.inputs))
+    StandardiseObservation.of(untrained).fit(shown.observations.reshape(-1, rule.inputs))
     errors = [np.sqrt(np.mean((does(each, shown) - shown.actions) ** 2)) for each in (model, untrained)]
     assert errors[0] < 0.07
     assert errors[1] > 0.25
-    returns = shown.returns(0.8) * (1.0 if algorithm in OFF_POLICY else UnitReturns.of(model).scale)
+    returns = shown.returns(0.8) * (1.0 if algorithm in OFF_POLICY else ScaleReward.of(model).scale)
     missed = [np.mean((estimates(each, shown, len(returns)) - returns) ** 2) for each in (model, untrained)]
     assert missed[0] < 0.75 * np.var(returns)
     assert missed[1] > np.var(returns)
@@ -103,8 +105,8 @@ def test_a_replay_buffer_has_what_the_learner_would_have_stored(algorithm: str) 
     mine = model.replay_buffer
     assert (mine.pos, mine.full) == (50, False)
     other, _ = make(algorithm)
-    inputs = Standardised.of(other)
-    inputs.mean, inputs.scale = Standardised.of(model).mean, Standardised.of(model).scale
+    inputs = StandardiseObservation.of(other)
+    inputs.mean, inputs.scale = StandardiseObservation.of(model).mean, StandardiseObservation.of(model).scale
     env = other.get_env()
     env.seed(int(np.random.default_rng(4).integers(2**31)))
     other._last_obs = env.reset()
@@ -139,8 +141,8 @@ def test_critics_go_on_to_judge_an_actor_that_stays(monkeypatch: pytest.MonkeyPa
         names = ("actor", "critic", "critic_target", *(("actor_target",) if algorithm == "td3" else ()))
         found.append({name: [p.detach().clone() for p in getattr(model, name).parameters()] for name in names})
 
-    judge = imitation.judge
-    monkeypatch.setattr(imitation, "judge", lambda *given: (note(), judge(*given), note()))
+    train_critics = imitation.train_critics
+    monkeypatch.setattr(imitation, "train_critics", lambda *given: (note(), train_critics(*given), note()))
     prepare(model, spec, "backlog", 200, seed=1)
     before, after = found
 

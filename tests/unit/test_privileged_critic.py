@@ -11,7 +11,7 @@ import pytest
 import torch
 from fake_engine import FakeEngine, install
 
-from bbrgym.agents.learner import Standardised, export_agent, make_model
+from bbrgym.agents.learner import StandardiseObservation, export_agent, make_model
 from bbrgym.agents.policy import load_agent
 from bbrgym.agents.train import TrainConfig, resume, train
 from bbrgym.envs.distribution import Distribution
@@ -125,7 +125,7 @@ class TestLearners:
         model.learn(60)
         own = Observation().space.shape[0]
         rng = np.random.default_rng(1)
-        inputs = Standardised.of(model)
+        inputs = StandardiseObservation.of(model)
         seen = rng.uniform(0, 1, (200, own + len(ALL))).astype(np.float32)
         inputs.fit(seen)
         spec = EpisodeSpec(PAIR, engine=FakeEngine)
@@ -181,6 +181,6 @@ def test_what_cannot_be() -> None:
         EpisodeSpec(PAIR, engine=FakeEngine).make_vec_env(1, ("x",))
     env = EpisodeSpec(PAIR, engine=FakeEngine).make_vec_env(1, ALL)
     with pytest.raises(
-        ValueError, match=r"'recurrent_ppo' cannot have train\.critic_features; the ones that can: ppo, sac, td3"
+        ValueError, match=r"train\.critic_features needs an agent of ppo, sac, td3, got 'recurrent_ppo'"
     ):
         make_model({"algorithm": "recurrent_ppo", "device": "cpu"}, env, seed=1)

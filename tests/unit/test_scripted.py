@@ -75,7 +75,7 @@ def test_beside_cubic_the_competitive_rule_holds_more_and_not_more_than_its_part
     beside = (Flow("agent", rtt_ms=40), Flow("cubic", rtt_ms=40))
     plain, competitive = shares("backlog", *beside)[0], shares("competitive", *beside)[0]
     assert competitive > 1.25 * plain
-    assert competitive < CompetitiveRule(Observation(), PACKETS).modesty
+    assert competitive < CompetitiveRule(Observation(), PACKETS).max_share
 
 
 @pytest.mark.parametrize(("rule", "margin"), [("backlog", 0.03), ("competitive", 0.08)])

@@ -30,8 +30,9 @@ from rich.console import Console
 from bbrgym import Engine, Flow, Scenario
 from bbrgym.agents import tracking
 from bbrgym.agents.callbacks import EVALUATION_SEED
+from bbrgym.agents.mlflow_store import flatten, store_uri
 from bbrgym.agents.policy import Agent
-from bbrgym.agents.tracking import TERMINATED, Tracker, TrackingConfig, flatten, read_metrics, read_run, store_uri
+from bbrgym.agents.tracking import TERMINATED, Tracker, TrackingConfig, read_metrics, read_run
 from bbrgym.agents.train import train
 from bbrgym.baselines.policy_file import Array, Network
 from bbrgym.benchmark.evaluate import evaluate
@@ -39,7 +40,7 @@ from bbrgym.benchmark.run import run_benchmark
 from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.episode import EpisodeSpec
 
-WANT_THE_STORE = "import sys; from bbrgym.agents.tracking import store_uri; store_uri({'root': sys.argv[1]})"
+WANT_THE_STORE = "import sys; from bbrgym.agents.mlflow_store import store_uri; store_uri(sys.argv[1])"
 
 LOG_UNTIL_KILLED = """
 import sys, pathlib, itertools
@@ -80,7 +81,7 @@ def start(root: Path, name: str = "run", **more: Any) -> Tracker:
 def client(root: Path) -> Any:
     from mlflow import MlflowClient
 
-    return MlflowClient(tracking_uri=store_uri({"root": str(root)}))
+    return MlflowClient(tracking_uri=store_uri(root))
 
 
 def test_processes_that_come_first_together_all_get_in(raced: tuple[Path, list[str]]) -> None:
@@ -176,7 +177,7 @@ def test_an_agent_is_a_model(root: Path, monkeypatch: pytest.MonkeyPatch, hidden
     with start(root) as tracker:
         tracker.log_agent(root / "best")
     assert tracker._store is not None, "MLflow failed"
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", store_uri({"root": str(root)}))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store_uri(root))
     import mlflow
 
     (logged,) = client(root).search_logged_models([client(root).get_run(tracker.run_id).info.experiment_id])
@@ -340,7 +341,7 @@ def test_what_an_evaluation_leaves_in_the_store(root: Path, monkeypatch: pytest.
     assert [(e["seed"], e["scenario"]["rate_mbps"]) for e in episodes] == [(4, 12), (5, 12)]
     artifacts = {artifact.path for artifact in client(root).list_artifacts(record["run_id"])}
     assert artifacts == {"results.parquet", "results_table.json", "throughput.png", "delay.png", "control.png"}
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", store_uri({"root": str(root)}))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store_uri(root))
     table = client(root).load_table(run.info.experiment_id, "results_table.json", [record["run_id"]])
     assert table["throughput_mbps"].tolist() == pytest.approx(results["throughput_mbps"].tolist())
 
@@ -497,9 +498,9 @@ def test_the_signal_handler_is_given_back(tmp_path: Path) -> None:
 
 
 def test_bad_configuration_is_refused_by_name() -> None:
-    with pytest.raises(ValueError, match="no tracking backend 'wandb'; known: mlflow, none"):
+    with pytest.raises(ValueError, match="unknown tracking backend 'wandb'; known: mlflow, none"):
         TrackingConfig.of({"backend": "wandb"})
-    with pytest.raises(ValueError, match="tracking has no key 'url'; known: backend, root"):
+    with pytest.raises(ValueError, match="tracking: unknown key 'url'; known: backend, root"):
         TrackingConfig.of({"url": "x"})
 
 

@@ -20,7 +20,8 @@ import pytest
 from rich.console import Console
 
 from bbrgym import EngineError, Scenario, simulate
-from bbrgym.agents.policy import ALGORITHMS, Agent, load_agent
+from bbrgym.agents.config import ALGORITHMS
+from bbrgym.agents.policy import Agent, load_agent
 from bbrgym.agents.tracking import TERMINATED, read_metrics, read_run
 from bbrgym.agents.train import TrainResult, resume, train
 from bbrgym.baselines.policy_file import Network
@@ -143,13 +144,13 @@ def test_the_seed_decides_everything(tmp_path: Path) -> None:
 
 def test_a_run_can_be_made_longer(tmp_path: Path) -> None:
     learn(tmp_path, {"total_steps": 128})
-    with pytest.raises(ValueError, match=r"has 128 steps already: give a train\.total_steps above that"):
+    with pytest.raises(ValueError, match=r"train\.total_steps must be > 128, the steps that .* already has, got 128"):
         resume(tmp_path, console=quiet())
     assert resume(tmp_path, {"train.total_steps": 256}, quiet()).steps == 256
     record = read_run(tmp_path)
     assert record is not None
     assert record["params"]["train"]["total_steps"] == 256
-    with pytest.raises(ValueError, match=r"agent.gamma cannot change in a training that goes on"):
+    with pytest.raises(ValueError, match=r"agent\.gamma cannot change in a resumed training"):
         resume(tmp_path, {"agent.gamma": 0.5})
 
 
@@ -159,7 +160,7 @@ def test_a_broken_checkpoint_gives_way_to_the_one_before(tmp_path: Path, caplog:
     newest.write_bytes(newest.read_bytes()[:-100])
     before = weights(tmp_path)
     assert resume(tmp_path, console=quiet()).steps == 384
-    assert "model.zip is not what was written" in caplog.text
+    assert "the SHA-256 of model.zip differs from the recorded one" in caplog.text
     assert same(before, weights(tmp_path))
     for path in (tmp_path / "checkpoints").glob("*/checkpoint.json"):
         path.write_text("{")
@@ -182,13 +183,13 @@ def test_training_survives_engines_that_fail(
         assert learn(tmp_path / name, {"eval_episodes": 1}).is_complete
         failures = [line["metrics"].get("time/engine_failures") for line in read_metrics(tmp_path / name)]
         assert [count for count in failures if count is not None] == [1.0]
-    assert "(failure 1 of at most 10); new episodes begin: the fake engine fails in step 5" in caplog.text
+    assert "(failure 1, at most 10 are allowed); new episodes begin: the fake engine fails in step 5" in caplog.text
     assert same(weights(tmp_path / "a"), weights(tmp_path / "b"))
 
 
 def test_too_many_failures_leave_a_checkpoint_and_a_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fake_engine, "FakeEngine", _TiredEngine)
-    with pytest.raises(EngineError, match=r"(?s)stopped after 256 steps and 1 failures.*in step 5.*train\.resume="):
+    with pytest.raises(EngineError, match=r"(?s)after 256 steps and 1 engine failures.*in step 5.*train\.resume="):
         learn(tmp_path, {"eval_episodes": 1, "checkpoint_every": 10**9, "engine_failures": 0})
     record = read_run(tmp_path)
     assert record is not None
@@ -202,9 +203,9 @@ def test_too_many_failures_leave_a_checkpoint_and_a_message(tmp_path: Path, monk
 def test_an_evaluation_that_fails_does_not_count(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     # No episode ends, in evaluation or in training.
     changes = {"engine_failures": 1, "eval_every": 10**9}
-    with pytest.raises(EngineError, match=r"(?s)stopped after \d+ steps and 2 failures"):
+    with pytest.raises(EngineError, match=r"(?s)stopped after \d+ steps and 2 engine failures"):
         learn(tmp_path, changes, engine={"name": "fake", "fail_at_step": 30})
-    assert "the evaluation after 0 steps failed, and does not count" in caplog.text
+    assert "the evaluation after 0 steps failed and is skipped" in caplog.text
     assert not (tmp_path / "best").exists()
 
 
@@ -280,7 +281,7 @@ def test_two_processes_do_not_train_in_one_folder(tmp_path: Path) -> None:
     ) as other:
         assert other.stdout is not None
         assert other.stdout.readline()
-        with pytest.raises(ValueError, match=r"another process is training in .*: wait for its end, or name another"):
+        with pytest.raises(ValueError, match=r"another process is training in .*: wait for it to end"):
             learn(tmp_path)
         assert [path.name for path in tmp_path.iterdir()] == [".lock"]
         other.kill()
@@ -290,11 +291,14 @@ def test_two_processes_do_not_train_in_one_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"agent": {"algorithm": "dqn"}}, "no learning algorithm 'dqn'; known: ppo, recurrent_ppo, sac, td3"),
-        ({"agent": PPO | {"gama": 0.9}}, "agent 'ppo' has no argument 'gama'; known: learning_rate"),
-        ({"agent": PPO | {"policy_kwargs": {"activation_fn": "gelu"}}}, "no activation_fn 'gelu'; known: tanh, relu"),
+        ({"agent": {"algorithm": "dqn"}}, "unknown learning algorithm 'dqn'; known: ppo, recurrent_ppo, sac, td3"),
+        ({"agent": PPO | {"gama": 0.9}}, "agent 'ppo': unknown key 'gama' .*; known: learning_rate"),
+        (
+            {"agent": PPO | {"policy_kwargs": {"activation_fn": "gelu"}}},
+            "unknown activation_fn 'gelu'",
+        ),
         ({"agent": PPO | {"policy_kwargs": {"depth": 3}}}, "refuses its arguments: .*depth"),
-        ({"seed": -1}, "seed=-1 is not possible"),
+        ({"seed": -1}, r"seed must be an integer in \[0, 2\*\*31\), got -1"),
         ({"scenario": {"flows": [{"algorithm": "bbr"}]}}, "no flow with the algorithm 'agent'"),
     ],
 )
@@ -308,7 +312,7 @@ def test_a_bad_configuration_is_refused_before_anything_is_made(
 
 def test_a_finished_run_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").mkdir()
-    with pytest.raises(ValueError, match="holds a training: go on with it"):
+    with pytest.raises(ValueError, match="already holds a training: resume it"):
         learn(tmp_path)
 
 
@@ -422,7 +426,7 @@ def test_files_that_are_no_agent_are_refused(tmp_path: Path) -> None:
     (folder / "agent.json").write_text("{")
     refused("holds no agent that can be loaded")
     (folder / "agent.json").write_text(json.dumps(description | {"format": 99}))
-    refused("its format is 99, and this version knows 1")
+    refused("its format is 99, but this version reads 1")
     (folder / "agent.json").write_text(json.dumps({"format": 1}))
     refused("'activation' is missing")
     (folder / "policy.npz").write_bytes((folder / "policy.npz").read_bytes()[:200])
@@ -439,7 +443,7 @@ def test_files_that_are_no_agent_are_refused(tmp_path: Path) -> None:
 
 def test_wrong_observations_are_refused() -> None:
     agent = make_agent(lstm=True)
-    with pytest.raises(ValueError, match=r"observations of shape \(3,\) are not possible"):
+    with pytest.raises(ValueError, match=r"observations must have the shape \(N, \d+\), got \(3,\)"):
         agent.predict(np.zeros(3))
     agent.predict(np.zeros((2, agent.network.inputs)))
     with pytest.raises(ValueError, match="3 observations after 2: reset between episodes"):

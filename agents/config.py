@@ -1,0 +1,109 @@
+"""What a training is configured with, checked before torch is loaded or anything is written."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from bbrgym.agents.scripted import RULES
+from bbrgym.baselines import registry
+from bbrgym.baselines.policy_file import SCRIPTED
+from bbrgym.checks import check_integer, check_keys, check_name, check_number
+from bbrgym.envs.privileged import Privileged
+
+ALGORITHMS: Final = ("ppo", "recurrent_ppo", "sac", "td3")
+"""The learning algorithms, by the names of conf/agent."""
+
+EXPERIMENT: Final = "train"
+"""MLflow's experiment of all training runs."""
+
+
+@dataclass(frozen=True)
+class CurriculumConfig:
+    """How a curriculum searches for scenarios in which a baseline beats the agent (`bbrgym.agents.curriculum`).
+
+    Args:
+        every: steps between searches; the first search is after as many steps.
+        candidates: scenarios drawn per search, from the training distribution.
+        keep: how many of them join the curriculum at most: those with the largest gap, if it is above 0.
+        share: probability that a training episode uses a scenario of the curriculum, drawn uniformly, instead of a new
+            draw; it applies once the curriculum has a scenario.
+        baselines: what the agent is compared with: controllers with their default parameters, and scripted agents.
+
+    Raises:
+        ValueError: naming the bad value and the good ones.
+    """
+
+    every: int = 100_000
+    candidates: int = 64
+    keep: int = 8
+    share: float = 0.5
+    baselines: tuple[str, ...] = (f"{SCRIPTED}backlog", "da-bbr", "bbr2", "cubic")
+
+    def __post_init__(self) -> None:
+        for name in ("every", "candidates"):
+            check_integer(f"train.curriculum.{name}", getattr(self, name), at_least=1)
+        check_integer("train.curriculum.keep", self.keep, at_least=1, at_most=self.candidates)
+        check_number("train.curriculum.share", self.share, above=0, at_most=1)
+        given = self.baselines
+        is_list = isinstance(given, list | tuple) and all(isinstance(name, str) for name in given)
+        if not is_list or not given or len(set(given)) < len(given):
+            raise ValueError(f"train.curriculum.baselines must be a list of different names, got {given!r}")
+        object.__setattr__(self, "baselines", tuple(given))
+        # Without `agent`, whose gains nobody would choose, and without the comparators, which only ns-3 has.
+        known = [*(name for name in registry.controllers() if name != "agent"), *(SCRIPTED + name for name in RULES)]
+        for name in self.baselines:
+            check_name("baseline of train.curriculum", name, known)
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> CurriculumConfig:
+        """Make one from plain types, refusing unknown keys."""
+        check_keys("train.curriculum", plain, [f.name for f in dataclasses.fields(cls)])
+        return cls(**plain)
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Length, parallelism and outputs of a training; conf/train/default.yaml explains the fields.
+
+    Raises:
+        ValueError: naming the bad value and the good ones.
+    """
+
+    total_steps: int = 300_000
+    max_minutes: float | None = None
+    n_envs: int = 2
+    torch_threads: int = 1
+    eval_every: int = 20_000
+    eval_episodes: int = 8
+    checkpoint_every: int = 20_000
+    engine_failures: int = 10
+    critic_features: tuple[str, ...] = ()
+    teacher: str | None = None
+    prepare_steps: int = 5_000
+    curriculum: CurriculumConfig | None = None
+    resume: str | None = None
+
+    def __post_init__(self) -> None:
+        positive = ("total_steps", "n_envs", "torch_threads", "eval_every", "eval_episodes", "checkpoint_every")
+        for name in (*positive, "prepare_steps"):
+            check_integer(f"train.{name}", getattr(self, name), at_least=1)
+        check_integer("train.engine_failures", self.engine_failures, at_least=0)
+        check_number("train.max_minutes", self.max_minutes, above=0, or_none=True)
+        if not isinstance(self.critic_features, list | tuple):
+            raise ValueError(f"train.critic_features must be a list of names, got {self.critic_features!r}")
+        object.__setattr__(self, "critic_features", tuple(self.critic_features))
+        if self.critic_features:
+            Privileged(self.critic_features)
+        if self.curriculum is not None and not isinstance(self.curriculum, CurriculumConfig):
+            object.__setattr__(self, "curriculum", CurriculumConfig.from_dict(self.curriculum))
+        if self.teacher is not None:
+            check_name("train.teacher", self.teacher, RULES)
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> TrainConfig:
+        """Make one from plain types, as conf/train has them, refusing unknown keys."""
+        check_keys("train", plain, [f.name for f in dataclasses.fields(cls)])
+        return cls(**plain)

@@ -1,0 +1,330 @@
+"""MLflow's store of the project: a SQLite database and a folder of artifacts, used through MLflow's client alone."""
+
+from __future__ import annotations
+
+import getpass
+import hashlib
+import json
+import os
+import re
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from bbrgym.agents.policy import load_agent
+from bbrgym.files import write_json
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# MLflow's limits: entries per call, and characters.
+MOST_ENTRIES: Final = 100
+MOST_METRICS: Final = 1000
+LONGEST_NAME: Final = 250
+LONGEST_PARAM: Final = 6000
+LONGEST_TAG: Final = 8000
+
+FLUSH_EVERY_S: Final = 2.0
+"""A call takes tens of milliseconds while others write too, so metrics are collected for as long as this."""
+
+
+def store_root(root: Path | str | None) -> Path:
+    """Return the absolute path of the folder that has `runs/`; None is the current one."""
+    return Path(root or ".").expanduser().resolve()
+
+
+def store_uri(root: Path | str | None = None) -> str:
+    """Return MLflow's URI of the project's database, which is created if missing.
+
+    The database is created once, atomically: under a lock, next to its place, by a process of its own. With MLflow
+    alone, processes that start at the same time fail on each other's half-made schema.
+
+    Args:
+        root: the folder that has `runs/`; None is the current one.
+
+    Raises:
+        Exception: of any kind, if it cannot be created.
+    """
+    database = store_root(root) / "runs" / "mlflow.db"
+    if not database.exists():
+        _create_database(database)
+    return f"sqlite:///{database}"
+
+
+class MlflowStore:
+    """Writes one run to MLflow. It uses no global state of MLflow, so runs can nest and threads do not matter.
+
+    Args:
+        root: the folder that has `runs/`.
+
+    Raises:
+        Exception: of any kind, here and from every method.
+    """
+
+    def __init__(self, root: Path) -> None:
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+        # A run prints its own messages and progress.
+        os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")
+        os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+        self.root = root
+        self._artifacts = root / "runs" / "mlartifacts"
+        uri = store_uri(root)
+        from mlflow import MlflowClient
+
+        self._client = MlflowClient(tracking_uri=uri, registry_uri=uri)
+        self._pending: list[Any] = []
+        self._flushed_at = time.monotonic()
+        self._run_id = ""
+
+    def begin(self, record: Mapping[str, Any]) -> str:
+        """Create the run of a record (run.json), or continue the one it names; return MLflow's id."""
+        if record["in_store"]:
+            self._run_id = str(record["run_id"])
+            self._client.update_run(self._run_id, status="RUNNING")
+            return self._run_id
+        own = {"mlflow.user": _user(), "mlflow.source.name": "bbrgym"}
+        if record["parent"] is not None:
+            own["mlflow.parentRunId"] = str(record["parent"])
+        if "git.commit" in record["tags"]:
+            own["mlflow.source.git.commit"] = record["tags"]["git.commit"]
+        run = self._client.create_run(self._experiment(record["experiment"]), tags=own, run_name=record["run_name"])
+        self._run_id = run.info.run_id
+        self.set_tags(record["tags"])
+        self._log_params(flatten(record["params"]))
+        return self._run_id
+
+    def log_metrics(self, metrics: Mapping[str, float], step: int) -> None:
+        """Log finite values at a step."""
+        from mlflow.entities import Metric
+
+        now_ms = int(time.time() * 1e3)
+        self._pending += [Metric(_name(name), value, now_ms, step) for name, value in metrics.items()]
+        if time.monotonic() - self._flushed_at >= FLUSH_EVERY_S:
+            self._flush()
+
+    def log_artifact(self, path: Path, folder: str | None) -> None:
+        """Copy a file or a folder to the run's artifacts."""
+        if path.is_dir():
+            self._client.log_artifacts(self._run_id, str(path), folder)
+        else:
+            self._client.log_artifact(self._run_id, str(path), folder)
+
+    def log_table(self, table: pd.DataFrame, name: str) -> None:
+        """Log a table as an artifact that MLflow displays."""
+        self._client.log_table(self._run_id, table, name)
+
+    def log_scenarios(self, name: str, context: str, scenarios: Any) -> None:
+        """Log a distribution or rows of scenarios as a dataset."""
+        import mlflow.data
+        from mlflow.data.meta_dataset import MetaDataset
+        from mlflow.data.sources import LocalArtifactDatasetSource
+        from mlflow.entities import Dataset, DatasetInput, InputTag
+        from mlflow.exceptions import MlflowException
+
+        digest = _digest(scenarios)
+        # Named by its content: MLflow keeps one source for all runs of an experiment with the same dataset.
+        path = self._artifacts / "scenarios" / f"{digest}.json"
+        if not path.is_file():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_json(path, scenarios)
+        source = LocalArtifactDatasetSource(path.as_uri())
+        data = (
+            MetaDataset(source, name, digest)
+            if isinstance(scenarios, Mapping)
+            else mlflow.data.from_pandas(_table(scenarios), source, name=name, digest=digest)
+        )
+        logged = [DatasetInput(Dataset.from_dictionary(data.to_dict()), [InputTag("mlflow.data.context", context)])]
+        try:
+            self._client.log_inputs(self._run_id, logged)
+        except MlflowException:  # another process has just created the same dataset, which MLflow now finds
+            self._client.log_inputs(self._run_id, logged)
+
+    def log_agent(self, folder: Path) -> None:
+        """Log a trained agent's folder as the model `agent`, which loads without pickle and without torch."""
+        import mlflow.pyfunc
+        from mlflow.entities import LoggedModelOutput
+        from mlflow.models import Model, ModelSignature
+        from mlflow.types import DataType, ParamSchema, ParamSpec, Schema, TensorSpec
+
+        agent = load_agent(folder)
+        observation, action = agent.spec.observation, agent.spec.action
+        described = {**agent.training, "content_hash": agent.content_hash}
+        logged = self._client.create_logged_model(
+            self._client.get_run(self._run_id).info.experiment_id,
+            name="agent",
+            source_run_id=self._run_id,
+            params={name: str(value) for name, value in described.items()},
+            model_type="policy",
+        )
+        config = agent.spec.to_config()
+        model = Model(
+            artifact_path=logged.artifact_location,
+            run_id=self._run_id,
+            model_uuid=logged.model_id,
+            model_id=logged.model_id,
+            metadata={**described, "observation": config["observation"], "action": config["action"]},
+        )
+        signature = ModelSignature(
+            Schema([TensorSpec(np.dtype(np.float32), (-1, *observation.space.shape))]),
+            Schema([TensorSpec(np.dtype(np.float32), (-1, *action.space.shape))]),
+            ParamSchema([ParamSpec("reset", DataType.boolean, False)]),
+        )
+        with tempfile.TemporaryDirectory() as temporary:
+            mlflow.pyfunc.save_model(
+                f"{temporary}/agent",
+                mlflow_model=model,
+                python_model=str(Path(__file__).with_name("pyfunc_model.py")),
+                artifacts={"agent": str(folder)},
+                signature=signature,
+                input_example=observation.neutral[np.newaxis],
+                pip_requirements=_model_requirements(),
+            )
+            self._client.log_model_artifacts(logged.model_id, f"{temporary}/agent")
+        self._client.finalize_logged_model(logged.model_id, "READY")
+        self._client.log_outputs(
+            self._run_id, [LoggedModelOutput(logged.model_id, int(agent.training.get("steps", 0)))]
+        )
+
+    def set_tags(self, tags: Mapping[str, str]) -> None:
+        """Add or change tags."""
+        from mlflow.entities import RunTag
+
+        given = [RunTag(_name(name), str(value)[:LONGEST_TAG]) for name, value in tags.items()]
+        for batch in _batches(given, MOST_ENTRIES):
+            self._client.log_batch(self._run_id, tags=batch)
+
+    def finish(self, status: str) -> None:
+        """End the run."""
+        self._flush()
+        self._client.set_terminated(self._run_id, status)
+
+    def _log_params(self, params: Mapping[str, str]) -> None:
+        from mlflow.entities import Param
+
+        # Shortened to MLflow's limit; run.json has them in full.
+        given = [Param(_name(name), value[:LONGEST_PARAM]) for name, value in params.items()]
+        for batch in _batches(given, MOST_ENTRIES):
+            self._client.log_batch(self._run_id, params=batch)
+
+    def _flush(self) -> None:
+        pending, self._pending = self._pending, []
+        self._flushed_at = time.monotonic()
+        for batch in _batches(pending, MOST_METRICS):
+            self._client.log_batch(self._run_id, metrics=batch)
+
+    def _experiment(self, name: str) -> str:
+        from mlflow.exceptions import MlflowException
+
+        if (found := self._client.get_experiment_by_name(name)) is not None:
+            return str(found.experiment_id)
+        artifacts = self._artifacts / re.sub(r"[^\w.-]+", "_", name)
+        try:
+            return str(self._client.create_experiment(name, artifact_location=artifacts.as_uri()))
+        except MlflowException:  # another process has just created it
+            if (found := self._client.get_experiment_by_name(name)) is None:
+                raise
+            return str(found.experiment_id)
+
+
+def flatten(params: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Return nested parameters as {"a.b.0.c": text}; a list of plain values is one parameter."""
+    flat: dict[str, str] = {}
+    for key, value in params.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, list | tuple) and any(isinstance(entry, Mapping) for entry in value):
+            value = {str(index): entry for index, entry in enumerate(value)}
+        if isinstance(value, Mapping) and value:
+            flat |= flatten(value, f"{name}.")
+        else:
+            flat[name] = value if isinstance(value, str) else json.dumps(value, default=str)
+    return flat
+
+
+def _create_database(database: Path) -> None:
+    from filelock import FileLock
+
+    database.parent.mkdir(parents=True, exist_ok=True)
+    partial = database.with_name("mlflow.db.partial")
+    with FileLock(f"{database}.lock", timeout=180):
+        if database.exists():
+            return
+        for left_behind in database.parent.glob("mlflow.db.partial*"):
+            left_behind.unlink()
+        code = "import sys, mlflow; mlflow.MlflowClient(tracking_uri=sys.argv[1]).search_experiments(max_results=1)"
+        created = subprocess.run(
+            [sys.executable, "-c", code, f"sqlite:///{partial}"],
+            capture_output=True,
+            text=True,
+            timeout=180,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, "MLFLOW_DISABLE_TELEMETRY": os.environ.get("MLFLOW_DISABLE_TELEMETRY", "true")},
+        )
+        if created.returncode:
+            last = (created.stderr.strip() or "no message").splitlines()[-1]
+            raise RuntimeError(f"MLflow cannot create its database: {last}")
+        connection = sqlite3.connect(partial)
+        # So that readers, such as the UI, and a writer do not wait for each other; the file keeps the mode.
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.close()
+        partial.replace(database)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a user without a name, as in containers
+        return str(os.getuid())
+
+
+def _digest(plain: Any) -> str:
+    """Hash plain containers, equal for equal ones: 12 and 12.0 are one rate, and keys have no order."""
+
+    def canonical(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {str(key): canonical(entry) for key, entry in value.items()}
+        if isinstance(value, list | tuple):
+            return [canonical(entry) for entry in value]
+        return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+    return hashlib.sha256(json.dumps(canonical(plain), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """Return a row per scenario, with columns of types that MLflow knows: numbers where possible, else text."""
+    import pandas as pd
+
+    table = pd.DataFrame([flatten(row) for row in rows])
+    for name in table:
+        numbers = pd.to_numeric(table[name], errors="coerce")
+        if not numbers.isna().any():
+            table[name] = numbers.astype(float)
+    return table.fillna("")
+
+
+def _model_requirements() -> list[str]:
+    """Return what a model needs to run, with this project's version bounds."""
+    from packaging.requirements import Requirement
+
+    needed = [f"bbrgym~={metadata.version('bbrgym')}"]
+    for text in metadata.requires("bbrgym") or ():
+        requirement = Requirement(text)
+        if requirement.name in ("numpy", "mlflow"):
+            needed.append(f"{requirement.name}{requirement.specifier}")
+    return needed
+
+
+def _name(name: str) -> str:
+    return re.sub(r"[^\w./: -]", "_", name)[:LONGEST_NAME]
+
+
+def _batches(entries: list[Any], size: int) -> Iterable[list[Any]]:
+    for begin in range(0, len(entries), size):
+        yield entries[begin : begin + size]

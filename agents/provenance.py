@@ -1,0 +1,43 @@
+"""Where a run's numbers come from: versions of the software, the commit, the host."""
+
+from __future__ import annotations
+
+import platform
+import socket
+import subprocess
+from importlib import metadata
+from pathlib import Path
+
+
+def source_tags() -> dict[str, str]:
+    """Return what could change a run's numbers: versions, and in a checkout the commit and whether it is modified."""
+    tags = {"python": platform.python_version(), "host": socket.gethostname()}
+    for distribution in ("bbrgym", "ns3", "gymnasium", "numpy", "torch", "stable-baselines3"):
+        try:
+            tags[distribution] = metadata.version(distribution)
+        except metadata.PackageNotFoundError:
+            continue
+    commit = _git("rev-parse", "HEAD")
+    if commit:
+        tags["git.commit"] = commit
+        tags["git.dirty"] = str(bool(_git("status", "--porcelain", "--untracked-files=no"))).lower()
+    return tags
+
+
+def _git(*arguments: str) -> str | None:
+    """Return what git prints in the checkout that this file belongs to; None if it belongs to none."""
+    here = Path(__file__).resolve()  # in a checkout the package is reached through a link
+    if arguments[0] != "ls-files" and _git("ls-files", "--error-unmatch", here.name) is None:
+        return None  # installed in an environment inside another project's checkout
+    try:
+        asked = subprocess.run(
+            ["git", "-C", str(here.parent), *arguments],
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+            stdin=subprocess.DEVNULL,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return asked.stdout.strip()
