@@ -23,12 +23,12 @@ run: setup
 	$(BIN)/bbrgym demo
 
 papers: setup
-	$(BIN)/bbrgym papers write=docs/results/papers.md
+	$(BIN)/python -m studies.papers write=docs/results/papers.md
 
 # What ns-3 simulates of it first: the page has it beside the native engine's.
 league: setup
-	$(BIN)/bbrgym benchmark experiment=league preset=ns3
-	$(BIN)/bbrgym benchmark experiment=league write=docs/results/league.md
+	$(BIN)/python -m studies.league preset=ns3
+	$(BIN)/python -m studies.league write=docs/results/league.md
 
 test: setup
 	$(BIN)/python -m pytest

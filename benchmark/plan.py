@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import bbrgym.benchmark.metrics
 import bbrgym.envs.trace
 from bbrgym.baselines import registry
-from bbrgym.benchmark.published import Paper, flow_of
 from bbrgym.envs.engine import read_policies
 from bbrgym.envs.scenario import Scenario
 
@@ -39,7 +38,6 @@ class Benchmark:
     warmup: float = 0.25
     processes: int | None = None
     tracking: Mapping[str, Any] | None = None
-    paper: Paper | None = None
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Benchmark:
@@ -77,9 +75,6 @@ class Benchmark:
             "engine": engine,
         }
         config["seeds"] = tuple(config.get("seeds", cls.seeds))
-        if (paper := config.get("paper")) is not None:
-            names = [competitor.name for competitor in config["competitors"]]
-            config["paper"] = Paper.from_dict(paper, list(config["scenarios"]), names)
         benchmark = cls(**config)
         benchmark._check()
         return benchmark
@@ -97,7 +92,6 @@ class Benchmark:
         plain |= {"roles": "all" if self.roles is None else list(self.roles), "seeds": list(self.seeds)}
         plain["engine"] = dict(self.engine)
         plain["tracking"] = None if self.tracking is None else dict(self.tracking)
-        plain["paper"] = None if self.paper is None else self.paper.to_dict()
         return plain
 
     def runs(self) -> list[Run]:
@@ -156,23 +150,12 @@ class Benchmark:
                     raise ValueError(
                         f"roles has {role!r}, but the flows of scenario {name!r} are 0 to {len(scenario.flows) - 1}"
                     )
-        if self.paper is not None:
-            for entry in self.paper.published:
-                self._check_flow(entry.metric, entry.scenarios)
-            for figure in self.paper.figures:
-                for metric in figure.y:
-                    self._check_flow(metric, [figure.scenario] if figure.scenario is not None else self.scenarios)
         if not 0 < self.step_ms < math.inf:
             raise ValueError(f"step_ms={self.step_ms!r} is not possible: step_ms must be above 0")
         if not 0 <= self.warmup < 1:
             raise ValueError(f"warmup={self.warmup!r} is not possible: warmup is a part of the duration, in [0, 1)")
         if self.processes is not None and self.processes < 1:
             raise ValueError(f"processes={self.processes!r} is not possible: processes must be at least 1, or null")
-
-    def _check_flow(self, metric: str, scenarios: Iterable[str]) -> None:
-        flow, flows = flow_of(metric), min(len(self.scenarios[name].flows) for name in scenarios)
-        if flow is not None and flow >= flows:
-            raise ValueError(f"the paper has {metric!r}, but the flows of its scenario are 0 to {flows - 1}")
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,7 @@ from matplotlib.figure import Figure
 from omegaconf import OmegaConf
 
 from bbrgym.benchmark import plots
-from bbrgym.benchmark.paper_figures import INTERVALS, paper_figure
-from bbrgym.benchmark.published import Compared, Paper, PaperFigure, compare
-from bbrgym.benchmark.run import BenchmarkResult, load_benchmark, load_trace
+from bbrgym.benchmark.run import BenchmarkResult, ReportSections, load_benchmark, load_trace
 from bbrgym.benchmark.tables import (
     HEADINGS,
     METRICS,
@@ -38,11 +36,12 @@ MOST_SCENARIOS_OVER_TIME: Final = 4
 """Of so many scenarios a report shows runs over time, which are nearly all of its size."""
 
 
-def write_report(directory: Path) -> Path:
+def write_report(directory: Path, sections: ReportSections | None = None) -> Path:
     """Write `report.html` of what is there of a benchmark, finished or not.
 
     Args:
         directory: the benchmark's directory, as `run_benchmark` makes it.
+        sections: returns more sections, each as HTML; they follow the introduction.
 
     Returns:
         The report's path.
@@ -69,7 +68,7 @@ def write_report(directory: Path) -> Path:
         seeds=", ".join(str(seed) for seed in config["seeds"]),
         headings=HEADINGS,
         sorted_by=SORTED_BY,
-        paper=_paper(result),
+        sections=[Markup(section) for section in sections(result)] if sections is not None else [],
         overall=_overall(result.results),
         scenarios=[
             _scenario(name, plain, result, is_over_time=place < MOST_SCENARIOS_OVER_TIME)
@@ -83,84 +82,6 @@ def write_report(directory: Path) -> Path:
     return path
 
 
-def paper_of(result: BenchmarkResult) -> Paper | None:
-    """The experiment of a paper that the benchmark is; None if it is another.
-
-    Raises:
-        ValueError: what is written of the paper is not possible.
-    """
-    config = result.plan["config"]
-    if not config.get("paper"):
-        return None
-    return Paper.from_dict(
-        config["paper"], list(config["scenarios"]), [entry["name"] for entry in config["competitors"]]
-    )
-
-
-def drawn(figure: PaperFigure, paper: Paper, result: BenchmarkResult) -> Figure | None:
-    """A figure of a paper, of what is there of its runs; None if that is nothing."""
-    results = result.results
-    if figure.scenario is not None:
-        results = results[results["scenario"] == figure.scenario]
-    if results.empty:
-        return None
-    scenarios = {name: Scenario.from_dict(plain) for name, plain in result.plan["config"]["scenarios"].items()}
-    traces = None
-    if figure.kind == "time":
-        competitors = [str(name) for name in results["competitor"].unique()]
-        traces = _traces_of_one_seed(results, competitors, result.directory)
-    return paper_figure(figure, result.results, scenarios, paper.published, traces)
-
-
-def caption(figure: PaperFigure, result: BenchmarkResult) -> str:
-    """What the lines and bars of a paper's figure are."""
-    if figure.kind != "time":
-        return INTERVALS
-    results = result.results
-    return f"One run, seed {results.loc[results['scenario'] == figure.scenario, 'seed'].min()}."
-
-
-def reason(row: Compared) -> str:
-    """Why a published entry and the measurement disagree; empty if they do not."""
-    if row.because or row.agrees is not False:
-        return row.because
-    return f"Measured {row.measured} instead of {row.published}; the cause is not isolated yet."
-
-
-def ratio(row: Compared) -> str:
-    """Measured over published value; a dash if there is none."""
-    return f"{row.ratio:.2f}" if math.isfinite(row.ratio) else "-"
-
-
-def _paper(result: BenchmarkResult) -> dict[str, Any] | None:
-    paper = paper_of(result)
-    if paper is None:
-        return None
-    figures = [
-        (_svg(shown, figure.title), caption(figure, result))
-        for figure in paper.figures
-        if (shown := drawn(figure, paper, result)) is not None
-    ]
-    return {
-        "paper": paper,
-        "has_link": paper.url.startswith(("https://", "http://")),
-        "figures": figures,
-        "rows": [
-            {
-                "what": row.what,
-                "published": row.published,
-                "wording": row.claim.wording,
-                "measured": row.measured,
-                "agreement": row.agreement,
-                "is_bad": row.agrees is False,
-                "ratio": ratio(row),
-                "reason": reason(row),
-            }
-            for row in compare(paper, result.results)
-        ],
-    }
-
-
 def _scenario(name: str, plain: dict[str, Any], result: BenchmarkResult, is_over_time: bool) -> dict[str, Any]:
     scenario = Scenario.from_dict(plain)
     section: dict[str, Any] = {"name": name, "description": describe(scenario), "rows": [], "figures": [], "runs": []}
@@ -170,30 +91,30 @@ def _scenario(name: str, plain: dict[str, Any], result: BenchmarkResult, is_over
     results = results[results["scenario"] == name]
     table = league_table(results).loc[name]
     section["rows"] = [(competitor, cells(row)) for competitor, row in table.iterrows()]
-    traces = _traces_of_one_seed(results, list(table.index), result.directory) if is_over_time else {}
+    traces = traces_of_one_seed(results, list(table.index), result.directory) if is_over_time else {}
     section["seed"] = int(results["seed"].min())
     section["figures"] = [
         (
-            _svg(plots.throughput_against_delay(results), f"Throughput against delay, {name}"),
+            svg(plots.throughput_against_delay(results), f"Throughput against delay, {name}"),
             "Throughput against queueing delay; better is up and to the right. Small points are runs, large ones their "
             "means, ellipses one standard deviation (from three seeds on).",
         ),
         (
-            _svg(plots.jain_intervals(results), f"Jain's index, {name}"),
+            svg(plots.jain_intervals(results), f"Jain's index, {name}"),
             "Fairness: mean over the seeds, 95 % bootstrap interval (bar), and every run (ticks).",
         ),
         (
-            _svg(plots.shares(results), f"Shares of the throughput, {name}"),
+            svg(plots.shares(results), f"Shares of the throughput, {name}"),
             "Who gets what: mean share of each flow, labelled with its base RTT.",
         ),
     ]
     if traces:
-        section["overview"] = _svg(plots.throughput_panels(traces), f"Throughput over time, {name}")
+        section["overview"] = svg(plots.throughput_panels(traces), f"Throughput over time, {name}")
         section["runs"] = [
             (
                 competitor,
                 [
-                    _svg(draw(trace, names=plots.flow_names(trace, competitor)), f"{what}, {competitor}, {name}")
+                    svg(draw(trace, names=plots.flow_names(trace, competitor)), f"{what}, {competitor}, {name}")
                     for draw, what in (
                         (plots.delay_over_time, "RTT and queueing delay over time"),
                         (plots.control_over_time, "Congestion window, pacing and gains over time"),
@@ -224,7 +145,7 @@ def _overall(results: pd.DataFrame) -> list[tuple[str, list[str]]]:
     ]
 
 
-def _traces_of_one_seed(results: pd.DataFrame, competitors: list[str], directory: Path) -> dict[str, Trace]:
+def traces_of_one_seed(results: pd.DataFrame, competitors: list[str], directory: Path) -> dict[str, Trace]:
     """A trace of each competitor, in their order, all of the lowest seed that there is."""
     first = results[results["seed"] == results["seed"].min()].drop_duplicates("competitor").set_index("competitor")
     return {
@@ -272,7 +193,7 @@ def _queue(scenario: Scenario) -> str:
     return f"CoDel ({scenario.codel_target_ms:g} ms in {scenario.codel_interval_ms:g} ms)"
 
 
-def _svg(figure: Figure, label: str) -> Markup:
+def svg(figure: Figure, label: str) -> Markup:
     """The figure as an inline SVG element that grows with the page up to its own size."""
     width_in = figure.get_size_inches()[0]
     svg = plots.svg_text(figure)

@@ -10,7 +10,7 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -61,6 +61,7 @@ def run_benchmark(
     beside: Path | None = None,
     command: str | None = None,
     has_report: bool = True,
+    sections: ReportSections | None = None,
 ) -> BenchmarkResult:
     """Run what is not there yet of a benchmark, in parallel processes, and write its results and its report.
 
@@ -88,6 +89,7 @@ def run_benchmark(
             its files are linked.
         command: the command line that makes this benchmark, for the report; None is that of this process.
         has_report: whether the report is written; of dozens of scenarios it takes minutes.
+        sections: more sections of the report, as `bbrgym.benchmark.report.write_report` takes them.
 
     Raises:
         ValueError: of the configuration, naming the bad value and the good ones. Nothing has run then.
@@ -141,7 +143,7 @@ def run_benchmark(
             # Not before here: matplotlib is needed for nothing else.
             from bbrgym.benchmark.report import write_report
 
-            written.append(write_report(directory))
+            written.append(write_report(directory, sections))
         tracker.set_tags({"failed_runs": str(len(failures))})
         if not result.results.empty:
             tracker.log_metrics(_tracked_league(result.results))
@@ -180,6 +182,10 @@ class BenchmarkResult:
     missing: list[dict[str, Any]]
     directory: Path
     plan: dict[str, Any]
+
+
+ReportSections = Callable[[BenchmarkResult], Sequence[str]]
+"""Returns more sections of a benchmark's report, each as HTML, which follow its introduction."""
 
 
 def load_benchmark(directory: Path) -> BenchmarkResult:
@@ -328,7 +334,6 @@ def _tracked(benchmark: Benchmark, directory: Path) -> Tracker:
     from bbrgym.agents.tracking import Tracker
 
     params = benchmark.to_dict()
-    del params["paper"]  # Prose, and nothing that decides a run.
     tracking = params.pop("tracking") or UNTRACKED
     return Tracker.start(directory, _experiment(benchmark), benchmark.name, params, config=tracking)
 

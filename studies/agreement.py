@@ -37,11 +37,12 @@ from bbrgym import Flow, Scenario, Trace, make_engine, simulate
 from bbrgym.baselines.registry import COMPARATORS
 from bbrgym.benchmark.metrics import measure
 from bbrgym.benchmark.plan import Benchmark, Run, version_of
-from bbrgym.benchmark.published import compare
 from bbrgym.benchmark.run import load_benchmark
 from bbrgym.benchmark.storage import load_trace, replace_file, save_trace, write_block
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.processes import run_in_processes
+from studies.papers.published import Paper, compare
+from studies.papers.report import paper_of
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 BEGIN, END = "<!-- begin: studies/agreement.py -->", "<!-- end: studies/agreement.py -->"
@@ -584,7 +585,7 @@ def compare_papers(root: Path, console: Console, processes: int) -> list[PaperCo
     """Make the runs again in native that ns-3 has made of the papers' experiments.
 
     Args:
-        root: the folder with their benchmarks, as `bbrgym papers` leaves it. One that is not finished is left out.
+        root: the folder with their benchmarks, as `python -m studies.papers` leaves it. Unfinished ones are left out.
             Competitors and rivals that only ns-3 has are so, too: where a rival is one (`STAND_INS`), ns-3 makes its
             runs again against this project's, which are kept beside `root` as the grid's are.
         console: where progress is shown.
@@ -605,7 +606,8 @@ def compare_papers(root: Path, console: Console, processes: int) -> list[PaperCo
         native = _paper_results(plan, wanted.values(), None, processes)
         commit = _commit() if has_stand_in else str(reference.plan["provenance"].get("git.commit", "-"))
         name = f"{directory.name}, with this project's CUBIC" if has_stand_in else directory.name
-        compared.append(_compare_results(name, commit[:7], plan, ns3, native))
+        paper = paper_of(reference)
+        compared.append(_compare_results(name, commit[:7], plan, paper, ns3, native))
         console.print(f"{directory.name}: {len(wanted)} runs", highlight=False)
     return compared
 
@@ -646,7 +648,7 @@ def _commit() -> str:
 
 
 def _compare_results(
-    name: str, commit: str, plan: Benchmark, reference: pd.DataFrame, native: pd.DataFrame
+    name: str, commit: str, plan: Benchmark, paper: Paper, reference: pd.DataFrame, native: pd.DataFrame
 ) -> PaperCompared:
     sizes: dict[str, list[float]] = {metric.title: [] for metric in METRICS}
     competitors = {competitor.name: competitor for competitor in plan.competitors}
@@ -661,10 +663,7 @@ def _compare_results(
             size = difference(metric, plan.scenarios[str(scenario)], *of_seeds).size
             if not math.isnan(size):
                 sizes[metric.title].append(size)
-    verdicts = []
-    if plan.paper is not None:
-        verdicts = [compare(plan.paper, frame) for frame in (reference, native)]
-    pairs = list(zip(*verdicts, strict=True))
+    pairs = list(zip(compare(paper, reference), compare(paper, native), strict=True))
     return PaperCompared(
         experiment=name,
         commit=commit,

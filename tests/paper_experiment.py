@@ -1,4 +1,4 @@
-"""A small experiment of a paper for tests: its directory, with runs of the fake engine."""
+"""A small experiment of a paper for tests: its benchmark with runs of the fake engine, and the paper's claims."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fake_engine import FakeEngine
+from omegaconf import OmegaConf
 
 from bbrgym import simulate
 from bbrgym.benchmark.metrics import measure
@@ -56,13 +57,21 @@ PAPER: dict[str, Any] = {
 }  # fmt: skip
 
 
-def make_experiment(directory: Path, *, done: slice = slice(None), code: str = "c0de", **changes: Any) -> None:
-    """A benchmark's directory, with the runs `done` of it.
+def make_experiment(
+    directory: Path,
+    *,
+    done: slice = slice(None),
+    code: str = "c0de",
+    paper: dict[str, Any] | None = PAPER,
+    **changes: Any,
+) -> None:
+    """Make a benchmark's directory with the runs `done`, and the claims of its paper.
 
     Args:
-        directory: where it goes.
+        directory: where it goes: `<group>-<preset>/<name>`; the claims go to `claims/<group>/<name>.yaml` beside.
         done: which of the runs, of the order in which they are planned.
         code: the hash that its provenance has.
+        paper: what the paper published; None if the experiment has no paper.
         changes: fields of the benchmark's configuration.
     """
     plain = {
@@ -71,9 +80,12 @@ def make_experiment(directory: Path, *, done: slice = slice(None), code: str = "
         "competitors": COMPETITORS,
         "seeds": [1, 2],
         "engine": "fake",
-        "paper": PAPER,
     }
     benchmark = Benchmark.from_dict(plain | changes)
+    if paper is not None:
+        claims = claims_of(directory) / directory.parent.name.rpartition("-")[0]
+        claims.mkdir(parents=True, exist_ok=True)
+        OmegaConf.save(paper, claims / f"{directory.name}.yaml")
     runs = benchmark.runs()
     (directory / "runs").mkdir(parents=True)
     write_json(
@@ -93,3 +105,8 @@ def make_experiment(directory: Path, *, done: slice = slice(None), code: str = "
         save_trace(trace, place / "trace.parquet")
         rows = measure(trace, after_s=benchmark.warmup * run.scenario.duration_s)
         write_json(place / "metrics.json", {"trace_hash": trace.hash, "wall_s": 0.5, "rows": rows})
+
+
+def claims_of(directory: Path) -> Path:
+    """Return the folder of the claims that `make_experiment` writes."""
+    return directory.parent.parent / "claims"

@@ -1,4 +1,4 @@
-"""The command line: `bbrgym train|evaluate|benchmark|papers|report|export|demo|ns3|ui`."""
+"""The command line: `bbrgym train|evaluate|benchmark|report|export|demo|ns3|ui`."""
 
 from __future__ import annotations
 
@@ -148,9 +148,6 @@ def _benchmark(arguments: list[str]) -> int:
 
 
 def _benchmark_once(config: dict[str, Any], directory: Path) -> None:
-    if "league" in config:
-        _league(config)
-        return
     from bbrgym.benchmark.run import print_league, run_benchmark
 
     console = _console()
@@ -159,51 +156,6 @@ def _benchmark_once(config: dict[str, Any], directory: Path) -> None:
     print(f"Report: {directory / 'report.html'}")
     if result.failures:
         raise EngineError(f"{len(result.failures)} runs failed; the same command tries them again, and only them")
-
-
-def _league(config: dict[str, Any]) -> None:
-    from studies.league.page import print_league_goals, write_league_page
-    from studies.league.suites import load_part, run_league
-
-    console = _console()
-    league = run_league(config, BENCHMARKS, console)
-    print_league_goals(league, console)
-    if config["write"] is not None:
-        path = Path(config["write"])
-        write_league_page(league, path, part=load_part(BENCHMARKS))
-        print(f"Page: {path}")
-    if league.failures:
-        raise EngineError(f"{league.failures} runs failed; the same command tries them again, and only them")
-
-
-def _papers(arguments: list[str]) -> int:
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-
-    from studies.papers.run import print_papers, run_papers
-
-    own: dict[str, Any] = {"only": None, "preset": "quick", "write": None}
-    others = []
-    for override in OverridesParser.create().parse_overrides(arguments):
-        if override.is_sweep_override():
-            raise ValueError(f"{override.input_line}: give one value, not a sweep")
-        if override.key_or_group in own:
-            own[override.key_or_group] = override.value()
-        else:
-            others.append(str(override.input_line))
-    only = [own["only"]] if isinstance(own["only"], str) else own["only"]
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
-    console = _console()
-    results = run_papers(BENCHMARKS, own["preset"], only, others, console)
-    print_papers(results, console)
-    if own["write"] is not None:
-        from studies.papers.page import write_page
-
-        path = Path(own["write"])
-        write_page([result.directory for result in results], path)
-        print(f"Page: {path}")
-    if failures := sum(len(result.failures) for result in results):
-        raise EngineError(f"{failures} runs failed; the same command tries them again, and only them")
-    return 0
 
 
 def _demo(arguments: list[str]) -> int:
@@ -483,23 +435,8 @@ COMMANDS: dict[str, Command] = {
         (
             "bbrgym benchmark experiment=rtt_fairness",
             "bbrgym benchmark experiment=friendliness benchmark.competitors=[bbr,bbr2] benchmark.agent=RUN",
-            "bbrgym benchmark experiment=league preset=quick write=league.md",
+            "bbrgym benchmark experiment=paper/acw-jain preset=quick",
         ),
-    ),
-    "papers": Command(
-        "run the experiments of the papers, and say what agrees with them",
-        _papers,
-        "Every experiment of conf/experiment/paper and conf/experiment/ablation, one after the other, to "
-        "runs/benchmark/paper-<preset>/<name> and runs/benchmark/ablation-<preset>/<name>; what is done there is not "
-        "done again. Other settings go to every experiment.",
-        settings=(
-            "preset=full                     durations and repeats as in the papers; quick, if not given",
-            "only=[acw-jain,ablation/da-bbr]  these only",
-            "write=docs/results/papers.md         a page of all results, with its figures",
-            "benchmark.processes=2           runs at a time",
-            "tracking=mlflow                 in MLflow too",
-        ),
-        examples=("bbrgym papers", "bbrgym papers only=[acw-latency] preset=full benchmark.processes=1"),
     ),
     "report": Command(
         "write the report of a benchmark again",

@@ -134,7 +134,7 @@ def write_league_page(league: League, path: Path, part: League | None = None) ->
         ValueError: no suite has results.
     """
     if all(result.results.empty for result in league.results.values()):
-        raise ValueError(f"the league {league.plan.name} has no results: run `bbrgym benchmark experiment=league`")
+        raise ValueError(f"the league {league.plan.name} has no results: run `python -m studies.league`")
     place = path.with_suffix("")
     place.mkdir(parents=True, exist_ok=True)
     blocks = [
@@ -174,7 +174,7 @@ def _introduction(league: League) -> list[str]:
         f"Competitors: {', '.join(_names(league))}. {_yardsticks(league)}Engine "
         f"{first.plan['config']['engine']['name']}, {len(seeds)} seeds ({seeds[0]} to {seeds[-1]}): {len(runs)} runs, "
         f"{markdown.duration(float(runs['wall_s'].sum()))} of wall time in sum. All settings are in "
-        "[league.yaml](../conf/experiment/league.yaml).",
+        "[league.yaml](../../studies/league/conf/experiment/league.yaml).",
         *markdown.made_with(result.plan for result in results),
     ]
     if lost:

@@ -12,12 +12,13 @@ import numpy as np
 from rich.console import Console
 from rich.markup import escape
 
-from bbrgym.benchmark.experiments import compose_experiment
 from bbrgym.benchmark.plan import Benchmark, Competitor
 from bbrgym.benchmark.run import BenchmarkResult, EngineFactory, load_benchmark, run_benchmark
 from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.engine import make_engine
 from bbrgym.envs.scenario import Scenario
+from studies.experiments import compose_experiment
+from studies.papers.published import Paper, load_paper
 
 ALONE: Final = "alone"
 """The suite in which each victim of `friendliness` has the link to itself; also its only competitor's name."""
@@ -41,16 +42,16 @@ class OwnMetric:
     others: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, paper: Mapping[str, Any], metric: str, algorithm: str) -> OwnMetric:
-        """With the metrics that an experiment's `paper` names; over time there are none."""
-        named = [entry["metric"] for entry in paper.get("published", ())]
-        named += [metric for figure in paper.get("figures", ()) if figure["kind"] != "time" for metric in figure["y"]]
+    def of(cls, paper: Paper, metric: str, algorithm: str) -> OwnMetric:
+        """Return it with the metrics that a paper names, except those of its figures over time."""
+        named = [entry.metric for entry in paper.published]
+        named += [metric for figure in paper.figures if figure.kind != "time" for metric in figure.y]
         return cls(metric, algorithm, tuple(dict.fromkeys(named)))
 
 
 @dataclass(frozen=True)
 class LeaguePlan:
-    """Everything that a league consists of; conf/experiment/league.yaml explains the fields.
+    """Everything that a league consists of; studies/league/conf/experiment/league.yaml explains the fields.
 
     Attributes:
         name: the folder that its benchmarks are in.
@@ -72,7 +73,7 @@ class LeaguePlan:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> LeaguePlan:
-        """From the whole plain configuration of `experiment=league`.
+        """From the whole plain configuration that `compose_league` returns.
 
         Raises:
             ValueError: naming the bad value and the good ones.
@@ -117,8 +118,8 @@ class LeaguePlan:
             if suite in suites:
                 plans[suite] = {**common, **suites[suite]}
             else:
-                plans[suite] = _paper(suite, common)
-                own[suite] = OwnMetric.of(plans[suite]["paper"], **league["papers"][suite])
+                plans[suite], paper = _paper(suite, common)
+                own[suite] = OwnMetric.of(paper, **league["papers"][suite])
             if subset is not None:
                 plans[suite] = _reduced(suite, plans[suite], subset[suite])
         plan = cls(
@@ -173,6 +174,19 @@ class League:
         return [name for name in names if name not in (self.plan.learned, *self.plan.yardsticks)]
 
 
+def compose_league(overrides: Sequence[str] = (), experiment: str = "league") -> dict[str, Any]:
+    """Return the whole plain configuration of the league, or of an experiment that changes it.
+
+    Args:
+        overrides: Hydra overrides.
+        experiment: a file of studies/league/conf/experiment.
+
+    Raises:
+        HydraException: an override is not valid.
+    """
+    return compose_experiment(experiment, overrides, Path(__file__).parent / "conf")
+
+
 def run_league(
     config: Mapping[str, Any],
     root: Path,
@@ -185,7 +199,7 @@ def run_league(
     A run that another benchmark in `root` has whole is not made again.
 
     Args:
-        config: the whole plain configuration of `experiment=league`.
+        config: the whole plain configuration that `compose_league` returns.
         root: where the benchmarks go: `<root>/<name>/<suite>`.
         console: where progress is shown; None is standard output.
         engine_factory: as in `run_benchmark`.
@@ -222,7 +236,7 @@ def _load(plan: LeaguePlan, root: Path) -> League:
 
 def load_part(root: Path) -> League:
     """The part of the league that is for ns-3, as far as it is there in `root`."""
-    return load_league(compose_experiment("league", ["preset=ns3"]), root)
+    return load_league(compose_league(["preset=ns3"]), root)
 
 
 def drawn_scenarios(draws: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -310,7 +324,7 @@ def _rounded(scenario: Scenario) -> Scenario:
     )
 
 
-def _paper(experiment: str, common: Mapping[str, Any]) -> dict[str, Any]:
+def _paper(experiment: str, common: Mapping[str, Any]) -> tuple[dict[str, Any], Paper]:
     """A paper's experiment with the competitors that it has, as it has them, and all others of the league."""
     config = compose_experiment(f"paper/{experiment}", ["preset=quick", "tracking=none"])["benchmark"]
     is_tcp_of_ns3 = _has_stock(common["engine"])
@@ -318,6 +332,11 @@ def _paper(experiment: str, common: Mapping[str, Any]) -> dict[str, Any]:
     names = [_name(entry) for entry in competitors]
     competitors += [entry for entry in common["competitors"] if _name(entry) not in names]
     scenarios = config["scenarios"]
+    paper = load_paper(
+        f"paper/{experiment}",
+        {name: Scenario.from_dict(scenario) for name, scenario in scenarios.items()},
+        [_name(entry) for entry in (*config["competitors"], *competitors)],
+    )
     if not is_tcp_of_ns3:
         scenarios = {
             name: {
@@ -331,14 +350,14 @@ def _paper(experiment: str, common: Mapping[str, Any]) -> dict[str, Any]:
             }
             for name, scenario in scenarios.items()
         }
-    return {
+    plan = {
         **common,
         "scenarios": scenarios,
         "competitors": competitors,
         "roles": config["roles"],
         "warmup": config["warmup"],
-        "paper": config["paper"],
     }
+    return plan, paper
 
 
 def _has_stock(engine: str | Mapping[str, Any]) -> bool:
@@ -354,5 +373,4 @@ def _reduced(suite: str, config: Mapping[str, Any], names: Sequence[str]) -> dic
     for name in names:
         if name not in config["scenarios"]:
             raise ValueError(f"the subset of {suite} has no scenario {name!r}; known: {', '.join(config['scenarios'])}")
-    # Published numbers are of all scenarios of an experiment.
-    return {**config, "scenarios": {name: config["scenarios"][name] for name in names}, "paper": None}
+    return {**config, "scenarios": {name: config["scenarios"][name] for name in names}}

@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from bbrgym.benchmark.published import Compared, Paper, compare
-from bbrgym.benchmark.report import caption, drawn, paper_of, ratio
 from bbrgym.benchmark.run import BenchmarkResult, load_benchmark
 from bbrgym.benchmark.tables import HEADINGS, SORTED_BY, cells, figures, league_table
 from bbrgym.envs.scenario import Scenario
 from studies import markdown
+from studies.papers.published import CLAIMS, Paper, PublishedComparison, compare
+from studies.papers.report import caption, drawn, paper_of, ratio
 
 VERDICTS: Final = ("agrees", "disagrees", "unclear", "not judged")
 
 
-def write_page(directories: Sequence[Path], path: Path) -> None:
+def write_page(directories: Sequence[Path], path: Path, claims: Path = CLAIMS) -> None:
     """Write the page of what is there of the papers' experiments and of the ablations, with a figure of each.
 
     Equal results give equal files: there is no date on the page. Figures go to a folder beside the page that has its
@@ -29,11 +29,12 @@ def write_page(directories: Sequence[Path], path: Path) -> None:
         directories: of benchmarks, as `bbrgym benchmark` makes them: `…/paper-<preset>/<experiment>`, or
             `…/ablation-<preset>/<algorithm>`. One that has no benchmark is on the page as missing.
         path: where the page goes; `docs/results/papers.md`, for it has links to `../conf`.
+        claims: the folder of what the papers published.
 
     Raises:
         ValueError: a benchmark is not one of a paper, or two have the same name.
     """
-    experiments = [_Experiment.of(directory) for directory in directories]
+    experiments = [_Experiment.of(directory, claims) for directory in directories]
     names = [experiment.figure_name for experiment in experiments]
     for name in names:
         if names.count(name) > 1:
@@ -66,19 +67,17 @@ class _Experiment:
     preset: str
     result: BenchmarkResult | None
     paper: Paper | None
-    rows: Sequence[Compared]
+    rows: Sequence[PublishedComparison]
 
     @classmethod
-    def of(cls, directory: Path) -> _Experiment:
+    def of(cls, directory: Path, claims: Path) -> _Experiment:
         group, _, preset = directory.resolve().parent.name.partition("-")
         name = directory.resolve().name
         try:
             result = load_benchmark(directory)
         except FileNotFoundError:
             return cls(name, group, preset, None, None, ())
-        paper = paper_of(result)
-        if paper is None:
-            raise ValueError(f"{directory} is not the experiment of a paper: its configuration has no benchmark.paper")
+        paper = paper_of(result, claims)
         return cls(name, group, preset, result, paper, compare(paper, result.results))
 
     @property
@@ -122,7 +121,7 @@ class _Experiment:
         return f"Unfinished: {planned - lost} of {planned} runs are done{failed}."
 
 
-def verdict(row: Compared) -> str:
+def verdict(row: PublishedComparison) -> str:
     """One of `VERDICTS`."""
     if row.agrees is not None:
         return "agrees" if row.agrees else "disagrees"
@@ -181,7 +180,7 @@ def _introduction(experiments: Sequence[_Experiment]) -> list[str]:
     return [
         "The experiments of the papers in which the algorithms were published, made again, each with the paper's own "
         "numbers beside the measured ones. Nothing on this page is written by hand: it is made of the results.",
-        "    bbrgym papers               # all of them; preset=full: as long and as often as the papers say\n"
+        "    python -m studies.papers    # all of them; preset=full: as long and as often as the papers say\n"
         "    bbrgym benchmark experiment=paper/<experiment>\n"
         "    bbrgym benchmark experiment=ablation/<algorithm>",
         "The report of each, with all its figures, is `report.html` in its folder of `runs/benchmark`.",
@@ -285,7 +284,7 @@ def _section(experiment: _Experiment, place: Path) -> list[str]:
     return blocks
 
 
-def _reasons(rows: Sequence[Compared]) -> list[str]:
+def _reasons(rows: Sequence[PublishedComparison]) -> list[str]:
     """Why entries disagree, one sentence for all that have the same reason, and of which it is not known."""
     reasons: dict[str, list[str]] = {}
     for row in rows:

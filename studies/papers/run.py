@@ -15,11 +15,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from bbrgym.benchmark.experiments import compose_experiment
 from bbrgym.benchmark.plan import Benchmark
-from bbrgym.benchmark.published import Compared, compare
 from bbrgym.benchmark.run import EngineFactory, Failure, run_benchmark
 from bbrgym.envs.engine import make_engine
+from studies.experiments import compose_experiment
+from studies.papers.published import PublishedComparison, compare
+from studies.papers.report import paper_of, paper_sections
 
 PRESETS: Final = ("quick", "full")
 GROUPS: Final = ("paper", "ablation")
@@ -40,7 +41,7 @@ class PaperResult:
     experiment: str
     directory: Path
     failures: list[Failure]
-    rows: list[Compared]
+    rows: list[PublishedComparison]
 
 
 def experiments() -> list[str]:
@@ -96,8 +97,10 @@ def run_papers(
         console.print(f"[bold]{escape(name)}[/bold] ({count} of {len(plans)})", highlight=False)
         directory = root / plan.name
         command = shlex.join(["bbrgym", "benchmark", f"experiment={name}", *changes])
-        result = run_benchmark(configs[name], directory, console, engine_factory, beside=root, command=command)
-        rows = compare(plan.paper, result.results) if plan.paper is not None else []
+        result = run_benchmark(
+            configs[name], directory, console, engine_factory, beside=root, command=command, sections=paper_sections
+        )
+        rows = compare(paper_of(result), result.results)
         done.append(PaperResult(name, directory, result.failures, rows))
     return done
 
@@ -127,7 +130,7 @@ def print_papers(results: Sequence[PaperResult], console: Console) -> None:
     )
 
 
-def _counts(rows: Sequence[Compared]) -> tuple[int, int, int, int]:
+def _counts(rows: Sequence[PublishedComparison]) -> tuple[int, int, int, int]:
     """How many agree, disagree, are unclear, and are not judged."""
     agree = sum(row.agrees is True for row in rows)
     disagree = sum(row.agrees is False for row in rows)

@@ -17,6 +17,7 @@ from bbrgym.baselines import registry
 from bbrgym.benchmark.plan import Benchmark, Competitor
 from bbrgym.processes import TaskResult
 from studies import agreement
+from studies.papers.published import Paper
 
 needs_ns3 = pytest.mark.skipif(importlib.util.find_spec("bbrgym._ns3") is None, reason="bbrgym was built without ns-3")
 
@@ -313,7 +314,7 @@ def test_an_experiment_with_a_rival_of_ns3_runs_again_with_ours(tmp_path: Path) 
     )
     ns3, native = (agreement._paper_results(plan, plan.runs(), kept, 1) for kept in (tmp_path, None))
     assert len(list((tmp_path / "agreement-ns3").iterdir())) == 2
-    paper = agreement._compare_results("duel", "abcdefg", plan, ns3, native)
+    paper = agreement._compare_results("duel", "abcdefg", plan, Paper("A paper"), ns3, native)
     assert (paper.runs, paper.entries) == (2, 0)
     assert paper.sizes == {metric.title: [0.0] for metric in agreement.METRICS}
     assert "| duel | abcdefg | 2 | 1 | 0.0 points / 0.0 points | 0.0 % / 0.0 % |" in agreement.markdown([], [paper])

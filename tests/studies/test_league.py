@@ -16,13 +16,12 @@ import pytest
 from rich.console import Console
 
 from bbrgym.baselines import registry
-from bbrgym.benchmark.experiments import compose_experiment
 from bbrgym.benchmark.metrics import MEASURED
 from bbrgym.benchmark.plan import Benchmark
 from bbrgym.benchmark.run import BenchmarkResult
 from bbrgym.benchmark.tables import METRICS
-from bbrgym.cli import main
 from bbrgym.envs.scenario import Scenario
+from studies.league.__main__ import main
 from studies.league.page import goals, print_league_goals, write_league_page
 from studies.league.scores import SCORE, compare_scores, fair_shares, scores, standings
 from studies.league.suites import (
@@ -31,6 +30,7 @@ from studies.league.suites import (
     League,
     LeaguePlan,
     OwnMetric,
+    compose_league,
     drawn_scenarios,
     load_league,
     outside_of,
@@ -52,7 +52,7 @@ PRESETS = ("full", "ns3")
 
 @cache
 def config_of(*overrides: str) -> dict[str, Any]:
-    return compose_experiment("league", overrides)
+    return compose_league(overrides)
 
 
 @cache
@@ -143,6 +143,13 @@ def test_outside_of_the_training_ranges() -> None:
     assert outside(flows=[{"rtt_ms": 5}, {"rtt_ms": 20}, {"rtt_ms": 20}]) == ["RTT", "flows"]
     assert outside(rate_mbps=6.0, buffer_bdp=8.0, flows=[{"rtt_ms": 11}]) == []  # 66 packets, a bit more than 8 BDP
     assert outside_of(Scenario.from_dict(inside), training | {"flows": [flow]}) == ["RTT", "flows"]
+
+
+def test_probe_rtt_is_a_league_of_the_validation_draws() -> None:
+    plan = LeaguePlan.from_config(compose_league(experiment="probe_rtt"))
+    assert plan.name == "probe_rtt"
+    scenarios, validation = (of.suites["generalisation"]["scenarios"] for of in (plan, plan_of("validation")))
+    assert scenarios == validation
 
 
 def test_what_only_ns3_has_is_replaced_elsewhere() -> None:
@@ -463,11 +470,10 @@ def test_from_the_command_line_to_the_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    arguments = ["benchmark", "experiment=league", *SMALL, "league.only=[bbq-original]", "write=league.md"]
-    assert main(arguments) == 0
+    assert main([*SMALL, "league.only=[bbq-original]", "write=league.md"]) == 0
     assert "Page: league.md" in capsys.readouterr().out
     page = (tmp_path / "league.md").read_text()
-    assert "    bbrgym benchmark experiment=league" in page or "    import json" in page  # the command that made it
+    assert "    python -m studies.league preset=quick" in page
     assert (tmp_path / "runs/benchmark/league-quick/bbq-original/results.parquet").is_file()
 
 

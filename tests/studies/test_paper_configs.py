@@ -15,8 +15,8 @@ from omegaconf import OmegaConf
 
 from bbrgym.baselines import registry
 from bbrgym.benchmark.plan import Benchmark
-from bbrgym.benchmark.published import axis_value
 from bbrgym.envs.scenario import Scenario
+from studies.papers.published import CLAIMS, axis_value, load_paper
 
 EXPERIMENT = Path(str(resources.files("bbrgym.conf"))) / "experiment"
 PAPER = [
@@ -65,8 +65,9 @@ def scenario_of(experiment: str, name: str, preset: str = "quick") -> Scenario:
 
 
 def test_there_is_an_experiment_for_every_one_of_the_papers() -> None:
-    assert sorted(path.stem for path in EXPERIMENT.glob("paper/*.yaml")) == PAPER
-    assert sorted(path.stem for path in EXPERIMENT.glob("ablation/*.yaml")) == ABLATION
+    for folder in (EXPERIMENT, CLAIMS):
+        assert sorted(path.stem for path in folder.glob("paper/*.yaml")) == PAPER
+        assert sorted(path.stem for path in folder.glob("ablation/*.yaml")) == ABLATION
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -76,20 +77,16 @@ def test_every_experiment_composes_and_is_accepted(experiment: str, preset: str)
     config = config_of(experiment, preset)
     assert config["name"] == f"{group}-{preset}/{name}"
     benchmark = Benchmark.from_dict(config["benchmark"])
-    assert benchmark.paper is not None
-    assert benchmark.paper.published
-    assert benchmark.paper.figures
-    assert benchmark.paper.where
-    assert benchmark.paper.stated
-    assert benchmark.paper.inferred
+    paper = load_paper(experiment, benchmark.scenarios, [competitor.name for competitor in benchmark.competitors])
+    assert all((paper.published, paper.figures, paper.where, paper.stated, paper.inferred))
     assert Benchmark.from_dict(benchmark.to_dict()) == benchmark
 
 
 @pytest.mark.parametrize("experiment", ALL)
 def test_every_scenario_has_a_point_of_its_own_on_a_line(experiment: str) -> None:
     benchmark = Benchmark.from_dict(config_of(experiment)["benchmark"])
-    assert benchmark.paper is not None
-    for figure in benchmark.paper.figures:
+    paper = load_paper(experiment, benchmark.scenarios, [competitor.name for competitor in benchmark.competitors])
+    for figure in paper.figures:
         if figure.kind == "lines" and figure.x is not None:
             axes = [figure.x, *([figure.panel] if figure.panel is not None else [])]
             shown = [s for name, s in benchmark.scenarios.items() if figure.scenario in (None, name)]

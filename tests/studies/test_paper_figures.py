@@ -23,9 +23,9 @@ from omegaconf import OmegaConf
 from bbrgym import Flow, Scenario, Trace, simulate
 from bbrgym.benchmark import plots
 from bbrgym.benchmark.metrics import MEASURED
-from bbrgym.benchmark.paper_figures import LABELS, POINTS_A_LINE, paper_figure
-from bbrgym.benchmark.published import KINDS, Paper, PaperFigure, Published
 from bbrgym.benchmark.tables import METRICS, METRICS_OF_FLOWS, league_table
+from studies.papers.figures import LABELS, POINTS_A_LINE, paper_figure
+from studies.papers.published import KINDS, PaperFigure, Published, load_paper
 
 FLOWS = (Flow(rtt_ms=10), Flow(rtt_ms=50))
 SCENARIOS = {
@@ -273,7 +273,7 @@ def test_every_figure_of_every_experiment_can_be_drawn(path: Path) -> None:
     plain = config["benchmark"]
     names = tuple(entry if isinstance(entry, str) else entry["name"] for entry in plain["competitors"])
     scenarios = {name: Scenario.from_dict(scenario) for name, scenario in plain["scenarios"].items()}
-    paper = Paper.from_dict(plain["paper"], list(scenarios), names)
+    paper = load_paper(f"{path.parent.name}/{path.stem}", scenarios, names)
     results = made_up(scenarios, names, seeds=1)
     for figure in paper.figures:
         traces = None

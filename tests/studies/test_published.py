@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
 from bbrgym import Flow, Scenario
-from bbrgym.benchmark.plan import Benchmark
-from bbrgym.benchmark.published import Compared, Paper, axis_value, compare
+from studies.papers.published import Paper, PublishedComparison, axis_value, compare, load_paper
 
 NAMES = ["bbr", "bbq", "da-bbr", "bbr-acw"]
 
@@ -39,7 +39,7 @@ def results_of(
     return pd.DataFrame(rows)
 
 
-def only(rows: list[Compared]) -> Compared:
+def only(rows: list[PublishedComparison]) -> PublishedComparison:
     (row,) = rows
     return row
 
@@ -256,10 +256,9 @@ FULL: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_plain_form_makes_the_paper_again() -> None:
+def test_a_paper_from_its_plain_form() -> None:
     made = Paper.from_dict(FULL, ["s", "t"], NAMES)
-    again = json.loads(json.dumps(made.to_dict()))
-    assert Paper.from_dict(again, ["s", "t"], NAMES) == made
+    assert (made.where, made.stated, len(made.figures), len(made.published)) == ("figure 1", ("DropTail",), 3, 5)
     assert (made.published[1].bound, made.published[2].form, made.figures[0].x) == ("above", "ratio", "competitor")
 
 
@@ -333,7 +332,7 @@ def test_a_bad_figure_is_refused_by_name(change: dict[str, Any], message: str) -
 @pytest.mark.parametrize(
     ("plain", "message"),
     [
-        ("A paper", "paper must be a mapping"),
+        ("A paper", "a paper must be a mapping with a title, got 'A paper'"),
         ({"reference": "x"}, "a paper has no title"),
         ({"title": "x", "authors": []}, "a paper has no field 'authors'; known: title, reference"),
         ({"title": "x", "stated": ["ns-3", {"buffer": "1 BDP"}]}, "stated: it must be a text"),
@@ -346,41 +345,34 @@ def test_a_bad_paper_is_refused_by_name(plain: Any, message: str) -> None:
         Paper.from_dict(plain, ["s"], NAMES)
 
 
-def benchmark(published: list[dict[str, Any]], figures: Sequence[dict[str, Any]] = ()) -> Benchmark:
-    return Benchmark.from_dict(
-        {
-            "name": "x",
-            "scenarios": {"duel": {"flows": [{"rtt_ms": 10}, {"rtt_ms": 50}]}},
-            "competitors": ["bbr", "bbq"],
-            "engine": "fake",
-            "paper": {"title": "A paper", "published": published, "figures": list(figures)},
-        }
-    )
+def loaded(folder: Path, **claims: Any) -> Paper:
+    (folder / "paper").mkdir()
+    (folder / "paper" / "x.yaml").write_text(json.dumps({"title": "A paper", **claims}))
+    scenario = Scenario(flows=(Flow(rtt_ms=10), Flow(rtt_ms=50)))
+    return load_paper("paper/x", {"duel": scenario}, ["bbr", "bbq"], folder)
 
 
-def test_a_benchmark_has_its_paper() -> None:
-    made = benchmark([{"metric": "share[1]", "order": ["bbq", "bbr"]}])
-    assert made.paper is not None
-    assert made.paper.published[0].scenarios == ("duel",)
-    assert Benchmark.from_dict(json.loads(json.dumps(made.to_dict()))) == made
+def test_a_paper_is_loaded_by_the_name_of_its_experiment(tmp_path: Path) -> None:
+    made = loaded(tmp_path, published=[{"metric": "share[1]", "order": ["bbq", "bbr"]}])
+    assert made.published[0].scenarios == ("duel",)
+    with pytest.raises(ValueError, match="'paper/y' is not the experiment of a paper"):
+        load_paper("paper/y", {}, [], tmp_path)
 
 
-def test_a_paper_does_not_change_what_is_run() -> None:
-    keys = [run.key for run in benchmark([]).runs()]
-    assert keys == [run.key for run in benchmark([{"metric": "link_jain", "order": ["bbr", "bbq"]}]).runs()]
-
-
-@pytest.mark.parametrize("is_figure", [True, False])
-def test_a_flow_that_is_not_there_is_refused(is_figure: bool) -> None:
-    entries = [] if is_figure else [{"metric": "share[2]", "order": ["bbq", "bbr"]}]
-    figures = [{"title": "f", "kind": "bars", "y": "share[2]"}] if is_figure else []
-    with pytest.raises(ValueError, match=r"'share\[2\]', but the flows of its scenario are 0 to 1"):
-        benchmark(entries, figures)
-
-
-def test_a_paper_names_what_the_benchmark_has() -> None:
-    with pytest.raises(ValueError, match="competitor='cubic'"):
-        benchmark([{"metric": "link_jain", "order": ["bbr", "cubic"]}])
+@pytest.mark.parametrize(
+    ("claims", "message"),
+    [
+        (
+            {"published": [{"metric": "share[2]", "order": ["bbq", "bbr"]}]},
+            r"'share\[2\]', but the flows .* are 0 to 1",
+        ),
+        ({"figures": [{"title": "f", "kind": "bars", "y": "share[2]"}]}, r"'share\[2\]', but the flows .* are 0 to 1"),
+        ({"published": [{"metric": "link_jain", "order": ["bbr", "cubic"]}]}, "competitor='cubic'"),
+    ],
+)
+def test_a_paper_names_what_the_experiment_has(tmp_path: Path, claims: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        loaded(tmp_path, **claims)
 
 
 def test_axes_of_a_scenario() -> None:

@@ -23,8 +23,7 @@ CONF = Path(str(resources.files("bbrgym.conf")))
 CHOICES = sorted(
     (path.parent.name, path.stem) for path in CONF.glob("*/*.yaml") if path.parent.name not in ("experiment", "hydra")
 )
-# The league consists of several benchmarks: test_league.py.
-EXPERIMENTS = sorted(path.stem for path in CONF.glob("experiment/*.yaml") if path.stem != "league")
+EXPERIMENTS = sorted(path.stem for path in CONF.glob("experiment/*.yaml"))
 
 
 @pytest.fixture(autouse=True)

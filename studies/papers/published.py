@@ -10,11 +10,13 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, cast
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from omegaconf import OmegaConf
 
 from bbrgym.benchmark.statistics import bootstrap_interval
 from bbrgym.benchmark.tables import METRICS, METRICS_OF_FLOWS, run_table
@@ -122,10 +124,6 @@ class PaperFigure:
             (scenario,) = _scenarios(what, None, scenarios)
         return cls(title, kind, y, x, _text(what, plain, "y_label"), scenario, panel)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain types only; `from_dict` makes it again."""
-        return _without_defaults(self, {"y": list(self.y)})
-
 
 @dataclass(frozen=True)
 class Published:
@@ -209,13 +207,6 @@ class Published:
             because=_text(what, plain, "because"),
         )
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain types only; `from_dict` makes it again."""
-        plain = _without_defaults(self, {"order": list(self.order)})
-        names = {"bound": "is", "form": "as"}
-        plain = {names.get(name, name): value for name, value in plain.items() if name != "scenarios"}
-        return plain | {"scenario": self.scenarios[0] if len(self.scenarios) == 1 else list(self.scenarios)}
-
 
 @dataclass(frozen=True)
 class Paper:
@@ -243,7 +234,7 @@ class Paper:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any], scenarios: Collection[str], competitors: Collection[str]) -> Paper:
-        """From a plain mapping, as an experiment of conf/experiment/paper has it.
+        """Return the paper of a plain mapping, as a file of `CLAIMS` has it.
 
         Args:
             plain: the mapping.
@@ -254,7 +245,7 @@ class Paper:
             ValueError: naming the bad value and the good ones.
         """
         if not isinstance(plain, Mapping):
-            raise ValueError(f"paper={plain!r} is not possible: paper must be a mapping with a title")
+            raise ValueError(f"a paper must be a mapping with a title, got {plain!r}")
         _check_keys("a paper", plain, [f.name for f in dataclasses.fields(cls)])
         return cls(
             title=_text("a paper", plain, "title", is_needed=True),
@@ -269,21 +260,42 @@ class Paper:
             ),
         )
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain types only; `from_dict` makes it again."""
-        return _without_defaults(
-            self,
-            {
-                "stated": list(self.stated),
-                "inferred": list(self.inferred),
-                "figures": [figure.to_dict() for figure in self.figures],
-                "published": [entry.to_dict() for entry in self.published],
-            },
-        )
+
+CLAIMS: Final = Path(__file__).parent / "claims"
+"""What papers published, as `<group>/<experiment>.yaml`: the names of the experiments in conf/experiment."""
+
+
+def load_paper(
+    experiment: str, scenarios: Mapping[str, Scenario], competitors: Collection[str], claims: Path = CLAIMS
+) -> Paper:
+    """Load what a paper published about an experiment.
+
+    Args:
+        experiment: its name in conf/experiment, as `paper/acw-jain`.
+        scenarios: the experiment's scenarios by their names.
+        competitors: names of its competitors.
+        claims: the folder of the files.
+
+    Raises:
+        ValueError: there is no such experiment of a paper, or its file has a bad value.
+    """
+    path = claims / f"{experiment}.yaml"
+    if not path.is_file():
+        raise ValueError(f"{experiment!r} is not the experiment of a paper: {path} does not exist")
+    paper = Paper.from_dict(cast(Any, OmegaConf.to_container(OmegaConf.load(path))), scenarios, competitors)
+    named = [(entry.metric, entry.scenarios) for entry in paper.published]
+    for figure in paper.figures:
+        names = tuple(scenarios) if figure.scenario is None else (figure.scenario,)
+        named += [(metric, names) for metric in figure.y]
+    for metric, names in named:
+        flow, flows = flow_of(metric), min(len(scenarios[name].flows) for name in names)
+        if flow is not None and flow >= flows:
+            raise ValueError(f"the paper has {metric!r}, but the flows of its scenario are 0 to {flows - 1}")
+    return paper
 
 
 @dataclass(frozen=True)
-class Compared:
+class PublishedComparison:
     """A published entry beside what was measured: a row of a table.
 
     Attributes:
@@ -313,7 +325,7 @@ class Compared:
     because: str
 
 
-def compare(paper: Paper, results: pd.DataFrame) -> list[Compared]:
+def compare(paper: Paper, results: pd.DataFrame) -> list[PublishedComparison]:
     """Lay what was measured beside everything that a paper published of an experiment.
 
     A quantity is that of the means over the seeds: a reduction is 1 - mean / mean, a `min` over scenarios the lowest
@@ -418,7 +430,7 @@ def _quantity(claim: Published, means: npt.NDArray[np.float64]) -> npt.NDArray[n
     return reduce[claim.over](own, axis=-1)
 
 
-def _compare_value(claim: Published, measured: Mapping[Published, _Quantity]) -> Compared:
+def _compare_value(claim: Published, measured: Mapping[Published, _Quantity]) -> PublishedComparison:
     own = measured[claim]
     pairs = [
         np.sign(other.value - own.value) == np.sign(partner.value - claim.value)
@@ -441,7 +453,7 @@ def _is_partner(other: Published, claim: Published) -> bool:
     return is_other_flow and "[" in other.metric and other.competitor == claim.competitor
 
 
-def _compare_bound(claim: Published, own: _Quantity) -> Compared:
+def _compare_bound(claim: Published, own: _Quantity) -> PublishedComparison:
     assert claim.value is not None
     if math.isnan(own.value):
         return _row(claim, own, None, "-")
@@ -451,7 +463,7 @@ def _compare_bound(claim: Published, own: _Quantity) -> Compared:
     return _row(claim, own, agrees, "yes" if agrees else "no")
 
 
-def _compare_order(claim: Published, runs: _Runs) -> Compared:
+def _compare_order(claim: Published, runs: _Runs) -> PublishedComparison:
     values = {name: runs.measure(dataclasses.replace(claim, competitor=name)).value for name in claim.order}
     if any(math.isnan(value) for value in values.values()):
         return _row(claim, _Quantity(), None, "-")
@@ -472,12 +484,12 @@ def _of_pairs(pairs: Sequence[Any]) -> tuple[bool | None, str]:
     return False, f"{agreeing} of {len(pairs)} pairs" if agreeing else "no"
 
 
-def _row(claim: Published, measured: _Quantity, agrees: bool | None, agreement: str) -> Compared:
+def _row(claim: Published, measured: _Quantity, agrees: bool | None, agreement: str) -> PublishedComparison:
     if claim.order:
         published = " < ".join(claim.order)
     else:
         published = f"{claim.value:g}" if claim.bound == "about" else f"{claim.bound} {claim.value:g}"
-    return Compared(
+    return PublishedComparison(
         claim=claim,
         what=_what(claim),
         published=published,
@@ -576,12 +588,3 @@ def _mappings(plain: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
     if isinstance(value, str | Mapping):
         raise ValueError(f"a paper has {key}={value!r}: it must be a list of mappings")
     return list(value)
-
-
-def _without_defaults(record: Any, plain: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a dataclass that differ from their defaults, those in `plain` as they are there."""
-    return {
-        f.name: plain.get(f.name, getattr(record, f.name))
-        for f in dataclasses.fields(record)
-        if getattr(record, f.name) != f.default
-    }

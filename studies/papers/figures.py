@@ -17,10 +17,10 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from bbrgym.benchmark.plots import LINES, Mark, empty_figure, flow_names, lighter, mark_of, marks_of, styled
-from bbrgym.benchmark.published import AXES, TIMES_TO_REACH, PaperFigure, Published, axis_value
 from bbrgym.benchmark.tables import league_table
 from bbrgym.envs.scenario import Scenario
 from bbrgym.envs.trace import Trace
+from studies.papers.published import AXES, TIMES_TO_REACH, PaperFigure, Published, axis_value
 
 LABELS: Final[dict[str, str]] = {
     "throughput_mbps": "throughput (Mbit/s)",

@@ -1,0 +1,69 @@
+"""The command lines of the studies that take `key=value`: a console, settings, and one message per error."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+from omegaconf.errors import OmegaConfBaseException
+from rich.console import Console
+
+from bbrgym.envs.engine import EngineError
+
+BENCHMARKS: Final = Path("runs/benchmark")
+"""Where `bbrgym benchmark` and the studies keep their benchmarks."""
+
+
+def run_command(name: str, study: Callable[[Sequence[str], Console], None], arguments: Sequence[str]) -> int:
+    """Run a study and print its error, if there is one, as a message.
+
+    Args:
+        name: what the command is called in messages.
+        study: takes the arguments and the console.
+        arguments: what follows the command.
+
+    Returns:
+        The exit status: 0, 1 after an error, 130 after Ctrl-C.
+    """
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
+    try:
+        study(arguments, Console(width=None if sys.stdout.isatty() else 120))
+    except KeyboardInterrupt:
+        print(f"{name}: interrupted", file=sys.stderr)
+        return 130
+    except (ValueError, EngineError, FileNotFoundError, HydraException, OmegaConfBaseException) as error:
+        if os.environ.get("BBRGYM_DEBUG", "0") not in ("", "0"):
+            raise
+        print(f"{name}: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def split_settings(arguments: Sequence[str], defaults: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Return a study's own settings, and the other arguments, which are Hydra overrides.
+
+    Raises:
+        ValueError: an argument is a sweep.
+        HydraException: an argument is not `key=value`.
+    """
+    own, others = dict(defaults), []
+    for override in OverridesParser.create().parse_overrides(list(arguments)):
+        if override.is_sweep_override():
+            raise ValueError(f"{override.input_line}: give one value, not a sweep")
+        if override.key_or_group in own:
+            own[override.key_or_group] = override.value()
+        else:
+            others.append(str(override.input_line))
+    return own, others
+
+
+def check_failures(failures: int) -> None:
+    """Raise an EngineError if runs failed."""
+    if failures:
+        raise EngineError(f"{failures} runs failed; the same command tries these again")

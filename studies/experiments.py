@@ -1,0 +1,29 @@
+"""Compose the experiments of conf/experiment, and those of the studies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_module
+from omegaconf import OmegaConf
+
+
+def compose_experiment(experiment: str, overrides: Sequence[str] = (), folder: Path | None = None) -> dict[str, Any]:
+    """Return the whole plain configuration of an experiment.
+
+    Args:
+        experiment: its name in the group `experiment`, as `paper/acw-jain`.
+        overrides: Hydra overrides.
+        folder: a folder with more groups than conf/ has.
+
+    Raises:
+        HydraException: there is no such experiment, or an override is not valid.
+    """
+    path = [] if folder is None else [f"hydra.searchpath=[file://{folder}]"]
+    with initialize_config_module("bbrgym.conf", version_base="1.3"):
+        config = compose("config", overrides=[*path, f"experiment={experiment}", *overrides])
+    plain = OmegaConf.to_container(config, resolve=True)
+    assert isinstance(plain, dict)
+    return {str(key): value for key, value in plain.items()}
