@@ -47,10 +47,7 @@ PLACES: Final[dict[str, tuple[str, ...]]] = {
     "load_agent": ("bbrgym.agents.policy:load_agent",),
     "policy_bytes": ("bbrgym.baselines.policy_file:policy_bytes", "bbrgym.agents.policy:policy_bytes"),
     "reference": ("bbrgym.baselines.policy_file:REFERENCE", "bbrgym.agents.policy:REFERENCE"),
-    "compose_experiment": (
-        "bbrgym.benchmark.experiments:compose_experiment",
-        "bbrgym.baselines.experiments:compose_experiment",
-    ),
+    "compose_league": ("studies.league.suites:compose_league",),
     "run_league": ("studies.league.suites:run_league", "bbrgym.baselines.league_suites:run_league"),
     "scores": ("studies.league.scores:scores", "bbrgym.baselines.league_scores:scores"),
 }
@@ -281,7 +278,7 @@ LEAGUE: Final[dict[str, list[str]]] = {
 
 def hash_league() -> str:
     """The runs of a small league: their figures and scores to 12 significant digits, without the traces' hashes."""
-    config = load("compose_experiment")("league", ["preset=quick", "benchmark.seeds=[1]"])
+    config = load("compose_league")(["preset=quick", "benchmark.seeds=[1]"])
     config["league"]["subset"] = LEAGUE
     digest = Digest()
     with tempfile.TemporaryDirectory() as folder:
