@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -124,12 +124,12 @@ for _name in (
     setattr(LazyDict, _name, _filling(_name))
 
 
-def _row(names: Sequence[str], row: npt.NDArray[np.float64]) -> dict[str, float]:
+def _row(names: Iterable[str], row: npt.NDArray[np.float64]) -> dict[str, float]:
     # NaN is equal to nothing, not to itself either: with it, no two infos of the same trajectory would be equal.
     return {name: value for name, value in zip(names, row.tolist(), strict=True) if value == value}
 
 
-def _columns(names: Sequence[str], values: npt.NDArray[np.float64], mask: npt.NDArray[np.bool_]) -> dict[str, Any]:
+def _columns(names: Iterable[str], values: npt.NDArray[np.float64], mask: npt.NDArray[np.bool_]) -> dict[str, Any]:
     columns: dict[str, Any] = {}
     for name, column in zip(names, values, strict=True):
         has = ~np.isnan(column) & mask

@@ -2,7 +2,7 @@
 
 #include "ns3/simulator.h"
 
-#include <limits>
+#include <algorithm>
 #include <utility>
 
 namespace bbrgym
@@ -21,7 +21,7 @@ void FlowRecorder::OnSent(const TcpTxItem* item)
     if (item->IsRetrans())
     {
         record.transmissions = std::max(record.transmissions, 1U) + 1;
-        ++m_counts.retransmittedPackets;
+        ++m_counts.sender.retransmitted_packets;
     }
     else
     {
@@ -30,9 +30,9 @@ void FlowRecorder::OnSent(const TcpTxItem* item)
     }
     record.sent = Simulator::Now();
     record.inFlight = m_buffer->BytesInFlight();
-    record.lost = m_counts.lostBytes;
-    ++m_counts.sentPackets;
-    m_counts.sentBytes += item->GetSeqSize();
+    record.lost = m_counts.sender.lost_bytes;
+    ++m_counts.sender.sent_packets;
+    m_counts.sender.sent_bytes += item->GetSeqSize();
 }
 
 const FlowRecorder::SendRecord* FlowRecorder::OnDelivered(TcpTxItem* item)
@@ -45,7 +45,7 @@ const FlowRecorder::SendRecord* FlowRecorder::OnDelivered(TcpTxItem* item)
     }
     m_delivered = found->second;
     m_records.erase(found);
-    m_counts.deliveredBytes += item->GetSeqSize();
+    m_counts.sender.delivered_bytes += item->GetSeqSize();
     if (!m_hasDelivered || m_delivered.sent >= m_newestSent)
     {
         m_hasDelivered = true;
@@ -57,22 +57,22 @@ const FlowRecorder::SendRecord* FlowRecorder::OnDelivered(TcpTxItem* item)
 
 void FlowRecorder::OnTimeout()
 {
-    ++m_counts.timeouts;
+    ++m_counts.sender.timeouts;
     ObserveLost();
     m_lostSinceAck = 0; // as in Linux, where only an ACK's own findings are its losses
 }
 
 void FlowRecorder::OnReceived(uint32_t bytes)
 {
-    m_counts.receivedBytes += bytes;
+    m_counts.receiver.received += bytes;
 }
 
 void FlowRecorder::OnArrived(uint32_t bytes, bool isInOrder)
 {
-    m_counts.arrivedBytes += bytes;
+    m_counts.receiver.arrived += bytes;
     if (isInOrder)
     {
-        m_counts.inorderBytes += bytes;
+        m_counts.receiver.inorder += bytes;
     }
 }
 
@@ -83,16 +83,16 @@ void FlowRecorder::OnBufferLimited()
 
 void FlowRecorder::ObserveLost()
 {
-    const uint64_t outstanding = m_buffer->GetLost();
+    const Bytes outstanding = m_buffer->GetLost();
     if (outstanding > m_lostOutstanding)
     {
-        m_counts.lostBytes += outstanding - m_lostOutstanding;
+        m_counts.sender.lost_bytes += outstanding - m_lostOutstanding;
         m_lostSinceAck += outstanding - m_lostOutstanding;
     }
     m_lostOutstanding = outstanding;
 }
 
-uint64_t FlowRecorder::TakeAckLost()
+Bytes FlowRecorder::TakeAckLost()
 {
     return std::exchange(m_lostSinceAck, 0);
 }
@@ -106,31 +106,18 @@ Time FlowRecorder::TakeAckRtt()
     {
         return Time();
     }
-    const Time rtt = Simulator::Now() - m_newestSent;
-    m_rttMin = m_rttCount == 0 ? rtt : Min(m_rttMin, rtt);
-    m_rttSum += rtt;
-    ++m_rttCount;
-    m_counts.lastRtt = rtt;
-    return rtt;
-}
-
-double FlowRecorder::GetMeanRttMs() const
-{
-    return m_rttCount == 0 ? std::numeric_limits<double>::quiet_NaN()
-                           : static_cast<double>(m_rttSum.GetNanoSeconds()) /
-                                 static_cast<double>(m_rttCount) / 1e6;
-}
-
-double FlowRecorder::GetMinRttMs() const
-{
-    return m_rttCount == 0 ? std::numeric_limits<double>::quiet_NaN()
-                           : static_cast<double>(m_rttMin.GetNanoSeconds()) / 1e6;
+    const Time elapsed = Simulator::Now() - m_newestSent;
+    const Nanoseconds rtt = elapsed.GetNanoSeconds();
+    m_rtts.least = m_rtts.count == 0 ? rtt : std::min(m_rtts.least, rtt);
+    m_rtts.sum += rtt;
+    ++m_rtts.count;
+    m_counts.sender.last_rtt = rtt;
+    return elapsed;
 }
 
 void FlowRecorder::StartStep()
 {
-    m_rttCount = 0;
-    m_rttSum = Time();
+    m_rtts = {};
     m_isBufferLimited = false;
 }
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "envs/transport/flow_row.h"
+
 #include "ns3/nstime.h"
 #include "ns3/tcp-tx-buffer.h"
 #include "ns3/tcp-tx-item.h"
@@ -22,22 +24,7 @@ class FlowRecorder
         uint32_t transmissions = 0;
         /// In flight just after it was sent, and lost in total by then, in bytes.
         uint32_t inFlight = 0;
-        uint64_t lost = 0;
-    };
-
-    /// Totals since the flow's start, and the RTT samples of the present step.
-    struct Counts
-    {
-        uint64_t sentPackets = 0;
-        uint64_t retransmittedPackets = 0;
-        uint64_t sentBytes = 0;
-        uint64_t deliveredBytes = 0;
-        uint64_t lostBytes = 0;
-        uint64_t timeouts = 0;
-        uint64_t receivedBytes = 0;
-        uint64_t arrivedBytes = 0;
-        uint64_t inorderBytes = 0;
-        ns3::Time lastRtt;
+        Bytes lost = 0;
     };
 
     void SetBuffer(ns3::Ptr<ns3::TcpTxBuffer> buffer);
@@ -59,24 +46,22 @@ class FlowRecorder
     void ObserveLost();
 
     /// Ends an ACK: the bytes marked lost since the last one, but for those of a timeout.
-    uint64_t TakeAckLost();
+    Bytes TakeAckLost();
     /// Ends an ACK: the RTT of the newest packet it delivered, zero if that was retransmitted or
     /// nothing was delivered.
     ns3::Time TakeAckRtt();
 
-    const Counts& GetCounts() const
+    const FlowCounts& GetCounts() const
     {
         return m_counts;
     }
 
     /// The step's RTT samples; `StartStep` forgets them.
-    uint64_t GetRttCount() const
+    const Sender::RttSamples& GetRttSamples() const
     {
-        return m_rttCount;
+        return m_rtts;
     }
 
-    double GetMeanRttMs() const;
-    double GetMinRttMs() const;
     bool IsBufferLimited() const
     {
         return m_isBufferLimited;
@@ -88,17 +73,15 @@ class FlowRecorder
     ns3::Ptr<ns3::TcpTxBuffer> m_buffer;
     std::unordered_map<const ns3::TcpTxItem*, SendRecord> m_records;
     SendRecord m_delivered; // the one that OnDelivered returns a pointer to
-    Counts m_counts;
-    uint64_t m_lostOutstanding = 0;
-    uint64_t m_lostSinceAck = 0;
+    FlowCounts m_counts;
+    Bytes m_lostOutstanding = 0;
+    Bytes m_lostSinceAck = 0;
 
     ns3::Time m_newestSent;
     bool m_isNewestRetransmitted = false;
     bool m_hasDelivered = false;
 
-    uint64_t m_rttCount = 0;
-    ns3::Time m_rttSum;
-    ns3::Time m_rttMin;
+    Sender::RttSamples m_rtts;
     bool m_isBufferLimited = false;
 };
 

@@ -69,14 +69,25 @@ std::unique_ptr<Controller> FlowRun::MakeFlowController(const Connection& connec
     return controller;
 }
 
-void FlowRun::OnReceived(uint64_t bytes)
+void FlowRun::OnReceived(Bytes bytes)
 {
-    if (m_flow.size_bytes && !m_isComplete && bytes >= static_cast<uint64_t>(*m_flow.size_bytes))
+    if (m_flow.size_bytes && !m_isComplete && bytes >= *m_flow.size_bytes)
     {
         m_isComplete = true;
         End();
         m_onComplete();
     }
+}
+
+FlowStep FlowRun::GetStep(Time stepStart, double seconds) const
+{
+    return {
+        .seconds = seconds,
+        .active_share = ActiveShare(stepStart),
+        .packet_bytes = m_packetBytes,
+        .is_open = m_hasBegun && !HasEnded(),
+        .before = m_before,
+    };
 }
 
 double FlowRun::ActiveShare(Time stepStart) const

@@ -2,6 +2,7 @@
 
 #include "baselines/cc/controller.h"
 #include "envs/model/scenario.h"
+#include "envs/transport/flow_row.h"
 
 #include "ns3/nstime.h"
 
@@ -42,9 +43,13 @@ class FlowRun
         return m_isComplete;
     }
 
-    virtual void StartStep() = 0;
-    /// Appends the row of the step that began at `stepStart`, in the order of `FlowColumns`.
-    virtual void AppendRow(ns3::Time stepStart, std::vector<double>& row) const = 0;
+    void StartStep()
+    {
+        m_before = BeginStep();
+    }
+
+    /// The row of the step that began at `stepStart`.
+    virtual FlowRow GetRow(ns3::Time stepStart) const = 0;
 
   protected:
     /// Begins the handshake.
@@ -53,6 +58,8 @@ class FlowRun
     virtual void Silence() = 0;
     /// Null until the handshake is done.
     virtual Controller* GetController() = 0;
+    /// Begins a step of RTT samples; returns the totals so far.
+    virtual FlowCounts BeginStep() = 0;
 
     /// What the controller is made with when the handshake has taken `initialRtt`.
     Connection MakeConnection(Nanoseconds initialRtt) const;
@@ -60,7 +67,7 @@ class FlowRun
     std::unique_ptr<Controller> MakeFlowController(const Connection& connection) const;
 
     /// Notes that the receiver has got so many bytes in order: perhaps all.
-    void OnReceived(uint64_t bytes);
+    void OnReceived(Bytes bytes);
 
     const Flow& GetFlow() const
     {
@@ -77,16 +84,13 @@ class FlowRun
         return m_end != ns3::Time::Max();
     }
 
-    bool IsOpen() const
-    {
-        return m_hasBegun && !HasEnded();
-    }
-
-    double ActiveShare(ns3::Time stepStart) const;
+    /// The step that began at `stepStart` and lasts `seconds`.
+    FlowStep GetStep(ns3::Time stepStart, double seconds) const;
 
   private:
     void Begin();
     void End();
+    double ActiveShare(ns3::Time stepStart) const;
 
     const Flow& m_flow;
     uint32_t m_packetBytes;
@@ -101,6 +105,7 @@ class FlowRun
     bool m_hasBegun = false;
     bool m_isComplete = false;
     ns3::Time m_end = ns3::Time::Max();
+    FlowCounts m_before; // at the start of the step
 };
 
 } // namespace bbrgym

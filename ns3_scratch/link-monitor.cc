@@ -68,20 +68,20 @@ void LinkMonitor::SetRate(double rateMbps)
     m_device->SetDataRate(DataRate(static_cast<uint64_t>(rateMbps * m_framing * 1e6)));
 }
 
-LinkMonitor::Step LinkMonitor::GetStep()
+LinkRow LinkMonitor::GetRow()
 {
     Integrate();
     const double seconds = (Simulator::Now() - m_stepStart).GetSeconds();
     const auto per = [](double sum, double over) { return over > 0.0 ? sum / over : 0.0; };
     return {
-        .rateMbps = m_rateMbps,
+        .rate_mbps = m_rateMbps,
         .utilisation = per(m_sendingSeconds, seconds),
-        .queueMeanPackets = per(m_packetSeconds, seconds),
-        .queueMaxPackets = static_cast<double>(m_maxPackets),
-        .queueMeanMs = per(m_delaySeconds, seconds) * 1e3,
-        .queueMaxMs = m_maxMs,
+        .queue_mean_packets = per(m_packetSeconds, seconds),
+        .queue_max_packets = static_cast<double>(m_maxPackets),
+        .queue_mean_ms = per(m_delaySeconds, seconds) * 1e3,
+        .queue_max_ms = m_maxMs,
         .drops = static_cast<double>(m_drops),
-        .randomLosses = static_cast<double>(m_randomLosses),
+        .random_losses = static_cast<double>(m_randomLosses),
     };
 }
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "envs/model/rows.h"
+
 #include "ns3/nstime.h"
 #include "ns3/packet.h"
 #include "ns3/point-to-point-net-device.h"
@@ -23,20 +25,8 @@ class LinkMonitor
 
     void SetRate(double rateMbps);
 
-    /// What happened since the last `StartStep`.
-    struct Step
-    {
-        double rateMbps;
-        double utilisation;
-        double queueMeanPackets;
-        double queueMaxPackets;
-        double queueMeanMs;
-        double queueMaxMs;
-        double drops;
-        double randomLosses;
-    };
-
-    Step GetStep();
+    /// What was measured since the last `StartStep`.
+    LinkRow GetRow();
     void StartStep();
 
   private:

@@ -6,7 +6,6 @@
 #include "tcp-flow.h"
 
 #include "envs/model/scenario_binding.h"
-#include "envs/transport/flow_row.h"
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
@@ -60,14 +59,6 @@ NB_MODULE(_ns3, m)
           "Whether look-ups in ns-3's list of sent packets take the short way; results are the "
           "same.");
     m.def("transports", &Transports, "What flows can run over.");
-    m.def(
-        "flow_columns",
-        [] {
-            const auto columns = FlowColumns();
-            return std::vector<std::string>(columns.begin(), columns.end());
-        },
-        "The columns of a flow's row, in order.");
-    m.def("link_columns", &LinkColumns, "The columns of the link's row, in order.");
     m.def("stock_algorithms", &StockAlgorithms, "The congestion controls of ns-3 itself.");
     m.def("scenario_defaults", &FieldDefaults<Scenario>, "The fields of a scenario, in order.");
     m.def("flow_defaults", &FieldDefaults<Flow>, "The fields of a flow, in order.");

@@ -3,7 +3,6 @@
 #include "quic-header.h"
 
 #include "baselines/cc/registry.h"
-#include "envs/transport/flow_row.h"
 
 #include "ns3/inet-socket-address.h"
 #include "ns3/node.h"
@@ -200,7 +199,7 @@ void QuicFlow::OnPacket(const DataPacket& packet)
         SendAck();
     }
     m_receiverAlarm.Set(m_receiver.AckDue());
-    OnReceived(static_cast<uint64_t>(m_receiver.counts().received));
+    OnReceived(m_receiver.counts().received);
 }
 
 void QuicFlow::SendAck()
@@ -210,29 +209,25 @@ void QuicFlow::SendAck()
     Send(m_receiverSocket, QuicHeader::Ack(ack));
 }
 
-void QuicFlow::StartStep()
+FlowCounts QuicFlow::BeginStep()
 {
-    m_receivedBefore = m_receiver.counts();
     if (m_sender)
     {
-        m_senderBefore = m_sender->counts();
         m_sender->StartStep();
     }
+    return CountsOf(GetSender(), m_receiver);
 }
 
-void QuicFlow::AppendRow(Time stepStart, std::vector<double>& row) const
+FlowRow QuicFlow::GetRow(Time stepStart) const
 {
-    const std::size_t end = row.size();
-    row.resize(end + FlowColumns().size());
-    WriteFlowRow({.active_share = ActiveShare(stepStart),
-                  .duration = (Simulator::Now() - stepStart).GetNanoSeconds(),
-                  .packet_bytes = GetPacketBytes(),
-                  .is_open = IsOpen() && m_sender,
-                  .sender = m_sender ? &*m_sender : nullptr,
-                  .received = m_receiver.counts(),
-                  .sender_before = m_senderBefore,
-                  .received_before = m_receivedBefore},
-                 &row[end]);
+    const int64_t ns = (Simulator::Now() - stepStart).GetNanoSeconds();
+    return MakeFlowRow(GetStep(stepStart, static_cast<double>(ns) / 1e9),
+                       ReadingOf(GetSender(), m_receiver));
+}
+
+const Sender* QuicFlow::GetSender() const
+{
+    return m_sender ? &*m_sender : nullptr;
 }
 
 } // namespace bbrgym

@@ -47,13 +47,13 @@ class QuicFlow : public FlowRun
              uint64_t seed,
              std::function<void()> onComplete);
 
-    void StartStep() override;
-    void AppendRow(ns3::Time stepStart, std::vector<double>& row) const override;
+    FlowRow GetRow(ns3::Time stepStart) const override;
 
   private:
     void Connect() override;
     void Silence() override;
     Controller* GetController() override;
+    FlowCounts BeginStep() override;
 
     void SendHello();
     void OnConnected(Nanoseconds rtt);
@@ -66,6 +66,8 @@ class QuicFlow : public FlowRun
     void OnAnswers(ns3::Ptr<ns3::Socket> socket);
     void OnPackets(ns3::Ptr<ns3::Socket> socket);
     void OnPacket(const DataPacket& packet);
+    /// Null until the handshake is done.
+    const Sender* GetSender() const;
 
     ns3::Ptr<ns3::Socket> m_senderSocket;
     ns3::Ptr<ns3::Socket> m_receiverSocket;
@@ -76,9 +78,6 @@ class QuicFlow : public FlowRun
     ns3::EventId m_helloTimer;
     Alarm m_senderAlarm;
     Alarm m_receiverAlarm;
-
-    Sender::Counts m_senderBefore;
-    Receiver::Counts m_receivedBefore;
 };
 
 } // namespace bbrgym

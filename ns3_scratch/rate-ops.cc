@@ -116,16 +116,16 @@ const TcpRateOps::TcpRateSample& LinuxRateOps::GenerateSample(
     {
         m_minRtt = Min(m_minRtt, rtt);
     }
-    const FlowRecorder::Counts& counts = m_recorder.GetCounts();
+    const Sender::Counts& counts = m_recorder.GetCounts().sender;
 
     m_ack = AckEvent{};
     m_ack.now = Simulator::Now().GetNanoSeconds();
     m_ack.rtt = rtt.GetNanoSeconds();
     m_ack.bytes_acked = delivered;
-    m_ack.bytes_lost = static_cast<Bytes>(m_recorder.TakeAckLost());
+    m_ack.bytes_lost = m_recorder.TakeAckLost();
     m_ack.prior_in_flight = priorInFlight;
     m_ack.delivered = static_cast<Bytes>(m_connection.m_delivered);
-    m_ack.sent = static_cast<Bytes>(counts.sentBytes);
+    m_ack.sent = counts.sent_bytes;
 
     if (m_candidate.exists && !isSackReneg)
     {
@@ -139,7 +139,7 @@ const TcpRateOps::TcpRateSample& LinuxRateOps::GenerateSample(
         sample.prior_delivered = static_cast<Bytes>(m_candidate.priorDelivered);
         sample.is_app_limited = m_candidate.isAppLimited;
         sample.tx_in_flight = m_candidate.txInFlight;
-        sample.lost_since_send = static_cast<Bytes>(counts.lostBytes - m_candidate.lostAtSend);
+        sample.lost_since_send = counts.lost_bytes - m_candidate.lostAtSend;
         // Shorter than any round trip: a spurious retransmission was acknowledged by the original's
         // ACK.
         sample.is_valid =

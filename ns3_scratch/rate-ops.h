@@ -79,7 +79,7 @@ class LinuxRateOps : public ns3::TcpRateOps
         uint64_t priorDelivered = 0;
         bool isAppLimited = false;
         uint32_t txInFlight = 0;
-        uint64_t lostAtSend = 0;
+        Bytes lostAtSend = 0;
     };
 
     Candidate m_candidate;

@@ -31,6 +31,13 @@ std::unique_ptr<FlowRun> Make(const Scenario& scenario,
     return std::make_unique<FlowType>(scenario, index, dumbbell, seed, std::move(onComplete));
 }
 
+template <typename Row>
+void Append(const Row& row, std::vector<double>& to)
+{
+    const auto values = ValuesOf(row);
+    to.insert(to.end(), values.begin(), values.end());
+}
+
 struct Transport
 {
     const char* name;
@@ -134,21 +141,10 @@ void Simulation::Step(int64_t durationNs)
     m_rows.push_back(Simulator::Now().GetSeconds());
     m_rows.push_back(IsOver() ? 1.0 : 0.0);
     m_rows.push_back(IsComplete() ? 1.0 : 0.0);
-    const LinkMonitor::Step link = m_dumbbell->GetLink().GetStep();
-    for (const double value : {link.rateMbps,
-                               link.utilisation,
-                               link.queueMeanPackets,
-                               link.queueMaxPackets,
-                               link.queueMeanMs,
-                               link.queueMaxMs,
-                               link.drops,
-                               link.randomLosses})
-    {
-        m_rows.push_back(value);
-    }
+    Append(m_dumbbell->GetLink().GetRow(), m_rows);
     for (const auto& flow : m_flows)
     {
-        flow->AppendRow(start, m_rows);
+        Append(flow->GetRow(start), m_rows);
     }
 }
 
@@ -189,20 +185,6 @@ std::vector<std::string> Transports()
         names.emplace_back(transport.name);
     }
     return names;
-}
-
-std::vector<std::string> LinkColumns()
-{
-    return {
-        "rate_mbps",
-        "utilisation",
-        "queue_mean_packets",
-        "queue_max_packets",
-        "queue_mean_ms",
-        "queue_max_ms",
-        "drops",
-        "random_losses",
-    };
 }
 
 } // namespace bbrgym

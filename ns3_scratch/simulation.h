@@ -65,8 +65,4 @@ class Simulation
 /// What flows can run over, by our names.
 std::vector<std::string> Transports();
 
-/// The columns of the link's row, in order: the same as `bbrgym.envs.columns.LINK_COLUMNS` (a test
-/// compares).
-std::vector<std::string> LinkColumns();
-
 } // namespace bbrgym

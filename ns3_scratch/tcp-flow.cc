@@ -15,8 +15,7 @@
 #include "ns3/uinteger.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
+#include <optional>
 
 namespace bbrgym
 {
@@ -25,8 +24,6 @@ using namespace ns3;
 
 namespace
 {
-
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 struct StockAlgorithm
 {
@@ -209,53 +206,30 @@ void TcpFlow::OnReadable(Ptr<Socket> socket)
         }
         m_recorder.OnReceived(packet->GetSize());
     }
-    OnReceived(m_recorder.GetCounts().receivedBytes);
+    OnReceived(m_recorder.GetCounts().receiver.received);
 }
 
-void TcpFlow::AppendRow(Time stepStart, std::vector<double>& row) const
+FlowCounts TcpFlow::BeginStep()
 {
-    const FlowRecorder::Counts& now = m_recorder.GetCounts();
-    const FlowRecorder::Counts& before = m_atStepStart;
-    const auto packet = static_cast<double>(GetPacketBytes());
-    const double seconds = (Simulator::Now() - stepStart).GetSeconds();
-    const auto mbps = [seconds](uint64_t bytes) {
-        return seconds > 0.0 ? static_cast<double>(bytes) * 8e-6 / seconds : 0.0;
-    };
-    const bool isOpen = IsOpen();
-    const Ptr<TcpSocketState> state = m_sender->GetState();
-
-    row.push_back(ActiveShare(stepStart));
-    row.push_back(static_cast<double>(now.sentPackets - before.sentPackets));
-    row.push_back(static_cast<double>(now.deliveredBytes - before.deliveredBytes) / packet);
-    row.push_back(static_cast<double>(now.lostBytes - before.lostBytes) / packet);
-    row.push_back(static_cast<double>(now.retransmittedPackets - before.retransmittedPackets));
-    row.push_back(static_cast<double>(now.timeouts - before.timeouts));
-    row.push_back(static_cast<double>(now.receivedBytes - before.receivedBytes));
-    row.push_back(static_cast<double>(now.arrivedBytes - before.arrivedBytes));
-    row.push_back(static_cast<double>(now.inorderBytes - before.inorderBytes));
-    row.push_back(mbps(now.sentBytes - before.sentBytes));
-    row.push_back(mbps(now.deliveredBytes - before.deliveredBytes));
-    row.push_back(mbps(now.receivedBytes - before.receivedBytes));
-    row.push_back(m_recorder.GetMinRttMs());
-    row.push_back(m_recorder.GetMeanRttMs());
-    row.push_back(now.lastRtt.IsZero() ? kNaN
-                                       : static_cast<double>(now.lastRtt.GetNanoSeconds()) / 1e6);
-    row.push_back(isOpen ? m_sender->GetTxBuffer()->BytesInFlight() / packet : 0.0);
-    row.push_back(isOpen ? static_cast<double>(state->m_cWnd.Get()) / packet : kNaN);
-    row.push_back(isOpen && state->m_pacing
-                      ? static_cast<double>(state->m_pacingRate.Get().GetBitRate()) / 1e6
-                      : kNaN);
-    row.push_back(m_recorder.IsBufferLimited() ? 1.0 : 0.0);
-
-    const Controller* controller = m_congestionOps ? m_congestionOps->GetController() : nullptr;
-    const Metrics metrics = controller != nullptr ? controller->metrics() : Metrics{};
-    row.insert(row.end(), metrics.values().begin(), metrics.values().end());
-}
-
-void TcpFlow::StartStep()
-{
-    m_atStepStart = m_recorder.GetCounts();
     m_recorder.StartStep();
+    return m_recorder.GetCounts();
+}
+
+FlowRow TcpFlow::GetRow(Time stepStart) const
+{
+    const Ptr<TcpSocketState> state = m_sender->GetState();
+    const auto pacingRate = static_cast<BitsPerSecond>(state->m_pacingRate.Get().GetBitRate());
+    return MakeFlowRow(
+        GetStep(stepStart, (Simulator::Now() - stepStart).GetSeconds()),
+        {
+            .now = m_recorder.GetCounts(),
+            .rtts = m_recorder.GetRttSamples(),
+            .in_flight = m_sender->GetTxBuffer()->BytesInFlight(),
+            .cwnd = state->m_cWnd.Get(),
+            .pacing_rate = state->m_pacing ? std::optional(pacingRate) : std::nullopt,
+            .is_buffer_limited = m_recorder.IsBufferLimited(),
+            .controller = m_congestionOps ? m_congestionOps->GetController() : nullptr,
+        });
 }
 
 std::vector<std::string> StockAlgorithms()

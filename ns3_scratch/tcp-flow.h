@@ -28,13 +28,13 @@ class TcpFlow : public FlowRun
             uint64_t seed,
             std::function<void()> onComplete);
 
-    void StartStep() override;
-    void AppendRow(ns3::Time stepStart, std::vector<double>& row) const override;
+    FlowRow GetRow(ns3::Time stepStart) const override;
 
   private:
     void Connect() override;
     void Silence() override;
     Controller* GetController() override;
+    FlowCounts BeginStep() override;
     void OnConnected(ns3::Ptr<ns3::Socket> socket);
     void FillBuffer(ns3::Ptr<ns3::Socket> socket, uint32_t available);
     void OnAccepted(ns3::Ptr<ns3::Socket> socket, const ns3::Address& from);
@@ -49,7 +49,6 @@ class TcpFlow : public FlowRun
     ns3::Ptr<ns3::Socket> m_listener;
 
     uint64_t m_writtenBytes = 0;
-    FlowRecorder::Counts m_atStepStart;
 };
 
 /// The congestion controls that ns-3 brings itself, by our names.

@@ -113,7 +113,7 @@ void Bottleneck::StartStep(Nanoseconds now) {
   most_delay_ns_ = static_cast<double>(waiting_bytes_) * ns_per_byte_;
 }
 
-Bottleneck::Step Bottleneck::GetStep(Nanoseconds now) {
+LinkRow Bottleneck::GetRow(Nanoseconds now) {
   Integrate(now);
   const auto ns = static_cast<double>(now - step_start_);
   const auto per = [ns](double sum) { return ns > 0.0 ? sum / ns : 0.0; };

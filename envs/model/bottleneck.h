@@ -7,6 +7,7 @@
 #include "envs/model/loss_model.h"
 #include "envs/model/packet.h"
 #include "envs/model/ring.h"
+#include "envs/model/rows.h"
 #include "envs/model/scenario.h"
 
 namespace bbrgym {
@@ -17,18 +18,6 @@ class Bottleneck {
   static constexpr Nanoseconds kNever = INT64_MAX;
 
   using Item = QueuedPacket;
-
-  /// What a step measured, in the order of `LinkColumns`.
-  struct Step {
-    double rate_mbps;
-    double utilisation;
-    double queue_mean_packets;
-    double queue_max_packets;
-    double queue_mean_ms;
-    double queue_max_ms;
-    double drops;
-    double random_losses;
-  };
 
   void Reset(const Scenario& scenario, std::uint64_t seed);
   void SetRate(Nanoseconds now, double rate_mbps);
@@ -42,7 +31,8 @@ class Bottleneck {
   bool Depart(Item& item);
 
   void StartStep(Nanoseconds now);
-  Step GetStep(Nanoseconds now);
+  /// What was measured since `StartStep`.
+  LinkRow GetRow(Nanoseconds now);
 
  private:
   void Integrate(Nanoseconds now);

@@ -1,22 +1,17 @@
 #include "envs/native/batch.h"
 
 #include <algorithm>
-#include <limits>
 #include <stdexcept>
 #include <utility>
-
-#include "envs/transport/flow_row.h"
 
 namespace bbrgym {
 
 Batch::Batch(std::size_t networks, std::size_t max_flows, std::size_t threads)
     : networks_(networks),
       max_flows_(max_flows),
-      flow_columns_(FlowColumns().size()),
-      link_columns_(LinkColumns().size()),
       threads_(std::min(threads, networks)),
-      flow_rows_(networks * max_flows * flow_columns_, std::numeric_limits<double>::quiet_NaN()),
-      link_rows_(networks * link_columns_, std::numeric_limits<double>::quiet_NaN()),
+      flow_rows_(networks * max_flows, EmptyRow<FlowRow>()),
+      link_rows_(networks, EmptyRow<LinkRow>()),
       times_s_(networks, 0.0),
       is_over_(networks, 1),
       is_complete_(networks, 0) {}
@@ -27,8 +22,7 @@ void Batch::Reset(std::size_t index, Scenario scenario, std::uint64_t seed) {
                                 " flows does not fit: this batch has room for " + std::to_string(max_flows_));
   }
   networks_.at(index).Reset(std::move(scenario), seed);
-  double* rows = &flow_rows_[index * max_flows_ * flow_columns_];
-  std::fill(rows, rows + max_flows_ * flow_columns_, std::numeric_limits<double>::quiet_NaN());
+  std::fill_n(flow_rows_.begin() + static_cast<std::ptrdiff_t>(index * max_flows_), max_flows_, EmptyRow<FlowRow>());
   WriteRows(index);
 }
 
@@ -46,9 +40,9 @@ void Batch::Step(const std::int64_t* durations_ns) {
 
 void Batch::WriteRows(std::size_t index) {
   Network& network = networks_[index];
-  network.WriteLinkRow(&link_rows_[index * link_columns_]);
+  link_rows_[index] = network.GetLinkRow();
   for (std::size_t flow = 0; flow < network.scenario().flows.size(); ++flow) {
-    network.WriteFlowRow(flow, &flow_rows_[(index * max_flows_ + flow) * flow_columns_]);
+    flow_rows_[index * max_flows_ + flow] = network.GetFlowRow(flow);
   }
   times_s_[index] = static_cast<double>(network.now()) / 1e9;
   is_over_[index] = network.IsOver() ? 1 : 0;

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "envs/model/rows.h"
 #include "envs/native/network.h"
 #include "envs/native/thread_pool.h"
 
@@ -29,9 +30,9 @@ class Batch {
   std::size_t max_flows() const { return max_flows_; }
   Network& network(std::size_t index) { return networks_.at(index); }
 
-  // Shapes (size, max_flows, flow columns), (size, link columns), (size,), (size,), (size,).
-  std::vector<double>& flow_rows() { return flow_rows_; }
-  std::vector<double>& link_rows() { return link_rows_; }
+  // Of shape (size, max_flows) the rows of flows, of shape (size,) all others.
+  std::vector<FlowRow>& flow_rows() { return flow_rows_; }
+  std::vector<LinkRow>& link_rows() { return link_rows_; }
   std::vector<double>& times_s() { return times_s_; }
   std::vector<std::uint8_t>& is_over() { return is_over_; }
   std::vector<std::uint8_t>& is_complete() { return is_complete_; }
@@ -41,11 +42,9 @@ class Batch {
 
   std::vector<Network> networks_;
   std::size_t max_flows_;
-  std::size_t flow_columns_;
-  std::size_t link_columns_;
   ThreadPool threads_;
-  std::vector<double> flow_rows_;
-  std::vector<double> link_rows_;
+  std::vector<FlowRow> flow_rows_;
+  std::vector<LinkRow> link_rows_;
   std::vector<double> times_s_;
   std::vector<std::uint8_t> is_over_;
   std::vector<std::uint8_t> is_complete_;

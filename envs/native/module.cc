@@ -13,6 +13,7 @@
 #include <memory>
 #include <new>
 #include <optional>
+#include <span>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -22,9 +23,9 @@
 #include "envs/model/ack_jitter.h"
 #include "envs/model/codel.h"
 #include "envs/model/loss_model.h"
+#include "envs/model/rows.h"
 #include "envs/model/scenario_binding.h"
 #include "envs/native/batch.h"
-#include "envs/transport/flow_row.h"
 #include "envs/transport/receiver.h"
 #include "envs/transport/sender.h"
 
@@ -40,12 +41,21 @@ using Durations = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb:
 
 /// A read-only NumPy view of memory that the batch owns.
 template <typename Value>
-auto View(nb::handle owner, std::vector<Value>& values, std::vector<std::size_t> shape) {
-  return nb::ndarray<nb::numpy, const Value>(values.data(), shape.size(), shape.data(), owner);
+auto View(nb::handle owner, const Value* values, std::vector<std::size_t> shape) {
+  return nb::ndarray<nb::numpy, const Value>(values, shape.size(), shape.data(), owner);
 }
 
-std::vector<std::string> Names(const std::vector<const char*>& names) {
-  return {names.begin(), names.end()};
+/// The same of rows: one more dimension, their columns.
+template <typename Row>
+auto ViewRows(nb::handle owner, const std::vector<Row>& rows, std::vector<std::size_t> shape) {
+  shape.push_back(bbrgym::kColumnCount<Row>);
+  return View(owner, reinterpret_cast<const double*>(rows.data()), std::move(shape));
+}
+
+nb::typed<nb::dict, std::string, std::string> MeaningByName(std::span<const bbrgym::Column> columns) {
+  nb::typed<nb::dict, std::string, std::string> meanings;
+  for (const bbrgym::Column& column : columns) meanings[column.name] = column.meaning;
+  return meanings;
 }
 
 // The transport by hand: what it tells a controller is kept, and the controller decides what it is given to decide.
@@ -141,8 +151,11 @@ void BindTransport(nb::module_& m) {
           "__init__",
           [](Sender* place, const std::string& algorithm, const ParameterValues& parameters, Bytes packet_bytes,
              Bytes initial_cwnd, Nanoseconds initial_rtt, std::uint64_t seed, std::optional<Bytes> size_bytes) {
-            const Connection connection{
-                .packet_bytes = packet_bytes, .initial_cwnd = initial_cwnd, .initial_rtt = initial_rtt, .seed = seed};
+            const Connection connection{.packet_bytes = packet_bytes,
+                                        .initial_cwnd = initial_cwnd,
+                                        .initial_rtt = initial_rtt,
+                                        .seed = seed,
+                                        .policy = nullptr};
             MakeSender(place, MakeController(algorithm, connection, parameters), connection, size_bytes);
           },
           "algorithm"_a, "parameters"_a = ParameterValues{}, "packet_bytes"_a = 1000, "initial_cwnd"_a = 10'000,
@@ -152,7 +165,7 @@ void BindTransport(nb::module_& m) {
           [](Sender* place, std::shared_ptr<Recording> recording, Bytes packet_bytes, Nanoseconds initial_rtt,
              std::optional<Bytes> size_bytes) {
             MakeSender(place, std::make_unique<RecordingController>(std::move(recording)),
-                       {.packet_bytes = packet_bytes, .initial_rtt = initial_rtt}, size_bytes);
+                       {.packet_bytes = packet_bytes, .initial_rtt = initial_rtt, .policy = nullptr}, size_bytes);
           },
           "recording"_a, "packet_bytes"_a = 1000, "initial_rtt"_a = 0, "size_bytes"_a = nb::none())
       .def(
@@ -239,35 +252,35 @@ NB_MODULE(_native, m) {
           "flow_rows",
           [](nb::handle_t<Batch> self) {
             auto& batch = nb::cast<Batch&>(self);
-            return View(self, batch.flow_rows(), {batch.size(), batch.max_flows(), FlowColumns().size()});
+            return ViewRows(self, batch.flow_rows(), {batch.size(), batch.max_flows()});
           },
           "Shape (size, max_flows, FLOW_COLUMNS), the rows of the last step; a view that later steps change.")
       .def_prop_ro(
           "link_rows",
           [](nb::handle_t<Batch> self) {
             auto& batch = nb::cast<Batch&>(self);
-            return View(self, batch.link_rows(), {batch.size(), LinkColumns().size()});
+            return ViewRows(self, batch.link_rows(), {batch.size()});
           },
           "Shape (size, LINK_COLUMNS), likewise.")
       .def_prop_ro(
           "times_s",
           [](nb::handle_t<Batch> self) {
             auto& batch = nb::cast<Batch&>(self);
-            return View(self, batch.times_s(), {batch.size()});
+            return View(self, batch.times_s().data(), {batch.size()});
           },
           "Shape (size,), simulated time in s, likewise.")
       .def_prop_ro(
           "is_over",
           [](nb::handle_t<Batch> self) {
             auto& batch = nb::cast<Batch&>(self);
-            return View(self, batch.is_over(), {batch.size()});
+            return View(self, batch.is_over().data(), {batch.size()});
           },
           "Shape (size,), uint8: the scenario's duration has passed, or all is delivered.")
       .def_prop_ro(
           "is_complete",
           [](nb::handle_t<Batch> self) {
             auto& batch = nb::cast<Batch&>(self);
-            return View(self, batch.is_complete(), {batch.size()});
+            return View(self, batch.is_complete().data(), {batch.size()});
           },
           "Shape (size,), uint8: every flow was finite and has delivered all its bytes.");
 
@@ -320,8 +333,9 @@ NB_MODULE(_native, m) {
 
   m.def("scenario_defaults", &FieldDefaults<Scenario>, "The fields of a scenario, in order.");
   m.def("flow_defaults", &FieldDefaults<Flow>, "The fields of a flow, in order.");
-  m.def("flow_columns", [] { return Names(FlowColumns()); }, "The columns of a flow's row, in order.");
-  m.def("link_columns", [] { return Names(LinkColumns()); }, "The columns of the link's row, in order.");
+  m.def("flow_columns", [] { return MeaningByName(kFlowColumns); }, "The columns of a flow's row, with their meaning.");
+  m.def(
+      "link_columns", [] { return MeaningByName(kLinkColumns); }, "The columns of the link's row, with their meaning.");
 
   BindTransport(m);
 }

@@ -8,7 +8,6 @@
 
 #include "baselines/cc/random.h"
 #include "baselines/cc/registry.h"
-#include "envs/transport/flow_row.h"
 
 namespace bbrgym {
 
@@ -86,11 +85,8 @@ void Network::Step(Nanoseconds duration) {
   step_start_ = now_;
   link_.StartStep(now_);
   for (FlowState& flow : flows_) {
-    if (flow.sender) {
-      flow.sender_before = flow.sender->counts();
-      flow.sender->StartStep();
-    }
-    flow.received_before = flow.receiver.counts();
+    flow.before = CountsOf(flow.sender.get(), flow.receiver);
+    if (flow.sender) flow.sender->StartStep();
   }
   const Nanoseconds end = std::min(end_, duration > end_ - now_ ? end_ : now_ + std::max<Nanoseconds>(duration, 0));
   if (!IsComplete() && end > now_) RunUntil(end);
@@ -244,30 +240,14 @@ double Network::ActiveShare(const FlowState& flow) const {
   return now_ == step_start_ ? 1.0 : static_cast<double>(to - from) / static_cast<double>(now_ - step_start_);
 }
 
-void Network::WriteLinkRow(double* row) {
-  const Bottleneck::Step step = link_.GetStep(now_);
-  for (const double value : {step.rate_mbps, step.utilisation, step.queue_mean_packets, step.queue_max_packets,
-                             step.queue_mean_ms, step.queue_max_ms, step.drops, step.random_losses}) {
-    *row++ = value;
-  }
-}
-
-void Network::WriteFlowRow(std::size_t index, double* row) const {
+FlowRow Network::GetFlowRow(std::size_t index) const {
   const FlowState& flow = flows_[index];
-  bbrgym::WriteFlowRow({.active_share = ActiveShare(flow),
-                        .duration = now_ - step_start_,
-                        .packet_bytes = scenario_.packet_bytes,
-                        .is_open = flow.phase == Phase::kOpen,
-                        .sender = flow.sender.get(),
-                        .received = flow.receiver.counts(),
-                        .sender_before = flow.sender_before,
-                        .received_before = flow.received_before},
-                       row);
-}
-
-std::vector<const char*> LinkColumns() {
-  return {"rate_mbps",    "utilisation", "queue_mean_packets", "queue_max_packets", "queue_mean_ms",
-          "queue_max_ms", "drops",       "random_losses"};
+  return MakeFlowRow({.seconds = static_cast<double>(now_ - step_start_) / 1e9,
+                      .active_share = ActiveShare(flow),
+                      .packet_bytes = scenario_.packet_bytes,
+                      .is_open = flow.phase == Phase::kOpen,
+                      .before = flow.before},
+                     ReadingOf(flow.sender.get(), flow.receiver));
 }
 
 }  // namespace bbrgym

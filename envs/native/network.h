@@ -10,6 +10,7 @@
 #include "envs/model/ring.h"
 #include "envs/model/scenario.h"
 #include "envs/native/earliest.h"
+#include "envs/transport/flow_row.h"
 #include "envs/transport/receiver.h"
 #include "envs/transport/sender.h"
 
@@ -40,9 +41,9 @@ class Network {
   bool IsComplete() const { return !flows_.empty() && open_flows_ == 0 && unfinished_flows_ == 0; }
   bool IsOver() const { return IsComplete() || now_ >= end_; }
 
-  /// Writes the row of the last step: of the link, `LinkColumns()` values; of a flow, `FlowColumns()`.
-  void WriteLinkRow(double* row);
-  void WriteFlowRow(std::size_t flow, double* row) const;
+  // Rows of the last step.
+  LinkRow GetLinkRow() { return link_.GetRow(now_); }
+  FlowRow GetFlowRow(std::size_t flow) const;
 
  private:
   struct Ack {
@@ -76,8 +77,7 @@ class Network {
     Receiver receiver;
     AckJitter jitter;
     Ring<Ack> acks{32};
-    Sender::Counts sender_before;
-    Receiver::Counts received_before;
+    FlowCounts before;  // at the start of the step
 
     /// When the next acknowledgement arrives, or is due to leave.
     Nanoseconds NextAck() const { return std::min(acks.IsEmpty() ? INT64_MAX : acks.Front().time, receiver.AckDue()); }
@@ -107,7 +107,5 @@ class Network {
   std::size_t open_flows_ = 0;           // finite flows that have not delivered all
   std::size_t unfinished_flows_ = 0;     // endless flows
 };
-
-std::vector<const char*> LinkColumns();
 
 }  // namespace bbrgym

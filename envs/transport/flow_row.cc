@@ -1,61 +1,59 @@
 #include "envs/transport/flow_row.h"
 
-#include <algorithm>
 #include <limits>
 
 namespace bbrgym {
 
-namespace {
-
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-
-}  // namespace
-
-void WriteFlowRow(const FlowStep& step, double* row) {
-  static const Sender::Counts kNothing;
-  const Sender::Counts& now = step.sender ? step.sender->counts() : kNothing;
-  const Sender::Counts& before = step.sender_before;
-  const auto packet = static_cast<double>(step.packet_bytes);
-  const double seconds = static_cast<double>(step.duration) / 1e9;
-  const auto mbps = [seconds](Bytes bytes) {
-    return seconds > 0.0 ? static_cast<double>(bytes) * 8e-6 / seconds : 0.0;
+FlowRow MakeFlowRow(const FlowStep& step, const FlowReading& reading) {
+  constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+  const auto& [sent, received] = reading.now;
+  const auto& [sent_before, received_before] = step.before;
+  const auto packet_bytes = static_cast<double>(step.packet_bytes);
+  const auto since = [](auto now, auto before) { return static_cast<double>(now - before); };
+  const auto mbps = [&step](Bytes bytes) {
+    return step.seconds > 0.0 ? static_cast<double>(bytes) * 8e-6 / step.seconds : 0.0;
   };
-  const Sender::RttSamples rtts = step.sender ? step.sender->rtt_samples() : Sender::RttSamples{};
+  const auto ms = [](Nanoseconds time) { return static_cast<double>(time) / 1e6; };
+  const Sender::RttSamples& rtts = reading.rtts;
 
-  *row++ = step.active_share;
-  *row++ = static_cast<double>(now.sent_packets - before.sent_packets);
-  *row++ = static_cast<double>(now.delivered_bytes - before.delivered_bytes) / packet;
-  *row++ = static_cast<double>(now.lost_bytes - before.lost_bytes) / packet;
-  *row++ = static_cast<double>(now.retransmitted_packets - before.retransmitted_packets);
-  *row++ = static_cast<double>(now.timeouts - before.timeouts);
-  *row++ = static_cast<double>(step.received.received - step.received_before.received);
-  *row++ = static_cast<double>(step.received.arrived - step.received_before.arrived);
-  *row++ = static_cast<double>(step.received.inorder - step.received_before.inorder);
-  *row++ = mbps(now.sent_bytes - before.sent_bytes);
-  *row++ = mbps(now.delivered_bytes - before.delivered_bytes);
-  *row++ = mbps(step.received.received - step.received_before.received);
-  *row++ = rtts.count == 0 ? kNaN : static_cast<double>(rtts.least) / 1e6;
-  *row++ = rtts.count == 0 ? kNaN : static_cast<double>(rtts.sum) / static_cast<double>(rtts.count) / 1e6;
-  *row++ = now.last_rtt == 0 ? kNaN : static_cast<double>(now.last_rtt) / 1e6;
-  *row++ = step.is_open ? static_cast<double>(step.sender->in_flight()) / packet : 0.0;
-  *row++ = step.is_open ? static_cast<double>(step.sender->decision().cwnd) / packet : kNaN;
-  *row++ = step.is_open && step.sender->decision().is_paced
-               ? static_cast<double>(step.sender->decision().pacing_rate) / 1e6
-               : kNaN;
-  *row++ = 0.0;  // no socket buffers: nothing but the window limits a sender
-  const Metrics metrics = step.sender ? step.sender->controller().metrics() : Metrics{};
-  std::copy(metrics.values().begin(), metrics.values().end(), row);
+  return {
+      .is_active = step.active_share,
+      .sent_packets = since(sent.sent_packets, sent_before.sent_packets),
+      .delivered_packets = since(sent.delivered_bytes, sent_before.delivered_bytes) / packet_bytes,
+      .lost_packets = since(sent.lost_bytes, sent_before.lost_bytes) / packet_bytes,
+      .retransmitted_packets = since(sent.retransmitted_packets, sent_before.retransmitted_packets),
+      .rto_count = since(sent.timeouts, sent_before.timeouts),
+      .received_bytes = since(received.received, received_before.received),
+      .arrived_bytes = since(received.arrived, received_before.arrived),
+      .inorder_bytes = since(received.inorder, received_before.inorder),
+      .send_rate_mbps = mbps(sent.sent_bytes - sent_before.sent_bytes),
+      .delivery_rate_mbps = mbps(sent.delivered_bytes - sent_before.delivered_bytes),
+      .throughput_mbps = mbps(received.received - received_before.received),
+      .rtt_min_ms = rtts.count == 0 ? kNaN : ms(rtts.least),
+      .rtt_mean_ms = rtts.count == 0 ? kNaN : static_cast<double>(rtts.sum) / static_cast<double>(rtts.count) / 1e6,
+      .rtt_last_ms = sent.last_rtt == 0 ? kNaN : ms(sent.last_rtt),
+      .in_flight_packets = step.is_open ? static_cast<double>(reading.in_flight) / packet_bytes : 0.0,
+      .cwnd_packets = step.is_open && reading.cwnd ? static_cast<double>(*reading.cwnd) / packet_bytes : kNaN,
+      .pacing_rate_mbps = step.is_open && reading.pacing_rate ? static_cast<double>(*reading.pacing_rate) / 1e6 : kNaN,
+      .is_buffer_limited = reading.is_buffer_limited ? 1.0 : 0.0,
+      .metrics = reading.controller ? reading.controller->metrics() : Metrics{},
+  };
 }
 
-std::vector<const char*> FlowColumns() {
+FlowCounts CountsOf(const Sender* sender, const Receiver& receiver) {
+  return {.sender = sender ? sender->counts() : Sender::Counts{}, .receiver = receiver.counts()};
+}
+
+FlowReading ReadingOf(const Sender* sender, const Receiver& receiver) {
+  const Decision decision = sender ? sender->decision() : Decision{};
   return {
-      "is_active",          "sent_packets",    "delivered_packets", "lost_packets",      "retransmitted_packets",
-      "rto_count",          "received_bytes",  "arrived_bytes",     "inorder_bytes",     "send_rate_mbps",
-      "delivery_rate_mbps", "throughput_mbps", "rtt_min_ms",        "rtt_mean_ms",       "rtt_last_ms",
-      "in_flight_packets",  "cwnd_packets",    "pacing_rate_mbps",  "is_buffer_limited",
-#define METRIC(name, meaning) #name,
-#include "baselines/cc/metrics.def"
-#undef METRIC
+      .now = CountsOf(sender, receiver),
+      .rtts = sender ? sender->rtt_samples() : Sender::RttSamples{},
+      .in_flight = sender ? sender->in_flight() : 0,
+      .cwnd = sender ? std::optional(decision.cwnd) : std::nullopt,
+      .pacing_rate = decision.is_paced ? std::optional(decision.pacing_rate) : std::nullopt,
+      .is_buffer_limited = false,  // there are no socket buffers
+      .controller = sender ? &sender->controller() : nullptr,
   };
 }
 

@@ -84,11 +84,11 @@ def scenario_defaults() -> dict[str, object]:
 def flow_defaults() -> dict[str, object]:
     """The fields of a flow, in order."""
 
-def flow_columns() -> list[str]:
-    """The columns of a flow's row, in order."""
+def flow_columns() -> dict[str, str]:
+    """The columns of a flow's row, with their meaning."""
 
-def link_columns() -> list[str]:
-    """The columns of the link's row, in order."""
+def link_columns() -> dict[str, str]:
+    """The columns of the link's row, with their meaning."""
 
 class Recording:
     """A controller that keeps what it is told and decides what is set here."""

@@ -34,12 +34,6 @@ def use_fast_scoreboard(is_fast: bool) -> None:
 def transports() -> list[str]:
     """What flows can run over."""
 
-def flow_columns() -> list[str]:
-    """The columns of a flow's row, in order."""
-
-def link_columns() -> list[str]:
-    """The columns of the link's row, in order."""
-
 def stock_algorithms() -> list[str]:
     """The congestion controls of ns-3 itself."""
 

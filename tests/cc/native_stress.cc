@@ -16,7 +16,6 @@
 #include "baselines/cc/random.h"
 #include "baselines/cc/registry.h"
 #include "envs/native/batch.h"
-#include "envs/transport/flow_row.h"
 #include "envs/transport/receiver.h"
 #include "envs/transport/sender.h"
 
@@ -160,11 +159,8 @@ void Steer(Batch& batch, std::size_t index, const Episode& episode, Random& rand
 }
 
 void AddRows(Batch& batch, std::size_t index, const Episode& episode, Digest& digest) {
-  const std::size_t flow_columns = FlowColumns().size();
-  const std::size_t link_columns = LinkColumns().size();
-  digest.Add(&batch.flow_rows()[index * batch.max_flows() * flow_columns],
-             episode.scenario.flows.size() * flow_columns);
-  digest.Add(&batch.link_rows()[index * link_columns], link_columns);
+  digest.Add(&batch.flow_rows()[index * batch.max_flows()], episode.scenario.flows.size());
+  digest.Add(&batch.link_rows()[index], 1);
   digest.Add(&batch.times_s()[index], 1);
   digest.Add(batch.is_over()[index] * 2 + batch.is_complete()[index]);
 }

@@ -77,11 +77,6 @@ def test_an_episode_from_beginning_to_end() -> None:
         assert rows.link_row()["rate_mbps"] == 12
 
 
-def test_the_columns_are_those_of_every_engine() -> None:
-    assert _native.flow_columns() == list(FLOW_COLUMNS)
-    assert _native.link_columns() == list(LINK_COLUMNS)
-
-
 def test_a_finite_flow_completes_the_episode(engine: NativeEngine) -> None:
     engine.reset(Scenario(duration_s=20, flows=(Flow("bbr", rtt_ms=20, size_bytes=50_001),)), 1)
     rows = engine.step(20_000)

@@ -267,9 +267,7 @@ def test_every_algorithm_fills_the_link(engine, algorithm):
     assert summary.flows[0].throughput_mbps > 0.9 * 12 / 1.04
 
 
-def test_columns_and_scenario_are_the_same_in_both_languages():
-    assert tuple(_ns3.flow_columns()) == FLOW_COLUMNS
-    assert tuple(_ns3.link_columns()) == LINK_COLUMNS
+def test_scenario_and_stock_algorithms_are_the_same_in_both_languages():
     assert list(_ns3.scenario_defaults()) == [field.name for field in dataclasses.fields(Scenario)]
     assert list(_ns3.flow_defaults()) == [field.name for field in dataclasses.fields(Flow)]
     from bbrgym.baselines.registry import COMPARATORS

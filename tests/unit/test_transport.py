@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from bbrgym import Flow, Scenario, _native
 from bbrgym import _controllers as cc
+from bbrgym.envs.columns import FLOW_COLUMNS
 
 MS = 1_000_000
 PACKET = 1000
@@ -732,7 +733,7 @@ def test_a_flow_that_would_stop_at_the_end_of_time_never_stops():
     batch = _native.Batch(1, 2)
     batch.reset(0, scenario.to_dict(), 1)
     batch.step(np.array([10**9]))
-    delivered = batch.flow_rows[0, :, _native.flow_columns().index("delivered_packets")]
+    delivered = batch.flow_rows[0, :, FLOW_COLUMNS.index("delivered_packets")]
     assert batch.times_s[0] == 1
     assert all(delivered > 100)
 
