@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import bbrgym.benchmark.metrics
 import bbrgym.envs.trace
 from bbrgym.baselines import registry
-from bbrgym.envs.engine import read_policies
+from bbrgym.envs.engine import describe_engine, read_policies
 from bbrgym.envs.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -122,9 +122,8 @@ class Benchmark:
             "scenario": plain,
             "agent": agent_hash,
             "seed": seed,
-            # An engine's other options (a time limit, say) do not decide what it simulates.
             "engine": self.engine["name"],
-            "transport": self.engine.get("transport", "tcp") if self.engine["name"] == "ns3" else None,
+            "options": dict(describe_engine(**self.engine).options),
             "step_ms": step_ms,
             "warmup": float(self.warmup),
             "code": code,
@@ -249,15 +248,16 @@ def hash_policies(scenario: Scenario) -> dict[int, str]:
 def code_hash(engine: str) -> str:
     """Identifies the code that decides a run's numbers in an engine.
 
-    It is of the package's version, the compiled extensions that the engine uses, and for ns-3 its version.
+    It is of the package's version, the compiled extensions that the engine uses, and the versions that it names.
     """
     digest = hashlib.sha256(bbrgym.__version__.encode())
-    for module in ("bbrgym._controllers", f"bbrgym._{engine}"):
+    description = describe_engine(engine)
+    for module in ("bbrgym._controllers", *description.extensions):
         specification = importlib.util.find_spec(module)
         if specification is not None and specification.origin is not None:
             digest.update(Path(specification.origin).read_bytes())
-    if engine == "ns3":
-        digest.update(str(version_of("ns3")).encode())
+    for distribution in description.distributions:
+        digest.update(str(version_of(distribution)).encode())
     return digest.hexdigest()[:16]
 
 
@@ -274,8 +274,7 @@ def _competitors(entries: Iterable[str | Mapping[str, Any]], engine: Mapping[str
         if entry == "all":
             # The agent's controller without an agent is BBR with fixed gains: no competitor unless it is asked for.
             yield from (Competitor(name, name) for name in registry.controllers() if name != "agent")
-            if engine["name"] == "ns3" and engine.get("transport", "tcp") == "tcp":
-                yield from (Competitor(name, name) for name in registry.COMPARATORS)
+            yield from (Competitor(name, name) for name in describe_engine(**engine).comparators)
         else:
             yield Competitor.from_dict(entry)
 

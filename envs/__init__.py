@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium
 
+from bbrgym.envs.engine import register_engine
+
 if TYPE_CHECKING:
     from bbrgym.envs.episode import AnyScenario
     from bbrgym.envs.pettingzoo_env import BottleneckParallelEnv
@@ -23,6 +25,12 @@ def register_environments() -> None:
             entry_point="bbrgym.envs.gym_env:BottleneckEnv",
             vector_entry_point="bbrgym.envs.vector_env:BottleneckVectorEnv",
         )
+
+
+def register_engines() -> None:
+    """Register the engines (importing `bbrgym` does it). They are loaded when the first one is made."""
+    register_engine("native", "bbrgym.envs.native.engine:NativeEngine", "bbrgym.envs.native.engine:NativeBatch")
+    register_engine("ns3", "bbrgym.envs.ns3.engine:Ns3Engine")
 
 
 def parallel_env(

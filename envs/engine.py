@@ -1,17 +1,33 @@
-"""The seam between an environment and what simulates: `reset`, `steer`, `step`, `rows`."""
+"""The seam between an environment and a simulator: what an engine does, and which engines there are.
+
+An engine is a folder of its own with a class that implements `Engine`, and one line in `bbrgym.envs.register_engines`.
+Commands, environments, benchmarks and studies make it by its name; tests/contract/test_engine.py is what it must pass.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import importlib.util
+import inspect
 import math
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+import operator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from bbrgym.baselines.policy_file import policy_bytes
+from bbrgym.baselines import registry
+from bbrgym.checks import check_integer, check_keys, check_name
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.scenario import Scenario
+
+_LONGEST_STEP_NS: Final = 2.0**62
+"""Longer steps are cut to this, so that engines can add them to their time in 64 bits."""
 
 
 @dataclass(frozen=True)
@@ -33,11 +49,11 @@ class Rows:
     is_complete: bool
 
     def flow(self, index: int) -> dict[str, float]:
-        """The row of one flow as {column: value}."""
+        """Return the row of one flow as {column: value}."""
         return dict(zip(FLOW_COLUMNS, self.flows[index].tolist(), strict=True))
 
     def link_row(self) -> dict[str, float]:
-        """The row of the link as {column: value}."""
+        """Return the row of the link as {column: value}."""
         return dict(zip(LINK_COLUMNS, self.link.tolist(), strict=True))
 
 
@@ -45,97 +61,326 @@ class EngineError(RuntimeError):
     """An engine failed: its process died, hung, or refused. The message has the cause and what it last printed."""
 
 
-class Engine(Protocol):
-    """Runs one scenario at a time. Everything that happens in it follows from `reset(scenario, seed)` and the gains.
+@dataclass(frozen=True)
+class EngineDescription:
+    """What others need to know of an engine, known without making one.
 
-    `begin_…` sends a request and `finish_…` waits for its answer, so that one thread can keep several engines busy;
-    `reset` and `step` are both in one. Any call may raise `EngineError`; afterwards `reset` starts afresh.
+    Attributes:
+        title: what tables and plots call it.
+        comparators: algorithms beside `bbrgym.controllers()` that it runs, of `registry.COMPARATORS`.
+        options: the options that decide its numbers, with their values. Others (a time limit, threads) do not.
+        extensions: compiled modules beside `bbrgym._controllers` that decide its numbers.
+        distributions: installed distributions whose versions decide its numbers.
+        install: what to do where an extension is missing.
     """
 
+    title: str
+    comparators: tuple[str, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    extensions: tuple[str, ...] = ()
+    distributions: tuple[str, ...] = ()
+    install: str = "install bbrgym again"
+
+    def check_is_installed(self) -> None:
+        """Check that the extensions are installed.
+
+        Raises:
+            EngineError: one is missing; the message says what to do.
+        """
+        if missing := [module for module in self.extensions if importlib.util.find_spec(module) is None]:
+            raise EngineError(f"engine {self.title} needs {', '.join(missing)}: {self.install}")
+
+
+class Engine(ABC):
+    """Simulates one scenario at a time. Everything follows from `reset(scenario, seed)`, the gains and the steps.
+
+    `begin_…` sends a request and `finish_…` waits for its answer, so that one thread can keep several engines busy;
+    `reset` and `step` do both. An error of a simulator is an `EngineError` and loses the episode; `reset` starts
+    afresh. A call that is out of order or has a bad argument changes nothing.
+
+    A subclass implements the methods with an underscore. They are called in order, with checked arguments.
+    """
+
+    description: EngineDescription
+    """Of the class: with the default options. Of an engine: with its own."""
+
+    _scenario: Scenario | None = None
+    _rows: Rows | None = None
+    _pending: Literal["reset", "step"] | None = None
+    _is_closed = False
+
+    @classmethod
+    def describe(cls, **options: Any) -> EngineDescription:
+        """Return the description of the engine with these options.
+
+        Raises:
+            ValueError: an option is bad.
+        """
+        return cls.description
+
     def begin_reset(self, scenario: Scenario, seed: int) -> None:
-        """Ask for a new episode."""
-        ...
+        """Start a new episode; a running one is abandoned.
+
+        Args:
+            scenario: what to simulate.
+            seed: in [0, 2**64); decides everything random.
+
+        Raises:
+            ValueError: a bad seed, an algorithm that this engine does not have, or a policy that cannot be read.
+            FileNotFoundError: a flow's policy does not exist.
+            RuntimeError: a request is pending, or the engine is closed.
+            EngineError: the simulator failed.
+        """
+        self._check_is_idle("begin_reset")
+        seed = _whole_seed(seed)
+        check_algorithms(scenario, self.description)
+        policies = read_policies(scenario)
+        with self._losing_episode_on_error():
+            self._begin_reset(scenario, seed, policies)
+        self._scenario, self._rows, self._pending = scenario, None, "reset"
 
     def finish_reset(self) -> Rows:
-        """Wait for it; the rows at time 0 (all counts zero, no samples)."""
-        ...
+        """Wait for the reset and return the rows at time 0: all counts are zero, and there are no samples.
+
+        Raises:
+            RuntimeError: no reset is pending.
+            EngineError: the simulator failed or refused the scenario.
+        """
+        return self._finish("reset")
 
     def steer(self, flow: int, cwnd_gain: float, pacing_gain: float) -> None:
-        """Set the gains of a flow whose algorithm is `agent`, from the next step on; they are held until changed."""
-        ...
+        """Set the gains of an agent flow from the next step on; they hold until changed. Its controller clamps them.
+
+        Args:
+            flow: index of a flow whose algorithm is `agent`.
+            cwnd_gain: congestion window in multiples of the estimated bandwidth-delay product.
+            pacing_gain: pacing rate in multiples of the estimated bandwidth.
+
+        Raises:
+            ValueError: the flow is not an agent's, or a gain is not a finite number > 0.
+            RuntimeError: there is no episode.
+        """
+        if self._scenario is None:
+            raise RuntimeError("steer() before reset()")
+        agents = self._scenario.agent_flows
+        if flow not in agents:
+            raise ValueError(f"flow must be an agent's ({', '.join(map(str, agents)) or 'there is none'}), got {flow}")
+        if not (0 < cwnd_gain < math.inf and 0 < pacing_gain < math.inf):
+            raise ValueError(f"gains must be finite numbers > 0, got ({cwnd_gain!r}, {pacing_gain!r})")
+        self._steer(int(flow), float(cwnd_gain), float(pacing_gain))
 
     def begin_step(self, duration_ms: float) -> None:
-        """Ask for `duration_ms` more of simulated time (less if the scenario ends before)."""
-        ...
+        """Simulate `duration_ms` more, or less if the scenario ends before.
+
+        Args:
+            duration_ms: length of the step, in ms; rounded to ns.
+
+        Raises:
+            ValueError: it is not a finite number > 0.
+            RuntimeError: a request is pending, no episode is running, or the engine is closed.
+            EngineError: the simulator failed.
+        """
+        self._check_is_idle("begin_step")
+        if self._rows is None:
+            raise RuntimeError("begin_step() without an episode: reset first")
+        if self._rows.is_over:
+            raise RuntimeError(f"begin_step() after the end of the episode at {self._rows.time_s:g} s: reset first")
+        duration_ns = whole_nanoseconds(duration_ms)
+        with self._losing_episode_on_error():
+            self._begin_step(duration_ns)
+        self._pending = "step"
 
     def finish_step(self) -> Rows:
-        """Wait for it; the rows of the step."""
-        ...
+        """Wait for the step and return its rows.
+
+        Raises:
+            RuntimeError: no step is pending.
+            EngineError: the simulator failed.
+        """
+        return self._finish("step")
 
     def reset(self, scenario: Scenario, seed: int) -> Rows:
-        """`begin_reset` and `finish_reset`."""
+        """Start a new episode and return its rows at time 0; see `begin_reset`."""
         self.begin_reset(scenario, seed)
         return self.finish_reset()
 
     def step(self, duration_ms: float) -> Rows:
-        """`begin_step` and `finish_step`."""
+        """Simulate a step and return its rows; see `begin_step`."""
         self.begin_step(duration_ms)
         return self.finish_step()
 
     def rows(self) -> Rows:
-        """The rows of the last reset or step again."""
-        ...
+        """Return the rows of the last reset or step.
+
+        Raises:
+            RuntimeError: there are none.
+        """
+        if self._rows is None:
+            raise RuntimeError("rows() without an episode: reset first")
+        return self._rows
 
     def close(self) -> None:
-        """End it and free what it holds; calling it twice is fine."""
-        ...
+        """Free everything it holds; calling it twice is fine."""
+        self._is_closed = True
+        self._forget_episode()
+        self._release()
+
+    @abstractmethod
+    def _begin_reset(self, scenario: Scenario, seed: int, policies: Mapping[int, bytes]) -> None:
+        """Ask for an episode. `_rows` still has the rows of the last one; None after an error.
+
+        Args:
+            scenario: what to simulate.
+            seed: in [0, 2**64).
+            policies: what flows of algorithm `policy` run, by their index.
+        """
+
+    @abstractmethod
+    def _begin_step(self, duration_ns: int) -> None:
+        """Ask for a step of at least 1 ns."""
+
+    @abstractmethod
+    def _finish_request(self, scenario: Scenario) -> Rows:
+        """Wait for what was asked for and return its rows, in arrays that are never written again."""
+
+    @abstractmethod
+    def _steer(self, flow: int, cwnd_gain: float, pacing_gain: float) -> None:
+        """Set the gains of an agent flow."""
+
+    @abstractmethod
+    def _release(self) -> None:
+        """Free everything, after an error, after an interrupt and to close; a reset may follow."""
+
+    def _finish(self, request: Literal["reset", "step"]) -> Rows:
+        if self._pending != request or self._scenario is None:
+            pending = "" if self._pending is None else f" while a {self._pending} is pending"
+            raise RuntimeError(f"finish_{request}(){pending} without begin_{request}()")
+        with self._losing_episode_on_error():
+            self._rows = self._finish_request(self._scenario)
+        self._pending = None
+        return self._rows
+
+    def _check_is_idle(self, call: str) -> None:
+        if self._is_closed:
+            raise RuntimeError(f"{call}() on a closed engine")
+        if self._pending is not None:
+            raise RuntimeError(f"{call}() while a {self._pending} is pending: call finish_{self._pending}() first")
+
+    @contextlib.contextmanager
+    def _losing_episode_on_error(self) -> Iterator[None]:
+        # Also after an interrupt from the keyboard: the answer that was not waited for must not be taken for the next.
+        try:
+            yield
+        except BaseException:
+            self._forget_episode()
+            self._release()
+            raise
+
+    def _forget_episode(self) -> None:
+        self._scenario = self._rows = self._pending = None
 
 
-def check_steering(scenario: Scenario, flow: int, cwnd_gain: float, pacing_gain: float) -> None:
-    """Refuse what `Engine.steer` cannot do.
+def check_algorithms(scenario: Scenario, engine: EngineDescription) -> None:
+    """Check that an engine has the algorithms of all flows.
 
     Raises:
-        ValueError: the flow is not an agent's, or a gain is not a number above 0.
+        ValueError: it does not have a comparator.
     """
-    agents = scenario.agent_flows
-    if flow not in agents:
-        raise ValueError(
-            f"flow={flow!r} cannot be steered: the agent flows are {', '.join(map(str, agents)) or 'none'}"
-        )
-    if not (0 < cwnd_gain < math.inf and 0 < pacing_gain < math.inf):
-        raise ValueError(f"gains ({cwnd_gain!r}, {pacing_gain!r}) are not possible: gains must be numbers above 0")
+    for index, flow in enumerate(scenario.flows):
+        if flow.algorithm in registry.COMPARATORS and flow.algorithm not in engine.comparators:
+            options = "".join(f" with {name}={value!r}" for name, value in engine.options.items())
+            known = [*registry.controllers(), *engine.comparators]
+            raise ValueError(
+                f"flows[{index}]: engine {engine.title}{options} has no algorithm {flow.algorithm!r} "
+                f"({registry.COMPARATORS[flow.algorithm]}); known: {', '.join(known)}"
+            )
 
 
 def read_policies(scenario: Scenario) -> dict[int, bytes]:
-    """What the flows of algorithm `policy` run, by their indices: `Agent.to_bytes()`, for the engines' C++.
+    """Return what the flows of algorithm `policy` run, by their index, as C++ parses it.
 
     Raises:
-        FileNotFoundError: there is no agent.
+        FileNotFoundError: a policy does not exist.
         ValueError: its files cannot be read.
     """
     return {i: policy_bytes(flow.policy) for i, flow in enumerate(scenario.flows) if flow.algorithm == "policy"}
 
 
-ENGINES: Final[tuple[str, ...]] = ("native", "ns3")
+def whole_nanoseconds(duration_ms: float) -> int:
+    """Return the length of a step in ns, at least 1.
+
+    Raises:
+        ValueError: it is not a finite number > 0.
+    """
+    if not 0 < duration_ms < math.inf:
+        raise ValueError(f"duration_ms must be a finite number > 0, got {duration_ms!r}")
+    return max(1, round(min(duration_ms * 1e6, _LONGEST_STEP_NS)))
+
+
+def _whole_seed(seed: int) -> int:
+    with contextlib.suppress(TypeError):
+        seed = operator.index(seed)  # NumPy's integers too
+    check_integer("seed", seed, at_least=0, below=2**64)
+    return seed
+
+
+@dataclass(frozen=True)
+class RegisteredEngine:
+    """Where an engine is, as "module:name", so that its module is loaded when it is first used.
+
+    Attributes:
+        entry_point: the subclass of `Engine`.
+        batch_entry_point: a `bbrgym.envs.engine_batch.EngineBatch` that simulates many scenarios in one process, made
+            with `(count, max_flows, **options)`; None runs separate engines.
+    """
+
+    entry_point: str
+    batch_entry_point: str | None = None
+
+
+ENGINES: Final[dict[str, RegisteredEngine]] = {}
+"""The registered engines by name."""
+
+
+def register_engine(name: str, entry_point: str, batch_entry_point: str | None = None) -> None:
+    """Register an engine, for `make_engine` and everything that takes an engine's name; see `RegisteredEngine`."""
+    ENGINES[name] = RegisteredEngine(entry_point, batch_entry_point)
+
+
+def describe_engine(name: str, **options: Any) -> EngineDescription:
+    """Return the description of the engine called `name` with these options.
+
+    Raises:
+        ValueError: there is no such engine, or an option is unknown or bad.
+    """
+    return _engine_class(name, options).describe(**options)
 
 
 def make_engine(name: str, **options: Any) -> Engine:
-    """Make the engine called `name` ("native" or "ns3").
+    """Make the engine called `name`.
 
     Args:
-        name: one of `ENGINES`.
+        name: one of `ENGINES`: "native", "ns3".
         options: passed to the engine's constructor.
 
     Raises:
-        ValueError: there is no such engine.
+        ValueError: there is no such engine, or an option is unknown or bad.
         EngineError: it cannot run here (ns-3 is not installed, say); the message says what to do.
     """
-    if name == "native":
-        from bbrgym.envs.native.engine import NativeEngine
+    return _engine_class(name, options)(**options)
 
-        return NativeEngine(**options)
-    if name == "ns3":
-        from bbrgym.envs.ns3.engine import Ns3Engine
 
-        return Ns3Engine(**options)
-    raise ValueError(f"no engine {name!r}; known: {', '.join(ENGINES)}")
+def load_entry_point(entry_point: str) -> Callable[..., Any]:
+    """Import what "module:name" says."""
+    module, _, name = entry_point.partition(":")
+    loaded: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return loaded
+
+
+def _engine_class(name: str, options: Mapping[str, Any]) -> type[Engine]:
+    check_name("engine", name, ENGINES)
+    engine_class = load_entry_point(ENGINES[name].entry_point)
+    if not (isinstance(engine_class, type) and issubclass(engine_class, Engine)):
+        raise TypeError(f"{ENGINES[name].entry_point} must be a subclass of Engine, got {engine_class!r}")
+    check_keys(f"engine {name!r}", options, inspect.signature(engine_class).parameters)
+    return engine_class

@@ -13,11 +13,12 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
+from bbrgym.checks import check_name
 from bbrgym.envs.action import Action
 from bbrgym.envs.columns import FLOW_COLUMNS
 from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.engine import ENGINES, Engine, Rows, make_engine
-from bbrgym.envs.engines import Engines, SeparateEngines
+from bbrgym.envs.engine_batch import EngineBatch, make_engine_batch
 from bbrgym.envs.info import Record
 from bbrgym.envs.observation import History, Observation, first_gains, tabulate
 from bbrgym.envs.privileged import Privileged
@@ -74,8 +75,8 @@ class EpisodeSpec:
             raise ValueError(
                 f"step_ms={self.step_ms!r} and step_rtts={self.step_rtts!r}: give one, and null (None) for the other"
             )
-        if isinstance(self.engine, str) and self.engine not in ENGINES:
-            raise ValueError(f"no engine {self.engine!r}; known: {', '.join(ENGINES)}")
+        if isinstance(self.engine, str):
+            check_name("engine", self.engine, ENGINES)
         for name in ("step_ms", "step_rtts"):
             value = getattr(self, name)
             if value is not None and not (isinstance(value, int | float) and 0 < value < math.inf):
@@ -105,13 +106,9 @@ class EpisodeSpec:
             return make_engine(self.engine, **self.engine_options)
         return self.engine(**self.engine_options)
 
-    def make_engines(self, count: int) -> Engines:
-        """So many engines that work at once, made with their first resets; the caller closes them."""
-        if self.engine == "native":
-            from bbrgym.envs.native.engine import NativeEngines
-
-            return NativeEngines(count, self.distribution.max_flows, **self.engine_options)
-        return SeparateEngines(self.make_engine, count)
+    def make_engine_batch(self, count: int) -> EngineBatch:
+        """Make `count` engines that work at once; the caller closes them."""
+        return make_engine_batch(self.engine, count, self.distribution.max_flows, self.engine_options)
 
     def make_env(self, render_mode: str | None = None) -> BottleneckEnv:
         """The Gymnasium environment of one agent flow."""
@@ -239,7 +236,7 @@ class Episodes:
         self._controller = controller
         self.is_running = np.zeros(count, dtype=np.bool_)
         """In which engines an episode is going on, shape (N,)."""
-        self._engines = spec.make_engines(count)
+        self._engines = spec.make_engine_batch(count)
         self._is_outstanding = False
         self._resetting = np.zeros(0, dtype=np.intp)
         rows = count * spec.agents
@@ -375,7 +372,7 @@ class Episodes:
         return is_complete, ~is_complete & (outcome.truncated[self._engine_of] | is_stopped)
 
     def rows(self, engine: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        """The rows of all flows of an engine and its link's, until the next request; see `Engines`."""
+        """The rows of all flows of an engine and its link's, until the next request; see `EngineBatch`."""
         return self._engines.flows[engine], self._engines.link[engine]
 
     def privileged(self, critic: Privileged) -> npt.NDArray[np.float32]:

@@ -1,20 +1,18 @@
-"""A toy engine for tests: a deterministic fluid model of the bottleneck, one process, milliseconds an episode.
+"""An engine for tests: a deterministic fluid model of the bottleneck that needs milliseconds per episode.
 
-It keeps the `Engine` contract and reacts to gains as a real path does (queue, loss, shares, RTTs), and is otherwise
-as simple as it can be. It is strict where real engines are: a call out of order raises RuntimeError.
+It passes the contract of engines and reacts to gains as a real path does (queue, loss, shares, RTTs), and is otherwise
+as simple as possible.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
-import pytest
 
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
-from bbrgym.envs.engine import ENGINES, Engine, EngineError, Rows
+from bbrgym.envs.engine import Engine, EngineDescription, EngineError, Rows, register_engine
 from bbrgym.envs.scenario import HEADER_BYTES, Flow, Scenario
 
 TICK_US = 10_000  # the model's time step
@@ -22,90 +20,53 @@ PROBE_GAINS = (1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0)  # what a flow does tha
 
 
 class FakeEngine(Engine):
-    """A fluid bottleneck.
+    """A fluid bottleneck, registered as engine "fake".
 
     Args:
         fail_at_step: raise EngineError in this step of every episode (1 is the first), or never.
+        timeout_s: as of engine ns3; has no effect.
+        transport: as of engine ns3; has no effect.
     """
 
-    def __init__(self, fail_at_step: int | None = None) -> None:
+    description = EngineDescription(title="fake")
+
+    def __init__(self, fail_at_step: int | None = None, timeout_s: float = 10.0, transport: str = "tcp") -> None:
         self.fail_at_step = fail_at_step
         self.is_closed = False
         self.resets: list[tuple[Scenario, int]] = []
-        self._pending: Callable[[], Rows] | None = None
         self._run: _Run | None = None
-        self._rows: Rows | None = None
+        self._step_us: int | None = None
 
-    def begin_reset(self, scenario: Scenario, seed: int) -> None:
-        self._begin(lambda: self._reset(scenario, seed))
-
-    def finish_reset(self) -> Rows:
-        return self._finish()
-
-    def steer(self, flow: int, cwnd_gain: float, pacing_gain: float) -> None:
-        if self._run is None:
-            raise RuntimeError("steer before reset")
-        if self._run.scenario.flows[flow].algorithm != "agent":
-            raise ValueError(f"flow {flow} is not an agent's")
-        self._run.flows[flow].gains = (cwnd_gain, pacing_gain)
-
-    def begin_step(self, duration_ms: float) -> None:
-        if self._run is None or self._rows is None or self._rows.is_over:
-            raise RuntimeError("step before reset, or after the end")
-        self._begin(lambda: self._step(duration_ms))
-
-    def finish_step(self) -> Rows:
-        return self._finish()
-
-    def rows(self) -> Rows:
-        if self._rows is None:
-            raise RuntimeError("rows before reset")
-        return self._rows
-
-    def close(self) -> None:
-        self.is_closed = True
-
-    def _begin(self, work: Callable[[], Rows]) -> None:
-        if self._pending is not None or self.is_closed:
-            raise RuntimeError("a request is outstanding, or the engine is closed")
-        self._pending = work
-
-    def _finish(self) -> Rows:
-        if self._pending is None:
-            raise RuntimeError("nothing was asked for")
-        work, self._pending = self._pending, None
-        self._rows = work()
-        return self._rows
-
-    def _reset(self, scenario: Scenario, seed: int) -> Rows:
+    def _begin_reset(self, scenario: Scenario, seed: int, policies: Mapping[int, bytes]) -> None:
         self.resets.append((scenario, seed))
         self._run = _Run(scenario, seed)
-        return self._run.rows(0.0)
+        self._step_us = None
 
-    def _step(self, duration_ms: float) -> Rows:
+    def _begin_step(self, duration_ns: int) -> None:
+        self._step_us = max(1, round(duration_ns / 1e3))
+
+    def _finish_request(self, scenario: Scenario) -> Rows:
         assert self._run is not None
+        if self._step_us is None:
+            return self._run.rows(0.0)
         self._run.steps += 1
         if self._run.steps == self.fail_at_step:
-            self._run = None
             raise EngineError(f"the fake engine fails in step {self.fail_at_step}, as it was told to")
-        return self._run.step(round(duration_ms * 1e3))
+        return self._run.step(self._step_us)
+
+    def _steer(self, flow: int, cwnd_gain: float, pacing_gain: float) -> None:
+        assert self._run is not None
+        self._run.flows[flow].gains = (cwnd_gain, pacing_gain)
+
+    def _release(self) -> None:
+        self._run = None
+
+    def close(self) -> None:
+        super().close()
+        self.is_closed = True
 
 
-def install(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make `engine="fake"` mean this engine wherever an engine is made by its name, in this test."""
-
-    def make(name: str, **options: Any) -> Engine:
-        for option in ("timeout_s", "transport"):  # what conf/engine/ns3.yaml gives to ns-3
-            options.pop(option, None)
-        return FakeEngine(**options) if name == "fake" else real(name, **options)
-
-    from bbrgym.envs import engine, episode, trace
-
-    real = engine.make_engine
-    for module in (engine, episode, trace):
-        monkeypatch.setattr(module, "make_engine", make)
-    for module in (engine, episode):
-        monkeypatch.setattr(module, "ENGINES", (*ENGINES, "fake"))
+register_engine("fake", "fake_engine:FakeEngine")
 
 
 class _Sender:

@@ -1,8 +1,8 @@
 """Starts the worker without importing the rest of the package: `python -P start_worker.py <worker's arguments>`.
 
-`bbrgym/__init__.py` and `bbrgym/envs/__init__.py` import numpy, pandas and gymnasium: ten times the worker's own start.
-So bare packages of the same names stand in for them, which know this folder and nothing else. That works from a
-checkout, an editable install and a wheel alike, because all that is asked for lies beside this file.
+`bbrgym/__init__.py` and `bbrgym/envs/__init__.py` import numpy, pandas and gymnasium, which takes ten times as long as
+the worker's own start. Bare packages of the same names, which find the worker's folders only, take their place. This
+works from a checkout, an editable install and a wheel alike: everything the worker needs is beside this file.
 """
 
 import sys
@@ -10,7 +10,8 @@ from pathlib import Path
 from types import ModuleType
 
 
-def _enter_bare_packages() -> None:
+def enter_bare_packages() -> None:
+    """Put bare packages in the place of bbrgym's."""
     envs = Path(__file__).parents[1]
     folders = {"bbrgym": [], "bbrgym.envs": [], "bbrgym.envs.ns3": ["ns3"], "bbrgym.envs.ns3gym": ["ns3gym"]}
     for name, inside in folders.items():
@@ -20,7 +21,7 @@ def _enter_bare_packages() -> None:
 
 
 if __name__ == "__main__":
-    _enter_bare_packages()
+    enter_bare_packages()
     from bbrgym.envs.ns3.worker import main
 
     main(sys.argv[1:])

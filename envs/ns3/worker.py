@@ -1,6 +1,6 @@
-"""The simulator's process: one ns-3 simulation that serves episode after episode to the engine that started it.
+"""The worker process: one ns-3 simulation that serves episode after episode to the engine that started it.
 
-Started by `start_worker.py`. It speaks the ns3-gym protocol with our extension fields (ns3gym.proto):
+`start_worker.py` starts it. It speaks the ns3-gym protocol with our extension fields (ns3gym.proto):
 
     worker  SimInitMsg                  ready for an episode
     engine  SimInitAck                  scenario, policies and seed; or stopSimReq, which ends the process
@@ -11,8 +11,8 @@ Started by `start_worker.py`. It speaks the ns3-gym protocol with our extension 
     engine  EnvActMsg with stopSimReq   after the last step, or instead of any other: abandon the episode
     worker  SimInitMsg                  ready for the next episode
 
-Rows are what `Simulation.rows()` gives, gains are (cwnd_gain, pacing_gain) of every agent flow in the order of the
-flows; a gain that is not a number leaves the controller's as it is.
+Rows are what `Simulation.rows()` returns. Gains are (cwnd_gain, pacing_gain) of every agent flow, in the order of the
+flows; NaN leaves a controller's gains as they are.
 """
 
 from __future__ import annotations
@@ -22,57 +22,53 @@ import importlib.util
 import json
 import os
 import select
-import sys
 import threading
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol, cast
 
 import zmq
 
-from bbrgym.envs.ns3.doubles import pack_doubles, unpack_doubles
 from bbrgym.envs.ns3gym import ns3gym_pb2 as pb
+from bbrgym.envs.ns3gym.doubles import pack_doubles, unpack_doubles
 
 
 class Simulation(Protocol):
     """What the worker needs of `bbrgym._ns3.Simulation`."""
 
     def reset(self, scenario: dict[str, Any], seed: int) -> None:
-        """Begin `Scenario.to_dict()`, with the bytes of policies, at time 0; ValueError if it cannot be simulated."""
+        """Start `Scenario.to_dict()`, with policies as bytes, at time 0; ValueError if it cannot be simulated."""
 
     def steer(self, flow: int, cwnd_gain: float, pacing_gain: float) -> None:
         """Set the gains of an agent flow."""
 
     def step(self, duration_ns: int) -> None:
-        """Simulate so much more, or to the end of the scenario."""
+        """Simulate `duration_ns` more, or to the end of the scenario."""
 
     def rows(self) -> list[float]:
-        """`[time_s, is_over, is_complete, *link, *flow 0, *flow 1, …]` of the last step."""
+        """Return `[time_s, is_over, is_complete, *link, *flow 0, *flow 1, …]` of the last step."""
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Serve until told to stop, or until the parent is gone.
+    """Serve until the engine says stop, or until the parent process is gone.
 
     Args:
-        arguments: the engine's endpoint, its process id, the file of the extension `bbrgym._ns3`, and what flows run
-            over (one of its `transports()`).
+        arguments: the engine's endpoint, its process id, the file of the extension `bbrgym._ns3`, and the transport
+            (one of its `transports()`).
     """
     endpoint, parent, extension, transport = arguments
     _end_with_parent(int(parent), endpoint)
-    fault = Fault.of(os.environ.get("BBRGYM_FAULT", ""))
     with zmq.Context() as context, context.socket(zmq.REQ) as socket:
         socket.connect(endpoint)
-        serve_episodes(socket, _load_simulation(extension, transport), fault)
+        serve_episodes(socket, _load_simulation(extension, transport))
 
 
-def serve_episodes(socket: zmq.Socket[bytes], simulation: Simulation, fault: Fault | None = None) -> None:
-    """Serve episodes until the engine says stop instead of naming a scenario.
+def serve_episodes(socket: zmq.Socket[bytes], simulation: Simulation) -> None:
+    """Serve episodes until the engine says stop instead of sending a scenario.
 
     Args:
         socket: a REQ socket, connected to the engine.
         simulation: the simulation to run them in.
-        fault: what shall go wrong, for tests.
     """
     hello = pb.SimInitMsg(simProcessId=os.getpid(), wafShellProcessId=os.getppid()).SerializeToString()
     while True:
@@ -80,53 +76,10 @@ def serve_episodes(socket: zmq.Socket[bytes], simulation: Simulation, fault: Fau
         request = pb.SimInitAck.FromString(socket.recv())
         if request.stopSimReq:
             return
-        _serve_episode(socket, simulation, request, fault)
+        _serve_episode(socket, simulation, request)
 
 
-class Fault:
-    """Something that goes wrong in the n-th step of the process: BBRGYM_FAULT=crash@n, hang@n or garbage@n, for tests.
-
-    Args:
-        kind: `crash` aborts the process as ns-3 does on an error, `hang` never answers, `garbage` answers nonsense.
-        step: in which step, from 1.
-    """
-
-    KINDS = ("crash", "hang", "garbage")
-
-    def __init__(self, kind: str, step: int) -> None:
-        self._kind = kind
-        self._steps_left = step
-
-    @classmethod
-    def of(cls, text: str) -> Fault | None:
-        """From `kind@step`; none from nothing.
-
-        Raises:
-            ValueError: it reads otherwise.
-        """
-        if not text:
-            return None
-        kind, _, step = text.partition("@")
-        if kind not in cls.KINDS or not (step.isascii() and step.isdigit()):
-            raise ValueError(f"BBRGYM_FAULT={text!r} is not possible: it must be {', '.join(cls.KINDS)} @ a step")
-        return cls(kind, int(step))
-
-    def strike(self, answer: bytes) -> bytes:
-        """Count a step; in the chosen one go wrong, in every other give its answer back."""
-        self._steps_left -= 1
-        if self._steps_left != 0:
-            return answer
-        if self._kind == "crash":
-            print("BBRGYM_FAULT: aborting", file=sys.stderr, flush=True)
-            os.abort()
-        while self._kind == "hang":
-            time.sleep(60)
-        return b"\xff" * 7
-
-
-def _serve_episode(
-    socket: zmq.Socket[bytes], simulation: Simulation, request: pb.SimInitAck, fault: Fault | None
-) -> None:
+def _serve_episode(socket: zmq.Socket[bytes], simulation: Simulation, request: pb.SimInitAck) -> None:
     scenario: dict[str, Any] = json.loads(request.scenario)
     for flow, policy in request.policies.items():
         scenario["flows"][flow]["policy"] = policy
@@ -144,8 +97,7 @@ def _serve_episode(
             if cwnd_gain == cwnd_gain:  # not NaN
                 simulation.steer(flow, cwnd_gain, pacing_gain)
         simulation.step(action.step_ns)
-        state = _state(simulation.rows())
-        socket.send(state if fault is None else fault.strike(state))
+        socket.send(_state(simulation.rows()))
 
 
 def _state(rows: list[float]) -> bytes:
@@ -155,7 +107,7 @@ def _state(rows: list[float]) -> bytes:
 
 
 def _load_simulation(extension: str, transport: str) -> Simulation:
-    # By its file, because the bare package does not know the folder where an editable install puts extensions.
+    # By its file: the bare package does not know the folder where an editable install puts extensions.
     spec = importlib.util.spec_from_file_location("bbrgym._ns3", extension)
     if spec is None or spec.loader is None:
         raise ImportError(f"{extension} is not an extension module")
@@ -165,11 +117,11 @@ def _load_simulation(extension: str, transport: str) -> Simulation:
 
 
 def _end_with_parent(parent: int, endpoint: str) -> None:
-    """End this process when the parent is gone, even in the middle of C++ (which has released the GIL).
+    """End this process when the parent is gone, even while C++ simulates (it has released the GIL).
 
     The parent holds the other end of our standard input, so its death is an end of file. Processes that it forked may
-    hold it too, hence also the look at our parent's id. PR_SET_PDEATHSIG would not do: it fires when the *thread* ends
-    that started us.
+    hold that end too, so the parent's id is checked as well. PR_SET_PDEATHSIG does not work here: it fires when the
+    *thread* that started this process ends.
     """
 
     def watch() -> None:
@@ -177,7 +129,7 @@ def _end_with_parent(parent: int, endpoint: str) -> None:
             readable, _, _ = select.select([0], [], [], 0.5)
             if readable and not os.read(0, 4096):
                 break
-        with contextlib.suppress(OSError):  # nobody else is left to remove them
+        with contextlib.suppress(OSError):  # the parent can no longer remove them
             socket = Path(endpoint.removeprefix("ipc://"))
             socket.unlink(missing_ok=True)
             socket.parent.rmdir()

@@ -1,8 +1,9 @@
-"""Our bottleneck as a stock ns3-gym simulation: `bbrgym ns3 --openGymPort=5555` serves any stock Python client."""
+"""A bottleneck as a stock ns3-gym simulation: `bbrgym ns3 --openGymPort=5555` serves any stock Python client."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import math
@@ -23,10 +24,9 @@ from yaml import YAMLError
 from zmq.utils.monitor import recv_monitor_message
 
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
-from bbrgym.envs.engine import Engine, EngineError, Rows, make_engine
-from bbrgym.envs.ns3.doubles import pack_doubles
-from bbrgym.envs.ns3.engine import TRANSPORTS
+from bbrgym.envs.engine import ENGINES, Engine, EngineError, Rows, describe_engine, make_engine
 from bbrgym.envs.ns3gym import ns3gym_pb2 as pb
+from bbrgym.envs.ns3gym.doubles import pack_doubles
 from bbrgym.envs.ns3gym.messages import pack_space, unpack_data
 from bbrgym.envs.reward import default_reward
 from bbrgym.envs.scenario import Flow, Scenario
@@ -64,23 +64,21 @@ def serve(argv: Sequence[str]) -> int:
     options, rest = parser.parse_known_args(argv)
     if rest:
         parser.error(f"no argument {rest[0]!r}; known: {', '.join(f'--{name}' for name in vars(options))}")
+    engine_options = {} if options.transport is None else {"transport": options.transport}
     try:
         scenario = _scenario(options)
+        describe_engine(options.engine, **engine_options)
     except (OSError, ValueError, TypeError, OmegaConfBaseException, YAMLError) as error:
         parser.error(str(error))
     seed = options.simSeed or 1 + secrets.randbits(31)
     if not options.simSeed:
         print(f"simSeed=0: the seed of this run is {seed}", file=sys.stderr)
-    engine: Engine | None = None
     try:
-        engine = make_engine("ns3", transport=options.transport)
-        serve_episode(engine, scenario, seed, options.openGymPort, options.stepMs)
+        with contextlib.closing(make_engine(options.engine, **engine_options)) as engine:
+            serve_episode(engine, scenario, seed, options.openGymPort, options.stepMs)
     except EngineError as error:
         print(f"{parser.prog}: error: {error}", file=sys.stderr)
         return 1
-    finally:
-        if engine is not None:
-            engine.close()
     return 0
 
 
@@ -241,7 +239,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--stepMs", type=_within(float, 1e-6, 1e9), default=100.0, metavar="MS", help="length of a step; default: 100"
     )
-    parser.add_argument("--transport", choices=TRANSPORTS, default="tcp", help="what flows run over; default: tcp")
+    parser.add_argument("--engine", choices=list(ENGINES), default="ns3", help="what simulates; default: ns3")
+    parser.add_argument("--transport", metavar="NAME", help="what flows run over, for engine ns3; default: tcp")
     parser.add_argument("--scenario", metavar="FILE", help="the scenario, in YAML or JSON")
     fields = parser.add_argument_group("fields of the scenario, in YAML")
     for field in dataclasses.fields(Scenario):

@@ -11,8 +11,8 @@ imported.
 """
 
 from bbrgym.baselines.registry import controllers
-from bbrgym.envs import parallel_env, register_environments
-from bbrgym.envs.engine import Engine, EngineError, Rows, make_engine
+from bbrgym.envs import parallel_env, register_engines, register_environments
+from bbrgym.envs.engine import Engine, EngineError, Rows, make_engine, register_engine
 from bbrgym.envs.scenario import Flow, Scenario
 from bbrgym.envs.trace import Trace, simulate
 
@@ -27,7 +27,9 @@ __all__ = [
     "controllers",
     "make_engine",
     "parallel_env",
+    "register_engine",
     "simulate",
 ]
 
+register_engines()
 register_environments()

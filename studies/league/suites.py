@@ -15,7 +15,7 @@ from rich.markup import escape
 from bbrgym.benchmark.plan import Benchmark, Competitor
 from bbrgym.benchmark.run import BenchmarkResult, EngineFactory, load_benchmark, run_benchmark
 from bbrgym.envs.distribution import Distribution
-from bbrgym.envs.engine import make_engine
+from bbrgym.envs.engine import describe_engine, make_engine
 from bbrgym.envs.scenario import Scenario
 from studies.experiments import compose_experiment
 from studies.papers.published import Paper, load_paper
@@ -362,7 +362,7 @@ def _paper(experiment: str, common: Mapping[str, Any]) -> tuple[dict[str, Any], 
 
 def _has_stock(engine: str | Mapping[str, Any]) -> bool:
     plain = {"name": engine} if isinstance(engine, str) else engine
-    return plain["name"] == "ns3" and plain.get("transport", "tcp") == "tcp"
+    return bool(describe_engine(**plain).comparators)
 
 
 def _name(competitor: str | Mapping[str, Any]) -> str:

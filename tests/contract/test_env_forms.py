@@ -15,7 +15,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from fake_engine import FakeEngine, install
+from fake_engine import FakeEngine
 from gymnasium.utils.env_checker import check_env, data_equivalence
 from gymnasium.vector import AutoresetMode
 from omegaconf import OmegaConf
@@ -485,8 +485,7 @@ class TestSpec:
         with pytest.raises(ValueError, match=message):
             EpisodeSpec.from_config(config)
 
-    def test_by_name(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        install(monkeypatch)
+    def test_by_name(self) -> None:
         config = {"scenario": SHORT.to_dict(), "engine": {"name": "fake", "timeout_s": 1.0}}
         assert len(list(play(EpisodeSpec.from_config(config).make_env()))) == 10
 

@@ -12,7 +12,6 @@ import urllib.request
 from importlib.util import find_spec
 from pathlib import Path
 
-import fake_engine
 import pandas as pd
 import pytest
 
@@ -29,7 +28,6 @@ SMALL = [
 
 @pytest.fixture(autouse=True)
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_engine.install(monkeypatch)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("BBRGYM_DEBUG", raising=False)
     monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)

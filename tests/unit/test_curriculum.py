@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import fake_engine
 import numpy as np
 import pytest
 from test_train import AGENTS, SCENARIO, _Killed, _KillingConsole, changed, learn, make_agent, quiet, same, weights
@@ -28,11 +27,6 @@ from bbrgym.envs.sb3_env import BottleneckVecEnv
 
 DRAWN = SCENARIO | {"rate_mbps": {"log_uniform": [4, 36]}, "duration_s": 1}
 SMALL: dict[str, Any] = {"every": 100, "candidates": 5, "keep": 2, "baselines": ["bbr", "cubic"]}
-
-
-@pytest.fixture(autouse=True)
-def _fake(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_engine.install(monkeypatch)
 
 
 def kept(directory: Path) -> list[dict[str, Any]]:

@@ -6,7 +6,6 @@ import copy
 from pathlib import Path
 from typing import Any
 
-import fake_engine
 import numpy as np
 import pytest
 import torch
@@ -27,8 +26,7 @@ WITH_TEACHER: dict[str, Any] = {"teacher": "backlog", "prepare_steps": 200}
 
 
 @pytest.fixture(autouse=True)
-def _fake(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_engine.install(monkeypatch)
+def _one_thread() -> None:
     torch.set_num_threads(1)  # more is slower for networks of this size
 
 

@@ -1,8 +1,7 @@
-"""NativeEngine: the contract, determinism alone and among others, and that no packet is made or lost unseen."""
+"""The native engine: its scenarios, many at once, and that no packet appears or vanishes; see test_engine.py, too."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import gc
 import hashlib
@@ -20,9 +19,9 @@ import numpy as np
 import pytest
 
 from bbrgym import Flow, Rows, Scenario, Trace, _native, make_engine, simulate
-from bbrgym.baselines.registry import COMPARATORS, controllers
+from bbrgym.baselines.registry import controllers
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
-from bbrgym.envs.native.engine import NativeEngine, NativeEngines
+from bbrgym.envs.native.engine import NativeBatch, NativeEngine
 from bbrgym.envs.scenario import HEADER_BYTES
 
 SCENARIO = Scenario(rate_mbps=12, duration_s=2.0, loss=0.001, flows=(Flow("agent", rtt_ms=20), Flow("bbr", rtt_ms=20)))
@@ -53,139 +52,15 @@ def as_bytes(rows: Rows) -> bytes:
     return np.concatenate([[rows.time_s], rows.link, rows.flows.ravel()]).tobytes()
 
 
-# --- the contract ---------------------------------------------------------------------------------------------------
-
-
-def test_an_episode_from_beginning_to_end() -> None:
-    with contextlib.closing(make_engine("native")) as engine:
-        rows = engine.reset(SCENARIO, 1)
-        assert (rows.time_s, rows.is_over, rows.is_complete) == (0.0, False, False)
-        assert rows.flows.shape == (2, len(FLOW_COLUMNS))
-        assert rows.link.shape == (len(LINK_COLUMNS),)
-        assert rows.flow(0)["delivered_packets"] == 0
-        assert math.isnan(rows.flow(0)["rtt_mean_ms"])
-        times = []
-        while not rows.is_over:
-            before, copied = rows, as_bytes(rows)
-            rows = engine.step(300)
-            assert engine.rows() is rows
-            assert as_bytes(before) == copied  # rows stay as they are
-            times.append(rows.time_s)
-        assert times == pytest.approx([0.3, 0.6, 0.9, 1.2, 1.5, 1.8, 2.0])
-        assert rows.flow(0)["delivered_packets"] > 0
-        assert 20 <= rows.flow(0)["rtt_min_ms"] < 200
-        assert rows.link_row()["rate_mbps"] == 12
-
-
-def test_a_finite_flow_completes_the_episode(engine: NativeEngine) -> None:
-    engine.reset(Scenario(duration_s=20, flows=(Flow("bbr", rtt_ms=20, size_bytes=50_001),)), 1)
-    rows = engine.step(20_000)
-    assert (rows.is_over, rows.is_complete) == (True, True)
-    assert rows.time_s < 5
-    assert rows.flow(0)["received_bytes"] == 50_001
-
-
-def test_gains_are_the_controllers_own_until_steered(engine: NativeEngine) -> None:
-    unsteered = run(engine)
-    assert run(engine, gains=(2.0, 1.0)) == unsteered  # the defaults of `agent`
-    assert run(engine, gains=(1.0, 0.5)) != unsteered
-    flows = (Flow("agent", rtt_ms=20, parameters={"cwnd_gain": 1.0, "pacing_gain": 0.5}), SCENARIO.flows[1])
-    configured = dataclasses.replace(SCENARIO, flows=flows)
-    assert run(engine, scenario=configured) == run(engine, gains=(1.0, 0.5))
-
-
-@pytest.mark.parametrize("start_s", [0.0, 0.7], ids=["running", "not yet begun"])
-def test_gains_are_held_until_changed(engine: NativeEngine, start_s: float) -> None:
-    engine.reset(Scenario(duration_s=4.0, flows=(Flow("agent", rtt_ms=20, start_s=start_s), Flow("bbr"))), 1)
-    engine.steer(0, 1.0, 0.5)
-    for _ in range(25):
-        rows = engine.step(100)
-    assert (rows.flow(0)["cwnd_gain"], rows.flow(0)["pacing_gain"]) == (1.0, 0.5)
-    engine.steer(0, 1.5, 0.9)
-    rows = engine.step(100)
-    assert (rows.flow(0)["cwnd_gain"], rows.flow(0)["pacing_gain"]) == (1.5, 0.9)
-
-
-def test_calls_out_of_order_are_refused_and_change_nothing(engine: NativeEngine) -> None:
-    too_early: list[Callable[[], object]] = [
-        engine.rows,
-        engine.finish_reset,
-        engine.finish_step,
-        lambda: engine.step(1),
-    ]
-    for call in too_early:
-        with pytest.raises(RuntimeError, match=r"reset|begin_step"):
-            call()
-    with pytest.raises(RuntimeError, match="before reset"):
-        engine.steer(0, 1, 1)
-    engine.begin_reset(SCENARIO, 1)
-    begin: list[Callable[[], object]] = [lambda: engine.begin_reset(SCENARIO, 2), lambda: engine.begin_step(1)]
-    for call in begin:
-        with pytest.raises(RuntimeError, match="reset is outstanding"):
-            call()
-    with pytest.raises(RuntimeError, match="without begin_step"):
-        engine.finish_step()
-    engine.finish_reset()
-    engine.begin_step(1)
-    for call in begin:
-        with pytest.raises(RuntimeError, match="step is outstanding"):
-            call()
-    with pytest.raises(RuntimeError, match="without begin_reset"):
-        engine.finish_reset()
-    assert engine.finish_step().time_s == pytest.approx(0.001)
-    engine.step(5000)
-    with pytest.raises(RuntimeError, match="after the end of the episode"):
-        engine.step(1)
-    engine.close()
-    engine.close()
-    with pytest.raises(RuntimeError, match="closed"):
-        engine.reset(SCENARIO, 1)
-
-
-def test_bad_arguments_are_refused_by_value(engine: NativeEngine) -> None:
-    for seed in (-1, 2**64, 1.5, "1"):
-        with pytest.raises(ValueError, match="seed="):
-            engine.begin_reset(SCENARIO, seed)  # type: ignore[arg-type]  # that is the point
+def test_bad_numbers_of_threads() -> None:
     for threads in (0, -1, 1.5, True):
-        with pytest.raises(ValueError, match="threads="):
+        with pytest.raises(ValueError, match="threads must be an integer >= 1 or null, got"):
             make_engine("native", threads=threads)
-    engine.reset(SCENARIO, 2**64 - 1)
-    with pytest.raises(ValueError, match="agent flows are 0"):
-        engine.steer(1, 1, 1)
-    for gain in (0.0, -1.0, math.nan, math.inf):
-        with pytest.raises(ValueError, match="gains"):
-            engine.steer(0, 1.0, gain)
-    for duration_ms in (0, -1, math.nan, math.inf):
-        with pytest.raises(ValueError, match="duration_ms="):
-            engine.step(duration_ms)
-    assert engine.step(1).time_s == pytest.approx(0.001)
-
-
-@pytest.mark.parametrize("algorithm", COMPARATORS)
-def test_the_comparators_of_ns3_are_refused_by_name(engine: NativeEngine, algorithm: str) -> None:
-    scenario = Scenario(flows=(Flow("bbr"), Flow(algorithm)))
-    with pytest.raises(
-        ValueError, match=f"flow 1 .*'{algorithm}', which only engine=ns3 has; engine=native has: agent, bb"
-    ):
-        engine.reset(scenario, 1)
-    assert run(engine)  # the next one is sound
-
-
-def test_a_step_beyond_all_measure_ends_with_the_scenario(engine: NativeEngine) -> None:
-    engine.reset(SCENARIO, 1)
-    assert engine.step(1e300).time_s == 2.0
 
 
 def test_a_step_below_all_measure_goes_on(engine: NativeEngine) -> None:
     engine.reset(SCENARIO, 1)
     assert engine.step(1e-300).time_s == 1e-9
-
-
-def test_numpy_numbers_in_a_scenario(engine: NativeEngine) -> None:
-    flow = Flow("bbr", rtt_ms=np.float32(20), size_bytes=np.int64(10**9))  # type: ignore[arg-type]
-    scenario = Scenario(rate_mbps=np.float64(10), duration_s=np.int64(1), flows=(flow,))  # type: ignore[arg-type]
-    assert engine.reset(scenario, np.int64(1)).time_s == 0.0  # type: ignore[arg-type]
-    assert engine.step(2000).time_s == 1.0
 
 
 # --- the scenario ---------------------------------------------------------------------------------------------------
@@ -268,16 +143,6 @@ def test_a_flow_is_active_from_its_start_to_its_stop(engine: NativeEngine) -> No
 # --- determinism ----------------------------------------------------------------------------------------------------
 
 
-def test_equal_seeds_give_equal_bytes_in_any_engine_and_after_any_episode(engine: NativeEngine) -> None:
-    first = run(engine)
-    assert run(engine, seed=2) != first
-    assert run(engine) == first
-    engine.reset(dataclasses.replace(SCENARIO, flows=SCENARIO.flows * 3), 3)
-    engine.step(700)
-    assert run(engine) == first  # after an abandoned one
-    assert run(NativeEngine()) == first
-
-
 def test_the_length_of_a_step_decides_nothing(engine: NativeEngine) -> None:
     counts = {}
     for step_ms in (0.7, 10.0, 2000.0):
@@ -318,7 +183,7 @@ def test_many_at_once_are_what_each_is_alone(engine: NativeEngine, count: int, t
     steps_ms = [rng.choice([7.0, 50.0]) for _ in range(count)]
     alone = [_digest_alone(engine, *of, seed) for seed, of in enumerate(zip(scenarios, steps_ms, strict=True))]
 
-    engines = NativeEngines(count, max_flows=9, threads=threads)
+    engines = NativeBatch(count, max_flows=9, threads=threads)
     engines.begin_resets(range(count), scenarios, range(count), steps_ms)
     digests = [hashlib.sha256() for _ in range(count)]
     is_done = np.zeros(count, dtype=np.bool_)
@@ -347,10 +212,10 @@ def _digest_alone(engine: NativeEngine, scenario: Scenario, step_ms: float, seed
 
 
 def test_engines_take_more_flows_with_a_reset_of_all() -> None:
-    engines = NativeEngines(2, max_flows=1)
+    engines = NativeBatch(2, max_flows=1)
     one, two = Scenario(flows=(Flow("agent"),)), Scenario(flows=(Flow("bbr"), Flow("agent")))
     engines.begin_resets([0, 1], [one, one], [1, 1], [10, 10])
-    with pytest.raises(ValueError, match="with 2 flows does not fit: there is room for 1"):
+    with pytest.raises(ValueError, match="at most 1 flows in a reset of some, got 2"):
         engines.begin_resets([1], [two], [1], [10])
     engines.begin_resets([0, 1], [one, two], [1, 1], [10, 10])
     engines.steer(np.array([0, 1]), np.array([0, 1]), np.ones((2, 2)))

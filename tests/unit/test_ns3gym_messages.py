@@ -15,8 +15,8 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bbrgym.envs.ns3.doubles import pack_doubles, unpack_doubles
 from bbrgym.envs.ns3gym import ns3gym_pb2 as pb
+from bbrgym.envs.ns3gym.doubles import pack_doubles, unpack_doubles
 from bbrgym.envs.ns3gym.messages import pack_data, pack_space, unpack_data, unpack_space
 
 # What stock peers send (Any, packed fields and all), byte for byte.

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import zmq
 
-from bbrgym.envs.ns3.doubles import pack_doubles, unpack_doubles
-from bbrgym.envs.ns3.worker import Fault, serve_episodes
+from bbrgym.envs.ns3.worker import serve_episodes
 from bbrgym.envs.ns3gym import ns3gym_pb2 as pb
+from bbrgym.envs.ns3gym.doubles import pack_doubles, unpack_doubles
 from bbrgym.envs.scenario import Flow, Scenario
 
 SCENARIO = Scenario(duration_s=1.0, flows=(Flow("agent"), Flow("bbr"), Flow("agent")))
@@ -128,13 +128,3 @@ def test_an_episode_can_be_abandoned_and_refused(served: tuple[Parent, Toy, thre
     parent.quit()
     thread.join(10)
     assert [call[0] for call in toy.calls] == ["reset"] * 3
-
-
-def test_faults_strike_once_in_their_step() -> None:
-    fault = Fault.of("garbage@3")
-    assert fault is not None
-    assert [fault.strike(b"rows") == b"rows" for _ in range(5)] == [True, True, False, True, True]
-    assert Fault.of("") is None
-    for text in ("crash", "crash@", "crash@-1", "explode@3", "crash@x"):
-        with pytest.raises(ValueError, match="must be crash, hang, garbage @ a step"):
-            Fault.of(text)

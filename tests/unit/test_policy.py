@@ -518,10 +518,10 @@ def test_changed_files_are_read_again(native: Engine, tmp_path: FilePath) -> Non
 
 
 def test_many_at_once_are_as_one_alone(native: Engine, careful: str) -> None:
-    from bbrgym.envs.native.engine import NativeEngines
+    from bbrgym.envs.native.engine import NativeBatch
 
     scenario = with_policy(dataclasses.replace(DUEL, duration_s=3), careful)
-    engines = NativeEngines(4, 2, threads=2)
+    engines = NativeBatch(4, 2, threads=2)
     with closing(engines):
         engines.begin_resets(range(4), [scenario] * 4, [SEED] * 4, [3000.0] * 4)
         engines.finish()

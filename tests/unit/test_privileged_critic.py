@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fake_engine import FakeEngine, install
+from fake_engine import FakeEngine
 
 from bbrgym.agents.learner import StandardiseObservation, export_agent, make_model
 from bbrgym.agents.policy import load_agent
@@ -153,7 +153,6 @@ class TestLearners:
 def test_a_training_with_a_teacher_and_its_resumption(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str
 ) -> None:
-    install(monkeypatch)
     config: dict[str, Any] = {
         "scenario": PAIR.to_dict(),
         "engine": {"name": "fake"},

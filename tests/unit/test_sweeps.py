@@ -16,7 +16,6 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-import fake_engine
 import pytest
 import sweep_tasks
 from hydra import compose, initialize_config_module
@@ -339,8 +338,7 @@ SMALL = [
 ]
 
 
-def test_a_training_returns_its_best_reward_to_the_sweeper(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_engine.install(monkeypatch)
+def test_a_training_returns_its_best_reward_to_the_sweeper() -> None:
     given = ("hydra/sweeper=optuna", "hydra.sweeper.n_trials=2", "hydra.sweep.dir=sweep", "agent.gamma=interval(0.9,1)")
     assert main(["train", "-m", *SMALL, *given]) == 0
     rewards = {
@@ -351,8 +349,7 @@ def test_a_training_returns_its_best_reward_to_the_sweeper(monkeypatch: pytest.M
     assert OmegaConf.load("sweep/optimization_results.yaml").best_value == max(map(max, rewards.values()))
 
 
-def test_a_training_that_was_killed_in_a_sweep_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_engine.install(monkeypatch)
+def test_a_training_that_was_killed_in_a_sweep_goes_on() -> None:
     command = ["train", "-m", *SMALL, "train.total_steps=128", "seed=1", "hydra.sweep.dir=sweep"]
     path = Path("sweep/0")
     assert main(command) == 0

@@ -171,7 +171,6 @@ def make_agent(hidden: int | None = None, seed: int = 5) -> Agent:
 
 @pytest.mark.parametrize("hidden", [None, 6])
 def test_an_agent_is_a_model(root: Path, monkeypatch: pytest.MonkeyPatch, hidden: int | None) -> None:
-    fake_engine.install(monkeypatch)
     agent = make_agent(hidden)
     agent.save(root / "best")
     with start(root) as tracker:
@@ -218,7 +217,6 @@ def test_a_model_that_cannot_be_made_does_not_stop_a_run(
     def refuse(*_: object, **__: object) -> None:
         raise RuntimeError("no models today")
 
-    fake_engine.install(monkeypatch)
     monkeypatch.setattr(mlflow.pyfunc, "save_model", refuse)
     make_agent().save(root / "best")
     with caplog.at_level(logging.WARNING, logger=tracking.__name__), start(root) as tracker:
@@ -281,8 +279,7 @@ def test_runs_that_log_a_dataset_together_all_get_it(root: Path, caplog: pytest.
     assert not [record for record in caplog.records if record.name == tracking.__name__]
 
 
-def test_what_a_training_leaves_in_the_store(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_engine.install(monkeypatch)
+def test_what_a_training_leaves_in_the_store(root: Path) -> None:
     directory = root / "runs" / "training"
     scenario = SCENARIO | {"rate_mbps": {"log_uniform": [6, 24]}, "flows": [SCENARIO["flows"][0]] * 2}
     config = {
@@ -321,7 +318,6 @@ def test_what_a_training_leaves_in_the_store(root: Path, monkeypatch: pytest.Mon
 
 
 def test_what_an_evaluation_leaves_in_the_store(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_engine.install(monkeypatch)
     make_agent().save(root / "best")
     directory = root / "runs" / "evaluation"
     config = {

@@ -70,11 +70,6 @@ CONFIG: dict[str, Any] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _fake(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_engine.install(monkeypatch)
-
-
 def changed(train: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
     config = copy.deepcopy(CONFIG) | changes
     config["train"] |= train or {}
@@ -196,7 +191,6 @@ def test_too_many_failures_leave_a_checkpoint_and_a_message(tmp_path: Path, monk
     assert record["status"] == "FAILED"
     assert "fails in step 5" in record["error"]
     monkeypatch.undo()
-    fake_engine.install(monkeypatch)
     assert resume(tmp_path, console=quiet()).steps == 384
 
 
@@ -211,8 +205,8 @@ def test_an_evaluation_that_fails_does_not_count(tmp_path: Path, caplog: pytest.
 
 def test_sigterm_marks_a_run_as_killed_and_keeps_a_checkpoint(tmp_path: Path) -> None:
     code = (
-        "import sys, json, pathlib, pytest; sys.path.insert(0, sys.argv[1])\n"
-        "import fake_engine; fake_engine.install(pytest.MonkeyPatch())\n"
+        "import sys, json, pathlib; sys.path.insert(0, sys.argv[1])\n"
+        "import fake_engine\n"
         "from bbrgym.agents.train import train\n"
         "train(json.loads(sys.argv[2]), pathlib.Path(sys.argv[3]))"
     )

@@ -1,4 +1,4 @@
-"""A row of doubles as a DataContainer of the protocol, without numpy: the simulator's process starts without it."""
+"""Rows of doubles as DataContainers of the protocol, without numpy, which a worker process does not import."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from bbrgym.envs.ns3gym import ns3gym_pb2 as pb
 
 
 def pack_doubles(values: Sequence[float]) -> pb.DataContainer:
-    """A Box of DOUBLE with one dimension."""
+    """Return a Box of DOUBLE with one dimension."""
     container = pb.DataContainer(type=pb.Box)
     container.data.Pack(pb.BoxDataContainer(dtype=pb.DOUBLE, shape=[len(values)], doubleData=values))
     return container
 
 
 def unpack_doubles(container: pb.DataContainer) -> Sequence[float]:
-    """The values of a Box of DOUBLE; none if the container holds something else.
+    """Return the values of a Box of DOUBLE; none if the container holds something else.
 
     Raises:
         google.protobuf.message.DecodeError: the bytes inside are not a message.

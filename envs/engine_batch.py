@@ -1,30 +1,31 @@
-"""Many engines at once: their rows in arrays, one request to all of them."""
+"""Many engines at once: one request to all of them, their rows in arrays."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
-from bbrgym.envs.engine import Engine, EngineError, Rows
+from bbrgym.envs.engine import ENGINES, Engine, EngineError, Rows, describe_engine, load_entry_point, make_engine
 from bbrgym.envs.scenario import Scenario
 
 
-class Engines(Protocol):
-    """N engines, each with a scenario of its own.
+class EngineBatch(Protocol):
+    """N engines, each with its own scenario.
 
-    Requests are begun, and `finish` waits for all that are outstanding. The arrays have what each engine measured in
-    its last step or reset; they are valid until the next request. Any call may raise `EngineError`; afterwards
-    `begin_resets` starts afresh.
+    Requests are begun, and `finish` waits for all that are pending. The arrays hold what each engine measured in its
+    last step or reset, and are valid until the next request. Any call may raise `EngineError`; `begin_resets` then
+    starts afresh.
     """
 
     @property
     def flows(self) -> npt.NDArray[np.float64]:
-        """Shape (N, F, `FLOW_COLUMNS`); rows of flows that a scenario with fewer than F has not are NaN."""
+        """Shape (N, F, `FLOW_COLUMNS`); a scenario with fewer than F flows leaves the other rows NaN."""
         ...
 
     @property
@@ -39,39 +40,39 @@ class Engines(Protocol):
 
     @property
     def is_over(self) -> npt.NDArray[np.bool_]:
-        """Shape (N,), see `Rows`."""
+        """Shape (N,); see `Rows`."""
         ...
 
     @property
     def is_complete(self) -> npt.NDArray[np.bool_]:
-        """Shape (N,), see `Rows`."""
+        """Shape (N,); see `Rows`."""
         ...
 
     def begin_resets(
         self, indices: Sequence[int], scenarios: Sequence[Scenario], seeds: Sequence[int], steps_ms: Sequence[float]
     ) -> None:
-        """Ask some of the engines for a new episode each, whatever they are doing.
+        """Start a new episode in some of the engines, whatever they are doing.
 
         Args:
             indices: which engines.
-            scenarios: for each, what to simulate.
-            seeds: for each, what decides everything random.
-            steps_ms: for each, the length of its steps, in ms.
+            scenarios: what each of them simulates.
+            seeds: what decides everything random in each of them.
+            steps_ms: the length of the steps of each of them, in ms.
         """
         ...
 
     def steer(self, indices: npt.NDArray[np.intp], flows: npt.NDArray[np.intp], gains: npt.NDArray[np.float64]) -> None:
-        """Set gains from the next step on, see `Engine.steer`.
+        """Set gains from the next step on; see `Engine.steer`.
 
         Args:
-            indices: engines, shape (M,).
-            flows: of each a flow whose algorithm is `agent`, shape (M,).
+            indices: which engine, shape (M,).
+            flows: which of its agent flows, shape (M,).
             gains: cwnd_gains and pacing_gains, shape (2, M).
         """
         ...
 
     def begin_step(self, indices: npt.NDArray[np.intp] | None = None) -> None:
-        """Ask for a step, of all engines or of some."""
+        """Ask all engines, or some, for a step."""
         ...
 
     def finish(self) -> None:
@@ -79,15 +80,38 @@ class Engines(Protocol):
         ...
 
     def close(self) -> None:
-        """End them all; calling it twice is fine."""
+        """End all engines; calling it twice is fine."""
         ...
 
 
-class SeparateEngines:
-    """Engines of their own each: processes, say, that work at once.
+def make_engine_batch(
+    engine: str | Callable[..., Engine], count: int, max_flows: int, options: Mapping[str, Any]
+) -> EngineBatch:
+    """Make `count` engines that work at once. They are started by their first resets.
 
     Args:
-        make: makes one; called with the first reset of each.
+        engine: an engine's name, or a callable that makes one.
+        count: how many.
+        max_flows: the most flows that a scenario will have.
+        options: arguments for making them.
+
+    Raises:
+        ValueError: there is no such engine, or an option is bad.
+    """
+    if not isinstance(engine, str):
+        return SeparateEngines(partial(engine, **options), count)
+    describe_engine(engine, **options)  # checks both
+    if (batch := ENGINES[engine].batch_entry_point) is not None:
+        made: EngineBatch = load_entry_point(batch)(count, max_flows, **options)
+        return made
+    return SeparateEngines(partial(make_engine, engine, **options), count)
+
+
+class SeparateEngines:
+    """One `Engine` for each scenario; those that are processes work in parallel.
+
+    Args:
+        make: makes an engine; called with the first reset of each.
         count: how many.
     """
 
@@ -105,10 +129,10 @@ class SeparateEngines:
     def begin_resets(
         self, indices: Sequence[int], scenarios: Sequence[Scenario], seeds: Sequence[int], steps_ms: Sequence[float]
     ) -> None:
-        """See `Engines`; the answer that an abandoned episode left is taken before."""
+        """See `EngineBatch`."""
         for index, scenario, seed, step_ms in zip(indices, scenarios, seeds, steps_ms, strict=True):
             if (left := self._pending.pop(index, None)) is not None:
-                with contextlib.suppress(EngineError):  # the reset that follows starts the engine afresh
+                with contextlib.suppress(EngineError):  # the answer of an abandoned episode; the reset starts afresh
                     left()
             engine = self._engines[index]
             if engine is None:
@@ -119,19 +143,19 @@ class SeparateEngines:
             self._make_room(index, len(scenario.flows))
 
     def steer(self, indices: npt.NDArray[np.intp], flows: npt.NDArray[np.intp], gains: npt.NDArray[np.float64]) -> None:
-        """See `Engines`."""
+        """See `EngineBatch`."""
         for index, flow, cwnd, pacing in zip(indices.tolist(), flows.tolist(), *gains.tolist(), strict=True):
             self._engine(index).steer(flow, cwnd, pacing)
 
     def begin_step(self, indices: npt.NDArray[np.intp] | None = None) -> None:
-        """See `Engines`."""
+        """See `EngineBatch`."""
         for index in range(len(self._engines)) if indices is None else indices.tolist():
             engine = self._engine(index)
             engine.begin_step(self._steps_ms[index])
             self._pending[index] = engine.finish_step
 
     def finish(self) -> None:
-        """See `Engines`."""
+        """See `EngineBatch`."""
         while self._pending:
             index = next(iter(self._pending))
             rows = self._pending.pop(index)()
@@ -142,7 +166,7 @@ class SeparateEngines:
             self.is_complete[index] = rows.is_complete
 
     def close(self) -> None:
-        """See `Engines`; a reset makes new ones."""
+        """End all engines; resets make new ones."""
         self._pending.clear()
         for index, engine in enumerate(self._engines):
             self._engines[index] = None

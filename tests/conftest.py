@@ -1,0 +1,3 @@
+"""Registers the engine "fake" for all tests."""
+
+import fake_engine  # noqa: F401

@@ -1,0 +1,297 @@
+"""What every engine must do: the registered ones with each of their transports, and the fake one of the tests."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib.util
+import inspect
+import math
+from collections.abc import Callable, Iterator
+from importlib.resources import as_file, files
+from typing import Any
+
+import numpy as np
+import pytest
+from omegaconf import OmegaConf
+
+from bbrgym import Engine, Flow, Rows, Scenario, make_engine, simulate
+from bbrgym.baselines.registry import COMPARATORS, controllers
+from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
+from bbrgym.envs.engine import ENGINES, describe_engine, load_entry_point
+from bbrgym.envs.engine_batch import make_engine_batch
+
+CASES: dict[str, dict[str, Any]] = {name: {} for name in ENGINES} | {"ns3-quic": {"transport": "quic"}}
+"""The options of every engine to test; its name comes before the dash."""
+
+SCENARIO = Scenario(rate_mbps=12, duration_s=2.0, loss=0.001, flows=(Flow("agent", rtt_ms=20), Flow("bbr", rtt_ms=20)))
+
+
+def name_of(case: str) -> str:
+    return case.partition("-")[0]
+
+
+@pytest.fixture(scope="module", params=CASES)
+def case(request: pytest.FixtureRequest) -> str:
+    description = describe_engine(name_of(request.param), **CASES[request.param])
+    if any(importlib.util.find_spec(module) is None for module in description.extensions):
+        pytest.skip(f"{description.title} is not installed")
+    return str(request.param)
+
+
+@pytest.fixture
+def make(case: str) -> Callable[[], Engine]:
+    return lambda: make_engine(name_of(case), **CASES[case])
+
+
+@pytest.fixture(scope="module")
+def engine(case: str) -> Iterator[Engine]:
+    """One engine for all tests, so each begins after the episodes of others."""
+    with contextlib.closing(make_engine(name_of(case), **CASES[case])) as engine:
+        yield engine
+
+
+def run(
+    engine: Engine, seed: int = 1, scenario: Scenario = SCENARIO, gains: tuple[float, float] | None = None
+) -> bytes:
+    """All numbers of an episode."""
+    rows = engine.reset(scenario, seed)
+    numbers = [as_bytes(rows)]
+    while not rows.is_over:
+        if gains is not None:
+            engine.steer(0, *gains)
+        rows = engine.step(100)
+        numbers.append(as_bytes(rows))
+    return b"".join(numbers)
+
+
+def as_bytes(rows: Rows) -> bytes:
+    return np.concatenate([[rows.time_s], rows.link, rows.flows.ravel()]).tobytes()
+
+
+# --- an episode -----------------------------------------------------------------------------------------------------
+
+
+def test_an_episode_from_beginning_to_end(engine: Engine) -> None:
+    rows = engine.reset(SCENARIO, 1)
+    assert (rows.time_s, rows.is_over, rows.is_complete) == (0.0, False, False)
+    assert rows.flows.shape == (2, len(FLOW_COLUMNS))
+    assert rows.link.shape == (len(LINK_COLUMNS),)
+    for column in ("sent_packets", "delivered_packets", "lost_packets", "received_bytes", "rto_count"):
+        assert rows.flow(0)[column] == 0
+    assert math.isnan(rows.flow(0)["rtt_mean_ms"])
+    times = []
+    while not rows.is_over:
+        before, copied = rows, as_bytes(rows)
+        rows = engine.step(300)
+        assert engine.rows() is rows
+        assert as_bytes(before) == copied  # rows are never written again
+        times.append(rows.time_s)
+    assert times == pytest.approx([0.3, 0.6, 0.9, 1.2, 1.5, 1.8, 2.0])
+    assert not rows.is_complete
+    assert rows.flow(0)["delivered_packets"] > 0
+    assert 20 <= rows.flow(0)["rtt_min_ms"] < 200
+    assert rows.link_row()["rate_mbps"] == pytest.approx(12)
+
+
+def test_a_finite_flow_completes_the_episode(engine: Engine) -> None:
+    engine.reset(Scenario(duration_s=20, flows=(Flow("bbr", rtt_ms=20, size_bytes=50_001),)), 1)
+    rows = engine.step(20_000)
+    assert (rows.is_over, rows.is_complete) == (True, True)
+    assert rows.flow(0)["received_bytes"] == pytest.approx(50_001)
+
+
+def test_a_step_longer_than_the_scenario_ends_with_it(engine: Engine) -> None:
+    engine.reset(SCENARIO, 1)
+    assert engine.step(1e300).time_s == 2.0
+
+
+def test_a_policy_drives_a_flow(engine: Engine) -> None:
+    scenario = Scenario(duration_s=1.0, flows=(Flow("policy", rtt_ms=20),))
+    assert simulate(scenario, engine).summary().flows[0].throughput_mbps > 0.1
+    with pytest.raises(FileNotFoundError):
+        engine.reset(Scenario(flows=(Flow("policy", policy="/no/such/agent"),)), 1)
+
+
+# --- determinism ----------------------------------------------------------------------------------------------------
+
+
+def test_equal_seeds_give_equal_bytes_in_any_engine_and_after_any_episode(
+    engine: Engine, make: Callable[[], Engine]
+) -> None:
+    first = run(engine)
+    assert run(engine, seed=2) != first
+    assert run(engine) == first
+    engine.reset(dataclasses.replace(SCENARIO, flows=SCENARIO.flows * 2), 3)
+    engine.step(700)
+    assert run(engine) == first  # after an abandoned one
+    with contextlib.closing(make()) as other:
+        assert run(other) == first
+
+
+def test_several_engines_work_at_once(engine: Engine, make: Callable[[], Engine]) -> None:
+    alone = run(engine, seed=0)
+    with contextlib.ExitStack() as stack:
+        engines = [stack.enter_context(contextlib.closing(make())) for _ in range(2)]
+        for seed, one in enumerate(engines):
+            one.begin_reset(SCENARIO, seed)
+        numbers = [as_bytes(one.finish_reset()) for one in engines]
+        for _ in range(20):
+            for one in engines:
+                one.begin_step(100)
+            for index, one in enumerate(engines):
+                numbers[index] += as_bytes(one.finish_step())
+        assert numbers[0] == alone
+        assert numbers[1] != alone
+        assert all(one.rows().is_over for one in engines)
+
+
+def test_a_batch_simulates_what_each_engine_does(case: str, engine: Engine) -> None:
+    three = dataclasses.replace(SCENARIO, flows=(*SCENARIO.flows, Flow("cubic")))
+    alone = {
+        seed: simulate(scenario, engine, seed, step_ms)
+        for seed, scenario, step_ms in ((1, SCENARIO, 100.0), (2, three, 250.0), (3, SCENARIO, 200.0))
+    }
+    with contextlib.closing(make_engine_batch(name_of(case), 2, 3, CASES[case])) as batch:
+        batch.begin_resets([0, 1], [SCENARIO, three], [1, 2], [100.0, 250.0])
+        batch.finish()
+        assert batch.time_s.tolist() == [0.0, 0.0]
+        for step in range(8):
+            batch.begin_step()
+            batch.finish()
+            for index, seed in enumerate((1, 2)):
+                flows = batch.flows[index]
+                np.testing.assert_array_equal(flows[: 2 + index], alone[seed].flows[step])
+                np.testing.assert_array_equal(batch.link[index], alone[seed].link[step])
+                assert np.isnan(flows[2 + index :]).all()
+        assert batch.is_over.tolist() == [False, True]
+        batch.begin_resets([1], [SCENARIO], [3], [200.0])  # while the other one waits
+        batch.finish()
+        for step in range(8, 12):
+            batch.begin_step()
+            batch.finish()
+            np.testing.assert_array_equal(batch.flows[0, :2], alone[1].flows[step])
+            np.testing.assert_array_equal(batch.flows[1, :2], alone[3].flows[step - 8])
+
+
+# --- steering -------------------------------------------------------------------------------------------------------
+
+
+def test_gains_are_the_controllers_own_until_steered(engine: Engine) -> None:
+    unsteered = run(engine)
+    assert run(engine, gains=(2.0, 1.0)) == unsteered  # the defaults of `agent`
+    assert run(engine, gains=(1.0, 0.5)) != unsteered
+    flows = (Flow("agent", rtt_ms=20, parameters={"cwnd_gain": 1.0, "pacing_gain": 0.5}), SCENARIO.flows[1])
+    configured = dataclasses.replace(SCENARIO, flows=flows)
+    assert run(engine, scenario=configured) == run(engine, gains=(1.0, 0.5))
+
+
+@pytest.mark.parametrize("start_s", [0.0, 0.7], ids=["running", "not started"])
+def test_gains_take_effect_in_the_next_step_and_hold_until_changed(engine: Engine, start_s: float) -> None:
+    engine.reset(Scenario(duration_s=4.0, flows=(Flow("agent", rtt_ms=20, start_s=start_s), Flow("bbr"))), 1)
+    engine.steer(0, 1.0, 0.5)
+    for _ in range(25):
+        rows = engine.step(100)
+    assert (rows.flow(0)["cwnd_gain"], rows.flow(0)["pacing_gain"]) == (1.0, 0.5)
+    engine.steer(0, 1.5, 0.9)
+    rows = engine.step(100)
+    assert (rows.flow(0)["cwnd_gain"], rows.flow(0)["pacing_gain"]) == (1.5, 0.9)
+
+
+# --- misuse ---------------------------------------------------------------------------------------------------------
+
+
+def test_calls_out_of_order_are_refused_and_change_nothing(make: Callable[[], Engine]) -> None:
+    engine = make()
+    too_early: list[Callable[[], object]] = [
+        engine.rows,
+        engine.finish_reset,
+        engine.finish_step,
+        lambda: engine.step(1),
+        lambda: engine.steer(0, 1, 1),
+    ]
+    for call in too_early:
+        with pytest.raises(RuntimeError, match=r"reset|begin_step"):
+            call()
+    engine.begin_reset(SCENARIO, 1)
+    begin: list[Callable[[], object]] = [lambda: engine.begin_reset(SCENARIO, 2), lambda: engine.begin_step(1)]
+    for call in (*begin, engine.finish_step):
+        with pytest.raises(RuntimeError, match="while a reset is pending"):
+            call()
+    engine.finish_reset()
+    engine.begin_step(1)
+    for call in (*begin, engine.finish_reset):
+        with pytest.raises(RuntimeError, match="while a step is pending"):
+            call()
+    assert engine.finish_step().time_s == pytest.approx(0.001)
+    engine.step(5000)
+    with pytest.raises(RuntimeError, match="after the end of the episode at 2 s: reset first"):
+        engine.step(1)
+    engine.close()
+    engine.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        engine.reset(SCENARIO, 1)
+
+
+def test_bad_arguments_are_refused_by_value(engine: Engine) -> None:
+    for seed in (-1, 2**64, 1.5, "1"):
+        with pytest.raises(ValueError, match=r"seed must be an integer in \[0, 2\*\*64\), got"):
+            engine.begin_reset(SCENARIO, seed)  # type: ignore[arg-type]  # that is the point
+    engine.reset(SCENARIO, 2**64 - 1)
+    with pytest.raises(ValueError, match=r"flow must be an agent's \(0\), got 1"):
+        engine.steer(1, 1, 1)
+    for gain in (0.0, -1.0, math.nan, math.inf):
+        with pytest.raises(ValueError, match=r"gains must be finite numbers > 0, got \(1.0, "):
+            engine.steer(0, 1.0, gain)
+    for duration_ms in (0, -1, math.nan, math.inf):
+        with pytest.raises(ValueError, match="duration_ms must be a finite number > 0, got"):
+            engine.step(duration_ms)
+    assert engine.step(1).time_s == pytest.approx(0.001)
+
+
+def test_numpy_numbers_are_numbers(engine: Engine) -> None:
+    flow = Flow("bbr", rtt_ms=np.float32(20), size_bytes=np.int64(10**9))  # type: ignore[arg-type]
+    scenario = Scenario(rate_mbps=np.float64(10), duration_s=np.int64(1), flows=(flow,))  # type: ignore[arg-type]
+    assert engine.reset(scenario, np.int64(1)).time_s == 0.0  # type: ignore[arg-type]
+    assert engine.step(np.float32(2000)).time_s == 1.0  # type: ignore[arg-type]
+
+
+def test_comparators_run_or_are_refused_by_name(case: str, engine: Engine) -> None:
+    description = describe_engine(name_of(case), **CASES[case])
+    assert set(description.comparators) <= set(COMPARATORS)
+    for algorithm in COMPARATORS:
+        scenario = Scenario(duration_s=0.1, flows=(Flow("bbr"), Flow(algorithm)))
+        if algorithm in description.comparators:
+            assert engine.reset(scenario, 1).time_s == 0.0
+        else:
+            with pytest.raises(ValueError, match=rf"flows\[1\]: .* has no algorithm '{algorithm}'.*known: agent, bbr,"):
+                engine.reset(scenario, 1)
+    assert run(engine)  # the next one is sound
+
+
+# --- the registration -----------------------------------------------------------------------------------------------
+
+
+def test_what_an_engine_says_of_itself(case: str, engine: Engine) -> None:
+    description = describe_engine(name_of(case), **CASES[case])
+    assert engine.description == description
+    assert description.title
+    assert description.options.items() >= CASES[case].items()
+    assert set(description.comparators).isdisjoint(controllers())
+
+
+@pytest.mark.parametrize("name", [name for name in ENGINES if name != "fake"])
+def test_the_configuration_has_every_option_with_its_default(name: str) -> None:
+    with as_file(files("bbrgym.conf") / f"engine/{name}.yaml") as file:
+        config: Any = OmegaConf.to_container(OmegaConf.load(file))
+    parameters = inspect.signature(load_entry_point(ENGINES[name].entry_point)).parameters
+    assert config == {"name": name} | {option: parameter.default for option, parameter in parameters.items()}
+
+
+def test_unknown_engines_and_options_are_refused_by_name() -> None:
+    with pytest.raises(ValueError, match=r"unknown engine 'ns2' .*; known: native, ns3"):
+        make_engine("ns2")
+    with pytest.raises(ValueError, match=r"engine 'native': unknown key 'thread' .*; known: threads"):
+        make_engine("native", thread=1)
+    with pytest.raises(ValueError, match=r"unknown transport 'sctp'.*; known: tcp, quic"):
+        describe_engine("ns3", transport="sctp")
