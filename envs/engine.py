@@ -20,8 +20,8 @@ from typing import Any, Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-from bbrgym.baselines.policy_file import policy_bytes
 from bbrgym.baselines import registry
+from bbrgym.baselines.policy_file import policy_bytes
 from bbrgym.checks import check_integer, check_keys, check_name
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.scenario import Scenario

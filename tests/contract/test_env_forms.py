@@ -198,7 +198,7 @@ class TestBottleneckEnv:
                 "no flow with the algorithm 'agent' to learn for, only: bbr, bbr",
             ),
             ({"scenario": {"rates": 1}}, "no field 'rates'"),
-            ({"engine": "ns2"}, "no engine 'ns2'; known: native, ns3"),
+            ({"engine": "ns2"}, "unknown engine 'ns2'.*; known: native, ns3"),
             ({"step_ms": 0}, "step_ms=0 is not possible"),
             ({"step_ms": None}, "give one"),
             ({"step_rtts": 2.0}, "give one"),

@@ -247,7 +247,7 @@ def test_ns3_gives_the_same_numbers_in_any_process(tmp_path: Path) -> None:
         {"seeds": [3]},
         {"step_ms": 50.0},
         {"warmup": 0.5},
-        {"engine": "other"},
+        {"engine": "native"},
         {"scenarios": {"alone": {"rate_mbps": 13, "duration_s": 3, "flows": [{"rtt_ms": 30}]}}},
         {"competitors": [{"algorithm": "agent", "parameters": {"cwnd_gain": 1.2}}]},
     ],
