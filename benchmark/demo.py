@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from bbrgym.agents.train import train
-from bbrgym.benchmark.run import BenchmarkResult, print_league, run_benchmark
+from bbrgym.benchmark.run import BenchmarkResult, print_summary, run_benchmark
 
 
 def run_demo(
@@ -36,7 +36,7 @@ def run_demo(
     trained = train(config, directory, console)
     console.rule("2. The league")
     result = run_benchmark({**config["benchmark"], "agent": str(trained.directory)}, benchmark_directory, console)
-    print_league(result.results, console)
+    print_summary(result.results, console)
     console.print(
         f"`agent` learned from {trained.steps} decisions"
         + (f" in {minutes:g} minutes: it is a demonstration, not a result.\n" if minutes else ".\n")

@@ -1,50 +1,172 @@
-"""What a run amounts to: one row a flow, with the figures of the whole run beside it."""
+"""The metrics of a run: what each means, and how it is measured."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, Literal
 
 import numpy as np
 
+from bbrgym.checks import check_number
 from bbrgym.envs.columns import FLOW_COLUMNS
 from bbrgym.envs.trace import FlowSummary, Trace, jain_index
 
-RUN_METRICS: Final[dict[str, str]] = {
-    "link_duration_s": "how long was measured, in s",
-    "link_rate_mbps": "mean rate of the link, in Mbit/s on the wire",
-    "link_utilisation": "share of the link's capacity that was used",
-    "link_jain": "Jain's fairness index of the flows' throughputs",
-    "link_queue_mean_ms": "mean queueing delay, in ms",
-    "link_queue_p95_ms": "95th percentile over the steps of the queueing delay, in ms",
-    "link_drops": "packets dropped by the queue",
-    "link_random_losses": "packets lost at random on the link",
-    "convergence_s": "time to a lasting fair share, in s from the last flow's start; NaN if never",
-    "equilibrium_s": "time to lastingly equal shares of the two halves of the flows, in s from the first start in the "
-    "second half; NaN if never",
-}
-"""The columns of `measure` that belong to the run: equal in all its rows."""
 
-MEASURED: Final = ("flow", *(f.name for f in dataclasses.fields(FlowSummary)), "share", *RUN_METRICS)
+@dataclass(frozen=True)
+class Metric:
+    """What a reader needs to know of a metric, and how the flows' values make the run's.
+
+    Attributes:
+        label: a few words, for an axis or a heading.
+        unit: `ms`; empty for counts and ratios.
+        meaning: a line, without the unit.
+        is_more_better: None if more is neither good nor bad.
+        form: how its values are written, for `statistics.number_text`.
+        over_flows: how a run's value follows from the rows of `measure`; `run` is equal in all rows, None is of several
+            columns.
+    """
+
+    label: str
+    unit: str
+    meaning: str
+    is_more_better: bool | None
+    form: str = ""
+    over_flows: Literal["sum", "mean", "max", "run"] | None = None
+
+    @property
+    def axis(self) -> str:
+        """`mean RTT (ms)`."""
+        return f"{self.label} ({self.unit})" if self.unit else self.label
+
+    @property
+    def description(self) -> str:
+        """`mean RTT, mean of the flows, in ms`."""
+        return f"{self.meaning}, in {self.unit}" if self.unit else self.meaning
+
+
+METRICS: Final[dict[str, Metric]] = {
+    "throughput_mbps": Metric(
+        "throughput", "Mbit/s", "payload received in order, sum of the flows", True, over_flows="sum"
+    ),
+    "throughput_ratio": Metric(
+        "throughput, last flow over first", "", "throughput of the last flow over that of the first", None
+    ),
+    "link_jain": Metric(
+        "Jain's fairness index", "", "Jain's fairness index of the flows' throughputs", True, ".2f", "run"
+    ),
+    "link_utilisation": Metric(
+        "link utilisation", "", "share of the link's capacity that was used", True, ".1%", "run"
+    ),
+    "application_utilisation": Metric(
+        "utilisation by application data", "", "payload received in order over what the link can carry in that time",
+        True, ".1%",
+    ),
+    "link_queue_mean_ms": Metric("mean queueing delay", "ms", "mean queueing delay", False, ".1f", "run"),
+    "link_queue_p95_ms": Metric(
+        "95th percentile of the queueing delay", "ms", "95th percentile over the steps of the queueing delay",
+        False, ".1f", "run",
+    ),
+    "queue_ratio": Metric(
+        "mean queueing delay over the longest base RTT", "", "mean queueing delay over the longest base RTT",
+        False, ".2f",
+    ),
+    "link_drops": Metric(
+        "packets dropped by the queue", "", "packets dropped by the queue", False, over_flows="run"
+    ),
+    "rtt_mean_ms": Metric("mean RTT", "ms", "mean RTT, mean of the flows", False, ".1f", "mean"),
+    "rtt_p95_ms": Metric(
+        "95th percentile of the RTT", "ms", "95th percentile over the steps of their mean RTT, mean of the flows",
+        False, ".1f", "mean",
+    ),
+    "rtt_peak_ms": Metric("peak RTT", "ms", "largest mean RTT of a step of any flow", False, ".1f", "max"),
+    "retransmissions": Metric(
+        "retransmitted packets", "", "retransmitted packets, sum of the flows", False, over_flows="sum"
+    ),
+    "retransmissions_per_s": Metric(
+        "retransmissions", "packets/s", "retransmitted packets over the measured time, sum of the flows", False
+    ),
+    "retransmission_rate": Metric(
+        "retransmitted over sent packets", "", "retransmitted over sent packets, mean of the flows",
+        False, ".2%", "mean",
+    ),
+    "loss_rate": Metric(
+        "packets marked lost over sent packets", "",
+        "packets that the sender marked lost over sent packets, mean of the flows", False, ".2%", "mean",
+    ),
+    "true_loss": Metric(
+        "packets lost in the network over sent packets", "",
+        "packets dropped by the queue or lost on the link over sent packets, all flows together", False, ".2%",
+    ),
+    "send_rate_mbps": Metric(
+        "sending rate", "Mbit/s", "payload sent, retransmissions included, sum of the flows", None, over_flows="sum"
+    ),
+    "arrived_mbps": Metric(
+        "arrival rate at the receivers, duplicates included", "Mbit/s",
+        "payload of all data packets that reached the receivers, duplicates included", True, over_flows="sum",
+    ),
+    "inorder_goodput_mbps": Metric(
+        "goodput of packets that arrive in order", "Mbit/s",
+        "payload of the data packets that the receiver expected next on arrival", True, over_flows="sum",
+    ),
+    "inorder_loss": Metric(
+        "arrivals that are not in order", "", "1 - inorder_goodput_mbps / arrived_mbps", False, ".2%"
+    ),
+    "convergence_s": Metric(
+        "convergence time", "s", "time from the last flow's start to a lasting fair share (NaN if never)",
+        False, ".1f", "run",
+    ),
+    "converged": Metric(
+        "share of the runs that converge", "", "1 if there is a convergence time, 0 if not; NaN for one flow", True
+    ),
+    "equilibrium_s": Metric(
+        "time to equilibrium", "s",
+        "time to lastingly equal shares of the two halves of the flows, from the first start in the second half (NaN "
+        "if never)", False, ".1f", "run",
+    ),
+}  # fmt: skip
+"""The metrics of a run: columns of `tables.run_table`."""
+
+FLOW_METRICS: Final[dict[str, Metric]] = {
+    "throughput_mbps": Metric("throughput", "Mbit/s", "payload received in order", True),
+    "share": Metric("share of the throughput", "", "throughput over the sum of all flows' throughputs", None, ".1%"),
+    "rtt_mean_ms": Metric("mean RTT", "ms", "mean RTT", False, ".1f"),
+}
+"""Metrics that each flow i has besides, as the column `<metric>[i]` of `tables.run_table`."""
+
+RUN_COLUMNS: Final = (
+    "link_duration_s", "link_rate_mbps", "link_utilisation", "link_jain", "link_queue_mean_ms", "link_queue_p95_ms",
+    "link_drops", "link_random_losses", "convergence_s", "equilibrium_s",
+)  # fmt: skip
+"""The columns of `measure` that belong to the run and are equal in all its rows: fields of `LinkSummary`, and times."""
+
+MEASURED: Final = ("flow", *(f.name for f in dataclasses.fields(FlowSummary)), "share", *RUN_COLUMNS)
 """All columns of `measure`."""
 
 
+def find_metric(name: str) -> Metric | None:
+    """Return the metric of a column of `tables.run_table`, as `link_jain` or `share[1]`; None if there is none."""
+    if name.endswith("]"):
+        base, _, index = name[:-1].partition("[")
+        return FLOW_METRICS.get(base) if index.isdecimal() else None
+    return METRICS.get(name)
+
+
 def measure(trace: Trace, after_s: float = 0.0) -> list[dict[str, Any]]:
-    """The figures of a run, one row a flow.
+    """Return what was measured in a run, one row per flow.
 
     Args:
         trace: the run.
-        after_s: where the warm-up ends, in s; the figures are of what follows. Convergence and equilibrium are of
-            the whole run.
+        after_s: end of the warm-up, in s, which is not measured. Convergence and equilibrium are of the whole run.
 
     Returns:
-        A row a flow with its index `flow`, the fields of `FlowSummary`, `share` (its throughput over the sum of all
-        flows'), and `RUN_METRICS`.
+        One row per flow, with the columns `MEASURED`: its index `flow`, the fields of `FlowSummary`, `share`, and
+        `RUN_COLUMNS`.
 
     Raises:
-        ValueError: no step begins that late.
+        ValueError: `after_s` leaves no step.
     """
     frame = trace.summary(after_s).to_frame().reset_index()
     total_mbps = float(frame["throughput_mbps"].sum())
@@ -55,24 +177,24 @@ def measure(trace: Trace, after_s: float = 0.0) -> list[dict[str, Any]]:
 
 
 def convergence_time(trace: Trace, jain: float = 0.9, window_s: float = 1.0) -> float:
-    """How long the flows need to share the link fairly, in s from the start of the last flow.
+    """Return how long the flows need to share the link fairly, in s from the start of the last flow.
 
-    It is the first time from which Jain's index of the throughputs in every following window of `window_s` stays at
-    `jain` or above, for as long as two flows or more are active. The windows follow each other from the last flow's
-    start; a flow counts in the windows in which it is active throughout. For two flows it is the delta-fair
-    convergence time of RFC 5166 section 2.4 (Bansal et al., SIGCOMM 2001) with delta = sqrt(1 / jain - 1), 1/3 for
-    0.9, from the state that the simulation is in instead of a prescribed one, and with the demand that it lasts.
+    It is the first time from which Jain's index of the throughputs is at least `jain` in every following window of
+    `window_s`, as long as two or more flows are active. The windows are consecutive, from the last flow's start; a flow
+    counts in the windows in which it is active throughout. For two flows it is the delta-fair convergence time of RFC
+    5166 section 2.4 (Bansal et al., SIGCOMM 2001) with delta = sqrt(1 / jain - 1), 1/3 for 0.9, but from the state that
+    the simulation is in instead of a prescribed one, and fairness must last.
 
     Args:
         trace: the run.
         jain: the index that counts as fair, in (0, 1].
-        window_s: length of a window in s; at least one step is taken.
+        window_s: length of a window in s; at least one step is used.
 
     Returns:
-        The time in s; NaN if it never is so, and with fewer than two flows.
+        The time in s; NaN if the flows never converge, and for fewer than two flows.
 
     Raises:
-        ValueError: of a threshold or a window that is not possible.
+        ValueError: `jain` or `window_s` is out of range.
     """
     flows = trace.scenario.flows
     each = [[index] for index in range(len(flows))]
@@ -80,21 +202,21 @@ def convergence_time(trace: Trace, jain: float = 0.9, window_s: float = 1.0) -> 
 
 
 def equilibrium_time(trace: Trace, jain: float = 0.95, window_s: float = 5.0) -> float:
-    """How long the second half of the flows, the newcomers, needs to get as much as the first, in s.
+    """Return how long the second half of the flows, the newcomers, needs to get as much as the first half, in s.
 
-    It is `convergence_time` of the sums of the two halves, in the order of the scenario's flows, from the first start
-    in the second half. A half is active while any of its flows is.
+    It is `convergence_time` of the two halves' sums, in the order of the scenario's flows, from the first start in the
+    second half. A half is active while any of its flows is.
 
     Args:
         trace: the run.
         jain: the index of the two sums that counts as equal, in (0, 1].
-        window_s: length of a window in s; at least one step is taken.
+        window_s: length of a window in s; at least one step is used.
 
     Returns:
-        The time in s; NaN if it never is so, and with an odd number of flows.
+        The time in s; NaN if the halves never get equal, and for an odd number of flows.
 
     Raises:
-        ValueError: of a threshold or a window that is not possible.
+        ValueError: `jain` or `window_s` is out of range.
     """
     flows = trace.scenario.flows
     half = len(flows) // 2
@@ -105,13 +227,11 @@ def equilibrium_time(trace: Trace, jain: float = 0.95, window_s: float = 5.0) ->
 def _time_to_fairness(
     trace: Trace, groups: Sequence[Sequence[int]], origin_s: float, jain: float, window_s: float
 ) -> float:
-    if not 0 < jain <= 1:
-        raise ValueError(f"jain={jain!r} is not possible: jain must be in (0, 1]")
-    if not 0 < window_s < math.inf:
-        raise ValueError(f"window_s={window_s!r} is not possible: window_s must be above 0")
+    check_number("jain", jain, above=0, at_most=1)
+    check_number("window_s", window_s, above=0)
     if len(groups) < 2:
         return math.nan
-    steps_a_window = max(1, round(window_s * 1e3 / trace.step_ms))
+    window_steps = max(1, round(window_s * 1e3 / trace.step_ms))
     starts_s = np.concatenate(([0.0], trace.time_s[:-1]))
     first_step = int(np.searchsorted(starts_s, origin_s - 1e-9))
     flows_active = trace.flows[:, :, FLOW_COLUMNS.index("is_active")] > 0
@@ -119,13 +239,12 @@ def _time_to_fairness(
     is_active = np.stack([flows_active[:, group].any(axis=1) for group in groups], axis=1)
     received_bytes = np.stack([flows_received[:, group].sum(axis=1) for group in groups], axis=1)
     converged_s = math.nan
-    # The last window is left out when the run ends in the middle of it: too short to judge.
-    for begin in range(first_step, len(starts_s) - steps_a_window + 1, steps_a_window):
-        window = slice(begin, begin + steps_a_window)
+    # A window that the run ends in is left out: it is too short to judge.
+    for begin in range(first_step, len(starts_s) - window_steps + 1, window_steps):
+        window = slice(begin, begin + window_steps)
         counted = is_active[window].all(axis=0)
         if counted.sum() < 2:
-            # Before the last of them has sent its first packet, or after all but one have ended.
-            continue
+            continue  # the last flow has not sent its first packet, or all flows but one have ended
         if not jain_index(received_bytes[window][:, counted].sum(axis=0)) >= jain:
             converged_s = math.nan
         elif math.isnan(converged_s):

@@ -26,7 +26,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Ellipse
 
 from bbrgym.baselines import registry
-from bbrgym.benchmark.tables import league_table, run_table
+from bbrgym.benchmark.tables import run_table, summary_table
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.trace import Trace
 
@@ -268,7 +268,7 @@ def throughput_against_delay(results: pd.DataFrame, title: str = "") -> Figure:
 @styled
 def shares(results: pd.DataFrame, title: str = "") -> Figure:
     """Which share of the throughput each flow has: a stacked bar a competitor, its means over the seeds."""
-    table = league_table(results).droplevel("scenario").xs("mean", axis=1, level="statistic")
+    table = summary_table(results).droplevel("scenario").xs("mean", axis=1, level="statistic")
     of_flows = [column for column in table.columns if str(column).startswith("share[")]
     rtts_ms = results.groupby("flow")["rtt_ms"].first()
     algorithms = results.groupby(["competitor", "flow"])["algorithm"].first()
@@ -308,7 +308,7 @@ def shares(results: pd.DataFrame, title: str = "") -> Figure:
 @styled
 def jain_intervals(results: pd.DataFrame, title: str = "") -> Figure:
     """Jain's index of every competitor: the mean, its 95 % bootstrap interval, and every run."""
-    table = league_table(results).droplevel("scenario")["link_jain"]
+    table = summary_table(results).droplevel("scenario")["link_jain"]
     runs = run_table(results)["link_jain"]
     figure, axes = _rows_figure(len(table), 7.2)
     marks = marks_of([str(name) for name in results["competitor"].unique()])

@@ -16,17 +16,16 @@ from matplotlib.figure import Figure
 from omegaconf import OmegaConf
 
 from bbrgym.benchmark import plots
+from bbrgym.benchmark.metrics import FLOW_METRICS, METRICS
 from bbrgym.benchmark.run import BenchmarkResult, ReportSections, load_benchmark, load_trace
 from bbrgym.benchmark.tables import (
     HEADINGS,
-    METRICS,
-    METRICS_OF_FLOWS,
+    OVERALL_METRICS,
     SORTED_BY,
     cells,
-    league_table,
+    estimate_text,
     overall_table,
-    percent,
-    with_interval,
+    summary_table,
 )
 from bbrgym.envs.scenario import Scenario
 from bbrgym.envs.trace import Trace
@@ -75,7 +74,8 @@ def write_report(directory: Path, sections: ReportSections | None = None) -> Pat
             for place, (name, plain) in enumerate(config["scenarios"].items())
         ],
         over_time=MOST_SCENARIOS_OVER_TIME,
-        metrics=METRICS | {f"{name}[i]": f"of flow i: {meaning}" for name, meaning in METRICS_OF_FLOWS.items()},
+        metrics={name: metric.description for name, metric in METRICS.items()}
+        | {f"{name}[i]": f"of flow i: {metric.description}" for name, metric in FLOW_METRICS.items()},
     )
     path = directory / "report.html"
     write_text(path, page)
@@ -89,7 +89,7 @@ def _scenario(name: str, plain: dict[str, Any], result: BenchmarkResult, is_over
     if results.empty or (results["scenario"] != name).all():
         return section
     results = results[results["scenario"] == name]
-    table = league_table(results).loc[name]
+    table = summary_table(results).loc[name]
     section["rows"] = [(competitor, cells(row)) for competitor, row in table.iterrows()]
     traces = traces_of_one_seed(results, list(table.index), result.directory) if is_over_time else {}
     section["seed"] = int(results["seed"].min())
@@ -130,18 +130,9 @@ def _overall(results: pd.DataFrame) -> list[tuple[str, list[str]]]:
     """Rows of the table over all scenarios; none if there is one scenario only."""
     if results.empty or results["scenario"].nunique() < 2:
         return []
-    table = overall_table(results).rename(columns={"iqm": "mean"}, level="statistic")
     return [
-        (
-            str(competitor),
-            [
-                with_interval(row, "link_jain", "{:.2f}"),
-                with_interval(row, "link_utilisation", "{:.2f}"),
-                with_interval(row, "queue_ratio", "{:.2f}"),
-                percent(row["retransmission_rate", "mean"], digits=2),
-            ],
-        )
-        for competitor, row in table.iterrows()
+        (str(competitor), [estimate_text(row, metric) for metric in OVERALL_METRICS])
+        for competitor, row in overall_table(results).iterrows()
     ]
 
 

@@ -22,10 +22,10 @@ import pandas as pd
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from bbrgym.benchmark.metrics import RUN_METRICS, measure
+from bbrgym.benchmark.metrics import RUN_COLUMNS, measure
 from bbrgym.benchmark.plan import Benchmark, Competitor, Run, code_hash, hash_policies, metrics_hash
 from bbrgym.benchmark.storage import load_metrics
-from bbrgym.benchmark.tables import league_table, overall_table, print_league
+from bbrgym.benchmark.tables import overall_table, print_summary, summary_table
 from bbrgym.envs.engine import Engine, make_engine
 from bbrgym.envs.trace import Trace, simulate
 from bbrgym.envs.trace_file import load_trace, save_trace
@@ -40,12 +40,12 @@ __all__ = [
     "BenchmarkResult",
     "Competitor",
     "Failure",
-    "league_table",
     "load_benchmark",
     "load_trace",
     "overall_table",
-    "print_league",
+    "print_summary",
     "run_benchmark",
+    "summary_table",
 ]
 
 UNTRACKED: Final = {"backend": "none"}
@@ -348,11 +348,11 @@ def _track_run(run: Run, benchmark: Benchmark, directory: Path, tracker: Tracker
     own = directory / "runs" / run.key
     metrics = load_metrics(own)
     assert metrics is not None
-    values = {name: metrics["rows"][0][name] for name in RUN_METRICS} | {
+    values = {name: metrics["rows"][0][name] for name in RUN_COLUMNS} | {
         f"flow{row['flow']}/{name}": value
         for row in metrics["rows"]
         for name, value in row.items()
-        if name not in ("flow", "algorithm", *RUN_METRICS)
+        if name not in ("flow", "algorithm", *RUN_COLUMNS)
     }
     with Tracker.start(
         own,
@@ -367,7 +367,7 @@ def _track_run(run: Run, benchmark: Benchmark, directory: Path, tracker: Tracker
 
 
 def _tracked_league(results: pd.DataFrame) -> dict[str, float]:
-    means = league_table(results).xs("mean", axis=1, level="statistic")
+    means = summary_table(results).xs("mean", axis=1, level="statistic")
     return {
         f"{scenario}/{competitor}/{metric}".replace("[", ".").replace("]", ""): float(mean)
         for scenario in means.index.unique("scenario")

@@ -12,8 +12,8 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from bbrgym.benchmark.plots import STYLE, svg_text
+from bbrgym.benchmark.statistics import number_text
 from bbrgym.benchmark.storage import replace_file
-from bbrgym.benchmark.tables import figures
 
 MOST_FIGURE_BYTES: Final = 60_000
 """The page and its figures are kept with the code: a figure is not larger than this."""
@@ -45,8 +45,8 @@ def cell(text: Any) -> str:
 
 
 def number(value: float) -> str:
-    """Three significant figures, two of what is below 0.01; a dash for NaN."""
-    return f"{value:.2g}" if 0 < abs(value) < 0.01 else figures(value)
+    """Return three significant digits, two of what is below 0.01; a dash for NaN."""
+    return number_text(value)
 
 
 def duration(seconds: float) -> str:

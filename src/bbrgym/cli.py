@@ -148,11 +148,11 @@ def _benchmark(arguments: list[str]) -> int:
 
 
 def _benchmark_once(config: dict[str, Any], directory: Path) -> None:
-    from bbrgym.benchmark.run import print_league, run_benchmark
+    from bbrgym.benchmark.run import print_summary, run_benchmark
 
     console = _console()
     result = run_benchmark(config["benchmark"], directory, console, beside=BENCHMARKS)
-    print_league(result.results, console)
+    print_summary(result.results, console)
     print(f"Report: {directory / 'report.html'}")
     if result.failures:
         raise EngineError(f"{len(result.failures)} runs failed; the same command tries them again, and only them")

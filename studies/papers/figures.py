@@ -16,38 +16,15 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from bbrgym.benchmark.metrics import FLOW_METRICS, METRICS
 from bbrgym.benchmark.plots import LINES, Mark, empty_figure, flow_names, lighter, mark_of, marks_of, styled
-from bbrgym.benchmark.tables import league_table
+from bbrgym.benchmark.tables import summary_table
 from bbrgym.envs.scenario import Scenario
 from bbrgym.envs.trace import Trace
 from studies.papers.published import AXES, TIMES_TO_REACH, PaperFigure, Published, axis_value
 
 LABELS: Final[dict[str, str]] = {
-    "throughput_mbps": "throughput (Mbit/s)",
-    "share": "share of the throughput",
-    "throughput_ratio": "throughput, last flow over first",
-    "link_jain": "Jain's fairness index",
-    "link_utilisation": "link utilisation",
-    "application_utilisation": "utilisation by application data",
-    "link_queue_mean_ms": "mean queueing delay (ms)",
-    "link_queue_p95_ms": "95th percentile of the queueing delay (ms)",
-    "queue_ratio": "mean queueing delay over the longest base RTT",
-    "link_drops": "packets dropped by the queue",
-    "rtt_mean_ms": "mean RTT (ms)",
-    "rtt_p95_ms": "95th percentile of the RTT (ms)",
-    "rtt_peak_ms": "peak RTT (ms)",
-    "retransmissions": "retransmitted packets",
-    "retransmissions_per_s": "retransmissions (packets/s)",
-    "retransmission_rate": "retransmitted over sent packets",
-    "loss_rate": "packets marked lost over sent packets",
-    "true_loss": "packets lost in the network over sent packets",
-    "send_rate_mbps": "sending rate (Mbit/s)",
-    "arrived_mbps": "arrival rate at the receivers, duplicates included (Mbit/s)",
-    "inorder_goodput_mbps": "goodput of packets that arrive in order (Mbit/s)",
-    "inorder_loss": "arrivals that are not in order",
-    "convergence_s": "convergence time (s)",
-    "converged": "part of the runs that converge",
-    "equilibrium_s": "time to equilibrium (s)",
+    **{name: metric.axis for name, metric in (FLOW_METRICS | METRICS).items()},
     # Columns of a trace, over time.
     "sent_packets": "packets sent in a step",
     "delivered_packets": "packets delivered in a step",
@@ -119,7 +96,7 @@ def paper_figure(
 class _Data:
     scenarios: Mapping[str, Scenario]
     rows: Mapping[tuple[str, str], pd.Series]
-    """Of `league_table`, by scenario and competitor."""
+    """Of `summary_table`, by scenario and competitor."""
     published: tuple[Published, ...]
     marks: Mapping[str, Mark]
     algorithms: Mapping[int, frozenset[str]]
@@ -130,7 +107,7 @@ class _Data:
         marks = marks_of([str(name) for name in results["competitor"].unique()])
         results = results[results["scenario"].isin(list(scenarios))]
         present = set(results["competitor"])
-        table = league_table(results)
+        table = summary_table(results)
         return cls(
             scenarios,
             {(index[0], index[1]): row for index, row in table.iterrows() if isinstance(index, tuple)},

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from bbrgym.benchmark.run import BenchmarkResult, load_benchmark
-from bbrgym.benchmark.tables import HEADINGS, SORTED_BY, cells, figures, league_table
+from bbrgym.benchmark.statistics import number_text
+from bbrgym.benchmark.tables import HEADINGS, SORTED_BY, cells, summary_table
 from bbrgym.envs.scenario import Scenario
 from studies import markdown
 from studies.papers.published import CLAIMS, Paper, PublishedComparison, compare
@@ -277,7 +278,7 @@ def _section(experiment: _Experiment, place: Path) -> list[str]:
     wall_s, simulated_s = (sum(cost[place] for cost in costs) for place in (0, 1))
     blocks.append(
         f"Cost: {len(costs)} runs, {markdown.duration(wall_s)} of wall time in sum, "
-        f"{figures(simulated_s / wall_s) if wall_s else '-'} simulated s/s. "
+        f"{number_text(simulated_s / wall_s) if wall_s else '-'} simulated s/s. "
         f"Again: `{experiment.command}`, "
         f"[its configuration](../conf/experiment/{experiment.group}/{experiment.name}.yaml)."
     )
@@ -323,7 +324,7 @@ def _competitors(result: BenchmarkResult) -> str:
 
 
 def _leagues(result: BenchmarkResult) -> list[str]:
-    table = league_table(result.results)
+    table = summary_table(result.results)
     blocks = []
     for name in table.index.unique("scenario"):
         scenario = Scenario.from_dict(result.plan["config"]["scenarios"][name])
@@ -342,7 +343,7 @@ def _leagues(result: BenchmarkResult) -> list[str]:
 def _plain_metrics(experiment: _Experiment) -> list[str]:
     """Of an experiment with misleading metrics: these and the plain ones, side by side."""
     assert experiment.result is not None
-    table = league_table(experiment.result.results)
+    table = summary_table(experiment.result.results)
     of_claims = {row.claim.metric for row in experiment.rows}
     blocks = []
     for entry in MISLEADING:

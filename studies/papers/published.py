@@ -18,8 +18,9 @@ import numpy.typing as npt
 import pandas as pd
 from omegaconf import OmegaConf
 
+from bbrgym.benchmark.metrics import FLOW_METRICS, METRICS
 from bbrgym.benchmark.statistics import bootstrap_interval
-from bbrgym.benchmark.tables import METRICS, METRICS_OF_FLOWS, run_table
+from bbrgym.benchmark.tables import run_table
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.scenario import Scenario
 
@@ -528,9 +529,9 @@ def _decimals(value: float) -> int:
 
 def _check_metric(name: str) -> None:
     base = re.fullmatch(r"(.*)\[\d+\]", name)
-    if name in METRICS or (base is not None and base[1] in METRICS_OF_FLOWS):
+    if name in METRICS or (base is not None and base[1] in FLOW_METRICS):
         return
-    known = [*METRICS, *(f"{metric}[i]" for metric in METRICS_OF_FLOWS)]
+    known = [*METRICS, *(f"{metric}[i]" for metric in FLOW_METRICS)]
     raise ValueError(f"no metric {name!r}{_hint(name, known)}; known: {', '.join(known)}")
 
 

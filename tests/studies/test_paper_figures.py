@@ -22,8 +22,8 @@ from omegaconf import OmegaConf
 
 from bbrgym import Flow, Scenario, Trace, simulate
 from bbrgym.benchmark import plots
-from bbrgym.benchmark.metrics import MEASURED
-from bbrgym.benchmark.tables import METRICS, METRICS_OF_FLOWS, league_table
+from bbrgym.benchmark.metrics import FLOW_METRICS, MEASURED, METRICS
+from bbrgym.benchmark.tables import summary_table
 from studies.papers.figures import LABELS, POINTS_A_LINE, paper_figure
 from studies.papers.published import KINDS, PaperFigure, Published, load_paper
 
@@ -69,7 +69,7 @@ def results() -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def table(results: pd.DataFrame) -> pd.DataFrame:
-    return league_table(results)
+    return summary_table(results)
 
 
 def drawn(results: pd.DataFrame, published: tuple[Published, ...] = (), **fields: Any) -> Figure:
@@ -98,7 +98,7 @@ def mean(table: pd.DataFrame, scenario: str, competitor: str, metric: str, stati
 
 
 def test_every_metric_has_a_label() -> None:
-    assert set(METRICS) | set(METRICS_OF_FLOWS) <= set(LABELS)
+    assert set(METRICS) | set(FLOW_METRICS) <= set(LABELS)
     for name, label in LABELS.items():
         for suffix, unit in (("_mbps", "(Mbit/s)"), ("_ms", "(ms)"), ("_per_s", "/s)")):
             assert not name.endswith(suffix) or label.endswith(unit), name

@@ -23,9 +23,10 @@ from bbrgym import Engine, Flow, Scenario, simulate
 from bbrgym.agents.policy import Agent
 from bbrgym.baselines.policy_file import Network
 from bbrgym.benchmark import plan
+from bbrgym.benchmark.metrics import FLOW_METRICS, METRICS
 from bbrgym.benchmark.plan import Benchmark, Competitor
 from bbrgym.benchmark.run import BenchmarkResult, load_benchmark, run_benchmark
-from bbrgym.benchmark.tables import METRICS, METRICS_OF_FLOWS, league_table, overall_table, print_league, run_table
+from bbrgym.benchmark.tables import overall_table, print_summary, run_table, summary_table
 from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.envs.observation import Observation
 from bbrgym.envs.trace_file import load_trace, save_trace
@@ -397,7 +398,7 @@ def test_league_has_means_and_intervals_in_the_stated_order() -> None:
         {"low": [0.5, 0.6, 0.7], "slow": [0.95, 0.95, 0.95], "quick": [0.949, 0.95, 0.951]},
         {"low": [1, 1, 1], "slow": [9, 9, 9], "quick": [2, 4, 6]},
     )
-    table = league_table(results)
+    table = summary_table(results)
     assert table.index.get_level_values("competitor").tolist() == ["quick", "slow", "low"]
     low = table.loc["s", "low"]
     assert low["link_jain", "mean"] == pytest.approx(0.6)
@@ -410,7 +411,7 @@ def test_league_has_means_and_intervals_in_the_stated_order() -> None:
 
 def test_a_run_has_all_metrics(finished: BenchmarkResult) -> None:
     table = run_table(finished.results)
-    of_flows = [f"{name}[{flow}]" for name in METRICS_OF_FLOWS for flow in (0, 1)]
+    of_flows = [f"{name}[{flow}]" for name in FLOW_METRICS for flow in (0, 1)]
     assert table.columns.tolist() == [*METRICS, *of_flows]
     alone = table.loc["alone"]
     assert alone["throughput_mbps[1]"].isna().all()
@@ -444,16 +445,16 @@ def test_metrics_of_a_run_are_those_of_its_flows_and_link() -> None:
 
 
 def test_league_of_one_run_has_no_interval() -> None:
-    table = league_table(results_of({"bbr": [0.5]}, {"bbr": [1]}))
+    table = summary_table(results_of({"bbr": [0.5]}, {"bbr": [1]}))
     assert np.isnan(table["link_jain", "low"]).all()
     console = quiet()
-    print_league(results_of({"bbr": [0.5]}, {"bbr": [1]}), console)
+    print_summary(results_of({"bbr": [0.5]}, {"bbr": [1]}), console)
     assert "0.50 " in said(console)
     assert "0.50 [" not in said(console)
 
 
 def test_equal_runs_are_no_sample() -> None:
-    table = league_table(
+    table = summary_table(
         results_of({"bbr": [0.5, 0.5, 0.5], "cubic": [0.5, 0.6, 0.7]}, {"bbr": [1] * 3, "cubic": [1] * 3})
     )
     assert np.isnan(table.loc[("s", "bbr"), ("link_jain", "low")])
@@ -472,7 +473,7 @@ def test_overall_is_the_interquartile_mean_over_scenarios() -> None:
 
 def test_league_fits_a_terminal_a_line_a_competitor(finished: BenchmarkResult) -> None:
     console = quiet()
-    print_league(finished.results, console)
+    print_summary(finished.results, console)
     lines = said(console).splitlines()
     assert max(len(line) for line in lines) <= 120
     assert sum(line.strip().startswith("bbr ") for line in lines) == 2
@@ -482,7 +483,7 @@ def test_league_fits_a_terminal_a_line_a_competitor(finished: BenchmarkResult) -
 
 def test_league_prints_names_as_they_are_and_survives_no_results() -> None:
     console = quiet()
-    print_league(results_of({"[red]x[/red]": [0.5]}, {"[red]x[/red]": [1]}), console)
+    print_summary(results_of({"[red]x[/red]": [0.5]}, {"[red]x[/red]": [1]}), console)
     assert "[red]x[/red]" in said(console)
-    print_league(pd.DataFrame(columns=["scenario"]), console)
+    print_summary(pd.DataFrame(columns=["scenario"]), console)
     assert "no results" in said(console)

@@ -10,7 +10,7 @@ import pytest
 from fake_engine import FakeEngine
 
 from bbrgym import Flow, Scenario, Trace, simulate
-from bbrgym.benchmark.metrics import MEASURED, RUN_METRICS, convergence_time, equilibrium_time, measure
+from bbrgym.benchmark.metrics import MEASURED, RUN_COLUMNS, convergence_time, equilibrium_time, measure
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 
 
@@ -103,7 +103,7 @@ def test_measure_gives_a_row_a_flow_that_agrees_with_the_summary() -> None:
         assert {name: row[name] for name in vars(flow)} == vars(flow)
         assert row["link_utilisation"] == summary.link.utilisation
         assert set(row) == set(MEASURED)
-        assert set(RUN_METRICS) <= set(row)
+        assert set(RUN_COLUMNS) <= set(row)
     assert sum(row["share"] for row in rows) == pytest.approx(1.0)
 
 

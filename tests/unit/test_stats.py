@@ -12,7 +12,9 @@ from scipy import stats
 
 from bbrgym.benchmark.statistics import (
     bootstrap_interval,
+    estimate,
     interquartile_mean,
+    number_text,
     performance_profile,
     probability_of_improvement,
 )
@@ -78,10 +80,10 @@ def test_strata_keep_the_difference_between_groups_out_of_the_interval() -> None
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"confidence": 1.0}, r"confidence=1\.0"),
-        ({"confidence": 0.0}, r"confidence=0\.0"),
-        ({"resamples": 0}, "resamples=0"),
-        ({"strata": ["a"]}, "strata has 1 entries for 2 values"),
+        ({"confidence": 1.0}, r"confidence must be in \(0, 1\), got 1\.0"),
+        ({"confidence": 0.0}, r"confidence must be in \(0, 1\), got 0\.0"),
+        ({"resamples": 0}, "resamples must be an integer >= 1, got 0"),
+        ({"strata": ["a"]}, "got 1 entries for 2 values"),
     ],
 )
 def test_impossible_arguments_are_refused_by_name(arguments: dict[str, object], message: str) -> None:
@@ -154,7 +156,7 @@ def test_one_run_a_stratum_has_no_interval() -> None:
 
 
 def test_pairs_of_different_lengths_are_refused() -> None:
-    with pytest.raises(ValueError, match="'a' has 2 and 1 values"):
+    with pytest.raises(ValueError, match="equally many values, got 2 and 1 in 'a'"):
         probability_of_improvement({"a": [1.0, 2.0]}, {"a": [1.0]})
 
 
@@ -182,3 +184,23 @@ def test_a_profile_that_only_differs_between_strata_has_no_width() -> None:
 def test_a_profile_of_nothing_is_nothing() -> None:
     profile = performance_profile([], [0.5])
     assert all(np.isnan(values).all() for values in profile)
+
+
+def test_an_estimate_leaves_out_missing_values_and_their_strata() -> None:
+    values, strata = [1.0, math.nan, 2.0, 4.0], ["a", "b", "a", "c"]
+    found = estimate(values, strata=strata)
+    assert found == (7 / 3, *bootstrap_interval([1.0, 2.0, 4.0], strata=["a", "a", "c"]), 3)
+    assert estimate([2.0, 2.0], is_sample=False).text() == "2.00"
+    assert estimate([math.nan]).text(".1f") == "-"
+    assert estimate([0.0, 1.0], interquartile_mean).text(".0%") == "50% [0% 100%]"
+
+
+@pytest.mark.parametrize(
+    ("value", "form", "text"),
+    [
+        (1234.4, "", "1234"), (12.344, "", "12.3"), (-0.5, "", "-0.500"), (0.0123, "", "0.0123"), (0.0, "", "0.00"),
+        (0.00123, "", "0.0012"), (math.nan, ".1f", "-"), (0.97312, ".1%", "97.3%"), (0.5, "+.3f", "+0.500"),
+    ],
+)  # fmt: skip
+def test_numbers_are_written_with_three_significant_digits_or_in_a_form(value: float, form: str, text: str) -> None:
+    assert number_text(value, form) == text
