@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 
@@ -57,6 +57,20 @@ def store_uri(root: Path | str | None = None) -> str:
     if not database.exists():
         _create_database(database)
     return f"sqlite:///{database}"
+
+
+def run_ui(root: Path | str | None, port: int) -> NoReturn:
+    """Replace this process by MLflow's UI of the project's store, for this machine only.
+
+    Raises:
+        Exception: of any kind, if the store cannot be created.
+    """
+    uri = store_uri(root)
+    # Otherwise MLflow starts a dozen processes that only its language-model features need.
+    os.environ["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    server = ["ui", "--backend-store-uri", uri, "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    os.execv(sys.executable, [sys.executable, "-m", "mlflow", *server])
 
 
 class MlflowStore:

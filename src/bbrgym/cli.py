@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 import os
 import sys
@@ -10,11 +9,11 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import resources
+from importlib import metadata, resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import bbrgym
+from bbrgym.checks import check_name
 from bbrgym.envs.engine import EngineError
 
 if TYPE_CHECKING:
@@ -28,24 +27,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command.
 
     Args:
-        arguments: what follows `bbrgym` on the command line; None takes them from there.
+        arguments: what follows `bbrgym` on the command line; None reads them from there.
 
     Returns:
-        The exit status: 0, 1 after an error that a message explains, 2 if there is no such command, 130 after Ctrl-C.
+        The exit status: 0, 1 after an error with a message, 2 for an unknown command, 130 after Ctrl-C.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given or given[0] in ("-h", "--help", "help"):
         print(_overview())
         return 0
     if given[0] == "--version":
-        print(f"bbrgym {bbrgym.__version__}")
+        print(f"bbrgym {metadata.version('bbrgym')}")
         return 0
-    command = COMMANDS.get(given[0])
-    if command is None:
-        close = difflib.get_close_matches(given[0], COMMANDS, n=1)
-        hint = f" (did you mean {close[0]!r}?)" if close else ""
-        print(f"bbrgym: no command {given[0]!r}{hint}; known: {', '.join(COMMANDS)}", file=sys.stderr)
+    try:
+        check_name("command", given[0], COMMANDS)
+    except ValueError as error:
+        print(f"bbrgym: {error}", file=sys.stderr)
         return 2
+    command = COMMANDS[given[0]]
     if any(argument in ("-h", "--help") for argument in given[1:]):
         print(_help(given[0], command))
         return 0
@@ -66,11 +65,11 @@ class Command:
     """A subcommand.
 
     Attributes:
-        summary: what it does, in a line.
+        summary: what it does, in one line.
         run: takes the arguments after the command, and returns the exit status.
         text: more about it, for its help.
-        groups: of conf/, from which it takes choices.
-        settings: values that one often changes.
+        groups: the groups of conf/ that it takes.
+        settings: values that are often changed.
         examples: command lines.
     """
 
@@ -105,7 +104,7 @@ def _train_once(config: dict[str, Any], directory: Path) -> float:
 
 
 def _resume(directory: Path, arguments: list[str]) -> int:
-    # Without Hydra: the configuration is the one of the run, and so is the folder.
+    # Without Hydra: configuration and folder are those of the run.
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
     from bbrgym.agents.train import resume
@@ -114,7 +113,7 @@ def _resume(directory: Path, arguments: list[str]) -> int:
     others = [argument for argument in arguments if not argument.startswith("train.resume=")]
     for override in OverridesParser.create().parse_overrides(others):
         if override.is_sweep_override():
-            raise ValueError(f"{override.input_line}: a training that goes on is one, not a sweep")
+            raise ValueError(f"{override.input_line}: give one value: a resumed training cannot be a sweep")
         changes[override.key_or_group] = override.value()
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     _report_training(resume(directory, changes, _console()))
@@ -124,7 +123,7 @@ def _resume(directory: Path, arguments: list[str]) -> int:
 def _report_training(result: TrainResult) -> None:
     print(
         f"{'Trained' if result.is_complete else 'Stopped by the time limit after'} {result.steps} steps; "
-        f"best reward per decision in evaluation: {result.reward:.3f}\n"
+        f"best evaluation reward per decision: {result.reward:.3f}\n"
         f"  bbrgym evaluate agent_path={result.directory}\n"
         f"  bbrgym benchmark experiment=rtt_fairness benchmark.agent={result.directory}"
     )
@@ -142,7 +141,7 @@ def _evaluate_once(config: dict[str, Any], directory: Path) -> None:
 
 
 def _benchmark(arguments: list[str]) -> int:
-    # A folder of the benchmark's own, whenever it is run: it goes on where it was.
+    # The same folder at every start, so that the benchmark resumes.
     folder = f"output_dir={BENCHMARKS}/${{benchmark.name}}"
     return _run_with_hydra(_Task("benchmark", _benchmark_once), "config", _add_overrides([folder], arguments))
 
@@ -155,7 +154,7 @@ def _benchmark_once(config: dict[str, Any], directory: Path) -> None:
     print_summary(result.results, console)
     print(f"Report: {directory / 'report.html'}")
     if result.failures:
-        raise EngineError(f"{len(result.failures)} runs failed; the same command tries them again, and only them")
+        raise EngineError(f"{len(result.failures)} runs failed; the same command repeats only those")
 
 
 def _demo(arguments: list[str]) -> int:
@@ -172,7 +171,7 @@ def _report(arguments: list[str]) -> int:
     from bbrgym.benchmark.report import write_report
 
     if len(arguments) > 1:
-        raise ValueError(f"give one folder of a benchmark, or none for the newest one, not {' '.join(arguments)}")
+        raise ValueError(f"give at most one folder of a benchmark, got {' '.join(arguments)}")
     if arguments:
         directory = Path(arguments[0])
     else:
@@ -214,15 +213,10 @@ def _ui(arguments: list[str]) -> int:
     parser.add_argument("--port", type=int, default=5000)
     parser.add_argument("--root", default=None)
     options = parser.parse_args(arguments)
-    from bbrgym.agents.mlflow_store import store_uri
+    from bbrgym.agents.mlflow_store import run_ui
 
-    uri = store_uri(options.root)
-    # Otherwise MLflow starts a dozen processes that only its language-model features need.
-    os.environ["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     print(f"MLflow: http://127.0.0.1:{options.port} (Ctrl-C ends it)", flush=True)
-    server = ["ui", "--backend-store-uri", uri, "--host", "127.0.0.1", "--port", str(options.port), "--workers", "1"]
-    os.execv(sys.executable, [sys.executable, "-m", "mlflow", *server])
+    run_ui(options.root, options.port)
 
 
 def _run_with_hydra(task: _Task, config_name: str, arguments: Sequence[str]) -> int:
@@ -243,11 +237,11 @@ def _run_with_hydra(task: _Task, config_name: str, arguments: Sequence[str]) -> 
 
 @dataclass(frozen=True)
 class _Task:
-    """What Hydra runs. It can be pickled, for the jobs of a sweep are in other processes.
+    """What Hydra runs; it can be pickled, because the jobs of a sweep run in other processes.
 
     Attributes:
         command: the subcommand.
-        function: gets plain containers, and the folder that Hydra made for it. A sweeper gets what it returns.
+        function: takes plain containers, and the folder that Hydra made for it. Its result is for a sweeper.
     """
 
     command: str
@@ -262,12 +256,12 @@ class _Task:
         settings = HydraConfig.get()
         is_job = settings.mode is RunMode.MULTIRUN
         if is_job:
-            os.chdir(settings.runtime.cwd)  # a cluster's worker begins elsewhere
+            os.chdir(settings.runtime.cwd)  # a cluster's worker starts elsewhere
         directory = Path(os.path.relpath(settings.runtime.output_dir))
         try:
             if missing := OmegaConf.missing_keys(config):
                 raise ValueError(
-                    f"give {', '.join(f'{key}=…' for key in sorted(missing))} (see bbrgym {self.command} --help)"
+                    f"missing: {', '.join(f'{key}=…' for key in sorted(missing))} (see bbrgym {self.command} --help)"
                 )
             if is_job:
                 from bbrgym.agents.sweep import sweep_run_id
@@ -282,15 +276,15 @@ class _Task:
             if _is_debugging() or not isinstance(error, _explained_errors()):
                 raise
             if is_job:
-                raise CompactHydraException(str(error)) from error  # Hydra prints it when the other jobs are done
+                raise CompactHydraException(str(error)) from error  # Hydra prints it after the other jobs
             print(f"bbrgym: {error}", file=sys.stderr)
             raise SystemExit(1) from error
 
 
 def _add_overrides(added: list[str], arguments: Sequence[str]) -> list[str]:
-    """The arguments with overrides more, before the given ones, which thus win.
+    """Prepend default overrides, so that the user's own take precedence.
 
-    They must stand together for Hydra's parser: options come before or after all of them.
+    Hydra's parser needs all overrides next to each other: options may come before or after them.
     """
     is_override = (not a.startswith("-") and ("=" in a or a.startswith("~")) for a in arguments)
     first = next((index for index, found in enumerate(is_override) if found), len(arguments))
@@ -299,7 +293,7 @@ def _add_overrides(added: list[str], arguments: Sequence[str]) -> list[str]:
 
 @contextmanager
 def _command_line(arguments: list[str]) -> Iterator[None]:
-    """Hydra reads sys.argv."""
+    """Set sys.argv, which Hydra reads, within the block."""
     before = sys.argv
     sys.argv = arguments
     try:
@@ -311,12 +305,12 @@ def _command_line(arguments: list[str]) -> Iterator[None]:
 def _console() -> Console:
     from rich.console import Console
 
-    # Outside of a terminal there is no width to keep to: tables are whole.
+    # Outside of a terminal tables need not be cut to its width.
     return Console(width=None if sys.stdout.isatty() else 120)
 
 
 def _explained_errors() -> tuple[type[Exception], ...]:
-    """The errors whose message is all that a user needs."""
+    """Return the errors whose message is all that a user needs."""
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
@@ -337,7 +331,7 @@ def _overview() -> str:
             "",
             *(f"  {name:<{width}}  {command.summary}" for name, command in COMMANDS.items()),
             "",
-            "`bbrgym <command> --help` has its groups, settings and examples; `bbrgym --version` the version.",
+            "`bbrgym <command> --help` lists groups, settings and examples; `bbrgym --version` prints the version.",
         ]
     )
 
@@ -355,9 +349,9 @@ def _help(name: str, command: Command) -> str:
         lines += [
             "",
             *_wrap(
-                "--config-dir DIR adds your own groups and choices; --cfg job prints the configuration and runs "
-                "nothing; -m runs every combination of key=a,b, with hydra/launcher=local several at once "
-                "(docs/sweeps.md); --hydra-help has the rest. BBRGYM_DEBUG=1 shows tracebacks."
+                "--config-dir DIR adds your own groups and choices. --cfg job prints the configuration without "
+                "running anything. -m runs every combination of key=a,b, with hydra/launcher=local several at a time "
+                "(docs/sweeps.md). --hydra-help lists more. BBRGYM_DEBUG=1 shows tracebacks."
             ),
         ]
     return "\n".join(lines)
@@ -368,7 +362,7 @@ def _wrap(text: str, first: str = "", other: str = "") -> list[str]:
 
 
 def _choices(group: str) -> list[str]:
-    """The choices of a group of conf/, those in folders of it last."""
+    """Return the choices of a group of conf/, those in its folders last."""
     entries = sorted((resources.files("bbrgym.conf") / group).iterdir(), key=lambda entry: entry.name)
     nested = [
         f"{entry.name}/{choice}" for entry in entries if entry.is_dir() for choice in _choices(f"{group}/{entry.name}")
@@ -377,7 +371,7 @@ def _choices(group: str) -> list[str]:
 
 
 BENCHMARKS = Path("runs/benchmark")
-"""Where the benchmarks go, each in a folder of its own."""
+"""The folder of all benchmarks."""
 
 _ENVIRONMENT_GROUPS = ("scenario", "observation", "action", "reward", "env", "engine")
 
@@ -385,16 +379,16 @@ COMMANDS: dict[str, Command] = {
     "train": Command(
         "train an agent",
         _train,
-        "An agent learns to choose cwnd_gain and pacing_gain in the environment that the groups make. Everything goes "
-        "to runs/train/<date>_<time>_<name>: the best and the last agent, checkpoints, a log, a curve.",
+        "Train an agent to choose cwnd_gain and pacing_gain in the environment that the groups define. Everything is "
+        "written to runs/train/<date>_<time>_<name>: the best and the last agent, checkpoints, a log, a curve.",
         (*_ENVIRONMENT_GROUPS, "agent", "train", "tracking", "experiment"),
         (
-            "seed=1                    decides everything random",
-            "name=…                    what the run is called",
+            "seed=1                    seed of everything random",
+            "name=…                    name of the run",
             "train.total_steps=300000  decisions to learn from",
-            "train.max_minutes=10      ends it earlier",
-            "train.n_envs=2            engines that work at once",
-            "train.resume=RUN          goes on with a run that was stopped",
+            "train.max_minutes=10      time limit",
+            "train.n_envs=2            engines that run in parallel",
+            "train.resume=RUN          resume a stopped run",
         ),
         (
             "bbrgym train",
@@ -405,15 +399,15 @@ COMMANDS: dict[str, Command] = {
         ),
     ),
     "evaluate": Command(
-        "run a trained agent in a scenario, and print the figures of every flow",
+        "run a trained agent in a scenario, and print the metrics of every flow",
         _evaluate,
-        "One episode a seed, with what the agent was trained to see and do. Results and traces go to "
-        "runs/evaluate/<date>_<time>_<name>.",
+        "Run one episode per seed, with the observation, action and step that the agent was trained with. Results and "
+        "traces are written to runs/evaluate/<date>_<time>_<name>.",
         ("scenario", "engine", "tracking"),
         (
-            "agent_path=RUN   a training run, or an agent's own folder in it (RUN/final)",
+            "agent_path=RUN   a training run, or an agent's folder in it (RUN/final)",
             "seeds=[1,2,3]    one episode each",
-            "warmup=0.25      part of the duration that is not measured",
+            "warmup=0.25      fraction of the duration that is not measured",
         ),
         (
             "bbrgym evaluate agent_path=runs/train/2026-01-31_12-00-00_ppo-1 scenario=duel",
@@ -421,16 +415,16 @@ COMMANDS: dict[str, Command] = {
         ),
     ),
     "benchmark": Command(
-        "compare algorithms and agents: competitors x scenarios x seeds, a league and a report",
+        "compare algorithms and agents: competitors x scenarios x seeds, a table and a report",
         _benchmark,
-        "Runs go in parallel to runs/benchmark/<name>; what is done there is not done again, so the same command goes "
-        "on where it was stopped.",
+        "Runs are executed in parallel and stored in runs/benchmark/<name>. Finished runs are not repeated, so the "
+        "same command resumes a benchmark that was stopped.",
         ("experiment", "engine", "tracking"),
         (
-            "benchmark.competitors=[bbr,cubic]  all of them, if not given",
-            "benchmark.agent=RUN                a trained agent competes too",
+            "benchmark.competitors=[bbr,cubic]  all of the experiment's by default",
+            "benchmark.agent=RUN                add a trained agent as a competitor",
             "benchmark.seeds=[1,2,3]",
-            "benchmark.processes=2              runs at a time",
+            "benchmark.processes=2              runs in parallel",
         ),
         (
             "bbrgym benchmark experiment=rtt_fairness",
@@ -441,18 +435,18 @@ COMMANDS: dict[str, Command] = {
     "report": Command(
         "write the report of a benchmark again",
         _report,
-        "Of the folder that is given, or of the newest in runs/benchmark; the benchmark may be unfinished.",
+        "Of the given folder, or of the newest one in runs/benchmark. The benchmark may be unfinished.",
         examples=("bbrgym report", "bbrgym report runs/benchmark/rtt_fairness"),
     ),
     "export": Command(
         "write a trained agent as an ONNX model",
         _export,
-        "From observations to actions, with a recurrent agent's states in and out. The model's metadata say what they "
-        "mean.",
+        "The model maps observations to actions; the states of a recurrent agent are inputs and outputs. Its metadata "
+        "describe observations and actions.",
         examples=("bbrgym export runs/train/2026-01-31_12-00-00_ppo-1 agent.onnx",),
     ),
     "demo": Command(
-        "train for a few minutes, then the league with that agent: the whole project in one command",
+        "train for a few minutes, then benchmark the agent: the whole project in one command",
         _demo,
         "The same as `bbrgym train experiment=demo` and `bbrgym benchmark experiment=demo benchmark.agent=…`.",
         (*_ENVIRONMENT_GROUPS, "agent", "tracking"),
@@ -460,12 +454,12 @@ COMMANDS: dict[str, Command] = {
         ("bbrgym demo", "bbrgym demo train.max_minutes=30 tracking=none"),
     ),
     "ns3": Command(
-        "be a simulation program of ns3-gym, for any agent that speaks its protocol",
+        "act as an ns3-gym simulation, for any agent that speaks its protocol",
         _ns3,
-        "Connects to an ns3-gym agent that listens on this machine, and simulates one episode for it.",
+        "Connect to an ns3-gym agent that listens on this machine, and simulate one episode for it.",
         settings=(
-            "--openGymPort=5555  where the agent listens",
-            "--simSeed=1         0 takes a fresh one",
+            "--openGymPort=5555  port that the agent listens on",
+            "--simSeed=1         0 draws a new seed",
             "--stepMs=100        simulated time between decisions",
             "--scenario=FILE     YAML or JSON, with the fields of conf/scenario",
             "--KEY=VALUE         a field of the scenario: --rate_mbps=20 --duration_s=60",
@@ -473,17 +467,17 @@ COMMANDS: dict[str, Command] = {
         examples=("bbrgym ns3 --openGymPort=5555 --simSeed=1 --rate_mbps=20",),
     ),
     "ui": Command(
-        "look at tracked runs in MLflow, on this machine only",
+        "view tracked runs in MLflow, from this machine only",
         _ui,
-        "Opens runs/mlflow.db at http://127.0.0.1:5000.",
-        settings=("--port 5000", "--root DIR   folder in which runs/ is; the current one if not given"),
+        "Serve runs/mlflow.db at http://127.0.0.1:5000.",
+        settings=("--port 5000", "--root DIR   folder that has runs/; the current one by default"),
         examples=("bbrgym ui --port 5001",),
     ),
 }
-"""The subcommands, in the order in which one uses them."""
+"""The subcommands, in the order of their use."""
 
 
 if __name__ == "__main__":
-    from bbrgym import cli  # by its name, by which other processes find what they are to do
+    from bbrgym import cli  # by its name, under which other processes import it
 
     sys.exit(cli.main())

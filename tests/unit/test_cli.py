@@ -72,7 +72,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_an_unknown_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["trian"]) == 2
-    assert "no command 'trian' (did you mean 'train'?); known: train, evaluate" in capsys.readouterr().err
+    assert "unknown command 'trian' (did you mean 'train'?); known: train, evaluate" in capsys.readouterr().err
 
 
 def test_help_loads_nothing_heavy() -> None:
@@ -93,12 +93,12 @@ def test_help_loads_nothing_heavy() -> None:
         (["train", "sede=1"], "Could not override 'sede'"),
         (["train", "seed"], "seed"),
         (["train", "train.resume=nowhere"], "'nowhere' holds no training"),
-        (["evaluate"], "give agent_path=… (see bbrgym evaluate --help)"),
+        (["evaluate"], "missing: agent_path=… (see bbrgym evaluate --help)"),
         (["evaluate", "agent_path=nowhere"], "no trained agent in 'nowhere'"),
         (["benchmark"], "a benchmark needs scenarios"),
         (["report"], "no benchmark in runs/benchmark"),
         (["report", "nowhere"], "nowhere holds no benchmark"),
-        (["report", "a", "b"], "give one folder of a benchmark"),
+        (["report", "a", "b"], "give at most one folder"),
     ],
 )
 def test_a_mistake_gets_one_message_and_no_traceback(
