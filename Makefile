@@ -11,12 +11,13 @@ export OMP_WAIT_POLICY ?= PASSIVE
 setup: $(SETUP)
 
 # ns3 without its dependencies: they serve only its own Python bindings and are compiled for minutes.
-$(SETUP): pyproject.toml constraints.txt CMakeLists.txt $(shell find baselines/cc envs ns3_scratch -name '*.[ch]*' -o -name '*.def' 2>/dev/null)
+$(SETUP): pyproject.toml constraints.txt CMakeLists.txt $(shell find baselines/cc envs ns3_scratch tests/cc -name '*.[ch]*' -o -name '*.def' 2>/dev/null)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "pip>=25.1"
 	$(BIN)/python -m pip install --quiet --no-deps --constraint constraints.txt ns3
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group dev
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[all]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation \
+	  --config-settings=cmake.define.BBRGYM_TESTING=ON --editable '.[all]'
 	touch $(SETUP)
 
 run: setup

@@ -3,7 +3,6 @@
 
 #include "scoreboard.h"
 #include "simulation.h"
-#include "tcp-flow.h"
 
 #include "envs/model/scenario_binding.h"
 
@@ -14,21 +13,19 @@
 namespace nb = nanobind;
 using namespace nb::literals;
 
-/// `Scenario.to_dict()`.
-using PlainScenario = nb::typed<nb::dict, nb::str, nb::object>;
-
 NB_MODULE(_ns3, m)
 {
     using namespace bbrgym;
     m.doc() = "One shared bottleneck in ns-3 (C++). Process-wide state: one Simulation a process.";
 
     nb::class_<Simulation>(m, "Simulation", "One scenario in ns-3, stepped by duration.")
-        .def(
-            nb::init<const std::string&, double>(),
-            "transport"_a = "tcp",
-            "access_mbps"_a = 1000.0,
-            "All flows over one of `transports()`; links but the bottleneck have this rate, or ten "
-            "times the bottleneck's. Raises ValueError for another transport.")
+        .def(nb::init<const std::string&, double>(),
+             "transport"_a = "tcp",
+             "access_mbps"_a = 1000.0,
+             "The transport is `tcp` or `quic`, for all flows. Links other than the bottleneck "
+             "have this rate, "
+             "or ten times the bottleneck's if that is more. Raises ValueError for another "
+             "transport.")
         .def(
             "reset",
             [](Simulation& simulation, const PlainScenario& scenario, uint64_t seed) {
@@ -47,26 +44,16 @@ NB_MODULE(_ns3, m)
              &Simulation::Step,
              "duration_ns"_a,
              nb::call_guard<nb::gil_scoped_release>(),
-             "Simulate so much more, or to the scenario's end. The GIL is released.")
+             "Simulate for a duration, or to the scenario's end. Releases the GIL.")
         .def("rows",
              &Simulation::Rows,
              "[time_s, is_over, is_complete, *LINK_COLUMNS, *FLOW_COLUMNS of flow 0, ...] of the "
              "last step.");
 
-    m.def("use_fast_scoreboard",
-          &UseFastScoreboard,
-          "is_fast"_a,
-          "Whether look-ups in ns-3's list of sent packets take the short way; results are the "
-          "same.");
-    m.def("transports", &Transports, "What flows can run over.");
-    m.def("stock_algorithms", &StockAlgorithms, "The congestion controls of ns-3 itself.");
-    m.def("scenario_defaults", &FieldDefaults<Scenario>, "The fields of a scenario, in order.");
-    m.def("flow_defaults", &FieldDefaults<Flow>, "The fields of a flow, in order.");
     m.def(
-        "queue_packets",
-        [](const PlainScenario& scenario) {
-            return RecordFromDict<Scenario>(scenario).QueuePackets();
-        },
-        "scenario"_a,
-        "The buffer of a scenario in packets.");
+        "use_fast_scoreboard",
+        &UseFastScoreboard,
+        "is_fast"_a,
+        "Choose between our short look-ups in ns-3's list of sent packets and its own; the results "
+        "are the same.");
 }

@@ -60,9 +60,9 @@ Simulation::Simulation(const std::string& transport, double accessMbps) : m_acce
     if (found == std::end(kTransports))
     {
         std::string known;
-        for (const std::string& name : Transports())
+        for (const Transport& entry : kTransports)
         {
-            known += (known.empty() ? "" : ", ") + name;
+            known += std::string(known.empty() ? "" : ", ") + entry.name;
         }
         throw std::invalid_argument("no transport '" + transport + "'; known: " + known);
     }
@@ -175,16 +175,6 @@ bool Simulation::IsComplete() const
 bool Simulation::IsOver() const
 {
     return IsComplete() || Simulator::Now() >= m_end;
-}
-
-std::vector<std::string> Transports()
-{
-    std::vector<std::string> names;
-    for (const Transport& transport : kTransports)
-    {
-        names.emplace_back(transport.name);
-    }
-    return names;
 }
 
 } // namespace bbrgym

@@ -62,7 +62,4 @@ class Simulation
     std::vector<double> m_rows;
 };
 
-/// What flows can run over, by our names.
-std::vector<std::string> Transports();
-
 } // namespace bbrgym

@@ -232,14 +232,4 @@ FlowRow TcpFlow::GetRow(Time stepStart) const
         });
 }
 
-std::vector<std::string> StockAlgorithms()
-{
-    std::vector<std::string> names;
-    for (const StockAlgorithm& stock : kStockAlgorithms)
-    {
-        names.emplace_back(stock.name);
-    }
-    return names;
-}
-
 } // namespace bbrgym

@@ -51,7 +51,4 @@ class TcpFlow : public FlowRun
     uint64_t m_writtenBytes = 0;
 };
 
-/// The congestion controls that ns-3 brings itself, by our names.
-std::vector<std::string> StockAlgorithms();
-
 } // namespace bbrgym

@@ -36,7 +36,7 @@ from rich.markup import escape
 from rich.progress import track
 from rich.table import Table
 
-from bbrgym import EngineError, Flow, Rows, Scenario, _controllers, make_engine
+from bbrgym import EngineError, Flow, Rows, Scenario, _testing, make_engine
 from bbrgym.baselines.policy_file import policy_bytes
 from bbrgym.benchmark.storage import with_block, write_block
 from bbrgym.envs.action import Action
@@ -340,7 +340,7 @@ def measurements(effort: Effort) -> list[Measurement]:
 def measure_policy(effort: Effort, seed: int) -> Samples:
     """What each decision costs a flow of algorithm `policy`."""
     del seed  # a network has no chance in it
-    policy = _controllers.PolicyNetwork(policy_bytes(None))
+    policy = _testing.PolicyNetwork(policy_bytes(None))
     policy.time_ns(1_000)
     end = time.perf_counter() + effort.budget_s / 10
     samples = [policy.time_ns(2_000) / 1e3]

@@ -11,8 +11,7 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from bbrgym import _controllers
-from bbrgym._controllers import AckEvent, Recovery
+from bbrgym._testing import AckEvent, Controller, Recovery
 
 MS = 1_000_000
 PACKET = 1000
@@ -34,7 +33,7 @@ class Packet:
 class Path:
     """Drives `controller` over `rate_mbps`, `rtt_ms` and a buffer of `buffer_packets`; time in ns."""
 
-    controller: _controllers.Controller
+    controller: Controller
     rate_mbps: float = 10.0
     rtt_ms: float = 40.0
     buffer_packets: int = 1000

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from bbrgym import _controllers as cc
+from bbrgym import _testing as cc
 from bbrgym.agents.policy import Agent
 from bbrgym.baselines.policy_file import Network
 from bbrgym.envs.episode import EpisodeSpec

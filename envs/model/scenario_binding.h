@@ -20,6 +20,9 @@
 /// A Scenario from the plain types of `Scenario.to_dict()`, with `Agent.to_bytes()` for the policy of a flow.
 namespace bbrgym {
 
+/// `Scenario.to_dict()`.
+using PlainScenario = nanobind::typed<nanobind::dict, nanobind::str, nanobind::object>;
+
 template <typename Record>
 Record RecordFromDict(const nanobind::dict& plain);
 

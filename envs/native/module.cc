@@ -1,230 +1,52 @@
-// bbrgym._native: the built-in engine, and its transport, to be driven by hand.
+// bbrgym._native: the built-in engine, and the columns of every engine's rows.
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
-#include <nanobind/stl/map.h>
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/pair.h>
-#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
-#include <nanobind/stl/tuple.h>
-#include <nanobind/stl/vector.h>
 
-#include <memory>
-#include <new>
-#include <optional>
 #include <span>
+#include <stdexcept>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
-#include "baselines/cc/registry.h"
-#include "envs/model/ack_jitter.h"
-#include "envs/model/codel.h"
-#include "envs/model/loss_model.h"
 #include "envs/model/rows.h"
 #include "envs/model/scenario_binding.h"
 #include "envs/native/batch.h"
-#include "envs/transport/receiver.h"
-#include "envs/transport/sender.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
 
-/// `Scenario.to_dict()`.
-using PlainScenario = nb::typed<nb::dict, nb::str, nb::object>;
-
+namespace bbrgym {
 namespace {
 
 using Durations = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 /// A read-only NumPy view of memory that the batch owns.
 template <typename Value>
-auto View(nb::handle owner, const Value* values, std::vector<std::size_t> shape) {
-  return nb::ndarray<nb::numpy, const Value>(values, shape.size(), shape.data(), owner);
+auto View(nb::handle batch, const Value* values, std::vector<std::size_t> shape) {
+  return nb::ndarray<nb::numpy, const Value>(values, shape.size(), shape.data(), batch);
 }
 
-/// The same of rows: one more dimension, their columns.
+/// A view of rows; the last dimension has their columns.
 template <typename Row>
-auto ViewRows(nb::handle owner, const std::vector<Row>& rows, std::vector<std::size_t> shape) {
-  shape.push_back(bbrgym::kColumnCount<Row>);
-  return View(owner, reinterpret_cast<const double*>(rows.data()), std::move(shape));
+auto ViewRows(nb::handle batch, const std::vector<Row>& rows, std::vector<std::size_t> shape) {
+  shape.push_back(kColumnCount<Row>);
+  return View(batch, reinterpret_cast<const double*>(rows.data()), std::move(shape));
 }
 
-nb::typed<nb::dict, std::string, std::string> MeaningByName(std::span<const bbrgym::Column> columns) {
+nb::typed<nb::dict, std::string, std::string> MeaningByName(std::span<const Column> columns) {
   nb::typed<nb::dict, std::string, std::string> meanings;
-  for (const bbrgym::Column& column : columns) meanings[column.name] = column.meaning;
+  for (const Column& column : columns) meanings[column.name] = column.meaning;
   return meanings;
-}
-
-// The transport by hand: what it tells a controller is kept, and the controller decides what it is given to decide.
-
-using namespace bbrgym;
-
-struct Recording {
-  Decision decision;
-  std::vector<std::string> calls;
-  std::vector<AckEvent> acks;
-  std::vector<std::tuple<Recovery, Nanoseconds, Bytes>> recoveries;
-  std::vector<Nanoseconds> restarts;
-};
-
-class RecordingController final : public Controller {
- public:
-  explicit RecordingController(std::shared_ptr<Recording> recording) : recording_(std::move(recording)) {}
-
-  void OnAck(const AckEvent& ack) override {
-    recording_->calls.emplace_back("ack");
-    recording_->acks.push_back(ack);
-  }
-  void OnRecovery(Recovery state, Nanoseconds now, Bytes in_flight) override {
-    recording_->calls.emplace_back("recovery");
-    recording_->recoveries.emplace_back(state, now, in_flight);
-  }
-  void OnRestart(Nanoseconds now) override {
-    recording_->calls.emplace_back("restart");
-    recording_->restarts.push_back(now);
-  }
-  Decision decision() const override { return recording_->decision; }
-  Metrics metrics() const override { return {}; }
-
- private:
-  std::shared_ptr<Recording> recording_;
-};
-
-using Range = std::pair<PacketNumber, PacketNumber>;
-using Sent = std::tuple<PacketNumber, std::uint64_t, std::int32_t, bool>;
-using Counts = std::map<std::string, std::int64_t>;
-
-void MakeSender(Sender* place, std::unique_ptr<Controller> controller, const Connection& connection,
-                std::optional<Bytes> size_bytes) {
-  if (size_bytes && *size_bytes < 1) {
-    throw std::invalid_argument("size_bytes=" + std::to_string(*size_bytes) +
-                                " is not possible: size_bytes must be at least 1, or none for endless");
-  }
-  new (place) Sender(std::move(controller), connection, size_bytes);
-}
-
-std::optional<Nanoseconds> UnlessNever(Nanoseconds time) {
-  return time == Sender::kNever ? std::nullopt : std::optional<Nanoseconds>(time);
-}
-
-AckPacket AckOf(const std::vector<Range>& ranges) {
-  if (ranges.size() > AckPacket::kMaxRanges) {
-    throw std::invalid_argument(std::to_string(ranges.size()) + " ranges do not fit: an acknowledgement has at most " +
-                                std::to_string(AckPacket::kMaxRanges));
-  }
-  AckPacket ack;
-  for (const auto& [low, high] : ranges) ack.ranges[ack.count++] = {low, high};
-  return ack;
-}
-
-void BindTransport(nb::module_& m) {
-  nb::module_::import_("bbrgym._controllers");  // has the types that controllers hear and say
-
-  nb::class_<Recording>(m, "Recording", "A controller that keeps what it is told and decides what is set here.")
-      .def(nb::init<>())
-      .def_prop_rw(
-          "cwnd", [](const Recording& it) { return it.decision.cwnd; },
-          [](Recording& it, Bytes cwnd) { it.decision.cwnd = cwnd; }, "In bytes.")
-      .def_prop_rw(
-          "pacing_rate", [](const Recording& it) { return it.decision.pacing_rate; },
-          [](Recording& it, BitsPerSecond rate) { it.decision.pacing_rate = rate; }, "In bit/s.")
-      .def_prop_rw(
-          "send_quantum", [](const Recording& it) { return it.decision.send_quantum; },
-          [](Recording& it, Bytes quantum) { it.decision.send_quantum = quantum; }, "In bytes.")
-      .def_prop_rw(
-          "is_paced", [](const Recording& it) { return it.decision.is_paced; },
-          [](Recording& it, bool is_paced) { it.decision.is_paced = is_paced; })
-      .def_prop_rw(
-          "is_app_limited", [](const Recording& it) { return it.decision.is_app_limited; },
-          [](Recording& it, bool is_limited) { it.decision.is_app_limited = is_limited; })
-      .def_ro("calls", &Recording::calls, "'ack', 'recovery' and 'restart', in the order of the calls.")
-      // By value: a list that referred to the vector's elements would not outlive its growth.
-      .def_prop_ro("acks", [](const Recording& it) -> std::vector<AckEvent> { return it.acks; })
-      .def_ro("recoveries", &Recording::recoveries, "State, time in ns, in flight in bytes.")
-      .def_ro("restarts", &Recording::restarts, "Times in ns.");
-
-  nb::class_<Sender>(m, "Sender", "The sending half of the transport; times in ns, amounts in bytes.")
-      .def(
-          "__init__",
-          [](Sender* place, const std::string& algorithm, const ParameterValues& parameters, Bytes packet_bytes,
-             Bytes initial_cwnd, Nanoseconds initial_rtt, std::uint64_t seed, std::optional<Bytes> size_bytes) {
-            const Connection connection{.packet_bytes = packet_bytes,
-                                        .initial_cwnd = initial_cwnd,
-                                        .initial_rtt = initial_rtt,
-                                        .seed = seed,
-                                        .policy = nullptr};
-            MakeSender(place, MakeController(algorithm, connection, parameters), connection, size_bytes);
-          },
-          "algorithm"_a, "parameters"_a = ParameterValues{}, "packet_bytes"_a = 1000, "initial_cwnd"_a = 10'000,
-          "initial_rtt"_a = 0, "seed"_a = 1, "size_bytes"_a = nb::none(), "With a registered controller.")
-      .def(
-          "__init__",
-          [](Sender* place, std::shared_ptr<Recording> recording, Bytes packet_bytes, Nanoseconds initial_rtt,
-             std::optional<Bytes> size_bytes) {
-            MakeSender(place, std::make_unique<RecordingController>(std::move(recording)),
-                       {.packet_bytes = packet_bytes, .initial_rtt = initial_rtt, .policy = nullptr}, size_bytes);
-          },
-          "recording"_a, "packet_bytes"_a = 1000, "initial_rtt"_a = 0, "size_bytes"_a = nb::none())
-      .def(
-          "next_packet",
-          [](Sender& sender, Nanoseconds now) -> std::optional<Sent> {
-            DataPacket packet;
-            if (!sender.NextPacket(now, packet)) return std::nullopt;
-            return Sent(packet.number, packet.segment, packet.bytes, packet.is_retransmission);
-          },
-          "now"_a, "Number, segment, bytes and whether it is a retransmission, of the packet that leaves now, if any.")
-      .def(
-          "on_ack",
-          [](Sender& sender, Nanoseconds now, const std::vector<Range>& ranges) { sender.OnAck(now, AckOf(ranges)); },
-          "now"_a, "ranges"_a, "Ranges (low, high) of packet numbers, the newest first. Raises ValueError.")
-      .def("next_timer", [](const Sender& sender) { return UnlessNever(sender.NextTimer()); })
-      .def("on_timer", &Sender::OnTimer, "now"_a)
-      .def("stop", &Sender::Stop)
-      .def("update_decision", &Sender::UpdateDecision, "Read the controller's decision again.")
-      .def("decision", &Sender::decision)
-      .def_prop_ro("in_flight", &Sender::in_flight)
-      .def_prop_ro("is_all_delivered", &Sender::IsAllDelivered)
-      .def("counts", [](const Sender& sender) -> Counts {
-        const Sender::Counts& counts = sender.counts();
-        return {{"sent_packets", counts.sent_packets}, {"retransmitted_packets", counts.retransmitted_packets},
-                {"sent_bytes", counts.sent_bytes},     {"delivered_bytes", counts.delivered_bytes},
-                {"lost_bytes", counts.lost_bytes},     {"timeouts", counts.timeouts},
-                {"last_rtt", counts.last_rtt}};
-      });
-
-  nb::class_<Receiver>(m, "Receiver", "The receiving half of the transport; times in ns, amounts in bytes.")
-      .def(nb::init<>())
-      .def(
-          "on_packet",
-          [](Receiver& receiver, Nanoseconds now, PacketNumber number, std::uint64_t segment, std::int32_t bytes) {
-            return receiver.OnPacket(now, {.number = number, .segment = segment, .bytes = bytes});
-          },
-          "now"_a, "number"_a, "segment"_a, "bytes"_a, "Whether it must be acknowledged now.")
-      .def("ack_due", [](const Receiver& receiver) { return UnlessNever(receiver.AckDue()); })
-      .def("write_ack",
-           [](Receiver& receiver) {
-             AckPacket ack;
-             receiver.WriteAck(ack);
-             std::vector<Range> ranges;
-             for (std::uint32_t i = 0; i < ack.count; ++i) ranges.emplace_back(ack.ranges[i].low, ack.ranges[i].high);
-             return ranges;
-           })
-      .def_prop_ro("has_hole", &Receiver::HasHole)
-      .def("counts", [](const Receiver& receiver) -> Counts {
-        const Receiver::Counts& counts = receiver.counts();
-        return {{"received", counts.received}, {"arrived", counts.arrived}, {"inorder", counts.inorder}};
-      });
 }
 
 }  // namespace
 
 NB_MODULE(_native, m) {
-  m.doc() = "Many bottlenecks in this process (C++).";
+  m.doc() = "The native engine: many bottlenecks in this process (C++).";
 
-  nb::class_<Batch>(m, "Batch", "Scenarios that are simulated together, each on its own.")
+  nb::class_<Batch>(m, "Batch", "Scenarios that are stepped together; none affects another.")
       .def(nb::init<std::size_t, std::size_t, std::size_t>(), "size"_a, "max_flows"_a, "threads"_a = 1)
       .def(
           "reset",
@@ -240,102 +62,53 @@ NB_MODULE(_native, m) {
           [](Batch& batch, const Durations& durations_ns) {
             if (durations_ns.shape(0) != batch.size()) {
               throw std::invalid_argument("durations_ns has " + std::to_string(durations_ns.shape(0)) +
-                                          " entries: give one a scenario, " + std::to_string(batch.size()));
+                                          " entries, must have one per scenario: " + std::to_string(batch.size()));
             }
             const std::int64_t* durations = durations_ns.data();
             const nb::gil_scoped_release release;
             batch.Step(durations);
           },
           "durations_ns"_a,
-          "Simulate so much more of each scenario, or to its end; 0 leaves one as it is. The GIL is released.")
+          "Simulate each scenario for its duration, or to its end; 0 leaves a scenario as it is. Releases the GIL.")
       .def_prop_ro(
           "flow_rows",
           [](nb::handle_t<Batch> self) {
             auto& batch = nb::cast<Batch&>(self);
             return ViewRows(self, batch.flow_rows(), {batch.size(), batch.max_flows()});
           },
-          "Shape (size, max_flows, FLOW_COLUMNS), the rows of the last step; a view that later steps change.")
+          "Rows of the last step, shape (size, max_flows, FLOW_COLUMNS); a view that later steps change.")
       .def_prop_ro(
           "link_rows",
           [](nb::handle_t<Batch> self) {
             auto& batch = nb::cast<Batch&>(self);
             return ViewRows(self, batch.link_rows(), {batch.size()});
           },
-          "Shape (size, LINK_COLUMNS), likewise.")
+          "Rows of the links, shape (size, LINK_COLUMNS); a view as well.")
       .def_prop_ro(
           "times_s",
           [](nb::handle_t<Batch> self) {
             auto& batch = nb::cast<Batch&>(self);
             return View(self, batch.times_s().data(), {batch.size()});
           },
-          "Shape (size,), simulated time in s, likewise.")
+          "Simulated times in s, shape (size,); a view as well.")
       .def_prop_ro(
           "is_over",
           [](nb::handle_t<Batch> self) {
             auto& batch = nb::cast<Batch&>(self);
             return View(self, batch.is_over().data(), {batch.size()});
           },
-          "Shape (size,), uint8: the scenario's duration has passed, or all is delivered.")
+          "Whether the duration has passed or all data is delivered: uint8, shape (size,); a view as well.")
       .def_prop_ro(
           "is_complete",
           [](nb::handle_t<Batch> self) {
             auto& batch = nb::cast<Batch&>(self);
             return View(self, batch.is_complete().data(), {batch.size()});
           },
-          "Shape (size,), uint8: every flow was finite and has delivered all its bytes.");
+          "Whether every flow is finite and has delivered all its bytes: uint8, shape (size,); a view as well.");
 
-  nb::class_<CodelQueue>(m, "CodelQueue", "A CoDel queue (RFC 8289) of numbered packets, for tests.")
-      .def(
-          "__init__",
-          [](CodelQueue* self, std::int64_t target_ns, std::int64_t interval_ns, std::int64_t packet_bytes) {
-            new (self) CodelQueue();
-            self->Reset(target_ns, interval_ns, packet_bytes);
-          },
-          "target_ns"_a, "interval_ns"_a, "packet_bytes"_a)
-      .def(
-          "push",
-          [](CodelQueue& queue, std::int64_t now_ns, std::uint64_t number, std::int64_t bytes) {
-            QueuedPacket packet;
-            packet.packet.number = number;
-            queue.Push(now_ns, packet, bytes);
-          },
-          "now_ns"_a, "number"_a, "bytes"_a, "A packet arrives.")
-      .def(
-          "pop",
-          [](CodelQueue& queue, std::int64_t now_ns) {
-            QueuedPacket packet;
-            return queue.Pop(now_ns, packet) ? std::optional(packet.packet.number) : std::nullopt;
-          },
-          "now_ns"_a, "The number of the packet that leaves, or None; those before it are dropped.")
-      .def("__len__", &CodelQueue::size)
-      .def_prop_ro("bytes", &CodelQueue::bytes)
-      .def_prop_ro("drops", &CodelQueue::drops);
-
-  m.def(
-      "draw_losses",
-      [](double loss, std::optional<double> burst_packets, std::uint64_t seed, std::size_t count) {
-        LossModel model(loss, burst_packets, seed);
-        std::vector<bool> losses(count);
-        for (std::size_t i = 0; i < count; ++i) losses[i] = model.CanLose() && model.IsNextLost();
-        return losses;
-      },
-      "loss"_a, "loss_burst_packets"_a, "seed"_a, "count"_a, "Which of `count` packets the link loses, for tests.");
-  m.def(
-      "draw_arrivals",
-      [](double jitter_ms, std::int64_t delay_ns, std::uint64_t seed, const std::vector<std::int64_t>& sent_ns) {
-        AckJitter jitter(jitter_ms, seed);
-        std::vector<std::int64_t> arrivals;
-        for (const std::int64_t now : sent_ns) arrivals.push_back(jitter.Arrival(now, delay_ns));
-        return arrivals;
-      },
-      "jitter_ms"_a, "delay_ns"_a, "seed"_a, "sent_ns"_a,
-      "When acknowledgements sent at these times arrive, for tests.");
-
-  m.def("scenario_defaults", &FieldDefaults<Scenario>, "The fields of a scenario, in order.");
-  m.def("flow_defaults", &FieldDefaults<Flow>, "The fields of a flow, in order.");
   m.def("flow_columns", [] { return MeaningByName(kFlowColumns); }, "The columns of a flow's row, with their meaning.");
   m.def(
       "link_columns", [] { return MeaningByName(kLinkColumns); }, "The columns of the link's row, with their meaning.");
-
-  BindTransport(m);
 }
+
+}  // namespace bbrgym

@@ -7,7 +7,7 @@ class Simulation:
 
     def __init__(self, transport: str = "tcp", access_mbps: float = 1000.0) -> None:
         """
-        All flows over one of `transports()`; links but the bottleneck have this rate, or ten times the bottleneck's. Raises ValueError for another transport.
+        The transport is `tcp` or `quic`, for all flows. Links other than the bottleneck have this rate, or ten times the bottleneck's if that is more. Raises ValueError for another transport.
         """
 
     def reset(self, scenario: dict[str, object], seed: int) -> None:
@@ -19,7 +19,7 @@ class Simulation:
         """Set the gains of an agent's flow. Raises IndexError or ValueError."""
 
     def step(self, duration_ns: int) -> None:
-        """Simulate so much more, or to the scenario's end. The GIL is released."""
+        """Simulate for a duration, or to the scenario's end. Releases the GIL."""
 
     def rows(self) -> list[float]:
         """
@@ -28,20 +28,5 @@ class Simulation:
 
 def use_fast_scoreboard(is_fast: bool) -> None:
     """
-    Whether look-ups in ns-3's list of sent packets take the short way; results are the same.
+    Choose between our short look-ups in ns-3's list of sent packets and its own; the results are the same.
     """
-
-def transports() -> list[str]:
-    """What flows can run over."""
-
-def stock_algorithms() -> list[str]:
-    """The congestion controls of ns-3 itself."""
-
-def scenario_defaults() -> dict[str, object]:
-    """The fields of a scenario, in order."""
-
-def flow_defaults() -> dict[str, object]:
-    """The fields of a flow, in order."""
-
-def queue_packets(scenario: dict[str, object]) -> int:
-    """The buffer of a scenario in packets."""

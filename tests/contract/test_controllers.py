@@ -13,10 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from policies import make_controller
 
-from bbrgym import _controllers as cc
+from bbrgym import _controllers
+from bbrgym import _testing as cc
 
 ROOT = FilePath(__file__).parents[2]
-CONTROLLERS = sorted(cc.controllers())
+CONTROLLERS = sorted(_controllers.controllers())
 
 
 def random_stream(name: str, seed: int, acks: int = 300) -> list[tuple[int, int, bool]]:
@@ -95,23 +96,23 @@ def test_metrics_are_the_declared_ones(name: str):
 @pytest.mark.parametrize("name", CONTROLLERS)
 def test_an_unknown_parameter_is_refused_by_name(name: str):
     with pytest.raises(ValueError, match=f"unknown parameter 'no_such_thing' of algorithm '{name}'; known: ") as error:
-        cc.check(name, {"no_such_thing": 1.0})
-    for parameter in cc.defaults(name):
+        _controllers.check(name, {"no_such_thing": 1.0})
+    for parameter in _controllers.defaults(name):
         assert parameter in str(error.value)
 
 
 @pytest.mark.parametrize("name", CONTROLLERS)
 def test_impossible_values_are_refused_and_defaults_accepted(name: str):
-    defaults = cc.defaults(name)
-    cc.check(name, defaults)
+    defaults = _controllers.defaults(name)
+    _controllers.check(name, defaults)
     for parameter in defaults:
         for value in (math.nan, math.inf, -1e12):
             with pytest.raises(ValueError, match=f"parameter {parameter} of algorithm"):
-                cc.check(name, {parameter: value})
+                _controllers.check(name, {parameter: value})
 
 
 def test_an_unknown_algorithm_is_refused_with_the_known_ones():
-    with pytest.raises(ValueError, match=f"unknown algorithm 'bbr9'; known: {', '.join(cc.controllers())}"):
+    with pytest.raises(ValueError, match=f"unknown algorithm 'bbr9'; known: {', '.join(_controllers.controllers())}"):
         cc.make("bbr9")
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from bbrgym import Flow, Scenario, make_engine
-from bbrgym import _controllers as cc
+from bbrgym import _testing as cc
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.observation import GAIN_COLUMNS
 

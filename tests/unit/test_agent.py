@@ -7,7 +7,8 @@ import math
 import pytest
 from ack_path import MS, PACKET, Path
 
-from bbrgym import _controllers as cc
+from bbrgym import _controllers
+from bbrgym import _testing as cc
 
 PROBE_BW, PROBE_RTT = 2, 3
 
@@ -167,6 +168,6 @@ def test_there_is_no_gain_cycle():
     assert math.isnan(agent.metrics()["cycle_index"])
 
 
-@pytest.mark.parametrize("name", [name for name in cc.controllers() if name != "agent"])
+@pytest.mark.parametrize("name", [name for name in _controllers.controllers() if name != "agent"])
 def test_other_controllers_cannot_be_steered(name: str):
     assert not cc.make(name).steer(2.0, 1.0)

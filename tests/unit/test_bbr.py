@@ -7,7 +7,8 @@ import itertools
 import pytest
 from ack_path import MS, PACKET, Path
 
-from bbrgym import _controllers as cc
+from bbrgym import _controllers
+from bbrgym import _testing as cc
 
 STARTUP, DRAIN, PROBE_BW, PROBE_RTT = range(4)
 
@@ -37,7 +38,7 @@ def test_gains_are_those_of_the_paper():
     gain = make().metrics()
     assert 2 / 0.6931471805599453 <= gain["pacing_gain"] <= 2.89  # 2/ln 2, rounded up
     assert gain["cwnd_gain"] == gain["pacing_gain"]
-    defaults = cc.defaults("bbr")
+    defaults = _controllers.defaults("bbr")
     assert defaults["drain_gain"] == pytest.approx(0.3466, abs=1 / 256)
     assert (defaults["probe_up_gain"], defaults["probe_down_gain"], defaults["cwnd_gain"]) == (1.25, 0.75, 2.0)
 
@@ -329,7 +330,7 @@ def test_two_lossy_intervals_of_about_the_same_rate_are_a_policer():
 
 def test_a_policer_is_not_looked_for_by_default():
     path = policed(long_term_sampling=0)
-    assert cc.defaults("bbr")["long_term_sampling"] == 0
+    assert _controllers.defaults("bbr")["long_term_sampling"] == 0
     assert not any(is_known(bandwidth) for bandwidth in path.play(40, lost=20))
     assert path.bbr.decision().pacing_rate >= 0.75 * 16e6
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from ack_path import MS, PACKET, Path
 
-from bbrgym import _controllers as cc
+from bbrgym import _testing as cc
 
 
 def settled(**parameters: float) -> tuple[cc.Controller, Path]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ack_path import MS, PACKET, Path
 
-from bbrgym import _controllers as cc
+from bbrgym import _testing as cc
 
 
 def settled() -> tuple[cc.Controller, Path]:

@@ -7,7 +7,7 @@ import math
 import pytest
 from ack_path import MS, PACKET, Path
 
-from bbrgym import _controllers as cc
+from bbrgym import _testing as cc
 
 PROBE_BW, PROBE_RTT = 2, 3
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 from ack_path import MS, PACKET, Path
 
-from bbrgym import _controllers as cc
+from bbrgym import _testing as cc
 
 PROBE_BW, PROBE_RTT = 2, 3
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from bbrgym import _controllers as cc
+from bbrgym import _testing as cc
 
 MS = 1_000_000
 

@@ -18,7 +18,7 @@ import pandas as pd
 import pytest
 
 import bbrgym
-from bbrgym import Engine, Flow, Scenario, Trace, _native
+from bbrgym import Engine, Flow, Scenario, Trace, _native, _testing
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 
 MS = 1_000_000
@@ -119,7 +119,7 @@ def test_codel_does_what_the_rfc_says() -> None:
     for seed in range(40):
         rng = random.Random(seed)
         target, interval = rng.choice([(5, 100), (5, 20), (1, 10)])
-        ours = _native.CodelQueue(target * MS, interval * MS, PACKET)
+        ours = _testing.CodelQueue(target * MS, interval * MS, PACKET)
         rfcs = Codel(target * MS, interval * MS, PACKET)
         now, number = 0, 0
         for _ in range(3000):
@@ -140,7 +140,7 @@ def test_codel_does_what_the_rfc_says() -> None:
                         "0 dropped at once", "1 dropped at once", "2 dropped at once"}  # fmt: skip
 
 
-def drop_times_ms(queue: _native.CodelQueue, until_ms: int) -> list[int]:
+def drop_times_ms(queue: _testing.CodelQueue, until_ms: int) -> list[int]:
     """A packet leaves each ms, those dropped at the same time."""
     times = []
     for ms in range(1, until_ms):
@@ -151,7 +151,7 @@ def drop_times_ms(queue: _native.CodelQueue, until_ms: int) -> list[int]:
 
 
 def test_codels_drops_come_at_the_interval_over_the_square_root_of_their_number() -> None:
-    queue = _native.CodelQueue(5 * MS, 100 * MS, PACKET)
+    queue = _testing.CodelQueue(5 * MS, 100 * MS, PACKET)
     for number in range(2000):
         queue.push(0, number, PACKET)
     # 5 ms: the first one above target. An interval later the first drop, and from there on by the control law.
@@ -162,7 +162,7 @@ def test_codels_drops_come_at_the_interval_over_the_square_root_of_their_number(
 
 def test_codel_keeps_its_rate_of_drops_over_a_short_pause() -> None:
     def after_a_pause_of(ms: int) -> list[int]:
-        queue = _native.CodelQueue(5 * MS, 100 * MS, PACKET)
+        queue = _testing.CodelQueue(5 * MS, 100 * MS, PACKET)
         number = itertools.count()
         now = 0
 
@@ -192,7 +192,7 @@ def test_codel_keeps_its_rate_of_drops_over_a_short_pause() -> None:
 
 def test_codel_never_drops_the_last_packets() -> None:
     """A packet that waits behind one that is being sent for longer than target is no standing queue."""
-    queue = _native.CodelQueue(5 * MS, 100 * MS, PACKET)
+    queue = _testing.CodelQueue(5 * MS, 100 * MS, PACKET)
     for step in range(1, 200):
         queue.push(step * 50 * MS, step, PACKET)
         if step > 1:
@@ -266,16 +266,16 @@ class SplitMix:
 def test_independent_losses_are_one_draw_each() -> None:
     draws = SplitMix(SEED)
     expected = [draws.next() < int(0.03 * 18446744073709551615.0) for _ in range(1000)]
-    assert _native.draw_losses(0.03, None, SEED, 1000) == expected
+    assert _testing.draw_losses(0.03, None, SEED, 1000) == expected
     assert 10 < sum(expected) < 60
-    assert not any(_native.draw_losses(0.0, None, SEED, 1000))
-    assert not any(_native.draw_losses(0.0, 5.0, SEED, 1000))
+    assert not any(_testing.draw_losses(0.0, None, SEED, 1000))
+    assert not any(_testing.draw_losses(0.0, 5.0, SEED, 1000))
 
 
 @pytest.mark.parametrize(("loss", "burst"), [(0.02, 5.0), (0.1, 1.0), (0.5, 1.0), (0.3, 30.0), (0.9, 9.0)])
 def test_bursts_have_their_length_and_share(loss: float, burst: float) -> None:
     count = 400_000
-    lost = np.array(_native.draw_losses(loss, burst, SEED, count))
+    lost = np.array(_testing.draw_losses(loss, burst, SEED, count))
     edges = np.flatnonzero(np.diff(np.concatenate(([False], lost, [False])).astype(int)))
     lengths = (edges[1::2] - edges[::2]).astype(float)
     bursts = lengths.size
@@ -296,11 +296,11 @@ def test_losses_in_bursts(engine: Engine) -> None:
     assert lost / sent == pytest.approx(0.02, abs=0.01)
     # The link loses the packets that the model says of the seed's first draw, one after the other.
     link_seed = SplitMix(SEED).next()
-    assert lost == sum(_native.draw_losses(0.02, 8.0, link_seed, int(sent)))
+    assert lost == sum(_testing.draw_losses(0.02, 8.0, link_seed, int(sent)))
     apart = dataclasses.replace(scenario, loss_burst_packets=None)
     trace = bbrgym.simulate(apart, engine, SEED)
     assert total(trace, "random_losses") == sum(
-        _native.draw_losses(0.02, None, link_seed, int(total(trace, "sent_packets")))
+        _testing.draw_losses(0.02, None, link_seed, int(total(trace, "sent_packets")))
     )
 
 
@@ -319,20 +319,20 @@ def test_bursts_hurt_cubic_less_than_as_many_losses_apart(engine: Engine) -> Non
 
 def test_jitter_is_even_and_keeps_the_order() -> None:
     sent = [i * 20 * MS for i in range(20_000)]
-    delay = np.array(_native.draw_arrivals(10.0, 30 * MS, SEED, sent)) / MS - np.array(sent) / MS - 30
+    delay = np.array(_testing.draw_arrivals(10.0, 30 * MS, SEED, sent)) / MS - np.array(sent) / MS - 30
     assert delay.min() >= 0
     assert delay.max() <= 10
     assert np.histogram(delay, bins=10, range=(0, 10))[0] == pytest.approx(2000, abs=4 * math.sqrt(2000))
 
     sent = [i * MS for i in range(20_000)]  # those behind a late one come with it
-    arrivals = np.array(_native.draw_arrivals(10.0, 30 * MS, SEED, sent))
+    arrivals = np.array(_testing.draw_arrivals(10.0, 30 * MS, SEED, sent))
     assert (np.diff(arrivals) >= 0).all()
     assert ((np.diff(arrivals) == 0).mean()) > 0.3
     delay = (arrivals - np.array(sent)) / MS - 30
     assert delay.max() <= 10
     assert delay.mean() > 6  # the latest of about ten
-    assert _native.draw_arrivals(0.0, 30 * MS, SEED, sent) == [now + 30 * MS for now in sent]
-    assert _native.draw_arrivals(10.0, 30 * MS, SEED + 1, sent) != arrivals.tolist()
+    assert _testing.draw_arrivals(0.0, 30 * MS, SEED, sent) == [now + 30 * MS for now in sent]
+    assert _testing.draw_arrivals(10.0, 30 * MS, SEED + 1, sent) != arrivals.tolist()
 
 
 def test_jitter_on_the_way_back(engine: Engine) -> None:

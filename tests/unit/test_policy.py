@@ -16,8 +16,8 @@ import pytest
 from ack_path import MS, PACKET, Path
 from policies import FIXED, PINNED, careful_agent, make_agent
 
-from bbrgym import EngineError, Flow, Scenario, Trace, _native, make_engine, simulate
-from bbrgym import _controllers as cc
+from bbrgym import EngineError, Flow, Scenario, Trace, _controllers, _native, make_engine, simulate
+from bbrgym import _testing as cc
 from bbrgym.agents.policy import Agent, load_agent
 from bbrgym.baselines.policy_file import REFERENCE, policy_bytes
 from bbrgym.benchmark.plan import Benchmark
@@ -72,16 +72,16 @@ class TestFeatures:
 
     def test_a_table_must_have_what_the_features_need(self) -> None:
         columns = ["mode", "took_part", "sent_packets"]
-        table = cc.PolicyTable(["is_startup"], columns)
+        table = _controllers.PolicyTable(["is_startup"], columns)
         assert table.evaluate(np.array([[0.0, 0.0, 1.0], [1.0, 0.0, 1.0], [1.0, 1.0, 1.0]])).tolist() == [[1], [0], [0]]
         with pytest.raises(ValueError, match="a table of 2 columns is not possible: it must have 3"):
             table.evaluate(np.zeros((2, 1)))
         with pytest.raises(ValueError, match="no feature 'queue'"):
-            cc.PolicyTable(["queue"], columns)
+            _controllers.PolicyTable(["queue"], columns)
         with pytest.raises(ValueError, match="a table without the column 'lost_packets'"):
-            cc.PolicyTable(["loss_rate"], columns)
+            _controllers.PolicyTable(["loss_rate"], columns)
         with pytest.raises(ValueError, match="a table without the column 'took_part'"):
-            cc.PolicyTable(["is_startup"], ["mode"])
+            _controllers.PolicyTable(["is_startup"], ["mode"])
 
     def test_an_unknown_column_is_refused(self) -> None:
         with pytest.raises(ValueError, match="a controller knows no column 'arrived_bytes'"):

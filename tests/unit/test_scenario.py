@@ -8,10 +8,11 @@ import math
 import pickle
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from bbrgym import Flow, Scenario, _native
+from bbrgym import Flow, Scenario, _testing
 from bbrgym.envs.scenario import LEFT_OUT
 
 SCENARIO = Scenario(
@@ -66,11 +67,19 @@ def test_fields_that_are_left_out_at_their_defaults():
 
 @pytest.mark.parametrize("cls", [Scenario, Flow])
 def test_fields_and_defaults_are_the_same_in_both_languages(cls: type):
-    there = _native.scenario_defaults() if cls is Scenario else _native.flow_defaults()
+    there = _testing.scenario_defaults() if cls is Scenario else _testing.flow_defaults()
     here = {field.name: field.default for field in dataclasses.fields(cls)}
     assert list(there) == list(here)
     assert all(there[name] == here[name] for name in LEFT_OUT & set(here))  # the engines are not told of these
     assert {name for name in here if there[name] != here[name]} <= {"rate_schedule", "flows", "parameters"}
+
+
+@pytest.mark.parametrize(
+    "buffer", [{"buffer_bdp": 0.001}, {"buffer_bdp": 1.7}, {"buffer_bdp": 2.5}, {"buffer_packets": 17}, {}]
+)
+def test_the_buffer_is_the_same_in_both_languages(buffer: dict[str, Any]):
+    scenario = Scenario(rate_mbps=33.3, flows=(Flow(rtt_ms=7.7), Flow(rtt_ms=3.3)), **buffer)
+    assert _testing.queue_packets(scenario.to_dict()) == scenario.queue_packets
 
 
 def test_a_trace_becomes_the_schedule(tmp_path: Path):

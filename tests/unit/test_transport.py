@@ -13,14 +13,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bbrgym import Flow, Scenario, _native
-from bbrgym import _controllers as cc
+from bbrgym import Flow, Scenario, _controllers, _native, _testing
 from bbrgym.envs.columns import FLOW_COLUMNS
 
 MS = 1_000_000
 PACKET = 1000
 MAX_ACK_DELAY = 40 * MS
-OPEN, RECOVERY, LOSS = cc.Recovery.OPEN, cc.Recovery.RECOVERY, cc.Recovery.LOSS
+OPEN, RECOVERY, LOSS = _testing.Recovery.OPEN, _testing.Recovery.RECOVERY, _testing.Recovery.LOSS
 
 Sent = tuple[int, int, int, bool]
 Range = tuple[int, int]
@@ -30,9 +29,9 @@ class Hand:
     """A sender with a recorded controller of a fixed window, and short words for what is done to it."""
 
     def __init__(self, cwnd: int = 10, rtt_ms: float = 0, size: int | None = None):
-        self.told = _native.Recording()
+        self.told = _testing.Recording()
         self.told.cwnd = cwnd * PACKET
-        self.sender = _native.Sender(self.told, packet_bytes=PACKET, initial_rtt=int(rtt_ms * MS), size_bytes=size)
+        self.sender = _testing.Sender(self.told, packet_bytes=PACKET, initial_rtt=int(rtt_ms * MS), size_bytes=size)
 
     def send(self, now: float, count: int | None = None) -> list[Sent]:
         """What leaves at `now` (ms): all that may, or `count` packets."""
@@ -45,7 +44,7 @@ class Hand:
         assert count is None or len(packets) == count
         return packets
 
-    def ack(self, now: float, *ranges: Range | int) -> cc.AckEvent:
+    def ack(self, now: float, *ranges: Range | int) -> _testing.AckEvent:
         """Acknowledges ranges or single numbers, the newest first; what the controller is told last."""
         self.sender.on_ack(int(now * MS), [(r, r) if isinstance(r, int) else r for r in ranges])
         return self.told.acks[-1]
@@ -56,7 +55,7 @@ class Hand:
         self.sender.update_decision()
 
     @property
-    def states(self) -> list[cc.Recovery]:
+    def states(self) -> list[_testing.Recovery]:
         return [state for state, _, _ in self.told.recoveries]
 
     @property
@@ -393,7 +392,7 @@ PERSISTENT_MS = 3 * (10 + 4 * 2.8125 + 40)
 
 
 @pytest.mark.parametrize(("span_ms", "state"), [(PERSISTENT_MS, RECOVERY), (PERSISTENT_MS + 1e-6, LOSS)])
-def test_congestion_is_persistent_if_all_of_three_probe_timeouts_was_lost(span_ms: float, state: cc.Recovery):
+def test_congestion_is_persistent_if_all_of_three_probe_timeouts_was_lost(span_ms: float, state: _testing.Recovery):
     hand = hand_after_a_sample()
     hand.send(20, 1)
     hand.send(100, 1)
@@ -719,13 +718,13 @@ def test_a_stopped_sender_is_silent_and_deaf():
 
 
 def test_a_sender_has_any_registered_controller():
-    sender = _native.Sender("bbr", {"startup_gain": 2.0}, packet_bytes=PACKET, initial_cwnd=4000, initial_rtt=8 * MS)
+    sender = _testing.Sender("bbr", {"startup_gain": 2.0}, packet_bytes=PACKET, initial_cwnd=4000, initial_rtt=8 * MS)
     assert sender.decision().pacing_rate == pytest.approx(2 * 4e6 * 0.99)
     assert sender.next_packet(0) == (0, 0, PACKET, False)
     assert sender.next_packet(0) is None
     assert sender.next_timer() == int(PACKET * 8e9 / sender.decision().pacing_rate)
     with pytest.raises(ValueError, match="unknown algorithm 'nope'"):
-        _native.Sender("nope")
+        _testing.Sender("nope")
 
 
 def test_a_flow_that_would_stop_at_the_end_of_time_never_stops():
@@ -745,7 +744,7 @@ class Inbox:
     """A receiver, and short words."""
 
     def __init__(self) -> None:
-        self.receiver = _native.Receiver()
+        self.receiver = _testing.Receiver()
 
     def get(self, *packets: int | tuple[int, int], now: float = 0) -> list[bool]:
         """Takes packets: a number that is also the segment, or (number, segment). Whether each must be acknowledged."""
@@ -858,7 +857,7 @@ def test_what_waits_behind_a_hole_is_received_when_it_closes_but_did_not_come_in
 @given(order=st.permutations(range(12)))
 @settings(max_examples=100, deadline=None, derandomize=True)
 def test_ranges_are_the_newest_runs_of_what_has_come(order: list[int]):
-    receiver = _native.Receiver()
+    receiver = _testing.Receiver()
     come: set[int] = set()
     for number in order:
         receiver.on_packet(0, number, number, PACKET)
@@ -875,7 +874,7 @@ def test_ranges_are_the_newest_runs_of_what_has_come(order: list[int]):
 class Pipe:
     """A sender and a receiver with a path in between; each packet and ACK is lost with a probability, or as given."""
 
-    sender: _native.Sender
+    sender: _testing.Sender
     seed: int
     loss: float
     jitter_ms: float
@@ -884,9 +883,9 @@ class Pipe:
     segments: dict[int, int] = field(default_factory=dict)  # those that have arrived, with their bytes
     arrived: int = 0
 
-    def run(self, told: _native.Recording | None) -> None:
+    def run(self, told: _testing.Recording | None) -> None:
         rng = random.Random(self.seed)
-        receiver = _native.Receiver()
+        receiver = _testing.Receiver()
         events: list[tuple[int, int, object]] = []
         order = itertools.count()
         fates = iter(self.fates)
@@ -927,7 +926,7 @@ class Pipe:
         assert self.sender.is_all_delivered
         assert not receiver.has_hole
 
-    def check(self, receiver: _native.Receiver, told: _native.Recording | None) -> None:
+    def check(self, receiver: _testing.Receiver, told: _testing.Recording | None) -> None:
         """What holds at any time."""
         counts = self.sender.counts()
         assert self.sender.in_flight >= 0
@@ -938,7 +937,7 @@ class Pipe:
         assert received["inorder"] <= received["received"]
 
 
-def check_told(told: _native.Recording, sender: _native.Sender) -> None:
+def check_told(told: _testing.Recording, sender: _testing.Sender) -> None:
     """What a controller hears adds up, and is possible."""
     counts, acks = sender.counts(), told.acks
     assert sum(ack.bytes_acked for ack in acks) == counts["delivered_bytes"]
@@ -990,31 +989,31 @@ def test_all_bytes_arrive_once_and_in_order_over_any_path(
     handshake_ms: int,
     seed: int,
 ):
-    told = _native.Recording()
+    told = _testing.Recording()
     told.cwnd = cwnd * PACKET
     if rate_mbps is not None:
         told.is_paced, told.pacing_rate, told.send_quantum = True, int(rate_mbps * 1e6), quantum
-    sender = _native.Sender(told, packet_bytes=PACKET, initial_rtt=handshake_ms * MS, size_bytes=size)
+    sender = _testing.Sender(told, packet_bytes=PACKET, initial_rtt=handshake_ms * MS, size_bytes=size)
     pipe = Pipe(sender, seed, loss, jitter_ms, fates)
     pipe.run(told)
     assert sum(pipe.segments.values()) == size
     check_told(told, sender)
 
 
-@pytest.mark.parametrize("name", sorted(cc.controllers()))
+@pytest.mark.parametrize("name", sorted(_controllers.controllers()))
 @given(size=st.integers(1, 80 * PACKET), loss=LOSSES, jitter_ms=st.sampled_from([0.0, 5.0]), seed=st.integers(0, 2**32))
 @settings(max_examples=8, deadline=None, derandomize=True)
 def test_all_bytes_arrive_with_any_controller(name: str, size: int, loss: float, jitter_ms: float, seed: int):
-    sender = _native.Sender(name, packet_bytes=PACKET, initial_rtt=20 * MS, seed=seed, size_bytes=size)
+    sender = _testing.Sender(name, packet_bytes=PACKET, initial_rtt=20 * MS, seed=seed, size_bytes=size)
     pipe = Pipe(sender, seed, loss, jitter_ms)
     pipe.run(None)
     assert sum(pipe.segments.values()) == size
 
 
 def test_without_loss_nothing_is_lost_repeated_or_probed():
-    told = _native.Recording()
+    told = _testing.Recording()
     told.cwnd = 20 * PACKET
-    sender = _native.Sender(told, packet_bytes=PACKET, initial_rtt=20 * MS, size_bytes=100_500)
+    sender = _testing.Sender(told, packet_bytes=PACKET, initial_rtt=20 * MS, size_bytes=100_500)
     Pipe(sender, seed=1, loss=0.0, jitter_ms=0.0).run(told)
     counts = sender.counts()
     assert counts["sent_packets"] == 101

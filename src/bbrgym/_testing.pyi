@@ -1,0 +1,361 @@
+"""
+Controllers, estimators, transport and link model, for tests to drive by hand (C++).
+"""
+
+from collections.abc import Mapping, Sequence
+import enum
+from typing import overload
+
+def metrics() -> dict[str, str]:
+    """Every metric of the controllers, with its unit and meaning."""
+
+class Recovery(enum.Enum):
+    """Loss recovery as the transport sees it."""
+
+    OPEN = 0
+
+    RECOVERY = 1
+
+    LOSS = 2
+
+class RateSample:
+    """The delivery rate that an ACK reveals; bytes, bit/s and ns."""
+
+    def __init__(self) -> None: ...
+    @property
+    def is_valid(self) -> bool: ...
+    @is_valid.setter
+    def is_valid(self, arg: bool, /) -> None: ...
+    @property
+    def delivery_rate(self) -> int: ...
+    @delivery_rate.setter
+    def delivery_rate(self, arg: int, /) -> None: ...
+    @property
+    def interval(self) -> int: ...
+    @interval.setter
+    def interval(self, arg: int, /) -> None: ...
+    @property
+    def delivered(self) -> int: ...
+    @delivered.setter
+    def delivered(self, arg: int, /) -> None: ...
+    @property
+    def prior_delivered(self) -> int: ...
+    @prior_delivered.setter
+    def prior_delivered(self, arg: int, /) -> None: ...
+    @property
+    def is_app_limited(self) -> bool: ...
+    @is_app_limited.setter
+    def is_app_limited(self, arg: bool, /) -> None: ...
+    @property
+    def tx_in_flight(self) -> int: ...
+    @tx_in_flight.setter
+    def tx_in_flight(self, arg: int, /) -> None: ...
+    @property
+    def lost_since_send(self) -> int: ...
+    @lost_since_send.setter
+    def lost_since_send(self, arg: int, /) -> None: ...
+
+class AckEvent:
+    """What one ACK says; bytes and ns."""
+
+    def __init__(self) -> None: ...
+    @property
+    def now(self) -> int: ...
+    @now.setter
+    def now(self, arg: int, /) -> None: ...
+    @property
+    def rtt(self) -> int: ...
+    @rtt.setter
+    def rtt(self, arg: int, /) -> None: ...
+    @property
+    def bytes_acked(self) -> int: ...
+    @bytes_acked.setter
+    def bytes_acked(self, arg: int, /) -> None: ...
+    @property
+    def bytes_lost(self) -> int: ...
+    @bytes_lost.setter
+    def bytes_lost(self, arg: int, /) -> None: ...
+    @property
+    def prior_in_flight(self) -> int: ...
+    @prior_in_flight.setter
+    def prior_in_flight(self, arg: int, /) -> None: ...
+    @property
+    def in_flight(self) -> int: ...
+    @in_flight.setter
+    def in_flight(self, arg: int, /) -> None: ...
+    @property
+    def delivered(self) -> int: ...
+    @delivered.setter
+    def delivered(self, arg: int, /) -> None: ...
+    @property
+    def sent(self) -> int: ...
+    @sent.setter
+    def sent(self, arg: int, /) -> None: ...
+    @property
+    def is_cwnd_limited(self) -> bool: ...
+    @is_cwnd_limited.setter
+    def is_cwnd_limited(self, arg: bool, /) -> None: ...
+    @property
+    def sample(self) -> RateSample: ...
+    @sample.setter
+    def sample(self, arg: RateSample, /) -> None: ...
+
+class Decision:
+    """What a controller wants from now on; bytes and bit/s."""
+
+    @property
+    def cwnd(self) -> int: ...
+    @property
+    def pacing_rate(self) -> int: ...
+    @property
+    def send_quantum(self) -> int: ...
+    @property
+    def is_paced(self) -> bool: ...
+    @property
+    def is_app_limited(self) -> bool: ...
+
+class Controller:
+    """One flow's congestion control; `make` makes it."""
+
+    def on_ack(self, ack: AckEvent) -> None: ...
+    def on_recovery(self, state: Recovery, now: int, in_flight: int) -> None: ...
+    def on_restart(self, now: int) -> None: ...
+    def steer(self, cwnd_gain: float, pacing_gain: float) -> bool: ...
+    def decision(self) -> Decision: ...
+    def metrics(self) -> dict[str, float]: ...
+
+class PolicyController(Controller):
+    """What `make` makes of `policy`."""
+
+    @property
+    def observation(self) -> list[float]:
+        """What it decided by last."""
+
+def make(
+    name: str,
+    parameters: Mapping[str, float] = {},
+    packet_bytes: int = 1000,
+    initial_cwnd: int = 10000,
+    initial_rtt: int = 0,
+    seed: int = 1,
+    policy: bytes | None = None,
+) -> Controller:
+    """
+    A controller for one connection; `policy` is what the controller of that name runs. Raises ValueError.
+    """
+
+def policy_columns() -> list[str]:
+    """The columns of a flow's row that a policy's features can be made of."""
+
+class PolicyNetwork:
+    """A trained policy, and what it remembers of one flow."""
+
+    def __init__(self, policy: bytes) -> None:
+        """`Agent.to_bytes()`. Raises ValueError for anything else."""
+
+    def observe(self, columns: Mapping[str, float]) -> list[float]:
+        """
+        The observation with one step more; columns that are not given are NaN. Raises ValueError.
+        """
+
+    def forward(self, observation: Sequence[float]) -> list[float]:
+        """
+        The action. A recurrent policy remembers what it saw before. Raises ValueError.
+        """
+
+    def gains(self, action: Sequence[float], bdp_packets: float = float("nan")) -> list[float]:
+        """The cwnd_gain and pacing_gain that an action means."""
+
+    def interval(self, min_rtt: int) -> int:
+        """Time between two decisions of a flow with this min_rtt; ns."""
+
+    def time_ns(self, repeats: int) -> float:
+        """
+        Processor time of a decision, from its columns to its gains: the mean of so many, in ns.
+        """
+
+class WindowedMax:
+    """Maximum of a stream over a sliding window."""
+
+    def __init__(self, window: int) -> None: ...
+    def update(self, time: int, value: int) -> None: ...
+    def best(self) -> int: ...
+
+class RoundCounter:
+    """Counts packet-timed round trips."""
+
+    def __init__(self) -> None: ...
+    def on_delivered(self, prior_delivered: int, delivered: int) -> bool: ...
+    def restart(self, delivered: int) -> None: ...
+    def count(self) -> int: ...
+
+class FullPipe:
+    """Tells when Startup has filled the pipe."""
+
+    def __init__(self, growth: float, rounds: int) -> None: ...
+    def on_round(self, bandwidth: int) -> None: ...
+    def forget_bandwidth(self) -> None: ...
+    def is_full(self) -> bool: ...
+
+class MinRtt:
+    """BBR's RTprop filter; ns."""
+
+    def __init__(self, window: int) -> None: ...
+    def on_ack(self, now: int, rtt: int) -> bool: ...
+    def refresh(self, now: int) -> None: ...
+    def value(self) -> int: ...
+
+class ExtraAcked:
+    """How far ACKs arrive in bursts."""
+
+    def __init__(self) -> None: ...
+    def on_ack(self, now: int, acked: int, bandwidth: int, cwnd: int, is_round_start: bool) -> None: ...
+    def restart(self, now: int) -> None: ...
+    def most(self) -> int: ...
+
+class HyStart:
+    """HyStart++ (RFC 9406)."""
+
+    def __init__(self) -> None: ...
+    def on_ack(self, rtt: int, acked: int, prior_delivered: int, delivered: int) -> int: ...
+    def is_done(self) -> bool: ...
+
+class ProportionalRateReduction:
+    """PRR (RFC 6937); bytes."""
+
+    def __init__(self) -> None: ...
+    def start(self, in_flight: int, sent: int) -> None: ...
+    def cwnd(self, acked: int, in_flight: int, sent: int, ssthresh: int, packet_bytes: int) -> int: ...
+
+class Recording:
+    """A controller that keeps what it is told and decides what is set here."""
+
+    def __init__(self) -> None: ...
+    @property
+    def cwnd(self) -> int:
+        """In bytes."""
+
+    @cwnd.setter
+    def cwnd(self, arg: int, /) -> None: ...
+    @property
+    def pacing_rate(self) -> int:
+        """In bit/s."""
+
+    @pacing_rate.setter
+    def pacing_rate(self, arg: int, /) -> None: ...
+    @property
+    def send_quantum(self) -> int:
+        """In bytes."""
+
+    @send_quantum.setter
+    def send_quantum(self, arg: int, /) -> None: ...
+    @property
+    def is_paced(self) -> bool: ...
+    @is_paced.setter
+    def is_paced(self, arg: bool, /) -> None: ...
+    @property
+    def is_app_limited(self) -> bool: ...
+    @is_app_limited.setter
+    def is_app_limited(self, arg: bool, /) -> None: ...
+    @property
+    def calls(self) -> list[str]:
+        """'ack', 'recovery' and 'restart', in the order of the calls."""
+
+    @property
+    def acks(self) -> list[AckEvent]: ...
+    @property
+    def recoveries(self) -> list[tuple[Recovery, int, int]]:
+        """State, time in ns, in flight in bytes."""
+
+    @property
+    def restarts(self) -> list[int]:
+        """Times in ns."""
+
+class Sender:
+    """The sending half of the transport; times in ns, amounts in bytes."""
+
+    @overload
+    def __init__(
+        self,
+        algorithm: str,
+        parameters: Mapping[str, float] = {},
+        packet_bytes: int = 1000,
+        initial_cwnd: int = 10000,
+        initial_rtt: int = 0,
+        seed: int = 1,
+        size_bytes: int | None = None,
+    ) -> None:
+        """With a registered controller."""
+
+    @overload
+    def __init__(
+        self, recording: Recording, packet_bytes: int = 1000, initial_rtt: int = 0, size_bytes: int | None = None
+    ) -> None: ...
+    def next_packet(self, now: int) -> tuple[int, int, int, bool] | None:
+        """
+        Number, segment, bytes and whether it is a retransmission, of the packet that leaves now, if any.
+        """
+
+    def on_ack(self, now: int, ranges: Sequence[tuple[int, int]]) -> None:
+        """
+        Ranges (low, high) of packet numbers, the newest first. Raises ValueError.
+        """
+
+    def next_timer(self) -> int | None: ...
+    def on_timer(self, now: int) -> None: ...
+    def stop(self) -> None: ...
+    def update_decision(self) -> None:
+        """Read the controller's decision again."""
+
+    def decision(self) -> Decision: ...
+    @property
+    def in_flight(self) -> int: ...
+    @property
+    def is_all_delivered(self) -> bool: ...
+    def counts(self) -> dict[str, int]: ...
+
+class Receiver:
+    """The receiving half of the transport; times in ns, amounts in bytes."""
+
+    def __init__(self) -> None: ...
+    def on_packet(self, now: int, number: int, segment: int, bytes: int) -> bool:
+        """Whether it must be acknowledged now."""
+
+    def ack_due(self) -> int | None: ...
+    def write_ack(self) -> list[tuple[int, int]]: ...
+    @property
+    def has_hole(self) -> bool: ...
+    def counts(self) -> dict[str, int]: ...
+
+class CodelQueue:
+    """A CoDel queue (RFC 8289) of numbered packets."""
+
+    def __init__(self, target_ns: int, interval_ns: int, packet_bytes: int) -> None: ...
+    def push(self, now_ns: int, number: int, bytes: int) -> None:
+        """A packet arrives."""
+
+    def pop(self, now_ns: int) -> int | None:
+        """
+        The number of the packet that leaves, or None; those before it are dropped.
+        """
+
+    def __len__(self) -> int: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def drops(self) -> int: ...
+
+def draw_losses(loss: float, loss_burst_packets: float | None, seed: int, count: int) -> list[bool]:
+    """Which of `count` packets the link loses."""
+
+def draw_arrivals(jitter_ms: float, delay_ns: int, seed: int, sent_ns: Sequence[int]) -> list[int]:
+    """When acknowledgements sent at these times arrive."""
+
+def scenario_defaults() -> dict[str, object]:
+    """The fields of a scenario, in order."""
+
+def flow_defaults() -> dict[str, object]:
+    """The fields of a flow, in order."""
+
+def queue_packets(scenario: dict[str, object]) -> int:
+    """The buffer of a scenario in packets."""

@@ -1,0 +1,76 @@
+// The model of a link: scenario, queue, losses, jitter.
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <optional>
+#include <vector>
+
+#include "envs/model/ack_jitter.h"
+#include "envs/model/codel.h"
+#include "envs/model/loss_model.h"
+#include "envs/model/scenario_binding.h"
+#include "tests/cc/bindings/bind.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace bbrgym {
+
+void BindModel(nb::module_& m) {
+  nb::class_<CodelQueue>(m, "CodelQueue", "A CoDel queue (RFC 8289) of numbered packets.")
+      .def(
+          "__init__",
+          [](CodelQueue* self, std::int64_t target_ns, std::int64_t interval_ns, std::int64_t packet_bytes) {
+            new (self) CodelQueue();
+            self->Reset(target_ns, interval_ns, packet_bytes);
+          },
+          "target_ns"_a, "interval_ns"_a, "packet_bytes"_a)
+      .def(
+          "push",
+          [](CodelQueue& queue, std::int64_t now_ns, std::uint64_t number, std::int64_t bytes) {
+            QueuedPacket packet;
+            packet.packet.number = number;
+            queue.Push(now_ns, packet, bytes);
+          },
+          "now_ns"_a, "number"_a, "bytes"_a, "A packet arrives.")
+      .def(
+          "pop",
+          [](CodelQueue& queue, std::int64_t now_ns) {
+            QueuedPacket packet;
+            return queue.Pop(now_ns, packet) ? std::optional(packet.packet.number) : std::nullopt;
+          },
+          "now_ns"_a, "The number of the packet that leaves, or None; those before it are dropped.")
+      .def("__len__", &CodelQueue::size)
+      .def_prop_ro("bytes", &CodelQueue::bytes)
+      .def_prop_ro("drops", &CodelQueue::drops);
+
+  m.def(
+      "draw_losses",
+      [](double loss, std::optional<double> burst_packets, std::uint64_t seed, std::size_t count) {
+        LossModel model(loss, burst_packets, seed);
+        std::vector<bool> losses(count);
+        for (std::size_t i = 0; i < count; ++i) losses[i] = model.CanLose() && model.IsNextLost();
+        return losses;
+      },
+      "loss"_a, "loss_burst_packets"_a, "seed"_a, "count"_a, "Which of `count` packets the link loses.");
+  m.def(
+      "draw_arrivals",
+      [](double jitter_ms, std::int64_t delay_ns, std::uint64_t seed, const std::vector<std::int64_t>& sent_ns) {
+        AckJitter jitter(jitter_ms, seed);
+        std::vector<std::int64_t> arrivals;
+        for (const std::int64_t now : sent_ns) arrivals.push_back(jitter.Arrival(now, delay_ns));
+        return arrivals;
+      },
+      "jitter_ms"_a, "delay_ns"_a, "seed"_a, "sent_ns"_a, "When acknowledgements sent at these times arrive.");
+
+  m.def("scenario_defaults", &FieldDefaults<Scenario>, "The fields of a scenario, in order.");
+  m.def("flow_defaults", &FieldDefaults<Flow>, "The fields of a flow, in order.");
+  m.def(
+      "queue_packets", [](const PlainScenario& scenario) { return RecordFromDict<Scenario>(scenario).QueuePackets(); },
+      "scenario"_a, "The buffer of a scenario in packets.");
+}
+
+}  // namespace bbrgym

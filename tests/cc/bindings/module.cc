@@ -1,0 +1,15 @@
+// bbrgym._testing: the parts of the C++ that tests and measurements drive by hand. It is built with the CMake option
+// BBRGYM_TESTING, and is in no wheel.
+
+#include <nanobind/nanobind.h>
+
+#include "tests/cc/bindings/bind.h"
+
+NB_MODULE(_testing, m) {
+  m.doc() = "Controllers, estimators, transport and link model, for tests to drive by hand (C++).";
+  bbrgym::BindControllers(m);
+  bbrgym::BindPolicy(m);
+  bbrgym::BindEstimators(m);
+  bbrgym::BindTransport(m);
+  bbrgym::BindModel(m);
+}

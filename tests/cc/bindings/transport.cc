@@ -1,0 +1,190 @@
+// The transport: what it tells a controller is recorded, and the controller decides what a test sets.
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <map>
+#include <memory>
+#include <new>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "baselines/cc/registry.h"
+#include "envs/transport/receiver.h"
+#include "envs/transport/sender.h"
+#include "tests/cc/bindings/bind.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace bbrgym {
+namespace {
+
+struct Recording {
+  Decision decision;
+  std::vector<std::string> calls;
+  std::vector<AckEvent> acks;
+  std::vector<std::tuple<Recovery, Nanoseconds, Bytes>> recoveries;
+  std::vector<Nanoseconds> restarts;
+};
+
+class RecordingController final : public Controller {
+ public:
+  explicit RecordingController(std::shared_ptr<Recording> recording) : recording_(std::move(recording)) {}
+
+  void OnAck(const AckEvent& ack) override {
+    recording_->calls.emplace_back("ack");
+    recording_->acks.push_back(ack);
+  }
+  void OnRecovery(Recovery state, Nanoseconds now, Bytes in_flight) override {
+    recording_->calls.emplace_back("recovery");
+    recording_->recoveries.emplace_back(state, now, in_flight);
+  }
+  void OnRestart(Nanoseconds now) override {
+    recording_->calls.emplace_back("restart");
+    recording_->restarts.push_back(now);
+  }
+  Decision decision() const override { return recording_->decision; }
+  Metrics metrics() const override { return {}; }
+
+ private:
+  std::shared_ptr<Recording> recording_;
+};
+
+using Range = std::pair<PacketNumber, PacketNumber>;
+using Sent = std::tuple<PacketNumber, std::uint64_t, std::int32_t, bool>;
+using Counts = std::map<std::string, std::int64_t>;
+
+void MakeSender(Sender* place, std::unique_ptr<Controller> controller, const Connection& connection,
+                std::optional<Bytes> size_bytes) {
+  if (size_bytes && *size_bytes < 1) {
+    throw std::invalid_argument("size_bytes=" + std::to_string(*size_bytes) +
+                                " is not possible: size_bytes must be at least 1, or none for endless");
+  }
+  new (place) Sender(std::move(controller), connection, size_bytes);
+}
+
+std::optional<Nanoseconds> UnlessNever(Nanoseconds time) {
+  return time == Sender::kNever ? std::nullopt : std::optional<Nanoseconds>(time);
+}
+
+AckPacket AckOf(const std::vector<Range>& ranges) {
+  if (ranges.size() > AckPacket::kMaxRanges) {
+    throw std::invalid_argument(std::to_string(ranges.size()) + " ranges do not fit: an acknowledgement has at most " +
+                                std::to_string(AckPacket::kMaxRanges));
+  }
+  AckPacket ack;
+  for (const auto& [low, high] : ranges) ack.ranges[ack.count++] = {low, high};
+  return ack;
+}
+
+}  // namespace
+
+void BindTransport(nb::module_& m) {
+  nb::class_<Recording>(m, "Recording", "A controller that keeps what it is told and decides what is set here.")
+      .def(nb::init<>())
+      .def_prop_rw(
+          "cwnd", [](const Recording& it) { return it.decision.cwnd; },
+          [](Recording& it, Bytes cwnd) { it.decision.cwnd = cwnd; }, "In bytes.")
+      .def_prop_rw(
+          "pacing_rate", [](const Recording& it) { return it.decision.pacing_rate; },
+          [](Recording& it, BitsPerSecond rate) { it.decision.pacing_rate = rate; }, "In bit/s.")
+      .def_prop_rw(
+          "send_quantum", [](const Recording& it) { return it.decision.send_quantum; },
+          [](Recording& it, Bytes quantum) { it.decision.send_quantum = quantum; }, "In bytes.")
+      .def_prop_rw(
+          "is_paced", [](const Recording& it) { return it.decision.is_paced; },
+          [](Recording& it, bool is_paced) { it.decision.is_paced = is_paced; })
+      .def_prop_rw(
+          "is_app_limited", [](const Recording& it) { return it.decision.is_app_limited; },
+          [](Recording& it, bool is_limited) { it.decision.is_app_limited = is_limited; })
+      .def_ro("calls", &Recording::calls, "'ack', 'recovery' and 'restart', in the order of the calls.")
+      // By value: a list that referred to the vector's elements would not outlive its growth.
+      .def_prop_ro("acks", [](const Recording& it) -> std::vector<AckEvent> { return it.acks; })
+      .def_ro("recoveries", &Recording::recoveries, "State, time in ns, in flight in bytes.")
+      .def_ro("restarts", &Recording::restarts, "Times in ns.");
+
+  nb::class_<Sender>(m, "Sender", "The sending half of the transport; times in ns, amounts in bytes.")
+      .def(
+          "__init__",
+          [](Sender* place, const std::string& algorithm, const ParameterValues& parameters, Bytes packet_bytes,
+             Bytes initial_cwnd, Nanoseconds initial_rtt, std::uint64_t seed, std::optional<Bytes> size_bytes) {
+            const Connection connection{.packet_bytes = packet_bytes,
+                                        .initial_cwnd = initial_cwnd,
+                                        .initial_rtt = initial_rtt,
+                                        .seed = seed,
+                                        .policy = nullptr};
+            MakeSender(place, MakeController(algorithm, connection, parameters), connection, size_bytes);
+          },
+          "algorithm"_a, "parameters"_a = ParameterValues{}, "packet_bytes"_a = 1000, "initial_cwnd"_a = 10'000,
+          "initial_rtt"_a = 0, "seed"_a = 1, "size_bytes"_a = nb::none(), "With a registered controller.")
+      .def(
+          "__init__",
+          [](Sender* place, std::shared_ptr<Recording> recording, Bytes packet_bytes, Nanoseconds initial_rtt,
+             std::optional<Bytes> size_bytes) {
+            MakeSender(place, std::make_unique<RecordingController>(std::move(recording)),
+                       {.packet_bytes = packet_bytes, .initial_rtt = initial_rtt, .policy = nullptr}, size_bytes);
+          },
+          "recording"_a, "packet_bytes"_a = 1000, "initial_rtt"_a = 0, "size_bytes"_a = nb::none())
+      .def(
+          "next_packet",
+          [](Sender& sender, Nanoseconds now) -> std::optional<Sent> {
+            DataPacket packet;
+            if (!sender.NextPacket(now, packet)) return std::nullopt;
+            return Sent(packet.number, packet.segment, packet.bytes, packet.is_retransmission);
+          },
+          "now"_a, "Number, segment, bytes and whether it is a retransmission, of the packet that leaves now, if any.")
+      .def(
+          "on_ack",
+          [](Sender& sender, Nanoseconds now, const std::vector<Range>& ranges) { sender.OnAck(now, AckOf(ranges)); },
+          "now"_a, "ranges"_a, "Ranges (low, high) of packet numbers, the newest first. Raises ValueError.")
+      .def("next_timer", [](const Sender& sender) { return UnlessNever(sender.NextTimer()); })
+      .def("on_timer", &Sender::OnTimer, "now"_a)
+      .def("stop", &Sender::Stop)
+      .def("update_decision", &Sender::UpdateDecision, "Read the controller's decision again.")
+      .def("decision", &Sender::decision)
+      .def_prop_ro("in_flight", &Sender::in_flight)
+      .def_prop_ro("is_all_delivered", &Sender::IsAllDelivered)
+      .def("counts", [](const Sender& sender) -> Counts {
+        const Sender::Counts& counts = sender.counts();
+        return {{"sent_packets", counts.sent_packets}, {"retransmitted_packets", counts.retransmitted_packets},
+                {"sent_bytes", counts.sent_bytes},     {"delivered_bytes", counts.delivered_bytes},
+                {"lost_bytes", counts.lost_bytes},     {"timeouts", counts.timeouts},
+                {"last_rtt", counts.last_rtt}};
+      });
+
+  nb::class_<Receiver>(m, "Receiver", "The receiving half of the transport; times in ns, amounts in bytes.")
+      .def(nb::init<>())
+      .def(
+          "on_packet",
+          [](Receiver& receiver, Nanoseconds now, PacketNumber number, std::uint64_t segment, std::int32_t bytes) {
+            return receiver.OnPacket(now, {.number = number, .segment = segment, .bytes = bytes});
+          },
+          "now"_a, "number"_a, "segment"_a, "bytes"_a, "Whether it must be acknowledged now.")
+      .def("ack_due", [](const Receiver& receiver) { return UnlessNever(receiver.AckDue()); })
+      .def("write_ack",
+           [](Receiver& receiver) {
+             AckPacket ack;
+             receiver.WriteAck(ack);
+             std::vector<Range> ranges;
+             for (std::uint32_t i = 0; i < ack.count; ++i) ranges.emplace_back(ack.ranges[i].low, ack.ranges[i].high);
+             return ranges;
+           })
+      .def_prop_ro("has_hole", &Receiver::HasHole)
+      .def("counts", [](const Receiver& receiver) -> Counts {
+        const Receiver::Counts& counts = receiver.counts();
+        return {{"received", counts.received}, {"arrived", counts.arrived}, {"inorder", counts.inorder}};
+      });
+}
+
+}  // namespace bbrgym
