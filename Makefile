@@ -41,6 +41,7 @@ check: setup
 	$(BIN)/mypy studies
 	$(BIN)/python -m nbstripout --verify notebooks/*.ipynb
 	find baselines/cc envs ns3_scratch studies tests -name '*.h' -o -name '*.cc' | xargs $(BIN)/clang-format --dry-run --Werror
+	$(BIN)/python tests/check_includes.py
 	$(BIN)/python tests/write_stubs.py --check
 
 # CONTRIBUTING.md's example of a new algorithm, in a clean copy.

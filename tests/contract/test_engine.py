@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
-from bbrgym import Engine, Flow, Rows, Scenario, make_engine, simulate
+from bbrgym import Engine, Flow, Rows, Scenario, _testing, make_engine, simulate
 from bbrgym.baselines.registry import COMPARATORS, controllers
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.engine import ENGINES, describe_engine, load_entry_point
@@ -92,6 +92,15 @@ def test_an_episode_from_beginning_to_end(engine: Engine) -> None:
     assert rows.flow(0)["delivered_packets"] > 0
     assert 20 <= rows.flow(0)["rtt_min_ms"] < 200
     assert rows.link_row()["rate_mbps"] == pytest.approx(12)
+
+
+def test_rows_have_a_value_for_every_measured_column(engine: Engine) -> None:
+    engine.reset(SCENARIO, 1)
+    rows = engine.step(1000)
+    of_controllers = _testing.metrics()
+    assert list(FLOW_COLUMNS)[-len(of_controllers) :] == list(of_controllers)
+    assert not {name for name, value in rows.flow(1).items() if math.isnan(value)} - of_controllers.keys()
+    assert not any(math.isnan(value) for value in rows.link_row().values())
 
 
 def test_a_finite_flow_completes_the_episode(engine: Engine) -> None:
