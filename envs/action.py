@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
+from bbrgym import _controllers
 from bbrgym.baselines.policy_file import CWND_SCALES
 
 
@@ -155,8 +156,8 @@ class Action:
         return self._high / self._low
 
 
-_STEEPNESS: Final = 8.0
-_LEAST_BDP: Final = 1e-3
+_STEEPNESS: Final = _controllers.PACKETS_STEEPNESS
+_LEAST_BDP: Final = _controllers.LEAST_BDP_PACKETS
 # For few flows the time goes into the calls of NumPy; with a number of Python's they take half as long again.
 _MINUS_ONE: Final = np.array(-1.0)
 _ONE: Final = np.array(1.0)

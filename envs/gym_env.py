@@ -49,7 +49,7 @@ class BottleneckEnv(gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.float3
     ## Observation Space
 
     `Box(low, high, (history x number of features,), float32)`, the features of `observation` with their bounds
-    (`baselines/cc/policy/features.def` has the formulas), steps of history from the oldest to the latest. All are of
+    (`baselines/cc/policy/features.cc` has the formulas), steps of history from the oldest to the latest. All are of
     the agent's own flow, such as a sender knows. By default, of the last step only:
 
     | index | feature                 | low | high | means                                              |

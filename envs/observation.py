@@ -30,7 +30,7 @@ GAIN_COLUMNS: Final = ("steered_cwnd_gain", "steered_pacing_gain")
 
 @dataclass(frozen=True)
 class Feature:
-    """One number of an observation; baselines/cc/policy/features.def has them all, with their formulas.
+    """One number of an observation; baselines/cc/policy/features.cc has them all, with their formulas.
 
     Args:
         name: how a configuration calls it.

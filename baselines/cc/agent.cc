@@ -72,7 +72,7 @@ bool AgentController::Steer(double cwnd_gain, double pacing_gain) {
   return true;
 }
 
-BbrController::Gains AgentController::ChooseGains() const {
+Gains AgentController::ChooseGains() const {
   return mode() == Mode::kProbeBw || agent_.is_always_steered ? steered_ : BbrController::ChooseGains();
 }
 

@@ -122,7 +122,7 @@ Metrics BbrController::metrics() const {
   return metrics;
 }
 
-BbrController::Gains BbrController::ChooseGains() const {
+Gains BbrController::ChooseGains() const {
   switch (mode_) {
     case Mode::kStartup:
       return {.cwnd = parameters_.startup_gain, .pacing = parameters_.startup_gain};

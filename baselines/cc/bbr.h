@@ -73,11 +73,6 @@ class BbrController : public Controller {
   Metrics metrics() const override;
 
  protected:
-  struct Gains {
-    double cwnd = 1.0;
-    double pacing = 1.0;
-  };
-
   /// Hook: looks at an ACK before the model's other parts do, with the bandwidth and the round up to date.
   virtual void Observe(const AckEvent& ack) { static_cast<void>(ack); }
   /// Hook: the gains in the present mode.

@@ -133,7 +133,7 @@ Metrics Bbr2Controller::metrics() const {
   return metrics;
 }
 
-Bbr2Controller::Gains Bbr2Controller::ChooseGains() const {
+Gains Bbr2Controller::ChooseGains() const {
   switch (mode_) {
     case Mode::kStartup:
       return {.cwnd = parameters_.startup_gain, .pacing = parameters_.startup_gain};

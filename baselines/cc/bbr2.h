@@ -71,11 +71,6 @@ class Bbr2Controller : public Controller {
   Metrics metrics() const override;
 
  protected:
-  struct Gains {
-    double cwnd = 1.0;
-    double pacing = 1.0;
-  };
-
   /// Hook: the gains in the present mode and phase.
   virtual Gains ChooseGains() const;
   /// Hook: looks at an ACK first.

@@ -23,7 +23,7 @@ void BbrAcdNs3PublishedController::Observe(const AckEvent& ack) {
   last_mode_ = mode();
 }
 
-BbrController::Gains BbrAcdNs3PublishedController::ChooseGains() const {
+Gains BbrAcdNs3PublishedController::ChooseGains() const {
   Gains gains = BbrController::ChooseGains();
   if (is_window_one_bdp_) gains.cwnd = 1.0;
   return gains;

@@ -60,7 +60,7 @@ void BbrAcwController::Observe(const AckEvent& ack) {
   if (adaptive_.is_algorithm_one_literal && ack.rtt > 0) cwnd_gain_ = Decide(round, ack.rtt);
 }
 
-BbrController::Gains BbrAcwController::ChooseGains() const {
+Gains BbrAcwController::ChooseGains() const {
   Gains gains = BbrController::ChooseGains();
   if (mode() == Mode::kProbeBw) gains.cwnd = cwnd_gain_;
   return gains;

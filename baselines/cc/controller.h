@@ -66,6 +66,12 @@ struct Decision {
   bool is_app_limited = false;
 };
 
+/// Multiples of what a model of the path estimates: of the BDP for the window, of the bandwidth for the pacing rate.
+struct Gains {
+  double cwnd = 1.0;
+  double pacing = 1.0;
+};
+
 /// Loss recovery as the transport sees it.
 enum class Recovery : std::uint8_t {
   kOpen,      ///< nothing is known to be missing

@@ -29,7 +29,7 @@ void DaBbrController::Observe(const AckEvent& ack) {
   if (mode() == Mode::kProbeBw && IsMinRttExpired(ack.now)) previous_min_rtt_ = min_rtt();
 }
 
-BbrController::Gains DaBbrController::ChooseGains() const {
+Gains DaBbrController::ChooseGains() const {
   Gains gains = BbrController::ChooseGains();
   if (mode() == Mode::kProbeBw && drained_phase_ == phase_start()) gains.pacing = parameters().probe_down_gain;
   return gains;

@@ -30,7 +30,7 @@ void FBbr2Controller::Observe(const AckEvent& ack) {
   if (ack.rtt > 0 && fair_.base_rtt_ms == 0.0) base_rtt_ = base_rtt_ == 0 ? ack.rtt : std::min(base_rtt_, ack.rtt);
 }
 
-Bbr2Controller::Gains FBbr2Controller::ChooseGains() const {
+Gains FBbr2Controller::ChooseGains() const {
   Gains gains = Bbr2Controller::ChooseGains();
   if (HasRival() && mode() == Mode::kProbeBw) {
     gains.pacing *= fair_.rival_gain;

@@ -3,16 +3,19 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/map.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
 #include "baselines/cc/policy/features.h"
+#include "baselines/cc/policy/network.h"
 #include "baselines/cc/registry.h"
 
 namespace nb = nanobind;
@@ -22,7 +25,63 @@ namespace bbrgym {
 namespace {
 
 using Table = nb::ndarray<const double, nb::ndim<2>, nb::device::cpu>;
+using Observations = nb::ndarray<const float, nb::shape<-1, -1>, nb::c_contig, nb::device::cpu>;
+using States = nb::ndarray<float, nb::shape<-1, -1>, nb::c_contig, nb::device::cpu>;
 using FeatureEntry = std::tuple<std::string, std::vector<std::string>, double, double, double, std::string>;
+
+std::vector<std::string> NamesOf(const std::vector<PolicyColumn>& columns) {
+  std::vector<std::string> names;
+  for (const PolicyColumn wanted : columns) {
+    for (const auto& [name, column] : PolicyColumnsByName()) {
+      if (column == wanted) names.emplace_back(name);
+    }
+  }
+  return names;
+}
+
+/// An array of float32 that becomes NumPy's.
+class FloatTable {
+ public:
+  FloatTable(std::size_t rows, std::size_t columns)
+      : rows_(rows), columns_(columns), values_(std::make_unique<float[]>(rows * columns)) {}
+
+  float* Row(std::size_t row) { return values_.get() + row * columns_; }
+
+  nb::ndarray<nb::numpy, float, nb::ndim<2>> ToNumPy() {
+    nb::capsule owner(values_.get(), [](void* array) noexcept { delete[] static_cast<float*>(array); });
+    return {values_.release(), {rows_, columns_}, owner};
+  }
+
+ private:
+  std::size_t rows_;
+  std::size_t columns_;
+  std::unique_ptr<float[]> values_;
+};
+
+nb::ndarray<nb::numpy, float, nb::ndim<2>> Forward(const PolicyNetwork& policy, const Observations& observations,
+                                                   const States& state) {
+  const std::size_t count = observations.shape(0);
+  if (observations.shape(1) != policy.inputs() || state.shape(0) != count || state.shape(1) != policy.state_size()) {
+    const auto shape = [](const auto& array) {
+      return "(" + std::to_string(array.shape(0)) + ", " + std::to_string(array.shape(1)) + ")";
+    };
+    throw std::invalid_argument("observations and state must have the shapes (N, " + std::to_string(policy.inputs()) +
+                                ") and (N, " + std::to_string(policy.state_size()) + "), got " + shape(observations) +
+                                " and " + shape(state));
+  }
+  FloatTable actions(count, 2);
+  {
+    const nb::gil_scoped_release release;
+    PolicyNetwork::Scratch scratch = policy.MakeScratch();
+    for (std::size_t i = 0; i < count; ++i) {
+      const Action action =
+          policy.Act(observations.data() + i * policy.inputs(), state.data() + i * policy.state_size(), scratch);
+      actions.Row(i)[0] = action.cwnd;
+      actions.Row(i)[1] = action.pacing;
+    }
+  }
+  return actions.ToNumPy();
+}
 
 }  // namespace
 
@@ -38,7 +97,7 @@ NB_MODULE(_controllers, m) {
         }
         return entries;
       },
-      "Name and one line about every registered controller.");
+      "Return {name: one line about it} of every registered controller.");
   m.def(
       "defaults",
       [](const std::string& name) {
@@ -48,45 +107,61 @@ NB_MODULE(_controllers, m) {
         }
         return defaults;
       },
-      "name"_a, "The parameters of a controller with their defaults. Raises ValueError for an unknown name.");
+      "name"_a, "Return the parameters of a controller with their defaults. Raises ValueError for an unknown name.");
   m.def(
       "check",
       [](const std::string& name, const ParameterValues& parameters) {
         MakeController(name, Connection{}, parameters);
       },
-      "name"_a, "parameters"_a, "Raises ValueError, saying why, unless the controller takes these parameters.");
+      "name"_a, "parameters"_a, "Raise ValueError, with the reason, unless the controller takes these parameters.");
   m.def(
       "policy_features",
       [] {
         std::vector<FeatureEntry> features;
         for (const PolicyFeature& it : PolicyFeatures()) {
-          features.emplace_back(it.name, it.Columns(), it.low, it.high, it.neutral, it.meaning);
+          features.emplace_back(it.name, NamesOf(it.columns), it.low, it.high, it.neutral, it.meaning);
         }
         return features;
       },
-      "Name, columns, lowest, highest and neutral value, and meaning of every feature that an agent can see.");
+      "Return name, columns, lowest, highest and neutral value, and meaning of every feature that an agent can see.");
+  m.attr("PACKETS_STEEPNESS") = kPacketsSteepness;
+  m.attr("LEAST_BDP_PACKETS") = kLeastBdp;
 
-  nb::class_<PolicyTable>(m, "PolicyTable", "Chosen features of flows, from a table of their rows.")
-      .def(nb::init<const std::vector<std::string>&, const std::vector<std::string>&>(), "features"_a, "columns"_a,
-           "The features, and the table's columns, of which `took_part` says whose features are neutral. Raises "
-           "ValueError.")
+  nb::class_<PolicyTable>(m, "PolicyTable", "Computes chosen features of flows from a table of their rows.")
+      .def(
+          nb::init<const std::vector<std::string>&, const std::vector<std::string>&>(), "features"_a, "columns"_a,
+          "The features, and the columns of the table. Where the column `took_part` is 0, features are neutral. Raises "
+          "ValueError.")
       .def(
           "evaluate",
           [](const PolicyTable& it, const Table& table) {
             if (table.shape(0) != it.columns()) {
-              throw std::invalid_argument("a table of " + std::to_string(table.shape(0)) +
-                                          " columns is not possible: it must have " + std::to_string(it.columns()));
+              throw std::invalid_argument("the table must have " + std::to_string(it.columns()) + " columns, got " +
+                                          std::to_string(table.shape(0)));
             }
             const std::size_t flows = table.shape(1);
-            auto values = std::make_unique<float[]>(flows * it.size());
+            FloatTable values(flows, it.size());
             for (std::size_t flow = 0; flow < flows; ++flow) {
               it.Evaluate(table.data() + static_cast<std::ptrdiff_t>(flow) * table.stride(1), table.stride(0),
-                          values.get() + flow * it.size());
+                          values.Row(flow));
             }
-            nb::capsule owner(values.get(), [](void* array) noexcept { delete[] static_cast<float*>(array); });
-            return nb::ndarray<nb::numpy, float, nb::ndim<2>>(values.release(), {flows, it.size()}, owner);
+            return values.ToNumPy();
           },
           "table"_a, "From shape (columns, flows) to (flows, features). Raises ValueError.");
+
+  nb::class_<PolicyNetwork>(m, "PolicyNetwork", "A trained policy, as the controller `policy` runs it.")
+      .def(nb::new_([](const nb::bytes& bytes) {
+             // Bindings know no const.
+             return std::const_pointer_cast<PolicyNetwork>(
+                 PolicyNetwork::Parse(std::string_view(bytes.c_str(), bytes.size())));
+           }),
+           "policy"_a, "The bytes of a policy. Raises ValueError for anything else.")
+      .def_prop_ro("inputs", &PolicyNetwork::inputs, "Length of an observation.")
+      .def_prop_ro("state_size", &PolicyNetwork::state_size, "Length of the state of a flow; 0 without an LSTM.")
+      .def(
+          "forward", &Forward, "observations"_a, "state"_a,
+          "From shape (N, inputs) to actions (N, 2). Updates `state`, shape (N, state_size): the hidden and cell state "
+          "of each LSTM layer in turn, zeros at the beginning of an episode. Raises ValueError for other shapes.");
 }
 
 }  // namespace bbrgym

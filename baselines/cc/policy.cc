@@ -81,15 +81,14 @@ PolicyColumns PolicyController::Columns(const AckEvent& ack) const {
 
 void PolicyController::Decide(PolicyColumns columns) {
   const PolicyNetwork& policy = *connection().policy;
-  columns.steered_cwnd_gain = chosen_[0];
-  columns.steered_pacing_gain = chosen_[1];
+  columns.steered_cwnd_gain = chosen_.cwnd;
+  columns.steered_pacing_gain = chosen_.pacing;
   policy.Observe(columns, memory_);
-  const PolicyNetwork::Gains gains = policy.ToGains(policy.Act(memory_), columns.bdp_packets);
-  // Large weights can overflow: the last gain is then kept.
-  for (std::size_t i = 0; i < gains.size(); ++i) {
-    if (!std::isnan(gains[i])) chosen_[i] = gains[i];
-  }
-  AgentController::Steer(chosen_[0], chosen_[1]);
+  const Gains gains = policy.gain_map().ToGains(policy.Act(memory_), columns.bdp_packets);
+  // Large weights can overflow: keep the last gain then.
+  if (!std::isnan(gains.cwnd)) chosen_.cwnd = gains.cwnd;
+  if (!std::isnan(gains.pacing)) chosen_.pacing = gains.pacing;
+  AgentController::Steer(chosen_.cwnd, chosen_.pacing);
 }
 
 }  // namespace bbrgym

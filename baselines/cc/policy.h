@@ -38,7 +38,7 @@ class PolicyController final : public AgentController {
   void Decide(PolicyColumns columns);
 
   PolicyNetwork::Memory memory_;
-  PolicyNetwork::Gains chosen_;
+  Gains chosen_;
   Step step_;
   Nanoseconds last_rtt_ = 0;
   Nanoseconds next_decision_ = 0;

@@ -9,32 +9,61 @@ import numpy
 from numpy.typing import NDArray
 
 def controllers() -> dict[str, str]:
-    """Name and one line about every registered controller."""
+    """Return {name: one line about it} of every registered controller."""
 
 def defaults(name: str) -> dict[str, float]:
     """
-    The parameters of a controller with their defaults. Raises ValueError for an unknown name.
+    Return the parameters of a controller with their defaults. Raises ValueError for an unknown name.
     """
 
 def check(name: str, parameters: Mapping[str, float]) -> None:
     """
-    Raises ValueError, saying why, unless the controller takes these parameters.
+    Raise ValueError, with the reason, unless the controller takes these parameters.
     """
 
 def policy_features() -> list[tuple[str, list[str], float, float, float, str]]:
     """
-    Name, columns, lowest, highest and neutral value, and meaning of every feature that an agent can see.
+    Return name, columns, lowest, highest and neutral value, and meaning of every feature that an agent can see.
     """
 
+PACKETS_STEEPNESS: float = 8.0
+
+LEAST_BDP_PACKETS: float = 0.001
+
 class PolicyTable:
-    """Chosen features of flows, from a table of their rows."""
+    """Computes chosen features of flows from a table of their rows."""
 
     def __init__(self, features: Sequence[str], columns: Sequence[str]) -> None:
         """
-        The features, and the table's columns, of which `took_part` says whose features are neutral. Raises ValueError.
+        The features, and the columns of the table. Where the column `took_part` is 0, features are neutral. Raises ValueError.
         """
 
     def evaluate(
         self, table: Annotated[NDArray[numpy.float64], dict(shape=(None, None), device="cpu", writable=False)]
     ) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
         """From shape (columns, flows) to (flows, features). Raises ValueError."""
+
+class PolicyNetwork:
+    """A trained policy, as the controller `policy` runs it."""
+
+    def __init__(self, policy: bytes) -> None:
+        """The bytes of a policy. Raises ValueError for anything else."""
+
+    @property
+    def inputs(self) -> int:
+        """Length of an observation."""
+
+    @property
+    def state_size(self) -> int:
+        """Length of the state of a flow; 0 without an LSTM."""
+
+    def forward(
+        self,
+        observations: Annotated[
+            NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)
+        ],
+        state: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu")],
+    ) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
+        """
+        From shape (N, inputs) to actions (N, 2). Updates `state`, shape (N, state_size): the hidden and cell state of each LSTM layer in turn, zeros at the beginning of an episode. Raises ValueError for other shapes.
+        """

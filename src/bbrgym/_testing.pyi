@@ -145,34 +145,25 @@ def make(
     """
 
 def policy_columns() -> list[str]:
-    """The columns of a flow's row that a policy's features can be made of."""
+    """
+    Return the columns of a flow's row that the features of a policy can be made of.
+    """
 
-class PolicyNetwork:
-    """A trained policy, and what it remembers of one flow."""
+def policy_observation(policy: bytes, columns: Mapping[str, float]) -> list[float]:
+    """
+    Return the observation after the first step of a flow. Missing columns are NaN. Raises ValueError.
+    """
 
-    def __init__(self, policy: bytes) -> None:
-        """`Agent.to_bytes()`. Raises ValueError for anything else."""
+def policy_gains(policy: bytes, action: Sequence[float], bdp_packets: float = float("nan")) -> tuple[float, float]:
+    """Return the cwnd_gain and pacing_gain that an action means."""
 
-    def observe(self, columns: Mapping[str, float]) -> list[float]:
-        """
-        The observation with one step more; columns that are not given are NaN. Raises ValueError.
-        """
+def policy_interval(policy: bytes, min_rtt: int) -> int:
+    """Return the time between two decisions of a flow with this min_rtt; ns."""
 
-    def forward(self, observation: Sequence[float]) -> list[float]:
-        """
-        The action. A recurrent policy remembers what it saw before. Raises ValueError.
-        """
-
-    def gains(self, action: Sequence[float], bdp_packets: float = float("nan")) -> list[float]:
-        """The cwnd_gain and pacing_gain that an action means."""
-
-    def interval(self, min_rtt: int) -> int:
-        """Time between two decisions of a flow with this min_rtt; ns."""
-
-    def time_ns(self, repeats: int) -> float:
-        """
-        Processor time of a decision, from its columns to its gains: the mean of so many, in ns.
-        """
+def policy_time_ns(policy: bytes, repeats: int) -> float:
+    """
+    Return the processor time of a decision, from its columns to its gains: the mean of this many, in ns.
+    """
 
 class WindowedMax:
     """Maximum of a stream over a sliding window."""

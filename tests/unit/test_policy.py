@@ -41,7 +41,7 @@ class TestFeatures:
         print(f"seed {SEED}")
         rng = random.Random(f"{SEED} {name}")
         observation = Observation((name,))
-        network = cc.PolicyNetwork(make_agent(observation={"features": [name]}).to_bytes())
+        policy = make_agent(observation={"features": [name]}).to_bytes()
         columns = [*FLOW_COLUMNS, *GAIN_COLUMNS]
         odd = [0.0, 1.0, 2.0, 3.0, -1.0, math.nan, math.inf, -math.inf, 1e-300, 1e300]
         seen = set()
@@ -54,7 +54,7 @@ class TestFeatures:
                 row["sent_packets"] = 0.0
             flows, gains = (np.array([[row[c] for c in names]]) for names in (FLOW_COLUMNS, GAIN_COLUMNS))
             expected = float(observation.evaluate(tabulate(flows, gains.T))[0, 0])
-            (found,) = network.observe({c: row[c] for c in cc.policy_columns()})
+            (found,) = cc.policy_observation(policy, {c: row[c] for c in cc.policy_columns()})
             assert found == expected, row
             seen.add(expected)
         assert len(seen) > (1 if name.startswith("is_") else 50)
@@ -74,18 +74,18 @@ class TestFeatures:
         columns = ["mode", "took_part", "sent_packets"]
         table = _controllers.PolicyTable(["is_startup"], columns)
         assert table.evaluate(np.array([[0.0, 0.0, 1.0], [1.0, 0.0, 1.0], [1.0, 1.0, 1.0]])).tolist() == [[1], [0], [0]]
-        with pytest.raises(ValueError, match="a table of 2 columns is not possible: it must have 3"):
+        with pytest.raises(ValueError, match="the table must have 3 columns, got 2"):
             table.evaluate(np.zeros((2, 1)))
-        with pytest.raises(ValueError, match="no feature 'queue'"):
+        with pytest.raises(ValueError, match="unknown feature 'queue'; known: "):
             _controllers.PolicyTable(["queue"], columns)
-        with pytest.raises(ValueError, match="a table without the column 'lost_packets'"):
+        with pytest.raises(ValueError, match="the table lacks the column 'lost_packets'"):
             _controllers.PolicyTable(["loss_rate"], columns)
-        with pytest.raises(ValueError, match="a table without the column 'took_part'"):
+        with pytest.raises(ValueError, match="the table lacks the column 'took_part'"):
             _controllers.PolicyTable(["is_startup"], ["mode"])
 
     def test_an_unknown_column_is_refused(self) -> None:
-        with pytest.raises(ValueError, match="a controller knows no column 'arrived_bytes'"):
-            cc.PolicyNetwork(FIXED).observe({"arrived_bytes": 1.0})
+        with pytest.raises(ValueError, match="unknown column 'arrived_bytes'"):
+            cc.policy_observation(FIXED, {"arrived_bytes": 1.0})
 
 
 def networks() -> dict[str, Agent]:
@@ -103,17 +103,18 @@ class TestNetwork:
     @pytest.mark.parametrize("name", networks())
     def test_it_is_the_agents(self, name: str) -> None:
         agent = networks()[name]
-        network = cc.PolicyNetwork(agent.to_bytes())
+        network = _controllers.PolicyNetwork(agent.to_bytes())
         rng = np.random.default_rng(SEED)
         actions = []
+        state = np.zeros((1, network.state_size), np.float32)
         for _ in range(50):
             observation = rng.uniform(-3, 5, agent.network.inputs).astype(np.float32)
             expected = agent.predict(observation[np.newaxis])[0]
-            found = network.forward(observation.tolist())
+            (found,) = network.forward(observation[np.newaxis], state)
             np.testing.assert_allclose(found, expected, atol=1e-5)
             bdp = math.nan if rng.random() < 0.1 else rng.uniform(0.0, 500.0)
-            gains = agent.spec.action.gains(np.array(found), bdp)
-            np.testing.assert_allclose(network.gains(found, bdp), gains, rtol=1e-12)
+            gains = agent.spec.action.gains(found, bdp)
+            np.testing.assert_allclose(cc.policy_gains(agent.to_bytes(), found.tolist(), bdp), gains, rtol=1e-12)
             actions.append(found)
         assert np.std(actions) > 0.01
 
@@ -124,9 +125,10 @@ class TestNetwork:
             output="tanh",
         )
         spec = make_agent(observation={"features": ["log_bdp"]}).spec
-        network = cc.PolicyNetwork(Agent(spec, one).to_bytes())
+        network = _controllers.PolicyNetwork(Agent(spec, one).to_bytes())
         for x in [*np.linspace(-12, 12, 4001).tolist(), 1e-30, -1e30, math.inf]:
-            np.testing.assert_allclose(network.forward([x]), np.tanh([x, 2 * x]), rtol=2e-7, atol=1e-8)
+            found = network.forward(np.array([[x]], np.float32), np.zeros((1, 0), np.float32))
+            np.testing.assert_allclose(found, np.tanh([[x, 2 * x]]), rtol=2e-7, atol=1e-8)
 
     @pytest.mark.parametrize("algorithm", ["ppo", "sac", "recurrent_ppo"])
     def test_it_does_what_the_trained_model_does_about_what_it_saw(self, algorithm: str) -> None:
@@ -143,80 +145,103 @@ class TestNetwork:
             with torch.no_grad():  # fresh networks give nearly nothing: make them speak up
                 for parameter in model.policy.parameters():
                     parameter.mul_(3.0).add_(0.1 * torch.randn_like(parameter))
-            network = cc.PolicyNetwork(export_agent(model, algorithm, spec, {}).to_bytes())
+            network = _controllers.PolicyNetwork(export_agent(model, algorithm, spec, {}).to_bytes())
             env.seed(SEED)
             observations = env.reset()
             state: Any = None
             actions = []
+            hidden = np.zeros((1, network.state_size), np.float32)
             for step in range(100):
                 expected, state = model.predict(observations, state, np.array([step == 0]), deterministic=True)
-                found = network.forward(observations[0].tolist())
-                np.testing.assert_allclose(found, expected[0], atol=1e-5)
+                found = network.forward(observations, hidden)
+                np.testing.assert_allclose(found, expected, atol=1e-5)
                 actions.append(found)
                 observations, *_ = env.step(expected)
         assert np.std(actions) > 0.01
 
     def test_how_often_it_decides(self) -> None:
-        fixed = cc.PolicyNetwork(make_agent(env={"step_ms": 12.5, "step_rtts": None}).to_bytes())
-        assert fixed.interval(3 * MS) == 12_500_000
-        of_rtts = cc.PolicyNetwork(make_agent(env={"step_ms": None, "step_rtts": 1.5}).to_bytes())
-        assert of_rtts.interval(30 * MS) == 45 * MS
-        assert of_rtts.interval(0) == 1
+        fixed = make_agent(env={"step_ms": 12.5, "step_rtts": None}).to_bytes()
+        assert cc.policy_interval(fixed, 3 * MS) == 12_500_000
+        of_rtts = make_agent(env={"step_ms": None, "step_rtts": 1.5}).to_bytes()
+        assert cc.policy_interval(of_rtts, 30 * MS) == 45 * MS
+        assert cc.policy_interval(of_rtts, 0) == 1
 
-    def test_a_wrong_observation_is_refused(self) -> None:
-        with pytest.raises(ValueError, match="an observation of 1 values is not possible: it must have 24"):
-            cc.PolicyNetwork(FIXED).forward([0.0])
+    def test_a_wrong_shape_is_refused(self) -> None:
+        network = _controllers.PolicyNetwork(FIXED)
+        assert (network.inputs, network.state_size) == (24, 0)
+        for shapes in (((1, 1), (1, 0)), ((2, 24), (1, 0)), ((1, 24), (1, 1))):
+            observations, state = (np.zeros(shape, np.float32) for shape in shapes)
+            with pytest.raises(
+                ValueError, match=rf"\(N, 24\) and \(N, 0\), got \({shapes[0][0]}, {shapes[0][1]}\) and"
+            ):
+                network.forward(observations, state)
+
+    def test_flows_of_a_batch_do_not_know_of_each_other(self) -> None:
+        network = _controllers.PolicyNetwork(networks()["LSTM"].to_bytes())
+        seen = np.random.default_rng(SEED).normal(0, 1, (3, 5, network.inputs)).astype(np.float32)
+        together = np.zeros((5, network.state_size), np.float32)
+        alone = np.zeros((5, 1, network.state_size), np.float32)
+        for observations in seen:
+            actions = network.forward(observations, together)
+            for flow in range(5):
+                (action,) = network.forward(observations[flow : flow + 1], alone[flow])
+                np.testing.assert_array_equal(actions[flow], action)
+        np.testing.assert_array_equal(alone[:, 0], together)
 
     def test_a_decision_takes_microseconds(self) -> None:
-        network = cc.PolicyNetwork(make_agent(widths=(64, 64), observation={"history": 4}).to_bytes())
-        assert 100 < min(network.time_ns(1000) for _ in range(5)) < 200_000
+        policy = make_agent(widths=(64, 64), observation={"history": 4}).to_bytes()
+        assert 100 < min(cc.policy_time_ns(policy, 1000) for _ in range(5)) < 200_000
 
 
 class TestBytes:
     @pytest.mark.parametrize(
         ("old", "new", "message"),
         [
-            (b"bbrgympo", b"bbrgymp0", "these bytes are no policy"),
-            (b"bbrgympo\x02", b"bbrgympo\x01", "a policy is of version 1: this one knows 2"),
-            (b"loss_rate", b"loss_rage", "no feature 'loss_rage'; known: delivery_rate_ratio, "),
-            (b"loss_rate", b"is_probe_", "no feature 'is_probe_'"),
+            (b"bbrgympo", b"bbrgymp0", "the bytes are not a policy"),
+            (b"bbrgympo\x02", b"bbrgympo\x01", "the version of a policy must be 2, got 1"),
+            (b"loss_rate", b"loss_rage", "unknown feature 'loss_rage'; known: delivery_rate_ratio, "),
+            (b"loss_rate", b"is_probe_", "unknown feature 'is_probe_'"),
             (b"is_startup", b"cwnd_ratio", "has the feature 'cwnd_ratio' twice"),
-            (b"\x0a\0\0\0cwnd", b"\xff\0\0\0cwnd", r"the length of the name of feature 0 = 255: .* in \[1, 64\]"),
+            (
+                b"\x0a\0\0\0cwnd",
+                b"\xff\0\0\0cwnd",
+                r"the length of the name of feature 0 of a policy must be in \[1, 64\], got 255",
+            ),
         ],
     )
     def test_what_is_no_policy_is_refused_by_name(self, old: bytes, new: bytes, message: str) -> None:
         good = make_agent(observation={"features": ["cwnd_ratio", "loss_rate", "is_startup"]}).to_bytes()
         assert good.count(old) == 1
         with pytest.raises(ValueError, match=message):
-            cc.PolicyNetwork(good.replace(old, new))
+            _controllers.PolicyNetwork(good.replace(old, new))
 
     def test_impossible_values_are_refused(self) -> None:
         agent = make_agent(widths=(3,), lstm=(4,), observation={"features": ["cwnd_ratio"]}, **PINNED)
 
         def refused(message: str, **values: Any) -> None:
             with pytest.raises(ValueError, match=message):
-                cc.PolicyNetwork(Bytes.of(agent, **values).join())
+                _controllers.PolicyNetwork(Bytes.of(agent, **values).join())
 
-        cc.PolicyNetwork(Bytes.of(agent).join())
+        _controllers.PolicyNetwork(Bytes.of(agent).join())
         assert Bytes.of(agent).join() == agent.to_bytes()
-        refused(r"history = 0: it must be in \[1, 1000\]", history=0)
-        refused("history = 1001", history=1001)
+        refused(r"history of a policy must be in \[1, 1000\], got 0", history=0)
+        refused("history .* got 1001", history=1001)
         refused("the bounds of cwnd_gain of a policy must be two rising", bounds=(4.0, 0.5, 0.75, 1.75))
         refused("the bounds of pacing_gain", bounds=(0.5, 4.0, 0.75, math.inf))
         refused("the bounds of pacing_gain", bounds=(0.5, 4.0, math.nan, 1.0))
         refused("unknown cwnd_scale 2", cwnd_scale=2)
         for interval in ((0, 0.0), (5, 1.0), (0, -1.0), (0, math.nan), (2**63, 0.0), (0, 1e300)):
-            refused("must have one interval above 0", interval=interval)
+            refused("must have one interval > 0", interval=interval)
         refused("unknown activation 2", kinds=(2, 0))
         refused("unknown output 7", kinds=(0, 7))
-        refused("a value in layer 0 that is not finite", first_weight=math.nan)
-        refused("a value in layer 0 that is not finite", first_weight=-math.inf)
-        refused("gives 3 values instead of 2", layers=1)
-        refused(r"the number of layers = 0: it must be in \[1, 100\]", layers=0)
+        refused("must be finite, got another in layer 0", first_weight=math.nan)
+        refused("must be finite, got another in layer 0", first_weight=-math.inf)
+        refused("must have 2 outputs, got 3", layers=1)
+        refused(r"the number of layers of a policy must be in \[1, 100\], got 0", layers=0)
         refused("8 bytes too many", tail=bytes(8))
-        refused("the width of layer 0 = 0", width=0)
-        refused("a policy ends within layer 0", width=65_536)
-        refused("the width of layer 0 = 4294967295", width=2**32 - 1)
+        refused("the width of layer 0 .* got 0", width=0)
+        refused("the policy ends within layer 0", width=65_536)
+        refused("the width of layer 0 .* got 4294967295", width=2**32 - 1)
 
     def test_any_bytes_are_a_policy_or_refused(self) -> None:
         print(f"seed {SEED}")
@@ -225,7 +250,7 @@ class TestBytes:
         good = agent.to_bytes()
         for end in range(len(good)):
             with pytest.raises(ValueError, match="polic"):
-                cc.PolicyNetwork(good[:end])
+                _controllers.PolicyNetwork(good[:end])
         refused = 0
         for _ in range(20_000):
             data = bytearray(good)
@@ -236,13 +261,14 @@ class TestBytes:
                 start = rng.randrange(len(data))
                 del data[start : start + rng.randrange(1, 9)]
             try:
-                network = cc.PolicyNetwork(bytes(data))
+                network = _controllers.PolicyNetwork(bytes(data))
             except ValueError:
                 refused += 1
                 continue
-            length = len(network.observe({}))
-            action = network.forward([1.0] * length)
-            assert all(math.isnan(x) or -1 <= x <= 1 for x in action)
+            assert len(cc.policy_observation(bytes(data), {})) == network.inputs
+            state = np.zeros((1, network.state_size), np.float32)
+            action = network.forward(np.ones((1, network.inputs), np.float32), state)
+            assert np.all(np.isnan(action) | (np.abs(action) <= 1))
         assert 4000 < refused < 19_000
 
 

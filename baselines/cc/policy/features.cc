@@ -1,27 +1,141 @@
+// Every feature that an agent can see: the columns that it needs, its bounds and neutral value, its formula over these
+// columns in their order, and its meaning. FEATURES of bbrgym.envs.observation is this list.
+
 #include "baselines/cc/policy/features.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <iterator>
 #include <stdexcept>
-#include <string_view>
 
 namespace bbrgym {
 namespace {
 
-/// log2(x) log10(2): of the C library's logarithms, that to the base 2 takes half the time.
+struct Bounds {
+  double low;
+  double high;
+  double neutral;
+};
+
+/// `Formula` takes one double per column; the compiler refuses a formula that uses anything else.
+template <PolicyColumn... kColumns, typename Formula>
+PolicyFeature Feature(const char* name, const Bounds& bounds, Formula, const char* meaning) {
+  return {name,           bounds.low,    bounds.high,
+          bounds.neutral, {kColumns...}, [](const PolicyColumns& row) -> double { return Formula{}(row.*kColumns...); },
+          meaning};
+}
+
+/// log2(x) log10(2): the C library's log2 takes half the time of its log10.
 double Log10(double x) {
   return std::log2(x) * 0.30102999566398119521;
 }
 
-bool IsOfName(char character) {
-  return std::isalnum(static_cast<unsigned char>(character)) != 0 || character == '_';
+double Is(double mode, Mode wanted) {
+  return mode == static_cast<double>(wanted) ? 1.0 : 0.0;
+}
+
+using Row = PolicyColumns;
+
+std::vector<PolicyFeature> MakeFeatures() {
+  return {
+      Feature<&Row::delivery_rate_mbps, &Row::max_bandwidth_mbps>(
+          "delivery_rate_ratio", {0.0, 2.0, 1.0}, [](double rate, double bandwidth) { return rate / bandwidth; },
+          "delivery_rate / max_bandwidth: 1 where the path delivers what the model expects"),
+      Feature<&Row::delivery_rate_mbps, &Row::max_bandwidth_mbps>(
+          "log_delivery_rate_ratio", {-5.0, 1.0, 0.0},
+          [](double rate, double bandwidth) { return std::log2(rate / bandwidth); },
+          "log2(delivery_rate / max_bandwidth)"),
+      Feature<&Row::send_rate_mbps, &Row::delivery_rate_mbps>(
+          "send_rate_ratio", {0.0, 4.0, 1.0}, [](double sent, double delivered) { return sent / delivered; },
+          "send_rate / delivery_rate: above 1 while a queue builds or packets are lost"),
+      Feature<&Row::rtt_mean_ms, &Row::min_rtt_ms>(
+          "queueing_ratio", {0.0, 10.0, 0.0}, [](double rtt, double min_rtt) { return rtt / min_rtt - 1.0; },
+          "rtt_mean / min_rtt - 1: queueing delay in RTTs"),
+      Feature<&Row::rtt_mean_ms, &Row::min_rtt_ms>(
+          "log_rtt_ratio", {0.0, 5.0, 0.0}, [](double rtt, double min_rtt) { return std::log2(rtt / min_rtt); },
+          "log2(rtt_mean / min_rtt): the same where queues of many RTTs matter"),
+      Feature<&Row::rtt_last_ms, &Row::min_rtt_ms>(
+          "rtt_last_ratio", {1.0, 11.0, 1.0}, [](double rtt, double min_rtt) { return rtt / min_rtt; },
+          "rtt_last / min_rtt: the queue now"),
+      Feature<&Row::rtt_last_ms, &Row::min_rtt_ms>(
+          "log_rtt_last_ratio", {0.0, 5.0, 0.0}, [](double rtt, double min_rtt) { return std::log2(rtt / min_rtt); },
+          "log2(rtt_last / min_rtt)"),
+      Feature<&Row::in_flight_packets, &Row::bdp_packets>(
+          "in_flight_ratio", {0.0, 8.0, 0.0}, [](double in_flight, double bdp) { return in_flight / bdp; },
+          "in_flight / bdp"),
+      Feature<&Row::cwnd_packets, &Row::bdp_packets>(
+          "cwnd_ratio", {0.0, 8.0, 2.0}, [](double cwnd, double bdp) { return cwnd / bdp; },
+          "cwnd / bdp; neutral is BBR's window"),
+      Feature<&Row::in_flight_packets, &Row::bdp_packets>(
+          "log_in_flight_ratio", {-4.0, 4.0, 0.0},
+          [](double in_flight, double bdp) { return std::log2(in_flight / bdp); }, "log2(in_flight / bdp)"),
+      Feature<&Row::cwnd_packets, &Row::bdp_packets>(
+          "log_cwnd_ratio", {-4.0, 4.0, 1.0}, [](double cwnd, double bdp) { return std::log2(cwnd / bdp); },
+          "log2(cwnd / bdp)"),
+      Feature<&Row::delivery_rate_mbps, &Row::max_bandwidth_mbps, &Row::bdp_packets, &Row::rtt_mean_ms,
+              &Row::min_rtt_ms>(
+          "log_backlog", {0.0, 12.0, 0.0},
+          [](double rate, double bandwidth, double bdp, double rtt, double min_rtt) {
+            return std::log2(1.0 + rate / bandwidth * bdp * (rtt / min_rtt - 1.0));
+          },
+          "log2(1 + delivery_rate x (rtt_mean - min_rtt) in packets): what the flow has in the queue (Little's law); "
+          "while min_rtt is above base_rtt, base_rtt / min_rtt of it"),
+      Feature<&Row::highest_bandwidth_mbps, &Row::delivery_rate_mbps>(
+          "log_rate_decline", {0.0, 7.0, 0.0}, [](double highest, double rate) { return std::log2(highest / rate); },
+          "log2(highest_bandwidth / delivery_rate): how much less the flow gets than it once did"),
+      Feature<&Row::min_rtt_ms, &Row::lowest_rtt_ms>(
+          "log_stale_rtt_ratio", {0.0, 5.0, 0.0},
+          [](double min_rtt, double lowest_rtt) { return std::log2(min_rtt / lowest_rtt); },
+          "log2(min_rtt / lowest_rtt): above 0 where the queue has not been empty for ten seconds"),
+      Feature<&Row::delivery_rate_mbps, &Row::max_bandwidth_mbps, &Row::bdp_packets, &Row::rtt_mean_ms,
+              &Row::lowest_rtt_ms, &Row::min_rtt_ms>(
+          "log_standing_backlog", {0.0, 12.0, 0.0},
+          [](double rate, double bandwidth, double bdp, double rtt, double lowest_rtt, double min_rtt) {
+            return std::log2(1.0 + rate / bandwidth * bdp * (rtt - lowest_rtt) / min_rtt);
+          },
+          "log2(1 + delivery_rate x (rtt_mean - lowest_rtt) in packets): log_backlog with the lowest RTT of all"),
+      Feature<&Row::rtt_mean_ms, &Row::min_rtt_ms>(
+          "log_queueing_delay", {-2.0, 4.0, -2.0}, [](double rtt, double min_rtt) { return Log10(rtt - min_rtt); },
+          "log10(rtt_mean - min_rtt in ms): the same for all flows of a link"),
+      Feature<&Row::lost_packets, &Row::sent_packets>(
+          "loss_rate", {0.0, 1.0, 0.0}, [](double lost, double sent) { return lost / sent; },
+          "lost / sent packets; the packets marked lost may have been sent in earlier steps"),
+      Feature<&Row::lost_packets, &Row::sent_packets>(
+          "log_loss_rate", {-4.0, 0.0, -4.0},
+          [](double lost, double sent) { return Log10(std::max(lost / sent, 1e-4)); },
+          "log10(lost / sent packets), at least -4"),
+      Feature<&Row::bdp_packets>(
+          "log_bdp", {-1.0, 6.0, 0.0}, [](double bdp) { return Log10(bdp); },
+          "log10(bdp in packets): the scale of the path"),
+      Feature<&Row::min_rtt_ms>(
+          "log_min_rtt", {-1.0, 4.0, 0.0}, [](double min_rtt) { return Log10(min_rtt); },
+          "log10(min_rtt in ms): for RTT fairness"),
+      Feature<&Row::delivery_rate_mbps>(
+          "log_delivery_rate", {-3.0, 4.0, -3.0}, [](double rate) { return Log10(rate); },
+          "log10(delivery_rate in Mbit/s)"),
+      Feature<&Row::max_bandwidth_mbps>(
+          "log_max_bandwidth", {-3.0, 4.0, -3.0}, [](double bandwidth) { return Log10(bandwidth); },
+          "log10(max_bandwidth in Mbit/s)"),
+      Feature<&Row::steered_cwnd_gain>(
+          "log_cwnd_gain", {-4.0, 4.0, 0.0}, [](double gain) { return std::log2(gain); },
+          "log2 of the cwnd_gain chosen last"),
+      Feature<&Row::steered_pacing_gain>(
+          "log_pacing_gain", {-4.0, 4.0, 0.0}, [](double gain) { return std::log2(gain); },
+          "log2 of the pacing_gain chosen last"),
+      Feature<&Row::mode>(
+          "is_startup", {0.0, 1.0, 0.0}, [](double mode) { return Is(mode, Mode::kStartup); }, "1 in Startup, else 0"),
+      Feature<&Row::mode>(
+          "is_probe_bw", {0.0, 1.0, 0.0}, [](double mode) { return Is(mode, Mode::kProbeBw); },
+          "1 in ProbeBW, where the agent's gains are in force, else 0"),
+      Feature<&Row::mode>(
+          "is_probe_rtt", {0.0, 1.0, 0.0}, [](double mode) { return Is(mode, Mode::kProbeRtt); },
+          "1 in ProbeRTT, else 0"),
+  };
 }
 
 std::ptrdiff_t IndexIn(const std::vector<std::string>& columns, const std::string& name) {
   const auto found = std::find(columns.begin(), columns.end(), name);
-  if (found == columns.end()) throw std::invalid_argument("a table without the column '" + name + "'");
+  if (found == columns.end()) throw std::invalid_argument("the table lacks the column '" + name + "'");
   return std::distance(columns.begin(), found);
 }
 
@@ -33,64 +147,42 @@ void PolicyColumns::SetMetrics(const Metrics& metrics) {
 #undef METRIC
 }
 
-const std::vector<std::pair<const char*, double PolicyColumns::*>>& PolicyColumnsByName() {
-  static const std::vector<std::pair<const char*, double PolicyColumns::*>> kColumns = {
+const std::vector<std::pair<const char*, PolicyColumn>>& PolicyColumnsByName() {
+  static const std::vector<std::pair<const char*, PolicyColumn>> kColumns = {
 #define COLUMN(name) {#name, &PolicyColumns::name},
-#define METRIC(name, meaning) COLUMN(name)
-#define FEATURE(...)
-#include "baselines/cc/metrics.def"
-#include "baselines/cc/policy/features.def"
-#undef FEATURE
-#undef METRIC
+#include "baselines/cc/policy/columns.def"
 #undef COLUMN
   };
   return kColumns;
 }
 
-std::vector<std::string> PolicyFeature::Columns() const {
-  std::vector<std::string> columns;
-  const std::string_view text = formula_text;
-  for (std::size_t at = text.find("c."); at != std::string_view::npos; at = text.find("c.", at + 1)) {
-    if (at > 0 && IsOfName(text[at - 1])) continue;
-    const auto begin = text.begin() + static_cast<std::ptrdiff_t>(at) + 2;
-    const std::string name(begin, std::find_if_not(begin, text.end(), IsOfName));
-    if (std::find(columns.begin(), columns.end(), name) == columns.end()) columns.push_back(name);
-  }
-  return columns;
-}
-
-float PolicyFeature::Evaluate(const PolicyColumns& columns) const {
-  const double value = formula(columns);
+float PolicyFeature::Evaluate(const PolicyColumns& row) const {
+  const double value = formula(row);
   return static_cast<float>(std::isfinite(value) ? std::clamp(value, low, high) : neutral);
 }
 
 const std::vector<PolicyFeature>& PolicyFeatures() {
-  static const std::vector<PolicyFeature> kFeatures = {
-#define COLUMN(name)
-#define FEATURE(name, low, high, neutral, formula, meaning) \
-  {#name, low, high, neutral, [](const PolicyColumns& c) -> double { return formula; }, #formula, meaning},
-#include "baselines/cc/policy/features.def"
-#undef FEATURE
-#undef COLUMN
-  };
+  static const std::vector<PolicyFeature> kFeatures = MakeFeatures();
   return kFeatures;
+}
+
+const PolicyFeature& FindPolicyFeature(std::string_view name) {
+  std::string known;
+  for (const PolicyFeature& feature : PolicyFeatures()) {
+    if (name == feature.name) return feature;
+    known += (known.empty() ? "" : ", ") + std::string(feature.name);
+  }
+  throw std::invalid_argument("unknown feature '" + std::string(name) + "'; known: " + known);
 }
 
 PolicyTable::PolicyTable(const std::vector<std::string>& features, const std::vector<std::string>& columns)
     : columns_(columns.size()), took_part_(IndexIn(columns, "took_part")) {
-  for (const std::string& name : features) {
-    const auto& known = PolicyFeatures();
-    const auto found =
-        std::find_if(known.begin(), known.end(), [&](const auto& feature) { return name == feature.name; });
-    if (found == known.end()) throw std::invalid_argument("no feature '" + name + "'");
-    features_.push_back(&*found);
-  }
-  for (const auto& [name, member] : PolicyColumnsByName()) {
-    const bool is_needed = std::any_of(features_.begin(), features_.end(), [&](const PolicyFeature* feature) {
-      const std::vector<std::string> its = feature->Columns();
-      return std::find(its.begin(), its.end(), name) != its.end();
+  for (const std::string& name : features) features_.push_back(&FindPolicyFeature(name));
+  for (const auto& [name, column] : PolicyColumnsByName()) {
+    const bool is_needed = std::any_of(features_.begin(), features_.end(), [wanted = column](const auto* feature) {
+      return std::find(feature->columns.begin(), feature->columns.end(), wanted) != feature->columns.end();
     });
-    if (is_needed) needed_.emplace_back(IndexIn(columns, name), member);
+    if (is_needed) needed_.emplace_back(IndexIn(columns, name), column);
   }
 }
 
@@ -100,7 +192,7 @@ void PolicyTable::Evaluate(const double* row, std::ptrdiff_t stride, float* valu
     return;
   }
   PolicyColumns columns;
-  for (const auto& [index, member] : needed_) columns.*member = row[index * stride];
+  for (const auto& [index, column] : needed_) columns.*column = row[index * stride];
   for (const PolicyFeature* feature : features_) *values++ = feature->Evaluate(columns);
 }
 

@@ -3,57 +3,56 @@
 #include <cstddef>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "baselines/cc/controller.h"
 
-/// What an agent sees of its flow, in an environment or as a policy inside of an engine; policy_features.def has the
-/// list.
+/// What an agent sees of its flow, in an environment and as a policy in an engine. features.cc has the list.
 namespace bbrgym {
 
-/// A row of its own flow as a controller knows it; what it does not know is NaN.
+/// The row of a flow as its controller knows it; what it does not know is NaN.
 struct PolicyColumns {
 #define COLUMN(name) double name = std::numeric_limits<double>::quiet_NaN();
-#define METRIC(name, meaning) COLUMN(name)
-#define FEATURE(...)
-#include "baselines/cc/metrics.def"
-#include "baselines/cc/policy/features.def"
-#undef FEATURE
-#undef METRIC
+#include "baselines/cc/policy/columns.def"
 #undef COLUMN
 
   void SetMetrics(const Metrics& metrics);
 };
 
-/// Every column by its name.
-const std::vector<std::pair<const char*, double PolicyColumns::*>>& PolicyColumnsByName();
+using PolicyColumn = double PolicyColumns::*;
 
-/// One number of an observation.
+/// Every column with its name.
+const std::vector<std::pair<const char*, PolicyColumn>>& PolicyColumnsByName();
+
+/// One number of an observation: a formula in double precision, clipped to [low, high]. It is `neutral` where the
+/// formula has no finite value: a column is NaN, a division by zero, a logarithm of 0.
 struct PolicyFeature {
   const char* name;
   double low;
   double high;
   double neutral;
-  double (*formula)(const PolicyColumns& columns);
-  const char* formula_text;
+  /// What the formula is computed from.
+  std::vector<PolicyColumn> columns;
+  double (*formula)(const PolicyColumns& row);
   const char* meaning;
 
-  /// The columns that the formula needs.
-  std::vector<std::string> Columns() const;
-
-  float Evaluate(const PolicyColumns& columns) const;
+  float Evaluate(const PolicyColumns& row) const;
 };
 
-/// Every feature, in the order of policy_features.def.
+/// Every feature.
 const std::vector<PolicyFeature>& PolicyFeatures();
 
-/// Chosen features of flows whose rows are in a table.
+/// Returns the feature called `name`. Throws std::invalid_argument for an unknown name.
+const PolicyFeature& FindPolicyFeature(std::string_view name);
+
+/// Computes chosen features of flows whose rows are in a table.
 class PolicyTable {
  public:
-  /// The features' names, and what the table has of a flow: at least their columns, and `took_part`, which is 0 for
-  /// a flow that took no part in the step: its features are neutral. Throws std::invalid_argument for what is unknown
-  /// or missing.
+  /// The names of the features, and of what the table has per flow: at least the columns of the features, and
+  /// `took_part`, which is 0 for a flow that took no part in the step: its features are neutral. Throws
+  /// std::invalid_argument for an unknown feature or a missing column.
   PolicyTable(const std::vector<std::string>& features, const std::vector<std::string>& columns);
 
   /// Writes the features of a flow, of which the table has column i at `row[i * stride]`.
@@ -69,7 +68,7 @@ class PolicyTable {
   std::size_t columns_;
   std::ptrdiff_t took_part_;
   /// Where the table has what the features need.
-  std::vector<std::pair<std::ptrdiff_t, double PolicyColumns::*>> needed_;
+  std::vector<std::pair<std::ptrdiff_t, PolicyColumn>> needed_;
 };
 
 }  // namespace bbrgym

@@ -13,15 +13,13 @@ namespace {
 
 constexpr std::string_view kMagic = "bbrgympo";
 constexpr std::uint32_t kVersion = 2;
-constexpr std::uint32_t kMaxHistory = 1000;  // as an Observation has
+constexpr std::uint32_t kMaxHistory = 1000;  // as in bbrgym.envs.observation
 constexpr std::uint32_t kMaxWidth = 65'536;
 constexpr std::uint32_t kMaxLayers = 100;
 constexpr double kMaxIntervalMinRtts = 1e6;
-constexpr double kSteepness = 8.0;  // as an Action has
-constexpr double kLeastBdp = 1e-3;
 
-/// tanh, to 1e-8: the Padé approximant of order [7/6] at a quarter of x, and twice tanh 2x = 2 tanh x / (1 + tanh^2 x),
-/// on numerator and denominator.
+/// tanh with an error of at most 1e-8: the Padé approximant of order [7/6] at x / 4, then twice the formula
+/// tanh 2x = 2 tanh x / (1 + tanh^2 x), on numerator and denominator.
 float Tanh(float x) {
   // Beyond 9.2 it is 1 in single precision.
   const double y = std::min(std::max(static_cast<double>(x), -9.2), 9.2) / 4.0;
@@ -42,13 +40,13 @@ float Sigmoid(float x) {
 
 }  // namespace
 
-/// Takes values off the front of some bytes, all little-endian.
+/// Reads values from the front of some bytes, all little-endian.
 class PolicyNetwork::Reader {
  public:
   explicit Reader(std::string_view bytes) : rest_(bytes) {}
 
   std::string_view Take(std::size_t count, const std::string& what) {
-    if (count > rest_.size()) throw PolicyError("a policy ends within " + what);
+    if (count > rest_.size()) throw PolicyError("the policy ends within " + what);
     const std::string_view taken = rest_.substr(0, count);
     rest_.remove_prefix(count);
     return taken;
@@ -68,10 +66,19 @@ class PolicyNetwork::Reader {
   std::uint32_t Count(std::uint32_t low, std::uint32_t high, const std::string& what) {
     const auto count = Whole<std::uint32_t>(what);
     if (count < low || count > high) {
-      throw PolicyError("a policy has " + what + " = " + std::to_string(count) + ": it must be in [" +
-                        std::to_string(low) + ", " + std::to_string(high) + "]");
+      throw PolicyError(what + " of a policy must be in [" + std::to_string(low) + ", " + std::to_string(high) +
+                        "], got " + std::to_string(count));
     }
     return count;
+  }
+
+  GainRange Range(const std::string& what) {
+    GainRange range{.low = Double(what)};
+    range.high = Double(what);
+    if (!(range.low > 0.0 && range.low < range.high && std::isfinite(range.high))) {
+      throw PolicyError(what + " of a policy must be two rising numbers > 0");
+    }
+    return range;
   }
 
   double Double(const std::string& what) { return std::bit_cast<double>(Whole<std::uint64_t>(what)); }
@@ -80,13 +87,13 @@ class PolicyNetwork::Reader {
   template <typename Enum>
   Enum Choice(unsigned count, const std::string& what) {
     const auto value = Whole<std::uint8_t>(what);
-    if (value >= count) throw PolicyError("a policy has an unknown " + what + " " + std::to_string(value));
+    if (value >= count) throw PolicyError("unknown " + what + " " + std::to_string(value) + " of a policy");
     return static_cast<Enum>(value);
   }
 
-  /// Weights that lie row by row, [outputs][inputs].
+  /// Weights in the order [outputs][inputs].
   Layer Weights(std::size_t inputs, std::size_t outputs, const std::string& what) {
-    if (inputs * outputs > rest_.size() / sizeof(float)) throw PolicyError("a policy ends within " + what);
+    if (inputs * outputs > rest_.size() / sizeof(float)) throw PolicyError("the policy ends within " + what);
     Layer layer{inputs, outputs, std::vector<float>(inputs * outputs), {}};
     for (std::size_t output = 0; output < outputs; ++output) {
       for (std::size_t input = 0; input < inputs; ++input) {
@@ -97,19 +104,19 @@ class PolicyNetwork::Reader {
   }
 
   void ReadBias(Layer& layer, const std::string& what) {
-    if (layer.outputs > rest_.size() / sizeof(float)) throw PolicyError("a policy ends within " + what);
+    if (layer.outputs > rest_.size() / sizeof(float)) throw PolicyError("the policy ends within " + what);
     layer.bias.resize(layer.outputs);
     for (float& value : layer.bias) value = Float(what);
   }
 
   void Finish() const {
-    if (!rest_.empty()) throw PolicyError("a policy has " + std::to_string(rest_.size()) + " bytes too many");
+    if (!rest_.empty()) throw PolicyError("the policy has " + std::to_string(rest_.size()) + " bytes too many");
   }
 
  private:
   float Float(const std::string& what) {
     const auto value = std::bit_cast<float>(Whole<std::uint32_t>(what));
-    if (!std::isfinite(value)) throw PolicyError("a policy has a value in " + what + " that is not finite");
+    if (!std::isfinite(value)) throw PolicyError("the weights of a policy must be finite, got another in " + what);
     return value;
   }
 
@@ -118,49 +125,36 @@ class PolicyNetwork::Reader {
 
 std::shared_ptr<const PolicyNetwork> PolicyNetwork::Parse(std::string_view bytes) {
   Reader reader(bytes);
-  if (!bytes.starts_with(kMagic)) throw PolicyError("these bytes are no policy");
+  if (!bytes.starts_with(kMagic)) throw PolicyError("the bytes are not a policy");
   reader.Take(kMagic.size(), "its beginning");
   if (const auto version = reader.Whole<std::uint32_t>("its version"); version != kVersion) {
-    throw PolicyError("a policy is of version " + std::to_string(version) + ": this one knows " +
-                      std::to_string(kVersion));
+    throw PolicyError("the version of a policy must be " + std::to_string(kVersion) + ", got " +
+                      std::to_string(version));
   }
   // make_shared cannot call a private constructor.
   std::shared_ptr<PolicyNetwork> policy(new PolicyNetwork());
 
-  const std::vector<PolicyFeature>& known = PolicyFeatures();
-  const auto features = reader.Count(1, static_cast<std::uint32_t>(known.size()), "the number of features");
+  const auto features = reader.Count(1, static_cast<std::uint32_t>(PolicyFeatures().size()), "the number of features");
   for (std::uint32_t i = 0; i < features; ++i) {
     const std::string what = "the name of feature " + std::to_string(i);
     const auto length = reader.Count(1, 64, "the length of " + what);
     const std::string_view name = reader.Take(length, what);
-    const auto found =
-        std::find_if(known.begin(), known.end(), [name](const PolicyFeature& feature) { return name == feature.name; });
-    if (found == known.end()) {
-      std::string names;
-      for (const PolicyFeature& feature : known) names += (names.empty() ? "" : ", ") + std::string(feature.name);
-      throw PolicyError("no feature '" + std::string(name) + "'; known: " + names);
+    const PolicyFeature& feature = FindPolicyFeature(name);
+    if (std::find(policy->features_.begin(), policy->features_.end(), &feature) != policy->features_.end()) {
+      throw PolicyError("the policy has the feature '" + std::string(name) + "' twice");
     }
-    if (std::find(policy->features_.begin(), policy->features_.end(), &*found) != policy->features_.end()) {
-      throw PolicyError("a policy has the feature '" + std::string(name) + "' twice");
-    }
-    policy->features_.push_back(&*found);
+    policy->features_.push_back(&feature);
   }
   policy->history_ = reader.Count(1, kMaxHistory, "history");
 
-  for (std::size_t i = 0; i < 2; ++i) {
-    const std::string what = i == 0 ? "the bounds of cwnd_gain" : "the bounds of pacing_gain";
-    policy->low_[i] = reader.Double(what);
-    policy->high_[i] = reader.Double(what);
-    if (!(policy->low_[i] > 0.0 && policy->low_[i] < policy->high_[i] && std::isfinite(policy->high_[i]))) {
-      throw PolicyError(what + " of a policy must be two rising numbers above 0");
-    }
-  }
-  policy->cwnd_scale_ = reader.Choice<CwndScale>(2, "cwnd_scale");
+  policy->gain_map_.cwnd = reader.Range("the bounds of cwnd_gain");
+  policy->gain_map_.pacing = reader.Range("the bounds of pacing_gain");
+  policy->gain_map_.cwnd_scale = reader.Choice<CwndScale>(2, "cwnd_scale");
   const auto interval_ns = reader.Whole<std::uint64_t>("interval_ns");
   const double interval_min_rtts = reader.Double("interval_min_rtts");
   const bool is_fixed = interval_ns >= 1 && interval_ns <= std::uint64_t{1} << 62U && interval_min_rtts == 0.0;
   const bool is_of_rtts = interval_ns == 0 && interval_min_rtts > 0.0 && interval_min_rtts <= kMaxIntervalMinRtts;
-  if (!is_fixed && !is_of_rtts) throw PolicyError("a policy must have one interval above 0, in ns or in min_rtts");
+  if (!is_fixed && !is_of_rtts) throw PolicyError("a policy must have one interval > 0, in ns or in min_rtts");
   policy->interval_ns_ = static_cast<Nanoseconds>(interval_ns);
   policy->interval_min_rtts_ = interval_min_rtts;
 
@@ -187,7 +181,7 @@ std::shared_ptr<const PolicyNetwork> PolicyNetwork::Parse(std::string_view bytes
     policy->layers_.push_back(std::move(layer));
     width = outputs;
   }
-  if (width != Action{}.size()) throw PolicyError("a policy gives " + std::to_string(width) + " values instead of 2");
+  if (width != 2) throw PolicyError("a policy must have 2 outputs, got " + std::to_string(width));
   reader.Finish();
   return policy;
 }
@@ -197,16 +191,22 @@ PolicyNetwork::Memory PolicyNetwork::MakeMemory() const {
   for (std::size_t step = 0; step < history_; ++step) {
     for (const PolicyFeature* feature : features_) memory.observation.push_back(static_cast<float>(feature->neutral));
   }
-  std::size_t widest = inputs();
-  std::size_t state = 0;
-  for (const LstmLayer& layer : lstm_) {
-    widest = std::max(widest, layer.of_input.outputs);
-    state += 2 * layer.hidden();
-  }
-  for (const Layer& layer : layers_) widest = std::max(widest, layer.outputs);
-  memory.state.assign(state, 0.0F);
-  for (std::vector<float>& values : memory.values) values.resize(widest);
+  memory.state.assign(state_size(), 0.0F);
+  memory.scratch = MakeScratch();
   return memory;
+}
+
+std::size_t PolicyNetwork::state_size() const {
+  std::size_t size = 0;
+  for (const LstmLayer& layer : lstm_) size += 2 * layer.hidden();
+  return size;
+}
+
+PolicyNetwork::Scratch PolicyNetwork::MakeScratch() const {
+  std::size_t widest = inputs();
+  for (const LstmLayer& layer : lstm_) widest = std::max(widest, layer.of_input.outputs);
+  for (const Layer& layer : layers_) widest = std::max(widest, layer.outputs);
+  return {std::vector<float>(widest), std::vector<float>(widest)};
 }
 
 void PolicyNetwork::Observe(const PolicyColumns& columns, Memory& memory) const {
@@ -229,11 +229,11 @@ void AddProduct(const std::vector<float>& weights, const float* x, std::size_t i
 
 }  // namespace
 
-PolicyNetwork::Action PolicyNetwork::Act(Memory& memory) const {
-  const float* x = memory.observation.data();
-  float* y = memory.values[0].data();
-  float* other = memory.values[1].data();
-  float* hidden = memory.state.data();
+Action PolicyNetwork::Act(const float* observation, float* state, Scratch& scratch) const {
+  const float* x = observation;
+  float* y = scratch[0].data();
+  float* other = scratch[1].data();
+  float* hidden = state;
   for (const LstmLayer& layer : lstm_) {
     const std::size_t width = layer.hidden();
     float* cell = hidden + width;
@@ -262,20 +262,6 @@ PolicyNetwork::Action PolicyNetwork::Act(Memory& memory) const {
     std::swap(y, other);
   }
   return {x[0], x[1]};
-}
-
-PolicyNetwork::Gains PolicyNetwork::ToGains(const Action& action, double bdp_packets) const {
-  Gains gains{};
-  for (std::size_t i = 0; i < gains.size(); ++i) {
-    const double position = (static_cast<double>(action[i]) + 1.0) / 2.0;
-    gains[i] = low_[i] * std::pow(high_[i] / low_[i], position);
-  }
-  if (cwnd_scale_ == CwndScale::kPackets && !std::isnan(gains[0])) {
-    const double packets = std::sinh(kSteepness * static_cast<double>(action[0]));
-    gains[0] = std::isnan(bdp_packets) ? 1.0 : 1.0 + packets / std::max(bdp_packets, kLeastBdp);
-  }
-  for (std::size_t i = 0; i < gains.size(); ++i) gains[i] = std::clamp(gains[i], low_[i], high_[i]);
-  return gains;
 }
 
 Nanoseconds PolicyNetwork::Interval(Nanoseconds min_rtt) const {

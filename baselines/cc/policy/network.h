@@ -9,68 +9,67 @@
 #include <vector>
 
 #include "baselines/cc/policy/features.h"
+#include "baselines/cc/policy/gains.h"
 #include "baselines/cc/units.h"
 
 namespace bbrgym {
 
-/// Bytes that are no policy; the message says why.
+/// Bytes that are not a policy; the message says why.
 class PolicyError : public std::invalid_argument {
  public:
   using std::invalid_argument::invalid_argument;
 };
 
 /// A trained policy: which features it sees, LSTM and fully connected layers, what its actions mean and how often it
-/// decides. It never changes, so that any number of flows share one; what a flow remembers is its own `Memory`.
+/// decides. It never changes, so any number of flows can share it. Each flow has a `Memory` of its own.
 ///
-/// Single precision, and of the elementary functions none but those of IEEE 754 (tanh is a rational function): the
-/// same observations give the same actions, to the last bit, on every machine.
+/// It computes in single precision and uses only operations that IEEE 754 defines (tanh is a rational function), so the
+/// same observations give the same actions to the last bit on every machine.
 class PolicyNetwork {
  public:
-  /// What the decisions of one flow need; nothing is allocated later.
+  /// Space for the values of the layers.
+  using Scratch = std::array<std::vector<float>, 2>;
+
+  /// Everything that the decisions of one flow need; nothing is allocated later.
   struct Memory {
     /// Features of the last steps, the latest last.
     std::vector<float> observation;
-
-   private:
-    friend class PolicyNetwork;
-    std::vector<float> state;  // hidden and cell state of one LSTM layer after the other
-    std::array<std::vector<float>, 2> values;
+    /// Hidden and cell state of each LSTM layer in turn.
+    std::vector<float> state;
+    Scratch scratch;
   };
 
-  /// cwnd_gain and pacing_gain.
-  using Gains = std::array<double, 2>;
-  using Action = std::array<float, 2>;
-
-  /// Reads what `Agent.to_bytes` (agents/policy.py) writes; docs/algorithms/policy.md has the format. Throws
+  /// Reads the bytes of a policy (`bbrgym.baselines.policy_file`); docs/algorithms/policy.md has the format. Throws
   /// `PolicyError` for anything else.
   static std::shared_ptr<const PolicyNetwork> Parse(std::string_view bytes);
 
-  /// The memory of a flow that has not begun: every feature neutral.
+  /// Returns the memory of a flow that has not begun: every feature is neutral, the state 0.
   Memory MakeMemory() const;
 
-  /// Adds a step to what is observed.
+  /// Adds a step to the observation.
   void Observe(const PolicyColumns& columns, Memory& memory) const;
 
-  /// What it does about `memory.observation`: a number in [-1, 1] a gain.
-  Action Act(Memory& memory) const;
+  /// Returns what it does about an observation of length `inputs()`, and updates the state, of length `state_size()`.
+  Action Act(const float* observation, float* state, Scratch& scratch) const;
+  Action Act(Memory& memory) const { return Act(memory.observation.data(), memory.state.data(), memory.scratch); }
 
-  /// The gains that an action means for a flow with this estimate of its BDP (NaN if it has none), inside of their
-  /// bounds; NaN stays NaN.
-  Gains ToGains(const Action& action, double bdp_packets) const;
+  /// What its actions mean.
+  const GainMap& gain_map() const { return gain_map_; }
 
-  /// How long a step is for a flow with this min_rtt; at least 1.
+  /// Returns how long a step is for a flow with this min_rtt; at least 1.
   Nanoseconds Interval(Nanoseconds min_rtt) const;
 
   /// Length of an observation.
   std::size_t inputs() const { return features_.size() * history_; }
+  /// Number of values of the state; 0 without an LSTM.
+  std::size_t state_size() const;
+  Scratch MakeScratch() const;
 
  private:
   enum class Activation : std::uint8_t { kTanh, kRelu };
   enum class Output : std::uint8_t { kClip, kTanh };
-  enum class CwndScale : std::uint8_t { kRatio, kPackets };
 
-  /// y = W x + b with the weights of an input together, [inputs][outputs]: what is added to one output then never
-  /// waits for what is added to the next.
+  /// y = W x + b. The weights lie as [inputs][outputs], so that the sums of the outputs do not wait for each other.
   struct Layer {
     std::size_t inputs = 0;
     std::size_t outputs = 0;
@@ -78,8 +77,8 @@ class PolicyNetwork {
     std::vector<float> bias;
   };
 
-  /// The gates' weights of the input and of the hidden state (both with 4 x hidden outputs, in torch's order: input,
-  /// forget, cell, output); the bias is in the former.
+  /// The weights of the gates for the input and for the hidden state. Both have 4 x hidden outputs, in torch's order:
+  /// input, forget, cell, output. The bias is in `of_input`.
   struct LstmLayer {
     Layer of_input;
     Layer of_state;
@@ -92,9 +91,7 @@ class PolicyNetwork {
 
   std::vector<const PolicyFeature*> features_;
   std::size_t history_ = 1;
-  std::array<double, 2> low_{};
-  std::array<double, 2> high_{};
-  CwndScale cwnd_scale_ = CwndScale::kRatio;
+  GainMap gain_map_;
   Nanoseconds interval_ns_ = 0;     // or, if 0…
   double interval_min_rtts_ = 0.0;  // …in min_rtts
   Activation activation_ = Activation::kTanh;

@@ -5,6 +5,7 @@
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
@@ -16,6 +17,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "baselines/cc/extra_acked.h"
@@ -64,19 +66,27 @@ PolicyColumns ColumnsByName(const std::map<std::string, double>& values) {
     const auto& known = PolicyColumnsByName();
     const auto found =
         std::find_if(known.begin(), known.end(), [&](const auto& column) { return name == column.first; });
-    if (found == known.end()) throw std::invalid_argument("a controller knows no column '" + name + "'");
+    if (found == known.end()) throw std::invalid_argument("unknown column '" + name + "'");
     columns.*found->second = value;
   }
   return columns;
 }
 
-/// A policy with the memory of one flow.
-struct PolicyOfFlow {
-  explicit PolicyOfFlow(const nb::bytes& bytes) : policy(ParsePolicy(bytes)), memory(policy->MakeMemory()) {}
-
-  std::shared_ptr<const PolicyNetwork> policy;
-  PolicyNetwork::Memory memory;
-};
+double TimeDecision(const nb::bytes& bytes, std::int64_t repeats) {
+  const auto policy = ParsePolicy(bytes);
+  PolicyNetwork::Memory memory = policy->MakeMemory();
+  PolicyColumns columns;
+  for (const auto& [name, column] : PolicyColumnsByName()) columns.*column = 1.5;
+  const std::clock_t begin = std::clock();
+  for (std::int64_t i = 0; i < repeats; ++i) {
+    policy->Observe(columns, memory);
+    const Gains gains = policy->gain_map().ToGains(policy->Act(memory), columns.bdp_packets);
+    columns.steered_cwnd_gain = gains.cwnd;
+    columns.steered_pacing_gain = gains.pacing;
+  }
+  const double seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+  return seconds * 1e9 / static_cast<double>(std::max<std::int64_t>(repeats, 1));
+}
 
 }  // namespace
 
@@ -159,57 +169,35 @@ void BindPolicy(nb::module_& m) {
       "policy_columns",
       [] {
         std::vector<std::string> names;
-        for (const auto& [name, member] : PolicyColumnsByName()) names.emplace_back(name);
+        for (const auto& [name, column] : PolicyColumnsByName()) names.emplace_back(name);
         return names;
       },
-      "The columns of a flow's row that a policy's features can be made of.");
-  nb::class_<PolicyOfFlow>(m, "PolicyNetwork", "A trained policy, and what it remembers of one flow.")
-      .def(nb::init<const nb::bytes&>(), "policy"_a, "`Agent.to_bytes()`. Raises ValueError for anything else.")
-      .def(
-          "observe",
-          [](PolicyOfFlow& it, const std::map<std::string, double>& columns) {
-            it.policy->Observe(ColumnsByName(columns), it.memory);
-            return it.memory.observation;
-          },
-          "columns"_a, "The observation with one step more; columns that are not given are NaN. Raises ValueError.")
-      .def(
-          "forward",
-          [](PolicyOfFlow& it, const std::vector<float>& observation) {
-            if (observation.size() != it.policy->inputs()) {
-              throw std::invalid_argument("an observation of " + std::to_string(observation.size()) +
-                                          " values is not possible: it must have " +
-                                          std::to_string(it.policy->inputs()));
-            }
-            it.memory.observation = observation;
-            return it.policy->Act(it.memory);
-          },
-          "observation"_a, "The action. A recurrent policy remembers what it saw before. Raises ValueError.")
-      .def(
-          "gains",
-          [](const PolicyOfFlow& it, const PolicyNetwork::Action& action, double bdp_packets) {
-            return it.policy->ToGains(action, bdp_packets);
-          },
-          "action"_a, "bdp_packets"_a = std::numeric_limits<double>::quiet_NaN(),
-          "The cwnd_gain and pacing_gain that an action means.")
-      .def(
-          "interval", [](const PolicyOfFlow& it, Nanoseconds min_rtt) { return it.policy->Interval(min_rtt); },
-          "min_rtt"_a, "Time between two decisions of a flow with this min_rtt; ns.")
-      .def(
-          "time_ns",
-          [](PolicyOfFlow& it, std::int64_t repeats) {
-            PolicyColumns columns;
-            for (const auto& [name, member] : PolicyColumnsByName()) columns.*member = 1.5;
-            const std::clock_t begin = std::clock();
-            for (std::int64_t i = 0; i < repeats; ++i) {
-              it.policy->Observe(columns, it.memory);
-              const PolicyNetwork::Gains gains = it.policy->ToGains(it.policy->Act(it.memory), columns.bdp_packets);
-              columns.steered_cwnd_gain = gains[0];
-              columns.steered_pacing_gain = gains[1];
-            }
-            const double seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
-            return seconds * 1e9 / static_cast<double>(std::max<std::int64_t>(repeats, 1));
-          },
-          "repeats"_a, "Processor time of a decision, from its columns to its gains: the mean of so many, in ns.");
+      "Return the columns of a flow's row that the features of a policy can be made of.");
+  m.def(
+      "policy_observation",
+      [](const nb::bytes& bytes, const std::map<std::string, double>& columns) {
+        const auto policy = ParsePolicy(bytes);
+        PolicyNetwork::Memory memory = policy->MakeMemory();
+        policy->Observe(ColumnsByName(columns), memory);
+        return memory.observation;
+      },
+      "policy"_a, "columns"_a,
+      "Return the observation after the first step of a flow. Missing columns are NaN. Raises ValueError.");
+  m.def(
+      "policy_gains",
+      [](const nb::bytes& bytes, const std::array<float, 2>& action, double bdp_packets) {
+        const Gains gains =
+            ParsePolicy(bytes)->gain_map().ToGains({.cwnd = action[0], .pacing = action[1]}, bdp_packets);
+        return std::tuple(gains.cwnd, gains.pacing);
+      },
+      "policy"_a, "action"_a, "bdp_packets"_a = std::numeric_limits<double>::quiet_NaN(),
+      "Return the cwnd_gain and pacing_gain that an action means.");
+  m.def(
+      "policy_interval",
+      [](const nb::bytes& bytes, Nanoseconds min_rtt) { return ParsePolicy(bytes)->Interval(min_rtt); }, "policy"_a,
+      "min_rtt"_a, "Return the time between two decisions of a flow with this min_rtt; ns.");
+  m.def("policy_time_ns", &TimeDecision, "policy"_a, "repeats"_a,
+        "Return the processor time of a decision, from its columns to its gains: the mean of this many, in ns.");
 }
 
 void BindEstimators(nb::module_& m) {
