@@ -6,7 +6,7 @@ SETUP := $(VENV)/.setup
 export OMP_NUM_THREADS ?= 1
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: setup run papers league test check recipe sanitize format stubs bench fidelity linux agreement ui clean
+.PHONY: setup run papers league test test-all check recipe sanitize format stubs bench fidelity linux agreement ui clean
 
 setup: $(SETUP)
 
@@ -33,6 +33,10 @@ league: setup
 
 test: setup
 	$(BIN)/python -m pytest
+
+# With the tests marked slow.
+test-all: setup
+	$(BIN)/python -m pytest -m ''
 
 check: setup
 	$(BIN)/ruff format --check .

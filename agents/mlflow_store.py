@@ -262,6 +262,16 @@ def flatten(params: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     return flat
 
 
+_CREATE: Final = """
+import sys, mlflow, sqlalchemy
+@sqlalchemy.event.listens_for(sqlalchemy.Engine, "connect")
+def _(connection, record):
+    connection.execute("PRAGMA synchronous=OFF")
+mlflow.MlflowClient(tracking_uri=sys.argv[1]).search_experiments(max_results=1)
+"""
+"""Creates MLflow's schema. Its dozens of migrations do not wait for the disk; the file is synchronized at the end."""
+
+
 def _create_database(database: Path) -> None:
     from filelock import FileLock
 
@@ -272,9 +282,8 @@ def _create_database(database: Path) -> None:
             return
         for left_behind in database.parent.glob("mlflow.db.partial*"):
             left_behind.unlink()
-        code = "import sys, mlflow; mlflow.MlflowClient(tracking_uri=sys.argv[1]).search_experiments(max_results=1)"
         created = subprocess.run(
-            [sys.executable, "-c", code, f"sqlite:///{partial}"],
+            [sys.executable, "-c", _CREATE, f"sqlite:///{partial}"],
             capture_output=True,
             text=True,
             timeout=180,
@@ -288,6 +297,8 @@ def _create_database(database: Path) -> None:
         # So that readers, such as the UI, and a writer do not wait for each other; the file keeps the mode.
         connection.execute("PRAGMA journal_mode=WAL")
         connection.close()
+        with partial.open("rb") as file:
+            os.fsync(file)
         partial.replace(database)
 
 

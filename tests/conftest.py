@@ -1,3 +1,34 @@
-"""Registers the engine "fake" for all tests."""
+"""What all tests share: the engine "fake", settings, and one MLflow database."""
 
-import fake_engine  # noqa: F401
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import fake_engine  # noqa: F401  registers the engine
+import pytest
+from hypothesis import settings
+
+from bbrgym.agents.mlflow_store import store_uri
+
+# Before PyTorch and MLflow are imported, here and in child processes. Networks of this size gain nothing from threads.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+
+settings.register_profile("tests", derandomize=True, deadline=None)
+settings.load_profile("tests")
+
+
+@pytest.fixture(scope="session")
+def mlflow_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A new MLflow database to copy, which takes seconds to create. This process and another one raced to create it."""
+    root = tmp_path_factory.mktemp("mlflow")
+    code = "import sys; from bbrgym.agents.mlflow_store import store_uri; store_uri(sys.argv[1])"
+    with subprocess.Popen([sys.executable, "-c", code, str(root)], stderr=subprocess.PIPE, text=True) as other:
+        store_uri(root)
+        _, errors = other.communicate()
+    assert other.returncode == 0, errors
+    return root / "runs" / "mlflow.db"

@@ -1,22 +1,19 @@
-"""The command line, from `--help` to a league with a trained agent in it."""
+"""The command line, from `--help` to a benchmark with a trained agent."""
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
-from importlib.util import find_spec
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from waiting import wait_for
 
 import bbrgym
-import bbrgym.benchmark.run  # here, for what is imported first inside of a test keeps the toy engine's name
 from bbrgym.agents.tracking import read_run
 from bbrgym.cli import COMMANDS, main
 
@@ -75,9 +72,12 @@ def test_an_unknown_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert "unknown command 'trian' (did you mean 'train'?); known: train, evaluate" in capsys.readouterr().err
 
 
-def test_help_loads_nothing_heavy() -> None:
+def test_help_and_training_without_mlflow_load_nothing_heavy() -> None:
     code = (
-        "import sys; from bbrgym.cli import main; main(['train', '--help']); import bbrgym.agents.train\n"
+        "import sys, pathlib; from bbrgym.cli import main; main(['train', '--help']); import bbrgym.agents.train\n"
+        "from bbrgym.agents.tracking import Tracker\n"
+        "with Tracker.start(pathlib.Path('run'), 'e', 'n', {}, config={'backend': 'none'}) as tracker:\n"
+        "    tracker.log_metrics({'x': 1.0})\n"
         "sys.exit(', '.join({'torch', 'mlflow', 'matplotlib', 'stable_baselines3'} & set(sys.modules)) or 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -130,7 +130,7 @@ def test_train_resume_evaluate(capsys: pytest.CaptureFixture[str]) -> None:
 
     assert main(["train", f"train.resume={run}", "train.total_steps=128"]) == 0
     assert "Trained 128 steps" in capsys.readouterr().out
-    assert only_run("train") == run  # it went on where it was
+    assert only_run("train") == run  # resumed in its own folder
 
     arguments = ["agent_path=" + str(run), "engine.name=fake", "scenario.duration_s=2", "tracking=none", "seeds=[4]"]
     assert main(["evaluate", *arguments]) == 0
@@ -138,90 +138,101 @@ def test_train_resume_evaluate(capsys: pytest.CaptureFixture[str]) -> None:
     assert pd.read_parquet(only_run("evaluate") / "results.parquet")["seed"].tolist() == [4, 4]
 
 
-@pytest.mark.parametrize("where", ["first", "last"])
-def test_multirun(where: str) -> None:
-    arguments = [*SMALL, "train.total_steps=32", "seed=1,2"]
-    assert main(["train", "-m", *arguments] if where == "first" else ["train", *arguments, "-m"]) == 0
-    sweep = only_run("multirun")
-    seeds = [json.loads((sweep / job / "run.json").read_text())["params"]["seed"] for job in ("0", "1")]
-    assert seeds == [1, 2]
-    assert not Path("runs/train").exists()
-
-
 def test_a_job_that_fails_in_a_multirun_does_not_end_the_others(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["train", "-m", *SMALL, "train.total_steps=0,32"]) == 1
+    assert main(["train", *SMALL, "train.total_steps=0,32", "-m"]) == 1  # -m may come last; elsewhere it comes first
     error = capsys.readouterr().err
     assert "train.total_steps must be an integer >= 1, got 0" in error
     assert "Traceback" not in error
     record = read_run(only_run("multirun") / "1")
     assert record is not None
-    assert record["status"] == "FINISHED"
-
-
-def test_a_users_own_folder_of_choices() -> None:
-    folder = Path("mine/scenario")
-    folder.mkdir(parents=True)
-    (folder / "tiny.yaml").write_text("rate_mbps: 3\nduration_s: 1\nflows: [{algorithm: agent, rtt_ms: 30}]\n")
-    small = [a for a in SMALL if not a.startswith("scenario")]
-    assert main(["train", "--config-dir", "mine", *small, "scenario=tiny", "output_dir=here"]) == 0
-    record = read_run(Path("here"))
-    assert record is not None
-    assert record["params"]["scenario"]["rate_mbps"] == 3
+    assert (record["status"], record["params"]["train"]["total_steps"]) == ("FINISHED", 32)
+    assert not Path("runs/train").exists()
 
 
 def test_cfg_prints_and_runs_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["train", "--cfg", "job", "agent=sac"]) == 0
-    assert "algorithm: sac" in capsys.readouterr().out
+    folder = Path("mine/scenario")  # a user's own choices
+    folder.mkdir(parents=True)
+    (folder / "tiny.yaml").write_text("rate_mbps: 3\nflows: [{algorithm: agent, rtt_ms: 30}]\n")
+    assert main(["train", "--config-dir", "mine", "--cfg", "job", "agent=sac", "scenario=tiny"]) == 0
+    printed = capsys.readouterr().out
+    assert "algorithm: sac" in printed
+    assert "rate_mbps: 3\n" in printed
     assert not Path("runs").exists()
 
 
-@pytest.mark.skipif(find_spec("bbrgym._ns3") is None, reason="ns-3 is not installed")
 def test_a_demonstration_from_training_to_the_report(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.undo()  # the worker processes of a benchmark know no toy engine
-    monkeypatch.chdir(tmp_path)
-    arguments = [
-        *("scenario=duel", "scenario.duration_s=2", "scenario.rate_mbps=5", "tracking=none", "agent.n_steps=16"),
-        *("agent.batch_size=32", "train.max_minutes=2"),
-        *("train.total_steps=64", "train.eval_episodes=1", "benchmark.competitors=[bbr]", "benchmark.seeds=[1]"),
-        *("benchmark.scenarios.duel_20mbps_5bdp.duration_s=2", "benchmark.processes=2"),
+    runs = [
+        *("benchmark.competitors=[bbr]", "benchmark.seeds=[1]", "benchmark.processes=1", "benchmark.engine=native"),
+        *("benchmark.scenarios.duel_20mbps_5bdp.duration_s=2", "tracking=none"),
     ]
-    assert main(["demo", *arguments]) == 0
+    training = [
+        *("scenario=duel", "scenario.duration_s=2", "scenario.rate_mbps=5", "engine=native", "agent.n_steps=16"),
+        *(
+            "agent.batch_size=32",
+            "train.prepare_steps=256",
+            "train.max_minutes=2",
+            "train.total_steps=64",
+            "train.eval_episodes=1",
+        ),
+    ]
+    assert main(["demo", *training, *runs]) == 0
     text = capsys.readouterr().out
     assert "it is a demonstration, not a result" in text
     results = pd.read_parquet("runs/benchmark/demo/results.parquet")
     assert set(results["competitor"]) == {"agent", "bbr"}
-    assert Path("runs/benchmark/demo/report.html").is_file()
-    Path("runs/benchmark/demo/report.html").unlink()
-    assert main(["report"]) == 0
-    assert Path("runs/benchmark/demo/report.html").is_file()
-    # What is done is not done again.
-    assert main(["benchmark", *arguments[3:4], "experiment=demo", *arguments[-4:]]) == 0
+    report = Path("runs/benchmark/demo/report.html")
+    report.unlink()
+    # The same benchmark on its own has nothing left to run.
+    assert main(["benchmark", "experiment=demo", *runs]) == 0
     assert "1 of 1 runs are there already" in capsys.readouterr().out
+    assert report.is_file()
+    monkeypatch.setattr("bbrgym.benchmark.report.write_report", lambda directory: f"of {directory}")
+    assert main(["report"]) == 0
+    assert capsys.readouterr().out == "Report: of runs/benchmark/demo\n"
 
 
-def test_the_ui_is_for_this_machine_only() -> None:
+@pytest.mark.xdist_group("mlflow")
+def test_the_ui_is_started_for_this_machine_only(mlflow_database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started = []
+    monkeypatch.setattr(os, "execv", lambda *given: started.append(given))
+    monkeypatch.setenv("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "true")
+    root = mlflow_database.parents[1]
+    assert not main(["ui", "--port", "5001", "--root", str(root)])
+    ((program, arguments),) = started
+    assert (program, arguments[:4]) == (sys.executable, [sys.executable, "-m", "mlflow", "ui"])
+    assert " ".join(arguments[4:]) == (
+        f"--backend-store-uri sqlite:///{mlflow_database} --host 127.0.0.1 --port 5001 --workers 1"
+    )
+
+
+@pytest.mark.slow
+def test_the_ui_answers_on_this_machine_only(mlflow_database: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    code = f"import sys; from bbrgym.cli import main; sys.exit(main(['ui', '--port', '{port}']))"
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    code = "import sys; from bbrgym.cli import main; sys.exit(main(['ui', *sys.argv[1:]]))"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, "--port", str(port), "--root", str(mlflow_database.parents[1])],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+    def is_answering() -> bool:
+        assert process.poll() is None
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/health") as response:
+                return bool(response.read() == b"OK")
+        except OSError:
+            return False
+
     try:
-        deadline = time.monotonic() + 90
-        answer = None
-        while answer is None and time.monotonic() < deadline and process.poll() is None:
-            try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5) as response:
-                    answer = response.read()
-            except OSError:
-                time.sleep(0.3)
-        assert answer == b"OK"
-        assert Path("runs/mlflow.db").is_file()
+        wait_for(is_answering)
         assert _listening_addresses(port) == {"0100007F"}  # 127.0.0.1
     finally:
         process.terminate()
-        process.wait(timeout=30)
+        process.wait()
 
 
 def _listening_addresses(port: int) -> set[str]:
@@ -231,7 +242,5 @@ def _listening_addresses(port: int) -> set[str]:
 
 
 def test_it_runs_as_a_module() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "bbrgym.cli", "--version"], capture_output=True, text=True, env=dict(os.environ)
-    )
+    done = subprocess.run([sys.executable, "-m", "bbrgym.cli", "--version"], capture_output=True, text=True)
     assert done.stdout.startswith("bbrgym ")

@@ -292,7 +292,6 @@ def test_every_variant_of_every_sweep_composes_and_is_accepted(experiment: str) 
     assert len({json.dumps({**config, "name": ""}) for config in configs}) == len(configs)
 
 
-@pytest.mark.timeout(300)  # eight processes that import MLflow
 def test_eight_jobs_at_once_in_one_store_lose_nothing() -> None:
     given = ("hydra/launcher=local", "hydra.launcher.n_jobs=8", "hydra.sweep.dir=sweep")
     assert run(sweep_tasks.track, *given, "tracking=mlflow", "seed=range(1,9)", "agent.gamma=0.9") == 0
@@ -441,7 +440,6 @@ def assert_one_went_on(process: subprocess.Popen[bytes], before: dict[Path, dict
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 @pytest.mark.usefixtures("ray")
 def test_ray_on_this_machine_listens_to_nobody_else_and_does_a_job_that_is_killed_again() -> None:
     psutil = pytest.importorskip("psutil")
@@ -459,7 +457,6 @@ def test_ray_on_this_machine_listens_to_nobody_else_and_does_a_job_that_is_kille
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 @pytest.mark.usefixtures("ray")
 def test_ray_finishes_the_jobs_of_a_node_that_is_killed() -> None:
     from ray.cluster_utils import Cluster
@@ -478,7 +475,6 @@ def test_ray_finishes_the_jobs_of_a_node_that_is_killed() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_submitit() -> None:
     pytest.importorskip("submitit")
     given = ["seed=1,2", "train.total_steps=64", "hydra/launcher=submitit_local", "hydra.sweep.dir=sweep"]
