@@ -1,4 +1,4 @@
-"""Files of a benchmark: the metrics of a run, and blocks of documents."""
+"""Files of a benchmark: the metrics of a run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from bbrgym.envs.trace_file import load_trace as load_trace
 from bbrgym.envs.trace_file import save_trace as save_trace
 from bbrgym.files import replace_file as replace_file
 from bbrgym.files import write_json as write_json
-from bbrgym.files import write_text
 
 
 def load_metrics(directory: Path) -> dict[str, Any] | None:
@@ -26,27 +25,3 @@ def load_metrics(directory: Path) -> dict[str, Any] | None:
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return metrics
-
-
-def with_block(document: str, block: str, begin: str, end: str) -> str:
-    """A document with `block` between two marks, lines of their own, and all else as it was.
-
-    Raises:
-        ValueError: it does not have the two marks, once each and in order.
-    """
-    before, found_begin, rest = document.partition(begin)
-    _, found_end, after = rest.partition(end)
-    if not found_begin or not found_end or begin in after or end in before + after:
-        raise ValueError(f"the document must have one line {begin} and after it one line {end}")
-    return f"{before}{begin}\n{block}\n{end}{after}"
-
-
-def write_block(path: Path, block: str, begin: str, end: str) -> None:
-    """Put `block` between two marks of a document, in one move.
-
-    Raises:
-        OSError: the document cannot be read or written.
-        ValueError: it does not have the two marks, once each and in order.
-    """
-    document = with_block(path.read_text(encoding="utf-8"), block, begin, end)
-    write_text(path, document)

@@ -1,7 +1,7 @@
-"""How the reference policy was trained, and what it does: `python studies/agent.py [--write docs/results/agent.md]`.
+"""Show how the reference policy was trained: `python -m studies.agent [--write docs/results/agent.md]`.
 
-From trainings that are there already: the runs of `bbrgym train experiment=reference`, and the sweeps
-`experiment=sweep/…` of `SWEEPS`. What is not there is left out, and its table on the page stays.
+Uses finished trainings: the runs of `bbrgym train experiment=reference` and the sweeps `experiment=sweep/…` of
+`SWEEPS`. A missing sweep is left out, and its table on the page stays.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from bbrgym.agents.tracking import read_metrics, read_run
 from bbrgym.baselines.policy_file import REFERENCE
 from bbrgym.benchmark.plots import COLOURS
 from bbrgym.benchmark.statistics import bootstrap_interval
-from bbrgym.benchmark.storage import replace_file, with_block, write_json
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.observation import Observation
 from bbrgym.envs.reward import Reward
 from bbrgym.envs.trace import Trace
-from studies import markdown
+from bbrgym.files import write_json, write_text
+from studies import page
 
 SWEEPS = {
     "ablation_agent": "variant",
@@ -38,20 +38,20 @@ SWEEPS = {
     "algorithms": "learner",
     "curriculum": "variant",
 }
-"""What is in the first column, by the sweep's name, which its marks on the page have, too."""
+"""The heading of the first column, by the sweep's name; the marks on the page have the same names."""
 EPISODES = 128
 RTTS_MS = (10.0, 50.0)
 ARRIVAL_S = 10.0
 
 
 def evaluations(run: Path) -> dict[int, dict[str, float]]:
-    """The metrics of each evaluation, by its step, of one that was made again the later."""
+    """Return the metrics of each evaluation by its step; of repeated evaluations, the last."""
     found = {line["step"]: line["metrics"] for line in read_metrics(run) if "eval/reward" in line["metrics"]}
     return dict(sorted(found.items()))
 
 
 def trainings(folder: Path, name: str = "reference") -> dict[int, Path]:
-    """The trainings of this name in a folder, the last one of each seed, by their seeds."""
+    """Return the last training of this name of each seed in a folder, by seed."""
     found: list[tuple[str, int, Path]] = []
     for run in folder.iterdir() if folder.is_dir() else ():
         record = read_run(run)
@@ -61,7 +61,7 @@ def trainings(folder: Path, name: str = "reference") -> dict[int, Path]:
 
 
 def curves(runs: Mapping[int, Path]) -> dict[str, list[tuple[int, float]]]:
-    """Reward per decision of each evaluation, by the trainings' seeds."""
+    """Return the reward per decision of each evaluation, by training."""
     return {
         f"seed {seed}": [(step, metrics["eval/reward"]) for step, metrics in evaluations(run).items()]
         for seed, run in runs.items()
@@ -69,7 +69,7 @@ def curves(runs: Mapping[int, Path]) -> dict[str, list[tuple[int, float]]]:
 
 
 def draw_curves(found: dict[str, list[tuple[int, float]]]) -> Figure:
-    """A line a training, and their mean."""
+    """Draw a line per training."""
     figure = Figure(figsize=(7, 3.2), layout="constrained")
     axes = figure.subplots()
     for (name, points), colour in zip(found.items(), COLOURS, strict=False):
@@ -81,7 +81,7 @@ def draw_curves(found: dict[str, list[tuple[int, float]]]) -> Figure:
 
 
 def validate(agent: Agent, reward: Reward) -> dict[str, float]:
-    """The agent in the reference's evaluations, by this reward, whatever it was trained in and for."""
+    """Evaluate an agent in the reference's evaluation scenarios by this reward, whatever it was trained in."""
     from bbrgym.agents.callbacks import evaluate_agent
 
     trained = load_agent(REFERENCE).spec
@@ -94,7 +94,7 @@ def validate(agent: Agent, reward: Reward) -> dict[str, float]:
 
 
 def sweep_rows(sweep: Path, reward: Reward) -> list[list[str]]:
-    """A row a variant: mean and interval over its seeds, of what `validate` says of each last agent."""
+    """Return a row per variant: means and interval over its seeds of `validate` of the last agents."""
     variants: dict[str, list[dict[str, float]]] = {}
     for folder in sorted(sweep.iterdir()):
         record = read_run(folder) if (folder / "final").is_dir() else None
@@ -113,7 +113,7 @@ def sweep_rows(sweep: Path, reward: Reward) -> list[list[str]]:
         interval = f" [{low:.3f} {high:.3f}]" if len(values) > 1 else ""
         rows.append(
             [
-                markdown.cell(name),
+                page.cell(name),
                 f"{mean(values, 'eval/reward'):.3f}{interval}",
                 f"{mean(values, 'eval/utilisation'):.1%}",
                 f"{mean(values, 'eval/queue_ms'):.1f}",
@@ -124,14 +124,14 @@ def sweep_rows(sweep: Path, reward: Reward) -> list[list[str]]:
 
 
 def duel(algorithm: str) -> Trace:
-    """A flow of 10 ms has the link, and after 10 s one of 50 ms comes."""
+    """Simulate a flow of 10 ms that a flow of 50 ms joins after 10 s."""
     flows = (Flow(algorithm, RTTS_MS[0]), Flow(algorithm, RTTS_MS[1], start_s=ARRIVAL_S))
     scenario = Scenario(rate_mbps=40.0, buffer_bdp=4.0, duration_s=30.0, flows=flows)
     return bbrgym.simulate(scenario, engine="native", seed=1, step_ms=50.0)
 
 
 def draw_duel(traces: dict[str, Trace]) -> Figure:
-    """Throughput, gains and queue over time, a column an algorithm."""
+    """Draw throughput, gains and queue over time, a column per algorithm."""
     figure = Figure(figsize=(10, 7), layout="constrained")
     panels = figure.subplots(4, len(traces), sharex=True, sharey="row")
     rows: list[tuple[str, Any]] = [
@@ -162,38 +162,37 @@ def draw_duel(traces: dict[str, Trace]) -> Figure:
 
 
 def sweep_tables(folder: Path, reward: Reward) -> dict[str, str]:
-    """A table of each sweep that is in a folder and has results, by its name."""
+    """Return a table of each sweep that has results in a folder, by name."""
     tables = {}
     for name, first in SWEEPS.items():
         if (folder / name).is_dir() and (rows := sweep_rows(folder / name, reward)):
             headings = [first, "reward per decision [95 %]", "utilisation", "queue, ms", "seeds"]
-            tables[name] = markdown.table(headings, rows, range(1, 5))
+            tables[name] = page.table(headings, rows, range(1, 5))
     return tables
 
 
-def with_blocks(page: str, blocks: Mapping[str, str]) -> str:
-    """A page with each block between its marks; the name of one is empty or a sweep's.
+def with_blocks(document: str, blocks: Mapping[str, str]) -> str:
+    """Return a document with each block between its marks; a block's name is empty or that of a sweep.
 
     Raises:
-        ValueError: it does not have the marks.
+        ValueError: marks are missing.
     """
     for name, block in blocks.items():
-        place = f"studies/agent.py {name}".strip()
-        page = with_block(page, block, f"<!-- begin: {place} -->", f"<!-- end: {place} -->")
-    return page
+        document = page.with_block(document, f"studies/agent.py {name}".strip(), block)
+    return document
 
 
 def report(runs: Mapping[int, Path], reward: Reward) -> tuple[str, dict[str, Figure]]:
-    """The text on the reference, and the figures by their names."""
+    """Return the text on the reference, and the figures by name."""
     reference = load_agent(REFERENCE)
     training = reference.training
     checked = validate(reference, reward)
     said = [
-        f"The reference: seed {training.get('seed')}, {training.get('steps', 0):,} decisions; in evaluation "
-        f"{checked['eval/reward']:.3f} a decision, utilisation {checked['eval/utilisation']:.1%}, queue "
+        f"The reference: seed {training.get('seed')}, {training.get('steps', 0):,} decisions; in evaluation reward "
+        f"{checked['eval/reward']:.3f} per decision, utilisation {checked['eval/utilisation']:.1%}, queue "
         f"{checked['eval/queue_ms']:.1f} ms."
     ]
-    # A rule may want more than the reference sees.
+    # A rule may need features that the reference lacks.
     spec = dataclasses.replace(reference.spec, observation=Observation())
     for name in RULES:
         scripted = validate(scripted_agent(name, spec), reward)
@@ -202,9 +201,9 @@ def report(runs: Mapping[int, Path], reward: Reward) -> tuple[str, dict[str, Fig
             f"{scripted['eval/queue_ms']:.1f} ms."
         )
     lines = [" ".join(said)]
-    figures = {"agent-duel": draw_duel({"bbr": duel("bbr"), "policy": duel("policy")})}
+    figures = {"duel": draw_duel({"bbr": duel("bbr"), "policy": duel("policy")})}
     if found := {name: points for name, points in curves(runs).items() if points}:
-        figures["agent-training"] = draw_curves(found)
+        figures["training"] = draw_curves(found)
         last = [points[-1][1] for points in found.values()]
         low, high = bootstrap_interval(last)
         lines += [
@@ -216,18 +215,18 @@ def report(runs: Mapping[int, Path], reward: Reward) -> tuple[str, dict[str, Fig
 
 
 def adopt(run: Path, folder: Path = REFERENCE) -> None:
-    """Put the last agent of a training in the place of the reference, with what MLflow has of its run: `mlflow.json`.
+    """Replace the reference by the last agent of a training, and write the run's record to `mlflow.json`.
 
-    The last one, not the best by evaluation: the learning rate ends at 0, and the mean reward of some hundred episodes
-    is mostly that of a few with heavy costs.
+    Takes the last agent, not the best by evaluation: the learning rate ends at 0, and a few costly episodes dominate
+    the mean reward of an evaluation.
 
     Args:
         run: the training's folder, of `experiment=reference`.
         folder: the reference's.
 
     Raises:
-        FileNotFoundError: there is no agent.
-        ValueError: it is not a training's folder.
+        FileNotFoundError: the folder has no agent.
+        ValueError: the folder has no training.
     """
     record = read_run(run)
     if record is None:
@@ -245,12 +244,12 @@ def adopt(run: Path, folder: Path = REFERENCE) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Print, and write if asked to."""
+    """Print the text and tables; with --write, write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", default="runs/train", type=Path, help="folder of the trainings")
-    parser.add_argument("--sweeps", default="runs/multirun", type=Path, help="folder of the sweeps, by their names")
-    parser.add_argument("--write", type=Path, help="page whose marked parts become the text; its figures beside it")
-    parser.add_argument("--adopt", type=Path, help="a training whose last agent becomes the reference, before the rest")
+    parser.add_argument("--sweeps", default="runs/multirun", type=Path, help="folder with a folder per sweep")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="page to write the tables and figures into")
+    parser.add_argument("--adopt", type=Path, metavar="RUN", help="first make a training's last agent the reference")
     options = parser.parse_args(arguments)
     if options.adopt is not None:
         adopt(options.adopt)
@@ -261,8 +260,8 @@ def main(arguments: list[str]) -> int:
     if options.write is not None:
         written = with_blocks(options.write.read_text(encoding="utf-8"), blocks)
         for name, figure in figures.items():
-            markdown.write_figure(figure, options.write.parent / "images" / name)
-        replace_file(options.write, lambda path: path.write_text(written, encoding="utf-8"))
+            page.write_figure(figure, options.write, name)
+        write_text(options.write, written)
     return 0
 
 

@@ -1,11 +1,11 @@
-"""How closely the native engine agrees with ns-3: `python studies/agreement.py [--write docs/results/agreement.md]`.
+"""Measure how closely the native engine agrees with ns-3: `python -m studies.agreement [--write FILE]`.
 
-A grid of scenarios (`grid`) and the experiments of the papers, as far as ns-3's runs of them are there, in both
-engines with the same seeds. ns-3's runs of the grid are kept in `runs/benchmark/agreement-<engine>/`, so that an
-interrupted command goes on where it was, and are made again when ns-3 makes something else of a few short runs
-(`_code`). Native's are always made afresh: all of them take a minute.
+Both engines simulate a grid of scenarios (`grid`) and the experiments of the papers that ns-3 has finished, with the
+same seeds. ns-3's runs of the grid are kept in `runs/benchmark/agreement-<engine>/`, so an interrupted command can be
+resumed; they are repeated when ns-3 gives other results in a few short runs (`_code`). Native's runs take a minute and
+are not kept.
 
-A difference above its limit gets a cause, by a rule and with the numbers that it rests on (`cause`).
+Each difference above its limit gets a cause by a rule (`cause`).
 """
 
 from __future__ import annotations
@@ -38,18 +38,20 @@ from bbrgym.baselines.registry import COMPARATORS
 from bbrgym.benchmark.metrics import measure
 from bbrgym.benchmark.plan import Benchmark, Run, version_of
 from bbrgym.benchmark.run import load_benchmark
-from bbrgym.benchmark.storage import load_trace, replace_file, save_trace, write_block
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
+from bbrgym.envs.trace_file import load_trace, save_trace
+from bbrgym.files import replace_file
 from bbrgym.processes import run_in_processes
+from studies import page
 from studies.papers.published import Paper, compare
 from studies.papers.report import paper_of
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-BEGIN, END = "<!-- begin: studies/agreement.py -->", "<!-- end: studies/agreement.py -->"
+MARK: Final = "studies/agreement.py"
 
 SEEDS: Final = (1, 2, 3)
 NEIGHBOURS: Final = 12
-"""Runs of native that tell how far chance alone moves a figure."""
+"""Runs of native that show how far chance alone moves a value."""
 WARMUP: Final = 0.25
 STEP_MS: Final = 100.0
 COUNT: Final = 64
@@ -57,32 +59,32 @@ ENGINES: Final[dict[str, dict[str, Any]]] = {
     "ns3": {"name": "ns3"},
     "ns3-quic": {"name": "ns3", "transport": "quic"},
 }
-"""What native is compared with: ns-3's TCP, and native's own transport over UDP in ns-3's network."""
+"""The references: ns-3's TCP, and native's transport over UDP in ns-3's network."""
 
 ALGORITHMS: Final = (
     "bbr", "bbr-acw", "bbr-acd", "bbq", "da-bbr", "ebcc", "bbr2", "f-bbr2", "cubic", "newreno", "agent",
     "bbr-acd-ns3-published",
 )  # fmt: skip
-"""Of the grid. Another one draws other scenarios, so what is registered later goes to the end."""
+"""The algorithms of the grid. The list is fixed: the draws depend on it, and kept runs depend on the draws."""
 
 
 def grid(count: int = COUNT, seed: int = 2026) -> dict[str, Scenario]:
-    """Scenarios that cover what is usual, by a Latin hypercube.
+    """Return scenarios that cover the usual ranges, by a Latin hypercube.
 
-    Every range is cut into `count` equal parts, each of which has one scenario. The logarithms of rate (2 to
-    200 Mbit/s), longest RTT (5 to 200 ms), and buffer (0.25 to 8 BDP) are uniform, and so is the number of flows (1 to
-    8). Half of the scenarios have random losses, log-uniform from 0.05 to 6 %. In every second one all flows have the
-    same algorithm (each gets its turn), else each its own; in every second pair the other flows' RTTs are shorter, by
-    up to four; in every second four flows start within the first tenth of the run, else together. Packets have 1000 or
-    1448 bytes. A run lasts for 300,000 packets (80,000 with losses above 0.5 %), but 10 s and 50 RTTs at least, and
-    60 s at most.
+    Each range is cut into `count` equal parts with one scenario each. Rate (2 to 200 Mbit/s), longest RTT (5 to 200 ms)
+    and buffer (0.25 to 8 BDP) are log-uniform, the number of flows (1 to 8) is uniform. Half of the scenarios have
+    random losses, log-uniform from 0.05 to 6 %. In every second scenario all flows have the same algorithm, otherwise
+    each flow draws one. In every second pair of scenarios the other flows' RTTs are shorter by a factor of up to four.
+    In every second group of four the flows start within the first tenth of the run, otherwise together. Packets have
+    1000 or 1448 bytes. A run lasts for 300,000 packets (80,000 with losses above 0.5 %), at least 10 s and 50 RTTs, and
+    at most 60 s.
 
-    Only `random.Random.random` is drawn from, which gives the same numbers in every version of Python.
+    Draws use `random.Random.random` only, which gives the same numbers in every version of Python.
     """
     uniform = random.Random(seed).random
 
     def stratified() -> list[float]:
-        """`count` values in [0, 1), one in each of as many equal parts, in random order."""
+        """Return `count` values in [0, 1), one in each of `count` equal parts, in random order."""
         order = sorted(range(count), key=[uniform() for _ in range(count)].__getitem__)
         return [(place + uniform()) / count for place in order]
 
@@ -122,16 +124,16 @@ def _between(low: float, high: float, part: float) -> float:
 
 @dataclass(frozen=True)
 class Figures:
-    """What is compared of a run, after its warm-up.
+    """The compared values of a run, after its warm-up.
 
     Attributes:
-        shares: of the flows, of the sum of their throughputs.
-        utilisation: share of the link's capacity that was used.
+        shares: of each flow in the sum of the throughputs.
+        utilisation: used fraction of the link's capacity.
         queue_ms: mean queueing delay.
         retransmission_rate: retransmitted over sent packets, of all flows.
         jain: Jain's index of the throughputs.
         loss_rate: packets that the link or its queue lost, over sent packets.
-        timeouts: retransmission (in QUIC: probe) timeouts of all flows, in the whole run.
+        timeouts: retransmission (in QUIC: probe) timeouts of all flows in the whole run.
         trace_hash: equal for equal runs.
     """
 
@@ -146,14 +148,14 @@ class Figures:
 
     @classmethod
     def of_trace(cls, trace: Trace, warmup: float = WARMUP) -> Figures:
-        """Of a run whose warm-up is this part of it."""
+        """Return the values of a trace; `warmup` is the fraction that is not measured."""
         rows = measure(trace, after_s=warmup * trace.scenario.duration_s)
         timeouts = float(trace.flows[:, :, FLOW_COLUMNS.index("rto_count")].sum())
         return replace(cls.of_rows(rows), timeouts=timeouts, trace_hash=trace.hash)
 
     @classmethod
     def of_rows(cls, rows: Sequence[Mapping[str, Any]]) -> Figures:
-        """Of the rows of `bbrgym.benchmark.metrics.measure`."""
+        """Return the values of the rows of `bbrgym.benchmark.metrics.measure`."""
         sent = sum(row["sent_packets"] for row in rows)
         return cls(
             shares=tuple(row["share"] for row in rows),
@@ -166,20 +168,20 @@ class Figures:
 
     @property
     def unnecessary_rate(self) -> float:
-        """Packets that were sent again though nothing had been lost, over sent packets."""
+        """Spurious retransmissions over sent packets."""
         return max(0.0, self.retransmission_rate - self.loss_rate)
 
 
 @dataclass(frozen=True)
 class Metric:
-    """How far apart two engines are in something.
+    """A metric in which engines are compared.
 
     Attributes:
-        title: what it is, for a reader.
-        values: its value or values in a run.
-        limit: what is above it is listed with its cause.
-        is_relative: differences are relative to ns-3's value, else absolute.
-        floor: the smallest value that a difference is taken relative to.
+        title: its name for a reader.
+        values: returns its value or values in a run.
+        limit: a larger difference needs a cause.
+        is_relative: whether differences are relative to ns-3's value.
+        floor: returns the smallest value to which a difference is relative.
     """
 
     title: str
@@ -189,7 +191,7 @@ class Metric:
     floor: Callable[[Scenario], float] = lambda scenario: 0.0
 
     def means(self, runs: Sequence[Figures]) -> npt.NDArray[np.float64]:
-        """Of the runs with different seeds."""
+        """Return the means over runs with different seeds."""
         means: npt.NDArray[np.float64] = np.array([self.values(run) for run in runs], dtype=np.float64).mean(axis=0)
         return means
 
@@ -200,7 +202,7 @@ METRICS: Final = (
     Metric(
         "queueing delay",
         lambda run: [run.queue_ms],
-        # A packet on the link, or a twentieth of the RTT: nobody cares for less.
+        # One packet on the link, or a twentieth of the RTT: less does not matter.
         floor=lambda s: max((s.packet_bytes + 40) * 8e-3 / s.rate_mbps, 0.05 * max(flow.rtt_ms for flow in s.flows)),
     ),
     Metric("retransmission rate", lambda run: [run.retransmission_rate], floor=lambda scenario: 0.005),
@@ -210,17 +212,17 @@ METRICS: Final = (
 
 @dataclass(frozen=True)
 class Difference:
-    """Native, or another engine, against a reference, in one metric of a scenario, of the means over the seeds.
+    """The difference of an engine from a reference in one metric of a scenario, of the means over the seeds.
 
     Attributes:
-        metric: in what.
-        place: of which of the metric's values: of shares, of the one that differs most.
-        reference: its value in the reference.
-        native: and in the other.
-        size: how far apart they are, in the metric's terms.
-        from_neighbours: how far the reference is from the mean of native's neighbours, likewise.
-        chance: how far those two are apart by chance: two standard errors of their difference, or what is as unlikely
-            for the worst of several flows (`_standard_errors`).
+        metric: the metric.
+        place: index among the metric's values; of shares, the one that differs most.
+        reference: the reference's value.
+        native: the other engine's value.
+        size: the difference, in the metric's terms.
+        from_neighbours: the difference of the reference from the mean of native's neighbours.
+        chance: how far those two differ by chance: two standard errors of their difference, corrected for the worst of
+            several flows (`_standard_errors`).
     """
 
     metric: Metric
@@ -233,7 +235,7 @@ class Difference:
 
     @property
     def is_above_limit(self) -> bool:
-        """Whether it needs a cause."""
+        """Whether the difference needs a cause."""
         return self.size > self.metric.limit
 
     @property
@@ -249,16 +251,15 @@ def difference(
     native: Sequence[Figures],
     neighbours: Sequence[Figures] = (),
 ) -> Difference:
-    """How far two engines are apart.
+    """Return how much two engines differ.
 
     Args:
-        metric: in what.
-        scenario: where.
-        reference: runs of the one engine.
-        native: runs of the other, with the same seeds.
-        neighbours: runs of native with other seeds, in scenarios that hardly differ. Their standard deviation is taken
-            for that of the reference too, in which a seed that changes nothing does not make the mean more certain.
-            Fewer than two tell nothing of chance: NaN.
+        metric: the metric.
+        scenario: the scenario of the runs.
+        reference: runs of one engine.
+        native: runs of the other engine with the same seeds.
+        neighbours: runs of native with other seeds in nearly equal scenarios. Their standard deviation stands for that
+            of the reference too, in which equal runs count once. With fewer than two, chance is NaN.
     """
     ours, theirs = metric.means(native), metric.means(reference)
     place = int(np.argmax(np.abs(ours - theirs)))
@@ -285,19 +286,19 @@ def difference(
 
 
 def _standard_errors(values: int) -> float:
-    """How many a mean may be off: two, or for the worst of several as many as are as unlikely (Bonferroni).
+    """Return how many standard errors a mean may be off: two, or more for the worst of several values (Bonferroni).
 
-    Shares add up to one, so that one of them says nothing new.
+    Shares add up to one, so one of them is redundant.
     """
     unlikely = 1 - NormalDist().cdf(2)
     return NormalDist().inv_cdf(1 - unlikely / max(1, values - 1))
 
 
 def neighbours(scenario: Scenario, count: int = NEIGHBOURS) -> Iterator[tuple[Scenario, int]]:
-    """Scenarios that nobody would tell from this one, with seeds that are not `SEEDS`.
+    """Yield nearly equal scenarios, with seeds that are not in `SEEDS`.
 
-    RTTs are longer by up to 0.2 %, and each flow starts up to 5 % of an RTT later. Runs without losses hardly depend
-    on a seed, yet a packet more or less can decide who loses the next one.
+    RTTs are longer by up to 0.2 %, and each flow starts up to 5 % of an RTT later. Runs without losses hardly depend on
+    the seed, yet a single packet can decide which flow loses the next one.
     """
     for seed in range(1000, 1000 + count):
         uniform = random.Random(seed).random
@@ -309,7 +310,7 @@ def neighbours(scenario: Scenario, count: int = NEIGHBOURS) -> Iterator[tuple[Sc
             )
             for flow in scenario.flows
         )
-        # The buffer follows the RTT: it stays as it was.
+        # A buffer in BDP would follow the RTT, so it is given in packets.
         yield replace(scenario, flows=flows, buffer_bdp=None, buffer_packets=scenario.queue_packets), seed
 
 
@@ -318,11 +319,11 @@ class Compared:
     """A scenario in all engines.
 
     Attributes:
-        name: the scenario's.
-        scenario: it itself.
-        runs: {engine: its runs with `SEEDS`}, `native` among them.
+        name: name of the scenario.
+        scenario: the scenario.
+        runs: {engine: runs with `SEEDS`}, including `native`.
         neighbours: runs of native that differ by chance.
-        others_neighbours: {engine: its runs of these neighbours}, where the others do not tell a cause.
+        others_neighbours: {engine: runs of the neighbours}, where the other runs show no cause.
     """
 
     name: str
@@ -332,15 +333,15 @@ class Compared:
     others_neighbours: Mapping[str, Sequence[Figures]] = field(default_factory=dict)
 
     def difference(self, metric: Metric, reference: str, other: str) -> Difference:
-        """Of an engine against another."""
+        """Return the difference of one engine from another."""
         return difference(metric, self.scenario, self.runs[reference], self.runs[other], self.neighbours)
 
     def differences(self, reference: str) -> list[Difference]:
-        """Of native against an engine, one a metric."""
+        """Return the differences of native from an engine, one per metric."""
         return [self.difference(metric, reference, "native") for metric in METRICS]
 
     def between_neighbours(self, found: Difference, reference: str, other: str) -> tuple[float, float]:
-        """How far the means over the neighbours are apart in two engines, and how far they may be by chance."""
+        """Return how much the means over the neighbours differ in two engines, and how much they may by chance."""
         runs = {"native": self.neighbours, **self.others_neighbours}
         a, b = (np.array([found.metric.values(run)[found.place] for run in runs[e]]) for e in (reference, other))
         scale = max(abs(float(a.mean())), found.metric.floor(self.scenario)) if found.metric.is_relative else 1.0
@@ -349,33 +350,33 @@ class Compared:
         return abs(float(a.mean() - b.mean())) / scale, errors * error / scale
 
     def timeouts(self, engine: str) -> float:
-        """In a run, all flows together."""
+        """Return the timeouts of all flows in a run, on average."""
         return float(np.mean([run.timeouts for run in self.runs[engine]]))
 
     def timeout_rate(self, engine: str) -> float:
-        """Over the packets that the link could have carried."""
+        """Return the timeouts over the packets that the link could have carried."""
         s = self.scenario
         packets = s.rate_mbps * 1e6 / 8 / (s.packet_bytes + 40) * s.duration_s
         return self.timeouts(engine) / packets
 
 
 def cause(compared: Compared, found: Difference) -> str:
-    """Why native differs from ns-3's TCP there, by the first rule that fits, with the numbers that say so.
+    """Return why native differs from ns-3's TCP, by the first rule that fits, and the numbers behind it.
 
-    1. Chance: ns-3's mean is as near to native's neighbours as the mean of so many of them would be.
+    1. Chance: ns-3's mean is as close to native's neighbours as chance allows.
     2. Transport: with native's transport over UDP in ns-3's network, the difference is within the limit or chance.
     3. Network: those runs are within the limit of ns-3's TCP, and native is not.
-    4. The same three by the means over all neighbours in every engine, where there are such runs.
-    5. Timeouts, where there are no runs over UDP: ns-3's TCP has at least one more than native in a run.
-    6. Else there is none: it is not explained.
+    4. The same three rules for the means over all neighbours in every engine, if there are such runs.
+    5. Timeouts, if there are no runs over UDP: ns-3's TCP has at least one more than native per run.
+    6. Otherwise the difference is not explained.
     """
     if found.is_chance:
         return (
             f"chance: {_in_terms(found.metric, found.from_neighbours)} from native's neighbours, "
-            f"which by chance are ±{_in_terms(found.metric, found.chance)} apart"
+            f"which differ by ±{_in_terms(found.metric, found.chance)} by chance"
         )
     counts = (
-        f"timeouts a run: {compared.timeouts('ns3'):.1f} in ns-3's TCP, {compared.timeouts('native'):.1f} in native"
+        f"timeouts per run: {compared.timeouts('ns3'):.1f} in ns-3's TCP, {compared.timeouts('native'):.1f} in native"
     )
     if "ns3-quic" not in compared.runs:
         return counts if compared.timeouts("ns3") >= compared.timeouts("native") + 1 else f"not explained ({counts})"
@@ -402,7 +403,7 @@ def _cause_by_neighbours(compared: Compared, found: Difference) -> str:
         f"{shown['transport']} from UDP, these are {shown['network']} apart"
     )
     for name, (size, by_chance) in gaps.items():
-        # Chance explains only what it can make; a difference within the limit needs no cause.
+        # Chance explains no more than its own size; a difference within the limit needs no cause.
         if size <= max(by_chance, 0.0 if name == "chance" else found.metric.limit):
             return f"{name} ({text})"
     return ""
@@ -414,7 +415,7 @@ def _in_terms(metric: Metric, size: float) -> str:
 
 @dataclass(frozen=True)
 class Task:
-    """A run of the grid: where, with which seed, and by which engine."""
+    """A run of the grid: scenario, seed and engine, and the file that keeps its trace."""
 
     scenario: Scenario
     seed: int
@@ -423,7 +424,7 @@ class Task:
 
 
 def trace_of(task: Task) -> Trace:
-    """Make a run; its trace is kept in the task's file, and taken from there if it is."""
+    """Return the trace of a run, from the task's file if it is there."""
     if task.file is not None and task.file.is_file():
         return load_trace(task.file)
     with closing(make_engine(**task.engine)) as engine:
@@ -442,16 +443,16 @@ def compare_grid(
     seeds: Sequence[int] = SEEDS,
     neighbours_count: int = NEIGHBOURS,
 ) -> list[Compared]:
-    """Run every scenario in the engines, as far as it is not there yet, and in native.
+    """Simulate every scenario in native, and in the engines unless the runs are kept.
 
     Args:
-        scenarios: by their names.
-        engines: of `ENGINES`.
-        directory: the runs of an engine are in `agreement-<engine>` there.
-        console: where progress is shown.
-        processes: how many runs at a time.
-        seeds: one run each.
-        neighbours_count: how many more of native.
+        scenarios: by name.
+        engines: names in `ENGINES`.
+        directory: runs are kept in `agreement-<engine>` there.
+        console: shows progress.
+        processes: runs at a time.
+        seeds: one run per seed.
+        neighbours_count: additional runs of native.
 
     Raises:
         RuntimeError: a run failed.
@@ -478,14 +479,14 @@ def settle(
     processes: int,
     count: int = NEIGHBOURS,
 ) -> list[Compared]:
-    """Run the neighbours in the other engines too, where a difference from ns-3's TCP has no cause without that.
+    """Simulate the neighbours in the other engines too, where a difference from ns-3's TCP is otherwise unexplained.
 
     Args:
-        compared: of `compare_grid`.
-        directory: as there.
-        console: as there.
-        processes: as there.
-        count: how many neighbours, as there.
+        compared: result of `compare_grid`, whose other arguments are the same.
+        directory: runs are kept there.
+        console: shows progress.
+        processes: runs at a time.
+        count: number of neighbours.
     """
     tasks = {
         (place, engine): [_kept(*near, engine, directory) for near in neighbours(one.scenario, count)]
@@ -502,15 +503,15 @@ def settle(
 
 
 def _kept(scenario: Scenario, seed: int, engine: str, directory: Path) -> Task:
-    """A run of ns-3, whose trace is kept."""
+    """Return a task of ns-3 whose trace is kept."""
     folder = directory / f"agreement-{engine}"
     folder.mkdir(parents=True, exist_ok=True)
     return Task(scenario, seed, ENGINES[engine], folder / f"{_key(scenario, seed, engine)}.parquet")
 
 
 def _run_all(tasks: Sequence[tuple[Any, Task]], console: Console, processes: int) -> dict[Any, list[Figures]]:
-    """{key: the figures of its tasks, in their order}."""
-    # The longest first would be shorter by seconds; seeds first makes an interrupted command more useful.
+    """Return {key: values of its tasks, in their order}."""
+    # Seed by seed, so that an interrupted command has all scenarios of the first seeds.
     order = sorted(range(len(tasks)), key=lambda number: (tasks[number][1].seed, number))
     results: dict[int, Figures] = {}
     began = last = time.monotonic()
@@ -534,16 +535,16 @@ def _run_numbered(numbered: tuple[int, Task]) -> Figures:
 
 
 def _key(scenario: Scenario, seed: int, engine: str) -> str:
-    """Of all that decides what ns-3 simulates."""
+    """Return a hash of everything that decides what ns-3 simulates."""
     identity = [scenario.to_dict(), seed, ENGINES[engine], STEP_MS, _code(engine)]
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:20]
 
 
 @functools.cache
 def _code(engine: str) -> str:
-    """Identifies an engine of ns-3 by what it makes of a few short runs with every algorithm.
+    """Return a hash of what ns-3 gives in a few short runs with every algorithm.
 
-    What it is built of changes more often than what it does, and runs that take an hour are to outlive that.
+    A hash of its code would change more often, and would discard runs that took an hour.
     """
     digest = hashlib.sha256(str(version_of("ns3")).encode())
     flows = tuple(Flow(algorithm, rtt_ms=15 + 5 * place) for place, algorithm in enumerate(ALGORITHMS))
@@ -564,12 +565,11 @@ class PaperCompared:
 
     Attributes:
         experiment: its name.
-        commit: of this project, with which ns-3's runs were made.
-        runs: how many there are in each engine.
-        sizes: of every metric, the differences of all pairs of a scenario and a competitor.
-        same: how many published entries have the same verdict from both engines.
-        entries: how many there are.
-        others: {what is published: (verdict with ns-3, verdict with native)} of those that do not.
+        commit: this project's commit of ns-3's runs.
+        runs: number of runs in each engine.
+        sizes: {metric: differences of all pairs of a scenario and a competitor}.
+        same: number of published entries with the same verdict in both engines.
+        entries: number of published entries.
     """
 
     experiment: str
@@ -578,25 +578,24 @@ class PaperCompared:
     sizes: Mapping[str, Sequence[float]]
     same: int
     entries: int
-    others: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
 
 def compare_papers(root: Path, console: Console, processes: int) -> list[PaperCompared]:
-    """Make the runs again in native that ns-3 has made of the papers' experiments.
+    """Repeat ns-3's runs of the papers' experiments in native.
 
     Args:
-        root: the folder with their benchmarks, as `python -m studies.papers` leaves it. Unfinished ones are left out.
-            Competitors and rivals that only ns-3 has are so, too: where a rival is one (`STAND_INS`), ns-3 makes its
-            runs again against this project's, which are kept beside `root` as the grid's are.
-        console: where progress is shown.
-        processes: how many runs at a time.
+        root: the folder of the benchmarks of `python -m studies.papers`. Unfinished ones are left out, and so are
+            competitors that only ns-3 has. Where a rival is one (`STAND_INS`), ns-3 repeats the runs against this
+            project's algorithm; these runs are kept beside `root` like the grid's.
+        console: shows progress.
+        processes: runs at a time.
     """
     compared = []
     for directory in sorted(path.parent for path in root.glob("*/benchmark.json")):
         reference = load_benchmark(directory)
         plan = Benchmark.from_dict(reference.plan["config"])
         if reference.missing or reference.failures or plan.engine["name"] != "ns3" or reference.results.empty:
-            console.print(f"left out: {directory} is not finished, or not ns-3's", highlight=False)
+            console.print(f"left out: {directory} is unfinished or not of ns-3", highlight=False)
             continue
         plan = replace(plan, competitors=tuple(c for c in plan.competitors if c.algorithm not in COMPARATORS))
         wanted = {(run.scenario_name, run.competitor, run.seed): run for run in plan.runs()}
@@ -613,11 +612,11 @@ def compare_papers(root: Path, console: Console, processes: int) -> list[PaperCo
 
 
 STAND_INS: Final = {"cubic-stock": "cubic", "newreno-stock": "newreno"}
-"""For rivals that only ns-3 has."""
+"""This project's algorithms in place of rivals that only ns-3 has."""
 
 
 def _paper_results(plan: Benchmark, runs: Iterable[Run], kept: Path | None, processes: int) -> pd.DataFrame:
-    """Rows as a benchmark has them, of runs with the stand-ins: of ns-3, below the folder `kept`, or of native."""
+    """Return a benchmark's rows of runs with the stand-ins: of ns-3, kept in a folder, or of native."""
     tasks = []
     for planned in runs:
         flows = tuple(replace(f, algorithm=STAND_INS.get(f.algorithm, f.algorithm)) for f in planned.scenario.flows)
@@ -671,28 +670,20 @@ def _compare_results(
         sizes=sizes,
         same=sum(a.agreement == b.agreement for a, b in pairs),
         entries=len(pairs),
-        others={
-            f"{a.what}: {a.published}": (f"{a.measured} ({a.agreement})", f"{b.measured} ({b.agreement})")
-            for a, b in pairs
-            if a.agreement != b.agreement
-        },
     )
 
 
-def markdown(compared: Sequence[Compared], papers: Sequence[PaperCompared]) -> str:
-    """Everything, for the document."""
+def summarise(compared: Sequence[Compared], papers: Sequence[PaperCompared]) -> str:
+    """Return the tables of the page."""
     engines = [engine for engine in ENGINES if all(engine in one.runs for one in compared)]
     parts = [f"{len(compared)} scenarios, {len(SEEDS)} seeds each."]
     for engine in engines:
-        title = {"ns3": "Against ns-3's TCP", "ns3-quic": "Against native's transport over UDP in ns-3"}[engine]
-        parts += [f"### {title}", _summary_table(compared, engine)]
-    parts += ["### Above a limit", _listed(compared)]
-    parts += ["### Packets that are sent again", _retransmissions_table(compared, engines)]
+        title = {"ns3": "Compared with ns-3's TCP", "ns3-quic": "Compared with native's transport over UDP in ns-3"}
+        parts += [f"### {title[engine]}", _summary_table(compared, engine)]
+    parts += ["### Causes of the differences above a limit", _causes_table(compared)]
+    parts += ["### Retransmissions", _retransmissions_table(compared, engines)]
     if papers:
         parts += ["### The papers' experiments", _papers_table(papers)]
-        if any(paper.others for paper in papers):
-            parts += ["Published entries whose verdict depends on the engine:", _verdicts(papers)]
-    parts += ["### All scenarios", _all_table(compared, engines)]
     return "\n\n".join(parts)
 
 
@@ -723,35 +714,32 @@ def _summary_table(compared: Sequence[Compared], engine: str) -> str:
                  str(beyond - unlucky)]
             )  # fmt: skip
     head = ["difference of", "scenarios", "median", "quartiles", "90th percentile", "largest", "above the limit",
-            "of them beyond chance"]  # fmt: skip
-    return _table(head, rows)
+            "of these beyond chance"]  # fmt: skip
+    return page.table(head, rows)
 
 
 def _retransmits(compared: Compared, engine: str) -> bool:
     return any(run.retransmission_rate > 0 or run.timeouts > 0 for run in compared.runs[engine])
 
 
-def _listed(compared: Sequence[Compared]) -> str:
-    rows = []
-    for one in compared:
-        for found in one.differences("ns3"):
-            if found.is_above_limit:
-                values = [_value(found.metric, value) for value in (found.reference, found.native)]
-                rows.append(
-                    [one.name, found.metric.title, *values, _in_terms(found.metric, found.size), cause(one, found)]
-                )  # fmt: skip
-    head = ["scenario", "metric", "ns-3", "native", "difference", "cause"]
-    counts = Counter(row[-1].partition(" (")[0].partition(":")[0] for row in rows)
-    summary = ", ".join(f"{count} x {name}" for name, count in counts.most_common())
-    return f"{len(rows)} of {len(compared) * len(METRICS)}: {summary}.\n\n{_table(head, rows)}" if rows else "None."
-
-
-def _value(metric: Metric, value: float) -> str:
-    return f"{value:.1f} ms" if metric.title == "queueing delay" else f"{value:.4f}"
+def _causes_table(compared: Sequence[Compared]) -> str:
+    """Return how many differences above the limit each cause explains, by metric."""
+    causes = [
+        (found.metric.title, cause(one, found).partition(" (")[0].partition(":")[0])
+        for one in compared
+        for found in one.differences("ns3")
+        if found.is_above_limit
+    ]
+    if not causes:
+        return "None."
+    counts, names = Counter(causes), [name for name, _ in Counter(name for _, name in causes).most_common()]
+    rows = [[metric.title, *(str(counts[metric.title, name]) for name in names)] for metric in METRICS]
+    text = page.table(["metric", *names], rows, range(1, 1 + len(names)))
+    return f"{len(causes)} of {len(compared) * len(METRICS)} differences are above their limit:\n\n{text}"
 
 
 def _retransmissions_table(compared: Sequence[Compared], engines: Sequence[str]) -> str:
-    """Of each engine: what the network lost, and what was sent again without that; by ns-3's timeouts."""
+    """Return lost packets and spurious retransmissions of each engine, by ns-3's timeouts."""
     names = {"ns3": "TCP", "ns3-quic": "UDP", "native": "native"}
     metric = next(metric for metric in METRICS if metric.title == "retransmission rate")
     members = [one for one in compared if any(_retransmits(one, engine) for engine in (*engines, "native"))]
@@ -776,8 +764,8 @@ def _retransmissions_table(compared: Sequence[Compared], engines: Sequence[str])
         rows.append([f"{name} ({len(of_group)})", *cells])
     shown = " / ".join(names[engine] for engine in (*engines, "native"))
     head = ["timeouts", f"median difference of native from {' / '.join(names[e] for e in engines)}",
-            f"lost, % of the packets sent: {shown}", f"sent again, but not lost, %: {shown}"]  # fmt: skip
-    return _table(head, rows)
+            f"lost, % of sent packets: {shown}", f"spurious retransmissions, %: {shown}"]  # fmt: skip
+    return page.table(head, rows)
 
 
 def _papers_table(papers: Sequence[PaperCompared]) -> str:
@@ -792,8 +780,8 @@ def _papers_table(papers: Sequence[PaperCompared]) -> str:
         ]
         for paper in papers
     ]
-    head = ["experiment", "ns-3's runs of", "runs", "pairs", *(metric.title for metric in METRICS), "same verdicts"]
-    return _table(head, rows)
+    head = ["experiment", "commit of ns-3's runs", "runs", "pairs", *(m.title for m in METRICS), "same verdicts"]
+    return f"Differences as median / largest over the pairs of a scenario and a competitor.\n\n{page.table(head, rows)}"
 
 
 def _median_and_largest(metric: Metric, sizes: Sequence[float]) -> str:
@@ -802,67 +790,33 @@ def _median_and_largest(metric: Metric, sizes: Sequence[float]) -> str:
     return " / ".join(_in_terms(metric, size) for size in (float(np.median(sizes)), max(sizes)))
 
 
-def _verdicts(papers: Sequence[PaperCompared]) -> str:
-    rows = [[paper.experiment, what, *pair] for paper in papers for what, pair in paper.others.items()]
-    return _table(["experiment", "published", "ns-3", "native"], rows)
-
-
-def _all_table(compared: Sequence[Compared], engines: Sequence[str]) -> str:
-    rows = []
-    for one in compared:
-        s = one.scenario
-        flows = ", ".join(f"{flow.algorithm} {flow.rtt_ms:g}" for flow in s.flows)
-        if len({(flow.algorithm, flow.rtt_ms) for flow in s.flows}) == 1 and len(s.flows) > 1:
-            flows = f"{len(s.flows)} x {s.flows[0].algorithm} {s.flows[0].rtt_ms:g}"
-        setting = (
-            f"{s.rate_mbps:g} Mbit/s, {s.buffer_bdp:g} BDP, {100 * s.loss:g} %, {s.packet_bytes} B, "
-            f"{s.duration_s:g} s: {flows}"
-        )
-        sizes = [
-            " / ".join(_in_terms(d.metric, d.size).removesuffix(" points") for d in pair)
-            for pair in zip(*(one.differences(engine) for engine in engines), strict=True)
-        ]
-        counts = " / ".join(f"{one.timeouts(engine):.1f}" for engine in (*engines, "native"))
-        rows.append([one.name, setting, *sizes, counts])
-    settings = "rate, buffer, loss, packets, duration: flows and their RTTs in ms"
-    counts = "timeouts " + " / ".join((*engines, "native"))
-    return _table(["", settings, *(metric.title for metric in METRICS), counts], rows)
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows))
-
-
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run what is missing, compare, print; with --write, put it between the marks of a document."""
+    """Simulate what is missing, compare and print; with --write, write the tables into the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", type=Path, metavar="FILE", help="document to put the tables into")
+    parser.add_argument("--write", type=page.marked(MARK), metavar="FILE", help="page to write the tables into")
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "benchmark", help="folder of the runs")
-    parser.add_argument("--quic", action="store_true", help="also with native's transport over UDP in ns-3")
-    parser.add_argument("--scenarios", nargs="+", metavar="NAME", help="only these of the grid (g00 and so on)")
+    parser.add_argument("--quic", action="store_true", help="also compare with native's transport over UDP in ns-3")
+    parser.add_argument(
+        "--scenarios", nargs="+", metavar="NAME", help="only these scenarios of the grid (g00 and so on)"
+    )
     parser.add_argument("--papers", default="paper-quick", help="folder below --runs with ns-3's runs of the papers")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="runs at a time")
     options = parser.parse_args(argv)
-    document: Path | None = options.write
-    if document is not None and not (
-        document.exists() and BEGIN in document.read_text() and END in document.read_text()
-    ):
-        parser.error(f"{document} has no lines {BEGIN} and {END} to write between")
     console, began = Console(stderr=True), time.monotonic()
     scenarios = grid()
     if options.scenarios:
         if unknown := [name for name in options.scenarios if name not in scenarios]:
-            parser.error(f"no scenario {unknown[0]!r}; known: {', '.join(scenarios)}")
+            parser.error(f"unknown scenario {unknown[0]!r}; known: {', '.join(scenarios)}")
         scenarios = {name: scenarios[name] for name in options.scenarios}
     engines = ["ns3", "ns3-quic"] if options.quic else ["ns3"]
     compared = compare_grid(scenarios, engines, options.runs, console, options.processes)
     compared = settle(compared, options.runs, console, options.processes)
     papers = compare_papers(options.runs / options.papers, console, options.processes)
-    text = markdown(compared, papers)
+    text = summarise(compared, papers)
     print(text)
     console.print(f"{time.monotonic() - began:.0f} s")
-    if document is not None:
-        write_block(document, f"\n{text}\n", BEGIN, END)
+    if options.write is not None:
+        page.write_block(options.write, MARK, text)
     return 0
 
 

@@ -1,9 +1,9 @@
-"""Native beside TCP of a real Linux kernel: `python studies/linux.py [--measure] [--write docs/results/fidelity.md]`.
+"""Compare native with a real Linux kernel: `python -m studies.linux [--measure] [--write docs/results/fidelity.md]`.
 
-The situations are those of studies/fidelity.py, and one of them again with a bottleneck that sleeps now and then.
-What Linux did is in studies/linux.json; with `--measure` it is measured here and now (as root: two network
-namespaces and studies/linux_bottleneck.cc between them), one run at a time, the situations in turn, and kept there.
-Runs of a bottleneck that was too late are made again, by a rule: `measure`. Native is simulated afresh every time.
+The situations are those of studies/fidelity.py, and one of them with a bottleneck that sleeps now and then. The runs
+of Linux are in studies/linux.json. `--measure` measures them again on this machine (as root: two network namespaces
+with studies/linux_bottleneck.cc between them), one run at a time, and repeats runs whose bottleneck was late. Native is
+always simulated anew.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from bbrgym.benchmark.storage import replace_file, with_block, write_block
 from bbrgym.envs.scenario import HEADER_BYTES
+from bbrgym.files import write_text
+from studies import page
 from studies.fidelity import LINUX, OFFLOAD, SEEDS, Situation, Variant, cell, difference
 from studies.fidelity import measure as simulate
 
@@ -35,13 +36,13 @@ MEASURED: Final = ROOT / "studies" / "linux.json"
 TUN: Final = Path("/dev/net/tun")
 SETTINGS: Final = Path("/proc/sys/net")
 STATUS: Final = Path("/proc/self/status")
-BEGIN, END = "<!-- begin: studies/linux.py -->", "<!-- end: studies/linux.py -->"
+MARK: Final = "studies/linux.py"
 
 TOO_LATE_MS: Final = 25.0
 MOST_REPEATS: Final = 5
 
 Run = dict[str, Any]
-"""What the program prints of one, and only the numbers of the kernel's release."""
+"""The output of the program for one run, with the kernel's release reduced to its numbers."""
 
 
 WITH_BURSTS: Final = Variant("`burst_packets: 0`", parameters=tuple(OFFLOAD.items()))
@@ -49,23 +50,21 @@ WITH_BURSTS: Final = Variant("`burst_packets: 0`", parameters=tuple(OFFLOAD.item
 
 @dataclass(frozen=True)
 class Case:
-    """What is measured of Linux so many times, and what native runs beside it."""
+    """A measurement of Linux, how often it is repeated, and the variant of native beside it."""
 
     situation: Situation
     runs: int
     pause: tuple[float, float] | None = None
-    """ms for which the bottleneck sleeps, and ms in the mean from one such pause to the next"""
+    """How long the bottleneck sleeps, and the mean time from one sleep to the next, in ms."""
     native: Variant = WITH_BURSTS
 
     @property
     def name(self) -> str:
-        """Unique."""
-        (kind_a, rtt_a), (kind_b, rtt_b) = self.situation.flows
-        pauses = f", pauses of {self.pause[0]:g} ms" if self.pause else ""
-        return f"{self.situation.name}, {kind_a} {rtt_a:g} ms and {kind_b} {rtt_b:g} ms{pauses}"
+        """A unique name."""
+        return self.situation.name + (f", pauses of {self.pause[0]:g} ms" if self.pause else "")
 
     def arguments(self) -> list[str]:
-        """Of the program."""
+        """Return the arguments of the program."""
         scenario = self.situation.scenario(Variant(""))
         options = [f"--packet-bytes={scenario.packet_bytes}"]
         if self.pause:
@@ -75,8 +74,8 @@ class Case:
         return [*options, *(f"{number:g}" for number in numbers), *flows]
 
 
-# Where CUBIC is the rival runs differ more, so there are more of them. A link of native that stands still keeps its
-# queue, while that of the sleeping program goes on to drain: pauses of 50 ms twice a second leave about as much unused.
+# Runs against CUBIC vary more, so there are more of them. A pausing link of native keeps its queue, while the queue of
+# the sleeping program drains: pauses of 50 ms twice a second leave about as much of the link unused.
 CASES: Final = (
     *(Case(situation, 5 if "cubic" in dict(situation.flows) else 3) for situation in LINUX),
     Case(
@@ -89,12 +88,12 @@ CASES: Final = (
 
 
 def missing() -> list[str]:
-    """What measuring needs and this machine or user lacks."""
+    """Return what measuring needs and this machine or user lacks."""
     known = SETTINGS / "ipv4" / "tcp_available_congestion_control"
     has = known.read_text().split() if known.exists() else []
     discipline = SETTINGS / "core" / "default_qdisc"
     needs = {
-        "root, who may make network namespaces and devices in them": _has_capabilities(),
+        "root, for network namespaces and devices in them": _has_capabilities(),
         f"{TUN}": TUN.exists(),
         "g++": shutil.which("g++") is not None,
         "a net.core.default_qdisc other than fq, which paces CUBIC": not discipline.exists()
@@ -105,13 +104,13 @@ def missing() -> list[str]:
 
 
 def _has_capabilities() -> bool:
-    """Of root: CAP_NET_ADMIN and CAP_SYS_ADMIN, which a container may lack."""
+    """Return whether the process has CAP_NET_ADMIN and CAP_SYS_ADMIN, which a container may lack."""
     found = re.search(r"^CapEff:\s*([0-9a-f]+)$", STATUS.read_text(), re.MULTILINE) if STATUS.exists() else None
     return found is not None and all(int(found[1], 16) >> capability & 1 for capability in (12, 21))
 
 
 def build(program: Path = PROGRAM) -> None:
-    """Compiles the bottleneck."""
+    """Compile the bottleneck."""
     program.parent.mkdir(exist_ok=True)
     subprocess.run(
         ["g++", "-std=c++20", "-O2", "-Wall", "-Wextra", "-pthread", "-o", program, SOURCE], check=True, cwd=ROOT
@@ -119,10 +118,10 @@ def build(program: Path = PROGRAM) -> None:
 
 
 def run_once(case: Case) -> Run:
-    """Some 40 or 60 s of Linux.
+    """Measure 40 or 60 s of Linux.
 
     Raises:
-        RuntimeError: the program failed; with what it said.
+        RuntimeError: the program failed, with its message.
     """
     done = subprocess.run(
         [PROGRAM, *case.arguments()], capture_output=True, text=True, timeout=case.situation.duration_s + 60
@@ -130,14 +129,14 @@ def run_once(case: Case) -> Run:
     if done.returncode != 0:
         raise RuntimeError(f"{case.name}: {done.stderr.strip() or f'ended with {done.returncode}'}")
     run: Run = json.loads(done.stdout)
-    return {**run, "kernel": re.sub(r"[^\d.].*", "", run["kernel"])}  # without what a distribution adds
+    return {**run, "kernel": re.sub(r"[^\d.].*", "", run["kernel"])}  # without a distribution's suffix
 
 
 def measure(console: Console, runs: int | None = None) -> dict[str, list[Run]]:
-    """Linux in all cases, in turn, each `runs` times or as often as it says, by its name.
+    """Measure Linux in all cases in turn, each `runs` times or as often as the case says, by name.
 
-    Then those runs in which a packet left the bottleneck more than `TOO_LATE_MS` late are made once more, the latest
-    first and `MOST_REPEATS` of them at most. The more punctual of the two counts.
+    Runs in which a packet left the bottleneck more than `TOO_LATE_MS` late are repeated once, the latest first and at
+    most `MOST_REPEATS` of them. The more punctual of the two counts.
     """
     build()
     most = max(runs or case.runs for case in CASES)
@@ -153,39 +152,37 @@ def measure(console: Console, runs: int | None = None) -> dict[str, list[Run]]:
         measured[case.name].append(run(case))
     late = [(r["late_worst_ms"], case, i) for case in CASES for i, r in enumerate(measured[case.name])]
     late = sorted((one for one in late if one[0] > TOO_LATE_MS), key=lambda one: -one[0])[:MOST_REPEATS]
-    for _, case, i in track(late, "late ones again", console=console):
+    for _, case, i in track(late, "late ones", console=console):
         measured[case.name][i] = min(measured[case.name][i], run(case), key=lambda r: r["late_worst_ms"])
     return measured
 
 
 def table(measured: dict[str, list[Run]]) -> str:
-    """Of every case that was measured, in Markdown: Linux, native, and native's means over Linux's."""
+    """Return a table of Linux, native, and native relative to Linux in every case."""
     runs = [run for case in CASES for run in measured[case.name]]
     (kernel,) = {run["kernel"] for run in runs}
-    lines = [
-        "| situation | | runs | first flow, Mbit/s | second flow, Mbit/s | queue, ms | retransmissions | link unused |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    headings = ["situation", "", "runs", "first flow, Mbit/s", "second flow, Mbit/s", "queue, ms", "retransmissions",
+                "link unused"]  # fmt: skip
+    rows = []
     for case in CASES:
         linux = [_figures(run) for run in measured[case.name]]
         native = [_native_figures(case, seed) for seed in SEEDS]
-        lines += [
+        rows += [
             _row(case.name, f"Linux {kernel}", linux),
             _row("", f"native, {case.native.name}", native),
             _difference_row(linux, native),
         ]
     means = [run["late_mean_ms"] for run in runs]
-    lines += [
-        "",
-        f"Packets left the bottleneck {min(means):.2f} to {max(means):.2f} ms late in the mean of a run, and "
-        f"{max(run['late_worst_ms'] for run in runs):.0f} ms at worst (median of the runs: "
-        f"{np.median([run['late_worst_ms'] for run in runs]):.0f} ms).",
-    ]
-    return "\n".join(lines) + "\n"
+    worst = [run["late_worst_ms"] for run in runs]
+    return (
+        f"{page.table(headings, rows, range(2, 8))}\n\n"
+        f"Packets left the bottleneck {min(means):.2f} to {max(means):.2f} ms late on average in a run, and at most "
+        f"{max(worst):.0f} ms late (median over the runs: {np.median(worst):.0f} ms)."
+    )
 
 
 Figures = tuple[float, float, float, float, float]
-"""Mbit/s of both flows, mean queue in ms, retransmissions, share of the link that was unused."""
+"""Mbit/s of both flows, mean queue in ms, retransmissions, unused fraction of the link."""
 
 
 def _figures(run: Run) -> Figures:
@@ -197,37 +194,34 @@ def _figures(run: Run) -> Figures:
 def _native_figures(case: Case, seed: int) -> Figures:
     first, second, queue_ms, retransmissions = simulate(case.situation, case.native, "native", seed)
     packet_bytes = case.situation.scenario(case.native).packet_bytes
-    carried_mbps = (first + second) * (packet_bytes + HEADER_BYTES) / packet_bytes  # hardly any packet twice
+    carried_mbps = (first + second) * (packet_bytes + HEADER_BYTES) / packet_bytes  # retransmissions are few
     return (first, second, queue_ms, retransmissions, max(0.0, 1 - carried_mbps / case.situation.rate_mbps))
 
 
-def _row(name: str, what: str, runs: Sequence[Sequence[float]]) -> str:
+def _row(name: str, what: str, runs: Sequence[Sequence[float]]) -> list[str]:
     mbps_a, mbps_b, queue_ms, retransmissions, unused = zip(*runs, strict=True)
     cells = [cell(mbps_a, 1), cell(mbps_b, 1), cell(queue_ms, 0), cell(retransmissions, 0)]
     cells.append(cell([100 * share for share in unused], 1) + " %")
-    return f"| {name} | {what} | {len(runs)} | " + " | ".join(cells) + " |"
+    return [name, what, str(len(runs)), *cells]
 
 
-def _difference_row(linux: Sequence[Sequence[float]], native: Sequence[Sequence[float]]) -> str:
-    # That of the unused share would be one of two small differences.
+def _difference_row(linux: Sequence[Sequence[float]], native: Sequence[Sequence[float]]) -> list[str]:
+    # Not of the unused fractions, which are small differences themselves.
     cells = map(difference, np.mean(native, axis=0)[:4], np.mean(linux, axis=0)[:4])
-    return "| | native over Linux | | " + " | ".join(cells) + " | |"
+    return ["", "native relative to Linux", "", *cells, ""]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the table; with --measure, of new runs of Linux; with --write, put it between the marks of a document."""
+    """Print the table; with --measure, from new runs of Linux; with --write, write it into the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--measure", action="store_true", help="run Linux (as root, 25 minutes) and keep its runs")
-    parser.add_argument("--runs", type=int, metavar="N", help="with --measure: of each case, instead of 3 or 5")
-    parser.add_argument("--write", type=Path, metavar="FILE", help="document to put the table into")
+    parser.add_argument("--measure", action="store_true", help="measure Linux (as root, 25 minutes) and keep the runs")
+    parser.add_argument(
+        "--runs", type=int, metavar="N", help="with --measure: runs of each case; the default is 3 or 5"
+    )
+    parser.add_argument("--write", type=page.marked(MARK), metavar="FILE", help="page to write the table into")
     chosen = parser.parse_args(arguments)
     if chosen.runs is not None and (chosen.runs < 1 or not chosen.measure):
-        parser.error("--runs N is of --measure, and N at least 1")
-    if chosen.write is not None:
-        try:
-            with_block(chosen.write.read_text(), "", BEGIN, END)  # before 25 minutes are spent
-        except (OSError, ValueError) as error:
-            parser.error(f"{chosen.write}: {error}")
+        parser.error(f"--runs needs --measure and must be >= 1, got {chosen.runs}")
     console = Console(stderr=True)
     if chosen.measure:
         if needs := missing():
@@ -238,18 +232,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except RuntimeError as error:
             console.print(f"Linux was not measured: {error}", soft_wrap=True, markup=False)
             return 1
-        replace_file(MEASURED, lambda file: file.write_text(_json(measured)))
+        write_text(MEASURED, _json(measured))
     else:
         measured = json.loads(MEASURED.read_text())
     text = table(measured)
     print(text)
     if chosen.write is not None:
-        write_block(chosen.write, "\n" + text, BEGIN, END)
+        page.write_block(chosen.write, MARK, text)
     return 0
 
 
 def _json(measured: dict[str, list[Run]]) -> str:
-    """With a run a line."""
+    """Return JSON with one run per line."""
     of_case = (
         f"{json.dumps(name)}: [\n" + ",\n".join(map(json.dumps, runs)) + "\n]" for name, runs in measured.items()
     )

@@ -1,7 +1,7 @@
-"""Where the reward's optimum is: `python studies/reward.py [--write docs/results/reward.md]`.
+"""Find the reward's optimum: `python -m studies.reward [--write docs/results/reward.md]`.
 
-Two flows with the scripted rule `backlog`, each with a backlog of its own, over a grid of both. Every figure is a mean
-over the second half of a run and over the seeds, in the native engine.
+Two flows follow the scripted rule `backlog`, over a grid of both backlogs. Values are means over the second half of a
+run and over the seeds, in the native engine.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,38 +18,32 @@ from matplotlib.figure import Figure
 from bbrgym import Flow, Scenario
 from bbrgym.agents.policy import scripted_agent
 from bbrgym.agents.scripted import BacklogRule
-from bbrgym.benchmark.storage import write_block
 from bbrgym.envs.engine import Rows, make_engine
 from bbrgym.envs.episode import policy_of
 from bbrgym.envs.reward import DEFAULT_TERMS, Reward, Rewarder
 from bbrgym.envs.trace import simulate
-from studies import markdown
+from studies import page
 
-BEGIN, END = "<!-- begin: studies/reward.py -->", "<!-- end: studies/reward.py -->"
+MARK = "studies/reward.py"
 BACKLOGS = (1.0, 2.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 64.0, 128.0)
 SEEDS = (1, 2, 3)
 DURATION_S = 40.0
 PATHS = {
-    "10 Mbit/s": Scenario(
-        rate_mbps=10, buffer_bdp=5, duration_s=DURATION_S, flows=(Flow("agent", 20), Flow("agent", 80))
-    ),
-    "40 Mbit/s": Scenario(
-        rate_mbps=40, buffer_bdp=5, duration_s=DURATION_S, flows=(Flow("agent", 20), Flow("agent", 80))
-    ),
-    "100 Mbit/s": Scenario(
-        rate_mbps=100, buffer_bdp=5, duration_s=DURATION_S, flows=(Flow("agent", 20), Flow("agent", 80))
-    ),
+    f"{rate_mbps} Mbit/s": Scenario(
+        rate_mbps=rate_mbps, buffer_bdp=5, duration_s=DURATION_S, flows=(Flow("agent", 20), Flow("agent", 80))
+    )
+    for rate_mbps in (10, 40, 100)
 }
 
 
 @dataclass(frozen=True)
 class Point:
-    """What a pair of backlogs gave.
+    """The result of a pair of backlogs.
 
     Attributes:
         backlogs: of the flow of 20 ms and of that of 80 ms, in packets.
-        rewards: mean reward per decision of each.
-        shares: of the sum of both throughputs.
+        rewards: mean reward per decision of each flow.
+        shares: of each flow in the sum of both throughputs.
         utilisation: of the link.
         queue_ms: mean queueing delay.
     """
@@ -63,12 +56,12 @@ class Point:
 
     @property
     def reward(self) -> float:
-        """Mean of both."""
+        """Mean reward of both flows."""
         return sum(self.rewards) / 2
 
 
 def measure(scenario: Scenario, backlogs: tuple[float, float], reward: Reward) -> Point:
-    """Run a pair of backlogs with every seed."""
+    """Simulate a pair of backlogs with every seed."""
     agent = scripted_agent("backlog")
     rules = [BacklogRule(agent.spec.observation, agent.spec.action, backlog) for backlog in backlogs]
 
@@ -123,7 +116,7 @@ def _pair(values: Any) -> tuple[float, float]:
 
 
 def draw(grids: dict[str, list[list[Point]]]) -> Figure:
-    """A map of the mean reward a path, backlogs on both axes, with the optimum marked."""
+    """Draw the mean reward over both backlogs, a panel per path, with the optimum marked."""
     figure = Figure(figsize=(10, 3.6), layout="constrained")
     panels = figure.subplots(1, len(grids))
     labels = [f"{backlog:g}" for backlog in BACKLOGS]
@@ -141,7 +134,7 @@ def draw(grids: dict[str, list[list[Point]]]) -> Figure:
 
 
 def report(grids: dict[str, list[list[Point]]], reward: Reward) -> str:
-    """The tables."""
+    """Return the tables."""
     terms = " + ".join(f"{weight:g} {name}" for name, weight in reward.terms.items() if weight)
     lines = [f"Reward: {terms}; {len(SEEDS)} seeds, steps of 100 ms.", "", "### The best pair of backlogs", ""]
     rows = []
@@ -158,7 +151,7 @@ def report(grids: dict[str, list[list[Point]]], reward: Reward) -> str:
             ]
         )
     headings = ["path", "backlogs (20 ms, 80 ms)", "reward", "shares", "utilisation", "queue, ms"]
-    lines += [markdown.table(headings, rows, range(1, 6)), "", "### If the 20 ms flow alone leaves the best pair", ""]
+    lines += [page.table(headings, rows, range(1, 6)), "", "### If only the 20 ms flow leaves the best pair", ""]
     rows = []
     for name, grid in grids.items():
         best = max((point for row in grid for point in row), key=lambda point: point.reward)
@@ -166,14 +159,14 @@ def report(grids: dict[str, list[list[Point]]], reward: Reward) -> str:
         own = [row[column] for row in grid]
         rows.append([name, f"{best.backlogs[1]:g}", *(f"{point.rewards[0]:.3f}" for point in own)])
     headings = ["path", "backlog of the other", *(f"{backlog:g}" for backlog in BACKLOGS)]
-    lines += ["Its own reward, by its own backlog:", "", markdown.table(headings, rows, range(1, len(headings)))]
+    lines += ["Its own reward, by its own backlog:", "", page.table(headings, rows, range(1, len(headings)))]
     return "\n".join(lines)
 
 
 def main(arguments: list[str]) -> int:
-    """Measure, print, and write if asked to."""
+    """Measure and print; with --write, write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", type=Path, help="page whose marked part becomes the tables; its figure beside it")
+    parser.add_argument("--write", type=page.marked(MARK), metavar="FILE", help="page to write the tables into")
     options = parser.parse_args(arguments)
     reward = Reward(DEFAULT_TERMS)
     grids = {
@@ -183,8 +176,8 @@ def main(arguments: list[str]) -> int:
     text = report(grids, reward)
     print(text)
     if options.write is not None:
-        write_block(options.write, text, BEGIN, END)
-        markdown.write_figure(draw(grids), options.write.parent / "images" / "reward")
+        page.write_block(options.write, MARK, text)
+        page.write_figure(draw(grids), options.write, "backlogs")
     return 0
 
 

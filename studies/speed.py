@@ -1,11 +1,9 @@
-"""How fast the gym is: `python studies/speed.py` (`--quick` for a first look).
+"""Measure how fast the gym is: `python -m studies.speed` (`--quick` for a first look).
 
-Every figure is a median of samples that take turns: what a ratio compares does so every few ms or s (A B A B …),
-everything in every repetition. So a machine that slows down in between slows down both. Times of one machine say little
-about another: read the ratios, and the anchors beside them, which are of ns3-gym on the same kind of machine.
+Every value is a median of samples that take turns: both sides of a ratio alternate every few ms or s (A B A B …), and
+everything runs in every repetition. A machine that slows down slows down both sides. Times of one machine say little
+about another: compare the ratios, and the values of ns3-gym on the same kind of machine.
 
-It prints tables, writes all samples to `runs/bench/<date>.json`, and with `--write docs/results/speed.md` puts the
-tables between the two marks in that file.
 """
 
 from __future__ import annotations
@@ -38,29 +36,27 @@ from rich.table import Table
 
 from bbrgym import EngineError, Flow, Rows, Scenario, _testing, make_engine
 from bbrgym.baselines.policy_file import policy_bytes
-from bbrgym.benchmark.storage import with_block, write_block
 from bbrgym.envs.action import Action
 from bbrgym.envs.columns import FLOW_COLUMNS
 from bbrgym.envs.ns3.engine import Ns3Engine
+from studies import page
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-BEGIN_MARK: Final = "<!-- begin: studies/speed.py -->"
-END_MARK: Final = "<!-- end: studies/speed.py -->"
+MARK: Final = "studies/speed.py"
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How much work a run is.
+    """How much a run measures.
 
     Args:
-        repetitions: of everything.
-        limit_s: no repetition begins that would probably end later than this, in s from the start.
-        budget_s: how long a measurement goes on in a repetition, in s, without its preparation. It has one sample at
-            least.
-        resets: of a running worker, and a tenth of it with a new one, a repetition.
-        congested_s: how far the runs with two flows go, in simulated s, if ns-3's budget is enough.
-        congested_budget_s: where ns-3 stops before, in s; the repetitions of a run stop where its first one did.
-        scale: how long native's runs with many flows and many packets are, as a part of their whole length.
+        repetitions: of all measurements.
+        limit_s: no repetition starts that would probably end later, in s from the start.
+        budget_s: duration of a measurement in a repetition, in s, without preparation; at least one sample is taken.
+        resets: per repetition of a running worker, and a tenth as many of a new one.
+        congested_s: simulated s of the runs with two flows, if ns-3's budget suffices.
+        congested_budget_s: wall s after which ns-3 stops earlier; later repetitions stop where the first one did.
+        scale: length of native's runs with many flows and packets, as a fraction of their full length.
     """
 
     repetitions: int
@@ -85,19 +81,19 @@ FLOWS: Final = (1, 3, 10, 30, 100, 300, 1000)
 VECTOR_SIZE: Final = 64
 ENGINES: Final = {"ns3": "ns-3", "native": "native"}
 _CHUNK_PACKETS: Final = {"ns3": 2_000, "native": 40_000}
-"""So many data packets make a sample: long against the clock's resolution, short against a machine's moods."""
+"""Data packets per sample: long compared with the clock's resolution, short compared with changes of load."""
 _STARTUP_MS: Final = 1_000.0
-"""BBR's Startup and Drain are over by then; samples begin after it."""
+"""Samples begin after BBR's Startup and Drain."""
 GAINS: Final = (1.41, 1.15)
-"""cwnd_gain and pacing_gain of agent flows: they keep the link busy. (The action (0, 0) means a window of one
-bandwidth-delay product, with which an estimate of the bandwidth only falls, and an idle link costs nothing.)"""
+"""cwnd_gain and pacing_gain of agent flows, which keep the link busy. (The action (0, 0) is a window of one BDP, with
+which the bandwidth estimate only falls, and an idle link costs nothing.)"""
 _ENDLESS_S: Final = 1e6
-"""Episodes that are left, not finished."""
+"""Episodes are left before they end."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Where a figure stands, and which percentile of its samples it is."""
+    """The place of a value in the tables, and which percentile of its samples it is."""
 
     table: str
     row: str
@@ -107,56 +103,56 @@ class Cell:
 
 @dataclass(frozen=True)
 class Anchor:
-    """What ns3-gym needs for the same thing.
+    """The value of ns3-gym for the same task.
 
     Args:
-        values: one, or several ways of measuring it.
-        is_time: less is better.
+        values: one value, or several for different ways to measure it.
+        is_time: whether less is better.
     """
 
     values: tuple[float, ...]
     is_time: bool = False
 
     def text(self) -> str:
-        """The values, in words."""
+        """Return the values for a reader."""
         return " to ".join(f"{value:,.0f}" for value in self.values)
 
     def times_faster(self, ours: float) -> str:
-        """How many times faster than it `ours` is; below 1 it is slower."""
+        """Return how many times faster `ours` is; below 1 it is slower."""
         ratios = sorted(value / ours if self.is_time else ours / value for value in self.values)
         return " to ".join(_number(ratio, digits=2) for ratio in ratios)
 
 
-PACKETS: Final = "A data packet: two BBR flows (100 Mbit/s, 10 and 50 ms RTT, engine alone)"
-NS3_RUN: Final = "ns-3 in those runs"
-FLOWS_COST: Final = "A data packet among n flows (native, BBR, 2 Mbit/s and 20 to 40 ms each, buffer of 1 BDP)"
-LENGTH_COST: Final = "A data packet in long and in fast runs (native, one BBR flow, 20 ms, buffer of 1 BDP)"
-STEPS: Final = "Steps a second of one agent flow (50 ms RTT, buffer of 1 BDP)"
-VECTOR: Final = f"Steps a second of {VECTOR_SIZE} environments in native, all together"
-WORKERS: Final = "Steps a second of a vector environment in ns-3 (12 Mbit/s, steps of 100 ms)"
+PACKETS: Final = "Cost of a data packet: two BBR flows (100 Mbit/s, 10 and 50 ms RTT, engine alone)"
+NS3_RUN: Final = "ns-3 in these runs"
+FLOWS_COST: Final = "Cost of a data packet among n flows (native, BBR, 2 Mbit/s and 20 to 40 ms each, 1 BDP)"
+LENGTH_COST: Final = "Cost of a data packet in long and in fast runs (native, one BBR flow, 20 ms, 1 BDP)"
+STEPS: Final = "Steps per second of one agent flow (50 ms RTT, buffer of 1 BDP)"
+VECTOR: Final = f"Steps per second of {VECTOR_SIZE} environments in native, in total"
+WORKERS: Final = "Steps per second of a vector environment in ns-3 (12 Mbit/s, steps of 100 ms)"
 RESETS: Final = "Resets in ms"
 POLICY: Final = "A decision of the reference policy (in an engine)"
-TRANSPORT: Final = "Empty steps a second in ns-3: the protocol alone"
+TRANSPORT: Final = "Empty steps per second in ns-3: the protocol alone"
 
 
 def steps_row(engine: str, rate_mbps: float, step_ms: float) -> str:
-    """The name of a row of the steps' table."""
+    """Return the name of a row in the table of steps."""
     return f"{ENGINES[engine]}, {rate_mbps:g} Mbit/s, {step_ms:g} ms"
 
 
 ANCHORS: Final[dict[Cell, Anchor]] = {
-    # Its example rl-tcp: the same rates and steps, but another scenario.
+    # Its example rl-tcp: the same rates and steps in another scenario.
     **{
         Cell(STEPS, steps_row(engine, rate, 100.0), "environment"): Anchor((steps,))
         for engine in ENGINES
         for rate, steps in zip(RATES_MBPS, (760.0, 147.0, 53.0), strict=True)
     },
-    # It starts a process for every episode, so all of ours stand beside the same figure.
+    # It starts a process for every episode, so all of ours have the same anchor.
     **{
         Cell(RESETS, row, "median"): Anchor((240.0, 310.0), is_time=True)
         for row in ("ns-3, same worker", "ns-3, new worker", "native, environment")
     },
-    # With the protobuf that it pins (pure Python), and with the current one.
+    # With the protobuf that it pins (pure Python) and with the current one.
     Cell(TRANSPORT, "one worker", "steps/s"): Anchor((4_900.0, 19_000.0)),
 }
 
@@ -177,11 +173,11 @@ GOALS: Final[dict[Cell, tuple[float, str]]] = {
     Cell(RESETS, "native, environment", "median"): (-0.1, "at most 0.1"),
     Cell(POLICY, "columns to gains", "µs"): (-10.0, "at most 10"),
 }
-"""What native was built to reach, with words for it; a negative one is a time that it must not exceed."""
+"""What native was built to reach, and its text; a negative value is a time that must not be exceeded."""
 
 Samples = dict[Cell, list[float]]
 Measurement = Callable[[int], Samples]
-"""seed -> samples; one call is its share of a repetition."""
+"""seed -> samples; one call per repetition."""
 
 
 @dataclass(frozen=True)
@@ -190,9 +186,9 @@ class Report:
 
     Attributes:
         machine: where it ran, {what: value}.
-        started: when, in ISO 8601.
-        samples: everything that was measured.
-        error: why it stopped early, or none.
+        started: start time in ISO 8601.
+        samples: all samples.
+        error: why it stopped early; empty if it did not.
     """
 
     machine: dict[str, str]
@@ -201,21 +197,20 @@ class Report:
     error: str = ""
 
     def tables(self) -> dict[str, list[list[str]]]:
-        """Every table as rows of text, the first of which are the headings."""
+        """Return every table as rows of text; the first row has the headings."""
         titles = dict.fromkeys(cell.table for cell in self.samples)
         return {title: self._table(title) for title in titles}
 
     def markdown(self) -> str:
-        """The tables and the machine for a document."""
-        lines = [f"Measured on {self.started[:10]}."]
+        """Return the tables and the machine for the page."""
+        blocks = [f"Measured on {self.started[:10]}."]
         for title, (head, *rows) in self.tables().items():
-            lines += ["", f"### {title}", ""]
-            lines += [f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows)]
-        lines += ["", "### Machine", "", *(f"* {what}: {value}" for what, value in self.machine.items())]
-        return "\n".join(lines)
+            blocks += [f"### {title}", page.table(head, rows, range(1, len(head)))]
+        blocks += ["### Machine", "\n".join(f"* {what}: {value}" for what, value in self.machine.items())]
+        return "\n\n".join(blocks)
 
     def plain(self) -> dict[str, Any]:
-        """Everything, for JSON."""
+        """Return everything for JSON."""
         return {
             "started": self.started,
             "error": self.error,
@@ -257,24 +252,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print and write.
 
     Returns:
-        The exit status: 0, or 1 if ns-3 failed; what had been measured until then is printed and written all the same.
+        The exit status: 0, or 1 if ns-3 failed; earlier samples are printed and written to the JSON file all the same.
 
     Raises:
         SystemExit: of status 2 for bad arguments.
     """
-    parser = argparse.ArgumentParser(description="How fast the gym is, as medians and ratios beside ns3-gym's figures.")
+    parser = argparse.ArgumentParser(description="Measure how fast the gym is, in medians and ratios beside ns3-gym.")
     parser.add_argument("--quick", action="store_true", help="a first look: below 20 s instead of 4 minutes")
-    parser.add_argument("--write", type=Path, metavar="FILE", help="put the tables between the marks in this document")
+    parser.add_argument("--write", type=page.marked(MARK), metavar="FILE", help="page to write the tables into")
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "bench", help="folder of the JSON files")
     options = parser.parse_args(argv)
-    if options.write is not None:
-        try:
-            with_block(
-                options.write.read_text(encoding="utf-8"), "", BEGIN_MARK, END_MARK
-            )  # now, not after four minutes
-        except (OSError, ValueError) as error:
-            parser.error(f"--write {options.write}: {error}")
-
     options.runs.mkdir(parents=True, exist_ok=True)
     report = run(QUICK if options.quick else FULL)
     console = Console(width=None if sys.stdout.isatty() else 120)
@@ -286,14 +273,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"stopped early: {report.error}", file=sys.stderr)
         return 1
     if options.write is not None:
-        write_block(options.write, report.markdown(), BEGIN_MARK, END_MARK)
+        page.write_block(options.write, MARK, report.markdown())
     return 0
 
 
 def run(effort: Effort) -> Report:
-    """Repeat every measurement in turn.
+    """Repeat all measurements in turn.
 
-    An error of the engine, or an interrupt from the keyboard, ends it early: the report has what there is.
+    An error of the engine or an interrupt ends it early; the report has the samples until then.
     """
     started, begin = datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter()
     load_before = _load()
@@ -321,7 +308,7 @@ def run(effort: Effort) -> Report:
 
 
 def measurements(effort: Effort) -> list[Measurement]:
-    """All there is, in the order of the tables."""
+    """Return all measurements in the order of the tables."""
     congested = [
         CongestedRun(row, buffer_bdp=buffer_bdp, loss=loss, effort=effort).measure
         for row, (buffer_bdp, loss) in CONGESTED_ROWS.items()
@@ -338,8 +325,8 @@ def measurements(effort: Effort) -> list[Measurement]:
 
 
 def measure_policy(effort: Effort, seed: int) -> Samples:
-    """What each decision costs a flow of algorithm `policy`."""
-    del seed  # a network has no chance in it
+    """Measure what each decision costs a flow of algorithm `policy`."""
+    del seed  # a network is deterministic
     policy = policy_bytes(None)
     _testing.policy_time_ns(policy, 1_000)
     end = time.perf_counter() + effort.budget_s / 10
@@ -350,7 +337,7 @@ def measure_policy(effort: Effort, seed: int) -> Samples:
 
 
 def measure_flows(effort: Effort, seed: int) -> Samples:
-    """What a packet costs among few flows and among many, in native."""
+    """Measure what a packet costs among few and many flows in native."""
     samples: Samples = {}
     alone_ns = math.nan
     for count in FLOWS:
@@ -364,28 +351,28 @@ def measure_flows(effort: Effort, seed: int) -> Samples:
         alone_ns = packet_ns if count == 1 else alone_ns
         cell = partial(Cell, FLOWS_COST, f"{count:,} flow{'s' if count > 1 else ''}")
         samples |= {
-            cell("packets a run"): [packets],
-            cell("ns CPU a packet"): [packet_ns],
-            cell("times that of one flow"): [packet_ns / alone_ns],
-            cell("a packet's part of n log n"): [1 + math.log2(count)],
+            cell("packets per run"): [packets],
+            cell("ns CPU per packet"): [packet_ns],
+            cell("relative to one flow"): [packet_ns / alone_ns],
+            cell("n log n per packet"): [1 + math.log2(count)],
         }
     return samples
 
 
 def measure_lengths(effort: Effort, seed: int) -> Samples:
-    """What a packet costs in short and in long, in slow and in fast runs, in native."""
+    """Measure what a packet costs in short, long, slow and fast runs in native."""
     samples: Samples = {}
     runs = ((100.0, 1.0), (100.0, 10.0), (100.0, 100.0), (10.0, 100.0), (1_000.0, 10.0), (10_000.0, 1.0))
     for rate_mbps, duration_s in runs:
         scenario = Scenario(rate_mbps=rate_mbps, duration_s=duration_s * effort.scale, flows=(Flow("bbr", 20.0),))
         packets, taken_s = _native_run(scenario, seed, effort.budget_s / len(runs))
         cell = partial(Cell, LENGTH_COST, f"{rate_mbps:,g} Mbit/s, {duration_s:g} s")
-        samples |= {cell("packets a run"): [packets], cell("ns CPU a packet"): [1e9 * taken_s / packets]}
+        samples |= {cell("packets per run"): [packets], cell("ns CPU per packet"): [1e9 * taken_s / packets]}
     return samples
 
 
 def measure_steps(effort: Effort, engine: str, rate_mbps: float, step_ms: float, seed: int) -> Samples:
-    """Steps of the environment, and of an engine that does the same work."""
+    """Measure steps of the environment, and of an engine that does the same work."""
     steps = _chunk_steps(rate_mbps, step_ms, engine)
     with same_episode(rate_mbps, step_ms, seed, engine) as (step_env, step_engine):
         for step in (step_env, step_engine):
@@ -404,7 +391,7 @@ def measure_steps(effort: Effort, engine: str, rate_mbps: float, step_ms: float,
 def same_episode(
     rate_mbps: float, step_ms: float, seed: int, name: str = "ns3"
 ) -> Iterator[tuple[Callable[[], Any], Callable[[], Rows]]]:
-    """The same episode in an environment and in an engine called `name`: what makes a step in either."""
+    """Yield functions that make a step of the same episode in an environment and in its engine `name`."""
     scenario = _one_agent(rate_mbps)
     action = Action().action(*GAINS)
     env = gymnasium.make("bbrgym/Bottleneck-v0", scenario=scenario, step_ms=step_ms, engine=name)
@@ -417,14 +404,14 @@ def same_episode(
 
 
 def measure_resets(effort: Effort, seed: int) -> Samples:
-    """`reset` in the middle of an episode, and with ns-3 the first one of a new environment with its making."""
+    """Measure `reset` in the middle of an episode, and for ns-3 the creation and first reset of an environment."""
     scenario = _one_agent(12.0)
 
     def resets_ms(reset: Callable[[], object], step: Callable[[], object]) -> list[float]:
         reset()
         taken = []
         for _ in range(effort.resets):
-            for _ in range(5):  # so that there are packets and events to clear away
+            for _ in range(5):  # so that packets and events must be cleared
                 step()
             taken.append(1e3 * _seconds(reset))
         return taken
@@ -453,7 +440,7 @@ def measure_resets(effort: Effort, seed: int) -> Samples:
 
 
 def measure_transport(effort: Effort, seed: int) -> Samples:
-    """Steps in which nothing happens: requests, rows and processes that take turns."""
+    """Measure steps in which nothing happens: requests, rows and switches between processes."""
     idle = Scenario(duration_s=_ENDLESS_S, flows=(Flow("agent", start_s=_ENDLESS_S / 2),))
     steps = 500
     with contextlib.closing(make_engine("ns3")) as engine:
@@ -466,12 +453,12 @@ def measure_transport(effort: Effort, seed: int) -> Samples:
     return {
         cell("steps/s"): rates,
         cell("messages/s"): [2 * r for r in rates],
-        cell("µs a step"): [1e6 / r for r in rates],
+        cell("µs per step"): [1e6 / r for r in rates],
     }
 
 
 def measure_workers(effort: Effort, seed: int) -> Samples:
-    """A vector environment of two workers, and of one."""
+    """Measure a vector environment with two workers and with one."""
     rate_mbps, step_ms = 12.0, 100.0
     steps = _chunk_steps(rate_mbps, step_ms, "ns3")
     with contextlib.ExitStack() as stack:
@@ -489,7 +476,7 @@ def measure_workers(effort: Effort, seed: int) -> Samples:
 
 
 def measure_vector(effort: Effort, seed: int) -> Samples:
-    """Many environments in one process, with one thread and with two."""
+    """Measure many environments in one process, with one thread and with two."""
     rate_mbps, step_ms = 12.0, 10.0
     steps = max(10, round(200 * effort.scale))
     with contextlib.ExitStack() as stack:
@@ -510,7 +497,7 @@ def measure_vector(effort: Effort, seed: int) -> Samples:
 def _vector_step(
     stack: contextlib.ExitStack, count: int, rate_mbps: float, step_ms: float, seed: int, **engine: Any
 ) -> Callable[[], object]:
-    """A step of a vector environment after Startup; the stack closes it."""
+    """Return a step of a vector environment after Startup; the stack closes it."""
     envs = gymnasium.make_vec(
         "bbrgym/Bottleneck-v0",
         num_envs=count,
@@ -528,15 +515,15 @@ def _vector_step(
 
 @dataclass
 class CongestedRun:
-    """Two BBR flows from the start on: what a packet costs with and without losses, in both engines alone.
+    """Two BBR flows: what a packet costs with and without losses in both engines, without an environment.
 
-    Losses are ns-3's dear part: its own scoreboard walks all outstanding packets for every ACK.
+    Losses are expensive in ns-3: its scoreboard walks all outstanding packets for every ACK.
 
     Args:
         row: its name in the tables.
         buffer_bdp: see `Scenario`.
         loss: see `Scenario`.
-        effort: how far it goes.
+        effort: how much to measure.
     """
 
     row: str
@@ -545,10 +532,10 @@ class CongestedRun:
     effort: Effort
     _steps: int | None = field(default=None, init=False)
 
-    _STEP_MS = 100.0  # the environment's, and that of `simulate`
+    _STEP_MS = 100.0  # as in the environment and in `simulate`
 
     def measure(self, seed: int) -> Samples:
-        """Run it as far as ns-3 came the first time, or until the effort's end or budget: native, ns-3, native."""
+        """Measure native, ns-3 and native again, as far as ns-3 came the first time or the effort allows."""
         del seed  # the same work in every repetition
         scenario = Scenario(
             rate_mbps=100.0,
@@ -561,7 +548,7 @@ class CongestedRun:
         steps_s: list[float] = []
         steps: list[Rows] = []
         with contextlib.closing(Ns3Engine()) as engine:
-            engine.reset(scenario, 1)  # starts the worker, whose beginning is not the run's
+            engine.reset(scenario, 1)  # starts the worker, which is not part of the run
             worker_s, own_s = _cpu_s(engine.pid), time.process_time()
             rows = engine.reset(scenario, 1)
             while not rows.is_over and not self._is_far_enough(steps_s):
@@ -599,7 +586,7 @@ class CongestedRun:
 
 
 def describe_machine() -> dict[str, str]:
-    """What the figures depend on, {what: value}."""
+    """Return what the values depend on, {what: value}."""
     packages = ("bbrgym", "ns3", "numpy", "gymnasium", "pyzmq", "protobuf")
     return {
         "processor": f"{_processor()}, {len(os.sched_getaffinity(0))} cores",
@@ -634,7 +621,7 @@ def _turns(measuring: list[Measurement], effort: Effort, begin: float) -> Iterat
 
 
 def _native_run(scenario: Scenario, seed: int, budget_s: float, step_ms: float = 100.0) -> tuple[float, float]:
-    """Data packets and CPU s of a run in native, with its reset: the mean of as many as there is time for."""
+    """Return data packets and CPU s of a run in native with its reset, averaged over the runs within the budget."""
     steps: list[Rows] = []
     runs = 0
     with contextlib.closing(make_engine("native")) as engine:
@@ -655,7 +642,7 @@ def _sent_packets(steps: Sequence[Rows]) -> float:
 
 
 def _cpu_s(pid: int | None) -> float:
-    """CPU s that a process has taken so far."""
+    """Return the CPU s that a process has used."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # utime and stime: proc_pid_stat(5)
 
@@ -672,7 +659,7 @@ def _chunk_steps(rate_mbps: float, step_ms: float, engine: str) -> int:
 def _alternate(
     first: Callable[[], object], second: Callable[[], object], times: int, budget_s: float
 ) -> Iterator[tuple[float, float]]:
-    """The s that `times` of the one and then of the other take, over and over."""
+    """Yield the s that `times` calls of the first and then of the second take, until the budget is spent."""
     end = time.perf_counter() + budget_s
     while True:
         yield _seconds(first, times), _seconds(second, times)
@@ -694,7 +681,7 @@ def _value(cell: Cell, values: list[float]) -> float:
 def _text(cell: Cell, values: list[float]) -> str:
     text = _number(_value(cell, values), digits=3)
     if cell.table == RESETS:
-        return text  # a percentile beside the median says more
+        return text  # which have a percentile beside the median
     low, middle, high = np.percentile(values, (25, 50, 75))
     spread = (high - low) / 2 / middle if middle > 0 else 0.0
     return f"{text} ±{spread:.0%}" if spread >= 0.005 else text

@@ -1,10 +1,10 @@
-"""The page of the league: who is best where, by how much, with intervals, and which goals are reached."""
+"""Write the page of the league: standings with intervals, and the goals of the learned policy."""
 
 from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -18,9 +18,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from bbrgym.benchmark.plots import empty_figure, lighter, marks_of, styled
-from bbrgym.benchmark.statistics import bootstrap_interval, performance_profile
+from bbrgym.benchmark.statistics import bootstrap_interval, number_text, performance_profile
 from bbrgym.envs.scenario import Scenario
-from studies import markdown
+from studies import page
 from studies.league.scores import SCORE, SCORES, Comparison, compare_scores, scores, standings
 from studies.league.suites import ALONE, League, outside_of
 from studies.league.verdicts import (
@@ -36,12 +36,12 @@ from studies.league.verdicts import (
 )
 
 SHOWN: Final = ("jain", "utilisation", "delay", "retransmission_rate", "rtt_p95", "utility")
-"""The scores that stand beside `SCORE` in a table of standings."""
+"""The scores beside `SCORE` in a table of standings."""
 
 
 @dataclass(frozen=True)
 class Goal:
-    """A goal of the learned competitor: what was wanted, what was measured, and whether it is reached."""
+    """A goal of the learned competitor, what was measured, and whether the goal is reached."""
 
     wanted: str
     measured: str
@@ -49,7 +49,7 @@ class Goal:
 
 
 def goals(league: League) -> list[Goal]:
-    """The goals that the league has results for."""
+    """Return the goals that the league has results for."""
     name, rival = league.plan.learned, league.plan.rival
     found = []
     table = _scores_of(league, "generalisation")
@@ -60,7 +60,7 @@ def goals(league: League) -> list[Goal]:
         compared = compare_scores(table, name, best)
         found.append(
             Goal(
-                "first by the interquartile mean of fair power in the generalisation suite",
+                "highest interquartile mean of fair power in the generalisation suite",
                 f"{_with_interval(standing.loc[name])}, the best algorithm ({best}) "
                 f"{_with_interval(standing.loc[best])}; difference {_signed(compared)}",
                 standing.loc[name, "iqm"] > standing.loc[best, "iqm"],
@@ -71,10 +71,10 @@ def goals(league: League) -> list[Goal]:
         first, reached = (sum(flag) for flag in zip(*((v.is_first, v.is_reached) for v in verdicts), strict=True))
         found.append(
             Goal(
-                "on each paper's own metric and experiment an interval above every hand-coded algorithm's, with no "
-                "other metric of the experiment more than 2 % worse",
-                f"{reached} of {len(verdicts)} experiments; above every algorithm on the own metric in {first}; "
-                f"against the paper's own algorithm alone in {sum(v.is_reached_against_own for v in verdicts)}",
+                "in each paper's experiment, an interval of the paper's main metric above that of every hand-coded "
+                "algorithm, and no other metric more than 2 % worse",
+                f"{reached} of {len(verdicts)} experiments; main metric above every algorithm in {first}; "
+                f"compared with the paper's algorithm alone in {sum(v.is_reached_against_own for v in verdicts)}",
                 reached == len(verdicts),
             )
         )
@@ -93,7 +93,7 @@ def goals(league: League) -> list[Goal]:
 
 
 def print_league_goals(league: League, console: Console) -> None:
-    """Print the standings in the generalisation suite, and whether the goals are reached."""
+    """Print the standings of the generalisation suite and the goals."""
     table = _scores_of(league, "generalisation")
     if table is not None:
         printed = _rich_table("generalisation", ["competitor", "fair power", *SHOWN])
@@ -102,8 +102,8 @@ def print_league_goals(league: League, console: Console) -> None:
         console.print(printed)
     verdicts = paper_verdicts(league)
     if verdicts:
-        printed = _rich_table("the papers' own metrics", ["experiment", "metric", league.plan.learned, "best algorithm",
-                                                          "above", "others > 2 % worse"])  # fmt: skip
+        headings = ["experiment", "metric", league.plan.learned, "best algorithm", "above", "others > 2 % worse"]
+        printed = _rich_table("the papers' main metrics", headings)
         for verdict in verdicts:
             printed.add_row(*(escape(text) for text in _verdict_cells(verdict, league.plan.learned)))
         console.print(printed)
@@ -121,61 +121,59 @@ def _rich_table(title: str, headings: Sequence[str]) -> Table:
 
 
 def write_league_page(league: League, path: Path, part: League | None = None) -> None:
-    """Write the page, with its figures in a folder beside it that has its name.
+    """Write the page, and its figures to a folder beside it that has its name.
 
-    Equal results give equal files: there is no date on the page.
+    Equal results give equal files, so the page has no date.
 
     Args:
-        league: all of it, as far as it is there.
-        path: where the page goes; `docs/results/league.md`, for it has links to `../conf`.
-        part: the part of it that another engine has simulated, if there is one.
+        league: its finished runs.
+        path: the page, in docs/results: it links to `../../studies`.
+        part: the part that another engine has simulated, if there is one.
 
     Raises:
         ValueError: no suite has results.
     """
     if all(result.results.empty for result in league.results.values()):
         raise ValueError(f"the league {league.plan.name} has no results: run `python -m studies.league`")
-    place = path.with_suffix("")
-    place.mkdir(parents=True, exist_ok=True)
     blocks = [
         "# The league",
         *_introduction(league),
-        "## Are the goals reached?",
+        "## Goals",
         *_goals(league),
-        "## How is it measured?",
+        "## Scores",
         *_definitions(league),
         "## Generalisation",
-        *_suite(league, "generalisation", place),
+        *_suite(league, "generalisation", path),
         "## The experiments of the papers",
         *_papers(league),
         "## Beside CUBIC and BBR",
-        *_friendliness(league, place),
-        "## Links that vary",
-        *_suite(league, "varying", place),
+        *_friendliness(league, path),
+        "## Varying links",
+        *_suite(league, "varying", path),
     ]
     if part is not None and any(not result.results.empty for result in part.results.values()):
-        blocks += ["## A part of it in ns-3", *_part(part, league)]
-    markdown.write_blocks(blocks, path)
+        blocks += ["## A part in ns-3", *_part(part, league)]
+    page.write_page(blocks, path)
 
 
 def _introduction(league: League) -> list[str]:
     results = [result for result in league.results.values() if not result.results.empty]
     first = results[0]
-    # A run that several suites have was made once.
+    # Suites share runs, each of which was simulated once.
     runs = pd.concat([result.results[["key", "wall_s"]] for result in results]).drop_duplicates("key")
     planned = {run["key"] for result in league.results.values() for run in result.plan["runs"]}
     lost = len(planned) - len(runs)
     absent = [suite for suite in league.plan.suites if suite not in league.results]
     seeds = first.plan["config"]["seeds"]
     blocks = [
-        f"The learned policy (`{league.plan.learned}`) and every hand-coded algorithm, in the same scenarios with the "
-        "same seeds. Nothing on this page is written by hand: it is made of the results, by",
+        f"The learned policy (`{league.plan.learned}`) and every hand-coded algorithm in the same scenarios with the "
+        "same seeds. This page is generated from the results by",
         textwrap.indent(first.plan["provenance"]["command"], "    "),
         f"Competitors: {', '.join(_names(league))}. {_yardsticks(league)}Engine "
         f"{first.plan['config']['engine']['name']}, {len(seeds)} seeds ({seeds[0]} to {seeds[-1]}): {len(runs)} runs, "
-        f"{markdown.duration(float(runs['wall_s'].sum()))} of wall time in sum. All settings are in "
+        f"{page.duration(float(runs['wall_s'].sum()))} of wall time in total. All settings are in "
         "[league.yaml](../../studies/league/conf/experiment/league.yaml).",
-        *markdown.made_with(result.plan for result in results),
+        *page.provenance(result.plan for result in results),
     ]
     if lost:
         failed = f", {league.failures} of them failed" if league.failures else ""
@@ -192,32 +190,31 @@ def _names(league: League) -> list[str]:
 
 def _yardsticks(league: League) -> str:
     names = ", ".join(f"`{name}`" for name in league.plan.yardsticks)
-    return f"No verdict is about {names}: neither learned nor published. " if names else ""
+    return f"{names} are yardsticks, neither learned nor published, and are not judged. " if names else ""
 
 
 def _goals(league: League) -> list[str]:
     rows = [
-        [markdown.cell(goal.wanted), markdown.cell(goal.measured), "**reached**" if goal.is_reached else "not reached"]
+        [page.cell(goal.wanted), page.cell(goal.measured), "**reached**" if goal.is_reached else "not reached"]
         for goal in goals(league)
     ]
-    return [markdown.table(["goal", "measured", ""], rows)]
+    return [page.table(["goal", "measured", ""], rows)]
 
 
 def _definitions(league: League) -> list[str]:
-    lines = [f"* `{name}`: {markdown.cell(meaning)}" for name, meaning in SCORES.items()]
+    lines = [f"* `{name}`: {page.cell(meaning)}" for name, meaning in SCORES.items()]
     return [
-        "Where all flows run one competitor, a run has these scores; the league is ranked by the first. `utility` "
-        "has the form of the reward that agents train with, so it says how well one has learned; no competitor was "
-        "made for `fair_power`. A flow's fair share is what the link can carry over the number of active flows, in "
-        "the mean over the time in which the flow is active and measured.",
+        "A run in which all flows have the same competitor gets these scores, and `fair_power` ranks the competitors. "
+        "`utility` has the form of the training reward, so it shows how well an agent has learned; no competitor was "
+        "designed for `fair_power`. A flow's fair share is the link's capacity over the number of active flows, "
+        "averaged over the measured time in which the flow is active.",
         "\n".join(lines),
-        "* Interquartile means (IQM) leave out the lowest and the highest quarter of the runs.\n"
-        "* [Brackets] are 95 % percentile bootstrap intervals from resampling the seeds within each scenario: what "
-        "other seeds would give in the same scenarios. What other scenarios of the same kind would give stands "
-        "beside it where it says so, from resampling the scenarios.\n"
-        "* The probability of improvement is the share of pairs (same scenario, same seed) in which the learned policy "
-        "scores more, a tie counting half, in the mean over the scenarios.\n"
-        "* Harm is that of Ware et al. (HotNets 2019): the part that a flow takes of what a victim has alone.",
+        "* An interquartile mean (IQM) leaves out the lowest and the highest quarter of the runs.\n"
+        "* [Brackets] are 95 % percentile bootstrap intervals over the seeds within each scenario. *Other scenarios* "
+        "are intervals over the scenarios.\n"
+        "* The probability of improvement is the fraction of pairs (same scenario, same seed) in which the learned "
+        "policy scores higher, averaged over the scenarios; a tie counts half.\n"
+        "* Harm (Ware et al., HotNets 2019) is the fraction that a flow takes of what a victim has alone.",
     ]
 
 
@@ -226,58 +223,59 @@ def _scores_of(league: League, suite: str) -> pd.DataFrame | None:
     return None if result is None or result.results.empty else scores(result)
 
 
-def _suite(league: League, suite: str, place: Path) -> list[str]:
+def _suite(league: League, suite: str, path: Path) -> list[str]:
     table = _scores_of(league, suite)
     if table is None:
         return ["Not run yet."]
     config = league.results[suite].plan["config"]
     scenarios = {name: Scenario.from_dict(plain) for name, plain in config["scenarios"].items()}
     outside = {name: outside_of(scenario, league.plan.training) for name, scenario in scenarios.items()}
-    blocks = [_described(suite, config, outside)]
-    blocks += [_standings_table(table)]
+    parts = {}
     if suite == "generalisation":
-        for is_inside, title in ((True, "inside"), (False, "outside")):
-            names = [name for name, reasons in outside.items() if (not reasons) is is_inside]
-            part = table[table.index.get_level_values("scenario").isin(names)]
-            if not part.empty:
-                blocks += [f"The {len(names)} scenarios {title} of the training ranges:", _standings_table(part)]
-    figure = markdown.write_figure(_profiles(table, league), place / f"{suite}-profile")
-    blocks.append(f"![Performance profile: the share of runs above a fair power]({place.name}/{figure.name})")
-    blocks += _improvements(table, league, suite)
-    blocks.append(_scenario_table(table, league, suite, scenarios, outside))
-    return blocks
+        is_outside = np.array([bool(outside[name]) for name in table.index.get_level_values("scenario")])
+        parts = {"inside": table[~is_outside], "outside": table[is_outside]}
+    link = page.write_figure(_profiles(table, league), path, f"{suite}-profile")
+    return [
+        _described(suite, config, outside),
+        _standings_table(table, parts),
+        f"![Performance profile: fraction of runs above a fair power]({link})",
+        *_improvements(table, league),
+    ]
 
 
 def _described(suite: str, config: dict[str, Any], outside: dict[str, list[str]]) -> str:
     measured = f"the first {100 * config['warmup']:.0f} % of each run are not measured"
     if suite != "generalisation":
-        return f"{len(outside)} scenarios, all flows of one competitor; {measured}."
+        return f"{len(outside)} scenarios in which all flows have the same competitor; {measured}."
     inside = sum(not reasons for reasons in outside.values())
     return (
-        f"{len(outside)} scenarios that were drawn once, all flows of one competitor: {inside} inside of the ranges "
-        f"that an agent trains on, {len(outside) - inside} outside of them in rate, RTT, buffer, loss or number of "
-        f"flows; {measured}."
+        f"{len(outside)} scenarios, drawn once, in which all flows have the same competitor: {inside} inside the "
+        f"ranges that agents train on, {len(outside) - inside} outside in rate, RTT, buffer, loss or number of flows; "
+        f"{measured}."
     )
 
 
-def _standings_table(table: pd.DataFrame) -> str:
-    rows = [
-        [str(place), markdown.cell(name), *(markdown.cell(text) for text in _standing_cells(row))]
-        for place, (name, row) in enumerate(standings(table).iterrows(), start=1)
-    ]
-    headings = ["", "competitor", "fair power, IQM", *SHOWN]
-    return markdown.table(headings, rows, numbers=(0, *range(2, len(headings))))
+def _standings_table(table: pd.DataFrame, parts: Mapping[str, pd.DataFrame] | None = None) -> str:
+    """Return the standings; `parts` add a column each with the fair power in other runs."""
+    others = {name: standings(part)[SCORE, "iqm"] for name, part in (parts or {}).items() if not part.empty}
+    rows = []
+    for place, (name, row) in enumerate(standings(table).iterrows(), start=1):
+        first, *rest = map(page.cell, _standing_cells(row))
+        of_parts = [number_text(float(iqm.get(name, math.nan))) for iqm in others.values()]
+        rows.append([str(place), page.cell(name), first, *of_parts, *rest])
+    headings = ["", "competitor", "fair power, IQM", *others, *SHOWN]
+    return page.table(headings, rows, numbers=(0, *range(2, len(headings))))
 
 
 def _standing_cells(row: pd.Series) -> list[str]:
     return [
         _with_interval(row[SCORE]),
-        *(_percent(row[name, "iqm"]) if name == "retransmission_rate" else markdown.number(row[name, "iqm"])
+        *(_percent(row[name, "iqm"]) if name == "retransmission_rate" else number_text(row[name, "iqm"])
           for name in SHOWN),
     ]  # fmt: skip
 
 
-def _improvements(table: pd.DataFrame, league: League, suite: str) -> list[str]:
+def _improvements(table: pd.DataFrame, league: League) -> list[str]:
     name = league.plan.learned
     others = [str(other) for other in standings(table).index if other != name]
     rows = []
@@ -286,45 +284,22 @@ def _improvements(table: pd.DataFrame, league: League, suite: str) -> list[str]:
         better = compared.improvement
         rows.append(
             [
-                markdown.cell(other),
+                page.cell(other),
                 f"{better.probability:.2f}{_ends(better.low, better.high, '{:.2f}')}",
                 _signed(compared),
                 _ends(compared.scenarios_low, compared.scenarios_high, "{:+.3f}").strip() or "-",
                 f"{compared.better_in} of {compared.scenarios}",
             ]
         )
-    headings = ["against", "probability of improvement", "difference of IQM", "other scenarios", "better in"]
+    headings = ["competitor", "probability of improvement", "difference of IQM", "other scenarios", "better in"]
     return [
-        f"`{name}` against each, by fair power:",
-        markdown.table(headings, rows, numbers=range(1, len(headings))),
+        f"`{name}` compared with each competitor, by fair power:",
+        page.table(headings, rows, numbers=range(1, len(headings))),
     ]
 
 
 def _signed(compared: Comparison) -> str:
     return f"{compared.difference:+.3f}{_ends(compared.low, compared.high, '{:+.3f}')}"
-
-
-def _scenario_table(
-    table: pd.DataFrame, league: League, suite: str, scenarios: dict[str, Scenario], outside: dict[str, list[str]]
-) -> str:
-    learned, algorithms = league.plan.learned, league.algorithms(suite)
-    means = table[SCORE].groupby(level=["scenario", "competitor"], sort=False).mean().unstack("competitor")
-    rows = []
-    for name, row in means.iterrows():
-        scenario = scenarios[str(name)]
-        best = str(row.reindex(algorithms).idxmax())
-        rows.append(
-            [
-                markdown.cell(name),
-                _setting(scenario),
-                markdown.cell(", ".join(outside[str(name)])),
-                markdown.number(float(row.get(learned, math.nan))),
-                f"{markdown.number(float(row[best]))} ({markdown.cell(best)})",
-            ]
-        )
-    headings = ["scenario", "setting", "outside in", f"`{learned}`", "best algorithm"]
-    body = markdown.table(headings, rows, numbers=(3, 4))
-    return f"<details><summary>Mean fair power in each scenario</summary>\n\n{body}\n\n</details>"
 
 
 def _setting(scenario: Scenario) -> str:
@@ -338,12 +313,12 @@ def _setting(scenario: Scenario) -> str:
     for flow in scenario.flows:
         ends = f"{flow.start_s:g} to {flow.stop_s:g} s" if flow.stop_s is not None else f"from {flow.start_s:g} s"
         flows.append(f"{flow.rtt_ms:.3g} ms" + (f" ({ends})" if flow.start_s or flow.stop_s is not None else ""))
-    return markdown.cell("; ".join([*parts, f"{len(flows)} flow{'s' if len(flows) > 1 else ''}: {', '.join(flows)}"]))
+    return page.cell("; ".join([*parts, f"{len(flows)} flow{'s' if len(flows) > 1 else ''}: {', '.join(flows)}"]))
 
 
 @styled
 def _profiles(table: pd.DataFrame, league: League) -> Figure:
-    """The share of runs above a score; the learned one's with its interval."""
+    """Draw the fraction of runs above each score, for the learned competitor with its interval."""
     figure = empty_figure(7.2, 3.6)
     axes = figure.subplots()
     thresholds = np.linspace(0, 1, 51)
@@ -364,7 +339,7 @@ def _profiles(table: pd.DataFrame, league: League) -> Figure:
     axes.set_xlim(0, 1)
     axes.set_ylim(0, 1.01)
     axes.set_xlabel("fair power")
-    axes.set_ylabel("share of the runs above it")
+    axes.set_ylabel("fraction of runs above it")
     axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure
 
@@ -374,33 +349,31 @@ def _papers(league: League) -> list[str]:
     if not verdicts:
         return ["Not run yet."]
     return [
-        "Each experiment of [benchmark.md](benchmark.md) with its preset quick (most last 60 s, of which the first "
-        "15 s are not measured), with all competitors. The own metric is what its paper set out to improve; the "
-        "others are all that the paper has numbers or figures of. Means over all scenarios of an experiment; without "
-        "brackets each seed gives the same run, and that value stands for its interval. *Above*: of how many "
-        "hand-coded algorithms the whole interval is on the better side. *Others worse than any*: the other metrics "
-        "in which the best hand-coded algorithm of that metric is better by more than 2 % (and by more than one "
-        "packet a second, or a tenth of a percent of the packets). Where an algorithm of ns-3 itself is in the "
-        "experiment, the project's own takes its place.",
+        "Each experiment of [papers.md](papers.md) in its preset quick (most last 60 s, of which the first 15 s are "
+        "not measured), with all competitors. The main metric is what the paper set out to improve; the others are "
+        "all metrics of the paper's numbers and figures. Values are means over all scenarios of an experiment; a "
+        "value without brackets is the same for every seed and stands for its interval. *Above* counts the hand-coded "
+        "algorithms whose whole interval is worse. *Worse than any* lists the other metrics in which the best "
+        "hand-coded algorithm is better by more than 2 % (and by more than one packet per second, or 0.1 % of the "
+        "packets). Algorithms of ns-3 itself are replaced by this project's.",
         _verdict_table(verdicts, league.plan.learned),
-        "\n".join(f"* `{metric}`: {markdown.cell(aim_of(metric).meaning)}" for metric in _metrics_of(verdicts)),
-        *(_estimates_table(verdict) for verdict in verdicts),
+        "\n".join(f"* `{metric}`: {page.cell(aim_of(metric).meaning)}" for metric in _metrics_of(verdicts)),
     ]
 
 
 def _verdict_table(verdicts: Sequence[PaperVerdict], learned: str) -> str:
-    headings = ["experiment", "own metric", f"`{learned}`", "best algorithm", "above", "others worse than any",
-                "others worse than the paper's", "reached", "against the paper's alone"]  # fmt: skip
+    headings = ["experiment", "main metric", f"`{learned}`", "best algorithm", "above", "worse than any",
+                "worse than the paper's", "reached", "compared with the paper's alone"]  # fmt: skip
     rows = [
         [
-            *(markdown.cell(text) for text in _verdict_cells(verdict, learned)),
-            markdown.cell(_worse(verdict.worse_than_own)),
+            *(page.cell(text) for text in _verdict_cells(verdict, learned)),
+            page.cell(_worse(verdict.worse_than_own)),
             "**yes**" if verdict.is_reached else "no",
-            f"{'**yes**' if verdict.is_reached_against_own else 'no'} ({markdown.cell(verdict.algorithm)})",
+            f"{'**yes**' if verdict.is_reached_against_own else 'no'} ({page.cell(verdict.algorithm)})",
         ]
         for verdict in verdicts
     ]
-    return markdown.table(headings, rows)
+    return page.table(headings, rows)
 
 
 def _metrics_of(verdicts: Sequence[PaperVerdict]) -> list[str]:
@@ -423,32 +396,24 @@ def _verdict_cells(verdict: PaperVerdict, learned: str) -> list[str]:
 
 def _worse(entries: Sequence[Worse]) -> str:
     texts = (
-        f"{entry.metric} {markdown.number(entry.own)} against {markdown.number(entry.other)} ({entry.competitor})"
+        f"{entry.metric} {number_text(entry.own)} against {number_text(entry.other)} ({entry.competitor})"
         for entry in entries
     )
     return "; ".join(texts) or "none"
 
 
-def _estimates_table(verdict: PaperVerdict) -> str:
-    is_more_better = aim_of(verdict.metric).is_more_better
-    ranked = sorted(verdict.estimates.items(), key=lambda entry: entry[1].mean * (-1 if is_more_better else 1))
-    rows = [[markdown.cell(name), _estimate(estimate)] for name, estimate in ranked]
-    body = markdown.table(["competitor", verdict.metric], rows, numbers=(1,))
-    return f"<details><summary>{verdict.experiment}: {verdict.metric} of all</summary>\n\n{body}\n\n</details>"
-
-
-def _friendliness(league: League, place: Path) -> list[str]:
+def _friendliness(league: League, path: Path) -> list[str]:
     table = harms(league)
     if table.empty:
         return ["Not run yet."]
     config = league.results["friendliness"].plan["config"]
     buffers = {name: float(plain["buffer_bdp"]) for name, plain in config["scenarios"].items()}
     blocks = [
-        "One flow of the competitor beside one victim, on the same link and with the same RTT. Of what the victim "
-        "has alone, *harm* is the part that it loses: 0.5 of its throughput is what an equal share costs it. "
-        "*Against its own kind* is what it loses of what it has beside a flow of its own kind: above 0 the "
-        "competitor is worse to it than it is to itself, below 0 better. *Share* is the competitor's part of the "
-        "throughput. All in the mean over the buffers; the last columns have the harm to throughput with each.",
+        "One flow of the competitor and one victim on the same link with the same RTT. *Harm* is the fraction that the "
+        "victim loses of what it has alone; an equal share costs it 0.5 of its throughput. *Against its own kind* is "
+        "the fraction that it loses of what it has beside a flow of its own kind: above 0 the competitor harms it "
+        "more than its own kind does. *Share* is the competitor's fraction of the throughput. All values are means "
+        "over the buffers; the last columns are the harm to throughput for each buffer.",
     ]
     for victim in table.index.unique("victim"):
         of_victim = table.xs(victim, level="victim")
@@ -464,15 +429,15 @@ def _friendliness(league: League, place: Path) -> list[str]:
                 low, high = bootstrap_interval(frame[column], np.mean, strata=strata)
                 ends = _ends(low, high, "{:.3f}") if column in ("throughput", "throughput_of_own", "delay") else ""
                 cells.append(f"{frame[column].mean():.3f}{ends}")
-            rows.append([markdown.cell(name), *cells, *(f"{value:.2f}" for value in of_buffers.loc[name])])
+            rows.append([page.cell(name), *cells, *(f"{value:.2f}" for value in of_buffers.loc[name])])
         of_all = ["harm to throughput", "against its own kind", "harm to delay", "against its own kind", "share"]
         headings = ["competitor", *of_all, *(f"{buffers[str(name)]:g} BDP" for name in of_buffers.columns)]
         blocks += [
-            f"Beside {markdown.cell(str(victim))} ({_setting(_first_of(config, str(victim)))}):",
-            markdown.table(headings, rows, numbers=range(1, len(headings))),
+            f"Beside {page.cell(str(victim))} ({_setting(_first_of(config, str(victim)))}):",
+            page.table(headings, rows, numbers=range(1, len(headings))),
         ]
-    figure = markdown.write_figure(_harm_figure(table, buffers, league), place / "harm")
-    blocks.append(f"![Harm to throughput over the buffer]({place.name}/{figure.name})")
+    link = page.write_figure(_harm_figure(table, buffers, league), path, "harm")
+    blocks.append(f"![Harm to throughput over the buffer]({link})")
     return blocks
 
 
@@ -520,7 +485,7 @@ def _part(part: League, league: League) -> list[str]:
     )
     runs = sum(result.results["key"].nunique() for result in results)
     blocks = [
-        f"Engine {config['engine']['name']}, seeds {seeds}, {runs} runs, of these scenarios: {markdown.cell(which)}. "
+        f"Engine {config['engine']['name']}, seeds {seeds}, {runs} runs of these scenarios: {page.cell(which)}. "
         "With so few seeds the intervals are too narrow to rest a claim on.",
         *_goals(part),
     ]
@@ -528,11 +493,10 @@ def _part(part: League, league: League) -> list[str]:
         blocks.append(_verdict_table(verdicts, part.plan.learned))
     table, native = _scores_of(part, "generalisation"), _scores_of(league, "generalisation")
     if table is not None:
-        blocks.append(_standings_table(table))
+        same = native
         if native is not None:
-            names = table.index.unique("scenario")
-            same = native[native.index.get_level_values("scenario").isin(names)]
-            blocks += ["The same scenarios in the native engine:", _standings_table(same)]
+            same = native[native.index.get_level_values("scenario").isin(table.index.unique("scenario"))]
+        blocks.append(_standings_table(table, {} if same is None else {"in native": same}))
     return blocks
 
 
@@ -542,7 +506,7 @@ def _estimate(estimate: Estimate) -> str:
 
 
 def _decimals(value: float) -> int:
-    """As many as show four significant figures, of numbers from 0.0001 on."""
+    """Return how many decimals show four significant figures, for numbers from 0.0001."""
     return min(6, max(0, 3 - math.floor(math.log10(abs(value))))) if value and math.isfinite(value) else 0
 
 

@@ -1,4 +1,4 @@
-"""A page on all experiments of the papers: what was published, what was measured, and whether they agree."""
+"""Write the page of the papers' experiments: published and measured results, and whether they agree."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Final
 
 from bbrgym.benchmark.run import BenchmarkResult, load_benchmark
 from bbrgym.benchmark.statistics import number_text
-from bbrgym.benchmark.tables import HEADINGS, SORTED_BY, cells, summary_table
+from bbrgym.benchmark.tables import summary_table
 from bbrgym.envs.scenario import Scenario
-from studies import markdown
+from studies import page
 from studies.papers.published import CLAIMS, Paper, PublishedComparison, compare
 from studies.papers.report import caption, drawn, paper_of, ratio
 
@@ -21,44 +21,45 @@ VERDICTS: Final = ("agrees", "disagrees", "unclear", "not judged")
 
 
 def write_page(directories: Sequence[Path], path: Path, claims: Path = CLAIMS) -> None:
-    """Write the page of what is there of the papers' experiments and of the ablations, with a figure of each.
+    """Write the page from the finished runs of the papers' experiments and of the ablations.
 
-    Equal results give equal files: there is no date on the page. Figures go to a folder beside the page that has its
-    name, `docs/benchmark/<experiment>.svg` for `docs/results/papers.md`.
+    Equal results give equal files, so the page has no date. Figures go to a folder beside the page that has its name.
 
     Args:
-        directories: of benchmarks, as `bbrgym benchmark` makes them: `…/paper-<preset>/<experiment>`, or
-            `…/ablation-<preset>/<algorithm>`. One that has no benchmark is on the page as missing.
-        path: where the page goes; `docs/results/papers.md`, for it has links to `../conf`.
+        directories: benchmarks of `bbrgym benchmark`: `…/paper-<preset>/<experiment>` or
+            `…/ablation-<preset>/<algorithm>`. A directory without a benchmark is on the page as missing.
+        path: the page, in docs/results: it links to `../../conf` and `../../studies`.
         claims: the folder of what the papers published.
 
     Raises:
-        ValueError: a benchmark is not one of a paper, or two have the same name.
+        ValueError: a benchmark is not the experiment of a paper, or two have the same name.
     """
     experiments = [_Experiment.of(directory, claims) for directory in directories]
     names = [experiment.figure_name for experiment in experiments]
     for name in names:
         if names.count(name) > 1:
-            raise ValueError(f"two of the directories are of {name!r}: give one preset of an experiment")
+            raise ValueError(f"two of the directories are of {name!r}: give one preset per experiment")
     papers = [experiment for experiment in experiments if not experiment.is_ablation]
     ablations = [experiment for experiment in experiments if experiment.is_ablation]
-    place = path.with_suffix("")
-    place.mkdir(parents=True, exist_ok=True)
     blocks = [
         "# Published and measured",
         *_introduction(experiments),
         "## Summary",
         *_summary(papers),
-        *(["Ablations, one an algorithm:", *_summary(ablations)] if ablations else []),
-        "## Metrics whose names mislead",
+        *(["Ablations, one per algorithm:", *_summary(ablations)] if ablations else []),
+        "## Metrics with misleading names",
         *_misleading_metrics(),
         "## Experiments",
-        *(block for experiment in papers for block in _section(experiment, place)),
+        *(block for experiment in papers for block in _section(experiment, path)),
     ]
     if ablations:
-        blocks += ["## Does the central claim hold?", *_introduction_to_ablations()]
-        blocks += [block for experiment in ablations for block in _section(experiment, place)]
-    markdown.write_blocks(blocks, path)
+        blocks += [
+            "## Ablations",
+            "Each algorithm, BBR, and the algorithm with parts turned off or on, in the setting in which its paper "
+            "sees the effect.",
+        ]
+        blocks += [block for experiment in ablations for block in _section(experiment, path)]
+    page.write_page(blocks, path)
 
 
 @dataclass(frozen=True)
@@ -90,12 +91,16 @@ class _Experiment:
         return f"ablation-{self.name}" if self.is_ablation else self.name
 
     @property
+    def title(self) -> str:
+        return f"{self.name}: which part has the effect?" if self.is_ablation else self.name
+
+    @property
     def command(self) -> str:
         preset = f" preset={self.preset}" if self.preset else ""
         return f"bbrgym benchmark experiment={self.group}/{self.name}{preset}"
 
     def costs(self) -> dict[str, tuple[float, float]]:
-        """Of each run that is done, by its key: wall time and simulated time in s."""
+        """Return wall time and simulated time in s of each finished run, by its key."""
         if self.result is None or self.result.results.empty:
             return {}
         scenarios = self.result.plan["config"]["scenarios"]
@@ -105,13 +110,8 @@ class _Experiment:
             for key, scenario, wall_s in zip(runs["key"], runs["scenario"], runs["wall_s"], strict=True)
         }
 
-    def verdicts(self) -> dict[str, int]:
-        """How many of the published entries agree, and so on."""
-        found = [verdict(row) for row in self.rows]
-        return {name: found.count(name) for name in VERDICTS}
-
     def state(self) -> str:
-        """What is missing, empty if nothing is."""
+        """Return what is missing; empty if nothing is."""
         if self.result is None:
             return f"Missing: not run yet (`{self.command}`)."
         planned = len(self.result.plan["runs"])
@@ -123,7 +123,7 @@ class _Experiment:
 
 
 def verdict(row: PublishedComparison) -> str:
-    """One of `VERDICTS`."""
+    """Return one of `VERDICTS`."""
     if row.agrees is not None:
         return "agrees" if row.agrees else "disagrees"
     return "unclear" if row.agreement == "unclear" else "not judged"
@@ -131,12 +131,12 @@ def verdict(row: PublishedComparison) -> str:
 
 @dataclass(frozen=True)
 class _Misleading:
-    """Metrics of a paper whose names say something else than what they measure.
+    """Metrics of a paper whose names suggest something else than what they measure.
 
     Attributes:
-        text: what is what.
-        signs: metrics by which one sees that an experiment has them.
-        columns: what is shown in that experiment: the paper's column and the plain ones beside it.
+        text: what each name means.
+        signs: metrics that only an experiment with such names has.
+        columns: the paper's metrics and the plain ones beside them, with their headings.
     """
 
     text: str
@@ -146,12 +146,12 @@ class _Misleading:
 
 MISLEADING: Final = (
     _Misleading(
-        "**BBR-ACD's throughput, goodput and loss.** Its *throughput* counts every data packet that reaches a "
-        "receiver, duplicates included (`arrived_mbps`). Its *goodput* counts a packet only if it is the next one that "
-        "the receiver expects when it arrives (`inorder_goodput_mbps`): what has to wait until a gap before it is "
-        "filled never counts, though the application receives it. Its *loss* is one minus the ratio of the two "
-        "(`inorder_loss`), so it has packets in it that arrived, behind a gap. Beside them stand what the application "
-        "receives (`throughput_mbps`) and what the network lost of the packets sent (`true_loss`).",
+        "**BBR-ACD's throughput, goodput and loss.** *Throughput* counts every data packet that reaches a receiver, "
+        "including duplicates (`arrived_mbps`). *Goodput* counts a packet only if it is the next one that the receiver "
+        "expects on arrival (`inorder_goodput_mbps`). A packet behind a gap never counts, although the application "
+        "receives it later. *Loss* is one minus the ratio of the two (`inorder_loss`), so it includes packets that "
+        "arrived behind a gap. The plain metrics are what the application receives (`throughput_mbps`) and the "
+        "fraction of sent packets that the network lost (`true_loss`).",
         ("arrived_mbps", "inorder_goodput_mbps", "inorder_loss"),
         {
             "arrived_mbps": "its throughput (Mbit/s)",
@@ -162,9 +162,10 @@ MISLEADING: Final = (
         },
     ),
     _Misleading(
-        "**BBR-ACW's queueing delay.** The text says that BBR-ACW's average *queueing delay* is 54 % below that of "
-        "BBR. These are the 54 % from 35 to 16 ms of the figure, for a flow with a base RTT of 10 ms: it is the RTT of "
-        "that flow (`rtt_mean_ms[0]`). Beside it stands the queueing delay of the bottleneck (`link_queue_mean_ms`).",
+        "**BBR-ACW's queueing delay.** The text says that BBR-ACW's average *queueing delay* is 54 % below BBR's. "
+        "These 54 % are the step from 35 to 16 ms in the figure, for a flow with a base RTT of 10 ms: the metric is "
+        "the RTT of that flow (`rtt_mean_ms[0]`). The plain metric is the queueing delay of the bottleneck "
+        "(`link_queue_mean_ms`).",
         ("rtt_mean_ms[0]",),
         {"rtt_mean_ms[0]": "RTT of flow 0 (ms)", "link_queue_mean_ms": "queueing delay (ms)"},
     ),
@@ -172,176 +173,159 @@ MISLEADING: Final = (
 
 
 def _introduction(experiments: Sequence[_Experiment]) -> list[str]:
-    # A run that several experiments have in common was made once.
+    # Experiments share runs, each of which was simulated once.
     runs = {key: cost for experiment in experiments for key, cost in experiment.costs().items()}
     wall_s, simulated_s = (sum(cost[place] for cost in runs.values()) for place in (0, 1))
     results = [experiment.result for experiment in experiments if experiment.result is not None]
     presets = sorted({experiment.preset for experiment in experiments if experiment.preset})
     seeds = sorted({", ".join(str(seed) for seed in result.plan["config"]["seeds"]) for result in results})
     return [
-        "The experiments of the papers in which the algorithms were published, made again, each with the paper's own "
-        "numbers beside the measured ones. Nothing on this page is written by hand: it is made of the results.",
-        "    python -m studies.papers    # all of them; preset=full: as long and as often as the papers say\n"
+        "The experiments of the papers that introduced the algorithms, reproduced, with the published numbers beside "
+        "the measured ones. This page is generated from the results.",
+        "    python -m studies.papers    # all experiments; preset=full: durations and repeats of the papers\n"
         "    bbrgym benchmark experiment=paper/<experiment>\n"
         "    bbrgym benchmark experiment=ablation/<algorithm>",
-        "The report of each, with all its figures, is `report.html` in its folder of `runs/benchmark`.",
-        "What comes out of the papers' experiments in the native engine, and how far that is from this: "
-        "[agreement.md](agreement.md#the-papers-experiments).",
-        f"This page is of the preset{'s' if len(presets) > 1 else ''} {_listed(presets) or 'none'}, with the seeds "
-        f"{_listed(seeds) or 'none'}: {len(runs)} runs, {markdown.duration(simulated_s)} of simulated time in "
-        f"{markdown.duration(wall_s)} of wall time (summed over the runs, several of which run at once).",
-        *markdown.made_with(result.plan for result in results),
-        "Measured are means over the seeds with [95 % bootstrap intervals] (none where the seed changes nothing). "
-        "Orders come first: a published number *agrees* if it is in the published order among the other published "
-        "numbers of its quantity, a bound if the mean keeps it (*unclear* if it lies in the interval), an order if all "
-        "its pairs are so. What has nothing to be compared with is *not judged*: the ratio, measured over published, "
-        "says how near it is. With less than ten seeds an interval is too narrow to rest a claim on. In the figures "
-        "hollow diamonds are the paper's numbers, hollow triangles its bounds, pointing to where the values should be.",
+        "Each experiment has a report with all figures: `report.html` in its folder of `runs/benchmark`. "
+        "[agreement.md](agreement.md#the-papers-experiments) compares these results with those of the native engine.",
+        f"Preset{'s' if len(presets) > 1 else ''} {_listed(presets) or 'none'}, seeds {_listed(seeds) or 'none'}: "
+        f"{len(runs)} runs, {page.duration(simulated_s)} of simulated time in {page.duration(wall_s)} of wall time, "
+        "summed over the runs.",
+        *page.provenance(result.plan for result in results),
+        "Measured values are means over the seeds with [95 % bootstrap intervals], without an interval where the seed "
+        "changes nothing. A published number *agrees* if it has the published order among the other published numbers "
+        "of its quantity, a bound if the mean keeps it (*unclear* if the interval contains it), an order if all its "
+        "pairs have that order. An entry without anything to compare with is *not judged*; its ratio, measured over "
+        "published, says how close it is. With fewer than ten seeds, intervals are too narrow to rest a claim on. In "
+        "the figures, hollow diamonds are published numbers, and hollow triangles are published bounds that point to "
+        "where the values should be.",
     ]
 
 
 def _summary(experiments: Sequence[_Experiment]) -> list[str]:
     rows = []
     for experiment in experiments:
-        link = f"[{experiment.name}](#{_anchor(experiment)})"
+        anchor = re.sub(r"[^\w\- ]", "", experiment.title.lower()).replace(" ", "-")  # as GitHub makes it
+        link = f"[{experiment.name}](#{anchor})"
         if experiment.paper is None:
             rows.append([link, "", "", "", "", "", experiment.state()])
             continue
-        counts = [str(count) for count in experiment.verdicts().values()]
-        rows.append([link, _reference(experiment.paper), *counts, _verdict_of_all(experiment)])
+        found = [verdict(row) for row in experiment.rows]
+        counts = [str(found.count(name)) for name in VERDICTS]
+        rows.append([link, _reference(experiment.paper), *counts, _largest_disagreement(experiment)])
     if not rows:
         return ["No experiment."]
-    return [markdown.table(["experiment", "paper", *VERDICTS, "largest disagreement"], rows, numbers=range(2, 6))]
+    return [page.table(["experiment", "paper", *VERDICTS, "largest disagreement"], rows, numbers=range(2, 6))]
 
 
-def _verdict_of_all(experiment: _Experiment) -> str:
+def _largest_disagreement(experiment: _Experiment) -> str:
     parts = [experiment.state()] if experiment.state() else []
     wrong = [row for row in experiment.rows if row.agrees is False]
     if wrong:
-        # An order has no ratio: it comes after all that has one.
+        # An order has no ratio: it ranks behind all entries that have one.
         worst = max(wrong, key=lambda row: abs(math.log(row.ratio)) if 0 < row.ratio < math.inf else -1.0)
         parts.append(f"{worst.what}: published {worst.published}, measured {worst.measured}")
     elif any(row.agrees for row in experiment.rows):
         parts.append("none")
     else:
         parts.append("nothing could be judged")
-    return markdown.cell(" ".join(parts))
+    return page.cell(" ".join(parts))
 
 
 def _misleading_metrics() -> list[str]:
     return [
-        "Two papers use words of the field for something else. What they name is measured as they measure it, to "
-        "compare with their numbers, and in these experiments a table has the plain metric beside it.",
+        "Two papers use established words for something else. Such a metric is measured as the paper measures it, to "
+        "compare with its numbers; a table in these experiments has the plain metric beside it.",
         "\n".join(f"* {entry.text}" for entry in MISLEADING),
     ]
 
 
-def _introduction_to_ablations() -> list[str]:
-    return [
-        "The algorithm, BBR, and the algorithm with parts of it turned off or on, where its paper sees its effect.",
-    ]
-
-
-def _section(experiment: _Experiment, place: Path) -> list[str]:
-    blocks = [f"### {_title(experiment)}"]
+def _section(experiment: _Experiment, path: Path) -> list[str]:
+    blocks = [f"### {experiment.title}"]
     result, paper = experiment.result, experiment.paper
     if result is None or paper is None:
         return [*blocks, experiment.state()]
-    blocks += [f"**{markdown.cell(paper.title)}** ({_reference(paper)}).", f"Settings: {_settings(result)}."]
-    if paper.inferred:
-        readings = "\n".join(f"* {markdown.cell(line)}" for line in paper.inferred)
-        summary = "What the paper leaves open, and how it is read here"
-        blocks.append(f"<details><summary>{summary}</summary>\n\n{readings}\n\n</details>")
+    blocks += [f"**{page.cell(paper.title)}** ({_reference(paper)}).", f"Settings: {_settings(result)}."]
     if state := experiment.state():
         blocks.append(f"**{state}**")
     if result.results.empty:
         return blocks
-    blocks += _figure(experiment, place)
+    blocks += _figure(experiment, path)
     if experiment.is_ablation:
-        blocks += [_competitors(result), *_leagues(result)]
+        blocks.append(_ablation_table(result))
     if experiment.rows:
         rows = [
             [
-                markdown.cell(row.what),
-                markdown.cell(row.published + (f" (“{row.claim.wording}”)" if row.claim.wording else "")),
-                markdown.cell(row.measured),
-                markdown.cell(row.agreement),
+                page.cell(row.what),
+                page.cell(row.published + (f" (“{row.claim.wording}”)" if row.claim.wording else "")),
+                page.cell(row.measured),
+                page.cell(row.agreement),
                 ratio(row),
             ]
             for row in experiment.rows
         ]
-        headings = ["quantity", "published", "measured", "agrees", "ratio"]
-        blocks.append(markdown.table(headings, rows, numbers=(4,)))
+        blocks.append(page.table(["quantity", "published", "measured", "agrees", "ratio"], rows, numbers=(4,)))
         blocks += _reasons(experiment.rows)
-    blocks += _plain_metrics(experiment)
+    if not experiment.is_ablation:
+        blocks += _plain_metrics(experiment)
     costs = experiment.costs().values()
     wall_s, simulated_s = (sum(cost[place] for cost in costs) for place in (0, 1))
+    file = f"{experiment.group}/{experiment.name}.yaml"
     blocks.append(
-        f"Cost: {len(costs)} runs, {markdown.duration(wall_s)} of wall time in sum, "
-        f"{number_text(simulated_s / wall_s) if wall_s else '-'} simulated s/s. "
-        f"Again: `{experiment.command}`, "
-        f"[its configuration](../conf/experiment/{experiment.group}/{experiment.name}.yaml)."
+        f"Cost: {len(costs)} runs, {page.duration(wall_s)} of wall time in total, "
+        f"{number_text(simulated_s / wall_s) if wall_s else '-'} simulated s/s. Reproduce: `{experiment.command}` "
+        f"([configuration](../../conf/experiment/{file}), [claims, and how open settings are "
+        f"read](../../studies/papers/claims/{file}))."
     )
     return blocks
 
 
 def _reasons(rows: Sequence[PublishedComparison]) -> list[str]:
-    """Why entries disagree, one sentence for all that have the same reason, and of which it is not known."""
+    """Return why entries disagree: one line per reason, and one for the entries without a known reason."""
     reasons: dict[str, list[str]] = {}
     for row in rows:
         if row.because:
             reasons.setdefault(row.because, []).append(row.what)
-    lines = [f"* {markdown.cell('; '.join(what))}: {markdown.cell(_sentence(text))}" for text, what in reasons.items()]
+    lines = [f"* {page.cell('; '.join(what))}: {page.cell(_sentence(text))}" for text, what in reasons.items()]
     unexplained = list(dict.fromkeys(row.what for row in rows if row.agrees is False and not row.because))
     if unexplained:
-        lines.append(f"* The cause is not isolated yet: {markdown.cell('; '.join(unexplained))}.")
+        lines.append(f"* The cause is not isolated yet: {page.cell('; '.join(unexplained))}.")
     return ["\n".join(lines)] if lines else []
 
 
-def _figure(experiment: _Experiment, place: Path) -> list[str]:
-    """One figure, in which the published numbers are if the paper has such a figure, in a file beside the page."""
+def _figure(experiment: _Experiment, path: Path) -> list[str]:
+    """Return the link to one figure, which shows published numbers if the paper has such a figure."""
     assert experiment.result is not None
     assert experiment.paper is not None
-    chosen = sorted(experiment.paper.figures, key=lambda figure: figure.kind == "time")
-    for figure in chosen:
+    for figure in sorted(experiment.paper.figures, key=lambda figure: figure.kind == "time"):
         shown = drawn(figure, experiment.paper, experiment.result)
         if shown is not None:
-            file = markdown.write_figure(shown, place / experiment.figure_name)
-            title = markdown.cell(figure.title).replace("[", "\\[").replace("]", "\\]")
-            image = f"![{title}]({place.name}/{file.name})"
+            title = page.cell(figure.title).replace("[", "\\[").replace("]", "\\]")
+            image = f"![{title}]({page.write_figure(shown, path, experiment.figure_name)})"
             return [image, caption(figure, experiment.result)] if figure.kind == "time" else [image]
     return []
 
 
-def _competitors(result: BenchmarkResult) -> str:
-    """What each competitor is: its algorithm, and the parameters that differ from the defaults."""
-    lines = []
+def _ablation_table(result: BenchmarkResult) -> str:
+    """Return a table of the competitors: their parameters, and fairness and queue in each scenario."""
+    table = summary_table(result.results)
+    names = [str(name) for name in table.index.unique("scenario")]
+    rows = []
     for entry in result.plan["config"]["competitors"]:
         what = f"`{entry['algorithm']}`" if "algorithm" in entry else "a trained agent"
         parameters = ", ".join(f"`{name}={value:g}`" for name, value in entry["parameters"].items())
-        lines.append(f"* {markdown.cell(entry['name'])}: {what}{' with ' + parameters if parameters else ' as it is'}")
-    return "\n".join(lines)
-
-
-def _leagues(result: BenchmarkResult) -> list[str]:
-    table = summary_table(result.results)
-    blocks = []
-    for name in table.index.unique("scenario"):
-        scenario = Scenario.from_dict(result.plan["config"]["scenarios"][name])
-        rows = [
-            [markdown.cell(competitor), *(markdown.cell(text) for text in cells(row))]
-            for competitor, row in table.loc[name].iterrows()
-        ]
-        setting = f"{scenario.rate_mbps:g} Mbit/s, {_flows([scenario], result)}, buffer of {_buffers([scenario])}"
-        blocks += [
-            f"{markdown.cell(name)}: {setting}",
-            markdown.table(["competitor", *HEADINGS], rows, numbers=range(1, 1 + len(HEADINGS))),
-        ]
-    return [*blocks, f"Throughput of each flow in Mbit/s, queueing delay and RTT in ms; {SORTED_BY}."]
+        cells = []
+        for name in names:
+            row = table.loc[(name, entry["name"])] if (name, entry["name"]) in table.index else None
+            cells.append(
+                "-" if row is None else f"{row['link_jain', 'mean']:.2f}, {row['link_queue_mean_ms', 'mean']:.1f} ms"
+            )
+        rows.append([page.cell(entry["name"]), what + (f" with {parameters}" if parameters else ""), *cells])
+    text = page.table(["competitor", "algorithm", *map(page.cell, names)], rows, numbers=range(2, 2 + len(names)))
+    return f"Jain's index and mean queueing delay in each scenario:\n\n{text}"
 
 
 def _plain_metrics(experiment: _Experiment) -> list[str]:
-    """Of an experiment with misleading metrics: these and the plain ones, side by side."""
+    """Return a table of the misleading metrics of an experiment and of the plain ones, if it has such metrics."""
     assert experiment.result is not None
     table = summary_table(experiment.result.results)
     of_claims = {row.claim.metric for row in experiment.rows}
@@ -351,23 +335,20 @@ def _plain_metrics(experiment: _Experiment) -> list[str]:
             continue
         columns = [metric for metric in entry.columns if (metric, "mean") in table]
         rows = [
-            [
-                *(markdown.cell(name) for name in index),
-                *(markdown.number(float(row[metric, "mean"])) for metric in columns),
-            ]
+            [*map(page.cell, index), *(number_text(float(row[metric, "mean"])) for metric in columns)]
             for index, row in table.iterrows()
             if isinstance(index, tuple)
         ]
         headings = ["scenario", "competitor", *(entry.columns[metric] for metric in columns)]
         blocks += [
-            "As the paper measures it, and plainly ([what is what](#metrics-whose-names-mislead)):",
-            markdown.table(headings, rows, numbers=range(2, len(headings))),
+            "The paper's metrics and the plain ones ([what they mean](#metrics-with-misleading-names)):",
+            page.table(headings, rows, numbers=range(2, len(headings))),
         ]
     return blocks
 
 
 def _settings(result: BenchmarkResult) -> str:
-    """In one line what is simulated, over all scenarios."""
+    """Return what is simulated over all scenarios, in one line."""
     config = result.plan["config"]
     scenarios = [Scenario.from_dict(plain) for plain in config["scenarios"].values()]
     parts = [
@@ -387,11 +368,11 @@ def _settings(result: BenchmarkResult) -> str:
         f"seeds {', '.join(str(seed) for seed in config['seeds'])}",
         f"engine {config['engine']['name']}",
     ]
-    return markdown.cell("; ".join(parts))
+    return page.cell("; ".join(parts))
 
 
 def _flows(scenarios: Sequence[Scenario], result: BenchmarkResult) -> str:
-    """`flows of 10 ms and 20, 30, 50 ms`; a flow that no competitor takes has its algorithm's name."""
+    """Return `flows of 10 ms and 20, 30, 50 ms`, with the algorithm of a flow that no competitor takes."""
     roles = result.plan["config"]["roles"]
     counts = sorted({len(s.flows) for s in scenarios})
     starts = {flow.start_s for s in scenarios for flow in s.flows}
@@ -417,26 +398,17 @@ def _buffers(scenarios: Sequence[Scenario]) -> str:
 
 
 def _values(values: Iterable[float], unit: str) -> str:
-    """`10, 50, 100 Mbit/s`, or `1 to 9 s` of many."""
+    """Return `10, 50, 100 Mbit/s`, or `1 to 9 s` for more than six values."""
     known = sorted(set(values))
     numbers = [f"{value:.6g}" for value in known]
     return f"{', '.join(numbers) if len(numbers) <= 6 else f'{numbers[0]} to {numbers[-1]}'} {unit}"
 
 
-def _title(experiment: _Experiment) -> str:
-    return f"{experiment.name}: which part does it?" if experiment.is_ablation else experiment.name
-
-
-def _anchor(experiment: _Experiment) -> str:
-    """As GitHub makes it of a heading."""
-    return re.sub(r"[^\w\- ]", "", _title(experiment).lower()).replace(" ", "-")
-
-
 def _reference(paper: Paper) -> str:
-    reference = markdown.cell(paper.reference or paper.title)
+    reference = page.cell(paper.reference or paper.title)
     if re.fullmatch(r"https?://[^\s()<>|]+", paper.url):
         reference = f"[{reference}]({paper.url})"
-    return f"{reference}, {markdown.cell(paper.where)}" if paper.where else reference
+    return f"{reference}, {page.cell(paper.where)}" if paper.where else reference
 
 
 def _sentence(text: str) -> str:

@@ -62,7 +62,7 @@ def test_a_table_goes_between_its_own_marks_and_others_stay(sweeps: Path) -> Non
     written = page.with_blocks(document, {"": "new", **tables})
     new = ("new", tables["ablation_agent"], tables["algorithms"], "old curriculum")
     assert written == "".join(f"About{name}\n{marked(name, text)}" for name, text in zip(names, new, strict=True))
-    with pytest.raises(ValueError, match=r"must have one line <!-- begin: benchmarks/agent\.py algorithms -->"):
+    with pytest.raises(ValueError, match=r"must have one line <!-- begin: studies/agent\.py algorithms -->"):
         page.with_blocks(marked("", "old"), {"algorithms": "new"})
 
 

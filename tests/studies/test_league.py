@@ -452,13 +452,13 @@ def test_the_whole_league_small(tmp_path: Path) -> None:
     path.parent.mkdir()
     write_league_page(league, path, part=league)
     page = path.read_text()
-    for heading in ("Are the goals reached?", "Generalisation", "The experiments of the papers", "Beside CUBIC and BBR",
-                    "Links that vary", "A part of it in ns-3"):  # fmt: skip
+    for heading in ("Goals", "Generalisation", "The experiments of the papers", "Beside CUBIC and BBR", "Varying links",
+                    "A part in ns-3"):  # fmt: skip
         assert f"\n## {heading}\n" in page
     assert "Not run yet" not in page
     assert "nan" not in page.replace("unanswered", "")
     figures = {file.name for file in (tmp_path / "docs" / "league").iterdir()}
-    assert figures == {"generalisation-profile.svg", "varying-profile.svg", "harm.svg"}
+    assert figures == {"generalisation-profile.png", "varying-profile.png", "harm.png"}
     assert all(f"league/{name}" in page for name in figures)
     write_league_page(load_league(config, tmp_path), path, part=league)
     assert path.read_text() == page

@@ -59,17 +59,16 @@ def test_the_table_has_linux_native_and_by_how_much_they_differ(few: Path, capsy
     ]  # fmt: skip
     assert over_linux[3:7] == ["+5 %", "-50 %", "-20 %", "+900 %"]
     assert native_pauses[-3:] == ["-", "900 (900 to 900)", "22.0 (22.0 to 22.0) %"]  # 9 Mbit/s with headers of 12
-    assert "0.05 to 0.05 ms late in the mean of a run, and 12 ms at worst (median of the runs: 3 ms)" in printed
+    assert "0.05 to 0.05 ms late on average in a run, and at most 12 ms late (median over the runs: 3 ms)" in printed
 
 
 def test_a_document_keeps_what_is_around_the_table(few: Path, tmp_path: Path) -> None:
     document = tmp_path / "fidelity.md"
-    document.write_text(f"before\n{linux.BEGIN}\nold\n{linux.END}\nafter\n")
+    document.write_text("before\n<!-- begin: studies/linux.py -->\nold\n<!-- end: studies/linux.py -->\nafter\n")
     assert linux.main(["--write", str(document)]) == 0
     text = document.read_text()
-    assert text.startswith(f"before\n{linux.BEGIN}\n")
-    assert text.endswith(f"\n{linux.END}\nafter\n")
-    assert "at worst" in text
+    assert text.endswith("\n<!-- end: studies/linux.py -->\nafter\n")
+    assert "at most 12 ms late" in text
     assert "old" not in text
 
 
@@ -113,8 +112,8 @@ def test_late_runs_are_made_once_more_the_latest_first(monkeypatch: pytest.Monke
     ("capabilities", "kinds", "expected"),
     [
         ("000001ffffffffff", "reno bbr cubic", []),
-        ("0000000000000000", "reno bbr cubic", ["root, who may make network namespaces"]),
-        ("00000000a80425fb", "reno cubic", ["root, who", "bbr in the kernel (modprobe tcp_bbr)"]),  # in a container
+        ("0000000000000000", "reno bbr cubic", ["root, for network namespaces"]),
+        ("00000000a80425fb", "reno cubic", ["root, for", "bbr in the kernel (modprobe tcp_bbr)"]),  # in a container
     ],
 )
 def test_what_is_missing_is_named(

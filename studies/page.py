@@ -1,0 +1,137 @@
+"""Write the pages of docs/results: Markdown tables, blocks between marks, and figures in files."""
+
+from __future__ import annotations
+
+import io
+import re
+from argparse import ArgumentTypeError
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+from PIL import Image
+
+from bbrgym.benchmark.plots import STYLE
+from bbrgym.files import replace_file, write_text
+
+MOST_FIGURE_BYTES: Final = 30_000
+"""Figures are in the repository, so a larger one is drawn with fewer dots."""
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterable[int] = ()) -> str:
+    """Return a Markdown table whose columns `numbers` are aligned right."""
+    right = set(numbers)
+    rules = ["--:" if column in right else "---" for column in range(len(headings))]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (headings, rules, *rows))
+
+
+def cell(text: Any) -> str:
+    """Return a text in one line that Markdown shows as it is, in a table too."""
+    line = " ".join(str(text).split())
+    line = re.sub(r"([\\`*|])", r"\\\1", line)
+    # Escape what would be a tag, a link or emphasis, and nothing else: `a < b`, [0.1 0.2] and link_jain stay.
+    line = re.sub(r"<(?=[A-Za-z/!?])", r"\\<", line)
+    line = line.replace("](", "]\\(")
+    return re.sub(r"(?<!\w)_|_(?!\w)", r"\\_", line)
+
+
+def duration(seconds: float) -> str:
+    """Return `1 h 03 min`, `4 min 12 s` or `12.3 s`."""
+    if seconds >= 3600:
+        return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60):02d} min"
+    if seconds >= 60:
+        return f"{int(seconds // 60)} min {int(seconds % 60):02d} s"
+    return f"{seconds:.1f} s"
+
+
+def provenance(plans: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return a table of the versions that made the results, and a warning if the results are of different code.
+
+    Args:
+        plans: of benchmarks, as `BenchmarkResult` has them.
+    """
+    shown = {
+        "bbrgym": "bbrgym",
+        "code": "hash of the code that decides the numbers",
+        "ns3": "ns-3",
+        "python": "Python",
+        "numpy": "NumPy",
+        "machine": "machine",
+    }
+    found: dict[str, set[str]] = {key: set() for key in shown}
+    for plan in plans:
+        for key in shown.keys() & plan["provenance"].keys():
+            if key != "ns3" or plan["config"]["engine"]["name"] != "native":  # which does not use ns-3
+                found[key].add(str(plan["provenance"][key]))
+    rows = [[shown[key], cell(", ".join(sorted(values)))] for key, values in found.items() if values]
+    blocks = [table(["made with", ""], rows)] if rows else []
+    if len(found["code"]) > 1:
+        blocks.append("**The results are of different code**: re-run those with an older hash.")
+    return blocks
+
+
+def write_page(blocks: Iterable[str], path: Path) -> None:
+    """Write a page of blocks with an empty line between them."""
+    write_text(path, "\n\n".join(blocks) + "\n")
+
+
+def marked(name: str) -> Callable[[str], Path]:
+    """Return a type of `argparse` for the path of a page that has the marks of a block."""
+
+    def page(text: str) -> Path:
+        path = Path(text)
+        try:
+            with_block(path.read_text(encoding="utf-8"), name, "")
+        except (OSError, ValueError) as error:
+            raise ArgumentTypeError(f"{text}: {error}") from error
+        return path
+
+    return page
+
+
+def write_block(path: Path, name: str, block: str) -> None:
+    """Replace what is between the marks of a page.
+
+    Raises:
+        OSError: the page cannot be read or written.
+        ValueError: the page must have both marks.
+    """
+    write_text(path, with_block(path.read_text(encoding="utf-8"), name, block))
+
+
+def with_block(document: str, name: str, block: str) -> str:
+    """Return a document with `block` between the lines `<!-- begin: name -->` and `<!-- end: name -->`.
+
+    Raises:
+        ValueError: the document must have both marks, once each and in this order.
+    """
+    begin, end = f"<!-- begin: {name} -->", f"<!-- end: {name} -->"
+    before, found_begin, rest = document.partition(begin)
+    _, found_end, after = rest.partition(end)
+    if not found_begin or not found_end or begin in after or end in before + after:
+        raise ValueError(f"the document must have one line {begin} and after it one line {end}")
+    return f"{before}{begin}\n{block.strip()}\n{end}{after}"
+
+
+def write_figure(figure: Figure, page: Path, name: str) -> str:
+    """Write a figure of a page as PNG, in a folder beside the page that has its name, and return the link to it."""
+    path = page.with_suffix("") / f"{name}.png"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for dots_per_inch in (100, 85, 70, 55, 45):
+        content = _png(figure, dots_per_inch)
+        if len(content) <= MOST_FIGURE_BYTES:
+            break
+    replace_file(path, lambda to: to.write_bytes(content))
+    return f"{path.parent.name}/{path.name}"
+
+
+def _png(figure: Figure, dots_per_inch: int) -> bytes:
+    drawn, small = io.BytesIO(), io.BytesIO()
+    with rc_context(STYLE):
+        figure.savefig(drawn, format="png", dpi=dots_per_inch, metadata={"Software": None})
+    with Image.open(drawn) as image:
+        # A palette is a third of the size, and 64 colours are enough for lines, text and their edges.
+        image.convert("RGB").quantize(64, dither=Image.Dither.NONE).save(small, format="png", optimize=True)
+    return small.getvalue()

@@ -1,0 +1,65 @@
+"""The parts of pages that all studies share."""
+
+from __future__ import annotations
+
+from argparse import ArgumentTypeError
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from studies import page
+
+BEGIN, END = "<!-- begin: x -->", "<!-- end: x -->"
+DOCUMENT = f"before\n{BEGIN}\nold\n{END}\nafter\n"
+
+
+def test_a_table_is_whole_and_its_text_is_text() -> None:
+    assert page.table(["a", "b"], [[page.cell("x | *y* <b>"), "1"]], numbers=[1]).splitlines() == [
+        "| a | b |",
+        "| --- | --: |",
+        "| x \\| \\*y\\* \\<b> | 1 |",
+    ]
+    assert page.cell("link_jain  a < b [0.1 0.2]") == "link_jain a < b [0.1 0.2]"
+    assert page.cell("_this_ [x](y)") == "\\_this\\_ [x]\\(y)"
+
+
+def test_durations() -> None:
+    assert [page.duration(seconds) for seconds in (12.34, 252, 3780)] == ["12.3 s", "4 min 12 s", "1 h 03 min"]
+
+
+def test_a_block_is_replaced_and_the_rest_stays(tmp_path: Path) -> None:
+    document = tmp_path / "page.md"
+    document.write_text(DOCUMENT)
+    assert page.marked("x")(str(document)) == document
+    page.write_block(document, "x", "new")
+    assert document.read_text() == DOCUMENT.replace("old", "new")
+
+
+@pytest.mark.parametrize("text", ["no marks", f"{BEGIN}\n", f"{END}\n{BEGIN}\n", DOCUMENT + DOCUMENT])
+def test_a_page_must_have_the_marks(text: str, tmp_path: Path) -> None:
+    document = tmp_path / "page.md"
+    document.write_text(text)
+    with pytest.raises(ArgumentTypeError, match="must have one line <!-- begin: x -->"):
+        page.marked("x")(str(document))
+    with pytest.raises(ValueError, match="must have one line <!-- begin: x -->"):
+        page.write_block(document, "x", "new")
+    with pytest.raises(ArgumentTypeError, match="No such file"):
+        page.marked("x")(str(tmp_path / "none.md"))
+
+
+def test_figures_are_small_and_the_same_again(tmp_path: Path) -> None:
+    contents = []
+    for _ in range(2):
+        figure = Figure(figsize=(9, 9))
+        figure.subplots().plot(np.random.default_rng(1).random((200, 60)))  # too much for the first size
+        assert page.write_figure(figure, tmp_path / "results.md", "lines") == "results/lines.png"
+        contents.append((tmp_path / "results" / "lines.png").read_bytes())
+    assert contents[0] == contents[1]
+    assert contents[0].startswith(b"\x89PNG")
+    assert b"matplotlib" not in contents[0].lower()
+    figure = Figure(figsize=(7, 3))
+    figure.subplots().plot([1, 3, 2])
+    page.write_figure(figure, tmp_path / "results.md", "line")
+    assert (tmp_path / "results" / "line.png").stat().st_size < page.MOST_FIGURE_BYTES
