@@ -29,7 +29,7 @@ from bbrgym.agents.policy import Agent
 from bbrgym.agents.tracking import Tracker
 from bbrgym.envs.engine import EngineError
 from bbrgym.envs.episode import EpisodeSpec
-from bbrgym.envs.sb3_env import BottleneckVecEnv
+from bbrgym.envs.sb3_env import SharedPolicyVecEnv
 from bbrgym.envs.scenario import Scenario
 from bbrgym.files import write_json
 
@@ -72,7 +72,7 @@ class EvaluationCallback(BaseCallback):  # type: ignore[misc]  # Stable-Baseline
         self._directory = directory
         self._tracker = tracker
         self._console = console
-        self._env = spec.make_vec_env(min(training.n_envs, training.eval_episodes))
+        self._env = SharedPolicyVecEnv(spec, min(training.n_envs, training.eval_episodes))
 
     def close(self) -> None:
         """Close the evaluation engines."""
@@ -120,7 +120,7 @@ class EvaluationCallback(BaseCallback):  # type: ignore[misc]  # Stable-Baseline
         return agent
 
 
-def evaluate_agent(agent: Agent, env: BottleneckVecEnv, episodes: int) -> dict[str, float]:
+def evaluate_agent(agent: Agent, env: SharedPolicyVecEnv, episodes: int) -> dict[str, float]:
     """Run the first `episodes` evaluation episodes, which are always the same.
 
     Returns:
@@ -209,7 +209,7 @@ class CurriculumCallback(BaseCallback):  # type: ignore[misc]  # Stable-Baseline
         self,
         curriculum: RegretCurriculum,
         algorithm: str,
-        env: BottleneckVecEnv,
+        env: SharedPolicyVecEnv,
         directory: Path,
         seed: int,
         tracker: Tracker,

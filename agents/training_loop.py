@@ -34,6 +34,7 @@ from bbrgym.agents.tracking import Tracker, read_metrics
 from bbrgym.baselines.policy_file import FOLDERS
 from bbrgym.envs.engine import EngineError
 from bbrgym.envs.episode import EpisodeSpec
+from bbrgym.envs.sb3_env import SharedPolicyVecEnv
 
 LOGGER = logging.getLogger(__name__)
 
@@ -67,7 +68,7 @@ def run_training(
     """
     algorithm, seed = config["agent"]["algorithm"], config.get("seed", 1)
     checkpoints = directory / "checkpoints"
-    with closing(VecMonitor(spec.make_vec_env(training.n_envs, training.critic_features))) as env:
+    with closing(VecMonitor(SharedPolicyVecEnv(spec, training.n_envs, training.critic_features))) as env:
         model = make_model(config["agent"], env, seed)
         state = restore_latest(model, checkpoints) if is_resumed else TrainingState()
         if model.num_timesteps >= training.total_steps:

@@ -17,7 +17,6 @@ from bbrgym.agents.policy import Agent, load_agent
 from bbrgym.agents.tracking import Tracker
 from bbrgym.benchmark.metrics import measure
 from bbrgym.benchmark.storage import save_trace, write_json
-from bbrgym.envs.engine import Rows
 from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.envs.trace import Trace, simulate
 
@@ -118,12 +117,8 @@ def episode_rewards(agent: Agent, trace: Trace) -> list[float]:
         if flow not in trace.scenario.agent_flows:
             rewards.append(float("nan"))
             continue
-        rewarder = agent.spec.reward.rewarder(trace.scenario, flow)
-        steps = (
-            Rows(time_s, rows, link, is_over=False, is_complete=False)
-            for time_s, rows, link in zip(trace.time_s.tolist(), trace.flows, trace.link, strict=True)
-        )
-        rewards.append(float(np.mean([rewarder.reward(step) for step in steps])))
+        steps = agent.spec.reward.over_steps(trace.scenario, (flow,), trace.flows, trace.link)
+        rewards.append(float(np.mean(steps[:, 0])))
     return rewards
 
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import gymnasium
 
 from bbrgym.envs.engine import register_engine
+from bbrgym.envs.episode import AnyScenario, EpisodeSpec
 
 if TYPE_CHECKING:
-    from bbrgym.envs.episode import AnyScenario
     from bbrgym.envs.pettingzoo_env import BottleneckParallelEnv
 
 
@@ -39,17 +39,18 @@ def parallel_env(
     """Make the PettingZoo environment of several agent flows, `bbrgym.envs.pettingzoo_env.BottleneckParallelEnv`.
 
     Args:
-        scenario: what is simulated, with at least one flow whose algorithm is `agent`; None is an agent beside BBR, and
-            another one that comes and goes.
+        scenario: what is simulated, with at least one flow whose algorithm is `agent`; None is an agent and a BBR flow,
+            and another agent that joins and leaves.
         render_mode: None, "ansi" or "rgb_array".
         parts: the other arguments of `bbrgym.envs.episode.EpisodeSpec`: `observation`, `action`, `reward`, `step_ms`,
             `step_rtts`, `engine`, `engine_options`.
 
     Raises:
         ModuleNotFoundError: PettingZoo is not installed; the message says what to do.
-        ValueError: of any argument, naming the bad value and the good ones.
+        ValueError: an argument is bad; the message names the bad value and the good ones.
     """
-    from bbrgym.envs.episode import EpisodeSpec
-    from bbrgym.envs.pettingzoo_env import DEFAULT_SCENARIO
+    # Here, because PettingZoo is an optional dependency.
+    from bbrgym.envs.pettingzoo_env import TWO_AGENTS_SCENARIO, BottleneckParallelEnv
 
-    return EpisodeSpec(DEFAULT_SCENARIO if scenario is None else scenario, **parts).make_parallel_env(render_mode)
+    spec = EpisodeSpec(TWO_AGENTS_SCENARIO if scenario is None else scenario, **parts)
+    return BottleneckParallelEnv(spec, render_mode)

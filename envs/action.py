@@ -1,4 +1,4 @@
-"""What an agent chooses: the two gains of its flow."""
+"""The actions of an agent: the two gains of its flow."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from gymnasium import spaces
 
 from bbrgym import _controllers
 from bbrgym.baselines.policy_file import CWND_SCALES
+from bbrgym.checks import check_name
 
 
 @dataclass(frozen=True)
@@ -21,26 +22,26 @@ class Action:
     """`(cwnd_gain, pacing_gain)` as a Box of [-1, 1] x [-1, 1].
 
     Both are mapped geometrically, `gain = low * (high / low) ** ((action + 1) / 2)`: equal steps of an action are
-    equal ratios of the gain, so that doubling is as far from the middle as halving. With the default bounds the
-    action (0, 0) is a cwnd_gain of 1.0 and a pacing_gain of 1.15. Actions outside of the Box are clipped to it.
+    equal ratios of the gain, so doubling is as far from the middle as halving. With the default bounds the action
+    (0, 0) is a cwnd_gain of 1.0 and a pacing_gain of 1.15. Actions outside of the Box are clipped to it.
 
-    With `cwnd_scale="packets"` an action means so many packets above (or below) one BDP instead,
-    `cwnd_gain = 1 + sinh(8 * action) / bdp`, inside of the bounds: from tenths of a packet to 1,490. What a flow has in
-    the queue is packets, and fair when all flows have as many, so that one action is right for paths of any BDP, and
-    a step of exploration is the same for all of them; of a ratio it is a packet of a BDP of ten, and a hundred of a
-    thousand. A flow without an estimate of its BDP has 1.
+    With `cwnd_scale="packets"` an action means a number of packets above or below one BDP instead,
+    `cwnd_gain = 1 + sinh(8 * action) / bdp`, within the bounds: from tenths of a packet to 1,490. Flows share a link
+    fairly when each has as many packets in the queue, so the same action is right for paths of any BDP. Exploration
+    takes the same steps on all of them too: a step of a ratio is one packet of a BDP of 10, but a hundred of a BDP of
+    1,000. A flow without an estimate of its BDP has a gain of 1.
 
     Args:
-        cwnd_gain: lowest and highest congestion window, in multiples of the estimated bandwidth-delay product.
-            A quarter of it is for an estimate of the bandwidth that was overtaken by events, which lasts for ten round
-            trips; four times it is twice what BBR allows itself.
-        pacing_gain: lowest and highest pacing rate, in multiples of the estimated bandwidth. The default's reach from
-            BBR's drain to well above its probe, and their middle is above 1: nobody else probes for the agent, and
-            at 1 or less its estimate of the bandwidth can only fall.
+        cwnd_gain: lowest and highest congestion window, in multiples of the estimated bandwidth-delay product. A
+            quarter is for an estimate of the bandwidth that is too high by now, which it stays for ten round trips;
+            four is twice BBR's own.
+        pacing_gain: lowest and highest pacing rate, in multiples of the estimated bandwidth. The default reaches from
+            BBR's drain to well above its probe. Its middle is above 1 because nothing else probes for the agent: at 1
+            or less its estimate of the bandwidth can only fall.
         cwnd_scale: one of `CWND_SCALES`.
 
     Raises:
-        ValueError: bounds that are not two rising numbers above 0, or an unknown scale.
+        ValueError: bounds that are not two rising numbers > 0, or an unknown scale.
     """
 
     cwnd_gain: tuple[float, float] = (0.25, 4.0)
@@ -48,77 +49,74 @@ class Action:
     cwnd_scale: str = "ratio"
 
     def __post_init__(self) -> None:
-        if self.cwnd_scale not in CWND_SCALES:
-            raise ValueError(f"no cwnd_scale {self.cwnd_scale!r}; known: {', '.join(CWND_SCALES)}")
+        check_name("action.cwnd_scale", self.cwnd_scale, CWND_SCALES)
         for name in ("cwnd_gain", "pacing_gain"):
             object.__setattr__(self, name, _bounds(name, getattr(self, name)))
 
     @property
     def space(self) -> spaces.Box[np.float32]:
-        """`Box(-1, 1, (2,), float32)`."""
+        """Return `Box(-1, 1, (2,), float32)`."""
         return spaces.Box(-1.0, 1.0, (2,), np.float32)
 
     def gains(self, action: npt.ArrayLike, bdp_packets: float = math.nan) -> tuple[float, float]:
-        """The gains that an action means.
+        """Return the gains that an action means.
 
         Args:
             action: shape (2,).
-            bdp_packets: what the flow believes its BDP to be; nothing depends on it but with `cwnd_scale="packets"`.
+            bdp_packets: the flow's estimate of its BDP; only `cwnd_scale="packets"` uses it.
 
         Returns:
-            cwnd_gain and pacing_gain, always inside of their bounds.
+            cwnd_gain and pacing_gain, within their bounds.
 
         Raises:
-            ValueError: an action of another shape, or with a value that is not a number.
+            ValueError: an action of another shape or with NaN.
         """
         values = np.asarray(action, dtype=np.float64)
         if values.shape != (2,) or np.isnan(values).any():
-            raise ValueError(
-                f"action={action!r} is not possible: it must be two numbers in [-1, 1], for cwnd_gain and pacing_gain"
-            )
+            raise ValueError(f"action must be two numbers in [-1, 1], for cwnd_gain and pacing_gain, got {action!r}")
         cwnd, pacing = self.all_gains(values[np.newaxis], np.array([bdp_packets])).ravel().tolist()
         return cwnd, pacing
 
     def all_gains(
         self, actions: npt.ArrayLike, bdp_packets: npt.NDArray[np.float64] | None = None
     ) -> npt.NDArray[np.float64]:
-        """The gains that the actions of M flows mean.
+        """Return the gains that the actions of M flows mean.
 
         Args:
             actions: shape (M, 2).
-            bdp_packets: what the flows believe their BDPs to be, shape (M,), NaN where they do not know. Only
-                `cwnd_scale="packets"` needs it.
+            bdp_packets: the flows' estimates of their BDPs, shape (M,), NaN without one. Only `cwnd_scale="packets"`
+                uses them.
 
         Returns:
-            The cwnd_gains and the pacing_gains, shape (2, M), always inside of their bounds.
+            The cwnd_gains and the pacing_gains, shape (2, M), within their bounds.
 
         Raises:
-            ValueError: actions of another shape, or with a value that is not a number, or no BDPs though they matter.
+            ValueError: actions of another shape or with NaN, or no BDPs where they are needed.
         """
         position = np.array(np.asarray(actions).T, dtype=np.float64, order="C")
         if position.ndim != 2 or len(position) != 2:
-            raise ValueError(f"actions={actions!r} are not possible: they must be numbers of shape (flows, 2)")
+            raise ValueError(f"actions must be numbers of shape (flows, 2), got {actions!r}")
         np.maximum(position, _MINUS_ONE, out=position)
         np.minimum(position, _ONE, out=position)
         if np.count_nonzero(np.isnan(position)):
-            raise ValueError(f"actions={actions!r} are not possible: they must be numbers of shape (flows, 2)")
+            raise ValueError(f"actions must be numbers of shape (flows, 2), got {actions!r}")
         gains: npt.NDArray[np.float64] = self._low * self._ratio ** ((position + _ONE) * _HALF)
         if self.cwnd_scale == "packets":
             if bdp_packets is None:
                 raise ValueError("cwnd_scale='packets' needs the flows' bdp_packets")
             gains[0] = _ONE + np.sinh(_STEEPNESS * position[0]) / np.maximum(bdp_packets, _LEAST_BDP)
             gains[0, np.isnan(gains[0])] = 1.0
-        np.minimum(gains, self._high, out=gains)  # low * (high / low) may miss high by a rounding
+        np.minimum(gains, self._high, out=gains)  # low * (high / low) may round to more than high
         return np.maximum(gains, self._low, out=gains)
 
     def action(self, cwnd_gain: float, pacing_gain: float, bdp_packets: float = math.nan) -> npt.NDArray[np.float32]:
-        """The action, shape (2,), that means these gains, or the nearest possible ones; the inverse of `gains`.
+        """Return the action, shape (2,), for these gains or the nearest within the bounds; the inverse of `gains`.
 
         Raises:
-            ValueError: a gain that is not above 0.
+            ValueError: a gain is not > 0.
         """
         if not (cwnd_gain > 0 and pacing_gain > 0):
-            raise ValueError(f"gains ({cwnd_gain!r}, {pacing_gain!r}) are not possible: gains must be above 0")
+            raise ValueError(f"gains must be > 0, got ({cwnd_gain!r}, {pacing_gain!r})")
         chosen: npt.NDArray[np.float32] = self.all_actions(
             np.array([[cwnd_gain], [pacing_gain]]), np.array([bdp_packets])
         )[0]
@@ -127,11 +125,11 @@ class Action:
     def all_actions(
         self, gains: npt.NDArray[np.float64], bdp_packets: npt.NDArray[np.float64]
     ) -> npt.NDArray[np.float32]:
-        """The actions that mean these gains of M flows, or the nearest possible ones; the inverse of `all_gains`.
+        """Return the actions of M flows for these gains or the nearest within the bounds; the inverse of `all_gains`.
 
         Args:
-            gains: shape (2, M), above 0.
-            bdp_packets: what the flows believe their BDPs to be, shape (M,), NaN where they do not know.
+            gains: shape (2, M), > 0.
+            bdp_packets: the flows' estimates of their BDPs, shape (M,), NaN without one.
 
         Returns:
             Shape (M, 2), float32.
@@ -158,7 +156,7 @@ class Action:
 
 _STEEPNESS: Final = _controllers.PACKETS_STEEPNESS
 _LEAST_BDP: Final = _controllers.LEAST_BDP_PACKETS
-# For few flows the time goes into the calls of NumPy; with a number of Python's they take half as long again.
+# With few flows NumPy's call overhead dominates, and Python numbers as operands make it half as long again.
 _MINUS_ONE: Final = np.array(-1.0)
 _ONE: Final = np.array(1.0)
 _HALF: Final = np.array(0.5)
@@ -168,4 +166,4 @@ def _bounds(name: str, given: Any) -> tuple[float, float]:
     good = isinstance(given, Sequence) and not isinstance(given, str) and len(given) == 2
     if good and all(isinstance(bound, int | float) for bound in given) and 0 < given[0] < given[1] < math.inf:
         return float(given[0]), float(given[1])
-    raise ValueError(f"{name}={given!r} is not possible: {name} must be two rising bounds above 0, like [0.5, 4.0]")
+    raise ValueError(f"{name} must be two rising bounds > 0, like [0.5, 4.0], got {given!r}")

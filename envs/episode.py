@@ -1,19 +1,19 @@
-"""The one core of every form of environment: a specification, and the episodes that it gives."""
+"""The core of every form of the environment: a specification, and its episodes in N engines."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import gymnasium
 import numpy as np
 import numpy.typing as npt
 
-from bbrgym.checks import check_name
+from bbrgym.checks import check_keys, check_name, check_number
 from bbrgym.envs.action import Action
 from bbrgym.envs.columns import FLOW_COLUMNS
 from bbrgym.envs.distribution import Distribution
@@ -22,14 +22,9 @@ from bbrgym.envs.engine_batch import EngineBatch, make_engine_batch
 from bbrgym.envs.info import Record
 from bbrgym.envs.observation import History, Observation, first_gains, tabulate
 from bbrgym.envs.privileged import Privileged
-from bbrgym.envs.reward import Conditions, Reward, Step
+from bbrgym.envs.reward import Conditions, Reward, RewardContext
 from bbrgym.envs.scenario import Scenario
 from bbrgym.envs.trace import Policy
-
-if TYPE_CHECKING:
-    from bbrgym.envs.gym_env import BottleneckEnv
-    from bbrgym.envs.pettingzoo_env import BottleneckParallelEnv
-    from bbrgym.envs.sb3_env import BottleneckVecEnv
 
 AnyScenario = Scenario | Distribution | Mapping[str, Any]
 """A scenario, a distribution over scenarios, or the plain mapping of either."""
@@ -39,18 +34,19 @@ Part = TypeVar("Part", Observation, Action, Reward)
 
 @dataclass(frozen=True)
 class EpisodeSpec:
-    """Everything that an environment is made of.
+    """Everything that an environment is made of; all forms of the environment take these arguments.
 
     Args:
-        scenario: what is simulated; a distribution is drawn from in every reset.
-        observation: what an agent flow sees.
+        scenario: what is simulated: a `Scenario`, a `Distribution` from which every reset draws, or the plain mapping
+            of either. It has at least one flow whose algorithm is `agent`.
+        observation: what an agent flow observes.
         action: how its actions become gains.
         reward: what it is rewarded for.
         step_ms: length of a step, in ms.
-        step_rtts: instead of `step_ms`: length of a step in base RTTs of the agent flow with the longest.
-        engine: an engine's name, or a callable that makes one. `native` simulates many at once in this process; any
-            other is made once for each.
-        engine_options: arguments for making it.
+        step_rtts: instead, with `step_ms=None`: length of a step in base RTTs of the agent flow with the longest.
+        engine: an engine's name ("ns3", the reference, or "native", hundreds of times faster), or a callable that makes
+            one. Engines are started by the first reset.
+        engine_options: arguments for making the engine.
 
     Raises:
         ValueError: naming the bad value and the good ones.
@@ -70,17 +66,16 @@ class EpisodeSpec:
         object.__setattr__(self, "engine_options", MappingProxyType(dict(self.engine_options)))
         if self.distribution.agents == 0:
             algorithms = ", ".join(flow.algorithm for flow in self.distribution.example.flows)
-            raise ValueError(f"the scenario has no flow with the algorithm 'agent' to learn for, only: {algorithms}")
+            raise ValueError(f"the scenario must have a flow with algorithm 'agent', got: {algorithms}")
         if (self.step_ms is None) == (self.step_rtts is None):
             raise ValueError(
-                f"step_ms={self.step_ms!r} and step_rtts={self.step_rtts!r}: give one, and null (None) for the other"
+                f"give one of step_ms and step_rtts, and null (None) for the other, got step_ms={self.step_ms!r} and "
+                f"step_rtts={self.step_rtts!r}"
             )
+        check_number("step_ms", self.step_ms, above=0, or_none=True)
+        check_number("step_rtts", self.step_rtts, above=0, or_none=True)
         if isinstance(self.engine, str):
             check_name("engine", self.engine, ENGINES)
-        for name in ("step_ms", "step_rtts"):
-            value = getattr(self, name)
-            if value is not None and not (isinstance(value, int | float) and 0 < value < math.inf):
-                raise ValueError(f"{name}={value!r} is not possible: {name} must be a number above 0")
 
     @property
     def distribution(self) -> Distribution:
@@ -94,14 +89,14 @@ class EpisodeSpec:
         return self.distribution.agents
 
     def interval_ms(self, scenario: Scenario) -> float:
-        """Length of a step in one of the scenarios, in ms."""
+        """Return the length of a step in one of the scenarios, in ms."""
         if self.step_ms is not None:
             return self.step_ms
         assert self.step_rtts is not None  # one of the two is given
         return self.step_rtts * max(scenario.flows[flow].rtt_ms for flow in scenario.agent_flows)
 
     def make_engine(self) -> Engine:
-        """A new engine; the caller closes it."""
+        """Make an engine; the caller closes it."""
         if isinstance(self.engine, str):
             return make_engine(self.engine, **self.engine_options)
         return self.engine(**self.engine_options)
@@ -110,69 +105,38 @@ class EpisodeSpec:
         """Make `count` engines that work at once; the caller closes them."""
         return make_engine_batch(self.engine, count, self.distribution.max_flows, self.engine_options)
 
-    def make_env(self, render_mode: str | None = None) -> BottleneckEnv:
-        """The Gymnasium environment of one agent flow."""
-        from bbrgym.envs.gym_env import BottleneckEnv
-
-        return BottleneckEnv(**self._fields(), render_mode=render_mode)
-
-    def make_vec_env(self, n: int = 1, critic_features: Sequence[str] = ()) -> BottleneckVecEnv:
-        """The Stable-Baselines3 VecEnv with `n` engines, in which every agent flow is one of the environments.
-
-        Args:
-            n: how many engines.
-            critic_features: of `bbrgym.envs.privileged.PRIVILEGED`, behind each observation, for a critic in training.
-
-        Raises:
-            ValueError: no engine, or a feature that does not exist.
-        """
-        from bbrgym.envs.sb3_env import BottleneckVecEnv
-
-        return BottleneckVecEnv(self, n, Privileged(tuple(critic_features)) if critic_features else None)
-
-    def make_parallel_env(self, render_mode: str | None = None) -> BottleneckParallelEnv:
-        """The PettingZoo environment in which every agent flow is an agent while it is there.
-
-        Raises:
-            ModuleNotFoundError: PettingZoo is not installed; the message says what to do.
-        """
-        from bbrgym.envs.pettingzoo_env import BottleneckParallelEnv
-
-        return BottleneckParallelEnv(self, render_mode)
-
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> EpisodeSpec:
-        """From plain types, as conf/ composes them.
+        """Make a specification of plain types, as conf/ composes them.
 
         Args:
             config: `scenario`, and optionally `observation`, `action`, `reward` (their constructors' arguments), `env`
-                (`step_ms`, `step_rtts`), `engine` (`name` and its options). Other keys are for others.
+                (`step_ms`, `step_rtts`) and `engine` (`name` and its options). Other keys are ignored.
 
         Raises:
-            ValueError: a missing scenario, an unknown key, or a value that the parts refuse.
+            ValueError: a missing scenario, an unknown key or a bad value.
         """
         if config.get("scenario") is None:
             raise ValueError("the configuration has no 'scenario'")
-        engine = dict(_arguments("engine", config))
-        name = engine.pop("name", "ns3")
+        engine = _group(config, "engine")
         return cls(
             scenario=Distribution.from_dict(config["scenario"]),
-            observation=_make(Observation, "observation", config),
-            action=_make(Action, "action", config),
-            reward=_make(Reward, "reward", config),
-            engine=name,
+            observation=_part(Observation, "observation", config),
+            action=_part(Action, "action", config),
+            reward=_part(Reward, "reward", config),
+            engine=engine.pop("name", "ns3"),
             engine_options=engine,
-            **_check_keys("env", _arguments("env", config), ("step_ms", "step_rtts")),
+            **_group(config, "env", ("step_ms", "step_rtts")),
         )
 
     def to_config(self) -> dict[str, Any]:
-        """Plain types only, for JSON and YAML; `from_config` makes an equal one.
+        """Return plain types for JSON and YAML, of which `from_config` makes an equal specification.
 
         Raises:
             ValueError: the engine is a callable, which has no name.
         """
         if not isinstance(self.engine, str):
-            raise ValueError(f"engine={self.engine!r} has no configuration; by name there are: {', '.join(ENGINES)}")
+            raise ValueError(f"engine must be a name to have a configuration, got {self.engine!r}")
         return {
             "scenario": self.distribution.to_dict(),
             "observation": {"features": list(self.observation.features), "history": self.observation.history},
@@ -186,26 +150,27 @@ class EpisodeSpec:
             "engine": {"name": self.engine, **self.engine_options},
         }
 
-    def _fields(self) -> dict[str, Any]:
-        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments that make an equal specification."""
+        arguments = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return arguments | {"engine_options": dict(self.engine_options)}
 
     def __hash__(self) -> int:
         return hash((self.scenario, self.observation, self.action, self.reward, self.step_ms, self.step_rtts))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A mapping proxy does not pickle.
-        return (_make_spec, (self._fields() | {"engine_options": dict(self.engine_options)},))
+        return (_make_spec, (self.arguments(),))  # a mapping proxy does not pickle
 
 
-class Outcome(NamedTuple):
-    """What a step gave the M = N x K agent flows of N engines, those of an engine together.
+class StepResult(NamedTuple):
+    """The result of a step for the M = N x K agent flows of N engines; those of an engine are adjacent.
 
     Attributes:
         observations: shape (M, length of an observation), float32.
         rewards: shape (M,), float64.
         terminated: shape (N,): every agent flow was finite and has delivered all its bytes.
         truncated: shape (N,): the scenario's duration has passed, or its agent flows have all stopped.
-        record: gives the infos.
+        record: what infos are made from.
     """
 
     observations: npt.NDArray[np.float32]
@@ -216,18 +181,18 @@ class Outcome(NamedTuple):
 
 
 class Episodes:
-    """The episodes of N engines, one after the other in each, for all K agent flows of their scenarios at once.
+    """Episodes in N engines, one after the other in each, for all K agent flows of their scenarios at once.
 
-    Arrays have a row for each of the M = N x K flows, those of an engine together and in the order of its scenario's
-    flows. Requests are begun and finished apart, so that all engines work at once. While a flow is not active (it has
-    not started, or has ended) its observation is the neutral one, its reward 0, and its actions have no effect but on
-    the last packets of a sender that is being stopped.
+    Arrays have a row for each of the M = N x K flows; those of an engine are adjacent, in the order of its scenario's
+    flows. Requests are begun and finished separately, so that all engines work at once. While a flow is inactive (it
+    has not started, or has ended) its observation is neutral, its reward is 0, and its actions have no effect, except
+    on the last packets of a sender that is being stopped.
 
     Args:
-        spec: what they are made of. An engine is made with its first reset.
+        spec: what the episodes are made of. Engines are started by their first resets.
         count: how many engines.
-        controller: drives the agent flows in the place of agents, whose actions then have no effect; everything else,
-            rewards too, is as with agents.
+        controller: drives the agent flows instead of agents, whose actions then have no effect. Everything else,
+            rewards included, is as with agents.
     """
 
     def __init__(self, spec: EpisodeSpec, count: int, controller: str | None = None) -> None:
@@ -237,7 +202,7 @@ class Episodes:
         self.is_running = np.zeros(count, dtype=np.bool_)
         """In which engines an episode is going on, shape (N,)."""
         self._engines = spec.make_engine_batch(count)
-        self._is_outstanding = False
+        self._is_pending = False
         self._resetting = np.zeros(0, dtype=np.intp)
         rows = count * spec.agents
         self._engine_of = np.arange(count).repeat(spec.agents)
@@ -259,22 +224,22 @@ class Episodes:
         rngs: Sequence[np.random.Generator],
         options: Sequence[Mapping[str, Any] | None] | None = None,
     ) -> None:
-        """Ask for a new episode in some of the engines; a running one is abandoned.
+        """Start a new episode in some of the engines; a running one is abandoned.
 
         Args:
             engines: which.
-            rngs: one for each of them: it gives the scenario and the engine's seed; nothing else decides what happens.
-            options: one for each of them: `{"scenario": …}` to simulate this one instead of a draw, in this episode.
+            rngs: for each of them: draws the scenario and the engine's seed, which decide everything in the episode.
+            options: for each of them: `{"scenario": …}` simulates this scenario instead of a draw, in this episode.
 
         Raises:
-            ValueError: an unknown option, or a scenario with another number of agent flows or that the engine refuses.
+            ValueError: an unknown option, a scenario with another number of agent flows, or one the engine refuses.
             EngineError: an engine failed; all episodes are lost.
         """
         distributions = [self._distribution(given) for given in options or [None] * len(rngs)]
         self._resetting = engines
-        self._is_outstanding = True
+        self._is_pending = True
         self.is_running[engines] = False
-        # A record may hold the last ones.
+        # Records of earlier steps may still hold these arrays.
         self._scenarios, self._seeds, self._flows = self._scenarios.copy(), self._seeds.copy(), self._flows.copy()
         scenarios, seeds, steps_ms = [], [], []
         for engine, rng, distribution in zip(engines.tolist(), rngs, distributions, strict=True):
@@ -295,7 +260,7 @@ class Episodes:
         self._row_of = self._engine_of * self._engines.flows.shape[1] + self._flows
 
     def finish_resets(self) -> npt.NDArray[np.float32]:
-        """Wait for them.
+        """Wait for the resets.
 
         Returns:
             Observations at time 0 in these engines, shape (engines x K, length of an observation).
@@ -313,24 +278,24 @@ class Episodes:
             engines: which; None is all of them.
 
         Raises:
-            gymnasium.error.ResetNeeded: no episode is running: there was no reset, the last step ended it, or failed.
-            ValueError: actions that are not possible.
+            gymnasium.error.ResetNeeded: no episode is running: there was no reset, or the last step ended it or failed.
+            ValueError: actions of another shape, or with NaN.
             EngineError: an engine failed; all episodes are lost.
         """
         gains = self.spec.action.all_gains(actions, self._bdp_packets())
         if gains.shape != self._gains.shape:
             raise ValueError(
-                f"{gains.shape[1]} actions are not possible: they must be numbers of shape ({self._gains.shape[1]}, 2)"
+                f"actions must be numbers of shape ({self._gains.shape[1]}, 2), got shape ({gains.shape[1]}, 2)"
             )
-        if self._is_outstanding:
-            raise RuntimeError("a reset or a step is not finished")
+        if self._is_pending:
+            raise RuntimeError("begin_step() while a reset or a step is pending: finish it first")
         running = self.is_running if engines is None else self.is_running[engines]
         if np.count_nonzero(running) < len(running):
             raise gymnasium.error.ResetNeeded("no episode is running: call reset before step")
         rows = slice(None) if engines is None else self._rows_in(engines)
         self._gains[:, rows] = gains[:, rows]
         self._resetting = self._resetting[:0]
-        self._is_outstanding = True
+        self._is_pending = True
         try:
             if self._controller is None:
                 self._engines.steer(self._engine_of[rows], self._flows[rows], self._gains[:, rows])
@@ -339,21 +304,21 @@ class Episodes:
             self.abandon()
             raise
 
-    def finish_step(self) -> Outcome:
-        """Wait for it, and for resets that were begun after it; these have reward 0.
+    def finish_step(self) -> StepResult:
+        """Wait for the step, and for resets that were begun after it, whose rewards are 0.
 
         Raises:
-            EngineError: an engine failed; all episodes are lost, and `begin_resets` begins afresh.
+            EngineError: an engine failed; all episodes are lost, and `begin_resets` starts afresh.
         """
         self._finish()
         rows = slice(None)
         table = self._table(rows)
-        rewards = self.spec.reward.evaluate(Step(table, self._engines.flows, self._engines.link, self._conditions))
+        rewards = self.spec.reward.evaluate(self._context(table))
         if len(self._resetting):
             rewards[self._rows_in(self._resetting)] = 0.0
         terminated, is_over = self._endings(table)
         self.is_running = ~is_over
-        return Outcome(
+        return StepResult(
             observations=self._observe(table, rows),
             rewards=rewards,
             terminated=terminated,
@@ -361,33 +326,31 @@ class Episodes:
             record=self._record(table),
         )
 
-    def flow_endings(self, outcome: Outcome) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-        """Which agent flows the last step has terminated, and which it has truncated, shape (M,).
+    def flow_endings(self, result: StepResult) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+        """Return which agent flows have been terminated, and which truncated, by the end of a step, shape (M,).
 
-        A flow ends when it has delivered all its bytes, at its `stop_s`, or with the episode. One that ended in an
-        earlier step is among them, too.
+        A flow ends when it has delivered all its bytes, at its `stop_s`, or with the episode.
         """
-        is_complete, is_stopped = self._ended_flows(outcome.record.flows, outcome.record.time_s)
-        is_complete |= outcome.terminated[self._engine_of]
-        return is_complete, ~is_complete & (outcome.truncated[self._engine_of] | is_stopped)
+        is_complete, is_stopped = self._ended_flows(result.record.flows, result.record.time_s)
+        is_complete |= result.terminated[self._engine_of]
+        return is_complete, ~is_complete & (result.truncated[self._engine_of] | is_stopped)
 
     def rows(self, engine: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        """The rows of all flows of an engine and its link's, until the next request; see `EngineBatch`."""
+        """Return the rows of all flows of an engine and of its link, valid until the next request."""
         return self._engines.flows[engine], self._engines.link[engine]
 
     def privileged(self, critic: Privileged) -> npt.NDArray[np.float32]:
-        """What a critic sees of the last step or reset in each engine, shape (M, number of features)."""
-        table = self._table(slice(None))
-        return critic.evaluate(Step(table, self._engines.flows, self._engines.link, self._conditions))
+        """Return what a critic sees of the last step or reset in each engine, shape (M, number of features)."""
+        return critic.evaluate(self._context(self._table(slice(None))))
 
     def record(self) -> Record:
-        """Of the last step or reset in each engine."""
+        """Return the record of the last step or reset in each engine."""
         return self._record(self._table(slice(None)))
 
     def abandon(self) -> None:
-        """Give all running episodes up, whatever is asked for and not finished; resets must come next."""
+        """Give up all running episodes and pending requests; resets must come next."""
         self.is_running[:] = False
-        self._is_outstanding = False
+        self._is_pending = False
 
     def close(self) -> None:
         """End the engines; calling it twice is fine."""
@@ -397,17 +360,14 @@ class Episodes:
     def _distribution(self, options: Mapping[str, Any] | None) -> Distribution:
         drawn = self.spec.distribution
         for name, value in (options or {}).items():
-            if name != "scenario":
-                raise ValueError(f"no reset option {name!r}; known: scenario")
+            check_name("reset option", name, ("scenario",))
             drawn = Distribution.of(value)
             if drawn.agents != self.spec.agents:
-                raise ValueError(
-                    f"options['scenario'] has {drawn.agents} agent flows: this environment is for {self.spec.agents}"
-                )
+                raise ValueError(f"options['scenario'] must have {self.spec.agents} agent flows, got {drawn.agents}")
         return drawn
 
     def _agents(self, scenario: Scenario) -> _Agents:
-        # The same ones in every episode, if no scenario is drawn.
+        # Cached: if no scenario is drawn, every episode has the same one.
         if self._last_agents is None or self._last_agents.scenario is not scenario:
             self._last_agents = _Agents.of(scenario, self.spec)
         return self._last_agents
@@ -421,13 +381,13 @@ class Episodes:
         self._history.clear(rows)
 
     def _finish(self) -> None:
-        if not self._is_outstanding:
-            raise RuntimeError("nothing to finish: begin a reset or a step before")
-        self._is_outstanding = False
+        if not self._is_pending:
+            raise RuntimeError("finish without a pending reset or step: begin one first")
+        self._is_pending = False
         try:
             self._engines.finish()
         except BaseException:
-            self.abandon()  # never go on with an episode that missed a step
+            self.abandon()  # an episode that missed a step must not continue
             raise
 
     def _rows_in(self, engines: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
@@ -438,8 +398,11 @@ class Episodes:
         flows = self._engines.flows.reshape(-1, len(FLOW_COLUMNS)).take(self._row_of[rows], axis=0)
         return tabulate(flows, self._gains[:, rows])
 
+    def _context(self, table: npt.NDArray[np.float64]) -> RewardContext:
+        return RewardContext(table, self._engines.flows, self._engines.link, self._conditions)
+
     def _bdp_packets(self) -> npt.NDArray[np.float64] | None:
-        """What the agent flows believed after the last step, shape (M,), if actions depend on it."""
+        """Return the agent flows' estimates after the last step, shape (M,), if actions depend on them."""
         if self.spec.action.cwnd_scale != "packets":
             return None
         if not self.is_running.any():
@@ -461,7 +424,7 @@ class Episodes:
         )
 
     def _endings(self, table: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-        """Where every agent flow is complete; where the episode is over, for which all may be complete or stopped."""
+        """Return where every agent flow is complete, and where the episode is over: all are complete or stopped."""
         if not self._can_end:
             return self._engines.is_complete.copy(), self._engines.is_over | self._engines.is_complete
         self._received_bytes += table[_RECEIVED]
@@ -473,7 +436,7 @@ class Episodes:
     def _ended_flows(
         self, flows: npt.NDArray[np.float64], time_s: npt.NDArray[np.float64]
     ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-        """Which agent flows have delivered all their bytes; the time of which is over."""
+        """Return which agent flows have delivered all their bytes, and which have reached their `stop_s`."""
         is_complete = (self._received_bytes >= self._size_bytes) & (flows[_IS_ACTIVE] == 0)
         return is_complete, time_s[self._engine_of] >= self._stop_s
 
@@ -511,14 +474,14 @@ def policy_of(
     action: Action,
     scenario: Scenario,
 ) -> Policy:
-    """An agent as the driver of `simulate`, with exactly the observations and gains of the environment.
+    """Return an agent as the `policy` of `simulate`, with exactly the observations and gains of the environment.
 
     Args:
-        predict: from observations (K, length of an observation) to actions (K, 2), for all agent flows in their order;
-            called once a step, so it may keep a state a flow.
+        predict: from observations (K, length of an observation) to actions (K, 2), for all agent flows in their order.
+            It is called once per step, so it may keep state per flow.
         observation: with which the agent was trained.
         action: with which the agent was trained.
-        scenario: that will be simulated, with steps of `EpisodeSpec.interval_ms(scenario)`.
+        scenario: what will be simulated, with steps of `EpisodeSpec.interval_ms(scenario)`.
 
     Returns:
         The policy, for one run.
@@ -532,7 +495,7 @@ def policy_of(
         nonlocal gains, last
         if rows is not last:  # the first flow that is asked for in this step
             if last is not None and rows.time_s <= last.time_s:
-                raise ValueError("a policy drives one run: make another with policy_of for the next one")
+                raise ValueError("a policy drives one run only: make another with policy_of for the next run")
             table = tabulate(rows.flows[list(flows)], gains)
             gains = action.all_gains(predict(history.add(observation.evaluate(table))), table[_BDP])
             last = rows
@@ -549,22 +512,14 @@ def _make_spec(arguments: dict[str, Any]) -> EpisodeSpec:
     return EpisodeSpec(**arguments)
 
 
-def _arguments(group: str, config: Mapping[str, Any]) -> Mapping[str, Any]:
-    given = config.get(group)
+def _group(config: Mapping[str, Any], name: str, known: Iterable[str] | None = None) -> dict[str, Any]:
+    """Return a group of the configuration; {} if it is missing."""
+    given = config.get(name)
     if given is None:
         return {}
-    if not isinstance(given, Mapping):
-        raise ValueError(f"{group}={given!r} is not possible: {group} must be a mapping")
-    return given
-
-
-def _check_keys(group: str, given: Mapping[str, Any], known: Sequence[str]) -> dict[str, Any]:
-    for key in given:
-        if key not in known:
-            raise ValueError(f"{group} has no key {key!r}; known: {', '.join(known)}")
+    check_keys(name, given, given if known is None and isinstance(given, Mapping) else known or ())
     return dict(given)
 
 
-def _make(cls: type[Part], group: str, config: Mapping[str, Any]) -> Part:
-    known = [f.name for f in dataclasses.fields(cls)]
-    return cls(**_check_keys(group, _arguments(group, config), known))
+def _part(cls: type[Part], name: str, config: Mapping[str, Any]) -> Part:
+    return cls(**_group(config, name, [field.name for field in dataclasses.fields(cls)]))

@@ -1,12 +1,12 @@
-"""The environment of several agent flows at once, as PettingZoo wants it: flows come and go as agents."""
+"""The PettingZoo environment of several agent flows, which join and leave as agents."""
 
 from __future__ import annotations
 
 import copy
 import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 import gymnasium
 import numpy as np
@@ -16,12 +16,10 @@ from gymnasium.utils import seeding
 
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.distribution import Distribution
-from bbrgym.envs.episode import Episodes, EpisodeSpec, Outcome
+from bbrgym.envs.episode import Episodes, EpisodeSpec, StepResult
 from bbrgym.envs.info import Info
+from bbrgym.envs.render import check_render_mode, draw_episode, flow_text, link_text
 from bbrgym.envs.scenario import Flow, Scenario
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 try:
     from pettingzoo import ParallelEnv  # type: ignore[import-untyped]
@@ -32,19 +30,19 @@ except ModuleNotFoundError as missing:
 
 Array = npt.NDArray[np.float64]
 
-DEFAULT_SCENARIO: Final = Scenario(
+TWO_AGENTS_SCENARIO: Final = Scenario(
     rate_mbps=12.0,
     buffer_bdp=1.0,
     duration_s=20.0,
     flows=(Flow("agent", rtt_ms=50.0), Flow("agent", rtt_ms=50.0, start_s=5.0, stop_s=15.0), Flow("bbr", rtt_ms=50.0)),
 )
-"""An agent beside one BBR flow of the same RTT on a link of 12 Mbit/s, for 20 s, and another agent from 5 s to 15 s."""
+"""The default: an agent and a BBR flow of the same RTT on a 12 Mbit/s link for 20 s; another agent from 5 s to 15 s."""
 
 FLOW_STATE: Final[tuple[str, ...]] = ("base_rtt_ms", *FLOW_COLUMNS)
-"""Of each flow in the state: its RTT without a queue, and its row of the step."""
+"""What the state has of each flow: its RTT without a queue, and its row of the step."""
 
 LINK_STATE: Final[tuple[str, ...]] = ("buffer_packets", "loss", *LINK_COLUMNS)
-"""Of the link in the state: its buffer, its probability of random loss, and its row of the step."""
+"""What the state has of the link: its buffer, its probability of random loss, and its row of the step."""
 
 
 class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo has no types for others
@@ -53,42 +51,41 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
     ## Agents
 
     `flow_<index>`, with the flow's index in the scenario. `possible_agents` are those of all scenarios that can be
-    drawn; `agents` are the ones whose flows are there. An agent comes before the step in which its flow starts, and so
-    chooses the gains of every step in which the flow sends: those whose flows start with the episode are there after
-    `reset`, and a later one appears in the results of the `step` that ends where its flow begins, with a neutral
-    observation, a reward of 0 and its info, beside the results of the agents that have acted. It leaves with the step
-    that terminates or truncates it, and never returns in the episode; the gains that it chose last stay in force for
-    the little that its sender may still do. `step` wants an action of each of `agents` and of no other.
+    drawn; `agents` are the active ones. An agent joins before the step in which its flow starts, and so chooses the
+    gains of every step in which the flow sends. Agents whose flows start with the episode are active after `reset`. A
+    later one appears in the results of the `step` that ends where its flow starts, with a neutral observation, a reward
+    of 0 and its info, beside the results of the agents that have acted. An agent leaves with the step that terminates
+    or truncates it, and does not return in the episode; the gains that it chose last apply to the packets that its
+    sender may still send. `step` needs an action for each of `agents` and no other.
 
-    A time in which no agent flow is there passes within `reset` or `step`: there is nobody to ask. `agents` is empty
-    only when the episode is over.
+    Time in which no agent is active passes within `reset` or `step`. `agents` is empty only when the episode is over.
 
     ## Action Space
 
-    Of each agent that of `BottleneckEnv`: its cwnd_gain and its pacing_gain.
+    As in `BottleneckEnv`, for each agent: its cwnd_gain and its pacing_gain.
 
     ## Observation Space
 
-    Of each agent that of `BottleneckEnv`: features of its own flow, such as its own sender knows. What the others do
-    is nowhere in it but in what it does to this flow's packets, so that a policy that acts on it can run anywhere.
+    As in `BottleneckEnv`, for each agent: features of its own flow, known to its own sender. Other flows show only in
+    what they do to this flow's packets, so a policy that acts on these observations can run anywhere.
 
     ## Rewards
 
-    Of each agent those of `BottleneckEnv`.
+    As in `BottleneckEnv`, for each agent.
 
     ## State
 
     What a critic may know in training, and no sender at run time: `state()`, of the shape of `state_space`, with the
-    names in `state_columns`. For every flow of the scenario, hand-coded ones too, `FLOW_STATE` (`flow_0.base_rtt_ms`,
-    `flow_0.is_active`, …), then `LINK_STATE` of the link (`link.buffer_packets`, `link.queue_mean_ms`, …), all of the
-    last step. It has room for as many flows as a scenario can have; what does not exist is 0. Of every value x it has
-    asinh(x), which is x for small ones and ln(2x) for large ones, so that packets, ms and shares can enter one
-    network; `numpy.sinh` leads back.
+    names in `state_columns`. It has `FLOW_STATE` of every flow of the scenario, hand-coded ones too
+    (`flow_0.base_rtt_ms`, `flow_0.is_active`, …), then `LINK_STATE` of the link (`link.buffer_packets`,
+    `link.queue_mean_ms`, …), all of the last step. It has room for the most flows that a scenario can have; missing
+    values are 0. Every value x is stored as asinh(x), which is about x for small values and ln(2x) for large ones, so
+    that packets, ms and shares can enter one network; `numpy.sinh` inverts it.
 
     ## Starting State
 
-    See `BottleneckEnv`. The same seed gives the same scenario, seed of the engine and trajectory as there, and as in
-    the first engine of `BottleneckVecEnv`, whose environments these agents are while they are there.
+    As in `BottleneckEnv`. The same seed gives the same scenario, seed of the engine and trajectory as there, and as in
+    the first engine of `SharedPolicyVecEnv`, whose environments these agents are while they are active.
 
     ## Episode End
 
@@ -97,7 +94,7 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
 
     ## Information
 
-    See `BottleneckEnv`, of each agent with its own flow's row.
+    As in `BottleneckEnv`, for each agent with its own flow's row.
 
     ## Arguments
 
@@ -124,13 +121,12 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
     }
 
     def __init__(self, spec: EpisodeSpec, render_mode: str | None = None) -> None:
-        if render_mode not in (None, *self.metadata["render_modes"]):
-            raise ValueError(f"no render_mode {render_mode!r}; known: None, {', '.join(self.metadata['render_modes'])}")
+        check_render_mode(render_mode, self.metadata["render_modes"])
         self.render_mode = render_mode
         self.episode_spec = spec
         self.agents: list[str] = []
         self.possible_agents = [_name(flow) for flow in _agent_flows(spec.distribution)]
-        # Spaces of their own, for each agent samples from its own random numbers.
+        # A space for each agent, because a space samples from its own random numbers.
         self._observation_spaces = {agent: copy.deepcopy(spec.observation.space) for agent in self.possible_agents}
         self._action_spaces = {agent: copy.deepcopy(spec.action.space) for agent in self.possible_agents}
         self._max_flows = spec.distribution.max_flows
@@ -138,7 +134,7 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
             *(f"{_name(flow)}.{column}" for flow in range(self._max_flows) for column in FLOW_STATE),
             *(f"link.{column}" for column in LINK_STATE),
         )
-        """Names of the state's values, in their order."""
+        """Names of the state's values, in order."""
         self.state_space = spaces.Box(-math.inf, math.inf, (len(self.state_columns),), np.float32)
         self._episodes = Episodes(spec, 1)
         self._rng = seeding.np_random()[0]
@@ -147,26 +143,26 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
         self._starts_ns = np.zeros(0, dtype=np.int64)
         self._step_ns = 0
         self._has_left = np.zeros(0, dtype=np.bool_)
-        self._actions = np.zeros((0, 2))  # the last one of each; before the first one of an agent it has no effect
-        self._seen: list[list[Info]] = []
+        self._actions = np.zeros((0, 2))  # the last one of each; one from before an agent's first has no effect
+        self._infos: list[list[Info]] = []  # of the whole episode if it is to be drawn, else of the last step
 
     def observation_space(self, agent: str) -> spaces.Box[np.float32]:
-        """Of one of `possible_agents`, always the same object."""
+        """Return the observation space of a possible agent, always the same object."""
         return self._observation_spaces[agent]
 
     def action_space(self, agent: str) -> spaces.Box[np.float32]:
-        """Of one of `possible_agents`, always the same object."""
+        """Return the action space of a possible agent, always the same object."""
         return self._action_spaces[agent]
 
     def reset(
         self, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[dict[str, npt.NDArray[np.float32]], dict[str, Info]]:
-        """Begin an episode; see the class.
+        """Start an episode; see the class.
 
         Args:
-            seed: decides everything, also of the resets without a seed that follow.
-            options: `{"scenario": …}` to simulate this one instead of a draw, in this episode. PettingZoo wants every
-                other one to be taken; there is a warning that it is ignored.
+            seed: decides everything, also in the resets without a seed that follow.
+            options: `{"scenario": …}` simulates this scenario instead of a draw, in this episode. Other options are
+                ignored with a warning, because PettingZoo requires that they are accepted.
 
         Returns:
             Observations and infos of the agents.
@@ -174,7 +170,7 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
         Raises:
             ValueError: a scenario with another number of agent flows, with one that is not in `possible_agents`, or
                 with more flows than the state has room for.
-            EngineError: the engine could not begin it.
+            EngineError: the engine could not start it.
         """
         if seed is not None:
             self._rng = seeding.np_random(seed)[0]
@@ -193,7 +189,7 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
         self._actions = np.zeros((len(flows), 2))
         self._scenario = scenario
         infos = record.infos()
-        self._seen = [infos]
+        self._infos = [infos]
         observations, infos = self._wait_for_agents(observations, infos)
         rows = {agent: self._names.index(agent) for agent in self.agents}
         return (
@@ -217,28 +213,28 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
 
         Returns:
             Observations, rewards, terminated, truncated and infos of the agents that acted, and of those that have
-            come since: these have acted nothing, and their reward is 0.
+            joined since, with a reward of 0.
 
         Raises:
             gymnasium.error.ResetNeeded: no episode is running.
             ValueError: an agent without an action, an action without an agent, or one that is not two numbers.
-            EngineError: the engine failed; the episode is lost, and `reset` begins afresh.
+            EngineError: the engine failed; the episode is lost, and `reset` starts afresh.
         """
         if not self.agents:
             raise gymnasium.error.ResetNeeded("no episode is running: call reset before step")
         self._actions = self._take(actions)
-        outcome, infos = self._advance()
-        have_terminated, have_been_truncated = self._episodes.flow_endings(outcome)
+        result, infos = self._advance()
+        have_terminated, have_been_truncated = self._episodes.flow_endings(result)
         acted = {agent: self._names.index(agent) for agent in self.agents}
-        observations = {agent: outcome.observations[row] for agent, row in acted.items()}
-        rewards = {agent: float(outcome.rewards[row]) for agent, row in acted.items()}
+        observations = {agent: result.observations[row] for agent, row in acted.items()}
+        rewards = {agent: float(result.rewards[row]) for agent, row in acted.items()}
         terminated = {agent: bool(have_terminated[row]) for agent, row in acted.items()}
         truncated = {agent: bool(have_been_truncated[row]) for agent, row in acted.items()}
         infos_of = {agent: infos[row] for agent, row in acted.items()}
         for agent, row in acted.items():
             self._has_left[row] = terminated[agent] or truncated[agent]
         if self._episodes.is_running[0]:
-            first, infos = self._wait_for_agents(outcome.observations, infos)
+            first, infos = self._wait_for_agents(result.observations, infos)
             for agent in self.agents:
                 if agent not in acted:
                     row = self._names.index(agent)
@@ -249,16 +245,16 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
         return observations, rewards, terminated, truncated, infos_of
 
     def state(self) -> npt.NDArray[np.float32]:
-        """The whole simulation after the last step, for critics in training; see the class.
+        """Return the state of the whole simulation after the last step, for critics in training; see the class.
 
         Returns:
             A new array of the shape of `state_space`.
 
         Raises:
-            gymnasium.error.ResetNeeded: there was no reset, or the engine failed since.
+            gymnasium.error.ResetNeeded: there was no reset, or none since the engine failed.
         """
         if self._scenario is None:
-            raise gymnasium.error.ResetNeeded("there is no state: call reset before")
+            raise gymnasium.error.ResetNeeded("state() without an episode: call reset first")
         rows, link = self._episodes.rows(0)
         count = len(self._scenario.flows)
         flows = np.full((self._max_flows, len(FLOW_STATE)), math.nan)
@@ -268,10 +264,16 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
         return np.arcsinh(np.where(np.isfinite(values), values, 0.0)).astype(np.float32)
 
     def render(self) -> Any:
-        """Lines of text ("ansi"), a picture of shape (400, 600, 3), uint8 ("rgb_array"), or None."""
-        if self.render_mode is None or not self._seen:
+        """Return lines of text ("ansi"), a picture of shape (400, 600, 3), uint8 ("rgb_array"), or None."""
+        if self.render_mode is None or not self._infos:
             return None
-        return _text(self._seen[-1]) if self.render_mode == "ansi" else _picture(self._names, self._seen)
+        if self.render_mode == "rgb_array":
+            return draw_episode(self._names, self._infos)
+        lines = [link_text(self._infos[-1][0])]
+        for name, info in zip(self._names, self._infos[-1], strict=True):
+            if info["flow"]["is_active"] or info["flow"]["delivered_packets"]:
+                lines.append(f"  {name}  {flow_text(info)}")
+        return "\n".join(lines)
 
     def close(self) -> None:
         """End the engine; calling it twice is fine."""
@@ -282,7 +284,7 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
     def _check_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
         for name in options:
             if name != "scenario":
-                warnings.warn(f"no reset option {name!r}, so it is ignored; known: scenario", stacklevel=3)
+                warnings.warn(f"unknown reset option {name!r} is ignored; known: scenario", stacklevel=3)
         if "scenario" not in options:
             return {}
         drawn = Distribution.of(options["scenario"])
@@ -300,55 +302,52 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
 
     def _take(self, actions: Mapping[str, npt.ArrayLike]) -> Array:
         if set(actions) != set(self.agents):
-            given = ", ".join(map(str, actions)) or "nobody"
-            raise ValueError(f"actions of {given} are not possible: the agents are {', '.join(self.agents)}")
+            raise ValueError(f"actions must be for the agents {self.agents}, got {list(actions)}")
         taken = self._actions.copy()
         for agent, action in actions.items():
             values = np.asarray(action, dtype=np.float64)
             if values.shape != (2,) or np.isnan(values).any():
                 raise ValueError(
-                    f"actions[{agent!r}]={action!r} is not possible: it must be two numbers in [-1, 1], for cwnd_gain "
-                    "and pacing_gain"
+                    f"actions[{agent!r}] must be two numbers in [-1, 1], for cwnd_gain and pacing_gain, got {action!r}"
                 )
             taken[self._names.index(agent)] = values
         return taken
 
-    def _advance(self) -> tuple[Outcome, list[Info]]:
+    def _advance(self) -> tuple[StepResult, list[Info]]:
         try:
             self._episodes.begin_step(self._actions)
-            outcome = self._episodes.finish_step()
+            result = self._episodes.finish_step()
         except BaseException:
             self._scenario = None  # the episode is lost
             self.agents = []
             raise
-        infos = outcome.record.infos()
-        if self.render_mode == "rgb_array":
-            self._seen.append(infos)
-        else:
-            self._seen = [infos]
-        return outcome, infos
+        infos = result.record.infos()
+        if self.render_mode != "rgb_array":
+            self._infos.clear()
+        self._infos.append(infos)
+        return result, infos
 
     def _wait_for_agents(
         self, observations: npt.NDArray[np.float32], infos: list[Info]
     ) -> tuple[npt.NDArray[np.float32], list[Info]]:
-        """Set `agents`; while nobody is there, time passes.
+        """Set `agents`, after as many steps as it takes until there is one.
 
         Args:
             observations: of the last step, shape (K, length of an observation).
             infos: of the last step.
 
         Returns:
-            Both of the step after which there are agents: the last one, or a later one.
+            Both of the step after which there are agents: the given one, or a later one.
         """
         while True:
-            # Those whose flows start before the end of the next step. An episode that is running has one of these, or
-            # comes to one: it is over with its last agent, and every flow starts before its end.
+            # Those whose flows start before the end of the next step. A running episode has one now or later: it ends
+            # with its last agent, and every flow starts before its end.
             end_ns = round(infos[0]["time_s"] * 1e9) + self._step_ns
             self.agents = [self._names[row] for row in np.flatnonzero((self._starts_ns < end_ns) & ~self._has_left)]
             if self.agents:
                 return observations, infos
-            outcome, infos = self._advance()
-            observations = outcome.observations
+            result, infos = self._advance()
+            observations = result.observations
 
 
 def _name(flow: int) -> str:
@@ -356,9 +355,9 @@ def _name(flow: int) -> str:
 
 
 def _agent_flows(distribution: Distribution) -> list[int]:
-    """Indices of the flows that are an agent's in some scenario of it."""
-    # Only a choice between whole lists of flows can move agents: their number is always the same, so a choice for one
-    # place in a list is between agents, or between others.
+    """Return the indices of the flows that are an agent's in some scenario of the distribution."""
+    # Only a choice between whole lists of flows can move agents: their number is always the same, so a choice at one
+    # place of a list is between agents, or between other flows.
     lists = [
         Distribution({**scenario, "flows": flows})
         for scenario in _options(distribution.plain)
@@ -373,48 +372,3 @@ def _options(node: Any) -> Iterator[Any]:
             yield from _options(option)
     else:
         yield node
-
-
-def _text(infos: Sequence[Info]) -> str:
-    link = infos[0]["link"]
-    lines = [f"{infos[0]['time_s']:7.2f} s  queue {link['queue_mean_ms']:6.1f} ms  link {link['utilisation']:4.0%}"]
-    for info in infos:
-        flow = info["flow"]
-        if not flow["is_active"] and not flow["delivered_packets"]:
-            continue
-        parts = [
-            f"  {_name(info['flow_index'])}",
-            f"{flow['throughput_mbps']:8.2f} Mbit/s",
-            f"RTT {flow['rtt_mean_ms']:6.1f} ms" if "rtt_mean_ms" in flow else "RTT      - ms",
-            f"lost {flow['lost_packets']:4.0f}",
-        ]
-        if "cwnd_gain" in flow:
-            parts.append(f"gains {flow['cwnd_gain']:.2f} {flow['pacing_gain']:.2f}")
-        lines.append("  ".join(parts))
-    return "\n".join(lines)
-
-
-def _picture(names: Sequence[str], seen: Sequence[Sequence[Info]]) -> npt.NDArray[np.uint8]:
-    # The object interface: pyplot would keep the figure in a global list, and could open a window.
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure: Figure = Figure(figsize=(6, 4), dpi=100, layout="constrained")
-    canvas = FigureCanvasAgg(figure)
-    steps = seen[1:]  # the reset has measured nothing
-    time_s = [infos[0]["time_s"] for infos in steps]
-    above, below = figure.subplots(2, 1, sharex=True)
-    above.plot(time_s, [infos[0]["link"]["rate_mbps"] for infos in steps], color="0.6", label="link")
-    below.plot(time_s, [infos[0]["link"]["queue_mean_ms"] for infos in steps], color="0.6", label="queueing delay")
-    for row, name in enumerate(names):
-        flows = [infos[row]["flow"] for infos in steps]
-        rates = [flow["throughput_mbps"] if flow["is_active"] else np.nan for flow in flows]
-        above.plot(time_s, rates, color=f"C{row}", label=name)
-        below.plot(time_s, [flow.get("rtt_mean_ms", np.nan) for flow in flows], color=f"C{row}", label=f"RTT of {name}")
-    duration_s = seen[0][0]["scenario"].duration_s
-    above.set(ylabel="throughput [Mbit/s]", ylim=(0, None))
-    below.set(xlabel="time [s]", ylabel="delay [ms]", ylim=(0, None), xlim=(0, duration_s))
-    for axes in (above, below):
-        axes.legend(loc="upper right", fontsize="small")
-    canvas.draw()
-    return np.asarray(canvas.buffer_rgba())[..., :3].copy()

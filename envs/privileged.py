@@ -1,4 +1,4 @@
-"""What a critic may see in training beside its actor's observation: the truth about the link, which no sender knows."""
+"""What a critic may see in training beside its actor's observation: facts about the link that no sender knows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
-from bbrgym.envs.reward import Step, throughput
+from bbrgym.envs.observation import check_features
+from bbrgym.envs.reward import RewardContext, throughput
 
 Array = npt.NDArray[np.float64]
 
@@ -25,39 +26,39 @@ class PrivilegedFeature:
     """One number that a critic sees of a flow's step.
 
     Args:
-        low: smallest value; a smaller one is clipped, and one that does not exist is this.
-        high: largest value; a larger one is clipped.
+        low: smallest value; smaller ones are clipped, and NaN becomes this.
+        high: largest value; larger ones are clipped.
         formula: from a step to the feature of each flow, shape (M,).
         meaning: one line about it.
     """
 
     low: float
     high: float
-    formula: Callable[[Step], Array]
+    formula: Callable[[RewardContext], Array]
     meaning: str
 
 
-def _flows(step: Step) -> Array:
-    return step.of_flows(step.count)
+def _flows(context: RewardContext) -> Array:
+    return context.of_flows(context.count)
 
 
 PRIVILEGED: Final[dict[str, PrivilegedFeature]] = {
-    "log_link_rate": PrivilegedFeature(-3.0, 4.0, lambda step: np.log10(step.link(_RATE)),
+    "log_link_rate": PrivilegedFeature(-3.0, 4.0, lambda context: np.log10(context.link(_RATE)),
         "log10(the link's rate in Mbit/s)"),
-    "log_flows": PrivilegedFeature(0.0, 10.0, lambda step: np.log2(_flows(step)),
+    "log_flows": PrivilegedFeature(0.0, 10.0, lambda context: np.log2(_flows(context)),
         "log2(number of flows that took part in the step)"),
-    "log_share": PrivilegedFeature(-5.0, 5.0, lambda step: np.log2(throughput(step) * _flows(step)),
+    "log_share": PrivilegedFeature(-5.0, 5.0, lambda context: np.log2(throughput(context) * _flows(context)),
         "log2(delivery_rate / fair share of the link)"),
     "link_queue": PrivilegedFeature(0.0, 10.0,
-        lambda step: step.link(_QUEUE) / step.conditions.longest_rtt_ms,
+        lambda context: context.link(_QUEUE) / context.conditions.longest_rtt_ms,
         "mean queueing delay in RTTs of the flow with the longest"),
-    "utilisation": PrivilegedFeature(0.0, 1.0, lambda step: step.link(_UTILISATION),
+    "utilisation": PrivilegedFeature(0.0, 1.0, lambda context: context.link(_UTILISATION),
         "share of the step in which the link was sending"),
-    "log_base_rtt": PrivilegedFeature(-1.0, 4.0, lambda step: np.log10(step.conditions.rtt_ms),
+    "log_base_rtt": PrivilegedFeature(-1.0, 4.0, lambda context: np.log10(context.conditions.rtt_ms),
         "log10(the flow's RTT in ms without a queue)"),
-    "log_longest_rtt": PrivilegedFeature(-1.0, 4.0, lambda step: np.log10(step.conditions.longest_rtt_ms),
+    "log_longest_rtt": PrivilegedFeature(-1.0, 4.0, lambda context: np.log10(context.conditions.longest_rtt_ms),
         "log10(the longest of the flows' RTTs in ms without a queue)"),
-    "is_active": PrivilegedFeature(0.0, 1.0, lambda step: step.flow(_IS_ACTIVE),
+    "is_active": PrivilegedFeature(0.0, 1.0, lambda context: context.flow(_IS_ACTIVE),
         "share of the step between the flow's start and its end"),
 }  # fmt: skip
 """Every privileged feature by name."""
@@ -71,28 +72,24 @@ class Privileged:
         features: names of `PRIVILEGED`, at least one.
 
     Raises:
-        ValueError: a feature that does not exist, none, or the same twice.
+        ValueError: an unknown feature, none at all, or one twice.
     """
 
     features: tuple[str, ...]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "features", tuple(self.features))
-        for name in self.features:
-            if name not in PRIVILEGED:
-                raise ValueError(f"no feature {name!r} for a critic; known: {', '.join(PRIVILEGED)}")
-        if not self.features or len(set(self.features)) < len(self.features):
-            raise ValueError(f"features={list(self.features)} is not possible: name at least one, and none twice")
+        check_features("critic feature", self.features, PRIVILEGED)
 
     def space_with(self, observation: spaces.Box[np.float32]) -> spaces.Box[np.float32]:
-        """Of observations with these features behind them."""
+        """Return the space of observations with these features appended."""
         low, high = self._bounds.T.astype(np.float32)
         return spaces.Box(np.concatenate([observation.low, low]), np.concatenate([observation.high, high]))
 
-    def evaluate(self, step: Step) -> npt.NDArray[np.float32]:
-        """The features of M flows in one step, shape (M, number of features), inside of their bounds."""
+    def evaluate(self, context: RewardContext) -> npt.NDArray[np.float32]:
+        """Return the features of M flows in one step, shape (M, number of features), within their bounds."""
         with np.errstate(all="ignore"):
-            values = np.array([PRIVILEGED[name].formula(step) for name in self.features])
+            values = np.array([PRIVILEGED[name].formula(context) for name in self.features])
         low, high = self._bounds.T[:, :, np.newaxis]
         clipped: Array = np.where(np.isnan(values), low, values).clip(low, high)
         return clipped.T.astype(np.float32)

@@ -1,9 +1,9 @@
-"""What an agent is rewarded for: named terms of a step, each bounded, with weights."""
+"""Rewards of agents: named terms of a step, each bounded, with weights."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
@@ -12,8 +12,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from bbrgym.checks import check_name, check_number
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
-from bbrgym.envs.engine import Rows
 from bbrgym.envs.observation import ONE, TOOK_PART, tabulate, took_part
 from bbrgym.envs.scenario import HEADER_BYTES, Scenario
 
@@ -22,7 +22,7 @@ Array = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Conditions:
-    """What of their scenarios rewards depend on, for M flows.
+    """What rewards need to know of the scenarios of M flows.
 
     Attributes:
         payload: share of the link's bytes that is payload, shape (M,).
@@ -35,27 +35,28 @@ class Conditions:
     longest_rtt_ms: Array
 
     @classmethod
-    def of(cls, scenario: Scenario, flows: tuple[int, ...]) -> Conditions:
-        """Of these flows of a scenario."""
+    def of(cls, scenario: Scenario, flows: Sequence[int], steps: int = 1) -> Conditions:
+        """Return the conditions of these flows of a scenario, repeated for every step."""
+        count = steps * len(flows)
         return cls(
-            np.full(len(flows), scenario.packet_bytes / (scenario.packet_bytes + HEADER_BYTES)),
-            np.array([scenario.flows[flow].rtt_ms for flow in flows], dtype=np.float64),
-            np.full(len(flows), max(flow.rtt_ms for flow in scenario.flows), dtype=np.float64),
+            np.full(count, scenario.packet_bytes / (scenario.packet_bytes + HEADER_BYTES)),
+            np.tile(np.array([scenario.flows[flow].rtt_ms for flow in flows], dtype=np.float64), steps),
+            np.full(count, max(flow.rtt_ms for flow in scenario.flows), dtype=np.float64),
         )
 
     def set(self, flows: slice, others: Conditions) -> None:
-        """Put others in the place of these flows'."""
+        """Replace the conditions of these flows."""
         self.payload[flows] = others.payload
         self.rtt_ms[flows] = others.rtt_ms
         self.longest_rtt_ms[flows] = others.longest_rtt_ms
 
 
-class Step:
-    """A step of M flows on N links, M / N on each, as rewards see it: also what no sender knows.
+class RewardContext:
+    """One step of M flows on N links, M / N on each: all that rewards depend on, more than a sender knows.
 
     Args:
-        table: of the flows, see `bbrgym.envs.observation.tabulate`; a link's flows lie together.
-        flows: shape (N, F, `FLOW_COLUMNS`): all flows of the links, NaN where one has fewer than F.
+        table: of the flows, see `bbrgym.envs.observation.tabulate`; the flows of a link are adjacent.
+        flows: shape (N, F, `FLOW_COLUMNS`): all flows of the links; NaN where a link has fewer than F.
         link: shape (N, `LINK_COLUMNS`).
         conditions: of the flows.
     """
@@ -69,12 +70,12 @@ class Step:
         self._count: Array | None = None
 
     def flow(self, column: int) -> Array:
-        """A column of the flows, shape (M,)."""
+        """Return a column of the flows, shape (M,)."""
         values: Array = self._table[column]
         return values
 
     def link(self, column: int) -> Array:
-        """A column of the links, for each flow, shape (M,)."""
+        """Return a column of the links for each flow, shape (M,)."""
         return self.of_flows(self._link[:, column])
 
     @property
@@ -85,7 +86,7 @@ class Step:
         return rate
 
     def all_flows(self, column: int) -> Array:
-        """A column of all flows of each link, shape (N, F)."""
+        """Return a column of all flows of each link, shape (N, F)."""
         values: Array = self._flows[:, :, column]
         return values
 
@@ -110,9 +111,9 @@ class Step:
 
     @staticmethod
     def sum(of_all_flows: Array) -> Array:
-        """Over the flows of each link, from shape (N, F) to (N,).
+        """Return the sum over the flows of each link, from shape (N, F) to (N,).
 
-        One after the other: a sum by NumPy's order would depend on how many flows other links have.
+        It adds one flow after the other. NumPy's own order depends on F, so on the flows of other links.
         """
         if of_all_flows.shape[1] == 1:
             return of_all_flows[:, 0]
@@ -120,72 +121,71 @@ class Step:
         return total
 
     def of_flows(self, of_links: Array) -> Array:
-        """Values of the links, shape (N,), for each flow, shape (M,)."""
+        """Return values of the links, shape (N,), for each flow, shape (M,)."""
         times = self._table.shape[1] // len(of_links)
         return of_links if times == 1 else np.repeat(of_links, times)
 
 
 _SMALLEST_SHARE: Final = np.array(0.05)
-"""Of a fair share: below it a flow is as badly off as at it, where logarithms would say -infinity."""
+"""Fraction of a fair share below which utilities no longer fall; the logarithm of 0 would be -infinity."""
 
 
-def throughput(step: Step) -> Array:
-    """The flow's share of the link, `delivery_rate / capacity`, in [0, 1]; capacity is the link's rate in payload."""
-    return step.flow(_DELIVERY_RATE) / (step.link(_RATE) * step.conditions.payload)
+def throughput(context: RewardContext) -> Array:
+    """Return the flow's share of the link, `delivery_rate / capacity`, in [0, 1]; capacity is the rate in payload."""
+    return context.flow(_DELIVERY_RATE) / (context.link(_RATE) * context.conditions.payload)
 
 
-def log_throughput(step: Step) -> Array:
-    """Proportional fairness up to the fair share, `ln(delivery_rate / fair_share)`, in [ln 0.05, 0].
+def log_throughput(context: RewardContext) -> Array:
+    """Return the proportional fairness up to the fair share, `ln(delivery_rate / fair_share)`, in [ln 0.05, 0].
 
-    The fair share is the link's rate in payload over the number of flows that took part in the step, so the agent is
-    judged with knowledge that no sender has; it trains with it and runs without. The sum of `ln x` is the alpha-fair
-    utility with alpha = 1 (Kelly 1997; Mo and Walrand 2000). It ends at the fair share because every flow minds its
-    own reward only: with nothing to gain above its share, no flow has a reason to take another's, and the point where
-    all have theirs is the best for each of them too.
+    The fair share is the link's rate in payload over the number of flows that took part in the step. No sender knows
+    it; only the reward in training does. The sum of `ln x` is the alpha-fair utility with alpha = 1 (Kelly 1997; Mo
+    and Walrand 2000). The term is capped at the fair share because every flow maximises its own reward only: a flow
+    gains nothing by taking more than its share, so equal shares are best for each flow too.
     """
-    flows = step.of_flows(step.count)
-    return np.log(throughput(step) * flows)
+    flows = context.of_flows(context.count)
+    return np.log(throughput(context) * flows)
 
 
-def alpha_fair(step: Step) -> Array:
-    """Proportional fairness of the whole link: the mean of `ln(delivery_rate / fair_share)` over its flows.
+def alpha_fair(context: RewardContext) -> Array:
+    """Return the proportional fairness of the whole link: the mean of `ln(delivery_rate / fair_share)` of its flows.
 
-    Over those that took part in the step, those included that no agent drives; each at least ln 0.05. This is the
-    alpha-fair utility with alpha = 1 (Kelly 1997; Mo and Walrand 2000) less its value at the equal shares of a full
-    link, so that it is at most 0 there and nowhere else (Jensen). Unlike `log_throughput` it pays a flow for leaving
-    others their share, and for using what they cannot.
+    The mean is over the flows that took part in the step, whoever drives them; each counts at least ln 0.05. This is
+    the alpha-fair utility with alpha = 1 (Kelly 1997; Mo and Walrand 2000) minus its value for equal shares of a full
+    link. So it is 0 there, its maximum, and negative everywhere else (Jensen). Unlike `log_throughput` it rewards a
+    flow for leaving others their share, and for using what they cannot.
     """
-    shares = step.all_flows(_DELIVERY_RATE) * (step.count / step.link_rate)[:, np.newaxis]
-    utilities = np.log(np.fmax(shares, _SMALLEST_SHARE))  # fmax: a flow that is not there is NaN
-    utilities *= step.took_part
-    return step.of_flows(step.sum(utilities) / step.count)
+    shares = context.all_flows(_DELIVERY_RATE) * (context.count / context.link_rate)[:, np.newaxis]
+    utilities = np.log(np.fmax(shares, _SMALLEST_SHARE))  # fmax: the row of a missing flow is NaN
+    utilities *= context.took_part
+    return context.of_flows(context.sum(utilities) / context.count)
 
 
-def delay(step: Step) -> Array:
-    """Minus the flow's queueing delay in RTTs, `-(rtt_mean - base_rtt) / longest_base_rtt`, in [-4, 0].
+def delay(context: RewardContext) -> Array:
+    """Return minus the flow's queueing delay in RTTs, `-(rtt_mean - base_rtt) / longest_base_rtt`, in [-4, 0].
 
-    `longest_base_rtt` is that of the scenario's flows, so that a millisecond of queue costs all of them the same. In a
-    step without RTT samples it is 0.
+    `longest_base_rtt` is the longest of all flows of the scenario, so that a millisecond of queue costs each of them
+    the same. A step without RTT samples has 0.
     """
-    return (step.conditions.rtt_ms - step.flow(_RTT_MEAN)) / step.conditions.longest_rtt_ms
+    return (context.conditions.rtt_ms - context.flow(_RTT_MEAN)) / context.conditions.longest_rtt_ms
 
 
-def loss(step: Step) -> Array:
-    """Minus the flow's loss rate, `-lost_packets / sent_packets`, in [-1, 0]."""
-    rate: Array = step.flow(_LOST) / np.maximum(step.flow(_SENT), ONE)
+def loss(context: RewardContext) -> Array:
+    """Return minus the flow's loss rate, `-lost_packets / sent_packets`, in [-1, 0]."""
+    rate: Array = context.flow(_LOST) / np.maximum(context.flow(_SENT), ONE)
     return -rate
 
 
-def fairness(step: Step) -> Array:
-    """Jain's index of the delivery rates of the flows that took part in the step, in [0, 1]: link-wide, for a team."""
-    rates = np.where(step.took_part, step.all_flows(_DELIVERY_RATE), 0.0)
-    total, squares = step.sum(rates), step.sum(rates * rates)
-    return step.of_flows(np.where(squares > 0, total * total / (step.count * squares), 0.0))
+def fairness(context: RewardContext) -> Array:
+    """Return Jain's index of the delivery rates of the flows that took part, in [0, 1]; the same for all flows."""
+    rates = np.where(context.took_part, context.all_flows(_DELIVERY_RATE), 0.0)
+    total, squares = context.sum(rates), context.sum(rates * rates)
+    return context.of_flows(np.where(squares > 0, total * total / (context.count * squares), 0.0))
 
 
-def utilisation(step: Step) -> Array:
-    """Share of the link's capacity that was used in the step, in [0, 1]: link-wide, for a team."""
-    return step.link(_UTILISATION)
+def utilisation(context: RewardContext) -> Array:
+    """Return the share of the link's capacity that was used, in [0, 1]; the same for all flows."""
+    return context.link(_UTILISATION)
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ class Term:
 
     low: float
     high: float
-    formula: Callable[[Step], Array]
+    formula: Callable[[RewardContext], Array]
 
 
 TERMS: Final[dict[str, Term]] = {
@@ -219,65 +219,72 @@ DEFAULT_TERMS: Final[Mapping[str, float]] = MappingProxyType({"alpha_fair": 1.0,
 
 @dataclass(frozen=True)
 class Reward:
-    """The weighted sum of terms, 0 in steps in which the flow takes no part.
+    """The weighted sum of terms; 0 in steps in which the flow takes no part.
 
     The default is
 
         mean(ln(rate / fair_share)) - 0.5 * (rtt_mean - base_rtt) / longest_base_rtt - lost / sent
 
-    with the mean over all flows of the link. Its best value, 0, is a full link, shared equally, without queue and
-    without loss. With these weights a queue of a fifth of an RTT costs as much as a tenth of the throughput, and so
-    does one lost packet in ten.
+    with the mean over all flows of the link. Its maximum, 0, is a full link that is shared equally, without queue and
+    loss. With these weights a queue of a fifth of an RTT costs as much as a tenth of the throughput, and so does one
+    lost packet in ten.
 
     Args:
         terms: weights, at least 0, by the name of the term (`TERMS`).
 
     Raises:
-        ValueError: an unknown term, a weight that is negative or not a number, or no term at all.
+        ValueError: an unknown term, a weight that is not a finite number >= 0, or no weight > 0.
     """
 
     terms: Mapping[str, float] = field(default_factory=lambda: DEFAULT_TERMS)
 
     def __post_init__(self) -> None:
         for name, weight in self.terms.items():
-            if name not in TERMS:
-                raise ValueError(f"no reward term {name!r}; known: {', '.join(TERMS)}")
-            if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight < math.inf:
-                raise ValueError(
-                    f"terms.{name}={weight!r} is not possible: a weight must be a number of at least 0 (a term that is "
-                    "a cost is negative itself)"
-                )
+            check_name("reward term", name, TERMS)
+            check_number(f"reward.terms.{name} (a cost is negative by itself)", weight, at_least=0)
         terms = {name: float(weight) for name, weight in self.terms.items()}
         if not any(terms.values()):
-            raise ValueError(
-                f"terms={terms} is not possible: at least one weight must be above 0; known: {', '.join(TERMS)}"
-            )
+            raise ValueError(f"reward.terms must have a weight > 0, got {terms}; known: {', '.join(TERMS)}")
         object.__setattr__(self, "terms", MappingProxyType(terms))
 
     @np.errstate(all="ignore")
-    def evaluate(self, step: Step) -> Array:
-        """The rewards of M flows in one step, shape (M,): finite, and 0 for a flow that took no part in it."""
-        values = np.empty((len(self._formulas), len(step.conditions.rtt_ms)))
+    def evaluate(self, context: RewardContext) -> Array:
+        """Return the rewards of M flows in one step, shape (M,): finite, and 0 for a flow that took no part in it."""
+        values = np.empty((len(self._formulas), len(context.conditions.rtt_ms)))
         for row, formula in enumerate(self._formulas):
-            values[row] = formula(step)
+            values[row] = formula(context)
         is_nan = np.isnan(values)
         np.maximum(values, self._low, out=values)
         np.minimum(values, self._high, out=values)
         values *= self._weights
         if np.count_nonzero(is_nan):
             np.copyto(values, 0.0, where=is_nan)
-        # NumPy adds up to seven in their order, so that a reward is the same to the last bit for any number of flows.
+        # NumPy adds up to seven rows in their order, so a reward is bit-identical for any number of flows.
         total: Array = np.add.reduce(values)
-        if np.count_nonzero(step.flow(TOOK_PART)) < len(total):
-            total[step.flow(TOOK_PART) == 0] = 0.0
+        if np.count_nonzero(context.flow(TOOK_PART)) < len(total):
+            total[context.flow(TOOK_PART) == 0] = 0.0
         return total
 
-    def rewarder(self, scenario: Scenario, flow: int) -> Rewarder:
-        """Begin to reward one flow of an episode."""
-        return Rewarder(self, scenario, flow)
+    def over_steps(self, scenario: Scenario, flows: Sequence[int], rows: Array, link: Array) -> Array:
+        """Return the rewards of some flows of a scenario in each of S steps, as in training.
+
+        Args:
+            scenario: what was simulated.
+            flows: indices of the flows, rising.
+            rows: shape (S, number of the scenario's flows, `FLOW_COLUMNS`), as `Trace.flows`.
+            link: shape (S, `LINK_COLUMNS`), as `Trace.link`.
+
+        Returns:
+            Shape (S, number of `flows`).
+        """
+        shape = (len(rows), len(flows))
+        no_gains = np.full((2, shape[0] * shape[1]), math.nan)  # no term depends on them
+        table = tabulate(rows[:, list(flows)].reshape(-1, len(FLOW_COLUMNS)), no_gains)
+        conditions = Conditions.of(scenario, flows, steps=shape[0])
+        return self.evaluate(RewardContext(table, rows, link, conditions)).reshape(shape)
 
     @cached_property
-    def _formulas(self) -> list[Callable[[Step], Array]]:
+    def _formulas(self) -> list[Callable[[RewardContext], Array]]:
         return [TERMS[name].formula for name, weight in self.terms.items() if weight]
 
     @cached_property
@@ -299,38 +306,6 @@ class Reward:
         return (Reward, (dict(self.terms),))  # a mapping proxy does not pickle
 
 
-class Rewarder:
-    """Rewards one flow for one episode.
-
-    Args:
-        reward: the terms and weights.
-        scenario: of the episode.
-        flow: index of the flow.
-    """
-
-    def __init__(self, reward: Reward, scenario: Scenario, flow: int) -> None:
-        self._reward = reward
-        self._flow = flow
-        self._course = Conditions.of(scenario, (flow,))
-
-    def reward(self, rows: Rows) -> float:
-        """The reward of a step; finite, and 0 if the flow took no part in it."""
-        table = tabulate(rows.flows[self._flow, np.newaxis], _NO_GAINS)
-        step = Step(table, rows.flows[np.newaxis], rows.link[np.newaxis], self._course)
-        return float(self._reward.evaluate(step)[0])
-
-
-DEFAULT_REWARD: Final = Reward()
-
-
-def default_reward(scenario: Scenario) -> Callable[[Rows], float]:
-    """The default reward of a whole step: the mean over the agent flows, or over all if none is an agent's."""
-    flows = scenario.agent_flows or range(len(scenario.flows))
-    rewarders = [DEFAULT_REWARD.rewarder(scenario, flow) for flow in flows]
-    return lambda rows: sum(rewarder.reward(rows) for rewarder in rewarders) / len(rewarders)
-
-
-_NO_GAINS: Final = np.full((2, 1), math.nan)  # no term asks for them
 _IS_ACTIVE, _SENT, _DELIVERED, _LOST, _DELIVERY_RATE, _RTT_MEAN = map(
     FLOW_COLUMNS.index,
     ("is_active", "sent_packets", "delivered_packets", "lost_packets", "delivery_rate_mbps", "rtt_mean_ms"),

@@ -1,4 +1,4 @@
-"""The environments as Stable-Baselines3 wants them: every agent flow of N engines is one environment of a VecEnv."""
+"""The Stable-Baselines3 VecEnv: every agent flow of N engines is one of its environments."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy.typing as npt
 from gymnasium.utils import seeding
 from stable_baselines3.common.vec_env import VecEnv
 
+from bbrgym.checks import check_integer, check_number
 from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.episode import Episodes, EpisodeSpec
 from bbrgym.envs.info import Info
@@ -17,63 +18,64 @@ from bbrgym.envs.privileged import Privileged
 from bbrgym.envs.scenario import Scenario
 
 
-class BottleneckVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is not analysed, see pyproject.toml
-    """N engines with K agent flows each, as N x K environments that one policy drives.
+class SharedPolicyVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is not analysed, see pyproject.toml
+    """N engines with K agent flows each, as N x K environments that share one policy.
 
-    Environment `i * K + k` is the k-th agent flow of engine i, so a scenario with several agent flows trains one policy
-    that all of them share and that meets itself. The flows of an engine begin and end together; while one of them has
-    not started or has ended, it is observed as neutral with reward 0. With K = 1 the trajectories are those of
-    `BottleneckEnv`. As Stable-Baselines3 wants it, an episode's end begins the next one in the same step, with
+    Environment `i * K + k` is the k-th agent flow of engine i. A scenario with several agent flows thus trains one
+    policy that competes with itself. The episodes of an engine's flows start and end together; a flow that has not
+    started or has ended has a neutral observation and reward 0. With K = 1 the trajectories are those of
+    `BottleneckEnv`. As Stable-Baselines3 requires, the step that ends an episode starts the next one, with
     `terminal_observation` and `TimeLimit.truncated` in its info. As in `BottleneckVectorEnv`, everything is computed
-    for all of them at once, and infos are made when they are looked at.
+    for all environments at once.
 
     Engine i is seeded with the seed of its first environment, `seed + i * K` after `seed(seed)`.
 
     Args:
         spec: what the environments are made of.
         n_engines: how many engines work at once.
-        critic: what stands behind each observation for a critic, in training only; None is nothing.
+        critic_features: names of `bbrgym.envs.privileged.PRIVILEGED`, appended to each observation for the critic, in
+            training only.
 
     Raises:
-        ValueError: no engine.
+        ValueError: `n_engines` < 1, or an unknown critic feature.
     """
 
-    def __init__(self, spec: EpisodeSpec, n_engines: int = 1, critic: Privileged | None = None) -> None:
-        if n_engines < 1:
-            raise ValueError(f"n_engines={n_engines!r} is not possible: n_engines must be at least 1")
+    def __init__(self, spec: EpisodeSpec, n_engines: int = 1, critic_features: Sequence[str] = ()) -> None:
+        check_integer("n_engines", n_engines, at_least=1)
         self.episode_spec = spec  # not `spec`, which Stable-Baselines3 takes for Gymnasium's
         self.agents = spec.agents
         self._episodes = Episodes(spec, n_engines)
         self._rngs = [seeding.np_random()[0] for _ in range(n_engines)]
-        self._critic = critic
+        self._critic = Privileged(tuple(critic_features)) if critic_features else None
         self._mixed: tuple[Distribution, ...] = ()
         self._share = 0.0
-        space = spec.observation.space if critic is None else critic.space_with(spec.observation.space)
+        space = spec.observation.space
+        if self._critic is not None:
+            space = self._critic.space_with(space)
         super().__init__(n_engines * spec.agents, space, spec.action.space)
 
     def mix_in(self, scenarios: Sequence[Scenario], share: float) -> None:
-        """From the next episodes on, have one of these scenarios in some of them, instead of a new draw.
+        """Use one of these scenarios in a share of the next episodes, instead of a new draw.
 
         Args:
-            scenarios: each as likely; they replace those of a call before. None of them is as if it was never called.
-            share: probability that it is one of these, in [0, 1]. A reset's own scenario goes before.
+            scenarios: equally likely; they replace those of an earlier call. An empty list ends the mixing.
+            share: probability of one of these, in [0, 1]. A scenario in a reset's options takes precedence.
 
         Raises:
-            ValueError: a share that is no probability.
+            ValueError: `share` is not in [0, 1].
         """
-        if not 0 <= share <= 1:
-            raise ValueError(f"share={share!r} is not possible: share must be in [0, 1]")
+        check_number("share", share, at_least=0, at_most=1)
         self._mixed = tuple(map(Distribution.of, scenarios))
         self._share = share
 
     def reset(self) -> npt.NDArray[np.float32]:
-        """Begin an episode in every engine.
+        """Start an episode in every engine.
 
         Returns:
             Observations, shape (num_envs, length of an observation); the infos are `reset_infos`.
 
         Raises:
-            EngineError: an engine could not begin it.
+            EngineError: an engine could not start it.
         """
         for index in range(len(self._rngs)):
             seed = self._seeds[index * self.agents]
@@ -90,7 +92,7 @@ class BottleneckVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is no
             self._episodes.abandon()
             raise
         self.reset_infos = self._episodes.record().infos()
-        self._reset_seeds()  # both are for one reset
+        self._reset_seeds()  # seeds and options are for one reset
         self._reset_options()
         return observations
 
@@ -101,7 +103,7 @@ class BottleneckVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is no
             actions: shape (num_envs, 2).
 
         Raises:
-            gymnasium.error.ResetNeeded: there was no reset, or an engine failed since.
+            gymnasium.error.ResetNeeded: there was no reset, or none since an engine failed.
             ValueError: an action that is not two numbers.
         """
         self._episodes.begin_step(actions)
@@ -109,18 +111,18 @@ class BottleneckVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is no
     def step_wait(
         self,
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[np.bool_], list[Info]]:
-        """Wait for it.
+        """Wait for the step.
 
         Returns:
-            Observations, rewards and dones with num_envs rows, and one info an environment.
+            Observations, rewards and dones with num_envs rows, and one info per environment.
 
         Raises:
-            EngineError: an engine failed; all episodes are lost, and `reset` begins afresh.
+            EngineError: an engine failed; all episodes are lost, and `reset` starts afresh.
         """
-        outcome = self._episodes.finish_step()
-        observations, infos = self._with_privileged(outcome.observations), outcome.record.infos()
-        is_over = outcome.terminated | outcome.truncated
-        for info, is_truncated in zip(infos, outcome.truncated.repeat(self.agents).tolist(), strict=True):
+        result = self._episodes.finish_step()
+        observations, infos = self._with_privileged(result.observations), result.record.infos()
+        is_over = result.terminated | result.truncated
+        for info, is_truncated in zip(infos, result.truncated.repeat(self.agents).tolist(), strict=True):
             info["TimeLimit.truncated"] = is_truncated
         dones = is_over.repeat(self.agents)
         if is_over.any():
@@ -137,10 +139,10 @@ class BottleneckVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is no
             begun = self._episodes.record().infos()
             for row in rows:
                 self.reset_infos[row] = begun[row]
-        return observations, outcome.rewards.astype(np.float32), dones, infos
+        return observations, result.rewards.astype(np.float32), dones, infos
 
     def _mix(self, engine: int) -> dict[str, Any]:
-        """The options of an engine's reset: a scenario that was mixed in, or none for a draw."""
+        """Return the options of an engine's reset: a mixed-in scenario, or none for a draw."""
         rng = self._rngs[engine]
         if not self._mixed or rng.random() >= self._share:
             return {}
@@ -158,21 +160,21 @@ class BottleneckVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is no
         self._episodes.close()
 
     def get_attr(self, attr_name: str, indices: int | Sequence[int] | None = None) -> list[Any]:
-        """An attribute of the environments' `EpisodeSpec`, one value an environment."""
+        """Return an attribute of the `EpisodeSpec`, once per environment."""
         value = None if attr_name == "render_mode" else getattr(self.episode_spec, attr_name)
         return [value for _ in self._get_indices(indices)]
 
     def set_attr(self, attr_name: str, value: Any, indices: int | Sequence[int] | None = None) -> None:
-        """Refused: a specification does not change."""
-        raise AttributeError(f"{attr_name!r} cannot be set: make another environment of another EpisodeSpec")
+        """Raise AttributeError: a specification does not change."""
+        raise AttributeError(f"{attr_name!r} cannot be set: make an environment of another EpisodeSpec")
 
     def env_method(
         self, method_name: str, *method_args: Any, indices: int | Sequence[int] | None = None, **method_kwargs: Any
     ) -> list[Any]:
-        """A method of the environments' `EpisodeSpec`, called once an environment."""
+        """Call a method of the `EpisodeSpec`, once per environment."""
         method = getattr(self.episode_spec, method_name)
         return [method(*method_args, **method_kwargs) for _ in self._get_indices(indices)]
 
     def env_is_wrapped(self, wrapper_class: type[Any], indices: int | Sequence[int] | None = None) -> list[bool]:
-        """False for each: there are no wrappers between."""
+        """Return False for each: there are no wrappers."""
         return [False for _ in self._get_indices(indices)]

@@ -28,6 +28,7 @@ from bbrgym.benchmark.statistics import bootstrap_interval
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.observation import Observation
 from bbrgym.envs.reward import Reward
+from bbrgym.envs.sb3_env import SharedPolicyVecEnv
 from bbrgym.envs.trace import Trace
 from bbrgym.files import write_json, write_text
 from studies import page
@@ -86,7 +87,7 @@ def validate(agent: Agent, reward: Reward) -> dict[str, float]:
 
     trained = load_agent(REFERENCE).spec
     spec = dataclasses.replace(agent.spec, scenario=trained.scenario, engine=trained.engine, reward=reward)
-    env = spec.make_vec_env(EPISODES)
+    env = SharedPolicyVecEnv(spec, EPISODES)
     try:
         return evaluate_agent(agent, env, EPISODES)
     finally:

@@ -18,9 +18,9 @@ from matplotlib.figure import Figure
 from bbrgym import Flow, Scenario
 from bbrgym.agents.policy import scripted_agent
 from bbrgym.agents.scripted import BacklogRule
-from bbrgym.envs.engine import Rows, make_engine
+from bbrgym.envs.engine import make_engine
 from bbrgym.envs.episode import policy_of
-from bbrgym.envs.reward import DEFAULT_TERMS, Reward, Rewarder
+from bbrgym.envs.reward import DEFAULT_TERMS, Reward
 from bbrgym.envs.trace import simulate
 from studies import page
 
@@ -77,19 +77,13 @@ def measure(scenario: Scenario, backlogs: tuple[float, float], reward: Reward) -
             policy = policy_of(predict, agent.spec.observation, agent.spec.action, scenario)
             trace = simulate(scenario, engine, seed, agent.spec.interval_ms(scenario), policy)
             half = trace.time_s > DURATION_S / 2
-            steps = [
-                Rows(time_s, flows, link, is_over=False, is_complete=False)
-                for time_s, flows, link in zip(
-                    trace.time_s[half].tolist(), trace.flows[half], trace.link[half], strict=True
-                )
-            ]
-            rewarders: list[Rewarder] = [reward.rewarder(scenario, flow) for flow in (0, 1)]
+            rewards = reward.over_steps(scenario, (0, 1), trace.flows[half], trace.link[half])
             summary = trace.summary(after_s=DURATION_S / 2)
             throughputs = [flow.throughput_mbps for flow in summary.flows]
             points.append(
                 Point(
                     backlogs,
-                    _pair(float(np.mean([rewarder.reward(step) for step in steps])) for rewarder in rewarders),
+                    _pair(float(np.mean(steps)) for steps in rewards.T.tolist()),
                     _pair(throughput / sum(throughputs) for throughput in throughputs),
                     summary.link.utilisation,
                     summary.link.queue_mean_ms,

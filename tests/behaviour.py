@@ -39,7 +39,7 @@ sys.path.append(str(ROOT))  # for `studies`, which is not installed
 
 # What may move: each new place, then the old one.
 PLACES: Final[dict[str, tuple[str, ...]]] = {
-    "make_vec_env": ("bbrgym.envs.sb3_env:make_vec_env", "bbrgym.envs.episode:EpisodeSpec.make_vec_env"),
+    "make_vec_env": ("bbrgym.envs.sb3_env:SharedPolicyVecEnv", "bbrgym.envs.episode:EpisodeSpec.make_vec_env"),
     "features": ("bbrgym.envs.observation:FEATURES",),
     "terms": ("bbrgym.envs.reward:TERMS",),
     "privileged": ("bbrgym.envs.privileged:PRIVILEGED",),

@@ -28,10 +28,10 @@ from bbrgym.envs.engine import ENGINES, Engine, EngineError, Rows, describe_engi
 from bbrgym.envs.ns3gym import ns3gym_pb2 as pb
 from bbrgym.envs.ns3gym.doubles import pack_doubles
 from bbrgym.envs.ns3gym.messages import pack_space, unpack_data
-from bbrgym.envs.reward import default_reward
+from bbrgym.envs.reward import Reward
 from bbrgym.envs.scenario import Flow, Scenario
 
-DEFAULT_SCENARIO: Final = Scenario(flows=(Flow("agent", rtt_ms=50.0), Flow("bbr", rtt_ms=50.0)))
+SERVED_SCENARIO: Final = Scenario(flows=(Flow("agent", rtt_ms=50.0), Flow("bbr", rtt_ms=50.0)))
 """What is served unless told otherwise: an agent beside a BBR flow."""
 
 LOWEST_GAIN: Final = 0.01
@@ -117,7 +117,6 @@ def serve_episode(engine: Engine, scenario: Scenario, seed: int, port: int, step
         if _read(pb.SimInitAck, client.ask(hello.SerializeToString())).stopSimReq:
             return
         try:
-            reward_of = default_reward(scenario)
             rows = engine.reset(scenario, seed)
             state = _state(rows, 0.0, {"columns": columns})
             while True:
@@ -126,7 +125,7 @@ def serve_episode(engine: Engine, scenario: Scenario, seed: int, port: int, step
                     return
                 _steer(engine, scenario, actions, answer)
                 rows = engine.step(step_ms)
-                state = _state(rows, reward_of(rows), {})
+                state = _state(rows, _reward(scenario, rows), {})
         except EngineError as error:
             client.tell_end(str(error))
             raise
@@ -212,6 +211,13 @@ def _state(rows: Rows, reward: float, info: dict[str, Any]) -> bytes:
     ).SerializeToString()
 
 
+def _reward(scenario: Scenario, rows: Rows) -> float:
+    """Return the default reward's mean over the agent flows, or over all flows if none is an agent's."""
+    flows = scenario.agent_flows or range(len(scenario.flows))
+    rewards = Reward().over_steps(scenario, flows, rows.flows[np.newaxis], rows.link[np.newaxis])
+    return float(sum(rewards[0].tolist()) / len(flows))
+
+
 def _columns(scenario: Scenario) -> list[str]:
     flows = [f"flows[{flow}].{column}" for flow in range(len(scenario.flows)) for column in FLOW_COLUMNS]
     return ["time_s", "is_over", "is_complete", *(f"link.{column}" for column in LINK_COLUMNS), *flows]
@@ -262,7 +268,7 @@ def _within(kind: type[int] | type[float], low: float, high: float) -> Callable[
 
 
 def _scenario(options: argparse.Namespace) -> Scenario:
-    plain = DEFAULT_SCENARIO.to_dict()
+    plain = SERVED_SCENARIO.to_dict()
     if options.scenario is not None:
         plain = Scenario.from_dict(_plain(OmegaConf.load(options.scenario))).to_dict()
     given = {field.name: getattr(options, field.name) for field in dataclasses.fields(Scenario)}

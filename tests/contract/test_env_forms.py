@@ -27,6 +27,7 @@ from bbrgym.envs.episode import Episodes, EpisodeSpec, policy_of
 from bbrgym.envs.gym_env import DEFAULT_SCENARIO, BottleneckEnv
 from bbrgym.envs.observation import DEFAULT_FEATURES, FEATURES, Observation
 from bbrgym.envs.reward import TERMS, Reward
+from bbrgym.envs.sb3_env import SharedPolicyVecEnv
 from bbrgym.envs.scenario import Flow, Scenario
 from bbrgym.envs.trace import simulate
 from bbrgym.envs.vector_env import BottleneckVectorEnv
@@ -157,9 +158,9 @@ class TestBottleneckEnv:
         assert env.reset(seed=1, options={"scenario": other})[1]["scenario"] == other
         assert env.reset(options={"scenario": other.to_dict()})[1]["scenario"] == other
         assert env.reset()[1]["scenario"] == SHORT
-        with pytest.raises(ValueError, match="no reset option 'scenarios'; known: scenario"):
+        with pytest.raises(ValueError, match=r"unknown reset option 'scenarios' .*; known: scenario"):
             env.reset(options={"scenarios": other})
-        with pytest.raises(ValueError, match="has 2 agent flows: this environment is for 1"):
+        with pytest.raises(ValueError, match="must have 1 agent flows, got 2"):
             env.reset(options={"scenario": PAIR})
 
     def test_an_engines_failure_ends_the_episode_and_not_the_environment(self) -> None:
@@ -185,24 +186,24 @@ class TestBottleneckEnv:
         env = make()
         env.reset(seed=1)
         for bad in ([np.nan, 0.0], [0.0], "x"):
-            with pytest.raises(ValueError, match=r"possible|convert"):
+            with pytest.raises(ValueError, match=r"actions must be numbers|convert"):
                 env.unwrapped.step(np.array(bad))
         assert env.step(ZERO)[4]["time_s"] == pytest.approx(0.1)
 
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            ({"scenario": PAIR}, r"exactly one agent flow; the scenario has 2 \(agent, bbr, agent\).*make_vec_env"),
+            ({"scenario": PAIR}, r"exactly one agent flow, got 2 \(agent, bbr, agent\).*SharedPolicyVecEnv"),
             (
                 {"scenario": SHORT.with_algorithm("bbr")},
-                "no flow with the algorithm 'agent' to learn for, only: bbr, bbr",
+                "must have a flow with algorithm 'agent', got: bbr, bbr",
             ),
             ({"scenario": {"rates": 1}}, "no field 'rates'"),
             ({"engine": "ns2"}, "unknown engine 'ns2'.*; known: native, ns3"),
-            ({"step_ms": 0}, "step_ms=0 is not possible"),
+            ({"step_ms": 0}, "step_ms must be > 0 or null, got 0"),
             ({"step_ms": None}, "give one"),
             ({"step_rtts": 2.0}, "give one"),
-            ({"step_ms": None, "step_rtts": float("nan")}, "step_rtts=nan"),
+            ({"step_ms": None, "step_rtts": float("nan")}, "step_rtts must be a finite number > 0 or null, got nan"),
         ],
     )
     def test_bad_arguments_are_refused_by_name(self, arguments: dict[str, Any], message: str) -> None:
@@ -210,7 +211,7 @@ class TestBottleneckEnv:
             BottleneckEnv(**DEFAULTS | arguments)
 
     def test_bad_render_mode(self) -> None:
-        with pytest.raises(ValueError, match="no render_mode 'human'; known: None, ansi, rgb_array"):
+        with pytest.raises(ValueError, match="unknown render_mode 'human'; known: None, ansi, rgb_array"):
             BottleneckEnv(SHORT, engine=FakeEngine, render_mode="human")
 
     def test_renders(self) -> None:
@@ -337,8 +338,8 @@ class TestVector:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            ({"num_envs": 0}, "num_envs=0"),
-            ({"autoreset_mode": "Disabled"}, "no autoreset_mode 'Disabled' here; known: NextStep, SameStep"),
+            ({"num_envs": 0}, "num_envs must be an integer >= 1, got 0"),
+            ({"autoreset_mode": "Disabled"}, "unknown autoreset_mode 'Disabled'; known: NextStep, SameStep"),
             ({"render_mode": "ansi"}, "render_mode"),
             ({"scenario": PAIR}, "exactly one agent flow"),
         ],
@@ -346,7 +347,7 @@ class TestVector:
     def test_bad_arguments(self, arguments: dict[str, Any], message: str) -> None:
         with pytest.raises(ValueError, match=message):
             BottleneckVectorEnv(**DEFAULTS | arguments)
-        with pytest.raises(ValueError, match="there must be 2 seeds"):
+        with pytest.raises(ValueError, match="seed must have 2 seeds"):
             BottleneckVectorEnv(2, SHORT, engine=FakeEngine).reset(seed=[1])
 
 
@@ -356,7 +357,7 @@ class TestStableBaselines3:
         from stable_baselines3.common.vec_env import DummyVecEnv
 
         spec = EpisodeSpec(scenario, engine=FakeEngine)
-        ours, theirs = spec.make_vec_env(2), DummyVecEnv([spec.make_env, spec.make_env])
+        ours, theirs = SharedPolicyVecEnv(spec, 2), DummyVecEnv([lambda: BottleneckEnv.from_spec(spec)] * 2)
         rng = np.random.default_rng(1)
         ours.seed(3)
         theirs.seed(3)
@@ -372,7 +373,7 @@ class TestStableBaselines3:
         assert ends > 3
 
     def test_every_agent_flow_is_an_environment(self) -> None:
-        vec = EpisodeSpec(PAIR, engine=FakeEngine).make_vec_env(2)
+        vec = SharedPolicyVecEnv(EpisodeSpec(PAIR, engine=FakeEngine), 2)
         assert vec.num_envs == 4
         vec.seed(1)
         assert vec.reset().shape == (4, len(DEFAULT_FEATURES))
@@ -391,7 +392,7 @@ class TestStableBaselines3:
         assert len({info["seed"] for info in infos}) == 2
 
     def test_options_are_for_one_reset(self) -> None:
-        vec = EpisodeSpec(SHORT, engine=FakeEngine).make_vec_env(2)
+        vec = SharedPolicyVecEnv(EpisodeSpec(SHORT, engine=FakeEngine), 2)
         other = Scenario(duration_s=0.2, flows=(Flow("agent"),))
         vec.set_options({"scenario": other})
         vec.reset()
@@ -400,7 +401,7 @@ class TestStableBaselines3:
         assert [info["scenario"] for info in vec.reset_infos] == [SHORT, SHORT]
 
     def test_a_failure_then_a_reset(self) -> None:
-        vec = EpisodeSpec(PAIR, engine=FakeEngine, engine_options={"fail_at_step": 2}).make_vec_env(2)
+        vec = SharedPolicyVecEnv(EpisodeSpec(PAIR, engine=FakeEngine, engine_options={"fail_at_step": 2}), 2)
         for _ in range(2):
             vec.reset()
             vec.step(np.zeros((4, 2), np.float32))
@@ -415,21 +416,21 @@ class TestStableBaselines3:
         from stable_baselines3 import PPO
         from stable_baselines3.common.vec_env import VecMonitor
 
-        vec = VecMonitor(EpisodeSpec(PAIR, engine=FakeEngine).make_vec_env(2))
+        vec = VecMonitor(SharedPolicyVecEnv(EpisodeSpec(PAIR, engine=FakeEngine), 2))
         model = PPO("MlpPolicy", vec, n_steps=25, batch_size=50, n_epochs=1, seed=1, device="cpu")
         model.learn(200)
         assert [episode["l"] for episode in model.ep_info_buffer] == [20] * 8
 
     def test_what_stable_baselines3_asks(self) -> None:
-        vec = EpisodeSpec(PAIR, engine=FakeEngine).make_vec_env()
+        vec = SharedPolicyVecEnv(EpisodeSpec(PAIR, engine=FakeEngine))
         assert vec.get_attr("agents") == [2, 2]
         assert vec.env_method("interval_ms", PAIR, indices=0) == [100.0]
         assert vec.env_is_wrapped(gymnasium.Wrapper) == [False, False]
         assert not vec.has_attr("nothing")
         with pytest.raises(AttributeError, match="another EpisodeSpec"):
             vec.set_attr("agents", 3)
-        with pytest.raises(ValueError, match="n_engines=0"):
-            EpisodeSpec(PAIR, engine=FakeEngine).make_vec_env(0)
+        with pytest.raises(ValueError, match="n_engines must be an integer >= 1, got 0"):
+            SharedPolicyVecEnv(EpisodeSpec(PAIR, engine=FakeEngine), 0)
         with pytest.raises(ValueError, match="must be numbers of shape"):
             vec.step(np.full((2, 2), np.nan))
 
@@ -449,7 +450,7 @@ class TestSpec:
         assert again == spec
         assert again != EpisodeSpec(DRAWN)
         assert pickle.loads(pickle.dumps(spec)) == spec
-        with pytest.raises(ValueError, match="has no configuration"):
+        with pytest.raises(ValueError, match="engine must be a name"):
             EpisodeSpec(DRAWN, engine=FakeEngine).to_config()
 
     def test_the_defaults_of_the_configuration_are_those_of_the_code(self) -> None:
@@ -475,10 +476,10 @@ class TestSpec:
         ("config", "message"),
         [
             ({}, "no 'scenario'"),
-            ({"scenario": {}, "env": {"step": 1}}, "env has no key 'step'; known: step_ms, step_rtts"),
-            ({"scenario": {}, "reward": {"weights": {}}}, "reward has no key 'weights'; known: terms"),
+            ({"scenario": {}, "env": {"step": 1}}, "env: unknown key 'step' .*; known: step_ms, step_rtts"),
+            ({"scenario": {}, "reward": {"weights": {}}}, "reward: unknown key 'weights'; known: terms"),
             ({"scenario": {}, "action": [1]}, "action must be a mapping"),
-            ({"scenario": {}}, "no flow with the algorithm 'agent'"),
+            ({"scenario": {}}, "must have a flow with algorithm 'agent'"),
         ],
     )
     def test_bad_configurations(self, config: dict[str, Any], message: str) -> None:
@@ -487,7 +488,7 @@ class TestSpec:
 
     def test_by_name(self) -> None:
         config = {"scenario": SHORT.to_dict(), "engine": {"name": "fake", "timeout_s": 1.0}}
-        assert len(list(play(EpisodeSpec.from_config(config).make_env()))) == 10
+        assert len(list(play(BottleneckEnv.from_spec(EpisodeSpec.from_config(config))))) == 10
 
 
 class TestPolicy:

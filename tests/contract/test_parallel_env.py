@@ -23,8 +23,10 @@ from bbrgym.envs.columns import FLOW_COLUMNS
 from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.engine import EngineError, Rows
 from bbrgym.envs.episode import EpisodeSpec
+from bbrgym.envs.gym_env import BottleneckEnv
 from bbrgym.envs.observation import Observation
-from bbrgym.envs.pettingzoo_env import DEFAULT_SCENARIO, BottleneckParallelEnv
+from bbrgym.envs.pettingzoo_env import TWO_AGENTS_SCENARIO, BottleneckParallelEnv
+from bbrgym.envs.sb3_env import SharedPolicyVecEnv
 from bbrgym.envs.scenario import Flow, Scenario
 
 PAIR = Scenario(duration_s=2.0, flows=(Flow("agent", rtt_ms=10.0), Flow("bbr"), Flow("agent", rtt_ms=50.0)))
@@ -104,7 +106,7 @@ class TestPettingZoo:
             warnings.simplefilter("always")
             parallel_api_test(env, num_cycles=1000)
         assert [str(warning.message) for warning in caught] == [
-            "no reset option 'options', so it is ignored; known: scenario"
+            "unknown reset option 'options' is ignored; known: scenario"
         ]
         env.close()
 
@@ -116,7 +118,7 @@ class TestPettingZoo:
     @pytest.mark.parametrize("scenario", [PAIR, COMING], ids=["pair", "coming"])
     def test_one_agent_after_the_other(self, scenario: Any) -> None:
         """PettingZoo's conversion to turns, with agents that come and go, passes its test."""
-        with pytest.warns(UserWarning, match="no reset option"):
+        with pytest.warns(UserWarning, match="unknown reset option"):
             api_test(parallel_to_aec(make(scenario)), num_cycles=200)
 
     def test_a_seed_decides_whole_episodes(self, engine: Any) -> None:
@@ -255,7 +257,7 @@ class TestEqualToOtherForms:
         """
         spec = EpisodeSpec(scenario, observation=Observation(history=2), engine=engine)
         policy = policy_of(spec)
-        env, vec = spec.make_parallel_env(), spec.make_vec_env()
+        env, vec = BottleneckParallelEnv(spec), SharedPolicyVecEnv(spec)
         vec.seed(3)
         in_vec = vec.reset()
         compared = 0
@@ -296,7 +298,7 @@ class TestEqualToOtherForms:
         """The trajectory of BottleneckEnv."""
         scenario = Scenario(duration_s=1.0, loss=0.01, flows=(Flow("agent", rtt_ms=20.0), Flow("bbr")))
         spec = EpisodeSpec(scenario, engine=engine)
-        single, env = spec.make_env(), spec.make_parallel_env()
+        single, env = BottleneckEnv.from_spec(spec), BottleneckParallelEnv(spec)
         mine, yours = env.reset(seed=7), single.reset(seed=7)
         assert data_equivalence([part["flow_0"] for part in mine], list(yours), exact=True)
         while env.agents:
@@ -309,9 +311,11 @@ class TestEqualToOtherForms:
         from stable_baselines3 import PPO
 
         spec = EpisodeSpec(COMING, engine=FakeEngine)
-        model = PPO("MlpPolicy", spec.make_vec_env(2), n_steps=40, batch_size=80, n_epochs=1, seed=1, device="cpu")
+        model = PPO(
+            "MlpPolicy", SharedPolicyVecEnv(spec, 2), n_steps=40, batch_size=80, n_epochs=1, seed=1, device="cpu"
+        )
         model.learn(320)
-        env = spec.make_parallel_env()
+        env = BottleneckParallelEnv(spec)
         observations, _ = env.reset(seed=1)
         returns = dict.fromkeys(env.possible_agents, 0.0)
         while env.agents:
@@ -399,7 +403,7 @@ class TestWhatIsKnown:
 
     def test_there_is_no_state_before_a_reset(self) -> None:
         env = make()
-        with pytest.raises(gymnasium.error.ResetNeeded, match="call reset before"):
+        with pytest.raises(gymnasium.error.ResetNeeded, match="call reset first"):
             env.state()
         env.reset(seed=1)
         env.state()
@@ -411,7 +415,7 @@ class TestWhatIsKnown:
 class TestUse:
     def test_the_default(self) -> None:
         env = bbrgym.parallel_env(engine=FakeEngine)
-        assert env.episode_spec.distribution.example == DEFAULT_SCENARIO
+        assert env.episode_spec.distribution.example == TWO_AGENTS_SCENARIO
         acted = [who for who, _ in play(env)]
         assert acted[0] == acted[-1] == ["flow_0"]
         assert acted[100] == ["flow_0", "flow_1"]
@@ -432,8 +436,8 @@ class TestUse:
                 Scenario(flows=(Flow("agent"), Flow("bbr"), Flow("agent"), Flow("bbr"))),
                 "has 4 flows: the state has room",
             ),
-            (Scenario(flows=(Flow("agent"), Flow("bbr"))), "has 1 agent flows: this environment is for 2"),
-            ({"rate_mbps": {"uniform": [1, 2]}}, "has 0 agent flows"),
+            (Scenario(flows=(Flow("agent"), Flow("bbr"))), "must have 2 agent flows, got 1"),
+            ({"rate_mbps": {"uniform": [1, 2]}}, "must have 2 agent flows, got 0"),
         ]
         for scenario, message in bad:
             with pytest.raises(ValueError, match=message):
@@ -446,8 +450,8 @@ class TestUse:
             env.step({"flow_0": zero, "flow_2": zero})
         env.reset(seed=1)
         for actions, message in [
-            ({"flow_0": zero}, "actions of flow_0 are not possible: the agents are flow_0, flow_2"),
-            ({"flow_0": zero, "flow_1": zero, "flow_2": zero}, "actions of flow_0, flow_1, flow_2 are not possible"),
+            ({"flow_0": zero}, r"actions must be for the agents \['flow_0', 'flow_2'\], got \['flow_0'\]"),
+            ({"flow_0": zero, "flow_1": zero, "flow_2": zero}, "got .*flow_1"),
             ({}, "actions of nobody"),
             ({"flow_0": zero, "flow_2": np.zeros(3)}, "actions\\['flow_2'\\]=.*two numbers"),
             ({"flow_0": np.array([np.nan, 0.0]), "flow_2": zero}, "actions\\['flow_0'\\]=.*two numbers"),
@@ -484,7 +488,7 @@ class TestUse:
         picture = env.render()
         assert (picture.shape, picture.dtype) == ((400, 600, 3), np.uint8)
         assert picture.std() > 10
-        with pytest.raises(ValueError, match="no render_mode 'human'; known: None, ansi, rgb_array"):
+        with pytest.raises(ValueError, match="unknown render_mode 'human'; known: None, ansi, rgb_array"):
             make(render_mode="human")
 
     def test_pettingzoo_is_loaded_for_it_alone(self) -> None:

@@ -21,9 +21,8 @@ from bbrgym.agents.scripted import RULES
 from bbrgym.agents.tracking import read_metrics
 from bbrgym.agents.train import resume, train
 from bbrgym.benchmark.evaluate import episode_rewards
-from bbrgym.envs.engine import Rows
 from bbrgym.envs.episode import EpisodeSpec
-from bbrgym.envs.sb3_env import BottleneckVecEnv
+from bbrgym.envs.sb3_env import SharedPolicyVecEnv
 
 DRAWN = SCENARIO | {"rate_mbps": {"log_uniform": [4, 36]}, "duration_s": 1}
 SMALL: dict[str, Any] = {"every": 100, "candidates": 5, "keep": 2, "baselines": ["bbr", "cubic"]}
@@ -101,9 +100,7 @@ def test_an_episode_ends_with_its_flows() -> None:
     scenario = Scenario.from_dict(SCENARIO | {"flows": [{"algorithm": "agent", "stop_s": 1}, {"algorithm": "cubic"}]})
     spec = EpisodeSpec(scenario, engine="native")
     trace = simulate(scenario.with_agents_as("bbr"), "native", int(np.random.default_rng(7).integers(1, 2**31)))
-    rewarder = spec.reward.rewarder(scenario, 0)
-    rows = zip(trace.time_s.tolist(), trace.flows, trace.link, strict=True)
-    rewards = [rewarder.reward(Rows(*row, is_over=False, is_complete=False)) for row in rows]
+    rewards = spec.reward.over_steps(scenario, (0,), trace.flows, trace.link)[:, 0]
     assert len(rewards) == 30
     assert mean_rewards(spec, "bbr", [(scenario, 7)]) == [pytest.approx(np.mean(rewards[:10]))]
 
@@ -163,21 +160,21 @@ def test_a_killed_and_resumed_training_keeps_its_curriculum(tmp_path: Path, algo
 def test_with_a_share_of_1_only_kept_scenarios_are_met(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     met: list[Scenario] = []
     mixing: set[int] = set()
-    mix_in, step_wait = BottleneckVecEnv.mix_in, BottleneckVecEnv.step_wait
+    mix_in, step_wait = SharedPolicyVecEnv.mix_in, SharedPolicyVecEnv.step_wait
 
-    def spy_mix_in(env: BottleneckVecEnv, scenarios: Sequence[Scenario], share: float) -> None:
+    def spy_mix_in(env: SharedPolicyVecEnv, scenarios: Sequence[Scenario], share: float) -> None:
         mix_in(env, scenarios, share)
         if scenarios:
             mixing.add(id(env))
 
-    def spy_step_wait(env: BottleneckVecEnv) -> Any:
+    def spy_step_wait(env: SharedPolicyVecEnv) -> Any:
         outcome = step_wait(env)
         if id(env) in mixing:
             met.extend(info["scenario"] for info, is_over in zip(env.reset_infos, outcome[2], strict=True) if is_over)
         return outcome
 
-    monkeypatch.setattr(BottleneckVecEnv, "mix_in", spy_mix_in)
-    monkeypatch.setattr(BottleneckVecEnv, "step_wait", spy_step_wait)
+    monkeypatch.setattr(SharedPolicyVecEnv, "mix_in", spy_mix_in)
+    monkeypatch.setattr(SharedPolicyVecEnv, "step_wait", spy_step_wait)
     learn(tmp_path, {"curriculum": SMALL | {"share": 1.0}, "total_steps": 640}, scenario=DRAWN)
     scenarios = [Scenario.from_dict(row["scenario"]) for row in kept(tmp_path)]
     assert len(scenarios) >= 2
@@ -192,7 +189,7 @@ def test_scenarios_that_are_mixed_in() -> None:
     mixed = [Scenario.from_dict(SCENARIO | {"rate_mbps": rate, "duration_s": 1}) for rate in (40, 50)]
 
     def rates(scenarios: Sequence[Scenario] | None, share: float) -> list[float]:
-        env = spec.make_vec_env(2)
+        env = SharedPolicyVecEnv(spec, 2)
         if scenarios is not None:
             env.mix_in(scenarios, share)
         env.seed(5)
@@ -212,11 +209,11 @@ def test_scenarios_that_are_mixed_in() -> None:
     often = [rate in (40, 50) for rate in rates(mixed, 0.75)]
     assert 21 < sum(often) < 42
     with pytest.raises(ValueError, match=r"share=1\.5 is not possible"):
-        spec.make_vec_env(1).mix_in(mixed, 1.5)
+        SharedPolicyVecEnv(spec, 1).mix_in(mixed, 1.5)
 
 
 def test_a_reset_with_a_scenario_of_its_own_goes_before() -> None:
-    env = EpisodeSpec(DRAWN, engine="fake").make_vec_env(1)
+    env = SharedPolicyVecEnv(EpisodeSpec(DRAWN, engine="fake"), 1)
     env.mix_in([Scenario.from_dict(SCENARIO)], 1.0)
     env.set_options({"scenario": SCENARIO | {"rate_mbps": 50}})
     env.reset()

@@ -14,6 +14,7 @@ from gymnasium.utils.env_checker import check_env, data_equivalence
 from bbrgym.envs.episode import EpisodeSpec, policy_of
 from bbrgym.envs.gym_env import BottleneckEnv
 from bbrgym.envs.observation import DEFAULT_FEATURES, FEATURES, Observation
+from bbrgym.envs.sb3_env import SharedPolicyVecEnv
 from bbrgym.envs.scenario import Flow, Scenario
 from bbrgym.envs.trace import simulate
 from bbrgym.envs.vector_env import BottleneckVectorEnv
@@ -89,7 +90,7 @@ def test_the_driver_of_simulate_equals_the_environment() -> None:
 
     seen: list[Any] = []
     spec = EpisodeSpec(PAIR)
-    vec = spec.make_vec_env()
+    vec = SharedPolicyVecEnv(spec)
     vec.seed(1)
     observations = vec.reset()
     seed = vec.reset_infos[0]["seed"]

@@ -20,6 +20,7 @@ from bbrgym.agents.learner import ScaleReward, StandardiseObservation, make_mode
 from bbrgym.agents.scripted import RULES
 from bbrgym.agents.train import resume, train
 from bbrgym.envs.episode import EpisodeSpec
+from bbrgym.envs.sb3_env import SharedPolicyVecEnv
 
 OFF_POLICY = [name for name in ALGORITHMS if "ppo" not in name]
 WITH_TEACHER: dict[str, Any] = {"teacher": "backlog", "prepare_steps": 200}
@@ -39,7 +40,7 @@ def make(algorithm: str, width: int = 32, **arguments: Any) -> tuple[Any, Episod
     if algorithm == "recurrent_ppo":
         config["agent"]["policy_kwargs"] |= {"lstm_hidden_size": width}
     spec = EpisodeSpec.from_config(config)
-    model = make_model(config["agent"], spec.make_vec_env(8), seed=1)
+    model = make_model(config["agent"], SharedPolicyVecEnv(spec, 8), seed=1)
     model.set_logger(Logger(folder=None, output_formats=[]))
     return model, spec
 

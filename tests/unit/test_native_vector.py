@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import json
-import pickle
 import time
 from contextlib import closing
 from pathlib import Path
@@ -23,10 +20,10 @@ from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.episode import EpisodeSpec, policy_of
 from bbrgym.envs.gym_env import BottleneckEnv
-from bbrgym.envs.info import LazyDict
 from bbrgym.envs.native.engine import NativeEngine
 from bbrgym.envs.observation import DEFAULT_FEATURES, FEATURES, Observation, tabulate
-from bbrgym.envs.reward import TERMS, Conditions, Reward, Step
+from bbrgym.envs.reward import TERMS, Conditions, Reward, RewardContext
+from bbrgym.envs.sb3_env import SharedPolicyVecEnv
 from bbrgym.envs.vector_env import BottleneckVectorEnv
 
 SHORT = Scenario(duration_s=1.0, flows=(Flow("agent", rtt_ms=20.0), Flow("bbr", rtt_ms=50.0)))
@@ -160,7 +157,7 @@ class TestStableBaselines3:
         from stable_baselines3.common.vec_env import DummyVecEnv
 
         spec = EpisodeSpec(scenario, engine="native", step_ms=50.0)
-        ours, theirs = spec.make_vec_env(3), DummyVecEnv([spec.make_env] * 3)
+        ours, theirs = SharedPolicyVecEnv(spec, 3), DummyVecEnv([lambda: BottleneckEnv.from_spec(spec)] * 3)
         rng = np.random.default_rng(1)
         ours.seed(3)
         theirs.seed(3)
@@ -172,8 +169,10 @@ class TestStableBaselines3:
             assert_same(ours.reset_infos, theirs.reset_infos)
 
     def test_with_several_agents_engines_do_not_see_each_other(self) -> None:
-        together = EpisodeSpec(PAIR, engine="native", step_ms=50.0, **EVERYTHING).make_vec_env(3)
-        apart = [EpisodeSpec(PAIR, engine=NativeEngine, step_ms=50.0, **EVERYTHING).make_vec_env(1) for _ in range(3)]
+        together = SharedPolicyVecEnv(EpisodeSpec(PAIR, engine="native", step_ms=50.0, **EVERYTHING), 3)
+        apart = [
+            SharedPolicyVecEnv(EpisodeSpec(PAIR, engine=NativeEngine, step_ms=50.0, **EVERYTHING), 1) for _ in range(3)
+        ]
         together.seed(10)
         for index, env in enumerate(apart):
             env.seed(10 + 2 * index)
@@ -190,13 +189,13 @@ class TestStableBaselines3:
         assert [info["flow_index"] for info in infos] == [0, 2] * 3
 
     def test_a_second_step_before_the_first_is_finished(self) -> None:
-        env = EpisodeSpec(SHORT, engine="native").make_vec_env(2)
+        env = SharedPolicyVecEnv(EpisodeSpec(SHORT, engine="native"), 2)
         env.reset()
         env.step_async(np.zeros((2, 2), np.float32))
-        with pytest.raises(RuntimeError, match="not finished"):
+        with pytest.raises(RuntimeError, match="is pending"):
             env.step_async(np.zeros((2, 2), np.float32))
         assert [info["time_s"] for info in env.step_wait()[3]] == [0.1, 0.1]
-        with pytest.raises(RuntimeError, match="nothing to finish"):
+        with pytest.raises(RuntimeError, match="without a pending reset or step"):
             env.step_wait()
 
 
@@ -223,7 +222,7 @@ class TestParts:
         def evaluate(rows: slice) -> tuple[Any, Any]:
             table = tabulate(flows[rows, 1], gains[:, rows])
             of = Conditions(conditions.payload[rows], conditions.rtt_ms[rows], conditions.longest_rtt_ms[rows])
-            return observation.evaluate(table), reward.evaluate(Step(table, flows[rows], link[rows], of))
+            return observation.evaluate(table), reward.evaluate(RewardContext(table, flows[rows], link[rows], of))
 
         observed, rewarded = evaluate(slice(None))
         for row in range(count):
@@ -241,11 +240,11 @@ class TestParts:
         pairs = [0, 2]
         table = tabulate(flows[:, pairs].reshape(8, -1), np.ones((2, 8)))
         conditions = Conditions(*np.random.default_rng(1).uniform(0.5, 2, (3, 8)))
-        together = EVERYTHING["reward"].evaluate(Step(table, flows, link, conditions))
+        together = EVERYTHING["reward"].evaluate(RewardContext(table, flows, link, conditions))
         for index in range(8):
             of = Conditions(*(getattr(conditions, name)[[index]] for name in ("payload", "rtt_ms", "longest_rtt_ms")))
             link_of = slice(index // 2, index // 2 + 1)
-            alone = EVERYTHING["reward"].evaluate(Step(table[:, [index]], flows[link_of], link[link_of], of))
+            alone = EVERYTHING["reward"].evaluate(RewardContext(table[:, [index]], flows[link_of], link[link_of], of))
             np.testing.assert_array_equal(together[[index]], alone)
 
     def test_room_for_more_flows_changes_no_reward(self) -> None:
@@ -255,9 +254,9 @@ class TestParts:
         conditions = Conditions(*rng.uniform(0.5, 2, (3, 50)))
         table = tabulate(flows[:, 0], np.ones((2, 50)))
         reward = EVERYTHING["reward"]
-        expected = reward.evaluate(Step(table, flows, link, conditions))
+        expected = reward.evaluate(RewardContext(table, flows, link, conditions))
         with_room = np.pad(flows, ((0, 0), (0, 17), (0, 0)), constant_values=np.nan)
-        np.testing.assert_array_equal(reward.evaluate(Step(table, with_room, link, conditions)), expected)
+        np.testing.assert_array_equal(reward.evaluate(RewardContext(table, with_room, link, conditions)), expected)
 
 
 class TestEverywhere:
@@ -285,7 +284,7 @@ class TestEverywhere:
 
         seen: list[Any] = []
         spec = EpisodeSpec(PAIR, engine="native", action=Action(cwnd_scale=cwnd_scale))
-        vec = spec.make_vec_env()
+        vec = SharedPolicyVecEnv(spec)
         vec.seed(1)
         observations = vec.reset()
         seed = vec.reset_infos[0]["seed"]
@@ -344,44 +343,7 @@ class TestEverywhere:
         assert set(result.results["competitor"]) == {"bbr", "cubic"}
 
 
-class TestLazyDict:
-    def make(self) -> LazyDict:
-        self.made = 0
-
-        def content() -> dict[str, Any]:
-            self.made += 1
-            return {"a": 1.0, "b": 2.0}
-
-        return LazyDict(content)
-
-    def test_looks_like_a_dict_however_it_is_looked_at(self) -> None:
-        plain = {"a": 1.0, "b": 2.0}
-        looks: list[Any] = [
-            dict, lambda d: {**d}, lambda d: {k: d[k] for k in d}, lambda d: dict(d.items()), lambda d: d | {},
-            lambda d: {} | d, lambda d: d.copy(), copy.copy, copy.deepcopy, lambda d: json.loads(json.dumps(d)),
-            lambda d: pickle.loads(pickle.dumps(d)), lambda d: dict(zip(d.keys(), d.values(), strict=True)),
-            lambda d: pd.DataFrame([d]).iloc[0].to_dict(), lambda d: dict(reversed(list(reversed(d.items())))),
-            lambda d: eval(repr(d)),
-        ]  # fmt: skip
-        for look in looks:
-            assert look(self.make()) == plain
-        for check in (
-            lambda d: d == plain, lambda d: plain == d, lambda d: "a" in d, lambda d: len(d) == 2,
-            lambda d: d.get("b") == 2.0, lambda d: bool(d), lambda d: list(d) == ["a", "b"],
-            lambda d: d == self.make(), lambda d: d.pop("a") == 1.0 and dict(d) == {"b": 2.0},
-            lambda d: d.setdefault("a", 5.0) == 1.0,
-        ):  # fmt: skip
-            assert check(self.make())
-
-    def test_is_made_once_and_can_be_changed(self) -> None:
-        lazy = self.make()
-        assert self.made == 0
-        lazy["c"] = 3.0
-        del lazy["a"]
-        lazy.update(b=5.0)
-        assert dict(lazy) == {"b": 5.0, "c": 3.0}
-        assert self.made == 1
-
+class TestInfos:
     def test_infos_have_one_row_each_without_what_has_no_value(self) -> None:
         with closing(BottleneckEnv(SHORT, engine="native")) as env:
             _, info = env.reset(seed=1)

@@ -28,7 +28,6 @@ from bbrgym.envs.ns3gym import server
 from bbrgym.envs.ns3gym.client import Ns3GymEnv
 from bbrgym.envs.ns3gym.messages import pack_data, unpack_data, unpack_space
 from bbrgym.envs.ns3gym.server import serve, serve_episode
-from bbrgym.envs.reward import default_reward
 from bbrgym.envs.scenario import Flow, Scenario
 
 SCENARIO = Scenario(duration_s=1.0, flows=(Flow("agent"), Flow("bbr")))
@@ -99,7 +98,6 @@ def test_an_episode_as_a_stock_client_sees_it(client: Client) -> None:
 
     mirror = FakeEngine()
     rows = mirror.reset(SCENARIO, 5)
-    reward_of = default_reward(SCENARIO)
     state, reward = client.state(), 0.0
     columns = json.loads(state.info)["columns"]
     assert len(columns) == WIDTH
@@ -118,7 +116,7 @@ def test_an_episode_as_a_stock_client_sees_it(client: Client) -> None:
         state = client.state()
         mirror.steer(0, 1.5, 4.0)
         rows = mirror.step(100)
-        reward = reward_of(rows)
+        reward = server._reward(SCENARIO, rows)
         steps += 1
     assert (steps, state.reason) == (10, pb.EnvStateMsg.SimulationEnd)
     client.stop()
@@ -211,7 +209,7 @@ def parsed(*argv: str) -> Scenario:
 
 
 def test_the_scenario_is_read_from_a_file_and_the_arguments(tmp_path: Path) -> None:
-    assert parsed() == server.DEFAULT_SCENARIO
+    assert parsed() == server.SERVED_SCENARIO
     assert [flow.algorithm for flow in parsed().flows] == ["agent", "bbr"]
     changed = parsed("--rate_mbps=48", "--buffer_packets", "30", "--loss=1e-3", "--rate_schedule=[[1, 6], [2, 12]]")
     assert (changed.rate_mbps, changed.buffer_packets, changed.loss) == (48, 30, 0.001)
@@ -266,7 +264,7 @@ def test_both_directions_meet_over_ns3() -> None:
         seeds = np.random.default_rng(3).integers(1, 2**31 - 1, endpoint=True, size=2).tolist()
         with contextlib.closing(Ns3Engine()) as engine:
             for seed in seeds:
-                scenario = Scenario.from_dict(server.DEFAULT_SCENARIO.to_dict() | {"duration_s": 0.5, "loss": 0.01})
+                scenario = Scenario.from_dict(server.SERVED_SCENARIO.to_dict() | {"duration_s": 0.5, "loss": 0.01})
                 engine.reset(scenario, seed)
                 env.reset()
                 truncated = False

@@ -24,6 +24,7 @@ from bbrgym.benchmark.plan import Benchmark
 from bbrgym.envs.columns import FLOW_COLUMNS
 from bbrgym.envs.engine import Engine, read_policies
 from bbrgym.envs.observation import FEATURES, GAIN_COLUMNS, History, Observation, tabulate
+from bbrgym.envs.sb3_env import SharedPolicyVecEnv
 
 SEED = 7
 PROBE_BW = 2
@@ -138,7 +139,7 @@ class TestNetwork:
         arguments: dict[str, Any] = {"net_arch": [16, 12]} | (
             {"lstm_hidden_size": 8} if algorithm == "recurrent_ppo" else {}
         )
-        with closing(spec.make_vec_env(1)) as env:
+        with closing(SharedPolicyVecEnv(spec, 1)) as env:
             model = make_model({"algorithm": algorithm, "policy_kwargs": arguments}, env, seed=SEED)
             import torch
 

@@ -29,6 +29,7 @@ from bbrgym.agents.tracking import read_metrics, read_run
 from bbrgym.agents.train import TrainConfig
 from bbrgym.cli import main
 from bbrgym.envs.episode import EpisodeSpec
+from bbrgym.envs.sb3_env import SharedPolicyVecEnv
 
 LOCAL = ("hydra/launcher=local", "tracking=none", "hydra.sweep.dir=sweep")
 OPTUNA = ("hydra/sweeper=optuna", "tracking=none", "hydra.sweep.dir=sweep", "hydra.sweeper.direction=minimize")
@@ -287,7 +288,7 @@ def test_every_variant_of_every_sweep_composes_and_is_accepted(experiment: str) 
         assert isinstance(config, dict)
         spec = EpisodeSpec.from_config({str(key): value for key, value in config.items()})
         training = TrainConfig.from_dict(config["train"])
-        with closing(spec.make_vec_env(1, training.critic_features)) as env:
+        with closing(SharedPolicyVecEnv(spec, 1, training.critic_features)) as env:
             make_model(config["agent"], env, seed=1)
     assert len({json.dumps({**config, "name": ""}) for config in configs}) == len(configs)
 

@@ -38,6 +38,7 @@ from bbrgym.benchmark.evaluate import evaluate
 from bbrgym.benchmark.run import run_benchmark
 from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.episode import EpisodeSpec
+from bbrgym.envs.sb3_env import SharedPolicyVecEnv
 
 pytestmark = pytest.mark.xdist_group("mlflow")  # importing it and creating a database take seconds
 
@@ -294,7 +295,7 @@ def test_what_a_training_leaves_in_the_store(root: Path) -> None:
     assert by_context["evaluation"].profile is not None
     # The episodes that its evaluations had.
     spec = EpisodeSpec.from_config(config)
-    with closing(spec.make_vec_env(3)) as env:
+    with closing(SharedPolicyVecEnv(spec, 3)) as env:
         env.seed(EVALUATION_SEED)
         env.reset()
         infos = env.reset_infos[:: spec.agents]

@@ -27,6 +27,7 @@ from bbrgym.agents.train import TrainResult, resume, train
 from bbrgym.baselines.policy_file import Network
 from bbrgym.benchmark.evaluate import evaluate
 from bbrgym.envs.episode import EpisodeSpec
+from bbrgym.envs.sb3_env import SharedPolicyVecEnv
 
 SCENARIO: dict[str, Any] = {
     "rate_mbps": 12,
@@ -232,7 +233,7 @@ def test_a_linear_learning_rate_ends_at_its_last() -> None:
     from bbrgym.agents.learner import make_model
 
     agent = PPO | {"learning_rate": {"first": 1e-3, "last": 1e-4}}
-    env = EpisodeSpec.from_config({"scenario": SCENARIO}).make_vec_env()
+    env = SharedPolicyVecEnv(EpisodeSpec.from_config({"scenario": SCENARIO}))
     schedule = make_model(agent, env, seed=1).lr_schedule
     assert [schedule(left) for left in (1.0, 0.5, 0.0, -3.0)] == pytest.approx([1e-3, 5.5e-4, 1e-4, 1e-4])
 
@@ -257,7 +258,7 @@ def test_a_learning_canary(tmp_path: Path) -> None:
     from bbrgym.agents.callbacks import evaluate_agent
 
     random = _RandomAgent()
-    env = load_agent(tmp_path).spec.make_vec_env(2)
+    env = SharedPolicyVecEnv(load_agent(tmp_path).spec, 2)
     by_chance = evaluate_agent(random, env, 2)["eval/reward"]  # type: ignore[arg-type]
     untrained = read_metrics(tmp_path)[0]["metrics"]["eval/reward"]
     assert by_chance < untrained
@@ -325,7 +326,7 @@ def test_an_exported_agent_does_what_its_model_does(algorithm: str, activation: 
     config = changed(agent=AGENTS[algorithm])
     config["agent"]["policy_kwargs"] |= {"activation_fn": activation, "net_arch": [16, 12]}
     spec = EpisodeSpec.from_config(config)
-    env = spec.make_vec_env(1)
+    env = SharedPolicyVecEnv(spec, 1)
     model = make_model(config["agent"], env, seed=5)
     import torch
 
@@ -370,7 +371,7 @@ def make_agent(seed: int = 1, lstm: bool = False, **changes: Any) -> Agent:
 def test_an_agent_in_simulate_does_what_it_does_in_the_environment(lstm: bool) -> None:
     agent = make_agent(lstm=lstm)
     scenario = Scenario.from_dict(SCENARIO)
-    env = agent.spec.make_vec_env(1)
+    env = SharedPolicyVecEnv(agent.spec, 1)
     env.seed(11)
     observations = env.reset()
     seed = env.reset_infos[0]["seed"]
