@@ -452,9 +452,9 @@ class TestUse:
         for actions, message in [
             ({"flow_0": zero}, r"actions must be for the agents \['flow_0', 'flow_2'\], got \['flow_0'\]"),
             ({"flow_0": zero, "flow_1": zero, "flow_2": zero}, "got .*flow_1"),
-            ({}, "actions of nobody"),
-            ({"flow_0": zero, "flow_2": np.zeros(3)}, "actions\\['flow_2'\\]=.*two numbers"),
-            ({"flow_0": np.array([np.nan, 0.0]), "flow_2": zero}, "actions\\['flow_0'\\]=.*two numbers"),
+            ({}, r"got \[\]"),
+            ({"flow_0": zero, "flow_2": np.zeros(3)}, r"actions\['flow_2'\] must be two numbers"),
+            ({"flow_0": np.array([np.nan, 0.0]), "flow_2": zero}, r"actions\['flow_0'\] must be two numbers"),
         ]:
             with pytest.raises(ValueError, match=message):
                 env.step(actions)

@@ -177,7 +177,7 @@ def test_what_cannot_be() -> None:
         TrainConfig(critic_features=("fair_share",))
     with pytest.raises(ValueError, match="at least one name and none twice"):
         Privileged(("log_flows", "log_flows"))
-    with pytest.raises(ValueError, match="no feature 'x' for a critic"):
+    with pytest.raises(ValueError, match="unknown critic feature 'x'"):
         SharedPolicyVecEnv(EpisodeSpec(PAIR, engine=FakeEngine), 1, ("x",))
     env = SharedPolicyVecEnv(EpisodeSpec(PAIR, engine=FakeEngine), 1, ALL)
     with pytest.raises(
