@@ -9,7 +9,9 @@ from typing import Any
 from rich.console import Console
 
 from bbrgym.agents.train import train
-from bbrgym.benchmark.run import BenchmarkResult, print_summary, run_benchmark
+from bbrgym.benchmark.results import BenchmarkResult
+from bbrgym.benchmark.run import run_benchmark
+from bbrgym.benchmark.tables import print_summary
 
 
 def run_demo(

@@ -16,9 +16,10 @@ from rich.table import Table
 from bbrgym.agents.policy import Agent, load_agent
 from bbrgym.agents.tracking import Tracker
 from bbrgym.benchmark.metrics import measure
-from bbrgym.benchmark.storage import save_trace, write_json
 from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.envs.trace import Trace, simulate
+from bbrgym.envs.trace_file import save_trace
+from bbrgym.files import write_json
 
 LOGGER = logging.getLogger(__name__)
 

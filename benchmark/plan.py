@@ -8,25 +8,24 @@ import importlib.metadata
 import importlib.util
 import inspect
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final
 
-import bbrgym.benchmark.metrics
-import bbrgym.envs.trace
+import bbrgym
+from bbrgym.agents.policy import Agent, load_agent
 from bbrgym.baselines import registry
-from bbrgym.envs.engine import describe_engine, read_policies
+from bbrgym.benchmark import metrics
+from bbrgym.checks import check_integer, check_keys, check_name, check_number, check_seeds
+from bbrgym.envs import trace
+from bbrgym.envs.engine import EngineDescription, check_algorithms, describe_engine, read_policies
 from bbrgym.envs.scenario import Scenario
-
-if TYPE_CHECKING:
-    from bbrgym.agents.policy import Agent
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """What a benchmark is made of; conf/benchmark/default.yaml explains the fields."""
+    """Competitors x scenarios x seeds; conf/benchmark/default.yaml explains the fields."""
 
     name: str
     scenarios: Mapping[str, Scenario]
@@ -41,46 +40,39 @@ class Benchmark:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Benchmark:
-        """From a plain mapping; a bad or unknown entry is refused by name.
+        """Make a benchmark from plain types, with the fields of conf/benchmark/default.yaml.
 
         Raises:
-            ValueError: naming the bad value and the good ones.
+            ValueError: a key is unknown, or a value is not valid.
         """
-        try:
-            return cls._from_dict(plain)
-        except TypeError as error:
-            raise ValueError(f"a benchmark has a value of a wrong kind: {error}") from error
-
-    @classmethod
-    def _from_dict(cls, plain: Mapping[str, Any]) -> Benchmark:
+        check_keys("a benchmark", plain, [*(f.name for f in dataclasses.fields(cls)), "agent"])
         config = dict(plain)
-        fields = [f.name for f in dataclasses.fields(cls)]
-        _check_keys("a benchmark", config, [*fields, "agent"])
         engine = config.get("engine") or "ns3"
-        engine = {"name": engine} if isinstance(engine, str) else dict(engine)
+        config["engine"] = {"name": engine} if isinstance(engine, str) else dict(engine)
         entries = config.get("competitors") or "all"
         entries = [entries] if isinstance(entries, str) else list(entries)
         if (agent := config.pop("agent", None)) is not None:
             entries.append({"name": "agent", "agent": agent})
-        if not (scenarios := config.get("scenarios")):
+        config["competitors"] = tuple(find_competitors(entries, describe_engine(**config["engine"])))
+        if not isinstance(config.get("scenarios"), Mapping) or not config["scenarios"]:
             raise ValueError(
-                "a benchmark needs scenarios: choose an experiment (experiment=rtt_fairness, say) or name them in "
+                "a benchmark needs scenarios: choose an experiment, for example experiment=rtt_fairness, or set "
                 "benchmark.scenarios"
             )
+        config["scenarios"] = {str(name): _scenario(name, value) for name, value in config["scenarios"].items()}
+        seeds = config.get("seeds", cls.seeds)
+        check_seeds("seeds", seeds)
+        config["seeds"] = tuple(seeds)
         roles = config.get("roles")
-        config |= {
-            "scenarios": {str(name): _scenario(name, scenario) for name, scenario in scenarios.items()},
-            "competitors": tuple(_competitors(entries, engine)),
-            "roles": None if roles in (None, "all") else tuple(roles),
-            "engine": engine,
-        }
-        config["seeds"] = tuple(config.get("seeds", cls.seeds))
-        benchmark = cls(**config)
+        if not (roles in (None, "all") or isinstance(roles, list | tuple)):
+            raise ValueError(f"roles must be all or a list of flows, got {roles!r}")
+        config["roles"] = None if roles in (None, "all") else tuple(roles)
+        benchmark = cls(**{"name": "benchmark"} | config)
         benchmark._check()
         return benchmark
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain types only; `from_dict` makes it again."""
+        """Return plain types, from which `from_dict` makes an equal benchmark."""
         plain = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         plain["scenarios"] = {name: scenario.to_dict() for name, scenario in self.scenarios.items()}
         plain["competitors"] = [
@@ -95,13 +87,13 @@ class Benchmark:
         return plain
 
     def runs(self) -> list[Run]:
-        """Every run of it: seeds outermost, so that an interrupted benchmark has the same seeds of all competitors.
+        """Return every run, ordered by seed first, so that an interrupted benchmark has equal seeds of all competitors.
 
         Raises:
             FileNotFoundError, ValueError: an agent cannot be loaded.
         """
         agents = {competitor.name: competitor.load() for competitor in self.competitors}
-        code = code_hash(self.engine["name"])
+        code = self.code_hash()
         return [
             self._run(seed, scenario_name, competitor, agents[competitor.name], code)
             for seed in self.seeds
@@ -109,9 +101,21 @@ class Benchmark:
             for competitor in self.competitors
         ]
 
+    def code_hash(self) -> str:
+        """Return what identifies the code that decides the numbers: extensions of the engine, versions."""
+        engine = describe_engine(**self.engine)
+        digest = hashlib.sha256(bbrgym.__version__.encode())
+        for module in ("bbrgym._controllers", *engine.extensions):
+            specification = importlib.util.find_spec(module)
+            if specification is not None and specification.origin is not None:
+                digest.update(Path(specification.origin).read_bytes())
+        for distribution in engine.distributions:
+            digest.update(str(version_of(distribution)).encode())
+        return digest.hexdigest()[:16]
+
     def _run(self, seed: int, scenario_name: str, competitor: Competitor, agent: Agent | None, code: str) -> Run:
         scenario = competitor.takes(self.scenarios[scenario_name], self.roles)
-        # An agent decides as often as it did in training, whatever the others' rows are.
+        # An agent decides as often as in training, whatever the interval of the others' rows is.
         step_ms = float(self.step_ms if agent is None else agent.spec.interval_ms(scenario))
         agent_hash = None if agent is None else agent.content_hash
         policy_hashes = hash_policies(scenario)
@@ -135,31 +139,22 @@ class Benchmark:
 
     def _check(self) -> None:
         names = [competitor.name for competitor in self.competitors]
-        for name in names:
-            if names.count(name) > 1:
-                raise ValueError(f"two competitors are called {name!r}: give each a name of its own")
-        if not self.seeds or len(set(self.seeds)) != len(self.seeds):
-            raise ValueError(f"seeds={list(self.seeds)!r} is not possible: give one seed or more, all different")
-        for seed in self.seeds:
-            if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-                raise ValueError(f"seeds has {seed!r}: a seed must be an integer, at least 0")
+        if repeated := [name for name in names if names.count(name) > 1]:
+            raise ValueError(f"two competitors are called {repeated[0]!r}: each must have a name of its own")
+        engine = describe_engine(**self.engine)
         for name, scenario in self.scenarios.items():
             for role in self.roles or ():
-                if not isinstance(role, int) or not 0 <= role < len(scenario.flows):
-                    raise ValueError(
-                        f"roles has {role!r}, but the flows of scenario {name!r} are 0 to {len(scenario.flows) - 1}"
-                    )
-        if not 0 < self.step_ms < math.inf:
-            raise ValueError(f"step_ms={self.step_ms!r} is not possible: step_ms must be above 0")
-        if not 0 <= self.warmup < 1:
-            raise ValueError(f"warmup={self.warmup!r} is not possible: warmup is a part of the duration, in [0, 1)")
-        if self.processes is not None and self.processes < 1:
-            raise ValueError(f"processes={self.processes!r} is not possible: processes must be at least 1, or null")
+                check_integer(f"each of roles in scenario {name!r}", role, at_least=0, below=len(scenario.flows))
+            for competitor in self.competitors:
+                check_algorithms(competitor.takes(scenario, self.roles), engine)
+        check_number("step_ms", self.step_ms, above=0)
+        check_number("warmup", self.warmup, at_least=0, below=1)
+        check_integer("processes", self.processes, at_least=1, or_none=True)
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run of a benchmark. Its `key` is equal if and only if its numbers are."""
+    """One run of a benchmark. Runs have equal keys if and only if they have equal numbers."""
 
     key: str
     scenario_name: str
@@ -172,17 +167,17 @@ class Run:
     policy_hashes: Mapping[int, str]
 
     def names(self) -> dict[str, Any]:
-        """Which run it is, as benchmark.json, failures and results say it."""
+        """Return what identifies the run in benchmark.json, failures and results."""
         return {"scenario": self.scenario_name, "competitor": self.competitor, "seed": self.seed, "key": self.key}
 
 
 @dataclass(frozen=True)
 class Competitor:
-    """What is compared: a controller by its name, or a trained agent by the path of its run.
+    """What a benchmark compares: a controller by its name, or a trained agent by the path of its run.
 
     Attributes:
-        name: how it is called in the results.
-        algorithm: the controller of the flows that it takes; `agent` for an agent.
+        name: its name in the results.
+        algorithm: the controller of the flows that it drives; `agent` for an agent.
         parameters: the controller's parameters that differ from its defaults.
         agent: path of a trained run, for `bbrgym.agents.policy.load_agent`.
         policy: such a path for the algorithm `policy`; None is the reference policy.
@@ -196,21 +191,23 @@ class Competitor:
 
     @classmethod
     def from_dict(cls, plain: str | Mapping[str, Any]) -> Competitor:
-        """From {name, algorithm, parameters, policy} or {name, agent, parameters}; a string is a controller."""
-        entry: dict[str, Any] = {"algorithm": plain} if isinstance(plain, str) else dict(plain)
-        _check_keys("a competitor", entry, [f.name for f in dataclasses.fields(cls)])
-        agent = entry.get("agent")
+        """Make a competitor of {name, algorithm, parameters, policy} or {name, agent, parameters}, or a controller.
+
+        Raises:
+            ValueError: a key or a value is not valid.
+        """
+        entry: Mapping[str, Any] = {"algorithm": plain} if isinstance(plain, str) else plain
+        check_keys("a competitor", entry, [f.name for f in dataclasses.fields(cls)])
+        agent, policy = entry.get("agent"), entry.get("policy")
         if (agent is None) == (entry.get("algorithm") is None):
-            raise ValueError(f"competitor {entry!r} is not possible: give either its algorithm or an agent's path")
+            raise ValueError(f"a competitor must have either an algorithm or an agent (a path), got {dict(entry)!r}")
         algorithm = "agent" if agent is not None else str(entry["algorithm"])
         parameters = dict(entry.get("parameters") or {})
         registry.check_parameters(algorithm, parameters)
-        name = str(entry.get("name") or ("agent" if agent is not None else algorithm))
-        policy = entry.get("policy")
         if policy is not None and algorithm != "policy":
-            raise ValueError(f"competitor {entry!r} is not possible: only the algorithm 'policy' has a policy")
+            raise ValueError(f"only a competitor with algorithm 'policy' can have a policy, got {dict(entry)!r}")
         return cls(
-            name,
+            str(entry.get("name") or algorithm),
             algorithm,
             parameters,
             None if agent is None else Path(agent).expanduser(),
@@ -218,15 +215,11 @@ class Competitor:
         )
 
     def load(self) -> Agent | None:
-        """The trained agent; None for a controller."""
-        if self.agent is None:
-            return None
-        from bbrgym.agents.policy import load_agent
-
-        return load_agent(self.agent)
+        """Return the trained agent; None for a controller."""
+        return None if self.agent is None else load_agent(self.agent)
 
     def takes(self, scenario: Scenario, roles: Sequence[int] | None) -> Scenario:
-        """The scenario with this competitor's algorithm on the flows `roles`, None for all of them."""
+        """Return the scenario with this competitor's algorithm on the flows `roles`, None for all flows."""
         flows = tuple(
             dataclasses.replace(flow, algorithm=self.algorithm, parameters=self.parameters, policy=self.policy)
             if roles is None or index in roles
@@ -236,8 +229,53 @@ class Competitor:
         return dataclasses.replace(scenario, flows=flows)
 
 
+GROUPS: Final = ("all", "published", "stock")
+"""Names of several competitors: see `find_competitors`."""
+
+
+def find_competitors(entries: Iterable[str | Mapping[str, Any]], engine: EngineDescription) -> list[Competitor]:
+    """Return the competitors of a list of queries and mappings.
+
+    Args:
+        entries: queries, and mappings for `Competitor.from_dict`. A query has names of controllers and groups,
+            separated by ` + ` and ` - `, which are applied from left to right: `all - stock - policy`. The groups are
+            `published` (the controllers with rules of their own: neither `agent` nor `policy`), `stock` (what the
+            engine brings with it, for example ns-3's own TCP) and `all` (`published`, `policy` and `stock`).
+        engine: the engine that they run in.
+
+    Raises:
+        ValueError: a name is unknown, or a mapping is not valid.
+    """
+    found: list[Competitor] = []
+    for entry in entries:
+        if not isinstance(entry, str) or not (entry in GROUPS or " " in entry):
+            found.append(Competitor.from_dict(entry))
+            continue
+        words = entry.split()
+        if len(words) % 2 == 0 or not {"+", "-"}.issuperset(words[1::2]):
+            raise ValueError(f"a query of competitors must be like 'all - stock + bbr-stock', got {entry!r}")
+        names: dict[str, None] = {}
+        for sign, word in zip(["+", *words[1::2]], words[::2], strict=True):
+            members = dict.fromkeys(_members(word, engine))
+            names = names | members if sign == "+" else {name: None for name in names if name not in members}
+        found += [Competitor(name, name) for name in names]
+    return found
+
+
+def _members(name: str, engine: EngineDescription) -> list[str]:
+    # The controller of agents without an agent is BBR with fixed gains: in no group.
+    controllers = [controller for controller in registry.controllers() if controller != "agent"]
+    groups = {
+        "all": [*controllers, *engine.comparators],
+        "published": [controller for controller in controllers if controller != "policy"],
+        "stock": list(engine.comparators),
+    }
+    check_name("competitor", name, [*GROUPS, *registry.controllers(), *registry.COMPARATORS])
+    return groups.get(name, [name])
+
+
 def hash_policies(scenario: Scenario) -> dict[int, str]:
-    """SHA-256 of what decides the gains of each flow of algorithm `policy`, by its index.
+    """Return the SHA-256 of what decides the gains of each flow of algorithm `policy`, by its index.
 
     Raises:
         FileNotFoundError, ValueError: a policy cannot be loaded.
@@ -245,38 +283,20 @@ def hash_policies(scenario: Scenario) -> dict[int, str]:
     return {index: hashlib.sha256(policy).hexdigest() for index, policy in read_policies(scenario).items()}
 
 
-def code_hash(engine: str) -> str:
-    """Identifies the code that decides a run's numbers in an engine.
-
-    It is of the package's version, the compiled extensions that the engine uses, and the versions that it names.
-    """
-    digest = hashlib.sha256(bbrgym.__version__.encode())
-    description = describe_engine(engine)
-    for module in ("bbrgym._controllers", *description.extensions):
-        specification = importlib.util.find_spec(module)
-        if specification is not None and specification.origin is not None:
-            digest.update(Path(specification.origin).read_bytes())
-    for distribution in description.distributions:
-        digest.update(str(version_of(distribution)).encode())
-    return digest.hexdigest()[:16]
-
-
 def metrics_hash() -> str:
-    """Identifies the code that makes a run's figures of its trace."""
+    """Return what identifies the code that computes a run's metrics from its trace."""
     digest = hashlib.sha256()
-    for module in (bbrgym.benchmark.metrics, bbrgym.envs.trace):
+    for module in (metrics, trace):
         digest.update(inspect.getsource(module).encode())
     return digest.hexdigest()[:16]
 
 
-def _competitors(entries: Iterable[str | Mapping[str, Any]], engine: Mapping[str, Any]) -> Iterable[Competitor]:
-    for entry in entries:
-        if entry == "all":
-            # The agent's controller without an agent is BBR with fixed gains: no competitor unless it is asked for.
-            yield from (Competitor(name, name) for name in registry.controllers() if name != "agent")
-            yield from (Competitor(name, name) for name in describe_engine(**engine).comparators)
-        else:
-            yield Competitor.from_dict(entry)
+def version_of(distribution: str) -> str | None:
+    """Return the version of an installed distribution, None if it is not installed."""
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def _scenario(name: str, plain: Mapping[str, Any]) -> Scenario:
@@ -284,17 +304,3 @@ def _scenario(name: str, plain: Mapping[str, Any]) -> Scenario:
         return Scenario.from_dict(plain)
     except (TypeError, ValueError) as error:
         raise ValueError(f"scenario {name!r}: {error}") from error
-
-
-def _check_keys(what: str, given: Mapping[str, Any], known: Sequence[str]) -> None:
-    for key in given:
-        if key not in known:
-            raise ValueError(f"{what} has no field {key!r}; known: {', '.join(known)}")
-
-
-def version_of(distribution: str) -> str | None:
-    """The version of an installed distribution, None if it is not installed."""
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return None

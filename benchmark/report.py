@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 
 from bbrgym.benchmark import plots
 from bbrgym.benchmark.metrics import FLOW_METRICS, METRICS
-from bbrgym.benchmark.run import BenchmarkResult, ReportSections, load_benchmark, load_trace
+from bbrgym.benchmark.results import BenchmarkResult, ReportSections, load_benchmark
 from bbrgym.benchmark.tables import (
     HEADINGS,
     OVERALL_METRICS,
@@ -29,6 +29,7 @@ from bbrgym.benchmark.tables import (
 )
 from bbrgym.envs.scenario import Scenario
 from bbrgym.envs.trace import Trace
+from bbrgym.envs.trace_file import load_trace
 from bbrgym.files import write_text
 
 MOST_SCENARIOS_OVER_TIME: Final = 4

@@ -37,7 +37,7 @@ from bbrgym import Flow, Scenario, Trace, make_engine, simulate
 from bbrgym.baselines.registry import COMPARATORS
 from bbrgym.benchmark.metrics import measure
 from bbrgym.benchmark.plan import Benchmark, Run, version_of
-from bbrgym.benchmark.run import load_benchmark
+from bbrgym.benchmark.results import load_benchmark
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.trace_file import load_trace, save_trace
 from bbrgym.files import replace_file

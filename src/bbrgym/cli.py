@@ -147,7 +147,8 @@ def _benchmark(arguments: list[str]) -> int:
 
 
 def _benchmark_once(config: dict[str, Any], directory: Path) -> None:
-    from bbrgym.benchmark.run import print_summary, run_benchmark
+    from bbrgym.benchmark.run import run_benchmark
+    from bbrgym.benchmark.tables import print_summary
 
     console = _console()
     result = run_benchmark(config["benchmark"], directory, console, beside=BENCHMARKS)

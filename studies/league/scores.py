@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bbrgym.benchmark.run import BenchmarkResult
+from bbrgym.benchmark.results import BenchmarkResult
 from bbrgym.benchmark.statistics import Improvement, bootstrap_interval, interquartile_mean, probability_of_improvement
 from bbrgym.envs.scenario import HEADER_BYTES, Scenario
 from bbrgym.envs.trace import jain_index

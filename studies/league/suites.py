@@ -13,7 +13,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from bbrgym.benchmark.plan import Benchmark, Competitor
-from bbrgym.benchmark.run import BenchmarkResult, EngineFactory, load_benchmark, run_benchmark
+from bbrgym.benchmark.results import BenchmarkResult, load_benchmark
+from bbrgym.benchmark.run import EngineFactory, run_benchmark
 from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.engine import describe_engine, make_engine
 from bbrgym.envs.scenario import Scenario

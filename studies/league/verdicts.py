@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from bbrgym.benchmark.run import BenchmarkResult
+from bbrgym.benchmark.results import BenchmarkResult
 from bbrgym.benchmark.statistics import bootstrap_interval
 from bbrgym.benchmark.tables import run_table
 from bbrgym.envs.scenario import Scenario

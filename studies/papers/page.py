@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from bbrgym.benchmark.run import BenchmarkResult, load_benchmark
+from bbrgym.benchmark.results import BenchmarkResult, load_benchmark
 from bbrgym.benchmark.statistics import number_text
 from bbrgym.benchmark.tables import summary_table
 from bbrgym.envs.scenario import Scenario

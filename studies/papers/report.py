@@ -10,7 +10,7 @@ import jinja2
 from matplotlib.figure import Figure
 
 from bbrgym.benchmark.report import svg, traces_of_one_seed
-from bbrgym.benchmark.run import BenchmarkResult
+from bbrgym.benchmark.results import BenchmarkResult
 from bbrgym.envs.scenario import Scenario
 from studies.papers.figures import INTERVALS, paper_figure
 from studies.papers.published import CLAIMS, Paper, PaperFigure, PublishedComparison, compare, load_paper

@@ -16,7 +16,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from bbrgym.benchmark.plan import Benchmark
-from bbrgym.benchmark.run import EngineFactory, Failure, run_benchmark
+from bbrgym.benchmark.results import Failure
+from bbrgym.benchmark.run import EngineFactory, run_benchmark
 from bbrgym.envs.engine import make_engine
 from studies.experiments import compose_experiment
 from studies.papers.published import PublishedComparison, compare

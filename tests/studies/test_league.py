@@ -18,7 +18,7 @@ from rich.console import Console
 from bbrgym.baselines import registry
 from bbrgym.benchmark.metrics import MEASURED, METRICS
 from bbrgym.benchmark.plan import Benchmark
-from bbrgym.benchmark.run import BenchmarkResult
+from bbrgym.benchmark.results import BenchmarkResult
 from bbrgym.envs.scenario import Scenario
 from studies.league.__main__ import main
 from studies.league.page import goals, print_league_goals, write_league_page

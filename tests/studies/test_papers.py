@@ -11,7 +11,7 @@ from fake_engine import FakeEngine
 from rich.console import Console
 
 from bbrgym import Engine, Scenario
-from bbrgym.benchmark.run import load_benchmark
+from bbrgym.benchmark.results import load_benchmark
 from studies.papers.__main__ import main
 from studies.papers.run import experiments, print_papers, run_papers
 

@@ -1,0 +1,89 @@
+"""What the directory of a benchmark holds."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A run that has no result, and why."""
+
+    scenario: str
+    competitor: str
+    seed: int
+    key: str
+    error: str
+
+
+@dataclass(frozen=True)
+class BenchmarkResult:
+    """What a benchmark's directory holds.
+
+    Attributes:
+        results: one row per run and flow: `scenario`, `competitor`, `seed`, `key`, `trace_hash`, `wall_s`, and the
+            columns of `bbrgym.benchmark.metrics.measure`. No rows if no run is done.
+        failures: the runs that failed.
+        missing: the runs without a result or a failure, because the benchmark was interrupted.
+        directory: the benchmark's directory.
+        plan: the content of benchmark.json.
+    """
+
+    results: pd.DataFrame
+    failures: list[Failure]
+    missing: list[dict[str, Any]]
+    directory: Path
+    plan: dict[str, Any]
+
+
+def load_benchmark(directory: Path) -> BenchmarkResult:
+    """Load a benchmark, whether it is finished, running or interrupted.
+
+    Raises:
+        FileNotFoundError: the directory has no benchmark.
+    """
+    path = directory / "benchmark.json"
+    if not path.is_file():
+        raise FileNotFoundError(f"{directory} is not a benchmark: it has no benchmark.json")
+    plan = json.loads(path.read_text())
+    failures_path = directory / "failures.json"
+    failures = [Failure(**f) for f in json.loads(failures_path.read_text())] if failures_path.is_file() else []
+    failed = {failure.key for failure in failures}
+    rows: list[dict[str, Any]] = []
+    missing = []
+    for run in plan["runs"]:
+        metrics = load_metrics(directory / "runs" / run["key"])
+        if metrics is not None:
+            rows += [
+                run | {"trace_hash": metrics["trace_hash"], "wall_s": metrics["wall_s"]} | row
+                for row in metrics["rows"]
+            ]
+        elif run["key"] not in failed:
+            missing.append(run)
+    results = pd.DataFrame(rows) if rows else pd.DataFrame(columns=["scenario", "competitor", "seed", "key"])
+    return BenchmarkResult(results, failures, missing, directory, plan)
+
+
+def load_metrics(directory: Path) -> dict[str, Any] | None:
+    """Return metrics.json of a run's directory, with NaN for null; None if the run is incomplete."""
+    try:
+        if not (directory / "trace.parquet").is_file():
+            return None
+        metrics: dict[str, Any] = json.loads((directory / "metrics.json").read_text())
+        metrics["rows"] = [
+            {name: math.nan if value is None else value for name, value in row.items()} for row in metrics["rows"]
+        ]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return metrics
+
+
+ReportSections = Callable[[BenchmarkResult], Sequence[str]]
+"""Returns more sections of a benchmark's report, each as HTML, which follow its introduction."""
