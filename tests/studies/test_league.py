@@ -446,7 +446,7 @@ def test_the_whole_league_small(tmp_path: Path) -> None:
     again = Console(file=io.StringIO(), width=160)
     run_league(config, tmp_path, again)
     assert isinstance(again.file, io.StringIO)
-    assert "16 of 16 runs are there already" in again.file.getvalue()
+    assert "16 of 16 runs are already done" in again.file.getvalue()
 
     path = tmp_path / "docs" / "league.md"
     path.parent.mkdir()

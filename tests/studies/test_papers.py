@@ -63,7 +63,7 @@ def test_a_run_that_two_experiments_have_is_made_once(tmp_path: Path) -> None:
         "paper/acw-rttfair-throughput-1bdp",
     ]
     assert first.directory == tmp_path / "paper-quick" / "acw-latency"
-    assert "4 runs taken from benchmarks beside this one" in said(console)
+    assert "4 of 4 runs linked from other benchmarks" in said(console)
     traces = [sorted((result.directory / "runs").glob("*/trace.parquet")) for result in (first, second)]
     assert len(traces[0]) == 4
     assert all(a.samefile(b) for a, b in zip(*traces, strict=True))
@@ -81,7 +81,7 @@ def test_a_run_that_two_experiments_have_is_made_once(tmp_path: Path) -> None:
 
     again = quiet()
     run_papers(tmp_path, only=PAIR[:1], overrides=SHORT, console=again, engine_factory=make_fake)
-    assert "4 of 4 runs are there already" in said(again)
+    assert "4 of 4 runs are already done" in said(again)
 
 
 def test_failures_do_not_end_the_rest(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_failures_do_not_end_the_rest(tmp_path: Path) -> None:
         (["preset=long"], "preset='long' is not possible: preset must be one of quick, full"),
         (["preset=quick,full"], "preset=quick,full: give one value, not a sweep"),
         (["only=acw-latency", "benchmark.procs=1"], "Could not override 'benchmark.procs'"),
-        (["only=acw-latency", "benchmark.processes=0"], "processes=0 is not possible"),
+        (["only=acw-latency", "benchmark.processes=0"], "processes must be an integer >= 1 or null, got 0"),
     ],
 )
 def test_a_mistake_gets_one_message_and_runs_nothing(
@@ -133,5 +133,5 @@ def test_from_the_command_line_to_the_page(
     assert "Page: page.md" in text
     assert "acw-latency" in Path("page.md").read_text()
     # Runs that fail are told by the exit status.
-    assert main(["only=acw-latency", *SHORT[1:], "+engine.flavour=x", "presets.quick.seeds=[7]"]) == 1
+    assert main(["only=acw-latency", *SHORT[1:], "engine.timeout_s=1e-6", "presets.quick.seeds=[7]"]) == 1
     assert "4 runs failed" in capsys.readouterr().err

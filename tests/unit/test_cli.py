@@ -186,7 +186,7 @@ def test_a_demonstration_from_training_to_the_report(
     report.unlink()
     # The same benchmark on its own has nothing left to run.
     assert main(["benchmark", "experiment=demo", *runs]) == 0
-    assert "1 of 1 runs are there already" in capsys.readouterr().out
+    assert "1 of 1 runs are already done" in capsys.readouterr().out
     assert report.is_file()
     monkeypatch.setattr("bbrgym.benchmark.report.write_report", lambda directory: f"of {directory}")
     assert main(["report"]) == 0
