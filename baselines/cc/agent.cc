@@ -1,5 +1,5 @@
-// The learned agent's controller: pacing_rate = pacing_gain x bandwidth, cwnd = cwnd_gain x BDP, with BBR's estimates
-// (bbr.cc) and gains chosen outside once a decision interval.
+// The controller of an agent: pacing_rate = pacing_gain x bandwidth, cwnd = cwnd_gain x BDP, with the estimates of BBR
+// (bbr.cc) and gains that come from outside once per decision interval.
 //   BDP = bandwidth x base_rtt     base_rtt = windowed_min(RTT, 20 s)
 
 #include "baselines/cc/agent.h"
@@ -14,7 +14,7 @@ namespace {
 BbrParameters ModelParameters(const AgentParameters& agent) {
   BbrParameters parameters;
   parameters.pacing_margin = agent.pacing_margin;
-  parameters.extra_acked_gain = 0.0;  // the window is the gain's alone
+  parameters.extra_acked_gain = 0.0;  // the window depends on the gain alone
   return parameters;
 }
 
@@ -39,9 +39,7 @@ AgentController::AgentController(const Connection& connection, const AgentParame
       agent_(parameters),
       base_rtt_(static_cast<Nanoseconds>(parameters.base_rtt_window_s * kSecond)) {
   if (parameters.min_cwnd_gain > parameters.max_cwnd_gain || parameters.min_pacing_gain > parameters.max_pacing_gain) {
-    throw ParameterError(
-        "the bounds of the gains cross: min_cwnd_gain must not be above max_cwnd_gain, nor min_pacing_gain above "
-        "max_pacing_gain");
+    throw ParameterError("min_cwnd_gain must be <= max_cwnd_gain, and min_pacing_gain <= max_pacing_gain");
   }
   Steer(parameters.cwnd_gain, parameters.pacing_gain);
 }
@@ -64,7 +62,7 @@ void AgentController::Observe(const AckEvent& ack) {
 }
 
 bool AgentController::Steer(double cwnd_gain, double pacing_gain) {
-  // Not a number would spread into every estimate: keep the last gain instead.
+  // NaN would spread into every estimate: keep the last gain instead.
   if (!std::isnan(cwnd_gain)) steered_.cwnd = std::clamp(cwnd_gain, agent_.min_cwnd_gain, agent_.max_cwnd_gain);
   if (!std::isnan(pacing_gain)) {
     steered_.pacing = std::clamp(pacing_gain, agent_.min_pacing_gain, agent_.max_pacing_gain);
@@ -78,19 +76,19 @@ Gains AgentController::ChooseGains() const {
 
 bool AgentController::IsPhaseOver(const AckEvent& ack) const {
   static_cast<void>(ack);
-  return false;  // there is no cycle: whoever steers probes and drains when it likes
+  return false;  // there is no cycle: the agent decides when to probe and drain
 }
 
 Bytes AgentController::ChooseProbeRttCwnd() const {
-  // Of the lowest RTT: base_rtt may be the present one, and with a standing queue in it a part of the BDP would drain
-  // nothing, so that no flow would ever see the path empty again.
+  // Use the lowest RTT. base_rtt may include a standing queue; a part of that BDP would not drain the queue, and no
+  // flow would ever see the path empty again.
   return std::max(BbrController::ChooseProbeRttCwnd(),
                   static_cast<Bytes>(agent_.probe_rtt_cwnd_gain * BytesIn(max_bandwidth(), lowest_rtt_)));
 }
 
 void AgentController::MoveCwnd(const AckEvent& ack, Bytes target) {
-  // Where the gain is the agent's, the window is what it says: BBR's room for bursts, 36 packets at 100 Mbit/s, would
-  // outweigh what an agent wants to have in the queue.
+  // Where the agent chooses the gain, the window is exactly that. BBR's room for bursts, 36 packets at 100 Mbit/s,
+  // would be more than what an agent wants in the queue.
   const bool is_steered = mode() == Mode::kProbeBw || agent_.is_always_steered;
   BbrController::MoveCwnd(ack, is_steered ? static_cast<Bytes>(BdpBytes(steered_.cwnd, max_bandwidth())) : target);
 }

@@ -5,36 +5,36 @@
 namespace bbrgym {
 
 struct AgentParameters {
-  /// The gains until the first ones come from outside: BBR's window, and its cruise.
+  /// The gains until the first ones come from outside: those of BBR while it cruises.
   double cwnd_gain = 2.0;
   double pacing_gain = 1.0;
-  /// Gains from outside are clamped to these: with a small part of a BDP the flow starves, with many it only fills
+  /// Bounds of gains from outside. A window of a small part of a BDP starves the flow, one of many BDPs only fills
   /// buffers…
   double min_cwnd_gain = 0.25;
   double max_cwnd_gain = 8.0;
-  /// …and a pacing gain far from 1 empties or floods the queue within one decision.
+  /// …and a pacing gain far from 1 empties or floods the queue within one decision interval.
   double min_pacing_gain = 0.25;
   double max_pacing_gain = 4.0;
-  /// Whether the gains hold in every mode, not only in ProbeBW.
+  /// Whether the gains from outside apply in every mode, not only in ProbeBW.
   bool is_always_steered = false;
-  /// BBR's pacing margin, for the agent's model too.
+  /// Share of the bandwidth that pacing leaves unused, as in BBR.
   double pacing_margin = 0.0;
-  /// Window of ProbeRTT, in BDPs, as in BBRv2: an agent that keeps short queues empties them with half a BDP, and does
-  /// not pay two percent of its throughput for it. 0 is BBR's window of four packets.
+  /// Window of ProbeRTT, in BDPs, as in BBRv2. Half a BDP is enough to empty the short queues that an agent keeps, and
+  /// does not cost 2 % of its throughput. 0 means BBR's window of four packets.
   double probe_rtt_cwnd_gain = 0.5;
-  /// An RTT below this part of what min_rtt was when ProbeBW began starts ProbeRTT at once: others are emptying the
-  /// queue, and only together do flows empty it. 0 leaves it to the ten seconds of min_rtt.
+  /// An RTT below this share of min_rtt at the start of ProbeBW starts ProbeRTT at once: other flows are emptying the
+  /// queue, and flows can empty it only together. 0 means that only the age of min_rtt starts ProbeRTT.
   double probe_rtt_join = 0.95;
-  /// For how long the BDP is that of the lowest RTT: until two ProbeRTTs have not found it again. BBR's ten seconds
-  /// often end behind a queue that newcomers have just built, and a flow that takes this queue for its path keeps it
-  /// up.
+  /// Window of the lowest RTT, from which the BDP is computed: until two ProbeRTTs have failed to find it again. BBR's
+  /// ten seconds often end while newcomers have just built a queue. A flow that takes this queue for a part of the path
+  /// keeps it.
   double base_rtt_window_s = 20.0;
 
   void Describe(ParameterReader& reader);
 };
 
-/// BBR's model of the path and its Startup, Drain and ProbeRTT; in ProbeBW (by option always) the two gains are
-/// the last ones given from outside. The work of every ACK stays here, a decision from outside comes once an interval.
+/// BBR's model of the path with its Startup, Drain and ProbeRTT. In ProbeBW, by option in every mode, the two gains are
+/// the last ones from outside.
 class AgentController : public BbrController {
  public:
   AgentController(const Connection& connection, const AgentParameters& parameters);
@@ -55,7 +55,7 @@ class AgentController : public BbrController {
   Gains steered_;
   MinRtt base_rtt_;
   Nanoseconds min_rtt_at_probe_bw_ = 0;  // 0 in the other modes
-  // What the windows of max_bandwidth and min_rtt have forgotten; 0 before the first sample.
+  // Since the flow began, beyond the windows of max_bandwidth and min_rtt; 0 before the first sample.
   BitsPerSecond highest_bandwidth_ = 0;
   Nanoseconds lowest_rtt_ = 0;
 };

@@ -1,10 +1,10 @@
 // BBQ.
 //
-//   RTT > (1 + beta) min_rtt: the probing phase (gain 1.25) lasts min(alpha, min_rtt); else as BBR's.   alpha = 3 ms
+//   RTT > (1 + beta) min_rtt: the probing phase (gain 1.25) lasts min(alpha, min_rtt); else as in BBR.   alpha = 3 ms
 //
 // Source: Ma et al., "Fairness of Congestion-Based Congestion Control" (arXiv 1706.09115), whose rule and constants we
-// have at second hand. Ours: a shortened probe ends on time alone, since BBR's second condition (1.25 BDP in flight)
-// would undo the limit; the RTT is the latest, looked at on every ACK of the phase.
+// know from other papers. Ours: a shortened probe ends by time alone, since BBR's second condition (1.25 BDP in flight)
+// would defeat the limit. The RTT is the latest one, compared on every ACK of the phase.
 
 #include "baselines/cc/bbq.h"
 

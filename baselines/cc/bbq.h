@@ -5,9 +5,9 @@
 namespace bbrgym {
 
 struct BbqParameters : PapersBbrParameters {
-  /// Longest probe, in ms, while a queue persists: longer than no RTT that is shorter, so that all probe alike.
+  /// Longest probe, in ms, while a queue persists: flows with longer RTTs then all probe equally long.
   double probe_ms = 3.0;
-  /// An RTT this much above RTprop means a queue that persists: the upper end of the 0.5 % to 1 % that is reported.
+  /// An RTT this much above min_rtt means that a queue persists: the upper end of the reported 0.5 % to 1 %.
   double queue_threshold = 0.01;
 
   void Describe(ParameterReader& reader);

@@ -7,8 +7,9 @@
 //   ProbeBW <--(every 10 s without a new min_rtt)--> ProbeRTT
 //
 // Source: Linux net/ipv4/tcp_bbr.c (4.14, and by default the later pacing margin and ACK aggregation);
-// draft-cardwell-iccrg-bbr-congestion-control-00. The largest deviation: long-term ("policer") bandwidth sampling,
-// which needs 20 % loss over many rounds to act, only by option; docs/algorithms/bbr.md lists the others.
+// draft-cardwell-iccrg-bbr-congestion-control-00. Largest deviation: long-term ("policer") bandwidth sampling is an
+// option that is off by default; it acts only after 20 % loss over many rounds. docs/algorithms/bbr.md lists the
+// others.
 
 #include "baselines/cc/bbr.h"
 
@@ -45,7 +46,7 @@ BbrController::BbrController(const Connection& connection, const BbrParameters& 
       min_rtt_(static_cast<Nanoseconds>(parameters.min_rtt_window_s * kSecond)) {
   gains_ = {parameters.startup_gain, parameters.startup_gain};
   has_rtt_ = connection.initial_rtt > 0;
-  // Without an RTT, Linux takes 1 ms: the first window leaves as a burst.
+  // Linux assumes 1 ms while it has no RTT, so the first window leaves as a burst.
   const Nanoseconds rtt = has_rtt_ ? connection.initial_rtt : kMillisecond;
   SetPacingRate(RateOf(connection.initial_cwnd, rtt), gains_.pacing);
 }
@@ -70,7 +71,7 @@ void BbrController::OnRecovery(Recovery state, Nanoseconds now, Bytes in_flight)
   static_cast<void>(now);
   if (state != Recovery::kOpen && recovery_ == Recovery::kOpen) SaveCwnd();
   if (state == Recovery::kLoss) {
-    // A timeout: the plateau found before it no longer counts, and the window starts again from what is in flight.
+    // After a timeout the earlier plateau no longer counts, and the window restarts from what is in flight.
     full_pipe_.ForgetBandwidth();
     is_round_start_ = true;
     UpdateLongTermBandwidth(/*has_loss=*/true, /*is_app_limited=*/false);
@@ -85,7 +86,7 @@ void BbrController::OnRestart(Nanoseconds now) {
   is_idle_restart_ = true;
   extra_acked_.Restart(now);
   if (mode_ == Mode::kProbeBw) {
-    // Pace at the bandwidth itself: nothing is in flight, so nothing has to be probed or drained.
+    // Pace at the bandwidth itself: with nothing in flight there is nothing to probe or drain.
     SetPacingRate(UsedBandwidth(), 1.0);
   } else if (mode_ == Mode::kProbeRtt) {
     EndProbeRttIfDue(now);
@@ -142,7 +143,7 @@ Gains BbrController::ChooseGains() const {
 bool BbrController::IsPhaseOver(const AckEvent& ack) const {
   const bool has_lasted_min_rtt = ack.now - phase_start_ > min_rtt_.value();
   if (gains_.pacing > 1.0) {
-    // Probing goes on until the extra data is really in flight, or does not fit.
+    // Probe until the extra data is in flight, or until a loss shows that it does not fit.
     return has_lasted_min_rtt &&
            (ack.bytes_lost > 0 || ack.prior_in_flight >= InflightTarget(gains_.pacing, max_bandwidth()));
   }
@@ -158,7 +159,7 @@ void BbrController::UpdateBandwidth(const AckEvent& ack) {
     is_packet_conservation_ = false;
   }
   UpdateLongTermBandwidth(ack.bytes_lost > 0, ack.sample.is_app_limited);
-  // A rate that the application held down says only that the path can do at least as much.
+  // An application-limited rate is only a lower bound of what the path can deliver.
   if (!ack.sample.is_app_limited || ack.sample.delivery_rate >= bandwidth_.Best()) {
     bandwidth_.Update(rounds_.count(), ack.sample.delivery_rate);
   }
@@ -210,7 +211,7 @@ void BbrController::UpdatePacingRate() {
 }
 
 void BbrController::UpdateCwnd(const AckEvent& ack) {
-  // The order of the two decides what an ACK at the end of recovery does: restore first, then grow.
+  // The order matters for the ACK that ends recovery: first restore the window, then grow it.
   bool is_done = ack.bytes_acked <= 0;
   if (!is_done) {
     is_done = RecoverOrRestoreCwnd(ack);
@@ -233,7 +234,7 @@ void BbrController::UpdateCwnd(const AckEvent& ack) {
 bool BbrController::RecoverOrRestoreCwnd(const AckEvent& ack) {
   if (ack.bytes_lost > 0) cwnd_ = std::max(cwnd_ - ack.bytes_lost, connection_.packet_bytes);
   if (is_entering_recovery()) {
-    // The first round of recovery sends one packet for each delivered: the queue that overflowed must not grow.
+    // In the first round of recovery, send one packet per delivered packet: the queue that overflowed must not grow.
     is_packet_conservation_ = true;
     rounds_.Restart(ack.delivered);
     cwnd_ = ack.in_flight + ack.bytes_acked;
@@ -268,12 +269,12 @@ void BbrController::UpdateLongTermBandwidth(bool has_loss, bool is_app_limited) 
                      .is_app_limited = is_app_limited,
                      .is_round_start = is_round_start_,
                      .is_probe_bw = mode_ == Mode::kProbeBw});
-  if (was_used && !long_term_.is_used()) EnterProbeBw(last_ack_);  // the cycle begins anew
+  if (was_used && !long_term_.is_used()) EnterProbeBw(last_ack_);  // restart the cycle
 }
 
 void BbrController::EnterProbeBw(Nanoseconds now) {
   mode_ = Mode::kProbeBw;
-  // Any phase but the draining one, so that flows that start together do not probe together.
+  // Start in a random phase, except the draining one, so that flows that start together do not probe together.
   const auto skipped = static_cast<int>(random_.Below(kCycleLength - 1));
   StartPhase((kCycleLength - skipped) % kCycleLength, now);
 }
@@ -306,7 +307,7 @@ void BbrController::RestoreCwndAfterProbeRtt() {
 }
 
 void BbrController::SaveCwnd() {
-  // In recovery and in ProbeRTT the window is small on purpose; the one before both is what to come back to.
+  // In recovery and in ProbeRTT the window is small on purpose: keep the one from before.
   const bool is_normal = recovery_at_last_ack_ == Recovery::kOpen && mode_ != Mode::kProbeRtt;
   cwnd_before_recovery_ = is_normal ? cwnd_ : std::max(cwnd_before_recovery_, cwnd_);
 }
@@ -314,7 +315,7 @@ void BbrController::SaveCwnd() {
 void BbrController::SetPacingRate(BitsPerSecond bandwidth, double gain) {
   const auto rate =
       static_cast<BitsPerSecond>(static_cast<double>(bandwidth) * gain * (1.0 - parameters_.pacing_margin));
-  // Until the pipe is full the rate only rises: early samples of a few packets are too low.
+  // Until the pipe is full the rate only rises, because early samples of a few packets are too low.
   if (full_pipe_.is_full() || rate > pacing_rate_) pacing_rate_ = std::max(rate, BitsPerSecond{1});
 }
 

@@ -15,43 +15,44 @@
 namespace bbrgym {
 
 struct BbrParameters {
-  /// Gain of Startup: the smallest that doubles the rate each round, 2/ln 2, rounded up to a 256th as in Linux.
+  /// Gain of Startup: 2/ln 2, the smallest that doubles the rate each round, rounded up to 1/256 as in Linux.
   double startup_gain = 739.0 / 256.0;
-  /// Pacing gain of Drain: its inverse, rounded down to a 256th; empties in one round the queue that Startup made.
+  /// Pacing gain of Drain: the inverse, rounded down to 1/256. It empties the queue of Startup in one round.
   double drain_gain = 88.0 / 256.0;
   /// Window in ProbeBW: 2 BDP, so that delayed and aggregated ACKs do not stall the flow.
   double cwnd_gain = 2.0;
-  /// First phase of the cycle: probes for a quarter more bandwidth…
+  /// Pacing gain of the first phase of the cycle, which probes for a quarter more bandwidth…
   double probe_up_gain = 1.25;
-  /// …and the second drains what the first queued if there was none.
+  /// …and of the second, which drains what the first queued if there was no more.
   double probe_down_gain = 0.75;
   /// Window of the bandwidth filter: one gain cycle of 8 rounds and two more.
   std::int64_t bandwidth_window_rounds = 10;
-  /// Window of the RTT filter: longer than most lulls in which a queue empties by itself.
+  /// Window of the RTT filter: in most windows of this length a queue empties by itself at some time.
   double min_rtt_window_s = 10.0;
-  /// How long ProbeRTT keeps the window small: enough for flows of different RTT to meet in it.
+  /// How long ProbeRTT keeps the window small: long enough for the ProbeRTTs of flows with different RTTs to overlap.
   double probe_rtt_ms = 200.0;
-  /// The window in ProbeRTT and everywhere the least: two packets of each delayed ACK's pair.
+  /// The window in ProbeRTT, and the smallest one elsewhere: two pairs of packets, one delayed ACK per pair.
   std::int64_t min_cwnd_packets = 4;
   /// The pipe is full when a round raises the bandwidth by less than this…
   double full_pipe_growth = 1.25;
-  /// …three times in a row: once for a full receive window's growth, once for the probe, once to be sure.
+  /// …in three rounds in a row: one for the growth of a full receive window, one for the probe, one to be sure.
   std::int64_t full_pipe_rounds = 3;
-  /// Share of the bandwidth left unused when pacing, to shrink a standing queue: in Linux since 4.20; 0 before, in the
-  /// papers' kernels.
+  /// Share of the bandwidth that pacing leaves unused, to shrink a standing queue. In Linux since 4.20; 0 in the
+  /// kernels of the papers.
   double pacing_margin = 0.01;
-  /// Weight of measured ACK aggregation in the window: in Linux since 5.1; 0 before, in the papers' kernels.
+  /// Weight of measured ACK aggregation in the window. In Linux since 5.1; 0 in the kernels of the papers.
   double extra_acked_gain = 1.0;
   /// Packets that may leave back to back; the window has room for three such bursts. 1: no segmentation offload, as in
   /// ns-3 and in the papers' simulations; 0: as many as Linux hands to the card at once (tso_segs_goal).
   std::int64_t burst_packets = 1;
-  /// Whether a rate that two lossy intervals agree on is taken for a policer's and kept to for 48 rounds, as in Linux.
+  /// Whether to take a rate on which two lossy intervals agree for the rate of a policer, and keep to it for 48 rounds,
+  /// as Linux does.
   bool long_term_sampling = false;
 
   void Describe(ParameterReader& reader);
 };
 
-/// BBR v1 as in Linux 4.14 to 4.17, on which the variants were published: without its two later additions.
+/// BBR v1 as in Linux 4.14 to 4.17, on which the variants were published: without the two later additions.
 struct PapersBbrParameters : BbrParameters {
   PapersBbrParameters() {
     pacing_margin = 0.0;
@@ -73,31 +74,32 @@ class BbrController : public Controller {
   Metrics metrics() const override;
 
  protected:
-  /// Hook: looks at an ACK before the model's other parts do, with the bandwidth and the round up to date.
+  /// Hook: takes an ACK before the rest of the model does. The bandwidth and the round are up to date.
   virtual void Observe(const AckEvent& ack) { static_cast<void>(ack); }
-  /// Hook: the gains in the present mode.
+  /// Hook: returns the gains in the current mode.
   virtual Gains ChooseGains() const;
-  /// Hook: whether the present phase of the ProbeBW cycle is over.
+  /// Hook: returns whether the current phase of the ProbeBW cycle is over.
   virtual bool IsPhaseOver(const AckEvent& ack) const;
-  /// Hook: `gain` products of this bandwidth and the delay, in bytes: what the window and the cycle's marks are made
-  /// of.
+  /// Hook: returns `gain` times the product of this bandwidth and the delay, in bytes. The window and the marks of the
+  /// cycle are computed from it.
   virtual double BdpBytes(double gain, BitsPerSecond bandwidth) const;
-  /// Hook: the RTT of the path without queues, of which the BDP is made; 0 before the first sample.
+  /// Hook: returns the RTT of the BDP, that of the path without queues; 0 before the first sample.
   virtual Nanoseconds BaseRtt() const { return min_rtt(); }
-  /// Hook: sets the window for losses, on entering, in and on leaving recovery; returns whether that is all on this
-  /// ACK.
+  /// Hook: sets the window after losses, on entering recovery, in it and on leaving it. Returns whether this ACK must
+  /// not move the window any further.
   virtual bool RecoverOrRestoreCwnd(const AckEvent& ack);
-  /// Hook: the window of the ProbeRTT that begins now.
+  /// Hook: returns the window of the ProbeRTT that begins now.
   virtual Bytes ChooseProbeRttCwnd() const { return MinCwnd(); }
   /// Hook: sets the window when ProbeRTT ends.
   virtual void RestoreCwndAfterProbeRtt();
-  /// Hook: moves the window towards its target, on every ACK that `RecoverOrRestoreCwnd` leaves to it.
+  /// Hook: moves the window towards its target, on every ACK for which `RecoverOrRestoreCwnd` returns false.
   virtual void MoveCwnd(const AckEvent& ack, Bytes target);
 
-  /// Goes to ProbeRTT with this window. For a variant that has reasons of its own: RTprop's age is the base's.
+  /// Enters ProbeRTT with this window. The base does so when min_rtt is too old; a variant may have other reasons.
   void EnterProbeRtt(Bytes cwnd);
 
-  /// What should be in flight for `gain` BDPs, with room for bursts: the cycle's and Drain's mark, and the window's.
+  /// Returns the bytes in flight that `gain` BDPs and room for bursts ask for: the mark of the cycle and of Drain, and
+  /// the target of the window.
   Bytes InflightTarget(double gain, BitsPerSecond bandwidth, Bytes extra = 0) const;
   Bytes MinCwnd() const { return parameters_.min_cwnd_packets * connection_.packet_bytes; }
 
@@ -116,16 +118,16 @@ class BbrController : public Controller {
   BitsPerSecond max_bandwidth() const { return bandwidth_.Best(); }
   Nanoseconds phase_start() const { return phase_start_; }
   Bytes cwnd_before_recovery() const { return cwnd_before_recovery_; }
-  /// RTprop; 0 before the first sample.
+  /// 0 before the first sample.
   Nanoseconds min_rtt() const { return min_rtt_.value(); }
   bool IsMinRttExpired(Nanoseconds now) const { return min_rtt_.IsExpired(now); }
 
   // …and what they set, in RecoverOrRestoreCwnd and MoveCwnd…
   Bytes cwnd_;
   bool is_packet_conservation_ = false;
-  /// Lets packet conservation last until everything sent up to now is delivered.
+  /// Extends packet conservation until everything sent so far is delivered.
   void RestartRound(Bytes delivered) { rounds_.Restart(delivered); }
-  // …and in ProbeRTT: the most that its window may be.
+  // …and in ProbeRTT: the upper bound of the window.
   Bytes probe_rtt_cwnd_ = 0;
 
  private:
@@ -141,7 +143,7 @@ class BbrController : public Controller {
   void UpdatePacingRate();
   void UpdateCwnd(const AckEvent& ack);
 
-  /// What the flow sends at: the maximum, or the long-term bandwidth while that is used.
+  /// Returns the bandwidth that the flow uses: the maximum, or the long-term bandwidth while that is in use.
   BitsPerSecond UsedBandwidth() const;
   void UpdateLongTermBandwidth(bool has_loss, bool is_app_limited);
   void EnterProbeBw(Nanoseconds now);

@@ -7,8 +7,8 @@
 //   Startup --(plateau, or 8 losses and > 2 %)--> Drain --> ProbeBW: Down -> Cruise -> Refill -> Up -> Down …
 //                                                              <--(every 5 s without a smaller RTT)--> ProbeRTT
 //
-// Source: google/bbr v2alpha, net/ipv4/tcp_bbr2.c at 0487ade5; draft-cardwell-iccrg-bbr-congestion-control-01. ECN is
-// left out.
+// Source: google/bbr v2alpha, net/ipv4/tcp_bbr2.c at 0487ade5; draft-cardwell-iccrg-bbr-congestion-control-01. Without
+// ECN.
 
 #include "baselines/cc/bbr2.h"
 
@@ -164,7 +164,7 @@ void Bbr2Controller::UpdateRoundsAndBandwidth(const AckEvent& ack) {
 void Bbr2Controller::UpdateLowerBounds(const AckEvent& ack) {
   is_loss_round_start_ = false;
   if (ack.bytes_lost > 0 && !has_loss_in_round_) {
-    // The first loss begins a round of its own: what it means is known when that is over.
+    // The first loss begins a round; at the end of that round the bounds react.
     has_loss_in_round_ = true;
     loss_rounds_.Restart(ack.delivered);
   }
@@ -173,7 +173,7 @@ void Bbr2Controller::UpdateLowerBounds(const AckEvent& ack) {
   inflight_latest_ = std::max(inflight_latest_, ack.sample.delivered);
   is_loss_round_start_ = loss_rounds_.OnDelivered(ack.sample.prior_delivered, ack.delivered);
   if (!is_loss_round_start_) return;
-  // While probing, losses are the probe's answer: the upper bound takes them.
+  // While probing, losses are the result of the probe and concern the upper bound.
   if (has_loss_in_round_ && parameters_.has_lower_bounds && !IsProbingBandwidth()) {
     if (bandwidth_lo_ == kNoRateBound) bandwidth_lo_ = MaxBandwidth();
     if (inflight_lo_ == kNoBound) inflight_lo_ = cwnd_;
@@ -205,7 +205,7 @@ void Bbr2Controller::UpdateFullPipe(const AckEvent& ack) {
 void Bbr2Controller::UpdateDrain(const AckEvent& ack) {
   if (mode_ == Mode::kStartup && IsPipeFull()) {
     mode_ = Mode::kDrain;
-    ResetCongestionSignals();  // Startup's losses are no reason to send less in what follows
+    ResetCongestionSignals();  // the losses of Startup must not lower the bounds later
   }
   if (mode_ == Mode::kDrain && ack.in_flight <= InflightTarget(MaxBandwidth(), 1.0)) {
     mode_ = Mode::kProbeBw;
@@ -222,7 +222,7 @@ void Bbr2Controller::UpdateCycle(const AckEvent& ack) {
       if (IsTimeToProbe(ack.now)) StartRefill(ack.delivered);
       break;
     case Phase::kRefill:
-      // One round at the bandwidth fills the pipe again, so that the probe's losses are the probe's.
+      // One round at the bandwidth refills the pipe, so that losses after it are due to the probe.
       if (is_round_start_) {
         has_probe_samples_ = true;
         StartUp(ack);
@@ -251,14 +251,14 @@ void Bbr2Controller::UpdateCycle(const AckEvent& ack) {
 bool Bbr2Controller::UpdateUpperBound(const AckEvent& ack) {
   if (ack_phase_ == AckPhase::kProbeStarting && is_round_start_) ack_phase_ = AckPhase::kProbeFeedback;
   if (ack_phase_ == AckPhase::kProbeStopping && is_round_start_) {
-    // The probe's last packets are answered: the cycle is over.
+    // The last packets of the probe are acknowledged: the cycle is over.
     has_probe_samples_ = false;
     ack_phase_ = AckPhase::kInit;
     if (mode_ == Mode::kProbeBw && !ack.sample.is_app_limited && bandwidth_hi_[1] > 0) {
       bandwidth_hi_ = {bandwidth_hi_[1], 0};
     }
     if (mode_ == Mode::kProbeBw && is_risky_probe_stopped_ && !was_probe_too_high_) {
-      StartRefill(ack.delivered);  // stopped out of caution, and nothing was lost: try again
+      StartRefill(ack.delivered);  // the probe stopped out of caution, and nothing was lost: probe again
       return true;
     }
   }
@@ -279,9 +279,9 @@ bool Bbr2Controller::IsInflightTooHigh(const AckEvent& ack) const {
 
 void Bbr2Controller::OnInflightTooHigh(const AckEvent& ack) {
   was_probe_too_high_ = true;
-  has_probe_samples_ = false;  // once a probe
+  has_probe_samples_ = false;  // once per probe
   if (!ack.sample.is_app_limited) {
-    // In whole packets, so that what is in flight can reach it.
+    // In whole packets, so that the bytes in flight can reach it.
     const auto packets = static_cast<std::int64_t>((1.0 - parameters_.beta) * static_cast<double>(TargetInflight()) /
                                                    static_cast<double>(connection_.packet_bytes));
     const Bytes reduced = packets * connection_.packet_bytes;
@@ -305,7 +305,7 @@ void Bbr2Controller::RaiseUpperBound(const AckEvent& ack) {
 }
 
 void Bbr2Controller::RaiseSlope() {
-  // 1, 2, 4, … packets a round: careful at first, then as fast as slow start.
+  // 1, 2, 4, … packets per round: slow at first, then as fast as slow start.
   const std::int64_t growth = std::int64_t{1} << up_rounds_;
   up_rounds_ = std::min<std::int64_t>(up_rounds_ + 1, 30);
   up_bytes_a_packet_ = std::max(cwnd_ / growth, connection_.packet_bytes);
@@ -341,7 +341,7 @@ void Bbr2Controller::StartDown(Nanoseconds now, Bytes delivered) {
   const auto random_wait = static_cast<std::uint64_t>(parameters_.probe_wait_random_s * kSecond) + 1;
   probe_wait_ = static_cast<Nanoseconds>(parameters_.probe_wait_s * kSecond) +
                 static_cast<Nanoseconds>(random_.Below(random_wait));
-  phase_start_ = now;  // of Down and Cruise together
+  phase_start_ = now;  // for Down and Cruise together
   ack_phase_ = AckPhase::kProbeStopping;
   rounds_.Restart(delivered);
   phase_ = Phase::kDown;

@@ -23,43 +23,43 @@ struct Bbr2Parameters {
   /// Pacing gains of the ProbeBW phases that are not 1: probing up, and draining what it queued.
   double probe_up_gain = 1.25;
   double probe_down_gain = 0.75;
-  /// A loss rate above this means that too much is in flight: more than random losses, less than a queue's overflow.
+  /// A loss rate above this means that too much is in flight: above random losses, below those of a full queue.
   double loss_threshold = 0.02;
-  /// What the bounds lose on congestion: as CUBIC's window, 0.3.
+  /// The share by which congestion lowers the bounds: 0.3, as for CUBIC's window.
   double beta = 0.3;
-  /// Share of the upper bound that is left free while cruising, for others to grow into.
+  /// Share of the upper bound that cruising leaves free, so that other flows can grow.
   double headroom = 0.15;
-  /// Loss events in a round of Startup that, with a loss rate above the threshold, end it.
+  /// This many loss events in a round of Startup end it if the loss rate is above the threshold.
   std::int64_t startup_loss_events = 8;
-  /// Time between probes for bandwidth: this and up to a second more at random…
+  /// Time between probes for bandwidth: this plus a random time of up to a second…
   double probe_wait_s = 2.0;
   double probe_wait_random_s = 1.0;
-  /// …or fewer rounds, as many as Reno would need to use the same again: packets in flight, at most these.
+  /// …or, if that is less, the rounds that Reno needs to regain the window: its packets in flight, at most this many.
   std::int64_t reno_rounds = 63;
-  /// ProbeRTT after so long without a smaller RTT, and the window of the RTT filter.
+  /// Time without a smaller RTT after which ProbeRTT begins, and the window of the RTT filter.
   double probe_rtt_interval_s = 5.0;
   double min_rtt_window_s = 10.0;
   double probe_rtt_ms = 200.0;
   /// The window in ProbeRTT, in BDPs; at least `min_cwnd_packets`.
   double probe_rtt_gain = 0.5;
   std::int64_t min_cwnd_packets = 4;
-  /// The pipe is full after so many rounds with less growth than this.
+  /// The pipe is full after this many rounds with less growth than this.
   double full_pipe_growth = 1.25;
   std::int64_t full_pipe_rounds = 3;
-  /// Share of the bandwidth left unused when pacing.
+  /// Share of the bandwidth that pacing leaves unused.
   double pacing_margin = 0.01;
   /// Weight of measured ACK aggregation in the window.
   double extra_acked_gain = 1.0;
   /// Packets that may leave back to back; 1 as in ns-3.
   std::int64_t burst_packets = 1;
-  /// The short-term bounds (bw_lo, inflight_lo) that losses outside of a probe lower.
+  /// The short-term bounds (bw_lo, inflight_lo), which losses outside a probe lower.
   bool has_lower_bounds = true;
 
   void Describe(ParameterReader& reader);
 };
 
-/// BBR version 2 (google/bbr v2alpha): BBR that also keeps what is in flight below what made it lose more than 2 %;
-/// docs/algorithms/bbr2.md.
+/// BBR version 2 (google/bbr v2alpha): BBR that also keeps the bytes in flight below the amount at which it lost more
+/// than 2 %; docs/algorithms/bbr2.md.
 class Bbr2Controller : public Controller {
  public:
   Bbr2Controller(const Connection& connection, const Bbr2Parameters& parameters);
@@ -71,20 +71,20 @@ class Bbr2Controller : public Controller {
   Metrics metrics() const override;
 
  protected:
-  /// Hook: the gains in the present mode and phase.
+  /// Hook: returns the gains in the current mode and phase.
   virtual Gains ChooseGains() const;
-  /// Hook: looks at an ACK first.
+  /// Hook: takes an ACK before everything else does.
   virtual void Observe(const AckEvent& ack) { static_cast<void>(ack); }
-  /// Hook: the share of the upper bound that is left free while cruising.
+  /// Hook: returns the share of the upper bound that cruising leaves free.
   virtual double Headroom() const { return parameters_.headroom; }
 
   Mode mode() const { return mode_; }
   Nanoseconds min_rtt() const { return min_rtt_; }
 
  private:
-  /// Phases of ProbeBW, numbered as v2alpha does.
+  /// Phases of ProbeBW, numbered as in v2alpha.
   enum class Phase : std::uint8_t { kUp = 0, kDown = 1, kCruise = 2, kRefill = 3 };
-  /// What the ACKs that come in answer, a round after it was sent.
+  /// The phase in which the packets were sent that are acknowledged now, a round later.
   enum class AckPhase : std::uint8_t { kInit, kRefilling, kProbeStarting, kProbeFeedback, kProbeStopping };
 
   static constexpr Bytes kNoBound = std::numeric_limits<Bytes>::max();
@@ -145,11 +145,11 @@ class Bbr2Controller : public Controller {
   bool has_loss_in_round_ = false;
   std::int64_t loss_events_in_round_ = 0;
 
-  // The path's bandwidth: the largest of this and the last cycle, and its short-term bound.
+  // The bandwidth of the path: its maximum in this and in the last cycle, and its short-term bound.
   std::array<BitsPerSecond, 2> bandwidth_hi_{};
   BitsPerSecond bandwidth_lo_ = kNoRateBound;
   BitsPerSecond bandwidth_latest_ = 0;
-  // What may be in flight: the long-term and the short-term bound.
+  // The bounds of the bytes in flight: long-term and short-term.
   Bytes inflight_hi_ = kNoBound;
   Bytes inflight_lo_ = kNoBound;
   Bytes inflight_latest_ = 0;

@@ -5,7 +5,7 @@
 //   entering recovery otherwise: nothing but cwnd -= lost
 //
 // Source: the first author's kernel code (imtiaztee/BBR-ACD-Linux-Kernel-Code, tcp_bbr.c, December 2019) for what the
-// article (Electronics 2020, 9, 136, section 4) leaves open. Ours: an ACK without a valid RTT does not count.
+// article (Electronics 2020, 9, 136, section 4) leaves open. Ours: ignore ACKs without a valid RTT.
 
 #include "baselines/cc/bbr_acd.h"
 

@@ -7,18 +7,18 @@ namespace bbrgym {
 struct BbrAcdParameters : PapersBbrParameters {
   /// RTTs of successive ACKs that differ by no more than this count as equal.
   double rtt_tolerance_ms = 1.0;
-  /// So many equal pairs in a row mean a queue that stands: three ACKs.
+  /// This many equal pairs in a row, that is three ACKs, mean a standing queue.
   std::int64_t equal_rtts = 2;
-  /// So many RTprops mean congestion whatever the RTTs before.
+  /// An RTT above this multiple of min_rtt means congestion, whatever the RTTs before.
   double rtt_ratio = 2.0;
-  /// Halve once in a recovery, as the article's text says, instead of on every ACK of its first round, as the code
-  /// does.
+  /// Whether to halve once per recovery, as in the text of the article, instead of on every ACK of its first round, as
+  /// in the code.
   bool is_halved_once = false;
 
   void Describe(ParameterReader& reader);
 };
 
-/// BBR-ACD (Mahmud et al., Electronics 2020): answers a loss only if the RTTs say that it was congestion, and then
+/// BBR-ACD (Mahmud et al., Electronics 2020): reacts to a loss only if the RTTs indicate congestion, and then
 /// drastically; docs/algorithms/bbr-acd.md.
 class BbrAcdController final : public BbrController {
  public:
@@ -27,7 +27,7 @@ class BbrAcdController final : public BbrController {
  private:
   void Observe(const AckEvent& ack) override;
   bool RecoverOrRestoreCwnd(const AckEvent& ack) override;
-  void RestoreCwndAfterProbeRtt() override {}  // the window grows back by itself
+  void RestoreCwndAfterProbeRtt() override {}  // the window grows again by itself
 
   bool IsCongested() const;
 

@@ -4,8 +4,8 @@
 //   packets) and the window's gain is 1 until the next Startup, Drain or ProbeBW is entered
 //
 // Source: imtiaztee/BBR-ACD-complete-NS3-implementation, tcp-bbr-acd.cc, where ProbeCongestion() ends with an
-// unconditional `probeCongestion = false` and the limit is applied whenever the socket is in recovery. Kept to make the
-// article's figures again; bbr-acd is the algorithm.
+// unconditional `probeCongestion = false` and the limit is applied whenever the socket is in recovery. Kept to
+// reproduce the figures of the article; bbr-acd is the algorithm.
 
 #include "baselines/cc/bbr_acd_ns3_published.h"
 

@@ -4,11 +4,11 @@
 
 namespace bbrgym {
 
-/// The simulation is built on BBR v1 of 2018, and has no parameters of its own.
+/// The simulation builds on BBR v1 of 2018 and has no parameters of its own.
 using BbrAcdNs3PublishedParameters = PapersBbrParameters;
 
-/// What the simulation published with BBR-ACD ran: its congestion detector always says no, and every ACK in recovery
-/// halves; docs/algorithms/bbr-acd-ns3-published.md.
+/// The simulation that was published with BBR-ACD: its congestion detector never fires, and every ACK in recovery
+/// halves the window; docs/algorithms/bbr-acd-ns3-published.md.
 class BbrAcdNs3PublishedController final : public BbrController {
  public:
   BbrAcdNs3PublishedController(const Connection& connection, const BbrAcdNs3PublishedParameters& parameters);

@@ -7,8 +7,8 @@
 //   else                                           cwnd_gain = 2
 //
 // with T the mean RTT of the last round, p = RTprop, d the delivery rate, d_max and d_min its largest and smallest
-// under high load (T/p > 1.25) in 10 rounds. Source: Electronics 2021, 10(5), 615, section 4. Ours: the round as the
-// time of decision, the flow's own rates (a sender knows no others'), the tolerance of 1 %.
+// under high load (T/p > 1.25) in 10 rounds. Source: Electronics 2021, 10(5), 615, section 4. Ours: one decision per
+// round, the rates of the flow itself (a sender knows no others), the tolerance of 1 %.
 
 #include "baselines/cc/bbr_acw.h"
 

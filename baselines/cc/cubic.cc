@@ -43,7 +43,7 @@ void CubicController::GrowInAvoidance(const AckEvent& ack) {
     if (cwnd < w_max_ && !is_after_timeout_) {
       k_s_ = std::cbrt((w_max_ - cwnd) / parameters_.c);
     } else {
-      // After a timeout (section 4.8), or where slow start ended above a W_max, the curve begins in its convex part.
+      // After a timeout (section 4.8), or if slow start ended above W_max, the curve begins in its convex part.
       k_s_ = 0.0;
       w_max_ = cwnd;
     }
@@ -53,7 +53,7 @@ void CubicController::GrowInAvoidance(const AckEvent& ack) {
   const double t_s = static_cast<double>(ack.now - epoch_start_) / kSecond;
   const double acked = static_cast<double>(ack.bytes_acked) / packet;
 
-  // Once W_est has reached the window before the loss, Reno would grow by a whole packet a round trip (section 4.3).
+  // Once W_est has reached the window before the loss, Reno grows by a whole packet per round trip (section 4.3).
   const double alpha = w_est_ >= cwnd_prior_ ? 1.0 : 3.0 * (1.0 - beta) / (1.0 + beta);
   w_est_ += alpha * acked / cwnd;
 
@@ -61,13 +61,13 @@ void CubicController::GrowInAvoidance(const AckEvent& ack) {
   if (w_cubic(t_s) < w_est_) {
     window = std::max(window, w_est_);  // Reno-friendly region
   } else {
-    // Concave and convex regions (sections 4.4, 4.5): towards the curve one round trip ahead, at most half a window
-    // more.
+    // Concave and convex regions (sections 4.4, 4.5): grow towards the curve one round trip ahead, by at most half a
+    // window.
     const double rtt_s = static_cast<double>(smoothed_rtt()) / kSecond;
     const double target = std::clamp(w_cubic(t_s + rtt_s), cwnd, 1.5 * cwnd);
     window += (target - cwnd) / cwnd * acked;
   }
-  // The window moves in whole packets; what is less waits.
+  // The window moves in whole packets; keep the fraction for later.
   const double whole = std::floor(window);
   cwnd_fraction_ = window - whole;
   cwnd_ = static_cast<Bytes>(whole) * packet_bytes();

@@ -6,15 +6,15 @@
 namespace bbrgym {
 
 struct CubicParameters {
-  /// What a loss leaves of the window (RFC 9438, section 4.6).
+  /// The window after a loss as a share of the one before (RFC 9438, section 4.6).
   double beta = 0.7;
   /// Aggressiveness of the cubic function, in packets/s^3 (RFC 9438, section 5.1).
   double c = 0.4;
-  /// Give up bandwidth faster when the windows at losses shrink (RFC 9438, section 4.7).
+  /// Whether to release bandwidth faster when the window at losses shrinks (RFC 9438, section 4.7).
   bool has_fast_convergence = true;
-  /// HyStart++ in the first slow start (RFC 9438, section 4.10 asks for it or the like).
+  /// HyStart++ in the first slow start (RFC 9438, section 4.10 asks for it or something similar).
   bool has_hystart = true;
-  /// Pace at 1.2 (early slow start: 2) windows a round trip, as Linux does under the fq queue discipline.
+  /// Pace at 1.2 windows per round trip (2 in early slow start), as Linux does under the fq queue discipline.
   bool is_paced = false;
 
   void Describe(ParameterReader& reader);
@@ -33,7 +33,7 @@ class CubicController final : public LossBasedController {
   void OnTimeout() override;
 
   CubicParameters parameters_;
-  // In packets, as the RFC's formulas are.
+  // In packets, as in the formulas of the RFC.
   double w_max_ = 0.0;
   double w_est_ = 0.0;
   double k_s_ = 0.0;

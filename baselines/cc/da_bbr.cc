@@ -2,8 +2,8 @@
 //
 //   BDP' = gamma x bandwidth x min_rtt,   gamma = RTT / (RTT + min_rtt) in [1/2, 1)        in ProbeBW
 //
-// Source: the first author's kernel code (ku-asteam/da-bbr, tcp_DA-BBR.c, 2019); the article's abstract. Ours: an ACK
-// without a valid RTT uses the last one; the window of ProbeRTT is never below BBR's.
+// Source: the first author's kernel code (ku-asteam/da-bbr, tcp_DA-BBR.c, 2019); the article's abstract. Ours: use
+// the last RTT for an ACK without one; the window of ProbeRTT is never below BBR's.
 
 #include "baselines/cc/da_bbr.h"
 
@@ -25,7 +25,7 @@ void DaBbrController::Observe(const AckEvent& ack) {
   if (ack.rtt <= 0) return;
   rtt_ = ack.rtt;
   if (previous_min_rtt_ == 0) previous_min_rtt_ = ack.rtt;
-  // The filter is about to take a new value: the one it leaves is what the next is compared with.
+  // The filter is about to take a new value: keep the old one to compare it with.
   if (mode() == Mode::kProbeBw && IsMinRttExpired(ack.now)) previous_min_rtt_ = min_rtt();
 }
 
@@ -51,7 +51,7 @@ bool DaBbrController::RecoverOrRestoreCwnd(const AckEvent& ack) {
     is_packet_conservation_ = true;
     RestartRound(ack.delivered);
     cwnd_ = std::max(ack.in_flight, connection().packet_bytes);
-    drained_phase_ = phase_start();  // until the cycle goes on to its next phase
+    drained_phase_ = phase_start();  // until the next phase of the cycle
   } else if (is_leaving_recovery()) {
     is_packet_conservation_ = false;
   }

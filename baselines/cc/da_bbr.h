@@ -5,19 +5,19 @@
 namespace bbrgym {
 
 struct DaBbrParameters : PapersBbrParameters {
-  /// The authors' answer to losses: drain at 0.75, and do not come back to the window from before. Off: BBR's.
+  /// The authors' reaction to losses: drain at 0.75, and do not restore the window from before. Off: as in BBR.
   bool has_loss_response = true;
-  /// ProbeRTT at a third of the window "for enhancing throughput". Off: BBR's four packets.
+  /// ProbeRTT at a third of the window, "for enhancing throughput". Off: BBR's four packets.
   bool has_probe_rtt_third = true;
-  /// RTprop that has grown by more than this since the last window switches the reduction off: the path may have
-  /// changed.
+  /// A min_rtt that has grown by more than this factor since the last window switches the reduction off: the path may
+  /// have changed.
   double min_rtt_growth = 1.2;
 
   void Describe(ParameterReader& reader);
 };
 
-/// DA-BBR (Kim, Cho, IEEE Access 2020): in ProbeBW the BDP shrinks with the queueing delay a flow sees, the more the
-/// shorter its RTT is; docs/algorithms/da-bbr.md.
+/// DA-BBR (Kim, Cho, IEEE Access 2020): in ProbeBW the BDP is multiplied by RTT / (RTT + min_rtt), which is lower for
+/// flows with a long min_rtt; docs/algorithms/da-bbr.md.
 class DaBbrController final : public BbrController {
  public:
   DaBbrController(const Connection& connection, const DaBbrParameters& parameters);

@@ -5,9 +5,10 @@
 //                                        diff >= 30: cwnd = (target + last cwnd with diff < 30) / 2
 //   a loss while diff >= 30:             to ProbeRTT at cwnd / 2; in ProbeRTT, cwnd / 2 again
 //
-// Source: the article (Wireless Communications and Mobile Computing 2022, 7222030, section 3.3). The text at hand lacks
-// its equations: their form is rebuilt from its words and from the algorithms that it names (CTCP, BIC, NewReno). Ours
-// too: which rounds count, what the window does between them, and when a loss is forgotten; docs/algorithms/ebcc.md.
+// Source: the article (Wireless Communications and Mobile Computing 2022, 7222030, section 3.3). The text available
+// to us lacks the equations: they are reconstructed from its words and from the algorithms that it names (CTCP, BIC,
+// NewReno). Ours too: which rounds count, what the window does between them, and when a loss is forgotten;
+// docs/algorithms/ebcc.md.
 
 #include "baselines/cc/ebcc.h"
 
@@ -43,7 +44,7 @@ void EbccController::AnswerLoss(const AckEvent& ack) {
     EnterProbeRtt(ReducedCwnd());
     delivered_at_reduction_ = ack.delivered;
   } else if (mode() == Mode::kProbeRtt) {
-    // Once a round: losses of what was sent before the last reduction are no answer to it.
+    // Once per round: ignore losses of packets that were sent before the last reduction.
     const bool is_new = ack.sample.is_valid && ack.sample.prior_delivered >= delivered_at_reduction_;
     if (!is_new || !IsQueueLong()) return;
     probe_rtt_cwnd_ = ReducedCwnd();
@@ -61,7 +62,7 @@ void EbccController::MoveCwnd(const AckEvent& ack, Bytes target) {
 }
 
 Bytes EbccController::ChooseCwnd(Bytes target) {
-  // The window of the last loss is where BIC's search ends. Once there it holds for a round, and then goes beyond.
+  // BIC's search ends at the window of the last loss. The window stays there for a round and then grows beyond it.
   const Bytes limit = loss_cwnd_ > 0 ? std::min(target, std::max(loss_cwnd_, cwnd_)) : target;
   if (cwnd_ >= loss_cwnd_) loss_cwnd_ = 0;
   Bytes sum = 0;
@@ -72,7 +73,7 @@ Bytes EbccController::ChooseCwnd(Bytes target) {
     short_queue_cwnd_ = cwnd_;
     sum = cwnd_ + limit;
   }
-  // The mean in whole packets, rounded up: otherwise the search would stop a packet below its end.
+  // Round the mean up to whole packets: otherwise the search would stop one packet below its end.
   const Bytes pair = 2 * connection().packet_bytes;
   return (sum + pair - 1) / pair * connection().packet_bytes;
 }

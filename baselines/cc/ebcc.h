@@ -7,11 +7,11 @@
 namespace bbrgym {
 
 struct EbccParameters : PapersBbrParameters {
-  /// gamma: so many packets estimated in the queue fill the path; fewer, and it is underused.
+  /// gamma: with fewer packets than this in the queue, by the estimate, the path is underused.
   std::int64_t queue_threshold_packets = 30;
-  /// What a loss with a full queue leaves of the window, as NewReno's.
+  /// The window after a loss with a long queue as a share of the one before, as in NewReno.
   double beta = 0.5;
-  /// Equation (7) averages the present window, not its target, with the last one of a short queue.
+  /// Whether equation (7) averages the current window, not its target, with the last one of a short queue.
   bool is_eq7_operand_cwnd = false;
 
   void Describe(ParameterReader& reader);
@@ -36,10 +36,10 @@ class EbccController final : public BbrController {
 
   EbccParameters queue_aware_;
   Nanoseconds rtt_ = 0;
-  /// Rounds of ProbeBW without any loss: what begins before one does not count.
+  /// Rounds of ProbeBW without loss; a loss restarts the round.
   RoundCounter calm_rounds_;
   bool is_calm_round_over_ = false;
-  /// BIC's W_max, the window at the last loss; 0 while there is none to keep below.
+  /// BIC's W_max, the window at the last loss; 0 if there is none to stay below.
   Bytes loss_cwnd_ = 0;
   /// lastCwnd: the window of the last round with a short queue; 0 before the first.
   Bytes short_queue_cwnd_ = 0;

@@ -8,7 +8,7 @@
 
 namespace bbrgym {
 
-/// How far ACKs arrive in bursts: the most that was acknowledged beyond bandwidth x time since the burst began, over
+/// Measures ACK aggregation: the maximum of the bytes acknowledged beyond bandwidth x time since a burst began, over
 /// the last 5 to 10 rounds (Linux 5.1 and later, tcp_bbr.c bbr_update_ack_aggregation).
 class ExtraAcked {
  public:
@@ -20,7 +20,7 @@ class ExtraAcked {
     }
     auto expected = static_cast<Bytes>(BytesIn(bandwidth, now - epoch_start_));
     if (epoch_acked_ <= expected) {
-      // The ACKs have fallen back to the bandwidth: a new epoch begins.
+      // The ACKs no longer exceed the bandwidth: a new epoch begins.
       epoch_start_ = now;
       epoch_acked_ = 0;
       expected = 0;
@@ -29,7 +29,7 @@ class ExtraAcked {
     most_[slot_] = std::max(most_[slot_], std::min(epoch_acked_ - expected, cwnd));
   }
 
-  /// Sending was idle: what comes now is no burst.
+  /// Starts a new epoch: after an idle time, the first ACKs are no burst.
   void Restart(Nanoseconds now) {
     epoch_start_ = now;
     epoch_acked_ = 0;

@@ -1,10 +1,10 @@
 // F-BBRv2.
 //
-//   min_rtt > 2 x base RTT: a CUBIC flow shares the link; the pacing gains of ProbeBW x 1.15 while it lasts
+//   while min_rtt > 2 x base RTT, a CUBIC flow shares the link: pacing gains of ProbeBW x 1.15
 //
-// Source: Cho, Kim, Cho, "Improvement of Bandwidth Fairness between TCP BBRv2 and CUBIC", in words only. Ours: the base
-// RTT is the smallest RTT of the whole connection, min_rtt is BBRv2's windowed one; headroom and window stay as they
-// are.
+// Source: Cho, Kim, Cho, "Improvement of Bandwidth Fairness between TCP BBRv2 and CUBIC", which has no
+// formulas. Ours: the base RTT is the smallest RTT of the connection, min_rtt is BBRv2's windowed one; headroom and
+// window do not change.
 
 #include "baselines/cc/f_bbr2.h"
 

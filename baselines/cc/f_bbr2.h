@@ -5,17 +5,17 @@
 namespace bbrgym {
 
 struct FBbr2Parameters : Bbr2Parameters {
-  /// A windowed minimum of the RTT above so many base RTTs betrays a loss-based rival: BBRv2 alone keeps at most 2 BDP
-  /// in flight.
+  /// A min_rtt above this multiple of the base RTT reveals a loss-based rival: BBRv2 alone keeps at most 2 BDP in
+  /// flight.
   double rival_rtt_ratio = 2.0;
-  /// What the pacing gains of ProbeBW are multiplied by then: the 15 % that BBRv2's headroom gives away.
+  /// Factor of the pacing gains in ProbeBW beside a rival: the 15 % that BBRv2's headroom gives away.
   double rival_gain = 1.15;
-  /// …and its window's gain: 1.15 lets a flow that its window limits use the higher rate. The paper names only the
-  /// rate.
+  /// Factor of the window's gain beside a rival: with 1.15, a flow that its window limits can use the higher rate. The
+  /// paper names the rate only.
   double rival_cwnd_gain = 1.0;
-  /// Gives up BBRv2's headroom as well while there is a rival.
+  /// Whether to give up BBRv2's headroom as well beside a rival.
   bool is_headroom_removed = false;
-  /// The base RTT where it is known, for a flow that never sees an empty queue; 0: the smallest RTT of the connection.
+  /// The base RTT if it is known, for a flow that never sees an empty queue. 0: the smallest RTT of the connection.
   double base_rtt_ms = 0.0;
 
   void Describe(ParameterReader& reader);

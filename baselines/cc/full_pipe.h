@@ -6,13 +6,13 @@
 
 namespace bbrgym {
 
-/// Tells when Startup has filled the pipe: the bandwidth has not grown by `growth` in `rounds` rounds
+/// Detects that Startup has filled the pipe: the bandwidth has not grown by the factor `growth` in `rounds` rounds
 /// (draft-cardwell-iccrg-bbr-congestion-control-00, section 4.3.2.2).
 class FullPipe {
  public:
   FullPipe(double growth, std::int64_t rounds) : growth_(growth), rounds_(rounds) {}
 
-  /// Called once a round that was not application-limited.
+  /// To be called once per round, unless it was application-limited.
   void OnRound(BitsPerSecond bandwidth) {
     if (is_full_) return;
     if (static_cast<double>(bandwidth) >= static_cast<double>(best_) * growth_) {
@@ -23,7 +23,7 @@ class FullPipe {
     is_full_ = ++rounds_without_growth_ >= rounds_;
   }
 
-  /// Forgets the bandwidth it compares with, not that the pipe was full (Linux does so on a timeout).
+  /// Forgets the bandwidth that it compares with, but not that the pipe was full (as Linux does on a timeout).
   void ForgetBandwidth() { best_ = 0; }
 
   bool is_full() const { return is_full_; }

@@ -9,11 +9,11 @@
 
 namespace bbrgym {
 
-/// HyStart++ (RFC 9406): leaves slow start when a round's smallest RTT rises, after some rounds of slower growth that
-/// would reveal a spurious rise.
+/// HyStart++ (RFC 9406): leaves slow start when the smallest RTT of a round rises, after some rounds of slower growth
+/// that would reveal a spurious rise.
 class HyStart {
  public:
-  /// Takes an ACK in slow start. `prior_delivered` tells rounds apart (see RoundCounter). Returns how much of the
+  /// Takes an ACK in slow start. `prior_delivered` separates rounds (see RoundCounter). Returns how many of the
   /// acknowledged bytes may be added to the window.
   Bytes OnAck(Nanoseconds rtt, Bytes acked, Bytes prior_delivered, Bytes delivered) {
     if (rounds_.OnDelivered(prior_delivered, delivered)) StartRound();
@@ -32,12 +32,12 @@ class HyStart {
         }
       }
     } else if (round_samples_ >= kMinSamples && round_min_rtt_ < baseline_min_rtt_) {
-      is_conservative_ = false;  // the rise was a jitter: back to slow start
+      is_conservative_ = false;  // the rise was jitter: back to slow start
     }
     return is_conservative_ ? acked / kGrowthDivisor : acked;
   }
 
-  /// Slow start is over: the conservative rounds have confirmed the rise.
+  /// Whether slow start is over: the conservative rounds have confirmed the rise.
   bool IsDone() const { return is_conservative_ && conservative_rounds_ >= kConservativeRounds; }
 
  private:

@@ -7,12 +7,12 @@
 
 namespace bbrgym {
 
-/// What a token-bucket policer lets through: the rate of two intervals in a row that lost much and delivered about the
-/// same. Once known it is used for a while, in place of a maximum that the bucket's tokens have raised (Linux
-/// tcp_bbr.c, bbr_lt_bw_sampling).
+/// Estimates the rate of a token-bucket policer: that of two intervals in a row with much loss and about the same
+/// delivery rate. It then replaces the maximum, which saved tokens have raised, for some rounds (Linux tcp_bbr.c,
+/// bbr_lt_bw_sampling).
 class LongTermBandwidth {
  public:
-  /// Where the connection stands at an ACK with a rate sample, or at a timeout.
+  /// The state of the connection at an ACK with a rate sample, or at a timeout.
   struct Event {
     /// Time of the last delivery.
     Nanoseconds now = 0;
@@ -22,7 +22,7 @@ class LongTermBandwidth {
     bool has_loss = false;
     bool is_app_limited = false;
     bool is_round_start = false;
-    /// Whether the rounds count for which the rate is used.
+    /// Rounds of use count in ProbeBW only.
     bool is_probe_bw = false;
   };
 
@@ -32,7 +32,7 @@ class LongTermBandwidth {
       return;
     }
     if (!is_sampling_) {
-      // The first loss says that the bucket is empty; before it the rate is that of saved tokens.
+      // The first loss shows that the bucket is empty; before it, saved tokens raise the rate.
       if (!event.has_loss) return;
       StartInterval(event);
       is_sampling_ = true;
@@ -47,7 +47,7 @@ class LongTermBandwidth {
       Reset(event);
       return;
     }
-    // An interval ends with a loss, as it began: on an empty bucket.
+    // An interval begins and ends with a loss, that is with an empty bucket.
     if (!event.has_loss) return;
     const Bytes delivered = event.delivered - start_.delivered;
     const Bytes lost = event.lost - start_.lost;
@@ -56,7 +56,7 @@ class LongTermBandwidth {
     EndInterval(RateOf(delivered, interval), event);
   }
 
-  /// Whether `value` is to be used in place of the maximum.
+  /// Whether `value` replaces the maximum.
   bool is_used() const { return is_used_; }
   /// 0 before the first interval has ended.
   BitsPerSecond value() const { return bandwidth_; }
@@ -65,8 +65,8 @@ class LongTermBandwidth {
   // Linux tcp_bbr.c: bbr_lt_intvl_min_rtts, bbr_lt_loss_thresh, bbr_lt_bw_ratio, bbr_lt_bw_diff, bbr_lt_bw_max_rtts.
   static constexpr std::int64_t kLeastRounds = 4;
   static constexpr Bytes kLossPer256 = 50;                   // lost for 256 delivered: 20 %
-  static constexpr BitsPerSecond kLargestRatio = 8;          // of the rate to the difference that still counts as none…
-  static constexpr BitsPerSecond kLargestDifference = 4000;  // …and the difference that always does
+  static constexpr BitsPerSecond kLargestRatio = 8;          // of the rate to a difference that counts as none…
+  static constexpr BitsPerSecond kLargestDifference = 4000;  // …and a difference that always counts as none
   static constexpr std::int64_t kUsedRounds = 48;
 
   void StartInterval(const Event& event) {

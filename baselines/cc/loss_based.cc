@@ -14,7 +14,7 @@ void LossBasedController::OnAck(const AckEvent& ack) {
   UpdateRtt(ack.rtt);
   if (recovery_ == Recovery::kRecovery) {
     if (!is_prr_started_) {
-      // The first ACK of recovery tells what had been sent by then. RecoverFS is the window, as in Linux.
+      // The first ACK of recovery says how much had been sent by then. RecoverFS is the window, as in Linux.
       prr_.Start(cwnd_at_loss_, ack.sent);
       is_prr_started_ = true;
     }
@@ -22,7 +22,7 @@ void LossBasedController::OnAck(const AckEvent& ack) {
   } else if (ack.is_cwnd_limited && ack.bytes_acked > 0) {
     if (IsSlowStart()) {
       Bytes growth = ack.bytes_acked;
-      // HyStart++ watches the first slow start only; after a loss the threshold is known (RFC 9406, section 4.3).
+      // HyStart++ acts in the first slow start only; after a loss the threshold is known (RFC 9406, section 4.3).
       if (options_.has_hystart && ssthresh_ == kNoThreshold && ack.sample.is_valid) {
         growth = hystart_.OnAck(ack.rtt, ack.bytes_acked, ack.sample.prior_delivered, ack.delivered);
         if (hystart_.IsDone()) ssthresh_ = cwnd_;
@@ -84,8 +84,7 @@ void LossBasedController::UpdateRtt(Nanoseconds rtt) {
 }
 
 void LossBasedController::UpdatePacingRate() {
-  // Linux tcp_update_pacing_rate: twice the rate in early slow start, 1.2 times it afterwards; 1 ms while no RTT is
-  // known.
+  // Linux tcp_update_pacing_rate: twice the rate in early slow start, 1.2 times afterwards; 1 ms until there is an RTT.
   const double factor = cwnd_ < ssthresh_ / 2 ? 2.0 : 1.2;
   const Nanoseconds rtt = smoothed_rtt_ > 0 ? smoothed_rtt_ : kMillisecond;
   pacing_rate_ = static_cast<BitsPerSecond>(factor * static_cast<double>(RateOf(cwnd_, rtt)));

@@ -9,7 +9,7 @@
 namespace bbrgym {
 
 /// What CUBIC and NewReno share: slow start, fast recovery by PRR, the restart after a timeout, and a pacing rate. A
-/// controller derives from it and says how the window grows in congestion avoidance and where a loss sends it.
+/// controller that derives from it decides how the window grows in congestion avoidance and how far a loss reduces it.
 class LossBasedController : public Controller {
  public:
   void OnAck(const AckEvent& ack) final;
@@ -26,11 +26,11 @@ class LossBasedController : public Controller {
 
   LossBasedController(const Connection& connection, const Options& options);
 
-  /// Hook: the window's growth in congestion avoidance on an ACK while the window limits the flow.
+  /// Hook: grows the window in congestion avoidance, on an ACK while the window limits the flow.
   virtual void GrowInAvoidance(const AckEvent& ack) = 0;
-  /// Hook: the slow-start threshold after a congestion event. Called once an event, before the window changes.
+  /// Hook: returns the slow-start threshold after a congestion event. Called once per event, before the window changes.
   virtual Bytes ReducedThreshold() = 0;
-  /// Hook: a retransmission timeout strikes.
+  /// Hook: takes a retransmission timeout.
   virtual void OnTimeout() {}
 
   Bytes packet_bytes() const { return connection_.packet_bytes; }

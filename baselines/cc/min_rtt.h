@@ -4,7 +4,7 @@
 
 namespace bbrgym {
 
-/// BBR's RTprop: the smallest RTT seen, until it is older than the window; then whatever comes next.
+/// BBR's RTprop: the smallest RTT so far. Once it is older than the window, the next RTT replaces it.
 class MinRtt {
  public:
   explicit MinRtt(Nanoseconds window) : window_(window) {}
@@ -22,7 +22,7 @@ class MinRtt {
   /// Whether the value is older than the window.
   bool IsExpired(Nanoseconds now) const { return has_sample() && now > stamp_ + window_; }
 
-  /// Lets the current value count as new.
+  /// Makes the current value count as new.
   void Refresh(Nanoseconds now) { stamp_ = now; }
 
   bool has_sample() const { return value_ > 0; }

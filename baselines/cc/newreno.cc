@@ -3,7 +3,7 @@
 //   a window acknowledged: cwnd += 1 packet        loss: ssthresh = max(cwnd / 2, 2 packets), cwnd -> ssthresh by PRR
 //
 // Source: RFC 5681 (with byte counting, section 3.1, as RFC 3465), RFC 6582's recovery over SACK (RFC 6675) by RFC
-// 6937. The window stands for the flight: it only grows while it limits the flow.
+// 6937. The window stands for the FlightSize: it grows only while it limits the flow.
 
 #include "baselines/cc/newreno.h"
 

@@ -6,17 +6,17 @@
 namespace bbrgym {
 
 struct NewRenoParameters {
-  /// What a loss leaves of the flight (RFC 5681, equation (4)).
+  /// The window after a loss as a share of the one before (RFC 5681, equation (4)).
   double beta = 0.5;
   /// HyStart++ in the first slow start; RFC 5681 has none.
   bool has_hystart = false;
-  /// Pace at 1.2 (early slow start: 2) windows a round trip, as Linux does under the fq queue discipline.
+  /// Pace at 1.2 windows per round trip (2 in early slow start), as Linux does under the fq queue discipline.
   bool is_paced = false;
 
   void Describe(ParameterReader& reader);
 };
 
-/// NewReno: additive increase by one packet a round trip, halving on loss (RFC 5681; RFC 6582 over SACK and PRR).
+/// NewReno: additive increase by one packet per round trip, halving on loss (RFC 5681; RFC 6582 over SACK and PRR).
 class NewRenoController final : public LossBasedController {
  public:
   NewRenoController(const Connection& connection, const NewRenoParameters& parameters);

@@ -36,7 +36,7 @@ double ParameterReader::Take(const std::string& name, double current, double low
   if (found == given_.end()) return current;
   const double value = found->second;
   given_.erase(found);
-  // Written so that NaN is refused too.
+  // In this form the comparison refuses NaN too.
   if (!(value >= low && value <= high) || (is_whole && value != std::floor(value))) {
     std::ostringstream message;
     message << "parameter " << name << " of algorithm '" << algorithm_ << "' must be "

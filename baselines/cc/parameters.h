@@ -8,25 +8,26 @@
 
 namespace bbrgym {
 
-/// Parameters by name, as configuration files and Python give them (a flag is 0 or 1).
+/// Parameters by name, as in configuration files and Python; a flag is 0 or 1.
 using ParameterValues = std::map<std::string, double>;
 
-/// A parameter that does not exist or cannot have the value given; the message names the good ones.
+/// An unknown parameter or a value out of range; the message names the good ones.
 class ParameterError : public std::invalid_argument {
  public:
   using std::invalid_argument::invalid_argument;
 };
 
-/// Reads a controller's parameter struct from values by name, and lists what it has. A struct describes itself once:
+/// Reads the parameter struct of a controller from values by name, and lists its fields. A struct describes itself
+/// once:
 ///
 ///     void Describe(ParameterReader& reader) { reader.Field("beta", beta, 0.1, 1.0); }
 class ParameterReader {
  public:
   ParameterReader(std::string algorithm, ParameterValues given);
 
-  /// Records the field's default and takes the given value, if there is one, which must be in [low, high].
+  /// Records the default of the field and takes the given value, if any, which must be in [low, high].
   void Field(const std::string& name, double& field, double low, double high);
-  /// As above; the value must be whole.
+  /// As above; the value must be an integer.
   void Field(const std::string& name, std::int64_t& field, double low, double high);
   /// As above; the value must be 0 or 1.
   void Field(const std::string& name, bool& field);
@@ -34,7 +35,7 @@ class ParameterReader {
   /// Throws `ParameterError` if a value was given that no field took.
   void Finish() const;
 
-  /// The fields in the order of their description, with their defaults.
+  /// The fields with their defaults, in the order of their description.
   const std::vector<std::pair<std::string, double>>& defaults() const { return defaults_; }
 
  private:
@@ -45,7 +46,7 @@ class ParameterReader {
   std::vector<std::pair<std::string, double>> defaults_;
 };
 
-/// A parameter struct with the given values in place of its defaults. Throws `ParameterError`.
+/// Returns a parameter struct with the given values in place of its defaults. Throws `ParameterError`.
 template <typename Parameters>
 Parameters ReadParameters(const std::string& algorithm, const ParameterValues& given) {
   Parameters parameters;

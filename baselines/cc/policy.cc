@@ -1,5 +1,5 @@
-// A trained policy: the agent's controller (agent.cc), whose gains are those of a network that it runs itself, once an
-// interval, on features of its own flow. docs/algorithms/policy.md has what each column is made of.
+// A trained policy: the controller of an agent (agent.cc) whose gains come from a network that it runs itself, once per
+// interval, on features of its own flow. docs/algorithms/policy.md says how each column is computed.
 
 #include "baselines/cc/policy.h"
 
@@ -12,7 +12,7 @@ PolicyController::PolicyController(const Connection& connection, const AgentPara
     : AgentController(connection, parameters), chosen_{parameters.cwnd_gain, parameters.pacing_gain} {
   if (!connection.policy) return;
   memory_ = connection.policy->MakeMemory();
-  // As at the beginning of an episode: nothing has happened, nothing is known.
+  // As at the beginning of an episode: nothing has happened yet.
   PolicyColumns columns;
   columns.sent_packets = columns.delivered_packets = columns.lost_packets = columns.in_flight_packets = 0.0;
   columns.send_rate_mbps = columns.delivery_rate_mbps = 0.0;
@@ -44,7 +44,7 @@ void PolicyController::OnAck(const AckEvent& ack) {
   if (ack.now < next_decision_) return;
   Decide(Columns(ack));
   step_ = {.begin = ack.now, .sent_before = ack.sent, .delivered_before = ack.delivered};
-  // The times of the decisions keep their grid: one that comes late, for want of an ACK, delays none after it.
+  // Decisions stay on their grid: one that is late because there was no ACK does not delay the next ones.
   const Nanoseconds interval = Interval();
   next_decision_ += ((ack.now - next_decision_) / interval + 1) * interval;
 }
@@ -70,7 +70,7 @@ PolicyColumns PolicyController::Columns(const AckEvent& ack) const {
     columns.rtt_mean_ms = static_cast<double>(step_.rtt_sum) / static_cast<double>(step_.rtt_count) / 1e6;
   }
   if (last_rtt_ > 0) columns.rtt_last_ms = static_cast<double>(last_rtt_) / 1e6;
-  // Before the ACK made room: what a row finds that ends between two ACKs.
+  // Before this ACK, as in a row that ends between two ACKs.
   columns.in_flight_packets = static_cast<double>(ack.prior_in_flight) / packet;
   const Decision now = decision();
   columns.cwnd_packets = static_cast<double>(now.cwnd) / packet;

@@ -7,10 +7,10 @@
 
 namespace bbrgym {
 
-/// The agent's controller with the agent inside: once an interval it looks at what its own ACKs said, as an environment
-/// looks at a row, and steers itself by `Connection::policy`. Nobody steers it from outside.
+/// The controller of an agent that runs the agent itself: once per interval it computes the features of its own flow,
+/// as an environment does, and steers itself by `Connection::policy`. It cannot be steered from outside.
 ///
-/// Without a policy it holds the gains of its parameters.
+/// Without a policy it keeps the gains of its parameters.
 class PolicyController final : public AgentController {
  public:
   PolicyController(const Connection& connection, const AgentParameters& parameters);
@@ -18,11 +18,11 @@ class PolicyController final : public AgentController {
   void OnAck(const AckEvent& ack) override;
   bool Steer(double cwnd_gain, double pacing_gain) override;
 
-  /// What it decided by last; nothing without a policy.
+  /// The observation of the last decision; empty without a policy.
   const std::vector<float>& observation() const { return memory_.observation; }
 
  private:
-  /// What the ACKs since the last decision said.
+  /// Measurements since the last decision.
   struct Step {
     Nanoseconds begin = 0;
     Bytes sent_before = 0;

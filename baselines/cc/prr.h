@@ -10,20 +10,21 @@ namespace bbrgym {
 /// over the round of recovery.
 class ProportionalRateReduction {
  public:
-  /// Recovery begins with `in_flight` outstanding and `sent` bytes sent so far.
+  /// Begins a recovery with `in_flight` bytes outstanding and `sent` bytes sent so far.
   void Start(Bytes in_flight, Bytes sent) {
     in_flight_at_start_ = std::max(in_flight, Bytes{1});
     sent_at_start_ = sent;
     delivered_ = 0;
   }
 
-  /// The window after an ACK in recovery that aims at `ssthresh`.
+  /// Returns the window after an ACK in a recovery towards `ssthresh`.
   Bytes Cwnd(Bytes acked, Bytes in_flight, Bytes sent, Bytes ssthresh, Bytes packet_bytes) {
     delivered_ += acked;
     const Bytes sent_in_recovery = sent - sent_at_start_;
     Bytes may_send = 0;
     if (in_flight > ssthresh) {
-      // Ceiling of delivered x ssthresh / in flight at the start: the share of what left that may be replaced.
+      // Ceiling of delivered x ssthresh / in flight at the start: the share of the delivered bytes that may be
+      // replaced.
       const auto share = static_cast<double>(ssthresh) / static_cast<double>(in_flight_at_start_);
       may_send = static_cast<Bytes>(static_cast<double>(delivered_) * share + 0.999999) - sent_in_recovery;
     } else {

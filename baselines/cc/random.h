@@ -16,7 +16,7 @@ class Random {
     return z ^ (z >> 31U);
   }
 
-  /// One of 0 … count-1. The bias of the remainder is below 1e-17 for the small counts asked for here.
+  /// Returns one of 0 … count-1. The bias of the remainder is below 1e-17 for the small counts used here.
   std::uint64_t Below(std::uint64_t count) { return Next() % count; }
 
  private:

@@ -10,8 +10,8 @@ namespace bbrgym {
 /// (draft-cardwell-iccrg-bbr-congestion-control-00, section 4.1.1.3).
 class RoundCounter {
  public:
-  /// Takes an ACK of a packet that was sent when `prior_delivered` bytes had been delivered, while `delivered` have
-  /// been now. Returns whether it starts a round.
+  /// Takes an ACK of a packet. `prior_delivered` bytes had been delivered when the packet was sent, `delivered` have
+  /// been now. Returns whether a round begins.
   bool OnDelivered(Bytes prior_delivered, Bytes delivered) {
     if (prior_delivered < next_round_delivered_) return false;
     next_round_delivered_ = delivered;
@@ -19,7 +19,7 @@ class RoundCounter {
     return true;
   }
 
-  /// Lets the current round last until everything sent up to now is delivered.
+  /// Extends the current round until everything sent so far is delivered.
   void Restart(Bytes delivered) { next_round_delivered_ = delivered; }
 
   std::int64_t count() const { return count_; }

@@ -5,15 +5,15 @@
 
 namespace bbrgym {
 
-/// The maximum of a stream over a sliding window, in constant space: the best sample and two later runners-up that
-/// take over when it leaves the window (K. Nichols' algorithm, as Linux's lib/win_minmax.c uses it). Time is whatever
-/// the caller counts, rounds for instance.
+/// The maximum of a stream over a sliding window, in constant space: it keeps the best sample and two later runners-up
+/// that replace it when it leaves the window (K. Nichols' algorithm, as in Linux's lib/win_minmax.c). The unit of time
+/// is up to the caller, for example rounds.
 template <typename Value>
 class WindowedMax {
  public:
   explicit WindowedMax(std::int64_t window) : window_(window) {}
 
-  /// Takes a sample. `time` must not run backwards.
+  /// Takes a sample. `time` must not decrease.
   void Update(std::int64_t time, Value value) {
     const Sample sample{time, value};
     if (is_empty_ || value >= best_[0].value || time - best_[2].time > window_) {

@@ -156,7 +156,7 @@ def test_gains_are_clamped_and_not_a_number_changes_nothing():
 
 
 def test_crossed_bounds_are_refused():
-    with pytest.raises(ValueError, match="bounds of the gains cross"):
+    with pytest.raises(ValueError, match="min_cwnd_gain must be <= max_cwnd_gain"):
         make(min_cwnd_gain=5.0, max_cwnd_gain=1.0)
 
 
