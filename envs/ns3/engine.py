@@ -152,7 +152,8 @@ class Ns3Engine(Engine):
         peer = Peer()
         # -P: nothing is imported from the folder of the script, nor from the working directory.
         peer.start(
-            [sys.executable, "-P", str(WORKER), peer.endpoint, str(os.getpid()), self._extension, self._transport]
+            [sys.executable, "-P", str(WORKER), peer.endpoint, str(os.getpid()), self._extension, self._transport],
+            is_guarded=False,  # it watches its parent itself, and then removes the socket
         )
         return peer
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
-import subprocess
-import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -88,7 +85,6 @@ class Ns3GymEnv(gymnasium.Env[Any, Any]):
             self._peer = Peer(f"tcp://127.0.0.1:{port or '*'}")
         except zmq.ZMQError as error:
             raise EngineError(_bind_error(port, error)) from error
-        self._guard = None if command is None else _Guard()
         self._phase = "over"
         self._last_observation: Any = None
         try:
@@ -176,8 +172,6 @@ class Ns3GymEnv(gymnasium.Env[Any, Any]):
             self._stop_program()
             self._phase = "closed"
             self._peer.close()
-            if self._guard is not None:
-                self._guard.close()
 
     def _start_program(self) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
         if self._phase == "closed":
@@ -185,8 +179,6 @@ class Ns3GymEnv(gymnasium.Env[Any, Any]):
         if self._command is not None:
             seed = int(self.np_random.integers(1, _LARGEST_SEED, endpoint=True))
             self._peer.start([*self._command, f"--openGymPort={self.port}", f"--simSeed={seed}"])
-            assert self._guard is not None  # there is a command
-            self._guard.watch(self._peer.pid)
         message = self._peer.receive(self._timeout_s, lambda: "starting")
         with _reading("SimInitMsg", message):
             hello = pb.SimInitMsg.FromString(message)
@@ -215,8 +207,6 @@ class Ns3GymEnv(gymnasium.Env[Any, Any]):
 
     def _end_program(self, grace_s: float) -> None:
         self._peer.end_process(grace_s)
-        if self._guard is not None:
-            self._guard.watch(None)
         if self._phase != "closed":
             self._phase = "over"
 
@@ -228,43 +218,6 @@ class Ns3GymEnv(gymnasium.Env[Any, Any]):
         except BaseException:
             self._end_program(0.0)
             raise
-
-
-class _Guard:
-    """Kills the program when this process is gone: a stock simulation would wait for it for ever.
-
-    A shell whose standard input only we hold: it is told the program's process group, and end of file means our death.
-    """
-
-    _SCRIPT = 'group=; while read -r line; do group=$line; done; if [ -n "$group" ]; then kill -9 "-$group"; fi'
-
-    def __init__(self) -> None:
-        process = subprocess.Popen(
-            ["/bin/sh", "-c", self._SCRIPT],
-            bufsize=0,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        assert process.stdin is not None
-        self._stdin = process.stdin
-        self.pid = process.pid
-        self.close = weakref.finalize(self, _end_guard, os.getpid(), process)
-
-    def watch(self, group: int | None) -> None:
-        """Kill this process group; None for none."""
-        if self.close.alive:
-            with contextlib.suppress(BrokenPipeError):
-                self._stdin.write(b"\n" if group is None else b"%d\n" % group)
-
-
-def _end_guard(owner: int, process: subprocess.Popen[bytes]) -> None:
-    if os.getpid() == owner:
-        process.kill()
-        process.wait()
-        assert process.stdin is not None
-        process.stdin.close()
 
 
 def _check(command: Sequence[str] | None, port: int, sim_args: Mapping[str, Any] | None, timeout_s: float) -> None:

@@ -6,7 +6,6 @@ import contextlib
 import math
 import os
 import shutil
-import signal
 import subprocess
 import tempfile
 import time
@@ -16,96 +15,7 @@ from collections.abc import Callable, Sequence
 import zmq
 
 from bbrgym.envs.engine import EngineError
-
-_TAIL_LINES = 20
-_TAIL_BYTES = 16_384
-
-
-class ChildProcess:
-    """A process in a session of its own, killed with its whole group when this object goes or Python ends.
-
-    Its standard input stays open while we live, its outputs are read as one, of which the last lines are kept.
-
-    Args:
-        command: program and arguments.
-
-    Raises:
-        EngineError: the program cannot be started.
-    """
-
-    def __init__(self, command: Sequence[str]) -> None:
-        try:
-            process = subprocess.Popen(
-                command,
-                bufsize=0,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise EngineError(f"cannot start {command[0]!r}: {error.strerror}") from error
-        assert process.stdout is not None
-        self._owner = os.getpid()
-        self._process = process
-        self._printed = bytearray()
-        self.pidfd = os.pidfd_open(process.pid)
-        self.output_fd = process.stdout.fileno()
-        os.set_blocking(self.output_fd, False)
-        self._finalizer = weakref.finalize(self, _end_process, self._owner, process, self.pidfd)
-
-    @property
-    def pid(self) -> int:
-        """Its process id, which is also that of its session and group."""
-        return self._process.pid
-
-    def read_output(self) -> bool:
-        """Take in what it printed; False if it closed its output."""
-        for _ in range(16):  # not until it is empty: a process may print faster than we read
-            try:
-                chunk = os.read(self.output_fd, 65_536)
-            except BlockingIOError:
-                break
-            if not chunk:
-                return False
-            self._printed += chunk
-            del self._printed[:-_TAIL_BYTES]
-        return True
-
-    def tail(self) -> str:
-        """The last lines that it printed."""
-        if self._finalizer.alive:
-            self.read_output()
-        return "\n".join(self._printed.decode(errors="replace").splitlines()[-_TAIL_LINES:])
-
-    def end(self, grace_s: float = 0.0) -> str:
-        """End it; doing it again changes nothing.
-
-        Args:
-            grace_s: how long it may take to end by itself before it is killed.
-
-        Returns:
-            How it ended, in words.
-        """
-        if os.getpid() != self._owner:
-            return "belongs to another process"  # we are a fork of it
-        if self._finalizer.alive:
-            deadline = time.monotonic() + grace_s
-            poller = zmq.Poller()
-            poller.register(self.pidfd, zmq.POLLIN)
-            poller.register(self.output_fd, zmq.POLLIN)
-            while (left := deadline - time.monotonic()) > 0:
-                ready = dict(poller.poll(math.ceil(left * 1e3)))
-                if self.output_fd in ready and not self.read_output():
-                    poller.unregister(self.output_fd)
-                if self.pidfd in ready:
-                    break
-            self.read_output()
-            self._finalizer()
-        status = self._process.returncode
-        if status < 0:
-            return f"was killed by {signal.strsignal(-status) or 'signal'} ({-status})"
-        return f"exited with status {status}"
+from bbrgym.processes import ChildProcess
 
 
 class Peer:
@@ -148,16 +58,19 @@ class Peer:
         """The simulator's process id, if we started it."""
         return None if self._process is None else self._process.pid
 
-    def start(self, command: Sequence[str]) -> None:
+    def start(self, command: Sequence[str], is_guarded: bool = True) -> None:
         """Start the next simulator, after ending the last one.
 
         Raises:
             EngineError: the program cannot be started.
         """
         self.end_process()
-        self._process = ChildProcess(command)
-        self._poller.register(self._process.pidfd, zmq.POLLIN)
-        self._poller.register(self._process.output_fd, zmq.POLLIN)
+        try:
+            self._process = ChildProcess(command, output=subprocess.PIPE, is_guarded=is_guarded)
+        except OSError as error:
+            raise EngineError(f"cannot start {command[0]!r}: {error.strerror}") from error
+        for fd in self._process.fds:
+            self._poller.register(fd, zmq.POLLIN)
 
     def receive(self, limit_s: float, doing: Callable[[], str]) -> bytes:
         """Wait for the simulator's next message.
@@ -203,7 +116,7 @@ class Peer:
         process, self._process = self._process, None
         if process is None:
             return "is not running"
-        for fd in (process.pidfd, process.output_fd):
+        for fd in process.fds:
             if fd in self._poller:
                 self._poller.unregister(fd)
         return process.end(grace_s)
@@ -229,19 +142,6 @@ class Peer:
 def _report(what: str, process: ChildProcess | None) -> str:
     printed = "" if process is None else process.tail()
     return f"{what}; it last printed:\n{printed}" if printed else f"{what}; it printed nothing"
-
-
-def _end_process(owner: int, process: subprocess.Popen[bytes], pidfd: int) -> None:
-    if os.getpid() != owner:
-        return
-    with contextlib.suppress(ProcessLookupError):
-        # Safe also if it is dead: its id is not given away before wait().
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    for stream in (process.stdin, process.stdout):
-        if stream is not None:
-            stream.close()
-    os.close(pidfd)
 
 
 def _release(owner: int, resources: contextlib.ExitStack) -> None:

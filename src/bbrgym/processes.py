@@ -126,13 +126,14 @@ def run_in_processes(
 class ChildProcess:
     """A program in a session of its own, killed with its process group when this object or this process ends.
 
-    This also holds if this process is killed by SIGKILL: a shell then ends the group, SIGTERM first.
+    This also holds if this process is killed by SIGKILL: its guard, a shell, then ends the group, SIGTERM first.
 
     Args:
         command: program and arguments. Its standard input stays open and empty.
         output: as `stdout` of `subprocess.Popen`, for both outputs; `subprocess.PIPE` keeps the last lines for `tail`.
         pass_fds: as for `subprocess.Popen`.
         grace_s: time between SIGTERM and SIGKILL if this process is killed.
+        is_guarded: False for a program that notices by itself that this process was killed.
 
     Raises:
         OSError: the program cannot be started.
@@ -144,6 +145,7 @@ class ChildProcess:
         output: int | IO[bytes] | None = None,
         pass_fds: Sequence[int] = (),
         grace_s: float = 0.0,
+        is_guarded: bool = True,
     ) -> None:
         self._owner = os.getpid()
         self._process = subprocess.Popen(
@@ -155,17 +157,12 @@ class ChildProcess:
             pass_fds=pass_fds,
             start_new_session=True,
         )
-        self.guard = subprocess.Popen(
-            ["/bin/sh", "-c", _GUARD, "guard", str(self._process.pid), str(round(grace_s * 10))],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        self.guard = _start_guard(self._process.pid, grace_s) if is_guarded else None
         self.pidfd = os.pidfd_open(self._process.pid)
-        self.output_fd: int | None = None
-        if self._process.stdout is not None:
-            self.output_fd = self._process.stdout.fileno()
+        self.output_fd = None if self._process.stdout is None else self._process.stdout.fileno()
+        self.fds = [self.pidfd] if self.output_fd is None else [self.pidfd, self.output_fd]
+        """What becomes readable when it ends, and when it prints."""
+        if self.output_fd is not None:
             os.set_blocking(self.output_fd, False)
         self._printed = bytearray()
         self._finalizer = weakref.finalize(self, _end_group, self._owner, self._process, self.guard, self.pidfd)
@@ -214,7 +211,7 @@ class ChildProcess:
         if os.getpid() != self._owner:
             return "belongs to another process"  # this is a fork
         deadline = time.monotonic() + grace_s
-        sources = [self.pidfd] if self.output_fd is None else [self.pidfd, self.output_fd]
+        sources = list(self.fds)
         while self._finalizer.alive and (left := deadline - time.monotonic()) > 0:
             ready = wait(sources, left)
             if self.output_fd in ready and not self.read_output():
@@ -318,13 +315,24 @@ def _serve(fd: int) -> None:
                 connection.send((None, f"{type(error).__name__}: {error}"))
 
 
-def _end_group(owner: int, process: subprocess.Popen[bytes], guard: subprocess.Popen[bytes], pidfd: int) -> None:
+def _start_guard(group: int, grace_s: float) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        ["/bin/sh", "-c", _GUARD, "guard", str(group), str(round(grace_s * 10))],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def _end_group(owner: int, process: subprocess.Popen[bytes], guard: subprocess.Popen[bytes] | None, pidfd: int) -> None:
     if os.getpid() != owner:
         return  # this is a fork
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)  # its id cannot be another's before wait()
-    guard.kill()
-    for one in (guard, process):
+    if guard is not None:
+        guard.kill()
+    for one in filter(None, (guard, process)):
         one.wait()
         for stream in (one.stdin, one.stdout):
             if stream is not None:

@@ -174,7 +174,7 @@ def test_arguments_are_passed_as_ns3_reads_them(command: list[str]) -> None:
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        ("die", r"killed by Aborted \(6\) while simulating; it last printed:\n(.*\n)*assert failed. cond=1 > 2"),
+        ("die", r"killed by SIGABRT while simulating; it last printed:\n(.*\n)*assert failed. cond=1 > 2"),
         ("hang", "did not answer for 0.7 s while simulating"),
         ("garbage", "9 bytes that are no usable EnvStateMsg"),
     ],
@@ -275,7 +275,7 @@ def test_a_killed_parent_takes_the_program_with_it(command: list[str]) -> None:
         from bbrgym.envs.ns3gym.client import Ns3GymEnv
         env = Ns3GymEnv({command!r})
         env.reset()
-        print(env.pid, env._guard.pid, flush=True)
+        print(env.pid, env._peer._process.guard.pid, flush=True)
         time.sleep(60)
         """
     parent = subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], stdout=subprocess.PIPE, text=True)
