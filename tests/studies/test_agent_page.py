@@ -6,9 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-import fake_engine
 import pytest
-from test_train import make_agent
+from policies import make_agent
 
 from bbrgym.envs.reward import Reward
 from studies import agent as page
@@ -24,7 +23,6 @@ def put_run(folder: Path, name: str, seed: int) -> None:
 @pytest.fixture
 def sweeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two sweeps with results and one that has just begun."""
-    fake_engine.install(monkeypatch)
     rewards = {}
     for sweep, names in (("ablation_agent", ["reference", "own"]), ("algorithms", ["ppo", "sac"])):
         for index, name in enumerate(names):
@@ -91,8 +89,7 @@ def test_the_page_has_the_marks_of_the_sweeps() -> None:
     assert written.count("\na table\n") == len(page.SWEEPS)
 
 
-def test_the_reference_has_the_summary_of_its_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_engine.install(monkeypatch)
+def test_the_reference_has_the_summary_of_its_training(tmp_path: Path) -> None:
     run, folder = tmp_path / "run", tmp_path / "reference"
     agent = make_agent(seed=4)
     agent.save(run / "final")

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_train import AGENTS, SCENARIO, _Killed, _KillingConsole, changed, learn, make_agent, quiet, same, weights
+from policies import make_agent
+from training import AGENTS, SCENARIO, learn, learn_until_killed, quiet, same, weights
 
 from bbrgym import EngineError, Scenario, simulate
 from bbrgym.agents import curriculum
@@ -19,7 +20,7 @@ from bbrgym.agents.curriculum import Candidate, RegretCurriculum, largest_gaps, 
 from bbrgym.agents.policy import Agent
 from bbrgym.agents.scripted import RULES
 from bbrgym.agents.tracking import read_metrics
-from bbrgym.agents.train import resume, train
+from bbrgym.agents.train import resume
 from bbrgym.benchmark.evaluate import episode_rewards
 from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.envs.sb3_env import SharedPolicyVecEnv
@@ -66,7 +67,7 @@ def test_rewards_are_those_of_the_same_episodes_run_one_by_one() -> None:
             {"algorithm": "agent", "rtt_ms": {"uniform": [10, 90]}, "start_s": 0.5, "stop_s": 2.5},
         ],
     }
-    agent = make_agent(lstm=True, scenario=scenario, engine={"name": "native"}, env={"step_ms": 70})
+    agent = make_agent(lstm=(4,), scenario=scenario, engine={"name": "native"}, env={"step_ms": 70})
     baselines = ("cubic", "scripted:backlog", "da-bbr")
     config = CurriculumConfig(candidates=5, keep=5, baselines=baselines)
     held = RegretCurriculum(config, agent.spec, engines=2).evaluate_gaps(agent, np.random.default_rng(4))
@@ -147,8 +148,7 @@ def test_a_killed_and_resumed_training_keeps_its_curriculum(tmp_path: Path, algo
     changes: dict[str, Any] = {"scenario": DRAWN, "agent": AGENTS[algorithm], "reward": reward}
     through, stopped = tmp_path / "through", tmp_path / "stopped"
     learn(through, {"curriculum": SMALL}, **changes)
-    with pytest.raises(_Killed):
-        train(changed({"curriculum": SMALL}, **changes), stopped, _KillingConsole())
+    learn_until_killed(stopped, {"curriculum": SMALL}, **changes)
     assert len(looks(stopped)) in (1, 2)  # one before the checkpoint that is gone back to
     resume(stopped, console=quiet())
     assert len(kept(through)) >= 2

@@ -11,14 +11,14 @@ import pytest
 import torch
 from gymnasium import spaces
 from stable_baselines3.common.logger import Logger
-from test_train import AGENTS, SCENARIO, _Killed, _KillingConsole, changed, quiet, same, weights
+from training import AGENTS, SCENARIO, changed, learn, learn_until_killed, quiet, same, weights
 
 from bbrgym.agents import imitation
 from bbrgym.agents.config import ALGORITHMS
 from bbrgym.agents.imitation import Demonstrations, demonstrate, imitate, prepare
 from bbrgym.agents.learner import ScaleReward, StandardiseObservation, make_model
 from bbrgym.agents.scripted import RULES
-from bbrgym.agents.train import resume, train
+from bbrgym.agents.train import resume
 from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.envs.sb3_env import SharedPolicyVecEnv
 
@@ -191,9 +191,8 @@ def test_a_recurrent_learner_learns_to_remember() -> None:
 def test_a_training_with_a_teacher_goes_on_as_if_it_had_not_been_killed(tmp_path: Path, algorithm: str) -> None:
     through, stopped = tmp_path / "through", tmp_path / "stopped"
     agent = AGENTS[algorithm] | ({"learning_starts": 10**6} if algorithm in OFF_POLICY else {})
-    train(changed(WITH_TEACHER, agent=agent), through, quiet())
-    with pytest.raises(_Killed):
-        train(changed(WITH_TEACHER, agent=agent), stopped, _KillingConsole())
+    learn(through, WITH_TEACHER, agent=agent)
+    learn_until_killed(stopped, WITH_TEACHER, agent=agent)
     assert resume(stopped, console=quiet()).steps == 384
     assert same(weights(through), weights(stopped))
 
@@ -208,5 +207,5 @@ def test_with_a_teacher_no_action_is_drawn_evenly(
     monkeypatch.setattr(spaces.Box, "sample", sample)
     agent = AGENTS[algorithm]
     with pytest.raises(AssertionError, match="drawn evenly"):
-        train(changed(agent=agent), tmp_path / "without", quiet())
-    train(changed(WITH_TEACHER, agent=agent), tmp_path / "with", quiet())
+        learn(tmp_path / "without", agent=agent)
+    learn(tmp_path / "with", WITH_TEACHER, agent=agent)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import logging
@@ -21,6 +22,7 @@ from typing import Any
 
 import fake_engine
 import numpy as np
+import policies
 import pytest
 from matplotlib.figure import Figure
 from rich.console import Console
@@ -33,7 +35,6 @@ from bbrgym.agents.mlflow_store import flatten, store_uri
 from bbrgym.agents.policy import Agent
 from bbrgym.agents.tracking import TERMINATED, Tracker, TrackingConfig, read_metrics, read_run
 from bbrgym.agents.train import train
-from bbrgym.baselines.policy_file import Array, Network
 from bbrgym.benchmark.evaluate import evaluate
 from bbrgym.benchmark.run import run_benchmark
 from bbrgym.envs.distribution import Distribution
@@ -139,24 +140,14 @@ def make_fake(name: str) -> Engine:
 SCENARIO: dict[str, Any] = {"rate_mbps": 12, "duration_s": 2, "flows": [{"algorithm": "agent", "rtt_ms": 20}]}
 
 
-def make_agent(hidden: int | None = None, seed: int = 5) -> Agent:
-    """An agent of random weights, recurrent if it has hidden values."""
-    spec = EpisodeSpec(SCENARIO, engine="fake")
-    rng = np.random.default_rng(seed)
-    inputs = int(np.prod(spec.observation.space.shape))
-
-    def random(*shape: int) -> Array:
-        return rng.normal(scale=0.5, size=shape).astype(np.float32)
-
-    lstm = () if hidden is None else ((random(4 * hidden, inputs), random(4 * hidden, hidden), random(4 * hidden)),)
-    layers = ((random(8, hidden or inputs), random(8)), (random(2, 8), random(2)))
-    training = {"algorithm": "ppo", "steps": 640, "seed": seed, "reward": -0.25}
-    return Agent(spec, Network(layers, lstm), training)
+def make_agent(**config: Any) -> Agent:
+    training = {"algorithm": "ppo", "steps": 640, "seed": 5, "reward": -0.25}
+    return dataclasses.replace(policies.make_agent(scenario=SCENARIO, **config), training=training)
 
 
-@pytest.mark.parametrize("hidden", [None, 6])
-def test_an_agent_is_a_model(root: Path, monkeypatch: pytest.MonkeyPatch, hidden: int | None) -> None:
-    agent = make_agent(hidden)
+@pytest.mark.parametrize("lstm", [(), (6,)])
+def test_an_agent_is_a_model(root: Path, monkeypatch: pytest.MonkeyPatch, lstm: tuple[int, ...]) -> None:
+    agent = make_agent(lstm=lstm)
     agent.save(root / "best")
     with start(root) as tracker:
         tracker.log_agent(root / "best")
@@ -179,7 +170,7 @@ def test_an_agent_is_a_model(root: Path, monkeypatch: pytest.MonkeyPatch, hidden
             assert actions.dtype == np.float32
             assert np.array_equal(actions, agent.predict(observations))
         again = model.predict(observations, params={"reset": True})
-        assert np.array_equal(actions, again) == (hidden is None)
+        assert np.array_equal(actions, again) == (not lstm)
         agent.reset()
         assert np.array_equal(again, agent.predict(observations))
     assert model.metadata.signature.inputs.inputs[0].shape == (-1, agent.network.inputs)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import io
 import json
 import os
@@ -17,81 +16,18 @@ import fake_engine
 import numpy as np
 import pandas as pd
 import pytest
+from policies import make_agent
 from rich.console import Console
+from training import AGENTS, PPO, SCENARIO, changed, learn, learn_until_killed, quiet, same, weights
 
 from bbrgym import EngineError, Scenario, simulate
 from bbrgym.agents.config import ALGORITHMS
-from bbrgym.agents.policy import Agent, load_agent
+from bbrgym.agents.policy import load_agent
 from bbrgym.agents.tracking import TERMINATED, read_metrics, read_run
-from bbrgym.agents.train import TrainResult, resume, train
-from bbrgym.baselines.policy_file import Network
+from bbrgym.agents.train import resume, train
 from bbrgym.benchmark.evaluate import evaluate
 from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.envs.sb3_env import SharedPolicyVecEnv
-
-SCENARIO: dict[str, Any] = {
-    "rate_mbps": 12,
-    "buffer_bdp": 8,
-    "duration_s": 3,
-    "flows": [{"algorithm": "agent", "rtt_ms": 20}, {"algorithm": "agent", "rtt_ms": 50}],
-}
-PPO: dict[str, Any] = {
-    "algorithm": "ppo",
-    "n_steps": 32,
-    "batch_size": 64,
-    "n_epochs": 2,
-    "policy_kwargs": {"net_arch": [8, 8]},
-}
-OFF_POLICY: dict[str, Any] = {
-    "learning_starts": 60,
-    "buffer_size": 2000,
-    "batch_size": 16,
-    "policy_kwargs": {"net_arch": [8]},
-}
-AGENTS: dict[str, dict[str, Any]] = {
-    "ppo": PPO,
-    "recurrent_ppo": PPO | {"algorithm": "recurrent_ppo", "policy_kwargs": {"net_arch": [8], "lstm_hidden_size": 8}},
-    "sac": OFF_POLICY | {"algorithm": "sac"},
-    "td3": OFF_POLICY | {"algorithm": "td3", "action_noise": 0.1},
-}
-CONFIG: dict[str, Any] = {
-    "scenario": SCENARIO,
-    "engine": {"name": "fake"},
-    "agent": PPO,
-    "seed": 3,
-    "train": {
-        "total_steps": 384,
-        "n_envs": 2,
-        "eval_every": 256,
-        "eval_episodes": 3,
-        "checkpoint_every": 128,
-        "prepare_steps": 8,
-    },
-    "tracking": {"backend": "none"},
-}
-
-
-def changed(train: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
-    config = copy.deepcopy(CONFIG) | changes
-    config["train"] |= train or {}
-    return config
-
-
-def quiet() -> Console:
-    return Console(file=io.StringIO(), width=160)
-
-
-def learn(directory: Path, train_changes: dict[str, Any] | None = None, **changes: Any) -> TrainResult:
-    return train(changed(train_changes, **changes), directory, quiet())
-
-
-def weights(directory: Path) -> dict[str, np.ndarray[Any, Any]]:
-    with np.load(directory / "final" / "policy.npz", allow_pickle=False) as arrays:
-        return {name: arrays[name] for name in arrays.files}
-
-
-def same(first: dict[str, Any], second: dict[str, Any]) -> bool:
-    return first.keys() == second.keys() and all(np.array_equal(first[name], second[name]) for name in first)
 
 
 def test_a_run_leaves_its_agents_its_log_and_its_curve(tmp_path: Path) -> None:
@@ -120,11 +56,8 @@ def test_a_killed_and_resumed_run_ends_with_the_same_weights(tmp_path: Path, alg
     through = tmp_path / "through"
     agent = AGENTS[algorithm]
     learn(through, agent=agent)
-    # The last line of a kill: what it wrote after its checkpoint is there, what it knew is not.
     stopped = tmp_path / "stopped"
-    with pytest.raises(_Killed):
-        train(changed(agent=agent), stopped, _KillingConsole())
-    assert not (stopped / "final").exists()
+    learn_until_killed(stopped, agent=agent)
     result = resume(stopped, console=quiet())
     assert result.steps == 384
     assert same(weights(through), weights(stopped))
@@ -354,22 +287,9 @@ def test_an_exported_agent_does_what_its_model_does(algorithm: str, activation: 
     np.testing.assert_allclose(first, expected, atol=1e-5)
 
 
-def make_agent(seed: int = 1, lstm: bool = False, **changes: Any) -> Agent:
-    random = np.random.default_rng(seed)
-
-    def draw(*shape: int) -> Any:
-        return random.normal(0, 0.5, shape).astype(np.float32)
-
-    spec = EpisodeSpec.from_config(changed(**changes))
-    length = int(np.prod(spec.observation.space.shape))
-    memory = ((draw(16, length), draw(16, 4), draw(16)),) if lstm else ()
-    width = 4 if lstm else length
-    return Agent(spec, Network(((draw(5, width), draw(5)), (draw(2, 5), draw(2))), memory), {})
-
-
 @pytest.mark.parametrize("lstm", [False, True])
 def test_an_agent_in_simulate_does_what_it_does_in_the_environment(lstm: bool) -> None:
-    agent = make_agent(lstm=lstm)
+    agent = make_agent(lstm=(4,) * lstm, scenario=SCENARIO, engine={"name": "fake"})
     scenario = Scenario.from_dict(SCENARIO)
     env = SharedPolicyVecEnv(agent.spec, 1)
     env.seed(11)
@@ -384,7 +304,7 @@ def test_an_agent_in_simulate_does_what_it_does_in_the_environment(lstm: bool) -
 
 
 def test_a_saved_agent_is_the_same(tmp_path: Path) -> None:
-    agent = make_agent(lstm=True)
+    agent = make_agent(lstm=(4,))
     agent.save(tmp_path / "agent")
     agent.save(tmp_path / "agent")  # in place of the first
     loaded = load_agent(tmp_path / "agent" / "agent.json")
@@ -397,7 +317,7 @@ def test_the_hash_is_of_all_that_decides_the_gains() -> None:
     hashes = [
         make_agent().content_hash,
         make_agent(seed=2).content_hash,
-        make_agent(lstm=True).content_hash,
+        make_agent(lstm=(4,)).content_hash,
         make_agent(action={"cwnd_gain": [0.5, 3.0]}).content_hash,
     ]
     assert len(set(hashes)) == 4
@@ -437,7 +357,7 @@ def test_files_that_are_no_agent_are_refused(tmp_path: Path) -> None:
 
 
 def test_wrong_observations_are_refused() -> None:
-    agent = make_agent(lstm=True)
+    agent = make_agent(lstm=(4,))
     with pytest.raises(ValueError, match=r"observations must have the shape \(N, \d+\), got \(3,\)"):
         agent.predict(np.zeros(3))
     agent.predict(np.zeros((2, agent.network.inputs)))
@@ -488,27 +408,12 @@ def test_an_evaluation_refuses_what_it_cannot_do(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-class _Killed(BaseException):
-    """Not an exception that training handles: as a power cut, but for this process going on."""
-
-
 class _TiredEngine(fake_engine.FakeEngine):
     """Fails in its third episode of learning, after one of preparation."""
 
     def begin_reset(self, scenario: Scenario, seed: int) -> None:
         self.fail_at_step = 5 if len(self.resets) == 3 else None
         super().begin_reset(scenario, seed)
-
-
-class _KillingConsole(Console):
-    """Ends everything at the second evaluation."""
-
-    def __init__(self) -> None:
-        super().__init__(file=io.StringIO())
-
-    def print(self, *objects: Any, **options: Any) -> None:
-        if not str(objects[0]).startswith("0 steps"):
-            raise _Killed
 
 
 class _RandomAgent:

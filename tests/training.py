@@ -1,0 +1,105 @@
+"""Small trainings for tests: tiny networks on the toy engine."""
+
+from __future__ import annotations
+
+import copy
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from bbrgym.agents.train import TrainResult, train
+
+SCENARIO: dict[str, Any] = {
+    "rate_mbps": 12,
+    "buffer_bdp": 8,
+    "duration_s": 3,
+    "flows": [{"algorithm": "agent", "rtt_ms": 20}, {"algorithm": "agent", "rtt_ms": 50}],
+}
+PPO: dict[str, Any] = {
+    "algorithm": "ppo",
+    "n_steps": 32,
+    "batch_size": 64,
+    "n_epochs": 2,
+    "policy_kwargs": {"net_arch": [8, 8]},
+}
+OFF_POLICY: dict[str, Any] = {
+    "learning_starts": 60,
+    "buffer_size": 2000,
+    "batch_size": 16,
+    "policy_kwargs": {"net_arch": [8]},
+}
+AGENTS: dict[str, dict[str, Any]] = {
+    "ppo": PPO,
+    "recurrent_ppo": PPO | {"algorithm": "recurrent_ppo", "policy_kwargs": {"net_arch": [8], "lstm_hidden_size": 8}},
+    "sac": OFF_POLICY | {"algorithm": "sac"},
+    "td3": OFF_POLICY | {"algorithm": "td3", "action_noise": 0.1},
+}
+CONFIG: dict[str, Any] = {
+    "scenario": SCENARIO,
+    "engine": {"name": "fake"},
+    "agent": PPO,
+    "seed": 3,
+    "train": {
+        "total_steps": 384,
+        "n_envs": 2,
+        "eval_every": 256,
+        "eval_episodes": 3,
+        "checkpoint_every": 128,
+        "prepare_steps": 8,
+    },
+    "tracking": {"backend": "none"},
+}
+
+
+def changed(train: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
+    """Return `CONFIG` with changes, of `train` by key."""
+    config = copy.deepcopy(CONFIG) | changes
+    config["train"] |= train or {}
+    return config
+
+
+def quiet() -> Console:
+    """Return a console that prints nowhere."""
+    return Console(file=io.StringIO(), width=160)
+
+
+def learn(directory: Path, train_changes: dict[str, Any] | None = None, **changes: Any) -> TrainResult:
+    """Train as `changed` says."""
+    return train(changed(train_changes, **changes), directory, quiet())
+
+
+def learn_until_killed(directory: Path, train_changes: dict[str, Any] | None = None, **changes: Any) -> None:
+    """Train until the second evaluation, and stop as by a power cut: a checkpoint exists, what followed it is lost."""
+    try:
+        train(changed(train_changes, **changes), directory, _KillingConsole())
+    except _Killed:
+        assert not (directory / "final").exists()
+    else:
+        raise AssertionError("the training ended before it was killed")
+
+
+def weights(directory: Path) -> dict[str, np.ndarray[Any, Any]]:
+    """Return the arrays of a training's last policy."""
+    with np.load(directory / "final" / "policy.npz", allow_pickle=False) as arrays:
+        return {name: arrays[name] for name in arrays.files}
+
+
+def same(first: dict[str, Any], second: dict[str, Any]) -> bool:
+    """Return whether all arrays are equal."""
+    return first.keys() == second.keys() and all(np.array_equal(first[name], second[name]) for name in first)
+
+
+class _Killed(BaseException):
+    """No `Exception`, so that training does not handle it."""
+
+
+class _KillingConsole(Console):
+    def __init__(self) -> None:
+        super().__init__(file=io.StringIO())
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        if not str(objects[0]).startswith("0 steps"):
+            raise _Killed
