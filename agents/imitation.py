@@ -90,7 +90,7 @@ def prepare(model: BaseAlgorithm, spec: EpisodeSpec, teacher: str | None, steps:
         rule = RULES[teacher](spec.observation, spec.action)
 
         def act(observations: Array) -> Array:
-            return rule.forward(observations[:, : rule.inputs], [])[0]
+            return rule.forward(observations[:, : rule.inputs])
 
     shown = demonstrate(inputs.venv, act, steps, rng)
     returns = shown.returns(model.gamma)

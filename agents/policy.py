@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from bbrgym._controllers import PolicyNetwork
 from bbrgym.agents.scripted import RULES, BacklogRule
 from bbrgym.baselines.policy_file import SCRIPTED, Array, Network, StoredPolicy, content_hash, read_policy
 from bbrgym.envs.episode import EpisodeSpec, policy_of
@@ -70,7 +72,7 @@ class Agent:
     spec: EpisodeSpec
     network: Network | BacklogRule
     training: Mapping[str, Any] = field(default_factory=dict)
-    _state: list[tuple[Array, Array]] | None = field(default=None, init=False, repr=False)
+    _state: Array | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         length = int(np.prod(self.spec.observation.space.shape))
@@ -81,7 +83,7 @@ class Agent:
             )
 
     def predict(self, observations: npt.ArrayLike) -> Array:
-        """Return the most likely actions: what Stable-Baselines3 predicts with `deterministic=True`.
+        """Return the most likely actions: what Stable-Baselines3 predicts with `deterministic=True`, up to rounding.
 
         A recurrent agent remembers what it saw since `reset`, separately for each row of the observations.
 
@@ -94,15 +96,25 @@ class Agent:
         Raises:
             ValueError: another shape, or another N than before without a `reset` in between.
         """
-        seen = np.asarray(observations, dtype=np.float32)
+        seen = np.ascontiguousarray(observations, dtype=np.float32)
         if seen.ndim != 2 or seen.shape[1] != self.network.inputs:
             raise ValueError(f"observations must have the shape (N, {self.network.inputs}), got {seen.shape}")
-        if self._state is None:
-            self._state = self.network.first_state(len(seen))
-        elif self._state and len(self._state[0][0]) != len(seen):
-            raise ValueError(f"{len(seen)} observations after {len(self._state[0][0])}: reset between episodes")
-        actions, self._state = self.network.forward(seen, self._state)
-        return actions
+        if isinstance(self.network, BacklogRule):
+            return self.network.forward(seen)
+        if self._state is None or not self.compiled.state_size:
+            self._state = np.zeros((len(seen), self.compiled.state_size), np.float32)
+        elif len(self._state) != len(seen):
+            raise ValueError(f"{len(seen)} observations after {len(self._state)}: reset between episodes")
+        return self.compiled.forward(seen, self._state)
+
+    @cached_property
+    def compiled(self) -> PolicyNetwork:
+        """The network in C++, the code that runs it in the engines too.
+
+        Raises:
+            ValueError: it is a scripted agent, which has no network.
+        """
+        return PolicyNetwork(self.to_bytes())
 
     def reset(self) -> None:
         """Begin new episodes: forget what was observed."""

@@ -77,19 +77,15 @@ class BacklogRule:
         """Length of an action."""
         return 2
 
-    def first_state(self, n: int) -> list[tuple[Array, Array]]:
-        """Return no state: it has no memory."""
-        return []
-
-    def forward(self, x: Array, state: list[tuple[Array, Array]]) -> tuple[Array, list[tuple[Array, Array]]]:
-        """Return actions of shape (N, 2), and the state."""
+    def forward(self, x: Array) -> Array:
+        """Return actions of shape (N, 2) for observations of shape (N, inputs)."""
         ones = np.ones(len(x))
         bdp = 10.0 ** self._latest(x, "log_bdp") if "log_bdp" in self.needed else _ANY_BDP * ones
         window = (
             ones if self.floor is None else np.maximum(2.0 ** self._latest(x, "log_delivery_rate_ratio"), self.floor)
         )
         gains = np.stack([window + self.backlogs(x) / bdp, self.pacing_gain * ones])
-        return self.action.all_actions(gains, bdp), state
+        return self.action.all_actions(gains, bdp)
 
     def backlogs(self, x: Array) -> npt.NDArray[np.float64]:
         """Return the target backlogs of N flows, in packets, shape (N,)."""

@@ -247,26 +247,6 @@ class Network:
         """Length of an action."""
         return len(self.layers[-1][1])
 
-    def first_state(self, n: int) -> list[tuple[Array, Array]]:
-        """Return the initial hidden and cell state of each LSTM layer, shape (n, H) each."""
-        return [(np.zeros((n, s.shape[1]), np.float32), np.zeros((n, s.shape[1]), np.float32)) for _, s, _ in self.lstm]
-
-    def forward(self, x: Array, state: list[tuple[Array, Array]]) -> tuple[Array, list[tuple[Array, Array]]]:
-        """Return actions of shape (N, outputs), and the state after them."""
-        after = []
-        for (of_input, of_state, bias), (hidden, cell) in zip(self.lstm, state, strict=True):
-            gates = x @ of_input.T + hidden @ of_state.T + bias
-            enter, forget, candidate, leave = np.split(gates, 4, axis=1)
-            cell = _sigmoid(forget) * cell + _sigmoid(enter) * np.tanh(candidate)
-            x = _sigmoid(leave) * np.tanh(cell)
-            after.append((x, cell))
-        for weight, bias in self.layers[:-1]:
-            x = x @ weight.T + bias
-            x = np.tanh(x) if self.activation == "tanh" else np.maximum(x, np.float32(0))
-        weight, bias = self.layers[-1]
-        x = x @ weight.T + bias
-        return (np.tanh(x) if self.output == "tanh" else np.clip(x, -1, 1)), after
-
     def with_standardised_inputs(self, mean: Array, scale: Array) -> Network:
         """Return the network that maps x to what this one maps (x - mean) * scale to; both of shape (inputs,)."""
 
@@ -323,9 +303,3 @@ class Network:
 
 def _plain(array: Array) -> bytes:
     return np.ascontiguousarray(array, dtype="<f4").tobytes()
-
-
-def _sigmoid(x: Array) -> Array:
-    # By tanh: exp overflows for large negative values.
-    squashed: Array = np.float32(0.5) * (np.tanh(np.float32(0.5) * x) + np.float32(1))
-    return squashed

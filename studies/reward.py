@@ -66,9 +66,7 @@ def measure(scenario: Scenario, backlogs: tuple[float, float], reward: Reward) -
     rules = [BacklogRule(agent.spec.observation, agent.spec.action, backlog) for backlog in backlogs]
 
     def predict(observations: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        return np.concatenate(
-            [rule.forward(row[np.newaxis], [])[0] for rule, row in zip(rules, observations, strict=True)]
-        )
+        return np.concatenate([rule.forward(row[np.newaxis]) for rule, row in zip(rules, observations, strict=True)])
 
     points: list[Point] = []
     engine = make_engine("native")

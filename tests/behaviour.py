@@ -3,7 +3,7 @@
 `python tests/behaviour.py` computes a hash of every part and compares it with tests/golden/behaviour.json.
 `--write` writes the file instead. `--only trace/native env` takes only the parts whose names begin so.
 
-The parts are traces, environments, trainings, the league and the policy in NumPy. Values are hashed by their names, and
+The parts are traces, environments, trainings, the league and the policies. Values are hashed by their names, and
 a column without any value is left out, so columns may move. The hashes of trainings and of the policy depend on the
 libraries and the processor: on another machine, first write the file with the code before the change.
 """
@@ -327,7 +327,7 @@ def all_parts() -> dict[str, Callable[[], str]]:
         "env/sb3/native": lambda: hash_sb3("native", 3, 150),
     }
     parts |= {f"training/{name}": functools.partial(hash_training, TRAININGS[name]) for name in TRAININGS}
-    return parts | {"league/quick": hash_league, "policy/numpy": hash_policy}
+    return parts | {"league/quick": hash_league, "policy/actions": hash_policy}
 
 
 def main() -> int:

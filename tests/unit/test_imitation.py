@@ -83,9 +83,7 @@ def test_a_learner_does_what_its_teacher_does_and_knows_what_comes_of_it(algorit
     rule = RULES["backlog"](spec.observation, spec.action)
     prepare(model, spec, "backlog", 3000 if algorithm == "recurrent_ppo" else 12000, seed=1)
     # Other episodes than those that it was shown.
-    shown = demonstrate(
-        inputs.venv, lambda seen: rule.forward(seen[:, : rule.inputs], [])[0], 1600, np.random.default_rng(2)
-    )
+    shown = demonstrate(inputs.venv, lambda seen: rule.forward(seen[:, : rule.inputs]), 1600, np.random.default_rng(2))
     untrained, _ = make(algorithm)
     StandardiseObservation.of(untrained).fit(shown.observations.reshape(-1, rule.inputs))
     errors = [np.sqrt(np.mean((does(each, shown) - shown.actions) ** 2)) for each in (model, untrained)]
@@ -118,7 +116,7 @@ def test_a_replay_buffer_has_what_the_learner_would_have_stored(algorithm: str) 
     # What was done is not what the teacher would have done without noise.
     rule = RULES["backlog"](spec.observation, spec.action)
     seen = mine.observations[:50] / inputs.scale + inputs.mean
-    assert 0.05 < np.std(mine.actions[:50] - rule.forward(seen.reshape(800, -1), [])[0].reshape(50, 16, 2)) < 0.3
+    assert 0.05 < np.std(mine.actions[:50] - rule.forward(seen.reshape(800, -1)).reshape(50, 16, 2)) < 0.3
 
 
 @pytest.mark.parametrize("algorithm", OFF_POLICY)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from ack_path import MS, PACKET, Path
-from policies import FIXED, PINNED, careful_agent, make_agent
+from policies import FIXED, PINNED, NumpyPolicy, careful_agent, make_agent
 
 from bbrgym import EngineError, Flow, Scenario, Trace, _controllers, _native, make_engine, simulate
 from bbrgym import _testing as cc
@@ -24,7 +24,6 @@ from bbrgym.benchmark.plan import Benchmark
 from bbrgym.envs.columns import FLOW_COLUMNS
 from bbrgym.envs.engine import Engine, read_policies
 from bbrgym.envs.observation import FEATURES, GAIN_COLUMNS, History, Observation, tabulate
-from bbrgym.envs.sb3_env import SharedPolicyVecEnv
 
 SEED = 7
 PROBE_BW = 2
@@ -102,17 +101,15 @@ def networks() -> dict[str, Agent]:
 
 class TestNetwork:
     @pytest.mark.parametrize("name", networks())
-    def test_it_is_the_agents(self, name: str) -> None:
+    def test_it_does_what_numpy_does(self, name: str) -> None:
         agent = networks()[name]
-        network = _controllers.PolicyNetwork(agent.to_bytes())
+        in_numpy = NumpyPolicy(agent)
         rng = np.random.default_rng(SEED)
         actions = []
-        state = np.zeros((1, network.state_size), np.float32)
         for _ in range(50):
-            observation = rng.uniform(-3, 5, agent.network.inputs).astype(np.float32)
-            expected = agent.predict(observation[np.newaxis])[0]
-            (found,) = network.forward(observation[np.newaxis], state)
-            np.testing.assert_allclose(found, expected, atol=1e-5)
+            observation = rng.uniform(-3, 5, (1, agent.network.inputs)).astype(np.float32)
+            (found,) = agent.predict(observation)
+            np.testing.assert_allclose(found, in_numpy.predict(observation)[0], atol=1e-5)
             bdp = math.nan if rng.random() < 0.1 else rng.uniform(0.0, 500.0)
             gains = agent.spec.action.gains(found, bdp)
             np.testing.assert_allclose(cc.policy_gains(agent.to_bytes(), found.tolist(), bdp), gains, rtol=1e-12)
@@ -130,35 +127,6 @@ class TestNetwork:
         for x in [*np.linspace(-12, 12, 4001).tolist(), 1e-30, -1e30, math.inf]:
             found = network.forward(np.array([[x]], np.float32), np.zeros((1, 0), np.float32))
             np.testing.assert_allclose(found, np.tanh([[x, 2 * x]]), rtol=2e-7, atol=1e-8)
-
-    @pytest.mark.parametrize("algorithm", ["ppo", "sac", "recurrent_ppo"])
-    def test_it_does_what_the_trained_model_does_about_what_it_saw(self, algorithm: str) -> None:
-        from bbrgym.agents.learner import export_agent, make_model
-
-        spec = make_agent(env={"step_ms": 50.0, "step_rtts": None}).spec
-        arguments: dict[str, Any] = {"net_arch": [16, 12]} | (
-            {"lstm_hidden_size": 8} if algorithm == "recurrent_ppo" else {}
-        )
-        with closing(SharedPolicyVecEnv(spec, 1)) as env:
-            model = make_model({"algorithm": algorithm, "policy_kwargs": arguments}, env, seed=SEED)
-            import torch
-
-            with torch.no_grad():  # fresh networks give nearly nothing: make them speak up
-                for parameter in model.policy.parameters():
-                    parameter.mul_(3.0).add_(0.1 * torch.randn_like(parameter))
-            network = _controllers.PolicyNetwork(export_agent(model, algorithm, spec, {}).to_bytes())
-            env.seed(SEED)
-            observations = env.reset()
-            state: Any = None
-            actions = []
-            hidden = np.zeros((1, network.state_size), np.float32)
-            for step in range(100):
-                expected, state = model.predict(observations, state, np.array([step == 0]), deterministic=True)
-                found = network.forward(observations, hidden)
-                np.testing.assert_allclose(found, expected, atol=1e-5)
-                actions.append(found)
-                observations, *_ = env.step(expected)
-        assert np.std(actions) > 0.01
 
     def test_how_often_it_decides(self) -> None:
         fixed = make_agent(env={"step_ms": 12.5, "step_rtts": None}).to_bytes()

@@ -23,7 +23,7 @@ def gains(rule: BacklogRule, **features: float) -> tuple[float, float]:
     last = seen[-len(rule.observation.features) :]
     for name, value in features.items():
         last[rule.observation.features.index(name)] = value
-    action, _ = rule.forward(seen[np.newaxis], [])
+    action = rule.forward(seen[np.newaxis])
     return rule.action.gains(action[0], 10.0 ** features["log_bdp"])
 
 
@@ -54,7 +54,7 @@ def test_a_flow_keeps_its_backlog_above_one_bdp(rule: type[BacklogRule], history
 def test_in_packets_the_competitive_rule_needs_nothing_of_the_path() -> None:
     observation = Observation(("log_stale_rtt_ratio", "log_rate_decline"))
     scripted = CompetitiveRule(observation, PACKETS)
-    action, _ = scripted.forward(observation.neutral[np.newaxis], [])
+    action = scripted.forward(observation.neutral[np.newaxis])
     for bdp in (10.0, 1000.0):
         assert PACKETS.gains(action[0], bdp) == (pytest.approx(1.0 + 6.0 / bdp, rel=1e-5), pytest.approx(1.25))
     with pytest.raises(ValueError, match=r"needs the features log_bdp, .*; 'log_bdp' is missing"):
