@@ -26,7 +26,7 @@ class SharedPolicyVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is 
     started or has ended has a neutral observation and reward 0. With K = 1 the trajectories are those of
     `BottleneckEnv`. As Stable-Baselines3 requires, the step that ends an episode starts the next one, with
     `terminal_observation` and `TimeLimit.truncated` in its info. As in `BottleneckVectorEnv`, everything is computed
-    for all environments at once.
+    for all environments at once, and the rows in infos (`flow`, `link`) are NumPy records, NaN where there is no value.
 
     Engine i is seeded with the seed of its first environment, `seed + i * K` after `seed(seed)`.
 
@@ -91,7 +91,7 @@ class SharedPolicyVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is 
         except BaseException:
             self._episodes.abandon()
             raise
-        self.reset_infos = self._episodes.record().infos()
+        self.reset_infos = self._episodes.record().compact_infos()
         self._reset_seeds()  # seeds and options are for one reset
         self._reset_options()
         return observations
@@ -120,7 +120,7 @@ class SharedPolicyVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is 
             EngineError: an engine failed; all episodes are lost, and `reset` starts afresh.
         """
         result = self._episodes.finish_step()
-        observations, infos = self._with_privileged(result.observations), result.record.infos()
+        observations, infos = self._with_privileged(result.observations), result.record.compact_infos()
         is_over = result.terminated | result.truncated
         for info, is_truncated in zip(infos, result.truncated.repeat(self.agents).tolist(), strict=True):
             info["TimeLimit.truncated"] = is_truncated
@@ -136,7 +136,7 @@ class SharedPolicyVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is 
             except BaseException:
                 self._episodes.abandon()
                 raise
-            begun = self._episodes.record().infos()
+            begun = self._episodes.record().compact_infos()
             for row in rows:
                 self.reset_infos[row] = begun[row]
         return observations, result.rewards.astype(np.float32), dones, infos

@@ -24,7 +24,8 @@ class BottleneckVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.floa
     same time. With "native" one batch of simulations runs on several threads (`engine_options={"threads": …}`). With
     "ns3" each environment has its own process, and every request is sent to all of them before the first answer is
     waited for. The trajectories are bit-identical to those of single environments that are reset with `seed`,
-    `seed + 1`, …. Infos are batched as in Gymnasium's own vector environments.
+    `seed + 1`, …. Infos are batched as in Gymnasium's own vector environments, but for the rows: `flow` and `link`
+    are structured arrays (`infos["flow"]["rtt_mean_ms"]` has shape (num_envs,)), NaN where there is no value.
 
         gymnasium.make_vec("bbrgym/Bottleneck-v0", num_envs=4, vectorization_mode="vector_entry_point", scenario=…)
 

@@ -72,7 +72,8 @@ class Digest:
 
     def add(self, *values: Any) -> None:
         """Mappings are hashed by their sorted keys. There is one NaN only. Scenarios of infos are left out."""
-        for value in values:
+        for given in values:
+            value = _without_records(given)
             if isinstance(value, Mapping):
                 plain = {str(key): entry for key, entry in dict(value).items()}
                 for key in sorted(plain.keys() - {"scenario", "_scenario"}):
@@ -92,6 +93,18 @@ class Digest:
     def hex(self) -> str:
         """The hash of everything so far."""
         return self._sha.hexdigest()
+
+
+def _without_records(value: Any) -> Any:
+    """Records of infos as dicts, in the form of single environments and of Gymnasium's vector environments."""
+    names = getattr(getattr(value, "dtype", None), "names", None)
+    if names is None:
+        return value
+    columns = {name: value[name] for name in names if not np.isnan(value[name]).all()}
+    if isinstance(value, np.void):
+        return {name: float(column) for name, column in columns.items()}
+    masks = {f"_{name}": ~np.isnan(column) for name, column in columns.items()}
+    return {name: np.nan_to_num(column) for name, column in columns.items()} | masks
 
 
 def scenarios(algorithm: str, scale: float) -> list[Scenario]:

@@ -208,7 +208,7 @@ def test_scenarios_that_are_mixed_in() -> None:
     assert set(rates(mixed, 1.0)) == {40, 50}
     often = [rate in (40, 50) for rate in rates(mixed, 0.75)]
     assert 21 < sum(often) < 42
-    with pytest.raises(ValueError, match=r"share=1\.5 is not possible"):
+    with pytest.raises(ValueError, match=r"share must be in \[0, 1\], got 1\.5"):
         SharedPolicyVecEnv(spec, 1).mix_in(mixed, 1.5)
 
 

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 from gymnasium.utils.env_checker import check_env, data_equivalence
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from infos import plain
 
 from bbrgym import Flow, Scenario, simulate
 from bbrgym.envs.action import CWND_SCALES, Action
@@ -357,10 +358,3 @@ class TestInfos:
 def assert_same(first: Any, *others: Any) -> None:
     for other in others:
         assert data_equivalence(plain(first), plain(other), exact=True), f"{first} != {other}"
-
-
-def plain(value: Any) -> Any:
-    """With plain dicts in the place of lazy ones."""
-    if isinstance(value, dict):
-        return {key: plain(entry) for key, entry in value.items()}
-    return type(value)(plain(entry) for entry in value) if isinstance(value, list | tuple) else value
