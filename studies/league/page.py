@@ -18,20 +18,18 @@ from rich.markup import escape
 from rich.table import Table
 
 from bbrgym.benchmark.plots import empty_figure, lighter, marks_of, styled
-from bbrgym.benchmark.statistics import bootstrap_interval, number_text, performance_profile
+from bbrgym.benchmark.statistics import Estimate, estimate, number_text, performance_profile
 from bbrgym.envs.scenario import Scenario
 from studies import page
-from studies.league.scores import SCORE, SCORES, Comparison, compare_scores, scores, standings
+from studies.league.scores import SCORE, SCORES, ScoreComparison, compare_scores, scores, standings
 from studies.league.suites import ALONE, League, outside_of
 from studies.league.verdicts import (
-    AIMS,
     HARMS,
-    Estimate,
     PaperVerdict,
     Worse,
-    aim_of,
     harm_verdict,
     harms,
+    metric_of,
     paper_verdicts,
 )
 
@@ -61,8 +59,8 @@ def goals(league: League) -> list[Goal]:
         found.append(
             Goal(
                 "highest interquartile mean of fair power in the generalisation suite",
-                f"{_with_interval(standing.loc[name])}, the best algorithm ({best}) "
-                f"{_with_interval(standing.loc[best])}; difference {_signed(compared)}",
+                f"{_iqm(standing.loc[name])}, the best algorithm ({best}) "
+                f"{_iqm(standing.loc[best])}; difference {_signed(compared)}",
                 standing.loc[name, "iqm"] > standing.loc[best, "iqm"],
             )
         )
@@ -84,8 +82,8 @@ def goals(league: League) -> list[Goal]:
         found.append(
             Goal(
                 f"harm to CUBIC's throughput no greater than {rival}'s",
-                f"{verdict.own:.3f}, {rival} {verdict.other:.3f}; difference {verdict.own - verdict.other:+.3f}"
-                f"{_ends(verdict.low, verdict.high, '{:+.3f}')}",
+                f"{verdict.own:.3f}, {rival} {verdict.other:.3f}; difference "
+                f"{_text(verdict.own - verdict.other, verdict.low, verdict.high, '+.3f')}",
                 verdict.is_reached,
             )
         )
@@ -269,8 +267,8 @@ def _standings_table(table: pd.DataFrame, parts: Mapping[str, pd.DataFrame] | No
 
 def _standing_cells(row: pd.Series) -> list[str]:
     return [
-        _with_interval(row[SCORE]),
-        *(_percent(row[name, "iqm"]) if name == "retransmission_rate" else number_text(row[name, "iqm"])
+        _iqm(row[SCORE]),
+        *(number_text(row[name, "iqm"], ".2%" if name == "retransmission_rate" else "")
           for name in SHOWN),
     ]  # fmt: skip
 
@@ -281,13 +279,13 @@ def _improvements(table: pd.DataFrame, league: League) -> list[str]:
     rows = []
     for other in others:
         compared = compare_scores(table, name, other)
-        better = compared.improvement
+        better, low = compared.improvement, compared.scenarios_low
         rows.append(
             [
                 page.cell(other),
-                f"{better.probability:.2f}{_ends(better.low, better.high, '{:.2f}')}",
+                _text(*better, ".2f"),
                 _signed(compared),
-                _ends(compared.scenarios_low, compared.scenarios_high, "{:+.3f}").strip() or "-",
+                "-" if math.isnan(low) else f"[{low:+.3f} {compared.scenarios_high:+.3f}]",
                 f"{compared.better_in} of {compared.scenarios}",
             ]
         )
@@ -298,8 +296,8 @@ def _improvements(table: pd.DataFrame, league: League) -> list[str]:
     ]
 
 
-def _signed(compared: Comparison) -> str:
-    return f"{compared.difference:+.3f}{_ends(compared.low, compared.high, '{:+.3f}')}"
+def _signed(compared: ScoreComparison) -> str:
+    return _text(compared.difference, compared.low, compared.high, "+.3f")
 
 
 def _setting(scenario: Scenario) -> str:
@@ -352,12 +350,13 @@ def _papers(league: League) -> list[str]:
         "Each experiment of [papers.md](papers.md) in its preset quick (most last 60 s, of which the first 15 s are "
         "not measured), with all competitors. The main metric is what the paper set out to improve; the others are "
         "all metrics of the paper's numbers and figures. Values are means over all scenarios of an experiment; a "
-        "value without brackets is the same for every seed and stands for its interval. *Above* counts the hand-coded "
-        "algorithms whose whole interval is worse. *Worse than any* lists the other metrics in which the best "
-        "hand-coded algorithm is better by more than 2 % (and by more than one packet per second, or 0.1 % of the "
-        "packets). Algorithms of ns-3 itself are replaced by this project's.",
+        "value without brackets is the same for every seed and stands for its interval. A time that is never reached "
+        "counts as the rest of the run. *Above* counts the hand-coded algorithms whose whole interval is worse. "
+        "*Worse than any* lists the other metrics in which the best hand-coded algorithm is better by more than 2 % "
+        "(and by more than one packet per second, or 0.1 % of the packets). Algorithms of ns-3 itself are replaced by "
+        "this project's.",
         _verdict_table(verdicts, league.plan.learned),
-        "\n".join(f"* `{metric}`: {page.cell(aim_of(metric).meaning)}" for metric in _metrics_of(verdicts)),
+        "\n".join(f"* `{metric}`: {page.cell(metric_of(metric).description)}" for metric in _metrics_of(verdicts)),
     ]
 
 
@@ -380,15 +379,15 @@ def _metrics_of(verdicts: Sequence[PaperVerdict]) -> list[str]:
     named = [
         name for v in verdicts for name in (v.metric, *(w.metric for w in (*v.worse_than_best, *v.worse_than_own)))
     ]
-    return [metric for metric in dict.fromkeys(named) if metric in AIMS or "[" in metric]
+    return list(dict.fromkeys(named))
 
 
 def _verdict_cells(verdict: PaperVerdict, learned: str) -> list[str]:
     return [
         verdict.experiment,
-        f"{verdict.metric} {'↑' if aim_of(verdict.metric).is_more_better else '↓'}",
-        _estimate(verdict.estimates[learned]),
-        f"{_estimate(verdict.estimates[verdict.best])} ({verdict.best})",
+        f"{verdict.metric} {'↑' if metric_of(verdict.metric).is_more_better else '↓'}",
+        _four_digits(verdict.estimates[learned]),
+        f"{_four_digits(verdict.estimates[verdict.best])} ({verdict.best})",
         f"{len(verdict.above)} of {len(verdict.algorithms)}",
         _worse(verdict.worse_than_best),
     ]
@@ -426,9 +425,8 @@ def _friendliness(league: League, path: Path) -> list[str]:
             strata = frame.index.get_level_values("scenario").tolist()
             cells = []
             for column in HARMS:
-                low, high = bootstrap_interval(frame[column], np.mean, strata=strata)
-                ends = _ends(low, high, "{:.3f}") if column in ("throughput", "throughput_of_own", "delay") else ""
-                cells.append(f"{frame[column].mean():.3f}{ends}")
+                has_interval = column in ("throughput", "throughput_of_own", "delay")
+                cells.append(estimate(frame[column], strata=strata, is_sample=has_interval).text(".3f"))
             rows.append([page.cell(name), *cells, *(f"{value:.2f}" for value in of_buffers.loc[name])])
         of_all = ["harm to throughput", "against its own kind", "harm to delay", "against its own kind", "share"]
         headings = ["competitor", *of_all, *(f"{buffers[str(name)]:g} BDP" for name in of_buffers.columns)]
@@ -500,23 +498,15 @@ def _part(part: League, league: League) -> list[str]:
     return blocks
 
 
-def _estimate(estimate: Estimate) -> str:
-    form = f"{{:.{_decimals(estimate.mean)}f}}"
-    return "-" if math.isnan(estimate.mean) else form.format(estimate.mean) + _ends(estimate.low, estimate.high, form)
+def _four_digits(found: Estimate) -> str:
+    """Return four significant digits with the interval, without an exponent for numbers from 0.0001."""
+    size = abs(found.value)
+    return found.text(f".{min(6, max(0, 3 - math.floor(math.log10(size)))) if size and math.isfinite(size) else 0}f")
 
 
-def _decimals(value: float) -> int:
-    """Return how many decimals show four significant figures, for numbers from 0.0001."""
-    return min(6, max(0, 3 - math.floor(math.log10(abs(value))))) if value and math.isfinite(value) else 0
+def _iqm(row: pd.Series) -> str:
+    return _text(row["iqm"], row["low"], row["high"], ".3f")
 
 
-def _with_interval(row: pd.Series) -> str:
-    return f"{row['iqm']:.3f}{_ends(row['low'], row['high'], '{:.3f}')}"
-
-
-def _ends(low: float, high: float, form: str) -> str:
-    return "" if math.isnan(low) else f" [{form.format(low)} {form.format(high)}]"
-
-
-def _percent(value: float) -> str:
-    return "-" if math.isnan(value) else f"{value:.2%}"
+def _text(value: float, low: float, high: float, form: str) -> str:
+    return Estimate(value, low, high, math.nan).text(form)

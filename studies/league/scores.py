@@ -1,4 +1,4 @@
-"""What the runs of a suite score, and how the learned competitor's compare with the others'."""
+"""Scores of the runs of a suite, and comparisons of two competitors by their scores."""
 
 from __future__ import annotations
 
@@ -12,12 +12,19 @@ import numpy.typing as npt
 import pandas as pd
 
 from bbrgym.benchmark.results import BenchmarkResult
-from bbrgym.benchmark.statistics import Improvement, bootstrap_interval, interquartile_mean, probability_of_improvement
+from bbrgym.benchmark.statistics import (
+    Estimate,
+    Improvement,
+    bootstrap_interval,
+    estimate,
+    interquartile_mean,
+    probability_of_improvement,
+)
 from bbrgym.envs.scenario import HEADER_BYTES, Scenario
 from bbrgym.envs.trace import jain_index
 
 SCORE: Final = "fair_power"
-"""The score that the league is ranked by."""
+"""The score that ranks the competitors."""
 
 SCORES: Final[dict[str, str]] = {
     "fair_power": "jain x utilisation / (1 + delay), in [0, 1]",
@@ -31,22 +38,22 @@ SCORES: Final[dict[str, str]] = {
 """The columns of `scores`."""
 
 LOWEST_LOG_SHARE: Final = math.log(0.05)
-"""As in the reward `log_throughput`: a flow that gets nothing does not outweigh all others."""
+"""As in the reward `log_throughput`, so that a flow without throughput does not outweigh all others."""
 
 
 def scores(result: BenchmarkResult) -> pd.DataFrame:
-    """What each run scores; no higher than it should where all flows run one competitor.
+    """Return the scores of each run in which all flows have the same competitor.
 
-    A flow's fair share is the payload that the link can carry over the number of active flows, in the mean over the
-    time in which the flow is active and measured. So flows that come and go, and rates that change, are fair if every
-    flow has its share while it is there. Flows must be endless.
+    A flow's fair share is the payload that the link can carry over the number of active flows, averaged over the
+    measured time in which the flow is active. Flows that come and go and changing rates are thus fair if every flow has
+    its share while it is active. Flows must be endless.
 
-    `utility` is the alpha-fair utility with alpha = 1 (Mo and Walrand 2000) with costs of delay and loss. That is the
-    form of the reward that agents train with, so it says how well one has learned rather than how good it is;
-    `fair_power`, throughput over delay (Kleinrock 1979) times fairness, is not what any competitor was made for.
+    `utility` is the alpha-fair utility with alpha = 1 (Mo and Walrand 2000) with costs of delay and loss. It has the
+    form of the training reward, so it shows how well an agent has learned. `fair_power` is throughput over delay
+    (Kleinrock 1979) times fairness, for which no competitor was designed.
 
     Args:
-        result: a benchmark, complete or not.
+        result: a benchmark, finished or not.
 
     Returns:
         Index (scenario, competitor, seed); columns `SCORES`.
@@ -67,21 +74,21 @@ def scores(result: BenchmarkResult) -> pd.DataFrame:
 
 
 def fair_shares(scenario: Scenario, warmup: float) -> tuple[npt.NDArray[np.float64], float]:
-    """What a scenario lets its flows have in the part that is measured.
+    """Return the fair shares of a scenario's flows in the measured time.
 
     Args:
-        scenario: with endless flows.
-        warmup: the part of its duration that is not measured.
+        scenario: a scenario with endless flows.
+        warmup: fraction of its duration that is not measured.
 
     Returns:
-        The fair share of each flow in Mbit/s of payload, shape (flows,), NaN for one that is not active then; and the
+        The fair share of each flow in Mbit/s of payload, shape (flows,), NaN for a flow that is not active; and the
         payload in Mbit that the link can carry while any flow is active.
 
     Raises:
-        ValueError: a flow has an end that depends on how fast it is.
+        ValueError: a flow has a `size_bytes`.
     """
     if any(flow.size_bytes is not None for flow in scenario.flows):
-        raise ValueError("a flow has a size_bytes: when it ends depends on how fast it is, so it has no fair share")
+        raise ValueError("flows must be endless, got a flow with size_bytes, whose end depends on its throughput")
     end_s = scenario.duration_s
     spans = [(flow.start_s, end_s if flow.stop_s is None else min(flow.stop_s, end_s)) for flow in scenario.flows]
     measured_s = warmup * end_s
@@ -108,12 +115,12 @@ def _scores_of_run(
     column = {name: flows[name].to_numpy(dtype=np.float64)[is_there] for name in _NEEDED}
     base_ms = np.array([flow.rtt_ms for flow in scenario.flows])
     longest_ms, base_ms = base_ms.max(), base_ms[is_there]
-    # A flow that was never active in a step has no throughput: it got nothing.
+    # A flow that was never active in a step has no throughput.
     share = np.nan_to_num(column["throughput_mbps"]) / fair_mbps[is_there]
     jain = jain_index(share) if share.any() else 0.0
     utilisation = min(1.0, float(flows["received_bytes"].sum()) * 8e-6 / capacity_mbit)
     log_share = np.maximum(np.log(np.clip(share, 1e-9, 1.0)), LOWEST_LOG_SHARE)
-    # As packets see it: the time that a queue needs to drain says nothing on a link that all but stops for a while.
+    # The delay of packets: the time to drain the queue is meaningless on a link that nearly stops for a while.
     delays = np.maximum((column["rtt_mean_ms"] - base_ms) / longest_ms, 0.0)
     delay = float(np.nanmean(delays)) if not np.isnan(delays).all() else 0.0
     utility = float(np.mean(log_share - np.nan_to_num(delays) - np.nan_to_num(column["loss_rate"])))
@@ -134,49 +141,43 @@ _NEEDED: Final = ("throughput_mbps", "rtt_mean_ms", "rtt_p95_ms", "loss_rate", "
 
 
 def standings(table: pd.DataFrame) -> pd.DataFrame:
-    """The competitors over all runs, the best by `SCORE` first.
+    """Return the scores of the competitors over all runs, the best by `SCORE` first.
 
     Args:
-        table: `scores`, or a part of it.
+        table: the result of `scores`, or a part of it.
 
     Returns:
-        Index competitor; columns (score, statistic): of every score the interquartile mean `iqm` over all runs with
-        `low` and `high` of its 95 % bootstrap interval, stratified by scenario, and the `mean`.
+        Index competitor; columns (score, statistic): the interquartile mean `iqm` over all runs, `low` and `high` of
+        its 95 % bootstrap interval stratified by scenario, and the number of runs `n`.
     """
     groups = table.groupby(level="competitor", sort=False)
     standing = pd.DataFrame(
-        [[value for name in SCORES for value in _estimate(frame[name])] for _, frame in groups],
+        [[value for name in SCORES for value in _iqm(frame[name])] for _, frame in groups],
         index=pd.Index([str(competitor) for competitor, _ in groups], name="competitor"),
-        columns=pd.MultiIndex.from_product([list(SCORES), ["iqm", "low", "high", "mean"]]),
+        columns=pd.MultiIndex.from_product([list(SCORES), ["iqm", "low", "high", "n"]]),
         dtype=np.float64,
     )
     return standing.iloc[np.argsort(-standing[SCORE, "iqm"].to_numpy(), kind="stable")]
 
 
-def _estimate(values: pd.Series) -> tuple[float, float, float, float]:
-    known = values.dropna()
-    if known.empty:
-        return (math.nan,) * 4
-    strata = known.index.get_level_values("scenario").tolist()
-    numbers = known.to_numpy(dtype=np.float64)
-    low, high = bootstrap_interval(numbers, interquartile_mean, strata=strata)
-    return float(interquartile_mean(numbers)), low, high, float(numbers.mean())
+def _iqm(values: pd.Series) -> Estimate:
+    return estimate(values, interquartile_mean, strata=values.index.get_level_values("scenario").tolist())
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ScoreComparison:
     """One competitor's score compared with another's, paired by scenario and seed.
 
     Attributes:
-        improvement: how probable it is that a run of it scores more than the other's with the same scenario and seed.
-        difference: of the interquartile means over the runs.
-        low: lower end of the 95 % bootstrap interval of the difference over other seeds, in the same scenarios.
-        high: upper end.
-        scenarios_low: lower end of that over other scenarios of the same kind: of the difference of the interquartile
-            means of the scenarios' means, when the scenarios are resampled.
-        scenarios_high: upper end.
-        better_in: in how many scenarios its mean is higher.
-        scenarios: of how many.
+        improvement: probability that its run scores higher than the other's with the same scenario and seed.
+        difference: difference of the interquartile means over the runs.
+        low: lower end of the 95 % bootstrap interval of the difference, over seeds in the same scenarios.
+        high: upper end of that interval.
+        scenarios_low: lower end of the interval over scenarios: of the difference of the interquartile means of the
+            scenarios' means, with the scenarios resampled.
+        scenarios_high: upper end of that interval.
+        better_in: number of scenarios in which its mean is higher.
+        scenarios: number of scenarios.
     """
 
     improvement: Improvement
@@ -189,14 +190,14 @@ class Comparison:
     scenarios: int
 
 
-def compare_scores(table: pd.DataFrame, name: str, other: str, score: str = SCORE) -> Comparison:
-    """Compare two competitors in all scenarios and seeds that both have.
+def compare_scores(table: pd.DataFrame, name: str, other: str, score: str = SCORE) -> ScoreComparison:
+    """Return the comparison of two competitors in all scenarios and seeds that both have.
 
     Args:
-        table: `scores`, or a part of it.
-        name: the competitor that is asked about.
-        other: with whom it is compared.
-        score: a column of `SCORES`; more is better.
+        table: the result of `scores`, or a part of it.
+        name: the competitor.
+        other: the competitor that it is compared with.
+        score: a column of `SCORES` in which more is better.
     """
     wide = table[score].unstack("competitor")
     pairs = wide.reindex(columns=[name, other]).dropna()
@@ -211,7 +212,7 @@ def compare_scores(table: pd.DataFrame, name: str, other: str, score: str = SCOR
 
     low, high = _interval_of_difference(ours, theirs, strata)
     scenarios_low, scenarios_high = _interval_of_difference(by_mean(ours), by_mean(theirs), None)
-    return Comparison(
+    return ScoreComparison(
         improvement=probability_of_improvement(by_scenario(ours), by_scenario(theirs)),
         difference=float(interquartile_mean(ours) - interquartile_mean(theirs)) if len(pairs) else math.nan,
         low=low,

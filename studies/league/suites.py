@@ -1,4 +1,4 @@
-"""The suites of the league: which benchmarks there are, and running them all."""
+"""The suites of the league: their benchmarks, and how to run them."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from studies.experiments import compose_experiment
 from studies.papers.published import Paper, load_paper
 
 ALONE: Final = "alone"
-"""The suite in which each victim of `friendliness` has the link to itself; also its only competitor's name."""
+"""The suite in which each victim of `friendliness` has the link to itself, and the name of its only competitor."""
 
 STOCK: Final = {"bbr-stock": "bbr", "cubic-stock": "cubic", "newreno-stock": "newreno"}
-"""Algorithms that only ns-3 has, and which of the project's own takes their place elsewhere."""
+"""Algorithms that only ns-3 has, and this project's algorithms that replace them in other engines."""
 
 
 @dataclass(frozen=True)
 class OwnMetric:
-    """What a paper's experiment is about.
+    """The main metric and the algorithm of a paper's experiment.
 
     Attributes:
-        metric: the paper's own, of `bbrgym.benchmark.tables.METRICS`, or of a flow.
-        algorithm: the paper's own.
+        metric: the paper's main metric: in `bbrgym.benchmark.metrics.METRICS`, or of a flow.
+        algorithm: the paper's algorithm.
         others: all metrics of its published entries and figures.
     """
 
@@ -52,16 +52,16 @@ class OwnMetric:
 
 @dataclass(frozen=True)
 class LeaguePlan:
-    """Everything that a league consists of; studies/league/conf/experiment/league.yaml explains the fields.
+    """The settings of a league; studies/league/conf/experiment/league.yaml explains the fields.
 
     Attributes:
-        name: the folder that its benchmarks are in.
+        name: the folder of its benchmarks.
         learned: the competitor that is compared with all others.
-        yardsticks: competitors that no verdict is about.
-        rival: whose harm to CUBIC the learned one's must not exceed.
-        suites: by their names the configurations of the benchmarks, for `run_benchmark`.
-        own: what the experiments of papers among the suites are about.
-        training: the distribution that tells which scenarios of `generalisation` lie inside of it.
+        rival: the competitor whose harm to CUBIC the learned competitor must not exceed.
+        yardsticks: competitors that are not judged.
+        suites: configurations for `run_benchmark`, by name.
+        own: main metrics of the papers' experiments among the suites.
+        training: the distribution whose ranges tell which scenarios of `generalisation` are inside.
     """
 
     name: str
@@ -74,7 +74,7 @@ class LeaguePlan:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> LeaguePlan:
-        """From the whole plain configuration that `compose_league` returns.
+        """Return the plan of the whole plain configuration that `compose_league` returns.
 
         Raises:
             ValueError: naming the bad value and the good ones.
@@ -82,7 +82,7 @@ class LeaguePlan:
         league, common = config["league"], dict(config["benchmark"])
         for key in league:
             if key not in _LEAGUE_KEYS:
-                raise ValueError(f"a league has no field {key!r}; known: {', '.join(_LEAGUE_KEYS)}")
+                raise ValueError(f"unknown field {key!r} of a league; known: {', '.join(_LEAGUE_KEYS)}")
         name = str(config["name"])
         suites = {
             "generalisation": {
@@ -90,7 +90,7 @@ class LeaguePlan:
                 "scenarios": drawn_scenarios(league["generalisation"]["draws"]),
             },
             "friendliness": {**league["friendliness"], "roles": [0]},
-            # No role is taken, so it does not matter by whom.
+            # The competitor takes no flow, so any will do.
             ALONE: {
                 "warmup": league["friendliness"]["warmup"],
                 "scenarios": {
@@ -106,9 +106,9 @@ class LeaguePlan:
         for field_ in ("only", "subset"):
             for suite in league[field_] or ():
                 if suite not in known:
-                    raise ValueError(f"league.{field_} has no suite {suite!r}; known: {', '.join(known)}")
+                    raise ValueError(f"unknown suite {suite!r} in league.{field_}; known: {', '.join(known)}")
         subset, only = league["subset"], league["only"]
-        # A victim is alone wherever it is beside a competitor.
+        # Each run of `friendliness` needs the run in which its victim is alone.
         if subset is not None:
             subset = {**subset, ALONE: subset.get("friendliness", [])}
         if only is not None and "friendliness" in only:
@@ -140,10 +140,10 @@ class LeaguePlan:
             names = [competitor.name for competitor in Benchmark.from_dict(config).competitors]
             for name in (self.learned, self.rival, *self.yardsticks):
                 if suite != ALONE and name not in names:
-                    raise ValueError(f"the league has no competitor {name!r}; known: {', '.join(names)}")
+                    raise ValueError(f"unknown competitor {name!r} of the league; known: {', '.join(names)}")
             entry = self.own.get(suite)
             if entry is not None and entry.algorithm not in names:
-                raise ValueError(f"{suite} has no competitor {entry.algorithm!r}; known: {', '.join(names)}")
+                raise ValueError(f"unknown competitor {entry.algorithm!r} of {suite}; known: {', '.join(names)}")
 
 
 _LEAGUE_KEYS: Final = (
@@ -154,11 +154,11 @@ _LEAGUE_KEYS: Final = (
 
 @dataclass(frozen=True)
 class League:
-    """The results of a league, as far as they are there.
+    """The results of a league, finished or not.
 
     Attributes:
-        plan: what it consists of.
-        results: by the suites' names.
+        plan: its settings.
+        results: by name of the suite.
     """
 
     plan: LeaguePlan
@@ -166,11 +166,11 @@ class League:
 
     @property
     def failures(self) -> int:
-        """How many runs failed."""
+        """The number of failed runs."""
         return sum(len(result.failures) for result in self.results.values())
 
     def algorithms(self, suite: str) -> list[str]:
-        """The hand-coded ones among a suite's competitors: neither learned nor yardsticks."""
+        """Return the hand-coded algorithms among a suite's competitors: neither learned nor yardsticks."""
         names = [entry["name"] for entry in self.results[suite].plan["config"]["competitors"]]
         return [name for name in names if name not in (self.plan.learned, *self.plan.yardsticks)]
 
@@ -195,19 +195,19 @@ def run_league(
     engine_factory: EngineFactory = make_engine,
     command: str | None = None,
 ) -> League:
-    """Run what is not there yet of a league: one benchmark a suite, one after the other.
+    """Run the missing runs of a league: one benchmark per suite, one after the other.
 
-    A run that another benchmark in `root` has whole is not made again.
+    Finished runs of other benchmarks in `root` are linked, not repeated.
 
     Args:
         config: the whole plain configuration that `compose_league` returns.
-        root: where the benchmarks go: `<root>/<name>/<suite>`.
-        console: where progress is shown; None is standard output.
+        root: the benchmarks go to `<root>/<name>/<suite>`.
+        console: shows progress; None is standard output.
         engine_factory: as in `run_benchmark`.
-        command: the command line, for the reports; None is that of this process.
+        command: the command line in the results; None is that of this process.
 
     Raises:
-        ValueError: of the configuration, naming the bad value and the good ones. Nothing has run then.
+        ValueError: the configuration has a bad value. Nothing has run then.
     """
     console = console or Console()
     plan = LeaguePlan.from_config(config)
@@ -219,10 +219,10 @@ def run_league(
 
 
 def load_league(config: Mapping[str, Any], root: Path) -> League:
-    """The league of a configuration, as far as its benchmarks are there in `root`.
+    """Return the league of a configuration with the benchmarks that are in `root`.
 
     Raises:
-        ValueError: of the configuration.
+        ValueError: the configuration has a bad value.
     """
     return _load(LeaguePlan.from_config(config), root)
 
@@ -236,18 +236,18 @@ def _load(plan: LeaguePlan, root: Path) -> League:
 
 
 def load_part(root: Path) -> League:
-    """The part of the league that is for ns-3, as far as it is there in `root`."""
+    """Return the part of the league for ns-3 with the benchmarks that are in `root`."""
     return load_league(compose_league(["preset=ns3"]), root)
 
 
 def drawn_scenarios(draws: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Scenarios drawn from distributions, `<name>-01` and so on, the same again with the same seed.
+    """Return scenarios drawn from distributions, named `<name>-01` and so on; the seeds decide them.
 
     Args:
-        draws: by a name each {count, seed, scenario}, the last a distribution over scenarios.
+        draws: {name: {count, seed, scenario}}, where `scenario` is a distribution over scenarios.
 
     Raises:
-        ValueError: of a distribution.
+        ValueError: a distribution is not valid.
     """
     scenarios = {}
     for name, draw in draws.items():
@@ -259,14 +259,13 @@ def drawn_scenarios(draws: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[st
 
 
 def outside_of(scenario: Scenario, training: Mapping[str, Any]) -> list[str]:
-    """In what a scenario lies outside of the ranges of a distribution: of rate, RTT, buffer, loss and flows.
+    """Return in what a scenario lies outside the ranges of a distribution: rate, RTT, buffer, loss or flows.
 
-    Of the flows only a larger number is outside. When they begin and end is not looked at, nor is what a training
-    scenario has besides.
+    Only a larger number of flows counts as outside. Start and stop times and all other fields are ignored.
     """
     flows = training["flows"]
     counts = [len(choice) for choice in (flows["choice"] if isinstance(flows, Mapping) else [flows])]
-    # A buffer is a whole number of packets: half a packet to either side is the same buffer.
+    # A buffer is a whole number of packets, so half a packet more or less is the same buffer.
     is_inside = {
         "rate": _lie_in(_numbers(training["rate_mbps"]), [scenario.rate_mbps]),
         "RTT": _lie_in(_numbers(_of_key(flows, "rtt_ms")), [flow.rtt_ms for flow in scenario.flows]),
@@ -286,7 +285,7 @@ def _lie_in(bounds: Sequence[float], values: Sequence[float], slack: float = 0.0
 
 
 def _numbers(node: Any) -> list[float]:
-    """All numbers in a drawn value: its bounds and choices."""
+    """Return all numbers in a drawn value: its bounds and choices."""
     if isinstance(node, Mapping):
         return [number for value in node.values() for number in _numbers(value)]
     if isinstance(node, list | tuple):
@@ -295,14 +294,14 @@ def _numbers(node: Any) -> list[float]:
 
 
 def _of_key(node: Any, key: str) -> list[Any]:
-    """The values of a key, wherever it is in nested containers."""
+    """Return the values of a key in nested containers."""
     if isinstance(node, Mapping):
         return [found for name, value in node.items() for found in ([value] if name == key else _of_key(value, key))]
     return [found for value in node for found in _of_key(value, key)] if isinstance(node, list | tuple) else []
 
 
 def _rounded(scenario: Scenario) -> Scenario:
-    """With values that can be read: four significant figures, times to a tenth of a second."""
+    """Return the scenario with readable values: four significant digits, times to a tenth of a second."""
 
     def figures(value: float) -> float:
         return float(f"{value:.4g}")
@@ -326,7 +325,7 @@ def _rounded(scenario: Scenario) -> Scenario:
 
 
 def _paper(experiment: str, common: Mapping[str, Any]) -> tuple[dict[str, Any], Paper]:
-    """A paper's experiment with the competitors that it has, as it has them, and all others of the league."""
+    """Return a paper's experiment with its own competitors and all others of the league."""
     config = compose_experiment(f"paper/{experiment}", ["preset=quick", "tracking=none"])["benchmark"]
     is_tcp_of_ns3 = _has_stock(common["engine"])
     competitors = [entry for entry in config["competitors"] if is_tcp_of_ns3 or _name(entry) not in STOCK]
@@ -371,7 +370,8 @@ def _name(competitor: str | Mapping[str, Any]) -> str:
 
 
 def _reduced(suite: str, config: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    known = config["scenarios"]
     for name in names:
-        if name not in config["scenarios"]:
-            raise ValueError(f"the subset of {suite} has no scenario {name!r}; known: {', '.join(config['scenarios'])}")
-    return {**config, "scenarios": {name: config["scenarios"][name] for name in names}}
+        if name not in known:
+            raise ValueError(f"unknown scenario {name!r} in the subset of {suite}; known: {', '.join(known)}")
+    return {**config, "scenarios": {name: known[name] for name in names}}

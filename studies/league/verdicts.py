@@ -1,4 +1,4 @@
-"""What the league says: on the experiments of the papers, and on the harm that is done to others."""
+"""Verdicts of the league: on the papers' experiments, and on the harm to other flows."""
 
 from __future__ import annotations
 
@@ -11,96 +11,73 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
+from bbrgym.benchmark.metrics import FLOW_METRICS, METRICS, Metric
 from bbrgym.benchmark.results import BenchmarkResult
-from bbrgym.benchmark.statistics import bootstrap_interval
+from bbrgym.benchmark.statistics import Estimate, bootstrap_interval, estimate
 from bbrgym.benchmark.tables import run_table
 from bbrgym.envs.scenario import Scenario
 from studies.league.suites import ALONE, League
 
 MOST_WORSE: Final = 0.02
-"""By how much another metric of an experiment can be worse before it counts: a fiftieth."""
+"""The relative difference from which another metric of an experiment counts as worse."""
 
 
-@dataclass(frozen=True)
-class Aim:
-    """What is good in a metric.
+EVENNESS: Final = "evenness"
+SMALLEST_SHARE: Final = "smallest share"
 
-    Attributes:
-        meaning: what is compared, for a reader.
-        is_more_better: whether more of it is better.
-        floor: a difference that is not worse whatever it is in relation: of metrics that can be nearly 0.
-    """
-
-    meaning: str
-    is_more_better: bool
-    floor: float = 0.0
-
-
-# A tenth of a percent of the packets: with less, which of two is worse is decided by single bursts.
-_FEW_PACKETS: Final = 0.001
-_SMALLEST_SHARE: Final = "smallest share"
-_EVENNESS: Final = "evenness"
-
-AIMS: Final[dict[str, Aim]] = {
-    "throughput_mbps": Aim("payload received, sum of the flows, in Mbit/s", True),
-    "application_utilisation": Aim("payload received over what the link can carry", True),
-    "link_utilisation": Aim("share of the link that was used", True),
-    "arrived_mbps": Aim("payload that arrived, duplicates included, in Mbit/s", True),
-    "inorder_goodput_mbps": Aim("payload that arrived in order, in Mbit/s", True),
-    "link_jain": Aim("Jain's index", True),
-    _SMALLEST_SHARE: Aim("the smallest of the flows' shares over the equal share", True),
-    _EVENNESS: Aim("the smaller over the larger of two flows' throughputs", True),
-    "link_queue_mean_ms": Aim("mean queueing delay, in ms", False),
-    "rtt_mean_ms": Aim("mean RTT, in ms", False),
-    "rtt_p95_ms": Aim("95th percentile of the RTT, in ms", False),
-    "rtt_peak_ms": Aim("largest mean RTT of a step, in ms", False),
-    "retransmissions": Aim("retransmitted packets", False, floor=10.0),
-    "retransmissions_per_s": Aim("retransmitted packets a second", False, floor=1.0),
-    "retransmission_rate": Aim("retransmitted over sent packets", False, floor=_FEW_PACKETS),
-    "true_loss": Aim("packets lost in the network over sent packets", False, floor=_FEW_PACKETS),
-    "inorder_loss": Aim("1 - inorder_goodput_mbps / arrived_mbps", False, floor=_FEW_PACKETS),
-    "equilibrium_s": Aim(
-        "time to equal shares of the two halves of the flows, in s; never is the rest of the run", False
-    ),
-    "convergence_s": Aim("time to a lasting fair share, in s; never is the rest of the run", False),
+OWN_METRICS: Final[dict[str, Metric]] = {
+    SMALLEST_SHARE: Metric(SMALLEST_SHARE, "", "smallest of the flows' shares over the equal share", True),
+    EVENNESS: Metric(EVENNESS, "", "smaller over larger of two flows' throughputs", True),
 }
-"""The metrics that can be judged. A sending rate is neither good nor bad."""
+"""Metrics that stand for metrics of papers that are neither good nor bad themselves."""
+
+# Below a tenth of a percent of the packets, single bursts decide which of two is worse.
+_FEW_PACKETS: Final = 0.001
+FLOORS: Final = {
+    "retransmissions": 10.0,
+    "retransmissions_per_s": 1.0,
+    "retransmission_rate": _FEW_PACKETS,
+    "true_loss": _FEW_PACKETS,
+    "inorder_loss": _FEW_PACKETS,
+}
+"""The smallest difference that counts as worse, of metrics that can be near 0."""
 
 
 def judged_as(metric: str) -> str | None:
-    """The aim, of `AIMS`, that a metric of a paper is judged by; None if more of it is neither good nor bad.
+    """Return the metric that stands for a paper's metric in a verdict; None if more is neither good nor bad.
 
-    A throughput ratio is judged by how near it is to 1, and the throughput or share of one flow of several by the
-    smallest share: what its paper wants is that they are equal.
+    A throughput ratio is judged by how close it is to 1. The throughput or share of one of several flows is judged by
+    the smallest share, since the papers want equal shares.
     """
     if metric == "throughput_ratio":
-        return _EVENNESS
+        return EVENNESS
     base = re.sub(r"\[\d+\]$", "", metric)
     if base != metric and base in ("share", "throughput_mbps"):
-        return _SMALLEST_SHARE
-    return metric if base in AIMS else None
+        return SMALLEST_SHARE
+    return metric if base in METRICS and METRICS[base].is_more_better is not None else None
 
 
-def aim_of(metric: str) -> Aim:
-    """The aim of a metric that `judged_as` gives."""
-    return AIMS[re.sub(r"\[\d+\]$", "", metric)]
+def metric_of(metric: str) -> Metric:
+    """Return the entry of a metric that `judged_as` gives."""
+    base = re.sub(r"\[\d+\]$", "", metric)
+    return FLOW_METRICS[base] if base != metric else (METRICS | OWN_METRICS)[metric]
 
 
 def measured(runs: pd.DataFrame, metric: str, scenarios: Mapping[str, Scenario]) -> pd.Series:
-    """A metric that `judged_as` gives, of every run.
+    """Return a metric that `judged_as` gives for every run.
 
     Args:
-        runs: of `bbrgym.benchmark.tables.run_table`.
-        metric: its name.
-        scenarios: those of the runs.
+        runs: the result of `bbrgym.benchmark.tables.run_table`.
+        metric: name of the metric.
+        scenarios: scenarios of the runs by name.
 
     Returns:
         Index (scenario, competitor, seed).
     """
-    if metric == _EVENNESS:
+    if metric == EVENNESS:
         ratio = runs["throughput_ratio"]
         return ratio.where(ratio <= 1, 1 / ratio)
-    if metric == _SMALLEST_SHARE:
+    if metric == SMALLEST_SHARE:
         shares = runs[[column for column in runs if re.fullmatch(r"share\[\d+\]", str(column))]]
         return shares.min(axis=1) * shares.notna().sum(axis=1)
     values = runs[metric]
@@ -111,54 +88,39 @@ def measured(runs: pd.DataFrame, metric: str, scenarios: Mapping[str, Scenario])
 
 
 def _rest_s(scenario: Scenario, metric: str) -> float:
-    """From where a time to something is counted to the end of the run."""
+    """Return the time from the origin of a metric in s to the end of the run: its value if it is never reached."""
     starts = [flow.start_s for flow in scenario.flows]
     origin_s = max(starts) if metric == "convergence_s" else min(starts[len(starts) // 2 :])
     return scenario.duration_s - origin_s
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """A mean over the runs of an experiment and its 95 % bootstrap interval, stratified by scenario.
-
-    Without an interval, for every run of a scenario is the same with each seed, the ends are NaN.
-    """
-
-    mean: float
-    low: float
-    high: float
-
-    @property
-    def ends(self) -> tuple[float, float]:
-        """Of the interval; the mean itself where there is none."""
-        return (self.mean, self.mean) if math.isnan(self.low) else (self.low, self.high)
-
-
 def estimates(result: BenchmarkResult, metrics: Iterable[str]) -> dict[str, dict[str, Estimate]]:
-    """Metrics that `judged_as` gives, of every competitor over all runs of an experiment."""
+    """Return {metric: {competitor: mean over all runs}} for metrics that `judged_as` gives.
+
+    Intervals are stratified by scenario; there is none if the seed changes no run.
+    """
     runs = run_table(result.results)
     scenarios = {name: Scenario.from_dict(plain) for name, plain in result.plan["config"]["scenarios"].items()}
     traces = result.results.groupby(["scenario", "competitor"])["trace_hash"].nunique().groupby("competitor").max()
     return {
         metric: {
-            str(name): _estimate(own.dropna(), traces[name] > 1)
+            str(name): estimate(
+                own, strata=own.index.get_level_values("scenario").tolist(), is_sample=bool(traces[name] > 1)
+            )
             for name, own in measured(runs, metric, scenarios).groupby(level="competitor", sort=False)
         }
         for metric in metrics
     }
 
 
-def _estimate(values: pd.Series, is_sample: bool) -> Estimate:
-    if values.empty:
-        return Estimate(math.nan, math.nan, math.nan)
-    strata = values.index.get_level_values("scenario").tolist()
-    low, high = bootstrap_interval(values, np.mean, strata=strata) if is_sample else (math.nan, math.nan)
-    return Estimate(float(values.mean()), low, high)
+def ends(found: Estimate) -> tuple[float, float]:
+    """Return the ends of the interval; the value itself if all runs of a scenario are equal."""
+    return (found.value, found.value) if math.isnan(found.low) else (found.low, found.high)
 
 
 @dataclass(frozen=True)
 class Worse:
-    """A metric in which the learned competitor is worse than it may be: its mean, and that of the other."""
+    """A metric in which the learned competitor is worse: its mean, and the other competitor's."""
 
     metric: str
     own: float
@@ -168,18 +130,18 @@ class Worse:
 
 @dataclass(frozen=True)
 class PaperVerdict:
-    """The learned competitor in a paper's experiment.
+    """The verdict on the learned competitor in a paper's experiment.
 
     Attributes:
-        experiment: its name.
-        metric: the paper's own, as `judged_as` has it.
-        algorithm: the paper's own.
-        estimates: the own metric of every competitor.
-        best: the best hand-coded algorithm in it.
-        above: the hand-coded algorithms that the learned one's interval lies wholly on the better side of.
-        algorithms: all of them.
-        worse_than_best: the experiment's other metrics in which it is worse than the best hand-coded algorithm.
-        worse_than_own: those in which it is worse than the paper's algorithm.
+        experiment: name of the experiment.
+        metric: the paper's main metric, as `judged_as` gives it.
+        algorithm: the paper's algorithm.
+        estimates: the main metric of every competitor.
+        best: the hand-coded algorithm with the best main metric.
+        above: the hand-coded algorithms whose intervals are worse than all of the learned competitor's interval.
+        algorithms: all hand-coded algorithms.
+        worse_than_best: other metrics in which it is worse than the best hand-coded algorithm.
+        worse_than_own: other metrics in which it is worse than the paper's algorithm.
     """
 
     experiment: str
@@ -194,22 +156,22 @@ class PaperVerdict:
 
     @property
     def is_first(self) -> bool:
-        """Whether the learned one's interval lies above every hand-coded algorithm's."""
+        """Whether its interval is better than every hand-coded algorithm's."""
         return len(self.above) == len(self.algorithms)
 
     @property
     def is_reached(self) -> bool:
-        """Whether, besides, no other metric of the experiment is worse than any hand-coded algorithm's."""
+        """Whether it is first and in no other metric worse than any hand-coded algorithm."""
         return self.is_first and not self.worse_than_best
 
     @property
     def is_reached_against_own(self) -> bool:
-        """The same of the paper's own algorithm alone."""
+        """Whether the same holds in comparison with the paper's algorithm alone."""
         return self.algorithm in self.above and not self.worse_than_own
 
 
 def paper_verdicts(league: League) -> list[PaperVerdict]:
-    """A verdict an experiment of a paper that has runs, in the league's order."""
+    """Return one verdict per paper experiment that has runs, in the league's order."""
     return [
         _paper_verdict(league, suite)
         for suite in league.plan.own
@@ -221,17 +183,17 @@ def _paper_verdict(league: League, suite: str) -> PaperVerdict:
     result, own = league.results[suite], league.plan.own[suite]
     metric = judged_as(own.metric)
     if metric is None:
-        raise ValueError(f"{suite} has the metric {own.metric!r}, which cannot be judged; known: {', '.join(AIMS)}")
+        raise ValueError(f"{suite}: cannot judge the metric {own.metric!r}, of which more is neither good nor bad")
     learned = league.plan.learned
     judged = [name for name in map(judged_as, own.others) if name is not None]
     of_metrics = estimates(result, dict.fromkeys([metric, *judged]))
     of_metric = of_metrics.pop(metric)
     algorithms = [name for name in league.algorithms(suite) if name in of_metric]
-    is_more_better = aim_of(metric).is_more_better
-    ours = of_metric[learned].ends
+    is_more_better = bool(metric_of(metric).is_more_better)
+    ours = ends(of_metric[learned])
 
     def is_above(name: str) -> bool:
-        theirs = of_metric[name].ends
+        theirs = ends(of_metric[name])
         return ours[0] > theirs[1] if is_more_better else ours[1] < theirs[0]
 
     best = _best(of_metric, algorithms, is_more_better)
@@ -243,26 +205,26 @@ def _paper_verdict(league: League, suite: str) -> PaperVerdict:
         best=best,
         above=[name for name in algorithms if is_above(name)],
         algorithms=algorithms,
-        worse_than_best=_worse(of_metrics, learned, lambda found, aim: _best(found, algorithms, aim.is_more_better)),
-        worse_than_own=_worse(of_metrics, learned, lambda found, aim: own.algorithm),
+        worse_than_best=_worse(of_metrics, learned, lambda found, is_more: _best(found, algorithms, is_more)),
+        worse_than_own=_worse(of_metrics, learned, lambda found, is_more: own.algorithm),
     )
 
 
 def _best(of_metric: dict[str, Estimate], names: Sequence[str], is_more_better: bool) -> str:
-    known = [name for name in names if not math.isnan(of_metric[name].mean)] or list(names)
-    return (max if is_more_better else min)(known, key=lambda name: of_metric[name].mean)
+    known = [name for name in names if not math.isnan(of_metric[name].value)] or list(names)
+    return (max if is_more_better else min)(known, key=lambda name: of_metric[name].value)
 
 
 def _worse(
-    others: dict[str, dict[str, Estimate]], learned: str, reference: Callable[[dict[str, Estimate], Aim], str]
+    others: dict[str, dict[str, Estimate]], learned: str, reference: Callable[[dict[str, Estimate], bool], str]
 ) -> list[Worse]:
     found = []
     for metric, of_metric in others.items():
-        aim = aim_of(metric)
-        name = reference(of_metric, aim)
-        own, other = of_metric[learned].mean, of_metric[name].mean
-        lost = (other - own) if aim.is_more_better else (own - other)
-        if lost > max(MOST_WORSE * abs(other), aim.floor):
+        is_more_better = bool(metric_of(metric).is_more_better)
+        name = reference(of_metric, is_more_better)
+        own, other = of_metric[learned].value, of_metric[name].value
+        lost = (other - own) if is_more_better else (own - other)
+        if lost > max(MOST_WORSE * abs(other), FLOORS.get(metric, 0.0)):
             found.append(Worse(metric, own, other, name))
     return found
 
@@ -274,19 +236,19 @@ HARMS: Final[dict[str, str]] = {
     "delay_of_own": "1 - mean RTT beside a flow of the victim's own kind / mean RTT beside the competitor",
     "share": "throughput of the competitor over that of the two flows",
 }
-"""The columns of `harms`, all of the victim but the last."""
+"""The columns of `harms`; all but the last are about the victim."""
 
 
 def harms(league: League) -> pd.DataFrame:
-    """The harm that each competitor does to the victims of the suite `friendliness`, in every run.
+    """Return the harm that each competitor does to the victims of the suite `friendliness`, in every run.
 
-    Harm is that of Ware et al., "Beyond Jain's Fairness Index: Setting the Bar For The Deployment of Congestion Control
-    Algorithms", HotNets 2019: of what a victim has alone, the part that another flow takes; 0 is none, 1 is all. What
-    the victim's own kind does to it is the bar: with respect to a flow of its own kind, harm is 0 for what it does to
-    itself, and below 0 is less. All are of the same scenario and seed.
+    Harm (Ware et al., "Beyond Jain's Fairness Index: Setting the Bar For The Deployment of Congestion Control
+    Algorithms", HotNets 2019) is the fraction that another flow takes of what a victim has alone, from 0 to 1. The bar
+    is the harm that the victim's own kind does: relative to a flow of its own kind, harm is 0 for the kind itself and
+    negative for less. All values compare runs of the same scenario and seed.
 
     Returns:
-        Index (victim, scenario, competitor, seed); columns `HARMS`. Empty if the runs are not there.
+        Index (victim, scenario, competitor, seed); columns `HARMS`. Empty if runs are missing.
     """
     beside, alone = league.results.get("friendliness"), league.results.get(ALONE)
     names = ["victim", "scenario", "competitor", "seed"]
@@ -314,13 +276,13 @@ def harms(league: League) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class HarmVerdict:
-    """The learned competitor's mean harm to a victim's throughput less another's, paired by scenario and seed.
+    """The mean harm of two competitors to a victim's throughput, paired by scenario and seed.
 
     Attributes:
-        own: the learned one's mean harm.
-        other: the other's.
+        own: mean harm of the learned competitor.
+        other: mean harm of the other.
         low: lower end of the 95 % bootstrap interval of the difference, stratified by scenario.
-        high: upper end.
+        high: upper end of the interval.
     """
 
     own: float
@@ -330,17 +292,17 @@ class HarmVerdict:
 
     @property
     def is_reached(self) -> bool:
-        """Whether it is no greater."""
+        """Whether the learned competitor's harm is no greater."""
         return self.own <= self.other
 
     @property
     def is_certain(self) -> bool:
-        """Whether the whole interval says so; of equal runs it does."""
+        """Whether the whole interval is no greater than 0."""
         return self.high <= 0
 
 
 def harm_verdict(table: pd.DataFrame, victim: str, name: str, other: str) -> HarmVerdict:
-    """Compare the harm of two competitors, of `harms`, to one victim."""
+    """Return the harm of two competitors to one victim, from a table of `harms`."""
     of_victim = table.xs(victim, level="victim")["throughput"].unstack("competitor")
     pairs = of_victim[[name, other]].dropna()
     strata: list[Any] = pairs.index.get_level_values("scenario").tolist()
