@@ -435,7 +435,12 @@ def test_the_whole_league_small_from_the_command_line_to_the_page(
     assert "harm to CUBIC's throughput no greater than bbr2's" in printed
     assert f"Page: {path}" in printed
 
-    league = load_league(config_of(*SMALL), Path("runs/benchmark"))
+    assert "    python -m studies.league preset=quick" in path.read_text()  # the command that made it
+
+    console = Console(file=io.StringIO(), width=160)
+    league = run_league(config_of(*SMALL), Path("runs/benchmark"), console)
+    assert isinstance(console.file, io.StringIO)
+    assert "16 of 16 runs are already done" in console.file.getvalue()
     assert list(league.results) == ["generalisation", "friendliness", ALONE, "varying", "bbq-original"]
     assert league.failures == 0
     # The paper's experiment has its own competitors, and those of the league that it has not.
@@ -443,12 +448,6 @@ def test_the_whole_league_small_from_the_command_line_to_the_page(
     assert names == ["bbr", "bbq", "cubic", "bbr2", "da-bbr", "learned"]
     assert len(goals(league)) == 3
 
-    console = Console(file=io.StringIO(), width=160)
-    run_league(config_of(*SMALL), Path("runs/benchmark"), console)
-    assert isinstance(console.file, io.StringIO)
-    assert "16 of 16 runs are already done" in console.file.getvalue()
-
-    assert "    python -m studies.league preset=quick" in path.read_text()  # the command that made it
     write_league_page(league, path, part=league)
     page = path.read_text()
     for heading in ("Goals", "Generalisation", "The experiments of the papers", "Beside CUBIC and BBR", "Varying links",
