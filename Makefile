@@ -10,7 +10,7 @@ export OMP_WAIT_POLICY ?= PASSIVE
 
 setup: $(SETUP)
 
-# ns3 without its dependencies: they serve only its own Python bindings and are compiled for minutes.
+# ns3 without its dependencies, which only its own Python bindings need and which take minutes to compile.
 $(SETUP): pyproject.toml constraints.txt CMakeLists.txt $(shell find baselines/cc envs ns3_scratch tests/cc -name '*.[ch]*' -o -name '*.def' 2>/dev/null)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "pip>=25.1"
@@ -52,7 +52,7 @@ check: setup
 recipe: setup
 	$(BIN)/python tests/recipe.py
 
-# One program three times: under the sanitizers, and with other garbage in what nobody has set. All print the same sum.
+# One program built three times: with two sanitizers, and with a pattern in uninitialised memory. All print the same sum.
 SOURCES := baselines/cc baselines/cc/policy envs/model envs/transport envs/native
 STRESS := tests/cc/native_stress.cc $(filter-out %/module.cc,$(wildcard $(SOURCES:%=%/*.cc)))
 build/stress-address: SANITIZE := -fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all

@@ -74,8 +74,8 @@ void ControllerCongestionOps::CongestionStateSet(Ptr<TcpSocketState> tcb,
 void ControllerCongestionOps::CwndEvent(Ptr<TcpSocketState> tcb,
                                         const TcpSocketState::TcpCAEvent_t event)
 {
-    // Nothing is in flight after a timeout, nor before the very first flight, but neither is a
-    // restart: the application had something to send.
+    // Nothing is in flight after a timeout or before the first flight either. Those are no
+    // restarts, because the application had data to send.
     const TcpRateOps::TcpRateConnection& connection = m_rateOps->GetConnectionRate();
     if (m_controller && event == TcpSocketState::CA_EVENT_TX_START &&
         tcb->m_congState == TcpSocketState::CA_OPEN && connection.m_delivered > 0 &&
@@ -89,7 +89,7 @@ void ControllerCongestionOps::CwndEvent(Ptr<TcpSocketState> tcb,
 uint32_t ControllerCongestionOps::GetSsThresh(Ptr<const TcpSocketState> tcb,
                                               uint32_t /* bytesInFlight */)
 {
-    // The socket takes this for its window on leaving recovery, just before CongControl sets the
+    // The socket takes this as its window on leaving recovery, just before CongControl sets the
     // right one.
     return tcb->m_cWnd;
 }
@@ -97,7 +97,7 @@ uint32_t ControllerCongestionOps::GetSsThresh(Ptr<const TcpSocketState> tcb,
 void ControllerCongestionOps::IncreaseWindow(Ptr<TcpSocketState> /* tcb */,
                                              uint32_t /* segmentsAcked */)
 {
-    // CongControl does it all.
+    // CongControl sets the window.
 }
 
 Ptr<TcpCongestionOps> ControllerCongestionOps::Fork()
@@ -112,7 +112,7 @@ void ControllerCongestionOps::Apply(Ptr<TcpSocketState> tcb)
     constexpr Bytes kMaxCwnd = std::numeric_limits<int32_t>::max();
     tcb->m_cWnd = static_cast<uint32_t>(std::clamp<Bytes>(decision.cwnd, 1, kMaxCwnd));
     tcb->m_cWndInfl = tcb->m_cWnd;
-    // The socket unsets its own flag within a burst.
+    // Within a burst, SenderSocket clears the socket's flag.
     if (decision.is_paced != m_isPaced)
     {
         tcb->m_pacing = m_isPaced = decision.is_paced;

@@ -13,18 +13,18 @@
 namespace bbrgym
 {
 
-/// Lets a Controller steer an ns-3 socket.
+/// Lets a Controller drive an ns-3 socket.
 ///
-/// The controller holds its window itself and sets the socket's after every ACK; whatever ns-3 does
-/// to it in between (it sets the slow-start threshold on leaving recovery, whatever the congestion
-/// control says) does not last.
+/// The controller keeps the window and sets the socket's after every ACK. Changes that ns-3 makes
+/// in between do not last. (On leaving recovery it sets the slow-start threshold, whatever the
+/// congestion control says.)
 class ControllerCongestionOps : public ns3::TcpCongestionOps
 {
   public:
     static ns3::TypeId GetTypeId();
     ControllerCongestionOps(ns3::Ptr<LinuxRateOps> rateOps, ns3::Ptr<ns3::TcpTxBuffer> buffer);
 
-    /// Hands over the connection once its handshake is done. Until then the socket's defaults rule.
+    /// Takes over the connection after its handshake. Until then the socket's defaults apply.
     void Start(std::unique_ptr<Controller> controller, ns3::Ptr<ns3::TcpSocketState> tcb);
 
     /// Null before `Start`.
@@ -38,7 +38,7 @@ class ControllerCongestionOps : public ns3::TcpCongestionOps
         return m_isPaced;
     }
 
-    /// How many bytes may leave back to back.
+    /// How many bytes may be sent back to back.
     Bytes GetSendQuantum() const
     {
         return m_sendQuantum;

@@ -29,16 +29,13 @@ using namespace ns3;
 namespace
 {
 
-constexpr double kHeaderBytes = 40.0; // IPv4 and TCP, as the scenario counts a packet on the wire
-constexpr double kPppBytes = 2.0;     // ns-3 puts a PPP header around it
-
-/// Ethernet's as in ns-3, or more if the scenario's packets would be cut in fragments.
+/// Ethernet's MTU, or more for packets that it would fragment.
 uint64_t MtuBytes(const Scenario& scenario)
 {
-    return std::max<uint64_t>(1500, static_cast<uint64_t>(scenario.packet_bytes) + 40);
+    return std::max<uint64_t>(1500, static_cast<uint64_t>(scenario.packet_bytes + kHeaderBytes));
 }
 
-/// Loses data packets at random. Packets without data pass, as the scenario says.
+/// Loses data packets at random. Packets without data always pass.
 class DataLossModel : public ErrorModel
 {
   public:
@@ -55,7 +52,7 @@ class DataLossModel : public ErrorModel
   private:
     bool DoCorrupt(Ptr<Packet> packet) override
     {
-        constexpr uint32_t kLargestPureAck = 100; // headers and every option
+        constexpr uint32_t kLargestPureAck = 100; // headers with all options
         return packet->GetSize() > kLargestPureAck && m_loss.IsNextLost();
     }
 
@@ -71,8 +68,8 @@ Time FromMs(double ms)
     return NanoSeconds(static_cast<int64_t>(ms * 1e6));
 }
 
-/// Adds an address in a network of its own to the device; returns the interface's number. Done by
-/// hand, because the helper installs a queue discipline on the way.
+/// Gives the device an address in a network of its own; returns the number of the interface. (The
+/// helper of ns-3 would also install a queue discipline.)
 uint32_t AddAddress(Ptr<NetDevice> device, Ipv4Address address)
 {
     Ptr<Ipv4> ipv4 = device->GetNode()->GetObject<Ipv4>();
@@ -122,7 +119,7 @@ Dumbbell::Dumbbell(const Scenario& scenario,
         shortestRttMs = std::min(shortestRttMs, flow.rtt_ms);
     }
     m_bottleneckDelay = FromMs(shortestRttMs / 4.0);
-    // Much faster than the bottleneck, so that a burst is not spread and nothing queues.
+    // Much faster than the bottleneck, so that bursts are not spread out and nothing queues.
     m_accessRate =
         static_cast<uint64_t>(std::max(accessMbps, 10.0 * scenario.LargestRateMbps()) * 1e6);
 
@@ -194,7 +191,7 @@ void Dumbbell::InstallBottleneck(const Scenario& scenario, uint64_t seed)
     const uint32_t interface = AddAddress(back, AddressOf(kBottleneckNetwork, 0, 2));
     SetDefaultRoute(m_receiver, AddressOf(kBottleneckNetwork, 0, 1), interface);
 
-    const auto wireBytes = static_cast<double>(scenario.packet_bytes) + kHeaderBytes;
+    const auto wireBytes = static_cast<double>(scenario.packet_bytes + kHeaderBytes);
     m_link = std::make_unique<LinkMonitor>(
         queueDisc, forward, back, (wireBytes + kPppBytes) / wireBytes);
     m_link->SetRate(scenario.FirstRateMbps());
@@ -216,7 +213,7 @@ void Dumbbell::InstallFlow(const Scenario& scenario, std::size_t flow, uint64_t 
     const NetDeviceContainer devices = link.Install(m_senders[flow], m_router);
     if (scenario.flows[flow].jitter_ms > 0.0)
     {
-        // The helper knows one class of channels only: this one takes the place of what it made.
+        // The helper can make only one class of channel: replace what it made.
         const auto sender = DynamicCast<PointToPointNetDevice>(devices.Get(0));
         const auto router = DynamicCast<PointToPointNetDevice>(devices.Get(1));
         const auto channel =

@@ -20,15 +20,15 @@ namespace bbrgym
 ///
 ///     sender i --(rtt_i/2 - d)-- router ==(rate, d, queue)== receivers
 ///
-/// It is a dumbbell whose links beyond the bottleneck have no delay and so need no simulation.
-/// Access links and the whole way back are so fast that nothing queues there. The bottleneck's
-/// queue is a FIFO or CoDel queue discipline; its device holds one packet more, as ns-3's flow
-/// control needs, besides the one on the wire.
+/// It is a dumbbell whose links behind the bottleneck have no delay, so they are not simulated.
+/// Access links and the whole return path are so fast that nothing queues there. The bottleneck has
+/// a FIFO or CoDel queue discipline; its device holds one packet, as ns-3's flow control needs,
+/// besides the one on the wire.
 class Dumbbell
 {
   public:
-    /// `linkSeed` decides the random losses, a flow's seed its jitter. `accessMbps` is the least
-    /// rate of all links but the bottleneck.
+    /// `linkSeed` determines the random losses, the seed of a flow its jitter. `accessMbps` is the
+    /// lowest rate of the links other than the bottleneck.
     Dumbbell(const Scenario& scenario,
              uint64_t linkSeed,
              const std::vector<uint64_t>& flowSeeds,

@@ -25,7 +25,7 @@ void FlowRecorder::OnSent(const TcpTxItem* item)
     }
     else
     {
-        // Also when an item that is gone left its address behind.
+        // The record may be that of a former item at the same address.
         record.transmissions = 1;
     }
     record.sent = Simulator::Now();
@@ -59,7 +59,7 @@ void FlowRecorder::OnTimeout()
 {
     ++m_counts.sender.timeouts;
     ObserveLost();
-    m_lostSinceAck = 0; // as in Linux, where only an ACK's own findings are its losses
+    m_lostSinceAck = 0; // as in Linux, an ACK's losses are those that it reveals
 }
 
 void FlowRecorder::OnReceived(uint32_t bytes)

@@ -12,8 +12,8 @@
 namespace bbrgym
 {
 
-/// What one sender's packets did, counted once for the rows and for the rate samples, with any
-/// congestion control.
+/// Counts the packets of one TCP flow, for its rows and for its rate samples, with any congestion
+/// control.
 class FlowRecorder
 {
   public:
@@ -22,7 +22,7 @@ class FlowRecorder
     {
         ns3::Time sent;
         uint32_t transmissions = 0;
-        /// In flight just after it was sent, and lost in total by then, in bytes.
+        /// In flight just after it was sent and lost in total by then, in bytes.
         uint32_t inFlight = 0;
         Bytes lost = 0;
     };
@@ -30,25 +30,25 @@ class FlowRecorder
     void SetBuffer(ns3::Ptr<ns3::TcpTxBuffer> buffer);
 
     void OnSent(const ns3::TcpTxItem* item);
-    /// A packet is acknowledged, cumulatively or by SACK. Called again for a packet that was known
-    /// to be delivered. Returns how it had been sent, or a null pointer the second time.
+    /// A packet is acknowledged, cumulatively or by SACK. Returns how it was sent, or null if it
+    /// was already known to be delivered.
     const SendRecord* OnDelivered(ns3::TcpTxItem* item);
     void OnTimeout();
     void OnReceived(uint32_t bytes);
-    /// A data packet reaches the receiver, which expected it next or not.
+    /// A data packet reaches the receiver; `isInOrder` if it is the expected one.
     void OnArrived(uint32_t bytes, bool isInOrder);
     void OnBufferLimited();
 
-    /// Adds what has been marked lost since the last look. The scoreboard only tells how much is
-    /// lost and not yet delivered; looking at it between any two changes of opposite sign makes
-    /// that a total (the difference over a whole ACK, which ns-3 passes on, mixes new losses with
-    /// repaired ones).
+    /// Adds what has been marked lost since the last call. The scoreboard only tells how much is
+    /// lost and not yet delivered. A call between any two changes of opposite sign makes a total of
+    /// that. (ns-3 passes on the difference over a whole ACK, which mixes new losses with repaired
+    /// ones.)
     void ObserveLost();
 
-    /// Ends an ACK: the bytes marked lost since the last one, but for those of a timeout.
+    /// Ends an ACK: returns the bytes marked lost since the last one, without those of a timeout.
     Bytes TakeAckLost();
-    /// Ends an ACK: the RTT of the newest packet it delivered, zero if that was retransmitted or
-    /// nothing was delivered.
+    /// Ends an ACK: returns the RTT of the newest packet it delivered; zero if it delivered none or
+    /// that packet was retransmitted.
     ns3::Time TakeAckRtt();
 
     const FlowCounts& GetCounts() const
@@ -72,7 +72,7 @@ class FlowRecorder
   private:
     ns3::Ptr<ns3::TcpTxBuffer> m_buffer;
     std::unordered_map<const ns3::TcpTxItem*, SendRecord> m_records;
-    SendRecord m_delivered; // the one that OnDelivered returns a pointer to
+    SendRecord m_delivered; // what OnDelivered points to
     FlowCounts m_counts;
     Bytes m_lostOutstanding = 0;
     Bytes m_lostSinceAck = 0;

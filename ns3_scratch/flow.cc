@@ -4,7 +4,6 @@
 
 #include "ns3/simulator.h"
 
-#include <stdexcept>
 #include <utility>
 
 namespace bbrgym
@@ -19,7 +18,6 @@ FlowRun::FlowRun(const Scenario& scenario,
     : m_flow(scenario.flows[index]), m_packetBytes(static_cast<uint32_t>(scenario.packet_bytes)),
       m_seed(seed), m_onComplete(std::move(onComplete))
 {
-    m_flow.CheckPolicy();
 }
 
 void FlowRun::Schedule()
@@ -33,11 +31,6 @@ void FlowRun::Schedule()
 
 void FlowRun::Steer(double cwndGain, double pacingGain)
 {
-    if (m_flow.algorithm != "agent")
-    {
-        throw std::invalid_argument("a flow of algorithm '" + m_flow.algorithm +
-                                    "' cannot be steered: only 'agent' takes gains from outside");
-    }
     m_isSteered = true;
     m_cwndGain = cwndGain;
     m_pacingGain = pacingGain;
@@ -81,26 +74,15 @@ void FlowRun::OnReceived(Bytes bytes)
 
 FlowStep FlowRun::GetStep(Time stepStart, double seconds) const
 {
+    const Span flow{Seconds(m_flow.start_s).GetNanoSeconds(), m_end.GetNanoSeconds()};
+    const Span step{stepStart.GetNanoSeconds(), Simulator::Now().GetNanoSeconds()};
     return {
         .seconds = seconds,
-        .active_share = ActiveShare(stepStart),
+        .active_share = m_hasBegun ? ActiveShare(flow, step) : 0.0,
         .packet_bytes = m_packetBytes,
         .is_open = m_hasBegun && !HasEnded(),
         .before = m_before,
     };
-}
-
-double FlowRun::ActiveShare(Time stepStart) const
-{
-    const Time now = Simulator::Now();
-    const Time from = Max(stepStart, Seconds(m_flow.start_s));
-    const Time to = Min(now, m_end);
-    if (!m_hasBegun || to < from)
-    {
-        return 0.0;
-    }
-    // At the very beginning of the episode there is no step yet to have a share of.
-    return now == stepStart ? 1.0 : (to - from).GetDouble() / (now - stepStart).GetDouble();
 }
 
 void FlowRun::Begin()

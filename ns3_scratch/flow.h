@@ -14,11 +14,9 @@
 namespace bbrgym
 {
 
-constexpr uint16_t kFirstReceiverPort = 5001; // one port a flow
-constexpr uint32_t kInitialCwndPackets = 10;  // RFC 6928
+constexpr uint16_t kFirstReceiverPort = 5001; // one port per flow
 
-/// One flow of a Scenario in ns-3, over whatever transport: when it begins and ends, its gains, its
-/// row.
+/// One flow of a Scenario in ns-3, over any transport: when it begins and ends, its gains, its row.
 class FlowRun
 {
   public:
@@ -32,10 +30,10 @@ class FlowRun
     FlowRun(const FlowRun&) = delete;
     FlowRun& operator=(const FlowRun&) = delete;
 
-    /// Plans its beginning and end; to be called once.
+    /// Schedules its start and stop; called once.
     void Schedule();
 
-    /// Throws std::invalid_argument if the flow's controller is not steered from outside.
+    /// Sets the gains of an agent's flow.
     void Steer(double cwndGain, double pacingGain);
 
     bool IsComplete() const
@@ -54,19 +52,19 @@ class FlowRun
   protected:
     /// Begins the handshake.
     virtual void Connect() = 0;
-    /// Sends nothing any more, as if the process had ended.
+    /// Ends sending for good, as if the process had ended.
     virtual void Silence() = 0;
     /// Null until the handshake is done.
     virtual Controller* GetController() = 0;
-    /// Begins a step of RTT samples; returns the totals so far.
+    /// Starts the RTT samples of a step; returns the totals so far.
     virtual FlowCounts BeginStep() = 0;
 
-    /// What the controller is made with when the handshake has taken `initialRtt`.
+    /// The connection after a handshake that took `initialRtt`.
     Connection MakeConnection(Nanoseconds initialRtt) const;
-    /// The flow's controller, with the gains that came before it.
+    /// The flow's controller, with the gains that were set before.
     std::unique_ptr<Controller> MakeFlowController(const Connection& connection) const;
 
-    /// Notes that the receiver has got so many bytes in order: perhaps all.
+    /// Notes how many bytes the receiver has in order; a finite flow ends with the last one.
     void OnReceived(Bytes bytes);
 
     const Flow& GetFlow() const
@@ -90,14 +88,13 @@ class FlowRun
   private:
     void Begin();
     void End();
-    double ActiveShare(ns3::Time stepStart) const;
 
     const Flow& m_flow;
     uint32_t m_packetBytes;
     uint64_t m_seed;
     std::function<void()> m_onComplete;
 
-    // Gains that came before the connection was there to take them.
+    // Gains that were set before the controller exists.
     bool m_isSteered = false;
     double m_cwndGain = 0.0;
     double m_pacingGain = 0.0;

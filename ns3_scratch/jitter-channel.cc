@@ -30,7 +30,7 @@ bool JitterChannel::TransmitStart(Ptr<const Packet> packet,
     }
     const Time end = Simulator::Now() + txTime;
     const Nanoseconds arrival = m_jitter.Arrival(end.GetNanoSeconds(), GetDelay().GetNanoSeconds());
-    // The channel adds its delay to the time that the sending takes.
+    // The channel adds its delay to the transmission time.
     return PointToPointChannel::TransmitStart(
         packet, source, NanoSeconds(arrival) - Simulator::Now() - GetDelay());
 }

@@ -10,7 +10,7 @@
 namespace bbrgym
 {
 
-/// A link on which what one of the devices sends has jitter.
+/// A link with jitter for the packets of one of its devices.
 class JitterChannel : public ns3::PointToPointChannel
 {
   public:

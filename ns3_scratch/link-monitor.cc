@@ -13,20 +13,14 @@ namespace bbrgym
 
 using namespace ns3;
 
-namespace
-{
-
-constexpr uint32_t kPppBytes = 2; // of a frame's header
-
-} // namespace
-
 LinkMonitor::LinkMonitor(Ptr<QueueDisc> queueDisc,
                          Ptr<PointToPointNetDevice> device,
                          Ptr<PointToPointNetDevice> farDevice,
                          double framing)
     : m_device(device), m_framing(framing)
 {
-    // ns-3 tells of a change just before it makes it: whoever asks a queue then gets what it was.
+    // ns-3 reports a change just before it happens: a query of the queue would return the old
+    // value.
     const Callback<void, uint32_t, uint32_t> onPackets([this](uint32_t before, uint32_t after) {
         Integrate();
         m_packets += after - before;
@@ -36,7 +30,8 @@ LinkMonitor::LinkMonitor(Ptr<QueueDisc> queueDisc,
         m_bytes += after - before;
     });
     queueDisc->TraceConnectWithoutContext("PacketsInQueue", onPackets);
-    // The device's packets have their frame already; the others get theirs there.
+    // Packets in the device are framed already; those in the queue discipline get their frame
+    // there.
     queueDisc->TraceConnectWithoutContext(
         "PacketsInQueue",
         Callback<void, uint32_t, uint32_t>(
@@ -106,7 +101,7 @@ void LinkMonitor::Integrate()
     m_packetSeconds += seconds * m_packets;
     m_delaySeconds += seconds * m_bytes / bytesPerSecond;
     m_sendingSeconds += m_isSending ? seconds : 0.0;
-    // Only what lasts is a length: a packet passes through both queues even when the link is idle.
+    // Count only lengths that last: a packet passes through both queues even when the link is idle.
     m_maxPackets = std::max(m_maxPackets, m_packets);
     m_maxMs = std::max(m_maxMs, m_bytes / bytesPerSecond * 1e3);
 }

@@ -12,12 +12,14 @@
 namespace bbrgym
 {
 
-/// Watches the bottleneck's queue and wire, averaged over steps.
+constexpr uint32_t kPppBytes = 2; // of the header that ns-3 puts around a packet
+
+/// Measures the bottleneck's queue and wire.
 class LinkMonitor
 {
   public:
-    /// `framing` is how much longer ns-3's frames are than the packets of the scenario, as a ratio:
-    /// the device's rate is larger by it, so that a full packet takes as long as the scenario says.
+    /// `framing` is the length of ns-3's frames over that of the scenario's packets. The device's
+    /// rate is higher by this factor, so that a full packet takes as long as the scenario says.
     LinkMonitor(ns3::Ptr<ns3::QueueDisc> queueDisc,
                 ns3::Ptr<ns3::PointToPointNetDevice> device,
                 ns3::Ptr<ns3::PointToPointNetDevice> farDevice,
@@ -30,20 +32,20 @@ class LinkMonitor
     void StartStep();
 
   private:
-    /// Adds the time since the last change, in which the queue was as it is still recorded, to the
-    /// averages.
+    /// Adds the time since the last change, with the queue as recorded, to the averages.
     void Integrate();
 
     ns3::Ptr<ns3::PointToPointNetDevice> m_device;
     double m_framing;
 
     double m_rateMbps = 0.0;
-    uint32_t m_packets = 0; // that wait, in the queue discipline and in the device
+    // What waits in the queue discipline and in the device.
+    uint32_t m_packets = 0;
     uint32_t m_bytes = 0;
     bool m_isSending = false;
     ns3::Time m_lastChange;
 
-    // Of the present step.
+    // Of the current step.
     ns3::Time m_stepStart;
     double m_packetSeconds = 0.0;
     double m_delaySeconds = 0.0; // queueing delay, integrated over time: s x s

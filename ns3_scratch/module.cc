@@ -1,4 +1,4 @@
-// bbrgym._ns3: ns-3's side of the engine. It runs in a worker process of its own
+// bbrgym._ns3: the ns-3 engine in C++. It runs in a worker process of its own
 // (bbrgym.envs.ns3.worker).
 
 #include "scoreboard.h"
@@ -16,7 +16,8 @@ using namespace nb::literals;
 NB_MODULE(_ns3, m)
 {
     using namespace bbrgym;
-    m.doc() = "One shared bottleneck in ns-3 (C++). Process-wide state: one Simulation a process.";
+    m.doc() =
+        "One shared bottleneck in ns-3 (C++). Its state is global: one Simulation per process.";
 
     nb::class_<Simulation>(m, "Simulation", "One scenario in ns-3, stepped by duration.")
         .def(nb::init<const std::string&, double>(),

@@ -21,10 +21,6 @@ using namespace ns3;
 namespace
 {
 
-constexpr Nanoseconds kNever = INT64_MAX;
-constexpr Nanoseconds kHelloTimeout = 1'000 * kMillisecond; // as TCP's SYN: RFC 6298, section 2.1
-constexpr Nanoseconds kLongestHelloTimeout = 64 * kHelloTimeout;
-
 Nanoseconds Now()
 {
     return Simulator::Now().GetNanoSeconds();
@@ -79,11 +75,10 @@ QuicFlow::QuicFlow(const Scenario& scenario,
                    Dumbbell& dumbbell,
                    uint64_t seed,
                    std::function<void()> onComplete)
-    : FlowRun(scenario, index, seed, std::move(onComplete)), m_helloTimeout(kHelloTimeout),
+    : FlowRun(scenario, index, seed, std::move(onComplete)), m_helloTimeout(kFirstHelloTimeout),
       m_senderAlarm([this] { OnTimer(); }), m_receiverAlarm([this] { SendAck(); })
 {
-    // Made and thrown away: a bad name or parameter is refused here, not in the middle of the
-    // simulation.
+    // Made only to refuse a bad name or parameter now, not in the middle of the simulation.
     MakeFlowController(Connection{});
 
     const auto port = static_cast<uint16_t>(kFirstReceiverPort + index);
@@ -110,7 +105,7 @@ void QuicFlow::SendHello()
 {
     Send(m_senderSocket, QuicHeader::Hello(Now()));
     m_helloTimer = Simulator::Schedule(NanoSeconds(m_helloTimeout), &QuicFlow::SendHello, this);
-    m_helloTimeout = std::min(2 * m_helloTimeout, kLongestHelloTimeout);
+    m_helloTimeout = NextHelloTimeout(m_helloTimeout);
 }
 
 void QuicFlow::OnConnected(Nanoseconds rtt)

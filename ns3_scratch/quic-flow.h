@@ -3,6 +3,7 @@
 #include "dumbbell.h"
 #include "flow.h"
 
+#include "envs/transport/handshake.h"
 #include "envs/transport/receiver.h"
 #include "envs/transport/sender.h"
 
@@ -16,14 +17,14 @@
 namespace bbrgym
 {
 
-/// Calls back at a time that often moves. That it moves to a later one costs nothing: the event
-/// stays where it is and, when it comes too early, is scheduled again.
+/// Calls back at a time that often changes. A change to a later time costs nothing: the event stays
+/// where it is, and reschedules itself if it fires too early.
 class Alarm
 {
   public:
     explicit Alarm(std::function<void()> onDue);
 
-    /// Replaces the time, in ns of the simulation; INT64_MAX for never.
+    /// Replaces the time: in ns of the simulation, or `kNever`.
     void Set(Nanoseconds due);
 
   private:
@@ -31,8 +32,8 @@ class Alarm
     void OnEvent();
 
     std::function<void()> m_onDue;
-    Nanoseconds m_due = INT64_MAX;
-    Nanoseconds m_eventTime = INT64_MAX;
+    Nanoseconds m_due = kNever;
+    Nanoseconds m_eventTime = kNever;
     ns3::EventId m_event;
 };
 
@@ -57,12 +58,11 @@ class QuicFlow : public FlowRun
 
     void SendHello();
     void OnConnected(Nanoseconds rtt);
-    /// Sends what may leave now, and sets the alarm for the rest.
+    /// Sends what may leave now and sets the alarm for the rest.
     void Pump();
     void OnTimer();
     void OnAck(const AckPacket& ack);
     void SendAck();
-    /// Of the sender's and of the receiver's socket.
     void OnAnswers(ns3::Ptr<ns3::Socket> socket);
     void OnPackets(ns3::Ptr<ns3::Socket> socket);
     void OnPacket(const DataPacket& packet);
@@ -72,7 +72,7 @@ class QuicFlow : public FlowRun
     ns3::Ptr<ns3::Socket> m_senderSocket;
     ns3::Ptr<ns3::Socket> m_receiverSocket;
 
-    std::optional<Sender> m_sender; // from the end of the handshake on
+    std::optional<Sender> m_sender; // empty until the handshake is done
     Receiver m_receiver;
     Nanoseconds m_helloTimeout;
     ns3::EventId m_helloTimer;

@@ -100,7 +100,7 @@ void QuicHeader::Serialize(Buffer::Iterator start) const
     for (uint32_t i = 1; i < m_ack.count; ++i)
     {
         Write(start, ranges[i - 1].low - ranges[i].high, 4);
-        // A longer range has long been acknowledged in its older part.
+        // The older part of a longer range was acknowledged long ago.
         Write(start, std::min<uint64_t>(ranges[i].high - ranges[i].low, UINT32_MAX), 4);
     }
 }

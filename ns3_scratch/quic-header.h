@@ -10,31 +10,31 @@
 namespace bbrgym
 {
 
-/// The header of our transport's packets over UDP. It is as long as what TCP's header has more than
-/// UDP's, so that packets are as long as a Scenario says, and acknowledgements about as long as
+/// The header of our transport's packets over UDP. It fills the difference between TCP's and UDP's
+/// headers, so that packets are as long as a Scenario says, and acknowledgements about as long as
 /// TCP's with SACK options:
 ///
 ///     kind 1 | number 5    | segment 6       hello, its answer, data
 ///     kind 1 | highest 5   | length 6        acknowledgement, newest range first
 ///            { gap 4 | length 4 }            each further range
 ///
-/// The upper half of an acknowledgement's kind has how many further ranges there are. Data is what
-/// follows.
+/// The upper four bits of an acknowledgement's kind hold the number of further ranges. Data follows
+/// the header.
 class QuicHeader : public ns3::Header
 {
   public:
     enum class Kind : uint8_t
     {
-        kHello,  ///< begins the handshake; its segment is the time
-        kAnswer, ///< ends it and gives the time back
+        kHello,  ///< starts the handshake; its segment is the time
+        kAnswer, ///< ends the handshake; repeats the time of the hello
         kData,
         kAck,
     };
 
-    /// What TCP's header (20) has more than UDP's (8).
+    /// TCP's header (20) less UDP's (8).
     static constexpr uint32_t kBytes = 12;
 
-    /// An empty one to be read.
+    /// An empty header, to be read into.
     QuicHeader() = default;
 
     static QuicHeader Hello(Nanoseconds time);
@@ -47,7 +47,7 @@ class QuicHeader : public ns3::Header
         return m_kind;
     }
 
-    /// When the hello left.
+    /// When the hello was sent.
     Nanoseconds GetTime() const
     {
         return static_cast<Nanoseconds>(m_segment);

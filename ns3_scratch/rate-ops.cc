@@ -46,7 +46,7 @@ void LinuxRateOps::SkbSent(TcpTxItem* item, bool isStartOfTransmission)
     m_recorder.OnSent(item);
     if (isStartOfTransmission)
     {
-        // Nothing was in flight: the sampling interval starts now, not when the last ACK came.
+        // Nothing was in flight: the sampling interval starts now, not with the last ACK.
         m_connection.m_firstSentTime = Simulator::Now();
         m_connection.m_deliveredTime = Simulator::Now();
     }
@@ -62,14 +62,14 @@ void LinuxRateOps::SkbDelivered(TcpTxItem* item)
     const FlowRecorder::SendRecord* record = m_recorder.OnDelivered(item);
     if (record == nullptr)
     {
-        return; // it was SACKed before
+        return; // already SACKed
     }
     m_connection.m_delivered += item->GetSeqSize();
     m_connection.m_deliveredTime = Simulator::Now();
 
     const TcpTxItem::RateInformation& info = item->GetRateInformation();
-    // Packets are delivered in the order of their numbers, which at equal times is the order of
-    // sending.
+    // Packets are delivered in the order of their numbers, which is the order of sending at equal
+    // times.
     if (!m_candidate.exists || record->sent >= m_candidate.sent)
     {
         m_candidate.exists = true;
@@ -140,8 +140,8 @@ const TcpRateOps::TcpRateSample& LinuxRateOps::GenerateSample(
         sample.is_app_limited = m_candidate.isAppLimited;
         sample.tx_in_flight = m_candidate.txInFlight;
         sample.lost_since_send = counts.lost_bytes - m_candidate.lostAtSend;
-        // Shorter than any round trip: a spurious retransmission was acknowledged by the original's
-        // ACK.
+        // An interval shorter than any RTT comes from a spurious retransmission, acknowledged by
+        // the ACK of the original.
         sample.is_valid =
             sample.delivered > 0 && interval >= (m_minRtt == Time::Max() ? Time(1) : m_minRtt);
     }

@@ -9,8 +9,7 @@
 namespace bbrgym
 {
 
-/// ns-3's own rate sampler, with the packets counted on the way: for ns-3's own congestion
-/// controls.
+/// ns-3's own rate sampler, which also counts packets: for ns-3's own congestion controls.
 class StockRateOps : public ns3::TcpRateLinux
 {
   public:
@@ -27,11 +26,11 @@ class StockRateOps : public ns3::TcpRateLinux
 /// The delivery-rate sampler of Linux (net/ipv4/tcp_rate.c;
 /// draft-cheng-iccrg-delivery-rate-estimation-02).
 ///
-/// It differs from ns3::TcpRateLinux where that one lets bandwidth be over-estimated: a sample is
-/// made afresh on every ACK, from the packet that was sent last among those the ACK delivers. (ns-3
-/// keeps the previous ACK's interval when two packets were sent between the same two ACKs, but
-/// counts the new bytes: (d + 1) / old interval.) It also knows what ns-3's sample lacks: what was
-/// in flight and lost when the sampled packet was sent.
+/// It differs from ns3::TcpRateLinux, which can overestimate bandwidth: here every ACK makes a new
+/// sample, from the last sent of the packets that it delivers. (If two packets were sent between
+/// the same two ACKs, ns-3 keeps the interval of the previous ACK but counts the new bytes: (d + 1)
+/// / old interval.) It also has what ns-3's sample lacks: the bytes in flight and lost when the
+/// sampled packet was sent.
 class LinuxRateOps : public ns3::TcpRateOps
 {
   public:
@@ -54,11 +53,10 @@ class LinuxRateOps : public ns3::TcpRateOps
                                         const ns3::Time& minRtt) override;
     const TcpRateConnection& GetConnectionRate() override;
 
-    /// What is sent from now on, until what is in flight now is delivered, counts as
-    /// application-limited.
+    /// Marks what is sent until everything now in flight is delivered as application-limited.
     void MarkAppLimited(uint32_t inFlight);
 
-    /// The facts of the ACK for which `GenerateSample` was called last.
+    /// The event of the ACK of the last `GenerateSample`.
     const AckEvent& GetAckEvent() const
     {
         return m_ack;
@@ -67,9 +65,9 @@ class LinuxRateOps : public ns3::TcpRateOps
   private:
     FlowRecorder& m_recorder;
     TcpRateConnection m_connection;
-    TcpRateSample m_stockSample; // what the socket hands on; nobody reads it
+    TcpRateSample m_stockSample; // the socket passes it on, but it is never read
 
-    /// The packet sent last among those that the present ACK delivers.
+    /// The last sent of the packets that the current ACK delivers.
     struct Candidate
     {
         bool exists = false;

@@ -8,14 +8,14 @@
 namespace bbrgym
 {
 
-/// A listening TCP socket whose connections tell of every data packet that reaches them, also of
-/// those that ns-3 drops unseen since all of their bytes were there already.
+/// A listening TCP socket whose connections report every data packet that reaches them, including
+/// those that ns-3 drops silently because they hold no new bytes.
 class ReceiverSocket : public ns3::TcpSocketBase
 {
   public:
     static ns3::TypeId GetTypeId();
 
-    /// Called with the payload's bytes, and whether the packet is the one that was expected next.
+    /// Called with the bytes of payload, and whether the packet is the expected one.
     void SetArrivalCallback(ns3::Callback<void, uint32_t, bool> onArrival);
 
   protected:

@@ -1,13 +1,13 @@
 // Two look-ups of ns3::TcpTxBuffer, with the same results in less time.
 //
-// The ns-3 wheel is built with assertions on, and one of them, in the loop that finds a packet to
-// retransmit, compares the list of sent packets with itself at every step: a retransmission costs
-// the square of the packets in flight, and a lossy run most of its time. Another look-up walks the
-// whole list for every packet sent, lost packets or none.
+// The ns-3 wheel is built with assertions. One of them, in the loop that finds a packet to
+// retransmit, checks the whole list of sent packets at every step: a retransmission then takes time
+// quadratic in the packets in flight, and lossy runs spend most of their time there. Another
+// look-up walks the whole list for every packet sent, even if no packet is lost.
 //
-// The functions below are defined under ns-3's own names. This module is what loads ns-3's
-// libraries, so the dynamic linker finds these first (System V ABI, symbol search order);
-// everything that they do not handle goes on to ns-3's.
+// The functions below have ns-3's own names. This module loads ns-3's libraries, so the dynamic
+// linker finds these functions first (System V ABI, symbol search order). They pass on to ns-3's
+// own functions whatever they do not handle.
 
 #include "scoreboard.h"
 
@@ -27,7 +27,7 @@ namespace
 
 bool g_isFast = true;
 
-/// The next definition of a member function after this module's: ns-3's. On this ABI a pointer to a
+/// ns-3's own definition of a member function: the next one after this module's. In this ABI a
 /// non-virtual member function is called like a function that takes the object first.
 template <typename Function>
 Function* FindOriginal(const char* mangledName)
@@ -90,8 +90,8 @@ bool TcpTxBuffer::NextSeg(SequenceNumber32* seq, SequenceNumber32* seqHigh, bool
     static Original* const original = bbrgym::FindOriginal<Original>(
         "_ZNK3ns311TcpTxBuffer7NextSegEPNS_14SequenceNumberIjiEES3_b");
     const SequenceNumber32 unsent = m_firstByteSeq + m_sentSize;
-    // With nothing lost and something unsent, RFC 6675's rule (2) decides: new data if the receiver
-    // has room.
+    // With nothing lost and something unsent, rule (2) of RFC 6675 applies: new data if the
+    // receiver has room.
     if (bbrgym::g_isFast && m_lostOut == 0 && SizeFromSequence(unsent) > 0)
     {
         const uint32_t window = m_rWndCallback();

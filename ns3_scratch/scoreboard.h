@@ -3,8 +3,8 @@
 namespace bbrgym
 {
 
-/// Whether two look-ups in ns-3's list of sent packets take our short way (the default) or ns-3's
-/// own; the trajectories are the same, bit for bit (a test compares). See scoreboard.cc.
+/// Chooses between our short look-ups in ns-3's list of sent packets (the default) and ns-3's own.
+/// Trajectories are the same to the last bit (a test compares them). See scoreboard.cc.
 void UseFastScoreboard(bool isFast);
 
 } // namespace bbrgym

@@ -19,7 +19,7 @@ void SenderSocket::SetRecorder(FlowRecorder* recorder)
 {
     m_recorder = recorder;
     m_recorder->SetBuffer(m_txBuffer);
-    // The head of the buffer moves after an ACK's SACKs have marked losses and before its
+    // The head of the buffer moves after the SACKs of an ACK have marked losses and before its
     // cumulative part repairs some.
     m_txBuffer->TraceConnectWithoutContext(
         "UnackSequence",
@@ -64,7 +64,7 @@ uint32_t SenderSocket::SendDataPacket(SequenceNumber32 seq, uint32_t maxSize, bo
     {
         m_burst = 0;
     }
-    // With its flag unset the socket neither sets the timer for this packet nor looks at it before
+    // Without the flag, the socket neither sets the timer for this packet nor waits for it before
     // the next.
     m_tcb->m_pacing = false;
     const uint32_t sent = TcpSocketBase::SendDataPacket(seq, maxSize, withAck);
@@ -86,13 +86,13 @@ uint32_t SenderSocket::AvailableWindow() const
     const uint32_t segment = m_tcb->m_segmentSize;
     if (m_pace != nullptr && m_pace->IsPaced() && available < segment)
     {
-        m_tcb->m_pacing =
-            true; // the window cuts the burst short: what has left must be paid for first
+        // The window ends the burst; pacing must first account for what was sent.
+        m_tcb->m_pacing = true;
     }
     const uint32_t inFlight = m_tcb->m_bytesInFlight; // AvailableWindow has just updated it
     if (m_tcb->m_cWnd >= inFlight + segment && m_state == ESTABLISHED)
     {
-        // The congestion window would allow a packet. Does a buffer?
+        // The congestion window allows a packet; check whether the buffers do.
         const uint32_t outstanding = UnAckDataCount();
         const bool isReceiverFull = GetRWnd() < outstanding + segment;
         const bool isSenderEmpty = m_hasMoreData && m_txBuffer->Size() < outstanding + segment;
@@ -112,8 +112,7 @@ void SenderSocket::ReceivedAck(Ptr<Packet> packet, const TcpHeader& tcpHeader)
         return;
     }
     TcpSocketBase::ReceivedAck(packet, tcpHeader);
-    // With a Controller the ACK is over by now and this finds nothing; ns-3's own congestion
-    // controls need it.
+    // For ns-3's own congestion controls; a Controller has already processed the ACK.
     m_recorder->ObserveLost();
     m_recorder->TakeAckRtt();
 }

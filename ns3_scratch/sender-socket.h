@@ -8,8 +8,7 @@
 namespace bbrgym
 {
 
-/// A TCP sender whose rate sampler can be chosen, that tells a recorder what it does, and that can
-/// fall silent.
+/// A TCP sender that has a chosen rate sampler, reports to a recorder, and can be silenced.
 class SenderSocket : public ns3::TcpSocketBase
 {
   public:
@@ -19,15 +18,14 @@ class SenderSocket : public ns3::TcpSocketBase
     void SetRateOps(ns3::Ptr<ns3::TcpRateOps> rateOps);
     ns3::Ptr<ns3::TcpSocketState> GetState() const;
 
-    /// Whether the application has more to send whenever there is room; if so, an empty buffer
-    /// limits the flow.
+    /// Whether the application has more to send; if so, an empty buffer limits the flow.
     void SetHasMoreData(bool hasMore);
 
-    /// Sends nothing any more, not even retransmissions, as if the process had ended.
+    /// Ends sending for good, including retransmissions, as if the process had ended.
     void Silence();
 
-    /// Takes the pace from there: bursts of its send quantum, then as long a pause as the burst
-    /// takes at its rate. Without this the socket paces every packet, as ns-3 does.
+    /// Paces as `pace` says: a burst of its send quantum, then a pause as long as the burst takes
+    /// at its rate. Without this the socket paces every packet, as ns-3 does.
     void SetPace(ControllerCongestionOps* pace);
 
   protected:

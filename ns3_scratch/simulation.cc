@@ -64,7 +64,7 @@ Simulation::Simulation(const std::string& transport, double accessMbps) : m_acce
         {
             known += std::string(known.empty() ? "" : ", ") + entry.name;
         }
-        throw std::invalid_argument("no transport '" + transport + "'; known: " + known);
+        throw std::invalid_argument("unknown transport '" + transport + "'; known: " + known);
     }
     m_makeFlow = found->make;
 }
@@ -77,14 +77,11 @@ Simulation::~Simulation()
 void Simulation::Reset(Scenario scenario, uint64_t seed)
 {
     Clear();
-    if (scenario.flows.empty())
-    {
-        throw std::invalid_argument("a scenario needs at least one flow");
-    }
+    scenario.Check();
     m_scenario = std::move(scenario);
     m_end = NanoSeconds(static_cast<int64_t>(m_scenario.duration_s * 1e9));
-    // ns-3's own algorithms draw from its streams: one seed, and a run for every seed of ours,
-    // since only runs are guaranteed not to overlap. Everything of ours has generators of its own.
+    // ns-3's own algorithms draw from its random streams: one fixed seed, and one run per seed of
+    // ours, since only runs are guaranteed not to overlap. Our own code has generators of its own.
     RngSeedManager::SetSeed(1);
     RngSeedManager::SetRun(seed);
     Random seeds(seed);
@@ -110,11 +107,7 @@ void Simulation::Reset(Scenario scenario, uint64_t seed)
 
 void Simulation::Steer(int64_t flow, double cwndGain, double pacingGain)
 {
-    if (flow < 0 || static_cast<std::size_t>(flow) >= m_flows.size())
-    {
-        throw std::out_of_range("there is no flow " + std::to_string(flow) + " of " +
-                                std::to_string(m_flows.size()));
-    }
+    m_scenario.CheckSteerable(flow);
     m_flows[static_cast<std::size_t>(flow)]->Steer(cwndGain, pacingGain);
 }
 
@@ -159,7 +152,7 @@ void Simulation::Clear()
     {
         return;
     }
-    // First the events and the nodes, which point to what goes next.
+    // Events and nodes first: they point to flows and dumbbell.
     Simulator::Destroy();
     m_flows.clear();
     m_dumbbell.reset();

@@ -21,31 +21,29 @@ using FlowMaker = std::unique_ptr<FlowRun> (*)(const Scenario& scenario,
                                                uint64_t seed,
                                                std::function<void()> onComplete);
 
-/// One Scenario in ns-3, stepped by duration. There can be only one in a process: ns-3's simulator
-/// is global.
+/// One Scenario in ns-3, stepped by duration. A process can have only one, because ns-3's
+/// simulator is global.
 class Simulation
 {
   public:
-    /// `transport`: one of `Transports()`, for all flows. `accessMbps`: the least rate of all links
-    /// but the bottleneck. Throws std::invalid_argument for another transport.
+    /// `transport`: `tcp` or `quic`, for all flows. `accessMbps`: the lowest rate of the links
+    /// other than the bottleneck. Throws std::invalid_argument for an unknown transport.
     explicit Simulation(const std::string& transport, double accessMbps);
     ~Simulation();
     Simulation(const Simulation&) = delete;
     Simulation& operator=(const Simulation&) = delete;
 
-    /// Starts the scenario at time 0. Throws std::invalid_argument for an algorithm or parameter
-    /// that does not exist.
+    /// Starts the scenario at time 0. Throws std::invalid_argument if it cannot be simulated.
     void Reset(Scenario scenario, uint64_t seed);
 
-    /// Sets the gains of an agent's flow from now on. Throws std::out_of_range or
-    /// std::invalid_argument.
+    /// Sets the gains of an agent's flow. Throws std::out_of_range or std::invalid_argument.
     void Steer(int64_t flow, double cwndGain, double pacingGain);
 
-    /// Simulates so much more, or to the end. Throws std::logic_error before the first reset.
+    /// Simulates for a duration, or to the end. Throws std::logic_error before the first reset.
     void Step(int64_t durationNs);
 
-    /// The rows of the last step: time in s, is over, is complete, the link's columns, each flow's
-    /// columns.
+    /// The rows of the last step: time in s, is over, is complete, then the row of the link and
+    /// the row of each flow.
     std::vector<double> Rows();
 
   private:

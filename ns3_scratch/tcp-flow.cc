@@ -45,9 +45,9 @@ const StockAlgorithm* FindStockAlgorithm(const std::string& name)
     return found == std::end(kStockAlgorithms) ? nullptr : found;
 }
 
-/// Room for all that a flow can have outstanding: both buffers must never be what limits it (the
-/// rows say if they do). Not more than that, since ns-3 walks the whole list of sent packets for
-/// every packet it sends.
+/// Room for everything that a flow can have outstanding: neither buffer may limit it
+/// (`is_buffer_limited` tells if one does). Not more than that, since ns-3 walks the whole list of
+/// sent packets for every packet that it sends.
 uint32_t SocketBufferBytes(const Scenario& scenario)
 {
     const double bdp = scenario.LargestRateMbps() * 1e6 / 8.0 * scenario.LongestRttSeconds();
@@ -65,13 +65,13 @@ void Configure(Ptr<TcpSocketBase> socket, const Scenario& scenario)
     socket->SetAttribute("SndBufSize", UintegerValue(buffer));
     socket->SetAttribute("RcvBufSize", UintegerValue(buffer));
     socket->SetAttribute("InitialCwnd", UintegerValue(kInitialCwndPackets));
-    socket->SetAttribute("DelAckCount", UintegerValue(2));
-    socket->SetAttribute("DelAckTimeout", TimeValue(MilliSeconds(40))); // Linux TCP_DELACK_MIN
-    socket->SetAttribute("ConnTimeout", TimeValue(Seconds(1)));         // RFC 6298, section 2.1
-    socket->SetAttribute("MinRto", TimeValue(MilliSeconds(200)));       // Linux TCP_RTO_MIN
+    socket->SetAttribute("DelAckCount", UintegerValue(Receiver::kAckEvery));
+    socket->SetAttribute("DelAckTimeout", TimeValue(NanoSeconds(Receiver::kMaxAckDelay)));
+    socket->SetAttribute("ConnTimeout", TimeValue(Seconds(1)));   // RFC 6298, section 2.1
+    socket->SetAttribute("MinRto", TimeValue(MilliSeconds(200))); // Linux TCP_RTO_MIN
     socket->SetAttribute("ClockGranularity", TimeValue(MicroSeconds(1)));
     socket->SetAttribute("Sack", BooleanValue(true));
-    socket->SetAttribute("Timestamp", BooleanValue(false)); // it quantises RTTs to 1 ms
+    socket->SetAttribute("Timestamp", BooleanValue(false)); // they round RTTs to 1 ms
     socket->SetAttribute("TcpNoDelay", BooleanValue(true));
     socket->SetAttribute("DataRetries", UintegerValue(1'000'000)); // a flow never gives up
     socket->SetAttribute("ConnCount", UintegerValue(1'000'000));
@@ -110,8 +110,7 @@ TcpFlow::TcpFlow(const Scenario& scenario,
     }
     else
     {
-        // Made and thrown away: a bad name or parameter is refused here, not in the middle of the
-        // simulation.
+        // Made only to refuse a bad name or parameter now, not in the middle of the simulation.
         MakeController(GetFlow().algorithm, Connection{}, GetFlow().parameters);
         m_sender = MakeSocket<SenderSocket>(sender, CreateObject<TcpNewReno>());
         m_rateOps = CreateObject<LinuxRateOps>(m_recorder);

@@ -43,7 +43,7 @@ class TcpFlow : public FlowRun
     ns3::InetSocketAddress m_receiverAddress;
 
     FlowRecorder m_recorder;
-    ns3::Ptr<LinuxRateOps> m_rateOps; // null with ns-3's own congestion controls
+    ns3::Ptr<LinuxRateOps> m_rateOps; // null for ns-3's own congestion controls
     ns3::Ptr<ControllerCongestionOps> m_congestionOps;
     ns3::Ptr<SenderSocket> m_sender;
     ns3::Ptr<ns3::Socket> m_listener;

@@ -8,16 +8,17 @@
 
 namespace bbrgym {
 
-/// The jitter of a flow's way back, the same in every engine: each packet takes longer by up to `jitter_ms`, uniformly,
-/// but none overtakes the one before.
+/// The jitter of a flow's return path, the same in every engine. Each packet takes up to `jitter_ms` longer, drawn
+/// uniformly, and none overtakes the one before it.
 class AckJitter {
  public:
-  AckJitter() = default;  // none
+  /// No jitter.
+  AckJitter() = default;
 
   AckJitter(double jitter_ms, std::uint64_t flow_seed)
       : longest_(static_cast<Nanoseconds>(jitter_ms * 1e6)), random_(flow_seed ^ kStream) {}
 
-  /// When a packet arrives that leaves at `now` (no earlier than the one before) and takes `delay` without jitter.
+  /// Returns when a packet arrives that leaves at `now` and takes `delay` without jitter. `now` never decreases.
   Nanoseconds Arrival(Nanoseconds now, Nanoseconds delay) {
     if (longest_ <= 0) return now + delay;
     const auto extra = static_cast<Nanoseconds>(random_.Below(static_cast<std::uint64_t>(longest_) + 1));
@@ -26,7 +27,7 @@ class AckJitter {
   }
 
  private:
-  // The flow's controller has the flow's seed; this is another, so that neither's draws follow from the other's.
+  // The flow's controller uses the flow's seed; a different one here keeps the two sequences independent.
   static constexpr std::uint64_t kStream = 0x6A69747465724D73U;  // "jitterMs"
 
   Nanoseconds longest_ = 0;

@@ -6,8 +6,8 @@ namespace bbrgym {
 
 namespace {
 
-constexpr std::int32_t kHeaderBytes = 40;  // IPv4 and TCP: bbrgym.envs.scenario.HEADER_BYTES
-// One is being sent, one is in the device (as in ns-3, whose device takes one from the queue ahead of time).
+// One packet is being sent and one is in the device, as in ns-3, whose device takes the next packet from the queue
+// early.
 constexpr std::size_t kBeyondQueue = 2;
 
 }  // namespace
@@ -18,7 +18,6 @@ void Bottleneck::Reset(const Scenario& scenario, std::uint64_t seed) {
                static_cast<Nanoseconds>(scenario.codel_interval_ms * 1e6), scenario.packet_bytes + kHeaderBytes);
   is_codel_ = scenario.IsCodel();
   capacity_ = static_cast<std::size_t>(scenario.QueuePackets()) + kBeyondQueue;
-  header_bytes_ = kHeaderBytes;
   loss_ = LossModel(scenario.loss, scenario.loss_burst_packets, seed);
   departure_ = kNever;
   waiting_bytes_ = 0;
@@ -42,8 +41,8 @@ void Bottleneck::Enqueue(Nanoseconds now, const DataPacket& packet, std::uint32_
   }
   Integrate(now);
   if (is_codel_) {
-    codel_.Push(now, {.packet = packet, .flow = flow}, packet.bytes + header_bytes_);
-    // Only with none before it: it has not waited and is not dropped.
+    codel_.Push(now, {.packet = packet, .flow = flow}, packet.bytes + kHeaderBytes);
+    // A packet that finds the queue empty goes straight to the device: it has not waited, so CoDel does not drop it.
     if (queue_.size() < kBeyondQueue) codel_.Pop(now, queue_.PushSlot());
   } else {
     Item& item = queue_.PushSlot();
@@ -54,7 +53,7 @@ void Bottleneck::Enqueue(Nanoseconds now, const DataPacket& packet, std::uint32_
     StartSending(now);
     return;
   }
-  waiting_bytes_ += packet.bytes + header_bytes_;
+  waiting_bytes_ += packet.bytes + kHeaderBytes;
   most_packets_ = std::max(most_packets_, WaitingPackets());
   most_delay_ns_ = std::max(most_delay_ns_, static_cast<double>(waiting_bytes_) * ns_per_byte_);
 }
@@ -67,11 +66,11 @@ bool Bottleneck::Depart(Item& item) {
   if (queue_.IsEmpty()) {
     departure_ = kNever;
   } else {
-    waiting_bytes_ -= queue_.Front().packet.bytes + header_bytes_;
+    waiting_bytes_ -= queue_.Front().packet.bytes + kHeaderBytes;
     StartSending(now);
   }
   if (is_codel_) FillDevice(now);
-  const bool has_data = item.packet.bytes > 0;  // what has none is never lost
+  const bool has_data = item.packet.bytes > 0;  // packets without data are never lost
   if (loss_.CanLose() && has_data && loss_.IsNextLost()) {
     ++random_losses_;
     return false;
@@ -85,11 +84,11 @@ void Bottleneck::FillDevice(Nanoseconds now) {
   if (codel_.Pop(now, next)) queue_.Push(next);
   drops_ += codel_.drops() - drops_before;
   const bool has_device = queue_.size() == kBeyondQueue;
-  waiting_bytes_ = codel_.bytes() + (has_device ? queue_[1].packet.bytes + header_bytes_ : 0);
+  waiting_bytes_ = codel_.bytes() + (has_device ? queue_[1].packet.bytes + kHeaderBytes : 0);
 }
 
 void Bottleneck::StartSending(Nanoseconds now) {
-  departure_ = now + TimeToSend(queue_.Front().packet.bytes + header_bytes_);
+  departure_ = now + TimeToSend(queue_.Front().packet.bytes + kHeaderBytes);
 }
 
 void Bottleneck::Integrate(Nanoseconds now) {

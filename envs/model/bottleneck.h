@@ -12,22 +12,21 @@
 
 namespace bbrgym {
 
-/// The shared link and its buffer, droptail or CoDel: packets in, packets out in the same order, and what it measures.
+/// The shared link and its buffer, droptail or CoDel. Packets leave in the order in which they came. It measures its
+/// row.
 class Bottleneck {
  public:
-  static constexpr Nanoseconds kNever = INT64_MAX;
-
   using Item = QueuedPacket;
 
   void Reset(const Scenario& scenario, std::uint64_t seed);
   void SetRate(Nanoseconds now, double rate_mbps);
 
-  /// A packet arrives: it is sent, waits, or finds no room.
+  /// Takes an arriving packet: it is sent at once, waits, or is dropped.
   void Enqueue(Nanoseconds now, const DataPacket& packet, std::uint32_t flow);
 
-  /// When the packet that is being sent has left; `kNever` if none is.
+  /// When the packet being sent will have left; `kNever` if there is none.
   Nanoseconds departure() const { return departure_; }
-  /// Ends its sending. Returns false if it is lost on the way.
+  /// Ends the sending of that packet. Returns false if the link loses it.
   bool Depart(Item& item);
 
   void StartStep(Nanoseconds now);
@@ -43,18 +42,17 @@ class Bottleneck {
     return static_cast<Nanoseconds>(static_cast<double>(bytes) * ns_per_byte_);
   }
 
-  Ring<Item> queue_;  // the first one is being sent, the second one is in the device
-  CodelQueue codel_;  // what would follow, if the queue is CoDel's
+  Ring<Item> queue_;  // the first is being sent, the second is in the device
+  CodelQueue codel_;  // the packets behind these two, if the queue is CoDel
   bool is_codel_ = false;
   std::size_t capacity_ = 1;
-  std::int32_t header_bytes_ = 0;
   LossModel loss_;
   double rate_mbps_ = 0.0;
   double ns_per_byte_ = 0.0;
   Nanoseconds departure_ = kNever;
 
-  // Sums since the step began; times in ns.
   Bytes waiting_bytes_ = 0;
+  // Sums since the start of the step; times in ns.
   Nanoseconds step_start_ = 0;
   Nanoseconds last_change_ = 0;
   double packet_ns_ = 0.0;

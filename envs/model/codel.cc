@@ -1,9 +1,9 @@
-// CoDel: after a packet has waited longer than target for interval, one is dropped, and the next ones after
+// CoDel: once packets have waited longer than target for an interval, one packet is dropped, and then another one after
 //
 //     interval / sqrt(count),        count = 1, 2, …
 //
-// each, until one has waited for less. RFC 8289, section 5, whose functions and variables these are; its variants of
-// section 5.5 and what implementations add (ECN, a square root in fixed point) are not here.
+// each time, until a packet has waited for less than target. Functions and variables are those of RFC 8289, section 5.
+// The variants of section 5.5 and the additions of implementations (ECN, a fixed-point square root) are left out.
 
 #include "envs/model/codel.h"
 
@@ -35,7 +35,7 @@ bool CodelQueue::Pop(Nanoseconds now, QueuedPacket& packet) {
   Taken taken = Take(now, packet);
   if (dropping_) {
     if (!taken.is_ok_to_drop) dropping_ = false;
-    // With many packets waiting, more than one may be due to be dropped now.
+    // When many packets wait, several drops may be due now.
     while (dropping_ && now >= drop_next_) {
       ++drops_;
       ++count_;
@@ -50,7 +50,7 @@ bool CodelQueue::Pop(Nanoseconds now, QueuedPacket& packet) {
     ++drops_;
     taken = Take(now, packet);
     dropping_ = true;
-    // Shortly after the last time, the rate of drops that controlled the queue then is a good one to begin with.
+    // Soon after the last dropping state, start with the drop rate that controlled the queue then.
     const std::uint32_t delta = count_ - lastcount_;
     count_ = delta > 1 && now - drop_next_ < 16 * interval_ ? delta : 1;
     drop_next_ = ControlLaw(now);
@@ -69,7 +69,7 @@ CodelQueue::Taken CodelQueue::Take(Nanoseconds now, QueuedPacket& packet) {
   packet = entry.packet;
   bytes_ -= entry.bytes;
   entries_.Pop();
-  // On a link so slow that a packet takes longer than target, a packet that waits for another is no standing queue.
+  // On a link so slow that one packet takes longer than target, one waiting packet is not a standing queue.
   if (sojourn < target_ || bytes_ <= packet_bytes_) {
     first_above_time_ = 0;
     return {.has_packet = true, .is_ok_to_drop = false};

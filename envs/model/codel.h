@@ -9,21 +9,21 @@
 
 namespace bbrgym {
 
-/// A packet in a queue, with the flow that it is of.
+/// A packet in a queue, and its flow.
 struct QueuedPacket {
   DataPacket packet;
   std::uint32_t flow = 0;
 };
 
-/// A queue with controlled delay (RFC 8289): packets are dropped as they leave it, while each has been in it for longer
-/// than `target` since at least `interval`. It has no limit of its own.
+/// A queue with controlled delay (RFC 8289). It drops packets as they leave, once every packet has waited longer than
+/// `target` for at least `interval`. Its length is not limited.
 class CodelQueue {
  public:
-  /// `packet_bytes` is the size of a full packet on the wire: the RFC's maxpacket_.
+  /// `packet_bytes` is the size of a full packet on the wire, the RFC's maxpacket_.
   void Reset(Nanoseconds target, Nanoseconds interval, Bytes packet_bytes);
 
   void Push(Nanoseconds now, const QueuedPacket& packet, Bytes bytes);
-  /// Takes the next packet that may leave; false if there is none. Those before it are dropped.
+  /// Takes the next packet that may leave, and drops those before it. Returns false if there is none.
   bool Pop(Nanoseconds now, QueuedPacket& packet);
 
   std::size_t size() const { return entries_.size(); }
@@ -53,7 +53,7 @@ class CodelQueue {
   Bytes bytes_ = 0;
   std::uint64_t drops_ = 0;
 
-  // The RFC's names and values.
+  // Names and values of the RFC.
   Nanoseconds first_above_time_ = 0;
   Nanoseconds drop_next_ = 0;
   std::uint32_t count_ = 0;

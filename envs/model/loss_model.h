@@ -8,16 +8,18 @@
 
 namespace bbrgym {
 
-/// Which packets the link loses at random, the same in every engine: one draw of the generator a packet.
+/// Decides which packets the link loses at random, the same in every engine: one random draw per packet.
 ///
-/// Either each packet by itself, with the probability `loss`; or, with `burst_packets`, in bursts: Gilbert's model
-/// (Bell System Technical Journal 39(5), 1960) with a good state in which nothing is lost and a bad one in which
-/// everything is. With each packet the state changes before it is asked: from bad to good with r = 1 / burst_packets,
-/// so that a burst has `burst_packets` packets in the mean, and from good to bad with p = r loss / (1 - loss), so that
-/// the share p / (p + r) of all packets is lost. p is a probability while loss <= burst_packets / (burst_packets + 1).
+/// Without `burst_packets`, each packet is lost independently with probability `loss`. With it, losses come in bursts:
+/// Gilbert's model (Bell System Technical Journal 39(5), 1960) has a good state, in which nothing is lost, and a bad
+/// state, in which everything is. Before each packet the state may change: from bad to good with probability
+/// r = 1 / burst_packets, so that a burst has `burst_packets` packets on average, and from good to bad with
+/// p = r loss / (1 - loss), so that the share p / (p + r) = loss of all packets is lost. p is a probability while
+/// loss <= burst_packets / (burst_packets + 1).
 class LossModel {
  public:
-  LossModel() = default;  // loses nothing
+  /// Loses nothing.
+  LossModel() = default;
 
   LossModel(double loss, std::optional<double> burst_packets, std::uint64_t seed)
       : loss_(Threshold(loss)), is_bursty_(burst_packets.has_value()), random_(seed) {
@@ -25,7 +27,7 @@ class LossModel {
     const double to_good = 1.0 / *burst_packets;
     to_good_ = Threshold(to_good);
     to_bad_ = Threshold(to_good * loss / (1.0 - loss));
-    is_bad_ = IsDrawnBelow(loss_);  // as if it had always been going on
+    is_bad_ = IsDrawnBelow(loss_);  // the stationary distribution
   }
 
   bool CanLose() const { return loss_ > 0; }

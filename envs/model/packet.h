@@ -5,13 +5,16 @@
 
 #include "baselines/cc/units.h"
 
-/// What sender and receiver tell each other: the fields of a packet and of an acknowledgement, without a wire format.
+/// What sender and receiver exchange: the fields of a packet and of an acknowledgement, without a wire format.
 namespace bbrgym {
 
 using PacketNumber = std::uint64_t;
 
-/// A data packet. The stream is cut once into segments; a retransmission carries a segment again under a new packet
-/// number (RFC 9000, section 13.3), so that an acknowledgement is never ambiguous.
+/// A time that never comes.
+inline constexpr Nanoseconds kNever = INT64_MAX;
+
+/// A data packet. The stream is divided into segments once. A retransmission sends a segment again under a new packet
+/// number (RFC 9000, section 13.3), so an acknowledgement is never ambiguous.
 struct DataPacket {
   PacketNumber number = 0;
   std::uint64_t segment = 0;
@@ -19,13 +22,13 @@ struct DataPacket {
   bool is_retransmission = false;
 };
 
-/// Packet numbers that have arrived, both ends included.
+/// A range of received packet numbers, including both ends.
 struct PacketRange {
   PacketNumber low = 0;
   PacketNumber high = 0;
 };
 
-/// An acknowledgement: the newest ranges of received packet numbers, the newest first (RFC 9000, section 19.3).
+/// An acknowledgement: the newest ranges of received packet numbers, newest first (RFC 9000, section 19.3).
 struct AckPacket {
   static constexpr std::uint32_t kMaxRanges = 8;
 
@@ -33,7 +36,7 @@ struct AckPacket {
   std::array<PacketRange, kMaxRanges> ranges;
 
   AckPacket() {}
-  // Only what is used is copied: most have one range.
+  // Copies only the ranges in use: most acknowledgements have one.
   AckPacket(const AckPacket& other) { *this = other; }
   AckPacket& operator=(const AckPacket& other) {
     count = other.count;

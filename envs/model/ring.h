@@ -8,7 +8,7 @@
 
 namespace bbrgym {
 
-/// A queue over one block of memory that grows when it must and is never given back: what a pipe of constant delay is.
+/// A queue in one block of memory, which grows when it must and never shrinks.
 template <typename Value>
 class Ring {
  public:
@@ -29,7 +29,7 @@ class Ring {
     return slots_[(begin_ + index) & mask_];
   }
 
-  /// A place at the end, with what an older value left in it.
+  /// Adds a slot at the end and returns it; it holds the remains of an older value.
   Value& PushSlot() {
     if (size() > mask_) Grow();
     return slots_[end_++ & mask_];
@@ -48,7 +48,7 @@ class Ring {
     return size;
   }
 
-  [[gnu::noinline]] void Grow() {  // it is rare
+  [[gnu::noinline]] void Grow() {  // rare
     std::vector<Value> larger(2 * slots_.size());
     const std::size_t mask = larger.size() - 1;
     for (std::uint64_t i = begin_; i < end_; ++i) larger[i & mask] = std::move(slots_[i & mask_]);
@@ -59,12 +59,12 @@ class Ring {
  protected:
   std::vector<Value> slots_;
   std::size_t mask_;
-  // Running numbers: how many have ever been taken out and put in.
+  // How many values were ever removed and added.
   std::uint64_t begin_ = 0;
   std::uint64_t end_ = 0;
 };
 
-/// A queue whose values are found by their running number.
+/// A queue whose values are found by number: the first value ever added is 0, the next one 1, …
 template <typename Value>
 class Window : private Ring<Value> {
  public:
@@ -81,7 +81,7 @@ class Window : private Ring<Value> {
     assert(number >= begin() && number < end());
     return this->slots_[number & this->mask_];
   }
-  /// Pushes and pops in one, while it is empty.
+  /// Adds and removes a value in one; the window must be empty.
   void Skip() {
     assert(IsEmpty());
     ++this->begin_;

@@ -6,10 +6,24 @@
 
 namespace bbrgym {
 
-void Flow::CheckPolicy() const {
-  if ((algorithm == "policy") == (policy != nullptr)) return;
-  throw std::invalid_argument("a flow of algorithm '" + algorithm + "' " +
-                              (policy ? "cannot have a policy: only 'policy' runs one" : "needs a policy"));
+void Scenario::Check() const {
+  if (flows.empty()) throw std::invalid_argument("a scenario needs at least one flow");
+  static_cast<void>(IsCodel());
+  for (const Flow& flow : flows) {
+    if ((flow.algorithm == "policy") == (flow.policy != nullptr)) continue;
+    throw std::invalid_argument("a flow of algorithm '" + flow.algorithm + "' " +
+                                (flow.policy ? "cannot have a policy: only 'policy' runs one" : "needs a policy"));
+  }
+}
+
+void Scenario::CheckSteerable(std::int64_t flow) const {
+  if (flow < 0 || static_cast<std::size_t>(flow) >= flows.size()) {
+    throw std::out_of_range("flow must be in [0, " + std::to_string(flows.size()) + "), got " + std::to_string(flow));
+  }
+  const std::string& algorithm = flows[static_cast<std::size_t>(flow)].algorithm;
+  if (algorithm != "agent") {
+    throw std::invalid_argument("cannot steer a flow of algorithm '" + algorithm + "': only 'agent' takes gains");
+  }
 }
 
 double Scenario::LongestRttSeconds() const {
@@ -36,13 +50,13 @@ double Scenario::LargestRateMbps() const {
 std::int64_t Scenario::QueuePackets() const {
   if (buffer_packets) return *buffer_packets;
   const double packets = buffer_bdp.value_or(1.0) * BdpBytes() / static_cast<double>(packet_bytes);
-  // Half to even, as Python's round.
+  // Rounds half to even, as Python does.
   return std::max<std::int64_t>(1, static_cast<std::int64_t>(std::nearbyint(packets)));
 }
 
 bool Scenario::IsCodel() const {
   if (queue != "droptail" && queue != "codel") {
-    throw std::invalid_argument("no queue '" + queue + "'; known: droptail, codel");
+    throw std::invalid_argument("unknown queue '" + queue + "'; known: droptail, codel");
   }
   return queue == "codel";
 }

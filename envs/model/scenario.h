@@ -12,7 +12,12 @@ namespace bbrgym {
 
 class PolicyNetwork;
 
-/// Mirrors `bbrgym.Flow`, field for field (a test compares); its docstring has units and meaning.
+/// IPv4 and TCP headers, which a data packet has beside its payload: bbrgym.envs.scenario.HEADER_BYTES.
+inline constexpr std::int32_t kHeaderBytes = 40;
+/// Congestion window of a new connection (RFC 6928).
+inline constexpr std::int32_t kInitialCwndPackets = 10;
+
+/// The same fields as `bbrgym.Flow`, whose docstring has units and meaning; a test compares them.
 struct Flow {
   std::string algorithm = "bbr";
   double rtt_ms = 50.0;
@@ -21,7 +26,7 @@ struct Flow {
   std::optional<std::int64_t> size_bytes;
   std::map<std::string, double> parameters;
   double jitter_ms = 0.0;
-  /// What Python has a path to; of algorithm `policy`, and of no other.
+  /// The parsed policy that Python names by its path; only for the algorithm `policy`.
   std::shared_ptr<const PolicyNetwork> policy;
 
   template <typename Visitor>
@@ -35,12 +40,9 @@ struct Flow {
     visit("jitter_ms", jitter_ms);
     visit("policy", policy);
   }
-
-  /// Throws std::invalid_argument unless there is a policy if and only if the algorithm needs one.
-  void CheckPolicy() const;
 };
 
-/// Mirrors `bbrgym.Scenario`, field for field (a test compares); its docstring has units and meaning.
+/// The same fields as `bbrgym.Scenario`, whose docstring has units and meaning; a test compares them.
 struct Scenario {
   double rate_mbps = 12.0;
   std::optional<double> buffer_bdp;
@@ -71,17 +73,22 @@ struct Scenario {
     visit("flows", flows);
   }
 
+  /// Throws std::invalid_argument if there is no flow, an unknown queue, or a flow with an unneeded or missing policy.
+  void Check() const;
+  /// Throws std::out_of_range if there is no such flow, std::invalid_argument if it cannot be steered.
+  void CheckSteerable(std::int64_t flow) const;
+
   /// The longest base RTT of the flows, in s.
   double LongestRttSeconds() const;
   /// Rate x longest RTT, in bytes.
   double BdpBytes() const;
-  /// The rate at the beginning, in Mbit/s: the schedule's, if it begins at once.
+  /// The rate at time 0, in Mbit/s: that of the schedule if it begins at 0.
   double FirstRateMbps() const;
   /// The largest rate that the link ever has, in Mbit/s.
   double LargestRateMbps() const;
-  /// Capacity of the bottleneck's buffer in packets, whichever way it was given; at least 1.
+  /// Capacity of the bottleneck's buffer in packets, at least 1.
   std::int64_t QueuePackets() const;
-  /// Whether the queue is CoDel's and not a droptail one. Throws std::invalid_argument for a queue that does not exist.
+  /// Whether the queue is CoDel rather than droptail. Throws std::invalid_argument for an unknown queue.
   bool IsCodel() const;
 };
 

@@ -17,7 +17,7 @@
 #include "baselines/cc/policy/network.h"
 #include "envs/model/scenario.h"
 
-/// A Scenario from the plain types of `Scenario.to_dict()`, with `Agent.to_bytes()` for the policy of a flow.
+/// Makes a Scenario of the plain types of `Scenario.to_dict()`; the policy of a flow is `Agent.to_bytes()`.
 namespace bbrgym {
 
 /// `Scenario.to_dict()`.
@@ -26,7 +26,7 @@ using PlainScenario = nanobind::typed<nanobind::dict, nanobind::str, nanobind::o
 template <typename Record>
 Record RecordFromDict(const nanobind::dict& plain);
 
-/// Reads the fields that it is shown from a dict, each at most once.
+/// Reads the fields of a record that a dict has.
 class DictReader {
  public:
   explicit DictReader(const nanobind::dict& plain) : plain_(plain) {}
@@ -61,7 +61,7 @@ class DictReader {
   std::size_t seen_ = 0;
 };
 
-/// Throws std::invalid_argument (ValueError) if the dict has a field that the record has not.
+/// Throws std::invalid_argument (ValueError) if the dict has a field that the record does not have.
 template <typename Record>
 Record RecordFromDict(const nanobind::dict& plain) {
   Record record;
@@ -72,7 +72,7 @@ Record RecordFromDict(const nanobind::dict& plain) {
   return record;
 }
 
-/// A record's fields, in order, each with its default: what a field has that a dict leaves out. No flows.
+/// The fields of a record in order, with their defaults; a scenario has no flows by default.
 template <typename Record>
 nanobind::typed<nanobind::dict, nanobind::str, nanobind::object> FieldDefaults() {
   nanobind::dict defaults;

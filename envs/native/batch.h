@@ -10,27 +10,26 @@
 
 namespace bbrgym {
 
-/// Many networks stepped together. Their rows lie in arrays that are made once and stay where they are.
+/// Many networks stepped together. Their rows lie in arrays that are allocated once and never move.
 ///
-/// Each network is simulated by one thread at a time and knows nothing of the others: what it does depends neither on
-/// how many there are nor on the number of threads.
+/// One thread at a time simulates a network, and networks share nothing. What a network does depends neither on the
+/// number of networks nor on the number of threads.
 class Batch {
  public:
-  /// `max_flows`: the most flows that any scenario will have; rows of flows that one has not are NaN.
+  /// `max_flows`: the most flows that any scenario will have; rows beyond a scenario's flows are NaN.
   Batch(std::size_t networks, std::size_t max_flows, std::size_t threads);
 
-  /// Starts a scenario in one of the networks. Throws std::invalid_argument or std::out_of_range.
+  /// Starts a scenario in one network. Throws std::invalid_argument or std::out_of_range.
   void Reset(std::size_t index, Scenario scenario, std::uint64_t seed);
   void Steer(std::size_t index, std::int64_t flow, double cwnd_gain, double pacing_gain);
 
-  /// Steps every network by its own duration in ns; one of 0 or less leaves a network and its rows as they are.
+  /// Steps every network by its own duration in ns; a duration <= 0 leaves a network and its rows as they are.
   void Step(const std::int64_t* durations_ns);
 
   std::size_t size() const { return networks_.size(); }
   std::size_t max_flows() const { return max_flows_; }
-  Network& network(std::size_t index) { return networks_.at(index); }
 
-  // Of shape (size, max_flows) the rows of flows, of shape (size,) all others.
+  // Shape (size, max_flows) for the rows of flows, (size,) for everything else.
   std::vector<FlowRow>& flow_rows() { return flow_rows_; }
   std::vector<LinkRow>& link_rows() { return link_rows_; }
   std::vector<double>& times_s() { return times_s_; }

@@ -13,23 +13,16 @@ namespace bbrgym {
 
 namespace {
 
-constexpr std::int64_t kInitialCwndPackets = 10;  // RFC 6928
-
 Nanoseconds FromSeconds(double seconds) {
-  // A time far beyond any end is as good as never.
-  constexpr double kLatest = 9e18;
+  constexpr double kLatest = 9e18;  // in ns: far beyond the end of any scenario
   return static_cast<Nanoseconds>(std::min(seconds * 1e9, kLatest));
 }
 
 }  // namespace
 
 void Network::Reset(Scenario scenario, std::uint64_t seed) {
-  if (scenario.flows.empty()) throw std::invalid_argument("a scenario needs at least one flow");
-  for (const Flow& flow : scenario.flows) {
-    MakeController(flow.algorithm, Connection{}, flow.parameters);
-    flow.CheckPolicy();
-  }
-  static_cast<void>(scenario.IsCodel());
+  scenario.Check();
+  for (const Flow& flow : scenario.flows) MakeController(flow.algorithm, Connection{}, flow.parameters);
   scenario_ = std::move(scenario);
   now_ = step_start_ = 0;
   end_ = FromSeconds(scenario_.duration_s);
@@ -41,8 +34,8 @@ void Network::Reset(Scenario scenario, std::uint64_t seed) {
 
   flows_.clear();
   flows_.resize(scenario_.flows.size());
-  next_.Reset(flows_.size(), INT64_MAX);
-  open_flows_ = unfinished_flows_ = 0;
+  next_.Reset(flows_.size(), kNever);
+  open_flows_ = endless_flows_ = 0;
   for (std::size_t i = 0; i < flows_.size(); ++i) {
     const Flow& given = scenario_.flows[i];
     FlowState& flow = flows_[i];
@@ -51,32 +44,25 @@ void Network::Reset(Scenario scenario, std::uint64_t seed) {
     flow.start = FromSeconds(given.start_s);
     flow.size = given.size_bytes.value_or(INT64_MAX);
     flow.jitter = AckJitter(given.jitter_ms, flow.seed);
-    // As in ns3_scratch's dumbbell, whose bottleneck has a quarter of the shortest RTT behind it.
+    // As in the dumbbell of ns3_scratch, where a quarter of the shortest RTT lies behind the bottleneck.
     flow.shift = static_cast<Nanoseconds>((given.rtt_ms / 2 - shortest_rtt_ms / 4) * 1e6);
     if (given.stop_s) {
       flow.end = FromSeconds(*given.stop_s);
       flow.silence = flow.end + flow.shift;
     }
-    ++(given.size_bytes ? open_flows_ : unfinished_flows_);
+    ++(given.size_bytes ? open_flows_ : endless_flows_);
     UpdateNext(i, flow);
   }
   Step(0);
 }
 
 void Network::Steer(std::int64_t index, double cwnd_gain, double pacing_gain) {
-  if (index < 0 || static_cast<std::size_t>(index) >= flows_.size()) {
-    throw std::out_of_range("there is no flow " + std::to_string(index) + " of " + std::to_string(flows_.size()));
-  }
-  const std::string& algorithm = scenario_.flows[static_cast<std::size_t>(index)].algorithm;
-  if (algorithm != "agent") {
-    throw std::invalid_argument("a flow of algorithm '" + algorithm +
-                                "' cannot be steered: only 'agent' takes gains from outside");
-  }
+  scenario_.CheckSteerable(index);
   FlowState& flow = flows_[static_cast<std::size_t>(index)];
   flow.is_steered = true;
   flow.cwnd_gain = cwnd_gain;
   flow.pacing_gain = pacing_gain;
-  // What the sender does follows with the next ACK, as everything that a controller decides.
+  // The sender reads the controller's decision on the next ACK, as always.
   if (flow.sender) flow.sender->controller().Steer(cwnd_gain, pacing_gain);
 }
 
@@ -117,11 +103,10 @@ void Network::RunUntil(Nanoseconds end) {
 void Network::SetNextRate(std::size_t index) {
   const auto& rates = scenario_.rate_schedule;
   next_rate_ = index;
-  next_change_ = index < rates.size() ? FromSeconds(rates[index].first) : INT64_MAX;
+  next_change_ = index < rates.size() ? FromSeconds(rates[index].first) : kNever;
 }
 
-// These two are all that happens to packets. Flat: the sender's and receiver's functions are called from the bindings
-// of the transport too, and what is called from two places the compiler leaves alone.
+// Every packet goes through these two functions. Flat: inlining the sender and the receiver into them saves time.
 [[gnu::flatten]] void Network::Depart() {
   Bottleneck::Item item;
   const bool has_arrived = link_.Depart(item);
@@ -205,11 +190,11 @@ void Network::UpdateNext(std::size_t index, const FlowState& flow) {
   next_.Set(index, next);
 }
 
-/// A packet without data, whose segment is the time.
+/// A hello is a packet without data, whose segment is the time.
 [[gnu::noinline]] void Network::SendHello(std::size_t index, FlowState& flow, Nanoseconds now) {
   link_.Enqueue(now, {.segment = static_cast<std::uint64_t>(now)}, static_cast<std::uint32_t>(index));
   flow.hello = now + flow.hello_timeout;
-  flow.hello_timeout = std::min(2 * flow.hello_timeout, kLongestHelloTimeout);
+  flow.hello_timeout = NextHelloTimeout(flow.hello_timeout);
 }
 
 [[gnu::noinline]] void Network::Connect(std::size_t index, FlowState& flow) {
@@ -232,18 +217,12 @@ void Network::End(FlowState& flow, Nanoseconds now) {
   if (flow.sender) flow.sender->Stop();
 }
 
-double Network::ActiveShare(const FlowState& flow) const {
-  const Nanoseconds from = std::max(step_start_, flow.start);
-  const Nanoseconds to = std::min(now_, flow.end);
-  if (flow.phase == Phase::kBefore || to < from) return 0.0;
-  // At the very beginning of the episode there is no step yet to have a share of.
-  return now_ == step_start_ ? 1.0 : static_cast<double>(to - from) / static_cast<double>(now_ - step_start_);
-}
-
 FlowRow Network::GetFlowRow(std::size_t index) const {
   const FlowState& flow = flows_[index];
+  const double active_share =
+      flow.phase == Phase::kBefore ? 0.0 : ActiveShare({flow.start, flow.end}, {step_start_, now_});
   return MakeFlowRow({.seconds = static_cast<double>(now_ - step_start_) / 1e9,
-                      .active_share = ActiveShare(flow),
+                      .active_share = active_share,
                       .packet_bytes = scenario_.packet_bytes,
                       .is_open = flow.phase == Phase::kOpen,
                       .before = flow.before},

@@ -14,7 +14,7 @@ ThreadPool::ThreadPool(std::size_t threads) : process_(getpid()) {
 
 ThreadPool::~ThreadPool() {
   if (IsForked()) {
-    static_cast<void>(shared_.release());  // threads that do not exist cannot be joined
+    static_cast<void>(shared_.release());  // a fork has no threads to join
     return;
   }
   {

@@ -12,8 +12,8 @@
 
 namespace bbrgym {
 
-/// Does the same work on many items, on several threads; the caller's is one of them. A process that was forked from
-/// the pool's has only the caller's.
+/// Does the same work on many items with several threads, the caller's included. After a fork, the child works with the
+/// caller's thread alone.
 class ThreadPool {
  public:
   explicit ThreadPool(std::size_t threads);
@@ -21,7 +21,7 @@ class ThreadPool {
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
-  /// Calls `work(i)` for every i below `count`, in any order and on any thread, and returns when all are done.
+  /// Calls `work(i)` for every i < `count`, in any order and on any thread; returns when all calls have returned.
   void ForEach(std::size_t count, const std::function<void(std::size_t)>& work);
 
  private:

@@ -1,8 +1,16 @@
 #include "envs/transport/flow_row.h"
 
+#include <algorithm>
 #include <limits>
 
 namespace bbrgym {
+
+double ActiveShare(const Span& flow, const Span& step) {
+  const Nanoseconds begin = std::max(step.begin, flow.begin);
+  const Nanoseconds end = std::min(step.end, flow.end);
+  if (end < begin) return 0.0;
+  return step.begin == step.end ? 1.0 : static_cast<double>(end - begin) / static_cast<double>(step.end - step.begin);
+}
 
 FlowRow MakeFlowRow(const FlowStep& step, const FlowReading& reading) {
   constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();

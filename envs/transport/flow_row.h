@@ -14,12 +14,12 @@ struct FlowCounts {
   Receiver::Counts receiver;
 };
 
-// The members of these two have no defaults: the compiler refuses a transport that leaves one out.
+// The members of the next two have no defaults, so a transport that leaves one out does not compile.
 
-/// A step from the view of one flow.
+/// A step of one flow.
 struct FlowStep {
   double seconds;
-  /// Share of the step, 0 to 1, in which the flow had begun and had not ended.
+  /// `ActiveShare`, or 0 if the flow has not begun.
   double active_share;
   Bytes packet_bytes;
   /// Whether the flow has begun and has not ended; otherwise it has no window and no pace.
@@ -34,20 +34,30 @@ struct FlowReading {
   /// The samples of the step.
   Sender::RttSamples rtts;
   Bytes in_flight;
-  /// Nothing before the handshake is done.
+  /// Nothing until the handshake is done.
   std::optional<Bytes> cwnd;
   /// Nothing if the flow does not pace.
   std::optional<BitsPerSecond> pacing_rate;
   /// Whether a socket buffer limited the sender in the step.
   bool is_buffer_limited;
-  /// Null if the flow has none of ours, or not yet.
+  /// Null without a controller, or until the handshake is done.
   const Controller* controller;
 };
+
+/// From begin to end, both in ns.
+struct Span {
+  Nanoseconds begin;
+  Nanoseconds end;
+};
+
+/// The share of a step, 0 to 1, in which a flow was there. At the start of an episode, when there is no step yet, it
+/// is 1.
+double ActiveShare(const Span& flow, const Span& step);
 
 /// The row of a flow over any transport.
 FlowRow MakeFlowRow(const FlowStep& step, const FlowReading& reading);
 
-// A flow over our transport; `sender` is null until the handshake is done.
+// What is known of a flow over this transport; `sender` is null until the handshake is done.
 FlowCounts CountsOf(const Sender* sender, const Receiver& receiver);
 FlowReading ReadingOf(const Sender* sender, const Receiver& receiver);
 

@@ -10,7 +10,7 @@ bool Receiver::OnPacket(Nanoseconds now, const DataPacket& packet) {
   const bool is_expected = packet.segment == expected;
   const bool had_hole = HasHole();
   if (is_expected && !had_hole) {
-    // The usual case: nothing is missing.
+    // The usual case: no segment is missing.
     segments_.Skip();
     counts_.inorder += packet.bytes;
     counts_.received += packet.bytes;
@@ -42,14 +42,14 @@ void Receiver::Record(PacketNumber number) {
     ++ranges_.ranges[0].high;
     return;
   }
-  // Where it belongs: the first range that does not lie wholly above it.
+  // Its place: the first range that is not entirely above it.
   std::uint32_t at = 0;
   while (at < ranges_.count && ranges_.ranges[at].low > number + 1) ++at;
   if (at < ranges_.count && number + 1 >= ranges_.ranges[at].low && number <= ranges_.ranges[at].high + 1) {
     PacketRange& range = ranges_.ranges[at];
     if (number + 1 == range.low) range.low = number;
     if (number == range.high + 1) range.high = number;
-    // It may have closed the gap to the range below.
+    // It may close the gap to the range below.
     if (at + 1 < ranges_.count && ranges_.ranges[at + 1].high + 1 >= range.low) {
       range.low = ranges_.ranges[at + 1].low;
       for (std::uint32_t i = at + 1; i + 1 < ranges_.count; ++i) ranges_.ranges[i] = ranges_.ranges[i + 1];
@@ -57,7 +57,7 @@ void Receiver::Record(PacketNumber number) {
     }
     return;
   }
-  if (at == AckPacket::kMaxRanges) return;  // older than all that is remembered
+  if (at == AckPacket::kMaxRanges) return;  // older than all the ranges that are kept
   if (ranges_.count < AckPacket::kMaxRanges) ++ranges_.count;
   for (std::uint32_t i = ranges_.count - 1; i > at; --i) ranges_.ranges[i] = ranges_.ranges[i - 1];
   ranges_.ranges[at] = {number, number};

@@ -8,45 +8,43 @@
 
 namespace bbrgym {
 
-/// The receiving half of the transport. It has no clock and does no input or output: packets and times in,
-/// acknowledgements out.
+/// The receiving half of the transport. It has no clock and does no I/O: packets and times go in, acknowledgements come
+/// out.
 ///
-/// It acknowledges as TCP does (RFC 5681, section 4.2; RFC 9293): every second packet, at the latest after
-/// `kMaxAckDelay`, and at once while something is missing. The first packet is acknowledged at once too, as in ns-3
-/// and, with some more, in Linux.
+/// It acknowledges as TCP does (RFC 5681, section 4.2; RFC 9293): every second packet, after `kMaxAckDelay` at the
+/// latest, and at once while a segment is missing. It also acknowledges the first packet at once, as ns-3 does (Linux
+/// acknowledges the first few so).
 class Receiver {
  public:
   static constexpr Nanoseconds kMaxAckDelay = 40 * kMillisecond;  // Linux TCP_DELACK_MIN
   static constexpr int kAckEvery = 2;
 
-  /// Totals since the beginning, in bytes.
+  /// Totals in bytes of payload.
   struct Counts {
-    Bytes received = 0;  ///< that the application has got in order
-    Bytes arrived = 0;   ///< of all data packets, duplicates included
-    Bytes inorder = 0;   ///< of those that were expected next
+    Bytes received = 0;  ///< delivered to the application, in order
+    Bytes arrived = 0;   ///< of all data packets, including duplicates
+    Bytes inorder = 0;   ///< of the packets that were expected next
   };
 
   /// Takes a packet; returns whether it must be acknowledged now.
   bool OnPacket(Nanoseconds now, const DataPacket& packet);
 
-  /// When an acknowledgement is due that no packet has caused yet; `kNever` if none is.
+  /// When a delayed acknowledgement is due; `kNever` if there is none.
   Nanoseconds AckDue() const { return ack_due_; }
 
-  /// Writes the acknowledgement of all that has come.
+  /// Writes the acknowledgement of everything that has arrived.
   void WriteAck(AckPacket& ack);
 
   const Counts& counts() const { return counts_; }
-  /// Whether segments are missing below the highest that has come.
+  /// Whether segments are missing below the highest one that has arrived.
   bool HasHole() const { return !segments_.IsEmpty(); }
-
-  static constexpr Nanoseconds kNever = INT64_MAX;
 
  private:
   void Record(PacketNumber number);
 
-  // Received packet numbers, the newest range first.
+  // Received packet numbers, newest range first.
   AckPacket ranges_;
-  // Segments from the next expected one on: their bytes once they have come, else 0.
+  // Bytes of the segments from the next expected one on; 0 for those that have not arrived.
   Window<std::int32_t> segments_;
   int unacknowledged_ = kAckEvery - 1;
   Nanoseconds ack_due_ = kNever;

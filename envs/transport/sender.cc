@@ -17,7 +17,7 @@ Sender::Sender(std::unique_ptr<Controller> controller, const Connection& connect
     total_segments_ = (size + full - 1) / full;
     last_segment_bytes_ = static_cast<std::int32_t>(size - (total_segments_ - 1) * full);
   }
-  // The handshake's RTT is the first sample of the estimator (RFC 6298, equation 2.2), as in TCP.
+  // As in TCP, the RTT of the handshake is the first sample of the estimator (RFC 6298, equation 2.2).
   if (connection.initial_rtt > 0) UpdateRtt(connection.initial_rtt);
 }
 
@@ -26,13 +26,13 @@ bool Sender::NextPacket(Nanoseconds now, DataPacket& packet) {
   if (is_stopped_) return false;
   DropRepairedSegments();
   if (probes_to_send_ > 0) {
-    // A probe asks for an acknowledgement, whatever window and pace say (RFC 9002, section 7.5).
+    // A probe leaves regardless of window and pace (RFC 9002, section 7.5).
     --probes_to_send_;
     Send(now, packet);
     return true;
   }
   if (std::exchange(is_fast_retransmit_due_, false) && !lost_segments_.IsEmpty()) {
-    // However small the window has become: RFC 9002, section 7.3.2, as TCP does (RFC 6675, section 5, step 4.3).
+    // However small the window is now: RFC 9002, section 7.3.2; for TCP RFC 6675, section 5, step 4.3.
     Send(now, packet);
     return true;
   }
@@ -42,7 +42,7 @@ bool Sender::NextPacket(Nanoseconds now, DataPacket& packet) {
     return false;
   }
   if (in_flight_ + connection_.packet_bytes > decision_.cwnd) {
-    is_burst_over_ = true;  // the window cuts the burst short: what has left must be paid for first
+    is_burst_over_ = true;  // the window ends the burst; pacing must first account for what was sent
     return false;
   }
   if (decision_.is_paced && now < pace_time_ &&
@@ -66,7 +66,7 @@ void Sender::Send(Nanoseconds now, DataPacket& packet) {
     packet.is_retransmission = false;
     segments_.PushSlot() = 0;
   } else {
-    // A probe with nothing new to say. If everything has been acknowledged, it asks what became of a copy.
+    // A probe without new data repeats the oldest unacknowledged segment, or the last one if there is none.
     packet.segment = std::min(segments_.begin(), segments_.end() - 1);
   }
   packet.bytes = BytesOf(packet.segment);
@@ -95,7 +95,7 @@ void Sender::Send(Nanoseconds now, DataPacket& packet) {
   if (packet.is_retransmission) ++counts_.retransmitted_packets;
 
   if (decision_.is_paced) {
-    // What has left back to back is paid for from the last packet on.
+    // The pause after a burst is counted from its last packet.
     if (now >= pace_time_) {
       burst_ = 0;
       is_burst_over_ = false;
@@ -112,12 +112,11 @@ void Sender::OnAck(Nanoseconds now, const AckPacket& ack) {
   if (is_stopped_ || ack.count == 0) return;
   const Bytes prior_in_flight = in_flight_;
   const Bytes delivered_before = counts_.delivered_bytes;
-  // The oldest range first, so that packets are delivered in the order of their numbers; of those below the window
-  // nothing is new.
+  // Oldest range first, so that packets are delivered in the order of their numbers. Ranges below the window are old.
   std::uint32_t ranges = ack.count;
   while (ranges > 0 && ack.ranges[ranges - 1].high < packets_.begin()) --ranges;
   PacketNumber newest_number = 0;
-  const Sent* newest = nullptr;  // stays where it is until the next packet is sent
+  const Sent* newest = nullptr;  // valid until the next packet is sent
   for (std::uint32_t i = ranges; i-- > 0;) {
     const PacketRange& range = ack.ranges[i];
     const PacketNumber end = std::min(range.high + 1, packets_.end());
@@ -139,7 +138,7 @@ void Sender::OnAck(Nanoseconds now, const AckPacket& ack) {
 
   Nanoseconds rtt = 0;
   if (!has_acked_ || newest_number > largest_acked_) {
-    // RFC 9002, section 5.1: only the largest acknowledged packet, if it is newly so, tells a round trip.
+    // RFC 9002, section 5.1: only a newly acknowledged largest packet gives an RTT sample.
     has_acked_ = true;
     largest_acked_ = newest_number;
     rtt = now - newest->time;
@@ -175,7 +174,8 @@ void Sender::OnTimer(Nanoseconds now) {
   if (is_loss_timer_) {
     DetectLosses(now);
     UpdateRecovery(now);
-    // Nothing was acknowledged: the controller hears of the losses with the next ACK, but for the recovery's begin.
+    // Nothing was acknowledged: the controller knows only of a new recovery, and learns of the losses with the next
+    // ACK.
     decision_ = controller_->decision();
   } else {
     ++probes_in_a_row_;
@@ -212,9 +212,9 @@ void Sender::DetectLosses(Nanoseconds now) {
   loss_time_ = kNever;
   lost_span_ = 0;
   if (!has_acked_ || packets_.begin() > largest_acked_) return;
-  // RFC 9002, section 6.1: three packets later, or 9/8 of a round trip before.
+  // RFC 9002, section 6.1: lost if a packet sent three later was acknowledged, or after 9/8 of an RTT.
   const Nanoseconds delay = std::max(std::max(smoothed_rtt_, latest_rtt_) * 9 / 8, kGranularity);
-  // Persistent congestion (section 7.6.2) is a run of losses that no arrival interrupts.
+  // Persistent congestion (section 7.6.2): a run of losses without an acknowledged packet in between.
   Nanoseconds run_begin = kNever;
   for (PacketNumber number = packets_.begin(); number < largest_acked_; ++number) {
     Sent& packet = packets_[number];
@@ -241,7 +241,7 @@ void Sender::MarkLost(Sent& packet) {
   std::uint8_t& state = segments_[packet.segment];
   if ((state & kArrived) != 0) return;
   if ((state & kMissing) == 0) ++unrepaired_segments_;
-  // Two copies of a segment may be lost; one is to be sent again.
+  // If two copies of a segment are lost, it is sent again once.
   if ((state & kQueued) == 0) lost_segments_.Push(packet.segment);
   state |= kMissing | kQueued;
 }
@@ -252,7 +252,7 @@ void Sender::UpdateRecovery(Nanoseconds now) {
     recovery_ = Recovery::kOpen;
     controller_->OnRecovery(recovery_, now, in_flight_);
   }
-  // All that was sent for so long was lost: section 7.6.1.
+  // Everything sent for so long was lost: section 7.6.1.
   if (lost_span_ > kPersistentCongestionThreshold * probe_timeout_) {
     EnterRecovery(Recovery::kLoss, now);
   } else if (recovery_ == Recovery::kOpen && unrepaired_segments_ > 0) {
@@ -305,7 +305,7 @@ void Sender::MarkAppLimited() {
 void Sender::SetTimer(Nanoseconds now) {
   assert(in_flight_ >= 0 && counts_.sent_bytes == counts_.delivered_bytes + counts_.lost_bytes + in_flight_);
   is_loss_timer_ = loss_time_ != kNever;
-  // A probe may be overdue: a loss by time can take longer to show than a timeout, and a backoff has just ended.
+  // A probe may be overdue: a loss by time can come later than a probe timeout, and a backoff may just have ended.
   timer_ = is_loss_timer_ ? loss_time_ : in_flight_ == 0 ? kNever : std::max(now, last_sent_time_ + ProbeTimeout());
 }
 

@@ -11,18 +11,16 @@
 
 namespace bbrgym {
 
-/// The sending half of the transport, around a congestion controller. It has no clock and does no input or output:
-/// acknowledgements and times in, packets out, and the time at which it wants to be asked again.
+/// The sending half of the transport, with its congestion controller. It has no clock and does no I/O: acknowledgements
+/// and times go in; packets come out, and the time of the next call.
 ///
-/// Losses are found as RFC 9002 does (packet and time threshold, section 6.1; probe timeouts with backoff, 6.2;
-/// persistent congestion, 7.6). Delivery rates are sampled after draft-cheng-iccrg-delivery-rate-estimation-02, with
-/// what was in flight and lost when the sampled packet left. Fast recovery lasts as TCP's (RFC 6675): until all that
-/// had been sent when it began is delivered, which is what the controllers' papers mean by it.
+/// Losses are detected as in RFC 9002: packet and time thresholds (section 6.1), probe timeouts with backoff (6.2),
+/// persistent congestion (7.6). Delivery rates are sampled as in draft-cheng-iccrg-delivery-rate-estimation-02, with
+/// the bytes in flight and lost when the sampled packet was sent. Fast recovery is that of TCP (RFC 6675), which the
+/// papers of the controllers assume: it lasts until everything that had been sent when it began is delivered.
 class Sender {
  public:
-  static constexpr Nanoseconds kNever = INT64_MAX;
-
-  /// Totals since the beginning.
+  /// Totals, and the latest RTT sample (0 before the first).
   struct Counts {
     std::uint64_t sent_packets = 0;
     std::uint64_t retransmitted_packets = 0;
@@ -40,21 +38,21 @@ class Sender {
     Nanoseconds least = 0;
   };
 
-  /// `size_bytes`: how much there is to send; nothing is endless.
+  /// `size_bytes`: how much there is to send; without a value, data is endless.
   Sender(std::unique_ptr<Controller> controller, const Connection& connection, std::optional<Bytes> size_bytes);
 
-  /// Gives the next packet if one may leave now; returns whether.
+  /// Sends the next packet if one may leave now; returns whether it did.
   bool NextPacket(Nanoseconds now, DataPacket& packet);
 
   void OnAck(Nanoseconds now, const AckPacket& ack);
 
-  /// When `OnTimer` and `NextPacket` must be called if nothing else happens before.
+  /// When to call `OnTimer` and `NextPacket` if nothing else happens first.
   Nanoseconds NextTimer() const { return is_pace_blocked_ && pace_time_ < timer_ ? pace_time_ : timer_; }
-  /// Acts on what is due at `now`: losses by time, probe timeouts. Nothing may be due. The controller hears at once of
-  /// a recovery that begins, of the bytes lost with the next ACK.
+  /// Acts on what is due at `now`, if anything: losses by time, probe timeouts. The controller learns of a new recovery
+  /// at once, and of the lost bytes with the next ACK.
   void OnTimer(Nanoseconds now);
 
-  /// Sends nothing any more.
+  /// Ends sending for good.
   void Stop() {
     is_stopped_ = true;
     timer_ = kNever;
@@ -68,28 +66,27 @@ class Sender {
   const RttSamples& rtt_samples() const { return rtts_; }
   void StartStep() { rtts_ = {}; }
   Bytes in_flight() const { return in_flight_; }
-  bool is_stopped() const { return is_stopped_; }
-  /// All there is to send has been acknowledged.
+  /// Whether everything there was to send has been acknowledged.
   bool IsAllDelivered() const { return segments_.begin() == total_segments_; }
-  /// Reads the controller's decision again, after gains were set from outside.
+  /// Reads the controller's decision again, after a change of its gains.
   void UpdateDecision();
 
  private:
   enum class State : std::uint8_t { kInFlight, kAcked, kLost };
 
-  // What is known of a segment.
-  static constexpr std::uint8_t kArrived = 1;  // a packet with it was acknowledged; nothing else counts any more
+  // Flags of a segment.
+  static constexpr std::uint8_t kArrived = 1;  // a packet with it was acknowledged; the other flags no longer count
   static constexpr std::uint8_t kMissing = 2;  // a packet with it was marked lost
   static constexpr std::uint8_t kQueued = 4;   // it waits in lost_segments_
 
-  /// A packet as it left: a cache line each.
+  /// A packet as it was sent; it fills one cache line.
   struct alignas(64) Sent {
     Nanoseconds time;
-    Nanoseconds first_sent;      // the beginning of the send phase of its sample
+    Nanoseconds first_sent;      // start of the send phase of its sample
     Nanoseconds delivered_time;  // when `delivered` was reached
     Bytes delivered;
     Bytes lost;
-    Bytes in_flight;  // itself included
+    Bytes in_flight;  // including itself
     std::uint64_t segment;
     std::int32_t bytes;
     State state;
@@ -126,21 +123,21 @@ class Sender {
   std::int32_t last_segment_bytes_ = 0;
   bool is_stopped_ = false;
 
-  // Packets that are not known to be resolved from the oldest such on, by their number.
+  // Packets by number, from the oldest one that is neither acknowledged nor lost.
   Window<Sent> packets_;
   PacketNumber largest_acked_ = 0;
   bool has_acked_ = false;
   Bytes in_flight_ = 0;
 
-  // Segments from the oldest unacknowledged one to the newest one sent.
+  // Flags of the segments, from the oldest unacknowledged one to the newest one sent.
   Window<std::uint8_t> segments_;
   Ring<std::uint64_t> lost_segments_;
-  std::int64_t unrepaired_segments_ = 0;  // missing and not yet arrived
+  std::int64_t unrepaired_segments_ = 0;  // missing and not arrived since
 
   Recovery recovery_ = Recovery::kOpen;
   std::uint64_t recovery_end_ = 0;
 
-  // The sampler's connection state.
+  // State of the delivery-rate sampler.
   Nanoseconds delivered_time_ = 0;
   Nanoseconds first_sent_time_ = 0;
   Bytes app_limited_ = 0;
@@ -152,14 +149,14 @@ class Sender {
   Nanoseconds probe_timeout_ = 999 * kMillisecond;  // before the first sample: section 6.2.2's initial RTT of 333 ms
   Nanoseconds first_rtt_time_ = kNever;
 
-  Nanoseconds timer_ = kNever;  // of losses and probes
+  Nanoseconds timer_ = kNever;  // for losses by time and for probes
   bool is_loss_timer_ = false;
   Nanoseconds loss_time_ = kNever;
   Nanoseconds last_sent_time_ = 0;
   int probes_in_a_row_ = 0;
   int probes_to_send_ = 0;
   bool is_fast_retransmit_due_ = false;  // recovery has just begun
-  Nanoseconds lost_span_ = 0;            // the longest time over which all was lost, of the losses found last
+  Nanoseconds lost_span_ = 0;            // longest time in which everything sent was lost, of the latest losses
 
   Nanoseconds pace_time_ = 0;
   Bytes burst_ = 0;

@@ -1,5 +1,5 @@
 """
-One shared bottleneck in ns-3 (C++). Process-wide state: one Simulation a process.
+One shared bottleneck in ns-3 (C++). Its state is global: one Simulation per process.
 """
 
 class Simulation:

@@ -244,7 +244,7 @@ void StressTransport(std::uint64_t seed, Digest& digest) {
     while (packets.size() < 500 && sender.NextPacket(now, packet)) packets.push_back(packet);
     switch (random.Below(8)) {
       case 0:
-        if (sender.NextTimer() == Sender::kNever) break;
+        if (sender.NextTimer() == kNever) break;
         now = std::max(now, sender.NextTimer());
         // A loss by time may show that a probe is overdue, and that is all that can be due.
         for (int due = 0; sender.NextTimer() <= now; ++due) {

@@ -242,7 +242,7 @@ def test_codels_buffer_has_an_end(engine: Engine) -> None:
 
 def test_an_unknown_queue_is_refused_by_the_engine() -> None:
     batch = _native.Batch(1, 1)
-    with pytest.raises(ValueError, match="no queue 'red'; known: droptail, codel"):
+    with pytest.raises(ValueError, match="unknown queue 'red'; known: droptail, codel"):
         batch.reset(0, CODEL.to_dict() | {"queue": "red"}, SEED)
 
 

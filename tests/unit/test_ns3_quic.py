@@ -89,7 +89,7 @@ def test_a_steered_flow_follows_and_an_unsteered_one_has_its_defaults(quic: Engi
     assert defaults.hash == unsteered.hash != steered.hash
     assert flow_column(steered, "cwnd_gain")[-1, 0] == 1.0
     assert steered.summary(after_s=1).flows[0].throughput_mbps < unsteered.summary(after_s=1).flows[0].throughput_mbps
-    with pytest.raises(ValueError, match="agent flows are 0"):
+    with pytest.raises(ValueError, match=r"flow must be an agent's \(0\), got 1"):
         quic.steer(1, 1.0, 1.0)
 
 
@@ -118,16 +118,16 @@ def test_random_loss_takes_data_and_nothing_else(quic: Engine) -> None:
 
 
 def test_a_bad_transport_is_refused_by_name() -> None:
-    with pytest.raises(ValueError, match=r"no transport 'sctp'; known: tcp, quic"):
+    with pytest.raises(ValueError, match=r"unknown transport 'sctp'; known: tcp, quic"):
         bbrgym.make_engine("ns3", transport="sctp")
-    with pytest.raises(ValueError, match=f"no transport 'sctp'; known: {', '.join(TRANSPORTS)}"):
+    with pytest.raises(ValueError, match=f"unknown transport 'sctp'; known: {', '.join(TRANSPORTS)}"):
         _ns3.Simulation("sctp")
 
 
 def test_ns3s_own_algorithms_are_refused_and_the_engine_goes_on(quic: Engine) -> None:
     for algorithm in COMPARATORS:
         flows = (Flow("bbr"), Flow(algorithm))
-        with pytest.raises(ValueError, match=rf"flow 1 has algorithm '{algorithm}', a part of ns-3's TCP: .* 'quic'"):
+        with pytest.raises(ValueError, match=rf"transport='quic' has no algorithm '{algorithm}'"):
             quic.begin_reset(Scenario(duration_s=1, flows=flows), 1)
     assert quic.reset(LOSSY, 1).time_s == 0.0
     simulation = _ns3.Simulation("quic")

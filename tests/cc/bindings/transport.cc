@@ -75,7 +75,7 @@ void MakeSender(Sender* place, std::unique_ptr<Controller> controller, const Con
 }
 
 std::optional<Nanoseconds> UnlessNever(Nanoseconds time) {
-  return time == Sender::kNever ? std::nullopt : std::optional<Nanoseconds>(time);
+  return time == kNever ? std::nullopt : std::optional<Nanoseconds>(time);
 }
 
 AckPacket AckOf(const std::vector<Range>& ranges) {

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <algorithm>
+
+#include "baselines/cc/units.h"
+
+/// The handshake of this transport: a hello, repeated with a doubling timeout until its answer arrives.
+namespace bbrgym {
+
+inline constexpr Nanoseconds kFirstHelloTimeout = 1'000 * kMillisecond;  // as TCP's SYN: RFC 6298, section 2.1
+
+/// The timeout after the next hello, at most a minute.
+inline Nanoseconds NextHelloTimeout(Nanoseconds timeout) {
+  return std::min(2 * timeout, 64 * kFirstHelloTimeout);
+}
+
+}  // namespace bbrgym
