@@ -1,21 +1,68 @@
-"""A path for a controller to run on without any simulator: one bottleneck, a clock moved by hand, one flow.
+"""A path for one controller without simulator: one flow, one bottleneck, a clock moved by hand.
 
-Packets leave when window and pacing allow, queue at a fixed rate, and come back as one ACK each after the base RTT.
-A packet that finds the queue full (or is in `lose`) is lost; the sender learns of it from the third later ACK.
+Packets leave when window and pacing allow, queue at a fixed rate, and come back as one ACK each after the base RTT. A
+packet is lost if the queue is full or if `lose` says so; the sender learns of it from the third later ACK.
 """
 
 from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from bbrgym import _testing
 from bbrgym._testing import AckEvent, Controller, Recovery
 
 MS = 1_000_000
 PACKET = 1000
 REORDERING = 3
+
+
+def make(name: str, rtt_ms: float = 40.0, initial_packets: int = 10, seed: int = 1, **parameters: float) -> Controller:
+    """Return a controller after a handshake with this RTT."""
+    return _testing.make(name, parameters, PACKET, initial_packets * PACKET, int(rtt_ms * MS), seed)
+
+
+def settled(controller: Controller, time_ms: float = 3000, rate_mbps: float = 10, rtt_ms: float = 40) -> Path:
+    """Return a path on which the controller has run for this time, by default until BBR is in ProbeBW."""
+    path = Path(controller, rate_mbps, rtt_ms)
+    path.run_until(time_ms)
+    return path
+
+
+def ack_event(
+    now: float,
+    rtt_ms: float = 0.0,
+    acked: int = 1,
+    lost: int = 0,
+    in_flight: int = 0,
+    delivered: int = 10**9,
+    sample: Mapping[str, float] | None = None,
+    **fields: float,
+) -> AckEvent:
+    """Return an ACK made by hand.
+
+    Args:
+        now: in ns.
+        rtt_ms: 0 if it has none.
+        acked: packets that it acknowledges.
+        lost: packets that it marks lost.
+        in_flight: packets in flight after it; before it there were the acknowledged ones more.
+        delivered: bytes delivered so far; the default is far beyond what was sent, so that no round ends.
+        sample: fields of its rate sample; None if it has no valid one.
+        fields: other fields of the ACK.
+    """
+    ack = AckEvent()
+    ack.now, ack.rtt = int(now), int(rtt_ms * MS)
+    ack.bytes_acked, ack.bytes_lost = acked * PACKET, lost * PACKET
+    ack.in_flight, ack.prior_in_flight = in_flight * PACKET, (in_flight + acked) * PACKET
+    ack.delivered = delivered
+    for name, value in fields.items():
+        setattr(ack, name, value)
+    for name, value in ({"is_valid": True} | dict(sample) if sample is not None else {}).items():
+        setattr(ack.sample, name, value)
+    return ack
 
 
 @dataclass
@@ -31,7 +78,7 @@ class Packet:
 
 @dataclass
 class Path:
-    """Drives `controller` over `rate_mbps`, `rtt_ms` and a buffer of `buffer_packets`; time in ns."""
+    """Drive a controller over a path with this rate, base RTT and buffer; `now` is in ns."""
 
     controller: Controller
     rate_mbps: float = 10.0
@@ -55,6 +102,7 @@ class Path:
 
     @property
     def in_flight(self) -> int:
+        """In bytes."""
         return len(self._outstanding) * PACKET
 
     def run_until(self, time_ms: float) -> None:

@@ -1,4 +1,4 @@
-"""What every registered controller keeps to, and what belongs to it besides its code."""
+"""The contract of every registered controller, and the files that belong to it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CONTROLLERS = sorted(_controllers.controllers())
 
 
 def random_stream(name: str, seed: int, acks: int = 300) -> list[tuple[int, int, bool]]:
-    """Decisions along a random, but possible, stream of ACKs, losses, timeouts and pauses."""
+    """Return (window, pacing rate, has the ACK a sample) along a random stream of ACKs, losses, timeouts and pauses."""
     rng = random.Random(seed)
     controller = make_controller(name, {}, PACKET, 10 * PACKET, rng.choice([0, rng.randint(1, 10**9)]), seed)
     now, delivered, sent, in_flight = 0, 0, 10 * PACKET, 10 * PACKET
@@ -72,24 +72,24 @@ def random_stream(name: str, seed: int, acks: int = 300) -> list[tuple[int, int,
 @pytest.mark.parametrize("name", CONTROLLERS)
 @given(seed=st.integers(0, 2**32 - 1))
 @settings(max_examples=40, deadline=None, derandomize=True)
-def test_window_and_rate_stay_possible_on_any_stream(name: str, seed: int):
+def test_window_and_rate_are_valid_on_any_stream(name: str, seed: int):
     has_sample = False
     for cwnd, pacing_rate, is_valid in random_stream(name, seed):
         has_sample |= is_valid
-        assert cwnd >= PACKET, "a flow must always be able to send something"
+        assert cwnd >= PACKET, "a flow must always be able to send"
         assert cwnd < 2**60
         if has_sample:
             assert 0 < pacing_rate < 2**62
 
 
 @pytest.mark.parametrize("name", CONTROLLERS)
-def test_the_same_seed_makes_the_same_decisions(name: str):
+def test_the_same_seed_gives_the_same_decisions(name: str):
     for seed in range(5):
         assert random_stream(name, seed) == random_stream(name, seed)
 
 
 @pytest.mark.parametrize("name", CONTROLLERS)
-def test_metrics_are_the_declared_ones(name: str):
+def test_it_reports_the_declared_metrics(name: str):
     assert list(cc.make(name).metrics()) == list(cc.metrics())
 
 
@@ -102,7 +102,7 @@ def test_an_unknown_parameter_is_refused_by_name(name: str):
 
 
 @pytest.mark.parametrize("name", CONTROLLERS)
-def test_impossible_values_are_refused_and_defaults_accepted(name: str):
+def test_values_out_of_range_are_refused_and_defaults_accepted(name: str):
     defaults = _controllers.defaults(name)
     _controllers.check(name, defaults)
     for parameter in defaults:
@@ -118,7 +118,7 @@ def test_an_unknown_algorithm_is_refused_with_the_known_ones():
 
 @pytest.mark.parametrize("name", CONTROLLERS)
 def test_everything_that_belongs_to_an_algorithm_exists(name: str):
-    """CONTRIBUTING.md says what a new algorithm touches; this fails where a part is missing."""
+    """CONTRIBUTING.md lists the parts of an algorithm."""
     file = name.replace("-", "_")
     for part in (
         f"baselines/cc/{file}.h",
@@ -131,5 +131,5 @@ def test_everything_that_belongs_to_an_algorithm_exists(name: str):
 
 @pytest.mark.parametrize("name", CONTROLLERS)
 def test_golden_trace(name: str):
-    """`python tests/golden_traces.py` writes them, after a change that is meant to move results."""
+    """After a change that is meant to move results, `python tests/golden_traces.py` writes them."""
     check_golden_trace(name)

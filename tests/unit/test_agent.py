@@ -1,11 +1,12 @@
-"""The agent's controller: BBR's states, gains from outside (docs/algorithms/agent.md)."""
+"""The controller of an agent: the states of BBR, gains from outside (docs/algorithms/agent.md)."""
 
 from __future__ import annotations
 
 import math
 
+import ack_path
 import pytest
-from ack_path import MS, PACKET, Path
+from ack_path import PACKET, Path
 
 from bbrgym import _controllers
 from bbrgym import _testing as cc
@@ -14,13 +15,13 @@ PROBE_BW, PROBE_RTT = 2, 3
 
 
 def make(**parameters: float) -> cc.Controller:
-    return cc.make("agent", parameters, PACKET, 10 * PACKET, 40 * MS, 1)
+    return ack_path.make("agent", **parameters)
 
 
-def test_gains_hold_in_probe_bw_and_bbrs_own_elsewhere():
+def test_gains_apply_in_probe_bw_and_those_of_bbr_elsewhere():
     agent = make()
     assert agent.steer(cwnd_gain=1.5, pacing_gain=0.9)
-    path = Path(agent, rate_mbps=10, rtt_ms=40)
+    path = Path(agent)
     seen: dict[int, set[tuple[float, float]]] = {}
 
     def note(ack: cc.AckEvent) -> None:
@@ -34,9 +35,9 @@ def test_gains_hold_in_probe_bw_and_bbrs_own_elsewhere():
     assert all(cwnd_gain > 2.8 for cwnd_gain, _ in seen[0])
 
 
-def test_gains_hold_everywhere_by_option():
+def test_by_option_gains_apply_everywhere():
     agent = make(is_always_steered=1, cwnd_gain=1.5, pacing_gain=1.1)
-    path = Path(agent, rate_mbps=10, rtt_ms=40)
+    path = Path(agent)
     seen = set()
     path.on_ack = lambda ack: seen.add((agent.metrics()["cwnd_gain"], agent.metrics()["pacing_gain"]))
     path.run_until(12_000)
@@ -48,7 +49,7 @@ def test_the_window_follows_the_gain():
     for gain in (1.0, 3.0):
         agent = make()
         agent.steer(gain, 1.0)
-        path = Path(agent, rate_mbps=10, rtt_ms=40)
+        path = Path(agent)
         path.run_until(5000)
         windows[gain] = agent.decision().cwnd / PACKET / agent.metrics()["bdp_packets"]
     assert windows[1.0] == pytest.approx(1.0, abs=0.2)
@@ -59,9 +60,9 @@ def test_it_remembers_the_lowest_rtt_and_the_highest_bandwidth() -> None:
     agent = make(cwnd_gain=3.0, pacing_gain=1.25)
     assert math.isnan(agent.metrics()["lowest_rtt_ms"])
     assert math.isnan(agent.metrics()["highest_bandwidth_mbps"])
-    path = Path(agent, rate_mbps=10, rtt_ms=40)
+    path = Path(agent)
     path.run_until(5_000)
-    path.rtt_ms, path.rate_mbps = 90, 4  # a longer path and a slower one: beyond min_rtt's ten seconds
+    path.rtt_ms, path.rate_mbps = 90, 4  # a longer and slower path, for more than the ten seconds of min_rtt
     path.run_until(30_000)
     metrics = agent.metrics()
     assert metrics["min_rtt_ms"] > 80
@@ -71,9 +72,9 @@ def test_it_remembers_the_lowest_rtt_and_the_highest_bandwidth() -> None:
 
 
 @pytest.mark.parametrize(("gain", "bdps"), [(0.5, 0.5), (0.25, 0.25), (0.0, 0.08)])  # 4 of 50 packets
-def test_probe_rtt_keeps_a_part_of_the_bdp_in_flight(gain: float, bdps: float):
+def test_probe_rtt_keeps_a_share_of_the_bdp_in_flight(gain: float, bdps: float):
     agent = make(probe_rtt_cwnd_gain=gain)
-    path = Path(agent, rate_mbps=10, rtt_ms=40)
+    path = Path(agent)
     smallest = math.inf
 
     def note(ack: cc.AckEvent) -> None:
@@ -89,7 +90,7 @@ def test_probe_rtt_keeps_a_part_of_the_bdp_in_flight(gain: float, bdps: float):
 
 def test_probe_rtt_finds_the_path_empty_behind_a_standing_queue() -> None:
     agent = make(cwnd_gain=4.0, pacing_gain=1.25)
-    path = Path(agent, rate_mbps=10, rtt_ms=40)
+    path = Path(agent)
     began_with, ended_with = [], []
 
     def note(ack: cc.AckEvent) -> None:
@@ -101,13 +102,16 @@ def test_probe_rtt_finds_the_path_empty_behind_a_standing_queue() -> None:
     path.on_ack = note
     path.run_until(12_000)
     assert began_with[0] > 150  # four BDPs in flight
-    assert ended_with[-1] == (pytest.approx(40.8), pytest.approx(25, abs=1))  # half of the 50 that the empty path holds
+    assert ended_with[-1] == (
+        pytest.approx(40.8),
+        pytest.approx(25, abs=1),
+    )  # half of the 50 packets that the empty path holds
 
 
 @pytest.mark.parametrize("joins", [True, False])
 def test_probe_rtt_begins_when_others_empty_the_queue(joins: bool) -> None:
-    agent = make(cwnd_gain=1.1, pacing_gain=1.25) if joins else make(cwnd_gain=1.1, pacing_gain=1.25, probe_rtt_join=0)
-    path = Path(agent, rate_mbps=10, rtt_ms=80)  # of which the half is a queue of others
+    agent = make(cwnd_gain=1.1, pacing_gain=1.25, **({} if joins else {"probe_rtt_join": 0}))
+    path = Path(agent, rtt_ms=80)  # half of it is a queue of other flows
     modes = []
     path.on_ack = lambda ack: modes.append(int(agent.metrics()["mode"]))
     path.run_until(5_000)
@@ -115,7 +119,7 @@ def test_probe_rtt_begins_when_others_empty_the_queue(joins: bool) -> None:
     modes.clear()
     path.rtt_ms = 77
     path.run_until(5_300)
-    assert set(modes) == {PROBE_BW}  # not for so little
+    assert set(modes) == {PROBE_BW}  # the RTT has fallen too little
     modes.clear()
     path.rtt_ms = 40
     path.run_until(5_500)
@@ -128,7 +132,7 @@ def test_probe_rtt_begins_when_others_empty_the_queue(joins: bool) -> None:
 
 def test_the_bdp_is_that_of_the_lowest_rtt_of_twenty_seconds() -> None:
     agent = make(cwnd_gain=3.0, pacing_gain=1.25)
-    path = Path(agent, rate_mbps=10, rtt_ms=40)
+    path = Path(agent)
     path.run_until(5_000)
     path.rtt_ms = 90
 
@@ -143,9 +147,9 @@ def test_the_bdp_is_that_of_the_lowest_rtt_of_twenty_seconds() -> None:
     assert base_rtt_ms() > 80
 
 
-def test_gains_are_clamped_and_not_a_number_changes_nothing():
+def test_gains_are_clamped_and_nan_changes_nothing():
     agent = make(min_cwnd_gain=0.5, max_cwnd_gain=4.0, min_pacing_gain=0.5, max_pacing_gain=2.0, is_always_steered=1)
-    path = Path(agent, rate_mbps=10, rtt_ms=40)
+    path = Path(agent)
     for i, (given, held) in enumerate(
         [((100.0, 100.0), (4.0, 2.0)), ((math.nan, math.nan), (4.0, 2.0)), ((-math.inf, 0.0), (0.5, 0.5))]
     ):

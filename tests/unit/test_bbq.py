@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
+import ack_path
 import pytest
-from ack_path import MS, PACKET, Path
-
-from bbrgym import _testing as cc
+from ack_path import MS, ack_event, settled
 
 
 def probe_lengths_ms(rtt_ms: float, queue_ratio: float, **parameters: float) -> list[float]:
-    """How long the probing phases last when every ACK says RTT = queue_ratio x RTprop, a packet each 0.1 ms."""
-    bbq = cc.make("bbq", parameters, PACKET, 10 * PACKET, int(rtt_ms * MS), 1)
-    path = Path(bbq, rate_mbps=20, rtt_ms=rtt_ms)
-    path.run_until(3000)
+    """Return how long the probing phases last if each ACK, every 0.1 ms, has RTT = queue_ratio x RTprop."""
+    bbq = ack_path.make("bbq", rtt_ms, **parameters)
+    path = settled(bbq, rate_mbps=20, rtt_ms=rtt_ms)
     min_rtt = int(bbq.metrics()["min_rtt_ms"] * MS)
     lengths, begin = [], None
     for i in range(1, 30_000):
-        ack = cc.AckEvent()
-        ack.now, ack.rtt = path.now + i * MS // 10, int(queue_ratio * min_rtt)
-        ack.bytes_acked, ack.delivered = PACKET, 10**9
-        ack.in_flight = ack.prior_in_flight = 10**7  # enough for BBR's second condition
+        # Enough in flight for BBR's second condition.
+        ack = ack_event(path.now + i * MS // 10, queue_ratio * min_rtt / MS, in_flight=10**4)
         before = bbq.metrics()["cycle_index"]
         bbq.on_ack(ack)
         after = bbq.metrics()["cycle_index"]
@@ -32,15 +28,15 @@ def probe_lengths_ms(rtt_ms: float, queue_ratio: float, **parameters: float) -> 
 
 
 @pytest.mark.parametrize("rtt_ms", [10, 50, 100])
-def test_with_a_queue_all_probe_for_three_milliseconds(rtt_ms: float):
+def test_with_a_queue_every_flow_probes_for_three_milliseconds(rtt_ms: float):
     assert all(length == pytest.approx(3.0, abs=0.2) for length in probe_lengths_ms(rtt_ms, 1.5))
 
 
-def test_a_path_shorter_than_that_probes_for_its_own_rtt():
+def test_on_a_shorter_path_the_probe_lasts_its_rtt():
     assert all(length == pytest.approx(1.4, abs=0.2) for length in probe_lengths_ms(1.0, 1.5))
 
 
-def test_without_a_queue_a_probe_lasts_a_round_trip_as_bbrs():
+def test_without_a_queue_a_probe_lasts_a_round_trip_as_in_bbr():
     assert all(length == pytest.approx(50.4, abs=0.3) for length in probe_lengths_ms(50, 1.005))
 
 
@@ -50,14 +46,10 @@ def test_the_limits_are_parameters():
 
 
 def test_a_short_probe_ends_even_if_little_is_in_flight():
-    bbq = cc.make("bbq", {}, PACKET, 10 * PACKET, 50 * MS, 1)
-    path = Path(bbq, rate_mbps=20, rtt_ms=50)
-    path.run_until(3000)
+    bbq = ack_path.make("bbq", rtt_ms=50)
+    path = settled(bbq, rate_mbps=20, rtt_ms=50)
     seen = set()
     for i in range(1, 20_000):
-        ack = cc.AckEvent()
-        ack.now, ack.rtt, ack.bytes_acked, ack.delivered = path.now + i * MS // 10, 80 * MS, PACKET, 10**9
-        ack.in_flight = ack.prior_in_flight = PACKET  # never 1.25 BDP
-        bbq.on_ack(ack)
+        bbq.on_ack(ack_event(path.now + i * MS // 10, rtt_ms=80, in_flight=1))  # far from 1.25 BDP
         seen.add(bbq.metrics()["cycle_index"])
-    assert seen == set(range(8)), "the cycle stands still in its probe"
+    assert seen == set(range(8)), "the cycle is stuck in its probe"

@@ -1,12 +1,13 @@
-"""BBRv2: its bounds, the 2 % loss ceiling, headroom, and the phases of its probes (docs/algorithms/bbr2.md)."""
+"""BBRv2: bounds, the 2 % loss threshold, headroom, and the phases of a probe (docs/algorithms/bbr2.md)."""
 
 from __future__ import annotations
 
 import itertools
 import math
 
+import ack_path
 import pytest
-from ack_path import MS, PACKET, Path
+from ack_path import MS, PACKET, Path, ack_event, settled
 
 from bbrgym import _testing as cc
 
@@ -15,17 +16,15 @@ UP, DOWN, CRUISE, REFILL = range(4)
 
 
 def make(seed: int = 1, **parameters: float) -> cc.Controller:
-    return cc.make("bbr2", parameters, PACKET, 10 * PACKET, 40 * MS, seed)
+    return ack_path.make("bbr2", seed=seed, **parameters)
 
 
 class Rounds:
-    """A BBRv2 sender in ProbeBW on 10 Mbit/s and 40 ms (BDP 51 packets), whose rounds are then played by hand."""
+    """BBRv2 in ProbeBW on 10 Mbit/s and 40 ms (BDP 51 packets), with rounds made by hand from then on."""
 
     def __init__(self, until_phase: int, seed: int = 1, **parameters: float) -> None:
         self.controller = make(seed, **parameters)
-        path = Path(self.controller, rate_mbps=10, rtt_ms=40)
-        path.run_until(1500)
-        self.now, self.delivered = path.now, 10**9
+        self.now, self.delivered = settled(self.controller, 1500).now, 10**9
         self.until(until_phase)
 
     @property
@@ -41,34 +40,35 @@ class Rounds:
         return self.controller.decision().cwnd / PACKET
 
     def round(self, in_flight: int = 45, lost: int = 0, tx_in_flight: int = 60, rate_mbps: float = 9.6) -> None:
-        """One round of ten ACKs over 40 ms; the losses come on its last ACK, whose sample knows of them."""
+        """Play a round of ten ACKs over 40 ms; the last one marks the lost packets, also in its sample."""
         prior = self.delivered
         for i in range(10):
             self.now += 4 * MS
             self.delivered += PACKET
-            ack = cc.AckEvent()
-            ack.now, ack.rtt, ack.bytes_acked = self.now, 41 * MS, PACKET
-            ack.delivered, ack.in_flight, ack.prior_in_flight = self.delivered, in_flight * PACKET, in_flight * PACKET
-            is_last = i == 9
-            ack.bytes_lost = lost * PACKET if is_last else 0
-            ack.sample.is_valid, ack.sample.delivery_rate = True, int(rate_mbps * 1e6)
-            ack.sample.delivered, ack.sample.prior_delivered = 40 * PACKET, prior
-            ack.sample.tx_in_flight = tx_in_flight * PACKET
-            ack.sample.lost_since_send = ack.bytes_lost
+            lost_now = lost if i == 9 else 0
+            sample = {
+                "delivery_rate": int(rate_mbps * 1e6),
+                "delivered": 40 * PACKET,
+                "prior_delivered": prior,
+                "tx_in_flight": tx_in_flight * PACKET,
+                "lost_since_send": lost_now * PACKET,
+            }
+            ack = ack_event(self.now, 41, 1, lost_now, in_flight, self.delivered, sample)
+            ack.prior_in_flight = ack.in_flight
             self.controller.on_ack(ack)
 
     def until(self, phase: int, limit: int = 400) -> int:
-        """Rounds until the phase begins; little is in flight, so that Down ends at once."""
+        """Play rounds until the phase begins, and return how many; little is in flight, so that Down ends at once."""
         for count in range(limit):
             if self.phase == phase:
                 return count
             self.round()
-        raise AssertionError(f"phase {phase} does not come; it is {self.phase}")
+        raise AssertionError(f"phase {phase} does not begin; the phase is {self.phase}")
 
 
 def test_phases_follow_each_other_and_have_their_gains():
     bbr2 = make()
-    path = Path(bbr2, rate_mbps=10, rtt_ms=40)
+    path = Path(bbr2)
     seen: list[tuple[int, float]] = []
 
     def note(ack: cc.AckEvent) -> None:
@@ -87,7 +87,7 @@ def test_phases_follow_each_other_and_have_their_gains():
         assert (phase, following) in {(DOWN, CRUISE), (CRUISE, REFILL), (REFILL, UP), (UP, DOWN)}
 
 
-def test_a_probe_comes_two_to_three_seconds_after_the_last_on_a_large_bdp():
+def test_on_a_large_bdp_probes_are_two_to_three_seconds_apart():
     waits = []
     for seed in range(12):
         bbr2 = make(seed)
@@ -101,15 +101,14 @@ def test_a_probe_comes_two_to_three_seconds_after_the_last_on_a_large_bdp():
             if metrics["cycle_index"] == REFILL:
                 refill = path.now / 1e9
         waits.append(refill - begin)
-    print(waits)
     assert all(1.95 <= wait <= 3.1 for wait in waits)
-    assert max(waits) - min(waits) > 0.3, "the random second"
+    assert max(waits) - min(waits) > 0.3, f"a random second: {waits}"
 
 
 def test_on_a_small_bdp_it_probes_as_often_as_reno_would():
     rounds = Rounds(CRUISE, probe_wait_s=1000.0)
     rounds.until(UP)
-    rounds.round(in_flight=80)  # 1.25 BDP are in flight: the probe is over
+    rounds.round(in_flight=80)  # 1.25 BDP in flight end the probe
     assert rounds.phase == DOWN
     assert 45 <= rounds.until(REFILL) <= 55, "as many rounds as packets in flight"
 
@@ -123,10 +122,10 @@ def test_a_probe_that_loses_more_than_two_per_cent_sets_the_upper_bound():
     rounds.round(in_flight=60, tx_in_flight=100, lost=3)
     assert rounds.metrics["inflight_hi_packets"] == 100
     assert rounds.phase == DOWN
-    assert rounds.metrics["max_bandwidth_mbps"] == pytest.approx(9.62, rel=0.05), "no loss takes bandwidth"
+    assert rounds.metrics["max_bandwidth_mbps"] == pytest.approx(9.62, rel=0.05), "a loss does not reduce the bandwidth"
 
 
-def test_the_upper_bound_is_at_least_seven_tenths_of_what_should_be_in_flight():
+def test_the_upper_bound_is_at_least_seven_tenths_of_the_target():
     rounds = Rounds(UP)
     bdp = rounds.metrics["bdp_packets"]
     rounds.round(tx_in_flight=20, lost=3)
@@ -137,20 +136,20 @@ def test_cruising_leaves_fifteen_per_cent_of_the_upper_bound():
     rounds = Rounds(UP)
     rounds.round(in_flight=60, tx_in_flight=60, lost=3)
     rounds.round(in_flight=60)
-    assert rounds.phase == DOWN, "more than the bound with headroom is in flight"
+    assert rounds.phase == DOWN, "more is in flight than the bound less headroom"
     assert rounds.cwnd <= 60
     rounds.round(in_flight=50)
     assert rounds.phase == CRUISE
     assert rounds.cwnd <= math.ceil(0.85 * 60)
 
 
-def test_a_loss_while_cruising_sets_the_lower_bounds_and_a_refill_forgets_them():
+def test_a_loss_while_cruising_sets_the_lower_bounds_and_a_refill_clears_them():
     rounds = Rounds(CRUISE)
     window = rounds.cwnd
     rounds.round(lost=1, rate_mbps=3.0)
     rounds.round(rate_mbps=3.0)
     metrics = rounds.metrics
-    # 0.7 of the window, of the bandwidth: but never below what was just delivered (40 packets, 3 Mbit/s)
+    # 0.7 of window and bandwidth, but not below what was just delivered (40 packets, 3 Mbit/s).
     assert metrics["inflight_lo_packets"] == pytest.approx(max(40, 0.7 * window), abs=1)
     assert metrics["bandwidth_lo_mbps"] == pytest.approx(0.7 * metrics["max_bandwidth_mbps"], rel=0.01)
     assert rounds.cwnd <= metrics["inflight_lo_packets"]
@@ -159,15 +158,7 @@ def test_a_loss_while_cruising_sets_the_lower_bounds_and_a_refill_forgets_them()
     assert math.isnan(rounds.metrics["bandwidth_lo_mbps"])
 
 
-def test_the_lower_bounds_can_be_turned_off():
-    rounds = Rounds(CRUISE, has_lower_bounds=0)
-    rounds.round(lost=1, rate_mbps=3.0)
-    rounds.round(rate_mbps=3.0)
-    assert math.isnan(rounds.metrics["inflight_lo_packets"])
-    assert math.isnan(rounds.metrics["bandwidth_lo_mbps"])
-
-
-def test_the_lower_bounds_do_not_fall_below_what_is_delivered():
+def test_the_lower_bounds_stay_above_what_is_delivered():
     rounds = Rounds(CRUISE)
     for _ in range(10):
         rounds.round(lost=1)
@@ -175,14 +166,18 @@ def test_the_lower_bounds_do_not_fall_below_what_is_delivered():
     assert rounds.metrics["bandwidth_lo_mbps"] == pytest.approx(9.6, rel=0.01)
 
 
-def test_losses_of_a_probe_do_not_set_the_lower_bounds():
-    rounds = Rounds(UP)
-    rounds.round(lost=1)
-    rounds.round()
+@pytest.mark.parametrize(("phase", "parameters"), [(UP, {}), (CRUISE, {"has_lower_bounds": 0})])
+def test_losses_of_a_probe_do_not_set_the_lower_bounds_nor_does_any_without_the_option(
+    phase: int, parameters: dict[str, float]
+):
+    rounds = Rounds(phase, **parameters)
+    rounds.round(lost=1, rate_mbps=3.0)
+    rounds.round(rate_mbps=3.0)
     assert math.isnan(rounds.metrics["inflight_lo_packets"])
+    assert math.isnan(rounds.metrics["bandwidth_lo_mbps"])
 
 
-def test_the_upper_bound_grows_when_more_went_through():
+def test_the_upper_bound_grows_when_more_is_delivered():
     rounds = Rounds(UP)
     rounds.round(tx_in_flight=60, lost=3)
     assert rounds.metrics["inflight_hi_packets"] == 60
@@ -190,20 +185,20 @@ def test_the_upper_bound_grows_when_more_went_through():
     assert rounds.metrics["inflight_hi_packets"] == 75
 
 
-def test_a_probe_stops_at_the_bound_of_the_last_one_and_is_tried_again_if_nothing_was_lost():
+def test_a_probe_stops_at_the_last_bound_and_repeats_if_nothing_was_lost():
     rounds = Rounds(UP)
     rounds.round(in_flight=60, tx_in_flight=60, lost=3)
     assert rounds.metrics["inflight_hi_packets"] == 60
     rounds.until(UP)
-    rounds.round(in_flight=60)  # as much as lost last time, and less than 1.25 BDP
+    rounds.round(in_flight=60)  # the amount of the last loss, below 1.25 BDP
     assert rounds.phase == DOWN
     rounds.round(in_flight=60)
     rounds.round(in_flight=60)
-    assert rounds.phase in (REFILL, UP), "no loss came back: no waiting for two seconds"
+    assert rounds.phase in (REFILL, UP), "without a loss the next probe follows at once"
 
 
 def test_startup_ends_on_many_losses_above_two_per_cent():
-    # With a shallow buffer Startup loses long before its bandwidth stops growing.
+    # With a shallow buffer, Startup loses packets long before its bandwidth stops growing.
     bbr2 = make()
     path = Path(bbr2, rate_mbps=20, rtt_ms=40, buffer_packets=10)
     path.run_until(1500)
@@ -214,7 +209,7 @@ def test_startup_ends_on_many_losses_above_two_per_cent():
 
 def test_probe_rtt_every_five_seconds_at_half_a_bdp():
     bbr2 = make()
-    path = Path(bbr2, rate_mbps=10, rtt_ms=40)
+    path = Path(bbr2)
     windows: list[tuple[float, float]] = []
 
     def note(ack: cc.AckEvent) -> None:
@@ -228,7 +223,7 @@ def test_probe_rtt_every_five_seconds_at_half_a_bdp():
     assert 200 <= windows[-1][0] - windows[0][0] < 400
 
 
-def test_a_timeout_restarts_from_one_packet_and_comes_back():
+def test_a_timeout_reduces_the_window_to_one_packet_until_recovery_ends():
     rounds = Rounds(CRUISE)
     before = rounds.cwnd
     rounds.controller.on_recovery(cc.Recovery.LOSS, rounds.now, 0)

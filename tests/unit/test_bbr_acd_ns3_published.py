@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from ack_path import MS, PACKET, Path
+import ack_path
+from ack_path import PACKET, Path, ack_event
 
 from bbrgym import _testing as cc
 
 
 def settled() -> tuple[cc.Controller, Path]:
-    controller = cc.make("bbr-acd-ns3-published", {}, PACKET, 10 * PACKET, 40 * MS, 1)
-    path = Path(controller, rate_mbps=10, rtt_ms=40)
-    path.run_until(3000)
-    return controller, path
+    controller = ack_path.make("bbr-acd-ns3-published")
+    return controller, ack_path.settled(controller)
 
 
 def acknowledge(controller: cc.Controller, now: int, rtt_ms: float, in_flight: int) -> int:
-    ack = cc.AckEvent()
-    ack.now, ack.rtt, ack.bytes_acked = now, int(rtt_ms * MS), PACKET
-    ack.in_flight, ack.delivered = in_flight * PACKET, 10**9
-    ack.prior_in_flight = ack.in_flight + PACKET
-    controller.on_ack(ack)
+    """Return the window in packets after an ACK."""
+    controller.on_ack(ack_event(now, rtt_ms, in_flight=in_flight))
     return controller.decision().cwnd // PACKET
 
 
@@ -27,10 +23,10 @@ def test_any_loss_halves_on_every_ack_whatever_the_rtt():
     controller, path = settled()
     before = controller.decision().cwnd // PACKET
     controller.on_recovery(cc.Recovery.RECOVERY, path.now, 60 * PACKET)
-    # RTprop itself: no congestion at all.
+    # RTprop itself: no congestion.
     assert acknowledge(controller, path.now + 1, 40.8, in_flight=10) == before // 2
     assert acknowledge(controller, path.now + 2, 40.8, in_flight=10) == before // 4
-    # Never below half of what is in flight and acknowledged, nor four packets.
+    # At least half of the packets in flight and acknowledged, and at least four.
     assert acknowledge(controller, path.now + 3, 40.8, in_flight=61) == 31
     assert [acknowledge(controller, path.now + 4 + i, 40.8, in_flight=2) for i in range(5)][-1] == 4
 

@@ -1,38 +1,31 @@
-"""BBR-ACW: alpha, beta and the conditions of Algorithm 1 against values by hand (docs/algorithms/bbr-acw.md)."""
+"""BBR-ACW: alpha, beta and the conditions of Algorithm 1 against computed values (docs/algorithms/bbr-acw.md)."""
 
 from __future__ import annotations
 
+import ack_path
 import pytest
-from ack_path import MS, PACKET, Path
-
-from bbrgym import _testing as cc
+from ack_path import MS, PACKET, ack_event
 
 PROPAGATION_MS = 40.8
 
 
 class Hand:
-    """A BBR-ACW sender in ProbeBW on 10 Mbit/s and 40 ms, whose rounds are then played by hand."""
+    """BBR-ACW in ProbeBW on 10 Mbit/s and 40 ms, with rounds made by hand from then on."""
 
     def __init__(self, **parameters: float) -> None:
-        self.controller = cc.make("bbr-acw", parameters, PACKET, 10 * PACKET, 40 * MS, 1)
-        path = Path(self.controller, rate_mbps=10, rtt_ms=40)
-        path.run_until(3000)
-        self.now, self.delivered = path.now, 10**9
+        self.controller = ack_path.make("bbr-acw", **parameters)
+        self.now, self.delivered = ack_path.settled(self.controller).now, 10**9
         self.round(PROPAGATION_MS, rate_mbps=5)
         self.round(PROPAGATION_MS, rate_mbps=5)
 
     def round(self, rtt_ms: float, rate_mbps: float, lost: int = 0) -> float:
-        """One round of ten ACKs; returns the window's gain in it, which the round before has decided."""
+        """Play a round of ten ACKs and return the gain of the window in it, which the round before decides."""
         prior = self.delivered
         for i in range(10):
             self.now += 4 * MS
             self.delivered += PACKET
-            ack = cc.AckEvent()
-            ack.now, ack.rtt, ack.bytes_acked = self.now, int(rtt_ms * MS), PACKET
-            ack.bytes_lost = lost * PACKET if i == 5 else 0
-            ack.delivered, ack.in_flight, ack.prior_in_flight = self.delivered, 50 * PACKET, 51 * PACKET
-            ack.sample.is_valid, ack.sample.delivery_rate = True, int(rate_mbps * 1e6)
-            ack.sample.prior_delivered = prior
+            sample = {"delivery_rate": int(rate_mbps * 1e6), "prior_delivered": prior}
+            ack = ack_event(self.now, rtt_ms, 1, lost if i == 5 else 0, 50, self.delivered, sample)
             self.controller.on_ack(ack)
         return self.controller.metrics()["cwnd_gain"]
 
@@ -77,10 +70,10 @@ def test_alpha_needs_a_minimum_above_rtprop_and_rates_that_differ():
     hand.round(1.6 * PROPAGATION_MS, 8)
     hand.round(1.0 * PROPAGATION_MS, 8)
     assert hand.round(1.2 * PROPAGATION_MS, 8) == 2.0
-    assert hand.round(1.2 * PROPAGATION_MS, 8) == 2.0, "a round at RTprop is among the last three"
+    assert hand.round(1.2 * PROPAGATION_MS, 8) == 2.0, "one of the last three rounds is at RTprop"
     alike = Hand()
     for _ in range(6):
-        assert alike.round(1.2 * PROPAGATION_MS, 8) == 2.0, "never under high load: no d_max and d_min"
+        assert alike.round(1.2 * PROPAGATION_MS, 8) == 2.0, "without high load there is no d_max and d_min"
 
 
 def test_the_rates_of_high_load_are_forgotten_after_ten_rounds():
@@ -107,7 +100,7 @@ def test_the_halves_can_be_turned_off():
     assert {hand.round(1.2 * PROPAGATION_MS, 8) for _ in range(6)} == {2.0}
 
 
-def test_without_the_condition_of_a_loss_a_long_queue_is_enough():
+def test_by_option_a_long_queue_is_enough_for_beta():
     hand = Hand(is_beta_after_loss=0)
     hand.round(1.5 * PROPAGATION_MS, 5)
     assert hand.round(1.5 * PROPAGATION_MS, 5) == pytest.approx(2 * 1.5 / 2.5, rel=1e-3)

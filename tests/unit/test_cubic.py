@@ -1,9 +1,10 @@
-"""CUBIC against RFC 9438's formulas, without any simulator (docs/algorithms/cubic.md)."""
+"""CUBIC against the formulas of RFC 9438, without simulator (docs/algorithms/cubic.md)."""
 
 from __future__ import annotations
 
+import ack_path
 import pytest
-from ack_path import MS, PACKET, Path
+from ack_path import MS, PACKET, Path, ack_event
 
 from bbrgym import _testing as cc
 
@@ -11,39 +12,34 @@ C, BETA = 0.4, 0.7
 
 
 class Hand:
-    """A CUBIC sender whose ACKs come by hand, one packet each."""
+    """CUBIC with ACKs made by hand, one packet each."""
 
     def __init__(self, cwnd_packets: int, rtt_ms: float = 100.0, **parameters: float) -> None:
         parameters = {"has_hystart": 0, **parameters}
-        self.cubic = cc.make("cubic", parameters, PACKET, cwnd_packets * PACKET, int(rtt_ms * MS), 1)
+        self.cubic = ack_path.make("cubic", rtt_ms, cwnd_packets, **parameters)
         self.rtt_ms, self.now, self.delivered = rtt_ms, 0, 0
 
     @property
     def cwnd(self) -> float:
         return self.cubic.decision().cwnd / PACKET
 
-    def ack(self, **fields: object) -> None:
-        ack = cc.AckEvent()
+    def ack(self, **fields: float) -> None:
         self.delivered += PACKET
-        ack.now, ack.rtt, ack.bytes_acked = int(self.now), int(self.rtt_ms * MS), PACKET
-        ack.delivered = ack.sent = self.delivered
-        for name, value in fields.items():
-            setattr(ack, name, value)
-        self.cubic.on_ack(ack)
+        self.cubic.on_ack(ack_event(self.now, self.rtt_ms, delivered=self.delivered, sent=self.delivered, **fields))
 
     def lose(self) -> None:
         self.cubic.on_recovery(cc.Recovery.RECOVERY, int(self.now), int(self.cwnd) * PACKET)
         self.cubic.on_recovery(cc.Recovery.OPEN, int(self.now), int(self.cwnd) * PACKET)
 
     def avoid_for(self, seconds: float) -> None:
-        """Whole windows of ACKs, one a round trip, evenly spread."""
+        """Acknowledge a window per round trip, evenly spread."""
         end = self.now + seconds * 1e9
         while self.now < end:
             self.now += self.rtt_ms * MS / self.cwnd
             self.ack()
 
 
-def test_a_loss_leaves_seven_tenths():
+def test_a_loss_reduces_the_window_to_seven_tenths():
     hand = Hand(cwnd_packets=1000)
     hand.lose()
     assert hand.cwnd == pytest.approx(BETA * 1000)
@@ -74,7 +70,7 @@ def test_the_window_is_flat_at_w_max_after_k_seconds():
 
 
 def test_on_a_short_path_it_grows_at_least_like_reno():
-    # Reno-friendly region (section 4.3): with RTT 10 ms and a small window the estimate wins over the cubic curve.
+    # Reno-friendly region (section 4.3): with 10 ms and a small window the estimate is above the cubic curve.
     hand = Hand(cwnd_packets=20, rtt_ms=10)
     hand.lose()
     start = hand.cwnd
@@ -83,18 +79,18 @@ def test_on_a_short_path_it_grows_at_least_like_reno():
     assert hand.cwnd == pytest.approx(start + alpha * 10, abs=1.0)
     k = (0.3 * 20 / C) ** (1 / 3)
     assert hand.cwnd > C * (0.1 - k) ** 3 + 20
-    # Beyond the window before the loss (20) it grows as Reno does, a packet a round trip.
+    # Above the window before the loss (20) it grows like Reno, by a packet per round trip.
     hand.avoid_for(0.1)
     rounds_to_prior = (20 - start) / alpha
     assert hand.cwnd == pytest.approx(20 + (20 - rounds_to_prior), abs=1.5)
 
 
-def test_fast_convergence_lowers_w_max_after_a_smaller_loss():
-    for has_fast_convergence, expected in ((1, 700 * (1 + BETA) / 2), (0, 700)):
-        hand = Hand(cwnd_packets=1000, has_fast_convergence=has_fast_convergence)
-        hand.lose()
-        hand.lose()
-        assert hand.cubic.metrics()["w_max_packets"] == pytest.approx(expected)
+@pytest.mark.parametrize(("has_fast_convergence", "w_max"), [(1, 700 * (1 + BETA) / 2), (0, 700)])
+def test_fast_convergence_lowers_w_max_after_a_smaller_loss(has_fast_convergence: int, w_max: float):
+    hand = Hand(cwnd_packets=1000, has_fast_convergence=has_fast_convergence)
+    hand.lose()
+    hand.lose()
+    assert hand.cubic.metrics()["w_max_packets"] == pytest.approx(w_max)
 
 
 def test_a_window_that_does_not_limit_the_flow_does_not_grow():
@@ -107,7 +103,7 @@ def test_a_window_that_does_not_limit_the_flow_does_not_grow():
     assert hand.cwnd == before
 
 
-def test_slow_start_doubles_a_window_a_round_and_a_timeout_restarts_it():
+def test_slow_start_doubles_the_window_each_round_and_a_timeout_restarts_it():
     hand = Hand(cwnd_packets=10)
     for _ in range(10):
         hand.ack()
@@ -131,15 +127,15 @@ def test_after_a_timeout_the_curve_starts_flat_at_the_threshold():
     assert hand.cwnd == pytest.approx(C * 5.0**3 + 700, rel=0.02)
 
 
-def test_never_below_two_packets_after_a_loss():
+def test_a_loss_leaves_at_least_two_packets():
     hand = Hand(cwnd_packets=2)
     hand.lose()
     assert hand.cwnd == 2
 
 
 def test_on_a_path_it_fills_the_buffer_and_backs_off():
-    cubic = cc.make("cubic", {}, PACKET, 10 * PACKET, 40 * MS, 1)
-    path = Path(cubic, rate_mbps=10, rtt_ms=40, buffer_packets=50)
+    cubic = ack_path.make("cubic")
+    path = Path(cubic, buffer_packets=50)
     windows = []
     path.on_ack = lambda ack: windows.append(cubic.decision().cwnd / PACKET)
     path.run_until(30_000)
@@ -153,8 +149,7 @@ def test_on_a_path_it_fills_the_buffer_and_backs_off():
 def test_hystart_leaves_slow_start_before_a_deep_buffer_overflows():
     lost = {}
     for has_hystart in (0, 1):
-        cubic = cc.make("cubic", {"has_hystart": has_hystart}, PACKET, 10 * PACKET, 40 * MS, 1)
-        path = Path(cubic, rate_mbps=50, rtt_ms=40, buffer_packets=3000)
+        path = Path(ack_path.make("cubic", has_hystart=has_hystart), rate_mbps=50, buffer_packets=3000)
         path.run_until(2500)
         lost[has_hystart] = path.lost
     assert lost[1] == 0

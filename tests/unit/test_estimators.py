@@ -19,7 +19,7 @@ def test_windowed_max_follows_the_largest_and_forgets_it_after_the_window():
         largest.update(time, 50)
         assert largest.best() == 100
     largest.update(11, 40)
-    assert largest.best() < 100, "a maximum of time 0 has left a window of 10 at time 11"
+    assert largest.best() < 100, "at time 11, a sample of time 0 has left a window of 10"
     largest.update(12, 200)
     assert largest.best() == 200
 
@@ -54,7 +54,7 @@ def test_full_pipe_needs_three_rounds_below_a_quarter_of_growth():
     for bandwidth in (100, 200, 400, 499, 499):
         pipe.on_round(bandwidth)
         assert not pipe.is_full()
-    pipe.on_round(500)  # exactly a quarter more than 400: growth, so the count starts again
+    pipe.on_round(500)  # exactly a quarter above 400: this is growth, and the count restarts
     assert not pipe.is_full()
     pipe.on_round(624)
     pipe.on_round(500)
@@ -63,12 +63,12 @@ def test_full_pipe_needs_three_rounds_below_a_quarter_of_growth():
     assert pipe.is_full()
 
 
-def test_full_pipe_compares_afresh_after_forgetting():
+def test_full_pipe_restarts_its_comparison_after_forgetting():
     pipe = cc.FullPipe(growth=1.25, rounds=3)
     pipe.on_round(1000)
     pipe.on_round(1000)
     pipe.forget_bandwidth()
-    pipe.on_round(10)  # growth over nothing
+    pipe.on_round(10)  # growth from 0
     pipe.on_round(10)
     pipe.on_round(10)
     assert not pipe.is_full()
@@ -84,7 +84,7 @@ def test_min_rtt_keeps_the_smallest_until_it_is_older_than_the_window():
     assert not rtt.on_ack(now=4 * MS, rtt=0), "an ACK without an RTT changes nothing"
     assert rtt.value() == 40 * MS
     assert not rtt.on_ack(now=10_002 * MS, rtt=70 * MS)
-    assert rtt.on_ack(now=10_003 * MS, rtt=70 * MS), "expired: whatever comes next is the minimum"
+    assert rtt.on_ack(now=10_003 * MS, rtt=70 * MS), "after expiry the next RTT is the minimum"
     assert rtt.value() == 70 * MS
     rtt.refresh(now=20_000 * MS)
     assert not rtt.on_ack(now=29_000 * MS, rtt=80 * MS)
@@ -92,14 +92,14 @@ def test_min_rtt_keeps_the_smallest_until_it_is_older_than_the_window():
 
 def test_extra_acked_is_the_burst_beyond_bandwidth_times_time():
     extra = cc.ExtraAcked()
-    bandwidth = 8_000_000  # 1000 bytes a millisecond
+    bandwidth = 8_000_000  # 1000 bytes per millisecond
     now = 1000 * MS
     extra.restart(now)
-    # Ten packets at once where one a millisecond is due.
+    # Ten packets at once, where the bandwidth delivers one per millisecond.
     for _ in range(10):
         extra.on_ack(now, 1000, bandwidth, 1_000_000, is_round_start=False)
     assert extra.most() == 10_000
-    # A pause, so that the ACKs fall back to the bandwidth, then steady ones: ten rounds later the burst is forgotten.
+    # After a pause the ACKs come at the bandwidth; ten rounds later the burst is forgotten.
     now += 20 * MS
     for _ in range(10):
         for _ in range(20):
@@ -130,7 +130,7 @@ def test_hystart_slows_down_on_a_risen_rtt_and_ends_after_five_conservative_roun
     assert play_round(40) == 10_000
     assert play_round(40) == 10_000
     assert play_round(44) == 10_000, "4 ms is below an eighth of 40 ms"
-    assert play_round(60) < 10_000, "half a round with 8 samples is enough to see 16 ms more"
+    assert play_round(60) < 10_000, "8 samples of a round are enough to detect 16 ms more"
     for _ in range(4):
         assert play_round(60) == 2_500
         assert not start.is_done()
@@ -153,8 +153,8 @@ def test_hystart_returns_to_slow_start_after_a_spurious_rise():
     assert not start.is_done()
 
 
-def test_prr_sends_the_share_of_what_is_delivered_while_above_the_threshold():
-    # RFC 6937, section 4: half the window, so one packet leaves for every two delivered.
+def test_prr_sends_a_share_of_the_delivered_packets_while_above_the_threshold():
+    # RFC 6937, section 4: towards half the window, one packet leaves for every two delivered.
     prr = cc.ProportionalRateReduction()
     prr.start(in_flight=20_000, sent=100_000)
     sent, in_flight = 100_000, 19_000

@@ -1,35 +1,32 @@
-"""F-BBRv2: a rival is seen by an RTT that never falls, and forgotten when it does (docs/algorithms/f-bbr2.md)."""
+"""F-BBRv2: it detects a rival by an RTT that does not fall (docs/algorithms/f-bbr2.md)."""
 
 from __future__ import annotations
 
+import ack_path
 import pytest
-from ack_path import MS, PACKET, Path
-
-from bbrgym import _testing as cc
+from ack_path import MS, PACKET, ack_event
 
 
 class Hand:
-    """An F-BBRv2 sender in ProbeBW on 10 Mbit/s and 40 ms, whose ACKs then come by hand, one a 10 ms."""
+    """F-BBRv2 in ProbeBW on 10 Mbit/s and 40 ms, with ACKs made by hand from then on, one per 10 ms."""
 
     def __init__(self, **parameters: float) -> None:
-        self.controller = cc.make("f-bbr2", parameters, PACKET, 10 * PACKET, 40 * MS, 1)
-        path = Path(self.controller, rate_mbps=10, rtt_ms=40)
-        path.run_until(1500)
-        self.now, self.delivered = path.now, 10**9
+        self.controller = ack_path.make("f-bbr2", **parameters)
+        self.now, self.delivered = ack_path.settled(self.controller, 1500).now, 10**9
 
     def play(self, seconds: float, rtt_ms: float) -> dict[float, set[float]]:
-        """{phase: pacing gains seen} in ProbeBW."""
+        """Return {phase: pacing gains} in ProbeBW."""
         gains: dict[float, set[float]] = {}
         for _ in range(int(seconds * 100)):
             self.now += 10 * MS
             self.delivered += PACKET
-            ack = cc.AckEvent()
-            ack.now, ack.rtt, ack.bytes_acked, ack.delivered = self.now, int(rtt_ms * MS), PACKET, self.delivered
-            ack.in_flight = ack.prior_in_flight = 10 * PACKET
-            ack.sample.is_valid, ack.sample.delivery_rate = True, 9_600_000
-            ack.sample.delivered, ack.sample.prior_delivered = 10 * PACKET, self.delivered - 5 * PACKET
-            ack.sample.tx_in_flight = 10 * PACKET
-            self.controller.on_ack(ack)
+            sample = {
+                "delivery_rate": 9_600_000,
+                "delivered": 10 * PACKET,
+                "prior_delivered": self.delivered - 5 * PACKET,
+                "tx_in_flight": 10 * PACKET,
+            }
+            self.controller.on_ack(ack_event(self.now, rtt_ms, in_flight=10, delivered=self.delivered, sample=sample))
             metrics = self.controller.metrics()
             if metrics["mode"] == 2:
                 gains.setdefault(metrics["cycle_index"], set()).add(metrics["pacing_gain"])
@@ -48,7 +45,7 @@ def test_a_minimum_of_at_most_twice_the_base_rtt_is_no_rival(rtt_ms: float):
     assert all(gain <= 1.25 for gains in hand.play(3, rtt_ms).values() for gain in gains)
 
 
-def test_a_minimum_above_twice_the_base_rtt_raises_every_phase_by_fifteen_per_cent_and_it_ends_with_the_rival():
+def test_a_minimum_above_twice_the_base_rtt_raises_every_phase_by_fifteen_per_cent_until_it_falls():
     hand = Hand()
     hand.play(11, 90)
     raised = hand.play(6, 90)
@@ -56,18 +53,18 @@ def test_a_minimum_above_twice_the_base_rtt_raises_every_phase_by_fifteen_per_ce
     for phase, gains in raised.items():
         assert all(gain == pytest.approx(expected[phase]) for gain in gains)
     assert len(raised) >= 2
-    # The queue is gone: the next smaller RTT is the minimum at once.
+    # Without the queue, a smaller RTT becomes the minimum at once.
     calm = hand.play(2, 45)
     assert all(gain in (1.25, 0.75, 1.0) for gains in calm.values() for gain in gains)
 
 
-def test_the_rise_and_the_threshold_are_parameters():
+def test_gain_and_threshold_are_parameters():
     hand = Hand(rival_rtt_ratio=1.5, rival_gain=1.4)
     hand.play(11, 65)
     assert any(gain == pytest.approx(1.4) for gains in hand.play(3, 65).values() for gain in gains)
 
 
-def test_the_window_grows_with_a_rival_only_if_asked():
+def test_a_rival_raises_the_gain_of_the_window_only_by_option():
     def cwnd_gain(**parameters: float) -> float:
         hand = Hand(**parameters)
         hand.play(11, 90)
@@ -78,8 +75,8 @@ def test_the_window_grows_with_a_rival_only_if_asked():
     assert cwnd_gain(rival_cwnd_gain=1.15) == pytest.approx(2.3)
 
 
-def test_a_known_base_rtt_shows_the_rival_that_a_late_flow_cannot_see():
-    late = Hand(base_rtt_ms=30)  # a standing queue: the flow itself never measures less than 41 ms
+def test_with_a_known_base_rtt_a_late_flow_detects_the_rival():
+    late = Hand(base_rtt_ms=30)  # with a standing queue the flow never measures less than 41 ms
     late.play(11, 65)
     assert any(gain == pytest.approx(1.15) for gains in late.play(3, 65).values() for gain in gains)
     unknown = Hand()

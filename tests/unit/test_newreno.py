@@ -1,21 +1,20 @@
-"""NewReno (RFC 5681, RFC 6582), without any simulator (docs/algorithms/newreno.md)."""
+"""NewReno (RFC 5681, RFC 6582), without simulator (docs/algorithms/newreno.md)."""
 
 from __future__ import annotations
 
-from ack_path import MS, PACKET, Path
+import ack_path
+from ack_path import PACKET, Path, ack_event
 
 from bbrgym import _testing as cc
 
 
 def make(cwnd_packets: int, **parameters: float) -> cc.Controller:
-    return cc.make("newreno", parameters, PACKET, cwnd_packets * PACKET, 100 * MS, 1)
+    return ack_path.make("newreno", 100, cwnd_packets, **parameters)
 
 
 def ack(controller: cc.Controller, count: int = 1) -> None:
-    event = cc.AckEvent()
-    event.now, event.rtt, event.bytes_acked = 1, 100 * MS, PACKET
     for _ in range(count):
-        controller.on_ack(event)
+        controller.on_ack(ack_event(1, rtt_ms=100))
 
 
 def lose(controller: cc.Controller) -> None:
@@ -29,7 +28,7 @@ def test_slow_start_grows_by_what_is_acknowledged():
     assert reno.decision().cwnd == 20 * PACKET
 
 
-def test_a_loss_halves_the_window_and_then_it_grows_by_one_packet_a_window():
+def test_a_loss_halves_the_window_and_then_it_grows_by_one_packet_per_window():
     reno = make(100)
     lose(reno)
     assert reno.decision().cwnd == 50 * PACKET
@@ -41,7 +40,7 @@ def test_a_loss_halves_the_window_and_then_it_grows_by_one_packet_a_window():
     assert reno.decision().cwnd == 52 * PACKET
 
 
-def test_one_reduction_an_episode_of_recovery():
+def test_one_reduction_per_recovery():
     reno = make(100)
     reno.on_recovery(cc.Recovery.RECOVERY, 1, 100 * PACKET)
     reno.on_recovery(cc.Recovery.RECOVERY, 2, 80 * PACKET)
@@ -58,7 +57,7 @@ def test_a_timeout_leaves_one_packet_and_half_as_threshold():
 
 def test_the_sawtooth_of_a_path_lies_between_half_and_all_of_bdp_and_buffer():
     reno = make(10)
-    path = Path(reno, rate_mbps=10, rtt_ms=40, buffer_packets=50)
+    path = Path(reno, buffer_packets=50)
     windows = []
     path.on_ack = lambda event: windows.append(reno.decision().cwnd / PACKET)
     path.run_until(40_000)
@@ -71,4 +70,4 @@ def test_pacing_is_an_option_and_spreads_the_window_over_the_rtt():
     assert not make(10).decision().is_paced
     paced = make(10, is_paced=1).decision()
     assert paced.is_paced
-    assert paced.pacing_rate == 2 * 10 * PACKET * 8 * 10, "twice the window a round trip in slow start"
+    assert paced.pacing_rate == 2 * 10 * PACKET * 8 * 10, "two windows per round trip in slow start"
