@@ -1,4 +1,4 @@
-"""Tasks of sweeps that take no time, for the processes of jobs, which find this module by their parent's path."""
+"""Tasks of sweeps, as functions that other processes can import."""
 
 from __future__ import annotations
 
@@ -11,19 +11,23 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from waiting import wait_for
+
 from bbrgym.agents.tracking import Tracker
 from bbrgym.cli import _run_with_hydra, _Task
 
+TESTS = Path(__file__).parent
 GRANDCHILD = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(600)"
 
 
 def run(function: Callable[[dict[str, Any], Path], float | None], *arguments: str) -> int:
-    """What `bbrgym train -m` does, with another task."""
-    return _run_with_hydra(_Task("train", function), "config", ["-m", *arguments])
+    """Do what `bbrgym train -m` does, with another task and the configuration sweep.yaml."""
+    options = ["-m", f"--config-dir={TESTS}", "--config-name=sweep"]
+    return _run_with_hydra(_Task("train", function), "config", [*options, *arguments])
 
 
 def count(directory: Path) -> int:
-    """How often a job was begun."""
+    """Return how often a job was begun."""
     path = directory / "begun"
     return len(path.read_text().split()) if path.is_file() else 0
 
@@ -35,8 +39,6 @@ def act(config: dict[str, Any], directory: Path) -> float:
     print(f"begun: {config['name']}")
     match config["name"]:
         case "die_once" if count(directory) == 1:
-            os.kill(os.getpid(), signal.SIGKILL)
-        case "die":
             os.kill(os.getpid(), signal.SIGKILL)
         case "hang":
             child = subprocess.Popen([sys.executable, "-c", GRANDCHILD], stdout=subprocess.PIPE)
@@ -52,32 +54,35 @@ def act(config: dict[str, Any], directory: Path) -> float:
 
 
 def quadratic(config: dict[str, Any], directory: Path) -> float:
-    """Least at agent.gamma=0.3 and seed=4."""
+    """Return a value whose minimum is at agent.gamma=0.3 and seed=4."""
     return float((config["agent"]["gamma"] - 0.3) ** 2 + 0.01 * (config["seed"] - 4) ** 2)
 
 
-def slow_quadratic(config: dict[str, Any], directory: Path) -> float:
-    """The same, in time to be killed."""
-    time.sleep(0.3)
+def quadratic_killed_once(config: dict[str, Any], directory: Path) -> float:
+    """Return the same, but kill the whole sweep in its third job."""
+    if directory.name == "2" and not Path("killed").exists():
+        Path("killed").touch()
+        os.kill(os.getpid(), signal.SIGKILL)
     return quadratic(config, directory)
 
 
 def sometimes(config: dict[str, Any], directory: Path) -> float:
-    """Fails for odd seeds."""
+    """Fail for odd seeds."""
     if config["seed"] % 2:
         raise ValueError("odd")
     return float(config["seed"])
 
 
 def track(config: dict[str, Any], directory: Path) -> float:
-    """Log 40 steps of 5 metrics as a training does."""
+    """Log 40 steps of 5 metrics as a training does, at the same time as the other `jobs`."""
+    (directory / "ready").touch()
+    wait_for(lambda: len(list(directory.parent.glob("*/ready"))) == config["jobs"])
     with Tracker.start(directory, "train", directory.name, config, config=config["tracking"]) as tracker:
         for step in range(40):
             tracker.log_metrics({f"m{index}": config["seed"] + index + step / 100 for index in range(5)}, step)
-            time.sleep(0.02)
     return float(config["seed"])
 
 
 def pair(config: dict[str, Any], directory: Path) -> Any:
-    """Two values, of which the second tells seed 3 from the others."""
+    """Return two values, of which the second tells seed 3 from the others."""
     return [float(config["seed"]), float(config["seed"] == 3)]
