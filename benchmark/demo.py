@@ -1,4 +1,4 @@
-"""The demonstration of `make run`: a few minutes of training, and then the league with the agent in it."""
+"""The demonstration of `make run`: train an agent for a few minutes, then compare it."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from bbrgym.benchmark.tables import print_summary
 def run_demo(
     config: Mapping[str, Any], directory: Path, benchmark_directory: Path, console: Console | None = None
 ) -> BenchmarkResult:
-    """Train an agent within `train.max_minutes`, and compare it with what `benchmark` names.
+    """Train an agent for at most `train.max_minutes`, and compare it with the competitors of `benchmark`.
 
     Args:
-        config: plain types, as `bbrgym demo` composes them: that of `train`, and `benchmark`.
+        config: plain types: the configuration of `bbrgym train`, with `benchmark`.
         directory: where the training goes.
-        benchmark_directory: where the benchmark goes; what is done there is not done again.
+        benchmark_directory: where the benchmark goes; its finished runs are not repeated.
         console: where progress is shown; None is standard output.
 
     Returns:
         The benchmark's results.
 
     Raises:
-        ValueError: of the configuration, naming the bad value and the good ones.
+        ValueError: the configuration is not valid.
         EngineError: the engine failed in training.
     """
     console = console or Console()
     minutes = config["train"].get("max_minutes")
     console.rule("1. Training" + (f", {minutes:g} minutes" if minutes else ""))
     trained = train(config, directory, console)
-    console.rule("2. The league")
+    console.rule("2. Benchmark")
     result = run_benchmark({**config["benchmark"], "agent": str(trained.directory)}, benchmark_directory, console)
     print_summary(result.results, console)
     console.print(
-        f"`agent` learned from {trained.steps} decisions"
+        f"`agent` was trained with {trained.steps} decisions"
         + (f" in {minutes:g} minutes: it is a demonstration, not a result.\n" if minutes else ".\n")
         + f"Report:   {benchmark_directory / 'report.html'}\n"
         f"Training: {trained.directory} (training_curve.png)\n"

@@ -1,11 +1,11 @@
-"""Evaluation: a trained agent in a scenario, an episode a seed, with the figures of every flow."""
+"""Evaluate a trained agent in a scenario, one episode per seed."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -16,50 +16,50 @@ from rich.table import Table
 from bbrgym.agents.policy import Agent, load_agent
 from bbrgym.agents.tracking import Tracker
 from bbrgym.benchmark.metrics import measure
+from bbrgym.checks import check_keys, check_number, check_seeds
 from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.envs.trace import Trace, simulate
 from bbrgym.envs.trace_file import save_trace
 from bbrgym.files import write_json
 
-LOGGER = logging.getLogger(__name__)
+LOGGER: Final = logging.getLogger(__name__)
 
-KEYS = ("name", "agent_path", "scenario", "engine", "seeds", "warmup", "tracking", "output_dir")
+KEYS: Final = ("name", "agent_path", "scenario", "engine", "seeds", "warmup", "tracking", "output_dir")
 
 
 def evaluate(config: Mapping[str, Any], directory: Path, console: Console | None = None) -> pd.DataFrame:
-    """Run an agent, print a table, and write what it measured.
+    """Run an agent, print a table, and write the results.
 
     The directory then has `results.parquet` and `results.json` (what is returned), `traces/seed_<seed>.parquet`
-    (`bbrgym.benchmark.run.load_trace`), `throughput.png`, `delay.png` and `control.png` of the first seed's
-    episode, `evaluation_scenarios.json` with the scenario of every seed, and the log of `bbrgym.agents.tracking`.
+    (`bbrgym.envs.trace_file.load_trace`), `throughput.png`, `delay.png` and `control.png` of the first seed's episode,
+    `evaluation_scenarios.json` with the scenario of every seed, and the log of `bbrgym.agents.tracking`.
 
     Args:
-        config: plain types: `agent_path`, `scenario` (or a distribution, drawn from by each seed), `engine` (`name` and
-            options), `seeds`, `warmup` (part of the duration that is not measured), `tracking`.
-        directory: where it goes.
+        config: plain types: `agent_path`, `scenario` (or a distribution that each seed draws from), `engine` (`name`
+            and options), `seeds`, `warmup` (fraction of the duration that is not measured), `tracking`.
+        directory: where the results go.
         console: where the table is shown; None is standard output.
 
     Returns:
-        One row a seed and flow: `seed`, `reward` (mean per decision of an agent's flow, NaN for others), and the
+        One row per seed and flow: `seed`, `reward` (mean per decision of an agent's flow, NaN for others), and the
         columns of `bbrgym.benchmark.metrics.measure`.
 
     Raises:
-        ValueError: of the configuration, naming the bad value and the good ones.
+        ValueError: the configuration is not valid.
         FileNotFoundError: there is no agent.
         EngineError: the engine failed.
     """
     console = console or Console()
-    for key in config:
-        if key not in KEYS:
-            raise ValueError(f"an evaluation has no key {key!r}; known: {', '.join(KEYS)}")
+    check_keys("an evaluation", config, KEYS)
     agent = load_agent(config["agent_path"])
     spec = EpisodeSpec.from_config(
         {**agent.spec.to_config(), "scenario": config.get("scenario"), "engine": config.get("engine")}
     )
-    seeds = _check_seeds(config.get("seeds", [1]))
+    seeds = config.get("seeds", [1])
+    seeds = list(seeds) if isinstance(seeds, list | tuple) else [seeds]
+    check_seeds("seeds", seeds)
     warmup = config.get("warmup", 0.25)
-    if isinstance(warmup, bool) or not isinstance(warmup, int | float) or not 0 <= warmup < 1:
-        raise ValueError(f"warmup={warmup!r} is not possible: warmup is a part of the duration, in [0, 1)")
+    check_number("warmup", warmup, at_least=0, below=1)
     engine = spec.make_engine()
     rows: list[dict[str, Any]] = []
     try:
@@ -109,9 +109,9 @@ def evaluate(config: Mapping[str, Any], directory: Path, console: Console | None
 
 
 def episode_rewards(agent: Agent, trace: Trace) -> list[float]:
-    """The mean reward per decision of each flow in a run, by the reward with which the agent was trained.
+    """Return each flow's mean reward per decision, by the reward that the agent was trained with.
 
-    NaN for the flows that no agent drives. Steps in which a flow takes no part count as 0, as in training.
+    It is NaN for flows that no agent drives. Steps in which a flow is inactive count as 0, as in training.
     """
     rewards = []
     for flow in range(len(trace.scenario.flows)):
@@ -127,7 +127,7 @@ def _draw(trace: Trace, tracker: Tracker) -> None:
     try:
         from bbrgym.benchmark import plots
     except ModuleNotFoundError as error:
-        LOGGER.warning("no figures: %s is not installed (pip install 'bbrgym[report]')", error.name)
+        LOGGER.warning("no plots: %s is not installed (pip install 'bbrgym[report]')", error.name)
         return
     title = f"seed {trace.seed}: {trace.scenario.rate_mbps:.3g} Mbit/s"
     tracker.log_figure(plots.throughput_over_time(trace, title=title), "throughput.png")
@@ -167,12 +167,3 @@ def _print_table(results: pd.DataFrame, console: Console) -> None:
         highlight=False,
         soft_wrap=True,
     )
-
-
-def _check_seeds(seeds: Any) -> list[int]:
-    given = list(seeds) if isinstance(seeds, list | tuple) else [seeds]
-    if not given or any(isinstance(seed, bool) or not isinstance(seed, int) or seed < 0 for seed in given):
-        raise ValueError(f"seeds={seeds!r} is not possible: give whole numbers of at least 0, like seeds=[1,2,3]")
-    if len(set(given)) < len(given):
-        raise ValueError(f"seeds={seeds!r} is not possible: each only once")
-    return given

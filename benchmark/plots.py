@@ -1,7 +1,7 @@
-"""Figures that congestion control is judged by. matplotlib without a display; every function returns a `Figure`.
+"""Plots of runs and benchmarks. They need no display; every function returns a matplotlib `Figure`.
 
-An algorithm has the same colour and marker in every figure. Colour is never the only sign: flows of one algorithm
-differ in line style, competitors in marker, and names are written at their points.
+An algorithm has the same colour and marker in every figure. Colour is never the only difference: flows of one algorithm
+differ in line style, competitors in marker, and points are labelled with names.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Ellipse
 
 from bbrgym.baselines import registry
+from bbrgym.benchmark.metrics import METRICS
 from bbrgym.benchmark.tables import run_table, summary_table
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.trace import Trace
@@ -42,14 +43,14 @@ STYLE = {
     "grid.linewidth": 0.6,
     "legend.frameon": False,
     "legend.fontsize": 8,
-    "text.parse_math": False,  # A name may have dollar signs.
-    "svg.fonttype": "none",  # Text stays text: smaller, sharp, and it can be searched and selected.
-    "svg.hashsalt": "bbrgym",  # Equal figures are equal files.
+    "text.parse_math": False,  # Names may contain dollar signs.
+    "svg.fonttype": "none",  # Text stays text: smaller, sharp, searchable.
+    "svg.hashsalt": "bbrgym",  # Equal figures give equal files.
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans", "Arial", "Helvetica", "sans-serif"],
 }
-# Tells apart for the common forms of colour blindness: Okabe and Ito's set (2008) without its yellow, which is too
-# light for lines on white, then the dark ones of Tol's "muted".
+# Distinct for the common forms of colour blindness: Okabe and Ito's set (2008) without its yellow, which is too light
+# for lines on white, then the dark colours of Tol's "muted".
 COLOURS = (
     "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00",
     "#332288", "#882255", "#117733", "#999933", "#AA4499", "#44AA99",
@@ -63,7 +64,7 @@ Arguments = ParamSpec("Arguments")
 
 
 def styled(draw: Callable[Arguments, Figure]) -> Callable[Arguments, Figure]:
-    """Draws in `STYLE`: for functions that return a figure."""
+    """Make a function that returns a figure draw it in `STYLE`."""
 
     @functools.wraps(draw)
     def drawn(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Figure:
@@ -85,26 +86,26 @@ UNREGISTERED = Mark("#000000", "*")
 
 
 def mark_of(name: str) -> Mark:
-    """The colour and marker of an algorithm; black for what is not registered, a trained agent that is.
+    """Return the colour and marker of an algorithm; black for others, such as a trained agent.
 
-    A registered algorithm has its own by its place in the registry, whichever others are in the figure.
+    They follow from the algorithm's place in the registry, whichever others are in the figure.
     """
     known = [algorithm for algorithm in registry.controllers() if algorithm != "agent"] + list(registry.COMPARATORS)
     if name not in known:
         return UNREGISTERED
     place = known.index(name)
-    # The second round of colours meets other markers.
+    # Colours that repeat have other markers.
     return Mark(COLOURS[place % len(COLOURS)], MARKERS[(place + place // len(COLOURS)) % len(MARKERS)])
 
 
 def marks_of(names: Sequence[str]) -> dict[str, Mark]:
-    """Marks that tell these competitors apart: `mark_of`, and what is left for those that are not registered.
+    """Return distinct marks: `mark_of`, and unused colours and markers for names that are not registered.
 
     Args:
         names: all competitors of a benchmark, in its order.
 
     Returns:
-        A mark a name; a single name that is not registered is black, several have the colours that are free.
+        One mark per name. A single unregistered name is black; several get unused colours.
     """
     marks = {name: mark_of(name) for name in names}
     others = [name for name, mark in marks.items() if mark == UNREGISTERED]
@@ -119,13 +120,13 @@ def marks_of(names: Sequence[str]) -> dict[str, Mark]:
 
 @styled
 def throughput_over_time(trace: Trace, window_s: float = 1.0, title: str = "", names: Sequence[str] = ()) -> Figure:
-    """Throughput of every flow and the link's rate, in Mbit/s.
+    """Plot the throughput of every flow and the link's rate, in Mbit/s.
 
     Args:
         trace: a run.
         window_s: length of the moving average, in s.
-        title: above the figure.
-        names: what the flows are called instead of their algorithms' names, an agent's name say.
+        title: the figure's title.
+        names: names of the flows, instead of their algorithms.
     """
     figure, (axes,) = _figure(1, title)
     _draw_throughput(axes, trace, window_s, _names(trace, names))
@@ -135,7 +136,7 @@ def throughput_over_time(trace: Trace, window_s: float = 1.0, title: str = "", n
 
 @styled
 def delay_over_time(trace: Trace, title: str = "", names: Sequence[str] = ()) -> Figure:
-    """RTT of every flow above, queueing delay of the link below, in ms. Thin lines are the base RTTs."""
+    """Plot the RTT of every flow, with thin lines at the base RTTs, above the link's queueing delay, in ms."""
     figure, (above, below) = _figure(2, title)
     _draw_flows(above, trace, "rtt_mean_ms", _names(trace, names))
     for base_rtt_ms in {flow.rtt_ms for flow in trace.scenario.flows}:
@@ -153,7 +154,7 @@ def delay_over_time(trace: Trace, title: str = "", names: Sequence[str] = ()) ->
 
 @styled
 def control_over_time(trace: Trace, title: str = "", names: Sequence[str] = ()) -> Figure:
-    """Congestion window (packets), pacing rate (Mbit/s) and, of controllers that have them, the two gains."""
+    """Plot the congestion window (packets), the pacing rate (Mbit/s) and, if controllers have them, the two gains."""
     wanted = {
         "cwnd_packets": "cwnd\n(packets)",
         "pacing_rate_mbps": "pacing rate\n(Mbit/s)",
@@ -176,10 +177,10 @@ def control_over_time(trace: Trace, title: str = "", names: Sequence[str] = ()) 
 
 @styled
 def throughput_panels(traces: dict[str, Trace], window_s: float = 1.0) -> Figure:
-    """Throughput of every flow over time, a small panel a competitor, all with the same axes.
+    """Plot the throughput of every flow over time, one panel per competitor, with equal axes.
 
     Args:
-        traces: a run of each competitor, by its name.
+        traces: one run per competitor, by name.
         window_s: length of the moving average, in s.
     """
     columns = min(3, len(traces))
@@ -205,7 +206,7 @@ def throughput_panels(traces: dict[str, Trace], window_s: float = 1.0) -> Figure
         handles = []
         for index, flow in enumerate(first.scenario.flows):
             algorithms = {trace.scenario.flows[index].algorithm for trace in traces.values()}
-            # The flow that no competitor takes: the same algorithm in every panel.
+            # A flow that no competitor drives has the same algorithm in every panel.
             rival = f", {flow.algorithm}" if len(algorithms) == 1 < len(traces) else ""
             label = f"flow {index}: {flow.rtt_ms:g} ms{rival}"
             handles.append(Line2D([], [], color="#444444", linestyle=LINES[index], label=label, linewidth=1.2))
@@ -215,15 +216,15 @@ def throughput_panels(traces: dict[str, Trace], window_s: float = 1.0) -> Figure
 
 @styled
 def throughput_against_delay(results: pd.DataFrame, title: str = "") -> Figure:
-    """Throughput of all flows against the 95th percentile of the queueing delay: better is up and to the right.
+    """Plot the throughput of all flows against the 95th percentile of the queueing delay; up and right is better.
 
-    As Pantheon draws it (Yan et al., USENIX ATC 2018): small points are runs, the large one is their mean, and from
-    three runs on an ellipse is one standard deviation (Winstein et al., Sprout, NSDI 2013). The delay is the
-    bottleneck's, not the path's, for the flows' base RTTs differ.
+    As in Pantheon (Yan et al., USENIX ATC 2018): small points are runs, the large point is their mean, and for three or
+    more runs an ellipse is one standard deviation (Winstein et al., Sprout, NSDI 2013). The delay is the bottleneck's,
+    not the path's, because the flows' base RTTs differ.
 
     Args:
         results: rows of one scenario of `BenchmarkResult.results`.
-        title: above the figure.
+        title: the figure's title.
     """
     runs = run_table(results)
     figure = empty_figure(7.2, 4.6)
@@ -247,18 +248,18 @@ def throughput_against_delay(results: pd.DataFrame, title: str = "") -> Figure:
             axes.add_patch(_one_sigma(points, mark.colour))
     delays = [x for x, _ in means.values()]
     if delays and max(delays) > 8 * max(min(delays), 1e-9):
-        # Pantheon's rule: a scale of powers of two when the range is wide, linear near zero.
+        # As in Pantheon: powers of two if the range is wide, linear near zero.
         axes.set_xscale("symlog", base=2, linthresh=max(1.0, 2.0 ** math.floor(math.log2(max(min(delays), 1.0)))))
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.margins(x=0.12)
     axes.invert_xaxis()
     if means:
-        # A tenth of the throughput high at least: small differences should look small.
+        # At least a tenth of the throughput: small differences should look small.
         lowest, highest = axes.dataLim.intervaly
         lowest = min(lowest, 0.9 * highest)
         margin = 0.1 * (highest - lowest)
         axes.set_ylim(lowest - margin, highest + margin)
-    axes.set_xlabel("95th percentile of the queueing delay (ms), less is to the right")
+    axes.set_xlabel(f"{METRICS['link_queue_p95_ms'].axis}, less is to the right")
     axes.set_ylabel("throughput of all flows (Mbit/s)")
     axes.set_title(title)
     _annotate(figure, axes, means, marks)
@@ -267,7 +268,7 @@ def throughput_against_delay(results: pd.DataFrame, title: str = "") -> Figure:
 
 @styled
 def shares(results: pd.DataFrame, title: str = "") -> Figure:
-    """Which share of the throughput each flow has: a stacked bar a competitor, its means over the seeds."""
+    """Plot the flows' shares of the throughput, means over the seeds, as one stacked bar per competitor."""
     table = summary_table(results).droplevel("scenario").xs("mean", axis=1, level="statistic")
     of_flows = [column for column in table.columns if str(column).startswith("share[")]
     rtts_ms = results.groupby("flow")["rtt_ms"].first()
@@ -285,7 +286,7 @@ def shares(results: pd.DataFrame, title: str = "") -> Figure:
                 label = f"{rtts_ms[index]:g} ms: {values[place]:.0%}"
                 if algorithm not in (competitor, "agent"):
                     label = f"{algorithm}, {label}"
-                # At the outer ends, where no line of an equal share crosses it.
+                # At the outer ends, away from the lines of equal shares.
                 part, side = {0: (0.015, "left"), len(of_flows) - 1: (values[place] - 0.015, "right")}.get(
                     index, (values[place] / 2, "center")
                 )
@@ -307,7 +308,7 @@ def shares(results: pd.DataFrame, title: str = "") -> Figure:
 
 @styled
 def jain_intervals(results: pd.DataFrame, title: str = "") -> Figure:
-    """Jain's index of every competitor: the mean, its 95 % bootstrap interval, and every run."""
+    """Plot Jain's index of every competitor: the mean, its 95 % bootstrap interval, and every run."""
     table = summary_table(results).droplevel("scenario")["link_jain"]
     runs = run_table(results)["link_jain"]
     figure, axes = _rows_figure(len(table), 7.2)
@@ -325,21 +326,21 @@ def jain_intervals(results: pd.DataFrame, title: str = "") -> Figure:
     flows = int(results["flow"].max()) + 1
     lowest = float(np.nanmin([table["mean"].min(), runs.min(), 0.9]))
     axes.set_xlim(max(1 / flows, lowest - 0.05) - 0.005, 1.005)
-    axes.set_xlabel(f"Jain's fairness index (1 is equal shares, {1 / flows:.2g} one flow has all)")
+    axes.set_xlabel(f"{METRICS['link_jain'].axis} (1: equal shares, {1 / flows:.2g}: one flow has all)")
     axes.set_yticks(range(len(table)), table.index)
     axes.set_title(title)
     return figure
 
 
 def svg_text(figure: Figure) -> str:
-    """A figure as an `<svg>` element: equal figures are equal texts, and none is longer than it needs to be."""
+    """Return a figure as a compact `<svg>` element; equal figures give equal texts."""
     text = io.StringIO()
     with rc_context(STYLE):
         figure.savefig(text, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
     svg = text.getvalue()
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    # A hundredth of a point cannot be seen.
+    # Less than a hundredth of a point is invisible.
     svg = re.sub(r'\s(?:d|x|y|transform)="[^"]*"', lambda found: _rounded(found[0]), svg)
     return re.sub(r"\s*\n\s*", "\n", svg)
 
@@ -349,7 +350,7 @@ def _rounded(text: str) -> str:
 
 
 def flow_names(trace: Trace, competitor: str) -> list[str]:
-    """An agent's flows by the competitor's name, the others by their algorithms'."""
+    """Return the names of the flows: the competitor's for an agent's flows, else the algorithm's."""
     return [competitor if flow.algorithm == "agent" else flow.algorithm for flow in trace.scenario.flows]
 
 
@@ -384,7 +385,7 @@ def _draw_flows(axes: Axes, trace: Trace, column: str, names: Sequence[str], ave
 
 def _names(trace: Trace, names: Sequence[str]) -> list[str]:
     if names and len(names) != len(trace.scenario.flows):
-        raise ValueError(f"{len(names)} names for {len(trace.scenario.flows)} flows: give one a flow")
+        raise ValueError(f"names must have one entry per flow, got {len(names)} for {len(trace.scenario.flows)} flows")
     return list(names) or [flow.algorithm for flow in trace.scenario.flows]
 
 
@@ -403,7 +404,7 @@ def _highest_rate(trace: Trace) -> float:
 
 
 def empty_figure(width: float, height: float) -> Figure:
-    """A figure without axes; width and height in inches."""
+    """Return a figure without axes; width and height are in inches."""
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
@@ -418,7 +419,7 @@ def _figure(panels: int, title: str) -> tuple[Figure, list[Axes]]:
 
 
 def _rows_figure(rows: int, width: float) -> tuple[Figure, Axes]:
-    """A figure of one horizontal row an entry, the first on top."""
+    """Return a figure with one horizontal row per entry, the first on top."""
     figure = empty_figure(width, 0.9 + 0.29 * max(2, rows))
     axes = figure.subplots()
     axes.set_ylim(rows - 0.4, -0.6)
@@ -434,7 +435,7 @@ def _one_sigma(points: npt.NDArray[np.float64], colour: str) -> Ellipse:
 
 
 def _annotate(figure: Figure, axes: Axes, points: dict[str, tuple[float, float]], marks: dict[str, Mark]) -> None:
-    """Write each name near its point, where it covers the least of other names and points."""
+    """Write each name near its point, where it covers least of other names and points."""
     figure.canvas.draw()
     frame = axes.get_window_extent()
     pixel = figure.dpi / 72
@@ -476,7 +477,7 @@ def _overlap(a: Iterable[float], b: Iterable[float]) -> float:
 
 
 def lighter(colour: str, part: float) -> tuple[float, float, float]:
-    """A colour, mixed with the part `part` of white: 0 is the colour, 1 white; below 0 with black, -1 is black."""
+    """Return a mix of the colour and white: 0 is the colour, 1 is white; negative values mix black, -1 is black."""
     red, green, blue = (channel + ((1 - channel) if part > 0 else channel) * part for channel in to_rgb(colour))
     return red, green, blue
 

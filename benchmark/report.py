@@ -1,4 +1,4 @@
-"""The report of a benchmark: one HTML file that needs nothing else, and no network."""
+"""The report of a benchmark: one HTML file that needs no other file and no network."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ from bbrgym.envs.trace_file import load_trace
 from bbrgym.files import write_text
 
 MOST_SCENARIOS_OVER_TIME: Final = 4
-"""Of so many scenarios a report shows runs over time, which are nearly all of its size."""
+"""How many scenarios have runs over time, which are most of a report's size."""
 
 
 def write_report(directory: Path, sections: ReportSections | None = None) -> Path:
-    """Write `report.html` of what is there of a benchmark, finished or not.
+    """Write `report.html` of a benchmark, finished or not.
 
     Args:
-        directory: the benchmark's directory, as `run_benchmark` makes it.
-        sections: returns more sections, each as HTML; they follow the introduction.
+        directory: the benchmark's directory, as `bbrgym.benchmark.run.run_benchmark` makes it.
+        sections: returns more sections, each as HTML, which follow the introduction.
 
     Returns:
         The report's path.
@@ -97,8 +97,8 @@ def _scenario(name: str, plain: dict[str, Any], result: BenchmarkResult, is_over
     section["figures"] = [
         (
             svg(plots.throughput_against_delay(results), f"Throughput against delay, {name}"),
-            "Throughput against queueing delay; better is up and to the right. Small points are runs, large ones their "
-            "means, ellipses one standard deviation (from three seeds on).",
+            "Throughput against queueing delay; better is up and to the right. Small points are runs, large points "
+            "their means, ellipses one standard deviation (for three or more seeds).",
         ),
         (
             svg(plots.jain_intervals(results), f"Jain's index, {name}"),
@@ -106,7 +106,7 @@ def _scenario(name: str, plain: dict[str, Any], result: BenchmarkResult, is_over
         ),
         (
             svg(plots.shares(results), f"Shares of the throughput, {name}"),
-            "Who gets what: mean share of each flow, labelled with its base RTT.",
+            "Mean share of each flow, labelled with its base RTT.",
         ),
     ]
     if traces:
@@ -128,7 +128,7 @@ def _scenario(name: str, plain: dict[str, Any], result: BenchmarkResult, is_over
 
 
 def _overall(results: pd.DataFrame) -> list[tuple[str, list[str]]]:
-    """Rows of the table over all scenarios; none if there is one scenario only."""
+    """Return the rows of the table over all scenarios; none for a single scenario."""
     if results.empty or results["scenario"].nunique() < 2:
         return []
     return [
@@ -138,7 +138,7 @@ def _overall(results: pd.DataFrame) -> list[tuple[str, list[str]]]:
 
 
 def traces_of_one_seed(results: pd.DataFrame, competitors: list[str], directory: Path) -> dict[str, Trace]:
-    """A trace of each competitor, in their order, all of the lowest seed that there is."""
+    """Return one trace per competitor, in their order, all with the lowest seed."""
     first = results[results["seed"] == results["seed"].min()].drop_duplicates("competitor").set_index("competitor")
     return {
         competitor: load_trace(directory / "runs" / first.loc[competitor, "key"] / "trace.parquet")
@@ -148,7 +148,7 @@ def traces_of_one_seed(results: pd.DataFrame, competitors: list[str], directory:
 
 
 def describe(scenario: Scenario) -> str:
-    """One sentence that says what is simulated."""
+    """Return one sentence that says what is simulated."""
     buffer = (
         f"{scenario.buffer_packets} packets"
         if scenario.buffer_packets is not None
@@ -186,7 +186,7 @@ def _queue(scenario: Scenario) -> str:
 
 
 def svg(figure: Figure, label: str) -> Markup:
-    """The figure as an inline SVG element that grows with the page up to its own size."""
+    """Return the figure as an inline SVG element that scales with the page, up to its own size."""
     width_in = figure.get_size_inches()[0]
     svg = plots.svg_text(figure)
     head, body = svg.split(">", 1)

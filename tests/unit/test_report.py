@@ -32,7 +32,7 @@ COMPETITORS = ["bbr", "cubic", {"name": "<i>calm</i> $\\bad$", "algorithm": "age
 
 
 def make_benchmark(directory: Path, *, done: slice = slice(None), failures: tuple[dict[str, Any], ...] = ()) -> None:
-    """A benchmark's directory, with the runs `done` of it."""
+    """Write a benchmark's directory with the runs `done`."""
     scenarios = {
         "duel": {"rate_mbps": 20, "duration_s": 3, "loss": 0.02, "flows": [{"rtt_ms": 10}, {"rtt_ms": 50}]},
         "a & b": {"rate_mbps": 12, "duration_s": 3, "flows": [{"rtt_ms": 30}, {"rtt_ms": 30, "start_s": 1}]},
@@ -81,7 +81,7 @@ def test_report_needs_nothing_from_elsewhere(page: str) -> None:
     assert "@import" not in page
 
 
-def test_report_says_what_was_run_and_how_to_make_it_again(page: str) -> None:
+def test_report_says_what_was_run_and_how_to_reproduce_it(page: str) -> None:
     for text in (
         "18 of 18 runs are done",
         "seeds 1, 2, 3",
@@ -124,8 +124,8 @@ def test_runs_over_time_are_of_the_first_scenarios_only(tmp_path: Path) -> None:
     make_experiment(tmp_path / "many", paper=None, scenarios=many, seeds=[1], competitors=["bbr"])
     page = write_report(tmp_path / "many").read_text()
     assert page.count("Over time, seed 1") == 4
-    assert page.count("Runs over time are shown of the first 4 scenarios only") == 2
-    assert page.count("Who gets what") == 6
+    assert page.count("Only the first 4 scenarios show runs over time") == 2
+    assert page.count("Mean share of each flow") == 6
 
 
 def test_report_is_the_same_again(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_report_of_an_interrupted_and_partly_failed_benchmark(tmp_path: Path) ->
     page = write_report(tmp_path).read_text()
     assert "1 of 18 runs are done" in page
     assert "EngineError: &lt;died&gt; &amp; gone" in page
-    assert "16 runs have not been made" in page
+    assert "16 runs are missing" in page
     assert "No run of this scenario is done." in page
 
 
@@ -210,7 +210,7 @@ def test_throughput_is_averaged_over_the_window_and_absent_when_inactive(trace: 
 
 
 def test_names_of_flows_must_match_their_number(trace: Trace) -> None:
-    with pytest.raises(ValueError, match="1 names for 3 flows"):
+    with pytest.raises(ValueError, match="one entry per flow, got 1 for 3 flows"):
         plots.throughput_over_time(trace, names=["x"])
 
 
