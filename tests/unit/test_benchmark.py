@@ -1,4 +1,4 @@
-"""Benchmarks: what is planned, what is run, what is left when something breaks."""
+"""Benchmarks: plans, runs, resuming, failures, and tables."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> BenchmarkResult:
     return run_benchmark(CONFIG, tmp_path_factory.mktemp("benchmark"), quiet(), make_fake)
 
 
-def test_every_run_has_a_row_a_flow(finished: BenchmarkResult) -> None:
+def test_every_run_has_one_row_per_flow(finished: BenchmarkResult) -> None:
     results = finished.results
     assert len(results) == 2 * 2 * (2 + 1)
     assert not results.duplicated(["scenario", "competitor", "seed", "flow"]).any()
@@ -116,17 +116,17 @@ def test_files_are_complete(finished: BenchmarkResult) -> None:
 
 def test_json_files_have_no_nan(finished: BenchmarkResult) -> None:
     def refuse(constant: str) -> None:
-        pytest.fail(f"{constant} is no JSON")
+        pytest.fail(f"{constant} is not JSON")
 
     for path in finished.directory.rglob("*.json"):
         json.loads(path.read_text(), parse_constant=refuse)
 
 
-def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
+def test_finished_runs_are_not_repeated(tmp_path: Path) -> None:
     config = changed(scenarios={"duel": CONFIG["scenarios"]["duel"]}, seeds=[1])
     first = run_benchmark(config, tmp_path, quiet(), make_fake)
     modified = {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/*/metrics.json")}
-    # A file cut off in the middle is not a result.
+    # A truncated file is not a result.
     broken = tmp_path / "runs" / first.results["key"].iloc[0] / "metrics.json"
     broken.write_text(broken.read_text()[:100])
     console = quiet()
@@ -138,14 +138,14 @@ def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(kept, first.results.drop(columns="wall_s"))
 
 
-def test_what_another_benchmark_has_is_not_done_again(tmp_path: Path, finished: BenchmarkResult) -> None:
+def test_runs_of_another_benchmark_are_linked(tmp_path: Path, finished: BenchmarkResult) -> None:
     root = tmp_path / "all"
     for place in (root / "one" / "runs", root / "group" / "two" / "runs"):
         place.mkdir(parents=True)
     first, second, third, *_ = finished.results["key"].unique()
     for key, place in ((first, root / "one"), (second, root / "group" / "two"), (third, root / "one")):
         shutil.copytree(finished.directory / "runs" / key, place / "runs" / key)
-    (root / "one" / "runs" / third / "metrics.json").write_text("{")  # not whole
+    (root / "one" / "runs" / third / "metrics.json").write_text("{")  # truncated
     console = quiet()
     result = run_benchmark(changed(), root / "group" / "three", console, make_fake, beside=root)
     assert "2 of 8 runs linked from other benchmarks" in said(console)
@@ -154,7 +154,7 @@ def test_what_another_benchmark_has_is_not_done_again(tmp_path: Path, finished: 
     for key, place in ((first, root / "one"), (second, root / "group" / "two")):
         for name in ("trace.parquet", "metrics.json"):
             assert (place / "runs" / key / name).samefile(result.directory / "runs" / key / name)
-    assert (result.directory / "runs" / first / "run.json").is_file()  # tracked as others
+    assert (result.directory / "runs" / first / "run.json").is_file()  # tracked like other runs
 
 
 def test_files_are_copied_where_they_cannot_be_linked(
@@ -171,7 +171,7 @@ def test_files_are_copied_where_they_cannot_be_linked(
     pd.testing.assert_frame_equal(result.results, finished.results)
 
 
-def test_figures_of_other_code_are_made_again_without_a_simulation(
+def test_metrics_of_other_code_are_computed_again_without_a_simulation(
     tmp_path: Path, finished: BenchmarkResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(finished.directory, tmp_path / "old")
@@ -196,13 +196,13 @@ def test_a_killed_worker_and_a_failing_engine_cost_only_their_runs(tmp_path: Pat
         assert errors[scenario, 2] == "EngineError: the fake engine fails in step 5, as it was told to"
     assert "SIGKILL" in said(console)
     assert "SIGKILL" in (tmp_path / "report.html").read_text()
-    # The next time they are tried again.
+    # They are tried again next time.
     repaired = run_benchmark(changed(), tmp_path, quiet(), make_fake)
     assert repaired.failures == []
     assert len(repaired.results) == 2 * 2 * (2 + 1)
 
 
-def test_an_interrupted_benchmark_says_what_is_missing(tmp_path: Path, finished: BenchmarkResult) -> None:
+def test_an_interrupted_benchmark_lists_its_missing_runs(tmp_path: Path, finished: BenchmarkResult) -> None:
     done = finished.results["key"].iloc[0]
     (tmp_path / "runs").mkdir()
     (tmp_path / "benchmark.json").write_text((finished.directory / "benchmark.json").read_text())
@@ -217,7 +217,7 @@ def test_a_directory_without_a_benchmark_is_refused(tmp_path: Path) -> None:
         load_benchmark(tmp_path)
 
 
-def test_trace_survives_its_file(tmp_path: Path) -> None:
+def test_a_trace_is_the_same_after_saving_and_loading(tmp_path: Path) -> None:
     scenario = Scenario(duration_s=2, flows=(Flow(size_bytes=50_000), Flow("agent", 20, parameters={"cwnd_gain": 1.5})))
     trace = simulate(scenario, FakeEngine(), seed=5, step_ms=70)
     save_trace(trace, tmp_path / "trace.parquet")
@@ -227,7 +227,7 @@ def test_trace_survives_its_file(tmp_path: Path) -> None:
     assert again.scenario.flows[1].parameters == {"cwnd_gain": 1.5}
 
 
-def test_a_table_that_is_no_trace_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_trace_is_refused(tmp_path: Path) -> None:
     pd.DataFrame({"x": [1.0]}).to_parquet(tmp_path / "x.parquet")
     with pytest.raises(ValueError, match="is not a trace"):
         load_trace(tmp_path / "x.parquet")
@@ -257,7 +257,7 @@ def test_ns3_gives_the_same_numbers_in_any_process(tmp_path: Path) -> None:
         {"competitors": [{"algorithm": "agent", "parameters": {"cwnd_gain": 1.2}}]},
     ],
 )
-def test_key_changes_with_all_that_decides_a_run(change: dict[str, Any]) -> None:
+def test_key_changes_with_everything_that_decides_a_run(change: dict[str, Any]) -> None:
     config = changed(scenarios={"alone": CONFIG["scenarios"]["alone"]}, competitors=["bbr"], seeds=[1])
     (before,), (after,) = Benchmark.from_dict(config).runs(), Benchmark.from_dict(config | change).runs()
     assert before.key != after.key
@@ -270,7 +270,7 @@ def test_key_changes_with_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not set(before) & {run.key for run in Benchmark.from_dict(changed()).runs()}
 
 
-def test_the_code_that_counts_is_the_engines() -> None:
+def test_the_code_hash_depends_on_the_engine() -> None:
     assert len({Benchmark.from_dict(changed(engine=engine)).code_hash() for engine in ("native", "ns3", "fake")}) == 3
 
 
@@ -286,7 +286,7 @@ def test_key_does_not_change_with_names_and_engine_limits() -> None:
     assert run.key in {run.key for run in Benchmark.from_dict(changed()).runs()}
 
 
-def test_plain_form_makes_the_benchmark_again() -> None:
+def test_a_benchmark_is_equal_after_to_dict_and_from_dict() -> None:
     benchmark = Benchmark.from_dict(changed(roles=[0]))
     assert Benchmark.from_dict(json.loads(json.dumps(benchmark.to_dict()))) == benchmark
 
@@ -312,7 +312,7 @@ def test_competitors_are_found_by_query(query: Any, engine: Any, names: list[str
 
 
 def make_agent(folder: Path, bias: float = 0.0, step_ms: float = 50.0) -> Agent:
-    """An agent with random weights, as training leaves one."""
+    """Save an agent with random weights."""
     observation, random = Observation(), np.random.default_rng(1)
     length = int(np.prod(observation.space.shape))
     weights = random.normal(size=(2, length)).astype(np.float32)
@@ -334,7 +334,7 @@ def test_an_agent_competes_as_it_was_trained(tmp_path: Path) -> None:
     scenario = Scenario.from_dict(CONFIG["scenarios"]["duel"]).with_algorithm("agent")
     assert trace.step_ms == 50.0
     assert trace.hash == simulate(scenario, FakeEngine(), 1, 50.0, agent.policy(scenario)).hash
-    # Its gains are its own.
+    # The agent's gains matter.
     assert trace.hash != simulate(scenario, FakeEngine(), 1, 50.0).hash
 
 
@@ -346,7 +346,7 @@ def test_key_changes_with_the_agents_weights(tmp_path: Path) -> None:
     assert not set(before) & {run.key for run in Benchmark.from_dict(config).runs()}
 
 
-def test_an_agent_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_missing_agent_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="no trained agent"):
         run_benchmark(changed(agent=str(tmp_path / "nothing")), tmp_path / "none", quiet(), make_fake)
     assert not (tmp_path / "none").exists()
@@ -389,7 +389,7 @@ def test_roles_leave_the_other_flows_alone() -> None:
         ({"flavour": "x"}, "a benchmark: unknown key 'flavour'"),
     ],
 )
-def test_a_bad_configuration_is_refused_by_name(change: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_a_bad_configuration_is_refused(change: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=message):
         run_benchmark(changed(**change), tmp_path / "none", quiet(), make_fake)
     assert not (tmp_path / "none").exists()
@@ -413,7 +413,7 @@ def results_of(jain: dict[str, list[float]], queue: dict[str, list[float]]) -> p
     return pd.DataFrame(rows)
 
 
-def test_league_has_means_and_intervals_in_the_stated_order() -> None:
+def test_summary_has_means_and_intervals_in_the_stated_order() -> None:
     results = results_of(
         {"low": [0.5, 0.6, 0.7], "slow": [0.95, 0.95, 0.95], "quick": [0.949, 0.95, 0.951]},
         {"low": [1, 1, 1], "slow": [9, 9, 9], "quick": [2, 4, 6]},
@@ -439,7 +439,7 @@ def test_a_run_has_all_metrics(finished: BenchmarkResult) -> None:
     assert table.loc["duel"][[name for name in METRICS if not name.endswith("_s")]].notna().all(axis=None)
 
 
-def test_metrics_of_a_run_are_those_of_its_flows_and_link() -> None:
+def test_metrics_of_a_run_follow_from_its_flows_and_link() -> None:
     results = results_of({"bbr": [0.5]}, {"bbr": [1]}).assign(
         throughput_mbps=[2.0, 6.0],
         retransmissions=[3, 5],
@@ -464,7 +464,7 @@ def test_metrics_of_a_run_are_those_of_its_flows_and_link() -> None:
     assert math.isnan(row["send_rate_mbps"])  # a column that these results do not have
 
 
-def test_league_of_one_run_has_no_interval() -> None:
+def test_summary_of_one_run_has_no_interval() -> None:
     table = summary_table(results_of({"bbr": [0.5]}, {"bbr": [1]}))
     assert np.isnan(table["link_jain", "low"]).all()
     console = quiet()
@@ -473,13 +473,13 @@ def test_league_of_one_run_has_no_interval() -> None:
     assert "0.50 [" not in said(console)
 
 
-def test_equal_runs_are_no_sample() -> None:
+def test_equal_runs_have_no_interval() -> None:
     table = summary_table(
         results_of({"bbr": [0.5, 0.5, 0.5], "cubic": [0.5, 0.6, 0.7]}, {"bbr": [1] * 3, "cubic": [1] * 3})
     )
     assert np.isnan(table.loc[("s", "bbr"), ("link_jain", "low")])
     assert table.loc[("s", "bbr"), ("link_jain", "runs")] == 3
-    # Different runs may well agree in one figure.
+    # Different runs may agree in one metric.
     assert table.loc[("s", "cubic"), ("link_queue_mean_ms", "low")] == 1.0
 
 
@@ -491,7 +491,7 @@ def test_overall_is_the_interquartile_mean_over_scenarios() -> None:
     assert row["queue_ratio", "iqm"] == pytest.approx(0.15)
 
 
-def test_league_fits_a_terminal_a_line_a_competitor(finished: BenchmarkResult) -> None:
+def test_summary_fits_a_terminal_with_one_line_per_competitor(finished: BenchmarkResult) -> None:
     console = quiet()
     print_summary(finished.results, console)
     lines = said(console).splitlines()
@@ -501,7 +501,7 @@ def test_league_fits_a_terminal_a_line_a_competitor(finished: BenchmarkResult) -
     assert "sorted by Jain" in said(console)
 
 
-def test_league_prints_names_as_they_are_and_survives_no_results() -> None:
+def test_summary_prints_names_verbatim_and_works_without_results() -> None:
     console = quiet()
     print_summary(results_of({"[red]x[/red]": [0.5]}, {"[red]x[/red]": [1]}), console)
     assert "[red]x[/red]" in said(console)

@@ -1,4 +1,4 @@
-"""Every configuration composes, and means what the code takes."""
+"""Every configuration composes, and the code accepts it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_every_choice_composes_and_is_accepted(group: str, choice: str) -> None:
 def test_every_experiment_composes_and_is_accepted(experiment: str) -> None:
     config = plain(f"experiment={experiment}")
     assert config["name"] == experiment
-    if config["benchmark"]["scenarios"]:  # else it is a training only
+    if config["benchmark"]["scenarios"]:  # else it only trains
         benchmark = Benchmark.from_dict(config["benchmark"])
         assert benchmark.name == experiment
     EpisodeSpec.from_config(config)
@@ -68,7 +68,7 @@ def test_every_scenario_is_for_evaluations_too(choice: str) -> None:
     assert Distribution.from_dict(config["scenario"]).agents >= 1
 
 
-def test_the_same_configuration_by_its_package() -> None:
+def test_the_package_has_the_configuration() -> None:
     assert CONF.resolve() == (Path(__file__).parents[2] / "conf").resolve()
     assert (CONF / "__init__.py").is_file()  # pkg:// needs it
 
@@ -111,6 +111,6 @@ def test_all_agents_have_their_learner() -> None:
         ({"steps": 5}, "train: unknown key 'steps' .*; known: total_steps"),
     ],
 )
-def test_bad_training_is_refused_by_name(changes: dict[str, Any], message: str) -> None:
+def test_a_bad_training_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         TrainConfig.from_dict(changes)

@@ -1,4 +1,4 @@
-"""Figures of a run."""
+"""The metrics of a run."""
 
 from __future__ import annotations
 
@@ -10,12 +10,21 @@ import pytest
 from fake_engine import FakeEngine
 
 from bbrgym import Flow, Scenario, Trace, simulate
-from bbrgym.benchmark.metrics import MEASURED, RUN_COLUMNS, convergence_time, equilibrium_time, measure
+from bbrgym.benchmark.metrics import (
+    FLOW_METRICS,
+    MEASURED,
+    METRICS,
+    RUN_COLUMNS,
+    convergence_time,
+    equilibrium_time,
+    find_metric,
+    measure,
+)
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 
 
 def trace_of(throughputs: Sequence[Sequence[float]], flows: tuple[Flow, ...], step_ms: float = 500.0) -> Trace:
-    """A trace by hand: throughputs in Mbit/s, a list a flow, an entry a step; a flow is active while it is not 0."""
+    """Make a trace of throughputs in Mbit/s, one list per flow, one entry per step; 0 is an inactive flow."""
     rates = np.array(throughputs, dtype=float).T
     steps = len(rates)
     rows = np.full((steps, len(flows), len(FLOW_COLUMNS)), math.nan)
@@ -37,31 +46,26 @@ def trace_of(throughputs: Sequence[Sequence[float]], flows: tuple[Flow, ...], st
 TWO = (Flow(), Flow())
 
 
-def test_convergence_is_the_first_lasting_fair_window() -> None:
-    # fair in [1, 2) s, unfair in [2, 3), fair from 3 s on
-    first = [9, 9, 5, 5, 9, 9, 5, 5, 5, 5]
-    second = [1, 1, 5, 5, 1, 1, 4, 6, 5, 5]
-    assert convergence_time(trace_of([first, second], TWO)) == 3.0
-
-
-def test_convergence_counts_from_the_start_of_the_last_flow() -> None:
-    flows = (Flow(), Flow(start_s=2.0))
-    first, second = [9, 9, 9, 9, 9, 9, 5, 5, 5, 5], [0, 0, 0, 0, 1, 1, 5, 5, 5, 5]
-    assert convergence_time(trace_of([first, second], flows)) == 1.0
-
-
-def test_without_lasting_fairness_there_is_no_convergence_time() -> None:
-    assert math.isnan(convergence_time(trace_of([[5, 5, 9, 9], [5, 5, 1, 1]], TWO)))
-
-
-def test_one_flow_has_nothing_to_converge_to() -> None:
-    assert math.isnan(convergence_time(trace_of([[5, 5, 5, 5]], (Flow(),))))
-
-
-def test_a_flow_that_ended_is_not_held_against_the_rest() -> None:
-    flows = (Flow(), Flow(), Flow(stop_s=2.0))
-    first, second, third = [3, 3, 3, 3, 5, 5], [3, 3, 3, 3, 5, 5], [3, 3, 3, 3, 0, 0]
-    assert convergence_time(trace_of([first, second, third], flows)) == 0.0
+@pytest.mark.parametrize(
+    ("throughputs", "flows", "expected_s"),
+    [
+        pytest.param(
+            [[9, 9, 5, 5, 9, 9, 5, 5, 5, 5], [1, 1, 5, 5, 1, 1, 4, 6, 5, 5]], TWO, 3.0, id="first lasting fair window"
+        ),
+        pytest.param(
+            [[9, 9, 9, 9, 9, 9, 5, 5, 5, 5], [0, 0, 0, 0, 1, 1, 5, 5, 5, 5]], (Flow(), Flow(start_s=2.0)), 1.0,
+            id="from the start of the last flow",
+        ),
+        pytest.param([[5, 5, 9, 9], [5, 5, 1, 1]], TWO, math.nan, id="no lasting fairness"),
+        pytest.param([[5, 5, 5, 5]], (Flow(),), math.nan, id="one flow"),
+        pytest.param(
+            [[3, 3, 3, 3, 5, 5], [3, 3, 3, 3, 5, 5], [3, 3, 3, 3, 0, 0]], (Flow(), Flow(), Flow(stop_s=2.0)), 0.0,
+            id="a flow that ended does not count",
+        ),
+    ],
+)  # fmt: skip
+def test_convergence_time(throughputs: list[list[float]], flows: tuple[Flow, ...], expected_s: float) -> None:
+    assert convergence_time(trace_of(throughputs, flows)) == pytest.approx(expected_s, nan_ok=True)
 
 
 def test_threshold_for_two_flows_is_delta_fairness() -> None:
@@ -72,7 +76,7 @@ def test_threshold_for_two_flows_is_delta_fairness() -> None:
         assert is_fair is converges
 
 
-def test_equilibrium_is_of_the_two_halves_from_the_newcomers_start() -> None:
+def test_equilibrium_compares_the_two_halves_from_the_newcomers_start() -> None:
     flows = (Flow(), Flow(), Flow(start_s=10.0), Flow(start_s=11.0))
     # Windows of 5 s from 10 s on: 18 to 2, 18 to 2 again, and 10 to 10, however unequal within a half.
     first, second = [9] * 4 + [8] * 4 + [1] * 2, [9] * 4 + [10] * 4 + [9] * 2
@@ -83,17 +87,17 @@ def test_equilibrium_is_of_the_two_halves_from_the_newcomers_start() -> None:
     assert math.isnan(convergence_time(trace))
 
 
-def test_an_odd_flow_has_no_half() -> None:
+def test_an_odd_number_of_flows_has_no_equilibrium() -> None:
     assert math.isnan(equilibrium_time(trace_of([[5] * 10] * 3, (Flow(),) * 3, step_ms=5000)))
 
 
 @pytest.mark.parametrize("arguments", [{"jain": 0.0}, {"jain": 1.1}, {"window_s": 0.0}, {"window_s": math.inf}])
-def test_impossible_thresholds_are_refused_by_name(arguments: dict[str, float]) -> None:
+def test_bad_thresholds_are_refused(arguments: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=next(iter(arguments))):
         convergence_time(trace_of([[1, 1], [1, 1]], TWO), **arguments)
 
 
-def test_measure_gives_a_row_a_flow_that_agrees_with_the_summary() -> None:
+def test_measure_has_one_row_per_flow_that_agrees_with_the_summary() -> None:
     scenario = Scenario(rate_mbps=20, duration_s=8, loss=0.01, flows=(Flow(rtt_ms=10), Flow(rtt_ms=50, start_s=1)))
     trace = simulate(scenario, FakeEngine(), seed=3)
     rows = measure(trace, after_s=3.0)
@@ -107,7 +111,7 @@ def test_measure_gives_a_row_a_flow_that_agrees_with_the_summary() -> None:
     assert sum(row["share"] for row in rows) == pytest.approx(1.0)
 
 
-def test_the_summary_is_of_the_steps_after_the_warm_up() -> None:
+def test_the_summary_covers_the_steps_after_the_warm_up() -> None:
     trace = trace_of([[2, 4, 6, 8], [0, 0, 1, 1]], (Flow(), Flow(start_s=1.0)))
     for column, values in {
         "send_rate_mbps": [9, 9, 6, 8],
@@ -128,3 +132,12 @@ def test_measure_refuses_a_warm_up_that_leaves_nothing() -> None:
     trace = simulate(Scenario(duration_s=2), FakeEngine())
     with pytest.raises(ValueError, match="after_s=5 leaves nothing"):
         measure(trace, after_s=5.0)
+
+
+def test_every_metric_is_described_and_found_by_its_column() -> None:
+    assert find_metric("link_jain") is METRICS["link_jain"]
+    assert find_metric("share[12]") is FLOW_METRICS["share"]
+    assert [find_metric(name) for name in ("share", "share[x]", "link_jain[0]", "jain")] == [None] * 4
+    assert METRICS["rtt_mean_ms"].axis == "mean RTT (ms)"
+    assert METRICS["rtt_mean_ms"].description == "mean RTT, mean of the flows, in ms"
+    assert all(metric.label and metric.meaning for metric in (*METRICS.values(), *FLOW_METRICS.values()))

@@ -1,4 +1,4 @@
-"""The report and its figures."""
+"""The report and its plots."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
     return write_report(directory).read_text()
 
 
-def test_report_needs_nothing_from_elsewhere(page: str) -> None:
+def test_report_loads_nothing_from_elsewhere(page: str) -> None:
     class Loads(HTMLParser):
         def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
             assert tag not in ("script", "link", "iframe", "img", "image"), tag
@@ -119,7 +119,7 @@ def test_more_sections_follow_the_introduction(tmp_path: Path) -> None:
     assert page.index("18 runs are done") < page.index("<h2>0 & more</h2>") < page.index('<h2 id="scenario-1"')
 
 
-def test_runs_over_time_are_of_the_first_scenarios_only(tmp_path: Path) -> None:
+def test_only_the_first_scenarios_have_runs_over_time(tmp_path: Path) -> None:
     many = {f"s{index}": SCENARIOS["clean"] | {"loss": index / 100} for index in range(6)}
     make_experiment(tmp_path / "many", paper=None, scenarios=many, seeds=[1], competitors=["bbr"])
     page = write_report(tmp_path / "many").read_text()
@@ -128,7 +128,7 @@ def test_runs_over_time_are_of_the_first_scenarios_only(tmp_path: Path) -> None:
     assert page.count("Mean share of each flow") == 6
 
 
-def test_report_is_the_same_again(tmp_path: Path) -> None:
+def test_report_is_reproducible(tmp_path: Path) -> None:
     make_benchmark(tmp_path, done=slice(2))
     assert write_report(tmp_path).read_text() == write_report(tmp_path).read_text()
 
@@ -191,7 +191,7 @@ def test_every_registered_algorithm_has_a_mark_of_its_own() -> None:
         (plots.control_over_time, ["time (s)", "(packets)", "(Mbit/s)", "pacing gain", "cwnd gain"]),
     ],
 )
-def test_figures_over_time_have_a_line_a_flow_and_units(draw: Any, units: list[str], trace: Trace) -> None:
+def test_plots_over_time_have_units_and_one_line_per_flow(draw: Any, units: list[str], trace: Trace) -> None:
     figure = draw(trace, title="a run")
     shown = labels(figure)
     assert all(unit in shown for unit in units)
@@ -240,7 +240,7 @@ def test_jain_shows_every_run(results: pd.DataFrame) -> None:
     assert sorted(len(np.atleast_1d(line.get_xdata())) for line in ticks) == [2, 3]
 
 
-def test_panels_share_axes_and_hide_what_is_empty(trace: Trace) -> None:
+def test_panels_share_axes_and_empty_ones_are_hidden(trace: Trace) -> None:
     figure = plots.throughput_panels(dict.fromkeys("abcd", trace))
     visible = [axes for axes in figure.axes if axes.get_visible()]
     assert [axes.get_title(loc="left") for axes in visible] == list("abcd")

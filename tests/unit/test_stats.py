@@ -1,4 +1,4 @@
-"""Statistics over runs."""
+"""Statistics over runs, and how they are written."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_interquartile_mean_lies_within_the_values(values: list[float]) -> None:
 
 
 @given(st.lists(finite, min_size=2, max_size=20))
-def test_interval_is_ordered_within_the_values_and_the_same_again(values: list[float]) -> None:
+def test_interval_is_ordered_within_the_values_and_reproducible(values: list[float]) -> None:
     low, high = bootstrap_interval(values, resamples=200)
     assert min(values) - 1e-6 <= low <= high <= max(values) + 1e-6
     assert bootstrap_interval(values, resamples=200) == (low, high)
@@ -54,7 +54,7 @@ def test_one_value_has_no_interval(values: list[float]) -> None:
     assert all(math.isnan(end) for end in bootstrap_interval(values))
 
 
-def test_interval_covers_the_truth_about_as_often_as_it_says() -> None:
+def test_interval_has_about_its_nominal_coverage() -> None:
     random = np.random.default_rng(7)
     intervals = [bootstrap_interval(random.normal(5.0, 1.0, size=40), resamples=400) for _ in range(200)]
     coverage = np.mean([low <= 5.0 <= high for low, high in intervals])
@@ -86,7 +86,7 @@ def test_strata_keep_the_difference_between_groups_out_of_the_interval() -> None
         ({"strata": ["a"]}, "got 1 entries for 2 values"),
     ],
 )
-def test_impossible_arguments_are_refused_by_name(arguments: dict[str, object], message: str) -> None:
+def test_bad_arguments_are_refused(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         bootstrap_interval([1.0, 2.0], **arguments)  # type: ignore[arg-type]
 
