@@ -58,7 +58,7 @@ STRESS := tests/cc/native_stress.cc $(filter-out %/module.cc,$(wildcard $(SOURCE
 build/stress-address: SANITIZE := -fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all
 build/stress-thread: SANITIZE := -fsanitize=thread
 build/stress-pattern: SANITIZE := -ftrivial-auto-var-init=pattern
-build/stress-%: $(SETUP) $(STRESS) $(wildcard $(SOURCES:%=%/*.h) $(SOURCES:%=%/*.def))
+build/stress-%: $(SETUP) $(STRESS) envs/columns.def $(wildcard $(SOURCES:%=%/*.h) $(SOURCES:%=%/*.def))
 	mkdir -p build
 	g++ -std=c++20 -O1 -g1 -ffp-contract=off -D_GLIBCXX_ASSERTIONS $(SANITIZE) -pthread \
 	  -I. -I$$(ls -d build/*/generated | head -1) -o $@ $(STRESS)

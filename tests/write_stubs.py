@@ -1,4 +1,4 @@
-"""Writes the committed type stubs of the extension modules, or (--check) fails if they are not up to date."""
+"""Write the committed type stubs of the extension modules; with --check, fail if one is out of date."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MODULES = ("_controllers", "_native", "_ns3", "_testing")
 
 
 def stub_of(module: str) -> str:
-    """The stub of an extension as it is built now, formatted."""
+    """Return the formatted stub of an extension as it is built now."""
     generator = StubGen(importlib.import_module(f"bbrgym.{module}"))
     generator.put(importlib.import_module(f"bbrgym.{module}"))
     formatted = subprocess.run(
@@ -36,7 +36,7 @@ def main() -> int:
     outdated = []
     for module in MODULES:
         if importlib.util.find_spec(f"bbrgym.{module}") is None:
-            print(f"{module} is not built here: its stub stays as it is")
+            print(f"{module} is not built here: its stub is left as it is")
             continue
         path, stub = ROOT / "src" / "bbrgym" / f"{module}.pyi", stub_of(module)
         if check:
@@ -44,7 +44,7 @@ def main() -> int:
         else:
             path.write_text(stub)
     if outdated:
-        print(f"out of date: {', '.join(outdated)}; `make stubs` writes them again")
+        print(f"out of date: {', '.join(outdated)}; run `make stubs`")
     return 1 if outdated else 0
 
 

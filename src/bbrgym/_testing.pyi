@@ -219,7 +219,7 @@ class ProportionalRateReduction:
     def cwnd(self, acked: int, in_flight: int, sent: int, ssthresh: int, packet_bytes: int) -> int: ...
 
 class Recording:
-    """A controller that keeps what it is told and decides what is set here."""
+    """A controller that records its calls and decides what is set here."""
 
     def __init__(self) -> None: ...
     @property
@@ -284,12 +284,12 @@ class Sender:
     ) -> None: ...
     def next_packet(self, now: int) -> tuple[int, int, int, bool] | None:
         """
-        Number, segment, bytes and whether it is a retransmission, of the packet that leaves now, if any.
+        Return (number, segment, bytes, is_retransmission) of the packet that leaves now, or None.
         """
 
     def on_ack(self, now: int, ranges: Sequence[tuple[int, int]]) -> None:
         """
-        Ranges (low, high) of packet numbers, the newest first. Raises ValueError.
+        Take ranges (low, high) of packet numbers, newest first. Raises ValueError.
         """
 
     def next_timer(self) -> int | None: ...
@@ -310,7 +310,7 @@ class Receiver:
 
     def __init__(self) -> None: ...
     def on_packet(self, now: int, number: int, segment: int, bytes: int) -> bool:
-        """Whether it must be acknowledged now."""
+        """Return whether it must be acknowledged now."""
 
     def ack_due(self) -> int | None: ...
     def write_ack(self) -> list[tuple[int, int]]: ...
@@ -327,7 +327,7 @@ class CodelQueue:
 
     def pop(self, now_ns: int) -> int | None:
         """
-        The number of the packet that leaves, or None; those before it are dropped.
+        Return the number of the packet that leaves, or None; packets before it are dropped.
         """
 
     def __len__(self) -> int: ...
@@ -337,10 +337,10 @@ class CodelQueue:
     def drops(self) -> int: ...
 
 def draw_losses(loss: float, loss_burst_packets: float | None, seed: int, count: int) -> list[bool]:
-    """Which of `count` packets the link loses."""
+    """Return which of `count` packets the link loses."""
 
 def draw_arrivals(jitter_ms: float, delay_ns: int, seed: int, sent_ns: Sequence[int]) -> list[int]:
-    """When acknowledgements sent at these times arrive."""
+    """Return when acknowledgements sent at these times arrive."""
 
 def scenario_defaults() -> dict[str, object]:
     """The fields of a scenario, in order."""

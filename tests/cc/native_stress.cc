@@ -1,6 +1,6 @@
-// Stresses the native engine and its transport under the compiler's sanitizers (`make sanitize`): random scenarios,
-// alone and many together, on one thread and on four, and random calls of a Sender and a Receiver. Everything must
-// come out the same to the last bit; the sum over all of it is printed, for builds to be compared.
+// Runs the native engine and its transport under the compiler's sanitizers (`make sanitize`): random scenarios, alone
+// and in batches, on one thread and on four, and random calls of a Sender and a Receiver. Results must be equal to the
+// last bit. The program prints a digest of them all, so that builds can be compared.
 
 #include <algorithm>
 #include <cstdint>
@@ -32,7 +32,7 @@ constexpr std::size_t kTransports = 3000;
   std::exit(1);
 }
 
-/// FNV-1a over the bytes of everything it is shown.
+/// FNV-1a over all bytes that are added.
 class Digest {
  public:
   template <typename Value>
@@ -79,8 +79,7 @@ class PolicyBytes {
   std::string bytes_;
 };
 
-/// With all features of two steps, perhaps an LSTM layer, and two layers. (This program runs on little-endian
-/// machines.)
+/// All features of two steps, possibly an LSTM layer, and two dense layers. (Little-endian machines only.)
 std::shared_ptr<const PolicyNetwork> MakePolicy(Random& random) {
   const std::vector<PolicyFeature>& features = PolicyFeatures();
   PolicyBytes bytes;
@@ -140,7 +139,7 @@ Scenario MakeScenario(Random& random) {
   return scenario;
 }
 
-/// What happens to a scenario beside what is in it: how long its steps are, and how its agents are steered.
+/// A scenario, the lengths of its steps, and the gains of its agents.
 struct Episode {
   Scenario scenario;
   std::uint64_t seed;
@@ -165,7 +164,7 @@ void AddRows(Batch& batch, std::size_t index, const Episode& episode, Digest& di
   digest.Add(batch.is_over()[index] * 2 + batch.is_complete()[index]);
 }
 
-/// Runs the episodes together; a digest of all rows of each. `first` shifts them within the batch.
+/// Runs the episodes in one batch; returns a digest of the rows of each. `first` shifts them within the batch.
 std::vector<std::uint64_t> Run(Batch& batch, const std::vector<Episode>& episodes, std::size_t first) {
   const std::size_t count = episodes.size();
   const auto place = [&](std::size_t i) { return (i + first) % count; };
@@ -209,7 +208,7 @@ void StressBatch(Digest& digest) {
   }
   for (const std::size_t threads : {1, 4}) {
     Batch batch(kScenarios, kMaxFlows, threads);
-    // The second time where other scenarios have been: nothing of them may be left.
+    // The second time in the places of other scenarios, of which nothing may be left.
     for (const std::size_t first : {0, 1}) {
       const std::vector<std::uint64_t> together = Run(batch, episodes, first);
       for (std::size_t i = 0; i < kScenarios; ++i) {
@@ -223,7 +222,7 @@ void StressBatch(Digest& digest) {
   digest.Add(alone.data(), alone.size());
 }
 
-/// Any calls of a Sender in any order, as a path that loses, delays and reorders both ways could make them.
+/// Calls a Sender in any order, as a path that loses, delays and reorders in both directions could.
 void StressTransport(std::uint64_t seed, Digest& digest) {
   Random random(seed);
   const auto& registry = ControllerRegistry();
@@ -239,14 +238,14 @@ void StressTransport(std::uint64_t seed, Digest& digest) {
   std::vector<DataPacket> packets;
   std::vector<AckPacket> acks;
   Nanoseconds now = 0;
-  for (int turn = 0; turn < 300 && now < 1'000'000 * kSecond; ++turn) {  // no scenario is longer
+  for (int turn = 0; turn < 300 && now < 1'000'000 * kSecond; ++turn) {  // longer than any scenario
     DataPacket packet;
     while (packets.size() < 500 && sender.NextPacket(now, packet)) packets.push_back(packet);
     switch (random.Below(8)) {
       case 0:
         if (sender.NextTimer() == kNever) break;
         now = std::max(now, sender.NextTimer());
-        // A loss by time may show that a probe is overdue, and that is all that can be due.
+        // After a loss by time a probe may be overdue; nothing else can be due.
         for (int due = 0; sender.NextTimer() <= now; ++due) {
           if (due == 2) Fail("a timer goes off for ever with seed " + std::to_string(seed));
           sender.OnTimer(now);
@@ -256,7 +255,7 @@ void StressTransport(std::uint64_t seed, Digest& digest) {
       case 1:
         now += static_cast<Nanoseconds>(random.Below(50 * kMillisecond));
         break;
-      case 2:  // ranges that no receiver has made, of packets that were perhaps never sent
+      case 2:  // ranges that no receiver made, perhaps of packets that were never sent
         acks.emplace_back();
         for (PacketNumber high = random.Below(600); acks.back().count < AckPacket::kMaxRanges;) {
           const PacketNumber low = high - std::min<PacketNumber>(high, random.Below(20));

@@ -1,6 +1,6 @@
 """What the path does to packets beyond a droptail queue and a rate: CoDel, bursts of losses, jitter, rates of a trace.
 
-Each part by itself first, and then in scenarios that both engines run.
+First each part alone, then scenarios that both engines run.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
 
 
 def total(trace: Trace, column: str) -> float:
-    """Of all flows or of the link, over the whole run."""
+    """Return the sum of a column over the run, of all flows or of the link."""
     if column in FLOW_COLUMNS:
         return float(trace.flows[:, :, FLOW_COLUMNS.index(column)].sum())
     return float(trace.link[:, LINK_COLUMNS.index(column)].sum())
@@ -51,7 +51,7 @@ def rows_of(trace: Trace, flow: int = 0) -> pd.DataFrame:
 
 
 class Codel:
-    """RFC 8289, sections 4 and 5, as it is written there; a queue of (arrival, number, bytes)."""
+    """CoDel as written in RFC 8289, sections 4 and 5, on a queue of (arrival, number, bytes)."""
 
     def __init__(self, target: int, interval: int, maxpacket: int) -> None:
         self.target, self.interval, self.maxpacket = target, interval, maxpacket
@@ -123,7 +123,7 @@ def test_codel_does_what_the_rfc_says() -> None:
         rfcs = Codel(target * MS, interval * MS, PACKET)
         now, number = 0, 0
         for _ in range(3000):
-            # Spells of more arrivals than departures, and of fewer.
+            # Phases with more arrivals than departures, and phases with fewer.
             spell = math.sin(now / (rng.choice([300, 3000]) * MS))
             now += rng.choice([0, MS // 3, MS, 2 * MS])
             for _ in range(rng.choice([0, 1, 3]) if spell > 0 else rng.choice([0, 0, 1])):
@@ -141,7 +141,7 @@ def test_codel_does_what_the_rfc_says() -> None:
 
 
 def drop_times_ms(queue: _testing.CodelQueue, until_ms: int) -> list[int]:
-    """A packet leaves each ms, those dropped at the same time."""
+    """Return when packets are dropped while one leaves per ms."""
     times = []
     for ms in range(1, until_ms):
         before = queue.drops
@@ -154,7 +154,7 @@ def test_codels_drops_come_at_the_interval_over_the_square_root_of_their_number(
     queue = _testing.CodelQueue(5 * MS, 100 * MS, PACKET)
     for number in range(2000):
         queue.push(0, number, PACKET)
-    # 5 ms: the first one above target. An interval later the first drop, and from there on by the control law.
+    # 5 ms: the first packet above target. The first drop is an interval later, the others follow the control law.
     times = [105.0 + sum(100 / math.sqrt(count) for count in range(1, n)) for n in range(1, 25)]
     assert drop_times_ms(queue, 900) == [math.ceil(time) for time in times if time < 899]
     assert drop_times_ms(queue, 0) == []
@@ -167,7 +167,7 @@ def test_codel_keeps_its_rate_of_drops_over_a_short_pause() -> None:
         now = 0
 
         def run(until: int, waiting: int) -> list[int]:
-            """Keep so many packets waiting, one leaves each ms."""
+            """Keep this many packets waiting while one leaves per ms."""
             nonlocal now
             drops = []
             while now < until:
@@ -191,7 +191,7 @@ def test_codel_keeps_its_rate_of_drops_over_a_short_pause() -> None:
 
 
 def test_codel_never_drops_the_last_packets() -> None:
-    """A packet that waits behind one that is being sent for longer than target is no standing queue."""
+    """One packet that waits longer than target behind a slow one is not a standing queue."""
     queue = _testing.CodelQueue(5 * MS, 100 * MS, PACKET)
     for step in range(1, 200):
         queue.push(step * 50 * MS, step, PACKET)
@@ -218,18 +218,18 @@ def test_codel_keeps_the_delay_at_its_target(engine: Engine) -> None:
 
 @pytest.mark.parametrize("queue", ["droptail", "codel"])
 def test_what_is_sent_is_dropped_or_lost_or_arrives(engine: Engine, queue: str) -> None:
-    """Drops at the queue's tail and at its head are counted, once."""
+    """Drops at the tail and at the head of the queue are counted once each."""
     scenario = Scenario.from_dict(
         CODEL.to_dict()
         | {"queue": queue, "loss": 0.01, "buffer_packets": 30, "buffer_bdp": None, "codel_target_ms": 10.0}
-        | {"flows": [{"algorithm": "bbr", "rtt_ms": 40, "stop_s": 10.0}]}  # nothing is under way at the end
+        | {"flows": [{"algorithm": "bbr", "rtt_ms": 40, "stop_s": 10.0}]}  # nothing is in flight at the end
     )
     trace = bbrgym.simulate(scenario, engine, SEED)
     assert total(trace, "drops") > 50
     assert total(trace, "random_losses") > 50
     gone = total(trace, "drops") + total(trace, "random_losses")
     unseen = total(trace, "sent_packets") - gone - total(trace, "arrived_bytes") / scenario.packet_bytes
-    # ns-3's TCP throws away what it has received already before it is seen to arrive.
+    # ns-3's TCP discards duplicates before they are seen to arrive.
     assert 0 <= unseen <= total(trace, "retransmitted_packets") - gone + 2
 
 
@@ -294,7 +294,7 @@ def test_losses_in_bursts(engine: Engine) -> None:
     lost, sent = total(trace, "random_losses"), total(trace, "sent_packets")
     # 8 (2 - 2 x 0.02) packets of variance a burst: 0.003 is the deviation of the share.
     assert lost / sent == pytest.approx(0.02, abs=0.01)
-    # The link loses the packets that the model says of the seed's first draw, one after the other.
+    # The link loses exactly the packets that the model draws with the first seed.
     link_seed = SplitMix(SEED).next()
     assert lost == sum(_testing.draw_losses(0.02, 8.0, link_seed, int(sent)))
     apart = dataclasses.replace(scenario, loss_burst_packets=None)
@@ -305,7 +305,7 @@ def test_losses_in_bursts(engine: Engine) -> None:
 
 
 def test_bursts_hurt_cubic_less_than_as_many_losses_apart(engine: Engine) -> None:
-    """It answers once to what is lost in one round trip."""
+    """CUBIC reacts once to the losses of a round trip."""
     rates = []
     for burst in (None, 10.0):
         scenario = Scenario(rate_mbps=20, buffer_bdp=2, duration_s=15, loss=0.005, loss_burst_packets=burst,
@@ -324,7 +324,7 @@ def test_jitter_is_even_and_keeps_the_order() -> None:
     assert delay.max() <= 10
     assert np.histogram(delay, bins=10, range=(0, 10))[0] == pytest.approx(2000, abs=4 * math.sqrt(2000))
 
-    sent = [i * MS for i in range(20_000)]  # those behind a late one come with it
+    sent = [i * MS for i in range(20_000)]  # packets behind a late one arrive with it
     arrivals = np.array(_testing.draw_arrivals(10.0, 30 * MS, SEED, sent))
     assert (np.diff(arrivals) >= 0).all()
     assert ((np.diff(arrivals) == 0).mean()) > 0.3
@@ -336,7 +336,7 @@ def test_jitter_is_even_and_keeps_the_order() -> None:
 
 
 def test_jitter_on_the_way_back(engine: Engine) -> None:
-    """The agent holds a window little above its first BDP estimate, far below the link's: nothing queues."""
+    """The agent keeps a window slightly above its first BDP estimate, far below that of the link: nothing queues."""
     rtts = {}
     for jitter_ms in (0, 40):
         flow = Flow("agent", rtt_ms=200, jitter_ms=jitter_ms, parameters={"is_always_steered": 1})
@@ -349,7 +349,7 @@ def test_jitter_on_the_way_back(engine: Engine) -> None:
     assert base == pytest.approx(200.4, abs=0.2)
     assert base <= least < base + 5
     assert mean == pytest.approx(base + 20, abs=3)
-    assert base + 35 < most < base + 85  # 40, and the 40 for which a receiver holds the ACK of a packet that came alone
+    assert base + 35 < most < base + 85  # 40 of jitter, and 40 of delayed ACK for a packet that arrives alone
 
 
 # Rates
@@ -368,7 +368,7 @@ def test_a_schedule_can_begin_at_once(engine: Engine) -> None:
 
 
 def test_a_packet_ends_with_the_rate_with_which_it_began(engine: Engine) -> None:
-    """At 0.02 Mbit/s it takes 416 ms, although the outage is over after 100."""
+    """At 0.02 Mbit/s a packet takes 416 ms, although the outage is over after 100."""
     scenario = Scenario(rate_mbps=10, buffer_bdp=4, duration_s=3, rate_schedule=((1.0, 0.02), (1.1, 10.0)),
                         flows=(Flow("bbr", rtt_ms=20),))  # fmt: skip
     arrived = rows_of(bbrgym.simulate(scenario, engine, SEED, 10))["arrived_bytes"]
@@ -410,7 +410,7 @@ def test_the_engines_agree(name: str) -> None:
 
 
 def means(engine: str, scenario: Scenario) -> tuple[np.ndarray, np.ndarray]:
-    """Of four seeds, since one is a throw of dice: (Mbit/s, RTT in ms) of each flow, and what the link says."""
+    """Return means over four seeds: (Mbit/s, RTT in ms) per flow, and the measurements of the link."""
     with contextlib.closing(bbrgym.make_engine(engine)) as running:
         runs = [bbrgym.simulate(scenario, running, seed).summary(after_s=3) for seed in range(1, 5)]
     flows = [[(flow.throughput_mbps, flow.rtt_mean_ms) for flow in run.flows] for run in runs]

@@ -37,7 +37,7 @@ def engine() -> Iterator[NativeEngine]:
 def run(
     engine: NativeEngine, seed: int = 1, scenario: Scenario = SCENARIO, gains: tuple[float, float] | None = None
 ) -> bytes:
-    """All numbers of an episode."""
+    """Return all numbers of an episode."""
     rows = engine.reset(scenario, seed)
     numbers = [as_bytes(rows)]
     while not rows.is_over:
@@ -75,7 +75,7 @@ OF_FLOW: dict[str, Any] = {
     "algorithm": "newreno", "rtt_ms": 21, "start_s": 0.1, "stop_s": 0.5, "size_bytes": 50_000,
     "parameters": {"beta": 0.5}, "jitter_ms": 5.0,
 }  # fmt: skip
-# What a field needs beside it to have an effect.
+# What else a field needs to have an effect.
 WITH: dict[str, dict[str, Any]] = {
     "codel_target_ms": {"queue": "codel"},
     "codel_interval_ms": {"queue": "codel"},
@@ -84,7 +84,7 @@ WITH: dict[str, dict[str, Any]] = {
 
 
 def test_every_field_has_an_effect(engine: NativeEngine) -> None:
-    """Fields are mirrored in C++; one that got lost on the way would change nothing."""
+    """Fields are mirrored in C++; a field that is lost on the way would change nothing."""
     assert OF_SCENARIO.keys() == {field.name for field in dataclasses.fields(Scenario)}
     # A policy goes with an algorithm of its own: tests/test_policy.py.
     assert OF_FLOW.keys() == {field.name for field in dataclasses.fields(Flow)} - {"policy"}
@@ -115,7 +115,7 @@ def test_the_buffer_is_as_large_as_the_scenario_says(engine: NativeEngine, buffe
     scenario = Scenario(rate_mbps=8, duration_s=3, flows=(Flow("cubic", rtt_ms=30), Flow("cubic", rtt_ms=50)), **buffer)
     trace = simulate(scenario, engine)
     longest = trace.link[:, LINK_COLUMNS.index("queue_max_packets")].max()
-    # Beside it there is room for the packet that is being sent and for one that the link has already taken.
+    # There is also room for the packet being sent and for one that the link has already taken.
     assert longest - 1 == scenario.queue_packets
     assert trace.link[:, LINK_COLUMNS.index("drops")].sum() > 0
 
@@ -177,7 +177,7 @@ def test_another_process_gives_the_same_bytes(engine: NativeEngine) -> None:
 
 @pytest.mark.parametrize(("count", "threads"), [(1, 1), (2, 2), (7, 1), (7, 3), (40, 2), (5, 16)])
 def test_many_at_once_are_what_each_is_alone(engine: NativeEngine, count: int, threads: int) -> None:
-    """Of different scenarios, lengths of steps and ends; each goes on with another episode when one is over."""
+    """Scenarios with different steps and ends; each continues with another episode when one is over."""
     rng = random.Random(1)
     scenarios = [random_scenario(rng) for _ in range(count)]
     steps_ms = [rng.choice([7.0, 50.0]) for _ in range(count)]
@@ -195,7 +195,7 @@ def test_many_at_once_are_what_each_is_alone(engine: NativeEngine, count: int, t
             digests[index].update(flows[: len(scenarios[index].flows)].tobytes())
         for index in np.flatnonzero(engines.is_over & ~is_done):
             is_done[index] = True
-            engines.begin_resets([int(index)], [SCENARIO], [99], [10.0])  # it goes on beside those that are not done
+            engines.begin_resets([int(index)], [SCENARIO], [99], [10.0])  # it restarts while others continue
         engines.begin_step(np.flatnonzero(~engines.is_over) if engines.is_over.any() else None)
         engines.finish()
     assert [digest.hexdigest() for digest in digests] == alone
@@ -244,7 +244,7 @@ def test_a_batch_refuses_what_is_out_of_its_bounds() -> None:
     for kind, call in refused:
         with pytest.raises(kind):
             call()
-    batch.step(np.full(2, 10**8))  # the second one has no scenario: it is left alone
+    batch.step(np.full(2, 10**8))  # the second one has no scenario and is skipped
     assert batch.times_s.tolist() == [0.1, 0.0]
     assert np.isnan(batch.flow_rows[1]).all()
 
@@ -258,7 +258,7 @@ def test_a_forked_process_has_no_threads_to_wait_for() -> None:
     if child == 0:
         status = 1
         try:
-            signal.alarm(10)  # it would wait for ever
+            signal.alarm(10)  # without the fix it waits forever
             batch.step(np.full(3, 10**8))
             is_stepped = batch.times_s.tolist() == [0.1] * 3
             del batch
@@ -327,7 +327,7 @@ def test_a_thousand_flows(engine: NativeEngine) -> None:
 
 
 def assert_possible(trace: Trace) -> None:
-    """Whatever a run is, these hold of its rows."""
+    """Check what holds for the rows of any run."""
     scenario, packet = trace.scenario, trace.scenario.packet_bytes
 
     def flow(column: str) -> Any:
@@ -343,7 +343,7 @@ def assert_possible(trace: Trace) -> None:
     assert (trace.link >= 0).all()
     assert flow("is_active").max() <= 1
     assert link("utilisation").max() <= 1 + 1e-9
-    # A flow's handshake needs the link too, again after 1, 3, 7, … s if it is dropped.
+    # The handshake uses the link too, again after 1, 3, 7, … s if it is dropped.
     handshakes = sum(math.floor(math.log2(1 + max(0, scenario.duration_s - f.start_s))) + 1 for f in scenario.flows)
     # Every packet that was sent has arrived, was dropped, was lost, or is in the buffer.
     packets = {name: flow(name).sum() for name in ("sent_packets", "delivered_packets", "lost_packets")}
@@ -351,7 +351,7 @@ def assert_possible(trace: Trace) -> None:
     waiting = packets["sent_packets"] - arrived - link("drops").sum() - link("random_losses").sum()
     assert -handshakes <= waiting <= scenario.queue_packets + 2
     assert waiting == round(waiting)
-    # What a sender believes adds up too.
+    # The sender's own counts add up too.
     in_flight = packets["sent_packets"] - packets["delivered_packets"] - packets["lost_packets"]
     open_now = trace.flows[-1, :, FLOW_COLUMNS.index("in_flight_packets")]
     assert in_flight >= open_now.sum()
@@ -362,7 +362,7 @@ def assert_possible(trace: Trace) -> None:
         assert flow("received_bytes")[:, index].sum() <= (described.size_bytes or math.inf)
         rtts = flow("rtt_min_ms")[:, index]
         assert not (rtts < described.rtt_ms - 1e-5).any()
-    # The link's busy time is what its packets need (a rate that changes while one is sent is not for this sum).
+    # The busy time of the link is the time its packets need (not if the rate changes while one is sent).
     if not scenario.rate_schedule:
         durations = np.diff(trace.time_s, prepend=0.0)
         busy_s = (link("utilisation") * durations).sum()

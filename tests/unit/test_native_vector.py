@@ -70,7 +70,7 @@ class TestVector:
         "arguments", [{"step_ms": 50.0}, {"step_ms": None, "step_rtts": 1.5, **EVERYTHING}], ids=["plain", "everything"]
     )
     def test_equals_singles(self, mode: AutoresetMode, scenario: Any, arguments: dict[str, Any]) -> None:
-        """Every output of every step, through several episodes: of a batch, of engines apart, and of environments."""
+        """Compare all outputs over several episodes: of a batch, of separate engines, and of single environments."""
         count = 5
         batch = BottleneckVectorEnv(count, scenario, engine="native", autoreset_mode=mode, **arguments)
         apart = BottleneckVectorEnv(count, scenario, engine=NativeEngine, autoreset_mode=mode, **arguments)
@@ -130,14 +130,14 @@ class TestVector:
         env.step(np.zeros((2, 2)))
         for bad in (np.zeros((1, 2)), np.zeros((2, 1)), np.array([[0.0, np.nan], [0.0, 0.0]]), np.zeros(2), None):
             with pytest.raises(ValueError, match=r"must be numbers of shape"):
-                env.step(bad)  # type: ignore[arg-type]  # that is the point
+                env.step(bad)  # type: ignore[arg-type]  # on purpose
         assert env.step(np.full((2, 2), [np.inf, -np.inf]))[4]["time_s"].tolist() == [0.2, 0.2]
         env.close()
         with pytest.raises(gymnasium.error.ResetNeeded):
             env.step(np.zeros((2, 2)))
 
     def test_many_cost_a_fraction_of_one_each(self) -> None:
-        """A canary: measured, it is a fifteenth."""
+        """A loose bound: measured, it is a fifteenth."""
 
         def cpu_s(env: Any, actions: Any, steps: int) -> float:
             env.reset(seed=1)
@@ -201,7 +201,7 @@ class TestStableBaselines3:
 
 
 class TestParts:
-    """Many rows at once are what each is alone, to the last bit: formulas must not depend on their number."""
+    """Many rows at once give what each gives alone, to the last bit: formulas must not depend on their number."""
 
     def rows(self, count: int) -> tuple[Any, Any]:
         rng = np.random.default_rng(count)

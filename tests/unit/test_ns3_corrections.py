@@ -36,7 +36,7 @@ def rows_of(trace: Trace, flow: int = 0) -> pd.DataFrame:
 
 
 def test_stale_rate_samples_do_not_raise_the_bandwidth(engine):
-    """ns-3 keeps the interval of an older ACK but counts the new bytes, and BBR then stands at twice the base RTT."""
+    """ns-3 keeps the interval of an older ACK but counts the new bytes; BBR then stays at twice the base RTT."""
 
     def mean_rtt_ms(algorithm: str) -> float:
         scenario = Scenario(rate_mbps=10, buffer_packets=2000, duration_s=20, packet_bytes=1448,
@@ -56,7 +56,7 @@ def test_the_bandwidth_is_the_links(engine):
 
 
 def test_leaving_recovery_restores_the_window(engine):
-    """ns-3 sets cwnd = ssThresh on leaving recovery, whatever the congestion control wants."""
+    """ns-3 sets cwnd = ssThresh on leaving recovery, whatever the congestion control says."""
     scenario = Scenario(rate_mbps=12, buffer_bdp=4, duration_s=9, loss=0.002, flows=(Flow("bbr", rtt_ms=60),))
     rows = rows_of(bbrgym.simulate(scenario, engine, SEED, step_ms=20))
     settled = rows[rows.index > 3]
@@ -70,19 +70,19 @@ def test_leaving_recovery_restores_the_window(engine):
 
 
 def test_lost_counts_packets_once(engine):
-    """ns-3 passes the absolute change of what is outstanding, so that a repaired loss counts again."""
+    """ns-3 passes on the absolute change of the outstanding losses, so a repaired loss counts again."""
     scenario = Scenario(rate_mbps=12, buffer_bdp=4, duration_s=30, loss=0.001, flows=(Flow("bbr", rtt_ms=60),))
     trace = bbrgym.simulate(scenario, engine, SEED)
     rows = rows_of(trace)
     assert rows["rto_count"].sum() == 0
     dropped = trace.link[:, LINK_COLUMNS.index("random_losses")].sum()
     assert dropped >= 20
-    # The packets lost in the last round trip are not detected any more.
+    # Packets lost in the last round trip are not detected before the end.
     assert dropped - 2 <= rows["lost_packets"].sum() <= dropped
 
 
 def test_flows_do_not_share_random_numbers(engine):
-    """With one random stream for all sockets, flows of one RTT cycle in lockstep."""
+    """With one random stream for all sockets, flows of equal RTT cycle in lockstep."""
     scenario = Scenario(rate_mbps=24, buffer_bdp=4, duration_s=5, flows=tuple(Flow("bbr", rtt_ms=40) for _ in range(6)))
     trace = bbrgym.simulate(scenario, engine, SEED, step_ms=20)
     cycle = trace.flows[:, :, FLOW_COLUMNS.index("cycle_index")]
@@ -108,7 +108,7 @@ def test_rtt_samples_go_on_while_a_hole_is_open(engine, algorithm):
     # An acknowledged retransmission gives no sample (Karn), and some of these steps have nothing else.
     sampled = hole[hole["rtt_mean_ms"].notna()]
     assert len(sampled) >= 10
-    # The samples are of the queue as it is, not as it was when the hole opened.
+    # The samples show the current queue, not the one when the hole opened.
     expected = 60 + sampled["link_queue_mean_ms"]
     assert (sampled["rtt_mean_ms"] - expected).abs().median() < 5
     assert sampled["rtt_mean_ms"].max() - sampled["rtt_mean_ms"].min() > 10
@@ -173,7 +173,7 @@ def test_what_arrives_and_what_arrives_in_order(engine):
         total = trace.rows.groupby("flow").sum(numeric_only=True).sum()
         total[["link_drops", "link_random_losses"]] /= 2  # the link's counts stand beside both flows
         assert total["received_bytes"] == 4_000_000
-        # What was sent was lost on the link or has arrived, but for the last of it.
+        # What was sent was lost on the link or has arrived, except for the last packets.
         gone = 1000 * (total["sent_packets"] - total["link_drops"] - total["link_random_losses"])
         assert 0 <= gone - total["arrived_bytes"] <= 20_000
         return total
@@ -214,7 +214,7 @@ def test_an_episode_of_finite_flows_ends_with_them(engine):
 
 
 def test_the_queue_is_measured_as_it_is(engine):
-    """Not as it was before its last change, which ns-3's counters still show when they tell of it."""
+    """Not the length before the last change, which ns-3's counters still have when they report it."""
     scenario = Scenario(rate_mbps=1, buffer_packets=100, duration_s=12, flows=(Flow("agent", rtt_ms=80),))
     packet_ms = 1040 * 8 / 1e3
     queues = []
@@ -254,7 +254,7 @@ def test_gains_steer_the_agent(engine):
         trace = bbrgym.simulate(scenario, engine, SEED, policy=lambda flow, rows, gain=cwnd_gain: (gain, 1.2))
         queue[cwnd_gain] = trace.summary(after_s=3).link.queue_mean_ms
         assert rows_of(trace)["cwnd_gain"].iloc[-1] == cwnd_gain
-    # A window of g BDP stands (g - 1) base RTTs high in the queue.
+    # A window of g BDP keeps a queue of (g - 1) base RTTs.
     assert queue[1.0] < 15
     assert queue[3.0] == pytest.approx(2 * 40, abs=20)
 

@@ -51,7 +51,7 @@ def random_scenario(rng: random.Random) -> Scenario:
 
 
 def random_walk(rng: random.Random, rate_mbps: float, duration_s: float) -> tuple[tuple[float, float], ...]:
-    """A rate every 100 ms, from the beginning on, and outages."""
+    """Return a schedule with a rate every 100 ms from time 0 on, and outages."""
     return tuple((bin_ / 10, max(0.05, rate_mbps * rng.uniform(-0.2, 1))) for bin_ in range(int(10 * duration_s)))
 
 
@@ -87,7 +87,7 @@ def test_random_scenarios(seed: int):
 
 
 def test_a_timeout_in_probe_rtt_sends_one_packet():
-    """Nothing is in flight then, which ns-3 reports as a start of sending; the window must not come back on it."""
+    """With nothing in flight, ns-3 reports a start of sending; that must not restore the window."""
     scenario = Scenario(rate_mbps=10, buffer_bdp=2, duration_s=16, rate_schedule=((10.2, 0.02), (13.0, 10.0)),
                         flows=(Flow("bbr", rtt_ms=40),))  # fmt: skip
     trace = bbrgym.simulate(scenario, "ns3", 1)

@@ -1,8 +1,8 @@
 """The native engine's transport over ns-3's UDP: the engine's contract, and the native engine's numbers.
 
-Transport and controllers are the same object code on both sides, so what differs is the network: events that the native
-engine has not (a packet's time on an access link, an ACK's on the way back, 2 bytes of PPP around a packet without
-data), and what these ten microseconds grow into where flows compete.
+Transport and controllers are the same object code on both sides, so only the network differs: events that the native
+engine does not have (a packet's time on an access link, an ACK's on the return path, 2 bytes of PPP around a packet
+without data), and what these ten microseconds grow into when flows compete.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def test_random_loss_takes_data_and_nothing_else(quic: Engine) -> None:
     on_the_way = sent - lost - arrived / scenario.packet_bytes
     assert 0 <= on_the_way <= flow_column(trace, "in_flight_packets")[-1, 0] + 1
     assert lost / sent == pytest.approx(0.1, abs=0.015)
-    # An ACK that were lost would leave what it said in flight until the next one; a probe's, for a timeout.
+    # What a lost ACK covers stays in flight until the next ACK; the ACK of a probe until a timeout.
     assert flow_column(trace, "rto_count").sum() <= 2
     assert trace.summary(after_s=2).link.utilisation > 0.9
 
@@ -176,7 +176,7 @@ def test_all_competitors_of_a_benchmark_are_those_that_its_transport_can_run() -
 
 @pytest.mark.parametrize("packet_bytes", [64, 1000, 1460, 1461, 9000])
 def test_packets_are_as_long_as_the_scenario_says(engines: dict[str, Engine], packet_bytes: int) -> None:
-    """Measured in the queue, where a packet's bytes are a time; 1461 and more once were cut in fragments."""
+    """Measured in the queue, where bytes are time. Packets of 1461 bytes and more were once fragmented."""
     scenario = Scenario(
         rate_mbps=10, buffer_packets=50, packet_bytes=packet_bytes, duration_s=2, flows=(Flow("cubic", rtt_ms=20),)
     )
@@ -188,12 +188,12 @@ def test_packets_are_as_long_as_the_scenario_says(engines: dict[str, Engine], pa
         received = flow_column(trace, "received_bytes")[2:].sum()
         seconds = link_column(trace, "utilisation")[2:].sum() * 0.1
         wire_bytes = received / packet_bytes * (packet_bytes + HEADER_BYTES)
-        # But for what is not in order yet, and for what was sent twice.
+        # Except for what is not in order yet, and what was sent twice.
         assert wire_bytes / seconds * 8e-6 == pytest.approx(10, rel=0.04), name
 
 
 def test_the_queue_is_counted_as_it_is(engines: dict[str, Engine]) -> None:
-    """The packet on the wire is none of it; a full one is the buffer, and the one in the device."""
+    """The packet on the wire does not count; a full queue is the buffer and the packet in the device."""
     idle = Scenario(rate_mbps=2, buffer_packets=30, duration_s=2, flows=(Flow("bbr", rtt_ms=1, size_bytes=1),))
     for name in ("native", "quic"):  # in TCP the packet waits for the handshake's last ACK
         engines[name].reset(idle, 1)
@@ -209,7 +209,7 @@ def test_the_queue_is_counted_as_it_is(engines: dict[str, Engine]) -> None:
 
 
 def first_sent_ms(engine: Engine, scenario: Scenario, step_ms: float, after_ms: float = 0.0) -> Floats:
-    """When each flow's first packet left, to the end of a step, on the engine's own clock; infinite if never."""
+    """Return when the first packet of each flow left: the end of its step, on the engine's clock; infinity if never."""
     sent = FLOW_COLUMNS.index("sent_packets")
     rows = engine.reset(scenario, 1)
     times = np.full(len(scenario.flows), np.inf)
@@ -225,7 +225,7 @@ def test_a_flow_starts_after_a_round_trip_as_tcps(engines: dict[str, Engine]) ->
     scenario = Scenario(rate_mbps=20, duration_s=0.3, flows=(Flow("bbr", rtt_ms=40), Flow("bbr", 60, start_s=0.03)))
     for name in ("tcp", "quic"):
         assert first_sent_ms(engines[name], scenario, 0.2) == pytest.approx([40.1, 90.1], abs=0.11), name
-    # In the native engine a sender stands at the queue, and its clock is late by the way there.
+    # In the native engine a sender is at the queue, so its clock is late by the delay to the queue.
     assert first_sent_ms(engines["native"], scenario, 0.2) == pytest.approx([50.1, 110.1], abs=0.11)
 
 
@@ -246,7 +246,7 @@ def test_a_handshake_that_is_lost_is_tried_again_after_a_second(engines: dict[st
         delays = first_sent_ms(engine, scenario, 10)[4:] / 1e3 - [flow.start_s for flow in late]
         assert np.isfinite(delays).all(), name
         tries = np.floor(delays)
-        assert set(tries) <= {0, 1, 3, 7}, (name, delays)  # the time doubles from try to try
+        assert set(tries) <= {0, 1, 3, 7}, (name, delays)  # the timeout doubles with every try
         assert 1 <= (tries > 0).sum() < len(late), (name, delays)
         assert (delays - tries < 0.1).all(), (name, delays)
 
@@ -255,7 +255,7 @@ def test_a_handshake_that_is_lost_is_tried_again_after_a_second(engines: dict[st
 
 
 def cumulated(engine: Engine, scenario: Scenario, column: str, flow: int, seed: int, shift_ms: float = 0.0) -> Floats:
-    """Totals of a column after every 100 ms, beginning after `shift_ms`."""
+    """Return the totals of a column after every 100 ms, starting after `shift_ms`."""
     rows = engine.reset(scenario, seed)
     total = 0.0
     if shift_ms > 0:
@@ -271,8 +271,10 @@ def cumulated(engine: Engine, scenario: Scenario, column: str, flow: int, seed: 
 def differences(
     engines: dict[str, Engine], scenario: Scenario, flow: int, seed: int = 1
 ) -> tuple[Floats, Floats, Floats]:
-    """What the flow had sent in ns-3 after each step, and how much more it had sent, and its receiver had got, in the
-    native engine at the same time of the same clock."""
+    """Return what a flow had sent in ns-3 after each step, and how much more it sent and received in the native engine.
+
+    Both are taken at the same time of the same clock.
+    """
     shortest_ms = min(flow.rtt_ms for flow in scenario.flows)
     to_queue_ms = scenario.flows[flow].rtt_ms / 2 - shortest_ms / 4
     behind_queue_ms = shortest_ms / 4
@@ -293,7 +295,7 @@ def differences(
 def test_one_flow_is_the_same_packet_for_packet(
     engines: dict[str, Engine], algorithm: str, buffer_bdp: float, loss: float, largest: float
 ) -> None:
-    """Drops and random losses included: what is left are ten microseconds in a round trip."""
+    """Including drops and random losses: the rest is ten microseconds per round trip."""
     flow = Flow(algorithm, rtt_ms=50)
     scenario = Scenario(rate_mbps=20, buffer_bdp=buffer_bdp, loss=loss, duration_s=10, flows=(flow,))
     sent, of_sent, of_arrived = differences(engines, scenario, 0)
@@ -310,7 +312,7 @@ def test_one_flow_is_the_same_packet_for_packet(
 def test_without_time_on_access_links_not_a_packet_differs(
     engines: dict[str, Engine], algorithm: str, buffer_bdp: float, loss: float
 ) -> None:
-    """Those ten microseconds are the access links': a packet of the dumbbell's takes 8 on the way to the router."""
+    """The ten microseconds come from the access links: a packet takes 8 to the router of the dumbbell."""
     flow = Flow(algorithm, rtt_ms=50)
     scenario = Scenario(rate_mbps=20, buffer_bdp=buffer_bdp, loss=loss, duration_s=6, flows=(flow,))
     columns = ["sent_packets", "delivered_packets", "lost_packets", "retransmitted_packets", "rto_count"]
@@ -328,14 +330,14 @@ def test_without_time_on_access_links_not_a_packet_differs(
         totals_ns3.append(totals_ns3[-1] + row[indices])
     differences = np.array(totals) - totals_ns3
     assert totals[-1][0] > 1000
-    # One may fall on the other side of the end of a step: the handshake's packet is 2 bytes longer.
+    # One packet may fall into the next step: the packet of the handshake is 2 bytes longer.
     assert abs(differences).max() <= 1
     assert (differences != 0).mean() < 0.02
     assert (differences[-1] == 0).all()
 
 
 def test_two_flows_share_alike(engines: dict[str, Engine]) -> None:
-    """Who gets a place in the queue first may turn on a microsecond, and then a cycle of one flow is another's."""
+    """A microsecond may decide which packet enters the queue first, and then the flows swap their cycles."""
     sent, of_sent, of_arrived = zip(*(differences(engines, TWO, flow) for flow in (0, 1)), strict=True)
     total = sum(sent)
     for difference in (sum(of_sent), sum(of_arrived)):

@@ -26,7 +26,7 @@ Range = tuple[int, int]
 
 
 class Hand:
-    """A sender with a recorded controller of a fixed window, and short words for what is done to it."""
+    """A sender with a recording controller of fixed window, and short methods to drive it."""
 
     def __init__(self, cwnd: int = 10, rtt_ms: float = 0, size: int | None = None):
         self.told = _testing.Recording()
@@ -34,7 +34,7 @@ class Hand:
         self.sender = _testing.Sender(self.told, packet_bytes=PACKET, initial_rtt=int(rtt_ms * MS), size_bytes=size)
 
     def send(self, now: float, count: int | None = None) -> list[Sent]:
-        """What leaves at `now` (ms): all that may, or `count` packets."""
+        """Return the packets that leave at `now` (ms): all that may, or `count`."""
         packets = []
         while count is None or len(packets) < count:
             packet = self.sender.next_packet(int(now * MS))
@@ -45,7 +45,7 @@ class Hand:
         return packets
 
     def ack(self, now: float, *ranges: Range | int) -> _testing.AckEvent:
-        """Acknowledges ranges or single numbers, the newest first; what the controller is told last."""
+        """Acknowledge ranges or single numbers, newest first; return the controller's last event."""
         self.sender.on_ack(int(now * MS), [(r, r) if isinstance(r, int) else r for r in ranges])
         return self.told.acks[-1]
 
@@ -132,7 +132,7 @@ def test_an_ack_says_everything_once():
 
 
 def test_an_acknowledgement_has_at_most_eight_ranges():
-    with pytest.raises(ValueError, match="9 ranges do not fit"):
+    with pytest.raises(ValueError, match="at most 8 ranges, got 9"):
         Hand().ack(0, *range(16, -1, -2))
 
 
@@ -162,8 +162,8 @@ def test_a_packet_is_lost_when_one_three_later_arrives():
     ("handshake_ms", "rtt_ms", "wait_ms"),
     [
         (8, 8, 9),
-        (8, 16, 18),  # the latest RTT, where it is longer than the smoothed one, 9 ms
-        (16, 8, 16.875),  # the smoothed one, 15 ms, where that is longer
+        (8, 16, 18),  # the latest RTT, longer than the smoothed one of 9 ms
+        (16, 8, 16.875),  # the smoothed RTT of 15 ms, longer than the latest one
         (0.1, 0.1, 1),  # never less than the granularity
     ],
 )
@@ -179,7 +179,7 @@ def test_a_packet_is_lost_nine_eighths_of_an_rtt_after_it_left(handshake_ms: flo
     hand.sender.on_timer(int(wait_ms * MS))
     assert (hand.sender.in_flight, hand.timer_ms) == (0, None)
     assert hand.sender.decision().cwnd == 7 * PACKET
-    # The controller hears of the recovery now, and of the bytes with the next ACK.
+    # The controller learns of the recovery now, and of the lost bytes with the next ACK.
     assert hand.told.calls == ["ack", "recovery"]
     assert hand.told.recoveries == [(RECOVERY, int(wait_ms * MS), 0)]
     assert hand.send(wait_ms, 1) == [(2, 0, PACKET, True)]
@@ -282,7 +282,7 @@ def test_probe_timeouts_double_until_an_ack():
         hand.sender.on_timer(int(expected * MS) - 1)
         assert hand.send(expected - 1) == []
         hand.sender.on_timer(int(expected * MS))
-        # Whatever the window says (section 7.5), and one packet only.
+        # One packet, regardless of the window (section 7.5).
         assert numbers(hand.send(expected)) == [2 + probe]
         wait *= 2
     assert hand.sender.counts()["timeouts"] == 3
@@ -333,7 +333,7 @@ def test_a_probe_carries_what_is_lost_or_new_or_the_oldest():
 
 
 def test_an_overdue_probe_is_due_now_and_never_in_the_past():
-    # With a long and steady RTT 9/8 of it are longer than a probe timeout.
+    # With a long and steady RTT, 9/8 of it is longer than a probe timeout.
     hand = Hand(cwnd=3, rtt_ms=1000)
     now = 0
     for number in range(40):
@@ -358,7 +358,7 @@ def test_an_overdue_probe_is_due_now_and_never_in_the_past():
 
 
 def test_a_copy_of_what_has_arrived_is_followed_up():
-    # The only segment was late, not lost, and its copy is: all is delivered while a packet is still in flight.
+    # The only segment was late; its copy is lost: all is delivered while a packet is still in flight.
     hand = Hand(rtt_ms=10, size=PACKET)
     hand.send(0)
     hand.sender.on_timer(hand.sender.next_timer())
@@ -671,7 +671,7 @@ def test_a_lost_last_segment_is_repeated_with_its_size():
 
 
 def test_a_size_below_one_byte_is_refused():
-    with pytest.raises(ValueError, match="size_bytes=0 is not possible"):
+    with pytest.raises(ValueError, match=r"size_bytes must be >= 1 or None .*, got 0"):
         Hand(size=0)
 
 
@@ -741,13 +741,13 @@ def test_a_flow_that_would_stop_at_the_end_of_time_never_stops():
 
 
 class Inbox:
-    """A receiver, and short words."""
+    """A receiver, and short methods to drive it."""
 
     def __init__(self) -> None:
         self.receiver = _testing.Receiver()
 
     def get(self, *packets: int | tuple[int, int], now: float = 0) -> list[bool]:
-        """Takes packets: a number that is also the segment, or (number, segment). Whether each must be acknowledged."""
+        """Take packets, as number (also the segment) or (number, segment); return which must be acknowledged now."""
         pairs = [(p, p) if isinstance(p, int) else p for p in packets]
         return [self.receiver.on_packet(int(now * MS), number, segment, PACKET) for number, segment in pairs]
 
@@ -822,7 +822,7 @@ def test_the_oldest_ranges_are_forgotten():
     inbox.get(*range(0, 20, 2))
     newest = [(n, n) for n in range(18, 2, -2)]
     assert inbox.receiver.write_ack() == newest
-    inbox.get(1)  # older than all that is remembered
+    inbox.get(1)  # older than all ranges that are kept
     assert inbox.receiver.write_ack() == newest
     inbox.get(7)
     assert inbox.receiver.write_ack() == [*newest[:5], (6, 8), (4, 4)]
@@ -872,7 +872,7 @@ def test_ranges_are_the_newest_runs_of_what_has_come(order: list[int]):
 
 @dataclass
 class Pipe:
-    """A sender and a receiver with a path in between; each packet and ACK is lost with a probability, or as given."""
+    """A sender, a receiver and a path; each packet and ACK is lost with a probability, or as `fates` say."""
 
     sender: _testing.Sender
     seed: int
@@ -880,7 +880,7 @@ class Pipe:
     jitter_ms: float
     fates: list[bool] = field(default_factory=list)  # whether the first packets arrive
     now: int = 0
-    segments: dict[int, int] = field(default_factory=dict)  # those that have arrived, with their bytes
+    segments: dict[int, int] = field(default_factory=dict)  # bytes of those that have arrived
     arrived: int = 0
 
     def run(self, told: _testing.Recording | None) -> None:
@@ -927,7 +927,7 @@ class Pipe:
         assert not receiver.has_hole
 
     def check(self, receiver: _testing.Receiver, told: _testing.Recording | None) -> None:
-        """What holds at any time."""
+        """Check what holds at any time."""
         counts = self.sender.counts()
         assert self.sender.in_flight >= 0
         assert counts["sent_bytes"] == counts["delivered_bytes"] + counts["lost_bytes"] + self.sender.in_flight
@@ -938,7 +938,7 @@ class Pipe:
 
 
 def check_told(told: _testing.Recording, sender: _testing.Sender) -> None:
-    """What a controller hears adds up, and is possible."""
+    """Check that the events of a controller are possible and add up."""
     counts, acks = sender.counts(), told.acks
     assert sum(ack.bytes_acked for ack in acks) == counts["delivered_bytes"]
     assert sum(ack.bytes_lost for ack in acks) <= counts["lost_bytes"]

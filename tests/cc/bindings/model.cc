@@ -42,7 +42,7 @@ void BindModel(nb::module_& m) {
             QueuedPacket packet;
             return queue.Pop(now_ns, packet) ? std::optional(packet.packet.number) : std::nullopt;
           },
-          "now_ns"_a, "The number of the packet that leaves, or None; those before it are dropped.")
+          "now_ns"_a, "Return the number of the packet that leaves, or None; packets before it are dropped.")
       .def("__len__", &CodelQueue::size)
       .def_prop_ro("bytes", &CodelQueue::bytes)
       .def_prop_ro("drops", &CodelQueue::drops);
@@ -55,7 +55,7 @@ void BindModel(nb::module_& m) {
         for (std::size_t i = 0; i < count; ++i) losses[i] = model.CanLose() && model.IsNextLost();
         return losses;
       },
-      "loss"_a, "loss_burst_packets"_a, "seed"_a, "count"_a, "Which of `count` packets the link loses.");
+      "loss"_a, "loss_burst_packets"_a, "seed"_a, "count"_a, "Return which of `count` packets the link loses.");
   m.def(
       "draw_arrivals",
       [](double jitter_ms, std::int64_t delay_ns, std::uint64_t seed, const std::vector<std::int64_t>& sent_ns) {
@@ -64,7 +64,7 @@ void BindModel(nb::module_& m) {
         for (const std::int64_t now : sent_ns) arrivals.push_back(jitter.Arrival(now, delay_ns));
         return arrivals;
       },
-      "jitter_ms"_a, "delay_ns"_a, "seed"_a, "sent_ns"_a, "When acknowledgements sent at these times arrive.");
+      "jitter_ms"_a, "delay_ns"_a, "seed"_a, "sent_ns"_a, "Return when acknowledgements sent at these times arrive.");
 
   m.def("scenario_defaults", &FieldDefaults<Scenario>, "The fields of a scenario, in order.");
   m.def("flow_defaults", &FieldDefaults<Flow>, "The fields of a flow, in order.");

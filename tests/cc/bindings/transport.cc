@@ -68,8 +68,7 @@ using Counts = std::map<std::string, std::int64_t>;
 void MakeSender(Sender* place, std::unique_ptr<Controller> controller, const Connection& connection,
                 std::optional<Bytes> size_bytes) {
   if (size_bytes && *size_bytes < 1) {
-    throw std::invalid_argument("size_bytes=" + std::to_string(*size_bytes) +
-                                " is not possible: size_bytes must be at least 1, or none for endless");
+    throw std::invalid_argument("size_bytes must be >= 1 or None (endless), got " + std::to_string(*size_bytes));
   }
   new (place) Sender(std::move(controller), connection, size_bytes);
 }
@@ -80,8 +79,8 @@ std::optional<Nanoseconds> UnlessNever(Nanoseconds time) {
 
 AckPacket AckOf(const std::vector<Range>& ranges) {
   if (ranges.size() > AckPacket::kMaxRanges) {
-    throw std::invalid_argument(std::to_string(ranges.size()) + " ranges do not fit: an acknowledgement has at most " +
-                                std::to_string(AckPacket::kMaxRanges));
+    throw std::invalid_argument("an acknowledgement must have at most " + std::to_string(AckPacket::kMaxRanges) +
+                                " ranges, got " + std::to_string(ranges.size()));
   }
   AckPacket ack;
   for (const auto& [low, high] : ranges) ack.ranges[ack.count++] = {low, high};
@@ -91,7 +90,7 @@ AckPacket AckOf(const std::vector<Range>& ranges) {
 }  // namespace
 
 void BindTransport(nb::module_& m) {
-  nb::class_<Recording>(m, "Recording", "A controller that keeps what it is told and decides what is set here.")
+  nb::class_<Recording>(m, "Recording", "A controller that records its calls and decides what is set here.")
       .def(nb::init<>())
       .def_prop_rw(
           "cwnd", [](const Recording& it) { return it.decision.cwnd; },
@@ -109,7 +108,7 @@ void BindTransport(nb::module_& m) {
           "is_app_limited", [](const Recording& it) { return it.decision.is_app_limited; },
           [](Recording& it, bool is_limited) { it.decision.is_app_limited = is_limited; })
       .def_ro("calls", &Recording::calls, "'ack', 'recovery' and 'restart', in the order of the calls.")
-      // By value: a list that referred to the vector's elements would not outlive its growth.
+      // By value: references to the vector's elements would dangle when it grows.
       .def_prop_ro("acks", [](const Recording& it) -> std::vector<AckEvent> { return it.acks; })
       .def_ro("recoveries", &Recording::recoveries, "State, time in ns, in flight in bytes.")
       .def_ro("restarts", &Recording::restarts, "Times in ns.");
@@ -143,11 +142,11 @@ void BindTransport(nb::module_& m) {
             if (!sender.NextPacket(now, packet)) return std::nullopt;
             return Sent(packet.number, packet.segment, packet.bytes, packet.is_retransmission);
           },
-          "now"_a, "Number, segment, bytes and whether it is a retransmission, of the packet that leaves now, if any.")
+          "now"_a, "Return (number, segment, bytes, is_retransmission) of the packet that leaves now, or None.")
       .def(
           "on_ack",
           [](Sender& sender, Nanoseconds now, const std::vector<Range>& ranges) { sender.OnAck(now, AckOf(ranges)); },
-          "now"_a, "ranges"_a, "Ranges (low, high) of packet numbers, the newest first. Raises ValueError.")
+          "now"_a, "ranges"_a, "Take ranges (low, high) of packet numbers, newest first. Raises ValueError.")
       .def("next_timer", [](const Sender& sender) { return UnlessNever(sender.NextTimer()); })
       .def("on_timer", &Sender::OnTimer, "now"_a)
       .def("stop", &Sender::Stop)
@@ -170,7 +169,7 @@ void BindTransport(nb::module_& m) {
           [](Receiver& receiver, Nanoseconds now, PacketNumber number, std::uint64_t segment, std::int32_t bytes) {
             return receiver.OnPacket(now, {.number = number, .segment = segment, .bytes = bytes});
           },
-          "now"_a, "number"_a, "segment"_a, "bytes"_a, "Whether it must be acknowledged now.")
+          "now"_a, "number"_a, "segment"_a, "bytes"_a, "Return whether it must be acknowledged now.")
       .def("ack_due", [](const Receiver& receiver) { return UnlessNever(receiver.AckDue()); })
       .def("write_ack",
            [](Receiver& receiver) {
