@@ -45,6 +45,7 @@ check: setup
 	$(BIN)/mypy studies
 	$(BIN)/python -m nbstripout --verify notebooks/*.ipynb
 	find baselines/cc envs ns3_scratch studies tests -name '*.h' -o -name '*.cc' | xargs $(BIN)/clang-format --dry-run --Werror
+	$(BIN)/lint-imports
 	$(BIN)/python tests/check_includes.py
 	$(BIN)/python tests/write_stubs.py --check
 
