@@ -12,11 +12,11 @@ import numpy as np
 from rich.console import Console
 from rich.markup import escape
 
-from bbrgym.benchmark.plan import Benchmark, Competitor
+from bbrgym.benchmark.plan import Benchmark, Competitor, find_competitors
 from bbrgym.benchmark.results import BenchmarkResult, load_benchmark
 from bbrgym.benchmark.run import EngineFactory, run_benchmark
 from bbrgym.envs.distribution import Distribution
-from bbrgym.envs.engine import describe_engine, make_engine
+from bbrgym.envs.engine import EngineDescription, describe_engine, make_engine
 from bbrgym.envs.scenario import Scenario
 from studies.experiments import compose_experiment
 from studies.papers.published import Paper, load_paper
@@ -80,6 +80,7 @@ class LeaguePlan:
             ValueError: naming the bad value and the good ones.
         """
         league, common = config["league"], dict(config["benchmark"])
+        common["competitors"] = _expanded(common["competitors"], common["engine"])
         for key in league:
             if key not in _LEAGUE_KEYS:
                 raise ValueError(f"unknown field {key!r} of a league; known: {', '.join(_LEAGUE_KEYS)}")
@@ -327,8 +328,8 @@ def _rounded(scenario: Scenario) -> Scenario:
 def _paper(experiment: str, common: Mapping[str, Any]) -> tuple[dict[str, Any], Paper]:
     """Return a paper's experiment with its own competitors and all others of the league."""
     config = compose_experiment(f"paper/{experiment}", ["preset=quick", "tracking=none"])["benchmark"]
-    is_tcp_of_ns3 = _has_stock(common["engine"])
-    competitors = [entry for entry in config["competitors"] if is_tcp_of_ns3 or _name(entry) not in STOCK]
+    has_stock = bool(_described(common["engine"]).comparators)
+    competitors = [entry for entry in config["competitors"] if has_stock or _name(entry) not in STOCK]
     names = [_name(entry) for entry in competitors]
     competitors += [entry for entry in common["competitors"] if _name(entry) not in names]
     scenarios = config["scenarios"]
@@ -337,7 +338,7 @@ def _paper(experiment: str, common: Mapping[str, Any]) -> tuple[dict[str, Any], 
         {name: Scenario.from_dict(scenario) for name, scenario in scenarios.items()},
         [_name(entry) for entry in (*config["competitors"], *competitors)],
     )
-    if not is_tcp_of_ns3:
+    if not has_stock:
         scenarios = {
             name: {
                 **scenario,
@@ -360,9 +361,15 @@ def _paper(experiment: str, common: Mapping[str, Any]) -> tuple[dict[str, Any], 
     return plan, paper
 
 
-def _has_stock(engine: str | Mapping[str, Any]) -> bool:
-    plain = {"name": engine} if isinstance(engine, str) else engine
-    return bool(describe_engine(**plain).comparators)
+def _expanded(entries: Sequence[Any], engine: str | Mapping[str, Any]) -> list[Any]:
+    """Return the competitors with the names that queries stand for."""
+    described = _described(engine)
+    names = [[c.name for c in find_competitors([e], described)] if isinstance(e, str) else [e] for e in entries]
+    return [name for of_entry in names for name in of_entry]
+
+
+def _described(engine: str | Mapping[str, Any]) -> EngineDescription:
+    return describe_engine(**({"name": engine} if isinstance(engine, str) else engine))
 
 
 def _name(competitor: str | Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""The figures of a paper, drawn of what was measured, with the paper's own numbers in them."""
+"""Draw the figures of a paper from measurements, with the published numbers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ LABELS: Final[dict[str, str]] = {
     "link_queue_max_packets": "longest queue (packets)",
     "link_queue_max_ms": "longest queueing delay (ms)",
 }
-"""What an ordinate shows, in the field's terms and with its unit."""
+"""Labels of the y-axis, with units."""
 
 INTERVALS: Final = (
     "Means over the seeds with 95 % bootstrap intervals (none where the seed changes nothing, or with one seed)."
@@ -52,7 +52,7 @@ INTERVALS: Final = (
 POINTS_A_LINE: Final = 240
 """As many as a panel can show, and few enough for a small file."""
 MOST_FLOWS_NAMED: Final = len(LINES)
-"""Each with a line style of its own; of more flows the first and the last are named, and those between are shades."""
+"""Each has its own line style. Of more flows only the first and the last are named, the others are shades."""
 PUBLISHED_SIGNS: Final = {"about": "D", "above": "^", "below": "v"}
 
 
@@ -66,19 +66,19 @@ def paper_figure(
 ) -> Figure:
     """Draw a figure of a paper.
 
-    Bars and lines are means over the seeds with their 95 % bootstrap intervals. What the paper published of a
-    competitor in one scenario, as a plain value, stands beside it: hollow diamonds are numbers, hollow triangles
-    that point up or down are bounds that the metric stays above or below.
+    Bars and lines are means over the seeds with 95 % bootstrap intervals. Published plain values of a competitor in one
+    scenario stand beside them: hollow diamonds are numbers, hollow triangles that point up or down are bounds above or
+    below which the metric should be.
 
     Args:
-        figure: what to draw.
+        figure: the figure.
         results: `BenchmarkResult.results`.
-        scenarios: the experiment's scenarios by their names, in the order in which they are shown.
+        scenarios: the experiment's scenarios by name, in the order in which they are shown.
         published: the paper's entries; those that belong to the figure are drawn.
-        traces: of the kind `time`: a run of the figure's scenario of each competitor, by its name.
+        traces: for the kind `time`, a run of the figure's scenario per competitor, by name.
 
     Raises:
-        ValueError: there is nothing to show, or two scenarios would be one point of a line.
+        ValueError: there is nothing to show, or two scenarios would be the same point of a line.
     """
     if figure.kind == "time":
         return _over_time(figure, traces or {})
@@ -96,11 +96,11 @@ def paper_figure(
 class _Data:
     scenarios: Mapping[str, Scenario]
     rows: Mapping[tuple[str, str], pd.Series]
-    """Of `summary_table`, by scenario and competitor."""
+    """Rows of `summary_table`, by scenario and competitor."""
     published: tuple[Published, ...]
     marks: Mapping[str, Mark]
     algorithms: Mapping[int, frozenset[str]]
-    """Of each flow, over all competitors."""
+    """Algorithms of each flow, over all competitors."""
 
     @classmethod
     def of(cls, results: pd.DataFrame, scenarios: Mapping[str, Scenario], published: Iterable[Published]) -> _Data:
@@ -117,14 +117,14 @@ class _Data:
         )
 
     def measured(self, metric: str, scenario: str, competitor: str) -> tuple[float, float, float]:
-        """Mean, low and high; NaN for what is missing."""
+        """Return mean, low and high; NaN for missing values."""
         row = self.rows.get((scenario, competitor))
         if row is None or (metric, "mean") not in row:
             return math.nan, math.nan, math.nan
         return float(row[metric, "mean"]), float(row[metric, "low"]), float(row[metric, "high"])
 
     def remark(self, metric: str, scenario: str, competitor: str) -> str:
-        """What a bar cannot say: that a time was never reached, or not in all runs; that there is no value."""
+        """Return what a bar cannot show: that a time was not reached in all runs, or that there is no value."""
         row = self.rows.get((scenario, competitor))
         if row is None or (metric, "mean") not in row:
             return "no value"
@@ -141,7 +141,7 @@ class _Data:
         ]
 
     def label(self, metric: str) -> str:
-        """`flow 1 (50 ms, cubic)` of a flow's metric, what `LABELS` has of another."""
+        """Return `flow 1 (50 ms, cubic)` for a metric of a flow, and the entry of `LABELS` for others."""
         if "[" not in metric:
             return LABELS.get(metric, metric)
         index = int(metric.split("[")[1].rstrip("]"))
@@ -192,7 +192,7 @@ def _bars_of_scenarios(figure: PaperFigure, data: _Data) -> Figure:
     if figure.x is not None and figure.x != "scenario":
         at = {name: axis_value(scenario, figure.x) for name, scenario in data.scenarios.items()}
         order = sorted(order, key=lambda name: at[name])
-        # Where the axis does not tell them apart, their names do.
+        # Scenarios with equal values are named instead.
         texts = [_value_text(figure.x, at[name]) for name in order] if len(set(at.values())) == len(at) else order
     for axes, metric in zip(panels, figure.y, strict=False):
         for group, scenario in enumerate(order):
@@ -244,7 +244,7 @@ def _groups(axes: Axes, names: Sequence[str]) -> None:
 
 
 def _lines(figure: PaperFigure, data: _Data) -> Figure:
-    """A line a competitor; a panel a metric, and a value of the figure's panel axis."""
+    """Draw a line per competitor, in a panel per metric and value of the panel axis."""
     axis = str(figure.x)
     parts: dict[float, list[str]] = {}
     for name, scenario in data.scenarios.items():
@@ -269,7 +269,7 @@ def _lines(figure: PaperFigure, data: _Data) -> Figure:
         for line, (competitor, mark) in enumerate(data.marks.items()):
             _line(axes, points, competitor, mark, metric, data, shown)
             if metric in TIMES_TO_REACH:
-                _say_what_is_not_reached(axes, points, competitor, mark, metric, data, line)
+                _annotate_missing_times(axes, points, competitor, mark, metric, data, line)
         xs = [x for x, _ in points]
         if len(xs) <= 8:
             axes.set_xticks(xs, [_number(axis, x) for x in xs])
@@ -278,12 +278,12 @@ def _lines(figure: PaperFigure, data: _Data) -> Figure:
         axes.set_title(", ".join(titles + ([data.label(metric)] if len(figure.y) > 1 else [])))
         if place % columns == 0 or len(figure.y) > 1:
             axes.set_ylabel(_ordinate(figure, metric))
-    # When all is drawn, for panels may share their limits.
+    # After everything is drawn, since panels may share their limits.
     for axes, (_, metric) in zip(panels, panels_of, strict=False):
         if metric.startswith("share["):
             axes.set_ylim(0, 1)
         elif not metric.startswith(("link_jain", "link_utilisation", "application_utilisation")):
-            # What is said of a time that is not reached stands above the lines.
+            # Remarks on times that are not reached stand above the lines.
             _begin_at_zero(axes, room=0.4 if metric in TIMES_TO_REACH else 0.08)
     return shown.on(drawn)
 
@@ -312,7 +312,7 @@ def _line(
             shown.published(axes, at, claim.value, claim.bound, mark.colour)
 
 
-def _say_what_is_not_reached(
+def _annotate_missing_times(
     axes: Axes,
     points: Sequence[tuple[float, str]],
     competitor: str,
@@ -332,7 +332,7 @@ def _say_what_is_not_reached(
 
 
 def _over_time(figure: PaperFigure, traces: Mapping[str, Trace]) -> Figure:
-    """A panel a competitor and column; a line a flow, and one for what belongs to the link."""
+    """Draw a panel per competitor and column, with a line per flow, or one line for a column of the link."""
     if not traces:
         raise ValueError(f"the figure {figure.title!r} has nothing to show: no run of its scenario is done")
     columns = len(figure.y) if len(figure.y) > 1 else {1: 1, 2: 2, 4: 2}.get(len(traces), 3)
@@ -385,42 +385,42 @@ def _style(index: int, flows: int) -> Any:
 
 
 def _begin_at_zero(axes: Axes, room: float = 0.08) -> None:
-    """The ordinate from 0 to the highest value of it and of all axes that share it, and a part of that more."""
+    """Set the y-axis from 0 to the highest value of all axes that share it, plus some room."""
     shared = axes.get_shared_y_axes().get_siblings(axes)
     highest = max((other.dataLim.y1 for other in shared if other.has_data()), default=0.0)
     axes.set_ylim(0, (1 + room) * highest if 0 < highest < math.inf else 1)
 
 
 def _rival(algorithms: set[str], traces: Mapping[str, Trace]) -> str:
-    """Of the flow that no competitor takes: the same algorithm in every panel, while another flow's differs."""
+    """Return the algorithm of a flow that no competitor takes: it is the same in all panels, and others differ."""
     others = {flow.algorithm for trace in traces.values() for flow in trace.scenario.flows}
     return f", {min(algorithms)}" if len(algorithms) == 1 and len(others) > 1 else ""
 
 
 def _shade(index: int, flows: int) -> float:
-    """Of a flow: the first is the colour itself, or darker where there are many, the last is light."""
+    """Return how light a flow is: the first has the colour itself, or darker among many flows, the last is light."""
     first = -0.5 if flows > MOST_FLOWS_NAMED else 0.0
     return first + (0.6 - first) * index / max(1, flows - 1)
 
 
 def _thinned(trace: Trace, column: str, flow: int) -> tuple[Any, Any, float]:
-    """A column over time as means of windows, their length in s with it: few enough points to be seen."""
+    """Return times, means over windows of a column, and the windows' length in s: as many points as can be seen."""
     rows = trace.rows[trace.rows["flow"] == flow]
     values = rows[column] if column.startswith("link_") else rows[column].where(rows["is_active"] > 0)
     step_s = trace.step_ms / 1e3
     steps = max(1, math.ceil(len(rows) / POINTS_A_LINE))
     if column.endswith("_mbps"):
-        steps = max(steps, round(1.0 / step_s))  # A rate of 100 ms is the noise of single packets.
+        steps = max(steps, round(1.0 / step_s))  # rates over 100 ms show the noise of single packets
     windows = np.arange(len(rows)) // steps
     groups = pd.DataFrame({"time_s": rows["time_s"].to_numpy(), "value": values.to_numpy()}).groupby(windows)
     means = groups.mean()
-    # In the middle of its window.
+    # The middle of each window.
     times = means["time_s"] - step_s / 2
     return times.to_numpy(), means["value"].to_numpy(), round(steps * step_s, 6)
 
 
 class _Legend:
-    """What a figure's legend has: its own entries, then the signs of published values that were drawn."""
+    """The legend of a figure: its own entries, then the signs of the published values that were drawn."""
 
     def __init__(self, first: Iterable[Any] = ()) -> None:
         self.first: list[Any] = list(first)
@@ -454,11 +454,11 @@ class _Legend:
 def _panels(
     figure: PaperFigure, panels: int, columns: int, width: float, height: float, is_over_time: bool = False
 ) -> tuple[Figure, list[Axes]]:
-    """A figure with its title and so many panels, those of a row together not wider than a page."""
+    """Return a figure with its title and panels; a row of panels is no wider than a page."""
     rows = math.ceil(panels / columns)
     inches = min(10.0, width * columns)
     drawn = empty_figure(inches, 0.85 + height * rows)
-    # Panels of one quantity can be compared.
+    # Panels of one quantity share the y-axis.
     is_one_quantity = len({metric.split("[")[0] for metric in figure.y}) == 1
     grid = drawn.subplots(rows, columns, squeeze=False, sharex=is_over_time, sharey=True if is_one_quantity else "col")
     for axes in list(grid.flat)[panels:]:

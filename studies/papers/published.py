@@ -1,4 +1,4 @@
-"""What a paper published about an experiment, and whether the measurements agree with it."""
+"""What papers published about their experiments, and whether measurements agree."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ AXES: Final[dict[str, str]] = {
     "rate_mbps": "rate (Mbit/s)",
     "n_flows": "flows",
 }
-"""In what the scenarios of an experiment differ, with a label for a reader; `axis_value` has the number."""
+"""Quantities in which scenarios of an experiment differ, with their labels; `axis_value` returns the value."""
 
 
 def axis_value(scenario: Scenario, axis: str) -> float:
-    """Where a scenario lies on one of `AXES`, in the unit of the axis."""
+    """Return the value of a scenario on one of `AXES`, in the unit of the axis."""
     rtts = [flow.rtt_ms for flow in scenario.flows]
     return {
         "rtt_ratio": max(rtts) / min(rtts),
@@ -61,24 +61,24 @@ def axis_value(scenario: Scenario, axis: str) -> float:
 
 
 def flow_of(metric: str) -> int | None:
-    """The flow i of a metric `…[i]`; None if it is of the run."""
+    """Return the flow i of a metric `…[i]`; None for a metric of the run."""
     index = re.search(r"\[(\d+)\]$", metric)
     return None if index is None else int(index[1])
 
 
 @dataclass(frozen=True)
 class PaperFigure:
-    """A figure of a paper, to be drawn of what was measured.
+    """A figure of a paper, to be drawn from measurements.
 
     Attributes:
         title: which figure, and what it shows.
-        kind: `bars` (a group for each of `x`, a bar a metric), `lines` (a line a competitor over the axis `x`, one
-            panel a metric), or `time` (columns of the trace over time, a panel a competitor).
+        kind: `bars` (a group per value of `x`, a bar per metric), `lines` (a line per competitor over the axis `x`, a
+            panel per metric), or `time` (columns of the trace over time, a panel per competitor).
         y: metrics of `run_table`; for `time`, columns of `Trace.rows`.
         x: for bars `competitor`, `scenario` or one of `AXES`; for lines one of `AXES`; None for `time`.
-        y_label: what the ordinate shows, with its unit.
-        scenario: the only scenario that is shown; None for all. One is named for `time`.
-        panel: for lines, an axis of `AXES`, with a panel for each of its values; None for all in one.
+        y_label: label of the y-axis, with its unit.
+        scenario: the only scenario shown; None for all. `time` needs one.
+        panel: for lines, one of `AXES`, with a panel per value; None for a single panel.
     """
 
     title: str
@@ -91,10 +91,10 @@ class PaperFigure:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any], scenarios: Collection[str]) -> PaperFigure:
-        """From a plain mapping; `scenarios` are the names that the experiment has.
+        """Return the figure of a plain mapping; `scenarios` are the names of the experiment's scenarios.
 
         Raises:
-            ValueError: naming the bad value and the good ones.
+            ValueError: a value is not valid; the message names it and the valid ones.
         """
         _check_keys("a figure", plain, [f.name for f in dataclasses.fields(cls)])
         title = _text("a figure", plain, "title", is_needed=True)
@@ -102,7 +102,7 @@ class PaperFigure:
         kind = _one_of(what, "kind", plain.get("kind"), KINDS)
         y = _texts(what, plain, "y")
         if not y:
-            raise ValueError(f"{what} has no y: name what it shows")
+            raise ValueError(f"{what} needs at least one metric in y")
         x, scenario, panel = plain.get("x"), plain.get("scenario"), plain.get("panel")
         for name in y:
             if kind == "time":
@@ -114,7 +114,7 @@ class PaperFigure:
         elif kind == "lines":
             x = _one_of(what, "x", x, list(AXES))
         elif x is not None:
-            raise ValueError(f"{what} has x={x!r}: a figure of kind 'time' has the time there; leave x out")
+            raise ValueError(f"{what} has x={x!r}: a figure of kind 'time' must have no x")
         if panel is not None:
             if kind != "lines":
                 raise ValueError(f"{what} has panel={panel!r}: only a figure of kind 'lines' has panels of an axis")
@@ -131,19 +131,18 @@ class Published:
     """A number, a bound or an order that a paper states.
 
     Attributes:
-        metric: of `run_table`.
-        scenarios: to which it applies.
-        competitor: whose it is; None for an order.
+        metric: a metric of `run_table`.
+        scenarios: the scenarios to which it applies.
+        competitor: the competitor to which it applies; None for an order.
         value: the number; None for an order.
-        bound: whether the value is the number (`about`), or a bound that the metric stays `above` or `below`. It is
-            `is` in a configuration.
-        over: of several scenarios, the `mean`, `min` or `max`.
-        form: `value`: the metric x itself; `reduction`: 1 - x / y with the metric y of `against`; `ratio`: x / y. It
-            is `as` in a configuration.
+        bound: `about` if the value is a number; `above` or `below` if it is a bound. Called `is` in the files.
+        over: `mean`, `min` or `max` over several scenarios.
+        form: `value`: the metric x itself; `reduction`: 1 - x / y with the metric y of `against`; `ratio`: x / y.
+            Called `as` in the files.
         against: the competitor that a reduction or a ratio compares with; None for a value.
         order: competitors, the one with the lowest metric first; empty for a number.
         wording: the paper's words.
-        because: why the measurement does not agree, in a sentence.
+        because: why the measurement disagrees, in a sentence.
     """
 
     metric: str
@@ -160,10 +159,10 @@ class Published:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any], scenarios: Collection[str], competitors: Collection[str]) -> Published:
-        """From a plain mapping, as an experiment has it; the names are those that the experiment has.
+        """Return the entry of a plain mapping; the names are those of the experiment.
 
         Raises:
-            ValueError: naming the bad value and the good ones.
+            ValueError: a value is not valid; the message names it and the valid ones.
         """
         names = {"scenarios": "scenario", "bound": "is", "form": "as"}
         _check_keys("a published entry", plain, [names.get(f.name, f.name) for f in dataclasses.fields(cls)])
@@ -211,15 +210,15 @@ class Published:
 
 @dataclass(frozen=True)
 class Paper:
-    """The experiment of a paper: where it is, what it says of its setting, and what it found.
+    """The experiment of a paper: where it is, its setting, and its results.
 
     Attributes:
-        title: of the paper.
+        title: title of the paper.
         reference: journal, year, number.
-        url: where to read it.
-        where: the section, figure or table.
-        stated: what the paper says of the setting.
-        inferred: what it leaves open and how it is read here, each with the reason.
+        url: link to the paper.
+        where: section, figure or table.
+        stated: what the paper says about the setting.
+        inferred: what the paper leaves open and how it is read here, with reasons.
         figures: its figures.
         published: its numbers and statements.
     """
@@ -243,7 +242,7 @@ class Paper:
             competitors: names of its competitors.
 
         Raises:
-            ValueError: naming the bad value and the good ones.
+            ValueError: a value is not valid; the message names it and the valid ones.
         """
         if not isinstance(plain, Mapping):
             raise ValueError(f"a paper must be a mapping with a title, got {plain!r}")
@@ -301,16 +300,16 @@ class PublishedComparison:
 
     Attributes:
         claim: the published entry.
-        what: which quantity, as `throughput_mbps[0] of bbr, 5bdp`.
+        what: the quantity, as `throughput_mbps[0] of bbr, 5bdp`.
         published: as `8.9`, `above 0.92`, `bbr < bbq < da-bbr`.
         measured: as `7.30 [7.02 7.58]`, `bbr 0.601 < bbq 0.624` in the measured order, `never`, or `-` for nothing.
         value: what was measured; infinity for `never`; NaN for an order, and where nothing was measured.
         low: lower end of its 95 % bootstrap interval; NaN without one.
         high: upper end.
         ratio: measured over published value; NaN if one of them is missing.
-        agrees: None where it cannot be said.
-        agreement: `yes`, `no`, `5 of 6 pairs`, `unclear`, or `-` where nothing can be judged.
-        because: the claim's reason for a disagreement, unless it agrees or nothing was measured.
+        agrees: None if it cannot be judged.
+        agreement: `yes`, `no`, `5 of 6 pairs`, `unclear`, or `-` if nothing can be judged.
+        because: the claim's reason for a disagreement; empty if it agrees or nothing was measured.
     """
 
     claim: Published
@@ -327,26 +326,26 @@ class PublishedComparison:
 
 
 def compare(paper: Paper, results: pd.DataFrame) -> list[PublishedComparison]:
-    """Lay what was measured beside everything that a paper published of an experiment.
+    """Compare everything that a paper published about an experiment with the measurements.
 
-    A quantity is that of the means over the seeds: a reduction is 1 - mean / mean, a `min` over scenarios the lowest
-    mean. Only seeds that all of its runs have count, so that the same seeds are compared. The interval is from
-    resampling these seeds; there is none if the seeds change nothing, for all traces of all runs are equal.
+    Quantities are computed from means over the seeds: a reduction is 1 - mean / mean, a `min` over scenarios the lowest
+    mean. Only seeds that all runs of a quantity have count, so that the same seeds are compared. The interval comes
+    from resampling these seeds; there is none if the seeds change no trace.
 
     A time to reach something is the mean of the runs that reach it, and `never` if more than half of them do not.
 
-    * An order agrees if the means of all pairs of its competitors are in that order.
-    * A bound agrees if the mean keeps it; it is unclear if the interval has the bound in it.
+    * An order agrees if the means of all pairs of its competitors have that order.
+    * A bound agrees if the mean keeps it; it is unclear if the interval contains the bound.
     * A value is judged by its order among the paper's other values of the same quantity: those of other competitors,
-      and for a metric of one flow those of other flows of the same competitor. Equal published values have no order.
-      Without such partners it is not judged; the ratio says how near it is.
+      and for a metric of one flow those of the competitor's other flows. Equal published values have no order. Without
+      such values it is not judged; the ratio says how close it is.
 
     Args:
         paper: what was published.
-        results: `BenchmarkResult.results`, complete or not.
+        results: `BenchmarkResult.results`, finished or not.
 
     Returns:
-        A row for each entry of `paper.published`, in that order.
+        One row per entry of `paper.published`, in that order.
     """
     runs = _Runs(results)
     measured = {claim: runs.measure(claim) for claim in paper.published if claim.competitor is not None}
@@ -362,7 +361,7 @@ def compare(paper: Paper, results: pd.DataFrame) -> list[PublishedComparison]:
 
 
 TIMES_TO_REACH: Final = ("convergence_s", "equilibrium_s")
-"""Metrics of which a missing value says that it is never reached."""
+"""Metrics whose missing value means that the state is never reached."""
 
 
 @dataclass(frozen=True)
@@ -374,7 +373,7 @@ class _Quantity:
 
 
 class _Runs:
-    """The metrics of all runs, and what they amount to."""
+    """The metrics of all runs, and the quantities of claims."""
 
     def __init__(self, results: pd.DataFrame) -> None:
         self._runs = None if results.empty else run_table(results)
@@ -383,10 +382,10 @@ class _Runs:
         )
 
     def measure(self, claim: Published) -> _Quantity:
-        """The quantity of a claim; one with the text `-` if nothing can be said."""
+        """Return the quantity of a claim; its text is `-` if it was not measured."""
         if self._runs is None or claim.metric not in self._runs:
             return _Quantity()
-        # NaN is then a run that is not there, and infinity one without a value.
+        # After unstacking, NaN is a missing run and infinity a run without a value.
         table = self._runs[claim.metric].fillna(math.inf).unstack(["scenario", "competitor"])
         groups = [
             (scenario, name)
@@ -421,7 +420,7 @@ class _Runs:
 
 
 def _quantity(claim: Published, means: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Of means, shape (…, groups): those of the competitor in each scenario, then those of the one it is against."""
+    """Return the quantity of means, shape (…, groups): the competitor in each scenario, then the one it is against."""
     own = means[..., : len(claim.scenarios)]
     if claim.form != "value":
         others = means[..., len(claim.scenarios) :]
@@ -523,7 +522,7 @@ def _number(value: float) -> str:
 
 
 def _decimals(value: float) -> int:
-    """As many as show three significant figures, of numbers from 0.00001 on."""
+    """Return how many decimals show three significant digits, for numbers from 0.00001."""
     return min(7, max(0, 2 - math.floor(math.log10(abs(value))))) if value and math.isfinite(value) else 0
 
 

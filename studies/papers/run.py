@@ -1,4 +1,4 @@
-"""The experiments of the papers, and the ablations of their algorithms: all of them, and what agrees."""
+"""Run the experiments of the papers and the ablations of their algorithms, and print what agrees."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from studies.papers.report import paper_of, paper_sections
 
 PRESETS: Final = ("quick", "full")
 GROUPS: Final = ("paper", "ablation")
-"""Folders of conf/experiment whose experiments have a `paper`."""
+"""Folders of conf/experiment with the experiments of papers."""
 
 
 @dataclass(frozen=True)
 class PaperResult:
-    """What became of one experiment.
+    """The result of one experiment.
 
     Attributes:
         experiment: its name in conf/experiment, as `paper/acw-jain`.
-        directory: its benchmark.
-        failures: runs that failed.
-        rows: its published entries beside what was measured.
+        directory: the directory of its benchmark.
+        failures: failed runs.
+        rows: its published entries and measurements.
     """
 
     experiment: str
@@ -46,7 +46,7 @@ class PaperResult:
 
 
 def experiments() -> list[str]:
-    """Names in conf/experiment of all experiments that have a paper: `paper/acw-jain`, `ablation/da-bbr` and so on."""
+    """Return the names in conf/experiment of all experiments of papers: `paper/acw-jain`, `ablation/da-bbr` etc."""
     root = resources.files("bbrgym.conf") / "experiment"
     return [
         f"{group}/{name.removesuffix('.yaml')}"
@@ -65,30 +65,29 @@ def run_papers(
     console: Console | None = None,
     engine_factory: EngineFactory = make_engine,
 ) -> list[PaperResult]:
-    """Run the experiments of the papers one after the other, each a benchmark, as far as they are not done.
+    """Run the missing runs of the papers' experiments, each a benchmark, one after the other.
 
-    A run that two experiments have in common is made once. An experiment goes on after a failed run, and the next
-    experiment after it.
+    A run that two experiments share is simulated once. Failed runs do not stop the others.
 
     Args:
-        root: where the benchmarks go: `<root>/<name>`, with the name that the experiment has.
+        root: the benchmarks go to `<root>/<name of the benchmark>`.
         preset: `quick`, or `full` for the durations and repeats of the papers.
-        only: names of experiments, those in `paper/` also without it; None for all.
-        overrides: of Hydra, for every experiment, as `benchmark.processes=1`. Runs are not tracked in MLflow unless
-            `tracking=mlflow` is one.
-        console: where progress is shown; None is standard output.
+        only: names of experiments, those in `paper/` also without this prefix; None for all.
+        overrides: Hydra overrides for every experiment, as `benchmark.processes=1`. Runs are tracked in MLflow only
+            with `tracking=mlflow`.
+        console: shows progress; None is standard output.
         engine_factory: as in `run_benchmark`.
 
     Returns:
-        A result an experiment, in the order of `experiments`.
+        One result per experiment, in the order of `experiments`.
 
     Raises:
-        ValueError: naming the bad value and the good ones. Nothing has run then.
-        HydraException: an override is not possible.
+        ValueError: a value is not valid. Nothing has run then.
+        HydraException: an override is not valid.
     """
     console = console or Console()
     if preset not in PRESETS:
-        raise ValueError(f"preset={preset!r} is not possible: preset must be one of {', '.join(PRESETS)}")
+        raise ValueError(f"preset must be one of {', '.join(PRESETS)}, got {preset!r}")
     changes = [f"preset={preset}", *overrides]
     chosen = _chosen(only)
     configs = {name: compose_experiment(name, ["tracking=none", *changes])["benchmark"] for name in chosen}
@@ -107,7 +106,7 @@ def run_papers(
 
 
 def print_papers(results: Sequence[PaperResult], console: Console) -> None:
-    """Print a line an experiment: how many of its published entries agree, and where its report is."""
+    """Print a line per experiment: how many of its published entries agree, and where its report is."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     table.add_column("experiment", no_wrap=True)
     for heading in ("agree", "disagree", "unclear", "not\njudged", "failed\nruns"):
@@ -122,8 +121,8 @@ def print_papers(results: Sequence[PaperResult], console: Console) -> None:
         )
     console.print(table)
     console.print(
-        "Entries of the papers that agree: numbers by their order among the paper's others, bounds and orders as they\n"
-        "are; unclear if the interval has the bound in it; not judged if there is nothing to judge by.\n"
+        "Published numbers agree by their order among the paper's other numbers. A bound is unclear if the interval\n"
+        "contains it. An entry without anything to compare with is not judged.\n"
         f"Reports: {results[0].directory.parents[1]}/…/report.html",
         markup=False,
         highlight=False,
@@ -132,7 +131,7 @@ def print_papers(results: Sequence[PaperResult], console: Console) -> None:
 
 
 def _counts(rows: Sequence[PublishedComparison]) -> tuple[int, int, int, int]:
-    """How many agree, disagree, are unclear, and are not judged."""
+    """Return how many agree, disagree, are unclear and are not judged."""
     agree = sum(row.agrees is True for row in rows)
     disagree = sum(row.agrees is False for row in rows)
     unclear = sum(row.agreement == "unclear" for row in rows)
@@ -149,7 +148,7 @@ def _chosen(only: Sequence[str] | None) -> list[str]:
             short = [entry.removeprefix("paper/") for entry in known]
             close = difflib.get_close_matches(given, short, n=1)
             hint = f" (did you mean {close[0]!r}?)" if close else ""
-            raise ValueError(f"no experiment {given!r}{hint}; known: {', '.join(short)}")
+            raise ValueError(f"unknown experiment {given!r}{hint}; known: {', '.join(short)}")
     if not full:
-        raise ValueError("only=[] leaves nothing: name an experiment or more, or leave it out for all")
+        raise ValueError("only must name at least one experiment, got []")
     return [name for name in known if name in full]

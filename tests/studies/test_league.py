@@ -159,7 +159,7 @@ def test_what_only_ns3_has_is_replaced_elsewhere() -> None:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["league.only=[varying]", "league.learned=polcy"], "unknown competitor 'polcy' of the league; known: newreno"),
+        (["league.only=[varying]", "league.learned=polcy"], "unknown competitor 'polcy' of the league; known: bbr, "),
         (["league.only=[generalization]"], r"unknown suite 'generalization' in league.only; known: generalisation"),
         (["league.subset={varying: [steps]}"], "unknown scenario 'steps' in the subset of varying; known: step-up"),
         (["+league.metric=jain"], "unknown field 'metric' of a league; known: learned"),

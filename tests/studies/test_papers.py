@@ -100,9 +100,9 @@ def test_failures_do_not_end_the_rest(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["only=[acw-latncy]"], "no experiment 'acw-latncy' (did you mean 'acw-latency'?); known: acd-sim"),
-        (["only=[]"], "only=[] leaves nothing"),
-        (["preset=long"], "preset='long' is not possible: preset must be one of quick, full"),
+        (["only=[acw-latncy]"], "unknown experiment 'acw-latncy' (did you mean 'acw-latency'?); known: acd-sim"),
+        (["only=[]"], "only must name at least one experiment, got []"),
+        (["preset=long"], "preset must be one of quick, full, got 'long'"),
         (["preset=quick,full"], "preset=quick,full: give one value, not a sweep"),
         (["only=acw-latency", "benchmark.procs=1"], "Could not override 'benchmark.procs'"),
         (["only=acw-latency", "benchmark.processes=0"], "processes must be an integer >= 1 or null, got 0"),
