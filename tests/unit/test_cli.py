@@ -97,7 +97,7 @@ def test_help_and_training_without_mlflow_load_nothing_heavy() -> None:
         (["evaluate", "agent_path=nowhere"], "no trained agent in 'nowhere'"),
         (["benchmark"], "a benchmark needs scenarios"),
         (["report"], "no benchmark in runs/benchmark"),
-        (["report", "nowhere"], "nowhere holds no benchmark"),
+        (["report", "nowhere"], "nowhere is not a benchmark"),
         (["report", "a", "b"], "give at most one folder"),
     ],
 )
