@@ -1,4 +1,4 @@
-"""A curriculum by the gap to the best baseline: what it measures, what it keeps, and that nothing else changes."""
+"""The curriculum by the gap to the best baseline: what it measures and keeps, and how training resumes with it."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def kept(directory: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def looks(directory: Path) -> dict[int, dict[str, float]]:
-    """The metrics of each look, by steps."""
+def searches(directory: Path) -> dict[int, dict[str, float]]:
+    """Return the metrics of each search by its steps."""
     lines = read_metrics(directory)
     return {line["step"]: line["metrics"] for line in lines if next(iter(line["metrics"])).startswith("curriculum/")}
 
 
-def test_the_largest_gaps_and_not_the_worst_scenarios() -> None:
+def test_the_largest_gaps_are_kept_not_the_worst_scenarios() -> None:
     def candidate(agent: float, **baselines: float) -> Candidate:
         return Candidate(Scenario.from_dict(SCENARIO), agent, baselines)
 
@@ -56,7 +56,7 @@ def test_the_largest_gaps_and_not_the_worst_scenarios() -> None:
     assert largest_gaps(given, 5) == [hard, easy, harder, solved]
 
 
-def test_rewards_are_those_of_the_same_episodes_run_one_by_one() -> None:
+def test_rewards_equal_those_of_single_episodes() -> None:
     scenario = {
         "rate_mbps": {"log_uniform": [6, 20]},
         "duration_s": {"choice": [3, 4]},
@@ -97,7 +97,7 @@ def test_rewards_are_those_of_the_same_episodes_run_one_by_one() -> None:
 
 
 def test_an_episode_ends_with_its_flows() -> None:
-    """A decision is one of a flow that has not ended for good, whoever drives it."""
+    """Decisions count until the flow has ended, whoever steers it."""
     scenario = Scenario.from_dict(SCENARIO | {"flows": [{"algorithm": "agent", "stop_s": 1}, {"algorithm": "cubic"}]})
     spec = EpisodeSpec(scenario, engine="native")
     trace = simulate(scenario.with_agents_as("bbr"), "native", int(np.random.default_rng(7).integers(1, 2**31)))
@@ -106,7 +106,7 @@ def test_an_episode_ends_with_its_flows() -> None:
     assert mean_rewards(spec, "bbr", [(scenario, 7)]) == [pytest.approx(np.mean(rewards[:10]))]
 
 
-def test_training_keeps_the_largest_gaps_of_each_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_keeps_the_largest_gaps_of_each_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Scenario] = []
 
     def rewards(spec: EpisodeSpec, driver: Agent | str, drawn: Sequence[tuple[Scenario, int]]) -> list[float]:
@@ -119,8 +119,8 @@ def test_training_keeps_the_largest_gaps_of_each_look(tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(curriculum, "mean_rewards", rewards)
     learn(tmp_path, {"curriculum": SMALL | {"candidates": 41, "keep": 3}}, scenario=DRAWN)
-    found = looks(tmp_path)
-    assert list(found) == [128, 256]  # before the first rollouts that begin so late
+    found = searches(tmp_path)
+    assert list(found) == [128, 256]  # before the first rollouts that begin late enough
     assert len(set(seen)) == 82
     expected = []
     for drawn in (seen[:41], seen[41:]):
@@ -143,21 +143,21 @@ def test_training_keeps_the_largest_gaps_of_each_look(tmp_path: Path, monkeypatc
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_a_killed_and_resumed_training_keeps_its_curriculum(tmp_path: Path, algorithm: str) -> None:
-    # With which reward a baseline is better somewhere matters here, and nothing else of it.
+    # Any reward by which a baseline wins somewhere.
     reward = {"terms": {"alpha_fair": 1.0, "delay": 0.15, "loss": 1.0}}
     changes: dict[str, Any] = {"scenario": DRAWN, "agent": AGENTS[algorithm], "reward": reward}
     through, stopped = tmp_path / "through", tmp_path / "stopped"
     learn(through, {"curriculum": SMALL}, **changes)
     learn_until_killed(stopped, {"curriculum": SMALL}, **changes)
-    assert len(looks(stopped)) in (1, 2)  # one before the checkpoint that is gone back to
+    assert len(searches(stopped)) in (1, 2)  # one is before the checkpoint that training resumes from
     resume(stopped, console=quiet())
     assert len(kept(through)) >= 2
     assert kept(through) == kept(stopped)
-    assert looks(through) == looks(stopped)
+    assert searches(through) == searches(stopped)
     assert same(weights(through), weights(stopped))
 
 
-def test_with_a_share_of_1_only_kept_scenarios_are_met(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_a_share_of_1_all_episodes_use_the_curriculum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     met: list[Scenario] = []
     mixing: set[int] = set()
     mix_in, step_wait = SharedPolicyVecEnv.mix_in, SharedPolicyVecEnv.step_wait
@@ -178,13 +178,13 @@ def test_with_a_share_of_1_only_kept_scenarios_are_met(tmp_path: Path, monkeypat
     learn(tmp_path, {"curriculum": SMALL | {"share": 1.0}, "total_steps": 640}, scenario=DRAWN)
     scenarios = [Scenario.from_dict(row["scenario"]) for row in kept(tmp_path)]
     assert len(scenarios) >= 2
-    assert len(mixing) == 1  # the environment of training, and not that of evaluations
+    assert len(mixing) == 1  # the training environment, not that of evaluations
     assert len(met) > 20
     assert set(met) <= set(scenarios)
     assert len(set(met)) > 1
 
 
-def test_scenarios_that_are_mixed_in() -> None:
+def test_mixing_scenarios_in() -> None:
     spec = EpisodeSpec(DRAWN, engine="fake")
     mixed = [Scenario.from_dict(SCENARIO | {"rate_mbps": rate, "duration_s": 1}) for rate in (40, 50)]
 
@@ -212,7 +212,7 @@ def test_scenarios_that_are_mixed_in() -> None:
         SharedPolicyVecEnv(spec, 1).mix_in(mixed, 1.5)
 
 
-def test_a_reset_with_a_scenario_of_its_own_goes_before() -> None:
+def test_the_scenario_of_a_reset_takes_precedence() -> None:
     env = SharedPolicyVecEnv(EpisodeSpec(DRAWN, engine="fake"), 1)
     env.mix_in([Scenario.from_dict(SCENARIO)], 1.0)
     env.set_options({"scenario": SCENARIO | {"rate_mbps": 50}})
@@ -222,7 +222,7 @@ def test_a_reset_with_a_scenario_of_its_own_goes_before() -> None:
     assert env.reset_infos[0]["scenario"].rate_mbps == 12
 
 
-def test_a_look_that_fails_keeps_nothing(
+def test_a_failed_search_is_skipped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*_: Any) -> list[float]:
@@ -231,7 +231,7 @@ def test_a_look_that_fails_keeps_nothing(
     monkeypatch.setattr(curriculum, "mean_rewards", fail)
     assert learn(tmp_path, {"curriculum": SMALL}, scenario=DRAWN).is_complete
     assert "the curriculum search after 128 steps failed and is skipped: it is broken" in caplog.text
-    assert looks(tmp_path) == {128: {"curriculum/engine_failures": 1.0}, 256: {"curriculum/engine_failures": 1.0}}
+    assert searches(tmp_path) == {128: {"curriculum/engine_failures": 1.0}, 256: {"curriculum/engine_failures": 1.0}}
     assert not (tmp_path / "curriculum.json").exists()
 
 
@@ -261,7 +261,7 @@ def test_a_bad_curriculum_is_refused_before_anything_is_made(tmp_path: Path, giv
     assert not (tmp_path / "run").exists()
 
 
-def test_a_baseline_that_does_not_see_what_it_needs_is_refused(tmp_path: Path) -> None:
+def test_a_baseline_without_its_features_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="the rule 'backlog' needs the features"):
         learn(tmp_path / "run", {"curriculum": {}}, observation={"features": ["log_bdp"]})
     assert not (tmp_path / "run").exists()

@@ -1,4 +1,4 @@
-"""Agents as ONNX models: what a runtime makes of them is what the agent does."""
+"""Agents as ONNX models: a runtime computes the same actions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def agents() -> dict[str, Agent]:
 
 @pytest.mark.parametrize("name", agents())
 @pytest.mark.parametrize("n", [1, 5])
-def test_the_model_does_what_the_agent_does(name: str, n: int, tmp_path: Path) -> None:
+def test_the_model_acts_like_the_agent(name: str, n: int, tmp_path: Path) -> None:
     agent = agents()[name]
     write_onnx(agent.stored, tmp_path / "agent.onnx")
     session = session_of(tmp_path / "agent.onnx")
@@ -62,7 +62,7 @@ def test_the_model_does_what_the_agent_does(name: str, n: int, tmp_path: Path) -
     assert np.std(seen) > 0.05
 
 
-def test_the_model_says_what_its_values_mean(tmp_path: Path) -> None:
+def test_the_metadata_describe_observations_and_actions(tmp_path: Path) -> None:
     agent = make_agent(observation={"history": 2})
     write_onnx(agent.stored, tmp_path / "agent.onnx")
     session = session_of(tmp_path / "agent.onnx")

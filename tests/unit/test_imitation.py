@@ -1,4 +1,4 @@
-"""Learners that begin from a teacher: what they do after it, what they remember of it, and how they go on."""
+"""Learners that imitate a teacher first: actor, critic, replay buffer, and resuming."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _one_thread() -> None:
 
 
 def make(algorithm: str, width: int = 32, **arguments: Any) -> tuple[Any, EpisodeSpec]:
-    """A learner in eight engines of two flows."""
+    """Return a learner in eight engines with two flows each, and its environment."""
     scenario = SCENARIO | {"rate_mbps": {"log_uniform": [4, 16]}}
     agent = copy.deepcopy(AGENTS[algorithm]) | {"gamma": 0.8, "batch_size": 512} | arguments
     config = changed(scenario=scenario, engine={"name": "native"}, agent=agent)
@@ -45,8 +45,8 @@ def make(algorithm: str, width: int = 32, **arguments: Any) -> tuple[Any, Episod
     return model, spec
 
 
-def does(model: Any, shown: Demonstrations) -> Any:
-    """What a learner does where its teacher was, with what it remembers; shape (t, n, 2)."""
+def actions_of(model: Any, shown: Demonstrations) -> Any:
+    """Return a learner's actions for the teacher's observations, with its memory; shape (t, n, 2)."""
     actions, state = [], None
     starts = np.ones(shown.dones.shape[1], dtype=bool)
     for seen, dones in zip(shown.observations, shown.dones, strict=True):
@@ -59,7 +59,7 @@ def does(model: Any, shown: Demonstrations) -> Any:
 
 
 def estimates(model: Any, shown: Demonstrations, steps: int) -> Any:
-    """What its critic says of the first steps; shape (steps, n)."""
+    """Return the critic's values of the first steps; shape (steps, n)."""
     seen = torch.as_tensor(StandardiseObservation.of(model).standardise(shown.observations[:steps]))
     with torch.no_grad():
         if hasattr(model, "replay_buffer"):
@@ -76,17 +76,17 @@ def estimates(model: Any, shown: Demonstrations, steps: int) -> Any:
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_learner_does_what_its_teacher_does_and_knows_what_comes_of_it(algorithm: str) -> None:
-    arguments = {"ent_coef": 0.001} if algorithm == "sac" else {}  # else its values are of its entropy, too
+def test_actor_and_critic_are_fitted_to_the_teacher(algorithm: str) -> None:
+    arguments = {"ent_coef": 0.001} if algorithm == "sac" else {}  # else its values include entropy
     model, spec = make(algorithm, **arguments)
     inputs = StandardiseObservation.of(model)
     rule = RULES["backlog"](spec.observation, spec.action)
     prepare(model, spec, "backlog", 3000 if algorithm == "recurrent_ppo" else 12000, seed=1)
-    # Other episodes than those that it was shown.
+    # Episodes that were not part of the demonstrations.
     shown = demonstrate(inputs.venv, lambda seen: rule.forward(seen[:, : rule.inputs]), 1600, np.random.default_rng(2))
     untrained, _ = make(algorithm)
     StandardiseObservation.of(untrained).fit(shown.observations.reshape(-1, rule.inputs))
-    errors = [np.sqrt(np.mean((does(each, shown) - shown.actions) ** 2)) for each in (model, untrained)]
+    errors = [np.sqrt(np.mean((actions_of(each, shown) - shown.actions) ** 2)) for each in (model, untrained)]
     assert errors[0] < 0.07
     assert errors[1] > 0.25
     returns = shown.returns(0.8) * (1.0 if algorithm in OFF_POLICY else ScaleReward.of(model).scale)
@@ -96,7 +96,7 @@ def test_a_learner_does_what_its_teacher_does_and_knows_what_comes_of_it(algorit
 
 
 @pytest.mark.parametrize("algorithm", OFF_POLICY)
-def test_a_replay_buffer_has_what_the_learner_would_have_stored(algorithm: str) -> None:
+def test_the_replay_buffer_equals_what_the_learner_would_store(algorithm: str) -> None:
     model, spec = make(algorithm)
     prepare(model, spec, "backlog", 800, seed=4)
     mine = model.replay_buffer
@@ -113,14 +113,14 @@ def test_a_replay_buffer_has_what_the_learner_would_have_stored(algorithm: str) 
         np.testing.assert_array_equal(getattr(mine, name), getattr(other.replay_buffer, name), err_msg=name)
     assert mine.dones.sum() == 16  # an episode has 30 steps
     assert mine.timeouts.sum() == 16
-    # What was done is not what the teacher would have done without noise.
+    # The executed actions differ from the teacher's by noise.
     rule = RULES["backlog"](spec.observation, spec.action)
     seen = mine.observations[:50] / inputs.scale + inputs.mean
     assert 0.05 < np.std(mine.actions[:50] - rule.forward(seen.reshape(800, -1)).reshape(50, 16, 2)) < 0.3
 
 
 @pytest.mark.parametrize("algorithm", OFF_POLICY)
-def test_a_small_replay_buffer_has_the_last_steps(algorithm: str) -> None:
+def test_a_small_replay_buffer_keeps_the_last_steps(algorithm: str) -> None:
     small, spec = make(algorithm, buffer_size=320)
     whole, _ = make(algorithm)
     for model in (small, whole):
@@ -130,7 +130,7 @@ def test_a_small_replay_buffer_has_the_last_steps(algorithm: str) -> None:
 
 
 @pytest.mark.parametrize("algorithm", OFF_POLICY)
-def test_critics_go_on_to_judge_an_actor_that_stays(monkeypatch: pytest.MonkeyPatch, algorithm: str) -> None:
+def test_critics_are_trained_with_the_actor_frozen(monkeypatch: pytest.MonkeyPatch, algorithm: str) -> None:
     model, spec = make(algorithm)
     found: list[dict[str, list[torch.Tensor]]] = []
 
@@ -155,7 +155,7 @@ def test_critics_go_on_to_judge_an_actor_that_stays(monkeypatch: pytest.MonkeyPa
     assert all(parameter.requires_grad for parameter in model.actor.parameters())
 
 
-def test_sac_begins_as_wide_as_it_aims_at() -> None:
+def test_sac_starts_at_its_target_entropy() -> None:
     model, spec = make("sac", target_entropy=-5.0)
     prepare(model, spec, "backlog", 800, seed=1)
     seen = torch.zeros(2000, spec.observation.space.shape[0])
@@ -166,7 +166,7 @@ def test_sac_begins_as_wide_as_it_aims_at() -> None:
 
 
 def test_a_recurrent_learner_learns_to_remember() -> None:
-    """The teacher does what it saw two steps before in the episode, and something else when one begins."""
+    """The teacher repeats its observation of two steps before, and marks the start of an episode."""
     model, spec = make("recurrent_ppo")
     rng = np.random.default_rng(1)
     steps = 600
@@ -179,14 +179,14 @@ def test_a_recurrent_learner_learns_to_remember() -> None:
     nothing = np.zeros((steps, 16), np.float32)
     shown = Demonstrations(observations, observations, actions, actions, nothing, dones, dones)
     imitate(model, shown, nothing, rng)
-    errors = does(model, shown) - actions
+    errors = actions_of(model, shown) - actions
     assert np.std(actions[:, :, 0]) > 0.5
     assert np.sqrt(np.mean(errors[:, :, 0] ** 2)) < 0.25
     assert np.sqrt(np.mean(errors[starts] ** 2)) < 0.25
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_training_with_a_teacher_goes_on_as_if_it_had_not_been_killed(tmp_path: Path, algorithm: str) -> None:
+def test_a_killed_training_with_a_teacher_resumes_identically(tmp_path: Path, algorithm: str) -> None:
     through, stopped = tmp_path / "through", tmp_path / "stopped"
     agent = AGENTS[algorithm] | ({"learning_starts": 10**6} if algorithm in OFF_POLICY else {})
     learn(through, WITH_TEACHER, agent=agent)
@@ -196,14 +196,14 @@ def test_a_training_with_a_teacher_goes_on_as_if_it_had_not_been_killed(tmp_path
 
 
 @pytest.mark.parametrize("algorithm", OFF_POLICY)
-def test_with_a_teacher_no_action_is_drawn_evenly(
+def test_with_a_teacher_no_action_is_drawn_at_random(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str
 ) -> None:
     def sample(*_: Any, **__: Any) -> None:
-        raise AssertionError("drawn evenly")
+        raise AssertionError("drawn at random")
 
     monkeypatch.setattr(spaces.Box, "sample", sample)
     agent = AGENTS[algorithm]
-    with pytest.raises(AssertionError, match="drawn evenly"):
+    with pytest.raises(AssertionError, match="drawn at random"):
         learn(tmp_path / "without", agent=agent)
     learn(tmp_path / "with", WITH_TEACHER, agent=agent)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import random
+import struct
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path as FilePath
@@ -37,7 +38,7 @@ def native() -> Iterator[Engine]:
 
 class TestFeatures:
     @pytest.mark.parametrize("name", FEATURES)
-    def test_each_has_the_value_of_the_environment(self, name: str) -> None:
+    def test_each_equals_the_environments(self, name: str) -> None:
         print(f"seed {SEED}")
         rng = random.Random(f"{SEED} {name}")
         observation = Observation((name,))
@@ -47,7 +48,7 @@ class TestFeatures:
         seen = set()
         for _ in range(500):
             row = {c: rng.choice(odd) if rng.random() < 0.2 else 10 ** rng.uniform(-3, 4) for c in columns}
-            if rng.random() < 0.5:  # near each other, as they are: most ratios would be at their bounds
+            if rng.random() < 0.5:  # close to each other, as in practice: else most ratios are clipped
                 row |= {c: 5 * rng.uniform(0.9, 2.0) for c in FEATURES[name].columns if c != "mode"}
             row |= {"is_active": 1.0, "sent_packets": max(row["sent_packets"], 0.0), "delivered_packets": 1.0}
             if math.isnan(row["sent_packets"]):
@@ -145,7 +146,7 @@ class TestNetwork:
             ):
                 network.forward(observations, state)
 
-    def test_flows_of_a_batch_do_not_know_of_each_other(self) -> None:
+    def test_flows_of_a_batch_are_independent(self) -> None:
         network = _controllers.PolicyNetwork(networks()["LSTM"].to_bytes())
         seen = np.random.default_rng(SEED).normal(0, 1, (3, 5, network.inputs)).astype(np.float32)
         together = np.zeros((5, network.state_size), np.float32)
@@ -178,39 +179,56 @@ class TestBytes:
             ),
         ],
     )
-    def test_what_is_no_policy_is_refused_by_name(self, old: bytes, new: bytes, message: str) -> None:
+    def test_bytes_that_are_no_policy_are_refused(self, old: bytes, new: bytes, message: str) -> None:
         good = make_agent(observation={"features": ["cwnd_ratio", "loss_rate", "is_startup"]}).to_bytes()
         assert good.count(old) == 1
         with pytest.raises(ValueError, match=message):
             _controllers.PolicyNetwork(good.replace(old, new))
 
-    def test_impossible_values_are_refused(self) -> None:
-        agent = make_agent(widths=(3,), lstm=(4,), observation={"features": ["cwnd_ratio"]}, **PINNED)
+    def test_every_field_has_its_place(self) -> None:
+        for name, (offset, form) in FIELDS.items():
+            found = struct.unpack_from(form, ONE_LSTM.to_bytes(), offset)
+            assert found == FIELD_VALUES[name], name
 
-        def refused(message: str, **values: Any) -> None:
-            with pytest.raises(ValueError, match=message):
-                _controllers.PolicyNetwork(Bytes.of(agent, **values).join())
+    @pytest.mark.parametrize(
+        ("field", "values", "message"),
+        [
+            ("history", (0,), r"history of a policy must be in \[1, 1000\], got 0"),
+            ("history", (1001,), "history .* got 1001"),
+            ("bounds", (4.0, 0.5, 0.75, 1.75), "the bounds of cwnd_gain of a policy must be two rising"),
+            ("bounds", (0.5, 4.0, 0.75, math.inf), "the bounds of pacing_gain"),
+            ("bounds", (0.5, 4.0, math.nan, 1.0), "the bounds of pacing_gain"),
+            ("cwnd_scale", (2,), "unknown cwnd_scale 2"),
+            *(
+                ("interval", values, "must have one interval > 0")
+                for values in ((0, 0.0), (5, 1.0), (0, -1.0), (0, math.nan), (2**63, 0.0), (0, 1e300))
+            ),
+            ("kinds", (2, 0), "unknown activation 2"),
+            ("kinds", (0, 7), "unknown output 7"),
+            ("first_weight", (math.nan,), "must be finite, got another in layer 0"),
+            ("first_weight", (-math.inf,), "must be finite, got another in layer 0"),
+            ("layers", (0,), r"the number of layers of a policy must be in \[1, 100\], got 0"),
+            ("width", (0,), "the width of layer 0 .* got 0"),
+            ("width", (65_536,), "the policy ends within layer 0"),
+            ("width", (2**32 - 1,), "the width of layer 0 .* got 4294967295"),
+        ],
+    )
+    def test_impossible_values_are_refused(self, field: str, values: tuple[float, ...], message: str) -> None:
+        data = bytearray(ONE_LSTM.to_bytes())
+        offset, form = FIELDS[field]
+        struct.pack_into(form, data, offset, *values)
+        with pytest.raises(ValueError, match=message):
+            _controllers.PolicyNetwork(bytes(data))
 
-        _controllers.PolicyNetwork(Bytes.of(agent).join())
-        assert Bytes.of(agent).join() == agent.to_bytes()
-        refused(r"history of a policy must be in \[1, 1000\], got 0", history=0)
-        refused("history .* got 1001", history=1001)
-        refused("the bounds of cwnd_gain of a policy must be two rising", bounds=(4.0, 0.5, 0.75, 1.75))
-        refused("the bounds of pacing_gain", bounds=(0.5, 4.0, 0.75, math.inf))
-        refused("the bounds of pacing_gain", bounds=(0.5, 4.0, math.nan, 1.0))
-        refused("unknown cwnd_scale 2", cwnd_scale=2)
-        for interval in ((0, 0.0), (5, 1.0), (0, -1.0), (0, math.nan), (2**63, 0.0), (0, 1e300)):
-            refused("must have one interval > 0", interval=interval)
-        refused("unknown activation 2", kinds=(2, 0))
-        refused("unknown output 7", kinds=(0, 7))
-        refused("must be finite, got another in layer 0", first_weight=math.nan)
-        refused("must be finite, got another in layer 0", first_weight=-math.inf)
-        refused("must have 2 outputs, got 3", layers=1)
-        refused(r"the number of layers of a policy must be in \[1, 100\], got 0", layers=0)
-        refused("8 bytes too many", tail=bytes(8))
-        refused("the width of layer 0 .* got 0", width=0)
-        refused("the policy ends within layer 0", width=65_536)
-        refused("the width of layer 0 .* got 4294967295", width=2**32 - 1)
+    def test_a_wrong_length_is_refused(self) -> None:
+        good = ONE_LSTM.to_bytes()
+        with pytest.raises(ValueError, match="8 bytes too many"):
+            _controllers.PolicyNetwork(good + bytes(8))
+        last = 4 + 4 * (3 * 2 + 2)
+        one_layer = bytearray(good[:-last])
+        struct.pack_into("<I", one_layer, FIELDS["layers"][0], 1)
+        with pytest.raises(ValueError, match="must have 2 outputs, got 3"):
+            _controllers.PolicyNetwork(bytes(one_layer))
 
     def test_any_bytes_are_a_policy_or_refused(self) -> None:
         print(f"seed {SEED}")
@@ -241,59 +259,30 @@ class TestBytes:
         assert 4000 < refused < 19_000
 
 
-@dataclasses.dataclass
-class Bytes:
-    """The parts of an agent's bytes, by hand, with others in place of some."""
-
-    head: bytes
-    history: int
-    bounds: tuple[float, ...]
-    cwnd_scale: int
-    interval: tuple[int, float]
-    kinds: tuple[int, int]
-    lstm: bytes
-    layers: int
-    width: int
-    first_weight: float
-    rest: bytes
-    tail: bytes = b""
-
-    @classmethod
-    def of(cls, agent: Agent, **values: Any) -> Bytes:
-        import struct
-
-        network = agent.network
-        (of_input, of_state, bias), *_ = network.lstm
-        weights = [array for layer in network.layers for array in layer]
-        second = struct.pack("<I", 2)
-        parts: dict[str, Any] = {
-            "head": struct.pack("<8sIII", b"bbrgympo", 2, 1, 10) + b"cwnd_ratio",
-            "history": 1,
-            "bounds": (0.5, 4.0, 0.75, 1.75),
-            "cwnd_scale": 0,
-            "interval": (100 * MS, 0.0),
-            "kinds": (0, 0),
-            "lstm": struct.pack("<II", 1, 4) + of_input.tobytes() + of_state.tobytes() + bias.tobytes(),
-            "layers": 2,
-            "width": 3,
-            "first_weight": float(weights[0][0, 0]),
-            "rest": weights[0].tobytes()[4:]
-            + weights[1].tobytes()
-            + second
-            + weights[2].tobytes()
-            + weights[3].tobytes(),
-        }
-        if values.get("layers") == 1:
-            parts["rest"] = parts["rest"][: -len(second) - 4 * 8]
-        return cls(**parts | values)
-
-    def join(self) -> bytes:
-        import struct
-
-        numbers = struct.pack("<I4dB", self.history, *self.bounds, self.cwnd_scale)
-        numbers += struct.pack("<QdBB", *self.interval, *self.kinds)
-        layers = struct.pack("<IIf", self.layers, self.width, self.first_weight)
-        return self.head + numbers + self.lstm + layers + self.rest + self.tail
+ONE_LSTM = make_agent(widths=(3,), lstm=(4,), observation={"features": ["cwnd_ratio"]}, **PINNED)
+FIELDS = {
+    "history": (30, "<I"),
+    "bounds": (34, "<4d"),
+    "cwnd_scale": (66, "<B"),
+    "interval": (67, "<Qd"),
+    "kinds": (83, "<BB"),
+    "lstm": (85, "<II"),
+    "layers": (477, "<I"),
+    "width": (481, "<I"),
+    "first_weight": (485, "<f"),
+}
+"""Offset and format of some fields in the bytes of `ONE_LSTM`, by docs/algorithms/policy.md."""
+FIELD_VALUES: dict[str, tuple[float, ...]] = {
+    "history": (1,),
+    "bounds": (0.5, 4.0, 0.75, 1.75),
+    "cwnd_scale": (0,),
+    "interval": (100 * MS, 0.0),
+    "kinds": (0, 0),
+    "lstm": (1, 4),
+    "layers": (2,),
+    "width": (3,),
+    "first_weight": (float(ONE_LSTM.stored.network.layers[0][0][0, 0]),),
+}
 
 
 def make(agent: Agent | None, **parameters: float) -> cc.PolicyController:
@@ -304,7 +293,7 @@ def make(agent: Agent | None, **parameters: float) -> cc.PolicyController:
 
 
 class ByHand:
-    """The decisions of a policy made in Python from what its ACKs say, by the definitions of a row's columns."""
+    """A policy's decisions computed in Python from its ACKs, by the definitions of a row's columns."""
 
     def __init__(self, agent: Agent, controller: cc.PolicyController) -> None:
         self.agent, self.controller = agent, controller
@@ -369,7 +358,7 @@ class ByHand:
 @pytest.mark.parametrize("lstm", [(), (8,)])
 @pytest.mark.parametrize("env", [{"step_ms": 30.0, "step_rtts": None}, {"step_ms": None, "step_rtts": 2.0}])
 @pytest.mark.parametrize("cwnd_scale", ["ratio", "packets"])
-def test_it_sees_what_its_acks_said_and_steers_itself(
+def test_observations_and_gains_follow_from_the_acks(
     lstm: tuple[int, ...], env: dict[str, Any], cwnd_scale: str
 ) -> None:
     observation = {"features": list(FEATURES), "history": 3}
@@ -396,7 +385,7 @@ def test_it_sees_what_its_acks_said_and_steers_itself(
     assert len(gains) > 50
 
 
-def test_an_interval_without_an_ack_is_made_up_for_once() -> None:
+def test_intervals_without_an_ack_lead_to_one_decision() -> None:
     agent = make_agent(env={"step_ms": 100.0, "step_rtts": None})
     controller = make(agent)
     times, seen = [], controller.observation
@@ -411,7 +400,7 @@ def test_an_interval_without_an_ack_is_made_up_for_once() -> None:
     assert times == [104, 210, 555, 600]
 
 
-def test_nobody_steers_it_from_outside_and_without_a_policy_it_holds_its_gains() -> None:
+def test_it_cannot_be_steered_and_without_a_policy_keeps_its_gains() -> None:
     assert not make(careful_agent()).steer(3.0, 1.5)
     controller = make(None, cwnd_gain=1.5, pacing_gain=1.2)
     assert controller.observation == []
@@ -452,7 +441,7 @@ def column(trace: Trace, name: str) -> npt.NDArray[np.float64]:
 
 
 @pytest.mark.parametrize("competitor", ["cubic", "bbr", "policy"])
-def test_it_does_what_the_agent_does_that_python_drives(native: Engine, careful: str, competitor: str) -> None:
+def test_it_performs_like_the_agent_steered_from_python(native: Engine, careful: str, competitor: str) -> None:
     agent = load_agent(careful)
     others = (Flow(competitor, rtt_ms=30, policy=careful if competitor == "policy" else None),)
     scenario = dataclasses.replace(
@@ -463,7 +452,7 @@ def test_it_does_what_the_agent_does_that_python_drives(native: Engine, careful:
         flows=tuple(dataclasses.replace(f, algorithm="agent", policy=None) if f.policy else f for f in scenario.flows),
     )
     figures: dict[bool, list[list[float]]] = {True: [], False: []}
-    for seed in range(4):  # beside BBR one run's queue is not another's
+    for seed in range(4):  # against BBR, queues vary between seeds
         inside = simulate(scenario, native, seed, 100.0)
         outside = simulate(driven, native, seed, 100.0, agent.policy(driven))
         for is_inside, trace in ((True, inside), (False, outside)):
@@ -476,7 +465,7 @@ def test_it_does_what_the_agent_does_that_python_drives(native: Engine, careful:
 
 
 def test_its_features_are_those_of_the_rows(native: Engine, careful: str) -> None:
-    """What Python would see in the engine's rows at the decisions means the gains that are then in force."""
+    """The gains in force are those that Python computes from the engine's rows at the decisions."""
     agent = load_agent(careful)
     trace = simulate(with_policy(DUEL, careful), native, SEED, 100.0)
     gains = np.stack([column(trace, "cwnd_gain"), column(trace, "pacing_gain")])
@@ -487,7 +476,7 @@ def test_its_features_are_those_of_the_rows(native: Engine, careful: str) -> Non
             continue
         table = tabulate(trace.flows[step, :1], gains[:, step, np.newaxis])
         expected = agent.spec.action.gains(agent.predict(agent.spec.observation.evaluate(table))[0])
-        # The decision fell within the next row, a round trip after the grid of the rows.
+        # The decision falls within the next row, a round trip after the grid of the rows.
         errors.append(np.abs(np.log2(np.array(expected) / gains[:, step + 1])))
     assert len(errors) > 100
     assert np.median(errors, axis=0).max() < 0.05
@@ -512,7 +501,7 @@ def test_changed_files_are_read_again(native: Engine, tmp_path: FilePath) -> Non
     assert simulate(scenario, native, SEED).hash != first
 
 
-def test_many_at_once_are_as_one_alone(native: Engine, careful: str) -> None:
+def test_a_batch_equals_single_runs(native: Engine, careful: str) -> None:
     from bbrgym.envs.native.engine import NativeBatch
 
     scenario = with_policy(dataclasses.replace(DUEL, duration_s=3), careful)
@@ -528,7 +517,7 @@ def test_many_at_once_are_as_one_alone(native: Engine, careful: str) -> None:
 
 
 @pytest.mark.parametrize("transport", ["tcp", "quic"])
-def test_it_is_the_same_in_ns3(native: Engine, careful: str, transport: str) -> None:
+def test_it_performs_the_same_in_ns3(native: Engine, careful: str, transport: str) -> None:
     pytest.importorskip("bbrgym._ns3", reason="ns-3 is not installed")
     scenario = with_policy(
         dataclasses.replace(DUEL, flows=(Flow("policy", rtt_ms=30), Flow("bbr", rtt_ms=30))), careful
@@ -561,7 +550,7 @@ def test_engines_say_which_policy_is_missing(native: Engine, tmp_path: FilePath)
         with closing(make_engine("ns3")) as ns3:
             with pytest.raises(FileNotFoundError, match="no trained agent in"):
                 simulate(scenario, ns3)
-            simulate(dataclasses.replace(DUEL, duration_s=0.5), ns3)  # and it goes on
+            simulate(dataclasses.replace(DUEL, duration_s=0.5), ns3)  # the engine still works
 
 
 def find_ns3() -> bool:
@@ -575,7 +564,7 @@ def find_ns3() -> bool:
 # In benchmarks.
 
 
-def test_the_key_of_a_run_has_the_policys_content(careful: str, tmp_path: FilePath) -> None:
+def test_the_key_of_a_run_depends_on_the_policys_content(careful: str, tmp_path: FilePath) -> None:
     def keys(policy: str | None) -> list[str]:
         competitor = {"name": "mine", "algorithm": "policy", "policy": policy}
         config = {
@@ -600,7 +589,7 @@ def test_the_key_of_a_run_has_the_policys_content(careful: str, tmp_path: FilePa
     careful_agent(env={"step_ms": 50.0, "step_rtts": None}).save(copy)
     assert keys(str(copy))[0] != before[0], "how often it decides decides, too"
     assert keys(str(copy))[1] == before[1]
-    with pytest.raises(ValueError, match="only the algorithm 'policy' has a policy"):
+    with pytest.raises(ValueError, match="only a competitor with algorithm 'policy' can have a policy"):
         Benchmark.from_dict({"scenarios": {"s": {}}, "competitors": [{"algorithm": "bbr", "policy": "x"}]})
 
 

@@ -18,7 +18,7 @@ SEED = 1
 
 
 def gains(rule: BacklogRule, **features: float) -> tuple[float, float]:
-    """What a rule chooses after a step with these features, all others neutral."""
+    """Return a rule's gains for these features, with all others neutral."""
     seen = rule.observation.neutral.copy()
     last = seen[-len(rule.observation.features) :]
     for name, value in features.items():
@@ -28,7 +28,7 @@ def gains(rule: BacklogRule, **features: float) -> tuple[float, float]:
 
 
 def shares(rule: str, *flows: Flow, buffer_bdp: float = 3) -> list[float]:
-    """Of the throughput after 10 s, with the rule driving the agent's flows."""
+    """Return each flow's share of the throughput after 10 s, with the rule steering the agent's flows."""
     agent = scripted_agent(rule)
     scenario = Scenario(rate_mbps=20, buffer_bdp=buffer_bdp, duration_s=40, flows=flows)
     engine = make_engine("native")
@@ -46,12 +46,12 @@ def test_a_flow_keeps_its_backlog_above_one_bdp(rule: type[BacklogRule], history
     scripted = rule(Observation(history=history), PACKETS)
     assert gains(scripted, log_bdp=2.0) == (pytest.approx(1.06, rel=1e-5), pytest.approx(1.25))
     assert gains(scripted, log_bdp=1.0) == (pytest.approx(1.6, rel=1e-5), pytest.approx(1.25))
-    # What it gets is half of what it once got, within ten round trips; the floor holds the rest.
+    # Its delivery rate is half of the maximum of ten round trips; the floor applies.
     window = 1.0 if scripted.floor is None else 0.95
     assert gains(scripted, log_bdp=2.0, log_delivery_rate_ratio=-1.0)[0] == pytest.approx(window + 0.06, rel=1e-5)
 
 
-def test_in_packets_the_competitive_rule_needs_nothing_of_the_path() -> None:
+def test_in_packets_the_competitive_rule_needs_no_bdp() -> None:
     observation = Observation(("log_stale_rtt_ratio", "log_rate_decline"))
     scripted = CompetitiveRule(observation, PACKETS)
     action = scripted.forward(observation.neutral[np.newaxis])
@@ -71,7 +71,7 @@ def test_it_takes_two_signs_to_compete() -> None:
     assert both[0] == pytest.approx(1.0 + 0.06 * (1.0 + 16.0 * 3.0), rel=1e-5)
 
 
-def test_beside_cubic_the_competitive_rule_holds_more_and_not_more_than_its_part() -> None:
+def test_against_cubic_the_competitive_rule_gets_more_but_at_most_its_share() -> None:
     beside = (Flow("agent", rtt_ms=40), Flow("cubic", rtt_ms=40))
     plain, competitive = shares("backlog", *beside)[0], shares("competitive", *beside)[0]
     assert competitive > 1.25 * plain
@@ -79,12 +79,12 @@ def test_beside_cubic_the_competitive_rule_holds_more_and_not_more_than_its_part
 
 
 @pytest.mark.parametrize(("rule", "margin"), [("backlog", 0.03), ("competitive", 0.08)])
-def test_among_their_own_both_rules_are_fair_across_rtts(rule: str, margin: float) -> None:
+def test_rules_are_fair_to_their_own_kind_across_rtts(rule: str, margin: float) -> None:
     both = shares(rule, Flow("agent", rtt_ms=20), Flow("agent", rtt_ms=80, start_s=2))
     assert both == [pytest.approx(0.5, abs=margin)] * 2
 
 
-def test_errors_name_what_is_missing_and_what_there_is() -> None:
+def test_errors_name_what_is_missing_and_what_is_known() -> None:
     with pytest.raises(ValueError, match=r"unknown scripted agent 'greedy'; known: scripted:backlog, "):
         scripted_agent("greedy")
     observation = Observation(("log_delivery_rate_ratio", "log_bdp", "log_stale_rtt_ratio"))

@@ -1,4 +1,4 @@
-"""Tracking: the folder has the truth, MLflow has a copy, and no failure of MLflow ends a run."""
+"""Tracking: the run's folder is complete, MLflow has a copy, and no failure of MLflow ends a run."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_two_processes_that_create_the_database_at_the_same_time_succeed(mlflow_
     assert not list(mlflow_database.parent.glob("*.partial*"))
 
 
-def test_runs_that_make_an_experiment_together_all_get_in(root: Path) -> None:
+def test_runs_can_create_one_experiment_at_the_same_time(root: Path) -> None:
     with ThreadPoolExecutor(3) as pool:
         trackers = list(pool.map(lambda name: start(root, name), "abc"))
     for tracker in trackers:
@@ -164,7 +164,7 @@ def test_an_agent_is_a_model(root: Path, monkeypatch: pytest.MonkeyPatch, lstm: 
         model = mlflow.pyfunc.load_model(uri)
         agent.reset()
         rng = np.random.default_rng(1)
-        for _ in range(3):  # a recurrent one remembers
+        for _ in range(3):  # a recurrent agent has a memory
             observations = rng.normal(size=(4, agent.network.inputs)).astype(np.float32)
             actions = model.predict(observations)
             assert actions.dtype == np.float32
@@ -185,7 +185,7 @@ def test_an_agent_is_a_model(root: Path, monkeypatch: pytest.MonkeyPatch, lstm: 
     assert not list(folder.rglob("*.pkl"))
 
 
-def test_a_model_that_cannot_be_made_does_not_stop_a_run(
+def test_a_failed_model_does_not_stop_a_run(
     root: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import mlflow.pyfunc
@@ -238,7 +238,7 @@ def test_equal_scenarios_are_one_dataset(root: Path) -> None:
     assert {"seed", "scenario.rate_mbps", "scenario.flows.1.rtt_ms"} <= columns
 
 
-def test_runs_that_log_a_dataset_together_all_get_it(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_runs_can_log_one_dataset_at_the_same_time(root: Path, caplog: pytest.LogCaptureFixture) -> None:
     trackers = [start(root, name) for name in "abcd"]
     gate = threading.Barrier(len(trackers))
 
@@ -255,7 +255,7 @@ def test_runs_that_log_a_dataset_together_all_get_it(root: Path, caplog: pytest.
     assert not [record for record in caplog.records if record.name == tracking.__name__]
 
 
-def test_what_a_training_leaves_in_the_store(root: Path) -> None:
+def test_a_training_in_the_store(root: Path) -> None:
     directory = root / "runs" / "training"
     scenario = SCENARIO | {"rate_mbps": {"log_uniform": [6, 24]}, "flows": [SCENARIO["flows"][0]] * 2}
     config = {
@@ -284,7 +284,7 @@ def test_what_a_training_leaves_in_the_store(root: Path) -> None:
     )
     episodes = json.loads((directory / "evaluation_scenarios.json").read_text())
     assert by_context["evaluation"].profile is not None
-    # The episodes that its evaluations had.
+    # The episodes of its evaluations.
     spec = EpisodeSpec.from_config(config)
     with closing(SharedPolicyVecEnv(spec, 3)) as env:
         env.seed(EVALUATION_SEED)
@@ -293,7 +293,7 @@ def test_what_a_training_leaves_in_the_store(root: Path) -> None:
     assert [(e["seed"], e["scenario"]) for e in episodes] == [(i["seed"], i["scenario"].to_dict()) for i in infos]
 
 
-def test_what_an_evaluation_leaves_in_the_store(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_evaluation_in_the_store(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_agent().save(root / "best")
     directory = root / "runs" / "evaluation"
     config = {
@@ -318,7 +318,7 @@ def test_what_an_evaluation_leaves_in_the_store(root: Path, monkeypatch: pytest.
     assert table["throughput_mbps"].tolist() == pytest.approx(results["throughput_mbps"].tolist())
 
 
-def test_what_a_benchmark_leaves_in_the_store(root: Path) -> None:
+def test_a_benchmark_in_the_store(root: Path) -> None:
     directory = root / "runs" / "small"
     scenario = {"rate_mbps": 12, "duration_s": 2, "flows": [{"rtt_ms": 30}]}
     config = {
@@ -393,9 +393,7 @@ def occupy(root: Path) -> None:
 
 
 @pytest.mark.parametrize("break_it", [corrupt, occupy])
-def test_a_store_that_is_broken_does_not_stop_a_run(
-    root: Path, caplog: pytest.LogCaptureFixture, break_it: Any
-) -> None:
+def test_a_broken_store_does_not_stop_a_run(root: Path, caplog: pytest.LogCaptureFixture, break_it: Any) -> None:
     break_it(root)
     with caplog.at_level(logging.WARNING, logger=tracking.__name__):
         for name in ("first", "second"):
@@ -408,14 +406,14 @@ def test_a_store_that_is_broken_does_not_stop_a_run(
     assert len([record for record in caplog.records if record.name == tracking.__name__]) == 1
 
 
-def test_a_store_that_breaks_on_the_way_does_not_stop_a_run(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_store_that_breaks_during_a_run_does_not_stop_it(root: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, logger=tracking.__name__), start(root) as tracker:
         tracker.log_metrics({"x": 1.0}, 1)
         with sqlite3.connect(root / "runs" / "mlflow.db") as connection:
             connection.execute("DROP TABLE metrics")
         connection.close()
         assert tracker._store is not None
-        tracker._store._flushed_at = -math.inf  # as if the time to write had come
+        tracker._store._flushed_at = -math.inf  # as if it were time to write
         tracker.log_metrics({"x": 1.0}, 2)
         tracker.log_metrics({"x": 1.0}, 3)
     assert [line["step"] for line in read_metrics(tracker.directory)] == [1, 2, 3]
@@ -450,7 +448,7 @@ def test_a_killed_run_can_be_read(tmp_path: Path, signum: int, status: str) -> N
     assert record["status"] == status
 
 
-def test_the_signal_handler_is_given_back(tmp_path: Path) -> None:
+def test_the_signal_handler_is_restored(tmp_path: Path) -> None:
     before = signal.getsignal(signal.SIGTERM)
     with Tracker.start(tmp_path, "e", "n", {}):
         pass

@@ -30,7 +30,7 @@ from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.envs.sb3_env import SharedPolicyVecEnv
 
 
-def test_a_run_leaves_its_agents_its_log_and_its_curve(tmp_path: Path) -> None:
+def test_a_run_writes_agents_log_and_curve(tmp_path: Path) -> None:
     result = learn(tmp_path)
     assert result.is_complete
     assert result.steps == 384
@@ -83,7 +83,7 @@ def test_a_run_can_be_made_longer(tmp_path: Path) -> None:
         resume(tmp_path, {"agent.gamma": 0.5})
 
 
-def test_a_broken_checkpoint_gives_way_to_the_one_before(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_broken_checkpoint_falls_back_to_the_one_before(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     learn(tmp_path)
     newest = tmp_path / "checkpoints" / "000000000384" / "model.zip"
     newest.write_bytes(newest.read_bytes()[:-100])
@@ -128,7 +128,7 @@ def test_too_many_failures_leave_a_checkpoint_and_a_message(tmp_path: Path, monk
     assert resume(tmp_path, console=quiet()).steps == 384
 
 
-def test_an_evaluation_that_fails_does_not_count(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_evaluation_is_skipped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     # No episode ends, in evaluation or in training.
     changes = {"engine_failures": 1, "eval_every": 10**9}
     with pytest.raises(EngineError, match=r"(?s)stopped after \d+ steps and 2 engine failures"):
@@ -162,7 +162,7 @@ def test_sigterm_marks_a_run_as_killed_and_keeps_a_checkpoint(tmp_path: Path) ->
 
 
 def test_a_linear_learning_rate_ends_at_its_last() -> None:
-    """Also where the last rollout goes far beyond the end: below 0 it would undo what was learned."""
+    """Also where the last rollout passes the end: a rate below 0 would undo what was learned."""
     from bbrgym.agents.learner import make_model
 
     agent = PPO | {"learning_rate": {"first": 1e-3, "last": 1e-4}}
@@ -199,7 +199,7 @@ def test_a_learning_canary(tmp_path: Path) -> None:
     assert result.reward > 0.25 * by_chance
 
 
-def test_two_processes_do_not_train_in_one_folder(tmp_path: Path) -> None:
+def test_two_processes_cannot_train_in_one_folder(tmp_path: Path) -> None:
     holder = "import sys, filelock; lock = filelock.FileLock(sys.argv[1]); print(lock.acquire(), flush=True); input()"
     with subprocess.Popen(
         [sys.executable, "-c", holder, str(tmp_path / ".lock")],
@@ -213,7 +213,7 @@ def test_two_processes_do_not_train_in_one_folder(tmp_path: Path) -> None:
             learn(tmp_path)
         assert [path.name for path in tmp_path.iterdir()] == [".lock"]
         other.kill()
-    assert learn(tmp_path, {"total_steps": 128}).is_complete  # a process that is gone holds nothing
+    assert learn(tmp_path, {"total_steps": 128}).is_complete  # the lock ended with its process
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_two_processes_do_not_train_in_one_folder(tmp_path: Path) -> None:
         ),
         ({"agent": PPO | {"policy_kwargs": {"depth": 3}}}, "refuses its arguments: .*depth"),
         ({"seed": -1}, r"seed must be an integer in \[0, 2\*\*31\), got -1"),
-        ({"scenario": {"flows": [{"algorithm": "bbr"}]}}, "no flow with the algorithm 'agent'"),
+        ({"scenario": {"flows": [{"algorithm": "bbr"}]}}, "must have a flow with algorithm 'agent', got: bbr"),
     ],
 )
 def test_a_bad_configuration_is_refused_before_anything_is_made(
@@ -244,7 +244,7 @@ def test_a_finished_run_is_not_overwritten(tmp_path: Path) -> None:
         learn(tmp_path)
 
 
-def test_training_does_not_take_more_threads_than_it_may(tmp_path: Path) -> None:
+def test_training_uses_torch_threads(tmp_path: Path) -> None:
     import torch
 
     learn(tmp_path, {"total_steps": 32})
@@ -253,7 +253,7 @@ def test_training_does_not_take_more_threads_than_it_may(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
-def test_an_exported_agent_does_what_its_model_does(algorithm: str, activation: str, tmp_path: Path) -> None:
+def test_an_exported_agent_acts_like_its_model(algorithm: str, activation: str, tmp_path: Path) -> None:
     from bbrgym.agents.learner import export_agent, make_model
 
     config = changed(agent=AGENTS[algorithm])
@@ -263,7 +263,7 @@ def test_an_exported_agent_does_what_its_model_does(algorithm: str, activation: 
     model = make_model(config["agent"], env, seed=5)
     import torch
 
-    with torch.no_grad():  # fresh networks give nearly nothing: make them speak up
+    with torch.no_grad():  # the outputs of fresh networks are almost 0: enlarge them
         for parameter in model.policy.parameters():
             parameter.mul_(3.0).add_(0.1 * torch.randn_like(parameter))
     export_agent(model, algorithm, spec, {"algorithm": algorithm}).save(tmp_path / "final")
@@ -288,7 +288,7 @@ def test_an_exported_agent_does_what_its_model_does(algorithm: str, activation: 
 
 
 @pytest.mark.parametrize("lstm", [False, True])
-def test_an_agent_in_simulate_does_what_it_does_in_the_environment(lstm: bool) -> None:
+def test_an_agent_acts_the_same_in_simulate_and_in_the_environment(lstm: bool) -> None:
     agent = make_agent(lstm=(4,) * lstm, scenario=SCENARIO, engine={"name": "fake"})
     scenario = Scenario.from_dict(SCENARIO)
     env = SharedPolicyVecEnv(agent.spec, 1)
@@ -303,17 +303,17 @@ def test_an_agent_in_simulate_does_what_it_does_in_the_environment(lstm: bool) -
     np.testing.assert_array_equal(trace.rows["throughput_mbps"].to_numpy().reshape(-1, 2)[:29], rates)
 
 
-def test_a_saved_agent_is_the_same(tmp_path: Path) -> None:
+def test_saving_and_loading_an_agent(tmp_path: Path) -> None:
     agent = make_agent(lstm=(4,))
     agent.save(tmp_path / "agent")
-    agent.save(tmp_path / "agent")  # in place of the first
+    agent.save(tmp_path / "agent")  # replaces the first
     loaded = load_agent(tmp_path / "agent" / "agent.json")
     assert loaded.spec == agent.spec
     assert loaded.content_hash == agent.content_hash
     assert [path.name for path in tmp_path.iterdir()] == ["agent"]
 
 
-def test_the_hash_is_of_all_that_decides_the_gains() -> None:
+def test_the_content_hash_covers_what_decides_the_gains() -> None:
     hashes = [
         make_agent().content_hash,
         make_agent(seed=2).content_hash,
@@ -324,7 +324,7 @@ def test_the_hash_is_of_all_that_decides_the_gains() -> None:
     assert make_agent(reward={"terms": {"throughput": 1.0}}).content_hash == hashes[0]
 
 
-def test_files_that_are_no_agent_are_refused(tmp_path: Path) -> None:
+def test_bad_agent_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"no trained agent in .*there is no such folder"):
         load_agent(tmp_path / "nowhere")
     with pytest.raises(FileNotFoundError, match=r"it has no agent.json"):
@@ -365,7 +365,7 @@ def test_wrong_observations_are_refused() -> None:
         agent.predict(np.zeros((3, agent.network.inputs)))
 
 
-def test_an_evaluation_measures_and_says_so(tmp_path: Path) -> None:
+def test_evaluation_returns_prints_and_stores_its_results(tmp_path: Path) -> None:
     make_agent().save(tmp_path / "agent")
     config = {
         "agent_path": str(tmp_path / "agent"),
@@ -393,7 +393,7 @@ def test_an_evaluation_measures_and_says_so(tmp_path: Path) -> None:
     assert "Mean of 2 episodes" in text
 
 
-def test_an_evaluation_refuses_what_it_cannot_do(tmp_path: Path) -> None:
+def test_a_bad_evaluation_is_refused(tmp_path: Path) -> None:
     make_agent().save(tmp_path / "agent")
     good = {"agent_path": str(tmp_path / "agent"), "scenario": SCENARIO, "engine": {"name": "fake"}}
     for changes, message in (
@@ -408,7 +408,7 @@ def test_an_evaluation_refuses_what_it_cannot_do(tmp_path: Path) -> None:
 
 
 class _TiredEngine(fake_engine.FakeEngine):
-    """Fails in its third episode of learning, after one of preparation."""
+    """Fails in the third episode of learning, after one episode of preparation."""
 
     def begin_reset(self, scenario: Scenario, seed: int) -> None:
         self.fail_at_step = 5 if len(self.resets) == 3 else None
