@@ -20,65 +20,63 @@ KINDS: Final = ("uniform", "log_uniform", "choice")
 
 @dataclass(frozen=True)
 class Distribution:
-    """A scenario whose values are given or drawn, independently of each other. Made by `from_dict`.
+    """A scenario whose values are given or drawn, independently of each other; made with `from_dict`.
 
-    Wherever a scenario or a flow has a value, there can be instead
+    Any value of a scenario or a flow can be replaced by
 
-        {uniform: [a, b]}         evenly between a and b (b included where the field takes whole numbers)
-        {log_uniform: [a, b]}     evenly in the logarithm, 0 < a < b
-        {choice: [x, y, …]}       one of these, each as likely; they can be whole flows or lists of flows,
-                                  and drawn themselves
+        {uniform: [a, b]}         uniform between a and b (b included where the field takes integers)
+        {log_uniform: [a, b]}     uniform in the logarithm, 0 < a < b
+        {choice: [x, y, …]}       one of these, equally likely; they can be whole flows or lists of flows,
+                                  and contain draws themselves
 
-    A `rate_trace`, or each of a choice of them, is read once, when the distribution is made, for the longest duration.
-    For example `{rate_mbps: {log_uniform: [5, 50]}, flows: [{algorithm: agent, rtt_ms: {uniform: [10, 100]}}]}`.
-    A scenario is the distribution that always gives itself.
+    For example `{rate_mbps: {log_uniform: [5, 50]}, flows: [{algorithm: agent, rtt_ms: {uniform: [10, 100]}}]}`. A
+    `rate_trace`, or each in a choice, is read once, when the distribution is made, for the longest duration. A plain
+    scenario is a distribution that always draws this scenario.
     """
 
     plain: Mapping[str, Any]
     agents: int = field(init=False, compare=False)
     """Number of agent flows, the same in every scenario."""
     max_flows: int = field(init=False, compare=False)
-    """The largest number of flows that a scenario has."""
+    """The largest number of flows of a scenario."""
     _only: Scenario | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.plain, Mapping):
-            raise ValueError(f"scenario={self.plain!r} is not possible: a scenario must be a mapping of its fields")
+            raise ValueError(f"scenario must be a mapping of its fields, got {self.plain!r}")
         object.__setattr__(self, "plain", _canonical(_with_rates_of_traces(self.plain)))
         scenarios = [_scenario(values) for values in _variants(self.plain, "scenario")]
         agents = {len(scenario.agent_flows) for scenario in scenarios}
         if len(agents) > 1:
-            raise ValueError(
-                f"a distribution gives {' or '.join(map(str, sorted(agents)))} agent flows: their number must always "
-                "be the same"
-            )
+            counts = " or ".join(map(str, sorted(agents)))
+            raise ValueError(f"a distribution must always have the same number of agent flows, got {counts}")
         object.__setattr__(self, "agents", agents.pop())
         object.__setattr__(self, "max_flows", max(len(scenario.flows) for scenario in scenarios))
         only = None if _is_drawn(self.plain) else scenarios[0]
         object.__setattr__(self, "_only", only)
-        if only is not None:  # with what was left to the defaults, so that equal scenarios are equal distributions
+        if only is not None:  # with the defaults, so that equal scenarios are equal distributions
             object.__setattr__(self, "plain", _canonical(only.to_dict()))
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Distribution:
-        """From plain types, as a YAML file has them.
+        """Make a distribution of plain types, as in a YAML file.
 
         Raises:
-            ValueError: naming the bad entry: an unknown field, bounds that do not rise, a value that no scenario can
-                have, a number of agent flows that is not always the same.
+            ValueError: naming the bad entry: an unknown field, bounds that do not rise, a bad value of a scenario, or a
+                number of agent flows that is not always the same.
         """
         return cls(plain)
 
     @classmethod
     def of(cls, scenario: Scenario | Distribution | Mapping[str, Any]) -> Distribution:
-        """Any of the three forms as a distribution."""
+        """Return any of the three forms as a distribution."""
         if isinstance(scenario, Distribution):
             return scenario
         return cls(scenario.to_dict() if isinstance(scenario, Scenario) else scenario)
 
     @property
     def example(self) -> Scenario:
-        """One of its scenarios, always the same one: with every drawn value at its first bound or choice."""
+        """The scenario with every drawn value at its first bound or choice."""
         return _scenario(next(iter(_variants(self.plain, "scenario"))))
 
     def sample(self, rng: np.random.Generator) -> Scenario:
@@ -86,7 +84,7 @@ class Distribution:
         return self._only or _scenario(_draw(self.plain, rng))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain types only; `from_dict` makes it again."""
+        """Return plain types, of which `from_dict` makes an equal distribution."""
         return typing.cast(dict[str, Any], _canonical(self.plain))
 
     def __hash__(self) -> int:
@@ -94,11 +92,11 @@ class Distribution:
 
 
 def _with_rates_of_traces(plain: Mapping[str, Any]) -> Mapping[str, Any]:
-    """With `rate_schedule` in place of `rate_trace`, as `Scenario.from_dict` makes it."""
+    """Return the fields with `rate_schedule` in place of `rate_trace`, as in `Scenario.from_dict`."""
     if "rate_trace" not in plain:
         return plain
     durations_s = _variants(plain.get("duration_s", Scenario.duration_s), "scenario.duration_s")
-    longest_s = max(filter(_is_finite, durations_s), default=Scenario.duration_s)  # a bad one is refused later
+    longest_s = max(filter(_is_finite, durations_s), default=Scenario.duration_s)  # a bad duration is refused later
 
     def resolve(trace: Any) -> Any:
         if _kind(trace) == "choice":
@@ -110,7 +108,7 @@ def _with_rates_of_traces(plain: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _canonical(node: Any) -> Any:
-    """Plain containers with sorted keys, so that the order in a file does not change what is drawn."""
+    """Return plain containers with sorted keys, so that the order in a file does not change what is drawn."""
     if isinstance(node, Mapping):
         return {key: _canonical(node[key]) for key in sorted(node, key=str)}
     if isinstance(node, list | tuple):
@@ -119,7 +117,7 @@ def _canonical(node: Any) -> Any:
 
 
 def _kind(node: Any) -> str | None:
-    if isinstance(node, dict):  # not Mapping, which is slow to ask for; _canonical has made it one
+    if isinstance(node, dict):  # not Mapping, which is slow to check; _canonical has made it a dict
         for kind in KINDS:
             if kind in node:
                 return kind
@@ -148,10 +146,10 @@ def _draw(node: Any, rng: np.random.Generator, name: str = "") -> Any:
 
 
 def _variants(node: Any, where: str, name: str = "") -> Iterator[Any]:
-    """The node with everything at its first bound or choice, then with each other bound and choice, one at a time.
+    """Yield the node with every draw at its first bound or choice, then with each of the others, one at a time.
 
-    A scenario's checks are an interval a field and orders of two fields (start_s before stop_s), so values that pass
-    at these corners pass everywhere between.
+    A scenario checks an interval per field and the order of two fields (start_s before stop_s), so values that pass at
+    these corners pass everywhere between.
     """
     kind = _kind(node)
     if kind is not None:
@@ -175,25 +173,24 @@ def _variants(node: Any, where: str, name: str = "") -> Iterator[Any]:
     yield make(first)
     for position, values in enumerate(variants):
         for value in values[1:]:
-            # Beside the first of the others, and beside the last: two fields can have an order (start_s, stop_s).
+            # With the first values of the others, and with the last: two fields can have an order (start_s, stop_s).
             for others in (first, [v[-1] for v in variants]):
                 yield make([*others[:position], value, *others[position + 1 :]])
 
 
 def _check_drawn(node: Mapping[str, Any], kind: str, where: str) -> None:
     given = node[kind]
-    what = f"{where}={dict(node)!r} is not possible: "
     if len(node) > 1:
-        raise ValueError(f"{what}give one of {', '.join(KINDS)} and nothing beside it")
+        raise ValueError(f"{where} must have one of {', '.join(KINDS)} and nothing beside it, got {dict(node)!r}")
     if kind == "choice":
         if not isinstance(given, list) or not given:
-            raise ValueError(f"{what}choice must be a list of at least one value")
+            raise ValueError(f"{where}.choice must be a list of at least one value, got {given!r}")
         return
     numbers = isinstance(given, list) and len(given) == 2 and all(_is_finite(bound) for bound in given)
     lowest = 0.0 if kind == "log_uniform" else -math.inf
     if not numbers or not lowest < given[0] < given[1]:
-        good = "two rising numbers above 0" if kind == "log_uniform" else "two rising numbers"
-        raise ValueError(f"{what}{kind} must be {good}, like [5, 50]")
+        good = "two rising numbers > 0" if kind == "log_uniform" else "two rising numbers"
+        raise ValueError(f"{where}.{kind} must be {good}, like [5, 50], got {given!r}")
 
 
 def _is_finite(value: Any) -> bool:
@@ -203,11 +200,11 @@ def _is_finite(value: Any) -> bool:
 def _scenario(values: Any) -> Scenario:
     flows = values.get("flows", []) if isinstance(values, Mapping) else None
     if not isinstance(flows, list) or not all(isinstance(flow, Mapping) for flow in flows):
-        raise ValueError(f"scenario={values!r} is not possible: it must be a mapping, and its flows a list of mappings")
+        raise ValueError(f"scenario must be a mapping, and its flows a list of mappings, got {values!r}")
     try:
         return Scenario.from_dict(values)
     except TypeError as error:  # a value of another type than the field's
-        raise ValueError(f"scenario={values!r} is not possible: {error}") from error
+        raise ValueError(f"scenario has a value of a wrong type: {error}, in {values!r}") from error
 
 
 _WHOLE: Final = frozenset(
@@ -216,4 +213,4 @@ _WHOLE: Final = frozenset(
     for field in dataclasses.fields(cls)
     if int in ((hint := typing.get_type_hints(cls)[field.name]), *typing.get_args(hint))
 )
-"""The fields that take whole numbers."""
+"""The fields that take integers."""

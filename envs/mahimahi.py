@@ -1,19 +1,15 @@
 """Mahimahi's packet-delivery traces as rate schedules, and a synthetic one.
 
-A trace (Netravali et al., USENIX ATC 2015) is a text file with a whole number a line: a time in ms at which the link
-can deliver 1500 bytes. Times do not fall, the same time n times is n such opportunities, and the trace begins anew at
-its last time, for ever. Mahimahi wastes an opportunity that finds no packet; here the opportunities of a while are the
-link's rate in that while.
+A trace (Netravali et al., USENIX ATC 2015) is a text file with an integer per line: a time in ms at which the link can
+deliver 1500 bytes. Times do not fall; n equal lines are n such opportunities; the trace repeats from its last time on.
+Mahimahi wastes an opportunity that finds no packet; here the opportunities of an interval are the link's rate in it.
 """
 
 from __future__ import annotations
 
-import importlib.resources
 import math
 import random
-from collections.abc import Callable, Mapping
-from importlib.resources.abc import Traversable
-from numbers import Real
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final
@@ -21,54 +17,57 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from bbrgym.checks import check_integer, check_keys, check_name, check_number
+
 OPPORTUNITY_BYTES: Final = 1500
-"""Of an opportunity: bytes on the wire, as a scenario's rates are."""
+"""Bytes of an opportunity, on the wire, like a scenario's rates."""
 
 LOWEST_RATE_MBPS: Final = 0.01
-"""Of a scenario."""
+"""The lowest rate of a scenario."""
 
-_KEYS: Final = ("file", "bin_ms", "lowest_mbps")
-_PACKAGE: Final = "pkg://"
 _MOST_BINS: Final = 1_000_000
-_LAST_MS: Final = 10**12  # 30 years, whole in float64 with many times to spare
+_LAST_MS: Final = 10**12  # 30 years, still exact in float64
 
 
 def rate_schedule(
-    path: str | PathLike[str], *, duration_s: float, bin_ms: float = 100.0, lowest_mbps: float | None = None
+    trace: str | PathLike[str] | Sequence[int] | npt.NDArray[np.int64],
+    *,
+    duration_s: float,
+    bin_ms: float = 100.0,
+    lowest_mbps: float | None = None,
 ) -> tuple[tuple[float, float], ...]:
-    """The rates of a trace, for `Scenario.rate_schedule`.
+    """Return the rates of a trace, for `Scenario.rate_schedule`.
 
-    A scenario has no rate of 0, so a bin without an opportunity gets `lowest_mbps`. A packet whose sending begins in
-    an outage ends with that rate, however much of the outage is left: with 0.01 Mbit/s a packet of 1040 bytes
-    occupies the link for 832 ms. The default therefore lets one opportunity through in a bin.
+    A scenario has no rate of 0, so a bin without an opportunity gets `lowest_mbps`. A packet whose transmission starts
+    in an outage ends with that rate, even after the outage: with 0.01 Mbit/s a packet of 1040 bytes occupies the link
+    for 832 ms. The default therefore lets one opportunity through per bin.
 
     Args:
-        path: the trace; `pkg://package/file` is a file of an installed package (`pkg://bbrgym.conf/…`).
+        trace: path of the trace, or its times in ms.
         duration_s: how long the schedule must last, in s; a shorter trace is repeated.
-        bin_ms: over how long opportunities are counted, in ms. Shorter ones follow the trace more closely, but one
+        bin_ms: over how long opportunities are counted, in ms. Shorter bins follow the trace more closely, but one
             opportunity more or less is `12 / bin_ms` Mbit/s.
-        lowest_mbps: the least rate, in Mbit/s; `12 / bin_ms` if None.
+        lowest_mbps: the lowest rate, in Mbit/s; `12 / bin_ms` if None.
 
     Returns:
-        Pairs (time in s, rate in Mbit/s), the first at 0, one for each bin whose rate is not that of the bin before.
+        Pairs (time in s, rate in Mbit/s), the first at 0, one for each bin whose rate differs from the bin before.
 
     Raises:
-        ValueError: a bad argument, or a file that is no trace, named with its line.
+        ValueError: a bad argument, or a file that is not a trace; the message names its line.
         OSError: the file cannot be read.
     """
-    _check("duration_s", duration_s, "a number above 0, at most 1e6", lambda value: 0 < value <= 1e6)
-    _check("bin_ms", bin_ms, "a number in [1, 60000]", lambda value: 1 <= value <= 60_000)
+    check_number("duration_s", duration_s, above=0, at_most=1e6)
+    check_number("bin_ms", bin_ms, at_least=1, at_most=60_000)
     opportunity_mbps = OPPORTUNITY_BYTES * 8 / 1e3 / bin_ms
     if lowest_mbps is None:
         lowest_mbps = max(opportunity_mbps, LOWEST_RATE_MBPS)
-    _check("lowest_mbps", lowest_mbps, "a number in [0.01, 10000]", lambda value: LOWEST_RATE_MBPS <= value <= 10_000)
+    check_number("lowest_mbps", lowest_mbps, at_least=LOWEST_RATE_MBPS, at_most=10_000)
     bins = math.ceil(duration_s * 1e3 / bin_ms)
     if bins > _MOST_BINS:
         raise ValueError(
-            f"bin_ms={bin_ms:g} is not possible: duration_s={duration_s:g} has {bins:,} of them, and {_MOST_BINS:,} "
-            "is the most"
+            f"duration_s={duration_s:g} must have at most {_MOST_BINS:,} bins of bin_ms={bin_ms:g}, got {bins:,}"
         )
-    times = read_trace(path)
+    times = read_trace(trace) if isinstance(trace, str | PathLike) else np.asarray(trace, dtype=np.int64)
     edges = bin_ms * np.arange(1, bins + 1, dtype=np.float64)
     rounds, rest = np.divmod(edges, float(times[-1]))
     # A bin is (begin, end], so that a trace whose only line is 1 has one opportunity in each ms.
@@ -79,63 +78,68 @@ def rate_schedule(
 
 
 def from_config(trace: Any, duration_s: Any) -> tuple[tuple[float, float], ...]:
-    """`rate_schedule` of a configuration's `rate_trace`: `{file: …, bin_ms: 100, lowest_mbps: null}`.
+    """Return `rate_schedule` of a configuration's `rate_trace`.
+
+    It is `{file: path}` or `{synthetic: cellular, seed: 1}`, with `bin_ms` and `lowest_mbps` where they differ from
+    their defaults.
 
     Raises:
         ValueError: naming the bad entry, or the file and its line.
     """
-    if not isinstance(trace, Mapping) or not isinstance(trace.get("file"), str):
-        raise ValueError(f"rate_trace={trace!r} is not possible: give {{file: …, bin_ms: 100}}")
-    for key in trace:
-        if key not in _KEYS:
-            raise ValueError(f"rate_trace has no key {key!r}; known: {', '.join(_KEYS)}")
-    options = {key: trace[key] for key in _KEYS[1:] if key in trace}
+    check_keys("rate_trace", trace, ("file", "synthetic", "seed", "bin_ms", "lowest_mbps"))
+    if (trace.get("file") is None) == (trace.get("synthetic") is None):
+        raise ValueError(f"rate_trace must have either a file or synthetic, got {trace!r}")
+    options = {key: trace[key] for key in ("bin_ms", "lowest_mbps") if key in trace}
+    file = trace.get("file")
+    if file is None:
+        check_name("rate_trace.synthetic", trace["synthetic"], SYNTHETIC)
+        check_integer("rate_trace.seed", trace.get("seed", 1), at_least=0)
+        return rate_schedule(SYNTHETIC[trace["synthetic"]](trace.get("seed", 1)), duration_s=duration_s, **options)
+    if not isinstance(file, str) or "seed" in trace:
+        raise ValueError(f"rate_trace must have a path as file, and no seed beside it, got {trace!r}")
     try:
-        return rate_schedule(trace["file"], duration_s=duration_s, **options)
+        return rate_schedule(file, duration_s=duration_s, **options)
     except OSError as error:
-        raise ValueError(f"rate_trace: '{trace['file']}' cannot be read: {error.strerror or error}") from error
+        raise ValueError(f"rate_trace: '{file}' cannot be read: {error.strerror or error}") from error
 
 
 def read_trace(path: str | PathLike[str]) -> npt.NDArray[np.int64]:
-    """The times of a trace.
+    """Return the times of a trace.
 
     Args:
         path: as of `rate_schedule`.
 
     Returns:
-        Shape (opportunities,), times in ms that do not fall; the last one is above 0.
+        Shape (opportunities,), times in ms that do not fall; the last one is > 0.
 
     Raises:
-        ValueError: it is no trace, named with its line.
+        ValueError: it is not a trace; the message names the line.
         OSError: it cannot be read.
     """
     times: list[int] = []
-    for number, line in enumerate(_file(path).read_bytes().splitlines(), start=1):
+    for number, line in enumerate(Path(path).read_bytes().splitlines(), start=1):
         text = line.strip()
         if not (text.isdigit() and len(text) <= 13 and int(text) <= _LAST_MS):
             shown = line[:40].decode("utf-8", "backslashreplace")
-            raise ValueError(f"{path}:{number}: {shown!r} is not possible: a line must be a whole number of ms, "
-                             f"at most {_LAST_MS:.0e}")  # fmt: skip
+            raise ValueError(f"{path}:{number}: a line must be an integer of ms in [0, {_LAST_MS:.0e}], got {shown!r}")
         if times and int(text) < times[-1]:
-            raise ValueError(f"{path}:{number}: {int(text)} is not possible after {times[-1]}: times must not fall")
+            raise ValueError(f"{path}:{number}: times must not fall, got {int(text)} after {times[-1]}")
         times.append(int(text))
     if not times or times[-1] == 0:
-        raise ValueError(
-            f"{path}:{len(times) or 1}: there is no time above 0: the last one is when the trace begins anew"
-        )
+        raise ValueError(f"{path}:{len(times) or 1}: the last time must be > 0: the trace repeats from there")
     return np.array(times, dtype=np.int64)
 
 
 def cellular_trace(seed: int, duration_s: int = 30) -> list[int]:
-    """A synthetic trace that varies as cellular links do; `conf/scenario/cellular.trace` is `cellular_trace(1)`.
+    """Return a synthetic trace that varies as cellular links do.
 
     Every 100 ms the rate goes up or down by up to 1.2 Mbit/s, between 0.6 and 12 Mbit/s, with equal probabilities. At 1
-    of 100 such times it fades away for 0.3 to 0.9 s. Only whole numbers and `random.Random.random` are used: it is the
-    same everywhere.
+    of 100 such times it fades away for 0.3 to 0.9 s. Only integers and `random.Random.random` are used, so the trace is
+    the same on every machine.
 
     Args:
         seed: decides everything.
-        duration_s: when it begins anew, in s; at least 1.
+        duration_s: when it repeats, in s; at least 1.
 
     Returns:
         The times of its opportunities, in ms.
@@ -156,18 +160,5 @@ def cellular_trace(seed: int, duration_s: int = 30) -> list[int]:
     return times
 
 
-def _file(path: str | PathLike[str]) -> Traversable:
-    text = str(path)
-    if not text.startswith(_PACKAGE):
-        return Path(path)
-    package, _, inside = text.removeprefix(_PACKAGE).partition("/")
-    try:
-        return importlib.resources.files(package).joinpath(inside)
-    except (ModuleNotFoundError, ValueError, TypeError) as error:
-        raise ValueError(f"'{text}' is not possible: there is no package {package!r}") from error
-
-
-def _check(name: str, value: Any, good: str, is_good: Callable[[Any], bool]) -> None:
-    is_number = isinstance(value, Real) and not isinstance(value, bool)
-    if not (is_number and is_good(value)):
-        raise ValueError(f"{name}={value!r} is not possible: {name} must be {good}")
+SYNTHETIC: Final[Mapping[str, Callable[[int], list[int]]]] = {"cellular": cellular_trace}
+"""The synthetic traces by name: from a seed to times in ms."""

@@ -1,4 +1,4 @@
-"""What is simulated: one shared bottleneck and the flows on it, the same in every engine."""
+"""Scenarios: one shared bottleneck and the flows on it, the same in every engine."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, get_args
 
 from bbrgym.baselines import registry
+from bbrgym.checks import check_keys
 from bbrgym.envs import mahimahi
 
 HEADER_BYTES = 40
-"""IPv4 and TCP headers of a data packet: a packet of `packet_bytes` occupies the link for this much more."""
+"""IPv4 and TCP headers: what a data packet occupies on the link in addition to `packet_bytes`."""
 
 Queue = Literal["droptail", "codel"]
 """How the bottleneck's queue decides what to drop."""
@@ -29,14 +30,14 @@ class Flow:
         algorithm: name of a congestion controller (`bbrgym.controllers()`), or of an engine's own comparator
             (`bbr-stock`, `cubic-stock`, `newreno-stock` in ns-3).
         rtt_ms: base round-trip time without queueing and serialisation, in ms, above 0.
-        start_s: when the flow begins to send, in s from the start of the episode.
+        start_s: when the flow starts to send, in s from the start of the episode.
         stop_s: when it stops sending, or None for the end of the episode.
         size_bytes: how much it sends (payload), or None for an endless source.
         parameters: the controller's parameters that differ from its defaults.
-        jitter_ms: how much longer the way back takes for each ACK, evenly drawn between 0 and this, in ms. No ACK
-            overtakes another, so that those behind a late one come with it.
-        policy: for algorithm `policy`, which trained agent it is: the path of a training run or of an agent's folder,
-            read when an episode begins. None is the reference policy, which comes with the package.
+        jitter_ms: upper limit of the random extra delay of each ACK on the return path, drawn uniformly from 0 to this,
+            in ms. ACKs do not overtake each other, so those behind a late one arrive with it.
+        policy: for algorithm `policy`: the path of a training run or an agent's folder, read when an episode starts.
+            None is the reference policy, which is part of the package.
 
     Raises:
         ValueError: naming the bad value and the good ones.
@@ -56,15 +57,15 @@ class Flow:
         registry.check_parameters(self.algorithm, self.parameters)
         object.__setattr__(self, "parameters", MappingProxyType(dict(self.parameters)))
         _check("rtt_ms", self.rtt_ms, "in (0, 10000]", 0 < self.rtt_ms <= 10_000)
-        _check("start_s", self.start_s, "at least 0", 0 <= self.start_s < math.inf)
+        _check("start_s", self.start_s, ">= 0 and finite", 0 <= self.start_s < math.inf)
         if self.stop_s is not None:
-            _check("stop_s", self.stop_s, f"after the flow's start_s={self.start_s:g}", self.stop_s > self.start_s)
+            _check("stop_s", self.stop_s, f"> start_s={self.start_s:g}", self.stop_s > self.start_s)
         if self.size_bytes is not None:
-            _check("size_bytes", self.size_bytes, "at least 1, or none for endless", self.size_bytes >= 1)
+            _check("size_bytes", self.size_bytes, ">= 1, or null for endless", self.size_bytes >= 1)
         _check("jitter_ms", self.jitter_ms, "in [0, 10000]", 0 <= self.jitter_ms <= 10_000)
         if self.policy is not None:
-            _check("policy", self.policy, "a path, or none", isinstance(self.policy, str) and self.policy != "")
-            _check("policy", self.policy, f"none with algorithm {self.algorithm!r}: only 'policy' runs one",
+            _check("policy", self.policy, "a path or null", isinstance(self.policy, str) and self.policy != "")
+            _check("policy", self.policy, f"null with algorithm {self.algorithm!r} (only 'policy' runs one)",
                    self.algorithm == "policy")  # fmt: skip
 
     def __hash__(self) -> int:
@@ -88,18 +89,18 @@ class Scenario:
         buffer_bdp: size of its buffer in bandwidth-delay products of the flow with the longest RTT:
             rate x rtt / 8 bytes, counted in packets of `packet_bytes`. 1 if neither buffer is given.
         buffer_packets: the same in packets. Give at most one of the two.
-        queue: `droptail`, which drops what finds the buffer full, or `codel` (RFC 8289), which besides drops at the
-            queue's head what has waited for longer than `codel_target_ms` since `codel_interval_ms`.
-        codel_target_ms: CoDel's TARGET, the standing queueing delay that is acceptable, in ms.
+        queue: `droptail`, which drops packets that arrive at a full buffer, or `codel` (RFC 8289), which also drops
+            packets at the queue's head once delays have exceeded `codel_target_ms` for `codel_interval_ms`.
+        codel_target_ms: CoDel's TARGET, the acceptable standing queueing delay, in ms.
         codel_interval_ms: CoDel's INTERVAL, about the longest RTT of the flows, in ms.
         duration_s: length of the episode, in s.
         packet_bytes: payload of a full data packet (the TCP segment size), in bytes.
         loss: probability that a data packet is lost on the link at random, after the queue.
-        loss_burst_packets: how many packets in a row are lost in the mean (Gilbert's model: a good state in which
-            nothing is lost, a bad one in which everything is), or None for losses that are independent of each other.
-        rate_schedule: changes of the rate, as pairs (time in s, rate in Mbit/s) with rising times. A packet that is
-            being sent ends with the rate with which it began. The first time can be 0; `rate_mbps` is then never the
-            link's rate, but still that of the buffer's BDP. `from_dict` makes a schedule of a Mahimahi trace, too.
+        loss_burst_packets: average number of packets lost in a row (Gilbert's model: a good state in which nothing is
+            lost, a bad one in which everything is), or None for independent losses.
+        rate_schedule: changes of the rate, as pairs (time in s, rate in Mbit/s) with rising times. A packet keeps the
+            rate with which its transmission started. If the first time is 0, `rate_mbps` is never the link's rate, but
+            still defines the buffer's BDP. `from_dict` also makes a schedule of a trace.
         flows: the flows, at least one.
 
     Raises:
@@ -126,74 +127,74 @@ class Scenario:
         _check("rate_mbps", self.rate_mbps, "in [0.01, 10000]", 0.01 <= self.rate_mbps <= 10_000)
         if self.buffer_bdp is not None and self.buffer_packets is not None:
             raise ValueError(
-                f"buffer_bdp={self.buffer_bdp:g} and buffer_packets={self.buffer_packets} are both given: give one"
+                f"give one of buffer_bdp and buffer_packets, got {self.buffer_bdp:g} and {self.buffer_packets}"
             )
         if self.buffer_bdp is not None:
-            _check("buffer_bdp", self.buffer_bdp, "above 0", 0 < self.buffer_bdp <= 10_000)
+            _check("buffer_bdp", self.buffer_bdp, "in (0, 10000]", 0 < self.buffer_bdp <= 10_000)
         if self.buffer_packets is not None:
-            _check("buffer_packets", self.buffer_packets, "at least 1", 1 <= self.buffer_packets <= 10_000_000)
+            _check("buffer_packets", self.buffer_packets, "in [1, 10000000]", 1 <= self.buffer_packets <= 10_000_000)
         _check("queue", self.queue, f"one of {', '.join(get_args(Queue))}", self.queue in get_args(Queue))
         _check("codel_target_ms", self.codel_target_ms, "in [0.01, 10000]", 0.01 <= self.codel_target_ms <= 10_000)
         _check("codel_interval_ms", self.codel_interval_ms, "in [0.1, 100000]",
                0.1 <= self.codel_interval_ms <= 100_000)  # fmt: skip
-        _check("duration_s", self.duration_s, "above 0", 0 < self.duration_s <= 1e6)
+        _check("duration_s", self.duration_s, "in (0, 1e6]", 0 < self.duration_s <= 1e6)
         _check("packet_bytes", self.packet_bytes, "in [64, 9000]", 64 <= self.packet_bytes <= 9000)
         _check("loss", self.loss, "in [0, 1)", 0 <= self.loss < 1)
         if self.loss_burst_packets is not None:
             burst = self.loss_burst_packets
-            _check("loss_burst_packets", burst, "in [1, 1e6], or none", 1 <= burst <= 1e6)
+            _check("loss_burst_packets", burst, "in [1, 1e6] or null", 1 <= burst <= 1e6)
             # Between two bursts there is one packet at least.
-            _check("loss", self.loss, f"at most {burst / (burst + 1):.6g} with loss_burst_packets={burst:g}",
+            _check("loss", self.loss, f"<= {burst / (burst + 1):.6g} with loss_burst_packets={burst:g}",
                    self.loss <= burst / (burst + 1))  # fmt: skip
         object.__setattr__(self, "rate_schedule", tuple((float(t), float(r)) for t, r in self.rate_schedule))
         times = [t for t, _ in self.rate_schedule]
-        _check("rate_schedule", list(self.rate_schedule), "pairs with rising times of at least 0",
+        _check("rate_schedule", list(self.rate_schedule), "pairs with rising times >= 0",
                all(0 <= t < math.inf for t in times) and all(a < b for a, b in itertools.pairwise(times)))  # fmt: skip
         for _, rate in self.rate_schedule:
-            _check("rate_schedule", rate, "rates in [0.01, 10000]", 0.01 <= rate <= 10_000)
+            _check("rates in rate_schedule", rate, "in [0.01, 10000]", 0.01 <= rate <= 10_000)
         object.__setattr__(self, "flows", tuple(self.flows))
-        _check("flows", len(self.flows), "1 to 1000 flows", 1 <= len(self.flows) <= 1000)
+        _check("the number of flows", len(self.flows), "in [1, 1000]", 1 <= len(self.flows) <= 1000)
         for index, flow in enumerate(self.flows):
             _check(f"flows[{index}]", flow, "a Flow", isinstance(flow, Flow))
-            _check(f"flows[{index}].start_s", flow.start_s, f"before duration_s={self.duration_s:g}",
+            _check(f"flows[{index}].start_s", flow.start_s, f"< duration_s={self.duration_s:g}",
                    flow.start_s < self.duration_s)  # fmt: skip
 
     @property
     def bdp_packets(self) -> float:
-        """Bandwidth-delay product of the longest RTT in packets of `packet_bytes`."""
+        """Bandwidth-delay product of the longest RTT, in packets of `packet_bytes`."""
         longest_rtt_s = max(flow.rtt_ms for flow in self.flows) / 1e3
         return self.rate_mbps * 1e6 * longest_rtt_s / 8 / self.packet_bytes
 
     @property
     def queue_packets(self) -> int:
-        """Capacity of the bottleneck's buffer in packets, whichever way it was given; at least 1."""
+        """Capacity of the bottleneck's buffer in packets, at least 1, from `buffer_packets` or `buffer_bdp`."""
         if self.buffer_packets is not None:
             return self.buffer_packets
         return max(1, round((1.0 if self.buffer_bdp is None else self.buffer_bdp) * self.bdp_packets))
 
     @property
     def agent_flows(self) -> tuple[int, ...]:
-        """Indices of the flows whose gains come from outside."""
+        """Indices of the flows whose algorithm is `agent`."""
         return tuple(i for i, flow in enumerate(self.flows) if flow.algorithm == "agent")
 
     def with_algorithm(self, algorithm: str, **parameters: float) -> Scenario:
-        """The same scenario with `algorithm` on every flow; `policy` is then the reference policy."""
+        """Return the scenario with `algorithm` on every flow; `policy` is then the reference policy."""
         flows = tuple(
             dataclasses.replace(f, algorithm=algorithm, parameters=parameters, policy=None) for f in self.flows
         )
         return dataclasses.replace(self, flows=flows)
 
     def with_agents_as(self, algorithm: str) -> Scenario:
-        """The same scenario with `algorithm` and its default parameters in the place of every agent."""
+        """Return the scenario with `algorithm` and its default parameters in place of every agent."""
         others = self.with_algorithm(algorithm).flows
         agents = self.agent_flows
         flows = tuple(others[i] if i in agents else flow for i, flow in enumerate(self.flows))
         return dataclasses.replace(self, flows=flows)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain types only, for JSON, YAML and the engines; `from_dict` makes the scenario again.
+        """Return plain types for JSON, YAML and the engines, of which `from_dict` makes an equal scenario.
 
-        Fields of `LEFT_OUT` are left out while they have their default.
+        Fields of `LEFT_OUT` are left out if they have their default.
         """
         plain = _plain(self)
         plain["rate_schedule"] = [list(pair) for pair in self.rate_schedule]
@@ -202,20 +203,23 @@ class Scenario:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Scenario:
-        """From plain types, as a YAML file or the wire has them; an unknown key is refused by name.
+        """Make a scenario of plain types, as in a YAML file or a message.
 
-        Instead of `rate_schedule` there can be `rate_trace`, a Mahimahi trace as `{file: …, bin_ms: 100}`: arguments of
-        `bbrgym.envs.mahimahi.rate_schedule`. The scenario has its rates then, and nothing of the file's name.
+        Instead of `rate_schedule` there can be `rate_trace`, `{file: …}` in Mahimahi's format or a synthetic trace
+        (`bbrgym.envs.mahimahi.from_config`). The scenario then holds the trace's rates, but not its name.
+
+        Raises:
+            ValueError: naming the bad value and the good ones.
         """
         arguments = dict(plain)
         if "rate_trace" in arguments:
             duration_s = arguments.get("duration_s", cls.duration_s)
             arguments = resolve_rate_trace(arguments, lambda trace: mahimahi.from_config(trace, duration_s))
         flows = arguments.pop("flows", None)
-        _check_keys("scenario", arguments, cls)
+        check_keys("scenario", arguments, [*_field_names(cls), "rate_trace"])
         if flows is not None:
             for flow in flows:
-                _check_keys("flow", flow, Flow)
+                check_keys("flow", flow, _field_names(Flow))
             arguments["flows"] = tuple(Flow(**flow) for flow in flows)
         return cls(**arguments)
 
@@ -223,11 +227,11 @@ class Scenario:
 LEFT_OUT: Final = frozenset(
     {"queue", "codel_target_ms", "codel_interval_ms", "loss_burst_packets", "jitter_ms", "policy"}
 )
-"""Fields that were not always there: without them, what was stored before them, and its keys, remain what they were."""
+"""Fields that were added later: while they have their defaults, older files and keys stay the same."""
 
 
 def resolve_rate_trace(plain: Mapping[str, Any], resolve: Callable[[Any], Any]) -> dict[str, Any]:
-    """A scenario's fields with `resolve(rate_trace)` as `rate_schedule` in place of `rate_trace`; none is as if absent.
+    """Return a scenario's fields with `resolve(rate_trace)` as `rate_schedule` in place of `rate_trace`.
 
     Raises:
         ValueError: both are given.
@@ -237,7 +241,7 @@ def resolve_rate_trace(plain: Mapping[str, Any], resolve: Callable[[Any], Any]) 
     if trace is None:
         return arguments
     if arguments.get("rate_schedule"):
-        raise ValueError(f"rate_trace={trace!r} and rate_schedule are both given: give one")
+        raise ValueError(f"give one of rate_trace and rate_schedule, got both: rate_trace={trace!r}")
     return arguments | {"rate_schedule": resolve(trace)}
 
 
@@ -246,29 +250,24 @@ def _plain(record: Scenario | Flow) -> dict[str, Any]:
     return {name: value for name, (value, default) in given.items() if name not in LEFT_OUT or value != default}
 
 
+def _field_names(cls: type[Scenario | Flow]) -> list[str]:
+    return [field.name for field in dataclasses.fields(cls)]
+
+
 def _make_flow(arguments: dict[str, Any]) -> Flow:
     return Flow(**arguments)
 
 
 def _check(name: str, value: object, good: str, is_good: bool) -> None:
     if not is_good:
-        raise ValueError(f"{name}={value!r} is not possible: {name} must be {good}")
+        raise ValueError(f"{name} must be {good}, got {value!r}")
 
 
 def _check_types(record: object, numbers: tuple[str, ...], whole: tuple[str, ...]) -> None:
     for name in (*numbers, *whole):
         value = getattr(record, name)
         is_optional = getattr(type(record), name, 0) is None
-        good = "a whole number" if name in whole else "a number"
+        good = "an integer" if name in whole else "a number"
         kinds = Integral if name in whole else Real  # numpy's numbers too
         is_good = (value is None and is_optional) or (isinstance(value, kinds) and not isinstance(value, bool))
-        _check(name, value, f"{good}{', or none' if is_optional else ''}", is_good)
-
-
-def _check_keys(what: str, given: Mapping[str, Any], cls: type) -> None:
-    known = [f.name for f in dataclasses.fields(cls)]
-    if cls is Scenario:
-        known.append("rate_trace")
-    for key in given:
-        if key not in known:
-            raise ValueError(f"a {what} has no field {key!r}; known: {', '.join(known)}")
+        _check(name, value, f"{good}{' or null' if is_optional else ''}", is_good)

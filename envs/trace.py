@@ -1,4 +1,4 @@
-"""One run from beginning to end: `simulate` makes it, `Trace` holds it."""
+"""One run from start to end: `simulate` makes it, `Trace` holds it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from bbrgym.checks import check_number
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.engine import Engine, Rows, make_engine
 from bbrgym.envs.scenario import Scenario
@@ -21,7 +22,7 @@ Policy = Callable[[int, Rows], tuple[float, float]]
 
 @dataclass(frozen=True)
 class FlowSummary:
-    """One flow over a part of a run.
+    """One flow over part of a run.
 
     Attributes:
         algorithm: the flow's controller.
@@ -29,8 +30,8 @@ class FlowSummary:
         throughput_mbps: payload received in order, over the time in which the flow was active, in Mbit/s.
         send_rate_mbps: payload sent, retransmissions included, over the same time.
         arrived_mbps: payload of all data packets that reached the receiver, duplicates included, over the same time.
-        inorder_goodput_mbps: payload of those that the receiver expected next on arrival, over the same time: what
-            waits for a gap to be filled does not count.
+        inorder_goodput_mbps: payload of the packets that the receiver expected next when they arrived, over the same
+            time; packets that wait for a gap to be filled do not count.
         received_bytes: payload received in order.
         rtt_mean_ms: mean RTT, weighted by delivered packets, in ms.
         rtt_p95_ms: 95th percentile over the steps of their mean RTT, in ms.
@@ -59,10 +60,10 @@ class FlowSummary:
 
 @dataclass(frozen=True)
 class LinkSummary:
-    """The bottleneck over a part of a run.
+    """The bottleneck over part of a run.
 
     Attributes:
-        duration_s: how long the part is, in s.
+        duration_s: length of the part, in s.
         rate_mbps: mean rate of the link, in Mbit/s on the wire.
         utilisation: share of the link's capacity that was used.
         jain: Jain's index (sum x)^2 / (n sum x^2) of the flows' throughputs; 1 is equal shares, 1/n the worst.
@@ -84,13 +85,13 @@ class LinkSummary:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a part of a run amounts to: `flows[i]` and `link`."""
+    """Summary of part of a run: `flows[i]` and `link`."""
 
     flows: tuple[FlowSummary, ...]
     link: LinkSummary
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a flow, with the link's figures repeated as `link_…`."""
+        """Return one row per flow, with the link's values repeated as `link_…`."""
         link = {f"link_{name}": value for name, value in vars(self.link).items()}
         frame = pd.DataFrame([vars(flow) | link for flow in self.flows])
         return frame.rename_axis("flow")
@@ -120,7 +121,7 @@ class Trace:
 
     @cached_property
     def rows(self) -> pd.DataFrame:
-        """One row a step and flow: `time_s`, `flow`, `algorithm`, every flow column, and the link's as `link_…`."""
+        """One row per step and flow: `time_s`, `flow`, `algorithm`, every flow column, and the link's as `link_…`."""
         steps, flows, _ = self.flows.shape
         frame = pd.DataFrame(self.flows.reshape(steps * flows, -1), columns=list(FLOW_COLUMNS))
         frame.insert(0, "time_s", np.repeat(self.time_s, flows))
@@ -131,24 +132,24 @@ class Trace:
 
     @cached_property
     def hash(self) -> str:
-        """SHA-256 of every number in the trace: equal if and only if the trajectories are equal to the last bit."""
+        """SHA-256 of every number in the trace: equal if and only if the trajectories are bit-identical."""
         digest = hashlib.sha256()
         for array in (self.time_s, self.flows, self.link):
-            # One NaN only: its sign and payload are not part of the trajectory.
+            # A single NaN: its sign and payload are not part of the trajectory.
             digest.update(np.where(np.isnan(array), np.nan, array).astype("<f8").tobytes())
         return digest.hexdigest()
 
     def summary(self, after_s: float = 0.0) -> Summary:
-        """Figures of the steps that begin at `after_s` or later.
+        """Return the summary of the steps that start at `after_s` or later.
 
         Raises:
-            ValueError: no step begins that late.
+            ValueError: no step starts that late.
         """
         starts = np.concatenate(([0.0], self.time_s[:-1]))
         durations = self.time_s - starts
         kept = starts >= after_s - 1e-9
         if not kept.any():
-            raise ValueError(f"after_s={after_s:g} leaves nothing: the run ends at {self.time_s[-1]:g} s")
+            raise ValueError(f"after_s must be < {self.time_s[-1]:g}, the end of the run, got {after_s:g}")
         durations, rows, link = durations[kept], self.flows[kept], self.link[kept]
         column = FLOW_COLUMNS.index
         flows = []
@@ -199,7 +200,7 @@ class Trace:
 
 
 def jain_index(throughputs: npt.NDArray[np.float64]) -> float:
-    """Jain's fairness index (sum x)^2 / (n sum x^2) in [1/n, 1]; NaN if nothing was sent (Jain et al. 1984)."""
+    """Return Jain's fairness index (sum x)^2 / (n sum x^2) in [1/n, 1]; NaN if nothing was sent (Jain et al. 1984)."""
     x = np.asarray(throughputs, dtype=np.float64)
     x = x[~np.isnan(x)]
     return _ratio(x.sum() ** 2, x.size * (x**2).sum())
@@ -212,24 +213,23 @@ def simulate(
     step_ms: float = 100.0,
     policy: Policy | None = None,
 ) -> Trace:
-    """Run a scenario from beginning to end.
+    """Run a scenario from start to end.
 
     Args:
         scenario: what to simulate.
-        engine: an engine's name, or an engine to use again (it is then left open).
+        engine: an engine's name, or an engine, which is left open.
         seed: decides everything random in the run.
-        step_ms: length of a step (one row a flow), in ms.
+        step_ms: length of a step (one row per flow), in ms.
         policy: chooses the gains of every active `agent` flow before every step; None leaves them at their defaults.
 
     Returns:
         The trace: `rows`, `summary(after_s=…)`, `hash`.
 
     Raises:
-        ValueError: of a bad argument.
+        ValueError: an argument is bad.
         EngineError: the engine failed.
     """
-    if not step_ms > 0:
-        raise ValueError(f"step_ms={step_ms!r} is not possible: step_ms must be above 0")
+    check_number("step_ms", step_ms, above=0)
     running = make_engine(engine) if isinstance(engine, str) else engine
     try:
         rows = running.reset(scenario, seed)

@@ -1,1 +1,1 @@
-"""The ns3-gym protocol in both directions: our engine's process serves it, our client drives any simulation of it."""
+"""The stock ns3-gym protocol, in both directions: a client for any simulation, a server for any client."""

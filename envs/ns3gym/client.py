@@ -1,9 +1,8 @@
-"""Any stock ns3-gym simulation as a Gymnasium environment."""
+"""A Gymnasium environment for any stock ns3-gym simulation."""
 
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -13,16 +12,17 @@ from google.protobuf.message import DecodeError
 from gymnasium import spaces
 from gymnasium.utils import seeding
 
+from bbrgym.checks import check_integer, check_number
 from bbrgym.envs.engine import EngineError
 from bbrgym.envs.ns3gym import ns3gym_pb2 as pb
 from bbrgym.envs.ns3gym.messages import pack_data, unpack_data, unpack_space
 from bbrgym.envs.ns3gym.peer import Peer
 
 _GRACE_S: Final = 5.0
-"""For a program that was told to stop: many write their results then."""
+"""How long a program that was told to stop may take: many write their results then."""
 
 _LARGEST_SEED: Final = 2**31 - 1
-"""ns-3 takes 32 bits; 0 means a fresh seed, which would not be reproducible."""
+"""ns-3 takes 32 bits; 0 means a fresh seed, which is not reproducible."""
 
 _STOP: Final = pb.EnvActMsg(stopSimReq=True).SerializeToString()
 
@@ -31,37 +31,37 @@ class Ns3GymEnv(gymnasium.Env[Any, Any]):
     """A simulation program written for ns3-gym, unchanged.
 
     ## Description
-    The program is started by this environment, connects to it, and is asked for a step at a time. Every episode is a
-    run of the program of its own, with a seed of its own. It is ended with `close`, with this object and with this
-    process, however that ends.
+    This environment starts the program, which connects to it and simulates one step at a time. Every episode is a new
+    run of the program with a new seed. The program ends with `close`, with this object, and with this process, however
+    that ends.
 
     ## Action Space
-    What the program says: Discrete, Box, Tuple or Dict. Doubles are sent as floats, as the stock client does.
+    The program defines it: Discrete, Box, Tuple or Dict. Doubles are sent as floats, as in the stock client.
 
     ## Observation Space
-    What the program says. Programs do not always keep to the bounds that they give.
+    The program defines it. Not all programs respect their own bounds.
 
     ## Rewards
-    What the program says.
+    The program defines them.
 
     ## Starting State
     The program's first state. `reset(seed=…)` decides the `--simSeed` of this and all later episodes.
 
     ## Episode End
-    Termination when the program says that the game is over, truncation when its simulation time is.
+    Termination when the program says that the game is over, truncation when its simulation time has passed.
 
     ## Arguments
     Args:
-        command: the program and its arguments; `--openGymPort=…`, `--simSeed=…` and `sim_args` are appended. None to
-            wait for a program that somebody else starts, anew for every episode and with a seed of their choice.
-        port: TCP port on the loopback interface, or 0 for a free one.
-        sim_seed: where the seeds of the episodes come from until `reset(seed=…)`; None for a fresh one.
+        command: the program and its arguments; `--openGymPort=…`, `--simSeed=…` and `sim_args` are appended. None waits
+            for a program that is started elsewhere, again for every episode and with a seed chosen there.
+        port: TCP port on the loopback interface; 0 is a free one.
+        sim_seed: generates the seeds of the episodes until `reset(seed=…)`; None is a fresh one.
         sim_args: further arguments as {key: value}, passed as `--key=value`.
-        timeout_s: for how long an answer of the program may take, in s. One that takes longer is killed.
+        timeout_s: how long an answer of the program may take, in s. A program that takes longer is killed.
 
     Raises:
         EngineError: the port is in use, or the program cannot be started, died, or does not speak ns3-gym.
-        ValueError: of a bad argument.
+        ValueError: an argument is bad.
 
     ## Version History
     * v0: initial version
@@ -96,36 +96,36 @@ class Ns3GymEnv(gymnasium.Env[Any, Any]):
 
     @property
     def port(self) -> int:
-        """The TCP port on which the program is listened to."""
+        """The TCP port to which the program connects."""
         return int(self._peer.endpoint.rpartition(":")[2])
 
     @property
     def pid(self) -> int | None:
-        """Process id of the running program, if it was started here."""
+        """Process id of the running program; None if it was not started here."""
         return self._peer.pid
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode in a new run of the program.
+        """Start an episode in a new run of the program.
 
         Args:
-            seed: decides the seeds of this and all later episodes; None to go on with the present ones.
+            seed: decides the seeds of this and all later episodes; None keeps the generator of seeds.
             options: not used.
 
         Returns:
             The observation, and `info` with the program's own text.
 
         Raises:
-            EngineError: the program died, did not answer, or sent what is no ns3-gym message.
+            EngineError: the program died, did not answer, or sent something that is not an ns3-gym message.
         """
         super().reset(seed=seed)
         with self._ending_program_on_error():
-            # The run that the constructor started is good for the first episode, unless another seed is wanted.
+            # The run that the constructor started serves the first episode, unless a seed is given.
             is_usable = self._phase == "started" and (seed is None or self._command is None)
             if not is_usable:
                 self._stop_program()
                 found = self._start_program()
                 if found != (self.observation_space, self.action_space):
-                    raise EngineError(f"the program has other spaces than before: {found[0]}, {found[1]}")
+                    raise EngineError(f"the program's spaces have changed to {found[0]}, {found[1]}")
             self._peer.send(pb.SimInitAck(done=True).SerializeToString())
             self._phase = "running"
             self._last_observation = None
@@ -135,7 +135,7 @@ class Ns3GymEnv(gymnasium.Env[Any, Any]):
         return self._last_observation, {"info": state.info}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Send an action and wait for what comes of it.
+        """Send an action and wait for its results.
 
         Args:
             action: an element of the action space.
@@ -145,8 +145,8 @@ class Ns3GymEnv(gymnasium.Env[Any, Any]):
 
         Raises:
             gymnasium.error.ResetNeeded: there was no reset, or the episode is over.
-            ValueError: the action does not have the form of the action space's.
-            EngineError: the program died, did not answer, or sent what is no ns3-gym message.
+            ValueError: the action does not have the structure of the action space.
+            EngineError: the program died, did not answer, or sent something that is not an ns3-gym message.
         """
         if self._phase != "running":
             raise gymnasium.error.ResetNeeded(f"step() when the episode is {self._phase}: call reset() first")
@@ -167,7 +167,7 @@ class Ns3GymEnv(gymnasium.Env[Any, Any]):
         )
 
     def close(self) -> None:
-        """End the program and give the port back; doing it again changes nothing."""
+        """End the program and free the port; calling it twice is fine."""
         if self._phase != "closed":
             self._stop_program()
             self._phase = "closed"
@@ -198,7 +198,7 @@ class Ns3GymEnv(gymnasium.Env[Any, Any]):
         return state
 
     def _stop_program(self) -> None:
-        """End the program in good order: it is waiting for our answer, if it is not at its end already."""
+        """Tell the program to stop if it waits for an answer, and end it."""
         if self._phase == "started":
             self._peer.send(pb.SimInitAck(stopSimReq=True).SerializeToString())
         elif self._phase == "running":
@@ -212,7 +212,7 @@ class Ns3GymEnv(gymnasium.Env[Any, Any]):
 
     @contextlib.contextmanager
     def _ending_program_on_error(self) -> Iterator[None]:
-        # Also on an interrupt from the keyboard: the answer that nobody waited for would be taken for the next one.
+        # Also after an interrupt from the keyboard: the answer that was not waited for must not be taken for the next.
         try:
             yield
         except BaseException:
@@ -222,16 +222,14 @@ class Ns3GymEnv(gymnasium.Env[Any, Any]):
 
 def _check(command: Sequence[str] | None, port: int, sim_args: Mapping[str, Any] | None, timeout_s: float) -> None:
     if isinstance(command, str) or (command is not None and not command):
-        raise ValueError(f"command={command!r} is not possible: it must be a list of the program and its arguments")
-    if not 0 <= port <= 65535:
-        raise ValueError(f"port={port!r} is not possible: it must be in [0, 65535]")
+        raise ValueError(f"command must be a list of the program and its arguments, got {command!r}")
+    check_integer("port", port, at_least=0, at_most=65535)
     if command is None and port == 0:
-        raise ValueError("port=0 with command=None: whoever starts the program must know the port, so choose one")
-    if not 0 < timeout_s < math.inf:
-        raise ValueError(f"timeout_s={timeout_s!r} is not possible: it must be a number above 0")
+        raise ValueError("port must be given with command=None: a program that is started elsewhere needs to know it")
+    check_number("timeout_s", timeout_s, above=0)
     for key in ("openGymPort", "simSeed"):
         if sim_args is not None and key in sim_args:
-            raise ValueError(f"sim_args has {key!r}, which is given by port, sim_seed and reset(seed=…)")
+            raise ValueError(f"sim_args must not have {key!r}: port, sim_seed and reset(seed=…) give it")
 
 
 def _arguments(sim_args: Mapping[str, Any]) -> list[str]:
@@ -241,7 +239,7 @@ def _arguments(sim_args: Mapping[str, Any]) -> list[str]:
 
 def _bind_error(port: int, error: zmq.ZMQError) -> str:
     if error.errno == zmq.EADDRINUSE:
-        return f"port {port} is already in use; choose another or 0 for a free one"
+        return f"port {port} is already in use: choose another, or 0 for a free one"
     return f"port {port} cannot be listened on: {error.strerror}"
 
 
@@ -250,4 +248,4 @@ def _reading(kind: str, message: bytes) -> Iterator[None]:
     try:
         yield
     except (DecodeError, ValueError) as error:
-        raise EngineError(f"the program sent {len(message)} bytes that are no usable {kind}: {error}") from error
+        raise EngineError(f"the program sent {len(message)} bytes that are no valid {kind}: {error}") from error

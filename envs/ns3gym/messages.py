@@ -1,4 +1,4 @@
-"""Gymnasium's spaces and their values as messages of the ns3-gym protocol, and back.
+"""Converts Gymnasium's spaces and their values to messages of the ns3-gym protocol, and back.
 
 The protocol has Discrete, Box, Tuple and Dict. Its Box has one lower and one upper bound for all elements, in single
 precision, and its values are flat lists of 32-bit integers, floats or doubles.
@@ -21,15 +21,15 @@ from bbrgym.envs.ns3gym import ns3gym_pb2 as pb
 _Content = TypeVar("_Content", bound=Message)
 
 _LARGEST_BOX: Final = 2**24
-"""Elements of a Box; what a peer claims beyond that is an error, not an allocation."""
+"""Most elements of a Box; a peer that claims more is refused before anything is allocated."""
 
 
 def pack_space(space: spaces.Space[Any], name: str = "") -> pb.SpaceDescription:
-    """The description of a space.
+    """Return the description of a space.
 
     Args:
-        space: Discrete from 0, Box, Tuple or Dict of such. Of a Box with different bounds for its elements the lowest
-            and the highest are given, because the message has no room for more.
+        space: Discrete from 0, Box, or Tuple or Dict of them. A Box whose elements have different bounds is described
+            by the lowest and the highest, because the message has one of each.
         name: its key in a Dict.
 
     Raises:
@@ -47,23 +47,23 @@ def pack_space(space: spaces.Space[Any], name: str = "") -> pb.SpaceDescription:
         elements = [pack_space(element, key) for key, element in space.spaces.items()]
         kind, content = pb.Dict, pb.DictSpace(element=elements)
     else:
-        raise ValueError(f"ns3-gym has no space like {space}; known: Discrete (from 0), Box, Tuple, Dict")
+        raise ValueError(f"a space must be a Discrete (from 0), Box, Tuple or Dict, got {space}")
     description = pb.SpaceDescription(type=kind, name=name)
     description.space.Pack(content)
     return description
 
 
 def unpack_space(description: pb.SpaceDescription) -> spaces.Space[Any]:
-    """The space of a description: integers of a Box are 32-bit, and bounds beyond its type's range are brought into it.
+    """Return the space of a description. Integers of a Box have 32 bits, and its bounds are clipped to their range.
 
     Raises:
-        ValueError: it describes none, or an impossible one.
+        ValueError: it does not describe a valid space.
         google.protobuf.message.DecodeError: the bytes inside are not a message.
     """
     if description.type == pb.Discrete:
         n = _open(description.space, pb.DiscreteSpace()).n
         if n < 1:
-            raise ValueError(f"a Discrete space of n={n} is not possible: n must be at least 1")
+            raise ValueError(f"n of a Discrete space must be >= 1, got {n}")
         return spaces.Discrete(n)
     if description.type == pb.Box:
         return _unpack_box(_open(description.space, pb.BoxSpace()))
@@ -72,20 +72,20 @@ def unpack_space(description: pb.SpaceDescription) -> spaces.Space[Any]:
     if description.type == pb.Dict:
         elements = _open(description.space, pb.DictSpace()).element
         return spaces.Dict([(element.name, unpack_space(element)) for element in elements])
-    raise ValueError(f"a space of type {description.type} is not possible; known: 1 Discrete, 2 Box, 3 Tuple, 4 Dict")
+    raise ValueError(f"unknown type {description.type} of a space; known: 1 Discrete, 2 Box, 3 Tuple, 4 Dict")
 
 
 def pack_data(space: spaces.Space[Any], value: Any, name: str = "", *, is_action: bool = False) -> pb.DataContainer:
-    """A value of a space.
+    """Return a value of a space as a message.
 
     Args:
         space: as `pack_space` takes it.
         value: an element of it.
         name: its key in a Dict.
-        is_action: send doubles as floats, as stock clients do and stock simulations expect of an action.
+        is_action: send doubles as floats, as stock clients do and stock simulations expect.
 
     Raises:
-        ValueError: the value does not have the form of the space's, or an integer has more than 32 bits.
+        ValueError: the value does not have the structure of the space, or an integer has more than 32 bits.
     """
     content: Message
     if isinstance(space, spaces.Discrete):
@@ -97,23 +97,23 @@ def pack_data(space: spaces.Space[Any], value: Any, name: str = "", *, is_action
         kind, content = pb.Tuple, pb.TupleDataContainer(element=elements)
     elif isinstance(space, spaces.Dict):
         if set(value) != set(space.spaces):
-            raise ValueError(f"keys {sorted(value)} are not possible: they must be {sorted(space.spaces)}")
+            raise ValueError(f"keys must be {sorted(space.spaces)}, got {sorted(value)}")
         elements = [pack_data(s, value[key], key, is_action=is_action) for key, s in space.spaces.items()]
         kind, content = pb.Dict, pb.DictDataContainer(element=elements)
     else:
-        raise ValueError(f"ns3-gym has no space like {space}; known: Discrete (from 0), Box, Tuple, Dict")
+        raise ValueError(f"a space must be a Discrete (from 0), Box, Tuple or Dict, got {space}")
     container = pb.DataContainer(type=kind, name=name)
     container.data.Pack(content)
     return container
 
 
 def unpack_data(space: spaces.Space[Any], container: pb.DataContainer) -> Any:
-    """The value in a container, in the form of the space: a Box's as an array of its shape and type.
+    """Return the value in a container, with the structure of the space; a Box's is an array of its shape and type.
 
-    Whether it is within the space's bounds is not looked at: many a simulation's observations are not.
+    The space's bounds are not checked: observations of many simulations exceed them.
 
     Raises:
-        ValueError: it does not have the form of the space's.
+        ValueError: it does not have the structure of the space.
         google.protobuf.message.DecodeError: the bytes inside are not a message.
     """
     if isinstance(space, spaces.Discrete):
@@ -123,32 +123,32 @@ def unpack_data(space: spaces.Space[Any], container: pb.DataContainer) -> Any:
     if isinstance(space, spaces.Tuple):
         elements = _open(container.data, pb.TupleDataContainer()).element
         if len(elements) != len(space.spaces):
-            raise ValueError(f"{len(elements)} elements are not possible: they must be {len(space.spaces)}")
+            raise ValueError(f"a Tuple must have {len(space.spaces)} elements, got {len(elements)}")
         return tuple(unpack_data(s, element) for s, element in zip(space.spaces, elements, strict=True))
     if isinstance(space, spaces.Dict):
         named = {element.name: element for element in _open(container.data, pb.DictDataContainer()).element}
         if set(named) != set(space.spaces):
-            raise ValueError(f"keys {sorted(named)} are not possible: they must be {sorted(space.spaces)}")
+            raise ValueError(f"keys must be {sorted(space.spaces)}, got {sorted(named)}")
         return {key: unpack_data(s, named[key]) for key, s in space.spaces.items()}
-    raise ValueError(f"ns3-gym has no space like {space}; known: Discrete (from 0), Box, Tuple, Dict")
+    raise ValueError(f"a space must be a Discrete (from 0), Box, Tuple or Dict, got {space}")
 
 
 def _open(packed: any_pb2.Any, content: _Content) -> _Content:
     if not packed.Unpack(content):
         wanted = content.DESCRIPTOR.full_name
-        raise ValueError(f"content {packed.type_url!r} is not possible: it must be 'type.googleapis.com/{wanted}'")
+        raise ValueError(f"content must be 'type.googleapis.com/{wanted}', got {packed.type_url!r}")
     return content
 
 
 def _unpack_box(box: pb.BoxSpace) -> spaces.Box[Any]:
     dtype = _NUMPY.get(box.dtype)
     if dtype is None:
-        raise ValueError(f"a Box of dtype {box.dtype} is not possible; known: 1 INT, 2 UINT, 3 FLOAT, 4 DOUBLE")
+        raise ValueError(f"unknown dtype {box.dtype} of a Box; known: 1 INT, 2 UINT, 3 FLOAT, 4 DOUBLE")
     if not box.low <= box.high:
-        raise ValueError(f"a Box from {box.low} to {box.high} is not possible: its bounds must rise")
+        raise ValueError(f"bounds of a Box must rise, got {box.low} to {box.high}")
     shape = tuple(box.shape)
     if math.prod(shape) > _LARGEST_BOX:
-        raise ValueError(f"a Box of shape {shape} is not possible: it must have at most {_LARGEST_BOX} elements")
+        raise ValueError(f"a Box must have at most {_LARGEST_BOX} elements, got shape {shape}")
     low, high = box.low, box.high
     if issubclass(dtype, np.integer):
         limits = np.iinfo(dtype)
@@ -159,7 +159,7 @@ def _unpack_box(box: pb.BoxSpace) -> spaces.Box[Any]:
 def _pack_box(space: spaces.Box[Any], value: Any, is_action: bool) -> pb.BoxDataContainer:
     array = np.asarray(value)
     if array.size != math.prod(space.shape):
-        raise ValueError(f"a value of shape {array.shape} is not possible: it must be {space.shape}")
+        raise ValueError(f"a value must have shape {space.shape}, got {array.shape}")
     dtype = _dtype(space)
     if is_action and dtype == pb.DOUBLE:
         dtype = pb.FLOAT
@@ -172,10 +172,10 @@ def _pack_box(space: spaces.Box[Any], value: Any, is_action: bool) -> pb.BoxData
 
 def _unpack_array(space: spaces.Box[Any], box: pb.BoxDataContainer) -> npt.NDArray[Any]:
     if box.dtype not in _FIELDS:
-        raise ValueError(f"data of dtype {box.dtype} is not possible; known: 1 INT, 2 UINT, 3 FLOAT, 4 DOUBLE")
+        raise ValueError(f"unknown dtype {box.dtype} of data; known: 1 INT, 2 UINT, 3 FLOAT, 4 DOUBLE")
     values: Sequence[float] = getattr(box, _FIELDS[box.dtype])
     if len(values) != math.prod(space.shape):
-        raise ValueError(f"{len(values)} values are not possible: a Box of shape {space.shape} holds them")
+        raise ValueError(f"a Box of shape {space.shape} must have {math.prod(space.shape)} values, got {len(values)}")
     return np.array(values, dtype=_NUMPY[box.dtype]).astype(space.dtype).reshape(space.shape)
 
 
@@ -187,7 +187,7 @@ def _dtype(space: spaces.Box[Any]) -> pb.Dtype:
         return pb.UINT
     if dtype.kind == "i":
         return pb.INT
-    raise ValueError(f"ns3-gym has no Box of {dtype}; known: integers, unsigned integers, float32, float64")
+    raise ValueError(f"a Box must be of integers, unsigned integers, float32 or float64, got {dtype}")
 
 
 _NUMPY: Final[dict[int, type[np.generic]]] = {

@@ -1,4 +1,4 @@
-"""Our end of the protocol's socket pair, and the process at the other end: every wait ends when that process does."""
+"""Our end of the protocol's socket pair and the process at the other end. Every wait ends when that process does."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from bbrgym.processes import ChildProcess
 class Peer:
     """A bound socket that a simulator's REQ socket connects to, and that simulator's process.
 
-    It is a ROUTER, which a REQ peer cannot tell from a REP, but which is never stuck in somebody else's turn: when one
-    simulator died, the next one connects to the same socket.
+    It is a ROUTER, which a REQ peer cannot tell from a REP. Unlike a REP it never waits for the turn of a simulator
+    that died: the next one connects to the same socket.
 
     Args:
-        endpoint: where to bind, or none for an ipc socket in a private folder.
+        endpoint: where to bind; None is an ipc socket in a private folder.
 
     Raises:
         OSError: it cannot be bound.
@@ -55,11 +55,11 @@ class Peer:
 
     @property
     def pid(self) -> int | None:
-        """The simulator's process id, if we started it."""
+        """The simulator's process id; None if it was not started here."""
         return None if self._process is None else self._process.pid
 
     def start(self, command: Sequence[str], is_guarded: bool = True) -> None:
-        """Start the next simulator, after ending the last one.
+        """Start a simulator, after ending the last one.
 
         Raises:
             EngineError: the program cannot be started.
@@ -73,14 +73,14 @@ class Peer:
             self._poller.register(fd, zmq.POLLIN)
 
     def receive(self, limit_s: float, doing: Callable[[], str]) -> bytes:
-        """Wait for the simulator's next message.
+        """Return the simulator's next message.
 
         Args:
-            limit_s: for how long, in s.
-            doing: says what it is doing meanwhile, for the error.
+            limit_s: how long to wait, in s.
+            doing: returns what the simulator is doing, for the error.
 
         Raises:
-            EngineError: it died, or it said nothing for so long.
+            EngineError: it died, or sent nothing for `limit_s`.
         """
         deadline = time.monotonic() + limit_s
         while True:
@@ -98,14 +98,14 @@ class Peer:
                 raise EngineError(_report(f"the simulator did not answer for {limit_s:g} s while {doing()}", process))
 
     def send(self, message: bytes) -> None:
-        """Answer its last message. If it died, the next `receive` says so."""
+        """Answer its last message. If it died, the next `receive` raises the error."""
         self._socket.send_multipart([self._identity, b"", message])
 
     def end_process(self, grace_s: float = 0.0) -> str:
-        """End the simulator's process, if there is one; what it sent and still sends is ignored.
+        """End the simulator's process, if there is one; all its further messages are ignored.
 
         Args:
-            grace_s: how long it may take to end by itself before it is killed.
+            grace_s: how long to wait for it to end by itself before it is killed, in s.
 
         Returns:
             How it ended, in words.
@@ -122,7 +122,7 @@ class Peer:
         return process.end(grace_s)
 
     def close(self) -> None:
-        """End the process and free everything; doing it again changes nothing."""
+        """End the process and free everything; calling it twice is fine."""
         if self._finalizer.alive:
             self.end_process()
             self._finalizer()

@@ -32,11 +32,11 @@ from bbrgym.envs.reward import Reward
 from bbrgym.envs.scenario import Flow, Scenario
 
 SERVED_SCENARIO: Final = Scenario(flows=(Flow("agent", rtt_ms=50.0), Flow("bbr", rtt_ms=50.0)))
-"""What is served unless told otherwise: an agent beside a BBR flow."""
+"""The default: an agent and a BBR flow of the same RTT."""
 
 LOWEST_GAIN: Final = 0.01
 HIGHEST_GAIN: Final = 4.0
-"""Bounds of the action space. Gains beyond are clipped to them; zero would stop the flow for good."""
+"""Bounds of the action space, to which gains are clipped; a gain of 0 would stop the flow for good."""
 
 _CONNECT_LIMIT_S: Final = 10.0
 _KINDS: Final[dict[str, tuple[Any, str]]] = {
@@ -44,26 +44,26 @@ _KINDS: Final[dict[str, tuple[Any, str]]] = {
     "rate_schedule": (list, "a list"),
     "queue": (str, "a word"),
 }
-"""What fields of the scenario are on the command line if they are no numbers."""
+"""Types of the scenario's fields on the command line that are not numbers."""
 
 
 def serve(argv: Sequence[str]) -> int:
     """Run one episode for the stock ns3-gym client that listens on a port of this machine.
 
     Args:
-        argv: `--openGymPort=5555 --simSeed=1 --stepMs=100 --transport=tcp --scenario=file.yaml --rate_mbps=12 …`:
-            everything else is a field of the scenario.
+        argv: `--openGymPort=5555 --simSeed=1 --stepMs=100 --engine=ns3 --transport=tcp --scenario=file.yaml
+            --rate_mbps=12 …`; all others are fields of the scenario.
 
     Returns:
         The exit status: 0 after the episode, or when the client stopped it; 1 after an error, which is printed.
 
     Raises:
-        SystemExit: of status 2 for bad arguments, of status 0 for `--help`.
+        SystemExit: with status 2 for bad arguments, with status 0 for `--help`.
     """
     parser = _parser()
     options, rest = parser.parse_known_args(argv)
     if rest:
-        parser.error(f"no argument {rest[0]!r}; known: {', '.join(f'--{name}' for name in vars(options))}")
+        parser.error(f"unknown argument {rest[0]!r}; known: {', '.join(f'--{name}' for name in vars(options))}")
     engine_options = {} if options.transport is None else {"transport": options.transport}
     try:
         scenario = _scenario(options)
@@ -88,11 +88,11 @@ def serve_episode(engine: Engine, scenario: Scenario, seed: int, port: int, step
     What the client sees:
 
     * observation: a Box of DOUBLE, flat, `(time_s, is_over, is_complete, *LINK_COLUMNS, *FLOW_COLUMNS of flow 0, …)` of
-      `bbrgym.envs.columns`; what does not exist is NaN;
+      `bbrgym.envs.columns`; missing values are NaN;
     * action: a Box of FLOAT, `(cwnd_gain, pacing_gain)` of every agent flow in the order of the flows;
     * reward: the default reward (`bbrgym.envs.reward`), its mean over the agent flows;
     * info: JSON with `time_s`, and in the first message the names of the observation's `columns`;
-    * the end: SimulationEnd when the duration is over, GameOver when every flow has delivered all its bytes.
+    * the end: SimulationEnd when the duration has passed, GameOver when every flow has delivered all its bytes.
 
     Args:
         engine: runs the scenario.
@@ -102,7 +102,7 @@ def serve_episode(engine: Engine, scenario: Scenario, seed: int, port: int, step
         step_ms: length of a step, in ms.
 
     Raises:
-        EngineError: nobody listens, the client went away or sent nonsense, or the engine failed.
+        EngineError: no client listens, the client disconnected or sent an invalid message, or the engine failed.
     """
     with _Client(port) as client:
         actions = gymnasium.spaces.Box(LOWEST_GAIN, HIGHEST_GAIN, (2 * len(scenario.agent_flows),), np.float32)
@@ -132,7 +132,7 @@ def serve_episode(engine: Engine, scenario: Scenario, seed: int, port: int, step
 
 
 class _Client:
-    """The REQ socket to a stock client; unlike a stock simulation it notices when the client is gone."""
+    """The REQ socket to a stock client. Unlike a stock simulation's, it notices that the client is gone."""
 
     def __init__(self, port: int) -> None:
         self._address = f"tcp://localhost:{port}"
@@ -162,18 +162,18 @@ class _Client:
         self._socket.close(linger=1000)
 
     def ask(self, message: bytes) -> bytes:
-        """Send and wait for the answer, as long as the client likes."""
+        """Send a message and wait for the answer, without a time limit."""
         self._socket.send(message)
         self._can_ask = False
         while self._socket not in dict(self._poller.poll()):
             if self._wait_for(zmq.EVENT_DISCONNECTED, 0.0):
-                raise EngineError(f"the ns3-gym client on {self._address} went away")
+                raise EngineError(f"the ns3-gym client on {self._address} disconnected")
         answer = self._socket.recv()
         self._can_ask = True
         return answer
 
     def tell_end(self, error: str) -> None:
-        """Say that the episode ended by an error, so that the client does not wait for ever."""
+        """Tell the client that an error ended the episode, so that it does not wait forever."""
         if self._can_ask:
             state = pb.EnvStateMsg(isGameOver=True, reason=pb.EnvStateMsg.GameOver, info=error, error=error)
             self._socket.send(state.SerializeToString())
@@ -194,7 +194,7 @@ def _steer(engine: Engine, scenario: Scenario, actions: gymnasium.spaces.Box[Any
     except (ValueError, DecodeError) as error:
         raise EngineError(f"the ns3-gym client sent a bad action: {error}") from error
     if np.isnan(gains).any():
-        raise EngineError(f"the ns3-gym client sent a bad action: {gains.tolist()}: gains must be numbers")
+        raise EngineError(f"the ns3-gym client sent a bad action: gains must be numbers, got {gains.tolist()}")
     pairs = gains.clip(LOWEST_GAIN, HIGHEST_GAIN).reshape(-1, 2).tolist()
     for flow, (cwnd_gain, pacing_gain) in zip(scenario.agent_flows, pairs, strict=True):
         engine.steer(flow, cwnd_gain, pacing_gain)
@@ -261,7 +261,7 @@ def _within(kind: type[int] | type[float], low: float, high: float) -> Callable[
         except ValueError:
             value = math.nan
         if not low <= value <= high:
-            raise argparse.ArgumentTypeError(f"{text!r} is not possible: it must be in [{low:g}, {high:g}]")
+            raise argparse.ArgumentTypeError(f"must be in [{low:g}, {high:g}], got {text!r}")
         return value
 
     return convert
@@ -274,13 +274,13 @@ def _scenario(options: argparse.Namespace) -> Scenario:
     given = {field.name: getattr(options, field.name) for field in dataclasses.fields(Scenario)}
     given = {name: text for name, text in given.items() if text is not None}
     changed = _plain(OmegaConf.from_dotlist([f"{name}={text}" for name, text in given.items()]))
-    # The two ways to give the buffer exclude each other; the one on the command line counts.
+    # The two ways to give the buffer exclude each other; the one on the command line takes precedence.
     if "buffer_bdp" in changed or "buffer_packets" in changed:
         plain |= {"buffer_bdp": None, "buffer_packets": None}
     for name, value in changed.items():
         kind, good = _KINDS.get(name, ((int, float), "a number"))
         if not isinstance(value, kind):
-            raise ValueError(f"{name}={value!r} is not possible: {name} must be {good}")
+            raise ValueError(f"{name} must be {good}, got {value!r}")
     return Scenario.from_dict(plain | changed)
 
 

@@ -388,7 +388,7 @@ AGREEMENT = {
                        flows=(Flow("bbr", rtt_ms=10, jitter_ms=5.0), Flow("bbr", rtt_ms=50))),
     "cellular": Scenario.from_dict(
         {"buffer_bdp": 4, "duration_s": 12, "flows": [{"algorithm": "bbr", "rtt_ms": 50}],
-         "rate_trace": {"file": "pkg://bbrgym.conf/scenario/cellular.trace"}}),
+         "rate_trace": {"synthetic": "cellular"}}),
 }  # fmt: skip
 """Bounds: shares 15 % of the link, utilisation 3 %, mean RTT 10 %, queue 20 % or 1 ms, drops and losses 30 % or ten
 packets."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from omegaconf import OmegaConf
 
 from bbrgym import Flow, Scenario, simulate
 from bbrgym.envs import mahimahi
@@ -68,14 +70,14 @@ def test_an_outage_has_the_lowest_rate(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("1\n2\nx3\n", r"a\.trace:3: 'x3' is not possible: a line must be a whole number of ms"),
-        ("1\n\n2\n", r"a\.trace:2: '' is not possible"),
-        ("1\n2.5\n", r"a\.trace:2: '2\.5' is not possible"),
-        ("-1\n", r"a\.trace:1: '-1' is not possible"),
-        ("5\n9\n8\n", r"a\.trace:3: 8 is not possible after 9: times must not fall"),
-        ("", r"a\.trace:1: there is no time above 0"),
-        ("0\n0\n", r"a\.trace:2: there is no time above 0"),
-        ("1\n" + "9" * 30 + "\n", r"a\.trace:2: '9+' is not possible: .* at most 1e\+12"),
+        ("1\n2\nx3\n", r"a\.trace:3: a line must be an integer of ms in \[0, 1e\+12\], got 'x3'"),
+        ("1\n\n2\n", r"a\.trace:2: .*, got ''"),
+        ("1\n2.5\n", r"a\.trace:2: .*, got '2\.5'"),
+        ("-1\n", r"a\.trace:1: .*, got '-1'"),
+        ("5\n9\n8\n", r"a\.trace:3: times must not fall, got 8 after 9"),
+        ("", r"a\.trace:1: the last time must be > 0"),
+        ("0\n0\n", r"a\.trace:2: the last time must be > 0"),
+        ("1\n" + "9" * 30 + "\n", r"a\.trace:2: .*, got '9+'"),
         ("1\n\xff\x00\n", r"a\.trace:2: "),
     ],
 )
@@ -91,11 +93,11 @@ def test_bad_files_are_refused_by_line(tmp_path: Path, text: str, message: str) 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"bin_ms": 0}, r"bin_ms=0 is not possible: bin_ms must be a number in \[1, 60000\]"),
-        ({"bin_ms": "long"}, "bin_ms='long' is not possible"),
-        ({"duration_s": float("nan")}, "duration_s=nan is not possible"),
-        ({"lowest_mbps": 0}, r"lowest_mbps=0 is not possible: lowest_mbps must be a number in \[0.01, 10000\]"),
-        ({"duration_s": 1e6, "bin_ms": 1}, "bin_ms=1 is not possible: .* 1,000,000,000 of them"),
+        ({"bin_ms": 0}, r"bin_ms must be in \[1, 60000\], got 0"),
+        ({"bin_ms": "long"}, "bin_ms must be a finite number in .*, got 'long'"),
+        ({"duration_s": float("nan")}, "duration_s must be a finite number in .*, got nan"),
+        ({"lowest_mbps": 0}, r"lowest_mbps must be in \[0.01, 10000\], got 0"),
+        ({"duration_s": 1e6, "bin_ms": 1}, "at most 1,000,000 bins of bin_ms=1, got 1,000,000,000"),
     ],
 )
 def test_bad_arguments_are_refused_by_name(tmp_path: Path, arguments: dict[str, Any], message: str) -> None:
@@ -106,28 +108,54 @@ def test_bad_arguments_are_refused_by_name(tmp_path: Path, arguments: dict[str, 
 def test_files_that_are_not_there(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         mahimahi.rate_schedule(tmp_path / "none", duration_s=1)
-    with pytest.raises(ValueError, match=r"'pkg://bbrgym.no/a.trace' is not possible: there is no package 'bbrgym.no'"):
-        mahimahi.rate_schedule("pkg://bbrgym.no/a.trace", duration_s=1)
-    with pytest.raises(ValueError, match=r"rate_trace: 'pkg://bbrgym.conf/no.trace' cannot be read: No such file"):
-        mahimahi.from_config({"file": "pkg://bbrgym.conf/no.trace"}, 1)
+    with pytest.raises(ValueError, match=r"rate_trace: '/no/a.trace' cannot be read: No such file"):
+        mahimahi.from_config({"file": "/no/a.trace"}, 1)
 
 
-def test_the_bundled_trace_is_the_synthetic_one() -> None:
-    text = (resources.files("bbrgym.conf") / "scenario" / "cellular.trace").read_text()
-    times = mahimahi.cellular_trace(1)
-    assert text == "".join(f"{time}\n" for time in times)
-    assert mahimahi.cellular_trace(2) != times
-    rates = in_full(mahimahi.rate_schedule("pkg://bbrgym.conf/scenario/cellular.trace", duration_s=60), 600, 100.0)
+def test_the_synthetic_trace() -> None:
+    schedule = mahimahi.from_config({"synthetic": "cellular"}, 60)
+    assert mahimahi.from_config({"synthetic": "cellular", "seed": 2}, 60) != schedule
+    rates = in_full(schedule, 600, 100.0)
     assert rates[:300] == rates[300:]
     assert min(rates) == 0.12
     assert 10 < max(rates) <= 12
     assert any(rates[i : i + 3] == [0.12] * 3 for i in range(300)), "an outage"
 
 
+@pytest.mark.parametrize(
+    ("duration_s", "digest"),
+    [
+        (30, "ca0a91851700da679af6535c5e5ca81a4fde983803fba50d285678f351b75138"),
+        (75, "70aded2c2812cc059c0f86c2bef1ee4bb539ebc4ceed6ced008d070a0d180eba"),
+    ],
+)
+def test_the_schedule_of_the_cellular_scenario_stays_what_it_was(duration_s: float, digest: str) -> None:
+    config: Any = OmegaConf.load(Path(str(resources.files("bbrgym.conf") / "scenario" / "cellular.yaml")))
+    scenario = Scenario.from_dict(OmegaConf.to_container(config) | {"duration_s": duration_s})
+    assert hashlib.sha256(repr(scenario.rate_schedule).encode()).hexdigest() == digest
+
+
+@pytest.mark.parametrize(
+    ("trace", "message"),
+    [
+        ({}, "must have either a file or synthetic, got {}"),
+        ({"file": "a", "synthetic": "cellular"}, "must have either a file or synthetic"),
+        ({"synthetic": "satellite"}, "unknown rate_trace.synthetic 'satellite'; known: cellular"),
+        ({"synthetic": "cellular", "seed": -1}, "rate_trace.seed must be an integer >= 0, got -1"),
+        ({"file": "a", "seed": 1}, "no seed beside it"),
+        ({"path": "a"}, "rate_trace: unknown key 'path'"),
+        ("a.trace", "rate_trace must be a mapping"),
+    ],
+)
+def test_bad_configurations_are_refused(trace: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Scenario.from_dict({"rate_trace": trace})
+
+
 def test_what_the_link_delivers_is_what_the_trace_says() -> None:
     """A window that always fills the buffer uses every opportunity."""
     scenario = Scenario.from_dict(
-        {"duration_s": 20, "buffer_packets": 400, "rate_trace": {"file": "pkg://bbrgym.conf/scenario/cellular.trace"},
+        {"duration_s": 20, "buffer_packets": 400, "rate_trace": {"synthetic": "cellular"},
          "flows": [{"algorithm": "cubic", "rtt_ms": 20}]}
     )  # fmt: skip
     result = simulate(scenario, "native", 1)

@@ -176,7 +176,7 @@ def test_arguments_are_passed_as_ns3_reads_them(command: list[str]) -> None:
     [
         ("die", r"killed by SIGABRT while simulating; it last printed:\n(.*\n)*assert failed. cond=1 > 2"),
         ("hang", "did not answer for 0.7 s while simulating"),
-        ("garbage", "9 bytes that are no usable EnvStateMsg"),
+        ("garbage", "the program sent 9 bytes that are no valid EnvStateMsg: Error parsing message"),
     ],
 )
 def test_a_failing_program_is_an_error_and_its_process_is_gone(command: list[str], fault: str, message: str) -> None:
@@ -199,7 +199,10 @@ def test_a_failing_program_is_an_error_and_its_process_is_gone(command: list[str
     ("arguments", "message"),
     [
         ({"sim_args": {"fault": "mute"}, "timeout_s": 0.5}, "did not answer for 0.5 s while starting"),
-        ({"sim_args": {"fault": "alien"}}, "8 bytes that are no usable SimInitMsg"),
+        (
+            {"sim_args": {"fault": "alien"}},
+            "the program sent 8 bytes that are no valid SimInitMsg: Error parsing message",
+        ),
     ],
 )
 def test_a_program_that_is_none_is_refused(command: list[str], arguments: dict[str, Any], message: str) -> None:
@@ -211,9 +214,9 @@ def test_bad_arguments_are_refused_by_value(command: list[str]) -> None:
     for arguments, message in (
         ({"command": "./prog"}, "must be a list"),
         ({"command": []}, "must be a list"),
-        ({"command": command, "port": 65536}, "port=65536"),
-        ({"command": None}, "must know the port"),
-        ({"command": command, "timeout_s": 0}, "timeout_s=0"),
+        ({"command": command, "port": 65536}, r"port must be an integer in \[0, 65535\], got 65536"),
+        ({"command": None}, "port must be given with command=None"),
+        ({"command": command, "timeout_s": 0}, "timeout_s must be > 0, got 0"),
         ({"command": command, "sim_args": {"simSeed": 3}}, "simSeed"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -223,7 +226,7 @@ def test_bad_arguments_are_refused_by_value(command: list[str]) -> None:
 
 
 def test_a_used_port_is_named(command: list[str], env: Ns3GymEnv) -> None:
-    with pytest.raises(EngineError, match=f"port {env.port} is already in use; choose another or 0 for a free one"):
+    with pytest.raises(EngineError, match=f"port {env.port} is already in use: choose another, or 0 for a free one"):
         Ns3GymEnv(command, port=env.port)
 
 

@@ -145,9 +145,9 @@ def test_bounds_of_a_box_are_one_pair() -> None:
 @pytest.mark.parametrize(
     ("space", "reason"),
     [
-        (spaces.MultiBinary(3), "no space like MultiBinary"),
-        (spaces.Discrete(3, start=1), "no space like Discrete"),
-        (spaces.Tuple([spaces.Text(3)]), "no space like Text"),
+        (spaces.MultiBinary(3), r"a space must be a Discrete \(from 0\), Box, Tuple or Dict, got MultiBinary\(3\)"),
+        (spaces.Discrete(3, start=1), r"a space must be a Discrete \(from 0\), Box, Tuple or Dict, got Discrete\(3,"),
+        (spaces.Tuple([spaces.Text(3)]), r"a space must be a Discrete \(from 0\), Box, Tuple or Dict, got Text\(1, 3,"),
     ],
 )
 def test_other_spaces_are_refused(space: spaces.Space[Any], reason: str) -> None:
@@ -162,7 +162,7 @@ def test_other_spaces_are_refused(space: spaces.Space[Any], reason: str) -> None
         (pb.BoxSpace(low=math.nan, high=0, dtype=pb.INT, shape=[1]), "must rise"),
         (pb.BoxSpace(low=0, high=1, shape=[1]), "dtype 0"),
         (pb.BoxSpace(low=0, high=1, dtype=pb.DOUBLE, shape=[2**31, 2**31]), "at most 16777216 elements"),
-        (pb.DiscreteSpace(n=3), "DiscreteSpace' is not possible"),
+        (pb.DiscreteSpace(n=3), r"content must be 'type\.googleapis\.com/ns3opengym\.BoxSpace', got"),
     ],
 )
 def test_impossible_boxes_are_refused(content: Any, reason: str) -> None:
@@ -183,14 +183,14 @@ def test_impossible_boxes_are_refused(content: Any, reason: str) -> None:
     ],
 )
 def test_values_of_another_form_are_refused(space: spaces.Space[Any], value: Any) -> None:
-    with pytest.raises(ValueError, match=r"not possible|[Vv]alue out of range|shorter"):
+    with pytest.raises(ValueError, match=r"must (have|be)|[Vv]alue out of range|shorter"):
         pack_data(space, value)
 
 
 def test_data_of_another_form_is_refused() -> None:
     short = pack_doubles([1.0])
     for space in (spaces.Discrete(2), GAINS, spaces.Tuple([GAINS]), spaces.Dict({"a": GAINS})):
-        with pytest.raises(ValueError, match="not possible"):
+        with pytest.raises(ValueError, match=r"must (have|be)|unknown"):
             unpack_data(space, short)
     with pytest.raises(ValueError, match="'c'"):
         unpack_data(spaces.Dict({"a": GAINS}), pack_data(spaces.Dict({"c": GAINS}), {"c": [1.0, 2.0]}))
