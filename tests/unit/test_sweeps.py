@@ -49,7 +49,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def jobs() -> dict[str, Path]:
-    """Folders of the sweep's jobs by their name and seed."""
+    """Return the folders of the sweep's jobs by name and seed."""
     found = {}
     for path in Path("sweep").glob("*/.hydra/config.yaml"):
         config = OmegaConf.load(path)
@@ -209,7 +209,7 @@ def test_jobs_end_with_their_sweep(ending: signal.Signals) -> None:
         (["hydra/sweeper=variants"], "hydra.sweeper.variants is empty"),
     ],
 )
-def test_a_mistake_is_named(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_are_named(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(sweep_tasks.act, *arguments) == 1
     assert message in capsys.readouterr().err
 
@@ -227,7 +227,7 @@ def test_optuna_finds_a_minimum(launcher: str, trials: int, limit: float) -> Non
     assert f"seed={seed}" in results.best_overrides
 
 
-def test_a_grid_of_optuna_is_every_combination_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_optuna_grid_runs_every_combination_once(capsys: pytest.CaptureFixture[str]) -> None:
     params = "hydra.sweeper.params={agent.gamma: 'choice(0.1,0.3)', seed: 'range(4,2,-1)'}"
     assert run(sweep_tasks.quadratic, *OPTUNA, params, "hydra.sweeper.sampler=grid", "agent=ppo,sac") == 0
     with closing(sqlite3.connect("sweep/optuna.db")) as connection:
@@ -410,7 +410,7 @@ def statuses() -> list[str]:
 
 
 def saved_and_running() -> dict[Path, dict[str, Any]]:
-    """The records of jobs that run and have a checkpoint."""
+    """Return the records of running jobs that have a checkpoint."""
     records = {path.parents[2]: read_run(path.parents[2]) for path in Path("sweep").glob("*/checkpoints/*/*.json")}
     return {path: record for path, record in records.items() if record is not None and record["status"] == "RUNNING"}
 
@@ -420,16 +420,16 @@ RAY_TOKEN = secrets.token_hex(32)
 
 @pytest.fixture
 def ray(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ray with a token of its own, which reports nothing to anybody."""
+    """Ray with a token, and without usage reports."""
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
     monkeypatch.setenv("RAY_AUTH_TOKEN", RAY_TOKEN)
-    pytest.importorskip("ray")  # it reads its variables when it is imported
+    pytest.importorskip("ray")  # it reads the variables when it is imported
 
 
 @contextmanager
 def ray_sweep(*launcher: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A sweep of four trainings, two of which run and have a checkpoint; it is ended with the block."""
+    """A sweep of four trainings, once two of them run and have a checkpoint; it ends with the block."""
     given = ["seed=1,2,3,4", "train.total_steps=4800", "train.eval_every=4800", "hydra.sweep.dir=sweep"]
     process = subprocess.Popen([sys.executable, "-m", "bbrgym.cli", "train", "-m", *TINY, *given, *launcher])
     try:
@@ -442,7 +442,7 @@ def ray_sweep(*launcher: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def assert_one_went_on(process: subprocess.Popen[bytes], before: dict[Path, dict[str, Any]]) -> None:
-    """The sweep ends, all is done, and of the jobs that ran before one has gone on from its checkpoint elsewhere."""
+    """Check that the sweep completes all jobs, and that one of those running before resumed in another process."""
     wait_for(lambda: process.poll() is not None, "the end of the sweep")
     assert process.returncode == 0
     assert statuses() == ["FINISHED"] * 4
@@ -453,7 +453,7 @@ def assert_one_went_on(process: subprocess.Popen[bytes], before: dict[Path, dict
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray")
-def test_ray_on_this_machine_listens_to_nobody_else_and_does_a_job_that_is_killed_again() -> None:
+def test_local_ray_listens_on_this_machine_only_and_repeats_a_killed_job() -> None:
     psutil = pytest.importorskip("psutil")
     with ray_sweep("hydra/launcher=ray_local") as process:
         before = saved_and_running()
@@ -470,7 +470,7 @@ def test_ray_on_this_machine_listens_to_nobody_else_and_does_a_job_that_is_kille
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray")
-def test_ray_finishes_the_jobs_of_a_node_that_is_killed() -> None:
+def test_ray_finishes_the_jobs_of_a_killed_node() -> None:
     from ray.cluster_utils import Cluster
 
     node: dict[str, Any] = {"num_cpus": 1, "node_ip_address": "127.0.0.1", "object_store_memory": 2**27}
