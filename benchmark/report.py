@@ -85,7 +85,7 @@ def write_report(directory: Path, sections: ReportSections | None = None) -> Pat
 
 def _scenario(name: str, plain: dict[str, Any], result: BenchmarkResult, is_over_time: bool) -> dict[str, Any]:
     scenario = Scenario.from_dict(plain)
-    section: dict[str, Any] = {"name": name, "description": describe(scenario), "rows": [], "figures": [], "runs": []}
+    section: dict[str, Any] = {"name": name, "description": scenario.describe(), "rows": [], "figures": [], "runs": []}
     results = result.results
     if results.empty or (results["scenario"] != name).all():
         return section
@@ -145,44 +145,6 @@ def traces_of_one_seed(results: pd.DataFrame, competitors: list[str], directory:
         for competitor in competitors
         if competitor in first.index
     }
-
-
-def describe(scenario: Scenario) -> str:
-    """Return one sentence that says what is simulated."""
-    buffer = (
-        f"{scenario.buffer_packets} packets"
-        if scenario.buffer_packets is not None
-        else f"{1.0 if scenario.buffer_bdp is None else scenario.buffer_bdp:g} BDP ({scenario.queue_packets} packets)"
-    )
-    parts = [f"{scenario.rate_mbps:g} Mbit/s", f"{_queue(scenario)} buffer of {buffer}", f"{scenario.duration_s:g} s"]
-    if scenario.loss:
-        bursts = scenario.loss_burst_packets
-        parts.append(f"{scenario.loss:.2%} random loss" + (f" in bursts of {bursts:g} packets" if bursts else ""))
-    if len(scenario.rate_schedule) > 6:
-        rates = [rate for _, rate in scenario.rate_schedule]
-        parts.append(f"{len(rates)} changes of the rate, {min(rates):g} to {max(rates):g} Mbit/s")
-    elif scenario.rate_schedule:
-        changes = ", ".join(f"{rate:g} Mbit/s at {time:g} s" for time, rate in scenario.rate_schedule)
-        parts.append(f"rate changes to {changes}")
-    flows = []
-    for index, flow in enumerate(scenario.flows):
-        detail = f"flow {index}: {flow.rtt_ms:g} ms"
-        if flow.start_s:
-            detail += f" from {flow.start_s:g} s"
-        if flow.stop_s is not None:
-            detail += f" to {flow.stop_s:g} s"
-        if flow.size_bytes is not None:
-            detail += f", {flow.size_bytes / 1e6:g} MB"
-        if flow.jitter_ms:
-            detail += f", jitter of up to {flow.jitter_ms:g} ms"
-        flows.append(detail)
-    return f"{', '.join(parts)}; {'; '.join(flows)}."
-
-
-def _queue(scenario: Scenario) -> str:
-    if scenario.queue == "droptail":
-        return "droptail"
-    return f"CoDel ({scenario.codel_target_ms:g} ms in {scenario.codel_interval_ms:g} ms)"
 
 
 def svg(figure: Figure, label: str) -> Markup:

@@ -68,6 +68,19 @@ class Flow:
             _check("policy", self.policy, f"null with algorithm {self.algorithm!r} (only 'policy' runs one)",
                    self.algorithm == "policy")  # fmt: skip
 
+    def describe(self) -> str:
+        """Return the flow's path and times in words, without its algorithm: `50 ms from 2 s to 9 s, 3 MB`."""
+        text = f"{self.rtt_ms:g} ms"
+        if self.start_s:
+            text += f" from {self.start_s:g} s"
+        if self.stop_s is not None:
+            text += f" to {self.stop_s:g} s"
+        if self.size_bytes is not None:
+            text += f", {self.size_bytes / 1e6:g} MB"
+        if self.jitter_ms:
+            text += f", jitter of up to {self.jitter_ms:g} ms"
+        return text
+
     def __hash__(self) -> int:
         return hash(
             (self.algorithm, self.rtt_ms, self.start_s, self.stop_s, self.size_bytes, self.jitter_ms, self.policy)
@@ -190,6 +203,33 @@ class Scenario:
         agents = self.agent_flows
         flows = tuple(others[i] if i in agents else flow for i, flow in enumerate(self.flows))
         return dataclasses.replace(self, flows=flows)
+
+    def describe(self) -> str:
+        """Return one sentence that says what is simulated, without the algorithms of the flows."""
+        flows = [f"flow {index}: {flow.describe()}" for index, flow in enumerate(self.flows)]
+        return f"{', '.join([self.describe_link(), f'{self.duration_s:g} s'])}; {'; '.join(flows)}."
+
+    def describe_link(self) -> str:
+        """Return the link in words: its rate, buffer, losses and changes of the rate."""
+        buffer = (
+            f"{self.buffer_packets} packets"
+            if self.buffer_packets is not None
+            else f"{1.0 if self.buffer_bdp is None else self.buffer_bdp:g} BDP ({self.queue_packets} packets)"
+        )
+        queue = "droptail"
+        if self.queue == "codel":
+            queue = f"CoDel ({self.codel_target_ms:g} ms in {self.codel_interval_ms:g} ms)"
+        parts = [f"{self.rate_mbps:g} Mbit/s", f"{queue} buffer of {buffer}"]
+        if self.loss:
+            bursts = self.loss_burst_packets
+            parts.append(f"{self.loss:.2%} random loss" + (f" in bursts of {bursts:g} packets" if bursts else ""))
+        if len(self.rate_schedule) > 6:
+            rates = [rate for _, rate in self.rate_schedule]
+            parts.append(f"{len(rates)} changes of the rate, {min(rates):g} to {max(rates):g} Mbit/s")
+        elif self.rate_schedule:
+            changes = ", ".join(f"{rate:g} Mbit/s at {time:g} s" for time, rate in self.rate_schedule)
+            parts.append(f"rate changes to {changes}")
+        return ", ".join(parts)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain types for JSON, YAML and the engines, of which `from_dict` makes an equal scenario.

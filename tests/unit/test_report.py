@@ -88,7 +88,7 @@ def test_report_says_what_was_run_and_how_to_reproduce_it(page: str) -> None:
         "2026-11-21 07:22 UTC",
         "bbrgym benchmark experiment=tried",
         "abc123 with changes",
-        "20 Mbit/s, droptail buffer of 1 BDP (125 packets), 3 s, 2.00% random loss; flow 0: 10 ms; flow 1: 50 ms.",
+        "20 Mbit/s, droptail buffer of 1 BDP (125 packets), 2.00% random loss, 3 s; flow 0: 10 ms; flow 1: 50 ms.",
         "flow 1: 30 ms from 1 s",
         "sorted by Jain",
         "Over all scenarios",

@@ -197,3 +197,16 @@ def test_an_algorithm_in_the_place_of_agents():
 def test_what_is_not_possible_is_refused_by_name(make: Callable[[], object], message: str):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_in_words():
+    flows = (Flow(rtt_ms=20, start_s=2, stop_s=9, jitter_ms=3), Flow(size_bytes=3_000_000))
+    link = {"queue": "codel", "loss": 0.01, "loss_burst_packets": 4, "rate_schedule": ((3, 8),)}
+    assert Scenario(buffer_packets=30, flows=flows, **link).describe() == (
+        "12 Mbit/s, CoDel (5 ms in 100 ms) buffer of 30 packets, 1.00% random loss in bursts of 4 packets, rate "
+        "changes to 8 Mbit/s at 3 s, 30 s; flow 0: 20 ms from 2 s to 9 s, jitter of up to 3 ms; flow 1: 50 ms, 3 MB."
+    )
+    varying = Scenario(rate_schedule=tuple((time, 5 + time) for time in range(10)))
+    assert varying.describe_link() == (
+        "12 Mbit/s, droptail buffer of 1 BDP (75 packets), 10 changes of the rate, 5 to 14 Mbit/s"
+    )
