@@ -144,7 +144,9 @@ class StoredPolicy:
             "training": dict(self.training),
             "spec": dict(self.spec),
         }
-        (partial / "agent.json").write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
+        # One line per entry: a scenario may have hundreds of rates.
+        entries = (f" {json.dumps(name)}: {json.dumps(value)}" for name, value in description.items())
+        (partial / "agent.json").write_text("{\n" + ",\n".join(entries) + "\n}\n", encoding="utf-8")
         shutil.rmtree(folder, ignore_errors=True)
         partial.rename(folder)
 
