@@ -291,12 +291,13 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
         for flow in _agent_flows(drawn):
             if _name(flow) not in self.possible_agents:
                 raise ValueError(
-                    f"options['scenario'] has the agent {_name(flow)}, which is not possible: possible_agents are "
-                    f"{', '.join(self.possible_agents)}"
+                    f"options['scenario'] must have agents of possible_agents ({', '.join(self.possible_agents)}), got "
+                    f"{_name(flow)}"
                 )
         if drawn.max_flows > self._max_flows:
             raise ValueError(
-                f"options['scenario'] has {drawn.max_flows} flows: the state has room for {self._max_flows}"
+                f"options['scenario'] must have at most {self._max_flows} flows, the room of the state, "
+                f"got {drawn.max_flows}"
             )
         return {"scenario": drawn}
 
