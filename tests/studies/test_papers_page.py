@@ -177,10 +177,8 @@ def test_what_is_not_a_page_is_refused(directories_of: Any, message: str, tmp_pa
 
 
 @pytest.fixture(scope="module")
-def paper_page(tmp_path_factory: pytest.TempPathFactory) -> str:
-    directory = tmp_path_factory.mktemp("paper") / "paper-quick" / "calm"
-    make_experiment(directory)
-    return report_of(directory)
+def paper_page(runs: Path) -> str:
+    return report_of(runs / "paper-quick" / "calm-one")
 
 
 def report_of(directory: Path) -> str:
