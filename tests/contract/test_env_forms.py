@@ -199,7 +199,7 @@ class TestBottleneckEnv:
                 {"scenario": SHORT.with_algorithm("bbr")},
                 "must have a flow with algorithm 'agent', got: bbr, bbr",
             ),
-            ({"scenario": {"rates": 1}}, "no field 'rates'"),
+            ({"scenario": {"rates": 1}}, "scenario: unknown key 'rates'"),
             ({"engine": "ns2"}, "unknown engine 'ns2'.*; known: native, ns3"),
             ({"step_ms": 0}, "step_ms must be > 0 or null, got 0"),
             ({"step_ms": None}, "give one"),

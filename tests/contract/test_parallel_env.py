@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pytest
 from fake_engine import FakeEngine
 from gymnasium.utils.env_checker import data_equivalence
+from infos import plain
 from pettingzoo.test import api_test, parallel_api_test, parallel_seed_test
 from pettingzoo.utils import parallel_to_aec
 
@@ -280,7 +281,7 @@ class TestEqualToOtherForms:
                 now_s = vec_infos[0]["time_s"]
                 for agent in acted:
                     row = rows[agent]
-                    info = vec_infos[row]
+                    info = plain(vec_infos[row])
                     seen = info["terminal_observation"] if dones[row] else in_vec[row]
                     np.testing.assert_array_equal(observations[agent], seen)
                     assert np.float32(rewards[agent]) == vec_rewards[row]
