@@ -300,20 +300,6 @@ def _signed(compared: ScoreComparison) -> str:
     return _text(compared.difference, compared.low, compared.high, "+.3f")
 
 
-def _setting(scenario: Scenario) -> str:
-    parts = [f"{scenario.rate_mbps:g} Mbit/s", f"{scenario.queue_packets / scenario.bdp_packets:.2g} BDP"]
-    if scenario.rate_schedule:
-        changes = len(scenario.rate_schedule)
-        parts[0] = f"{scenario.rate_mbps:g} Mbit/s, {changes} change{'s' if changes > 1 else ''} of it"
-    if scenario.loss:
-        parts.append(f"loss {100 * scenario.loss:.2g} %")
-    flows = []
-    for flow in scenario.flows:
-        ends = f"{flow.start_s:g} to {flow.stop_s:g} s" if flow.stop_s is not None else f"from {flow.start_s:g} s"
-        flows.append(f"{flow.rtt_ms:.3g} ms" + (f" ({ends})" if flow.start_s or flow.stop_s is not None else ""))
-    return page.cell("; ".join([*parts, f"{len(flows)} flow{'s' if len(flows) > 1 else ''}: {', '.join(flows)}"]))
-
-
 @styled
 def _profiles(table: pd.DataFrame, league: League) -> Figure:
     """Draw the fraction of runs above each score, for the learned competitor with its interval."""
@@ -431,7 +417,7 @@ def _friendliness(league: League, path: Path) -> list[str]:
         of_all = ["harm to throughput", "against its own kind", "harm to delay", "against its own kind", "share"]
         headings = ["competitor", *of_all, *(f"{buffers[str(name)]:g} BDP" for name in of_buffers.columns)]
         blocks += [
-            f"Beside {page.cell(str(victim))} ({_setting(_first_of(config, str(victim)))}):",
+            f"Beside {page.cell(str(victim))}, on a link of {_first_of(config, str(victim)).rate_mbps:g} Mbit/s:",
             page.table(headings, rows, numbers=range(1, len(headings))),
         ]
     link = page.write_figure(_harm_figure(table, buffers, league), path, "harm")
