@@ -142,14 +142,16 @@ def test_training_keeps_the_largest_gaps_of_each_search(tmp_path: Path, monkeypa
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_killed_and_resumed_training_keeps_its_curriculum(tmp_path: Path, algorithm: str) -> None:
-    # Any reward by which a baseline wins somewhere.
+def test_a_killed_training_with_teacher_and_curriculum_resumes_both(tmp_path: Path, algorithm: str) -> None:
+    # A reward with which a baseline is better somewhere.
     reward = {"terms": {"alpha_fair": 1.0, "delay": 0.15, "loss": 1.0}}
-    changes: dict[str, Any] = {"scenario": DRAWN, "agent": AGENTS[algorithm], "reward": reward}
+    agent = AGENTS[algorithm] | ({} if "ppo" in algorithm else {"learning_starts": 10**6})
+    changes: dict[str, Any] = {"scenario": DRAWN, "agent": agent, "reward": reward}
+    training = {"curriculum": SMALL | {"candidates": 30}, "teacher": "backlog", "prepare_steps": 20}
     through, stopped = tmp_path / "through", tmp_path / "stopped"
-    learn(through, {"curriculum": SMALL}, **changes)
-    learn_until_killed(stopped, {"curriculum": SMALL}, **changes)
-    assert len(searches(stopped)) in (1, 2)  # one is before the checkpoint that training resumes from
+    learn(through, training, **changes)
+    learn_until_killed(stopped, training, **changes)
+    assert len(searches(stopped)) in (1, 2)  # one of them before the checkpoint that it resumes from
     resume(stopped, console=quiet())
     assert len(kept(through)) >= 2
     assert kept(through) == kept(stopped)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ import pytest
 from policies import make_agent
 from rich.console import Console
 from training import AGENTS, PPO, SCENARIO, changed, learn, learn_until_killed, quiet, same, weights
+from waiting import wait_for
 
 from bbrgym import EngineError, Scenario, simulate
 from bbrgym.agents.config import ALGORITHMS
@@ -149,11 +148,9 @@ def test_sigterm_marks_a_run_as_killed_and_keeps_a_checkpoint(tmp_path: Path) ->
         [sys.executable, "-c", code, str(Path(__file__).parents[1]), json.dumps(config), str(tmp_path)],
         stdout=subprocess.DEVNULL,
     )
-    deadline = time.monotonic() + 60
-    while len(read_metrics(tmp_path)) < 4 and time.monotonic() < deadline:
-        time.sleep(0.1)
-    os.kill(process.pid, signal.SIGTERM)
-    assert process.wait(timeout=30) == TERMINATED
+    wait_for(lambda: len(read_metrics(tmp_path)) >= 4)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait() == TERMINATED
     record = read_run(tmp_path)
     assert record is not None
     assert record["status"] == "KILLED"
