@@ -3,7 +3,6 @@
 Every value is a median of samples that take turns: both sides of a ratio alternate every few ms or s (A B A B …), and
 everything runs in every repetition. A machine that slows down slows down both sides. Times of one machine say little
 about another: compare the ratios, and the values of ns3-gym on the same kind of machine.
-
 """
 
 from __future__ import annotations
@@ -11,15 +10,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import importlib.metadata
-import json
 import math
 import os
 import platform
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -30,18 +26,18 @@ import gymnasium
 import numpy as np
 from google.protobuf.internal import api_implementation
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import track
-from rich.table import Table
 
 from bbrgym import EngineError, Flow, Rows, Scenario, _testing, make_engine
+from bbrgym.agents.provenance import source_tags
 from bbrgym.baselines.policy_file import policy_bytes
+from bbrgym.benchmark.plan import version_of
 from bbrgym.envs.action import Action
 from bbrgym.envs.columns import FLOW_COLUMNS
 from bbrgym.envs.ns3.engine import Ns3Engine
+from bbrgym.files import write_json
 from studies import page
 
-ROOT: Final = Path(__file__).resolve().parent.parent
 MARK: Final = "studies/speed.py"
 
 
@@ -68,12 +64,8 @@ class Effort:
     scale: float
 
 
-FULL: Final = Effort(
-    repetitions=5, limit_s=280.0, budget_s=2.0, resets=50, congested_s=5.0, congested_budget_s=8.0, scale=1.0
-)
-QUICK: Final = Effort(
-    repetitions=2, limit_s=18.0, budget_s=0.3, resets=20, congested_s=2.0, congested_budget_s=0.6, scale=0.1
-)
+FULL: Final = Effort(5, 280.0, 2.0, resets=50, congested_s=5.0, congested_budget_s=8.0, scale=1.0)
+QUICK: Final = Effort(2, 18.0, 0.3, resets=20, congested_s=2.0, congested_budget_s=0.6, scale=0.1)
 
 RATES_MBPS: Final = (12.0, 48.0, 100.0)
 STEPS_MS: Final = (100.0, 10.0)
@@ -101,28 +93,6 @@ class Cell:
     percentile: float = 50.0
 
 
-@dataclass(frozen=True)
-class Anchor:
-    """The value of ns3-gym for the same task.
-
-    Args:
-        values: one value, or several for different ways to measure it.
-        is_time: whether less is better.
-    """
-
-    values: tuple[float, ...]
-    is_time: bool = False
-
-    def text(self) -> str:
-        """Return the values for a reader."""
-        return " to ".join(f"{value:,.0f}" for value in self.values)
-
-    def times_faster(self, ours: float) -> str:
-        """Return how many times faster `ours` is; below 1 it is slower."""
-        ratios = sorted(value / ours if self.is_time else ours / value for value in self.values)
-        return " to ".join(_number(ratio, digits=2) for ratio in ratios)
-
-
 PACKETS: Final = "Cost of a data packet: two BBR flows (100 Mbit/s, 10 and 50 ms RTT, engine alone)"
 NS3_RUN: Final = "ns-3 in these runs"
 FLOWS_COST: Final = "Cost of a data packet among n flows (native, BBR, 2 Mbit/s and 20 to 40 ms each, 1 BDP)"
@@ -140,21 +110,23 @@ def steps_row(engine: str, rate_mbps: float, step_ms: float) -> str:
     return f"{ENGINES[engine]}, {rate_mbps:g} Mbit/s, {step_ms:g} ms"
 
 
-ANCHORS: Final[dict[Cell, Anchor]] = {
-    # Its example rl-tcp: the same rates and steps in another scenario.
+NS3_GYM_STEPS: Final = dict(zip(RATES_MBPS, (760.0, 147.0, 53.0), strict=True))
+"""Steps per second of its example rl-tcp at the same rates, in steps of 100 ms, in another scenario."""
+ANCHORS: Final[dict[Cell, tuple[float, ...]]] = {
     **{
-        Cell(STEPS, steps_row(engine, rate, 100.0), "environment"): Anchor((steps,))
+        Cell(STEPS, steps_row(engine, rate, 100.0), "environment"): (steps,)
         for engine in ENGINES
-        for rate, steps in zip(RATES_MBPS, (760.0, 147.0, 53.0), strict=True)
+        for rate, steps in NS3_GYM_STEPS.items()
     },
     # It starts a process for every episode, so all of ours have the same anchor.
     **{
-        Cell(RESETS, row, "median"): Anchor((240.0, 310.0), is_time=True)
+        Cell(RESETS, row, "median"): (240.0, 310.0)
         for row in ("ns-3, same worker", "ns-3, new worker", "native, environment")
     },
     # With the protobuf that it pins (pure Python) and with the current one.
-    Cell(TRANSPORT, "one worker", "steps/s"): Anchor((4_900.0, 19_000.0)),
+    Cell(TRANSPORT, "one worker", "steps/s"): (4_900.0, 19_000.0),
 }
+"""What ns3-gym reaches in the same task: one value, or several for different ways to measure it."""
 
 CONGESTED_ROWS: Final = {
     "buffer of 5 BDP": (5.0, 0.0),
@@ -166,8 +138,8 @@ CONGESTED_ROWS: Final = {
 GOALS: Final[dict[Cell, tuple[float, str]]] = {
     **{Cell(PACKETS, row, "ns-3 / native"): (200.0, "at least 200") for row in CONGESTED_ROWS},
     **{
-        Cell(STEPS, steps_row("native", rate, 100.0), "environment"): (times * anchor, f"{times} times ns3-gym")
-        for rate, times, anchor in zip(RATES_MBPS, (30, 80, 120), (760.0, 147.0, 53.0), strict=True)
+        Cell(STEPS, steps_row("native", rate, 100.0), "environment"): (times * steps, f"{times} times ns3-gym")
+        for (rate, steps), times in zip(NS3_GYM_STEPS.items(), (30, 80, 120), strict=True)
     },
     Cell(VECTOR, "12 Mbit/s, 10 ms", "2 threads"): (300_000.0, "300,000 with 2 threads"),
     Cell(RESETS, "native, environment", "median"): (-0.1, "at most 0.1"),
@@ -182,98 +154,61 @@ Measurement = Callable[[int], Samples]
 
 @dataclass(frozen=True)
 class Report:
-    """A run of the benchmark.
-
-    Attributes:
-        machine: where it ran, {what: value}.
-        started: start time in ISO 8601.
-        samples: all samples.
-        error: why it stopped early; empty if it did not.
-    """
+    """The samples of all measurements."""
 
     machine: dict[str, str]
+    """Where it ran, {what: value}."""
     started: str
+    """Start time in ISO 8601."""
     samples: Samples
     error: str = ""
+    """Why it stopped early; empty if it did not."""
 
-    def tables(self) -> dict[str, list[list[str]]]:
-        """Return every table as rows of text; the first row has the headings."""
-        titles = dict.fromkeys(cell.table for cell in self.samples)
-        return {title: self._table(title) for title in titles}
-
-    def markdown(self) -> str:
+    def tables(self) -> str:
         """Return the tables and the machine for the page."""
         blocks = [f"Measured on {self.started[:10]}."]
-        for title, (head, *rows) in self.tables().items():
+        for title in dict.fromkeys(cell.table for cell in self.samples):
+            head, *rows = self._table(title)
             blocks += [f"### {title}", page.table(head, rows, range(1, len(head)))]
         blocks += ["### Machine", "\n".join(f"* {what}: {value}" for what, value in self.machine.items())]
         return "\n\n".join(blocks)
 
-    def plain(self) -> dict[str, Any]:
-        """Return everything for JSON."""
-        return {
-            "started": self.started,
-            "error": self.error,
-            "machine": self.machine,
-            "figures": [
-                dataclasses.asdict(cell)
-                | {"value": _value(cell, values), "samples": values}
-                | ({"ns3_gym": ANCHORS[cell].values} if cell in ANCHORS else {})
-                | ({"goal": abs(GOALS[cell][0])} if cell in GOALS else {})
-                for cell, values in self.samples.items()
-            ],
-        }
-
     def _table(self, title: str) -> list[list[str]]:
-        cells = {(cell.row, cell.column): cell for cell in self.samples if cell.table == title}
-        columns = list(dict.fromkeys(column for _, column in cells))
-        anchored = {cell.row: cell for cell in cells.values() if cell in ANCHORS}
-        aimed = {cell.row: cell for cell in cells.values() if cell in GOALS}
-        table = [["", *columns, *(["ns3-gym", "times faster"] if anchored else []), *(["goal"] if aimed else [])]]
-        for row in dict.fromkeys(row for row, _ in cells):
-            texts = [
-                _text(cells[row, column], self.samples[cells[row, column]]) if (row, column) in cells else ""
-                for column in columns
-            ]
-            if anchored:
-                cell = anchored.get(row)
-                texts += (
-                    ["", ""]
-                    if cell is None
-                    else [ANCHORS[cell].text(), ANCHORS[cell].times_faster(_value(cell, self.samples[cell]))]
-                )
-            if aimed:
-                texts.append(_goal(aimed[row], self.samples[aimed[row]]) if row in aimed else "")
-            table.append([row, *texts])
-        return table
+        """Return the rows of a table; the first one has the headings."""
+        samples = {cell: values for cell, values in self.samples.items() if cell.table == title}
+        columns = list(dict.fromkeys(cell.column for cell in samples))
+        rows: dict[str, dict[str, str]] = {cell.row: dict.fromkeys(columns, "") for cell in samples}
+        for cell, values in samples.items():
+            rows[cell.row][cell.column] = _text(cell, values)
+        for cell in samples.keys() & ANCHORS.keys():
+            rows[cell.row]["ns3-gym"] = " to ".join(f"{value:,.0f}" for value in ANCHORS[cell])
+            rows[cell.row]["times faster"] = times_faster(cell, samples[cell])
+        for cell in samples.keys() & GOALS.keys():
+            rows[cell.row]["goal"] = _goal(cell, samples[cell])
+        head = [*columns, *(n for n in ("ns3-gym", "times faster", "goal") if any(n in row for row in rows.values()))]
+        return [["", *head], *([name, *(row.get(column, "") for column in head)] for name, row in rows.items())]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print and write.
-
-    Returns:
-        The exit status: 0, or 1 if ns-3 failed; earlier samples are printed and written to the JSON file all the same.
-
-    Raises:
-        SystemExit: of status 2 for bad arguments.
-    """
+    """Measure, print and write; return 1 if it stopped early, with what was measured until then."""
     parser = argparse.ArgumentParser(description="Measure how fast the gym is, in medians and ratios beside ns3-gym.")
     parser.add_argument("--quick", action="store_true", help="a first look: below 20 s instead of 4 minutes")
     parser.add_argument("--write", type=page.marked(MARK), metavar="FILE", help="page to write the tables into")
-    parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "bench", help="folder of the JSON files")
+    parser.add_argument("--runs", type=Path, default=Path("runs/bench"), help="folder of the JSON files")
     options = parser.parse_args(argv)
     options.runs.mkdir(parents=True, exist_ok=True)
     report = run(QUICK if options.quick else FULL)
-    console = Console(width=None if sys.stdout.isatty() else 120)
-    show(report, console)
+    text = report.tables()
+    print(text)
     file = options.runs / f"{report.started.replace(':', '')}.json"
-    file.write_text(json.dumps(report.plain(), indent=1) + "\n", encoding="utf-8")
-    console.print(f"samples: {file}", highlight=False, soft_wrap=True)
+    samples = [dataclasses.asdict(cell) | {"samples": values} for cell, values in report.samples.items()]
+    write_json(file, dataclasses.asdict(dataclasses.replace(report, samples={})) | {"samples": samples})
+    print(f"\nsamples: {file}")
     if report.error:
         print(f"stopped early: {report.error}", file=sys.stderr)
         return 1
     if options.write is not None:
-        page.write_block(options.write, MARK, report.markdown())
+        page.write_block(options.write, MARK, text)
     return 0
 
 
@@ -283,25 +218,24 @@ def run(effort: Effort) -> Report:
     An error of the engine or an interrupt ends it early; the report has the samples until then.
     """
     started, begin = datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter()
-    load_before = _load()
+    load_before = os.getloadavg()[0]
     samples: Samples = {}
     error = ""
     done = 0
+    measuring = measurements(effort)
     try:
-        for measure, seed in track(
-            _turns(measurements(effort), effort, begin),
-            description="measuring",
-            total=effort.repetitions * len(measurements(effort)),
-            console=Console(stderr=True),
-            transient=True,
-        ):
-            for cell, values in measure(seed).items():
-                samples.setdefault(cell, []).extend(values)
-            done = seed
+        for repetition in range(1, effort.repetitions + 1):
+            if done and (time.perf_counter() - begin) * repetition / done > effort.limit_s:
+                break
+            console = Console(stderr=True)
+            for measure in track(measuring, f"repetition {repetition}", console=console, transient=True):
+                for cell, values in measure(repetition).items():
+                    samples.setdefault(cell, []).extend(values)
+            done = repetition
     except (EngineError, KeyboardInterrupt) as stop:
         error = str(stop) or "interrupted"
     machine = describe_machine() | {
-        "load average": f"{load_before} before, {_load()} after",
+        "load average": f"{load_before:.2f} before, {os.getloadavg()[0]:.2f} after",
         "repetitions": f"{done} in {time.perf_counter() - begin:.0f} s",
     }
     return Report(machine=machine, started=started, samples=samples, error=error)
@@ -458,15 +392,9 @@ def measure_transport(effort: Effort, seed: int) -> Samples:
 
 
 def measure_workers(effort: Effort, seed: int) -> Samples:
-    """Measure a vector environment with two workers and with one."""
-    rate_mbps, step_ms = 12.0, 100.0
-    steps = _chunk_steps(rate_mbps, step_ms, "ns3")
-    with contextlib.ExitStack() as stack:
-
-        def stepping(workers: int) -> Callable[[], object]:
-            return _vector_step(stack, workers, rate_mbps, step_ms, seed, engine="ns3")
-
-        pairs = list(_alternate(stepping(1), stepping(2), steps, effort.budget_s))
+    """Measure a vector environment of ns-3 with two workers and with one."""
+    steps = _chunk_steps(12.0, 100.0, "ns3")
+    pairs = _vector_pairs(effort, seed, steps, 100.0, *({"num_envs": workers, "engine": "ns3"} for workers in (1, 2)))
     cell = partial(Cell, WORKERS, "all environments together")
     return {
         cell("1 worker"): [steps / one_s for one_s, _ in pairs],
@@ -476,17 +404,11 @@ def measure_workers(effort: Effort, seed: int) -> Samples:
 
 
 def measure_vector(effort: Effort, seed: int) -> Samples:
-    """Measure many environments in one process, with one thread and with two."""
-    rate_mbps, step_ms = 12.0, 10.0
+    """Measure many environments of native in one process, with one thread and with two."""
     steps = max(10, round(200 * effort.scale))
-    with contextlib.ExitStack() as stack:
-
-        def stepping(threads: int) -> Callable[[], object]:
-            options = {"threads": threads}
-            return _vector_step(stack, VECTOR_SIZE, rate_mbps, step_ms, seed, engine="native", engine_options=options)
-
-        pairs = list(_alternate(stepping(1), stepping(2), steps, effort.budget_s))
-    cell = partial(Cell, VECTOR, f"{rate_mbps:g} Mbit/s, {step_ms:g} ms")
+    many = {"num_envs": VECTOR_SIZE, "engine": "native"}
+    pairs = _vector_pairs(effort, seed, steps, 10.0, *(many | {"engine_options": {"threads": n}} for n in (1, 2)))
+    cell = partial(Cell, VECTOR, "12 Mbit/s, 10 ms")
     return {
         cell("1 thread"): [VECTOR_SIZE * steps / one_s for one_s, _ in pairs],
         cell("2 threads"): [VECTOR_SIZE * steps / two_s for _, two_s in pairs],
@@ -494,36 +416,34 @@ def measure_vector(effort: Effort, seed: int) -> Samples:
     }
 
 
-def _vector_step(
-    stack: contextlib.ExitStack, count: int, rate_mbps: float, step_ms: float, seed: int, **engine: Any
-) -> Callable[[], object]:
-    """Return a step of a vector environment after Startup; the stack closes it."""
-    envs = gymnasium.make_vec(
-        "bbrgym/Bottleneck-v0",
-        num_envs=count,
-        vectorization_mode="vector_entry_point",
-        scenario=_one_agent(rate_mbps),
-        step_ms=step_ms,
-        **engine,
-    )
-    stack.callback(envs.close)
-    envs.reset(seed=seed)
-    actions = np.tile(Action().action(*GAINS), (count, 1))
-    _seconds(lambda: envs.step(actions), round(_STARTUP_MS / step_ms))
-    return lambda: envs.step(actions)
+def _vector_pairs(
+    effort: Effort, seed: int, steps: int, step_ms: float, *kinds: Mapping[str, Any]
+) -> list[tuple[float, float]]:
+    """Return the s that `steps` steps take after Startup, in two kinds of vector environments that alternate."""
+    actions = Action().action(*GAINS)
+    calls = []
+    with contextlib.ExitStack() as stack:
+        for kind in kinds:
+            envs = gymnasium.make_vec(
+                "bbrgym/Bottleneck-v0",
+                vectorization_mode="vector_entry_point",
+                scenario=_one_agent(12.0),
+                step_ms=step_ms,
+                **kind,
+            )
+            stack.callback(envs.close)
+            envs.reset(seed=seed)
+            calls.append(partial(envs.step, np.tile(actions, (kind["num_envs"], 1))))
+            _seconds(calls[-1], round(_STARTUP_MS / step_ms))
+        first, second = calls
+        return list(_alternate(first, second, steps, effort.budget_s))
 
 
 @dataclass
 class CongestedRun:
-    """Two BBR flows: what a packet costs with and without losses in both engines, without an environment.
+    """Two BBR flows: what a packet costs in both engines, without an environment.
 
     Losses are expensive in ns-3: its scoreboard walks all outstanding packets for every ACK.
-
-    Args:
-        row: its name in the tables.
-        buffer_bdp: see `Scenario`.
-        loss: see `Scenario`.
-        effort: how much to measure.
     """
 
     row: str
@@ -588,36 +508,15 @@ class CongestedRun:
 def describe_machine() -> dict[str, str]:
     """Return what the values depend on, {what: value}."""
     packages = ("bbrgym", "ns3", "numpy", "gymnasium", "pyzmq", "protobuf")
+    versions = ", ".join(f"{name} {version_of(name) or 'not installed'}" for name in packages)
+    tags = source_tags()
+    modified = "-dirty" if tags.get("git.dirty") == "true" else ""
     return {
         "processor": f"{_processor()}, {len(os.sched_getaffinity(0))} cores",
-        "system": f"{platform.system()} {platform.machine()}, {platform.python_implementation()} "
-        f"{platform.python_version()}",
-        "versions": ", ".join(f"{name} {_version(name)}" for name in packages)
-        + f" ({api_implementation.Type()})",  # "upb" is C, "python" a tenth as fast
-        "commit": _commit(),
+        "system": f"{platform.system()} {platform.machine()}, {platform.python_implementation()} {tags['python']}",
+        "versions": f"{versions} ({api_implementation.Type()})",  # "upb" is C, "python" a tenth as fast
+        "commit": tags.get("git.commit", "unknown")[:12] + modified,
     }
-
-
-def show(report: Report, console: Console) -> None:
-    """Print a report."""
-    for title, (head, *rows) in report.tables().items():
-        table = Table(title=title, title_justify="left", title_style="bold")
-        for index, name in enumerate(head):
-            table.add_column(escape(name), justify="right" if index else "left")
-        for row in rows:
-            table.add_row(*map(escape, row))
-        console.print(table)
-    for what, value in report.machine.items():
-        console.print(f"{what}: {value}", highlight=False, markup=False, soft_wrap=True)
-
-
-def _turns(measuring: list[Measurement], effort: Effort, begin: float) -> Iterator[tuple[Measurement, int]]:
-    for repetition in range(1, effort.repetitions + 1):
-        spent_s = time.perf_counter() - begin
-        if repetition > 1 and spent_s * repetition / (repetition - 1) > effort.limit_s:
-            return
-        for measure in measuring:
-            yield measure, repetition
 
 
 def _native_run(scenario: Scenario, seed: int, budget_s: float, step_ms: float = 100.0) -> tuple[float, float]:
@@ -687,6 +586,13 @@ def _text(cell: Cell, values: list[float]) -> str:
     return f"{text} ±{spread:.0%}" if spread >= 0.005 else text
 
 
+def times_faster(cell: Cell, values: list[float]) -> str:
+    """Return how many times faster than ns3-gym the samples of a cell are; below 1 they are slower."""
+    ours = _value(cell, values)
+    ratios = sorted(value / ours if cell.table == RESETS else ours / value for value in ANCHORS[cell])
+    return " to ".join(_number(ratio, digits=2) for ratio in ratios)
+
+
 def _goal(cell: Cell, values: list[float]) -> str:
     goal, words = GOALS[cell]
     is_reached = _value(cell, values) >= goal if goal > 0 else _value(cell, values) <= -goal
@@ -704,25 +610,6 @@ def _processor() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or "unknown"
-
-
-def _load() -> str:
-    return f"{os.getloadavg()[0]:.2f}"
-
-
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return "not installed"
-
-
-def _commit() -> str:
-    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12"]
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
 
 
 if __name__ == "__main__":
