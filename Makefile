@@ -92,7 +92,7 @@ linux: setup
 	$(BIN)/python -m studies.linux --measure --write docs/results/fidelity.md
 
 agreement: setup
-	$(BIN)/python -m studies.agreement --quic --write docs/results/agreement.md
+	$(BIN)/python -m studies.agreement --write docs/results/agreement.md
 
 ui: setup
 	$(BIN)/bbrgym ui

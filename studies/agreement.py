@@ -17,26 +17,26 @@ import json
 import math
 import os
 import random
-import subprocess
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import NormalDist
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from rich.console import Console
+from rich.progress import track
 
 from bbrgym import Flow, Scenario, Trace, make_engine, simulate
+from bbrgym.agents.provenance import source_tags
 from bbrgym.baselines.registry import COMPARATORS
 from bbrgym.benchmark.metrics import measure
-from bbrgym.benchmark.plan import Benchmark, Run, version_of
+from bbrgym.benchmark.plan import Benchmark, version_of
 from bbrgym.benchmark.results import load_benchmark
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.trace_file import load_trace, save_trace
@@ -48,6 +48,8 @@ from studies.papers.report import paper_of
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 MARK: Final = "studies/agreement.py"
+Key = TypeVar("Key")
+Row = dict[str, Any]
 
 SEEDS: Final = (1, 2, 3)
 NEIGHBOURS: Final = 12
@@ -60,6 +62,7 @@ ENGINES: Final[dict[str, dict[str, Any]]] = {
     "ns3-quic": {"name": "ns3", "transport": "quic"},
 }
 """The references: ns-3's TCP, and native's transport over UDP in ns-3's network."""
+NATIVE: Final = {"name": "native"}
 
 ALGORITHMS: Final = (
     "bbr", "bbr-acw", "bbr-acd", "bbq", "da-bbr", "ebcc", "bbr2", "f-bbr2", "cubic", "newreno", "agent",
@@ -147,10 +150,10 @@ class Figures:
     trace_hash: str = ""
 
     @classmethod
-    def of_trace(cls, trace: Trace, warmup: float = WARMUP) -> Figures:
-        """Return the values of a trace; `warmup` is the fraction that is not measured."""
-        rows = measure(trace, after_s=warmup * trace.scenario.duration_s)
+    def of_trace(cls, trace: Trace) -> Figures:
+        """Return the values of a trace."""
         timeouts = float(trace.flows[:, :, FLOW_COLUMNS.index("rto_count")].sum())
+        rows = measure(trace, after_s=WARMUP * trace.scenario.duration_s)
         return replace(cls.of_rows(rows), timeouts=timeouts, trace_hash=trace.hash)
 
     @classmethod
@@ -174,26 +177,24 @@ class Figures:
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric in which engines are compared.
-
-    Attributes:
-        title: its name for a reader.
-        values: returns its value or values in a run.
-        limit: a larger difference needs a cause.
-        is_relative: whether differences are relative to ns-3's value.
-        floor: returns the smallest value to which a difference is relative.
-    """
+    """A metric in which engines are compared."""
 
     title: str
     values: Callable[[Figures], Sequence[float]]
     limit: float = 0.15
+    """A larger difference needs a cause."""
     is_relative: bool = True
+    """Whether differences are relative to ns-3's value."""
     floor: Callable[[Scenario], float] = lambda scenario: 0.0
+    """Returns the smallest value to which a difference is relative."""
 
-    def means(self, runs: Sequence[Figures]) -> npt.NDArray[np.float64]:
-        """Return the means over runs with different seeds."""
-        means: npt.NDArray[np.float64] = np.array([self.values(run) for run in runs], dtype=np.float64).mean(axis=0)
-        return means
+    def of(self, runs: Sequence[Figures]) -> npt.NDArray[np.float64]:
+        """Return the values in several runs, shape (runs, values)."""
+        return np.array([self.values(run) for run in runs], dtype=np.float64)
+
+    def scale(self, reference: float, scenario: Scenario) -> float:
+        """Return what a difference from the reference's value is divided by."""
+        return max(abs(reference), self.floor(scenario)) if self.is_relative else 1.0
 
 
 METRICS: Final = (
@@ -212,26 +213,19 @@ METRICS: Final = (
 
 @dataclass(frozen=True)
 class Difference:
-    """The difference of an engine from a reference in one metric of a scenario, of the means over the seeds.
-
-    Attributes:
-        metric: the metric.
-        place: index among the metric's values; of shares, the one that differs most.
-        reference: the reference's value.
-        native: the other engine's value.
-        size: the difference, in the metric's terms.
-        from_neighbours: the difference of the reference from the mean of native's neighbours.
-        chance: how far those two differ by chance: two standard errors of their difference, corrected for the worst of
-            several flows (`_standard_errors`).
-    """
+    """The difference of an engine from a reference in one metric of a scenario, of the means over the seeds."""
 
     metric: Metric
     place: int
+    """Index among the metric's values; of shares, the one that differs most."""
     reference: float
     native: float
     size: float
+    """The difference, in the metric's terms."""
     from_neighbours: float
+    """The difference of the reference from the mean of native's neighbours."""
     chance: float
+    """How far those two differ by chance: two standard errors, or more for the worst of several flows."""
 
     @property
     def is_above_limit(self) -> bool:
@@ -251,36 +245,31 @@ def difference(
     native: Sequence[Figures],
     neighbours: Sequence[Figures] = (),
 ) -> Difference:
-    """Return how much two engines differ.
+    """Return how much two engines differ in runs with the same seeds.
 
-    Args:
-        metric: the metric.
-        scenario: the scenario of the runs.
-        reference: runs of one engine.
-        native: runs of the other engine with the same seeds.
-        neighbours: runs of native with other seeds in nearly equal scenarios. Their standard deviation stands for that
-            of the reference too, in which equal runs count once. With fewer than two, chance is NaN.
+    The standard deviation of native's `neighbours` stands for that of the reference too, in which equal runs count
+    once. With fewer than two neighbours, chance is NaN.
     """
-    ours, theirs = metric.means(native), metric.means(reference)
+    ours, theirs = metric.of(native).mean(axis=0), metric.of(reference).mean(axis=0)
     place = int(np.argmax(np.abs(ours - theirs)))
-    scale = max(abs(theirs[place]), metric.floor(scenario)) if metric.is_relative else 1.0
+    scale = metric.scale(float(theirs[place]), scenario)
 
     def apart(value: float) -> float:
         gap = abs(value - float(theirs[place]))
         return gap / scale if gap else 0.0
 
-    near = [metric.values(run)[place] for run in neighbours]
+    near = metric.of(neighbours)[:, place] if neighbours else np.array([math.nan])
     chance = math.nan
-    if len(near) > 1:
-        variance = 1 / len({run.trace_hash for run in reference}) + 1 / len(near)
-        chance = _standard_errors(len(ours)) * float(np.std(near, ddof=1)) * math.sqrt(variance) / (scale or 1.0)
+    if near.size > 1:
+        variance = 1 / len({run.trace_hash for run in reference}) + 1 / near.size
+        chance = _standard_errors(len(ours)) * float(near.std(ddof=1)) * math.sqrt(variance) / (scale or 1.0)
     return Difference(
-        metric=metric,
-        place=place,
+        metric,
+        place,
         reference=float(theirs[place]),
         native=float(ours[place]),
         size=apart(float(ours[place])),
-        from_neighbours=apart(float(np.mean(near))) if near else math.nan,
+        from_neighbours=apart(float(near.mean())),
         chance=chance,
     )
 
@@ -316,21 +305,15 @@ def neighbours(scenario: Scenario, count: int = NEIGHBOURS) -> Iterator[tuple[Sc
 
 @dataclass(frozen=True)
 class Compared:
-    """A scenario in all engines.
+    """A scenario in all engines."""
 
-    Attributes:
-        name: name of the scenario.
-        scenario: the scenario.
-        runs: {engine: runs with `SEEDS`}, including `native`.
-        neighbours: runs of native that differ by chance.
-        others_neighbours: {engine: runs of the neighbours}, where the other runs show no cause.
-    """
-
-    name: str
     scenario: Scenario
     runs: Mapping[str, Sequence[Figures]]
+    """{engine: runs with `SEEDS`}, including `native`."""
     neighbours: Sequence[Figures] = ()
+    """Runs of native that differ by chance."""
     others_neighbours: Mapping[str, Sequence[Figures]] = field(default_factory=dict)
+    """{engine: runs of the neighbours}, where the other runs show no cause."""
 
     def difference(self, metric: Metric, reference: str, other: str) -> Difference:
         """Return the difference of one engine from another."""
@@ -343,10 +326,11 @@ class Compared:
     def between_neighbours(self, found: Difference, reference: str, other: str) -> tuple[float, float]:
         """Return how much the means over the neighbours differ in two engines, and how much they may by chance."""
         runs = {"native": self.neighbours, **self.others_neighbours}
-        a, b = (np.array([found.metric.values(run)[found.place] for run in runs[e]]) for e in (reference, other))
-        scale = max(abs(float(a.mean())), found.metric.floor(self.scenario)) if found.metric.is_relative else 1.0
+        a, b = (found.metric.of(runs[engine]) for engine in (reference, other))
+        errors = _standard_errors(a.shape[1])
+        a, b = a[:, found.place], b[:, found.place]
+        scale = found.metric.scale(float(a.mean()), self.scenario)
         error = math.sqrt(a.var(ddof=1) / len(a) + b.var(ddof=1) / len(b))
-        errors = _standard_errors(len(found.metric.values(runs[reference][0])))
         return abs(float(a.mean() - b.mean())) / scale, errors * error / scale
 
     def timeouts(self, engine: str) -> float:
@@ -367,23 +351,18 @@ def cause(compared: Compared, found: Difference) -> str:
     2. Transport: with native's transport over UDP in ns-3's network, the difference is within the limit or chance.
     3. Network: those runs are within the limit of ns-3's TCP, and native is not.
     4. The same three rules for the means over all neighbours in every engine, if there are such runs.
-    5. Timeouts, if there are no runs over UDP: ns-3's TCP has at least one more than native per run.
-    6. Otherwise the difference is not explained.
+    5. Otherwise the difference is not explained.
     """
     if found.is_chance:
         return (
             f"chance: {_in_terms(found.metric, found.from_neighbours)} from native's neighbours, "
             f"which differ by ±{_in_terms(found.metric, found.chance)} by chance"
         )
-    counts = (
-        f"timeouts per run: {compared.timeouts('ns3'):.1f} in ns-3's TCP, {compared.timeouts('native'):.1f} in native"
-    )
-    if "ns3-quic" not in compared.runs:
-        return counts if compared.timeouts("ns3") >= compared.timeouts("native") + 1 else f"not explained ({counts})"
     from_udp = compared.difference(found.metric, "ns3-quic", "native")
     from_tcp = compared.difference(found.metric, "ns3", "ns3-quic")
     sizes = f"over UDP it is {_in_terms(found.metric, from_udp.size)} from native, "
-    sizes += f"{_in_terms(found.metric, from_tcp.size)} from TCP; {counts}"
+    sizes += f"{_in_terms(found.metric, from_tcp.size)} from TCP; timeouts per run: "
+    sizes += f"{compared.timeouts('ns3'):.1f} in ns-3's TCP, {compared.timeouts('native'):.1f} in native"
     if from_udp.is_chance or not from_udp.is_above_limit:
         return f"transport ({sizes})"
     if not from_tcp.is_above_limit:
@@ -415,12 +394,13 @@ def _in_terms(metric: Metric, size: float) -> str:
 
 @dataclass(frozen=True)
 class Task:
-    """A run of the grid: scenario, seed and engine, and the file that keeps its trace."""
+    """A run: scenario, seed and engine, and the file that keeps its trace."""
 
     scenario: Scenario
     seed: int
     engine: Mapping[str, Any]
     file: Path | None = None
+    warmup: float = WARMUP
 
 
 def trace_of(task: Task) -> Trace:
@@ -436,66 +416,38 @@ def trace_of(task: Task) -> Trace:
 
 def compare_grid(
     scenarios: Mapping[str, Scenario],
-    engines: Sequence[str],
     directory: Path,
     console: Console,
-    processes: int,
     seeds: Sequence[int] = SEEDS,
-    neighbours_count: int = NEIGHBOURS,
+    count: int = NEIGHBOURS,
 ) -> list[Compared]:
-    """Simulate every scenario in native, and in the engines unless the runs are kept.
-
-    Args:
-        scenarios: by name.
-        engines: names in `ENGINES`.
-        directory: runs are kept in `agreement-<engine>` there.
-        console: shows progress.
-        processes: runs at a time.
-        seeds: one run per seed.
-        neighbours_count: additional runs of native.
+    """Simulate every scenario and `count` neighbours in native, and in `ENGINES` unless the runs are kept in a folder.
 
     Raises:
         RuntimeError: a run failed.
     """
     tasks: dict[tuple[str, str], list[Task]] = {}
     for name, scenario in scenarios.items():
-        for engine in engines:
+        for engine in ENGINES:
             tasks[name, engine] = [_kept(scenario, seed, engine, directory) for seed in seeds]
-        tasks[name, "native"] = [Task(scenario, seed, {"name": "native"}) for seed in seeds]
-        tasks[name, "neighbours"] = [Task(*near, {"name": "native"}) for near in neighbours(scenario, neighbours_count)]
-    done = _run_all([(key, task) for key, of_key in tasks.items() for task in of_key], console, processes)
+        tasks[name, "native"] = [Task(scenario, seed, NATIVE) for seed in seeds]
+        tasks[name, "neighbours"] = [Task(*near, NATIVE) for near in neighbours(scenario, count)]
+    done = {key: [figures for figures, _ in runs] for key, runs in _run_all(tasks, console).items()}
     return [
-        Compared(
-            name, scenario, {engine: done[name, engine] for engine in (*engines, "native")}, done[name, "neighbours"]
-        )
+        Compared(scenario, {engine: done[name, engine] for engine in (*ENGINES, "native")}, done[name, "neighbours"])
         for name, scenario in scenarios.items()
     ]
 
 
-def settle(
-    compared: Sequence[Compared],
-    directory: Path,
-    console: Console,
-    processes: int,
-    count: int = NEIGHBOURS,
-) -> list[Compared]:
-    """Simulate the neighbours in the other engines too, where a difference from ns-3's TCP is otherwise unexplained.
-
-    Args:
-        compared: result of `compare_grid`, whose other arguments are the same.
-        directory: runs are kept there.
-        console: shows progress.
-        processes: runs at a time.
-        count: number of neighbours.
-    """
+def settle(compared: Sequence[Compared], directory: Path, console: Console, count: int = NEIGHBOURS) -> list[Compared]:
+    """Simulate the neighbours in the other engines too, where a difference from ns-3's TCP is otherwise unexplained."""
     tasks = {
         (place, engine): [_kept(*near, engine, directory) for near in neighbours(one.scenario, count)]
         for place, one in enumerate(compared)
         if any(d.is_above_limit and cause(one, d).startswith("not explained") for d in one.differences("ns3"))
-        for engine in one.runs
-        if engine != "native"
+        for engine in ENGINES
     }
-    done = _run_all([(key, task) for key, of_key in tasks.items() for task in of_key], console, processes)
+    done = {key: [figures for figures, _ in runs] for key, runs in _run_all(tasks, console).items()}
     return [
         replace(one, others_neighbours={engine: runs for (at, engine), runs in done.items() if at == place})
         for place, one in enumerate(compared)
@@ -509,29 +461,30 @@ def _kept(scenario: Scenario, seed: int, engine: str, directory: Path) -> Task:
     return Task(scenario, seed, ENGINES[engine], folder / f"{_key(scenario, seed, engine)}.parquet")
 
 
-def _run_all(tasks: Sequence[tuple[Any, Task]], console: Console, processes: int) -> dict[Any, list[Figures]]:
-    """Return {key: values of its tasks, in their order}."""
+def _run_all(tasks: Mapping[Key, Sequence[Task]], console: Console) -> dict[Key, list[tuple[Figures, list[Row]]]]:
+    """Return {key: values and rows of its tasks, in their order}.
+
+    Raises:
+        RuntimeError: a run failed.
+    """
     # Seed by seed, so that an interrupted command has all scenarios of the first seeds.
-    order = sorted(range(len(tasks)), key=lambda number: (tasks[number][1].seed, number))
-    results: dict[int, Figures] = {}
-    began = last = time.monotonic()
-    with closing(run_in_processes(_run_numbered, [(n, tasks[n][1]) for n in order], processes)) as outcomes:
-        for outcome in outcomes:
-            number, task = outcome.task
+    places = [(key, place) for key, of_key in tasks.items() for place in range(len(of_key))]
+    order = sorted(((at, tasks[at[0]][at[1]]) for at in places), key=lambda entry: entry[1].seed)
+    results = {}
+    with closing(run_in_processes(_run, order, os.cpu_count() or 1)) as outcomes:
+        for outcome in track(outcomes, "runs", len(order), console=console):
+            at, task = outcome.task
             if outcome.error is not None:
-                raise RuntimeError(f"{tasks[number][0]}, seed {task.seed}: {outcome.error}")
-            results[number] = outcome.value
-            if time.monotonic() > last + 10:
-                last = time.monotonic()
-                console.print(f"{len(results)} of {len(tasks)} runs ({last - began:.0f} s)", highlight=False)
-    figures: dict[Any, list[Figures]] = {}
-    for number, (key, _) in enumerate(tasks):
-        figures.setdefault(key, []).append(results[number])
-    return figures
+                raise RuntimeError(f"{task.scenario.describe()}, seed {task.seed}: {outcome.error}")
+            results[at] = outcome.value
+    return {key: [results[key, place] for place in range(len(of_key))] for key, of_key in tasks.items()}
 
 
-def _run_numbered(numbered: tuple[int, Task]) -> Figures:
-    return Figures.of_trace(trace_of(numbered[1]))
+def _run(entry: tuple[Any, Task]) -> tuple[Figures, list[Row]]:
+    _, task = entry
+    trace = trace_of(task)
+    rows = measure(trace, after_s=task.warmup * task.scenario.duration_s)
+    return Figures.of_trace(trace), [{"trace_hash": trace.hash, "wall_s": 0.0} | row for row in rows]
 
 
 def _key(scenario: Scenario, seed: int, engine: str) -> str:
@@ -561,26 +514,21 @@ def _code(engine: str) -> str:
 
 @dataclass(frozen=True)
 class PaperCompared:
-    """An experiment of a paper in both engines.
-
-    Attributes:
-        experiment: its name.
-        commit: this project's commit of ns-3's runs.
-        runs: number of runs in each engine.
-        sizes: {metric: differences of all pairs of a scenario and a competitor}.
-        same: number of published entries with the same verdict in both engines.
-        entries: number of published entries.
-    """
+    """An experiment of a paper in both engines."""
 
     experiment: str
     commit: str
+    """This project's commit of ns-3's runs."""
     runs: int
+    """Number of runs in each engine."""
     sizes: Mapping[str, Sequence[float]]
+    """{metric: differences of all pairs of a scenario and a competitor}."""
     same: int
+    """Number of published entries with the same verdict in both engines."""
     entries: int
 
 
-def compare_papers(root: Path, console: Console, processes: int) -> list[PaperCompared]:
+def compare_papers(root: Path, console: Console) -> list[PaperCompared]:
     """Repeat ns-3's runs of the papers' experiments in native.
 
     Args:
@@ -588,7 +536,6 @@ def compare_papers(root: Path, console: Console, processes: int) -> list[PaperCo
             competitors that only ns-3 has. Where a rival is one (`STAND_INS`), ns-3 repeats the runs against this
             project's algorithm; these runs are kept beside `root` like the grid's.
         console: shows progress.
-        processes: runs at a time.
     """
     compared = []
     for directory in sorted(path.parent for path in root.glob("*/benchmark.json")):
@@ -598,16 +545,14 @@ def compare_papers(root: Path, console: Console, processes: int) -> list[PaperCo
             console.print(f"left out: {directory} is unfinished or not of ns-3", highlight=False)
             continue
         plan = replace(plan, competitors=tuple(c for c in plan.competitors if c.algorithm not in COMPARATORS))
-        wanted = {(run.scenario_name, run.competitor, run.seed): run for run in plan.runs()}
         ns3 = reference.results
         if has_stand_in := any(flow.algorithm in STAND_INS for s in plan.scenarios.values() for flow in s.flows):
-            ns3 = _paper_results(plan, wanted.values(), root.parent, processes)
-        native = _paper_results(plan, wanted.values(), None, processes)
-        commit = _commit() if has_stand_in else str(reference.plan["provenance"].get("git.commit", "-"))
+            ns3 = _paper_results(plan, root.parent, console)
+        native = _paper_results(plan, None, console)
+        commit = (source_tags() if has_stand_in else reference.plan["provenance"]).get("git.commit", "-")
         name = f"{directory.name}, with this project's CUBIC" if has_stand_in else directory.name
         paper = paper_of(reference)
         compared.append(_compare_results(name, commit[:7], plan, paper, ns3, native))
-        console.print(f"{directory.name}: {len(wanted)} runs", highlight=False)
     return compared
 
 
@@ -615,35 +560,18 @@ STAND_INS: Final = {"cubic-stock": "cubic", "newreno-stock": "newreno"}
 """This project's algorithms in place of rivals that only ns-3 has."""
 
 
-def _paper_results(plan: Benchmark, runs: Iterable[Run], kept: Path | None, processes: int) -> pd.DataFrame:
-    """Return a benchmark's rows of runs with the stand-ins: of ns-3, kept in a folder, or of native."""
-    tasks = []
-    for planned in runs:
+def _paper_results(plan: Benchmark, kept: Path | None, console: Console) -> pd.DataFrame:
+    """Return a benchmark's rows with the stand-ins: of ns-3, kept in a folder, or of native."""
+    runs = list({(run.scenario_name, run.competitor, run.seed): run for run in plan.runs()}.values())
+    tasks = {}
+    for place, planned in enumerate(runs):
         flows = tuple(replace(f, algorithm=STAND_INS.get(f.algorithm, f.algorithm)) for f in planned.scenario.flows)
         scenario = replace(planned.scenario, flows=flows)
         assert planned.step_ms == STEP_MS, "it decides the key of a kept run"
-        task = Task(scenario, planned.seed, {"name": "native"})
-        tasks.append((plan.warmup, planned, task if kept is None else _kept(scenario, planned.seed, "ns3", kept)))
-    rows: list[list[dict[str, Any]]] = [[] for _ in tasks]
-    with closing(run_in_processes(_paper_rows, list(enumerate(tasks)), processes)) as outcomes:
-        for outcome in outcomes:
-            place, (_, planned, _) = outcome.task
-            if outcome.error is not None:
-                raise RuntimeError(f"{planned.names()}: {outcome.error}")
-            rows[place] = outcome.value
-    return pd.DataFrame([row for of_run in rows for row in of_run])
-
-
-def _paper_rows(numbered: tuple[int, tuple[float, Run, Task]]) -> list[dict[str, Any]]:
-    _, (warmup, planned, task) = numbered
-    trace = trace_of(task)
-    rows = measure(trace, after_s=warmup * planned.scenario.duration_s)
-    return [planned.names() | {"trace_hash": trace.hash, "wall_s": 0.0} | row for row in rows]
-
-
-def _commit() -> str:
-    command = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+        task = Task(scenario, planned.seed, NATIVE) if kept is None else _kept(scenario, planned.seed, "ns3", kept)
+        tasks[place] = [replace(task, warmup=plan.warmup)]
+    done = _run_all(tasks, console)
+    return pd.DataFrame([planned.names() | row for place, planned in enumerate(runs) for row in done[place][0][1]])
 
 
 def _compare_results(
@@ -675,13 +603,11 @@ def _compare_results(
 
 def summarise(compared: Sequence[Compared], papers: Sequence[PaperCompared]) -> str:
     """Return the tables of the page."""
-    engines = [engine for engine in ENGINES if all(engine in one.runs for one in compared)]
     parts = [f"{len(compared)} scenarios, {len(SEEDS)} seeds each."]
-    for engine in engines:
-        title = {"ns3": "Compared with ns-3's TCP", "ns3-quic": "Compared with native's transport over UDP in ns-3"}
-        parts += [f"### {title[engine]}", _summary_table(compared, engine)]
+    parts += ["### Compared with ns-3's TCP", _summary_table(compared, "ns3")]
+    parts += ["### Compared with native's transport over UDP in ns-3", _summary_table(compared, "ns3-quic")]
     parts += ["### Causes of the differences above a limit", _causes_table(compared)]
-    parts += ["### Retransmissions", _retransmissions_table(compared, engines)]
+    parts += ["### Retransmissions", _retransmissions_table(compared)]
     if papers:
         parts += ["### The papers' experiments", _papers_table(papers)]
     return "\n\n".join(parts)
@@ -699,18 +625,17 @@ def _summary_table(compared: Sequence[Compared], engine: str) -> str:
     rows = []
     for index, metric in enumerate(METRICS):
         for group, members in groups.items():
-            found = [one.differences(engine)[index] for one in members]
-            found = [d for d in found if not math.isnan(d.size)]
+            found = [d for one in members if not math.isnan((d := one.differences(engine)[index]).size)]
             if not found:
                 continue
-            sizes = np.array([d.size for d in found])
+            sizes = [d.size for d in found]
             beyond = sum(d.is_above_limit for d in found)
             unlucky = sum(d.is_above_limit and d.is_chance for d in found)
-            cells = [_in_terms(metric, float(np.percentile(sizes, p))) for p in (50, 25, 75, 90)]
+            cells = [_in_terms(metric, float(size)) for size in np.percentile(sizes, (50, 25, 75, 90, 100))]
             rows.append(
                 [f"{metric.title}, {'absolute' if not metric.is_relative else 'relative'}" if group == "all" else "",
                  f"{group} ({len(found)})", cells[0], f"{cells[1]} to {cells[2]}", cells[3],
-                 _in_terms(metric, float(sizes.max())), f"{beyond} of {len(found)} above {100 * metric.limit:g} %",
+                 cells[4], f"{beyond} of {len(found)} above {100 * metric.limit:g} %",
                  str(beyond - unlucky)]
             )  # fmt: skip
     head = ["difference of", "scenarios", "median", "quartiles", "90th percentile", "largest", "above the limit",
@@ -738,11 +663,10 @@ def _causes_table(compared: Sequence[Compared]) -> str:
     return f"{len(causes)} of {len(compared) * len(METRICS)} differences are above their limit:\n\n{text}"
 
 
-def _retransmissions_table(compared: Sequence[Compared], engines: Sequence[str]) -> str:
+def _retransmissions_table(compared: Sequence[Compared]) -> str:
     """Return lost packets and spurious retransmissions of each engine, by ns-3's timeouts."""
-    names = {"ns3": "TCP", "ns3-quic": "UDP", "native": "native"}
-    metric = next(metric for metric in METRICS if metric.title == "retransmission rate")
-    members = [one for one in compared if any(_retransmits(one, engine) for engine in (*engines, "native"))]
+    engines, metric = (*ENGINES, "native"), METRICS[3]
+    members = [one for one in compared if any(_retransmits(one, engine) for engine in engines)]
     groups = {
         "no timeout in ns-3's TCP": [one for one in members if one.timeouts("ns3") == 0],
         "up to one in 1000 packets": [one for one in members if 0 < one.timeout_rate("ns3") <= 0.001],
@@ -753,18 +677,16 @@ def _retransmissions_table(compared: Sequence[Compared], engines: Sequence[str])
     for name, of_group in groups.items():
         if not of_group:
             continue
-        differences = [np.median([one.difference(metric, e, "native").size for one in of_group]) for e in engines]
+        differences = [np.median([one.difference(metric, e, "native").size for one in of_group]) for e in ENGINES]
         cells = [" / ".join(_in_terms(metric, float(size)) for size in differences)]
         for attribute in ("loss_rate", "unnecessary_rate"):
             means = [
-                np.mean([getattr(run, attribute) for one in of_group for run in one.runs[engine]])
-                for engine in (*engines, "native")
+                np.mean([getattr(run, attribute) for one in of_group for run in one.runs[engine]]) for engine in engines
             ]
             cells.append(" / ".join(f"{100 * mean:.2f}" for mean in means))
         rows.append([f"{name} ({len(of_group)})", *cells])
-    shown = " / ".join(names[engine] for engine in (*engines, "native"))
-    head = ["timeouts", f"median difference of native from {' / '.join(names[e] for e in engines)}",
-            f"lost, % of sent packets: {shown}", f"spurious retransmissions, %: {shown}"]  # fmt: skip
+    head = ["timeouts", "median difference of native from TCP / UDP", "lost, % of sent packets: TCP / UDP / native",
+            "spurious retransmissions, %: TCP / UDP / native"]  # fmt: skip
     return page.table(head, rows)
 
 
@@ -795,26 +717,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", type=page.marked(MARK), metavar="FILE", help="page to write the tables into")
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "benchmark", help="folder of the runs")
-    parser.add_argument("--quic", action="store_true", help="also compare with native's transport over UDP in ns-3")
-    parser.add_argument(
-        "--scenarios", nargs="+", metavar="NAME", help="only these scenarios of the grid (g00 and so on)"
-    )
-    parser.add_argument("--papers", default="paper-quick", help="folder below --runs with ns-3's runs of the papers")
-    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="runs at a time")
     options = parser.parse_args(argv)
-    console, began = Console(stderr=True), time.monotonic()
-    scenarios = grid()
-    if options.scenarios:
-        if unknown := [name for name in options.scenarios if name not in scenarios]:
-            parser.error(f"unknown scenario {unknown[0]!r}; known: {', '.join(scenarios)}")
-        scenarios = {name: scenarios[name] for name in options.scenarios}
-    engines = ["ns3", "ns3-quic"] if options.quic else ["ns3"]
-    compared = compare_grid(scenarios, engines, options.runs, console, options.processes)
-    compared = settle(compared, options.runs, console, options.processes)
-    papers = compare_papers(options.runs / options.papers, console, options.processes)
+    console = Console(stderr=True)
+    compared = settle(compare_grid(grid(), options.runs, console), options.runs, console)
+    papers = compare_papers(options.runs / "paper-quick", console)
     text = summarise(compared, papers)
     print(text)
-    console.print(f"{time.monotonic() - began:.0f} s")
     if options.write is not None:
         page.write_block(options.write, MARK, text)
     return 0
