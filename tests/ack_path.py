@@ -11,6 +11,8 @@ import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+import pandas as pd
+
 from bbrgym import _testing
 from bbrgym._testing import AckEvent, Controller, Recovery
 
@@ -122,6 +124,26 @@ class Path:
                 self._receive_ack(packet)
             self._send()
         self.now = end
+
+    def watch(self, time_ms: float) -> pd.DataFrame:
+        """Run until this time; return a row per ACK: `now_ms`, the metrics, and the decision (`cwnd` in bytes)."""
+        rows: list[dict[str, float]] = []
+
+        def note(ack: AckEvent) -> None:
+            decision = self.controller.decision()
+            rows.append(
+                {
+                    "now_ms": ack.now / MS,
+                    **self.controller.metrics(),
+                    "cwnd": decision.cwnd,
+                    "pacing_rate": decision.pacing_rate,
+                    "is_app_limited": decision.is_app_limited,
+                }
+            )
+
+        self.on_ack = note
+        self.run_until(time_ms)
+        return pd.DataFrame(rows)
 
     def _send(self) -> None:
         while True:

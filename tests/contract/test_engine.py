@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 from omegaconf import OmegaConf
+from traces import SCENARIO, as_bytes, flow_column, link_column, run
 
-from bbrgym import Engine, Flow, Rows, Scenario, _testing, make_engine, simulate
+from bbrgym import Engine, EngineError, Flow, Scenario, _testing, make_engine, simulate
 from bbrgym.baselines.registry import COMPARATORS, controllers
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.engine import ENGINES, describe_engine, load_entry_point
@@ -24,7 +25,9 @@ from bbrgym.envs.engine_batch import make_engine_batch
 CASES: dict[str, dict[str, Any]] = {name: {} for name in ENGINES} | {"ns3-quic": {"transport": "quic"}}
 """The options of every engine to test; its name comes before the dash."""
 
-SCENARIO = Scenario(rate_mbps=12, duration_s=2.0, loss=0.001, flows=(Flow("agent", rtt_ms=20), Flow("bbr", rtt_ms=20)))
+
+on_simulators = pytest.mark.parametrize("case", [case for case in CASES if case != "fake"], indirect=True)
+"""For tests of packets: the fake engine is a fluid model, and ignores fields."""
 
 
 def name_of(case: str) -> str:
@@ -49,24 +52,6 @@ def engine(case: str) -> Iterator[Engine]:
     """One engine for all tests, so each begins after the episodes of others."""
     with contextlib.closing(make_engine(name_of(case), **CASES[case])) as engine:
         yield engine
-
-
-def run(
-    engine: Engine, seed: int = 1, scenario: Scenario = SCENARIO, gains: tuple[float, float] | None = None
-) -> bytes:
-    """All numbers of an episode."""
-    rows = engine.reset(scenario, seed)
-    numbers = [as_bytes(rows)]
-    while not rows.is_over:
-        if gains is not None:
-            engine.steer(0, *gains)
-        rows = engine.step(100)
-        numbers.append(as_bytes(rows))
-    return b"".join(numbers)
-
-
-def as_bytes(rows: Rows) -> bytes:
-    return np.concatenate([[rows.time_s], rows.link, rows.flows.ravel()]).tobytes()
 
 
 # --- an episode -----------------------------------------------------------------------------------------------------
@@ -103,11 +88,49 @@ def test_rows_have_a_value_for_every_measured_column(engine: Engine) -> None:
     assert not any(math.isnan(value) for value in rows.link_row().values())
 
 
-def test_a_finite_flow_completes_the_episode(engine: Engine) -> None:
-    engine.reset(Scenario(duration_s=20, flows=(Flow("bbr", rtt_ms=20, size_bytes=50_001),)), 1)
+@on_simulators
+@pytest.mark.parametrize("size_bytes", [1, 1000, 50_001])
+def test_finite_flows_complete_the_episode(engine: Engine, size_bytes: int) -> None:
+    flows = (Flow("bbr", rtt_ms=20, size_bytes=size_bytes), Flow("cubic", rtt_ms=40, size_bytes=20_000))
+    engine.reset(Scenario(duration_s=20, loss=0.05, flows=flows), 1)
     rows = engine.step(20_000)
     assert (rows.is_over, rows.is_complete) == (True, True)
-    assert rows.flow(0)["received_bytes"] == pytest.approx(50_001)
+    assert [rows.flow(index)["received_bytes"] for index in (0, 1)] == pytest.approx([size_bytes, 20_000])
+    assert rows.time_s < 5
+
+
+@on_simulators
+def test_a_flow_is_active_from_its_start_to_its_stop_or_last_byte(engine: Engine) -> None:
+    flows = (
+        Flow("bbr", rtt_ms=20, start_s=0.25, stop_s=1.05),
+        Flow("cubic", rtt_ms=20, start_s=2.0),
+        Flow("bbr", rtt_ms=20, size_bytes=123_456),
+    )
+    trace = simulate(Scenario(buffer_bdp=4, duration_s=3, flows=flows), engine)
+    active, sent = flow_column(trace, "is_active"), flow_column(trace, "sent_packets")
+    assert active[:, 0] == pytest.approx([0, 0, 0.5, *[1] * 7, 0.5, *[0] * 19], abs=1e-9)
+    assert active[:, 1] == pytest.approx([*[0] * 20, *[1] * 10], abs=1e-9)
+    assert sent[:2, 0].sum() == sent[11:, 0].sum() == sent[:20, 1].sum() == 0
+    assert sent[3:11, 0].min() > 0
+    assert math.isnan(flow_column(trace, "cwnd_packets")[-1, 0])
+    assert flow_column(trace, "received_bytes")[:, 2].sum() == pytest.approx(123_456)
+    assert active[-1, 2] == 0
+
+
+@on_simulators
+def test_the_rate_changes_when_the_schedule_says(engine: Engine) -> None:
+    scenario = Scenario(
+        rate_mbps=50, duration_s=6, rate_schedule=((0, 5), (2, 20), (4, 2.0)), flows=(Flow("cubic", rtt_ms=20),)
+    )
+    assert engine.reset(scenario, 1).link_row()["rate_mbps"] == 5
+    trace = simulate(scenario, engine, step_ms=500)
+    assert link_column(trace, "rate_mbps").tolist() == [5] * 3 + [20] * 4 + [2] * 5  # at the end of a step
+    arrived_mbps = flow_column(trace, "arrived_bytes")[:, 0] * 8e-6 / 0.5
+    for first, rate in ((1, 5), (5, 20), (9, 2)):
+        of_rate = slice(first, first + 3)
+        assert arrived_mbps[of_rate].max() <= rate
+        assert arrived_mbps[of_rate].mean() == pytest.approx(rate / 1.04, rel=0.05)
+        assert flow_column(trace, "throughput_mbps")[of_rate, 0].mean() == pytest.approx(rate / 1.04, rel=0.05)
 
 
 def test_a_step_longer_than_the_scenario_ends_with_it(engine: Engine) -> None:
@@ -256,6 +279,20 @@ def test_bad_arguments_are_refused_by_value(engine: Engine) -> None:
         with pytest.raises(ValueError, match="duration_ms must be a finite number > 0, got"):
             engine.step(duration_ms)
     assert engine.step(1).time_s == pytest.approx(0.001)
+
+
+@on_simulators
+@pytest.mark.parametrize("of_flow", [False, True], ids=["scenario", "flow"])
+def test_a_field_that_no_engine_knows_is_refused(engine: Engine, of_flow: bool) -> None:
+    class Coloured(Scenario):
+        def to_dict(self) -> dict[str, Any]:
+            described = super().to_dict()
+            (described["flows"][0] if of_flow else described)["colour"] = "red"
+            return described
+
+    with pytest.raises((ValueError, EngineError), match="a field that the engine does not know"):
+        engine.reset(Coloured(flows=(Flow("bbr"),)), 1)
+    assert engine.reset(SCENARIO, 1).time_s == 0.0
 
 
 def test_numpy_numbers_are_numbers(engine: Engine) -> None:

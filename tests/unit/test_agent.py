@@ -18,30 +18,24 @@ def make(**parameters: float) -> cc.Controller:
     return ack_path.make("agent", **parameters)
 
 
+def gains_seen(path: Path) -> dict[int, set[tuple[float, float]]]:
+    """Return the pairs of gains that are in force in each mode during twelve seconds."""
+    modes = path.watch(12_000).groupby("mode")
+    return {int(mode): set(zip(of["cwnd_gain"], of["pacing_gain"], strict=True)) for mode, of in modes}
+
+
 def test_gains_apply_in_probe_bw_and_those_of_bbr_elsewhere():
     agent = make()
     assert agent.steer(cwnd_gain=1.5, pacing_gain=0.9)
-    path = Path(agent)
-    seen: dict[int, set[tuple[float, float]]] = {}
-
-    def note(ack: cc.AckEvent) -> None:
-        metrics = agent.metrics()
-        seen.setdefault(int(metrics["mode"]), set()).add((metrics["cwnd_gain"], metrics["pacing_gain"]))
-
-    path.on_ack = note
-    path.run_until(12_000)
+    seen = gains_seen(Path(agent))
     assert seen[PROBE_BW] == {(1.5, 0.9)}
     assert seen[PROBE_RTT] == {(1.0, 1.0)}
     assert all(cwnd_gain > 2.8 for cwnd_gain, _ in seen[0])
 
 
 def test_by_option_gains_apply_everywhere():
-    agent = make(is_always_steered=1, cwnd_gain=1.5, pacing_gain=1.1)
-    path = Path(agent)
-    seen = set()
-    path.on_ack = lambda ack: seen.add((agent.metrics()["cwnd_gain"], agent.metrics()["pacing_gain"]))
-    path.run_until(12_000)
-    assert seen == {(1.5, 1.1)}
+    seen = gains_seen(Path(make(is_always_steered=1, cwnd_gain=1.5, pacing_gain=1.1)))
+    assert set.union(*seen.values()) == {(1.5, 1.1)}
 
 
 def test_the_window_follows_the_gain():
@@ -73,61 +67,30 @@ def test_it_remembers_the_lowest_rtt_and_the_highest_bandwidth() -> None:
 
 @pytest.mark.parametrize(("gain", "bdps"), [(0.5, 0.5), (0.25, 0.25), (0.0, 0.08)])  # 4 of 50 packets
 def test_probe_rtt_keeps_a_share_of_the_bdp_in_flight(gain: float, bdps: float):
-    agent = make(probe_rtt_cwnd_gain=gain)
-    path = Path(agent)
-    smallest = math.inf
-
-    def note(ack: cc.AckEvent) -> None:
-        nonlocal smallest
-        metrics = agent.metrics()
-        if metrics["mode"] == PROBE_RTT:
-            smallest = min(smallest, agent.decision().cwnd / PACKET / metrics["bdp_packets"])
-
-    path.on_ack = note
-    path.run_until(12_000)
-    assert smallest == pytest.approx(bdps, abs=0.02)
+    seen = Path(make(probe_rtt_cwnd_gain=gain)).watch(12_000)
+    probing = seen[seen["mode"] == PROBE_RTT]
+    assert (probing["cwnd"] / PACKET / probing["bdp_packets"]).min() == pytest.approx(bdps, abs=0.02)
 
 
 def test_probe_rtt_finds_the_path_empty_behind_a_standing_queue() -> None:
-    agent = make(cwnd_gain=4.0, pacing_gain=1.25)
-    path = Path(agent)
-    began_with, ended_with = [], []
-
-    def note(ack: cc.AckEvent) -> None:
-        metrics = agent.metrics()
-        if metrics["mode"] == PROBE_RTT:
-            began_with.append(metrics["min_rtt_ms"])
-            ended_with.append((metrics["min_rtt_ms"], agent.decision().cwnd / PACKET))
-
-    path.on_ack = note
-    path.run_until(12_000)
-    assert began_with[0] > 150  # four BDPs in flight
-    assert ended_with[-1] == (
-        pytest.approx(40.8),
-        pytest.approx(25, abs=1),
-    )  # half of the 50 packets that the empty path holds
+    seen = Path(make(cwnd_gain=4.0, pacing_gain=1.25)).watch(12_000)
+    probing = seen[seen["mode"] == PROBE_RTT]
+    assert probing["min_rtt_ms"].iloc[0] > 150  # four BDPs in flight
+    assert probing["min_rtt_ms"].iloc[-1] == pytest.approx(40.8)
+    assert probing["cwnd"].iloc[-1] / PACKET == pytest.approx(25, abs=1)  # half of what the empty path holds
 
 
 @pytest.mark.parametrize("joins", [True, False])
 def test_probe_rtt_begins_when_others_empty_the_queue(joins: bool) -> None:
     agent = make(cwnd_gain=1.1, pacing_gain=1.25, **({} if joins else {"probe_rtt_join": 0}))
     path = Path(agent, rtt_ms=80)  # half of it is a queue of other flows
-    modes = []
-    path.on_ack = lambda ack: modes.append(int(agent.metrics()["mode"]))
-    path.run_until(5_000)
-    assert modes[-1] == PROBE_BW
-    modes.clear()
+    assert path.watch(5_000)["mode"].iloc[-1] == PROBE_BW
     path.rtt_ms = 77
-    path.run_until(5_300)
-    assert set(modes) == {PROBE_BW}  # the RTT has fallen too little
-    modes.clear()
+    assert set(path.watch(5_300)["mode"]) == {PROBE_BW}  # the RTT has fallen too little
     path.rtt_ms = 40
-    path.run_until(5_500)
-    assert set(modes) == ({PROBE_BW, PROBE_RTT} if joins else {PROBE_BW})
+    assert set(path.watch(5_500)["mode"]) == ({PROBE_BW, PROBE_RTT} if joins else {PROBE_BW})
     path.run_until(6_500)
-    modes.clear()
-    path.run_until(9_000)
-    assert set(modes) == {PROBE_BW}  # once
+    assert set(path.watch(9_000)["mode"]) == {PROBE_BW}  # once
 
 
 def test_the_bdp_is_that_of_the_lowest_rtt_of_twenty_seconds() -> None:
@@ -150,13 +113,12 @@ def test_the_bdp_is_that_of_the_lowest_rtt_of_twenty_seconds() -> None:
 def test_gains_are_clamped_and_nan_changes_nothing():
     agent = make(min_cwnd_gain=0.5, max_cwnd_gain=4.0, min_pacing_gain=0.5, max_pacing_gain=2.0, is_always_steered=1)
     path = Path(agent)
-    for i, (given, held) in enumerate(
-        [((100.0, 100.0), (4.0, 2.0)), ((math.nan, math.nan), (4.0, 2.0)), ((-math.inf, 0.0), (0.5, 0.5))]
-    ):
+    held = {(100.0, 100.0): (4.0, 2.0), (math.nan, math.nan): (4.0, 2.0), (-math.inf, 0.0): (0.5, 0.5)}
+    for seconds, (given, expected) in enumerate(held.items(), 1):
         agent.steer(*given)
-        path.run_until(1000 * (i + 1))
+        path.run_until(1000 * seconds)
         metrics = agent.metrics()
-        assert (metrics["cwnd_gain"], metrics["pacing_gain"]) == held
+        assert (metrics["cwnd_gain"], metrics["pacing_gain"]) == expected
 
 
 def test_crossed_bounds_are_refused():
@@ -165,11 +127,7 @@ def test_crossed_bounds_are_refused():
 
 
 def test_there_is_no_gain_cycle():
-    agent = make()
-    path = Path(agent, rate_mbps=10, rtt_ms=10)
-    path.on_ack = lambda ack: None
-    path.run_until(2000)
-    assert math.isnan(agent.metrics()["cycle_index"])
+    assert Path(make(), rate_mbps=10, rtt_ms=10).watch(2000)["cycle_index"].isna().all()
 
 
 @pytest.mark.parametrize("name", [name for name in _controllers.controllers() if name != "agent"])

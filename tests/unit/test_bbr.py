@@ -24,15 +24,14 @@ def mode(bbr: cc.Controller) -> int:
     return int(bbr.metrics()["mode"])
 
 
-def test_the_first_window_is_paced_at_the_startup_gain():
-    decision = make().decision()
+@pytest.mark.parametrize(("initial_rtt_ms", "over_s"), [(40.0, 0.040), (0.0, 0.001)])
+def test_the_first_window_is_paced_at_the_startup_gain_over_the_handshakes_rtt_or_a_millisecond(
+    initial_rtt_ms: float, over_s: float
+):
+    decision = make(initial_rtt_ms).decision()
     assert decision.cwnd == 10 * PACKET
     assert decision.is_paced
-    assert decision.pacing_rate == pytest.approx(2.8867 * 10 * PACKET * 8 / 0.040, rel=0.002)
-
-
-def test_without_a_handshake_rtt_the_first_window_is_paced_over_a_millisecond():
-    assert make(initial_rtt_ms=0).decision().pacing_rate == pytest.approx(2.8867 * 10 * PACKET * 8 / 0.001, rel=0.002)
+    assert decision.pacing_rate == pytest.approx(2.8867 * 10 * PACKET * 8 / over_s, rel=0.002)
 
 
 def test_gains_are_those_of_the_paper():
@@ -45,13 +44,13 @@ def test_gains_are_those_of_the_paper():
 
 
 def test_startup_drain_probe_bw_follow_in_this_order_and_the_model_fits_the_path():
-    bbr = make()
-    path = Path(bbr)
-    modes = [STARTUP]
-    path.on_ack = lambda ack: modes.append(mode(bbr)) if mode(bbr) != modes[-1] else None
-    path.run_until(3000)
-    assert modes == [STARTUP, DRAIN, PROBE_BW]
-    metrics = bbr.metrics()
+    path = Path(make())
+    seen = path.watch(3000)
+    assert [int(mode) for mode, _ in itertools.groupby(seen["mode"])] == [STARTUP, DRAIN, PROBE_BW]
+    in_probe_bw = seen[seen["mode"] == PROBE_BW]
+    gains = {phase: set(of_phase) for phase, of_phase in in_probe_bw.groupby("cycle_index")["pacing_gain"]}
+    assert gains == {0: {1.25}, 1: {0.75}} | {i: {1.0} for i in range(2, 8)}
+    metrics = seen.iloc[-1]
     assert metrics["max_bandwidth_mbps"] == pytest.approx(10.0, rel=0.01)
     # The base RTT plus the serialisation of one packet.
     assert metrics["min_rtt_ms"] == pytest.approx(40.8, rel=0.01)
@@ -80,69 +79,24 @@ def test_the_queue_of_startup_is_gone_after_drain():
 def test_probe_bw_cycles_through_eight_phases_and_never_starts_in_the_draining_one():
     first_phases = set()
     for seed in range(40):
-        bbr = make(seed=seed)
-        path = Path(bbr, rate_mbps=10, rtt_ms=10)
-        seen: list[int] = []
-
-        def note(ack: cc.AckEvent, bbr: cc.Controller = bbr, seen: list[int] = seen) -> None:
-            index = bbr.metrics()["cycle_index"]
-            if index == index and (not seen or seen[-1] != int(index)):
-                seen.append(int(index))
-
-        path.on_ack = note
-        path.run_until(500)
+        phases = Path(make(seed=seed), rate_mbps=10, rtt_ms=10).watch(500)["cycle_index"].dropna()
+        seen = [int(phase) for phase, _ in itertools.groupby(phases)]
         first_phases.add(seen[0])
         assert all(b == (a + 1) % 8 for a, b in itertools.pairwise(seen)), seen
     assert first_phases == {0, 2, 3, 4, 5, 6, 7}
 
 
-def test_pacing_gain_of_each_phase():
-    bbr = make()
-    path = Path(bbr)
-    gains: dict[int, set[float]] = {}
-
-    def note(ack: cc.AckEvent) -> None:
-        metrics = bbr.metrics()
-        if metrics["mode"] == PROBE_BW:
-            gains.setdefault(int(metrics["cycle_index"]), set()).add(metrics["pacing_gain"])
-
-    path.on_ack = note
-    path.run_until(3000)
-    assert gains == {0: {1.25}, 1: {0.75}} | {i: {1.0} for i in range(2, 8)}
-
-
 def test_probe_rtt_after_ten_seconds_without_a_new_minimum():
-    bbr = make()
-    path = Path(bbr)
-    times: list[tuple[float, int]] = []
-    windows: list[int] = []
-
-    def note(ack: cc.AckEvent) -> None:
-        if mode(bbr) == PROBE_RTT:
-            times.append((ack.now / MS, int(bbr.decision().cwnd)))
-        elif times and not windows:
-            windows.append(bbr.decision().cwnd)
-
-    path.on_ack = note
-    path.run_until(12_000)
-    assert times, "no ProbeRTT in 12 s"
-    first, last = times[0][0], times[-1][0]
-    assert 10_000 < first < 11_000
+    seen = Path(make()).watch(12_000)
+    is_probing = seen["mode"] == PROBE_RTT
+    assert (seen["is_app_limited"] == is_probing).all()
+    probing = seen[is_probing]
+    assert 10_000 < probing["now_ms"].iloc[0] < 11_000
     # First the flight falls to four packets, then 200 ms and a round trip pass.
-    assert 200 <= last - first < 400
-    assert {cwnd for _, cwnd in times} == {4 * PACKET}
-    assert bbr.decision().is_app_limited is False
-    # The window from before is restored at once.
-    assert windows[0] > 50 * PACKET
-
-
-def test_probe_rtt_counts_as_application_limited():
-    bbr = make()
-    path = Path(bbr)
-    limited = set()
-    path.on_ack = lambda ack: limited.add((mode(bbr) == PROBE_RTT, bbr.decision().is_app_limited))
-    path.run_until(12_000)
-    assert limited == {(False, False), (True, True)}
+    assert 200 <= probing["now_ms"].iloc[-1] - probing["now_ms"].iloc[0] < 400
+    assert set(probing["cwnd"]) == {4 * PACKET}
+    assert seen["cwnd"][probing.index[-1] + 1] > 50 * PACKET, "the window from before is restored at once"
+    assert not seen["is_app_limited"].iloc[-1]
 
 
 def test_the_window_is_two_bdp_and_room_for_three_bursts():
@@ -179,6 +133,8 @@ def test_recovery_conserves_packets_for_a_round_and_restores_the_window():
     bbr.on_recovery(cc.Recovery.RECOVERY, path.now, path.in_flight)
     bbr.on_ack(ack_event(path.now + MS, lost=1, in_flight=38))
     assert bbr.decision().cwnd == 39 * PACKET, "in flight and newly acknowledged"
+    bbr.on_ack(ack_event(path.now + MS, lost=10**6))
+    assert bbr.decision().cwnd == PACKET, "each lost packet reduces the window by one, but not below one"
     bbr.on_recovery(cc.Recovery.OPEN, path.now + 2 * MS, 30 * PACKET)
     bbr.on_ack(ack_event(path.now + 2 * MS, in_flight=30))
     assert bbr.decision().cwnd >= before - PACKET, "the window from before recovery"
@@ -199,14 +155,6 @@ def test_a_recovery_that_begins_as_one_ends_keeps_the_window_from_before_both():
     assert bbr.decision().cwnd < before - 5 * PACKET
     hear(3, [cc.Recovery.OPEN], lost=0)
     assert bbr.decision().cwnd >= before - PACKET
-
-
-def test_each_lost_packet_reduces_the_window_by_one_but_not_below_one():
-    bbr = make()
-    path = settled(bbr, 5000)
-    bbr.on_recovery(cc.Recovery.RECOVERY, path.now, 0)
-    bbr.on_ack(ack_event(path.now + MS, lost=10**6))
-    assert bbr.decision().cwnd == PACKET
 
 
 def test_a_timeout_reduces_the_window_to_one_packet_until_recovery_ends():
@@ -233,19 +181,11 @@ def test_an_application_limited_rate_does_not_lower_the_bandwidth():
 
 @pytest.mark.parametrize(("margin", "share"), [(0.0, 1.0), (0.01, 0.99)])
 def test_the_pacing_margin_of_later_kernels_is_an_option(margin: float, share: float):
-    bbr = make(pacing_margin=margin)
-    path = Path(bbr)
-    rates = []
-
-    def note(ack: cc.AckEvent) -> None:
-        metrics = bbr.metrics()
-        if metrics["mode"] == PROBE_BW and metrics["pacing_gain"] == 1.0:
-            rates.append(bbr.decision().pacing_rate / (metrics["max_bandwidth_mbps"] * 1e6))
-
-    path.on_ack = note
-    path.run_until(3000)
-    assert rates
-    assert all(rate == pytest.approx(share, rel=1e-6) for rate in rates)
+    seen = Path(make(pacing_margin=margin)).watch(3000)
+    cruising = seen[(seen["mode"] == PROBE_BW) & (seen["pacing_gain"] == 1.0)]
+    rates = cruising["pacing_rate"] / (cruising["max_bandwidth_mbps"] * 1e6)
+    assert len(rates) > 0
+    assert rates.to_numpy() == pytest.approx(share, rel=1e-6)
 
 
 class Policed:
@@ -313,23 +253,25 @@ def test_an_interval_counts_if_it_loses_50_for_256_delivered(lost: int, is_polic
     assert any(is_known(bandwidth) for bandwidth in path.play(9, lost=lost)) is is_policer
 
 
-@pytest.mark.parametrize(("second_mbps", "is_policer"), [(8.9, True), (9.2, False), (7.1, True), (6.8, False)])
-def test_the_two_rates_are_the_same_within_an_eighth(second_mbps: float, is_policer: bool):
-    path = policed()
+@pytest.mark.parametrize(
+    ("first_mbps", "second_mbps", "is_policer"),
+    [
+        (8.0, 8.9, True),  # the same within an eighth
+        (8.0, 9.2, False),
+        (8.0, 7.1, True),
+        (8.0, 6.8, False),
+        (0.010, 0.0139, True),  # the same within half a kilobyte per second
+        (0.010, 0.0145, False),
+    ],
+)
+def test_two_rates_are_the_same_within_a_tolerance(first_mbps: float, second_mbps: float, is_policer: bool):
+    path = policed(first_mbps, min_rtt_window_s=3600)  # at the low rate, a round takes 80 s: avoid ProbeRTT
     path.play(4, lost=20)
     path.rate_mbps = second_mbps
     known = path.play(4, lost=20)
     assert is_known(known[-1]) is is_policer
     if is_policer:
-        assert known[-1] == pytest.approx((8.0 + second_mbps) / 2, rel=0.001), "their mean"
-
-
-@pytest.mark.parametrize(("second_mbps", "is_policer"), [(0.0139, True), (0.0145, False)])
-def test_low_rates_are_the_same_within_half_a_kilobyte_per_second(second_mbps: float, is_policer: bool):
-    path = policed(rate_mbps=0.010, min_rtt_window_s=3600)  # a round takes 80 s: avoid ProbeRTT
-    path.play(4, lost=20)
-    path.rate_mbps = second_mbps
-    assert is_known(path.play(4, lost=20)[-1]) is is_policer
+        assert known[-1] == pytest.approx((first_mbps + second_mbps) / 2, rel=0.001), "their mean"
 
 
 def test_an_interval_ends_with_a_loss_and_is_dropped_after_sixteen_rounds():

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import gc
-import hashlib
-import math
 import os
 import random
 import signal
@@ -17,14 +15,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from random_scenarios import assert_adds_up, assert_possible, random_scenario
+from traces import SCENARIO, run
 
-from bbrgym import Flow, Rows, Scenario, Trace, _native, make_engine, simulate
+from bbrgym import Flow, Scenario, _native, make_engine, simulate
 from bbrgym.baselines.registry import controllers
-from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
+from bbrgym.envs.columns import FLOW_COLUMNS
 from bbrgym.envs.native.engine import NativeBatch, NativeEngine
 from bbrgym.envs.scenario import HEADER_BYTES
-
-SCENARIO = Scenario(rate_mbps=12, duration_s=2.0, loss=0.001, flows=(Flow("agent", rtt_ms=20), Flow("bbr", rtt_ms=20)))
 
 
 @pytest.fixture
@@ -32,24 +30,6 @@ def engine() -> Iterator[NativeEngine]:
     engine = NativeEngine()
     yield engine
     engine.close()
-
-
-def run(
-    engine: NativeEngine, seed: int = 1, scenario: Scenario = SCENARIO, gains: tuple[float, float] | None = None
-) -> bytes:
-    """Return all numbers of an episode."""
-    rows = engine.reset(scenario, seed)
-    numbers = [as_bytes(rows)]
-    while not rows.is_over:
-        if gains is not None:
-            engine.steer(0, *gains)
-        rows = engine.step(100)
-        numbers.append(as_bytes(rows))
-    return b"".join(numbers)
-
-
-def as_bytes(rows: Rows) -> bytes:
-    return np.concatenate([[rows.time_s], rows.link, rows.flows.ravel()]).tobytes()
 
 
 def test_bad_numbers_of_threads() -> None:
@@ -100,46 +80,6 @@ def test_every_field_has_an_effect(engine: NativeEngine) -> None:
     assert len(set(episodes.values())) == len(episodes)
 
 
-def test_a_field_that_it_does_not_know_is_refused() -> None:
-    batch = _native.Batch(1, 2)
-    plain = SCENARIO.to_dict()
-    with pytest.raises(ValueError, match="a field that the engine does not know"):
-        batch.reset(0, plain | {"colour": 1.0}, 1)
-    plain["flows"][0]["colour"] = 1.0
-    with pytest.raises(ValueError, match="a field that the engine does not know"):
-        batch.reset(0, plain, 1)
-
-
-@pytest.mark.parametrize("buffer", [{"buffer_packets": 7}, {"buffer_bdp": 0.5}, {}, {"buffer_bdp": 2.5}], ids=str)
-def test_the_buffer_is_as_large_as_the_scenario_says(engine: NativeEngine, buffer: dict[str, Any]) -> None:
-    scenario = Scenario(rate_mbps=8, duration_s=3, flows=(Flow("cubic", rtt_ms=30), Flow("cubic", rtt_ms=50)), **buffer)
-    trace = simulate(scenario, engine)
-    longest = trace.link[:, LINK_COLUMNS.index("queue_max_packets")].max()
-    # There is also room for the packet being sent and for one that the link has already taken.
-    assert longest - 1 == scenario.queue_packets
-    assert trace.link[:, LINK_COLUMNS.index("drops")].sum() > 0
-
-
-def test_the_rate_changes_when_the_schedule_says(engine: NativeEngine) -> None:
-    scenario = Scenario(
-        rate_mbps=8, duration_s=4, rate_schedule=((1, 2.0), (2.5, 20.0)), flows=(Flow("bbr", rtt_ms=20),)
-    )
-    trace = simulate(scenario, engine, step_ms=500)
-    assert trace.link[:, LINK_COLUMNS.index("rate_mbps")].tolist() == [8, 2, 2, 2, 20, 20, 20, 20]
-    arrived_mbps = trace.flows[:, 0, FLOW_COLUMNS.index("arrived_bytes")] * 8e-6 / 0.5
-    assert 1.8 < arrived_mbps[2:5].min() <= arrived_mbps[2:5].max() <= 2.0
-    assert arrived_mbps[-1] > 10.0
-
-
-def test_a_flow_is_active_from_its_start_to_its_stop(engine: NativeEngine) -> None:
-    flows = (Flow("bbr", rtt_ms=20, start_s=0.25, stop_s=0.75), Flow("bbr", rtt_ms=20))
-    trace = simulate(Scenario(buffer_bdp=4, duration_s=1.5, flows=flows), engine, step_ms=100)
-    active = trace.flows[:, 0, FLOW_COLUMNS.index("is_active")]
-    np.testing.assert_allclose(active, [0, 0, 0.5, 1, 1, 1, 1, 0.5, *[0] * 7], atol=1e-9)
-    sent = trace.flows[:, 0, FLOW_COLUMNS.index("sent_packets")]
-    assert sent[:2].sum() == sent[8:].sum() == 0 < sent[3:7].min()
-
-
 # --- determinism ----------------------------------------------------------------------------------------------------
 
 
@@ -181,34 +121,25 @@ def test_many_at_once_are_what_each_is_alone(engine: NativeEngine, count: int, t
     rng = random.Random(1)
     scenarios = [random_scenario(rng) for _ in range(count)]
     steps_ms = [rng.choice([7.0, 50.0]) for _ in range(count)]
-    alone = [_digest_alone(engine, *of, seed) for seed, of in enumerate(zip(scenarios, steps_ms, strict=True))]
+    alone = [run(engine, seed, scenarios[seed], step_ms=steps_ms[seed]) for seed in range(count)]
 
     engines = NativeBatch(count, max_flows=9, threads=threads)
     engines.begin_resets(range(count), scenarios, range(count), steps_ms)
-    digests = [hashlib.sha256() for _ in range(count)]
+    played = [b""] * count
     is_done = np.zeros(count, dtype=np.bool_)
     while not is_done.all():
         for index in np.flatnonzero(~is_done):
             flows = engines.flows[index]
             assert np.isnan(flows[len(scenarios[index].flows) :]).all()
-            digests[index].update(engines.time_s[index].tobytes() + engines.link[index].tobytes())
-            digests[index].update(flows[: len(scenarios[index].flows)].tobytes())
+            played[index] += engines.time_s[index].tobytes() + engines.link[index].tobytes()
+            played[index] += flows[: len(scenarios[index].flows)].tobytes()
         for index in np.flatnonzero(engines.is_over & ~is_done):
             is_done[index] = True
             engines.begin_resets([int(index)], [SCENARIO], [99], [10.0])  # it restarts while others continue
         engines.begin_step(np.flatnonzero(~engines.is_over) if engines.is_over.any() else None)
         engines.finish()
-    assert [digest.hexdigest() for digest in digests] == alone
+    assert played == alone
     engines.close()
-
-
-def _digest_alone(engine: NativeEngine, scenario: Scenario, step_ms: float, seed: int) -> str:
-    rows = engine.reset(scenario, seed)
-    digest = hashlib.sha256(as_bytes(rows))
-    while not rows.is_over:
-        rows = engine.step(step_ms)
-        digest.update(as_bytes(rows))
-    return digest.hexdigest()
 
 
 def test_engines_take_more_flows_with_a_reset_of_all() -> None:
@@ -271,104 +202,13 @@ def test_a_forked_process_has_no_threads_to_wait_for() -> None:
     assert batch.times_s.tolist() == [0.1] * 3
 
 
-# --- what must be true of any run -----------------------------------------------------------------------------------
-
-
-def random_scenario(rng: random.Random) -> Scenario:
-    rate_mbps = rng.choice([0.5, 2.0, 8.0, 20.0, 100.0])
-    duration_s = rng.uniform(0.3, 3) if rate_mbps < 50 else rng.uniform(0.05, 0.3)
-    packet_bytes = rng.choice([64, 476, 1000, 1448, 9000])
-    flows = []
-    for _ in range(rng.choice([1, 1, 2, 3, 5, 9])):
-        start_s = rng.choice([0.0, 0.0, rng.uniform(0, duration_s * 0.8)])
-        flows.append(
-            Flow(
-                rng.choice(list(controllers())),
-                rtt_ms=rng.choice([0.001, 1, 5, 20, 60, 200]),
-                start_s=start_s,
-                stop_s=rng.choice([None, None, start_s + rng.uniform(0.001, duration_s)]),
-                size_bytes=rng.choice([None, None, packet_bytes * rng.randint(1, 500)]),
-            )
-        )
-    return Scenario(
-        rate_mbps=rate_mbps,
-        duration_s=duration_s,
-        packet_bytes=packet_bytes,
-        loss=rng.choice([0, 0, 0.01, 0.06, 0.3, 0.95]),
-        flows=tuple(flows),
-        rate_schedule=rng.choice([(), ((duration_s / 3, rate_mbps / 4), (duration_s / 2, rate_mbps * 2))]),
-        **rng.choice([{"buffer_bdp": 0.25}, {"buffer_bdp": 1}, {"buffer_bdp": 8}, {"buffer_packets": 1}]),
-    )
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_random_scenarios_are_possible(seed: int, engine: NativeEngine) -> None:
-    rng = random.Random(seed)
-    for one in range(20):
-        scenario, step_ms = random_scenario(rng), rng.choice([5, 50, 377])
-
-        def trace_of(scenario: Scenario = scenario, step_ms: float = step_ms, one: int = one) -> Trace:
-            gains = random.Random(one)
-            policy = lambda flow, rows: (gains.uniform(0.1, 9), gains.uniform(0.1, 5))  # noqa: E731
-            return simulate(scenario, engine, one, step_ms, policy)
-
-        print(seed, one, step_ms, scenario)
-        trace = trace_of()
-        assert_possible(trace)
-        assert trace_of().hash == trace.hash
-
-
 def test_a_thousand_flows(engine: NativeEngine) -> None:
     names = list(controllers())
     flows = tuple(Flow(names[i % len(names)], rtt_ms=10 + i % 90, start_s=i / 2000) for i in range(1000))
     trace = simulate(Scenario(rate_mbps=200, duration_s=1, buffer_bdp=2, flows=flows), engine, step_ms=250)
     assert_possible(trace)
+    assert_adds_up(trace)
     assert trace.summary(after_s=0.5).link.utilisation > 0.95
-
-
-def assert_possible(trace: Trace) -> None:
-    """Check what holds for the rows of any run."""
-    scenario, packet = trace.scenario, trace.scenario.packet_bytes
-
-    def flow(column: str) -> Any:
-        return trace.flows[:, :, FLOW_COLUMNS.index(column)]
-
-    def link(column: str) -> Any:
-        return trace.link[:, LINK_COLUMNS.index(column)]
-
-    counts = trace.flows[:, :, : FLOW_COLUMNS.index("throughput_mbps") + 1]
-    assert np.isfinite(counts).all()
-    assert (counts >= 0).all()
-    assert np.isfinite(trace.link).all()
-    assert (trace.link >= 0).all()
-    assert flow("is_active").max() <= 1
-    assert link("utilisation").max() <= 1 + 1e-9
-    # The handshake uses the link too, again after 1, 3, 7, … s if it is dropped.
-    handshakes = sum(math.floor(math.log2(1 + max(0, scenario.duration_s - f.start_s))) + 1 for f in scenario.flows)
-    # Every packet that was sent has arrived, was dropped, was lost, or is in the buffer.
-    packets = {name: flow(name).sum() for name in ("sent_packets", "delivered_packets", "lost_packets")}
-    arrived = flow("arrived_bytes").sum() / packet
-    waiting = packets["sent_packets"] - arrived - link("drops").sum() - link("random_losses").sum()
-    assert -handshakes <= waiting <= scenario.queue_packets + 2
-    assert waiting == round(waiting)
-    # The sender's own counts add up too.
-    in_flight = packets["sent_packets"] - packets["delivered_packets"] - packets["lost_packets"]
-    open_now = trace.flows[-1, :, FLOW_COLUMNS.index("in_flight_packets")]
-    assert in_flight >= open_now.sum()
-    np.testing.assert_array_less(flow("delivered_packets").sum(axis=0) * packet, flow("arrived_bytes").sum(axis=0) + 1)
-    np.testing.assert_array_less(flow("received_bytes").sum(axis=0), flow("arrived_bytes").sum(axis=0) + 1)
-    np.testing.assert_array_less(flow("inorder_bytes").sum(axis=0), flow("arrived_bytes").sum(axis=0) + 1)
-    for index, described in enumerate(scenario.flows):
-        assert flow("received_bytes")[:, index].sum() <= (described.size_bytes or math.inf)
-        rtts = flow("rtt_min_ms")[:, index]
-        assert not (rtts < described.rtt_ms - 1e-5).any()
-    # The busy time of the link is the time its packets need (not if the rate changes while one is sent).
-    if not scenario.rate_schedule:
-        durations = np.diff(trace.time_s, prepend=0.0)
-        busy_s = (link("utilisation") * durations).sum()
-        sent_s = (arrived + link("random_losses").sum()) * (packet + HEADER_BYTES) * 8e-6 / scenario.rate_mbps
-        others_s = (packet + HEADER_BYTES + handshakes * HEADER_BYTES) * 8e-6 / scenario.rate_mbps
-        assert sent_s - 1e-6 <= busy_s <= sent_s + others_s + 1e-6
 
 
 def test_a_lone_bbr_flow_fills_the_link_and_keeps_its_queue_short(engine: NativeEngine) -> None:

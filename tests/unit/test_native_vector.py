@@ -1,7 +1,8 @@
-"""The environments on the native engine: vectorised and single ones agree to the last bit, and all forms work."""
+"""The environments on real engines: vectorised and single ones agree to the last bit, and all forms work."""
 
 from __future__ import annotations
 
+import importlib.util
 import time
 from contextlib import closing
 from pathlib import Path
@@ -26,6 +27,8 @@ from bbrgym.envs.observation import DEFAULT_FEATURES, FEATURES, Observation, tab
 from bbrgym.envs.reward import TERMS, Conditions, Reward, RewardContext
 from bbrgym.envs.sb3_env import SharedPolicyVecEnv
 from bbrgym.envs.vector_env import BottleneckVectorEnv
+
+needs_ns3 = pytest.mark.skipif(importlib.util.find_spec("bbrgym._ns3") is None, reason="ns-3 is not installed")
 
 SHORT = Scenario(duration_s=1.0, flows=(Flow("agent", rtt_ms=20.0), Flow("bbr", rtt_ms=50.0)))
 LATE = Scenario(
@@ -153,41 +156,28 @@ class TestVector:
 
 
 class TestStableBaselines3:
-    @pytest.mark.parametrize("scenario", [SHORT, DRAWN], ids=["short", "drawn"])
-    def test_with_one_agent_it_equals_the_singles(self, scenario: Any) -> None:
-        from stable_baselines3.common.vec_env import DummyVecEnv
-
-        spec = EpisodeSpec(scenario, engine="native", step_ms=50.0)
-        ours, theirs = SharedPolicyVecEnv(spec, 3), DummyVecEnv([lambda: BottleneckEnv.from_spec(spec)] * 3)
-        rng = np.random.default_rng(1)
-        ours.seed(3)
-        theirs.seed(3)
-        assert_same(ours.reset(), theirs.reset())
-        assert_same(ours.reset_infos, theirs.reset_infos)
-        for _ in range(60):
-            actions = rng.uniform(-1, 1, (3, 2)).astype(np.float32)
-            assert_same(ours.step(actions), theirs.step(actions))
-            assert_same(ours.reset_infos, theirs.reset_infos)
-
-    def test_with_several_agents_engines_do_not_see_each_other(self) -> None:
-        together = SharedPolicyVecEnv(EpisodeSpec(PAIR, engine="native", step_ms=50.0, **EVERYTHING), 3)
-        apart = [
-            SharedPolicyVecEnv(EpisodeSpec(PAIR, engine=NativeEngine, step_ms=50.0, **EVERYTHING), 1) for _ in range(3)
-        ]
+    @pytest.mark.parametrize(
+        ("scenario", "agents"), [(PAIR, 2), (SHORT, 1), (DRAWN, 1)], ids=["pair", "short", "drawn"]
+    )
+    def test_engines_do_not_see_each_other(self, scenario: Any, agents: int) -> None:
+        arguments = {"step_ms": 50.0, **EVERYTHING}
+        together = SharedPolicyVecEnv(EpisodeSpec(scenario, engine="native", **arguments), 3)
+        apart = [SharedPolicyVecEnv(EpisodeSpec(scenario, engine=NativeEngine, **arguments), 1) for _ in range(3)]
         together.seed(10)
         for index, env in enumerate(apart):
-            env.seed(10 + 2 * index)
+            env.seed(10 + agents * index)
         assert_same(together.reset(), np.concatenate([env.reset() for env in apart]))
+        assert_same(together.reset_infos, [info for env in apart for info in env.reset_infos])
         rng = np.random.default_rng(1)
         for _ in range(60):
-            actions = rng.uniform(-1, 1, (6, 2)).astype(np.float32)
-            observations, rewards, dones, infos = together.step(actions)
-            steps = [env.step(actions[2 * index : 2 * index + 2]) for index, env in enumerate(apart)]
-            assert_same(observations, np.concatenate([step[0] for step in steps]))
-            assert_same(rewards, np.concatenate([step[1] for step in steps]))
-            assert_same(dones, np.concatenate([step[2] for step in steps]))
+            actions = rng.uniform(-1, 1, (3, agents, 2)).astype(np.float32)
+            *numbers, infos = together.step(actions.reshape(-1, 2))
+            steps = [env.step(action) for env, action in zip(apart, actions, strict=True)]
+            assert_same(numbers, [np.concatenate(parts) for parts in list(zip(*steps, strict=True))[:3]])
             assert_same(infos, [info for step in steps for info in step[3]])
-        assert [info["flow_index"] for info in infos] == [0, 2] * 3
+            assert_same(together.reset_infos, [info for env in apart for info in env.reset_infos])
+        if scenario is PAIR:
+            assert [info["flow_index"] for info in infos] == [0, 2] * 3
 
     def test_a_second_step_before_the_first_is_finished(self) -> None:
         env = SharedPolicyVecEnv(EpisodeSpec(SHORT, engine="native"), 2)
@@ -262,21 +252,20 @@ class TestParts:
 
 class TestEverywhere:
     @pytest.mark.filterwarnings("error")
-    @pytest.mark.parametrize("scenario", [SHORT, DRAWN], ids=["short", "drawn"])
-    def test_gymnasiums_checker_has_nothing_to_say(self, scenario: Any) -> None:
-        check_env(gymnasium.make("bbrgym/Bottleneck-v0", scenario=scenario, engine="native").unwrapped)
+    @pytest.mark.parametrize(
+        ("scenario", "engine"),
+        [(SHORT, "native"), (DRAWN, "native"), pytest.param(SHORT, "ns3", marks=needs_ns3)],
+        ids=["short", "drawn", "ns3"],
+    )
+    def test_gymnasiums_checker_has_nothing_to_say(self, scenario: Any, engine: str) -> None:
+        env = gymnasium.make("bbrgym/Bottleneck-v0", scenario=scenario, engine=engine).unwrapped
+        check_env(env)
+        env.close()
 
-    def test_make_vec(self) -> None:
-        for mode in ("vector_entry_point", "sync"):
-            env = gymnasium.make_vec(
-                "bbrgym/Bottleneck-v0", num_envs=2, vectorization_mode=mode, scenario=SHORT, engine="native"
-            )
-            env.reset(seed=1)
-            assert env.step(np.zeros((2, 2), np.float32))[4]["flow"]["sent_packets"].min() > 0
-            env.close()
-
-    @pytest.mark.parametrize("cwnd_scale", CWND_SCALES)
-    def test_the_driver_of_simulate_equals_the_environment(self, cwnd_scale: str) -> None:
+    @pytest.mark.parametrize(
+        ("engine", "cwnd_scale"), [*(("native", scale) for scale in CWND_SCALES),
+                                   pytest.param("ns3", "ratio", marks=needs_ns3)])  # fmt: skip
+    def test_the_driver_of_simulate_equals_the_environment(self, engine: str, cwnd_scale: str) -> None:
         weights = np.random.default_rng(2).normal(size=(len(DEFAULT_FEATURES), 2))
 
         def predict(observations: Any) -> Any:
@@ -284,18 +273,35 @@ class TestEverywhere:
             return np.tanh(observations @ weights).astype(np.float32)
 
         seen: list[Any] = []
-        spec = EpisodeSpec(PAIR, engine="native", action=Action(cwnd_scale=cwnd_scale))
-        vec = SharedPolicyVecEnv(spec)
-        vec.seed(1)
-        observations = vec.reset()
-        seed = vec.reset_infos[0]["seed"]
-        dones = np.zeros(2, dtype=np.bool_)
-        while not dones.any():
-            observations, _, dones, _ = vec.step(predict(observations))
+        spec = EpisodeSpec(PAIR, engine=engine, action=Action(cwnd_scale=cwnd_scale))
+        with closing(SharedPolicyVecEnv(spec)) as vec:
+            vec.seed(1)
+            observations = vec.reset()
+            seed = vec.reset_infos[0]["seed"]
+            dones = np.zeros(2, dtype=np.bool_)
+            while not dones.any():
+                observations, _, dones, _ = vec.step(predict(observations))
         in_env, seen = seen, []
         policy = policy_of(predict, spec.observation, spec.action, PAIR)
-        simulate(PAIR, "native", seed, spec.interval_ms(PAIR), policy)
+        simulate(PAIR, engine, seed, spec.interval_ms(PAIR), policy)
         np.testing.assert_array_equal(np.array(seen), np.array(in_env))
+
+    @pytest.mark.parametrize("engine", ["native", pytest.param("ns3", marks=needs_ns3)])
+    def test_every_feature_gets_a_value(self, engine: str) -> None:
+        """A feature that is always neutral needs a column that the engine does not fill."""
+        observation = Observation(tuple(FEATURES))
+        # The minimum RTT is probed again after ten seconds, in ProbeRTT.
+        scenario = Scenario(
+            rate_mbps=4.0, buffer_bdp=0.5, duration_s=13.0, loss=0.01, flows=(Flow("agent", rtt_ms=40.0),)
+        )
+        with closing(BottleneckEnv(scenario, engine=engine, observation=observation)) as env:
+            seen = [env.reset(seed=1)[0]]
+            truncated = False
+            while not truncated:
+                observed, _, _, truncated, _ = env.step(np.array([0.5, 0.2], dtype=np.float32))
+                seen.append(observed)
+        changed = (np.array(seen) != observation.neutral).any(axis=0)
+        assert [name for name, has in zip(FEATURES, changed, strict=True) if not has] == []
 
     def test_it_trains_and_is_evaluated(self, tmp_path: Path) -> None:
         from rich.console import Console

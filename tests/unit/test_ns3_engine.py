@@ -14,20 +14,19 @@ import tempfile
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
+from traces import SCENARIO, run
+from waiting import is_running, wait_for
 
-from bbrgym.envs.engine import EngineError, Rows, make_engine
+from bbrgym.envs.engine import EngineError, make_engine
 from bbrgym.envs.ns3 import engine as ns3_engine
 from bbrgym.envs.ns3.engine import Ns3Engine
 from bbrgym.envs.scenario import Flow, Scenario
 
 needs_ns3 = pytest.mark.skipif(importlib.util.find_spec("bbrgym._ns3") is None, reason="bbrgym was built without ns-3")
-
-SCENARIO = Scenario(rate_mbps=12, duration_s=2.0, loss=0.001, flows=(Flow("agent", rtt_ms=20), Flow("bbr", rtt_ms=20)))
 
 
 @pytest.fixture
@@ -37,44 +36,9 @@ def engine() -> Iterator[Ns3Engine]:
     engine.close()
 
 
-def run(
-    engine: Ns3Engine, seed: int = 1, scenario: Scenario = SCENARIO, gains: tuple[float, float] | None = None
-) -> bytes:
-    """All numbers of an episode."""
-    rows = engine.reset(scenario, seed)
-    numbers = [as_bytes(rows)]
-    while not rows.is_over:
-        if gains is not None:
-            engine.steer(0, *gains)
-        rows = engine.step(100)
-        numbers.append(as_bytes(rows))
-    return b"".join(numbers)
-
-
-def as_bytes(rows: Rows) -> bytes:
-    return np.concatenate([[rows.time_s], rows.link, rows.flows.ravel()]).tobytes()
-
-
 def worker_pid(engine: Ns3Engine) -> int:
     assert engine.pid is not None
     return engine.pid
-
-
-def is_running(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
-
-
-def becomes_true(condition: Callable[[], bool], limit_s: float) -> bool:
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 @needs_ns3
@@ -274,53 +238,34 @@ def test_nothing_is_left_of_many_engines_and_resets(tmp_path: Path, monkeypatch:
             engine.close()  # and the others are just dropped
     del engine
     gc.collect()
-    assert becomes_true(lambda: descriptors() <= before, 5), (descriptors(), before)  # sockets close in the background
+    wait_for(lambda: descriptors() <= before)  # sockets close in the background
     assert children() == others
     assert list(tmp_path.iterdir()) == []
 
 
-def python(script: str) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], stdout=subprocess.PIPE, text=True)
-
-
 @needs_ns3
-def test_a_killed_parent_takes_its_simulating_worker_with_it() -> None:
-    parent = python(
-        """
-        import time
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_the_end_of_a_process_is_the_end_of_its_simulating_worker(is_killed: bool) -> None:
+    script = """
+        import sys, time
         from bbrgym import Flow, Scenario, make_engine
         engine = make_engine("ns3")
         engine.reset(Scenario(rate_mbps=1000, duration_s=1000, flows=(Flow("bbr"),)), 1)
         engine.begin_step(1e6)
         print(engine.pid, engine._peer.endpoint.removeprefix("ipc://"), flush=True)
-        time.sleep(60)
-        """
-    )
-    assert parent.stdout is not None
-    pid, socket = parent.stdout.readline().split()
-    time.sleep(0.2)
-    assert is_running(int(pid))
-    parent.kill()
-    parent.wait()
-    assert becomes_true(lambda: not is_running(int(pid)), 1.0)
-    assert becomes_true(lambda: not Path(socket).parent.exists(), 1.0)
-    parent.stdout.close()
-
-
-@needs_ns3
-def test_an_engine_that_nobody_closes_ends_with_its_process() -> None:
-    parent = python(
-        """
-        from bbrgym import Flow, Scenario, make_engine
-        engine = make_engine("ns3")
-        engine.reset(Scenario(rate_mbps=1000, duration_s=1000, flows=(Flow("bbr"),)), 1)
-        engine.begin_step(1e6)
-        print(engine.pid, engine._peer.endpoint.removeprefix("ipc://"), flush=True)
-        """
-    )
-    out, _ = parent.communicate(timeout=30)
-    pid, socket = out.split()
-    assert parent.returncode == 0
+        time.sleep(float(sys.argv[1]))
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script), "60" if is_killed else "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        pid, socket = parent.stdout.readline().split()
+        if is_killed:
+            time.sleep(0.2)
+            assert is_running(int(pid))
+            parent.kill()
+        assert (parent.wait(30) == 0) is not is_killed
+    if is_killed:  # it may notice a little later
+        wait_for(lambda: not is_running(int(pid)) and not Path(socket).parent.exists())
     assert not is_running(int(pid))
     assert not Path(socket).parent.exists()
 

@@ -1,4 +1,4 @@
-"""The native engine's transport over ns-3's UDP: the engine's contract, and the native engine's numbers.
+"""The native engine's transport over ns-3's UDP: its packets on the wire, and the native engine's numbers.
 
 Transport and controllers are the same object code on both sides, so only the network differs: events that the native
 engine does not have (a packet's time on an access link, an ACK's on the return path, 2 bytes of PPP around a packet
@@ -8,20 +8,19 @@ without data), and what these ten microseconds grow into when flows compete.
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+from traces import flow_column, link_column
 
 import bbrgym
-from bbrgym import Engine, Flow, Scenario, Trace
+from bbrgym import Engine, Flow, Scenario
 from bbrgym.baselines.registry import COMPARATORS
 from bbrgym.benchmark.plan import Benchmark
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
-from bbrgym.envs.engine import EngineError
-from bbrgym.envs.ns3.engine import TRANSPORTS, Ns3Engine
+from bbrgym.envs.ns3.engine import TRANSPORTS
 from bbrgym.envs.scenario import HEADER_BYTES
 
 _ns3 = pytest.importorskip("bbrgym._ns3", reason="ns-3 is not installed")
@@ -51,59 +50,6 @@ def quic(engines: dict[str, Engine]) -> Engine:
     return engines["quic"]
 
 
-def flow_column(trace: Trace, name: str) -> Floats:
-    """Shape (steps, flows)."""
-    return trace.flows[:, :, FLOW_COLUMNS.index(name)]
-
-
-def link_column(trace: Trace, name: str) -> Floats:
-    """Shape (steps,)."""
-    return trace.link[:, LINK_COLUMNS.index(name)]
-
-
-# --- the engine's contract ------------------------------------------------------------------------------------------
-
-
-def test_equal_seeds_give_equal_traces_in_any_worker_and_others_do_not(quic: Engine) -> None:
-    first = bbrgym.simulate(LOSSY, quic, 1)
-    assert bbrgym.simulate(LOSSY, quic, 2).hash != first.hash
-    assert bbrgym.simulate(LOSSY, quic, 1).hash == first.hash
-    with contextlib.closing(Ns3Engine(transport="quic")) as other:
-        assert bbrgym.simulate(LOSSY, other, 1).hash == first.hash
-
-
-@pytest.mark.parametrize("size_bytes", [1, 1000, 50_001])
-def test_a_finite_flow_delivers_its_bytes_and_ends_the_episode(quic: Engine, size_bytes: int) -> None:
-    scenario = Scenario(duration_s=20, loss=0.05, flows=(Flow("bbr", rtt_ms=20, size_bytes=size_bytes),))
-    quic.reset(scenario, 1)
-    rows = quic.step(20_000)
-    assert (rows.is_over, rows.is_complete) == (True, True)
-    assert rows.flow(0)["received_bytes"] == size_bytes
-    assert rows.time_s < 5
-
-
-def test_a_steered_flow_follows_and_an_unsteered_one_has_its_defaults(quic: Engine) -> None:
-    unsteered = bbrgym.simulate(LOSSY, quic, 1)
-    defaults = bbrgym.simulate(LOSSY, quic, 1, policy=lambda flow, rows: (2.0, 1.0))
-    steered = bbrgym.simulate(LOSSY, quic, 1, policy=lambda flow, rows: (1.0, 0.5))
-    assert defaults.hash == unsteered.hash != steered.hash
-    assert flow_column(steered, "cwnd_gain")[-1, 0] == 1.0
-    assert steered.summary(after_s=1).flows[0].throughput_mbps < unsteered.summary(after_s=1).flows[0].throughput_mbps
-    with pytest.raises(ValueError, match=r"flow must be an agent's \(0\), got 1"):
-        quic.steer(1, 1.0, 1.0)
-
-
-def test_a_flow_stops_when_it_shall_and_starts_when_it_shall(quic: Engine) -> None:
-    flows = (Flow("bbr", rtt_ms=20, stop_s=1.05), Flow("bbr", rtt_ms=20, start_s=2.0), Flow("bbr", rtt_ms=20))
-    trace = bbrgym.simulate(Scenario(duration_s=3, flows=flows), quic)
-    active, sent = flow_column(trace, "is_active"), flow_column(trace, "sent_packets")
-    assert active[:, 0] == pytest.approx([1.0] * 10 + [0.5] + [0.0] * 19)
-    assert active[:, 1] == pytest.approx([0.0] * 20 + [1.0] * 10)
-    assert sent[10, 0] > 0
-    assert sent[11:, 0].sum() == sent[:20, 1].sum() == 0
-    assert math.isnan(flow_column(trace, "cwnd_packets")[-1, 0])
-
-
 def test_random_loss_takes_data_and_nothing_else(quic: Engine) -> None:
     scenario = Scenario(rate_mbps=12, buffer_bdp=4, duration_s=8, loss=0.1, flows=(Flow("bbr", rtt_ms=40),))
     trace = bbrgym.simulate(scenario, quic)
@@ -117,36 +63,11 @@ def test_random_loss_takes_data_and_nothing_else(quic: Engine) -> None:
     assert trace.summary(after_s=2).link.utilisation > 0.9
 
 
-def test_a_bad_transport_is_refused_by_name() -> None:
-    with pytest.raises(ValueError, match=r"unknown transport 'sctp'; known: tcp, quic"):
-        bbrgym.make_engine("ns3", transport="sctp")
+def test_the_extension_refuses_what_it_cannot_run() -> None:
     with pytest.raises(ValueError, match=f"unknown transport 'sctp'; known: {', '.join(TRANSPORTS)}"):
         _ns3.Simulation("sctp")
-
-
-def test_ns3s_own_algorithms_are_refused_and_the_engine_goes_on(quic: Engine) -> None:
-    for algorithm in COMPARATORS:
-        flows = (Flow("bbr"), Flow(algorithm))
-        with pytest.raises(ValueError, match=rf"transport='quic' has no algorithm '{algorithm}'"):
-            quic.begin_reset(Scenario(duration_s=1, flows=flows), 1)
-    assert quic.reset(LOSSY, 1).time_s == 0.0
-    simulation = _ns3.Simulation("quic")
     with pytest.raises(ValueError, match="bbr-stock"):
-        simulation.reset(Scenario(flows=(Flow("bbr-stock"),)).to_dict(), 1)
-
-
-def test_an_unknown_flow_ends_no_engine(quic: Engine) -> None:
-    quic.reset(LOSSY, 1)
-    with pytest.raises(EngineError, match="scenario"):
-        quic.reset(_Nonsense(duration_s=1, flows=(Flow("bbr"),)), 1)
-    assert quic.reset(LOSSY, 1).time_s == 0.0
-
-
-class _Nonsense(Scenario):
-    """A scenario with a field that no engine knows."""
-
-    def to_dict(self) -> dict[str, object]:
-        return super().to_dict() | {"colour": "red"}
+        _ns3.Simulation("quic").reset(Scenario(flows=(Flow("bbr-stock"),)).to_dict(), 1)
 
 
 # --- the benchmark --------------------------------------------------------------------------------------------------
@@ -192,20 +113,27 @@ def test_packets_are_as_long_as_the_scenario_says(engines: dict[str, Engine], pa
         assert wire_bytes / seconds * 8e-6 == pytest.approx(10, rel=0.04), name
 
 
-def test_the_queue_is_counted_as_it_is(engines: dict[str, Engine]) -> None:
-    """The packet on the wire does not count; a full queue is the buffer and the packet in the device."""
+def test_the_packet_on_the_wire_does_not_count_as_queue(engines: dict[str, Engine]) -> None:
     idle = Scenario(rate_mbps=2, buffer_packets=30, duration_s=2, flows=(Flow("bbr", rtt_ms=1, size_bytes=1),))
     for name in ("native", "quic"):  # in TCP the packet waits for the handshake's last ACK
         engines[name].reset(idle, 1)
         rows = engines[name].step(2000).link_row()
         assert rows["utilisation"] > 0, name
         assert rows["queue_max_packets"] == rows["queue_mean_packets"] == 0, name
+
+
+@pytest.mark.parametrize("buffer", [{"buffer_packets": 30}, {"buffer_bdp": 0.5}, {}, {"buffer_bdp": 2.5}], ids=str)
+def test_a_full_queue_is_the_buffer_and_the_packet_in_the_device(
+    engines: dict[str, Engine], buffer: dict[str, float]
+) -> None:
+    flows = (Flow("newreno", rtt_ms=30), Flow("cubic", rtt_ms=50))
+    scenario = Scenario(rate_mbps=8, duration_s=5, flows=flows, **buffer)  # type: ignore[arg-type]
     for name, engine in engines.items():
-        full = Scenario(rate_mbps=2, buffer_packets=30, duration_s=5, flows=(Flow("newreno", rtt_ms=20),))
-        trace = bbrgym.simulate(full, engine)
+        trace = bbrgym.simulate(scenario, engine)
+        full = scenario.queue_packets + 1
         assert link_column(trace, "drops").sum() > 0, name
-        assert link_column(trace, "queue_max_packets").max() == 31, name
-        assert link_column(trace, "queue_max_ms").max() == pytest.approx(31 * 1040 * 8 / 2e3), name
+        assert link_column(trace, "queue_max_packets").max() == full, name
+        assert link_column(trace, "queue_max_ms").max() == pytest.approx(full * 1040 * 8 / 8e3), name
 
 
 def first_sent_ms(engine: Engine, scenario: Scenario, step_ms: float, after_ms: float = 0.0) -> Floats:

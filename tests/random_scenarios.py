@@ -1,0 +1,96 @@
+"""Random scenarios of every kind, and what must be true of any run."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import numpy as np
+from traces import flow_column, link_column
+
+from bbrgym import Flow, Scenario, Trace
+from bbrgym.baselines.registry import COMPARATORS, controllers
+from bbrgym.envs.columns import FLOW_COLUMNS
+from bbrgym.envs.scenario import HEADER_BYTES
+
+
+def random_scenario(rng: random.Random, engine: str = "native") -> Scenario:
+    """Return a scenario; those for ns-3 last longer and leave out what takes it minutes."""
+    is_native = engine == "native"
+    rate_mbps = rng.choice([0.5, 2.0, 8.0, 20.0, *[100.0] * is_native])
+    duration_s = (
+        (rng.uniform(0.3, 3) if rate_mbps < 50 else rng.uniform(0.05, 0.3)) if is_native else rng.uniform(3, 10)
+    )
+    # ns-3 takes a minute for some scenarios of 24,000 packets a second.
+    packet_bytes = rng.choice([64 if is_native or rate_mbps < 10 else 476, 476, 1000, 1448, *[9000] * is_native])
+    flows = []
+    for _ in range(rng.choice([1, 1, 2, 3, 5, *[9] * is_native])):
+        start_s = rng.choice([0.0, 0.0, rng.uniform(0, duration_s * 0.8)])
+        size_bytes = packet_bytes * rng.randint(1, 500) if is_native else rng.randint(1, 500_000)
+        flows.append(
+            Flow(
+                rng.choice([*controllers(), *(() if is_native else COMPARATORS)]),
+                rtt_ms=rng.choice([1, 5, 20, 60, 200, *[0.001] * is_native]),
+                start_s=start_s,
+                stop_s=rng.choice([None, None, start_s + rng.uniform(0.001, duration_s)]),
+                size_bytes=rng.choice([None, None, size_bytes]),
+                jitter_ms=rng.choice([0, 0, 0.3, 30]),
+            )
+        )
+    loss = rng.choice([0, 0, 0.01, 0.06, 0.3, *[0.95] * is_native])
+    walk = tuple((bin_ / 10, max(0.05, rate_mbps * rng.uniform(-0.2, 1))) for bin_ in range(int(10 * duration_s)))
+    steps = ((duration_s / 3, rate_mbps / 4), (duration_s / 2, rate_mbps * (2 if is_native else 0.5)))
+    return Scenario(
+        rate_mbps=rate_mbps,
+        duration_s=duration_s,
+        packet_bytes=packet_bytes,
+        queue=rng.choice(["droptail", "droptail", "codel"]),
+        codel_target_ms=rng.choice([0.01, 5.0, 50.0]),
+        codel_interval_ms=rng.choice([1.0, 100.0]),
+        loss=loss,
+        loss_burst_packets=rng.choice([None, None, 1, 20] if loss < 0.5 else [None, 20]),
+        flows=tuple(flows),
+        rate_schedule=rng.choice([(), steps, walk]),
+        **rng.choice([{"buffer_bdp": 0.25}, {"buffer_bdp": 1}, {"buffer_bdp": 8}, {"buffer_packets": 1}]),
+    )
+
+
+def assert_possible(trace: Trace) -> None:
+    """Check what holds for the rows of any run in any engine."""
+    counts = trace.flows[:, :, : FLOW_COLUMNS.index("throughput_mbps") + 1]
+    for numbers in (counts, trace.link):
+        assert np.isfinite(numbers).all()
+        assert (numbers >= 0).all()
+    assert flow_column(trace, "is_active").max() <= 1
+    assert link_column(trace, "utilisation").max() <= 1 + 1e-9
+    assert flow_column(trace, "delivered_packets").sum() <= flow_column(trace, "sent_packets").sum()
+
+
+def assert_adds_up(trace: Trace) -> None:
+    """Check that no packet appears or vanishes in the native engine, and that its times fit."""
+    scenario, packet = trace.scenario, trace.scenario.packet_bytes
+    # The handshake uses the link too, again after 1, 3, 7, … s if it is dropped.
+    handshakes = sum(math.floor(math.log2(1 + max(0, scenario.duration_s - f.start_s))) + 1 for f in scenario.flows)
+    # Every packet that was sent has arrived, was dropped, was lost, or is in the buffer.
+    sent, delivered, lost = (flow_column(trace, f"{name}_packets").sum() for name in ("sent", "delivered", "lost"))
+    arrived = flow_column(trace, "arrived_bytes").sum() / packet
+    random_losses = link_column(trace, "random_losses").sum()
+    waiting = sent - arrived - link_column(trace, "drops").sum() - random_losses
+    assert -handshakes <= waiting <= scenario.queue_packets + 2
+    assert waiting == round(waiting)
+    # The sender's own counts add up too.
+    assert sent - delivered - lost >= flow_column(trace, "in_flight_packets")[-1].sum()
+    arrived_bytes = flow_column(trace, "arrived_bytes").sum(axis=0)
+    assert (flow_column(trace, "delivered_packets").sum(axis=0) * packet < arrived_bytes + 1).all()
+    received_bytes = flow_column(trace, "received_bytes").sum(axis=0)
+    for name in ("received_bytes", "inorder_bytes"):
+        assert (flow_column(trace, name).sum(axis=0) < arrived_bytes + 1).all()
+    for index, flow in enumerate(scenario.flows):
+        assert received_bytes[index] <= (flow.size_bytes or math.inf)
+        assert not (flow_column(trace, "rtt_min_ms")[:, index] < flow.rtt_ms - 1e-5).any()
+    # The busy time of the link is the time its packets need (not if the rate changes while one is sent).
+    if not scenario.rate_schedule:
+        busy_s = (link_column(trace, "utilisation") * np.diff(trace.time_s, prepend=0.0)).sum()
+        sent_s = (arrived + random_losses) * (packet + HEADER_BYTES) * 8e-6 / scenario.rate_mbps
+        others_s = (packet + HEADER_BYTES + handshakes * HEADER_BYTES) * 8e-6 / scenario.rate_mbps
+        assert sent_s - 1e-6 <= busy_s <= sent_s + others_s + 1e-6
