@@ -238,7 +238,7 @@ def test_nothing_is_left_of_many_engines_and_resets(tmp_path: Path, monkeypatch:
             engine.close()  # and the others are just dropped
     del engine
     gc.collect()
-    wait_for(lambda: descriptors() <= before)  # sockets close in the background
+    wait_for(lambda: descriptors() <= before, limit_s=5)  # sockets close in the background
     assert children() == others
     assert list(tmp_path.iterdir()) == []
 
@@ -265,7 +265,8 @@ def test_the_end_of_a_process_is_the_end_of_its_simulating_worker(is_killed: boo
             parent.kill()
         assert (parent.wait(30) == 0) is not is_killed
     if is_killed:  # it may notice a little later
-        wait_for(lambda: not is_running(int(pid)) and not Path(socket).parent.exists())
+        wait_for(lambda: not is_running(int(pid)), limit_s=1)
+        wait_for(lambda: not Path(socket).parent.exists(), limit_s=1)
     assert not is_running(int(pid))
     assert not Path(socket).parent.exists()
 

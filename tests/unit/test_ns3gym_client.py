@@ -21,8 +21,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
-from test_ns3_engine import becomes_true, is_running
 from test_ns3gym_messages import INIT
+from waiting import is_running, wait_for
 
 from bbrgym.envs.engine import EngineError
 from bbrgym.envs.ns3gym import client
@@ -244,7 +244,7 @@ def test_a_given_port_is_kept_over_episodes_and_free_after_close(command: list[s
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             return probe.connect_ex(("127.0.0.1", port)) != 0
 
-    assert becomes_true(is_free, 5)
+    wait_for(is_free, limit_s=5)
 
 
 def test_only_the_loopback_interface_is_listened_on(env: Ns3GymEnv) -> None:
@@ -287,7 +287,7 @@ def test_a_killed_parent_takes_the_program_with_it(command: list[str]) -> None:
     assert all(is_running(pid) for pid in pids)
     parent.kill()
     parent.wait()
-    assert becomes_true(lambda: not any(is_running(pid) for pid in pids), 2.0)
+    wait_for(lambda: not any(is_running(pid) for pid in pids), limit_s=2)
     parent.stdout.close()
 
 
