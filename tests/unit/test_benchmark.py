@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import importlib.util
 import io
 import json
 import math
@@ -12,24 +11,21 @@ import shutil
 import signal
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
-import numpy as np
 import pandas as pd
 import pytest
 from fake_engine import FakeEngine
+from policies import PINNED, make_agent
 from rich.console import Console
 
 from bbrgym import Engine, Flow, Scenario, simulate
-from bbrgym.agents.policy import Agent
 from bbrgym.baselines import registry
-from bbrgym.baselines.policy_file import Network
 from bbrgym.benchmark.metrics import FLOW_METRICS, METRICS
 from bbrgym.benchmark.plan import Benchmark, Competitor
 from bbrgym.benchmark.results import BenchmarkResult, load_benchmark
 from bbrgym.benchmark.run import run_benchmark
 from bbrgym.benchmark.tables import overall_table, print_summary, run_table, summary_table
-from bbrgym.envs.episode import EpisodeSpec
-from bbrgym.envs.observation import Observation
 from bbrgym.envs.trace_file import load_trace, save_trace
 from bbrgym.files import write_json
 
@@ -87,14 +83,6 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> BenchmarkResult:
     return run_benchmark(CONFIG, tmp_path_factory.mktemp("benchmark"), quiet(), make_fake)
 
 
-def test_every_run_has_one_row_per_flow(finished: BenchmarkResult) -> None:
-    results = finished.results
-    assert len(results) == 2 * 2 * (2 + 1)
-    assert not results.duplicated(["scenario", "competitor", "seed", "flow"]).any()
-    assert finished.failures == []
-    assert finished.missing == []
-
-
 def test_results_are_those_of_simulate(finished: BenchmarkResult) -> None:
     scenario = Scenario.from_dict(CONFIG["scenarios"]["duel"]).with_algorithm("bbr")
     summary = simulate(scenario, FakeEngine(), seed=2).summary(after_s=0.75)
@@ -103,23 +91,19 @@ def test_results_are_those_of_simulate(finished: BenchmarkResult) -> None:
     assert rows["link_jain"].tolist() == [summary.link.jain] * 2
 
 
-def test_files_are_complete(finished: BenchmarkResult) -> None:
-    directory = finished.directory
-    pd.testing.assert_frame_equal(pd.read_parquet(directory / "results.parquet"), finished.results)
-    for key in finished.results["key"].unique():
+def test_every_run_has_one_row_per_flow_and_its_files(finished: BenchmarkResult) -> None:
+    results, directory = finished.results, finished.directory
+    assert len(results) == 2 * 2 * (2 + 1)
+    assert not results.duplicated(["scenario", "competitor", "seed", "flow"]).any()
+    assert (finished.failures, finished.missing) == ([], [])
+    pd.testing.assert_frame_equal(pd.read_parquet(directory / "results.parquet"), results)
+    for key in results["key"].unique():
         trace = load_trace(directory / "runs" / key / "trace.parquet")
         metrics = json.loads((directory / "runs" / key / "metrics.json").read_text())
-        assert trace.hash == metrics["trace_hash"]
-        assert trace.engine == "fake"
+        assert (trace.hash, trace.engine) == (metrics["trace_hash"], "fake")
     assert (directory / "report.html").is_file()
-
-
-def test_json_files_have_no_nan(finished: BenchmarkResult) -> None:
-    def refuse(constant: str) -> None:
-        pytest.fail(f"{constant} is not JSON")
-
-    for path in finished.directory.rglob("*.json"):
-        json.loads(path.read_text(), parse_constant=refuse)
+    for path in directory.rglob("*.json"):
+        json.loads(path.read_text(), parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
 
 
 def test_finished_runs_are_not_repeated(tmp_path: Path) -> None:
@@ -160,10 +144,7 @@ def test_runs_of_another_benchmark_are_linked(tmp_path: Path, finished: Benchmar
 def test_files_are_copied_where_they_cannot_be_linked(
     tmp_path: Path, finished: BenchmarkResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError("another file system")
-
-    monkeypatch.setattr(os, "link", refuse)
+    monkeypatch.setattr(os, "link", Mock(side_effect=OSError("another file system")))
     (tmp_path / "one").symlink_to(finished.directory)
     console = quiet()
     result = run_benchmark(changed(), tmp_path / "two", console, make_fake, beside=tmp_path)
@@ -210,9 +191,7 @@ def test_an_interrupted_benchmark_lists_its_missing_runs(tmp_path: Path, finishe
     left = load_benchmark(tmp_path)
     assert left.results["key"].unique().tolist() == [done]
     assert len(left.missing) == len(finished.plan["runs"]) - 1
-
-
-def test_a_directory_without_a_benchmark_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "benchmark.json").unlink()
     with pytest.raises(FileNotFoundError, match=r"no benchmark\.json"):
         load_benchmark(tmp_path)
 
@@ -233,17 +212,15 @@ def test_a_file_that_is_not_a_trace_is_refused(tmp_path: Path) -> None:
         load_trace(tmp_path / "x.parquet")
 
 
-@pytest.mark.skipif(importlib.util.find_spec("bbrgym._ns3") is None, reason="built without ns-3")
 def test_ns3_gives_the_same_numbers_in_any_process(tmp_path: Path) -> None:
+    pytest.importorskip("bbrgym._ns3", reason="built without ns-3")
     scenario = {"rate_mbps": 12, "duration_s": 2, "flows": [{"rtt_ms": 10}, {"rtt_ms": 50}]}
     config = changed(scenarios={"duel": scenario}, competitors=["bbr", "cubic-stock"], seeds=[1])
     result = run_benchmark(config | {"engine": {"name": "ns3", "timeout_s": 30}}, tmp_path, quiet())
     assert result.failures == []
-    here = {
-        name: simulate(Scenario.from_dict(scenario).with_algorithm(name), "ns3", seed=1).hash
-        for name in ("bbr", "cubic-stock")
-    }
-    assert dict(zip(result.results["competitor"], result.results["trace_hash"], strict=True)) == here
+    for name, trace_hash in zip(result.results["competitor"], result.results["trace_hash"], strict=True):
+        assert simulate(Scenario.from_dict(scenario).with_algorithm(name), "ns3", seed=1).hash == trace_hash
+    assert set(result.results["competitor"]) == {"bbr", "cubic-stock"}
 
 
 @pytest.mark.parametrize(
@@ -263,15 +240,11 @@ def test_key_changes_with_everything_that_decides_a_run(change: dict[str, Any]) 
     assert before.key != after.key
 
 
-def test_key_changes_with_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = [run.key for run in Benchmark.from_dict(changed()).runs()]
-    assert before == [run.key for run in Benchmark.from_dict(changed()).runs()]
-    monkeypatch.setattr(Benchmark, "code_hash", lambda _: "another build")
-    assert not set(before) & {run.key for run in Benchmark.from_dict(changed()).runs()}
-
-
-def test_the_code_hash_depends_on_the_engine() -> None:
+def test_key_changes_with_the_code_which_depends_on_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len({Benchmark.from_dict(changed(engine=engine)).code_hash() for engine in ("native", "ns3", "fake")}) == 3
+    before = {run.key for run in Benchmark.from_dict(changed()).runs()}
+    monkeypatch.setattr(Benchmark, "code_hash", lambda _: "another build")
+    assert not before & {run.key for run in Benchmark.from_dict(changed()).runs()}
 
 
 def test_key_does_not_change_with_names_and_engine_limits() -> None:
@@ -302,7 +275,7 @@ def test_a_benchmark_is_equal_after_to_dict_and_from_dict() -> None:
         ("all - stock - policy", "ns3", PUBLISHED),
         ("all - published - cubic-stock", "native", ["policy"]),
         (["published - cubic", "stock - bbr-stock + cubic"], "ns3",
-         [name for name in PUBLISHED if name != "cubic"] + ["cubic-stock", "newreno-stock", "cubic"]),
+         [*(name for name in PUBLISHED if name != "cubic"), "cubic-stock", "newreno-stock", "cubic"]),
         (["bbr", {"name": "mine", "algorithm": "agent"}], "native", ["bbr", "mine"]),
     ],
 )  # fmt: skip
@@ -311,45 +284,28 @@ def test_competitors_are_found_by_query(query: Any, engine: Any, names: list[str
     assert [competitor.name for competitor in benchmark.competitors] == names
 
 
-def make_agent(folder: Path, bias: float = 0.0, step_ms: float = 50.0) -> Agent:
-    """Save an agent with random weights."""
-    observation, random = Observation(), np.random.default_rng(1)
-    length = int(np.prod(observation.space.shape))
-    weights = random.normal(size=(2, length)).astype(np.float32)
-    agent = Agent(
-        EpisodeSpec(Scenario(flows=(Flow("agent"),)), observation, step_ms=step_ms),
-        Network(layers=((weights, np.full(2, bias, dtype=np.float32)),)),
-    )
-    agent.save(folder)
-    return agent
-
-
 def test_an_agent_competes_as_it_was_trained(tmp_path: Path) -> None:
-    agent = make_agent(tmp_path / "trained")
+    agent = make_agent(widths=(), **PINNED)
+    agent.save(tmp_path / "trained")
     config = changed(competitors=["bbr"], agent=str(tmp_path / "trained"), seeds=[1])
     result = run_benchmark(config, tmp_path / "benchmark", quiet(), make_fake)
     assert result.failures == []
     row = result.results.query("scenario == 'duel' and competitor == 'agent'").iloc[0]
     trace = load_trace(tmp_path / "benchmark" / "runs" / row["key"] / "trace.parquet")
     scenario = Scenario.from_dict(CONFIG["scenarios"]["duel"]).with_algorithm("agent")
-    assert trace.step_ms == 50.0
-    assert trace.hash == simulate(scenario, FakeEngine(), 1, 50.0, agent.policy(scenario)).hash
+    assert trace.step_ms == 100.0
+    assert trace.hash == simulate(scenario, FakeEngine(), 1, 100.0, agent.policy(scenario)).hash
     # The agent's gains matter.
-    assert trace.hash != simulate(scenario, FakeEngine(), 1, 50.0).hash
+    assert trace.hash != simulate(scenario, FakeEngine(), 1, 100.0).hash
 
 
 def test_key_changes_with_the_agents_weights(tmp_path: Path) -> None:
-    config = changed(competitors=[{"name": "mine", "agent": str(tmp_path / "trained")}], seeds=[1])
-    make_agent(tmp_path / "trained")
-    before = [run.key for run in Benchmark.from_dict(config).runs()]
-    make_agent(tmp_path / "trained", bias=0.1)
-    assert not set(before) & {run.key for run in Benchmark.from_dict(config).runs()}
-
-
-def test_a_missing_agent_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="no trained agent"):
-        run_benchmark(changed(agent=str(tmp_path / "nothing")), tmp_path / "none", quiet(), make_fake)
-    assert not (tmp_path / "none").exists()
+    config = changed(competitors=[{"name": "mine", "agent": str(tmp_path)}], seeds=[1])
+    keys = []
+    for seed in (1, 2):
+        make_agent(seed).save(tmp_path)
+        keys += [run.key for run in Benchmark.from_dict(config).runs()]
+    assert len(set(keys)) == len(keys) == 4
 
 
 def test_roles_leave_the_other_flows_alone() -> None:
@@ -387,10 +343,11 @@ def test_roles_leave_the_other_flows_alone() -> None:
         ({"processes": 0}, "processes must be an integer >= 1 or null, got 0"),
         ({"engine": "ns2"}, "unknown engine 'ns2'"),
         ({"flavour": "x"}, "a benchmark: unknown key 'flavour'"),
+        ({"agent": "nowhere"}, "no trained agent in 'nowhere'"),
     ],
 )
 def test_a_bad_configuration_is_refused(change: dict[str, Any], message: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
         run_benchmark(changed(**change), tmp_path / "none", quiet(), make_fake)
     assert not (tmp_path / "none").exists()
 
@@ -453,7 +410,7 @@ def test_metrics_of_a_run_follow_from_its_flows_and_link() -> None:
         link_drops=6,
         link_random_losses=4,
     )
-    (row,) = (row for _, row in run_table(results).iterrows())
+    row = run_table(results).iloc[0]
     expected = {
         "throughput_mbps": 8.0, "throughput_ratio": 3.0, "throughput_mbps[1]": 6.0, "retransmissions": 8,
         "retransmissions_per_s": 2.0, "application_utilisation": 0.8, "true_loss": 0.01, "arrived_mbps": 10.0,
@@ -464,23 +421,16 @@ def test_metrics_of_a_run_follow_from_its_flows_and_link() -> None:
     assert math.isnan(row["send_rate_mbps"])  # a column that these results do not have
 
 
-def test_summary_of_one_run_has_no_interval() -> None:
-    table = summary_table(results_of({"bbr": [0.5]}, {"bbr": [1]}))
-    assert np.isnan(table["link_jain", "low"]).all()
-    console = quiet()
-    print_summary(results_of({"bbr": [0.5]}, {"bbr": [1]}), console)
-    assert "0.50 " in said(console)
-    assert "0.50 [" not in said(console)
-
-
-def test_equal_runs_have_no_interval() -> None:
+def test_one_run_and_equal_runs_have_no_interval() -> None:
     table = summary_table(
-        results_of({"bbr": [0.5, 0.5, 0.5], "cubic": [0.5, 0.6, 0.7]}, {"bbr": [1] * 3, "cubic": [1] * 3})
-    )
-    assert np.isnan(table.loc[("s", "bbr"), ("link_jain", "low")])
-    assert table.loc[("s", "bbr"), ("link_jain", "runs")] == 3
+        results_of(
+            {"bbr": [0.5] * 3, "cubic": [0.5, 0.6, 0.7], "reno": [0.5]}, {"bbr": [1] * 3, "cubic": [1] * 3, "reno": [1]}
+        )
+    ).loc["s"]
+    assert table["link_jain", "low"].isna().to_dict() == {"bbr": True, "cubic": False, "reno": True}
+    assert table.loc["bbr", ("link_jain", "runs")] == 3
     # Different runs may agree in one metric.
-    assert table.loc[("s", "cubic"), ("link_queue_mean_ms", "low")] == 1.0
+    assert table.loc["cubic", ("link_queue_mean_ms", "low")] == 1.0
 
 
 def test_overall_is_the_interquartile_mean_over_scenarios() -> None:
@@ -501,9 +451,11 @@ def test_summary_fits_a_terminal_with_one_line_per_competitor(finished: Benchmar
     assert "sorted by Jain" in said(console)
 
 
-def test_summary_prints_names_verbatim_and_works_without_results() -> None:
+def test_summary_prints_names_verbatim_and_works_without_intervals_or_results() -> None:
     console = quiet()
     print_summary(results_of({"[red]x[/red]": [0.5]}, {"[red]x[/red]": [1]}), console)
     assert "[red]x[/red]" in said(console)
+    assert "0.50 " in said(console)
+    assert "0.50 [" not in said(console)
     print_summary(pd.DataFrame(columns=["scenario"]), console)
     assert "no results" in said(console)
