@@ -15,7 +15,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from fake_engine import FakeEngine
-from matplotlib.figure import Figure
 from matplotlib.patches import Ellipse
 from paper_experiment import SCENARIOS, make_experiment
 
@@ -31,7 +30,7 @@ from bbrgym.files import write_json
 COMPETITORS = ["bbr", "cubic", {"name": "<i>calm</i> $\\bad$", "algorithm": "agent", "parameters": {"cwnd_gain": 1.2}}]
 
 
-def make_benchmark(directory: Path, *, done: slice = slice(None), failures: tuple[dict[str, Any], ...] = ()) -> None:
+def make_benchmark(directory: Path, *, done: slice = slice(None)) -> None:
     """Write a benchmark's directory with the runs `done`."""
     scenarios = {
         "duel": {"rate_mbps": 20, "duration_s": 3, "loss": 0.02, "flows": [{"rtt_ms": 10}, {"rtt_ms": 50}]},
@@ -49,7 +48,7 @@ def make_benchmark(directory: Path, *, done: slice = slice(None), failures: tupl
             "started": "2026-11-21T07:22:51+00:00",
         },
     )
-    write_json(directory / "failures.json", list(failures))
+    write_json(directory / "failures.json", [])
     for run in runs[done]:
         trace = simulate(run.scenario, FakeEngine(), run.seed)
         place = directory / "runs" / run.key
@@ -92,14 +91,11 @@ def test_report_says_what_was_run_and_how_to_reproduce_it(page: str) -> None:
         "flow 1: 30 ms from 1 s",
         "sorted by Jain",
         "Over all scenarios",
+        "&lt;i&gt;calm&lt;/i&gt; $\\bad$",
+        "a &amp; b",
     ):
         assert text in page, text
-
-
-def test_names_are_text_not_markup(page: str) -> None:
     assert "<i>calm" not in page
-    assert "&lt;i&gt;calm&lt;/i&gt; $\\bad$" in page
-    assert "a &amp; b" in page
 
 
 def test_every_figure_is_well_formed_and_has_a_text_alternative(page: str) -> None:
@@ -128,31 +124,25 @@ def test_only_the_first_scenarios_have_runs_over_time(tmp_path: Path) -> None:
     assert page.count("Mean share of each flow") == 6
 
 
-def test_report_is_reproducible(tmp_path: Path) -> None:
-    make_benchmark(tmp_path, done=slice(2))
-    assert write_report(tmp_path).read_text() == write_report(tmp_path).read_text()
-
-
-def test_report_of_an_interrupted_and_partly_failed_benchmark(tmp_path: Path) -> None:
+def test_report_of_an_interrupted_and_partly_failed_benchmark_is_reproducible(tmp_path: Path) -> None:
     failure = {"scenario": "duel", "competitor": "cubic", "seed": 1, "error": "EngineError: <died> & gone"}
     make_benchmark(tmp_path, done=slice(1))
     plan = json.loads((tmp_path / "benchmark.json").read_text())
     write_json(tmp_path / "failures.json", [failure | {"key": plan["runs"][1]["key"]}])
     page = write_report(tmp_path).read_text()
-    assert "1 of 18 runs are done" in page
-    assert "EngineError: &lt;died&gt; &amp; gone" in page
-    assert "16 runs are missing" in page
-    assert "No run of this scenario is done." in page
+    for text in (
+        "1 of 18 runs are done",
+        "EngineError: &lt;died&gt; &amp; gone",
+        "16 runs are missing",
+        "No run of this scenario is done.",
+    ):
+        assert text in page, text
+    assert write_report(tmp_path).read_text() == page
 
 
 def test_report_of_a_benchmark_without_any_result(tmp_path: Path) -> None:
     make_benchmark(tmp_path, done=slice(0))
     assert "0 of 18 runs are done" in write_report(tmp_path).read_text()
-
-
-def test_report_needs_a_benchmark(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"no benchmark\.json"):
-        write_report(tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -173,10 +163,6 @@ def results() -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def labels(figure: Figure) -> str:
-    return " | ".join(text for axes in figure.axes for text in (axes.get_xlabel(), axes.get_ylabel()))
-
-
 def test_every_registered_algorithm_has_a_mark_of_its_own() -> None:
     marks = [plots.mark_of(name) for name in [*controllers(), *COMPARATORS] if name != "agent"]
     assert len(set(marks)) == len(marks)
@@ -193,7 +179,7 @@ def test_every_registered_algorithm_has_a_mark_of_its_own() -> None:
 )
 def test_plots_over_time_have_units_and_one_line_per_flow(draw: Any, units: list[str], trace: Trace) -> None:
     figure = draw(trace, title="a run")
-    shown = labels(figure)
+    shown = " | ".join(text for axes in figure.axes for text in (axes.get_xlabel(), axes.get_ylabel()))
     assert all(unit in shown for unit in units)
     flows = [line for line in figure.axes[0].get_lines() if not str(line.get_label()).startswith("_")]
     assert [line.get_label() for line in flows] == ["bbr, 10 ms", "bbr, 50 ms", "cubic, 50 ms"]
@@ -227,11 +213,8 @@ def test_throughput_against_delay_has_better_up_and_to_the_right(results: pd.Dat
 
 def test_shares_of_a_competitor_add_up_to_one(results: pd.DataFrame) -> None:
     (axes,) = plots.shares(results).axes
-    widths: dict[float, float] = {}
-    for bar in axes.patches:
-        widths[bar.get_y()] = widths.get(bar.get_y(), 0.0) + bar.get_width()
-    assert len(widths) == 2
-    assert list(widths.values()) == pytest.approx([1.0, 1.0])
+    bars = pd.DataFrame([(bar.get_y(), bar.get_width()) for bar in axes.patches])
+    assert bars.groupby(0)[1].sum().tolist() == pytest.approx([1.0, 1.0])
 
 
 def test_jain_shows_every_run(results: pd.DataFrame) -> None:
