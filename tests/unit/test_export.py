@@ -41,19 +41,18 @@ def test_the_model_acts_like_the_agent(name: str, n: int, tmp_path: Path) -> Non
     agent = agents()[name]
     write_onnx(agent.stored, tmp_path / "agent.onnx")
     session = session_of(tmp_path / "agent.onnx")
-    states = {f"{kind}.{i}" for i in range(len(agent.network.lstm)) for kind in ("hidden", "cell")}
-    assert {entry.name for entry in session.get_inputs()} == {"observations"} | states
-    assert {entry.name for entry in session.get_outputs()} == {"actions"} | {f"next_{state}" for state in states}
     state = {
         f"{kind}.{i}": np.zeros((n, of_state.shape[1]), np.float32)
         for i, (_, of_state, _) in enumerate(agent.network.lstm)
         for kind in ("hidden", "cell")
     }
+    names = ["actions", *(f"next_{name}" for name in state)]
+    assert {entry.name for entry in session.get_inputs()} == {"observations", *state}
+    assert {entry.name for entry in session.get_outputs()} == set(names)
     rng = np.random.default_rng(SEED)
     seen = []
     for _ in range(20):
         observations = rng.uniform(-2, 2, (n, agent.network.inputs)).astype(np.float32)
-        names = ["actions", *(f"next_{name}" for name in state)]
         actions, *after = session.run(names, {"observations": observations} | state)
         state = dict(zip(state, after, strict=True))
         assert actions.dtype == np.float32
