@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -27,8 +26,8 @@ MARK = "studies/fidelity.py"
 SEEDS = (1, 2, 3, 4, 5)
 ENGINES = {"ns3": "ns-3", "native": "native"}
 
-PAPERS_KERNEL = {"pacing_margin": 0.0, "extra_acked_gain": 0.0}
-OFFLOAD = {"burst_packets": 0.0}
+PAPERS_KERNEL = (("pacing_margin", 0.0), ("extra_acked_gain", 0.0))
+OFFLOAD = (("burst_packets", 0.0),)
 
 
 @dataclass(frozen=True)
@@ -52,9 +51,9 @@ class Variant:
 
 VARIANTS = (
     Variant("`bbr`"),
-    Variant("`bbr`, bursts as with segmentation offload", parameters=tuple(OFFLOAD.items())),
-    Variant("`bbr`, such bursts, ACKs up to 0.3 ms late", parameters=tuple(OFFLOAD.items()), jitter_ms=0.3),
-    Variant("`bbr`, as in the papers' kernel", parameters=tuple(PAPERS_KERNEL.items())),
+    Variant("`bbr`, bursts as with segmentation offload", parameters=OFFLOAD),
+    Variant("`bbr`, such bursts, ACKs up to 0.3 ms late", parameters=OFFLOAD, jitter_ms=0.3),
+    Variant("`bbr`, as in the papers' kernel", parameters=PAPERS_KERNEL),
     Variant("`bbr`, no pacing margin", parameters=(("pacing_margin", 0.0),)),
     Variant("`bbr`, long-term sampling", parameters=(("long_term_sampling", 1.0),)),
     Variant("`bbr`, link that pauses for 60 ms twice a second", pause_ms=60.0),
@@ -168,13 +167,8 @@ def tables(console: Console) -> str:
 
 def _cells(runs: Sequence[tuple[float, float, float | None, float | None]]) -> list[str]:
     share = [100 * first / (first + second) for first, second, _, _ in runs]
-    return [
-        cell([run[0] for run in runs], 1),
-        cell([run[1] for run in runs], 1),
-        cell([*share], 1) + " %",
-        cell([run[2] for run in runs], 0),
-        cell([run[3] for run in runs], 0),
-    ]
+    first, second, queue_ms, retransmissions = zip(*runs, strict=True)
+    return [cell(first, 1), cell(second, 1), cell(share, 1) + " %", cell(queue_ms, 0), cell(retransmissions, 0)]
 
 
 def difference(ours: float, theirs: float | None) -> str:
@@ -198,10 +192,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", type=page.marked(MARK), metavar="FILE", help="page to write the tables into")
     options = parser.parse_args()
-    console, started = Console(stderr=True), time.monotonic()
-    text = tables(console)
+    text = tables(Console(stderr=True))
     print(text)
-    console.print(f"{time.monotonic() - started:.0f} s")
     if options.write is not None:
         page.write_block(options.write, MARK, text)
     return 0
