@@ -45,7 +45,7 @@ Run = dict[str, Any]
 """The output of the program for one run, with the kernel's release reduced to its numbers."""
 
 
-WITH_BURSTS: Final = Variant("`burst_packets: 0`", parameters=tuple(OFFLOAD.items()))
+WITH_BURSTS: Final = Variant("`burst_packets: 0`", parameters=OFFLOAD)
 
 
 @dataclass(frozen=True)
@@ -132,15 +132,14 @@ def run_once(case: Case) -> Run:
     return {**run, "kernel": re.sub(r"[^\d.].*", "", run["kernel"])}  # without a distribution's suffix
 
 
-def measure(console: Console, runs: int | None = None) -> dict[str, list[Run]]:
-    """Measure Linux in all cases in turn, each `runs` times or as often as the case says, by name.
+def measure(console: Console) -> dict[str, list[Run]]:
+    """Measure Linux in all cases in turn, by name.
 
     Runs in which a packet left the bottleneck more than `TOO_LATE_MS` late are repeated once, the latest first and at
     most `MOST_REPEATS` of them. The more punctual of the two counts.
     """
     build()
-    most = max(runs or case.runs for case in CASES)
-    turns = [case for i in range(most) for case in CASES if i < (runs or case.runs)]
+    turns = [case for i in range(max(case.runs for case in CASES)) for case in CASES if i < case.runs]
     measured: dict[str, list[Run]] = {case.name: [] for case in CASES}
 
     def run(case: Case) -> Run:
@@ -215,20 +214,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table; with --measure, from new runs of Linux; with --write, write it into the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--measure", action="store_true", help="measure Linux (as root, 25 minutes) and keep the runs")
-    parser.add_argument(
-        "--runs", type=int, metavar="N", help="with --measure: runs of each case; the default is 3 or 5"
-    )
     parser.add_argument("--write", type=page.marked(MARK), metavar="FILE", help="page to write the table into")
     chosen = parser.parse_args(arguments)
-    if chosen.runs is not None and (chosen.runs < 1 or not chosen.measure):
-        parser.error(f"--runs needs --measure and must be >= 1, got {chosen.runs}")
     console = Console(stderr=True)
     if chosen.measure:
         if needs := missing():
             console.print("Linux cannot be measured here. It needs " + "; ".join(needs) + ".", soft_wrap=True)
             return 1
         try:
-            measured = measure(console, chosen.runs)
+            measured = measure(console)
         except RuntimeError as error:
             console.print(f"Linux was not measured: {error}", soft_wrap=True, markup=False)
             return 1
