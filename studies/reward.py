@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import dataclass
-from typing import Any
+from contextlib import closing
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -36,21 +36,15 @@ PATHS = {
 }
 
 
-@dataclass(frozen=True)
-class Point:
-    """The result of a pair of backlogs.
-
-    Attributes:
-        backlogs: of the flow of 20 ms and of that of 80 ms, in packets.
-        rewards: mean reward per decision of each flow.
-        shares: of each flow in the sum of both throughputs.
-        utilisation: of the link.
-        queue_ms: mean queueing delay.
-    """
+class Point(NamedTuple):
+    """The result of a pair of backlogs, of the flow of 20 ms and that of 80 ms."""
 
     backlogs: tuple[float, float]
-    rewards: tuple[float, float]
-    shares: tuple[float, float]
+    """In packets."""
+    rewards: list[float]
+    """Mean reward per decision of each flow."""
+    shares: list[float]
+    """Of each flow in the sum of both throughputs."""
     utilisation: float
     queue_ms: float
 
@@ -68,43 +62,19 @@ def measure(scenario: Scenario, backlogs: tuple[float, float], reward: Reward) -
     def predict(observations: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         return np.concatenate([rule.forward(row[np.newaxis]) for rule, row in zip(rules, observations, strict=True)])
 
-    points: list[Point] = []
-    engine = make_engine("native")
-    try:
+    values = []
+    with closing(make_engine("native")) as engine:
         for seed in SEEDS:
             policy = policy_of(predict, agent.spec.observation, agent.spec.action, scenario)
             trace = simulate(scenario, engine, seed, agent.spec.interval_ms(scenario), policy)
             half = trace.time_s > DURATION_S / 2
-            rewards = reward.over_steps(scenario, (0, 1), trace.flows[half], trace.link[half])
+            rewards = reward.over_steps(scenario, (0, 1), trace.flows[half], trace.link[half]).mean(axis=0)
             summary = trace.summary(after_s=DURATION_S / 2)
             throughputs = [flow.throughput_mbps for flow in summary.flows]
-            points.append(
-                Point(
-                    backlogs,
-                    _pair(float(np.mean(steps)) for steps in rewards.T.tolist()),
-                    _pair(throughput / sum(throughputs) for throughput in throughputs),
-                    summary.link.utilisation,
-                    summary.link.queue_mean_ms,
-                )
-            )
-    finally:
-        engine.close()
-
-    def mean(name: str) -> Any:
-        return np.mean([getattr(point, name) for point in points], axis=0)
-
-    return Point(
-        backlogs,
-        _pair(mean("rewards").tolist()),
-        _pair(mean("shares").tolist()),
-        float(mean("utilisation")),
-        float(mean("queue_ms")),
-    )
-
-
-def _pair(values: Any) -> tuple[float, float]:
-    first, second = values
-    return first, second
+            shares = [throughput / sum(throughputs) for throughput in throughputs]
+            values.append([*rewards, *shares, summary.link.utilisation, summary.link.queue_mean_ms])
+    first, second, first_share, second_share, utilisation, queue_ms = np.mean(values, axis=0).tolist()
+    return Point(backlogs, [first, second], [first_share, second_share], utilisation, queue_ms)
 
 
 def draw(grids: dict[str, list[list[Point]]]) -> Figure:
@@ -128,31 +98,33 @@ def draw(grids: dict[str, list[list[Point]]]) -> Figure:
 def report(grids: dict[str, list[list[Point]]], reward: Reward) -> str:
     """Return the tables."""
     terms = " + ".join(f"{weight:g} {name}" for name, weight in reward.terms.items() if weight)
-    lines = [f"Reward: {terms}; {len(SEEDS)} seeds, steps of 100 ms.", "", "### The best pair of backlogs", ""]
-    rows = []
-    for name, grid in grids.items():
-        best = max((point for row in grid for point in row), key=lambda point: point.reward)
-        rows.append(
-            [
-                name,
-                f"{best.backlogs[0]:g}, {best.backlogs[1]:g}",
-                f"{best.reward:.3f}",
-                f"{best.shares[0]:.0%}, {best.shares[1]:.0%}",
-                f"{best.utilisation:.1%}",
-                f"{best.queue_ms:.1f}",
-            ]
-        )
+    best = {name: max((p for row in grid for p in row), key=lambda point: point.reward) for name, grid in grids.items()}
+    pairs = [
+        [
+            name,
+            f"{point.backlogs[0]:g}, {point.backlogs[1]:g}",
+            f"{point.reward:.3f}",
+            f"{point.shares[0]:.0%}, {point.shares[1]:.0%}",
+            f"{point.utilisation:.1%}",
+            f"{point.queue_ms:.1f}",
+        ]
+        for name, point in best.items()
+    ]
+    own = [
+        [name, f"{other:g}", *(f"{row[BACKLOGS.index(other)].rewards[0]:.3f}" for row in grids[name])]
+        for name, other in ((name, point.backlogs[1]) for name, point in best.items())
+    ]
     headings = ["path", "backlogs (20 ms, 80 ms)", "reward", "shares", "utilisation", "queue, ms"]
-    lines += [page.table(headings, rows, range(1, 6)), "", "### If only the 20 ms flow leaves the best pair", ""]
-    rows = []
-    for name, grid in grids.items():
-        best = max((point for row in grid for point in row), key=lambda point: point.reward)
-        column = BACKLOGS.index(best.backlogs[1])
-        own = [row[column] for row in grid]
-        rows.append([name, f"{best.backlogs[1]:g}", *(f"{point.rewards[0]:.3f}" for point in own)])
-    headings = ["path", "backlog of the other", *(f"{backlog:g}" for backlog in BACKLOGS)]
-    lines += ["Its own reward, by its own backlog:", "", page.table(headings, rows, range(1, len(headings)))]
-    return "\n".join(lines)
+    own_headings = ["path", "backlog of the other", *(f"{backlog:g}" for backlog in BACKLOGS)]
+    blocks = [
+        f"Reward: {terms}; {len(SEEDS)} seeds, steps of 100 ms.",
+        "### The best pair of backlogs",
+        page.table(headings, pairs, range(1, 6)),
+        "### If only the 20 ms flow leaves the best pair",
+        "Its own reward, by its own backlog:",
+        page.table(own_headings, own, range(1, len(own_headings))),
+    ]
+    return "\n\n".join(blocks)
 
 
 def main(arguments: list[str]) -> int:
