@@ -10,7 +10,8 @@ import argparse
 import dataclasses
 import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from bbrgym.agents.scripted import RULES
 from bbrgym.agents.tracking import read_metrics, read_run
 from bbrgym.baselines.policy_file import REFERENCE
 from bbrgym.benchmark.plots import COLOURS
-from bbrgym.benchmark.statistics import bootstrap_interval
+from bbrgym.benchmark.statistics import estimate
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.observation import Observation
 from bbrgym.envs.reward import Reward
@@ -87,11 +88,8 @@ def validate(agent: Agent, reward: Reward) -> dict[str, float]:
 
     trained = load_agent(REFERENCE).spec
     spec = dataclasses.replace(agent.spec, scenario=trained.scenario, engine=trained.engine, reward=reward)
-    env = SharedPolicyVecEnv(spec, EPISODES)
-    try:
+    with closing(SharedPolicyVecEnv(spec, EPISODES)) as env:
         return evaluate_agent(agent, env, EPISODES)
-    finally:
-        env.close()
 
 
 def sweep_rows(sweep: Path, reward: Reward) -> list[list[str]]:
@@ -105,23 +103,14 @@ def sweep_rows(sweep: Path, reward: Reward) -> list[list[str]]:
         name = next(change for change in result["overrides"] if change.startswith("name=")).removeprefix("name=")
         variants.setdefault(name, []).append(validate(load_agent(folder / "final"), reward))
 
-    def mean(values: Iterable[dict[str, float]], name: str) -> float:
-        return float(np.mean([value[name] for value in values]))
-
     rows = []
-    for name, values in sorted(variants.items(), key=lambda entry: -mean(entry[1], "eval/reward")):
-        low, high = bootstrap_interval([value["eval/reward"] for value in values])
-        interval = f" [{low:.3f} {high:.3f}]" if len(values) > 1 else ""
-        rows.append(
-            [
-                page.cell(name),
-                f"{mean(values, 'eval/reward'):.3f}{interval}",
-                f"{mean(values, 'eval/utilisation'):.1%}",
-                f"{mean(values, 'eval/queue_ms'):.1f}",
-                str(len(values)),
-            ]
+    for name, values in variants.items():
+        rewards, utilisations, queues_ms = (
+            estimate([value[f"eval/{metric}"] for value in values]) for metric in ("reward", "utilisation", "queue_ms")
         )
-    return rows
+        cells = [rewards.text(".3f"), f"{utilisations.value:.1%}", f"{queues_ms.value:.1f}", str(len(values))]
+        rows.append((-rewards.value, [page.cell(name), *cells]))
+    return [row for _, row in sorted(rows)]
 
 
 def duel(algorithm: str) -> Trace:
@@ -206,10 +195,9 @@ def report(runs: Mapping[int, Path], reward: Reward) -> tuple[str, dict[str, Fig
     if found := {name: points for name, points in curves(runs).items() if points}:
         figures["training"] = draw_curves(found)
         last = [points[-1][1] for points in found.values()]
-        low, high = bootstrap_interval(last)
         lines += [
             "",
-            f"Last evaluation of each of {len(found)} trainings: {np.mean(last):.3f} [{low:.3f} {high:.3f}], from "
+            f"Last evaluation of each of {len(found)} trainings: {estimate(last).text('.3f')}, from "
             f"{min(last):.3f} to {max(last):.3f}.",
         ]
     return "\n".join(lines), figures
@@ -221,13 +209,9 @@ def adopt(run: Path, folder: Path = REFERENCE) -> None:
     Takes the last agent, not the best by evaluation: the learning rate ends at 0, and a few costly episodes dominate
     the mean reward of an evaluation.
 
-    Args:
-        run: the training's folder, of `experiment=reference`.
-        folder: the reference's.
-
     Raises:
-        FileNotFoundError: the folder has no agent.
-        ValueError: the folder has no training.
+        FileNotFoundError: the training has no agent.
+        ValueError: `run` has no training.
     """
     record = read_run(run)
     if record is None:
