@@ -512,24 +512,8 @@ def _code(engine: str) -> str:
     return digest.hexdigest()
 
 
-@dataclass(frozen=True)
-class PaperCompared:
-    """An experiment of a paper in both engines."""
-
-    experiment: str
-    commit: str
-    """This project's commit of ns-3's runs."""
-    runs: int
-    """Number of runs in each engine."""
-    sizes: Mapping[str, Sequence[float]]
-    """{metric: differences of all pairs of a scenario and a competitor}."""
-    same: int
-    """Number of published entries with the same verdict in both engines."""
-    entries: int
-
-
-def compare_papers(root: Path, console: Console) -> list[PaperCompared]:
-    """Repeat ns-3's runs of the papers' experiments in native.
+def compare_papers(root: Path, console: Console) -> list[list[str]]:
+    """Repeat ns-3's runs of the papers' experiments in native, and return a row of the page's table per experiment.
 
     Args:
         root: the folder of the benchmarks of `python -m studies.papers`. Unfinished ones are left out, and so are
@@ -537,7 +521,7 @@ def compare_papers(root: Path, console: Console) -> list[PaperCompared]:
             project's algorithm; these runs are kept beside `root` like the grid's.
         console: shows progress.
     """
-    compared = []
+    rows = []
     for directory in sorted(path.parent for path in root.glob("*/benchmark.json")):
         reference = load_benchmark(directory)
         plan = Benchmark.from_dict(reference.plan["config"])
@@ -551,9 +535,8 @@ def compare_papers(root: Path, console: Console) -> list[PaperCompared]:
         native = _paper_results(plan, None, console)
         commit = (source_tags() if has_stand_in else reference.plan["provenance"]).get("git.commit", "-")
         name = f"{directory.name}, with this project's CUBIC" if has_stand_in else directory.name
-        paper = paper_of(reference)
-        compared.append(_compare_results(name, commit[:7], plan, paper, ns3, native))
-    return compared
+        rows.append([name, commit[:7], *_paper_cells(plan, paper_of(reference), ns3, native)])
+    return rows
 
 
 STAND_INS: Final = {"cubic-stock": "cubic", "newreno-stock": "newreno"}
@@ -574,42 +557,44 @@ def _paper_results(plan: Benchmark, kept: Path | None, console: Console) -> pd.D
     return pd.DataFrame([planned.names() | row for place, planned in enumerate(runs) for row in done[place][0][1]])
 
 
-def _compare_results(
-    name: str, commit: str, plan: Benchmark, paper: Paper, reference: pd.DataFrame, native: pd.DataFrame
-) -> PaperCompared:
-    sizes: dict[str, list[float]] = {metric.title: [] for metric in METRICS}
-    competitors = {competitor.name: competitor for competitor in plan.competitors}
-    reference = reference[reference["competitor"].isin(list(competitors))]
+def _paper_cells(plan: Benchmark, paper: Paper, reference: pd.DataFrame, native: pd.DataFrame) -> list[str]:
+    """Return numbers of runs and pairs, median and largest difference in each metric, and equal verdicts."""
+    reference = reference[reference["competitor"].isin([competitor.name for competitor in plan.competitors])]
+    pairs = []
     for (scenario, competitor), ours in native.groupby(["scenario", "competitor"], sort=False):
         theirs = reference[(reference["scenario"] == scenario) & (reference["competitor"] == competitor)]
         of_seeds = [
             [Figures.of_rows([dict(row) for _, row in rows.iterrows()]) for _, rows in frame.groupby("seed")]
             for frame in (theirs, ours)
         ]
-        for metric in METRICS:
-            size = difference(metric, plan.scenarios[str(scenario)], *of_seeds).size
-            if not math.isnan(size):
-                sizes[metric.title].append(size)
-    pairs = list(zip(compare(paper, reference), compare(paper, native), strict=True))
-    return PaperCompared(
-        experiment=name,
-        commit=commit,
-        runs=len(reference.groupby(["scenario", "competitor", "seed"])),
-        sizes=sizes,
-        same=sum(a.agreement == b.agreement for a, b in pairs),
-        entries=len(pairs),
-    )
+        pairs.append([difference(metric, plan.scenarios[str(scenario)], *of_seeds).size for metric in METRICS])
+    known = [[size for size in sizes if not math.isnan(size)] for sizes in zip(*pairs, strict=True)]
+    verdicts = list(zip(compare(paper, reference), compare(paper, native), strict=True))
+    return [
+        str(len(reference.groupby(["scenario", "competitor", "seed"]))),
+        str(max(map(len, known))),
+        *(
+            f"{_in_terms(metric, float(np.median(sizes)))} / {_in_terms(metric, max(sizes))}" if sizes else "-"
+            for metric, sizes in zip(METRICS, known, strict=True)
+        ),
+        f"{sum(a.agreement == b.agreement for a, b in verdicts)} of {len(verdicts)}",
+    ]
 
 
-def summarise(compared: Sequence[Compared], papers: Sequence[PaperCompared]) -> str:
-    """Return the tables of the page."""
+def summarise(compared: Sequence[Compared], papers: Sequence[Sequence[str]]) -> str:
+    """Return the tables of the page; `papers` are rows of `compare_papers`."""
     parts = [f"{len(compared)} scenarios, {len(SEEDS)} seeds each."]
     parts += ["### Compared with ns-3's TCP", _summary_table(compared, "ns3")]
     parts += ["### Compared with native's transport over UDP in ns-3", _summary_table(compared, "ns3-quic")]
     parts += ["### Causes of the differences above a limit", _causes_table(compared)]
     parts += ["### Retransmissions", _retransmissions_table(compared)]
     if papers:
-        parts += ["### The papers' experiments", _papers_table(papers)]
+        head = ["experiment", "commit of ns-3's runs", "runs", "pairs", *(m.title for m in METRICS), "same verdicts"]
+        parts += [
+            "### The papers' experiments",
+            "Differences as median / largest over the pairs of a scenario and a competitor.",
+            page.table(head, papers),
+        ]
     return "\n\n".join(parts)
 
 
@@ -688,28 +673,6 @@ def _retransmissions_table(compared: Sequence[Compared]) -> str:
     head = ["timeouts", "median difference of native from TCP / UDP", "lost, % of sent packets: TCP / UDP / native",
             "spurious retransmissions, %: TCP / UDP / native"]  # fmt: skip
     return page.table(head, rows)
-
-
-def _papers_table(papers: Sequence[PaperCompared]) -> str:
-    rows = [
-        [
-            paper.experiment,
-            paper.commit,
-            str(paper.runs),
-            str(max(len(sizes) for sizes in paper.sizes.values())),
-            *(_median_and_largest(metric, paper.sizes[metric.title]) for metric in METRICS),
-            f"{paper.same} of {paper.entries}",
-        ]
-        for paper in papers
-    ]
-    head = ["experiment", "commit of ns-3's runs", "runs", "pairs", *(m.title for m in METRICS), "same verdicts"]
-    return f"Differences as median / largest over the pairs of a scenario and a competitor.\n\n{page.table(head, rows)}"
-
-
-def _median_and_largest(metric: Metric, sizes: Sequence[float]) -> str:
-    if not sizes:
-        return "-"
-    return " / ".join(_in_terms(metric, size) for size in (float(np.median(sizes)), max(sizes)))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
