@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import gymnasium
 import numpy as np
@@ -39,6 +39,7 @@ from bbrgym.files import write_json
 from studies import page
 
 MARK: Final = "studies/speed.py"
+Sample = TypeVar("Sample")
 
 
 @dataclass(frozen=True)
@@ -263,10 +264,7 @@ def measure_policy(effort: Effort, seed: int) -> Samples:
     del seed  # a network is deterministic
     policy = policy_bytes(None)
     _testing.policy_time_ns(policy, 1_000)
-    end = time.perf_counter() + effort.budget_s / 10
-    samples = [_testing.policy_time_ns(policy, 2_000) / 1e3]
-    while time.perf_counter() < end:
-        samples.append(_testing.policy_time_ns(policy, 2_000) / 1e3)
+    samples = _repeat(lambda: _testing.policy_time_ns(policy, 2_000) / 1e3, effort.budget_s / 10)
     return {Cell(POLICY, "columns to gains", "µs"): samples}
 
 
@@ -311,7 +309,7 @@ def measure_steps(effort: Effort, engine: str, rate_mbps: float, step_ms: float,
     with same_episode(rate_mbps, step_ms, seed, engine) as (step_env, step_engine):
         for step in (step_env, step_engine):
             _seconds(step, round(_STARTUP_MS / step_ms))
-        pairs = list(_alternate(step_env, step_engine, steps, effort.budget_s))
+        pairs = _alternate(step_env, step_engine, steps, effort.budget_s)
     cell = partial(Cell, STEPS, steps_row(engine, rate_mbps, step_ms))
     return {
         cell("environment"): [steps / env_s for env_s, _ in pairs],
@@ -379,10 +377,7 @@ def measure_transport(effort: Effort, seed: int) -> Samples:
     steps = 500
     with contextlib.closing(make_engine("ns3")) as engine:
         engine.reset(idle, seed)
-        rates: list[float] = []
-        end = time.perf_counter() + effort.budget_s
-        while not rates or time.perf_counter() < end:
-            rates.append(steps / _seconds(lambda: engine.step(1e-3), steps))
+        rates = _repeat(lambda: steps / _seconds(lambda: engine.step(1e-3), steps), effort.budget_s)
     cell = partial(Cell, TRANSPORT, "one worker")
     return {
         cell("steps/s"): rates,
@@ -436,7 +431,7 @@ def _vector_pairs(
             calls.append(partial(envs.step, np.tile(actions, (kind["num_envs"], 1))))
             _seconds(calls[-1], round(_STARTUP_MS / step_ms))
         first, second = calls
-        return list(_alternate(first, second, steps, effort.budget_s))
+        return _alternate(first, second, steps, effort.budget_s)
 
 
 @dataclass
@@ -557,13 +552,18 @@ def _chunk_steps(rate_mbps: float, step_ms: float, engine: str) -> int:
 
 def _alternate(
     first: Callable[[], object], second: Callable[[], object], times: int, budget_s: float
-) -> Iterator[tuple[float, float]]:
-    """Yield the s that `times` calls of the first and then of the second take, until the budget is spent."""
+) -> list[tuple[float, float]]:
+    """Return the s that `times` calls of the first and then of the second take, until the budget is spent."""
+    return _repeat(lambda: (_seconds(first, times), _seconds(second, times)), budget_s)
+
+
+def _repeat(sample: Callable[[], Sample], budget_s: float) -> list[Sample]:
+    """Return samples until the budget is spent, at least one."""
     end = time.perf_counter() + budget_s
-    while True:
-        yield _seconds(first, times), _seconds(second, times)
-        if time.perf_counter() >= end:
-            return
+    samples = [sample()]
+    while time.perf_counter() < end:
+        samples.append(sample())
+    return samples
 
 
 def _seconds(do: Callable[[], object], times: int = 1) -> float:
