@@ -101,26 +101,15 @@ def with_room(**parameters: float) -> Acks:
 
 def test_with_a_short_queue_and_no_loss_the_window_goes_half_the_way_to_the_limit_each_round():
     acks = with_room()
-    windows = [acks.round(acks.min_rtt_ms) for _ in range(9)]
-    assert windows == [157, 183, 196, 202, 205, 207, 208, 208, 208]
-
-
-def test_between_rounds_the_window_does_not_change():
-    acks = with_room()
     for _ in range(50):
         acks.ack(acks.min_rtt_ms)
-    assert acks.window == 106
-    assert acks.round(acks.min_rtt_ms) == 157
-
-
-def test_the_target_limits_the_window_at_once():
-    acks = with_room()
-    acks.round(acks.min_rtt_ms)
+    assert acks.window == 106, "between rounds the window does not change"
+    windows = [acks.round(acks.min_rtt_ms) for _ in range(9)]
+    assert windows == [157, 183, 196, 202, 205, 207, 208, 208, 208]
     acks.rate_mbps /= 2
     for _ in range(11):  # until the bandwidth filter forgets the higher rate
         acks.round(acks.min_rtt_ms)
-    assert acks.target == 106
-    assert acks.window == 106
+    assert (acks.window, acks.target) == (106, 106), "the target limits the window at once"
 
 
 def test_with_a_long_queue_and_no_loss_the_window_is_the_mean_of_target_and_last_window_with_a_short_queue():
@@ -184,23 +173,18 @@ def test_a_loss_with_a_short_queue_is_handled_as_in_bbr():
     assert acks.window == 106
 
 
-def test_a_loss_in_probe_rtt_with_a_long_queue_halves_again_once_per_round():
+def test_a_loss_in_probe_rtt_halves_again_once_per_round_if_the_queue_is_long():
     acks = settled()
     acks.lose(2 * acks.min_rtt_ms, in_flight=90)
     acks.ack(4 * acks.min_rtt_ms, lost=1)
     assert acks.window == 53, "lost before the first reduction took effect"
+    acks.ack(acks.min_rtt_ms, lost=1, ends_round=True)
+    assert acks.window == 53, "a short queue: nothing changes"
     acks.ack(4 * acks.min_rtt_ms, lost=1, ends_round=True)
     assert acks.window == 26
     acks.ack(100 * acks.min_rtt_ms, lost=1, ends_round=True)
     assert acks.window == 26, "a window of 26 packets cannot have 30 in the queue"
     assert acks.mode == PROBE_RTT
-
-
-def test_a_loss_in_probe_rtt_with_a_short_queue_changes_nothing():
-    acks = settled()
-    acks.lose(2 * acks.min_rtt_ms, in_flight=90)
-    acks.ack(acks.min_rtt_ms, lost=1, ends_round=True)
-    assert acks.window == 53
 
 
 def test_losses_leave_at_least_four_packets():

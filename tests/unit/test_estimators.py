@@ -49,31 +49,25 @@ def test_a_round_ends_when_a_packet_sent_after_its_start_is_delivered():
     assert rounds.on_delivered(prior_delivered=9000, delivered=9900)
 
 
+def is_full_after_each(pipe: cc.FullPipe, *bandwidths: int) -> list[bool]:
+    is_full = []
+    for bandwidth in bandwidths:
+        pipe.on_round(bandwidth)
+        is_full.append(pipe.is_full())
+    return is_full
+
+
 def test_full_pipe_needs_three_rounds_below_a_quarter_of_growth():
     pipe = cc.FullPipe(growth=1.25, rounds=3)
-    for bandwidth in (100, 200, 400, 499, 499):
-        pipe.on_round(bandwidth)
-        assert not pipe.is_full()
-    pipe.on_round(500)  # exactly a quarter above 400: this is growth, and the count restarts
-    assert not pipe.is_full()
-    pipe.on_round(624)
-    pipe.on_round(500)
-    assert not pipe.is_full()
-    pipe.on_round(0)
-    assert pipe.is_full()
+    # 500 is exactly a quarter above 400: this is growth, and the count restarts.
+    assert is_full_after_each(pipe, 100, 200, 400, 499, 499, 500, 624, 500, 0) == [False] * 8 + [True]
 
 
 def test_full_pipe_restarts_its_comparison_after_forgetting():
     pipe = cc.FullPipe(growth=1.25, rounds=3)
-    pipe.on_round(1000)
-    pipe.on_round(1000)
+    assert is_full_after_each(pipe, 1000, 1000) == [False] * 2
     pipe.forget_bandwidth()
-    pipe.on_round(10)  # growth from 0
-    pipe.on_round(10)
-    pipe.on_round(10)
-    assert not pipe.is_full()
-    pipe.on_round(10)
-    assert pipe.is_full()
+    assert is_full_after_each(pipe, 10, 10, 10, 10) == [False] * 3 + [True], "growth from 0, then three rounds"
 
 
 def test_min_rtt_keeps_the_smallest_until_it_is_older_than_the_window():
@@ -115,42 +109,38 @@ def test_extra_acked_is_never_more_than_the_window():
     assert extra.most() == 7000
 
 
-def test_hystart_slows_down_on_a_risen_rtt_and_ends_after_five_conservative_rounds():
-    start = cc.HyStart()
-    delivered = 0
+class SlowStart:
+    """HyStart++ and rounds of ten packets."""
 
-    def play_round(rtt_ms: float) -> int:
-        nonlocal delivered
-        prior, grown = delivered, 0
+    def __init__(self) -> None:
+        self.start, self.delivered = cc.HyStart(), 0
+
+    def play_round(self, rtt_ms: float) -> int:
+        """Return by how many bytes the window grows."""
+        prior, grown = self.delivered, 0
         for _ in range(10):
-            delivered += 1000
-            grown += start.on_ack(int(rtt_ms * MS), 1000, prior, delivered)
+            self.delivered += 1000
+            grown += self.start.on_ack(int(rtt_ms * MS), 1000, prior, self.delivered)
         return grown
 
-    assert play_round(40) == 10_000
-    assert play_round(40) == 10_000
-    assert play_round(44) == 10_000, "4 ms is below an eighth of 40 ms"
-    assert play_round(60) < 10_000, "8 samples of a round are enough to detect 16 ms more"
+
+def test_hystart_slows_down_on_a_risen_rtt_and_ends_after_five_conservative_rounds():
+    path = SlowStart()
+    assert [path.play_round(rtt_ms) for rtt_ms in (40, 40, 44)] == [10_000] * 3, "4 ms is below an eighth of 40 ms"
+    assert path.play_round(60) < 10_000, "8 samples of a round are enough to detect 16 ms more"
     for _ in range(4):
-        assert play_round(60) == 2_500
-        assert not start.is_done()
-    play_round(60)
-    assert start.is_done()
+        assert path.play_round(60) == 2_500
+        assert not path.start.is_done()
+    path.play_round(60)
+    assert path.start.is_done()
 
 
 def test_hystart_returns_to_slow_start_after_a_spurious_rise():
-    start = cc.HyStart()
-    delivered = 0
-    grown = []
-    for rtt_ms in (40, 40, 60, 40, 40):
-        prior, total = delivered, 0
-        for _ in range(10):
-            delivered += 1000
-            total += start.on_ack(rtt_ms * MS, 1000, prior, delivered)
-        grown.append(total)
+    path = SlowStart()
+    grown = [path.play_round(rtt_ms) for rtt_ms in (40, 40, 60, 40, 40)]
     assert grown[2] < 10_000
     assert grown[4] == 10_000
-    assert not start.is_done()
+    assert not path.start.is_done()
 
 
 def test_prr_sends_a_share_of_the_delivered_packets_while_above_the_threshold():

@@ -5,12 +5,10 @@ from __future__ import annotations
 import importlib.util
 import time
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
-import pandas as pd
 import pytest
 from gymnasium.utils.env_checker import check_env, data_equivalence
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
@@ -108,6 +106,13 @@ class TestVector:
         first = play(2, 1)
         for count, threads in ((2, 4), (33, 1), (33, 2)):
             assert_same(first, play(count, threads))
+
+    def test_infos_are_without_what_has_no_value(self) -> None:
+        with closing(BottleneckEnv(SHORT, engine="native")) as env:
+            assert "rtt_mean_ms" not in env.reset(seed=1)[1]["flow"]
+            *_, info = env.step(np.zeros(2))
+            assert info["flow"]["rtt_mean_ms"] >= 20.0
+            assert set(info["link"]) == set(LINK_COLUMNS)
 
     def test_outputs_are_not_changed_by_later_steps(self) -> None:
         env = BottleneckVectorEnv(3, SHORT, engine="native")
@@ -231,11 +236,12 @@ class TestParts:
         pairs = [0, 2]
         table = tabulate(flows[:, pairs].reshape(8, -1), np.ones((2, 8)))
         conditions = Conditions(*np.random.default_rng(1).uniform(0.5, 2, (3, 8)))
-        together = EVERYTHING["reward"].evaluate(RewardContext(table, flows, link, conditions))
+        reward = EVERYTHING["reward"]
+        together = reward.evaluate(RewardContext(table, flows, link, conditions))
         for index in range(8):
             of = Conditions(*(getattr(conditions, name)[[index]] for name in ("payload", "rtt_ms", "longest_rtt_ms")))
             link_of = slice(index // 2, index // 2 + 1)
-            alone = EVERYTHING["reward"].evaluate(RewardContext(table[:, [index]], flows[link_of], link[link_of], of))
+            alone = reward.evaluate(RewardContext(table[:, [index]], flows[link_of], link[link_of], of))
             np.testing.assert_array_equal(together[[index]], alone)
 
     def test_room_for_more_flows_changes_no_reward(self) -> None:
@@ -302,63 +308,6 @@ class TestEverywhere:
                 seen.append(observed)
         changed = (np.array(seen) != observation.neutral).any(axis=0)
         assert [name for name, has in zip(FEATURES, changed, strict=True) if not has] == []
-
-    def test_it_trains_and_is_evaluated(self, tmp_path: Path) -> None:
-        from rich.console import Console
-
-        from bbrgym.agents.train import train
-        from bbrgym.benchmark.evaluate import evaluate
-
-        config = {
-            "scenario": PAIR.to_dict(),
-            "engine": {"name": "native", "threads": None},
-            "agent": {"algorithm": "ppo", "n_steps": 16, "batch_size": 32, "n_epochs": 1},
-            "train": {"total_steps": 128, "n_envs": 4, "eval_every": 64, "eval_episodes": 2},
-            "tracking": {"backend": "none"},
-        }
-        with (tmp_path / "log").open("w") as log:
-            console = Console(file=log)
-            result = train(config, tmp_path / "run", console)
-            assert result.is_complete
-            assert np.isfinite(result.reward)
-            chosen = {key: config[key] for key in ("scenario", "engine", "tracking")}
-            found = evaluate(
-                {"agent_path": str(tmp_path / "run"), "seeds": [1], **chosen}, tmp_path / "evaluation", console
-            )
-        assert isinstance(found, pd.DataFrame)
-        assert np.isfinite(found["reward"]).any()
-
-    def test_a_benchmark(self, tmp_path: Path) -> None:
-        from rich.console import Console
-
-        from bbrgym.baselines.registry import controllers
-        from bbrgym.benchmark.plan import Benchmark
-        from bbrgym.benchmark.run import run_benchmark
-
-        config: dict[str, Any] = {
-            "name": "native",
-            "scenarios": {"short": {"duration_s": 2, "flows": [{"rtt_ms": 10}, {"rtt_ms": 30}]}},
-            "engine": "native",
-            "seeds": [1],
-            "processes": 1,
-        }
-        everybody = Benchmark.from_dict(config).competitors  # the comparators are ns-3's own
-        assert {competitor.name for competitor in everybody} == set(controllers()) - {"agent"}
-        with (tmp_path / "log").open("w") as log:
-            result = run_benchmark(config | {"competitors": ["bbr", "cubic"]}, tmp_path / "run", Console(file=log))
-        assert not result.failures
-        assert set(result.results["competitor"]) == {"bbr", "cubic"}
-
-
-class TestInfos:
-    def test_infos_have_one_row_each_without_what_has_no_value(self) -> None:
-        with closing(BottleneckEnv(SHORT, engine="native")) as env:
-            _, info = env.reset(seed=1)
-            assert "rtt_mean_ms" not in info["flow"]
-            *_, info = env.step(np.zeros(2))
-            assert isinstance(info["flow"], dict)
-            assert info["flow"]["rtt_mean_ms"] >= 20.0
-            assert set(info["link"]) == set(LINK_COLUMNS)
 
 
 def assert_same(first: Any, *others: Any) -> None:

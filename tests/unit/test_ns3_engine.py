@@ -168,10 +168,21 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ns3Engine]
         yield engine
 
 
-def test_a_refused_scenario_is_an_error_with_the_reason(fake: Ns3Engine) -> None:
+@pytest.mark.parametrize(
+    ("seed", "message"),
+    [
+        (13, "ns-3 refuses the scenario: no episode 13"),
+        (15, r"did not answer for 0.3 s while beginning the episode; .*\nx{100}\nx{100}"),
+        (1, r"7 numbers instead of .*_ns3\.py is of another version"),
+    ],
+    ids=["refused", "endless printing", "another version"],
+)
+def test_no_episode_is_an_error_with_the_reason(fake: Ns3Engine, seed: int, message: str) -> None:
+    if seed == 15:
+        fake._timeout_s = 0.3
     for _ in range(2):
-        with pytest.raises(EngineError, match="ns-3 refuses the scenario: no episode 13"):
-            fake.reset(SCENARIO, 13)
+        with pytest.raises(EngineError, match=message):
+            fake.reset(SCENARIO, seed)
 
 
 def test_a_defect_shows_the_last_lines_it_printed(fake: Ns3Engine) -> None:
@@ -183,17 +194,6 @@ def test_a_defect_shows_the_last_lines_it_printed(fake: Ns3Engine) -> None:
     assert lines[-1] == "KeyError: 'a defect'"
     assert "line 99999" in lines
     assert len(lines) == 1 + 20
-
-
-def test_endless_printing_is_no_answer(fake: Ns3Engine) -> None:
-    fake._timeout_s = 0.3
-    with pytest.raises(EngineError, match=r"did not answer for 0.3 s while beginning the episode; .*\nx{100}\nx{100}"):
-        fake.reset(SCENARIO, 15)
-
-
-def test_an_extension_of_another_version_is_named(fake: Ns3Engine) -> None:
-    with pytest.raises(EngineError, match=r"7 numbers instead of .*_ns3\.py is of another version"):
-        fake.reset(SCENARIO, 1)
 
 
 def test_without_ns3_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
