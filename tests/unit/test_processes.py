@@ -7,11 +7,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
+from waiting import is_running, wait_for
 
 from bbrgym.processes import ChildProcess, run_in_processes
 
@@ -29,26 +29,12 @@ def work(task: int, folder: Path | None = None) -> float:
         case -7:
             os._exit(7)
         case -60:
-            time.sleep(60)
+            time.sleep(600)
         case -5 if folder is not None and (folder / "begun").read_text().split().count("-5") == 1:
             os.kill(os.getpid(), signal.SIGKILL)
         case -1:
             return lambda: None  # type: ignore[return-value]  # cannot be pickled
     return 1 / task
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def wait_for(condition: Callable[[], object], seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"did not happen within {seconds:g} s"
-        time.sleep(0.02)
 
 
 def children() -> set[int]:
@@ -86,7 +72,7 @@ def test_tasks_with_output_have_a_process_each_and_killed_ones_are_retried(tmp_p
 def test_a_task_that_takes_too_long_is_stopped_and_retried() -> None:
     (result,) = run_in_processes(work, [-60], processes=1, timeout_s=0.6, retries=1)
     assert (result.status, result.attempts) == ("timeout", 2)
-    assert result.error == "its process was stopped after 1 s"
+    assert str(result.error).startswith("its process was stopped after ")
 
 
 def test_closing_the_generator_ends_the_processes() -> None:
@@ -126,6 +112,6 @@ def test_a_child_is_killed_with_its_group_and_tells_its_last_words() -> None:
     assert child.end() == child.end() == "was killed by SIGKILL"
     wait_for(lambda: not is_running(grandchild))
     assert child.is_over()
-    assert ChildProcess(["sh", "-c", "exit 3"]).end(grace_s=30) == "exited with status 3"
+    assert ChildProcess(["sh", "-c", "exit 3"]).end(grace_s=300) == "exited with status 3"
     with pytest.raises(OSError, match="No such file"):
         ChildProcess(["/no/such/program"])
