@@ -244,7 +244,7 @@ def test_a_given_port_is_kept_over_episodes_and_free_after_close(command: list[s
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             return probe.connect_ex(("127.0.0.1", port)) != 0
 
-    wait_for(is_free, limit_s=5)
+    wait_for(is_free)
 
 
 def test_only_the_loopback_interface_is_listened_on(env: Ns3GymEnv) -> None:
@@ -287,7 +287,7 @@ def test_a_killed_parent_takes_the_program_with_it(command: list[str]) -> None:
     assert all(is_running(pid) for pid in pids)
     parent.kill()
     parent.wait()
-    wait_for(lambda: not any(is_running(pid) for pid in pids), limit_s=2)
+    wait_for(lambda: not any(is_running(pid) for pid in pids))
     parent.stdout.close()
 
 
