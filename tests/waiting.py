@@ -10,11 +10,11 @@ HANG_S = 300.0
 """A wait as long as this is a hang, on however busy a machine."""
 
 
-def wait_for(condition: Callable[[], object], what: str = "the event", limit_s: float = HANG_S) -> None:
+def wait_for(condition: Callable[[], object], what: str = "the event") -> None:
     """Wait until `condition` holds; fail if it never does."""
-    deadline = time.monotonic() + limit_s
+    deadline = time.monotonic() + HANG_S
     while not condition():
-        assert time.monotonic() < deadline, f"waited {limit_s:g} s for {what}"
+        assert time.monotonic() < deadline, f"waited {HANG_S:g} s for {what}"
         time.sleep(0.02)
 
 
