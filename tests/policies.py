@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy.special import expit
 
 from bbrgym import _testing as cc
 from bbrgym.agents.policy import Agent
@@ -47,6 +48,18 @@ def make_agent(
         layers.append((draw(outputs, width), draw(outputs)))
         width = outputs
     return Agent(spec, Network(tuple(layers), tuple(memory), activation, output))
+
+
+def networks() -> dict[str, Agent]:
+    """Return an agent for each kind of network."""
+    return {
+        "tanh": make_agent(widths=(64, 64), observation={"history": 3}),
+        "relu, squashed": make_agent(widths=(64, 32), activation="relu", output="tanh", scale=0.2),
+        "one layer": make_agent(widths=()),
+        "LSTM": make_agent(widths=(16,), lstm=(16, 8)),
+        "packets": make_agent(action={"cwnd_scale": "packets"}),
+        "saturated": make_agent(widths=(16,), lstm=(16,), scale=3.0),
+    }
 
 
 def careful_agent(**config: Any) -> Agent:
@@ -107,8 +120,8 @@ class NumpyPolicy:
         for (of_input, of_state, bias), (hidden, cell) in zip(network.lstm, before, strict=True):
             gates = x @ of_input.T + hidden @ of_state.T + bias
             enter, forget, candidate, leave = np.split(gates, 4, axis=1)
-            cell = _sigmoid(forget) * cell + _sigmoid(enter) * np.tanh(candidate)
-            x = _sigmoid(leave) * np.tanh(cell)
+            cell = expit(forget) * cell + expit(enter) * np.tanh(candidate)
+            x = expit(leave) * np.tanh(cell)
             self._state.append((x, cell))
         for weight, bias in network.layers[:-1]:
             x = x @ weight.T + bias
@@ -116,9 +129,3 @@ class NumpyPolicy:
         weight, bias = network.layers[-1]
         x = x @ weight.T + bias
         return np.tanh(x) if network.output == "tanh" else np.clip(x, -1, 1)
-
-
-def _sigmoid(x: Array) -> Array:
-    # By tanh: exp overflows for large negative values.
-    squashed: Array = np.float32(0.5) * (np.tanh(np.float32(0.5) * x) + np.float32(1))
-    return squashed

@@ -9,12 +9,10 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import pytest
-from policies import make_agent
+from policies import make_agent, networks
 
 from bbrgym.agents.export import write_onnx
-from bbrgym.agents.policy import Agent
 from bbrgym.cli import main
-from bbrgym.envs.observation import FEATURES
 
 SEED = 11
 
@@ -25,20 +23,12 @@ def session_of(path: Path) -> onnxruntime.InferenceSession:
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 
-def agents() -> dict[str, Agent]:
-    return {
-        "tanh": make_agent(widths=(64, 64), observation={"history": 3, "features": list(FEATURES)}, scale=0.2),
-        "relu, squashed": make_agent(widths=(32, 16), activation="relu", output="tanh", scale=0.2),
-        "one layer": make_agent(widths=()),
-        "LSTM": make_agent(widths=(16,), lstm=(8,)),
-        "two LSTM layers": make_agent(widths=(), lstm=(16, 4), output="tanh"),
-    }
-
-
-@pytest.mark.parametrize("name", agents())
+@pytest.mark.parametrize(
+    "name", sorted(networks().keys() - {"saturated"})
+)  # large weights magnify differences of rounding
 @pytest.mark.parametrize("n", [1, 5])
 def test_the_model_acts_like_the_agent(name: str, n: int, tmp_path: Path) -> None:
-    agent = agents()[name]
+    agent = networks()[name]
     write_onnx(agent.stored, tmp_path / "agent.onnx")
     session = session_of(tmp_path / "agent.onnx")
     state = {

@@ -7,7 +7,6 @@ import math
 import random
 import re
 import struct
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path as FilePath
 from typing import Any
@@ -16,25 +15,18 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from ack_path import MS, PACKET, Path, ack_event, settled
-from policies import FIXED, PINNED, NumpyPolicy, careful_agent, make_agent
+from policies import FIXED, PINNED, NumpyPolicy, careful_agent, make_agent, networks
 
 from bbrgym import Flow, Scenario, Trace, _controllers, _native, make_engine, simulate
 from bbrgym import _testing as cc
 from bbrgym.agents.policy import Agent, load_agent
-from bbrgym.baselines.policy_file import REFERENCE, policy_bytes
+from bbrgym.baselines.policy_file import REFERENCE
 from bbrgym.benchmark.plan import Benchmark
 from bbrgym.envs.columns import FLOW_COLUMNS
-from bbrgym.envs.engine import Engine, read_policies
 from bbrgym.envs.observation import FEATURES, GAIN_COLUMNS, History, Observation, tabulate
 
 SEED = 7
 PROBE_BW = 2
-
-
-@pytest.fixture(scope="module")
-def native() -> Iterator[Engine]:
-    with closing(make_engine("native")) as engine:
-        yield engine
 
 
 class TestFeatures:
@@ -87,17 +79,6 @@ class TestFeatures:
     def test_an_unknown_column_is_refused(self) -> None:
         with pytest.raises(ValueError, match="unknown column 'arrived_bytes'"):
             cc.policy_observation(FIXED, {"arrived_bytes": 1.0})
-
-
-def networks() -> dict[str, Agent]:
-    return {
-        "tanh": make_agent(widths=(64, 64), observation={"history": 3}),
-        "relu, squashed": make_agent(widths=(64, 32), activation="relu", output="tanh", scale=0.2),
-        "one layer": make_agent(widths=()),
-        "LSTM": make_agent(widths=(16,), lstm=(16, 8)),
-        "packets": make_agent(action={"cwnd_scale": "packets"}),
-        "saturated": make_agent(widths=(16,), lstm=(16,), scale=3.0),
-    }
 
 
 class TestNetwork:
@@ -414,7 +395,7 @@ def column(trace: Trace, name: str) -> npt.NDArray[np.float64]:
 
 
 @pytest.mark.parametrize("competitor", ["cubic", "bbr", "policy"])
-def test_it_performs_like_the_agent_steered_from_python(native: Engine, careful: str, competitor: str) -> None:
+def test_it_performs_like_the_agent_steered_from_python(careful: str, competitor: str) -> None:
     agent = load_agent(careful)
     mine = Flow("policy", rtt_ms=30, policy=careful)
     other = mine if competitor == "policy" else Flow(competitor, rtt_ms=30)
@@ -423,8 +404,8 @@ def test_it_performs_like_the_agent_steered_from_python(native: Engine, careful:
     driven = dataclasses.replace(DUEL, flows=(steered, steered if other is mine else other))
     figures = []
     for seed in range(4):  # against BBR, queues vary between seeds
-        inside = simulate(scenario, native, seed, 100.0)
-        outside = simulate(driven, native, seed, 100.0, agent.policy(driven))
+        inside = simulate(scenario, "native", seed, 100.0)
+        outside = simulate(driven, "native", seed, 100.0, agent.policy(driven))
         summaries = [trace.summary(after_s=5) for trace in (inside, outside)]
         figures.append([[*(f.throughput_mbps for f in s.flows), s.link.queue_mean_ms] for s in summaries])
     found, expected = np.mean(figures, axis=0)
@@ -433,24 +414,24 @@ def test_it_performs_like_the_agent_steered_from_python(native: Engine, careful:
     assert np.ptp(column(inside, "cwnd_gain")) > 0.2, "it reacts to something"
 
 
-def test_the_reference_policy_is_the_default(native: Engine) -> None:
-    trace = simulate(DUEL, native, SEED)
-    assert trace.hash == simulate(with_policy(DUEL, str(REFERENCE)), native, SEED).hash
+def test_the_reference_policy_is_the_default() -> None:
+    trace = simulate(DUEL, "native", SEED)
+    assert trace.hash == simulate(with_policy(DUEL, str(REFERENCE)), "native", SEED).hash
     low, high = load_agent(REFERENCE).spec.action.cwnd_gain
     steered = column(trace, "cwnd_gain")[column(trace, "mode") == PROBE_BW]
     assert len(steered) > 50
     assert ((low <= steered) & (steered <= high)).all()
 
 
-def test_changed_files_are_read_again(native: Engine, tmp_path: FilePath) -> None:
+def test_changed_files_are_read_again(tmp_path: FilePath) -> None:
     careful_agent().save(tmp_path / "x")
     scenario = with_policy(DUEL, str(tmp_path / "x"))
-    first = simulate(scenario, native, SEED).hash
+    first = simulate(scenario, "native", SEED).hash
     make_agent(seed=3).save(tmp_path / "x")
-    assert simulate(scenario, native, SEED).hash != first
+    assert simulate(scenario, "native", SEED).hash != first
 
 
-def test_a_batch_equals_single_runs(native: Engine, careful: str) -> None:
+def test_a_batch_equals_single_runs(careful: str) -> None:
     from bbrgym.envs.native.engine import NativeBatch
 
     scenario = with_policy(dataclasses.replace(DUEL, duration_s=3), careful)
@@ -459,17 +440,17 @@ def test_a_batch_equals_single_runs(native: Engine, careful: str) -> None:
         engines.finish()
         engines.begin_step()
         engines.finish()
-        alone = simulate(scenario, native, SEED, 3000.0)
+        alone = simulate(scenario, "native", SEED, 3000.0)
         np.testing.assert_array_equal(engines.flows, [alone.flows[0]] * 4)
 
 
 @pytest.mark.parametrize("transport", ["tcp", "quic"])
-def test_it_performs_the_same_in_ns3(native: Engine, careful: str, transport: str) -> None:
+def test_it_performs_the_same_in_ns3(careful: str, transport: str) -> None:
     pytest.importorskip("bbrgym._ns3", reason="ns-3 is not installed")
     flows = (Flow("policy", rtt_ms=30, policy=careful), Flow("bbr", rtt_ms=30))
     scenario = dataclasses.replace(DUEL, flows=flows)
     with closing(make_engine("ns3", transport=transport)) as ns3:
-        there, here = simulate(scenario, ns3, SEED), simulate(scenario, native, SEED)
+        there, here = simulate(scenario, ns3, SEED), simulate(scenario, "native", SEED)
         assert simulate(scenario, ns3, SEED).hash == there.hash
         plain = simulate(with_policy(scenario, None), ns3, SEED)
     found, expected = there.summary(after_s=5), here.summary(after_s=5)
@@ -479,10 +460,10 @@ def test_it_performs_the_same_in_ns3(native: Engine, careful: str, transport: st
     assert plain.hash != there.hash
 
 
-def test_engines_say_which_policy_is_missing(native: Engine, tmp_path: FilePath) -> None:
+def test_engines_say_which_policy_is_missing(tmp_path: FilePath) -> None:
     scenario = with_policy(DUEL, str(tmp_path / "nowhere"))
     with pytest.raises(FileNotFoundError, match=r"no trained agent in '.*nowhere': there is no such folder"):
-        simulate(scenario, native)
+        simulate(scenario, "native")
     plain = Scenario().to_dict()
     plain["flows"][0]["policy"] = FIXED
     batch = _native.Batch(1, 2)
@@ -517,9 +498,3 @@ def test_the_key_of_a_run_depends_on_the_policys_content(careful: str, tmp_path:
     careful_agent(env={"step_ms": 50.0, "step_rtts": None}).save(copy)
     assert keys(str(copy))[0] != before[0], "how often it decides decides, too"
     assert keys(str(copy))[1] == before[1]
-
-
-def test_policies_are_read_for_flows_that_run_one(careful: str) -> None:
-    assert read_policies(Scenario()) == {}
-    assert read_policies(with_policy(DUEL, careful)) == {0: load_agent(careful).to_bytes()}
-    assert policy_bytes(None) == load_agent(REFERENCE).to_bytes()
