@@ -16,47 +16,27 @@ import pandas as pd
 import pytest
 from fake_engine import FakeEngine
 from matplotlib.patches import Ellipse
-from paper_experiment import SCENARIOS, make_experiment
+from paper_experiment import PROVENANCE, SCENARIOS, make_experiment
 
 from bbrgym import Flow, Scenario, Trace, simulate
 from bbrgym.baselines.registry import COMPARATORS, controllers
 from bbrgym.benchmark import plots
 from bbrgym.benchmark.metrics import measure
-from bbrgym.benchmark.plan import Benchmark
 from bbrgym.benchmark.report import write_report
-from bbrgym.envs.trace_file import save_trace
 from bbrgym.files import write_json
 
 COMPETITORS = ["bbr", "cubic", {"name": "<i>calm</i> $\\bad$", "algorithm": "agent", "parameters": {"cwnd_gain": 1.2}}]
 
 
-def make_benchmark(directory: Path, *, done: slice = slice(None)) -> None:
+def make_benchmark(directory: Path, done: slice = slice(None)) -> None:
     """Write a benchmark's directory with the runs `done`."""
     scenarios = {
         "duel": {"rate_mbps": 20, "duration_s": 3, "loss": 0.02, "flows": [{"rtt_ms": 10}, {"rtt_ms": 50}]},
         "a & b": {"rate_mbps": 12, "duration_s": 3, "flows": [{"rtt_ms": 30}, {"rtt_ms": 30, "start_s": 1}]},
     }
-    plain = {"name": "tried", "scenarios": scenarios, "competitors": COMPETITORS, "seeds": [1, 2, 3], "engine": "fake"}
-    benchmark = Benchmark.from_dict(plain)
-    runs = benchmark.runs()
-    write_json(
-        directory / "benchmark.json",
-        {
-            "config": benchmark.to_dict(),
-            "runs": [run.names() for run in runs],
-            "provenance": {"command": "bbrgym benchmark experiment=tried", "commit": "abc123 with changes"},
-            "started": "2026-11-21T07:22:51+00:00",
-        },
+    make_experiment(
+        directory, done=done, paper=None, name="tried", scenarios=scenarios, competitors=COMPETITORS, seeds=[1, 2, 3]
     )
-    write_json(directory / "failures.json", [])
-    for run in runs[done]:
-        trace = simulate(run.scenario, FakeEngine(), run.seed)
-        place = directory / "runs" / run.key
-        place.mkdir(parents=True)
-        save_trace(trace, place / "trace.parquet")
-        write_json(
-            place / "metrics.json", {"trace_hash": trace.hash, "wall_s": 0.1, "rows": measure(trace, after_s=0.75)}
-        )
 
 
 @pytest.fixture(scope="module")
@@ -85,8 +65,8 @@ def test_report_says_what_was_run_and_how_to_reproduce_it(page: str) -> None:
         "18 of 18 runs are done",
         "seeds 1, 2, 3",
         "2026-11-21 07:22 UTC",
-        "bbrgym benchmark experiment=tried",
-        "abc123 with changes",
+        PROVENANCE["command"],
+        PROVENANCE["git.commit"],
         "20 Mbit/s, droptail buffer of 1 BDP (125 packets), 2.00% random loss, 3 s; flow 0: 10 ms; flow 1: 50 ms.",
         "flow 1: 30 ms from 1 s",
         "sorted by Jain",
@@ -142,6 +122,7 @@ def test_report_of_an_interrupted_and_partly_failed_benchmark_is_reproducible(tm
 
 def test_report_of_a_benchmark_without_any_result(tmp_path: Path) -> None:
     make_benchmark(tmp_path, done=slice(0))
+    (tmp_path / "runs").rmdir()
     assert "0 of 18 runs are done" in write_report(tmp_path).read_text()
 
 
