@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from rich.console import Console
 
 from bbrgym.agents.train import TrainResult, train
@@ -62,7 +63,6 @@ def changed(train: dict[str, Any] | None = None, **changes: Any) -> dict[str, An
 
 
 def quiet() -> Console:
-    """Return a console that prints nowhere."""
     return Console(file=io.StringIO(), width=160)
 
 
@@ -73,12 +73,9 @@ def learn(directory: Path, train_changes: dict[str, Any] | None = None, **change
 
 def learn_until_killed(directory: Path, train_changes: dict[str, Any] | None = None, **changes: Any) -> None:
     """Train until the second evaluation, and stop as by a power cut: a checkpoint exists, what followed it is lost."""
-    try:
+    with pytest.raises(_Killed):
         train(changed(train_changes, **changes), directory, _KillingConsole())
-    except _Killed:
-        assert not (directory / "final").exists()
-    else:
-        raise AssertionError("the training ended before it was killed")
+    assert not (directory / "final").exists()
 
 
 def weights(directory: Path) -> dict[str, np.ndarray[Any, Any]]:
