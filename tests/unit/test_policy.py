@@ -414,6 +414,26 @@ def test_it_performs_like_the_agent_steered_from_python(careful: str, competitor
     assert np.ptp(column(inside, "cwnd_gain")) > 0.2, "it reacts to something"
 
 
+def test_its_features_are_those_of_the_rows(careful: str) -> None:
+    """The gains in force are those that Python computes from the engine's rows at the decisions."""
+    agent = load_agent(careful)
+    trace = simulate(with_policy(DUEL, careful), "native", SEED, 100.0)
+    gains = np.stack([column(trace, "cwnd_gain"), column(trace, "pacing_gain")])
+    is_steered = column(trace, "mode") == PROBE_BW
+    errors = []
+    for step in range(20, len(trace.time_s) - 2):
+        if not is_steered[step - 1 : step + 2].all():
+            continue
+        table = tabulate(trace.flows[step, :1], gains[:, step, np.newaxis])
+        expected = agent.spec.action.gains(agent.predict(agent.spec.observation.evaluate(table))[0])
+        # The decision falls within the next row, a round trip after the grid of the rows.
+        errors.append(np.abs(np.log2(np.array(expected) / gains[:, step + 1])))
+    assert len(errors) > 100
+    assert np.median(errors, axis=0).max() < 0.05
+    changes = np.abs(np.diff(np.log2(gains), axis=1))[:, is_steered[1:]]
+    assert changes.mean() > 0.005, "the gains change from row to row"
+
+
 def test_the_reference_policy_is_the_default() -> None:
     trace = simulate(DUEL, "native", SEED)
     assert trace.hash == simulate(with_policy(DUEL, str(REFERENCE)), "native", SEED).hash
