@@ -103,13 +103,8 @@ def test_bad_files_are_refused_by_line(tmp_path: Path, text: str, message: str) 
 def test_bad_arguments_are_refused_by_name(tmp_path: Path, arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         mahimahi.rate_schedule(trace(tmp_path / "a", 1), **{"duration_s": 10} | arguments)
-
-
-def test_files_that_are_not_there(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         mahimahi.rate_schedule(tmp_path / "none", duration_s=1)
-    with pytest.raises(ValueError, match=r"rate_trace: '/no/a.trace' cannot be read: No such file"):
-        mahimahi.from_config({"file": "/no/a.trace"}, 1)
 
 
 def test_the_synthetic_trace() -> None:
@@ -133,23 +128,6 @@ def test_the_schedule_of_the_cellular_scenario_stays_what_it_was(duration_s: flo
     config: Any = OmegaConf.load(Path(str(resources.files("bbrgym.conf") / "scenario" / "cellular.yaml")))
     scenario = Scenario.from_dict(OmegaConf.to_container(config) | {"duration_s": duration_s})
     assert hashlib.sha256(repr(scenario.rate_schedule).encode()).hexdigest() == digest
-
-
-@pytest.mark.parametrize(
-    ("trace", "message"),
-    [
-        ({}, "must have either a file or synthetic, got {}"),
-        ({"file": "a", "synthetic": "cellular"}, "must have either a file or synthetic"),
-        ({"synthetic": "satellite"}, "unknown rate_trace.synthetic 'satellite'; known: cellular"),
-        ({"synthetic": "cellular", "seed": -1}, "rate_trace.seed must be an integer >= 0, got -1"),
-        ({"file": "a", "seed": 1}, "no seed beside it"),
-        ({"path": "a"}, "rate_trace: unknown key 'path'"),
-        ("a.trace", "rate_trace must be a mapping"),
-    ],
-)
-def test_bad_configurations_are_refused(trace: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Scenario.from_dict({"rate_trace": trace})
 
 
 def test_what_the_link_delivers_is_what_the_trace_says() -> None:
