@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -67,28 +68,19 @@ def assert_equal(one: Any, other: Any) -> None:
         np.testing.assert_array_equal(one, other, strict=True)
 
 
-def test_init_message_is_the_stock_one() -> None:
-    message = pb.SimInitMsg(
-        simProcessId=1234, wafShellProcessId=1200, obsSpace=pack_space(COUNTS), actSpace=pack_space(spaces.Discrete(5))
-    )
-    assert message.SerializeToString().hex() == INIT
-    parsed = pb.SimInitMsg.FromString(bytes.fromhex(INIT))
-    assert unpack_space(parsed.obsSpace) == COUNTS
-    assert unpack_space(parsed.actSpace) == spaces.Discrete(5)
-
-
-def test_state_message_is_the_stock_one() -> None:
-    values = np.array([1, 2, 3, 4, 300], np.uint32)
-    message = pb.EnvStateMsg(obsData=pack_data(COUNTS, values), reward=1.5, info="ok")
-    assert message.SerializeToString().hex() == STATE
-    parsed = pb.EnvStateMsg.FromString(bytes.fromhex(STATE))
-    assert_equal(unpack_data(COUNTS, parsed.obsData), values)
-    assert (parsed.reward, parsed.isGameOver, parsed.info) == (1.5, False, "ok")
-
-
 @pytest.mark.parametrize(
     ("message", "stock"),
     [
+        (
+            pb.SimInitMsg(
+                simProcessId=1234,
+                wafShellProcessId=1200,
+                obsSpace=pack_space(COUNTS),
+                actSpace=pack_space(spaces.Discrete(5)),
+            ),
+            INIT,
+        ),
+        (pb.EnvStateMsg(obsData=pack_data(COUNTS, [1, 2, 3, 4, 300]), reward=1.5, info="ok"), STATE),
         (pb.SimInitAck(done=True), "0801"),
         (pb.EnvStateMsg(isGameOver=True, reason=pb.EnvStateMsg.SimulationEnd), "1801"),
         (pb.EnvStateMsg(isGameOver=True, reason=pb.EnvStateMsg.GameOver), "18012001"),
@@ -97,7 +89,7 @@ def test_state_message_is_the_stock_one() -> None:
         (pb.EnvActMsg(actData=pack_data(GAINS, [1.25, 2.0], is_action=True)), ACTION_BOX),
     ],
 )
-def test_other_messages_are_the_stock_ones(message: Any, stock: str) -> None:
+def test_messages_are_the_stock_ones(message: Any, stock: str) -> None:
     assert message.SerializeToString().hex() == stock
     assert type(message).FromString(bytes.fromhex(stock)) == message
 
@@ -111,14 +103,9 @@ def test_doubles_of_an_action_go_as_floats_and_are_taken_as_either() -> None:
 
 
 def test_extensions_are_beyond_the_stock_numbers() -> None:
-    for message in (pb.SimInitAck, pb.EnvStateMsg, pb.EnvActMsg):
-        ours = {field.name for field in message.DESCRIPTOR.fields if field.number >= 100}
-        expected = {
-            "SimInitAck": {"scenario", "seed", "policies"},
-            "EnvStateMsg": {"error"},
-            "EnvActMsg": {"step_ns"},
-        }
-        assert ours == expected[message.DESCRIPTOR.name]
+    expected = {pb.SimInitAck: {"scenario", "seed", "policies"}, pb.EnvStateMsg: {"error"}, pb.EnvActMsg: {"step_ns"}}
+    for message, names in expected.items():
+        assert {field.name for field in message.DESCRIPTOR.fields if field.number >= 100} == names
 
 
 @pytest.mark.parametrize(("space", "value"), EVERY_FORM, ids=[str(space) for space, _ in EVERY_FORM])
@@ -131,28 +118,20 @@ def test_spaces_and_values_come_back(space: spaces.Space[Any], value: Any) -> No
     assert_equal(unpack_data(space, container), value)
 
 
-def test_integer_bounds_are_brought_into_32_bits() -> None:
+def test_bounds_of_a_box_are_one_pair_and_those_of_integers_in_32_bits() -> None:
     description = pb.SpaceDescription(type=pb.Box)
     description.space.Pack(pb.BoxSpace(low=-math.inf, high=1e12, dtype=pb.UINT, shape=[2]))
     assert unpack_space(description) == spaces.Box(0, 2**32 - 1, (2,), np.uint32)
-
-
-def test_bounds_of_a_box_are_one_pair() -> None:
     space = spaces.Box(np.array([-1.0, 0.0]), np.array([1.0, 8.0]), dtype=np.float64)
     assert unpack_space(pack_space(space)) == spaces.Box(-1.0, 8.0, (2,), np.float64)
 
 
-@pytest.mark.parametrize(
-    ("space", "reason"),
-    [
-        (spaces.MultiBinary(3), r"a space must be a Discrete \(from 0\), Box, Tuple or Dict, got MultiBinary\(3\)"),
-        (spaces.Discrete(3, start=1), r"a space must be a Discrete \(from 0\), Box, Tuple or Dict, got Discrete\(3,"),
-        (spaces.Tuple([spaces.Text(3)]), r"a space must be a Discrete \(from 0\), Box, Tuple or Dict, got Text\(1, 3,"),
-    ],
-)
-def test_other_spaces_are_refused(space: spaces.Space[Any], reason: str) -> None:
-    with pytest.raises(ValueError, match=reason):
-        pack_space(space)
+@pytest.mark.parametrize("space", [spaces.MultiBinary(3), spaces.Discrete(3, start=1), spaces.Text(3)], ids=str)
+def test_other_spaces_are_refused(space: spaces.Space[Any]) -> None:
+    reason = f"a space must be a Discrete (from 0), Box, Tuple or Dict, got {space}"
+    for outer in (space, spaces.Tuple([space])):
+        with pytest.raises(ValueError, match=re.escape(reason)):
+            pack_space(outer)
 
 
 @pytest.mark.parametrize(
