@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_engine import FakeEngine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -138,22 +137,15 @@ def reward_of(reward: Reward, scenario: Scenario, flow: int, rows: Rows) -> floa
 
 
 class TestObservation:
-    def test_every_feature_has_values_by_hand(self) -> None:
-        assert FORMULAS.keys() == FEATURES.keys()
-
-    @pytest.mark.parametrize("name", FORMULAS)
-    def test_formulas(self, name: str) -> None:
+    @pytest.mark.parametrize("name", sorted(FORMULAS.keys() | FEATURES.keys()))
+    def test_formulas_and_that_they_need_all_columns(self, name: str) -> None:
         columns, *cases = FORMULAS[name]
         assert FEATURES[name].columns == columns
         for values, expected in cases:
-            assert observed(name, dict(zip(columns, values, strict=True))) == pytest.approx(expected, rel=1e-6), values
-
-    @pytest.mark.parametrize("name", FORMULAS)
-    def test_a_feature_needs_all_its_columns(self, name: str) -> None:
-        columns, (values, _), *_ = FORMULAS[name]
+            row = dict(zip(columns, values, strict=True))
+            assert observed(name, row) == pytest.approx(expected, rel=1e-6), values
         for without in columns:
-            row = dict(zip(columns, values, strict=True)) | {without: math.nan}
-            assert observed(name, row) == FEATURES[name].neutral
+            assert observed(name, row | {without: math.nan}) == FEATURES[name].neutral
 
     @settings(max_examples=200, deadline=None)
     @given(st.lists(st.floats(allow_nan=True, allow_infinity=True), min_size=60, max_size=60))
@@ -163,19 +155,15 @@ class TestObservation:
         observed = observe(History(specification, 1), make_rows(row), (values[-1], values[-2]))
         assert specification.space.contains(observed)
 
-    def test_without_values_every_feature_is_neutral(self) -> None:
+    def test_is_neutral_without_values_and_without_a_part_in_the_step(self) -> None:
         specification = Observation(tuple(FEATURES))
-        nan = dict.fromkeys(FLOW_COLUMNS, math.nan) | {"is_active": 1.0}
-        observed = observe(History(specification, 1), make_rows(nan), (math.nan, math.nan))
+        away = {"is_active": 0.0, "sent_packets": 0.0, "delivered_packets": 0.0, "mode": 2.0, "min_rtt_ms": 50.0}
         # A mode that is not known is none of the modes, which is what neutral says too.
-        np.testing.assert_array_equal(observed, specification.neutral)
+        nan = dict.fromkeys(FLOW_COLUMNS, math.nan) | {"is_active": 1.0}
+        for row, gains in ((nan, (math.nan, math.nan)), (away, (2.0, 1.0))):
+            observed = observe(History(specification, 1), make_rows(row), gains)
+            np.testing.assert_array_equal(observed, specification.neutral)
         assert specification.space.contains(specification.neutral)
-
-    def test_a_flow_without_part_in_the_step_is_neutral(self) -> None:
-        specification = Observation()
-        row = {"is_active": 0.0, "sent_packets": 0.0, "delivered_packets": 0.0, "mode": 2.0, "min_rtt_ms": 50.0}
-        observed = observe(History(specification, 1), make_rows(row), (2.0, 1.0))
-        np.testing.assert_array_equal(observed, specification.neutral)
 
     def test_history_has_the_latest_last_and_arrays_are_fresh(self) -> None:
         history = History(Observation(("loss_rate", "log_pacing_gain"), history=3), 1)
@@ -190,16 +178,18 @@ class TestObservation:
         steered = Scenario(flows=(Flow("agent", parameters={"cwnd_gain": 1.5}),))
         assert first_gains(steered, 0) == (1.5, 1.0)
 
-    def test_refuses_what_does_not_exist(self) -> None:
-        with pytest.raises(ValueError, match=r"unknown feature 'queue'; known: delivery_rate_ratio, "):
-            Observation(("queue",))
-        with pytest.raises(ValueError, match="none twice"):
-            Observation(("loss_rate", "loss_rate"))
-        with pytest.raises(ValueError, match="at least one"):
-            Observation(())
-        for history in (0, 1.5, True):
-            with pytest.raises(ValueError, match="history"):
-                Observation(history=history)  # type: ignore[arg-type]  # that is the point
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ({"features": ("queue",)}, r"unknown feature 'queue'; known: delivery_rate_ratio, "),
+            ({"features": ("loss_rate", "loss_rate")}, "none twice"),
+            ({"features": ()}, "at least one"),
+            *[({"history": history}, "history") for history in (0, 1.5, True)],
+        ],
+    )
+    def test_refuses_what_does_not_exist(self, arguments: dict[str, Any], message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            Observation(**arguments)
 
 
 class TestAction:
@@ -368,11 +358,14 @@ class TestDistribution:
         assert rates.max() <= 50
         assert np.median(np.log(rates)) == pytest.approx(np.log(np.sqrt(5 * 50)), abs=0.2)
 
-    def test_a_seed_decides_and_the_order_of_keys_does_not(self) -> None:
+    def test_a_seed_decides_and_neither_the_order_of_keys_nor_a_round_trip(self) -> None:
         turned = {key: self.TRAIN[key] for key in reversed(self.TRAIN)}
         a, b = (Distribution.from_dict(plain).sample(np.random.default_rng(3)) for plain in (self.TRAIN, turned))
         assert a == b
-        assert a != Distribution.from_dict(self.TRAIN).sample(np.random.default_rng(4))
+        again = Distribution.from_dict(self.TRAIN)
+        assert Distribution.from_dict(again.to_dict()) == pickle.loads(pickle.dumps(again)) == again
+        assert again.example == again.example
+        assert a != again.sample(np.random.default_rng(4))
 
     def test_a_scenario_is_the_distribution_that_gives_itself(self) -> None:
         rng = np.random.default_rng(1)
@@ -383,21 +376,10 @@ class TestDistribution:
 
     def test_choices_can_be_whole_and_nested(self) -> None:
         agent = {"algorithm": "agent", "rtt_ms": {"uniform": [10, 20]}}
-        distribution = Distribution.from_dict(
-            {
-                "flows": {
-                    "choice": [[agent], [agent, {"algorithm": "bbr", "rtt_ms": {"choice": [1, {"uniform": [2, 3]}]}}]]
-                }
-            }
-        )
+        other = {"algorithm": "bbr", "rtt_ms": {"choice": [1, {"uniform": [2, 3]}]}}
+        distribution = Distribution.from_dict({"flows": {"choice": [[agent], [agent, other]]}})
         rng = np.random.default_rng(1)
         assert {len(distribution.sample(rng).flows) for _ in range(20)} == {1, 2}
-
-    def test_round_trip(self) -> None:
-        distribution = Distribution.from_dict(self.TRAIN)
-        assert Distribution.from_dict(distribution.to_dict()) == distribution
-        assert pickle.loads(pickle.dumps(distribution)) == distribution
-        assert distribution.example == distribution.example
 
     def test_everything_that_a_path_can_have_can_be_drawn(self) -> None:
         distribution = Distribution.from_dict(
@@ -424,13 +406,8 @@ class TestDistribution:
             traces.append({"file": str(tmp_path / name), "bin_ms": 10})
         one = Distribution.from_dict({"rate_trace": traces[0]})
         assert one == Distribution.from_dict({"rate_schedule": [[0, 12]]})
-        some = Distribution.from_dict(
-            {
-                "rate_trace": {"choice": [*traces, None]},
-                "duration_s": {"uniform": [1, 9]},
-                "loss": {"uniform": [0, 0.1]},
-            }
-        )
+        varied = {"duration_s": {"uniform": [1, 9]}, "loss": {"uniform": [0, 0.1]}}
+        some = Distribution.from_dict({"rate_trace": {"choice": [*traces, None]}} | varied)
         for trace in traces:
             Path(trace["file"]).unlink()
         again = Distribution.from_dict(some.to_dict())
@@ -440,39 +417,22 @@ class TestDistribution:
     @pytest.mark.parametrize(
         ("bad", "message"),
         [
-            (
-                {"rate_trace": {"file": {"uniform": [1, 2]}}},
-                r"rate_trace must have a path as file, and no seed beside it, got \{'file':",
-            ),
-            (
-                {"rate_trace": {"choice": []}},
-                r"scenario\.rate_trace\.choice must be a list of at least one value, got \[\]",
-            ),
+            ({"rate_trace": {"file": {"uniform": [1, 2]}}}, r"must have a path as file, and no seed beside it, got \{"),
+            ({"rate_trace": {"choice": []}}, r"rate_trace\.choice must be a list of at least one value, got \[\]"),
             (
                 {"loss": {"uniform": [0.0, 0.6]}, "loss_burst_packets": {"uniform": [1, 4]}},
                 r"loss must be <= 0\.5 with loss_burst_packets=1, got 0\.6",
             ),
-            ({"queue": {"choice": ["codel", "red"]}}, "queue must be one of droptail, codel, got 'red'"),
             ({"rate": 12}, r"scenario: unknown key 'rate' \(did you mean 'rate_mbps'\?\); known: rate_mbps,"),
-            (
-                {"flows": [{"rtt": 5}]},
-                r"flow: unknown key 'rtt' \(did you mean 'rtt_ms'\?\); known: algorithm, rtt_ms,",
-            ),
+            ({"flows": [{"rtt": 5}]}, r"flow: unknown key 'rtt' \(did you mean 'rtt_ms'\?\); known: algorithm"),
             ({"flows": [{"algorithm": {"choice": ["bbr", "bbr9"]}}]}, "unknown algorithm 'bbr9'"),
             ({"flows": 3}, "a list of mappings"),
-            (
-                {"rate_mbps": {"uniform": [5, 5]}},
-                r"scenario\.rate_mbps\.uniform must be two rising numbers, like \[5, 50\], got \[5, 5\]",
-            ),
+            ({"rate_mbps": {"uniform": [5, 5]}}, r"rate_mbps\.uniform must be two rising numbers, .*, got \[5, 5\]"),
             ({"rate_mbps": {"uniform": ["5", 6]}}, "two rising numbers"),
-            (
-                {"rate_mbps": {"log_uniform": [0, 5]}},
-                r"scenario\.rate_mbps\.log_uniform must be two rising numbers > 0, like \[5, 50\],",
-            ),
+            ({"rate_mbps": {"log_uniform": [0, 5]}}, r"rate_mbps\.log_uniform must be two rising numbers > 0, like"),
             ({"rate_mbps": {"uniform": [-1, 5]}}, r"rate_mbps must be in \[0\.01, 10000\], got -1\.0"),
             ({"rate_mbps": {"normal": [0, 1]}}, "rate_mbps"),
             ({"rate_mbps": {"uniform": [5, 6], "choice": [1]}}, "nothing beside it"),
-            ({"loss": {"choice": []}}, "at least one value"),
             (
                 {"duration_s": {"uniform": [2, 9]}, "flows": [{"start_s": {"uniform": [0, 3]}}]},
                 r"flows\[0\]\.start_s must be < duration_s=2, got 3\.0",
@@ -481,10 +441,7 @@ class TestDistribution:
                 {"flows": [{"start_s": {"uniform": [0, 3]}, "stop_s": {"uniform": [2, 5]}}]},
                 r"stop_s must be > start_s=3, got 2\.0",
             ),
-            (
-                {"flows": [{"algorithm": {"choice": ["agent", "bbr"]}}]},
-                "a distribution must always have the same number of agent flows, got 0 or 1",
-            ),
+            ({"flows": [{"algorithm": {"choice": ["agent", "bbr"]}}]}, "the same number of agent flows, got 0 or 1"),
             ([1], "a mapping of its fields"),
             ({"rate_mbps": "fast"}, "rate_mbps"),
         ],
@@ -492,19 +449,3 @@ class TestDistribution:
     def test_bad_entries_are_refused_by_name(self, bad: Any, message: str) -> None:
         with pytest.raises(ValueError, match=message):
             Distribution.from_dict(bad)
-
-
-def test_the_fake_engine_reacts_as_a_path_does() -> None:
-    """Else nothing that is learnt or compared on it would mean a thing."""
-
-    def run(cwnd_gain: float) -> Rows:
-        engine = FakeEngine()
-        engine.reset(Scenario(rate_mbps=12.0, buffer_bdp=4.0, flows=(Flow("agent", rtt_ms=50.0),)), seed=1)
-        engine.steer(0, cwnd_gain, 1.1)
-        for _ in range(99):
-            engine.step(100.0)
-        return engine.step(100.0)
-
-    small, large = run(0.5), run(3.0)
-    assert small.flow(0)["throughput_mbps"] < 0.9 * 12 < large.flow(0)["throughput_mbps"]
-    assert small.flow(0)["rtt_mean_ms"] < 60 < large.flow(0)["rtt_mean_ms"]
