@@ -49,10 +49,8 @@ class Parent:
     def __init__(self, socket: zmq.Socket[bytes]) -> None:
         self.socket = socket
 
-    def hello(self) -> pb.SimInitMsg:
-        return pb.SimInitMsg.FromString(self.socket.recv())
-
     def begin(self, seed: int) -> None:
+        assert pb.SimInitMsg.FromString(self.socket.recv()).simProcessId > 0
         scenario = json.dumps(SCENARIO.to_dict())
         self.socket.send(pb.SimInitAck(done=True, scenario=scenario, seed=seed).SerializeToString())
 
@@ -63,6 +61,7 @@ class Parent:
         self.socket.send(pb.EnvActMsg(stopSimReq=True).SerializeToString())
 
     def quit(self) -> None:
+        self.socket.recv()
         self.socket.send(pb.SimInitAck(stopSimReq=True).SerializeToString())
 
     def state(self) -> tuple[list[float], pb.EnvStateMsg]:
@@ -87,7 +86,6 @@ def test_serves_episode_after_episode(served: tuple[Parent, Toy, threading.Threa
     parent, toy, thread = served
     nan = math.nan
     for seed in (5, 7):
-        assert parent.hello().simProcessId > 0
         parent.begin(seed)
         times = [parent.state()[0][0]]
         while True:
@@ -100,7 +98,6 @@ def test_serves_episode_after_episode(served: tuple[Parent, Toy, threading.Threa
         assert times == [0.0, 0.4, 0.8, 1.0]
         assert state.reason == (pb.EnvStateMsg.GameOver if seed == 7 else pb.EnvStateMsg.SimulationEnd)
         parent.stop()
-    parent.hello()
     parent.quit()
     thread.join(10)
     assert not thread.is_alive()
@@ -111,20 +108,16 @@ def test_serves_episode_after_episode(served: tuple[Parent, Toy, threading.Threa
 
 def test_an_episode_can_be_abandoned_and_refused(served: tuple[Parent, Toy, threading.Thread]) -> None:
     parent, toy, thread = served
-    parent.hello()
     parent.begin(1)
     parent.state()
     parent.stop()
-    parent.hello()
     parent.begin(13)
     rows, state = parent.state()
     assert (rows, state.isGameOver, state.error) == ([], True, "no episode 13")
     parent.stop()
-    parent.hello()
     parent.begin(2)
     assert parent.state()[0] == [0.0, 0.0, 0.0, 2.0]
     parent.stop()
-    parent.hello()
     parent.quit()
     thread.join(10)
     assert [call[0] for call in toy.calls] == ["reset"] * 3
