@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -90,20 +91,18 @@ def test_they_stand_behind_what_the_actor_sees(scenario: Any, engine: Any) -> No
 
 @pytest.mark.parametrize("algorithm", sorted(SMALL))
 class TestLearners:
-    def model(self, algorithm: str, features: tuple[str, ...] = ALL) -> Any:
+    def model(self, algorithm: str, features: tuple[str, ...] = ALL, steps: int = 60) -> Any:
         env = SharedPolicyVecEnv(EpisodeSpec(PAIR, engine="fake"), 1, features)
-        return make_model({"algorithm": algorithm, "device": "cpu", **SMALL[algorithm]}, env, seed=1)
+        return make_model({"algorithm": algorithm, "device": "cpu", **SMALL[algorithm]}, env, seed=1).learn(steps)
 
     def test_the_critic_sees_them_and_the_actor_does_not(self, algorithm: str) -> None:
         model = self.model(algorithm)
-        model.learn(60)
         own = Observation().space.shape[0]
+        act = functools.partial(model.predict, deterministic=True)
         seen = np.random.default_rng(1).normal(size=(5, own + len(ALL))).astype(np.float32)
         other = seen.copy()
         other[:, own:] += 1.0
-        np.testing.assert_array_equal(
-            model.predict(seen, deterministic=True)[0], model.predict(other, deterministic=True)[0]
-        )
+        np.testing.assert_array_equal(act(seen)[0], act(other)[0])
 
         def values(observations: Any) -> Any:
             x = torch.as_tensor(observations)
@@ -116,37 +115,28 @@ class TestLearners:
         for column in range(own):  # nor did the actor lose one of its own
             changed = seen.copy()
             changed[:, column] += 1.0
-            assert not np.array_equal(
-                model.predict(seen, deterministic=True)[0], model.predict(changed, deterministic=True)[0]
-            )
+            assert not np.array_equal(act(seen)[0], act(changed)[0])
 
     def test_the_exported_agent_has_nothing_of_them(self, algorithm: str) -> None:
         model = self.model(algorithm)
-        model.learn(60)
         own = Observation().space.shape[0]
         rng = np.random.default_rng(1)
         inputs = StandardiseObservation.of(model)
         seen = rng.uniform(0, 1, (200, own + len(ALL))).astype(np.float32)
         inputs.fit(seen)
-        spec = EpisodeSpec(PAIR, engine="fake")
-        agent = export_agent(model, algorithm, spec, {})
+        agent = export_agent(model, algorithm, EpisodeSpec(PAIR, engine="fake"), {})
         assert agent.network.inputs == own
         np.testing.assert_allclose(
             agent.predict(seen[:, :own]), model.predict(inputs.standardise(seen), deterministic=True)[0], atol=1e-5
         )
 
     def test_without_them_nothing_changes(self, algorithm: str) -> None:
-        model = self.model(algorithm, ())
+        model = self.model(algorithm, (), steps=0)
         assert type(model.policy).__module__.startswith("stable_baselines3.")
 
     def test_two_trainings_are_equal(self, algorithm: str) -> None:
-        weights = []
-        for _ in range(2):
-            model = self.model(algorithm)
-            model.learn(60)
-            weights.append([parameter.detach().numpy().copy() for parameter in model.policy.parameters()])
-        for mine, yours in zip(*weights, strict=True):
-            np.testing.assert_array_equal(mine, yours)
+        one, other = (self.model(algorithm).policy.parameters() for _ in range(2))
+        assert all(torch.equal(mine, yours) for mine, yours in zip(one, other, strict=True))
 
 
 @pytest.mark.parametrize("algorithm", sorted(SMALL))
