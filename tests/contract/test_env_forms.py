@@ -27,6 +27,7 @@ from bbrgym.envs.engine import EngineError
 from bbrgym.envs.episode import Episodes, EpisodeSpec, policy_of
 from bbrgym.envs.gym_env import DEFAULT_SCENARIO, BottleneckEnv
 from bbrgym.envs.observation import DEFAULT_FEATURES, FEATURES, Observation
+from bbrgym.envs.pettingzoo_env import BottleneckParallelEnv
 from bbrgym.envs.reward import TERMS, Reward
 from bbrgym.envs.sb3_env import SharedPolicyVecEnv
 from bbrgym.envs.scenario import Flow, Scenario
@@ -46,6 +47,14 @@ DRAWN = Distribution.from_dict(
 )
 
 
+EVERY_OPTION: dict[str, Any] = {
+    "scenario": DRAWN.to_dict(),
+    "observation": Observation(tuple(FEATURES), history=3),
+    "action": Action((1.0, 2.0), (0.9, 1.1)),
+    "reward": Reward(dict.fromkeys(TERMS, 0.1)),
+    "step_ms": None,
+    "step_rtts": 2.0,
+}
 DEFAULTS: dict[str, Any] = {"scenario": SHORT, "engine": FakeEngine}
 ZERO = np.zeros(2, dtype=np.float32)
 
@@ -54,12 +63,42 @@ def make(**arguments: Any) -> gymnasium.Env[Any, Any]:
     return gymnasium.make(ID, **DEFAULTS | arguments)
 
 
+@pytest.mark.parametrize(
+    ("engines", "make_form", "actions"),
+    [
+        (1, BottleneckEnv.from_spec, ZERO),
+        (3, lambda spec: BottleneckVectorEnv(3, spec.distribution, engine=spec.engine), np.zeros((3, 2))),
+        (3, lambda spec: SharedPolicyVecEnv(spec, 3), np.zeros((3, 2))),
+        (1, BottleneckParallelEnv, {"flow_0": ZERO}),
+    ],
+    ids=["single", "vector", "stable_baselines3", "parallel"],
+)
+def test_an_engines_failure_ends_the_episodes_and_not_the_environment(
+    engines: int, make_form: Callable[[EpisodeSpec], Any], actions: Any
+) -> None:
+    """Only the last engine fails."""
+    count = itertools.count(1)
+    env = make_form(EpisodeSpec(SHORT, engine=lambda: FakeEngine(fail_at_step=2 if next(count) == engines else None)))
+    with pytest.raises(gymnasium.error.ResetNeeded):
+        env.step(actions)
+    for _ in range(2):
+        env.reset()
+        env.step(actions)
+        with pytest.raises(EngineError, match="step 2"):
+            env.step(actions)
+        assert not (isinstance(env, BottleneckParallelEnv) and env.agents)
+        with pytest.raises(gymnasium.error.ResetNeeded):
+            env.step(actions)
+    env.close()
+    env.close()
+
+
 class TestBottleneckEnv:
     @pytest.mark.filterwarnings("error")
     @pytest.mark.parametrize("render_mode", [None, "ansi", "rgb_array"])
-    @pytest.mark.parametrize("scenario", [SHORT, DRAWN], ids=["scenario", "distribution"])
-    def test_gymnasiums_checker_has_nothing_to_say(self, render_mode: str | None, scenario: Any) -> None:
-        check_env(make(scenario=scenario, render_mode=render_mode).unwrapped)
+    @pytest.mark.parametrize("arguments", [{}, {"scenario": DRAWN}, EVERY_OPTION], ids=["default", "drawn", "every"])
+    def test_gymnasiums_checker_has_nothing_to_say(self, render_mode: str | None, arguments: dict[str, Any]) -> None:
+        check_env(make(**arguments, render_mode=render_mode).unwrapped)
 
     @pytest.mark.filterwarnings("error")
     def test_stable_baselines3s_checker_has_nothing_to_say(self) -> None:
@@ -68,35 +107,24 @@ class TestBottleneckEnv:
         env = make(observation=Observation(tuple(FEATURES), history=2), render_mode="rgb_array").unwrapped
         check_for_sb3(env, warn=True, skip_render_check=False)
 
-    @pytest.mark.filterwarnings("error")
-    def test_every_option_together(self) -> None:
-        env = make(
-            scenario=DRAWN.to_dict(),
-            observation=Observation(tuple(FEATURES), history=3),
-            action=Action((1.0, 2.0), (0.9, 1.1)),
-            reward=Reward(dict.fromkeys(TERMS, 0.1)),
-            step_ms=None,
-            step_rtts=2.0,
-        )
-        check_env(env.unwrapped)
-
-    def test_a_time_limit_truncates(self) -> None:
-        *_, (terminated, truncated, info) = play(make())
-        assert (terminated, truncated) == (False, True)
-        assert info["time_s"] == pytest.approx(1.0)
-
-    def test_completion_terminates(self) -> None:
-        """Of the agent's flow: the other one is endless."""
-        scenario = Scenario(duration_s=30.0, flows=(Flow("agent", size_bytes=300_000), Flow("bbr")))
-        *_, (terminated, truncated, info) = play(make(scenario=scenario))
-        assert (terminated, truncated) == (True, False)
-        assert info["time_s"] < 5.0
-
-    def test_a_stop_truncates(self) -> None:
-        scenario = Scenario(duration_s=30.0, flows=(Flow("agent", stop_s=0.5), Flow("bbr")))
-        *_, (terminated, truncated, info) = play(make(scenario=scenario))
-        assert (terminated, truncated) == (False, True)
-        assert info["time_s"] == pytest.approx(0.5)
+    @pytest.mark.parametrize(
+        ("flow", "is_complete", "duration_s"),
+        [
+            (Flow("agent"), False, 2.0),
+            (Flow("agent", stop_s=0.5), False, 0.5),
+            (Flow("agent", size_bytes=300_000), True, 1.5),
+        ],
+        ids=["time limit", "stop", "completion"],
+    )
+    def test_only_completion_of_the_agents_flow_terminates(
+        self, flow: Flow, is_complete: bool, duration_s: float
+    ) -> None:
+        env = make(scenario=Scenario(duration_s=2.0, flows=(flow, Flow("bbr")))).unwrapped
+        *_, (terminated, truncated, info) = play(env)
+        assert (terminated, truncated) == (is_complete, not is_complete)
+        assert info["time_s"] == pytest.approx(duration_s)
+        with pytest.raises(gymnasium.error.ResetNeeded):
+            env.step(ZERO)
 
     def test_before_its_start_a_flow_is_neutral(self) -> None:
         env = make(scenario=Scenario(duration_s=2.0, flows=(Flow("agent", start_s=1.0), Flow("bbr"))))
@@ -110,19 +138,9 @@ class TestBottleneckEnv:
         assert not np.array_equal(observation, neutral)
         assert float(reward) < 0.0
         assert info["flow"]["is_active"] == 0.0
-
-    def test_the_last_observation_is_not_neutral(self) -> None:
-        """A truncated episode's last observation is what its value is estimated from."""
-        env = make()
-        env.reset(seed=1)
         while not (step := env.step(ZERO))[3]:
             pass
-        assert not np.array_equal(step[0], Observation().neutral)
-
-    def test_step_rtts_is_of_the_scenario(self) -> None:
-        env = make(step_ms=None, step_rtts=2.5)
-        env.reset(seed=1)
-        assert env.step(ZERO)[4]["time_s"] == pytest.approx(0.05)
+        assert not np.array_equal(step[0], neutral)  # the value of a truncated episode is estimated from it
 
     def test_actions_reach_the_engine(self) -> None:
         def throughput(gain: float) -> float:
@@ -132,12 +150,13 @@ class TestBottleneckEnv:
 
         assert throughput(1.0) > 1.2 * throughput(-1.0)
 
-    def test_info_has_the_raw_rows(self) -> None:
-        env = make()
+    def test_info_has_the_raw_rows_of_a_step_in_rtts(self) -> None:
+        env = make(step_ms=None, step_rtts=2.5)
         _, info = env.reset(seed=1)
         assert info["time_s"] == 0.0
         assert "rtt_mean_ms" not in info["flow"]  # it has no value yet
         info = env.step(ZERO)[4]
+        assert info["time_s"] == pytest.approx(0.05)
         assert info["flow"]["rtt_mean_ms"] >= 20.0
         assert info["link"]["rate_mbps"] == pytest.approx(12.0)
         assert (info["scenario"], info["flow_index"]) == (SHORT, 0)
@@ -164,25 +183,6 @@ class TestBottleneckEnv:
         with pytest.raises(ValueError, match="must have 1 agent flows, got 2"):
             env.reset(options={"scenario": PAIR})
 
-    def test_an_engines_failure_ends_the_episode_and_not_the_environment(self) -> None:
-        env = make(engine_options={"fail_at_step": 3}).unwrapped
-        for _ in range(2):
-            env.reset(seed=1)
-            env.step(ZERO)
-            env.step(ZERO)
-            with pytest.raises(EngineError, match="step 3"):
-                env.step(ZERO)
-            with pytest.raises(gymnasium.error.ResetNeeded):
-                env.step(ZERO)
-
-    def test_needs_a_reset_before_and_after_an_episode(self) -> None:
-        env = BottleneckEnv(SHORT, engine=FakeEngine)
-        with pytest.raises(gymnasium.error.ResetNeeded):
-            env.step(ZERO)
-        list(play(env))
-        with pytest.raises(gymnasium.error.ResetNeeded):
-            env.step(ZERO)
-
     def test_a_bad_action_changes_nothing(self) -> None:
         env = make()
         env.reset(seed=1)
@@ -195,25 +195,19 @@ class TestBottleneckEnv:
         ("arguments", "message"),
         [
             ({"scenario": PAIR}, r"exactly one agent flow, got 2 \(agent, bbr, agent\).*SharedPolicyVecEnv"),
-            (
-                {"scenario": SHORT.with_algorithm("bbr")},
-                "must have a flow with algorithm 'agent', got: bbr, bbr",
-            ),
+            ({"scenario": SHORT.with_algorithm("bbr")}, "must have a flow with algorithm 'agent', got: bbr, bbr"),
             ({"scenario": {"rates": 1}}, "scenario: unknown key 'rates'"),
             ({"engine": "ns2"}, "unknown engine 'ns2'.*; known: native, ns3"),
             ({"step_ms": 0}, "step_ms must be > 0 or null, got 0"),
             ({"step_ms": None}, "give one"),
             ({"step_rtts": 2.0}, "give one"),
+            ({"render_mode": "human"}, "unknown render_mode 'human'; known: None, ansi, rgb_array"),
             ({"step_ms": None, "step_rtts": float("nan")}, "step_rtts must be a finite number > 0 or null, got nan"),
         ],
     )
     def test_bad_arguments_are_refused_by_name(self, arguments: dict[str, Any], message: str) -> None:
         with pytest.raises(ValueError, match=message):
             BottleneckEnv(**DEFAULTS | arguments)
-
-    def test_bad_render_mode(self) -> None:
-        with pytest.raises(ValueError, match="unknown render_mode 'human'; known: None, ansi, rgb_array"):
-            BottleneckEnv(SHORT, engine=FakeEngine, render_mode="human")
 
     def test_renders(self) -> None:
         env = make(render_mode="rgb_array")
@@ -319,23 +313,6 @@ class TestVector:
         vector.step(np.zeros((3, 2), np.float32))
         assert calls == ["begin"] * 3 + ["finish"] * 3
 
-    def test_a_failure_of_one_engine(self) -> None:
-        count = itertools.count()
-
-        def make_engine() -> FakeEngine:
-            return FakeEngine(fail_at_step=2 if next(count) == 1 else None)
-
-        vector = BottleneckVectorEnv(3, SHORT, engine=make_engine)
-        for _ in range(2):
-            vector.reset(seed=1)
-            vector.step(np.zeros((3, 2), np.float32))
-            with pytest.raises(EngineError):
-                vector.step(np.zeros((3, 2), np.float32))
-            with pytest.raises(gymnasium.error.ResetNeeded):
-                vector.step(np.zeros((3, 2), np.float32))
-        with pytest.raises(ValueError, match="must be numbers of shape"):
-            vector.step(np.zeros((2, 2), np.float32))
-
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
@@ -350,6 +327,8 @@ class TestVector:
             BottleneckVectorEnv(**DEFAULTS | arguments)
         with pytest.raises(ValueError, match="seed must have 2 seeds"):
             BottleneckVectorEnv(2, SHORT, engine=FakeEngine).reset(seed=[1])
+        with pytest.raises(ValueError, match="must be numbers of shape"):
+            BottleneckVectorEnv(2, SHORT, engine=FakeEngine).step(np.zeros((1, 2), np.float32))
 
 
 class TestStableBaselines3:
@@ -400,18 +379,6 @@ class TestStableBaselines3:
         assert [info["scenario"] for info in vec.reset_infos] == [other, other]
         vec.reset()
         assert [info["scenario"] for info in vec.reset_infos] == [SHORT, SHORT]
-
-    def test_a_failure_then_a_reset(self) -> None:
-        vec = SharedPolicyVecEnv(EpisodeSpec(PAIR, engine=FakeEngine, engine_options={"fail_at_step": 2}), 2)
-        for _ in range(2):
-            vec.reset()
-            vec.step(np.zeros((4, 2), np.float32))
-            with pytest.raises(EngineError):
-                vec.step(np.zeros((4, 2), np.float32))
-            with pytest.raises(gymnasium.error.ResetNeeded):
-                vec.step(np.zeros((4, 2), np.float32))
-        vec.close()
-        vec.close()
 
     def test_it_trains_and_is_monitored(self) -> None:
         from stable_baselines3 import PPO
@@ -530,9 +497,13 @@ class TestPolicy:
 def test_importing_it_is_light() -> None:
     code = (
         "import sys, bbrgym, bbrgym.envs.episode, bbrgym.envs.gym_env, bbrgym.envs.vector_env\n"
-        "print([m for m in ('torch', 'mlflow', 'matplotlib', 'stable_baselines3') if m in sys.modules])"
+        "print([m for m in ('torch', 'mlflow', 'matplotlib', 'stable_baselines3', 'pettingzoo') if m in sys.modules])\n"
+        "sys.modules['pettingzoo'] = None\n"
+        "try: bbrgym.parallel_env()\n"
+        "except ModuleNotFoundError as error: print(error)\n"
     )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\nthe environment of several agents needs pettingzoo: pip install 'bbrgym[multi]'\n"
 
 
 def play(env: gymnasium.Env[Any, Any], action: Callable[[], Any] = lambda: ZERO) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -22,7 +21,7 @@ from pettingzoo.utils import parallel_to_aec
 import bbrgym
 from bbrgym.envs.columns import FLOW_COLUMNS
 from bbrgym.envs.distribution import Distribution
-from bbrgym.envs.engine import EngineError, Rows
+from bbrgym.envs.engine import Rows
 from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.envs.gym_env import BottleneckEnv
 from bbrgym.envs.observation import Observation
@@ -71,14 +70,13 @@ MOVED = Distribution.from_dict(
     }
 )
 """Its agents are not always the same flows."""
-ENGINES: dict[str, Any] = {"fake": FakeEngine, "native": "native"}
 
 Step = tuple[dict[str, Any], dict[str, float], dict[str, bool], dict[str, bool], dict[str, Any]]
 
 
-@pytest.fixture(params=["fake", "native"])
+@pytest.fixture(params=[FakeEngine, "native"], ids=["fake", "native"])
 def engine(request: pytest.FixtureRequest) -> Any:
-    return ENGINES[request.param]
+    return request.param
 
 
 def make(scenario: Any = COMING, engine: Any = FakeEngine, **arguments: Any) -> BottleneckParallelEnv:
@@ -178,12 +176,7 @@ class TestComingAndGoing:
                     ends[agent] = (terminated[agent], truncated[agent])
                 else:
                     assert agent in env.agents
-        assert ends == {
-            "flow_0": (False, True),
-            "flow_2": (True, False),
-            "flow_3": (False, True),
-            "flow_4": (False, True),
-        }
+        assert ends == dict.fromkeys(("flow_0", "flow_3", "flow_4"), (False, True)) | {"flow_2": (True, False)}
 
     def test_an_agent_begins_with_nothing(self) -> None:
         env = make()
@@ -285,7 +278,7 @@ class TestEqualToOtherForms:
                     seen = info["terminal_observation"] if dones[row] else in_vec[row]
                     np.testing.assert_array_equal(observations[agent], seen)
                     assert np.float32(rewards[agent]) == vec_rewards[row]
-                    assert all(infos[agent][key] == info[key] for key in infos[agent])
+                    assert all(plain(infos[agent][key]) == plain(info[key]) for key in infos[agent])
                     compared += 1
                     if terminated[agent] or truncated[agent]:
                         last[row] = acted[agent]
@@ -371,6 +364,10 @@ class TestWhatIsKnown:
             assert np.isfinite(state).all()
             states.append(state)
         assert not np.array_equal(states[3], states[4])  # none is the array of another
+        env.close()
+        for without in (env, make()):
+            with pytest.raises(gymnasium.error.ResetNeeded, match="call reset first"):
+                without.state()
 
     def test_the_state_has_every_row_under_its_name(self, engine: Any) -> None:
         env = make(engine=engine)
@@ -390,25 +387,11 @@ class TestWhatIsKnown:
         assert state["link.buffer_packets"] == pytest.approx(COMING.queue_packets, rel=1e-4)
 
     def test_the_state_of_a_smaller_scenario_is_filled_up(self) -> None:
-        env = make(COMING)
-        alone = Scenario(duration_s=1.0, flows=tuple(Flow("agent") for _ in range(4)))
-        with pytest.raises(ValueError, match=r"must have agents of possible_agents \(flow_0, .*\), got flow_1"):
-            env.reset(options={"scenario": alone})
         env = make(Distribution.from_dict({"choice": [PAIR.to_dict(), {"flows": [{"algorithm": "agent"}] * 2}]}))
         env.reset(seed=1, options={"scenario": {"flows": [{"algorithm": "agent"}] * 2}})
         state = dict(zip(env.state_columns, env.state(), strict=True))
         assert state["flow_1.base_rtt_ms"] > 0.0
         assert {value for name, value in state.items() if name.startswith("flow_2.")} == {0.0}
-
-    def test_there_is_no_state_before_a_reset(self) -> None:
-        env = make()
-        with pytest.raises(gymnasium.error.ResetNeeded, match="call reset first"):
-            env.state()
-        env.reset(seed=1)
-        env.state()
-        env.close()
-        with pytest.raises(gymnasium.error.ResetNeeded):
-            env.state()
 
 
 class TestUse:
@@ -426,16 +409,11 @@ class TestUse:
         _, infos = env.reset(options={"scenario": other})
         assert infos["flow_0"]["scenario"] == other
         assert env.reset()[1]["flow_0"]["scenario"] == PAIR
+        agent, bbr = Flow("agent"), Flow("bbr")
         bad: list[tuple[Any, str]] = [
-            (
-                Scenario(flows=(Flow("bbr"), Flow("agent"), Flow("agent"))),
-                r"must have agents of possible_agents \(.*\), got flow_1",
-            ),
-            (
-                Scenario(flows=(Flow("agent"), Flow("bbr"), Flow("agent"), Flow("bbr"))),
-                "must have at most 3 flows, the room of the state, got 4",
-            ),
-            (Scenario(flows=(Flow("agent"), Flow("bbr"))), "must have 2 agent flows, got 1"),
+            (Scenario(flows=(bbr, agent, agent)), r"must have agents of possible_agents \(flow_0, .*\), got flow_1"),
+            (Scenario(flows=(agent, bbr, agent, bbr)), "must have at most 3 flows, the room of the state, got 4"),
+            (Scenario(flows=(agent, bbr)), "must have 2 agent flows, got 1"),
             ({"rate_mbps": {"uniform": [1, 2]}}, "must have 2 agent flows, got 0"),
         ]
         for scenario, message in bad:
@@ -459,19 +437,6 @@ class TestUse:
                 env.step(actions)
         env.step(act(env))  # nothing was lost
 
-    def test_a_failure_then_a_reset(self) -> None:
-        env = make(PAIR, engine_options={"fail_at_step": 2})
-        for _ in range(2):
-            env.reset(seed=1)
-            env.step(act(env))
-            with pytest.raises(EngineError):
-                env.step(act(env))
-            assert env.agents == []
-            with pytest.raises(gymnasium.error.ResetNeeded):
-                env.step({})
-        env.close()
-        env.close()
-
     def test_render(self) -> None:
         env = make(render_mode="ansi")
         assert env.render() is None
@@ -489,19 +454,6 @@ class TestUse:
         assert picture.std() > 10
         with pytest.raises(ValueError, match="unknown render_mode 'human'; known: None, ansi, rgb_array"):
             make(render_mode="human")
-
-    def test_pettingzoo_is_loaded_for_it_alone(self) -> None:
-        code = (
-            "import sys, bbrgym, bbrgym.envs.episode, bbrgym.envs.gym_env, bbrgym.envs.vector_env\n"
-            "assert 'pettingzoo' not in sys.modules\n"
-            "sys.modules['pettingzoo'] = None\n"
-            "try:\n"
-            "    bbrgym.parallel_env()\n"
-            "except ModuleNotFoundError as error:\n"
-            "    print(error)\n"
-        )
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-        assert done.stdout == "the environment of several agents needs pettingzoo: pip install 'bbrgym[multi]'\n"
 
 
 def policy_of(spec: EpisodeSpec) -> Callable[[npt.NDArray[np.float32]], npt.NDArray[np.float32]]:
