@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
 import logging
 import os
 import shutil
-from collections.abc import Mapping
+import signal
+import threading
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -59,7 +62,8 @@ def save_checkpoint(model: BaseAlgorithm, folder: Path, state: TrainingState) ->
     partial = folder / f".{final.name}.{os.getpid()}.partial"
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    model.save(partial / "model.zip")
+    with _signals_deferred():
+        model.save(partial / "model.zip")
     inputs = StandardiseObservation.of(model)
     np.savez(partial / "inputs.npz", allow_pickle=False, mean=inputs.mean, scale=inputs.scale)
     if isinstance(model, OffPolicyAlgorithm):
@@ -142,6 +146,21 @@ def _restore(model: BaseAlgorithm, path: Path, description: Mapping[str, Any]) -
     model.num_timesteps = description["steps"]
     model._n_updates = description["updates"]
     model._episode_num = description["episodes"]
+
+
+@contextlib.contextmanager
+def _signals_deferred() -> Iterator[None]:
+    """Deliver SIGINT and SIGTERM after the block: an exception inside torch's C++ writer would abort the process."""
+    numbers = [signal.SIGINT, signal.SIGTERM] if threading.current_thread() is threading.main_thread() else []
+    arrived: list[int] = []
+    handlers = {number: signal.signal(number, lambda number, _: arrived.append(number)) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    for number in arrived:
+        signal.raise_signal(number)
 
 
 def _save_replay(model: OffPolicyAlgorithm, path: Path) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from bbrgym.baselines.registry import COMPARATORS
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.engine import Engine, EngineDescription, EngineError, Rows, register_engine
 from bbrgym.envs.scenario import HEADER_BYTES, Flow, Scenario
@@ -28,7 +29,7 @@ class FakeEngine(Engine):
         transport: as of engine ns3; has no effect.
     """
 
-    description = EngineDescription(title="fake")
+    description = EngineDescription(title="fake", comparators=tuple(COMPARATORS))
 
     def __init__(self, fail_at_step: int | None = None, timeout_s: float = 10.0, transport: str = "tcp") -> None:
         self.fail_at_step = fail_at_step

@@ -16,6 +16,7 @@ import pandas as pd
 import pytest
 from policies import make_agent
 from rich.console import Console
+from stable_baselines3.common.base_class import BaseAlgorithm
 from training import AGENTS, PPO, SCENARIO, changed, learn, learn_until_killed, quiet, same, weights
 from waiting import wait_for
 
@@ -156,6 +157,28 @@ def test_sigterm_marks_a_run_as_killed_and_keeps_a_checkpoint(tmp_path: Path) ->
     assert record["status"] == "KILLED"
     steps = max(int(path.name) for path in (tmp_path / "checkpoints").iterdir())
     assert resume(tmp_path, {"train.total_steps": steps + 1}, quiet()).steps > steps
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_a_checkpoint_is_written_ends_the_training_after_it(
+    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = BaseAlgorithm.save
+    whole = []
+
+    def save(self: BaseAlgorithm, path: Path) -> None:
+        if not whole:
+            signal.raise_signal(number)
+        write(self, path)
+        whole.append(path)
+
+    monkeypatch.setattr(BaseAlgorithm, "save", save)
+    with pytest.raises((KeyboardInterrupt, SystemExit)):
+        train(changed({"total_steps": 10**8}), tmp_path, quiet())
+    assert whole, "the checkpoint was cut off"
+    record = read_run(tmp_path)
+    assert record is not None
+    assert record["status"] == "KILLED"
 
 
 def test_a_linear_learning_rate_ends_at_its_last() -> None:
