@@ -159,8 +159,8 @@ def _signals_deferred() -> Iterator[None]:
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-    for number in arrived:
-        signal.raise_signal(number)
+    for signum in arrived:
+        signal.raise_signal(signum)
 
 
 def _save_replay(model: OffPolicyAlgorithm, path: Path) -> None:
