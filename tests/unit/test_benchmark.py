@@ -327,7 +327,7 @@ def test_roles_leave_the_other_flows_alone() -> None:
         ({"competitors": ["bbr", "bbr"]}, "two competitors are called 'bbr'"),
         ({"competitors": "all - bbr9"}, r"unknown competitor 'bbr9' \(did you mean 'bbr"),
         ({"competitors": ["all stock"]}, "like 'all - stock \\+ bbr-stock', got 'all stock'"),
-        ({"competitors": ["bbr-stock"]}, "has no algorithm 'bbr-stock'"),
+        ({"competitors": ["bbr-stock"], "engine": "native"}, "has no algorithm 'bbr-stock'"),
         ({"competitors": [3]}, "a competitor must be a mapping with keys of name, algorithm, .*, got 3"),
         ({"competitors": [{"name": "x"}]}, "either an algorithm or an agent"),
         ({"competitors": [{"algorithm": "bbr", "agent": "x"}]}, "either an algorithm or an agent"),
