@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import random
 
 import pytest
+from marks import needs_ns3
 from random_scenarios import assert_adds_up, assert_possible, random_scenario
 
 from bbrgym import make_engine, simulate
-
-needs_ns3 = pytest.mark.skipif(importlib.util.find_spec("bbrgym._ns3") is None, reason="ns-3 is not installed")
 
 
 @pytest.mark.parametrize("seed", range(4))

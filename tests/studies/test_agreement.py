@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import math
 from collections.abc import Callable, Generator, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from marks import needs_ns3
 from rich.console import Console
 
 from bbrgym import Flow, Scenario, simulate
@@ -18,9 +18,6 @@ from bbrgym.benchmark.plan import Benchmark, Competitor
 from bbrgym.processes import TaskResult
 from studies import agreement
 from studies.papers.published import Paper
-
-needs_ns3 = pytest.mark.skipif(importlib.util.find_spec("bbrgym._ns3") is None, reason="bbrgym was built without ns-3")
-
 
 SHARE, UTILISATION, QUEUE, RETRANSMISSIONS, JAIN = agreement.METRICS
 SCENARIO = Scenario(rate_mbps=10, flows=(Flow("bbr", 40), Flow("cubic", 20)))

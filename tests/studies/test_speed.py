@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import json
 import math
 import os
@@ -12,12 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from marks import needs_ns3
 
 from bbrgym import EngineError
 from studies import speed
-
-needs_ns3 = pytest.mark.skipif(importlib.util.find_spec("bbrgym._ns3") is None, reason="bbrgym was built without ns-3")
-
 
 MICRO = speed.Effort(1, 60.0, 0.01, resets=2, congested_s=0.1, congested_budget_s=30.0, scale=0.05)
 DOCUMENT = "before\n<!-- begin: studies/speed.py -->\nold\n<!-- end: studies/speed.py -->\nafter\n"

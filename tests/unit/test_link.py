@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import importlib.util
 import math
 import random
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from marks import needs_ns3
 from traces import flow_column, link_column, rows_of
 
 import bbrgym
@@ -23,8 +23,6 @@ from bbrgym.envs.columns import FLOW_COLUMNS
 MS = 1_000_000
 PACKET = 1040
 SEED = 3
-
-needs_ns3 = pytest.mark.skipif(importlib.util.find_spec("bbrgym._ns3") is None, reason="ns-3 is not installed")
 
 
 def total(trace: Trace, column: str) -> float:

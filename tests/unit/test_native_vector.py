@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import time
 from contextlib import closing
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env, data_equivalence
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from infos import plain
+from marks import needs_ns3
 
 from bbrgym import Flow, Scenario, simulate
 from bbrgym.envs.action import CWND_SCALES, Action
@@ -25,8 +25,6 @@ from bbrgym.envs.observation import DEFAULT_FEATURES, FEATURES, Observation, tab
 from bbrgym.envs.reward import TERMS, Conditions, Reward, RewardContext
 from bbrgym.envs.sb3_env import SharedPolicyVecEnv
 from bbrgym.envs.vector_env import BottleneckVectorEnv
-
-needs_ns3 = pytest.mark.skipif(importlib.util.find_spec("bbrgym._ns3") is None, reason="ns-3 is not installed")
 
 SHORT = Scenario(duration_s=1.0, flows=(Flow("agent", rtt_ms=20.0), Flow("bbr", rtt_ms=50.0)))
 LATE = Scenario(

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from marks import needs_ns3
 from traces import SCENARIO, run
 from waiting import is_running, wait_for
 
@@ -25,8 +26,6 @@ from bbrgym.envs.engine import EngineError, make_engine
 from bbrgym.envs.ns3 import engine as ns3_engine
 from bbrgym.envs.ns3.engine import Ns3Engine
 from bbrgym.envs.scenario import Flow, Scenario
-
-needs_ns3 = pytest.mark.skipif(importlib.util.find_spec("bbrgym._ns3") is None, reason="bbrgym was built without ns-3")
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ import pytest
 import zmq
 from fake_engine import FakeEngine
 from gymnasium import spaces
-from test_ns3_engine import needs_ns3
+from marks import needs_ns3
 
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.engine import EngineError

@@ -1,0 +1,9 @@
+"""Marks that several test files share."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+
+needs_ns3 = pytest.mark.skipif(importlib.util.find_spec("bbrgym._ns3") is None, reason="bbrgym was built without ns-3")
