@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -67,8 +69,7 @@ def ack_event(
     return ack
 
 
-@dataclass
-class Packet:
+class Packet(NamedTuple):
     number: int
     sent_at: int
     delivered_before: int
@@ -91,13 +92,12 @@ class Path:
     on_ack: Callable[[AckEvent], None] = lambda ack: None
     acks: int = 0
     lost: int = 0
-    _events: list[tuple[int, int, str, Packet]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._order = itertools.count()
         self._numbers = itertools.count()
         self._outstanding: dict[int, Packet] = {}
-        self._delivered = self._sent = self._lost_bytes = 0
+        self._acks: list[tuple[int, Packet]] = []  # a heap of arrivals
+        self._delivered = self._sent = 0
         self._delivered_at = self._first_sent = 0
         self._link_free_at = self._may_send_at = 0
         self._recover_until = -1
@@ -109,20 +109,14 @@ class Path:
 
     def run_until(self, time_ms: float) -> None:
         end = int(time_ms * MS)
-        self._send()
         while True:
-            next_event = self._events[0][0] if self._events else None
-            decision = self.controller.decision()
-            can_send = self.in_flight + PACKET <= decision.cwnd
-            next_send = max(self._may_send_at, self.now) if can_send else None
-            times = [t for t in (next_event, next_send) if t is not None]
-            if not times or min(times) > end:
+            next_send = self._send()
+            time = max(self.now, min(next_send, self._acks[0][0] if self._acks else math.inf))
+            if time > end:
                 break
-            self.now = max(self.now, min(times))
-            if next_event is not None and next_event <= self.now:
-                _, _, _, packet = heapq.heappop(self._events)
-                self._receive_ack(packet)
-            self._send()
+            self.now = int(time)
+            if self._acks and self._acks[0][0] <= self.now:
+                self._receive_ack(heapq.heappop(self._acks)[1])
         self.now = end
 
     def watch(self, time_ms: float) -> pd.DataFrame:
@@ -145,43 +139,44 @@ class Path:
         self.run_until(time_ms)
         return pd.DataFrame(rows)
 
-    def _send(self) -> None:
-        while True:
-            decision = self.controller.decision()
-            if self.in_flight + PACKET > decision.cwnd:
-                return
+    def _send(self) -> float:
+        """Send what may leave now; return when pacing lets the next packet go, infinity if the window is full."""
+        decision = self.controller.decision()
+        per_packet = int(PACKET * 8e3 / self.rate_mbps)
+        while self.in_flight + PACKET <= decision.cwnd:
             if decision.is_paced:
                 if self.now < self._may_send_at:
-                    return
+                    return self._may_send_at
                 self._may_send_at = self.now + int(PACKET * 8e9 / decision.pacing_rate)
             if not self._outstanding:
                 self._first_sent = self._delivered_at = self.now
             number = next(self._numbers)
-            packet = Packet(
-                number, self.now, self._delivered, self._delivered_at, self._first_sent, 0, self._lost_bytes
+            packet = self._outstanding[number] = Packet(
+                number,
+                sent_at=self.now,
+                delivered_before=self._delivered,
+                delivered_at_before=self._delivered_at,
+                first_sent=self._first_sent,
+                in_flight=self.in_flight + PACKET,
+                lost_before=self.lost,
             )
-            self._outstanding[number] = packet
-            packet.in_flight = self.in_flight
             self._sent += PACKET
-            per_packet = int(PACKET * 8e3 / self.rate_mbps)
             queued = max(0, self._link_free_at - self.now) / per_packet
             if self.lose(number) or queued >= self.buffer_packets:
                 continue
             self._link_free_at = max(self._link_free_at, self.now) + per_packet
-            arrival = self._link_free_at + int(self.rtt_ms * MS)
-            heapq.heappush(self._events, (arrival, next(self._order), "ack", packet))
+            heapq.heappush(self._acks, (self._link_free_at + int(self.rtt_ms * MS), packet))
+        return math.inf
 
     def _receive_ack(self, packet: Packet) -> None:
         prior_in_flight = self.in_flight
-        if packet.number not in self._outstanding:
+        if self._outstanding.pop(packet.number, None) is None:
             return
-        del self._outstanding[packet.number]
         self._delivered += PACKET
         self._delivered_at = self.now
-        lost = [n for n in self._outstanding if n <= packet.number - REORDERING]
+        lost = list(itertools.takewhile(lambda number: number <= packet.number - REORDERING, self._outstanding))
         for number in lost:
             del self._outstanding[number]
-        self._lost_bytes += len(lost) * PACKET
         self.lost += len(lost)
         if lost and packet.number > self._recover_until:
             self._recover_until = next(self._numbers)
@@ -204,7 +199,7 @@ class Path:
         sample.delivery_rate = int(sample.delivered * 8e9 / interval) if interval else 0
         sample.prior_delivered = packet.delivered_before
         sample.tx_in_flight = packet.in_flight
-        sample.lost_since_send = self._lost_bytes - packet.lost_before
+        sample.lost_since_send = (self.lost - packet.lost_before) * PACKET
         self.controller.on_ack(ack)
         self.acks += 1
         self.on_ack(ack)

@@ -13,7 +13,7 @@ def probe_lengths_ms(rtt_ms: float, queue_ratio: float, **parameters: float) -> 
     path = settled(bbq, rate_mbps=20, rtt_ms=rtt_ms)
     min_rtt = int(bbq.metrics()["min_rtt_ms"] * MS)
     lengths, begin = [], None
-    for i in range(1, 30_000):
+    for i in range(1, 15_000):
         # Enough in flight for BBR's second condition.
         ack = ack_event(path.now + i * MS // 10, queue_ratio * min_rtt / MS, in_flight=10**4)
         before = bbq.metrics()["cycle_index"]
