@@ -106,7 +106,7 @@ class Codel:
 
 def test_codel_does_what_the_rfc_says() -> None:
     branches: set[str] = set()
-    for seed in range(40):
+    for seed in range(10):
         rng = random.Random(seed)
         target, interval = rng.choice([(5, 100), (5, 20), (1, 10)])
         ours = _testing.CodelQueue(target * MS, interval * MS, PACKET)
@@ -154,7 +154,7 @@ def test_codel_never_drops_the_last_packets() -> None:
     assert queue.drops == 0
 
 
-CODEL = Scenario(rate_mbps=20, buffer_bdp=4, queue="codel", duration_s=12, flows=(Flow("cubic", rtt_ms=40),))
+CODEL = Scenario(rate_mbps=10, buffer_bdp=4, queue="codel", duration_s=10, flows=(Flow("cubic", rtt_ms=40),))
 
 
 def test_codel_keeps_the_delay_at_its_target(engine: Engine) -> None:
@@ -176,7 +176,7 @@ def test_what_is_sent_is_dropped_or_lost_or_arrives(engine: Engine, queue: str) 
     scenario = Scenario.from_dict(
         CODEL.to_dict()
         | {"queue": queue, "loss": 0.01, "buffer_packets": 30, "buffer_bdp": None, "codel_target_ms": 10.0}
-        | {"flows": [{"algorithm": "bbr", "rtt_ms": 40, "stop_s": 10.0}]}  # nothing is in flight at the end
+        | {"flows": [{"algorithm": "bbr", "rtt_ms": 40, "stop_s": 8.0}]}  # nothing is in flight at the end
     )
     trace = bbrgym.simulate(scenario, engine, SEED)
     assert total(trace, "drops") > 50
@@ -242,8 +242,8 @@ def test_bursts_have_their_length_and_share(loss: float, burst: float) -> None:
 
 
 def test_losses_in_bursts(engine: Engine) -> None:
-    scenario = Scenario(rate_mbps=20, buffer_bdp=4, duration_s=12, loss=0.02, loss_burst_packets=8.0,
-                        flows=(Flow("bbr", rtt_ms=20, stop_s=10.0),))  # fmt: skip
+    scenario = Scenario(rate_mbps=20, buffer_bdp=4, duration_s=8, loss=0.02, loss_burst_packets=8.0,
+                        flows=(Flow("bbr", rtt_ms=20, stop_s=6.0),))  # fmt: skip
     trace = bbrgym.simulate(scenario, engine, SEED)
     lost, sent = total(trace, "random_losses"), total(trace, "sent_packets")
     # 8 (2 - 2 x 0.02) packets of variance a burst: 0.003 is the deviation of the share.
@@ -322,12 +322,12 @@ def test_a_packet_ends_with_the_rate_with_which_it_began(engine: Engine) -> None
 
 AGREEMENT = {
     "codel": dataclasses.replace(CODEL, flows=(Flow("newreno", rtt_ms=40),) * 4),
-    "bursts": Scenario(rate_mbps=20, buffer_bdp=2, duration_s=12, loss=0.02, loss_burst_packets=5.0,
+    "bursts": Scenario(rate_mbps=20, buffer_bdp=2, duration_s=8, loss=0.02, loss_burst_packets=5.0,
                        flows=(Flow("bbr", rtt_ms=40),)),
-    "jitter": Scenario(rate_mbps=20, buffer_bdp=2, duration_s=12,
+    "jitter": Scenario(rate_mbps=20, buffer_bdp=2, duration_s=8,
                        flows=(Flow("bbr", rtt_ms=10, jitter_ms=5.0), Flow("bbr", rtt_ms=50))),
     "cellular": Scenario.from_dict(
-        {"buffer_bdp": 4, "duration_s": 12, "flows": [{"algorithm": "bbr", "rtt_ms": 50}],
+        {"buffer_bdp": 4, "duration_s": 8, "flows": [{"algorithm": "bbr", "rtt_ms": 50}],
          "rate_trace": {"synthetic": "cellular"}}),
 }  # fmt: skip
 """Bounds: shares 15 % of the link, utilisation 3 %, mean RTT 10 %, queue 20 % or 1 ms, drops and losses 30 % or ten
@@ -350,9 +350,9 @@ def test_the_engines_agree(name: str) -> None:
 
 
 def means(engine: str, scenario: Scenario) -> tuple[np.ndarray, np.ndarray]:
-    """Return means over four seeds: (Mbit/s, RTT in ms) per flow, and the measurements of the link."""
+    """Return means over two seeds: (Mbit/s, RTT in ms) per flow, and the measurements of the link."""
     with contextlib.closing(bbrgym.make_engine(engine)) as running:
-        runs = [bbrgym.simulate(scenario, running, seed).summary(after_s=3) for seed in range(1, 5)]
+        runs = [bbrgym.simulate(scenario, running, seed).summary(after_s=3) for seed in (1, 2)]
     flows = [[(flow.throughput_mbps, flow.rtt_mean_ms) for flow in run.flows] for run in runs]
     links = [(run.link.utilisation, run.link.queue_mean_ms, run.link.drops, run.link.random_losses) for run in runs]
     return np.mean(flows, axis=0), np.mean(links, axis=0)
