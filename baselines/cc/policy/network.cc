@@ -1,6 +1,7 @@
 #include "baselines/cc/policy/network.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -218,12 +219,23 @@ void PolicyNetwork::Observe(const PolicyColumns& columns, Memory& memory) const 
 
 namespace {
 
-/// y += W x
+/// y += W x. Sums of `kBlock` outputs stay in registers; each is added up in the order of the inputs.
 void AddProduct(const std::vector<float>& weights, const float* x, std::size_t inputs, float* y, std::size_t outputs) {
-  const float* row = weights.data();
-  for (std::size_t input = 0; input < inputs; ++input, row += outputs) {
-    const float value = x[input];
-    for (std::size_t output = 0; output < outputs; ++output) y[output] += row[output] * value;
+  constexpr std::size_t kBlock = 16;
+  std::size_t first = 0;
+  for (; first + kBlock <= outputs; first += kBlock) {
+    std::array<float, kBlock> sums;
+    std::copy_n(y + first, kBlock, sums.begin());
+    const float* row = weights.data() + first;
+    for (std::size_t input = 0; input < inputs; ++input, row += outputs) {
+      for (std::size_t i = 0; i < kBlock; ++i) sums[i] += row[i] * x[input];
+    }
+    std::copy_n(sums.begin(), kBlock, y + first);
+  }
+  for (; first < outputs; ++first) {
+    float sum = y[first];
+    for (std::size_t input = 0; input < inputs; ++input) sum += weights[input * outputs + first] * x[input];
+    y[first] = sum;
   }
 }
 
