@@ -57,7 +57,7 @@ CONFIG: dict[str, Any] = {
 
 def changed(train: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
     """Return `CONFIG` with changes, of `train` by key."""
-    config = copy.deepcopy(CONFIG) | changes
+    config = copy.deepcopy(CONFIG | changes)
     config["train"] |= train or {}
     return config
 
