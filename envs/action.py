@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Final
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-from bbrgym import _controllers
+from bbrgym._controllers import GainMap
 from bbrgym.baselines.policy_file import CWND_SCALES
 from bbrgym.checks import check_name
 
@@ -93,21 +93,17 @@ class Action:
         Raises:
             ValueError: actions of another shape or with NaN, or no BDPs where they are needed.
         """
-        position = np.array(np.asarray(actions).T, dtype=np.float64, order="C")
-        if position.ndim != 2 or len(position) != 2:
+        values = np.asarray(actions, dtype=np.float64)
+        if values.ndim != 2 or values.shape[1] != 2:
             raise ValueError(f"actions must be numbers of shape (flows, 2), got {actions!r}")
-        np.maximum(position, _MINUS_ONE, out=position)
-        np.minimum(position, _ONE, out=position)
-        if np.count_nonzero(np.isnan(position)):
-            raise ValueError(f"actions must be numbers of shape (flows, 2), got {actions!r}")
-        gains: npt.NDArray[np.float64] = self._low * self._ratio ** ((position + _ONE) * _HALF)
-        if self.cwnd_scale == "packets":
-            if bdp_packets is None:
+        if bdp_packets is None:
+            if self.cwnd_scale == "packets":
                 raise ValueError("cwnd_scale='packets' needs the flows' bdp_packets")
-            gains[0] = _ONE + np.sinh(_STEEPNESS * position[0]) / np.maximum(bdp_packets, _LEAST_BDP)
-            gains[0, np.isnan(gains[0])] = 1.0
-        np.minimum(gains, self._high, out=gains)  # low * (high / low) may round to more than high
-        return np.maximum(gains, self._low, out=gains)
+            bdp_packets = np.full(len(values), math.nan)
+        gains = _gain_map(self.cwnd_gain, self.pacing_gain, self.cwnd_scale).gains(values, bdp_packets)
+        if np.isnan(gains).any():
+            raise ValueError(f"actions must be numbers of shape (flows, 2), got {actions!r}")
+        return gains
 
     def action(self, cwnd_gain: float, pacing_gain: float, bdp_packets: float = math.nan) -> npt.NDArray[np.float32]:
         """Return the action, shape (2,), for these gains or the nearest within the bounds; the inverse of `gains`.
@@ -117,10 +113,9 @@ class Action:
         """
         if not (cwnd_gain > 0 and pacing_gain > 0):
             raise ValueError(f"gains must be > 0, got ({cwnd_gain!r}, {pacing_gain!r})")
-        chosen: npt.NDArray[np.float32] = self.all_actions(
-            np.array([[cwnd_gain], [pacing_gain]]), np.array([bdp_packets])
-        )[0]
-        return chosen
+        gains = np.array([[cwnd_gain], [pacing_gain]])
+        action: npt.NDArray[np.float32] = self.all_actions(gains, np.array([bdp_packets]))[0]
+        return action
 
     def all_actions(
         self, gains: npt.NDArray[np.float64], bdp_packets: npt.NDArray[np.float64]
@@ -134,32 +129,12 @@ class Action:
         Returns:
             Shape (M, 2), float32.
         """
-        position = 2.0 * np.log(gains / self._low) / np.log(self._ratio) - 1.0
-        if self.cwnd_scale == "packets":
-            bdp = np.maximum(bdp_packets, _LEAST_BDP)
-            position[0] = np.arcsinh((gains[0].clip(*self.cwnd_gain) - 1.0) * bdp) / _STEEPNESS
-            position[0, np.isnan(position[0])] = 0.0
-        return position.clip(-1.0, 1.0).T.astype(np.float32)
-
-    @cached_property
-    def _low(self) -> npt.NDArray[np.float64]:
-        return np.array([[self.cwnd_gain[0]], [self.pacing_gain[0]]])
-
-    @cached_property
-    def _high(self) -> npt.NDArray[np.float64]:
-        return np.array([[self.cwnd_gain[1]], [self.pacing_gain[1]]])
-
-    @cached_property
-    def _ratio(self) -> npt.NDArray[np.float64]:
-        return self._high / self._low
+        return _gain_map(self.cwnd_gain, self.pacing_gain, self.cwnd_scale).actions(gains, bdp_packets)
 
 
-_STEEPNESS: Final = _controllers.PACKETS_STEEPNESS
-_LEAST_BDP: Final = _controllers.LEAST_BDP_PACKETS
-# With few flows NumPy's call overhead dominates, and Python numbers as operands make it half as long again.
-_MINUS_ONE: Final = np.array(-1.0)
-_ONE: Final = np.array(1.0)
-_HALF: Final = np.array(0.5)
+@lru_cache  # not an attribute of an Action, which is pickled
+def _gain_map(cwnd_gain: tuple[float, float], pacing_gain: tuple[float, float], cwnd_scale: str) -> GainMap:
+    return GainMap(cwnd_gain, pacing_gain, cwnd_scale == "packets")
 
 
 def _bounds(name: str, given: Any) -> tuple[float, float]:

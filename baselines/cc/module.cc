@@ -3,6 +3,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/map.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -12,9 +13,11 @@
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "baselines/cc/policy/features.h"
+#include "baselines/cc/policy/gains.h"
 #include "baselines/cc/policy/network.h"
 #include "baselines/cc/registry.h"
 
@@ -25,6 +28,9 @@ namespace bbrgym {
 namespace {
 
 using Table = nb::ndarray<const double, nb::ndim<2>, nb::device::cpu>;
+using ActionTable = nb::ndarray<const double, nb::shape<-1, 2>, nb::device::cpu>;
+using GainTable = nb::ndarray<const double, nb::shape<2, -1>, nb::device::cpu>;
+using PerFlow = nb::ndarray<const double, nb::ndim<1>, nb::device::cpu>;
 using Observations = nb::ndarray<const float, nb::shape<-1, -1>, nb::c_contig, nb::device::cpu>;
 using States = nb::ndarray<float, nb::shape<-1, -1>, nb::c_contig, nb::device::cpu>;
 using FeatureEntry = std::tuple<std::string, std::vector<std::string>, double, double, double, std::string>;
@@ -39,24 +45,58 @@ std::vector<std::string> NamesOf(const std::vector<PolicyColumn>& columns) {
   return names;
 }
 
-/// An array of float32 that becomes NumPy's.
-class FloatTable {
+/// An array that becomes NumPy's.
+template <typename Value>
+class NewTable {
  public:
-  FloatTable(std::size_t rows, std::size_t columns)
-      : rows_(rows), columns_(columns), values_(std::make_unique<float[]>(rows * columns)) {}
+  NewTable(std::size_t rows, std::size_t columns)
+      : rows_(rows), columns_(columns), values_(std::make_unique<Value[]>(rows * columns)) {}
 
-  float* Row(std::size_t row) { return values_.get() + row * columns_; }
+  Value* Row(std::size_t row) { return values_.get() + row * columns_; }
 
-  nb::ndarray<nb::numpy, float, nb::ndim<2>> ToNumPy() {
-    nb::capsule owner(values_.get(), [](void* array) noexcept { delete[] static_cast<float*>(array); });
+  nb::ndarray<nb::numpy, Value, nb::ndim<2>> ToNumPy() {
+    nb::capsule owner(values_.get(), [](void* array) noexcept { delete[] static_cast<Value*>(array); });
     return {values_.release(), {rows_, columns_}, owner};
   }
 
  private:
   std::size_t rows_;
   std::size_t columns_;
-  std::unique_ptr<float[]> values_;
+  std::unique_ptr<Value[]> values_;
 };
+
+GainMap MakeGainMap(const std::pair<double, double>& cwnd_gain, const std::pair<double, double>& pacing_gain,
+                    bool is_in_packets) {
+  return {.cwnd = {cwnd_gain.first, cwnd_gain.second},
+          .pacing = {pacing_gain.first, pacing_gain.second},
+          .cwnd_scale = is_in_packets ? CwndScale::kPackets : CwndScale::kRatio};
+}
+
+nb::ndarray<nb::numpy, double, nb::ndim<2>> GainsOf(const GainMap& map, const ActionTable& actions,
+                                                    const PerFlow& bdp_packets) {
+  const std::size_t flows = actions.shape(0);
+  if (bdp_packets.shape(0) != flows) throw std::invalid_argument("bdp_packets must have one value per flow");
+  NewTable<double> gains(2, flows);
+  for (std::size_t flow = 0; flow < flows; ++flow) {
+    const Gains found = map.ToGains({actions(flow, 0), actions(flow, 1)}, bdp_packets(flow));
+    gains.Row(0)[flow] = found.cwnd;
+    gains.Row(1)[flow] = found.pacing;
+  }
+  return gains.ToNumPy();
+}
+
+nb::ndarray<nb::numpy, float, nb::ndim<2>> ActionsFor(const GainMap& map, const GainTable& gains,
+                                                      const PerFlow& bdp_packets) {
+  const std::size_t flows = gains.shape(1);
+  if (bdp_packets.shape(0) != flows) throw std::invalid_argument("bdp_packets must have one value per flow");
+  NewTable<float> actions(flows, 2);
+  for (std::size_t flow = 0; flow < flows; ++flow) {
+    const Action found = map.ToAction({gains(0, flow), gains(1, flow)}, bdp_packets(flow));
+    actions.Row(flow)[0] = static_cast<float>(found.cwnd);
+    actions.Row(flow)[1] = static_cast<float>(found.pacing);
+  }
+  return actions.ToNumPy();
+}
 
 nb::ndarray<nb::numpy, float, nb::ndim<2>> Forward(const PolicyNetwork& policy, const Observations& observations,
                                                    const States& state) {
@@ -69,15 +109,15 @@ nb::ndarray<nb::numpy, float, nb::ndim<2>> Forward(const PolicyNetwork& policy, 
                                 ") and (N, " + std::to_string(policy.state_size()) + "), got " + shape(observations) +
                                 " and " + shape(state));
   }
-  FloatTable actions(count, 2);
+  NewTable<float> actions(count, 2);
   {
     const nb::gil_scoped_release release;
     PolicyNetwork::Scratch scratch = policy.MakeScratch();
     for (std::size_t i = 0; i < count; ++i) {
       const Action action =
           policy.Act(observations.data() + i * policy.inputs(), state.data() + i * policy.state_size(), scratch);
-      actions.Row(i)[0] = action.cwnd;
-      actions.Row(i)[1] = action.pacing;
+      actions.Row(i)[0] = static_cast<float>(action.cwnd);
+      actions.Row(i)[1] = static_cast<float>(action.pacing);
     }
   }
   return actions.ToNumPy();
@@ -124,8 +164,13 @@ NB_MODULE(_controllers, m) {
         return features;
       },
       "Return name, columns, lowest, highest and neutral value, and meaning of every feature that an agent can see.");
-  m.attr("PACKETS_STEEPNESS") = kPacketsSteepness;
-  m.attr("LEAST_BDP_PACKETS") = kLeastBdp;
+
+  nb::class_<GainMap>(m, "GainMap", "What actions mean: see `bbrgym.envs.action.Action`.")
+      .def(nb::new_(&MakeGainMap), "cwnd_gain"_a, "pacing_gain"_a, "is_in_packets"_a,
+           "The bounds of both gains (low, high), and whether cwnd_scale is \"packets\".")
+      .def("gains", &GainsOf, "actions"_a, "bdp_packets"_a,
+           "From actions, shape (flows, 2), and BDPs, shape (flows,), to gains, shape (2, flows). NaN stays NaN.")
+      .def("actions", &ActionsFor, "gains"_a, "bdp_packets"_a, "The inverse of `gains`, as float32.");
 
   nb::class_<PolicyTable>(m, "PolicyTable", "Computes chosen features of flows from a table of their rows.")
       .def(
@@ -140,7 +185,7 @@ NB_MODULE(_controllers, m) {
                                           std::to_string(table.shape(0)));
             }
             const std::size_t flows = table.shape(1);
-            FloatTable values(flows, it.size());
+            NewTable<float> values(flows, it.size());
             for (std::size_t flow = 0; flow < flows; ++flow) {
               it.Evaluate(table.data() + static_cast<std::ptrdiff_t>(flow) * table.stride(1), table.stride(0),
                           values.Row(flow));

@@ -26,9 +26,29 @@ def policy_features() -> list[tuple[str, list[str], float, float, float, str]]:
     Return name, columns, lowest, highest and neutral value, and meaning of every feature that an agent can see.
     """
 
-PACKETS_STEEPNESS: float = 8.0
+class GainMap:
+    """What actions mean: see `bbrgym.envs.action.Action`."""
 
-LEAST_BDP_PACKETS: float = 0.001
+    def __init__(self, cwnd_gain: tuple[float, float], pacing_gain: tuple[float, float], is_in_packets: bool) -> None:
+        """
+        The bounds of both gains (low, high), and whether cwnd_scale is "packets".
+        """
+
+    def gains(
+        self,
+        actions: Annotated[NDArray[numpy.float64], dict(shape=(None, 2), device="cpu", writable=False)],
+        bdp_packets: Annotated[NDArray[numpy.float64], dict(shape=(None,), device="cpu", writable=False)],
+    ) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None))]:
+        """
+        From actions, shape (flows, 2), and BDPs, shape (flows,), to gains, shape (2, flows). NaN stays NaN.
+        """
+
+    def actions(
+        self,
+        gains: Annotated[NDArray[numpy.float64], dict(shape=(2, None), device="cpu", writable=False)],
+        bdp_packets: Annotated[NDArray[numpy.float64], dict(shape=(None,), device="cpu", writable=False)],
+    ) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
+        """The inverse of `gains`, as float32."""
 
 class PolicyTable:
     """Computes chosen features of flows from a table of their rows."""

@@ -16,24 +16,24 @@ constexpr double kPacketsSteepness = 8.0;
 /// In packets. With `kPackets`, a smaller BDP counts as this.
 constexpr double kLeastBdp = 1e-3;
 
-/// An agent's choice for each gain, in [-1, 1].
+/// An agent's choice for each gain, in [-1, 1]; what lies outside counts as the nearest bound.
 struct Action {
-  float cwnd = 0.0F;
-  float pacing = 0.0F;
+  double cwnd = 0.0;
+  double pacing = 0.0;
 };
 
-/// The bounds of a gain; an action moves it geometrically between them.
+/// The bounds of a gain; an action moves it geometrically between them. NaN stays NaN.
 struct GainRange {
   double low = 0.0;
   double high = 0.0;
 
   double At(double action) const { return low * std::pow(high / low, (action + 1.0) / 2.0); }
-  /// NaN stays NaN.
+  /// The inverse of `At`.
+  double ActionFor(double gain) const { return 2.0 * std::log(gain / low) / std::log(high / low) - 1.0; }
   double Clamp(double gain) const { return std::clamp(gain, low, high); }
 };
 
-/// What actions mean: the same mapping as `bbrgym.envs.action.Action`. There NumPy computes it, whose vectorised pow
-/// and sinh may differ from those of the C library in the last bit.
+/// What actions mean, for every environment and for `policy`; `bbrgym.envs.action.Action` describes it.
 struct GainMap {
   GainRange cwnd;
   GainRange pacing;
@@ -42,12 +42,28 @@ struct GainMap {
   /// The gains that an action means for a flow with this estimate of its BDP (NaN if it has none), within their bounds.
   /// NaN stays NaN.
   Gains ToGains(const Action& action, double bdp_packets) const {
-    Gains gains{.cwnd = cwnd.At(action.cwnd), .pacing = pacing.At(action.pacing)};
+    const Action clipped = Clip(action);
+    Gains gains{.cwnd = cwnd.At(clipped.cwnd), .pacing = pacing.At(clipped.pacing)};
     if (cwnd_scale == CwndScale::kPackets && !std::isnan(gains.cwnd)) {
-      const double packets = std::sinh(kPacketsSteepness * static_cast<double>(action.cwnd));
+      const double packets = std::sinh(kPacketsSteepness * clipped.cwnd);
       gains.cwnd = std::isnan(bdp_packets) ? 1.0 : 1.0 + packets / std::max(bdp_packets, kLeastBdp);
     }
     return {.cwnd = cwnd.Clamp(gains.cwnd), .pacing = pacing.Clamp(gains.pacing)};
+  }
+
+  /// The inverse of `ToGains`: the action for these gains (> 0) or the nearest within the bounds.
+  Action ToAction(const Gains& gains, double bdp_packets) const {
+    Action action{.cwnd = cwnd.ActionFor(gains.cwnd), .pacing = pacing.ActionFor(gains.pacing)};
+    if (cwnd_scale == CwndScale::kPackets) {
+      const double packets = (cwnd.Clamp(gains.cwnd) - 1.0) * std::max(bdp_packets, kLeastBdp);
+      action.cwnd = std::isnan(bdp_packets) ? 0.0 : std::asinh(packets) / kPacketsSteepness;
+    }
+    return Clip(action);
+  }
+
+ private:
+  static Action Clip(const Action& action) {
+    return {.cwnd = std::clamp(action.cwnd, -1.0, 1.0), .pacing = std::clamp(action.pacing, -1.0, 1.0)};
   }
 };
 
