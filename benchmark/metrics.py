@@ -168,12 +168,15 @@ def measure(trace: Trace, after_s: float = 0.0) -> list[dict[str, Any]]:
     Raises:
         ValueError: `after_s` leaves no step.
     """
-    frame = trace.summary(after_s).to_frame().reset_index()
-    total_mbps = float(frame["throughput_mbps"].sum())
-    frame["share"] = frame["throughput_mbps"] / total_mbps if total_mbps > 0 else math.nan
-    frame["convergence_s"] = convergence_time(trace)
-    frame["equilibrium_s"] = equilibrium_time(trace)
-    return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
+    summary = trace.summary(after_s)
+    total_mbps = float(np.nansum([flow.throughput_mbps for flow in summary.flows]))
+    link = {f"link_{name}": value for name, value in vars(summary.link).items()}
+    times = {"convergence_s": convergence_time(trace), "equilibrium_s": equilibrium_time(trace)}
+    return [
+        {"flow": index, **vars(flow), **link}
+        | {"share": flow.throughput_mbps / total_mbps if total_mbps > 0 else math.nan, **times}
+        for index, flow in enumerate(summary.flows)
+    ]
 
 
 def convergence_time(trace: Trace, jain: float = 0.9, window_s: float = 1.0) -> float:

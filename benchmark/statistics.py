@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
 from bbrgym.checks import check_integer, check_number
 
@@ -89,7 +88,13 @@ def interquartile_mean(values: npt.ArrayLike, axis: int | None = None) -> Any:
     Returns:
         A float for axis None, else the array without that axis.
     """
-    return stats.trim_mean(np.asarray(values, dtype=np.float64), 0.25, axis=axis)
+    data = np.asarray(values, dtype=np.float64)
+    if axis is None:
+        data, axis = data.ravel(), 0
+    count = data.shape[axis]
+    cut = count // 4
+    middle = (slice(None),) * (axis % data.ndim) + (slice(cut, count - cut),)
+    return np.partition(data, (cut, count - cut - 1), axis)[middle].mean(axis=axis)
 
 
 def bootstrap_interval(

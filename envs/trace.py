@@ -6,15 +6,18 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from bbrgym.checks import check_number
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.engine import Engine, Rows, make_engine
 from bbrgym.envs.scenario import Scenario
+
+if TYPE_CHECKING:
+    import pandas as pd  # imported where tables are made: it takes longer than all the rest of `import bbrgym`
 
 Policy = Callable[[int, Rows], tuple[float, float]]
 """(flow, rows of the last step) -> (cwnd_gain, pacing_gain)"""
@@ -92,6 +95,8 @@ class Summary:
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per flow, with the link's values repeated as `link_…`."""
+        import pandas as pd
+
         link = {f"link_{name}": value for name, value in vars(self.link).items()}
         frame = pd.DataFrame([vars(flow) | link for flow in self.flows])
         return frame.rename_axis("flow")
@@ -122,13 +127,20 @@ class Trace:
     @cached_property
     def rows(self) -> pd.DataFrame:
         """One row per step and flow: `time_s`, `flow`, `algorithm`, every flow column, and the link's as `link_…`."""
+        import pandas as pd
+
+        return pd.DataFrame(self.columns())
+
+    def columns(self) -> dict[str, npt.ArrayLike]:
+        """Return the columns of `rows` by name."""
         steps, flows, _ = self.flows.shape
-        frame = pd.DataFrame(self.flows.reshape(steps * flows, -1), columns=list(FLOW_COLUMNS))
-        frame.insert(0, "time_s", np.repeat(self.time_s, flows))
-        frame.insert(1, "flow", np.tile(np.arange(flows), steps))
-        frame.insert(2, "algorithm", [flow.algorithm for flow in self.scenario.flows] * steps)
-        link = pd.DataFrame(np.repeat(self.link, flows, axis=0), columns=[f"link_{name}" for name in LINK_COLUMNS])
-        return pd.concat([frame, link], axis=1)
+        return {
+            "time_s": np.repeat(self.time_s, flows),
+            "flow": np.tile(np.arange(flows), steps),
+            "algorithm": [flow.algorithm for flow in self.scenario.flows] * steps,
+            **dict(zip(FLOW_COLUMNS, self.flows.reshape(steps * flows, -1).T, strict=True)),
+            **{f"link_{name}": np.repeat(values, flows) for name, values in zip(LINK_COLUMNS, self.link.T, strict=True)},
+        }
 
     @cached_property
     def hash(self) -> str:

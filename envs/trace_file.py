@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.scenario import Scenario
@@ -13,7 +15,7 @@ from bbrgym.envs.trace import Trace
 
 
 def save_trace(trace: Trace, path: Path) -> None:
-    """Write `trace.rows` as Parquet, with the scenario, seed, engine and step in the file's metadata."""
+    """Write the columns of `trace.rows` as Parquet, with the scenario, seed, engine and step in the file's metadata."""
     import pyarrow
     import pyarrow.parquet
 
@@ -23,9 +25,11 @@ def save_trace(trace: Trace, path: Path) -> None:
         "engine": trace.engine,
         "step_ms": trace.step_ms,
     }
-    table = pyarrow.Table.from_pandas(trace.rows, preserve_index=False)
-    metadata = {**(table.schema.metadata or {}), b"bbrgym": json.dumps(origin).encode()}
-    pyarrow.parquet.write_table(table.replace_schema_metadata(metadata), path, compression="zstd")
+    table = pyarrow.table(
+        {name: pyarrow.array(values, from_pandas=True) for name, values in trace.columns().items()},  # NaN to null
+        metadata={"bbrgym": json.dumps(origin)},
+    )
+    pyarrow.parquet.write_table(table, path, compression="zstd")
 
 
 def load_trace(path: Path) -> Trace:
@@ -42,13 +46,19 @@ def load_trace(path: Path) -> Trace:
     if origin is None:
         raise ValueError(f"{path} is not a trace: it was not written by save_trace")
     scenario = Scenario.from_dict(origin.pop("scenario"))
-    frame = table.to_pandas()
-    steps, flows = len(frame) // len(scenario.flows), len(scenario.flows)
-    link = frame.reindex(columns=[f"link_{name}" for name in LINK_COLUMNS]).to_numpy(dtype=np.float64)
+    steps, flows = table.num_rows // len(scenario.flows), len(scenario.flows)
+
+    def read(names: Iterable[str]) -> npt.NDArray[np.float64]:
+        """Return columns of the table, shape (steps, flows, names)."""
+        known = set(table.column_names)
+        missing = np.full(table.num_rows, np.nan)
+        columns = [table[name].to_numpy() if name in known else missing for name in names]
+        return np.stack(columns, axis=1).astype(np.float64, order="C").reshape(steps, flows, -1)
+
     return Trace(
         scenario=scenario,
-        time_s=frame["time_s"].to_numpy(dtype=np.float64)[::flows],
-        flows=frame.reindex(columns=list(FLOW_COLUMNS)).to_numpy(dtype=np.float64).reshape(steps, flows, -1),
-        link=link[::flows],
+        time_s=read(["time_s"])[:, 0, 0],
+        flows=read(FLOW_COLUMNS),
+        link=read(f"link_{name}" for name in LINK_COLUMNS)[:, 0],
         **origin,
     )

@@ -1,6 +1,6 @@
 """Starts the worker without importing the rest of the package: `python -P start_worker.py <worker's arguments>`.
 
-`bbrgym/__init__.py` and `bbrgym/envs/__init__.py` import numpy, pandas and gymnasium, which takes ten times as long as
+`bbrgym/__init__.py` and `bbrgym/envs/__init__.py` import numpy and gymnasium, which takes several times as long as
 the worker's own start. Bare packages of the same names, which find the worker's folders only, take their place. This
 works from a checkout, an editable install and a wheel alike: everything the worker needs is beside this file.
 """
