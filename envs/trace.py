@@ -139,7 +139,9 @@ class Trace:
             "flow": np.tile(np.arange(flows), steps),
             "algorithm": [flow.algorithm for flow in self.scenario.flows] * steps,
             **dict(zip(FLOW_COLUMNS, self.flows.reshape(steps * flows, -1).T, strict=True)),
-            **{f"link_{name}": np.repeat(values, flows) for name, values in zip(LINK_COLUMNS, self.link.T, strict=True)},
+            **{
+                f"link_{name}": np.repeat(values, flows) for name, values in zip(LINK_COLUMNS, self.link.T, strict=True)
+            },
         }
 
     @cached_property
