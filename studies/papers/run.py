@@ -17,8 +17,7 @@ from rich.table import Table
 
 from bbrgym.benchmark.plan import Benchmark
 from bbrgym.benchmark.results import Failure
-from bbrgym.benchmark.run import EngineFactory, run_benchmark
-from bbrgym.envs.engine import make_engine
+from bbrgym.benchmark.run import run_benchmark
 from studies.experiments import compose_experiment
 from studies.papers.published import PublishedComparison, compare
 from studies.papers.report import paper_of, paper_sections
@@ -63,7 +62,6 @@ def run_papers(
     only: Sequence[str] | None = None,
     overrides: Sequence[str] = (),
     console: Console | None = None,
-    engine_factory: EngineFactory = make_engine,
 ) -> list[PaperResult]:
     """Run the missing runs of the papers' experiments, each a benchmark, one after the other.
 
@@ -76,7 +74,6 @@ def run_papers(
         overrides: Hydra overrides for every experiment, as `benchmark.processes=1`. Runs are tracked in MLflow only
             with `tracking=mlflow`.
         console: shows progress; None is standard output.
-        engine_factory: as in `run_benchmark`.
 
     Returns:
         One result per experiment, in the order of `experiments`.
@@ -97,9 +94,7 @@ def run_papers(
         console.print(f"[bold]{escape(name)}[/bold] ({count} of {len(plans)})", highlight=False)
         directory = root / plan.name
         command = shlex.join(["bbrgym", "benchmark", f"experiment={name}", *changes])
-        result = run_benchmark(
-            configs[name], directory, console, engine_factory, beside=root, command=command, sections=paper_sections
-        )
+        result = run_benchmark(configs[name], directory, console, beside=root, command=command, sections=paper_sections)
         rows = compare(paper_of(result), result.results)
         done.append(PaperResult(name, directory, result.failures, rows))
     return done

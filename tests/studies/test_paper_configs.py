@@ -6,14 +6,15 @@ import math
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from hydra import compose, initialize_config_module
+from omegaconf import DictConfig, OmegaConf
 
 from bbrgym.baselines import registry
 from bbrgym.benchmark.plan import Benchmark
 from bbrgym.envs.scenario import Scenario
-from studies.experiments import compose_experiment
 from studies.papers.published import CLAIMS, axis_value, load_paper
 
 EXPERIMENT = Path(str(resources.files("bbrgym.conf"))) / "experiment"
@@ -23,10 +24,20 @@ ALL = [*(f"paper/{name}" for name in PAPER), *(f"ablation/{name}" for name in AB
 PRESETS = ["quick", "full"]
 PAPERS_KERNEL = {"pacing_margin": 0.0, "extra_acked_gain": 0.0}
 
+pytestmark = pytest.mark.xdist_group("paper configs")  # of which each is composed once
+
+
+@cache
+def composed(experiment: str) -> DictConfig:
+    with initialize_config_module("bbrgym.conf", version_base="1.3"):
+        return compose("config", overrides=[f"experiment={experiment}"])
+
 
 @cache
 def config_of(experiment: str, preset: str = "quick") -> dict[str, Any]:
-    return compose_experiment(experiment, [f"preset={preset}"])
+    config = composed(experiment)
+    config.preset = preset
+    return cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
 
 
 def scenario_of(experiment: str, name: str, preset: str = "quick") -> Scenario:

@@ -274,13 +274,13 @@ def test_every_figure_of_every_experiment_can_be_drawn(path: Path) -> None:
     names = tuple(entry if isinstance(entry, str) else entry["name"] for entry in plain["competitors"])
     scenarios = {name: Scenario.from_dict(scenario) for name, scenario in plain["scenarios"].items()}
     paper = load_paper(f"{path.parent.name}/{path.stem}", scenarios, names)
-    results = made_up(scenarios, names, seeds=1)
+    results = made_up(scenarios, names[:2], seeds=1)
     for figure in paper.figures:
         traces = None
         if figure.kind == "time":
             whole = scenarios[str(figure.scenario)]
             flows = tuple(dataclasses.replace(flow, start_s=0, stop_s=None) for flow in whole.flows)
             short = dataclasses.replace(whole, rate_mbps=2, duration_s=1, flows=flows, rate_schedule=())
-            traces = dict.fromkeys(names, simulate(short, FakeEngine()))
+            traces = dict.fromkeys(names[:2], simulate(short, FakeEngine()))
         shown = paper_figure(figure, results, scenarios, paper.published, traces)
         assert all(axes.has_data() for axes in visible(shown)), figure.title

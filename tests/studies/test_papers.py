@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import io
-from importlib.util import find_spec
+from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
+from typing import Any
 
+import fake_engine
 import pytest
 from fake_engine import FakeEngine
-from rich.console import Console
 
-from bbrgym import Engine, Scenario
-from bbrgym.benchmark.results import load_benchmark
+from bbrgym import Scenario
+from bbrgym.benchmark.results import ReportSections, load_benchmark
+from bbrgym.processes import TaskResult
 from studies.papers.__main__ import main
-from studies.papers.run import experiments, print_papers, run_papers
+from studies.papers.published import compare
+from studies.papers.report import paper_of
+from studies.papers.run import experiments
 
 # Two experiments of one paper with the same runs, made short.
-PAIR = ["acw-rttfair-throughput-1bdp", "acw-latency"]
-SHORT = ["engine.name=fake", "presets.quick.duration_s=2", "presets.quick.seeds=[1]", "benchmark.processes=2"]
-
-
-def make_fake(name: str, **options: object) -> Engine:
-    assert name == "fake"
-    return FakeEngine()
+FIRST, SECOND = "acw-latency", "acw-rttfair-throughput-1bdp"
+SHORT = ["engine.name=fake", "presets.quick.duration_s=2", "presets.quick.seeds=[1]"]
 
 
 class _Cursed(FakeEngine):
@@ -34,67 +32,83 @@ class _Cursed(FakeEngine):
         super().begin_reset(scenario, seed)
 
 
-def make_cursed(name: str, **options: object) -> Engine:
-    return _Cursed()
+def run_here(function: Callable[[Any], Any], tasks: Iterable[Any], processes: int) -> Generator[TaskResult[Any]]:
+    for task in tasks:
+        try:
+            yield TaskResult(task, function(task))
+        except Exception as error:
+            yield TaskResult(task, error=str(error), status="failed")
 
 
-def quiet() -> Console:
-    return Console(file=io.StringIO(), width=120)
+def write_sections(directory: Path, sections: ReportSections) -> Path:
+    path = directory / "report.html"
+    path.write_text("".join(sections(load_benchmark(directory))))
+    return path
 
 
-def said(console: Console) -> str:
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Run everything in this process, and write reports that have the paper's section alone."""
+    monkeypatch.setattr("bbrgym.benchmark.run.run_in_processes", run_here)
+    monkeypatch.setattr("bbrgym.benchmark.report.write_report", write_sections)
+    monkeypatch.chdir(tmp_path)
+
+
+def line_of(text: str, experiment: str) -> list[str]:
+    """Return the cells of an experiment's line in the printed table."""
+    (cells,) = (line.split() for line in text.splitlines() if line.split()[:1] == [experiment] and "(" not in line)
+    return cells
 
 
 def test_experiments_are_papers_and_then_ablations() -> None:
     names = experiments()
-    assert set(PAIR) <= {name.removeprefix("paper/") for name in names}
+    assert {f"paper/{FIRST}", f"paper/{SECOND}"} <= set(names)
     groups = [name.split("/")[0] for name in names]
     assert groups == sorted(groups, reverse=True)
     assert set(groups) == {"paper", "ablation"}
 
 
-def test_a_run_that_two_experiments_have_is_made_once(tmp_path: Path) -> None:
-    console = quiet()
-    first, second = run_papers(tmp_path, only=PAIR, overrides=SHORT, console=console, engine_factory=make_fake)
-    assert [result.experiment for result in (first, second)] == [
-        "paper/acw-latency",
-        "paper/acw-rttfair-throughput-1bdp",
-    ]
-    assert first.directory == tmp_path / "paper-quick" / "acw-latency"
-    assert "4 of 4 runs linked from other benchmarks" in said(console)
-    traces = [sorted((result.directory / "runs").glob("*/trace.parquet")) for result in (first, second)]
+def test_from_the_command_line_to_the_page(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([f"only=[{SECOND},{FIRST}]", "write=page.md", *SHORT]) == 0
+    text = capsys.readouterr().out
+    # A run that two experiments have is made once.
+    assert f"paper/{FIRST} (1 of 2)" in text
+    assert f"paper/{SECOND} (2 of 2)" in text
+    assert "4 of 4 runs linked from other benchmarks" in text
+    directories = [Path("runs/benchmark/paper-quick") / name for name in (FIRST, SECOND)]
+    traces = [sorted(directory.glob("runs/*/trace.parquet")) for directory in directories]
     assert len(traces[0]) == 4
     assert all(a.samefile(b) for a, b in zip(*traces, strict=True))
-    assert all(row.measured != "-" for result in (first, second) for row in result.rows)
-    command = load_benchmark(first.directory).plan["provenance"]["command"]
-    assert command.startswith("bbrgym benchmark experiment=paper/acw-latency preset=quick engine.name=fake")
-    print_papers([first, second], console)
-    (line,) = (
-        line
-        for line in map(str.strip, said(console).splitlines())
-        if line.startswith("paper/acw-rttfair-throughput-1bdp  ")
-    )
-    assert line.endswith("paper-quick/acw-rttfair-throughput-1bdp")
-    assert f"Reports: {tmp_path}/…/report.html" in said(console).replace("\n", "")
+    for directory in directories:
+        result = load_benchmark(directory)
+        assert all(row.measured != "-" for row in compare(paper_of(result), result.results))
+        assert "What was published" in (directory / "report.html").read_text()
+        assert line_of(text, f"paper/{directory.name}")[-1] == f"paper-quick/{directory.name}"
+        command = result.plan["provenance"]["command"]
+        assert command.startswith(f"bbrgym benchmark experiment=paper/{directory.name} preset=quick engine.name=fake")
+    assert "Reports: runs/benchmark/…/report.html" in text
+    assert "Page: page.md" in text
+    page = Path("page.md").read_text()
+    assert all(f"### {name}\n" in page for name in (FIRST, SECOND))
 
-    again = quiet()
-    run_papers(tmp_path, only=PAIR[:1], overrides=SHORT, console=again, engine_factory=make_fake)
-    assert "4 of 4 runs are already done" in said(again)
+    assert main([f"only={FIRST}", *SHORT]) == 0
+    assert "4 of 4 runs are already done" in capsys.readouterr().out
 
 
-def test_failures_do_not_end_the_rest(tmp_path: Path) -> None:
-    results = run_papers(tmp_path, only=PAIR, overrides=SHORT, console=quiet(), engine_factory=make_cursed)
-    assert [[failure.competitor for failure in result.failures] for result in results] == [["bbq"], ["bbq"]]
-    console = quiet()
-    print_papers(results, console)
-    (line,) = (line for line in map(str.strip, said(console).splitlines()) if line.startswith("paper/acw-latency "))
-    rows = results[0].rows
-    agree, disagree = (sum(row.agrees is agrees for row in rows) for agrees in (True, False))
-    unclear = sum(row.agreement == "unclear" for row in rows)
-    assert sum(row.agreement == "-" for row in rows) >= 1  # those of bbq
-    assert line.split()[1:6] == [str(n) for n in (agree, disagree, unclear, len(rows) - agree - disagree - unclear, 1)]
+def test_failures_do_not_end_the_rest(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fake_engine, "FakeEngine", _Cursed)
+    assert main([f"only=[{FIRST},{SECOND}]", *SHORT]) == 1
+    printed = capsys.readouterr()
+    assert "2 runs failed" in printed.err
+    for name in (FIRST, SECOND):
+        result = load_benchmark(Path("runs/benchmark/paper-quick") / name)
+        assert [failure.competitor for failure in result.failures] == ["bbq"]
+        rows = compare(paper_of(result), result.results)
+        agree, disagree = (sum(row.agrees is agrees for row in rows) for agrees in (True, False))
+        unclear = sum(row.agreement == "unclear" for row in rows)
+        assert sum(row.agreement == "-" for row in rows) >= 1  # those of bbq
+        not_judged = len(rows) - agree - disagree - unclear
+        assert line_of(printed.out, f"paper/{name}")[1:6] == list(map(str, (agree, disagree, unclear, not_judged, 1)))
 
 
 @pytest.mark.parametrize(
@@ -109,29 +123,8 @@ def test_failures_do_not_end_the_rest(tmp_path: Path) -> None:
     ],
 )
 def test_a_mistake_gets_one_message_and_runs_nothing(
-    arguments: list[str],
-    message: str,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     assert main(arguments) == 1
     assert message in capsys.readouterr().err
     assert not Path("runs").exists()
-
-
-@pytest.mark.skipif(find_spec("bbrgym._ns3") is None, reason="built without ns-3")
-def test_from_the_command_line_to_the_page(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(["only=acw-latency", "write=page.md", *SHORT[1:]]) == 0
-    text = capsys.readouterr().out
-    assert "  paper-quick/acw-latency " in text
-    assert "What was published" in Path("runs/benchmark/paper-quick/acw-latency/report.html").read_text()
-    assert "Page: page.md" in text
-    assert "acw-latency" in Path("page.md").read_text()
-    # Runs that fail are told by the exit status.
-    assert main(["only=acw-latency", *SHORT[1:], "engine.timeout_s=1e-6", "presets.quick.seeds=[7]"]) == 1
-    assert "4 runs failed" in capsys.readouterr().err
