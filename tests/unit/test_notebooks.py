@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Iterator
 from pathlib import Path
 
 import nbformat
 import pytest
+from jupyter_client.manager import KernelManager
 from nbclient import NotebookClient
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
+assert NOTEBOOKS
+pytestmark = [
+    pytest.mark.xdist_group("notebooks"),  # so that one kernel imports everything once
+    pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem),
+]
 
 
-def test_there_are_notebooks() -> None:
-    assert NOTEBOOKS
+@pytest.fixture(scope="module")
+def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KernelManager]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BBRGYM_NOTEBOOK_DURATION_S", "2")
+        patch.setenv("BBRGYM_NOTEBOOK_STEPS", "4096")
+        manager = KernelManager(kernel_name="python3")
+        manager.start_kernel(cwd=tmp_path_factory.mktemp("notebooks"))
+    yield manager
+    manager.shutdown_kernel(now=True)
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_outputs_are_stripped(path: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
@@ -26,14 +39,12 @@ def test_outputs_are_stripped(path: Path) -> None:
             assert cell.execution_count is None
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_notebook_runs(path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_notebook_runs(path: Path, kernel: KernelManager) -> None:
     if 'engine="ns3"' in path.read_text().replace("\\", "") and importlib.util.find_spec("bbrgym._ns3") is None:
         pytest.skip("built without ns-3")
-    monkeypatch.setenv("BBRGYM_NOTEBOOK_DURATION_S", "2")
-    monkeypatch.setenv("BBRGYM_NOTEBOOK_STEPS", "1024")
     notebook = nbformat.read(path, as_version=4)
-    NotebookClient(notebook, timeout=None, resources={"metadata": {"path": tmp_path}}).execute()
+    notebook.cells.insert(0, nbformat.v4.new_code_cell("%reset -f"))  # what another notebook has defined
+    NotebookClient(notebook, timeout=None, km=kernel).execute()
     shown = [output for cell in notebook.cells for output in cell.get("outputs", ())]
     assert not [output for output in shown if output.output_type in ("error", "stream")]
     assert len([output for output in shown if "image/png" in output.get("data", {})]) >= 3
