@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,14 @@ import pytest
 from rich.console import Console
 
 from bbrgym.baselines import registry
+from bbrgym.benchmark import run
 from bbrgym.benchmark.metrics import MEASURED
-from bbrgym.benchmark.plan import Benchmark
+from bbrgym.benchmark.plan import Benchmark, Run
 from bbrgym.benchmark.results import BenchmarkResult
 from bbrgym.envs.scenario import Scenario
+from bbrgym.processes import TaskResult
+from studies.experiments import compose_experiment
+from studies.league import suites
 from studies.league.__main__ import main
 from studies.league.page import goals, write_league_page
 from studies.league.scores import SCORE, compare_scores, fair_shares, scores, standings
@@ -45,56 +50,85 @@ from studies.league.verdicts import (
     paper_verdicts,
 )
 
-PRESETS = ("full", "ns3")
+pytestmark = pytest.mark.xdist_group("league")  # composed configurations are shared
+
+PAPERS = Path(__file__).parents[2] / "conf/experiment/paper"
+SUITES = "league.only=[generalisation,friendliness,varying,fbbr2-vs-cubic-large-buffer]"
 
 
 @cache
-def config_of(*overrides: str) -> dict[str, Any]:
-    return compose_league(overrides)
+def compose_once(experiment: str, overrides: tuple[str, ...], folder: Path | None) -> dict[str, Any]:
+    return compose_experiment(experiment, overrides, folder)
 
 
-@cache
-def plan_of(preset: str) -> LeaguePlan:
-    return LeaguePlan.from_config(config_of(f"preset={preset}"))
+@pytest.fixture(autouse=True)
+def _compose_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each composition takes a quarter of a second, so equal ones are made once."""
+
+    def compose(experiment: str, overrides: Sequence[str] = (), folder: Path | None = None) -> dict[str, Any]:
+        return compose_once(experiment, tuple(overrides), folder)
+
+    monkeypatch.setattr(suites, "compose_experiment", compose)
+
+
+def plan_of(*overrides: str) -> LeaguePlan:
+    return LeaguePlan.from_config(compose_league(overrides))
 
 
 # The suites.
 
 
 def test_validation_has_other_draws_than_the_test() -> None:
-    assert list(plan_of("validation").suites) == ["generalisation", "friendliness", "alone"]
-    test, validation = (
+    validation = plan_of("preset=validation")
+    assert list(validation.suites) == ["generalisation", "friendliness", "alone"]
+    scenarios, other = (
         {
             f"{suite}/{name}": scenario
             for suite in ("generalisation", "friendliness")
-            for name, scenario in plan_of(preset).suites[suite]["scenarios"].items()
+            for name, scenario in plan.suites[suite]["scenarios"].items()
         }
-        for preset in ("full", "validation")
+        for plan in (plan_of(SUITES), validation)
     )
-    assert test.keys() == validation.keys()
-    rates = {scenario["rate_mbps"] for scenario in test.values()}
-    assert not rates & {scenario["rate_mbps"] for scenario in validation.values()}
+    assert scenarios.keys() == other.keys()
+    rates = {scenario["rate_mbps"] for scenario in scenarios.values()}
+    assert not rates & {scenario["rate_mbps"] for scenario in other.values()}
 
 
-@pytest.mark.parametrize("preset", PRESETS)
-def test_every_suite_is_a_benchmark_of_its_own(preset: str) -> None:
-    plan = plan_of(preset)
+@pytest.mark.parametrize(
+    ("overrides", "engine", "seeds"),
+    [
+        pytest.param([SUITES], "native", 10, id="native"),
+        pytest.param([], "native", 10, id="all", marks=pytest.mark.slow),  # composes every paper's experiment
+        pytest.param(["preset=ns3"], "ns3", 2, id="ns3"),
+    ],
+)
+def test_every_suite_is_a_benchmark_of_its_own_with_every_algorithm(
+    overrides: list[str], engine: str, seeds: int
+) -> None:
+    plan = plan_of(*overrides)
     for suite, config in plan.suites.items():
         benchmark = Benchmark.from_dict(config)
         assert benchmark.name == f"{plan.name}/{suite}"
-        assert benchmark.engine["name"] == ("ns3" if preset == "ns3" else "native")
-        assert len(benchmark.seeds) == (2 if preset == "ns3" else 10)
+        assert benchmark.engine["name"] == engine
+        assert len(benchmark.seeds) == seeds
+        names = {competitor.name for competitor in benchmark.competitors}
+        if suite != ALONE:
+            # The agent's controller without an agent is none, and one is a paper's program rather than its algorithm.
+            assert set(registry.controllers()) - {"agent", "bbr-acd-ns3-published"} <= names | {plan.learned}
+        assert engine == "ns3" or not names & set(STOCK)
+    for suite, own in plan.own.items():
+        assert own.metric in own.others, f"{suite} does not measure its own metric"
 
 
-def test_the_league_has_every_paper_every_algorithm_and_forty_scenarios_or_more() -> None:
-    plan = plan_of("full")
-    papers = {path.stem for path in (Path(__file__).parents[2] / "conf/experiment/paper").glob("*.yaml")}
-    assert set(plan.own) == papers
-    for suite in set(plan.suites) - {ALONE}:
-        names = {competitor.name for competitor in Benchmark.from_dict(plan.suites[suite]).competitors}
-        # The agent's controller without an agent is none, and one is a paper's program rather than its algorithm.
-        assert set(registry.controllers()) - {"agent", "bbr-acd-ns3-published"} <= names | {plan.learned}
-        assert not names & set(STOCK)
+def test_the_league_has_every_paper_by_a_metric_that_can_be_judged() -> None:
+    papers = compose_league()["league"]["papers"]
+    assert set(papers) == {path.stem for path in PAPERS.glob("*.yaml")}
+    for own in papers.values():
+        assert judged_as(own["metric"]) is not None
+
+
+def test_forty_scenarios_or_more_are_inside_and_outside_of_the_training_ranges() -> None:
+    plan = plan_of(SUITES)
     scenarios = plan.suites["generalisation"]["scenarios"].values()
     assert len(scenarios) >= 40
     outside = [outside_of(Scenario.from_dict(scenario), plan.training) for scenario in scenarios]
@@ -103,7 +137,7 @@ def test_the_league_has_every_paper_every_algorithm_and_forty_scenarios_or_more(
 
 
 def test_the_drawn_scenarios_are_the_same_as_ever() -> None:
-    scenarios = plan_of("full").suites["generalisation"]["scenarios"]
+    scenarios = plan_of(SUITES).suites["generalisation"]["scenarios"]
     text = json.dumps(scenarios, sort_keys=True)
     assert hashlib.sha256(text.encode()).hexdigest()[:16] == "31f83e48918d0bde"
     for name, plain in scenarios.items():
@@ -146,30 +180,37 @@ def test_outside_of_the_training_ranges() -> None:
 def test_probe_rtt_is_a_league_of_the_validation_draws() -> None:
     plan = LeaguePlan.from_config(compose_league(experiment="probe_rtt"))
     assert plan.name == "probe_rtt"
-    scenarios, validation = (of.suites["generalisation"]["scenarios"] for of in (plan, plan_of("validation")))
+    scenarios, validation = (of.suites["generalisation"]["scenarios"] for of in (plan, plan_of("preset=validation")))
     assert scenarios == validation
 
 
 def test_what_only_ns3_has_is_replaced_elsewhere() -> None:
     suite = "fbbr2-vs-cubic-large-buffer"
-    native, ns3 = (plan_of(preset).suites[suite]["scenarios"]["2bdp"]["flows"][1] for preset in ("full", "ns3"))
+    native, ns3 = (plan_of(of).suites[suite]["scenarios"]["2bdp"]["flows"][1] for of in (SUITES, "preset=ns3"))
     assert (native["algorithm"], ns3["algorithm"]) == ("cubic", "cubic-stock")
 
 
+PAPER = "acw-jain"
+
+
 @pytest.mark.parametrize(
-    ("overrides", "message"),
+    ("changes", "message"),
     [
-        (["league.only=[varying]", "league.learned=polcy"], "unknown competitor 'polcy' of the league; known: bbr, "),
-        (["league.only=[generalization]"], r"unknown suite 'generalization' in league.only; known: generalisation"),
-        (["league.subset={varying: [steps]}"], "unknown scenario 'steps' in the subset of varying; known: step-up"),
-        (["+league.metric=jain"], "unknown field 'metric' of a league; known: learned"),
-        (["league.subset={steps: [1]}"], "unknown suite 'steps' in league.subset; known: generalisation"),
-        (["league.only=[acw-jain]", "league.papers.acw-jain.algorithm=acw"], "unknown competitor 'acw' of acw-jain"),
+        ({"only": ["varying"], "learned": "polcy"}, "unknown competitor 'polcy' of the league; known: bbr, "),
+        ({"only": ["generalization"]}, r"unknown suite 'generalization' in league.only; known: generalisation"),
+        ({"subset": {"varying": ["steps"]}}, "unknown scenario 'steps' in the subset of varying; known: step-up"),
+        ({"metric": "jain"}, "unknown field 'metric' of a league; known: learned"),
+        ({"subset": {"steps": [1]}}, "unknown suite 'steps' in league.subset; known: generalisation"),
+        (
+            {"only": [PAPER], "papers": {PAPER: {"metric": "link_jain", "algorithm": "acw"}}},
+            "unknown competitor 'acw' of acw-jain",
+        ),
     ],
 )
-def test_a_mistake_is_refused_by_name(overrides: list[str], message: str) -> None:
+def test_a_mistake_is_refused_by_name(changes: dict[str, Any], message: str) -> None:
+    config = compose_league()
     with pytest.raises(ValueError, match=message):
-        LeaguePlan.from_config(config_of(*overrides))
+        LeaguePlan.from_config({**config, "league": {**config["league"], **changes}})
 
 
 # Scores.
@@ -283,13 +324,6 @@ def test_what_a_metric_is_judged_by() -> None:
     assert judged_as("rtt_mean_ms[0]") == "rtt_mean_ms[0]"
     assert not metric_of("rtt_mean_ms[0]").is_more_better
     assert judged_as("send_rate_mbps") is None
-
-
-def test_every_metric_of_the_papers_that_is_their_own_can_be_judged() -> None:
-    plan = plan_of("full")
-    for suite, own in plan.own.items():
-        assert judged_as(own.metric) is not None
-        assert own.metric in own.others, f"{suite} does not measure its own metric"
 
 
 def test_evenness_smallest_share_and_times_that_are_never_reached_by_hand() -> None:
@@ -423,22 +457,29 @@ SMALL = (
 )
 
 
-@pytest.mark.timeout(300)  # five benchmarks, each with a process of its own
+def run_here(work: Callable[[Run], None], tasks: Iterable[Run], _: int) -> Iterator[TaskResult[Run]]:
+    """Stand in for `run_in_processes`, whose every process imports everything."""
+    for task in tasks:
+        work(task)
+        yield TaskResult(task)
+
+
 def test_the_whole_league_small_from_the_command_line_to_the_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(run, "run_in_processes", run_here)
     path = Path("docs/league.md")
     path.parent.mkdir()
     assert main([*SMALL, f"write={path}"]) == 0
     printed = capsys.readouterr().out
     assert "harm to CUBIC's throughput no greater than bbr2's" in printed
     assert f"Page: {path}" in printed
-
-    assert "    python -m studies.league preset=quick" in path.read_text()  # the command that made it
+    written = path.read_text()
+    assert "    python -m studies.league preset=quick" in written  # the command that made it
 
     console = Console(file=io.StringIO(), width=160)
-    league = run_league(config_of(*SMALL), Path("runs/benchmark"), console)
+    league = run_league(compose_league(SMALL), Path("runs/benchmark"), console)
     assert isinstance(console.file, io.StringIO)
     assert "16 of 16 runs are already done" in console.file.getvalue()
     assert list(league.results) == ["generalisation", "friendliness", ALONE, "varying", "bbq-original"]
@@ -448,8 +489,10 @@ def test_the_whole_league_small_from_the_command_line_to_the_page(
     assert names == ["bbr", "bbq", "cubic", "bbr2", "da-bbr", "learned"]
     assert len(goals(league)) == 3
 
+    league = load_league(compose_league(SMALL), Path("runs/benchmark"))
     write_league_page(league, path, part=league)
     page = path.read_text()
+    assert page.startswith(written)
     for heading in ("Goals", "Generalisation", "The experiments of the papers", "Beside CUBIC and BBR", "Varying links",
                     "A part in ns-3"):  # fmt: skip
         assert f"\n## {heading}\n" in page
@@ -458,12 +501,10 @@ def test_the_whole_league_small_from_the_command_line_to_the_page(
     figures = {file.name for file in Path("docs/league").iterdir()}
     assert figures == {"generalisation-profile.png", "varying-profile.png", "harm.png"}
     assert all(f"league/{name}" in page for name in figures)
-    write_league_page(load_league(config_of(*SMALL), Path("runs/benchmark")), path, part=league)
-    assert path.read_text() == page
 
 
 def test_a_league_without_results_has_no_page(tmp_path: Path) -> None:
-    league = load_league(config_of(*SMALL), tmp_path)
+    league = load_league(compose_league(SMALL), tmp_path)
     assert goals(league) == []
     with pytest.raises(ValueError, match="has no results"):
         write_league_page(league, tmp_path / "league.md")
