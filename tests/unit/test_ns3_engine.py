@@ -28,11 +28,16 @@ from bbrgym.envs.ns3.engine import Ns3Engine
 from bbrgym.envs.scenario import Flow, Scenario
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def engine() -> Iterator[Ns3Engine]:
-    engine = Ns3Engine()
-    yield engine
-    engine.close()
+    """One engine for all tests: those that end its worker show that the next reset starts another."""
+    with contextlib.closing(Ns3Engine()) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def sound(engine: Ns3Engine) -> bytes:
+    return run(engine)
 
 
 def worker_pid(engine: Ns3Engine) -> int:
@@ -60,10 +65,8 @@ def test_bad_time_limits() -> None:
     ],
 )
 def test_a_fault_is_an_error_and_the_next_reset_is_sound(
-    fault: str, message: str, engine: Ns3Engine, monkeypatch: pytest.MonkeyPatch
+    fault: str, message: str, sound: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sound = run(engine)
-    engine.close()
     monkeypatch.setenv("BBRGYM_FAULT", fault)
     monkeypatch.setattr(ns3_engine, "WORKER", Path(__file__).parents[1] / "faulty_worker.py")
     with contextlib.closing(Ns3Engine()) as faulty:
@@ -104,17 +107,16 @@ def test_a_worker_killed_between_episodes_is_an_error_once(engine: Ns3Engine) ->
 
 
 @needs_ns3
-def test_a_stopped_worker_is_killed_in_time() -> None:
-    with contextlib.closing(Ns3Engine()) as engine:
-        engine.reset(SCENARIO, 1)
-        engine._timeout_s = 0.3
-        pid = worker_pid(engine)
-        os.kill(pid, signal.SIGSTOP)
-        began = time.monotonic()
-        with pytest.raises(EngineError, match="did not answer"):
-            engine.step(1)
-        assert time.monotonic() - began > 0.3
-        assert not is_running(pid)
+def test_a_stopped_worker_is_killed_in_time(engine: Ns3Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine.reset(SCENARIO, 1)
+    monkeypatch.setattr(engine, "_timeout_s", 0.3)
+    pid = worker_pid(engine)
+    os.kill(pid, signal.SIGSTOP)
+    began = time.monotonic()
+    with pytest.raises(EngineError, match="did not answer"):
+        engine.step(1)
+    assert time.monotonic() - began > 0.3
+    assert not is_running(pid)
 
 
 class InterruptionError(Exception):
@@ -230,7 +232,7 @@ def test_nothing_is_left_of_many_engines_and_resets(tmp_path: Path, monkeypatch:
     time.sleep(0.1)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     before, others = descriptors(), children()  # other tests of this process may hold an engine
-    for index in range(12):
+    for index in range(4):
         engine = Ns3Engine()
         engine.reset(SCENARIO, index)
         engine.step(10)
@@ -283,7 +285,8 @@ def test_the_end_of_the_thread_that_started_it_is_not_the_end_of_the_worker(engi
 
 @needs_ns3
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
-def test_a_forked_process_leaves_the_worker_alone(engine: Ns3Engine) -> None:
+def test_a_forked_process_leaves_the_worker_alone() -> None:
+    engine = Ns3Engine()
     engine.reset(SCENARIO, 1)
     child = os.fork()
     if child == 0:
@@ -291,12 +294,12 @@ def test_a_forked_process_leaves_the_worker_alone(engine: Ns3Engine) -> None:
         try:
             engine.close()
             del engine
-            gc.collect()
             status = 0
         finally:
             os._exit(status)
     assert os.waitpid(child, 0)[1] == 0
     assert engine.step(10).time_s == pytest.approx(0.01)
+    engine.close()
 
 
 @needs_ns3
