@@ -9,7 +9,7 @@ import pandas as pd
 from bbrgym import Engine, Flow, Rows, Scenario, Trace
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 
-SCENARIO = Scenario(rate_mbps=12, duration_s=2.0, loss=0.001, flows=(Flow("agent", rtt_ms=20), Flow("bbr", rtt_ms=20)))
+SCENARIO = Scenario(rate_mbps=6, duration_s=2.0, loss=0.001, flows=(Flow("agent", rtt_ms=20), Flow("bbr", rtt_ms=20)))
 
 
 def run(

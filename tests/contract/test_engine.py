@@ -76,7 +76,7 @@ def test_an_episode_from_beginning_to_end(engine: Engine) -> None:
     assert not rows.is_complete
     assert rows.flow(0)["delivered_packets"] > 0
     assert 20 <= rows.flow(0)["rtt_min_ms"] < 200
-    assert rows.link_row()["rate_mbps"] == pytest.approx(12)
+    assert rows.link_row()["rate_mbps"] == pytest.approx(6)
 
 
 def test_rows_have_a_value_for_every_measured_column(engine: Engine) -> None:

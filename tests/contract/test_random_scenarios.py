@@ -13,7 +13,7 @@ from bbrgym import make_engine, simulate
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize(("name", "runs"), [("native", 20), pytest.param("ns3", 10, marks=needs_ns3)])
+@pytest.mark.parametrize(("name", "runs"), [("native", 20), pytest.param("ns3", 5, marks=needs_ns3)])
 def test_random_scenarios_are_possible(name: str, runs: int, seed: int) -> None:
     rng = random.Random(seed)
     with contextlib.closing(make_engine(name)) as engine:
