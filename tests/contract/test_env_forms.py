@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 from fake_engine import FakeEngine
 from gymnasium.utils.env_checker import check_env, data_equivalence
-from gymnasium.vector import AutoresetMode
 from infos import plain
 from omegaconf import OmegaConf
 
@@ -259,33 +258,6 @@ class TestBottleneckEnv:
 
 
 class TestVector:
-    @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
-    @pytest.mark.parametrize("scenario", [SHORT, DRAWN], ids=["scenario", "distribution"])
-    def test_equals_gymnasiums_vector_of_singles(self, mode: AutoresetMode, scenario: Any) -> None:
-        """Every output of every step, through several ends of episodes, to the last bit."""
-        ours = BottleneckVectorEnv(3, scenario, engine=FakeEngine, autoreset_mode=mode)
-        theirs = gymnasium.vector.SyncVectorEnv(
-            [lambda: BottleneckEnv(scenario, engine=FakeEngine)] * 3, autoreset_mode=mode
-        )
-        assert ours.observation_space == theirs.observation_space
-        assert ours.action_space == theirs.action_space
-        assert ours.metadata["autoreset_mode"] == theirs.metadata["autoreset_mode"]
-        rng = np.random.default_rng(1)
-        seeds: list[Any] = [7, [3, 2, 1], None]
-        for seed in seeds:
-            for a, b in zip(ours.reset(seed=seed), theirs.reset(seed=seed), strict=True):
-                assert_same(a, b)
-            ends = 0
-            for _ in range(40):
-                actions = rng.uniform(-1, 1, (3, 2)).astype(np.float32)
-                mine, yours = ours.step(actions), theirs.step(actions)
-                for a, b in zip(mine, yours, strict=True):
-                    assert_same(a, b)
-                ends += int((mine[2] | mine[3]).sum())
-            assert ends > 3
-        ours.close()
-        theirs.close()
-
     @pytest.mark.filterwarnings("error")
     def test_make_vec(self) -> None:
         for mode in ("vector_entry_point", None):

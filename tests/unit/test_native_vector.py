@@ -29,7 +29,7 @@ from bbrgym.envs.vector_env import BottleneckVectorEnv
 SHORT = Scenario(duration_s=1.0, flows=(Flow("agent", rtt_ms=20.0), Flow("bbr", rtt_ms=50.0)))
 LATE = Scenario(
     rate_mbps=20.0,
-    duration_s=1.5,
+    duration_s=1.0,
     loss=0.01,
     rate_schedule=((0.6, 10.0),),
     flows=(Flow("bbr", rtt_ms=10.0), Flow("cubic", start_s=0.2, stop_s=0.5), Flow("agent", rtt_ms=20.0, start_s=0.4)),
@@ -64,24 +64,27 @@ EVERYTHING: dict[str, Any] = {
 
 class TestVector:
     @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
-    @pytest.mark.parametrize("scenario", [SHORT, LATE, DRAWN], ids=["short", "late", "drawn"])
+    @pytest.mark.parametrize("scenario", [LATE, DRAWN], ids=["late", "drawn"])
     @pytest.mark.parametrize(
         "arguments", [{"step_ms": 50.0}, {"step_ms": None, "step_rtts": 1.5, **EVERYTHING}], ids=["plain", "everything"]
     )
     def test_equals_singles(self, mode: AutoresetMode, scenario: Any, arguments: dict[str, Any]) -> None:
         """Compare all outputs over several episodes: of a batch, of separate engines, and of single environments."""
-        count = 5
+        count = 3
         batch = BottleneckVectorEnv(count, scenario, engine="native", autoreset_mode=mode, **arguments)
         apart = BottleneckVectorEnv(count, scenario, engine=NativeEngine, autoreset_mode=mode, **arguments)
         singles = SyncVectorEnv(
             [lambda: BottleneckEnv(scenario, engine="native", **arguments)] * count, autoreset_mode=mode
         )
+        for space in ("observation_space", "action_space"):
+            assert getattr(batch, space) == getattr(singles, space)
+        assert batch.metadata["autoreset_mode"] == singles.metadata["autoreset_mode"]
         rng = np.random.default_rng(1)
-        for seed in (7, [5, 4, 3, 2, 1], None):
+        for seed in (7, [3, 2, 1], None):
             outputs = [env.reset(seed=seed) for env in (batch, apart, singles)]
             assert_same(*outputs)
             ends = 0
-            for _ in range(50):
+            for _ in range(36):
                 actions = rng.uniform(-1.2, 1.2, (count, 2)).astype(np.float32)
                 steps = [env.step(actions) for env in (batch, apart, singles)]
                 assert_same(*steps)
@@ -258,8 +261,8 @@ class TestEverywhere:
     @pytest.mark.filterwarnings("error")
     @pytest.mark.parametrize(
         ("scenario", "engine"),
-        [(SHORT, "native"), (DRAWN, "native"), pytest.param(SHORT, "ns3", marks=needs_ns3)],
-        ids=["short", "drawn", "ns3"],
+        [(DRAWN, "native"), pytest.param(SHORT, "ns3", marks=needs_ns3)],
+        ids=["native", "ns3"],
     )
     def test_gymnasiums_checker_has_nothing_to_say(self, scenario: Any, engine: str) -> None:
         env = gymnasium.make("bbrgym/Bottleneck-v0", scenario=scenario, engine=engine).unwrapped
