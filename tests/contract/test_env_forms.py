@@ -469,7 +469,8 @@ class TestPolicy:
 def test_importing_it_is_light() -> None:
     code = (
         "import sys, bbrgym, bbrgym.envs.episode, bbrgym.envs.gym_env, bbrgym.envs.vector_env\n"
-        "print([m for m in ('torch', 'mlflow', 'matplotlib', 'pandas', 'stable_baselines3', 'pettingzoo') if m in sys.modules])\n"
+        "heavy = ('torch', 'mlflow', 'matplotlib', 'pandas', 'stable_baselines3', 'pettingzoo')\n"
+        "print([module for module in heavy if module in sys.modules])\n"
         "sys.modules['pettingzoo'] = None\n"
         "try: bbrgym.parallel_env()\n"
         "except ModuleNotFoundError as error: print(error)\n"
