@@ -6,8 +6,8 @@
     trace = bbrgym.simulate(Scenario(rate_mbps=12, flows=(Flow("bbr", rtt_ms=10), Flow("cubic", rtt_ms=50))))
     trace.summary(after_s=15)
 
-Importing it registers the Gymnasium environments `bbrgym/…`; none of torch, mlflow, pandas, matplotlib and pettingzoo is
-imported.
+Importing it registers the Gymnasium environments `bbrgym/…`; none of torch, mlflow, pandas, matplotlib and pettingzoo
+is imported.
 """
 
 from bbrgym.baselines.registry import controllers

@@ -148,7 +148,7 @@ class TestObservation:
         for without in columns:
             assert observed(name, row | {without: math.nan}) == FEATURES[name].neutral
 
-    @settings(max_examples=200, deadline=None)
+    @settings(max_examples=50)
     @given(st.lists(st.floats(allow_nan=True, allow_infinity=True), min_size=60, max_size=60))
     def test_is_inside_the_space_whatever_the_row(self, values: list[float]) -> None:
         specification = Observation(tuple(FEATURES))
@@ -279,7 +279,7 @@ class TestReward:
         # Nor does it pay to take what is another's.
         assert self.reward(dict(Reward().terms), delivery_rate_mbps=9.0) == pytest.approx(best)
 
-    @settings(max_examples=200, deadline=None)
+    @settings(max_examples=50)
     @given(st.lists(st.floats(allow_nan=True, allow_infinity=True), min_size=60, max_size=60))
     def test_is_bounded_whatever_the_rows(self, values: list[float]) -> None:
         row = dict(zip(FLOW_COLUMNS, values, strict=False)) | {"is_active": 1.0}

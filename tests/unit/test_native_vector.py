@@ -63,12 +63,17 @@ EVERYTHING: dict[str, Any] = {
 
 
 class TestVector:
-    @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
-    @pytest.mark.parametrize("scenario", [LATE, DRAWN], ids=["late", "drawn"])
     @pytest.mark.parametrize(
-        "arguments", [{"step_ms": 50.0}, {"step_ms": None, "step_rtts": 1.5, **EVERYTHING}], ids=["plain", "everything"]
+        ("scenario", "arguments", "mode"),  # any two values meet once
+        [
+            (LATE, {"step_ms": 50.0}, AutoresetMode.NEXT_STEP),
+            (LATE, {"step_ms": None, "step_rtts": 1.5, **EVERYTHING}, AutoresetMode.SAME_STEP),
+            (DRAWN, {"step_ms": 50.0}, AutoresetMode.SAME_STEP),
+            (DRAWN, {"step_ms": None, "step_rtts": 1.5, **EVERYTHING}, AutoresetMode.NEXT_STEP),
+        ],
+        ids=["late-plain-next", "late-everything-same", "drawn-plain-same", "drawn-everything-next"],
     )
-    def test_equals_singles(self, mode: AutoresetMode, scenario: Any, arguments: dict[str, Any]) -> None:
+    def test_equals_singles(self, scenario: Any, arguments: dict[str, Any], mode: AutoresetMode) -> None:
         """Compare all outputs over several episodes: of a batch, of separate engines, and of single environments."""
         count = 3
         batch = BottleneckVectorEnv(count, scenario, engine="native", autoreset_mode=mode, **arguments)

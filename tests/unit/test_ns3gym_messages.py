@@ -176,7 +176,7 @@ def test_data_of_another_form_is_refused() -> None:
 
 
 @given(st.binary(max_size=60))
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=50)
 def test_nonsense_is_an_error_and_nothing_worse(content: bytes) -> None:
     for kind in (pb.Discrete, pb.Box, pb.Tuple, pb.Dict, pb.NoSpaceType):
         description, container = pb.SpaceDescription(type=kind), pb.DataContainer(type=kind)
