@@ -11,7 +11,7 @@ import itertools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -26,13 +26,6 @@ REORDERING = 3
 def make(name: str, rtt_ms: float = 40.0, initial_packets: int = 10, seed: int = 1, **parameters: float) -> Controller:
     """Return a controller after a handshake with this RTT."""
     return _testing.make(name, parameters, PACKET, initial_packets * PACKET, int(rtt_ms * MS), seed)
-
-
-def settled(controller: Controller, time_ms: float = 3000, rate_mbps: float = 10, rtt_ms: float = 40) -> Path:
-    """Return a path on which the controller has run for this time, by default until BBR is in ProbeBW."""
-    path = Path(controller, rate_mbps, rtt_ms)
-    path.run_until(time_ms)
-    return path
 
 
 def ack_event(
@@ -67,6 +60,38 @@ def ack_event(
     for name, value in ({"is_valid": True} | dict(sample) if sample is not None else {}).items():
         setattr(ack.sample, name, value)
     return ack
+
+
+class Hand:
+    """A controller that has run on a path, by default until BBR is in ProbeBW, with ACKs made by hand from then on.
+
+    On the default path RTprop is 40.8 ms, the BDP 51 packets, and BBR's window 106 packets.
+    """
+
+    def __init__(self, controller: Controller, time_ms: float = 3000, rate_mbps: float = 10, rtt_ms: float = 40):
+        self.controller = controller
+        self.path = Path(controller, rate_mbps, rtt_ms)
+        self.path.run_until(time_ms)
+        self.now, self.delivered = self.path.now, 10**9
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        return self.controller.metrics()
+
+    @property
+    def window(self) -> int:
+        """In whole packets."""
+        return self.controller.decision().cwnd // PACKET
+
+    def ack(self, rtt_ms: float = 0, after_ms: float = 0, **fields: Any) -> int:
+        """Acknowledge a packet 1 ns and `after_ms` later, with fields of `ack_event`; return the window."""
+        self.now += int(after_ms * MS) + 1
+        self.controller.on_ack(ack_event(self.now, rtt_ms, **fields))
+        return self.window
+
+    def hear(self, state: Recovery, in_flight: int = 60) -> None:
+        """Enter or leave recovery with these packets in flight."""
+        self.controller.on_recovery(state, self.now, in_flight * PACKET)
 
 
 class Packet(NamedTuple):

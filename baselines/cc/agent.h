@@ -19,8 +19,8 @@ struct AgentParameters {
   bool is_always_steered = false;
   /// Share of the bandwidth that pacing leaves unused, as in BBR.
   double pacing_margin = 0.0;
-  /// Window of ProbeRTT, in BDPs, as in BBRv2. Half a BDP is enough to empty the short queues that an agent keeps, and
-  /// does not cost 2 % of its throughput. 0 means BBR's window of four packets.
+  /// Window of ProbeRTT, in BDPs, as in BBRv2. Half a BDP is enough to empty the short queues that an agent keeps.
+  /// 0 means BBR's window of four packets, which costs more throughput (docs/algorithms/agent.md).
   double probe_rtt_cwnd_gain = 0.5;
   /// An RTT below this share of min_rtt at the start of ProbeBW starts ProbeRTT at once: other flows are emptying the
   /// queue, and flows can empty it only together. 0 means that only the age of min_rtt starts ProbeRTT.

@@ -214,6 +214,7 @@ void BbrController::UpdateCwnd(const AckEvent& ack) {
   // The order matters for the ACK that ends recovery: first restore the window, then grow it.
   bool is_done = ack.bytes_acked <= 0;
   if (!is_done) {
+    if (ack.bytes_lost > 0) cwnd_ = std::max(cwnd_ - ack.bytes_lost, connection_.packet_bytes);
     is_done = RecoverOrRestoreCwnd(ack);
     recovery_at_last_ack_ = recovery_;
   }
@@ -232,7 +233,6 @@ void BbrController::UpdateCwnd(const AckEvent& ack) {
 }
 
 bool BbrController::RecoverOrRestoreCwnd(const AckEvent& ack) {
-  if (ack.bytes_lost > 0) cwnd_ = std::max(cwnd_ - ack.bytes_lost, connection_.packet_bytes);
   if (is_entering_recovery()) {
     // In the first round of recovery, send one packet per delivered packet: the queue that overflowed must not grow.
     is_packet_conservation_ = true;

@@ -85,8 +85,8 @@ class BbrController : public Controller {
   virtual double BdpBytes(double gain, BitsPerSecond bandwidth) const;
   /// Hook: returns the RTT of the BDP, that of the path without queues; 0 before the first sample.
   virtual Nanoseconds BaseRtt() const { return min_rtt(); }
-  /// Hook: sets the window after losses, on entering recovery, in it and on leaving it. Returns whether this ACK must
-  /// not move the window any further.
+  /// Hook: sets the window on entering recovery, in it and on leaving it, after lost packets have reduced it. Returns
+  /// whether this ACK must not move the window any further.
   virtual bool RecoverOrRestoreCwnd(const AckEvent& ack);
   /// Hook: returns the window of the ProbeRTT that begins now.
   virtual Bytes ChooseProbeRttCwnd() const { return MinCwnd(); }

@@ -39,7 +39,6 @@ bool BbrAcdController::IsCongested() const {
 }
 
 bool BbrAcdController::RecoverOrRestoreCwnd(const AckEvent& ack) {
-  if (ack.bytes_lost > 0) cwnd_ = std::max(cwnd_ - ack.bytes_lost, connection().packet_bytes);
   if (is_entering_recovery() && IsCongested()) {
     is_packet_conservation_ = true;
     is_halved_ = false;

@@ -31,7 +31,6 @@ Gains BbrAcdNs3PublishedController::ChooseGains() const {
 
 bool BbrAcdNs3PublishedController::RecoverOrRestoreCwnd(const AckEvent& ack) {
   if (recovery() != Recovery::kRecovery) return BbrController::RecoverOrRestoreCwnd(ack);
-  if (ack.bytes_lost > 0) cwnd_ = std::max(cwnd_ - ack.bytes_lost, connection().packet_bytes);
   is_window_one_bdp_ = true;
   cwnd_ = std::max(cwnd_, ack.in_flight + ack.bytes_acked);
   cwnd_ = std::max(std::min(cwnd_ / 2, InflightTarget(1.0, max_bandwidth())), MinCwnd());

@@ -46,7 +46,6 @@ double DaBbrController::BdpBytes(double gain, BitsPerSecond bandwidth) const {
 
 bool DaBbrController::RecoverOrRestoreCwnd(const AckEvent& ack) {
   if (!delay_aware_.has_loss_response) return BbrController::RecoverOrRestoreCwnd(ack);
-  if (ack.bytes_lost > 0) cwnd_ = std::max(cwnd_ - ack.bytes_lost, connection().packet_bytes);
   if (is_entering_recovery()) {
     is_packet_conservation_ = true;
     RestartRound(ack.delivered);

@@ -105,14 +105,24 @@ class Decision:
 
     @property
     def cwnd(self) -> int: ...
+    @cwnd.setter
+    def cwnd(self, arg: int, /) -> None: ...
     @property
     def pacing_rate(self) -> int: ...
+    @pacing_rate.setter
+    def pacing_rate(self, arg: int, /) -> None: ...
     @property
     def send_quantum(self) -> int: ...
+    @send_quantum.setter
+    def send_quantum(self, arg: int, /) -> None: ...
     @property
     def is_paced(self) -> bool: ...
+    @is_paced.setter
+    def is_paced(self, arg: bool, /) -> None: ...
     @property
     def is_app_limited(self) -> bool: ...
+    @is_app_limited.setter
+    def is_app_limited(self, arg: bool, /) -> None: ...
 
 class Controller:
     """One flow's congestion control; `make` makes it."""
@@ -223,31 +233,9 @@ class Recording:
 
     def __init__(self) -> None: ...
     @property
-    def cwnd(self) -> int:
-        """In bytes."""
-
-    @cwnd.setter
-    def cwnd(self, arg: int, /) -> None: ...
-    @property
-    def pacing_rate(self) -> int:
-        """In bit/s."""
-
-    @pacing_rate.setter
-    def pacing_rate(self, arg: int, /) -> None: ...
-    @property
-    def send_quantum(self) -> int:
-        """In bytes."""
-
-    @send_quantum.setter
-    def send_quantum(self, arg: int, /) -> None: ...
-    @property
-    def is_paced(self) -> bool: ...
-    @is_paced.setter
-    def is_paced(self, arg: bool, /) -> None: ...
-    @property
-    def is_app_limited(self) -> bool: ...
-    @is_app_limited.setter
-    def is_app_limited(self, arg: bool, /) -> None: ...
+    def decision(self) -> Decision: ...
+    @decision.setter
+    def decision(self, arg: Decision, /) -> None: ...
     @property
     def calls(self) -> list[str]:
         """'ack', 'recovery' and 'restart', in the order of the calls."""
@@ -266,22 +254,11 @@ class Sender:
     """The sending half of the transport; times in ns, amounts in bytes."""
 
     @overload
-    def __init__(
-        self,
-        algorithm: str,
-        parameters: Mapping[str, float] = {},
-        packet_bytes: int = 1000,
-        initial_cwnd: int = 10000,
-        initial_rtt: int = 0,
-        seed: int = 1,
-        size_bytes: int | None = None,
-    ) -> None:
+    def __init__(self, algorithm: str, initial_rtt: int = 0, seed: int = 1, size_bytes: int | None = None) -> None:
         """With a registered controller."""
 
     @overload
-    def __init__(
-        self, recording: Recording, packet_bytes: int = 1000, initial_rtt: int = 0, size_bytes: int | None = None
-    ) -> None: ...
+    def __init__(self, recording: Recording, initial_rtt: int = 0, size_bytes: int | None = None) -> None: ...
     def next_packet(self, now: int) -> tuple[int, int, int, bool] | None:
         """
         Return (number, segment, bytes, is_retransmission) of the packet that leaves now, or None.

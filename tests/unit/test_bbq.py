@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import ack_path
 import pytest
-from ack_path import MS, ack_event, settled
+from ack_path import MS, Hand, make
 
 
 def probe_lengths_ms(rtt_ms: float, queue_ratio: float, **parameters: float) -> list[float]:
     """Return how long the probing phases last if each ACK, every 0.1 ms, has RTT = queue_ratio x RTprop."""
-    bbq = ack_path.make("bbq", rtt_ms, **parameters)
-    path = settled(bbq, rate_mbps=20, rtt_ms=rtt_ms)
-    min_rtt = int(bbq.metrics()["min_rtt_ms"] * MS)
-    lengths, begin = [], None
-    for i in range(1, 15_000):
-        # Enough in flight for BBR's second condition.
-        ack = ack_event(path.now + i * MS // 10, queue_ratio * min_rtt / MS, in_flight=10**4)
-        before = bbq.metrics()["cycle_index"]
-        bbq.on_ack(ack)
-        after = bbq.metrics()["cycle_index"]
+    hand = Hand(make("bbq", rtt_ms, **parameters), rate_mbps=20, rtt_ms=rtt_ms)
+    rtt_ms = queue_ratio * hand.metrics["min_rtt_ms"]
+    lengths, begin, before = [], None, hand.metrics["cycle_index"]
+    for _ in range(15_000):
+        hand.ack(rtt_ms, after_ms=0.1, in_flight=10**4)  # enough in flight for BBR's second condition
+        after = hand.metrics["cycle_index"]
         if before != after and after == 0:
-            begin = ack.now
+            begin = hand.now
         elif before == 0 and after == 1 and begin is not None:
-            lengths.append((ack.now - begin) / MS)
+            lengths.append((hand.now - begin) / MS)
+        before = after
     assert lengths
     return lengths
 
@@ -46,10 +42,9 @@ def test_the_limits_are_parameters():
 
 
 def test_a_short_probe_ends_even_if_little_is_in_flight():
-    bbq = ack_path.make("bbq", rtt_ms=50)
-    path = settled(bbq, rate_mbps=20, rtt_ms=50)
+    hand = Hand(make("bbq", rtt_ms=50), rate_mbps=20, rtt_ms=50)
     seen = set()
-    for i in range(1, 20_000):
-        bbq.on_ack(ack_event(path.now + i * MS // 10, rtt_ms=80, in_flight=1))  # far from 1.25 BDP
-        seen.add(bbq.metrics()["cycle_index"])
+    for _ in range(20_000):
+        hand.ack(80, after_ms=0.1, in_flight=1)  # far from 1.25 BDP
+        seen.add(hand.metrics["cycle_index"])
     assert seen == set(range(8)), "the cycle is stuck in its probe"

@@ -6,21 +6,21 @@ import itertools
 
 import ack_path
 import pytest
-from ack_path import MS, PACKET, Path, ack_event, settled
+from ack_path import MS, PACKET, Hand, Path, ack_event
 
 from bbrgym import _controllers
-from bbrgym import _testing as cc
+from bbrgym._testing import Controller, Recovery
 
 STARTUP, DRAIN, PROBE_BW, PROBE_RTT = range(4)
 
 
-def make(initial_rtt_ms: float = 40.0, seed: int = 1, **parameters: float) -> cc.Controller:
+def make(initial_rtt_ms: float = 40.0, seed: int = 1, **parameters: float) -> Controller:
     """Return BBR of Linux 4.14 with segmentation offload, by default without the two later additions."""
     parameters = {"pacing_margin": 0, "extra_acked_gain": 0, "burst_packets": 0, **parameters}
     return ack_path.make("bbr", initial_rtt_ms, seed=seed, **parameters)
 
 
-def mode(bbr: cc.Controller) -> int:
+def mode(bbr: Controller) -> int:
     return int(bbr.metrics()["mode"])
 
 
@@ -70,10 +70,8 @@ def test_startup_doubles_the_rate_every_round():
 
 
 def test_the_queue_of_startup_is_gone_after_drain():
-    bbr = make()
-    path = settled(bbr)
     bdp = 10e6 * 0.0408 / 8
-    assert path.in_flight <= 1.3 * bdp + 6 * PACKET
+    assert Hand(make()).path.in_flight <= 1.3 * bdp + 6 * PACKET
 
 
 def test_probe_bw_cycles_through_eight_phases_and_never_starts_in_the_draining_one():
@@ -100,13 +98,11 @@ def test_probe_rtt_after_ten_seconds_without_a_new_minimum():
 
 
 def test_the_window_is_two_bdp_and_room_for_three_bursts():
-    bbr = make()
-    settled(bbr, 5000)
-    bdp = bbr.metrics()["bdp_packets"]
-    cwnd = bbr.decision().cwnd / PACKET
+    hand = Hand(make(), 5000)
+    bdp = hand.metrics["bdp_packets"]
     # tso_segs_goal is 2 at 10 Mbit/s; even rounding and the probing phase's +2 on top.
-    assert 2 * bdp + 6 <= cwnd <= 2 * bdp + 6 + 4
-    assert cwnd % 2 == 0
+    assert 2 * bdp + 6 <= hand.window <= 2 * bdp + 6 + 4
+    assert hand.controller.decision().cwnd % (2 * PACKET) == 0
 
 
 @pytest.mark.parametrize(
@@ -127,56 +123,44 @@ def test_a_burst_is_a_millisecond_at_the_pacing_rate_as_in_linux(rate_mbps: floa
 
 
 def test_recovery_conserves_packets_for_a_round_and_restores_the_window():
-    bbr = make()
-    path = settled(bbr, 5000)
-    before = bbr.decision().cwnd
-    bbr.on_recovery(cc.Recovery.RECOVERY, path.now, path.in_flight)
-    bbr.on_ack(ack_event(path.now + MS, lost=1, in_flight=38))
-    assert bbr.decision().cwnd == 39 * PACKET, "in flight and newly acknowledged"
-    bbr.on_ack(ack_event(path.now + MS, lost=10**6))
-    assert bbr.decision().cwnd == PACKET, "each lost packet reduces the window by one, but not below one"
-    bbr.on_recovery(cc.Recovery.OPEN, path.now + 2 * MS, 30 * PACKET)
-    bbr.on_ack(ack_event(path.now + 2 * MS, in_flight=30))
-    assert bbr.decision().cwnd >= before - PACKET, "the window from before recovery"
+    hand = Hand(make(), 5000)
+    before = hand.window
+    hand.hear(Recovery.RECOVERY, hand.path.in_flight // PACKET)
+    assert hand.ack(lost=1, in_flight=38) == 39, "in flight and newly acknowledged"
+    assert hand.ack(lost=10**6) == 1, "each lost packet reduces the window by one, but not below one"
+    hand.hear(Recovery.OPEN, in_flight=30)
+    assert hand.ack(in_flight=30) >= before - 1, "the window from before recovery"
 
 
 def test_a_recovery_that_begins_as_one_ends_keeps_the_window_from_before_both():
-    bbr = make()
-    path = settled(bbr, 5000)
-    before = bbr.decision().cwnd
-
-    def hear(after_ms: int, states: list[cc.Recovery], lost: int) -> None:
-        for state in states:
-            bbr.on_recovery(state, path.now + after_ms * MS, 20 * PACKET)
-        bbr.on_ack(ack_event(path.now + after_ms * MS, lost=lost, in_flight=20))
-
-    hear(1, [cc.Recovery.RECOVERY], lost=5)
-    hear(2, [cc.Recovery.OPEN, cc.Recovery.RECOVERY], lost=5)
-    assert bbr.decision().cwnd < before - 5 * PACKET
-    hear(3, [cc.Recovery.OPEN], lost=0)
-    assert bbr.decision().cwnd >= before - PACKET
+    hand = Hand(make(), 5000)
+    before = hand.window
+    hand.hear(Recovery.RECOVERY)
+    hand.ack(lost=5, in_flight=20)
+    hand.hear(Recovery.OPEN)
+    hand.hear(Recovery.RECOVERY)
+    assert hand.ack(lost=5, in_flight=20) < before - 5
+    hand.hear(Recovery.OPEN)
+    assert hand.ack(in_flight=20) >= before - 1
 
 
 def test_a_timeout_reduces_the_window_to_one_packet_until_recovery_ends():
-    bbr = make()
-    path = settled(bbr, 5000)
-    before = bbr.decision().cwnd
-    bbr.on_recovery(cc.Recovery.LOSS, path.now, 0)
-    assert bbr.decision().cwnd == PACKET
-    bbr.on_recovery(cc.Recovery.OPEN, path.now, 0)
-    bbr.on_ack(ack_event(path.now + MS))
-    assert bbr.decision().cwnd >= before - PACKET
+    hand = Hand(make(), 5000)
+    before = hand.window
+    hand.hear(Recovery.LOSS, in_flight=0)
+    assert hand.window == 1
+    hand.hear(Recovery.OPEN, in_flight=0)
+    assert hand.ack() >= before - 1
 
 
 def test_an_application_limited_rate_does_not_lower_the_bandwidth():
-    bbr = make()
-    path = settled(bbr)
-    before = bbr.metrics()["max_bandwidth_mbps"]
-    for i in range(30):
-        delivered = 10**8 + i * PACKET
-        sample = {"is_app_limited": True, "prior_delivered": delivered - PACKET, "delivery_rate": 100_000}
-        bbr.on_ack(ack_event(path.now + (i + 1) * 40 * MS, delivered=delivered, sample=sample))
-    assert bbr.metrics()["max_bandwidth_mbps"] == before
+    hand = Hand(make())
+    before = hand.metrics["max_bandwidth_mbps"]
+    for _ in range(30):
+        sample = {"is_app_limited": True, "prior_delivered": hand.delivered, "delivery_rate": 100_000}
+        hand.delivered += PACKET
+        hand.ack(after_ms=40, delivered=hand.delivered, sample=sample)
+    assert hand.metrics["max_bandwidth_mbps"] == before
 
 
 @pytest.mark.parametrize(("margin", "share"), [(0.0, 1.0), (0.01, 0.99)])
@@ -191,7 +175,7 @@ def test_the_pacing_margin_of_later_kernels_is_an_option(margin: float, share: f
 class Policed:
     """ACKs by hand, one per round, behind a policer: `lost` packets are lost, the others arrive at its rate."""
 
-    def __init__(self, bbr: cc.Controller, rate_mbps: float = 8.0) -> None:
+    def __init__(self, bbr: Controller, rate_mbps: float = 8.0) -> None:
         self.bbr, self.rate_mbps = bbr, rate_mbps
         self.delivered = self.now = 0
 
@@ -329,20 +313,16 @@ def test_ack_aggregation_widens_the_window_by_100_ms_of_the_long_term_bandwidth_
 def test_a_timeout_is_a_round_with_a_loss():
     path = policed()
     path.play(7, lost=20)
-    path.bbr.on_recovery(cc.Recovery.LOSS, path.now, 0)
+    path.bbr.on_recovery(Recovery.LOSS, path.now, 0)
     assert is_known(path.bbr.metrics()["long_term_bandwidth_mbps"])
 
 
 def test_ack_aggregation_widens_the_window_only_by_option():
     windows = {}
     for gain in (0.0, 1.0):
-        bbr = make(extra_acked_gain=gain)
-        path = settled(bbr)
-        bdp = bbr.metrics()["bdp_packets"]
-        sample = {"delivery_rate": 1000, "prior_delivered": 10**8 - 1}
-        bbr.on_ack(ack_event(path.now, acked=20, delivered=10**8, sample=sample))
-        assert bbr.metrics()["extra_acked_packets"] >= 15
-        for i in range(40):
-            bbr.on_ack(ack_event(path.now + i * MS, delivered=10**8 + i))
-        windows[gain] = bbr.decision().cwnd / PACKET - 2 * bdp
+        hand = Hand(make(extra_acked_gain=gain))
+        bdp = hand.metrics["bdp_packets"]
+        hand.ack(acked=20, sample={"delivery_rate": 1000, "prior_delivered": hand.delivered - 1})
+        assert hand.metrics["extra_acked_packets"] >= 15
+        windows[gain] = [hand.ack(after_ms=1) for _ in range(40)][-1] - 2 * bdp
     assert windows[1.0] >= windows[0.0] + 14

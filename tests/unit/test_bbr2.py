@@ -5,31 +5,21 @@ from __future__ import annotations
 import itertools
 import math
 
-import ack_path
 import pytest
-from ack_path import MS, PACKET, Path, ack_event, settled
+from ack_path import PACKET, Hand, Path, make
 
-from bbrgym import _testing as cc
+from bbrgym._testing import Recovery
 
 PROBE_BW, PROBE_RTT = 2, 3
 UP, DOWN, CRUISE, REFILL = range(4)
 
 
-def make(seed: int = 1, **parameters: float) -> cc.Controller:
-    return ack_path.make("bbr2", seed=seed, **parameters)
-
-
-class Rounds:
+class Rounds(Hand):
     """BBRv2 in ProbeBW on 10 Mbit/s and 40 ms (BDP 51 packets), with rounds made by hand from then on."""
 
-    def __init__(self, until_phase: int, seed: int = 1, **parameters: float) -> None:
-        self.controller = make(seed, **parameters)
-        self.now, self.delivered = settled(self.controller, 1500).now, 10**9
+    def __init__(self, until_phase: int, **parameters: float) -> None:
+        super().__init__(make("bbr2", **parameters), 1500)
         self.until(until_phase)
-
-    @property
-    def metrics(self) -> dict[str, float]:
-        return self.controller.metrics()
 
     @property
     def phase(self) -> float:
@@ -43,7 +33,6 @@ class Rounds:
         """Play a round of ten ACKs over 40 ms; the last one marks the lost packets, also in its sample."""
         prior = self.delivered
         for i in range(10):
-            self.now += 4 * MS
             self.delivered += PACKET
             lost_now = lost if i == 9 else 0
             sample = {
@@ -53,9 +42,15 @@ class Rounds:
                 "tx_in_flight": tx_in_flight * PACKET,
                 "lost_since_send": lost_now * PACKET,
             }
-            ack = ack_event(self.now, 41, 1, lost_now, in_flight, self.delivered, sample)
-            ack.prior_in_flight = ack.in_flight
-            self.controller.on_ack(ack)
+            self.ack(
+                41,
+                after_ms=4,
+                lost=lost_now,
+                in_flight=in_flight,
+                prior_in_flight=in_flight * PACKET,
+                delivered=self.delivered,
+                sample=sample,
+            )
 
     def until(self, phase: int, limit: int = 400) -> int:
         """Play rounds until the phase begins, and return how many; little is in flight, so that Down ends at once."""
@@ -67,7 +62,7 @@ class Rounds:
 
 
 def test_phases_follow_each_other_and_have_their_gains():
-    seen = Path(make()).watch(9000)
+    seen = Path(make("bbr2")).watch(9000)
     in_probe_bw = seen.loc[seen["mode"] == PROBE_BW, ["cycle_index", "pacing_gain"]]
     phases = [phase for phase, _ in itertools.groupby(in_probe_bw.itertuples(index=False, name=None))]
     assert set(phases) == {(UP, 1.25), (DOWN, 0.75), (CRUISE, 1.0), (REFILL, 1.0)}
@@ -78,7 +73,7 @@ def test_phases_follow_each_other_and_have_their_gains():
 def test_on_a_large_bdp_probes_are_two_to_three_seconds_apart():
     waits = []
     for seed in range(5):
-        seen = Path(make(seed), rtt_ms=80).watch(5000)  # BDP 100 packets: Reno's 63 rounds are 5 s
+        seen = Path(make("bbr2", seed=seed), rtt_ms=80).watch(5000)  # BDP 100 packets: Reno's 63 rounds are 5 s
         begin, refill = (
             seen.loc[is_there, "now_ms"].iloc[0] / 1e3
             for is_there in (seen["mode"] == PROBE_BW, (seen["mode"] == PROBE_BW) & (seen["cycle_index"] == REFILL))
@@ -176,7 +171,7 @@ def test_a_probe_stops_at_the_last_bound_and_repeats_if_nothing_was_lost():
 
 def test_startup_ends_on_many_losses_above_two_per_cent():
     # With a shallow buffer, Startup loses packets long before its bandwidth stops growing.
-    bbr2 = make()
+    bbr2 = make("bbr2")
     path = Path(bbr2, rate_mbps=20, rtt_ms=40, buffer_packets=10)
     path.run_until(1500)
     metrics = bbr2.metrics()
@@ -185,7 +180,7 @@ def test_startup_ends_on_many_losses_above_two_per_cent():
 
 
 def test_probe_rtt_every_five_seconds_at_half_a_bdp():
-    seen = Path(make()).watch(8000)
+    seen = Path(make("bbr2")).watch(8000)
     probing = seen[seen["mode"] == PROBE_RTT]
     assert 5000 < probing["now_ms"].iloc[0] < 5500
     assert (probing["cwnd"] / PACKET).between(24, 27).all()
@@ -195,7 +190,7 @@ def test_probe_rtt_every_five_seconds_at_half_a_bdp():
 def test_a_timeout_reduces_the_window_to_one_packet_until_recovery_ends():
     rounds = Rounds(CRUISE)
     before = rounds.cwnd
-    rounds.controller.on_recovery(cc.Recovery.LOSS, rounds.now, 0)
+    rounds.hear(Recovery.LOSS, 0)
     assert rounds.cwnd == 1
-    rounds.controller.on_recovery(cc.Recovery.OPEN, rounds.now, 0)
+    rounds.hear(Recovery.OPEN, 0)
     assert rounds.cwnd == before

@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-import ack_path
 import pytest
-from ack_path import PACKET, Path, ack_event
+from ack_path import Hand, make
 
-from bbrgym import _testing as cc
-
-
-def settled(**parameters: float) -> tuple[cc.Controller, Path]:
-    """Return it in ProbeBW on 10 Mbit/s and 40 ms: RTprop 40.8 ms, BDP 51 packets, window 106 packets."""
-    controller = ack_path.make("bbr-acd", **parameters)
-    return controller, ack_path.settled(controller)
+from bbrgym._testing import Recovery
 
 
-def acknowledge(controller: cc.Controller, now: int, rtt_ms: float, lost: int = 0, in_flight: int = 60) -> int:
-    """Return the window in packets after an ACK."""
-    controller.on_ack(ack_event(now, rtt_ms, lost=lost, in_flight=in_flight))
-    return controller.decision().cwnd // PACKET
-
-
-def window_after_loss(rtts_ms: list[float], **parameters: float) -> tuple[int, int]:
-    """Return the window before and after the first ACK of recovery, which has the last of the RTTs."""
-    controller, path = settled(**parameters)
-    for i, rtt_ms in enumerate(rtts_ms[:-1]):
-        acknowledge(controller, path.now + i, rtt_ms)
-    before = controller.decision().cwnd // PACKET
-    controller.on_recovery(cc.Recovery.RECOVERY, path.now + 10, 60 * PACKET)
-    return before, acknowledge(controller, path.now + 10, rtts_ms[-1], lost=1)
+def windows(*rtts_ms: float, **parameters: float) -> tuple[int, list[int]]:
+    """Return the window before a recovery, and after each of its ACKs, which have these RTTs."""
+    hand = Hand(make("bbr-acd", **parameters))
+    hand.hear(Recovery.RECOVERY)
+    return hand.window, [hand.ack(rtt_ms, in_flight=60) for rtt_ms in rtts_ms]
 
 
 @pytest.mark.parametrize(
@@ -44,65 +28,54 @@ def window_after_loss(rtts_ms: list[float], **parameters: float) -> tuple[int, i
     ],
 )
 def test_only_congestion_halves_the_window(rtts_ms: list[float], is_congested: bool):
-    before, after = window_after_loss(rtts_ms)
-    assert after == (pytest.approx(before / 2, abs=1) if is_congested else pytest.approx(before - 1, abs=1))
+    hand = Hand(make("bbr-acd"))
+    for rtt_ms in rtts_ms[:-1]:
+        hand.ack(rtt_ms, in_flight=60)
+    before = hand.window
+    hand.hear(Recovery.RECOVERY)
+    expected = before / 2 if is_congested else before - 1
+    assert hand.ack(rtts_ms[-1], lost=1, in_flight=60) == pytest.approx(expected, abs=1)
 
 
 def test_the_window_is_halved_on_every_ack_of_the_round_down_to_four_packets():
-    controller, path = settled()
-    before = controller.decision().cwnd // PACKET
-    controller.on_recovery(cc.Recovery.RECOVERY, path.now, 60 * PACKET)
-    windows = [acknowledge(controller, path.now + i, 90) for i in range(1, 8)]
-    assert windows[:3] == [pytest.approx(before / 2, abs=1), pytest.approx(before / 4, abs=1), before // 8]
-    assert windows[-1] == 4
-
-
-def test_the_upper_bound_is_one_bdp():
-    controller, path = settled(cwnd_gain=4.0)
-    path.run_until(4000)
-    bdp = controller.metrics()["bdp_packets"]
-    controller.on_recovery(cc.Recovery.RECOVERY, path.now, 60 * PACKET)
-    assert acknowledge(controller, path.now + 1, 90) <= bdp + 5
+    before, after = windows(*[90] * 7)
+    assert after[:3] == [pytest.approx(before / 2, abs=1), pytest.approx(before / 4, abs=1), before // 8]
+    assert after[-1] == 4
 
 
 def test_by_option_the_window_is_halved_once():
-    controller, path = settled(is_halved_once=1)
-    before = controller.decision().cwnd // PACKET
-    controller.on_recovery(cc.Recovery.RECOVERY, path.now, 60 * PACKET)
-    windows = [acknowledge(controller, path.now + i, 90) for i in range(1, 8)]
-    assert set(windows) == {before // 2}
+    before, after = windows(*[90] * 7, is_halved_once=1)
+    assert set(after) == {before // 2}
+
+
+def test_the_upper_bound_is_one_bdp():
+    hand = Hand(make("bbr-acd", cwnd_gain=4.0), 4000)
+    hand.hear(Recovery.RECOVERY)
+    assert hand.ack(90, in_flight=60) <= hand.metrics["bdp_packets"] + 5
 
 
 def test_leaving_recovery_restores_the_window():
-    controller, path = settled()
-    before = controller.decision().cwnd // PACKET
-    controller.on_recovery(cc.Recovery.RECOVERY, path.now, 60 * PACKET)
-    for i in range(1, 8):
-        acknowledge(controller, path.now + i, 90)
-    controller.on_recovery(cc.Recovery.OPEN, path.now + 9, 10 * PACKET)
-    assert acknowledge(controller, path.now + 9, 90) >= before - 1
+    hand = Hand(make("bbr-acd"))
+    before = hand.window
+    hand.hear(Recovery.RECOVERY)
+    for _ in range(7):
+        hand.ack(90, in_flight=60)
+    hand.hear(Recovery.OPEN, in_flight=10)
+    assert hand.ack(90, in_flight=60) >= before - 1
 
 
 def test_a_random_loss_costs_only_the_lost_packets():
-    controller, path = settled()
-    before = controller.decision().cwnd // PACKET
-    controller.on_recovery(cc.Recovery.RECOVERY, path.now, 60 * PACKET)
+    hand = Hand(make("bbr-acd"))
+    before = hand.window
+    hand.hear(Recovery.RECOVERY)
     # Unlike the RTT before, and far below twice RTprop.
-    assert acknowledge(controller, path.now + 1, 55, lost=3, in_flight=10) >= before - 3
+    assert hand.ack(55, lost=3, in_flight=10) >= before - 3
 
 
 def test_after_probe_rtt_the_window_grows_instead_of_being_restored():
-    controller, path = settled()
-    windows: list[int] = []
-    modes: list[int] = []
-
-    def note(ack: cc.AckEvent) -> None:
-        modes.append(int(controller.metrics()["mode"]))
-        windows.append(controller.decision().cwnd // PACKET)
-
-    path.on_ack = note
-    path.run_until(12_000)
-    end = len(modes) - 1 - modes[::-1].index(3)
+    seen = Hand(make("bbr-acd")).path.watch(12_000)
+    windows = seen["cwnd"] // 1000
+    end = seen.index[seen["mode"] == 3][-1]
     assert windows[end] == 4
     assert windows[end + 1] <= 6
-    assert max(windows[end + 1 :]) > 90
+    assert windows[end + 1 :].max() > 90

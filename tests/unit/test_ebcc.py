@@ -3,43 +3,35 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
-import ack_path
 import pytest
-from ack_path import MS, PACKET, Path, ack_event
+from ack_path import MS, PACKET, Hand, Path, make
 
-from bbrgym import _testing as cc
+from bbrgym._testing import Recovery
 
 PROBE_BW, PROBE_RTT = 2, 3
 
 
-@dataclass
-class Acks:
-    """ACKs made by hand for a controller in ProbeBW on 10 Mbit/s and 40 ms, in a phase of gain 1 that does not end."""
+class Acks(Hand):
+    """eBCC in ProbeBW with a window of 106 packets, its target, in a phase of gain 1 that does not end."""
 
-    controller: cc.Controller
-    now: int
-    rate_mbps: float
-    delivered: int = 10**9
-
-    @property
-    def window(self) -> int:
-        """In packets."""
-        return self.controller.decision().cwnd // PACKET
+    def __init__(self, **parameters: float) -> None:
+        super().__init__(make("ebcc", **parameters))
+        while self.metrics["pacing_gain"] != 1.0:
+            self.path.run_until(self.path.now / MS + 1)
+        self.now = self.path.now
+        self.rate_mbps, self.min_rtt_ms = self.metrics["max_bandwidth_mbps"], self.metrics["min_rtt_ms"]
+        self.ack(self.min_rtt_ms)
+        assert (self.mode, self.window, self.target) == (PROBE_BW, 106, 106)
 
     @property
     def mode(self) -> float:
-        return self.controller.metrics()["mode"]
-
-    @property
-    def min_rtt_ms(self) -> float:
-        return self.controller.metrics()["min_rtt_ms"]
+        return self.metrics["mode"]
 
     @property
     def target(self) -> int:
         """BBR's window in packets: two BDP and room for three packets, rounded up to an even number."""
-        packets = math.ceil(2 * self.controller.metrics()["bdp_packets"]) + 3
+        packets = math.ceil(2 * self.metrics["bdp_packets"]) + 3
         return packets + packets % 2
 
     def rtt_of_queue(self, packets: float) -> float:
@@ -54,45 +46,31 @@ class Acks:
         ends_round: bool = False,
         after_ms: float = 0,
         sent_at: int = 0,
-    ):
+    ) -> int:
         """Acknowledge a packet sent when `sent_at` bytes were delivered, or (`ends_round`) after the last ACK."""
-        self.now += int(after_ms * MS) + 1
-        prior = self.delivered if ends_round else sent_at
+        sample = {
+            "prior_delivered": self.delivered if ends_round else sent_at,
+            "delivery_rate": int(self.rate_mbps * 1e6),
+        }
         self.delivered += PACKET
-        sample = {"prior_delivered": prior, "delivery_rate": int(self.rate_mbps * 1e6)}
-        self.controller.on_ack(ack_event(self.now, rtt_ms, 1, lost, in_flight, self.delivered, sample))
+        return super().ack(rtt_ms, after_ms, lost=lost, in_flight=in_flight, delivered=self.delivered, sample=sample)
 
     def round(self, rtt_ms: float) -> int:
         """Send the ACK that ends a round and return the window after it."""
-        self.ack(rtt_ms, ends_round=True)
-        return self.window
+        return self.ack(rtt_ms, ends_round=True)
 
-    def lose(self, rtt_ms: float, in_flight: int = 80):
-        self.controller.on_recovery(cc.Recovery.RECOVERY, self.now, in_flight * PACKET)
+    def lose(self, rtt_ms: float, in_flight: int = 80) -> None:
+        self.hear(Recovery.RECOVERY, in_flight)
         self.ack(rtt_ms, lost=1, in_flight=in_flight)
 
-    def repair(self, rtt_ms: float):
-        self.controller.on_recovery(cc.Recovery.OPEN, self.now, 80 * PACKET)
+    def repair(self, rtt_ms: float) -> None:
+        self.hear(Recovery.OPEN, 80)
         self.ack(rtt_ms)
-
-
-def settled(**parameters: float) -> Acks:
-    """Return it with a window of 106 packets, its target."""
-    controller = ack_path.make("ebcc", **parameters)
-    path = ack_path.settled(controller)
-    while controller.metrics()["pacing_gain"] != 1.0:
-        path.run_until(path.now / MS + 1)
-    metrics = controller.metrics()
-    assert metrics["mode"] == PROBE_BW
-    acks = Acks(controller, path.now, metrics["max_bandwidth_mbps"])
-    acks.ack(acks.min_rtt_ms)
-    assert acks.window == acks.target == 106
-    return acks
 
 
 def with_room(**parameters: float) -> Acks:
     """Return it after the bandwidth has doubled: the target is far above the window."""
-    acks = settled(**parameters)
+    acks = Acks(**parameters)
     acks.rate_mbps *= 2
     acks.ack(acks.min_rtt_ms)
     assert (acks.window, acks.target) == (106, 208)
@@ -138,21 +116,21 @@ def test_a_long_queue_before_any_short_one_uses_the_current_window():
 
 @pytest.mark.parametrize(("queue_packets", "is_long"), [(29.9, False), (30.1, True)])
 def test_the_threshold_is_thirty_packets(queue_packets: float, is_long: bool):
-    acks = settled()
+    acks = Acks()
     acks.lose(acks.rtt_of_queue(queue_packets))
     assert acks.mode == (PROBE_RTT if is_long else PROBE_BW)
 
 
 @pytest.mark.parametrize(("beta", "window"), [(0.5, 53), (0.8, 84)])
 def test_a_loss_with_a_long_queue_leads_to_probe_rtt_with_beta_of_the_window(beta: float, window: int):
-    acks = settled(beta=beta)
+    acks = Acks(beta=beta)
     acks.lose(2 * acks.min_rtt_ms, in_flight=90)
     assert acks.mode == PROBE_RTT
     assert acks.window == window
 
 
 def test_that_probe_rtt_lasts_200_ms_and_a_round_and_restores_the_window():
-    acks = settled()
+    acks = Acks()
     acks.lose(2 * acks.min_rtt_ms)
     acks.repair(acks.min_rtt_ms)
     acks.ack(acks.min_rtt_ms, in_flight=54, after_ms=300)
@@ -164,7 +142,7 @@ def test_that_probe_rtt_lasts_200_ms_and_a_round_and_restores_the_window():
 
 
 def test_a_loss_with_a_short_queue_is_handled_as_in_bbr():
-    acks = settled()
+    acks = Acks()
     acks.lose(acks.min_rtt_ms, in_flight=60)
     assert (acks.mode, acks.window) == (PROBE_BW, 61), "packet conservation"
     acks.ack(acks.min_rtt_ms, in_flight=60, ends_round=True)
@@ -174,7 +152,7 @@ def test_a_loss_with_a_short_queue_is_handled_as_in_bbr():
 
 
 def test_a_loss_in_probe_rtt_halves_again_once_per_round_if_the_queue_is_long():
-    acks = settled()
+    acks = Acks()
     acks.lose(2 * acks.min_rtt_ms, in_flight=90)
     acks.ack(4 * acks.min_rtt_ms, lost=1)
     assert acks.window == 53, "lost before the first reduction took effect"
@@ -188,7 +166,7 @@ def test_a_loss_in_probe_rtt_halves_again_once_per_round_if_the_queue_is_long():
 
 
 def test_losses_leave_at_least_four_packets():
-    acks = settled(queue_threshold_packets=0)
+    acks = Acks(queue_threshold_packets=0)
     acks.lose(2 * acks.min_rtt_ms)
     for _ in range(8):
         acks.ack(2 * acks.min_rtt_ms, lost=1, ends_round=True)
@@ -196,7 +174,7 @@ def test_losses_leave_at_least_four_packets():
 
 
 def test_probe_rtt_for_min_rtt_keeps_four_packets():
-    acks = settled()
+    acks = Acks()
     acks.ack(acks.min_rtt_ms, after_ms=10_500)
     assert (acks.mode, acks.window) == (PROBE_RTT, 4)
 
@@ -241,8 +219,8 @@ def test_packets_sent_in_recovery_end_no_round():
 
 
 def test_a_timeout_is_handled_as_in_bbr():
-    acks = settled()
-    acks.controller.on_recovery(cc.Recovery.LOSS, acks.now, 0)
+    acks = Acks()
+    acks.hear(Recovery.LOSS, 0)
     acks.ack(10 * acks.min_rtt_ms, lost=10, in_flight=0)
     assert (acks.mode, acks.window) == (PROBE_BW, 4)
     acks.repair(acks.min_rtt_ms)
@@ -252,7 +230,7 @@ def test_a_timeout_is_handled_as_in_bbr():
 def test_before_probe_bw_it_is_bbr():
     windows: dict[str, list[int]] = {}
     for name in ("bbr", "ebcc"):
-        controller = ack_path.make(name, pacing_margin=0, extra_acked_gain=0)
+        controller = make(name, pacing_margin=0, extra_acked_gain=0)
         path = Path(controller, buffer_packets=60)
         windows[name] = []
         while controller.metrics()["mode"] < PROBE_BW:
@@ -264,7 +242,7 @@ def test_before_probe_bw_it_is_bbr():
 
 @pytest.mark.parametrize("buffer_packets", [15, 50, 200])
 def test_it_fills_a_path_despite_losses(buffer_packets: int):
-    path = Path(ack_path.make("ebcc"), buffer_packets=buffer_packets, lose=lambda number: number % 100 == 99)
+    path = Path(make("ebcc"), buffer_packets=buffer_packets, lose=lambda number: number % 100 == 99)
     path.run_until(5_000)
     before = path.acks
     path.run_until(20_000)

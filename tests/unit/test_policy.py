@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from ack_path import MS, PACKET, Path, ack_event, settled
+from ack_path import MS, PACKET, Path, ack_event
 from policies import FIXED, PINNED, NumpyPolicy, careful_agent, make_agent, networks
 
 from bbrgym import Flow, Scenario, Trace, _controllers, _native, make_engine, simulate
@@ -360,7 +360,8 @@ def test_it_cannot_be_steered_and_without_a_policy_keeps_its_gains() -> None:
     assert not make(careful_agent()).steer(3.0, 1.5)
     controller = make(None, cwnd_gain=1.5, pacing_gain=1.2)
     assert controller.observation == []
-    path = settled(controller)
+    path = Path(controller)
+    path.run_until(3000)
     assert not controller.steer(3.0, 1.5)
     path.run_until(3100)
     assert (controller.metrics()["cwnd_gain"], controller.metrics()["pacing_gain"]) == (1.5, 1.2)
@@ -368,7 +369,7 @@ def test_it_cannot_be_steered_and_without_a_policy_keeps_its_gains() -> None:
 
 def test_gains_beyond_the_bounds_of_the_parameters_are_clamped() -> None:
     controller = make(load_agent(REFERENCE), max_cwnd_gain=0.5, is_always_steered=1)
-    settled(controller, 1000)
+    Path(controller).run_until(1000)
     assert controller.metrics()["cwnd_gain"] == 0.5
 
 

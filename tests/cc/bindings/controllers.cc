@@ -130,11 +130,11 @@ void BindControllers(nb::module_& m) {
       .def_rw("sample", &AckEvent::sample);
 
   nb::class_<Decision>(m, "Decision", "What a controller wants from now on; bytes and bit/s.")
-      .def_ro("cwnd", &Decision::cwnd)
-      .def_ro("pacing_rate", &Decision::pacing_rate)
-      .def_ro("send_quantum", &Decision::send_quantum)
-      .def_ro("is_paced", &Decision::is_paced)
-      .def_ro("is_app_limited", &Decision::is_app_limited);
+      .def_rw("cwnd", &Decision::cwnd)
+      .def_rw("pacing_rate", &Decision::pacing_rate)
+      .def_rw("send_quantum", &Decision::send_quantum)
+      .def_rw("is_paced", &Decision::is_paced)
+      .def_rw("is_app_limited", &Decision::is_app_limited);
 
   nb::class_<Controller>(m, "Controller", "One flow's congestion control; `make` makes it.")
       .def("on_ack", &Controller::OnAck, "ack"_a)

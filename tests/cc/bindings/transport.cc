@@ -65,14 +65,6 @@ using Range = std::pair<PacketNumber, PacketNumber>;
 using Sent = std::tuple<PacketNumber, std::uint64_t, std::int32_t, bool>;
 using Counts = std::map<std::string, std::int64_t>;
 
-void MakeSender(Sender* place, std::unique_ptr<Controller> controller, const Connection& connection,
-                std::optional<Bytes> size_bytes) {
-  if (size_bytes && *size_bytes < 1) {
-    throw std::invalid_argument("size_bytes must be >= 1 or None (endless), got " + std::to_string(*size_bytes));
-  }
-  new (place) Sender(std::move(controller), connection, size_bytes);
-}
-
 std::optional<Nanoseconds> UnlessNever(Nanoseconds time) {
   return time == kNever ? std::nullopt : std::optional<Nanoseconds>(time);
 }
@@ -92,21 +84,7 @@ AckPacket AckOf(const std::vector<Range>& ranges) {
 void BindTransport(nb::module_& m) {
   nb::class_<Recording>(m, "Recording", "A controller that records its calls and decides what is set here.")
       .def(nb::init<>())
-      .def_prop_rw(
-          "cwnd", [](const Recording& it) { return it.decision.cwnd; },
-          [](Recording& it, Bytes cwnd) { it.decision.cwnd = cwnd; }, "In bytes.")
-      .def_prop_rw(
-          "pacing_rate", [](const Recording& it) { return it.decision.pacing_rate; },
-          [](Recording& it, BitsPerSecond rate) { it.decision.pacing_rate = rate; }, "In bit/s.")
-      .def_prop_rw(
-          "send_quantum", [](const Recording& it) { return it.decision.send_quantum; },
-          [](Recording& it, Bytes quantum) { it.decision.send_quantum = quantum; }, "In bytes.")
-      .def_prop_rw(
-          "is_paced", [](const Recording& it) { return it.decision.is_paced; },
-          [](Recording& it, bool is_paced) { it.decision.is_paced = is_paced; })
-      .def_prop_rw(
-          "is_app_limited", [](const Recording& it) { return it.decision.is_app_limited; },
-          [](Recording& it, bool is_limited) { it.decision.is_app_limited = is_limited; })
+      .def_rw("decision", &Recording::decision)
       .def_ro("calls", &Recording::calls, "'ack', 'recovery' and 'restart', in the order of the calls.")
       // By value: references to the vector's elements would dangle when it grows.
       .def_prop_ro("acks", [](const Recording& it) -> std::vector<AckEvent> { return it.acks; })
@@ -116,25 +94,21 @@ void BindTransport(nb::module_& m) {
   nb::class_<Sender>(m, "Sender", "The sending half of the transport; times in ns, amounts in bytes.")
       .def(
           "__init__",
-          [](Sender* place, const std::string& algorithm, const ParameterValues& parameters, Bytes packet_bytes,
-             Bytes initial_cwnd, Nanoseconds initial_rtt, std::uint64_t seed, std::optional<Bytes> size_bytes) {
-            const Connection connection{.packet_bytes = packet_bytes,
-                                        .initial_cwnd = initial_cwnd,
-                                        .initial_rtt = initial_rtt,
-                                        .seed = seed,
-                                        .policy = nullptr};
-            MakeSender(place, MakeController(algorithm, connection, parameters), connection, size_bytes);
+          [](Sender* place, const std::string& algorithm, Nanoseconds initial_rtt, std::uint64_t seed,
+             std::optional<Bytes> size_bytes) {
+            const Connection connection{.initial_rtt = initial_rtt, .seed = seed, .policy = nullptr};
+            new (place) Sender(MakeController(algorithm, connection), connection, size_bytes);
           },
-          "algorithm"_a, "parameters"_a = ParameterValues{}, "packet_bytes"_a = 1000, "initial_cwnd"_a = 10'000,
-          "initial_rtt"_a = 0, "seed"_a = 1, "size_bytes"_a = nb::none(), "With a registered controller.")
+          "algorithm"_a, "initial_rtt"_a = 0, "seed"_a = 1, "size_bytes"_a = nb::none(),
+          "With a registered controller.")
       .def(
           "__init__",
-          [](Sender* place, std::shared_ptr<Recording> recording, Bytes packet_bytes, Nanoseconds initial_rtt,
+          [](Sender* place, std::shared_ptr<Recording> recording, Nanoseconds initial_rtt,
              std::optional<Bytes> size_bytes) {
-            MakeSender(place, std::make_unique<RecordingController>(std::move(recording)),
-                       {.packet_bytes = packet_bytes, .initial_rtt = initial_rtt, .policy = nullptr}, size_bytes);
+            new (place) Sender(std::make_unique<RecordingController>(std::move(recording)),
+                               {.initial_rtt = initial_rtt, .policy = nullptr}, size_bytes);
           },
-          "recording"_a, "packet_bytes"_a = 1000, "initial_rtt"_a = 0, "size_bytes"_a = nb::none())
+          "recording"_a, "initial_rtt"_a = 0, "size_bytes"_a = nb::none())
       .def(
           "next_packet",
           [](Sender& sender, Nanoseconds now) -> std::optional<Sent> {
