@@ -109,11 +109,13 @@ def _has_capabilities() -> bool:
     return found is not None and all(int(found[1], 16) >> capability & 1 for capability in (12, 21))
 
 
-def build(program: Path = PROGRAM) -> None:
-    """Compile the bottleneck."""
-    program.parent.mkdir(exist_ok=True)
+def build() -> None:
+    """Compile the bottleneck, unless it is newer than its source."""
+    if PROGRAM.exists() and PROGRAM.stat().st_mtime > SOURCE.stat().st_mtime:
+        return
+    PROGRAM.parent.mkdir(exist_ok=True)
     subprocess.run(
-        ["g++", "-std=c++20", "-O2", "-Wall", "-Wextra", "-pthread", "-o", program, SOURCE], check=True, cwd=ROOT
+        ["g++", "-std=c++20", "-O2", "-Wall", "-Wextra", "-pthread", "-o", PROGRAM, SOURCE], check=True, cwd=ROOT
     )
 
 

@@ -36,12 +36,12 @@ SCENARIO = Scenario(rate_mbps=10, flows=(Flow("bbr", 40), Flow("cubic", 20)))
             id="one bbr flow",
         ),
         pytest.param(
-            Scenario(rate_mbps=50, buffer_bdp=5, duration_s=10, flows=(Flow("bbr", 10), Flow("bbr", 50))),
+            Scenario(rate_mbps=20, buffer_bdp=5, duration_s=8, flows=(Flow("bbr", 10), Flow("bbr", 50))),
             {"share of a flow": 0.03, "utilisation": 0.002, "queueing delay": 0.12, "retransmission rate": 0.0},
             id="bbr flows of 10 and 50 ms",
         ),
         pytest.param(
-            Scenario(rate_mbps=20, buffer_bdp=1, duration_s=15, flows=(Flow("cubic", 30),)),
+            Scenario(rate_mbps=10, buffer_bdp=1, duration_s=15, flows=(Flow("cubic", 30),)),
             {"utilisation": 0.002, "queueing delay": 0.03, "retransmission rate": 0.02},
             id="cubic fills its buffer",
         ),
@@ -51,8 +51,8 @@ SCENARIO = Scenario(rate_mbps=10, flows=(Flow("bbr", 40), Flow("cubic", 20)))
             id="newreno, random losses",
         ),
         pytest.param(
-            Scenario(rate_mbps=20, buffer_bdp=3, duration_s=12, flows=(Flow("da-bbr", 30), Flow("bbr2", 30))),
-            {"share of a flow": 0.05, "utilisation": 0.01, "queueing delay": 0.2, "retransmission rate": 0.0},
+            Scenario(rate_mbps=10, buffer_bdp=3, duration_s=8, flows=(Flow("da-bbr", 30), Flow("bbr2", 30))),
+            {"share of a flow": 0.02, "utilisation": 0.01, "queueing delay": 0.1, "retransmission rate": 0.0},
             id="da-bbr and bbr2",
         ),
     ],

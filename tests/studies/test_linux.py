@@ -17,11 +17,13 @@ from studies import linux
 CUBIC, PAUSES = linux.CASES[3], linux.CASES[5]
 
 
+pytestmark = pytest.mark.xdist_group("linux")  # which is compiled once, and kept
+
+
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    file = tmp_path_factory.mktemp("linux") / "linux_bottleneck"
-    linux.build(file)
-    return file
+def program() -> Path:
+    linux.build()
+    return linux.PROGRAM
 
 
 # The table

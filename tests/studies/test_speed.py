@@ -27,6 +27,7 @@ def test_a_run_prints_every_table_and_writes_json_and_document(
     monkeypatch.setattr(speed, "QUICK", MICRO)
     monkeypatch.setattr(speed, "RATES_MBPS", (12.0,))
     monkeypatch.setattr(speed, "FLOWS", (1, 10))
+    monkeypatch.setattr(speed, "_CHUNK_PACKETS", {"ns3": 100, "native": 2_000})
     monkeypatch.setattr(speed, "_cpu_s", lambda pid: time.perf_counter())  # the kernel counts in 10 ms
     document = tmp_path / "performance.md"
     document.write_text(DOCUMENT)
