@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from numbers import Real
 from pathlib import Path
 from typing import Any, Final, cast
@@ -24,6 +25,11 @@ from bbrgym.benchmark.tables import run_table
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.scenario import Scenario
 
+CLAIMS: Final = Path(__file__).parent / "claims"
+"""What papers published, as `<group>/<experiment>.yaml`: the names of the experiments in conf/experiment.
+
+With `paper: <name>`, `<name>.yaml` has what the experiments of a paper share: their `stated` and `inferred` follow it.
+"""
 KINDS: Final = ("bars", "lines", "time")
 BOUNDS: Final = ("about", "above", "below")
 OVER: Final = ("mean", "min", "max")
@@ -142,7 +148,7 @@ class Published:
         against: the competitor that a reduction or a ratio compares with; None for a value.
         order: competitors, the one with the lowest metric first; empty for a number.
         wording: the paper's words.
-        because: why the measurement disagrees, in a sentence.
+        because: why the measurement disagrees, in a sentence. Files may also name an entry of claims/reasons.yaml.
     """
 
     metric: str
@@ -204,7 +210,7 @@ class Published:
             against=against,
             order=order,
             wording=_text(what, plain, "wording"),
-            because=_text(what, plain, "because"),
+            because=_reasons().get(because := _text(what, plain, "because"), because),
         )
 
 
@@ -261,10 +267,6 @@ class Paper:
         )
 
 
-CLAIMS: Final = Path(__file__).parent / "claims"
-"""What papers published, as `<group>/<experiment>.yaml`: the names of the experiments in conf/experiment."""
-
-
 def load_paper(
     experiment: str, scenarios: Mapping[str, Scenario], competitors: Collection[str], claims: Path = CLAIMS
 ) -> Paper:
@@ -282,7 +284,12 @@ def load_paper(
     path = claims / f"{experiment}.yaml"
     if not path.is_file():
         raise ValueError(f"{experiment!r} is not the experiment of a paper: {path} does not exist")
-    paper = Paper.from_dict(cast(Any, OmegaConf.to_container(OmegaConf.load(path))), scenarios, competitors)
+    plain: Any = OmegaConf.to_container(OmegaConf.load(path))
+    if "paper" in plain:
+        shared: Any = OmegaConf.to_container(OmegaConf.load(claims / f"{plain.pop('paper')}.yaml"))
+        lists = {key: [*shared.get(key, ()), *plain.get(key, ())] for key in ("stated", "inferred")}
+        plain = shared | plain | lists
+    paper = Paper.from_dict(plain, scenarios, competitors)
     named = [(entry.metric, entry.scenarios) for entry in paper.published]
     for figure in paper.figures:
         names = tuple(scenarios) if figure.scenario is None else (figure.scenario,)
@@ -524,6 +531,11 @@ def _number(value: float) -> str:
 def _decimals(value: float) -> int:
     """Return how many decimals show three significant digits, for numbers from 0.00001."""
     return min(7, max(0, 2 - math.floor(math.log10(abs(value))))) if value and math.isfinite(value) else 0
+
+
+@cache
+def _reasons() -> dict[str, str]:
+    return cast(dict[str, str], OmegaConf.to_container(OmegaConf.load(CLAIMS / "reasons.yaml")))
 
 
 def _check_metric(name: str) -> None:

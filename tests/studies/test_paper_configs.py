@@ -59,6 +59,7 @@ def test_every_experiment_composes_and_is_accepted(experiment: str, preset: str)
     benchmark = Benchmark.from_dict(config["benchmark"])
     paper = load_paper(experiment, benchmark.scenarios, [competitor.name for competitor in benchmark.competitors])
     assert all((paper.published, paper.figures, paper.where, paper.stated, paper.inferred))
+    assert all(" " in entry.because for entry in paper.published if entry.because)  # else no name in reasons.yaml
     for figure in paper.figures:
         if figure.kind == "lines" and figure.x is not None:
             # Every scenario is a point of its own.
