@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 from fake_engine import FakeEngine
 from omegaconf import OmegaConf
 
-from bbrgym import simulate
-from bbrgym.benchmark.metrics import measure
+from bbrgym import Scenario, simulate
+from bbrgym.benchmark.metrics import MEASURED, measure
 from bbrgym.benchmark.plan import Benchmark
 from bbrgym.envs.trace_file import save_trace
 from bbrgym.files import write_json
@@ -110,3 +113,20 @@ def make_experiment(
 def claims_of(directory: Path) -> Path:
     """Return the folder of the claims that `make_experiment` writes."""
     return directory.parent.parent / "claims"
+
+
+def made_up_results(
+    scenarios: Mapping[str, Scenario], competitors: Sequence[str] = ("bbr", "bbq"), seeds: int = 3
+) -> pd.DataFrame:
+    """Return results with random numbers, without any run."""
+    random = np.random.default_rng(7)
+    rows = []
+    for seed in range(1, seeds + 1):
+        for name, scenario in scenarios.items():
+            for competitor in competitors:
+                run = dict.fromkeys(MEASURED, 1.0) | {"link_jain": 0.5 + 0.5 * random.random(), "convergence_s": 2.0}
+                names = {"scenario": name, "competitor": competitor, "seed": seed, "key": "-", "trace_hash": str(seed)}
+                for index, flow in enumerate(scenario.flows):
+                    of_flow = {"flow": index, "rtt_ms": flow.rtt_ms, "algorithm": competitor}
+                    rows.append(run | of_flow | {"throughput_mbps": 9 + random.random()} | names)
+    return pd.DataFrame(rows)

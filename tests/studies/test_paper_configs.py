@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from functools import cache
 from importlib import resources
@@ -9,13 +10,16 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from fake_engine import FakeEngine
 from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf
+from paper_experiment import made_up_results
 
+from bbrgym import Scenario, simulate
 from bbrgym.baselines import registry
 from bbrgym.benchmark.plan import Benchmark
-from bbrgym.envs.scenario import Scenario
-from studies.papers.published import CLAIMS, axis_value, load_paper
+from studies.papers.figures import paper_figure
+from studies.papers.published import CLAIMS, Paper, load_paper
 
 EXPERIMENT = Path(str(resources.files("bbrgym.conf"))) / "experiment"
 PAPER = sorted(path.stem for path in CLAIMS.glob("paper/*.yaml"))
@@ -40,8 +44,19 @@ def config_of(experiment: str, preset: str = "quick") -> dict[str, Any]:
     return cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
 
 
+@cache
+def benchmark_of(experiment: str, preset: str = "quick") -> Benchmark:
+    return Benchmark.from_dict(config_of(experiment, preset)["benchmark"])
+
+
+@cache
+def paper_of(experiment: str) -> Paper:
+    benchmark = benchmark_of(experiment)
+    return load_paper(experiment, benchmark.scenarios, [competitor.name for competitor in benchmark.competitors])
+
+
 def scenario_of(experiment: str, name: str, preset: str = "quick") -> Scenario:
-    return Scenario.from_dict(config_of(experiment, preset)["benchmark"]["scenarios"][name])
+    return benchmark_of(experiment, preset).scenarios[name]
 
 
 def test_there_is_an_experiment_for_every_one_of_the_papers() -> None:
@@ -54,20 +69,33 @@ def test_there_is_an_experiment_for_every_one_of_the_papers() -> None:
 @pytest.mark.parametrize("experiment", ALL)
 def test_every_experiment_composes_and_is_accepted(experiment: str, preset: str) -> None:
     group, _, name = experiment.partition("/")
-    config = config_of(experiment, preset)
-    assert config["name"] == f"{group}-{preset}/{name}"
-    benchmark = Benchmark.from_dict(config["benchmark"])
-    paper = load_paper(experiment, benchmark.scenarios, [competitor.name for competitor in benchmark.competitors])
+    assert config_of(experiment, preset)["name"] == f"{group}-{preset}/{name}"
+    benchmark = benchmark_of(experiment, preset)
+    assert Benchmark.from_dict(benchmark.to_dict()) == benchmark
+
+
+@pytest.mark.parametrize("experiment", ALL)
+def test_every_experiment_has_what_its_paper_published(experiment: str) -> None:
+    paper = paper_of(experiment)
     assert all((paper.published, paper.figures, paper.where, paper.stated, paper.inferred))
     assert all(" " in entry.because for entry in paper.published if entry.because)  # else no name in reasons.yaml
-    for figure in paper.figures:
-        if figure.kind == "lines" and figure.x is not None:
-            # Every scenario is a point of its own.
-            axes = [axis for axis in (figure.x, figure.panel) if axis is not None]
-            shown = [s for name, s in benchmark.scenarios.items() if figure.scenario in (None, name)]
-            points = {tuple(axis_value(scenario, axis) for axis in axes) for scenario in shown}
-            assert 1 < len(points) == len(shown)
-    assert Benchmark.from_dict(benchmark.to_dict()) == benchmark
+
+
+@pytest.mark.parametrize("experiment", ALL)
+def test_every_figure_can_be_drawn(experiment: str) -> None:
+    scenarios = benchmark_of(experiment).scenarios
+    names = [competitor.name for competitor in benchmark_of(experiment).competitors][:2]
+    results = made_up_results(scenarios, names, seeds=1)
+    for figure in paper_of(experiment).figures:
+        traces = None
+        if figure.kind == "time":
+            whole = scenarios[str(figure.scenario)]
+            flows = tuple(dataclasses.replace(flow, start_s=0, stop_s=None) for flow in whole.flows)
+            short = dataclasses.replace(whole, rate_mbps=2, duration_s=1, flows=flows, rate_schedule=())
+            traces = dict.fromkeys(names, simulate(short, FakeEngine()))
+        shown = paper_figure(figure, results, scenarios, paper_of(experiment).published, traces)
+        assert all(axes.has_data() for axes in shown.axes if axes.get_visible()), figure.title
+        assert figure.kind != "lines" or len(scenarios) > 1, figure.title
 
 
 @pytest.mark.parametrize("experiment", ALL)
@@ -105,7 +133,7 @@ def test_bbr_is_that_of_the_papers(experiment: str) -> None:
 @pytest.mark.parametrize("experiment", [name for name in ALL if name.startswith("ablation/")])
 def test_an_ablation_changes_what_it_is_about(experiment: str) -> None:
     algorithm = experiment.removeprefix("ablation/")
-    benchmark = Benchmark.from_dict(config_of(experiment)["benchmark"])
+    benchmark = benchmark_of(experiment)
     variants = [c for c in benchmark.competitors if c.algorithm == algorithm and c.parameters]
     assert algorithm in {c.name for c in benchmark.competitors if not c.parameters} or algorithm == "bbr"
     assert len(variants) >= 3

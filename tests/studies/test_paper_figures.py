@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import re
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
@@ -18,14 +15,14 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from omegaconf import OmegaConf
+from paper_experiment import made_up_results
 
 from bbrgym import Flow, Scenario, Trace, simulate
 from bbrgym.benchmark import plots
-from bbrgym.benchmark.metrics import FLOW_METRICS, MEASURED, METRICS
+from bbrgym.benchmark.metrics import FLOW_METRICS, METRICS
 from bbrgym.benchmark.tables import summary_table
 from studies.papers.figures import LABELS, POINTS_A_LINE, paper_figure
-from studies.papers.published import KINDS, PaperFigure, Published, load_paper
+from studies.papers.published import KINDS, PaperFigure, Published
 
 FLOWS = (Flow(rtt_ms=10), Flow(rtt_ms=50))
 SCENARIOS = {
@@ -46,25 +43,9 @@ PUBLISHED = (
 )
 
 
-def made_up(scenarios: Mapping[str, Scenario], competitors: tuple[str, ...] = ("bbr", "bbq"), seeds: int = 3) -> Any:
-    """Results with random figures."""
-    random = np.random.default_rng(7)
-    rows = []
-    for seed in range(1, seeds + 1):
-        for name, scenario in scenarios.items():
-            for competitor in competitors:
-                run = dict.fromkeys(MEASURED, 1.0) | {"link_jain": 0.5 + 0.5 * random.random(), "convergence_s": 2.0}
-                names = {"scenario": name, "competitor": competitor, "seed": seed, "key": "-", "trace_hash": str(seed)}
-                for index, flow in enumerate(scenario.flows):
-                    of_flow = {"flow": index, "rtt_ms": flow.rtt_ms, "algorithm": competitor}
-                    rows.append(run | of_flow | {"throughput_mbps": 9 + random.random()} | names)
-    return pd.DataFrame(rows)
-
-
 @pytest.fixture(scope="module")
 def results() -> pd.DataFrame:
-    frame: pd.DataFrame = made_up(SCENARIOS)
-    return frame
+    return made_up_results(SCENARIOS)
 
 
 @pytest.fixture(scope="module")
@@ -194,7 +175,7 @@ def test_there_must_be_something_to_show(results: pd.DataFrame) -> None:
 
 
 def test_one_seed_has_no_interval() -> None:
-    once = made_up(SCENARIOS, seeds=1)
+    once = made_up_results(SCENARIOS, seeds=1)
     (axes,) = visible(drawn(once, kind="bars", y=("link_jain",), x="competitor", scenario="deep6"))
     assert len(axes.patches) == 2
     assert not axes.collections
@@ -261,26 +242,3 @@ def test_svg_is_well_formed_short_and_the_same_again(results: pd.DataFrame) -> N
     assert "Jain's fairness index" in first
     assert not re.search(r' d="[^"]*\d\.\d{3}', first)
     assert "matplotlib.org" not in first
-
-
-_FILES = (Path(__file__).parents[2] / "conf" / "experiment").glob("*/*.yaml")
-EXPERIMENTS = sorted(path for path in _FILES if path.parent.name in ("paper", "ablation"))
-
-
-@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_every_figure_of_every_experiment_can_be_drawn(path: Path) -> None:
-    config: Any = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
-    plain = config["benchmark"]
-    names = tuple(entry if isinstance(entry, str) else entry["name"] for entry in plain["competitors"])
-    scenarios = {name: Scenario.from_dict(scenario) for name, scenario in plain["scenarios"].items()}
-    paper = load_paper(f"{path.parent.name}/{path.stem}", scenarios, names)
-    results = made_up(scenarios, names[:2], seeds=1)
-    for figure in paper.figures:
-        traces = None
-        if figure.kind == "time":
-            whole = scenarios[str(figure.scenario)]
-            flows = tuple(dataclasses.replace(flow, start_s=0, stop_s=None) for flow in whole.flows)
-            short = dataclasses.replace(whole, rate_mbps=2, duration_s=1, flows=flows, rate_schedule=())
-            traces = dict.fromkeys(names[:2], simulate(short, FakeEngine()))
-        shown = paper_figure(figure, results, scenarios, paper.published, traces)
-        assert all(axes.has_data() for axes in visible(shown)), figure.title
