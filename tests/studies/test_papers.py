@@ -82,7 +82,7 @@ def test_from_the_command_line_to_the_page(capsys: pytest.CaptureFixture[str]) -
     for directory in directories:
         result = load_benchmark(directory)
         assert all(row.measured != "-" for row in compare(paper_of(result), result.results))
-        assert "What was published" in (directory / "report.html").read_text()
+        assert "Published and measured" in (directory / "report.html").read_text()
         assert line_of(text, f"paper/{directory.name}")[-1] == f"paper-quick/{directory.name}"
         command = result.plan["provenance"]["command"]
         assert command.startswith(f"bbrgym benchmark experiment=paper/{directory.name} preset=quick engine.name=fake")

@@ -201,14 +201,14 @@ def test_a_report_has_the_paper_its_figures_and_what_it_published(paper_section:
             'aria-label="Figure 2: Jain&#x27;s index"',
             "Means over the seeds with 95 % bootstrap intervals",
             'aria-label="Figure 3: of each flow"',
-            "What was published, and what was measured",
+            "Published and measured",
         )
     ]
     assert places == sorted(places)
 
 
 def test_published_entries_stand_beside_what_was_measured(paper_section: str) -> None:
-    table = paper_section.split("What was published")[1].split("</table>")[0]
+    table = paper_section.split("Published and measured")[1].split("</table>")[0]
     rows = re.findall(r"<tr.*?</tr>", table, flags=re.DOTALL)
     shown = [re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", row)).strip() for row in rows[1:]]
     assert len(shown) == len(PAPER["published"]) + 2  # and the reasons of the two that disagree
