@@ -9,6 +9,7 @@ from pathlib import Path
 
 import fake_engine  # noqa: F401  registers the engine
 import pytest
+from filelock import FileLock
 from hypothesis import settings
 
 from bbrgym.agents.mlflow_store import store_uri
@@ -23,12 +24,20 @@ settings.load_profile("tests")
 
 
 @pytest.fixture(scope="session")
-def mlflow_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A new MLflow database to copy, which takes seconds to create. This process and another one raced to create it."""
-    root = tmp_path_factory.mktemp("mlflow")
-    code = "import sys; from bbrgym.agents.mlflow_store import store_uri; store_uri(sys.argv[1])"
-    with subprocess.Popen([sys.executable, "-c", code, str(root)], stderr=subprocess.PIPE, text=True) as other:
-        store_uri(root)
-        _, errors = other.communicate()
-    assert other.returncode == 0, errors
-    return root / "runs" / "mlflow.db"
+def mlflow_database(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """A new MLflow database to copy, which takes seconds to create. Two processes raced to create it.
+
+    It is one for all workers of a test run.
+    """
+    base = tmp_path_factory.getbasetemp()
+    root = (base if worker_id == "master" else base.parent) / "mlflow"
+    database = root / "runs" / "mlflow.db"
+    with FileLock(f"{root}.lock"):
+        if not database.exists():
+            code = "import sys; from bbrgym.agents.mlflow_store import store_uri; store_uri(sys.argv[1])"
+            command = [sys.executable, "-c", code, str(root)]
+            with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as other:
+                store_uri(root)
+                _, errors = other.communicate()
+            assert other.returncode == 0, errors
+    return database

@@ -47,8 +47,6 @@ from studies.league.verdicts import (
     paper_verdicts,
 )
 
-pytestmark = pytest.mark.xdist_group("league")  # composed configurations are shared
-
 PAPERS = Path(__file__).parents[2] / "conf/experiment/paper"
 SUITES = "league.only=[generalisation,friendliness,varying,fbbr2-vs-cubic-large-buffer]"
 

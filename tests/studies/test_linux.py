@@ -17,9 +17,6 @@ from studies import linux
 CUBIC, PAUSES = linux.CASES[3], linux.CASES[5]
 
 
-pytestmark = pytest.mark.xdist_group("linux")  # which is compiled once, and kept
-
-
 @pytest.fixture(scope="module")
 def program() -> Path:
     linux.build()

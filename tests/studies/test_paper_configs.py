@@ -28,8 +28,6 @@ ALL = [*(f"paper/{name}" for name in PAPER), *(f"ablation/{name}" for name in AB
 PRESETS = ["quick", "full"]
 PAPERS_KERNEL = {"pacing_margin": 0.0, "extra_acked_gain": 0.0}
 
-pytestmark = pytest.mark.xdist_group("paper configs")  # of which each is composed once
-
 
 @cache
 def composed(experiment: str) -> DictConfig:

@@ -184,7 +184,6 @@ def test_a_demonstration_from_training_to_the_report(
     assert capsys.readouterr().out == "Report: of runs/benchmark/demo\n"
 
 
-@pytest.mark.xdist_group("mlflow")
 def test_the_ui_is_started_for_this_machine_only(mlflow_database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started = []
     monkeypatch.setattr(os, "execv", lambda *given: started.append(given))

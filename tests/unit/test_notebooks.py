@@ -13,10 +13,7 @@ from nbclient import NotebookClient
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
 assert NOTEBOOKS
-pytestmark = [
-    pytest.mark.xdist_group("notebooks"),  # so that one kernel imports everything once
-    pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem),
-]
+pytestmark = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 
 @pytest.fixture(scope="module")

@@ -305,7 +305,6 @@ def test_every_variant_of_every_sweep_is_accepted(experiment: str) -> None:
     assert len({json.dumps({**config, "name": ""}) for config in configs}) == len(configs)
 
 
-@pytest.mark.xdist_group("mlflow")
 @pytest.mark.parametrize("count", [2, pytest.param(8, marks=pytest.mark.slow)])
 def test_jobs_that_write_to_one_store_at_the_same_time_lose_nothing(count: int, mlflow_database: Path) -> None:
     Path("runs").mkdir()

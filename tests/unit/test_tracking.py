@@ -41,8 +41,6 @@ from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.envs.sb3_env import SharedPolicyVecEnv
 
-pytestmark = pytest.mark.xdist_group("mlflow")  # importing it and creating a database take seconds
-
 LOG_UNTIL_KILLED = """
 import sys, pathlib, itertools
 from bbrgym.agents.tracking import Tracker
