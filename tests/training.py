@@ -1,4 +1,4 @@
-"""Small trainings for tests: tiny networks on the toy engine."""
+"""Small trainings for tests: tiny networks on the fake engine."""
 
 from __future__ import annotations
 

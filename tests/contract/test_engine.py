@@ -1,4 +1,4 @@
-"""What every engine must do: the registered ones with each of their transports, and the fake one of the tests."""
+"""What every engine must do: all that are registered, with each of their transports."""
 
 from __future__ import annotations
 
@@ -22,12 +22,9 @@ from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.engine import ENGINES, describe_engine, load_entry_point
 from bbrgym.envs.engine_batch import make_engine_batch
 
-CASES: dict[str, dict[str, Any]] = {name: {} for name in ENGINES} | {"ns3-quic": {"transport": "quic"}}
+NAMES = [name for name in ENGINES if name != "fake"]
+CASES: dict[str, dict[str, Any]] = {name: {} for name in NAMES} | {"ns3-quic": {"transport": "quic"}}
 """The options of every engine to test; its name comes before the dash."""
-
-
-on_simulators = pytest.mark.parametrize("case", [case for case in CASES if case != "fake"], indirect=True)
-"""For tests of packets: the fake engine is a fluid model, and ignores fields."""
 
 
 def name_of(case: str) -> str:
@@ -88,7 +85,6 @@ def test_rows_have_a_value_for_every_measured_column(engine: Engine) -> None:
     assert not any(math.isnan(value) for value in rows.link_row().values())
 
 
-@on_simulators
 @pytest.mark.parametrize("size_bytes", [1, 1000, 50_001])
 def test_finite_flows_complete_the_episode(engine: Engine, size_bytes: int) -> None:
     flows = (Flow("bbr", rtt_ms=20, size_bytes=size_bytes), Flow("cubic", rtt_ms=40, size_bytes=20_000))
@@ -99,7 +95,6 @@ def test_finite_flows_complete_the_episode(engine: Engine, size_bytes: int) -> N
     assert rows.time_s < 5
 
 
-@on_simulators
 def test_a_flow_is_active_from_its_start_to_its_stop_or_last_byte(engine: Engine) -> None:
     flows = (
         Flow("bbr", rtt_ms=20, start_s=0.25, stop_s=1.05),
@@ -117,7 +112,6 @@ def test_a_flow_is_active_from_its_start_to_its_stop_or_last_byte(engine: Engine
     assert active[-1, 2] == 0
 
 
-@on_simulators
 def test_the_rate_changes_when_the_schedule_says(engine: Engine) -> None:
     scenario = Scenario(
         rate_mbps=50, duration_s=6, rate_schedule=((0, 5), (2, 20), (4, 2.0)), flows=(Flow("cubic", rtt_ms=20),)
@@ -281,7 +275,6 @@ def test_bad_arguments_are_refused_by_value(engine: Engine) -> None:
     assert engine.step(1).time_s == pytest.approx(0.001)
 
 
-@on_simulators
 @pytest.mark.parametrize("of_flow", [False, True], ids=["scenario", "flow"])
 def test_a_field_that_no_engine_knows_is_refused(engine: Engine, of_flow: bool) -> None:
     class Coloured(Scenario):
@@ -326,7 +319,7 @@ def test_what_an_engine_says_of_itself(case: str, engine: Engine) -> None:
     assert set(description.comparators).isdisjoint(controllers())
 
 
-@pytest.mark.parametrize("name", [name for name in ENGINES if name != "fake"])
+@pytest.mark.parametrize("name", NAMES)
 def test_the_configuration_has_every_option_with_its_default(name: str) -> None:
     with as_file(files("bbrgym.conf") / f"engine/{name}.yaml") as file:
         config: Any = OmegaConf.to_container(OmegaConf.load(file))

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_engine import FakeEngine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -466,19 +465,3 @@ class TestDistribution:
     def test_bad_entries_are_refused_by_name(self, bad: Any, message: str) -> None:
         with pytest.raises(ValueError, match=message):
             Distribution.from_dict(bad)
-
-
-def test_the_fake_engine_reacts_as_a_path_does() -> None:
-    """Else nothing that is learnt or compared on it would mean a thing."""
-
-    def run(cwnd_gain: float) -> Rows:
-        engine = FakeEngine()
-        engine.reset(Scenario(rate_mbps=12.0, buffer_bdp=4.0, flows=(Flow("agent", rtt_ms=50.0),)), seed=1)
-        engine.steer(0, cwnd_gain, 1.1)
-        for _ in range(99):
-            engine.step(100.0)
-        return engine.step(100.0)
-
-    small, large = run(0.5), run(3.0)
-    assert small.flow(0)["throughput_mbps"] < 0.9 * 12 < large.flow(0)["throughput_mbps"]
-    assert small.flow(0)["rtt_mean_ms"] < 60 < large.flow(0)["rtt_mean_ms"]

@@ -192,7 +192,7 @@ def test_a_linear_learning_rate_ends_at_its_last() -> None:
 
 
 def test_a_learning_canary(tmp_path: Path) -> None:
-    """PPO must halve its queue's cost within 5000 decisions."""
+    """PPO must shed three quarters of the cost within 5000 decisions."""
     scenario = SCENARIO | {"duration_s": 5, "flows": [{"algorithm": "agent", "rtt_ms": 50}]}
     agent = PPO | {"n_steps": 128, "n_epochs": 10, "learning_rate": 1e-3, "gamma": 0.97}
     agent["policy_kwargs"] = {"log_std_init": -0.5}
@@ -200,7 +200,7 @@ def test_a_learning_canary(tmp_path: Path) -> None:
         changed(
             {"total_steps": 5000, "eval_every": 1000, "eval_episodes": 2, "checkpoint_every": 10**6},
             scenario=scenario,
-            action={"cwnd_gain": [1.0, 16.0], "pacing_gain": [0.5, 2.0]},
+            action={"cwnd_gain": [1.0, 16.0], "pacing_gain": [0.8, 3.2]},
             agent=agent,
             reward={"terms": {"log_throughput": 1.0, "delay": 1.0, "loss": 1.0}},
             seed=1,
@@ -214,8 +214,7 @@ def test_a_learning_canary(tmp_path: Path) -> None:
     env = SharedPolicyVecEnv(load_agent(tmp_path).spec, 2)
     by_chance = evaluate_agent(random, env, 2)["eval/reward"]  # type: ignore[arg-type]
     untrained = read_metrics(tmp_path)[0]["metrics"]["eval/reward"]
-    assert by_chance < untrained
-    assert result.reward > 0.5 * untrained
+    assert result.reward > 0.25 * untrained
     assert result.reward > 0.25 * by_chance
 
 
