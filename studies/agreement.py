@@ -10,7 +10,6 @@ Each difference above its limit gets a cause by a rule (`cause`).
 
 from __future__ import annotations
 
-import argparse
 import functools
 import hashlib
 import json
@@ -43,6 +42,7 @@ from bbrgym.envs.trace_file import load_trace, save_trace
 from bbrgym.files import replace_file
 from bbrgym.processes import run_in_processes
 from studies import page
+from studies.experiments import STAND_INS
 from studies.papers.published import Paper, compare
 from studies.papers.report import paper_of
 
@@ -539,10 +539,6 @@ def compare_papers(root: Path, console: Console) -> list[list[str]]:
     return rows
 
 
-STAND_INS: Final = {"cubic-stock": "cubic", "newreno-stock": "newreno"}
-"""This project's algorithms in place of rivals that only ns-3 has."""
-
-
 def _paper_results(plan: Benchmark, kept: Path | None, console: Console) -> pd.DataFrame:
     """Return a benchmark's rows with the stand-ins: of ns-3, kept in a folder, or of native."""
     runs = list({(run.scenario_name, run.competitor, run.seed): run for run in plan.runs()}.values())
@@ -599,12 +595,11 @@ def summarise(compared: Sequence[Compared], papers: Sequence[Sequence[str]]) -> 
 
 
 def _summary_table(compared: Sequence[Compared], engine: str) -> str:
+    both = (engine, "native")
     groups = {
         "all": compared,
-        "nothing retransmitted": [one for one in compared if not any(_retransmits(one, e) for e in (engine, "native"))],
-        "losses of a full buffer only": [
-            one for one in compared if one.scenario.loss == 0 and any(_retransmits(one, e) for e in (engine, "native"))
-        ],
+        "nothing retransmitted": [one for one in compared if not _retransmits(one, both)],
+        "losses of a full buffer only": [one for one in compared if one.scenario.loss == 0 and _retransmits(one, both)],
         "random losses": [one for one in compared if one.scenario.loss > 0],
     }
     rows = []
@@ -628,8 +623,8 @@ def _summary_table(compared: Sequence[Compared], engine: str) -> str:
     return page.table(head, rows)
 
 
-def _retransmits(compared: Compared, engine: str) -> bool:
-    return any(run.retransmission_rate > 0 or run.timeouts > 0 for run in compared.runs[engine])
+def _retransmits(compared: Compared, engines: Sequence[str]) -> bool:
+    return any(run.retransmission_rate > 0 or run.timeouts > 0 for e in engines for run in compared.runs[e])
 
 
 def _causes_table(compared: Sequence[Compared]) -> str:
@@ -651,7 +646,7 @@ def _causes_table(compared: Sequence[Compared]) -> str:
 def _retransmissions_table(compared: Sequence[Compared]) -> str:
     """Return lost packets and spurious retransmissions of each engine, by ns-3's timeouts."""
     engines, metric = (*ENGINES, "native"), METRICS[3]
-    members = [one for one in compared if any(_retransmits(one, engine) for engine in engines)]
+    members = [one for one in compared if _retransmits(one, engines)]
     groups = {
         "no timeout in ns-3's TCP": [one for one in members if one.timeouts("ns3") == 0],
         "up to one in 1000 packets": [one for one in members if 0 < one.timeout_rate("ns3") <= 0.001],
@@ -677,17 +672,14 @@ def _retransmissions_table(compared: Sequence[Compared]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Simulate what is missing, compare and print; with --write, write the tables into the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", type=page.marked(MARK), metavar="FILE", help="page to write the tables into")
+    parser = page.parser(__doc__, MARK)
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "benchmark", help="folder of the runs")
     options = parser.parse_args(argv)
     console = Console(stderr=True)
     compared = settle(compare_grid(grid(), options.runs, console), options.runs, console)
     papers = compare_papers(options.runs / "paper-quick", console)
     text = summarise(compared, papers)
-    print(text)
-    if options.write is not None:
-        page.write_block(options.write, MARK, text)
+    page.publish(text, MARK, options.write)
     return 0
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
+
+STAND_INS: Final = {"bbr-stock": "bbr", "cubic-stock": "cubic", "newreno-stock": "newreno"}
+"""Algorithms that only ns-3 has, and this project's algorithms that replace them in other engines."""
 
 
 def compose_experiment(experiment: str, overrides: Sequence[str] = (), folder: Path | None = None) -> dict[str, Any]:

@@ -6,7 +6,6 @@ of each run. A second table compares variants of `bbr` in native with Linux, to 
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -189,13 +188,8 @@ def cell(values: Sequence[float | None], digits: int) -> str:
 
 def main() -> int:
     """Run everything and print the tables; with --write, write them into the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", type=page.marked(MARK), metavar="FILE", help="page to write the tables into")
-    options = parser.parse_args()
-    text = tables(Console(stderr=True))
-    print(text)
-    if options.write is not None:
-        page.write_block(options.write, MARK, text)
+    options = page.parser(__doc__, MARK).parse_args()
+    page.publish(tables(Console(stderr=True)), MARK, options.write)
     return 0
 
 

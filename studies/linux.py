@@ -8,7 +8,6 @@ always simulated anew.
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import shutil
@@ -214,9 +213,8 @@ def _difference_row(linux: Sequence[Sequence[float]], native: Sequence[Sequence[
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table; with --measure, from new runs of Linux; with --write, write it into the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = page.parser(__doc__, MARK)
     parser.add_argument("--measure", action="store_true", help="measure Linux (as root, 25 minutes) and keep the runs")
-    parser.add_argument("--write", type=page.marked(MARK), metavar="FILE", help="page to write the table into")
     chosen = parser.parse_args(arguments)
     console = Console(stderr=True)
     if chosen.measure:
@@ -232,9 +230,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     else:
         measured = json.loads(MEASURED.read_text())
     text = table(measured)
-    print(text)
-    if chosen.write is not None:
-        page.write_block(chosen.write, MARK, text)
+    page.publish(text, MARK, chosen.write)
     return 0
 
 

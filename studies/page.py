@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from argparse import ArgumentTypeError
+from argparse import ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -75,6 +75,20 @@ def provenance(plans: Iterable[Mapping[str, Any]]) -> list[str]:
 def write_page(blocks: Iterable[str], path: Path) -> None:
     """Write a page of blocks with an empty line between them."""
     write_text(path, "\n\n".join(blocks) + "\n")
+
+
+def parser(description: str | None, name: str) -> ArgumentParser:
+    """Return the command line of a study that writes a block of a page, with `--write FILE`."""
+    made = ArgumentParser(description=description, formatter_class=RawDescriptionHelpFormatter)
+    made.add_argument("--write", type=marked(name), metavar="FILE", help="page to write the tables into")
+    return made
+
+
+def publish(block: str, name: str, path: Path | None) -> None:
+    """Print a block and, if there is a page, write it between its marks."""
+    print(block)
+    if path is not None:
+        write_block(path, name, block)
 
 
 def marked(name: str) -> Callable[[str], Path]:

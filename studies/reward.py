@@ -6,7 +6,6 @@ run and over the seeds, in the native engine.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from contextlib import closing
 from typing import NamedTuple
@@ -129,8 +128,7 @@ def report(grids: dict[str, list[list[Point]]], reward: Reward) -> str:
 
 def main(arguments: list[str]) -> int:
     """Measure and print; with --write, write the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", type=page.marked(MARK), metavar="FILE", help="page to write the tables into")
+    parser = page.parser(__doc__, MARK)
     options = parser.parse_args(arguments)
     reward = Reward(DEFAULT_TERMS)
     grids = {

@@ -7,7 +7,6 @@ about another: compare the ratios, and the values of ns3-gym on the same kind of
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import dataclasses
 import math
@@ -192,9 +191,8 @@ class Report:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print and write; return 1 if it stopped early, with what was measured until then."""
-    parser = argparse.ArgumentParser(description="Measure how fast the gym is, in medians and ratios beside ns3-gym.")
+    parser = page.parser(__doc__, MARK)
     parser.add_argument("--quick", action="store_true", help="a first look: below 20 s instead of 4 minutes")
-    parser.add_argument("--write", type=page.marked(MARK), metavar="FILE", help="page to write the tables into")
     parser.add_argument("--runs", type=Path, default=Path("runs/bench"), help="folder of the JSON files")
     options = parser.parse_args(argv)
     options.runs.mkdir(parents=True, exist_ok=True)

@@ -163,11 +163,16 @@ def _introduction(league: League) -> list[str]:
     lost = len(planned) - len(runs)
     absent = [suite for suite in league.plan.suites if suite not in league.results]
     seeds = first.plan["config"]["seeds"]
+    config = next(result.plan["config"] for suite, result in league.results.items() if suite != ALONE)
+    names = [f"`{entry['name']}`" for entry in config["competitors"]]
+    yardsticks = ", ".join(f"`{name}`" for name in league.plan.yardsticks)
+    if yardsticks:
+        yardsticks += " are yardsticks, neither learned nor published, and are not judged. "
     blocks = [
         f"The learned policy (`{league.plan.learned}`) and every hand-coded algorithm in the same scenarios with the "
         "same seeds. This page is generated from the results by",
         textwrap.indent(first.plan["provenance"]["command"], "    "),
-        f"Competitors: {', '.join(_names(league))}. {_yardsticks(league)}Engine "
+        f"Competitors: {', '.join(names)}. {yardsticks}Engine "
         f"{first.plan['config']['engine']['name']}, {len(seeds)} seeds ({seeds[0]} to {seeds[-1]}): {len(runs)} runs, "
         f"{page.duration(float(runs['wall_s'].sum()))} of wall time in total. All settings are in "
         "[league.yaml](../../studies/league/conf/experiment/league.yaml).",
@@ -179,16 +184,6 @@ def _introduction(league: League) -> list[str]:
     if absent:
         blocks.append(f"**Not run yet: {', '.join(absent)}.**")
     return blocks
-
-
-def _names(league: League) -> list[str]:
-    config = next(result.plan["config"] for suite, result in league.results.items() if suite != ALONE)
-    return [f"`{entry['name']}`" for entry in config["competitors"]]
-
-
-def _yardsticks(league: League) -> str:
-    names = ", ".join(f"`{name}`" for name in league.plan.yardsticks)
-    return f"{names} are yardsticks, neither learned nor published, and are not judged. " if names else ""
 
 
 def _goals(league: League) -> list[str]:
@@ -393,6 +388,7 @@ def _friendliness(league: League, path: Path) -> list[str]:
         return ["Not run yet."]
     config = league.results["friendliness"].plan["config"]
     buffers = {name: float(plain["buffer_bdp"]) for name, plain in config["scenarios"].items()}
+    rates_mbps = {plain["flows"][1]["algorithm"]: plain["rate_mbps"] for plain in config["scenarios"].values()}
     blocks = [
         "One flow of the competitor and one victim on the same link with the same RTT. *Harm* is the fraction that the "
         "victim loses of what it has alone; an equal share costs it 0.5 of its throughput. *Against its own kind* is "
@@ -417,18 +413,12 @@ def _friendliness(league: League, path: Path) -> list[str]:
         of_all = ["harm to throughput", "against its own kind", "harm to delay", "against its own kind", "share"]
         headings = ["competitor", *of_all, *(f"{buffers[str(name)]:g} BDP" for name in of_buffers.columns)]
         blocks += [
-            f"Beside {page.cell(str(victim))}, on a link of {_first_of(config, str(victim)).rate_mbps:g} Mbit/s:",
+            f"Beside {page.cell(str(victim))}, on a link of {rates_mbps[str(victim)]:g} Mbit/s:",
             page.table(headings, rows, numbers=range(1, len(headings))),
         ]
     link = page.write_figure(_harm_figure(table, buffers, league), path, "harm")
     blocks.append(f"![Harm to throughput over the buffer]({link})")
     return blocks
-
-
-def _first_of(config: dict[str, Any], victim: str) -> Scenario:
-    return next(
-        Scenario.from_dict(plain) for plain in config["scenarios"].values() if plain["flows"][1]["algorithm"] == victim
-    )
 
 
 @styled

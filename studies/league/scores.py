@@ -53,20 +53,16 @@ def scores(result: BenchmarkResult) -> pd.DataFrame:
     (Kleinrock 1979) times fairness, for which no competitor was designed.
 
     Args:
-        result: a benchmark, finished or not.
+        result: a benchmark with runs, finished or not.
 
     Returns:
         Index (scenario, competitor, seed); columns `SCORES`.
     """
     config = result.plan["config"]
-    rows = result.results
-    if rows.empty:
-        index = pd.MultiIndex.from_tuples([], names=["scenario", "competitor", "seed"])
-        return pd.DataFrame(index=index, columns=list(SCORES), dtype=np.float64)
     scenarios = {name: Scenario.from_dict(plain) for name, plain in config["scenarios"].items()}
     fair = {name: fair_shares(scenario, config["warmup"]) for name, scenario in scenarios.items()}
     records = []
-    for group, flows in rows.groupby(["scenario", "competitor", "seed"], sort=False):
+    for group, flows in result.results.groupby(["scenario", "competitor", "seed"], sort=False):
         name = str(group[0])
         records.append((*group, *_scores_of_run(flows, scenarios[name], *fair[name])))
     table = pd.DataFrame(records, columns=["scenario", "competitor", "seed", *SCORES])
@@ -190,17 +186,15 @@ class ScoreComparison:
     scenarios: int
 
 
-def compare_scores(table: pd.DataFrame, name: str, other: str, score: str = SCORE) -> ScoreComparison:
-    """Return the comparison of two competitors in all scenarios and seeds that both have.
+def compare_scores(table: pd.DataFrame, name: str, other: str) -> ScoreComparison:
+    """Return the comparison of two competitors by `SCORE`, in all scenarios and seeds that both have.
 
     Args:
         table: the result of `scores`, or a part of it.
         name: the competitor.
         other: the competitor that it is compared with.
-        score: a column of `SCORES` in which more is better.
     """
-    wide = table[score].unstack("competitor")
-    pairs = wide.reindex(columns=[name, other]).dropna()
+    pairs = table[SCORE].unstack("competitor").reindex(columns=[name, other]).dropna()
     ours, theirs = pairs[name], pairs[other]
     strata = pairs.index.get_level_values("scenario").tolist()
 

@@ -14,18 +14,15 @@ from rich.markup import escape
 
 from bbrgym.benchmark.plan import Benchmark, Competitor, find_competitors
 from bbrgym.benchmark.results import BenchmarkResult, load_benchmark
-from bbrgym.benchmark.run import EngineFactory, run_benchmark
+from bbrgym.benchmark.run import run_benchmark
 from bbrgym.envs.distribution import Distribution
-from bbrgym.envs.engine import EngineDescription, describe_engine, make_engine
+from bbrgym.envs.engine import EngineDescription, describe_engine
 from bbrgym.envs.scenario import Scenario
-from studies.experiments import compose_experiment
+from studies.experiments import STAND_INS, compose_experiment
 from studies.papers.published import Paper, load_paper
 
 ALONE: Final = "alone"
 """The suite in which each victim of `friendliness` has the link to itself, and the name of its only competitor."""
-
-STOCK: Final = {"bbr-stock": "bbr", "cubic-stock": "cubic", "newreno-stock": "newreno"}
-"""Algorithms that only ns-3 has, and this project's algorithms that replace them in other engines."""
 
 
 @dataclass(frozen=True)
@@ -189,13 +186,7 @@ def compose_league(overrides: Sequence[str] = (), experiment: str = "league") ->
     return compose_experiment(experiment, overrides, Path(__file__).parent / "conf")
 
 
-def run_league(
-    config: Mapping[str, Any],
-    root: Path,
-    console: Console | None = None,
-    engine_factory: EngineFactory = make_engine,
-    command: str | None = None,
-) -> League:
+def run_league(config: Mapping[str, Any], root: Path, console: Console, command: str | None = None) -> League:
     """Run the missing runs of a league: one benchmark per suite, one after the other.
 
     Finished runs of other benchmarks in `root` are linked, not repeated.
@@ -203,19 +194,17 @@ def run_league(
     Args:
         config: the whole plain configuration that `compose_league` returns.
         root: the benchmarks go to `<root>/<name>/<suite>`.
-        console: shows progress; None is standard output.
-        engine_factory: as in `run_benchmark`.
+        console: shows progress.
         command: the command line in the results; None is that of this process.
 
     Raises:
         ValueError: the configuration has a bad value. Nothing has run then.
     """
-    console = console or Console()
     plan = LeaguePlan.from_config(config)
     for count, (suite, benchmark) in enumerate(plan.suites.items(), start=1):
         console.print(f"[bold]{escape(suite)}[/bold] ({count} of {len(plan.suites)})", highlight=False)
         directory = root / plan.name / suite
-        run_benchmark(benchmark, directory, console, engine_factory, beside=root, command=command, has_report=False)
+        run_benchmark(benchmark, directory, console, beside=root, command=command, has_report=False)
     return _load(plan, root)
 
 
@@ -329,7 +318,7 @@ def _paper(experiment: str, common: Mapping[str, Any]) -> tuple[dict[str, Any], 
     """Return a paper's experiment with its own competitors and all others of the league."""
     config = compose_experiment(f"paper/{experiment}", ["preset=quick", "tracking=none"])["benchmark"]
     has_stock = bool(_described(common["engine"]).comparators)
-    competitors = [entry for entry in config["competitors"] if has_stock or _name(entry) not in STOCK]
+    competitors = [entry for entry in config["competitors"] if has_stock or _name(entry) not in STAND_INS]
     names = [_name(entry) for entry in competitors]
     competitors += [entry for entry in common["competitors"] if _name(entry) not in names]
     scenarios = config["scenarios"]
@@ -340,25 +329,15 @@ def _paper(experiment: str, common: Mapping[str, Any]) -> tuple[dict[str, Any], 
     )
     if not has_stock:
         scenarios = {
-            name: {
-                **scenario,
-                "flows": [
-                    {**flow, "algorithm": STOCK.get(flow["algorithm"], flow["algorithm"])}
-                    if "algorithm" in flow
-                    else flow
-                    for flow in scenario["flows"]
-                ],
-            }
+            name: {**scenario, "flows": [_with_stand_in(flow) for flow in scenario["flows"]]}
             for name, scenario in scenarios.items()
         }
-    plan = {
-        **common,
-        "scenarios": scenarios,
-        "competitors": competitors,
-        "roles": config["roles"],
-        "warmup": config["warmup"],
-    }
-    return plan, paper
+    own = {"scenarios": scenarios, "competitors": competitors, "roles": config["roles"], "warmup": config["warmup"]}
+    return {**common, **own}, paper
+
+
+def _with_stand_in(flow: Mapping[str, Any]) -> dict[str, Any]:
+    return {**flow, **({"algorithm": STAND_INS[flow["algorithm"]]} if flow.get("algorithm") in STAND_INS else {})}
 
 
 def _expanded(entries: Sequence[Any], engine: str | Mapping[str, Any]) -> list[Any]:

@@ -295,11 +295,6 @@ class HarmVerdict:
         """Whether the learned competitor's harm is no greater."""
         return self.own <= self.other
 
-    @property
-    def is_certain(self) -> bool:
-        """Whether the whole interval is no greater than 0."""
-        return self.high <= 0
-
 
 def harm_verdict(table: pd.DataFrame, victim: str, name: str, other: str) -> HarmVerdict:
     """Return the harm of two competitors to one victim, from a table of `harms`."""
