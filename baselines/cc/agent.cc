@@ -74,11 +74,6 @@ Gains AgentController::ChooseGains() const {
   return mode() == Mode::kProbeBw || agent_.is_always_steered ? steered_ : BbrController::ChooseGains();
 }
 
-bool AgentController::IsPhaseOver(const AckEvent& ack) const {
-  static_cast<void>(ack);
-  return false;  // there is no cycle: the agent decides when to probe and drain
-}
-
 Bytes AgentController::ChooseProbeRttCwnd() const {
   // Use the lowest RTT. base_rtt may include a standing queue; a part of that BDP would not drain the queue, and no
   // flow would ever see the path empty again.

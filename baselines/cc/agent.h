@@ -46,7 +46,8 @@ class AgentController : public BbrController {
  private:
   void Observe(const AckEvent& ack) override;
   Gains ChooseGains() const override;
-  bool IsPhaseOver(const AckEvent& ack) const override;
+  /// There is no cycle: the agent decides when to probe and drain.
+  bool IsPhaseOver(const AckEvent& /*ack*/) const override { return false; }
   Nanoseconds BaseRtt() const override { return base_rtt_.value(); }
   Bytes ChooseProbeRttCwnd() const override;
   void MoveCwnd(const AckEvent& ack, Bytes target) override;

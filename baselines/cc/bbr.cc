@@ -67,8 +67,7 @@ void BbrController::OnAck(const AckEvent& ack) {
   UpdateCwnd(ack);
 }
 
-void BbrController::OnRecovery(Recovery state, Nanoseconds now, Bytes in_flight) {
-  static_cast<void>(now);
+void BbrController::OnRecovery(Recovery state, Nanoseconds /*now*/, Bytes in_flight) {
   if (state != Recovery::kOpen && recovery_ == Recovery::kOpen) SaveCwnd();
   if (state == Recovery::kLoss) {
     // After a timeout the earlier plateau no longer counts, and the window restarts from what is in flight.

@@ -75,7 +75,7 @@ class BbrController : public Controller {
 
  protected:
   /// Hook: takes an ACK before the rest of the model does. The bandwidth and the round are up to date.
-  virtual void Observe(const AckEvent& ack) { static_cast<void>(ack); }
+  virtual void Observe(const AckEvent& /*ack*/) {}
   /// Hook: returns the gains in the current mode.
   virtual Gains ChooseGains() const;
   /// Hook: returns whether the current phase of the ProbeBW cycle is over.

@@ -77,8 +77,7 @@ void Bbr2Controller::OnAck(const AckEvent& ack) {
   UpdateCwnd(ack);
 }
 
-void Bbr2Controller::OnRecovery(Recovery state, Nanoseconds now, Bytes in_flight) {
-  static_cast<void>(now);
+void Bbr2Controller::OnRecovery(Recovery state, Nanoseconds /*now*/, Bytes in_flight) {
   if (state != Recovery::kOpen && recovery_ == Recovery::kOpen) SaveCwnd();
   if (state == Recovery::kLoss) {
     full_pipe_.ForgetBandwidth();

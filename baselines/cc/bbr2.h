@@ -74,7 +74,7 @@ class Bbr2Controller : public Controller {
   /// Hook: returns the gains in the current mode and phase.
   virtual Gains ChooseGains() const;
   /// Hook: takes an ACK before everything else does.
-  virtual void Observe(const AckEvent& ack) { static_cast<void>(ack); }
+  virtual void Observe(const AckEvent& /*ack*/) {}
   /// Hook: returns the share of the upper bound that cruising leaves free.
   virtual double Headroom() const { return parameters_.headroom; }
 

@@ -17,8 +17,7 @@ BbrAcdNs3PublishedController::BbrAcdNs3PublishedController(const Connection& con
                                                            const BbrAcdNs3PublishedParameters& parameters)
     : BbrController(connection, parameters) {}
 
-void BbrAcdNs3PublishedController::Observe(const AckEvent& ack) {
-  static_cast<void>(ack);
+void BbrAcdNs3PublishedController::Observe(const AckEvent& /*ack*/) {
   if (mode() != last_mode_ && mode() != Mode::kProbeRtt) is_window_one_bdp_ = false;
   last_mode_ = mode();
 }

@@ -142,11 +142,7 @@ class Controller {
   virtual void OnRestart(Nanoseconds now) = 0;
 
   /// Sets the gains from outside. Returns false, and does nothing, in a controller that chooses its own.
-  virtual bool Steer(double cwnd_gain, double pacing_gain) {
-    static_cast<void>(cwnd_gain);
-    static_cast<void>(pacing_gain);
-    return false;
-  }
+  virtual bool Steer(double /*cwnd_gain*/, double /*pacing_gain*/) { return false; }
 
   /// What the transport must do until the next call of any of the above.
   virtual Decision decision() const = 0;

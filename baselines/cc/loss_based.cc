@@ -35,9 +35,7 @@ void LossBasedController::OnAck(const AckEvent& ack) {
   UpdatePacingRate();
 }
 
-void LossBasedController::OnRecovery(Recovery state, Nanoseconds now, Bytes in_flight) {
-  static_cast<void>(now);
-  static_cast<void>(in_flight);
+void LossBasedController::OnRecovery(Recovery state, Nanoseconds /*now*/, Bytes /*in_flight*/) {
   const bool is_new_event = state != Recovery::kOpen && recovery_ == Recovery::kOpen;
   if (is_new_event) {
     cwnd_at_loss_ = cwnd_;
@@ -51,10 +49,6 @@ void LossBasedController::OnRecovery(Recovery state, Nanoseconds now, Bytes in_f
   if (state == Recovery::kOpen && recovery_ == Recovery::kRecovery) cwnd_ = ssthresh_;  // RFC 6937: end of recovery
   recovery_ = state;
   UpdatePacingRate();
-}
-
-void LossBasedController::OnRestart(Nanoseconds now) {
-  static_cast<void>(now);
 }
 
 Decision LossBasedController::decision() const {

@@ -14,7 +14,7 @@ class LossBasedController : public Controller {
  public:
   void OnAck(const AckEvent& ack) final;
   void OnRecovery(Recovery state, Nanoseconds now, Bytes in_flight) final;
-  void OnRestart(Nanoseconds now) override;
+  void OnRestart(Nanoseconds /*now*/) override {}
   Decision decision() const final;
   Metrics metrics() const override;
 

@@ -19,12 +19,6 @@ PolicyController::PolicyController(const Connection& connection, const AgentPara
   Decide(columns);
 }
 
-bool PolicyController::Steer(double cwnd_gain, double pacing_gain) {
-  static_cast<void>(cwnd_gain);
-  static_cast<void>(pacing_gain);
-  return false;
-}
-
 void PolicyController::OnAck(const AckEvent& ack) {
   AgentController::OnAck(ack);
   if (!connection().policy) return;

@@ -16,7 +16,7 @@ class PolicyController final : public AgentController {
   PolicyController(const Connection& connection, const AgentParameters& parameters);
 
   void OnAck(const AckEvent& ack) override;
-  bool Steer(double cwnd_gain, double pacing_gain) override;
+  bool Steer(double /*cwnd_gain*/, double /*pacing_gain*/) override { return false; }
 
   /// The observation of the last decision; empty without a policy.
   const std::vector<float>& observation() const { return memory_.observation; }

@@ -7,7 +7,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
-#include <utility>
+#include <type_traits>
 #include <vector>
 
 #include "envs/model/rows.h"
@@ -22,17 +22,18 @@ namespace {
 
 using Durations = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-/// A read-only NumPy view of memory that the batch owns.
+/// The getter of a read-only NumPy view of values that the batch owns. The last dimension of rows has their columns.
 template <typename Value>
-auto View(nb::handle batch, const Value* values, std::vector<std::size_t> shape) {
-  return nb::ndarray<nb::numpy, const Value>(values, shape.size(), shape.data(), batch);
-}
-
-/// A view of rows; the last dimension has their columns.
-template <typename Row>
-auto ViewRows(nb::handle batch, const std::vector<Row>& rows, std::vector<std::size_t> shape) {
-  shape.push_back(kColumnCount<Row>);
-  return View(batch, reinterpret_cast<const double*>(rows.data()), std::move(shape));
+auto ViewOf(std::vector<Value>& (Batch::*values)()) {
+  return [values](nb::handle_t<Batch> self) {
+    using Number = std::conditional_t<std::is_class_v<Value>, double, Value>;
+    auto& batch = nb::cast<Batch&>(self);
+    std::vector<std::size_t> shape{batch.size()};
+    if constexpr (std::is_same_v<Value, FlowRow>) shape.push_back(batch.max_flows());
+    if constexpr (std::is_class_v<Value>) shape.push_back(kColumnCount<Value>);
+    const auto* numbers = reinterpret_cast<const Number*>((batch.*values)().data());
+    return nb::ndarray<nb::numpy, const Number>(numbers, shape.size(), shape.data(), self);
+  };
 }
 
 nb::typed<nb::dict, std::string, std::string> MeaningByName(std::span<const Column> columns) {
@@ -70,40 +71,15 @@ NB_MODULE(_native, m) {
           },
           "durations_ns"_a,
           "Simulate each scenario for its duration, or to its end; 0 leaves a scenario as it is. Releases the GIL.")
+      .def_prop_ro("flow_rows", ViewOf(&Batch::flow_rows),
+                   "Rows of the last step, shape (size, max_flows, FLOW_COLUMNS); a view that later steps change.")
+      .def_prop_ro("link_rows", ViewOf(&Batch::link_rows),
+                   "Rows of the links, shape (size, LINK_COLUMNS); a view as well.")
+      .def_prop_ro("times_s", ViewOf(&Batch::times_s), "Simulated times in s, shape (size,); a view as well.")
+      .def_prop_ro("is_over", ViewOf(&Batch::is_over),
+                   "Whether the duration has passed or all data is delivered: uint8, shape (size,); a view as well.")
       .def_prop_ro(
-          "flow_rows",
-          [](nb::handle_t<Batch> self) {
-            auto& batch = nb::cast<Batch&>(self);
-            return ViewRows(self, batch.flow_rows(), {batch.size(), batch.max_flows()});
-          },
-          "Rows of the last step, shape (size, max_flows, FLOW_COLUMNS); a view that later steps change.")
-      .def_prop_ro(
-          "link_rows",
-          [](nb::handle_t<Batch> self) {
-            auto& batch = nb::cast<Batch&>(self);
-            return ViewRows(self, batch.link_rows(), {batch.size()});
-          },
-          "Rows of the links, shape (size, LINK_COLUMNS); a view as well.")
-      .def_prop_ro(
-          "times_s",
-          [](nb::handle_t<Batch> self) {
-            auto& batch = nb::cast<Batch&>(self);
-            return View(self, batch.times_s().data(), {batch.size()});
-          },
-          "Simulated times in s, shape (size,); a view as well.")
-      .def_prop_ro(
-          "is_over",
-          [](nb::handle_t<Batch> self) {
-            auto& batch = nb::cast<Batch&>(self);
-            return View(self, batch.is_over().data(), {batch.size()});
-          },
-          "Whether the duration has passed or all data is delivered: uint8, shape (size,); a view as well.")
-      .def_prop_ro(
-          "is_complete",
-          [](nb::handle_t<Batch> self) {
-            auto& batch = nb::cast<Batch&>(self);
-            return View(self, batch.is_complete().data(), {batch.size()});
-          },
+          "is_complete", ViewOf(&Batch::is_complete),
           "Whether every flow is finite and has delivered all its bytes: uint8, shape (size,); a view as well.");
 
   m.def("flow_columns", [] { return MeaningByName(kFlowColumns); }, "The columns of a flow's row, with their meaning.");

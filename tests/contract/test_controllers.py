@@ -89,11 +89,6 @@ def test_the_same_seed_gives_the_same_decisions(name: str):
 
 
 @pytest.mark.parametrize("name", CONTROLLERS)
-def test_it_reports_the_declared_metrics(name: str):
-    assert list(cc.make(name).metrics()) == list(cc.metrics())
-
-
-@pytest.mark.parametrize("name", CONTROLLERS)
 def test_an_unknown_parameter_is_refused_by_name(name: str):
     with pytest.raises(ValueError, match=f"unknown parameter 'no_such_thing' of algorithm '{name}'; known: ") as error:
         _controllers.check(name, {"no_such_thing": 1.0})

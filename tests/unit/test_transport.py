@@ -7,6 +7,7 @@ import itertools
 import math
 import random
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -696,95 +697,76 @@ def test_a_flow_that_would_stop_at_the_end_of_time_never_stops():
 # The receiver (RFC 5681, section 4.2)
 
 
-class Inbox:
-    """A receiver, and short methods to drive it."""
+class Got(NamedTuple):
+    """Packets that arrive at a time in ms, as number (also the segment) or (number, segment), and what follows."""
 
-    def __init__(self) -> None:
-        self.receiver = _testing.Receiver()
-
-    def get(self, *packets: int | tuple[int, int], now: float = 0) -> list[bool]:
-        """Take packets, as number (also the segment) or (number, segment); return which must be acknowledged now."""
-        pairs = [(p, p) if isinstance(p, int) else p for p in packets]
-        return [self.receiver.on_packet(int(now * MS), number, segment, PACKET) for number, segment in pairs]
-
-    @property
-    def counts(self) -> tuple[int, int, int]:
-        """Packets that have arrived, have been received, and came in order."""
-        counts = self.receiver.counts()
-        return counts["arrived"] // PACKET, counts["received"] // PACKET, counts["inorder"] // PACKET
+    packets: list[int | tuple[int, int]]
+    must_ack: list[bool]
+    """Whether each must be acknowledged now."""
+    ack: list[Range] | None = None
+    """What is acknowledged then, if it is."""
+    now: float = 0
+    due: float | None = None
+    """When the delayed acknowledgement is due."""
+    counts: tuple[int, int, int] | None = None
+    """Packets that have arrived, have been received, and came in order."""
 
 
-def test_every_second_packet_is_acknowledged():
-    inbox = Inbox()
-    assert inbox.get(0) == [True]  # the first at once
-    assert inbox.receiver.write_ack() == [(0, 0)]
-    for second in (2, 4):
-        assert inbox.get(second - 1, second) == [False, True]
-        assert inbox.receiver.write_ack() == [(0, second)]
+NEWEST = [(n, n) for n in range(18, 2, -2)]
 
 
-def test_a_single_packet_is_acknowledged_after_40_ms():
-    inbox = Inbox()
-    inbox.get(0)
-    for number, now in ((1, 7), (2, 60)):
-        inbox.receiver.write_ack()
-        assert inbox.receiver.ack_due() is None
-        inbox.get(number, now=now)
-        assert inbox.receiver.ack_due() == (now + 40) * MS
-    inbox.get(3, now=61)
-    assert inbox.receiver.write_ack() == [(0, 3)]
-    assert inbox.receiver.ack_due() is None
-
-
-def test_everything_is_acknowledged_at_once_while_something_is_missing():
-    inbox = Inbox()
-    inbox.get(0, 1)
-    inbox.receiver.write_ack()
-    for number in (3, 4, 5):
-        assert inbox.get(number) == [True]
-        assert inbox.receiver.write_ack() == [(3, number), (0, 1)]
-        assert inbox.receiver.has_hole
-    assert inbox.get((6, 2)) == [True], "what fills a hole too"
-    assert inbox.receiver.write_ack() == [(3, 6), (0, 1)], "number 2 never comes"
-    assert not inbox.receiver.has_hole
-    assert inbox.get((7, 6)) == [False]
-
-
-def test_the_oldest_ranges_are_forgotten():
-    inbox = Inbox()
-    inbox.get(*range(0, 20, 2))
-    newest = [(n, n) for n in range(18, 2, -2)]
-    assert inbox.receiver.write_ack() == newest
-    inbox.get(1)  # older than all ranges that are kept
-    assert inbox.receiver.write_ack() == newest
-    inbox.get(7)
-    assert inbox.receiver.write_ack() == [*newest[:5], (6, 8), (4, 4)]
-    inbox.get(2)
-    assert inbox.receiver.write_ack() == [*newest[:5], (6, 8), (4, 4), (2, 2)]
-    inbox.get(15)
-    assert inbox.receiver.write_ack() == [(18, 18), (14, 16), (12, 12), (10, 10), (6, 8), (4, 4), (2, 2)]
-
-
-def test_duplicates_are_acknowledged_at_once_and_count_as_arrived_only():
-    inbox = Inbox()
-    inbox.get(0, 1)
-    inbox.receiver.write_ack()
-    assert inbox.get((2, 0)) == [True], "its segment is old"
-    assert inbox.get(0) == [True], "its number too"
-    assert inbox.receiver.write_ack() == [(0, 2)]
-    inbox.get((3, 5))
-    assert inbox.get((4, 5)) == [True]
-    assert inbox.counts == (6, 2, 2)
-
-
-def test_what_waits_behind_a_hole_is_received_when_it_closes_but_did_not_come_in_order():
-    inbox = Inbox()
-    inbox.get(0, 2, 3, 5)
-    assert inbox.counts == (4, 1, 1)
-    inbox.get((6, 1))
-    assert inbox.counts == (5, 4, 2)
-    inbox.get((7, 4))
-    assert inbox.counts == (6, 6, 3)
+@pytest.mark.parametrize(
+    "story",
+    {
+        "the first packet is acknowledged at once, and then every second one": [
+            Got([0], [True], [(0, 0)]),
+            Got([1, 2], [False, True], [(0, 2)], due=40),
+            Got([3, 4], [False, True], [(0, 4)], due=40),
+        ],
+        "a single packet is acknowledged after 40 ms": [
+            Got([0], [True], [(0, 0)]),
+            Got([1], [False], [(0, 1)], now=7, due=47),
+            Got([2], [False], now=60, due=100),
+            Got([3], [True], [(0, 3)], now=61, due=100),
+        ],
+        "everything is acknowledged at once while something is missing": [
+            Got([0, 1], [True, True], [(0, 1)]),
+            *(Got([number], [True], [(3, number), (0, 1)]) for number in (3, 4, 5)),
+            Got([(6, 2)], [True], [(3, 6), (0, 1)]),  # it fills the hole; number 2 never comes
+            Got([(7, 6)], [False], due=40),
+        ],
+        "the oldest ranges are forgotten": [
+            Got([*range(0, 20, 2)], [True] * 10, NEWEST),
+            Got([1], [True], NEWEST),  # older than all ranges that are kept
+            Got([7], [True], [*NEWEST[:5], (6, 8), (4, 4)]),
+            Got([2], [True], [*NEWEST[:5], (6, 8), (4, 4), (2, 2)]),
+            Got([15], [True], [(18, 18), (14, 16), (12, 12), (10, 10), (6, 8), (4, 4), (2, 2)]),
+        ],
+        "duplicates are acknowledged at once and count as arrived only": [
+            Got([0, 1], [True, True], [(0, 1)]),
+            Got([(2, 0), 0], [True, True], [(0, 2)]),  # its segment is old; its number too
+            Got([(3, 5), (4, 5)], [True, True], counts=(6, 2, 2)),
+        ],
+        "what waits behind a hole is received when it closes, but did not come in order": [
+            Got([0, 2, 3, 5], [True] * 4, counts=(4, 1, 1)),
+            Got([(6, 1)], [True], counts=(5, 4, 2)),
+            Got([(7, 4)], [True], counts=(6, 6, 3)),
+        ],
+    }.items(),
+    ids=lambda story: story[0],
+)
+def test_the_receiver(story: tuple[str, list[Got]]):
+    receiver = _testing.Receiver()
+    for got in story[1]:
+        pairs = [(p, p) if isinstance(p, int) else p for p in got.packets]
+        must_ack = [receiver.on_packet(int(got.now * MS), number, segment, PACKET) for number, segment in pairs]
+        assert must_ack == got.must_ack, got
+        assert receiver.ack_due() == (None if got.due is None else got.due * MS), got
+        if got.ack is not None:
+            assert receiver.write_ack() == got.ack, got
+            assert receiver.ack_due() is None
+        if got.counts is not None:
+            assert tuple(receiver.counts()[name] // PACKET for name in ("arrived", "received", "inorder")) == got.counts
 
 
 @given(order=st.permutations(range(12)))
