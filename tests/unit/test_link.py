@@ -144,16 +144,6 @@ def test_codels_drops_come_at_the_interval_over_the_square_root_of_their_number(
     assert drops == [math.ceil(time) for time in times if time < 899]
 
 
-def test_codel_never_drops_the_last_packets() -> None:
-    """One packet that waits longer than target behind a slow one is not a standing queue."""
-    queue = _testing.CodelQueue(5 * MS, 100 * MS, PACKET)
-    for step in range(1, 200):
-        queue.push(step * 50 * MS, step, PACKET)
-        if step > 1:
-            assert queue.pop(step * 50 * MS) == step - 1
-    assert queue.drops == 0
-
-
 CODEL = Scenario(rate_mbps=10, buffer_bdp=4, queue="codel", duration_s=10, flows=(Flow("cubic", rtt_ms=40),))
 
 

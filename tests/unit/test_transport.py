@@ -254,21 +254,6 @@ def test_a_probe_timeout_is_srtt_and_four_deviations_and_the_delay_of_acks():
     assert without_rtt.timer_ms == 999
 
 
-def hand_after_a_steady_rtt(rtt_ms: int, packets: int) -> tuple[Hand, int]:
-    """Return a sender whose deviation is down to 1 ms, and the time."""
-    hand = Hand(cwnd=3, rtt_ms=rtt_ms)
-    for number in range(packets):
-        hand.send(number * rtt_ms, 1)
-        hand.ack((number + 1) * rtt_ms, number)
-    return hand, packets * rtt_ms
-
-
-def test_a_steady_rtt_leaves_one_millisecond_for_its_deviation():
-    hand, now = hand_after_a_steady_rtt(10, 60)
-    hand.send(now, 1)
-    assert hand.timer_ms == now + 10 + 1 + 40
-
-
 def test_probe_timeouts_double_until_an_ack():
     hand = Hand(cwnd=2, rtt_ms=100)
     hand.send(0)
@@ -328,8 +313,12 @@ def test_a_probe_carries_what_is_lost_or_new_or_the_oldest():
 
 
 def test_an_overdue_probe_is_due_now_and_never_in_the_past():
-    # With a long and steady RTT, 9/8 of it is longer than a probe timeout.
-    hand, now = hand_after_a_steady_rtt(1000, 40)
+    # With a long and steady RTT, whose deviation is down to 1 ms, 9/8 of it is longer than a probe timeout.
+    hand = Hand(cwnd=3, rtt_ms=1000)
+    for number in range(40):
+        hand.send(number * 1000, 1)
+        hand.ack((number + 1) * 1000, number)
+    now = 40_000
     hand.decide(cwnd=4 * PACKET)
     hand.send(now, 4)
     now += 1000
@@ -431,15 +420,6 @@ def test_recovery_lasts_until_all_that_was_sent_before_is_delivered():
     assert hand.told.calls[-2:] == ["recovery", "ack"]
 
 
-def test_a_second_loss_belongs_to_the_recovery_that_lasts():
-    hand = Hand(cwnd=10)
-    hand.send(0)
-    hand.ack(10, (1, 3))
-    hand.send(10)
-    assert hand.ack(11, (5, 7), (1, 3)).bytes_lost == PACKET
-    assert hand.states == [RECOVERY]
-
-
 def test_what_was_lost_during_recovery_begins_the_next():
     hand = Hand(cwnd=10)
     hand.send(0)
@@ -449,8 +429,9 @@ def test_what_was_lost_during_recovery_begins_the_next():
     hand.ack(15, (4, 9))
     packets = hand.send(15)  # 14 to 19
     assert packets[0] == (14, 13, PACKET, False)
-    hand.ack(20, (12, 14), (4, 9))  # 11 is lost in flight, and 10 (segment 0) too: they are 3 before 14
-    assert hand.states == [RECOVERY]
+    # 11 is lost in flight, and 10 (segment 0) too: they are 3 before 14.
+    assert hand.ack(20, (12, 14), (4, 9)).bytes_lost == 2 * PACKET
+    assert hand.states == [RECOVERY], "a second loss belongs to the recovery that lasts"
     packets = hand.send(20)
     assert packets[:2] == [(20, 0, PACKET, True), (21, 10, PACKET, True)]
     hand.ack(30, (20, 20), (12, 19))
@@ -550,26 +531,25 @@ def paced_hand(rate_mbps: float, quantum: int, **arguments: float) -> Hand:
     return hand
 
 
-def test_bursts_of_a_quantum_leave_at_the_pacing_rate():
-    hand = paced_hand(8, 3 * PACKET, cwnd=100)  # 1 ms a packet
-    for now in (0, 3, 6):
-        assert len(hand.send(now)) == 3
-        assert hand.timer_ms == now + 3
-        assert hand.send(now + 2.999999) == []
-        assert hand.timer_ms == now + 3
+@pytest.mark.parametrize(
+    ("quantum", "sends"),
+    {
+        "bursts of a quantum leave at the pacing rate": (3, [(0, 9, 3, 3), (2.999999, 9, 0, 3), (3, 9, 3, 6)]),
+        "a quantum below a packet is a packet": (0, [(0, 9, 1, 1), (0.5, 9, 0, 1), (1, 9, 1, 2), (1.999999, 9, 0, 2)]),
+        "a burst may leave in parts and is paid for after the last": (
+            3, [(0, 1, 1, None), (0.5, 1, 1, None), (0.75, 9, 1, 3.75)],
+        ),
+    }.values(),
+)  # fmt: skip
+def test_packets_leave_at_the_pacing_rate(quantum: int, sends: list[tuple[float, int, int, float | None]]):
+    """A send is a time, how many packets are asked for, how many leave, and when the next one may if pacing stops it.
 
-
-def test_a_quantum_below_a_packet_is_a_packet():
-    hand = paced_hand(8, 0, cwnd=100)
-    assert [len(hand.send(now)) for now in (0, 0.5, 1, 1.999999, 2)] == [1, 0, 1, 0, 1]
-
-
-def test_a_burst_may_leave_in_parts_and_is_paid_for_after_the_last():
-    hand = paced_hand(8, 3 * PACKET, cwnd=100)
-    hand.send(0, 1)
-    hand.send(0.5, 1)
-    assert len(hand.send(0.75)) == 1
-    assert hand.timer_ms == 3.75
+    At this rate a packet takes 1 ms.
+    """
+    hand = paced_hand(8, quantum * PACKET, cwnd=100)
+    for now, asked, left, next_ms in sends:
+        assert sum(hand.sender.next_packet(int(now * MS)) is not None for _ in range(asked)) == left
+        assert next_ms is None or hand.timer_ms == next_ms
 
 
 def test_a_burst_that_the_window_cuts_is_paid_for_first():
