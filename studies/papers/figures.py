@@ -49,7 +49,7 @@ LABELS: Final[dict[str, str]] = {
 INTERVALS: Final = (
     "Means over the seeds with 95 % bootstrap intervals (none where the seed changes nothing, or with one seed)."
 )
-POINTS_A_LINE: Final = 240
+POINTS_PER_LINE: Final = 240
 """As many as a panel can show, and few enough for a small file."""
 MOST_FLOWS_NAMED: Final = len(LINES)
 """Each has its own line style. Of more flows only the first and the last are named, the others are shades."""
@@ -157,7 +157,7 @@ class _Data:
 
 
 def _bars_of_competitors(figure: PaperFigure, data: _Data) -> Figure:
-    """A panel a scenario, a group a competitor, a bar a metric."""
+    """Draw a panel per scenario, a group per competitor, a bar per metric."""
     columns = min(3, len(data.scenarios))
     drawn, panels = _panels(figure, len(data.scenarios), columns, width=max(4.6, 0.9 * len(data.marks)), height=2.3)
     shown = _Legend()
@@ -183,7 +183,7 @@ def _bars_of_competitors(figure: PaperFigure, data: _Data) -> Figure:
 
 
 def _bars_of_scenarios(figure: PaperFigure, data: _Data) -> Figure:
-    """A panel a metric, a group a scenario, a bar a competitor."""
+    """Draw a panel per metric, a group per scenario, a bar per competitor."""
     columns = min(2, len(figure.y))
     drawn, panels = _panels(figure, len(figure.y), columns, width=max(4.6, 1.2 * len(data.scenarios)), height=2.3)
     shown = _Legend([Patch(color=mark.colour, label=name) for name, mark in data.marks.items()])
@@ -236,8 +236,8 @@ def _groups(axes: Axes, names: Sequence[str]) -> None:
     figure = axes.get_figure()
     assert isinstance(figure, Figure)
     columns = len({panel.get_position().x0 for panel in figure.axes})
-    letters_a_group = int(12.5 * figure.get_size_inches()[0] / columns / len(names))
-    axes.set_xticks(range(len(names)), ["\n".join(textwrap.wrap(name, max(8, letters_a_group))) for name in names])
+    letters_per_group = int(12.5 * figure.get_size_inches()[0] / columns / len(names))
+    axes.set_xticks(range(len(names)), ["\n".join(textwrap.wrap(name, max(8, letters_per_group))) for name in names])
     axes.set_xlim(-0.5, len(names) - 0.5)
     axes.tick_params(axis="x", length=0)
     axes.grid(visible=False, axis="x")
@@ -267,9 +267,7 @@ def _lines(figure: PaperFigure, data: _Data) -> Figure:
                     "give it a panel, the axis in which they differ"
                 )
         for line, (competitor, mark) in enumerate(data.marks.items()):
-            _line(axes, points, competitor, mark, metric, data, shown)
-            if metric in TIMES_TO_REACH:
-                _annotate_missing_times(axes, points, competitor, mark, metric, data, line)
+            _line(axes, points, competitor, mark, metric, data, shown, line)
         xs = [x for x, _ in points]
         if len(xs) <= 8:
             axes.set_xticks(xs, [_number(axis, x) for x in xs])
@@ -296,6 +294,7 @@ def _line(
     metric: str,
     data: _Data,
     shown: _Legend,
+    line: int,
 ) -> None:
     rows = [(x, *data.measured(metric, scenario, competitor)) for x, scenario in points]
     x, mean, low, high = np.array([row for row in rows if not math.isnan(row[1])]).reshape(-1, 4).T
@@ -310,22 +309,11 @@ def _line(
         for claim in data.claims(metric, scenario, competitor):
             assert claim.value is not None
             shown.published(axes, at, claim.value, claim.bound, mark.colour)
-
-
-def _annotate_missing_times(
-    axes: Axes,
-    points: Sequence[tuple[float, str]],
-    competitor: str,
-    mark: Mark,
-    metric: str,
-    data: _Data,
-    line: int,
-) -> None:
-    for place, (x, scenario) in enumerate(points):
+    for place, (at, scenario) in enumerate(points if metric in TIMES_TO_REACH else ()):
         if remark := data.remark(metric, scenario, competitor):
             side = "left" if place == 0 else "right" if place == len(points) - 1 else "center"
             axes.annotate(
-                f"{competitor}: {remark}", (x, 1.0), xycoords=("data", "axes fraction"),
+                f"{competitor}: {remark}", (at, 1.0), xycoords=("data", "axes fraction"),
                 xytext=(0, -2 - 9 * line), textcoords="offset points",
                 ha=side, va="top", fontsize=7, color=mark.colour,
             )  # fmt: skip
@@ -408,7 +396,7 @@ def _thinned(trace: Trace, column: str, flow: int) -> tuple[Any, Any, float]:
     rows = trace.rows[trace.rows["flow"] == flow]
     values = rows[column] if column.startswith("link_") else rows[column].where(rows["is_active"] > 0)
     step_s = trace.step_ms / 1e3
-    steps = max(1, math.ceil(len(rows) / POINTS_A_LINE))
+    steps = max(1, math.ceil(len(rows) / POINTS_PER_LINE))
     if column.endswith("_mbps"):
         steps = max(steps, round(1.0 / step_s))  # rates over 100 ms show the noise of single packets
     windows = np.arange(len(rows)) // steps

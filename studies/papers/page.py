@@ -14,10 +14,8 @@ from bbrgym.benchmark.statistics import number_text
 from bbrgym.benchmark.tables import summary_table
 from bbrgym.envs.scenario import Scenario
 from studies import page
-from studies.papers.published import CLAIMS, Paper, PublishedComparison, compare
+from studies.papers.published import CLAIMS, VERDICTS, Paper, PublishedComparison, compare
 from studies.papers.report import caption, drawn, paper_of, ratio
-
-VERDICTS: Final = ("agrees", "disagrees", "unclear", "not judged")
 
 
 def write_page(directories: Sequence[Path], path: Path, claims: Path = CLAIMS) -> None:
@@ -122,13 +120,6 @@ class _Experiment:
         return f"Unfinished: {planned - lost} of {planned} runs are done{failed}."
 
 
-def verdict(row: PublishedComparison) -> str:
-    """Return one of `VERDICTS`."""
-    if row.agrees is not None:
-        return "agrees" if row.agrees else "disagrees"
-    return "unclear" if row.agreement == "unclear" else "not judged"
-
-
 @dataclass(frozen=True)
 class _Misleading:
     """Metrics of a paper whose names suggest something else than what they measure.
@@ -209,7 +200,7 @@ def _summary(experiments: Sequence[_Experiment]) -> list[str]:
         if experiment.paper is None:
             rows.append([link, "", "", "", "", "", experiment.state()])
             continue
-        found = [verdict(row) for row in experiment.rows]
+        found = [row.verdict for row in experiment.rows]
         counts = [str(found.count(name)) for name in VERDICTS]
         rows.append([link, _reference(experiment.paper), *counts, _largest_disagreement(experiment)])
     if not rows:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import itertools
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from numbers import Real
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -19,9 +17,10 @@ import numpy.typing as npt
 import pandas as pd
 from omegaconf import OmegaConf
 
-from bbrgym.benchmark.metrics import FLOW_METRICS, METRICS
-from bbrgym.benchmark.statistics import bootstrap_interval
+from bbrgym.benchmark.metrics import FLOW_METRICS, METRICS, find_metric
+from bbrgym.benchmark.statistics import Estimate, bootstrap_interval, number_text
 from bbrgym.benchmark.tables import run_table
+from bbrgym.checks import check_keys, check_name, check_number
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.scenario import Scenario
 
@@ -30,6 +29,7 @@ CLAIMS: Final = Path(__file__).parent / "claims"
 
 With `paper: <name>`, `<name>.yaml` has what the experiments of a paper share: their `stated` and `inferred` follow it.
 """
+VERDICTS: Final = ("agrees", "disagrees", "unclear", "not judged")
 KINDS: Final = ("bars", "lines", "time")
 BOUNDS: Final = ("about", "above", "below")
 OVER: Final = ("mean", "min", "max")
@@ -102,7 +102,7 @@ class PaperFigure:
         Raises:
             ValueError: a value is not valid; the message names it and the valid ones.
         """
-        _check_keys("a figure", plain, [f.name for f in dataclasses.fields(cls)])
+        check_keys("a figure", plain, [f.name for f in dataclasses.fields(cls)])
         title = _text("a figure", plain, "title", is_needed=True)
         what = f"the figure {title!r}"
         kind = _one_of(what, "kind", plain.get("kind"), KINDS)
@@ -171,7 +171,7 @@ class Published:
             ValueError: a value is not valid; the message names it and the valid ones.
         """
         names = {"scenarios": "scenario", "bound": "is", "form": "as"}
-        _check_keys("a published entry", plain, [names.get(f.name, f.name) for f in dataclasses.fields(cls)])
+        check_keys("a published entry", plain, [names.get(f.name, f.name) for f in dataclasses.fields(cls)])
         metric = _text("a published entry", plain, "metric", is_needed=True)
         _check_metric(metric)
         what = f"the published {metric}"
@@ -190,8 +190,8 @@ class Published:
                 raise ValueError(f"{what} is an order: it has no competitor, no 'as' and no 'is'")
         elif competitor is None:
             raise ValueError(f"{what} has a value but no competitor; known: {', '.join(competitors)}")
-        elif not isinstance(value, Real) or isinstance(value, bool) or not math.isfinite(value):
-            raise ValueError(f"{what} has value={value!r}: value must be a number")
+        else:
+            check_number(f"{what}: value", value)
         if (form == "value") != (against is None):
             raise ValueError(
                 f"{what} has as={form!r} and against={against!r}: "
@@ -250,9 +250,7 @@ class Paper:
         Raises:
             ValueError: a value is not valid; the message names it and the valid ones.
         """
-        if not isinstance(plain, Mapping):
-            raise ValueError(f"a paper must be a mapping with a title, got {plain!r}")
-        _check_keys("a paper", plain, [f.name for f in dataclasses.fields(cls)])
+        check_keys("a paper", plain, [f.name for f in dataclasses.fields(cls)])
         return cls(
             title=_text("a paper", plain, "title", is_needed=True),
             reference=_text("a paper", plain, "reference"),
@@ -311,8 +309,6 @@ class PublishedComparison:
         published: as `8.9`, `above 0.92`, `bbr < bbq < da-bbr`.
         measured: as `7.30 [7.02 7.58]`, `bbr 0.601 < bbq 0.624` in the measured order, `never`, or `-` for nothing.
         value: what was measured; infinity for `never`; NaN for an order, and where nothing was measured.
-        low: lower end of its 95 % bootstrap interval; NaN without one.
-        high: upper end.
         ratio: measured over published value; NaN if one of them is missing.
         agrees: None if it cannot be judged.
         agreement: `yes`, `no`, `5 of 6 pairs`, `unclear`, or `-` if nothing can be judged.
@@ -324,12 +320,17 @@ class PublishedComparison:
     published: str
     measured: str
     value: float
-    low: float
-    high: float
     ratio: float
     agrees: bool | None
     agreement: str
     because: str
+
+    @property
+    def verdict(self) -> str:
+        """One of `VERDICTS`."""
+        if self.agrees is not None:
+            return "agrees" if self.agrees else "disagrees"
+        return "unclear" if self.agreement == "unclear" else "not judged"
 
 
 def compare(paper: Paper, results: pd.DataFrame) -> list[PublishedComparison]:
@@ -417,10 +418,7 @@ class _Runs:
         )
         if math.isnan(value):
             return _Quantity()
-        decimals = _decimals(value)
-        text = f"{value:.{decimals}f}"
-        if not math.isnan(low):
-            text += f" [{low:.{decimals}f} {high:.{decimals}f}]"
+        text = Estimate(value, low, high, len(reached)).text(_form(value))
         if len(reached) < len(known):
             text += f" ({len(reached)} of {len(known)} runs)"
         return _Quantity(text, value, low, high)
@@ -502,8 +500,6 @@ def _row(claim: Published, measured: _Quantity, agrees: bool | None, agreement: 
         published=published,
         measured=measured.text,
         value=measured.value,
-        low=measured.low,
-        high=measured.high,
         ratio=measured.value / claim.value if claim.value else math.nan,
         agrees=agrees,
         agreement=agreement,
@@ -525,12 +521,13 @@ def _what(claim: Published) -> str:
 
 
 def _number(value: float) -> str:
-    return "never" if value == math.inf else f"{value:.{_decimals(value)}f}"
+    return "never" if value == math.inf else number_text(value, _form(value))
 
 
-def _decimals(value: float) -> int:
-    """Return how many decimals show three significant digits, for numbers from 0.00001."""
-    return min(7, max(0, 2 - math.floor(math.log10(abs(value))))) if value and math.isfinite(value) else 0
+def _form(value: float) -> str:
+    """Return the format of three significant digits, for numbers from 0.00001: a reduction or ratio is no metric."""
+    decimals = min(7, max(0, 2 - math.floor(math.log10(abs(value))))) if value and math.isfinite(value) else 0
+    return f".{decimals}f"
 
 
 @cache
@@ -539,19 +536,8 @@ def _reasons() -> dict[str, str]:
 
 
 def _check_metric(name: str) -> None:
-    base = re.fullmatch(r"(.*)\[\d+\]", name)
-    if name in METRICS or (base is not None and base[1] in FLOW_METRICS):
-        return
-    known = [*METRICS, *(f"{metric}[i]" for metric in FLOW_METRICS)]
-    raise ValueError(f"no metric {name!r}{_hint(name, known)}; known: {', '.join(known)}")
-
-
-def _check_keys(what: str, given: Mapping[str, Any], known: Sequence[str]) -> None:
-    if not isinstance(given, Mapping):
-        raise ValueError(f"{what} is {given!r}: it must be a mapping of {', '.join(known)}")
-    for key in given:
-        if key not in known:
-            raise ValueError(f"{what} has no field {key!r}; known: {', '.join(known)}")
+    if find_metric(name) is None:
+        check_name("metric", name, [*METRICS, *(f"{metric}[0]" for metric in FLOW_METRICS)])
 
 
 def _scenarios(what: str, named: Any, known: Collection[str]) -> tuple[str, ...]:
@@ -566,15 +552,11 @@ def _scenarios(what: str, named: Any, known: Collection[str]) -> tuple[str, ...]
 
 
 def _one_of(what: str, key: str, value: Any, known: Iterable[str]) -> str:
-    names = list(known)
-    if value not in names:
-        raise ValueError(f"{what} has {key}={value!r}{_hint(value, names)}; known: {', '.join(names)}")
+    try:
+        check_name(key, value, known)
+    except ValueError as error:
+        raise ValueError(f"{what}: {error}") from None
     return str(value)
-
-
-def _hint(value: object, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(str(value), known, n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def _text(what: str, plain: Mapping[str, Any], key: str, is_needed: bool = False) -> str:

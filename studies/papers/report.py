@@ -35,19 +35,9 @@ def paper_sections(result: BenchmarkResult, claims: Path = CLAIMS) -> Sequence[s
             for figure in paper.figures
             if (shown := drawn(figure, paper, result)) is not None
         ],
-        rows=[
-            {
-                "what": row.what,
-                "published": row.published,
-                "wording": row.claim.wording,
-                "measured": row.measured,
-                "agreement": row.agreement,
-                "is_bad": row.agrees is False,
-                "ratio": ratio(row),
-                "reason": reason(row),
-            }
-            for row in compare(paper, result.results)
-        ],
+        rows=compare(paper, result.results),
+        ratio=ratio,
+        reason=reason,
     )
     return [section]
 

@@ -19,7 +19,7 @@ from bbrgym.benchmark.plan import Benchmark
 from bbrgym.benchmark.results import Failure
 from bbrgym.benchmark.run import run_benchmark
 from studies.experiments import compose_experiment
-from studies.papers.published import PublishedComparison, compare
+from studies.papers.published import VERDICTS, PublishedComparison, compare
 from studies.papers.report import paper_of, paper_sections
 
 PRESETS: Final = ("quick", "full")
@@ -104,13 +104,14 @@ def print_papers(results: Sequence[PaperResult], console: Console) -> None:
     """Print a line per experiment: how many of its published entries agree, and where its report is."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     table.add_column("experiment", no_wrap=True)
-    for heading in ("agree", "disagree", "unclear", "not\njudged", "failed\nruns"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    for heading in (*VERDICTS, "failed runs"):
+        table.add_column(heading.replace(" ", "\n"), justify="right", no_wrap=True)
     table.add_column("report in", no_wrap=True)
     for result in results:
+        verdicts = [row.verdict for row in result.rows]
         table.add_row(
             escape(result.experiment),
-            *(str(count) for count in _counts(result.rows)),
+            *(str(verdicts.count(verdict)) for verdict in VERDICTS),
             str(len(result.failures)),
             escape("/".join(result.directory.parts[-2:])),
         )
@@ -123,14 +124,6 @@ def print_papers(results: Sequence[PaperResult], console: Console) -> None:
         highlight=False,
         style="dim",
     )
-
-
-def _counts(rows: Sequence[PublishedComparison]) -> tuple[int, int, int, int]:
-    """Return how many agree, disagree, are unclear and are not judged."""
-    agree = sum(row.agrees is True for row in rows)
-    disagree = sum(row.agrees is False for row in rows)
-    unclear = sum(row.agreement == "unclear" for row in rows)
-    return agree, disagree, unclear, len(rows) - agree - disagree - unclear
 
 
 def _chosen(only: Sequence[str] | None) -> list[str]:

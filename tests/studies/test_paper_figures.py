@@ -21,7 +21,7 @@ from bbrgym import Flow, Scenario, Trace, simulate
 from bbrgym.benchmark import plots
 from bbrgym.benchmark.metrics import FLOW_METRICS, METRICS
 from bbrgym.benchmark.tables import summary_table
-from studies.papers.figures import LABELS, POINTS_A_LINE, paper_figure
+from studies.papers.figures import LABELS, POINTS_PER_LINE, paper_figure
 from studies.papers.published import KINDS, PaperFigure, Published
 
 FLOWS = (Flow(rtt_ms=10), Flow(rtt_ms=50))
@@ -196,8 +196,8 @@ def test_time_is_a_panel_a_competitor_and_few_points(trace: Trace) -> None:
     first, second = panels[0].get_lines()
     shown = np.asarray(first.get_ydata(), float)
     exact = trace.rows.query("flow == 0")["cwnd_packets"].to_numpy()
-    steps = math.ceil(len(exact) / POINTS_A_LINE)
-    assert len(shown) <= POINTS_A_LINE
+    steps = math.ceil(len(exact) / POINTS_PER_LINE)
+    assert len(shown) <= POINTS_PER_LINE
     assert shown[5] == pytest.approx(exact[5 * steps : 6 * steps].mean())
     assert panels[0].get_xlabel() == f"time (s), means over {steps * 0.1:g} s"
     # The second flow starts at 20 s.
