@@ -160,7 +160,7 @@ class Tracker:
 
     def log_figure(self, figure: Figure, name: str) -> None:
         """Save a figure in the run's folder as `name`, such as `curve.png`, and log it as an artifact."""
-        figure.savefig(self.directory / name, bbox_inches="tight")
+        figure.savefig(self.directory / name)
         self.log_artifact(self.directory / name)
 
     def log_table(self, table: pd.DataFrame, name: str) -> None:

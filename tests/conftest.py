@@ -13,6 +13,7 @@ from filelock import FileLock
 from hypothesis import settings
 
 from bbrgym.agents.mlflow_store import store_uri
+from bbrgym.agents.tracking import Tracker
 
 # Before PyTorch and MLflow are imported, here and in child processes. Networks of this size gain nothing from threads.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -21,6 +22,12 @@ os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 
 settings.register_profile("tests", derandomize=True, deadline=None)
 settings.load_profile("tests")
+
+
+@pytest.fixture
+def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw no figures of runs: one takes as long as the whole training of a test."""
+    monkeypatch.setattr(Tracker, "log_figure", lambda *_: None)
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Small trainings for tests: tiny networks on the fake engine."""
+"""Small trainings for tests: tiny networks and short episodes."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from bbrgym.agents.train import TrainResult, train
 SCENARIO: dict[str, Any] = {
     "rate_mbps": 12,
     "buffer_bdp": 8,
-    "duration_s": 3,
+    "duration_s": 1,
     "flows": [{"algorithm": "agent", "rtt_ms": 20}, {"algorithm": "agent", "rtt_ms": 50}],
 }
 PPO: dict[str, Any] = {
     "algorithm": "ppo",
-    "n_steps": 32,
-    "batch_size": 64,
+    "n_steps": 16,
+    "batch_size": 32,
     "n_epochs": 2,
     "policy_kwargs": {"net_arch": [8, 8]},
 }
 OFF_POLICY: dict[str, Any] = {
-    "learning_starts": 60,
+    "learning_starts": 30,
     "buffer_size": 2000,
     "batch_size": 16,
     "policy_kwargs": {"net_arch": [8]},
@@ -44,11 +44,11 @@ CONFIG: dict[str, Any] = {
     "agent": PPO,
     "seed": 3,
     "train": {
-        "total_steps": 384,
+        "total_steps": 192,
         "n_envs": 2,
-        "eval_every": 256,
-        "eval_episodes": 3,
-        "checkpoint_every": 128,
+        "eval_every": 128,
+        "eval_episodes": 2,
+        "checkpoint_every": 64,
         "prepare_steps": 8,
     },
     "tracking": {"backend": "none"},
@@ -56,7 +56,7 @@ CONFIG: dict[str, Any] = {
 
 
 def changed(train: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
-    """Return `CONFIG` with changes, of `train` by key."""
+    """Return a copy of `CONFIG` with changes, of `train` by key."""
     config = copy.deepcopy(CONFIG | changes)
     config["train"] |= train or {}
     return config

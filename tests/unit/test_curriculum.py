@@ -16,7 +16,7 @@ from training import AGENTS, SCENARIO, learn, learn_until_killed, quiet, same, w
 
 from bbrgym import EngineError, Scenario, simulate
 from bbrgym.agents import curriculum
-from bbrgym.agents.config import ALGORITHMS, CurriculumConfig
+from bbrgym.agents.config import CurriculumConfig
 from bbrgym.agents.curriculum import Candidate, RegretCurriculum, largest_gaps, mean_rewards
 from bbrgym.agents.policy import Agent
 from bbrgym.agents.scripted import RULES
@@ -26,8 +26,10 @@ from bbrgym.benchmark.evaluate import episode_rewards
 from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.envs.sb3_env import SharedPolicyVecEnv
 
-DRAWN = SCENARIO | {"rate_mbps": {"log_uniform": [4, 36]}, "duration_s": 1}
-SMALL: dict[str, Any] = {"every": 100, "candidates": 5, "keep": 2, "baselines": ["bbr", "cubic"]}
+pytestmark = pytest.mark.usefixtures("no_figures")
+
+DRAWN = SCENARIO | {"rate_mbps": {"log_uniform": [4, 36]}}
+SMALL: dict[str, Any] = {"every": 50, "candidates": 5, "keep": 2, "baselines": ["bbr", "cubic"]}
 
 
 def kept(directory: Path) -> list[dict[str, Any]]:
@@ -95,7 +97,8 @@ def test_rewards_equal_those_of_single_episodes() -> None:
 
 def test_an_episode_ends_with_its_flows() -> None:
     """Decisions count until the flow has ended, whoever steers it."""
-    scenario = Scenario.from_dict(SCENARIO | {"flows": [{"algorithm": "agent", "stop_s": 1}, {"algorithm": "cubic"}]})
+    flows = [{"algorithm": "agent", "stop_s": 1}, {"algorithm": "cubic"}]
+    scenario = Scenario.from_dict(SCENARIO | {"duration_s": 3, "flows": flows})
     spec = EpisodeSpec(scenario, engine="native")
     trace = simulate(scenario.with_agents_as("bbr"), "native", int(np.random.default_rng(7).integers(1, 2**31)))
     rewards = spec.reward.over_steps(scenario, (0,), trace.flows, trace.link)[:, 0]
@@ -117,7 +120,7 @@ def test_training_keeps_the_largest_gaps_of_each_search(tmp_path: Path, monkeypa
     monkeypatch.setattr(curriculum, "mean_rewards", rewards)
     learn(tmp_path, {"curriculum": SMALL | {"candidates": 41, "keep": 3}}, scenario=DRAWN)
     found = searches(tmp_path)
-    assert list(found) == [128, 256]  # before the first rollouts that begin late enough
+    assert list(found) == [64, 128]  # before the first rollouts that begin late enough
     assert len(set(seen)) == 82
     expected = []
     for drawn in (seen[:41], seen[41:]):
@@ -128,7 +131,7 @@ def test_training_keeps_the_largest_gaps_of_each_search(tmp_path: Path, monkeypa
     assert [row["scenario"]["rate_mbps"] for row in rows] == expected
     assert [row["gap"] for row in rows] == pytest.approx([12 - rate for rate in expected])
     assert {row["best"] for row in rows} == {"bbr"}
-    assert [row["step"] for row in rows] == [128] * 3 + [256] * 3
+    assert [row["step"] for row in rows] == [64] * 3 + [128] * 3
     first, second = found.values()
     assert (first["curriculum/kept"], second["curriculum/kept"], second["curriculum/joined"]) == (3, 6, 3)
     assert first["curriculum/gap_max"] == rows[0]["gap"]
@@ -138,19 +141,26 @@ def test_training_keeps_the_largest_gaps_of_each_search(tmp_path: Path, monkeypa
     assert won == pytest.approx({"agent": 1 - slow, "bbr": slow, "cubic": 0.0})
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_killed_training_with_teacher_and_curriculum_resumes_both(tmp_path: Path, algorithm: str) -> None:
-    # A reward with which a baseline is better somewhere.
-    reward = {"terms": {"alpha_fair": 1.0, "delay": 0.15, "loss": 1.0}}
-    agent = AGENTS[algorithm] | ({} if "ppo" in algorithm else {"learning_starts": 10**6})
-    changes: dict[str, Any] = {"scenario": DRAWN, "agent": agent, "reward": reward}
-    training = {"curriculum": SMALL | {"candidates": 30}, "teacher": "backlog", "prepare_steps": 20}
+@pytest.mark.parametrize("algorithm", ["ppo", "sac"])  # without and with a replay buffer
+def test_a_killed_training_with_teacher_and_curriculum_resumes_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str
+) -> None:
+    def rewards(spec: EpisodeSpec, driver: Agent | str, drawn: Sequence[tuple[Scenario, int]]) -> list[float]:
+        of_agent = (
+            float(driver.predict(spec.observation.neutral[np.newaxis])[0, 0]) if isinstance(driver, Agent) else 4.0
+        )
+        return [of_agent - scenario.rate_mbps for scenario, _ in drawn]
+
+    monkeypatch.setattr(curriculum, "mean_rewards", rewards)
+    agent = AGENTS[algorithm] | ({} if algorithm == "ppo" else {"learning_starts": 10**6})
+    changes: dict[str, Any] = {"scenario": DRAWN, "agent": agent}
+    training = {"curriculum": SMALL, "teacher": "backlog", "prepare_steps": 20}
     through, stopped = tmp_path / "through", tmp_path / "stopped"
     learn(through, training, **changes)
     learn_until_killed(stopped, training, **changes)
     assert len(searches(stopped)) in (1, 2)  # one of them before the checkpoint that it resumes from
     resume(stopped, console=quiet())
-    assert len(kept(through)) >= 2
+    assert len(kept(through)) >= 4
     assert kept(through) == kept(stopped)
     assert searches(through) == searches(stopped)
     assert same(weights(through), weights(stopped))
@@ -174,7 +184,7 @@ def test_with_a_share_of_1_all_episodes_use_the_curriculum(tmp_path: Path, monke
 
     monkeypatch.setattr(SharedPolicyVecEnv, "mix_in", spy_mix_in)
     monkeypatch.setattr(SharedPolicyVecEnv, "step_wait", spy_step_wait)
-    learn(tmp_path, {"curriculum": SMALL | {"share": 1.0}, "total_steps": 640}, scenario=DRAWN)
+    learn(tmp_path, {"curriculum": SMALL | {"share": 1.0}, "total_steps": 448}, scenario=DRAWN)
     scenarios = [Scenario.from_dict(row["scenario"]) for row in kept(tmp_path)]
     assert len(scenarios) >= 2
     assert len(mixing) == 1  # the training environment, not that of evaluations
@@ -225,8 +235,8 @@ def test_a_failed_search_is_skipped(
 ) -> None:
     monkeypatch.setattr(curriculum, "mean_rewards", Mock(side_effect=EngineError("it is broken")))
     assert learn(tmp_path, {"curriculum": SMALL}, scenario=DRAWN).is_complete
-    assert "the curriculum search after 128 steps failed and is skipped: it is broken" in caplog.text
-    assert searches(tmp_path) == {steps: {"curriculum/engine_failures": 1.0} for steps in (128, 256)}
+    assert "the curriculum search after 64 steps failed and is skipped: it is broken" in caplog.text
+    assert searches(tmp_path) == {steps: {"curriculum/engine_failures": 1.0} for steps in (64, 128)}
     assert not (tmp_path / "curriculum.json").exists()
 
 

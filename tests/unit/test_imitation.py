@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -26,6 +25,8 @@ from bbrgym.envs.sb3_env import SharedPolicyVecEnv
 OFF_POLICY = [name for name in ALGORITHMS if "ppo" not in name]
 WITH_TEACHER: dict[str, Any] = {"teacher": "backlog", "prepare_steps": 200}
 
+pytestmark = pytest.mark.usefixtures("no_figures")
+
 
 @pytest.fixture(autouse=True)
 def _one_thread() -> None:
@@ -34,9 +35,9 @@ def _one_thread() -> None:
 
 def make(algorithm: str, width: int = 32, **arguments: Any) -> tuple[Any, EpisodeSpec]:
     """Return a learner in eight engines with two flows each, and its environment."""
-    scenario = SCENARIO | {"rate_mbps": {"log_uniform": [4, 16]}}
-    agent = copy.deepcopy(AGENTS[algorithm]) | {"gamma": 0.8, "batch_size": 512} | arguments
-    config = changed(scenario=scenario, engine={"name": "native"}, agent=agent)
+    scenario = SCENARIO | {"rate_mbps": {"log_uniform": [4, 16]}, "duration_s": 3}
+    agent = AGENTS[algorithm] | {"gamma": 0.8, "batch_size": 512} | arguments
+    config = changed(scenario=scenario, agent=agent)
     config["agent"]["policy_kwargs"] |= {"net_arch": [width]}
     if algorithm == "recurrent_ppo":
         config["agent"]["policy_kwargs"] |= {"lstm_hidden_size": width}
@@ -187,5 +188,5 @@ def test_with_a_teacher_no_action_is_drawn_at_random(
     monkeypatch.setattr(spaces.Box, "sample", Mock(side_effect=AssertionError("drawn at random")))
     agent = AGENTS[algorithm]
     with pytest.raises(AssertionError, match="drawn at random"):
-        learn(tmp_path / "without", {"total_steps": 128}, agent=agent)
-    learn(tmp_path / "with", WITH_TEACHER | {"total_steps": 128}, agent=agent)
+        learn(tmp_path / "without", {"total_steps": 64}, agent=agent)
+    learn(tmp_path / "with", WITH_TEACHER | {"total_steps": 64}, agent=agent)

@@ -1,12 +1,11 @@
-"""Training, its agents, and their evaluation: on the toy engine, with tiny networks."""
+"""Training, its agents, and their evaluation, with tiny networks."""
 
 from __future__ import annotations
 
 import io
 import json
+import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,93 +13,99 @@ import fake_engine
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+from filelock import FileLock
 from policies import make_agent
 from rich.console import Console
 from stable_baselines3.common.base_class import BaseAlgorithm
 from training import AGENTS, PPO, SCENARIO, changed, learn, learn_until_killed, quiet, same, weights
-from waiting import wait_for
 
 from bbrgym import EngineError, Scenario, simulate
+from bbrgym.agents.callbacks import evaluate_agent
 from bbrgym.agents.config import ALGORITHMS
+from bbrgym.agents.learner import export_agent, make_model
 from bbrgym.agents.policy import load_agent
-from bbrgym.agents.tracking import TERMINATED, read_metrics, read_run
+from bbrgym.agents.tracking import read_metrics, read_run
 from bbrgym.agents.train import resume, train
 from bbrgym.benchmark.evaluate import evaluate
 from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.envs.sb3_env import SharedPolicyVecEnv
 
+pytestmark = pytest.mark.usefixtures("no_figures")
 
-def test_a_run_writes_agents_log_and_curve(tmp_path: Path) -> None:
-    result = learn(tmp_path)
-    assert result.is_complete
-    assert result.steps == 384
-    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["000000000256", "000000000384"]
-    assert (tmp_path / "training_curve.png").stat().st_size > 5000
-    record = read_run(tmp_path)
-    assert record is not None
-    assert record["status"] == "FINISHED"
-    steps = [line["step"] for line in read_metrics(tmp_path) if "eval/reward" in line["metrics"]]
-    assert steps == [0, 256, 384]
-    rollouts = [line for line in read_metrics(tmp_path) if "rollout/ep_rew_mean" in line["metrics"]]
-    assert [line["step"] for line in rollouts] == [128, 256, 384]
-    best = load_agent(tmp_path)
-    assert best.training["reward"] == result.reward
-    assert result.reward == max(
-        line["metrics"]["eval/reward"] for line in read_metrics(tmp_path) if "eval/reward" in line["metrics"]
-    )
-    assert load_agent(tmp_path / "final").training["steps"] == 384
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A complete training with PPO."""
+    directory = tmp_path_factory.mktemp("finished")
+    torch.set_num_threads(2)
+    result = learn(directory)
+    assert (result.is_complete, result.steps) == (True, 192)
+    assert result.reward == load_agent(directory).training["reward"]
+    assert torch.get_num_threads() == 1  # as configured
+    return directory
+
+
+def test_a_run_writes_agents_log_and_curve(finished: Path) -> None:
+    assert sorted(path.name for path in (finished / "checkpoints").iterdir()) == ["000000000128", "000000000192"]
+    assert (finished / "training_curve.png").stat().st_size > 5000
+    assert run_of(finished)["status"] == "FINISHED"
+    log = read_metrics(finished)
+    rewards = {line["step"]: line["metrics"]["eval/reward"] for line in log if "eval/reward" in line["metrics"]}
+    assert list(rewards) == [0, 128, 192]
+    assert [line["step"] for line in log if "rollout/ep_rew_mean" in line["metrics"]] == [64, 128, 192]
+    assert load_agent(finished).training["reward"] == max(rewards.values())
+    assert load_agent(finished / "final").training["steps"] == 192
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_killed_and_resumed_run_ends_with_the_same_weights(tmp_path: Path, algorithm: str) -> None:
-    through = tmp_path / "through"
+def test_a_killed_and_resumed_run_ends_with_the_same_weights(finished: Path, tmp_path: Path, algorithm: str) -> None:
+    stopped, through = tmp_path / "stopped", tmp_path / "through"
     agent = AGENTS[algorithm]
-    learn(through, agent=agent)
-    stopped = tmp_path / "stopped"
+    if algorithm == "ppo":
+        through = finished
+    else:
+        learn(through, agent=agent)
     learn_until_killed(stopped, agent=agent)
-    result = resume(stopped, console=quiet())
-    assert result.steps == 384
+    assert resume(stopped, console=quiet()).steps == 192
     assert same(weights(through), weights(stopped))
     assert load_agent(through).content_hash == load_agent(stopped).content_hash
 
 
-def test_the_seed_decides_everything(tmp_path: Path) -> None:
-    for name, seed in (("a", 3), ("b", 3), ("c", 4)):
-        learn(tmp_path / name, seed=seed)
-    assert same(weights(tmp_path / "a"), weights(tmp_path / "b"))
-    assert not same(weights(tmp_path / "a"), weights(tmp_path / "c"))
+def test_another_seed_gives_other_weights(finished: Path, tmp_path: Path) -> None:
+    learn(tmp_path, seed=4)
+    assert not same(weights(finished), weights(tmp_path))
 
 
 def test_a_run_can_be_made_longer(tmp_path: Path) -> None:
-    learn(tmp_path, {"total_steps": 128})
-    with pytest.raises(ValueError, match=r"train\.total_steps must be > 128, the steps that .* already has, got 128"):
+    learn(tmp_path, {"total_steps": 64})
+    with pytest.raises(ValueError, match=r"train\.total_steps must be > 64, the steps that .* already has, got 64"):
         resume(tmp_path, console=quiet())
-    assert resume(tmp_path, {"train.total_steps": 256}, quiet()).steps == 256
-    record = read_run(tmp_path)
-    assert record is not None
-    assert record["params"]["train"]["total_steps"] == 256
+    assert resume(tmp_path, {"train.total_steps": 128}, quiet()).steps == 128
+    assert run_of(tmp_path)["params"]["train"]["total_steps"] == 128
     with pytest.raises(ValueError, match=r"agent\.gamma cannot change in a resumed training"):
         resume(tmp_path, {"agent.gamma": 0.5})
 
 
-def test_a_broken_checkpoint_falls_back_to_the_one_before(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    learn(tmp_path)
-    newest = tmp_path / "checkpoints" / "000000000384" / "model.zip"
+def test_a_broken_checkpoint_falls_back_to_the_one_before(
+    finished: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = shutil.copytree(finished, tmp_path / "broken")
+    newest = broken / "checkpoints" / "000000000192" / "model.zip"
     newest.write_bytes(newest.read_bytes()[:-100])
-    before = weights(tmp_path)
-    assert resume(tmp_path, console=quiet()).steps == 384
+    assert resume(broken, console=quiet()).steps == 192
     assert "the SHA-256 of model.zip differs from the recorded one" in caplog.text
-    assert same(before, weights(tmp_path))
-    for path in (tmp_path / "checkpoints").glob("*/checkpoint.json"):
+    assert same(weights(finished), weights(broken))
+    for path in (broken / "checkpoints").glob("*/checkpoint.json"):
         path.write_text("{")
     with pytest.raises(ValueError, match=r"no checkpoint in .* can be read"):
-        resume(tmp_path, console=quiet())
+        resume(broken, console=quiet())
 
 
 def test_a_time_limit_ends_it_early(tmp_path: Path) -> None:
     result = learn(tmp_path, {"max_minutes": 1e-6})
     assert not result.is_complete
-    assert result.steps < 384
+    assert result.steps < 192
     assert load_agent(tmp_path / "final").training["steps"] == result.steps
 
 
@@ -118,45 +123,22 @@ def test_training_survives_engines_that_fail(
 
 def test_too_many_failures_leave_a_checkpoint_and_a_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fake_engine, "FakeEngine", _TiredEngine)
-    with pytest.raises(EngineError, match=r"(?s)after 256 steps and 1 engine failures.*in step 5.*train\.resume="):
+    with pytest.raises(EngineError, match=r"(?s)after 96 steps and 1 engine failures.*in step 5.*train\.resume="):
         learn(tmp_path, {"eval_episodes": 1, "checkpoint_every": 10**9, "engine_failures": 0})
-    record = read_run(tmp_path)
-    assert record is not None
+    record = run_of(tmp_path)
     assert record["status"] == "FAILED"
     assert "fails in step 5" in record["error"]
     monkeypatch.undo()
-    assert resume(tmp_path, console=quiet()).steps == 384
+    assert resume(tmp_path, console=quiet()).is_complete
 
 
 def test_a_failed_evaluation_is_skipped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     # No episode ends, in evaluation or in training.
     changes = {"engine_failures": 1, "eval_every": 10**9}
     with pytest.raises(EngineError, match=r"(?s)stopped after \d+ steps and 2 engine failures"):
-        learn(tmp_path, changes, engine={"name": "fake", "fail_at_step": 30})
+        learn(tmp_path, changes, engine={"name": "fake", "fail_at_step": 10})
     assert "the evaluation after 0 steps failed and is skipped" in caplog.text
     assert not (tmp_path / "best").exists()
-
-
-def test_sigterm_marks_a_run_as_killed_and_keeps_a_checkpoint(tmp_path: Path) -> None:
-    code = (
-        "import sys, json, pathlib; sys.path.insert(0, sys.argv[1])\n"
-        "import fake_engine\n"
-        "from bbrgym.agents.train import train\n"
-        "train(json.loads(sys.argv[2]), pathlib.Path(sys.argv[3]))"
-    )
-    config = changed({"total_steps": 10**8})
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, str(Path(__file__).parents[1]), json.dumps(config), str(tmp_path)],
-        stdout=subprocess.DEVNULL,
-    )
-    wait_for(lambda: len(read_metrics(tmp_path)) >= 4)
-    process.send_signal(signal.SIGTERM)
-    assert process.wait() == TERMINATED
-    record = read_run(tmp_path)
-    assert record is not None
-    assert record["status"] == "KILLED"
-    steps = max(int(path.name) for path in (tmp_path / "checkpoints").iterdir())
-    assert resume(tmp_path, {"train.total_steps": steps + 1}, quiet()).steps > steps
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -176,15 +158,13 @@ def test_a_signal_while_a_checkpoint_is_written_ends_the_training_after_it(
     with pytest.raises((KeyboardInterrupt, SystemExit)):
         train(changed({"total_steps": 10**8}), tmp_path, quiet())
     assert whole, "the checkpoint was cut off"
-    record = read_run(tmp_path)
-    assert record is not None
-    assert record["status"] == "KILLED"
+    assert run_of(tmp_path)["status"] == "KILLED"
+    steps = max(int(path.name) for path in (tmp_path / "checkpoints").iterdir())
+    assert resume(tmp_path, {"train.total_steps": steps + 1}, quiet()).steps > steps
 
 
 def test_a_linear_learning_rate_ends_at_its_last() -> None:
     """Also where the last rollout passes the end: a rate below 0 would undo what was learned."""
-    from bbrgym.agents.learner import make_model
-
     agent = PPO | {"learning_rate": {"first": 1e-3, "last": 1e-4}}
     env = SharedPolicyVecEnv(EpisodeSpec.from_config({"scenario": SCENARIO}))
     schedule = make_model(agent, env, seed=1).lr_schedule
@@ -192,13 +172,13 @@ def test_a_linear_learning_rate_ends_at_its_last() -> None:
 
 
 def test_a_learning_canary(tmp_path: Path) -> None:
-    """PPO must shed three quarters of the cost within 5000 decisions."""
+    """PPO must shed three quarters of the cost within 4000 decisions."""
     scenario = SCENARIO | {"duration_s": 5, "flows": [{"algorithm": "agent", "rtt_ms": 50}]}
-    agent = PPO | {"n_steps": 128, "n_epochs": 10, "learning_rate": 1e-3, "gamma": 0.97}
+    agent = PPO | {"n_steps": 128, "batch_size": 64, "n_epochs": 10, "learning_rate": 1e-3, "gamma": 0.97}
     agent["policy_kwargs"] = {"log_std_init": -0.5}
     result = train(
         changed(
-            {"total_steps": 5000, "eval_every": 1000, "eval_episodes": 2, "checkpoint_every": 10**6},
+            {"total_steps": 4000, "eval_every": 1000, "eval_episodes": 2, "checkpoint_every": 10**6},
             scenario=scenario,
             action={"cwnd_gain": [1.0, 16.0], "pacing_gain": [0.8, 3.2]},
             agent=agent,
@@ -208,8 +188,6 @@ def test_a_learning_canary(tmp_path: Path) -> None:
         tmp_path,
         quiet(),
     )
-    from bbrgym.agents.callbacks import evaluate_agent
-
     random = _RandomAgent()
     env = SharedPolicyVecEnv(load_agent(tmp_path).spec, 2)
     by_chance = evaluate_agent(random, env, 2)["eval/reward"]  # type: ignore[arg-type]
@@ -218,21 +196,12 @@ def test_a_learning_canary(tmp_path: Path) -> None:
     assert result.reward > 0.25 * by_chance
 
 
-def test_two_processes_cannot_train_in_one_folder(tmp_path: Path) -> None:
-    holder = "import sys, filelock; lock = filelock.FileLock(sys.argv[1]); print(lock.acquire(), flush=True); input()"
-    with subprocess.Popen(
-        [sys.executable, "-c", holder, str(tmp_path / ".lock")],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as other:
-        assert other.stdout is not None
-        assert other.stdout.readline()
+def test_two_trainings_cannot_use_one_folder(tmp_path: Path) -> None:
+    with FileLock(tmp_path / ".lock"):
         with pytest.raises(ValueError, match=r"another process is training in .*: wait for it to end"):
             learn(tmp_path)
         assert [path.name for path in tmp_path.iterdir()] == [".lock"]
-        other.kill()
-    assert learn(tmp_path, {"total_steps": 128}).is_complete  # the lock ended with its process
+    assert learn(tmp_path, {"total_steps": 64}).is_complete
 
 
 @pytest.mark.parametrize(
@@ -263,25 +232,14 @@ def test_a_finished_run_is_not_overwritten(tmp_path: Path) -> None:
         learn(tmp_path)
 
 
-def test_training_uses_torch_threads(tmp_path: Path) -> None:
-    import torch
-
-    learn(tmp_path, {"total_steps": 32})
-    assert torch.get_num_threads() == 1
-
-
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
 def test_an_exported_agent_acts_like_its_model(algorithm: str, activation: str, tmp_path: Path) -> None:
-    from bbrgym.agents.learner import export_agent, make_model
-
     config = changed(agent=AGENTS[algorithm])
     config["agent"]["policy_kwargs"] |= {"activation_fn": activation, "net_arch": [16, 12]}
     spec = EpisodeSpec.from_config(config)
     env = SharedPolicyVecEnv(spec, 1)
     model = make_model(config["agent"], env, seed=5)
-    import torch
-
     with torch.no_grad():  # the outputs of fresh networks are almost 0: enlarge them
         for parameter in model.policy.parameters():
             parameter.mul_(3.0).add_(0.1 * torch.randn_like(parameter))
@@ -315,11 +273,11 @@ def test_an_agent_acts_the_same_in_simulate_and_in_the_environment(lstm: bool) -
     observations = env.reset()
     seed = env.reset_infos[0]["seed"]
     rates = []
-    for _ in range(29):
+    for _ in range(9):
         observations, _, _, infos = env.step(agent.predict(observations))
         rates.append([info["flow"]["throughput_mbps"] for info in infos])
     trace = simulate(scenario, "fake", seed, 100.0, agent.policy(scenario))
-    np.testing.assert_array_equal(trace.rows["throughput_mbps"].to_numpy().reshape(-1, 2)[:29], rates)
+    np.testing.assert_array_equal(trace.rows["throughput_mbps"].to_numpy().reshape(-1, 2)[:9], rates)
 
 
 def test_saving_and_loading_an_agent(tmp_path: Path) -> None:
@@ -424,6 +382,13 @@ def test_a_bad_evaluation_is_refused(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=message):
             evaluate(good | changes, tmp_path / "out", quiet())
     assert not (tmp_path / "out").exists()
+
+
+def run_of(directory: Path) -> dict[str, Any]:
+    """Return a run's record."""
+    record = read_run(directory)
+    assert record is not None
+    return record
 
 
 class _TiredEngine(fake_engine.FakeEngine):
