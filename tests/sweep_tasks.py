@@ -74,9 +74,9 @@ def sometimes(config: dict[str, Any], directory: Path) -> float:
 
 
 def track(config: dict[str, Any], directory: Path) -> float:
-    """Log 40 steps of 5 metrics as a training does, at the same time as the other `jobs`."""
+    """Log 40 steps of 5 metrics as a training does, with `jobs` of them at the same time."""
     (directory / "ready").touch()
-    wait_for(lambda: len(list(directory.parent.glob("*/ready"))) == config["jobs"])
+    wait_for(lambda: len(list(directory.parent.glob("*/ready"))) >= config["jobs"])
     with Tracker.start(directory, "train", directory.name, config, config=config["tracking"]) as tracker:
         for step in range(40):
             tracker.log_metrics({f"m{index}": config["seed"] + index + step / 100 for index in range(5)}, step)

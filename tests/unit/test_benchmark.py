@@ -16,6 +16,7 @@ from unittest.mock import Mock
 import pandas as pd
 import pytest
 from fake_engine import FakeEngine
+from in_process import run_in_this_process
 from policies import PINNED, make_agent
 from rich.console import Console
 
@@ -78,9 +79,22 @@ def said(console: Console) -> str:
     return console.file.getvalue()
 
 
+def run(
+    config: dict[str, Any],
+    directory: Path,
+    console: Console | None = None,
+    make_engine: Any = make_fake,
+    beside: Path | None = None,
+) -> BenchmarkResult:
+    """Run a benchmark in this process, without its report."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bbrgym.benchmark.run.run_in_processes", run_in_this_process)
+        return run_benchmark(config, directory, console or quiet(), make_engine, beside, has_report=False)
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> BenchmarkResult:
-    return run_benchmark(CONFIG, tmp_path_factory.mktemp("benchmark"), quiet(), make_fake)
+    return run(CONFIG, tmp_path_factory.mktemp("benchmark"))
 
 
 def test_results_are_those_of_simulate(finished: BenchmarkResult) -> None:
@@ -101,20 +115,19 @@ def test_every_run_has_one_row_per_flow_and_its_files(finished: BenchmarkResult)
         trace = load_trace(directory / "runs" / key / "trace.parquet")
         metrics = json.loads((directory / "runs" / key / "metrics.json").read_text())
         assert (trace.hash, trace.engine) == (metrics["trace_hash"], "fake")
-    assert (directory / "report.html").is_file()
     for path in directory.rglob("*.json"):
         json.loads(path.read_text(), parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
 
 
 def test_finished_runs_are_not_repeated(tmp_path: Path) -> None:
     config = changed(scenarios={"duel": CONFIG["scenarios"]["duel"]}, seeds=[1])
-    first = run_benchmark(config, tmp_path, quiet(), make_fake)
+    first = run(config, tmp_path)
     modified = {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/*/metrics.json")}
     # A truncated file is not a result.
     broken = tmp_path / "runs" / first.results["key"].iloc[0] / "metrics.json"
     broken.write_text(broken.read_text()[:100])
     console = quiet()
-    second = run_benchmark(config | {"seeds": [1, 2]}, tmp_path, console, make_fake)
+    second = run(config | {"seeds": [1, 2]}, tmp_path, console)
     again = {path for path, time in modified.items() if path.stat().st_mtime_ns != time}
     assert again == {broken}
     assert "1 of 4 runs are already done" in said(console)
@@ -131,7 +144,7 @@ def test_runs_of_another_benchmark_are_linked(tmp_path: Path, finished: Benchmar
         shutil.copytree(finished.directory / "runs" / key, place / "runs" / key)
     (root / "one" / "runs" / third / "metrics.json").write_text("{")  # truncated
     console = quiet()
-    result = run_benchmark(changed(), root / "group" / "three", console, make_fake, beside=root)
+    result = run(changed(), root / "group" / "three", console, beside=root)
     assert "2 of 8 runs linked from other benchmarks" in said(console)
     assert "already done" not in said(console)
     pd.testing.assert_frame_equal(result.results.drop(columns="wall_s"), finished.results.drop(columns="wall_s"))
@@ -147,40 +160,40 @@ def test_files_are_copied_where_they_cannot_be_linked(
     monkeypatch.setattr(os, "link", Mock(side_effect=OSError("another file system")))
     (tmp_path / "one").symlink_to(finished.directory)
     console = quiet()
-    result = run_benchmark(changed(), tmp_path / "two", console, make_fake, beside=tmp_path)
+    result = run(changed(), tmp_path / "two", console, beside=tmp_path)
     assert "8 of 8 runs linked" in said(console)
     pd.testing.assert_frame_equal(result.results, finished.results)
 
 
 def test_metrics_of_other_code_are_computed_again_without_a_simulation(
-    tmp_path: Path, finished: BenchmarkResult, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, finished: BenchmarkResult
 ) -> None:
     shutil.copytree(finished.directory, tmp_path / "old")
     for path in tmp_path.glob("old/runs/*/metrics.json"):
         old = json.loads(path.read_text())
         rows = [{name: 0 if name == "share" else value for name, value in row.items()} for row in old["rows"]]
         write_json(path, old | {"metrics_hash": "other code", "rows": rows})
-    result = run_benchmark(changed(), tmp_path / "old", quiet(), make_cursed)
+    result = run(changed(), tmp_path / "old", make_engine=Mock(side_effect=AssertionError("it simulates")))
     assert result.failures == []
     pd.testing.assert_frame_equal(result.results, finished.results)
 
 
-def test_a_killed_worker_and_a_failing_engine_cost_only_their_runs(tmp_path: Path) -> None:
-    console = quiet()
-    result = run_benchmark(changed(), tmp_path, console, make_cursed)
-    assert set(result.results["competitor"]) == {"calm"}
-    assert len(result.results) == 2 * (2 + 1)
-    errors = {(failure.scenario, failure.seed): failure.error for failure in result.failures}
-    assert len(errors) == 4
-    for scenario in CONFIG["scenarios"]:
-        assert "SIGKILL" in errors[scenario, 1]
-        assert errors[scenario, 2] == "EngineError: the fake engine fails in step 5, as it was told to"
+def test_a_killed_worker_and_a_failing_engine_cost_only_their_runs(tmp_path: Path, finished: BenchmarkResult) -> None:
+    config, console = changed(scenarios={"duel": CONFIG["scenarios"]["duel"]}), quiet()
+    result = run_benchmark(config, tmp_path, console, make_cursed)
+    expected = finished.results.query("scenario == 'duel'").drop(columns="wall_s").reset_index(drop=True)
+    calm = expected.query("competitor == 'calm'").reset_index(drop=True)
+    pd.testing.assert_frame_equal(result.results.drop(columns="wall_s"), calm)
+    errors = {failure.seed: failure.error for failure in result.failures}
+    assert (len(result.failures), set(errors)) == (2, {1, 2})
+    assert "SIGKILL" in errors[1]
+    assert errors[2] == "EngineError: the fake engine fails in step 5, as it was told to"
     assert "SIGKILL" in said(console)
     assert "SIGKILL" in (tmp_path / "report.html").read_text()
     # They are tried again next time.
-    repaired = run_benchmark(changed(), tmp_path, quiet(), make_fake)
+    repaired = run(config, tmp_path)
     assert repaired.failures == []
-    assert len(repaired.results) == 2 * 2 * (2 + 1)
+    pd.testing.assert_frame_equal(repaired.results.drop(columns="wall_s"), expected)
 
 
 def test_an_interrupted_benchmark_lists_its_missing_runs(tmp_path: Path, finished: BenchmarkResult) -> None:
@@ -216,7 +229,8 @@ def test_ns3_gives_the_same_numbers_in_any_process(tmp_path: Path) -> None:
     pytest.importorskip("bbrgym._ns3", reason="built without ns-3")
     scenario = {"rate_mbps": 12, "duration_s": 2, "flows": [{"rtt_ms": 10}, {"rtt_ms": 50}]}
     config = changed(scenarios={"duel": scenario}, competitors=["bbr", "cubic-stock"], seeds=[1])
-    result = run_benchmark(config | {"engine": {"name": "ns3", "timeout_s": 30}}, tmp_path, quiet())
+    config |= {"engine": {"name": "ns3", "timeout_s": 30}, "processes": 1}
+    result = run_benchmark(config, tmp_path, quiet(), has_report=False)
     assert result.failures == []
     for name, trace_hash in zip(result.results["competitor"], result.results["trace_hash"], strict=True):
         assert simulate(Scenario.from_dict(scenario).with_algorithm(name), "ns3", seed=1).hash == trace_hash
@@ -288,7 +302,7 @@ def test_an_agent_competes_as_it_was_trained(tmp_path: Path) -> None:
     agent = make_agent(widths=(), **PINNED)
     agent.save(tmp_path / "trained")
     config = changed(competitors=["bbr"], agent=str(tmp_path / "trained"), seeds=[1])
-    result = run_benchmark(config, tmp_path / "benchmark", quiet(), make_fake)
+    result = run(config, tmp_path / "benchmark")
     assert result.failures == []
     row = result.results.query("scenario == 'duel' and competitor == 'agent'").iloc[0]
     trace = load_trace(tmp_path / "benchmark" / "runs" / row["key"] / "trace.parquet")
@@ -348,7 +362,7 @@ def test_roles_leave_the_other_flows_alone() -> None:
 )
 def test_a_bad_configuration_is_refused(change: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises((ValueError, FileNotFoundError), match=message):
-        run_benchmark(changed(**change), tmp_path / "none", quiet(), make_fake)
+        run(changed(**change), tmp_path / "none")
     assert not (tmp_path / "none").exists()
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
+import itertools
 from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
@@ -21,6 +23,7 @@ from bbrgym.envs.episode import EpisodeSpec
 
 CONF = Path(str(resources.files("bbrgym.conf")))
 CHOICES = {group.name: sorted(path.stem for path in group.glob("*.yaml")) for group in CONF.iterdir() if group.is_dir()}
+GROUPS = sorted(CHOICES.keys() - {"experiment", "hydra"})
 
 
 @pytest.fixture(autouse=True)
@@ -29,6 +32,7 @@ def _composing() -> Iterator[None]:
         yield
 
 
+@functools.cache
 def plain(*overrides: str, name: str = "config") -> dict[str, Any]:
     config = OmegaConf.to_container(compose(name, overrides=list(overrides)), resolve=True)
     assert isinstance(config, dict)
@@ -36,11 +40,12 @@ def plain(*overrides: str, name: str = "config") -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("group", "choice"),
-    [(group, choice) for group in sorted(CHOICES.keys() - {"experiment", "hydra"}) for choice in CHOICES[group]],
+    "choices",
+    itertools.zip_longest(*([f"{group}={choice}" for choice in CHOICES[group]] for group in GROUPS)),  # in few composes
+    ids=lambda choices: ",".join(filter(None, choices)),
 )
-def test_every_choice_composes_and_is_accepted(group: str, choice: str) -> None:
-    config = plain(f"{group}={choice}")
+def test_every_choice_composes_and_is_accepted(choices: tuple[str | None, ...]) -> None:
+    config = plain(*filter(None, choices))
     EpisodeSpec.from_config(config)
     TrainConfig.from_dict(config["train"])
     TrackingConfig.of(config["tracking"])
@@ -71,7 +76,7 @@ def test_the_package_has_the_configuration() -> None:
 def test_agent_keys_are_arguments_of_the_learner(algorithm: str) -> None:
     from bbrgym.agents.learner import LEARNERS, learner_arguments
 
-    agent = plain(f"agent={algorithm}")["agent"]
+    agent = dict(plain(f"agent={algorithm}")["agent"])
     assert agent.pop("algorithm") == algorithm
     assert set(agent) <= set(inspect.signature(LEARNERS[algorithm][0].__init__).parameters)
     assert set(agent) <= set(learner_arguments(algorithm))
