@@ -11,7 +11,6 @@ import importlib
 import importlib.util
 import inspect
 import math
-import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -132,11 +131,11 @@ class Engine(ABC):
             EngineError: the simulator failed.
         """
         self._check_is_idle("begin_reset")
-        seed = _whole_seed(seed)
+        check_integer("seed", seed, at_least=0, below=2**64)
         check_algorithms(scenario, self.description)
         policies = read_policies(scenario)
         with self._losing_episode_on_error():
-            self._begin_reset(scenario, seed, policies)
+            self._begin_reset(scenario, int(seed), policies)
         self._scenario, self._rows, self._pending = scenario, None, "reset"
 
     def finish_reset(self) -> Rows:
@@ -315,13 +314,6 @@ def whole_nanoseconds(duration_ms: float) -> int:
     if not 0 < duration_ms < math.inf:
         raise ValueError(f"duration_ms must be a finite number > 0, got {duration_ms!r}")
     return max(1, round(min(duration_ms * 1e6, _LONGEST_STEP_NS)))
-
-
-def _whole_seed(seed: int) -> int:
-    with contextlib.suppress(TypeError):
-        seed = operator.index(seed)  # NumPy's integers too
-    check_integer("seed", seed, at_least=0, below=2**64)
-    return seed
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,11 @@ import itertools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from numbers import Integral, Real
 from types import MappingProxyType
 from typing import Any, Final, Literal, get_args
 
 from bbrgym.baselines import registry
-from bbrgym.checks import check_keys
+from bbrgym.checks import check_integer, check_keys, check_name, check_number
 from bbrgym.envs import mahimahi
 
 HEADER_BYTES = 40
@@ -53,16 +52,14 @@ class Flow:
     policy: str | None = None
 
     def __post_init__(self) -> None:
-        _check_types(self, numbers=("rtt_ms", "start_s", "stop_s", "jitter_ms"), whole=("size_bytes",))
         registry.check_parameters(self.algorithm, self.parameters)
         object.__setattr__(self, "parameters", MappingProxyType(dict(self.parameters)))
-        _check("rtt_ms", self.rtt_ms, "in (0, 10000]", 0 < self.rtt_ms <= 10_000)
-        _check("start_s", self.start_s, ">= 0 and finite", 0 <= self.start_s < math.inf)
-        if self.stop_s is not None:
-            _check("stop_s", self.stop_s, f"> start_s={self.start_s:g}", self.stop_s > self.start_s)
-        if self.size_bytes is not None:
-            _check("size_bytes", self.size_bytes, ">= 1, or null for endless", self.size_bytes >= 1)
-        _check("jitter_ms", self.jitter_ms, "in [0, 10000]", 0 <= self.jitter_ms <= 10_000)
+        check_number("rtt_ms", self.rtt_ms, above=0, at_most=10_000)
+        check_number("start_s", self.start_s, at_least=0)
+        check_number("stop_s", self.stop_s, or_none=True)
+        _check("stop_s", self.stop_s, f"> start_s={self.start_s:g}", self.stop_s is None or self.stop_s > self.start_s)
+        check_integer("size_bytes", self.size_bytes, at_least=1, or_none=True)
+        check_number("jitter_ms", self.jitter_ms, at_least=0, at_most=10_000)
         if self.policy is not None:
             _check("policy", self.policy, "a path or null", isinstance(self.policy, str) and self.policy != "")
             _check("policy", self.policy, f"null with algorithm {self.algorithm!r} (only 'policy' runs one)",
@@ -134,28 +131,21 @@ class Scenario:
     flows: tuple[Flow, ...] = field(default_factory=lambda: (Flow(),))
 
     def __post_init__(self) -> None:
-        numbers = ("rate_mbps", "buffer_bdp", "codel_target_ms", "codel_interval_ms", "duration_s", "loss",
-                   "loss_burst_packets")  # fmt: skip
-        _check_types(self, numbers, whole=("buffer_packets", "packet_bytes"))
-        _check("rate_mbps", self.rate_mbps, "in [0.01, 10000]", 0.01 <= self.rate_mbps <= 10_000)
+        check_number("rate_mbps", self.rate_mbps, at_least=0.01, at_most=10_000)
+        check_number("buffer_bdp", self.buffer_bdp, above=0, at_most=10_000, or_none=True)
+        check_integer("buffer_packets", self.buffer_packets, at_least=1, at_most=10_000_000, or_none=True)
         if self.buffer_bdp is not None and self.buffer_packets is not None:
             raise ValueError(
                 f"give one of buffer_bdp and buffer_packets, got {self.buffer_bdp:g} and {self.buffer_packets}"
             )
-        if self.buffer_bdp is not None:
-            _check("buffer_bdp", self.buffer_bdp, "in (0, 10000]", 0 < self.buffer_bdp <= 10_000)
-        if self.buffer_packets is not None:
-            _check("buffer_packets", self.buffer_packets, "in [1, 10000000]", 1 <= self.buffer_packets <= 10_000_000)
-        _check("queue", self.queue, f"one of {', '.join(get_args(Queue))}", self.queue in get_args(Queue))
-        _check("codel_target_ms", self.codel_target_ms, "in [0.01, 10000]", 0.01 <= self.codel_target_ms <= 10_000)
-        _check("codel_interval_ms", self.codel_interval_ms, "in [0.1, 100000]",
-               0.1 <= self.codel_interval_ms <= 100_000)  # fmt: skip
-        _check("duration_s", self.duration_s, "in (0, 1e6]", 0 < self.duration_s <= 1e6)
-        _check("packet_bytes", self.packet_bytes, "in [64, 9000]", 64 <= self.packet_bytes <= 9000)
-        _check("loss", self.loss, "in [0, 1)", 0 <= self.loss < 1)
-        if self.loss_burst_packets is not None:
-            burst = self.loss_burst_packets
-            _check("loss_burst_packets", burst, "in [1, 1e6] or null", 1 <= burst <= 1e6)
+        check_name("queue", self.queue, get_args(Queue))
+        check_number("codel_target_ms", self.codel_target_ms, at_least=0.01, at_most=10_000)
+        check_number("codel_interval_ms", self.codel_interval_ms, at_least=0.1, at_most=100_000)
+        check_number("duration_s", self.duration_s, above=0, at_most=1e6)
+        check_integer("packet_bytes", self.packet_bytes, at_least=64, at_most=9000)
+        check_number("loss", self.loss, at_least=0, below=1)
+        check_number("loss_burst_packets", self.loss_burst_packets, at_least=1, at_most=1e6, or_none=True)
+        if (burst := self.loss_burst_packets) is not None:
             # Between two bursts there is one packet at least.
             _check("loss", self.loss, f"<= {burst / (burst + 1):.6g} with loss_burst_packets={burst:g}",
                    self.loss <= burst / (burst + 1))  # fmt: skip
@@ -164,9 +154,9 @@ class Scenario:
         _check("rate_schedule", list(self.rate_schedule), "pairs with rising times >= 0",
                all(0 <= t < math.inf for t in times) and all(a < b for a, b in itertools.pairwise(times)))  # fmt: skip
         for _, rate in self.rate_schedule:
-            _check("rates in rate_schedule", rate, "in [0.01, 10000]", 0.01 <= rate <= 10_000)
+            check_number("rates in rate_schedule", rate, at_least=0.01, at_most=10_000)
         object.__setattr__(self, "flows", tuple(self.flows))
-        _check("the number of flows", len(self.flows), "in [1, 1000]", 1 <= len(self.flows) <= 1000)
+        check_integer("the number of flows", len(self.flows), at_least=1, at_most=1000)
         for index, flow in enumerate(self.flows):
             _check(f"flows[{index}]", flow, "a Flow", isinstance(flow, Flow))
             _check(f"flows[{index}].start_s", flow.start_s, f"< duration_s={self.duration_s:g}",
@@ -301,13 +291,3 @@ def _make_flow(arguments: dict[str, Any]) -> Flow:
 def _check(name: str, value: object, good: str, is_good: bool) -> None:
     if not is_good:
         raise ValueError(f"{name} must be {good}, got {value!r}")
-
-
-def _check_types(record: object, numbers: tuple[str, ...], whole: tuple[str, ...]) -> None:
-    for name in (*numbers, *whole):
-        value = getattr(record, name)
-        is_optional = getattr(type(record), name, 0) is None
-        good = "an integer" if name in whole else "a number"
-        kinds = Integral if name in whole else Real  # numpy's numbers too
-        is_good = (value is None and is_optional) or (isinstance(value, kinds) and not isinstance(value, bool))
-        _check(name, value, f"{good}{' or null' if is_optional else ''}", is_good)

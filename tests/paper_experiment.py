@@ -32,7 +32,7 @@ SCENARIOS: dict[str, Any] = {
 }
 COMPETITORS: list[Any] = [
     "bbr",
-    "cubic",  # The fake engine knows no algorithms: the same as bbr.
+    "cubic",
     {"name": "calm", "algorithm": "agent", "parameters": {"cwnd_gain": 1.05, "pacing_gain": 0.7}},
 ]
 PAPER: dict[str, Any] = {

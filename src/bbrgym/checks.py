@@ -8,6 +8,11 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Iterable, Mapping
+from numbers import Integral, Real
+from typing import Any, Final
+
+_NUMBERS: Final = (float, int, Real)  # NumPy's are Real; the others are found faster
+_INTEGERS: Final = (int, Integral)
 
 
 def check_keys(what: str, given: object, known: Iterable[str]) -> None:
@@ -54,12 +59,12 @@ def check_number(
     at_most: float | None = None,
     or_none: bool = False,
 ) -> None:
-    """Check that `value` is a finite int or float, not a bool, within the bounds.
+    """Check that `value` is a finite number (of Python or NumPy), not a bool, within the bounds.
 
     Raises:
         ValueError: `rate_mbps must be > 0, got -1`; `warmup must be in [0, 1), got 1.5`.
     """
-    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    is_number = isinstance(value, _NUMBERS) and not isinstance(value, bool) and math.isfinite(value)
     kind = "" if is_number else "a finite number"
     _check_range(name, value, is_number, kind, (above, at_least, below, at_most), or_none)
 
@@ -73,12 +78,12 @@ def check_integer(
     at_most: int | None = None,
     or_none: bool = False,
 ) -> None:
-    """Check that `value` is an int, not a bool, within the bounds.
+    """Check that `value` is an integer (of Python or NumPy), not a bool, within the bounds.
 
     Raises:
         ValueError: `n_envs must be an integer >= 1, got 0`; `seed must be an integer in [0, 2**31), got -1`.
     """
-    is_integer = isinstance(value, int) and not isinstance(value, bool)
+    is_integer = isinstance(value, _INTEGERS) and not isinstance(value, bool)
     _check_range(name, value, is_integer, "an integer", (None, at_least, below, at_most), or_none)
 
 
@@ -96,7 +101,7 @@ def check_seeds(name: str, value: object) -> None:
 
 def _check_range(
     name: str,
-    value: object,
+    value: Any,
     is_kind: bool,
     kind: str,
     bounds: tuple[float | None, float | None, float | None, float | None],
@@ -105,12 +110,14 @@ def _check_range(
     if or_none and value is None:
         return
     above, at_least, below, at_most = bounds
-    if is_kind:
-        assert isinstance(value, int | float)
-        is_low = (above is not None and value <= above) or (at_least is not None and value < at_least)
-        is_high = (below is not None and value >= below) or (at_most is not None and value > at_most)
-        if not is_low and not is_high:
-            return
+    if (
+        is_kind
+        and (above is None or value > above)
+        and (at_least is None or value >= at_least)
+        and (below is None or value < below)
+        and (at_most is None or value <= at_most)
+    ):
+        return
     lower = ("(", ">", above) if above is not None else ("[", ">=", at_least)
     upper = (")", "<", below) if below is not None else ("]", "<=", at_most)
     if lower[2] is not None and upper[2] is not None:

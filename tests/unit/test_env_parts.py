@@ -457,7 +457,7 @@ class TestDistribution:
                 {"flows": [{"algorithm": {"choice": ["agent", "bbr"]}}]},
                 "a distribution must always have the same number of agent flows, got 0 or 1",
             ),
-            ({"queue": {"choice": ["codel", "red"]}}, "queue must be one of droptail, codel, got 'red'"),
+            ({"queue": {"choice": ["codel", "red"]}}, "unknown queue 'red'; known: droptail, codel"),
             ([1], "a mapping of its fields"),
             ({"rate_mbps": "fast"}, "rate_mbps"),
         ],

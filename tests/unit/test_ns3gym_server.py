@@ -221,7 +221,7 @@ def test_the_scenario_is_read_from_a_file_and_the_arguments(tmp_path: Path) -> N
         ("--flows=[", "while parsing"),
         ("--flows=7", "flows must be a list, got 7"),
         ("--queue=7", "queue must be a word, got 7"),
-        ("--queue=red", "queue must be one of droptail, codel, got 'red'"),
+        ("--queue=red", "unknown queue 'red'; known: droptail, codel"),
         ("--loss=", "loss must be a number, got None"),
         ("--openGymPort=0", "must be in .*, got '0'"),
         ("--openGymPort=http", "got 'http'"),
