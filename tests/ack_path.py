@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from bbrgym import _testing
@@ -146,23 +147,17 @@ class Path:
 
     def watch(self, time_ms: float) -> pd.DataFrame:
         """Run until this time; return a row per ACK: `now_ms`, the metrics, and the decision (`cwnd` in bytes)."""
-        rows: list[dict[str, float]] = []
+        rows: list[tuple[float, ...]] = []
 
         def note(ack: AckEvent) -> None:
-            decision = self.controller.decision()
-            rows.append(
-                {
-                    "now_ms": ack.now / MS,
-                    **self.controller.metrics(),
-                    "cwnd": decision.cwnd,
-                    "pacing_rate": decision.pacing_rate,
-                    "is_app_limited": decision.is_app_limited,
-                }
-            )
+            now = self.controller.decision()
+            row = (ack.now / MS, now.cwnd, now.pacing_rate, now.is_app_limited, *self.controller.metrics().values())
+            rows.append(row)
 
         self.on_ack = note
         self.run_until(time_ms)
-        return pd.DataFrame(rows)
+        columns = ["now_ms", "cwnd", "pacing_rate", "is_app_limited", *_testing.metrics()]
+        return pd.DataFrame(np.array(rows), columns=columns)
 
     def _send(self) -> float:
         """Send what may leave now; return when pacing lets the next packet go, infinity if the window is full."""

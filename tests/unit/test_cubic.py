@@ -45,26 +45,18 @@ def test_a_loss_reduces_the_window_to_seven_tenths():
     assert hand.metrics["ssthresh_packets"] == pytest.approx(700)
 
 
-@pytest.mark.parametrize("seconds", [1.0, 3.0, 5.0, 8.0, 12.0])
-def test_the_window_follows_the_cubic_curve(seconds: float):
+def test_the_window_follows_the_cubic_curve_and_is_flat_at_w_max_after_k_seconds():
     w_max = 1000
     hand = Hand(cwnd_packets=w_max)
     hand.lose()
     k = ((w_max - BETA * w_max) / C) ** (1 / 3)  # figure 2
-    hand.avoid_for(seconds)
-    expected = C * (seconds - k) ** 3 + w_max  # figure 1
-    assert hand.cwnd == pytest.approx(expected, rel=0.02)
-
-
-def test_the_window_is_flat_at_w_max_after_k_seconds():
-    hand = Hand(cwnd_packets=1000)
-    hand.lose()
-    k = (0.3 * 1000 / C) ** (1 / 3)
-    hand.avoid_for(k)
-    before = hand.cwnd
-    hand.avoid_for(0.5)
-    assert before == pytest.approx(1000, rel=0.01)
-    assert hand.cwnd - before < 3
+    windows, before = {}, 0.0
+    for seconds in (1.0, 3.0, 5.0, 8.0, k, k + 0.5, 12.0):
+        hand.avoid_for(seconds - before)
+        windows[seconds], before = hand.cwnd, seconds
+        assert hand.cwnd == pytest.approx(C * (seconds - k) ** 3 + w_max, rel=0.02)  # figure 1
+    assert windows[k] == pytest.approx(w_max, rel=0.01)
+    assert windows[k + 0.5] - windows[k] < 3
 
 
 def test_on_a_short_path_it_grows_at_least_like_reno():
