@@ -21,9 +21,10 @@ from infos import plain
 from omegaconf import OmegaConf
 
 from bbrgym.envs.action import Action
+from bbrgym.envs.columns import LINK_COLUMNS
 from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.engine import EngineError
-from bbrgym.envs.episode import Episodes, EpisodeSpec, policy_of
+from bbrgym.envs.episode import EpisodeSpec, policy_of
 from bbrgym.envs.gym_env import DEFAULT_SCENARIO, BottleneckEnv
 from bbrgym.envs.observation import DEFAULT_FEATURES, FEATURES, Observation
 from bbrgym.envs.pettingzoo_env import BottleneckParallelEnv
@@ -94,9 +95,12 @@ def test_an_engines_failure_ends_the_episodes_and_not_the_environment(
 
 class TestBottleneckEnv:
     @pytest.mark.filterwarnings("error")
-    @pytest.mark.parametrize("render_mode", [None, "ansi", "rgb_array"])
-    @pytest.mark.parametrize("arguments", [{}, {"scenario": DRAWN}, EVERY_OPTION], ids=["default", "drawn", "every"])
-    def test_gymnasiums_checker_has_nothing_to_say(self, render_mode: str | None, arguments: dict[str, Any]) -> None:
+    @pytest.mark.parametrize(
+        ("arguments", "render_mode"),
+        [({}, None), ({"scenario": DRAWN}, "ansi"), (EVERY_OPTION, "rgb_array")],
+        ids=["default", "drawn", "every"],
+    )
+    def test_gymnasiums_checker_has_nothing_to_say(self, arguments: dict[str, Any], render_mode: str | None) -> None:
         check_env(make(**arguments, render_mode=render_mode).unwrapped)
 
     @pytest.mark.filterwarnings("error")
@@ -158,6 +162,7 @@ class TestBottleneckEnv:
         assert info["time_s"] == pytest.approx(0.05)
         assert info["flow"]["rtt_mean_ms"] >= 20.0
         assert info["link"]["rate_mbps"] == pytest.approx(12.0)
+        assert set(info["link"]) == set(LINK_COLUMNS)
         assert (info["scenario"], info["flow_index"]) == (SHORT, 0)
 
     def test_a_seed_decides_scenario_and_engine_seed(self) -> None:
@@ -431,39 +436,11 @@ class TestSpec:
         assert len(list(play(BottleneckEnv.from_spec(EpisodeSpec.from_config(config))))) == 10
 
 
-class TestPolicy:
-    @pytest.mark.parametrize("scenario", [SHORT, PAIR], ids=["one", "two"])
-    def test_simulate_gives_the_trajectory_of_the_environment(self, scenario: Scenario) -> None:
-        """The same observations, actions and rows, whichever of the two runs the agent."""
-        weights = np.random.default_rng(1).normal(size=(2 * len(DEFAULT_FEATURES), 2))
-
-        def predict(observations: Any) -> Any:
-            seen.append(observations)
-            return np.tanh(observations @ weights)
-
-        seen: list[Any] = []
-        spec = EpisodeSpec(scenario, observation=Observation(history=2), engine=FakeEngine)
-        episodes = Episodes(spec, 1)
-        episodes.begin_resets(np.arange(1), [np.random.default_rng(1)])
-        observations, infos = episodes.finish_resets(), episodes.record().infos()
-        rows = []
-        while episodes.is_running.all():
-            episodes.begin_step(predict(observations))
-            outcome = episodes.finish_step()
-            rows.append([info["flow"]["throughput_mbps"] for info in outcome.record.infos()])
-            observations = outcome.observations
-        in_env, seen = seen, []
-        policy = policy_of(predict, spec.observation, spec.action, scenario)
-        trace = simulate(scenario, FakeEngine(), infos[0]["seed"], spec.interval_ms(scenario), policy)
-        np.testing.assert_array_equal(np.array(seen), np.array(in_env))
-        column = trace.rows.pivot(index="time_s", columns="flow", values="throughput_mbps").to_numpy()
-        np.testing.assert_array_equal(column[:, list(scenario.agent_flows)], np.array(rows))
-
-    def test_is_for_one_run(self) -> None:
-        policy = policy_of(lambda o: np.zeros((len(o), 2)), Observation(), Action(), SHORT)
+def test_a_policy_of_simulate_is_for_one_run() -> None:
+    policy = policy_of(lambda o: np.zeros((len(o), 2)), Observation(), Action(), SHORT)
+    simulate(SHORT, FakeEngine(), policy=policy)
+    with pytest.raises(ValueError, match="one run"):
         simulate(SHORT, FakeEngine(), policy=policy)
-        with pytest.raises(ValueError, match="one run"):
-            simulate(SHORT, FakeEngine(), policy=policy)
 
 
 def test_importing_it_is_light() -> None:
