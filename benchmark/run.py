@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import platform
 import shlex
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from datetime import UTC, datetime
 from functools import partial
@@ -20,22 +19,19 @@ import pandas as pd
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from bbrgym.agents.policy import load_agent
 from bbrgym.agents.provenance import source_tags
 from bbrgym.agents.tracking import Tracker
-from bbrgym.benchmark.metrics import RUN_COLUMNS, measure
-from bbrgym.benchmark.plan import Benchmark, Run, hash_policies, metrics_hash
+from bbrgym.benchmark.metrics import RUN_COLUMNS
+from bbrgym.benchmark.plan import Benchmark, Run, metrics_hash
 from bbrgym.benchmark.results import BenchmarkResult, Failure, ReportSections, load_benchmark, load_metrics
 from bbrgym.benchmark.tables import summary_table
-from bbrgym.envs.engine import Engine, make_engine
-from bbrgym.envs.trace import Trace, simulate
-from bbrgym.envs.trace_file import load_trace, save_trace
+from bbrgym.benchmark.worker import EngineFactory, execute, measure_run, put_in_place, temporary_folder
+from bbrgym.envs.engine import make_engine
+from bbrgym.envs.trace_file import load_trace
 from bbrgym.files import replace_file, write_json
 from bbrgym.processes import TaskResult, run_in_processes
 
 UNTRACKED: Final = {"backend": "none"}
-EngineFactory = Callable[..., Engine]
-"""`make_engine`, or another importable function of an engine's name and options."""
 
 
 def run_benchmark(
@@ -109,7 +105,7 @@ def run_benchmark(
         for run in linked:
             _track_run(run, benchmark, directory, tracker)
         failures: list[Failure] = []
-        work = partial(_execute, directory=directory, benchmark=benchmark, engine_factory=engine_factory)
+        work = partial(execute, directory=directory, benchmark=benchmark, engine_factory=engine_factory)
         with closing(run_in_processes(work, todo.values(), benchmark.processes or os.cpu_count() or 1)) as results:
             done = len(runs) - len(todo)
             for result in _show_progress(results, console, benchmark.name, len(runs), done, len(linked)):
@@ -142,28 +138,15 @@ def _link_runs(wanted: Mapping[str, Run], beside: Path, directory: Path) -> list
             run = wanted.get(found.name)
             if run is None or run.key in linked or load_metrics(found) is None:
                 continue
-            temporary = _temporary(directory, run)
+            temporary = temporary_folder(directory, run)
             for name in ("trace.parquet", "metrics.json"):
                 try:
                     os.link(found / name, temporary / name)
                 except OSError:  # another file system, or one without links
                     shutil.copy2(found / name, temporary / name)
-            _put_in_place(temporary, directory, run)
+            put_in_place(temporary, directory, run)
             linked[run.key] = run
     return list(linked.values())
-
-
-def _temporary(directory: Path, run: Run) -> Path:
-    """Make the folder for the files of a run until they are complete."""
-    folder = directory / "runs" / f".{run.key}.{os.getpid()}.partial"
-    folder.mkdir()
-    return folder
-
-
-def _put_in_place(temporary: Path, directory: Path, run: Run) -> None:
-    final = directory / "runs" / run.key
-    shutil.rmtree(final, ignore_errors=True)  # an incomplete run
-    temporary.rename(final)
 
 
 def _update_metrics(runs: Iterable[Run], benchmark: Benchmark, directory: Path) -> None:
@@ -172,49 +155,7 @@ def _update_metrics(runs: Iterable[Run], benchmark: Benchmark, directory: Path) 
         folder = directory / "runs" / run.key
         metrics = load_metrics(folder)
         if metrics is not None and metrics.get("metrics_hash") != metrics_hash():
-            write_json(folder / "metrics.json", metrics | _measure(load_trace(folder / "trace.parquet"), benchmark))
-
-
-def _measure(trace: Trace, benchmark: Benchmark) -> dict[str, Any]:
-    rows = measure(trace, after_s=benchmark.warmup * trace.scenario.duration_s)
-    return {"metrics_hash": metrics_hash(), "rows": rows}
-
-
-def _execute(run: Run, directory: Path, benchmark: Benchmark, engine_factory: EngineFactory) -> None:
-    """Simulate one run and write its files; called in a worker process."""
-    policy = None
-    if run.agent is not None:
-        agent = load_agent(run.agent)
-        if agent.content_hash != run.agent_hash:
-            raise RuntimeError(f"the agent in {run.agent} has changed since the benchmark began")
-        policy = agent.policy(run.scenario)
-    if hash_policies(run.scenario) != run.policy_hashes:
-        raise RuntimeError("a policy of the scenario has changed since the benchmark began")
-    began = time.perf_counter()
-    engine = engine_factory(**benchmark.engine)
-    try:
-        trace = simulate(run.scenario, engine, run.seed, run.step_ms, policy)
-    finally:
-        engine.close()
-    wall_s = round(time.perf_counter() - began, 3)
-    trace = dataclasses.replace(trace, engine=benchmark.engine["name"])
-    temporary = _temporary(directory, run)
-    save_trace(trace, temporary / "trace.parquet")
-    write_json(
-        temporary / "metrics.json",
-        {
-            "scenario": run.scenario.to_dict(),
-            "agent": run.agent_hash,
-            "seed": run.seed,
-            "engine": trace.engine,
-            "step_ms": run.step_ms,
-            "warmup": benchmark.warmup,
-            "trace_hash": trace.hash,
-            "wall_s": wall_s,
-            **_measure(trace, benchmark),
-        },
-    )
-    _put_in_place(temporary, directory, run)
+            write_json(folder / "metrics.json", metrics | measure_run(load_trace(folder / "trace.parquet"), benchmark))
 
 
 def _show_progress(

@@ -213,13 +213,12 @@ def test_mistakes_are_named(arguments: list[str], message: str, capsys: pytest.C
 
 
 @pytest.mark.usefixtures("options")
-@pytest.mark.parametrize(("launcher", "trials", "limit"), [("basic", 16, 0.1), ("local", 4, 3.0)])
-def test_optuna_finds_a_minimum(launcher: str, trials: int, limit: float) -> None:
-    given = ("agent.gamma=interval(-1,1)", "seed=int(interval(1,9))", f"hydra/launcher={launcher}")
-    many = (f"hydra.sweeper.n_trials={trials}", "hydra.sweeper.n_jobs=2")
+def test_optuna_finds_a_minimum() -> None:
+    given = ("agent.gamma=interval(-1,1)", "seed=int(interval(1,9))", "hydra/launcher=local")
+    many = ("hydra.sweeper.n_trials=16", "hydra.sweeper.n_jobs=2")
     assert run(sweep_tasks.quadratic, *OPTUNA, *given, *many) == 0
     results = OmegaConf.load("sweep/optimization_results.yaml")
-    assert results.best_value < limit
+    assert results.best_value < 0.1
     gamma, seed = results.best_params["agent.gamma"], results.best_params["seed"]
     assert results.best_value == pytest.approx(sweep_tasks.quadratic({"agent": {"gamma": gamma}, "seed": seed}, Path()))
     assert f"seed={seed}" in results.best_overrides
