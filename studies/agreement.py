@@ -49,7 +49,7 @@ from studies.papers.report import paper_of
 ROOT: Final = Path(__file__).resolve().parent.parent
 MARK: Final = "studies/agreement.py"
 Key = TypeVar("Key")
-Row = dict[str, Any]
+Value = TypeVar("Value")
 
 SEEDS: Final = (1, 2, 3)
 NEIGHBOURS: Final = 12
@@ -400,7 +400,6 @@ class Task:
     seed: int
     engine: Mapping[str, Any]
     file: Path | None = None
-    warmup: float = WARMUP
 
 
 def trace_of(task: Task) -> Trace:
@@ -432,7 +431,7 @@ def compare_grid(
             tasks[name, engine] = [_kept(scenario, seed, engine, directory) for seed in seeds]
         tasks[name, "native"] = [Task(scenario, seed, NATIVE) for seed in seeds]
         tasks[name, "neighbours"] = [Task(*near, NATIVE) for near in neighbours(scenario, count)]
-    done = {key: [figures for figures, _ in runs] for key, runs in _run_all(tasks, console).items()}
+    done = _run_all(tasks, Figures.of_trace, console)
     return [
         Compared(scenario, {engine: done[name, engine] for engine in (*ENGINES, "native")}, done[name, "neighbours"])
         for name, scenario in scenarios.items()
@@ -447,7 +446,7 @@ def settle(compared: Sequence[Compared], directory: Path, console: Console, coun
         if any(d.is_above_limit and cause(one, d).startswith("not explained") for d in one.differences("ns3"))
         for engine in ENGINES
     }
-    done = {key: [figures for figures, _ in runs] for key, runs in _run_all(tasks, console).items()}
+    done = _run_all(tasks, Figures.of_trace, console)
     return [
         replace(one, others_neighbours={engine: runs for (at, engine), runs in done.items() if at == place})
         for place, one in enumerate(compared)
@@ -461,8 +460,10 @@ def _kept(scenario: Scenario, seed: int, engine: str, directory: Path) -> Task:
     return Task(scenario, seed, ENGINES[engine], folder / f"{_key(scenario, seed, engine)}.parquet")
 
 
-def _run_all(tasks: Mapping[Key, Sequence[Task]], console: Console) -> dict[Key, list[tuple[Figures, list[Row]]]]:
-    """Return {key: values and rows of its tasks, in their order}.
+def _run_all(
+    tasks: Mapping[Key, Sequence[Task]], value: Callable[[Trace], Value], console: Console
+) -> dict[Key, list[Value]]:
+    """Return {key: values of its tasks' traces, in their order}.
 
     Raises:
         RuntimeError: a run failed.
@@ -471,7 +472,7 @@ def _run_all(tasks: Mapping[Key, Sequence[Task]], console: Console) -> dict[Key,
     places = [(key, place) for key, of_key in tasks.items() for place in range(len(of_key))]
     order = sorted(((at, tasks[at[0]][at[1]]) for at in places), key=lambda entry: entry[1].seed)
     results = {}
-    with closing(run_in_processes(_run, order, os.cpu_count() or 1)) as outcomes:
+    with closing(run_in_processes(functools.partial(_run, value), order, os.cpu_count() or 1)) as outcomes:
         for outcome in track(outcomes, "runs", len(order), console=console):
             at, task = outcome.task
             if outcome.error is not None:
@@ -480,11 +481,8 @@ def _run_all(tasks: Mapping[Key, Sequence[Task]], console: Console) -> dict[Key,
     return {key: [results[key, place] for place in range(len(of_key))] for key, of_key in tasks.items()}
 
 
-def _run(entry: tuple[Any, Task]) -> tuple[Figures, list[Row]]:
-    _, task = entry
-    trace = trace_of(task)
-    rows = measure(trace, after_s=task.warmup * task.scenario.duration_s)
-    return Figures.of_trace(trace), [{"trace_hash": trace.hash, "wall_s": 0.0} | row for row in rows]
+def _run(value: Callable[[Trace], Value], entry: tuple[Any, Task]) -> Value:
+    return value(trace_of(entry[1]))
 
 
 def _key(scenario: Scenario, seed: int, engine: str) -> str:
@@ -542,15 +540,22 @@ def compare_papers(root: Path, console: Console) -> list[list[str]]:
 def _paper_results(plan: Benchmark, kept: Path | None, console: Console) -> pd.DataFrame:
     """Return a benchmark's rows with the stand-ins: of ns-3, kept in a folder, or of native."""
     runs = list({(run.scenario_name, run.competitor, run.seed): run for run in plan.runs()}.values())
-    tasks = {}
-    for place, planned in enumerate(runs):
+    tasks = []
+    for planned in runs:
         flows = tuple(replace(f, algorithm=STAND_INS.get(f.algorithm, f.algorithm)) for f in planned.scenario.flows)
         scenario = replace(planned.scenario, flows=flows)
         assert planned.step_ms == STEP_MS, "it decides the key of a kept run"
-        task = Task(scenario, planned.seed, NATIVE) if kept is None else _kept(scenario, planned.seed, "ns3", kept)
-        tasks[place] = [replace(task, warmup=plan.warmup)]
-    done = _run_all(tasks, console)
-    return pd.DataFrame([planned.names() | row for place, planned in enumerate(runs) for row in done[place][0][1]])
+        if kept is None:
+            tasks.append(Task(scenario, planned.seed, NATIVE))
+        else:
+            tasks.append(_kept(scenario, planned.seed, "ns3", kept))
+    done = _run_all({plan.name: tasks}, functools.partial(_rows, plan.warmup), console)[plan.name]
+    return pd.DataFrame([planned.names() | row for planned, rows in zip(runs, done, strict=True) for row in rows])
+
+
+def _rows(warmup: float, trace: Trace) -> list[dict[str, Any]]:
+    rows = measure(trace, after_s=warmup * trace.scenario.duration_s)
+    return [{"trace_hash": trace.hash, "wall_s": 0.0} | row for row in rows]
 
 
 def _paper_cells(plan: Benchmark, paper: Paper, reference: pd.DataFrame, native: pd.DataFrame) -> list[str]:

@@ -37,6 +37,7 @@ from studies.league.suites import (
     outside_of,
 )
 from studies.league.verdicts import (
+    PaperVerdict,
     Worse,
     harm_verdict,
     harms,
@@ -334,28 +335,31 @@ def test_evenness_smallest_share_and_times_that_are_never_reached_by_hand() -> N
     assert list(measured(runs, "equilibrium_s", scenarios)) == [3.0, 40.0 - 9.0]
 
 
-def paper_league(**runs: list[list[dict[str, Any]]]) -> League:
+def verdict_of(**competitors: tuple[float, float, float, float]) -> PaperVerdict:
+    """Return the verdict on three runs of each competitor.
+
+    Args:
+        competitors: Mbit/s of the first flow, of the second in the first run, how much more of it in each further run
+            (0: the runs are equal), and how many of 5000 packets are lost.
+    """
     result = result_of(
-        {("one", name, seed): run for name, seeds in runs.items() for seed, run in enumerate(seeds, start=1)}
-    )
+        {
+            ("one", name, seed): run_of(
+                first, second + (seed - 1) * more, link_drops=lost, link_random_losses=0.0, sent_packets=5000.0,
+                trace_hash=f"{name}/{seed * bool(more)}",
+            )
+            for name, (first, second, more, lost) in competitors.items()
+            for seed in (1, 2, 3)
+        }
+    )  # fmt: skip
     own = OwnMetric("link_jain", "theirs", ("link_jain", "throughput_mbps", "true_loss", "send_rate_mbps"))
     plan = LeaguePlan("league", learned="ours", rival="theirs", yardsticks=("yard",), own={"paper": own})
-    return League(plan, {"paper": result})
-
-
-def lost(packets: float) -> dict[str, float]:
-    return {"link_drops": packets, "link_random_losses": 0.0, "sent_packets": 5000.0}
+    (verdict,) = paper_verdicts(League(plan, {"paper": result}))
+    return verdict
 
 
 def test_an_interval_above_all_others_and_nothing_worse_is_reached() -> None:
-    (verdict,) = paper_verdicts(
-        paper_league(
-            ours=[run_of(4.0, 4.0 + 0.1 * i, **lost(5)) for i in range(3)],
-            theirs=[run_of(6.0, 2.0 + 0.1 * i, **lost(0)) for i in range(3)],
-            other=[run_of(5.0, 3.0 + 0.1 * i, **lost(0)) for i in range(3)],
-            yard=[run_of(4.0, 4.0, **lost(0)) for _ in range(3)],
-        )
-    )
+    verdict = verdict_of(ours=(4, 4, 0.1, 5), theirs=(6, 2, 0.1, 0), other=(5, 3, 0.1, 0), yard=(4, 4, 0, 0))
     assert verdict.best == "other"
     assert verdict.above == verdict.algorithms == ["theirs", "other"]  # no verdict is about a yardstick
     assert not verdict.worse_than_best  # half a thousandth more lost is not worse
@@ -365,13 +369,7 @@ def test_an_interval_above_all_others_and_nothing_worse_is_reached() -> None:
 
 
 def test_what_is_worse_by_more_than_a_fiftieth_is_named() -> None:
-    (verdict,) = paper_verdicts(
-        paper_league(
-            ours=[run_of(4.0, 4.0 + 0.1 * i, **lost(40)) for i in range(3)],
-            theirs=[run_of(6.0, 2.0 + 0.1 * i, **lost(39)) for i in range(3)],
-            other=[run_of(6.0, 2.4 + 0.1 * i, **lost(0)) for i in range(3)],
-        )
-    )
+    verdict = verdict_of(ours=(4, 4, 0.1, 40), theirs=(6, 2, 0.1, 39), other=(6, 2.4, 0.1, 0))
     assert verdict.is_first
     assert not verdict.is_reached
     assert verdict.is_reached_against_own
@@ -380,22 +378,14 @@ def test_what_is_worse_by_more_than_a_fiftieth_is_named() -> None:
 
 
 def test_intervals_that_overlap_are_not_above() -> None:
-    (verdict,) = paper_verdicts(
-        paper_league(
-            ours=[run_of(4.0, 4.0 + i, **lost(0)) for i in range(3)],
-            theirs=[run_of(4.0, 4.2 + i, **lost(0)) for i in range(3)],
-        )
-    )
+    verdict = verdict_of(ours=(4, 4, 1, 0), theirs=(4, 4.2, 1, 0))
     assert verdict.above == []
     assert not verdict.is_reached
     assert not verdict.is_reached_against_own
 
 
 def test_equal_runs_stand_for_their_interval() -> None:
-    league = paper_league(
-        ours=[run_of(4.0, 4.0, trace_hash="a", **lost(0))] * 3, theirs=[run_of(4.0, 3.9, trace_hash="b", **lost(0))] * 3
-    )
-    (verdict,) = paper_verdicts(league)
+    verdict = verdict_of(ours=(4, 4, 0, 0), theirs=(4, 3.9, 0, 0))
     assert math.isnan(verdict.estimates["ours"].low)
     assert verdict.is_reached
 
@@ -405,14 +395,13 @@ def test_equal_runs_stand_for_their_interval() -> None:
 
 def test_harm_by_hand() -> None:
     scenarios = {"s": SCENARIO | {"flows": [{"rtt_ms": 20.0}, {"rtt_ms": 20.0, "algorithm": "cubic"}]}}
+    runs = {"cubic": [(5.0, 5.0), (5.0, 5.0)], "ours": [(7.0, 3.0), (5.0, 5.0)], "bbr2": [(6.0, 4.0), (6.0, 4.0)]}
+    rtts_ms = {"cubic": 40.0, "ours": 50.0, "bbr2": 30.0}
     beside = result_of(
         {
-            ("s", "cubic", 1): run_of(5.0, 5.0, rtt_mean_ms=40.0),
-            ("s", "ours", 1): run_of(7.0, 3.0, rtt_mean_ms=50.0),
-            ("s", "bbr2", 1): run_of(6.0, 4.0, rtt_mean_ms=30.0),
-            ("s", "cubic", 2): run_of(5.0, 5.0, rtt_mean_ms=40.0),
-            ("s", "ours", 2): run_of(5.0, 5.0, rtt_mean_ms=50.0),
-            ("s", "bbr2", 2): run_of(6.0, 4.0, rtt_mean_ms=30.0),
+            ("s", name, seed): run_of(*throughputs_mbps, rtt_mean_ms=rtts_ms[name])
+            for name, of_seeds in runs.items()
+            for seed, throughputs_mbps in enumerate(of_seeds, start=1)
         },
         scenarios,
     )
