@@ -189,7 +189,7 @@ def test_what_is_sent_is_dropped_or_lost_or_arrives(engine: Engine, queue: str) 
 
 
 def test_codels_buffer_has_an_end(engine: Engine) -> None:
-    scenario = dataclasses.replace(CODEL, buffer_bdp=None, buffer_packets=10, codel_target_ms=1000.0)
+    scenario = dataclasses.replace(CODEL, buffer_bdp=None, buffer_packets=10, codel_target_ms=1000.0, duration_s=3.0)
     trace = bbrgym.simulate(scenario, engine, SEED)
     assert total(trace, "drops") > 0
     assert link_column(trace, "queue_max_packets").max() == 11  # and one in the device
