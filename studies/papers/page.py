@@ -264,8 +264,8 @@ def _section(experiment: _Experiment, path: Path) -> list[str]:
     blocks.append(
         f"Cost: {len(costs)} runs, {page.duration(wall_s)} of wall time in total, "
         f"{number_text(simulated_s / wall_s) if wall_s else '-'} simulated s/s. Reproduce: `{experiment.command}` "
-        f"([configuration](../../conf/experiment/{file}), [claims, and how open settings are "
-        f"read](../../studies/papers/claims/{file}))."
+        f"([configuration](../../conf/experiment/{file}), "
+        f"[claims and assumptions](../../studies/papers/claims/{file}))."
     )
     return blocks
 
@@ -339,7 +339,7 @@ def _plain_metrics(experiment: _Experiment) -> list[str]:
 
 
 def _settings(result: BenchmarkResult) -> str:
-    """Return what is simulated over all scenarios, in one line."""
+    """Return what all scenarios together are, in one line: `Scenario.describe` would need a line for each."""
     config = result.plan["config"]
     scenarios = [Scenario.from_dict(plain) for plain in config["scenarios"].values()]
     parts = [
@@ -349,8 +349,6 @@ def _settings(result: BenchmarkResult) -> str:
     ]
     if any(s.loss for s in scenarios):
         parts.append(f"random loss of {_values((100 * s.loss for s in scenarios), '%')}")
-    if any(s.rate_schedule for s in scenarios):
-        parts.append("with changes of the rate")
     parts += [
         f"packets of {_values((s.packet_bytes for s in scenarios), 'bytes')}",
         f"{_values((s.duration_s for s in scenarios), 's')}, the first {100 * config['warmup']:g} % not measured"
@@ -389,10 +387,8 @@ def _buffers(scenarios: Sequence[Scenario]) -> str:
 
 
 def _values(values: Iterable[float], unit: str) -> str:
-    """Return `10, 50, 100 Mbit/s`, or `1 to 9 s` for more than six values."""
-    known = sorted(set(values))
-    numbers = [f"{value:.6g}" for value in known]
-    return f"{', '.join(numbers) if len(numbers) <= 6 else f'{numbers[0]} to {numbers[-1]}'} {unit}"
+    """Return `10, 50, 100 Mbit/s`."""
+    return f"{', '.join(f'{value:.6g}' for value in sorted(set(values)))} {unit}"
 
 
 def _reference(paper: Paper) -> str:
