@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,7 +21,7 @@ from bbrgym.benchmark.plots import LINES, Mark, empty_figure, flow_names, lighte
 from bbrgym.benchmark.tables import summary_table
 from bbrgym.envs.scenario import Scenario
 from bbrgym.envs.trace import Trace
-from studies.papers.published import AXES, TIMES_TO_REACH, PaperFigure, Published, axis_value
+from studies.papers.published import AXES, TIMES_TO_REACH, PaperFigure, Published
 
 LABELS: Final[dict[str, str]] = {
     **{name: metric.axis for name, metric in (FLOW_METRICS | METRICS).items()},
@@ -167,7 +167,7 @@ def _bars_of_competitors(figure: PaperFigure, data: _Data) -> Figure:
         for group, (competitor, mark) in enumerate(data.marks.items()):
             for place, metric in enumerate(figure.y):
                 x = group + (place - (len(figure.y) - 1) / 2) * width
-                _bar(axes, x, width, lighter(mark.colour, shades[place]), data, metric, scenario, competitor, shown)
+                _bar(axes, x, width, lighter(mark.colour, shades[place]), data, (metric, scenario, competitor), shown)
         _groups(axes, list(data.marks))
         if len(data.scenarios) > 1:
             axes.set_title(scenario)
@@ -190,7 +190,7 @@ def _bars_of_scenarios(figure: PaperFigure, data: _Data) -> Figure:
     width = 0.8 / len(data.marks)
     order = texts = list(data.scenarios)
     if figure.x is not None and figure.x != "scenario":
-        at = {name: axis_value(scenario, figure.x) for name, scenario in data.scenarios.items()}
+        at = {name: AXES[figure.x].value(scenario) for name, scenario in data.scenarios.items()}
         order = sorted(order, key=lambda name: at[name])
         # Scenarios with equal values are named instead.
         texts = [_value_text(figure.x, at[name]) for name in order] if len(set(at.values())) == len(at) else order
@@ -198,7 +198,7 @@ def _bars_of_scenarios(figure: PaperFigure, data: _Data) -> Figure:
         for group, scenario in enumerate(order):
             for place, (competitor, mark) in enumerate(data.marks.items()):
                 x = group + (place - (len(data.marks) - 1) / 2) * width
-                _bar(axes, x, width, mark.colour, data, metric, scenario, competitor, shown)
+                _bar(axes, x, width, mark.colour, data, (metric, scenario, competitor), shown)
         _groups(axes, texts)
         axes.set_ylabel(_ordinate(figure, metric))
         axes.set_title(data.label(metric) if len(figure.y) > 1 else "")
@@ -206,17 +206,10 @@ def _bars_of_scenarios(figure: PaperFigure, data: _Data) -> Figure:
 
 
 def _bar(
-    axes: Axes,
-    x: float,
-    width: float,
-    colour: Any,
-    data: _Data,
-    metric: str,
-    scenario: str,
-    competitor: str,
-    shown: _Legend,
+    axes: Axes, x: float, width: float, colour: Any, data: _Data, place: tuple[str, str, str], shown: _Legend
 ) -> None:
-    mean, low, high = data.measured(metric, scenario, competitor)
+    """Draw the bar of a metric, a scenario and a competitor."""
+    mean, low, high = data.measured(*place)
     if not math.isnan(mean):
         axes.bar(x, mean, 0.92 * width, color=colour)
     if not math.isnan(low):
@@ -224,10 +217,10 @@ def _bar(
             x, mean, [[max(0.0, mean - low)], [max(0.0, high - mean)]],
             fmt="none", ecolor="#222222", elinewidth=1, capsize=2.5,
         )  # fmt: skip
-    if remark := data.remark(metric, scenario, competitor):
+    if remark := data.remark(*place):
         top = 0.0 if math.isnan(mean) else float(np.nanmax([mean, high]))
         axes.annotate(remark, (x, top), xytext=(0, 2), textcoords="offset points", ha="center", va="bottom", fontsize=7)
-    for claim in data.claims(metric, scenario, competitor):
+    for claim in data.claims(*place):
         assert claim.value is not None
         shown.published(axes, x, claim.value, claim.bound, "#111111")
 
@@ -248,7 +241,7 @@ def _lines(figure: PaperFigure, data: _Data) -> Figure:
     axis = str(figure.x)
     parts: dict[float, list[str]] = {}
     for name, scenario in data.scenarios.items():
-        parts.setdefault(0.0 if figure.panel is None else axis_value(scenario, figure.panel), []).append(name)
+        parts.setdefault(0.0 if figure.panel is None else AXES[figure.panel].value(scenario), []).append(name)
     panels_of = [(value, metric) for value in sorted(parts) for metric in figure.y]
     columns = min(3, len(parts)) if len(figure.y) == 1 else min(3, len(figure.y))
     drawn, panels = _panels(figure, len(panels_of), columns, width=4.4, height=2.4)
@@ -259,19 +252,19 @@ def _lines(figure: PaperFigure, data: _Data) -> Figure:
         ]
     )
     for place, (axes, (value, metric)) in enumerate(zip(panels, panels_of, strict=False)):
-        points = sorted((axis_value(data.scenarios[name], axis), name) for name in parts[value])
+        points = sorted((AXES[axis].value(data.scenarios[name]), name) for name in parts[value])
         for (x, before), (next_x, name) in itertools.pairwise(points):
             if x == next_x:
                 raise ValueError(
                     f"the figure {figure.title!r} has scenarios {before!r} and {name!r} at the same {axis}={x:g}: "
                     "give it a panel, the axis in which they differ"
                 )
-        for line, (competitor, mark) in enumerate(data.marks.items()):
-            _line(axes, points, competitor, mark, metric, data, shown, line)
+        for competitor in data.marks:
+            _line(axes, points, metric, competitor, data, shown)
         xs = [x for x, _ in points]
         if len(xs) <= 8:
             axes.set_xticks(xs, [_number(axis, x) for x in xs])
-        axes.set_xlabel(f"{AXES[axis]}{' (%)' if axis == 'loss' else ''}")
+        axes.set_xlabel(AXES[axis].label)
         titles = [] if figure.panel is None else [_value_text(figure.panel, value)]
         axes.set_title(", ".join(titles + ([data.label(metric)] if len(figure.y) > 1 else [])))
         if place % columns == 0 or len(figure.y) > 1:
@@ -287,15 +280,11 @@ def _lines(figure: PaperFigure, data: _Data) -> Figure:
 
 
 def _line(
-    axes: Axes,
-    points: Sequence[tuple[float, str]],
-    competitor: str,
-    mark: Mark,
-    metric: str,
-    data: _Data,
-    shown: _Legend,
-    line: int,
+    axes: Axes, points: Sequence[tuple[float, str]], metric: str, competitor: str, data: _Data, shown: _Legend
 ) -> None:
+    """Draw the line of a metric and a competitor over scenarios, with its intervals and published values."""
+    mark = data.marks[competitor]
+    line = list(data.marks).index(competitor)
     rows = [(x, *data.measured(metric, scenario, competitor)) for x, scenario in points]
     x, mean, low, high = np.array([row for row in rows if not math.isnan(row[1])]).reshape(-1, 4).T
     axes.plot(
@@ -470,13 +459,5 @@ def _number(axis: str, value: float) -> str:
 
 
 def _value_text(axis: str, value: float) -> str:
-    forms: dict[str, Callable[[str], str]] = {
-        "rtt_ratio": lambda number: f"RTT ratio {number}",
-        "rtt_long_ms": lambda number: f"longest RTT {number} ms",
-        "loss": lambda number: f"{number} % random loss",
-        "buffer_bdp": lambda number: f"buffer of {number} BDP",
-        "buffer_packets": lambda number: f"buffer of {number} packets",
-        "rate_mbps": lambda number: f"{number} Mbit/s",
-        "n_flows": lambda number: f"{number} flow{'' if number == '1' else 's'}",
-    }
-    return forms[axis](_number(axis, value))
+    text = AXES[axis].form.format(_number(axis, value))
+    return "1 flow" if text == "1 flows" else text

@@ -34,36 +34,42 @@ KINDS: Final = ("bars", "lines", "time")
 BOUNDS: Final = ("about", "above", "below")
 OVER: Final = ("mean", "min", "max")
 FORMS: Final = ("value", "reduction", "ratio")
-AXES: Final[dict[str, str]] = {
-    "rtt_ratio": "longest over shortest RTT",
-    "rtt_long_ms": "longest RTT (ms)",
-    "loss": "random loss",
-    "buffer_bdp": "buffer (BDP of the longest RTT)",
-    "buffer_packets": "buffer (packets)",
-    "rate_mbps": "rate (Mbit/s)",
-    "n_flows": "flows",
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A quantity in which the scenarios of an experiment differ.
+
+    Attributes:
+        label: label of the axis.
+        form: how one value is written.
+        value: returns the value of a scenario.
+    """
+
+    label: str
+    form: str
+    value: Callable[[Scenario], float]
+
+
+def _rtts_ms(scenario: Scenario) -> list[float]:
+    return [flow.rtt_ms for flow in scenario.flows]
+
+
+def _buffer_bdp(scenario: Scenario) -> float:
+    if scenario.buffer_packets is not None:
+        return scenario.queue_packets / scenario.bdp_packets
+    return 1.0 if scenario.buffer_bdp is None else scenario.buffer_bdp
+
+
+AXES: Final = {
+    "rtt_ratio": Axis("longest over shortest RTT", "RTT ratio {}", lambda s: max(_rtts_ms(s)) / min(_rtts_ms(s))),
+    "rtt_long_ms": Axis("longest RTT (ms)", "longest RTT {} ms", lambda s: max(_rtts_ms(s))),
+    "loss": Axis("random loss (%)", "{} % random loss", lambda s: s.loss),
+    "buffer_bdp": Axis("buffer (BDP of the longest RTT)", "buffer of {} BDP", _buffer_bdp),
+    "buffer_packets": Axis("buffer (packets)", "buffer of {} packets", lambda s: s.queue_packets),
+    "rate_mbps": Axis("rate (Mbit/s)", "{} Mbit/s", lambda s: s.rate_mbps),
+    "n_flows": Axis("flows", "{} flows", lambda s: len(s.flows)),
 }
-"""Quantities in which scenarios of an experiment differ, with their labels; `axis_value` returns the value."""
-
-
-def axis_value(scenario: Scenario, axis: str) -> float:
-    """Return the value of a scenario on one of `AXES`, in the unit of the axis."""
-    rtts = [flow.rtt_ms for flow in scenario.flows]
-    return {
-        "rtt_ratio": max(rtts) / min(rtts),
-        "rtt_long_ms": max(rtts),
-        "loss": scenario.loss,
-        "buffer_bdp": (
-            scenario.queue_packets / scenario.bdp_packets
-            if scenario.buffer_packets is not None
-            else 1.0
-            if scenario.buffer_bdp is None
-            else scenario.buffer_bdp
-        ),
-        "buffer_packets": float(scenario.queue_packets),
-        "rate_mbps": scenario.rate_mbps,
-        "n_flows": float(len(scenario.flows)),
-    }[axis]
 
 
 def flow_of(metric: str) -> int | None:

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from bbrgym import Flow, Scenario
-from studies.papers.published import Paper, PublishedComparison, axis_value, compare, load_paper
+from studies.papers.published import AXES, Paper, PublishedComparison, compare, load_paper
 
 NAMES = ["bbr", "bbq", "da-bbr", "bbr-acw"]
 
@@ -381,7 +381,7 @@ def test_a_paper_names_what_the_experiment_has(tmp_path: Path, claims: dict[str,
 def test_axes_of_a_scenario() -> None:
     scenario = Scenario(rate_mbps=10, buffer_packets=125, loss=0.01, flows=(Flow(rtt_ms=10), Flow(rtt_ms=50)))
     values = {"rtt_ratio": 5, "rtt_long_ms": 50, "loss": 0.01, "buffer_bdp": 2, "rate_mbps": 10, "n_flows": 2}
-    assert {axis: axis_value(scenario, axis) for axis in values} == pytest.approx(values)
-    assert axis_value(scenario, "buffer_packets") == 125
-    assert axis_value(Scenario(), "buffer_bdp") == 1
-    assert axis_value(Scenario(buffer_bdp=0.5), "buffer_bdp") == 0.5
+    assert {axis: AXES[axis].value(scenario) for axis in values} == pytest.approx(values)
+    assert AXES["buffer_packets"].value(scenario) == 125
+    assert AXES["buffer_bdp"].value(Scenario()) == 1
+    assert AXES["buffer_bdp"].value(Scenario(buffer_bdp=0.5)) == 0.5
