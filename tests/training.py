@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from bbrgym.agents.tracking import read_run
 from bbrgym.agents.train import TrainResult, train
 
 SCENARIO: dict[str, Any] = {
@@ -76,6 +77,13 @@ def learn_until_killed(directory: Path, train_changes: dict[str, Any] | None = N
     with pytest.raises(_Killed):
         train(changed(train_changes, **changes), directory, _KillingConsole())
     assert not (directory / "final").exists()
+
+
+def run_of(directory: Path) -> dict[str, Any]:
+    """Return a run's record."""
+    record = read_run(directory)
+    assert record is not None
+    return record
 
 
 def weights(directory: Path) -> dict[str, np.ndarray[Any, Any]]:

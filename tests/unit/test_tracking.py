@@ -20,20 +20,20 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import fake_engine
 import numpy as np
 import policies
 import pytest
 from matplotlib.figure import Figure
 from rich.console import Console
+from training import run_of
 from waiting import wait_for
 
-from bbrgym import Engine, Flow, Scenario
+from bbrgym import Flow, Scenario
 from bbrgym.agents import tracking
 from bbrgym.agents.callbacks import EVALUATION_SEED
 from bbrgym.agents.mlflow_store import flatten, store_uri
 from bbrgym.agents.policy import Agent
-from bbrgym.agents.tracking import TERMINATED, Tracker, TrackingConfig, read_metrics, read_run
+from bbrgym.agents.tracking import TERMINATED, Tracker, TrackingConfig, read_metrics
 from bbrgym.agents.train import train
 from bbrgym.benchmark.evaluate import evaluate
 from bbrgym.benchmark.run import run_benchmark
@@ -97,8 +97,7 @@ def test_a_run_is_in_the_folder_and_in_the_store(root: Path) -> None:
         tracker.log_figure(Figure(), "empty.png")
     lines = read_metrics(tracker.directory)
     assert [(line["step"], line["metrics"]["reward"]) for line in lines] == [(10, -1.5), (20, -1.0)]
-    record = read_run(tracker.directory)
-    assert record is not None
+    record = run_of(tracker.directory)
     assert (record["status"], record["run_id"], record["params"]["seed"]) == ("FINISHED", tracker.run_id, 7)
     run = client(root).get_run(tracker.run_id)
     assert run.info.status == "FINISHED"
@@ -125,14 +124,7 @@ def test_many_and_long_parameters(root: Path) -> None:
     assert len(stored) == 253
     assert len(stored["long"]) == 6000
     assert (stored["none"], stored["odd_name_"]) == ("null", "[1, 2]")
-    record = read_run(tracker.directory)
-    assert record is not None
-    assert len(record["params"]["long"]) == 20_000
-
-
-def make_fake(name: str) -> Engine:
-    assert name == "fake"
-    return fake_engine.FakeEngine()
+    assert len(run_of(tracker.directory)["params"]["long"]) == 20_000
 
 
 SCENARIO: dict[str, Any] = {"rate_mbps": 12, "duration_s": 2, "flows": [{"algorithm": "agent", "rtt_ms": 20}]}
@@ -199,9 +191,7 @@ def test_a_failed_model_does_not_stop_a_run(
         tracker.log_metrics({"x": 1.0})
     assert [record.message for record in caplog.records if "no models today" in record.message]
     assert len([record for record in caplog.records if record.name == tracking.__name__]) == 1
-    record = read_run(tracker.directory)
-    assert record is not None
-    assert record["status"] == "FINISHED"
+    assert run_of(tracker.directory)["status"] == "FINISHED"
     assert json.loads((tracker.directory / "training_scenarios.json").read_text()) == SCENARIO
 
 
@@ -265,9 +255,7 @@ def test_a_training_in_the_store(root: Path) -> None:
         "seed": 3,
     }
     train(config, directory, Console(file=io.StringIO()))
-    record = read_run(directory)
-    assert record is not None
-    run = client(root).get_run(record["run_id"])
+    run = client(root).get_run(run_of(directory)["run_id"])
     assert run.info.status == "FINISHED"
     assert run.data.params["agent.n_steps"] == "32"
     assert [m.step for m in client(root).get_metric_history(run.info.run_id, "rollout/ep_rew_mean")] == [128]
@@ -302,17 +290,15 @@ def test_an_evaluation_in_the_store(root: Path, monkeypatch: pytest.MonkeyPatch)
         "tracking": {"backend": "mlflow", "root": str(root)},
     }
     results = evaluate(config, directory, Console(file=io.StringIO()))
-    record = read_run(directory)
-    assert record is not None
-    run = client(root).get_run(record["run_id"])
+    run = client(root).get_run(run_of(directory)["run_id"])
     (dataset,) = run.inputs.dataset_inputs
     assert dataset.tags[0].value == "evaluation"
     episodes = json.loads((directory / "evaluation_scenarios.json").read_text())
     assert [(e["seed"], e["scenario"]["rate_mbps"]) for e in episodes] == [(4, 12), (5, 12)]
-    artifacts = {artifact.path for artifact in client(root).list_artifacts(record["run_id"])}
+    artifacts = {artifact.path for artifact in client(root).list_artifacts(run.info.run_id)}
     assert artifacts == {"results.parquet", "results_table.json", "throughput.png", "delay.png", "control.png"}
     monkeypatch.setenv("MLFLOW_TRACKING_URI", store_uri(root))
-    table = client(root).load_table(run.info.experiment_id, "results_table.json", [record["run_id"]])
+    table = client(root).load_table(run.info.experiment_id, "results_table.json", [run.info.run_id])
     assert table["throughput_mbps"].tolist() == pytest.approx(results["throughput_mbps"].tolist())
 
 
@@ -324,21 +310,19 @@ def test_a_benchmark_in_the_store(root: Path) -> None:
         "scenarios": {"alone": scenario},
         "competitors": ["bbr"],
         "seeds": [1],
-        "engine": "fake",
+        "engine": "native",
         "processes": 1,
         "tracking": {"backend": "mlflow", "root": str(root)},
     }
-    result = run_benchmark(config, directory, Console(file=io.StringIO()), make_fake)
+    result = run_benchmark(config, directory, Console(file=io.StringIO()))
     assert len(result.results) == 1
-    record = read_run(directory)
-    assert record is not None
-    run = client(root).get_run(record["run_id"])
+    run = client(root).get_run(run_of(directory)["run_id"])
     (dataset,) = run.inputs.dataset_inputs
     assert (dataset.dataset.name, dataset.tags[0].value) == ("small", "evaluation")
     assert json.loads((directory / "evaluation_scenarios.json").read_text()) == [
         {"name": "alone", "scenario": Scenario.from_dict(scenario).to_dict()}
     ]
-    artifacts = {artifact.path for artifact in client(root).list_artifacts(record["run_id"])}
+    artifacts = {artifact.path for artifact in client(root).list_artifacts(run.info.run_id)}
     assert artifacts == {"results.parquet", "results_table.json", "benchmark.json", "report.html"}
 
 
@@ -361,9 +345,7 @@ def test_values_that_are_not_finite(root: Path) -> None:
 def test_the_status_says_how_it_ended(root: Path, error: BaseException, status: str) -> None:
     with pytest.raises(type(error)), start(root) as tracker:
         raise error
-    record = read_run(tracker.directory)
-    assert record is not None
-    assert record["status"] == status
+    assert run_of(tracker.directory)["status"] == status
     assert client(root).get_run(tracker.run_id).info.status == status
 
 
@@ -416,9 +398,7 @@ def test_a_store_that_breaks_during_a_run_does_not_stop_it(root: Path, caplog: p
         tracker.log_metrics({"x": 1.0}, 3)
     assert [line["step"] for line in read_metrics(tracker.directory)] == [1, 2, 3]
     assert "MLflow in" in caplog.text
-    record = read_run(tracker.directory)
-    assert record is not None
-    assert record["status"] == "FINISHED"
+    assert run_of(tracker.directory)["status"] == "FINISHED"
 
 
 def test_without_mlflow_it_says_what_to_install(
@@ -441,9 +421,7 @@ def test_a_killed_run_can_be_read(tmp_path: Path, signum: int, status: str) -> N
     lines = read_metrics(tmp_path)
     assert len(lines) >= 100
     assert [line["step"] for line in lines] == list(range(len(lines)))
-    record = read_run(tmp_path)
-    assert record is not None
-    assert record["status"] == status
+    assert run_of(tmp_path)["status"] == status
 
 
 def test_the_signal_handler_is_restored(tmp_path: Path) -> None:

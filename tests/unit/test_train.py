@@ -18,14 +18,14 @@ from filelock import FileLock
 from policies import make_agent
 from rich.console import Console
 from stable_baselines3.common.base_class import BaseAlgorithm
-from training import AGENTS, PPO, SCENARIO, changed, learn, learn_until_killed, quiet, same, weights
+from training import AGENTS, PPO, SCENARIO, changed, learn, learn_until_killed, quiet, run_of, same, weights
 
 from bbrgym import EngineError, Scenario, simulate
 from bbrgym.agents.callbacks import evaluate_agent
 from bbrgym.agents.config import ALGORITHMS
 from bbrgym.agents.learner import export_agent, make_model
 from bbrgym.agents.policy import load_agent
-from bbrgym.agents.tracking import read_metrics, read_run
+from bbrgym.agents.tracking import read_metrics
 from bbrgym.agents.train import resume, train
 from bbrgym.benchmark.evaluate import evaluate
 from bbrgym.envs.episode import EpisodeSpec
@@ -382,13 +382,6 @@ def test_a_bad_evaluation_is_refused(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=message):
             evaluate(good | changes, tmp_path / "out", quiet())
     assert not (tmp_path / "out").exists()
-
-
-def run_of(directory: Path) -> dict[str, Any]:
-    """Return a run's record."""
-    record = read_run(directory)
-    assert record is not None
-    return record
 
 
 class _TiredEngine(fake_engine.FakeEngine):
