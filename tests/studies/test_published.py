@@ -39,14 +39,20 @@ def results_of(
     return pd.DataFrame(rows)
 
 
-def only(rows: list[PublishedComparison]) -> PublishedComparison:
-    (row,) = rows
+def row_of(
+    claim: Mapping[str, Any], results: pd.DataFrame | Mapping[str, Any], *others: Any, **options: Any
+) -> PublishedComparison:
+    """Compare one claim with results, or with the arguments of `results_of`."""
+    frame = results if isinstance(results, pd.DataFrame) else results_of(results, *others, **options)
+    (row,) = compare(paper(claim), frame)
     return row
 
 
+ENTRY = {"metric": "link_jain", "scenario": "s", "competitor": "bbr", "value": 0.5}
+
+
 def test_a_value_has_its_mean_interval_and_ratio() -> None:
-    claim = {"metric": "link_jain", "scenario": "s", "competitor": "bbr", "value": 0.5}
-    row = only(compare(paper(claim), results_of({"s": {"bbr": [0.7, 0.8, 0.9]}})))
+    row = row_of(ENTRY, {"s": {"bbr": [0.7, 0.8, 0.9]}})
     assert (row.what, row.published) == ("link_jain of bbr, s", "0.5")
     assert row.value == pytest.approx(0.8)
     assert row.measured == "0.800 [0.700 0.900]"
@@ -56,8 +62,7 @@ def test_a_value_has_its_mean_interval_and_ratio() -> None:
 
 
 def test_seeds_that_change_nothing_give_no_interval() -> None:
-    claim = {"metric": "link_jain", "scenario": "s", "competitor": "bbr", "value": 0.5}
-    row = only(compare(paper(claim), results_of({"s": {"bbr": [0.8, 0.8, 0.8]}}, are_equal=True)))
+    row = row_of(ENTRY, {"s": {"bbr": [0.8, 0.8, 0.8]}}, are_equal=True)
     assert row.measured == "0.800"
 
 
@@ -111,8 +116,7 @@ def test_values_of_other_quantities_are_no_partners() -> None:
 def test_a_bound_holds_or_not_unless_the_interval_has_it_in_it(
     bound: str, value: float, agreement: str, agrees: bool | None
 ) -> None:
-    claim = {"metric": "link_jain", "scenario": "s", "competitor": "bbr", "is": bound, "value": value}
-    row = only(compare(paper(claim), results_of({"s": {"bbr": [0.7, 0.8, 0.9]}})))
+    row = row_of(ENTRY | {"is": bound, "value": value}, {"s": {"bbr": [0.7, 0.8, 0.9]}})
     assert (row.agreement, row.agrees) == (agreement, agrees)
     assert row.published == f"{bound} {value}"
 
@@ -120,19 +124,19 @@ def test_a_bound_holds_or_not_unless_the_interval_has_it_in_it(
 def test_an_order_counts_all_pairs() -> None:
     claim = {"metric": "link_jain", "scenario": "s", "order": ["bbr", "bbq", "da-bbr", "bbr-acw"]}
     results = results_of({"s": {"bbr": [0.6], "bbq": [0.1], "da-bbr": [0.7], "bbr-acw": [0.9]}})
-    row = only(compare(paper(claim), results))
+    row = row_of(claim, results)
     assert (row.agreement, row.agrees) == ("5 of 6 pairs", False)
     assert row.published == "bbr < bbq < da-bbr < bbr-acw"
     assert row.measured == "bbq 0.100 < bbr 0.600 < da-bbr 0.700 < bbr-acw 0.900"
-    agreeing = only(compare(paper(claim | {"order": ["bbq", "da-bbr"]}), results))
+    agreeing = row_of(claim | {"order": ["bbq", "da-bbr"]}, results)
     assert (agreeing.agreement, agreeing.agrees) == ("yes", True)
-    against = only(compare(paper(claim | {"order": ["da-bbr", "bbq"]}), results))
+    against = row_of(claim | {"order": ["da-bbr", "bbq"]}, results)
     assert (against.agreement, against.agrees) == ("no", False)
 
 
 def test_equal_means_are_in_no_order() -> None:
     claim = {"metric": "link_jain", "scenario": "s", "order": ["bbr", "bbq"]}
-    row = only(compare(paper(claim), results_of({"s": {"bbr": [0.5], "bbq": [0.5]}})))
+    row = row_of(claim, {"s": {"bbr": [0.5], "bbq": [0.5]}})
     assert (row.measured, row.agreement) == ("bbr 0.500 = bbq 0.500", "no")
 
 
@@ -140,11 +144,11 @@ def test_a_reduction_is_of_the_same_seeds() -> None:
     claim = {"metric": "link_drops", "scenario": "s", "competitor": "bbq", "as": "reduction", "against": "bbr"}
     # The seeds differ far more than the competitors: only as pairs do they show a reduction of a half.
     results = results_of({"s": {"bbr": [10, 100, 1000, 5], "bbq": [5, 50, 500, None]}}, "link_drops")
-    row = only(compare(paper(claim | {"value": 0.4}), results))
+    row = row_of(claim | {"value": 0.4}, results)
     assert row.what == "reduction of link_drops of bbq against bbr, s"
     assert row.measured == "0.500 [0.500 0.500]"
     assert row.ratio == pytest.approx(1.25)
-    ratio = only(compare(paper(claim | {"as": "ratio", "value": 0.4}), results))
+    ratio = row_of(claim | {"as": "ratio", "value": 0.4}, results)
     assert ratio.what == "link_drops of bbq over that of bbr, s"
     assert ratio.value == pytest.approx(0.5)
 
@@ -152,9 +156,9 @@ def test_a_reduction_is_of_the_same_seeds() -> None:
 def test_a_reduction_is_that_of_the_means() -> None:
     claim = {"metric": "link_drops", "scenario": "s", "competitor": "bbq", "as": "reduction", "against": "bbr"}
     results = results_of({"s": {"bbr": [0, 100], "bbq": [10, 40]}}, "link_drops")
-    assert only(compare(paper(claim | {"value": 0.5}), results)).value == pytest.approx(0.5)
+    assert row_of(claim | {"value": 0.5}, results).value == pytest.approx(0.5)
     nothing = results_of({"s": {"bbr": [0, 0], "bbq": [0, 0]}}, "link_drops")
-    assert only(compare(paper(claim | {"value": 0.5}), nothing)).measured == "-"
+    assert row_of(claim | {"value": 0.5}, nothing).measured == "-"
 
 
 @pytest.mark.parametrize(
@@ -163,7 +167,7 @@ def test_a_reduction_is_that_of_the_means() -> None:
 def test_several_scenarios(over: str, value: float, word: str) -> None:
     claim = {"metric": "link_jain", "scenario": ["s", "t"], "competitor": "bbr", "over": over, "value": 1}
     # The seeds' own smallest values are not those of a scenario.
-    row = only(compare(paper(claim), results_of({"s": {"bbr": [0.1, 0.7]}, "t": {"bbr": [0.9, 0.7]}})))
+    row = row_of(claim, {"s": {"bbr": [0.1, 0.7]}, "t": {"bbr": [0.9, 0.7]}})
     assert row.value == pytest.approx(value)
     assert row.what == f"{word} link_jain of bbr, s, t"
 
@@ -171,7 +175,7 @@ def test_several_scenarios(over: str, value: float, word: str) -> None:
 def test_the_largest_reduction_is_that_of_a_scenario() -> None:
     claim = {"metric": "link_drops", "scenario": ["s", "t"], "competitor": "bbq", "over": "max", "value": 0.7}
     results = results_of({"s": {"bbr": [10], "bbq": [1]}, "t": {"bbr": [100], "bbq": [99]}}, "link_drops")
-    row = only(compare(paper(claim | {"as": "reduction", "against": "bbr"}), results))
+    row = row_of(claim | {"as": "reduction", "against": "bbr"}, results)
     assert row.value == pytest.approx(0.9)
 
 
@@ -198,37 +202,36 @@ def test_what_is_not_there_is_not_judged() -> None:
 def test_a_run_without_a_value_is_said() -> None:
     claim = {"metric": "throughput_ratio", "scenario": "s", "competitor": "bbr", "value": 2}
     starved = {"s": {"bbr": [(1, 3), (0, 4)]}}  # one flow gets nothing in the second run
-    assert only(compare(paper(claim), results_of(starved, "throughput_mbps"))).measured == "3.00 (1 of 2 runs)"
+    assert row_of(claim, starved, "throughput_mbps").measured == "3.00 (1 of 2 runs)"
 
 
 def test_a_time_may_never_come() -> None:
     claim = {"metric": "equilibrium_s", "scenario": "s", "competitor": "bbr", "is": "above", "value": 70}
-    never = only(compare(paper(claim), results_of({"s": {"bbr": [math.nan, math.nan]}}, "equilibrium_s")))
+    never = row_of(claim, {"s": {"bbr": [math.nan, math.nan]}}, "equilibrium_s")
     assert (never.measured, never.agreement, never.value) == ("never", "yes", math.inf)
-    seldom = only(compare(paper(claim), results_of({"s": {"bbr": [math.nan, 20.0]}}, "equilibrium_s")))
+    seldom = row_of(claim, {"s": {"bbr": [math.nan, 20.0]}}, "equilibrium_s")
     assert (seldom.measured, seldom.agreement) == ("20.0 (1 of 2 runs)", "no")
-    rarely = only(compare(paper(claim), results_of({"s": {"bbr": [math.nan, 20.0, math.nan]}}, "equilibrium_s")))
+    rarely = row_of(claim, {"s": {"bbr": [math.nan, 20.0, math.nan]}}, "equilibrium_s")
     assert (rarely.measured, rarely.agreement) == ("never in 2 of 3 runs", "yes")
     reduced = {**claim, "competitor": "bbq", "as": "reduction", "against": "bbr", "value": 0.5}
     results = results_of({"s": {"bbr": [math.nan], "bbq": [30.0]}}, "equilibrium_s")
-    assert only(compare(paper(reduced), results)).measured == "-"
+    assert row_of(reduced, results).measured == "-"
     order = {"metric": "equilibrium_s", "scenario": "s", "order": ["bbq", "bbr"]}
     results = results_of({"s": {"bbr": [math.nan], "bbq": [30.0]}}, "equilibrium_s")
-    row = only(compare(paper(order), results))
+    row = row_of(order, results)
     assert (row.measured, row.agreement) == ("bbq 30.0 < bbr never", "yes")
 
 
 def test_a_reason_is_for_what_does_not_agree() -> None:
     claim = {"metric": "link_jain", "scenario": "s", "competitor": "bbr", "value": 0.5, "because": "reasons"}
     results = results_of({"s": {"bbr": [0.6]}})
-    assert only(compare(paper(claim | {"is": "below"}), results)).because == "reasons"
-    assert only(compare(paper(claim | {"is": "above"}), results)).because == ""
+    assert row_of(claim | {"is": "below"}, results).because == "reasons"
+    assert row_of(claim | {"is": "above"}, results).because == ""
 
 
 @pytest.mark.parametrize(("value", "text"), [(2992.0, "2992"), (8.912, "8.91"), (0.0034, "0.00340"), (0.0, "0")])
 def test_numbers_have_three_figures(value: float, text: str) -> None:
-    claim = {"metric": "link_drops", "scenario": "s", "competitor": "bbr", "value": 1}
-    assert only(compare(paper(claim), results_of({"s": {"bbr": [value]}}, "link_drops"))).measured == text
+    assert row_of(ENTRY | {"metric": "link_drops"}, {"s": {"bbr": [value]}}, "link_drops").measured == text
 
 
 FULL: dict[str, Any] = {
@@ -266,7 +269,6 @@ def test_the_only_scenario_need_not_be_named() -> None:
     assert (made.figures[0].scenario, made.figures[0].y) == ("s", ("rtt_mean_ms",))
 
 
-ENTRY = {"metric": "link_jain", "scenario": "s", "competitor": "bbr", "value": 0.5}
 FIGURE = {"title": "f", "kind": "lines", "x": "loss", "y": ["link_jain"]}
 
 
