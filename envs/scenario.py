@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, Literal, get_args
@@ -245,6 +245,9 @@ class Scenario:
         if "rate_trace" in arguments:
             duration_s = arguments.get("duration_s", cls.duration_s)
             arguments = resolve_rate_trace(arguments, lambda trace: mahimahi.from_config(trace, duration_s))
+        for name in ("flows", "rate_schedule"):
+            given = arguments.get(name) or []
+            _check(name, given, "a list", isinstance(given, Sequence) and not isinstance(given, str))
         flows = arguments.pop("flows", None)
         check_keys("scenario", arguments, [*_field_names(cls), "rate_trace"])
         if flows is not None:

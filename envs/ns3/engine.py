@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import json
 import math
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from google.protobuf.message import DecodeError
 
 from bbrgym.baselines.registry import COMPARATORS
 from bbrgym.checks import check_name, check_number
@@ -21,7 +19,7 @@ from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.engine import Engine, EngineDescription, EngineError, Rows
 from bbrgym.envs.ns3gym import ns3gym_pb2 as pb
 from bbrgym.envs.ns3gym.doubles import pack_doubles, unpack_doubles
-from bbrgym.envs.ns3gym.peer import Peer
+from bbrgym.envs.ns3gym.peer import Peer, reading
 from bbrgym.envs.scenario import Scenario
 
 TRANSPORTS: Final[tuple[str, ...]] = ("tcp", "quic")
@@ -114,7 +112,7 @@ class Ns3Engine(Engine):
         if self._unsent_request is not None:
             self._send_request(self._peer, self._unsent_request, max(_START_LIMIT_S, self._timeout_s))
         message = self._peer.receive(self._limit_s, self._doing)
-        with _reading("EnvStateMsg", message):
+        with reading("the worker", "EnvStateMsg", message):
             state = pb.EnvStateMsg.FromString(message)
             values = np.array(unpack_doubles(state.obsData), dtype=np.float64)
         if state.error:
@@ -159,7 +157,7 @@ class Ns3Engine(Engine):
 
     def _send_request(self, peer: Peer, request: bytes, limit_s: float) -> None:
         hello = peer.receive(limit_s, lambda: "starting an episode")
-        with _reading("SimInitMsg", hello):
+        with reading("the worker", "SimInitMsg", hello):
             pb.SimInitMsg.FromString(hello)
         peer.send(request)
         self._unsent_request = None
@@ -172,14 +170,6 @@ def _plain_number(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     raise TypeError(f"a scenario must have plain values, got {value!r}")
-
-
-@contextlib.contextmanager
-def _reading(kind: str, message: bytes) -> Iterator[None]:
-    try:
-        yield
-    except DecodeError as error:
-        raise EngineError(f"the worker answered {len(message)} bytes that are no {kind}") from error
 
 
 def _extension_file() -> str:

@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import gymnasium
 import zmq
-from google.protobuf.message import DecodeError
 from gymnasium import spaces
 from gymnasium.utils import seeding
 
@@ -16,7 +15,7 @@ from bbrgym.checks import check_integer, check_number
 from bbrgym.envs.engine import EngineError
 from bbrgym.envs.ns3gym import ns3gym_pb2 as pb
 from bbrgym.envs.ns3gym.messages import pack_data, unpack_data, unpack_space
-from bbrgym.envs.ns3gym.peer import Peer
+from bbrgym.envs.ns3gym.peer import Peer, reading
 
 _GRACE_S: Final = 5.0
 """How long a program that was told to stop may take: many write their results then."""
@@ -180,7 +179,7 @@ class Ns3GymEnv(gymnasium.Env[Any, Any]):
             seed = int(self.np_random.integers(1, _LARGEST_SEED, endpoint=True))
             self._peer.start([*self._command, f"--openGymPort={self.port}", f"--simSeed={seed}"])
         message = self._peer.receive(self._timeout_s, lambda: "starting")
-        with _reading("SimInitMsg", message):
+        with reading("the program", "SimInitMsg", message):
             hello = pb.SimInitMsg.FromString(message)
             found = unpack_space(hello.obsSpace), unpack_space(hello.actSpace)
         self._phase = "started"
@@ -188,7 +187,7 @@ class Ns3GymEnv(gymnasium.Env[Any, Any]):
 
     def _receive_state(self, doing: str) -> pb.EnvStateMsg:
         message = self._peer.receive(self._timeout_s, lambda: doing)
-        with _reading("EnvStateMsg", message):
+        with reading("the program", "EnvStateMsg", message):
             state = pb.EnvStateMsg.FromString(message)
             # The last message may come without an observation.
             if state.HasField("obsData"):
@@ -241,11 +240,3 @@ def _bind_error(port: int, error: zmq.ZMQError) -> str:
     if error.errno == zmq.EADDRINUSE:
         return f"port {port} is already in use: choose another, or 0 for a free one"
     return f"port {port} cannot be listened on: {error.strerror}"
-
-
-@contextlib.contextmanager
-def _reading(kind: str, message: bytes) -> Iterator[None]:
-    try:
-        yield
-    except (DecodeError, ValueError) as error:
-        raise EngineError(f"the program sent {len(message)} bytes that are no valid {kind}: {error}") from error

@@ -10,9 +10,10 @@ import subprocess
 import tempfile
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import zmq
+from google.protobuf.message import DecodeError
 
 from bbrgym.envs.engine import EngineError
 from bbrgym.processes import ChildProcess
@@ -137,6 +138,15 @@ class Peer:
             return None  # a second simulator on the same port is not ours
         self._identity = frames[0]
         return frames[2]
+
+
+@contextlib.contextmanager
+def reading(sender: str, kind: str, message: bytes) -> Iterator[None]:
+    """Raise EngineError if decoding the message fails inside."""
+    try:
+        yield
+    except (DecodeError, ValueError) as error:
+        raise EngineError(f"{sender} sent {len(message)} bytes that are no valid {kind}: {error}") from error
 
 
 def _report(what: str, process: ChildProcess | None) -> str:

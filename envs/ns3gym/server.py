@@ -28,6 +28,7 @@ from bbrgym.envs.engine import ENGINES, Engine, EngineError, Rows, describe_engi
 from bbrgym.envs.ns3gym import ns3gym_pb2 as pb
 from bbrgym.envs.ns3gym.doubles import pack_doubles
 from bbrgym.envs.ns3gym.messages import pack_space, unpack_data
+from bbrgym.envs.ns3gym.peer import reading
 from bbrgym.envs.reward import Reward
 from bbrgym.envs.scenario import Flow, Scenario
 
@@ -39,12 +40,6 @@ HIGHEST_GAIN: Final = 4.0
 """Bounds of the action space, to which gains are clipped; a gain of 0 would stop the flow for good."""
 
 _CONNECT_LIMIT_S: Final = 10.0
-_KINDS: Final[dict[str, tuple[Any, str]]] = {
-    "flows": (list, "a list"),
-    "rate_schedule": (list, "a list"),
-    "queue": (str, "a word"),
-}
-"""Types of the scenario's fields on the command line that are not numbers."""
 
 
 def serve(argv: Sequence[str]) -> int:
@@ -224,10 +219,8 @@ def _columns(scenario: Scenario) -> list[str]:
 
 
 def _read(kind: Any, message: bytes) -> Any:
-    try:
+    with reading("the ns3-gym client", kind.__name__, message):
         return kind.FromString(message)
-    except DecodeError as error:
-        raise EngineError(f"the ns3-gym client sent {len(message)} bytes that are no {kind.__name__}") from error
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -277,10 +270,6 @@ def _scenario(options: argparse.Namespace) -> Scenario:
     # The two ways to give the buffer exclude each other; the one on the command line takes precedence.
     if "buffer_bdp" in changed or "buffer_packets" in changed:
         plain |= {"buffer_bdp": None, "buffer_packets": None}
-    for name, value in changed.items():
-        kind, good = _KINDS.get(name, ((int, float), "a number"))
-        if not isinstance(value, kind):
-            raise ValueError(f"{name} must be {good}, got {value!r}")
     return Scenario.from_dict(plain | changed)
 
 

@@ -61,7 +61,7 @@ def test_bad_time_limits() -> None:
     [
         ("crash@2", r"killed by SIGABRT while simulating from 0.001 s on; it last printed:\n.*BBRGYM_FAULT"),
         ("hang@2", r"did not answer for 0.3\d* s while simulating from 0.001 s on"),
-        ("garbage@2", "7 bytes that are no EnvStateMsg"),
+        ("garbage@2", "the worker sent 7 bytes that are no valid EnvStateMsg"),
     ],
 )
 def test_a_fault_is_an_error_and_the_next_reset_is_sound(
