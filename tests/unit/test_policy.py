@@ -315,9 +315,15 @@ class ByHand:
             self.due += self.interval()
 
 
-@pytest.mark.parametrize("lstm", [(), (8,)])
-@pytest.mark.parametrize("env", [{"step_ms": 30.0, "step_rtts": None}, {"step_ms": None, "step_rtts": 2.0}])
-@pytest.mark.parametrize("cwnd_scale", ["ratio", "packets"])
+@pytest.mark.parametrize(  # every pair of choices
+    ("lstm", "env", "cwnd_scale"),
+    [
+        ((), {"step_ms": 30.0, "step_rtts": None}, "ratio"),
+        ((), {"step_ms": None, "step_rtts": 2.0}, "packets"),
+        ((8,), {"step_ms": 30.0, "step_rtts": None}, "packets"),
+        ((8,), {"step_ms": None, "step_rtts": 2.0}, "ratio"),
+    ],
+)
 def test_observations_and_gains_follow_from_the_acks(
     lstm: tuple[int, ...], env: dict[str, Any], cwnd_scale: str
 ) -> None:
