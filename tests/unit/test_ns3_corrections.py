@@ -190,7 +190,7 @@ def test_the_queue_is_measured_as_it_is(engine):
 
 
 def test_gains_steer_the_agent(engine):
-    scenario = Scenario(rate_mbps=12, buffer_bdp=4, duration_s=6, flows=(Flow("agent", rtt_ms=40),))
+    scenario = Scenario(rate_mbps=6, buffer_bdp=4, duration_s=6, flows=(Flow("agent", rtt_ms=40),))
     queue = {}
     for cwnd_gain in (1.0, 3.0):
         trace = bbrgym.simulate(scenario, engine, SEED, policy=lambda flow, rows, gain=cwnd_gain: (gain, 1.2))
