@@ -48,3 +48,11 @@ def mlflow_database(tmp_path_factory: pytest.TempPathFactory, worker_id: str) ->
                 _, errors = other.communicate()
             assert other.returncode == 0, errors
     return database
+
+
+@pytest.fixture
+def in_new_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty working directory, and commands that print messages instead of tracebacks."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("BBRGYM_DEBUG", raising=False)
+    monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)

@@ -24,11 +24,7 @@ SMALL = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("BBRGYM_DEBUG", raising=False)
-    monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
+pytestmark = pytest.mark.usefixtures("in_new_folder")
 
 
 def only_run(folder: str) -> Path:
