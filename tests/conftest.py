@@ -21,7 +21,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 
-# A shell starts a background job with Ctrl-C ignored, which child processes inherit: tests of Ctrl-C would wait for ever.
+# A shell starts a background job with Ctrl-C ignored, which child processes inherit: tests of Ctrl-C would hang.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("tests", derandomize=True, deadline=None)
