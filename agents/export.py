@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from bbrgym.baselines.policy_file import Network, StoredPolicy
+from bbrgym.extras import optional
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
@@ -113,11 +114,9 @@ def _onnx_model(policy: StoredPolicy) -> ModelProto:
 
 
 def _onnx() -> Any:
-    try:
+    with optional("export"):
         import onnx
         import onnx.checker
         import onnx.helper
         import onnx.numpy_helper
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(f"{error}: pip install 'bbrgym[onnx]' to export agents") from error
     return onnx

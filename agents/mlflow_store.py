@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import numpy as np
 
 from bbrgym.agents.policy import load_agent
+from bbrgym.extras import require
 from bbrgym.files import write_json
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def store_uri(root: Path | str | None = None) -> str:
     Raises:
         Exception: of any kind, if it cannot be created.
     """
+    require("MLflow's store", "mlflow", "filelock")
     database = store_root(root) / "runs" / "mlflow.db"
     if not database.exists():
         _create_database(database)

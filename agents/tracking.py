@@ -284,7 +284,7 @@ def _give_up(root: Path, error: Exception) -> None:
     cause = str(error).strip().splitlines()
     reason = f"{type(error).__name__}: {cause[0] if cause else 'no reason given'}"
     if isinstance(error, ModuleNotFoundError):
-        reason = f"{error.name} is not installed (pip install 'bbrgym[track]', or choose tracking=none)"
+        reason = f"{error}, or choose tracking=none"
     LOGGER.warning("MLflow in %s failed, so runs are logged in their own folders only: %s", root / "runs", reason)
 
 

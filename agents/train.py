@@ -16,6 +16,7 @@ from bbrgym.agents.curriculum import RegretCurriculum
 from bbrgym.agents.tracking import read_run
 from bbrgym.checks import check_integer, check_name
 from bbrgym.envs.episode import EpisodeSpec
+from bbrgym.extras import require
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ def train(config: Mapping[str, Any], directory: Path, console: Console | None = 
     Raises:
         ValueError: a bad configuration, in which case nothing was written; or another process is training in the
             folder.
+        ModuleNotFoundError: the extra `train` is not installed.
         EngineError: engines failed too often. A checkpoint was saved, and the run is marked as failed.
     """
     if (directory / "checkpoints").is_dir():
@@ -97,6 +99,7 @@ def resume(directory: Path, changes: Mapping[str, Any] | None = None, console: C
 
 def _train(config: Mapping[str, Any], directory: Path, console: Console, is_resumed: bool) -> TrainResult:
     # Check everything that can be wrong before torch is loaded or anything is written.
+    require("training", "torch", "stable_baselines3", "sb3_contrib", "filelock")
     spec = EpisodeSpec.from_config(config)
     training = TrainConfig.from_dict(config.get("train") or {})
     check_name("learning algorithm", (config.get("agent") or {}).get("algorithm"), ALGORITHMS)
@@ -120,10 +123,6 @@ def _prepare_threads(threads: int) -> None:
     """Keep torch from spinning on cores that the engines need, which slows training by up to a factor of ten."""
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))  # read when torch is loaded
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    try:
-        import torch
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            f"training needs {error.name}: pip install 'bbrgym[train]'", name=error.name
-        ) from error
+    import torch
+
     torch.set_num_threads(threads)

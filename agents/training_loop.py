@@ -35,6 +35,7 @@ from bbrgym.baselines.policy_file import FOLDERS
 from bbrgym.envs.engine import EngineError
 from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.envs.sb3_env import SharedPolicyVecEnv
+from bbrgym.extras import optional
 
 LOGGER = logging.getLogger(__name__)
 
@@ -187,9 +188,10 @@ def _lock(directory: Path) -> Iterator[None]:
 
 def _draw_curve(directory: Path, tracker: Tracker) -> None:
     try:
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError:
-        LOGGER.warning("no training curve: matplotlib is not installed (pip install 'bbrgym[report]')")
+        with optional("the training curve"):
+            from matplotlib.figure import Figure
+    except ModuleNotFoundError as error:
+        LOGGER.warning("%s", error)
         return
     # Steps that were repeated after a kill count once, by the later line, which led to the result.
     learned: dict[int, float] = {}

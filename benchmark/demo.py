@@ -12,6 +12,7 @@ from bbrgym.agents.train import train
 from bbrgym.benchmark.results import BenchmarkResult
 from bbrgym.benchmark.run import run_benchmark
 from bbrgym.benchmark.tables import print_summary
+from bbrgym.extras import require
 
 
 def run_demo(
@@ -30,9 +31,11 @@ def run_demo(
 
     Raises:
         ValueError: the configuration is not valid.
+        ModuleNotFoundError: the extra `train` or `report` is not installed.
         EngineError: the engine failed in training.
     """
     console = console or Console()
+    require("the demonstration", "pyarrow", "matplotlib", "jinja2")  # before minutes of training
     minutes = config["train"].get("max_minutes")
     console.rule("1. Training" + (f", {minutes:g} minutes" if minutes else ""))
     trained = train(config, directory, console)

@@ -20,6 +20,7 @@ from bbrgym.checks import check_keys, check_number, check_seeds
 from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.envs.trace import Trace, simulate
 from bbrgym.envs.trace_file import save_trace
+from bbrgym.extras import require
 from bbrgym.files import write_json
 
 LOGGER: Final = logging.getLogger(__name__)
@@ -47,10 +48,12 @@ def evaluate(config: Mapping[str, Any], directory: Path, console: Console | None
     Raises:
         ValueError: the configuration is not valid.
         FileNotFoundError: there is no agent.
+        ModuleNotFoundError: pyarrow is not installed.
         EngineError: the engine failed.
     """
     console = console or Console()
     check_keys("an evaluation", config, KEYS)
+    require("an evaluation", "pyarrow")
     agent = load_agent(config["agent_path"])
     spec = EpisodeSpec.from_config(
         {**agent.spec.to_config(), "scenario": config.get("scenario"), "engine": config.get("engine")}
@@ -127,7 +130,7 @@ def _draw(trace: Trace, tracker: Tracker) -> None:
     try:
         from bbrgym.benchmark import plots
     except ModuleNotFoundError as error:
-        LOGGER.warning("no plots: %s is not installed (pip install 'bbrgym[report]')", error.name)
+        LOGGER.warning("%s", error)
         return
     title = f"seed {trace.seed}: {trace.scenario.rate_mbps:.3g} Mbit/s"
     tracker.log_figure(plots.throughput_over_time(trace, title=title), "throughput.png")

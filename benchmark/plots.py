@@ -17,19 +17,22 @@ from typing import Any, ParamSpec
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from matplotlib import rc_context
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import to_rgb
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.patches import Ellipse
 
 from bbrgym.baselines import registry
 from bbrgym.benchmark.metrics import METRICS
 from bbrgym.benchmark.tables import run_table, summary_table
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.trace import Trace
+from bbrgym.extras import optional
+
+with optional("a plot"):
+    from matplotlib import rc_context
+    from matplotlib.axes import Axes
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.colors import to_rgb
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Ellipse
 
 STYLE = {
     "font.size": 9,

@@ -9,10 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-import jinja2
 import pandas as pd
-from markupsafe import Markup
-from matplotlib.figure import Figure
 from omegaconf import OmegaConf
 
 from bbrgym.benchmark import plots
@@ -30,7 +27,13 @@ from bbrgym.benchmark.tables import (
 from bbrgym.envs.scenario import Scenario
 from bbrgym.envs.trace import Trace
 from bbrgym.envs.trace_file import load_trace
+from bbrgym.extras import optional
 from bbrgym.files import write_text
+
+with optional("a report"):
+    import jinja2
+    from markupsafe import Markup
+    from matplotlib.figure import Figure
 
 MOST_SCENARIOS_OVER_TIME: Final = 4
 """How many scenarios have runs over time, which are most of a report's size."""

@@ -28,6 +28,7 @@ from bbrgym.benchmark.tables import summary_table
 from bbrgym.benchmark.worker import EngineFactory, execute, measure_run, put_in_place, temporary_folder
 from bbrgym.envs.engine import make_engine
 from bbrgym.envs.trace_file import load_trace
+from bbrgym.extras import require
 from bbrgym.files import replace_file, write_json
 from bbrgym.processes import TaskResult, run_in_processes
 
@@ -73,8 +74,10 @@ def run_benchmark(
 
     Raises:
         ValueError: the configuration is not valid; nothing has run then.
+        ModuleNotFoundError: the extra `report` is not installed; nothing has run then.
     """
     console = console or Console()
+    require("a benchmark", "pyarrow", *(("matplotlib", "jinja2") if has_report else ()))
     benchmark = Benchmark.from_dict(config)
     runs = benchmark.runs()
     (directory / "runs").mkdir(parents=True, exist_ok=True)

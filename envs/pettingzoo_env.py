@@ -20,13 +20,10 @@ from bbrgym.envs.episode import Episodes, EpisodeSpec, StepResult
 from bbrgym.envs.info import Info
 from bbrgym.envs.render import check_render_mode, draw_episode, flow_text, link_text
 from bbrgym.envs.scenario import Flow, Scenario
+from bbrgym.extras import optional
 
-try:
+with optional("the environment of several agents"):
     from pettingzoo import ParallelEnv  # type: ignore[import-untyped]
-except ModuleNotFoundError as missing:
-    raise ModuleNotFoundError(
-        f"the environment of several agents needs {missing.name}: pip install 'bbrgym[multi]'", name=missing.name
-    ) from missing
 
 Array = npt.NDArray[np.float64]
 

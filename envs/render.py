@@ -9,12 +9,15 @@ import numpy.typing as npt
 
 from bbrgym.checks import check_name
 from bbrgym.envs.info import Info
+from bbrgym.extras import require
 
 
 def check_render_mode(render_mode: str | None, known: Collection[str]) -> None:
-    """Check that `render_mode` is None or known; raise ValueError if not."""
+    """Check that `render_mode` is None, or known and installed; raise ValueError or ModuleNotFoundError if not."""
     if render_mode is not None:
         check_name("render_mode", render_mode, ["None", *known])
+    if render_mode == "rgb_array":
+        require("render_mode='rgb_array'", "matplotlib")
 
 
 def link_text(info: Info) -> str:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from gymnasium.utils import seeding
-from stable_baselines3.common.vec_env import VecEnv
 
 from bbrgym.checks import check_integer, check_number
 from bbrgym.envs.distribution import Distribution
@@ -16,6 +15,10 @@ from bbrgym.envs.episode import Episodes, EpisodeSpec
 from bbrgym.envs.info import Info
 from bbrgym.envs.privileged import Privileged
 from bbrgym.envs.scenario import Scenario
+from bbrgym.extras import optional
+
+with optional("the Stable-Baselines3 VecEnv"):
+    from stable_baselines3.common.vec_env import VecEnv
 
 
 class SharedPolicyVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is not analysed, see pyproject.toml

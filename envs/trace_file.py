@@ -12,12 +12,14 @@ import numpy.typing as npt
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.scenario import Scenario
 from bbrgym.envs.trace import Trace
+from bbrgym.extras import optional
 
 
 def save_trace(trace: Trace, path: Path) -> None:
     """Write the columns of `trace.rows` as Parquet, with the scenario, seed, engine and step in the file's metadata."""
-    import pyarrow
-    import pyarrow.parquet
+    with optional("a trace file"):
+        import pyarrow
+        import pyarrow.parquet
 
     origin = {
         "scenario": trace.scenario.to_dict(),
@@ -39,7 +41,8 @@ def load_trace(path: Path) -> Trace:
         OSError: the file cannot be read.
         ValueError: the file is not a trace.
     """
-    import pyarrow.parquet
+    with optional("a trace file"):
+        import pyarrow.parquet
 
     table = pyarrow.parquet.read_table(path)
     origin = json.loads((table.schema.metadata or {}).get(b"bbrgym", b"null"))

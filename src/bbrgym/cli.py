@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
+import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import metadata, resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bbrgym.checks import check_name
 from bbrgym.envs.engine import EngineError
+from bbrgym.extras import require
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -49,6 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(_help(given[0], command))
         return 0
     try:
+        _check_experiments(given[0], given[1:])
         return command.run(given[1:])
     except KeyboardInterrupt:
         print("bbrgym: interrupted", file=sys.stderr)
@@ -226,6 +231,10 @@ def _run_with_hydra(task: _Task, config_name: str, arguments: Sequence[str]) -> 
 
     from bbrgym.agents.sweep import SweepTracking, tracked_sweep
 
+    for argument in arguments:
+        if launcher := re.match(r"hydra/launcher=(ray|slurm|submitit)", argument):
+            plugin = "ray" if launcher[1] == "ray" else "submitit"
+            require(argument, plugin, f"hydra_plugins.hydra_{plugin}_launcher")
     callback = f"{SweepTracking.__module__}.{SweepTracking.__qualname__}"
     added = [f"hydra.job.name={task.command}", f"+hydra.callbacks.tracking._target_={callback}"]
     try:
@@ -280,6 +289,39 @@ class _Task:
                 raise CompactHydraException(str(error)) from error  # Hydra prints it after the other jobs
             print(f"bbrgym: {error}", file=sys.stderr)
             raise SystemExit(1) from error
+
+
+def _check_experiments(command: str, arguments: Sequence[str]) -> None:
+    """Refuse the experiment of another command: it would run with settings that the experiment never meant.
+
+    Raises:
+        ValueError: naming the command that it belongs to.
+    """
+    folders: list[Traversable] = [resources.files("bbrgym.conf")]
+    for option, value in itertools.zip_longest(arguments, arguments[1:], fillvalue=""):
+        name, _, given = option.partition("=")
+        if name in ("--config-dir", "-cd"):
+            folders.append(Path(given or value))
+    names = [a.partition("=")[2].split(",") for a in arguments if re.match(r"\+?experiment=", a)]
+    for name in itertools.chain.from_iterable(names):
+        files = [file for folder in folders if (file := folder / "experiment" / f"{name}.yaml").is_file()]
+        owners = _commands_of(files[-1].read_text(encoding="utf-8")) if files else []
+        has_scenarios = command == "benchmark" and any("benchmark.scenarios" in a for a in arguments)
+        if owners and command not in owners and not has_scenarios:
+            raise ValueError(f"experiment={name} belongs to bbrgym {' and bbrgym '.join(owners)}, not to {command}")
+
+
+def _commands_of(experiment: str) -> list[str]:
+    """Return the commands that an experiment, in YAML, has settings for."""
+    from omegaconf import OmegaConf
+
+    keys = OmegaConf.to_container(OmegaConf.create(experiment))
+    assert isinstance(keys, dict)
+    builds_on_another = any(isinstance(default, str) and default != "_self_" for default in keys.get("defaults") or ())
+    is_training = builds_on_another or any(group in keys for group in _TRAINING_GROUPS)
+    if "benchmark" in keys:
+        return ["train", "benchmark", "demo"] if is_training else ["benchmark"]
+    return ["train"] if is_training else []
 
 
 def _add_overrides(added: list[str], arguments: Sequence[str]) -> list[str]:
@@ -375,6 +417,7 @@ BENCHMARKS = Path("runs/benchmark")
 """The folder of all benchmarks."""
 
 _ENVIRONMENT_GROUPS = ("scenario", "observation", "action", "reward", "env", "engine")
+_TRAINING_GROUPS = (*_ENVIRONMENT_GROUPS, "agent", "train")
 
 COMMANDS: dict[str, Command] = {
     "train": Command(
@@ -382,7 +425,7 @@ COMMANDS: dict[str, Command] = {
         _train,
         "Train an agent to choose cwnd_gain and pacing_gain in the environment that the groups define. Everything is "
         "written to runs/train/<date>_<time>_<name>: the best and the last agent, checkpoints, a log, a curve.",
-        (*_ENVIRONMENT_GROUPS, "agent", "train", "tracking", "experiment"),
+        (*_TRAINING_GROUPS, "tracking", "experiment"),
         (
             "seed=1                    seed of everything random",
             "name=…                    name of the run",

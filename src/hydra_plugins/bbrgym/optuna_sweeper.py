@@ -14,13 +14,14 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, Override, RangeSweep
 from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn, JobStatus
-from hydra.errors import HydraException
+from hydra.errors import CompactHydraException, HydraException
 from hydra.plugins.launcher import Launcher
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
 from bbrgym.checks import check_integer, check_name, check_number
+from bbrgym.extras import require
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -117,11 +118,10 @@ class OptunaSweeper(Sweeper):
             HydraException: too many trials failed, none succeeded, or the sampler does not support a sweep.
         """
         try:
-            import optuna
+            require("hydra/sweeper=optuna", "optuna")
         except ModuleNotFoundError as error:
-            raise ModuleNotFoundError(
-                f"this sweeper needs {error.name}: pip install 'bbrgym[sweep]'", name=error.name
-            ) from error
+            raise CompactHydraException(str(error)) from error  # Hydra prints it without a traceback
+        import optuna
         from optuna.study import StudyDirection
         from optuna.trial import TrialState
 
