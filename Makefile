@@ -6,7 +6,7 @@ SETUP := $(VENV)/.setup
 export OMP_NUM_THREADS ?= 1
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: setup run papers league test test-all check recipe sanitize format stubs bench fidelity linux agreement ui clean
+.PHONY: setup run papers league test test-all check recipe sanitize format stubs bench storm fidelity linux agreement ui clean
 
 setup: $(SETUP)
 
@@ -71,6 +71,10 @@ sanitize:
 	done
 	cmp build/stress-address.sum build/stress-thread.sum
 	cmp build/stress-address.sum build/stress-pattern.sum
+
+# Long runs with random numbers of their own (tests/stress). ARGS has more arguments; they print their seed.
+storm: setup
+	PYTHONPATH=tests $(BIN)/python -m stress.storm $(ARGS)
 
 format: setup
 	$(BIN)/ruff format .

@@ -1,0 +1,145 @@
+"""What this process and its descendants hold: processes, descriptors, threads, files, shared memory, memory."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import resource
+import tempfile
+import time
+import uuid
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+MARK: Final = "BBRGYM_STRESS"
+"""The environment variable by which descendants are found, whoever has adopted them."""
+
+_CACHES: Final = ("torchinductor_",)
+"""What libraries keep in the temporary folder on purpose, for the next process."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """What is held at a moment."""
+
+    descriptors: int
+    threads: int
+    processes: frozenset[int]
+    files: frozenset[str]
+    sockets: frozenset[str]
+    shared_memory: frozenset[str]
+
+    def beyond(self, before: Held) -> dict[str, str]:
+        """Return what is held now and was not before, by kind."""
+        more: dict[str, str] = {}
+        for kind in ("descriptors", "threads"):
+            if (count := getattr(self, kind) - getattr(before, kind)) > 0:
+                more[kind] = f"{count} more"
+        for kind in ("processes", "files", "sockets", "shared_memory"):
+            if new := getattr(self, kind) - getattr(before, kind):
+                more[kind] = ", ".join(map(str, sorted(new)))
+        return more
+
+
+class Watch:
+    """Finds what is left behind. Descendants inherit a mark in their environment, and a private temporary folder.
+
+    Args:
+        folder: an empty folder, which becomes the temporary folder of this process and of all that it starts.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._mark = f"{MARK}={uuid.uuid4().hex}".encode()
+        self._before = os.environ.get(MARK), os.environ.get("TMPDIR"), tempfile.tempdir
+        os.environ[MARK] = self._mark.decode().partition("=")[2]
+        os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+
+    def stop(self) -> None:
+        """Give this process its mark and its temporary folder back."""
+        mark, folder, tempfile.tempdir = self._before
+        for name, value in ((MARK, mark), ("TMPDIR", folder)):
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+
+    def held(self) -> Held:
+        """Return what is held now."""
+        inside = str(self.folder).encode()
+        return Held(
+            descriptors=len(os.listdir("/proc/self/fd")),
+            threads=len(os.listdir("/proc/self/task")),
+            processes=frozenset(self.descendants()),
+            files=frozenset(
+                str(path.relative_to(self.folder))
+                for path in self.folder.rglob("*")
+                if not path.relative_to(self.folder).parts[0].startswith(_CACHES)
+            ),
+            sockets=frozenset(
+                line.split()[-1].decode()
+                for line in Path("/proc/net/unix").read_bytes().splitlines()
+                if inside in line
+            ),
+            shared_memory=frozenset(os.listdir("/dev/shm")),
+        )  # fmt: skip
+
+    def left(self, before: Held, limit_s: float) -> tuple[dict[str, str], float]:
+        """Return what is held beyond `before`, after waiting up to `limit_s` for it to go, and how long that took."""
+        began = time.monotonic()
+        gc.collect()
+        while True:
+            now = self.held()
+            if now.shared_memory - before.shared_memory:  # others make some, too
+                now = replace(now, shared_memory=now.shared_memory - self._shared_memory_of_others())
+            more, took_s = now.beyond(before), time.monotonic() - began
+            if not more or took_s > limit_s:
+                return more, took_s
+            time.sleep(0.01)
+
+    def _shared_memory_of_others(self) -> frozenset[str]:
+        ours = {os.getpid(), *self.descendants()}
+        mapped: set[str] = set()
+        for entry in os.listdir("/proc"):
+            if entry.isdigit() and int(entry) not in ours:
+                with contextlib.suppress(OSError):
+                    maps = Path(f"/proc/{entry}/maps").read_text()
+                    mapped |= {line.rpartition("/dev/shm/")[2] for line in maps.splitlines() if "/dev/shm/" in line}
+        return frozenset(mapped)
+
+    def descendants(self) -> list[int]:
+        """Return the processes with our mark but this one, also those that others have adopted."""
+        found = []
+        for entry in os.listdir("/proc"):
+            if not entry.isdigit() or int(entry) == os.getpid():
+                continue
+            try:
+                if self._mark in Path(f"/proc/{entry}/environ").read_bytes().split(b"\0"):
+                    found.append(int(entry))
+            except OSError:  # it has ended, or is another's
+                continue
+        return found
+
+
+def children_of(pid: int) -> list[int]:
+    """Return the running descendants of a process that still have their parents."""
+    found: list[int] = []
+    try:
+        tasks = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return found
+    for task in tasks:
+        try:
+            direct = Path(f"/proc/{pid}/task/{task}/children").read_text().split()
+        except OSError:
+            continue
+        for child in map(int, direct):
+            found += [child, *children_of(child)]
+    return found
+
+
+def resident_bytes(pid: int) -> int:
+    """Return the memory of a process."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
