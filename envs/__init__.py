@@ -34,14 +34,20 @@ def register_engines() -> None:
 
 
 def parallel_env(
-    scenario: AnyScenario | None = None, *, render_mode: str | None = None, **parts: Any
+    scenario: AnyScenario | None = None,
+    *,
+    render_mode: str | None = None,
+    inactive_agents: str = "neutral",
+    **parts: Any,
 ) -> BottleneckParallelEnv:
     """Make the PettingZoo environment of several agent flows, `bbrgym.envs.pettingzoo_env.BottleneckParallelEnv`.
 
     Args:
         scenario: what is simulated, with at least one flow whose algorithm is `agent`; None is an agent and a BBR flow,
-            and another agent that joins and leaves.
+            and another agent whose flow starts later and ends earlier.
         render_mode: None, "ansi" or "rgb_array".
+        inactive_agents: what agents are while their flows are inactive: "neutral" (present, with a neutral observation,
+            reward 0 and an ignored action) or "absent".
         parts: the other arguments of `bbrgym.envs.episode.EpisodeSpec`: `observation`, `action`, `reward`, `step_ms`,
             `step_rtts`, `engine`, `engine_options`.
 
@@ -53,4 +59,4 @@ def parallel_env(
     from bbrgym.envs.pettingzoo_env import TWO_AGENTS_SCENARIO, BottleneckParallelEnv
 
     spec = EpisodeSpec(TWO_AGENTS_SCENARIO if scenario is None else scenario, **parts)
-    return BottleneckParallelEnv(spec, render_mode)
+    return BottleneckParallelEnv(spec, render_mode, inactive_agents)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import gymnasium
@@ -14,10 +14,11 @@ import numpy.typing as npt
 from gymnasium import spaces
 from gymnasium.utils import seeding
 
+from bbrgym.checks import check_name
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.episode import Episodes, EpisodeSpec, StepResult
-from bbrgym.envs.info import Info
+from bbrgym.envs.info import Info, Record
 from bbrgym.envs.render import check_render_mode, draw_episode, flow_text, link_text
 from bbrgym.envs.scenario import Flow, Scenario
 from bbrgym.extras import optional
@@ -48,14 +49,21 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
     ## Agents
 
     `flow_<index>`, with the flow's index in the scenario. `possible_agents` are those of all scenarios that can be
-    drawn; `agents` are the active ones. An agent joins before the step in which its flow starts, and so chooses the
-    gains of every step in which the flow sends. Agents whose flows start with the episode are active after `reset`. A
-    later one appears in the results of the `step` that ends where its flow starts, with a neutral observation, a reward
-    of 0 and its info, beside the results of the agents that have acted. An agent leaves with the step that terminates
-    or truncates it, and does not return in the episode; the gains that it chose last apply to the packets that its
-    sender may still send. `step` needs an action for each of `agents` and no other.
+    drawn. An agent is active in the steps in which its flow sends: from the step in which the flow starts to the one in
+    which it ends. `inactive_agents` says what happens in the other steps. The active agents experience the same in both
+    cases, bit for bit.
 
-    Time in which no agent is active passes within `reset` or `step`. `agents` is empty only when the episode is over.
+    **"neutral"**, the default, for libraries that need the same agents in every step: `agents` are always all
+    `possible_agents`, and all of them leave with the episode. An inactive agent has a neutral observation and a reward
+    of 0, and its action is ignored; `step` does not even need it. Its info has `is_active` False.
+
+    **"absent"**: `agents` are only the active ones. An agent joins before the step in which its flow starts: it appears
+    in the results of the `step` that ends there, with a neutral observation and a reward of 0, beside the results of
+    the agents that have acted. It leaves with the step that terminates or truncates it, and does not return in the
+    episode. Time in which no agent is active passes within `reset` or `step`.
+
+    `agents` is empty only when the episode is over. The gains that an agent chose last apply to the packets that its
+    sender may still send after it became inactive.
 
     ## Action Space
 
@@ -86,12 +94,17 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
 
     ## Episode End
 
-    *Termination* of an agent: its flow is finite (`size_bytes`) and has delivered all its bytes. *Truncation*: the
-    flow's `stop_s` or the scenario's `duration_s` has passed. The episode is over with its last agent.
+    The episode is over when every agent flow has ended: its `size_bytes` are delivered, or its `stop_s` or the
+    scenario's `duration_s` has passed. With "neutral", all agents then end together: *terminated* if every agent flow
+    has delivered all its bytes, *truncated* otherwise. With "absent", each agent ends with its own flow: *terminated*
+    if the flow has delivered all its bytes, *truncated* otherwise.
 
     ## Information
 
-    As in `BottleneckEnv`, for each agent with its own flow's row.
+    One flat dict per agent, always with the same keys and with numbers alone, which is what TorchRL can stack:
+    `is_active` (whether the next action has an effect), `time_s`, `flow_index`, `seed` (the engine's), and the raw rows
+    of the step as `flow.<column>` and `link.<column>` (`flow.rtt_mean_ms`, `link.queue_mean_ms`, …), where missing
+    values are 0. `env.scenario` is the scenario of the episode.
 
     ## Arguments
 
@@ -101,28 +114,33 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
         spec: what the environment is made of.
         render_mode: None, "ansi" (lines about the last step), or "rgb_array" (a plot of the episode so far; needs
             matplotlib).
+        inactive_agents: "neutral" or "absent": what agents are while their flows are inactive, see above.
 
     Raises:
-        ValueError: an unknown render_mode.
+        ValueError: an unknown render_mode or inactive_agents.
 
     ## Version History
 
-    * v0: first version.
+    * v1: inactive agents are neutral by default; infos are flat and have `is_active`.
+    * v0: first version. Inactive agents are absent.
     """
 
     metadata: dict[str, Any] = {  # noqa: RUF012  # declared so in pettingzoo.ParallelEnv
-        "name": "bottleneck_v0",
+        "name": "bottleneck_v1",
         "render_modes": ["ansi", "rgb_array"],
         "render_fps": 10,
         "is_parallelizable": True,
     }
 
-    def __init__(self, spec: EpisodeSpec, render_mode: str | None = None) -> None:
+    def __init__(self, spec: EpisodeSpec, render_mode: str | None = None, inactive_agents: str = "neutral") -> None:
         check_render_mode(render_mode, self.metadata["render_modes"])
+        check_name("inactive_agents", inactive_agents, ("neutral", "absent"))
         self.render_mode = render_mode
+        self.inactive_agents = inactive_agents
         self.episode_spec = spec
         self.agents: list[str] = []
-        self.possible_agents = [_name(flow) for flow in _agent_flows(spec.distribution)]
+        self._flows = {_name(flow): flow for flow in _agent_flows(spec.distribution)}
+        self.possible_agents = list(self._flows)
         # A space for each agent, because a space samples from its own random numbers.
         self._observation_spaces = {agent: copy.deepcopy(spec.observation.space) for agent in self.possible_agents}
         self._action_spaces = {agent: copy.deepcopy(spec.action.space) for agent in self.possible_agents}
@@ -136,12 +154,22 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
         self._episodes = Episodes(spec, 1)
         self._rng = seeding.np_random()[0]
         self._scenario: Scenario | None = None
-        self._names: list[str] = []  # of all K agents of this episode
+        self._rows: dict[str, int] = {}  # of the agents whose flows are an agent's in this episode, in order
         self._starts_ns = np.zeros(0, dtype=np.int64)
         self._step_ns = 0
-        self._has_left = np.zeros(0, dtype=np.bool_)
-        self._actions = np.zeros((0, 2))  # the last one of each; one from before an agent's first has no effect
-        self._infos: list[list[Info]] = []  # of the whole episode if it is to be drawn, else of the last step
+        self._is_active = np.zeros(0, dtype=np.bool_)  # in the next step
+        self._has_ended = np.zeros(0, dtype=np.bool_)
+        self._actions = np.zeros((0, 2))  # the last one of each; one from before a flow's start has no effect
+        self._drawn: list[list[Info]] = []  # of the whole episode if it is to be drawn, else of the last step
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A copy begins without an episode, as with Gymnasium's EzPickle: an engine does not pickle.
+        return (BottleneckParallelEnv, (self.episode_spec, self.render_mode, self.inactive_agents))
+
+    @property
+    def scenario(self) -> Scenario | None:
+        """The scenario of the episode; None before the first reset."""
+        return self._scenario
 
     def observation_space(self, agent: str) -> spaces.Box[np.float32]:
         """Return the observation space of a possible agent, always the same object."""
@@ -175,24 +203,20 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
         self._scenario = None
         self.agents = []
         self._episodes.begin_resets(np.zeros(1, dtype=np.intp), [self._rng], [given])
-        observations = self._episodes.finish_resets()
+        self._episodes.finish_resets()  # its observations are neutral
         record = self._episodes.record()
         scenario: Scenario = record.scenarios[0]
         flows = [scenario.flows[index] for index in scenario.agent_flows]
-        self._names = [_name(index) for index in scenario.agent_flows]
+        self._rows = {_name(index): row for row, index in enumerate(scenario.agent_flows)}
         self._starts_ns = np.array([round(flow.start_s * 1e9) for flow in flows], dtype=np.int64)
         self._step_ns = round(self.episode_spec.interval_ms(scenario) * 1e6)
-        self._has_left = np.zeros(len(flows), dtype=np.bool_)
+        self._has_ended = np.zeros(len(flows), dtype=np.bool_)
         self._actions = np.zeros((len(flows), 2))
         self._scenario = scenario
-        infos = record.infos()
-        self._infos = [infos]
-        observations, infos = self._wait_for_agents(observations, infos)
-        rows = {agent: self._names.index(agent) for agent in self.agents}
-        return (
-            {agent: observations[row] for agent, row in rows.items()},
-            {agent: infos[row] for agent, row in rows.items()},
-        )
+        self._drawn = []
+        self._keep_for_render(record)
+        record = self._find_active(record)
+        return self._neutral_observations(self.agents), self._infos(self.agents, record)
 
     def step(
         self, actions: Mapping[str, npt.ArrayLike]
@@ -206,40 +230,44 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
         """Simulate a step with the gains that the actions mean; see the class.
 
         Args:
-            actions: one for each of `agents`, shape (2,).
+            actions: one for each active agent, shape (2,). Those of inactive `agents` are ignored and may be missing.
 
         Returns:
-            Observations, rewards, terminated, truncated and infos of the agents that acted, and of those that have
-            joined since, with a reward of 0.
+            Observations, rewards, terminated, truncated and infos of the `agents` before the step, and of those that
+            have joined since.
 
         Raises:
             gymnasium.error.ResetNeeded: no episode is running.
-            ValueError: an agent without an action, an action without an agent, or one that is not two numbers.
+            ValueError: an active agent without an action, an action without an agent, or one that is not two numbers.
             EngineError: the engine failed; the episode is lost, and `reset` starts afresh.
         """
         if not self.agents:
             raise gymnasium.error.ResetNeeded("no episode is running: call reset before step")
         self._actions = self._take(actions)
-        result, infos = self._advance()
-        have_terminated, have_been_truncated = self._episodes.flow_endings(result)
-        acted = {agent: self._names.index(agent) for agent in self.agents}
-        observations = {agent: result.observations[row] for agent, row in acted.items()}
-        rewards = {agent: float(result.rewards[row]) for agent, row in acted.items()}
-        terminated = {agent: bool(have_terminated[row]) for agent, row in acted.items()}
-        truncated = {agent: bool(have_been_truncated[row]) for agent, row in acted.items()}
-        infos_of = {agent: infos[row] for agent, row in acted.items()}
-        for agent, row in acted.items():
-            self._has_left[row] = terminated[agent] or truncated[agent]
+        agents, was_active = self.agents, self._is_active
+        result = self._advance()
+        has_terminated, was_truncated = self._episodes.flow_endings(result)
+        self._has_ended |= was_active & (has_terminated | was_truncated)
         if self._episodes.is_running[0]:
-            first, infos = self._wait_for_agents(result.observations, infos)
-            for agent in self.agents:
-                if agent not in acted:
-                    row = self._names.index(agent)
-                    observations[agent], infos_of[agent] = first[row], infos[row]
-                    rewards[agent], terminated[agent], truncated[agent] = 0.0, False, False
+            later = self._find_active(result.record)
         else:
-            self.agents = []
-        return observations, rewards, terminated, truncated, infos_of
+            later, self.agents, self._is_active = result.record, [], np.zeros_like(was_active)
+        joined = [agent for agent in self.agents if agent not in agents]
+        observations = self._neutral_observations([*agents, *joined])
+        rewards = dict.fromkeys(observations, 0.0)
+        for agent, row in self._rows.items():
+            if was_active[row]:
+                observations[agent], rewards[agent] = result.observations[row], float(result.rewards[row])
+        if self.inactive_agents == "neutral":  # all end together
+            terminated = dict.fromkeys(agents, bool(result.terminated[0]))
+            truncated = dict.fromkeys(agents, bool(result.truncated[0]))
+        else:
+            terminated = {agent: bool(has_terminated[self._rows[agent]]) for agent in agents}
+            truncated = {agent: bool(was_truncated[self._rows[agent]]) for agent in agents}
+        terminated |= dict.fromkeys(joined, False)
+        truncated |= dict.fromkeys(joined, False)
+        infos = self._infos(agents, result.record) | self._infos(joined, later)
+        return observations, rewards, terminated, truncated, infos
 
     def state(self) -> npt.NDArray[np.float32]:
         """Return the state of the whole simulation after the last step, for critics in training; see the class.
@@ -262,12 +290,12 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
 
     def render(self) -> Any:
         """Return lines of text ("ansi"), a picture of shape (400, 600, 3), uint8 ("rgb_array"), or None."""
-        if self.render_mode is None or not self._infos:
+        if not self._drawn:
             return None
         if self.render_mode == "rgb_array":
-            return draw_episode(self._names, self._infos)
-        lines = [link_text(self._infos[-1][0])]
-        for name, info in zip(self._names, self._infos[-1], strict=True):
+            return draw_episode(list(self._rows), self._drawn)
+        lines = [link_text(self._drawn[-1][0])]
+        for name, info in zip(self._rows, self._drawn[-1], strict=True):
             if info["flow"]["is_active"] or info["flow"]["delivered_packets"]:
                 lines.append(f"  {name}  {flow_text(info)}")
         return "\n".join(lines)
@@ -299,19 +327,21 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
         return {"scenario": drawn}
 
     def _take(self, actions: Mapping[str, npt.ArrayLike]) -> Array:
-        if set(actions) != set(self.agents):
-            raise ValueError(f"actions must be for the agents {self.agents}, got {list(actions)}")
+        active = [agent for agent, row in self._rows.items() if self._is_active[row]]
+        if not set(active) <= set(actions) <= set(self.agents):
+            raise ValueError(f"actions must be for the agents {active}, got {list(actions)}")
         taken = self._actions.copy()
-        for agent, action in actions.items():
-            values = np.asarray(action, dtype=np.float64)
+        for agent in active:
+            values = np.asarray(actions[agent], dtype=np.float64)
             if values.shape != (2,) or np.isnan(values).any():
                 raise ValueError(
-                    f"actions[{agent!r}] must be two numbers in [-1, 1], for cwnd_gain and pacing_gain, got {action!r}"
+                    f"actions[{agent!r}] must be two numbers in [-1, 1], for cwnd_gain and pacing_gain, got "
+                    f"{actions[agent]!r}"
                 )
-            taken[self._names.index(agent)] = values
+            taken[self._rows[agent]] = values
         return taken
 
-    def _advance(self) -> tuple[StepResult, list[Info]]:
+    def _advance(self) -> StepResult:
         try:
             self._episodes.begin_step(self._actions)
             result = self._episodes.finish_step()
@@ -319,33 +349,56 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
             self._scenario = None  # the episode is lost
             self.agents = []
             raise
-        infos = result.record.infos()
-        if self.render_mode != "rgb_array":
-            self._infos.clear()
-        self._infos.append(infos)
-        return result, infos
+        self._keep_for_render(result.record)
+        return result
 
-    def _wait_for_agents(
-        self, observations: npt.NDArray[np.float32], infos: list[Info]
-    ) -> tuple[npt.NDArray[np.float32], list[Info]]:
-        """Set `agents`, after as many steps as it takes until there is one.
+    def _find_active(self, record: Record) -> Record:
+        """Set `agents`, and which are active in the next step. Without neutral agents, wait until one is active.
 
         Args:
-            observations: of the last step, shape (K, length of an observation).
-            infos: of the last step.
+            record: of the last step.
 
         Returns:
-            Both of the step after which there are agents: the given one, or a later one.
+            The same, or that of a later step, if no agent was active for a time.
         """
         while True:
             # Those whose flows start before the end of the next step. A running episode has one now or later: it ends
-            # with its last agent, and every flow starts before its end.
-            end_ns = round(infos[0]["time_s"] * 1e9) + self._step_ns
-            self.agents = [self._names[row] for row in np.flatnonzero((self._starts_ns < end_ns) & ~self._has_left)]
+            # with its last agent flow, and every flow starts before its end.
+            end_ns = round(float(record.time_s[0]) * 1e9) + self._step_ns
+            self._is_active = (self._starts_ns < end_ns) & ~self._has_ended
+            if self.inactive_agents == "neutral":
+                self.agents = list(self.possible_agents)
+            else:
+                self.agents = [agent for agent, row in self._rows.items() if self._is_active[row]]
             if self.agents:
-                return observations, infos
-            result, infos = self._advance()
-            observations = result.observations
+                return record
+            record = self._advance().record
+
+    def _neutral_observations(self, agents: Iterable[str]) -> dict[str, npt.NDArray[np.float32]]:
+        neutral = self.episode_spec.observation.neutral
+        return {agent: neutral.copy() for agent in agents}
+
+    def _infos(self, agents: Iterable[str], record: Record) -> dict[str, Info]:
+        flows, link = (np.where(np.isfinite(rows), rows, 0.0) for rows in (record.flows.T, record.link[0]))
+        shared = {"time_s": float(record.time_s[0]), "seed": int(record.seeds[0])}
+        shared |= zip(_LINK_KEYS, link.tolist(), strict=True)
+        infos = {}
+        for agent in agents:
+            row = self._rows.get(agent)  # None if the flow is not an agent's in this episode
+            own = {"is_active": row is not None and bool(self._is_active[row]), "flow_index": self._flows[agent]}
+            values = [0.0] * len(_FLOW_KEYS) if row is None else flows[row].tolist()
+            infos[agent] = own | shared | dict(zip(_FLOW_KEYS, values, strict=True))
+        return infos
+
+    def _keep_for_render(self, record: Record) -> None:
+        if self.render_mode != "rgb_array":
+            self._drawn.clear()
+        if self.render_mode is not None:
+            self._drawn.append(record.infos())
+
+
+_FLOW_KEYS: Final = tuple(f"flow.{column}" for column in FLOW_COLUMNS)
+_LINK_KEYS: Final = tuple(f"link.{column}" for column in LINK_COLUMNS)
 
 
 def _name(flow: int) -> str:

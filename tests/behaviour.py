@@ -14,6 +14,7 @@ import argparse
 import functools
 import hashlib
 import importlib
+import itertools
 import json
 import os
 import subprocess
@@ -221,10 +222,10 @@ def hash_vector(engine: str, mode: str, num_envs: int, steps: int) -> str:
 
 
 def hash_parallel(engine: str, episodes: int) -> str:
-    """Episodes of the PettingZoo environment, with its state."""
+    """Episodes of the PettingZoo environment, with its state, with neutral and with absent agents."""
     digest, rng = Digest(), np.random.default_rng(3)
-    for _, arguments in specs(THREE_AGENTS, engine):
-        with closing(bbrgym.parallel_env(**arguments)) as env:
+    for (_, arguments), inactive_agents in itertools.product(specs(THREE_AGENTS, engine), ("neutral", "absent")):
+        with closing(bbrgym.parallel_env(**arguments, inactive_agents=inactive_agents)) as env:
             for episode in range(episodes):
                 digest.add(*env.reset(seed=11 if episode == 0 else None))
                 while env.agents:

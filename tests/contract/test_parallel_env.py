@@ -1,11 +1,13 @@
-"""The environment of several agents: PettingZoo's tests, who is there when, and that it is the other forms' equal."""
+"""The environment of several agents: PettingZoo's tests, inactive agents, and that it equals the other forms."""
 
 from __future__ import annotations
 
 import dataclasses
+import pickle
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import gymnasium
@@ -15,11 +17,11 @@ import pytest
 from fake_engine import FakeEngine
 from gymnasium.utils.env_checker import data_equivalence
 from infos import plain
-from pettingzoo.test import api_test, parallel_api_test, parallel_seed_test
+from pettingzoo.test import api_test, parallel_api_test, parallel_seed_test, render_test
 from pettingzoo.utils import parallel_to_aec
 
 import bbrgym
-from bbrgym.envs.columns import FLOW_COLUMNS
+from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.engine import Rows
 from bbrgym.envs.episode import EpisodeSpec
@@ -41,6 +43,13 @@ STOPPED = Scenario(
     ),
 )
 """The first two leave before the third comes; of the last two one is stopped in a step's middle, one by the end."""
+ACTIVE = {
+    "flow_0": (0.0, 1.4, 15),  # stops at 1.5
+    "flow_2": (0.5, 1.2, 8),  # starts at 0.55, stops at 1.25
+    "flow_3": (2.5, 3.9, 15),
+    "flow_4": (3.2, 3.6, 5),  # stops at 3.65
+}
+"""Of `STOPPED`: when each agent's first and last active steps begin, and how many they are."""
 COMING = dataclasses.replace(
     STOPPED,
     flows=(*STOPPED.flows[:2], Flow("agent", rtt_ms=30.0, start_s=0.55, size_bytes=50_000), *STOPPED.flows[3:]),
@@ -74,8 +83,15 @@ MOVED = Distribution.from_dict(
 Step = tuple[dict[str, Any], dict[str, float], dict[str, bool], dict[str, bool], dict[str, Any]]
 
 
+both = pytest.mark.parametrize("inactive_agents", ["neutral", "absent"])
+
+
 def make(scenario: Any = COMING, engine: Any = "native", **arguments: Any) -> BottleneckParallelEnv:
     return bbrgym.parallel_env(scenario, engine=engine, **arguments)
+
+
+def make_absent(scenario: Any = COMING, engine: Any = "native", **arguments: Any) -> BottleneckParallelEnv:
+    return make(scenario, engine, inactive_agents="absent", **arguments)
 
 
 def act(env: BottleneckParallelEnv, action: tuple[float, float] = (0.0, 0.0)) -> dict[str, npt.NDArray[np.float32]]:
@@ -92,10 +108,11 @@ def play(env: BottleneckParallelEnv, seed: int | None = 1) -> Iterator[tuple[lis
 
 
 class TestPettingZoo:
+    @both
     @pytest.mark.parametrize("scenario", [PAIR, COMING, DRAWN], ids=["pair", "coming", "distribution"])
-    def test_its_parallel_test_has_nothing_to_say(self, scenario: Any) -> None:
+    def test_its_parallel_test_has_nothing_to_say(self, scenario: Any, inactive_agents: str) -> None:
         """But that it gives an option of its own invention, and then our warning."""
-        env = make(scenario)
+        env = make(scenario, inactive_agents=inactive_agents)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             parallel_api_test(env, num_cycles=1000)
@@ -104,16 +121,28 @@ class TestPettingZoo:
         ]
         env.close()
 
+    @both
     @pytest.mark.filterwarnings("error")
     @pytest.mark.parametrize("scenario", [PAIR, COMING, DRAWN, MOVED], ids=["pair", "coming", "distribution", "moved"])
-    def test_its_seed_test(self, scenario: Any) -> None:
-        parallel_seed_test(lambda: make(scenario))
+    def test_its_seed_test(self, scenario: Any, inactive_agents: str) -> None:
+        parallel_seed_test(lambda: make(scenario, inactive_agents=inactive_agents))
 
+    def test_its_render_test(self) -> None:
+        for inactive_agents in ("neutral", "absent"):
+
+            def make_with(render_mode: str, inactive_agents: str = inactive_agents) -> Any:
+                # The test makes an environment of the mode "human" too, without drawing it.
+                mode = None if render_mode == "human" else render_mode
+                return parallel_to_aec(make(inactive_agents=inactive_agents, render_mode=mode))
+
+            render_test(make_with)
+
+    @both
     @pytest.mark.parametrize("scenario", [PAIR, COMING], ids=["pair", "coming"])
-    def test_one_agent_after_the_other(self, scenario: Any) -> None:
+    def test_one_agent_after_the_other(self, scenario: Any, inactive_agents: str) -> None:
         """PettingZoo's conversion to turns, with agents that come and go, passes its test."""
         with pytest.warns(UserWarning, match="unknown reset option"):
-            api_test(parallel_to_aec(make(scenario)), num_cycles=200)
+            api_test(parallel_to_aec(make(scenario, inactive_agents=inactive_agents)), num_cycles=200)
 
     def test_a_seed_decides_whole_episodes(self) -> None:
         """PettingZoo's seed test ends after a step."""
@@ -137,10 +166,98 @@ class TestPettingZoo:
         assert env.action_space("flow_0") is not env.action_space("flow_2")  # each has random numbers of its own
 
 
-class TestComingAndGoing:
+class TestNeutral:
+    @pytest.mark.parametrize("scenario", [STOPPED, COMING, DRAWN, MOVED], ids=["stopped", "coming", "drawn", "moved"])
+    def test_active_agents_live_as_if_the_others_were_absent(self, scenario: Any) -> None:
+        """To the last bit. The others observe nothing and get nothing, and their actions change nothing."""
+        lived = []
+        for env in (make(scenario), make_absent(scenario)):
+            policy = policy_of(env.episode_spec)
+            steps: list[Any] = []
+            for seed in (4, None, None):
+                observations, infos = env.reset(seed=seed)
+                while env.agents:
+                    active = [agent for agent in env.agents if infos[agent]["is_active"]]
+                    actions = {
+                        agent: policy(observations[agent][np.newaxis])[0] if agent in active else np.full(2, np.nan)
+                        for agent in env.agents
+                    }
+                    observations, rewards, *_, infos = env.step(actions)
+                    for agent in observations:
+                        if agent in active:
+                            steps.append((agent, observations[agent].tolist(), rewards[agent], infos[agent]))
+                        else:
+                            np.testing.assert_array_equal(observations[agent], env.episode_spec.observation.neutral)
+                            assert rewards[agent] == 0.0
+            lived.append(steps)
+        assert lived[0] == lived[1]
+        assert len(lived[0]) > 40
+
+    @pytest.mark.parametrize("scenario", [STOPPED, MOVED], ids=["stopped", "moved"])
+    def test_all_agents_are_there_in_every_step(self, scenario: Any) -> None:
+        env = make(scenario)
+        observations, infos = env.reset(seed=1)
+        keys = set(infos["flow_0"])
+        steps = 0
+        while env.agents:
+            assert env.agents == env.possible_agents
+            active = [agent for agent in env.agents if infos[agent]["is_active"]]
+            # Only the active ones need an action.
+            results = env.step({agent: np.zeros(2) for agent in active})
+            for result in results:
+                assert list(result) == env.possible_agents
+            observations, _, terminated, truncated, infos = results
+            steps += 1
+            assert infos["flow_2"]["time_s"] == pytest.approx(0.1 * steps)
+            for agent in env.possible_agents:
+                assert observations[agent] in env.observation_space(agent)
+                assert set(infos[agent]) == keys
+                assert all(isinstance(value, bool | int | float) for value in infos[agent].values())
+                assert np.isfinite(list(infos[agent].values())).all()
+            assert set(terminated.values()) == {False}
+            assert set(truncated.values()) == {not env.agents}
+        assert steps == {4.0: 40, 2.0: 20}[env.episode_spec.distribution.example.duration_s]
+        assert not any(info["is_active"] for info in infos.values())
+
+    def test_who_is_active_when(self) -> None:
+        env = make(STOPPED)
+        _, infos = env.reset(seed=1)
+        active: dict[str, list[float]] = {}
+        while env.agents:
+            for agent, info in infos.items():
+                if info["is_active"]:
+                    active.setdefault(agent, []).append(round(info["time_s"], 6))
+            *_, infos = env.step(act(env))
+        assert {agent: (at[0], at[-1], len(at)) for agent, at in active.items()} == ACTIVE
+
+    @pytest.mark.parametrize("size_bytes", [50_000, None])
+    def test_completion_of_every_flow_terminates(self, size_bytes: int | None) -> None:
+        flows = (Flow("agent", size_bytes=100_000), Flow("agent", start_s=0.5, size_bytes=size_bytes), Flow("bbr"))
+        *_, (_, (*_, terminated, truncated, _)) = play(make(Scenario(duration_s=4.0, flows=flows)))
+        is_complete = size_bytes is not None
+        assert terminated == dict.fromkeys(("flow_0", "flow_1"), is_complete)
+        assert truncated == dict.fromkeys(("flow_0", "flow_1"), not is_complete)
+
+    def test_a_flow_that_is_no_agents_in_an_episode(self) -> None:
+        """It may be another algorithm's, whose row is not its agent's."""
+        env = make(MOVED)
+        seen = set()
+        for seed in range(8):
+            env.reset(seed=seed)
+            *_, infos = env.step(act(env))
+            assert env.scenario is not None
+            for agent, info in infos.items():
+                flow = env.scenario.flows[info["flow_index"]]
+                assert info["is_active"] == (flow.algorithm == "agent" and flow.start_s == 0)
+                assert (info["flow.sent_packets"] > 0) == info["is_active"]
+                seen.add((agent, info["is_active"]))
+        assert seen == {(f"flow_{flow}", is_active) for flow in range(3) for is_active in (True, False)}
+
+
+class TestAbsent:
     def test_who_is_there_when(self) -> None:
         """An agent is asked for every step in which its flow sends, and for no other."""
-        env = make(STOPPED)
+        env = make_absent(STOPPED)
         _, infos = env.reset(seed=1)
         asked: dict[str, list[float]] = {}
         while env.agents:
@@ -149,18 +266,13 @@ class TestComingAndGoing:
             _, _, terminated, truncated, infos = env.step(act(env))
             for agent, info in infos.items():
                 assert agent == f"flow_{info['flow_index']}"
-        assert {agent: (at[0], at[-1], len(at)) for agent, at in asked.items()} == {
-            "flow_0": (0.0, 1.4, 15),  # stops at 1.5
-            "flow_2": (0.5, 1.2, 8),  # starts at 0.55, stops at 1.25
-            "flow_3": (2.5, 3.9, 15),
-            "flow_4": (3.2, 3.6, 5),  # stops at 3.65
-        }
+        assert {agent: (at[0], at[-1], len(at)) for agent, at in asked.items()} == ACTIVE
         assert infos["flow_3"]["time_s"] == pytest.approx(4.0)
         assert (terminated, truncated) == ({"flow_3": False}, {"flow_3": True})
 
     def test_how_each_leaves(self) -> None:
         ends: dict[str, tuple[bool, bool]] = {}
-        env = make()
+        env = make_absent()
         for acted, (observations, rewards, terminated, truncated, infos) in play(env):
             for result in (observations, rewards, terminated, truncated, infos):
                 assert set(result) == set(acted) | set(env.agents)
@@ -174,7 +286,7 @@ class TestComingAndGoing:
         assert ends == dict.fromkeys(("flow_0", "flow_3", "flow_4"), (False, True)) | {"flow_2": (True, False)}
 
     def test_an_agent_begins_with_nothing(self) -> None:
-        env = make()
+        env = make_absent()
         neutral = Observation().neutral
         newcomers = []
         for acted, (observations, rewards, _, _, infos) in play(env):
@@ -182,23 +294,23 @@ class TestComingAndGoing:
                 newcomers.append(agent)
                 np.testing.assert_array_equal(observations[agent], neutral)
                 assert rewards[agent] == 0.0
-                assert infos[agent]["flow"]["is_active"] == 0.0
+                assert infos[agent]["flow.is_active"] == 0.0
         assert newcomers == ["flow_2", "flow_3", "flow_4"]
 
     def test_what_an_agent_does_first_is_in_force_in_its_first_step(self) -> None:
         """It comes before the step in which its flow starts, not after it."""
         gain = Observation().features.index("log_cwnd_gain")
-        env = make()
+        env = make_absent()
         env.reset(seed=1)
         while "flow_2" not in env.agents:
             env.step(act(env))
         observations, *_, infos = env.step(act(env, (1.0, 0.0)))
-        assert infos["flow_2"]["flow"]["is_active"] > 0
+        assert infos["flow_2"]["flow.is_active"] > 0
         assert observations["flow_2"][gain] == np.log2(env.episode_spec.action.cwnd_gain[1])
 
     def test_a_time_without_agents_passes(self) -> None:
         """Between 1.5 s and 2.5 s there is nobody; PettingZoo's loops end where `agents` is empty."""
-        env = make(STOPPED)
+        env = make_absent(STOPPED)
         acted, (*_, truncated, infos) = next(step for step in play(env) if "flow_3" in step[1][0])
         assert acted == ["flow_0"]
         assert truncated == {"flow_0": True, "flow_3": False}
@@ -208,31 +320,31 @@ class TestComingAndGoing:
 
     def test_a_reset_waits_for_the_first_agent(self) -> None:
         late = Scenario(duration_s=2.0, flows=(Flow("bbr"), Flow("agent", start_s=1.2), Flow("agent", start_s=1.5)))
-        env = make(late)
+        env = make_absent(late)
         observations, infos = env.reset(seed=1)
         assert env.agents == ["flow_1"] == list(observations) == list(infos)
         assert infos["flow_1"]["time_s"] == pytest.approx(1.2)
-        assert infos["flow_1"]["link"]["utilisation"] > 0.5  # the other flow has sent meanwhile
+        assert infos["flow_1"]["link.utilisation"] > 0.5  # the other flow has sent meanwhile
         assert sum(1 for _ in play(env)) == 8
 
     def test_the_end_of_the_last_flow_ends_the_episode(self) -> None:
         flows = (Flow("agent", size_bytes=100_000), Flow("agent", stop_s=0.5), Flow("bbr"))
-        steps = list(play(make(Scenario(duration_s=30.0, flows=flows))))
+        steps = list(play(make_absent(Scenario(duration_s=30.0, flows=flows))))
         assert len(steps) < 30
         left = {agent: (t[agent], u[agent]) for acted, (_, _, t, u, _) in steps for agent in acted}
         assert left == {"flow_0": (True, False), "flow_1": (False, True)}
 
     def test_agents_of_a_distribution(self) -> None:
-        env = make(MOVED)
+        env = make_absent(MOVED)
         assert env.possible_agents == ["flow_0", "flow_1", "flow_2"]
         began = set()
         for seed in range(8):
             env.reset(seed=seed)
             began.add(tuple(env.agents))
         assert began == {("flow_0", "flow_2"), ("flow_1",)}
-        assert make(DRAWN).possible_agents == ["flow_0", "flow_2"]
+        assert make_absent(DRAWN).possible_agents == ["flow_0", "flow_2"]
         whole = Distribution.from_dict({"choice": [PAIR.to_dict(), {"flows": [{"algorithm": "agent"}] * 2}]})
-        assert make(whole).possible_agents == ["flow_0", "flow_1", "flow_2"]
+        assert make_absent(whole).possible_agents == ["flow_0", "flow_1", "flow_2"]
 
 
 class TestEqualToOtherForms:
@@ -245,14 +357,14 @@ class TestEqualToOtherForms:
         """
         spec = EpisodeSpec(scenario, observation=Observation(history=2), engine="native")
         policy = policy_of(spec)
-        env, vec = BottleneckParallelEnv(spec), SharedPolicyVecEnv(spec)
+        env, vec = BottleneckParallelEnv(spec, inactive_agents="absent"), SharedPolicyVecEnv(spec)
         vec.seed(3)
         in_vec = vec.reset()
         compared = 0
         for seed in (3, None, None):
             observations, infos = env.reset(seed=seed)
-            drawn = next(iter(infos.values()))["scenario"]
-            rows = {f"flow_{flow}": row for row, flow in enumerate(drawn.agent_flows)}
+            assert env.scenario is not None
+            rows = {f"flow_{flow}": row for row, flow in enumerate(env.scenario.agent_flows)}
             last: dict[int, npt.NDArray[np.float32]] = {}
             now_s = 0.0
             while True:
@@ -272,7 +384,7 @@ class TestEqualToOtherForms:
                     seen = info["terminal_observation"] if dones[row] else in_vec[row]
                     np.testing.assert_array_equal(observations[agent], seen)
                     assert np.float32(rewards[agent]) == vec_rewards[row]
-                    assert all(plain(infos[agent][key]) == plain(info[key]) for key in infos[agent])
+                    assert infos[agent] == {"is_active": infos[agent]["is_active"]} | flat(info)
                     compared += 1
                     if terminated[agent] or truncated[agent]:
                         last[row] = acted[agent]
@@ -287,12 +399,15 @@ class TestEqualToOtherForms:
         scenario = Scenario(duration_s=1.0, loss=0.01, flows=(Flow("agent", rtt_ms=20.0), Flow("bbr")))
         spec = EpisodeSpec(scenario, engine="native")
         single, env = BottleneckEnv.from_spec(spec), BottleneckParallelEnv(spec)
-        mine, yours = env.reset(seed=7), single.reset(seed=7)
-        assert data_equivalence([part["flow_0"] for part in mine], list(yours), exact=True)
+        (mine, infos), (yours, info) = env.reset(seed=7), single.reset(seed=7)
+        np.testing.assert_array_equal(mine["flow_0"], yours)
+        assert infos["flow_0"] == {"is_active": True} | flat(info)
         while env.agents:
             actions = act(env, (0.3, -0.2))
-            step = env.step(actions)
-            assert data_equivalence([part["flow_0"] for part in step], list(single.step(actions["flow_0"])), exact=True)
+            *mine, infos = env.step(actions)
+            *yours, info = single.step(actions["flow_0"])
+            assert data_equivalence([part["flow_0"] for part in mine], yours, exact=True)
+            assert infos["flow_0"] == {"is_active": bool(env.agents)} | flat(info)
 
     def test_what_learns_in_the_vecenv_drives_the_agents(self) -> None:
         """Nothing between Stable-Baselines3 and the flows: no SuperSuit, no padding of ours."""
@@ -313,6 +428,65 @@ class TestEqualToOtherForms:
                 returns[agent] += reward
         assert all(value < 0 for value in returns.values())
         assert "supersuit" not in sys.modules
+
+
+@pytest.mark.slow
+class TestLibraries:
+    """Other people's libraries take the environment as it is, while flows start and stop."""
+
+    @pytest.mark.parametrize("num_cpus", [0, 2])
+    def test_supersuit(self, num_cpus: int) -> None:
+        supersuit = pytest.importorskip("supersuit")
+        env = make(MOVED)
+        env.reset(seed=1)  # SuperSuit copies it
+        vec = supersuit.pettingzoo_env_to_vec_env_v1(env)
+        vec = supersuit.concat_vec_envs_v1(vec, 2, num_cpus=num_cpus, base_class="stable_baselines3")
+        with closing(vec):
+            assert vec.num_envs == 6
+            vec.reset()
+            for step in range(1, 41):
+                observations, rewards, dones, infos = vec.step(np.zeros((6, 2), np.float32))
+                assert observations.shape == (6, *env.observation_space("flow_0").shape)
+                assert dones.all() == dones.any() == (step % 20 == 0)
+                assert 1 <= sum(info["is_active"] for info in infos) <= 4
+                assert (rewards == 0).any()
+
+    def test_torchrl(self) -> None:
+        import torch
+
+        torchrl = pytest.importorskip("torchrl.envs")
+        for group_map in (
+            None,
+            torchrl.MarlGroupMapType.ONE_GROUP_PER_AGENT,
+            torchrl.MarlGroupMapType.ALL_IN_ONE_GROUP,
+            {"first": ["flow_0"], "others": ["flow_2", "flow_3", "flow_4"]},
+        ):
+            env = torchrl.PettingZooWrapper(make(STOPPED), group_map=group_map, return_state=True)
+            torchrl.check_env_specs(env)
+            rollout = env.rollout(100)
+            active = torch.cat([rollout["next", group, "info", "is_active"] for group in env.group_map], -1)
+            assert active.shape == (40, 4)
+            assert active.sum(0).tolist() == [14, 8, 15, 5]  # the first one's first step began with the reset
+            rewards = torch.cat([rollout["next", group, "reward"][..., 0] for group in env.group_map], -1)
+            assert (rewards != 0).sum(0).tolist() == [15, 8, 15, 5]
+            assert rollout["next", "done"].flatten().tolist() == [False] * 39 + [True]
+            env.close()
+
+    def test_rllib(self) -> None:
+        wrappers = pytest.importorskip("ray.rllib.env.wrappers.pettingzoo_env")
+        env = wrappers.ParallelPettingZooEnv(make(COMING))
+        assert set(env.observation_space) == {"flow_0", "flow_2", "flow_3", "flow_4"}
+        for seed in (1, 2):
+            observations, _ = env.reset(seed=seed)
+            steps = 0
+            is_over = False
+            while not is_over:
+                assert env.observation_space.contains(observations)
+                observations, _, terminated, truncated, _ = env.step(env.action_space.sample())
+                is_over = terminated["__all__"] or truncated["__all__"]
+                steps += 1
+            assert steps == 40
+        env.close()
 
 
 class TestWhatIsKnown:
@@ -371,10 +545,11 @@ class TestWhatIsKnown:
         state = dict(zip(env.state_columns, np.sinh(env.state().astype(np.float64)), strict=True))
         for agent in ("flow_0", "flow_2"):
             for column in FLOW_COLUMNS:
-                value = infos[agent]["flow"].get(column, 0.0)
+                value = infos[agent][f"flow.{column}"]
                 assert state[f"{agent}.{column}"] == pytest.approx(value, rel=1e-4, abs=1e-6), column
-        for column, value in infos["flow_0"]["link"].items():
-            assert state[f"link.{column}"] == pytest.approx(value, rel=1e-4, abs=1e-6), column
+        for column in LINK_COLUMNS:
+            key = f"link.{column}"
+            assert state[key] == pytest.approx(infos["flow_0"][key], rel=1e-4, abs=1e-6), column
         assert state["flow_1.throughput_mbps"] > 0.0  # a flow that nobody steers
         assert state["flow_1.base_rtt_ms"] == pytest.approx(40.0, rel=1e-4)
         assert state["flow_4.is_active"] == 0.0
@@ -391,18 +566,30 @@ class TestWhatIsKnown:
 class TestUse:
     def test_the_default(self) -> None:
         env = bbrgym.parallel_env(engine="native")
+        assert env.inactive_agents == "neutral"
         assert env.episode_spec.distribution.example == TWO_AGENTS_SCENARIO
+        env = bbrgym.parallel_env(engine="native", inactive_agents="absent")
         acted = [who for who, _ in play(env)]
         assert acted[0] == acted[-1] == ["flow_0"]
         assert acted[100] == ["flow_0", "flow_1"]
         assert len(acted) == 200
 
+    def test_a_copy_begins_without_an_episode(self) -> None:
+        env = make(render_mode="ansi", inactive_agents="absent")
+        observations, _ = env.reset(seed=1)
+        env.step(act(env))
+        again = pickle.loads(pickle.dumps(env))
+        assert (again.agents, again.scenario, again.render_mode, again.inactive_agents) == ([], None, "ansi", "absent")
+        assert data_equivalence(again.reset(seed=1)[0], observations, exact=True)
+
     def test_options(self) -> None:
         env = make(PAIR)
         other = Scenario(duration_s=1.0, flows=(Flow("agent"), Flow("cubic"), Flow("agent", start_s=0.5)))
-        _, infos = env.reset(options={"scenario": other})
-        assert infos["flow_0"]["scenario"] == other
-        assert env.reset()[1]["flow_0"]["scenario"] == PAIR
+        assert env.scenario is None
+        env.reset(options={"scenario": other})
+        assert env.scenario == other
+        env.reset()
+        assert env.scenario == PAIR
         agent, bbr = Flow("agent"), Flow("bbr")
         bad: list[tuple[Any, str]] = [
             (Scenario(flows=(bbr, agent, agent)), r"must have agents of possible_agents \(flow_0, .*\), got flow_1"),
@@ -448,6 +635,17 @@ class TestUse:
         assert picture.std() > 10
         with pytest.raises(ValueError, match="unknown render_mode 'human'; known: None, ansi, rgb_array"):
             make(render_mode="human")
+        with pytest.raises(ValueError, match="unknown inactive_agents 'gone'; known: neutral, absent"):
+            make(inactive_agents="gone")
+
+
+def flat(info: dict[str, Any]) -> dict[str, float]:
+    """The info of another form as this one has it, without `is_active`."""
+    return {
+        **{key: info[key] for key in ("time_s", "flow_index", "seed")},
+        **{f"flow.{column}": info["flow"].get(column, 0.0) for column in FLOW_COLUMNS},
+        **{f"link.{column}": info["link"].get(column, 0.0) for column in LINK_COLUMNS},
+    }
 
 
 def policy_of(spec: EpisodeSpec) -> Callable[[npt.NDArray[np.float32]], npt.NDArray[np.float32]]:
