@@ -250,7 +250,11 @@ class Engine(ABC):
     def _release(self) -> None:
         """Free everything, after an error, after an interrupt and to close; a reset may follow."""
 
+    def _check_process(self) -> None:  # noqa: B027  # most simulators are in this process, and copied by a fork
+        """Raise RuntimeError in a fork of the process whose child the simulator is."""
+
     def _finish(self, request: Literal["reset", "step"]) -> Rows:
+        self._check_process()
         if self._pending != request or self._scenario is None:
             pending = "" if self._pending is None else f" while a {self._pending} is pending"
             raise RuntimeError(f"finish_{request}(){pending} without begin_{request}()")
@@ -262,6 +266,7 @@ class Engine(ABC):
     def _check_is_idle(self, call: str) -> None:
         if self._is_closed:
             raise RuntimeError(f"{call}() on a closed engine")
+        self._check_process()
         if self._pending is not None:
             raise RuntimeError(f"{call}() while a {self._pending} is pending: call finish_{self._pending}() first")
 

@@ -20,11 +20,18 @@ class FakeEngine(NativeEngine):
         fail_at_step: raise EngineError in this step of every episode (1 is the first), or never.
         timeout_s: as of engine ns3; has no effect.
         transport: as of engine ns3; has no effect.
+        start_limit_s: as of engine ns3; has no effect.
     """
 
     description = EngineDescription(title="fake", comparators=tuple(COMPARATORS))
 
-    def __init__(self, fail_at_step: int | None = None, timeout_s: float = 10.0, transport: str = "tcp") -> None:
+    def __init__(
+        self,
+        fail_at_step: int | None = None,
+        timeout_s: float = 10.0,
+        transport: str = "tcp",
+        start_limit_s: float = 10.0,
+    ) -> None:
         super().__init__()
         self.fail_at_step = fail_at_step
         self.is_closed = False

@@ -22,13 +22,12 @@ import importlib.util
 import json
 import os
 import select
+import socket
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Protocol, cast
 
-import zmq
-
+from bbrgym.envs.ns3.stream import MessageStream
 from bbrgym.envs.ns3gym import ns3gym_pb2 as pb
 from bbrgym.envs.ns3gym.doubles import pack_doubles, unpack_doubles
 
@@ -53,33 +52,36 @@ def main(arguments: Sequence[str]) -> None:
     """Serve until the engine says stop, or until the parent process is gone.
 
     Args:
-        arguments: the engine's endpoint, its process id, the file of the extension `bbrgym._ns3`, and the transport
-            (one of its `transports()`).
+        arguments: the descriptor of the socket to the engine, the engine's process id, the file of the extension
+            `bbrgym._ns3`, and the transport (one of its `transports()`).
     """
-    endpoint, parent, extension, transport = arguments
-    _end_with_parent(int(parent), endpoint)
-    with zmq.Context() as context, context.socket(zmq.REQ) as socket:
-        socket.connect(endpoint)
-        serve_episodes(socket, _load_simulation(extension, transport))
+    fd, parent, extension, transport = arguments
+    _end_with_parent(int(parent))
+    with socket.socket(fileno=int(fd)) as engine, contextlib.suppress(EOFError):
+        engine.set_inheritable(False)
+        serve_episodes(MessageStream(engine), _load_simulation(extension, transport))
 
 
-def serve_episodes(socket: zmq.Socket[bytes], simulation: Simulation) -> None:
+def serve_episodes(engine: MessageStream, simulation: Simulation) -> None:
     """Serve episodes until the engine says stop instead of sending a scenario.
 
     Args:
-        socket: a REQ socket, connected to the engine.
+        engine: leads to the engine; its socket blocks.
         simulation: the simulation to run them in.
+
+    Raises:
+        EOFError: the engine is gone.
     """
     hello = pb.SimInitMsg(simProcessId=os.getpid(), wafShellProcessId=os.getppid()).SerializeToString()
     while True:
-        socket.send(hello)
-        request = pb.SimInitAck.FromString(socket.recv())
+        engine.send(hello)
+        request = pb.SimInitAck.FromString(_next(engine))
         if request.stopSimReq:
             return
-        _serve_episode(socket, simulation, request)
+        _serve_episode(engine, simulation, request)
 
 
-def _serve_episode(socket: zmq.Socket[bytes], simulation: Simulation, request: pb.SimInitAck) -> None:
+def _serve_episode(engine: MessageStream, simulation: Simulation, request: pb.SimInitAck) -> None:
     scenario: dict[str, Any] = json.loads(request.scenario)
     for flow, policy in request.policies.items():
         scenario["flows"][flow]["policy"] = policy
@@ -87,17 +89,17 @@ def _serve_episode(socket: zmq.Socket[bytes], simulation: Simulation, request: p
     try:
         simulation.reset(scenario, request.seed)
     except ValueError as error:
-        socket.send(pb.EnvStateMsg(isGameOver=True, error=str(error) or repr(error)).SerializeToString())
-        socket.recv()
+        engine.send(pb.EnvStateMsg(isGameOver=True, error=str(error) or repr(error)).SerializeToString())
+        _next(engine)
         return
-    socket.send(_state(simulation.rows()))
-    while not (action := pb.EnvActMsg.FromString(socket.recv())).stopSimReq:
+    engine.send(_state(simulation.rows()))
+    while not (action := pb.EnvActMsg.FromString(_next(engine))).stopSimReq:
         gains = iter(unpack_doubles(action.actData))
         for flow, cwnd_gain, pacing_gain in zip(agents, gains, gains, strict=True):
             if cwnd_gain == cwnd_gain:  # not NaN
                 simulation.steer(flow, cwnd_gain, pacing_gain)
         simulation.step(action.step_ns)
-        socket.send(_state(simulation.rows()))
+        engine.send(_state(simulation.rows()))
 
 
 def _state(rows: list[float]) -> bytes:
@@ -116,7 +118,13 @@ def _load_simulation(extension: str, transport: str) -> Simulation:
     return cast(Simulation, module.Simulation(transport))
 
 
-def _end_with_parent(parent: int, endpoint: str) -> None:
+def _next(engine: MessageStream) -> bytes:
+    message = engine.receive()
+    assert message is not None  # the socket blocks
+    return message
+
+
+def _end_with_parent(parent: int) -> None:
     """End this process when the parent is gone, even while C++ simulates (it has released the GIL).
 
     The parent holds the other end of our standard input, so its death is an end of file. Processes that it forked may
@@ -129,10 +137,6 @@ def _end_with_parent(parent: int, endpoint: str) -> None:
             readable, _, _ = select.select([0], [], [], 0.5)
             if readable and not os.read(0, 4096):
                 break
-        with contextlib.suppress(OSError):  # the parent can no longer remove them
-            socket = Path(endpoint.removeprefix("ipc://"))
-            socket.unlink(missing_ok=True)
-            socket.parent.rmdir()
         os._exit(1)
 
     threading.Thread(target=watch, name="end with parent", daemon=True).start()

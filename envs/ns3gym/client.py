@@ -15,7 +15,7 @@ from bbrgym.checks import check_integer, check_number
 from bbrgym.envs.engine import EngineError
 from bbrgym.envs.ns3gym import ns3gym_pb2 as pb
 from bbrgym.envs.ns3gym.messages import pack_data, unpack_data, unpack_space
-from bbrgym.envs.ns3gym.peer import Peer, reading
+from bbrgym.envs.ns3gym.peer import ZmqPeer, reading
 
 _GRACE_S: Final = 5.0
 """How long a program that was told to stop may take: many write their results then."""
@@ -81,7 +81,7 @@ class Ns3GymEnv(gymnasium.Env[Any, Any]):
         self._timeout_s = timeout_s
         self._np_random, self._np_random_seed = seeding.np_random(sim_seed)
         try:
-            self._peer = Peer(f"tcp://127.0.0.1:{port or '*'}")
+            self._peer = ZmqPeer(f"tcp://127.0.0.1:{port or '*'}")
         except zmq.ZMQError as error:
             raise EngineError(_bind_error(port, error)) from error
         self._phase = "over"
@@ -211,6 +211,7 @@ class Ns3GymEnv(gymnasium.Env[Any, Any]):
 
     @contextlib.contextmanager
     def _ending_program_on_error(self) -> Iterator[None]:
+        self._peer.check_process()
         # Also after an interrupt from the keyboard: the answer that was not waited for must not be taken for the next.
         try:
             yield

@@ -1,15 +1,14 @@
-"""Our end of the protocol's socket pair and the process at the other end. Every wait ends when that process does."""
+"""A simulator's process, and the messages to and from it. Every wait ends when that process does."""
 
 from __future__ import annotations
 
 import contextlib
 import math
 import os
-import shutil
 import subprocess
-import tempfile
 import time
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 
 import zmq
@@ -19,75 +18,68 @@ from bbrgym.envs.engine import EngineError
 from bbrgym.processes import ChildProcess
 
 
-class Peer:
-    """A bound socket that a simulator's REQ socket connects to, and that simulator's process.
+class Peer(ABC):
+    """A simulator's process and our end of a socket to it, which a subclass has.
 
-    It is a ROUTER, which a REQ peer cannot tell from a REP. Unlike a REP it never waits for the turn of a simulator
-    that died: the next one connects to the same socket.
-
-    Args:
-        endpoint: where to bind; None is an ipc socket in a private folder.
-
-    Raises:
-        OSError: it cannot be bound.
+    Only the process that made it can use it: a fork has neither the simulator nor the turn to speak.
     """
 
-    def __init__(self, endpoint: str | None = None) -> None:
-        resources = contextlib.ExitStack()
-        self._finalizer = weakref.finalize(self, _release, os.getpid(), resources)
-        if endpoint is None:
-            # An ipc path has at most 107 bytes.
-            folder = tempfile.mkdtemp(prefix="bbrgym-", dir="/tmp" if len(tempfile.gettempdir()) > 70 else None)
-            resources.callback(shutil.rmtree, folder, ignore_errors=True)
-            endpoint = f"ipc://{folder}/socket"
-        self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.ROUTER)
-        resources.callback(self._socket.close, linger=500)
-        try:
-            self._socket.bind(endpoint)
-        except zmq.ZMQError:
-            self._finalizer()
-            raise
-        self.endpoint: str = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
+    def __init__(self) -> None:
+        self._owner = os.getpid()
         self._process: ChildProcess | None = None
-        self._identity = b""
-        self._former_identities: set[bytes] = set()
         self._poller = zmq.Poller()
-        self._poller.register(self._socket, zmq.POLLIN)
 
     @property
     def pid(self) -> int | None:
         """The simulator's process id; None if it was not started here."""
         return None if self._process is None else self._process.pid
 
-    def start(self, command: Sequence[str], is_guarded: bool = True) -> None:
-        """Start a simulator, after ending the last one.
+    def is_dead(self) -> bool:
+        """Return whether a simulator that was started here has ended."""
+        return self._process is not None and self._process.is_over()
+
+    def check_process(self) -> None:
+        """Check that this process is the one that made this peer.
+
+        Raises:
+            RuntimeError: it is a fork of it.
+        """
+        if os.getpid() != self._owner:
+            raise RuntimeError(
+                f"the simulator belongs to process {self._owner}, and this is its fork {os.getpid()}: make the engine "
+                "or environment in the process that uses it"
+            )
+
+    def start(self, command: Sequence[str], is_guarded: bool = True, pass_fds: Sequence[int] = ()) -> None:
+        """Start a simulator, after ending the last one; see `ChildProcess`.
 
         Raises:
             EngineError: the program cannot be started.
         """
         self.end_process()
         try:
-            self._process = ChildProcess(command, output=subprocess.PIPE, is_guarded=is_guarded)
+            self._process = ChildProcess(command, output=subprocess.PIPE, pass_fds=pass_fds, is_guarded=is_guarded)
         except OSError as error:
             raise EngineError(f"cannot start {command[0]!r}: {error.strerror}") from error
         for fd in self._process.fds:
             self._poller.register(fd, zmq.POLLIN)
 
-    def receive(self, limit_s: float, doing: Callable[[], str]) -> bytes:
+    def receive(self, limit_s: float, doing: Callable[[], str], since: float | None = None) -> bytes:
         """Return the simulator's next message.
 
         Args:
             limit_s: how long to wait, in s.
             doing: returns what the simulator is doing, for the error.
+            since: when the wait began, on the clock of `time.monotonic`; None is now.
 
         Raises:
             EngineError: it died, or sent nothing for `limit_s`.
         """
-        deadline = time.monotonic() + limit_s
+        deadline = (time.monotonic() if since is None else since) + limit_s
         while True:
             left_s = deadline - time.monotonic()
             ready = dict(self._poller.poll(max(0, math.ceil(left_s * 1e3))))
-            if self._socket in ready and (message := self._take()) is not None:
+            if self._is_ready(ready) and (message := self._take()) is not None:
                 return message
             process = self._process
             if process is not None and process.output_fd in ready and not process.read_output():
@@ -98,9 +90,9 @@ class Peer:
                 self.end_process()
                 raise EngineError(_report(f"the simulator did not answer for {limit_s:g} s while {doing()}", process))
 
+    @abstractmethod
     def send(self, message: bytes) -> None:
-        """Answer its last message. If it died, the next `receive` raises the error."""
-        self._socket.send_multipart([self._identity, b"", message])
+        """Send a message, without waiting. If the simulator died, the next `receive` raises the error."""
 
     def end_process(self, grace_s: float = 0.0) -> str:
         """End the simulator's process, if there is one; all its further messages are ignored.
@@ -111,9 +103,6 @@ class Peer:
         Returns:
             How it ended, in words.
         """
-        if self._identity:
-            self._former_identities.add(self._identity)
-            self._identity = b""
         process, self._process = self._process, None
         if process is None:
             return "is not running"
@@ -122,11 +111,65 @@ class Peer:
                 self._poller.unregister(fd)
         return process.end(grace_s)
 
+    @abstractmethod
     def close(self) -> None:
         """End the process and free everything; calling it twice is fine."""
+
+    @abstractmethod
+    def _is_ready(self, ready: dict[object, int]) -> bool:
+        """Return whether the socket is among what is ready."""
+
+    @abstractmethod
+    def _take(self) -> bytes | None:
+        """Return a message from a socket that is ready, without waiting; None if there is none yet."""
+
+
+class ZmqPeer(Peer):
+    """A bound socket that a stock simulator's REQ socket connects to, and that simulator's process.
+
+    It is a ROUTER, which a REQ peer cannot tell from a REP. Unlike a REP it never waits for the turn of a simulator
+    that died: the next one connects to the same socket.
+
+    Args:
+        endpoint: where to bind.
+
+    Raises:
+        zmq.ZMQError: it cannot be bound.
+    """
+
+    def __init__(self, endpoint: str) -> None:
+        super().__init__()
+        self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.ROUTER)
+        self._finalizer = weakref.finalize(self, _close_socket, self._owner, self._socket)
+        try:
+            self._socket.bind(endpoint)
+        except zmq.ZMQError:
+            self._finalizer()
+            raise
+        self.endpoint: str = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
+        self._identity = b""
+        self._former_identities: set[bytes] = set()
+        self._poller.register(self._socket, zmq.POLLIN)
+
+    def send(self, message: bytes) -> None:
+        """Answer its last message; see `Peer.send`."""
+        self._socket.send_multipart([self._identity, b"", message])
+
+    def end_process(self, grace_s: float = 0.0) -> str:
+        """See `Peer.end_process`."""
+        if self._identity:
+            self._former_identities.add(self._identity)
+            self._identity = b""
+        return super().end_process(grace_s)
+
+    def close(self) -> None:
+        """See `Peer.close`."""
         if self._finalizer.alive:
             self.end_process()
             self._finalizer()
+
+    def _is_ready(self, ready: dict[object, int]) -> bool:
+        return self._socket in ready
 
     def _take(self) -> bytes | None:
         frames = self._socket.recv_multipart(zmq.NOBLOCK)
@@ -154,6 +197,6 @@ def _report(what: str, process: ChildProcess | None) -> str:
     return f"{what}; it last printed:\n{printed}" if printed else f"{what}; it printed nothing"
 
 
-def _release(owner: int, resources: contextlib.ExitStack) -> None:
-    if os.getpid() == owner:
-        resources.close()
+def _close_socket(owner: int, opened: zmq.Socket[bytes]) -> None:
+    if os.getpid() == owner:  # a fork does not have the thread that closes it
+        opened.close(linger=500)

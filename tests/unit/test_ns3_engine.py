@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import gc
 import importlib.util
 import math
@@ -24,6 +25,7 @@ from waiting import is_running, wait_for
 
 from bbrgym.envs.engine import EngineError, make_engine
 from bbrgym.envs.ns3 import engine as ns3_engine
+from bbrgym.envs.ns3 import worker_process
 from bbrgym.envs.ns3.engine import Ns3Engine
 from bbrgym.envs.scenario import Flow, Scenario
 
@@ -68,7 +70,7 @@ def test_a_fault_is_an_error_and_the_next_reset_is_sound(
     fault: str, message: str, sound: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BBRGYM_FAULT", fault)
-    monkeypatch.setattr(ns3_engine, "WORKER", Path(__file__).parents[1] / "faulty_worker.py")
+    monkeypatch.setattr(worker_process, "WORKER", Path(__file__).parents[1] / "faulty_worker.py")
     with contextlib.closing(Ns3Engine()) as faulty:
         faulty.reset(SCENARIO, 1)
         pid = worker_pid(faulty)
@@ -98,11 +100,36 @@ def test_a_killed_worker_is_noticed_at_once(engine: Ns3Engine) -> None:
 
 
 @needs_ns3
-def test_a_worker_killed_between_episodes_is_an_error_once(engine: Ns3Engine) -> None:
+@pytest.mark.parametrize("is_noticed", [True, False], ids=["dead", "dying"])
+def test_a_reset_replaces_a_worker_that_died_between_episodes(
+    engine: Ns3Engine, sound: bytes, is_noticed: bool
+) -> None:
     run(engine)
-    os.kill(worker_pid(engine), signal.SIGKILL)
-    with contextlib.suppress(EngineError):  # it may still have said that it is ready
-        engine.reset(SCENARIO, 1)
+    pid = worker_pid(engine)
+    if is_noticed:
+        os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: not is_running(pid))
+        assert run(engine) == sound
+    else:  # it lives when it is asked, and cannot answer
+        os.kill(pid, signal.SIGSTOP)
+        engine.begin_reset(SCENARIO, 1)
+        os.kill(pid, signal.SIGKILL)
+        assert engine.finish_reset().time_s == 0.0
+    assert worker_pid(engine) != pid
+    assert run(engine) == sound
+
+
+@needs_ns3
+def test_a_worker_that_does_not_start_is_an_error_that_names_the_limit(
+    engine: Ns3Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine._release()
+    engine.begin_reset(SCENARIO, 1)
+    os.kill(worker_pid(engine), signal.SIGSTOP)
+    monkeypatch.setattr(engine, "_start_limit_s", 0.3)
+    with pytest.raises(EngineError, match=r"did not answer for 0.3 s while loading ns-3 \(limit: start_limit_s\)"):
+        engine.finish_reset()
+    monkeypatch.undo()
     assert run(engine)
 
 
@@ -255,23 +282,21 @@ def test_the_end_of_a_process_is_the_end_of_its_simulating_worker(is_killed: boo
         engine = make_engine("ns3")
         engine.reset(Scenario(rate_mbps=1000, duration_s=1000, flows=(Flow("bbr"),)), 1)
         engine.begin_step(1e6)
-        print(engine.pid, engine._peer.endpoint.removeprefix("ipc://"), flush=True)
+        print(engine.pid, flush=True)
         time.sleep(float(sys.argv[1]))
     """
     command = [sys.executable, "-c", textwrap.dedent(script), "600" if is_killed else "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
-        pid, socket = parent.stdout.readline().split()
+        pid = int(parent.stdout.readline())
         if is_killed:
             time.sleep(0.2)
-            assert is_running(int(pid))
+            assert is_running(pid)
             parent.kill()
         assert (parent.wait() == 0) is not is_killed
     if is_killed:  # it may notice a little later
-        wait_for(lambda: not is_running(int(pid)))
-        wait_for(lambda: not Path(socket).parent.exists())
-    assert not is_running(int(pid))
-    assert not Path(socket).parent.exists()
+        wait_for(lambda: not is_running(pid))
+    assert not is_running(pid)
 
 
 @needs_ns3
@@ -284,28 +309,31 @@ def test_the_end_of_the_thread_that_started_it_is_not_the_end_of_the_worker(engi
 
 
 @needs_ns3
-@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
-def test_a_forked_process_leaves_the_worker_alone() -> None:
-    engine = Ns3Engine()
-    engine.reset(SCENARIO, 1)
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            engine.close()
-            del engine
-            status = 0
-        finally:
-            os._exit(status)
-    assert os.waitpid(child, 0)[1] == 0
-    assert engine.step(10).time_s == pytest.approx(0.01)
-    engine.close()
+def test_a_fork_cannot_use_the_worker_and_leaves_it_alone(sound: bytes) -> None:
+    with contextlib.closing(Ns3Engine()) as engine:
+        engine.reset(SCENARIO, 1)
+        engine.begin_step(10)
+        uses = (engine.finish_step, lambda: engine.reset(SCENARIO, 1), lambda: engine.begin_step(10))
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                for use in (*uses, *uses):
+                    with pytest.raises(RuntimeError, match=r"belongs to process \d+, and this is its fork"):
+                        use()
+                engine.close()
+                del engine, uses, use
+                gc.collect()
+                status = 0
+            finally:
+                os._exit(status)
+        assert os.waitpid(child, 0)[1] == 0
+        assert engine.finish_step().time_s == pytest.approx(0.01)
+        assert run(engine) == sound
 
 
 @needs_ns3
-def test_a_long_temporary_folder_does_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    long = tmp_path / ("x" * 120)
-    long.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(long))
-    with contextlib.closing(Ns3Engine()) as engine:
-        assert engine.reset(SCENARIO, 1).time_s == 0.0
+def test_a_request_may_be_larger_than_the_socket_holds(engine: Ns3Engine, sound: bytes) -> None:
+    schedule = tuple((index / 1000, 12 + index / 30_001) for index in range(20_000))  # 500 kB
+    engine.reset(dataclasses.replace(SCENARIO, rate_schedule=schedule), 1)
+    assert run(engine) == sound

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+import socket
 import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import zmq
+from waiting import HANG_S
 
+from bbrgym.envs.ns3.stream import MessageStream
 from bbrgym.envs.ns3.worker import serve_episodes
 from bbrgym.envs.ns3gym import ns3gym_pb2 as pb
 from bbrgym.envs.ns3gym.doubles import pack_doubles, unpack_doubles
@@ -46,40 +48,43 @@ class Toy:
 class Parent:
     """The engine's side, by hand."""
 
-    def __init__(self, socket: zmq.Socket[bytes]) -> None:
-        self.socket = socket
+    def __init__(self, worker: MessageStream) -> None:
+        self.worker = worker
 
     def begin(self, seed: int) -> None:
-        assert pb.SimInitMsg.FromString(self.socket.recv()).simProcessId > 0
+        assert pb.SimInitMsg.FromString(self.receive()).simProcessId > 0
         scenario = json.dumps(SCENARIO.to_dict())
-        self.socket.send(pb.SimInitAck(done=True, scenario=scenario, seed=seed).SerializeToString())
+        self.worker.send(pb.SimInitAck(done=True, scenario=scenario, seed=seed).SerializeToString())
 
     def act(self, *gains: float, step_ns: int = 400_000_000) -> None:
-        self.socket.send(pb.EnvActMsg(actData=pack_doubles(gains), step_ns=step_ns).SerializeToString())
+        self.worker.send(pb.EnvActMsg(actData=pack_doubles(gains), step_ns=step_ns).SerializeToString())
 
     def stop(self) -> None:
-        self.socket.send(pb.EnvActMsg(stopSimReq=True).SerializeToString())
+        self.worker.send(pb.EnvActMsg(stopSimReq=True).SerializeToString())
 
     def quit(self) -> None:
-        self.socket.recv()
-        self.socket.send(pb.SimInitAck(stopSimReq=True).SerializeToString())
+        self.receive()
+        self.worker.send(pb.SimInitAck(stopSimReq=True).SerializeToString())
+
+    def receive(self) -> bytes:
+        message = self.worker.receive()
+        assert message is not None
+        return message
 
     def state(self) -> tuple[list[float], pb.EnvStateMsg]:
-        state = pb.EnvStateMsg.FromString(self.socket.recv())
+        state = pb.EnvStateMsg.FromString(self.receive())
         return list(unpack_doubles(state.obsData)), state
 
 
 @pytest.fixture
 def served() -> Iterator[tuple[Parent, Toy, threading.Thread]]:
     toy = Toy()
-    with zmq.Context() as context, context.socket(zmq.REP) as parent, context.socket(zmq.REQ) as worker:
-        parent.rcvtimeo = worker.rcvtimeo = 10_000
-        parent.bind("inproc://worker")
-        worker.connect("inproc://worker")
-        thread = threading.Thread(target=serve_episodes, args=(worker, toy))
+    parent, worker = socket.socketpair()
+    with parent, worker:
+        thread = threading.Thread(target=serve_episodes, args=(MessageStream(worker), toy))
         thread.start()
-        yield Parent(parent), toy, thread
-        thread.join(10)
+        yield Parent(MessageStream(parent)), toy, thread
+        thread.join(HANG_S)
 
 
 def test_serves_episode_after_episode(served: tuple[Parent, Toy, threading.Thread]) -> None:
@@ -99,7 +104,7 @@ def test_serves_episode_after_episode(served: tuple[Parent, Toy, threading.Threa
         assert state.reason == (pb.EnvStateMsg.GameOver if seed == 7 else pb.EnvStateMsg.SimulationEnd)
         parent.stop()
     parent.quit()
-    thread.join(10)
+    thread.join(HANG_S)
     assert not thread.is_alive()
     # Flow 2 is steered, flow 0's gains are left as they are, flow 1 is no agent's.
     step = [("steer", 2, 1.5, 0.75), ("step", 400_000_000)]
@@ -119,5 +124,5 @@ def test_an_episode_can_be_abandoned_and_refused(served: tuple[Parent, Toy, thre
     assert parent.state()[0] == [0.0, 0.0, 0.0, 2.0]
     parent.stop()
     parent.quit()
-    thread.join(10)
+    thread.join(HANG_S)
     assert [call[0] for call in toy.calls] == ["reset"] * 3
