@@ -312,14 +312,23 @@ class ProgressCallback(BaseCallback):  # type: ignore[misc]  # Stable-Baselines3
 
 
 class TrackerWriter(KVWriter):  # type: ignore[misc]  # Stable-Baselines3 is not type-checked, see pyproject.toml
-    """Passes what Stable-Baselines3 logs to a tracker, under the same names."""
+    """Passes what Stable-Baselines3 logs to a tracker, under the same names.
 
-    def __init__(self, tracker: Tracker) -> None:
+    Args:
+        tracker: gets the metrics.
+        state: of the training: Stable-Baselines3 counts iterations from 1 in every part of a resumed training.
+    """
+
+    def __init__(self, tracker: Tracker, state: TrainingState) -> None:
         self._tracker = tracker
+        self._state = state
 
     def write(self, key_values: dict[str, Any], key_excluded: dict[str, Any], step: int = 0) -> None:
         """Log the numbers among the values."""
         numbers = {name: float(v) for name, v in key_values.items() if isinstance(v, int | float | np.number)}
+        if "time/iterations" in numbers:
+            self._state.iterations += 1
+            numbers["time/iterations"] = self._state.iterations
         self._tracker.log_metrics(numbers, step)
 
     def close(self) -> None:

@@ -8,9 +8,12 @@ import hashlib
 import json
 import logging
 import os
+import pickle
 import shutil
 import signal
 import threading
+import zipfile
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,6 +45,7 @@ class TrainingState:
         is_prepared: `bbrgym.agents.imitation.prepare` is done.
         searched_at: steps at the last search of the curriculum; 0 before the first.
         curriculum: the scenarios that the curriculum has found, as curriculum.json has them.
+        iterations: logged rollouts of a learner with rollouts.
     """
 
     best_reward: float | None = None
@@ -50,13 +54,15 @@ class TrainingState:
     is_prepared: bool = False
     searched_at: int = 0
     curriculum: list[dict[str, Any]] = field(default_factory=list)
+    iterations: int = 0
 
 
 def save_checkpoint(model: BaseAlgorithm, folder: Path, state: TrainingState) -> Path:
     """Write `<folder>/<steps>/`, and remove all but the last `KEPT` checkpoints.
 
     A checkpoint has Stable-Baselines3's `model.zip`, `inputs.npz` (`StandardiseObservation`), `replay.npz` for a
-    learner with a replay buffer, and `checkpoint.json` with counters, `state`, and a SHA-256 of each file.
+    learner with a replay buffer, and `checkpoint.json` with counters, the statistics to be logged next, `state`, and a
+    SHA-256 of each file.
     """
     final = folder / f"{model.num_timesteps:012d}"
     partial = folder / f".{final.name}.{os.getpid()}.partial"
@@ -72,6 +78,8 @@ def save_checkpoint(model: BaseAlgorithm, folder: Path, state: TrainingState) ->
         "steps": model.num_timesteps,
         "updates": model._n_updates,
         "episodes": model._episode_num,
+        "returns_and_lengths": [[float(episode["r"]), int(episode["l"])] for episode in model.ep_info_buffer or ()],
+        "not_yet_logged": _numbers(model.logger.name_to_value),
         "state": dataclasses.asdict(state),
         "sha256": {path.name: _digest(path) for path in sorted(partial.iterdir())},
     }
@@ -87,27 +95,32 @@ def save_checkpoint(model: BaseAlgorithm, folder: Path, state: TrainingState) ->
     return final
 
 
-def restore_latest(model: BaseAlgorithm, folder: Path) -> TrainingState:
-    """Restore the newest readable checkpoint into a fresh learner; call `restart_from_seed` next.
+def restore_latest(model: BaseAlgorithm, folder: Path) -> TrainingState | None:
+    """Restore the newest readable checkpoint into a fresh learner with a logger; call `restart_from_seed` next.
 
     Returns:
-        The state that was saved with it.
+        The state that was saved with it; None if there is no checkpoint.
 
     Raises:
-        ValueError: no checkpoint can be read.
+        ValueError: there are checkpoints, but none that can be read.
     """
-    for path in _checkpoints(folder):
+    checkpoints = _checkpoints(folder)
+    for path in checkpoints:
         try:
             description = json.loads((path / "checkpoint.json").read_text(encoding="utf-8"))
             for name, digest in description["sha256"].items():
                 if _digest(path / name) != digest:
                     raise ValueError(f"the SHA-256 of {name} differs from the recorded one")
             state = TrainingState(**description["state"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            _restore(model, path, description)
+        except pickle.UnpicklingError:  # its message recommends to run what is in the file
+            LOGGER.warning("cannot read the checkpoint %s: refused, its model.zip holds more than tensors", path)
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError, zipfile.BadZipFile) as error:
             LOGGER.warning("cannot read the checkpoint %s, falling back to the one before: %s", path, error)
-            continue
-        _restore(model, path, description)
-        return state
+        else:
+            return state
+    if not checkpoints:
+        return None
     raise ValueError(f"no checkpoint in '{folder}' can be read, so the training cannot resume")
 
 
@@ -132,7 +145,7 @@ def restart_from_seed(model: BaseAlgorithm, seed: int, state: TrainingState) -> 
 
 
 def _restore(model: BaseAlgorithm, path: Path, description: Mapping[str, Any]) -> None:
-    # Tensors only: the rest of the file is a pickle of what follows from the configuration.
+    # Tensors only (torch.load with weights_only): the rest is a pickle of what follows from the configuration.
     _, parameters, variables = load_from_zip_file(path / "model.zip", device=model.device, load_data=False)
     model.set_parameters(parameters, exact_match=True, device=model.device)
     for name, value in (variables or {}).items():
@@ -146,6 +159,14 @@ def _restore(model: BaseAlgorithm, path: Path, description: Mapping[str, Any]) -
     model.num_timesteps = description["steps"]
     model._n_updates = description["updates"]
     model._episode_num = description["episodes"]
+    # In the types of VecMonitor: a mean of other ones differs in the last digits.
+    model.ep_info_buffer = deque(
+        ({"r": np.float32(total), "l": np.int32(length)} for total, length in description["returns_and_lengths"]),
+        maxlen=model._stats_window_size,
+    )
+    model.ep_success_buffer = deque(maxlen=model._stats_window_size)
+    for name, value in description["not_yet_logged"].items():
+        model.logger.record(name, float(value))
 
 
 @contextlib.contextmanager
@@ -161,6 +182,10 @@ def _signals_deferred() -> Iterator[None]:
             signal.signal(number, handler)
     for signum in arrived:
         signal.raise_signal(signum)
+
+
+def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
+    return {name: float(value) for name, value in values.items() if isinstance(value, int | float | np.number)}
 
 
 def _save_replay(model: OffPolicyAlgorithm, path: Path) -> None:

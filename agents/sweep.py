@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
@@ -18,7 +16,7 @@ from omegaconf import DictConfig
 
 from bbrgym.agents.config import TrainConfig
 from bbrgym.agents.tracking import TERMINATED, Tracker, TrackingConfig, read_metrics, read_run
-from bbrgym.agents.train import TrainResult, resume, train
+from bbrgym.agents.train import TrainResult, is_run_of, resume, saved_steps, train
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -120,20 +118,15 @@ def train_in_sweep(config: Mapping[str, Any], directory: Path, console: Console 
         EngineError: engines failed too often.
     """
     record = read_run(directory)
-    if record is None or _settings(record["params"]) != _settings(config):
+    if record is None or not is_run_of(record, config):
         return train(config, directory, console)
     total_steps = TrainConfig.from_dict(config.get("train") or {}).total_steps
-    saved = [int(path.name) for path in (directory / "checkpoints").glob("*") if path.name.isdigit()]
+    saved = saved_steps(directory)
     is_done = record["status"] == "FINISHED"
-    if not is_done and saved and max(saved) < total_steps:
+    if not is_done and max(saved, default=0) < total_steps:
         return resume(directory, None, console)
-    store = TrackingConfig.of(config.get("tracking"))
-    if not is_done and not saved:
-        _end_run(directory, record, store, "KILLED")
-        shutil.rmtree(directory / "checkpoints", ignore_errors=True)  # a half-written one
-        return train(config, directory, console)
     if not is_done:  # killed between its last checkpoint and its end
-        _end_run(directory, record, store, "FINISHED")
+        _end_run(directory, record, TrackingConfig.of(config.get("tracking")), "FINISHED")
     rewards = [line["metrics"].get("eval/reward", math.nan) for line in read_metrics(directory)]
     return TrainResult(
         directory=directory,
@@ -141,8 +134,3 @@ def train_in_sweep(config: Mapping[str, Any], directory: Path, console: Console 
         reward=max((reward for reward in rewards if math.isfinite(reward)), default=math.nan),
         is_complete=max(saved, default=0) >= total_steps,
     )
-
-
-def _settings(params: Mapping[str, Any]) -> str:
-    """Return what must be equal for a training to be resumed."""
-    return json.dumps({key: value for key, value in params.items() if key not in ("output_dir", "tracking")})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import json
 import math
 import os
 from collections.abc import Mapping
@@ -52,7 +54,9 @@ def train(config: Mapping[str, Any], directory: Path, console: Console | None = 
     `train.engine_failures` times.
 
     At every checkpoint all random generators are seeded again from the seed and the number of steps, and new episodes
-    begin. So a training that was killed and resumed ends with exactly the same weights as one that ran through.
+    begin. So a training that was killed and resumed logs exactly the same metrics, and ends with the same weights, as one
+    that ran through. If the folder has a training with the same configuration that was killed before its first
+    checkpoint, that one starts again.
 
     Args:
         config: plain types, with the keys of `EpisodeSpec.from_config` and `agent`, `train`, `tracking`, `seed`.
@@ -60,41 +64,66 @@ def train(config: Mapping[str, Any], directory: Path, console: Console | None = 
         console: shows progress; None is standard output.
 
     Raises:
-        ValueError: a bad configuration, in which case nothing was written; or another process is training in the
-            folder.
+        ValueError: a bad configuration, in which case nothing was written; or the folder has a training with
+            checkpoints, or another process is training in it.
         ModuleNotFoundError: the extra `train` is not installed.
         EngineError: engines failed too often. A checkpoint was saved, and the run is marked as failed.
     """
-    if (directory / "checkpoints").is_dir():
+    record = read_run(directory)
+    if saved_steps(directory) or (record is not None and record["status"] == "FINISHED"):
         raise ValueError(
             f"'{directory}' already holds a training: resume it (train.resume={directory}) or use another folder"
         )
-    return _train(config, directory, console or Console(), is_resumed=False)
+    return _train(config, directory, console or Console(), is_resumed=is_run_of(record, config))
 
 
-def resume(directory: Path, changes: Mapping[str, Any] | None = None, console: Console | None = None) -> TrainResult:
+def resume(
+    directory: Path,
+    changes: Mapping[str, Any] | None = None,
+    console: Console | None = None,
+    config: Mapping[str, Any] | None = None,
+) -> TrainResult:
     """Resume a training that was stopped or killed, or extend one that is complete.
+
+    One that was killed before its first checkpoint starts again.
 
     Args:
         directory: the training's folder.
         changes: of its configuration, `{"train.total_steps": 500000}`; only keys that begin with `train.`.
         console: shows progress; None is standard output.
+        config: the configuration of a training that was killed before it wrote run.json; else that of run.json counts.
 
     Raises:
         ValueError: there is nothing to resume, or a change is not allowed.
         EngineError: an engine failed, as in `train`.
     """
     record = read_run(directory)
-    if record is None or record.get("experiment") != EXPERIMENT:
+    if record is not None and record.get("experiment") == EXPERIMENT:
+        config = record["params"]
+    elif record is not None or config is None:
         raise ValueError(f"'{directory}' holds no training: it has no run.json of one")
-    config = record["params"]
-    config["train"] |= {"resume": None}
+    config = copy.deepcopy(dict(config))
+    config["train"] = {**(config.get("train") or {}), "resume": None}
     for name, value in (changes or {}).items():
         group, _, key = name.partition(".")
         if group != "train" or not key:
             raise ValueError(f"{name} cannot change in a resumed training: only train.… can")
         config["train"][key] = value
     return _train(config, directory, console or Console(), is_resumed=True)
+
+
+def saved_steps(directory: Path) -> list[int]:
+    """Return the steps of the checkpoints in a training's folder."""
+    return [int(path.name) for path in (directory / "checkpoints").glob("*") if path.name.isdigit()]
+
+
+def is_run_of(record: Mapping[str, Any] | None, config: Mapping[str, Any]) -> bool:
+    """Return whether a run.json is that of a training with this configuration, wherever it is kept and tracked."""
+    return record is not None and _settings(record["params"]) == _settings(config)
+
+
+def _settings(params: Mapping[str, Any]) -> str:
+    return json.dumps({key: value for key, value in params.items() if key not in ("output_dir", "tracking")})
 
 
 def _train(config: Mapping[str, Any], directory: Path, console: Console, is_resumed: bool) -> TrainResult:

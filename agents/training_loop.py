@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -58,7 +59,7 @@ def run_training(
         curriculum: made from it; None for no curriculum.
         directory: the run's folder.
         console: shows progress.
-        is_resumed: restore the newest checkpoint in the folder.
+        is_resumed: continue the run in the folder, from its newest checkpoint if it has one.
 
     Returns:
         The steps made in all, and the reward of the best evaluation, None if there is none.
@@ -71,7 +72,10 @@ def run_training(
     checkpoints = directory / "checkpoints"
     with closing(VecMonitor(SharedPolicyVecEnv(spec, training.n_envs, training.critic_features))) as env:
         model = make_model(config["agent"], env, seed)
-        state = restore_latest(model, checkpoints) if is_resumed else TrainingState()
+        logger = Logger(folder=None, output_formats=[])
+        model.set_logger(logger)
+        restored = restore_latest(model, checkpoints) if is_resumed else None
+        state = restored or TrainingState()
         if model.num_timesteps >= training.total_steps:
             raise ValueError(
                 f"train.total_steps must be > {model.num_timesteps}, the steps that '{directory}' already has, "
@@ -85,11 +89,13 @@ def run_training(
             closing(EvaluationCallback(spec, algorithm, training, directory, tracker, console, state)) as evaluation,
             closing(ProgressCallback(training.total_steps, console)) as progress,
         ):
+            for cut_off in checkpoints.glob(".*.partial"):
+                shutil.rmtree(cut_off)
             tracker.log_scenarios("training scenarios", "training", spec.distribution.to_dict())
             tracker.log_scenarios(
                 "evaluation episodes", "evaluation", _evaluation_episodes(spec, training.eval_episodes)
             )
-            model.set_logger(Logger(folder=None, output_formats=[TrackerWriter(tracker)]))
+            logger.output_formats.append(TrackerWriter(tracker, state))
             callbacks: list[BaseCallback] = [evaluation]
             if curriculum is not None:  # before the checkpoints, which store what it finds
                 callbacks.append(
@@ -100,9 +106,10 @@ def run_training(
                 TimeLimitCallback(training.max_minutes),
                 progress,
             ]
+            has_begun = restored is not None
             try:
-                while (failed := _learn(model, spec, callbacks, training, seed, state, is_resumed)) is not None:
-                    is_resumed = True
+                while (failed := _learn(model, spec, callbacks, training, seed, state, has_begun)) is not None:
+                    has_begun = True
                     tracker.log_metrics({"time/engine_failures": state.engine_failures}, model.num_timesteps)
                     if state.engine_failures > training.engine_failures:
                         raise EngineError(
@@ -133,7 +140,7 @@ def _learn(
     training: TrainConfig,
     seed: int,
     state: TrainingState,
-    is_resumed: bool,
+    has_begun: bool,
 ) -> EngineError | None:
     """Learn until the end, or until an engine fails, whose error is returned."""
     has_replay_buffer = hasattr(model, "replay_buffer")
@@ -145,13 +152,13 @@ def _learn(
             state.is_prepared = True
         if training.teacher is not None and has_replay_buffer:
             model.learning_starts = 0  # the teacher's steps are in the buffer, so no random actions are needed
-        if is_resumed:
+        if has_begun:
             restart_from_seed(model, seed, state)
         model.learn(
             training.total_steps - model.num_timesteps,
             callback=callbacks,
             log_interval=4 if has_replay_buffer else 1,  # episodes; rollouts
-            reset_num_timesteps=not is_resumed,
+            reset_num_timesteps=not has_begun,
         )
     except EngineError as error:
         state.engine_failures += 1

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from bbrgym.agents.tracking import read_run
+from bbrgym.agents.tracking import read_metrics, read_run
 from bbrgym.agents.train import TrainResult, train
 
 SCENARIO: dict[str, Any] = {
@@ -72,10 +72,12 @@ def learn(directory: Path, train_changes: dict[str, Any] | None = None, **change
     return train(changed(train_changes, **changes), directory, quiet())
 
 
-def learn_until_killed(directory: Path, train_changes: dict[str, Any] | None = None, **changes: Any) -> None:
-    """Train until the second evaluation, and stop as by a power cut: a checkpoint exists, what followed it is lost."""
-    with pytest.raises(_Killed):
-        train(changed(train_changes, **changes), directory, _KillingConsole())
+def learn_until_killed(
+    directory: Path, train_changes: dict[str, Any] | None = None, evaluations: int = 2, **changes: Any
+) -> None:
+    """Train until the second or another evaluation, and stop as by a power cut: what followed a checkpoint is lost."""
+    with pytest.raises(Killed):
+        train(changed(train_changes, **changes), directory, KillingConsole(evaluations))
     assert not (directory / "final").exists()
 
 
@@ -97,14 +99,26 @@ def same(first: dict[str, Any], second: dict[str, Any]) -> bool:
     return first.keys() == second.keys() and all(np.array_equal(first[name], second[name]) for name in first)
 
 
-class _Killed(BaseException):
+def logged(directory: Path) -> dict[tuple[int, str], float]:
+    """Return all logged values but times, by step and name. Of those that were logged again after a kill, the last."""
+    return {
+        (line["step"], name): value
+        for line in read_metrics(directory)
+        for name, value in line["metrics"].items()
+        if name not in ("time/fps", "time/time_elapsed")
+    }
+
+
+class Killed(BaseException):
     """No `Exception`, so that training does not handle it."""
 
 
-class _KillingConsole(Console):
-    def __init__(self) -> None:
+class KillingConsole(Console):
+    def __init__(self, evaluations: int) -> None:
         super().__init__(file=io.StringIO())
+        self._evaluations = evaluations
 
     def print(self, *objects: Any, **options: Any) -> None:
-        if not str(objects[0]).startswith("0 steps"):
-            raise _Killed
+        self._evaluations -= 1
+        if self._evaluations == 0:
+            raise Killed

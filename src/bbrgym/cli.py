@@ -121,8 +121,26 @@ def _resume(directory: Path, arguments: list[str]) -> int:
             raise ValueError(f"{override.input_line}: give one value: a resumed training cannot be a sweep")
         changes[override.key_or_group] = override.value()
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
-    _report_training(resume(directory, changes, _console()))
+    _report_training(resume(directory, changes, _console(), _composed(directory)))
     return 0
+
+
+def _composed(directory: Path) -> dict[str, Any] | None:
+    """Return Hydra's copy of a training's configuration, all that there is as long as run.json is missing."""
+    from omegaconf import OmegaConf
+    from yaml import YAMLError
+
+    try:
+        # Hydra writes hydra.yaml after config.yaml, which is complete then.
+        if OmegaConf.select(OmegaConf.load(directory / ".hydra" / "hydra.yaml"), "hydra.job.name") != "train":
+            return None
+        settings = OmegaConf.load(directory / ".hydra" / "config.yaml")
+    except (OSError, YAMLError):
+        return None
+    OmegaConf.update(settings, "output_dir", str(directory))
+    plain = OmegaConf.to_container(settings, resolve=True)
+    assert isinstance(plain, dict)
+    return {str(key): value for key, value in plain.items()}
 
 
 def _report_training(result: TrainResult) -> None:

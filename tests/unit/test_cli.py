@@ -12,10 +12,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from in_process import run_in_this_process
+from training import Killed
 from waiting import wait_for
 
 import bbrgym
-from bbrgym.agents.tracking import read_run
+from bbrgym.agents.tracking import Tracker, read_run
 from bbrgym.cli import COMMANDS, main
 
 SMALL = [
@@ -113,6 +114,33 @@ def test_debugging_shows_the_traceback(capsys: pytest.CaptureFixture[str], monke
         main(["report"])
     assert main(["evaluate", "agent_path=nowhere"]) == 1
     assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_training_that_was_killed_before_it_wrote_run_json_starts_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def kill(*_: object, **__: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Tracker, "start", kill)
+        with pytest.raises(Killed):
+            main(["train", *SMALL, "name=mine", "seed=5"])
+    run = only_run("train")
+    assert sorted(path.name for path in run.iterdir()) == [".hydra", ".lock", "train.log"]
+    assert main(["train", f"train.resume={run}", "train.eval_episodes=2"]) == 0
+    record = read_run(run)
+    assert record is not None
+    assert (record["status"], record["params"]["seed"], record["params"]["name"]) == ("FINISHED", 5, "mine")
+    assert record["params"]["train"]["eval_episodes"] == 2
+
+
+def test_a_configuration_of_others_executes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("evil/.hydra").mkdir(parents=True)
+    for file in ("hydra.yaml", "config.yaml"):
+        Path("evil/.hydra/hydra.yaml").write_text("hydra: {job: {name: train}}\n")
+        Path("evil/.hydra", file).write_text("x: !!python/object/apply:os.mkdir [executed]\n")
+        assert main(["train", "train.resume=evil"]) == 1
+        assert "'evil' holds no training: it has no run.json of one" in capsys.readouterr().err
+        assert not Path("executed").exists()
 
 
 def test_train_resume_evaluate(capsys: pytest.CaptureFixture[str]) -> None:

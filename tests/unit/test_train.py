@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import pickle
 import shutil
 import signal
+import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +22,29 @@ from filelock import FileLock
 from policies import make_agent
 from rich.console import Console
 from stable_baselines3.common.base_class import BaseAlgorithm
-from training import AGENTS, PPO, SCENARIO, changed, learn, learn_until_killed, quiet, run_of, same, weights
+from training import (
+    AGENTS,
+    PPO,
+    SCENARIO,
+    Killed,
+    KillingConsole,
+    changed,
+    learn,
+    learn_until_killed,
+    logged,
+    quiet,
+    run_of,
+    same,
+    weights,
+)
 
 from bbrgym import EngineError, Scenario, simulate
-from bbrgym.agents.callbacks import evaluate_agent
+from bbrgym.agents import checkpoint
+from bbrgym.agents.callbacks import CheckpointCallback, evaluate_agent
 from bbrgym.agents.config import ALGORITHMS
 from bbrgym.agents.learner import export_agent, make_model
 from bbrgym.agents.policy import load_agent
-from bbrgym.agents.tracking import read_metrics
+from bbrgym.agents.tracking import Tracker, read_metrics, read_run
 from bbrgym.agents.train import resume, train
 from bbrgym.benchmark.evaluate import evaluate
 from bbrgym.envs.episode import EpisodeSpec
@@ -59,7 +78,9 @@ def test_a_run_writes_agents_log_and_curve(finished: Path) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_killed_and_resumed_run_ends_with_the_same_weights(finished: Path, tmp_path: Path, algorithm: str) -> None:
+def test_a_killed_and_resumed_run_logs_the_same_and_ends_with_the_same_weights(
+    finished: Path, tmp_path: Path, algorithm: str
+) -> None:
     stopped, through = tmp_path / "stopped", tmp_path / "through"
     agent = AGENTS[algorithm]
     if algorithm == "ppo":
@@ -68,8 +89,139 @@ def test_a_killed_and_resumed_run_ends_with_the_same_weights(finished: Path, tmp
         learn(through, agent=agent)
     learn_until_killed(stopped, agent=agent)
     assert resume(stopped, console=quiet()).steps == 192
+    assert logged(through) == logged(stopped)
     assert same(weights(through), weights(stopped))
     assert load_agent(through).content_hash == load_agent(stopped).content_hash
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("teacher", [None, "backlog"])
+def test_a_run_that_was_killed_twice_logs_the_same(tmp_path: Path, algorithm: str, teacher: str | None) -> None:
+    changes: dict[str, Any] = {"agent": AGENTS[algorithm], "scenario": SCENARIO | {"rate_mbps": {"uniform": [6, 12]}}}
+    curriculum = {"every": 96, "candidates": 2, "keep": 1, "baselines": ["cubic"]}
+    steps = {"total_steps": 640, "eval_every": 64, "teacher": teacher, "curriculum": curriculum}
+    learn(tmp_path / "through", steps, **changes)
+    stopped = tmp_path / "stopped"
+    learn_until_killed(stopped, steps, evaluations=4, **changes)
+    with pytest.raises(Killed):
+        resume(stopped, console=KillingConsole(5))
+    assert resume(stopped, console=quiet()).steps == 640
+    through = logged(tmp_path / "through")
+    assert through == logged(stopped)
+    assert {"rollout/ep_rew_mean", "eval/reward", "curriculum/kept"} < {name for _, name in through}
+    assert any(name.startswith("train/") for _, name in through)
+    assert same(weights(tmp_path / "through"), weights(stopped))
+
+
+@pytest.mark.parametrize(
+    ("moment", "again"),
+    [
+        ("model", "resume"),
+        ("record", "train"),
+        ("evaluation", "resume"),
+        ("checkpoint", "train"),
+        ("checkpoint", "resume"),
+    ],
+)
+def test_a_run_that_was_killed_before_its_first_checkpoint_starts_again(
+    finished: Path, tmp_path: Path, moment: str, again: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def kill(*_: Any, **__: Any) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        if moment == "model":
+            patched.setattr(Tracker, "start", kill)
+        elif moment == "record":
+            patched.setattr(Tracker, "log_scenarios", kill)
+        elif moment == "evaluation":
+            patched.setattr(CheckpointCallback, "_on_training_start", kill)
+        else:
+            patched.setattr(checkpoint, "_digest", kill)
+        with pytest.raises(Killed):
+            learn(tmp_path)
+    before = read_run(tmp_path)
+    assert (before is None) == (moment == "model")
+    assert bool(list((tmp_path / "checkpoints").glob(".*.partial"))) == (moment == "checkpoint")
+    if again == "train":
+        learn(tmp_path)
+    else:
+        resume(tmp_path, None, quiet(), changed())
+    assert same(weights(tmp_path), weights(finished))
+    assert logged(tmp_path) == logged(finished)
+    assert before is None or run_of(tmp_path)["run_id"] == before["run_id"]
+    assert not list((tmp_path / "checkpoints").glob(".*"))
+
+
+def test_nothing_in_a_folder_of_others_is_executed(tmp_path: Path) -> None:
+    """Not even of a checkpoint whose hashes are right: whoever made it could compute them too."""
+    learn(tmp_path / "good", {"total_steps": 64}, agent=AGENTS["sac"])
+    executed = tmp_path / "executed"
+    bomb = Bomb(executed)
+    pickle.loads(pickle.dumps(bomb))
+    executed.rmdir()  # it works
+    files = [path.relative_to(tmp_path / "good") for path in (tmp_path / "good").rglob("*") if path.is_file()]
+    refused = {"model.zip", "inputs.npz", "replay.npz", "checkpoint.json", "run.json", "policy.npz", "agent.json"}
+    assert refused < {path.name for path in files}
+    for file in files:
+        for content, is_ignored in bombs(tmp_path / "good" / file, bomb):
+            folder = shutil.copytree(tmp_path / "good", tmp_path / "evil")
+            (folder / file).write_bytes(content)
+            for description in folder.glob("checkpoints/*/checkpoint.json"):
+                if file.name != "checkpoint.json":
+                    plain = json.loads(description.read_text())
+                    digests = {name: checkpoint._digest(description.parent / name) for name in plain["sha256"]}
+                    description.write_text(json.dumps(plain | {"sha256": digests}))
+            refusals = 0
+            for load in (
+                lambda: read_metrics(folder),  # noqa: B023  called right here
+                lambda: load_agent(folder),  # noqa: B023
+                lambda: load_agent(folder / "final"),  # noqa: B023
+                lambda: resume(folder, {"train.total_steps": 128}, quiet()),  # noqa: B023
+            ):
+                try:
+                    load()
+                except ValueError:
+                    refusals += 1
+            assert not executed.exists(), file
+            assert refusals or file.name not in refused or is_ignored, file
+            shutil.rmtree(folder)
+
+
+class Bomb:
+    """Creates a folder when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (os.mkdir, (str(self._path),))
+
+
+def bombs(path: Path, bomb: Bomb) -> Iterator[tuple[bytes, bool]]:
+    """Yield contents of the file with a bomb in it: as a pickle, in each array, and in each part of an archive.
+
+    With each comes whether the bomb is in a part that is never read.
+    """
+    yield pickle.dumps(bomb), False
+    if path.suffix == ".npz":
+        file = io.BytesIO()
+        with np.load(path) as arrays:
+            np.savez(file, **{name: np.array([bomb], dtype=object) for name in arrays.files})
+        yield file.getvalue(), False
+    if path.name == "model.zip":
+        tensors = io.BytesIO()
+        torch.save({"": bomb}, tensors)
+        with zipfile.ZipFile(path) as archive:
+            parts = {name: archive.read(name) for name in archive.namelist()}
+        for evil in parts:
+            for content in (tensors.getvalue(), pickle.dumps(bomb, protocol=2)):
+                file = io.BytesIO()
+                with zipfile.ZipFile(file, "w") as archive:
+                    for name, part in parts.items():
+                        archive.writestr(name, content if name == evil else part)
+                yield file.getvalue(), not evil.endswith(".pth")
 
 
 def test_another_seed_gives_other_weights(finished: Path, tmp_path: Path) -> None:
@@ -226,10 +378,11 @@ def test_a_bad_configuration_is_refused_before_anything_is_made(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_finished_run_is_not_overwritten(tmp_path: Path) -> None:
-    (tmp_path / "checkpoints").mkdir()
-    with pytest.raises(ValueError, match="already holds a training: resume it"):
-        learn(tmp_path)
+def test_a_finished_run_is_not_overwritten(finished: Path, tmp_path: Path) -> None:
+    stripped = shutil.copytree(finished, tmp_path / "stripped", ignore=shutil.ignore_patterns("checkpoints"))
+    for folder in (finished, stripped):
+        with pytest.raises(ValueError, match="already holds a training: resume it"):
+            learn(folder)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
