@@ -54,8 +54,8 @@ def train(config: Mapping[str, Any], directory: Path, console: Console | None = 
     `train.engine_failures` times.
 
     At every checkpoint all random generators are seeded again from the seed and the number of steps, and new episodes
-    begin. So a training that was killed and resumed logs exactly the same metrics, and ends with the same weights, as one
-    that ran through. If the folder has a training with the same configuration that was killed before its first
+    begin. So a training that was killed and resumed logs exactly the same metrics, and ends with the same weights, as
+    one that ran through. If the folder has a training with the same configuration that was killed before its first
     checkpoint, that one starts again.
 
     Args:
