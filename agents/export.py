@@ -13,7 +13,7 @@ from bbrgym.baselines.policy_file import Network, StoredPolicy
 from bbrgym.extras import optional
 
 if TYPE_CHECKING:
-    from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
+    from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 OPSET: Final = 17
 """No operator needs more than 13; runtimes since 2022 support it."""
@@ -47,10 +47,14 @@ def state_names(network: Network) -> dict[str, int]:
     return {f"{kind}.{i}": width for i, width in enumerate(widths) for kind in ("hidden", "cell")}
 
 
-def _onnx_model(policy: StoredPolicy) -> ModelProto:
+def graph_of(network: Network) -> GraphProto:
+    """Return the ONNX graph of a network.
+
+    Raises:
+        ModuleNotFoundError: onnx is not installed.
+    """
     onnx = _onnx()
     helper = onnx.helper
-    network = policy.network
     nodes: list[NodeProto] = []
     weights: list[TensorProto] = []
 
@@ -93,15 +97,21 @@ def _onnx_model(policy: StoredPolicy) -> ModelProto:
         return info
 
     states = state_names(network).items()
-    graph = helper.make_graph(
+    graph: GraphProto = helper.make_graph(
         nodes,
         "policy",
         [values("observations", network.inputs), *(values(name, width) for name, width in states)],
         [values("actions", network.outputs), *(values(f"next_{name}", width) for name, width in states)],
         weights,
     )
+    return graph
+
+
+def _onnx_model(policy: StoredPolicy) -> ModelProto:
+    onnx = _onnx()
+    helper = onnx.helper
     model: ModelProto = helper.make_model(
-        graph,
+        graph_of(policy.network),
         opset_imports=[helper.make_opsetid("", OPSET)],
         ir_version=IR_VERSION,
         producer_name="bbrgym",

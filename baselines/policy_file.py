@@ -76,6 +76,8 @@ def find_policy(path: Path | str) -> Path:
         given = given.parent
     folder = next((f for f in (given, *(given / name for name in FOLDERS)) if (f / "agent.json").is_file()), None)
     if folder is None:
+        if given.is_file():
+            raise FileNotFoundError(f"'{given}' is no agent's folder: make one with `bbrgym import {given} FOLDER`")
         what = "it has no agent.json" if given.is_dir() else "there is no such folder"
         raise FileNotFoundError(f"no trained agent in '{given}': {what}; train one with `bbrgym train`")
     return folder

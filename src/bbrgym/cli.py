@@ -1,4 +1,4 @@
-"""The command line: `bbrgym train|evaluate|benchmark|report|export|demo|ns3|ui`."""
+"""The command line: `bbrgym train|evaluate|benchmark|report|export|import|demo|ns3|ui`."""
 
 from __future__ import annotations
 
@@ -220,6 +220,44 @@ def _export(arguments: list[str]) -> int:
     print(
         f"{arguments[1]}: observations (N, {policy.network.inputs}) to actions (N, {policy.network.outputs})"
         + (f", with the states {states} in and out" if states else "")
+    )
+    return 0
+
+
+def _import(arguments: list[str]) -> int:
+    import argparse
+
+    parser = argparse.ArgumentParser(prog="bbrgym import", add_help=False)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("settings", nargs="*")
+    parser.add_argument("--statistics", type=Path)
+    parser.add_argument("--ignore-clipping", action="store_true")
+    options = parser.parse_intermixed_args(arguments)
+    if bad := [setting for setting in options.settings if "=" not in setting]:
+        raise ValueError(
+            f"give settings as key=value, got {bad[0]!r}: bbrgym import MODEL FOLDER observation.history=3"
+        )
+    folder: Path = options.directory
+    if folder.exists() and not (folder / "agent.json").is_file():
+        raise ValueError(f"'{folder}' exists and is no agent's folder: give another one")
+
+    from hydra import compose, initialize_config_module
+    from omegaconf import OmegaConf
+
+    from bbrgym.agents.importers import import_model
+
+    with initialize_config_module("bbrgym.conf", version_base="1.3"):
+        composed = compose("config", options.settings)
+    config = {group: OmegaConf.to_container(composed[group], resolve=True) for group in _ENVIRONMENT_GROUPS}
+    agent = import_model(options.model, config, options.statistics, options.ignore_clipping)
+    agent.save(folder)
+    observation, action = agent.spec.observation, agent.spec.action
+    print(
+        f"{folder}: {agent.training['imported']}, observations of {len(observation.features)} features x "
+        f"{observation.history} steps, cwnd_gain {action.cwnd_gain}, pacing_gain {action.pacing_gain}, steps of "
+        f"{f'{agent.spec.step_ms:g} ms' if agent.spec.step_ms else f'{agent.spec.step_rtts:g} RTTs'}\n"
+        f"  bbrgym evaluate agent_path={folder}"
     )
     return 0
 
@@ -506,6 +544,26 @@ COMMANDS: dict[str, Command] = {
         "The model maps observations to actions; the states of a recurrent agent are inputs and outputs. Its metadata "
         "describe observations and actions.",
         examples=("bbrgym export runs/train/2026-01-31_12-00-00_ppo-1 agent.onnx",),
+    ),
+    "import": Command(
+        "turn a model of another library into an agent: Stable-Baselines3, CleanRL, ONNX",
+        _import,
+        "bbrgym import MODEL FOLDER [key=value ...] writes the agent's folder, for evaluate, benchmark, export and "
+        "Flow('policy'). Give the observation, the action and the step that the model was trained with, if they are "
+        "not the defaults. Nothing in the file is executed (docs/import.md).",
+        ("observation", "action", "env", "experiment"),
+        (
+            "observation.features=[…]   what it observes; observation.history=3",
+            "action.cwnd_gain=[0.5,4]   the bounds of its gains; action.pacing_gain, action.cwnd_scale",
+            "env.step_ms=100            time between decisions",
+            "--statistics FILE.npz      mean and var that its observations were normalised with",
+            "--ignore-clipping          although normalised observations were clipped in training",
+        ),
+        (
+            "bbrgym import model.zip agents/sb3",
+            "bbrgym import agent.cleanrl_model agents/cleanrl --statistics statistics.npz",
+            "bbrgym import policy.onnx agents/onnx observation.history=3 env.step_ms=50",
+        ),
     ),
     "demo": Command(
         "train for a few minutes, then benchmark the agent: the whole project in one command",

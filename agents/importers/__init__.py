@@ -1,0 +1,122 @@
+"""Models of other libraries become agents: from Stable-Baselines3, CleanRL and ONNX (docs/import.md)."""
+
+from __future__ import annotations
+
+import hashlib
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bbrgym.agents.importers.foreign import ForeignModel
+from bbrgym.agents.policy import Agent
+from bbrgym.envs.episode import EpisodeSpec
+
+
+def import_model(
+    path: Path,
+    config: Mapping[str, Any],
+    statistics: Path | None = None,
+    ignores_clipping: bool = False,
+) -> Agent:
+    """Read a model of another library as an agent. Nothing in the file is executed.
+
+    Args:
+        path: a zip of Stable-Baselines3 or sb3-contrib, a file of `torch.save(agent.state_dict(), …)` as CleanRL writes
+            it, or an ONNX model.
+        config: the environment that the model was trained in, as for `EpisodeSpec.from_config`. A model that
+            `bbrgym export` wrote says itself what it observes, how its actions become gains and how long a step is.
+        statistics: a file of `numpy.savez` with `mean` and `var` of the observations, and optionally `epsilon` (1e-8)
+            and `clip` (10): what VecNormalize or Gymnasium's NormalizeObservation subtracted, divided by and clipped
+            to.
+        ignores_clipping: fold the statistics into the weights even if observations can be so rare that they were
+            clipped in training, which the agent does not do.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file is none of these, or the model cannot be expressed as a policy; the message says why.
+        ModuleNotFoundError: torch or onnx is not installed.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file '{path}' to import")
+    try:
+        model = _read(path)
+        spec = EpisodeSpec.from_config({**config, **model.settings})
+        _check_bounds(model, spec)
+        network = model.network
+        if statistics is not None:
+            network = network.with_standardised_inputs(*_read_statistics(statistics, spec, ignores_clipping))
+        origin = {"imported": model.origin, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+        return Agent(spec, network, {**model.training, **origin})
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"'{path}' cannot be imported: {error}") from error
+
+
+def _read(path: Path) -> ForeignModel:
+    # Here, because they need different optional dependencies.
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+        if {"data", "policy.pth"} <= set(names):
+            from bbrgym.agents.importers.torch_models import read_stable_baselines3
+
+            return read_stable_baselines3(path)
+        if any(name.endswith("data.pkl") for name in names):
+            from bbrgym.agents.importers.torch_models import read_cleanrl
+
+            return read_cleanrl(path)
+        raise ValueError(
+            "it is a zip file, but neither of Stable-Baselines3 (data, policy.pth) nor of torch (data.pkl)"
+        )
+    if path.suffix == ".onnx":
+        from bbrgym.agents.importers.onnx_graph import read_onnx
+
+        return read_onnx(path)
+    raise ValueError(
+        "it must be a zip of Stable-Baselines3, a state_dict that torch.save wrote (.cleanrl_model, .pt, .pth) "
+        "or an ONNX model (.onnx)"
+    )
+
+
+def _check_bounds(model: ForeignModel, spec: EpisodeSpec) -> None:
+    space = spec.observation.space
+    for name, expected in (("low", space.low), ("high", space.high)):
+        found = model.bounds.get(name)
+        if found is None or found.shape != expected.shape:
+            continue  # the agent checks the number of values
+        different = np.flatnonzero(~np.isclose(found, expected, rtol=1e-4, atol=1e-6))
+        if different.size:
+            index = int(different[0])
+            feature = spec.observation.features[index % len(spec.observation.features)]
+            raise ValueError(
+                f"the {name} bound of its observation {index} is {found[index]:g}, but that of {feature} is "
+                f"{expected[index]:g}: give the features that it was trained with (observation.features=[…])"
+            )
+
+
+def _read_statistics(path: Path, spec: EpisodeSpec, ignores_clipping: bool) -> tuple[Any, Any]:
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            given = {name: np.asarray(arrays[name], np.float64) for name in arrays.files}
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise ValueError(f"the statistics '{path}' are no file of numpy.savez: {error}") from error
+    space = spec.observation.space
+    for name in ("mean", "var"):
+        if name not in given or given[name].shape != space.shape or not np.isfinite(given[name]).all():
+            shape = given[name].shape if name in given else "none"
+            raise ValueError(f"the statistics must have a finite {name!r} of shape {space.shape}, got {shape}")
+    if (given["var"] < 0).any():
+        raise ValueError(f"the statistics must have a 'var' >= 0, got {given['var'].min():g}")
+    scale = 1.0 / np.sqrt(given["var"] + given.get("epsilon", 1e-8))
+    clip = float(given.get("clip", 10.0))
+    extreme = np.maximum(np.abs(space.low - given["mean"]), np.abs(space.high - given["mean"])) * scale
+    if not ignores_clipping and (extreme > clip).any():
+        features = spec.observation.features
+        clipped = ", ".join(dict.fromkeys(features[i % len(features)] for i in np.flatnonzero(extreme > clip)))
+        raise ValueError(
+            f"normalised observations were clipped to {clip:g}, and {clipped} can exceed that (up to "
+            f"{extreme.max():.3g}): a policy cannot clip its observations; --ignore-clipping imports it without"
+        )
+    return given["mean"], scale

@@ -1,0 +1,209 @@
+"""Models of Stable-Baselines3, sb3-contrib and CleanRL: weights that torch saved.
+
+Weights are read by `torch.load(weights_only=True)`, which refuses every pickle that is more than tensors and plain
+containers. Of a Stable-Baselines3 zip's `data` only the JSON is read; its base64 pickles are not decoded.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any, Final
+
+import numpy as np
+
+from bbrgym.agents.importers.foreign import ForeignModel
+from bbrgym.baselines.policy_file import ACTIVATIONS, Array, Network
+from bbrgym.extras import optional
+
+with optional("importing weights of torch"):
+    import torch
+
+    from bbrgym.agents.learner import actor_network
+
+_POLICIES: Final = (
+    "stable_baselines3.common.policies",
+    "stable_baselines3.sac.policies",
+    "stable_baselines3.td3.policies",
+    "sb3_contrib.common.recurrent.policies",
+    "sb3_contrib.tqc.policies",
+)
+"""Modules of the policies whose forward pass is known; a class of another module may compute anything."""
+
+_ACTOR: Final = {
+    "ppo": r"action_net\.(weight|bias)|mlp_extractor\.policy_net\.\d+\.(weight|bias)",
+    "recurrent_ppo": r"action_net\.(weight|bias)|mlp_extractor\.policy_net\.\d+\.(weight|bias)"
+    r"|lstm_actor\.(weight|bias)_(ih|hh)_l\d+",
+    "sac": r"actor\.latent_pi\.\d+\.(weight|bias)|actor\.mu\.(weight|bias)",
+    "td3": r"actor\.mu\.\d+\.(weight|bias)",
+}
+"""By algorithm: the weights that decide a deterministic action."""
+
+_NOT_ACTOR: Final = (
+    r"log_std|(critic|critic_target|actor_target)\..*|actor\.log_std\..*|value_net\..*|mlp_extractor\.value_net\..*"
+    r"|lstm_critic\..*"
+)
+"""Weights of critics, targets and exploration."""
+
+
+def read_stable_baselines3(path: Path) -> ForeignModel:
+    """Read a zip of `model.save(path)`: PPO, A2C, RecurrentPPO, SAC, TQC, TD3 and DDPG with a MlpPolicy.
+
+    Raises:
+        ValueError: its network, its spaces or its weights are none that a policy can have.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            data = json.loads(archive.read("data"))
+            version = "_stable_baselines3_version"
+            origin = archive.read(version).decode("ascii").strip() if version in archive.namelist() else ""
+            with archive.open("policy.pth") as file:
+                state = _load(file)
+    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+        raise ValueError(f"its zip is damaged or not safe to read: {error}") from error
+    if not isinstance(data, Mapping) or not isinstance(state, Mapping):
+        raise ValueError("its zip has no data of a model")
+    algorithm = _algorithm(state)
+    _check_policy(data, algorithm)
+    unknown = [name for name in state if not re.fullmatch(f"{_ACTOR[algorithm]}|{_NOT_ACTOR}", name)]
+    if unknown:
+        raise ValueError(
+            f"its policy has weights beside fully connected layers and an LSTM: {', '.join(unknown[:3])}; feature "
+            "extractors (CNNs, dictionaries), normalisation layers and squashing with gSDE cannot be imported"
+        )
+    _check_sequence(name for name in state if re.fullmatch(_ACTOR[algorithm], name))
+    network = actor_network(algorithm, state, _activation(data, algorithm))
+    training = {"algorithm": algorithm, "steps": data.get("num_timesteps"), "seed": data.get("seed")}
+    return ForeignModel(
+        network=network,
+        origin=f"Stable-Baselines3 {origin}".strip(),
+        training={name: value for name, value in training.items() if isinstance(value, str | int)},
+        bounds=_bounds(data.get("observation_space")),
+    )
+
+
+def read_cleanrl(path: Path) -> ForeignModel:
+    """Read weights of CleanRL's `Agent` (ppo_continuous_action) or `Actor` (sac_continuous_action, TD3, DDPG).
+
+    A tuple or list of state dicts is read by its first one, the actor.
+
+    Raises:
+        ValueError: the weights are of no such network.
+    """
+    try:
+        with path.open("rb") as file:
+            state = _load(file)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"it is damaged or not safe to read: {error}") from error
+    if isinstance(state, tuple | list) and state:
+        state = state[0]
+    if not isinstance(state, Mapping) or not all(isinstance(value, torch.Tensor) for value in state.values()):
+        raise ValueError("it is no state_dict: save the weights alone, with torch.save(agent.state_dict(), path)")
+    arrays = {str(name): _array(value) for name, value in state.items()}
+    hidden = sorted(int(found[1]) for name in arrays if (found := re.fullmatch(r"actor_mean\.(\d+)\.weight", name)))
+    if hidden:
+        _check_sequence(name for name in arrays if name.startswith("actor_mean."))
+        prefixes, activation, output = [f"actor_mean.{index}" for index in hidden], "tanh", "clip"
+        known = r"actor_mean\.\d+\.(weight|bias)|critic\..*|actor_logstd"
+        algorithm = "ppo"
+    elif "fc_mean.weight" in arrays or "fc_mu.weight" in arrays:
+        last = "fc_mean" if "fc_mean.weight" in arrays else "fc_mu"
+        count = sum(re.fullmatch(r"fc\d+\.weight", name) is not None for name in arrays)
+        prefixes, activation, output = [*(f"fc{index + 1}" for index in range(count)), last], "relu", "tanh"
+        known = rf"fc\d+\.(weight|bias)|{last}\.(weight|bias)|fc_logstd\.(weight|bias)|action_(scale|bias)"
+        algorithm = "sac" if last == "fc_mean" else "td3"
+        if (arrays.get("action_scale", np.ones(1)) != 1).any() or (arrays.get("action_bias", np.zeros(1)) != 0).any():
+            raise ValueError("its actions must be in [-1, 1], as the environment's: action_scale 1 and action_bias 0")
+    else:
+        raise ValueError(
+            f"its weights ({', '.join(list(arrays)[:3])}, …) are none of CleanRL's continuous agents: actor_mean.… "
+            "(PPO), fc1, fc2, fc_mean (SAC) or fc1, fc2, fc_mu (TD3, DDPG)"
+        )
+    if unknown := [name for name in arrays if not re.fullmatch(known, name)]:
+        raise ValueError(f"it has weights that CleanRL's agent has not: {', '.join(unknown[:3])}")
+    missing = [name for prefix in prefixes for name in (f"{prefix}.weight", f"{prefix}.bias") if name not in arrays]
+    if missing:
+        raise ValueError(f"it has no {missing[0]}")
+    layers = tuple((arrays[f"{prefix}.weight"], arrays[f"{prefix}.bias"]) for prefix in prefixes)
+    return ForeignModel(Network(layers, (), activation, output), "CleanRL", {"algorithm": algorithm})
+
+
+def _load(file: IO[bytes]) -> Any:
+    try:
+        return torch.load(file, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise ValueError(
+            "its pickle holds more than tensors, and is not read: anything else in a pickle can run code"
+        ) from error
+    except (RuntimeError, EOFError, AttributeError) as error:
+        raise ValueError(str(error).splitlines()[0]) from error
+
+
+def _array(tensor: torch.Tensor) -> Array:
+    return np.array(tensor.detach().cpu().numpy(), dtype=np.float32)
+
+
+def _algorithm(state: Mapping[str, Any]) -> str:
+    if "actor.latent_pi.0.weight" in state or "actor.mu.weight" in state:
+        return "sac"
+    if "actor.mu.0.weight" in state:
+        return "td3"
+    if "action_net.weight" in state:
+        return "recurrent_ppo" if any(name.startswith("lstm_actor.") for name in state) else "ppo"
+    raise ValueError(
+        f"its weights ({', '.join(list(state)[:3])}, …) are of no actor with continuous actions: PPO, A2C, "
+        "RecurrentPPO, SAC, TQC, TD3 and DDPG can be imported"
+    )
+
+
+def _check_policy(data: Mapping[str, Any], algorithm: str) -> None:
+    described = data.get("policy_class")
+    module = described.get("__module__") if isinstance(described, Mapping) else None
+    if module not in _POLICIES:
+        raise ValueError(f"its policy class is of {module!r}, so the file does not say what it computes; use MlpPolicy")
+    arguments = data.get("policy_kwargs") or {}
+    extractor = str(arguments.get("features_extractor_class", "FlattenExtractor"))
+    if "FlattenExtractor" not in extractor:
+        raise ValueError(f"it has the feature extractor {extractor}; only fully connected layers can be imported")
+    if data.get("use_sde") and (algorithm != "ppo" or arguments.get("squash_output")):
+        raise ValueError("it explores with gSDE (use_sde), whose actor has a bound that a policy does not have")
+    space = data.get("action_space")
+    low, high = (_bounds(space).get(name) for name in ("low", "high"))
+    if low is None or high is None or low.shape != (2,) or (low != -1).any() or (high != 1).any():
+        raise ValueError(f"its actions must be a Box(-1, 1, (2,)), got bounds {low} and {high}")
+
+
+def _activation(data: Mapping[str, Any], algorithm: str) -> str:
+    kind = str((data.get("policy_kwargs") or {}).get("activation_fn", ""))
+    if not kind:
+        return "tanh" if "ppo" in algorithm else "relu"
+    found = re.fullmatch(r"<class 'torch\.nn\.modules\.activation\.(\w+)'>", kind)
+    name = found[1].lower() if found else kind
+    if name not in ACTIVATIONS:
+        raise ValueError(f"its activation is {found[1] if found else kind}; Tanh and ReLU can be imported")
+    return name
+
+
+def _check_sequence(names: Any) -> None:
+    """Check that the layers of a torch Sequential alternate with activations, so that nothing is between them."""
+    sequences: dict[str, set[int]] = {}
+    for name in names:
+        if found := re.fullmatch(r"(.*)\.(\d+)\.(weight|bias)", name):
+            sequences.setdefault(found[1], set()).add(int(found[2]))
+    for prefix, indices in sequences.items():
+        if sorted(indices) != list(range(0, 2 * len(indices), 2)):
+            raise ValueError(f"{prefix} has layers at {sorted(indices)}, where 0, 2, 4, … with an activation each fit")
+
+
+def _bounds(space: Any) -> dict[str, Array]:
+    """Return the bounds that a space's description has as text, `[-1.  1.]`."""
+    bounds = {}
+    for name in ("low", "high"):
+        text = space.get(name) if isinstance(space, Mapping) else None
+        if isinstance(text, str) and re.fullmatch(r"[\[\]\s\d.e+\-inf]*", text) and "..." not in text:
+            bounds[name] = np.array(text.strip("[] \n").split(), dtype=np.float32)
+    return bounds

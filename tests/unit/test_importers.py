@@ -1,0 +1,416 @@
+"""Models of Stable-Baselines3, CleanRL and ONNX as agents: the same actions, and nothing in a file is executed."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import onnx
+import onnxruntime  # type: ignore[import-untyped]
+import pytest
+import torch
+from onnx import TensorProto, helper, numpy_helper
+from policies import make_agent, networks
+from sb3_contrib import RecurrentPPO
+from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
+from stable_baselines3.common.policies import ActorCriticPolicy
+from torch import nn
+
+import bbrgym
+from bbrgym import Flow, Scenario, simulate
+from bbrgym.agents.export import write_onnx
+from bbrgym.agents.importers import import_model
+from bbrgym.agents.policy import Agent, load_agent
+from bbrgym.baselines.policy_file import read_policy
+from bbrgym.cli import main
+
+SCENARIO = {"flows": [{"algorithm": "agent", "rtt_ms": 20}], "rate_mbps": 10, "duration_s": 1}
+CONFIG: dict[str, Any] = {
+    "scenario": SCENARIO,
+    "engine": {"name": "native"},
+    "observation": {"features": ["log_rtt_ratio", "loss_rate", "log_backlog"], "history": 2},
+    "action": {"cwnd_gain": [0.5, 3.0], "pacing_gain": [0.8, 1.5]},
+    "env": {"step_ms": 40.0, "step_rtts": None},
+}
+INPUTS = 6
+
+
+def environment(config: Mapping[str, Any] = CONFIG) -> gym.Env[Any, Any]:
+    spec = bbrgym.envs.EpisodeSpec.from_config(config)
+    return gym.make("bbrgym/Bottleneck-v0", **spec.arguments())
+
+
+def shake(module: nn.Module) -> None:
+    """Draw weights of a size that a trained network has: new ones return almost 0."""
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for weight in module.parameters():
+            weight.copy_(torch.randn_like(weight) * 0.4)
+
+
+def observations(count: int = 64) -> np.ndarray[Any, np.dtype[np.float32]]:
+    space = bbrgym.envs.EpisodeSpec.from_config(CONFIG).observation.space
+    return np.random.default_rng(3).uniform(space.low, space.high, (count, INPUTS)).astype(np.float32)
+
+
+def run_episode(agent: Agent, folder: Path) -> None:
+    """Run the stored agent as a controller, and from outside."""
+    agent.save(folder)
+    assert read_policy(folder).content_hash == agent.content_hash
+    scenario = Scenario(rate_mbps=10, duration_s=1, flows=(Flow("policy", rtt_ms=20, policy=str(folder)),))
+    assert simulate(scenario, "native", seed=1).rows["throughput_mbps"].max() > 1
+    driven = dataclasses.replace(scenario, flows=(Flow("agent", rtt_ms=20),))
+    assert simulate(driven, "native", 1, 40.0, load_agent(folder).policy(driven)).rows["throughput_mbps"].max() > 1
+
+
+MODELS: dict[str, Callable[[gym.Env[Any, Any]], Any]] = {
+    "ppo": lambda env: PPO("MlpPolicy", env, policy_kwargs={"net_arch": [16, 8]}),
+    "ppo, relu, separate": lambda env: PPO(
+        "MlpPolicy", env, policy_kwargs={"activation_fn": nn.ReLU, "net_arch": {"pi": [16], "vf": [4, 4]}}
+    ),
+    "ppo, one layer": lambda env: PPO("MlpPolicy", env, policy_kwargs={"net_arch": []}),
+    "ppo, gSDE": lambda env: PPO("MlpPolicy", env, use_sde=True, policy_kwargs={"net_arch": [16, 8]}),
+    "a2c": lambda env: A2C("MlpPolicy", env, policy_kwargs={"net_arch": [16, 8]}),
+    "sac": lambda env: SAC("MlpPolicy", env, buffer_size=9, policy_kwargs={"net_arch": [16, 8]}),
+    "sac, tanh": lambda env: SAC("MlpPolicy", env, buffer_size=9, policy_kwargs={"activation_fn": nn.Tanh}),
+    "td3": lambda env: TD3("MlpPolicy", env, buffer_size=9, policy_kwargs={"net_arch": [16, 8]}),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_of_stable_baselines3(name: str, tmp_path: Path) -> None:
+    model = MODELS[name](environment())
+    shake(model.policy)
+    model.save(tmp_path / "model.zip")
+    agent = import_model(tmp_path / "model.zip", CONFIG)
+    seen = observations()
+    np.testing.assert_allclose(agent.predict(seen), model.predict(seen, deterministic=True)[0], atol=2e-5)
+    assert np.ptp(agent.predict(seen)) > 0.5
+    assert agent.training["algorithm"] == name.split(",")[0].replace("a2c", "ppo")  # one policy
+    assert str(agent.training["imported"]).startswith("Stable-Baselines3 2.")
+    run_episode(agent, tmp_path / "agent")
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_a_recurrent_model_of_sb3_contrib(layers: int, tmp_path: Path) -> None:
+    arguments = {"lstm_hidden_size": 8, "n_lstm_layers": layers, "net_arch": [8]}
+    model = RecurrentPPO("MlpLstmPolicy", environment(), policy_kwargs=arguments)
+    shake(model.policy)
+    model.save(tmp_path / "model.zip")
+    agent = import_model(tmp_path / "model.zip", CONFIG)
+    state = None
+    for seen in observations(40).reshape(10, 4, INPUTS):
+        expected, state = model.predict(seen, state, np.zeros(4, bool), deterministic=True)
+        np.testing.assert_allclose(agent.predict(seen), expected, atol=2e-5)
+    run_episode(agent, tmp_path / "agent")
+
+
+class CustomPolicy(ActorCriticPolicy):
+    """May compute anything."""
+
+
+def untidy(**arguments: Any) -> Callable[[gym.Env[Any, Any]], Any]:
+    return lambda env: PPO("MlpPolicy", env, policy_kwargs=arguments)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (untidy(activation_fn=nn.ELU), "its activation is ELU; Tanh and ReLU can be imported"),
+        (lambda env: PPO(CustomPolicy, env), "its policy class is of 'test_importers'"),
+        (
+            lambda env: PPO("MlpPolicy", gym.wrappers.RescaleAction(env, np.float32(0), np.float32(1))),
+            "its actions must be a Box",
+        ),
+        (lambda env: SAC("MlpPolicy", env, buffer_size=9, use_sde=True), "gSDE"),
+        (lambda env: PPO("MlpPolicy", environment({**CONFIG, "observation": {"history": 2}})), "takes 34 values"),
+        (lambda env: DQN("MlpPolicy", "CartPole-v1", buffer_size=9), "are of no actor with continuous actions"),
+        (
+            lambda env: PPO("MlpPolicy", environment({**CONFIG, "observation": OTHER_FEATURES})),
+            r"bound of its observation 0 is .*, but that of log_rtt_ratio is .*: give the features",
+        ),
+    ],
+)
+def test_what_a_policy_cannot_be_is_refused(make: Callable[[Any], Any], message: str, tmp_path: Path) -> None:
+    make(environment()).save(tmp_path / "model.zip")
+    with pytest.raises(ValueError, match=message) as caught:
+        import_model(tmp_path / "model.zip", CONFIG)
+    assert str(tmp_path / "model.zip") in str(caught.value)
+
+
+OTHER_FEATURES = {"features": ["log_queueing_delay", "loss_rate", "log_backlog"], "history": 2}
+
+
+def test_a_feature_extractor_is_refused(tmp_path: Path) -> None:
+    images = gym.spaces.Box(0, 255, (36, 36, 1), np.uint8)
+    env = gym.wrappers.TransformObservation(environment(), lambda _: images.sample(), images)
+    PPO("CnnPolicy", env).save(tmp_path / "model.zip")
+    with pytest.raises(ValueError, match=r"feature extractors \(CNNs, dictionaries\)|policy class|feature extractor"):
+        import_model(tmp_path / "model.zip", CONFIG)
+
+
+class CleanRlPpo(nn.Module):
+    """The layers and names of CleanRL's ppo_continuous_action."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.critic = nn.Sequential(nn.Linear(INPUTS, 8), nn.Tanh(), nn.Linear(8, 1))
+        self.actor_mean = nn.Sequential(
+            nn.Linear(INPUTS, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 2)
+        )
+        self.actor_logstd = nn.Parameter(torch.zeros(1, 2))
+
+    def forward(self, seen: torch.Tensor) -> torch.Tensor:
+        return torch.clip(self.actor_mean(seen), -1, 1)
+
+
+class CleanRlSac(nn.Module):
+    """The layers and names of CleanRL's sac_continuous_action."""
+
+    def __init__(self, scale: float = 1.0) -> None:
+        super().__init__()
+        self.fc1, self.fc2 = nn.Linear(INPUTS, 16), nn.Linear(16, 16)
+        self.fc_mean, self.fc_logstd = nn.Linear(16, 2), nn.Linear(16, 2)
+        self.register_buffer("action_scale", torch.full((2,), scale))
+        self.register_buffer("action_bias", torch.zeros(2))
+
+    def forward(self, seen: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.fc_mean(torch.relu(self.fc2(torch.relu(self.fc1(seen))))))
+
+
+class CleanRlTd3(nn.Module):
+    """The layers and names of CleanRL's td3_continuous_action."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc1, self.fc2, self.fc_mu = nn.Linear(INPUTS, 16), nn.Linear(16, 16), nn.Linear(16, 2)
+        self.register_buffer("action_scale", torch.ones(1, 2))
+        self.register_buffer("action_bias", torch.zeros(1, 2))
+
+    def forward(self, seen: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.fc_mu(torch.relu(self.fc2(torch.relu(self.fc1(seen))))))
+
+
+@pytest.mark.parametrize(
+    ("module", "is_tuple", "algorithm"),
+    [(CleanRlPpo(), False, "ppo"), (CleanRlSac(), False, "sac"), (CleanRlTd3(), True, "td3")],
+)
+def test_an_agent_of_cleanrl(module: nn.Module, is_tuple: bool, algorithm: str, tmp_path: Path) -> None:
+    shake(module)
+    path = tmp_path / "agent.cleanrl_model"
+    torch.save((module.state_dict(), {}, {}) if is_tuple else module.state_dict(), path)
+    agent = import_model(path, CONFIG)
+    seen = observations()
+    expected = module(torch.from_numpy(seen)).detach().numpy()
+    np.testing.assert_allclose(agent.predict(seen), expected, atol=2e-5)
+    assert (agent.training["imported"], agent.training["algorithm"]) == ("CleanRL", algorithm)
+    run_episode(agent, tmp_path / "agent")
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        (CleanRlSac(scale=2.0).state_dict(), "action_scale 1 and action_bias 0"),
+        (nn.Sequential(nn.Linear(6, 2)).state_dict(), "none of CleanRL's continuous agents"),
+        (CleanRlPpo().state_dict() | {"embedding.weight": torch.zeros(2)}, "has not: embedding.weight"),
+        ({k: v for k, v in CleanRlPpo().state_dict().items() if "mean.2" not in k}, r"layers at \[0, 4\]"),
+        ({k: v for k, v in CleanRlSac().state_dict().items() if k != "fc2.bias"}, "it has no fc2.bias"),
+        ([1, 2], "it is no state_dict"),
+    ],
+)
+def test_other_weights_are_refused(weights: Any, message: str, tmp_path: Path) -> None:
+    torch.save(weights, tmp_path / "x.pt")
+    with pytest.raises(ValueError, match=message):
+        import_model(tmp_path / "x.pt", CONFIG)
+
+
+def test_statistics_of_a_normalisation_are_folded_into_the_weights(tmp_path: Path) -> None:
+    module = CleanRlPpo()
+    shake(module)
+    torch.save(module.state_dict(), tmp_path / "x.pt")
+    mean = np.random.default_rng(1).normal(size=INPUTS)
+    var = np.full(INPUTS, 4.0)
+    statistics = tmp_path / "statistics.npz"
+    np.savez(statistics, mean=mean, var=var, epsilon=1e-8, clip=10.0)
+    agent = import_model(tmp_path / "x.pt", CONFIG, statistics)
+    seen = observations()
+    normalised = np.clip((seen - mean) / np.sqrt(var + 1e-8), -10, 10).astype(np.float32)
+    expected = module(torch.from_numpy(normalised)).detach().numpy()
+    np.testing.assert_allclose(agent.predict(seen), expected, atol=2e-5)
+
+    np.savez(statistics, mean=mean, var=np.full(INPUTS, 1e-4))
+    with pytest.raises(ValueError, match=r"were clipped to 10, and log_rtt_ratio, .* a policy cannot clip"):
+        import_model(tmp_path / "x.pt", CONFIG, statistics)
+    import_model(tmp_path / "x.pt", CONFIG, statistics, ignores_clipping=True)
+    np.savez(statistics, mean=mean[:3], var=var)
+    with pytest.raises(ValueError, match=r"a finite 'mean' of shape \(6,\), got \(3,\)"):
+        import_model(tmp_path / "x.pt", CONFIG, statistics)
+
+
+class Attack:
+    """Makes a folder when it is unpickled."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.folder),)
+
+
+def test_a_pickle_in_a_file_does_not_run(tmp_path: Path) -> None:
+    proof = tmp_path / "attacked"
+    torch.save({"actor_mean.0.weight": Attack(proof)}, tmp_path / "x.pt")
+    with pytest.raises(ValueError, match="its pickle holds more than tensors, and is not read"):
+        import_model(tmp_path / "x.pt", CONFIG)
+
+    model = PPO("MlpPolicy", environment(), policy_kwargs={"net_arch": [16, 8]})
+    model.tensorboard_log = Attack(proof)  # any attribute is pickled into `data`
+    model.save(tmp_path / "data.zip")
+    assert not proof.exists()
+    import_model(tmp_path / "data.zip", CONFIG)
+    assert not proof.exists()
+
+    with zipfile.ZipFile(tmp_path / "data.zip") as good, zipfile.ZipFile(tmp_path / "weights.zip", "w") as bad:
+        for name in good.namelist():
+            bad.writestr(name, (tmp_path / "x.pt").read_bytes() if name == "policy.pth" else good.read(name))
+    with pytest.raises(ValueError, match="its pickle holds more than tensors"):
+        import_model(tmp_path / "weights.zip", CONFIG)
+    assert not proof.exists()
+    PPO.load(tmp_path / "data.zip", device="cpu")  # which shows that the attack works
+    assert proof.exists()
+
+
+@pytest.mark.parametrize("name", networks())
+def test_what_export_wrote_comes_back_as_it_was(name: str, tmp_path: Path) -> None:
+    agent = networks()[name]
+    write_onnx(agent.stored, tmp_path / "x.onnx")
+    back = import_model(tmp_path / "x.onnx", {"scenario": SCENARIO})  # its settings are in the file
+    assert back.content_hash == agent.content_hash
+    assert back.spec.step_ms == agent.spec.step_ms
+
+
+def onnx_file(path: Path, nodes: list[Any], constants: dict[str, Any], output: str) -> Path:
+    graph = helper.make_graph(
+        nodes,
+        "other",
+        [helper.make_tensor_value_info("obs", TensorProto.FLOAT, ["N", INPUTS])],
+        [helper.make_tensor_value_info(output, TensorProto.FLOAT, ["N", 2])],
+        [numpy_helper.from_array(np.asarray(value, np.float32), name) for name, value in constants.items()],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+RANDOM = np.random.default_rng(5)
+CONSTANTS = {
+    "mean": RANDOM.normal(size=INPUTS),
+    "deviation": RANDOM.uniform(1, 2, INPUTS),
+    "w1": RANDOM.normal(size=(INPUTS, 8)) * 0.3,
+    "b1": RANDOM.normal(size=8),
+    "w2": RANDOM.normal(size=(2, 8)) * 0.3,
+    "b2": RANDOM.normal(size=2),
+    "half": 0.5,
+    "-1": -1.0,
+    "1": 1.0,
+    "2": 2.0,
+}
+HIDDEN = [
+    helper.make_node("Sub", ["obs", "mean"], ["centred"]),
+    helper.make_node("Div", ["centred", "deviation"], ["scaled"]),
+    helper.make_node("MatMul", ["scaled", "w1"], ["product"]),
+    helper.make_node("Add", ["b1", "product"], ["sum"]),
+]
+LAST = [
+    helper.make_node("Gemm", ["hidden", "w2", "b2"], ["raw"], transB=1),
+    helper.make_node("Mul", ["raw", "half"], ["mean_action"]),
+]
+
+
+@pytest.mark.parametrize(
+    ("activation", "end", "output"),
+    [
+        ("Relu", [], "mean_action"),  # nothing bounds it: clipped, as the environment would
+        ("Tanh", [helper.make_node("Clip", ["mean_action", "-1", "1"], ["action"])], "action"),
+        ("Relu", [helper.make_node("Tanh", ["mean_action"], ["action"])], "action"),
+    ],
+)
+def test_a_chain_of_affine_operators_in_onnx(activation: str, end: list[Any], output: str, tmp_path: Path) -> None:
+    nodes = [*HIDDEN, helper.make_node(activation, ["sum"], ["hidden"]), *LAST, *end]
+    path = onnx_file(tmp_path / "x.onnx", nodes, CONSTANTS, output)
+    agent = import_model(path, CONFIG)
+    seen = observations()
+    (expected,) = onnxruntime.InferenceSession(str(path)).run([output], {"obs": seen})
+    np.testing.assert_allclose(agent.predict(seen), np.clip(expected, -1, 1), atol=2e-5)
+    assert np.ptp(agent.predict(seen)) > 0.3
+    run_episode(agent, tmp_path / "agent")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "output", "message"),
+    [
+        ([*HIDDEN, helper.make_node("Sigmoid", ["sum"], ["hidden"]), *LAST], "raw", "operator Sigmoid"),
+        ([*HIDDEN, helper.make_node("Relu", ["sum"], ["action"])], "action", "no fully connected layer leads to"),
+        ([*HIDDEN, helper.make_node("Mul", ["sum", "product"], ["action"])], "action", "Mul .* combines 2 values"),
+        (
+            [
+                *(*HIDDEN, helper.make_node("Relu", ["sum"], ["hidden"]), *LAST),
+                helper.make_node("Clip", ["mean_action", "-1", "2"], ["action"]),
+            ],
+            "action",
+            r"its output is clipped to \(-1.0, 2.0\)",
+        ),
+    ],
+)
+def test_other_operators_in_onnx_are_refused(nodes: list[Any], output: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=message):
+        import_model(onnx_file(tmp_path / "x.onnx", nodes, CONSTANTS, output), CONFIG)
+
+
+def test_an_lstm_of_another_graph_is_refused(tmp_path: Path) -> None:
+    write_onnx(make_agent(lstm=(8,)).stored, tmp_path / "x.onnx")
+    model = onnx.load(tmp_path / "x.onnx")
+    next(node for node in model.graph.node if node.op_type == "Sigmoid").op_type = "HardSigmoid"
+    onnx.save(model, tmp_path / "x.onnx")
+    with pytest.raises(ValueError, match="its LSTM was not written by bbrgym export"):
+        import_model(tmp_path / "x.onnx", {"scenario": SCENARIO})
+
+
+@pytest.mark.usefixtures("in_new_folder")
+def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    spec = {**CONFIG, "observation": {"history": 2}}
+    model = PPO("MlpPolicy", environment(spec), policy_kwargs={"net_arch": [16, 8]})
+    model.save("model.zip")
+    assert main(["evaluate", "agent_path=model.zip"]) == 1
+    assert "make one with `bbrgym import model.zip FOLDER`" in capsys.readouterr().err
+    assert main(["import", "model.zip", "mine"]) == 1
+    assert "the network takes 34 values" in capsys.readouterr().err
+    settings = ["observation.history=2", "action.cwnd_gain=[0.5,3]", "env.step_ms=40"]
+    for _ in range(2):  # again into its own folder
+        assert main(["import", "model.zip", "mine", *settings]) == 0
+        assert "17 features x 2 steps, cwnd_gain (0.5, 3.0)" in capsys.readouterr().out
+    stored = read_policy("mine")
+    assert stored.spec["env"] == {"step_ms": 40.0, "step_rtts": None}
+    assert json.loads(Path("mine/agent.json").read_text())["training"]["imported"].startswith("Stable-Baselines3")
+    given = ["agent_path=mine", "engine=native", "scenario=single", "scenario.duration_s=1", "tracking=none"]
+    assert main(["evaluate", *given, "seeds=[1]"]) == 0
+    assert main(["export", "mine", "mine.onnx"]) == 0
+    capsys.readouterr()
+    Path("full").mkdir()
+    for wrong, message in (
+        (["model.zip", "full"], "'full' exists and is no agent's folder"),
+        (["nothing.zip", "x"], "there is no file 'nothing.zip'"),
+        (["model.zip", "x", "history"], "give settings as key=value, got 'history'"),
+        (["model.zip", "x", "observation.histroy=2"], "Could not override 'observation.histroy'"),
+        (["mine/agent.json", "x"], "it must be a zip of Stable-Baselines3"),
+    ):
+        assert main(["import", *wrong]) == 1
+        error = capsys.readouterr().err
+        assert message in error
+        assert "Traceback" not in error
