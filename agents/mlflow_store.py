@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 
+from bbrgym.agents.mlflow_view import DESCRIPTION, experiment_tags, run_description
 from bbrgym.agents.policy import load_agent
 from bbrgym.extras import require
 from bbrgym.files import write_json
@@ -100,13 +101,13 @@ class MlflowStore:
         self._flushed_at = time.monotonic()
         self._run_id = ""
 
-    def begin(self, record: Mapping[str, Any]) -> str:
-        """Create the run of a record (run.json), or continue the one it names; return MLflow's id."""
+    def begin(self, record: Mapping[str, Any], directory: Path) -> str:
+        """Create the run of a record (run.json) in a folder, or continue the one it names; return MLflow's id."""
         if record["in_store"]:
             self._run_id = str(record["run_id"])
             self._client.update_run(self._run_id, status="RUNNING")
             return self._run_id
-        own = {"mlflow.user": _user(), "mlflow.source.name": "bbrgym"}
+        own = {"mlflow.user": _user(), "mlflow.source.name": "bbrgym", DESCRIPTION: run_description(record, directory)}
         if record["parent"] is not None:
             own["mlflow.parentRunId"] = str(record["parent"])
         if "git.commit" in record["tags"]:
@@ -243,11 +244,14 @@ class MlflowStore:
             return str(found.experiment_id)
         artifacts = self._artifacts / re.sub(r"[^\w.-]+", "_", name)
         try:
-            return str(self._client.create_experiment(name, artifact_location=artifacts.as_uri()))
+            made = str(self._client.create_experiment(name, artifact_location=artifacts.as_uri()))
         except MlflowException:  # another process has just created it
             if (found := self._client.get_experiment_by_name(name)) is None:
                 raise
             return str(found.experiment_id)
+        for tag, value in experiment_tags(name, made).items():
+            self._client.set_experiment_tag(made, tag, value)
+        return made
 
 
 def flatten(params: Mapping[str, Any], prefix: str = "") -> dict[str, str]:

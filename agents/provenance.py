@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import platform
+import shlex
 import socket
 import subprocess
+import sys
 from importlib import metadata
 from pathlib import Path
 
@@ -22,6 +24,14 @@ def source_tags() -> dict[str, str]:
         tags["git.commit"] = commit
         tags["git.dirty"] = str(bool(_git("status", "--porcelain", "--untracked-files=no"))).lower()
     return tags
+
+
+def command_line() -> str | None:
+    """Return this process's command line if it is a `bbrgym` command."""
+    for index, argument in enumerate(sys.orig_argv):
+        if Path(argument).name == "bbrgym":
+            return shlex.join(["bbrgym", *sys.orig_argv[index + 1 :]])
+    return None
 
 
 def _git(*arguments: str) -> str | None:

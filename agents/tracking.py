@@ -138,7 +138,7 @@ class Tracker:
         if before is not None:
             kept = ("run_id", "experiment", "run_name", "parent", "started", "in_store")
             record |= {key: before[key] for key in kept}
-        return cls(directory, record, _open_store(config, record))
+        return cls(directory, record, _open_store(config, record, directory))
 
     @property
     def run_id(self) -> str:
@@ -264,14 +264,14 @@ _FAILED_ROOTS: set[Path] = set()
 """Stores that failed in this process: neither tried nor warned about again."""
 
 
-def _open_store(config: TrackingConfig, record: dict[str, Any]) -> MlflowStore | None:
+def _open_store(config: TrackingConfig, record: dict[str, Any], directory: Path) -> MlflowStore | None:
     """Open the store, begin the run in it, and put its id into the record; None without a store."""
     root = store_root(config.root)
     if config.backend == "none" or root in _FAILED_ROOTS:
         return None
     try:
         store = MlflowStore(root)
-        record["run_id"] = store.begin(record)
+        record["run_id"] = store.begin(record, directory)
     except Exception as error:  # of any kind: a run never ends because of the store
         _give_up(root, error)
         return None

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-import shlex
 import shutil
-import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
@@ -19,7 +17,7 @@ import pandas as pd
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from bbrgym.agents.provenance import source_tags
+from bbrgym.agents.provenance import command_line, source_tags
 from bbrgym.agents.tracking import Tracker
 from bbrgym.benchmark.metrics import RUN_COLUMNS
 from bbrgym.benchmark.plan import Benchmark, Run, metrics_hash
@@ -239,10 +237,7 @@ def _provenance(benchmark: Benchmark, command: str | None) -> dict[str, str]:
 
 def _command() -> str:
     """Return this process's command line if it is a `bbrgym` command, else Python that repeats the benchmark."""
-    for index, argument in enumerate(sys.orig_argv):
-        if Path(argument).name == "bbrgym":
-            return shlex.join(["bbrgym", *sys.orig_argv[index + 1 :]])
-    return (
+    return command_line() or (
         "import json, pathlib\n"
         "from bbrgym.benchmark.run import run_benchmark\n"
         'directory = pathlib.Path("…")  # of this report\n'

@@ -32,6 +32,7 @@ from bbrgym import Flow, Scenario
 from bbrgym.agents import tracking
 from bbrgym.agents.callbacks import EVALUATION_SEED
 from bbrgym.agents.mlflow_store import flatten, store_uri
+from bbrgym.agents.mlflow_view import VIEWS
 from bbrgym.agents.policy import Agent
 from bbrgym.agents.tracking import TERMINATED, Tracker, TrackingConfig, read_metrics
 from bbrgym.agents.train import train
@@ -243,6 +244,13 @@ def test_runs_can_log_one_dataset_at_the_same_time(root: Path, caplog: pytest.Lo
     assert not [record for record in caplog.records if record.name == tracking.__name__]
 
 
+def missing_columns(experiment: str, run: Any) -> set[str]:
+    """Columns of an experiment's view that a run has no value for."""
+    data = {"metrics": run.data.metrics, "params": run.data.params, "tags": run.data.tags}
+    split = {column: column.split(".", 1) for column in VIEWS[experiment].columns}
+    return {column for column, (kind, name) in split.items() if name not in data[kind]}
+
+
 def test_a_training_in_the_store(root: Path) -> None:
     directory = root / "runs" / "training"
     scenario = SCENARIO | {"rate_mbps": {"log_uniform": [6, 24]}, "flows": [SCENARIO["flows"][0]] * 2}
@@ -263,6 +271,14 @@ def test_a_training_in_the_store(root: Path) -> None:
     artifacts = {artifact.path for artifact in client(root).list_artifacts(run.info.run_id)}
     assert artifacts >= {"best", "final", "training_curve.png"}
     assert len(run.outputs.model_outputs) == 1
+    described = run.data.tags["mlflow.note.content"]
+    assert described.startswith("**train**: training, with `ppo`, seed 3\n\n")
+    assert f"Files: `{directory.resolve()}` (`training_curve.png`" in described
+    experiment = client(root).get_experiment(run.info.experiment_id)
+    assert experiment.tags["mlflow.experimentKind"] == "custom_model_development"
+    assert experiment.tags["mlflow.experiment.primaryMetric.name"] == "eval/reward"
+    assert "Trainings: one run each" in experiment.tags["mlflow.note.content"]
+    assert missing_columns("train", run) <= {"tags.git.commit"}  # outside of a checkout there is none
     by_context = {each.tags[0].value: each.dataset for each in run.inputs.dataset_inputs}
     assert sorted(by_context) == ["evaluation", "training"]
     assert Distribution.from_dict(json.loads((directory / "training_scenarios.json").read_text())) == (
@@ -292,6 +308,7 @@ def test_an_evaluation_in_the_store(root: Path, monkeypatch: pytest.MonkeyPatch)
     results = evaluate(config, directory, Console(file=io.StringIO()))
     run = client(root).get_run(run_of(directory)["run_id"])
     (dataset,) = run.inputs.dataset_inputs
+    assert missing_columns("evaluate", run) == set()
     assert dataset.tags[0].value == "evaluation"
     episodes = json.loads((directory / "evaluation_scenarios.json").read_text())
     assert [(e["seed"], e["scenario"]["rate_mbps"]) for e in episodes] == [(4, 12), (5, 12)]
@@ -319,6 +336,11 @@ def test_a_benchmark_in_the_store(root: Path) -> None:
     run = client(root).get_run(run_of(directory)["run_id"])
     (dataset,) = run.inputs.dataset_inputs
     assert (dataset.dataset.name, dataset.tags[0].value) == ("small", "evaluation")
+    (child,) = client(root).search_runs(
+        [run.info.experiment_id], f"tags.mlflow.parentRunId = '{run.info.run_id}'", max_results=2
+    )
+    assert missing_columns("benchmark", child) == {"tags.failed_runs"}
+    assert "tags.failed_runs" not in missing_columns("benchmark", run)
     assert json.loads((directory / "evaluation_scenarios.json").read_text()) == [
         {"name": "alone", "scenario": Scenario.from_dict(scenario).to_dict()}
     ]
