@@ -55,7 +55,7 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
 
     **"neutral"**, the default, for libraries that need the same agents in every step: `agents` are always all
     `possible_agents`, and all of them leave with the episode. An inactive agent has a neutral observation and a reward
-    of 0, and its action is ignored; `step` does not even need it. Its info has `is_active` False.
+    of 0, and its action is ignored; `step` does not even need it. In its info `can_act` is False.
 
     **"absent"**: `agents` are only the active ones. An agent joins before the step in which its flow starts: it appears
     in the results of the `step` that ends there, with a neutral observation and a reward of 0, beside the results of
@@ -102,9 +102,9 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
     ## Information
 
     One flat dict per agent, always with the same keys and with numbers alone, which is what TorchRL can stack:
-    `is_active` (whether the next action has an effect), `time_s`, `flow_index`, `seed` (the engine's), and the raw rows
-    of the step as `flow.<column>` and `link.<column>` (`flow.rtt_mean_ms`, `link.queue_mean_ms`, …), where missing
-    values are 0. `env.scenario` is the scenario of the episode.
+    `can_act`: whether the agent is active in the next step, so that its next action has an effect; the row of its flow
+    in the last step (`is_active`, `rtt_mean_ms`, …) and that of the link (`link_queue_mean_ms`, …), where missing
+    values are 0; `time_s`; `flow_index`; `seed`, the engine's. `env.scenario` is the scenario of the episode.
 
     ## Arguments
 
@@ -121,7 +121,7 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
 
     ## Version History
 
-    * v1: inactive agents are neutral by default; infos are flat and have `is_active`.
+    * v1: inactive agents are neutral by default; infos are flat and have `can_act`.
     * v0: first version. Inactive agents are absent.
     """
 
@@ -167,8 +167,14 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
         return (BottleneckParallelEnv, (self.episode_spec, self.render_mode, self.inactive_agents))
 
     @property
-    def scenario(self) -> Scenario | None:
-        """The scenario of the episode; None before the first reset."""
+    def scenario(self) -> Scenario:
+        """The scenario of the episode.
+
+        Raises:
+            gymnasium.error.ResetNeeded: there was no reset, or none since the engine failed.
+        """
+        if self._scenario is None:
+            raise gymnasium.error.ResetNeeded("no episode: call reset first")
         return self._scenario
 
     def observation_space(self, agent: str) -> spaces.Box[np.float32]:
@@ -278,14 +284,13 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
         Raises:
             gymnasium.error.ResetNeeded: there was no reset, or none since the engine failed.
         """
-        if self._scenario is None:
-            raise gymnasium.error.ResetNeeded("state() without an episode: call reset first")
+        scenario = self.scenario
         rows, link = self._episodes.rows(0)
-        count = len(self._scenario.flows)
+        count = len(scenario.flows)
         flows = np.full((self._max_flows, len(FLOW_STATE)), math.nan)
-        flows[:count, 0] = [flow.rtt_ms for flow in self._scenario.flows]
+        flows[:count, 0] = [flow.rtt_ms for flow in scenario.flows]
         flows[:count, 1:] = rows[:count]
-        values = np.concatenate([flows.ravel(), [self._scenario.queue_packets, self._scenario.loss], link])
+        values = np.concatenate([flows.ravel(), [scenario.queue_packets, scenario.loss], link])
         return np.arcsinh(np.where(np.isfinite(values), values, 0.0)).astype(np.float32)
 
     def render(self) -> Any:
@@ -385,9 +390,9 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
         infos = {}
         for agent in agents:
             row = self._rows.get(agent)  # None if the flow is not an agent's in this episode
-            own = {"is_active": row is not None and bool(self._is_active[row]), "flow_index": self._flows[agent]}
-            values = [0.0] * len(_FLOW_KEYS) if row is None else flows[row].tolist()
-            infos[agent] = own | shared | dict(zip(_FLOW_KEYS, values, strict=True))
+            own = {"can_act": row is not None and bool(self._is_active[row]), "flow_index": self._flows[agent]}
+            values = [0.0] * len(FLOW_COLUMNS) if row is None else flows[row].tolist()
+            infos[agent] = own | shared | dict(zip(FLOW_COLUMNS, values, strict=True))
         return infos
 
     def _keep_for_render(self, record: Record) -> None:
@@ -397,8 +402,7 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
             self._drawn.append(record.infos())
 
 
-_FLOW_KEYS: Final = tuple(f"flow.{column}" for column in FLOW_COLUMNS)
-_LINK_KEYS: Final = tuple(f"link.{column}" for column in LINK_COLUMNS)
+_LINK_KEYS: Final = tuple(f"link_{column}" for column in LINK_COLUMNS)
 
 
 def _name(flow: int) -> str:

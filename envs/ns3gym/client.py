@@ -181,6 +181,8 @@ class Ns3GymEnv(gymnasium.Env[Any, Any]):
         message = self._peer.receive(self._timeout_s, lambda: "starting")
         with reading("the program", "SimInitMsg", message):
             hello = pb.SimInitMsg.FromString(message)
+            if hello.error:
+                raise EngineError(f"the program does not start: {hello.error}")
             found = unpack_space(hello.obsSpace), unpack_space(hello.actSpace)
         self._phase = "started"
         return found

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import any_pb2 as google_dot_protobuf_dot_any__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x0cns3gym.proto\x12\nns3opengym\x1a\x19google/protobuf/any.proto\"j\n\x10SpaceDescription\x12#\n\x04type\x18\x01 \x01(\x0e\x32\x15.ns3opengym.SpaceType\x12#\n\x05space\x18\x02 \x01(\x0b\x32\x14.google.protobuf.Any\x12\x0c\n\x04name\x18\x03 \x01(\t\"\x1a\n\rDiscreteSpace\x12\t\n\x01n\x18\x01 \x01(\x05\"V\n\x08\x42oxSpace\x12\x0b\n\x03low\x18\x01 \x01(\x02\x12\x0c\n\x04high\x18\x02 \x01(\x02\x12 \n\x05\x64type\x18\x03 \x01(\x0e\x32\x11.ns3opengym.Dtype\x12\r\n\x05shape\x18\x04 \x03(\r\";\n\nTupleSpace\x12-\n\x07\x65lement\x18\x01 \x03(\x0b\x32\x1c.ns3opengym.SpaceDescription\":\n\tDictSpace\x12-\n\x07\x65lement\x18\x01 \x03(\x0b\x32\x1c.ns3opengym.SpaceDescription\"f\n\rDataContainer\x12#\n\x04type\x18\x01 \x01(\x0e\x32\x15.ns3opengym.SpaceType\x12\"\n\x04\x64\x61ta\x18\x02 \x01(\x0b\x32\x14.google.protobuf.Any\x12\x0c\n\x04name\x18\x03 \x01(\t\"%\n\x15\x44iscreteDataContainer\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x05\"\x8d\x01\n\x10\x42oxDataContainer\x12 \n\x05\x64type\x18\x01 \x01(\x0e\x32\x11.ns3opengym.Dtype\x12\r\n\x05shape\x18\x02 \x03(\r\x12\x0f\n\x07intData\x18\x03 \x03(\x05\x12\x10\n\x08uintData\x18\x04 \x03(\r\x12\x11\n\tfloatData\x18\x05 \x03(\x02\x12\x12\n\ndoubleData\x18\x06 \x03(\x01\"@\n\x12TupleDataContainer\x12*\n\x07\x65lement\x18\x01 \x03(\x0b\x32\x19.ns3opengym.DataContainer\"?\n\x11\x44ictDataContainer\x12*\n\x07\x65lement\x18\x01 \x03(\x0b\x32\x19.ns3opengym.DataContainer\"\x9d\x01\n\nSimInitMsg\x12\x14\n\x0csimProcessId\x18\x01 \x01(\x04\x12\x19\n\x11wafShellProcessId\x18\x02 \x01(\x04\x12.\n\x08obsSpace\x18\x03 \x01(\x0b\x32\x1c.ns3opengym.SpaceDescription\x12.\n\x08\x61\x63tSpace\x18\x04 \x01(\x0b\x32\x1c.ns3opengym.SpaceDescription\"\xb7\x01\n\nSimInitAck\x12\x0c\n\x04\x64one\x18\x01 \x01(\x08\x12\x12\n\nstopSimReq\x18\x02 \x01(\x08\x12\x10\n\x08scenario\x18\x64 \x01(\t\x12\x0c\n\x04seed\x18\x65 \x01(\x04\x12\x36\n\x08policies\x18\x66 \x03(\x0b\x32$.ns3opengym.SimInitAck.PoliciesEntry\x1a/\n\rPoliciesEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\"\xd5\x01\n\x0b\x45nvStateMsg\x12*\n\x07obsData\x18\x01 \x01(\x0b\x32\x19.ns3opengym.DataContainer\x12\x0e\n\x06reward\x18\x02 \x01(\x02\x12\x12\n\nisGameOver\x18\x03 \x01(\x08\x12.\n\x06reason\x18\x04 \x01(\x0e\x32\x1e.ns3opengym.EnvStateMsg.Reason\x12\x0c\n\x04info\x18\x05 \x01(\t\x12\r\n\x05\x65rror\x18\x64 \x01(\t\")\n\x06Reason\x12\x11\n\rSimulationEnd\x10\x00\x12\x0c\n\x08GameOver\x10\x01\"\\\n\tEnvActMsg\x12*\n\x07\x61\x63tData\x18\x01 \x01(\x0b\x32\x19.ns3opengym.DataContainer\x12\x12\n\nstopSimReq\x18\x02 \x01(\x08\x12\x0f\n\x07step_ns\x18\x64 \x01(\x04*H\n\tSpaceType\x12\x0f\n\x0bNoSpaceType\x10\x00\x12\x0c\n\x08\x44iscrete\x10\x01\x12\x07\n\x03\x42ox\x10\x02\x12\t\n\x05Tuple\x10\x03\x12\x08\n\x04\x44ict\x10\x04*>\n\x05\x44type\x12\x0b\n\x07NoDType\x10\x00\x12\x07\n\x03INT\x10\x01\x12\x08\n\x04UINT\x10\x02\x12\t\n\x05\x46LOAT\x10\x03\x12\n\n\x06\x44OUBLE\x10\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x0cns3gym.proto\x12\nns3opengym\x1a\x19google/protobuf/any.proto\"j\n\x10SpaceDescription\x12#\n\x04type\x18\x01 \x01(\x0e\x32\x15.ns3opengym.SpaceType\x12#\n\x05space\x18\x02 \x01(\x0b\x32\x14.google.protobuf.Any\x12\x0c\n\x04name\x18\x03 \x01(\t\"\x1a\n\rDiscreteSpace\x12\t\n\x01n\x18\x01 \x01(\x05\"V\n\x08\x42oxSpace\x12\x0b\n\x03low\x18\x01 \x01(\x02\x12\x0c\n\x04high\x18\x02 \x01(\x02\x12 \n\x05\x64type\x18\x03 \x01(\x0e\x32\x11.ns3opengym.Dtype\x12\r\n\x05shape\x18\x04 \x03(\r\";\n\nTupleSpace\x12-\n\x07\x65lement\x18\x01 \x03(\x0b\x32\x1c.ns3opengym.SpaceDescription\":\n\tDictSpace\x12-\n\x07\x65lement\x18\x01 \x03(\x0b\x32\x1c.ns3opengym.SpaceDescription\"f\n\rDataContainer\x12#\n\x04type\x18\x01 \x01(\x0e\x32\x15.ns3opengym.SpaceType\x12\"\n\x04\x64\x61ta\x18\x02 \x01(\x0b\x32\x14.google.protobuf.Any\x12\x0c\n\x04name\x18\x03 \x01(\t\"%\n\x15\x44iscreteDataContainer\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x05\"\x8d\x01\n\x10\x42oxDataContainer\x12 \n\x05\x64type\x18\x01 \x01(\x0e\x32\x11.ns3opengym.Dtype\x12\r\n\x05shape\x18\x02 \x03(\r\x12\x0f\n\x07intData\x18\x03 \x03(\x05\x12\x10\n\x08uintData\x18\x04 \x03(\r\x12\x11\n\tfloatData\x18\x05 \x03(\x02\x12\x12\n\ndoubleData\x18\x06 \x03(\x01\"@\n\x12TupleDataContainer\x12*\n\x07\x65lement\x18\x01 \x03(\x0b\x32\x19.ns3opengym.DataContainer\"?\n\x11\x44ictDataContainer\x12*\n\x07\x65lement\x18\x01 \x03(\x0b\x32\x19.ns3opengym.DataContainer\"\xac\x01\n\nSimInitMsg\x12\x14\n\x0csimProcessId\x18\x01 \x01(\x04\x12\x19\n\x11wafShellProcessId\x18\x02 \x01(\x04\x12.\n\x08obsSpace\x18\x03 \x01(\x0b\x32\x1c.ns3opengym.SpaceDescription\x12.\n\x08\x61\x63tSpace\x18\x04 \x01(\x0b\x32\x1c.ns3opengym.SpaceDescription\x12\r\n\x05\x65rror\x18\x64 \x01(\t\"\xb7\x01\n\nSimInitAck\x12\x0c\n\x04\x64one\x18\x01 \x01(\x08\x12\x12\n\nstopSimReq\x18\x02 \x01(\x08\x12\x10\n\x08scenario\x18\x64 \x01(\t\x12\x0c\n\x04seed\x18\x65 \x01(\x04\x12\x36\n\x08policies\x18\x66 \x03(\x0b\x32$.ns3opengym.SimInitAck.PoliciesEntry\x1a/\n\rPoliciesEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\"\xd5\x01\n\x0b\x45nvStateMsg\x12*\n\x07obsData\x18\x01 \x01(\x0b\x32\x19.ns3opengym.DataContainer\x12\x0e\n\x06reward\x18\x02 \x01(\x02\x12\x12\n\nisGameOver\x18\x03 \x01(\x08\x12.\n\x06reason\x18\x04 \x01(\x0e\x32\x1e.ns3opengym.EnvStateMsg.Reason\x12\x0c\n\x04info\x18\x05 \x01(\t\x12\r\n\x05\x65rror\x18\x64 \x01(\t\")\n\x06Reason\x12\x11\n\rSimulationEnd\x10\x00\x12\x0c\n\x08GameOver\x10\x01\"\\\n\tEnvActMsg\x12*\n\x07\x61\x63tData\x18\x01 \x01(\x0b\x32\x19.ns3opengym.DataContainer\x12\x12\n\nstopSimReq\x18\x02 \x01(\x08\x12\x0f\n\x07step_ns\x18\x64 \x01(\x04*H\n\tSpaceType\x12\x0f\n\x0bNoSpaceType\x10\x00\x12\x0c\n\x08\x44iscrete\x10\x01\x12\x07\n\x03\x42ox\x10\x02\x12\t\n\x05Tuple\x10\x03\x12\x08\n\x04\x44ict\x10\x04*>\n\x05\x44type\x12\x0b\n\x07NoDType\x10\x00\x12\x07\n\x03INT\x10\x01\x12\x08\n\x04UINT\x10\x02\x12\t\n\x05\x46LOAT\x10\x03\x12\n\n\x06\x44OUBLE\x10\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,10 +34,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_SIMINITACK_POLICIESENTRY']._loaded_options = None
   _globals['_SIMINITACK_POLICIESENTRY']._serialized_options = b'8\001'
-  _globals['_SPACETYPE']._serialized_start=1474
-  _globals['_SPACETYPE']._serialized_end=1546
-  _globals['_DTYPE']._serialized_start=1548
-  _globals['_DTYPE']._serialized_end=1610
+  _globals['_SPACETYPE']._serialized_start=1489
+  _globals['_SPACETYPE']._serialized_end=1561
+  _globals['_DTYPE']._serialized_start=1563
+  _globals['_DTYPE']._serialized_end=1625
   _globals['_SPACEDESCRIPTION']._serialized_start=55
   _globals['_SPACEDESCRIPTION']._serialized_end=161
   _globals['_DISCRETESPACE']._serialized_start=163
@@ -59,15 +59,15 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DICTDATACONTAINER']._serialized_start=753
   _globals['_DICTDATACONTAINER']._serialized_end=816
   _globals['_SIMINITMSG']._serialized_start=819
-  _globals['_SIMINITMSG']._serialized_end=976
-  _globals['_SIMINITACK']._serialized_start=979
-  _globals['_SIMINITACK']._serialized_end=1162
-  _globals['_SIMINITACK_POLICIESENTRY']._serialized_start=1115
-  _globals['_SIMINITACK_POLICIESENTRY']._serialized_end=1162
-  _globals['_ENVSTATEMSG']._serialized_start=1165
-  _globals['_ENVSTATEMSG']._serialized_end=1378
-  _globals['_ENVSTATEMSG_REASON']._serialized_start=1337
-  _globals['_ENVSTATEMSG_REASON']._serialized_end=1378
-  _globals['_ENVACTMSG']._serialized_start=1380
-  _globals['_ENVACTMSG']._serialized_end=1472
+  _globals['_SIMINITMSG']._serialized_end=991
+  _globals['_SIMINITACK']._serialized_start=994
+  _globals['_SIMINITACK']._serialized_end=1177
+  _globals['_SIMINITACK_POLICIESENTRY']._serialized_start=1130
+  _globals['_SIMINITACK_POLICIESENTRY']._serialized_end=1177
+  _globals['_ENVSTATEMSG']._serialized_start=1180
+  _globals['_ENVSTATEMSG']._serialized_end=1393
+  _globals['_ENVSTATEMSG_REASON']._serialized_start=1352
+  _globals['_ENVSTATEMSG_REASON']._serialized_end=1393
+  _globals['_ENVACTMSG']._serialized_start=1395
+  _globals['_ENVACTMSG']._serialized_end=1487
 # @@protoc_insertion_point(module_scope)

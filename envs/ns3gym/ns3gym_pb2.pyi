@@ -120,16 +120,18 @@ class DictDataContainer(_message.Message):
     def __init__(self, element: _Optional[_Iterable[_Union[DataContainer, _Mapping]]] = ...) -> None: ...
 
 class SimInitMsg(_message.Message):
-    __slots__ = ("simProcessId", "wafShellProcessId", "obsSpace", "actSpace")
+    __slots__ = ("simProcessId", "wafShellProcessId", "obsSpace", "actSpace", "error")
     SIMPROCESSID_FIELD_NUMBER: _ClassVar[int]
     WAFSHELLPROCESSID_FIELD_NUMBER: _ClassVar[int]
     OBSSPACE_FIELD_NUMBER: _ClassVar[int]
     ACTSPACE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
     simProcessId: int
     wafShellProcessId: int
     obsSpace: SpaceDescription
     actSpace: SpaceDescription
-    def __init__(self, simProcessId: _Optional[int] = ..., wafShellProcessId: _Optional[int] = ..., obsSpace: _Optional[_Union[SpaceDescription, _Mapping]] = ..., actSpace: _Optional[_Union[SpaceDescription, _Mapping]] = ...) -> None: ...
+    error: str
+    def __init__(self, simProcessId: _Optional[int] = ..., wafShellProcessId: _Optional[int] = ..., obsSpace: _Optional[_Union[SpaceDescription, _Mapping]] = ..., actSpace: _Optional[_Union[SpaceDescription, _Mapping]] = ..., error: _Optional[str] = ...) -> None: ...
 
 class SimInitAck(_message.Message):
     __slots__ = ("done", "stopSimReq", "scenario", "seed", "policies")

@@ -10,12 +10,16 @@ import time
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 import zmq
 from google.protobuf.message import DecodeError
 
 from bbrgym.envs.engine import EngineError
 from bbrgym.processes import ChildProcess
+
+_REPORTED_LINES: Final = 40
+"""ns-3 names an argument that it does not know before it lists those that it knows: 32 lines in ns3-gym's rl-tcp."""
 
 
 class Peer(ABC):
@@ -193,7 +197,7 @@ def reading(sender: str, kind: str, message: bytes) -> Iterator[None]:
 
 
 def _report(what: str, process: ChildProcess | None) -> str:
-    printed = "" if process is None else process.tail()
+    printed = "" if process is None else process.tail(_REPORTED_LINES)
     return f"{what}; it last printed:\n{printed}" if printed else f"{what}; it printed nothing"
 
 

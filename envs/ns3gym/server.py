@@ -10,9 +10,10 @@ import math
 import os
 import secrets
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import gymnasium
 import numpy as np
@@ -40,6 +41,8 @@ HIGHEST_GAIN: Final = 4.0
 """Bounds of the action space, to which gains are clipped; a gain of 0 would stop the flow for good."""
 
 _CONNECT_LIMIT_S: Final = 10.0
+_DEFAULT_PORT: Final = 5555
+"""That of the stock examples."""
 
 
 def serve(argv: Sequence[str]) -> int:
@@ -55,10 +58,12 @@ def serve(argv: Sequence[str]) -> int:
     Raises:
         SystemExit: with status 2 for bad arguments, with status 0 for `--help`.
     """
-    parser = _parser()
+    parser = _parser(_client_port(argv))
     options, rest = parser.parse_known_args(argv)
     if rest:
-        parser.error(f"unknown argument {rest[0]!r}; known: {', '.join(f'--{name}' for name in vars(options))}")
+        unknown = "argument" if len(rest) == 1 else "arguments"
+        known = ", ".join(f"--{name}" for name in vars(options))
+        parser.error(f"unknown {unknown} {', '.join(map(repr, rest))}; known: {known}")
     engine_options = {} if options.transport is None else {"transport": options.transport}
     try:
         scenario = _scenario(options)
@@ -69,12 +74,51 @@ def serve(argv: Sequence[str]) -> int:
     if not options.simSeed:
         print(f"simSeed=0: the seed of this run is {seed}", file=sys.stderr)
     try:
-        with contextlib.closing(make_engine(options.engine, **engine_options)) as engine:
+        try:
+            engine = make_engine(options.engine, **engine_options)
+        except EngineError as error:
+            refuse(options.openGymPort, str(error))
+            raise
+        with contextlib.closing(engine):
             serve_episode(engine, scenario, seed, options.openGymPort, options.stepMs)
     except EngineError as error:
         print(f"{parser.prog}: error: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def describe_messages() -> str:
+    """Return what a client sees, in lines of text: the action, the observation's columns, the info and the end."""
+    lines = [
+        f"action: a Box of {LOWEST_GAIN:g} to {HIGHEST_GAIN:g}: cwnd_gain and pacing_gain of every flow of algorithm "
+        "agent,",
+        "  in the order of the flows",
+        "observation: a flat Box of doubles; 0 where a column has no value (NaN below; an RTT when no packet was "
+        "acknowledged)",
+    ]
+    columns = {
+        "time_s": "simulated time, in s",
+        "is_over": "1 in the last observation, else 0",
+        "is_complete": "1 if every flow has delivered all its bytes, else 0",
+    }
+    columns |= {f"link.{name}": meaning for name, meaning in LINK_COLUMNS.items()}
+    columns |= {f"flows[i].{name}": meaning for name, meaning in FLOW_COLUMNS.items()}
+    width = max(map(len, columns)) + 2
+    for name, meaning in columns.items():
+        lines += textwrap.wrap(
+            meaning,
+            118,
+            initial_indent=f"  {name:<{width}}",
+            subsequent_indent=" " * (width + 2),
+            break_on_hyphens=False,
+        )
+    return "\n".join(
+        [
+            *lines,
+            "info: JSON with time_s; before and after the first step also with the names of the observation's columns",
+            "reward: the default reward, its mean over the agent flows",
+        ]
+    )
 
 
 def serve_episode(engine: Engine, scenario: Scenario, seed: int, port: int, step_ms: float) -> None:
@@ -83,11 +127,13 @@ def serve_episode(engine: Engine, scenario: Scenario, seed: int, port: int, step
     What the client sees:
 
     * observation: a Box of DOUBLE, flat, `(time_s, is_over, is_complete, *LINK_COLUMNS, *FLOW_COLUMNS of flow 0, …)` of
-      `bbrgym.envs.columns`; missing values are NaN;
+      `bbrgym.envs.columns`; missing values are 0;
     * action: a Box of FLOAT, `(cwnd_gain, pacing_gain)` of every agent flow in the order of the flows;
     * reward: the default reward (`bbrgym.envs.reward`), its mean over the agent flows;
-    * info: JSON with `time_s`, and in the first message the names of the observation's `columns`;
-    * the end: SimulationEnd when the duration has passed, GameOver when every flow has delivered all its bytes.
+    * info: JSON with `time_s`, and before and after the first step the names of the observation's `columns` (the stock
+      client's `reset` returns no info, so that of the first step is the first one that most agents see);
+    * the end: SimulationEnd when the duration has passed, GameOver when every flow has delivered all its bytes;
+    * an error: see `refuse` before the first observation; afterwards GameOver, and the reason is the info.
 
     Args:
         engine: runs the scenario.
@@ -109,41 +155,63 @@ def serve_episode(engine: Engine, scenario: Scenario, seed: int, port: int, step
             obsSpace=pack_space(observations),
             actSpace=pack_space(actions),
         )
-        if _read(pb.SimInitAck, client.ask(hello.SerializeToString())).stopSimReq:
-            return
         try:
-            rows = engine.reset(scenario, seed)
-            state = _state(rows, 0.0, {"columns": columns})
+            rows = engine.reset(scenario, seed)  # before the greeting, so that a client can be refused
+            if _read(pb.SimInitAck, client.ask(hello.SerializeToString())).stopSimReq:
+                return
+            info: dict[str, Any] = {"columns": columns}
+            state = _state(rows, 0.0, info)
             while True:
                 answer = _read(pb.EnvActMsg, client.ask(state))
                 if answer.stopSimReq or rows.is_over:
                     return
                 _steer(engine, scenario, actions, answer)
                 rows = engine.step(step_ms)
-                state = _state(rows, _reward(scenario, rows), {})
-        except EngineError as error:
-            client.tell_end(str(error))
+                state = _state(rows, _reward(scenario, rows), info)
+                info = {}
+        except BaseException as error:
+            client.tell_end(str(error) or type(error).__name__)
             raise
 
 
-class _Client:
-    """The REQ socket to a stock client. Unlike a stock simulation's, it notices that the client is gone."""
+def refuse(port: int, error: str) -> None:
+    """Tell the client that listens on a port of this machine, if there is one, why the program does not start.
 
-    def __init__(self, port: int) -> None:
+    A stock client waits for the program's first message without a time limit, and does not notice its exit. It has no
+    field for an error either, so the greeting describes spaces that it cannot make: a Dict whose only element has the
+    error as its name and no type. The client raises an exception at once, which names the element (with gym from 0.26;
+    older ones do not). `Ns3GymEnv` reads the greeting's own field for the error.
+    """
+    with contextlib.suppress(EngineError), _Client(port, is_patient=False) as client:
+        client.tell_end(error)
+
+
+class _Client:
+    """The REQ socket to a stock client. Unlike a stock simulation's, it notices that the client is gone.
+
+    Args:
+        port: where the client listens, on this machine.
+        is_patient: wait for a client that does not listen yet.
+    """
+
+    def __init__(self, port: int, is_patient: bool = True) -> None:
         self._address = f"tcp://localhost:{port}"
         self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.REQ)
         self._events: zmq.Socket[bytes] = self._socket.get_monitor_socket(
-            zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
+            zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_CONNECT_RETRIED | zmq.EVENT_DISCONNECTED
         )
         self._poller = zmq.Poller()
         self._poller.register(self._socket, zmq.POLLIN)
         self._poller.register(self._events, zmq.POLLIN)
+        self._is_patient = is_patient
         self._can_ask = True
+        self._has_asked = False
         self._socket.connect(self._address)
 
     def __enter__(self) -> _Client:
+        awaited = zmq.EVENT_HANDSHAKE_SUCCEEDED | (0 if self._is_patient else zmq.EVENT_CONNECT_RETRIED)
         try:
-            if not self._wait_for(zmq.EVENT_HANDSHAKE_SUCCEEDED, _CONNECT_LIMIT_S):
+            if self._wait_for(awaited, _CONNECT_LIMIT_S) != zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 raise EngineError(
                     f"no ns3-gym client listens on {self._address} (waited {_CONNECT_LIMIT_S:g} s): start it first"
                 )
@@ -160,6 +228,7 @@ class _Client:
         """Send a message and wait for the answer, without a time limit."""
         self._socket.send(message)
         self._can_ask = False
+        self._has_asked = True
         while self._socket not in dict(self._poller.poll()):
             if self._wait_for(zmq.EVENT_DISCONNECTED, 0.0):
                 raise EngineError(f"the ns3-gym client on {self._address} disconnected")
@@ -170,15 +239,25 @@ class _Client:
     def tell_end(self, error: str) -> None:
         """Tell the client that an error ended the episode, so that it does not wait forever."""
         if self._can_ask:
-            state = pb.EnvStateMsg(isGameOver=True, reason=pb.EnvStateMsg.GameOver, info=error, error=error)
-            self._socket.send(state.SerializeToString())
+            self._can_ask = False
+            end = pb.EnvStateMsg(isGameOver=True, reason=pb.EnvStateMsg.GameOver, info=error, error=error)
+            self._socket.send((end if self._has_asked else _refusal(error)).SerializeToString())
 
-    def _wait_for(self, event: int, limit_s: float) -> bool:
+    def _wait_for(self, events: int, limit_s: float) -> int:
+        """Return the first of some events, 0 if none comes in time."""
         deadline = time.monotonic() + limit_s
         while self._events.poll(max(0, math.ceil((deadline - time.monotonic()) * 1e3))):
-            if recv_monitor_message(self._events)["event"] == event:
-                return True
-        return False
+            event = int(recv_monitor_message(self._events)["event"])
+            if event & events:
+                return event
+        return 0
+
+
+def _refusal(error: str) -> pb.SimInitMsg:
+    element = pb.SpaceDescription(name=f"bbrgym ns3: error: {error}")
+    space = pb.SpaceDescription(type=pb.Dict)
+    space.space.Pack(pb.DictSpace(element=[element]))
+    return pb.SimInitMsg(obsSpace=space, actSpace=space, error=error)
 
 
 def _steer(engine: Engine, scenario: Scenario, actions: gymnasium.spaces.Box[Any], answer: pb.EnvActMsg) -> None:
@@ -196,9 +275,9 @@ def _steer(engine: Engine, scenario: Scenario, actions: gymnasium.spaces.Box[Any
 
 
 def _state(rows: Rows, reward: float, info: dict[str, Any]) -> bytes:
-    observation = [rows.time_s, float(rows.is_over), float(rows.is_complete), *rows.link, *rows.flows.ravel()]
+    observation = np.array([rows.time_s, rows.is_over, rows.is_complete, *rows.link, *rows.flows.ravel()])
     return pb.EnvStateMsg(
-        obsData=pack_doubles(observation),
+        obsData=pack_doubles(np.where(np.isfinite(observation), observation, 0.0).tolist()),
         reward=reward,
         isGameOver=rows.is_over,
         reason=pb.EnvStateMsg.GameOver if rows.is_complete else pb.EnvStateMsg.SimulationEnd,
@@ -223,14 +302,39 @@ def _read(kind: Any, message: bytes) -> Any:
         return kind.FromString(message)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+class _Parser(argparse.ArgumentParser):
+    """Refuses bad arguments to the client, too."""
+
+    client_port: int
+
+    def error(self, message: str) -> NoReturn:
+        refuse(self.client_port, message)
+        super().error(message)
+
+
+def _client_port(argv: Sequence[str]) -> int:
+    """Return where the client listens, whatever the other arguments are."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument("--openGymPort", type=_within(int, 1, 65535), default=_DEFAULT_PORT)
+    try:
+        return int(parser.parse_known_args(argv)[0].openGymPort)
+    except argparse.ArgumentError:
+        return _DEFAULT_PORT
+
+
+def _parser(client_port: int) -> _Parser:
+    parser = _Parser(
         prog="bbrgym ns3",
         description="Serve one episode to the stock ns3-gym client that listens on a port of this machine.",
         allow_abbrev=False,
     )
+    parser.client_port = client_port
     parser.add_argument(
-        "--openGymPort", type=_within(int, 1, 65535), default=5555, metavar="PORT", help="default: 5555"
+        "--openGymPort",
+        type=_within(int, 1, 65535),
+        default=_DEFAULT_PORT,
+        metavar="PORT",
+        help=f"default: {_DEFAULT_PORT}",
     )
     parser.add_argument(
         "--simSeed", type=_within(int, 0, 2**64 - 1), default=1, metavar="SEED", help="0 for a fresh one; default: 1"

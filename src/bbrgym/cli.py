@@ -76,6 +76,7 @@ class Command:
         groups: the groups of conf/ that it takes.
         settings: values that are often changed.
         examples: command lines.
+        details: returns more lines of its help, which need imports.
     """
 
     summary: str
@@ -84,6 +85,7 @@ class Command:
     groups: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
     examples: tuple[str, ...] = ()
+    details: Callable[[], str] | None = None
 
 
 def _train(arguments: list[str]) -> int:
@@ -268,6 +270,12 @@ def _ns3(arguments: list[str]) -> int:
     return serve(arguments)
 
 
+def _ns3_details() -> str:
+    from bbrgym.envs.ns3gym.server import describe_messages
+
+    return describe_messages()
+
+
 def _ui(arguments: list[str]) -> int:
     import argparse
 
@@ -441,6 +449,8 @@ def _help(name: str, command: Command) -> str:
         lines += ["", "groups (group=choice):"]
         for group in command.groups:
             lines += _wrap(", ".join(_choices(group)), f"  {group:<12}", " " * 14)
+    if command.details is not None:
+        lines += ["", command.details()]
     for title, entries in (("settings (key=value):", command.settings), ("examples:", command.examples)):
         if entries:
             lines += ["", title, *(f"  {entry}" for entry in entries)]
@@ -585,6 +595,7 @@ COMMANDS: dict[str, Command] = {
             "--KEY=VALUE         a field of the scenario: --rate_mbps=20 --duration_s=60",
         ),
         examples=("bbrgym ns3 --openGymPort=5555 --simSeed=1 --rate_mbps=20",),
+        details=_ns3_details,
     ),
     "ui": Command(
         "view tracked runs in MLflow, from this machine only",

@@ -197,10 +197,10 @@ class ChildProcess:
             del self._printed[:-_TAIL_BYTES]
         return True
 
-    def tail(self) -> str:
-        """Return the last lines that it printed."""
+    def tail(self, lines: int = _TAIL_LINES) -> str:
+        """Return the last lines that it printed, at most this many."""
         self.read_output()
-        return "\n".join(self._printed.decode(errors="replace").splitlines()[-_TAIL_LINES:])
+        return "\n".join(self._printed.decode(errors="replace").splitlines()[-lines:])
 
     def end(self, grace_s: float = 0.0) -> str:
         """Wait up to `grace_s` for it to end, then kill its process group. Calling it again is harmless.

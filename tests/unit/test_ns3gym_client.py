@@ -43,6 +43,9 @@ if fault == "mute":
     time.sleep(60)
 if fault == "missing":
     sys.exit("no such scenario")
+if fault == "usage":  # as ns-3 refuses an argument
+    print("Invalid command-line argument: --testArg", *(f"    --option{{i}}: its use" for i in range(32)), sep="\\n")
+    sys.exit(1)
 socket = zmq.Context().socket(zmq.REQ)
 socket.connect("tcp://localhost:" + options["openGymPort"])
 socket.send(bytes.fromhex("{INIT}") if fault != "alien" else b"HTTP/1.1")
@@ -194,6 +197,10 @@ def test_a_failing_program_is_an_error_and_its_process_is_gone(command: list[str
     [
         ({"fault": "mute"}, "did not answer for 0.3 s while starting"),
         ({"fault": "alien"}, "the program sent 8 bytes that are no valid SimInitMsg: Error parsing message"),
+        (
+            {"fault": "usage", "testArg": 123},
+            r"exited with status 1 while starting; it last printed:\n(.*\n)*Invalid command-line argument: --testArg\n",
+        ),
         (
             {"fault": "missing", "enabled": True, "rate": 2.5, "name": "a b"},  # passed as ns-3 reads them
             r"exited with status 1 while starting; it last printed:\n.*\('enabled', 'true'\).*\('name', 'a b'\).*"
