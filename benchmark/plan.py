@@ -21,6 +21,7 @@ from bbrgym.checks import check_integer, check_keys, check_name, check_number, c
 from bbrgym.envs import trace
 from bbrgym.envs.engine import EngineDescription, check_algorithms, describe_engine, read_policies
 from bbrgym.envs.scenario import Scenario
+from bbrgym.executors import ExecutorConfig, LocalConfig
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Benchmark:
     engine: Mapping[str, Any] = field(default_factory=lambda: {"name": "ns3"})
     step_ms: float = 100.0
     warmup: float = 0.25
-    processes: int | None = None
+    executor: ExecutorConfig = field(default_factory=LocalConfig)
     tracking: Mapping[str, Any] | None = None
 
     @classmethod
@@ -67,6 +68,7 @@ class Benchmark:
         if not (roles in (None, "all") or isinstance(roles, list | tuple)):
             raise ValueError(f"roles must be all or a list of flows, got {roles!r}")
         config["roles"] = None if roles in (None, "all") else tuple(roles)
+        config["executor"] = ExecutorConfig.of(config.get("executor"))
         benchmark = cls(**{"name": "benchmark"} | config)
         benchmark._check()
         return benchmark
@@ -83,6 +85,7 @@ class Benchmark:
         ]
         plain |= {"roles": "all" if self.roles is None else list(self.roles), "seeds": list(self.seeds)}
         plain["engine"] = dict(self.engine)
+        plain["executor"] = self.executor.to_dict()
         plain["tracking"] = None if self.tracking is None else dict(self.tracking)
         return plain
 
@@ -100,6 +103,14 @@ class Benchmark:
             for scenario_name in self.scenarios
             for competitor in self.competitors
         ]
+
+    def cost_s(self, run: Run) -> float:
+        """Return about how long a run takes: its packets and rows, at the pace of its engine on one core."""
+        per_run_s, per_packet_s, per_row_s = _COSTS.get(self.engine["name"], _COSTS["ns3"])
+        scenario = run.scenario
+        packets = scenario.rate_mbps * 1e6 / 8 / scenario.packet_bytes * scenario.duration_s
+        rows = scenario.duration_s * 1e3 / run.step_ms * len(scenario.flows)
+        return per_run_s + per_packet_s * packets + per_row_s * rows
 
     def code_hash(self) -> str:
         """Return what identifies the code that decides the numbers: extensions of the engine, versions."""
@@ -149,7 +160,6 @@ class Benchmark:
                 check_algorithms(competitor.takes(scenario, self.roles), engine)
         check_number("step_ms", self.step_ms, above=0)
         check_number("warmup", self.warmup, at_least=0, below=1)
-        check_integer("processes", self.processes, at_least=1, or_none=True)
 
 
 @dataclass(frozen=True)
@@ -228,6 +238,12 @@ class Competitor:
         )
         return dataclasses.replace(scenario, flows=flows)
 
+
+_COSTS: Final[Mapping[str, tuple[float, float, float]]] = {
+    "native": (0.02, 1e-6, 5e-6),
+    "ns3": (0.5, 2e-5, 1e-4),
+}
+"""Seconds per run, packet and row on a core of 2024, by engine. `run_in_chunks` corrects them by what it measures."""
 
 GROUPS: Final = ("all", "published", "stock")
 """Names of several competitors: see `find_competitors`."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+
+from bbrgym.benchmark.worker import load_metrics
 
 
 @dataclass(frozen=True)
@@ -28,8 +29,8 @@ class BenchmarkResult:
     """What a benchmark's directory holds.
 
     Attributes:
-        results: one row per run and flow: `scenario`, `competitor`, `seed`, `key`, `trace_hash`, `wall_s`, and the
-            columns of `bbrgym.benchmark.metrics.measure`. No rows if no run is done.
+        results: one row per run and flow: `scenario`, `competitor`, `seed`, `key`, `trace_hash`, and the columns of
+            `bbrgym.benchmark.metrics.measure`. No rows if no run is done.
         failures: the runs that failed.
         missing: the runs without a result or a failure, because the benchmark was interrupted.
         directory: the benchmark's directory.
@@ -41,6 +42,10 @@ class BenchmarkResult:
     missing: list[dict[str, Any]]
     directory: Path
     plan: dict[str, Any]
+
+    def wall_s(self) -> dict[str, float]:
+        """Return the seconds that each run's simulation took, by its key; 0 if they are unknown."""
+        return {str(key): _load_wall_s(self.directory / "runs" / str(key)) for key in self.results["key"].unique()}
 
 
 def load_benchmark(directory: Path) -> BenchmarkResult:
@@ -61,29 +66,19 @@ def load_benchmark(directory: Path) -> BenchmarkResult:
     for run in plan["runs"]:
         metrics = load_metrics(directory / "runs" / run["key"])
         if metrics is not None:
-            rows += [
-                run | {"trace_hash": metrics["trace_hash"], "wall_s": metrics["wall_s"]} | row
-                for row in metrics["rows"]
-            ]
+            rows += [run | {"trace_hash": metrics["trace_hash"]} | row for row in metrics["rows"]]
         elif run["key"] not in failed:
             missing.append(run)
     results = pd.DataFrame(rows) if rows else pd.DataFrame(columns=["scenario", "competitor", "seed", "key"])
     return BenchmarkResult(results, failures, missing, directory, plan)
 
 
-def load_metrics(directory: Path) -> dict[str, Any] | None:
-    """Return metrics.json of a run's directory, with NaN for null; None if the run is incomplete."""
-    try:
-        if not (directory / "trace.parquet").is_file():
-            return None
-        metrics: dict[str, Any] = json.loads((directory / "metrics.json").read_text())
-        metrics["rows"] = [
-            {name: math.nan if value is None else value for name, value in row.items()} for row in metrics["rows"]
-        ]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return metrics
-
-
 ReportSections = Callable[[BenchmarkResult], Sequence[str]]
 """Returns more sections of a benchmark's report, each as HTML, which follow its introduction."""
+
+
+def _load_wall_s(directory: Path) -> float:
+    try:
+        return float(json.loads((directory / "timing.json").read_text(encoding="utf-8"))["wall_s"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0.0

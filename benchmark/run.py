@@ -1,13 +1,14 @@
-"""Run benchmarks, in parallel processes; they can be killed at any time and resume."""
+"""Run benchmarks, on one machine or many; they can be killed at any time and resume."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import platform
-import shutil
+import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -18,30 +19,32 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from bbrgym.agents.provenance import command_line, source_tags
-from bbrgym.agents.tracking import Tracker
+from bbrgym.agents.tracking import Tracker, TrackingConfig
 from bbrgym.benchmark.metrics import RUN_COLUMNS
 from bbrgym.benchmark.plan import Benchmark, Run, metrics_hash
-from bbrgym.benchmark.results import BenchmarkResult, Failure, ReportSections, load_benchmark, load_metrics
+from bbrgym.benchmark.results import BenchmarkResult, Failure, ReportSections, load_benchmark
 from bbrgym.benchmark.tables import summary_table
-from bbrgym.benchmark.worker import EngineFactory, execute, measure_run, put_in_place, temporary_folder
+from bbrgym.benchmark.worker import EngineFactory, execute, load_metrics, measure_run
 from bbrgym.envs.engine import make_engine
 from bbrgym.envs.trace_file import load_trace
+from bbrgym.executors import make_executor, run_in_chunks
 from bbrgym.extras import require
-from bbrgym.files import replace_file, write_json
-from bbrgym.processes import TaskResult, run_in_processes
+from bbrgym.files import is_local, open_folder, replace_file, write_json
+from bbrgym.processes import TaskResult
 
 UNTRACKED: Final = {"backend": "none"}
 
 
 def run_benchmark(
     config: Mapping[str, Any],
-    directory: Path,
+    directory: Path | str,
     console: Console | None = None,
     engine_factory: EngineFactory = make_engine,
     beside: Path | None = None,
     command: str | None = None,
     has_report: bool = True,
     sections: ReportSections | None = None,
+    log: Path | None = None,
 ) -> BenchmarkResult:
     """Run the missing runs of a benchmark, and write its results and its report.
 
@@ -52,6 +55,7 @@ def run_benchmark(
         benchmark.json               the plan: configuration, runs and their keys, versions, commit
         runs/<key>/trace.parquet     all rows of a run (`bbrgym.envs.trace_file.load_trace`)
         runs/<key>/metrics.json      its metrics, one row per flow
+        runs/<key>/timing.json       how long it took
         failures.json                runs that failed, with their errors
         results.parquet              all metrics, one row per run and flow
         report.html                  the report (`bbrgym.benchmark.report.write_report`)
@@ -62,25 +66,33 @@ def run_benchmark(
 
     Args:
         config: plain types with the fields of `Benchmark.from_dict`, as in conf/benchmark/default.yaml.
-        directory: the benchmark's directory; give the same one to resume.
+        directory: the benchmark's directory, or its URL (`bbrgym.files.open_folder`); give the same one to resume. All
+            workers must see it.
         console: where progress is shown: a bar in a terminal, else a line per run. None is standard output.
         engine_factory: makes the engine, in the worker process.
         beside: a folder with other benchmarks in it or in its folders. Runs that they have are linked, not run.
         command: the command line for the report; None is that of this process.
         has_report: whether to write the report, which takes minutes for dozens of scenarios.
         sections: more sections of the report, as `bbrgym.benchmark.report.write_report` takes them.
+        log: the folder of the tracker's own log; None is the benchmark's directory, or a temporary one if this is a
+            URL.
 
     Raises:
         ValueError: the configuration is not valid; nothing has run then.
         ModuleNotFoundError: the extra `report` is not installed; nothing has run then.
     """
+    if log is None and not is_local(open_folder(directory)):
+        with tempfile.TemporaryDirectory(prefix="bbrgym-") as temporary:
+            return run_benchmark(
+                config, directory, console, engine_factory, beside, command, has_report, sections, Path(temporary)
+            )
+    directory = open_folder(directory)
+    log = log or directory
     console = console or Console()
     require("a benchmark", "pyarrow", *(("matplotlib", "jinja2") if has_report else ()))
     benchmark = Benchmark.from_dict(config)
     runs = benchmark.runs()
     (directory / "runs").mkdir(parents=True, exist_ok=True)
-    for left_behind in (directory / "runs").glob(".*.partial"):
-        shutil.rmtree(left_behind, ignore_errors=True)
     write_json(
         directory / "benchmark.json",
         {
@@ -96,22 +108,27 @@ def run_benchmark(
     linked = _link_runs(todo, beside, directory) if beside is not None else []
     for run in linked:
         del todo[run.key]
-    with _track(benchmark, directory) as tracker:
+    with _track(benchmark, log) as tracker:
         tracker.log_scenarios(
             benchmark.name,
             "evaluation",
             [{"name": name, "scenario": scenario.to_dict()} for name, scenario in benchmark.scenarios.items()],
         )
-        _update_metrics([run for run in runs if run.key not in todo], benchmark, directory)
-        for run in linked:
-            _track_run(run, benchmark, directory, tracker)
+        finished = list({run.key: run for run in runs if run.key not in todo}.values())
+        _update_metrics(finished, benchmark, directory)
+        is_tracked = TrackingConfig.of(benchmark.tracking).backend != "none"
+        if is_tracked:
+            for run in finished:
+                # Those that are linked, and those that were done when this process was killed.
+                if not (log / "runs" / run.key / "run.json").is_file():
+                    _track_run(run, benchmark, directory, log, tracker)
         failures: list[Failure] = []
-        work = partial(execute, directory=directory, benchmark=benchmark, engine_factory=engine_factory)
-        with closing(run_in_processes(work, todo.values(), benchmark.processes or os.cpu_count() or 1)) as results:
-            done = len(runs) - len(todo)
+        done = len(runs) - len(todo)
+        with closing(_execute(benchmark, list(todo.values()), directory, engine_factory)) as results:
             for result in _show_progress(results, console, benchmark.name, len(runs), done, len(linked)):
                 if result.error is None:
-                    _track_run(result.task, benchmark, directory, tracker)
+                    if is_tracked:
+                        _track_run(result.task, benchmark, directory, log, tracker)
                 else:
                     failures.append(Failure(**result.task.names(), error=result.error))
                     write_json(directory / "failures.json", [vars(failure) for failure in failures])
@@ -127,8 +144,48 @@ def run_benchmark(
             tracker.log_metrics(_means(loaded.results))
             tracker.log_table(loaded.results, "results_table.json")
         for path in written:
-            tracker.log_artifact(path)
+            with _on_this_machine(path) as file:
+                tracker.log_artifact(file)
     return loaded
+
+
+def _execute(
+    benchmark: Benchmark, todo: Sequence[Run], directory: Path, engine_factory: EngineFactory
+) -> Generator[TaskResult[Run], None, None]:
+    """Execute runs on the executor of the benchmark's configuration."""
+    if not todo:
+        return
+    work = partial(
+        execute,
+        directory=directory.absolute() if is_local(directory) else str(directory),
+        engine=dict(benchmark.engine),
+        warmup=benchmark.warmup,
+        engine_factory=engine_factory,
+    )
+    executor = make_executor(benchmark.executor)
+    try:
+        chunk_s = benchmark.executor.chunk_s
+        with closing(run_in_chunks(work, todo, executor, cost_s=benchmark.cost_s, chunk_s=chunk_s)) as results:
+            for result in results:
+                if result.error is None and load_metrics(directory / "runs" / result.task.key) is None:
+                    error = f"its files are not in {directory}, which all workers must share"
+                    result = dataclasses.replace(result, error=error, status="failed")
+                yield result
+    finally:
+        # Nothing runs now, unless this ends early.
+        executor.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _on_this_machine(path: Path) -> Iterator[Path]:
+    """Yield the path of a file, or of a copy of it if it is on storage that is addressed by URL."""
+    if is_local(path):
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="bbrgym-") as folder:
+        copy = Path(folder) / path.name
+        copy.write_bytes(path.read_bytes())
+        yield copy
 
 
 def _link_runs(wanted: Mapping[str, Run], beside: Path, directory: Path) -> list[Run]:
@@ -139,15 +196,20 @@ def _link_runs(wanted: Mapping[str, Run], beside: Path, directory: Path) -> list
             run = wanted.get(found.name)
             if run is None or run.key in linked or load_metrics(found) is None:
                 continue
-            temporary = temporary_folder(directory, run)
-            for name in ("trace.parquet", "metrics.json"):
-                try:
-                    os.link(found / name, temporary / name)
-                except OSError:  # another file system, or one without links
-                    shutil.copy2(found / name, temporary / name)
-            put_in_place(temporary, directory, run)
+            folder = directory / "runs" / run.key
+            folder.mkdir(parents=True, exist_ok=True)
+            for name in ("trace.parquet", "timing.json", "metrics.json"):  # the last one makes the run exist
+                if (found / name).is_file():
+                    replace_file(folder / name, partial(_link, found / name))
             linked[run.key] = run
     return list(linked.values())
+
+
+def _link(file: Path, to: Path) -> None:
+    try:
+        os.link(file, to)
+    except (OSError, TypeError):  # another file system, one without links, or a URL
+        to.write_bytes(file.read_bytes())
 
 
 def _update_metrics(runs: Iterable[Run], benchmark: Benchmark, directory: Path) -> None:
@@ -156,7 +218,9 @@ def _update_metrics(runs: Iterable[Run], benchmark: Benchmark, directory: Path) 
         folder = directory / "runs" / run.key
         metrics = load_metrics(folder)
         if metrics is not None and metrics.get("metrics_hash") != metrics_hash():
-            write_json(folder / "metrics.json", metrics | measure_run(load_trace(folder / "trace.parquet"), benchmark))
+            write_json(
+                folder / "metrics.json", metrics | measure_run(load_trace(folder / "trace.parquet"), benchmark.warmup)
+            )
 
 
 def _show_progress(
@@ -189,15 +253,14 @@ def _show_progress(
             yield result
 
 
-def _track(benchmark: Benchmark, directory: Path) -> Tracker:
+def _track(benchmark: Benchmark, log: Path) -> Tracker:
     params = benchmark.to_dict()
     tracking = params.pop("tracking") or UNTRACKED
-    return Tracker.start(directory, f"benchmark/{benchmark.name}", benchmark.name, params, config=tracking)
+    return Tracker.start(log, f"benchmark/{benchmark.name}", benchmark.name, params, config=tracking)
 
 
-def _track_run(run: Run, benchmark: Benchmark, directory: Path, tracker: Tracker) -> None:
-    folder = directory / "runs" / run.key
-    metrics = load_metrics(folder)
+def _track_run(run: Run, benchmark: Benchmark, directory: Path, log: Path, tracker: Tracker) -> None:
+    metrics = load_metrics(directory / "runs" / run.key)
     assert metrics is not None
     values = {name: metrics["rows"][0][name] for name in RUN_COLUMNS} | {
         f"flow{row['flow']}/{name}": value
@@ -206,7 +269,7 @@ def _track_run(run: Run, benchmark: Benchmark, directory: Path, tracker: Tracker
         if name not in ("flow", "algorithm", *RUN_COLUMNS)
     }
     with Tracker.start(
-        folder,
+        log / "runs" / run.key,
         experiment=f"benchmark/{benchmark.name}",
         run_name=f"{run.scenario_name}/{run.competitor}/{run.seed}",
         params={"scenario": run.scenario.to_dict(), "seed": run.seed},

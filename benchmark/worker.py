@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import shutil
+import json
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bbrgym.agents.policy import load_agent
 from bbrgym.benchmark.metrics import measure
-from bbrgym.benchmark.plan import Benchmark, Run, hash_policies, metrics_hash
+from bbrgym.benchmark.plan import Run, hash_policies, metrics_hash
 from bbrgym.envs.engine import Engine
 from bbrgym.envs.trace import Trace, simulate
 from bbrgym.envs.trace_file import save_trace
-from bbrgym.files import write_json
+from bbrgym.files import open_folder, replace_file, write_json
 
 EngineFactory = Callable[..., Engine]
 """`make_engine`, or another importable function of an engine's name and options."""
 
 
-def execute(run: Run, directory: Path, benchmark: Benchmark, engine_factory: EngineFactory) -> None:
-    """Simulate one run and write its files."""
+def execute(
+    run: Run, directory: Path | str, engine: Mapping[str, Any], warmup: float, engine_factory: EngineFactory
+) -> None:
+    """Simulate one run and write its files, unless they are there.
+
+    The files are written one by one, each atomically, and metrics.json last: the run exists once this one does. So it
+    does not matter where a worker is killed, nor whether two workers execute the same run, whose files are equal.
+    """
+    folder = open_folder(directory) / "runs" / run.key
+    if load_metrics(folder) is not None:
+        return
     policy = None
     if run.agent is not None:
         agent = load_agent(run.agent)
@@ -33,47 +43,46 @@ def execute(run: Run, directory: Path, benchmark: Benchmark, engine_factory: Eng
     if hash_policies(run.scenario) != run.policy_hashes:
         raise RuntimeError("a policy of the scenario has changed since the benchmark began")
     began = time.perf_counter()
-    engine = engine_factory(**benchmark.engine)
+    simulator = engine_factory(**engine)
     try:
-        trace = simulate(run.scenario, engine, run.seed, run.step_ms, policy)
+        trace = simulate(run.scenario, simulator, run.seed, run.step_ms, policy)
     finally:
-        engine.close()
+        simulator.close()
     wall_s = round(time.perf_counter() - began, 3)
-    trace = dataclasses.replace(trace, engine=benchmark.engine["name"])
-    temporary = temporary_folder(directory, run)
-    save_trace(trace, temporary / "trace.parquet")
+    trace = dataclasses.replace(trace, engine=engine["name"])
+    folder.mkdir(parents=True, exist_ok=True)
+    replace_file(folder / "trace.parquet", partial(save_trace, trace))
+    # Not in metrics.json, which is the same wherever the run is executed.
+    write_json(folder / "timing.json", {"wall_s": wall_s})
     write_json(
-        temporary / "metrics.json",
+        folder / "metrics.json",
         {
             "scenario": run.scenario.to_dict(),
             "agent": run.agent_hash,
             "seed": run.seed,
             "engine": trace.engine,
             "step_ms": run.step_ms,
-            "warmup": benchmark.warmup,
+            "warmup": warmup,
             "trace_hash": trace.hash,
-            "wall_s": wall_s,
-            **measure_run(trace, benchmark),
+            **measure_run(trace, warmup),
         },
     )
-    put_in_place(temporary, directory, run)
 
 
-def measure_run(trace: Trace, benchmark: Benchmark) -> dict[str, Any]:
+def measure_run(trace: Trace, warmup: float) -> dict[str, Any]:
     """Return the entries of metrics.json that follow from the trace and the code of the metrics."""
-    rows = measure(trace, after_s=benchmark.warmup * trace.scenario.duration_s)
-    return {"metrics_hash": metrics_hash(), "rows": rows}
+    return {"metrics_hash": metrics_hash(), "rows": measure(trace, after_s=warmup * trace.scenario.duration_s)}
 
 
-def temporary_folder(directory: Path, run: Run) -> Path:
-    """Make the folder for the files of a run until they are complete."""
-    folder = directory / "runs" / f".{run.key}.{os.getpid()}.partial"
-    folder.mkdir()
-    return folder
-
-
-def put_in_place(temporary: Path, directory: Path, run: Run) -> None:
-    """Move a complete run to its place."""
-    final = directory / "runs" / run.key
-    shutil.rmtree(final, ignore_errors=True)  # an incomplete run
-    temporary.rename(final)
+def load_metrics(directory: Path) -> dict[str, Any] | None:
+    """Return metrics.json of a run's directory, with NaN for null; None if the run is incomplete."""
+    try:
+        metrics: dict[str, Any] = json.loads((directory / "metrics.json").read_text(encoding="utf-8"))
+        metrics["rows"] = [
+            {name: math.nan if value is None else value for name, value in row.items()} for row in metrics["rows"]
+        ]
+        if not (directory / "trace.parquet").is_file():
+            return None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return metrics

@@ -44,7 +44,8 @@ def load_trace(path: Path) -> Trace:
     with optional("a trace file"):
         import pyarrow.parquet
 
-    table = pyarrow.parquet.read_table(path)
+    with path.open("rb") as file:  # which may be on storage that is addressed by URL
+        table = pyarrow.parquet.read_table(file)
     origin = json.loads((table.schema.metadata or {}).get(b"bbrgym", b"null"))
     if origin is None:
         raise ValueError(f"{path} is not a trace: it was not written by save_trace")

@@ -555,7 +555,7 @@ def _paper_results(plan: Benchmark, kept: Path | None, console: Console) -> pd.D
 
 def _rows(warmup: float, trace: Trace) -> list[dict[str, Any]]:
     rows = measure(trace, after_s=warmup * trace.scenario.duration_s)
-    return [{"trace_hash": trace.hash, "wall_s": 0.0} | row for row in rows]
+    return [{"trace_hash": trace.hash} | row for row in rows]
 
 
 def _paper_cells(plan: Benchmark, paper: Paper, reference: pd.DataFrame, native: pd.DataFrame) -> list[str]:

@@ -176,9 +176,12 @@ def _benchmark_once(config: dict[str, Any], directory: Path) -> None:
     from bbrgym.benchmark.tables import print_summary
 
     console = _console()
-    result = run_benchmark(config["benchmark"], directory, console, beside=BENCHMARKS)
+    where = config["directory"]
+    result = run_benchmark(
+        config["benchmark"], where or directory, console, beside=BENCHMARKS, log=directory if where else None
+    )
     print_summary(result.results, console)
-    print(f"Report: {directory / 'report.html'}")
+    print(f"Report: {result.directory / 'report.html'}")
     if result.failures:
         raise EngineError(f"{len(result.failures)} runs failed; the same command repeats only those")
 

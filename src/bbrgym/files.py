@@ -5,11 +5,40 @@ from __future__ import annotations
 import json
 import math
 import os
+import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+from urllib.parse import unquote, urlsplit
+
+
+def open_folder(where: str | Path) -> Path:
+    """Return a folder by its path or its URL, such as `s3://bucket/folder`, for any file system that fsspec knows.
+
+    A folder by URL is an `upath.UPath`, which behaves like a `Path`. The functions of this module write to both.
+
+    Raises:
+        ModuleNotFoundError: a URL needs the extra `storage`, and the package of its file system.
+        ValueError: the URL's file system is unknown.
+    """
+    if not isinstance(where, str) or "://" not in where:
+        return Path(where)
+    if where.startswith("file://"):
+        return Path(unquote(urlsplit(where).path))
+    try:
+        from upath import UPath
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(f"{where} needs universal-pathlib: pip install 'bbrgym[storage]'") from error
+    folder = UPath(where)
+    folder.fs  # noqa: B018  # fails now if its package is missing
+    return cast(Path, folder)
+
+
+def is_local(path: Path) -> bool:
+    """Return whether a path is one of this machine's file system, and not a URL's (`open_folder`)."""
+    return isinstance(path, Path)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -25,10 +54,19 @@ def write_json(path: Path, content: object) -> None:
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:
     """Let `write` make a file next to `path`, then move it to `path` atomically.
 
+    Storage that is addressed by URL may have no move. There the file is made on this machine, and then stored in one
+    request, which stores of objects make visible whole or not at all.
+
     Args:
         path: the final place. A file that is there is replaced; if `write` fails it stays as it was.
         write: called with the path of the temporary file, which has the same suffix.
     """
+    if not is_local(path):
+        with tempfile.TemporaryDirectory(prefix="bbrgym-") as folder:
+            temporary = Path(folder) / path.name
+            write(temporary)
+            path.write_bytes(temporary.read_bytes())
+        return
     temporary = path.with_name(f".{os.getpid()}-{threading.get_ident()}.{path.name}")
     try:
         write(temporary)

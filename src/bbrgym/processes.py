@@ -7,19 +7,22 @@ import logging
 import math
 import multiprocessing
 import os
+import pickle
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
+from concurrent.futures import Executor, Future, as_completed
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.spawn import get_preparation_data, prepare
 from pathlib import Path
-from typing import IO, Any, Final, Generic, Literal, TypeVar
+from typing import IO, Any, Final, Generic, Literal, TypeVar, cast
 
 LOGGER: Final = logging.getLogger(__name__)
 Task = TypeVar("Task")
@@ -59,6 +62,19 @@ class TaskResult(Generic[Task]):
     attempts: int = 1
 
 
+class WorkerLostError(RuntimeError):
+    """The worker that ran a task ended, or was lost, before the task did: it was killed, or its machine died."""
+
+
+class TaskError(RuntimeError):
+    """A task's own exception, if it cannot be pickled: `<type>: <message>`."""
+
+
+def error_text(error: BaseException) -> str:
+    """Return a task's error as text: `EngineError: …`, or why its worker was lost."""
+    return str(error) if isinstance(error, WorkerLostError | TaskError) else f"{type(error).__name__}: {error}"
+
+
 def run_in_processes(
     function: Callable[[Task], Any],
     tasks: Iterable[Task],
@@ -69,58 +85,171 @@ def run_in_processes(
     grace_s: float = 5.0,
     output: Callable[[Task], Path] | None = None,
 ) -> Generator[TaskResult[Task], None, None]:
-    """Run `function(task)` for every task in up to `processes` Python processes.
-
-    Unlike with `concurrent.futures`, a process that is killed costs its own task only. All processes end when this one
-    does, even by SIGKILL.
+    """Run `function(task)` for every task in up to `processes` Python processes, by a `ProcessExecutor`.
 
     Args:
         function: can be pickled, as its return values and the tasks can.
         tasks: what to run.
         processes: how many at a time, at least 1.
-        timeout_s: limit of one attempt; None for no limit.
-        retries: how often a task is started again if its process was killed or timed out. An exception of the function
-            is final.
-        grace_s: time between SIGTERM and SIGKILL for a process that must end.
+        timeout_s: as for `ProcessExecutor`.
+        retries: as for `ProcessExecutor`.
+        grace_s: as for `ProcessExecutor`.
         output: the file that a task's output is appended to. Each task then runs in a process of its own, whose process
             group is killed when the task has ended. None lets the processes inherit our output and run many tasks.
 
     Yields:
         The result of each task as it ends, in no particular order. Closing the generator ends the processes.
     """
-    waiting = deque((task, 1) for task in tasks)
-    idle: list[_Worker[Task]] = []
-    busy: list[_Worker[Task]] = []
+    executor = ProcessExecutor(processes, timeout_s=timeout_s, retries=retries, grace_s=grace_s)
     try:
-        while waiting or busy:
-            while waiting and len(busy) < processes:
-                task, attempt = waiting.popleft()
-                worker = idle.pop() if idle else _Worker(function, None if output is None else output(task), grace_s)
-                busy.append(worker)
-                worker.begin(task, attempt, timeout_s)
-            soonest = min(worker.deadline for worker in busy)
-            limit = None if math.isinf(soonest) else max(0.0, soonest - time.monotonic())
-            wait([source for worker in busy for source in worker.sources()], limit)
-            for worker in list(busy):
-                result = worker.result()
-                if result is None:
-                    continue
-                busy.remove(worker)
-                if worker.is_reusable:
-                    idle.append(worker)
-                if result.status in ("killed", "timeout") and result.attempts <= retries:
-                    where = "" if output is None else f"{output(result.task).parent.name}: "
-                    LOGGER.warning(f"{where}{result.error}; starting it again")
-                    waiting.appendleft((result.task, result.attempts + 1))
-                else:
-                    yield result
+        futures = {
+            executor.submit_with_output(None if output is None else output(task), function, task): task
+            for task in tasks
+        }
+        for future in cast(Iterable[ProcessFuture], as_completed(futures)):
+            task, error = futures[future], future.exception()
+            text = None if error is None else error_text(error)
+            value = None if error is not None else future.result()
+            yield TaskResult(task, value, text, future.status, future.seconds, future.attempts)
     finally:
-        workers = [*idle, *busy]
-        for worker in workers:
-            worker.process.signal(signal.SIGTERM)
-        deadline = time.monotonic() + grace_s
-        for worker in workers:
-            worker.end(max(0.0, deadline - time.monotonic()))
+        executor.shutdown(cancel_futures=True)
+
+
+class ProcessFuture(Future[Any]):
+    """The future of a task of `ProcessExecutor`, with how it ended: see `TaskResult`."""
+
+    status: Literal["done", "failed", "killed", "timeout"] = "done"
+    seconds: float = 0.0
+    attempts: int = 1
+
+
+class ProcessExecutor(Executor):
+    """Runs functions in Python processes of this machine, as `concurrent.futures.ProcessPoolExecutor` does.
+
+    Unlike there, a process that is killed costs its own task only: its future raises `WorkerLostError`. All processes
+    end when this one does, even by SIGKILL. Leaving the `with` block by an exception ends them too.
+
+    Args:
+        workers: how many processes, at least 1; None for one per core.
+        timeout_s: limit of one attempt; None for no limit.
+        retries: how often a task is started again if its process was killed or timed out. An exception of the function
+            is final.
+        grace_s: time between SIGTERM and SIGKILL for a process that must end.
+
+    Attributes:
+        workers: how many processes.
+    """
+
+    def __init__(
+        self, workers: int | None = None, *, timeout_s: float | None = None, retries: int = 0, grace_s: float = 5.0
+    ) -> None:
+        self.workers = workers or len(os.sched_getaffinity(0))
+        self._timeout_s, self._retries, self._grace_s = timeout_s, retries, grace_s
+        self._waiting: deque[_Job] = deque()
+        self._lock = threading.Lock()
+        self._is_open, self._is_cancelled = True, False
+        self._wake_reader, self._wake_writer = socket.socketpair()
+        self._wake_writer.setblocking(False)
+        self._supervisor: threading.Thread | None = None
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> ProcessFuture:
+        """Run `fn(*args, **kwargs)` in a process, all of which can be pickled."""
+        return self.submit_with_output(None, fn, *args, **kwargs)
+
+    def submit_with_output(
+        self, output: Path | None, fn: Callable[..., Any], /, *args: Any, **kwargs: Any
+    ) -> ProcessFuture:
+        """Run `fn` in a process of its own, whose output is appended to a file; None is as `submit`."""
+        job = _Job(ProcessFuture(), pickle.dumps((fn, args, kwargs)), output)
+        with self._lock:
+            if not self._is_open:
+                raise RuntimeError("cannot submit a task after shutdown")
+            self._waiting.append(job)
+            if self._supervisor is None:
+                self._supervisor = threading.Thread(target=self._supervise, name="ProcessExecutor", daemon=True)
+                self._supervisor.start()
+        self._wake()
+        return job.future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End the processes, after the submitted tasks or, with `cancel_futures`, now: also of running tasks."""
+        with self._lock:
+            self._is_open = False
+            self._is_cancelled |= cancel_futures
+            supervisor = self._supervisor
+        self._wake()
+        if wait and supervisor is not None:
+            supervisor.join()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.shutdown(cancel_futures=kind is not None)
+
+    def _wake(self) -> None:
+        with contextlib.suppress(BlockingIOError):  # it is full of calls already
+            self._wake_writer.send(b"x")
+
+    def _supervise(self) -> None:
+        """Give the tasks to processes until shutdown; the supervising thread, which alone starts and ends them."""
+        idle: list[_Worker] = []
+        busy: list[_Worker] = []
+        try:
+            while self._begin_jobs(idle, busy):
+                soonest = min((worker.deadline for worker in busy), default=math.inf)
+                limit = None if math.isinf(soonest) else max(0.0, soonest - time.monotonic())
+                ready = wait([self._wake_reader, *(source for worker in busy for source in worker.sources())], limit)
+                if self._wake_reader in ready:
+                    self._wake_reader.recv(4096)
+                for worker in list(busy):
+                    if not worker.is_finished():
+                        continue
+                    busy.remove(worker)
+                    if worker.is_reusable:
+                        idle.append(worker)
+                    self._finish(worker.job)
+        finally:
+            with self._lock:
+                self._is_open = False
+                left = [*(worker.job for worker in busy), *self._waiting]
+                self._waiting.clear()
+            workers = [*idle, *busy]
+            for worker in workers:
+                worker.process.signal(signal.SIGTERM)
+            deadline = time.monotonic() + self._grace_s
+            for worker in workers:
+                worker.end(max(0.0, deadline - time.monotonic()))
+            for job in left:
+                if not job.future.cancel() and not job.future.done():
+                    job.future.status = "killed"
+                    job.future.set_exception(WorkerLostError("its process was ended with the executor"))
+            self._wake_reader.close()
+
+    def _begin_jobs(self, idle: list[_Worker], busy: list[_Worker]) -> bool:
+        """Start waiting tasks where there is room; return False once nothing is left to supervise."""
+        while len(busy) < self.workers:
+            with self._lock:
+                if self._is_cancelled:
+                    return False
+                job = self._waiting.popleft() if self._waiting else None
+                if job is None:
+                    return self._is_open or bool(busy)
+            if job.future.running() or job.future.set_running_or_notify_cancel():
+                worker = idle.pop() if idle and job.output is None else _Worker(job.output, self._grace_s)
+                busy.append(worker)
+                worker.begin(job, self._timeout_s)
+        return not self._is_cancelled
+
+    def _finish(self, job: _Job) -> None:
+        future = job.future
+        if future.status in ("killed", "timeout") and future.attempts <= self._retries:
+            where = "" if job.output is None else f"{job.output.parent.name}: "
+            LOGGER.warning(f"{where}{job.error}; starting it again")
+            future.attempts += 1
+            with self._lock:
+                self._waiting.appendleft(job)
+        elif job.error is not None:
+            future.set_exception(job.error)
+        else:
+            future.set_result(job.value)
 
 
 class ChildProcess:
@@ -224,10 +353,22 @@ class ChildProcess:
         return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
 
 
-class _Worker(Generic[Task]):
-    """A Python process that runs `function` on one task after the other, or on one only if it has an `output`."""
+@dataclass
+class _Job:
+    """A task of `ProcessExecutor`."""
 
-    def __init__(self, function: Callable[[Task], Any], output: Path | None, grace_s: float) -> None:
+    future: ProcessFuture
+    call: bytes
+    """The function and its arguments, pickled."""
+    output: Path | None
+    value: Any = None
+    error: Exception | None = None
+
+
+class _Worker:
+    """A Python process that runs one task after the other, or one only if it has an `output`."""
+
+    def __init__(self, output: Path | None, grace_s: float) -> None:
         self.is_reusable = output is None
         self._grace_s = grace_s
         ours, theirs = socket.socketpair()
@@ -239,61 +380,68 @@ class _Worker(Generic[Task]):
         # As a spawned `multiprocessing.Process` gets it: search path, arguments, working directory and main module.
         preparation = get_preparation_data("worker")
         del preparation["authkey"]
-        self._send(preparation)
-        self._send(function)
+        self._send(pickle.dumps(preparation))
 
-    def begin(self, task: Task, attempt: int, timeout_s: float | None) -> None:
-        self._task, self._attempt = task, attempt
-        self._answer: tuple[Any, str | None] | None = None
+    def begin(self, job: _Job, timeout_s: float | None) -> None:
+        self.job = job
+        self._answer: tuple[Any, Exception | None] | None = None
         self._is_connected, self._was_told_to_end = True, False
         self._started = time.monotonic()
         self.deadline = math.inf if timeout_s is None else self._started + timeout_s
-        self._send(task)
+        self._send(job.call)
 
     def sources(self) -> list[Connection | int]:
         """Return what to wait for: its answer, its end."""
         return [self._connection, self.process.pidfd] if self._is_connected else [self.process.pidfd]
 
-    def result(self) -> TaskResult[Task] | None:
-        """Return how the task ended, None while it runs."""
+    def is_finished(self) -> bool:
+        """Return whether the task has ended, and put into the job how."""
         if self._is_connected and self._connection.poll():
             try:
                 self._answer = self._connection.recv()
                 if self.is_reusable:
-                    return self._result("")
+                    self._record("")
+                    return True
                 self.deadline = time.monotonic() + self._grace_s  # to end by itself
             except (EOFError, OSError):
                 pass  # it died, or is dying
+            except Exception as error:  # an answer that cannot be unpickled here
+                self._answer = (None, TaskError(f"{type(error).__name__}: {error}"))
+                if self.is_reusable:
+                    self._record("")
+                    return True
+                self.deadline = time.monotonic() + self._grace_s
             self._connection.close()
             self._is_connected = False
         elif self.process.is_over():
             self.is_reusable = False
-            return self._result(self.process.end())
+            self._record(self.process.end())
+            return True
         if time.monotonic() >= self.deadline:
             self.process.signal(signal.SIGKILL if self._was_told_to_end else signal.SIGTERM)
             self.deadline = time.monotonic() + self._grace_s
             self._was_told_to_end = True
-        return None
+        return False
 
     def end(self, grace_s: float) -> None:
         self._connection.close()
         self.process.end(grace_s)
 
-    def _result(self, how_it_ended: str) -> TaskResult[Task]:
-        seconds = round(time.monotonic() - self._started, 3)
-        status: Literal["done", "failed", "killed", "timeout"]
-        value, error = self._answer or (None, f"its process {how_it_ended}")
-        if self._answer is not None and error is None:
-            status = "done"
+    def _record(self, how_it_ended: str) -> None:
+        job, future = self.job, self.job.future
+        future.seconds = round(time.monotonic() - self._started, 3)
+        job.value, job.error = self._answer or (None, WorkerLostError(f"its process {how_it_ended}"))
+        if self._answer is not None and job.error is None:
+            future.status = "done"
         elif self._was_told_to_end:
-            status, error = "timeout", f"its process was stopped after {seconds:.0f} s"
+            future.status = "timeout"
+            job.error = WorkerLostError(f"its process was stopped after {future.seconds:.0f} s")
         else:
-            status = "killed" if self._answer is None else "failed"
-        return TaskResult(self._task, value, error, status, seconds, self._attempt)
+            future.status = "killed" if self._answer is None else "failed"
 
-    def _send(self, content: object) -> None:
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # It is dead: `result` says so.
-            self._connection.send(content)
+    def _send(self, pickled: bytes) -> None:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # It is dead: `is_finished` says so.
+            self._connection.send_bytes(pickled)
 
 
 def _serve(fd: int) -> None:
@@ -306,13 +454,23 @@ def _serve(fd: int) -> None:
     prepare(connection.recv())
     del this_process._inheriting  # type: ignore[attr-defined]
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
-        function = connection.recv()
         while True:
-            task = connection.recv()
+            call = connection.recv_bytes()
             try:
-                connection.send((function(task), None))
+                function, args, kwargs = pickle.loads(call)
+                answer = pickle.dumps((function(*args, **kwargs), None))
             except Exception as error:
-                connection.send((None, f"{type(error).__name__}: {error}"))
+                answer = _pickled_error(error)
+            connection.send_bytes(answer)
+
+
+def _pickled_error(error: Exception) -> bytes:
+    try:
+        answer = pickle.dumps((None, error))
+        pickle.loads(answer)  # some exceptions fail only here
+    except Exception:
+        answer = pickle.dumps((None, TaskError(f"{type(error).__name__}: {error}")))
+    return answer
 
 
 def _start_guard(group: int, grace_s: float) -> subprocess.Popen[bytes]:

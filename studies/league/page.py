@@ -158,9 +158,9 @@ def _introduction(league: League) -> list[str]:
     results = [result for result in league.results.values() if not result.results.empty]
     first = results[0]
     # Suites share runs, each of which was simulated once.
-    runs = pd.concat([result.results[["key", "wall_s"]] for result in results]).drop_duplicates("key")
+    wall_s = {key: seconds for result in results for key, seconds in result.wall_s().items()}
     planned = {run["key"] for result in league.results.values() for run in result.plan["runs"]}
-    lost = len(planned) - len(runs)
+    lost = len(planned) - len(wall_s)
     absent = [suite for suite in league.plan.suites if suite not in league.results]
     seeds = first.plan["config"]["seeds"]
     config = next(result.plan["config"] for suite, result in league.results.items() if suite != ALONE)
@@ -173,8 +173,8 @@ def _introduction(league: League) -> list[str]:
         "same seeds. This page is generated from the results by",
         textwrap.indent(first.plan["provenance"]["command"], "    "),
         f"Competitors: {', '.join(names)}. {yardsticks}Engine "
-        f"{first.plan['config']['engine']['name']}, {len(seeds)} seeds ({seeds[0]} to {seeds[-1]}): {len(runs)} runs, "
-        f"{page.duration(float(runs['wall_s'].sum()))} of wall time in total. All settings are in "
+        f"{first.plan['config']['engine']['name']}, {len(seeds)} seeds ({seeds[0]} to {seeds[-1]}): "
+        f"{len(wall_s)} runs, {page.duration(sum(wall_s.values()))} of wall time in total. All settings are in "
         "[league.yaml](../../studies/league/conf/experiment/league.yaml).",
         *page.provenance(result.plan for result in results),
     ]

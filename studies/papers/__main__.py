@@ -6,7 +6,7 @@ runs/benchmark/paper-<preset>/<name> and runs/benchmark/ablation-<preset>/<name>
     preset=full                       durations and repeats of the papers; the default is quick
     only=[acw-jain,ablation/da-bbr]   these experiments alone
     write=docs/results/papers.md      write the page of all results, with its figures
-    benchmark.processes=2             runs at a time; like this, any other setting goes to every experiment
+    benchmark.executor.workers=2      runs at a time; like this, any other setting goes to every experiment
 """
 
 from __future__ import annotations

@@ -103,9 +103,10 @@ class _Experiment:
             return {}
         scenarios = self.result.plan["config"]["scenarios"]
         runs = self.result.results.drop_duplicates("key")
+        wall_s = self.result.wall_s()
         return {
-            str(key): (float(wall_s), float(scenarios[scenario]["duration_s"]))
-            for key, scenario, wall_s in zip(runs["key"], runs["scenario"], runs["wall_s"], strict=True)
+            str(key): (wall_s[str(key)], float(scenarios[scenario]["duration_s"]))
+            for key, scenario in zip(runs["key"], runs["scenario"], strict=True)
         }
 
     def state(self) -> str:

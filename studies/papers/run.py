@@ -71,8 +71,8 @@ def run_papers(
         root: the benchmarks go to `<root>/<name of the benchmark>`.
         preset: `quick`, or `full` for the durations and repeats of the papers.
         only: names of experiments, those in `paper/` also without this prefix; None for all.
-        overrides: Hydra overrides for every experiment, as `benchmark.processes=1`. Runs are tracked in MLflow only
-            with `tracking=mlflow`.
+        overrides: Hydra overrides for every experiment, as `benchmark.executor.workers=1`. Runs are tracked in MLflow
+            only with `tracking=mlflow`.
         console: shows progress; None is standard output.
 
     Returns:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from in_process import ExecutorInThisProcess
 
 from bbrgym.baselines import registry
 from bbrgym.benchmark import run
 from bbrgym.benchmark.metrics import MEASURED
-from bbrgym.benchmark.plan import Benchmark, Run
+from bbrgym.benchmark.plan import Benchmark
 from bbrgym.benchmark.results import BenchmarkResult
 from bbrgym.envs.scenario import Scenario
-from bbrgym.processes import TaskResult
 from studies.experiments import compose_experiment
 from studies.league import suites
 from studies.league.__main__ import main
@@ -239,7 +239,7 @@ def result_of(
     """Results as a benchmark has them; a run's flows have what is given, and the rest is NaN."""
     rows = [
         dict.fromkeys(MEASURED, math.nan)
-        | {"scenario": scenario, "competitor": competitor, "seed": seed, "flow": flow, "wall_s": 1.0, "rtt_ms": 20.0}
+        | {"scenario": scenario, "competitor": competitor, "seed": seed, "flow": flow, "rtt_ms": 20.0}
         | {"key": f"{scenario}/{competitor}/{seed}", "trace_hash": f"{scenario}/{competitor}/{seed}"}
         | {"link_duration_s": 30.0, "link_rate_mbps": 10.4}
         | values
@@ -435,22 +435,15 @@ SMALL = (
     "league.yardsticks=[]",
     "league.subset={generalisation: [typical-02, wide-01], friendliness: [cubic-1bdp], varying: [cellular], "
     "bbq-original: [5bdp]}",
-    "benchmark.processes=1",
+    "benchmark.executor.workers=1",
 )
-
-
-def run_here(work: Callable[[Run], None], tasks: Iterable[Run], _: int) -> Iterator[TaskResult[Run]]:
-    """Stand in for `run_in_processes`, whose every process imports everything."""
-    for task in tasks:
-        work(task)
-        yield TaskResult(task)
 
 
 def test_the_whole_league_small_from_the_command_line_to_the_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(run, "run_in_processes", run_here)
+    monkeypatch.setattr(run, "make_executor", ExecutorInThisProcess)
     path = Path("docs/league.md")
     path.parent.mkdir()
     assert main([*SMALL, f"write={path}"]) == 0

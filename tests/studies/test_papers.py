@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
-from typing import Any
 
 import fake_engine
 import pytest
 from fake_engine import FakeEngine
+from in_process import ExecutorInThisProcess
 
 from bbrgym import Scenario
 from bbrgym.benchmark.results import ReportSections, load_benchmark
-from bbrgym.processes import TaskResult
 from studies.papers.__main__ import main
 from studies.papers.published import VERDICTS, compare
 from studies.papers.report import paper_of
@@ -32,14 +30,6 @@ class _Cursed(FakeEngine):
         super().begin_reset(scenario, seed)
 
 
-def run_here(function: Callable[[Any], Any], tasks: Iterable[Any], processes: int) -> Generator[TaskResult[Any]]:
-    for task in tasks:
-        try:
-            yield TaskResult(task, function(task))
-        except Exception as error:
-            yield TaskResult(task, error=str(error), status="failed")
-
-
 def write_sections(directory: Path, sections: ReportSections) -> Path:
     path = directory / "report.html"
     path.write_text("".join(sections(load_benchmark(directory))))
@@ -49,7 +39,7 @@ def write_sections(directory: Path, sections: ReportSections) -> Path:
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Run everything in this process, and write reports that have the paper's section alone."""
-    monkeypatch.setattr("bbrgym.benchmark.run.run_in_processes", run_here)
+    monkeypatch.setattr("bbrgym.benchmark.run.make_executor", ExecutorInThisProcess)
     monkeypatch.setattr("bbrgym.benchmark.report.write_report", write_sections)
     monkeypatch.chdir(tmp_path)
 
@@ -118,7 +108,10 @@ def test_failures_do_not_end_the_rest(capsys: pytest.CaptureFixture[str], monkey
         (["preset=long"], "preset must be one of quick, full, got 'long'"),
         (["preset=quick,full"], "preset=quick,full: give one value, not a sweep"),
         (["only=acw-latency", "benchmark.procs=1"], "Could not override 'benchmark.procs'"),
-        (["only=acw-latency", "benchmark.processes=0"], "processes must be an integer >= 1 or null, got 0"),
+        (
+            ["only=acw-latency", "benchmark.executor.workers=0"],
+            "executor.workers must be an integer >= 1 or null, got 0",
+        ),
     ],
 )
 def test_a_mistake_gets_one_message_and_runs_nothing(

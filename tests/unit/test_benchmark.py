@@ -16,7 +16,7 @@ from unittest.mock import Mock
 import pandas as pd
 import pytest
 from fake_engine import FakeEngine
-from in_process import run_in_this_process
+from in_process import ExecutorInThisProcess
 from policies import PINNED, make_agent
 from rich.console import Console
 
@@ -39,7 +39,7 @@ CONFIG: dict[str, Any] = {
     "competitors": ["bbr", {"name": "calm", "algorithm": "agent", "parameters": {"cwnd_gain": 1.1, "pacing_gain": 1}}],
     "seeds": [1, 2],
     "engine": "fake",
-    "processes": 2,
+    "executor": {"name": "local", "workers": 2},
 }
 
 
@@ -88,7 +88,7 @@ def run(
 ) -> BenchmarkResult:
     """Run a benchmark in this process, without its report."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bbrgym.benchmark.run.run_in_processes", run_in_this_process)
+        patch.setattr("bbrgym.benchmark.run.make_executor", ExecutorInThisProcess)
         return run_benchmark(config, directory, console or quiet(), make_engine, beside, has_report=False)
 
 
@@ -131,8 +131,8 @@ def test_finished_runs_are_not_repeated(tmp_path: Path) -> None:
     again = {path for path, time in modified.items() if path.stat().st_mtime_ns != time}
     assert again == {broken}
     assert "1 of 4 runs are already done" in said(console)
-    kept = second.results.query("seed == 1").drop(columns="wall_s").reset_index(drop=True)
-    pd.testing.assert_frame_equal(kept, first.results.drop(columns="wall_s"))
+    kept = second.results.query("seed == 1").reset_index(drop=True)
+    pd.testing.assert_frame_equal(kept, first.results)
 
 
 def test_runs_of_another_benchmark_are_linked(tmp_path: Path, finished: BenchmarkResult) -> None:
@@ -147,11 +147,10 @@ def test_runs_of_another_benchmark_are_linked(tmp_path: Path, finished: Benchmar
     result = run(changed(), root / "group" / "three", console, beside=root)
     assert "2 of 8 runs linked from other benchmarks" in said(console)
     assert "already done" not in said(console)
-    pd.testing.assert_frame_equal(result.results.drop(columns="wall_s"), finished.results.drop(columns="wall_s"))
+    pd.testing.assert_frame_equal(result.results, finished.results)
     for key, place in ((first, root / "one"), (second, root / "group" / "two")):
         for name in ("trace.parquet", "metrics.json"):
             assert (place / "runs" / key / name).samefile(result.directory / "runs" / key / name)
-    assert (result.directory / "runs" / first / "run.json").is_file()  # tracked like other runs
 
 
 def test_files_are_copied_where_they_cannot_be_linked(
@@ -181,9 +180,9 @@ def test_metrics_of_other_code_are_computed_again_without_a_simulation(
 def test_a_killed_worker_and_a_failing_engine_cost_only_their_runs(tmp_path: Path, finished: BenchmarkResult) -> None:
     config, console = changed(scenarios={"duel": CONFIG["scenarios"]["duel"]}), quiet()
     result = run_benchmark(config, tmp_path, console, make_cursed)
-    expected = finished.results.query("scenario == 'duel'").drop(columns="wall_s").reset_index(drop=True)
+    expected = finished.results.query("scenario == 'duel'").reset_index(drop=True)
     calm = expected.query("competitor == 'calm'").reset_index(drop=True)
-    pd.testing.assert_frame_equal(result.results.drop(columns="wall_s"), calm)
+    pd.testing.assert_frame_equal(result.results, calm)
     errors = {failure.seed: failure.error for failure in result.failures}
     assert (len(result.failures), set(errors)) == (2, {1, 2})
     assert "SIGKILL" in errors[1]
@@ -193,7 +192,7 @@ def test_a_killed_worker_and_a_failing_engine_cost_only_their_runs(tmp_path: Pat
     # They are tried again next time.
     repaired = run(config, tmp_path)
     assert repaired.failures == []
-    pd.testing.assert_frame_equal(repaired.results.drop(columns="wall_s"), expected)
+    pd.testing.assert_frame_equal(repaired.results, expected)
 
 
 def test_an_interrupted_benchmark_lists_its_missing_runs(tmp_path: Path, finished: BenchmarkResult) -> None:
@@ -229,7 +228,7 @@ def test_ns3_gives_the_same_numbers_in_any_process(tmp_path: Path) -> None:
     pytest.importorskip("bbrgym._ns3", reason="built without ns-3")
     scenario = {"rate_mbps": 12, "duration_s": 2, "flows": [{"rtt_ms": 10}, {"rtt_ms": 50}]}
     config = changed(scenarios={"duel": scenario}, competitors=["bbr", "cubic-stock"], seeds=[1])
-    config |= {"engine": {"name": "ns3", "timeout_s": 30}, "processes": 1}
+    config |= {"engine": {"name": "ns3", "timeout_s": 30}, "executor": {"workers": 1}}
     result = run_benchmark(config, tmp_path, quiet(), has_report=False)
     assert result.failures == []
     for name, trace_hash in zip(result.results["competitor"], result.results["trace_hash"], strict=True):
@@ -266,7 +265,7 @@ def test_key_does_not_change_with_names_and_engine_limits() -> None:
         scenarios={"other": CONFIG["scenarios"]["alone"]},
         competitors=[{"name": "google", "algorithm": "bbr"}],
         engine={"name": "fake", "timeout_s": 99},
-        processes=7,
+        executor="ray",
         seeds=[1],
     )
     (run,) = Benchmark.from_dict(renamed).runs()
@@ -354,7 +353,11 @@ def test_roles_leave_the_other_flows_alone() -> None:
         ({"step_ms": 0}, "step_ms must be > 0, got 0"),
         ({"step_ms": "fast"}, "step_ms must be a finite number > 0, got 'fast'"),
         ({"warmup": 1.0}, r"warmup must be in \[0, 1\), got 1.0"),
-        ({"processes": 0}, "processes must be an integer >= 1 or null, got 0"),
+        ({"executor": {"workers": 0}}, "executor.workers must be an integer >= 1 or null, got 0"),
+        ({"executor": {"chunk_s": 0}}, "executor.chunk_s must be > 0, got 0"),
+        ({"executor": "rya"}, r"unknown executor 'rya' \(did you mean 'ray'\?\); known: local, ray, dask, slurm"),
+        ({"executor": {"name": "dask", "cpus": 2}}, "executor dask: unknown key 'cpus'"),
+        ({"executor": {"name": "slurm", "cluster": "x"}}, "unknown executor.cluster 'x'; known: slurm, local"),
         ({"engine": "ns2"}, "unknown engine 'ns2'"),
         ({"flavour": "x"}, "a benchmark: unknown key 'flavour'"),
         ({"agent": "nowhere"}, "no trained agent in 'nowhere'"),

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from in_process import run_in_this_process
+from in_process import ExecutorInThisProcess
 from training import Killed
 from waiting import wait_for
 
@@ -189,10 +189,15 @@ def test_a_demonstration_from_training_to_the_report(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs = [
-        *("benchmark.competitors=[bbr]", "benchmark.seeds=[1]", "benchmark.processes=1", "benchmark.engine=native"),
+        *(
+            "benchmark.competitors=[bbr]",
+            "benchmark.seeds=[1]",
+            "benchmark.executor.workers=1",
+            "benchmark.engine=native",
+        ),
         *("benchmark.scenarios.duel_20mbps_5bdp.duration_s=2", "tracking=none"),
     ]
-    monkeypatch.setattr("bbrgym.benchmark.run.run_in_processes", run_in_this_process)
+    monkeypatch.setattr("bbrgym.benchmark.run.make_executor", ExecutorInThisProcess)
     training = [
         *("scenario=duel", "scenario.duration_s=2", "scenario.rate_mbps=5", "engine=native", "agent.n_steps=16"),
         *("agent.batch_size=32", "train.prepare_steps=256", "train.max_minutes=2", "train.total_steps=64"),

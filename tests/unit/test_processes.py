@@ -38,7 +38,8 @@ def work(task: int, folder: Path | None = None) -> float:
 
 
 def children() -> set[int]:
-    return {int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()}
+    """Return the child processes of all threads of this process."""
+    return {int(pid) for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()}
 
 
 def test_every_task_has_its_result() -> None:

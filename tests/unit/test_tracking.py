@@ -328,7 +328,7 @@ def test_a_benchmark_in_the_store(root: Path) -> None:
         "competitors": ["bbr"],
         "seeds": [1],
         "engine": "native",
-        "processes": 1,
+        "executor": {"workers": 1},
         "tracking": {"backend": "mlflow", "root": str(root)},
     }
     result = run_benchmark(config, directory, Console(file=io.StringIO()))

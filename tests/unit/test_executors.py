@@ -1,0 +1,208 @@
+"""Executors: one protocol for this machine, Ray, Dask and SLURM, and chunks of tasks that survive lost workers."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import os
+import signal
+from collections.abc import Iterator
+from concurrent.futures import Future, as_completed
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import executor_tasks
+import pytest
+from executor_tasks import divide, divide_once_killed, process_id
+from in_process import ExecutorInThisProcess
+from rich.console import Console
+
+from bbrgym.benchmark.results import BenchmarkResult
+from bbrgym.benchmark.run import run_benchmark
+from bbrgym.executors import ExecutorConfig, TaskExecutor, make_executor, run_in_chunks
+from bbrgym.processes import ProcessExecutor, WorkerLostError
+
+CLUSTERS = [
+    pytest.param({"name": "ray", "workers": 2}, marks=pytest.mark.slow, id="ray"),
+    pytest.param({"name": "dask", "workers": 2}, marks=pytest.mark.slow, id="dask"),
+]
+EXECUTORS = [
+    pytest.param({"name": "local", "workers": 2}, id="local"),
+    *CLUSTERS,
+    pytest.param(
+        {"name": "slurm", "workers": 2, "cluster": "local", "poll_s": 0.2}, marks=pytest.mark.slow, id="slurm"
+    ),
+]
+
+PACKAGES = {"local": "concurrent.futures", "ray": "ray", "dask": "distributed", "slurm": "submitit"}
+
+
+@contextlib.contextmanager
+def started(plain: dict[str, Any]) -> Iterator[TaskExecutor]:
+    pytest.importorskip(PACKAGES[plain["name"]])
+    executor = make_executor(ExecutorConfig.of(plain))
+    try:
+        yield executor
+    finally:
+        executor.shutdown(cancel_futures=True)
+
+
+@pytest.fixture(autouse=True)
+def _workers_find_the_tests(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    tests = Path(__file__).parents[1]
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join([str(tests), str(tests / "unit"), os.environ.get("PYTHONPATH", "")])
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+
+
+@pytest.mark.parametrize("config", EXECUTORS)
+def test_an_executor_is_one_of_concurrent_futures(config: dict[str, Any]) -> None:
+    with started(config) as executor:
+        assert executor.workers == 2
+        futures = {executor.submit(divide, number): number for number in (1, 2, 4)}
+        assert {futures[future]: future.result() for future in as_completed(futures)} == {1: 1.0, 2: 0.5, 4: 0.25}
+        assert executor.submit(process_id).result() != os.getpid()
+        error = executor.submit(divide, 0).exception()
+        assert "division by zero" in str(error)
+        assert not isinstance(error, WorkerLostError)
+        with pytest.raises(WorkerLostError):
+            executor.submit(divide, -signal.SIGKILL).result()
+        assert executor.submit(divide, 8).result() == 0.125
+
+
+@pytest.mark.parametrize("config", EXECUTORS)
+def test_a_lost_worker_costs_time_but_no_task(config: dict[str, Any], tmp_path: Path) -> None:
+    tasks = [1, 2, 3, -9, 5, 0, 6, -15, 7, 8]
+    with started(config) as executor:
+        work = partial(divide_once_killed, folder=tmp_path)
+        results = {result.task: result for result in run_in_chunks(work, tasks, executor, chunk_s=1000)}
+    assert {task: result.value for task, result in results.items() if task} == {
+        task: 1 / task for task in tasks if task
+    }
+    assert (results[0].status, results[0].error) == ("failed", "ZeroDivisionError: division by zero")
+
+
+def test_a_task_that_kills_every_worker_is_found_in_its_chunk() -> None:
+    with ProcessExecutor(2) as executor:
+        results = {result.task: result for result in run_in_chunks(divide, [1, 2, -9, 4, 5, 8], executor, chunk_s=1000)}
+    killed = results.pop(-9)
+    assert (killed.status, killed.attempts, killed.error) == ("killed", 2, "its process was killed by SIGKILL")
+    assert {task: result.value for task, result in results.items()} == {task: 1 / task for task in (1, 2, 4, 5, 8)}
+
+
+class _Recorder(ExecutorInThisProcess):
+    """Records the sizes of chunks, and lets a task take a given time."""
+
+    def __init__(self, workers: int, seconds: float) -> None:
+        super().__init__()
+        self.workers, self.seconds, self.sizes = workers, seconds, list[int]()
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        function, tasks = args
+        self.sizes.append(len(tasks))
+        future: Future[Any] = Future()
+        future.set_result([(function(task), None, self.seconds) for task in tasks])
+        return future
+
+
+def test_chunks_take_the_time_that_is_measured_and_the_last_ones_less() -> None:
+    recorder = _Recorder(workers=4, seconds=0.1)  # ten times as quick as estimated
+    done = [result.task for result in run_in_chunks(abs, range(10_000), recorder, chunk_s=20.0)]
+    assert sorted(done) == list(range(10_000))
+    probes, rest = recorder.sizes[:8], recorder.sizes[8:]
+    assert probes == [2] * 8  # a tenth of the time, as nothing is measured yet
+    assert max(rest) in range(199, 202)  # 20 s
+    assert rest[-1] < 20
+    assert len(recorder.sizes) < 150
+
+
+def test_an_error_that_is_nobodys_loss_is_not_tried_again() -> None:
+    class Broken(ExecutorInThisProcess):
+        def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+            calls.append(args)
+            future: Future[Any] = Future()
+            future.set_exception(ModuleNotFoundError("No module named 'bbrgym'"))
+            return future
+
+    calls: list[Any] = []
+    results = list(run_in_chunks(abs, [1, 2, 3], Broken(), chunk_s=1000))
+    assert {result.error for result in results} == {"ModuleNotFoundError: No module named 'bbrgym'"}
+    assert len(results) == 3
+    assert sum(len(tasks) for _, tasks in calls) == 3
+
+
+def test_what_is_cancelled_does_not_run(tmp_path: Path) -> None:
+    executor = ProcessExecutor(1)
+    futures = [executor.submit(divide, 1), *(executor.submit((tmp_path / str(n)).touch) for n in range(3))]
+    assert futures[-1].cancel()
+    executor.shutdown()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1"]
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        executor.submit(divide, 1)
+
+
+@pytest.mark.parametrize("plain", ["local", "ray", "dask", "slurm"])
+def test_a_configuration_is_equal_after_to_dict_and_of(plain: str) -> None:
+    config = ExecutorConfig.of(plain)
+    assert ExecutorConfig.of(config.to_dict()) == config
+
+
+# Benchmarks
+
+
+BENCHMARK: dict[str, Any] = {
+    "name": "small",
+    "scenarios": {
+        "duel": {"rate_mbps": 20, "duration_s": 3, "loss": 0.01, "flows": [{"rtt_ms": 10}, {"rtt_ms": 50}]},
+        "alone": {"rate_mbps": 12, "duration_s": 3, "flows": [{"rtt_ms": 30}]},
+    },
+    "competitors": ["bbr", "cubic", "bbr2"],
+    "seeds": [1, 2, 3, 4],
+    "engine": "native",
+}
+
+
+def run(executor: dict[str, Any], directory: Path, killed_after: int | None = None) -> BenchmarkResult:
+    factory: Any = executor_tasks.make_engine
+    if killed_after is not None:
+        (directory / "engines").mkdir(parents=True)
+        factory = partial(executor_tasks.make_engine_killed_once, folder=directory / "engines", after=killed_after)
+    console = Console(file=io.StringIO())
+    return run_benchmark(
+        BENCHMARK | {"executor": executor}, directory, console, factory, command="test", has_report=False
+    )
+
+
+def content(directory: Path) -> dict[str, str]:
+    """Return hashes of the results and of each run's trace and metrics."""
+    files = [
+        directory / "results.parquet",
+        *directory.glob("runs/*/trace.parquet"),
+        *directory.glob("runs/*/metrics.json"),
+    ]
+    return {str(file.relative_to(directory)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
+@pytest.fixture(scope="module")
+def in_this_process(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    directory = tmp_path_factory.mktemp("reference")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bbrgym.benchmark.run.make_executor", ExecutorInThisProcess)
+        assert run({"name": "local"}, directory).failures == []
+    return content(directory)
+
+
+@pytest.mark.parametrize("config", EXECUTORS)
+def test_results_are_the_same_bytes_everywhere_also_after_a_kill(
+    config: dict[str, Any], tmp_path: Path, in_this_process: dict[str, str]
+) -> None:
+    pytest.importorskip(PACKAGES[config["name"]])
+    result = run(config | {"chunk_s": 0.5}, tmp_path, killed_after=5)
+    assert (tmp_path / "engines" / "killed").is_file()
+    assert (result.failures, result.missing) == ([], [])
+    assert len(in_this_process) == 1 + 2 * 24
+    assert content(tmp_path) == in_this_process
