@@ -45,7 +45,7 @@ def parallel_env(
     Args:
         scenario: what is simulated, with at least one flow whose algorithm is `agent`; None is an agent and a BBR flow,
             and another agent whose flow starts later and ends earlier.
-        render_mode: None, "ansi" or "rgb_array".
+        render_mode: None, "human", "ansi" or "rgb_array".
         inactive_agents: what agents are while their flows are inactive: "neutral" (present, with a neutral observation,
             reward 0 and an ignored action) or "absent".
         parts: the other arguments of `bbrgym.envs.episode.EpisodeSpec`: `observation`, `action`, `reward`, `step_ms`,

@@ -112,8 +112,8 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
 
     Args:
         spec: what the environment is made of.
-        render_mode: None, "ansi" (lines about the last step), or "rgb_array" (a plot of the episode so far; needs
-            matplotlib).
+        render_mode: None, "human" (prints lines about the last step), "ansi" (returns them), or "rgb_array" (a plot of
+            the episode so far; needs matplotlib).
         inactive_agents: "neutral" or "absent": what agents are while their flows are inactive, see above.
 
     Raises:
@@ -127,7 +127,7 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
 
     metadata: dict[str, Any] = {  # noqa: RUF012  # declared so in pettingzoo.ParallelEnv
         "name": "bottleneck_v1",
-        "render_modes": ["ansi", "rgb_array"],
+        "render_modes": ["human", "ansi", "rgb_array"],
         "render_fps": 10,
         "is_parallelizable": True,
     }
@@ -294,7 +294,7 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
         return np.arcsinh(np.where(np.isfinite(values), values, 0.0)).astype(np.float32)
 
     def render(self) -> Any:
-        """Return lines of text ("ansi"), a picture of shape (400, 600, 3), uint8 ("rgb_array"), or None."""
+        """Return lines ("ansi") or a picture of shape (400, 600, 3), uint8 ("rgb_array"), or print lines ("human")."""
         if not self._drawn:
             return None
         if self.render_mode == "rgb_array":
@@ -303,7 +303,11 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
         for name, info in zip(self._rows, self._drawn[-1], strict=True):
             if info["flow"]["is_active"] or info["flow"]["delivered_packets"]:
                 lines.append(f"  {name}  {flow_text(info)}")
-        return "\n".join(lines)
+        text = "\n".join(lines)
+        if self.render_mode == "ansi":
+            return text
+        print(text)
+        return None
 
     def close(self) -> None:
         """End the engine; calling it twice is fine."""

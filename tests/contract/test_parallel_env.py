@@ -128,14 +128,8 @@ class TestPettingZoo:
         parallel_seed_test(lambda: make(scenario, inactive_agents=inactive_agents))
 
     def test_its_render_test(self) -> None:
-        for inactive_agents in ("neutral", "absent"):
-
-            def make_with(render_mode: str, inactive_agents: str = inactive_agents) -> Any:
-                # The test makes an environment of the mode "human" too, without drawing it.
-                mode = None if render_mode == "human" else render_mode
-                return parallel_to_aec(make(inactive_agents=inactive_agents, render_mode=mode))
-
-            render_test(make_with)
+        render_test(lambda render_mode: parallel_to_aec(make(render_mode=render_mode)))
+        render_test(lambda render_mode: parallel_to_aec(make_absent(render_mode=render_mode)))
 
     @both
     @pytest.mark.parametrize("scenario", [PAIR, COMING], ids=["pair", "coming"])
@@ -617,7 +611,12 @@ class TestUse:
                 env.step(actions)
         env.step(act(env))  # nothing was lost
 
-    def test_render(self) -> None:
+    def test_render(self, capsys: pytest.CaptureFixture[str]) -> None:
+        human = make(render_mode="human")
+        human.reset(seed=1)
+        human.step(act(human))
+        assert human.render() is None
+        assert capsys.readouterr().out.splitlines()[1].split()[0] == "flow_0"
         env = make(render_mode="ansi")
         assert env.render() is None
         env.reset(seed=1)
@@ -632,8 +631,8 @@ class TestUse:
         picture = env.render()
         assert (picture.shape, picture.dtype) == ((400, 600, 3), np.uint8)
         assert picture.std() > 10
-        with pytest.raises(ValueError, match="unknown render_mode 'human'; known: None, ansi, rgb_array"):
-            make(render_mode="human")
+        with pytest.raises(ValueError, match="unknown render_mode 'gif'; known: None, human, ansi, rgb_array"):
+            make(render_mode="gif")
         with pytest.raises(ValueError, match="unknown inactive_agents 'gone'; known: neutral, absent"):
             make(inactive_agents="gone")
 
