@@ -7,14 +7,16 @@ Commands, environments, benchmarks and studies make it by its name; tests/contra
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import importlib.util
 import inspect
 import math
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Self, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +26,8 @@ from bbrgym.baselines.policy_file import policy_bytes
 from bbrgym.checks import check_integer, check_keys, check_name
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.scenario import Scenario
+
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 _LONGEST_STEP_NS: Final = 2.0**62
 """Longer steps are cut to this, so that engines can add them to their time in 64 bits."""
@@ -54,6 +58,41 @@ class Rows:
     def link_row(self) -> dict[str, float]:
         """Return the row of the link as {column: value}."""
         return dict(zip(LINK_COLUMNS, self.link.tolist(), strict=True))
+
+
+class OneThread:
+    """Lets one thread at a time into `with` blocks on it, and refuses others at once.
+
+    Raises:
+        RuntimeError: on entering, in the middle of another thread's block.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            raise RuntimeError(
+                "another thread is in the middle of a call of this engine or environment: use it from one thread at a "
+                "time, and make one for each thread that works at the same time"
+            )
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return OneThread, ()  # a copy is used on its own
+
+
+def in_one_thread(method: Method) -> Method:
+    """Run a method of an object in a block on its `_one_thread`."""
+
+    @functools.wraps(method)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with self._one_thread:
+            return method(self, *args, **kwargs)
+
+    return cast(Method, call)
 
 
 class EngineError(RuntimeError):
@@ -95,7 +134,8 @@ class Engine(ABC):
 
     `begin_…` sends a request and `finish_…` waits for its answer, so that one thread can keep several engines busy;
     `reset` and `step` do both. An error of a simulator is an `EngineError` and loses the episode; `reset` starts
-    afresh. A call that is out of order or has a bad argument changes nothing.
+    afresh. A call that is out of order or has a bad argument changes nothing, nor does one in the middle of another
+    thread's call.
 
     A subclass implements the methods with an underscore. They are called in order, with checked arguments.
     """
@@ -107,6 +147,13 @@ class Engine(ABC):
     _rows: Rows | None = None
     _pending: Literal["reset", "step"] | None = None
     _is_closed = False
+    _one_thread: OneThread
+
+    def __new__(cls, *_: Any, **__: Any) -> Self:
+        """Make an engine; subclasses need not call `__init__`."""
+        engine = super().__new__(cls)
+        engine._one_thread = OneThread()
+        return engine
 
     @classmethod
     def describe(cls, **options: Any) -> EngineDescription:
@@ -117,6 +164,7 @@ class Engine(ABC):
         """
         return cls.description
 
+    @in_one_thread
     def begin_reset(self, scenario: Scenario, seed: int) -> None:
         """Start a new episode; a running one is abandoned.
 
@@ -147,6 +195,7 @@ class Engine(ABC):
         """
         return self._finish("reset")
 
+    @in_one_thread
     def steer(self, flow: int, cwnd_gain: float, pacing_gain: float) -> None:
         """Set the gains of an agent flow from the next step on; they hold until changed. Its controller clamps them.
 
@@ -168,6 +217,7 @@ class Engine(ABC):
             raise ValueError(f"gains must be finite numbers > 0, got ({cwnd_gain!r}, {pacing_gain!r})")
         self._steer(int(flow), float(cwnd_gain), float(pacing_gain))
 
+    @in_one_thread
     def begin_step(self, duration_ms: float) -> None:
         """Simulate `duration_ms` more, or less if the scenario ends before.
 
@@ -218,6 +268,7 @@ class Engine(ABC):
             raise RuntimeError("rows() without an episode: reset first")
         return self._rows
 
+    @in_one_thread
     def close(self) -> None:
         """Free everything it holds; calling it twice is fine."""
         self._is_closed = True
@@ -253,6 +304,7 @@ class Engine(ABC):
     def _check_process(self) -> None:  # noqa: B027  # most simulators are in this process, and copied by a fork
         """Raise RuntimeError in a fork of the process whose child the simulator is."""
 
+    @in_one_thread
     def _finish(self, request: Literal["reset", "step"]) -> Rows:
         self._check_process()
         if self._pending != request or self._scenario is None:

@@ -19,8 +19,8 @@ class EngineBatch(Protocol):
     """N engines, each with its own scenario.
 
     Requests are begun, and `finish` waits for all that are pending. The arrays hold what each engine measured in its
-    last step or reset, and are valid until the next request. Any call may raise `EngineError`; `begin_resets` then
-    starts afresh.
+    last step or reset, and are valid until the next request. An engine that fails changes nothing for the others;
+    `begin_resets` starts it afresh.
     """
 
     @property
@@ -75,8 +75,12 @@ class EngineBatch(Protocol):
         """Ask all engines, or some, for a step."""
         ...
 
-    def finish(self) -> None:
-        """Wait for everything that was begun."""
+    def finish(self) -> dict[int, EngineError]:
+        """Wait for everything that was begun.
+
+        Returns:
+            Which engines failed in it, and why. Their rows are the last ones before.
+        """
         ...
 
     def close(self) -> None:
@@ -119,6 +123,7 @@ class SeparateEngines:
         self._make = make
         self._engines: list[Engine | None] = [None] * count
         self._pending: dict[int, Callable[[], Rows]] = {}
+        self._errors: dict[int, EngineError] = {}
         self._steps_ms = [0.0] * count
         self.flows = np.full((count, 0, len(FLOW_COLUMNS)), np.nan)
         self.link = np.full((count, len(LINK_COLUMNS)), np.nan)
@@ -134,13 +139,18 @@ class SeparateEngines:
             if (left := self._pending.pop(index, None)) is not None:
                 with contextlib.suppress(EngineError):  # the answer of an abandoned episode; the reset starts afresh
                     left()
-            engine = self._engines[index]
-            if engine is None:
-                engine = self._engines[index] = self._make()
-            engine.begin_reset(scenario, seed)
-            self._pending[index] = engine.finish_reset
+            self._errors.pop(index, None)
             self._steps_ms[index] = step_ms
             self._make_room(index, len(scenario.flows))
+            try:
+                engine = self._engines[index]
+                if engine is None:
+                    engine = self._engines[index] = self._make()
+                engine.begin_reset(scenario, seed)
+            except EngineError as error:
+                self._errors[index] = error
+            else:
+                self._pending[index] = engine.finish_reset
 
     def steer(self, indices: npt.NDArray[np.intp], flows: npt.NDArray[np.intp], gains: npt.NDArray[np.float64]) -> None:
         """See `EngineBatch`."""
@@ -151,23 +161,34 @@ class SeparateEngines:
         """See `EngineBatch`."""
         for index in range(len(self._engines)) if indices is None else indices.tolist():
             engine = self._engine(index)
-            engine.begin_step(self._steps_ms[index])
-            self._pending[index] = engine.finish_step
+            try:
+                engine.begin_step(self._steps_ms[index])
+            except EngineError as error:
+                self._errors[index] = error
+            else:
+                self._pending[index] = engine.finish_step
 
-    def finish(self) -> None:
+    def finish(self) -> dict[int, EngineError]:
         """See `EngineBatch`."""
         while self._pending:
             index = next(iter(self._pending))
-            rows = self._pending.pop(index)()
+            try:
+                rows = self._pending.pop(index)()
+            except EngineError as error:
+                self._errors[index] = error
+                continue
             self.flows[index, : len(rows.flows)] = rows.flows
             self.link[index] = rows.link
             self.time_s[index] = rows.time_s
             self.is_over[index] = rows.is_over
             self.is_complete[index] = rows.is_complete
+        errors, self._errors = self._errors, {}
+        return errors
 
     def close(self) -> None:
         """End all engines; resets make new ones."""
         self._pending.clear()
+        self._errors.clear()
         for index, engine in enumerate(self._engines):
             self._engines[index] = None
             if engine is not None:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
 import gymnasium
 import numpy as np
@@ -17,7 +17,7 @@ from bbrgym.checks import check_keys, check_name, check_number
 from bbrgym.envs.action import Action
 from bbrgym.envs.columns import FLOW_COLUMNS
 from bbrgym.envs.distribution import Distribution
-from bbrgym.envs.engine import ENGINES, Engine, Rows, make_engine
+from bbrgym.envs.engine import ENGINES, Engine, EngineError, Rows, make_engine
 from bbrgym.envs.engine_batch import EngineBatch, make_engine_batch
 from bbrgym.envs.info import Record
 from bbrgym.envs.observation import History, Observation, first_gains, tabulate
@@ -28,6 +28,9 @@ from bbrgym.envs.trace import Policy
 
 AnyScenario = Scenario | Distribution | Mapping[str, Any]
 """A scenario, a distribution over scenarios, or the plain mapping of either."""
+
+FAILURES_IN_A_ROW: Final = 5
+"""An engine that fails this often without a step between is no accident: ns-3 cannot start here, say."""
 
 Part = TypeVar("Part", Observation, Action, Reward)
 
@@ -171,6 +174,8 @@ class StepResult(NamedTuple):
         terminated: shape (N,): every agent flow was finite and has delivered all its bytes.
         truncated: shape (N,): the scenario's duration has passed, or its agent flows have all stopped.
         record: what infos are made from.
+        errors: why engines failed, by their index. Their episodes are truncated: their rows and observations are the
+            last ones, their rewards 0.
     """
 
     observations: npt.NDArray[np.float32]
@@ -178,6 +183,7 @@ class StepResult(NamedTuple):
     terminated: npt.NDArray[np.bool_]
     truncated: npt.NDArray[np.bool_]
     record: Record
+    errors: Mapping[int, str]
 
 
 class Episodes:
@@ -193,12 +199,19 @@ class Episodes:
         count: how many engines.
         controller: drives the agent flows instead of agents, whose actions then have no effect. Everything else,
             rewards included, is as with agents.
+        is_healing: whether the episode of an engine that fails is truncated, while the others continue. Otherwise all
+            are lost, with an EngineError.
     """
 
-    def __init__(self, spec: EpisodeSpec, count: int, controller: str | None = None) -> None:
+    def __init__(
+        self, spec: EpisodeSpec, count: int, controller: str | None = None, *, is_healing: bool = False
+    ) -> None:
         self.spec = spec
         self.count = count
         self._controller = controller
+        self._is_healing = is_healing
+        self._failures: dict[int, int] = {}  # in a row, of engines that have failed since their last step
+        self._autoresets: dict[int, tuple[np.random.Generator, Mapping[str, Any] | None]] = {}
         self.is_running = np.zeros(count, dtype=np.bool_)
         """In which engines an episode is going on, shape (N,)."""
         self._engines = spec.make_engine_batch(count)
@@ -208,6 +221,7 @@ class Episodes:
         self._engine_of = np.arange(count).repeat(spec.agents)
         self._row_of = self._engine_of  # of all flows in all engines
         self._history = History(spec.observation, rows)
+        self._last_observations = np.zeros((rows, len(spec.observation.neutral)), dtype=np.float32)
         self._gains = np.full((2, rows), math.nan)
         self._flows = np.zeros(rows, dtype=np.int64)
         self._scenarios = np.full(count, None, dtype=object)
@@ -223,6 +237,8 @@ class Episodes:
         engines: npt.NDArray[np.intp],
         rngs: Sequence[np.random.Generator],
         options: Sequence[Mapping[str, Any] | None] | None = None,
+        *,
+        is_autoreset: bool = False,
     ) -> None:
         """Start a new episode in some of the engines; a running one is abandoned.
 
@@ -230,12 +246,18 @@ class Episodes:
             engines: which.
             rngs: for each of them: draws the scenario and the engine's seed, which decide everything in the episode.
             options: for each of them: `{"scenario": …}` simulates this scenario instead of a draw, in this episode.
+            is_autoreset: whether an engine that fails in it gets another episode, of a new draw.
 
         Raises:
             ValueError: an unknown option, a scenario with another number of agent flows, or one the engine refuses.
-            EngineError: an engine failed; all episodes are lost.
         """
-        distributions = [self._distribution(given) for given in options or [None] * len(rngs)]
+        if not is_autoreset:
+            self._failures.clear()
+        options = options or [None] * len(rngs)
+        distributions = [self._distribution(given) for given in options]
+        self._autoresets = (
+            dict(zip(engines.tolist(), zip(rngs, options, strict=True), strict=True)) if is_autoreset else {}
+        )
         self._resetting = engines
         self._is_pending = True
         self.is_running[engines] = False
@@ -264,11 +286,17 @@ class Episodes:
 
         Returns:
             Observations at time 0 in these engines, shape (engines x K, length of an observation).
+
+        Raises:
+            EngineError: engines failed, in an autoreset several times in a row; all episodes are lost.
         """
-        self._finish()
-        rows = self._rows_in(self._resetting)
-        self.is_running[self._resetting] = True
-        return self._observe(self._table(rows), rows)
+        reset = self._resetting
+        self._check_resets(self._finish())
+        rows = self._rows_in(reset)
+        self.is_running[reset] = True
+        observations = self._observe(self._table(rows), rows)
+        self._last_observations[rows] = observations
+        return observations
 
     def begin_step(self, actions: npt.ArrayLike, engines: npt.NDArray[np.intp] | None = None) -> None:
         """Ask for a step.
@@ -308,22 +336,38 @@ class Episodes:
         """Wait for the step, and for resets that were begun after it, whose rewards are 0.
 
         Raises:
-            EngineError: an engine failed; all episodes are lost, and `begin_resets` starts afresh.
+            EngineError: an engine failed, or failed several times in a row if others do not mind (`is_healing`); all
+                episodes are lost, and `begin_resets` starts afresh.
         """
-        self._finish()
+        reset = self._resetting
+        errors = self._finish()
+        self._check_resets({engine: errors.pop(engine) for engine in reset.tolist() if engine in errors})
+        if errors:
+            self._count_failures(errors)
+        if self._failures:
+            kept = errors.keys() | set(reset.tolist())
+            self._failures = {engine: count for engine, count in self._failures.items() if engine in kept}
         rows = slice(None)
         table = self._table(rows)
         rewards = self.spec.reward.evaluate(self._context(table))
-        if len(self._resetting):
-            rewards[self._rows_in(self._resetting)] = 0.0
+        if len(reset):
+            rewards[self._rows_in(reset)] = 0.0
         terminated, is_over = self._endings(table)
+        observations = self._observe(table, rows)
+        if errors:
+            failed = np.array([*errors], dtype=np.intp)
+            terminated[failed], is_over[failed] = False, True
+            failed_rows = self._rows_in(failed)
+            rewards[failed_rows], observations[failed_rows] = 0.0, self._last_observations[failed_rows]
+        self._last_observations[:] = observations
         self.is_running = ~is_over
         return StepResult(
-            observations=self._observe(table, rows),
+            observations=observations,
             rewards=rewards,
             terminated=terminated,
             truncated=is_over & ~terminated,
             record=self._record(table),
+            errors={engine: str(error) for engine, error in errors.items()},
         )
 
     def flow_endings(self, result: StepResult) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
@@ -380,15 +424,49 @@ class Episodes:
         self._received_bytes[rows] = 0.0
         self._history.clear(rows)
 
-    def _finish(self) -> None:
+    def _finish(self) -> dict[int, EngineError]:
+        """Wait for the engines; return those that failed, and why."""
         if not self._is_pending:
             raise RuntimeError("finish without a pending reset or step: begin one first")
         self._is_pending = False
         try:
-            self._engines.finish()
+            return self._engines.finish()
         except BaseException:
             self.abandon()  # an episode that missed a step must not continue
             raise
+
+    def _check_resets(self, errors: dict[int, EngineError]) -> None:
+        """Repeat autoresets that failed, each with a new draw."""
+        while errors:
+            again = [self._autoresets.get(engine) for engine in errors]
+            if None in again:
+                self._fail(errors)
+            self._count_failures(errors)
+            rngs, options = zip(*again, strict=True)
+            self.begin_resets(np.array([*errors], dtype=np.intp), rngs, options, is_autoreset=True)
+            errors = self._finish()
+
+    def _count_failures(self, errors: Mapping[int, EngineError]) -> None:
+        for engine in errors:
+            self._failures[engine] = self._failures.get(engine, 0) + 1
+        if not self._is_healing or max(self._failures.values()) >= FAILURES_IN_A_ROW:
+            self._fail(errors)
+
+    def _fail(self, errors: Mapping[int, EngineError]) -> NoReturn:
+        self.abandon()
+        first = next(iter(errors.values()))
+        if self.count == 1 and not self._failures:
+            raise first
+        reasons: dict[str, list[int]] = {}
+        for engine, error in errors.items():
+            reasons.setdefault(str(error), []).append(engine)
+        times = max(self._failures.values(), default=1)
+        failed = f"failed {times} times in a row, the last time" if times > 1 else "failed"
+        self._failures.clear()
+        raise EngineError(
+            f"{len(errors)} of {self.count} engines {failed}:\n"
+            + "\n".join(f"engine {', '.join(map(str, engines))}: {reason}" for reason, engines in reasons.items())
+        ) from first
 
     def _rows_in(self, engines: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
         agents = self.spec.agents

@@ -8,6 +8,7 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
+from bbrgym.envs.engine import OneThread, in_one_thread
 from bbrgym.envs.episode import AnyScenario, Episodes, EpisodeSpec
 from bbrgym.envs.info import Info
 from bbrgym.envs.render import check_render_mode, draw_episode, flow_text, link_text
@@ -126,6 +127,7 @@ class BottleneckEnv(gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.float3
         spec = one_agent_spec(scenario, **parts)
         self.action_space = spec.action.space
         self.observation_space = spec.observation.space
+        self._one_thread = OneThread()
         self._episodes = Episodes(spec, 1)
         self._infos: list[Info] = []  # of the whole episode if it is to be drawn, else of the last step
 
@@ -134,6 +136,7 @@ class BottleneckEnv(gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.float3
         """Make the environment of a specification with one agent flow."""
         return cls(**spec.arguments(), render_mode=render_mode)
 
+    @in_one_thread
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[npt.NDArray[np.float32], Info]:
@@ -149,6 +152,7 @@ class BottleneckEnv(gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.float3
         self._infos = self._episodes.record().infos()
         return observations[0], self._infos[0]
 
+    @in_one_thread
     def step(self, action: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.float32], float, bool, bool, Info]:
         """Simulate a step with the gains that the action means; see the class.
 
@@ -179,6 +183,7 @@ class BottleneckEnv(gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.float3
             return f"{link_text(self._infos[-1])}  {flow_text(self._infos[-1])}"
         return draw_episode(["the agent's flow"], [[info] for info in self._infos])
 
+    @in_one_thread
     def close(self) -> None:
         """End the engine; calling it twice is fine."""
         self._episodes.close()

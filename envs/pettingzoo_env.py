@@ -17,6 +17,7 @@ from gymnasium.utils import seeding
 from bbrgym.checks import check_name
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.distribution import Distribution
+from bbrgym.envs.engine import OneThread, in_one_thread
 from bbrgym.envs.episode import Episodes, EpisodeSpec, StepResult
 from bbrgym.envs.info import Info, Record
 from bbrgym.envs.render import check_render_mode, draw_episode, flow_text, link_text
@@ -151,6 +152,7 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
         )
         """Names of the state's values, in order."""
         self.state_space = spaces.Box(-math.inf, math.inf, (len(self.state_columns),), np.float32)
+        self._one_thread = OneThread()
         self._episodes = Episodes(spec, 1)
         self._rng = seeding.np_random()[0]
         self._scenario: Scenario | None = None
@@ -185,6 +187,7 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
         """Return the action space of a possible agent, always the same object."""
         return self._action_spaces[agent]
 
+    @in_one_thread
     def reset(
         self, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[dict[str, npt.NDArray[np.float32]], dict[str, Info]]:
@@ -224,6 +227,7 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
         record = self._find_active(record)
         return self._neutral_observations(self.agents), self._infos(self.agents, record)
 
+    @in_one_thread
     def step(
         self, actions: Mapping[str, npt.ArrayLike]
     ) -> tuple[
@@ -275,6 +279,7 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
         infos = self._infos(agents, result.record) | self._infos(joined, later)
         return observations, rewards, terminated, truncated, infos
 
+    @in_one_thread
     def state(self) -> npt.NDArray[np.float32]:
         """Return the state of the whole simulation after the last step, for critics in training; see the class.
 
@@ -309,6 +314,7 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
         print(text)
         return None
 
+    @in_one_thread
     def close(self) -> None:
         """End the engine; calling it twice is fine."""
         self._scenario = None

@@ -11,6 +11,7 @@ from gymnasium.utils import seeding
 
 from bbrgym.checks import check_integer, check_number
 from bbrgym.envs.distribution import Distribution
+from bbrgym.envs.engine import EngineError, OneThread, in_one_thread
 from bbrgym.envs.episode import Episodes, EpisodeSpec
 from bbrgym.envs.info import Info
 from bbrgym.envs.privileged import Privileged
@@ -31,6 +32,9 @@ class SharedPolicyVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is 
     `terminal_observation` and `TimeLimit.truncated` in its info. As in `BottleneckVectorEnv`, everything is computed
     for all environments at once, and the rows in infos (`flow`, `link`) are NumPy records, NaN where there is no value.
 
+    An engine that fails ends the episodes of its own environments alone: they are truncated, with the last
+    observations, rewards of 0 and the reason in `info["engine_error"]`, and the next episode starts the engine afresh.
+
     Engine i is seeded with the seed of its first environment, `seed + i * K` after `seed(seed)`.
 
     Args:
@@ -47,7 +51,8 @@ class SharedPolicyVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is 
         check_integer("n_engines", n_engines, at_least=1)
         self.episode_spec = spec  # not `spec`, which Stable-Baselines3 takes for Gymnasium's
         self.agents = spec.agents
-        self._episodes = Episodes(spec, n_engines)
+        self._one_thread = OneThread()
+        self._episodes = Episodes(spec, n_engines, is_healing=True)
         self._rngs = [seeding.np_random()[0] for _ in range(n_engines)]
         self._critic = Privileged(tuple(critic_features)) if critic_features else None
         self._mixed: tuple[Distribution, ...] = ()
@@ -71,6 +76,7 @@ class SharedPolicyVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is 
         self._mixed = tuple(map(Distribution.of, scenarios))
         self._share = share
 
+    @in_one_thread
     def reset(self) -> npt.NDArray[np.float32]:
         """Start an episode in every engine.
 
@@ -78,7 +84,8 @@ class SharedPolicyVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is 
             Observations, shape (num_envs, length of an observation); the infos are `reset_infos`.
 
         Raises:
-            EngineError: an engine could not start it.
+            EngineError: engines could not start it; the message says which, and why. Those that died before are
+                started afresh.
         """
         for index in range(len(self._rngs)):
             seed = self._seeds[index * self.agents]
@@ -99,6 +106,7 @@ class SharedPolicyVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is 
         self._reset_options()
         return observations
 
+    @in_one_thread
     def step_async(self, actions: npt.NDArray[np.float32]) -> None:
         """Ask every engine for a step.
 
@@ -111,6 +119,7 @@ class SharedPolicyVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is 
         """
         self._episodes.begin_step(actions)
 
+    @in_one_thread
     def step_wait(
         self,
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[np.bool_], list[Info]]:
@@ -120,13 +129,16 @@ class SharedPolicyVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is 
             Observations, rewards and dones with num_envs rows, and one info per environment.
 
         Raises:
-            EngineError: an engine failed; all episodes are lost, and `reset` starts afresh.
+            EngineError: an engine failed five times in a row; all episodes are lost, and `reset` starts afresh.
         """
         result = self._episodes.finish_step()
         observations, infos = self._with_privileged(result.observations), result.record.compact_infos()
         is_over = result.terminated | result.truncated
         for info, is_truncated in zip(infos, result.truncated.repeat(self.agents).tolist(), strict=True):
             info["TimeLimit.truncated"] = is_truncated
+        for engine, error in result.errors.items():
+            for info in infos[engine * self.agents : (engine + 1) * self.agents]:
+                info["engine_error"] = error
         dones = is_over.repeat(self.agents)
         if is_over.any():
             engines, rows = np.flatnonzero(is_over), np.flatnonzero(dones)
@@ -134,7 +146,8 @@ class SharedPolicyVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is 
                 infos[row]["terminal_observation"] = observations[row].copy()
             try:
                 options = [self._mix(engine) for engine in engines.tolist()]
-                self._episodes.begin_resets(engines, [self._rngs[index] for index in engines], options)
+                rngs = [self._rngs[index] for index in engines]
+                self._episodes.begin_resets(engines, rngs, options, is_autoreset=True)
                 observations[rows] = self._with_privileged(self._episodes.finish_resets(), rows)
             except BaseException:
                 self._episodes.abandon()
@@ -158,6 +171,7 @@ class SharedPolicyVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is 
             return observations
         return np.concatenate([observations, self._episodes.privileged(self._critic)[rows]], axis=1)
 
+    @in_one_thread
     def close(self) -> None:
         """End the engines; calling it twice is fine."""
         self._episodes.close()
@@ -181,3 +195,14 @@ class SharedPolicyVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is 
     def env_is_wrapped(self, wrapper_class: type[Any], indices: int | Sequence[int] | None = None) -> list[bool]:
         """Return False for each: there are no wrappers."""
         return [False for _ in self._get_indices(indices)]
+
+
+def check_engines(infos: Sequence[Info]) -> None:
+    """Check that no engine failed in a step with these infos, for runs in which every episode counts.
+
+    Raises:
+        EngineError: one did; the message is its reason.
+    """
+    for info in infos:
+        if "engine_error" in info:
+            raise EngineError(info["engine_error"])

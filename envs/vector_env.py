@@ -12,6 +12,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from bbrgym.checks import check_integer, check_name
+from bbrgym.envs.engine import OneThread, in_one_thread
 from bbrgym.envs.episode import AnyScenario, Episodes, StepResult
 from bbrgym.envs.gym_env import DEFAULT_SCENARIO, one_agent_spec
 from bbrgym.envs.render import check_render_mode
@@ -26,6 +27,10 @@ class BottleneckVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.floa
     waited for. The trajectories are bit-identical to those of single environments that are reset with `seed`,
     `seed + 1`, …. Infos are batched as in Gymnasium's own vector environments, but for the rows: `flow` and `link`
     are structured arrays (`infos["flow"]["rtt_mean_ms"]` has shape (num_envs,)), NaN where there is no value.
+
+    An engine that fails ends the episode of its own environment alone: it is truncated, with the last observation, a
+    reward of 0 and the reason in `infos["engine_error"]` (in `final_info` with "SameStep"), and its autoreset starts
+    the engine afresh.
 
         gymnasium.make_vec("bbrgym/Bottleneck-v0", num_envs=4, vectorization_mode="vector_entry_point", scenario=…)
 
@@ -65,10 +70,12 @@ class BottleneckVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.floa
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._is_same_step = known[mode] is AutoresetMode.SAME_STEP
-        self._episodes = Episodes(spec, num_envs)
+        self._one_thread = OneThread()
+        self._episodes = Episodes(spec, num_envs, is_healing=True)
         self._rngs = [seeding.np_random()[0] for _ in range(num_envs)]
         self._is_over = np.zeros(num_envs, dtype=np.bool_)
 
+    @in_one_thread
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[npt.NDArray[np.float32], dict[str, Any]]:
@@ -84,7 +91,8 @@ class BottleneckVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.floa
 
         Raises:
             ValueError: a list of seeds of another length, or an unknown option.
-            EngineError: an engine could not start it.
+            EngineError: engines could not start it; the message says which, and why. Those that died before are
+                started afresh.
         """
         seeds = [seed + i for i in range(self.num_envs)] if isinstance(seed, int) else seed
         if seeds is not None:
@@ -102,6 +110,7 @@ class BottleneckVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.floa
         self._is_over[:] = False
         return observations, self._episodes.record().batch()
 
+    @in_one_thread
     def step(
         self, actions: npt.NDArray[np.float32]
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], dict[str, Any]]:
@@ -116,7 +125,7 @@ class BottleneckVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.floa
         Raises:
             gymnasium.error.ResetNeeded: there was no reset, or none since an engine failed.
             ValueError: an action that is not two numbers.
-            EngineError: an engine failed; all episodes are lost, and `reset` starts afresh.
+            EngineError: an engine failed five times in a row; all episodes are lost, and `reset` starts afresh.
         """
         infos: dict[str, Any] = {}
         # With NEXT_STEP, an environment whose episode ended before is reset instead of stepped.
@@ -137,17 +146,19 @@ class BottleneckVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.floa
                     record = self._episodes.record()
             else:
                 self._is_over = is_over
+                infos = self._errors(result)
         except BaseException:
             self._abandon()
             raise
         return observations, result.rewards, result.terminated, result.truncated, infos | record.batch()
 
+    @in_one_thread
     def close_extras(self, **kwargs: Any) -> None:
         """End the engines."""
         self._episodes.close()
 
     def _begin_resets(self, indices: npt.NDArray[np.intp]) -> None:
-        self._episodes.begin_resets(indices, [self._rngs[index] for index in indices])
+        self._episodes.begin_resets(indices, [self._rngs[index] for index in indices], is_autoreset=True)
 
     def _final_infos(self, result: StepResult, is_over: npt.NDArray[np.bool_]) -> dict[str, Any]:
         observations = np.full(self.num_envs, None, dtype=object)
@@ -156,9 +167,16 @@ class BottleneckVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.floa
         return {
             "final_obs": observations,
             "_final_obs": is_over,
-            "final_info": result.record.batch(is_over),
+            "final_info": result.record.batch(is_over) | self._errors(result),
             "_final_info": is_over,
         }
+
+    def _errors(self, result: StepResult) -> dict[str, Any]:
+        if not result.errors:
+            return {}
+        errors = np.full(self.num_envs, None, dtype=object)
+        errors[[*result.errors]] = [*result.errors.values()]
+        return {"engine_error": errors, "_engine_error": errors != None}  # noqa: E711  # element by element
 
     def _abandon(self) -> None:
         self._is_over[:] = False

@@ -12,7 +12,15 @@ import numpy.typing as npt
 from bbrgym import _native
 from bbrgym.checks import check_integer
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
-from bbrgym.envs.engine import Engine, EngineDescription, Rows, check_algorithms, read_policies, whole_nanoseconds
+from bbrgym.envs.engine import (
+    Engine,
+    EngineDescription,
+    EngineError,
+    Rows,
+    check_algorithms,
+    read_policies,
+    whole_nanoseconds,
+)
 from bbrgym.envs.scenario import Scenario
 
 _SCENARIOS_PER_THREAD: Final = 4
@@ -123,8 +131,9 @@ class NativeBatch:
             steps_ns[indices] = self._steps_ns[indices]
         self._batch.step(steps_ns)
 
-    def finish(self) -> None:
-        """Return at once: `begin_step` has simulated."""
+    def finish(self) -> dict[int, EngineError]:
+        """Return at once: `begin_step` has simulated, and does not fail."""
+        return {}
 
     def close(self) -> None:
         """Free everything; a reset of all starts afresh."""
