@@ -29,7 +29,7 @@ from bbrgym.agents.policy import Agent
 from bbrgym.agents.tracking import Tracker
 from bbrgym.envs.engine import EngineError
 from bbrgym.envs.episode import EpisodeSpec
-from bbrgym.envs.sb3_env import SharedPolicyVecEnv
+from bbrgym.envs.sb3_env import SharedPolicyVecEnv, check_engines
 from bbrgym.envs.scenario import Scenario
 from bbrgym.files import write_json
 
@@ -126,6 +126,9 @@ def evaluate_agent(agent: Agent, env: SharedPolicyVecEnv, episodes: int) -> dict
     Returns:
         `eval/reward`: mean over episodes and flows of the mean reward per decision; `eval/reward_std`: their standard
         deviation; `eval/utilisation` and `eval/queue_ms`: means over episodes and steps.
+
+    Raises:
+        EngineError: an engine failed.
     """
     flows = env.agents
     engines = env.num_envs // flows
@@ -141,6 +144,7 @@ def evaluate_agent(agent: Agent, env: SharedPolicyVecEnv, episodes: int) -> dict
         count = np.zeros(env.num_envs)
         while is_running.any():
             observations, reward, dones, infos = env.step(agent.predict(observations))
+            check_engines(infos)
             total += np.where(is_running, reward, 0.0)
             count += is_running
             links += [
@@ -157,6 +161,40 @@ def evaluate_agent(agent: Agent, env: SharedPolicyVecEnv, episodes: int) -> dict
         "eval/utilisation": float(utilisation),
         "eval/queue_ms": float(queue_ms),
     }
+
+
+class EngineFailureCallback(BaseCallback):  # type: ignore[misc]  # Stable-Baselines3 is not type-checked, see pyproject.toml
+    """Counts the engines that fail in training steps. The environment starts them afresh, and training continues.
+
+    Args:
+        training: its `engine_failures` is the limit; the error of one more is raised, uncounted.
+        tracker: gets the count.
+        state: of the training, updated here.
+    """
+
+    def __init__(self, training: TrainConfig, tracker: Tracker, state: TrainingState) -> None:
+        super().__init__()
+        self._training = training
+        self._tracker = tracker
+        self._state = state
+
+    def _on_step(self) -> bool:
+        flows = self.training_env.unwrapped.agents
+        for info in self.locals["infos"][::flows]:
+            if "engine_error" in info:
+                if self._state.engine_failures >= self._training.engine_failures:
+                    raise EngineError(info["engine_error"])
+                self._state.engine_failures += 1
+                self.log(info["engine_error"], self.num_timesteps)
+        return True
+
+    def log(self, error: object, steps: int) -> None:
+        """Log a failure that was counted."""
+        self._tracker.log_metrics({"time/engine_failures": self._state.engine_failures}, steps)
+        LOGGER.warning(
+            "an engine failed after %d steps (failure %d, at most %d are allowed): %s",
+            *(steps, self._state.engine_failures, self._training.engine_failures, error),
+        )
 
 
 class CheckpointCallback(BaseCallback):  # type: ignore[misc]  # Stable-Baselines3 is not type-checked, see pyproject.toml

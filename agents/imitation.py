@@ -22,6 +22,7 @@ from bbrgym.agents.learner import ScaleReward, StandardiseObservation
 from bbrgym.agents.scripted import RULES
 from bbrgym.baselines.policy_file import Array
 from bbrgym.envs.episode import EpisodeSpec
+from bbrgym.envs.sb3_env import check_engines
 
 Flags = npt.NDArray[np.bool_]
 
@@ -118,6 +119,9 @@ def demonstrate(env: VecEnv, act: Callable[[Array], Array], steps: int, rng: np.
         act: from observations (N, length) to actions (N, 2).
         steps: decisions to collect at least.
         rng: of the noise and the episodes.
+
+    Raises:
+        EngineError: an engine failed.
     """
     env.seed(int(rng.integers(2**31)))
     observations = env.reset()
@@ -128,6 +132,7 @@ def demonstrate(env: VecEnv, act: Callable[[Array], Array], steps: int, rng: np.
         noisy = actions + NOISE * amount * rng.standard_normal(actions.shape)
         executed = noisy.clip(-1.0, 1.0).astype(np.float32)
         new, rewards, dones, infos = env.step(executed)
+        check_engines(infos)
         following, timeouts = new.copy(), np.zeros_like(dones)
         for index in np.flatnonzero(dones):
             following[index] = infos[index]["terminal_observation"]

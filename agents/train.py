@@ -50,8 +50,8 @@ def train(config: Mapping[str, Any], directory: Path, console: Console | None = 
         curriculum.json         the scenarios of the curriculum
         training_scenarios.json, evaluation_scenarios.json  the training distribution, and the evaluation episodes
 
-    When an engine fails, a warning is logged and training continues with new episodes in all engines, up to
-    `train.engine_failures` times.
+    When an engine fails, a warning is logged, its episode is truncated, and training continues with a new one, up to
+    `train.engine_failures` times. An engine that fails five times without a step between costs the episodes of all.
 
     At every checkpoint all random generators are seeded again from the seed and the number of steps, and new episodes
     begin. So a training that was killed and resumed logs exactly the same metrics, and ends with the same weights, as

@@ -21,6 +21,7 @@ from bbrgym.agents.callbacks import (
     EVALUATION_SEED,
     CheckpointCallback,
     CurriculumCallback,
+    EngineFailureCallback,
     EvaluationCallback,
     ProgressCallback,
     TimeLimitCallback,
@@ -96,7 +97,8 @@ def run_training(
                 "evaluation episodes", "evaluation", _evaluation_episodes(spec, training.eval_episodes)
             )
             logger.output_formats.append(TrackerWriter(tracker, state))
-            callbacks: list[BaseCallback] = [evaluation]
+            failures = EngineFailureCallback(training, tracker, state)
+            callbacks: list[BaseCallback] = [failures, evaluation]
             if curriculum is not None:  # before the checkpoints, which store what it finds
                 callbacks.append(
                     CurriculumCallback(curriculum, algorithm, env.unwrapped, directory, seed, tracker, state)
@@ -110,17 +112,13 @@ def run_training(
             try:
                 while (failed := _learn(model, spec, callbacks, training, seed, state, has_begun)) is not None:
                     has_begun = True
-                    tracker.log_metrics({"time/engine_failures": state.engine_failures}, model.num_timesteps)
+                    failures.log(failed, model.num_timesteps)
                     if state.engine_failures > training.engine_failures:
                         raise EngineError(
                             f"training stopped after {model.num_timesteps} steps and {state.engine_failures} engine "
                             f"failures, the last one: {failed}\n"
                             f"Resume it with `bbrgym train train.resume={directory} train.engine_failures=…`."
                         ) from failed
-                    LOGGER.warning(
-                        "an engine failed after %d steps (failure %d, at most %d are allowed); new episodes begin: %s",
-                        *(model.num_timesteps, state.engine_failures, training.engine_failures, failed),
-                    )
             except (EngineError, KeyboardInterrupt, SystemExit):
                 save_checkpoint(model, checkpoints, state)
                 raise

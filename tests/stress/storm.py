@@ -147,7 +147,7 @@ class Storm:
         form = self._forms[name]
         expected = self._undisturbed(name, form)
         before = self._watch.held()
-        env = form("ns3", {"timeout_s": self._limits.timeout_s})
+        env = form("ns3", {"timeout_s": self._limits.timeout_s, "start_limit_s": self._limits.start_s})
         if phase != "start":
             env.reset(1)
         calls: dict[str, Callable[[], object]] = {
@@ -163,7 +163,7 @@ class Storm:
         if phase == "close":
             if is_lost:
                 self._violate("error", "close raised an error")
-            env = form("ns3", {"timeout_s": self._limits.timeout_s})
+            env = form("ns3", {"timeout_s": self._limits.timeout_s, "start_limit_s": self._limits.start_s})
         elif not is_lost and rng.random() < 0.5:
             self._call("step", env.step)  # else the reset is the first call that meets the dead worker
         resets = 1
@@ -441,7 +441,6 @@ def main() -> int:
     parser.add_argument("--slack", type=float, default=5.0, help="seconds that a busy machine may add; default: 5")
     options = parser.parse_args()
     limits = Limits(slack_s=options.slack)
-    ns3_engine._START_LIMIT_S = limits.start_s  # a minute for each stopped worker would make the storm last for hours
     print(f"storm: seed {options.seed}, {options.kills} kills")
     with tempfile.TemporaryDirectory(prefix="bbrgym-storm-") as folder:
         temporary = Path(folder) / "tmp"
