@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -27,6 +28,7 @@ from bbrgym.agents.curriculum import RegretCurriculum, largest_gaps
 from bbrgym.agents.learner import export_agent
 from bbrgym.agents.policy import Agent
 from bbrgym.agents.tracking import Tracker
+from bbrgym.envs.columns import LINK_COLUMNS
 from bbrgym.envs.engine import EngineError
 from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.envs.sb3_env import SharedPolicyVecEnv, check_engines
@@ -133,7 +135,7 @@ def evaluate_agent(agent: Agent, env: SharedPolicyVecEnv, episodes: int) -> dict
     flows = env.agents
     engines = env.num_envs // flows
     rewards: list[float] = []
-    links: list[tuple[float, float]] = []
+    links: list[npt.NDArray[np.float64]] = []
     for first in range(0, episodes, engines):
         env.seed(EVALUATION_SEED + first * flows)
         agent.reset()
@@ -147,19 +149,15 @@ def evaluate_agent(agent: Agent, env: SharedPolicyVecEnv, episodes: int) -> dict
             check_engines(infos)
             total += np.where(is_running, reward, 0.0)
             count += is_running
-            links += [
-                (infos[index]["link"]["utilisation"], infos[index]["link"]["queue_mean_ms"])
-                for index in range(0, env.num_envs, flows)
-                if is_running[index]
-            ]
+            links.append(env.record.link[is_running[::flows]])
             is_running &= ~dones
         rewards += (total[count > 0] / count[count > 0]).tolist()
-    utilisation, queue_ms = np.mean(links, axis=0)
+    link = dict(zip(LINK_COLUMNS, np.concatenate(links).mean(axis=0).tolist(), strict=True))
     return {
         "eval/reward": float(np.mean(rewards)),
         "eval/reward_std": float(np.std(rewards)),
-        "eval/utilisation": float(utilisation),
-        "eval/queue_ms": float(queue_ms),
+        "eval/utilisation": link["utilisation"],
+        "eval/queue_ms": link["queue_mean_ms"],
     }
 
 

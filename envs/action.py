@@ -99,9 +99,9 @@ class Action:
         if bdp_packets is None:
             if self.cwnd_scale == "packets":
                 raise ValueError("cwnd_scale='packets' needs the flows' bdp_packets")
-            bdp_packets = np.full(len(values), math.nan)
+            bdp_packets = np.empty(len(values))  # without effect
         gains = _gain_map(self.cwnd_gain, self.pacing_gain, self.cwnd_scale).gains(values, bdp_packets)
-        if np.isnan(gains).any():
+        if math.isnan(np.add.reduce(gains, axis=None)):  # one is NaN: all others are finite
             raise ValueError(f"actions must be numbers of shape (flows, 2), got {actions!r}")
         return gains
 

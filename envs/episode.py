@@ -224,7 +224,7 @@ class Episodes:
         self._last_observations = np.zeros((rows, len(spec.observation.neutral)), dtype=np.float32)
         self._gains = np.full((2, rows), math.nan)
         self._flows = np.zeros(rows, dtype=np.int64)
-        self._scenarios = np.full(count, None, dtype=object)
+        self._scenarios = (spec.distribution.example,) * count
         self._seeds = np.zeros(count, dtype=np.int64)
         self._conditions = Conditions(*np.ones((3, rows)))
         self._size_bytes, self._stop_s = np.full((2, rows), math.inf)
@@ -262,8 +262,9 @@ class Episodes:
         self._is_pending = True
         self.is_running[engines] = False
         # Records of earlier steps may still hold these arrays.
-        self._scenarios, self._seeds, self._flows = self._scenarios.copy(), self._seeds.copy(), self._flows.copy()
+        self._seeds, self._flows = self._seeds.copy(), self._flows.copy()
         scenarios, seeds, steps_ms = [], [], []
+        drawn = list(self._scenarios)
         for engine, rng, distribution in zip(engines.tolist(), rngs, distributions, strict=True):
             # The order is part of what a seed means.
             scenario, seed = distribution.sample(rng), int(rng.integers(1, 2**31))
@@ -271,8 +272,9 @@ class Episodes:
             scenarios.append(scenario if self._controller is None else scenario.with_agents_as(self._controller))
             seeds.append(seed)
             steps_ms.append(agents.interval_ms)
-            self._scenarios[engine], self._seeds[engine] = scenario, seed
+            drawn[engine], self._seeds[engine] = scenario, seed
             self._enter(agents, slice(engine * self.spec.agents, (engine + 1) * self.spec.agents))
+        self._scenarios = tuple(drawn)
         self._can_end = bool(min(self._size_bytes.min(), self._stop_s.min()) < math.inf)
         try:
             self._engines.begin_resets(engines.tolist(), scenarios, seeds, steps_ms)
@@ -382,6 +384,17 @@ class Episodes:
     def rows(self, engine: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
         """Return the rows of all flows of an engine and of its link, valid until the next request."""
         return self._engines.flows[engine], self._engines.link[engine]
+
+    @property
+    def scenarios(self) -> tuple[Scenario, ...]:
+        """The scenario of each engine's episode.
+
+        Raises:
+            gymnasium.error.ResetNeeded: there was no reset.
+        """
+        if not self._seeds.all():
+            raise gymnasium.error.ResetNeeded("no episode has a scenario yet: call reset first")
+        return self._scenarios
 
     def privileged(self, critic: Privileged) -> npt.NDArray[np.float32]:
         """Return what a critic sees of the last step or reset in each engine, shape (M, number of features)."""

@@ -92,8 +92,10 @@ class BottleneckEnv(gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.float3
 
     ## Information
 
-    `flow` and `link`: the raw rows of the step, {column: value} (`bbrgym.envs.columns`), without the columns that have
-    no value; `flow_index`; `time_s`; `scenario`: the `Scenario`; `seed`: the engine's.
+    A flat dict of NumPy numbers, always with the same keys (`bbrgym.envs.info.INFO_KEYS`): the raw row of the agent's
+    flow (`rtt_mean_ms`, …; `bbrgym.envs.columns` has the units), that of the link (`link_queue_mean_ms`, …), 0
+    where there is no value; `time_s`; `flow_index`; `seed`: the engine's; `scenario_hash`. The attribute `scenario` is
+    the `Scenario` of the episode.
 
     ## Arguments
 
@@ -135,6 +137,15 @@ class BottleneckEnv(gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.float3
     def from_spec(cls, spec: EpisodeSpec, render_mode: str | None = None) -> BottleneckEnv:
         """Make the environment of a specification with one agent flow."""
         return cls(**spec.arguments(), render_mode=render_mode)
+
+    @property
+    def scenario(self) -> Scenario:
+        """The scenario of the episode.
+
+        Raises:
+            gymnasium.error.ResetNeeded: there was no reset.
+        """
+        return self._episodes.scenarios[0]
 
     @in_one_thread
     def reset(
@@ -181,7 +192,7 @@ class BottleneckEnv(gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.float3
             return None
         if self.render_mode == "ansi":
             return f"{link_text(self._infos[-1])}  {flow_text(self._infos[-1])}"
-        return draw_episode(["the agent's flow"], [[info] for info in self._infos])
+        return draw_episode(["the agent's flow"], [[info] for info in self._infos], self.scenario.duration_s)
 
     @in_one_thread
     def close(self) -> None:

@@ -102,10 +102,8 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
 
     ## Information
 
-    One flat dict per agent, always with the same keys and with numbers alone, which is what TorchRL can stack:
-    `can_act`: whether the agent is active in the next step, so that its next action has an effect; the row of its flow
-    in the last step (`is_active`, `rtt_mean_ms`, …) and that of the link (`link_queue_mean_ms`, …), where missing
-    values are 0; `time_s`; `flow_index`; `seed`, the engine's. `env.scenario` is the scenario of the episode.
+    As in `BottleneckEnv`, for each agent with its own flow's row, and `can_act`: whether the agent is active in the
+    next step, so that its next action has an effect. `env.scenario` is the scenario of the episode.
 
     ## Arguments
 
@@ -303,10 +301,11 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
         if not self._drawn:
             return None
         if self.render_mode == "rgb_array":
-            return draw_episode(list(self._rows), self._drawn)
+            assert self._scenario is not None  # something was drawn
+            return draw_episode(list(self._rows), self._drawn, self._scenario.duration_s)
         lines = [link_text(self._drawn[-1][0])]
         for name, info in zip(self._rows, self._drawn[-1], strict=True):
-            if info["flow"]["is_active"] or info["flow"]["delivered_packets"]:
+            if info["is_active"] or info["delivered_packets"]:
                 lines.append(f"  {name}  {flow_text(info)}")
         text = "\n".join(lines)
         if self.render_mode == "ansi":
@@ -394,15 +393,13 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
         return {agent: neutral.copy() for agent in agents}
 
     def _infos(self, agents: Iterable[str], record: Record) -> dict[str, Info]:
-        flows, link = (np.where(np.isfinite(rows), rows, 0.0) for rows in (record.flows.T, record.link[0]))
-        shared = {"time_s": float(record.time_s[0]), "seed": int(record.seeds[0])}
-        shared |= zip(_LINK_KEYS, link.tolist(), strict=True)
-        infos = {}
+        of_rows, infos = record.infos(), {}
         for agent in agents:
             row = self._rows.get(agent)  # None if the flow is not an agent's in this episode
-            own = {"can_act": row is not None and bool(self._is_active[row]), "flow_index": self._flows[agent]}
-            values = [0.0] * len(FLOW_COLUMNS) if row is None else flows[row].tolist()
-            infos[agent] = own | shared | dict(zip(FLOW_COLUMNS, values, strict=True))
+            own = of_rows[0 if row is None else row]
+            if row is None:
+                own = own | _NO_FLOW | {"flow_index": np.int64(self._flows[agent])}
+            infos[agent] = own | {"can_act": row is not None and bool(self._is_active[row])}
         return infos
 
     def _keep_for_render(self, record: Record) -> None:
@@ -412,7 +409,7 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
             self._drawn.append(record.infos())
 
 
-_LINK_KEYS: Final = tuple(f"link_{column}" for column in LINK_COLUMNS)
+_NO_FLOW: Final = dict.fromkeys(FLOW_COLUMNS, np.float64(0.0))
 
 
 def _name(flow: int) -> str:

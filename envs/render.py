@@ -22,29 +22,28 @@ def check_render_mode(render_mode: str | None, known: Collection[str]) -> None:
 
 def link_text(info: Info) -> str:
     """Return a step's time and link as text."""
-    link = info["link"]
-    return f"{info['time_s']:7.2f} s  queue {link['queue_mean_ms']:6.1f} ms  link {link['utilisation']:4.0%}"
+    return f"{info['time_s']:7.2f} s  queue {info['link_queue_mean_ms']:6.1f} ms  link {info['link_utilisation']:4.0%}"
 
 
 def flow_text(info: Info) -> str:
     """Return a step of an agent's flow as text."""
-    flow = info["flow"]
     parts = [
-        f"{flow['throughput_mbps']:8.2f} Mbit/s",
-        f"RTT {flow['rtt_mean_ms']:6.1f} ms" if "rtt_mean_ms" in flow else "RTT      - ms",
-        f"lost {flow['lost_packets']:4.0f}",
+        f"{info['throughput_mbps']:8.2f} Mbit/s",
+        f"RTT {info['rtt_mean_ms']:6.1f} ms" if info["rtt_mean_ms"] else "RTT      - ms",
+        f"lost {info['lost_packets']:4.0f}",
     ]
-    if "cwnd_gain" in flow:
-        parts.append(f"gains {flow['cwnd_gain']:.2f} {flow['pacing_gain']:.2f}")
+    if info["cwnd_gain"]:
+        parts.append(f"gains {info['cwnd_gain']:.2f} {info['pacing_gain']:.2f}")
     return "  ".join(parts)
 
 
-def draw_episode(names: Sequence[str], infos: Sequence[Sequence[Info]]) -> npt.NDArray[np.uint8]:
+def draw_episode(names: Sequence[str], infos: Sequence[Sequence[Info]], duration_s: float) -> npt.NDArray[np.uint8]:
     """Draw the rates and the delays of an episode so far.
 
     Args:
         names: of the K agent flows.
         infos: of the reset and of every step, K each.
+        duration_s: of the scenario.
 
     Returns:
         A picture of shape (400, 600, 3).
@@ -58,15 +57,14 @@ def draw_episode(names: Sequence[str], infos: Sequence[Sequence[Info]]) -> npt.N
     steps = infos[1:]  # the reset has measured nothing
     time_s = [step[0]["time_s"] for step in steps]
     above, below = figure.subplots(2, 1, sharex=True)
-    above.plot(time_s, [step[0]["link"]["rate_mbps"] for step in steps], color="0.6", label="link")
-    below.plot(time_s, [step[0]["link"]["queue_mean_ms"] for step in steps], color="0.6", label="queueing delay")
+    above.plot(time_s, [step[0]["link_rate_mbps"] for step in steps], color="0.6", label="link")
+    below.plot(time_s, [step[0]["link_queue_mean_ms"] for step in steps], color="0.6", label="queueing delay")
     for row, name in enumerate(names):
-        flows = [step[row]["flow"] for step in steps]
-        rates = [flow["throughput_mbps"] if flow["is_active"] else np.nan for flow in flows]
+        own = [step[row] for step in steps]
+        rates = [info["throughput_mbps"] if info["is_active"] else np.nan for info in own]
         above.plot(time_s, rates, color=f"C{row}", label=name)
-        below.plot(time_s, [flow.get("rtt_mean_ms", np.nan) for flow in flows], color=f"C{row}", label=f"RTT of {name}")
+        below.plot(time_s, [info["rtt_mean_ms"] or np.nan for info in own], color=f"C{row}", label=f"RTT of {name}")
     above.set(ylabel="throughput [Mbit/s]", ylim=(0, None))
-    duration_s = infos[0][0]["scenario"].duration_s
     below.set(xlabel="time [s]", ylabel="delay [ms]", ylim=(0, None), xlim=(0, duration_s))
     for axes in (above, below):
         axes.legend(loc="upper right", fontsize="small")

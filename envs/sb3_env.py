@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import gymnasium
 import numpy as np
 import numpy.typing as npt
 from gymnasium.utils import seeding
@@ -13,7 +14,7 @@ from bbrgym.checks import check_integer, check_number
 from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.engine import EngineError, OneThread, in_one_thread
 from bbrgym.envs.episode import Episodes, EpisodeSpec
-from bbrgym.envs.info import Info
+from bbrgym.envs.info import Info, Record
 from bbrgym.envs.privileged import Privileged
 from bbrgym.envs.scenario import Scenario
 from bbrgym.extras import optional
@@ -30,7 +31,7 @@ class SharedPolicyVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is 
     started or has ended has a neutral observation and reward 0. With K = 1 the trajectories are those of
     `BottleneckEnv`. As Stable-Baselines3 requires, the step that ends an episode starts the next one, with
     `terminal_observation` and `TimeLimit.truncated` in its info. As in `BottleneckVectorEnv`, everything is computed
-    for all environments at once, and the rows in infos (`flow`, `link`) are NumPy records, NaN where there is no value.
+    for all environments at once. The attribute `scenarios` has the episodes' scenarios.
 
     An engine that fails ends the episodes of its own environments alone: they are truncated, with the last
     observations, rewards of 0 and the reason in `info["engine_error"]`, and the next episode starts the engine afresh.
@@ -42,12 +43,20 @@ class SharedPolicyVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is 
         n_engines: how many engines work at once.
         critic_features: names of `bbrgym.envs.privileged.PRIVILEGED`, appended to each observation for the critic, in
             training only.
+        has_infos: whether infos also have what those of `BottleneckEnv` have.
 
     Raises:
         ValueError: `n_engines` < 1, or an unknown critic feature.
     """
 
-    def __init__(self, spec: EpisodeSpec, n_engines: int = 1, critic_features: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        spec: EpisodeSpec,
+        n_engines: int = 1,
+        critic_features: Sequence[str] = (),
+        *,
+        has_infos: bool = False,
+    ) -> None:
         check_integer("n_engines", n_engines, at_least=1)
         self.episode_spec = spec  # not `spec`, which Stable-Baselines3 takes for Gymnasium's
         self.agents = spec.agents
@@ -55,12 +64,34 @@ class SharedPolicyVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is 
         self._episodes = Episodes(spec, n_engines, is_healing=True)
         self._rngs = [seeding.np_random()[0] for _ in range(n_engines)]
         self._critic = Privileged(tuple(critic_features)) if critic_features else None
+        self._has_infos = has_infos
         self._mixed: tuple[Distribution, ...] = ()
         self._share = 0.0
         space = spec.observation.space
         if self._critic is not None:
             space = self._critic.space_with(space)
+        self._record: Record | None = None
         super().__init__(n_engines * spec.agents, space, spec.action.space)
+
+    @property
+    def scenarios(self) -> tuple[Scenario, ...]:
+        """The scenarios of the episodes, one per engine.
+
+        Raises:
+            gymnasium.error.ResetNeeded: there was no reset.
+        """
+        return self._episodes.scenarios
+
+    @property
+    def record(self) -> Record:
+        """What the last step measured, before episodes that began with it; or the last reset.
+
+        Raises:
+            gymnasium.error.ResetNeeded: there was no reset.
+        """
+        if self._record is None:
+            raise gymnasium.error.ResetNeeded("nothing was measured yet: call reset first")
+        return self._record
 
     def mix_in(self, scenarios: Sequence[Scenario], share: float) -> None:
         """Use one of these scenarios in a share of the next episodes, instead of a new draw.
@@ -101,7 +132,8 @@ class SharedPolicyVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is 
         except BaseException:
             self._episodes.abandon()
             raise
-        self.reset_infos = self._episodes.record().compact_infos()
+        self._record = self._episodes.record()
+        self.reset_infos = self._infos(self._record)
         self._reset_seeds()  # seeds and options are for one reset
         self._reset_options()
         return observations
@@ -132,7 +164,8 @@ class SharedPolicyVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is 
             EngineError: an engine failed five times in a row; all episodes are lost, and `reset` starts afresh.
         """
         result = self._episodes.finish_step()
-        observations, infos = self._with_privileged(result.observations), result.record.compact_infos()
+        self._record = result.record
+        observations, infos = self._with_privileged(result.observations), self._infos(result.record)
         is_over = result.terminated | result.truncated
         for info, is_truncated in zip(infos, result.truncated.repeat(self.agents).tolist(), strict=True):
             info["TimeLimit.truncated"] = is_truncated
@@ -152,10 +185,14 @@ class SharedPolicyVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is 
             except BaseException:
                 self._episodes.abandon()
                 raise
-            begun = self._episodes.record().compact_infos()
-            for row in rows:
-                self.reset_infos[row] = begun[row]
+            if self._has_infos:
+                begun = self._infos(self._episodes.record())
+                for row in rows:
+                    self.reset_infos[row] = begun[row]
         return observations, result.rewards.astype(np.float32), dones, infos
+
+    def _infos(self, record: Record) -> list[Info]:
+        return record.infos() if self._has_infos else [{} for _ in range(self.num_envs)]
 
     def _mix(self, engine: int) -> dict[str, Any]:
         """Return the options of an engine's reset: a mixed-in scenario, or none for a draw."""

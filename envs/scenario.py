@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import itertools
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
+from functools import cached_property
 from typing import Any, Final, Literal, get_args
 
 from bbrgym.baselines import registry
@@ -53,7 +55,7 @@ class Flow:
 
     def __post_init__(self) -> None:
         registry.check_parameters(self.algorithm, self.parameters)
-        object.__setattr__(self, "parameters", MappingProxyType(dict(self.parameters)))
+        object.__setattr__(self, "parameters", dict(self.parameters))
         check_number("rtt_ms", self.rtt_ms, above=0, at_most=10_000)
         check_number("start_s", self.start_s, at_least=0)
         check_number("stop_s", self.stop_s, or_none=True)
@@ -82,12 +84,6 @@ class Flow:
         return hash(
             (self.algorithm, self.rtt_ms, self.start_s, self.stop_s, self.size_bytes, self.jitter_ms, self.policy)
         )
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # A mapping proxy does not pickle.
-        arguments = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        arguments["parameters"] = dict(self.parameters)
-        return (_make_flow, (arguments,))
 
 
 @dataclass(frozen=True)
@@ -179,6 +175,13 @@ class Scenario:
     def agent_flows(self) -> tuple[int, ...]:
         """Indices of the flows whose algorithm is `agent`."""
         return tuple(i for i, flow in enumerate(self.flows) if flow.algorithm == "agent")
+
+    @cached_property
+    def digest(self) -> int:
+        """A hash of all fields, in [0, 2**53): equal for equal scenarios, in every process and version of Python."""
+        text = json.dumps(_with_floats(self.to_dict()), sort_keys=True)
+        # 53 bits, so that software that stores it as float64 keeps it.
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) >> 11
 
     def with_algorithm(self, algorithm: str, **parameters: float) -> Scenario:
         """Return the scenario with `algorithm` on every flow; `policy` is then the reference policy."""
@@ -283,12 +286,17 @@ def _plain(record: Scenario | Flow) -> dict[str, Any]:
     return {name: value for name, (value, default) in given.items() if name not in LEFT_OUT or value != default}
 
 
+def _with_floats(node: Any) -> Any:
+    """Return plain containers in which every number is a float: 12 and 12.0 are one rate."""
+    if isinstance(node, dict):
+        return {key: _with_floats(value) for key, value in node.items()}
+    if isinstance(node, list):
+        return [_with_floats(value) for value in node]
+    return node if node is None or isinstance(node, str) else float(node)
+
+
 def _field_names(cls: type[Scenario | Flow]) -> list[str]:
     return [field.name for field in dataclasses.fields(cls)]
-
-
-def _make_flow(arguments: dict[str, Any]) -> Flow:
-    return Flow(**arguments)
 
 
 def _check(name: str, value: object, good: str, is_good: bool) -> None:

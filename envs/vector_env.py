@@ -15,7 +15,9 @@ from bbrgym.checks import check_integer, check_name
 from bbrgym.envs.engine import OneThread, in_one_thread
 from bbrgym.envs.episode import AnyScenario, Episodes, StepResult
 from bbrgym.envs.gym_env import DEFAULT_SCENARIO, one_agent_spec
+from bbrgym.envs.info import Record
 from bbrgym.envs.render import check_render_mode
+from bbrgym.envs.scenario import Scenario
 
 
 class BottleneckVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[Any]]):
@@ -25,8 +27,7 @@ class BottleneckVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.floa
     same time. With "native" one batch of simulations runs on several threads (`engine_options={"threads": …}`). With
     "ns3" each environment has its own process, and every request is sent to all of them before the first answer is
     waited for. The trajectories are bit-identical to those of single environments that are reset with `seed`,
-    `seed + 1`, …. Infos are batched as in Gymnasium's own vector environments, but for the rows: `flow` and `link`
-    are structured arrays (`infos["flow"]["rtt_mean_ms"]` has shape (num_envs,)), NaN where there is no value.
+    `seed + 1`, …. The attribute `scenarios` has the episodes' scenarios.
 
     An engine that fails ends the episode of its own environment alone: it is truncated, with the last observation, a
     reward of 0 and the reason in `infos["engine_error"]` (in `final_info` with "SameStep"), and its autoreset starts
@@ -41,6 +42,9 @@ class BottleneckVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.floa
         autoreset_mode: when an environment whose episode has ended starts the next one, as Gymnasium defines it: in the
             next step, which ignores the action and has reward 0 ("NextStep"), or in the same step, whose last
             observation and info are then `final_obs` and `final_info` ("SameStep").
+        has_infos: whether infos have what those of `BottleneckEnv` have, batched as in Gymnasium's own vector
+            environments: `infos["rtt_mean_ms"]` has shape (num_envs,). Without, they have only `final_obs` and
+            `final_info`.
         parts: as of `BottleneckEnv`.
 
     Raises:
@@ -54,6 +58,7 @@ class BottleneckVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.floa
         *,
         render_mode: None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        has_infos: bool = False,
         **parts: Any,
     ) -> None:
         check_integer("num_envs", num_envs, at_least=1)
@@ -69,11 +74,21 @@ class BottleneckVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.floa
         self.single_action_space = spec.action.space
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
+        self._has_infos = has_infos
         self._is_same_step = known[mode] is AutoresetMode.SAME_STEP
         self._one_thread = OneThread()
         self._episodes = Episodes(spec, num_envs, is_healing=True)
         self._rngs = [seeding.np_random()[0] for _ in range(num_envs)]
         self._is_over = np.zeros(num_envs, dtype=np.bool_)
+
+    @property
+    def scenarios(self) -> tuple[Scenario, ...]:
+        """The scenarios of the episodes, one per environment.
+
+        Raises:
+            gymnasium.error.ResetNeeded: there was no reset.
+        """
+        return self._episodes.scenarios
 
     @in_one_thread
     def reset(
@@ -108,7 +123,7 @@ class BottleneckVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.floa
             self._abandon()
             raise
         self._is_over[:] = False
-        return observations, self._episodes.record().batch()
+        return observations, self._infos(self._episodes.record())
 
     @in_one_thread
     def step(
@@ -150,7 +165,7 @@ class BottleneckVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.floa
         except BaseException:
             self._abandon()
             raise
-        return observations, result.rewards, result.terminated, result.truncated, infos | record.batch()
+        return observations, result.rewards, result.terminated, result.truncated, infos | self._infos(record)
 
     @in_one_thread
     def close_extras(self, **kwargs: Any) -> None:
@@ -167,7 +182,7 @@ class BottleneckVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.floa
         return {
             "final_obs": observations,
             "_final_obs": is_over,
-            "final_info": result.record.batch(is_over) | self._errors(result),
+            "final_info": self._infos(result.record, is_over) | self._errors(result),
             "_final_info": is_over,
         }
 
@@ -177,6 +192,9 @@ class BottleneckVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.floa
         errors = np.full(self.num_envs, None, dtype=object)
         errors[[*result.errors]] = [*result.errors.values()]
         return {"engine_error": errors, "_engine_error": errors != None}  # noqa: E711  # element by element
+
+    def _infos(self, record: Record, engines: npt.NDArray[np.bool_] | None = None) -> dict[str, Any]:
+        return record.batch(engines) if self._has_infos else {}
 
     def _abandon(self) -> None:
         self._is_over[:] = False

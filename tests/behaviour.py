@@ -72,12 +72,11 @@ class Digest:
         self._sha = hashlib.sha256()
 
     def add(self, *values: Any) -> None:
-        """Mappings are hashed by their sorted keys. There is one NaN only. Scenarios of infos are left out."""
-        for given in values:
-            value = _without_records(given)
+        """Mappings are hashed by their sorted keys. There is one NaN only."""
+        for value in values:
             if isinstance(value, Mapping):
                 plain = {str(key): entry for key, entry in dict(value).items()}
-                for key in sorted(plain.keys() - {"scenario", "_scenario"}):
+                for key in sorted(plain):
                     self.add(key, plain[key])
             elif value is None or isinstance(value, str | bytes):
                 self._sha.update(repr(value).encode())
@@ -94,18 +93,6 @@ class Digest:
     def hex(self) -> str:
         """The hash of everything so far."""
         return self._sha.hexdigest()
-
-
-def _without_records(value: Any) -> Any:
-    """Records of infos as dicts, in the form of single environments and of Gymnasium's vector environments."""
-    names = getattr(getattr(value, "dtype", None), "names", None)
-    if names is None:
-        return value
-    columns = {name: value[name] for name in names if not np.isnan(value[name]).all()}
-    if isinstance(value, np.void):
-        return {name: float(column) for name, column in columns.items()}
-    masks = {f"_{name}": ~np.isnan(column) for name, column in columns.items()}
-    return {name: np.nan_to_num(column) for name, column in columns.items()} | masks
 
 
 def scenarios(algorithm: str, scale: float) -> list[Scenario]:
@@ -212,7 +199,7 @@ def hash_vector(engine: str, mode: str, num_envs: int, steps: int) -> str:
     """Steps of the Gymnasium vector environment."""
     digest, rng = Digest(), np.random.default_rng(2)
     for _, arguments in specs(ONE_AGENT, engine):
-        how = {"vectorization_mode": "vector_entry_point", "autoreset_mode": mode}
+        how = {"vectorization_mode": "vector_entry_point", "autoreset_mode": mode, "has_infos": True}
         made = gymnasium.make_vec("bbrgym/Bottleneck-v0", num_envs=num_envs, **how, **arguments)
         with closing(made) as env:
             digest.add(*env.reset(seed=7))
@@ -239,7 +226,7 @@ def hash_sb3(engine: str, n_engines: int, steps: int) -> str:
     """Steps of the Stable-Baselines3 environment, without and with features for a critic."""
     digest, rng = Digest(), np.random.default_rng(4)
     for (spec, _), critic in zip(specs(THREE_AGENTS, engine), ((), sorted(load("privileged"))), strict=True):
-        with closing(load("make_vec_env")(spec, n_engines, critic)) as env:
+        with closing(load("make_vec_env")(spec, n_engines, critic, has_infos=True)) as env:
             env.seed(13)
             digest.add(env.reset(), env.reset_infos)
             for _ in range(steps):

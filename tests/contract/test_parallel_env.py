@@ -16,7 +16,6 @@ import numpy.typing as npt
 import pytest
 from fake_engine import FakeEngine
 from gymnasium.utils.env_checker import data_equivalence
-from infos import plain
 from pettingzoo.test import api_test, parallel_api_test, parallel_seed_test, render_test
 from pettingzoo.utils import parallel_to_aec
 
@@ -26,6 +25,7 @@ from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.engine import Rows
 from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.envs.gym_env import BottleneckEnv
+from bbrgym.envs.info import INFO_KEYS
 from bbrgym.envs.observation import Observation
 from bbrgym.envs.pettingzoo_env import TWO_AGENTS_SCENARIO, BottleneckParallelEnv
 from bbrgym.envs.sb3_env import SharedPolicyVecEnv
@@ -206,7 +206,7 @@ class TestNeutral:
             for agent in env.possible_agents:
                 assert observations[agent] in env.observation_space(agent)
                 assert set(infos[agent]) == keys
-                assert all(isinstance(value, bool | int | float) for value in infos[agent].values())
+                assert all(isinstance(value, bool | np.number) for value in infos[agent].values())
                 assert np.isfinite(list(infos[agent].values())).all()
             assert set(terminated.values()) == {False}
             assert set(truncated.values()) == {not env.agents}
@@ -350,7 +350,7 @@ class TestEqualToOtherForms:
         """
         spec = EpisodeSpec(scenario, observation=Observation(history=2), engine="native")
         policy = policy_of(spec)
-        env, vec = BottleneckParallelEnv(spec, inactive_agents="absent"), SharedPolicyVecEnv(spec)
+        env, vec = BottleneckParallelEnv(spec, inactive_agents="absent"), SharedPolicyVecEnv(spec, has_infos=True)
         vec.seed(3)
         in_vec = vec.reset()
         compared = 0
@@ -372,7 +372,7 @@ class TestEqualToOtherForms:
                 now_s = vec_infos[0]["time_s"]
                 for agent in acted:
                     row = rows[agent]
-                    info = plain(vec_infos[row])
+                    info = vec_infos[row]
                     seen = info["terminal_observation"] if dones[row] else in_vec[row]
                     np.testing.assert_array_equal(observations[agent], seen)
                     assert np.float32(rewards[agent]) == vec_rewards[row]
@@ -637,13 +637,9 @@ class TestUse:
             make(inactive_agents="gone")
 
 
-def flat(info: dict[str, Any]) -> dict[str, float]:
+def flat(info: dict[str, Any]) -> dict[str, Any]:
     """The info of another form as this one has it, without `can_act`."""
-    return {
-        **{key: info[key] for key in ("time_s", "flow_index", "seed")},
-        **{column: info["flow"].get(column, 0.0) for column in FLOW_COLUMNS},
-        **{f"link_{column}": info["link"].get(column, 0.0) for column in LINK_COLUMNS},
-    }
+    return {key: info[key] for key in INFO_KEYS}
 
 
 def policy_of(spec: EpisodeSpec) -> Callable[[npt.NDArray[np.float32]], npt.NDArray[np.float32]]:

@@ -45,7 +45,7 @@ SMALL: dict[str, dict[str, Any]] = {
 def test_they_stand_behind_what_the_actor_sees(scenario: Any, engine: Any) -> None:
     """Terminal observations too; the actor's part and everything else is as without them."""
     spec = EpisodeSpec(scenario, observation=Observation(history=2), engine=engine)
-    plain, more = SharedPolicyVecEnv(spec, 2), SharedPolicyVecEnv(spec, 2, ALL)
+    plain, more = SharedPolicyVecEnv(spec, 2), SharedPolicyVecEnv(spec, 2, ALL, has_infos=True)
     own = spec.observation.space.shape[0]
     assert more.observation_space.shape == (own + len(ALL),)
     plain.seed(3)
@@ -66,22 +66,22 @@ def test_they_stand_behind_what_the_actor_sees(scenario: Any, engine: Any) -> No
             last = infos[row]["terminal_observation"] if dones[row] else seen[row]
             assert last in more.observation_space
             facts = dict(zip(ALL, last[own:].tolist(), strict=True))
-            link, drawn = infos[row]["link"], infos[row]["scenario"]
-            of_engine = [infos[index]["flow"] for index in (row // 2 * 2, row // 2 * 2 + 1)]
+            info, drawn = infos[row], more.record.scenarios[row // 2]
+            of_engine = infos[row // 2 * 2 : row // 2 * 2 + 2]
             assert facts["log_link_rate"] == pytest.approx(np.log10(drawn.rate_mbps), abs=1e-4)
-            assert facts["utilisation"] == pytest.approx(link["utilisation"], abs=1e-6)
+            assert facts["utilisation"] == pytest.approx(info["link_utilisation"], abs=1e-6)
             longest_ms = max(flow.rtt_ms for flow in drawn.flows)
-            assert facts["link_queue"] == pytest.approx(min(10.0, link["queue_mean_ms"] / longest_ms), rel=1e-5)
+            assert facts["link_queue"] == pytest.approx(min(10.0, info["link_queue_mean_ms"] / longest_ms), rel=1e-5)
             assert facts["log_longest_rtt"] == pytest.approx(np.log10(longest_ms))
-            assert facts["log_base_rtt"] == pytest.approx(np.log10(drawn.flows[infos[row]["flow_index"]].rtt_ms))
-            assert facts["is_active"] == pytest.approx(infos[row]["flow"]["is_active"])
+            assert facts["log_base_rtt"] == pytest.approx(np.log10(drawn.flows[info["flow_index"]].rtt_ms))
+            assert facts["is_active"] == pytest.approx(info["is_active"])
             if len(drawn.flows) == 2:
                 active = sum(
                     flow["is_active"] + flow["sent_packets"] + flow["delivered_packets"] > 0 for flow in of_engine
                 )
                 assert facts["log_flows"] == pytest.approx(np.log2(active))
                 payload = drawn.packet_bytes / (drawn.packet_bytes + HEADER_BYTES)
-                share = infos[row]["flow"]["delivery_rate_mbps"] / (link["rate_mbps"] * payload / active)
+                share = info["delivery_rate_mbps"] / (info["link_rate_mbps"] * payload / active)
                 assert facts["log_share"] == pytest.approx(np.clip(np.log2(max(share, 1e-9)), -5, 5), abs=1e-4)
             if dones[row]:
                 np.testing.assert_array_equal(last[:own], others[3][row]["terminal_observation"])

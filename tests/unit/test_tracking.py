@@ -291,8 +291,8 @@ def test_a_training_in_the_store(root: Path) -> None:
     with closing(SharedPolicyVecEnv(spec, 3)) as env:
         env.seed(EVALUATION_SEED)
         env.reset()
-        infos = env.reset_infos[:: spec.agents]
-    assert [(e["seed"], e["scenario"]) for e in episodes] == [(i["seed"], i["scenario"].to_dict()) for i in infos]
+        drawn = zip(env.record.seeds.tolist(), env.scenarios, strict=True)
+    assert [(e["seed"], e["scenario"]) for e in episodes] == [(seed, scenario.to_dict()) for seed, scenario in drawn]
 
 
 def test_an_evaluation_in_the_store(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -421,14 +421,14 @@ def test_an_exported_agent_acts_like_its_model(algorithm: str, activation: str, 
 def test_an_agent_acts_the_same_in_simulate_and_in_the_environment(lstm: bool) -> None:
     agent = make_agent(lstm=(4,) * lstm, scenario=SCENARIO, engine={"name": "fake"})
     scenario = Scenario.from_dict(SCENARIO)
-    env = SharedPolicyVecEnv(agent.spec, 1)
+    env = SharedPolicyVecEnv(agent.spec, 1, has_infos=True)
     env.seed(11)
     observations = env.reset()
     seed = env.reset_infos[0]["seed"]
     rates = []
     for _ in range(9):
         observations, _, _, infos = env.step(agent.predict(observations))
-        rates.append([info["flow"]["throughput_mbps"] for info in infos])
+        rates.append([info["throughput_mbps"] for info in infos])
     trace = simulate(scenario, "fake", seed, 100.0, agent.policy(scenario))
     np.testing.assert_array_equal(trace.rows["throughput_mbps"].to_numpy().reshape(-1, 2)[:9], rates)
 
