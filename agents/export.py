@@ -11,6 +11,7 @@ import numpy as np
 
 from bbrgym.baselines.policy_file import Network, StoredPolicy
 from bbrgym.extras import optional
+from bbrgym.files import replace_file
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
@@ -38,7 +39,8 @@ def write_onnx(policy: StoredPolicy, path: Path) -> None:
     Raises:
         ModuleNotFoundError: onnx is not installed.
     """
-    path.write_bytes(_onnx_model(policy).SerializeToString())
+    content = _onnx_model(policy).SerializeToString()
+    replace_file(path, lambda temporary: temporary.write_bytes(content))
 
 
 def state_names(network: Network) -> dict[str, int]:

@@ -14,8 +14,9 @@ import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
+from multiprocessing.connection import wait
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from bbrgym.agents.mlflow_view import DESCRIPTION, experiment_tags, run_descript
 from bbrgym.agents.policy import load_agent
 from bbrgym.extras import require
 from bbrgym.files import write_json
+from bbrgym.processes import ChildProcess
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,8 +64,11 @@ def store_uri(root: Path | str | None = None) -> str:
     return f"sqlite:///{database}"
 
 
-def run_ui(root: Path | str | None, port: int) -> NoReturn:
-    """Replace this process by MLflow's UI of the project's store, for this machine only.
+def run_ui(root: Path | str | None, port: int) -> int:
+    """Run MLflow's UI of the project's store, for this machine only, until it ends.
+
+    Returns:
+        1: it ends by itself only after an error, which it prints.
 
     Raises:
         Exception: of any kind, if the store cannot be created.
@@ -73,7 +78,12 @@ def run_ui(root: Path | str | None, port: int) -> NoReturn:
     os.environ["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     server = ["ui", "--backend-store-uri", uri, "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
-    os.execv(sys.executable, [sys.executable, "-m", "mlflow", *server])
+    process = ChildProcess([sys.executable, "-m", "mlflow", *server])
+    try:
+        wait(process.fds)
+    finally:
+        process.end()
+    return 1
 
 
 class MlflowStore:

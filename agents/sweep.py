@@ -15,8 +15,9 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
 from bbrgym.agents.config import TrainConfig
-from bbrgym.agents.tracking import TERMINATED, Tracker, TrackingConfig, read_metrics, read_run
+from bbrgym.agents.tracking import Tracker, TrackingConfig, read_metrics, read_run
 from bbrgym.agents.train import TrainResult, is_run_of, resume, saved_steps, train
+from bbrgym.interruption import TERMINATED
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -7,21 +7,21 @@ import json
 import logging
 import math
 import os
-import signal
-import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from bbrgym.agents.mlflow_store import MlflowStore, store_root
 from bbrgym.agents.provenance import source_tags
 from bbrgym.checks import check_keys, check_name
-from bbrgym.files import write_json
+from bbrgym.files import replace_file, write_json
+from bbrgym.interruption import TERMINATED, ending_in_order
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
 LOGGER = logging.getLogger(__name__)
 
 BACKENDS: Final = ("mlflow", "none")
-
-TERMINATED: Final = 128 + signal.SIGTERM
-"""Exit status of a run that SIGTERM ended, as shells report it."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +82,7 @@ class Tracker:
         self.directory = directory
         self._record = record
         self._store = store
-        self._previous_handler: Any = None
+        self._block = ExitStack()
         _end_line(directory / "metrics.jsonl")
         self._log = (directory / "metrics.jsonl").open("a", encoding="utf-8")
         self._write_record()
@@ -160,7 +157,7 @@ class Tracker:
 
     def log_figure(self, figure: Figure, name: str) -> None:
         """Save a figure in the run's folder as `name`, such as `curve.png`, and log it as an artifact."""
-        figure.savefig(self.directory / name)
+        replace_file(self.directory / name, figure.savefig)
         self.log_artifact(self.directory / name)
 
     def log_table(self, table: pd.DataFrame, name: str) -> None:
@@ -201,24 +198,20 @@ class Tracker:
         self._in_store(lambda store: store.finish(status))
 
     def __enter__(self) -> Self:
-        # Unless the signal is handled already, by an outer tracker or by the program around this one.
-        is_main = threading.current_thread() is threading.main_thread()
-        if is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-            self._previous_handler = signal.signal(signal.SIGTERM, _terminate)
+        self._block.enter_context(ending_in_order())
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._previous_handler is not None:
-            signal.signal(signal.SIGTERM, self._previous_handler)
-            self._previous_handler = None
-        if error is None:
-            self.finish()
-        elif isinstance(error, KeyboardInterrupt) or (isinstance(error, SystemExit) and error.code == TERMINATED):
-            self.finish("KILLED", "interrupted" if isinstance(error, KeyboardInterrupt) else "terminated by SIGTERM")
-        else:
-            self.finish("FAILED", f"{type(error).__name__}: {error}")
+        with self._block:
+            if error is None:
+                self.finish()
+            elif isinstance(error, KeyboardInterrupt) or (isinstance(error, SystemExit) and error.code == TERMINATED):
+                is_by_user = isinstance(error, KeyboardInterrupt)
+                self.finish("KILLED", "interrupted" if is_by_user else "terminated by SIGTERM")
+            else:
+                self.finish("FAILED", f"{type(error).__name__}: {error}")
 
     def _in_store(self, work: Callable[[MlflowStore], None]) -> None:
         if self._store is None:
@@ -286,10 +279,6 @@ def _give_up(root: Path, error: Exception) -> None:
     if isinstance(error, ModuleNotFoundError):
         reason = f"{error}, or choose tracking=none"
     LOGGER.warning("MLflow in %s failed, so runs are logged in their own folders only: %s", root / "runs", reason)
-
-
-def _terminate(signum: int, frame: FrameType | None) -> None:
-    raise SystemExit(TERMINATED)
 
 
 def _end_line(path: Path) -> None:

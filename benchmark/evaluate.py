@@ -21,7 +21,7 @@ from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.envs.trace import Trace, simulate
 from bbrgym.envs.trace_file import save_trace
 from bbrgym.extras import require
-from bbrgym.files import write_json
+from bbrgym.files import replace_file, write_json
 
 LOGGER: Final = logging.getLogger(__name__)
 
@@ -101,7 +101,7 @@ def evaluate(config: Mapping[str, Any], directory: Path, console: Console | None
                     step=seed,
                 )
             results = pd.DataFrame(rows)
-            results.to_parquet(directory / "results.parquet")
+            replace_file(directory / "results.parquet", results.to_parquet)
             write_json(directory / "results.json", rows)
             tracker.log_artifact(directory / "results.parquet")
             tracker.log_table(results, "results_table.json")

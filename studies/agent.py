@@ -32,6 +32,7 @@ from bbrgym.envs.reward import Reward
 from bbrgym.envs.sb3_env import SharedPolicyVecEnv
 from bbrgym.envs.trace import Trace
 from bbrgym.files import write_json, write_text
+from bbrgym.interruption import run_interruptible
 from studies import page
 
 SWEEPS = {
@@ -251,4 +252,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_interruptible("agent", lambda: main(sys.argv[1:])))

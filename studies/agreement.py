@@ -40,6 +40,7 @@ from bbrgym.benchmark.results import load_benchmark
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.trace_file import load_trace, save_trace
 from bbrgym.files import replace_file
+from bbrgym.interruption import run_interruptible
 from bbrgym.processes import run_in_processes
 from studies import page
 from studies.experiments import STAND_INS
@@ -689,4 +690,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_interruptible("agreement", main))

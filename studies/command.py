@@ -15,6 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
 from bbrgym.envs.engine import EngineError
+from bbrgym.interruption import raise_if_interrupted, run_interruptible
 
 BENCHMARKS: Final = Path("runs/benchmark")
 """Where `bbrgym benchmark` and the studies keep their benchmarks."""
@@ -29,15 +30,17 @@ def run_command(name: str, study: Callable[[Sequence[str], Console], None], argu
         arguments: what follows the command.
 
     Returns:
-        The exit status: 0, 1 after an error, 130 after Ctrl-C.
+        The exit status: 0, 1 after an error, 130 after Ctrl-C, 143 after SIGTERM.
     """
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
+    return run_interruptible(name, lambda: _run(name, study, arguments))
+
+
+def _run(name: str, study: Callable[[Sequence[str], Console], None], arguments: Sequence[str]) -> int:
     try:
         study(arguments, Console(width=None if sys.stdout.isatty() else 120))
-    except KeyboardInterrupt:
-        print(f"{name}: interrupted", file=sys.stderr)
-        return 130
     except (ValueError, EngineError, FileNotFoundError, HydraException, OmegaConfBaseException) as error:
+        raise_if_interrupted()
         if os.environ.get("BBRGYM_DEBUG", "0") not in ("", "0"):
             raise
         print(f"{name}: {error}", file=sys.stderr)

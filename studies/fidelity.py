@@ -19,6 +19,7 @@ import bbrgym
 from bbrgym import Flow, Scenario
 from bbrgym.baselines.registry import COMPARATORS
 from bbrgym.envs.scenario import HEADER_BYTES
+from bbrgym.interruption import run_interruptible
 from studies import page
 
 MARK = "studies/fidelity.py"
@@ -194,4 +195,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_interruptible("fidelity", main))

@@ -24,6 +24,7 @@ from rich.progress import track
 
 from bbrgym.envs.scenario import HEADER_BYTES
 from bbrgym.files import write_text
+from bbrgym.interruption import run_interruptible
 from studies import page
 from studies.fidelity import LINUX, OFFLOAD, SEEDS, Situation, Variant, cell, difference
 from studies.fidelity import measure as simulate
@@ -243,4 +244,4 @@ def _json(measured: dict[str, list[Run]]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_interruptible("linux", main))

@@ -21,6 +21,7 @@ from bbrgym.envs.engine import make_engine
 from bbrgym.envs.episode import policy_of
 from bbrgym.envs.reward import DEFAULT_TERMS, Reward
 from bbrgym.envs.trace import simulate
+from bbrgym.interruption import run_interruptible
 from studies import page
 
 MARK = "studies/reward.py"
@@ -144,4 +145,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_interruptible("reward", lambda: main(sys.argv[1:])))

@@ -35,6 +35,7 @@ from bbrgym.envs.action import Action
 from bbrgym.envs.columns import FLOW_COLUMNS
 from bbrgym.envs.ns3.engine import Ns3Engine
 from bbrgym.files import write_json
+from bbrgym.interruption import run_interruptible
 from studies import page
 
 MARK: Final = "studies/speed.py"
@@ -611,4 +612,4 @@ def _processor() -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_interruptible("speed", main))

@@ -10,6 +10,7 @@ Importing it registers the Gymnasium environments `bbrgym/…`; none of torch, m
 is imported.
 """
 
+from bbrgym import interruption  # noqa: F401  # isort: skip  # first: commands handle Ctrl-C from their first import on
 from bbrgym.baselines.registry import controllers
 from bbrgym.envs import parallel_env, register_engines, register_environments
 from bbrgym.envs.engine import Engine, EngineError, Rows, make_engine, register_engine

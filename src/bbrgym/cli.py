@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from bbrgym.checks import check_name
 from bbrgym.envs.engine import EngineError
 from bbrgym.extras import require
+from bbrgym.interruption import raise_if_interrupted, run_interruptible
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -34,8 +35,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: what follows `bbrgym` on the command line; None reads them from there.
 
     Returns:
-        The exit status: 0, 1 after an error with a message, 2 for an unknown command, 130 after Ctrl-C.
+        The exit status: 0, 1 after an error with a message, 2 for an unknown command, 130 after Ctrl-C, 143 after
+        SIGTERM.
     """
+    return run_interruptible("bbrgym", lambda: _main(arguments))
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given or given[0] in ("-h", "--help", "help"):
         print(_overview())
@@ -55,10 +61,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         _check_experiments(given[0], given[1:])
         return command.run(given[1:])
-    except KeyboardInterrupt:
-        print("bbrgym: interrupted", file=sys.stderr)
-        return 130
     except Exception as error:
+        raise_if_interrupted()
         if _is_debugging() or not isinstance(error, _explained_errors()):
             raise
         print(f"bbrgym: {error}", file=sys.stderr)
@@ -289,7 +293,7 @@ def _ui(arguments: list[str]) -> int:
     from bbrgym.agents.mlflow_store import run_ui
 
     print(f"MLflow: http://127.0.0.1:{options.port} (Ctrl-C ends it)", flush=True)
-    run_ui(options.root, options.port)
+    return run_ui(options.root, options.port)
 
 
 def _run_with_hydra(task: _Task, config_name: str, arguments: Sequence[str]) -> int:
@@ -350,6 +354,7 @@ class _Task:
                 {**{str(key): value for key, value in plain.items()}, "output_dir": str(directory)}, directory
             )
         except Exception as error:
+            raise_if_interrupted()
             if _is_debugging() or not isinstance(error, _explained_errors()):
                 raise
             if is_job:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from training import Killed
 from waiting import wait_for
 
 import bbrgym
+from bbrgym.agents import mlflow_store
 from bbrgym.agents.tracking import Tracker, read_run
 from bbrgym.cli import COMMANDS, main
 
@@ -220,16 +220,26 @@ def test_a_demonstration_from_training_to_the_report(
 
 
 def test_the_ui_is_started_for_this_machine_only(mlflow_database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    started = []
-    monkeypatch.setattr(os, "execv", lambda *given: started.append(given))
+    started: list[list[str]] = []
+    monkeypatch.setattr(mlflow_store, "ChildProcess", lambda command: started.append(command) or Ended())
+    monkeypatch.setattr(mlflow_store, "wait", lambda fds: None)
     monkeypatch.setenv("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "true")
     root = mlflow_database.parents[1]
-    assert not main(["ui", "--port", "5001", "--root", str(root)])
-    ((program, arguments),) = started
-    assert (program, arguments[:4]) == (sys.executable, [sys.executable, "-m", "mlflow", "ui"])
+    assert main(["ui", "--port", "5001", "--root", str(root)]) == 1  # it ends by itself after an error only
+    (arguments,) = started
+    assert arguments[:4] == [sys.executable, "-m", "mlflow", "ui"]
     assert " ".join(arguments[4:]) == (
         f"--backend-store-uri sqlite:///{mlflow_database} --host 127.0.0.1 --port 5001 --workers 1"
     )
+
+
+class Ended:
+    """A process that is over."""
+
+    fds: tuple[int, ...] = ()
+
+    def end(self) -> None:
+        pass
 
 
 @pytest.mark.slow

@@ -34,13 +34,14 @@ from bbrgym.agents.callbacks import EVALUATION_SEED
 from bbrgym.agents.mlflow_store import flatten, store_uri
 from bbrgym.agents.mlflow_view import VIEWS
 from bbrgym.agents.policy import Agent
-from bbrgym.agents.tracking import TERMINATED, Tracker, TrackingConfig, read_metrics
+from bbrgym.agents.tracking import Tracker, TrackingConfig, read_metrics
 from bbrgym.agents.train import train
 from bbrgym.benchmark.evaluate import evaluate
 from bbrgym.benchmark.run import run_benchmark
 from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.envs.sb3_env import SharedPolicyVecEnv
+from bbrgym.interruption import TERMINATED
 
 LOG_UNTIL_KILLED = """
 import sys, pathlib, itertools

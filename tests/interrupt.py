@@ -1,0 +1,228 @@
+"""Interrupt every command at several moments and print a table: `python tests/interrupt.py [command …]`.
+
+A moment is an event: the process has loaded NumPy or PyTorch, has printed its first line, or has written a file. Each
+command must then end with one line, status 130 after SIGINT and 143 after SIGTERM, no traceback, no process left, and
+only whole files. At the moment "twice", the signal comes again while the command ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import psutil
+from waiting import HANG_S, is_running
+
+from bbrgym.baselines.policy_file import REFERENCE
+
+ROOT = Path(__file__).parents[1]
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A command.
+
+    Attributes:
+        command: what follows `python -m`.
+        file: pattern of a file or folder that appears while it works; None if it writes none.
+        module: part of the name of an extension module that it loads while it starts; the other moment is NumPy.
+        has_output: whether it prints a line before it ends.
+    """
+
+    command: tuple[str, ...]
+    file: str | None = None
+    module: str | None = None
+    has_output: bool = True
+
+    @property
+    def name(self) -> str:
+        return "bbrgym" if self.command[0] == "bbrgym.cli" else self.command[0].removeprefix("studies.")
+
+    @property
+    def moments(self) -> tuple[str, ...]:
+        moments = ["numpy"]
+        moments += [self.module] if self.module else []
+        moments += ["line"] if self.has_output else []
+        moments += [self.file] if self.file else []
+        return (*moments, f"twice {moments[-1]}")
+
+
+TRAIN = (
+    *("bbrgym.cli", "train", "scenario=single", "scenario.duration_s=2", "agent.n_steps=32", "agent.batch_size=32"),
+    *("agent.n_epochs=1", "train.eval_episodes=1", "train.checkpoint_every=64", "train.eval_every=64"),
+    "train.total_steps=10000000",
+)
+SWEEP = ("-m", "seed=1,2", "engine=native", "hydra.sweep.dir=sweep", "tracking=none")
+BENCHMARK = ("bbrgym.cli", "benchmark", "experiment=rtt_fairness", "benchmark.seeds=range(1,400)")
+CHECKPOINT = "checkpoints/0*"
+RUN = "*/runs/*/metrics.json"
+LEARN = "libtorch_python"
+CASES = {
+    "train": Case((*TRAIN, "engine=native", "output_dir=run"), f"run/{CHECKPOINT}", LEARN),
+    "train ns-3": Case(
+        (*TRAIN, "engine=ns3", "output_dir=run", "tracking=none"), f"run/{CHECKPOINT}", "libtorch_python"
+    ),
+    "train -m": Case((*TRAIN, *SWEEP), f"sweep/0/{CHECKPOINT}", LEARN),
+    "train -m local": Case((*TRAIN, *SWEEP, "hydra/launcher=local"), f"sweep/*/{CHECKPOINT}"),
+    "train -m optuna": Case(
+        (*TRAIN, *SWEEP, "hydra/sweeper=optuna", "hydra/launcher=local", "hydra.sweeper.n_trials=4"),
+        f"sweep/*/{CHECKPOINT}",
+    ),
+    "train -m ray": Case((*TRAIN, *SWEEP, "hydra/launcher=ray_local"), f"sweep/*/{CHECKPOINT}"),
+    "train -m submitit": Case((*TRAIN, *SWEEP, "hydra/launcher=submitit_local"), f"sweep/*/{CHECKPOINT}"),
+    "evaluate": Case(
+        (
+            *("bbrgym.cli", "evaluate", f"agent_path={REFERENCE}", "scenario=duel", "engine=native"),
+            *("seeds=range(1,400)", "output_dir=out", "tracking=none"),
+        ),
+        "out/traces/seed_2.parquet",
+        has_output=False,
+    ),
+    "benchmark": Case((*BENCHMARK, "benchmark.engine=native"), f"runs/benchmark/{RUN}"),
+    "benchmark ns-3": Case(
+        (*BENCHMARK, "benchmark.engine=ns3", "tracking=none"), "runs/benchmark/*/runs/*/metrics.json"
+    ),
+    "demo": Case(
+        ("bbrgym.cli", "demo", "engine=native", "output_dir=run", "train.checkpoint_every=2048", "tracking=none"),
+        f"run/{CHECKPOINT}",
+        LEARN,
+    ),
+    "export": Case(("bbrgym.cli", "export", str(REFERENCE), "agent.onnx"), None, "onnx", has_output=False),
+    "ns3": Case(("bbrgym.cli", "ns3", "--openGymPort=5999", "--simSeed=0"), None, "_zmq"),
+    "ui": Case(("bbrgym.cli", "ui", "--port=5998"), "runs/mlflow.db"),
+    "papers": Case(("studies.papers",), f"runs/benchmark/*/{RUN}"),
+    "league": Case(("studies.league", "preset=quick"), f"runs/benchmark/*/{RUN}"),
+    "agreement": Case(("studies.agreement", "--runs=runs"), None),
+    "fidelity": Case(("studies.fidelity",), None, has_output=False),
+    "reward": Case(("studies.reward",), None, has_output=False),
+    "speed": Case(("studies.speed", "--quick"), None),
+}
+
+
+def interrupt(case: Case, number: signal.Signals, moment: str, folder: Path) -> list[str]:
+    """Run a command in a folder, interrupt it at a moment, and return what is wrong with its end."""
+    with (folder / "output").open("wb") as output, (folder / "errors").open("wb") as errors:
+        process = psutil.Popen(
+            [sys.executable, "-m", *case.command],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=errors,
+            start_new_session=True,  # so that no process of it is missed
+        )
+    begun = {process.pid: process}
+    try:
+        _wait(lambda: _has_come(moment.removeprefix("twice "), process.pid, folder) or process.poll() is not None)
+        if process.poll() is not None:
+            return [f"it ended before the moment, with status {process.returncode}"]
+        begun |= {one.pid: one for one in process.children(recursive=True)}
+        earlier = (folder / "errors").read_text()
+        # As a terminal does: to all processes that are in its foreground. SIGTERM is for the command alone.
+        send = os.killpg if number is signal.SIGINT else os.kill
+        send(process.pid, number)
+        if moment.startswith("twice"):
+            send(process.pid, number)
+        _wait(lambda: process.poll() is not None)
+        return [
+            *_wrong_end(case, number, process.returncode, folder, earlier),
+            *_left_behind(list(begun.values())),
+            *_broken_files(folder),
+        ]
+    finally:
+        for one in begun.values():
+            if one.is_running():
+                one.kill()
+
+
+def _has_come(moment: str, pid: int, folder: Path) -> bool:
+    if moment == "line":
+        return any((folder / name).stat().st_size > 0 for name in ("output", "errors"))
+    if "/" in moment or "." in moment:
+        return any(True for _ in folder.glob(moment))
+    try:
+        loaded = Path(f"/proc/{pid}/maps").read_text()
+    except OSError:
+        return True
+    return {"numpy": "_multiarray_umath"}.get(moment, moment) in loaded
+
+
+def _wrong_end(case: Case, number: signal.Signals, status: int, folder: Path, earlier: str) -> list[str]:
+    word = "interrupted" if number is signal.SIGINT else "terminated"
+    errors = (folder / "errors").read_text().removeprefix(earlier)
+    wrong = [] if status == 128 + number else [f"status {status}"]
+    wrong += [] if errors.strip() == f"{case.name}: {word}" else [f"it printed {errors!r}"]
+    return wrong + ["a traceback"] * ("Traceback" in (folder / "output").read_text())
+
+
+def _left_behind(processes: list[psutil.Process]) -> list[str]:
+    """Name the processes that have not ended, after the time that guards take to notice."""
+    deadline = time.monotonic() + 60
+    while (left := [one for one in processes if is_running(one.pid) and one.is_running()]) and (
+        time.monotonic() < deadline
+    ):
+        time.sleep(0.05)
+    return [f"process {one.pid} is left: {' '.join(one.cmdline()[:4])}" for one in left]
+
+
+def _broken_files(folder: Path) -> list[str]:
+    import pyarrow.parquet
+
+    broken = []
+    readers: dict[str, Callable[[Path], object]] = {
+        ".json": lambda path: json.loads(path.read_text()),
+        ".npz": lambda path: np.load(path, allow_pickle=False).files,
+        ".parquet": pyarrow.parquet.read_table,
+    }
+    for path in folder.rglob("*"):
+        if any(part.startswith(".") for part in path.relative_to(folder).parts) or path.suffix not in readers:
+            continue
+        try:
+            readers[path.suffix](path)
+        except Exception as error:
+            broken.append(f"{path.relative_to(folder)} is broken: {error}")
+    return broken
+
+
+def _wait(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + HANG_S
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError
+        time.sleep(0.01)
+
+
+def main(names: list[str]) -> int:
+    failures = 0
+    for name in names or CASES:
+        case = CASES[name]
+        for moment in case.moments:
+            for number in SIGNALS:
+                with tempfile.TemporaryDirectory() as folder:
+                    began = time.monotonic()
+                    try:
+                        wrong = interrupt(case, number, moment, Path(folder))
+                    except TimeoutError:
+                        wrong = ["it hangs"]
+                failures += bool(wrong)
+                print(
+                    f"{name:18} {moment:45} {number.name:8} {time.monotonic() - began:5.1f} s  "
+                    f"{'; '.join(wrong) or 'ok'}",
+                    flush=True,
+                )
+    print(f"{failures} failures")
+    return int(failures > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,188 @@
+"""Ctrl-C and SIGTERM in commands (`tests/interrupt.py` prints a table of all commands)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from bbrgym import interruption
+from bbrgym.interruption import TERMINATED, ending_in_order, raise_if_interrupted, run_interruptible
+
+pytest.importorskip("psutil")
+from interrupt import CASES, SIGNALS, interrupt
+
+BOTH = pytest.mark.parametrize(
+    ("number", "status", "line"),
+    [(signal.SIGINT, 130, "it: interrupted\n"), (signal.SIGTERM, 143, "it: terminated\n")],
+)
+
+
+class Left(BaseException):
+    """Takes the place of the end of the process."""
+
+
+@pytest.fixture
+def leaves(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    statuses: list[int] = []
+
+    def leave(status: int) -> NoReturn:
+        statuses.append(status)
+        raise Left
+
+    monkeypatch.setattr(interruption.os, "_exit", leave)
+    return statuses
+
+
+def raising(number: int) -> int:
+    signal.raise_signal(number)
+    return 0
+
+
+def converting(number: int) -> int:
+    try:
+        signal.raise_signal(number)
+    except BaseException as error:
+        raise RuntimeError("a library's own error") from error
+    return 0
+
+
+def swallowing(number: int) -> int:
+    try:
+        signal.raise_signal(number)
+    except BaseException:
+        return 7
+    return 0
+
+
+@BOTH
+@pytest.mark.parametrize("command", [raising, converting, swallowing])
+def test_a_command_ends_with_one_line(
+    number: int, status: int, line: str, command: Callable[[int], int], capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = [signal.getsignal(one) for one in SIGNALS]
+    assert run_interruptible("it", lambda: command(number)) == status
+    assert capfd.readouterr() == ("", line)
+    assert [signal.getsignal(one) for one in SIGNALS] == before
+
+
+def test_without_a_signal_nothing_changes() -> None:
+    assert run_interruptible("it", lambda: 3) == 3
+    with pytest.raises(KeyError):
+        run_interruptible("it", lambda: {}["x"])
+    with pytest.raises(SystemExit):
+        run_interruptible("it", lambda: sys.exit(2))
+
+
+@BOTH
+def test_an_error_that_comes_of_a_signal_can_become_the_signal_again(number: int, status: int, line: str) -> None:
+    expected = KeyboardInterrupt if number == signal.SIGINT else SystemExit
+
+    def command() -> int:
+        raise_if_interrupted()
+        try:
+            converting(number)
+        except RuntimeError:
+            with pytest.raises(expected):
+                raise_if_interrupted()
+        return 0
+
+    assert run_interruptible("it", command) == status
+    raise_if_interrupted()
+
+
+@BOTH
+def test_a_second_signal_changes_nothing_and_a_third_ends_it(
+    number: int, status: int, line: str, leaves: list[int], capfd: pytest.CaptureFixture[str]
+) -> None:
+    seen = []
+
+    def command() -> int:
+        try:
+            return raising(number)
+        finally:
+            signal.raise_signal(signal.SIGINT)
+            seen.append("ended in order")
+            with pytest.raises(Left):
+                signal.raise_signal(signal.SIGINT)
+
+    assert run_interruptible("it", command) == status
+    assert (seen, leaves) == (["ended in order"], [status])
+    assert capfd.readouterr().err == line
+
+
+def test_a_signal_whose_exception_is_ignored_comes_again(capfd: pytest.CaptureFixture[str]) -> None:
+    class Ending:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGINT)
+
+    def command() -> int:
+        ending = Ending()
+        del ending
+        time.sleep(600)
+        return 0
+
+    assert run_interruptible("it", command) == 130
+    assert capfd.readouterr().err == "it: interrupted\n"
+
+
+@pytest.mark.parametrize("is_in_progress", [False, True])
+def test_an_import_is_not_interrupted(
+    is_in_progress: bool, tmp_path: Path, leaves: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"imported_{is_in_progress}".lower()
+    (tmp_path / f"{name}.py").write_text("import os, signal; signal.raise_signal(signal.SIGINT); os.environ['X'] = 'y'")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("X", "")
+    seen = []
+
+    def command() -> int:
+        __import__(name)
+        seen.append(os.environ["X"])
+        time.sleep(600)
+        return 0
+
+    def in_progress() -> int:
+        with ending_in_order():
+            return command()
+
+    assert run_interruptible("it", in_progress if is_in_progress else command) == 130
+    assert (seen, leaves) == ((["y"], []) if is_in_progress else ([], [130]))
+
+
+def test_a_signal_that_is_ignored_stays_ignored() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in a background job
+    try:
+        assert run_interruptible("it", lambda: raising(signal.SIGINT)) == 0
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_without_a_command_a_block_ends_in_order_too() -> None:
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    with pytest.raises(SystemExit) as left, ending_in_order():
+        signal.raise_signal(signal.SIGTERM)
+    assert left.value.code == TERMINATED
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+EVERYTHING = [
+    pytest.param(name, moment, number, marks=[] if (name, moment) == ("export", "numpy") else pytest.mark.slow)
+    for name, case in CASES.items()
+    for moment in case.moments
+    for number in SIGNALS
+]
+
+
+@pytest.mark.parametrize(("name", "moment", "number"), EVERYTHING)
+def test_every_command_ends_with_one_line_whenever_it_is_interrupted(
+    name: str, moment: str, number: signal.Signals, tmp_path: Path
+) -> None:
+    assert interrupt(CASES[name], number, moment, tmp_path) == []
