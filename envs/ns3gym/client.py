@@ -12,7 +12,7 @@ from gymnasium import spaces
 from gymnasium.utils import seeding
 
 from bbrgym.checks import check_integer, check_number
-from bbrgym.envs.engine import EngineError
+from bbrgym.envs.engine import EngineError, OneThread, in_one_thread
 from bbrgym.envs.ns3gym import ns3gym_pb2 as pb
 from bbrgym.envs.ns3gym.messages import pack_data, unpack_data, unpack_space
 from bbrgym.envs.ns3gym.peer import ZmqPeer, reading
@@ -79,6 +79,7 @@ class Ns3GymEnv(gymnasium.Env[Any, Any]):
         _check(command, port, sim_args, timeout_s)
         self._command = None if command is None else [*command, *_arguments(sim_args or {})]
         self._timeout_s = timeout_s
+        self._one_thread = OneThread()
         self._np_random, self._np_random_seed = seeding.np_random(sim_seed)
         try:
             self._peer = ZmqPeer(f"tcp://127.0.0.1:{port or '*'}")
@@ -103,6 +104,7 @@ class Ns3GymEnv(gymnasium.Env[Any, Any]):
         """Process id of the running program; None if it was not started here."""
         return self._peer.pid
 
+    @in_one_thread
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start an episode in a new run of the program.
 
@@ -133,6 +135,7 @@ class Ns3GymEnv(gymnasium.Env[Any, Any]):
                 raise EngineError(f"the program ended before its first step; its info is {state.info!r}")
         return self._last_observation, {"info": state.info}
 
+    @in_one_thread
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Send an action and wait for its results.
 
@@ -165,10 +168,12 @@ class Ns3GymEnv(gymnasium.Env[Any, Any]):
             {"info": state.info},
         )
 
+    @in_one_thread
     def close(self) -> None:
         """End the program and free the port; calling it twice is fine."""
         if self._phase != "closed":
-            self._stop_program()
+            if self._peer.is_ours:
+                self._stop_program()
             self._phase = "closed"
             self._peer.close()
 

@@ -42,13 +42,18 @@ class Peer(ABC):
         """Return whether a simulator that was started here has ended."""
         return self._process is not None and self._process.is_over()
 
+    @property
+    def is_ours(self) -> bool:
+        """Whether this process made this peer, and is not a fork."""
+        return os.getpid() == self._owner
+
     def check_process(self) -> None:
-        """Check that this process is the one that made this peer.
+        """Check that it is ours.
 
         Raises:
-            RuntimeError: it is a fork of it.
+            RuntimeError: this process is a fork of the one that made it.
         """
-        if os.getpid() != self._owner:
+        if not self.is_ours:
             raise RuntimeError(
                 f"the simulator belongs to process {self._owner}, and this is its fork {os.getpid()}: make the engine "
                 "or environment in the process that uses it"

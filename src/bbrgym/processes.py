@@ -253,7 +253,7 @@ class ProcessExecutor(Executor):
 
 
 class ChildProcess:
-    """A program in a session of its own, killed with its process group when this object or this process ends.
+    """A program in a process group of its own, killed with the group when this object or this process ends.
 
     This also holds if this process is killed by SIGKILL: its guard, a shell, then ends the group, SIGTERM first.
 
@@ -284,7 +284,10 @@ class ChildProcess:
             stdout=output,
             stderr=None if output is None else subprocess.STDOUT,
             pass_fds=pass_fds,
-            start_new_session=True,
+            start_new_session=is_guarded,
+            # In our session the kernel itself ends a stopped process, which can notice nothing, when we are killed: its
+            # group is then an orphan, and gets SIGHUP and SIGCONT.
+            process_group=None if is_guarded else 0,
         )
         self.guard = _start_guard(self._process.pid, grace_s) if is_guarded else None
         self.pidfd = os.pidfd_open(self._process.pid)
@@ -298,7 +301,7 @@ class ChildProcess:
 
     @property
     def pid(self) -> int:
-        """Its process id, which is also that of its session and process group."""
+        """Its process id, which is also that of its process group."""
         return self._process.pid
 
     def is_over(self) -> bool:

@@ -274,8 +274,8 @@ def test_nothing_is_left_of_many_engines_and_resets(tmp_path: Path, monkeypatch:
 
 
 @needs_ns3
-@pytest.mark.parametrize("is_killed", [True, False])
-def test_the_end_of_a_process_is_the_end_of_its_simulating_worker(is_killed: bool) -> None:
+@pytest.mark.parametrize("how", ["exit", "kill", "kill while the worker is stopped"])
+def test_the_end_of_a_process_is_the_end_of_its_simulating_worker(how: str) -> None:
     script = """
         import sys, time
         from bbrgym import Flow, Scenario, make_engine
@@ -285,16 +285,18 @@ def test_the_end_of_a_process_is_the_end_of_its_simulating_worker(is_killed: boo
         print(engine.pid, flush=True)
         time.sleep(float(sys.argv[1]))
     """
-    command = [sys.executable, "-c", textwrap.dedent(script), "600" if is_killed else "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+    command = [sys.executable, "-c", textwrap.dedent(script), "0" if how == "exit" else "600"]
+    # In a session of its own, so that no process of its session adopts the worker.
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as parent:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
-        if is_killed:
-            time.sleep(0.2)
+        if how != "exit":
             assert is_running(pid)
+            if how != "kill":
+                os.kill(pid, signal.SIGSTOP)
             parent.kill()
-        assert (parent.wait() == 0) is not is_killed
-    if is_killed:  # it may notice a little later
+        assert (parent.wait() == 0) is (how == "exit")
+    if how != "exit":  # it may notice a little later
         wait_for(lambda: not is_running(pid))
     assert not is_running(pid)
 

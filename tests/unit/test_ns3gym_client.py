@@ -314,3 +314,21 @@ def test_close_leaves_no_process(command: list[str], monkeypatch: pytest.MonkeyP
     assert not is_running(pid)
     with pytest.raises(EngineError, match="closed"):
         env.reset()
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
+def test_a_fork_cannot_use_the_program_and_leaves_it_alone(env: Ns3GymEnv) -> None:
+    env.reset()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            for use in (lambda: env.step(0), env.reset):
+                with pytest.raises(RuntimeError, match=r"belongs to process \d+, and this is its fork"):
+                    use()
+            env.close()
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
+    assert env.step(0)[4] == {"info": "step 1"}
