@@ -143,6 +143,7 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
         # A space for each agent, because a space samples from its own random numbers.
         self._observation_spaces = {agent: copy.deepcopy(spec.observation.space) for agent in self.possible_agents}
         self._action_spaces = {agent: copy.deepcopy(spec.action.space) for agent in self.possible_agents}
+        self._neutral = spec.observation.neutral
         self._max_flows = spec.distribution.max_flows
         self.state_columns: tuple[str, ...] = (
             *(f"{_name(flow)}.{column}" for flow in range(self._max_flows) for column in FLOW_STATE),
@@ -223,7 +224,7 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
         self._drawn = []
         self._keep_for_render(record)
         record = self._find_active(record)
-        return self._neutral_observations(self.agents), self._infos(self.agents, record)
+        return {agent: self._neutral.copy() for agent in self.agents}, self._infos(self.agents, record)
 
     @in_one_thread
     def step(
@@ -261,11 +262,13 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
         else:
             later, self.agents, self._is_active = result.record, [], np.zeros_like(was_active)
         joined = [agent for agent in self.agents if agent not in agents]
-        observations = self._neutral_observations([*agents, *joined])
-        rewards = dict.fromkeys(observations, 0.0)
-        for agent, row in self._rows.items():
-            if was_active[row]:
+        observations, rewards = {}, {}
+        for agent in (*agents, *joined):
+            row = self._rows.get(agent)
+            if row is not None and was_active[row]:
                 observations[agent], rewards[agent] = result.observations[row], float(result.rewards[row])
+            else:
+                observations[agent], rewards[agent] = self._neutral.copy(), 0.0
         if self.inactive_agents == "neutral":  # all end together
             terminated = dict.fromkeys(agents, bool(result.terminated[0]))
             truncated = dict.fromkeys(agents, bool(result.truncated[0]))
@@ -387,10 +390,6 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
             if self.agents:
                 return record
             record = self._advance().record
-
-    def _neutral_observations(self, agents: Iterable[str]) -> dict[str, npt.NDArray[np.float32]]:
-        neutral = self.episode_spec.observation.neutral
-        return {agent: neutral.copy() for agent in agents}
 
     def _infos(self, agents: Iterable[str], record: Record) -> dict[str, Info]:
         of_rows, infos = record.infos(), {}
