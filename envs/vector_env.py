@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import gymnasium
 import numpy as np
 import numpy.typing as npt
 from gymnasium.utils import seeding
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from bbrgym.checks import check_integer, check_name
@@ -18,6 +19,14 @@ from bbrgym.envs.gym_env import DEFAULT_SCENARIO, one_agent_spec
 from bbrgym.envs.info import Record
 from bbrgym.envs.render import check_render_mode
 from bbrgym.envs.scenario import Scenario
+
+try:
+    from gymnasium.vector import AutoresetMode
+except ImportError as missing:
+    raise ImportError(
+        f"the vector environment needs gymnasium>=1.1, got {gymnasium.__version__}; with that, use Gymnasium's own: "
+        'gymnasium.vector.SyncVectorEnv([lambda: gymnasium.make("bbrgym/Bottleneck-v0")] * 4)'
+    ) from missing
 
 
 class BottleneckVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[Any]]):
@@ -61,6 +70,7 @@ class BottleneckVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.floa
         has_infos: bool = False,
         **parts: Any,
     ) -> None:
+        self.closed = True  # Gymnasium before 1.3 closes it when it is deleted, even if making it failed
         check_integer("num_envs", num_envs, at_least=1)
         check_render_mode(render_mode, ())
         mode = autoreset_mode.value if isinstance(autoreset_mode, AutoresetMode) else autoreset_mode
@@ -80,6 +90,7 @@ class BottleneckVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.floa
         self._episodes = Episodes(spec, num_envs, is_healing=True)
         self._rngs = [seeding.np_random()[0] for _ in range(num_envs)]
         self._is_over = np.zeros(num_envs, dtype=np.bool_)
+        self.closed = False
 
     @property
     def scenarios(self) -> tuple[Scenario, ...]:

@@ -451,6 +451,18 @@ def test_importing_it_is_light() -> None:
     assert done.stdout == "[]\nthe environment of several agents needs pettingzoo: pip install 'bbrgym[multi]'\n"
 
 
+def test_a_gymnasium_without_autoreset_modes_has_all_but_the_vector_form() -> None:
+    code = (
+        "import gymnasium, gymnasium.vector; del gymnasium.vector.AutoresetMode\n"  # as before 1.1
+        "import bbrgym\n"
+        "env = gymnasium.make('bbrgym/Bottleneck-v0', engine='native'); env.reset(seed=1); env.close()\n"
+        "try: import bbrgym.envs.vector_env\n"
+        "except ImportError as error: print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("the vector environment needs gymnasium>=1.1, got 1.")
+
+
 def play(env: gymnasium.Env[Any, Any], action: Callable[[], Any] = lambda: ZERO) -> Any:
     """The terminated, truncated and info of every step of an episode."""
     env.reset(seed=1)
