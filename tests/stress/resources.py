@@ -101,13 +101,14 @@ class Watch:
 
     def _shared_memory_of_others(self) -> frozenset[str]:
         ours = {os.getpid(), *self.descendants()}
-        mapped: set[str] = set()
+        mapped: set[int] = set()
         for entry in os.listdir("/proc"):
             if entry.isdigit() and int(entry) not in ours:
                 with contextlib.suppress(OSError):
-                    maps = Path(f"/proc/{entry}/maps").read_text()
-                    mapped |= {line.rpartition("/dev/shm/")[2] for line in maps.splitlines() if "/dev/shm/" in line}
-        return frozenset(mapped)
+                    maps = Path(f"/proc/{entry}/maps").read_text().splitlines()
+                    # By number: a semaphore is mapped under another name than the one it gets then.
+                    mapped |= {int(line.split()[4]) for line in maps if "/dev/shm/" in line}
+        return frozenset(entry.name for entry in os.scandir("/dev/shm") if entry.inode() in mapped)
 
     def descendants(self) -> list[int]:
         """Return the processes with our mark but this one, also those that others have adopted."""

@@ -1,0 +1,330 @@
+"""Change one operator or constant of the controllers' or the transport's C++ at a time: do the tests notice?
+
+    make mutants ARGS="--count 200 --seed 1"
+
+It copies the tracked files, builds the extensions of the copy without optimisation, and for each mutant of a random
+sample compiles what changed and runs the tests of that file until the first failure. A mutant that does not compile
+does not count. One that takes several times as much CPU time as the tests do (an endless loop) counts as killed.
+
+Survivors are printed. `mutants.json` has those that somebody has looked at and found equivalent: no test can tell them
+from the original, so they do not count. At least 90 % of the others must be killed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import re
+import resource
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from recipe import ROOT, copy_tracked_files
+
+REQUIRED: Final = 0.9
+"""The share of mutants that tests must kill."""
+
+JUDGED: Final = Path(__file__).with_suffix(".json")
+SOURCES: Final = ("baselines/cc/*.cc", "baselines/cc/*.h", "baselines/cc/policy/*.cc", "baselines/cc/policy/*.h",
+                  "envs/transport/*.cc", "envs/transport/*.h")  # fmt: skip
+EXTENSIONS: Final = {
+    "_testing": ("_testing", "transport", "controllers", "nanobind-static"),
+    "_native": ("_native", "transport", "controllers", "nanobind-static"),
+    "_controllers": ("_controllers", "controllers", "nanobind-static"),
+}
+"""The extensions that the tests load, and the targets of CMake whose objects they consist of."""
+
+Outcome = Literal["killed", "survived", "invalid"]
+
+_SWAPS: Final = (
+    *((f" {a} ", f" {b} ") for a, b in (("+", "-"), ("-", "+"), ("*", "/"), ("/", "*"), ("<", "<="), ("<=", "<"),
+                                        (">", ">="), (">=", ">"), ("==", "!="), ("!=", "=="), ("&&", "||"),
+                                        ("||", "&&"), ("+=", "-="), ("-=", "+="))),
+    ("std::min", "std::max"),
+    ("std::max", "std::min"),
+)  # fmt: skip
+_NUMBER: Final = re.compile(r"(?<![\w.'])(\d[\d']*)(\.\d+)?(e-?\d+)?([FU]*)(?![\w.'])")
+_STATEMENT: Final = re.compile(r"^\s+[a-z_][\w.\[\]>()-]*( [-+*/|]?= |\().*;$")
+_TEXT: Final = re.compile(r'"(\\.|[^"\\])*"|\'(\\.|[^\'\\])\'|//.*$')
+_SKIPPED: Final = re.compile(r"^\s*(#|//|using |namespace |template|static_assert|throw |friend |return;)|kMagic")
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One changed line.
+
+    Attributes:
+        file: its path in the repository.
+        line: its number, from 1.
+        before: the line without indentation.
+        after: what the mutant has in its place; empty if the statement is removed.
+    """
+
+    file: str
+    line: int
+    before: str
+    after: str
+
+    def applied(self, source: str) -> str:
+        """Return the source with the change."""
+        lines = source.splitlines(keepends=True)
+        old = lines[self.line - 1]
+        lines[self.line - 1] = old.replace(old.strip(), self.after) if self.after else "\n"
+        return "".join(lines)
+
+
+def mutants_of(file: str, source: str) -> Iterator[Mutant]:
+    """Return all mutants of a source."""
+    for number, line in enumerate(source.splitlines(), start=1):
+        if _SKIPPED.search(line):
+            continue
+        # Texts and comments become blanks of the same length, so that positions stay.
+        code = _TEXT.sub(lambda match: "\0" * len(match[0]), line)
+        changes = []
+        for old, new in _SWAPS:
+            changes += [(match.start(), match.end(), new) for match in re.finditer(re.escape(old), code)]
+        changes += [(m.start(), m.end(), "false" if m[0] == "true" else "true")
+                    for m in re.finditer(r"\b(true|false)\b", code)]  # fmt: skip
+        changes += [(match.start(), match.end(), "") for match in re.finditer(r"!(?=[a-z_(])", code)]
+        changes += [(match.start(), match.end(), _other_number(match)) for match in _NUMBER.finditer(code)]
+        for start, end, new in changes:
+            yield Mutant(file, number, line.strip(), (line[:start] + new + line[end:]).strip())
+        if _STATEMENT.match(code):
+            yield Mutant(file, number, line.strip(), "")
+
+
+def _other_number(match: re.Match[str]) -> str:
+    whole, fraction, exponent, suffix = match.groups()
+    if fraction is None and exponent is None:
+        return f"{int(whole.replace(chr(39), '')) + 1}{suffix}"
+    value = float(whole.replace("'", "") + (fraction or "") + (exponent or ""))
+    return f"{value * 1.1 if value else 1.0!r}{suffix}"
+
+
+@dataclass
+class Score:
+    """What became of the mutants."""
+
+    killed: int = 0
+    invalid: int = 0
+    survivors: tuple[Mutant, ...] = ()
+    equivalent: int = 0
+
+    @property
+    def rate(self) -> float:
+        """The share of those killed; 1 if there are none."""
+        counted = self.killed + len(self.survivors)
+        return self.killed / counted if counted else 1.0
+
+
+def score(
+    mutants: Iterable[Mutant], judged: Iterable[Mutant], attempt: Callable[[Mutant], tuple[Outcome, str]]
+) -> Score:
+    """Try all mutants.
+
+    Args:
+        mutants: what to try.
+        judged: mutants that are equivalent to the original, wherever their lines are now.
+        attempt: tries one and returns what became of it, and a remark.
+    """
+    known = {(mutant.file, mutant.before, mutant.after) for mutant in judged}
+    result = Score()
+    for number, mutant in enumerate(mutants, start=1):
+        began = time.monotonic()
+        outcome, remark = attempt(mutant)
+        if outcome == "survived" and (mutant.file, mutant.before, mutant.after) in known:
+            result.equivalent += 1
+            remark = "judged to be equivalent"
+        elif outcome == "survived":
+            result.survivors += (mutant,)
+        elif outcome == "killed":
+            result.killed += 1
+        else:
+            result.invalid += 1
+        print(f"{number} {outcome} {mutant.file}:{mutant.line} {mutant.before!r} -> {mutant.after!r}: {remark} "
+              f"({time.monotonic() - began:.0f} s)", flush=True)  # fmt: skip
+    return result
+
+
+class Workshop:
+    """A copy of the repository in which mutants are built and tested.
+
+    Args:
+        folder: where the copy will be.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._copy = folder / "bbrgym"
+        self._build = folder / "build"
+        copy_tracked_files(self._copy)
+        self._build.mkdir()
+        self._write_ninja()
+        # After the finder of the editable install has been put in place, and in place of it.
+        (folder / "sitecustomize.py").write_text(
+            "import sys\nsys.meta_path[:] = [f for f in sys.meta_path if 'Redirecting' not in type(f).__name__]\n"
+        )
+        self._environment = os.environ | {
+            "PYTHONPATH": f"{folder}:{self._copy}/src",
+            "CCACHE_BASEDIR": str(folder),
+            "CCACHE_NOHASHDIR": "1",
+        }
+        self._cpu_s: dict[str, float] = {}
+
+    def prepare(self, files: Iterable[str]) -> None:
+        """Build the original and run the tests of all these files, which must pass.
+
+        Raises:
+            SystemExit: they do not.
+        """
+        if error := self._make():
+            raise SystemExit(f"the original does not compile:\n{error}")
+        for test in sorted({test for file in files for test in tests_of(file)}):
+            cpu_s = _children_cpu_s()
+            if failed := self._test([test], None):
+                raise SystemExit(f"tests of the original fail:\n{failed}")
+            self._cpu_s[test] = _children_cpu_s() - cpu_s
+        print(f"{len(self._cpu_s)} test files take {sum(self._cpu_s.values()):.0f} s of CPU time", flush=True)
+
+    def attempt(self, mutant: Mutant) -> tuple[Outcome, str]:
+        """Build and test a mutant."""
+        path = self._copy / mutant.file
+        source = path.read_text()
+        path.write_text(mutant.applied(source))
+        try:
+            if error := self._make():
+                return "invalid", error.splitlines()[-1]
+            tests = tests_of(mutant.file)
+            failed = self._test(tests, round(5 + 3 * sum(self._cpu_s[test] for test in tests)))
+            return ("killed", failed) if failed else ("survived", "")
+        finally:
+            path.write_text(source)
+
+    def _make(self) -> str:
+        """Build what has changed and return the first error."""
+        done = subprocess.run(["ninja", "-C", str(self._build), "-j2"], env=self._environment, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
+        errors = [line for line in done.stdout.splitlines() if "error" in line]
+        return "" if done.returncode == 0 else (errors or [done.stdout[-400:]])[0]
+
+    def _test(self, tests: Sequence[str], cpu_limit_s: int | None) -> str:
+        """Run tests to the first failure and return what failed."""
+
+        def limit() -> None:
+            if cpu_limit_s is not None:
+                resource.setrlimit(resource.RLIMIT_CPU, (cpu_limit_s, cpu_limit_s))
+            resource.setrlimit(resource.RLIMIT_AS, (8 * 2**30, 8 * 2**30))
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+        options = ["-x", "-q", "-n0", "-p", "no:cacheprovider", "--tb=line", "-m", "not slow"]
+        try:
+            done = subprocess.run(
+                [sys.executable, "-B", "-m", "pytest", *options, *tests], cwd=self._copy, env=self._environment,
+                text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=600, preexec_fn=limit,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return "took too long"
+        if done.returncode == 0:
+            return ""
+        failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+        return failed[0][:100] if failed else f"status {done.returncode}"
+
+    def _write_ninja(self) -> None:
+        """Write how to build the copy: as CMake builds the checkout, but without optimisation across files."""
+        commands = max(ROOT.glob("build/*/compile_commands.json"), key=lambda path: path.stat().st_mtime, default=None)
+        if commands is None:
+            raise SystemExit("the checkout has not been built: `make setup` first")
+        package = self._copy / "src" / "bbrgym"
+        lines = ["rule compile", "  command = $command", "  depfile = $out.d", "  deps = gcc",
+                 "rule link", "  command = g++ -shared -o $out $in -pthread"]  # fmt: skip
+        objects: dict[str, list[str]] = {}
+        launcher = "ccache " if subprocess.run(["which", "ccache"], capture_output=True).returncode == 0 else ""
+        for entry in json.loads(commands.read_text()):
+            found = re.search(r"CMakeFiles/([\w-]+)\.dir/", entry["output"])
+            if found is None or not any(found[1] in parts for parts in EXTENSIONS.values()):
+                continue
+            name = f"{found[1]}-{Path(entry['file']).name}.o"
+            if any(name == other for other in objects.get(found[1], [])):
+                name = f"{found[1]}-{Path(entry['file']).parent.name}-{Path(entry['file']).name}.o"
+            objects.setdefault(found[1], []).append(name)
+            source = entry["file"].replace(f"{ROOT}/", f"{self._copy}/")
+            words = [word for word in shlex.split(entry["command"]) if not re.match("-flto|-f.*lto-objects|-W", word)]
+            words = [word.replace("-O3", "-O1").replace(f"-I{ROOT}/src", f"-I{self._copy}/src") for word in words]
+            words = [f"-I{self._copy}" if word == f"-I{ROOT}" else word for word in words]
+            words[words.index("-o") + 1], words[words.index("-c") + 1] = name, source
+            command = launcher + shlex.join([*words, "-MD", "-MF", f"{name}.d"])
+            lines += [f"build {name}: compile {source}", f"  command = {command}"]
+        suffix = next(ROOT.glob("build/*/_testing.*.so")).name.partition(".")[2]
+        for extension, targets in EXTENSIONS.items():
+            inputs = " ".join(name for target in targets for name in objects.get(target, []))
+            lines.append(f"build {package}/{extension}.{suffix}: link {inputs}")
+        (self._build / "build.ninja").write_text("\n".join(lines) + "\n")
+
+
+def tests_of(file: str) -> tuple[str, ...]:
+    """Return the tests that are run for a mutant of a file, the likeliest to fail first."""
+    if file.startswith("envs/transport/"):
+        names = ["unit/test_transport", "contract/test_rows", "unit/test_native_engine"]
+    elif file.startswith("baselines/cc/policy"):
+        names = ["unit/test_policy", "unit/test_env_parts"]
+    else:
+        stem = Path(file).stem
+        of_bbr = ["unit/test_bbr", "unit/test_bbr2"]
+        of_losses = ["unit/test_newreno", "unit/test_cubic"]
+        names = [f"unit/test_{stem}", "unit/test_estimators", "contract/test_controllers", *of_bbr, *of_losses]
+        if stem == "agent":
+            names.append("unit/test_policy")
+    tests = [f"tests/{name}.py" for name in dict.fromkeys(names)]
+    return tuple(test for test in tests if (ROOT / test).is_file())
+
+
+def load_judged() -> list[Mutant]:
+    """Return the mutants that are equivalent to the original."""
+    return [Mutant(entry["file"], 0, entry["before"], entry["after"]) for entry in json.loads(JUDGED.read_text())]
+
+
+def _children_cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def main() -> int:
+    """Try a sample of mutants and return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=200, help="default: 200")
+    parser.add_argument("--seed", type=int, default=1, help="default: 1")
+    parser.add_argument("--files", default="", help="only files with this in their path")
+    options = parser.parse_args()
+    files = sorted({path for pattern in SOURCES for path in ROOT.glob(pattern) if path.name != "module.cc"})
+    names = [str(path.relative_to(ROOT)) for path in files]
+    mutants = [
+        mutant for name in names if options.files in name for mutant in mutants_of(name, (ROOT / name).read_text())
+    ]
+    sample = random.Random(options.seed).sample(mutants, min(options.count, len(mutants)))
+    print(f"mutants: seed {options.seed}, {len(sample)} of {len(mutants)}")
+    with tempfile.TemporaryDirectory(prefix="bbrgym-mutants-") as folder:
+        workshop = Workshop(Path(folder))
+        workshop.prepare(mutant.file for mutant in sample)
+        result = score(sample, load_judged(), workshop.attempt)
+    survivors = Counter(mutant.file for mutant in result.survivors)
+    print(f"\nkilled {result.killed}, survived {len(result.survivors)}, judged to be equivalent {result.equivalent}, "
+          f"did not compile {result.invalid}; killed {result.rate:.1%} (at least {REQUIRED:.0%})")  # fmt: skip
+    for name, count in survivors.most_common():
+        print(f"  {count} in {name}")
+    for mutant in result.survivors:
+        print(json.dumps(asdict(mutant)))
+    print(f"seed {options.seed}")
+    return result.rate < REQUIRED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,170 @@
+"""Make, reset, step and close environments for minutes: what this process and its workers hold must not grow.
+
+    make soak ARGS="--minutes 10 --seed 1"
+
+In each round every form of the environment is made over every engine, used for an episode and more, and closed (or
+dropped without being closed, half of the time). One more of each stays open for all rounds. After a warm-up, a fifth
+of the time, the memory of this process and of the workers may grow by `GROWTH_MB` at most (by the median slope of all
+pairs of rounds), and the numbers of descriptors, threads, processes and temporary files not at all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import itertools
+import os
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from stress.forms import FORMS, Form
+from stress.resources import Held, Watch, children_of, resident_bytes
+
+ENGINES: Final[dict[str, dict[str, float]]] = {"native": {}, "ns3": {"timeout_s": 60.0}}
+STEPS: Final = 12
+"""More than an episode has."""
+
+GROWTH_MB: Final = 4.0
+"""Allocators keep a few MB more or less. Over the 200 rounds of ten minutes this is 2 kB per environment."""
+
+_SETTLE_S: Final = 30.0
+"""How long sockets and processes may take to go on a busy machine."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What is held after a round."""
+
+    memory_mb: float
+    workers_mb: float
+    held: Held
+
+
+def soak(
+    forms: Mapping[str, type[Form]],
+    engines: Sequence[str],
+    watch: Watch,
+    rng: random.Random,
+    is_over: Callable[[int], bool],
+    settle_s: float = _SETTLE_S,
+) -> list[Sample]:
+    """Run rounds until `is_over(rounds)` and return a sample of each.
+
+    Args:
+        forms: the forms of the environment.
+        engines: names of engines.
+        watch: finds what is left.
+        rng: chooses seeds, and which environments are dropped without being closed.
+        is_over: whether this many rounds are enough.
+        settle_s: how long descriptors and processes may take to go.
+    """
+    others = set(children_of(os.getpid()))
+    kept = [form(engine, ENGINES[engine]) for form in forms.values() for engine in engines]
+    samples: list[Sample] = []
+    try:
+        while not is_over(len(samples)):
+            for env in kept:
+                _use(env, rng)
+            for form, engine in itertools.product(forms.values(), engines):
+                env = form(engine, ENGINES[engine])
+                _use(env, rng)
+                if rng.random() < 0.5:
+                    env.close()
+                del env
+            gc.collect()
+            if samples:
+                watch.left(samples[-1].held, settle_s)  # sockets close in the background
+            workers = [pid for pid in children_of(os.getpid()) if pid not in others]
+            samples.append(
+                Sample(resident_bytes(os.getpid()) / 1e6, sum(map(_resident_or_0, workers)) / 1e6, watch.held())
+            )
+    finally:
+        for env in kept:
+            env.close()
+    return samples
+
+
+def _use(env: Form, rng: random.Random) -> None:
+    env.reset(rng.randrange(2**31))
+    for _ in range(STEPS):
+        env.step()
+
+
+def _resident_or_0(pid: int) -> int:
+    try:
+        return resident_bytes(pid)
+    except OSError:  # it has ended
+        return 0
+
+
+def growth(values: Sequence[float]) -> float:
+    """Return by how much the values grow: the median slope of all pairs, times their number."""
+    slopes = [(values[b] - values[a]) / (b - a) for a, b in itertools.combinations(range(len(values)), 2)]
+    return statistics.median(slopes) * (len(values) - 1) if slopes else 0.0
+
+
+def judge(samples: Sequence[Sample]) -> list[str]:
+    """Print slopes and return what grows."""
+    measured = samples[len(samples) // 5 :]
+    rounds = len(measured) - 1
+    found = []
+    for what, values in {
+        "memory of this process": [sample.memory_mb for sample in measured],
+        "memory of its workers": [sample.workers_mb for sample in measured],
+    }.items():
+        grown_mb = growth(values)
+        per_round_kb = 1e3 * grown_mb / rounds if rounds else 0.0
+        print(f"{what}: {values[0]:.1f} to {values[-1]:.1f} MB, {per_round_kb:+.2f} kB per round, "
+              f"{grown_mb:+.2f} MB in all, limit {GROWTH_MB:+.1f} MB")  # fmt: skip
+        if grown_mb > GROWTH_MB:
+            found.append(f"the {what} grew by {grown_mb:.1f} MB in {rounds} rounds")
+    # What one round has not yet closed, the next one has; what is there for good is a leak.
+    for kind in ("descriptors", "threads", "processes", "files", "sockets", "shared_memory"):
+        held = [getattr(sample.held, kind) for sample in measured]
+        counts = [count if isinstance(count, int) else len(count) for count in held]
+        print(f"{kind}: {counts[0]} to {counts[-1]}")
+        if kind != "shared_memory" and min(counts[len(counts) // 2 :]) > max(counts[: max(1, len(counts) // 4)]):
+            found.append(f"{kind} grew from {counts[0]} to {counts[-1]}")
+    return found
+
+
+def main() -> int:
+    """Run a soak and return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=10.0, help="default: 10")
+    parser.add_argument("--seed", type=int, default=1, help="default: 1")
+    options = parser.parse_args()
+    print(f"soak: seed {options.seed}, {options.minutes:g} minutes")
+    with tempfile.TemporaryDirectory(prefix="bbrgym-soak-") as folder:
+        watch = Watch(Path(folder))
+        before = watch.held()
+        end = time.monotonic() + 60 * options.minutes
+        samples = soak(
+            FORMS,
+            list(ENGINES),
+            watch,
+            random.Random(options.seed),
+            lambda rounds: rounds > 9 and time.monotonic() > end,
+        )
+        found = judge(samples)
+        more, _ = watch.left(before, _SETTLE_S)
+        with contextlib.suppress(KeyError):
+            del more["threads"]  # those of libraries, which the first round started
+        with contextlib.suppress(KeyError):
+            del more["descriptors"]
+        found += [f"at the end there were {kind} left: {what}" for kind, what in more.items()]
+    print(f"seed {options.seed}, {len(samples)} rounds of {2 * len(ENGINES) * len(FORMS)} environments")
+    for what in found:
+        print(f"VIOLATION {what}")
+    return bool(found)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
