@@ -6,7 +6,7 @@ SETUP := $(VENV)/.setup
 export OMP_NUM_THREADS ?= 1
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: setup run papers league test test-all check recipe sanitize format stubs bench storm fidelity linux agreement ui clean
+.PHONY: setup run papers league test test-all check recipe sanitize format stubs bench storm soak fuzz mutants fidelity linux agreement ui clean
 
 setup: $(SETUP)
 
@@ -75,6 +75,22 @@ sanitize:
 # Long runs with random numbers of their own (tests/stress). ARGS has more arguments; they print their seed.
 storm: setup
 	PYTHONPATH=tests $(BIN)/python -m stress.storm $(ARGS)
+
+soak: setup
+	PYTHONPATH=tests $(BIN)/python -m stress.soak $(ARGS)
+
+SECONDS ?= 60
+fuzz: build/fuzz-policy
+	PYTHONPATH=tests $(BIN)/python -m stress.fuzz --seconds $(SECONDS) $(ARGS)
+
+POLICY := tests/cc/policy_fuzz.cc $(wildcard baselines/cc/policy/*.cc)
+build/fuzz-policy: $(SETUP) $(POLICY) $(wildcard baselines/cc/policy/*.h baselines/cc/policy/*.def)
+	mkdir -p build
+	g++ -std=c++20 -O1 -g1 -ffp-contract=off -D_GLIBCXX_ASSERTIONS -fsanitize=address,undefined,float-cast-overflow \
+	  -fno-sanitize-recover=all -I. -o $@ $(POLICY)
+
+mutants: setup
+	PATH=$(abspath $(BIN)):$$PATH PYTHONPATH=tests $(BIN)/python -m stress.mutants $(ARGS)
 
 format: setup
 	$(BIN)/ruff format .

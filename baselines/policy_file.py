@@ -12,6 +12,7 @@ import os
 import shutil
 import struct
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -38,6 +39,12 @@ FOLDERS: Final = ("best", "final")
 SCRIPTED: Final = "scripted:"
 """Prefix of a scripted agent's name where the path of a trained one may be given."""
 
+_DAMAGES: Final = (
+    OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, EOFError, NotImplementedError,
+    RuntimeError, MemoryError, struct.error, zlib.error, zipfile.BadZipFile,
+)  # fmt: skip
+"""What NumPy, zipfile and our own code raise for a file that is damaged."""
+
 REFERENCE: Final = Path(__file__).parents[1] / "agents" / "reference"
 """The shipped policy: flows of algorithm `policy` run it unless they name another."""
 
@@ -59,7 +66,10 @@ def policy_bytes(path: Path | str | None) -> bytes:
 
 @lru_cache(maxsize=64)
 def _policy_bytes(folder: Path, states: tuple[tuple[int, int, int], ...]) -> bytes:
-    return read_policy(folder).to_bytes()
+    try:
+        return read_policy(folder).to_bytes()
+    except (KeyError, TypeError, AttributeError, OverflowError, struct.error) as error:
+        raise ValueError(f"'{folder}' holds no policy that can be run: {type(error).__name__}: {error}") from error
 
 
 def find_policy(path: Path | str) -> Path:
@@ -105,7 +115,7 @@ def read_policy(path: Path | str) -> StoredPolicy:
         policy = StoredPolicy(description["spec"], network, description["training"])
         if policy.content_hash != description["content_hash"]:
             raise ValueError("agent.json and policy.npz do not belong together")
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+    except _DAMAGES as error:
         reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise ValueError(f"'{folder}' holds no agent that can be loaded: {reason}") from error
     return policy
@@ -163,7 +173,7 @@ class StoredPolicy:
         network = self.network
         parts = [struct.pack("<8sII", b"bbrgympo", 2, len(observation["features"]))]
         parts += [struct.pack("<I", len(name)) + name for name in map(str.encode, observation["features"])]
-        interval_ns = 0 if step_ms is None else max(1, round(step_ms * 1e6))
+        interval_ns = 0 if step_ms is None else max(1, round(min(step_ms * 1e6, 2.0**62)))  # as steps of engines
         parts.append(struct.pack("<I4d", observation["history"], *action["cwnd_gain"], *action["pacing_gain"]))
         parts.append(struct.pack("<B", CWND_SCALES.index(action["cwnd_scale"])))
         parts.append(struct.pack("<Qd", interval_ns, step_rtts or 0.0))
@@ -283,8 +293,8 @@ class Network:
             KeyError: an array is missing.
         """
         for name, array in arrays.items():
-            if array.dtype != np.float32:
-                raise ValueError(f"{name} must be float32, got {array.dtype}")
+            if not isinstance(array, np.ndarray) or array.dtype != np.float32:  # a file of another kind is bytes
+                raise ValueError(f"{name} must be float32, got {getattr(array, 'dtype', type(array).__name__)}")
 
         def count(kind: str) -> int:
             return len({name.split(".")[1] for name in arrays if name.startswith(f"{kind}.")})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from numbers import Real
 from typing import Final
@@ -40,11 +41,13 @@ def check_algorithm(algorithm: str) -> None:
 def check_parameters(algorithm: str, parameters: Mapping[str, float]) -> None:
     """Raise ValueError unless the algorithm has all the parameters and their values are in range."""
     check_algorithm(algorithm)
+    if not isinstance(parameters, Mapping):
+        raise ValueError(f"parameters of algorithm {algorithm!r} must be a mapping, got {parameters!r}")
     if not parameters:
         return
     if algorithm in COMPARATORS:
         raise ValueError(f"{algorithm} takes no parameters, got {', '.join(parameters)}")
     for name, value in parameters.items():
-        if not isinstance(value, Real):
-            raise ValueError(f"parameter {name} of algorithm {algorithm!r} must be a number, got {value!r}")
+        if not isinstance(value, Real) or abs(value) > sys.float_info.max:
+            raise ValueError(f"parameter {name} of algorithm {algorithm!r} must be a finite number, got {value!r}")
     _controllers.check(algorithm, dict(parameters))

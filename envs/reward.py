@@ -239,6 +239,8 @@ class Reward:
     terms: Mapping[str, float] = field(default_factory=lambda: DEFAULT_TERMS)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.terms, Mapping):
+            raise ValueError(f"reward.terms must be a mapping of weights by name, got {self.terms!r}")
         for name, weight in self.terms.items():
             check_name("reward term", name, TERMS)
             check_number(f"reward.terms.{name} (a cost is negative by itself)", weight, at_least=0)

@@ -60,7 +60,7 @@ class Flow:
         check_number("start_s", self.start_s, at_least=0)
         check_number("stop_s", self.stop_s, or_none=True)
         _check("stop_s", self.stop_s, f"> start_s={self.start_s:g}", self.stop_s is None or self.stop_s > self.start_s)
-        check_integer("size_bytes", self.size_bytes, at_least=1, or_none=True)
+        check_integer("size_bytes", self.size_bytes, at_least=1, below=2**53, or_none=True)
         check_number("jitter_ms", self.jitter_ms, at_least=0, at_most=10_000)
         if self.policy is not None:
             _check("policy", self.policy, "a path or null", isinstance(self.policy, str) and self.policy != "")
@@ -145,7 +145,10 @@ class Scenario:
             # Between two bursts there is one packet at least.
             _check("loss", self.loss, f"<= {burst / (burst + 1):.6g} with loss_burst_packets={burst:g}",
                    self.loss <= burst / (burst + 1))  # fmt: skip
-        object.__setattr__(self, "rate_schedule", tuple((float(t), float(r)) for t, r in self.rate_schedule))
+        try:
+            object.__setattr__(self, "rate_schedule", tuple((float(t), float(r)) for t, r in self.rate_schedule))
+        except (TypeError, ValueError, OverflowError):
+            raise ValueError(f"rate_schedule must be pairs of numbers, got {self.rate_schedule!r}") from None
         times = [t for t, _ in self.rate_schedule]
         _check("rate_schedule", list(self.rate_schedule), "pairs with rising times >= 0",
                all(0 <= t < math.inf for t in times) and all(a < b for a, b in itertools.pairwise(times)))  # fmt: skip
@@ -244,21 +247,24 @@ class Scenario:
         Raises:
             ValueError: naming the bad value and the good ones.
         """
-        arguments = dict(plain)
+        check_keys("scenario", plain, [*_field_names(cls), "rate_trace"])
+        arguments = {name: value for name, value in plain.items() if value is not None or name not in _LISTS}
         if "rate_trace" in arguments:
             duration_s = arguments.get("duration_s", cls.duration_s)
             arguments = resolve_rate_trace(arguments, lambda trace: mahimahi.from_config(trace, duration_s))
-        for name in ("flows", "rate_schedule"):
-            given = arguments.get(name) or []
+        for name in _LISTS:
+            given = arguments.get(name, [])
             _check(name, given, "a list", isinstance(given, Sequence) and not isinstance(given, str))
         flows = arguments.pop("flows", None)
-        check_keys("scenario", arguments, [*_field_names(cls), "rate_trace"])
         if flows is not None:
             for flow in flows:
                 check_keys("flow", flow, _field_names(Flow))
             arguments["flows"] = tuple(Flow(**flow) for flow in flows)
         return cls(**arguments)
 
+
+_LISTS: Final = ("flows", "rate_schedule")
+"""Fields that are lists; null is their default."""
 
 LEFT_OUT: Final = frozenset(
     {"queue", "codel_target_ms", "codel_interval_ms", "loss_burst_packets", "jitter_ms", "policy"}

@@ -64,7 +64,7 @@ def check_number(
     Raises:
         ValueError: `rate_mbps must be > 0, got -1`; `warmup must be in [0, 1), got 1.5`.
     """
-    is_number = isinstance(value, _NUMBERS) and not isinstance(value, bool) and math.isfinite(value)
+    is_number = isinstance(value, _NUMBERS) and not isinstance(value, bool) and _is_finite(value)
     kind = "" if is_number else "a finite number"
     _check_range(name, value, is_number, kind, (above, at_least, below, at_most), or_none)
 
@@ -126,6 +126,13 @@ def _check_range(
         bounds_text = "".join(f"{sign} {_show(bound)}" for _, sign, bound in (lower, upper) if bound is not None)
     expected = " ".join(filter(None, (kind, bounds_text))) + (" or null" if or_none else "")
     raise ValueError(f"{name} must be {expected}, got {value!r}")
+
+
+def _is_finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer beyond all floats
+        return False
 
 
 def _show(bound: float) -> str:

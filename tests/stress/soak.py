@@ -146,19 +146,12 @@ def main() -> int:
         watch = Watch(Path(folder))
         before = watch.held()
         end = time.monotonic() + 60 * options.minutes
-        samples = soak(
-            FORMS,
-            list(ENGINES),
-            watch,
-            random.Random(options.seed),
-            lambda rounds: rounds > 9 and time.monotonic() > end,
-        )
+        rng = random.Random(options.seed)
+        samples = soak(FORMS, list(ENGINES), watch, rng, lambda rounds: rounds > 9 and time.monotonic() > end)
         found = judge(samples)
-        more, _ = watch.left(before, _SETTLE_S)
-        with contextlib.suppress(KeyError):
-            del more["threads"]  # those of libraries, which the first round started
-        with contextlib.suppress(KeyError):
-            del more["descriptors"]
+        # Libraries keep the descriptors and threads that the first round has given them.
+        libraries = replace(before, descriptors=samples[0].held.descriptors, threads=samples[0].held.threads)
+        more, _ = watch.left(libraries, _SETTLE_S)
         found += [f"at the end there were {kind} left: {what}" for kind, what in more.items()]
     print(f"seed {options.seed}, {len(samples)} rounds of {2 * len(ENGINES) * len(FORMS)} environments")
     for what in found:

@@ -81,6 +81,11 @@ class Limits:
     start_s: float = 10.0
     slack_s: float = 5.0
 
+    @property
+    def options(self) -> dict[str, float]:
+        """The engines' options."""
+        return {"timeout_s": self.timeout_s, "start_limit_s": self.start_s}
+
     def of(self, call: str) -> float:
         """Return the limit of a call: `start` and `reset` may need a worker, and wait for one that was stopped."""
         return {
@@ -147,7 +152,7 @@ class Storm:
         form = self._forms[name]
         expected = self._undisturbed(name, form)
         before = self._watch.held()
-        env = form("ns3", {"timeout_s": self._limits.timeout_s, "start_limit_s": self._limits.start_s})
+        env = form("ns3", self._limits.options)
         if phase != "start":
             env.reset(1)
         calls: dict[str, Callable[[], object]] = {
@@ -163,7 +168,7 @@ class Storm:
         if phase == "close":
             if is_lost:
                 self._violate("error", "close raised an error")
-            env = form("ns3", {"timeout_s": self._limits.timeout_s, "start_limit_s": self._limits.start_s})
+            env = form("ns3", self._limits.options)
         elif not is_lost and rng.random() < 0.5:
             self._call("step", env.step)  # else the reset is the first call that meets the dead worker
         resets = 1

@@ -33,6 +33,7 @@ def test_good_values_pass(check: Callable[..., None], arguments: tuple[Any, ...]
 @pytest.mark.parametrize(
     ("check", "arguments", "bounds", "message"),
     [
+        (check_number, ("x", -(10**400)), {"below": 1}, f"x must be a finite number < 1, got -1{'0' * 400}"),
         (check_keys, ("train", {"step": 1}, ["steps", "seed"]), {},
          "train: unknown key 'step' (did you mean 'steps'?); known: steps, seed"),
         (check_keys, ("train", {7: 1}, ["steps"]), {}, "train: unknown key 7; known: steps"),

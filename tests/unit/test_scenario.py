@@ -127,11 +127,24 @@ def test_an_algorithm_in_the_place_of_agents():
             r"parameter cwnd_gain of algorithm 'bbr' must be in \[0\.1, 100\], got -1",
         ),
         (lambda: Flow("bbr-stock", parameters={"x": 1}), "bbr-stock takes no parameters, got x"),
+        (
+            lambda: Flow("bbr", parameters={"cwnd_gain": 10**400}),
+            "parameter cwnd_gain .* must be a finite number, got 1000",
+        ),
+        (lambda: Flow("bbr", parameters=2.0), r"parameters of algorithm 'bbr' must be a mapping, got 2\.0"),  # type: ignore[arg-type]
+        (lambda: Flow(size_bytes=10**400), r"size_bytes must be an integer in \[1, 2\*\*53\) or null, got 1000"),
+        (lambda: Scenario.from_dict([]), r"scenario must be a mapping with keys of rate_mbps, .*, got \[\]"),  # type: ignore[arg-type]
+        (lambda: Scenario.from_dict({"flows": 0.0}), "flows must be a list, got 0.0"),
+        (
+            lambda: Scenario.from_dict({"rate_schedule": [[0, None]]}),
+            r"rate_schedule must be pairs of numbers, got \[\[0",
+        ),
+        (lambda: Scenario.from_dict({"rate_schedule": [1]}), r"rate_schedule must be pairs of numbers, got \[1\]"),
         (lambda: Flow(rtt_ms=0), r"rtt_ms must be in \(0, 10000\], got 0"),
         (lambda: Flow(start_s=-1), "start_s must be >= 0, got -1"),
         (lambda: Flow(start_s=5, stop_s=2), "stop_s must be > start_s=5, got 2"),
-        (lambda: Flow(size_bytes=0), "size_bytes must be an integer >= 1 or null, got 0"),
-        (lambda: Flow(size_bytes=1.5), r"size_bytes must be an integer >= 1 or null, got 1\.5"),
+        (lambda: Flow(size_bytes=0), r"size_bytes must be an integer in \[1, 2\*\*53\) or null, got 0"),
+        (lambda: Flow(size_bytes=1.5), r"size_bytes must be an integer in \[1, 2\*\*53\) or null, got 1\.5"),
         (lambda: Flow(jitter_ms=-1), r"jitter_ms must be in \[0, 10000\], got -1"),
         (lambda: Flow(jitter_ms=None), r"jitter_ms must be a finite number in \[0, 10000\], got None"),
         (

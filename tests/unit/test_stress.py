@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
+import random
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
-from stress import storm
+from stress import fuzz, mutants, soak, storm
 from stress.forms import Form
 from stress.resources import Watch
 
@@ -50,7 +54,7 @@ class Sound(Form):
 
 
 class LeavesWorker(Sound):
-    left: list[ChildProcess] = []  # noqa: RUF012
+    left: ClassVar[list[ChildProcess]] = []
 
     def close(self) -> None:
         self.left += [self._worker] if self._worker is not None else []
@@ -64,7 +68,7 @@ class LeavesFile(Sound):
 
 
 class LeavesDescriptor(Sound):
-    left: list[int] = []  # noqa: RUF012
+    left: ClassVar[list[int]] = []
 
     def close(self) -> None:
         self.left.append(os.open("/dev/null", os.O_RDONLY))
@@ -98,6 +102,16 @@ class IsNeverTheSame(Sound):
         return super().step() + os.urandom(4)
 
 
+def forget() -> None:
+    """Free what the forms with defects have left."""
+    for descriptor in LeavesDescriptor.left:
+        os.close(descriptor)
+    LeavesDescriptor.left.clear()
+    for worker in LeavesWorker.left:
+        worker.end()
+    LeavesWorker.left.clear()
+
+
 @pytest.mark.parametrize(
     ("form", "rule"),
     [
@@ -120,12 +134,150 @@ def test_a_storm_finds(form: type[Form], rule: str | None, watch: Watch, monkeyp
     try:
         found.run(0, "worker")
     finally:
-        for descriptor in LeavesDescriptor.left:
-            os.close(descriptor)
-        LeavesDescriptor.left.clear()
-        for worker in LeavesWorker.left:
-            worker.end()
-        LeavesWorker.left.clear()
+        forget()
     rules = {rule for rule, _ in found.report.violations}
     assert rules == set() if rule is None else rule in rules
     assert sum(found.report.kills.values()) == 1
+
+
+# --- soaks ------------------------------------------------------------------------------------------------------------
+
+
+class KeepsMemory(Sound):
+    kept: ClassVar[list[bytearray]] = []
+
+    def close(self) -> None:
+        self.kept.append(bytearray(os.urandom(8_000_000)))
+        super().close()
+
+
+@pytest.mark.parametrize(
+    ("form", "what"),
+    [
+        (Sound, None),
+        (KeepsMemory, "the memory of this process grew by"),
+        (LeavesDescriptor, "descriptors grew from"),
+        (LeavesFile, "files grew from"),
+        (LeavesWorker, "processes grew from"),
+    ],
+)
+def test_a_soak_finds(form: type[Form], what: str | None, watch: Watch) -> None:
+    try:
+        samples = soak.soak({"form": form}, ["ns3"], watch, random.Random(1), lambda rounds: rounds == 6, settle_s=0)
+    finally:
+        KeepsMemory.kept.clear()
+        forget()
+    found = soak.judge(samples)
+    if what is None:
+        assert found == []
+    else:
+        assert any(line.startswith(what) for line in found), found
+
+
+# --- fuzzing ----------------------------------------------------------------------------------------------------------
+
+
+class ReadsNumbers(fuzz.Target):
+    """Reads JSON as it should, but for a defect at -1 and a refusal without a message."""
+
+    mutations = (fuzz.damage_json, fuzz.damage_bytes)
+
+    def examples(self) -> list[bytes]:
+        return [b'{"a": 1}']
+
+    def read(self, data: bytes) -> None:
+        content = json.loads(data)
+        if content == {"a": -1}:
+            raise KeyError("defect")
+        if content == {}:
+            raise ValueError
+
+
+def test_fuzzing_finds_defects_keeps_their_inputs_and_tries_them_first(tmp_path: Path) -> None:
+    target = ReadsNumbers(tmp_path)
+    count, found = fuzz.attack(target, random.Random(1), tmp_path / "found", lambda count: count == 400)
+    assert count == 400
+    assert len(found) == 2
+    assert any("KeyError at test_stress.py" in line for line in found)
+    assert any("ValueError without a message" in line for line in found)
+    count, again = fuzz.attack(target, random.Random(1), tmp_path / "found", lambda count: True)
+    assert (count, len(again)) == (2, 2)
+
+
+def test_fuzzing_refuses_a_target_that_refuses_everything(tmp_path: Path) -> None:
+    class RefusesAll(ReadsNumbers):
+        def read(self, data: bytes) -> None:
+            raise ValueError("no")
+
+    found = fuzz.attack(RefusesAll(tmp_path), random.Random(1), tmp_path / "found", lambda count: True)
+    assert found == (0, ["a valid input is refused: ValueError: no"])
+
+
+@pytest.mark.parametrize(
+    ("end", "found"), [("os.abort()", "its process ended with status -6"), ("time.sleep(600)", "it hung for 1 s")]
+)
+def test_a_crash_or_a_hang_keeps_the_input(
+    end: str, found: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fuzz, "HANG_S", 1)
+    script = f"import os, time; open({str(tmp_path / 'current')!r}, 'wb').write(b'input'); {end}"
+    (line,) = fuzz.supervise([sys.executable, "-S", "-c", script], tmp_path, seconds=30)
+    assert line.startswith(found)
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"input"]
+
+
+@pytest.mark.parametrize("name", ["scenario", "messages", "policy"])
+def test_what_reads_input_survives_a_few_hundred_damaged_ones(name: str, tmp_path: Path) -> None:
+    target = fuzz.TARGETS[name](tmp_path)
+    assert fuzz.attack(target, random.Random(1), tmp_path / "found", lambda count: count == 200) == (200, [])
+    target.close()
+
+
+# --- mutants ----------------------------------------------------------------------------------------------------------
+
+SOURCE = """
+// a < b in a comment
+if (a < limit_ && !b.is_full()) {
+  cwnd_ = std::min(cwnd_ + 2 * 1.25, 0.0);
+  throw Error("a + b" + c);
+}
+"""
+
+
+def test_mutants_change_one_operator_constant_or_statement() -> None:
+    found = list(mutants.mutants_of("a.cc", SOURCE))
+    assert {mutant.line for mutant in found} == {3, 4}
+    assert {mutant.after for mutant in found} == {
+        "if (a <= limit_ && !b.is_full()) {",
+        "if (a < limit_ || !b.is_full()) {",
+        "if (a < limit_ && b.is_full()) {",
+        "cwnd_ = std::max(cwnd_ + 2 * 1.25, 0.0);",
+        "cwnd_ = std::min(cwnd_ - 2 * 1.25, 0.0);",
+        "cwnd_ = std::min(cwnd_ + 2 / 1.25, 0.0);",
+        "cwnd_ = std::min(cwnd_ + 3 * 1.25, 0.0);",
+        "cwnd_ = std::min(cwnd_ + 2 * 1.375, 0.0);",
+        "cwnd_ = std::min(cwnd_ + 2 * 1.25, 1.0);",
+        "",
+    }
+    for mutant in found:
+        changed = mutant.applied(SOURCE).splitlines()
+        assert [changed[mutant.line - 1].strip()] == [mutant.after]
+        assert len(changed) == len(SOURCE.splitlines())
+
+
+def test_survivors_count_unless_they_were_judged() -> None:
+    tried = [mutants.Mutant("a.cc", line, f"x = {line};", "") for line in range(1, 11)]
+    outcomes: dict[int, Any] = {8: ("invalid", ""), 9: ("survived", ""), 10: ("survived", "")}
+    judged = [mutants.Mutant("a.cc", 0, "x = 9;", "")]
+    result = mutants.score(tried, judged, lambda mutant: outcomes.get(mutant.line, ("killed", "")))
+    assert (result.killed, result.invalid, result.equivalent, result.survivors) == (7, 1, 1, (tried[9],))
+    assert result.rate == 7 / 8 < mutants.REQUIRED
+
+
+def test_judged_mutants_say_why_and_still_exist() -> None:
+    for entry in json.loads(mutants.JUDGED.read_text()):
+        source = (mutants.ROOT / entry["file"]).read_text()
+        assert entry["why"]
+        assert entry["after"] in {
+            m.after for m in mutants.mutants_of(entry["file"], source) if m.before == entry["before"]
+        }

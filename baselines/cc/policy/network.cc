@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <stdexcept>
 #include <string>
 #include <utility>
 
@@ -33,6 +34,14 @@ float Tanh(float x) {
     p = numerator;
   }
   return static_cast<float>(p / q);
+}
+
+const PolicyFeature& Feature(std::string_view name) {
+  try {
+    return FindPolicyFeature(name);
+  } catch (const std::invalid_argument& error) {
+    throw PolicyError(error.what());
+  }
 }
 
 float Sigmoid(float x) {
@@ -140,7 +149,7 @@ std::shared_ptr<const PolicyNetwork> PolicyNetwork::Parse(std::string_view bytes
     const std::string what = "the name of feature " + std::to_string(i);
     const auto length = reader.Count(1, 64, "the length of " + what);
     const std::string_view name = reader.Take(length, what);
-    const PolicyFeature& feature = FindPolicyFeature(name);
+    const PolicyFeature& feature = Feature(name);
     if (std::find(policy->features_.begin(), policy->features_.end(), &feature) != policy->features_.end()) {
       throw PolicyError("the policy has the feature '" + std::string(name) + "' twice");
     }
