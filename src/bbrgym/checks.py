@@ -128,7 +128,7 @@ def _check_range(
     raise ValueError(f"{name} must be {expected}, got {value!r}")
 
 
-def _is_finite(value: float) -> bool:
+def _is_finite(value: Any) -> bool:
     try:
         return math.isfinite(value)
     except OverflowError:  # an integer beyond all floats
