@@ -57,45 +57,43 @@ class Case:
         return (*moments, f"twice {moments[-1]}")
 
 
-TRAIN = (
-    *("bbrgym.cli", "train", "scenario=single", "scenario.duration_s=2", "agent.n_steps=32", "agent.batch_size=32"),
+LEARN = (
+    *("scenario=single", "scenario.duration_s=2", "agent.n_steps=32", "agent.batch_size=32"),
     *("agent.n_epochs=1", "train.eval_episodes=1", "train.checkpoint_every=64", "train.eval_every=64"),
     "train.total_steps=10000000",
 )
-SWEEP = ("-m", "seed=1,2", "engine=native", "hydra.sweep.dir=sweep", "tracking=none")
-BENCHMARK = ("bbrgym.cli", "benchmark", "experiment=rtt_fairness", "benchmark.seeds=range(1,400)")
+TRAIN = ("bbrgym.cli", "train", *LEARN)
+SWEEP = ("bbrgym.cli", "train", "-m", *LEARN, "seed=1,2", "engine=native", "hydra.sweep.dir=sweep", "tracking=none")
+SEEDS = str(list(range(1, 400)))
+BENCHMARK = ("bbrgym.cli", "benchmark", "experiment=rtt_fairness", f"benchmark.seeds={SEEDS}")
 CHECKPOINT = "checkpoints/0*"
 RUN = "*/runs/*/metrics.json"
-LEARN = "libtorch_python"
+TORCH = "libtorch_python"
 CASES = {
-    "train": Case((*TRAIN, "engine=native", "output_dir=run"), f"run/{CHECKPOINT}", LEARN),
-    "train ns-3": Case(
-        (*TRAIN, "engine=ns3", "output_dir=run", "tracking=none"), f"run/{CHECKPOINT}", "libtorch_python"
-    ),
-    "train -m": Case((*TRAIN, *SWEEP), f"sweep/0/{CHECKPOINT}", LEARN),
-    "train -m local": Case((*TRAIN, *SWEEP, "hydra/launcher=local"), f"sweep/*/{CHECKPOINT}"),
+    "train": Case((*TRAIN, "engine=native", "output_dir=run"), f"run/{CHECKPOINT}", TORCH),
+    "train ns-3": Case((*TRAIN, "engine=ns3", "output_dir=run", "tracking=none"), f"run/{CHECKPOINT}", TORCH),
+    "train -m": Case(SWEEP, f"sweep/0/{CHECKPOINT}", TORCH),
+    "train -m local": Case((*SWEEP, "hydra/launcher=local"), f"sweep/*/{CHECKPOINT}"),
     "train -m optuna": Case(
-        (*TRAIN, *SWEEP, "hydra/sweeper=optuna", "hydra/launcher=local", "hydra.sweeper.n_trials=4"),
+        (*SWEEP, "hydra/sweeper=optuna", "hydra/launcher=local", "hydra.sweeper.n_trials=4"),
         f"sweep/*/{CHECKPOINT}",
     ),
-    "train -m ray": Case((*TRAIN, *SWEEP, "hydra/launcher=ray_local"), f"sweep/*/{CHECKPOINT}"),
-    "train -m submitit": Case((*TRAIN, *SWEEP, "hydra/launcher=submitit_local"), f"sweep/*/{CHECKPOINT}"),
+    "train -m ray": Case((*SWEEP, "hydra/launcher=ray_local"), f"sweep/*/{CHECKPOINT}"),
+    "train -m submitit": Case((*SWEEP, "hydra/launcher=submitit_local"), f"sweep/*/{CHECKPOINT}"),
     "evaluate": Case(
         (
             *("bbrgym.cli", "evaluate", f"agent_path={REFERENCE}", "scenario=duel", "engine=native"),
-            *("seeds=range(1,400)", "output_dir=out", "tracking=none"),
+            *(f"seeds={SEEDS}", "output_dir=out", "tracking=none"),
         ),
         "out/traces/seed_2.parquet",
         has_output=False,
     ),
     "benchmark": Case((*BENCHMARK, "benchmark.engine=native"), f"runs/benchmark/{RUN}"),
-    "benchmark ns-3": Case(
-        (*BENCHMARK, "benchmark.engine=ns3", "tracking=none"), "runs/benchmark/*/runs/*/metrics.json"
-    ),
+    "benchmark ns-3": Case((*BENCHMARK, "benchmark.engine=ns3", "tracking=none"), f"runs/benchmark/{RUN}"),
     "demo": Case(
         ("bbrgym.cli", "demo", "engine=native", "output_dir=run", "train.checkpoint_every=2048", "tracking=none"),
         f"run/{CHECKPOINT}",
-        LEARN,
+        TORCH,
     ),
     "export": Case(("bbrgym.cli", "export", str(REFERENCE), "agent.onnx"), None, "onnx", has_output=False),
     "ns3": Case(("bbrgym.cli", "ns3", "--openGymPort=5999", "--simSeed=0"), None, "_zmq"),
@@ -203,6 +201,7 @@ def _wait(condition: Callable[[], object]) -> None:
 
 
 def main(names: list[str]) -> int:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which the commands inherit: a background job ignores it
     failures = 0
     for name in names or CASES:
         case = CASES[name]

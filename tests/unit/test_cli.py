@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from in_process import ExecutorInThisProcess
-from training import Killed
+from training import Killed, logged, same, weights
 from waiting import wait_for
 
 import bbrgym
@@ -131,6 +131,24 @@ def test_a_training_that_was_killed_before_it_wrote_run_json_starts_again(monkey
     assert record is not None
     assert (record["status"], record["params"]["seed"], record["params"]["name"]) == ("FINISHED", 5, "mine")
     assert record["params"]["train"]["eval_episodes"] == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("again", ["the same command", "train.resume"])
+@pytest.mark.parametrize("event", [".hydra/overrides.yaml", "run.json", "best/policy.npz"])
+def test_a_training_that_kill_9_ended_before_its_first_checkpoint_starts_again(event: str, again: str) -> None:
+    command = ["train", *SMALL[1:], "engine=native", "train.total_steps=1920", "train.eval_every=1920"]
+    through, killed = (Path(name) for name in ("through", "killed"))
+    assert main([*command, f"output_dir={through}"]) == 0
+    command.append(f"output_dir={killed}")
+    process = subprocess.Popen([sys.executable, "-m", "bbrgym.cli", *command])
+    wait_for(lambda: (killed / event).exists())
+    process.kill()
+    process.wait()
+    assert not (killed / "checkpoints").exists()
+    assert main(command if again == "the same command" else ["train", f"train.resume={killed}"]) == 0
+    assert logged(killed) == logged(through)
+    assert same(weights(killed), weights(through))
 
 
 def test_a_configuration_of_others_executes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
