@@ -308,8 +308,10 @@ class _Parser(argparse.ArgumentParser):
     client_port: int
 
     def error(self, message: str) -> NoReturn:
-        refuse(self.client_port, message)
-        super().error(message)
+        try:
+            super().error(message)  # prints it, and exits
+        finally:
+            refuse(self.client_port, message)
 
 
 def _client_port(argv: Sequence[str]) -> int:
