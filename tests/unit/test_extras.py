@@ -15,9 +15,9 @@ from bbrgym.envs.gym_env import BottleneckEnv
 from bbrgym.envs.trace_file import load_trace
 from bbrgym.extras import extra_of, optional, require
 
-SMALL = ["engine=native", "scenario.duration_s=1", "tracking=none"]
+SMALL = ["engine=native", "scenario=single", "scenario.duration_s=1", "tracking=none"]
 TRAIN = ["train", *SMALL, "train.total_steps=64", "train.prepare_steps=8", "train.eval_episodes=1", "agent.n_steps=32"]
-RUNS = ["benchmark.engine=native", "benchmark.competitors=[bbr]", "benchmark.seeds=[1]", "benchmark.processes=1"]
+RUNS = ["benchmark.engine=native", "benchmark.competitors=[bbr]", "benchmark.seeds=[1]", "benchmark.executor.workers=1"]
 COMMANDS: dict[str, tuple[list[str], set[str]]] = {
     "train": (TRAIN, {"torch", "stable_baselines3", "sb3_contrib", "filelock"}),
     "train, Optuna": ([*TRAIN, "hydra/sweeper=optuna", "agent.gamma=choice(0.9)", "-m"], {"optuna"}),
@@ -25,7 +25,7 @@ COMMANDS: dict[str, tuple[list[str], set[str]]] = {
     "train, SLURM": ([*TRAIN, "hydra/launcher=slurm", "-m"], {"submitit", "hydra_plugins.hydra_submitit_launcher"}),
     "evaluate": (["evaluate", "agent_path=mine", *SMALL, "seeds=[1]"], {"pyarrow"}),
     "benchmark": (
-        ["benchmark", "experiment=rtt_fairness", "tracking=none", *RUNS],
+        ["benchmark", "experiment=demo", "tracking=none", *RUNS, "benchmark.scenarios.duel_20mbps_5bdp.duration_s=1"],
         {"pyarrow", "matplotlib", "jinja2"},
     ),
     "report": (["report", "mine"], {"matplotlib", "jinja2"}),
@@ -70,6 +70,19 @@ def test_every_command_names_the_extra() -> None:
         assert f"needs {package}: pip install 'bbrgym[{extra_of(package)}]'" in answer, (package, command, answer)
         assert answer.splitlines()[-1] == "1"
         assert "Traceback" not in answer, (package, command, answer)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("in_new_folder")
+@pytest.mark.parametrize("name", ["train", "evaluate", "benchmark", "export"])
+def test_a_command_works_without_the_packages_that_it_does_not_need(name: str) -> None:
+    command, needed = COMMANDS[name]
+    make_agent().save(Path("mine"))
+    others = {package for _, packages in COMMANDS.values() for package in packages} - needed
+    code = f"import sys\nfor p in {sorted(others)}: sys.modules[p] = None\nfrom bbrgym.cli import main\n"
+    code += f"sys.exit(main({command}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
 
 
 def test_every_optional_package_has_its_extra() -> None:
