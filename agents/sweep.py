@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.experimental.callback import Callback
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from bbrgym.agents.config import TrainConfig
 from bbrgym.agents.tracking import Tracker, TrackingConfig, read_metrics, read_run
 from bbrgym.agents.train import TrainResult, is_run_of, resume, saved_steps, train
-from bbrgym.interruption import TERMINATED
+from bbrgym.interruption import TERMINATED, keeping_handlers
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -56,6 +56,8 @@ class SweepTracking(Callback):
         # Otherwise Ray replaces 127.0.0.1 by this machine's network address: its local instance would listen there,
         # and a cluster at 127.0.0.1 would not be found. Ray reads this when it is imported.
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+        if str(config.hydra.launcher._target_).endswith(".RayLauncher"):
+            _start_ray(config.hydra.launcher.ray.init)
         stack = _SWEEPS.get()
         tracking = config.get("tracking")
         if stack is None or tracking is None:
@@ -79,6 +81,16 @@ class SweepTracking(Callback):
             )
         )
         stack.push(lambda kind, error, trace: _end_jobs(tracker, store, error))
+
+
+def _start_ray(settings: DictConfig) -> None:
+    """Start Ray, as its launcher otherwise does, which would leave the signal handlers to it."""
+    import ray
+
+    options: Any = OmegaConf.to_container(settings, resolve=True)
+    if not ray.is_initialized():
+        with keeping_handlers():
+            ray.init(**options)
 
 
 def _end_jobs(tracker: Tracker, store: TrackingConfig, error: BaseException | None) -> None:

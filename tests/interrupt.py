@@ -36,6 +36,7 @@ class Case:
         command: what follows `python -m`.
         file: pattern of a file or folder that appears while it works; None if it writes none.
         module: part of the name of an extension module that it loads while it starts; the other moment is NumPy.
+        has_children: whether it starts processes.
         has_output: whether it prints a line before it ends.
     """
 
@@ -43,6 +44,7 @@ class Case:
     file: str | None = None
     module: str | None = None
     has_output: bool = True
+    has_children: bool = False
 
     @property
     def name(self) -> str:
@@ -54,6 +56,7 @@ class Case:
         moments += [self.module] if self.module else []
         moments += ["line"] if self.has_output else []
         moments += [self.file] if self.file else []
+        moments += ["process"] if self.has_children else []
         return (*moments, f"twice {moments[-1]}")
 
 
@@ -100,10 +103,10 @@ CASES = {
     "ui": Case(("bbrgym.cli", "ui", "--port=5998"), "runs/mlflow.db"),
     "papers": Case(("studies.papers",), f"runs/benchmark/*/{RUN}"),
     "league": Case(("studies.league", "preset=quick"), f"runs/benchmark/*/{RUN}"),
-    "agreement": Case(("studies.agreement", "--runs=runs"), None),
-    "fidelity": Case(("studies.fidelity",), None, has_output=False),
+    "agreement": Case(("studies.agreement", "--runs=runs"), has_output=False, has_children=True),
+    "fidelity": Case(("studies.fidelity",), has_output=False, has_children=True),
     "reward": Case(("studies.reward",), None, has_output=False),
-    "speed": Case(("studies.speed", "--quick"), None),
+    "speed": Case(("studies.speed", "--quick"), has_output=False, has_children=True),
 }
 
 
@@ -146,6 +149,8 @@ def interrupt(case: Case, number: signal.Signals, moment: str, folder: Path) -> 
 def _has_come(moment: str, pid: int, folder: Path) -> bool:
     if moment == "line":
         return any((folder / name).stat().st_size > 0 for name in ("output", "errors"))
+    if moment == "process":
+        return bool(psutil.Process(pid).children())
     if "/" in moment or "." in moment:
         return any(True for _ in folder.glob(moment))
     try:

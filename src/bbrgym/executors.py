@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import os
 import pickle
-import signal
 import threading
 import time
 from collections import deque
@@ -18,6 +17,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from bbrgym.checks import check_integer, check_keys, check_name, check_number
 from bbrgym.extras import optional
+from bbrgym.interruption import keeping_handlers
 from bbrgym.processes import ProcessExecutor, TaskError, TaskResult, WorkerLostError, error_text
 
 Task = TypeVar("Task")
@@ -291,10 +291,8 @@ class _RayExecutor(Executor):
             if config.address == "local":
                 options |= {"num_cpus": config.workers or len(os.sched_getaffinity(0)), "include_dashboard": False}
                 options |= {"object_store_memory": config.object_store_mb << 20, "_node_ip_address": "127.0.0.1"}
-            handler = signal.getsignal(signal.SIGTERM)
-            ray.init(**options)
-            if threading.current_thread() is threading.main_thread():
-                signal.signal(signal.SIGTERM, handler)  # Ray takes its place
+            with keeping_handlers():
+                ray.init(**options)
         errors = ray.exceptions
         self._lost = (errors.WorkerCrashedError, errors.NodeDiedError, errors.ObjectLostError, errors.OutOfMemoryError)
         self._cpus_per_task = config.cpus_per_task

@@ -168,6 +168,18 @@ def ending_in_order() -> Iterator[None]:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
+@contextmanager
+def keeping_handlers() -> Iterator[None]:
+    """Restore the signal handlers after the block: `ray.init` installs its own, which abort the process."""
+    is_main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.getsignal(number) for number in _WORDS} if is_main else {}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def raise_if_interrupted() -> None:
     """Raise a signal's exception again. Call it with any other exception, which may be what a library made of it."""
     if _THIS.is_running and _THIS.received is not None:
