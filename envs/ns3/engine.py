@@ -154,16 +154,18 @@ class Ns3Engine(Engine):
         assert self._worker is not None
         self._worker.send(message)
 
-    def _receive(self, limit_s: float, doing: Callable[[], str], since: float) -> bytes:
+    def _receive(self, limit_s: float, doing: Callable[[], str], since: float, limit: str = "") -> bytes:
         assert self._worker is not None
-        return self._worker.receive(limit_s, doing, since)
+        return self._worker.receive(limit_s, doing, since, limit)
 
     def _receive_first(self) -> bytes:
         """Return the first answer of an episode, after the message that the worker is ready for it."""
-        limit_s, doing = self._timeout_s, "ending the last episode"
         if self._is_new:
-            limit_s, doing = self._start_limit_s, "loading ns-3 (limit: start_limit_s)"
-        hello = self._receive(limit_s, lambda: doing, self._asked_at)
+            limit_s = self._start_limit_s
+            hello = self._receive(limit_s, lambda: "loading ns-3", self._asked_at, " (start_limit_s)")
+        else:
+            limit_s = self._timeout_s
+            hello = self._receive(limit_s, lambda: "ending the last episode", self._asked_at)
         with reading("the worker", "SimInitMsg", hello):
             pb.SimInitMsg.FromString(hello)
         # It may have been ready long ago, if others were waited for.

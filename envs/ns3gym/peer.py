@@ -73,13 +73,14 @@ class Peer(ABC):
         for fd in self._process.fds:
             self._poller.register(fd, zmq.POLLIN)
 
-    def receive(self, limit_s: float, doing: Callable[[], str], since: float | None = None) -> bytes:
+    def receive(self, limit_s: float, doing: Callable[[], str], since: float | None = None, limit: str = "") -> bytes:
         """Return the simulator's next message.
 
         Args:
             limit_s: how long to wait, in s.
             doing: returns what the simulator is doing, for the error.
             since: when the wait began, on the clock of `time.monotonic`; None is now.
+            limit: what sets the limit, for the error: ` (start_limit_s)`.
 
         Raises:
             EngineError: it died, or sent nothing for `limit_s`.
@@ -97,7 +98,8 @@ class Peer(ABC):
                 raise EngineError(_report(f"the simulator {self.end_process()} while {doing()}", process))
             if left_s <= 0:
                 self.end_process()
-                raise EngineError(_report(f"the simulator did not answer for {limit_s:g} s while {doing()}", process))
+                what = f"the simulator did not answer for {limit_s:g} s{limit} while {doing()}"
+                raise EngineError(_report(what, process))
 
     @abstractmethod
     def send(self, message: bytes) -> None:

@@ -284,7 +284,8 @@ def stepping() -> Iterator[tuple[threading.Event, threading.Event]]:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_another_thread_is_refused_in_the_middle_of_a_call(
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
+def test_another_thread_and_a_fork_are_refused_in_the_middle_of_a_call(
     form: str, stepping: tuple[threading.Event, threading.Event]
 ) -> None:
     make_form, action = FORMS[form]
@@ -305,6 +306,16 @@ def test_another_thread_is_refused_in_the_middle_of_a_call(
     for use in (env.reset, lambda: env.step(action), env.close):
         with pytest.raises(RuntimeError, match="another thread is in the middle of a call"):
             use()
+    child = os.fork()  # in the middle of the step, whose thread the fork does not have
+    if child == 0:
+        status = 1
+        try:
+            with pytest.raises(RuntimeError, match="another thread is in the middle of a call"):
+                env.step(action)
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
     may_go_on.set()
     thread.join(HANG_S)
     assert not errors

@@ -127,7 +127,7 @@ def test_a_worker_that_does_not_start_is_an_error_that_names_the_limit(
     engine.begin_reset(SCENARIO, 1)
     os.kill(worker_pid(engine), signal.SIGSTOP)
     monkeypatch.setattr(engine, "_start_limit_s", 0.3)
-    with pytest.raises(EngineError, match=r"did not answer for 0.3 s while loading ns-3 \(limit: start_limit_s\)"):
+    with pytest.raises(EngineError, match=r"did not answer for 0.3 s \(start_limit_s\) while loading ns-3"):
         engine.finish_reset()
     monkeypatch.undo()
     assert run(engine)
