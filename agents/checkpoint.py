@@ -12,7 +12,6 @@ import pickle
 import shutil
 import signal
 import threading
-import zipfile
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -25,6 +24,8 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.save_util import load_from_zip_file, recursive_getattr
 
 from bbrgym.agents.learner import StandardiseObservation
+from bbrgym.checks import check_integer
+from bbrgym.files import DAMAGES
 
 LOGGER = logging.getLogger(__name__)
 
@@ -115,7 +116,7 @@ def restore_latest(model: BaseAlgorithm, folder: Path) -> TrainingState | None:
             _restore(model, path, description)
         except pickle.UnpicklingError:  # its message recommends to run what is in the file
             LOGGER.warning("cannot read the checkpoint %s: refused, its model.zip holds more than tensors", path)
-        except (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError, zipfile.BadZipFile) as error:
+        except DAMAGES as error:
             LOGGER.warning("cannot read the checkpoint %s, falling back to the one before: %s", path, error)
         else:
             return state
@@ -156,6 +157,8 @@ def _restore(model: BaseAlgorithm, path: Path, description: Mapping[str, Any]) -
         inputs.mean, inputs.scale = saved["mean"], saved["scale"]
     if isinstance(model, OffPolicyAlgorithm):
         _load_replay(model, path / "replay.npz")
+    for name in ("steps", "updates", "episodes"):
+        check_integer(name, description[name], at_least=0)
     model.num_timesteps = description["steps"]
     model._n_updates = description["updates"]
     model._episode_num = description["episodes"]

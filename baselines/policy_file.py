@@ -11,8 +11,6 @@ import json
 import os
 import shutil
 import struct
-import zipfile
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -24,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bbrgym.checks import check_name
+from bbrgym.files import DAMAGES
 
 Array = npt.NDArray[np.float32]
 
@@ -38,12 +37,6 @@ FOLDERS: Final = ("best", "final")
 
 SCRIPTED: Final = "scripted:"
 """Prefix of a scripted agent's name where the path of a trained one may be given."""
-
-_DAMAGES: Final = (
-    OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, EOFError, NotImplementedError,
-    RuntimeError, MemoryError, struct.error, zlib.error, zipfile.BadZipFile,
-)  # fmt: skip
-"""What NumPy, zipfile and our own code raise for a file that is damaged."""
 
 REFERENCE: Final = Path(__file__).parents[1] / "agents" / "reference"
 """The shipped policy: flows of algorithm `policy` run it unless they name another."""
@@ -68,7 +61,7 @@ def policy_bytes(path: Path | str | None) -> bytes:
 def _policy_bytes(folder: Path, states: tuple[tuple[int, int, int], ...]) -> bytes:
     try:
         return read_policy(folder).to_bytes()
-    except (KeyError, TypeError, AttributeError, OverflowError, struct.error) as error:
+    except DAMAGES as error:
         raise ValueError(f"'{folder}' holds no policy that can be run: {type(error).__name__}: {error}") from error
 
 
@@ -115,7 +108,7 @@ def read_policy(path: Path | str) -> StoredPolicy:
         policy = StoredPolicy(description["spec"], network, description["training"])
         if policy.content_hash != description["content_hash"]:
             raise ValueError("agent.json and policy.npz do not belong together")
-    except _DAMAGES as error:
+    except DAMAGES as error:
         reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise ValueError(f"'{folder}' holds no agent that can be loaded: {reason}") from error
     return policy

@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from bbrgym.benchmark.worker import load_metrics
+from bbrgym.files import DAMAGES
 
 
 @dataclass(frozen=True)
@@ -53,13 +54,14 @@ def load_benchmark(directory: Path) -> BenchmarkResult:
 
     Raises:
         FileNotFoundError: the directory has no benchmark.
+        ValueError: its benchmark.json or failures.json is damaged.
     """
     path = directory / "benchmark.json"
     if not path.is_file():
         raise FileNotFoundError(f"{directory} is not a benchmark: it has no benchmark.json")
-    plan = json.loads(path.read_text())
+    plan = _load(path, _plan)
     failures_path = directory / "failures.json"
-    failures = [Failure(**f) for f in json.loads(failures_path.read_text())] if failures_path.is_file() else []
+    failures = _load(failures_path, lambda found: [Failure(**one) for one in found]) if failures_path.is_file() else []
     failed = {failure.key for failure in failures}
     rows: list[dict[str, Any]] = []
     missing = []
@@ -75,6 +77,20 @@ def load_benchmark(directory: Path) -> BenchmarkResult:
 
 ReportSections = Callable[[BenchmarkResult], Sequence[str]]
 """Returns more sections of a benchmark's report, each as HTML, which follow its introduction."""
+
+
+def _load(path: Path, read: Callable[[Any], Any]) -> Any:
+    """Return what `read` makes of the JSON in a file."""
+    try:
+        return read(json.loads(path.read_text(encoding="utf-8")))
+    except DAMAGES as error:
+        raise ValueError(f"'{path}' is damaged: {type(error).__name__}: {error}") from error
+
+
+def _plan(content: Any) -> dict[str, Any]:
+    plan = dict(content)
+    plan["runs"] = [{**run, "key": str(run["key"])} for run in plan["runs"]]
+    return plan
 
 
 def _load_wall_s(directory: Path) -> float:

@@ -17,7 +17,7 @@ from bbrgym.benchmark.plan import Run, hash_policies, metrics_hash
 from bbrgym.envs.engine import Engine
 from bbrgym.envs.trace import Trace, simulate
 from bbrgym.envs.trace_file import save_trace
-from bbrgym.files import open_folder, replace_file, write_json
+from bbrgym.files import DAMAGES, open_folder, replace_file, write_json
 
 EngineFactory = Callable[..., Engine]
 """`make_engine`, or another importable function of an engine's name and options."""
@@ -83,6 +83,6 @@ def load_metrics(directory: Path) -> dict[str, Any] | None:
         ]
         if not (directory / "trace.parquet").is_file():
             return None
-    except (OSError, ValueError, KeyError, TypeError):
+        return metrics if isinstance(metrics["trace_hash"], str) else None
+    except DAMAGES:
         return None
-    return metrics

@@ -5,13 +5,22 @@ from __future__ import annotations
 import json
 import math
 import os
+import struct
 import tempfile
 import threading
+import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
 from urllib.parse import unquote, urlsplit
+
+DAMAGES: Final = (
+    OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, EOFError, RuntimeError, MemoryError,
+    struct.error, zlib.error, zipfile.BadZipFile,
+)  # fmt: skip
+"""What the standard library, NumPy and code that expects other values raise for a damaged file."""
 
 
 def open_folder(where: str | Path) -> Path:

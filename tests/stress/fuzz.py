@@ -570,15 +570,13 @@ class BenchmarkTarget(_FolderTarget):
     files: ClassVar[tuple[str, ...]] = ("benchmark.json", "failures.json", "metrics.json")
 
     def prepare(self, folder: Path) -> None:
-        import in_process  # tests/in_process.py
         from rich.console import Console
 
-        from bbrgym.benchmark import run
+        from bbrgym.benchmark.run import run_benchmark
 
-        run.run_in_processes = in_process.run_in_this_process  # type: ignore[assignment]
         scenario = {"duration_s": 0.2, "flows": [{"algorithm": "bbr", "rtt_ms": 10}]}
         config = {"scenarios": {"one": scenario}, "competitors": ["bbr"], "seeds": [1], "engine": "native"}
-        run.run_benchmark(config, folder, Console(file=io.StringIO()), has_report=False)
+        run_benchmark(config, folder, Console(file=io.StringIO()), has_report=False)
         (metrics,) = folder.glob("runs/*/metrics.json")
         shutil.copy(metrics, folder / "metrics.json")
 

@@ -227,7 +227,7 @@ class Storm:
             digest = self._digest_of_parent(name)
             times = rng.randint(1, 2)
             for line in process.stdout:
-                times -= line.strip() == phase
+                times -= line.strip() == phase.encode()
                 if times == 0:
                     break
             time.sleep(rng.uniform(0, _LONGEST_DELAY_S.get(phase, 0.1)))
@@ -285,7 +285,7 @@ class Storm:
         self._check_left(before)
         return kills
 
-    def _disturb(self, kind: str, process: subprocess.Popen[str], rng: random.Random) -> None:
+    def _disturb(self, kind: str, process: subprocess.Popen[bytes], rng: random.Random) -> None:
         """Kill a run, or a worker of a benchmark, which must cost no more than the worker's own run."""
         # A training whose worker dies counts a failure of an engine, after which its numbers are others.
         workers = children_of(process.pid) if kind == "benchmark" else []
@@ -348,13 +348,13 @@ class Storm:
             self._violate("limit", f"{name} took {took_s:.1f} s, its limit is {self._limits.of(name):.1f} s")
         return is_lost
 
-    def _output(self, process: subprocess.Popen[str]) -> str:
+    def _output(self, process: subprocess.Popen[bytes]) -> str:
         try:
-            return process.communicate(timeout=_RUN_LIMIT_S)[0]
+            return process.communicate(timeout=_RUN_LIMIT_S)[0].decode(errors="replace")
         except subprocess.TimeoutExpired:
             self._violate("limit", f"{process.args!r} did not end within {_RUN_LIMIT_S:g} s")
             process.kill()
-            return process.communicate()[0]
+            return process.communicate()[0].decode(errors="replace")
 
     def _compare(self, expected: str, result: Callable[[], str]) -> None:
         try:
@@ -390,12 +390,13 @@ class Storm:
 
 
 @contextlib.contextmanager
-def _program(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+def _program(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     """Start a program of `stress.victim`, and end it in any case."""
     command = [sys.executable, "-m", "stress.victim", *arguments]
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1]), "OMP_NUM_THREADS": "1"}
+    # Without a buffer, so that what has been printed when a line is read is still there for `communicate`.
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment, start_new_session=True
+        command, bufsize=0, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment, start_new_session=True
     )
     try:
         yield process

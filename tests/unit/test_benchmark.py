@@ -218,6 +218,34 @@ def test_a_trace_is_the_same_after_saving_and_loading(tmp_path: Path) -> None:
     assert again.scenario.flows[1].parameters == {"cwnd_gain": 1.5}
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("benchmark.json", "{}", r"benchmark\.json' is damaged: KeyError: 'runs'"),
+        ("benchmark.json", '{"runs": 3}', r"benchmark\.json' is damaged: TypeError"),
+        ("failures.json", '[{"x": 1}]', r"failures\.json' is damaged: TypeError"),
+        ("failures.json", "[", r"failures\.json' is damaged: JSONDecodeError"),
+    ],
+)
+def test_damaged_files_are_refused(
+    name: str, content: str, message: str, tmp_path: Path, finished: BenchmarkResult
+) -> None:
+    damaged = shutil.copytree(finished.directory, tmp_path / "damaged")
+    (damaged / name).write_text(content)
+    with pytest.raises(ValueError, match=message):
+        load_benchmark(damaged)
+
+
+@pytest.mark.parametrize("change", [{"trace_hash": None}, {"rows": [1.5]}, {"rows": 3}])
+def test_a_run_with_damaged_metrics_is_missing(
+    change: dict[str, Any], tmp_path: Path, finished: BenchmarkResult
+) -> None:
+    damaged = shutil.copytree(finished.directory, tmp_path / "damaged")
+    path = next(damaged.glob("runs/*/metrics.json"))
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    assert [run["key"] for run in load_benchmark(damaged).missing] == [path.parent.name]
+
+
 def test_a_file_that_is_not_a_trace_is_refused(tmp_path: Path) -> None:
     pd.DataFrame({"x": [1.0]}).to_parquet(tmp_path / "x.parquet")
     with pytest.raises(ValueError, match="is not a trace"):

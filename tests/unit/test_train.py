@@ -483,6 +483,12 @@ def test_bad_agent_files_are_refused(tmp_path: Path) -> None:
     refused(r"agent.json and policy.npz do not belong together")
     np.savez(folder / "policy.npz", evil=np.array([object()], dtype=object))
     refused("allow_pickle=False")
+    with zipfile.ZipFile(folder / "policy.npz", "a") as archive:
+        archive.writestr("layer.9.weight", b"no array")
+    refused(r"layer\.9\.weight must be float32, got bytes")
+    spec = description["spec"]
+    (folder / "agent.json").write_text(json.dumps(description | {"spec": spec | {"reward": {"terms": 3}}}))
+    refused(r"reward\.terms must be a mapping of weights by name, got 3")
     assert load_agent(folder).content_hash == description["content_hash"]
 
 
