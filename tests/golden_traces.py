@@ -1,7 +1,7 @@
 """Golden traces: the decisions of every controller on one fixed path with losses, every 20 ms for 12 s.
 
 `python tests/golden_traces.py` writes them to tests/golden/<name>.json: ten rows for a reader, each with a hash of all
-rows up to it.
+rows up to it. The file also has the defaults and ranges of the parameters.
 """
 
 from __future__ import annotations
@@ -42,6 +42,17 @@ def golden_trace(name: str) -> list[Row]:
     return kept
 
 
+def golden_parameters(name: str) -> dict[str, str]:
+    """Return default and range of each parameter, as the error for a value out of range says it."""
+    found = {}
+    for parameter, default in cc.defaults(name).items():
+        try:
+            cc.check(name, {parameter: 1e300})
+        except ValueError as error:
+            found[parameter] = f"{default!r}, {str(error).partition(' must be ')[2].partition(', got')[0]}"
+    return found
+
+
 def check_golden_trace(name: str) -> None:
     """Compare a controller with its golden trace.
 
@@ -52,7 +63,9 @@ def check_golden_trace(name: str) -> None:
     path = FOLDER / f"{name}.json"
     if not path.is_file():
         raise FileNotFoundError(f"{name} has no golden trace; `python tests/golden_traces.py` writes tests/golden/")
-    golden = [tuple(row) for row in json.loads(path.read_text())["rows"]]
+    content = json.loads(path.read_text())
+    assert golden_parameters(name) == content["parameters"], f"{name} has other parameters, defaults or ranges"
+    golden = [tuple(row) for row in content["rows"]]
     for index, (before, now) in enumerate(zip(golden, golden_trace(name), strict=True)):
         if before != now:
             since_ms = golden[index - 1][0] if index else 0
@@ -68,4 +81,7 @@ if __name__ == "__main__":
     for algorithm in cc.controllers():
         rows = ",\n  ".join(json.dumps(row) for row in golden_trace(algorithm))
         columns = json.dumps(COLUMNS)
-        (FOLDER / f"{algorithm}.json").write_text(f'{{\n "columns": {columns},\n "rows": [\n  {rows}\n ]\n}}\n')
+        parameters = json.dumps(golden_parameters(algorithm), indent=1).replace("\n", "\n ")
+        (FOLDER / f"{algorithm}.json").write_text(
+            f'{{\n "parameters": {parameters},\n "columns": {columns},\n "rows": [\n  {rows}\n ]\n}}\n'
+        )

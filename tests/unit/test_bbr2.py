@@ -6,7 +6,7 @@ import itertools
 import math
 
 import pytest
-from ack_path import PACKET, Hand, Path, make
+from ack_path import MS, PACKET, Hand, Path, make
 
 from bbrgym._testing import Recovery
 
@@ -194,3 +194,24 @@ def test_a_timeout_reduces_the_window_to_one_packet_until_recovery_ends():
     assert rounds.cwnd == 1
     rounds.hear(Recovery.OPEN, 0)
     assert rounds.cwnd == before
+
+
+def test_after_a_pause_probe_bw_paces_at_the_estimate() -> None:
+    rounds = Rounds(UP)
+    estimate = rounds.controller.decision().pacing_rate / rounds.metrics["pacing_gain"]
+    assert rounds.metrics["pacing_gain"] == 1.25
+    rounds.controller.on_restart(rounds.now + 1000 * MS)
+    assert rounds.controller.decision().pacing_rate == pytest.approx(estimate, rel=1e-6)
+
+
+def test_after_a_pause_probe_rtt_ends() -> None:
+    rounds = Rounds(CRUISE)
+    while rounds.metrics["mode"] != PROBE_RTT:
+        rounds.round()
+    rounds.round(in_flight=1)  # from here on it lasts 200 ms
+    pacing_rate = rounds.controller.decision().pacing_rate
+    rounds.controller.on_restart(rounds.now)
+    assert rounds.metrics["mode"] == PROBE_RTT
+    assert rounds.controller.decision().pacing_rate == pacing_rate
+    rounds.controller.on_restart(rounds.now + 1000 * MS)
+    assert rounds.metrics["mode"] == PROBE_BW
