@@ -3,10 +3,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SETUP := $(VENV)/.setup
+CLIENTS := $(VENV)/clients
+SITE := "import sysconfig; print(sysconfig.get_path('purelib'))"
 export OMP_NUM_THREADS ?= 1
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: setup run papers league test test-all check recipe sanitize format stubs bench storm soak fuzz mutants fidelity linux agreement ui clean
+.PHONY: setup run papers league test test-all check example recipes sanitize format stubs bench storm soak fuzz mutants fidelity linux agreement ui clean
 
 setup: $(SETUP)
 
@@ -50,8 +52,22 @@ check: setup
 	$(BIN)/python tests/write_stubs.py --check
 
 # CONTRIBUTING.md's example of a new algorithm, in a clean copy.
-recipe: setup
-	$(BIN)/python tests/recipe.py
+example: setup
+	$(BIN)/python tests/example.py
+
+# Every recipe of docs/recipes.md, and the table at the page's end.
+recipes: $(CLIENTS)/.setup
+	mkdir -p build
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(CLIENTS)/bin/python -m pytest -m '' --junitxml=build/recipes.xml tests/recipes; \
+	  status=$$?; $(CLIENTS)/bin/python tests/recipes/write_clients.py build/recipes.xml && exit $$status
+
+# An environment on top of $(VENV): RLlib requires another version of Gymnasium, Tianshou of pandas, Zoo of Pillow.
+$(CLIENTS)/.setup: $(SETUP) tests/recipes/constraints.txt
+	$(BIN)/python -m venv $(CLIENTS)
+	echo "import site; site.addsitedir('$$($(BIN)/python -c $(SITE))')" > "$$($(CLIENTS)/bin/python -c $(SITE))/base.pth"
+	$(CLIENTS)/bin/python -m pip install --quiet --disable-pip-version-check "pip>=25.1"
+	$(CLIENTS)/bin/python -m pip install --quiet --constraint tests/recipes/constraints.txt --group clients
+	touch $@
 
 # One program built three times: with two sanitizers, and with a pattern in uninitialised memory. All print the same sum.
 SOURCES := baselines/cc baselines/cc/policy envs/model envs/transport envs/native

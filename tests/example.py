@@ -1,6 +1,6 @@
-"""Prove the recipe for a new algorithm in CONTRIBUTING.md: apply its example to a clean copy, build it and test it.
+"""Prove the example of a new algorithm in CONTRIBUTING.md: apply it to a clean copy, build it and test it.
 
-`python tests/recipe.py` copies the tracked files to a temporary folder, adds the files of the example as they stand in
+`python tests/example.py` copies the tracked files to a temporary folder, adds the files of the example as they stand in
 CONTRIBUTING.md, builds the copy without ns-3, writes the golden trace, and runs the tests that a new algorithm can
 affect. At the end, nothing may have changed but the parts that CONTRIBUTING.md names. It needs no network.
 """
@@ -39,7 +39,7 @@ TESTS: Final = (
 
 def main() -> None:
     """Run all steps; a failing one ends the program with its output."""
-    with tempfile.TemporaryDirectory(prefix="bbrgym-recipe-") as folder:
+    with tempfile.TemporaryDirectory(prefix="bbrgym-example-") as folder:
         copy = Path(folder) / "bbrgym"
         copy_tracked_files(copy)
         new = apply_example(copy)
@@ -60,7 +60,7 @@ def main() -> None:
         run("write the golden trace", copy, python, "tests/golden_traces.py")
         run(f"test {', '.join(TESTS)}", copy, python, "-m", "pytest", "-q", "-n0", *TESTS)
         check_changes(copy)
-    print(f"The recipe works: {NAME} took {len(EXPECTED)} parts, and nothing else changed.")
+    print(f"The example works: {NAME} took {len(EXPECTED)} parts, and nothing else changed.")
 
 
 def copy_tracked_files(copy: Path) -> None:
@@ -76,7 +76,7 @@ def copy_tracked_files(copy: Path) -> None:
     print(f"* copy {count} tracked files to {copy}")
     run("make a Git repository of them", copy, "git", "init", "--quiet")
     run("add them", copy, "git", "add", "--all", "--force")
-    author = ("-c", "user.name=recipe", "-c", "user.email=recipe@localhost", "-c", "commit.gpgsign=false")
+    author = ("-c", "user.name=example", "-c", "user.email=example@localhost", "-c", "commit.gpgsign=false")
     run("commit them", copy, "git", *author, "commit", "--quiet", "--no-verify", "--message", "The checkout")
 
 

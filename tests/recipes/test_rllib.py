@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import math
+import secrets
+import sys
+from collections.abc import Iterator
+
+import pytest
+from recipe_page import Recipe
+
+pytestmark = pytest.mark.slow
+PACKAGES = {"ray": "ray", "gymnasium": "gymnasium", "dm-tree": "tree"}  # dm-tree comes with ray[rllib]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster() -> Iterator[None]:
+    """Ray with a token, without usage reports, and with time to start on a busy machine; the first recipe starts it."""
+    with pytest.MonkeyPatch.context() as patch:
+        # Ray reads them when it is imported.
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_AUTH_MODE", "token")
+        patch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        patch.setenv("RAY_gcs_server_port_wait_time_s", "300")
+        yield
+        if "ray" in sys.modules:
+            sys.modules["ray"].shutdown()
+
+
+def test_one_agent(recipe: Recipe) -> None:
+    """PPO with a remote runner."""
+    code, _ = recipe.python
+    result = recipe.run_python(code)["result"]
+    assert result["env_runners"]["num_env_steps_sampled"] >= 400
+    assert -5 * 50 < result["env_runners"]["episode_return_mean"] < 0
+
+
+def test_agents_that_join_and_leave(recipe: Recipe) -> None:
+    """ParallelPettingZooEnv with an agent that joins late and leaves early, with a remote runner."""
+    _, code = recipe.python
+    result = recipe.run_python(code)["result"]
+    returns = result["env_runners"]["agent_episode_returns_mean"]
+    assert returns.keys() == {"flow_0", "flow_1"}
+    assert all(math.isfinite(value) and value < 0 for value in returns.values())
