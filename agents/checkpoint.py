@@ -72,7 +72,7 @@ def save_checkpoint(model: BaseAlgorithm, folder: Path, state: TrainingState) ->
     with _signals_deferred():
         model.save(partial / "model.zip")
     inputs = StandardiseObservation.of(model)
-    np.savez(partial / "inputs.npz", allow_pickle=False, mean=inputs.mean, scale=inputs.scale)
+    np.savez(partial / "inputs.npz", mean=inputs.mean, scale=inputs.scale)
     if isinstance(model, OffPolicyAlgorithm):
         _save_replay(model, partial / "replay.npz")
     description = {

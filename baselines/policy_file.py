@@ -139,7 +139,8 @@ class StoredPolicy:
         partial = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
-        np.savez(partial / "policy.npz", allow_pickle=False, **self.network.to_arrays())
+        # Without allow_pickle, which NumPy before 2.1 would store as an array; these are all float32.
+        np.savez(partial / "policy.npz", **self.network.to_arrays())  # type: ignore[arg-type]
         description = {
             "format": FORMAT,
             "bbrgym": metadata.version("bbrgym"),
