@@ -35,7 +35,7 @@ from bbrgym.envs.action import Action
 from bbrgym.envs.columns import FLOW_COLUMNS
 from bbrgym.envs.ns3.engine import Ns3Engine
 from bbrgym.files import write_json
-from bbrgym.interruption import run_interruptible
+from bbrgym.interruption import raise_if_interrupted, run_interruptible
 from studies import page
 
 MARK: Final = "studies/speed.py"
@@ -205,6 +205,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     write_json(file, dataclasses.asdict(dataclasses.replace(report, samples={})) | {"samples": samples})
     print(f"\nsamples: {file}")
     if report.error:
+        raise_if_interrupted()
         print(f"stopped early: {report.error}", file=sys.stderr)
         return 1
     if options.write is not None:

@@ -104,7 +104,7 @@ CASES = {
     "papers": Case(("studies.papers",), f"runs/benchmark/*/{RUN}"),
     "league": Case(("studies.league", "preset=quick"), f"runs/benchmark/*/{RUN}"),
     "agreement": Case(("studies.agreement", "--runs=runs"), has_output=False, has_children=True),
-    "fidelity": Case(("studies.fidelity",), has_output=False, has_children=True),
+    "fidelity": Case(("studies.fidelity",), has_output=False),
     "reward": Case(("studies.reward",), None, has_output=False),
     "speed": Case(("studies.speed", "--quick"), has_output=False, has_children=True),
 }
