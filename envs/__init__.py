@@ -2,28 +2,52 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import gymnasium
 
 from bbrgym.envs.engine import register_engine
 from bbrgym.envs.episode import AnyScenario, EpisodeSpec
+from bbrgym.envs.named import scenario_names
 
 if TYPE_CHECKING:
     from bbrgym.envs.pettingzoo_env import BottleneckParallelEnv
 
 
+def environment_ids() -> dict[str, dict[str, Any]]:
+    """Return the ids of the Gymnasium environments with the arguments that each is made with.
+
+    `bbrgym/Bottleneck-v0` has the default scenario and engine (ns-3). Each named scenario (`bbrgym.envs.named`) has an
+    id of its own in engine native: `duel` is `bbrgym/Duel-v0`, `paper/acw` is `bbrgym/PaperAcw-v0`. Its agents but the
+    first are BBR flows.
+    """
+    ids: dict[str, dict[str, Any]] = {"bbrgym/Bottleneck-v0": {}}
+    for name in scenario_names():
+        words = name.replace("/", "_").replace("-", "_").split("_")
+        arguments = {"scenario": name, "engine": "native", "other_agents": "bbr"}
+        ids[f"bbrgym/{''.join(word.capitalize() for word in words)}-v0"] = arguments
+    return ids
+
+
+NS3GYM_ID: Final = "bbrgym/Ns3Gym-v0"
+"""The id of `bbrgym.envs.ns3gym.client.Ns3GymEnv`, which runs other people's ns3-gym programs."""
+
+
 def register_environments() -> None:
     """Register the environments with Gymnasium (importing `bbrgym` does it); doing it again changes nothing.
 
-    `bbrgym/Bottleneck-v0` is one agent flow: `bbrgym.envs.gym_env.BottleneckEnv`, and with `gymnasium.make_vec`
-    `bbrgym.envs.vector_env.BottleneckVectorEnv`. Both are loaded when the first one is made.
+    Those of `environment_ids` are `bbrgym.envs.gym_env.BottleneckEnv`, and with `gymnasium.make_vec`
+    `bbrgym.envs.vector_env.BottleneckVectorEnv`. They are loaded when the first one is made.
     """
-    if "bbrgym/Bottleneck-v0" not in gymnasium.registry:
+    if NS3GYM_ID in gymnasium.registry:
+        return
+    gymnasium.register(id=NS3GYM_ID, entry_point="bbrgym.envs.ns3gym.client:Ns3GymEnv")
+    for id, arguments in environment_ids().items():
         gymnasium.register(
-            id="bbrgym/Bottleneck-v0",
+            id=id,
             entry_point="bbrgym.envs.gym_env:BottleneckEnv",
             vector_entry_point="bbrgym.envs.vector_env:BottleneckVectorEnv",
+            kwargs=arguments,
         )
 
 

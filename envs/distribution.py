@@ -7,11 +7,13 @@ import math
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
 
 from bbrgym.envs import mahimahi
+from bbrgym.envs.named import named_scenario
 from bbrgym.envs.scenario import Flow, Scenario, resolve_rate_trace
 
 KINDS: Final = ("uniform", "log_uniform", "choice")
@@ -68,10 +70,12 @@ class Distribution:
         return cls(plain)
 
     @classmethod
-    def of(cls, scenario: Scenario | Distribution | Mapping[str, Any]) -> Distribution:
-        """Return any of the three forms as a distribution."""
+    def of(cls, scenario: Scenario | Distribution | Mapping[str, Any] | str) -> Distribution:
+        """Return a scenario, a distribution, the plain mapping or the name of either as a distribution."""
         if isinstance(scenario, Distribution):
             return scenario
+        if isinstance(scenario, str):
+            return _named(scenario)
         return cls(scenario.to_dict() if isinstance(scenario, Scenario) else scenario)
 
     @property
@@ -89,6 +93,11 @@ class Distribution:
 
     def __hash__(self) -> int:
         return hash(repr(self.plain))
+
+
+@cache  # checking a large distribution takes a second
+def _named(name: str) -> Distribution:
+    return Distribution(named_scenario(name))
 
 
 def _with_rates_of_traces(plain: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
+from enum import Enum
 from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
 import gymnasium
@@ -26,8 +26,8 @@ from bbrgym.envs.reward import Conditions, Reward, RewardContext
 from bbrgym.envs.scenario import Scenario
 from bbrgym.envs.trace import Policy
 
-AnyScenario = Scenario | Distribution | Mapping[str, Any]
-"""A scenario, a distribution over scenarios, or the plain mapping of either."""
+AnyScenario = Scenario | Distribution | Mapping[str, Any] | str
+"""A scenario, a distribution over scenarios, the plain mapping of either, or a name (`bbrgym.envs.named`)."""
 
 FAILURES_IN_A_ROW: Final = 5
 """An engine that fails this often without a step between is no accident: ns-3 cannot start here, say."""
@@ -40,11 +40,11 @@ class EpisodeSpec:
     """Everything that an environment is made of; all forms of the environment take these arguments.
 
     Args:
-        scenario: what is simulated: a `Scenario`, a `Distribution` from which every reset draws, or the plain mapping
-            of either. It has at least one flow whose algorithm is `agent`.
-        observation: what an agent flow observes.
-        action: how its actions become gains.
-        reward: what it is rewarded for.
+        scenario: what is simulated: a `Scenario`, a `Distribution` from which every reset draws, the plain mapping of
+            either, or a name (`bbrgym.envs.named`). It has at least one flow whose algorithm is `agent`.
+        observation: what an agent flow observes: an `Observation`, or the plain mapping of its arguments.
+        action: how its actions become gains: an `Action`, or the plain mapping of its arguments.
+        reward: what it is rewarded for: a `Reward`, or the plain mapping of its arguments.
         step_ms: length of a step, in ms.
         step_rtts: instead, with `step_ms=None`: length of a step in base RTTs of the agent flow with the longest.
         engine: an engine's name ("ns3", the reference, or "native", hundreds of times faster), or a callable that makes
@@ -66,7 +66,11 @@ class EpisodeSpec:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "scenario", Distribution.of(self.scenario))
-        object.__setattr__(self, "engine_options", MappingProxyType(dict(self.engine_options)))
+        for name, cls in (("observation", Observation), ("action", Action), ("reward", Reward)):
+            object.__setattr__(self, name, _part(cls, name, getattr(self, name)))
+        if not isinstance(self.engine_options, Mapping):
+            raise ValueError(f"engine_options must be a mapping, got {self.engine_options!r}")
+        object.__setattr__(self, "engine_options", dict(self.engine_options))
         if self.distribution.agents == 0:
             algorithms = ", ".join(flow.algorithm for flow in self.distribution.example.flows)
             raise ValueError(f"the scenario must have a flow with algorithm 'agent', got: {algorithms}")
@@ -79,6 +83,8 @@ class EpisodeSpec:
         check_number("step_rtts", self.step_rtts, above=0, or_none=True)
         if isinstance(self.engine, str):
             check_name("engine", self.engine, ENGINES)
+        elif not callable(self.engine):
+            raise ValueError(f"engine must be a name or a callable that makes an engine, got {self.engine!r}")
 
     @property
     def distribution(self) -> Distribution:
@@ -124,9 +130,9 @@ class EpisodeSpec:
         engine = _group(config, "engine")
         return cls(
             scenario=Distribution.from_dict(config["scenario"]),
-            observation=_part(Observation, "observation", config),
-            action=_part(Action, "action", config),
-            reward=_part(Reward, "reward", config),
+            observation=_part(Observation, "observation", config.get("observation")),
+            action=_part(Action, "action", config.get("action")),
+            reward=_part(Reward, "reward", config.get("reward")),
             engine=engine.pop("name", "ns3"),
             engine_options=engine,
             **_group(config, "env", ("step_ms", "step_rtts")),
@@ -141,28 +147,36 @@ class EpisodeSpec:
         if not isinstance(self.engine, str):
             raise ValueError(f"engine must be a name to have a configuration, got {self.engine!r}")
         return {
-            "scenario": self.distribution.to_dict(),
-            "observation": {"features": list(self.observation.features), "history": self.observation.history},
-            "action": {
-                "cwnd_gain": list(self.action.cwnd_gain),
-                "pacing_gain": list(self.action.pacing_gain),
-                "cwnd_scale": self.action.cwnd_scale,
-            },
-            "reward": {"terms": dict(self.reward.terms)},
+            **{name: to_plain(getattr(self, name)) for name in ("scenario", "observation", "action", "reward")},
             "env": {"step_ms": self.step_ms, "step_rtts": self.step_rtts},
             "engine": {"name": self.engine, **self.engine_options},
         }
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments that make an equal specification."""
-        arguments = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        return arguments | {"engine_options": dict(self.engine_options)}
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
 
     def __hash__(self) -> int:
         return hash((self.scenario, self.observation, self.action, self.reward, self.step_ms, self.step_rtts))
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (_make_spec, (self.arguments(),))  # a mapping proxy does not pickle
+
+def to_plain(value: Any) -> Any:
+    """Return an argument of an environment in plain types for JSON and YAML, if it has such a form.
+
+    Scenarios, distributions and parts of an `EpisodeSpec` become mappings, NumPy's numbers and arrays Python's. The
+    environment that is made of the result is equal.
+    """
+    if isinstance(value, Scenario | Distribution):
+        return to_plain(value.to_dict())
+    if isinstance(value, Observation | Action | Reward):
+        return to_plain(dataclasses.asdict(value))
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return {key: to_plain(entry) for key, entry in value.items()}
+    return [to_plain(entry) for entry in value] if isinstance(value, list | tuple) else value
 
 
 class StepResult(NamedTuple):
@@ -231,6 +245,14 @@ class Episodes:
         self._can_end = False
         self._received_bytes = np.zeros(rows)
         self._last_agents: _Agents | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._is_pending or self.is_running.any():
+            raise TypeError(
+                "a running environment cannot be pickled or copied, because its engine cannot: send the function or "
+                "the EpisodeSpec that makes it, and make it where it is used"
+            )
+        return _make_episodes, (self.spec, self.count, self._controller, self._is_healing)
 
     def begin_resets(
         self,
@@ -386,13 +408,18 @@ class Episodes:
         return self._engines.flows[engine], self._engines.link[engine]
 
     @property
+    def has_begun(self) -> npt.NDArray[np.bool_]:
+        """Which engines have had a reset, shape (N,)."""
+        return np.asarray(self._seeds != 0)
+
+    @property
     def scenarios(self) -> tuple[Scenario, ...]:
         """The scenario of each engine's episode.
 
         Raises:
             gymnasium.error.ResetNeeded: there was no reset.
         """
-        if not self._seeds.all():
+        if not self.has_begun.all():
             raise gymnasium.error.ResetNeeded("no episode has a scenario yet: call reset first")
         return self._scenarios
 
@@ -416,6 +443,8 @@ class Episodes:
 
     def _distribution(self, options: Mapping[str, Any] | None) -> Distribution:
         drawn = self.spec.distribution
+        if options is not None and not isinstance(options, Mapping):
+            raise ValueError(f"options must be a mapping, like {{'scenario': …}}, or None, got {options!r}")
         for name, value in (options or {}).items():
             check_name("reset option", name, ("scenario",))
             drawn = Distribution.of(value)
@@ -532,6 +561,10 @@ class Episodes:
         return is_complete, time_s[self._engine_of] >= self._stop_s
 
 
+def _make_episodes(spec: EpisodeSpec, count: int, controller: str | None, is_healing: bool) -> Episodes:
+    return Episodes(spec, count, controller, is_healing=is_healing)
+
+
 @dataclass(frozen=True)
 class _Agents:
     """What a scenario says about its K agent flows."""
@@ -599,10 +632,6 @@ def policy_of(
 _RECEIVED, _IS_ACTIVE, _BDP = map(FLOW_COLUMNS.index, ("received_bytes", "is_active", "bdp_packets"))
 
 
-def _make_spec(arguments: dict[str, Any]) -> EpisodeSpec:
-    return EpisodeSpec(**arguments)
-
-
 def _group(config: Mapping[str, Any], name: str, known: Iterable[str] | None = None) -> dict[str, Any]:
     """Return a group of the configuration; {} if it is missing."""
     given = config.get(name)
@@ -612,5 +641,9 @@ def _group(config: Mapping[str, Any], name: str, known: Iterable[str] | None = N
     return dict(given)
 
 
-def _part(cls: type[Part], name: str, config: Mapping[str, Any]) -> Part:
-    return cls(**_group(config, name, [field.name for field in dataclasses.fields(cls)]))
+def _part(cls: type[Part], name: str, given: Part | Mapping[str, Any] | None) -> Part:
+    """Return a part of a specification, which is given as itself or as its arguments; None has the defaults."""
+    if isinstance(given, cls):
+        return given
+    arguments = _group({name: given}, name, [field.name for field in dataclasses.fields(cls)])
+    return cls(**arguments)

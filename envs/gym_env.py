@@ -7,10 +7,15 @@ from typing import Any, Final
 import gymnasium
 import numpy as np
 import numpy.typing as npt
+from gymnasium.envs.registration import EnvSpec
 
+from bbrgym.baselines import registry
+from bbrgym.checks import check_name
+from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.engine import OneThread, in_one_thread
-from bbrgym.envs.episode import AnyScenario, Episodes, EpisodeSpec
+from bbrgym.envs.episode import AnyScenario, Episodes, EpisodeSpec, to_plain
 from bbrgym.envs.info import Info
+from bbrgym.envs.named import with_one_agent
 from bbrgym.envs.render import check_render_mode, draw_episode, flow_text, link_text
 from bbrgym.envs.scenario import Flow, Scenario
 
@@ -103,6 +108,7 @@ class BottleneckEnv(gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.float3
 
     Args:
         scenario: what is simulated, with exactly one flow whose algorithm is `agent`.
+        other_agents: the algorithm of all agents but the first, so that scenarios with several are allowed.
         render_mode: None, "ansi" (a line about the last step), or "rgb_array" (a plot of the episode so far; needs
             matplotlib).
         parts: the other arguments of `bbrgym.envs.episode.EpisodeSpec`: `observation`, `action`, `reward`, `step_ms`,
@@ -121,12 +127,19 @@ class BottleneckEnv(gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.float3
         "render_fps": 10,
     }
 
+    _spec: EnvSpec | None = None
+
     def __init__(
-        self, scenario: AnyScenario = DEFAULT_SCENARIO, *, render_mode: str | None = None, **parts: Any
+        self,
+        scenario: AnyScenario = DEFAULT_SCENARIO,
+        *,
+        render_mode: str | None = None,
+        other_agents: str | None = None,
+        **parts: Any,
     ) -> None:
         check_render_mode(render_mode, self.metadata["render_modes"])
         self.render_mode = render_mode
-        spec = one_agent_spec(scenario, **parts)
+        spec = one_agent_spec(scenario, other_agents, **parts)
         self.action_space = spec.action.space
         self.observation_space = spec.observation.space
         self._one_thread = OneThread()
@@ -137,6 +150,15 @@ class BottleneckEnv(gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.float3
     def from_spec(cls, spec: EpisodeSpec, render_mode: str | None = None) -> BottleneckEnv:
         """Make the environment of a specification with one agent flow."""
         return cls(**spec.arguments(), render_mode=render_mode)
+
+    @property
+    def spec(self) -> EnvSpec | None:
+        """What `gymnasium.make` made it of, in plain types, so that `spec.to_json()` works."""
+        return self._spec
+
+    @spec.setter
+    def spec(self, spec: EnvSpec | None) -> None:
+        self._spec = plain_spec(spec)
 
     @property
     def scenario(self) -> Scenario:
@@ -200,18 +222,33 @@ class BottleneckEnv(gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.float3
         self._episodes.close()
 
 
-def one_agent_spec(scenario: AnyScenario, **parts: Any) -> EpisodeSpec:
+def plain_spec(spec: EnvSpec | None) -> EnvSpec | None:
+    """Return Gymnasium's specification of an environment with its arguments in plain types."""
+    if spec is not None:
+        spec.kwargs = {name: to_plain(value) for name, value in spec.kwargs.items()}
+    return spec
+
+
+def one_agent_spec(scenario: AnyScenario, other_agents: str | None = None, **parts: Any) -> EpisodeSpec:
     """Return `EpisodeSpec(scenario, **parts)`.
+
+    Args:
+        scenario: see `EpisodeSpec`.
+        other_agents: the algorithm of all agents but the first; None refuses others.
+        parts: the other arguments of `EpisodeSpec`.
 
     Raises:
         ValueError: a bad argument, or a scenario that has not exactly one agent flow.
     """
+    if other_agents is not None:
+        check_name("other_agents", other_agents, registry.controllers())
+        scenario = with_one_agent(Distribution.of(scenario).to_dict(), other_agents)
     spec = EpisodeSpec(scenario, **parts)
     if spec.agents != 1:
         algorithms = ", ".join(flow.algorithm for flow in spec.distribution.example.flows)
         raise ValueError(
-            f"bbrgym/Bottleneck-v0 must have exactly one agent flow, got {spec.agents} ({algorithms}). For several, "
-            "use bbrgym.envs.sb3_env.SharedPolicyVecEnv, in which each is an environment, or bbrgym.parallel_env, in "
-            "which each is an agent"
+            f"bbrgym/Bottleneck-v0 must have exactly one agent flow, got {spec.agents} ({algorithms}). Give the others "
+            "an algorithm (other_agents='bbr'). For several agents, use bbrgym.envs.sb3_env.SharedPolicyVecEnv, in "
+            "which each is an environment, or bbrgym.parallel_env, in which each is an agent"
         )
     return spec

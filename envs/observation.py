@@ -94,6 +94,8 @@ class Observation:
     history: int = 1
 
     def __post_init__(self) -> None:
+        if isinstance(self.features, str) or not isinstance(self.features, Iterable):
+            raise ValueError(f"observation.features must be a list of names, got {self.features!r}")
         object.__setattr__(self, "features", tuple(self.features))
         check_features("feature", self.features, FEATURES)
         check_integer("observation.history", self.history, at_least=1, at_most=1000)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -247,7 +247,7 @@ class Reward:
         terms = {name: float(weight) for name, weight in self.terms.items()}
         if not any(terms.values()):
             raise ValueError(f"reward.terms must have a weight > 0, got {terms}; known: {', '.join(TERMS)}")
-        object.__setattr__(self, "terms", MappingProxyType(terms))
+        object.__setattr__(self, "terms", terms)
 
     @np.errstate(all="ignore")
     def evaluate(self, context: RewardContext) -> Array:
@@ -303,9 +303,6 @@ class Reward:
 
     def __hash__(self) -> int:
         return hash(tuple(self.terms.items()))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (Reward, (dict(self.terms),))  # a mapping proxy does not pickle
 
 
 _IS_ACTIVE, _SENT, _DELIVERED, _LOST, _DELIVERY_RATE, _RTT_MEAN = map(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium
 import numpy as np
 import numpy.typing as npt
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils import seeding
 from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import batch_space
@@ -15,7 +16,7 @@ from gymnasium.vector.utils import batch_space
 from bbrgym.checks import check_integer, check_name
 from bbrgym.envs.engine import OneThread, in_one_thread
 from bbrgym.envs.episode import AnyScenario, Episodes, StepResult
-from bbrgym.envs.gym_env import DEFAULT_SCENARIO, one_agent_spec
+from bbrgym.envs.gym_env import DEFAULT_SCENARIO, one_agent_spec, plain_spec
 from bbrgym.envs.info import Record
 from bbrgym.envs.render import check_render_mode
 from bbrgym.envs.scenario import Scenario
@@ -50,15 +51,19 @@ class BottleneckVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.floa
         render_mode: only None.
         autoreset_mode: when an environment whose episode has ended starts the next one, as Gymnasium defines it: in the
             next step, which ignores the action and has reward 0 ("NextStep"), or in the same step, whose last
-            observation and info are then `final_obs` and `final_info` ("SameStep").
+            observation and info are then `final_obs` and `final_info` ("SameStep"); or only when it is told to
+            ("Disabled"), by `reset(options={"reset_mask": mask})`.
         has_infos: whether infos have what those of `BottleneckEnv` have, batched as in Gymnasium's own vector
             environments: `infos["rtt_mean_ms"]` has shape (num_envs,). Without, they have only `final_obs` and
             `final_info`.
+        other_agents: as of `BottleneckEnv`.
         parts: as of `BottleneckEnv`.
 
     Raises:
         ValueError: an argument is bad; the message names the bad value and the good ones.
     """
+
+    _spec: EnvSpec | None = None
 
     def __init__(
         self,
@@ -68,29 +73,40 @@ class BottleneckVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.floa
         render_mode: None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         has_infos: bool = False,
+        other_agents: str | None = None,
         **parts: Any,
     ) -> None:
         self.closed = True  # Gymnasium before 1.3 closes it when it is deleted, even if making it failed
         check_integer("num_envs", num_envs, at_least=1)
         check_render_mode(render_mode, ())
         mode = autoreset_mode.value if isinstance(autoreset_mode, AutoresetMode) else autoreset_mode
-        known = {m.value: m for m in (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP)}
+        known = {m.value: m for m in AutoresetMode}
         check_name("autoreset_mode", mode, known)
-        spec = one_agent_spec(scenario, **parts)
+        spec = one_agent_spec(scenario, other_agents, **parts)
         self.num_envs = num_envs
         self.render_mode = None
+        self.autoreset_mode = known[mode]
         self.metadata = {"render_modes": [], "autoreset_mode": known[mode]}
         self.single_observation_space = spec.observation.space
         self.single_action_space = spec.action.space
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._has_infos = has_infos
-        self._is_same_step = known[mode] is AutoresetMode.SAME_STEP
         self._one_thread = OneThread()
         self._episodes = Episodes(spec, num_envs, is_healing=True)
         self._rngs = [seeding.np_random()[0] for _ in range(num_envs)]
         self._is_over = np.zeros(num_envs, dtype=np.bool_)
+        self._last_observations = np.zeros(self.observation_space.shape or (), dtype=np.float32)
         self.closed = False
+
+    @property
+    def spec(self) -> EnvSpec | None:
+        """What `gymnasium.make_vec` made it of, in plain types, so that `spec.to_json()` works."""
+        return self._spec
+
+    @spec.setter
+    def spec(self, spec: EnvSpec | None) -> None:
+        self._spec = plain_spec(spec)
 
     @property
     def scenarios(self) -> tuple[Scenario, ...]:
@@ -110,31 +126,39 @@ class BottleneckVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.floa
         Args:
             seed: `seed + i` for environment i; or a list with one seed (or None) for each; None keeps their random
                 generators.
-            options: as of `BottleneckEnv.reset`, the same for all.
+            options: as of `BottleneckEnv.reset`, the same for all; and `reset_mask`, an array of num_envs bools, to
+                reset only these. The others continue; their observations are the last ones, and they have no infos.
 
         Returns:
             Observations of shape (num_envs, length of an observation), and infos as Gymnasium batches them.
 
         Raises:
-            ValueError: a list of seeds of another length, or an unknown option.
+            gymnasium.error.ResetNeeded: `reset_mask` leaves out an environment that was never reset.
+            ValueError: a list of seeds of another length, a bad `reset_mask`, or an unknown option.
             EngineError: engines could not start it; the message says which, and why. Those that died before are
                 started afresh.
         """
-        seeds = [seed + i for i in range(self.num_envs)] if isinstance(seed, int) else seed
-        if seeds is not None:
-            if len(seeds) != self.num_envs:
-                raise ValueError(f"seed must have {self.num_envs} seeds, one per environment, got {seed!r}")
-            for index, one in enumerate(seeds):
-                if one is not None:
-                    self._rngs[index] = seeding.np_random(one)[0]
+        seeds: Sequence[int | None] | None = [seed + i for i in range(self.num_envs)] if isinstance(seed, int) else seed
+        if seeds is None:
+            seeds = [None] * self.num_envs
+        elif len(seeds) != self.num_envs:
+            raise ValueError(f"seed must have {self.num_envs} seeds, one per environment, got {seed!r}")
+        mask, given = self._reset_mask(options)
+        chosen = np.flatnonzero(mask)
+        for index in chosen.tolist():
+            if (one := seeds[index]) is not None:
+                self._rngs[index] = seeding.np_random(one)[0]
+        observations = self._last_observations.copy()
         try:
-            self._episodes.begin_resets(np.arange(self.num_envs), self._rngs, [options] * self.num_envs)
-            observations = self._episodes.finish_resets()
+            rngs = [self._rngs[index] for index in chosen]
+            self._episodes.begin_resets(chosen, rngs, [given] * len(chosen))
+            observations[chosen] = self._episodes.finish_resets()
         except BaseException:
             self._abandon()
             raise
-        self._is_over[:] = False
-        return observations, self._infos(self._episodes.record())
+        self._is_over[chosen] = False
+        self._last_observations = observations.copy()
+        return observations, self._infos(self._episodes.record(), mask)
 
     @in_one_thread
     def step(
@@ -156,6 +180,10 @@ class BottleneckVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.floa
         infos: dict[str, Any] = {}
         # With NEXT_STEP, an environment whose episode ended before is reset instead of stepped.
         resetting = np.flatnonzero(self._is_over)
+        if len(resetting) and self.autoreset_mode is AutoresetMode.DISABLED:
+            raise gymnasium.error.ResetNeeded(
+                f"environments {resetting.tolist()} have ended: call reset(options={{'reset_mask': …}}) before step"
+            )
         self._episodes.begin_step(actions, np.flatnonzero(~self._is_over) if len(resetting) else None)
         try:
             if len(resetting):
@@ -163,7 +191,7 @@ class BottleneckVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.floa
             result = self._episodes.finish_step()
             observations, record = result.observations, result.record
             is_over = result.terminated | result.truncated
-            if self._is_same_step:
+            if self.autoreset_mode is AutoresetMode.SAME_STEP:
                 ended = np.flatnonzero(is_over)
                 if len(ended):
                     infos = self._final_infos(result, is_over)
@@ -176,12 +204,28 @@ class BottleneckVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.floa
         except BaseException:
             self._abandon()
             raise
+        self._last_observations = observations.copy()
         return observations, result.rewards, result.terminated, result.truncated, infos | self._infos(record)
 
     @in_one_thread
     def close_extras(self, **kwargs: Any) -> None:
         """End the engines."""
         self._episodes.close()
+
+    def _reset_mask(self, options: Mapping[str, Any] | None) -> tuple[npt.NDArray[np.bool_], Mapping[str, Any] | None]:
+        """Return which environments a reset is for, and its other options."""
+        everything = np.ones(self.num_envs, dtype=np.bool_)
+        if not isinstance(options, Mapping) or "reset_mask" not in options:
+            return everything, options
+        mask = options["reset_mask"]
+        is_good = isinstance(mask, np.ndarray) and mask.shape == everything.shape and mask.dtype == np.bool_
+        if not is_good or not mask.any():
+            raise ValueError(
+                f"options['reset_mask'] must be an array of {self.num_envs} bools, not all of them False, got {mask!r}"
+            )
+        if not (mask | self._episodes.has_begun).all():
+            raise gymnasium.error.ResetNeeded("options['reset_mask'] leaves out an environment that was never reset")
+        return mask, {name: value for name, value in options.items() if name != "reset_mask"}
 
     def _begin_resets(self, indices: npt.NDArray[np.intp]) -> None:
         self._episodes.begin_resets(indices, [self._rngs[index] for index in indices], is_autoreset=True)
@@ -205,7 +249,9 @@ class BottleneckVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.floa
         return {"engine_error": errors, "_engine_error": errors != None}  # noqa: E711  # element by element
 
     def _infos(self, record: Record, engines: npt.NDArray[np.bool_] | None = None) -> dict[str, Any]:
-        return record.batch(engines) if self._has_infos else {}
+        if not self._has_infos:
+            return {}
+        return record.batch(None if engines is None or engines.all() else engines)
 
     def _abandon(self) -> None:
         self._is_over[:] = False

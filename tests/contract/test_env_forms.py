@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 import pickle
@@ -9,15 +10,19 @@ import subprocess
 import sys
 from collections.abc import Callable
 from importlib.resources import as_file, files
+from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
 from fake_engine import FakeEngine
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils.env_checker import check_env, data_equivalence
+from gymnasium.vector import AutoresetMode
 from omegaconf import OmegaConf
 
+from bbrgym.envs import NS3GYM_ID, environment_ids
 from bbrgym.envs.action import Action
 from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.engine import EngineError
@@ -32,6 +37,7 @@ from bbrgym.envs.scenario import Flow, Scenario
 from bbrgym.envs.trace import simulate
 from bbrgym.envs.vector_env import BottleneckVectorEnv
 
+ROOT = Path(__file__).resolve().parents[2]
 ID = "bbrgym/Bottleneck-v0"
 SHORT = Scenario(duration_s=1.0, flows=(Flow("agent", rtt_ms=20.0), Flow("bbr", rtt_ms=50.0)))
 PAIR = Scenario(duration_s=2.0, flows=(Flow("agent", rtt_ms=10.0), Flow("bbr"), Flow("agent", rtt_ms=50.0)))
@@ -195,6 +201,22 @@ class TestBottleneckEnv:
             ({"scenario": PAIR}, r"exactly one agent flow, got 2 \(agent, bbr, agent\).*SharedPolicyVecEnv"),
             ({"scenario": SHORT.with_algorithm("bbr")}, "must have a flow with algorithm 'agent', got: bbr, bbr"),
             ({"scenario": {"rates": 1}}, "scenario: unknown key 'rates'"),
+            ({"scenario": "dule"}, "unknown scenario 'dule' .did you mean 'duel'.*paper/acw"),
+            ({"scenario": 5}, "scenario must be a mapping of its fields, got 5"),
+            (
+                {"scenario": {"flows": [{"algorithm": "agent", "parameters": 5}]}},
+                "parameters of algorithm 'agent' must be a mapping, got 5",
+            ),
+            ({"other_agents": "tcp"}, "unknown other_agents 'tcp'"),
+            ({"observation": {"feature": []}}, "observation: unknown key 'feature' .*; known: features, history"),
+            (
+                {"observation": {"features": "loss_rate"}},
+                "observation.features must be a list of names, got 'loss_rate'",
+            ),
+            ({"action": [1, 2]}, r"action must be a mapping with keys of .*, got \[1, 2\]"),
+            ({"reward": {"terms": 3}}, "reward.terms must be a mapping of weights by name, got 3"),
+            ({"engine": 5}, "engine must be a name or a callable that makes an engine, got 5"),
+            ({"engine_options": 3}, "engine_options must be a mapping, got 3"),
             ({"engine": "ns2"}, "unknown engine 'ns2'.*; known: native, ns3"),
             ({"step_ms": 0}, "step_ms must be > 0 or null, got 0"),
             ({"step_ms": None}, "give one"),
@@ -288,7 +310,7 @@ class TestVector:
         ("arguments", "message"),
         [
             ({"num_envs": 0}, "num_envs must be an integer >= 1, got 0"),
-            ({"autoreset_mode": "Disabled"}, "unknown autoreset_mode 'Disabled'; known: NextStep, SameStep"),
+            ({"autoreset_mode": "Never"}, "unknown autoreset_mode 'Never'; known: NextStep, SameStep, Disabled"),
             ({"render_mode": "ansi"}, "render_mode"),
             ({"scenario": PAIR}, "exactly one agent flow"),
         ],
@@ -429,6 +451,114 @@ class TestSpec:
     def test_by_name(self) -> None:
         config = {"scenario": SHORT.to_dict(), "engine": {"name": "fake", "timeout_s": 1.0}}
         assert len(list(play(BottleneckEnv.from_spec(EpisodeSpec.from_config(config))))) == 10
+
+
+class TestIds:
+    @pytest.mark.filterwarnings("error")
+    @pytest.mark.parametrize("id", [id for id in environment_ids() if id not in (ID, "bbrgym/Train-v0")])
+    def test_every_id_has_a_single_and_a_vector_form(self, id: str) -> None:
+        short = {"observation": {"history": 2}, "reward": {"terms": {"loss": 1.0}}}
+        env = gymnasium.make(id, **short)
+        vector = gymnasium.make_vec(id, num_envs=2, **short)
+        again = gymnasium.make(EnvSpec.from_json(env.spec.to_json()))  # type: ignore[union-attr]
+        assert again.spec == env.spec
+        single, other = env.reset(seed=4), again.reset(seed=4)
+        assert data_equivalence(list(single), list(other), exact=True)
+        assert data_equivalence(single[0], vector.reset(seed=[4, 5])[0][0], exact=True)
+        assert [flow.algorithm for flow in env.get_wrapper_attr("scenario").flows].count("agent") == 1
+        vector_again = gymnasium.make_vec(EnvSpec.from_json(vector.spec.to_json()))  # type: ignore[union-attr]
+        assert vector_again.num_envs == 2
+        for made in (env, vector, again, vector_again):
+            made.close()
+
+    def test_a_specification_with_objects_is_stored_in_plain_types(self) -> None:
+        given = {
+            "scenario": DRAWN,
+            "observation": Observation(("loss_rate",), history=2),
+            "action": Action((1.0, 2.0)),
+            "reward": Reward({"delay": 2}),
+            "step_ms": np.float64(50.0),
+            "engine": "native",
+        }
+        env = gymnasium.make(ID, **given)
+        spec = env.spec
+        assert spec is not None
+        again = gymnasium.make(EnvSpec.from_json(spec.to_json()))
+        assert again.spec == spec
+        assert again.unwrapped._episodes.spec == EpisodeSpec(**given) == env.unwrapped._episodes.spec  # type: ignore[attr-defined]
+        vector = gymnasium.make_vec(ID, num_envs=2, autoreset_mode=AutoresetMode.SAME_STEP, **given)
+        vector_again = gymnasium.make_vec(EnvSpec.from_json(vector.spec.to_json()))  # type: ignore[union-attr]
+        assert vector_again.metadata == vector.metadata
+
+    def test_the_page_has_every_id(self) -> None:
+        page = (ROOT / "docs" / "environments.md").read_text(encoding="utf-8")
+        listed = {line.split("`")[1] for line in page.splitlines() if line.startswith("| `bbrgym/")}
+        assert (
+            listed == {*environment_ids(), NS3GYM_ID} == {id for id in gymnasium.registry if id.startswith("bbrgym/")}
+        )
+
+    def test_only_the_first_agent_stays_one(self) -> None:
+        env = BottleneckEnv("duel", other_agents="cubic", engine="native")
+        env.reset(seed=1)
+        assert [flow.algorithm for flow in env.scenario.flows] == ["agent", "cubic"]
+        assert env.spec is None  # Gymnasium did not make it
+        with pytest.raises(ValueError, match="other_agents='bbr'"):
+            BottleneckEnv("duel", engine="native")
+
+    def test_scenarios_become_plain_types(self) -> None:
+        assert Scenario.from_dict(dataclasses.asdict(PAIR)) == PAIR == copy.deepcopy(PAIR)
+        assert dataclasses.asdict(Reward({"delay": 2})) == {"terms": {"delay": 2.0}}
+        assert pickle.loads(pickle.dumps(PAIR)).digest == PAIR.digest
+        assert Scenario(rate_mbps=12).digest == Scenario(rate_mbps=12.0).digest != Scenario(rate_mbps=13).digest
+
+
+class TestDisabledAutoreset:
+    def test_it_equals_gymnasiums(self) -> None:
+        """Episodes of different lengths; every reset is for the ended environments."""
+        arguments = {"scenario": DRAWN, "engine": "native"}
+        ours = gymnasium.make_vec(ID, num_envs=3, autoreset_mode=AutoresetMode.DISABLED, has_infos=True, **arguments)
+        how = {"vectorization_mode": "sync", "vector_kwargs": {"autoreset_mode": AutoresetMode.DISABLED}}
+        theirs = gymnasium.make_vec(ID, num_envs=3, **how, **arguments)
+        assert ours.unwrapped.autoreset_mode is AutoresetMode.DISABLED  # type: ignore[attr-defined]
+        assert_same(list(ours.reset(seed=3)), list(theirs.reset(seed=3)))
+        resets = 0
+        for _ in range(40):
+            actions = np.full((3, 2), 0.3, dtype=np.float32)
+            mine, yours = ours.step(actions), theirs.step(actions)
+            assert_same(list(mine), list(yours))
+            over = mine[2] | mine[3]
+            if over.any():
+                with pytest.raises(gymnasium.error.ResetNeeded, match="reset_mask"):
+                    ours.step(actions)
+                outputs = [env.reset(options={"reset_mask": over.copy()}) for env in (ours, theirs)]
+                assert_same(*map(list, outputs))
+                resets += 1
+        assert resets > 3
+        for env in (ours, theirs):
+            env.close()
+
+    def test_bad_masks(self) -> None:
+        vector = BottleneckVectorEnv(2, SHORT, engine="native", autoreset_mode="Disabled")
+        with pytest.raises(gymnasium.error.ResetNeeded, match="never reset"):
+            vector.reset(options={"reset_mask": np.array([True, False])})
+        for bad in ([True, False], np.array([True]), np.array([1, 0]), np.array([False, False])):
+            with pytest.raises(ValueError, match="must be an array of 2 bools, not all of them False"):
+                vector.reset(options={"reset_mask": bad})
+
+
+@pytest.mark.parametrize("form", [BottleneckEnv, BottleneckVectorEnv, SharedPolicyVecEnv])
+def test_a_running_environment_cannot_be_pickled(form: Any) -> None:
+    env = (
+        form(EpisodeSpec(SHORT, engine="native"))
+        if form is SharedPolicyVecEnv
+        else form(scenario=SHORT, engine="native")
+    )
+    pickle.loads(pickle.dumps(env)).reset()
+    env.reset()
+    with pytest.raises(TypeError, match="a running environment cannot be pickled"):
+        pickle.dumps(env)
+    env.close()
+    pickle.loads(pickle.dumps(env)).reset()
 
 
 def test_a_policy_of_simulate_is_for_one_run() -> None:

@@ -1,0 +1,81 @@
+"""Scenarios by name: those of conf/scenario (`duel`), and the ground of each paper (`paper/acw`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from bbrgym.checks import check_name
+
+
+@cache
+def scenario_names() -> tuple[str, ...]:
+    """Return the names of all scenarios; `paper/<paper>` is one for all experiments of a paper."""
+    papers = {stem.split("-")[0] for stem in _stems("experiment/paper")}
+    return (*_stems("scenario"), *(f"paper/{paper}" for paper in sorted(papers)))
+
+
+def named_scenario(name: str) -> dict[str, Any]:
+    """Return the plain mapping of a scenario or of a distribution, for `Distribution.from_dict`.
+
+    The ground of a paper is a choice of the scenarios of its experiments, all equally likely, with their first presets.
+    An agent has the first flow, and BBR those whose algorithm the paper varies. The engines' own `cubic-stock` is
+    `cubic`, which every engine has.
+
+    Raises:
+        ValueError: there is no such name; the message has the known ones.
+    """
+    check_name("scenario", name, scenario_names())
+    group, _, paper = name.rpartition("/")
+    if not group:
+        return _load(f"scenario/{name}")
+    stems = [stem for stem in _stems("experiment/paper") if stem.split("-")[0] == paper]
+    experiments = [_load(f"experiment/paper/{stem}")["benchmark"]["scenarios"] for stem in stems]
+    return {"choice": [_with_agent(scenario) for scenarios in experiments for scenario in scenarios.values()]}
+
+
+def with_one_agent(plain: Any, others: str) -> Any:
+    """Return plain scenarios or distributions in which only the first agent of each list of flows is one.
+
+    Args:
+        plain: of `Distribution.from_dict`.
+        others: the algorithm of the other agents, with its default parameters.
+    """
+    if isinstance(plain, Mapping):
+        return {
+            key: _one_agent(value, others) if key == "flows" else with_one_agent(value, others)
+            for key, value in plain.items()
+        }
+    return [with_one_agent(entry, others) for entry in plain] if isinstance(plain, list) else plain
+
+
+def _one_agent(flows: Any, others: str) -> Any:
+    if isinstance(flows, Mapping):  # a choice of lists
+        return {kind: [_one_agent(option, others) for option in options] for kind, options in flows.items()}
+    agents = [flow for flow in flows if flow.get("algorithm") == "agent"]
+    return [
+        flow if flow.get("algorithm") != "agent" or index == flows.index(agents[0]) else flow | {"algorithm": others}
+        for index, flow in enumerate(flows)
+    ]
+
+
+def _with_agent(scenario: Mapping[str, Any]) -> dict[str, Any]:
+    first, *others = scenario["flows"]
+    others = [flow | {"algorithm": flow.get("algorithm", "bbr").removesuffix("-stock")} for flow in others]
+    return {**scenario, "flows": [first | {"algorithm": "agent"}, *others]}
+
+
+def _stems(group: str) -> tuple[str, ...]:
+    names = (entry.name for entry in (resources.files("bbrgym.conf") / group).iterdir())
+    return tuple(sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml")))
+
+
+@cache
+def _load(path: str) -> dict[str, Any]:
+    from omegaconf import OmegaConf  # importing it takes half as long as importing the package
+
+    with resources.as_file(resources.files("bbrgym.conf") / f"{path}.yaml") as file:
+        plain: Any = OmegaConf.to_container(OmegaConf.load(file), resolve=True)
+    return dict(plain)
