@@ -145,6 +145,10 @@ class ProcessExecutor(Executor):
     ) -> None:
         self.workers = workers or len(os.sched_getaffinity(0))
         self._timeout_s, self._retries, self._grace_s = timeout_s, retries, grace_s
+        # As a spawned `multiprocessing.Process` gets it: search path, arguments, working directory and main module.
+        preparation = get_preparation_data("worker")
+        del preparation["authkey"]
+        self._preparation = pickle.dumps(preparation)
         self._waiting: deque[_Job] = deque()
         self._lock = threading.Lock()
         self._is_open, self._is_cancelled = True, False
@@ -185,7 +189,7 @@ class ProcessExecutor(Executor):
         self.shutdown(cancel_futures=kind is not None)
 
     def _wake(self) -> None:
-        with contextlib.suppress(BlockingIOError):  # it is full of calls already
+        with contextlib.suppress(OSError):  # it is full of calls already, or its reader has ended
             self._wake_writer.send(b"x")
 
     def _supervise(self) -> None:
@@ -222,6 +226,7 @@ class ProcessExecutor(Executor):
                     job.future.status = "killed"
                     job.future.set_exception(WorkerLostError("its process was ended with the executor"))
             self._wake_reader.close()
+            self._wake_writer.close()
 
     def _begin_jobs(self, idle: list[_Worker], busy: list[_Worker]) -> bool:
         """Start waiting tasks where there is room; return False once nothing is left to supervise."""
@@ -233,7 +238,13 @@ class ProcessExecutor(Executor):
                 if job is None:
                     return self._is_open or bool(busy)
             if job.future.running() or job.future.set_running_or_notify_cancel():
-                worker = idle.pop() if idle and job.output is None else _Worker(job.output, self._grace_s)
+                try:
+                    is_known = idle and job.output is None
+                    worker = idle.pop() if is_known else _Worker(self._preparation, job.output, self._grace_s)
+                except OSError as error:  # a process cannot be started
+                    job.future.status = "failed"
+                    job.future.set_exception(error)
+                    continue
                 busy.append(worker)
                 worker.begin(job, self._timeout_s)
         return not self._is_cancelled
@@ -371,7 +382,7 @@ class _Job:
 class _Worker:
     """A Python process that runs one task after the other, or one only if it has an `output`."""
 
-    def __init__(self, output: Path | None, grace_s: float) -> None:
+    def __init__(self, preparation: bytes, output: Path | None, grace_s: float) -> None:
         self.is_reusable = output is None
         self._grace_s = grace_s
         ours, theirs = socket.socketpair()
@@ -380,10 +391,7 @@ class _Worker:
                 [sys.executable, "-P", "-u", "-c", _SERVE, str(theirs.fileno())], file, [theirs.fileno()], grace_s
             )
         self._connection = Connection(ours.detach())
-        # As a spawned `multiprocessing.Process` gets it: search path, arguments, working directory and main module.
-        preparation = get_preparation_data("worker")
-        del preparation["authkey"]
-        self._send(pickle.dumps(preparation))
+        self._send(preparation)
 
     def begin(self, job: _Job, timeout_s: float | None) -> None:
         self.job = job

@@ -7,6 +7,8 @@ import hashlib
 import io
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, as_completed
 from functools import partial
@@ -143,6 +145,24 @@ def test_what_is_cancelled_does_not_run(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1"]
     with pytest.raises(RuntimeError, match="after shutdown"):
         executor.submit(divide, 1)
+
+
+def test_a_script_without_a_guard_ends_with_an_error(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from bbrgym.processes import ProcessExecutor\n"
+        "with ProcessExecutor(1) as executor:\n"
+        "    print('answer', executor.submit(abs, -1).exception())\n"
+    )
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
+    assert done.stdout == "answer its process exited with status 1\n"
+    assert "before the current process has finished its bootstrapping phase" in " ".join(done.stderr.split())
+
+
+def test_a_process_that_cannot_start_fails_its_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    with ProcessExecutor(1) as executor:
+        assert isinstance(executor.submit(abs, -1).exception(), FileNotFoundError)
 
 
 @pytest.mark.parametrize("plain", ["local", "ray", "dask", "slurm"])
