@@ -91,19 +91,21 @@ class MlflowStore:
 
     Args:
         root: the folder that has `runs/`.
+        uri: of a tracking server or of a database; None is the project's database in `root`. Files then go where the
+            server, or MLflow's default for the database, puts them.
 
     Raises:
         Exception: of any kind, here and from every method.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, uri: str | None = None) -> None:
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         # A run prints its own messages and progress.
         os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")
         os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
-        self.root = root
-        self._artifacts = root / "runs" / "mlartifacts"
-        uri = store_uri(root)
+        self.name = uri or str(root / "runs")
+        self._artifacts = root / "runs" / "mlartifacts" if uri is None else None
+        uri = uri or store_uri(root)
         from mlflow import MlflowClient
 
         self._client = MlflowClient(tracking_uri=uri, registry_uri=uri)
@@ -152,17 +154,24 @@ class MlflowStore:
         """Log a distribution or rows of scenarios as a dataset."""
         import mlflow.data
         from mlflow.data.meta_dataset import MetaDataset
-        from mlflow.data.sources import LocalArtifactDatasetSource
+        from mlflow.data.sources import CodeDatasetSource, LocalArtifactDatasetSource
         from mlflow.entities import Dataset, DatasetInput, InputTag
         from mlflow.exceptions import MlflowException
 
         digest = _digest(scenarios)
         # Named by its content: MLflow keeps one source for all runs of an experiment with the same dataset.
-        path = self._artifacts / "scenarios" / f"{digest}.json"
-        if not path.is_file():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_json(path, scenarios)
-        source = LocalArtifactDatasetSource(path.as_uri())
+        source: Any
+        if self._artifacts is None:  # the content is an artifact of every run
+            with tempfile.TemporaryDirectory() as temporary:
+                write_json(Path(temporary) / f"{digest}.json", scenarios)
+                self._client.log_artifact(self._run_id, f"{temporary}/{digest}.json", "scenarios")
+            source = CodeDatasetSource({"artifact": f"scenarios/{digest}.json"})
+        else:
+            path = self._artifacts / "scenarios" / f"{digest}.json"
+            if not path.is_file():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_json(path, scenarios)
+            source = LocalArtifactDatasetSource(path.as_uri())
         data = (
             MetaDataset(source, name, digest)
             if isinstance(scenarios, Mapping)
@@ -252,9 +261,10 @@ class MlflowStore:
 
         if (found := self._client.get_experiment_by_name(name)) is not None:
             return str(found.experiment_id)
-        artifacts = self._artifacts / re.sub(r"[^\w.-]+", "_", name)
+        folder = re.sub(r"[^\w.-]+", "_", name)
+        location = None if self._artifacts is None else (self._artifacts / folder).as_uri()
         try:
-            made = str(self._client.create_experiment(name, artifact_location=artifacts.as_uri()))
+            made = str(self._client.create_experiment(name, artifact_location=location))
         except MlflowException:  # another process has just created it
             if (found := self._client.get_experiment_by_name(name)) is None:
                 raise

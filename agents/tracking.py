@@ -39,6 +39,8 @@ class TrackingConfig:
     Args:
         backend: `mlflow`, or `none` for the local log alone.
         root: folder of `runs/mlflow.db` and `runs/mlartifacts`; None is the current one.
+        uri: of MLflow's tracking server (`http://127.0.0.1:5000`) or database, instead of `runs/mlflow.db`; None is
+            the latter. Processes on several machines need a server.
         parent: `run_id` of the run that these runs belong to, like the jobs of a sweep; None if there is none.
 
     Raises:
@@ -47,6 +49,7 @@ class TrackingConfig:
 
     backend: str = "none"
     root: str | None = None
+    uri: str | None = None
     parent: str | None = None
 
     def __post_init__(self) -> None:
@@ -219,7 +222,7 @@ class Tracker:
         try:
             work(self._store)
         except Exception as error:  # of any kind: a run never ends because of the store
-            _give_up(self._store.root, error)
+            _give_up(self._store.name, error)
             self._store = None
 
     def _write_record(self) -> None:
@@ -253,32 +256,32 @@ def read_run(directory: Path) -> dict[str, Any] | None:
     return record
 
 
-_FAILED_ROOTS: set[Path] = set()
+_FAILED_STORES: set[str] = set()
 """Stores that failed in this process: neither tried nor warned about again."""
 
 
 def _open_store(config: TrackingConfig, record: dict[str, Any], directory: Path) -> MlflowStore | None:
     """Open the store, begin the run in it, and put its id into the record; None without a store."""
     root = store_root(config.root)
-    if config.backend == "none" or root in _FAILED_ROOTS:
+    if config.backend == "none" or (config.uri or str(root / "runs")) in _FAILED_STORES:
         return None
     try:
-        store = MlflowStore(root)
+        store = MlflowStore(root, config.uri)
         record["run_id"] = store.begin(record, directory)
     except Exception as error:  # of any kind: a run never ends because of the store
-        _give_up(root, error)
+        _give_up(config.uri or str(root / "runs"), error)
         return None
     record["in_store"] = True
     return store
 
 
-def _give_up(root: Path, error: Exception) -> None:
-    _FAILED_ROOTS.add(root)
+def _give_up(store: str, error: Exception) -> None:
+    _FAILED_STORES.add(store)
     cause = str(error).strip().splitlines()
     reason = f"{type(error).__name__}: {cause[0] if cause else 'no reason given'}"
     if isinstance(error, ModuleNotFoundError):
         reason = f"{error}, or choose tracking=none"
-    LOGGER.warning("MLflow in %s failed, so runs are logged in their own folders only: %s", root / "runs", reason)
+    LOGGER.warning("MLflow in %s failed, so runs are logged in their own folders only: %s", store, reason)
 
 
 def _end_line(path: Path) -> None:

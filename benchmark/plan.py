@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import importlib.metadata
 import importlib.util
@@ -313,6 +314,7 @@ def hash_policies(scenario: Scenario) -> dict[int, str]:
     return {index: hashlib.sha256(policy).hexdigest() for index, policy in read_policies(scenario).items()}
 
 
+@functools.cache
 def metrics_hash() -> str:
     """Return what identifies the code that computes a run's metrics from its trace."""
     digest = hashlib.sha256()

@@ -104,8 +104,14 @@ def run_benchmark(
     )  # fmt: skip
     write_json(directory / "failures.json", [])
     # Two names may mean one run, for example an agent's path and that of a copy: it runs once.
-    todo = {run.key: run for run in runs if load_metrics(directory / "runs" / run.key) is None}
+    todo = {run.key: run for run in runs}
+    measured_by = {}
+    for run in todo.values():
+        if (metrics := load_metrics(directory / "runs" / run.key)) is not None:
+            measured_by[run.key] = metrics.get("metrics_hash")
+    finished = [todo.pop(key) for key in measured_by]
     linked = _link_runs(todo, beside, directory) if beside is not None else []
+    finished += linked
     for run in linked:
         del todo[run.key]
     with _track(benchmark, log) as tracker:
@@ -114,8 +120,7 @@ def run_benchmark(
             "evaluation",
             [{"name": name, "scenario": scenario.to_dict()} for name, scenario in benchmark.scenarios.items()],
         )
-        finished = list({run.key: run for run in runs if run.key not in todo}.values())
-        _update_metrics(finished, benchmark, directory)
+        _update_metrics([run for run in finished if measured_by.get(run.key) != metrics_hash()], benchmark, directory)
         is_tracked = TrackingConfig.of(benchmark.tracking).backend != "none"
         if is_tracked:
             for run in finished:
@@ -140,7 +145,7 @@ def run_benchmark(
 
             written.append(write_report(directory, sections))
         tracker.set_tags({"failed_runs": str(len(failures))})
-        if not loaded.results.empty:
+        if is_tracked and not loaded.results.empty:  # takes longer than all else, for thousands of runs
             tracker.log_metrics(_means(loaded.results))
             tracker.log_table(loaded.results, "results_table.json")
         for path in written:

@@ -28,7 +28,7 @@ from bbrgym.benchmark.results import BenchmarkResult, load_benchmark
 from bbrgym.benchmark.run import run_benchmark
 from bbrgym.benchmark.tables import overall_table, print_summary, run_table, summary_table
 from bbrgym.envs.trace_file import load_trace, save_trace
-from bbrgym.files import write_json
+from bbrgym.files import open_folder, write_json
 
 CONFIG: dict[str, Any] = {
     "name": "small",
@@ -81,7 +81,7 @@ def said(console: Console) -> str:
 
 def run(
     config: dict[str, Any],
-    directory: Path,
+    directory: Path | str,
     console: Console | None = None,
     make_engine: Any = make_fake,
     beside: Path | None = None,
@@ -193,6 +193,43 @@ def test_a_killed_worker_and_a_failing_engine_cost_only_their_runs(tmp_path: Pat
     repaired = run(config, tmp_path)
     assert repaired.failures == []
     pd.testing.assert_frame_equal(repaired.results, expected)
+
+
+@pytest.mark.parametrize("url", ["memory://bucket/{}", "file://{}/a folder"])
+def test_a_benchmark_on_storage_by_url(url: str, tmp_path: Path, finished: BenchmarkResult) -> None:
+    pytest.importorskip("upath", reason="storage by URL needs bbrgym[storage]")
+    folder = url.format(tmp_path)
+    result = run(changed(), folder)
+    assert (result.failures, result.missing) == ([], [])
+    files = {str(path.relative_to(finished.directory)) for path in finished.directory.rglob("*.parquet")}
+    assert len(files) == 1 + 8
+    for name in files:
+        assert (open_folder(folder) / name).read_bytes() == (finished.directory / name).read_bytes()
+    for key in result.results["key"].unique():
+        for name in ("metrics.json", "trace.parquet"):
+            place = f"runs/{key}/{name}"
+            assert (open_folder(folder) / place).read_bytes() == (finished.directory / place).read_bytes()
+    # It resumes there, and its report is written there.
+    (open_folder(folder) / "runs" / result.results["key"].iloc[0] / "metrics.json").unlink()
+    console = quiet()
+    again = run(changed(), folder, console)
+    assert "7 of 8 runs are already done" in said(console)
+    pd.testing.assert_frame_equal(again.results, result.results)
+
+
+def test_workers_must_share_the_storage(tmp_path: Path) -> None:
+    pytest.importorskip("upath", reason="storage by URL needs bbrgym[storage]")
+    config = changed(scenarios={"alone": CONFIG["scenarios"]["alone"]}, competitors=["bbr"], seeds=[1])
+    # Memory is that of each process.
+    result = run_benchmark(config, f"memory://{tmp_path}", quiet(), make_fake, has_report=False)
+    (failure,) = result.failures
+    assert "which all workers must share" in failure.error
+
+
+def test_unknown_storage_is_refused() -> None:
+    pytest.importorskip("upath", reason="storage by URL needs bbrgym[storage]")
+    with pytest.raises(ValueError, match="nowhere"):
+        open_folder("nowhere://bucket")
 
 
 def test_an_interrupted_benchmark_lists_its_missing_runs(tmp_path: Path, finished: BenchmarkResult) -> None:

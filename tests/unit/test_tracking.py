@@ -58,7 +58,7 @@ def root(mlflow_database: Path, tmp_path: Path) -> Iterator[Path]:
     (tmp_path / "runs").mkdir()
     shutil.copy(mlflow_database, tmp_path / "runs")
     yield tmp_path
-    tracking._FAILED_ROOTS.clear()
+    tracking._FAILED_STORES.clear()
 
 
 def start(root: Path, name: str = "run", **more: Any) -> Tracker:
