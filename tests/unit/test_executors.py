@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, as_completed
 from functools import partial
@@ -20,6 +21,7 @@ import pytest
 from executor_tasks import divide, divide_once_killed, process_id
 from in_process import ExecutorInThisProcess
 from rich.console import Console
+from waiting import wait_for
 
 from bbrgym.benchmark.results import BenchmarkResult
 from bbrgym.benchmark.run import run_benchmark
@@ -225,4 +227,30 @@ def test_results_are_the_same_bytes_everywhere_also_after_a_kill(
     assert (tmp_path / "engines" / "killed").is_file()
     assert (result.failures, result.missing) == ([], [])
     assert len(in_this_process) == 1 + 2 * 24
+    assert content(tmp_path) == in_this_process
+
+
+@pytest.mark.slow
+def test_a_node_of_ray_that_is_killed_loses_nothing(tmp_path: Path, in_this_process: dict[str, str]) -> None:
+    ray = pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    node = {"num_cpus": 1, "object_store_memory": 100 << 20}
+    cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
+    try:
+        lost = cluster.add_node(**node)
+        cluster.wait_for_nodes()
+
+        def kill() -> None:
+            wait_for(lambda: len(list(tmp_path.glob("runs/*/metrics.json"))) >= 6, "some runs")
+            lost.kill_raylet()
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        result = run({"name": "ray", "address": cluster.address, "chunk_s": 0.5}, tmp_path)
+        killer.join()
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+    assert (result.failures, result.missing) == ([], [])
     assert content(tmp_path) == in_this_process

@@ -28,13 +28,14 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     pytest.importorskip("psycopg2", reason="MLflow needs a driver of PostgreSQL: bbrgym[postgresql]")
     pgserver = pytest.importorskip("pgserver", reason="PostgreSQL as a package: pip install pgserver")
     postgresql = pgserver.get_server(tmp_path / "postgresql", cleanup_mode="delete")
+    database = postgresql.get_uri().replace("postgresql://", "postgresql+psycopg2://")  # not psycopg 3
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     monkeypatch.setenv("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false")
     monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
     command = [
-        *(sys.executable, "-m", "mlflow", "server", "--backend-store-uri", postgresql.get_uri()),
+        *(sys.executable, "-m", "mlflow", "server", "--backend-store-uri", database),
         *("--artifacts-destination", str(tmp_path / "artifacts"), "--host", "127.0.0.1", "--port", str(port)),
         *("--workers", "1"),
     ]
