@@ -26,6 +26,7 @@ import copy
 import hashlib
 import io
 import json
+import logging
 import os
 import pickle
 import random
@@ -753,6 +754,7 @@ def main() -> int:
             print(wrong := target.check(options.replay.read_bytes()))
             return wrong is not None
     if options.here:
+        logging.disable()
         for name in names:
             rng = random.Random(f"{options.seed} {name}")
             with _target(name) as target:

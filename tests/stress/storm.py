@@ -311,7 +311,10 @@ class Storm:
         if key not in self._expected:
             began = time.monotonic()
             with _program(kind, folder, *options) as process:
-                self._expected[key] = _result(self._output(process))
+                output = self._output(process)
+            if process.returncode != 0:
+                raise SystemExit(f"an undisturbed {kind} fails: {output[-800:]}")
+            self._expected[key] = _result(output)
             self._seconds[key] = time.monotonic() - began
         return self._expected[key], self._seconds[key]
 

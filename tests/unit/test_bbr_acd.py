@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from ack_path import Hand, make
+from ack_path import PACKET, Hand, ack_event, make
 
 from bbrgym._testing import Recovery
 
@@ -79,3 +79,13 @@ def test_after_probe_rtt_the_window_grows_instead_of_being_restored():
     assert windows[end] == 4
     assert windows[end + 1] <= 6
     assert windows[end + 1 :].max() > 90
+
+
+def test_before_the_first_rtt_a_loss_is_no_congestion() -> None:
+    windows = []
+    for equal_rtts in (1, 2):
+        controller = make("bbr-acd", equal_rtts=equal_rtts)
+        controller.on_recovery(Recovery.LOSS, 1, 60 * PACKET)
+        controller.on_ack(ack_event(2, 0))
+        windows.append(controller.decision().cwnd)
+    assert windows[0] == windows[1]

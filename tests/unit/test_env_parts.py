@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bbrgym import _controllers
 from bbrgym.envs.action import Action
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.distribution import Distribution
@@ -465,3 +466,15 @@ class TestDistribution:
     def test_bad_entries_are_refused_by_name(self, bad: Any, message: str) -> None:
         with pytest.raises(ValueError, match=message):
             Distribution.from_dict(bad)
+
+
+@pytest.mark.parametrize("is_in_packets", [False, True])
+def test_actions_and_gains_beyond_the_bounds_count_as_the_bounds(is_in_packets: bool) -> None:
+    gain_map = _controllers.GainMap((0.25, 4.0), (0.75, 1.75), is_in_packets)
+    bdp = np.full(2, 1e4)  # so large that no packets lead to the bounds of cwnd_gain
+    bounds = np.array([[1.0, 1.0], [-1.0, -1.0]])
+    assert (gain_map.gains(1.5 * bounds, bdp) == gain_map.gains(bounds, bdp)).all()
+    small = np.full(2, 1.0)
+    assert gain_map.actions(np.array([[9.0, 0.1], [9.0, 0.1]]), small)[:, 1].tolist() == [1.0, -1.0]
+    if not is_in_packets:
+        assert gain_map.actions(np.array([[9.0, 0.1], [9.0, 0.1]]), small).tolist() == bounds.tolist()
