@@ -223,7 +223,7 @@ def test_a_defect_shows_the_last_lines_it_printed(fake: Ns3Engine) -> None:
     lines = str(error.value).splitlines()
     assert lines[-1] == "KeyError: 'a defect'"
     assert "line 99999" in lines
-    assert len(lines) == 1 + 20
+    assert len(lines) == 1 + 40
 
 
 def test_without_ns3_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
