@@ -59,7 +59,7 @@ example: setup
 recipes: $(CLIENTS)/.setup
 	mkdir -p build
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(CLIENTS)/bin/python -m pytest -m '' --junitxml=build/recipes.xml tests/recipes; \
-	  status=$$?; $(CLIENTS)/bin/python tests/recipes/write_clients.py build/recipes.xml && exit $$status
+	  status=$$?; PYTHONPATH=. $(CLIENTS)/bin/python tests/recipes/write_clients.py build/recipes.xml && exit $$status
 
 # An environment on top of $(VENV): RLlib requires another version of Gymnasium, Tianshou of pandas, Zoo of Pillow.
 $(CLIENTS)/.setup: $(SETUP) tests/recipes/constraints.txt
