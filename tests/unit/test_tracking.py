@@ -457,8 +457,8 @@ def test_the_signal_handler_is_restored(tmp_path: Path) -> None:
 def test_bad_configuration_is_refused_by_name() -> None:
     with pytest.raises(ValueError, match="unknown tracking backend 'wandb'; known: mlflow, none"):
         TrackingConfig.of({"backend": "wandb"})
-    with pytest.raises(ValueError, match="tracking: unknown key 'path'; known: backend, root, uri"):
-        TrackingConfig.of({"path": "x"})
+    with pytest.raises(ValueError, match="tracking: unknown key 'colour'; known: backend, root, uri"):
+        TrackingConfig.of({"colour": "x"})
 
 
 def test_flatten() -> None:
