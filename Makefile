@@ -8,7 +8,7 @@ SITE := "import sysconfig; print(sysconfig.get_path('purelib'))"
 export OMP_NUM_THREADS ?= 1
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: setup run papers league test test-all check example recipes sanitize format stubs bench storm soak fuzz mutants fidelity linux agreement ui clean
+.PHONY: setup run papers league test test-all check recipe clients sanitize format stubs bench storm soak fuzz mutants fidelity linux agreement ui clean
 
 setup: $(SETUP)
 
@@ -52,11 +52,11 @@ check: setup
 	$(BIN)/python tests/write_stubs.py --check
 
 # CONTRIBUTING.md's example of a new algorithm, in a clean copy.
-example: setup
-	$(BIN)/python tests/example.py
+recipe: setup
+	$(BIN)/python tests/recipe.py
 
 # Every recipe of docs/recipes.md, and the table at the page's end.
-recipes: $(CLIENTS)/.setup
+clients: $(CLIENTS)/.setup
 	mkdir -p build
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(CLIENTS)/bin/python -m pytest -m '' --junitxml=build/recipes.xml tests/recipes; \
 	  status=$$?; PYTHONPATH=. $(CLIENTS)/bin/python tests/recipes/write_clients.py build/recipes.xml && exit $$status

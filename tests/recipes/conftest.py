@@ -24,7 +24,7 @@ def recipe(
     record_property("client", found.title)
     record_property("tried", " ".join(request.function.__doc__.split()).rstrip("."))
     for package, module in packages.items():
-        pytest.importorskip(module, reason=f"needs {package}: make recipes")
+        pytest.importorskip(module, reason=f"needs {package}: make clients")
     record_property("versions", ", ".join(f"{package} {metadata.version(package)}" for package in packages))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))  # where RLlib and Minari write their results

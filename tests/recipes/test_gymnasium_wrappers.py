@@ -21,9 +21,9 @@ def test_vector_wrappers(recipe: Recipe) -> None:
 @pytest.mark.slow
 def test_video_and_tensors(recipe: Recipe) -> None:
     """RecordVideo, RecordEpisodeStatistics and NumpyToTorch."""
-    torch = pytest.importorskip("torch", reason="needs torch: make recipes")
+    torch = pytest.importorskip("torch", reason="needs torch: make clients")
     for module in ("array_api_compat", "moviepy"):
-        pytest.importorskip(module, reason="needs array-api-compat and moviepy: make recipes")
+        pytest.importorskip(module, reason="needs array-api-compat and moviepy: make clients")
     _, single = recipe.python
     names = recipe.run_python(single)
     assert isinstance(names["observation"], torch.Tensor)

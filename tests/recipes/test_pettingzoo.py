@@ -18,7 +18,7 @@ def test_the_api_and_a_loop(recipe: Recipe) -> None:
 @pytest.mark.slow
 def test_supersuit(recipe: Recipe) -> None:
     """SuperSuit's vector environment for Stable-Baselines3, with an agent that joins late and leaves early."""
-    pytest.importorskip("supersuit", reason="needs SuperSuit: make recipes")
+    pytest.importorskip("supersuit", reason="needs SuperSuit: make clients")
     _, code = recipe.python
     names = recipe.run_python(code)
     assert names["envs"].num_envs == 4

@@ -1,4 +1,4 @@
-"""Write the table of clients at the end of docs/recipes.md from the report of its tests; `make recipes` does so."""
+"""Write the table of clients at the end of docs/recipes.md from the report of its tests; `make clients` does so."""
 
 from __future__ import annotations
 

@@ -47,8 +47,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 import zmq
-from example import ROOT
 from google.protobuf.message import DecodeError
+from recipe import ROOT
 
 from bbrgym import Flow, Scenario
 from bbrgym.envs.engine import EngineError, make_engine

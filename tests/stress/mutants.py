@@ -29,7 +29,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from example import ROOT, copy_tracked_files
+from recipe import ROOT, copy_tracked_files
 
 REQUIRED: Final = 0.9
 """The share of mutants that tests must kill."""

@@ -1,6 +1,6 @@
 """Prove the example of a new algorithm in CONTRIBUTING.md: apply it to a clean copy, build it and test it.
 
-`python tests/example.py` copies the tracked files to a temporary folder, adds the files of the example as they stand in
+`python tests/recipe.py` copies the tracked files to a temporary folder, adds the files of the example as they stand in
 CONTRIBUTING.md, builds the copy without ns-3, writes the golden trace, and runs the tests that a new algorithm can
 affect. At the end, nothing may have changed but the parts that CONTRIBUTING.md names. It needs no network.
 """
