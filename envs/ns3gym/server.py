@@ -87,14 +87,15 @@ def serve(argv: Sequence[str]) -> int:
     return 0
 
 
+_HELP_WIDTH: Final = 110
+
+
 def describe_messages() -> str:
     """Return what a client sees, in lines of text: the action, the observation's columns, the info and the end."""
     lines = [
-        f"action: a Box of {LOWEST_GAIN:g} to {HIGHEST_GAIN:g}: cwnd_gain and pacing_gain of every flow of algorithm "
-        "agent,",
-        "  in the order of the flows",
-        "observation: a flat Box of doubles; 0 where a column has no value (NaN below; an RTT when no packet was "
-        "acknowledged)",
+        f"action: a Box of {LOWEST_GAIN:g} to {HIGHEST_GAIN:g}: cwnd_gain and pacing_gain of every agent flow, "
+        "in order",
+        "observation: a flat Box of doubles; 0 where a column has no value (NaN below)",
     ]
     columns = {
         "time_s": "simulated time, in s",
@@ -107,7 +108,7 @@ def describe_messages() -> str:
     for name, meaning in columns.items():
         lines += textwrap.wrap(
             meaning,
-            118,
+            _HELP_WIDTH,
             initial_indent=f"  {name:<{width}}",
             subsequent_indent=" " * (width + 2),
             break_on_hyphens=False,
