@@ -11,11 +11,11 @@ from pathlib import Path
 
 def main() -> None:
     """Serve as `worker.main` does, but for the fault."""
-    sys.path.insert(0, str(Path(__file__).parents[1] / "envs" / "ns3"))
-    from start_worker import enter_bare_packages  # type: ignore[import-not-found]
+    sys.path.insert(0, str(Path(__file__).parents[1] / "envs" / "worker"))
+    from start import enter_bare_packages  # type: ignore[import-not-found]
 
     enter_bare_packages()
-    from bbrgym.envs.ns3 import worker
+    from bbrgym.envs.worker import worker
 
     kind, _, step = os.environ["BBRGYM_FAULT"].partition("@")
     answers_left = int(step)  # the first one is that of the reset

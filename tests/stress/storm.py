@@ -42,7 +42,7 @@ from typing import Final
 from waiting import is_running, wait_for
 
 from bbrgym.envs.engine import EngineError
-from bbrgym.envs.ns3 import engine as ns3_engine
+from bbrgym.envs.ns3.engine import Ns3Engine
 from stress.forms import FORMS, STEP_MS, Form
 from stress.resources import Held, Watch, children_of
 
@@ -91,7 +91,7 @@ class Limits:
         return {
             "start": self.start_s + self.timeout_s,
             "reset": self.start_s + 2 * self.timeout_s,
-            "step": self.timeout_s + ns3_engine._LIMIT_S_PER_SIMULATED_S * STEP_MS / 1e3,
+            "step": self.timeout_s + Ns3Engine.limit_per_simulated_s * STEP_MS / 1e3,
             "close": 0.0,
         }[call] + self.slack_s
 

@@ -24,10 +24,10 @@ from traces import SCENARIO, run
 from waiting import is_running, wait_for
 
 from bbrgym.envs.engine import EngineError, make_engine
-from bbrgym.envs.ns3 import engine as ns3_engine
-from bbrgym.envs.ns3 import worker_process
 from bbrgym.envs.ns3.engine import Ns3Engine
 from bbrgym.envs.scenario import Flow, Scenario
+from bbrgym.envs.worker import engine as worker_engine
+from bbrgym.envs.worker import process
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def test_a_fault_is_an_error_and_the_next_reset_is_sound(
     fault: str, message: str, sound: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BBRGYM_FAULT", fault)
-    monkeypatch.setattr(worker_process, "WORKER", Path(__file__).parents[1] / "faulty_worker.py")
+    monkeypatch.setattr(process, "WORKER", Path(__file__).parents[1] / "faulty_worker.py")
     with contextlib.closing(Ns3Engine()) as faulty:
         faulty.reset(SCENARIO, 1)
         pid = worker_pid(faulty)
@@ -193,7 +193,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ns3Engine]
     """An engine whose worker loads something else in the place of ns-3."""
     extension = tmp_path / "_ns3.py"
     extension.write_text(FAKE_NS3)
-    monkeypatch.setattr(ns3_engine, "_extension_file", lambda: str(extension))
+    monkeypatch.setattr(worker_engine, "_file_of", lambda _: str(extension))
     with contextlib.closing(Ns3Engine()) as engine:
         yield engine
 

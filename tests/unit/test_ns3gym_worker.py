@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from waiting import HANG_S
 
-from bbrgym.envs.ns3.stream import MessageStream
-from bbrgym.envs.ns3.worker import serve_episodes
 from bbrgym.envs.ns3gym import ns3gym_pb2 as pb
 from bbrgym.envs.ns3gym.doubles import pack_doubles, unpack_doubles
 from bbrgym.envs.scenario import Flow, Scenario
+from bbrgym.envs.worker.stream import MessageStream
+from bbrgym.envs.worker.worker import serve_episodes
 
 SCENARIO = Scenario(duration_s=1.0, flows=(Flow("agent"), Flow("bbr"), Flow("agent")))
 

@@ -13,10 +13,10 @@ from typing import Final
 
 import zmq
 
-from bbrgym.envs.ns3.stream import MessageStream
 from bbrgym.envs.ns3gym.peer import Peer
+from bbrgym.envs.worker.stream import MessageStream
 
-WORKER: Final = Path(__file__).with_name("start_worker.py")
+WORKER: Final = Path(__file__).with_name("start.py")
 """The script of a worker process."""
 
 

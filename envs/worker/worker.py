@@ -1,10 +1,10 @@
-"""The worker process: one ns-3 simulation that serves episode after episode to the engine that started it.
+"""The worker process: one simulation that serves episode after episode to the engine that started it.
 
-`start_worker.py` starts it. It speaks the ns3-gym protocol with our extension fields (ns3gym.proto):
+`start.py` starts it. It speaks the ns3-gym protocol with our extension fields (ns3gym.proto):
 
     worker  SimInitMsg                  ready for an episode
     engine  SimInitAck                  scenario, policies and seed; or stopSimReq, which ends the process
-    worker  EnvStateMsg                 the rows at time 0; or error, if ns-3 refuses the scenario
+    worker  EnvStateMsg                 the rows at time 0; or error, if the simulator refuses the scenario
     engine  EnvActMsg                   gains of the agent flows and the length of the step
     worker  EnvStateMsg                 the rows of the step
     …
@@ -27,16 +27,16 @@ import threading
 from collections.abc import Sequence
 from typing import Any, Protocol, cast
 
-from bbrgym.envs.ns3.stream import MessageStream
 from bbrgym.envs.ns3gym import ns3gym_pb2 as pb
 from bbrgym.envs.ns3gym.doubles import pack_doubles, unpack_doubles
+from bbrgym.envs.worker.stream import MessageStream
 
 
 class Simulation(Protocol):
-    """What the worker needs of `bbrgym._ns3.Simulation`."""
+    """What the worker needs of an extension's `Simulation`."""
 
     def reset(self, scenario: dict[str, Any], seed: int) -> None:
-        """Start `Scenario.to_dict()`, with policies as bytes, at time 0; ValueError if it cannot be simulated."""
+        """Start `Scenario.to_dict()`, with policies as bytes, now; ValueError or RuntimeError if it cannot run."""
 
     def steer(self, flow: int, cwnd_gain: float, pacing_gain: float) -> None:
         """Set the gains of an agent flow."""
@@ -52,14 +52,15 @@ def main(arguments: Sequence[str]) -> None:
     """Serve until the engine says stop, or until the parent process is gone.
 
     Args:
-        arguments: the descriptor of the socket to the engine, the engine's process id, the file of the extension
-            `bbrgym._ns3`, and the transport (one of its `transports()`).
+        arguments: the descriptor of the socket to the engine, the engine's process id, the extension's name and file,
+            and what its `Simulation` is made with.
     """
-    fd, parent, extension, transport = arguments
+    fd, parent, name, file, *simulation = arguments
+    served = _load_simulation(name, file, simulation)  # before there is a second thread: a user namespace needs that
     _end_with_parent(int(parent))
     with socket.socket(fileno=int(fd)) as engine, contextlib.suppress(EOFError):
         engine.set_inheritable(False)
-        serve_episodes(MessageStream(engine), _load_simulation(extension, transport))
+        serve_episodes(MessageStream(engine), served)
 
 
 def serve_episodes(engine: MessageStream, simulation: Simulation) -> None:
@@ -88,7 +89,7 @@ def _serve_episode(engine: MessageStream, simulation: Simulation, request: pb.Si
     agents = [index for index, flow in enumerate(scenario["flows"]) if flow["algorithm"] == "agent"]
     try:
         simulation.reset(scenario, request.seed)
-    except ValueError as error:
+    except (ValueError, RuntimeError) as error:
         engine.send(pb.EnvStateMsg(isGameOver=True, error=str(error) or repr(error)).SerializeToString())
         _next(engine)
         return
@@ -108,14 +109,14 @@ def _state(rows: list[float]) -> bytes:
     return pb.EnvStateMsg(obsData=pack_doubles(rows), isGameOver=bool(is_over), reason=reason).SerializeToString()
 
 
-def _load_simulation(extension: str, transport: str) -> Simulation:
+def _load_simulation(name: str, file: str, arguments: Sequence[str]) -> Simulation:
     # By its file: the bare package does not know the folder where an editable install puts extensions.
-    spec = importlib.util.spec_from_file_location("bbrgym._ns3", extension)
+    spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
-        raise ImportError(f"{extension} is not an extension module")
+        raise ImportError(f"{file} is not an extension module")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return cast(Simulation, module.Simulation(transport))
+    return cast(Simulation, module.Simulation(*arguments))
 
 
 def _next(engine: MessageStream) -> bytes:

@@ -1,0 +1,1 @@
+"""Engines whose simulator is in a process of its own."""
