@@ -36,6 +36,8 @@ class Receiver {
   void WriteAck(AckPacket& ack);
 
   const Counts& counts() const { return counts_; }
+  /// The lowest segment that has not arrived.
+  std::uint64_t next_segment() const { return segments_.begin(); }
   /// Whether segments are missing below the highest one that has arrived.
   bool HasHole() const { return !segments_.IsEmpty(); }
 

@@ -327,3 +327,24 @@ def flow_defaults() -> dict[str, object]:
 
 def queue_packets(scenario: dict[str, object]) -> int:
     """The buffer of a scenario in packets."""
+
+def write_datagram(
+    kind: int,
+    connection: int = 0,
+    time: int = 0,
+    token: bytes = ...,
+    number: int = 0,
+    segment: int = 0,
+    bytes: int = 0,
+    is_retransmission: bool = False,
+    ranges: Sequence[tuple[int, int]] = [],
+) -> bytes:
+    """Return the bytes of a datagram; the payload of data is zeros."""
+
+def rewrite_datagram(bytes: bytes) -> bytes | None:
+    """Read a datagram and write it again; None if it is none."""
+
+def expand_number(low: int, expected: int) -> int:
+    """
+    Return the number with these low 32 bits that is closest to `expected`.
+    """

@@ -12,4 +12,5 @@ NB_MODULE(_testing, m) {
   bbrgym::BindEstimators(m);
   bbrgym::BindTransport(m);
   bbrgym::BindModel(m);
+  bbrgym::BindWire(m);
 }

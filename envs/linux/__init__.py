@@ -1,0 +1,1 @@
+"""The engine `linux`: real time on this machine's kernel."""

@@ -1,0 +1,283 @@
+#include "envs/linux/emulator.h"
+
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+
+#include "baselines/cc/random.h"
+#include "envs/transport/wire.h"
+
+namespace bbrgym {
+
+namespace {
+
+constexpr int kBatch = 64;                              // so that what is due leaves while much comes
+constexpr Nanoseconds kLongestWait = 5 * kMillisecond;  // so that it stops soon
+constexpr std::size_t kMostHeaderBytes = 60 + 60;       // of IPv4 and TCP
+constexpr std::size_t kLatenessUnits = 10'000;          // up to 100 ms
+
+std::uint16_t Get16(const std::uint8_t* bytes) {
+  return static_cast<std::uint16_t>(bytes[0] << 8U | bytes[1]);
+}
+
+std::uint32_t Get32(const std::uint8_t* bytes) {
+  return static_cast<std::uint32_t>(Get16(bytes)) << 16U | Get16(bytes + 2);
+}
+
+/// Whether sequence number `a` comes before `b` (RFC 9293, section 3.4).
+bool IsBefore(std::uint32_t a, std::uint32_t b) {
+  return static_cast<std::int32_t>(a - b) < 0;
+}
+
+}  // namespace
+
+Emulator::Emulator(const Scenario& scenario, std::uint64_t seed, int sender_device, int receiver_device)
+    : scenario_(scenario),
+      sender_device_(sender_device),
+      receiver_device_(receiver_device),
+      lateness_(kLatenessUnits + 1) {
+  // The same seeds for the same things as in native::Network.
+  Random seeds(seed);
+  link_.Reset(scenario_, seeds.Next());
+  SetNextRate(0);
+  for (const Flow& flow : scenario_.flows) {
+    FlowState& state = flows_.emplace_back();
+    state.half_rtt = static_cast<Nanoseconds>(flow.rtt_ms * 5e5);
+    state.jitter = AckJitter(flow.jitter_ms, seeds.Next());
+    state.data.device = receiver_device;
+    state.acks.device = sender_device;
+  }
+  spare_ = TakeSlot();
+}
+
+void Emulator::Run(const EpisodeClock& clock) {
+  prctl(PR_SET_TIMERSLACK, 1000);  // ns
+  const sched_param priority{.sched_priority = 2};
+  pthread_setschedparam(pthread_self(), SCHED_FIFO, &priority);  // where it is allowed; lateness is measured anyway
+  while (!is_stopped_) {
+    Nanoseconds next;
+    {
+      const std::lock_guard lock(mutex_);
+      Advance(clock.Now());
+      for (int i = 0; i < kBatch && AcceptData(clock.Now()); ++i) {
+      }
+      for (int i = 0; i < kBatch && AcceptAck(clock.Now()); ++i) {
+      }
+      next = NextEvent();
+    }
+    const Nanoseconds wait = std::min(next - clock.Now(), kLongestWait);
+    if (wait < kSpin) continue;
+    const timespec timeout{.tv_sec = 0, .tv_nsec = wait - kSpin / 2};
+    std::array<pollfd, 2> devices = {{{sender_device_, POLLIN, 0}, {receiver_device_, POLLIN, 0}}};
+    ppoll(devices.data(), devices.size(), &timeout, nullptr);
+  }
+}
+
+void Emulator::StartStep(Nanoseconds now) {
+  const std::lock_guard lock(mutex_);
+  Advance(now);
+  link_.StartStep(now);
+}
+
+LinkRow Emulator::GetLinkRow(Nanoseconds now) {
+  const std::lock_guard lock(mutex_);
+  Advance(now);
+  return link_.GetRow(now);
+}
+
+Passage Emulator::GetPassage(std::size_t flow) {
+  const std::lock_guard lock(mutex_);
+  return flows_[flow].passage;
+}
+
+Lateness Emulator::GetLateness() {
+  const std::lock_guard lock(mutex_);
+  Lateness lateness{.packets = delivered_, .most = most_late_};
+  if (delivered_ == 0) return lateness;
+  lateness.mean = static_cast<Nanoseconds>(lateness_sum_ / static_cast<double>(delivered_));
+  const auto beyond = static_cast<std::uint64_t>(static_cast<double>(delivered_) * 1e-3);
+  std::uint64_t count = 0;
+  for (std::size_t unit = lateness_.size(); unit-- > 0;) {
+    count += lateness_[unit];
+    if (count > beyond) {
+      lateness.p999 = std::min(most_late_, static_cast<Nanoseconds>(unit + 1) * kLatenessUnit);
+      break;
+    }
+  }
+  return lateness;
+}
+
+void Emulator::SetNextRate(std::size_t index) {
+  const auto& rates = scenario_.rate_schedule;
+  next_rate_ = index;
+  next_change_ = index < rates.size() ? static_cast<Nanoseconds>(rates[index].first * 1e9) : kNever;
+}
+
+/// Everything that is due by `now`, in its order.
+void Emulator::Advance(Nanoseconds now) {
+  while (std::min(next_change_, link_.departure()) <= now) {
+    if (next_change_ <= link_.departure()) {
+      link_.SetRate(next_change_, scenario_.rate_schedule[next_rate_].second);
+      SetNextRate(next_rate_ + 1);
+      continue;
+    }
+    const Nanoseconds departure = link_.departure();
+    Bottleneck::Item item;
+    const bool has_arrived = link_.Depart(item);
+    ReleaseDropped(item.packet.segment);
+    const std::uint32_t slot = in_link_.Front();
+    in_link_.Pop();
+    if (!has_arrived) {
+      free_slots_.push_back(slot);
+      continue;
+    }
+    FlowState& flow = flows_[item.flow];
+    slots_[slot].due = departure + flow.half_rtt;
+    flow.data.frames.Push(slot);
+  }
+  if (link_.departure() == kNever) ReleaseDropped(next_id_);
+  for (FlowState& flow : flows_) {
+    while (!flow.data.frames.IsEmpty() && slots_[flow.data.frames.Front()].due <= now) {
+      CountArrival(flow, slots_[flow.data.frames.Front()]);
+      Deliver(flow.data, now);
+    }
+    while (!flow.acks.frames.IsEmpty() && slots_[flow.acks.frames.Front()].due <= now) Deliver(flow.acks, now);
+  }
+}
+
+void Emulator::Deliver(Path& path, Nanoseconds now) {
+  const std::uint32_t slot = path.frames.Front();
+  path.frames.Pop();
+  const Frame& frame = slots_[slot];
+  const Nanoseconds late = now - frame.due;
+  ++delivered_;
+  lateness_sum_ += static_cast<double>(late);
+  most_late_ = std::max(most_late_, late);
+  ++lateness_[std::min<std::size_t>(kLatenessUnits, static_cast<std::size_t>(late / kLatenessUnit))];
+  // A full socket buffer behind the device drops the packet, as a host does; nothing else can fail.
+  [[maybe_unused]] const ssize_t written = write(path.device, frame.content.data(), frame.bytes);
+  free_slots_.push_back(slot);
+}
+
+bool Emulator::AcceptData(Nanoseconds now) {
+  Parsed parsed{};
+  if (!Read(sender_device_, true, parsed)) return false;
+  if (parsed.flow == kNoFlow) return true;
+  Advance(now);
+  if (parsed.payload > 0) {
+    Passage& passage = flows_[parsed.flow].passage;
+    ++passage.sent_packets;
+    passage.sent_bytes += parsed.payload;
+  }
+  slots_[spare_].id = next_id_++;
+  in_link_.Push(spare_);
+  link_.Enqueue(now, {.segment = slots_[spare_].id, .bytes = parsed.payload}, static_cast<std::uint32_t>(parsed.flow));
+  spare_ = TakeSlot();
+  return true;
+}
+
+bool Emulator::AcceptAck(Nanoseconds now) {
+  Parsed parsed{};
+  if (!Read(receiver_device_, false, parsed)) return false;
+  if (parsed.flow == kNoFlow) return true;
+  FlowState& flow = flows_[parsed.flow];
+  slots_[spare_].due = flow.jitter.Arrival(now, flow.half_rtt);
+  flow.acks.frames.Push(spare_);
+  spare_ = TakeSlot();
+  return true;
+}
+
+bool Emulator::Read(int device, bool is_data, Parsed& parsed) {
+  Frame& frame = slots_[spare_];
+  const ssize_t bytes = read(device, frame.content.data(), frame.content.size());
+  if (bytes <= 0) return false;
+  frame.bytes = static_cast<std::size_t>(bytes);
+  parsed = Parse(frame, is_data);
+  return true;
+}
+
+Emulator::Parsed Emulator::Parse(const Frame& frame, bool is_data) const {
+  constexpr std::size_t kUdpHeader = 8;
+  constexpr std::size_t kTcpHeader = 20;
+  Parsed parsed{.flow = kNoFlow, .payload = 0, .is_tcp = false, .sequence = 0};
+  const std::uint8_t* bytes = frame.content.data();
+  if (frame.bytes < 20 || bytes[0] >> 4U != 4) return parsed;
+  const std::size_t ip_header = 4U * (bytes[0] & 15U);
+  parsed.is_tcp = bytes[9] == IPPROTO_TCP;
+  if (!parsed.is_tcp && bytes[9] != IPPROTO_UDP) return parsed;
+  std::size_t header = ip_header + (parsed.is_tcp ? kTcpHeader : kUdpHeader);
+  if (frame.bytes < header) return parsed;
+  const int flow = Get16(bytes + ip_header + (is_data ? 2 : 0)) - kFirstPort;
+  if (flow < 0 || static_cast<std::size_t>(flow) >= flows_.size()) return parsed;
+  parsed.flow = static_cast<std::size_t>(flow);
+  if (parsed.is_tcp) {
+    parsed.sequence = Get32(bytes + ip_header + 4);
+    header = ip_header + 4U * (bytes[ip_header + 12] >> 4U);
+  } else {
+    const auto datagram = wire::Read({bytes + header, frame.bytes - header});
+    header = datagram && datagram->kind == wire::Kind::kData ? header + wire::kDataHeaderBytes : frame.bytes;
+  }
+  if (header < frame.bytes) parsed.payload = static_cast<std::int32_t>(frame.bytes - header);
+  return parsed;
+}
+
+/// Frees the slots of packets that came before this one and have not departed: the queue has dropped them.
+void Emulator::ReleaseDropped(std::uint64_t before) {
+  while (!in_link_.IsEmpty() && slots_[in_link_.Front()].id < before) {
+    free_slots_.push_back(in_link_.Front());
+    in_link_.Pop();
+  }
+}
+
+/// Of TCP, the payload that its receiver expected next counts as in order.
+void Emulator::CountArrival(FlowState& flow, const Frame& frame) {
+  const Parsed parsed = Parse(frame, true);
+  if (parsed.payload <= 0) return;
+  flow.passage.arrived_bytes += parsed.payload;
+  if (!parsed.is_tcp) return;
+  const std::uint32_t end = parsed.sequence + static_cast<std::uint32_t>(parsed.payload);
+  if (!flow.has_sequence) {
+    flow.has_sequence = true;
+    flow.next_sequence = parsed.sequence;  // a first packet that was lost is not counted
+  }
+  if (parsed.sequence != flow.next_sequence) {
+    if (IsBefore(flow.next_sequence, parsed.sequence)) flow.beyond[parsed.sequence] = end;
+    return;
+  }
+  flow.passage.inorder_bytes += parsed.payload;
+  flow.next_sequence = end;
+  for (auto next = flow.beyond.find(flow.next_sequence); next != flow.beyond.end();
+       next = flow.beyond.find(flow.next_sequence)) {
+    flow.next_sequence = next->second;
+    flow.beyond.erase(next);
+  }
+}
+
+Nanoseconds Emulator::NextEvent() const {
+  Nanoseconds next = std::min(next_change_, link_.departure());
+  for (const FlowState& flow : flows_) {
+    for (const Path* path : {&flow.data, &flow.acks}) {
+      if (!path->frames.IsEmpty()) next = std::min(next, slots_[path->frames.Front()].due);
+    }
+  }
+  return next;
+}
+
+std::uint32_t Emulator::TakeSlot() {
+  if (free_slots_.empty()) {
+    slots_.emplace_back().content.resize(static_cast<std::size_t>(scenario_.packet_bytes) + kMostHeaderBytes);
+    return static_cast<std::uint32_t>(slots_.size() - 1);
+  }
+  const std::uint32_t slot = free_slots_.back();
+  free_slots_.pop_back();
+  return slot;
+}
+
+}  // namespace bbrgym

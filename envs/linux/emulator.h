@@ -1,0 +1,128 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "envs/linux/clock.h"
+#include "envs/model/ack_jitter.h"
+#include "envs/model/bottleneck.h"
+#include "envs/model/ring.h"
+#include "envs/model/scenario.h"
+
+namespace bbrgym {
+
+/// The first flow's port; flow i has this one + i, at the receiver.
+inline constexpr int kFirstPort = 5001;
+
+/// How late packets left, since the beginning of the episode.
+struct Lateness {
+  std::uint64_t packets = 0;
+  Nanoseconds mean = 0;
+  Nanoseconds p999 = 0;
+  Nanoseconds most = 0;
+};
+
+/// What the emulator sees of a flow's data packets; of the kernel's flows nobody else does.
+struct Passage {
+  std::uint64_t sent_packets = 0;
+  Bytes sent_bytes = 0;
+  Bytes arrived_bytes = 0;
+  Bytes inorder_bytes = 0;
+};
+
+/// The link between two devices: packets that senders put into one come out of the other through the scenario's
+/// bottleneck, half of their flow's RTT later. What comes back takes the other half and the jitter.
+///
+/// Its link, losses and jitter are those of the native engine, driven by the clock. A packet's departure follows from
+/// when it was read and from the rate, not from when this program wakes.
+class Emulator {
+ public:
+  Emulator(const Scenario& scenario, std::uint64_t seed, int sender_device, int receiver_device);
+
+  /// Carries packets until `Stop`, on the calling thread.
+  void Run(const EpisodeClock& clock);
+  void Stop() { is_stopped_ = true; }
+
+  // From other threads.
+  void StartStep(Nanoseconds now);
+  LinkRow GetLinkRow(Nanoseconds now);
+  Passage GetPassage(std::size_t flow);
+  Lateness GetLateness();
+
+ private:
+  struct Frame {
+    std::uint64_t id = 0;  // in the order in which they came
+    Nanoseconds due = 0;
+    std::size_t bytes = 0;
+    std::vector<std::uint8_t> content;
+  };
+
+  static constexpr std::size_t kNoFlow = SIZE_MAX;
+
+  struct Path {
+    int device;
+    Ring<std::uint32_t> frames;  // their slots, in the order in which they are due
+  };
+
+  struct FlowState {
+    Nanoseconds half_rtt;
+    AckJitter jitter;
+    Path data;
+    Path acks;
+    Passage passage;
+    std::uint32_t next_sequence = 0;
+    bool has_sequence = false;
+    std::map<std::uint32_t, std::uint32_t> beyond;  // begin and end of what has arrived out of order
+  };
+
+  /// What a packet is, from its IPv4 header and that of UDP or TCP.
+  struct Parsed {
+    std::size_t flow;
+    std::int32_t payload;
+    bool is_tcp;
+    std::uint32_t sequence;
+  };
+
+  /// Both return whether there was a packet.
+  bool AcceptData(Nanoseconds now);
+  bool AcceptAck(Nanoseconds now);
+  Parsed Parse(const Frame& frame, bool is_data) const;
+  void Advance(Nanoseconds now);
+  void Deliver(Path& path, Nanoseconds now);
+  void CountArrival(FlowState& flow, const Frame& frame);
+  void ReleaseDropped(std::uint64_t before);
+  void SetNextRate(std::size_t index);
+  Nanoseconds NextEvent() const;
+  /// Reads the next packet that waits in a device into the slot `spare_`; returns whether there was one. Its `flow` is
+  /// `kNoFlow` if it is none of ours.
+  bool Read(int device, bool is_data, Parsed& parsed);
+  std::uint32_t TakeSlot();
+
+  const Scenario scenario_;
+  const int sender_device_;
+  const int receiver_device_;
+  std::atomic<bool> is_stopped_ = false;
+  std::mutex mutex_;  // guards all that follows
+
+  Bottleneck link_;
+  std::size_t next_rate_ = 0;
+  Nanoseconds next_change_ = kNever;
+  std::vector<FlowState> flows_;
+  std::vector<Frame> slots_;
+  std::vector<std::uint32_t> free_slots_;
+  std::uint32_t spare_ = 0;      // the slot of the next packet to be read
+  Ring<std::uint32_t> in_link_;  // slots of what was enqueued, in that order, which the queue may have dropped since
+  std::uint64_t next_id_ = 0;
+
+  static constexpr Nanoseconds kLatenessUnit = 10'000;
+  std::vector<std::uint64_t> lateness_;  // how many packets were so many units late
+  std::uint64_t delivered_ = 0;
+  double lateness_sum_ = 0.0;
+  Nanoseconds most_late_ = 0;
+};
+
+}  // namespace bbrgym

@@ -1,0 +1,323 @@
+#include "envs/linux/linux_network.h"
+
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <limits>
+#include <stdexcept>
+#include <utility>
+
+#include "baselines/cc/random.h"
+#include "baselines/cc/registry.h"
+
+namespace bbrgym {
+
+namespace {
+
+const std::string kSendersAddress = "10.0.1.1";
+const std::string kReceiversAddress = "10.0.2.1";
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+constexpr int kSocketBuffer = 8 << 20;
+constexpr Nanoseconds kLongestWait = 5 * kMillisecond;  // so that a thread ends soon
+constexpr std::string_view kKernelPrefix = "linux-";
+
+bool IsKernels(const Flow& flow) {
+  return flow.algorithm.starts_with(kKernelPrefix);
+}
+
+Nanoseconds FromSeconds(double seconds) {
+  return static_cast<Nanoseconds>(std::min(seconds * 1e9, 9e18));
+}
+
+FileDescriptor UdpSocket() {
+  FileDescriptor made(socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (made.get() < 0) ThrowErrno("cannot make a UDP socket");
+  // Beyond the system's limit where we may: a full buffer would drop what the scenario's queue does not.
+  for (const int option : {SO_SNDBUFFORCE, SO_RCVBUFFORCE}) {
+    setsockopt(made.get(), SOL_SOCKET, option, &kSocketBuffer, sizeof(kSocketBuffer));
+  }
+  return made;
+}
+
+FileDescriptor TcpSocket() {
+  FileDescriptor made(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (made.get() < 0) ThrowErrno("cannot make a TCP socket");
+  return made;
+}
+
+void Bind(const FileDescriptor& socket, const sockaddr_in& address) {
+  if (bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
+    ThrowErrno("cannot bind a socket");
+  }
+}
+
+}  // namespace
+
+LinuxNetwork::LinuxNetwork() {
+  try {
+    EnterUserNamespace();
+  } catch (const std::runtime_error& error) {
+    problem_ = error.what();
+  }
+}
+
+void LinuxNetwork::Reset(Scenario scenario, std::uint64_t seed) {
+  if (!problem_.empty()) throw std::runtime_error(problem_);
+  scenario.Check();
+  for (const Flow& flow : scenario.flows) {
+    if (!IsKernels(flow)) MakeController(flow.algorithm, Connection{}, flow.parameters);
+  }
+  End();
+  scenario_ = std::move(scenario);
+  const int mtu = static_cast<int>(scenario_.packet_bytes) + kHeaderBytes;
+  senders_side_ = std::make_unique<NetworkNamespace>(kSendersAddress, kReceiversAddress, mtu);
+  receivers_side_ = std::make_unique<NetworkNamespace>(kReceiversAddress, kSendersAddress, mtu);
+  emulator_ = std::make_unique<Emulator>(scenario_, seed, senders_side_->device(), receivers_side_->device());
+  Random seeds(seed);
+  seeds.Next();  // the link's, as in the native engine
+  flows_ = std::vector<FlowState>(scenario_.flows.size());
+  flow_rows_.assign(flows_.size(), EmptyRow<FlowRow>());
+  end_ = FromSeconds(scenario_.duration_s);
+  timing_ = {};
+  is_complete_ = is_stopped_ = false;
+  now_ = step_start_ = step_end_ = 0;
+  clock_.emplace();
+  for (std::size_t i = 0; i < flows_.size(); ++i) MakeFlow(i, seeds.Next());
+  threads_.emplace_back([this] { emulator_->Run(*clock_); });
+  threads_.emplace_back([this] { RunSenders(); });
+  threads_.emplace_back([this] { RunReceivers(); });
+  StartRows();
+  WriteRows();
+}
+
+void LinuxNetwork::MakeFlow(std::size_t index, std::uint64_t seed) {
+  const Flow& given = scenario_.flows[index];
+  FlowState& flow = flows_[index];
+  flow.start = FromSeconds(given.start_s);
+  if (given.stop_s) flow.stop = FromSeconds(*given.stop_s);
+  flow.end = flow.stop;
+  const sockaddr_in address = SocketAddress(kReceiversAddress, kFirstPort + static_cast<int>(index));
+  FileDescriptor sender;
+  FileDescriptor receiver;
+  receivers_side_->Run([&] {
+    receiver = IsKernels(given) ? TcpSocket() : UdpSocket();
+    Bind(receiver, address);
+    if (IsKernels(given) && listen(receiver.get(), 1) != 0) ThrowErrno("cannot listen");
+  });
+  senders_side_->Run([&] {
+    sender = IsKernels(given) ? TcpSocket() : UdpSocket();
+    if (!IsKernels(given)) {
+      if (connect(sender.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
+        ThrowErrno("cannot connect a UDP socket");
+      }
+      return;
+    }
+    const std::string name = given.algorithm.substr(kKernelPrefix.size());
+    if (setsockopt(sender.get(), IPPROTO_TCP, TCP_CONGESTION, name.data(), static_cast<socklen_t>(name.size())) != 0) {
+      throw std::invalid_argument("this kernel has no congestion control '" + name + "'");
+    }
+  });
+  if (IsKernels(given)) {
+    flow.tcp = std::make_unique<TcpFlow>(std::move(sender), std::move(receiver), address, given, flow.start, flow.stop,
+                                         *clock_);
+  } else {
+    flow.sender =
+        std::make_unique<UdpSender>(std::move(sender), given, scenario_.packet_bytes, seed, flow.start, flow.stop);
+    flow.receiver = std::make_unique<UdpReceiver>(std::move(receiver));
+  }
+}
+
+void LinuxNetwork::End() {
+  is_stopped_ = true;
+  if (emulator_) emulator_->Stop();
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
+  flows_.clear();
+  emulator_.reset();
+  senders_side_.reset();
+  receivers_side_.reset();
+}
+
+void LinuxNetwork::Steer(std::int64_t index, double cwnd_gain, double pacing_gain) {
+  scenario_.CheckSteerable(index);
+  const std::lock_guard lock(senders_);
+  flows_[static_cast<std::size_t>(index)].sender->Steer(cwnd_gain, pacing_gain);
+}
+
+void LinuxNetwork::RunSenders() {
+  prctl(PR_SET_TIMERSLACK, 1000);  // ns
+  std::vector<pollfd> sockets;
+  for (const FlowState& flow : flows_) {
+    if (flow.sender) sockets.push_back({flow.sender->socket(), POLLIN, 0});
+  }
+  while (!is_stopped_ && !sockets.empty()) {
+    Nanoseconds next = kNever;
+    {
+      const std::lock_guard lock(senders_);
+      for (FlowState& flow : flows_) {
+        if (!flow.sender) continue;
+        flow.sender->Work(*clock_);
+        next = std::min(next, flow.sender->NextTime());
+      }
+    }
+    const Nanoseconds wait = std::min(next - clock_->Now(), kLongestWait);
+    if (wait < kSpin) continue;
+    const timespec timeout{.tv_sec = 0, .tv_nsec = wait - kSpin / 2};
+    ppoll(sockets.data(), sockets.size(), &timeout, nullptr);
+  }
+}
+
+void LinuxNetwork::RunReceivers() {
+  prctl(PR_SET_TIMERSLACK, 1000);  // ns
+  std::vector<pollfd> sockets;
+  for (const FlowState& flow : flows_) {
+    if (flow.receiver) sockets.push_back({flow.receiver->socket(), POLLIN, 0});
+  }
+  while (!is_stopped_ && !sockets.empty()) {
+    Nanoseconds next = kNever;
+    {
+      const std::lock_guard lock(receivers_);
+      for (FlowState& flow : flows_) {
+        if (!flow.receiver) continue;
+        flow.receiver->Work(*clock_);
+        next = std::min(next, flow.receiver->NextTime());
+      }
+    }
+    const Nanoseconds wait = std::clamp<Nanoseconds>(next - clock_->Now(), 0, kLongestWait);
+    const timespec timeout{.tv_sec = 0, .tv_nsec = wait};
+    ppoll(sockets.data(), sockets.size(), &timeout, nullptr);
+  }
+}
+
+void LinuxNetwork::Step(Nanoseconds duration) {
+  if (flows_.empty()) throw std::logic_error("step before the first reset");
+  if (IsOver()) return;
+  timing_.latest_decision = std::max(timing_.latest_decision, clock_->Now() - now_);
+  StartRows();
+  const Nanoseconds left = end_ - step_end_;
+  step_end_ += std::clamp<Nanoseconds>(duration, 0, left);
+  while (!is_complete_ && clock_->Now() < step_end_) {
+    const Nanoseconds nap = std::clamp<Nanoseconds>(step_end_ - clock_->Now(), 0, kLongestWait);
+    const timespec sleep{.tv_sec = 0, .tv_nsec = nap};
+    nanosleep(&sleep, nullptr);
+    UpdateCompleteness(clock_->Now());
+  }
+  // A complete episode ends when it is; else what is measured is as of the step's end, but for the lateness.
+  now_ = is_complete_ ? std::min(clock_->Now(), step_end_) : step_end_;
+  timing_.latest_step = std::max(timing_.latest_step, clock_->Now() - step_end_);
+  WriteRows();
+}
+
+/// A flow is complete once its receiver has everything, and its sender then ends.
+void LinuxNetwork::UpdateCompleteness(Nanoseconds now) {
+  bool is_complete = true;
+  for (std::size_t i = 0; i < flows_.size(); ++i) {
+    FlowState& flow = flows_[i];
+    const std::optional<std::int64_t>& size = scenario_.flows[i].size_bytes;
+    if (size && !flow.is_complete) {
+      if (flow.tcp) {
+        flow.is_complete = flow.tcp->IsComplete();
+        if (flow.is_complete) flow.end = flow.tcp->end();
+      } else {
+        const std::lock_guard lock(receivers_);
+        flow.is_complete = flow.receiver->receiver().counts().received >= *size;
+        if (flow.is_complete) flow.end = std::min(flow.end, now);
+      }
+      if (flow.is_complete && flow.sender) {
+        const std::lock_guard lock(senders_);
+        flow.sender->Stop();
+      }
+    }
+    is_complete = is_complete && flow.is_complete;
+  }
+  is_complete_ = is_complete;
+}
+
+void LinuxNetwork::StartRows() {
+  step_start_ = now_;
+  emulator_->StartStep(clock_->Now());
+  const std::scoped_lock lock(senders_, receivers_);
+  for (std::size_t i = 0; i < flows_.size(); ++i) {
+    FlowState& flow = flows_[i];
+    flow.passage_before = emulator_->GetPassage(i);
+    if (flow.tcp) {
+      const auto reading = flow.tcp->Read();
+      flow.tcp_before = reading ? reading->counts : TcpFlow::Counts{};
+      flow.received_before = flow.tcp->received_bytes();
+    } else {
+      flow.before = CountsOf(flow.sender->sender(), flow.receiver->receiver());
+      if (flow.sender->sender()) flow.sender->sender()->StartStep();
+    }
+  }
+}
+
+void LinuxNetwork::WriteRows() {
+  link_row_ = emulator_->GetLinkRow(clock_->Now());
+  const std::scoped_lock lock(senders_, receivers_);
+  for (std::size_t i = 0; i < flows_.size(); ++i) {
+    FlowState& flow = flows_[i];
+    if (flow.tcp) {
+      flow_rows_[i] = TcpRow(i);
+      continue;
+    }
+    const double active_share = now_ < flow.start ? 0.0 : ActiveShare({flow.start, flow.end}, {step_start_, now_});
+    flow_rows_[i] = MakeFlowRow({.seconds = static_cast<double>(now_ - step_start_) / 1e9,
+                                 .active_share = active_share,
+                                 .packet_bytes = scenario_.packet_bytes,
+                                 .is_open = flow.sender->IsOpen(),
+                                 .before = flow.before},
+                                ReadingOf(flow.sender->sender(), flow.receiver->receiver()));
+  }
+}
+
+/// What the kernel does not tell is NaN.
+FlowRow LinuxNetwork::TcpRow(std::size_t index) {
+  FlowState& flow = flows_[index];
+  FlowRow row = EmptyRow<FlowRow>();
+  const double seconds = static_cast<double>(now_ - step_start_) / 1e9;
+  const auto packet_bytes = static_cast<double>(scenario_.packet_bytes);
+  const auto mbps = [seconds](double bytes) { return seconds > 0.0 ? bytes * 8e-6 / seconds : 0.0; };
+  row.is_active = now_ < flow.start ? 0.0 : ActiveShare({flow.start, flow.end}, {step_start_, now_});
+  const Passage passage = emulator_->GetPassage(index);
+  const Passage& passage_before = flow.passage_before;
+  row.sent_packets = static_cast<double>(passage.sent_packets - passage_before.sent_packets);
+  row.send_rate_mbps = mbps(static_cast<double>(passage.sent_bytes - passage_before.sent_bytes));
+  row.arrived_bytes = static_cast<double>(passage.arrived_bytes - passage_before.arrived_bytes);
+  row.inorder_bytes = static_cast<double>(passage.inorder_bytes - passage_before.inorder_bytes);
+  row.received_bytes = static_cast<double>(flow.tcp->received_bytes() - flow.received_before);
+  row.throughput_mbps = mbps(row.received_bytes);
+  const auto reading = flow.tcp->Read();
+  if (!reading) {
+    row.delivered_packets = row.retransmitted_packets = row.delivery_rate_mbps = row.in_flight_packets = 0.0;
+    return row;
+  }
+  const TcpFlow::Counts& counts = reading->counts;
+  const auto delivered = static_cast<double>(counts.delivered_bytes - flow.tcp_before.delivered_bytes);
+  row.delivered_packets = delivered / packet_bytes;
+  row.delivery_rate_mbps = mbps(delivered);
+  row.retransmitted_packets = static_cast<double>(counts.retransmitted_packets - flow.tcp_before.retransmitted_packets);
+  if (counts.timeouts) row.rto_count = static_cast<double>(*counts.timeouts - flow.tcp_before.timeouts.value_or(0));
+  row.rtt_last_ms = row.rtt_mean_ms = reading->rtt_ms;
+  row.in_flight_packets = reading->in_flight_packets;
+  row.cwnd_packets = reading->cwnd_packets;
+  row.pacing_rate_mbps = reading->pacing_rate_mbps;
+  row.is_buffer_limited = counts.buffer_limited > flow.tcp_before.buffer_limited ? 1.0 : 0.0;
+  row.metrics = reading->metrics;
+  return row;
+}
+
+LinuxNetwork::Timing LinuxNetwork::GetTiming() {
+  Timing timing = timing_;
+  if (!emulator_) return timing;
+  timing.departures = emulator_->GetLateness();
+  const std::scoped_lock lock(senders_, receivers_);
+  for (const FlowState& flow : flows_) {
+    if (flow.sender) timing.refused += flow.sender->refused() + flow.receiver->refused();
+  }
+  return timing;
+}
+
+}  // namespace bbrgym

@@ -1,0 +1,110 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "envs/linux/clock.h"
+#include "envs/linux/emulator.h"
+#include "envs/linux/network_namespace.h"
+#include "envs/linux/tcp_flow.h"
+#include "envs/linux/udp_receiver.h"
+#include "envs/linux/udp_sender.h"
+#include "envs/model/scenario.h"
+#include "envs/transport/flow_row.h"
+
+namespace bbrgym {
+
+/// One Scenario in real time on this machine's kernel: senders in one network namespace, receivers in another, and an
+/// Emulator between them. Flows of our algorithms run over UDP; flows `linux-NAME` are the kernel's own TCP.
+///
+/// A step ends at its time by the clock, which started with the episode, whatever happened between the steps.
+class LinuxNetwork {
+ public:
+  /// What only real time has, since the beginning of the episode.
+  struct Timing {
+    Lateness departures;
+    /// By how much the latest step was asked for after the end of the one before.
+    Nanoseconds latest_decision = 0;
+    /// By how much the latest step ended after its time.
+    Nanoseconds latest_step = 0;
+    /// Datagrams that hosts refused or the kernel did not take.
+    std::uint64_t refused = 0;
+  };
+
+  /// Enters a user namespace if this process needs one, so it must have one thread. `Reset` says why if that fails.
+  LinuxNetwork();
+  ~LinuxNetwork() { End(); }
+
+  /// Starts the scenario at time 0. Throws std::invalid_argument if it cannot run here, std::runtime_error if this
+  /// process lacks a privilege.
+  void Reset(Scenario scenario, std::uint64_t seed);
+  /// Sets the gains of an agent's flow. Throws std::out_of_range or std::invalid_argument.
+  void Steer(std::int64_t flow, double cwnd_gain, double pacing_gain);
+  /// Returns at the end of the step, or of the episode.
+  void Step(Nanoseconds duration);
+
+  const Scenario& scenario() const { return scenario_; }
+  Nanoseconds now() const { return now_; }
+  bool IsComplete() const { return is_complete_; }
+  bool IsOver() const { return is_complete_ || now_ >= end_; }
+
+  // Rows of the last step.
+  const LinkRow& GetLinkRow() const { return link_row_; }
+  const FlowRow& GetFlowRow(std::size_t flow) const { return flow_rows_[flow]; }
+  Timing GetTiming();
+
+ private:
+  struct FlowState {
+    Nanoseconds start = 0;
+    Nanoseconds stop = kNever;
+    Nanoseconds end = kNever;
+    bool is_complete = false;
+    // One of the two kinds.
+    std::unique_ptr<UdpSender> sender;
+    std::unique_ptr<UdpReceiver> receiver;
+    std::unique_ptr<TcpFlow> tcp;
+    // At the start of the step.
+    FlowCounts before;
+    TcpFlow::Counts tcp_before;
+    Passage passage_before;
+    Bytes received_before = 0;
+  };
+
+  void End();
+  void MakeFlow(std::size_t index, std::uint64_t seed);
+  void RunSenders();
+  void RunReceivers();
+  void StartRows();
+  void WriteRows();
+  FlowRow TcpRow(std::size_t index);
+  void UpdateCompleteness(Nanoseconds now);
+
+  std::string problem_;  // why there can be no namespaces
+  Scenario scenario_;
+  std::unique_ptr<NetworkNamespace> senders_side_;
+  std::unique_ptr<NetworkNamespace> receivers_side_;
+  std::unique_ptr<Emulator> emulator_;
+  std::optional<EpisodeClock> clock_;
+  std::vector<FlowState> flows_;
+  std::mutex senders_;    // guards every `sender`
+  std::mutex receivers_;  // guards every `receiver`
+  std::atomic<bool> is_stopped_ = false;
+  std::vector<std::thread> threads_;
+
+  Nanoseconds now_ = 0;
+  Nanoseconds step_start_ = 0;
+  Nanoseconds step_end_ = 0;
+  Nanoseconds end_ = 0;
+  bool is_complete_ = false;
+  LinkRow link_row_ = EmptyRow<LinkRow>();
+  std::vector<FlowRow> flow_rows_;
+  Timing timing_;
+};
+
+}  // namespace bbrgym

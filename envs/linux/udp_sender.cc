@@ -1,0 +1,155 @@
+#include "envs/linux/udp_sender.h"
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "baselines/cc/registry.h"
+
+namespace bbrgym {
+
+namespace {
+
+constexpr std::size_t kBatch = 32;
+
+}  // namespace
+
+UdpSender::UdpSender(FileDescriptor socket, const Flow& flow, std::int64_t packet_bytes, std::uint64_t seed,
+                     Nanoseconds start, Nanoseconds stop)
+    : socket_(std::move(socket)), flow_(flow), packet_bytes_(packet_bytes), seed_(seed), start_(start), stop_(stop) {}
+
+Nanoseconds UdpSender::NextTime() const {
+  switch (phase_) {
+    case Phase::kBefore:
+      return std::min(start_, stop_);
+    case Phase::kConnecting:
+      return std::min(hello_, stop_);
+    case Phase::kOpen:
+      return std::min(sender_->NextTimer(), stop_);
+    case Phase::kEnded:
+      break;
+  }
+  return kNever;
+}
+
+void UdpSender::Work(const EpisodeClock& clock) {
+  ReadAll(clock);
+  const Nanoseconds now = clock.Now();
+  if (stop_ <= now) Stop();
+  if (phase_ == Phase::kBefore && start_ <= now) {
+    phase_ = Phase::kConnecting;
+    hello_ = now;
+  }
+  if (phase_ == Phase::kConnecting && hello_ <= now) SendHello(now);
+  if (phase_ != Phase::kOpen) return;
+  sender_->OnTimer(now);
+  SendData(clock);
+}
+
+void UdpSender::Steer(double cwnd_gain, double pacing_gain) {
+  gains_ = {cwnd_gain, pacing_gain};
+  if (sender_) sender_->controller().Steer(cwnd_gain, pacing_gain);
+}
+
+void UdpSender::Stop() {
+  if (phase_ == Phase::kEnded) return;
+  phase_ = Phase::kEnded;
+  if (sender_) sender_->Stop();
+}
+
+void UdpSender::ReadAll(const EpisodeClock& clock) {
+  std::array<std::array<std::uint8_t, wire::kMaxControlBytes + 1>, kBatch> buffers;
+  std::array<iovec, kBatch> pieces;
+  std::array<mmsghdr, kBatch> messages;
+  for (int count = kBatch; count == static_cast<int>(kBatch);) {
+    for (std::size_t i = 0; i < kBatch; ++i) {
+      pieces[i] = {.iov_base = buffers[i].data(), .iov_len = buffers[i].size()};
+      messages[i] = {};
+      messages[i].msg_hdr.msg_iov = &pieces[i];
+      messages[i].msg_hdr.msg_iovlen = 1;
+    }
+    count = recvmmsg(socket(), messages.data(), kBatch, 0, nullptr);
+    for (int i = 0; i < count; ++i) {
+      const auto index = static_cast<std::size_t>(i);
+      const auto datagram = wire::Read({buffers[index].data(), messages[index].msg_len});
+      if (datagram) {
+        Take(clock.Now(), *datagram);
+      } else {
+        ++refused_;
+      }
+    }
+  }
+}
+
+void UdpSender::Take(Nanoseconds now, const wire::Datagram& datagram) {
+  const bool is_answer = phase_ == Phase::kConnecting && datagram.time <= static_cast<std::uint64_t>(now);
+  if (datagram.kind == wire::Kind::kRetry && is_answer) {
+    token_ = datagram.token;
+    connection_ = datagram.connection;
+    SendHello(now);
+  } else if (datagram.kind == wire::Kind::kWelcome && is_answer) {
+    connection_ = datagram.connection;
+    Connect(now - static_cast<Nanoseconds>(datagram.time));
+  } else if (datagram.kind == wire::Kind::kAck && sender_ && datagram.connection == connection_ &&
+             datagram.ack.ranges[0].high < sender_->counts().sent_packets) {
+    if (phase_ == Phase::kOpen) sender_->OnAck(now, datagram.ack);
+  } else {
+    ++refused_;
+  }
+}
+
+void UdpSender::SendHello(Nanoseconds now) {
+  std::array<std::uint8_t, wire::kMaxControlBytes> buffer;
+  const wire::Datagram hello{
+      .kind = wire::Kind::kHello, .connection = connection_, .time = static_cast<std::uint64_t>(now), .token = token_};
+  if (send(socket(), buffer.data(), wire::Write(hello, buffer), 0) < 0) ++refused_;
+  hello_ = now + hello_timeout_;
+  hello_timeout_ = NextHelloTimeout(hello_timeout_);
+}
+
+void UdpSender::Connect(Nanoseconds rtt) {
+  const Connection connection{.packet_bytes = packet_bytes_,
+                              .initial_cwnd = kInitialCwndPackets * packet_bytes_,
+                              .initial_rtt = rtt,
+                              .seed = seed_,
+                              .policy = flow_.policy};
+  std::unique_ptr<Controller> controller = MakeController(flow_.algorithm, connection, flow_.parameters);
+  if (gains_) controller->Steer(gains_->first, gains_->second);
+  sender_ = std::make_unique<Sender>(std::move(controller), connection, flow_.size_bytes);
+  phase_ = Phase::kOpen;
+}
+
+void UdpSender::SendData(const EpisodeClock& clock) {
+  static const std::vector<std::uint8_t> zeros(1 << 16);
+  std::array<std::array<std::uint8_t, wire::kDataHeaderBytes>, kBatch> headers;
+  std::array<std::array<iovec, 2>, kBatch> pieces;
+  std::array<mmsghdr, kBatch> messages;
+  for (std::size_t count = kBatch; count == kBatch;) {
+    count = 0;
+    for (DataPacket packet; count < kBatch && sender_->NextPacket(clock.Now(), packet); ++count) {
+      std::array<std::uint8_t, wire::kMaxControlBytes> buffer;
+      wire::Write({.kind = wire::Kind::kData,
+                   .connection = connection_,
+                   .number = static_cast<std::uint32_t>(packet.number),
+                   .segment = static_cast<std::uint32_t>(packet.segment),
+                   .bytes = packet.bytes,
+                   .is_retransmission = packet.is_retransmission},
+                  buffer);
+      std::copy_n(buffer.begin(), wire::kDataHeaderBytes, headers[count].begin());
+      pieces[count] = {
+          {{.iov_base = headers[count].data(), .iov_len = wire::kDataHeaderBytes},
+           {.iov_base = const_cast<std::uint8_t*>(zeros.data()), .iov_len = static_cast<std::size_t>(packet.bytes)}}};
+      messages[count] = {};
+      messages[count].msg_hdr.msg_iov = pieces[count].data();
+      messages[count].msg_hdr.msg_iovlen = pieces[count].size();
+    }
+    // What the kernel does not take is lost, as it is on any other full queue.
+    const int sent = count > 0 ? sendmmsg(socket(), messages.data(), static_cast<unsigned>(count), 0) : 0;
+    if (sent < static_cast<int>(count)) refused_ += count - static_cast<std::size_t>(std::max(sent, 0));
+  }
+}
+
+}  // namespace bbrgym
