@@ -29,6 +29,14 @@ def environment_ids() -> dict[str, dict[str, Any]]:
     return ids
 
 
+REWARD_THRESHOLDS: Final = {"bbrgym/Bottleneck-v0": -150.0, "bbrgym/Default-v0": -149.0}
+"""The `reward_threshold` of Gymnasium's specification, for the ids of the default scenario; the others have none.
+
+It is the episode reward of the shipped policy with the steps and the reward of the id, and the observation and action
+that the policy was trained with: the average over the seeds 1 to 10, rounded. tests/contract/test_reward_threshold.py
+measures it.
+"""
+
 NS3GYM_ID: Final = "bbrgym/Ns3Gym-v0"
 """The id of `bbrgym.envs.ns3gym.client.Ns3GymEnv`, which runs other people's ns3-gym programs."""
 
@@ -47,6 +55,7 @@ def register_environments() -> None:
             id=id,
             entry_point="bbrgym.envs.gym_env:BottleneckEnv",
             vector_entry_point="bbrgym.envs.vector_env:BottleneckVectorEnv",
+            reward_threshold=REWARD_THRESHOLDS.get(id),
             kwargs=arguments,
         )
 
@@ -69,7 +78,7 @@ def parallel_env(
     Args:
         scenario: what is simulated, with at least one flow whose algorithm is `agent`; None is an agent and a BBR flow,
             and another agent whose flow starts later and ends earlier.
-        render_mode: None, "human", "ansi" or "rgb_array".
+        render_mode: None, "human", "ansi" or "rgb_array", as of `BottleneckEnv`.
         inactive_agents: what agents are while their flows are inactive: "neutral" (present, with a neutral observation,
             reward 0 and an ignored action) or "absent".
         parts: the other arguments of `bbrgym.envs.episode.EpisodeSpec`: `observation`, `action`, `reward`, `step_ms`,

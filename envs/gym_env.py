@@ -16,7 +16,7 @@ from bbrgym.envs.engine import OneThread, in_one_thread
 from bbrgym.envs.episode import AnyScenario, Episodes, EpisodeSpec, to_plain
 from bbrgym.envs.info import Info
 from bbrgym.envs.named import with_one_agent
-from bbrgym.envs.render import check_render_mode, draw_episode, flow_text, link_text
+from bbrgym.envs.render import agent_text, check_render_mode, draw_agent
 from bbrgym.envs.scenario import Flow, Scenario
 
 DEFAULT_SCENARIO: Final = Scenario(
@@ -109,8 +109,8 @@ class BottleneckEnv(gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.float3
     Args:
         scenario: what is simulated, with exactly one flow whose algorithm is `agent`.
         other_agents: the algorithm of all agents but the first, so that scenarios with several are allowed.
-        render_mode: None, "ansi" (a line about the last step), or "rgb_array" (a plot of the episode so far; needs
-            matplotlib).
+        render_mode: None, "human" (each reset and step prints a line), "ansi" (`render` returns that line), or
+            "rgb_array" (a plot of the episode so far; needs matplotlib).
         parts: the other arguments of `bbrgym.envs.episode.EpisodeSpec`: `observation`, `action`, `reward`, `step_ms`,
             `step_rtts`, `engine`, `engine_options`.
 
@@ -123,7 +123,7 @@ class BottleneckEnv(gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.float3
     """
 
     metadata: dict[str, Any] = {  # noqa: RUF012  # declared so in gymnasium.Env
-        "render_modes": ["ansi", "rgb_array"],
+        "render_modes": ["human", "ansi", "rgb_array"],
         "render_fps": 10,
     }
 
@@ -183,6 +183,8 @@ class BottleneckEnv(gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.float3
         self._episodes.begin_resets(np.zeros(1, dtype=np.intp), [self.np_random], [options])
         observations = self._episodes.finish_resets()
         self._infos = self._episodes.record().infos()
+        if self.render_mode == "human":
+            print(agent_text(self._infos[-1]))
         return observations[0], self._infos[0]
 
     @in_one_thread
@@ -200,6 +202,8 @@ class BottleneckEnv(gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.float3
         if self.render_mode != "rgb_array":
             self._infos.clear()
         self._infos.append(info)
+        if self.render_mode == "human":
+            print(agent_text(self._infos[-1]))
         return (
             result.observations[0],
             float(result.rewards[0]),
@@ -210,11 +214,11 @@ class BottleneckEnv(gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.float3
 
     def render(self) -> Any:
         """Return a line of text ("ansi"), a picture of shape (400, 600, 3), uint8 ("rgb_array"), or None."""
-        if self.render_mode is None or not self._infos:
+        if self.render_mode in (None, "human") or not self._infos:
             return None
         if self.render_mode == "ansi":
-            return f"{link_text(self._infos[-1])}  {flow_text(self._infos[-1])}"
-        return draw_episode(["the agent's flow"], [[info] for info in self._infos], self.scenario.duration_s)
+            return agent_text(self._infos[-1])
+        return draw_agent(self._infos, self.scenario.duration_s)
 
     @in_one_thread
     def close(self) -> None:

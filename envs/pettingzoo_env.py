@@ -111,8 +111,8 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
 
     Args:
         spec: what the environment is made of.
-        render_mode: None, "human" (prints lines about the last step), "ansi" (returns them), or "rgb_array" (a plot of
-            the episode so far; needs matplotlib).
+        render_mode: None, "human" (each reset and step prints lines), "ansi" (`render` returns those lines), or
+            "rgb_array" (a plot of the episode so far; needs matplotlib).
         inactive_agents: "neutral" or "absent": what agents are while their flows are inactive, see above.
 
     Raises:
@@ -300,21 +300,20 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
         return np.arcsinh(np.where(np.isfinite(values), values, 0.0)).astype(np.float32)
 
     def render(self) -> Any:
-        """Return lines ("ansi") or a picture of shape (400, 600, 3), uint8 ("rgb_array"), or print lines ("human")."""
-        if not self._drawn:
+        """Return lines of text ("ansi"), a picture of shape (400, 600, 3), uint8 ("rgb_array"), or None."""
+        if self.render_mode in (None, "human") or not self._drawn:
             return None
         if self.render_mode == "rgb_array":
             assert self._scenario is not None  # something was drawn
             return draw_episode(list(self._rows), self._drawn, self._scenario.duration_s)
+        return self._text()
+
+    def _text(self) -> str:
         lines = [link_text(self._drawn[-1][0])]
         for name, info in zip(self._rows, self._drawn[-1], strict=True):
             if info["is_active"] or info["delivered_packets"]:
                 lines.append(f"  {name}  {flow_text(info)}")
-        text = "\n".join(lines)
-        if self.render_mode == "ansi":
-            return text
-        print(text)
-        return None
+        return "\n".join(lines)
 
     @in_one_thread
     def close(self) -> None:
@@ -406,6 +405,8 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
             self._drawn.clear()
         if self.render_mode is not None:
             self._drawn.append(record.infos())
+        if self.render_mode == "human":
+            print(self._text())
 
 
 _NO_FLOW: Final = dict.fromkeys(FLOW_COLUMNS, np.float64(0.0))

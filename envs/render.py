@@ -37,6 +37,16 @@ def flow_text(info: Info) -> str:
     return "  ".join(parts)
 
 
+def agent_text(info: Info) -> str:
+    """Return a step of a single agent as one line of text."""
+    return f"{link_text(info)}  {flow_text(info)}"
+
+
+def draw_agent(infos: Sequence[Info], duration_s: float) -> npt.NDArray[np.uint8]:
+    """Draw the episode so far of a single agent, as `draw_episode` does."""
+    return draw_episode(["the agent's flow"], [[info] for info in infos], duration_s)
+
+
 def draw_episode(names: Sequence[str], infos: Sequence[Sequence[Info]], duration_s: float) -> npt.NDArray[np.uint8]:
     """Draw the rates and the delays of an episode so far.
 

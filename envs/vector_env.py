@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -17,8 +17,8 @@ from bbrgym.checks import check_integer, check_name
 from bbrgym.envs.engine import OneThread, in_one_thread
 from bbrgym.envs.episode import AnyScenario, Episodes, StepResult
 from bbrgym.envs.gym_env import DEFAULT_SCENARIO, one_agent_spec, plain_spec
-from bbrgym.envs.info import Record
-from bbrgym.envs.render import check_render_mode
+from bbrgym.envs.info import Info, Record
+from bbrgym.envs.render import agent_text, check_render_mode, draw_agent
 from bbrgym.envs.scenario import Scenario
 
 try:
@@ -48,7 +48,7 @@ class BottleneckVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.floa
     Args:
         num_envs: how many.
         scenario: as of `BottleneckEnv`.
-        render_mode: only None.
+        render_mode: None, "ansi" or "rgb_array", as of `BottleneckEnv`.
         autoreset_mode: when an environment whose episode has ended starts the next one, as Gymnasium defines it: in the
             next step, which ignores the action and has reward 0 ("NextStep"), or in the same step, whose last
             observation and info are then `final_obs` and `final_info` ("SameStep"); or only when it is told to
@@ -63,6 +63,11 @@ class BottleneckVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.floa
         ValueError: an argument is bad; the message names the bad value and the good ones.
     """
 
+    metadata: dict[str, Any] = {  # noqa: RUF012  # declared so in VectorEnv
+        "render_modes": ["ansi", "rgb_array"],
+        "render_fps": 10,
+    }
+
     _spec: EnvSpec | None = None
 
     def __init__(
@@ -70,7 +75,7 @@ class BottleneckVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.floa
         num_envs: int = 1,
         scenario: AnyScenario = DEFAULT_SCENARIO,
         *,
-        render_mode: None = None,
+        render_mode: str | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         has_infos: bool = False,
         other_agents: str | None = None,
@@ -78,15 +83,15 @@ class BottleneckVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.floa
     ) -> None:
         self.closed = True  # Gymnasium before 1.3 closes it when it is deleted, even if making it failed
         check_integer("num_envs", num_envs, at_least=1)
-        check_render_mode(render_mode, ())
+        check_render_mode(render_mode, self.metadata["render_modes"])
         mode = autoreset_mode.value if isinstance(autoreset_mode, AutoresetMode) else autoreset_mode
         known = {m.value: m for m in AutoresetMode}
         check_name("autoreset_mode", mode, known)
         spec = one_agent_spec(scenario, other_agents, **parts)
         self.num_envs = num_envs
-        self.render_mode = None
+        self.render_mode = render_mode
         self.autoreset_mode = known[mode]
-        self.metadata = {"render_modes": [], "autoreset_mode": known[mode]}
+        self.metadata = self.metadata | {"autoreset_mode": known[mode]}
         self.single_observation_space = spec.observation.space
         self.single_action_space = spec.action.space
         self.observation_space = batch_space(self.single_observation_space, num_envs)
@@ -97,6 +102,8 @@ class BottleneckVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.floa
         self._rngs = [seeding.np_random()[0] for _ in range(num_envs)]
         self._is_over = np.zeros(num_envs, dtype=np.bool_)
         self._last_observations = np.zeros(self.observation_space.shape or (), dtype=np.float32)
+        # Per environment: of the whole episode if it is to be drawn, else of the last step.
+        self._drawn: list[list[Info]] = [[] for _ in range(num_envs)]
         self.closed = False
 
     @property
@@ -158,7 +165,9 @@ class BottleneckVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.floa
             raise
         self._is_over[chosen] = False
         self._last_observations = observations.copy()
-        return observations, self._infos(self._episodes.record(), mask)
+        record = self._episodes.record()
+        self._keep_for_render(record, chosen.tolist(), chosen)
+        return observations, self._infos(record, mask)
 
     @in_one_thread
     def step(
@@ -179,7 +188,7 @@ class BottleneckVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.floa
         """
         infos: dict[str, Any] = {}
         # With NEXT_STEP, an environment whose episode ended before is reset instead of stepped.
-        resetting = np.flatnonzero(self._is_over)
+        resetting = begun = np.flatnonzero(self._is_over)
         if len(resetting) and self.autoreset_mode is AutoresetMode.DISABLED:
             raise gymnasium.error.ResetNeeded(
                 f"environments {resetting.tolist()} have ended: call reset(options={{'reset_mask': …}}) before step"
@@ -192,11 +201,11 @@ class BottleneckVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.floa
             observations, record = result.observations, result.record
             is_over = result.terminated | result.truncated
             if self.autoreset_mode is AutoresetMode.SAME_STEP:
-                ended = np.flatnonzero(is_over)
-                if len(ended):
+                begun = np.flatnonzero(is_over)
+                if len(begun):
                     infos = self._final_infos(result, is_over)
-                    self._begin_resets(ended)
-                    observations[ended] = self._episodes.finish_resets()
+                    self._begin_resets(begun)
+                    observations[begun] = self._episodes.finish_resets()
                     record = self._episodes.record()
             else:
                 self._is_over = is_over
@@ -205,7 +214,22 @@ class BottleneckVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.floa
             self._abandon()
             raise
         self._last_observations = observations.copy()
+        self._keep_for_render(record, range(self.num_envs), begun)
         return observations, result.rewards, result.terminated, result.truncated, infos | self._infos(record)
+
+    def render(self) -> tuple[Any, ...] | None:
+        """Return a line of text ("ansi") or a picture of shape (400, 600, 3), uint8 ("rgb_array") per environment.
+
+        Without a `render_mode`, and before the first reset, return None. After a step that started a new episode
+        ("SameStep"), its environment shows the new one.
+        """
+        if self.render_mode is None or not all(self._drawn):
+            return None
+        if self.render_mode == "ansi":
+            return tuple(agent_text(infos[-1]) for infos in self._drawn)
+        return tuple(
+            draw_agent(infos, scenario.duration_s) for infos, scenario in zip(self._drawn, self.scenarios, strict=True)
+        )
 
     @in_one_thread
     def close_extras(self, **kwargs: Any) -> None:
@@ -252,6 +276,22 @@ class BottleneckVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.floa
         if not self._has_infos:
             return {}
         return record.batch(None if engines is None or engines.all() else engines)
+
+    def _keep_for_render(self, record: Record, changed: Iterable[int], begun: npt.NDArray[np.intp]) -> None:
+        """Keep what `render` needs of a step or reset.
+
+        Args:
+            record: of all environments.
+            changed: the environments that were stepped or reset.
+            begun: those of them that began an episode.
+        """
+        if self.render_mode is None:
+            return
+        infos, has_begun = record.infos(), set(begun.tolist())
+        for index in changed:
+            if self.render_mode == "ansi" or index in has_begun:
+                self._drawn[index].clear()
+            self._drawn[index].append(infos[index])
 
     def _abandon(self) -> None:
         self._is_over[:] = False

@@ -41,6 +41,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ID = "bbrgym/Bottleneck-v0"
 SHORT = Scenario(duration_s=1.0, flows=(Flow("agent", rtt_ms=20.0), Flow("bbr", rtt_ms=50.0)))
 PAIR = Scenario(duration_s=2.0, flows=(Flow("agent", rtt_ms=10.0), Flow("bbr"), Flow("agent", rtt_ms=50.0)))
+BRIEF = Scenario(duration_s=0.2, flows=SHORT.flows)
 DRAWN = Distribution.from_dict(
     {
         "rate_mbps": {"log_uniform": [6, 24]},
@@ -95,8 +96,8 @@ class TestBottleneckEnv:
     @pytest.mark.filterwarnings("error")
     @pytest.mark.parametrize(
         ("arguments", "render_mode"),
-        [({}, None), ({"scenario": DRAWN}, "ansi"), (EVERY_OPTION, "rgb_array")],
-        ids=["default", "drawn", "every"],
+        [({}, None), ({"scenario": DRAWN}, "ansi"), (EVERY_OPTION, "rgb_array"), ({}, "human")],
+        ids=["default", "drawn", "every", "human"],
     )
     def test_gymnasiums_checker_has_nothing_to_say(self, arguments: dict[str, Any], render_mode: str | None) -> None:
         check_env(make(**arguments, render_mode=render_mode).unwrapped)
@@ -221,7 +222,7 @@ class TestBottleneckEnv:
             ({"step_ms": 0}, "step_ms must be > 0 or null, got 0"),
             ({"step_ms": None}, "give one"),
             ({"step_rtts": 2.0}, "give one"),
-            ({"render_mode": "human"}, "unknown render_mode 'human'; known: None, ansi, rgb_array"),
+            ({"render_mode": "gif"}, "unknown render_mode 'gif'; known: None, human, ansi, rgb_array"),
             ({"step_ms": None, "step_rtts": float("nan")}, "step_rtts must be a finite number > 0 or null, got nan"),
         ],
     )
@@ -243,6 +244,19 @@ class TestBottleneckEnv:
         assert "RTT      - ms" in str(text.render())
         text.step(ZERO)
         assert "Mbit/s" in str(text.render())
+
+    @pytest.mark.filterwarnings("error")
+    def test_human_prints_each_reset_and_step_once(self, capsys: pytest.CaptureFixture[str]) -> None:
+        human, text = make(render_mode="human"), make(render_mode="ansi")
+        expected: list[Any] = []
+        for env in (human, text):
+            env.reset(seed=1)
+            expected.append(env.render())
+            for _ in range(2):
+                env.step(ZERO)
+                expected.append(env.render())
+        assert expected[:3] == [None] * 3
+        assert capsys.readouterr().out.splitlines() == expected[3:]
 
     def test_the_docstring_has_the_default_observation(self) -> None:
         table = [line.split("|")[2:5] for line in str(BottleneckEnv.__doc__).splitlines() if line.count("|") == 6]
@@ -289,6 +303,51 @@ class TestVector:
             vector.close()
             vector.close()
 
+    @pytest.mark.filterwarnings("error")
+    @pytest.mark.parametrize("autoreset_mode", ["NextStep", "SameStep"])
+    @pytest.mark.parametrize("render_mode", ["ansi", "rgb_array"])
+    def test_renders_what_the_singles_do(self, render_mode: str, autoreset_mode: str) -> None:
+        arguments = {"scenario": BRIEF, "engine": FakeEngine, "render_mode": render_mode}
+        vector: Any = gymnasium.make_vec(
+            ID, num_envs=2, vectorization_mode="vector_entry_point", autoreset_mode=autoreset_mode, **arguments
+        )
+        singles: list[Any] = [gymnasium.make(ID, **arguments) for _ in range(2)]
+        assert vector.render() is None
+        vector.reset(seed=1)
+        for seed, single in enumerate(singles, start=1):
+            single.reset(seed=seed)
+        is_over = np.zeros(2, dtype=np.bool_)
+        for step in range(4):  # an episode has two
+            *_, truncated, _ = vector.step(np.zeros((2, 2), np.float32))
+            for index, single in enumerate(singles):
+                if is_over[index]:
+                    single.reset()
+                else:
+                    single.step(ZERO)
+                if truncated[index] and autoreset_mode == "SameStep":
+                    single.reset()
+            is_over = truncated & (autoreset_mode == "NextStep")
+            if render_mode == "rgb_array" and step < 2:
+                continue  # drawing is slow
+            frames = vector.render()
+            assert isinstance(frames, tuple)
+            for frame, single in zip(frames, singles, strict=True):
+                np.testing.assert_array_equal(frame, single.render())
+
+    def test_a_masked_reset_changes_only_its_own_pictures(self) -> None:
+        for render_mode in ("ansi", "rgb_array"):
+            vector = BottleneckVectorEnv(
+                2, SHORT, engine=FakeEngine, render_mode=render_mode, autoreset_mode="Disabled"
+            )
+            vector.reset(seed=1)
+            vector.step(np.zeros((2, 2), np.float32))
+            vector.step(np.zeros((2, 2), np.float32))
+            before: Any = vector.render()
+            vector.reset(options={"reset_mask": np.array([True, False])})
+            after: Any = vector.render()
+            assert np.array_equal(before[1], after[1])
+            assert not np.array_equal(before[0], after[0])
+
     def test_all_engines_work_at_once(self) -> None:
         calls: list[str] = []
 
@@ -311,7 +370,7 @@ class TestVector:
         [
             ({"num_envs": 0}, "num_envs must be an integer >= 1, got 0"),
             ({"autoreset_mode": "Never"}, "unknown autoreset_mode 'Never'; known: NextStep, SameStep, Disabled"),
-            ({"render_mode": "ansi"}, "render_mode"),
+            ({"render_mode": "human"}, "unknown render_mode 'human'; known: None, ansi, rgb_array"),
             ({"scenario": PAIR}, "exactly one agent flow"),
         ],
     )

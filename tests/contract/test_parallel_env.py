@@ -612,13 +612,16 @@ class TestUse:
         env.step(act(env))  # nothing was lost
 
     def test_render(self, capsys: pytest.CaptureFixture[str]) -> None:
-        human = make(render_mode="human")
-        human.reset(seed=1)
-        human.step(act(human))
-        assert human.render() is None
-        assert capsys.readouterr().out.splitlines()[1].split()[0] == "flow_0"
-        env = make(render_mode="ansi")
-        assert env.render() is None
+        human, env = make(render_mode="human"), make(render_mode="ansi")
+        expected = []
+        for both in (human, env):
+            assert both.render() is None
+            both.reset(seed=1)
+            expected.append(both.render())
+            both.step(act(both))
+            expected.append(both.render())
+        assert expected[:2] == [None, None]
+        assert capsys.readouterr().out == "".join(f"{text}\n" for text in expected[2:])
         env.reset(seed=1)
         for _ in range(8):
             env.step(act(env))
