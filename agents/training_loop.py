@@ -32,7 +32,7 @@ from bbrgym.agents.config import EXPERIMENT, TrainConfig
 from bbrgym.agents.curriculum import RegretCurriculum
 from bbrgym.agents.imitation import prepare
 from bbrgym.agents.learner import make_model
-from bbrgym.agents.tracking import Tracker, read_metrics
+from bbrgym.agents.tracking import Tracker, read_metrics, read_run
 from bbrgym.baselines.policy_file import FOLDERS
 from bbrgym.envs.engine import EngineError
 from bbrgym.envs.episode import EpisodeSpec
@@ -77,7 +77,9 @@ def run_training(
         model.set_logger(logger)
         restored = restore_latest(model, checkpoints) if is_resumed else None
         state = restored or TrainingState()
-        if model.num_timesteps >= training.total_steps:
+        record = read_run(directory)
+        is_finished = record is not None and record["status"] == "FINISHED"  # else it was killed before its end
+        if model.num_timesteps >= training.total_steps and is_finished:
             raise ValueError(
                 f"train.total_steps must be > {model.num_timesteps}, the steps that '{directory}' already has, "
                 f"got {training.total_steps}"
