@@ -72,9 +72,10 @@ def training(folder: str, engine: str) -> None:
     directory, console = Path(folder), Console(file=io.StringIO())
     print("begun", flush=True)
     steps = {"total_steps": 768, "checkpoint_every": 64}
-    if read_run(directory) is None:
+    record = read_run(directory)
+    if record is None:
         train(changed(steps, engine={"name": engine}), directory, console)
-    else:
+    elif record["status"] != "FINISHED":  # else the kill came after the end
         resume(directory, console=console)
     with np.load(directory / "final" / "policy.npz", allow_pickle=False) as arrays:
         digest = hashlib.sha256(b"".join(arrays[name].tobytes() for name in sorted(arrays.files)))
