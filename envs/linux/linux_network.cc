@@ -1,8 +1,6 @@
 #include "envs/linux/linux_network.h"
 
 #include <netinet/tcp.h>
-#include <poll.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -12,6 +10,7 @@
 
 #include "baselines/cc/random.h"
 #include "baselines/cc/registry.h"
+#include "envs/linux/serve.h"
 
 namespace bbrgym {
 
@@ -87,8 +86,8 @@ void LinuxNetwork::Reset(Scenario scenario, std::uint64_t seed) {
   clock_.emplace();
   for (std::size_t i = 0; i < flows_.size(); ++i) MakeFlow(i, seeds.Next());
   threads_.emplace_back([this] { emulator_->Run(*clock_); });
-  threads_.emplace_back([this] { RunSenders(); });
-  threads_.emplace_back([this] { RunReceivers(); });
+  threads_.emplace_back([this] { Run(&FlowState::sender, senders_); });
+  threads_.emplace_back([this] { Run(&FlowState::receiver, receivers_); });
   StartRows();
   WriteRows();
 }
@@ -147,49 +146,26 @@ void LinuxNetwork::Steer(std::int64_t index, double cwnd_gain, double pacing_gai
   flows_[static_cast<std::size_t>(index)].sender->Steer(cwnd_gain, pacing_gain);
 }
 
-void LinuxNetwork::RunSenders() {
-  prctl(PR_SET_TIMERSLACK, 1000);  // ns
+template <typename End>
+void LinuxNetwork::Run(std::unique_ptr<End> FlowState::* end, std::mutex& mutex) {
+  std::vector<End*> ends;
   std::vector<pollfd> sockets;
   for (const FlowState& flow : flows_) {
-    if (flow.sender) sockets.push_back({flow.sender->socket(), POLLIN, 0});
+    if (!(flow.*end)) continue;
+    ends.push_back((flow.*end).get());
+    sockets.push_back({ends.back()->socket(), POLLIN, 0});
   }
-  while (!is_stopped_ && !sockets.empty()) {
+  if (ends.empty()) return;
+  const auto work = [&] {
+    const std::lock_guard lock(mutex);
     Nanoseconds next = kNever;
-    {
-      const std::lock_guard lock(senders_);
-      for (FlowState& flow : flows_) {
-        if (!flow.sender) continue;
-        flow.sender->Work(*clock_);
-        next = std::min(next, flow.sender->NextTime());
-      }
+    for (End* one : ends) {
+      one->Work(*clock_);
+      next = std::min(next, one->NextTime());
     }
-    const Nanoseconds wait = std::min(next - clock_->Now(), kLongestWait);
-    if (wait < kSpin) continue;
-    const timespec timeout{.tv_sec = 0, .tv_nsec = wait - kSpin / 2};
-    ppoll(sockets.data(), sockets.size(), &timeout, nullptr);
-  }
-}
-
-void LinuxNetwork::RunReceivers() {
-  prctl(PR_SET_TIMERSLACK, 1000);  // ns
-  std::vector<pollfd> sockets;
-  for (const FlowState& flow : flows_) {
-    if (flow.receiver) sockets.push_back({flow.receiver->socket(), POLLIN, 0});
-  }
-  while (!is_stopped_ && !sockets.empty()) {
-    Nanoseconds next = kNever;
-    {
-      const std::lock_guard lock(receivers_);
-      for (FlowState& flow : flows_) {
-        if (!flow.receiver) continue;
-        flow.receiver->Work(*clock_);
-        next = std::min(next, flow.receiver->NextTime());
-      }
-    }
-    const Nanoseconds wait = std::clamp<Nanoseconds>(next - clock_->Now(), 0, kLongestWait);
-    const timespec timeout{.tv_sec = 0, .tv_nsec = wait};
-    ppoll(sockets.data(), sockets.size(), &timeout, nullptr);
-  }
+    return next;
+  };
+  Serve(sockets, *clock_, work, [this] { return is_stopped_.load(); });
 }
 
 void LinuxNetwork::Step(Nanoseconds duration) {

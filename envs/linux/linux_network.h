@@ -78,8 +78,9 @@ class LinuxNetwork {
 
   void End();
   void MakeFlow(std::size_t index, std::uint64_t seed);
-  void RunSenders();
-  void RunReceivers();
+  /// Serves one end of every flow until `is_stopped_`.
+  template <typename End>
+  void Run(std::unique_ptr<End> FlowState::* end, std::mutex& mutex);
   void StartRows();
   void WriteRows();
   FlowRow TcpRow(std::size_t index);
