@@ -1,10 +1,8 @@
 #include "envs/linux/emulator.h"
 
 #include <netinet/in.h>
-#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,16 +10,16 @@
 #include <cmath>
 
 #include "baselines/cc/random.h"
+#include "envs/linux/serve.h"
 #include "envs/transport/wire.h"
 
 namespace bbrgym {
 
 namespace {
 
-constexpr int kBatch = 64;                              // so that what is due leaves while much comes
-constexpr Nanoseconds kLongestWait = 5 * kMillisecond;  // so that it stops soon
-constexpr std::size_t kMostHeaderBytes = 60 + 60;       // of IPv4 and TCP
-constexpr std::size_t kLatenessUnits = 10'000;          // up to 100 ms
+constexpr int kBatch = 64;                         // so that what is due leaves while much comes
+constexpr std::size_t kMostHeaderBytes = 60 + 60;  // of IPv4 and TCP
+constexpr std::size_t kLatenessUnits = 10'000;     // up to 100 ms
 
 std::uint16_t Get16(const std::uint8_t* bytes) {
   return static_cast<std::uint16_t>(bytes[0] << 8U | bytes[1]);
@@ -58,26 +56,19 @@ Emulator::Emulator(const Scenario& scenario, std::uint64_t seed, int sender_devi
 }
 
 void Emulator::Run(const EpisodeClock& clock) {
-  prctl(PR_SET_TIMERSLACK, 1000);  // ns
   const sched_param priority{.sched_priority = 2};
   pthread_setschedparam(pthread_self(), SCHED_FIFO, &priority);  // where it is allowed; lateness is measured anyway
-  while (!is_stopped_) {
-    Nanoseconds next;
-    {
-      const std::lock_guard lock(mutex_);
-      Advance(clock.Now());
-      for (int i = 0; i < kBatch && AcceptData(clock.Now()); ++i) {
-      }
-      for (int i = 0; i < kBatch && AcceptAck(clock.Now()); ++i) {
-      }
-      next = NextEvent();
+  std::vector<pollfd> devices = {{sender_device_, POLLIN, 0}, {receiver_device_, POLLIN, 0}};
+  const auto work = [&] {
+    const std::lock_guard lock(mutex_);
+    Advance(clock.Now());
+    for (int i = 0; i < kBatch && AcceptData(clock.Now()); ++i) {
     }
-    const Nanoseconds wait = std::min(next - clock.Now(), kLongestWait);
-    if (wait < kSpin) continue;
-    const timespec timeout{.tv_sec = 0, .tv_nsec = wait - kSpin / 2};
-    std::array<pollfd, 2> devices = {{{sender_device_, POLLIN, 0}, {receiver_device_, POLLIN, 0}}};
-    ppoll(devices.data(), devices.size(), &timeout, nullptr);
-  }
+    for (int i = 0; i < kBatch && AcceptAck(clock.Now()); ++i) {
+    }
+    return NextEvent();
+  };
+  Serve(devices, clock, work, [this] { return is_stopped_.load(); });
 }
 
 void Emulator::StartStep(Nanoseconds now) {

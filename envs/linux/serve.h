@@ -11,10 +11,10 @@
 
 namespace bbrgym {
 
-/// Calls `work`, which returns when to call it next, at these times and whenever a socket has something to read, until
+/// Calls `work`, which returns when to call it next, at these times and whenever a descriptor can be read, until
 /// `is_over`; at least once. It asks `is_over` every few milliseconds.
 template <typename Work, typename IsOver>
-void Serve(std::vector<pollfd>& sockets, const EpisodeClock& clock, Work&& work, IsOver&& is_over) {
+void Serve(std::vector<pollfd>& descriptors, const EpisodeClock& clock, Work&& work, IsOver&& is_over) {
   constexpr Nanoseconds kLongestWait = 5 * kMillisecond;
   prctl(PR_SET_TIMERSLACK, 1000);  // ns
   do {
@@ -22,7 +22,7 @@ void Serve(std::vector<pollfd>& sockets, const EpisodeClock& clock, Work&& work,
     const Nanoseconds wait = std::min(next - clock.Now(), kLongestWait);
     if (wait < kSpin) continue;
     const timespec timeout{.tv_sec = 0, .tv_nsec = wait - kSpin / 2};
-    ppoll(sockets.data(), sockets.size(), &timeout, nullptr);
+    ppoll(descriptors.data(), descriptors.size(), &timeout, nullptr);
   } while (!is_over());
 }
 
