@@ -146,9 +146,9 @@ void LinuxNetwork::Steer(std::int64_t index, double cwnd_gain, double pacing_gai
   flows_[static_cast<std::size_t>(index)].sender->Steer(cwnd_gain, pacing_gain);
 }
 
-template <typename End>
-void LinuxNetwork::Run(std::unique_ptr<End> FlowState::* end, std::mutex& mutex) {
-  std::vector<End*> ends;
+template <typename Endpoint>
+void LinuxNetwork::Run(std::unique_ptr<Endpoint> FlowState::* end, std::mutex& mutex) {
+  std::vector<Endpoint*> ends;
   std::vector<pollfd> sockets;
   for (const FlowState& flow : flows_) {
     if (!(flow.*end)) continue;
@@ -159,7 +159,7 @@ void LinuxNetwork::Run(std::unique_ptr<End> FlowState::* end, std::mutex& mutex)
   const auto work = [&] {
     const std::lock_guard lock(mutex);
     Nanoseconds next = kNever;
-    for (End* one : ends) {
+    for (Endpoint* one : ends) {
       one->Work(*clock_);
       next = std::min(next, one->NextTime());
     }

@@ -79,8 +79,8 @@ class LinuxNetwork {
   void End();
   void MakeFlow(std::size_t index, std::uint64_t seed);
   /// Serves one end of every flow until `is_stopped_`.
-  template <typename End>
-  void Run(std::unique_ptr<End> FlowState::* end, std::mutex& mutex);
+  template <typename Endpoint>
+  void Run(std::unique_ptr<Endpoint> FlowState::* end, std::mutex& mutex);
   void StartRows();
   void WriteRows();
   FlowRow TcpRow(std::size_t index);
