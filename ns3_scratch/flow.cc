@@ -1,6 +1,6 @@
 #include "flow.h"
 
-#include "baselines/cc/registry.h"
+#include "envs/transport/connection.h"
 
 #include "ns3/simulator.h"
 
@@ -31,35 +31,16 @@ void FlowRun::Schedule()
 
 void FlowRun::Steer(double cwndGain, double pacingGain)
 {
-    m_isSteered = true;
-    m_cwndGain = cwndGain;
-    m_pacingGain = pacingGain;
+    m_gains = {.cwnd = cwndGain, .pacing = pacingGain};
     if (Controller* controller = GetController())
     {
         controller->Steer(cwndGain, pacingGain);
     }
 }
 
-Connection FlowRun::MakeConnection(Nanoseconds initialRtt) const
+Connection FlowRun::GetConnection(Nanoseconds rtt) const
 {
-    return Connection{
-        .packet_bytes = m_packetBytes,
-        .initial_cwnd = Bytes{kInitialCwndPackets} * m_packetBytes,
-        .initial_rtt = initialRtt,
-        .seed = m_seed,
-        .policy = m_flow.policy,
-    };
-}
-
-std::unique_ptr<Controller> FlowRun::MakeFlowController(const Connection& connection) const
-{
-    std::unique_ptr<Controller> controller =
-        MakeController(m_flow.algorithm, connection, m_flow.parameters);
-    if (m_isSteered)
-    {
-        controller->Steer(m_cwndGain, m_pacingGain);
-    }
-    return controller;
+    return MakeConnection(m_flow, m_packetBytes, rtt, m_seed);
 }
 
 void FlowRun::OnReceived(Bytes bytes)

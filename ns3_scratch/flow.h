@@ -8,7 +8,7 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
+#include <optional>
 #include <vector>
 
 namespace bbrgym
@@ -59,10 +59,14 @@ class FlowRun
     /// Starts the RTT samples of a step; returns the totals so far.
     virtual FlowCounts BeginStep() = 0;
 
-    /// The connection after a handshake that took `initialRtt`.
-    Connection MakeConnection(Nanoseconds initialRtt) const;
-    /// The flow's controller, with the gains that were set before.
-    std::unique_ptr<Controller> MakeFlowController(const Connection& connection) const;
+    /// The connection after a handshake that took `rtt`.
+    Connection GetConnection(Nanoseconds rtt) const;
+
+    /// The gains that were set before, if any.
+    const std::optional<Gains>& GetGains() const
+    {
+        return m_gains;
+    }
 
     /// Notes how many bytes the receiver has in order; a finite flow ends with the last one.
     void OnReceived(Bytes bytes);
@@ -94,11 +98,7 @@ class FlowRun
     uint64_t m_seed;
     std::function<void()> m_onComplete;
 
-    // Gains that were set before the controller exists.
-    bool m_isSteered = false;
-    double m_cwndGain = 0.0;
-    double m_pacingGain = 0.0;
-
+    std::optional<Gains> m_gains;
     bool m_hasBegun = false;
     bool m_isComplete = false;
     ns3::Time m_end = ns3::Time::Max();

@@ -3,6 +3,7 @@
 #include "quic-header.h"
 
 #include "baselines/cc/registry.h"
+#include "envs/transport/connection.h"
 
 #include "ns3/inet-socket-address.h"
 #include "ns3/node.h"
@@ -79,7 +80,7 @@ QuicFlow::QuicFlow(const Scenario& scenario,
       m_senderAlarm([this] { OnTimer(); }), m_receiverAlarm([this] { SendAck(); })
 {
     // Made only to refuse a bad name or parameter now, not in the middle of the simulation.
-    MakeFlowController(Connection{});
+    MakeController(GetFlow().algorithm, Connection{}, GetFlow().parameters);
 
     const auto port = static_cast<uint16_t>(kFirstReceiverPort + index);
     m_receiverSocket = Socket::CreateSocket(dumbbell.GetReceiver(), UdpSocketFactory::GetTypeId());
@@ -115,8 +116,7 @@ void QuicFlow::OnConnected(Nanoseconds rtt)
         return;
     }
     m_helloTimer.Cancel();
-    const Connection connection = MakeConnection(rtt);
-    m_sender.emplace(MakeFlowController(connection), connection, GetFlow().size_bytes);
+    m_sender = MakeSender(GetFlow(), GetConnection(rtt), GetGains());
     Pump();
 }
 
@@ -210,19 +210,14 @@ FlowCounts QuicFlow::BeginStep()
     {
         m_sender->StartStep();
     }
-    return CountsOf(GetSender(), m_receiver);
+    return CountsOf(m_sender.get(), m_receiver);
 }
 
 FlowRow QuicFlow::GetRow(Time stepStart) const
 {
     const int64_t ns = (Simulator::Now() - stepStart).GetNanoSeconds();
     return MakeFlowRow(GetStep(stepStart, static_cast<double>(ns) / 1e9),
-                       ReadingOf(GetSender(), m_receiver));
-}
-
-const Sender* QuicFlow::GetSender() const
-{
-    return m_sender ? &*m_sender : nullptr;
+                       ReadingOf(m_sender.get(), m_receiver));
 }
 
 } // namespace bbrgym

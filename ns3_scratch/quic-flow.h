@@ -11,7 +11,7 @@
 #include "ns3/socket.h"
 
 #include <functional>
-#include <optional>
+#include <memory>
 #include <vector>
 
 namespace bbrgym
@@ -66,13 +66,11 @@ class QuicFlow : public FlowRun
     void OnAnswers(ns3::Ptr<ns3::Socket> socket);
     void OnPackets(ns3::Ptr<ns3::Socket> socket);
     void OnPacket(const DataPacket& packet);
-    /// Null until the handshake is done.
-    const Sender* GetSender() const;
 
     ns3::Ptr<ns3::Socket> m_senderSocket;
     ns3::Ptr<ns3::Socket> m_receiverSocket;
 
-    std::optional<Sender> m_sender; // empty until the handshake is done
+    std::unique_ptr<Sender> m_sender; // null until the handshake is done
     Receiver m_receiver;
     Nanoseconds m_helloTimeout;
     ns3::EventId m_helloTimer;

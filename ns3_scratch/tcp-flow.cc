@@ -1,6 +1,7 @@
 #include "tcp-flow.h"
 
 #include "baselines/cc/registry.h"
+#include "envs/transport/connection.h"
 
 #include "ns3/boolean.h"
 #include "ns3/inet-socket-address.h"
@@ -162,8 +163,9 @@ void TcpFlow::OnConnected(Ptr<Socket> socket)
     if (m_congestionOps)
     {
         const Connection connection =
-            MakeConnection(m_sender->GetState()->m_lastRtt.Get().GetNanoSeconds());
-        m_congestionOps->Start(MakeFlowController(connection), m_sender->GetState());
+            GetConnection(m_sender->GetState()->m_lastRtt.Get().GetNanoSeconds());
+        m_congestionOps->Start(MakeFlowController(GetFlow(), connection, GetGains()),
+                               m_sender->GetState());
     }
     m_sender->SetHasMoreData(true);
     m_sender->SetSendCallback(MakeCallback(&TcpFlow::FillBuffer, this));

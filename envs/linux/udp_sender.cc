@@ -7,7 +7,7 @@
 #include <array>
 #include <utility>
 
-#include "baselines/cc/registry.h"
+#include "envs/transport/connection.h"
 
 namespace bbrgym {
 
@@ -50,7 +50,7 @@ void UdpSender::Work(const EpisodeClock& clock) {
 }
 
 void UdpSender::Steer(double cwnd_gain, double pacing_gain) {
-  gains_ = {cwnd_gain, pacing_gain};
+  gains_ = {.cwnd = cwnd_gain, .pacing = pacing_gain};
   if (sender_) sender_->controller().Steer(cwnd_gain, pacing_gain);
 }
 
@@ -111,14 +111,7 @@ void UdpSender::SendHello(Nanoseconds now) {
 }
 
 void UdpSender::Connect(Nanoseconds rtt) {
-  const Connection connection{.packet_bytes = packet_bytes_,
-                              .initial_cwnd = kInitialCwndPackets * packet_bytes_,
-                              .initial_rtt = rtt,
-                              .seed = seed_,
-                              .policy = flow_.policy};
-  std::unique_ptr<Controller> controller = MakeController(flow_.algorithm, connection, flow_.parameters);
-  if (gains_) controller->Steer(gains_->first, gains_->second);
-  sender_ = std::make_unique<Sender>(std::move(controller), connection, flow_.size_bytes);
+  sender_ = MakeSender(flow_, MakeConnection(flow_, packet_bytes_, rtt, seed_), gains_);
   phase_ = Phase::kOpen;
 }
 

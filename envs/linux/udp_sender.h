@@ -58,7 +58,7 @@ class UdpSender {
   std::uint16_t connection_ = 0;
   Nanoseconds hello_ = kNever;
   Nanoseconds hello_timeout_ = kFirstHelloTimeout;
-  std::optional<std::pair<double, double>> gains_;
+  std::optional<Gains> gains_;
   std::unique_ptr<Sender> sender_;
   std::uint64_t refused_ = 0;
 };

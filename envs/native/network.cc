@@ -8,6 +8,7 @@
 
 #include "baselines/cc/random.h"
 #include "baselines/cc/registry.h"
+#include "envs/transport/connection.h"
 
 namespace bbrgym {
 
@@ -59,9 +60,7 @@ void Network::Reset(Scenario scenario, std::uint64_t seed) {
 void Network::Steer(std::int64_t index, double cwnd_gain, double pacing_gain) {
   scenario_.CheckSteerable(index);
   FlowState& flow = flows_[static_cast<std::size_t>(index)];
-  flow.is_steered = true;
-  flow.cwnd_gain = cwnd_gain;
-  flow.pacing_gain = pacing_gain;
+  flow.gains = {.cwnd = cwnd_gain, .pacing = pacing_gain};
   // The sender reads the controller's decision on the next ACK, as always.
   if (flow.sender) flow.sender->controller().Steer(cwnd_gain, pacing_gain);
 }
@@ -199,14 +198,8 @@ void Network::UpdateNext(std::size_t index, const FlowState& flow) {
 
 [[gnu::noinline]] void Network::Connect(std::size_t index, FlowState& flow) {
   const Flow& given = scenario_.flows[index];
-  const Connection connection{.packet_bytes = scenario_.packet_bytes,
-                              .initial_cwnd = kInitialCwndPackets * scenario_.packet_bytes,
-                              .initial_rtt = flow.answer - flow.answered,
-                              .seed = flow.seed,
-                              .policy = given.policy};
-  std::unique_ptr<Controller> controller = MakeController(given.algorithm, connection, given.parameters);
-  if (flow.is_steered) controller->Steer(flow.cwnd_gain, flow.pacing_gain);
-  flow.sender = std::make_unique<Sender>(std::move(controller), connection, given.size_bytes);
+  const Nanoseconds rtt = flow.answer - flow.answered;
+  flow.sender = MakeSender(given, MakeConnection(given, scenario_.packet_bytes, rtt, flow.seed), flow.gains);
   flow.phase = Phase::kOpen;
 }
 

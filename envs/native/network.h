@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "envs/model/ack_jitter.h"
@@ -66,9 +67,7 @@ class Network {
     Nanoseconds answered = 0;
     std::uint64_t seed = 0;
     bool is_complete = false;
-    bool is_steered = false;
-    double cwnd_gain = 0.0;
-    double pacing_gain = 0.0;
+    std::optional<Gains> gains;
     std::unique_ptr<Sender> sender;
     Receiver receiver;
     AckJitter jitter;

@@ -1,0 +1,26 @@
+#include "envs/transport/connection.h"
+
+#include "baselines/cc/registry.h"
+
+namespace bbrgym {
+
+Connection MakeConnection(const Flow& flow, Bytes packet_bytes, Nanoseconds rtt, std::uint64_t seed) {
+  return {.packet_bytes = packet_bytes,
+          .initial_cwnd = kInitialCwndPackets * packet_bytes,
+          .initial_rtt = rtt,
+          .seed = seed,
+          .policy = flow.policy};
+}
+
+std::unique_ptr<Controller> MakeFlowController(const Flow& flow, const Connection& connection,
+                                               const std::optional<Gains>& gains) {
+  std::unique_ptr<Controller> controller = MakeController(flow.algorithm, connection, flow.parameters);
+  if (gains) controller->Steer(gains->cwnd, gains->pacing);
+  return controller;
+}
+
+std::unique_ptr<Sender> MakeSender(const Flow& flow, const Connection& connection, const std::optional<Gains>& gains) {
+  return std::make_unique<Sender>(MakeFlowController(flow, connection, gains), connection, flow.size_bytes);
+}
+
+}  // namespace bbrgym

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "baselines/cc/controller.h"
+#include "envs/model/scenario.h"
+#include "envs/transport/sender.h"
+
+/// What a scenario's flow becomes when its handshake is done.
+namespace bbrgym {
+
+/// The connection of a flow after a handshake that took `rtt`. `seed`: of everything random in its controller.
+Connection MakeConnection(const Flow& flow, Bytes packet_bytes, Nanoseconds rtt, std::uint64_t seed);
+
+/// The flow's controller; `gains`: what an agent has chosen before. Throws std::invalid_argument for an algorithm or
+/// parameter that does not exist.
+std::unique_ptr<Controller> MakeFlowController(const Flow& flow, const Connection& connection,
+                                               const std::optional<Gains>& gains);
+
+/// The flow's sender with its controller; throws as `MakeFlowController`.
+std::unique_ptr<Sender> MakeSender(const Flow& flow, const Connection& connection, const std::optional<Gains>& gains);
+
+}  // namespace bbrgym
