@@ -25,7 +25,24 @@ DEFAULT_SCENARIO: Final = Scenario(
 """The default of the environments of one agent: it and a BBR flow of the same RTT on a 12 Mbit/s link, for 20 s."""
 
 
-class BottleneckEnv(gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.float32]]):
+class HasPlainSpec:
+    """An environment whose Gymnasium specification has arguments in plain types, so that `spec.to_json()` works."""
+
+    _spec: EnvSpec | None = None
+
+    @property
+    def spec(self) -> EnvSpec | None:
+        """What `gymnasium.make` or `make_vec` made it of."""
+        return self._spec
+
+    @spec.setter
+    def spec(self, spec: EnvSpec | None) -> None:
+        if spec is not None:
+            spec.kwargs = {name: to_plain(value) for name, value in spec.kwargs.items()}
+        self._spec = spec
+
+
+class BottleneckEnv(HasPlainSpec, gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.float32]]):
     """One agent flow on a shared bottleneck.
 
     ## Description
@@ -127,8 +144,6 @@ class BottleneckEnv(gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.float3
         "render_fps": 10,
     }
 
-    _spec: EnvSpec | None = None
-
     def __init__(
         self,
         scenario: AnyScenario = DEFAULT_SCENARIO,
@@ -150,15 +165,6 @@ class BottleneckEnv(gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.float3
     def from_spec(cls, spec: EpisodeSpec, render_mode: str | None = None) -> BottleneckEnv:
         """Make the environment of a specification with one agent flow."""
         return cls(**spec.arguments(), render_mode=render_mode)
-
-    @property
-    def spec(self) -> EnvSpec | None:
-        """What `gymnasium.make` made it of, in plain types, so that `spec.to_json()` works."""
-        return self._spec
-
-    @spec.setter
-    def spec(self, spec: EnvSpec | None) -> None:
-        self._spec = plain_spec(spec)
 
     @property
     def scenario(self) -> Scenario:
@@ -224,13 +230,6 @@ class BottleneckEnv(gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.float3
     def close(self) -> None:
         """End the engine; calling it twice is fine."""
         self._episodes.close()
-
-
-def plain_spec(spec: EnvSpec | None) -> EnvSpec | None:
-    """Return Gymnasium's specification of an environment with its arguments in plain types."""
-    if spec is not None:
-        spec.kwargs = {name: to_plain(value) for name, value in spec.kwargs.items()}
-    return spec
 
 
 def one_agent_spec(scenario: AnyScenario, other_agents: str | None = None, **parts: Any) -> EpisodeSpec:

@@ -8,7 +8,6 @@ from typing import Any
 import gymnasium
 import numpy as np
 import numpy.typing as npt
-from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils import seeding
 from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import batch_space
@@ -16,7 +15,7 @@ from gymnasium.vector.utils import batch_space
 from bbrgym.checks import check_integer, check_name
 from bbrgym.envs.engine import OneThread, in_one_thread
 from bbrgym.envs.episode import AnyScenario, Episodes, StepResult
-from bbrgym.envs.gym_env import DEFAULT_SCENARIO, one_agent_spec, plain_spec
+from bbrgym.envs.gym_env import DEFAULT_SCENARIO, HasPlainSpec, one_agent_spec
 from bbrgym.envs.info import Info, Record
 from bbrgym.envs.render import agent_text, check_render_mode, draw_agent
 from bbrgym.envs.scenario import Scenario
@@ -30,7 +29,7 @@ except ImportError as missing:
     ) from missing
 
 
-class BottleneckVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[Any]]):
+class BottleneckVectorEnv(HasPlainSpec, VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[Any]]):
     """`num_envs` environments like `BottleneckEnv`, computed together.
 
     Observations, rewards and ends of episodes are computed for all environments at once, and the engines work at the
@@ -68,8 +67,6 @@ class BottleneckVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.floa
         "render_fps": 10,
     }
 
-    _spec: EnvSpec | None = None
-
     def __init__(
         self,
         num_envs: int = 1,
@@ -105,15 +102,6 @@ class BottleneckVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.floa
         # Per environment: of the whole episode if it is to be drawn, else of the last step.
         self._drawn: list[list[Info]] = [[] for _ in range(num_envs)]
         self.closed = False
-
-    @property
-    def spec(self) -> EnvSpec | None:
-        """What `gymnasium.make_vec` made it of, in plain types, so that `spec.to_json()` works."""
-        return self._spec
-
-    @spec.setter
-    def spec(self, spec: EnvSpec | None) -> None:
-        self._spec = plain_spec(spec)
 
     @property
     def scenarios(self) -> tuple[Scenario, ...]:
