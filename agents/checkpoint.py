@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
 import json
@@ -10,10 +9,8 @@ import logging
 import os
 import pickle
 import shutil
-import signal
-import threading
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -26,6 +23,7 @@ from stable_baselines3.common.save_util import load_from_zip_file, recursive_get
 from bbrgym.agents.learner import StandardiseObservation
 from bbrgym.checks import check_integer
 from bbrgym.files import DAMAGES
+from bbrgym.interruption import deferring_signals
 
 LOGGER = logging.getLogger(__name__)
 
@@ -69,7 +67,7 @@ def save_checkpoint(model: BaseAlgorithm, folder: Path, state: TrainingState) ->
     partial = folder / f".{final.name}.{os.getpid()}.partial"
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    with _signals_deferred():
+    with deferring_signals():  # an exception inside torch's C++ writer would abort the process
         model.save(partial / "model.zip")
     inputs = StandardiseObservation.of(model)
     np.savez(partial / "inputs.npz", mean=inputs.mean, scale=inputs.scale)
@@ -170,21 +168,6 @@ def _restore(model: BaseAlgorithm, path: Path, description: Mapping[str, Any]) -
     model.ep_success_buffer = deque(maxlen=model._stats_window_size)
     for name, value in description["not_yet_logged"].items():
         model.logger.record(name, float(value))
-
-
-@contextlib.contextmanager
-def _signals_deferred() -> Iterator[None]:
-    """Deliver SIGINT and SIGTERM after the block: an exception inside torch's C++ writer would abort the process."""
-    numbers = [signal.SIGINT, signal.SIGTERM] if threading.current_thread() is threading.main_thread() else []
-    arrived: list[int] = []
-    handlers = {number: signal.signal(number, lambda number, _: arrived.append(number)) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-    for signum in arrived:
-        signal.raise_signal(signum)
 
 
 def _numbers(values: Mapping[str, Any]) -> dict[str, float]:

@@ -19,7 +19,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import PurePath
@@ -123,7 +123,7 @@ def run_interruptible(name: str, command: Callable[[], int]) -> int:
     Returns:
         The command's exit status, or 130 after Ctrl-C and 143 after SIGTERM, whatever it did then.
     """
-    if threading.current_thread() is not threading.main_thread() or _THIS.is_running:
+    if not _is_main_thread() or _THIS.is_running:
         return command()
     _THIS.begin(name)
     before = _install()
@@ -141,8 +141,7 @@ def run_interruptible(name: str, command: Callable[[], int]) -> int:
     finally:
         _THIS.is_running = False
         sys.unraisablehook = unraisable
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        _restore(before)
     if _THIS.received is not None:
         return _THIS.report()
     assert status is not None
@@ -155,8 +154,7 @@ def ending_in_order() -> Iterator[None]:
 
     Unless the program around it handles SIGTERM already.
     """
-    is_main = threading.current_thread() is threading.main_thread()
-    is_unhandled = is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    is_unhandled = _is_main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     if is_unhandled:
         signal.signal(signal.SIGTERM, _terminate)
     _THIS.in_progress += 1
@@ -171,13 +169,26 @@ def ending_in_order() -> Iterator[None]:
 @contextmanager
 def keeping_handlers() -> Iterator[None]:
     """Restore the signal handlers after the block: `ray.init` installs its own, which abort the process."""
-    is_main = threading.current_thread() is threading.main_thread()
-    before = {number: signal.getsignal(number) for number in _WORDS} if is_main else {}
+    before = _handlers() if _is_main_thread() else {}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        _restore(before)
+
+
+@contextmanager
+def deferring_signals() -> Iterator[None]:
+    """Deliver SIGINT and SIGTERM after the block, which their exceptions must not cut off; in the main thread."""
+    before = _handlers() if _is_main_thread() else {}
+    arrived: list[int] = []
+    for number in before:
+        signal.signal(number, lambda number, _: arrived.append(number))
+    try:
+        yield
+    finally:
+        _restore(before)
+        for number in arrived:
+            signal.raise_signal(number)
 
 
 def raise_if_interrupted() -> None:
@@ -204,11 +215,25 @@ def _handle_from_the_start() -> None:
 
 def _install() -> dict[int, Any]:
     """Handle the signals that are not ignored, as those of a background job are, and return the handlers before."""
-    before: dict[int, Any] = {number: signal.getsignal(number) for number in _WORDS}
-    before = {number: handler for number, handler in before.items() if handler not in (signal.SIG_IGN, None)}
+    before = {number: handler for number, handler in _handlers().items() if handler is not signal.SIG_IGN}
     for number in before:
         signal.signal(number, _THIS.handle)
     return before
+
+
+def _handlers() -> dict[int, Any]:
+    """Return the signals' handlers, without those that were not installed from Python, which it cannot restore."""
+    handlers = {number: signal.getsignal(number) for number in _WORDS}
+    return {number: handler for number, handler in handlers.items() if handler is not None}
+
+
+def _restore(handlers: Mapping[int, Any]) -> None:
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+def _is_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
 
 
 def _is_importing(frame: FrameType | None) -> bool:

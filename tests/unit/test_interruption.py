@@ -13,7 +13,7 @@ from typing import NoReturn
 import pytest
 
 from bbrgym import interruption
-from bbrgym.interruption import TERMINATED, ending_in_order, raise_if_interrupted, run_interruptible
+from bbrgym.interruption import TERMINATED, deferring_signals, ending_in_order, raise_if_interrupted, run_interruptible
 
 pytest.importorskip("psutil")
 from interrupt import CASES, SIGNALS, interrupt
@@ -171,6 +171,23 @@ def test_without_a_command_a_block_ends_in_order_too() -> None:
         signal.raise_signal(signal.SIGTERM)
     assert left.value.code == TERMINATED
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+@pytest.mark.parametrize("error", [None, OSError("the disk is full")])
+def test_a_deferred_signal_comes_after_the_block(error: OSError | None) -> None:
+    done = []
+
+    def block() -> None:
+        with deferring_signals():
+            signal.raise_signal(signal.SIGINT)
+            done.append(True)
+            if error is not None:
+                raise error
+
+    with pytest.raises(KeyboardInterrupt):
+        block()
+    assert done
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 EVERYTHING = [
