@@ -133,8 +133,13 @@ class Storm:
         self._others = set(children_of(os.getpid()))
         self._case = ""
 
-    def run(self, index: int, kind: str | None = None) -> int:
-        """Run one case and return its number of kills."""
+    def warm_up(self) -> None:
+        """Use every form once: what a process has once, it has then."""
+        for name in self._forms:
+            self._undisturbed(name)
+
+    def run(self, index: int, kind: str | None = None) -> None:
+        """Run one case."""
         rng = random.Random(f"{self._seed} {index}")
         shares = [
             share / (_KILLS_OF_A_RUN if name in ("benchmark", "training") else 1) for name, share in KINDS.items()
@@ -143,14 +148,14 @@ class Storm:
         kind = kind or drawn
         self._case = f"case {index} ({kind})"
         cases = {"worker": self._worker, "parent": self._parent}
-        return cases.get(kind, self._resumed)(kind, rng)
+        cases.get(kind, self._resumed)(kind, rng)
 
     # --- kills of workers ------------------------------------------------------------------------------------------
 
-    def _worker(self, kind: str, rng: random.Random) -> int:
+    def _worker(self, kind: str, rng: random.Random) -> None:
         name, phase, number = self._draw(rng)
         form = self._forms[name]
-        expected = self._undisturbed(name, form)
+        expected = self._undisturbed(name)
         before = self._watch.held()
         env = form("ns3", self._limits.options)
         if phase != "start":
@@ -162,7 +167,7 @@ class Storm:
             "close": env.close,
         }
         is_lost = False
-        with self._killing(phase, number, rng):
+        with self._killing(phase, number, rng) as killed:
             if phase in calls:
                 is_lost = self._call(phase, calls[phase])
         if phase == "close":
@@ -179,15 +184,19 @@ class Storm:
             self._violate("heal", f"{resets} resets")
         self._compare(expected, partial(env.rollout, 7))
         self._call("close", env.close)
-        self._count(kind, name, phase, number)
+        if killed:
+            self._count(kind, name, phase, number)
         self._check_left(before)
-        return 1
 
     @contextlib.contextmanager
-    def _killing(self, phase: str, number: signal.Signals, rng: random.Random) -> Iterator[None]:
-        """Send the signal to a child of this process, in the middle of the block, or before it when idle or closing."""
+    def _killing(self, phase: str, number: signal.Signals, rng: random.Random) -> Iterator[list[int]]:
+        """Send the signal to a child of this process, in the middle of the block, or before it when idle or closing.
+
+        The list has the child in the end, if there was one.
+        """
         delay_s = rng.uniform(0, _LONGEST_DELAY_S.get(phase, 0.0))
         which = rng.random()
+        killed: list[int] = []
 
         def kill() -> None:
             deadline = time.monotonic() + self._limits.start_s
@@ -200,17 +209,18 @@ class Storm:
             victim = victims[int(which * len(victims))]
             with contextlib.suppress(ProcessLookupError):
                 os.kill(victim, number)
+                killed.append(victim)
             if phase == "idle" and number != signal.SIGSTOP:
                 wait_for(lambda: not is_running(victim))
 
         if phase == "idle" or (phase == "close" and rng.random() < 0.5):
             kill()
-            yield
+            yield killed
             return
         thread = threading.Thread(target=kill)
         thread.start()
         try:
-            yield
+            yield killed
         finally:
             thread.join()
 
@@ -219,7 +229,7 @@ class Storm:
 
     # --- kills of parents ------------------------------------------------------------------------------------------
 
-    def _parent(self, kind: str, rng: random.Random) -> int:
+    def _parent(self, kind: str, rng: random.Random) -> None:
         name, phase, number = self._draw(rng)
         before = self._watch.held()
         with _program("parent", name, str(self._limits.timeout_s)) as process:
@@ -231,8 +241,9 @@ class Storm:
                 if times == 0:
                     break
             time.sleep(rng.uniform(0, _LONGEST_DELAY_S.get(phase, 0.1)))
-            process.send_signal(number)
-            self._count(kind, name, phase, number)
+            if process.poll() is None:
+                process.send_signal(number)
+                self._count(kind, name, phase, number)
             if number == signal.SIGSTOP:
                 time.sleep(rng.uniform(0, 1.5 * self._limits.timeout_s))
                 process.send_signal(signal.SIGCONT)
@@ -244,7 +255,6 @@ class Storm:
             else:
                 self._output(process)
         self._check_left(before)
-        return 1
 
     def _digest_of_parent(self, name: str) -> str:
         key = f"parent {name}"
@@ -255,10 +265,9 @@ class Storm:
 
     # --- kills of benchmarks and trainings, which are resumed ------------------------------------------------------
 
-    def _resumed(self, kind: str, rng: random.Random) -> int:
+    def _resumed(self, kind: str, rng: random.Random) -> None:
         before = self._watch.held()
         options = [rng.choice(["native", "ns3"])] if kind == "training" else []
-        result, kills = "", 0
         with tempfile.TemporaryDirectory(prefix="storm-", dir=self._watch.folder.parent) as folder:
             expected, seconds = self._undisturbed_run(kind, f"{folder}/undisturbed", options)
             target = Path(folder) / "disturbed"
@@ -268,22 +277,15 @@ class Storm:
                         process.wait(rng.uniform(0.1, 1.0) * seconds)
                     if process.poll() is None:
                         self._disturb(kind, process, rng)
-                        kills += 1
-                    output = self._output(process)
-                    is_over = process.returncode == 0
+                    self._output(process)
                 self._check_left(before)
-                if kind == "training" and is_over:  # resuming a complete one is an error
-                    result = _result(output)
-                    break
-            if not result:
-                with _program(kind, str(target), *options) as process:
-                    output = self._output(process)
-                result = _result(output) if process.returncode == 0 else f"status {process.returncode}: {output[-800:]}"
+            with _program(kind, str(target), *options) as process:
+                output = self._output(process)
+            result = _result(output) if process.returncode == 0 else f"status {process.returncode}: {output[-800:]}"
             self._compare(expected, lambda: result)
-            if partial := [path.name for path in target.rglob("*.partial")]:
-                self._violate("left", f"in a resumed and complete {kind}: {', '.join(partial)}")
+            if unfinished := [path.name for path in target.rglob("*.partial")]:
+                self._violate("left", f"in a resumed and complete {kind}: {', '.join(unfinished)}")
         self._check_left(before)
-        return kills
 
     def _disturb(self, kind: str, process: subprocess.Popen[bytes], rng: random.Random) -> None:
         """Kill a run, or a worker of a benchmark, which must cost no more than the worker's own run."""
@@ -326,10 +328,10 @@ class Storm:
         self._case = f"{self._case[:-1]}, {name}, {phase}, {number.name})"
         return name, phase, number
 
-    def _undisturbed(self, name: str, form: type[Form]) -> str:
+    def _undisturbed(self, name: str) -> str:
         """Return the digest of an undisturbed rollout; the first one also holds what a process has once."""
         if name not in self._expected:
-            env = form("ns3", {"timeout_s": 30.0})
+            env = self._forms[name]("ns3", {"timeout_s": 30.0})
             self._expected[name] = env.rollout(7)
             env.close()
         return self._expected[name]
@@ -459,8 +461,7 @@ def main() -> int:
         if options.only is not None:
             storm.run(options.only, options.kind)
         else:
-            for name, form in FORMS.items():  # what a process has once, it has then
-                storm._undisturbed(name, form)
+            storm.warm_up()
             while (kills := sum(storm.report.kills.values())) < options.kills:
                 storm.run(index, options.kind)
                 index += 1
