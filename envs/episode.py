@@ -235,7 +235,8 @@ class Episodes:
         self._engine_of = np.arange(count).repeat(spec.agents)
         self._row_of = self._engine_of  # of all flows in all engines
         self._history = History(spec.observation, rows)
-        self._last_observations = np.zeros((rows, len(spec.observation.neutral)), dtype=np.float32)
+        self.last_observations = np.zeros((rows, len(spec.observation.neutral)), dtype=np.float32)
+        """Of the last step or reset of each engine, shape (M, length of an observation)."""
         self._gains = np.full((2, rows), math.nan)
         self._flows = np.zeros(rows, dtype=np.int64)
         self._scenarios = (spec.distribution.example,) * count
@@ -319,7 +320,7 @@ class Episodes:
         rows = self._rows_in(reset)
         self.is_running[reset] = True
         observations = self._observe(self._table(rows), rows)
-        self._last_observations[rows] = observations
+        self.last_observations[rows] = observations
         return observations
 
     def begin_step(self, actions: npt.ArrayLike, engines: npt.NDArray[np.intp] | None = None) -> None:
@@ -382,8 +383,8 @@ class Episodes:
             failed = np.array([*errors], dtype=np.intp)
             terminated[failed], is_over[failed] = False, True
             failed_rows = self._rows_in(failed)
-            rewards[failed_rows], observations[failed_rows] = 0.0, self._last_observations[failed_rows]
-        self._last_observations[:] = observations
+            rewards[failed_rows], observations[failed_rows] = 0.0, self.last_observations[failed_rows]
+        self.last_observations[:] = observations
         self.is_running = ~is_over
         return StepResult(
             observations=observations,

@@ -98,7 +98,6 @@ class BottleneckVectorEnv(HasPlainSpec, VectorEnv[npt.NDArray[np.float32], npt.N
         self._episodes = Episodes(spec, num_envs, is_healing=True)
         self._rngs = [seeding.np_random()[0] for _ in range(num_envs)]
         self._is_over = np.zeros(num_envs, dtype=np.bool_)
-        self._last_observations = np.zeros(self.observation_space.shape or (), dtype=np.float32)
         # Per environment: of the whole episode if it is to be drawn, else of the last step.
         self._drawn: list[list[Info]] = [[] for _ in range(num_envs)]
         self.closed = False
@@ -143,19 +142,17 @@ class BottleneckVectorEnv(HasPlainSpec, VectorEnv[npt.NDArray[np.float32], npt.N
         for index in chosen.tolist():
             if (one := seeds[index]) is not None:
                 self._rngs[index] = seeding.np_random(one)[0]
-        observations = self._last_observations.copy()
         try:
             rngs = [self._rngs[index] for index in chosen]
             self._episodes.begin_resets(chosen, rngs, [given] * len(chosen))
-            observations[chosen] = self._episodes.finish_resets()
+            self._episodes.finish_resets()
         except BaseException:
             self._abandon()
             raise
         self._is_over[chosen] = False
-        self._last_observations = observations.copy()
         record = self._episodes.record()
         self._keep_for_render(record, chosen.tolist(), chosen)
-        return observations, self._infos(record, mask)
+        return self._episodes.last_observations.copy(), self._infos(record, mask)
 
     @in_one_thread
     def step(
@@ -201,7 +198,6 @@ class BottleneckVectorEnv(HasPlainSpec, VectorEnv[npt.NDArray[np.float32], npt.N
         except BaseException:
             self._abandon()
             raise
-        self._last_observations = observations.copy()
         self._keep_for_render(record, range(self.num_envs), begun)
         return observations, result.rewards, result.terminated, result.truncated, infos | self._infos(record)
 
