@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from fake_engine import FakeEngine
+from forks import OF_ANOTHER, passes_in_fork, refuses
 from marks import needs_ns3
 from waiting import HANG_S, is_running, wait_for
 
@@ -303,19 +304,10 @@ def test_another_thread_and_a_fork_are_refused_in_the_middle_of_a_call(
     thread.start()
     is_stepping, may_go_on = stepping
     assert is_stepping.wait(HANG_S)
-    for use in (env.reset, lambda: env.step(action), env.close):
-        with pytest.raises(RuntimeError, match="another thread is in the middle of a call"):
-            use()
-    child = os.fork()  # in the middle of the step, whose thread the fork does not have
-    if child == 0:
-        status = 1
-        try:
-            with pytest.raises(RuntimeError, match="another thread is in the middle of a call"):
-                env.step(action)
-            status = 0
-        finally:
-            os._exit(status)
-    assert os.waitpid(child, 0)[1] == 0
+    in_a_call = "another thread is in the middle of a call"
+    refuses(in_a_call, env.reset, lambda: env.step(action), env.close)
+    # In the middle of the step, whose thread the fork does not have.
+    assert passes_in_fork(lambda: refuses(in_a_call, lambda: env.step(action)))
     may_go_on.set()
     thread.join(HANG_S)
     assert not errors
@@ -341,18 +333,11 @@ def test_a_fork_cannot_use_an_environment_of_ns3_and_leaves_it_alone(form: str) 
             else:
                 env.reset(seed=1)
             if is_forked:
-                child = os.fork()
-                if child == 0:
-                    status = 1
-                    try:
-                        with pytest.raises(RuntimeError, match=r"belongs to process \d+, and this is its fork"):
-                            env.step(action)
-                        with pytest.raises(RuntimeError, match=r"belongs to process \d+, and this is its fork"):
-                            env.reset()
-                        env.close()
-                        status = 0
-                    finally:
-                        os._exit(status)
-                assert os.waitpid(child, 0)[1] == 0
+
+                def check(env: Any = env) -> None:
+                    refuses(OF_ANOTHER, lambda: env.step(action), env.reset)
+                    env.close()
+
+                assert passes_in_fork(check)
             results.append(repr(env.step(action)[:2]))
     assert results[0] == results[1]

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from forks import OF_ANOTHER, passes_in_fork, refuses
 from marks import needs_ns3
 from traces import SCENARIO, run
 from waiting import is_running, wait_for
@@ -316,20 +317,12 @@ def test_a_fork_cannot_use_the_worker_and_leaves_it_alone(sound: bytes) -> None:
         engine.reset(SCENARIO, 1)
         engine.begin_step(10)
         uses = (engine.finish_step, lambda: engine.reset(SCENARIO, 1), lambda: engine.begin_step(10))
-        child = os.fork()
-        if child == 0:
-            status = 1
-            try:
-                for use in (*uses, *uses):
-                    with pytest.raises(RuntimeError, match=r"belongs to process \d+, and this is its fork"):
-                        use()
-                engine.close()
-                del engine, uses, use
-                gc.collect()
-                status = 0
-            finally:
-                os._exit(status)
-        assert os.waitpid(child, 0)[1] == 0
+
+        def check() -> None:
+            refuses(OF_ANOTHER, *uses, *uses)
+            engine.close()
+
+        assert passes_in_fork(check)
         assert engine.finish_step().time_s == pytest.approx(0.01)
         assert run(engine) == sound
 
