@@ -3,7 +3,7 @@
 #include "quic-flow.h"
 #include "tcp-flow.h"
 
-#include "baselines/cc/random.h"
+#include "envs/model/episode_seeds.h"
 
 #include "ns3/rng-seed-manager.h"
 #include "ns3/simulator.h"
@@ -84,17 +84,11 @@ void Simulation::Reset(Scenario scenario, uint64_t seed)
     // ours, since only runs are guaranteed not to overlap. Our own code has generators of its own.
     RngSeedManager::SetSeed(1);
     RngSeedManager::SetRun(seed);
-    Random seeds(seed);
-    const uint64_t linkSeed = seeds.Next();
-    std::vector<uint64_t> flowSeeds(m_scenario.flows.size());
-    for (uint64_t& flowSeed : flowSeeds)
-    {
-        flowSeed = seeds.Next();
-    }
-    m_dumbbell = std::make_unique<Dumbbell>(m_scenario, linkSeed, flowSeeds, m_accessMbps);
+    const EpisodeSeeds seeds(seed, m_scenario.flows.size());
+    m_dumbbell = std::make_unique<Dumbbell>(m_scenario, seeds.link, seeds.flows, m_accessMbps);
     for (std::size_t i = 0; i < m_scenario.flows.size(); ++i)
     {
-        m_flows.push_back(m_makeFlow(m_scenario, i, *m_dumbbell, flowSeeds[i], [this] {
+        m_flows.push_back(m_makeFlow(m_scenario, i, *m_dumbbell, seeds.flows[i], [this] {
             if (IsComplete())
             {
                 Simulator::Stop();

@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <cmath>
 
-#include "baselines/cc/random.h"
 #include "envs/linux/serve.h"
 #include "envs/transport/wire.h"
 
@@ -36,19 +35,19 @@ bool IsBefore(std::uint32_t a, std::uint32_t b) {
 
 }  // namespace
 
-Emulator::Emulator(const Scenario& scenario, std::uint64_t seed, int sender_device, int receiver_device)
+Emulator::Emulator(const Scenario& scenario, const EpisodeSeeds& seeds, int sender_device, int receiver_device)
     : scenario_(scenario),
       sender_device_(sender_device),
       receiver_device_(receiver_device),
       lateness_(kLatenessUnits + 1) {
-  // The same seeds for the same things as in native::Network.
-  Random seeds(seed);
-  link_.Reset(scenario_, seeds.Next());
+  link_.Reset(scenario_, seeds.link);
+  link_.StartStep(0);
   SetNextRate(0);
-  for (const Flow& flow : scenario_.flows) {
+  for (std::size_t i = 0; i < scenario_.flows.size(); ++i) {
+    const Flow& flow = scenario_.flows[i];
     FlowState& state = flows_.emplace_back();
     state.half_rtt = static_cast<Nanoseconds>(flow.rtt_ms * 5e5);
-    state.jitter = AckJitter(flow.jitter_ms, seeds.Next());
+    state.jitter = AckJitter(flow.jitter_ms, seeds.flows[i]);
     state.data.device = receiver_device;
     state.acks.device = sender_device;
   }
@@ -71,16 +70,13 @@ void Emulator::Run(const EpisodeClock& clock) {
   Serve(devices, clock, work, [this] { return is_stopped_.load(); });
 }
 
-void Emulator::StartStep(Nanoseconds now) {
+LinkRow Emulator::EndStep(const EpisodeClock& clock) {
   const std::lock_guard lock(mutex_);
+  const Nanoseconds now = clock.Now();
   Advance(now);
+  const LinkRow row = link_.GetRow(now);
   link_.StartStep(now);
-}
-
-LinkRow Emulator::GetLinkRow(Nanoseconds now) {
-  const std::lock_guard lock(mutex_);
-  Advance(now);
-  return link_.GetRow(now);
+  return row;
 }
 
 Passage Emulator::GetPassage(std::size_t flow) {
@@ -108,7 +104,7 @@ Lateness Emulator::GetLateness() {
 void Emulator::SetNextRate(std::size_t index) {
   const auto& rates = scenario_.rate_schedule;
   next_rate_ = index;
-  next_change_ = index < rates.size() ? static_cast<Nanoseconds>(rates[index].first * 1e9) : kNever;
+  next_change_ = index < rates.size() ? FromSeconds(rates[index].first) : kNever;
 }
 
 /// Everything that is due by `now`, in its order.

@@ -10,6 +10,7 @@
 #include "envs/linux/clock.h"
 #include "envs/model/ack_jitter.h"
 #include "envs/model/bottleneck.h"
+#include "envs/model/episode_seeds.h"
 #include "envs/model/ring.h"
 #include "envs/model/scenario.h"
 
@@ -41,15 +42,15 @@ struct Passage {
 /// when it was read and from the rate, not from when this program wakes.
 class Emulator {
  public:
-  Emulator(const Scenario& scenario, std::uint64_t seed, int sender_device, int receiver_device);
+  Emulator(const Scenario& scenario, const EpisodeSeeds& seeds, int sender_device, int receiver_device);
 
   /// Carries packets until `Stop`, on the calling thread.
   void Run(const EpisodeClock& clock);
   void Stop() { is_stopped_ = true; }
 
   // From other threads.
-  void StartStep(Nanoseconds now);
-  LinkRow GetLinkRow(Nanoseconds now);
+  /// Returns the link's row of the step that ends, and starts the next one.
+  LinkRow EndStep(const EpisodeClock& clock);
   Passage GetPassage(std::size_t flow);
   Lateness GetLateness();
 

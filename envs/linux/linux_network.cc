@@ -8,7 +8,6 @@
 #include <stdexcept>
 #include <utility>
 
-#include "baselines/cc/random.h"
 #include "baselines/cc/registry.h"
 #include "envs/linux/serve.h"
 
@@ -19,16 +18,13 @@ namespace {
 const std::string kSendersAddress = "10.0.1.1";
 const std::string kReceiversAddress = "10.0.2.1";
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+constexpr int kTrialMtu = 1500;
 constexpr int kSocketBuffer = 8 << 20;
 constexpr Nanoseconds kLongestWait = 5 * kMillisecond;  // so that a thread ends soon
 constexpr std::string_view kKernelPrefix = "linux-";
 
 bool IsKernels(const Flow& flow) {
   return flow.algorithm.starts_with(kKernelPrefix);
-}
-
-Nanoseconds FromSeconds(double seconds) {
-  return static_cast<Nanoseconds>(std::min(seconds * 1e9, 9e18));
 }
 
 FileDescriptor UdpSocket() {
@@ -56,15 +52,11 @@ void Bind(const FileDescriptor& socket, const sockaddr_in& address) {
 }  // namespace
 
 LinuxNetwork::LinuxNetwork() {
-  try {
-    EnterUserNamespace();
-  } catch (const std::runtime_error& error) {
-    problem_ = error.what();
-  }
+  EnterUserNamespace();
+  NetworkNamespace(kSendersAddress, kReceiversAddress, kTrialMtu);
 }
 
 void LinuxNetwork::Reset(Scenario scenario, std::uint64_t seed) {
-  if (!problem_.empty()) throw std::runtime_error(problem_);
   scenario.Check();
   for (const Flow& flow : scenario.flows) {
     if (!IsKernels(flow)) MakeController(flow.algorithm, Connection{}, flow.parameters);
@@ -74,22 +66,20 @@ void LinuxNetwork::Reset(Scenario scenario, std::uint64_t seed) {
   const int mtu = static_cast<int>(scenario_.packet_bytes) + kHeaderBytes;
   senders_side_ = std::make_unique<NetworkNamespace>(kSendersAddress, kReceiversAddress, mtu);
   receivers_side_ = std::make_unique<NetworkNamespace>(kReceiversAddress, kSendersAddress, mtu);
-  emulator_ = std::make_unique<Emulator>(scenario_, seed, senders_side_->device(), receivers_side_->device());
-  Random seeds(seed);
-  seeds.Next();  // the link's, as in the native engine
+  const EpisodeSeeds seeds(seed, scenario_.flows.size());
+  emulator_ = std::make_unique<Emulator>(scenario_, seeds, senders_side_->device(), receivers_side_->device());
   flows_ = std::vector<FlowState>(scenario_.flows.size());
   flow_rows_.assign(flows_.size(), EmptyRow<FlowRow>());
   end_ = FromSeconds(scenario_.duration_s);
   timing_ = {};
   is_complete_ = is_stopped_ = false;
-  now_ = step_start_ = step_end_ = 0;
+  now_ = step_start_ = 0;
   clock_.emplace();
-  for (std::size_t i = 0; i < flows_.size(); ++i) MakeFlow(i, seeds.Next());
+  for (std::size_t i = 0; i < flows_.size(); ++i) MakeFlow(i, seeds.flows[i]);
   threads_.emplace_back([this] { emulator_->Run(*clock_); });
   threads_.emplace_back([this] { Run(&FlowState::sender, senders_); });
   threads_.emplace_back([this] { Run(&FlowState::receiver, receivers_); });
-  StartRows();
-  WriteRows();
+  EndStep();
 }
 
 void LinuxNetwork::MakeFlow(std::size_t index, std::uint64_t seed) {
@@ -171,20 +161,22 @@ void LinuxNetwork::Run(std::unique_ptr<Endpoint> FlowState::* end, std::mutex& m
 void LinuxNetwork::Step(Nanoseconds duration) {
   if (flows_.empty()) throw std::logic_error("step before the first reset");
   if (IsOver()) return;
-  timing_.latest_decision = std::max(timing_.latest_decision, clock_->Now() - now_);
-  StartRows();
-  const Nanoseconds left = end_ - step_end_;
-  step_end_ += std::clamp<Nanoseconds>(duration, 0, left);
-  while (!is_complete_ && clock_->Now() < step_end_) {
-    const Nanoseconds nap = std::clamp<Nanoseconds>(step_end_ - clock_->Now(), 0, kLongestWait);
+  duration = std::clamp<Nanoseconds>(duration, 1, end_ - now_);
+  const Nanoseconds late = clock_->Now() - now_;
+  const Nanoseconds missed = late / duration;
+  timing_.latest_decision = std::max(timing_.latest_decision, late);
+  timing_.missed_steps += static_cast<std::uint64_t>(missed);
+  const Nanoseconds end = std::min(end_, now_ + (missed + 1) * duration);
+  while (!is_complete_ && clock_->Now() < end) {
+    const Nanoseconds nap = std::clamp<Nanoseconds>(end - clock_->Now(), 0, kLongestWait);
     const timespec sleep{.tv_sec = 0, .tv_nsec = nap};
     nanosleep(&sleep, nullptr);
     UpdateCompleteness(clock_->Now());
   }
   // A complete episode ends when it is; else what is measured is as of the step's end, but for the lateness.
-  now_ = is_complete_ ? std::min(clock_->Now(), step_end_) : step_end_;
-  timing_.latest_step = std::max(timing_.latest_step, clock_->Now() - step_end_);
-  WriteRows();
+  now_ = is_complete_ ? std::min(clock_->Now(), end) : end;
+  timing_.latest_step = std::max(timing_.latest_step, clock_->Now() - end);
+  EndStep();
 }
 
 /// A flow is complete once its receiver has everything, and its sender then ends.
@@ -212,58 +204,48 @@ void LinuxNetwork::UpdateCompleteness(Nanoseconds now) {
   is_complete_ = is_complete;
 }
 
-void LinuxNetwork::StartRows() {
-  step_start_ = now_;
-  emulator_->StartStep(clock_->Now());
+/// Writes the rows of the step that ends and begins to count for the next one, so that none misses what happens between
+/// them.
+void LinuxNetwork::EndStep() {
+  link_row_ = emulator_->EndStep(*clock_);
   const std::scoped_lock lock(senders_, receivers_);
-  for (std::size_t i = 0; i < flows_.size(); ++i) {
-    FlowState& flow = flows_[i];
-    flow.passage_before = emulator_->GetPassage(i);
-    if (flow.tcp) {
-      const auto reading = flow.tcp->Read();
-      flow.tcp_before = reading ? reading->counts : TcpFlow::Counts{};
-      flow.received_before = flow.tcp->received_bytes();
-    } else {
-      flow.before = CountsOf(flow.sender->sender(), flow.receiver->receiver());
-      if (flow.sender->sender()) flow.sender->sender()->StartStep();
-    }
-  }
+  for (std::size_t i = 0; i < flows_.size(); ++i) flow_rows_[i] = flows_[i].tcp ? EndTcpStep(i) : EndUdpStep(flows_[i]);
+  step_start_ = now_;
 }
 
-void LinuxNetwork::WriteRows() {
-  link_row_ = emulator_->GetLinkRow(clock_->Now());
-  const std::scoped_lock lock(senders_, receivers_);
-  for (std::size_t i = 0; i < flows_.size(); ++i) {
-    FlowState& flow = flows_[i];
-    if (flow.tcp) {
-      flow_rows_[i] = TcpRow(i);
-      continue;
-    }
-    const double active_share = now_ < flow.start ? 0.0 : ActiveShare({flow.start, flow.end}, {step_start_, now_});
-    flow_rows_[i] = MakeFlowRow({.seconds = static_cast<double>(now_ - step_start_) / 1e9,
-                                 .active_share = active_share,
-                                 .packet_bytes = scenario_.packet_bytes,
-                                 .is_open = flow.sender->IsOpen(),
-                                 .before = flow.before},
-                                ReadingOf(flow.sender->sender(), flow.receiver->receiver()));
-  }
+double LinuxNetwork::ActiveShareOf(const FlowState& flow) const {
+  return now_ < flow.start ? 0.0 : ActiveShare({flow.start, flow.end}, {step_start_, now_});
+}
+
+FlowRow LinuxNetwork::EndUdpStep(FlowState& flow) {
+  Sender* sender = flow.sender->sender();
+  const FlowRow row = MakeFlowRow({.seconds = static_cast<double>(now_ - step_start_) / 1e9,
+                                   .active_share = ActiveShareOf(flow),
+                                   .packet_bytes = scenario_.packet_bytes,
+                                   .is_open = flow.sender->IsOpen(),
+                                   .before = flow.before},
+                                  ReadingOf(sender, flow.receiver->receiver()));
+  flow.before = CountsOf(sender, flow.receiver->receiver());
+  if (sender) sender->StartStep();
+  return row;
 }
 
 /// What the kernel does not tell is NaN.
-FlowRow LinuxNetwork::TcpRow(std::size_t index) {
+FlowRow LinuxNetwork::EndTcpStep(std::size_t index) {
   FlowState& flow = flows_[index];
   FlowRow row = EmptyRow<FlowRow>();
   const double seconds = static_cast<double>(now_ - step_start_) / 1e9;
   const auto packet_bytes = static_cast<double>(scenario_.packet_bytes);
   const auto mbps = [seconds](double bytes) { return seconds > 0.0 ? bytes * 8e-6 / seconds : 0.0; };
-  row.is_active = now_ < flow.start ? 0.0 : ActiveShare({flow.start, flow.end}, {step_start_, now_});
+  row.is_active = ActiveShareOf(flow);
   const Passage passage = emulator_->GetPassage(index);
-  const Passage& passage_before = flow.passage_before;
+  const Passage passage_before = std::exchange(flow.passage_before, passage);
   row.sent_packets = static_cast<double>(passage.sent_packets - passage_before.sent_packets);
   row.send_rate_mbps = mbps(static_cast<double>(passage.sent_bytes - passage_before.sent_bytes));
   row.arrived_bytes = static_cast<double>(passage.arrived_bytes - passage_before.arrived_bytes);
   row.inorder_bytes = static_cast<double>(passage.inorder_bytes - passage_before.inorder_bytes);
-  row.received_bytes = static_cast<double>(flow.tcp->received_bytes() - flow.received_before);
+  const Bytes received = flow.tcp->received_bytes();
+  row.received_bytes = static_cast<double>(received - std::exchange(flow.received_before, received));
   row.throughput_mbps = mbps(row.received_bytes);
   const auto reading = flow.tcp->Read();
   if (!reading) {
@@ -271,16 +253,17 @@ FlowRow LinuxNetwork::TcpRow(std::size_t index) {
     return row;
   }
   const TcpFlow::Counts& counts = reading->counts;
-  const auto delivered = static_cast<double>(counts.delivered_bytes - flow.tcp_before.delivered_bytes);
+  const TcpFlow::Counts before = std::exchange(flow.tcp_before, counts);
+  const auto delivered = static_cast<double>(counts.delivered_bytes - before.delivered_bytes);
   row.delivered_packets = delivered / packet_bytes;
   row.delivery_rate_mbps = mbps(delivered);
-  row.retransmitted_packets = static_cast<double>(counts.retransmitted_packets - flow.tcp_before.retransmitted_packets);
-  if (counts.timeouts) row.rto_count = static_cast<double>(*counts.timeouts - flow.tcp_before.timeouts.value_or(0));
+  row.retransmitted_packets = static_cast<double>(counts.retransmitted_packets - before.retransmitted_packets);
+  if (counts.timeouts) row.rto_count = static_cast<double>(*counts.timeouts - before.timeouts.value_or(0));
   row.rtt_last_ms = row.rtt_mean_ms = reading->rtt_ms;
   row.in_flight_packets = reading->in_flight_packets;
   row.cwnd_packets = reading->cwnd_packets;
   row.pacing_rate_mbps = reading->pacing_rate_mbps;
-  row.is_buffer_limited = counts.buffer_limited > flow.tcp_before.buffer_limited ? 1.0 : 0.0;
+  row.is_buffer_limited = counts.buffer_limited > before.buffer_limited ? 1.0 : 0.0;
   row.metrics = reading->metrics;
   return row;
 }

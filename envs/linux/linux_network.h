@@ -23,7 +23,8 @@ namespace bbrgym {
 /// One Scenario in real time on this machine's kernel: senders in one network namespace, receivers in another, and an
 /// Emulator between them. Flows of our algorithms run over UDP; flows `linux-NAME` are the kernel's own TCP.
 ///
-/// A step ends at its time by the clock, which started with the episode, whatever happened between the steps.
+/// A step ends at its time by the clock, which started with the episode. What happens between two steps belongs to the
+/// second one. If it is asked for after its end, it lasts as many times as long as it needs to end in the future.
 class LinuxNetwork {
  public:
   /// What only real time has, since the beginning of the episode.
@@ -31,18 +32,20 @@ class LinuxNetwork {
     Lateness departures;
     /// By how much the latest step was asked for after the end of the one before.
     Nanoseconds latest_decision = 0;
+    /// How many steps a decision came too late for.
+    std::uint64_t missed_steps = 0;
     /// By how much the latest step ended after its time.
     Nanoseconds latest_step = 0;
     /// Datagrams that hosts refused or the kernel did not take.
     std::uint64_t refused = 0;
   };
 
-  /// Enters a user namespace if this process needs one, so it must have one thread. `Reset` says why if that fails.
+  /// Enters a user namespace if this process needs one, so it must have one thread. Throws std::runtime_error if this
+  /// machine does not let it make network namespaces with TUN devices, and says what is missing.
   LinuxNetwork();
   ~LinuxNetwork() { End(); }
 
-  /// Starts the scenario at time 0. Throws std::invalid_argument if it cannot run here, std::runtime_error if this
-  /// process lacks a privilege.
+  /// Starts the scenario at time 0. Throws std::invalid_argument if it cannot run here.
   void Reset(Scenario scenario, std::uint64_t seed);
   /// Sets the gains of an agent's flow. Throws std::out_of_range or std::invalid_argument.
   void Steer(std::int64_t flow, double cwnd_gain, double pacing_gain);
@@ -81,12 +84,12 @@ class LinuxNetwork {
   /// Serves one end of every flow until `is_stopped_`.
   template <typename Endpoint>
   void Run(std::unique_ptr<Endpoint> FlowState::* end, std::mutex& mutex);
-  void StartRows();
-  void WriteRows();
-  FlowRow TcpRow(std::size_t index);
+  void EndStep();
+  double ActiveShareOf(const FlowState& flow) const;
+  FlowRow EndUdpStep(FlowState& flow);
+  FlowRow EndTcpStep(std::size_t index);
   void UpdateCompleteness(Nanoseconds now);
 
-  std::string problem_;  // why there can be no namespaces
   Scenario scenario_;
   std::unique_ptr<NetworkNamespace> senders_side_;
   std::unique_ptr<NetworkNamespace> receivers_side_;
@@ -100,7 +103,6 @@ class LinuxNetwork {
 
   Nanoseconds now_ = 0;
   Nanoseconds step_start_ = 0;
-  Nanoseconds step_end_ = 0;
   Nanoseconds end_ = 0;
   bool is_complete_ = false;
   LinkRow link_row_ = EmptyRow<LinkRow>();

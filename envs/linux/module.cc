@@ -34,6 +34,7 @@ nb::typed<nb::dict, std::string, double> TimingOf(LinuxNetwork& network) {
   set("late_p999_ms", static_cast<double>(timing.departures.p999) / 1e6);
   set("late_max_ms", static_cast<double>(timing.departures.most) / 1e6);
   set("decision_late_max_ms", static_cast<double>(timing.latest_decision) / 1e6);
+  set("missed_steps", timing.missed_steps);
   set("step_late_max_ms", static_cast<double>(timing.latest_step) / 1e6);
   set("refused", timing.refused);
   return plain;
@@ -45,15 +46,16 @@ NB_MODULE(_linux, m) {
   m.doc() = "One shared bottleneck on this machine's kernel, in real time (C++).";
 
   nb::class_<LinuxNetwork>(m, "Simulation", "One scenario in real time, stepped by duration.")
-      .def(nb::init<>(), "Make it while this process has one thread: it may need a user namespace.")
+      .def(nb::init<>(),
+           "Make it while this process has one thread: it may need a user namespace. Raises RuntimeError if this "
+           "machine "
+           "does not let it make what it needs.")
       .def(
           "reset",
           [](LinuxNetwork& network, const PlainScenario& scenario, std::uint64_t seed) {
             network.Reset(RecordFromDict<Scenario>(scenario), seed);
           },
-          "scenario"_a, "seed"_a,
-          "Start `Scenario.to_dict()` now. Raises ValueError for what cannot run here, RuntimeError if a privilege is "
-          "missing.")
+          "scenario"_a, "seed"_a, "Start `Scenario.to_dict()` now. Raises ValueError for what cannot run here.")
       .def("steer", &LinuxNetwork::Steer, "flow"_a, "cwnd_gain"_a, "pacing_gain"_a,
            "Set the gains of an agent's flow. Raises IndexError or ValueError.")
       .def("step", &LinuxNetwork::Step, "duration_ns"_a, nb::call_guard<nb::gil_scoped_release>(),

@@ -105,7 +105,7 @@ sockaddr_in SocketAddress(const std::string& address, int port) {
   return made;
 }
 
-NetworkNamespace::NetworkNamespace(const std::string& address, const std::string& peer, int mtu) : address_(address) {
+NetworkNamespace::NetworkNamespace(const std::string& address, const std::string& peer, int mtu) {
   std::exception_ptr error;
   std::thread([&] {
     try {

@@ -19,7 +19,6 @@ class NetworkNamespace {
 
   /// The device: a read takes a packet that was sent here, a write delivers one. It does not block.
   int device() const { return device_.get(); }
-  const std::string& address() const { return address_; }
 
   /// Calls `work` in the namespace, where it can make sockets, on a thread of its own. Passes on its exception.
   template <typename Work>
@@ -39,7 +38,6 @@ class NetworkNamespace {
  private:
   void Enter() const;
 
-  std::string address_;
   FileDescriptor namespace_;
   FileDescriptor device_;
 };

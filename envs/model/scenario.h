@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -7,6 +8,8 @@
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "baselines/cc/units.h"
 
 namespace bbrgym {
 
@@ -16,6 +19,11 @@ class PolicyNetwork;
 inline constexpr std::int32_t kHeaderBytes = 40;
 /// Congestion window of a new connection (RFC 6928).
 inline constexpr std::int32_t kInitialCwndPackets = 10;
+
+/// A scenario's time in ns. Later times than 9e18 ns, far beyond the end of any scenario, are this one.
+inline Nanoseconds FromSeconds(double seconds) {
+  return static_cast<Nanoseconds>(std::min(seconds * 1e9, 9e18));
+}
 
 /// The same fields as `bbrgym.Flow`, whose docstring has units and meaning; a test compares them.
 struct Flow {

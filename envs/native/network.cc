@@ -6,20 +6,11 @@
 #include <string>
 #include <utility>
 
-#include "baselines/cc/random.h"
 #include "baselines/cc/registry.h"
+#include "envs/model/episode_seeds.h"
 #include "envs/transport/connection.h"
 
 namespace bbrgym {
-
-namespace {
-
-Nanoseconds FromSeconds(double seconds) {
-  constexpr double kLatest = 9e18;  // in ns: far beyond the end of any scenario
-  return static_cast<Nanoseconds>(std::min(seconds * 1e9, kLatest));
-}
-
-}  // namespace
 
 void Network::Reset(Scenario scenario, std::uint64_t seed) {
   scenario.Check();
@@ -28,8 +19,8 @@ void Network::Reset(Scenario scenario, std::uint64_t seed) {
   now_ = step_start_ = 0;
   end_ = FromSeconds(scenario_.duration_s);
   SetNextRate(0);
-  Random seeds(seed);
-  link_.Reset(scenario_, seeds.Next());
+  const EpisodeSeeds seeds(seed, scenario_.flows.size());
+  link_.Reset(scenario_, seeds.link);
   double shortest_rtt_ms = scenario_.flows.front().rtt_ms;
   for (const Flow& flow : scenario_.flows) shortest_rtt_ms = std::min(shortest_rtt_ms, flow.rtt_ms);
 
@@ -40,7 +31,7 @@ void Network::Reset(Scenario scenario, std::uint64_t seed) {
   for (std::size_t i = 0; i < flows_.size(); ++i) {
     const Flow& given = scenario_.flows[i];
     FlowState& flow = flows_[i];
-    flow.seed = seeds.Next();
+    flow.seed = seeds.flows[i];
     flow.rtt = static_cast<Nanoseconds>(given.rtt_ms * 1e6);
     flow.start = FromSeconds(given.start_s);
     flow.size = given.size_bytes.value_or(INT64_MAX);
