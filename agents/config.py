@@ -52,7 +52,7 @@ class CurriculumConfig:
         if not is_list or not given or len(set(given)) < len(given):
             raise ValueError(f"train.curriculum.baselines must be a list of different names, got {given!r}")
         object.__setattr__(self, "baselines", tuple(given))
-        # Without `agent`, whose gains nobody would choose, and without the comparators, which only ns-3 has.
+        # Without `agent`, whose gains nobody would choose, and without the comparators, which only one engine has.
         known = [*(name for name in registry.controllers() if name != "agent"), *(SCRIPTED + name for name in RULES)]
         for name in self.baselines:
             check_name("baseline of train.curriculum", name, known)

@@ -5,17 +5,45 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from numbers import Real
+from pathlib import Path
 from typing import Final
 
 from bbrgym import _controllers
 from bbrgym.checks import check_name
 
-COMPARATORS: Final[dict[str, str]] = {
+NS3_COMPARATORS: Final[dict[str, str]] = {
     "bbr-stock": "ns3::TcpBbr as ns-3 3.44 has it (ns3 engine only)",
     "cubic-stock": "ns3::TcpCubic (ns3 engine only)",
     "newreno-stock": "ns3::TcpNewReno (ns3 engine only)",
 }
-"""Algorithms of ns-3 itself, unchanged. They take no parameters here."""
+"""Algorithms of ns-3 itself."""
+
+LINUX_PREFIX: Final = "linux-"
+"""What the names of Linux's own algorithms begin with."""
+
+# Every tcp_congestion_ops in net/ipv4 of Linux 6.18.
+_LINUX: Final = (
+    "reno", "bbr", "bic", "cdg", "cubic", "dctcp", "highspeed", "htcp", "hybla", "illinois", "lp", "nv", "scalable",
+    "vegas", "veno", "westwood", "yeah",
+)  # fmt: skip
+
+
+def linux_controls() -> tuple[str, ...]:
+    """Return the congestion controls that this machine's kernel has loaded, by its own names; () if it is not Linux."""
+    try:
+        return tuple(Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text(encoding="ascii").split())
+    except OSError:
+        return ()
+
+
+LINUX_COMPARATORS: Final[dict[str, str]] = {
+    f"{LINUX_PREFIX}{name}": f"the kernel's own TCP with {name} (linux engine only, where the kernel has tcp_{name})"
+    for name in dict.fromkeys((*_LINUX, *linux_controls()))
+}
+"""Algorithms of Linux itself: those of its source, and what else this machine's kernel has."""
+
+COMPARATORS: Final[dict[str, str]] = NS3_COMPARATORS | LINUX_COMPARATORS
+"""Algorithms that engines bring with them, unchanged. They take no parameters here."""
 
 
 def controllers() -> dict[str, str]:

@@ -64,6 +64,7 @@ def register_engines() -> None:
     """Register the engines (importing `bbrgym` does it). They are loaded when the first one is made."""
     register_engine("native", "bbrgym.envs.native.engine:NativeEngine", "bbrgym.envs.native.engine:NativeBatch")
     register_engine("ns3", "bbrgym.envs.ns3.engine:Ns3Engine")
+    register_engine("linux", "bbrgym.envs.linux.engine:LinuxEngine")
 
 
 def parallel_env(

@@ -99,6 +99,10 @@ class EngineError(RuntimeError):
     """An engine failed: its process died, hung, or refused. The message has the cause and what it last printed."""
 
 
+class EngineUnavailableError(EngineError):
+    """This machine cannot run the engine, whatever the scenario. The message says what is missing and what to do."""
+
+
 @dataclass(frozen=True)
 class EngineDescription:
     """What others need to know of an engine, known without making one.
@@ -106,10 +110,13 @@ class EngineDescription:
     Attributes:
         title: what tables and plots call it.
         comparators: algorithms beside `bbrgym.controllers()` that it runs, of `registry.COMPARATORS`.
-        options: the options that decide its numbers, with their values. Others (a time limit, threads) do not.
+        options: what decides its numbers, by name: options, and facts of this machine such as the kernel. Others (a
+            time limit, threads) do not.
         extensions: compiled modules beside `bbrgym._controllers` that decide its numbers.
         distributions: installed distributions whose versions decide its numbers.
         install: what to do where an extension is missing.
+        is_real_time: a step takes as long as it says, and the same seed gives other rows each time: only the random
+            draws of the link are equal. Run one at a time, on a machine that is otherwise idle.
     """
 
     title: str
@@ -118,15 +125,16 @@ class EngineDescription:
     extensions: tuple[str, ...] = ()
     distributions: tuple[str, ...] = ()
     install: str = "install bbrgym again"
+    is_real_time: bool = False
 
     def check_is_installed(self) -> None:
         """Check that the extensions are installed.
 
         Raises:
-            EngineError: one is missing; the message says what to do.
+            EngineUnavailableError: one is missing; the message says what to do.
         """
         if missing := [module for module in self.extensions if importlib.util.find_spec(module) is None]:
-            raise EngineError(f"engine {self.title} needs {', '.join(missing)}: {self.install}")
+            raise EngineUnavailableError(f"engine {self.title} needs {', '.join(missing)}: {self.install}")
 
 
 class Engine(ABC):
@@ -409,12 +417,12 @@ def make_engine(name: str, **options: Any) -> Engine:
     """Make the engine called `name`.
 
     Args:
-        name: one of `ENGINES`: "native", "ns3".
+        name: one of `ENGINES`: "native", "ns3", "linux".
         options: passed to the engine's constructor.
 
     Raises:
         ValueError: there is no such engine, or an option is unknown or bad.
-        EngineError: it cannot run here (ns-3 is not installed, say); the message says what to do.
+        EngineUnavailableError: it is not installed; the message says what to do.
     """
     return _engine_class(name, options)(**options)
 

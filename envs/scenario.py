@@ -29,7 +29,7 @@ class Flow:
 
     Args:
         algorithm: name of a congestion controller (`bbrgym.controllers()`), or of an engine's own comparator
-            (`bbr-stock`, `cubic-stock`, `newreno-stock` in ns-3).
+            (`bbr-stock`, `cubic-stock`, `newreno-stock` in ns-3; `linux-cubic`, `linux-bbr`, … in linux).
         rtt_ms: base round-trip time without queueing and serialisation, in ms, above 0.
         start_s: when the flow starts to send, in s from the start of the episode.
         stop_s: when it stops sending, or None for the end of the episode.

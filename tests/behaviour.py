@@ -44,7 +44,7 @@ PLACES: Final[dict[str, tuple[str, ...]]] = {
     "features": ("bbrgym.envs.observation:FEATURES",),
     "terms": ("bbrgym.envs.reward:TERMS",),
     "privileged": ("bbrgym.envs.privileged:PRIVILEGED",),
-    "comparators": ("bbrgym.baselines.registry:COMPARATORS",),
+    "comparators": ("bbrgym.baselines.registry:NS3_COMPARATORS", "bbrgym.baselines.registry:COMPARATORS"),
     "load_agent": ("bbrgym.agents.policy:load_agent",),
     "policy_bytes": ("bbrgym.baselines.policy_file:policy_bytes", "bbrgym.agents.policy:policy_bytes"),
     "reference": ("bbrgym.baselines.policy_file:REFERENCE", "bbrgym.agents.policy:REFERENCE"),

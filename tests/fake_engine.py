@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from bbrgym.baselines.registry import COMPARATORS
+from bbrgym.baselines.registry import NS3_COMPARATORS
 from bbrgym.envs.engine import EngineDescription, EngineError, Rows, register_engine
 from bbrgym.envs.native.engine import NativeEngine
 from bbrgym.envs.scenario import Scenario
@@ -23,7 +23,7 @@ class FakeEngine(NativeEngine):
         start_limit_s: as of engine ns3; has no effect.
     """
 
-    description = EngineDescription(title="fake", comparators=tuple(COMPARATORS))
+    description = EngineDescription(title="fake", comparators=tuple(NS3_COMPARATORS))
 
     def __init__(
         self,

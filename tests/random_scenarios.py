@@ -9,7 +9,7 @@ import numpy as np
 from traces import flow_column, link_column
 
 from bbrgym import Flow, Scenario, Trace
-from bbrgym.baselines.registry import COMPARATORS, controllers
+from bbrgym.baselines.registry import NS3_COMPARATORS, controllers
 from bbrgym.envs.columns import FLOW_COLUMNS
 from bbrgym.envs.scenario import HEADER_BYTES
 
@@ -27,7 +27,7 @@ def random_scenario(rng: random.Random, engine: str = "native") -> Scenario:
         size_bytes = packet_bytes * rng.randint(1, 500) if is_native else rng.randint(1, 500_000)
         flows.append(
             Flow(
-                rng.choice([*controllers(), *(() if is_native else COMPARATORS)]),
+                rng.choice([*controllers(), *(() if is_native else NS3_COMPARATORS)]),
                 rtt_ms=rng.choice([1, 5, 20, 60, 200, *[0.001] * is_native]),
                 start_s=start_s,
                 stop_s=rng.choice([None, None, start_s + rng.uniform(0.001, duration_s)]),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import platform
 from typing import Any
 
+from bbrgym.baselines.registry import LINUX_PREFIX, linux_controls
 from bbrgym.envs.engine import EngineDescription
 from bbrgym.envs.worker.engine import WorkerEngine
 
@@ -28,8 +30,14 @@ class LinuxEngine(WorkerEngine):
 
     @classmethod
     def describe(cls, **options: Any) -> EngineDescription:
-        """Return the description; options do not change it."""
-        return EngineDescription(title="Linux", extensions=("bbrgym._linux",))
+        """Return the description on this machine: its kernel decides the numbers and has the comparators."""
+        return EngineDescription(
+            title="Linux",
+            comparators=tuple(LINUX_PREFIX + name for name in linux_controls()),
+            options={"kernel": platform.release()},
+            extensions=("bbrgym._linux",),
+            is_real_time=True,
+        )
 
     def __init__(self, timeout_s: float = 10.0, start_limit_s: float = 10.0) -> None:
         super().__init__(self.describe(), (), timeout_s, start_limit_s)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from bbrgym.baselines.registry import COMPARATORS
+from bbrgym.baselines.registry import NS3_COMPARATORS
 from bbrgym.checks import check_name
 from bbrgym.envs.engine import EngineDescription
 from bbrgym.envs.worker.engine import WorkerEngine
@@ -40,7 +40,7 @@ class Ns3Engine(WorkerEngine):
         check_name("transport", transport, TRANSPORTS)
         return EngineDescription(
             title="ns-3",
-            comparators=tuple(COMPARATORS) if transport == "tcp" else (),  # they are parts of ns-3's TCP
+            comparators=tuple(NS3_COMPARATORS) if transport == "tcp" else (),  # they are parts of ns-3's TCP
             options={"transport": transport},
             extensions=("bbrgym._ns3",),
             distributions=("ns3",),

@@ -13,7 +13,7 @@ import numpy as np
 
 from bbrgym.checks import check_number
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
-from bbrgym.envs.engine import Engine, EngineDescription, EngineError, Rows
+from bbrgym.envs.engine import Engine, EngineDescription, EngineError, EngineUnavailableError, Rows
 from bbrgym.envs.ns3gym import ns3gym_pb2 as pb
 from bbrgym.envs.ns3gym.doubles import pack_doubles, unpack_doubles
 from bbrgym.envs.ns3gym.peer import reading
@@ -39,7 +39,7 @@ class WorkerEngine(Engine):
             two cores with a load of 17, one takes 0.5 s, and 64 at once take 4 s.
 
     Raises:
-        EngineError: bbrgym was built without the extension.
+        EngineUnavailableError: bbrgym was built without the extension.
         ValueError: an argument is bad.
     """
 
@@ -151,7 +151,9 @@ class WorkerEngine(Engine):
             limit_s = self._timeout_s
             hello = self._receive(limit_s, lambda: "ending the last episode", self._asked_at)
         with reading("the worker", "SimInitMsg", hello):
-            pb.SimInitMsg.FromString(hello)
+            error = pb.SimInitMsg.FromString(hello).error
+        if error:
+            raise EngineUnavailableError(f"engine {self.description.title} cannot run here: {error}")
         # It may have been ready long ago, if others were waited for.
         since = min(time.monotonic(), self._asked_at + limit_s)
         message = self._receive(self._limit_s, lambda: "beginning the episode", since)

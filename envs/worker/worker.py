@@ -2,7 +2,7 @@
 
 `start.py` starts it. It speaks the ns3-gym protocol with our extension fields (ns3gym.proto):
 
-    worker  SimInitMsg                  ready for an episode
+    worker  SimInitMsg                  ready for an episode; or error, if this machine cannot run the simulator
     engine  SimInitAck                  scenario, policies and seed; or stopSimReq, which ends the process
     worker  EnvStateMsg                 the rows at time 0; or error, if the simulator refuses the scenario
     engine  EnvActMsg                   gains of the agent flows and the length of the step
@@ -56,11 +56,17 @@ def main(arguments: Sequence[str]) -> None:
             and what its `Simulation` is made with.
     """
     fd, parent, name, file, *simulation = arguments
-    served = _load_simulation(name, file, simulation)  # before there is a second thread: a user namespace needs that
-    _end_with_parent(int(parent))
-    with socket.socket(fileno=int(fd)) as engine, contextlib.suppress(EOFError):
-        engine.set_inheritable(False)
-        serve_episodes(MessageStream(engine), served)
+    with socket.socket(fileno=int(fd)) as end, contextlib.suppress(EOFError):
+        end.set_inheritable(False)
+        engine = MessageStream(end)
+        try:
+            # Before there is a second thread: a user namespace needs that.
+            served = _load_simulation(name, file, simulation)
+        except RuntimeError as error:
+            engine.send(pb.SimInitMsg(error=str(error) or repr(error)).SerializeToString())
+            return
+        _end_with_parent(int(parent))
+        serve_episodes(engine, served)
 
 
 def serve_episodes(engine: MessageStream, simulation: Simulation) -> None:

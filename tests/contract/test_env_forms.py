@@ -218,7 +218,7 @@ class TestBottleneckEnv:
             ({"reward": {"terms": 3}}, "reward.terms must be a mapping of weights by name, got 3"),
             ({"engine": 5}, "engine must be a name or a callable that makes an engine, got 5"),
             ({"engine_options": 3}, "engine_options must be a mapping, got 3"),
-            ({"engine": "ns2"}, "unknown engine 'ns2'.*; known: native, ns3"),
+            ({"engine": "ns2"}, "unknown engine 'ns2'.*; known: native, ns3, linux"),
             ({"step_ms": 0}, "step_ms must be > 0 or null, got 0"),
             ({"step_ms": None}, "give one"),
             ({"step_rtts": 2.0}, "give one"),

@@ -345,11 +345,11 @@ def test_a_benchmark_is_equal_after_to_dict_and_from_dict() -> None:
 @pytest.mark.parametrize(
     ("query", "engine", "names"),
     [
-        ("all", "ns3", [*PUBLISHED, "policy", *registry.COMPARATORS]),
+        ("all", "ns3", [*PUBLISHED, "policy", *registry.NS3_COMPARATORS]),
         ("all", {"name": "ns3", "transport": "quic"}, [*PUBLISHED, "policy"]),
         ("all", "native", [*PUBLISHED, "policy"]),
         ("published", "ns3", PUBLISHED),
-        ("stock", "ns3", list(registry.COMPARATORS)),
+        ("stock", "ns3", list(registry.NS3_COMPARATORS)),
         ("all - stock - policy", "ns3", PUBLISHED),
         ("all - published - cubic-stock", "native", ["policy"]),
         (["published - cubic", "stock - bbr-stock + cubic"], "ns3",

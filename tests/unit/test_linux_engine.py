@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from bbrgym.envs.columns import FLOW_COLUMNS
-from bbrgym.envs.engine import EngineError
+from bbrgym.envs.engine import EngineUnavailableError
 from bbrgym.envs.linux.engine import LinuxEngine
 from bbrgym.envs.scenario import Flow, Scenario
 
@@ -23,9 +23,7 @@ def engine() -> Iterator[LinuxEngine]:
     with contextlib.closing(LinuxEngine(timeout_s=60, start_limit_s=60)) as engine:
         try:
             engine.reset(SCENARIO, 1)
-        except EngineError as error:
-            if "cannot" not in str(error):
-                raise
+        except EngineUnavailableError as error:
             pytest.skip(str(error))
         yield engine
 

@@ -14,7 +14,7 @@ from traces import flow_column, link_column, rows_of
 
 import bbrgym
 from bbrgym import Flow, Scenario
-from bbrgym.baselines.registry import COMPARATORS
+from bbrgym.baselines.registry import NS3_COMPARATORS
 from bbrgym.envs.columns import LINK_COLUMNS
 
 _ns3 = pytest.importorskip("bbrgym._ns3", reason="ns-3 is not installed")
@@ -211,7 +211,7 @@ def test_a_timeout_in_probe_rtt_sends_one_packet(engine):
     assert rows["throughput_mbps"].iloc[-5:].mean() > 8
 
 
-@pytest.mark.parametrize("algorithm", [*bbrgym.controllers(), *COMPARATORS])
+@pytest.mark.parametrize("algorithm", [*bbrgym.controllers(), *NS3_COMPARATORS])
 def test_every_algorithm_fills_the_link(engine, algorithm):
     scenario = Scenario(rate_mbps=4, buffer_bdp=2, duration_s=6, flows=(Flow(algorithm, rtt_ms=40),))
     summary = bbrgym.simulate(scenario, engine, SEED).summary(after_s=2)
