@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import io
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -111,6 +111,11 @@ def logged(directory: Path) -> dict[tuple[int, str], float]:
 
 class Killed(BaseException):
     """No `Exception`, so that training does not handle it."""
+
+
+def kill(*_: object, **__: object) -> NoReturn:
+    """Take the place of a function that a kill interrupts."""
+    raise Killed
 
 
 class KillingConsole(Console):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from in_process import ExecutorInThisProcess
-from training import Killed, logged, same, weights
+from training import Killed, kill, logged, same, weights
 from waiting import wait_for
 
 import bbrgym
@@ -117,9 +117,6 @@ def test_debugging_shows_the_traceback(capsys: pytest.CaptureFixture[str], monke
 
 
 def test_a_training_that_was_killed_before_it_wrote_run_json_starts_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    def kill(*_: object, **__: object) -> None:
-        raise Killed
-
     with monkeypatch.context() as patched:
         patched.setattr(Tracker, "start", kill)
         with pytest.raises(Killed):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import pickle
 import shutil
 import signal
@@ -18,6 +17,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from bomb import Bomb
 from filelock import FileLock
 from policies import make_agent
 from rich.console import Console
@@ -29,6 +29,7 @@ from training import (
     Killed,
     KillingConsole,
     changed,
+    kill,
     learn,
     learn_until_killed,
     logged,
@@ -128,9 +129,6 @@ def test_a_run_that_was_killed_twice_logs_the_same(tmp_path: Path, algorithm: st
 def test_a_run_that_was_killed_before_its_first_checkpoint_starts_again(
     finished: Path, tmp_path: Path, moment: str, again: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def kill(*_: Any, **__: Any) -> None:
-        raise Killed
-
     with monkeypatch.context() as patched:
         if moment == "model":
             patched.setattr(Tracker, "start", kill)
@@ -190,16 +188,6 @@ def test_nothing_in_a_folder_of_others_is_executed(tmp_path: Path) -> None:
             shutil.rmtree(folder)
 
 
-class Bomb:
-    """Creates a folder when it is unpickled."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (os.mkdir, (str(self._path),))
-
-
 def bombs(path: Path, bomb: Bomb) -> Iterator[tuple[bytes, bool]]:
     """Yield contents of the file with a bomb in it: as a pickle, in each array, and in each part of an archive.
 
@@ -243,11 +231,8 @@ def test_a_run_can_be_made_longer(tmp_path: Path) -> None:
 def test_a_run_that_was_killed_after_its_last_step_still_ends(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def killed(*_: Any) -> None:
-        raise Killed
-
     with monkeypatch.context() as patch:
-        patch.setattr(training_loop, "_draw_curve", killed)
+        patch.setattr(training_loop, "_draw_curve", kill)
         with pytest.raises(Killed):
             learn(tmp_path)
     record = run_of(tmp_path)

@@ -1,0 +1,540 @@
+"""What reads input from outside, with valid inputs to damage: the targets of fuzzing."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import pickle
+import random
+import shutil
+import socket
+import struct
+import subprocess
+import threading
+import time
+import traceback
+import zipfile
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import ClassVar, Final
+
+import numpy as np
+import zmq
+from bomb import Bomb
+from google.protobuf.message import DecodeError
+from gymnasium import spaces
+from policies import make_agent
+from recipe import ROOT
+from rich.console import Console
+
+from bbrgym import Flow, Scenario
+from bbrgym._controllers import PolicyNetwork
+from bbrgym.agents.policy import load_agent
+from bbrgym.baselines.policy_file import policy_bytes
+from bbrgym.envs.engine import EngineError, make_engine
+from bbrgym.envs.ns3gym import ns3gym_pb2 as pb
+from bbrgym.envs.ns3gym import server
+from bbrgym.envs.ns3gym.client import Ns3GymEnv
+from bbrgym.envs.ns3gym.messages import pack_data, pack_space, unpack_data, unpack_space
+from stress.damage import damage_bytes, damage_json
+
+_ANSWER_S: Final = 0.5
+"""Time limit of the client and the server in sessions with a hostile peer."""
+
+
+class Target(ABC):
+    """Something that reads input.
+
+    Args:
+        folder: an empty folder for its files.
+    """
+
+    allowed: ClassVar[tuple[type[Exception], ...]] = (ValueError,)
+    """How it may refuse an input."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @abstractmethod
+    def examples(self) -> list[bytes]:
+        """Return valid inputs."""
+
+    def damage(self, data: bytes, rng: random.Random) -> bytes:
+        """Return a damaged input."""
+        return damage_bytes(data, rng)
+
+    @abstractmethod
+    def read(self, data: bytes) -> None:
+        """Read an input; raise one of `allowed` to refuse it."""
+
+    def close(self) -> None:  # noqa: B027  # most hold nothing
+        """Free what it holds."""
+
+    def check(self, data: bytes) -> str | None:
+        """Read an input and return what is wrong with how that ended."""
+        try:
+            self.read(data)
+        except self.allowed as error:
+            return None if str(error) else f"{type(error).__name__} without a message"
+        except Exception as error:
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            return f"{type(error).__name__} at {Path(where.filename).name}:{where.lineno}: {error}"[:300]
+        return None
+
+
+class ScenarioTarget(Target):
+    """A scenario as a plain mapping."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._engine = make_engine("native")
+
+    def examples(self) -> list[bytes]:
+        flows = (Flow("agent", rtt_ms=10), Flow("bbr", start_s=1, stop_s=2, size_bytes=9000, jitter_ms=1))
+        plain = [
+            Scenario(duration_s=3, flows=flows, rate_schedule=((0.5, 5.0), (1.0, 8.0)), buffer_bdp=2).to_dict(),
+            Scenario(loss=0.1, loss_burst_packets=3, queue="codel", codel_target_ms=1, buffer_packets=9).to_dict(),
+            {"flows": [{"algorithm": "cubic", "parameters": {"beta": 0.6}}], "duration_s": 1},
+            {"flows": [{"algorithm": "policy", "rtt_ms": 20}], "rate_mbps": 5, "packet_bytes": 500},
+            {"rate_trace": {"synthetic": "cellular", "seed": 2, "bin_ms": 100, "lowest_mbps": 0.1}, "duration_s": 2},
+        ]
+        return [json.dumps(one).encode() for one in plain]
+
+    def damage(self, data: bytes, rng: random.Random) -> bytes:
+        return (damage_json if rng.random() < 0.75 else damage_bytes)(data, rng)
+
+    def read(self, data: bytes) -> None:
+        scenario = Scenario.from_dict(json.loads(data))
+        if Scenario.from_dict(json.loads(json.dumps(scenario.to_dict()))) != scenario:
+            raise AssertionError("it is another scenario after to_dict and from_dict")
+        scenario.describe()
+        with contextlib.suppress(FileNotFoundError):  # of a policy, when an episode begins
+            self._engine.reset(scenario, 1)
+            self._engine.step(1.0 if scenario.rate_mbps < 100 and len(scenario.flows) < 20 else 0.01)
+
+    def close(self) -> None:
+        self._engine.close()
+
+
+class MessagesTarget(Target):
+    """Spaces and values of the ns3-gym protocol."""
+
+    allowed = (ValueError, DecodeError)
+
+    def examples(self) -> list[bytes]:
+        box = spaces.Box(-1, 5, (2, 3), np.float64)
+        nested = spaces.Dict({"a": box, "b": spaces.Tuple([spaces.Discrete(3), spaces.Box(0, 9, (2,), np.uint32)])})
+        found = []
+        for space in (box, nested, spaces.Discrete(7), spaces.Box(-9, 9, (4,), np.int32)):
+            space.seed(1)
+            description = pack_space(space).SerializeToString()
+            value = pack_data(space, space.sample()).SerializeToString()
+            found.append(struct.pack("<I", len(description)) + description + value)
+        return found
+
+    def read(self, data: bytes) -> None:
+        length = int.from_bytes(data[:4], "little")
+        space = unpack_space(pb.SpaceDescription.FromString(data[4 : 4 + length]))
+        pack_space(space)
+        value = unpack_data(space, pb.DataContainer.FromString(data[4 + length :]))
+        pack_data(space, value)
+
+
+class _SocketTarget(Target):
+    """A session with a peer that sends the given messages: lengths and bytes, one after the other.
+
+    An input that begins with 1 is sent over TCP as it is, so that the peer does not even speak ZeroMQ.
+    """
+
+    allowed = (EngineError,)
+
+    def damage(self, data: bytes, rng: random.Random) -> bytes:
+        """Damage one of the messages, or the stream."""
+        messages = list(_messages(data))
+        if rng.random() < 0.2 or not messages:
+            return b"\1" + damage_bytes(data[1:], rng)
+        index = rng.randrange(len(messages))
+        messages[index : index + 1] = rng.choice(
+            [[damage_bytes(messages[index], rng)], [rng.choice(messages)], [], [messages[index]] * 2]
+        )
+        return _stream(messages)
+
+    def within_limit(self, call: Callable[[], object], limit_s: float) -> None:
+        """Make the call, which must return or fail within the limit."""
+        began = time.monotonic()
+        try:
+            call()
+        finally:
+            if (took_s := time.monotonic() - began) > limit_s + 10:  # what a busy machine may add
+                raise AssertionError(f"it took {took_s:.1f} s, and its limit is {limit_s:g} s")
+
+
+def _stream(messages: Sequence[bytes]) -> bytes:
+    return b"\0" + b"".join(struct.pack("<I", len(message)) + message for message in messages)
+
+
+def _messages(data: bytes) -> Iterator[bytes]:
+    at = 1
+    while data[:1] == b"\0" and at + 4 <= len(data):
+        length = int.from_bytes(data[at : at + 4], "little")
+        yield data[at + 4 : at + 4 + length]
+        at += 4 + length
+
+
+class ClientTarget(_SocketTarget):
+    """`Ns3GymEnv` with a hostile simulation."""
+
+    def examples(self) -> list[bytes]:
+        found = []
+        for space in (spaces.Box(0, 9, (3,), np.float64), spaces.Dict({"a": spaces.Discrete(3)})):
+            space.seed(1)
+            hello = pb.SimInitMsg(simProcessId=1, obsSpace=pack_space(space), actSpace=pack_space(spaces.Discrete(2)))
+            state = pb.EnvStateMsg(obsData=pack_data(space, space.sample()), reward=1.5, info="text")
+            over = pb.EnvStateMsg(obsData=pack_data(space, space.sample()), isGameOver=True)
+            found.append(_stream([m.SerializeToString() for m in (hello, state, state, over)]))
+        return found
+
+    def read(self, data: bytes) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        peer = threading.Thread(target=self._simulate, args=(port, data))
+        peer.start()
+
+        def session() -> None:
+            with contextlib.closing(Ns3GymEnv(None, port=port, timeout_s=_ANSWER_S)) as env:
+                env.reset()
+                for _ in range(3):
+                    if any(env.step(env.action_space.sample())[2:4]):
+                        break
+
+        try:
+            self.within_limit(session, 6 * _ANSWER_S)
+        finally:
+            peer.join()
+
+    @staticmethod
+    def _simulate(port: int, data: bytes) -> None:
+        if data[:1] == b"\1":
+            deadline = time.monotonic() + 5.0
+            while time.monotonic() < deadline:
+                with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 5.0) as stream:
+                    stream.sendall(data[1:])
+                    return
+                time.sleep(0.005)
+            return
+        with zmq.Context() as context, context.socket(zmq.REQ) as peer:
+            peer.linger, peer.rcvtimeo = 0, 1000
+            peer.connect(f"tcp://127.0.0.1:{port}")
+            with contextlib.suppress(zmq.Again):
+                for message in _messages(data):
+                    peer.send(message)
+                    peer.recv()
+
+
+class ServerTarget(_SocketTarget):
+    """`bbrgym ns3` with a hostile client."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        server._CONNECT_LIMIT_S = _ANSWER_S  # type: ignore[misc]
+        self._scenario = Scenario(duration_s=0.3, flows=(Flow("agent", rtt_ms=10), Flow("bbr", rtt_ms=10)))
+        self._engine = make_engine("native")
+
+    def examples(self) -> list[bytes]:
+        box = spaces.Box(0.01, 4, (2,), np.float32)
+        action = pb.EnvActMsg(actData=pack_data(box, np.array([1, 2], np.float32), is_action=True)).SerializeToString()
+        stop = pb.EnvActMsg(stopSimReq=True).SerializeToString()
+        return [_stream([pb.SimInitAck(done=True).SerializeToString(), action, action, stop])]
+
+    def read(self, data: bytes) -> None:
+        ready, is_over = threading.Event(), threading.Event()
+        ports: list[int] = []
+        peer = threading.Thread(target=self._answer, args=(data, ports, ready, is_over))
+        peer.start()
+        ready.wait()
+        try:
+            self.within_limit(
+                lambda: server.serve_episode(self._engine, self._scenario, 1, ports[0], 100.0), 10 * _ANSWER_S
+            )
+        finally:
+            is_over.set()
+            peer.join()
+
+    @staticmethod
+    def _answer(data: bytes, ports: list[int], ready: threading.Event, is_over: threading.Event) -> None:
+        if data[:1] == b"\1":
+            with socket.create_server(("127.0.0.1", 0)) as listener:
+                ports.append(listener.getsockname()[1])
+                ready.set()
+                listener.settimeout(0.05)
+                while not is_over.is_set():
+                    with contextlib.suppress(OSError), listener.accept()[0] as stream:
+                        stream.sendall(data[1:])
+            return
+        with zmq.Context() as context, context.socket(zmq.REP) as peer:
+            peer.linger, peer.rcvtimeo = 0, 50
+            ports.append(peer.bind_to_random_port("tcp://127.0.0.1"))
+            ready.set()
+            messages = _messages(data)
+            while not is_over.is_set():
+                with contextlib.suppress(zmq.Again):
+                    peer.recv()
+                    message = next(messages, None)
+                    if message is None:
+                        return  # and the server notices that its client is gone
+                    peer.send(message)
+
+
+def _policy_examples() -> list[bytes]:
+
+    agents = (make_agent(), make_agent(lstm=(3,), activation="relu"), make_agent(output="tanh", widths=()))
+    return [agent.to_bytes() for agent in agents]
+
+
+class PolicyTarget(Target):
+    """The bytes of a policy, in C++."""
+
+    def examples(self) -> list[bytes]:
+        return _policy_examples()
+
+    def read(self, data: bytes) -> None:
+        network = PolicyNetwork(data)
+        state = np.zeros((2, network.state_size), np.float32)
+        actions = network.forward(np.ones((2, network.inputs), np.float32), state)
+        if not ((np.abs(actions) <= 1) | np.isnan(actions)).all():
+            raise AssertionError(f"actions {actions}")
+
+
+class SanitizedTarget(Target):
+    """The same in a program built with sanitizers, which ends when they find something."""
+
+    program = ROOT / "build" / "fuzz-policy"
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def examples(self) -> list[bytes]:
+        return _policy_examples()
+
+    def read(self, data: bytes) -> None:
+        if self._process is None:
+            self._process = subprocess.Popen(
+                [self.program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(struct.pack("<I", len(data)) + data)
+            self._process.stdin.flush()
+        if self._process.stdout.read(1) not in (b"y", b"n"):
+            process, self._process = self._process, None
+            _, report = process.communicate()
+            raise AssertionError(f"status {process.returncode}: {report.decode(errors='replace')[:200]}")
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.communicate()
+
+
+class _FolderTarget(Target):
+    """A folder of which one file is damaged. An input is the file's name, a zero, and its content."""
+
+    allowed = (ValueError, FileNotFoundError)
+    files: tuple[str, ...]
+    """Names of the files to damage, in the folder."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._sound, self._work, self._trap = folder / "sound", folder / "work", folder / "executed"
+        self.prepare(self._sound)
+
+    @abstractmethod
+    def prepare(self, folder: Path) -> None:
+        """Make the sound folder."""
+
+    @abstractmethod
+    def load(self, folder: Path, damaged: Path) -> None:
+        """Load a folder, of which this file is damaged."""
+
+    def repair(self, folder: Path) -> None:
+        """Do to a damaged folder what an attacker would do, such as correcting its checksums."""
+
+    def examples(self) -> list[bytes]:
+        return [f"{name}\0".encode() + (self._sound / name).read_bytes() for name in self.files]
+
+    def damage(self, data: bytes, rng: random.Random) -> bytes:
+        """Damage the file's content, or replace it by what executes something when it is unpickled."""
+        name, _, content = data.partition(b"\0")
+        if rng.random() < 0.1:
+            return name + b"\0" + self._hostile(content, rng)
+        if name.endswith(b".json") and rng.random() < 0.7:
+            return name + b"\0" + damage_json(content, rng)
+        return name + b"\0" + damage_bytes(content, rng)
+
+    def _hostile(self, content: bytes, rng: random.Random) -> bytes:
+        payload = pickle.dumps(Bomb(self._trap))
+        if not zipfile.is_zipfile(io.BytesIO(content)) or rng.random() < 0.3:
+            return payload
+        into = io.BytesIO()
+        with zipfile.ZipFile(io.BytesIO(content)) as old, zipfile.ZipFile(into, "w") as new:
+            victim = rng.choice(old.namelist())
+            for member in old.namelist():
+                inside = old.read(member)
+                is_nested = zipfile.is_zipfile(io.BytesIO(inside))
+                hostile = self._hostile(inside, rng) if is_nested else rng.choice([payload, _npy(payload)])
+                new.writestr(member, hostile if member == victim else inside)
+        return into.getvalue()
+
+    def read(self, data: bytes) -> None:
+        name, _, content = data.partition(b"\0")
+        shutil.rmtree(self._work, ignore_errors=True)
+        shutil.copytree(self._sound, self._work)
+        damaged = self._work / name.decode()
+        damaged.write_bytes(content)
+        self.repair(self._work)
+        try:
+            self.load(self._work, damaged)
+        finally:
+            if self._trap.exists():
+                self._trap.rmdir()
+                raise AssertionError("something in the file was executed")
+
+
+def _npy(payload: bytes) -> bytes:
+    """Return an array of objects in NumPy's format, which is a pickle."""
+    header = b"{'descr': '|O', 'fortran_order': False, 'shape': (1,), }"
+    header += b" " * (63 - (10 + len(header)) % 64) + b"\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + payload
+
+
+class AgentTarget(_FolderTarget):
+    """The folder of an agent."""
+
+    files = ("agent.json", "policy.npz")
+
+    def prepare(self, folder: Path) -> None:
+        make_agent(lstm=(3,)).save(folder)
+
+    def load(self, folder: Path, damaged: Path) -> None:
+        with contextlib.suppress(ValueError):
+            PolicyNetwork(policy_bytes(folder))
+        agent = load_agent(folder)
+        agent.predict(np.zeros((1, agent.network.inputs), np.float32))
+
+
+class BenchmarkTarget(_FolderTarget):
+    """The folder of a benchmark."""
+
+    files = ("benchmark.json", "failures.json", "metrics.json")
+
+    def prepare(self, folder: Path) -> None:
+        from bbrgym.benchmark.run import run_benchmark
+
+        scenario = {"duration_s": 0.2, "flows": [{"algorithm": "bbr", "rtt_ms": 10}]}
+        config = {"scenarios": {"one": scenario}, "competitors": ["bbr"], "seeds": [1], "engine": "native"}
+        run_benchmark(config, folder, Console(file=io.StringIO()), has_report=False)
+        (metrics,) = folder.glob("runs/*/metrics.json")
+        shutil.copy(metrics, folder / "metrics.json")
+
+    def repair(self, folder: Path) -> None:
+        (metrics,) = folder.glob("runs/*/metrics.json")
+        shutil.copy(folder / "metrics.json", metrics)
+
+    def load(self, folder: Path, damaged: Path) -> None:
+        from bbrgym.benchmark.results import load_benchmark
+
+        load_benchmark(folder)
+
+
+class CheckpointTarget(_FolderTarget):
+    """A training's newest checkpoint and run.json; checksums fit to the damage half of the time."""
+
+    def prepare(self, folder: Path) -> None:
+        from stable_baselines3.common.logger import Logger
+        from training import changed
+
+        from bbrgym.agents.config import TrainConfig
+        from bbrgym.agents.learner import make_model
+        from bbrgym.agents.train import train
+        from bbrgym.envs.episode import EpisodeSpec
+        from bbrgym.envs.sb3_env import SharedPolicyVecEnv
+
+        config = changed({"total_steps": 64, "eval_every": 64}, engine={"name": "native"})
+        train(config, folder, Console(file=io.StringIO()))
+        training = TrainConfig.from_dict(config["train"])
+        env = SharedPolicyVecEnv(EpisodeSpec.from_config(config), training.n_envs)
+        self._model = make_model(config["agent"], env, 1)
+        self._model.set_logger(Logger(folder=None, output_formats=[]))
+        newest = max(path for path in (folder / "checkpoints").iterdir() if path.name.isdigit())
+        for other in set((folder / "checkpoints").iterdir()) - {newest}:
+            shutil.rmtree(other)
+        self._newest = newest.relative_to(folder)
+        self.files = (*(str(self._newest / path.name) for path in newest.iterdir()), "run.json")
+
+    def repair(self, folder: Path) -> None:
+        path = folder / self._newest / "checkpoint.json"
+        with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, OSError):
+            description = json.loads(path.read_bytes())
+            for name in description["sha256"]:
+                description["sha256"][name] = hashlib.sha256((folder / self._newest / name).read_bytes()).hexdigest()
+            path.write_text(json.dumps(description))
+
+    def load(self, folder: Path, damaged: Path) -> None:
+        from bbrgym.agents.checkpoint import restore_latest
+        from bbrgym.agents.tracking import read_run
+
+        read_run(folder)
+        restore_latest(self._model, folder / "checkpoints")
+
+
+class ImportTarget(_FolderTarget):
+    """Models of other libraries."""
+
+    files = ("stable-baselines3.zip", "cleanrl.pt", "chain.onnx", "recurrent.onnx", "statistics.npz")
+
+    def prepare(self, folder: Path) -> None:
+        import torch
+        from stable_baselines3 import PPO
+
+        from bbrgym.agents.export import write_onnx
+        from bbrgym.envs.gym_env import BottleneckEnv
+
+        folder.mkdir()
+        sb3, cleanrl, chain, recurrent, statistics = (folder / name for name in self.files)
+        agent = make_agent()
+        PPO("MlpPolicy", BottleneckEnv.from_spec(agent.spec), policy_kwargs={"net_arch": [4]}).save(sb3)
+        sizes = (agent.network.inputs, 4, agent.network.outputs)
+        layers = [torch.nn.Linear(*sizes[:2]), torch.nn.Tanh(), torch.nn.Linear(*sizes[1:])]
+        torch.save(
+            {f"actor_mean.{name}": value for name, value in torch.nn.Sequential(*layers).state_dict().items()}, cleanrl
+        )
+        write_onnx(agent.stored, chain)
+        write_onnx(make_agent(lstm=(3,)).stored, recurrent)
+        np.savez(statistics, mean=np.zeros(agent.network.inputs), var=np.full(agent.network.inputs, 1e3))
+        self._config = agent.spec.to_config()
+
+    def load(self, folder: Path, damaged: Path) -> None:
+        from bbrgym.agents.importers import import_model
+
+        if damaged.suffix == ".npz":
+            import_model(folder / "cleanrl.pt", self._config, statistics=damaged)
+        else:
+            import_model(damaged, self._config)
+
+
+TARGETS: Final[dict[str, type[Target]]] = {
+    "scenario": ScenarioTarget,
+    "messages": MessagesTarget,
+    "client": ClientTarget,
+    "server": ServerTarget,
+    "policy": PolicyTarget,
+    "sanitized": SanitizedTarget,
+    "agent": AgentTarget,
+    "benchmark": BenchmarkTarget,
+    "checkpoint": CheckpointTarget,
+    "import": ImportTarget,
+}
