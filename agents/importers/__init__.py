@@ -13,6 +13,7 @@ import numpy as np
 from bbrgym.agents.importers.foreign import ForeignModel
 from bbrgym.agents.policy import Agent
 from bbrgym.envs.episode import EpisodeSpec
+from bbrgym.files import DAMAGES
 
 
 def import_model(
@@ -52,6 +53,8 @@ def import_model(
         return Agent(spec, network, {**model.training, **origin})
     except (ValueError, TypeError) as error:
         raise ValueError(f"'{path}' cannot be imported: {error}") from error
+    except DAMAGES as error:
+        raise ValueError(f"'{path}' is damaged: {type(error).__name__}: {error}") from error
 
 
 def _read(path: Path) -> ForeignModel:
@@ -100,13 +103,14 @@ def _read_statistics(path: Path, spec: EpisodeSpec, ignores_clipping: bool) -> t
     try:
         with np.load(path, allow_pickle=False) as arrays:
             given = {name: np.asarray(arrays[name], np.float64) for name in arrays.files}
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
+    except DAMAGES as error:
         raise ValueError(f"the statistics '{path}' are no file of numpy.savez: {error}") from error
     space = spec.observation.space
     for name in ("mean", "var"):
         if name not in given or given[name].shape != space.shape or not np.isfinite(given[name]).all():
-            shape = given[name].shape if name in given else "none"
-            raise ValueError(f"the statistics must have a finite {name!r} of shape {space.shape}, got {shape}")
+            found = given.get(name)
+            got = found if found is None or found.shape == space.shape else f"shape {found.shape}"
+            raise ValueError(f"the statistics must have a finite {name!r} of shape {space.shape}, got {got}")
     if (given["var"] < 0).any():
         raise ValueError(f"the statistics must have a 'var' >= 0, got {given['var'].min():g}")
     scale = 1.0 / np.sqrt(given["var"] + given.get("epsilon", 1e-8))

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 _Exact = npt.NDArray[np.float64]
 
 _PASSING: Final = ("Identity", "Cast", "Flatten", "Dropout", "Reshape", "Squeeze", "Unsqueeze")
-"""Operators that leave the values of an observation as they are."""
+"""Operators that leave the values of an observation as they are (Cast: to a type of `_EXACT_TYPES`)."""
+
+_EXACT_TYPES: Final = {1: "float", 11: "double"}
+"""Numbers of `onnx.TensorProto`: the types that have all values of an observation."""
 
 _ACTIVATIONS: Final = {"Tanh": "tanh", "Relu": "relu"}
 
@@ -85,6 +88,8 @@ def _chain(graph: GraphProto, constants: Mapping[str, _Exact]) -> list[NodeProto
     """Return the operators from the observations to the first output."""
     made_by = {name: node for node in graph.node for name in node.output}
     inputs = {entry.name for entry in graph.input} - set(constants)
+    if not graph.output:
+        raise ValueError("it is no ONNX model: its graph has no output")
     name = graph.output[0].name
     chain: list[NodeProto] = []
     while name not in inputs:
@@ -121,6 +126,11 @@ def _network(chain: list[NodeProto], constants: Mapping[str, _Exact]) -> Network
 
     for position, node in enumerate(chain):
         operator = node.op_type
+        if operator == "Cast" and node.attribute[0].i not in _EXACT_TYPES:
+            raise ValueError(
+                f"its operator Cast ({node.output[0]}) must be to {' or '.join(_EXACT_TYPES.values())}, got the type "
+                f"{node.attribute[0].i}"
+            )
         is_last = all(later.op_type in _PASSING for later in chain[position + 1 :])
         if operator in _PASSING:
             continue

@@ -19,6 +19,7 @@ import numpy as np
 from bbrgym.agents.importers.foreign import ForeignModel
 from bbrgym.baselines.policy_file import ACTIVATIONS, Array, Network
 from bbrgym.extras import optional
+from bbrgym.files import DAMAGES
 
 with optional("importing weights of torch"):
     import torch
@@ -63,7 +64,7 @@ def read_stable_baselines3(path: Path) -> ForeignModel:
             origin = archive.read(version).decode("ascii").strip() if version in archive.namelist() else ""
             with archive.open("policy.pth") as file:
                 state = _load(file)
-    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+    except DAMAGES as error:
         raise ValueError(f"its zip is damaged or not safe to read: {error}") from error
     if not isinstance(data, Mapping) or not isinstance(state, Mapping):
         raise ValueError("its zip has no data of a model")
@@ -97,7 +98,7 @@ def read_cleanrl(path: Path) -> ForeignModel:
     try:
         with path.open("rb") as file:
             state = _load(file)
-    except (OSError, ValueError) as error:
+    except DAMAGES as error:
         raise ValueError(f"it is damaged or not safe to read: {error}") from error
     if isinstance(state, tuple | list) and state:
         state = state[0]
@@ -124,7 +125,7 @@ def read_cleanrl(path: Path) -> ForeignModel:
             "(PPO), fc1, fc2, fc_mean (SAC) or fc1, fc2, fc_mu (TD3, DDPG)"
         )
     if unknown := [name for name in arrays if not re.fullmatch(known, name)]:
-        raise ValueError(f"it has weights that CleanRL's agent has not: {', '.join(unknown[:3])}")
+        raise ValueError(f"it has weights that CleanRL's agent does not have: {', '.join(unknown[:3])}")
     missing = [name for prefix in prefixes for name in (f"{prefix}.weight", f"{prefix}.bias") if name not in arrays]
     if missing:
         raise ValueError(f"it has no {missing[0]}")
@@ -139,8 +140,8 @@ def _load(file: IO[bytes]) -> Any:
         raise ValueError(
             "its pickle holds more than tensors, and is not read: anything else in a pickle can run code"
         ) from error
-    except (RuntimeError, EOFError, AttributeError) as error:
-        raise ValueError(str(error).splitlines()[0]) from error
+    except DAMAGES as error:
+        raise ValueError(f"{type(error).__name__}: {error}".splitlines()[0]) from error
 
 
 def _array(tensor: torch.Tensor) -> Array:
