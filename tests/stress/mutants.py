@@ -2,20 +2,25 @@
 
     make mutants ARGS="--count 200 --seed 1"
 
-It copies the tracked files, builds the extensions of the copy without optimisation, and for each mutant of a random
-sample compiles what changed and runs the tests of that file until the first failure. A mutant that does not compile
-does not count. One that takes several times as much CPU time as the tests do (an endless loop) counts as killed.
+It copies the tracked files, builds the extensions of the copy without optimisation across files, and for each mutant of
+a random sample compiles what changed and runs the tests of that file until the first failure. A mutant that does not
+compile does not count. One that takes several times as much CPU time as the tests do (an endless loop) is killed.
 
 Survivors are printed. `mutants.json` has those that somebody has looked at and found equivalent: no test can tell them
 from the original, so they do not count. At least 90 % of the others must be killed.
+
+`--results FILE` keeps what became of each mutant. A run with the same file skips those that are killed or do not
+compile: it continues an interrupted run, and tries survivors again after tests were added.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
+import importlib
 import json
+import multiprocessing
 import os
-import random
 import re
 import resource
 import shlex
@@ -29,6 +34,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final, Literal
 
+import pytest
 from recipe import ROOT, copy_tracked_files
 
 REQUIRED: Final = 0.9
@@ -44,6 +50,19 @@ EXTENSIONS: Final = {
 }
 """The extensions that the tests load, and the targets of CMake whose objects they consist of."""
 
+LIBRARIES: Final = (
+    "anyio",
+    "gymnasium",
+    "hydra",
+    "hypothesis",
+    "pandas",
+    "pyarrow",
+    "scipy.stats",
+    "torch",
+    "xdist.plugin",
+)
+"""What the tests import, which takes longer than most tests: imported once, before the forks that run them."""
+
 Outcome = Literal["killed", "survived", "invalid"]
 
 _SWAPS: Final = (
@@ -53,6 +72,8 @@ _SWAPS: Final = (
     ("std::min", "std::max"),
     ("std::max", "std::min"),
 )  # fmt: skip
+_REMOVE_EDITABLE: Final = "sys.meta_path[:] = [f for f in sys.meta_path if 'Redirecting' not in type(f).__name__]"
+_FORK: Final = multiprocessing.get_context("fork")
 _NUMBER: Final = re.compile(r"(?<![\w.'])(\d[\d']*)(\.\d+)?(e-?\d+)?([FU]*)(?![\w.'])")
 _STATEMENT: Final = re.compile(r"^\s+[a-z_][\w.\[\]>()-]*( [-+*/|]?= |\().*;$")
 _TEXT: Final = re.compile(r'"(\\.|[^"\\])*"|\'(\\.|[^\'\\])\'|//.*$')
@@ -101,6 +122,17 @@ def mutants_of(file: str, source: str) -> Iterator[Mutant]:
             yield Mutant(file, number, line.strip(), (line[:start] + new + line[end:]).strip())
         if _STATEMENT.match(code):
             yield Mutant(file, number, line.strip(), "")
+
+
+def sample(mutants: Iterable[Mutant], count: int, seed: int) -> list[Mutant]:
+    """Return a random sample. Each mutant is drawn by its hash, so that a changed source moves few others."""
+    ranks: dict[Mutant, bytes] = {}
+    seen: Counter[str] = Counter()
+    for mutant in mutants:
+        key = f"{seed} {mutant.file} {mutant.before} {mutant.after}"
+        ranks[mutant] = hashlib.sha256(f"{key} {seen[key]}".encode()).digest()
+        seen[key] += 1
+    return sorted(ranks, key=ranks.__getitem__)[:count]
 
 
 def _other_number(match: re.Match[str]) -> str:
@@ -156,6 +188,33 @@ def score(
     return result
 
 
+def remembering(
+    attempt: Callable[[Mutant], tuple[Outcome, str]], results: Path
+) -> Callable[[Mutant], tuple[Outcome, str]]:
+    """Return `attempt` with a memory: what a file says was killed or invalid is not tried again.
+
+    Args:
+        attempt: tries a mutant.
+        results: the file, a JSON object per line and attempt. It grows with every attempt.
+    """
+    known: dict[Mutant, tuple[Outcome, str]] = {}
+    if results.is_file():
+        for entry in map(json.loads, results.read_text().splitlines()):
+            result = entry.pop("outcome"), entry.pop("remark")
+            known[Mutant(**entry)] = result
+
+    def attempt_once(mutant: Mutant) -> tuple[Outcome, str]:
+        outcome, remark = known.get(mutant, ("survived", ""))
+        if outcome != "survived":
+            return outcome, remark
+        outcome, remark = attempt(mutant)
+        with results.open("a") as file:
+            file.write(json.dumps(asdict(mutant) | {"outcome": outcome, "remark": remark}) + "\n")
+        return outcome, remark
+
+    return attempt_once
+
+
 class Workshop:
     """A copy of the repository in which mutants are built and tested.
 
@@ -169,15 +228,15 @@ class Workshop:
         copy_tracked_files(self._copy)
         self._build.mkdir()
         self._write_ninja()
-        # After the finder of the editable install has been put in place, and in place of it.
-        (folder / "sitecustomize.py").write_text(
-            "import sys\nsys.meta_path[:] = [f for f in sys.meta_path if 'Redirecting' not in type(f).__name__]\n"
-        )
-        self._environment = os.environ | {
+        # In other processes of the tests, runs after the finder of the editable install has been put in place.
+        (folder / "sitecustomize.py").write_text(f"import sys\n{_REMOVE_EDITABLE}\n")
+        self._environment = {
             "PYTHONPATH": f"{folder}:{self._copy}/src",
             "CCACHE_BASEDIR": str(folder),
             "CCACHE_NOHASHDIR": "1",
+            "OMP_NUM_THREADS": "1",
         }
+        self._output = folder / "output.txt"
         self._cpu_s = 0.0
 
     def prepare(self, files: Iterable[str]) -> None:
@@ -188,6 +247,10 @@ class Workshop:
         """
         if error := self._make():
             raise SystemExit(f"the original does not compile:\n{error}")
+        self._environment["CCACHE_DISABLE"] = "1"  # no mutant is built twice
+        os.environ["OMP_NUM_THREADS"] = "1"
+        for library in LIBRARIES:
+            importlib.import_module(library)
         cpu_s = _children_cpu_s()
         if failed := self._test(
             sorted({test for file in files for test in tests_of(file) if test.endswith(".py")}), None
@@ -212,32 +275,41 @@ class Workshop:
 
     def _make(self) -> str:
         """Build what has changed and return the first error."""
-        done = subprocess.run(["ninja", "-C", str(self._build), "-j2"], env=self._environment, text=True,
+        done = subprocess.run(["ninja", "-C", str(self._build)], env=os.environ | self._environment, text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
         errors = [line for line in done.stdout.splitlines() if "error" in line]
         return "" if done.returncode == 0 else (errors or [done.stdout[-400:]])[0]
 
     def _test(self, tests: Sequence[str], cpu_limit_s: int | None) -> str:
         """Run tests to the first failure and return what failed."""
-
-        def limit() -> None:
-            if cpu_limit_s is not None:
-                resource.setrlimit(resource.RLIMIT_CPU, (cpu_limit_s, cpu_limit_s))
-            resource.setrlimit(resource.RLIMIT_AS, (8 * 2**30, 8 * 2**30))
-            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-        options = ["-x", "-q", "-n0", "-p", "no:cacheprovider", "--tb=line", "-m", "not slow"]
-        try:
-            done = subprocess.run(
-                [sys.executable, "-B", "-m", "pytest", *options, *tests], cwd=self._copy, env=self._environment,
-                text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=600, preexec_fn=limit,
-            )  # fmt: skip
-        except subprocess.TimeoutExpired:
+        # A fork of this process, which has imported all libraries.
+        process = _FORK.Process(target=self._test_here, args=(tests, cpu_limit_s))
+        process.start()
+        process.join(600)
+        if process.is_alive():
+            process.kill()
+            process.join()
             return "took too long"
-        if done.returncode == 0:
+        if process.exitcode == 0:
             return ""
-        failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-        return failed[0][:100] if failed else f"status {done.returncode}"
+        failed = [line for line in self._output.read_text().splitlines() if line.startswith(("FAILED", "ERROR"))]
+        return failed[0][:100] if failed else f"status {process.exitcode}"
+
+    def _test_here(self, tests: Sequence[str], cpu_limit_s: int | None) -> None:
+        """Run tests in this process, with limits and with the copy's package, and exit."""
+        if cpu_limit_s is not None:
+            resource.setrlimit(resource.RLIMIT_CPU, (cpu_limit_s, cpu_limit_s))
+        resource.setrlimit(resource.RLIMIT_AS, (8 * 2**30, 8 * 2**30))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        output = os.open(self._output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        os.chdir(self._copy)
+        os.environ.update(self._environment)
+        exec(_REMOVE_EDITABLE)
+        sys.path.insert(0, str(self._copy / "src"))
+        options = ["-x", "-q", "-n0", "-p", "no:cacheprovider", "--tb=line", "-m", "not slow"]
+        sys.exit(pytest.main([*options, *tests]))
 
     def _write_ninja(self) -> None:
         """Write how to build the copy: as CMake builds the checkout, but without optimisation across files."""
@@ -276,14 +348,17 @@ def tests_of(file: str) -> tuple[str, ...]:
     stem, contract = Path(file).stem, "tests/contract/test_controllers.py"
     own = f"tests/unit/test_{stem}.py"
     if file.startswith("envs/transport/"):
-        return "tests/unit/test_transport.py", "tests/contract/test_rows.py", "tests/unit/test_native_engine.py"
+        first = own if (ROOT / own).is_file() else "tests/unit/test_transport.py"
+        others = "tests/unit/test_transport.py", "tests/contract/test_rows.py", "tests/unit/test_native_engine.py"
+        return tuple(dict.fromkeys((first, *others)))
     if file.startswith("baselines/cc/policy"):
         return "tests/unit/test_policy.py", "tests/unit/test_env_parts.py"
     if stem == "agent":
         return own, contract, "-k", "agent or not test_controllers"
     if stem not in ("bbr", "bbr2") and (ROOT / own).is_file():  # an algorithm from which no other derives
         return own, contract, "-k", f"{stem.replace('_', '-')} or not test_controllers"
-    shared = [f"tests/unit/test_{name}.py" for name in dict.fromkeys((stem, "estimators", "bbr", "bbr2", "cubic"))]
+    names = dict.fromkeys((stem, "estimators", "bbr", "bbr2", "cubic", "agent", "transport"))
+    shared = [f"tests/unit/test_{name}.py" for name in names]
     return (*(test for test in shared if (ROOT / test).is_file()), contract)
 
 
@@ -303,18 +378,20 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=200, help="default: 200")
     parser.add_argument("--seed", type=int, default=1, help="default: 1")
     parser.add_argument("--files", default="", help="only files with this in their path")
+    parser.add_argument("--results", type=Path, help="file of results: read first, then added to")
     options = parser.parse_args()
     files = sorted({path for pattern in SOURCES for path in ROOT.glob(pattern) if path.name != "module.cc"})
     names = [str(path.relative_to(ROOT)) for path in files]
     mutants = [
         mutant for name in names if options.files in name for mutant in mutants_of(name, (ROOT / name).read_text())
     ]
-    sample = random.Random(options.seed).sample(mutants, min(options.count, len(mutants)))
-    print(f"mutants: seed {options.seed}, {len(sample)} of {len(mutants)}")
+    drawn = sample(mutants, options.count, options.seed)
+    print(f"mutants: seed {options.seed}, {len(drawn)} of {len(mutants)}")
     with tempfile.TemporaryDirectory(prefix="bbrgym-mutants-") as folder:
         workshop = Workshop(Path(folder))
-        workshop.prepare(mutant.file for mutant in sample)
-        result = score(sample, load_judged(), workshop.attempt)
+        workshop.prepare(mutant.file for mutant in drawn)
+        attempt = remembering(workshop.attempt, options.results) if options.results else workshop.attempt
+        result = score(drawn, load_judged(), attempt)
     survivors = Counter(mutant.file for mutant in result.survivors)
     print(f"\nkilled {result.killed}, survived {len(result.survivors)}, judged to be equivalent {result.equivalent}, "
           f"did not compile {result.invalid}; killed {result.rate:.1%} (at least {REQUIRED:.0%})")  # fmt: skip

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import pytest
-from ack_path import MS, PACKET, Hand, Path, make
+from ack_path import MS, PACKET, Hand, Path, ack_event, make
 
 from bbrgym._testing import Recovery
 
 PROBE_BW, PROBE_RTT = 2, 3
 UP, DOWN, CRUISE, REFILL = range(4)
+WITHOUT_PROBE_RTT = {"probe_rtt_interval_s": 1000.0}
 
 
 class Rounds(Hand):
@@ -29,35 +32,56 @@ class Rounds(Hand):
     def cwnd(self) -> float:
         return self.controller.decision().cwnd / PACKET
 
-    def round(self, in_flight: int = 45, lost: int = 0, tx_in_flight: int = 60, rate_mbps: float = 9.6) -> None:
-        """Play a round of ten ACKs over 40 ms; the last one marks the lost packets, also in its sample."""
+    def round(
+        self,
+        in_flight: int = 45,
+        lost: int = 0,
+        tx_in_flight: int = 60,
+        rate_mbps: float = 9.6,
+        acks: int = 10,
+        middle: Mapping[str, float] | None = None,
+        is_limited: Callable[[int], bool] = lambda i: True,
+    ) -> None:
+        """Play a round of ACKs over 40 ms; the last one marks the lost packets, also in its sample.
+
+        Args:
+            in_flight: packets in flight, before and after each ACK.
+            lost: packets.
+            tx_in_flight: packets, in each sample.
+            rate_mbps: the delivery rate of each sample.
+            acks: how many.
+            middle: fields that the sample in the middle has instead.
+            is_limited: whether the window limits the flow at the i-th ACK.
+        """
         prior = self.delivered
-        for i in range(10):
+        for i in range(acks):
             self.delivered += PACKET
-            lost_now = lost if i == 9 else 0
+            lost_now = lost if i == acks - 1 else 0
             sample = {
                 "delivery_rate": int(rate_mbps * 1e6),
                 "delivered": 40 * PACKET,
                 "prior_delivered": prior,
                 "tx_in_flight": tx_in_flight * PACKET,
                 "lost_since_send": lost_now * PACKET,
+                **(middle if middle and i == acks // 2 else {}),
             }
             self.ack(
                 41,
-                after_ms=4,
+                after_ms=40 / acks,
                 lost=lost_now,
                 in_flight=in_flight,
                 prior_in_flight=in_flight * PACKET,
                 delivered=self.delivered,
+                is_cwnd_limited=is_limited(i),
                 sample=sample,
             )
 
-    def until(self, phase: int, limit: int = 400) -> int:
+    def until(self, phase: int, limit: int = 400, **of_round: Any) -> int:
         """Play rounds until the phase begins, and return how many; little is in flight, so that Down ends at once."""
         for count in range(limit):
             if self.phase == phase:
                 return count
-            self.round()
+            self.round(**of_round)
         raise AssertionError(f"phase {phase} does not begin; the phase is {self.phase}")
 
 
@@ -110,6 +134,47 @@ def test_the_upper_bound_is_at_least_seven_tenths_of_the_target_and_grows_when_m
     assert rounds.metrics["inflight_hi_packets"] == pytest.approx(0.7 * (bdp + 2), abs=1)
     rounds.round(tx_in_flight=75)
     assert rounds.metrics["inflight_hi_packets"] == 75
+    rounds.ack(sample={"is_valid": False, "tx_in_flight": 100 * PACKET})
+    assert rounds.metrics["inflight_hi_packets"] == 75, "an ACK without a sample says nothing"
+
+
+def in_second_probe() -> Rounds:
+    """Return it in the first round of Up, at an upper bound of 60 packets."""
+    rounds = Rounds(UP, **WITHOUT_PROBE_RTT)
+    rounds.round(in_flight=60, tx_in_flight=60, lost=3)
+    rounds.until(UP)
+    assert rounds.cwnd == rounds.metrics["inflight_hi_packets"] == 60
+    return rounds
+
+
+def test_while_the_window_limits_a_probe_the_bound_grows_by_one_two_four_packets_per_round():
+    rounds = in_second_probe()
+    bounds = [60.0]
+    for _ in range(4):
+        rounds.round(acks=round(rounds.cwnd))
+        bounds.append(rounds.metrics["inflight_hi_packets"])
+    # Up began with the round before.
+    assert [after - before for before, after in itertools.pairwise(bounds)] == pytest.approx([2, 4, 8, 16], abs=1)
+
+
+@pytest.mark.parametrize("is_limited", [lambda i: False, lambda i: i % 2 == 1])
+def test_the_bound_grows_only_while_the_window_limits_all_of_a_probe(is_limited: Callable[[int], bool]):
+    rounds = in_second_probe()
+    for _ in range(4):
+        rounds.round(acks=60, is_limited=is_limited)
+    assert rounds.phase == UP
+    assert rounds.metrics["inflight_hi_packets"] == 60
+
+
+def test_max_bandwidth_is_that_of_two_cycles():
+    rounds = Rounds(CRUISE, **WITHOUT_PROBE_RTT)
+    seen = []
+    for _ in range(3):
+        rounds.until(UP, rate_mbps=5, in_flight=20)
+        seen.append(rounds.metrics["max_bandwidth_mbps"])
+        rounds.until(DOWN, rate_mbps=5, in_flight=80)
+    assert min(seen[:2]) > 9, "the last cycle still had samples from before"
+    assert seen[2] == 5
 
 
 def test_cruising_leaves_fifteen_per_cent_of_the_upper_bound():
@@ -138,6 +203,15 @@ def test_a_loss_while_cruising_sets_the_lower_bounds_and_a_refill_clears_them():
     assert math.isnan(rounds.metrics["bandwidth_lo_mbps"])
 
 
+def test_the_lower_bounds_stay_above_the_most_that_a_sample_of_the_round_delivered():
+    rounds = Rounds(CRUISE)
+    middle = {"delivery_rate": int(9.0e6), "delivered": 90 * PACKET}
+    rounds.round(rate_mbps=3.0, lost=1, middle=middle)
+    rounds.round(rate_mbps=3.0)
+    assert rounds.metrics["bandwidth_lo_mbps"] == 9.0
+    assert rounds.metrics["inflight_lo_packets"] == 90
+
+
 def test_the_lower_bounds_stay_above_what_is_delivered():
     rounds = Rounds(CRUISE)
     for _ in range(10):
@@ -158,7 +232,7 @@ def test_losses_of_a_probe_do_not_set_the_lower_bounds_nor_does_any_without_the_
 
 
 def test_a_probe_stops_at_the_last_bound_and_repeats_if_nothing_was_lost():
-    rounds = Rounds(UP)
+    rounds = Rounds(UP, **WITHOUT_PROBE_RTT)
     rounds.round(in_flight=60, tx_in_flight=60, lost=3)
     assert rounds.metrics["inflight_hi_packets"] == 60
     rounds.until(UP)
@@ -167,16 +241,16 @@ def test_a_probe_stops_at_the_last_bound_and_repeats_if_nothing_was_lost():
     rounds.round(in_flight=60)
     rounds.round(in_flight=60)
     assert rounds.phase in (REFILL, UP), "without a loss the next probe follows at once"
+    rounds.until(UP)
+    rounds.round(in_flight=62)
+    assert rounds.phase == UP, "and goes beyond"
 
 
 def test_startup_ends_on_many_losses_above_two_per_cent():
     # With a shallow buffer, Startup loses packets long before its bandwidth stops growing.
-    bbr2 = make("bbr2")
-    path = Path(bbr2, rate_mbps=20, rtt_ms=40, buffer_packets=10)
-    path.run_until(1500)
-    metrics = bbr2.metrics()
-    assert metrics["is_full_pipe"] == 1
-    assert not math.isnan(metrics["inflight_hi_packets"])
+    seen = Path(make("bbr2"), rate_mbps=20, rtt_ms=40, buffer_packets=10).watch(1500)
+    end = seen[seen["is_full_pipe"] == 1].iloc[0]
+    assert end["inflight_hi_packets"] == math.ceil(end["bdp_packets"]), "one BDP is the first upper bound"
 
 
 def test_probe_rtt_every_five_seconds_at_half_a_bdp():
@@ -194,6 +268,58 @@ def test_a_timeout_reduces_the_window_to_one_packet_until_recovery_ends():
     assert rounds.cwnd == 1
     rounds.hear(Recovery.OPEN, 0)
     assert rounds.cwnd == before
+
+
+def test_a_timeout_during_recovery_restores_the_window_from_before_both():
+    rounds = Rounds(CRUISE)
+    before = rounds.cwnd
+    rounds.hear(Recovery.RECOVERY)
+    rounds.round(rate_mbps=20)
+    assert rounds.cwnd > before, "it grows with the bandwidth, also in recovery"
+    rounds.hear(Recovery.LOSS, 0)
+    rounds.hear(Recovery.OPEN, 0)
+    assert rounds.cwnd == before
+
+
+@pytest.mark.parametrize("phase", [CRUISE, UP])
+def test_a_timeout_sets_the_lower_bound_to_the_window_before_it_except_while_probing(phase: int):
+    rounds = Rounds(phase)
+    before = rounds.cwnd
+    rounds.hear(Recovery.LOSS, 0)
+    assert rounds.metrics["inflight_lo_packets"] == pytest.approx(math.nan if phase == UP else before, nan_ok=True)
+
+
+def test_ack_aggregation_widens_the_window_by_100_ms_of_the_bandwidth_at_most():
+    rounds = Rounds(CRUISE, extra_acked_gain=10)
+    rounds.ack(acked=30, sample={"delivery_rate": 1000})
+    for _ in range(200):
+        rounds.ack()
+    metrics = rounds.metrics
+    assert metrics["extra_acked_packets"] >= 20
+    extra = int(metrics["max_bandwidth_mbps"] * 1e6 * 0.1 / 8 / PACKET)
+    assert rounds.cwnd == math.ceil(2 * metrics["bdp_packets"]) + extra
+
+
+@pytest.mark.parametrize("name", ["bbr", "bbr2"])
+def test_without_an_rtt_of_the_handshake_the_first_rtt_sets_the_pace_once(name: str):
+    controller = make(name, rtt_ms=0)
+    margin = 0.99
+    for now_ms, rtt_ms, over_s in [(1, 0, 0.001), (100, 100, 0.1), (101, 50, 0.1)]:
+        controller.on_ack(ack_event(now_ms * MS, rtt_ms))
+        rate = controller.decision().pacing_rate
+        assert rate == pytest.approx(margin * 2.8867 * 10 * PACKET * 8 / over_s, rel=0.002)
+
+
+@pytest.mark.parametrize("name", ["bbr", "bbr2"])
+@pytest.mark.parametrize("is_restart", [True, False])
+def test_a_pause_is_no_reason_for_probe_rtt(name: str, is_restart: bool):
+    hand = Hand(make(name))
+    if is_restart:
+        hand.controller.on_restart(hand.now + 11_000 * MS)
+    hand.ack(50, after_ms=11_000, sample={})
+    assert hand.metrics["mode"] == (PROBE_BW if is_restart else PROBE_RTT)
+    hand.ack(50, after_ms=1)
+    assert hand.metrics["mode"] == (PROBE_BW if is_restart else PROBE_RTT), "the RTT after the pause is a new minimum"
 
 
 def test_after_a_pause_probe_bw_paces_at_the_estimate() -> None:

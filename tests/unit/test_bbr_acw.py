@@ -16,17 +16,17 @@ class Rounds(Hand):
         self.round(1.0)
         self.round(1.0)
 
-    def round(self, ratio: float, rate_mbps: float = 5, lost: int = 0) -> float:
-        """Play a round of ten ACKs with this ratio of RTT and RTprop; return the window's gain in it.
+    def round(self, ratio: float, rate_mbps: float = 5, lost: int = 0, least_ratio: float | None = None) -> float:
+        """Play a round of ten ACKs with this ratio of RTT and RTprop, one of them with the least ratio if given.
 
-        The round before decides that gain.
+        Return the window's gain in it. The round before decides that gain.
         """
         prior = self.delivered
         for i in range(10):
             self.delivered += PACKET
             sample = {"delivery_rate": int(rate_mbps * 1e6), "prior_delivered": prior}
             self.ack(
-                ratio * PROPAGATION_MS,
+                (least_ratio if least_ratio and i == 5 else ratio) * PROPAGATION_MS,
                 after_ms=4,
                 lost=lost if i == 5 else 0,
                 in_flight=50,
@@ -80,6 +80,10 @@ def test_alpha_needs_a_minimum_above_rtprop_and_rates_that_differ():
     hand.round(1.0, 8)
     assert hand.round(1.2, 8) == 2.0
     assert hand.round(1.2, 8) == 2.0, "one of the last three rounds is at RTprop"
+    touching = Rounds(min_rtt_tolerance=0)
+    touching.load(2, 8)
+    for _ in range(4):
+        assert touching.round(1.2, 8, least_ratio=1.0) == 2.0, "a single RTT at RTprop shows an empty path"
     alike = Rounds()
     for _ in range(6):
         assert alike.round(1.2, 8) == 2.0, "without high load there is no d_max and d_min"

@@ -100,26 +100,30 @@ def test_slow_start_doubles_the_window_each_round_and_a_timeout_restarts_it():
     hand.hear(Recovery.LOSS, 0)
     assert hand.cwnd == 1
     hand.hear(Recovery.OPEN, 0)
+    assert hand.cwnd == 1
     for _ in range(30):
         hand.next_ack()
     assert hand.cwnd == pytest.approx(14, abs=1), "slow start up to 0.7 x 20, then avoidance"
 
 
-def test_after_a_timeout_the_curve_starts_flat_at_the_threshold():
+@pytest.mark.parametrize("timeouts", [1, 2])
+def test_after_each_timeout_the_curve_starts_flat_at_the_threshold(timeouts: int):
     # RFC 9438, section 4.8: K = 0 and W_max = cwnd when congestion avoidance begins again.
     hand = Hand(cwnd_packets=1000)
-    hand.hear(Recovery.LOSS, 0)
-    hand.hear(Recovery.OPEN, 0)
-    while hand.cwnd < 700:
-        hand.next_ack()
-    hand.avoid_for(5.0)
+    for _ in range(timeouts):  # the second one before what was lost by the first is repaired
+        hand.hear(Recovery.LOSS, 0)
+        while hand.cwnd < 700:
+            hand.next_ack()
+        hand.avoid_for(5.0)
     assert hand.cwnd == pytest.approx(C * 5.0**3 + 700, rel=0.02)
 
 
-def test_a_loss_leaves_at_least_two_packets():
-    hand = Hand(cwnd_packets=2)
+@pytest.mark.parametrize("packets", [1, 2])
+def test_a_loss_leaves_at_least_two_packets(packets: int):
+    hand = Hand(cwnd_packets=packets)
     hand.lose()
     assert hand.cwnd == 2
+    assert hand.metrics["w_max_packets"] == packets
 
 
 def test_on_a_path_it_fills_the_buffer_and_backs_off():

@@ -9,6 +9,18 @@ from bbrgym import _testing as cc
 MS = 1_000_000
 
 
+def test_what_an_event_does_not_tell_is_nothing():
+    event, decision = cc.AckEvent(), cc.Recording().decision
+    told = {
+        f"{type(of).__name__}.{name}": value
+        for of in (event, event.sample, decision)
+        for name in dir(of)
+        if not name.startswith("_") and isinstance(value := getattr(of, name), int)
+    }
+    assert len(told) > 15
+    assert {name: value for name, value in told.items() if value} == {"AckEvent.is_cwnd_limited": True}
+
+
 def test_windowed_max_follows_the_largest_and_forgets_it_after_the_window():
     largest = cc.WindowedMax(window=10)
     assert largest.best() == 0

@@ -192,6 +192,23 @@ class TestBytes:
         with pytest.raises(ValueError, match=message):
             _controllers.PolicyNetwork(bytes(data))
 
+    @pytest.mark.parametrize(
+        ("field", "values"),
+        [("interval", (1, 0.0)), ("interval", (2**62, 0.0)), ("interval", (0, 1e6)), ("interval", (0, 1e-9))],
+    )
+    def test_the_limits_are_possible(self, field: str, values: tuple[float, ...]) -> None:
+        data = bytearray(ONE_LSTM.to_bytes())
+        offset, form, _ = FIELDS[field]
+        struct.pack_into(form, data, offset, *values)
+        _controllers.PolicyNetwork(bytes(data))
+
+    def test_more_weights_than_bytes_are_refused_before_memory_is_taken(self) -> None:
+        data = bytearray(ONE_LSTM.to_bytes())
+        offset, form, _ = FIELDS["lstm"]
+        struct.pack_into(form, data, offset, 1, 65_536)  # 1 MiB of weights of the input, 64 GiB of the state
+        with pytest.raises(ValueError, match="the policy ends within LSTM layer 0"):
+            _controllers.PolicyNetwork(bytes(data[: offset + 8]) + bytes(4 * 4 * 65_536))
+
     def test_a_wrong_length_is_refused(self) -> None:
         good = ONE_LSTM.to_bytes()
         with pytest.raises(ValueError, match="8 bytes too many"):

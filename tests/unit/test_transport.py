@@ -465,6 +465,13 @@ def test_a_rate_is_what_was_delivered_while_the_acks_came():
     assert sample.tx_in_flight == 9 * PACKET
 
 
+def test_an_empty_interval_has_no_rate():
+    hand = Hand()
+    hand.send(0)
+    sample = hand.ack(0, 0).sample
+    assert (sample.interval, sample.delivered, sample.delivery_rate) == (0, PACKET, 0)
+
+
 def test_a_rate_is_no_higher_than_that_of_sending():
     hand = Hand()
     for now in (0, 20, 30, 40):
@@ -561,6 +568,16 @@ def test_a_burst_that_the_window_cuts_is_paid_for_first():
     assert hand.send(3.5) == []
     assert hand.timer_ms == 4
     assert len(hand.send(4)) == 2
+
+
+def test_a_burst_that_ends_with_the_data_is_paid_for_first():
+    hand = paced_hand(8, 10 * PACKET, cwnd=100, rtt_ms=2, size=5 * PACKET)
+    hand.send(0, 5)
+    assert hand.send(0) == [], "there is no more"
+    hand.ack(2, 4)  # 0 and 1 are lost
+    assert hand.send(2) == [(5, 0, PACKET, True)], "the first retransmission does not wait for the pace"
+    assert hand.send(7.999) == [], "the second one waits for six packets"
+    assert hand.send(8, 1) == [(6, 1, PACKET, True)]
 
 
 def test_a_probe_does_not_wait_for_the_pace_and_is_paid_for():
