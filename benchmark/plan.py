@@ -38,6 +38,7 @@ class Benchmark:
     step_ms: float = 100.0
     warmup: float = 0.25
     executor: ExecutorConfig = field(default_factory=LocalConfig)
+    retries: int = 2
     tracking: Mapping[str, Any] | None = None
 
     @classmethod
@@ -70,6 +71,8 @@ class Benchmark:
             raise ValueError(f"roles must be all or a list of flows, got {roles!r}")
         config["roles"] = None if roles in (None, "all") else tuple(roles)
         config["executor"] = ExecutorConfig.of(config.get("executor"))
+        if describe_engine(**config["engine"]).is_real_time and config["executor"].workers is None:
+            config["executor"] = dataclasses.replace(config["executor"], workers=1)
         benchmark = cls(**{"name": "benchmark"} | config)
         benchmark._check()
         return benchmark
@@ -107,6 +110,8 @@ class Benchmark:
 
     def cost_s(self, run: Run) -> float:
         """Return about how long a run takes: its packets and rows, at the pace of its engine on one core."""
+        if describe_engine(**self.engine).is_real_time:
+            return run.scenario.duration_s
         per_run_s, per_packet_s, per_row_s = _COSTS.get(self.engine["name"], _COSTS["ns3"])
         scenario = run.scenario
         packets = scenario.rate_mbps * 1e6 / 8 / scenario.packet_bytes * scenario.duration_s
@@ -171,6 +176,7 @@ class Benchmark:
             for competitor in self.competitors:
                 check_algorithms(competitor.takes(scenario, self.roles), engine)
         check_number("step_ms", self.step_ms, above=0)
+        check_integer("retries", self.retries, at_least=0)
         check_number("warmup", self.warmup, at_least=0, below=1)
 
 

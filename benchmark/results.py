@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from bbrgym.benchmark.worker import load_metrics
+from bbrgym.benchmark.worker import is_sound, load_metrics
 from bbrgym.files import DAMAGES
 
 
@@ -30,12 +30,14 @@ class BenchmarkResult:
     """What a benchmark's directory holds.
 
     Attributes:
-        results: one row per run and flow: `scenario`, `competitor`, `seed`, `key`, `trace_hash`, and the columns of
-            `bbrgym.benchmark.metrics.measure`. No rows if no run is done.
+        results: one row per run and flow, but for those in `flawed`: `scenario`, `competitor`, `seed`, `key`,
+            `trace_hash`, and the columns of `bbrgym.benchmark.metrics.measure`. No rows if no run is done.
         failures: the runs that failed.
         missing: the runs without a result or a failure, because the benchmark was interrupted.
         directory: the benchmark's directory.
         plan: the content of benchmark.json.
+        flawed: the rows of runs whose numbers cannot be trusted (`Engine.flaw`), with the reason in one more column,
+            `flaw`. Only real time has such runs.
     """
 
     results: pd.DataFrame
@@ -43,6 +45,12 @@ class BenchmarkResult:
     missing: list[dict[str, Any]]
     directory: Path
     plan: dict[str, Any]
+    flawed: pd.DataFrame = field(default_factory=pd.DataFrame)
+
+    @property
+    def flaws(self) -> dict[str, str]:
+        """Why runs are in `flawed`, by their keys."""
+        return {} if self.flawed.empty else dict(zip(self.flawed["key"], self.flawed["flaw"], strict=True))
 
     def wall_s(self) -> dict[str, float]:
         """Return the seconds that each run's simulation took, by its key; 0 if they are unknown."""
@@ -64,15 +72,19 @@ def load_benchmark(directory: Path) -> BenchmarkResult:
     failures = _load(failures_path, lambda found: [Failure(**one) for one in found]) if failures_path.is_file() else []
     failed = {failure.key for failure in failures}
     rows: list[dict[str, Any]] = []
+    flawed: list[dict[str, Any]] = []
     missing = []
     for run in plan["runs"]:
         metrics = load_metrics(directory / "runs" / run["key"])
-        if metrics is not None:
+        if metrics is not None and not is_sound(metrics):
+            names = run | {"flaw": metrics["flaw"], "trace_hash": metrics["trace_hash"]}
+            flawed += [names | row for row in metrics["rows"]]
+        elif metrics is not None:
             rows += [run | {"trace_hash": metrics["trace_hash"]} | row for row in metrics["rows"]]
         elif run["key"] not in failed:
             missing.append(run)
     results = pd.DataFrame(rows) if rows else pd.DataFrame(columns=["scenario", "competitor", "seed", "key"])
-    return BenchmarkResult(results, failures, missing, directory, plan)
+    return BenchmarkResult(results, failures, missing, directory, plan, pd.DataFrame(flawed))
 
 
 ReportSections = Callable[[BenchmarkResult], Sequence[str]]

@@ -24,7 +24,7 @@ from bbrgym.benchmark.metrics import RUN_COLUMNS
 from bbrgym.benchmark.plan import Benchmark, Run, metrics_hash
 from bbrgym.benchmark.results import BenchmarkResult, Failure, ReportSections, load_benchmark
 from bbrgym.benchmark.tables import summary_table
-from bbrgym.benchmark.worker import EngineFactory, execute, load_metrics, measure_run
+from bbrgym.benchmark.worker import EngineFactory, execute, is_sound, load_metrics, measure_run
 from bbrgym.envs.engine import make_engine
 from bbrgym.envs.trace_file import load_trace
 from bbrgym.executors import make_executor, run_in_chunks
@@ -48,7 +48,8 @@ def run_benchmark(
 ) -> BenchmarkResult:
     """Run the missing runs of a benchmark, and write its results and its report.
 
-    A run that fails, or whose process is killed, is reported and tried again next time; the others continue.
+    A run that fails, or whose process is killed, is reported and tried again next time; the others continue. So is a
+    run in real time that was late too often (`Benchmark.retries`): it is in no table, but in `BenchmarkResult.flawed`.
 
     The directory then holds
         evaluation_scenarios.json    the scenarios by name
@@ -57,7 +58,7 @@ def run_benchmark(
         runs/<key>/metrics.json      its metrics, one row per flow
         runs/<key>/timing.json       how long it took
         failures.json                runs that failed, with their errors
-        results.parquet              all metrics, one row per run and flow
+        results.parquet              all metrics, one row per run and flow; rows of late runs have a `flaw`
         report.html                  the report (`bbrgym.benchmark.report.write_report`)
 
     A run's key is a hash of everything that decides its numbers: scenario, seed, step, engine, warm-up, code, and the
@@ -107,7 +108,7 @@ def run_benchmark(
     todo = {run.key: run for run in runs}
     measured_by = {}
     for run in todo.values():
-        if (metrics := load_metrics(directory / "runs" / run.key)) is not None:
+        if (metrics := load_metrics(directory / "runs" / run.key)) is not None and is_sound(metrics):
             measured_by[run.key] = metrics.get("metrics_hash")
     finished = [todo.pop(key) for key in measured_by]
     linked = _link_runs(todo, beside, directory) if beside is not None else []
@@ -138,7 +139,8 @@ def run_benchmark(
                     failures.append(Failure(**result.task.names(), error=result.error))
                     write_json(directory / "failures.json", [vars(failure) for failure in failures])
         loaded = load_benchmark(directory)
-        replace_file(directory / "results.parquet", loaded.results.to_parquet)
+        marked = loaded.results if loaded.flawed.empty else pd.concat([loaded.results, loaded.flawed])
+        replace_file(directory / "results.parquet", marked.to_parquet)
         written = [directory / "results.parquet", directory / "benchmark.json"]
         if has_report:
             from bbrgym.benchmark.report import write_report  # imports matplotlib, an optional dependency
@@ -165,6 +167,7 @@ def _execute(
         directory=directory.absolute() if is_local(directory) else str(directory),
         engine=dict(benchmark.engine),
         warmup=benchmark.warmup,
+        retries=benchmark.retries,
         engine_factory=engine_factory,
     )
     executor = make_executor(benchmark.executor)
@@ -199,7 +202,7 @@ def _link_runs(wanted: Mapping[str, Run], beside: Path, directory: Path) -> list
     for pattern in ("*/runs/*", "*/*/runs/*"):
         for found in beside.glob(pattern):
             run = wanted.get(found.name)
-            if run is None or run.key in linked or load_metrics(found) is None:
+            if run is None or run.key in linked or not is_sound(load_metrics(found)):
                 continue
             folder = directory / "runs" / run.key
             folder.mkdir(parents=True, exist_ok=True)

@@ -24,28 +24,35 @@ EngineFactory = Callable[..., Engine]
 
 
 def execute(
-    run: Run, directory: Path | str, engine: Mapping[str, Any], warmup: float, engine_factory: EngineFactory
+    run: Run,
+    directory: Path | str,
+    engine: Mapping[str, Any],
+    warmup: float,
+    retries: int,
+    engine_factory: EngineFactory,
 ) -> None:
     """Simulate one run and write its files, unless they are there.
 
     The files are written one by one, each atomically, and metrics.json last: the run exists once this one does. So it
-    does not matter where a worker is killed, nor whether two workers execute the same run, whose files are equal.
+    does not matter where a worker is killed, nor whether two workers execute the same run, whose files are equal. A run
+    with a flaw (`Engine.flaw`) is simulated again, up to `retries` times; metrics.json has the flaw of the last one.
     """
     folder = open_folder(directory) / "runs" / run.key
-    if load_metrics(folder) is not None:
+    if is_sound(load_metrics(folder)):
         return
-    policy = None
-    if run.agent is not None:
-        agent = load_agent(run.agent)
-        if agent.content_hash != run.agent_hash:
-            raise RuntimeError(f"the agent in {run.agent} has changed since the benchmark began")
-        policy = agent.policy(run.scenario)
+    agent = None if run.agent is None else load_agent(run.agent)
+    if agent is not None and agent.content_hash != run.agent_hash:
+        raise RuntimeError(f"the agent in {run.agent} has changed since the benchmark began")
     if hash_policies(run.scenario) != run.policy_hashes:
         raise RuntimeError("a policy of the scenario has changed since the benchmark began")
     began = time.perf_counter()
     simulator = engine_factory(**engine)
     try:
-        trace = simulate(run.scenario, simulator, run.seed, run.step_ms, policy)
+        for _ in range(1 + retries):
+            policy = None if agent is None else agent.policy(run.scenario)
+            trace = simulate(run.scenario, simulator, run.seed, run.step_ms, policy)
+            if trace.flaw is None:
+                break
     finally:
         simulator.close()
     wall_s = round(time.perf_counter() - began, 3)
@@ -64,6 +71,7 @@ def execute(
             "step_ms": run.step_ms,
             "warmup": warmup,
             "trace_hash": trace.hash,
+            "flaw": trace.flaw,
             **measure_run(trace, warmup),
         },
     )
@@ -72,6 +80,11 @@ def execute(
 def measure_run(trace: Trace, warmup: float) -> dict[str, Any]:
     """Return the entries of metrics.json that follow from the trace and the code of the metrics."""
     return {"metrics_hash": metrics_hash(), "rows": measure(trace, after_s=warmup * trace.scenario.duration_s)}
+
+
+def is_sound(metrics: Mapping[str, Any] | None) -> bool:
+    """Return whether a run is complete, and without a flaw."""
+    return metrics is not None and metrics.get("flaw") is None
 
 
 def load_metrics(directory: Path) -> dict[str, Any] | None:

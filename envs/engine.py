@@ -172,6 +172,19 @@ class Engine(ABC):
         """
         return cls.description
 
+    @property
+    def timing(self) -> Mapping[str, float]:
+        """How late a simulator in real time was since the episode began, by name; {} in simulated time."""
+        return {}
+
+    @property
+    def flaw(self) -> str | None:
+        """Why the rows since the episode began are not what the scenario says, in words; None if they are.
+
+        Only real time has flaws. Whoever compares rows repeats such an episode, or leaves it out and says so.
+        """
+        return None
+
     @in_one_thread
     def begin_reset(self, scenario: Scenario, seed: int) -> None:
         """Start a new episode; a running one is abandoned.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,8 @@ from bbrgym.envs.scenario import Scenario
 
 if TYPE_CHECKING:
     import pandas as pd  # imported where tables are made: it takes longer than all the rest of `import bbrgym`
+
+LOGGER: Final = logging.getLogger(__name__)
 
 Policy = Callable[[int, Rows], tuple[float, float]]
 """(flow, rows of the last step) -> (cwnd_gain, pacing_gain)"""
@@ -114,6 +117,8 @@ class Trace:
         time_s: shape (steps,), end of each step in s.
         flows: shape (steps, flows, number of `FLOW_COLUMNS`).
         link: shape (steps, number of `LINK_COLUMNS`).
+        timing: `Engine.timing` of the whole run; {} in simulated time.
+        flaw: `Engine.flaw` of the whole run.
     """
 
     scenario: Scenario
@@ -123,6 +128,8 @@ class Trace:
     time_s: npt.NDArray[np.float64]
     flows: npt.NDArray[np.float64]
     link: npt.NDArray[np.float64]
+    timing: Mapping[str, float] = field(default_factory=dict)
+    flaw: str | None = None
 
     @cached_property
     def rows(self) -> pd.DataFrame:
@@ -237,7 +244,7 @@ def simulate(
         policy: chooses the gains of every active `agent` flow before every step; None leaves them at their defaults.
 
     Returns:
-        The trace: `rows`, `summary(after_s=…)`, `hash`.
+        The trace: `rows`, `summary(after_s=…)`, `hash`. If it has a flaw, that is also logged as a warning.
 
     Raises:
         ValueError: an argument is bad.
@@ -254,9 +261,12 @@ def simulate(
                     running.steer(flow, *policy(flow, rows))
             rows = running.step(step_ms)
             steps.append(rows)
+        timing, flaw = dict(running.timing), running.flaw
     finally:
         if isinstance(engine, str):
             running.close()
+    if flaw is not None:
+        LOGGER.warning("seed %d: %s", seed, flaw)
     return Trace(
         scenario=scenario,
         seed=seed,
@@ -265,6 +275,8 @@ def simulate(
         time_s=np.array([step.time_s for step in steps]),
         flows=np.stack([step.flows for step in steps]),
         link=np.stack([step.link for step in steps]),
+        timing=timing,
+        flaw=flaw,
     )
 
 

@@ -16,7 +16,7 @@ from bbrgym.extras import optional
 
 
 def save_trace(trace: Trace, path: Path) -> None:
-    """Write the columns of `trace.rows` as Parquet, with the scenario, seed, engine and step in the file's metadata."""
+    """Write the columns of `trace.rows` as Parquet, with the other attributes in the file's metadata."""
     with optional("a trace file"):
         import pyarrow
         import pyarrow.parquet
@@ -26,6 +26,8 @@ def save_trace(trace: Trace, path: Path) -> None:
         "seed": trace.seed,
         "engine": trace.engine,
         "step_ms": trace.step_ms,
+        **({"timing": dict(trace.timing)} if trace.timing else {}),
+        **({"flaw": trace.flaw} if trace.flaw is not None else {}),
     }
     table = pyarrow.table(
         {name: pyarrow.array(values, from_pandas=True) for name, values in trace.columns().items()},  # NaN to null

@@ -249,7 +249,8 @@ FlowRow LinuxNetwork::EndTcpStep(std::size_t index) {
   row.throughput_mbps = mbps(row.received_bytes);
   const auto reading = flow.tcp->Read();
   if (!reading) {
-    row.delivered_packets = row.retransmitted_packets = row.delivery_rate_mbps = row.in_flight_packets = 0.0;
+    row.delivered_packets = row.retransmitted_packets = row.rto_count = 0.0;
+    row.delivery_rate_mbps = row.in_flight_packets = row.is_buffer_limited = 0.0;
     return row;
   }
   const TcpFlow::Counts& counts = reading->counts;
@@ -259,10 +260,12 @@ FlowRow LinuxNetwork::EndTcpStep(std::size_t index) {
   row.delivery_rate_mbps = mbps(delivered);
   row.retransmitted_packets = static_cast<double>(counts.retransmitted_packets - before.retransmitted_packets);
   if (counts.timeouts) row.rto_count = static_cast<double>(*counts.timeouts - before.timeouts.value_or(0));
-  row.rtt_last_ms = row.rtt_mean_ms = reading->rtt_ms;
-  row.in_flight_packets = reading->in_flight_packets;
-  row.cwnd_packets = reading->cwnd_packets;
-  row.pacing_rate_mbps = reading->pacing_rate_mbps;
+  row.rtt_last_ms = reading->rtt_ms;
+  row.rtt_mean_ms = delivered > 0.0 ? reading->rtt_ms : kNaN;
+  const bool is_open = now_ < flow.end;
+  row.in_flight_packets = is_open ? reading->in_flight_packets : 0.0;
+  row.cwnd_packets = is_open ? reading->cwnd_packets : kNaN;
+  row.pacing_rate_mbps = is_open ? reading->pacing_rate_mbps : kNaN;
   row.is_buffer_limited = counts.buffer_limited > before.buffer_limited ? 1.0 : 0.0;
   row.metrics = reading->metrics;
   return row;

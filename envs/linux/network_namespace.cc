@@ -66,6 +66,15 @@ void SetQueue(const char* name) {
   }
 }
 
+FileDescriptor OpenTun() {
+  FileDescriptor device(open("/dev/net/tun", O_RDWR | O_NONBLOCK | O_CLOEXEC));
+  if (device.get() >= 0) return device;
+  const bool is_missing = errno == ENOENT || errno == ENODEV || errno == ENXIO;
+  ThrowErrno(is_missing ? "cannot open /dev/net/tun (as root: modprobe tun; for a container: --device /dev/net/tun)"
+                        : "cannot open /dev/net/tun (as root: chmod 666 /dev/net/tun, which lets users make devices in "
+                          "namespaces of their own)");
+}
+
 void SetUp(int device, const std::string& address, const std::string& peer, int mtu) {
   ifreq request{};
   std::strcpy(request.ifr_name, "tun0");
@@ -110,13 +119,11 @@ NetworkNamespace::NetworkNamespace(const std::string& address, const std::string
   std::thread([&] {
     try {
       if (unshare(CLONE_NEWNET) != 0) {
-        ThrowErrno("cannot make a network namespace (needs root, or user namespaces for everybody)");
+        ThrowErrno("cannot make a network namespace (see sysctl user.max_net_namespaces)");
       }
       Configure();
       namespace_ = FileDescriptor(open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC));
-      device_ = FileDescriptor(open("/dev/net/tun", O_RDWR | O_NONBLOCK | O_CLOEXEC));
-      if (device_.get() < 0)
-        ThrowErrno("cannot open /dev/net/tun (load the module `tun`, and let users read and write)");
+      device_ = OpenTun();
       SetUp(device_.get(), address, peer, mtu);
     } catch (...) {
       error = std::current_exception();
@@ -138,7 +145,9 @@ void EnterUserNamespace() {
   const gid_t group = getegid();
   if (unshare(CLONE_NEWUSER) != 0) {
     ThrowErrno(
-        "cannot make a user namespace (run as root, or allow them: sysctl kernel.unprivileged_userns_clone=1, "
+        "cannot make a network namespace, nor a user namespace in which to make one (run as root with CAP_SYS_ADMIN; "
+        "or, "
+        "as root: sysctl user.max_user_namespaces=10000, and where they exist kernel.unprivileged_userns_clone=1 and "
         "kernel.apparmor_restrict_unprivileged_userns=0)");
   }
   WriteFile("/proc/self/setgroups", "deny");

@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <fstream>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -26,6 +27,13 @@ struct TcpInfo : tcp_info {
   std::uint32_t total_rto_time;
 };
 
+/// Whether the kernel paces a flow: BBR asks for it, and the qdisc fq, which new devices may have, paces all.
+bool IsPaced(const std::string& algorithm) {
+  std::string qdisc;
+  std::ifstream("/proc/sys/net/core/default_qdisc") >> qdisc;
+  return algorithm.starts_with("bbr") || qdisc == "fq";
+}
+
 /// Waits until `time`, or until `is_ending`.
 void WaitUntil(const EpisodeClock& clock, Nanoseconds time, const std::atomic<bool>& is_ending) {
   while (!is_ending) {
@@ -42,6 +50,7 @@ void WaitUntil(const EpisodeClock& clock, Nanoseconds time, const std::atomic<bo
 TcpFlow::TcpFlow(FileDescriptor sender, FileDescriptor listener, const sockaddr_in& address, const Flow& flow,
                  Nanoseconds start, Nanoseconds stop, const EpisodeClock& clock)
     : algorithm_(flow.algorithm.substr(kPrefix.size())),
+      is_paced_(IsPaced(algorithm_)),
       size_(flow.size_bytes),
       start_(start),
       clock_(clock),
@@ -99,17 +108,18 @@ std::optional<TcpFlow::Reading> TcpFlow::Read() const {
   TcpInfo info{};
   socklen_t size = sizeof(info);
   if (!is_connected_ || getsockopt(sender_.get(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return std::nullopt;
+  const std::uint32_t delivered = info.tcpi_delivered - std::min(info.tcpi_delivered, 1U);  // without the SYN
   constexpr auto kUnlimited = std::numeric_limits<std::uint64_t>::max();
   Reading reading{
       .counts = {.retransmitted_packets = info.tcpi_total_retrans,
                  .timeouts = size >= sizeof(info) ? std::optional<std::uint64_t>(info.total_rto) : std::nullopt,
-                 .delivered_bytes = static_cast<Bytes>(info.tcpi_delivered) * info.tcpi_snd_mss,
+                 .delivered_bytes = static_cast<Bytes>(delivered) * info.tcpi_snd_mss,
                  .buffer_limited = static_cast<Nanoseconds>(info.tcpi_sndbuf_limited) * 1000},
       .in_flight_packets =
           static_cast<double>(info.tcpi_unacked) - info.tcpi_sacked - info.tcpi_lost + info.tcpi_retrans,
       .cwnd_packets = static_cast<double>(info.tcpi_snd_cwnd),
       .pacing_rate_mbps =
-          info.tcpi_pacing_rate == kUnlimited ? kNaN : static_cast<double>(info.tcpi_pacing_rate) * 8e-6,
+          !is_paced_ || info.tcpi_pacing_rate == kUnlimited ? kNaN : static_cast<double>(info.tcpi_pacing_rate) * 8e-6,
       .rtt_ms = static_cast<double>(info.tcpi_rtt) * 1e-3,
       .metrics = {}};
   if (info.tcpi_snd_ssthresh < 0x7FFFFFFF) reading.metrics.Set(Metric::ssthresh_packets, info.tcpi_snd_ssthresh);

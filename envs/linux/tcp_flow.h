@@ -53,6 +53,7 @@ class TcpFlow {
   void Receive();
 
   std::string algorithm_;
+  bool is_paced_;
   std::optional<Bytes> size_;
   Nanoseconds start_;
   const EpisodeClock& clock_;

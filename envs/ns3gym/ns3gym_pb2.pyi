@@ -155,26 +155,35 @@ class SimInitAck(_message.Message):
     def __init__(self, done: _Optional[bool] = ..., stopSimReq: _Optional[bool] = ..., scenario: _Optional[str] = ..., seed: _Optional[int] = ..., policies: _Optional[_Mapping[int, bytes]] = ...) -> None: ...
 
 class EnvStateMsg(_message.Message):
-    __slots__ = ("obsData", "reward", "isGameOver", "reason", "info", "error")
+    __slots__ = ("obsData", "reward", "isGameOver", "reason", "info", "error", "timing")
     class Reason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         SimulationEnd: _ClassVar[EnvStateMsg.Reason]
         GameOver: _ClassVar[EnvStateMsg.Reason]
     SimulationEnd: EnvStateMsg.Reason
     GameOver: EnvStateMsg.Reason
+    class TimingEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
     OBSDATA_FIELD_NUMBER: _ClassVar[int]
     REWARD_FIELD_NUMBER: _ClassVar[int]
     ISGAMEOVER_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     INFO_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    TIMING_FIELD_NUMBER: _ClassVar[int]
     obsData: DataContainer
     reward: float
     isGameOver: bool
     reason: EnvStateMsg.Reason
     info: str
     error: str
-    def __init__(self, obsData: _Optional[_Union[DataContainer, _Mapping]] = ..., reward: _Optional[float] = ..., isGameOver: _Optional[bool] = ..., reason: _Optional[_Union[EnvStateMsg.Reason, str]] = ..., info: _Optional[str] = ..., error: _Optional[str] = ...) -> None: ...
+    timing: _containers.ScalarMap[str, float]
+    def __init__(self, obsData: _Optional[_Union[DataContainer, _Mapping]] = ..., reward: _Optional[float] = ..., isGameOver: _Optional[bool] = ..., reason: _Optional[_Union[EnvStateMsg.Reason, str]] = ..., info: _Optional[str] = ..., error: _Optional[str] = ..., timing: _Optional[_Mapping[str, float]] = ...) -> None: ...
 
 class EnvActMsg(_message.Message):
     __slots__ = ("actData", "stopSimReq", "step_ns")

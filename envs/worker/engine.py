@@ -64,6 +64,12 @@ class WorkerEngine(Engine):
         self._asked_at = self._limit_s = 0.0
         """When the pending request was sent, by time.monotonic, and how long its answer may take."""
         self._gains: list[float] = []
+        self._timing: dict[str, float] = {}
+
+    @property
+    def timing(self) -> Mapping[str, float]:
+        """See `Engine.timing`."""
+        return self._timing
 
     @property
     def pid(self) -> int | None:
@@ -164,6 +170,7 @@ class WorkerEngine(Engine):
         with reading("the worker", "EnvStateMsg", message):
             state = pb.EnvStateMsg.FromString(message)
             values = np.array(unpack_doubles(state.obsData), dtype=np.float64)
+        self._timing = dict(state.timing)
         if state.error:
             raise EngineError(f"{self.description.title} refuses the scenario: {state.error}")
         shape = (len(scenario.flows), len(FLOW_COLUMNS))

@@ -4,7 +4,8 @@
 
     worker  SimInitMsg                  ready for an episode; or error, if this machine cannot run the simulator
     engine  SimInitAck                  scenario, policies and seed; or stopSimReq, which ends the process
-    worker  EnvStateMsg                 the rows at time 0; or error, if the simulator refuses the scenario
+    worker  EnvStateMsg                 the rows at time 0 and, in real time, how late it was so far; or error, if the
+                                        simulator refuses the scenario
     engine  EnvActMsg                   gains of the agent flows and the length of the step
     worker  EnvStateMsg                 the rows of the step
     …
@@ -33,7 +34,11 @@ from bbrgym.envs.worker.stream import MessageStream
 
 
 class Simulation(Protocol):
-    """What the worker needs of an extension's `Simulation`."""
+    """What the worker needs of an extension's `Simulation`.
+
+    One in real time also has `timing() -> dict[str, float]`: how late it was since the episode began, for
+    `Engine.timing`.
+    """
 
     def reset(self, scenario: dict[str, Any], seed: int) -> None:
         """Start `Scenario.to_dict()`, with policies as bytes, now; ValueError or RuntimeError if it cannot run."""
@@ -99,20 +104,26 @@ def _serve_episode(engine: MessageStream, simulation: Simulation, request: pb.Si
         engine.send(pb.EnvStateMsg(isGameOver=True, error=str(error) or repr(error)).SerializeToString())
         _next(engine)
         return
-    engine.send(_state(simulation.rows()))
+    engine.send(_state(simulation))
     while not (action := pb.EnvActMsg.FromString(_next(engine))).stopSimReq:
         gains = iter(unpack_doubles(action.actData))
         for flow, cwnd_gain, pacing_gain in zip(agents, gains, gains, strict=True):
             if cwnd_gain == cwnd_gain:  # not NaN
                 simulation.steer(flow, cwnd_gain, pacing_gain)
         simulation.step(action.step_ns)
-        engine.send(_state(simulation.rows()))
+        engine.send(_state(simulation))
 
 
-def _state(rows: list[float]) -> bytes:
+def _state(simulation: Simulation) -> bytes:
+    rows = simulation.rows()
+    timing = getattr(simulation, "timing", None)
     _, is_over, is_complete = rows[:3]
-    reason = pb.EnvStateMsg.GameOver if is_complete else pb.EnvStateMsg.SimulationEnd
-    return pb.EnvStateMsg(obsData=pack_doubles(rows), isGameOver=bool(is_over), reason=reason).SerializeToString()
+    return pb.EnvStateMsg(
+        obsData=pack_doubles(rows),
+        isGameOver=bool(is_over),
+        reason=pb.EnvStateMsg.GameOver if is_complete else pb.EnvStateMsg.SimulationEnd,
+        timing=None if timing is None else timing(),
+    ).SerializeToString()
 
 
 def _load_simulation(name: str, file: str, arguments: Sequence[str]) -> Simulation:

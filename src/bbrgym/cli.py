@@ -185,6 +185,11 @@ def _benchmark_once(config: dict[str, Any], directory: Path) -> None:
         config["benchmark"], where or directory, console, beside=BENCHMARKS, log=directory if where else None
     )
     print_summary(result.results, console)
+    if flaws := result.flaws:
+        print(
+            f"left out: {len(flaws)} of {len(result.plan['runs'])} runs, for example because "
+            f"{next(iter(flaws.values()))}; the same command repeats them"
+        )
     print(f"Report: {result.directory / 'report.html'}")
     if result.failures:
         raise EngineError(f"{len(result.failures)} runs failed; the same command repeats only those")

@@ -12,7 +12,7 @@ import numpy as np
 
 import bbrgym
 from bbrgym import Flow, Scenario
-from bbrgym.envs.engine import make_engine
+from bbrgym.envs.engine import describe_engine, make_engine
 from bbrgym.envs.episode import EpisodeSpec
 
 STEP_MS: Final = 20.0
@@ -38,6 +38,7 @@ class Form(ABC):
     """
 
     def __init__(self, engine: str, options: Mapping[str, Any]) -> None:
+        self._is_real_time = describe_engine(engine).is_real_time
         self._parts: dict[str, Any] = {"engine": engine, "engine_options": dict(options), "step_ms": STEP_MS}
         self._actions = np.random.default_rng(0)
         self._make()
@@ -48,11 +49,9 @@ class Form(ABC):
         return self._reset(seed)
 
     def rollout(self, seed: int, steps: int = 4) -> str:
-        """Return a digest of a reset and some steps."""
-        digest = hashlib.sha256(self.reset(seed))
-        for _ in range(steps):
-            digest.update(self.step())
-        return digest.hexdigest()[:16]
+        """Return a digest of a reset and some steps; in real time, where no two are equal, of their number."""
+        shown = [self.reset(seed), *(self.step() for _ in range(steps))]
+        return hashlib.sha256(b"%d" % len(shown) if self._is_real_time else b"".join(shown)).hexdigest()[:16]
 
     @abstractmethod
     def _make(self) -> None: ...

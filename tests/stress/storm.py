@@ -2,19 +2,20 @@
 
     make storm ARGS="--kills 1000 --seed 1"
 
-Four kinds of kills, each with a random signal (KILL, SEGV, TERM, STOP) in a random phase (start, reset, step, idle,
-close) of a random form of the environment (engine, single, vector, VecEnv, parallel), all over ns-3:
+Five kinds of kills, each with a random signal (KILL, SEGV, TERM, STOP) in a random phase (start, reset, step, idle,
+close) of a random form of the environment (engine, single, vector, VecEnv, parallel), over ns-3 but for the last kind:
 
     worker      a process that serves an environment of this process
     parent      the process that uses an environment
     benchmark   a benchmark, or one of its workers; it is then resumed
     training    a training; it is then resumed
+    linux       a worker or a parent of the engine on the kernel's network stack, where this machine can run it
 
 What must hold:
     limit       every call returns, or fails with EngineError, within its documented limit (and `--slack`)
     error       no other exception, and none that no kill explains
     heal        after a kill one reset succeeds
-    result      what follows is bit-identical to an undisturbed run
+    result      what follows is bit-identical to an undisturbed run (in real time, that it follows)
     left        nothing is left when all is closed: processes, descriptors, threads, sockets, shared memory, files
 
 `--only N` repeats one case: it has random numbers of its own.
@@ -41,9 +42,9 @@ from typing import Final
 
 from waiting import is_running, wait_for
 
-from bbrgym.envs.engine import EngineError
+from bbrgym.envs.engine import EngineError, EngineUnavailableError, make_engine
 from bbrgym.envs.ns3.engine import Ns3Engine
-from stress.forms import FORMS, STEP_MS, Form
+from stress.forms import FORMS, ONE, STEP_MS, Form
 from stress.resources import Held, Watch, children_of
 
 PHASES: Final = ("start", "reset", "step", "idle", "close")
@@ -51,7 +52,13 @@ SIGNALS: Final = (signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM, signal.SIGSTOP
 _SIGNAL_WEIGHTS: Final = (4, 3, 3, 1)
 """A stopped worker costs its whole time limit."""
 
-KINDS: Final[dict[str, float]] = {"worker": 0.76, "parent": 0.19, "benchmark": 0.03, "training": 0.02}
+KINDS: Final[dict[str, float]] = {
+    "worker": 0.71,
+    "parent": 0.19,
+    "benchmark": 0.03,
+    "training": 0.02,
+    "linux": 0.05,
+}
 """The share of each kind in the kills."""
 
 _LONGEST_DELAY_S: Final = {"start": 0.25, "reset": 0.01, "step": 0.02, "close": 0.003}
@@ -120,14 +127,23 @@ class Storm:
         limits: of the calls.
         forms: the forms of the environment to choose from.
         watch: finds what is left.
+        kinds: the share of each kind in the kills.
     """
 
-    def __init__(self, seed: int, limits: Limits, forms: Mapping[str, type[Form]], watch: Watch) -> None:
+    def __init__(
+        self,
+        seed: int,
+        limits: Limits,
+        forms: Mapping[str, type[Form]],
+        watch: Watch,
+        kinds: Mapping[str, float] = KINDS,
+    ) -> None:
         self.report = Report()
         self._seed = seed
         self._limits = limits
         self._forms = forms
         self._watch = watch
+        self._kinds = kinds
         self._expected: dict[str, str] = {}
         self._seconds: dict[str, float] = {}
         self._others = set(children_of(os.getpid()))
@@ -136,28 +152,33 @@ class Storm:
     def warm_up(self) -> None:
         """Use every form once: what a process has once, it has then."""
         for name in self._forms:
-            self._undisturbed(name)
+            self._undisturbed(name, "ns3")
+            if "linux" in self._kinds:
+                self._undisturbed(name, "linux")
 
     def run(self, index: int, kind: str | None = None) -> None:
         """Run one case."""
         rng = random.Random(f"{self._seed} {index}")
         shares = [
-            share / (_KILLS_OF_A_RUN if name in ("benchmark", "training") else 1) for name, share in KINDS.items()
+            share / (_KILLS_OF_A_RUN if name in ("benchmark", "training") else 1) for name, share in self._kinds.items()
         ]
-        drawn = rng.choices(list(KINDS), shares)[0]
+        drawn = rng.choices(list(self._kinds), shares)[0]
         kind = kind or drawn
         self._case = f"case {index} ({kind})"
-        cases = {"worker": self._worker, "parent": self._parent}
+        cases = {"worker": self._worker, "parent": self._parent, "linux": self._linux}
         cases.get(kind, self._resumed)(kind, rng)
+
+    def _linux(self, kind: str, rng: random.Random) -> None:
+        rng.choice([self._worker, self._parent])(kind, rng, "linux")
 
     # --- kills of workers ------------------------------------------------------------------------------------------
 
-    def _worker(self, kind: str, rng: random.Random) -> None:
+    def _worker(self, kind: str, rng: random.Random, engine: str = "ns3") -> None:
         name, phase, number = self._draw(rng)
         form = self._forms[name]
-        expected = self._undisturbed(name)
+        expected = self._undisturbed(name, engine)
         before = self._watch.held()
-        env = form("ns3", self._limits.options)
+        env = form(engine, self._limits.options)
         if phase != "start":
             env.reset(1)
         calls: dict[str, Callable[[], object]] = {
@@ -173,7 +194,7 @@ class Storm:
         if phase == "close":
             if is_lost:
                 self._violate("error", "close raised an error")
-            env = form("ns3", self._limits.options)
+            env = form(engine, self._limits.options)
         elif not is_lost and rng.random() < 0.5:
             self._call("step", env.step)  # else the reset is the first call that meets the dead worker
         resets = 1
@@ -229,12 +250,12 @@ class Storm:
 
     # --- kills of parents ------------------------------------------------------------------------------------------
 
-    def _parent(self, kind: str, rng: random.Random) -> None:
+    def _parent(self, kind: str, rng: random.Random, engine: str = "ns3") -> None:
         name, phase, number = self._draw(rng)
         before = self._watch.held()
-        with _program("parent", name, str(self._limits.timeout_s)) as process:
+        with _program("parent", engine, name, str(self._limits.timeout_s)) as process:
             assert process.stdout is not None
-            digest = self._digest_of_parent(name)
+            digest = self._digest_of_parent(engine, name)
             times = rng.randint(1, 2)
             for line in process.stdout:
                 times -= line.strip() == phase.encode()
@@ -256,10 +277,10 @@ class Storm:
                 self._output(process)
         self._check_left(before)
 
-    def _digest_of_parent(self, name: str) -> str:
-        key = f"parent {name}"
+    def _digest_of_parent(self, engine: str, name: str) -> str:
+        key = f"parent {engine} {name}"
         if key not in self._expected:
-            with _program("parent", name, "30") as process:
+            with _program("parent", engine, name, "30") as process:
                 self._expected[key] = self._output(process).split()[-1]
         return self._expected[key]
 
@@ -328,13 +349,14 @@ class Storm:
         self._case = f"{self._case[:-1]}, {name}, {phase}, {number.name})"
         return name, phase, number
 
-    def _undisturbed(self, name: str) -> str:
+    def _undisturbed(self, name: str, engine: str) -> str:
         """Return the digest of an undisturbed rollout; the first one also holds what a process has once."""
-        if name not in self._expected:
-            env = self._forms[name]("ns3", {"timeout_s": 30.0})
-            self._expected[name] = env.rollout(7)
+        key = f"{engine} {name}"
+        if key not in self._expected:
+            env = self._forms[name](engine, {"timeout_s": 30.0})
+            self._expected[key] = env.rollout(7)
             env.close()
-        return self._expected[name]
+        return self._expected[key]
 
     def _call(self, name: str, call: Callable[[], object]) -> bool:
         """Make a call, check its time, and return whether it failed with EngineError."""
@@ -442,6 +464,17 @@ def print_report(report: Report, limits: Limits) -> None:
         print(f"{what}: {rules[rule]}")
 
 
+def _possible_kinds() -> dict[str, float]:
+    """Return the kinds without those that this machine cannot run."""
+    try:
+        with contextlib.closing(make_engine("linux")) as engine:
+            engine.reset(ONE, 1)
+    except EngineUnavailableError as error:
+        print(f"no kills of kind linux: {error}")
+        return {name: share for name, share in KINDS.items() if name != "linux"}
+    return KINDS
+
+
 def main() -> int:
     """Run a storm and return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -456,7 +489,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="bbrgym-storm-") as folder:
         temporary = Path(folder) / "tmp"
         temporary.mkdir()
-        storm = Storm(options.seed, limits, FORMS, Watch(temporary))
+        storm = Storm(options.seed, limits, FORMS, Watch(temporary), _possible_kinds())
         began, index = time.monotonic(), 0
         if options.only is not None:
             storm.run(options.only, options.kind)

@@ -18,7 +18,7 @@ IDLE_S = 0.2
 """How long a parent does nothing."""
 
 
-def parent(form: str, timeout_s: str) -> None:
+def parent(engine: str, form: str, timeout_s: str) -> None:
     """Use an environment, saying each phase as it begins, and last a digest of what it showed."""
 
     def say(word: str) -> None:
@@ -26,7 +26,7 @@ def parent(form: str, timeout_s: str) -> None:
 
     for last in (False, True):
         say("start")
-        env = FORMS[form]("ns3", {"timeout_s": float(timeout_s)})
+        env = FORMS[form](engine, {"timeout_s": float(timeout_s)})
         env.reset(1)
         say("reset")
         digest = env.rollout(2)

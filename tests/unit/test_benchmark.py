@@ -10,7 +10,7 @@ import os
 import shutil
 import signal
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from unittest.mock import Mock
 
 import pandas as pd
@@ -66,6 +66,24 @@ def make_cursed(name: str) -> Engine:
     return _Cursed()
 
 
+class _Late(FakeEngine):
+    """Has a flaw with bbr in seed 1, and with bbr in seed 2 the first time."""
+
+    episodes: ClassVar[list[tuple[str, int]]] = []
+
+    @property
+    def flaw(self) -> str | None:
+        assert self._scenario is not None
+        run = (self._scenario.flows[0].algorithm, self.resets[-1][1])
+        self.episodes.append(run)
+        is_late = run == ("bbr", 1) or (run == ("bbr", 2) and self.episodes.count(run) == 1)
+        return "a late packet" if is_late else None
+
+
+def make_late(name: str) -> Engine:
+    return _Late()
+
+
 def changed(**changes: Any) -> dict[str, Any]:
     return copy.deepcopy(CONFIG) | changes
 
@@ -117,6 +135,38 @@ def test_every_run_has_one_row_per_flow_and_its_files(finished: BenchmarkResult)
         assert (trace.hash, trace.engine) == (metrics["trace_hash"], "fake")
     for path in directory.rglob("*.json"):
         json.loads(path.read_text(), parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+
+
+def test_a_late_run_is_repeated_and_then_left_out_but_kept(tmp_path: Path) -> None:
+    config = changed(
+        scenarios={"alone": CONFIG["scenarios"]["alone"]}, competitors=["bbr", "cubic"], retries=3, seeds=[1, 2]
+    )
+    _Late.episodes.clear()
+    late = run(config, tmp_path, make_engine=make_late)
+    assert [_Late.episodes.count(("bbr", seed)) for seed in (1, 2)] == [4, 2]
+    assert [_Late.episodes.count(("cubic", seed)) for seed in (1, 2)] == [1, 1]
+    names = ["competitor", "seed"]
+    assert late.results[names].to_numpy().tolist() == [["cubic", 1], ["bbr", 2], ["cubic", 2]]
+    assert late.flawed[[*names, "flaw"]].to_numpy().tolist() == [["bbr", 1, "a late packet"]]
+    assert list(late.flaws.values()) == ["a late packet"]
+    assert (late.failures, late.missing) == ([], [])
+    assert summary_table(late.results)["link_jain", "runs"].to_dict() == {("alone", "bbr"): 1, ("alone", "cubic"): 2}
+    stored = pd.read_parquet(tmp_path / "results.parquet")
+    assert stored["flaw"].dropna().tolist() == ["a late packet"]
+    assert len(stored) == 4
+    # The same command repeats it, and it alone.
+    _Late.episodes.clear()
+    sound = run(config, tmp_path)
+    assert (len(sound.results), sound.flaws, _Late.episodes) == (4, {}, [])
+
+
+def test_real_time_runs_one_at_a_time_unless_told_otherwise() -> None:
+    config = changed(engine="linux", competitors=["bbr"], executor={"name": "local"})
+    assert Benchmark.from_dict(config).executor.workers == 1
+    assert Benchmark.from_dict(config | {"executor": {"name": "local", "workers": 3}}).executor.workers == 3
+    assert Benchmark.from_dict(config | {"engine": "fake"}).executor.workers is None
+    with pytest.raises(ValueError, match="retries must be an integer >= 0, got -1"):
+        Benchmark.from_dict(config | {"retries": -1})
 
 
 def test_finished_runs_are_not_repeated(tmp_path: Path) -> None:

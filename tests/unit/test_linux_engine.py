@@ -4,14 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
+import numpy as np
 import pytest
+from traces import flow_column
+from waiting import is_running, wait_for
 
+from bbrgym.baselines import registry
 from bbrgym.envs.columns import FLOW_COLUMNS
-from bbrgym.envs.engine import EngineUnavailableError
+from bbrgym.envs.engine import EngineError, EngineUnavailableError, describe_engine
 from bbrgym.envs.linux.engine import LinuxEngine
+from bbrgym.envs.native.engine import NativeEngine
 from bbrgym.envs.scenario import Flow, Scenario
+from bbrgym.envs.trace import simulate
+from bbrgym.envs.trace_file import load_trace, save_trace
 
 SCENARIO = Scenario(
     rate_mbps=5, buffer_bdp=2, duration_s=0.8, flows=(Flow("agent", rtt_ms=20), Flow("cubic", rtt_ms=40))
@@ -31,31 +46,209 @@ def engine() -> Iterator[LinuxEngine]:
 def test_an_episode_in_real_time(engine: LinuxEngine) -> None:
     rows = engine.reset(SCENARIO, 1)
     assert (rows.time_s, rows.is_over) == (0.0, False)
-    received, times = 0.0, []
+    received = 0.0
     while not rows.is_over:
         engine.steer(0, 1.5, 1.1)
         rows = engine.step(200)
-        times.append(rows.time_s)
         received += sum(flow[FLOW_COLUMNS.index("received_bytes")] for flow in rows.flows)
         assert rows.link_row()["rate_mbps"] == 5
-        assert 0 <= rows.link_row()["utilisation"] <= 1
-    assert times == pytest.approx([0.2, 0.4, 0.6, 0.8])
-    assert 0 < received <= 5e6 / 8 * 0.8
+        assert 0 <= rows.link_row()["utilisation"] <= 1 + 1e-9
+    assert 0 < received <= 5e6 / 8 * 1.0
     for index, base_ms in enumerate((20, 40)):
         assert rows.flow(index)["rtt_last_ms"] >= base_ms
         assert rows.flow(index)["cwnd_packets"] > 0
 
 
-def test_a_finite_flow_completes_the_episode(engine: LinuxEngine) -> None:
-    engine.reset(Scenario(rate_mbps=5, duration_s=30, flows=(Flow("bbr", rtt_ms=10, size_bytes=20_500),)), 1)
-    rows = engine.step(30_000)
-    assert rows.is_complete
-    assert rows.time_s < 30
-    assert rows.flow(0)["received_bytes"] == 20_500
-
-
 def test_a_flow_that_has_not_started_is_inactive(engine: LinuxEngine) -> None:
-    engine.reset(Scenario(duration_s=5, flows=(Flow("bbr"), Flow("bbr", start_s=4))), 1)
+    engine.reset(Scenario(duration_s=50, flows=(Flow("bbr"), Flow("bbr", start_s=40))), 1)
     late = engine.step(100).flow(1)
     assert (late["is_active"], late["sent_packets"]) == (0, 0)
     assert math.isnan(late["cwnd_packets"])
+
+
+# --- the kernel's TCP -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("algorithm", [registry.LINUX_PREFIX + name for name in registry.linux_controls()])
+def test_the_kernels_flows_are_counted_in_the_units_of_ours(engine: LinuxEngine, algorithm: str) -> None:
+    flows = (Flow(algorithm, rtt_ms=10, size_bytes=100_500), Flow(algorithm, rtt_ms=10, start_s=0.05, stop_s=0.3))
+    whole = Scenario(rate_mbps=20, packet_bytes=1000, buffer_packets=1000, duration_s=30, flows=flows[:1])
+    trace = simulate(whole, engine, step_ms=20)
+    total = {name: float(trace.flows[:, 0, FLOW_COLUMNS.index(name)].sum()) for name in FLOW_COLUMNS}
+    # Of a busy machine the kernel may think that a packet is lost.
+    assert total["sent_packets"] - total["retransmitted_packets"] == 101
+    assert total["inorder_bytes"] == total["received_bytes"] == 100_500
+    sent_mbit = (flow_column(trace, "send_rate_mbps")[:, 0] * np.diff(trace.time_s, prepend=0.0)).sum()
+    assert 100_500 <= sent_mbit / 8e-6 + 0.01 <= 100_500 + 1000 * total["retransmitted_packets"] + 1
+    is_paced = algorithm == "linux-bbr" or Path("/proc/sys/net/core/default_qdisc").read_text().strip() == "fq"
+    assert np.isfinite(flow_column(trace, "pacing_rate_mbps")).any() == is_paced
+    assert 0 < total["delivered_packets"] <= 101  # and some on their way back, at the end
+    stopped = simulate(Scenario(rate_mbps=20, duration_s=1, flows=flows[1:]), engine, step_ms=500)
+    first, last = stopped.flows[:, 0]
+    assert first[FLOW_COLUMNS.index("sent_packets")] > 0
+    assert last[FLOW_COLUMNS.index("sent_packets")] == 0
+    assert (first[0], last[0]) == (pytest.approx(0.25 / 0.5), 0)
+
+
+@pytest.mark.parametrize("algorithm", ["linux-reno", "cubic"])
+def test_a_complete_flow_of_either_kind_is_closed(engine: LinuxEngine, algorithm: str) -> None:
+    engine.reset(Scenario(rate_mbps=20, duration_s=60, flows=(Flow(algorithm, size_bytes=3000), Flow("bbr"))), 1)
+    rows = [engine.step(50)]
+    while rows[-1].flow(0)["is_active"] > 0:
+        rows.append(engine.step(50))
+    total = np.sum([row.flows[0] for row in rows], axis=0)
+    sent, delivered, resent, received = (
+        total[FLOW_COLUMNS.index(name)]
+        for name in ("sent_packets", "delivered_packets", "retransmitted_packets", "received_bytes")
+    )
+    assert (sent - resent, received) == (3, 3000)
+    assert delivered <= 3  # without the SYN
+    assert rows[-1].flow(0)["in_flight_packets"] == 0
+    assert math.isnan(rows[-1].flow(0)["cwnd_packets"])
+
+
+def test_a_congestion_control_that_the_kernel_lacks_is_refused_with_those_it_has() -> None:
+    (name, *_) = set(registry.LINUX_COMPARATORS) - set(describe_engine("linux").comparators) or {""}
+    if not name:
+        pytest.skip("this kernel has all")
+    scenario = Scenario(flows=(Flow(name),))
+    with (
+        contextlib.closing(LinuxEngine()) as engine,
+        pytest.raises(ValueError, match=f"no algorithm '{name}'") as error,
+    ):
+        engine.reset(scenario, 1)
+    assert name.replace(registry.LINUX_PREFIX, "tcp_") in str(error.value)
+    for name in registry.linux_controls():
+        assert registry.LINUX_PREFIX + name in str(error.value)
+    with contextlib.closing(NativeEngine()) as native, pytest.raises(ValueError, match=r"\(linux engine only"):
+        native.reset(scenario, 1)
+
+
+# --- lateness -------------------------------------------------------------------------------------------------------
+
+
+def test_an_episode_says_how_late_it_was(engine: LinuxEngine, tmp_path: Path) -> None:
+    trace = simulate(SCENARIO, engine)
+    assert trace.timing["packets"] > 100
+    assert 0 <= trace.timing["late_mean_ms"] <= trace.timing["late_max_ms"]
+    assert 0 < trace.timing["late_p999_ms"] <= trace.timing["late_max_ms"]
+    save_trace(trace, tmp_path / "trace.parquet")
+    loaded = load_trace(tmp_path / "trace.parquet")
+    assert (loaded.timing, loaded.flaw) == (trace.timing, trace.flaw)
+    assert engine.reset(SCENARIO, 1).time_s == 0
+    assert engine.timing["missed_steps"] == 0  # of the new episode
+
+
+def test_a_late_link_is_a_flaw_that_simulate_logs(caplog: pytest.LogCaptureFixture, engine: LinuxEngine) -> None:
+    assert engine.description.is_real_time  # else the machine lacks something
+    with contextlib.closing(LinuxEngine(max_lateness_ms=1e-6)) as impatient:
+        trace = simulate(SCENARIO, impatient)
+        assert trace.flaw is not None
+        assert "ms late or later, the bound is 1e-06 ms (max_lateness_ms)" in trace.flaw
+        assert caplog.messages == [f"seed 1: {trace.flaw}"]
+    with pytest.raises(ValueError, match="max_lateness_ms must be > 0, got 0"):
+        LinuxEngine(max_lateness_ms=0)
+
+
+def test_a_missed_step_is_a_flaw(engine: LinuxEngine) -> None:
+    engine.reset(SCENARIO, 1)
+    time.sleep(0.05)
+    rows = engine.step(10)
+    assert rows.time_s > 0.055
+    assert engine.timing["missed_steps"] >= 5
+    assert engine.timing["decision_late_max_ms"] >= 50
+    assert engine.flaw is not None
+
+
+# --- what is missing ------------------------------------------------------------------------------------------------
+
+
+def reason(setup: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return why the engine cannot run after a shell's commands, which root of a user and mount namespace gives."""
+    command = ["unshare", "--user", "--map-root-user", "--mount"]
+    if (
+        shutil.which("unshare") is None
+        or subprocess.run([*command, "true"], capture_output=True, check=False).returncode
+    ):
+        pytest.skip("this machine does not let a user make namespaces")
+    script = folder / "python"
+    inside = shlex.quote(f'{setup}\nexec {shlex.quote(sys.executable)} "$@"')
+    script.write_text(f'#!/bin/sh\nexec {" ".join(command)} sh -ec {inside} sh "$@"\n')
+    script.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(script))
+    with contextlib.closing(LinuxEngine(start_limit_s=60)) as engine, pytest.raises(EngineUnavailableError) as error:
+        engine.reset(SCENARIO, 1)
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("setup", "advice"),
+    [
+        pytest.param("mount -t tmpfs none /dev/net", "modprobe tun", id="no device"),
+        pytest.param("mount --bind /dev/null /dev/net/tun", "cannot make a TUN device", id="another device"),
+        pytest.param(
+            "mount -t tmpfs none /dev/net; touch /dev/net/tun; chmod 0 /dev/net/tun; mount -o remount,ro,bind /dev/net",
+            "chmod 666 /dev/net/tun",
+            id="a device of root's",
+        ),
+        pytest.param(
+            "echo 0 > /proc/sys/user/max_net_namespaces; echo 0 > /proc/sys/user/max_user_namespaces",
+            "sysctl user.max_user_namespaces",
+            id="no namespaces",
+        ),
+    ],
+)
+def test_an_error_says_what_is_missing_and_what_to_do(
+    setup: str, advice: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = reason(setup, tmp_path, monkeypatch)
+    assert error.startswith("engine Linux cannot run here: ")
+    assert advice in error
+
+
+def test_a_missing_module_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "bbrgym._linux", None)
+    with pytest.raises(EngineUnavailableError, match=r"engine Linux needs bbrgym\._linux: install bbrgym again"):
+        LinuxEngine()
+
+
+# --- kills ----------------------------------------------------------------------------------------------------------
+
+PARENT = """
+from bbrgym.envs.engine import make_engine
+from bbrgym.envs.scenario import Flow, Scenario
+engine = make_engine("linux")
+engine.reset(Scenario(duration_s=600, flows=(Flow("bbr"), Flow("linux-reno"))), 1)
+print(engine.pid, flush=True)
+engine.step(600_000)
+"""
+
+
+def namespaces_of(pid: int | str) -> set[str]:
+    """The network namespaces that processes hold open: of one, or of all ("[0-9]*") that this user may look into."""
+    found = set()
+    for descriptor in Path("/proc").glob(f"{pid}/fd/*"):
+        with contextlib.suppress(OSError):
+            found.add(os.readlink(descriptor))
+    return {name for name in found if name.startswith("net:[")}
+
+
+def test_a_killed_worker_costs_its_episode_alone(engine: LinuxEngine) -> None:
+    engine.reset(Scenario(duration_s=600, flows=(Flow("bbr"), Flow("linux-reno"))), 1)
+    assert engine.pid is not None
+    engine.begin_step(600_000)
+    os.kill(engine.pid, signal.SIGKILL)
+    with pytest.raises(EngineError, match="SIGKILL"):
+        engine.finish_step()
+    assert engine.reset(SCENARIO, 1).time_s == 0
+
+
+def test_nothing_is_left_of_a_killed_parent(engine: LinuxEngine) -> None:
+    with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        worker = int(parent.stdout.readline())
+        namespaces = namespaces_of(worker)
+        assert len(namespaces) == 2
+        parent.kill()
+    wait_for(lambda: not is_running(worker))
+    wait_for(lambda: not namespaces & namespaces_of("[0-9]*"))
