@@ -24,7 +24,7 @@ class EpisodeClock {
   Nanoseconds start_;
 };
 
-/// How long a thread that waits for a time is awake before it: sleeping threads wake some dozens of microseconds late.
-inline constexpr Nanoseconds kSpin = 60'000;
+/// How long before its time a waiting thread is woken: about as late as it then wakes.
+inline constexpr Nanoseconds kWakeUp = 20'000;
 
 }  // namespace bbrgym

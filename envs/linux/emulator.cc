@@ -1,8 +1,6 @@
 #include "envs/linux/emulator.h"
 
 #include <netinet/in.h>
-#include <pthread.h>
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -55,19 +53,18 @@ Emulator::Emulator(const Scenario& scenario, const EpisodeSeeds& seeds, int send
 }
 
 void Emulator::Run(const EpisodeClock& clock) {
-  const sched_param priority{.sched_priority = 2};
-  pthread_setschedparam(pthread_self(), SCHED_FIFO, &priority);  // where it is allowed; lateness is measured anyway
+  UseRealTime(Priority::kEmulator);
   std::vector<pollfd> devices = {{sender_device_, POLLIN, 0}, {receiver_device_, POLLIN, 0}};
   const auto work = [&] {
     const std::lock_guard lock(mutex_);
     Advance(clock.Now());
-    for (int i = 0; i < kBatch && AcceptData(clock.Now()); ++i) {
+    for (int i = 0; i < kBatch && devices[0].revents != 0 && AcceptData(clock.Now()); ++i) {
     }
-    for (int i = 0; i < kBatch && AcceptAck(clock.Now()); ++i) {
+    for (int i = 0; i < kBatch && devices[1].revents != 0 && AcceptAck(clock.Now()); ++i) {
     }
     return NextEvent();
   };
-  Serve(devices, clock, work, [this] { return is_stopped_.load(); });
+  Serve("emulator", devices, clock, work, [this] { return is_stopped_.load(); });
 }
 
 LinkRow Emulator::EndStep(const EpisodeClock& clock) {

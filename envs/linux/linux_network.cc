@@ -75,10 +75,11 @@ void LinuxNetwork::Reset(Scenario scenario, std::uint64_t seed) {
   is_complete_ = is_stopped_ = false;
   now_ = step_start_ = 0;
   clock_.emplace();
+  UseRealTime(Priority::kSteps);  // the others wait for this thread's locks
   for (std::size_t i = 0; i < flows_.size(); ++i) MakeFlow(i, seeds.flows[i]);
   threads_.emplace_back([this] { emulator_->Run(*clock_); });
-  threads_.emplace_back([this] { Run(&FlowState::sender, senders_); });
-  threads_.emplace_back([this] { Run(&FlowState::receiver, receivers_); });
+  threads_.emplace_back([this] { Run("senders", &FlowState::sender, senders_); });
+  threads_.emplace_back([this] { Run("receivers", &FlowState::receiver, receivers_); });
   EndStep();
 }
 
@@ -137,7 +138,7 @@ void LinuxNetwork::Steer(std::int64_t index, double cwnd_gain, double pacing_gai
 }
 
 template <typename Endpoint>
-void LinuxNetwork::Run(std::unique_ptr<Endpoint> FlowState::* end, std::mutex& mutex) {
+void LinuxNetwork::Run(const char* name, std::unique_ptr<Endpoint> FlowState::* end, std::mutex& mutex) {
   std::vector<Endpoint*> ends;
   std::vector<pollfd> sockets;
   for (const FlowState& flow : flows_) {
@@ -146,16 +147,17 @@ void LinuxNetwork::Run(std::unique_ptr<Endpoint> FlowState::* end, std::mutex& m
     sockets.push_back({ends.back()->socket(), POLLIN, 0});
   }
   if (ends.empty()) return;
+  UseRealTime(Priority::kHost);
   const auto work = [&] {
     const std::lock_guard lock(mutex);
     Nanoseconds next = kNever;
-    for (Endpoint* one : ends) {
-      one->Work(*clock_);
-      next = std::min(next, one->NextTime());
+    for (std::size_t i = 0; i < ends.size(); ++i) {
+      if (sockets[i].revents != 0 || ends[i]->NextTime() <= clock_->Now()) ends[i]->Work(*clock_);
+      next = std::min(next, ends[i]->NextTime());
     }
     return next;
   };
-  Serve(sockets, *clock_, work, [this] { return is_stopped_.load(); });
+  Serve(name, sockets, *clock_, work, [this] { return is_stopped_.load(); });
 }
 
 void LinuxNetwork::Step(Nanoseconds duration) {

@@ -83,7 +83,7 @@ class LinuxNetwork {
   void MakeFlow(std::size_t index, std::uint64_t seed);
   /// Serves one end of every flow until `is_stopped_`.
   template <typename Endpoint>
-  void Run(std::unique_ptr<Endpoint> FlowState::* end, std::mutex& mutex);
+  void Run(const char* name, std::unique_ptr<Endpoint> FlowState::* end, std::mutex& mutex);
   void EndStep();
   double ActiveShareOf(const FlowState& flow) const;
   FlowRow EndUdpStep(FlowState& flow);

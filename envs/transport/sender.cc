@@ -22,18 +22,18 @@ Sender::Sender(std::unique_ptr<Controller> controller, const Connection& connect
 }
 
 bool Sender::NextPacket(Nanoseconds now, DataPacket& packet) {
-  is_pace_blocked_ = false;
+  const Nanoseconds late = std::exchange(is_pace_blocked_, false) ? std::max<Nanoseconds>(now - pace_time_, 0) : 0;
   if (is_stopped_) return false;
   DropRepairedSegments();
   if (probes_to_send_ > 0) {
     // A probe leaves regardless of window and pace (RFC 9002, section 7.5).
     --probes_to_send_;
-    Send(now, packet);
+    Send(now, late, packet);
     return true;
   }
   if (std::exchange(is_fast_retransmit_due_, false) && !lost_segments_.IsEmpty()) {
     // However small the window is now: RFC 9002, section 7.3.2; for TCP RFC 6675, section 5, step 4.3.
-    Send(now, packet);
+    Send(now, late, packet);
     return true;
   }
   if (lost_segments_.IsEmpty() && !HasNewSegment()) {
@@ -50,11 +50,11 @@ bool Sender::NextPacket(Nanoseconds now, DataPacket& packet) {
     is_pace_blocked_ = true;
     return false;
   }
-  Send(now, packet);
+  Send(now, late, packet);
   return true;
 }
 
-void Sender::Send(Nanoseconds now, DataPacket& packet) {
+void Sender::Send(Nanoseconds now, Nanoseconds late, DataPacket& packet) {
   packet.number = packets_.end();
   packet.is_retransmission = true;
   if (!lost_segments_.IsEmpty()) {
@@ -98,11 +98,14 @@ void Sender::Send(Nanoseconds now, DataPacket& packet) {
     // The pause after a burst is counted from its last packet.
     if (now >= pace_time_) {
       burst_ = 0;
+      burst_late_ = late;
       is_burst_over_ = false;
     }
     burst_ += packet.bytes;
-    pace_time_ = now + static_cast<Nanoseconds>(static_cast<double>(burst_) * 8e9 /
+    const auto pause = static_cast<Nanoseconds>(static_cast<double>(burst_) * 8e9 /
                                                 static_cast<double>(std::max<BitsPerSecond>(decision_.pacing_rate, 1)));
+    // What a late timer took is won back, as in Linux's tcp_update_skb_after_send. Simulated timers are never late.
+    pace_time_ = now + pause - std::min(pause / 2, burst_late_);
   }
   last_sent_time_ = now;
   if (!is_loss_timer_) timer_ = now + ProbeTimeout();

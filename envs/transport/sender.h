@@ -95,7 +95,8 @@ class Sender {
 
   bool HasNewSegment() const { return segments_.end() < total_segments_; }
   std::int32_t BytesOf(std::uint64_t segment) const;
-  void Send(Nanoseconds now, DataPacket& packet);
+  /// `late` is by how much the pacing timer was late.
+  void Send(Nanoseconds now, Nanoseconds late, DataPacket& packet);
   void DropRepairedSegments();
   void Deliver(Sent& packet);
   void DetectLosses(Nanoseconds now);
@@ -160,6 +161,7 @@ class Sender {
 
   Nanoseconds pace_time_ = 0;
   Bytes burst_ = 0;
+  Nanoseconds burst_late_ = 0;  // by how much the timer was that began the burst
   bool is_burst_over_ = false;
   bool is_pace_blocked_ = false;
 

@@ -559,6 +559,21 @@ def test_packets_leave_at_the_pacing_rate(quantum: int, sends: list[tuple[float,
         assert next_ms is None or hand.timer_ms == next_ms
 
 
+@pytest.mark.parametrize(
+    ("quantum", "late", "next_ms"),
+    {
+        "what it took is won back": (1, 0.3, 2),
+        "up to half of a pause": (1, 0.8, 2.3),
+        "once per burst": (3, 0.9, 6),
+    }.values(),
+)
+def test_a_late_pacing_timer_costs_no_rate(quantum: int, late: float, next_ms: float):
+    hand = paced_hand(8, quantum * PACKET, cwnd=100)
+    hand.send(0)
+    hand.send(quantum + late)
+    assert hand.timer_ms == next_ms
+
+
 def test_a_burst_that_the_window_cuts_is_paid_for_first():
     hand = paced_hand(8, 3 * PACKET, cwnd=4, rtt_ms=10)
     assert len(hand.send(0)) == 3
