@@ -13,7 +13,7 @@ def test_record_and_load(recipe: Recipe) -> None:
     (code,) = recipe.python
     names = recipe.run_python(code)
     episodes = list(names["dataset"])
-    assert [len(episode) for episode in episodes] == [50, 50]
+    assert [len(episode) for episode in episodes] == [200, 200]
     for seed, episode in enumerate(episodes):
         observation, _ = names["same"].reset(seed=seed)
         np.testing.assert_array_equal(episode.observations[0], observation)
@@ -21,4 +21,4 @@ def test_record_and_load(recipe: Recipe) -> None:
             observation, own, *_ = names["same"].step(action)
             np.testing.assert_array_equal(after, observation)
             assert reward == own
-        assert episode.infos["time_s"].shape == (51,)
+        assert episode.infos["time_s"].shape == (201,)

@@ -17,9 +17,9 @@ def test_the_api_and_a_loop(recipe: Recipe) -> None:
 
 @pytest.mark.slow
 def test_supersuit(recipe: Recipe) -> None:
-    """SuperSuit's vector environment for Stable-Baselines3, with an agent that joins late and leaves early."""
+    """SuperSuit's vector environment for Stable-Baselines3, with the agents of the training scenarios."""
     pytest.importorskip("supersuit", reason="needs SuperSuit: make clients")
     _, code = recipe.python
     names = recipe.run_python(code)
-    assert names["envs"].num_envs == 4
+    assert names["envs"].num_envs == 8  # two environments of four agents
     assert names["model"].num_timesteps == 512

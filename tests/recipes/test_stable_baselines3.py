@@ -27,6 +27,6 @@ def test_training_evaluation_and_import(recipe: Recipe) -> None:
     observation = names["envs"].reset()
     np.testing.assert_allclose(
         load_agent("agents/sb3").predict(observation),
-        PPO.load("ppo_bottleneck").predict(observation, deterministic=True)[0],
+        PPO.load("ppo_duel").predict(observation, deterministic=True)[0],
         atol=1e-5,
     )
