@@ -22,67 +22,81 @@ class View:
     """What is shown of an experiment.
 
     Args:
+        title: what it is and what made it, short: the UI shows one line of a description, and of that line in the list
+            of experiments the first words.
         content: what its runs are.
         results: what a run's folder has.
+        child_results: the same of a run that is a part of another one.
         columns: of the table of runs, by the kind of each: `metrics.…`, `params.…`, `tags.…`.
         metric: the one that runs are compared by; more is better.
     """
 
+    title: str
     content: str
     results: str
+    child_results: str | None = None
     columns: tuple[str, ...] = ("tags.seed",)
     metric: str | None = None
 
 
 VIEWS: Final = {
     "train": View(
-        "Trainings: one run each, with its metrics over decisions. The jobs of a sweep are children of its run. "
-        "The best agent of a run is its model `agent`.",
+        "Trainings by `bbrgym train`",
+        "One run each, with its metrics over decisions. The jobs of a sweep are children of its run. The best agent of "
+        "a run is its model `agent`.",
         "`training_curve.png`, the agents `best` and `final`, `metrics.jsonl`, checkpoints",
-        (
+        columns=(
             *("params.agent.algorithm", "tags.seed", "metrics.eval/reward", "metrics.eval/utilisation"),
             *("metrics.eval/queue_ms", "params.train.total_steps", "tags.git.commit"),
         ),
-        "eval/reward",
+        metric="eval/reward",
     ),
     "evaluate": View(
-        "Evaluations of trained agents: one run each, with one step per seed.",
+        "Evaluations by `bbrgym evaluate`",
+        "One run per evaluation of a trained agent, with one step per seed.",
         "`results.parquet`, the traces, `throughput.png`, `delay.png`, `control.png`",
-        (
+        columns=(
             *("params.agent_path", "metrics.reward", "metrics.utilisation", "metrics.jain", "metrics.queue_mean_ms"),
             "tags.agent",
         ),
-        "reward",
+        metric="reward",
     ),
     "benchmark": View(
-        "A benchmark: competitors x scenarios x seeds. One run is the benchmark, with the means; its children are the "
-        "single simulations.",
-        "`report.html`, `results.parquet`, `benchmark.json`; in a child's folder its trace and `metrics.json`",
-        (
+        "Benchmark by `bbrgym benchmark`",
+        "Competitors x scenarios x seeds. One run is the benchmark, with the means and the report; its children are "
+        "the single simulations.",
+        "`report.html`, `results.parquet`, `benchmark.json`",
+        "the trace, `metrics.json`",
+        columns=(
             *("tags.scenario", "tags.competitor", "tags.seed", "metrics.link_jain", "metrics.link_utilisation"),
             *("metrics.link_queue_mean_ms", "tags.failed_runs"),
         ),
-        "link_jain",
+        metric="link_jain",
     ),
 }
 """By the part of an experiment's name before the slash."""
 
 COLUMNS: Final = "columns"
-"""Name of the shared view that has the columns."""
+"""Key of the saved view that has the columns; the UI lists it under "Views"."""
+
+MODEL_TRAINING: Final = "workflowType=machine_learning"
+"""In an address: the UI shows its pages for model training. It otherwise begins with those for language models."""
 
 
 def experiment_tags(name: str, experiment_id: str) -> dict[str, str]:
     """Return the tags of an experiment. Its kind is model training; the UI would otherwise guess language models."""
     view = _view(name)
-    described = (
-        f"{view.content}\n\n[Runs with the columns that matter]"
-        f"(#/experiments/{experiment_id}/runs?viewStateShareKey={COLUMNS}). docs/tracking.md says what is stored."
-    )
+    columns = f"#/experiments/{experiment_id}/runs?viewStateShareKey={COLUMNS}&{MODEL_TRAINING}"
     keys = [f"{kind}.`{column}`" for kind, _, column in (column.partition(".") for column in view.columns)]
+    state = {"selectedColumns": ["attributes.`Created`", *keys]}
+    # A view that the UI lists has a name and its state as text. Before 3.17 the UI knew the state alone.
+    saved = {"name": "Columns that matter", "createdAt": 0, "state": json.dumps(state), **state}
     tags = {
-        DESCRIPTION: described,
+        DESCRIPTION: (
+            f"{view.title} ([columns that matter]({columns}))\n\n{view.content} docs/tracking.md says what is stored."
+        ),
         "mlflow.experimentKind": "custom_model_development",
-        f"mlflow.sharedViewState.{COLUMNS}": json.dumps({"selectedColumns": ["attributes.`Created`", *keys]}),
+        f"mlflow.sharedViewState.{COLUMNS}": json.dumps(saved),
     }
     if view.metric is not None:
         tags["mlflow.experiment.primaryMetric.name"] = view.metric
@@ -91,7 +105,7 @@ def experiment_tags(name: str, experiment_id: str) -> dict[str, str]:
 
 
 def run_description(record: Mapping[str, Any], directory: Path) -> str:
-    """Return the description of a run: what it is, how it was made, and where its files are.
+    """Return the description of a run: what it is, where its files are, and how it was made (in the UI a click away).
 
     Args:
         record: its run.json.
@@ -108,11 +122,18 @@ def run_description(record: Mapping[str, Any], directory: Path) -> str:
     return "\n\n".join(
         [
             ", ".join(parts),
+            f"Files: `{directory.resolve()}` ({_results(record)})",
             *([f"Made by `{made}`"] if made else []),
-            f"Files: `{directory.resolve()}` ({_view(record['experiment']).results})",
         ]
     )
 
 
+def _results(record: Mapping[str, Any]) -> str:
+    if "sweeper" in record["tags"]:
+        return "one folder per job, `multirun.yaml`"
+    view = _view(record["experiment"])
+    return view.results if record["parent"] is None else view.child_results or view.results
+
+
 def _view(experiment: str) -> View:
-    return VIEWS.get(experiment.partition("/")[0], View("Runs of bbrgym.", "`run.json`, `metrics.jsonl`"))
+    return VIEWS.get(experiment.partition("/")[0], View("Runs of bbrgym", "", "`run.json`, `metrics.jsonl`"))

@@ -296,8 +296,9 @@ def _ui(arguments: list[str]) -> int:
     parser.add_argument("--root", default=None)
     options = parser.parse_args(arguments)
     from bbrgym.agents.mlflow_store import run_ui
+    from bbrgym.agents.mlflow_view import MODEL_TRAINING
 
-    print(f"MLflow: http://127.0.0.1:{options.port} (Ctrl-C ends it)", flush=True)
+    print(f"MLflow: http://127.0.0.1:{options.port}/#/experiments?{MODEL_TRAINING} (Ctrl-C ends it)", flush=True)
     return run_ui(options.root, options.port)
 
 

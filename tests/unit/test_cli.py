@@ -234,13 +234,16 @@ def test_a_demonstration_from_training_to_the_report(
     assert capsys.readouterr().out == "Report: of runs/benchmark/demo\n"
 
 
-def test_the_ui_is_started_for_this_machine_only(mlflow_database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_ui_is_started_for_this_machine_only(
+    mlflow_database: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     started: list[list[str]] = []
     monkeypatch.setattr(mlflow_store, "ChildProcess", lambda command: started.append(command) or Ended())
     monkeypatch.setattr(mlflow_store, "wait", lambda fds: None)
     monkeypatch.setenv("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "true")
     root = mlflow_database.parents[1]
     assert main(["ui", "--port", "5001", "--root", str(root)]) == 1  # it ends by itself after an error only
+    assert "http://127.0.0.1:5001/#/experiments?workflowType=machine_learning " in capsys.readouterr().out
     (arguments,) = started
     assert arguments[:4] == [sys.executable, "-m", "mlflow", "ui"]
     assert " ".join(arguments[4:]) == (

@@ -278,7 +278,12 @@ def test_a_training_in_the_store(root: Path) -> None:
     experiment = client(root).get_experiment(run.info.experiment_id)
     assert experiment.tags["mlflow.experimentKind"] == "custom_model_development"
     assert experiment.tags["mlflow.experiment.primaryMetric.name"] == "eval/reward"
-    assert "Trainings: one run each" in experiment.tags["mlflow.note.content"]
+    title, _ = experiment.tags["mlflow.note.content"].split("\n\n")
+    assert title.startswith("Trainings by `bbrgym train` ([columns that matter](#/experiments/")
+    view = json.loads(experiment.tags["mlflow.sharedViewState.columns"])
+    assert view["name"] == "Columns that matter"
+    assert json.loads(view["state"])["selectedColumns"] == view["selectedColumns"]
+    assert "metrics.`eval/reward`" in view["selectedColumns"]
     assert missing_columns("train", run) <= {"tags.git.commit"}  # outside of a checkout there is none
     by_context = {each.tags[0].value: each.dataset for each in run.inputs.dataset_inputs}
     assert sorted(by_context) == ["evaluation", "training"]
@@ -342,6 +347,8 @@ def test_a_benchmark_in_the_store(root: Path) -> None:
     )
     assert missing_columns("benchmark", child) == {"tags.failed_runs"}
     assert "tags.failed_runs" not in missing_columns("benchmark", run)
+    assert "(`report.html`, " in run.data.tags["mlflow.note.content"]
+    assert "(the trace, `metrics.json`)" in child.data.tags["mlflow.note.content"]
     assert json.loads((directory / "evaluation_scenarios.json").read_text()) == [
         {"name": "alone", "scenario": Scenario.from_dict(scenario).to_dict()}
     ]
