@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -57,8 +57,12 @@ class BenchmarkResult:
         return {str(key): _load_wall_s(self.directory / "runs" / str(key)) for key in self.results["key"].unique()}
 
 
-def load_benchmark(directory: Path) -> BenchmarkResult:
+def load_benchmark(directory: Path, measured: Mapping[str, Mapping[str, Any]] | None = None) -> BenchmarkResult:
     """Load a benchmark, whether it is finished, running or interrupted.
+
+    Args:
+        directory: the benchmark's directory.
+        measured: what `load_metrics` has returned for some of its runs, by their keys. They are not loaded again.
 
     Raises:
         FileNotFoundError: the directory has no benchmark.
@@ -71,11 +75,12 @@ def load_benchmark(directory: Path) -> BenchmarkResult:
     failures_path = directory / "failures.json"
     failures = _load(failures_path, lambda found: [Failure(**one) for one in found]) if failures_path.is_file() else []
     failed = {failure.key for failure in failures}
+    known = measured or {}
     rows: list[dict[str, Any]] = []
     flawed: list[dict[str, Any]] = []
     missing = []
     for run in plan["runs"]:
-        metrics = load_metrics(directory / "runs" / run["key"])
+        metrics = known.get(run["key"]) or load_metrics(directory / "runs" / run["key"])
         if metrics is not None and not is_sound(metrics):
             names = run | {"flaw": metrics["flaw"], "trace_hash": metrics["trace_hash"]}
             flawed += [names | row for row in metrics["rows"]]
@@ -108,5 +113,5 @@ def _plan(content: Any) -> dict[str, Any]:
 def _load_wall_s(directory: Path) -> float:
     try:
         return float(json.loads((directory / "timing.json").read_text(encoding="utf-8"))["wall_s"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except DAMAGES:
         return 0.0

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import platform
 import tempfile
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -106,39 +107,39 @@ def run_benchmark(
     write_json(directory / "failures.json", [])
     # Two names may mean one run, for example an agent's path and that of a copy: it runs once.
     todo = {run.key: run for run in runs}
-    measured_by = {}
-    for run in todo.values():
-        if (metrics := load_metrics(directory / "runs" / run.key)) is not None and is_sound(metrics):
-            measured_by[run.key] = metrics.get("metrics_hash")
-    finished = [todo.pop(key) for key in measured_by]
-    linked = _link_runs(todo, beside, directory) if beside is not None else []
-    finished += linked
-    for run in linked:
-        del todo[run.key]
+    measured = _load_runs(todo, directory)
+    linked = {} if beside is None else _link_runs(todo.keys() - measured.keys(), beside, directory)
+    measured |= linked
+    finished = [todo.pop(key) for key in measured]
     with _track(benchmark, log) as tracker:
         tracker.log_scenarios(
             benchmark.name,
             "evaluation",
             [{"name": name, "scenario": scenario.to_dict()} for name, scenario in benchmark.scenarios.items()],
         )
-        _update_metrics([run for run in finished if measured_by.get(run.key) != metrics_hash()], benchmark, directory)
+        measured |= {
+            key: _measure_again(directory / "runs" / key, benchmark.warmup)
+            for key, metrics in measured.items()
+            if metrics.get("metrics_hash") != metrics_hash()
+        }
         is_tracked = TrackingConfig.of(benchmark.tracking).backend != "none"
         if is_tracked:
             for run in finished:
                 # Those that are linked, and those that were done when this process was killed.
                 if not (log / "runs" / run.key / "run.json").is_file():
-                    _track_run(run, benchmark, directory, log, tracker)
+                    _track_run(run, measured[run.key], benchmark, log, tracker)
         failures: list[Failure] = []
         done = len(runs) - len(todo)
         with closing(_execute(benchmark, list(todo.values()), directory, engine_factory)) as results:
             for result in _show_progress(results, console, benchmark.name, len(runs), done, len(linked)):
                 if result.error is None:
+                    measured[result.task.key] = result.value
                     if is_tracked:
-                        _track_run(result.task, benchmark, directory, log, tracker)
+                        _track_run(result.task, result.value, benchmark, log, tracker)
                 else:
                     failures.append(Failure(**result.task.names(), error=result.error))
                     write_json(directory / "failures.json", [vars(failure) for failure in failures])
-        loaded = load_benchmark(directory)
+        loaded = load_benchmark(directory, measured)
         marked = loaded.results if loaded.flawed.empty else pd.concat([loaded.results, loaded.flawed])
         replace_file(directory / "results.parquet", marked.to_parquet)
         written = [directory / "results.parquet", directory / "benchmark.json"]
@@ -159,7 +160,7 @@ def run_benchmark(
 def _execute(
     benchmark: Benchmark, todo: Sequence[Run], directory: Path, engine_factory: EngineFactory
 ) -> Generator[TaskResult[Run], None, None]:
-    """Execute runs on the executor of the benchmark's configuration."""
+    """Execute runs on the executor of the benchmark's configuration; the value of a result is the run's metrics."""
     if not todo:
         return
     work = partial(
@@ -175,9 +176,12 @@ def _execute(
         chunk_s = benchmark.executor.chunk_s
         with closing(run_in_chunks(work, todo, executor, cost_s=benchmark.cost_s, chunk_s=chunk_s)) as results:
             for result in results:
-                if result.error is None and load_metrics(directory / "runs" / result.task.key) is None:
-                    error = f"its files are not in {directory}, which all workers must share"
-                    result = dataclasses.replace(result, error=error, status="failed")
+                if result.error is None:
+                    metrics = load_metrics(directory / "runs" / result.task.key)
+                    result = dataclasses.replace(result, value=metrics)
+                    if metrics is None:
+                        error = f"its files are not in {directory}, which all workers must share"
+                        result = dataclasses.replace(result, error=error, status="failed")
                 yield result
     finally:
         # Nothing runs now, unless this ends early.
@@ -196,21 +200,30 @@ def _on_this_machine(path: Path) -> Iterator[Path]:
         yield copy
 
 
-def _link_runs(wanted: Mapping[str, Run], beside: Path, directory: Path) -> list[Run]:
-    """Link the wanted runs that other benchmarks have, and return them."""
-    linked = {}
+def _load_runs(keys: Iterable[str], directory: Path) -> dict[str, dict[str, Any]]:
+    """Return the metrics of the runs that are done, without a flaw, by their keys."""
+    loaded = ((key, load_metrics(directory / "runs" / key)) for key in keys)
+    return {key: metrics for key, metrics in loaded if metrics is not None and is_sound(metrics)}
+
+
+def _link_runs(wanted: Set[str], beside: Path, directory: Path) -> dict[str, dict[str, Any]]:
+    """Link the wanted runs that other benchmarks have, and return their metrics by their keys."""
+    linked: dict[str, dict[str, Any]] = {}
     for pattern in ("*/runs/*", "*/*/runs/*"):
         for found in beside.glob(pattern):
-            run = wanted.get(found.name)
-            if run is None or run.key in linked or not is_sound(load_metrics(found)):
+            key = found.name
+            if key not in wanted or key in linked:
                 continue
-            folder = directory / "runs" / run.key
+            metrics = load_metrics(found)
+            if metrics is None or not is_sound(metrics):
+                continue
+            folder = directory / "runs" / key
             folder.mkdir(parents=True, exist_ok=True)
             for name in ("trace.parquet", "timing.json", "metrics.json"):  # the last one makes the run exist
                 if (found / name).is_file():
                     replace_file(folder / name, partial(_link, found / name))
-            linked[run.key] = run
-    return list(linked.values())
+            linked[key] = metrics
+    return linked
 
 
 def _link(file: Path, to: Path) -> None:
@@ -220,15 +233,13 @@ def _link(file: Path, to: Path) -> None:
         to.write_bytes(file.read_bytes())
 
 
-def _update_metrics(runs: Iterable[Run], benchmark: Benchmark, directory: Path) -> None:
-    """Compute metrics again that other code has computed, from the traces."""
-    for run in runs:
-        folder = directory / "runs" / run.key
-        metrics = load_metrics(folder)
-        if metrics is not None and metrics.get("metrics_hash") != metrics_hash():
-            write_json(
-                folder / "metrics.json", metrics | measure_run(load_trace(folder / "trace.parquet"), benchmark.warmup)
-            )
+def _measure_again(folder: Path, warmup: float) -> dict[str, Any]:
+    """Compute the metrics of a run again, from its trace, and return them."""
+    content = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+    write_json(folder / "metrics.json", content | measure_run(load_trace(folder / "trace.parquet"), warmup))
+    metrics = load_metrics(folder)
+    assert metrics is not None
+    return metrics
 
 
 def _show_progress(
@@ -267,9 +278,7 @@ def _track(benchmark: Benchmark, log: Path) -> Tracker:
     return Tracker.start(log, f"benchmark/{benchmark.name}", benchmark.name, params, config=tracking)
 
 
-def _track_run(run: Run, benchmark: Benchmark, directory: Path, log: Path, tracker: Tracker) -> None:
-    metrics = load_metrics(directory / "runs" / run.key)
-    assert metrics is not None
+def _track_run(run: Run, metrics: Mapping[str, Any], benchmark: Benchmark, log: Path, tracker: Tracker) -> None:
     values = {name: metrics["rows"][0][name] for name in RUN_COLUMNS} | {
         f"flow{row['flow']}/{name}": value
         for row in metrics["rows"]

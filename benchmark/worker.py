@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import sys
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -88,14 +89,20 @@ def is_sound(metrics: Mapping[str, Any] | None) -> bool:
 
 
 def load_metrics(directory: Path) -> dict[str, Any] | None:
-    """Return metrics.json of a run's directory, with NaN for null; None if the run is incomplete."""
+    """Return what was measured of a run, from metrics.json in its directory; None if the run is incomplete.
+
+    That is `trace_hash`, `metrics_hash`, `flaw` and `rows`, one per flow, with NaN for null.
+    """
     try:
-        metrics: dict[str, Any] = json.loads((directory / "metrics.json").read_text(encoding="utf-8"))
-        metrics["rows"] = [
-            {name: math.nan if value is None else value for name, value in row.items()} for row in metrics["rows"]
+        content = json.loads((directory / "metrics.json").read_text(encoding="utf-8"))
+        rows = [
+            # One string per name, however many runs there are.
+            {sys.intern(name): math.nan if value is None else value for name, value in row.items()}
+            for row in content["rows"]
         ]
-        if not (directory / "trace.parquet").is_file():
+        if not isinstance(content["trace_hash"], str) or not (directory / "trace.parquet").is_file():
             return None
-        return metrics if isinstance(metrics["trace_hash"], str) else None
+        kept = {name: content.get(name) for name in ("trace_hash", "metrics_hash", "flaw")}
+        return {**kept, "rows": rows}
     except DAMAGES:
         return None

@@ -92,6 +92,12 @@ CASES = {
         has_output=False,
     ),
     "benchmark": Case((*BENCHMARK, "benchmark.engine=native"), f"runs/benchmark/{RUN}"),
+    "benchmark ray": Case(
+        (*BENCHMARK, "benchmark.engine=native", "benchmark/executor=ray", "tracking=none"), f"runs/benchmark/{RUN}"
+    ),
+    "benchmark dask": Case(
+        (*BENCHMARK, "benchmark.engine=native", "benchmark/executor=dask", "tracking=none"), f"runs/benchmark/{RUN}"
+    ),
     "benchmark ns-3": Case((*BENCHMARK, "benchmark.engine=ns3", "tracking=none"), f"runs/benchmark/{RUN}"),
     "demo": Case(
         ("bbrgym.cli", "demo", "engine=native", "output_dir=run", "train.checkpoint_every=2048", "tracking=none"),

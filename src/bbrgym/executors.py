@@ -10,7 +10,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from concurrent.futures import FIRST_COMPLETED, Executor, Future
+from concurrent.futures import wait as wait_for
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Generic, Protocol, TypeVar
@@ -90,7 +91,7 @@ def run_in_chunks(
                         chunk.cost_s += cost
                         left_s -= cost
                 running[executor.submit(_run_chunk, function, chunk.tasks)] = chunk
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
+            for future in wait_for(running, return_when=FIRST_COMPLETED).done:
                 chunk = running.pop(future)
                 error = future.exception()
                 if error is None:
@@ -318,7 +319,7 @@ class _RayExecutor(Executor):
                 with contextlib.suppress(Exception):  # it has ended, or its cluster has
                     self._ray.cancel(reference, force=True)
         elif wait:
-            _wait_for(list(self._running))
+            wait_for(list(self._running))
         if self._is_ours:
             self._ray.shutdown()
 
@@ -379,7 +380,7 @@ class _DaskExecutor(Executor):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         if wait and not cancel_futures:
-            _wait_for(list(self._running))
+            wait_for(list(self._running))
         with contextlib.suppress(Exception):  # the cluster may be gone
             self._executor.shutdown(wait=False)
         self._client.close()
@@ -422,7 +423,7 @@ class _SlurmExecutor(Executor):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         if wait and not cancel_futures:
-            _wait_for(list(self._jobs))
+            wait_for(list(self._jobs))
         self._is_over.set()
         self._watcher.join()
         for job in self._jobs.values():
@@ -454,10 +455,6 @@ def _settle(source: Future[Any], future: Future[Any]) -> None:
         future.set_result(source.result())
     else:
         future.set_exception(error)
-
-
-def _wait_for(futures: Sequence[Future[Any]]) -> None:
-    wait(futures)
 
 
 def _first_line(error: object) -> str:

@@ -7,6 +7,10 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import metadata
+from typing import Final
+
+_DISTRIBUTIONS: Final = {"upath": "universal-pathlib"}
+"""{import name: distribution} of the packages that are called something else."""
 
 
 def require(purpose: str, *packages: str) -> None:
@@ -37,7 +41,8 @@ def optional(purpose: str) -> Iterator[None]:
 
 def extra_of(package: str) -> str | None:
     """Return the first extra that has the package of this import name; None if no extra has it."""
-    parts = {_normalised(part) for part in package.split(".")}  # hydra_plugins.hydra_ray_launcher
+    name = _DISTRIBUTIONS.get(package, package)
+    parts = {_normalised(part) for part in name.split(".")}  # hydra_plugins.hydra_ray_launcher
     for requirement in metadata.requires("bbrgym") or ():
         found = re.match(r"([\w.-]+).*;.*extra == ['\"](\w+)['\"]", requirement)
         if found and _normalised(found[1]) in parts:

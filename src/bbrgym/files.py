@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any, Final, cast
 from urllib.parse import unquote, urlsplit
 
+from bbrgym.extras import optional
+
 DAMAGES: Final = (
     OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, EOFError, RuntimeError, MemoryError,
     struct.error, zlib.error, zipfile.BadZipFile,
@@ -36,10 +38,8 @@ def open_folder(where: str | Path) -> Path:
         return Path(where)
     if where.startswith("file://"):
         return Path(unquote(urlsplit(where).path))
-    try:
+    with optional(where):
         from upath import UPath
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(f"{where} needs universal-pathlib: pip install 'bbrgym[storage]'") from error
     folder = UPath(where)
     folder.fs  # noqa: B018  # fails now if its package is missing
     return cast(Path, folder)

@@ -101,6 +101,7 @@ def test_every_optional_package_has_its_extra() -> None:
     }  # engines, environments, settings of a benchmark
     assert {extra_of(package) for _, packages in COMMANDS.values() for package in packages} == extras - without_command
     assert (extra_of("pettingzoo"), extra_of("sb3_contrib"), extra_of("numpy")) == ("multi", "train", None)
+    assert extra_of("upath") == "storage"
 
 
 def test_an_environment_that_draws_needs_matplotlib_when_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from bbrgym.files import replace_file, write_json, write_text
+from bbrgym.files import open_folder, replace_file, write_json, write_text
 
 
 def test_json_has_plain_types_only(tmp_path: Path) -> None:
@@ -31,3 +32,9 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> 
         replace_file(path, fail)
     assert path.read_text(encoding="utf-8") == "münch\n"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_url_needs_the_extra_storage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "upath", None)
+    with pytest.raises(ModuleNotFoundError, match=r"^memory://here needs upath: pip install 'bbrgym\[storage\]'"):
+        open_folder("memory://here")
