@@ -17,6 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 from bbrgym.agents.config import TrainConfig
 from bbrgym.agents.tracking import Tracker, TrackingConfig, read_metrics, read_run
 from bbrgym.agents.train import TrainResult, is_run_of, resume, saved_steps, train
+from bbrgym.executors import ending_local_jobs
 from bbrgym.interruption import TERMINATED, keeping_handlers
 
 if TYPE_CHECKING:
@@ -59,28 +60,36 @@ class SweepTracking(Callback):
         if str(config.hydra.launcher._target_).endswith(".RayLauncher"):
             _start_ray(config.hydra.launcher.ray.init)
         stack = _SWEEPS.get()
-        tracking = config.get("tracking")
-        if stack is None or tracking is None:
+        if stack is None:
             return
-        store = TrackingConfig.of({str(key): value for key, value in tracking.items()})
-        choices = config.hydra.runtime.choices
-        overrides = list(config.hydra.overrides.task)
-        tracker = stack.enter_context(
-            Tracker.start(
-                directory,
-                str(config.hydra.job.name),  # the experiment of its jobs' runs
-                directory.name,
-                {"overrides": overrides},
-                tags={
-                    "sweeper": str(choices["hydra/sweeper"]),
-                    "launcher": str(choices["hydra/launcher"]),
-                    "overrides": " ".join(overrides),
-                },
-                config=store,
-                resume=True,
-            )
+        is_local = str(config.hydra.launcher._target_).endswith(".submitit_launcher.LocalLauncher")
+        if config.get("tracking") is not None:
+            _track(config, directory, stack, is_local)
+        if is_local:  # last, so that the jobs end first
+            stack.enter_context(ending_local_jobs())
+
+
+def _track(config: DictConfig, directory: Path, stack: ExitStack, is_local: bool) -> None:
+    """Start the run of a sweep, which ends with the stack."""
+    store = TrackingConfig.of({str(key): value for key, value in config.tracking.items()})
+    choices = config.hydra.runtime.choices
+    overrides = list(config.hydra.overrides.task)
+    tracker = stack.enter_context(
+        Tracker.start(
+            directory,
+            str(config.hydra.job.name),  # the experiment of its jobs' runs
+            directory.name,
+            {"overrides": overrides},
+            tags={
+                "sweeper": str(choices["hydra/sweeper"]),
+                "launcher": str(choices["hydra/launcher"]),
+                "overrides": " ".join(overrides),
+            },
+            config=store,
+            resume=True,
         )
-        stack.push(lambda kind, error, trace: _end_jobs(tracker, store, error))
+    )
+    stack.push(lambda kind, error, trace: _end_jobs(tracker, store, error, is_local))
 
 
 def _start_ray(settings: DictConfig) -> None:
@@ -93,13 +102,13 @@ def _start_ray(settings: DictConfig) -> None:
             ray.init(**options)
 
 
-def _end_jobs(tracker: Tracker, store: TrackingConfig, error: BaseException | None) -> None:
-    """Count the jobs of a sweep, and end the runs of those that were killed."""
+def _end_jobs(tracker: Tracker, store: TrackingConfig, error: BaseException | None, is_local: bool) -> None:
+    """Count the jobs of a sweep, and end the runs of those that were killed, as `ending_local_jobs` does."""
     records = {path.parent: read_run(path.parent) for path in tracker.directory.glob("*/run.json")}
     statuses = [record["status"] for record in records.values() if record is not None]
     tracker.log_metrics({"jobs": len(statuses), "jobs_finished": statuses.count("FINISHED")})
     # An interrupted sweep leaves the jobs of a cluster running.
-    is_over = error is None or (isinstance(error, SystemExit) and error.code != TERMINATED)
+    is_over = is_local or error is None or (isinstance(error, SystemExit) and error.code != TERMINATED)
     for directory, record in records.items():
         if is_over and record is not None and record["status"] == "RUNNING":
             _end_run(directory, record, store, "KILLED")

@@ -98,6 +98,15 @@ CASES = {
     "benchmark dask": Case(
         (*BENCHMARK, "benchmark.engine=native", "benchmark/executor=dask", "tracking=none"), f"runs/benchmark/{RUN}"
     ),
+    "benchmark slurm": Case(
+        (
+            *(*BENCHMARK, "benchmark.engine=native", "tracking=none"),
+            *("benchmark/executor=slurm", "benchmark.executor.cluster=local", "benchmark.executor.workers=2"),
+            *("benchmark.executor.chunk_s=2", "benchmark.executor.poll_s=0.2"),
+        ),
+        f"runs/benchmark/{RUN}",
+        has_output=False,
+    ),
     "benchmark ns-3": Case((*BENCHMARK, "benchmark.engine=ns3", "tracking=none"), f"runs/benchmark/{RUN}"),
     "demo": Case(
         ("bbrgym.cli", "demo", "engine=native", "output_dir=run", "train.checkpoint_every=2048", "tracking=none"),

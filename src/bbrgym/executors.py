@@ -6,19 +6,22 @@ import contextlib
 import dataclasses
 import os
 import pickle
+import signal
+import subprocess
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future
 from concurrent.futures import wait as wait_for
 from dataclasses import dataclass, field
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from bbrgym.checks import check_integer, check_keys, check_name, check_number
 from bbrgym.extras import optional
-from bbrgym.interruption import keeping_handlers
+from bbrgym.interruption import keeping_handlers, shielding_children
 from bbrgym.processes import ProcessExecutor, TaskError, TaskResult, WorkerLostError, error_text
 
 Task = TypeVar("Task")
@@ -354,13 +357,15 @@ class _DaskExecutor(Executor):
         self._cluster = None
         if config.address == "local":
             workers = config.workers or len(os.sched_getaffinity(0))
-            self._cluster = LocalCluster(
-                n_workers=workers,
-                threads_per_worker=1,
-                host="127.0.0.1",
-                dashboard_address="127.0.0.1:0",
-                silence_logs=40,
-            )
+            resource_tracker.ensure_running()  # as Dask's processes need it; its start would end the shielding
+            with shielding_children():
+                self._cluster = LocalCluster(
+                    n_workers=workers,
+                    threads_per_worker=1,
+                    host="127.0.0.1",
+                    dashboard_address="127.0.0.1:0",
+                    silence_logs=40,
+                )
         self._client = Client(self._cluster or config.address)
         self._executor = self._client.get_executor(pure=False)
         self._running: set[Future[Any]] = set()
@@ -403,6 +408,9 @@ class _SlurmExecutor(Executor):
             import submitit
 
         self._submitit = submitit
+        self._local_jobs = contextlib.ExitStack()
+        if config.cluster == "local":
+            self._local_jobs.enter_context(ending_local_jobs())
         self.workers = config.workers or 32
         self._poll_s = config.poll_s
         self._executor = submitit.AutoExecutor(Path(config.folder).absolute(), cluster=config.cluster)
@@ -428,6 +436,7 @@ class _SlurmExecutor(Executor):
         self._watcher.join()
         for job in self._jobs.values():
             job.cancel(check=False)
+        self._local_jobs.close()
 
     def _watch(self) -> None:
         while not self._is_over.wait(self._poll_s):
@@ -447,6 +456,37 @@ class _SlurmExecutor(Executor):
                     future.set_exception(TaskError(f"job {job.job_id}: {error}"))
                 else:
                     future.set_exception(WorkerLostError(f"job {job.job_id} was lost: {_first_line(error)}"))
+
+
+@contextlib.contextmanager
+def ending_local_jobs() -> Iterator[None]:
+    """Let the jobs that submitit starts on this machine in the block end with it, and ignore Ctrl-C.
+
+    submitit lets them outlive the process that submitted them: its tasks ignore SIGTERM.
+    """
+    from submitit.local import local
+
+    started: list[subprocess.Popen[bytes]] = []
+    start_controller = local.start_controller
+
+    def start(*args: Any, **options: Any) -> subprocess.Popen[bytes]:
+        with shielding_children():
+            started.append(start_controller(*args, **options))
+        return started[-1]
+
+    local.start_controller = start
+    try:
+        yield
+    finally:
+        local.start_controller = start_controller
+        for controller in started:
+            if controller.poll() is None:
+                controller.send_signal(signal.SIGSTOP)  # so that it starts no task now
+                tasks = Path(f"/proc/{controller.pid}/task/{controller.pid}/children").read_text(encoding="ascii")
+                for task in map(int, tasks.split()):
+                    os.kill(task, signal.SIGKILL)
+                controller.kill()
+                controller.wait()
 
 
 def _settle(source: Future[Any], future: Future[Any]) -> None:

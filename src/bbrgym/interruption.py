@@ -168,10 +168,18 @@ def ending_in_order() -> Iterator[None]:
 
 @contextmanager
 def keeping_handlers() -> Iterator[None]:
-    """Restore the signal handlers after the block: `ray.init` installs its own, which abort the process."""
+    """Restore the signal handlers after the block: `ray.init` installs its own, which abort the process.
+
+    A SIGTERM that such a handler gets in the block raises SystemExit(143), as ours do.
+    """
     before = _handlers() if _is_main_thread() else {}
     try:
         yield
+    except SystemExit as error:
+        if error.code != signal.SIGTERM:  # which is the status that Ray's handler exits with
+            raise
+        _THIS.received = _THIS.received or signal.SIGTERM
+        raise SystemExit(TERMINATED) from error
     finally:
         _restore(before)
 
@@ -189,6 +197,19 @@ def deferring_signals() -> Iterator[None]:
         _restore(before)
         for number in arrived:
             signal.raise_signal(number)
+
+
+@contextmanager
+def shielding_children() -> Iterator[None]:
+    """Let processes that start in the block, or from threads that do, ignore Ctrl-C; they must end with this one.
+
+    A terminal sends Ctrl-C to all processes of its foreground, and others' programs answer it with tracebacks.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def raise_if_interrupted() -> None:

@@ -40,6 +40,8 @@ EXECUTORS = [
     ),
 ]
 
+MANY = [pytest.param({"name": name, "workers": 4}, marks=pytest.mark.slow, id=f"{name}-4") for name in ("ray", "dask")]
+
 PACKAGES = {"local": "concurrent.futures", "ray": "ray", "dask": "distributed", "slurm": "submitit"}
 
 
@@ -218,7 +220,7 @@ def in_this_process(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return content(directory)
 
 
-@pytest.mark.parametrize("config", EXECUTORS)
+@pytest.mark.parametrize("config", [*EXECUTORS, *MANY])
 def test_results_are_the_same_bytes_everywhere_also_after_a_kill(
     config: dict[str, Any], tmp_path: Path, in_this_process: dict[str, str]
 ) -> None:
@@ -231,14 +233,17 @@ def test_results_are_the_same_bytes_everywhere_also_after_a_kill(
 
 
 @pytest.mark.slow
-def test_a_node_of_ray_that_is_killed_loses_nothing(tmp_path: Path, in_this_process: dict[str, str]) -> None:
+@pytest.mark.parametrize("nodes", [2, 4])
+def test_a_node_of_ray_that_is_killed_loses_nothing(
+    nodes: int, tmp_path: Path, in_this_process: dict[str, str]
+) -> None:
     ray = pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
 
     node = {"num_cpus": 1, "object_store_memory": 100 << 20}
     cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
     try:
-        lost = cluster.add_node(**node)
+        lost, *_ = (cluster.add_node(**node) for _ in range(nodes - 1))
         cluster.wait_for_nodes()
 
         def kill() -> None:

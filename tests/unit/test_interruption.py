@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -13,7 +14,15 @@ from typing import NoReturn
 import pytest
 
 from bbrgym import interruption
-from bbrgym.interruption import TERMINATED, deferring_signals, ending_in_order, raise_if_interrupted, run_interruptible
+from bbrgym.interruption import (
+    TERMINATED,
+    deferring_signals,
+    ending_in_order,
+    keeping_handlers,
+    raise_if_interrupted,
+    run_interruptible,
+    shielding_children,
+)
 
 pytest.importorskip("psutil")
 from interrupt import CASES, SIGNALS, interrupt
@@ -188,6 +197,29 @@ def test_a_deferred_signal_comes_after_the_block(error: OSError | None) -> None:
         block()
     assert done
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_handler_that_a_library_installs_is_replaced_again() -> None:
+    def library(number: int, frame: object) -> NoReturn:
+        sys.exit(number)  # as Ray's does
+
+    def command() -> int:
+        with keeping_handlers():
+            signal.signal(signal.SIGTERM, library)
+            signal.raise_signal(signal.SIGTERM)
+        return 0
+
+    before = signal.getsignal(signal.SIGTERM)
+    assert run_interruptible("it", command) == 143
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_shielded_children_ignore_ctrl_c() -> None:
+    kill_itself = [sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGINT); print('left')"]
+    with shielding_children():
+        assert subprocess.check_output(kill_itself) == b"left\n"
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
 
 
 EVERYTHING = [
