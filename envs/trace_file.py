@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,10 +31,27 @@ def save_trace(trace: Trace, path: Path) -> None:
         **({"flaw": trace.flaw} if trace.flaw is not None else {}),
     }
     table = pyarrow.table(
-        {name: pyarrow.array(values, from_pandas=True) for name, values in trace.columns().items()},  # NaN to null
+        {name: _arrow(values) for name, values in trace.columns().items()},
         metadata={"bbrgym": json.dumps(origin)},
     )
     pyarrow.parquet.write_table(table, path, compression="zstd")
+
+
+def _arrow(values: npt.ArrayLike) -> Any:
+    """Return strings or numbers as Arrow's, with null for NaN.
+
+    `pyarrow.array` would import pandas, which costs a worker of a benchmark more time than dozens of short runs.
+    """
+    import pyarrow
+
+    if isinstance(values, list):
+        texts = [str(value).encode() for value in values]
+        ends = np.cumsum([0, *map(len, texts)], dtype=np.int32)
+        return pyarrow.StringArray.from_buffers(len(texts), pyarrow.py_buffer(ends), pyarrow.py_buffer(b"".join(texts)))
+    numbers = np.ascontiguousarray(values)
+    is_known = pyarrow.py_buffer(np.packbits(~np.isnan(numbers), bitorder="little"))
+    kind = pyarrow.from_numpy_dtype(numbers.dtype)
+    return pyarrow.Array.from_buffers(kind, len(numbers), [is_known, pyarrow.py_buffer(numbers)])
 
 
 def load_trace(path: Path) -> Trace:
