@@ -28,7 +28,7 @@ from bbrgym.benchmark.tables import summary_table
 from bbrgym.benchmark.worker import EngineFactory, execute, is_sound, load_metrics, measure_run
 from bbrgym.envs.engine import make_engine
 from bbrgym.envs.trace_file import load_trace
-from bbrgym.executors import make_executor, run_in_chunks
+from bbrgym.executors import TaskExecutor, make_executor, run_in_chunks
 from bbrgym.extras import require
 from bbrgym.files import is_local, open_folder, replace_file, write_json
 from bbrgym.processes import TaskResult
@@ -46,6 +46,7 @@ def run_benchmark(
     has_report: bool = True,
     sections: ReportSections | None = None,
     log: Path | None = None,
+    executor: TaskExecutor | None = None,
 ) -> BenchmarkResult:
     """Run the missing runs of a benchmark, and write its results and its report.
 
@@ -78,6 +79,7 @@ def run_benchmark(
         sections: more sections of the report, as `bbrgym.benchmark.report.write_report` takes them.
         log: the folder of the tracker's own log; None is the benchmark's directory, or a temporary one if this is a
             URL.
+        executor: where the runs execute, started already; it is not shut down. None starts that of the configuration.
 
     Raises:
         ValueError: the configuration is not valid; nothing has run then.
@@ -86,8 +88,9 @@ def run_benchmark(
     if log is None and not is_local(open_folder(directory)):
         with tempfile.TemporaryDirectory(prefix="bbrgym-") as temporary:
             return run_benchmark(
-                config, directory, console, engine_factory, beside, command, has_report, sections, Path(temporary)
-            )
+                config, directory, console, engine_factory, beside, command, has_report, sections, Path(temporary),
+                executor,
+            )  # fmt: skip
     directory = open_folder(directory)
     log = log or directory
     console = console or Console()
@@ -130,7 +133,7 @@ def run_benchmark(
                     _track_run(run, measured[run.key], benchmark, log, tracker)
         failures: list[Failure] = []
         done = len(runs) - len(todo)
-        with closing(_execute(benchmark, list(todo.values()), directory, engine_factory)) as results:
+        with closing(_execute(benchmark, list(todo.values()), directory, engine_factory, executor)) as results:
             for result in _show_progress(results, console, benchmark.name, len(runs), done, len(linked)):
                 if result.error is None:
                     measured[result.task.key] = result.value
@@ -158,9 +161,13 @@ def run_benchmark(
 
 
 def _execute(
-    benchmark: Benchmark, todo: Sequence[Run], directory: Path, engine_factory: EngineFactory
+    benchmark: Benchmark,
+    todo: Sequence[Run],
+    directory: Path,
+    engine_factory: EngineFactory,
+    started: TaskExecutor | None,
 ) -> Generator[TaskResult[Run], None, None]:
-    """Execute runs on the executor of the benchmark's configuration; the value of a result is the run's metrics."""
+    """Execute runs on an executor; the value of a result is the run's metrics."""
     if not todo:
         return
     work = partial(
@@ -171,7 +178,7 @@ def _execute(
         retries=benchmark.retries,
         engine_factory=engine_factory,
     )
-    executor = make_executor(benchmark.executor)
+    executor = started or make_executor(benchmark.executor)
     try:
         chunk_s = benchmark.executor.chunk_s
         with closing(run_in_chunks(work, todo, executor, cost_s=benchmark.cost_s, chunk_s=chunk_s)) as results:
@@ -185,7 +192,8 @@ def _execute(
                 yield result
     finally:
         # Nothing runs now, unless this ends early.
-        executor.shutdown(cancel_futures=True)
+        if started is None:
+            executor.shutdown(cancel_futures=True)
 
 
 @contextmanager
@@ -267,7 +275,8 @@ def _show_progress(
                 console.print(f"[red]failed[/red] {label}: ", end="")
                 console.print(result.error, markup=False, highlight=False)
             elif not console.is_terminal:
-                console.print(f"{count}/{total} {label} ({time.perf_counter() - began:.0f} s)", highlight=False)
+                # Not by the console, which takes longer than all else that is done here for a run.
+                print(f"{count}/{total} {label} ({time.perf_counter() - began:.0f} s)", file=console.file, flush=True)
             progress.update(bar, advance=1, description=f"{name}: {label}")
             yield result
 

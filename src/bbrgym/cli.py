@@ -548,7 +548,7 @@ COMMANDS: dict[str, Command] = {
             "benchmark.competitors=[bbr,cubic]  all of the experiment's by default",
             "benchmark.agent=RUN                add a trained agent as a competitor",
             "benchmark.seeds=[1,2,3]",
-            "benchmark.processes=2              runs in parallel",
+            "benchmark.executor.workers=2       runs in parallel",
         ),
         (
             "bbrgym benchmark experiment=rtt_fairness",

@@ -350,6 +350,7 @@ class _DaskExecutor(Executor):
     def __init__(self, config: DaskConfig) -> None:
         with optional("executor=dask"):
             import cloudpickle
+            import dask
             from distributed import Client, KilledWorker, LocalCluster
 
         self._dumps = cloudpickle.dumps
@@ -358,7 +359,9 @@ class _DaskExecutor(Executor):
         if config.address == "local":
             workers = config.workers or len(os.sched_getaffinity(0))
             resource_tracker.ensure_running()  # as Dask's processes need it; its start would end the shielding
-            with shielding_children():
+            # `run_in_chunks` decides what runs again; a lost worker must cost no task that waits for it.
+            settings = {"distributed.scheduler.allowed-failures": 0, "distributed.scheduler.worker-saturation": 1.0}
+            with shielding_children(), dask.config.set(settings):
                 self._cluster = LocalCluster(
                     n_workers=workers,
                     threads_per_worker=1,
@@ -388,9 +391,10 @@ class _DaskExecutor(Executor):
             wait_for(list(self._running))
         with contextlib.suppress(Exception):  # the cluster may be gone
             self._executor.shutdown(wait=False)
-        self._client.close()
-        if self._cluster is not None:
-            self._cluster.close()
+        with contextlib.suppress(TimeoutError):  # a busy machine; what is left ends with this process
+            self._client.close()
+            if self._cluster is not None:
+                self._cluster.close()
 
     def _finish(self, source: Future[Any], future: Future[Any]) -> None:
         self._running.discard(future)
