@@ -173,7 +173,7 @@ def measure_cost(seeds: int = 3) -> Cost:
 
         def execute_all(repetition: int) -> None:
             for run in runs:
-                execute(run, Path(folder) / str(repetition), engine, planned.warmup, make_engine)
+                execute(run, Path(folder) / str(repetition), engine, planned.warmup, planned.retries, make_engine)
 
         execute_all(0)  # loads what is only loaded once
         simulation_s = median(_cpu_s(simulate_all) for _ in range(3))
@@ -236,7 +236,7 @@ def _plan_and_read(planned: int, folder: Path) -> tuple[int, float, float, float
     whole = Benchmark.from_dict(config)
     runs = whole.runs()
     planning_s = time.process_time() - began
-    execute(runs[0], folder / "one", {"name": "native"}, whole.warmup, make_engine)
+    execute(runs[0], folder / "one", {"name": "native"}, whole.warmup, whole.retries, make_engine)
     content = (folder / "one" / "runs" / runs[0].key / "metrics.json").read_bytes()
     for run in runs:
         of_run = folder / "runs" / run.key
