@@ -359,8 +359,15 @@ class _DaskExecutor(Executor):
         if config.address == "local":
             workers = config.workers or len(os.sched_getaffinity(0))
             resource_tracker.ensure_running()  # as Dask's processes need it; its start would end the shielding
-            # `run_in_chunks` decides what runs again; a lost worker must cost no task that waits for it.
-            settings = {"distributed.scheduler.allowed-failures": 0, "distributed.scheduler.worker-saturation": 1.0}
+            settings = {
+                # `run_in_chunks` decides what runs again; a lost worker must cost no task that waits for it.
+                "distributed.scheduler.allowed-failures": 0,
+                "distributed.scheduler.worker-saturation": 1.0,
+                # Else Dask uses 16 % of a core when nothing runs, instead of 5 %.
+                "distributed.worker.profile.enabled": False,
+                "distributed.admin.tick.interval": "1s",
+                "distributed.admin.system-monitor.interval": "10s",
+            }
             with shielding_children(), dask.config.set(settings):
                 self._cluster = LocalCluster(
                     n_workers=workers,
