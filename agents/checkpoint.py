@@ -56,6 +56,7 @@ class TrainingState:
     iterations: int = 0
 
 
+@deferring_signals()  # an exception inside torch's C++ writer would abort the process
 def save_checkpoint(model: BaseAlgorithm, folder: Path, state: TrainingState) -> Path:
     """Write `<folder>/<steps>/`, and remove all but the last `KEPT` checkpoints.
 
@@ -67,8 +68,7 @@ def save_checkpoint(model: BaseAlgorithm, folder: Path, state: TrainingState) ->
     partial = folder / f".{final.name}.{os.getpid()}.partial"
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    with deferring_signals():  # an exception inside torch's C++ writer would abort the process
-        model.save(partial / "model.zip")
+    model.save(partial / "model.zip")
     inputs = StandardiseObservation.of(model)
     np.savez(partial / "inputs.npz", mean=inputs.mean, scale=inputs.scale)
     if isinstance(model, OffPolicyAlgorithm):

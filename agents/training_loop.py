@@ -121,7 +121,7 @@ def run_training(
                             f"failures, the last one: {failed}\n"
                             f"Resume it with `bbrgym train train.resume={directory} train.engine_failures=…`."
                         ) from failed
-            except (EngineError, KeyboardInterrupt, SystemExit):
+            except EngineError:  # after an interrupt there may be half an update, which no checkpoint must have
                 save_checkpoint(model, checkpoints, state)
                 raise
             save_checkpoint(model, checkpoints, state)

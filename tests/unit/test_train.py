@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import pickle
 import shutil
@@ -46,7 +47,7 @@ from bbrgym.agents.config import ALGORITHMS
 from bbrgym.agents.learner import export_agent, make_model
 from bbrgym.agents.policy import load_agent
 from bbrgym.agents.tracking import Tracker, read_metrics, read_run
-from bbrgym.agents.train import resume, train
+from bbrgym.agents.train import resume, saved_steps, train
 from bbrgym.benchmark.evaluate import evaluate
 from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.envs.sb3_env import SharedPolicyVecEnv
@@ -94,6 +95,26 @@ def test_a_killed_and_resumed_run_logs_the_same_and_ends_with_the_same_weights(
     assert logged(through) == logged(stopped)
     assert same(weights(through), weights(stopped))
     assert load_agent(through).content_hash == load_agent(stopped).content_hash
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_was_interrupted_in_an_update_ends_with_the_same_weights(
+    number: signal.Signals, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step, updates = torch.optim.Adam.step, itertools.count()
+
+    def interrupted(self: torch.optim.Adam, *args: Any) -> Any:
+        if next(updates) == 5:  # of 4 for each rollout
+            signal.raise_signal(number)
+        return step(self, *args)
+
+    with monkeypatch.context() as patched, pytest.raises((KeyboardInterrupt, SystemExit)):
+        patched.setattr(torch.optim.Adam, "step", interrupted)
+        learn(tmp_path)
+    assert saved_steps(tmp_path) == [64]
+    assert resume(tmp_path, console=quiet()).is_complete
+    assert logged(tmp_path) == logged(finished)
+    assert same(weights(tmp_path), weights(finished))
 
 
 @pytest.mark.slow
