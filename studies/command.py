@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import logging
-import os
-import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException
-from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
+from bbrgym.cli import make_console, run_explained
 from bbrgym.envs.engine import EngineError
-from bbrgym.interruption import raise_if_interrupted, run_interruptible
-
-BENCHMARKS: Final = Path("runs/benchmark")
-"""Where `bbrgym benchmark` and the studies keep their benchmarks."""
+from bbrgym.interruption import run_interruptible
 
 
 def run_command(name: str, study: Callable[[Sequence[str], Console], None], arguments: Sequence[str]) -> int:
@@ -33,19 +26,12 @@ def run_command(name: str, study: Callable[[Sequence[str], Console], None], argu
         The exit status: 0, 1 after an error, 130 after Ctrl-C, 143 after SIGTERM.
     """
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
-    return run_interruptible(name, lambda: _run(name, study, arguments))
 
+    def run() -> int:
+        study(arguments, make_console())
+        return 0
 
-def _run(name: str, study: Callable[[Sequence[str], Console], None], arguments: Sequence[str]) -> int:
-    try:
-        study(arguments, Console(width=None if sys.stdout.isatty() else 120))
-    except (ValueError, EngineError, FileNotFoundError, HydraException, OmegaConfBaseException) as error:
-        raise_if_interrupted()
-        if os.environ.get("BBRGYM_DEBUG", "0") not in ("", "0"):
-            raise
-        print(f"{name}: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return run_interruptible(name, lambda: run_explained(name, run))
 
 
 def split_settings(arguments: Sequence[str], defaults: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:

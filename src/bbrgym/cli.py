@@ -58,14 +58,31 @@ def _main(arguments: Sequence[str] | None) -> int:
     if any(argument in ("-h", "--help") for argument in given[1:]):
         print(_help(given[0], command))
         return 0
-    try:
+
+    def run() -> int:
         _check_experiments(given[0], given[1:])
         return command.run(given[1:])
+
+    return run_explained("bbrgym", run)
+
+
+def run_explained(name: str, command: Callable[[], int]) -> int:
+    """Run a command. An error whose message is all that a user needs is printed as a line; others are raised.
+
+    Args:
+        name: of the command, for the line.
+        command: returns the exit status.
+
+    Returns:
+        The command's exit status, or 1 after such an error.
+    """
+    try:
+        return command()
     except Exception as error:
         raise_if_interrupted()
-        if _is_debugging() or not isinstance(error, _explained_errors()):
+        if not _is_explained(error):
             raise
-        print(f"bbrgym: {error}", file=sys.stderr)
+        print(f"{name}: {error}", file=sys.stderr)
         return 1
 
 
@@ -109,7 +126,7 @@ def _train_once(config: dict[str, Any], directory: Path) -> float:
     else:
         from bbrgym.agents.train import train
 
-    result = train(config, directory, _console())
+    result = train(config, directory, make_console())
     _report_training(result)
     return result.reward
 
@@ -127,7 +144,7 @@ def _resume(directory: Path, arguments: list[str]) -> int:
             raise ValueError(f"{override.input_line}: give one value: a resumed training cannot be a sweep")
         changes[override.key_or_group] = override.value()
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
-    _report_training(resume(directory, changes, _console(), _composed(directory)))
+    _report_training(resume(directory, changes, make_console(), _composed(directory)))
     return 0
 
 
@@ -165,7 +182,7 @@ def _evaluate(arguments: list[str]) -> int:
 def _evaluate_once(config: dict[str, Any], directory: Path) -> None:
     from bbrgym.benchmark.evaluate import evaluate
 
-    evaluate(config, directory, _console())
+    evaluate(config, directory, make_console())
     print(f"Results: {directory}")
 
 
@@ -179,7 +196,7 @@ def _benchmark_once(config: dict[str, Any], directory: Path) -> None:
     from bbrgym.benchmark.run import run_benchmark
     from bbrgym.benchmark.tables import print_summary
 
-    console = _console()
+    console = make_console()
     where = config["directory"]
     result = run_benchmark(
         config["benchmark"], where or directory, console, beside=BENCHMARKS, log=directory if where else None
@@ -202,7 +219,7 @@ def _demo(arguments: list[str]) -> int:
 def _demo_once(config: dict[str, Any], directory: Path) -> None:
     from bbrgym.benchmark.demo import run_demo
 
-    run_demo(config, directory, BENCHMARKS / config["benchmark"]["name"], _console())
+    run_demo(config, directory, BENCHMARKS / config["benchmark"]["name"], make_console())
 
 
 def _report(arguments: list[str]) -> int:
@@ -361,7 +378,7 @@ class _Task:
             )
         except Exception as error:
             raise_if_interrupted()
-            if _is_debugging() or not isinstance(error, _explained_errors()):
+            if not _is_explained(error):
                 raise
             if is_job:
                 raise CompactHydraException(str(error)) from error  # Hydra prints it after the other jobs
@@ -423,23 +440,22 @@ def _command_line(arguments: list[str]) -> Iterator[None]:
         sys.argv = before
 
 
-def _console() -> Console:
+def make_console() -> Console:
+    """Return the console of a command. Outside of a terminal, tables need not be cut to its width."""
     from rich.console import Console
 
-    # Outside of a terminal tables need not be cut to its width.
     return Console(width=None if sys.stdout.isatty() else 120)
 
 
-def _explained_errors() -> tuple[type[Exception], ...]:
-    """Return the errors whose message is all that a user needs."""
+def _is_explained(error: Exception) -> bool:
+    """Return whether the error's message is all that is needed: never for someone who debugs."""
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
-    return (ValueError, EngineError, FileNotFoundError, ModuleNotFoundError, HydraException, OmegaConfBaseException)
-
-
-def _is_debugging() -> bool:
-    return any(os.environ.get(name, "0") not in ("", "0") for name in ("BBRGYM_DEBUG", "HYDRA_FULL_ERROR"))
+    if any(os.environ.get(name, "0") not in ("", "0") for name in ("BBRGYM_DEBUG", "HYDRA_FULL_ERROR")):
+        return False
+    known = (ValueError, EngineError, FileNotFoundError, ModuleNotFoundError, HydraException, OmegaConfBaseException)
+    return isinstance(error, known)
 
 
 def _overview() -> str:

@@ -18,7 +18,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from studies.command import BENCHMARKS, check_failures, run_command, split_settings
+from bbrgym.cli import BENCHMARKS
+from studies.command import check_failures, run_command, split_settings
 from studies.league.page import print_league_goals, write_league_page
 from studies.league.suites import compose_league, load_part, run_league
 

@@ -17,7 +17,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from studies.command import BENCHMARKS, check_failures, run_command, split_settings
+from bbrgym.cli import BENCHMARKS
+from studies.command import check_failures, run_command, split_settings
 from studies.papers.page import write_page
 from studies.papers.run import print_papers, run_papers
 

@@ -11,6 +11,7 @@ from in_process import ExecutorInThisProcess
 
 from bbrgym import Scenario
 from bbrgym.benchmark.results import ReportSections, load_benchmark
+from bbrgym.extras import require
 from studies.papers.__main__ import main
 from studies.papers.published import VERDICTS, compare
 from studies.papers.report import paper_of
@@ -120,3 +121,9 @@ def test_a_mistake_gets_one_message_and_runs_nothing(
     assert main(arguments) == 1
     assert message in capsys.readouterr().err
     assert not Path("runs").exists()
+
+
+def test_a_missing_package_is_named(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("studies.papers.__main__.run_papers", lambda *_: require("a table", "nosuchpackage"))
+    assert main([f"only={FIRST}"]) == 1
+    assert capsys.readouterr().err == "papers: a table needs nosuchpackage: pip install 'nosuchpackage'\n"
