@@ -9,7 +9,7 @@ import resource
 import tempfile
 import time
 import uuid
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Final
 
@@ -34,13 +34,16 @@ class Held:
     def beyond(self, before: Held) -> dict[str, str]:
         """Return what is held now and was not before, by kind."""
         more: dict[str, str] = {}
-        for kind in ("descriptors", "threads"):
-            if (count := getattr(self, kind) - getattr(before, kind)) > 0:
-                more[kind] = f"{count} more"
-        for kind in ("processes", "files", "sockets", "shared_memory"):
-            if new := getattr(self, kind) - getattr(before, kind):
+        for kind in KINDS:
+            new = getattr(self, kind) - getattr(before, kind)
+            if isinstance(new, frozenset) and new:
                 more[kind] = ", ".join(map(str, sorted(new)))
+            elif isinstance(new, int) and new > 0:
+                more[kind] = f"{new} more"
         return more
+
+
+KINDS: Final = tuple(field.name for field in fields(Held))
 
 
 class Watch:

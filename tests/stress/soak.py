@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Final
 
 from stress.forms import FORMS, Form
-from stress.resources import Held, Watch, children_of, resident_bytes
+from stress.resources import KINDS, Held, Watch, children_of, resident_bytes
 
 ENGINES: Final[dict[str, dict[str, float]]] = {"native": {}, "ns3": {"timeout_s": 60.0}}
 STEPS: Final = 12
@@ -126,7 +126,7 @@ def judge(samples: Sequence[Sample]) -> list[str]:
         if grown_mb > GROWTH_MB:
             found.append(f"the {what} grew by {grown_mb:.1f} MB in {rounds} rounds")
     # What one round has not yet closed, the next one has; what is there for good is a leak.
-    for kind in ("descriptors", "threads", "processes", "files", "sockets", "shared_memory"):
+    for kind in KINDS:
         held = [getattr(sample.held, kind) for sample in measured]
         counts = [count if isinstance(count, int) else len(count) for count in held]
         print(f"{kind}: {counts[0]} to {counts[-1]}")
