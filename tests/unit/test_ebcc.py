@@ -46,6 +46,7 @@ class Acks(Hand):
         ends_round: bool = False,
         after_ms: float = 0,
         sent_at: int = 0,
+        **fields: float,
     ) -> int:
         """Acknowledge a packet sent when `sent_at` bytes were delivered, or (`ends_round`) after the last ACK."""
         sample = {
@@ -53,7 +54,8 @@ class Acks(Hand):
             "delivery_rate": int(self.rate_mbps * 1e6),
         }
         self.delivered += PACKET
-        return super().ack(rtt_ms, after_ms, lost=lost, in_flight=in_flight, delivered=self.delivered, sample=sample)
+        fields |= {"delivered": self.delivered}
+        return super().ack(rtt_ms, after_ms, lost=lost, in_flight=in_flight, sample=sample, **fields)
 
     def round(self, rtt_ms: float) -> int:
         """Send the ACK that ends a round and return the window after it."""
@@ -216,6 +218,16 @@ def test_packets_sent_in_recovery_end_no_round():
     # Rounds count from the restored window on: one at the window of the loss, then beyond.
     windows = [acks.round(acks.min_rtt_ms) for _ in range(2)]
     assert windows == [106, 157]
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_round_begins_again_with_any_loss(lost: int):
+    acks = with_room()
+    assert acks.round(acks.min_rtt_ms) == 157
+    sent_in_round = acks.delivered
+    acks.ack(acks.min_rtt_ms, bytes_lost=lost)
+    before = acks.window
+    assert (acks.ack(acks.min_rtt_ms, sent_at=sent_in_round) > before + 1) is (lost == 0)
 
 
 def test_a_timeout_is_handled_as_in_bbr():

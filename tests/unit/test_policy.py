@@ -368,11 +368,14 @@ def test_observations_and_gains_follow_from_the_acks(
     assert len(gains) > 50
 
 
-def test_intervals_without_an_ack_lead_to_one_decision() -> None:
+@pytest.mark.parametrize("first_rtt_ms", [40, 0])
+def test_intervals_without_an_ack_lead_to_one_decision(first_rtt_ms: float) -> None:
+    """The first interval begins with the first packet: an RTT before its ACK, or else the RTT of the handshake."""
     controller = make(make_agent(env={"step_ms": 100.0, "step_rtts": None}))
     times, seen = [], controller.observation
     for now_ms in (40, 90, 99, 104, 150, 199, 210, 555, 560, 599, 600, 601):
-        controller.on_ack(ack_event(now_ms * MS, 40, delivered=now_ms * PACKET, sent=2 * now_ms * PACKET))
+        rtt_ms = first_rtt_ms if now_ms == 40 else 40
+        controller.on_ack(ack_event(now_ms * MS, rtt_ms, delivered=now_ms * PACKET, sent=2 * now_ms * PACKET))
         if controller.observation != seen:
             times.append(now_ms)
             seen = controller.observation
