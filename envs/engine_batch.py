@@ -83,6 +83,10 @@ class EngineBatch(Protocol):
         """
         ...
 
+    def flaws(self) -> dict[int, str]:
+        """Return which engines' episodes have a flaw (`Engine.flaw`), and what it is."""
+        ...
+
     def close(self) -> None:
         """End all engines; calling it twice is fine."""
         ...
@@ -184,6 +188,11 @@ class SeparateEngines:
             self.is_complete[index] = rows.is_complete
         errors, self._errors = self._errors, {}
         return errors
+
+    def flaws(self) -> dict[int, str]:
+        """See `EngineBatch`."""
+        found = ((index, None if engine is None else engine.flaw) for index, engine in enumerate(self._engines))
+        return {index: flaw for index, flaw in found if flaw is not None}
 
     def close(self) -> None:
         """End all engines; resets make new ones."""

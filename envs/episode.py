@@ -190,6 +190,7 @@ class StepResult(NamedTuple):
         record: what infos are made from.
         errors: why engines failed, by their index. Their episodes are truncated: their rows and observations are the
             last ones, their rewards 0.
+        flaws: why the numbers of episodes that have ended cannot be trusted (`Engine.flaw`), by their engines.
     """
 
     observations: npt.NDArray[np.float32]
@@ -198,6 +199,7 @@ class StepResult(NamedTuple):
     truncated: npt.NDArray[np.bool_]
     record: Record
     errors: Mapping[int, str]
+    flaws: Mapping[int, str]
 
 
 class Episodes:
@@ -393,6 +395,9 @@ class Episodes:
             truncated=is_over & ~terminated,
             record=self._record(table),
             errors={engine: str(error) for engine, error in errors.items()},
+            flaws={engine: flaw for engine, flaw in self._engines.flaws().items() if is_over[engine]}
+            if is_over.any()
+            else {},
         )
 
     def flow_endings(self, result: StepResult) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:

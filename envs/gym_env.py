@@ -116,8 +116,9 @@ class BottleneckEnv(HasPlainSpec, gymnasium.Env[npt.NDArray[np.float32], npt.NDA
 
     A flat dict of NumPy numbers, always with the same keys (`bbrgym.envs.info.INFO_KEYS`): the raw row of the agent's
     flow (`rtt_mean_ms`, …; `bbrgym.envs.columns` has the units), that of the link (`link_queue_mean_ms`, …), 0
-    where there is no value; `time_s`; `flow_index`; `seed`: the engine's; `scenario_hash`. The attribute `scenario` is
-    the `Scenario` of the episode.
+    where there is no value; `time_s`; `flow_index`; `seed`: the engine's; `scenario_hash`. At the end of an episode in
+    real time whose numbers cannot be trusted, `engine_flaw` says why. The attribute `scenario` is the `Scenario` of the
+    episode.
 
     ## Arguments
 
@@ -205,6 +206,8 @@ class BottleneckEnv(HasPlainSpec, gymnasium.Env[npt.NDArray[np.float32], npt.NDA
         self._episodes.begin_step(np.asarray(action)[np.newaxis])
         result = self._episodes.finish_step()
         (info,) = result.record.infos()
+        if result.flaws:
+            info["engine_flaw"] = result.flaws[0]
         if self.render_mode != "rgb_array":
             self._infos.clear()
         self._infos.append(info)

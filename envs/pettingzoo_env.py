@@ -278,6 +278,9 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
         terminated |= dict.fromkeys(joined, False)
         truncated |= dict.fromkeys(joined, False)
         infos = self._infos(agents, result.record) | self._infos(joined, later)
+        if result.flaws:
+            for info in infos.values():
+                info["engine_flaw"] = result.flaws[0]
         return observations, rewards, terminated, truncated, infos
 
     @in_one_thread

@@ -172,6 +172,9 @@ class SharedPolicyVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is 
         for engine, error in result.errors.items():
             for info in infos[engine * self.agents : (engine + 1) * self.agents]:
                 info["engine_error"] = error
+        for engine, flaw in result.flaws.items():
+            for info in infos[engine * self.agents : (engine + 1) * self.agents]:
+                info["engine_flaw"] = flaw
         dones = is_over.repeat(self.agents)
         if is_over.any():
             engines, rows = np.flatnonzero(is_over), np.flatnonzero(dones)

@@ -194,7 +194,7 @@ class BottleneckVectorEnv(HasPlainSpec, VectorEnv[npt.NDArray[np.float32], npt.N
                     record = self._episodes.record()
             else:
                 self._is_over = is_over
-                infos = self._errors(result)
+                infos = self._reasons(result)
         except BaseException:
             self._abandon()
             raise
@@ -245,16 +245,18 @@ class BottleneckVectorEnv(HasPlainSpec, VectorEnv[npt.NDArray[np.float32], npt.N
         return {
             "final_obs": observations,
             "_final_obs": is_over,
-            "final_info": self._infos(result.record, is_over) | self._errors(result),
+            "final_info": self._infos(result.record, is_over) | self._reasons(result),
             "_final_info": is_over,
         }
 
-    def _errors(self, result: StepResult) -> dict[str, Any]:
-        if not result.errors:
-            return {}
-        errors = np.full(self.num_envs, None, dtype=object)
-        errors[[*result.errors]] = [*result.errors.values()]
-        return {"engine_error": errors, "_engine_error": errors != None}  # noqa: E711  # element by element
+    def _reasons(self, result: StepResult) -> dict[str, Any]:
+        infos: dict[str, Any] = {}
+        for name, reasons in (("engine_error", result.errors), ("engine_flaw", result.flaws)):
+            if reasons:
+                texts = np.full(self.num_envs, None, dtype=object)
+                texts[[*reasons]] = [*reasons.values()]
+                infos |= {name: texts, f"_{name}": texts != None}  # noqa: E711  # element by element
+        return infos
 
     def _infos(self, record: Record, engines: npt.NDArray[np.bool_] | None = None) -> dict[str, Any]:
         if not self._has_infos:

@@ -135,6 +135,10 @@ class NativeBatch:
         """Return at once: `begin_step` has simulated, and does not fail."""
         return {}
 
+    def flaws(self) -> dict[int, str]:
+        """Return nothing: simulated time has no flaws."""
+        return {}
+
     def close(self) -> None:
         """Free everything; a reset of all starts afresh."""
         self._batch: _native.Batch | None = None
