@@ -33,6 +33,8 @@ from bbrgym.baselines.policy_file import policy_bytes
 from bbrgym.benchmark.plan import version_of
 from bbrgym.envs.action import Action
 from bbrgym.envs.columns import FLOW_COLUMNS
+from bbrgym.envs.engine import EngineUnavailableError
+from bbrgym.envs.linux.engine import LinuxEngine
 from bbrgym.envs.ns3.engine import Ns3Engine
 from bbrgym.files import write_json
 from bbrgym.interruption import raise_if_interrupted, run_interruptible
@@ -54,6 +56,7 @@ class Effort:
         congested_s: simulated s of the runs with two flows, if ns-3's budget suffices.
         congested_budget_s: wall s after which ns-3 stops earlier; later repetitions stop where the first one did.
         scale: length of native's runs with many flows and packets, as a fraction of their full length.
+        linux_s: duration of each run of the Linux engine, in real time.
     """
 
     repetitions: int
@@ -63,10 +66,11 @@ class Effort:
     congested_s: float
     congested_budget_s: float
     scale: float
+    linux_s: float
 
 
-FULL: Final = Effort(5, 280.0, 2.0, resets=50, congested_s=5.0, congested_budget_s=8.0, scale=1.0)
-QUICK: Final = Effort(2, 18.0, 0.3, resets=20, congested_s=2.0, congested_budget_s=0.6, scale=0.1)
+FULL: Final = Effort(5, 280.0, 2.0, resets=50, congested_s=5.0, congested_budget_s=8.0, scale=1.0, linux_s=1.0)
+QUICK: Final = Effort(2, 18.0, 0.3, resets=20, congested_s=2.0, congested_budget_s=0.6, scale=0.1, linux_s=0.4)
 
 RATES_MBPS: Final = (12.0, 48.0, 100.0)
 STEPS_MS: Final = (100.0, 10.0)
@@ -103,6 +107,8 @@ VECTOR: Final = f"Steps per second of {VECTOR_SIZE} environments in native, in t
 WORKERS: Final = "Steps per second of a vector environment in ns-3 (12 Mbit/s, steps of 100 ms)"
 RESETS: Final = "Resets in ms"
 POLICY: Final = "A decision of the reference policy (in an engine)"
+LINUX: Final = "What the Linux engine holds: BBR over UDP (20 ms RTT, buffer of 2 BDP)"
+LINUX_CPU: Final = "Linux engine: CPU time per data packet at that rate, in µs"
 TRANSPORT: Final = "Empty steps per second in ns-3: the protocol alone"
 
 
@@ -136,6 +142,13 @@ CONGESTED_ROWS: Final = {
 }
 """{row: (buffer in BDP, random loss)}"""
 
+LINUX_ROWS: Final = {"one flow, 1448-byte packets": (1, 1448), "four flows, 1000-byte packets": (4, 1000)}
+"""{row: (flows, payload of a packet)}"""
+LINUX_RATES_MBPS: Final = (50.0, 100.0, 200.0, 300.0, 500.0)
+LINUX_THREADS: Final = ("senders", "emulator", "receivers")
+_BUSY: Final = 0.9
+"""A rate that is held is used to this fraction."""
+
 GOALS: Final[dict[Cell, tuple[float, str]]] = {
     **{Cell(PACKETS, row, "ns-3 / native"): (200.0, "at least 200") for row in CONGESTED_ROWS},
     **{
@@ -145,6 +158,8 @@ GOALS: Final[dict[Cell, tuple[float, str]]] = {
     Cell(VECTOR, "12 Mbit/s, 10 ms", "2 threads"): (300_000.0, "300,000 with 2 threads"),
     Cell(RESETS, "native, environment", "median"): (-0.1, "at most 0.1"),
     Cell(POLICY, "columns to gains", "µs"): (-10.0, "at most 10"),
+    Cell(LINUX, "one flow, 1448-byte packets", "Mbit/s"): (500.0, "500"),
+    Cell(LINUX, "four flows, 1000-byte packets", "Mbit/s"): (100.0, "100"),
 }
 """What native was built to reach, and its text; a negative value is a time that must not be exceeded."""
 
@@ -255,7 +270,7 @@ def measurements(effort: Effort) -> list[Measurement]:
         for rate in RATES_MBPS
         for step in STEPS_MS
     ]
-    others = [measure_vector, measure_workers, measure_resets, measure_policy, measure_transport]
+    others = [measure_vector, measure_workers, measure_resets, measure_policy, measure_transport, measure_linux]
     return [*congested, *scaling, *steps, *(partial(measure, effort) for measure in others)]
 
 
@@ -384,6 +399,38 @@ def measure_transport(effort: Effort, seed: int) -> Samples:
         cell("messages/s"): [2 * r for r in rates],
         cell("µs per step"): [1e6 / r for r in rates],
     }
+
+
+def measure_linux(effort: Effort, seed: int) -> Samples:
+    """Measure the highest rate at which the link of the Linux engine is busy and punctual; nothing where it cannot run.
+
+    Punctual is a run without a flaw: 99.9 % of the packets leave within the engine's bound.
+    """
+    samples: Samples = {}
+    with contextlib.suppress(EngineUnavailableError), contextlib.closing(LinuxEngine()) as engine:
+        for row, (flows, packet_bytes) in LINUX_ROWS.items():
+            held = dict.fromkeys(("Mbit/s", "packets/s", "p99.9 late, ms"), 0.0)
+            per_packet_us: dict[str, float] = {}
+            for rate_mbps in LINUX_RATES_MBPS:
+                scenario = Scenario(
+                    rate_mbps=rate_mbps,
+                    buffer_bdp=2.0,
+                    duration_s=effort.linux_s,
+                    packet_bytes=packet_bytes,
+                    flows=tuple(Flow("bbr", rtt_ms=20.0) for _ in range(flows)),
+                )
+                engine.reset(scenario, seed)
+                steps = [engine.step(effort.linux_s * 500) for _ in range(2)]
+                if engine.flaw is not None or steps[-1].link_row()["utilisation"] < _BUSY:
+                    break
+                packets = _sent_packets(steps)
+                late_ms = engine.timing["late_p999_ms"]
+                held = {"Mbit/s": rate_mbps, "packets/s": packets / effort.linux_s, "p99.9 late, ms": late_ms}
+                of_threads = _thread_cpu_s(engine.pid)
+                per_packet_us = {name: 1e6 * of_threads.get(name, 0.0) / packets for name in LINUX_THREADS}
+            samples |= {Cell(LINUX, row, column): [value] for column, value in held.items()}
+            samples |= {Cell(LINUX_CPU, row, name): [value] for name, value in per_packet_us.items()}
+    return samples
 
 
 def measure_workers(effort: Effort, seed: int) -> Samples:
@@ -539,6 +586,17 @@ def _cpu_s(pid: int | None) -> float:
     """Return the CPU s that a process has used."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # utime and stime: proc_pid_stat(5)
+
+
+def _thread_cpu_s(pid: int | None) -> dict[str, float]:
+    """Return the CPU s that the threads of a process have used, by their names."""
+    found: dict[str, float] = {}
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(OSError):  # it has ended
+            name, _, fields = (task / "stat").read_text(encoding="ascii").partition("(")[2].rpartition(")")
+            user, system = fields.split()[11:13]
+            found[name] = found.get(name, 0.0) + (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+    return found
 
 
 def _one_agent(rate_mbps: float) -> Scenario:

@@ -1,207 +1,203 @@
-"""The comparison with a real Linux kernel: its table, its rule for late runs, and what it says when it cannot run."""
+"""The comparison with Linux: what is measured and kept, the rule for late runs, the cells and their causes."""
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import platform
-import subprocess
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 from rich.console import Console
 
-from studies import linux
+from bbrgym import Flow, Scenario, Trace
+from bbrgym.benchmark.tables import run_table
+from studies import fidelity
+from studies.linux import cases, comparison, report, runs
+from studies.linux.cases import Case
+from studies.linux.comparison import LINUX, NATIVE, OVER_UDP, Cell, Variant
 
-CUBIC, PAUSES = linux.CASES[3], linux.CASES[5]
-
-
-@pytest.fixture(scope="module")
-def program() -> Path:
-    linux.build()
-    return linux.PROGRAM
-
-
-# The table
-
-
-@pytest.fixture
-def few(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Two runs of Linux with CUBIC and one with pauses, and what native makes of both."""
-    monkeypatch.setattr(linux, "CASES", (CUBIC, PAUSES))
-    monkeypatch.setattr(linux, "SEEDS", (1, 2))
-
-    def simulate(situation: Any, variant: Any, engine: str, seed: int) -> tuple[float, ...]:
-        assert (engine, dict(variant.parameters)) == ("native", {"burst_packets": 0.0})
-        return (8.0, 1.0, float("nan"), 900.0) if variant.pause_ms else (9.0 + seed, 1.0, 40.0, 300.0)
-
-    monkeypatch.setattr(linux, "simulate", simulate)
-    file = tmp_path / "linux.json"
-    measured = {CUBIC.name: [_run(9.0, 1.0), _run(11.0, 3.0, late_ms=12.0)], PAUSES.name: [_run(8.0, 2.0)]}
-    file.write_text(linux._json(measured))
-    assert json.loads(file.read_text()) == measured
-    monkeypatch.setattr(linux, "MEASURED", file)
-    return file
+QUIET = Console(quiet=True)
+DUEL = Scenario(rate_mbps=4, buffer_bdp=1, duration_s=1, flows=(Flow("bbr", 20), Flow("linux-cubic", 20)))
+CASE = Case("duel", DUEL, runs=2)
+OTHER = Case("other", replace(DUEL, rate_mbps=5), runs=1)
 
 
-def test_the_table_has_linux_native_and_by_how_much_they_differ(
-    few: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    document = tmp_path / "fidelity.md"
-    document.write_text("before\n<!-- begin: studies/linux.py -->\nold\n<!-- end: studies/linux.py -->\nafter\n")
-    assert linux.main(["--write", str(document)]) == 0
-    printed = capsys.readouterr().out
-    assert document.read_text().partition("-->\n")[2].startswith(printed)
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in printed.splitlines() if line.startswith("|")]
-    linux_row, native_row, over_linux, _, native_pauses, _ = rows[2:]
-    assert linux_row == [
-        "12 Mbit/s, 1 BDP, bbr 60 ms and cubic 60 ms", "Linux 6.18.44", "2", "10.0 (9.0 to 11.0)", "2.0 (1.0 to 3.0)",
-        "50 (50 to 50)", "30 (30 to 30)", "2.0 (2.0 to 2.0) %",
-    ]  # fmt: skip
-    assert native_row[1:6] == [
-        "native, `burst_packets: 0`", "2", "10.5 (10.0 to 11.0)", "1.0 (1.0 to 1.0)", "40 (40 to 40)",
-    ]  # fmt: skip
-    assert over_linux[3:7] == ["+5 %", "-50 %", "-20 %", "+900 %"]
-    assert native_pauses[-3:] == ["-", "900 (900 to 900)", "22.0 (22.0 to 22.0) %"]  # 9 Mbit/s with headers of 12
-    assert "0.05 to 0.05 ms late on average in a run, and at most 12 ms late (median over the runs: 3 ms)" in printed
+# Cases
 
 
-def test_the_runs_that_are_kept_are_of_every_case() -> None:
-    measured = json.loads(linux.MEASURED.read_text())
-    assert list(measured) == [case.name for case in linux.CASES]
-    for case in linux.CASES:
-        assert len(measured[case.name]) >= case.runs
-        for run in measured[case.name]:
-            assert [(flow["cc"], flow["rtt_ms"]) for flow in run["flows"]] == list(case.situation.flows)
+def test_every_case_has_a_name_of_its_own_and_a_simulation() -> None:
+    for of_part in cases.parts().values():
+        assert len({case.key for case in of_part}) == len(of_part)
+        for case in of_part:
+            assert not case.simulated().is_of_kernel
+            assert case.simulated().scenario.duration_s == case.scenario.duration_s
+
+
+def test_the_grid_covers_the_ranges() -> None:
+    scenarios = [case.scenario for case in cases.GRID]
+    assert len(scenarios) == 20
+    assert {scenario.rate_mbps for scenario in scenarios} >= {5, 100}
+    assert {len(scenario.flows) for scenario in scenarios} == {1, 2, 4}
+    assert {flow.rtt_ms for scenario in scenarios for flow in scenario.flows} >= {10, 150}
+    assert {scenario.buffer_bdp for scenario in scenarios} >= {0.5, 8}
+    assert any(scenario.loss for scenario in scenarios)
+    assert sum(case.runs * case.scenario.duration_s for case in cases.GRID) < 45 * 60
+
+
+def test_a_pause_holds_one_packet_for_its_length() -> None:
+    pauses = cases._with_pauses(replace(DUEL, duration_s=1.2), 60)
+    assert [time for time, _ in pauses.rate_schedule] == pytest.approx([0.5, 0.53, 1.0, 1.03])
+    assert 8e-6 * (1000 + 40) / pauses.rate_schedule[0][1] == pytest.approx(0.06)
+    assert pauses.rate_schedule[1][1] == 4
 
 
 # Measuring
 
 
-def test_the_program_is_told_the_situation() -> None:
-    assert PAUSES.arguments() == [
-        "--packet-bytes=1000", "--pause-ms=100", "--pause-every-ms=500", "12", "90", "60", "bbr:60", "cubic:60",
-    ]  # fmt: skip
+def trace(case: Case, seed: int = 1) -> Trace:
+    return runs.run_once(case.simulated(), "native", seed)
 
 
-def test_late_runs_are_made_once_more_the_latest_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    late_ms = {CUBIC.name: [30.0, 5.0, 40.0, 60.0], PAUSES.name: [25.0, 35.0, 20.0, 2.0]}
-    made: list[str] = []
+class Host:
+    """A stand-in for Linux that is late as told, and remembers what it ran."""
 
-    def run_once(case: Any) -> dict[str, Any]:
-        made.append(case.name)
-        return _run(1.0, 1.0, late_ms=late_ms[case.name].pop(0))
+    def __init__(self, *late_ms: float) -> None:
+        self.late_ms = list(late_ms)
+        self.ran: list[tuple[str, int]] = []
 
-    monkeypatch.setattr(linux, "CASES", tuple(dataclasses.replace(case, runs=3) for case in (CUBIC, PAUSES)))
-    monkeypatch.setattr(linux, "MOST_REPEATS", 2)
-    monkeypatch.setattr(linux, "build", lambda: None)
-    monkeypatch.setattr(linux, "run_once", run_once)
-    measured = linux.measure(Console(quiet=True))
-    assert made == [CUBIC.name, PAUSES.name] * 3 + [CUBIC.name, PAUSES.name]
-    assert [run["late_worst_ms"] for run in measured[CUBIC.name]] == [30.0, 5.0, 40.0], "the repeat was later still"
-    assert [run["late_worst_ms"] for run in measured[PAUSES.name]] == [25.0, 2.0, 20.0]
+    def run(self, case: Case, seed: int) -> Trace:
+        self.ran.append((case.name, seed))
+        timing = {"late_mean_ms": 0.01, "late_p999_ms": self.late_ms.pop(0), "late_max_ms": 9.0}
+        flaw = "late" if timing["late_p999_ms"] > 1 else None
+        return replace(trace(case, seed), timing=timing, flaw=flaw)
 
 
-@pytest.mark.parametrize(
-    ("capabilities", "kinds", "expected"),
-    [
-        ("000001ffffffffff", "reno bbr cubic", []),
-        ("0000000000000000", "reno bbr cubic", ["root, for network namespaces"]),
-        ("00000000a80425fb", "reno cubic", ["root, for", "bbr in the kernel (modprobe tcp_bbr)"]),  # in a container
-    ],
-)
-def test_what_is_missing_is_named(
-    capabilities: str, kinds: str, expected: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    (tmp_path / "ipv4").mkdir()
-    (tmp_path / "ipv4" / "tcp_available_congestion_control").write_text(f"{kinds}\n")
-    (tmp_path / "status").write_text(f"Name:\tpython\nCapEff:\t{capabilities}\n")
-    (tmp_path / "tun").touch()
-    monkeypatch.setattr(linux, "SETTINGS", tmp_path)
-    monkeypatch.setattr(linux, "STATUS", tmp_path / "status")
-    monkeypatch.setattr(linux, "TUN", tmp_path / "tun")
-    found = linux.missing()
-    assert len(found) == len(expected)
-    assert all(name.startswith(start) for name, start in zip(found, expected, strict=True))
-    if expected:
-        monkeypatch.setattr(linux, "measure", lambda *_: pytest.fail("measured"))
-        assert linux.main(["--measure"]) == 1
-        assert f"cannot be measured here. It needs {expected[0]}" in capsys.readouterr().err
+def test_runs_are_made_seed_by_seed_and_late_ones_again(tmp_path: Path) -> None:
+    file = tmp_path / "runs.parquet"
+    host = Host(0.1, 3.0, 4.0, 0.5, 3.5, 2.0)
+    assert runs.measure_linux([CASE, OTHER], QUIET, path=file, run=host.run)
+    first = [("duel", 1), ("other", 1), ("duel", 2)]
+    # The latest first; a repeat that is later still leaves the run as it was, and a run is repeated twice at most.
+    assert host.ran == [*first, ("duel", 2), ("other", 1), ("other", 1)]
+    kept = runs.load_runs(file)
+    late_ms = {(r.key, r.seed): r.late_p999_ms for r in kept.itertuples() if r.flow == 0}
+    assert late_ms[OTHER.key, 1] == pytest.approx(2.0)
+    assert late_ms[CASE.key, 2] == pytest.approx(0.5)
+    assert set(kept["attempts"]) == {1, 2, 3}
+    assert len(kept) == 6
 
 
-def test_a_kernel_is_its_numbers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    prints = tmp_path / "prints"
-    prints.write_text("""#!/bin/sh\necho '{"kernel": "6.12.9-3-generic.x86_64", "flows": []}'\n""")
-    prints.chmod(0o755)
-    monkeypatch.setattr(linux, "PROGRAM", prints)
-    assert linux.run_once(CUBIC) == {"kernel": "6.12.9", "flows": []}
-
-
-def test_what_the_program_says_is_shown(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    fails = tmp_path / "fails"
-    fails.write_text("#!/bin/sh\necho no device >&2\nexit 1\n")
-    fails.chmod(0o755)
-    monkeypatch.setattr(linux, "PROGRAM", fails)
-    monkeypatch.setattr(linux, "CASES", (CUBIC,))
-    monkeypatch.setattr(linux, "MEASURED", tmp_path / "linux.json")
-    monkeypatch.setattr(linux, "missing", list)
-    monkeypatch.setattr(linux, "build", lambda: None)
-    assert linux.main(["--measure"]) == 1
-    assert f"not measured: {CUBIC.name}: no device" in capsys.readouterr().err
-    assert not (tmp_path / "linux.json").exists()
-
-
-# The program
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("12 90", "usage: linux_bottleneck"),
-        ("x 90 5 reno:60", "RATE_MBPS must be a number from 0.1 to 1000, not 'x'"),
-        ("12 1.5 5 reno:60", "BUFFER_PACKETS must be a whole number, not '1.5'"),
-        ("12 90 nan reno:60", "DURATION_S must be a number from 1 to 3600, not 'nan'"),
-        ("12 90 -5 reno:60", "DURATION_S must be a number from 1 to 3600, not '-5'"),
-        ("12 90 5 reno", "RTT_MS must be a number from 0.1 to 10000, not ''"),
-        ("12 90 5 reno:60:9", "START_S must be a number from 0 to 5, not '9'"),
-        ("12 90 5 reno:60:1:2", "a flow is CC:RTT_MS[:START_S], not 'reno:60:1:2'"),
-        ("12 90 5 bbr9:60", "no congestion control 'bbr9'; this kernel has: "),
-        ("--pause-ms 5 12 90 5 reno:60", "--pause-ms and --pause-every-ms need each other"),
-        ("--packet-bytes 5 12 90 5 reno:60", "--packet-bytes must be a number from 100 to 1460, not '5'"),
-    ],
-)
-def test_wrong_arguments_are_named(program: Path, arguments: str, message: str) -> None:
-    done = subprocess.run([program, *arguments.split()], capture_output=True, text=True, timeout=10)
-    assert done.returncode == 1
-    assert done.stdout == ""
-    assert done.stderr.startswith(f"linux_bottleneck: {message}")
-
-
-@pytest.mark.skipif(bool(linux.missing()), reason="needs root and a kernel with bbr")
-def test_a_second_of_linux(program: Path) -> None:
-    done = subprocess.run([program, "4", "20", "1", "bbr:10", "cubic:20:0.1"], capture_output=True, timeout=20)
-    run = json.loads(done.stdout)
-    assert run["kernel"] == platform.release()
-    assert [(flow["cc"], flow["rtt_ms"], flow["start_s"]) for flow in run["flows"]] == [
-        ("bbr", 10, 0),
-        ("cubic", 20, 0.1),
+def test_a_measurement_resumes_and_has_a_time_limit(tmp_path: Path) -> None:
+    file = tmp_path / "runs.parquet"
+    host = Host(0.1)
+    assert not runs.measure_linux([CASE, OTHER], QUIET, limit_s=1.0, path=file, run=host.run)
+    assert host.ran == []
+    with pytest.raises(IndexError):  # it has no second run to give
+        runs.measure_linux([CASE, OTHER], QUIET, path=file, run=host.run)
+    again = Host(0.1, 0.1)
+    assert runs.measure_linux([CASE, OTHER], QUIET, path=file, run=again.run)
+    assert [*host.ran[:1], *again.ran] == [("duel", 1), ("other", 1), ("duel", 2)]
+    frame = runs.measured({("d", LINUX): CASE}, runs.load_runs(file))
+    assert frame[["scenario", "competitor", "seed", "flow"]].values.tolist() == [
+        ["d", LINUX, seed, flow] for seed in (1, 2) for flow in (0, 1)
     ]
-    assert 0 < sum(flow["mbps"] for flow in run["flows"]) < 8
-    assert 0 < run["queue_ms"] <= 21 * 1040 * 8e-3 / 4 + 1e-6
-    assert 0 <= run["unused"] <= 1
-    assert 0 <= run["late_mean_ms"] <= run["late_worst_ms"]
+    simulated = runs.simulated({("d", NATIVE): CASE.simulated()}, "native", (1, 2), QUIET)
+    assert run_table(frame)["share[0]"].to_numpy() == pytest.approx(run_table(simulated)["share[0]"].to_numpy())
 
 
-def _run(first_mbps: float, second_mbps: float, late_ms: float = 3.0) -> dict[str, Any]:
-    flows = [
-        {"cc": "bbr", "rtt_ms": 60, "start_s": 0, "mbps": first_mbps, "retransmissions": 10},
-        {"cc": "cubic", "rtt_ms": 60, "start_s": 0, "mbps": second_mbps, "retransmissions": 20},
-    ]
-    return {
-        "kernel": "6.18.44", "flows": flows, "queue_ms": 50.0, "unused": 0.02, "late_mean_ms": 0.05,
-        "late_worst_ms": late_ms,
-    }  # fmt: skip
+# Cells
+
+
+def cell(metric: str = "share[0]", case: Case = CASE, **of: list[float]) -> Cell:
+    names = {"linux": LINUX, "native": NATIVE, "over_udp": OVER_UDP}
+    return Cell(case, metric, {names.get(name, name): np.array(values) for name, values in of.items()})
+
+
+def test_a_share_is_compared_with_the_equal_share_and_a_queue_with_itself() -> None:
+    share = cell(linux=[0.30, 0.34], native=[0.36, 0.38])
+    assert share.relative(NATIVE).value == pytest.approx(0.05 / 0.5)
+    assert share.relative(NATIVE).low == pytest.approx(0.02 / 0.5)
+    assert share.relative(NATIVE).high == pytest.approx(0.08 / 0.5)
+    assert share.is_within()
+    assert cell("link_queue_mean_ms", linux=[10.0], native=[12.0]).relative(NATIVE).value == pytest.approx(0.2)
+    # A queue below one packet, 2.08 ms here, counts as one.
+    assert cell("link_queue_mean_ms", linux=[0.1], native=[0.308]).relative(NATIVE).value == pytest.approx(0.1)
+    assert comparison.judged(DUEL) == ["share[0]", "share[1]", *comparison.QUEUES]
+    assert comparison.judged(replace(DUEL, flows=DUEL.flows[:1])) == list(comparison.QUEUES)
+
+
+def test_a_cause_is_the_first_rule_that_fits() -> None:
+    far = {"linux": [0.30, 0.30], "native": [0.50, 0.50]}
+    assert cell(linux=[0.30, 0.50], native=[0.50, 0.50]).cause() == "chance: +20 % [+0 % +40 %]"
+    hystart = next(variant.name for variant in comparison.VARIANTS if "HyStart" in variant.name)
+    assert cell(**far, **{hystart: [0.31, 0.31]}).cause() == f"{hystart}: +2 %"
+    closest = f"closest is {hystart}: +20 %"
+    near = {hystart: [0.40, 0.40]}
+    assert cell(**far, **near, over_udp=[0.49, 0.49]).cause() == f"the kernel's TCP: with ours over UDP +2 %; {closest}"
+    assert cell(**far, **near, over_udp=[0.30, 0.30]).cause() == f"the host: with ours over UDP +40 %; {closest}"
+    assert cell(**far).cause() == "not known"
+    assert cell(case=CASE.simulated(), **far).cause() == "the host"
+
+
+def test_a_variant_changes_what_replaces_the_kernel() -> None:
+    variant = Variant("", {"linux-cubic": {"is_paced": 1.0}}, {"linux-cubic": "newreno"}, jitter_ms=0.3)
+    bbr, newreno = variant.of(CASE).scenario.flows
+    assert (bbr.algorithm, bbr.parameters, bbr.jitter_ms) == ("bbr", {}, 0.3)
+    assert (newreno.algorithm, newreno.parameters) == ("newreno", {"is_paced": 1.0})
+    bursts = Variant("", {"linux-bbr": cases.BURSTS})
+    assert not bursts.changes(CASE)
+    assert variant.changes(CASE)
+
+
+# The page
+
+
+def test_the_page_without_runs_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "DUEL_TRACE", tmp_path / "duel.parquet")
+    report.write_report(runs.load_runs(tmp_path / "none.parquet"), tmp_path / "linux.md", QUIET)
+    assert (tmp_path / "linux.md").read_text().count(report.ABSENT) == 5
+
+
+def test_the_page_of_a_few_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Linux is played by native with other seeds, so that every cell is near."""
+    path = Scenario(rate_mbps=4, buffer_bdp=1, duration_s=1, flows=(Flow("bbr", 20, jitter_ms=1),))
+    both = replace(path, flows=(path.flows[0], replace(path.flows[0], algorithm="linux-cubic")))
+    grid = (Case("two", both, 2),)
+    competitors = [one for one in cases.COMPETITORS if one.name in ("bbr", "cubic", "linux-cubic")]
+    for module in (cases, report):
+        monkeypatch.setattr(module, "ALIKE", {"one": path})
+        monkeypatch.setattr(module, "BESIDE", {"beside": both})
+        monkeypatch.setattr(module, "ALONE", {"beside": replace(both, flows=both.flows[1:])})
+        monkeypatch.setattr(module, "COMPETITORS", competitors)
+        monkeypatch.setattr(module, "LEAGUE_RUNS", 1)
+        monkeypatch.setattr(module, "TWIN_RUNS", 1)
+        monkeypatch.setattr(module, "TWIN_PATHS", (path,))
+        monkeypatch.setattr(module, "GRID", grid)
+        monkeypatch.setattr(module, "DUEL", Case("duel", both, 1))
+    monkeypatch.setattr(cases, "OVER_UDP", (replace(grid[0].simulated(), runs=1),))
+    monkeypatch.setattr(cases, "PAUSES", ())
+    monkeypatch.setattr(runs, "DUEL", Case("duel", both, 1))
+    monkeypatch.setattr(report, "SEEDS", (1, 2))
+    monkeypatch.setattr(report, "LEAGUE_SEEDS", (1,))
+    monkeypatch.setattr(report, "ENGINES", {"native": NATIVE})
+    monkeypatch.setattr(report, "DUEL_TRACE", tmp_path / runs.DUEL_TRACE.name)
+    host = Host(*[0.1] * 100)
+    every = [case for of_part in cases.parts().values() for case in of_part]
+    assert runs.measure_linux(every, QUIET, path=tmp_path / "runs.parquet", run=host.run)
+    kept = runs.load_runs(tmp_path / "runs.parquet")
+    report.write_report(kept, tmp_path / "linux.md", QUIET)
+    text = (tmp_path / "linux.md").read_text()
+    assert report.ABSENT not in text
+    assert f"| runs | {len(host.ran)} of {len(host.ran)} |" in text
+    assert "**reached**, 4 of 4 (shares: 2 of 2; mean queue: 1 of 1; p95 of the queue: 1 of 1)" in text
+    assert "of which bursts for segmentation offload" in text
+    assert (tmp_path / "linux" / "duel.png").stat().st_size > 1000
+    league = report._league_of(lambda labelled: runs.measured(labelled, kept), lambda case: case)
+    assert set(league.results["generalisation"].results["competitor"]) == {"bbr", "cubic", "linux-cubic"}
+    assert "for 3 of 3 competitors" in text
+
+
+def test_fidelity_needs_runs_of_linux() -> None:
+    with pytest.raises(ValueError, match=r"no runs of Linux of 100 Mbit/s, 5 BDP: linux-bbr 10 ms, linux-bbr 50 ms"):
+        fidelity.tables(pd.DataFrame(columns=["key", "seed", "flow"]), QUIET)

@@ -14,10 +14,26 @@ import pytest
 from marks import needs_ns3
 
 from bbrgym import EngineError
+from bbrgym.envs.native.engine import NativeEngine
 from studies import speed
 
-MICRO = speed.Effort(1, 60.0, 0.01, resets=2, congested_s=0.1, congested_budget_s=30.0, scale=0.05)
+MICRO = speed.Effort(1, 60.0, 0.01, resets=2, congested_s=0.1, congested_budget_s=30.0, scale=0.05, linux_s=1.0)
 DOCUMENT = "before\n<!-- begin: studies/speed.py -->\nold\n<!-- end: studies/speed.py -->\nafter\n"
+
+
+class Punctual(NativeEngine):
+    """Native in place of Linux: punctual up to 10 Mbit/s."""
+
+    pid = os.getpid()
+
+    @property
+    def timing(self) -> dict[str, float]:
+        return {"late_p999_ms": 0.25}
+
+    @property
+    def flaw(self) -> str | None:
+        assert self._scenario is not None
+        return "late" if self._scenario.rate_mbps > 10 else None
 
 
 @needs_ns3
@@ -29,6 +45,9 @@ def test_a_run_prints_every_table_and_writes_json_and_document(
     monkeypatch.setattr(speed, "FLOWS", (1, 10))
     monkeypatch.setattr(speed, "_CHUNK_PACKETS", {"ns3": 100, "native": 2_000})
     monkeypatch.setattr(speed, "_cpu_s", lambda pid: time.perf_counter())  # the kernel counts in 10 ms
+    monkeypatch.setattr(speed, "LinuxEngine", Punctual)
+    monkeypatch.setattr(speed, "LINUX_RATES_MBPS", (5.0, 10.0, 20.0))
+    monkeypatch.setattr(speed, "_thread_cpu_s", lambda pid: dict.fromkeys(speed.LINUX_THREADS, 0.5))
     document = tmp_path / "performance.md"
     document.write_text(DOCUMENT)
 
@@ -36,7 +55,8 @@ def test_a_run_prints_every_table_and_writes_json_and_document(
 
     printed, written = capsys.readouterr().out, document.read_text()
     for title in (speed.PACKETS, speed.NS3_RUN, speed.FLOWS_COST, speed.LENGTH_COST, speed.STEPS, speed.VECTOR,
-                  speed.WORKERS, speed.RESETS, speed.POLICY, speed.TRANSPORT):  # fmt: skip
+                  speed.WORKERS, speed.RESETS, speed.POLICY, speed.TRANSPORT, speed.LINUX,
+                  speed.LINUX_CPU):  # fmt: skip
         assert f"### {title}" in printed
     assert printed.partition("\n\nsamples: ")[0] in written
     assert "| ns-3, 12 Mbit/s, 100 ms |" in written
@@ -52,6 +72,24 @@ def test_a_run_prints_every_table_and_writes_json_and_document(
         assert (cell.table, cell.row, cell.column) in measured or "48 Mbit/s" in cell.row or "100 Mbit/s" in cell.row
     for ending in ("ns3-gym | times faster |", "ns3-gym | times faster | goal |", "| µs | goal |"):
         assert f"{ending}\n" in written
+
+
+def test_the_highest_rate_that_linux_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(speed, "LinuxEngine", Punctual)
+    monkeypatch.setattr(speed, "LINUX_RATES_MBPS", (5.0, 10.0, 20.0))
+    monkeypatch.setattr(speed, "_thread_cpu_s", lambda pid: {"emulator": 0.5})
+    samples = speed.measure_linux(MICRO, 1)
+    for row, (_, packet_bytes) in speed.LINUX_ROWS.items():
+        (rate,), (packets,) = (samples[speed.Cell(speed.LINUX, row, what)] for what in ("Mbit/s", "packets/s"))
+        assert rate == 10
+        assert packets == pytest.approx(10e6 / 8 / (packet_bytes + 40), rel=0.2)
+        assert samples[speed.Cell(speed.LINUX_CPU, row, "emulator")] == [pytest.approx(0.5e6 / packets)]
+        assert samples[speed.Cell(speed.LINUX_CPU, row, "senders")] == [0.0]
+
+
+def test_threads_are_counted_by_name() -> None:
+    found = speed._thread_cpu_s(os.getpid())
+    assert 0 < sum(found.values()) <= speed._cpu_s(os.getpid()) + 0.1  # which also has threads that have ended
 
 
 @pytest.mark.parametrize("engine", [pytest.param("ns3", marks=needs_ns3), "native"])

@@ -1,0 +1,415 @@
+"""The page docs/results/linux.md: simulations beside Linux, the league on Linux, two BBRs, a duel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from rich.console import Console
+
+from bbrgym import Scenario
+from bbrgym.benchmark.plots import throughput_panels
+from bbrgym.benchmark.results import BenchmarkResult
+from bbrgym.benchmark.statistics import estimate
+from bbrgym.benchmark.tables import run_table
+from bbrgym.envs.linux.engine import MAX_LATENESS_MS
+from bbrgym.envs.trace_file import load_trace
+from studies import page
+from studies.league.scores import SCORE, scores, standings
+from studies.league.suites import ALONE as ALONE_SUITE
+from studies.league.suites import League, LeaguePlan
+from studies.league.verdicts import harms
+from studies.linux.cases import (
+    ALIKE,
+    ALONE,
+    BESIDE,
+    COMPETITORS,
+    DUEL,
+    GRID,
+    GRID_RUNS,
+    LEAGUE_RUNS,
+    OVER_UDP_RUNS,
+    STAND_INS,
+    TWIN_PATHS,
+    TWIN_RUNS,
+    TWINS,
+    VICTIM,
+    WARMUP,
+    Case,
+    describe,
+    league_case,
+    parts,
+    twin_cases,
+)
+from studies.linux.comparison import (
+    LINUX,
+    NATIVE,
+    NS3,
+    OVER_UDP,
+    QUEUES,
+    VARIANTS,
+    WITHIN,
+    Cell,
+    cells,
+    mean,
+    percents,
+    signed,
+)
+from studies.linux.runs import DUEL_TRACE, MOST_REPEATS, Labelled, measured, missing, run_once, simulated
+
+ENGINES: Final = {"native": NATIVE, "ns3": NS3}
+SEEDS: Final = (1, 2, 3, 4, 5)
+NS3_SEEDS: Final = (1, 2, 3)
+LEAGUE_SEEDS: Final = tuple(range(1, 11))
+HARM_GOAL: Final = 0.05
+SHARE_OF_CELLS: Final = 0.9
+LEARNED: Final = "policy"
+
+ABSENT: Final = "Not measured yet: `make linux ARGS=--measure`."
+
+
+def write_report(runs: pd.DataFrame, path: Path, console: Console) -> None:
+    """Write the page and its figures from the kept runs of Linux; everything else is simulated anew.
+
+    Args:
+        runs: the result of `load_runs`.
+        path: the page.
+        console: shows progress.
+    """
+    blocks = [
+        "# How close are simulations to Linux?",
+        *_introduction(runs),
+        "## From simulation to Linux",
+        *_grid(runs, console),
+        "## The league on Linux",
+        *_league(runs, console),
+        "## Our BBR and the kernel's",
+        *_twins(runs, console),
+        "## A duel",
+        *_duel(path),
+    ]
+    page.write_page(blocks, path)
+
+
+def _introduction(runs: pd.DataFrame) -> list[str]:
+    text = (
+        "The engine `linux` runs scenarios in real time on this machine's kernel: senders and receivers in network "
+        "namespaces, our algorithms over UDP, the kernel's own TCP as `linux-bbr` and `linux-cubic`, and between them "
+        "a program with native's model of the link. Native and ns-3 run the same scenarios with `bbr` and `cubic` in "
+        "place of the kernel's. `make linux` generates this page from the runs in `studies/linux/runs.parquet` and "
+        "simulates everything else anew, in about ten minutes. `make linux ARGS=--measure` measures Linux first: two "
+        "hours and a half on an otherwise idle machine, one run at a time. It can be stopped, and resumes where it "
+        f"stopped. The first {percents(WARMUP)} of each run are not measured."
+    )
+    if runs.empty:
+        return [text, ABSENT]
+    of_runs = runs[runs["flow"] == 0]
+    every = [case for of_part in parts().values() for case in of_part]
+    wanted = {(case.key, seed) for case in every for seed in range(1, case.runs + 1)}
+    absent = len(missing(every, runs))
+    days = sorted(of_runs["day"].unique())
+    rows = [
+        ["kernel", ", ".join(sorted(of_runs["kernel"].unique()))],
+        ["days", days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"],
+        ["runs", f"{len(wanted) - absent} of {len(wanted)}"],
+        ["load average before a run", _quartiles(of_runs["load"], ".1f")],
+        ["lateness of departures, mean", _quartiles(of_runs["late_mean_ms"], ".3f") + " ms"],
+        ["lateness of departures, p99.9", _quartiles(of_runs["late_p999_ms"], ".2f") + " ms"],
+        [f"runs with a flaw, after up to {MOST_REPEATS} repeats", str(int(of_runs["has_flaw"].sum()))],
+    ]
+    blocks = [
+        text,
+        page.table(["measured with", "median (quartiles)"], rows),
+        "A packet's departure follows from the clock. *Lateness* is how much later it left. A run in which one packet "
+        f"in a thousand is more than {MAX_LATENESS_MS:g} ms late, or a decision a step late, [has a "
+        "flaw](../linux.md#timing): it is repeated, and the most punctual one counts.",
+    ]
+    if absent:
+        blocks.append(f"**Unfinished: {absent} of {len(wanted)} runs are missing.**")
+    return blocks
+
+
+def _quartiles(values: pd.Series, form: str) -> str:
+    low, middle, high = np.percentile(values.astype(float), (25, 50, 75))
+    return f"{middle:{form}} ({low:{form}} to {high:{form}})"
+
+
+# The grid
+
+
+def _grid(runs: pd.DataFrame, console: Console) -> list[str]:
+    cases = [case for case in GRID if (runs["key"] == case.key).any()]
+    if not cases:
+        return [ABSENT]
+    variants = {(c.name, variant.name): variant.of(c) for c in cases for variant in VARIANTS if variant.changes(c)}
+    over_udp = {(c.name, OVER_UDP): replace(c.simulated(), runs=OVER_UDP_RUNS) for c in cases if c.is_of_kernel}
+    frames = [
+        measured({(case.name, LINUX): case for case in cases}, runs),
+        measured(over_udp, runs),
+        simulated(variants, "native", SEEDS, console),
+    ]
+    for engine, title in ENGINES.items():
+        labelled = {(case.name, title): case.simulated() for case in cases}
+        frames.append(simulated(labelled, engine, NS3_SEEDS if title == NS3 else SEEDS, console))
+    table = run_table(pd.concat(frames, ignore_index=True))
+    found = list(cells(cases, table))
+    return [*_verdict(found), _grid_table(cases, table, found), *_causes(found)]
+
+
+def _verdict(found: Sequence[Cell]) -> list[str]:
+    inside = sum(cell.is_within() for cell in found)
+    chance = sum(not cell.is_within() and cell.cause().startswith("chance") for cell in found)
+    goal = "**reached**" if inside >= SHARE_OF_CELLS * len(found) else "**missed**"
+    by_kind = [
+        f"{kind}: {sum(cell.is_within() for cell in of_kind)} of {len(of_kind)}"
+        for kind, of_kind in (
+            ("shares", [cell for cell in found if cell.metric not in QUEUES]),
+            ("mean queue", [cell for cell in found if cell.metric == QUEUES[0]]),
+            ("p95 of the queue", [cell for cell in found if cell.metric == QUEUES[1]]),
+        )
+    ]
+    ns3 = [cell for cell in found if NS3 in cell.of]
+    return [
+        f"{len(GRID)} scenarios: Linux {GRID_RUNS} runs each, native {len(SEEDS)} seeds, ns-3 {len(NS3_SEEDS)}. Values "
+        "are means with their 95 % bootstrap intervals over the runs.",
+        "A cell is a flow's share of the throughput, the mean queueing delay or its 95th percentile. It is *within* if "
+        f"native's mean differs from Linux's by at most {percents(WITHIN)}: for shares of the equal share (0.05 for "
+        "two flows), for queues of Linux's value, or of one packet or a twentieth of the longest RTT if that is more. "
+        "Intervals do not count.",
+        f"Goal: {percents(SHARE_OF_CELLS)} of the cells within: {goal}, {inside} of {len(found)} "
+        f"({'; '.join(by_kind)}). {chance} of the others could be chance.",
+        f"ns-3 is within {percents(WITHIN)} of Linux in {sum(cell.is_within(NS3) for cell in ns3)} of "
+        f"{len(ns3)} cells, and of native in {sum(cell.is_within(NS3, NATIVE) for cell in ns3)}.",
+    ]
+
+
+def _grid_table(cases: Sequence[Case], table: pd.DataFrame, found: Sequence[Cell]) -> str:
+    missed = {(cell.case.name, cell.metric) for cell in found if not cell.is_within()}
+    rows = []
+    for case in cases:
+        of_case = dict(iter(table.xs(case.name, level="scenario").groupby(level="competitor", sort=False)))
+        for who in (LINUX, OVER_UDP, NATIVE, NS3):
+            if who not in of_case:
+                continue
+            frame = of_case[who]
+
+            def text(metric: str, form: str, frame: pd.DataFrame = frame, who: str = who, name: str = case.name) -> str:
+                mark = " **x**" if who == NATIVE and (name, metric) in missed else ""
+                return mean(frame[metric], form) + mark
+
+            shares = [text(f"share[{index}]", ".2f") for index in range(len(case.scenario.flows))]
+            rows.append(
+                [
+                    page.cell(case.name) if who == LINUX else "",
+                    who,
+                    "<br>".join(shares) if len(shares) > 1 else "",
+                    *(text(metric, ".1f") for metric in QUEUES),
+                    text("retransmission_rate", ".2%"),
+                    text("link_utilisation", ".1%"),
+                ]
+            )
+    figures = ["share of each flow", "queue, ms", "p95 of the queue, ms", "retransmissions", "utilisation"]
+    return page.table(["scenario", "", *figures], rows, range(2, 7))
+
+
+def _causes(found: Sequence[Cell]) -> list[str]:
+    missed = [cell for cell in found if not cell.is_within()]
+    if not missed:
+        return []
+    rows = [
+        [page.cell(cell.case.name), _metric_name(cell.metric), signed(cell.relative(NATIVE)), page.cell(cell.cause())]
+        for cell in missed
+    ]
+    return [
+        "Each cell that is not within (**x**) has a cause, by the first rule that fits. *Chance*: the interval of the "
+        f"difference reaches into ±{percents(WITHIN)}. *A variant of native*: with this one change, its mean is "
+        "within. *The kernel's TCP*: native is within it of Linux with ours over UDP in place of the kernel's TCP. "
+        "*The host*: even then it is not. Numbers are differences from Linux in the terms of the rule above.",
+        page.table(["scenario", "", "native relative to Linux", "cause"], rows, [2]),
+        "Variants, one at a time: " + "; ".join(variant.name for variant in VARIANTS) + ".",
+    ]
+
+
+def _metric_name(metric: str) -> str:
+    names = {QUEUES[0]: "queue", QUEUES[1]: "p95 of the queue"}
+    return names.get(metric, metric.replace("share[", "share of flow ").removesuffix("]"))
+
+
+# The league
+
+
+def _league(runs: pd.DataFrame, console: Console) -> list[str]:
+    on_linux = _league_of(lambda labelled: measured(labelled, runs), lambda case: case)
+    if any(result.results.empty for result in on_linux.results.values()):
+        return [ABSENT]
+    in_native = _league_of(lambda labelled: simulated(labelled, "native", LEAGUE_SEEDS, console), Case.simulated)
+    return [
+        f"The scores of [the league](league.md) on {len(ALIKE)} links with all flows of one kind, and the harm to the "
+        f"kernel's CUBIC on {len(BESIDE)} links: Linux {LEAGUE_RUNS} runs of each, native {len(LEAGUE_SEEDS)} seeds.",
+        *_standings(on_linux, in_native),
+        *_harm(on_linux, in_native),
+    ]
+
+
+def _league_of(frame_of: Callable[[Labelled], pd.DataFrame], made: Callable[[Case], Case]) -> League:
+    """Return the league of cases that are run somewhere."""
+
+    def result(scenarios: Mapping[str, Scenario], labelled: Labelled) -> BenchmarkResult:
+        plain = {name: made(Case(name, scenario, 1)).scenario.to_dict() for name, scenario in scenarios.items()}
+        cases = {label: made(case) for label, case in labelled.items()}
+        return BenchmarkResult(frame_of(cases), [], [], Path(), {"config": {"scenarios": plain, "warmup": WARMUP}})
+
+    def of(scenarios: Mapping[str, Scenario]) -> BenchmarkResult:
+        return result(
+            scenarios, {(name, who.name): league_case(name, who) for name in scenarios for who in COMPETITORS}
+        )
+
+    alone = {(name, ALONE_SUITE): Case(name, scenario, LEAGUE_RUNS) for name, scenario in ALONE.items()}
+    results = {"generalisation": of(ALIKE), "friendliness": of(BESIDE), ALONE_SUITE: result(ALONE, alone)}
+    return League(LeaguePlan("linux", learned=LEARNED, rival="bbr2", yardsticks=("backlog",)), results)
+
+
+def _standings(on_linux: League, in_native: League) -> list[str]:
+    linux, native = (standings(scores(league.results["generalisation"]))[SCORE] for league in (on_linux, in_native))
+    # The kernel's own have the scores of ours in native, and share their places.
+    places = {str(name): place for place, name in enumerate((n for n in native.index if n not in STAND_INS), start=1)}
+    rows = []
+    for place, (name, row) in enumerate(linux.iterrows(), start=1):
+        of_native = native.loc[name]
+        rows.append(
+            [
+                str(place),
+                page.cell(name),
+                f"{row['iqm']:.3f} [{row['low']:.3f} {row['high']:.3f}]",
+                f"{of_native['iqm']:.3f} [{of_native['low']:.3f} {of_native['high']:.3f}]",
+                str(places[STAND_INS.get(str(name), str(name))]),
+                f"{row['iqm'] - of_native['iqm']:+.3f}",
+            ]
+        )
+    ours = [str(name) for name in linux.index if name not in STAND_INS]
+    rank = pd.Series(range(len(ours)), ours).corr(pd.Series({name: places[name] for name in ours}), method="spearman")
+    headings = ["", "competitor", "fair power on Linux, IQM", "in native", "place in native", "difference"]
+    return [
+        page.table(headings, rows, (0, 2, 3, 4, 5)),
+        f"Rank correlation (Spearman) of our {len(ours)} on Linux and in native: {rank:.2f}.",
+    ]
+
+
+def _harm(on_linux: League, in_native: League) -> list[str]:
+    linux = harms(on_linux).xs(VICTIM, level="victim")["throughput"]
+    native = harms(in_native).xs(STAND_INS[VICTIM], level="victim")["throughput"]
+    rows = []
+    inside = 0
+    for name in linux.groupby(level="competitor").mean().sort_values(kind="stable").index:
+        sides = [side.xs(name, level="competitor") for side in (linux, native)]
+        found = [estimate(side, strata=side.index.get_level_values("scenario").tolist()) for side in sides]
+        gap = found[1].value - found[0].value
+        inside += abs(gap) <= HARM_GOAL
+        rows.append([page.cell(name), *(one.text(".3f") for one in found), f"{gap:+.3f}"])
+    goal = "**reached**" if inside == len(rows) else "**missed**"
+    return [
+        f"Harm to the throughput of the kernel's CUBIC. Goal: native predicts it to {HARM_GOAL:g}: {goal}, for "
+        f"{inside} of {len(rows)} competitors.",
+        page.table(["competitor", "on Linux", "in native", "native less Linux"], rows, (1, 2, 3)),
+    ]
+
+
+# Our BBR and the kernel's
+
+
+def _twins(runs: pd.DataFrame, console: Console) -> list[str]:
+    blocks = [
+        f"`bbr` over UDP and the kernel's TCP with `bbr`, {TWIN_RUNS} runs each. *In bursts* is `burst_packets: 0`: "
+        "our sender then sends about a millisecond at once, as Linux does for segmentation offload. Native has `bbr` "
+        "without bursts in place of the kernel's. Receivers of both acknowledge every second packet.",
+    ]
+    for path in TWIN_PATHS:
+        cases = twin_cases(path)
+        frame = measured({(name, LINUX): case for name, case in cases.items()}, runs)
+        if frame.empty:
+            return [*blocks, ABSENT]
+        native = simulated({(name, NATIVE): case.simulated() for name, case in cases.items()}, "native", SEEDS, console)
+        table = run_table(pd.concat([frame, native], ignore_index=True))
+        blocks += [
+            f"### {page.cell(describe(path).partition(':')[0])}, {path.flows[0].rtt_ms:g} ms",
+            _twin_table(table),
+        ]
+        blocks += _explained(table)
+    return blocks
+
+
+_TWIN_METRICS: Final = {
+    "throughput_mbps[0]": ("first flow, Mbit/s", ".2f"),
+    "throughput_mbps[1]": ("second flow, Mbit/s", ".2f"),
+    "link_queue_mean_ms": ("queue, ms", ".2f"),
+    "link_queue_p95_ms": ("p95 of the queue, ms", ".2f"),
+    "retransmission_rate": ("retransmissions", ".2%"),
+    "link_utilisation": ("utilisation", ".1%"),
+}
+
+
+def _twin_table(table: pd.DataFrame) -> str:
+    groups = dict(iter(table.groupby(level=["scenario", "competitor"], sort=False)))
+    rows = [
+        [
+            name if who == LINUX else "",
+            who,
+            *(mean(groups[name, who][m], form) for m, (_, form) in _TWIN_METRICS.items()),
+        ]
+        for name in TWINS
+        for who in (LINUX, NATIVE)
+        if (name, who) in groups
+    ]
+    return page.table(["flows", "", *(label for label, _ in _TWIN_METRICS.values())], rows, range(2, 8))
+
+
+def _explained(table: pd.DataFrame) -> list[str]:
+    """Return how much of the difference between our BBR and the kernel's, each alone, comes from what."""
+    groups = table.groupby(level=["scenario", "competitor"])
+    means = {
+        label: {metric: float(frame[metric].mean()) for metric in _TWIN_METRICS if metric in frame}
+        for label, frame in groups
+    }
+    kernels, ours, bursts = ((f"{name}, alone", LINUX) for name in ("the kernel's", "ours", "ours in bursts"))
+    if not {kernels, ours, bursts} <= set(means):
+        return []
+    steps = [
+        ("ours less the kernel's", ours, kernels),
+        ("of which bursts for segmentation offload", ours, bursts),
+        ("and the rest of TCP and the host's stack", bursts, kernels),
+        ("for comparison: ours on this host less ours in native", ours, ("ours, alone", NATIVE)),
+    ]
+    metrics = [metric for metric in _TWIN_METRICS if metric != "throughput_mbps[1]"]
+
+    rows = [
+        [name, *(f"{means[a][metric] - means[b][metric]:+{_TWIN_METRICS[metric][1]}}" for metric in metrics)]
+        for name, a, b in steps
+    ]
+    return [page.table(["alone", *(_TWIN_METRICS[metric][0] for metric in metrics)], rows, range(1, 6))]
+
+
+# The duel
+
+
+def _duel(path: Path) -> list[str]:
+    if not DUEL_TRACE.is_file():
+        return [ABSENT]
+    link = page.write_figure(_duel_figure(), path, "duel")
+    first, second = DUEL.scenario.flows
+    return [
+        f"The shipped policy against CUBIC in all engines: {DUEL.scenario.describe_link()}, {first.rtt_ms:g} ms. On "
+        "Linux the policy runs over UDP and CUBIC is the kernel's.",
+        f"![Throughput of {first.algorithm} and {second.algorithm} over time in native, ns-3 and Linux]({link})",
+    ]
+
+
+def _duel_figure() -> Figure:
+    case = DUEL.simulated()
+    traces = {title: run_once(case, engine, 1) for engine, title in ENGINES.items()}
+    # With the simulated scenario, so that CUBIC has one name and colour.
+    return throughput_panels(traces | {LINUX: replace(load_trace(DUEL_TRACE), scenario=case.scenario)})
