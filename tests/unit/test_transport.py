@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bbrgym import Flow, Scenario, _controllers, _native, _testing
+from bbrgym import Flow, Scenario, _controllers, _native, _testing, simulate
 from bbrgym.envs.columns import FLOW_COLUMNS
 
 MS = 1_000_000
@@ -704,6 +704,28 @@ def test_a_flow_that_would_stop_at_the_end_of_time_never_stops():
     delivered = batch.flow_rows[0, :, FLOW_COLUMNS.index("delivered_packets")]
     assert batch.times_s[0] == 1
     assert all(delivered > 100)
+
+
+def test_the_columns_of_a_row_agree():
+    scenario = Scenario(rate_mbps=10, duration_s=2, buffer_packets=20, flows=(Flow("cubic", rtt_ms=40, start_s=0.25),))
+    trace = simulate(scenario, "native", step_ms=100)
+    row = {name: trace.flows[:, 0, index] for index, name in enumerate(FLOW_COLUMNS)}
+    packet_bits_per_step = scenario.packet_bytes * 8 / 0.1
+    for rate, packets in {
+        "send_rate_mbps": row["sent_packets"],
+        "delivery_rate_mbps": row["delivered_packets"],
+        "throughput_mbps": row["received_bytes"] / scenario.packet_bytes,
+    }.items():
+        assert row[rate].max() > 9
+        np.testing.assert_allclose(row[rate] * 1e6, packets * packet_bits_per_step, err_msg=rate)
+    has_rtt = row["delivered_packets"] > 0
+    assert 10 < has_rtt.sum() < len(has_rtt)
+    for name in ("rtt_min_ms", "rtt_mean_ms", "rtt_last_ms"):
+        np.testing.assert_array_equal(~np.isnan(row[name]), has_rtt, err_msg=name)
+    least, mean, last = (row[name][has_rtt] for name in ("rtt_min_ms", "rtt_mean_ms", "rtt_last_ms"))
+    assert (least >= 40).all()
+    assert (least <= mean).all()
+    assert (least <= last).all()
 
 
 # The receiver (RFC 5681, section 4.2)
