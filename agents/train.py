@@ -55,8 +55,8 @@ def train(config: Mapping[str, Any], directory: Path, console: Console | None = 
 
     At every checkpoint all random generators are seeded again from the seed and the number of steps, and new episodes
     begin. So a training that was killed or interrupted and resumed logs exactly the same metrics, and ends with the
-    same weights, as one that ran through: it continues from its last checkpoint. If the folder has a training with the same configuration that ended before its first checkpoint,
-    that one starts again.
+    same weights, as one that ran through: it continues from its last checkpoint. If the folder has a training with
+    the same configuration that ended before its first checkpoint, that one starts again.
 
     Args:
         config: plain types, with the keys of `EpisodeSpec.from_config` and `agent`, `train`, `tracking`, `seed`.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -75,8 +76,8 @@ class LinkSummary:
         jain: Jain's index (sum x)^2 / (n sum x^2) of the flows' throughputs; 1 is equal shares, 1/n the worst.
         queue_mean_ms: mean queueing delay, in ms.
         queue_p95_ms: 95th percentile over the steps of their mean queueing delay, in ms.
-        drops: packets dropped by the queue.
-        random_losses: packets lost at random on the link.
+        drops: packets dropped by the queue; NaN where the link is unknown, as between two machines.
+        random_losses: packets lost at random on the link; the same.
     """
 
     duration_s: float
@@ -85,8 +86,8 @@ class LinkSummary:
     jain: float
     queue_mean_ms: float
     queue_p95_ms: float
-    drops: int
-    random_losses: int
+    drops: int | float
+    random_losses: int | float
 
 
 @dataclass(frozen=True)
@@ -214,8 +215,8 @@ class Trace:
                 jain=jain_index(np.array([flow.throughput_mbps for flow in flows])),
                 queue_mean_ms=float(np.average(queue_ms, weights=durations)),
                 queue_p95_ms=float(np.percentile(queue_ms, 95)),
-                drops=int(link[:, of_link("drops")].sum()),
-                random_losses=int(link[:, of_link("random_losses")].sum()),
+                drops=_count(link[:, of_link("drops")].sum()),
+                random_losses=_count(link[:, of_link("random_losses")].sum()),
             ),
         )
 
@@ -278,6 +279,10 @@ def simulate(
         timing=timing,
         flaw=flaw,
     )
+
+
+def _count(total: float) -> int | float:
+    return total if math.isnan(total) else int(total)
 
 
 def _ratio(numerator: float, denominator: float) -> float:

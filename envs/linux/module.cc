@@ -1,4 +1,5 @@
-// bbrgym._linux: a scenario in real time on this machine's kernel. It runs in a worker process of its own.
+// bbrgym._linux: a scenario in real time on this machine's kernel, which runs in a worker process of its own; and flows
+// between two machines.
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "envs/linux/linux_network.h"
+#include "envs/linux/udp_binding.h"
 #include "envs/model/scenario_binding.h"
 
 namespace nb = nanobind;
@@ -43,7 +45,7 @@ nb::typed<nb::dict, std::string, double> TimingOf(LinuxNetwork& network) {
 }  // namespace
 
 NB_MODULE(_linux, m) {
-  m.doc() = "One shared bottleneck on this machine's kernel, in real time (C++).";
+  m.doc() = "One shared bottleneck on this machine's kernel, in real time, and flows between two machines (C++).";
 
   nb::class_<LinuxNetwork>(m, "Simulation", "One scenario in real time, stepped by duration.")
       .def(nb::init<>(),
@@ -63,6 +65,7 @@ NB_MODULE(_linux, m) {
       .def("rows", &RowsOf,
            "Return [time_s, is_over, is_complete, *LINK_COLUMNS, *FLOW_COLUMNS of flow 0, ...] of the last step.")
       .def("timing", &TimingOf, "Return how late packets, decisions and steps were since the episode began, in ms.");
+  BindUdp(m);
 }
 
 }  // namespace bbrgym

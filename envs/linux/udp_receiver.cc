@@ -1,15 +1,12 @@
 #include "envs/linux/udp_receiver.h"
 
-#include <sys/socket.h>
+#include <netinet/in.h>
 #include <sys/uio.h>
 
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <utility>
-#include <vector>
-
-#include "envs/linux/siphash.h"
 
 namespace bbrgym {
 
@@ -18,18 +15,39 @@ namespace {
 constexpr std::size_t kBatch = 32;
 /// How far beyond what is expected next a packet may be. It bounds the memory that a hostile sender can make us take.
 constexpr std::uint64_t kMostAhead = 1U << 20U;
+/// How long a lost report can be asked for again.
+constexpr Nanoseconds kLinger = 3 * kSecond;
+
+PeerAddress PeerOf(const sockaddr_storage& address) {
+  PeerAddress peer{};
+  if (address.ss_family == AF_INET6) {
+    const auto& ipv6 = reinterpret_cast<const sockaddr_in6&>(address);
+    std::memcpy(peer.data(), &ipv6.sin6_addr, 16);
+    std::memcpy(peer.data() + 16, &ipv6.sin6_port, 2);
+  } else {
+    const auto& ipv4 = reinterpret_cast<const sockaddr_in&>(address);
+    peer[10] = peer[11] = 0xFF;
+    std::memcpy(peer.data() + 12, &ipv4.sin_addr, 4);
+    std::memcpy(peer.data() + 16, &ipv4.sin_port, 2);
+  }
+  return peer;
+}
 
 }  // namespace
 
-UdpReceiver::UdpReceiver(FileDescriptor socket, std::optional<std::uint64_t> key)
-    : socket_(std::move(socket)), key_(key) {}
+UdpReceiver::UdpReceiver(FileDescriptor socket, std::optional<SipKey> key, Nanoseconds silence_limit)
+    : socket_(std::move(socket)), key_(key), silence_limit_(silence_limit) {}
+
+Nanoseconds UdpReceiver::NextTime() const {
+  return phase_ == Phase::kReceiving ? std::min(receiver_.AckDue(), patience_end_) : patience_end_;
+}
 
 void UdpReceiver::Work(const EpisodeClock& clock) {
   // Of data packets, only the header is read.
   std::array<std::array<std::uint8_t, wire::kMaxControlBytes>, kBatch> buffers;
   static std::array<std::uint8_t, 1 << 16> rest;  // nobody reads it
   std::array<std::array<iovec, 2>, kBatch> pieces;
-  std::array<sockaddr_in, kBatch> addresses;
+  std::array<sockaddr_storage, kBatch> addresses;
   std::array<mmsghdr, kBatch> messages;
   for (int count = kBatch; count == static_cast<int>(kBatch);) {
     for (std::size_t i = 0; i < kBatch; ++i) {
@@ -58,68 +76,108 @@ void UdpReceiver::Work(const EpisodeClock& clock) {
       }
     }
   }
-  if (receiver_.AckDue() <= clock.Now()) SendAck();
+  const Nanoseconds now = clock.Now();
+  if (phase_ == Phase::kReceiving && receiver_.AckDue() <= now) SendAck();
+  if (patience_end_ <= now) {
+    phase_ = Phase::kOver;
+    patience_end_ = kNever;
+  }
 }
 
-void UdpReceiver::Take(Nanoseconds now, const wire::Datagram& datagram, const sockaddr_in& from) {
+void UdpReceiver::Release() {
+  phase_ = Phase::kWaiting;
+  patience_end_ = kNever;
+  expected_number_ = arrived_packets_ = reordered_packets_ = 0;
+  receiver_ = Receiver();
+  sent_.reset();
+}
+
+wire::Report UdpReceiver::report() const {
+  const Receiver::Counts& counts = receiver_.counts();
+  return {.received_bytes = static_cast<std::uint64_t>(counts.received),
+          .arrived_bytes = static_cast<std::uint64_t>(counts.arrived),
+          .arrived_packets = arrived_packets_,
+          .reordered_packets = reordered_packets_};
+}
+
+void UdpReceiver::Take(Nanoseconds now, const wire::Datagram& datagram, const sockaddr_storage& from) {
+  const bool is_senders =
+      phase_ != Phase::kWaiting && datagram.connection == connection_ && PeerOf(from) == PeerOf(sender_);
   if (datagram.kind == wire::Kind::kHello) {
-    TakeHello(datagram, from);
-    return;
-  }
-  const bool is_sender =
-      has_sender_ && from.sin_addr.s_addr == sender_.sin_addr.s_addr && from.sin_port == sender_.sin_port;
-  if (!is_sender || datagram.kind != wire::Kind::kData) {
+    TakeHello(now, datagram, from);
+  } else if (datagram.kind == wire::Kind::kData && is_senders && phase_ == Phase::kReceiving) {
+    TakeData(now, datagram);
+  } else if (datagram.kind == wire::Kind::kEnd && is_senders && datagram.token == token_) {
+    TakeEnd(now, datagram);
+  } else {
     ++refused_;
-    return;
   }
-  const std::uint64_t number = wire::Expand(datagram.number, expected_number_);
-  const std::uint64_t segment = wire::Expand(datagram.segment, receiver_.next_segment());
+}
+
+void UdpReceiver::TakeHello(Nanoseconds now, const wire::Datagram& hello, const sockaddr_storage& from) {
+  const PeerAddress peer = PeerOf(from);
+  const bool is_used = hello.token == token_ && peer == PeerOf(sender_);
+  if (phase_ == Phase::kReceiving && is_used) {  // the welcome was lost
+    Answer({.kind = wire::Kind::kWelcome, .connection = connection_, .time = hello.time}, from);
+  } else if (key_ && !IsTokenValid(hello.token, *key_, peer, now)) {
+    Answer({.kind = wire::Kind::kRetry, .time = hello.time, .token = MakeToken(*key_, peer, now)}, from);
+  } else if (key_ && is_used) {
+    ++refused_;
+  } else if (phase_ != Phase::kWaiting) {
+    ++refused_;
+    Answer({.kind = wire::Kind::kBusy, .time = hello.time}, from);
+  } else {
+    phase_ = Phase::kReceiving;
+    token_ = hello.token;
+    sender_ = from;
+    connection_ = ConnectionOf(token_);
+    if (silence_limit_ != kNever) patience_end_ = now + silence_limit_;
+    Answer({.kind = wire::Kind::kWelcome, .connection = connection_, .time = hello.time}, from);
+  }
+}
+
+void UdpReceiver::TakeData(Nanoseconds now, const wire::Datagram& data) {
+  const std::uint64_t number = wire::Expand(data.number, expected_number_);
+  const std::uint64_t segment = wire::Expand(data.segment, receiver_.next_segment());
   if (number > expected_number_ + kMostAhead || segment > receiver_.next_segment() + kMostAhead) {
     ++refused_;
     return;
   }
+  ++arrived_packets_;
+  if (number < expected_number_) ++reordered_packets_;
   expected_number_ = std::max(expected_number_, number + 1);
+  if (silence_limit_ != kNever) patience_end_ = now + silence_limit_;
   const DataPacket packet{
-      .number = number, .segment = segment, .bytes = datagram.bytes, .is_retransmission = datagram.is_retransmission};
+      .number = number, .segment = segment, .bytes = data.bytes, .is_retransmission = data.is_retransmission};
   if (receiver_.OnPacket(now, packet)) SendAck();
 }
 
-void UdpReceiver::TakeHello(const wire::Datagram& hello, const sockaddr_in& from) {
-  const bool is_other =
-      has_sender_ && (from.sin_addr.s_addr != sender_.sin_addr.s_addr || from.sin_port != sender_.sin_port);
-  if (is_other) {
-    ++refused_;
+void UdpReceiver::TakeEnd(Nanoseconds now, const wire::Datagram& end) {
+  if (phase_ == Phase::kReceiving) {
+    phase_ = Phase::kReported;
+    sent_ = end.sent;
+  }
+  if (phase_ != Phase::kReported) return;
+  if (end.is_last) {
+    phase_ = Phase::kOver;
+    patience_end_ = kNever;
     return;
   }
-  if (key_ && hello.token != TokenFor(from)) {
-    Answer({.kind = wire::Kind::kRetry, .time = hello.time, .token = TokenFor(from)}, from);
-    return;
-  }
-  has_sender_ = true;
-  sender_ = from;
-  Answer({.kind = wire::Kind::kWelcome, .time = hello.time}, from);
+  patience_end_ = now + kLinger;
+  Answer({.kind = wire::Kind::kReport, .connection = connection_, .report = report()}, sender_);
 }
 
 void UdpReceiver::SendAck() {
-  wire::Datagram datagram{.kind = wire::Kind::kAck};
+  wire::Datagram datagram{.kind = wire::Kind::kAck, .connection = connection_};
   receiver_.WriteAck(datagram.ack);
   Answer(datagram, sender_);
 }
 
-void UdpReceiver::Answer(const wire::Datagram& datagram, const sockaddr_in& to) {
+void UdpReceiver::Answer(const wire::Datagram& datagram, const sockaddr_storage& to) {
   std::array<std::uint8_t, wire::kMaxControlBytes> buffer;
   const std::size_t bytes = wire::Write(datagram, buffer);
-  if (sendto(socket(), buffer.data(), bytes, 0, reinterpret_cast<const sockaddr*>(&to), sizeof(to)) < 0) ++refused_;
-}
-
-wire::Token UdpReceiver::TokenFor(const sockaddr_in& address) const {
-  const std::uint64_t who = static_cast<std::uint64_t>(address.sin_addr.s_addr) << 16U | address.sin_port;
-  wire::Token token;
-  for (std::size_t half = 0; half < 2; ++half) {
-    const std::uint64_t hash = SipHash(*key_, half, who);
-    std::memcpy(token.data() + 8 * half, &hash, sizeof(hash));
-  }
-  return token;
+  const socklen_t length = to.ss_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+  if (sendto(socket(), buffer.data(), bytes, 0, reinterpret_cast<const sockaddr*>(&to), length) < 0) ++refused_;
 }
 
 }  // namespace bbrgym

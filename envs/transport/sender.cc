@@ -193,6 +193,11 @@ void Sender::UpdateDecision() {
   if (decision_.is_app_limited) MarkAppLimited();
 }
 
+Bytes Sender::acknowledged_in_order() const {
+  const Bytes full = static_cast<Bytes>(segments_.begin()) * connection_.packet_bytes;
+  return IsAllDelivered() ? full - connection_.packet_bytes + last_segment_bytes_ : full;
+}
+
 void Sender::DropRepairedSegments() {
   while (!lost_segments_.IsEmpty()) {
     const std::uint64_t segment = lost_segments_.Front();

@@ -68,6 +68,8 @@ class Sender {
   Bytes in_flight() const { return in_flight_; }
   /// Whether everything there was to send has been acknowledged.
   bool IsAllDelivered() const { return segments_.begin() == total_segments_; }
+  /// Payload acknowledged without a gap.
+  Bytes acknowledged_in_order() const;
   /// Reads the controller's decision again, after a change of its gains.
   void UpdateDecision();
 

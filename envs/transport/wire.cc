@@ -6,13 +6,17 @@ namespace bbrgym::wire {
 
 namespace {
 
-constexpr std::uint8_t kVersion = 1;
+constexpr std::uint8_t kVersion = 2;
 constexpr std::size_t kPrefixBytes = 4;
 constexpr std::size_t kHelloBytes = 28;
 constexpr std::size_t kWelcomeBytes = 12;
 constexpr std::size_t kAckHeaderBytes = 8;
 constexpr std::size_t kRangeBytes = 16;
+constexpr std::size_t kEndBytes = 36;
+constexpr std::size_t kReportBytes = 36;
+// The only flag of data, and of end.
 constexpr std::uint8_t kRetransmission = 1;
+constexpr std::uint8_t kLast = 1;
 
 template <typename Value>
 Value Get(std::span<const std::uint8_t> bytes, std::size_t at) {
@@ -50,7 +54,8 @@ std::optional<Datagram> Read(std::span<const std::uint8_t> bytes) {
   if (bytes.size() < kPrefixBytes || bytes[0] >> 4U != kVersion) return std::nullopt;
   Datagram read{.kind = static_cast<Kind>(bytes[0] & 15U), .connection = Get<std::uint16_t>(bytes, 2)};
   const std::uint8_t flags = bytes[1];
-  if (flags != 0 && !(read.kind == Kind::kData && flags == kRetransmission)) return std::nullopt;
+  const bool may_have_flag = read.kind == Kind::kData || read.kind == Kind::kEnd;
+  if (flags > 1 || (flags == 1 && !may_have_flag)) return std::nullopt;
   switch (read.kind) {
     case Kind::kHello:
     case Kind::kRetry:
@@ -59,6 +64,7 @@ std::optional<Datagram> Read(std::span<const std::uint8_t> bytes) {
       std::copy_n(bytes.begin() + 12, read.token.size(), read.token.begin());
       return read;
     case Kind::kWelcome:
+    case Kind::kBusy:
       if (bytes.size() != kWelcomeBytes) return std::nullopt;
       read.time = Get<std::uint64_t>(bytes, 4);
       return read;
@@ -73,7 +79,17 @@ std::optional<Datagram> Read(std::span<const std::uint8_t> bytes) {
       if (bytes.size() < kAckHeaderBytes || !ReadRanges(bytes, read.ack)) return std::nullopt;
       return read;
     case Kind::kEnd:
-      if (bytes.size() != kPrefixBytes) return std::nullopt;
+      if (bytes.size() != kEndBytes) return std::nullopt;
+      read.is_last = flags == kLast;
+      std::copy_n(bytes.begin() + 4, read.token.size(), read.token.begin());
+      read.sent = {.packets = Get<std::uint64_t>(bytes, 20), .bytes = Get<std::uint64_t>(bytes, 28)};
+      return read;
+    case Kind::kReport:
+      if (bytes.size() != kReportBytes) return std::nullopt;
+      read.report = {.received_bytes = Get<std::uint64_t>(bytes, 4),
+                     .arrived_bytes = Get<std::uint64_t>(bytes, 12),
+                     .arrived_packets = Get<std::uint64_t>(bytes, 20),
+                     .reordered_packets = Get<std::uint64_t>(bytes, 28)};
       return read;
   }
   return std::nullopt;
@@ -81,7 +97,7 @@ std::optional<Datagram> Read(std::span<const std::uint8_t> bytes) {
 
 std::size_t Write(const Datagram& datagram, std::span<std::uint8_t> buffer) {
   buffer[0] = static_cast<std::uint8_t>(kVersion << 4U | static_cast<std::uint8_t>(datagram.kind));
-  buffer[1] = datagram.kind == Kind::kData && datagram.is_retransmission ? kRetransmission : 0;
+  buffer[1] = 0;
   Put(buffer, 2, datagram.connection);
   switch (datagram.kind) {
     case Kind::kHello:
@@ -90,9 +106,11 @@ std::size_t Write(const Datagram& datagram, std::span<std::uint8_t> buffer) {
       std::copy(datagram.token.begin(), datagram.token.end(), buffer.begin() + 12);
       return kHelloBytes;
     case Kind::kWelcome:
+    case Kind::kBusy:
       Put(buffer, 4, datagram.time);
       return kWelcomeBytes;
     case Kind::kData:
+      if (datagram.is_retransmission) buffer[1] = kRetransmission;
       Put(buffer, 4, datagram.number);
       Put(buffer, 8, datagram.segment);
       return kDataHeaderBytes + static_cast<std::size_t>(datagram.bytes);
@@ -104,7 +122,17 @@ std::size_t Write(const Datagram& datagram, std::span<std::uint8_t> buffer) {
       }
       return kAckHeaderBytes + kRangeBytes * datagram.ack.count;
     case Kind::kEnd:
-      break;
+      if (datagram.is_last) buffer[1] = kLast;
+      std::copy(datagram.token.begin(), datagram.token.end(), buffer.begin() + 4);
+      Put(buffer, 20, datagram.sent.packets);
+      Put(buffer, 28, datagram.sent.bytes);
+      return kEndBytes;
+    case Kind::kReport:
+      Put(buffer, 4, datagram.report.received_bytes);
+      Put(buffer, 12, datagram.report.arrived_bytes);
+      Put(buffer, 20, datagram.report.arrived_packets);
+      Put(buffer, 28, datagram.report.reordered_packets);
+      return kReportBytes;
   }
   return kPrefixBytes;
 }

@@ -8,40 +8,44 @@
 
 #include "envs/model/packet.h"
 
-/// The wire format of the transport over UDP, version 1 (docs/wire.md). Integers are big-endian.
-///
-///     byte 0        version (high four bits), kind (low four bits)
-///     byte 1        flags: bit 0 of a data packet is "retransmission"; all others are 0
-///     bytes 2-3     connection id
-///     hello         8 bytes of the sender's time, 16 bytes of token (zeros without one)
-///     retry         the 8 bytes of the hello again, 16 bytes of token
-///     welcome       the 8 bytes of the hello again
-///     data          packet number and segment, the low 32 bits of each; then the payload, at least one byte
-///     ack           the number of ranges, 1 to 8; 3 bytes of 0; then low and high end of each, 64 bits, newest first
-///     end           nothing more
-///
-/// With IPv4's and UDP's headers a data packet has 40 bytes beside its payload, as one of TCP without options has.
-/// No answer is longer than what it answers, so a receiver cannot be used to amplify traffic.
+/// The wire format of the transport over UDP, version 2. docs/wire.md has its tables, the handshake and the reasons.
 namespace bbrgym::wire {
 
 inline constexpr std::size_t kDataHeaderBytes = 12;
 inline constexpr std::size_t kMaxControlBytes = 8 + 16 * AckPacket::kMaxRanges;
 
-enum class Kind : std::uint8_t { kHello = 1, kRetry, kWelcome, kData, kAck, kEnd };
+enum class Kind : std::uint8_t { kHello = 1, kRetry, kWelcome, kData, kAck, kEnd, kReport, kBusy };
 
 using Token = std::array<std::uint8_t, 16>;
+
+/// What a sender has sent.
+struct Sent {
+  std::uint64_t packets = 0;
+  std::uint64_t bytes = 0;  ///< of payload
+};
+
+/// What a receiver has of it.
+struct Report {
+  std::uint64_t received_bytes = 0;     ///< payload in order, without a gap
+  std::uint64_t arrived_bytes = 0;      ///< payload of all data packets, including duplicates
+  std::uint64_t arrived_packets = 0;    ///< including duplicates
+  std::uint64_t reordered_packets = 0;  ///< that arrived after a later one (RFC 4737, section 3.3)
+};
 
 /// A datagram as it was read. Which members mean something depends on its kind.
 struct Datagram {
   Kind kind = Kind::kEnd;
   std::uint16_t connection = 0;
-  std::uint64_t time = 0;     ///< hello, retry, welcome
-  Token token{};              ///< hello, retry
-  std::uint32_t number = 0;   ///< data: the low 32 bits
-  std::uint32_t segment = 0;  ///< data: the low 32 bits
-  std::int32_t bytes = 0;     ///< data: of the payload
-  bool is_retransmission = false;
+  std::uint64_t time = 0;          ///< hello, retry, welcome, busy
+  Token token{};                   ///< hello, retry, end
+  std::uint32_t number = 0;        ///< data: the low 32 bits
+  std::uint32_t segment = 0;       ///< data: the low 32 bits
+  std::int32_t bytes = 0;          ///< data: of the payload
+  bool is_retransmission = false;  ///< data
   AckPacket ack{};
+  bool is_last = false;  ///< end: the report has arrived
+  Sent sent{};           ///< end
+  Report report{};
 };
 
 /// Reads a datagram; nothing if it is not one of this version, whatever its bytes.

@@ -338,6 +338,8 @@ def write_datagram(
     bytes: int = 0,
     is_retransmission: bool = False,
     ranges: Sequence[tuple[int, int]] = [],
+    is_last: bool = False,
+    totals: Sequence[int] = [],
 ) -> bytes:
     """Return the bytes of a datagram; the payload of data is zeros."""
 
@@ -348,3 +350,12 @@ def expand_number(low: int, expected: int) -> int:
     """
     Return the number with these low 32 bits that is closest to `expected`.
     """
+
+def siphash(low: int, high: int, message: bytes) -> int:
+    """Return SipHash-2-4 of the message under a key of two words."""
+
+def make_token(key: int, peer: bytes, now: int) -> bytes:
+    """Return a token for a peer (18 bytes of address and port)."""
+
+def is_token_valid(token: bytes, key: int, peer: bytes, now: int) -> bool:
+    """Return whether the token was made with this key for this peer."""

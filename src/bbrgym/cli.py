@@ -1,4 +1,4 @@
-"""The command line: `bbrgym train|evaluate|benchmark|report|export|import|demo|ns3|ui`."""
+"""The command line: `bbrgym train|evaluate|benchmark|report|export|import|demo|send|receive|ns3|ui`."""
 
 from __future__ import annotations
 
@@ -293,6 +293,18 @@ def _import(arguments: list[str]) -> int:
     return 0
 
 
+def _send(arguments: list[str]) -> int:
+    from bbrgym.envs.linux.commands import run_send
+
+    return run_send(arguments)
+
+
+def _receive(arguments: list[str]) -> int:
+    from bbrgym.envs.linux.commands import run_receive
+
+    return run_receive(arguments)
+
+
 def _ns3(arguments: list[str]) -> int:
     from bbrgym.envs.ns3gym.server import serve
 
@@ -454,7 +466,10 @@ def _is_explained(error: Exception) -> bool:
 
     if any(os.environ.get(name, "0") not in ("", "0") for name in ("BBRGYM_DEBUG", "HYDRA_FULL_ERROR")):
         return False
-    known = (ValueError, EngineError, FileNotFoundError, ModuleNotFoundError, HydraException, OmegaConfBaseException)
+    known = (
+        *(ValueError, EngineError, FileNotFoundError, ModuleNotFoundError, ConnectionError),
+        *(HydraException, OmegaConfBaseException),
+    )
     return isinstance(error, known)
 
 
@@ -612,6 +627,46 @@ COMMANDS: dict[str, Command] = {
         (*_ENVIRONMENT_GROUPS, "agent", "tracking"),
         ("train.max_minutes=4", "benchmark.competitors=[bbr,cubic]", "benchmark.seeds=[1,2,3]"),
         ("bbrgym demo", "bbrgym demo train.max_minutes=30 tracking=none"),
+    ),
+    "send": Command(
+        "send a flow with one of our algorithms to another machine",
+        _send,
+        "Send zeros over UDP to `bbrgym receive` at HOST:PORT and print a line per interval, as iperf3 does. "
+        "The transfer is what the receiver has acknowledged. The exit status is 1 if its report at the end is missing.",
+        settings=(
+            "--algorithm NAME        policy by default; bbrgym.controllers() has all",
+            "--parameters KEY=VALUE  of the algorithm, one or more",
+            "--policy PATH           a training run or an agent's folder; the shipped policy by default",
+            "--seconds S             how long; 10 by default, unless --bytes is given",
+            "--bytes N               how much",
+            "--packet-bytes 1000     payload of a packet",
+            "--interval 1            in s",
+            "--timeout 10            how long the receiver may be silent, in s",
+            "--seed N                of the algorithm; a random one by default",
+            "--json                  print one JSON document at the end",
+            "--rows FILE.parquet     write the rows as a trace",
+        ),
+        examples=(
+            "bbrgym send 127.0.0.1:5201",
+            "bbrgym send 192.0.2.1:5201 --algorithm bbr --seconds 30 --rows bbr.parquet",
+            "bbrgym send [2001:db8::1]:5201 --policy runs/train/NAME --bytes 100000000 --json",
+        ),
+    ),
+    "receive": Command(
+        "receive the flows of `bbrgym send`",
+        _receive,
+        "Receive one flow after another, and print a line per interval. Other senders are told that it is busy. "
+        "Without --host, only this machine can send to it. A sender must prove its address first (docs/wire.md).",
+        settings=(
+            "--host 127.0.0.1  address to receive at; 0.0.0.0 and :: are all of this machine's",
+            "--port 5201       0 takes a free one",
+            "--once            end after one flow",
+            "--idle 600        end after so long without a flow, in s",
+            "--interval 1      in s",
+            "--timeout 10      a sender that is silent for so long is gone, in s",
+            "--json            print one JSON document at the end of each flow",
+        ),
+        examples=("bbrgym receive --once", "bbrgym receive --host 0.0.0.0 --port 5201"),
     ),
     "ns3": Command(
         "act as an ns3-gym simulation, for any agent that speaks its protocol",

@@ -57,7 +57,12 @@ def write_text(path: Path, text: str) -> None:
 
 def write_json(path: Path, content: object) -> None:
     """Write plain types and numpy scalars as JSON in one atomic move; NaN and infinities become null."""
-    write_text(path, json.dumps(_strict(content), indent=1) + "\n")
+    write_text(path, json_text(content) + "\n")
+
+
+def json_text(content: object) -> str:
+    """Return plain types and numpy scalars as JSON; NaN and infinities become null."""
+    return json.dumps(_strict(content), indent=1)
 
 
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:

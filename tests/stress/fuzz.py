@@ -8,6 +8,8 @@ Each target has valid inputs, which are damaged at random (bytes, or values of J
     messages     spaces and values of the ns3-gym protocol: ValueError or DecodeError, or a value
     client       what a simulation sends to `Ns3GymEnv`: EngineError, or a step, within the time limit
     server       what a client sends to `bbrgym ns3`: EngineError, or the end of the episode, within the time limit
+    udp-receiver datagrams to `bbrgym receive`: it serves one who keeps to the rules before, and after them
+    udp-sender   what a receiver sends to `bbrgym send`: the flow is as open as before, and can be ended
     policy       the bytes of a policy, in C++: ValueError, or actions within their bounds
     sanitized    the same in a program with the compiler's sanitizers: no report
     agent        files of an agent's folder: ValueError or FileNotFoundError, or an agent; nothing in them is executed

@@ -29,6 +29,20 @@ from gymnasium import spaces
 from policies import make_agent
 from recipe import ROOT
 from rich.console import Console
+from udp_peer import (
+    ACK,
+    BUSY,
+    REPORT,
+    RETRY,
+    WELCOME,
+    FakeReceiver,
+    Peer,
+    data_datagram,
+    datagram,
+    end,
+    hello,
+    receiver,
+)
 
 from bbrgym import Flow, Scenario
 from bbrgym._controllers import PolicyNetwork
@@ -294,6 +308,88 @@ def _policy_examples() -> list[bytes]:
     return [agent.to_bytes() for agent in agents]
 
 
+class _DatagramsTarget(Target):
+    """Datagrams, one after the other. `token` and `id` in them stand for the flow's own."""
+
+    TOKEN: ClassVar[bytes] = b"the flow's token"
+    ID: ClassVar[bytes] = b"id"
+
+    def damage(self, data: bytes, rng: random.Random) -> bytes:
+        """Damage, leave out, repeat or swap some of the datagrams."""
+        messages = list(_messages(data))
+        for _ in range(rng.choice([1, 2, 5])):
+            index = rng.randrange(len(messages)) if messages else 0
+            messages[index : index + 1] = rng.choice(
+                [
+                    [damage_bytes(message, rng) for message in messages[index : index + 1]],
+                    [],
+                    messages[index : index + 1] * 3,
+                    [rng.randbytes(rng.randrange(200))],
+                    rng.sample(messages, len(messages)),
+                ]
+            )
+        return _stream(messages[:200])
+
+    def _sent(self, data: bytes, token: bytes, connection: int) -> list[bytes]:
+        messages = [message.replace(self.TOKEN, token)[:65_000] for message in _messages(data)]
+        number = connection.to_bytes(2, "big")
+        return [m[:2] + number + m[4:] if m[2:4] == self.ID else m for m in messages]
+
+
+class UdpReceiverTarget(_DatagramsTarget):
+    """`bbrgym receive` with a hostile sender that has proved its address, and one that has not."""
+
+    def examples(self) -> list[bytes]:
+        connection = int.from_bytes(self.ID, "big")
+        packets = [data_datagram(number, connection) for number in (0, 1, 2, 5, 4, 3, 2**20, 7)]
+        last = [end(self.TOKEN, connection, 8, flags) for flags in (0, 0, 1)]
+        return [_stream([hello(3), hello(4, self.TOKEN), *packets, *last])]
+
+    def read(self, data: bytes) -> None:
+
+        server, address = receiver()
+        with contextlib.closing(Peer(server, address)) as peer, contextlib.closing(Peer(server, address)) as other:
+            peer.connect()
+            for message in self._sent(data, peer.token, peer.connection):
+                if sum(map(len, other.exchange(message))) > len(message):
+                    raise AssertionError("an address that is not proved got more bytes than it sent")
+                peer.exchange(message)
+            server.release()
+            if not other.exchange(hello(1)):
+                raise AssertionError("it serves nobody any more")
+            other.connect()
+
+
+class UdpSenderTarget(_DatagramsTarget):
+    """`bbrgym send` with a hostile receiver."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._flow = Scenario(flows=(Flow("bbr"),)).to_dict()["flows"][0]
+
+    def examples(self) -> list[bytes]:
+
+        acks = [struct.pack("!B3xQQ", 1, 0, high) for high in (0, 1, 5)]
+        acks += [struct.pack("!B3xQQQQ", 2, 5, 9, 0, 3), struct.pack("!B3xQQ", 1, 0, 2**63)]
+        answers = [datagram(RETRY, bytes(24)), datagram(WELCOME, bytes(8)), datagram(BUSY, bytes(8))]
+        return [_stream([*(datagram(ACK, ack) for ack in acks), *answers, datagram(REPORT, bytes(32))])]
+
+    def read(self, data: bytes) -> None:
+
+        with contextlib.closing(FakeReceiver(self._flow)) as fake:
+            fake.connect()
+            fake.answer(*self._sent(data, bytes(16), 0))
+            if fake.sender.phase != "open":
+                raise AssertionError(f"the flow is {fake.sender.phase}")
+            row = fake.sender.row()
+            if not all(0 <= value < 1e12 for value in row[1:19] if value == value):
+                raise AssertionError(f"impossible row: {row[1:19]}")
+            fake.sender.finish()
+            fake.sender.wait(0)
+            if fake.sender.phase != "ending":
+                raise AssertionError("it cannot be ended")
+
+
 class PolicyTarget(Target):
     """The bytes of a policy, in C++."""
 
@@ -531,6 +627,8 @@ TARGETS: Final[dict[str, type[Target]]] = {
     "messages": MessagesTarget,
     "client": ClientTarget,
     "server": ServerTarget,
+    "udp-receiver": UdpReceiverTarget,
+    "udp-sender": UdpSenderTarget,
     "policy": PolicyTarget,
     "sanitized": SanitizedTarget,
     "agent": AgentTarget,

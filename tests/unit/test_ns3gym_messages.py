@@ -103,7 +103,11 @@ def test_doubles_of_an_action_go_as_floats_and_are_taken_as_either() -> None:
 
 
 def test_extensions_are_beyond_the_stock_numbers() -> None:
-    expected = {pb.SimInitAck: {"scenario", "seed", "policies"}, pb.EnvStateMsg: {"error"}, pb.EnvActMsg: {"step_ns"}}
+    expected = {
+        pb.SimInitAck: {"scenario", "seed", "policies"},
+        pb.EnvStateMsg: {"error", "timing"},
+        pb.EnvActMsg: {"step_ns"},
+    }
     for message, names in expected.items():
         assert {field.name for field in message.DESCRIPTOR.fields if field.number >= 100} == names
 

@@ -231,10 +231,13 @@ def test_a_crash_or_a_hang_keeps_the_input(
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"input"]
 
 
-@pytest.mark.parametrize("name", ["scenario", "messages", "policy"])
-def test_what_reads_input_survives_a_few_hundred_damaged_ones(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "inputs"),
+    [("scenario", 200), ("messages", 200), ("udp-receiver", 50), ("udp-sender", 100), ("policy", 200)],
+)
+def test_what_reads_input_survives_damaged_ones(name: str, inputs: int, tmp_path: Path) -> None:
     target = fuzz.TARGETS[name](tmp_path)
-    assert fuzz.attack(target, random.Random(1), tmp_path / "found", lambda count: count == 200) == (200, [])
+    assert fuzz.attack(target, random.Random(1), tmp_path / "found", lambda count: count == inputs) == (inputs, [])
     target.close()
 
 

@@ -3,44 +3,49 @@
 from __future__ import annotations
 
 import random
+import re
+from pathlib import Path
 
 import pytest
 
 from bbrgym import _testing
 
-HELLO, RETRY, WELCOME, DATA, ACK, END = range(1, 7)
+HELLO, RETRY, WELCOME, DATA, ACK, END, REPORT, BUSY = range(1, 9)
+TOKEN = bytes(range(16))
+FIELDS = {
+    "hello": {"kind": HELLO, "time": 0x1122334455667788, "token": TOKEN},
+    "retry": {"kind": RETRY, "time": 5, "token": b"\xff" * 16},
+    "welcome": {"kind": WELCOME, "connection": 7, "time": 5},
+    "data": {"kind": DATA, "connection": 7, "number": 0x01020304, "segment": 9, "bytes": 2},
+    "retransmission": {"kind": DATA, "number": 1, "bytes": 1, "is_retransmission": True},
+    "ack": {"kind": ACK, "connection": 7, "ranges": [(5, 0x1_0000_0000), (0, 3)]},
+    "end": {"kind": END, "connection": 7, "token": TOKEN, "totals": [9, 9000]},
+    "last end": {"kind": END, "connection": 7, "token": TOKEN, "totals": [9, 9000], "is_last": True},
+    "report": {"kind": REPORT, "connection": 7, "totals": [8000, 9000, 9, 1]},
+    "busy": {"kind": BUSY, "time": 5},
+}
+PAGE = (Path(__file__).parents[2] / "docs" / "wire.md").read_text(encoding="utf-8")
 GOLDEN = {
-    "hello": (
-        {"kind": HELLO, "connection": 0x0102, "time": 0x1122334455667788, "token": bytes(range(16))},
-        "11000102" "1122334455667788" "000102030405060708090a0b0c0d0e0f",
-    ),
-    "retry": ({"kind": RETRY, "time": 5, "token": b"\xff" * 16}, "12000000" "0000000000000005" + "ff" * 16),
-    "welcome": ({"kind": WELCOME, "connection": 7, "time": 5}, "13000007" "0000000000000005"),
-    "data": (
-        {"kind": DATA, "connection": 7, "number": 0x01020304, "segment": 9, "bytes": 2},
-        "14000007" "01020304" "00000009" "0000",
-    ),
-    "retransmission": (
-        {"kind": DATA, "number": 1, "bytes": 1, "is_retransmission": True},
-        "14010000" "00000001" "00000000" "00",
-    ),
-    "ack": (
-        {"kind": ACK, "connection": 7, "ranges": [(5, 0x1_0000_0000), (0, 3)]},
-        "15000007" "02000000" "0000000000000005" "0000000100000000" "0000000000000000" "0000000000000003",
-    ),
-    "ack of eight ranges": (
-        {"kind": ACK, "ranges": [(n, n) for n in range(16, 0, -2)]},
-        "15000000" "08000000" + "".join(f"{n:016x}{n:016x}" for n in range(16, 0, -2)),
-    ),
-    "end": ({"kind": END, "connection": 7}, "16000007"),
-}  # fmt: skip
+    name: "".join(re.findall("[0-9a-f]+", row))
+    for name, row in re.findall(r"^\| ([a-z ]+) \| (`[0-9a-f` ]+`) \|$", PAGE, re.M)
+}
+
+
+def test_the_page_has_every_kind() -> None:
+    assert list(GOLDEN) == list(FIELDS)
+    assert {int(datagram[1], 16) for datagram in GOLDEN.values()} == set(range(1, 9))
 
 
 @pytest.mark.parametrize("name", GOLDEN)
 def test_golden_bytes(name: str) -> None:
-    fields, expected = GOLDEN[name]
-    written = _testing.write_datagram(**fields)  # type: ignore[arg-type]
-    assert written.hex() == expected
+    written = _testing.write_datagram(**FIELDS[name])  # type: ignore[arg-type]
+    assert written.hex() == GOLDEN[name]
+    assert _testing.rewrite_datagram(written) == written
+
+
+def test_an_ack_has_up_to_eight_ranges() -> None:
+    written = _testing.write_datagram(kind=ACK, ranges=[(n, n) for n in range(16, 0, -2)])
+    assert written.hex() == "2500000008000000" + "".join(f"{n:016x}{n:016x}" for n in range(16, 0, -2))
     assert _testing.rewrite_datagram(written) == written
 
 
@@ -48,24 +53,25 @@ def test_golden_bytes(name: str) -> None:
     "bad",
     [
         "",
-        "14",
-        "24000007" "00000001" "00000000" "00",  # version 2
-        "1f000007",  # unknown kind
-        "10000007",
-        "14020000" "00000001" "00000000" "00",  # unknown flag
-        "16010007",
-        "14000007" "00000001" "00000000",  # data without a payload
-        "11000102" "1122334455667788",  # a hello without room for a token
-        "13000007" "0000000000000005" "00",
-        "15000007" "00000000",  # no range
-        "15000007" "09000000" + "00" * 144,  # nine
-        *("15000007" "01" + zeros + "0" * 16 + "0000000000000003" for zeros in ("010000", "000100", "000001")),
-        "15000007" "01000000" "0000000000000004" "0000000000000003",  # low > high
-        "15000007" "01000000" "0000000000000004" "ffffffffffffffff",
-        "15000007" "02000000" + "0" * 16 + "0000000000000003" "0000000000000005" "0000000000000006",  # oldest first
-        "15000007" "02000000" "0000000000000004" "0000000000000006" "0000000000000000" "0000000000000003",  # they touch
-        "15000007" "01000000" "0000000000000000",  # too short
-        "16000007" "00",
+        "24",
+        "14000007" "00000001" "00000000" "00",  # version 1
+        "2f000007",  # unknown kind
+        "20000007",
+        "24020000" "00000001" "00000000" "00",  # unknown flag
+        "21010000" + "00" * 24,  # a hello has no flag
+        "24000007" "00000001" "00000000",  # data without a payload
+        "21000102" "1122334455667788",  # a hello without room for a token
+        "23000007" "0000000000000005" "00",
+        "25000007" "00000000",  # no range
+        "25000007" "09000000" + "00" * 144,  # nine
+        *("25000007" "01" + zeros + "0" * 16 + "0000000000000003" for zeros in ("010000", "000100", "000001")),
+        "25000007" "01000000" "0000000000000004" "0000000000000003",  # low > high
+        "25000007" "01000000" "0000000000000004" "ffffffffffffffff",
+        "25000007" "02000000" + "0" * 16 + "0000000000000003" "0000000000000005" "0000000000000006",  # oldest first
+        "25000007" "02000000" "0000000000000004" "0000000000000006" "0000000000000000" "0000000000000003",  # they touch
+        "25000007" "01000000" "0000000000000000",  # too short
+        "26000007" + "00" * 31,
+        "27000007" + "00" * 33,
     ],
 )  # fmt: skip
 def test_anything_else_is_refused(bad: str) -> None:
@@ -76,8 +82,7 @@ def test_random_bytes_are_refused_or_written_again_as_they_were() -> None:
     rng = random.Random(1)
     read = 0
     for _ in range(20_000):
-        _, golden = rng.choice(list(GOLDEN.values()))
-        datagram = bytearray.fromhex(golden)
+        datagram = bytearray.fromhex(rng.choice(list(GOLDEN.values())))
         for _ in range(rng.randrange(4)):
             datagram[rng.randrange(len(datagram))] = rng.randrange(256)
         datagram = datagram[: rng.randrange(len(datagram) + 1)] if rng.random() < 0.2 else datagram
@@ -104,3 +109,26 @@ def test_random_bytes_are_refused_or_written_again_as_they_were() -> None:
 def test_a_truncated_number_is_the_one_closest_to_what_is_expected(low: int, expected: int, number: int) -> None:
     """RFC 9000, appendix A.3."""
     assert _testing.expand_number(low, expected) == number
+
+
+def test_siphash_of_its_paper() -> None:
+    """Appendix A of Aumasson and Bernstein (2012): the key is 00 … 0f, the message 00 … 0e."""
+    key = bytes(range(16))
+    low, high = int.from_bytes(key[:8], "little"), int.from_bytes(key[8:], "little")
+    assert _testing.siphash(low, high, bytes(range(15))) == 0xA129CA6149BE45E5
+
+
+def test_a_token_is_for_one_peer_one_key_and_ten_seconds() -> None:
+    peer, other = b"\1" * 18, b"\1" * 17 + b"\2"
+    made = 5 * 10**9
+    token = _testing.make_token(7, peer, made)
+    assert _testing.is_token_valid(token, 7, peer, made)
+    assert _testing.is_token_valid(token, 7, peer, made + 10 * 10**9)
+    assert not _testing.is_token_valid(token, 7, peer, made + 10 * 10**9 + 1)
+    assert not _testing.is_token_valid(token, 7, peer, made - 1)
+    assert not _testing.is_token_valid(token, 7, other, made)
+    assert not _testing.is_token_valid(token, 8, peer, made)
+    assert not _testing.is_token_valid(bytes(16), 7, peer, made)
+    for at in range(16):
+        changed = token[:at] + bytes([token[at] ^ 1]) + token[at + 1 :]
+        assert not _testing.is_token_valid(changed, 7, peer, made)

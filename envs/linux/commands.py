@@ -1,0 +1,242 @@
+"""`bbrgym send` and `bbrgym receive`: `bbrgym.envs.linux.transfer` on the command line, with lines as iperf3's."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from bbrgym.baselines import registry
+from bbrgym.checks import check_name
+from bbrgym.envs.linux.transfer import (
+    DEFAULT_PORT,
+    Listening,
+    Received,
+    ReceivedInterval,
+    Sent,
+    SentInterval,
+    Started,
+    receive,
+    send,
+)
+from bbrgym.envs.scenario import Flow
+from bbrgym.envs.trace_file import save_trace
+from bbrgym.extras import require
+from bbrgym.files import json_text
+
+_SENT_COLUMNS: Final = ("transfer", "bitrate", "retr", "cwnd", "rtt", "pacing gain")
+_RECEIVED_COLUMNS: Final = ("transfer", "bitrate", "packets", "reordered")
+
+
+def run_send(arguments: list[str]) -> int:
+    """Send one flow and print it.
+
+    Returns:
+        The exit status: 1 if the receiver's report is missing.
+    """
+    parser = argparse.ArgumentParser(prog="bbrgym send", add_help=False)
+    parser.add_argument("receiver", metavar="HOST:PORT")
+    parser.add_argument("--algorithm", default="policy")
+    parser.add_argument("--parameters", nargs="+", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--policy", default=None, metavar="PATH")
+    parser.add_argument("--seconds", type=float, default=None)
+    parser.add_argument("--bytes", type=int, default=None)
+    parser.add_argument("--packet-bytes", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--rows", type=Path, default=None, metavar="FILE.parquet")
+    options = _parse(parser, arguments)
+    if options.rows is not None:
+        require("a trace file", "pyarrow")
+    check_name("algorithm", options.algorithm, registry.controllers())
+    host, port = _address(options.receiver)
+    flow = Flow(
+        options.algorithm,
+        size_bytes=options.bytes,
+        parameters=dict(_parameter(given) for given in options.parameters),
+        policy=options.policy,
+    )
+    shown = _Shown(options.json)
+    status = 1
+    for event in send(
+        host, port, flow, options.seconds, options.packet_bytes, options.interval, options.timeout, options.seed
+    ):
+        match event:
+            case Started():
+                shown.start({"receiver": event.peer, "algorithm": flow.algorithm, "packet_bytes": options.packet_bytes})
+                shown.line(f"sending to {event.peer}: {flow.algorithm}")
+                shown.line(_header(_SENT_COLUMNS))
+            case SentInterval():
+                shown.interval(event, _sent_line(event))
+            case Sent():
+                summary = event.trace.summary().flows[0]
+                shown.end({"sender": vars(summary), "receiver": event.received, "lost_packets": event.lost_packets})
+                for line in _sent_summary(event, options.packet_bytes):
+                    shown.line(line)
+                if options.rows is not None:
+                    save_trace(event.trace, options.rows)
+                status = 0 if event.received is not None else 1
+    return status
+
+
+def run_receive(arguments: list[str]) -> int:
+    """Receive flows and print them."""
+    parser = argparse.ArgumentParser(prog="bbrgym receive", add_help=False)
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=DEFAULT_PORT)
+    parser.add_argument("--once", action="store_true")
+    parser.add_argument("--idle", type=float, default=600.0)
+    options = _parse(parser, arguments)
+    shown = _Shown(options.json)
+    for event in receive(options.host, options.port, options.once, options.interval, options.timeout, options.idle):
+        match event:
+            case Listening():
+                shown.line(f"receiving at {_name(event.host, event.port)}")
+            case Started():
+                shown.start({"sender": event.peer})
+                shown.line(f"from {event.peer}")
+                shown.line(_header(_RECEIVED_COLUMNS))
+            case ReceivedInterval():
+                shown.interval(event, _received_line(event))
+            case Received():
+                shown.end(dataclasses.asdict(event) | {"lost_packets": event.lost_packets})
+                shown.line(f"{_received_line(event.whole)}   {_losses(event)}")
+    if not options.once:
+        shown.line(f"no flow for {options.idle:g} s")
+    return 0
+
+
+class _Shown:
+    """What a command prints: lines as they come, or one JSON document per flow at its end."""
+
+    def __init__(self, is_json: bool) -> None:
+        self._is_json = is_json
+        self._document: dict[str, Any] = {}
+
+    def line(self, text: str) -> None:
+        if not self._is_json:
+            print(text, flush=True)
+
+    def start(self, facts: dict[str, Any]) -> None:
+        self._document = {"start": facts, "intervals": []}
+
+    def interval(self, event: SentInterval | ReceivedInterval, line: str) -> None:
+        facts = dataclasses.asdict(event)
+        self._document["intervals"].append(facts | facts.pop("row", {}))
+        self.line(line)
+
+    def end(self, facts: dict[str, Any]) -> None:
+        if self._is_json:
+            print(json_text(self._document | {"end": facts}), flush=True)
+
+
+def _parse(parser: argparse.ArgumentParser, arguments: list[str]) -> argparse.Namespace:
+    parser.add_argument("--interval", type=float, default=1.0)
+    parser.add_argument("--timeout", type=float, default=10.0)
+    parser.add_argument("--json", action="store_true")
+    return parser.parse_args(arguments)
+
+
+def _address(given: str) -> tuple[str, int]:
+    """Return host and port of `HOST[:PORT]`; an IPv6 address is in brackets."""
+    host, _, port = (
+        given.rpartition(":") if ":" in given and not given.endswith("]") else (given, "", str(DEFAULT_PORT))
+    )
+    is_bracketed = host.startswith("[") and host.endswith("]")
+    if not host or not port.isdecimal() or (":" in host and not is_bracketed):
+        raise ValueError(f"give the receiver as HOST:PORT, with brackets around an IPv6 address, got {given!r}")
+    return host.strip("[]"), int(port)
+
+
+def _parameter(given: str) -> tuple[str, float]:
+    name, _, value = given.partition("=")
+    try:
+        return name, float(value)
+    except ValueError:
+        raise ValueError(f"give parameters as name=number, got {given!r}") from None
+
+
+def _header(columns: tuple[str, ...]) -> str:
+    return _row("interval", columns)
+
+
+def _row(interval: str, cells: Iterator[str] | tuple[str, ...]) -> str:
+    return f"{interval:<16}" + "".join(f"{cell:>14}" for cell in cells)
+
+
+def _times(event: SentInterval | ReceivedInterval) -> str:
+    return f"{event.start_s:.2f}-{event.end_s:.2f} s"
+
+
+def _sent_line(event: SentInterval) -> str:
+    row = event.row
+    cells = (
+        _bytes(row["received_bytes"]),
+        _rate(row["throughput_mbps"]),
+        f"{row['retransmitted_packets']:.0f}",
+        f"{row['cwnd_packets']:.0f} pkt",
+        _number(row["rtt_mean_ms"], "{:.3g} ms"),
+        _number(row["pacing_gain"], "{:.2f}"),
+    )
+    return _row(_times(event), cells)
+
+
+def _received_line(event: ReceivedInterval) -> str:
+    seconds = event.end_s - event.start_s
+    rate_mbps = event.received_bytes * 8e-6 / seconds if seconds > 0 else 0.0
+    cells = (_bytes(event.received_bytes), _rate(rate_mbps), str(event.arrived_packets), str(event.reordered_packets))
+    return _row(_times(event), cells)
+
+
+def _sent_summary(event: Sent, packet_bytes: int) -> Iterator[str]:
+    flow = event.trace.summary().flows[0]
+    duration_s = float(event.trace.time_s[-1])
+    cells = (
+        _bytes(flow.received_bytes),
+        _rate(flow.throughput_mbps),
+        str(flow.retransmissions),
+        "",
+        _number(flow.rtt_mean_ms, "{:.3g} ms"),
+    )
+    yield _row(f"0.00-{duration_s:.2f} s", cells)
+    yield f"sender:   {flow.sent_packets} packets of {packet_bytes} bytes, {flow.retransmission_rate:.2%} retransmitted"
+    if (received := event.received) is None:
+        yield "receiver: no report"
+        return
+    yield (
+        f"receiver: {received['arrived_packets']} packets arrived, {event.lost_packets} lost, "
+        f"{received['reordered_packets']} reordered; {received['received_bytes']} bytes in order"
+    )
+
+
+def _losses(event: Received) -> str:
+    if event.lost_packets is None:
+        return "the sender vanished"
+    return f"{event.lost_packets} of {event.sent_packets} packets lost"
+
+
+def _name(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _number(value: float, form: str) -> str:
+    return "-" if math.isnan(value) else form.format(value)
+
+
+def _rate(mbps: float) -> str:
+    return f"{_three_digits(mbps * 1e6)}bit/s"
+
+
+def _bytes(count: float) -> str:
+    return f"{_three_digits(count)}B"
+
+
+def _three_digits(value: float) -> str:
+    """Return a value with an SI prefix: `1.25 G`."""
+    for prefix in ("", "k", "M"):
+        if value < 999.5:
+            return f"{value:.3g} {prefix}"
+        value /= 1000
+    return f"{value:.3g} G"

@@ -1,0 +1,342 @@
+"""Flows between two machines: both ends on loopback, and peers that do not keep to the rules (docs/wire.md)."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import random
+import signal
+import socket
+import struct
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from udp_peer import (
+    ACK,
+    BUSY,
+    END,
+    REPORT,
+    RETRY,
+    WELCOME,
+    FakeReceiver,
+    Peer,
+    data_datagram,
+    datagram,
+    end,
+    hello,
+    receiver,
+)
+
+from bbrgym.cli import main
+from bbrgym.envs.columns import FLOW_COLUMNS
+from bbrgym.envs.linux import transfer
+from bbrgym.envs.linux.transfer import Listening, Received, ReceivedInterval, Sent, SentInterval, Started
+from bbrgym.envs.scenario import Flow, Scenario
+from bbrgym.envs.trace_file import load_trace
+
+BYTES = 200_500
+ENDLESS = Scenario(flows=(Flow("bbr"),)).to_dict()["flows"][0]
+
+
+class InThread:
+    """A receiver of one flow in a thread, and its events."""
+
+    def __init__(self, host: str = "127.0.0.1", timeout_s: float = 60.0) -> None:
+        self._events: queue.Queue[Any] = queue.Queue()
+        self._arguments = (host, 0, True, 60.0, timeout_s)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        first = self._events.get(timeout=60)
+        if isinstance(first, Exception):
+            raise first
+        self.port: int = first.port
+
+    def _run(self) -> None:
+        try:
+            for event in transfer.receive(*self._arguments):
+                self._events.put(event)
+        except Exception as error:
+            self._events.put(error)
+
+    def rest(self) -> list[Any]:
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+        return list(self._events.queue)
+
+
+@contextlib.contextmanager
+def connected() -> Iterator[tuple[Any, Peer]]:
+    server, address = receiver()
+    with contextlib.closing(Peer(server, address)) as peer:
+        peer.connect()
+        yield server, peer
+
+
+@pytest.mark.parametrize("algorithm", ["policy", "bbr"])
+def test_a_finite_transfer_ends_and_both_ends_agree(algorithm: str) -> None:
+    other = InThread()
+    events = list(transfer.send("127.0.0.1", other.port, Flow(algorithm, size_bytes=BYTES), seed=1, timeout_s=60))
+    assert isinstance(events[0], Started)
+    assert events[0].peer == f"127.0.0.1:{other.port}"
+    intervals, sent = events[1:-1], events[-1]
+    assert isinstance(sent, Sent)
+    assert sum(e.row["received_bytes"] for e in intervals if isinstance(e, SentInterval)) == BYTES
+    flow = sent.trace.summary().flows[0]
+    started, *parts, received = other.rest()
+    assert isinstance(started, Started)
+    assert isinstance(received, Received)
+    assert all(isinstance(part, ReceivedInterval) for part in parts)
+    assert sum(part.received_bytes for part in parts) == received.whole.received_bytes == BYTES
+    assert flow.received_bytes == BYTES
+    assert received.sent_packets == flow.sent_packets
+    assert sent.received is not None
+    assert sent.received["arrived_packets"] == received.whole.arrived_packets
+    assert received.lost_packets == sent.lost_packets == flow.sent_packets - received.whole.arrived_packets
+
+
+def test_a_limited_time_over_ipv6() -> None:
+    if not socket.has_ipv6 or not Path("/proc/net/if_inet6").exists():
+        pytest.skip("no IPv6 here")
+    other = InThread("::1")
+    *_, sent = transfer.send("::1", other.port, Flow("cubic"), seconds=0.05, interval_s=0.02, timeout_s=60)
+    assert isinstance(sent, Sent)
+    received = other.rest()[-1]
+    assert sent.received is not None
+    assert received.whole.received_bytes == sent.received["received_bytes"] > 0
+    assert 2 <= len(sent.trace.time_s) <= 3
+    assert sent.trace.time_s[-1] >= 0.05
+
+
+def test_commands_print_lines_json_and_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = ["--rows", "rows.parquet", "--timeout", "60"]
+    size = ["--bytes", str(BYTES), "--algorithm", "bbr", "--parameters", "cwnd_gain=3"]
+    assert main(["send", f"127.0.0.1:{InThread().port}", *size, *rows]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].endswith(": bbr")
+    assert lines[1].split()[:3] == ["interval", "transfer", "bitrate"]
+    assert "200 kB" in lines[-3]
+    assert lines[-1].startswith("receiver: ")
+    trace = load_trace(Path("rows.parquet"))
+    assert trace.summary().flows[0].received_bytes == BYTES
+    assert trace.scenario.flows[0].parameters == {"cwnd_gain": 3}
+    assert (trace.engine, trace.flows.shape[2]) == ("udp", len(FLOW_COLUMNS))
+    assert main(["send", f"127.0.0.1:{InThread().port}", *size, "--json", "--timeout", "60"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["start"]["algorithm"] == "bbr"
+    assert sum(interval["received_bytes"] for interval in document["intervals"]) == BYTES
+    assert document["end"]["receiver"]["received_bytes"] == BYTES
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["127.0.0.1:1", "--algorithm", "bbr9"], "unknown algorithm 'bbr9' (did you mean 'bbr'?); known: agent, bbr, "),
+        (["127.0.0.1:1", "--algorithm", "bbr-stock"], "unknown algorithm 'bbr-stock'"),
+        (["127.0.0.1:1", "--parameters", "beta"], "give parameters as name=number, got 'beta'"),
+        (["127.0.0.1:port"], "give the receiver as HOST:PORT, with brackets around an IPv6 address, got"),
+        (["::1:5201"], "give the receiver as HOST:PORT, with brackets around an IPv6 address, got"),
+        (["a..b:5201"], "cannot send to 'a..b'"),
+        (["127.0.0.1:70000"], "port must be an integer in [1, 2**16), got 70000"),
+        (["127.0.0.1:1", "--seconds", "0"], "seconds must be in (0, 1e+06] or null, got 0.0"),
+        (["127.0.0.1:1", "--bytes", "0"], "size_bytes must be an integer in [1, 2**53) or null, got 0"),
+    ],
+)
+def test_errors_say_what_is_wrong(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["send", *arguments]) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_without_a_receiver_the_sender_gives_up_and_says_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
+        silent.bind(("127.0.0.1", 0))
+        port = silent.getsockname()[1]
+        assert main(["send", f"127.0.0.1:{port}", "--timeout", "0.05"]) == 1
+    assert f"no answer from 127.0.0.1:{port} within 0.05 s: run `bbrgym receive`" in capsys.readouterr().err
+    assert main(["send", f"127.0.0.1:{port}", "--timeout", "0.05"]) == 1
+    assert "within 0.05 s (Connection refused): run" in capsys.readouterr().err
+
+
+def test_a_receiver_that_falls_silent_ends_the_flow() -> None:
+    fake = FakeReceiver(ENDLESS)
+    fake.connect()
+    with pytest.raises(ConnectionError, match="has not answered for"):
+        list(transfer._send_intervals(fake.sender, "it", None, 60.0, 0.05))
+    fake.close()
+
+
+def test_an_address_that_cannot_be_used_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        assert main(["receive", "--port", str(port)]) == 1
+    assert f"cannot receive at 127.0.0.1:{port}: Address already in use" in capsys.readouterr().err
+
+
+def test_a_receiver_without_flows_ends(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["receive", "--port", "0", "--idle", "0.02"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "no flow for 0.02 s"
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_receiver_ends_with_one_line(
+    number: signal.Signals, status: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    class Interrupting(list[str]):
+        """Standard output; the first line lets a thread send the signal."""
+
+        def write(self, text: str) -> None:
+            if "receiving" in text:
+                threading.Thread(target=os.kill, args=(os.getpid(), number)).start()
+
+        def flush(self) -> None:
+            pass
+
+    monkeypatch.setattr(sys, "stdout", Interrupting())
+    assert main(["receive", "--port", "0"]) == status
+    assert capfd.readouterr().err == f"bbrgym: {'interrupted' if number == signal.SIGINT else 'terminated'}\n"
+
+
+def test_nothing_counts_before_the_address_is_proved() -> None:
+    server, address = receiver()
+    with contextlib.closing(Peer(server, address)) as peer, contextlib.closing(Peer(server, address)) as other:
+        for sent in (
+            data_datagram(0, 0),
+            end(bytes(16), 0),
+            datagram(ACK, bytes(4)),
+            b"",
+            b"\x21",
+            bytes(2000),
+            hello(1)[:-1],
+        ):
+            assert peer.exchange(sent) == []
+        (retry,) = other.exchange(hello(1))
+        assert peer.exchange(hello(2, retry[12:]))[0][0] & 15 == RETRY  # that token is for another address
+        assert server.phase == "waiting"
+        assert server.report["arrived_packets"] == 0
+        peer.connect()
+        assert server.phase == "receiving"
+
+
+def test_an_unproved_address_gets_no_more_bytes_than_it_sent() -> None:
+    server, address = receiver()
+    rng = random.Random(1)
+    tries = [hello(5), *(datagram(kind, bytes(size)) for kind in range(16) for size in (0, 8, 24, 32, 1000))]
+    tries += [rng.randbytes(rng.randrange(60)) for _ in range(100)]
+    answered = 0
+    with contextlib.closing(Peer(server, address)) as peer:
+        for sent in tries:
+            answers = peer.exchange(sent)
+            assert sum(map(len, answers)) <= len(sent)
+            answered += len(answers)
+    assert answered > 0
+    assert server.phase == "waiting"
+
+
+def test_others_are_told_that_the_receiver_is_busy() -> None:
+    with connected() as (server, peer):
+        other = Peer(server, peer._socket.getpeername())
+        (retry,) = other.exchange(hello(1))
+        (busy,) = other.exchange(hello(2, retry[12:]))
+        assert (busy[0] & 15, busy[4:]) == (BUSY, struct.pack("!Q", 2))
+        assert other.exchange(data_datagram(0, peer.connection)) == []
+        assert server.report["arrived_packets"] == 0
+        assert peer.exchange(data_datagram(0, peer.connection))[0][0] & 15 == ACK
+        other.close()
+
+
+def test_a_sender_says_that_the_receiver_is_busy() -> None:
+    fake = FakeReceiver(ENDLESS)
+    asked = fake.read()
+    fake.answer(datagram(BUSY, struct.pack("!Q", 1)))  # of another hello
+    assert fake.sender.phase == "connecting"
+    fake.answer(datagram(BUSY, asked[4:12]))
+    with pytest.raises(ConnectionError, match="it serves another sender: try again later"):
+        transfer._connect(fake.sender, "it", 60.0)
+    fake.close()
+
+
+def test_a_lost_welcome_is_repeated_and_an_old_hello_begins_no_flow() -> None:
+    with connected() as (server, peer):
+        assert peer.exchange(hello(3, peer.token))[0][0] & 15 == WELCOME
+        assert peer.exchange(end(peer.token, peer.connection, flags=1)) == []
+        assert server.phase == "over"
+        server.release()
+        assert peer.exchange(hello(2, peer.token)) == []
+        assert server.phase == "waiting"
+        peer.connect()
+        assert server.phase == "receiving"
+
+
+def test_the_report_is_repeated_until_it_has_arrived() -> None:
+    with connected() as (server, peer):
+        sent = [data_datagram(number, peer.connection) for number in (0, 3, 2)]
+        acks = peer.exchange(*sent)
+        assert acks[-1] == datagram(ACK, struct.pack("!B3xQQQQ", 2, 2, 3, 0, 0), peer.connection)
+        assert peer.exchange(end(bytes(16), peer.connection, 4)) == []  # not this sender's token
+        expected = datagram(REPORT, struct.pack("!QQQQ", 100, 300, 3, 1), peer.connection)
+        assert peer.exchange(end(peer.token, peer.connection, 4)) == [expected]
+        assert peer.exchange(data_datagram(1, peer.connection)) == []  # too late
+        assert peer.exchange(end(peer.token, peer.connection, 9)) == [expected]
+        assert server.sent == (4, 400)
+        assert server.phase == "reported"
+        assert peer.exchange(end(peer.token, peer.connection, 4, flags=1)) == []
+        assert server.phase == "over"
+
+
+def test_packets_far_ahead_are_refused() -> None:
+    with connected() as (server, peer):
+        assert peer.exchange(data_datagram(2**20, peer.connection))[0][0] & 15 == ACK
+        for number in (2**22, 2**31, 2**32 - 1):
+            assert peer.exchange(data_datagram(number, peer.connection)) == []
+        assert server.report["arrived_packets"] == 1
+
+
+def test_a_vanished_sender_frees_the_receiver() -> None:
+    server, address = receiver(silence_s=0.01)
+    with contextlib.closing(Peer(server, address)) as peer:
+        peer.connect()
+        server.wait(60 * 10**9)
+        assert (server.phase, server.sent) == ("over", None)
+
+
+def test_a_sender_refuses_what_it_has_not_asked_for() -> None:
+    fake = FakeReceiver(ENDLESS)
+    first = fake.read()
+    asked = first[4:12]
+    later = struct.pack("!Q", (int.from_bytes(asked, "big") + 10**12) % 2**64)
+    fake.answer(datagram(WELCOME, later), datagram(WELCOME, asked, connection=9), datagram(REPORT, bytes(32)))
+    assert fake.sender.phase == "connecting"
+    fake.connect(first)
+    never_sent = struct.pack("!B3xQQ", 1, 0, 2**40)
+    fake.answer(datagram(ACK, never_sent), datagram(ACK, struct.pack("!B3xQQ", 1, 0, 0), connection=9))
+    assert fake.sender.row()[1 + FLOW_COLUMNS.index("delivered_packets")] == 0
+    fake.answer(datagram(ACK, struct.pack("!B3xQQ", 1, 0, 0)))
+    assert fake.sender.row()[1 + FLOW_COLUMNS.index("delivered_packets")] == 1
+    fake.sender.finish()
+    while (last := fake.read())[0] & 15 != END:
+        pass
+    fake.answer(datagram(REPORT, bytes(32)))
+    assert fake.sender.phase == "over"
+    assert fake.sender.report == dict.fromkeys(
+        ("received_bytes", "arrived_bytes", "arrived_packets", "reordered_packets"), 0
+    )
+    assert (last[1], fake.read()[1]) == (0, 1)  # the flag: the report has arrived
+    fake.close()
+
+
+def test_receiving_and_sending_are_generators_that_can_be_abandoned() -> None:
+    events = transfer.receive(port=0)
+    listening = next(events)
+    assert isinstance(listening, Listening)
+    events.close()  # type: ignore[attr-defined]
+    events = transfer.receive(port=listening.port)
+    assert next(events) == listening
