@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from stress.resources import children_of
 from waiting import is_running, wait_for
 
 from bbrgym.processes import ChildProcess, run_in_processes
@@ -38,8 +39,7 @@ def work(task: int, folder: Path | None = None) -> float:
 
 
 def children() -> set[int]:
-    """Return the child processes of all threads of this process."""
-    return {int(pid) for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()}
+    return set(children_of(os.getpid()))
 
 
 def test_every_task_has_its_result() -> None:
