@@ -329,7 +329,8 @@ class Workshop:
             if any(name == other for other in objects.get(found[1], [])):
                 name = f"{found[1]}-{Path(entry['file']).parent.name}-{Path(entry['file']).name}.o"
             objects.setdefault(found[1], []).append(name)
-            source = entry["file"].replace(f"{ROOT}/", f"{self._copy}/")
+            copied = Path(entry["file"].replace(f"{ROOT}/", f"{self._copy}/"))
+            source = str(copied) if copied.is_file() else entry["file"]  # nanobind's, in .venv
             words = [word for word in shlex.split(entry["command"]) if not re.match("-flto|-f.*lto-objects|-W", word)]
             words = [word.replace("-O3", "-O1").replace(f"-I{ROOT}/src", f"-I{self._copy}/src") for word in words]
             words = [f"-I{self._copy}" if word == f"-I{ROOT}" else word for word in words]
