@@ -108,9 +108,13 @@ class Benchmark:
         ]
         return [run_of(seed) for seed in self.seeds for run_of in of_seed]
 
+    @functools.cached_property
+    def _is_real_time(self) -> bool:
+        return describe_engine(**self.engine).is_real_time
+
     def cost_s(self, run: Run) -> float:
         """Return about how long a run takes: its packets and rows, at the pace of its engine on one core."""
-        if describe_engine(**self.engine).is_real_time:
+        if self._is_real_time:
             return run.scenario.duration_s
         per_run_s, per_packet_s, per_row_s = _COSTS.get(self.engine["name"], _COSTS["ns3"])
         scenario = run.scenario

@@ -19,6 +19,7 @@ from bbrgym.envs.linux.transfer import (
     Sent,
     SentInterval,
     Started,
+    name_of,
     receive,
     send,
 )
@@ -93,7 +94,7 @@ def run_receive(arguments: list[str]) -> int:
     for event in receive(options.host, options.port, options.once, options.interval, options.timeout, options.idle):
         match event:
             case Listening():
-                shown.line(f"receiving at {_name(event.host, event.port)}")
+                shown.line(f"receiving at {name_of(event.host, event.port)}")
             case Started():
                 shown.start({"sender": event.peer})
                 shown.line(f"from {event.peer}")
@@ -215,10 +216,6 @@ def _losses(event: Received) -> str:
     if event.lost_packets is None:
         return "the sender vanished"
     return f"{event.lost_packets} of {event.sent_packets} packets lost"
-
-
-def _name(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _number(value: float, form: str) -> str:

@@ -241,7 +241,7 @@ def send(
     if flow.algorithm == "policy":
         plain["policy"] = read_policies(scenario)[0]
     connected = _socket(host, port, is_receiver=False)
-    peer = _name(connected.getpeername())
+    peer = name_of(*connected.getpeername()[:2])
     sender = _linux.UdpSender(connected.detach(), plain, packet_bytes, seed)
     try:
         _connect(sender, peer, timeout_s)
@@ -341,7 +341,7 @@ def _socket(host: str, port: int, is_receiver: bool) -> socket.socket:
         (made.bind if is_receiver else made.connect)(address)
     except OSError as error:
         made.close()
-        raise ConnectionError(f"cannot {what} {_name((host, port))}: {_words(error)}") from None
+        raise ConnectionError(f"cannot {what} {name_of(host, port)}: {_words(error)}") from None
     return made
 
 
@@ -349,6 +349,6 @@ def _words(error: Exception) -> str:
     return str(getattr(error, "strerror", None) or error)
 
 
-def _name(address: Any) -> str:
-    host, port = address[:2]
+def name_of(host: str, port: int) -> str:
+    """Return HOST:PORT, with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
