@@ -22,39 +22,41 @@ Sender::Sender(std::unique_ptr<Controller> controller, const Connection& connect
 }
 
 bool Sender::NextPacket(Nanoseconds now, DataPacket& packet) {
-  const Nanoseconds late = std::exchange(is_pace_blocked_, false) ? std::max<Nanoseconds>(now - pace_time_, 0) : 0;
+  is_pace_blocked_ = false;
   if (is_stopped_) return false;
   DropRepairedSegments();
   if (probes_to_send_ > 0) {
     // A probe leaves regardless of window and pace (RFC 9002, section 7.5).
     --probes_to_send_;
-    Send(now, late, packet);
+    Send(now, packet);
     return true;
   }
   if (std::exchange(is_fast_retransmit_due_, false) && !lost_segments_.IsEmpty()) {
     // However small the window is now: RFC 9002, section 7.3.2; for TCP RFC 6675, section 5, step 4.3.
-    Send(now, late, packet);
+    Send(now, packet);
     return true;
   }
   if (lost_segments_.IsEmpty() && !HasNewSegment()) {
     if (in_flight_ < decision_.cwnd) MarkAppLimited();
     is_burst_over_ = true;
+    is_pace_next_ = false;
     return false;
   }
   if (in_flight_ + connection_.packet_bytes > decision_.cwnd) {
     is_burst_over_ = true;  // the window ends the burst; pacing must first account for what was sent
+    is_pace_next_ = false;
     return false;
   }
   if (decision_.is_paced && now < pace_time_ &&
       (is_burst_over_ || burst_ + connection_.packet_bytes > decision_.send_quantum)) {
-    is_pace_blocked_ = true;
+    is_pace_blocked_ = is_pace_next_ = true;
     return false;
   }
-  Send(now, late, packet);
+  Send(now, packet);
   return true;
 }
 
-void Sender::Send(Nanoseconds now, Nanoseconds late, DataPacket& packet) {
+void Sender::Send(Nanoseconds now, DataPacket& packet) {
   packet.number = packets_.end();
   packet.is_retransmission = true;
   if (!lost_segments_.IsEmpty()) {
@@ -96,17 +98,21 @@ void Sender::Send(Nanoseconds now, Nanoseconds late, DataPacket& packet) {
 
   if (decision_.is_paced) {
     // The pause after a burst is counted from its last packet.
+    const auto duration = [rate = std::max<BitsPerSecond>(decision_.pacing_rate, 1)](Bytes bytes) {
+      return static_cast<Nanoseconds>(static_cast<double>(bytes) * 8e9 / static_cast<double>(rate));
+    };
     if (now >= pace_time_) {
       burst_ = 0;
-      burst_late_ = late;
       is_burst_over_ = false;
+      const Nanoseconds late = late_ - won_back_ + now - pace_time_;
+      late_ = is_pace_next_ ? std::min(late, duration(kMostWonBack * connection_.packet_bytes)) : 0;
     }
     burst_ += packet.bytes;
-    const auto pause = static_cast<Nanoseconds>(static_cast<double>(burst_) * 8e9 /
-                                                static_cast<double>(std::max<BitsPerSecond>(decision_.pacing_rate, 1)));
-    // What a late timer took is won back, as in Linux's tcp_update_skb_after_send. Simulated timers are never late.
-    pace_time_ = now + pause - std::min(pause / 2, burst_late_);
+    const Nanoseconds pause = duration(burst_);
+    won_back_ = std::min(pause / 2, late_);
+    pace_time_ = now + pause - won_back_;
   }
+  is_pace_next_ = decision_.is_paced;
   last_sent_time_ = now;
   if (!is_loss_timer_) timer_ = now + ProbeTimeout();
 }

@@ -95,10 +95,12 @@ class Sender {
     bool is_app_limited;
   };
 
+  /// Packets whose time may be won back: the burst that RFC 9002, section 7.7, allows.
+  static constexpr Bytes kMostWonBack = 10;
+
   bool HasNewSegment() const { return segments_.end() < total_segments_; }
   std::int32_t BytesOf(std::uint64_t segment) const;
-  /// `late` is by how much the pacing timer was late.
-  void Send(Nanoseconds now, Nanoseconds late, DataPacket& packet);
+  void Send(Nanoseconds now, DataPacket& packet);
   void DropRepairedSegments();
   void Deliver(Sent& packet);
   void DetectLosses(Nanoseconds now);
@@ -163,7 +165,11 @@ class Sender {
 
   Nanoseconds pace_time_ = 0;
   Bytes burst_ = 0;
-  Nanoseconds burst_late_ = 0;  // by how much the timer was that began the burst
+  // What late timers take is won back, up to half of each pause, as in Linux's tcp_update_skb_after_send, but over many
+  // pauses. Simulated timers are never late.
+  Nanoseconds late_ = 0;       // how much is to be won back
+  Nanoseconds won_back_ = 0;   // of it, by the pause after this burst
+  bool is_pace_next_ = false;  // nothing but the pace has held up the next burst
   bool is_burst_over_ = false;
   bool is_pace_blocked_ = false;
 

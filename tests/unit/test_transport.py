@@ -562,16 +562,32 @@ def test_packets_leave_at_the_pacing_rate(quantum: int, sends: list[tuple[float,
 @pytest.mark.parametrize(
     ("quantum", "late", "next_ms"),
     {
-        "what it took is won back": (1, 0.3, 2),
-        "up to half of a pause": (1, 0.8, 2.3),
-        "once per burst": (3, 0.9, 6),
+        "what it took is won back": (1, 0.3, [2]),
+        "up to half of each pause": (1, 1.2, [2.7, 3.2, 4, 5]),
+        "but no more than ten packets": (1, 20, [21.5 + n / 2 for n in range(20)] + [32]),
+        "once per burst": (3, 0.9, [6, 9]),
     }.values(),
 )
-def test_a_late_pacing_timer_costs_no_rate(quantum: int, late: float, next_ms: float):
+def test_a_late_pacing_timer_costs_no_rate(quantum: int, late: float, next_ms: list[float]):
+    """At this rate a packet takes 1 ms."""
     hand = paced_hand(8, quantum * PACKET, cwnd=100)
     hand.send(0)
     hand.send(quantum + late)
-    assert hand.timer_ms == next_ms
+    for expected in next_ms:
+        assert hand.timer_ms == pytest.approx(expected, abs=1e-5)
+        hand.send(hand.timer_ms)
+
+
+def test_what_the_window_held_up_is_not_won_back():
+    hand = paced_hand(8, PACKET, cwnd=2, rtt_ms=10)
+    hand.send(0)
+    hand.send(1)
+    assert hand.send(2) == []
+    hand.ack(10, 0)
+    hand.send(10)
+    hand.ack(10.5, 1)
+    hand.send(10.5)
+    assert hand.timer_ms == 11
 
 
 def test_a_burst_that_the_window_cuts_is_paid_for_first():
