@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 import psutil
-from waiting import HANG_S, is_running
+from waiting import is_running, wait_for
 
 from bbrgym.baselines.policy_file import REFERENCE
 
@@ -141,7 +141,8 @@ def interrupt(case: Case, number: signal.Signals, moment: str, folder: Path) -> 
         )
     begun = {process.pid: process}
     try:
-        _wait(lambda: _has_come(moment.removeprefix("twice "), process.pid, folder) or process.poll() is not None)
+        begins = moment.removeprefix("twice ")
+        wait_for(lambda: _has_come(begins, process.pid, folder) or process.poll() is not None, begins)
         if process.poll() is not None:
             return [f"it ended before the moment, with status {process.returncode}"]
         begun |= {one.pid: one for one in process.children(recursive=True)}
@@ -151,7 +152,7 @@ def interrupt(case: Case, number: signal.Signals, moment: str, folder: Path) -> 
         send(process.pid, number)
         if moment.startswith("twice"):
             send(process.pid, number)
-        _wait(lambda: process.poll() is not None)
+        wait_for(lambda: process.poll() is not None, "its end")
         return [
             *_wrong_end(case, number, process.returncode, folder, earlier),
             *_left_behind(list(begun.values())),
@@ -214,14 +215,6 @@ def _broken_files(folder: Path) -> list[str]:
     return broken
 
 
-def _wait(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + HANG_S
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError
-        time.sleep(0.01)
-
-
 def main(names: list[str]) -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # which the commands inherit: a background job ignores it
     failures = 0
@@ -233,8 +226,8 @@ def main(names: list[str]) -> int:
                     began = time.monotonic()
                     try:
                         wrong = interrupt(case, number, moment, Path(folder))
-                    except TimeoutError:
-                        wrong = ["it hangs"]
+                    except AssertionError as error:
+                        wrong = [str(error)]
                 failures += bool(wrong)
                 print(
                     f"{name:18} {moment:45} {number.name:8} {time.monotonic() - began:5.1f} s  "

@@ -1,7 +1,8 @@
-"""Waiting for events in tests."""
+"""What tests ask of the operating system: events, processes and ports."""
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,3 +25,9 @@ def is_running(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def free_port() -> int:
+    """Return a TCP port of 127.0.0.1 that nobody uses now."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 from typing import Any
 
 import pytest
 from recipe_page import Recipe
+from waiting import free_port
 
 pytestmark = [
     pytest.mark.slow,
@@ -26,8 +26,7 @@ def test_stock_client(recipe: Recipe, record_property: Any) -> None:
         pytest.skip(f"{repository} cannot be reached")
     recipe.run_shell(install)
     commit = recipe.run_shell("git -C ns3-gym log -1 --format=%h")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     recipe.files = {name: code.replace("5555", str(port)) for name, code in recipe.files.items()}
     printed = recipe.run_shell(run.replace("5555", str(port)))
     assert '{"time_s": 5.0}' in printed

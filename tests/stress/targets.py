@@ -43,6 +43,7 @@ from udp_peer import (
     hello,
     receiver,
 )
+from waiting import free_port
 
 from bbrgym import Flow, Scenario
 from bbrgym._controllers import PolicyNetwork
@@ -212,8 +213,7 @@ class ClientTarget(_SocketTarget):
         return found
 
     def read(self, data: bytes) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
+        port = free_port()
         peer = threading.Thread(target=self._simulate, args=(port, data))
         peer.start()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -12,7 +11,7 @@ import pandas as pd
 import pytest
 from in_process import ExecutorInThisProcess
 from training import Killed, kill, logged, same, weights
-from waiting import wait_for
+from waiting import free_port, wait_for
 
 import bbrgym
 from bbrgym.agents import mlflow_store
@@ -262,9 +261,7 @@ class Ended:
 
 @pytest.mark.slow
 def test_the_ui_answers_on_this_machine_only(mlflow_database: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     code = "import sys; from bbrgym.cli import main; sys.exit(main(['ui', *sys.argv[1:]]))"
     process = subprocess.Popen(
         [sys.executable, "-c", code, "--port", str(port), "--root", str(mlflow_database.parents[1])],

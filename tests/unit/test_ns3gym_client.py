@@ -23,7 +23,7 @@ from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils.env_checker import check_env
 from test_ns3gym_messages import INIT
-from waiting import is_running, wait_for
+from waiting import free_port, is_running, wait_for
 
 from bbrgym.envs.engine import EngineError
 from bbrgym.envs.ns3gym import client
@@ -94,13 +94,6 @@ def command(tmp_path: Path) -> list[str]:
 def env(command: list[str], request: pytest.FixtureRequest) -> Iterator[Ns3GymEnv]:
     with contextlib.closing(Ns3GymEnv(command, sim_seed=1, sim_args=getattr(request, "param", None))) as env:
         yield env
-
-
-@pytest.fixture
-def port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def episode(env: Ns3GymEnv, seed: int | None = None) -> list[list[int]]:
@@ -252,7 +245,8 @@ def test_the_port_is_on_loopback_alone_and_named_where_it_is_used(command: list[
     assert f"00000000:{env.port:04X}" not in listening
 
 
-def test_a_given_port_is_kept_over_episodes_and_free_after_close(command: list[str], port: int) -> None:
+def test_a_given_port_is_kept_over_episodes_and_free_after_close(command: list[str]) -> None:
+    port = free_port()
     with contextlib.closing(Ns3GymEnv(command, port=port)) as env:
         assert env.port == port
         assert len(episode(env)) == len(episode(env)) == 4
@@ -266,7 +260,8 @@ def test_a_given_port_is_kept_over_episodes_and_free_after_close(command: list[s
     wait_for(is_free)
 
 
-def test_a_program_that_somebody_else_starts(command: list[str], port: int) -> None:
+def test_a_program_that_somebody_else_starts(command: list[str]) -> None:
+    port = free_port()
     programs: list[subprocess.Popen[bytes]] = []
 
     def start() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -11,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from waiting import wait_for
+from waiting import free_port, wait_for
 
 from bbrgym.agents.tracking import read_metrics, read_run
 from bbrgym.processes import ChildProcess
@@ -29,9 +28,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     pgserver = pytest.importorskip("pgserver", reason="PostgreSQL as a package: pip install pgserver")
     postgresql = pgserver.get_server(tmp_path / "postgresql", cleanup_mode="delete")
     database = postgresql.get_uri().replace("postgresql://", "postgresql+psycopg2://")  # not psycopg 3
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     monkeypatch.setenv("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false")
     monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
     command = [
