@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 
 from bbrgym.benchmark import plots
 from bbrgym.benchmark.metrics import FLOW_METRICS, METRICS
-from bbrgym.benchmark.results import BenchmarkResult, ReportSections, load_benchmark
+from bbrgym.benchmark.results import BenchmarkResult, ReportSections
 from bbrgym.benchmark.tables import (
     HEADINGS,
     OVERALL_METRICS,
@@ -39,20 +39,16 @@ MOST_SCENARIOS_OVER_TIME: Final = 4
 """How many scenarios have runs over time, which are most of a report's size."""
 
 
-def write_report(directory: Path, sections: ReportSections | None = None) -> Path:
+def write_report(result: BenchmarkResult, sections: ReportSections | None = None) -> Path:
     """Write `report.html` of a benchmark, finished or not.
 
     Args:
-        directory: the benchmark's directory, as `bbrgym.benchmark.run.run_benchmark` makes it.
+        result: what `bbrgym.benchmark.results.load_benchmark` returns; the traces are in its directory.
         sections: returns more sections, each as HTML, which follow the introduction.
 
     Returns:
-        The report's path.
-
-    Raises:
-        FileNotFoundError: the directory has no benchmark.
+        The report's path, in the benchmark's directory.
     """
-    result = load_benchmark(directory)
     config = result.plan["config"]
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("bbrgym.benchmark"), autoescape=True, trim_blocks=True, lstrip_blocks=True,
@@ -83,7 +79,7 @@ def write_report(directory: Path, sections: ReportSections | None = None) -> Pat
         metrics={name: metric.description for name, metric in METRICS.items()}
         | {f"{name}[i]": f"of flow i: {metric.description}" for name, metric in FLOW_METRICS.items()},
     )
-    path = directory / "report.html"
+    path = result.directory / "report.html"
     write_text(path, page)
     return path
 

@@ -149,7 +149,7 @@ def run_benchmark(
         if has_report:
             from bbrgym.benchmark.report import write_report  # imports matplotlib, an optional dependency
 
-            written.append(write_report(directory, sections))
+            written.append(write_report(loaded, sections))
         tracker.set_tags({"failed_runs": str(len(failures))})
         if is_tracked and not loaded.results.empty:  # takes longer than all else, for thousands of runs
             tracker.log_metrics(_means(loaded.results))

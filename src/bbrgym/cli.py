@@ -224,6 +224,7 @@ def _demo_once(config: dict[str, Any], directory: Path) -> None:
 
 def _report(arguments: list[str]) -> int:
     from bbrgym.benchmark.report import write_report
+    from bbrgym.benchmark.results import load_benchmark
 
     if len(arguments) > 1:
         raise ValueError(f"give at most one folder of a benchmark, got {' '.join(arguments)}")
@@ -235,7 +236,7 @@ def _report(arguments: list[str]) -> int:
         if newest is None:
             raise FileNotFoundError(f"no benchmark in {BENCHMARKS}: run `bbrgym benchmark`, or give its folder")
         directory = newest.parent
-    print(f"Report: {write_report(directory)}")
+    print(f"Report: {write_report(load_benchmark(directory))}")
     return 0
 
 

@@ -10,7 +10,7 @@ from fake_engine import FakeEngine
 from in_process import ExecutorInThisProcess
 
 from bbrgym import Scenario
-from bbrgym.benchmark.results import ReportSections, load_benchmark
+from bbrgym.benchmark.results import BenchmarkResult, ReportSections, load_benchmark
 from bbrgym.extras import require
 from studies.papers.__main__ import main
 from studies.papers.published import VERDICTS, compare
@@ -31,9 +31,9 @@ class _Cursed(FakeEngine):
         super().begin_reset(scenario, seed)
 
 
-def write_sections(directory: Path, sections: ReportSections) -> Path:
-    path = directory / "report.html"
-    path.write_text("".join(sections(load_benchmark(directory))))
+def write_sections(result: BenchmarkResult, sections: ReportSections) -> Path:
+    path = result.directory / "report.html"
+    path.write_text("".join(sections(result)))
     return path
 
 

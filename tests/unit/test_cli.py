@@ -228,7 +228,7 @@ def test_a_demonstration_from_training_to_the_report(
     assert main(["benchmark", "experiment=demo", *runs]) == 0
     assert "1 of 1 runs are already done" in capsys.readouterr().out
     assert report.is_file()
-    monkeypatch.setattr("bbrgym.benchmark.report.write_report", lambda directory: f"of {directory}")
+    monkeypatch.setattr("bbrgym.benchmark.report.write_report", lambda found: f"of {found.directory}")
     assert main(["report"]) == 0
     assert capsys.readouterr().out == "Report: of runs/benchmark/demo\n"
 

@@ -23,7 +23,7 @@ from bbrgym.baselines.registry import COMPARATORS, controllers
 from bbrgym.benchmark import plots, report
 from bbrgym.benchmark.metrics import measure
 from bbrgym.benchmark.report import write_report
-from bbrgym.benchmark.results import BenchmarkResult
+from bbrgym.benchmark.results import BenchmarkResult, ReportSections, load_benchmark
 from bbrgym.files import write_json
 
 COMPETITORS = ["bbr", "cubic", {"name": "<i>calm</i> $\\bad$", "algorithm": "agent", "parameters": {"cwnd_gain": 1.2}}]
@@ -40,11 +40,15 @@ def make_benchmark(directory: Path, done: slice = slice(None)) -> None:
     )
 
 
+def written(directory: Path, sections: ReportSections | None = None) -> str:
+    return write_report(load_benchmark(directory), sections).read_text()
+
+
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> str:
     directory = tmp_path_factory.mktemp("report")
     make_benchmark(directory)
-    return write_report(directory).read_text()
+    return written(directory)
 
 
 def test_report_loads_nothing_from_elsewhere(page: str) -> None:
@@ -93,7 +97,7 @@ def test_every_figure_is_well_formed_and_has_a_text_alternative(page: str) -> No
 def test_only_the_first_scenarios_have_runs_over_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "MOST_SCENARIOS_OVER_TIME", 1)
     make_experiment(tmp_path / "many", paper=None, seeds=[1], competitors=["bbr"])
-    page = write_report(tmp_path / "many").read_text()
+    page = written(tmp_path / "many")
     assert page.count("Over time, seed 1") == 1
     assert page.count("Only the first 1 scenarios show runs over time") == 1
     assert page.count("Mean share of each flow") == len(SCENARIOS)
@@ -104,7 +108,7 @@ def test_report_of_an_interrupted_and_partly_failed_benchmark_is_reproducible(tm
     make_benchmark(tmp_path, done=slice(1))
     plan = json.loads((tmp_path / "benchmark.json").read_text())
     write_json(tmp_path / "failures.json", [failure | {"key": plan["runs"][1]["key"]}])
-    pages = [write_report(tmp_path, describe_failures).read_text() for _ in range(2)]
+    pages = [written(tmp_path, describe_failures) for _ in range(2)]
     assert pages[0] == pages[1]
     for text in (
         "1 of 18 runs are done",
@@ -126,7 +130,7 @@ def describe_failures(result: BenchmarkResult) -> list[str]:
 def test_report_of_a_benchmark_without_any_result(tmp_path: Path) -> None:
     make_benchmark(tmp_path, done=slice(0))
     (tmp_path / "runs").rmdir()
-    assert "0 of 18 runs are done" in write_report(tmp_path).read_text()
+    assert "0 of 18 runs are done" in written(tmp_path)
 
 
 @pytest.fixture(scope="module")
