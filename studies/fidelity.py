@@ -17,7 +17,7 @@ from bbrgym.benchmark.tables import run_table
 from bbrgym.interruption import run_interruptible
 from studies import page
 from studies.linux.cases import BURSTS, FIDELITY, PAUSES, Case
-from studies.linux.comparison import LINUX, Variant, mean
+from studies.linux.comparison import HEADINGS, LINUX, Variant, mean
 from studies.linux.runs import Labelled, load_runs, measured, simulated
 
 MARK = "studies/fidelity.py"
@@ -38,14 +38,14 @@ VARIANTS = (
 """In native only."""
 
 COLUMNS = {
-    "throughput_mbps[0]": ("first flow, Mbit/s", ".1f"),
-    "throughput_mbps[1]": ("second flow, Mbit/s", ".1f"),
-    "share[0]": ("share of the first", ".1%"),
-    "link_queue_mean_ms": ("queue, ms", ".0f"),
-    "retransmissions": ("retransmissions", ".0f"),
-    "link_utilisation": ("utilisation", ".1%"),
+    "throughput_mbps[0]": ".1f",
+    "throughput_mbps[1]": ".1f",
+    "share[0]": ".1%",
+    "link_queue_mean_ms": ".0f",
+    "retransmissions": ".0f",
+    "link_utilisation": ".1%",
 }
-"""{column of `run_table`: (heading, number format)}"""
+"""{column of `run_table`: number format}"""
 
 
 def tables(runs: pd.DataFrame, console: Console) -> str:
@@ -84,9 +84,9 @@ def _beside(cases: list[Case], table: pd.DataFrame) -> str:
     for case in cases:
         for who in shown:
             frame = table.xs((case.name, who), level=("scenario", "competitor"))
-            cells = (mean(frame[column], form) for column, (_, form) in COLUMNS.items())
+            cells = (mean(frame[column], form) for column, form in COLUMNS.items())
             rows.append([case.name if who == LINUX else "", who, str(len(frame)), *cells])
-    return page.table(["situation", "", "runs", *(name for name, _ in COLUMNS.values())], rows, range(2, 9))
+    return page.table(["situation", "", "runs", *(HEADINGS[column] for column in COLUMNS)], rows, range(2, 9))
 
 
 def _over_linux(cases: list[Case], table: pd.DataFrame) -> str:
@@ -102,9 +102,7 @@ def _over_linux(cases: list[Case], table: pd.DataFrame) -> str:
         for variant in (PLAIN, *VARIANTS)
         if (case.name, who := _name("native", variant)) in means
     ]
-    return page.table(
-        ["situation", "", *(COLUMNS[column][0].partition(",")[0] for column in columns)], rows, range(2, 6)
-    )
+    return page.table(["situation", "", *(HEADINGS[column].partition(",")[0] for column in columns)], rows, range(2, 6))
 
 
 def _relative(ours: float, theirs: float) -> str:

@@ -73,6 +73,19 @@ VARIANTS: Final = (
 """One thing at a time."""
 
 
+HEADINGS: Final = {
+    "throughput_mbps[0]": "first flow, Mbit/s",
+    "throughput_mbps[1]": "second flow, Mbit/s",
+    "share[0]": "share of the first",
+    "link_queue_mean_ms": "queue, ms",
+    "link_queue_p95_ms": "p95 of the queue, ms",
+    "retransmissions": "retransmissions",
+    "retransmission_rate": "retransmissions",
+    "link_utilisation": "utilisation",
+}
+"""{column of `run_table`: heading}"""
+
+
 def scale(metric: str, linux: float, scenario: Scenario) -> float:
     """Return what a difference in a metric is divided by.
 

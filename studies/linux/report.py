@@ -47,6 +47,7 @@ from studies.linux.cases import (
     twin_cases,
 )
 from studies.linux.comparison import (
+    HEADINGS,
     LINUX,
     NATIVE,
     NS3,
@@ -343,14 +344,15 @@ def _twins(runs: pd.DataFrame, console: Console) -> list[str]:
     return blocks
 
 
-_TWIN_METRICS: Final = {
-    "throughput_mbps[0]": ("first flow, Mbit/s", ".2f"),
-    "throughput_mbps[1]": ("second flow, Mbit/s", ".2f"),
-    "link_queue_mean_ms": ("queue, ms", ".2f"),
-    "link_queue_p95_ms": ("p95 of the queue, ms", ".2f"),
-    "retransmission_rate": ("retransmissions", ".2%"),
-    "link_utilisation": ("utilisation", ".1%"),
+_TWIN_COLUMNS: Final = {
+    "throughput_mbps[0]": ".2f",
+    "throughput_mbps[1]": ".2f",
+    "link_queue_mean_ms": ".2f",
+    "link_queue_p95_ms": ".2f",
+    "retransmission_rate": ".2%",
+    "link_utilisation": ".1%",
 }
+"""{column of `run_table`: number format}"""
 
 
 def _twin_table(table: pd.DataFrame) -> str:
@@ -359,20 +361,20 @@ def _twin_table(table: pd.DataFrame) -> str:
         [
             name if who == LINUX else "",
             who,
-            *(mean(groups[name, who][m], form) for m, (_, form) in _TWIN_METRICS.items()),
+            *(mean(groups[name, who][column], form) for column, form in _TWIN_COLUMNS.items()),
         ]
         for name in TWINS
         for who in (LINUX, NATIVE)
         if (name, who) in groups
     ]
-    return page.table(["flows", "", *(label for label, _ in _TWIN_METRICS.values())], rows, range(2, 8))
+    return page.table(["flows", "", *(HEADINGS[column] for column in _TWIN_COLUMNS)], rows, range(2, 8))
 
 
 def _explained(table: pd.DataFrame) -> list[str]:
     """Return how much of the difference between our BBR and the kernel's, each alone, comes from what."""
     groups = table.groupby(level=["scenario", "competitor"])
     means = {
-        label: {metric: float(frame[metric].mean()) for metric in _TWIN_METRICS if metric in frame}
+        label: {column: float(frame[column].mean()) for column in _TWIN_COLUMNS if column in frame}
         for label, frame in groups
     }
     kernels, ours, bursts = ((f"{name}, alone", LINUX) for name in ("the kernel's", "ours", "ours in bursts"))
@@ -384,13 +386,12 @@ def _explained(table: pd.DataFrame) -> list[str]:
         ("and the rest of TCP and the host's stack", bursts, kernels),
         ("for comparison: ours on this host less ours in native", ours, ("ours, alone", NATIVE)),
     ]
-    metrics = [metric for metric in _TWIN_METRICS if metric != "throughput_mbps[1]"]
-
+    columns = [column for column in _TWIN_COLUMNS if column != "throughput_mbps[1]"]
     rows = [
-        [name, *(f"{means[a][metric] - means[b][metric]:+{_TWIN_METRICS[metric][1]}}" for metric in metrics)]
+        [name, *(f"{means[a][column] - means[b][column]:+{_TWIN_COLUMNS[column]}}" for column in columns)]
         for name, a, b in steps
     ]
-    return [page.table(["alone", *(_TWIN_METRICS[metric][0] for metric in metrics)], rows, range(1, 6))]
+    return [page.table(["alone", *(HEADINGS[column] for column in columns)], rows, range(1, 6))]
 
 
 # The duel
