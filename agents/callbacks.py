@@ -207,7 +207,7 @@ class CheckpointCallback(BaseCallback):  # type: ignore[misc]  # Stable-Baseline
 
     def __init__(self, directory: Path, every: int, seed: int, state: TrainingState) -> None:
         super().__init__()
-        self._folder = directory / "checkpoints"
+        self._directory = directory
         self._every = every
         self._seed = seed
         self._state = state
@@ -219,7 +219,7 @@ class CheckpointCallback(BaseCallback):  # type: ignore[misc]  # Stable-Baseline
     def _on_rollout_start(self) -> None:
         if self.model.num_timesteps - self._saved_at >= self._every:
             self._saved_at = self.model.num_timesteps
-            save_checkpoint(self.model, self._folder, self._state)
+            save_checkpoint(self.model, self._directory, self._state)
             restart_from_seed(self.model, self._seed, self._state)
 
     def _on_step(self) -> bool:

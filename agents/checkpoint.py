@@ -20,6 +20,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.save_util import load_from_zip_file, recursive_getattr
 
+from bbrgym.agents.checkpoint_names import checkpoint_folder, saved_steps
 from bbrgym.agents.learner import StandardiseObservation
 from bbrgym.checks import check_integer
 from bbrgym.files import DAMAGES
@@ -57,15 +58,15 @@ class TrainingState:
 
 
 @deferring_signals()  # an exception inside torch's C++ writer would abort the process
-def save_checkpoint(model: BaseAlgorithm, folder: Path, state: TrainingState) -> Path:
-    """Write `<folder>/<steps>/`, and remove all but the last `KEPT` checkpoints.
+def save_checkpoint(model: BaseAlgorithm, directory: Path, state: TrainingState) -> Path:
+    """Write a checkpoint in the training's folder, and remove all but the last `KEPT`.
 
     A checkpoint has Stable-Baselines3's `model.zip`, `inputs.npz` (`StandardiseObservation`), `replay.npz` for a
     learner with a replay buffer, and `checkpoint.json` with counters, the statistics to be logged next, `state`, and a
     SHA-256 of each file.
     """
-    final = folder / f"{model.num_timesteps:012d}"
-    partial = folder / f".{final.name}.{os.getpid()}.partial"
+    final = checkpoint_folder(directory, model.num_timesteps)
+    partial = final.with_name(f".{final.name}.{os.getpid()}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     model.save(partial / "model.zip")
@@ -88,13 +89,19 @@ def save_checkpoint(model: BaseAlgorithm, folder: Path, state: TrainingState) ->
         _synchronise(path)
     shutil.rmtree(final, ignore_errors=True)
     partial.rename(final)
-    _synchronise(folder)
-    for old in _checkpoints(folder)[KEPT:]:
-        shutil.rmtree(old, ignore_errors=True)
+    _synchronise(final.parent)
+    for old in saved_steps(directory)[KEPT:]:
+        shutil.rmtree(checkpoint_folder(directory, old), ignore_errors=True)
     return final
 
 
-def restore_latest(model: BaseAlgorithm, folder: Path) -> TrainingState | None:
+def remove_partial(directory: Path) -> None:
+    """Remove the checkpoints of a training that were not written whole."""
+    for partial in checkpoint_folder(directory, 0).parent.glob(".*.partial"):
+        shutil.rmtree(partial)
+
+
+def restore_latest(model: BaseAlgorithm, directory: Path) -> TrainingState | None:
     """Restore the newest readable checkpoint into a fresh learner with a logger; call `restart_from_seed` next.
 
     Returns:
@@ -103,8 +110,9 @@ def restore_latest(model: BaseAlgorithm, folder: Path) -> TrainingState | None:
     Raises:
         ValueError: there are checkpoints, but none that can be read.
     """
-    checkpoints = _checkpoints(folder)
-    for path in checkpoints:
+    saved = saved_steps(directory)
+    for steps in saved:
+        path = checkpoint_folder(directory, steps)
         try:
             description = json.loads((path / "checkpoint.json").read_text(encoding="utf-8"))
             for name, digest in description["sha256"].items():
@@ -118,9 +126,9 @@ def restore_latest(model: BaseAlgorithm, folder: Path) -> TrainingState | None:
             LOGGER.warning("cannot read the checkpoint %s, falling back to the one before: %s", path, error)
         else:
             return state
-    if not checkpoints:
+    if not saved:
         return None
-    raise ValueError(f"no checkpoint in '{folder}' can be read, so the training cannot resume")
+    raise ValueError(f"no checkpoint in '{directory}' can be read, so the training cannot resume")
 
 
 def restart_from_seed(model: BaseAlgorithm, seed: int, state: TrainingState) -> None:
@@ -192,12 +200,6 @@ def _load_replay(model: OffPolicyAlgorithm, path: Path) -> None:
         for name in _REPLAY:
             getattr(buffer, name)[: len(saved[name])] = saved[name]
     buffer.pos, buffer.full = position, bool(full)
-
-
-def _checkpoints(folder: Path) -> list[Path]:
-    """Return the checkpoints, the newest first."""
-    found = folder.iterdir() if folder.is_dir() else ()
-    return sorted((path for path in found if path.name.isdigit()), reverse=True)
 
 
 def _digest(path: Path) -> str:

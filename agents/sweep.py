@@ -14,9 +14,10 @@ from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
+from bbrgym.agents.checkpoint_names import saved_steps
 from bbrgym.agents.config import TrainConfig
 from bbrgym.agents.tracking import Tracker, TrackingConfig, read_metrics, read_run
-from bbrgym.agents.train import TrainResult, is_run_of, resume, saved_steps, train
+from bbrgym.agents.train import TrainResult, is_run_of, resume, train
 from bbrgym.executors import ending_local_jobs
 from bbrgym.interruption import TERMINATED, keeping_handlers
 
@@ -143,16 +144,16 @@ def train_in_sweep(config: Mapping[str, Any], directory: Path, console: Console 
     if record is None or not is_run_of(record, config):
         return train(config, directory, console)
     total_steps = TrainConfig.from_dict(config.get("train") or {}).total_steps
-    saved = saved_steps(directory)
+    saved = max(saved_steps(directory), default=0)
     is_done = record["status"] == "FINISHED"
-    if not is_done and max(saved, default=0) < total_steps:
+    if not is_done and saved < total_steps:
         return resume(directory, None, console)
     if not is_done:  # killed between its last checkpoint and its end
         _end_run(directory, record, TrackingConfig.of(config.get("tracking")), "FINISHED")
     rewards = [line["metrics"].get("eval/reward", math.nan) for line in read_metrics(directory)]
     return TrainResult(
         directory=directory,
-        steps=max(saved, default=0),
+        steps=saved,
         reward=max((reward for reward in rewards if math.isfinite(reward)), default=math.nan),
-        is_complete=max(saved, default=0) >= total_steps,
+        is_complete=saved >= total_steps,
     )

@@ -13,6 +13,7 @@ from typing import Any
 
 from rich.console import Console
 
+from bbrgym.agents.checkpoint_names import saved_steps
 from bbrgym.agents.config import ALGORITHMS, EXPERIMENT, TrainConfig
 from bbrgym.agents.curriculum import RegretCurriculum
 from bbrgym.agents.tracking import read_run
@@ -110,11 +111,6 @@ def resume(
             raise ValueError(f"{name} cannot change in a resumed training: only train.… can")
         config["train"][key] = value
     return _train(config, directory, console or Console(), is_resumed=True)
-
-
-def saved_steps(directory: Path) -> list[int]:
-    """Return the steps of the checkpoints in a training's folder."""
-    return [int(path.name) for path in (directory / "checkpoints").glob("*") if path.name.isdigit()]
 
 
 def is_run_of(record: Mapping[str, Any] | None, config: Mapping[str, Any]) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -27,7 +26,7 @@ from bbrgym.agents.callbacks import (
     TimeLimitCallback,
     TrackerWriter,
 )
-from bbrgym.agents.checkpoint import TrainingState, restart_from_seed, restore_latest, save_checkpoint
+from bbrgym.agents.checkpoint import TrainingState, remove_partial, restart_from_seed, restore_latest, save_checkpoint
 from bbrgym.agents.config import EXPERIMENT, TrainConfig
 from bbrgym.agents.curriculum import RegretCurriculum
 from bbrgym.agents.imitation import prepare
@@ -70,12 +69,11 @@ def run_training(
         EngineError: engines failed too often.
     """
     algorithm, seed = config["agent"]["algorithm"], config.get("seed", 1)
-    checkpoints = directory / "checkpoints"
     with closing(VecMonitor(SharedPolicyVecEnv(spec, training.n_envs, training.critic_features))) as env:
         model = make_model(config["agent"], env, seed)
         logger = Logger(folder=None, output_formats=[])
         model.set_logger(logger)
-        restored = restore_latest(model, checkpoints) if is_resumed else None
+        restored = restore_latest(model, directory) if is_resumed else None
         state = restored or TrainingState()
         record = read_run(directory)
         is_finished = record is not None and record["status"] == "FINISHED"  # else it was killed before its end
@@ -92,8 +90,7 @@ def run_training(
             closing(EvaluationCallback(spec, algorithm, training, directory, tracker, console, state)) as evaluation,
             closing(ProgressCallback(training.total_steps, console)) as progress,
         ):
-            for cut_off in checkpoints.glob(".*.partial"):
-                shutil.rmtree(cut_off)
+            remove_partial(directory)
             tracker.log_scenarios("training scenarios", "training", spec.distribution.to_dict())
             tracker.log_scenarios(
                 "evaluation episodes", "evaluation", _evaluation_episodes(spec, training.eval_episodes)
@@ -122,9 +119,9 @@ def run_training(
                             f"Resume it with `bbrgym train train.resume={directory} train.engine_failures=…`."
                         ) from failed
             except EngineError:  # after an interrupt there may be half an update, which no checkpoint must have
-                save_checkpoint(model, checkpoints, state)
+                save_checkpoint(model, directory, state)
                 raise
-            save_checkpoint(model, checkpoints, state)
+            save_checkpoint(model, directory, state)
             _draw_curve(directory, tracker)
             saved = [directory / folder for folder in FOLDERS if (directory / folder).is_dir()]
             for folder in saved:

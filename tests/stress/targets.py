@@ -553,6 +553,7 @@ class CheckpointTarget(_FolderTarget):
         from stable_baselines3.common.logger import Logger
         from training import changed
 
+        from bbrgym.agents.checkpoint_names import checkpoint_folder, saved_steps
         from bbrgym.agents.config import TrainConfig
         from bbrgym.agents.learner import make_model
         from bbrgym.agents.train import train
@@ -565,9 +566,10 @@ class CheckpointTarget(_FolderTarget):
         env = SharedPolicyVecEnv(EpisodeSpec.from_config(config), training.n_envs)
         self._model = make_model(config["agent"], env, 1)
         self._model.set_logger(Logger(folder=None, output_formats=[]))
-        newest = max(path for path in (folder / "checkpoints").iterdir() if path.name.isdigit())
-        for other in set((folder / "checkpoints").iterdir()) - {newest}:
-            shutil.rmtree(other)
+        last, *others = saved_steps(folder)
+        for steps in others:
+            shutil.rmtree(checkpoint_folder(folder, steps))
+        newest = checkpoint_folder(folder, last)
         self._newest = newest.relative_to(folder)
         self.files = (*(str(self._newest / path.name) for path in newest.iterdir()), "run.json")
 
@@ -584,7 +586,7 @@ class CheckpointTarget(_FolderTarget):
         from bbrgym.agents.tracking import read_run
 
         read_run(folder)
-        restore_latest(self._model, folder / "checkpoints")
+        restore_latest(self._model, folder)
 
 
 class ImportTarget(_FolderTarget):
