@@ -12,6 +12,7 @@ LossBasedController::LossBasedController(const Connection& connection, const Opt
 
 void LossBasedController::OnAck(const AckEvent& ack) {
   UpdateRtt(ack.rtt);
+  Observe(ack);
   if (recovery_ == Recovery::kRecovery) {
     if (!is_prr_started_) {
       // The first ACK of recovery says how much had been sent by then. RecoverFS is the window, as in Linux.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "baselines/cc/controller.h"
@@ -8,8 +9,9 @@
 
 namespace bbrgym {
 
-/// What CUBIC and NewReno share: slow start, fast recovery by PRR, the restart after a timeout, and a pacing rate. A
-/// controller that derives from it decides how the window grows in congestion avoidance and how far a loss reduces it.
+/// What window-based controllers that answer losses share: slow start, fast recovery by PRR, the restart after a
+/// timeout, and a pacing rate. A controller that derives from it decides how the window moves in congestion avoidance
+/// and how far a loss reduces it.
 class LossBasedController : public Controller {
  public:
   void OnAck(const AckEvent& ack) final;
@@ -26,6 +28,8 @@ class LossBasedController : public Controller {
 
   LossBasedController(const Connection& connection, const Options& options);
 
+  /// Hook: takes an ACK before the window moves. The smoothed RTT is up to date.
+  virtual void Observe(const AckEvent& /*ack*/) {}
   /// Hook: grows the window in congestion avoidance, on an ACK while the window limits the flow.
   virtual void GrowInAvoidance(const AckEvent& ack) = 0;
   /// Hook: returns the slow-start threshold after a congestion event. Called once per event, before the window changes.
@@ -33,6 +37,11 @@ class LossBasedController : public Controller {
   /// Hook: takes a retransmission timeout.
   virtual void OnTimeout() {}
 
+  /// Begins congestion avoidance at the current window, unless it has begun below it.
+  void EndSlowStart() { ssthresh_ = std::min(ssthresh_, cwnd_); }
+
+  bool IsSlowStart() const { return cwnd_ < ssthresh_; }
+  Recovery recovery() const { return recovery_; }
   Bytes packet_bytes() const { return connection_.packet_bytes; }
   Nanoseconds smoothed_rtt() const { return smoothed_rtt_; }
   Bytes MinCwnd() const { return 2 * connection_.packet_bytes; }  // RFC 5681, equation (4)
@@ -44,7 +53,6 @@ class LossBasedController : public Controller {
 
   void UpdateRtt(Nanoseconds rtt);
   void UpdatePacingRate();
-  bool IsSlowStart() const { return cwnd_ < ssthresh_; }
 
   Connection connection_;
   Options options_;
