@@ -88,6 +88,7 @@ enum class Mode : std::uint8_t {
   kSlowStart = 4,
   kCongestionAvoidance = 5,
   kRecovery = 6,
+  kCompetitive = 7,
 };
 
 enum class Metric : std::uint8_t {

@@ -13,6 +13,9 @@ class WindowedMax {
  public:
   explicit WindowedMax(std::int64_t window) : window_(window) {}
 
+  /// Changes the length of the window for the following samples.
+  void SetWindow(std::int64_t window) { window_ = window; }
+
   /// Takes a sample. `time` must not decrease.
   void Update(std::int64_t time, Value value) {
     const Sample sample{time, value};
