@@ -113,12 +113,7 @@ Dumbbell::Dumbbell(const Scenario& scenario,
         stack.Install(m_senders.back());
     }
 
-    double shortestRttMs = scenario.flows.front().rtt_ms;
-    for (const Flow& flow : scenario.flows)
-    {
-        shortestRttMs = std::min(shortestRttMs, flow.rtt_ms);
-    }
-    m_bottleneckDelay = FromMs(shortestRttMs / 4.0);
+    m_bottleneckDelay = FromMs(scenario.LinkDelayMs());
     // Much faster than the bottleneck, so that bursts are not spread out and nothing queues.
     m_accessRate =
         static_cast<uint64_t>(std::max(accessMbps, 10.0 * scenario.LargestRateMbps()) * 1e6);

@@ -37,6 +37,7 @@ Emulator::Emulator(const Scenario& scenario, const EpisodeSeeds& seeds, int send
     : scenario_(scenario),
       sender_device_(sender_device),
       receiver_device_(receiver_device),
+      link_delay_(static_cast<Nanoseconds>(scenario_.LinkDelayMs() * 1e6)),
       lateness_(kLatenessUnits + 1) {
   link_.Reset(scenario_, seeds.link);
   link_.StartStep(0);
@@ -106,25 +107,19 @@ void Emulator::SetNextRate(std::size_t index) {
 
 /// Everything that is due by `now`, in its order.
 void Emulator::Advance(Nanoseconds now) {
-  while (std::min(next_change_, link_.departure()) <= now) {
-    if (next_change_ <= link_.departure()) {
+  for (;;) {
+    FlowState* entering = NextToEnter();
+    const Nanoseconds entry = entering ? slots_[entering->entering.Front()].due : kNever;
+    const Nanoseconds next = std::min({next_change_, link_.departure(), entry});
+    if (next > now) break;
+    if (next_change_ == next) {
       link_.SetRate(next_change_, scenario_.rate_schedule[next_rate_].second);
       SetNextRate(next_rate_ + 1);
-      continue;
+    } else if (link_.departure() == next) {
+      Depart();
+    } else {
+      Enter(*entering);
     }
-    const Nanoseconds departure = link_.departure();
-    Bottleneck::Item item;
-    const bool has_arrived = link_.Depart(item);
-    ReleaseDropped(item.packet.segment);
-    const std::uint32_t slot = in_link_.Front();
-    in_link_.Pop();
-    if (!has_arrived) {
-      free_slots_.push_back(slot);
-      continue;
-    }
-    FlowState& flow = flows_[item.flow];
-    slots_[slot].due = departure + flow.half_rtt;
-    flow.data.frames.Push(slot);
   }
   if (link_.departure() == kNever) ReleaseDropped(next_id_);
   for (FlowState& flow : flows_) {
@@ -134,6 +129,40 @@ void Emulator::Advance(Nanoseconds now) {
     }
     while (!flow.acks.frames.IsEmpty() && slots_[flow.acks.frames.Front()].due <= now) Deliver(flow.acks, now);
   }
+}
+
+Emulator::FlowState* Emulator::NextToEnter() {
+  FlowState* next = nullptr;
+  for (FlowState& flow : flows_) {
+    if (flow.entering.IsEmpty()) continue;
+    if (!next || slots_[flow.entering.Front()].due < slots_[next->entering.Front()].due) next = &flow;
+  }
+  return next;
+}
+
+void Emulator::Enter(FlowState& flow) {
+  const std::uint32_t slot = flow.entering.Front();
+  flow.entering.Pop();
+  Frame& frame = slots_[slot];
+  frame.id = next_id_++;
+  in_link_.Push(slot);
+  const auto index = static_cast<std::uint32_t>(&flow - flows_.data());
+  link_.Enqueue(frame.due, {.segment = frame.id, .bytes = frame.payload}, index);
+}
+
+void Emulator::Depart() {
+  const Nanoseconds departure = link_.departure();
+  Bottleneck::Item item;
+  const bool has_arrived = link_.Depart(item);
+  ReleaseDropped(item.packet.segment);
+  const std::uint32_t slot = in_link_.Front();
+  in_link_.Pop();
+  if (!has_arrived) {
+    free_slots_.push_back(slot);
+    return;
+  }
+  slots_[slot].due = departure + link_delay_;
+  flows_[item.flow].data.frames.Push(slot);
 }
 
 void Emulator::Deliver(Path& path, Nanoseconds now) {
@@ -154,15 +183,14 @@ bool Emulator::AcceptData(Nanoseconds now) {
   Parsed parsed{};
   if (!Read(sender_device_, true, parsed)) return false;
   if (parsed.flow == kNoFlow) return true;
-  Advance(now);
+  FlowState& flow = flows_[parsed.flow];
   if (parsed.payload > 0) {
-    Passage& passage = flows_[parsed.flow].passage;
-    ++passage.sent_packets;
-    passage.sent_bytes += parsed.payload;
+    ++flow.passage.sent_packets;
+    flow.passage.sent_bytes += parsed.payload;
   }
-  slots_[spare_].id = next_id_++;
-  in_link_.Push(spare_);
-  link_.Enqueue(now, {.segment = slots_[spare_].id, .bytes = parsed.payload}, static_cast<std::uint32_t>(parsed.flow));
+  slots_[spare_].due = now + flow.half_rtt - link_delay_;
+  slots_[spare_].payload = parsed.payload;
+  flow.entering.Push(spare_);
   spare_ = TakeSlot();
   return true;
 }
@@ -247,8 +275,8 @@ void Emulator::CountArrival(FlowState& flow, const Frame& frame) {
 Nanoseconds Emulator::NextEvent() const {
   Nanoseconds next = std::min(next_change_, link_.departure());
   for (const FlowState& flow : flows_) {
-    for (const Path* path : {&flow.data, &flow.acks}) {
-      if (!path->frames.IsEmpty()) next = std::min(next, slots_[path->frames.Front()].due);
+    for (const Ring<std::uint32_t>* frames : {&flow.entering, &flow.data.frames, &flow.acks.frames}) {
+      if (!frames->IsEmpty()) next = std::min(next, slots_[frames->Front()].due);
     }
   }
   return next;

@@ -35,8 +35,8 @@ struct Passage {
   Bytes inorder_bytes = 0;
 };
 
-/// The link between two devices: packets that senders put into one come out of the other through the scenario's
-/// bottleneck, half of their flow's RTT later. What comes back takes the other half and the jitter.
+/// The dumbbell between two devices: packets that senders put into one reach the scenario's bottleneck after the delay
+/// of their flow, and come out of the other device. What comes back takes half of the flow's RTT and the jitter.
 ///
 /// Its link, losses and jitter are those of the native engine, driven by the clock. A packet's departure follows from
 /// when it was read and from the rate, not from when this program wakes.
@@ -59,6 +59,7 @@ class Emulator {
     std::uint64_t id = 0;  // in the order in which they came
     Nanoseconds due = 0;
     std::size_t bytes = 0;
+    std::int32_t payload = 0;
     std::vector<std::uint8_t> content;
   };
 
@@ -72,7 +73,8 @@ class Emulator {
   struct FlowState {
     Nanoseconds half_rtt;
     AckJitter jitter;
-    Path data;
+    Ring<std::uint32_t> entering;  // slots of what is on its way to the queue
+    Path data;                     // behind the link
     Path acks;
     Passage passage;
     std::uint32_t next_sequence = 0;
@@ -93,6 +95,10 @@ class Emulator {
   bool AcceptAck(Nanoseconds now);
   Parsed Parse(const Frame& frame, bool is_data) const;
   void Advance(Nanoseconds now);
+  /// The flow whose packet reaches the queue next; null if none is on its way.
+  FlowState* NextToEnter();
+  void Enter(FlowState& flow);
+  void Depart();
   void Deliver(Path& path, Nanoseconds now);
   void CountArrival(FlowState& flow, const Frame& frame);
   void ReleaseDropped(std::uint64_t before);
@@ -110,6 +116,7 @@ class Emulator {
   std::mutex mutex_;  // guards all that follows
 
   Bottleneck link_;
+  Nanoseconds link_delay_;
   std::size_t next_rate_ = 0;
   Nanoseconds next_change_ = kNever;
   std::vector<FlowState> flows_;

@@ -78,8 +78,7 @@ void LinuxNetwork::Reset(Scenario scenario, std::uint64_t seed) {
   UseRealTime(Priority::kSteps);  // the others wait for this thread's locks
   for (std::size_t i = 0; i < flows_.size(); ++i) MakeFlow(i, seeds.flows[i]);
   threads_.emplace_back([this] { emulator_->Run(*clock_); });
-  threads_.emplace_back([this] { Run("senders", &FlowState::sender, senders_); });
-  threads_.emplace_back([this] { Run("receivers", &FlowState::receiver, receivers_); });
+  threads_.emplace_back([this] { Run(); });
   EndStep();
 }
 
@@ -133,31 +132,34 @@ void LinuxNetwork::End() {
 
 void LinuxNetwork::Steer(std::int64_t index, double cwnd_gain, double pacing_gain) {
   scenario_.CheckSteerable(index);
-  const std::lock_guard lock(senders_);
+  const std::lock_guard lock(hosts_);
   flows_[static_cast<std::size_t>(index)].sender->Steer(cwnd_gain, pacing_gain);
 }
 
-template <typename Endpoint>
-void LinuxNetwork::Run(const char* name, std::unique_ptr<Endpoint> FlowState::* end, std::mutex& mutex) {
-  std::vector<Endpoint*> ends;
+void LinuxNetwork::Run() {
   std::vector<pollfd> sockets;
   for (const FlowState& flow : flows_) {
-    if (!(flow.*end)) continue;
-    ends.push_back((flow.*end).get());
-    sockets.push_back({ends.back()->socket(), POLLIN, 0});
+    if (!flow.sender) continue;
+    for (const int socket : {flow.sender->socket(), flow.receiver->socket()}) sockets.push_back({socket, POLLIN, 0});
   }
-  if (ends.empty()) return;
-  UseRealTime(Priority::kHost);
+  if (sockets.empty()) return;
+  UseRealTime(Priority::kHosts);
   const auto work = [&] {
-    const std::lock_guard lock(mutex);
+    const std::lock_guard lock(hosts_);
     Nanoseconds next = kNever;
-    for (std::size_t i = 0; i < ends.size(); ++i) {
-      if (sockets[i].revents != 0 || ends[i]->NextTime() <= clock_->Now()) ends[i]->Work(*clock_);
-      next = std::min(next, ends[i]->NextTime());
+    const auto serve = [&](auto& end, const pollfd& socket) {
+      if (socket.revents != 0 || end.NextTime() <= clock_->Now()) end.Work(*clock_);
+      next = std::min(next, end.NextTime());
+    };
+    auto socket = sockets.cbegin();
+    for (FlowState& flow : flows_) {
+      if (!flow.sender) continue;
+      serve(*flow.sender, *socket++);
+      serve(*flow.receiver, *socket++);
     }
     return next;
   };
-  Serve(name, sockets, *clock_, work, [this] { return is_stopped_.load(); });
+  Serve("hosts", sockets, *clock_, work, [this] { return is_stopped_.load(); });
 }
 
 void LinuxNetwork::Step(Nanoseconds duration) {
@@ -192,13 +194,12 @@ void LinuxNetwork::UpdateCompleteness(Nanoseconds now) {
         flow.is_complete = flow.tcp->IsComplete();
         if (flow.is_complete) flow.end = flow.tcp->end();
       } else {
-        const std::lock_guard lock(receivers_);
+        const std::lock_guard lock(hosts_);
         flow.is_complete = flow.receiver->receiver().counts().received >= *size;
-        if (flow.is_complete) flow.end = std::min(flow.end, now);
-      }
-      if (flow.is_complete && flow.sender) {
-        const std::lock_guard lock(senders_);
-        flow.sender->Stop();
+        if (flow.is_complete) {
+          flow.end = std::min(flow.end, now);
+          flow.sender->Stop();
+        }
       }
     }
     is_complete = is_complete && flow.is_complete;
@@ -210,7 +211,7 @@ void LinuxNetwork::UpdateCompleteness(Nanoseconds now) {
 /// them.
 void LinuxNetwork::EndStep() {
   link_row_ = emulator_->EndStep(*clock_);
-  const std::scoped_lock lock(senders_, receivers_);
+  const std::lock_guard lock(hosts_);
   for (std::size_t i = 0; i < flows_.size(); ++i) flow_rows_[i] = flows_[i].tcp ? EndTcpStep(i) : EndUdpStep(flows_[i]);
   step_start_ = now_;
 }
@@ -277,7 +278,7 @@ LinuxNetwork::Timing LinuxNetwork::GetTiming() {
   Timing timing = timing_;
   if (!emulator_) return timing;
   timing.departures = emulator_->GetLateness();
-  const std::scoped_lock lock(senders_, receivers_);
+  const std::lock_guard lock(hosts_);
   for (const FlowState& flow : flows_) {
     if (flow.sender) timing.refused += flow.sender->refused() + flow.receiver->refused();
   }

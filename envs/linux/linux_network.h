@@ -81,9 +81,8 @@ class LinuxNetwork {
 
   void End();
   void MakeFlow(std::size_t index, std::uint64_t seed);
-  /// Serves one end of every flow until `is_stopped_`.
-  template <typename Endpoint>
-  void Run(const char* name, std::unique_ptr<Endpoint> FlowState::* end, std::mutex& mutex);
+  /// Serves both ends of our flows until `is_stopped_`.
+  void Run();
   void EndStep();
   double ActiveShareOf(const FlowState& flow) const;
   FlowRow EndUdpStep(FlowState& flow);
@@ -96,8 +95,7 @@ class LinuxNetwork {
   std::unique_ptr<Emulator> emulator_;
   std::optional<EpisodeClock> clock_;
   std::vector<FlowState> flows_;
-  std::mutex senders_;    // guards every `sender`
-  std::mutex receivers_;  // guards every `receiver`
+  std::mutex hosts_;  // guards every `sender` and `receiver`
   std::atomic<bool> is_stopped_ = false;
   std::vector<std::thread> threads_;
 

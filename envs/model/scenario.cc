@@ -32,6 +32,12 @@ double Scenario::LongestRttSeconds() const {
   return longest_ms / 1e3;
 }
 
+double Scenario::LinkDelayMs() const {
+  double shortest_ms = flows.front().rtt_ms;
+  for (const Flow& flow : flows) shortest_ms = std::min(shortest_ms, flow.rtt_ms);
+  return shortest_ms / 4.0;
+}
+
 double Scenario::BdpBytes() const {
   return rate_mbps * 1e6 * LongestRttSeconds() / 8.0;
 }

@@ -88,6 +88,9 @@ struct Scenario {
 
   /// The longest base RTT of the flows, in s.
   double LongestRttSeconds() const;
+  /// Delay from the link to every receiver, in ms: a quarter of the shortest base RTT. The rest of the first half of a
+  /// flow's RTT lies between its sender and the queue, the second half between its receiver and its sender.
+  double LinkDelayMs() const;
   /// Rate x longest RTT, in bytes.
   double BdpBytes() const;
   /// The rate at time 0, in Mbit/s: that of the schedule if it begins at 0.

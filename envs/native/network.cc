@@ -21,8 +21,6 @@ void Network::Reset(Scenario scenario, std::uint64_t seed) {
   SetNextRate(0);
   const EpisodeSeeds seeds(seed, scenario_.flows.size());
   link_.Reset(scenario_, seeds.link);
-  double shortest_rtt_ms = scenario_.flows.front().rtt_ms;
-  for (const Flow& flow : scenario_.flows) shortest_rtt_ms = std::min(shortest_rtt_ms, flow.rtt_ms);
 
   flows_.clear();
   flows_.resize(scenario_.flows.size());
@@ -36,8 +34,7 @@ void Network::Reset(Scenario scenario, std::uint64_t seed) {
     flow.start = FromSeconds(given.start_s);
     flow.size = given.size_bytes.value_or(INT64_MAX);
     flow.jitter = AckJitter(given.jitter_ms, flow.seed);
-    // As in the dumbbell of ns3_scratch, where a quarter of the shortest RTT lies behind the bottleneck.
-    flow.shift = static_cast<Nanoseconds>((given.rtt_ms / 2 - shortest_rtt_ms / 4) * 1e6);
+    flow.shift = static_cast<Nanoseconds>((given.rtt_ms / 2 - scenario_.LinkDelayMs()) * 1e6);
     if (given.stop_s) {
       flow.end = FromSeconds(*given.stop_s);
       flow.silence = flow.end + flow.shift;

@@ -84,7 +84,7 @@ def test_the_highest_rate_that_linux_holds(monkeypatch: pytest.MonkeyPatch) -> N
         assert rate == 10
         assert packets == pytest.approx(10e6 / 8 / (packet_bytes + 40), rel=0.2)
         assert samples[speed.Cell(speed.LINUX_CPU, row, "emulator")] == [pytest.approx(0.5e6 / packets)]
-        assert samples[speed.Cell(speed.LINUX_CPU, row, "senders")] == [0.0]
+        assert samples[speed.Cell(speed.LINUX_CPU, row, "hosts")] == [0.0]
 
 
 def test_threads_are_counted_by_name() -> None:
