@@ -83,7 +83,7 @@ void BbrController::OnRecovery(Recovery state, Nanoseconds /*now*/, Bytes in_fli
 
 void BbrController::OnRestart(Nanoseconds now) {
   is_idle_restart_ = true;
-  extra_acked_.Restart(now);
+  extra_acked_.Restart();
   if (mode_ == Mode::kProbeBw) {
     // Pace at the bandwidth itself: with nothing in flight there is nothing to probe or drain.
     SetPacingRate(UsedBandwidth(), 1.0);

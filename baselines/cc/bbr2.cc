@@ -91,7 +91,7 @@ void Bbr2Controller::OnRecovery(Recovery state, Nanoseconds /*now*/, Bytes in_fl
 
 void Bbr2Controller::OnRestart(Nanoseconds now) {
   is_idle_restart_ = true;
-  extra_acked_.Restart(now);
+  extra_acked_.Restart();
   if (mode_ == Mode::kProbeBw) {
     SetPacingRate(Bandwidth(), 1.0);
   } else if (mode_ == Mode::kProbeRtt) {

@@ -29,11 +29,8 @@ class ExtraAcked {
     most_[slot_] = std::max(most_[slot_], std::min(epoch_acked_ - expected, cwnd));
   }
 
-  /// Starts a new epoch: after an idle time, the first ACKs are no burst.
-  void Restart(Nanoseconds now) {
-    epoch_start_ = now;
-    epoch_acked_ = 0;
-  }
+  /// Lets the next ACK begin a new epoch: after an idle time, the first ACKs are no burst.
+  void Restart() { epoch_acked_ = 0; }
 
   Bytes Most() const { return std::max(most_[0], most_[1]); }
 

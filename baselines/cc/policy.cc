@@ -57,8 +57,8 @@ PolicyColumns PolicyController::Columns(const AckEvent& ack) const {
   columns.sent_packets = sent / packet;
   columns.delivered_packets = delivered / packet;
   columns.lost_packets = static_cast<double>(step_.lost) / packet;
-  columns.send_rate_mbps = seconds > 0.0 ? sent * 8e-6 / seconds : 0.0;
-  columns.delivery_rate_mbps = seconds > 0.0 ? delivered * 8e-6 / seconds : 0.0;
+  columns.send_rate_mbps = sent * 8e-6 / seconds;
+  columns.delivery_rate_mbps = delivered * 8e-6 / seconds;
   if (step_.rtt_count > 0) {
     columns.rtt_min_ms = static_cast<double>(step_.least_rtt) / 1e6;
     columns.rtt_mean_ms = static_cast<double>(step_.rtt_sum) / static_cast<double>(step_.rtt_count) / 1e6;
@@ -66,9 +66,7 @@ PolicyColumns PolicyController::Columns(const AckEvent& ack) const {
   if (last_rtt_ > 0) columns.rtt_last_ms = static_cast<double>(last_rtt_) / 1e6;
   // Before this ACK, as in a row that ends between two ACKs.
   columns.in_flight_packets = static_cast<double>(ack.prior_in_flight) / packet;
-  const Decision now = decision();
-  columns.cwnd_packets = static_cast<double>(now.cwnd) / packet;
-  columns.pacing_rate_mbps = static_cast<double>(now.pacing_rate) / 1e6;
+  columns.cwnd_packets = static_cast<double>(decision().cwnd) / packet;
   columns.SetMetrics(metrics());
   return columns;
 }

@@ -100,7 +100,7 @@ def test_extra_acked_is_the_burst_beyond_bandwidth_times_time():
     extra = cc.ExtraAcked()
     bandwidth = 8_000_000  # 1000 bytes per millisecond
     now = 1000 * MS
-    extra.restart(now)
+    extra.restart()
     # Ten packets at once, where the bandwidth delivers one per millisecond.
     for _ in range(10):
         extra.on_ack(now, 1000, bandwidth, 1_000_000, is_round_start=False)

@@ -322,7 +322,6 @@ class ByHand:
             "rtt_last_ms": self.rtts[-1] / MS,
             "in_flight_packets": ack.prior_in_flight / PACKET,
             "cwnd_packets": self.controller.decision().cwnd / PACKET,
-            "pacing_rate_mbps": self.controller.decision().pacing_rate / 1e6,
         }
         self.observation = self.history.add(self.agent.spec.observation.evaluate(self.table(row)))
         self.decide()

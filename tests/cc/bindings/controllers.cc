@@ -223,7 +223,7 @@ void BindEstimators(nb::module_& m) {
   nb::class_<ExtraAcked>(m, "ExtraAcked", "How far ACKs arrive in bursts.")
       .def(nb::init<>())
       .def("on_ack", &ExtraAcked::OnAck, "now"_a, "acked"_a, "bandwidth"_a, "cwnd"_a, "is_round_start"_a)
-      .def("restart", &ExtraAcked::Restart, "now"_a)
+      .def("restart", &ExtraAcked::Restart)
       .def("most", &ExtraAcked::Most);
   nb::class_<HyStart>(m, "HyStart", "HyStart++ (RFC 9406).")
       .def(nb::init<>())
