@@ -59,23 +59,23 @@ def run_send(arguments: list[str]) -> int:
         parameters=dict(_parameter(given) for given in options.parameters),
         policy=options.policy,
     )
-    shown = _Shown(options.json)
+    out = _Output(options.json)
     status = 1
     for event in send(
         host, port, flow, options.seconds, options.packet_bytes, options.interval, options.timeout, options.seed
     ):
         match event:
             case Started():
-                shown.start({"receiver": event.peer, "algorithm": flow.algorithm, "packet_bytes": options.packet_bytes})
-                shown.line(f"sending to {event.peer}: {flow.algorithm}")
-                shown.line(_header(_SENT_COLUMNS))
+                out.start({"receiver": event.peer, "algorithm": flow.algorithm, "packet_bytes": options.packet_bytes})
+                out.line(f"sending to {event.peer}: {flow.algorithm}")
+                out.line(_row("interval", _SENT_COLUMNS))
             case SentInterval():
-                shown.interval(event, _sent_line(event))
+                out.interval(event, _sent_line(event))
             case Sent():
                 summary = event.trace.summary().flows[0]
-                shown.end({"sender": vars(summary), "receiver": event.received, "lost_packets": event.lost_packets})
+                out.end({"sender": vars(summary), "receiver": event.received, "lost_packets": event.lost_packets})
                 for line in _sent_summary(event, options.packet_bytes):
-                    shown.line(line)
+                    out.line(line)
                 if options.rows is not None:
                     save_trace(event.trace, options.rows)
                 status = 0 if event.received is not None else 1
@@ -90,26 +90,26 @@ def run_receive(arguments: list[str]) -> int:
     parser.add_argument("--once", action="store_true")
     parser.add_argument("--idle", type=float, default=600.0)
     options = _parse(parser, arguments)
-    shown = _Shown(options.json)
+    out = _Output(options.json)
     for event in receive(options.host, options.port, options.once, options.interval, options.timeout, options.idle):
         match event:
             case Listening():
-                shown.line(f"receiving at {name_of(event.host, event.port)}")
+                out.line(f"receiving at {name_of(event.host, event.port)}")
             case Started():
-                shown.start({"sender": event.peer})
-                shown.line(f"from {event.peer}")
-                shown.line(_header(_RECEIVED_COLUMNS))
+                out.start({"sender": event.peer})
+                out.line(f"from {event.peer}")
+                out.line(_row("interval", _RECEIVED_COLUMNS))
             case ReceivedInterval():
-                shown.interval(event, _received_line(event))
+                out.interval(event, _received_line(event))
             case Received():
-                shown.end(dataclasses.asdict(event) | {"lost_packets": event.lost_packets})
-                shown.line(f"{_received_line(event.whole)}   {_losses(event)}")
+                out.end(dataclasses.asdict(event) | {"lost_packets": event.lost_packets})
+                out.line(f"{_received_line(event.whole)}   {_losses(event)}")
     if not options.once:
-        shown.line(f"no flow for {options.idle:g} s")
+        out.line(f"no flow for {options.idle:g} s")
     return 0
 
 
-class _Shown:
+class _Output:
     """What a command prints: lines as they come, or one JSON document per flow at its end."""
 
     def __init__(self, is_json: bool) -> None:
@@ -159,11 +159,7 @@ def _parameter(given: str) -> tuple[str, float]:
         raise ValueError(f"give parameters as name=number, got {given!r}") from None
 
 
-def _header(columns: tuple[str, ...]) -> str:
-    return _row("interval", columns)
-
-
-def _row(interval: str, cells: Iterator[str] | tuple[str, ...]) -> str:
+def _row(interval: str, cells: tuple[str, ...]) -> str:
     return f"{interval:<16}" + "".join(f"{cell:>14}" for cell in cells)
 
 

@@ -50,8 +50,7 @@ NB_MODULE(_linux, m) {
   nb::class_<LinuxNetwork>(m, "Simulation", "One scenario in real time, stepped by duration.")
       .def(nb::init<>(),
            "Make it while this process has one thread: it may need a user namespace. Raises RuntimeError if this "
-           "machine "
-           "does not let it make what it needs.")
+           "machine does not let it make what it needs.")
       .def(
           "reset",
           [](LinuxNetwork& network, const PlainScenario& scenario, std::uint64_t seed) {

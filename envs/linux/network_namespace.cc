@@ -146,9 +146,8 @@ void EnterUserNamespace() {
   if (unshare(CLONE_NEWUSER) != 0) {
     ThrowErrno(
         "cannot make a network namespace, nor a user namespace in which to make one (run as root with CAP_SYS_ADMIN; "
-        "or, "
-        "as root: sysctl user.max_user_namespaces=10000, and where they exist kernel.unprivileged_userns_clone=1 and "
-        "kernel.apparmor_restrict_unprivileged_userns=0)");
+        "or, as root: sysctl user.max_user_namespaces=10000, and where they exist "
+        "kernel.unprivileged_userns_clone=1 and kernel.apparmor_restrict_unprivileged_userns=0)");
   }
   WriteFile("/proc/self/setgroups", "deny");
   WriteFile("/proc/self/uid_map", "0 " + std::to_string(user) + " 1");

@@ -97,8 +97,8 @@ class Received:
 
     Attributes:
         whole: totals.
-        sent_packets: what the sender says it has sent; None if it vanished.
-        sent_bytes: the same.
+        sent_packets: data packets that the sender says it has sent; None if it vanished.
+        sent_bytes: their payload; None if it vanished.
         refused: datagrams that were no part of a flow, since the receiver began.
     """
 
@@ -302,7 +302,7 @@ def _trace(flow: Flow, packet_bytes: int, seed: int, interval_s: float, interval
     rates = [interval.row["delivery_rate_mbps"] for interval in intervals]
     rtts = [interval.row["rtt_min_ms"] for interval in intervals if not math.isnan(interval.row["rtt_min_ms"])]
     scenario = Scenario(
-        rate_mbps=min(max(0.01, *rates, 0.01), 10_000.0),
+        rate_mbps=min(max(0.01, *rates), 10_000.0),
         duration_s=intervals[-1].end_s,
         packet_bytes=packet_bytes,
         flows=(
