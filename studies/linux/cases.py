@@ -134,9 +134,10 @@ def _with_pauses(scenario: Scenario, pause_ms: float) -> Scenario:
 PAUSES: Final = tuple(_case(_with_pauses(case.scenario, 60), 3) for case in FIDELITY if case.scenario.rate_mbps == 12)
 """Those of BBR and CUBIC on a link that stands still for 60 ms twice a second."""
 
-OVER_UDP_RUNS: Final = 2
-OVER_UDP: Final = tuple(replace(case.simulated(), runs=OVER_UDP_RUNS) for case in GRID if case.is_of_kernel)
-"""The same with ours over UDP instead of the kernel's TCP, which shows whether TCP or the host causes a difference."""
+
+def over_udp(case: Case) -> Case:
+    """Return the case with ours over UDP in place of the kernel's TCP. It shows whether TCP or the host differs."""
+    return replace(case.simulated(), runs=2)
 
 
 COMPETITORS: Final = (
@@ -227,7 +228,7 @@ DUEL: Final = Case("duel", _path(20, 2, ("policy", 40), ("linux-cubic", 40), dur
 def parts() -> dict[str, list[Case]]:
     """Return all cases by the part of the page that they belong to."""
     return {
-        "grid": [*GRID, *PAUSES, *OVER_UDP],
+        "grid": [*GRID, *PAUSES, *(over_udp(case) for case in GRID if case.is_of_kernel)],
         "league": league_cases(),
         "twins": [case for path in TWIN_PATHS for case in twin_cases(path).values()],
         "duel": [DUEL],

@@ -33,7 +33,6 @@ from studies.linux.cases import (
     GRID,
     GRID_RUNS,
     LEAGUE_RUNS,
-    OVER_UDP_RUNS,
     STAND_INS,
     TWIN_PATHS,
     TWIN_RUNS,
@@ -43,6 +42,7 @@ from studies.linux.cases import (
     Case,
     describe,
     league_case,
+    over_udp,
     parts,
     twin_cases,
 )
@@ -148,10 +148,9 @@ def _grid(runs: pd.DataFrame, console: Console) -> list[str]:
     if not cases:
         return [ABSENT]
     variants = {(c.name, variant.name): variant.of(c) for c in cases for variant in VARIANTS if variant.changes(c)}
-    over_udp = {(c.name, OVER_UDP): replace(c.simulated(), runs=OVER_UDP_RUNS) for c in cases if c.is_of_kernel}
     frames = [
         measured({(case.name, LINUX): case for case in cases}, runs),
-        measured(over_udp, runs),
+        measured({(case.name, OVER_UDP): over_udp(case) for case in cases if case.is_of_kernel}, runs),
         simulated(variants, "native", SEEDS, console),
     ]
     for engine, title in ENGINES.items():

@@ -55,9 +55,10 @@ class Watch:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._mark = f"{MARK}={uuid.uuid4().hex}".encode()
+        mark = uuid.uuid4().hex
+        self._mark = f"{MARK}={mark}".encode()
         self._before = os.environ.get(MARK), os.environ.get("TMPDIR"), tempfile.tempdir
-        os.environ[MARK] = self._mark.decode().partition("=")[2]
+        os.environ[MARK] = mark
         os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
