@@ -7,6 +7,8 @@ CLIENTS := $(VENV)/clients
 SITE := "import sysconfig; print(sysconfig.get_path('purelib'))"
 export OMP_NUM_THREADS ?= 1
 export OMP_WAIT_POLICY ?= PASSIVE
+# Containers set it. Every process of the tests would then compile all modules again, which takes seconds.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup run papers league test test-all check recipe clients sanitize format stubs bench storm soak fuzz mutants fidelity linux agreement ui clean
 
