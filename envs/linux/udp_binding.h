@@ -4,7 +4,7 @@
 
 namespace bbrgym {
 
-/// Adds one end of a flow over a UDP socket, for two machines.
+/// Adds both ends of flows over UDP sockets, for two machines.
 void BindUdp(nanobind::module_& m);
 
 }  // namespace bbrgym

@@ -2,13 +2,14 @@
 
     make storm ARGS="--kills 1000 --seed 1"
 
-Five kinds of kills, each with a random signal (KILL, SEGV, TERM, STOP) in a random phase (start, reset, step, idle,
-close) of a random form of the environment (engine, single, vector, VecEnv, parallel), over ns-3 but for the last kind:
+Five kinds of kills, each with a random signal (KILL, SEGV, TERM, STOP). Those of workers and parents come in a random
+phase (start, reset, step, idle, close) of a random form of the environment (engine, single, vector, VecEnv, parallel).
+The engine is ns-3, where nothing else is said:
 
     worker      a process that serves an environment of this process
     parent      the process that uses an environment
     benchmark   a benchmark, or one of its workers; it is then resumed
-    training    a training; it is then resumed
+    training    a training, over ns-3 or native; it is then resumed
     linux       a worker or a parent of the engine on the kernel's network stack, where this machine can run it
 
 What must hold:
