@@ -20,7 +20,10 @@ HEADER_BYTES = 40
 """IPv4 and TCP headers: what a data packet occupies on the link in addition to `packet_bytes`."""
 
 Queue = Literal["droptail", "codel"]
-"""How the bottleneck's queue decides what to drop."""
+"""How the bottleneck's queue decides what to drop or mark."""
+
+Ecn = Literal["classic", "l4s"]
+"""What a flow's ECN-capable packets carry: ECT(0) (RFC 3168), or ECT(1) (L4S, RFC 9331)."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,8 @@ class Flow:
             in ms. ACKs do not overtake each other, so those behind a late one arrive with it.
         policy: for algorithm `policy`: the path of a training run or an agent's folder, read when an episode starts.
             None is the reference policy, which is part of the package.
+        ecn: `classic` or `l4s` if the flow is ECN-capable: CoDel marks its packets instead of dropping them, and the
+            receiver reports the marks to the sender (docs/scenarios.md). None if it is not.
 
     Raises:
         ValueError: naming the bad value and the good ones.
@@ -52,6 +57,7 @@ class Flow:
     parameters: Mapping[str, float] = field(default_factory=dict)
     jitter_ms: float = 0.0
     policy: str | None = None
+    ecn: Ecn | None = None
 
     def __post_init__(self) -> None:
         registry.check_parameters(self.algorithm, self.parameters)
@@ -62,6 +68,7 @@ class Flow:
         _check("stop_s", self.stop_s, f"> start_s={self.start_s:g}", self.stop_s is None or self.stop_s > self.start_s)
         check_integer("size_bytes", self.size_bytes, at_least=1, below=2**53, or_none=True)
         check_number("jitter_ms", self.jitter_ms, at_least=0, at_most=10_000)
+        _check("ecn", self.ecn, "classic, l4s or null", self.ecn in (*get_args(Ecn), None))
         if self.policy is not None:
             _check("policy", self.policy, "a path or null", isinstance(self.policy, str) and self.policy != "")
             _check("policy", self.policy, f"null with algorithm {self.algorithm!r} (only 'policy' runs one)",
@@ -78,11 +85,16 @@ class Flow:
             text += f", {self.size_bytes / 1e6:g} MB"
         if self.jitter_ms:
             text += f", jitter of up to {self.jitter_ms:g} ms"
+        if self.ecn is not None:
+            text += f", {self.ecn} ECN"
         return text
 
     def __hash__(self) -> int:
         return hash(
-            (self.algorithm, self.rtt_ms, self.start_s, self.stop_s, self.size_bytes, self.jitter_ms, self.policy)
+            (
+                *(self.algorithm, self.rtt_ms, self.start_s, self.stop_s, self.size_bytes, self.jitter_ms),
+                *(self.policy, self.ecn),
+            )
         )
 
 
@@ -96,9 +108,12 @@ class Scenario:
             rate x rtt / 8 bytes, counted in packets of `packet_bytes`. 1 if neither buffer is given.
         buffer_packets: the same in packets. Give at most one of the two.
         queue: `droptail`, which drops packets that arrive at a full buffer, or `codel` (RFC 8289), which also drops
-            packets at the queue's head once delays have exceeded `codel_target_ms` for `codel_interval_ms`.
+            packets at the queue's head once delays have exceeded `codel_target_ms` for `codel_interval_ms`, or marks
+            them if their flow is ECN-capable.
         codel_target_ms: CoDel's TARGET, the acceptable standing queueing delay, in ms.
         codel_interval_ms: CoDel's INTERVAL, about the longest RTT of the flows, in ms.
+        ce_threshold_ms: the queue, whatever its kind, marks every packet of an ECN-capable flow that has waited longer
+            than this, in ms (step marking, as for DCTCP, RFC 8257); None for no such mark.
         duration_s: length of the episode, in s.
         packet_bytes: payload of a full data packet (the TCP segment size), in bytes.
         loss: probability that a data packet is lost on the link at random, after the queue.
@@ -119,6 +134,7 @@ class Scenario:
     queue: Queue = "droptail"
     codel_target_ms: float = 5.0
     codel_interval_ms: float = 100.0
+    ce_threshold_ms: float | None = None
     duration_s: float = 30.0
     packet_bytes: int = 1000
     loss: float = 0.0
@@ -137,6 +153,7 @@ class Scenario:
         check_name("queue", self.queue, get_args(Queue))
         check_number("codel_target_ms", self.codel_target_ms, at_least=0.01, at_most=10_000)
         check_number("codel_interval_ms", self.codel_interval_ms, at_least=0.1, at_most=100_000)
+        check_number("ce_threshold_ms", self.ce_threshold_ms, at_least=0, at_most=10_000, or_none=True)
         check_number("duration_s", self.duration_s, above=0, at_most=1e6)
         check_integer("packet_bytes", self.packet_bytes, at_least=64, at_most=9000)
         check_number("loss", self.loss, at_least=0, below=1)
@@ -216,6 +233,8 @@ class Scenario:
         if self.queue == "codel":
             queue = f"CoDel ({self.codel_target_ms:g} ms in {self.codel_interval_ms:g} ms)"
         parts = [f"{self.rate_mbps:g} Mbit/s", f"{queue} buffer of {buffer}"]
+        if self.ce_threshold_ms is not None:
+            parts.append(f"ECN marks above {self.ce_threshold_ms:g} ms")
         if self.loss:
             bursts = self.loss_burst_packets
             parts.append(f"{self.loss:.2%} random loss" + (f" in bursts of {bursts:g} packets" if bursts else ""))
@@ -267,7 +286,10 @@ _LISTS: Final = ("flows", "rate_schedule")
 """Fields that are lists; null is their default."""
 
 LEFT_OUT: Final = frozenset(
-    {"queue", "codel_target_ms", "codel_interval_ms", "loss_burst_packets", "jitter_ms", "policy"}
+    {
+        *("queue", "codel_target_ms", "codel_interval_ms", "ce_threshold_ms", "loss_burst_packets"),
+        *("jitter_ms", "policy", "ecn"),
+    }
 )
 """Fields that were added later: while they have their defaults, older files and keys stay the same."""
 

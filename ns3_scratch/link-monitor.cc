@@ -42,6 +42,10 @@ LinkMonitor::LinkMonitor(Ptr<QueueDisc> queueDisc,
     queueDisc->TraceConnectWithoutContext(
         "Drop",
         Callback<void, Ptr<const QueueDiscItem>>([this](Ptr<const QueueDiscItem>) { ++m_drops; }));
+    queueDisc->TraceConnectWithoutContext(
+        "Mark",
+        Callback<void, Ptr<const QueueDiscItem>, const char*>(
+            [this](Ptr<const QueueDiscItem>, const char*) { ++m_marks; }));
     for (const auto& [trace, isSending] : {std::pair{"PhyTxBegin", true}, {"PhyTxEnd", false}})
     {
         device->TraceConnectWithoutContext(
@@ -76,6 +80,7 @@ LinkRow LinkMonitor::GetRow()
         .queue_mean_ms = per(m_delaySeconds, seconds) * 1e3,
         .queue_max_ms = m_maxMs,
         .drops = static_cast<double>(m_drops),
+        .marks = static_cast<double>(m_marks),
         .random_losses = static_cast<double>(m_randomLosses),
     };
 }
@@ -86,7 +91,7 @@ void LinkMonitor::StartStep()
     m_stepStart = Simulator::Now();
     m_packetSeconds = m_delaySeconds = m_sendingSeconds = m_maxMs = 0.0;
     m_maxPackets = 0;
-    m_drops = m_randomLosses = 0;
+    m_drops = m_marks = m_randomLosses = 0;
 }
 
 void LinkMonitor::Integrate()

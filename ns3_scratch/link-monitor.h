@@ -53,6 +53,7 @@ class LinkMonitor
     uint32_t m_maxPackets = 0;
     double m_maxMs = 0.0;
     uint64_t m_drops = 0;
+    uint64_t m_marks = 0;
     uint64_t m_randomLosses = 0;
 };
 

@@ -38,6 +38,9 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 GOLDEN: Final = ROOT / "tests" / "golden" / "behaviour.json"
 sys.path.append(str(ROOT))  # for `studies`, which is not installed
 
+# Columns that are younger than the file: left out where they are 0 throughout, so that they move no hash.
+YOUNG: Final = ("marked_packets", "link_marks")
+
 # What may move: each new place, then the old one.
 PLACES: Final[dict[str, tuple[str, ...]]] = {
     "make_vec_env": ("bbrgym.envs.sb3_env:SharedPolicyVecEnv", "bbrgym.envs.episode:EpisodeSpec.make_vec_env"),
@@ -76,7 +79,8 @@ class Digest:
         for value in values:
             if isinstance(value, Mapping):
                 plain = {str(key): entry for key, entry in dict(value).items()}
-                for key in sorted(plain):
+                young = {key for key in YOUNG if key in plain and not np.any(plain[key])}
+                for key in sorted(plain.keys() - young - {f"_{key}" for key in young}):
                     self.add(key, plain[key])
             elif value is None or isinstance(value, str | bytes):
                 self._sha.update(repr(value).encode())

@@ -33,6 +33,7 @@ def random_scenario(rng: random.Random, engine: str = "native") -> Scenario:
                 stop_s=rng.choice([None, None, start_s + rng.uniform(0.001, duration_s)]),
                 size_bytes=rng.choice([None, None, size_bytes]),
                 jitter_ms=rng.choice([0, 0, 0.3, 30]),
+                ecn=rng.choice([None, "classic", "l4s"]) if is_native else None,
             )
         )
     loss = rng.choice([0, 0, 0.01, 0.06, 0.3, *[0.95] * is_native])
@@ -45,6 +46,7 @@ def random_scenario(rng: random.Random, engine: str = "native") -> Scenario:
         queue=rng.choice(["droptail", "droptail", "codel"]),
         codel_target_ms=rng.choice([0.01, 5.0, 50.0]),
         codel_interval_ms=rng.choice([1.0, 100.0]),
+        ce_threshold_ms=rng.choice([None, 0.0, 2.0]) if is_native else None,
         loss=loss,
         loss_burst_packets=rng.choice([None, None, 1, 20] if loss < 0.5 else [None, 20]),
         flows=tuple(flows),
@@ -76,6 +78,8 @@ def assert_adds_up(trace: Trace) -> None:
     waiting = sent - arrived - link_column(trace, "drops").sum() - random_losses
     assert -handshakes <= waiting <= scenario.queue_packets + 2
     assert waiting == round(waiting)
+    # What the receiver reports as marked was marked, and not lost.
+    assert flow_column(trace, "marked_packets").sum() <= link_column(trace, "marks").sum()
     # The sender's own counts add up too.
     assert sent - delivered - lost >= flow_column(trace, "in_flight_packets")[-1].sum()
     arrived_bytes = flow_column(trace, "arrived_bytes").sum(axis=0)

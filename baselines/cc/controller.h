@@ -31,6 +31,8 @@ struct RateSample {
   Bytes tx_in_flight = 0;
   /// Marked lost between the sending of the sampled packet and this ACK.
   Bytes lost_since_send = 0;
+  /// Reported as CE-marked in the same time: of `delivered`, what ECN says.
+  Bytes marked_since_send = 0;
 };
 
 /// The facts of one ACK.
@@ -42,6 +44,8 @@ struct AckEvent {
   Bytes bytes_acked = 0;
   /// Newly marked lost on this ACK.
   Bytes bytes_lost = 0;
+  /// Of `bytes_acked`, those in packets that the queue marked CE (ECN, RFC 3168); 0 if the flow is not ECN-capable.
+  Bytes bytes_marked = 0;
   /// In flight before this ACK.
   Bytes prior_in_flight = 0;
   /// In flight after it.

@@ -3,6 +3,7 @@
 //   W_cubic(t) = C (t - K)^3 + W_max,   K = cbrt((W_max - cwnd_epoch) / C)        RFC 9438, figures 1 and 2
 //   W_est += alpha x acked / cwnd,      alpha = 3 (1 - beta) / (1 + beta)         figure 4; Reno-friendly region
 //   loss: ssthresh = beta x cwnd, W_max = cwnd (or cwnd (1 + beta) / 2)         sections 4.6 and 4.7
+//   CE mark: the same with beta_ecn, and cwnd = ssthresh at once                RFC 8511, section 3.1
 //
 // Source: RFC 9438; slow start by RFC 9406 (HyStart++), recovery by RFC 6937 (PRR).
 
@@ -15,6 +16,7 @@ namespace bbrgym {
 
 void CubicParameters::Describe(ParameterReader& reader) {
   reader.Field("beta", beta, 0.01, 0.99);
+  reader.Field("beta_ecn", beta_ecn, 0.01, 0.99);
   reader.Field("c", c, 0.0001, 100.0);
   reader.Field("has_fast_convergence", has_fast_convergence);
   reader.Field("has_hystart", has_hystart);
@@ -78,12 +80,12 @@ void CubicController::OnTimeout() {
   is_after_timeout_ = true;
 }
 
-Bytes CubicController::ReducedThreshold() {
+Bytes CubicController::Reduce(double beta) {
   const double cwnd = static_cast<double>(cwnd_) / static_cast<double>(packet_bytes());
   cwnd_prior_ = cwnd;
-  w_max_ = cwnd < w_max_ && parameters_.has_fast_convergence ? cwnd * (1.0 + parameters_.beta) / 2.0 : cwnd;
+  w_max_ = cwnd < w_max_ && parameters_.has_fast_convergence ? cwnd * (1.0 + beta) / 2.0 : cwnd;
   is_in_epoch_ = false;
-  return std::max(static_cast<Bytes>(parameters_.beta * static_cast<double>(cwnd_)), MinCwnd());
+  return std::max(static_cast<Bytes>(beta * static_cast<double>(cwnd_)), MinCwnd());
 }
 
 }  // namespace bbrgym

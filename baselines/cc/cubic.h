@@ -8,6 +8,8 @@ namespace bbrgym {
 struct CubicParameters {
   /// The window after a loss as a share of the one before (RFC 9438, section 4.6).
   double beta = 0.7;
+  /// The same after a CE mark (RFC 8511, section 3.1).
+  double beta_ecn = 0.85;
   /// Aggressiveness of the cubic function, in packets/s^3 (RFC 9438, section 5.1).
   double c = 0.4;
   /// Whether to release bandwidth faster when the window at losses shrinks (RFC 9438, section 4.7).
@@ -29,7 +31,9 @@ class CubicController final : public LossBasedController {
 
  private:
   void GrowInAvoidance(const AckEvent& ack) override;
-  Bytes ReducedThreshold() override;
+  Bytes ReducedThreshold() override { return Reduce(parameters_.beta); }
+  Bytes MarkedThreshold() override { return Reduce(parameters_.beta_ecn); }
+  Bytes Reduce(double beta);
   void OnTimeout() override;
 
   CubicParameters parameters_;

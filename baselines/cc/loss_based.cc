@@ -12,6 +12,7 @@ LossBasedController::LossBasedController(const Connection& connection, const Opt
 
 void LossBasedController::OnAck(const AckEvent& ack) {
   UpdateRtt(ack.rtt);
+  delivered_ = ack.delivered;
   Observe(ack);
   if (recovery_ == Recovery::kRecovery) {
     if (!is_prr_started_) {
@@ -20,7 +21,11 @@ void LossBasedController::OnAck(const AckEvent& ack) {
       is_prr_started_ = true;
     }
     cwnd_ = prr_.Cwnd(ack.bytes_acked, ack.in_flight, ack.sent, ssthresh_, packet_bytes());
-  } else if (ack.is_cwnd_limited && ack.bytes_acked > 0) {
+  } else if (ack.bytes_marked > 0 && recovery_ == Recovery::kOpen && !IsMarkAnswered()) {
+    ssthresh_ = MarkedThreshold();
+    cwnd_ = std::min(cwnd_, ssthresh_);
+    mark_end_ = ack.delivered + ack.in_flight;
+  } else if (ack.is_cwnd_limited && ack.bytes_acked > 0 && !IsMarkAnswered()) {
     if (IsSlowStart()) {
       Bytes growth = ack.bytes_acked;
       // HyStart++ acts in the first slow start only; after a loss the threshold is known (RFC 9406, section 4.3).
@@ -40,7 +45,9 @@ void LossBasedController::OnRecovery(Recovery state, Nanoseconds /*now*/, Bytes 
   const bool is_new_event = state != Recovery::kOpen && recovery_ == Recovery::kOpen;
   if (is_new_event) {
     cwnd_at_loss_ = cwnd_;
-    ssthresh_ = ReducedThreshold();
+    // Marks and losses of one round trip are one event (RFC 3168, section 6.1.2).
+    if (!IsMarkAnswered()) ssthresh_ = ReducedThreshold();
+    mark_end_ = kNoMark;
   }
   if (state == Recovery::kRecovery && is_new_event) is_prr_started_ = false;
   if (state == Recovery::kLoss) {

@@ -10,8 +10,8 @@
 namespace bbrgym {
 
 /// What window-based controllers that answer losses share: slow start, fast recovery by PRR, the restart after a
-/// timeout, and a pacing rate. A controller that derives from it decides how the window moves in congestion avoidance
-/// and how far a loss reduces it.
+/// timeout, the answer to CE marks (at most one per round trip), and a pacing rate. A controller that derives from it
+/// decides how the window moves in congestion avoidance, and how far a loss and a mark reduce it.
 class LossBasedController : public Controller {
  public:
   void OnAck(const AckEvent& ack) final;
@@ -34,6 +34,8 @@ class LossBasedController : public Controller {
   virtual void GrowInAvoidance(const AckEvent& ack) = 0;
   /// Hook: returns the slow-start threshold after a congestion event. Called once per event, before the window changes.
   virtual Bytes ReducedThreshold() = 0;
+  /// Hook: the same after a CE mark. RFC 3168 answers it as a loss.
+  virtual Bytes MarkedThreshold() { return ReducedThreshold(); }
   /// Hook: takes a retransmission timeout.
   virtual void OnTimeout() {}
 
@@ -50,9 +52,12 @@ class LossBasedController : public Controller {
 
  private:
   static constexpr Bytes kNoThreshold = INT64_MAX;
+  static constexpr Bytes kNoMark = -1;
 
   void UpdateRtt(Nanoseconds rtt);
   void UpdatePacingRate();
+  /// Whether the round trip of the last answer to a mark goes on: what was in flight then is not delivered.
+  bool IsMarkAnswered() const { return delivered_ <= mark_end_; }
 
   Connection connection_;
   Options options_;
@@ -62,6 +67,8 @@ class LossBasedController : public Controller {
   bool is_prr_started_ = false;
   Bytes ssthresh_ = kNoThreshold;
   Bytes cwnd_at_loss_ = 0;
+  Bytes delivered_ = 0;       // total of the connection
+  Bytes mark_end_ = kNoMark;  // what it is once everything that was in flight at the last answer to a mark is delivered
   Nanoseconds smoothed_rtt_ = 0;
   BitsPerSecond pacing_rate_ = 0;
 };

@@ -58,6 +58,7 @@ LinuxNetwork::LinuxNetwork() {
 
 void LinuxNetwork::Reset(Scenario scenario, std::uint64_t seed) {
   scenario.Check();
+  scenario.CheckHasNoEcn("the Linux engine");
   for (const Flow& flow : scenario.flows) {
     if (!IsKernels(flow)) MakeController(flow.algorithm, Connection{}, flow.parameters);
   }

@@ -14,9 +14,12 @@ constexpr std::size_t kBeyondQueue = 2;
 
 void Bottleneck::Reset(const Scenario& scenario, std::uint64_t seed) {
   queue_.Clear();
-  codel_.Reset(static_cast<Nanoseconds>(scenario.codel_target_ms * 1e6),
-               static_cast<Nanoseconds>(scenario.codel_interval_ms * 1e6), scenario.packet_bytes + kHeaderBytes);
-  is_codel_ = scenario.IsCodel();
+  const auto from_ms = [](double ms) { return static_cast<Nanoseconds>(ms * 1e6); };
+  // Droptail that marks by delay is CoDel that never drops.
+  is_codel_ = scenario.IsCodel() || scenario.ce_threshold_ms;
+  codel_.Reset(scenario.IsCodel() ? from_ms(scenario.codel_target_ms) : kNever, from_ms(scenario.codel_interval_ms),
+               scenario.packet_bytes + kHeaderBytes,
+               scenario.ce_threshold_ms ? from_ms(*scenario.ce_threshold_ms) : kNever);
   capacity_ = static_cast<std::size_t>(scenario.QueuePackets()) + kBeyondQueue;
   loss_ = LossModel(scenario.loss, scenario.loss_burst_packets, seed);
   departure_ = kNever;
@@ -70,6 +73,7 @@ bool Bottleneck::Depart(Item& item) {
     StartSending(now);
   }
   if (is_codel_) FillDevice(now);
+  if (item.packet.ecn == Ecn::kCe) ++marks_;
   const bool has_data = item.packet.bytes > 0;  // packets without data are never lost
   if (loss_.CanLose() && has_data && loss_.IsNextLost()) {
     ++random_losses_;
@@ -107,7 +111,7 @@ void Bottleneck::StartStep(Nanoseconds now) {
   step_start_ = last_change_ = now;
   packet_ns_ = delay_ns_ns_ = 0.0;
   sending_ns_ = 0;
-  drops_ = random_losses_ = 0;
+  drops_ = marks_ = random_losses_ = 0;
   most_packets_ = queue_.IsEmpty() ? 0 : WaitingPackets();
   most_delay_ns_ = static_cast<double>(waiting_bytes_) * ns_per_byte_;
 }
@@ -123,6 +127,7 @@ LinkRow Bottleneck::GetRow(Nanoseconds now) {
           .queue_mean_ms = per(delay_ns_ns_) / 1e6,
           .queue_max_ms = most_delay_ns_ / 1e6,
           .drops = static_cast<double>(drops_),
+          .marks = static_cast<double>(marks_),
           .random_losses = static_cast<double>(random_losses_)};
 }
 

@@ -12,8 +12,8 @@
 
 namespace bbrgym {
 
-/// The shared link and its buffer, droptail or CoDel. Packets leave in the order in which they came. It measures its
-/// row.
+/// The shared link and its buffer, droptail or CoDel. Packets leave in the order in which they came; those that waited
+/// longer than the scenario's `ce_threshold_ms` are marked. It measures its row.
 class Bottleneck {
  public:
   using Item = QueuedPacket;
@@ -61,6 +61,7 @@ class Bottleneck {
   double delay_ns_ns_ = 0.0;
   double most_delay_ns_ = 0.0;
   std::uint64_t drops_ = 0;
+  std::uint64_t marks_ = 0;
   std::uint64_t random_losses_ = 0;
 };
 

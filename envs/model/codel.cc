@@ -3,7 +3,8 @@
 //     interval / sqrt(count),        count = 1, 2, …
 //
 // each time, until a packet has waited for less than target. Functions and variables are those of RFC 8289, section 5.
-// The variants of section 5.5 and the additions of implementations (ECN, a fixed-point square root) are left out.
+// The variants of section 5.5 and the fixed-point square root of implementations are left out. ECN is as in Linux
+// (include/net/codel_impl.h): where a packet would be dropped, an ECN-capable one is marked, and leaves the queue.
 
 #include "envs/model/codel.h"
 
@@ -11,10 +12,11 @@
 
 namespace bbrgym {
 
-void CodelQueue::Reset(Nanoseconds target, Nanoseconds interval, Bytes packet_bytes) {
+void CodelQueue::Reset(Nanoseconds target, Nanoseconds interval, Bytes packet_bytes, Nanoseconds ce_threshold) {
   target_ = target;
   interval_ = interval;
   packet_bytes_ = packet_bytes;
+  ce_threshold_ = ce_threshold;
   entries_.Clear();
   bytes_ = 0;
   drops_ = 0;
@@ -37,8 +39,12 @@ bool CodelQueue::Pop(Nanoseconds now, QueuedPacket& packet) {
     if (!taken.is_ok_to_drop) dropping_ = false;
     // When many packets wait, several drops may be due now.
     while (dropping_ && now >= drop_next_) {
-      ++drops_;
       ++count_;
+      if (packet.packet.Mark()) {
+        drop_next_ = ControlLaw(drop_next_);
+        break;
+      }
+      ++drops_;
       taken = Take(now, packet);
       if (taken.is_ok_to_drop) {
         drop_next_ = ControlLaw(drop_next_);
@@ -47,8 +53,10 @@ bool CodelQueue::Pop(Nanoseconds now, QueuedPacket& packet) {
       }
     }
   } else if (taken.is_ok_to_drop) {
-    ++drops_;
-    taken = Take(now, packet);
+    if (!packet.packet.Mark()) {
+      ++drops_;
+      taken = Take(now, packet);
+    }
     dropping_ = true;
     // Soon after the last dropping state, start with the drop rate that controlled the queue then.
     const std::uint32_t delta = count_ - lastcount_;
@@ -56,13 +64,14 @@ bool CodelQueue::Pop(Nanoseconds now, QueuedPacket& packet) {
     drop_next_ = ControlLaw(now);
     lastcount_ = count_;
   }
+  if (taken.sojourn > ce_threshold_) packet.packet.Mark();
   return taken.has_packet;
 }
 
 CodelQueue::Taken CodelQueue::Take(Nanoseconds now, QueuedPacket& packet) {
   if (entries_.IsEmpty()) {
     first_above_time_ = 0;
-    return {.has_packet = false, .is_ok_to_drop = false};
+    return {.has_packet = false, .is_ok_to_drop = false, .sojourn = 0};
   }
   const Entry& entry = entries_.Front();
   const Nanoseconds sojourn = now - entry.arrival;
@@ -72,13 +81,13 @@ CodelQueue::Taken CodelQueue::Take(Nanoseconds now, QueuedPacket& packet) {
   // On a link so slow that one packet takes longer than target, one waiting packet is not a standing queue.
   if (sojourn < target_ || bytes_ <= packet_bytes_) {
     first_above_time_ = 0;
-    return {.has_packet = true, .is_ok_to_drop = false};
+    return {.has_packet = true, .is_ok_to_drop = false, .sojourn = sojourn};
   }
   if (first_above_time_ == 0) {
     first_above_time_ = now + interval_;
-    return {.has_packet = true, .is_ok_to_drop = false};
+    return {.has_packet = true, .is_ok_to_drop = false, .sojourn = sojourn};
   }
-  return {.has_packet = true, .is_ok_to_drop = now >= first_above_time_};
+  return {.has_packet = true, .is_ok_to_drop = now >= first_above_time_, .sojourn = sojourn};
 }
 
 Nanoseconds CodelQueue::ControlLaw(Nanoseconds time) const {

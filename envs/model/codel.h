@@ -15,12 +15,13 @@ struct QueuedPacket {
   std::uint32_t flow = 0;
 };
 
-/// A queue with controlled delay (RFC 8289). It drops packets as they leave, once every packet has waited longer than
-/// `target` for at least `interval`. Its length is not limited.
+/// A queue with controlled delay (RFC 8289). It drops packets as they leave, or marks them if they are ECN-capable,
+/// once every packet has waited longer than `target` for at least `interval`. Its length is not limited.
 class CodelQueue {
  public:
-  /// `packet_bytes` is the size of a full packet on the wire, the RFC's maxpacket_.
-  void Reset(Nanoseconds target, Nanoseconds interval, Bytes packet_bytes);
+  /// `packet_bytes` is the size of a full packet on the wire, the RFC's maxpacket_. A packet that leaves after more
+  /// than `ce_threshold` is marked.
+  void Reset(Nanoseconds target, Nanoseconds interval, Bytes packet_bytes, Nanoseconds ce_threshold);
 
   void Push(Nanoseconds now, const QueuedPacket& packet, Bytes bytes);
   /// Takes the next packet that may leave, and drops those before it. Returns false if there is none.
@@ -40,6 +41,7 @@ class CodelQueue {
   struct Taken {
     bool has_packet;
     bool is_ok_to_drop;
+    Nanoseconds sojourn;
   };
 
   Taken Take(Nanoseconds now, QueuedPacket& packet);
@@ -48,6 +50,7 @@ class CodelQueue {
   Nanoseconds target_ = 0;
   Nanoseconds interval_ = 0;
   Bytes packet_bytes_ = 0;
+  Nanoseconds ce_threshold_ = kNever;
 
   Ring<Entry> entries_;
   Bytes bytes_ = 0;

@@ -6,14 +6,29 @@
 
 namespace bbrgym {
 
+Ecn Flow::Ect() const {
+  if (!ecn) return Ecn::kNotEct;
+  if (*ecn == "classic") return Ecn::kEct0;
+  if (*ecn == "l4s") return Ecn::kEct1;
+  throw std::invalid_argument("unknown ecn '" + *ecn + "'; known: classic, l4s");
+}
+
 void Scenario::Check() const {
   if (flows.empty()) throw std::invalid_argument("a scenario needs at least one flow");
   static_cast<void>(IsCodel());
   for (const Flow& flow : flows) {
+    static_cast<void>(flow.Ect());
     if ((flow.algorithm == "policy") == (flow.policy != nullptr)) continue;
     throw std::invalid_argument("a flow of algorithm '" + flow.algorithm + "' " +
                                 (flow.policy ? "cannot have a policy: only 'policy' runs one" : "needs a policy"));
   }
+}
+
+void Scenario::CheckHasNoEcn(const std::string& engine) const {
+  const bool has_ecn = std::any_of(flows.begin(), flows.end(), [](const Flow& flow) { return flow.ecn.has_value(); });
+  if (!has_ecn && !ce_threshold_ms) return;
+  throw std::invalid_argument(engine + " cannot run a scenario with " + (has_ecn ? "ecn" : "ce_threshold_ms") +
+                              "; the native engine can");
 }
 
 void Scenario::CheckSteerable(std::int64_t flow) const {

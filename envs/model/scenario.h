@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "baselines/cc/units.h"
+#include "envs/model/packet.h"
 
 namespace bbrgym {
 
@@ -36,6 +37,7 @@ struct Flow {
   double jitter_ms = 0.0;
   /// The parsed policy that Python names by its path; only for the algorithm `policy`.
   std::shared_ptr<const PolicyNetwork> policy;
+  std::optional<std::string> ecn;
 
   template <typename Visitor>
   void VisitFields(Visitor&& visit) {
@@ -47,7 +49,11 @@ struct Flow {
     visit("parameters", parameters);
     visit("jitter_ms", jitter_ms);
     visit("policy", policy);
+    visit("ecn", ecn);
   }
+
+  /// The ECN field of the flow's packets as they are sent. Throws std::invalid_argument for an unknown kind of ECN.
+  Ecn Ect() const;
 };
 
 /// The same fields as `bbrgym.Scenario`, whose docstring has units and meaning; a test compares them.
@@ -58,6 +64,7 @@ struct Scenario {
   std::string queue = "droptail";
   double codel_target_ms = 5.0;
   double codel_interval_ms = 100.0;
+  std::optional<double> ce_threshold_ms;
   double duration_s = 30.0;
   std::int64_t packet_bytes = 1000;
   double loss = 0.0;
@@ -73,6 +80,7 @@ struct Scenario {
     visit("queue", queue);
     visit("codel_target_ms", codel_target_ms);
     visit("codel_interval_ms", codel_interval_ms);
+    visit("ce_threshold_ms", ce_threshold_ms);
     visit("duration_s", duration_s);
     visit("packet_bytes", packet_bytes);
     visit("loss", loss);
@@ -81,8 +89,11 @@ struct Scenario {
     visit("flows", flows);
   }
 
-  /// Throws std::invalid_argument if there is no flow, an unknown queue, or a flow with an unneeded or missing policy.
+  /// Throws std::invalid_argument if there is no flow, an unknown queue, or a flow with an unknown kind of ECN or an
+  /// unneeded or missing policy.
   void Check() const;
+  /// Throws std::invalid_argument, in the name of an engine that cannot carry ECN, if a flow or the queue uses it.
+  void CheckHasNoEcn(const std::string& engine) const;
   /// Throws std::out_of_range if there is no such flow, std::invalid_argument if it cannot be steered.
   void CheckSteerable(std::int64_t flow) const;
 

@@ -20,7 +20,7 @@ std::unique_ptr<Controller> MakeFlowController(const Flow& flow, const Connectio
 }
 
 std::unique_ptr<Sender> MakeSender(const Flow& flow, const Connection& connection, const std::optional<Gains>& gains) {
-  return std::make_unique<Sender>(MakeFlowController(flow, connection, gains), connection, flow.size_bytes);
+  return std::make_unique<Sender>(MakeFlowController(flow, connection, gains), connection, flow.size_bytes, flow.Ect());
 }
 
 }  // namespace bbrgym

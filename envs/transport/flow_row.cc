@@ -29,6 +29,7 @@ FlowRow MakeFlowRow(const FlowStep& step, const FlowReading& reading) {
       .sent_packets = since(sent.sent_packets, sent_before.sent_packets),
       .delivered_packets = since(sent.delivered_bytes, sent_before.delivered_bytes) / packet_bytes,
       .lost_packets = since(sent.lost_bytes, sent_before.lost_bytes) / packet_bytes,
+      .marked_packets = since(sent.marked_bytes, sent_before.marked_bytes) / packet_bytes,
       .retransmitted_packets = since(sent.retransmitted_packets, sent_before.retransmitted_packets),
       .rto_count = since(sent.timeouts, sent_before.timeouts),
       .received_bytes = since(received.received, received_before.received),

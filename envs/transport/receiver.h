@@ -13,7 +13,7 @@ namespace bbrgym {
 ///
 /// It acknowledges as TCP does (RFC 5681, section 4.2; RFC 9293): every second packet, after `kMaxAckDelay` at the
 /// latest, and at once while a segment is missing. It also acknowledges the first packet at once, as ns-3 does (Linux
-/// acknowledges the first few so).
+/// acknowledges the first few so), and a CE-marked packet after one that is not (RFC 8257, section 3.2).
 class Receiver {
  public:
   static constexpr Nanoseconds kMaxAckDelay = 40 * kMillisecond;  // Linux TCP_DELACK_MIN
@@ -36,6 +36,8 @@ class Receiver {
   void WriteAck(AckPacket& ack);
 
   const Counts& counts() const { return counts_; }
+  /// Payload of the packets that came with a CE mark.
+  Bytes marked() const { return ack_.marked; }
   /// The lowest segment that has not arrived.
   std::uint64_t next_segment() const { return segments_.begin(); }
   /// Whether segments are missing below the highest one that has arrived.
@@ -44,10 +46,10 @@ class Receiver {
  private:
   void Record(PacketNumber number);
 
-  // Received packet numbers, newest range first.
-  AckPacket ranges_;
+  AckPacket ack_;  // of everything that has arrived
   // Bytes of the segments from the next expected one on; 0 for those that have not arrived.
   Window<std::int32_t> segments_;
+  bool is_marked_ = false;  // the latest packet
   int unacknowledged_ = kAckEvery - 1;
   Nanoseconds ack_due_ = kNever;
   Counts counts_;

@@ -9,8 +9,9 @@
 
 namespace bbrgym {
 
-Sender::Sender(std::unique_ptr<Controller> controller, const Connection& connection, std::optional<Bytes> size_bytes)
-    : controller_(std::move(controller)), connection_(connection), decision_(controller_->decision()) {
+Sender::Sender(std::unique_ptr<Controller> controller, const Connection& connection, std::optional<Bytes> size_bytes,
+               Ecn ecn)
+    : controller_(std::move(controller)), connection_(connection), decision_(controller_->decision()), ecn_(ecn) {
   if (size_bytes) {
     const auto size = static_cast<std::uint64_t>(*size_bytes);
     const auto full = static_cast<std::uint64_t>(connection.packet_bytes);
@@ -72,6 +73,7 @@ void Sender::Send(Nanoseconds now, DataPacket& packet) {
     packet.segment = std::min(segments_.begin(), segments_.end() - 1);
   }
   packet.bytes = BytesOf(packet.segment);
+  packet.ecn = ecn_;
 
   if (in_flight_ == 0) {
     if (app_limited_ != 0 && counts_.delivered_bytes > 0 && recovery_ == Recovery::kOpen) {
@@ -89,7 +91,8 @@ void Sender::Send(Nanoseconds now, DataPacket& packet) {
           .lost = counts_.lost_bytes,
           .in_flight = in_flight_,
           .segment = packet.segment,
-          .bytes = packet.bytes,
+          .marked = static_cast<std::uint32_t>(counts_.marked_bytes),
+          .bytes = static_cast<std::uint16_t>(packet.bytes),
           .state = State::kInFlight,
           .is_app_limited = app_limited_ != 0};
   ++counts_.sent_packets;
@@ -163,10 +166,12 @@ void Sender::OnAck(Nanoseconds now, const AckPacket& ack) {
   DetectLosses(now);
   UpdateRecovery(now);
 
+  const Bytes acked = counts_.delivered_bytes - delivered_before;
   const AckEvent event{.now = now,
                        .rtt = rtt,
-                       .bytes_acked = counts_.delivered_bytes - delivered_before,
+                       .bytes_acked = acked,
                        .bytes_lost = std::exchange(lost_on_ack_, 0),
+                       .bytes_marked = ecn_ == Ecn::kNotEct ? 0 : TakeMarks(ack, acked),
                        .prior_in_flight = prior_in_flight,
                        .in_flight = in_flight_,
                        .delivered = counts_.delivered_bytes,
@@ -220,6 +225,15 @@ void Sender::Deliver(Sent& packet) {
   if ((state & kMissing) != 0) --unrepaired_segments_;
   state = kArrived;
   while (!segments_.IsEmpty() && (segments_.Front() & kArrived) != 0) segments_.Pop();
+}
+
+/// Returns what the acknowledgement newly reports as marked. An older one, which was overtaken, reports nothing new. Of
+/// packets that were marked lost before they arrived, marks wait for the next acknowledgement: no more is marked than
+/// acknowledged.
+Bytes Sender::TakeMarks(const AckPacket& ack, Bytes acked) {
+  const Bytes marked = std::clamp<Bytes>(ack.marked - counts_.marked_bytes, 0, acked);
+  counts_.marked_bytes += marked;
+  return marked;
 }
 
 void Sender::DetectLosses(Nanoseconds now) {
@@ -309,7 +323,8 @@ RateSample Sender::SampleOf(Nanoseconds now, const Sent& newest) const {
           .prior_delivered = newest.delivered,
           .is_app_limited = newest.is_app_limited,
           .tx_in_flight = newest.in_flight,
-          .lost_since_send = counts_.lost_bytes - newest.lost};
+          .lost_since_send = counts_.lost_bytes - newest.lost,
+          .marked_since_send = static_cast<std::uint32_t>(counts_.marked_bytes) - newest.marked};
 }
 
 void Sender::MarkAppLimited() {

@@ -27,6 +27,7 @@ class Sender {
     Bytes sent_bytes = 0;
     Bytes delivered_bytes = 0;
     Bytes lost_bytes = 0;
+    Bytes marked_bytes = 0;  ///< of the delivered ones, as far as the receiver has reported it
     std::uint64_t timeouts = 0;
     Nanoseconds last_rtt = 0;
   };
@@ -38,8 +39,9 @@ class Sender {
     Nanoseconds least = 0;
   };
 
-  /// `size_bytes`: how much there is to send; without a value, data is endless.
-  Sender(std::unique_ptr<Controller> controller, const Connection& connection, std::optional<Bytes> size_bytes);
+  /// `size_bytes`: how much there is to send; without a value, data is endless. `ecn`: of the packets.
+  Sender(std::unique_ptr<Controller> controller, const Connection& connection, std::optional<Bytes> size_bytes,
+         Ecn ecn = Ecn::kNotEct);
 
   /// Sends the next packet if one may leave now; returns whether it did.
   bool NextPacket(Nanoseconds now, DataPacket& packet);
@@ -90,7 +92,8 @@ class Sender {
     Bytes lost;
     Bytes in_flight;  // including itself
     std::uint64_t segment;
-    std::int32_t bytes;
+    std::uint32_t marked;  // modulo 2^32: more than a round trip can mark
+    std::uint16_t bytes;
     State state;
     bool is_app_limited;
   };
@@ -103,6 +106,7 @@ class Sender {
   void Send(Nanoseconds now, DataPacket& packet);
   void DropRepairedSegments();
   void Deliver(Sent& packet);
+  Bytes TakeMarks(const AckPacket& ack, Bytes acked);
   void DetectLosses(Nanoseconds now);
   void MarkLost(Sent& packet);
   void UpdateRecovery(Nanoseconds now);
@@ -124,6 +128,7 @@ class Sender {
   std::unique_ptr<Controller> controller_;
   Connection connection_;
   Decision decision_;
+  Ecn ecn_;
   std::uint64_t total_segments_ = kEndless;
   std::int32_t last_segment_bytes_ = 0;
   bool is_stopped_ = false;

@@ -54,6 +54,10 @@ class RateSample:
     def lost_since_send(self) -> int: ...
     @lost_since_send.setter
     def lost_since_send(self, arg: int, /) -> None: ...
+    @property
+    def marked_since_send(self) -> int: ...
+    @marked_since_send.setter
+    def marked_since_send(self, arg: int, /) -> None: ...
 
 class AckEvent:
     """What one ACK says; bytes and ns."""
@@ -75,6 +79,10 @@ class AckEvent:
     def bytes_lost(self) -> int: ...
     @bytes_lost.setter
     def bytes_lost(self, arg: int, /) -> None: ...
+    @property
+    def bytes_marked(self) -> int: ...
+    @bytes_marked.setter
+    def bytes_marked(self, arg: int, /) -> None: ...
     @property
     def prior_in_flight(self) -> int: ...
     @prior_in_flight.setter
@@ -258,15 +266,17 @@ class Sender:
         """With a registered controller."""
 
     @overload
-    def __init__(self, recording: Recording, initial_rtt: int = 0, size_bytes: int | None = None) -> None: ...
+    def __init__(
+        self, recording: Recording, initial_rtt: int = 0, size_bytes: int | None = None, is_ecn_capable: bool = False
+    ) -> None: ...
     def next_packet(self, now: int) -> tuple[int, int, int, bool] | None:
         """
         Return (number, segment, bytes, is_retransmission) of the packet that leaves now, or None.
         """
 
-    def on_ack(self, now: int, ranges: Sequence[tuple[int, int]]) -> None:
+    def on_ack(self, now: int, ranges: Sequence[tuple[int, int]], marked: int = 0) -> None:
         """
-        Take ranges (low, high) of packet numbers, newest first. Raises ValueError.
+        Take ranges (low, high) of packet numbers, newest first, and the total of marked bytes. Raises ValueError.
         """
 
     def next_timer(self) -> int | None: ...
@@ -286,7 +296,7 @@ class Receiver:
     """The receiving half of the transport; times in ns, amounts in bytes."""
 
     def __init__(self) -> None: ...
-    def on_packet(self, now: int, number: int, segment: int, bytes: int) -> bool:
+    def on_packet(self, now: int, number: int, segment: int, bytes: int, is_marked: bool = False) -> bool:
         """Return whether it must be acknowledged now."""
 
     def ack_due(self) -> int | None: ...
@@ -299,12 +309,12 @@ class CodelQueue:
     """A CoDel queue (RFC 8289) of numbered packets."""
 
     def __init__(self, target_ns: int, interval_ns: int, packet_bytes: int) -> None: ...
-    def push(self, now_ns: int, number: int, bytes: int) -> None:
+    def push(self, now_ns: int, number: int, bytes: int, is_ecn_capable: bool = False) -> None:
         """A packet arrives."""
 
-    def pop(self, now_ns: int) -> int | None:
+    def pop(self, now_ns: int) -> tuple[int, bool] | None:
         """
-        Return the number of the packet that leaves, or None; packets before it are dropped.
+        Return the number of the packet that leaves and whether it is marked, or None; packets before it are dropped.
         """
 
     def __len__(self) -> int: ...

@@ -116,6 +116,7 @@ Scenario MakeScenario(Random& random) {
     scenario.buffer_packets = OneOf<std::int64_t>(random, {1, 3, 100});
   }
   if (random.Below(4) == 0) scenario.queue = "codel";
+  if (random.Below(4) == 0) scenario.ce_threshold_ms = OneOf<double>(random, {0, 1, 20});
   scenario.loss = OneOf<double>(random, {0, 0, 0, 0.001, 0.05, 0.5});
   if (random.Below(3) == 0) scenario.loss_burst_packets = OneOf<double>(random, {1, 3, 40});
   double time_s = random.Below(4) == 0 ? 0 : 1e-6;
@@ -130,6 +131,7 @@ Scenario MakeScenario(Random& random) {
     if (flow.algorithm == "policy") flow.policy = MakePolicy(random);
     flow.rtt_ms = OneOf<double>(random, {0.001, 1, 10, 50, 600});
     if (random.Below(4) == 0) flow.jitter_ms = OneOf<double>(random, {0.01, 5, 100});
+    if (random.Below(3) == 0) flow.ecn = random.Below(2) == 0 ? "classic" : "l4s";
     if (random.Below(3) > 0) flow.start_s = Uniform(random, 0, 0.9 * scenario.duration_s);
     if (random.Below(4) == 0) flow.stop_s = flow.start_s + Uniform(random, 1e-6, scenario.duration_s);
     if (random.Below(16) == 0) flow.stop_s = 1e300;

@@ -108,7 +108,10 @@ class ScenarioTarget(Target):
         self._engine = make_engine("native")
 
     def examples(self) -> list[bytes]:
-        flows = (Flow("agent", rtt_ms=10), Flow("bbr", start_s=1, stop_s=2, size_bytes=9000, jitter_ms=1))
+        flows = (
+            Flow("agent", rtt_ms=10),
+            Flow("bbr", start_s=1, stop_s=2, size_bytes=9000, jitter_ms=1, ecn="classic"),
+        )
         plain = [
             Scenario(duration_s=3, flows=flows, rate_schedule=((0.5, 5.0), (1.0, 8.0)), buffer_bdp=2).to_dict(),
             Scenario(loss=0.1, loss_burst_packets=3, queue="codel", codel_target_ms=1, buffer_packets=9).to_dict(),

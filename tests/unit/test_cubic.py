@@ -45,6 +45,23 @@ def test_a_loss_reduces_the_window_to_seven_tenths():
     assert hand.metrics["ssthresh_packets"] == pytest.approx(700)
 
 
+def test_a_mark_reduces_the_window_to_85_hundredths_and_starts_the_curve_there():
+    """RFC 8511, section 3.1."""
+    hand = Hand(cwnd_packets=1000)
+    hand.next_ack(bytes_marked=PACKET, in_flight=999)
+    assert hand.cwnd == pytest.approx(850)
+    assert hand.metrics["w_max_packets"] == 1000
+    hand.next_ack(bytes_marked=PACKET, in_flight=998)
+    assert hand.cwnd == pytest.approx(850), "one answer per round trip"
+    while hand.delivered < 1000 * PACKET:  # until everything that was in flight then is delivered
+        hand.next_ack(after_ms=0.1)
+    k = (150 / C) ** (1 / 3)
+    hand.avoid_for(k)
+    assert hand.cwnd == pytest.approx(1000, rel=0.01)
+    hand.next_ack(bytes_marked=PACKET, in_flight=900)
+    assert hand.cwnd == pytest.approx(850, rel=0.01)
+
+
 def test_the_window_follows_the_cubic_curve_and_is_flat_at_w_max_after_k_seconds():
     w_max = 1000
     hand = Hand(cwnd_packets=w_max)

@@ -50,23 +50,29 @@ def engine(request: pytest.FixtureRequest) -> Engine:
 
 # CoDel
 
+Queued = tuple[int, int, int, bool]
+
 
 class Codel:
-    """CoDel as written in RFC 8289, sections 4 and 5, on a queue of (arrival, number, bytes)."""
+    """CoDel as written in RFC 8289, sections 4 and 5, on a queue of (arrival, number, bytes, is ECN-capable).
+
+    An ECN-capable packet is marked instead of dropped, as in Linux (codel_impl.h).
+    """
 
     def __init__(self, target: int, interval: int, maxpacket: int) -> None:
         self.target, self.interval, self.maxpacket = target, interval, maxpacket
-        self.queue: list[tuple[int, int, int]] = []
+        self.queue: list[Queued] = []
         self.first_above_time, self.drop_next, self.count, self.lastcount, self.dropping = 0, 0, 0, 0, False
         self.dropped: list[int] = []
+        self.marked: list[int] = []
         self.branches: set[str] = set()
 
-    def dodequeue(self, now: int) -> tuple[tuple[int, int, int] | None, bool]:
+    def dodequeue(self, now: int) -> tuple[Queued | None, bool]:
         if not self.queue:
             self.first_above_time = 0
             return None, False
         packet = self.queue.pop(0)
-        if now - packet[0] < self.target or sum(size for _, _, size in self.queue) <= self.maxpacket:
+        if now - packet[0] < self.target or sum(size for _, _, size, _ in self.queue) <= self.maxpacket:
             self.first_above_time = 0
             return packet, False
         if self.first_above_time == 0:
@@ -77,11 +83,13 @@ class Codel:
     def control_law(self, time: int, count: int) -> int:
         return time + int(self.interval / math.sqrt(count))
 
-    def drop(self, packet: tuple[int, int, int] | None) -> None:
+    def drop(self, packet: Queued | None) -> bool:
+        """Return whether the packet is gone: otherwise it is marked."""
         assert packet is not None
-        self.dropped.append(packet[1])
+        (self.marked if packet[3] else self.dropped).append(packet[1])
+        return not packet[3]
 
-    def deque(self, now: int) -> int | None:
+    def deque(self, now: int) -> tuple[int, bool] | None:
         packet, ok_to_drop = self.dodequeue(now)
         if self.dropping:
             if not ok_to_drop:
@@ -89,9 +97,12 @@ class Codel:
                 self.branches.add("left")
             drops = 0
             while now >= self.drop_next and self.dropping:
-                self.drop(packet)
-                drops += 1
                 self.count += 1
+                if not self.drop(packet):
+                    self.drop_next = self.control_law(self.drop_next, self.count)
+                    self.branches.add("marked, and left")
+                    break
+                drops += 1
                 packet, ok_to_drop = self.dodequeue(now)
                 if not ok_to_drop:
                     self.dropping = False
@@ -100,8 +111,10 @@ class Codel:
                     self.drop_next = self.control_law(self.drop_next, self.count)
             self.branches |= {f"{min(drops, 2)} dropped at once"}
         elif ok_to_drop:
-            self.drop(packet)
-            packet, ok_to_drop = self.dodequeue(now)
+            if self.drop(packet):
+                packet, ok_to_drop = self.dodequeue(now)
+            else:
+                self.branches.add("marked first")
             self.dropping = True
             delta = self.count - self.lastcount
             self.count = 1
@@ -112,10 +125,12 @@ class Codel:
                 self.branches.add("begun anew")
             self.drop_next = self.control_law(now, self.count)
             self.lastcount = self.count
-        return None if packet is None else packet[1]
+        return None if packet is None else (packet[1], packet[1] in self.marked)
 
 
-def test_codel_does_what_the_rfc_says() -> None:
+@pytest.mark.parametrize("ecn_capable", [0.0, 0.5, 1.0])
+def test_codel_does_what_the_rfc_says(ecn_capable: float) -> None:
+    """`ecn_capable` is the share of the packets that are."""
     branches: set[str] = set()
     for seed in range(10):
         rng = random.Random(seed)
@@ -129,16 +144,18 @@ def test_codel_does_what_the_rfc_says() -> None:
             now += rng.choice([0, MS // 3, MS, 2 * MS])
             for _ in range(rng.choice([0, 1, 3]) if spell > 0 else rng.choice([0, 0, 1])):
                 size = rng.choice([PACKET, PACKET, 300])
-                ours.push(now, number, size)
-                rfcs.queue.append((now, number, size))
+                is_ecn_capable = number % 20 < 20 * ecn_capable
+                ours.push(now, number, size, is_ecn_capable)
+                rfcs.queue.append((now, number, size, is_ecn_capable))
                 number += 1
             dropped = ours.drops
             assert ours.pop(now) == rfcs.deque(now)
             assert ours.drops == len(rfcs.dropped) >= dropped
-            assert (len(ours), ours.bytes) == (len(rfcs.queue), sum(size for _, _, size in rfcs.queue))
+            assert (len(ours), ours.bytes) == (len(rfcs.queue), sum(size for _, _, size, _ in rfcs.queue))
         branches |= rfcs.branches
-    assert branches == {"left", "left after a drop", "begun anew", "resumed",
-                        "0 dropped at once", "1 dropped at once", "2 dropped at once"}  # fmt: skip
+    drops = {"left after a drop", "1 dropped at once", "2 dropped at once", "resumed"} if ecn_capable < 1 else set()
+    marks = {"marked first", "marked, and left"} if ecn_capable > 0 else set()
+    assert branches == {"left", "begun anew", "0 dropped at once"} | drops | marks
 
 
 def test_codels_drops_come_at_the_interval_over_the_square_root_of_their_number() -> None:

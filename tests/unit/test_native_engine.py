@@ -44,15 +44,20 @@ def test_a_step_below_all_measure_goes_on(engine: NativeEngine) -> None:
 
 # --- the scenario ---------------------------------------------------------------------------------------------------
 
-PLAIN = Scenario(rate_mbps=10, duration_s=1.0, flows=(Flow("cubic", rtt_ms=20), Flow("bbr", rtt_ms=40)))
+PLAIN = Scenario(
+    rate_mbps=10,
+    duration_s=1.0,
+    ce_threshold_ms=5.0,
+    flows=(Flow("cubic", rtt_ms=20), Flow("bbr", rtt_ms=40, ecn="l4s")),
+)
 OF_SCENARIO: dict[str, Any] = {
     "rate_mbps": 11, "buffer_bdp": 0.5, "buffer_packets": 20, "duration_s": 0.9, "packet_bytes": 800, "loss": 0.01,
     "rate_schedule": ((0.5, 5.0),), "flows": PLAIN.flows[:1], "queue": "codel", "codel_target_ms": 1.0,
-    "codel_interval_ms": 20.0, "loss_burst_packets": 5.0,
+    "codel_interval_ms": 20.0, "ce_threshold_ms": 3.0, "loss_burst_packets": 5.0,
 }  # fmt: skip
 OF_FLOW: dict[str, Any] = {
     "algorithm": "newreno", "rtt_ms": 21, "start_s": 0.1, "stop_s": 0.5, "size_bytes": 50_000,
-    "parameters": {"beta": 0.5}, "jitter_ms": 5.0,
+    "parameters": {"beta": 0.5}, "jitter_ms": 5.0, "ecn": "classic",
 }  # fmt: skip
 # What else a field needs to have an effect.
 WITH: dict[str, dict[str, Any]] = {

@@ -50,3 +50,61 @@ def test_pacing_is_an_option_and_spreads_the_window_over_the_rtt():
     paced = make("newreno", 100, is_paced=1).decision()
     assert paced.is_paced
     assert paced.pacing_rate == 2 * 10 * PACKET * 8 * 10, "two windows per round trip in slow start"
+
+
+# Marks (RFC 3168, RFC 8511)
+
+
+def marked(hand: Hand, delivered: int, in_flight: int, is_marked: bool = True) -> int:
+    """Acknowledge one packet, after which so many are delivered in total and in flight; return the window."""
+    marks = PACKET if is_marked else 0
+    return hand.ack(100, delivered=delivered * PACKET, in_flight=in_flight, bytes_marked=marks)
+
+
+def test_a_mark_takes_a_fifth_of_the_window_once_per_round_trip():
+    hand = reno(100)
+    assert marked(hand, delivered=1, in_flight=99) == 80
+    assert hand.metrics["ssthresh_packets"] == 80, "a mark ends slow start"
+    # 2 to 100 were sent before the answer: their marks are answered, and the window does not grow.
+    assert {marked(hand, delivered, in_flight=80) for delivered in range(2, 101)} == {80}
+    assert marked(hand, delivered=101, in_flight=79) == 64
+    # Without a mark, it grows by a packet per window from the next round trip on.
+    windows = [marked(hand, delivered, in_flight=63, is_marked=False) for delivered in range(102, 102 + 79 + 64)]
+    assert windows == [64] * (79 + 63) + [65]
+
+
+def test_a_mark_and_a_loss_in_one_round_trip_are_one_event():
+    hand = reno(100)
+    marked(hand, delivered=1, in_flight=99)
+    hand.hear(Recovery.RECOVERY, in_flight=90)
+    marked(hand, delivered=2, in_flight=90)
+    assert hand.metrics["ssthresh_packets"] == 80
+    hand.hear(Recovery.OPEN)
+    assert hand.window == 80
+    hand.hear(Recovery.RECOVERY)
+    assert hand.metrics["ssthresh_packets"] == 40
+
+
+def test_marks_in_recovery_change_nothing():
+    hand = reno(100)
+    hand.hear(Recovery.RECOVERY)
+    for delivered in range(1, 30):
+        marked(hand, delivered, in_flight=90)
+    assert hand.metrics["ssthresh_packets"] == 50
+
+
+def test_a_timeout_after_a_mark_starts_slowly_at_once():
+    hand = reno(100)
+    marked(hand, delivered=1, in_flight=99)
+    hand.hear(Recovery.LOSS, in_flight=0)
+    assert [marked(hand, delivered, in_flight=0, is_marked=False) for delivered in (2, 3, 4)] == [2, 3, 4]
+    assert hand.metrics["ssthresh_packets"] == 80
+
+
+def test_the_answer_to_marks_is_a_parameter_and_has_a_lower_bound():
+    assert marked(Hand(make("newreno", 100, 100, beta_ecn=0.5), time_ms=0), 1, 99) == 50
+    hand, delivered = reno(3), 1
+    for _ in range(4):
+        window = marked(hand, delivered, in_flight=2)
+        delivered += 3
+    assert window == 2

@@ -37,11 +37,12 @@ NEW = dataclasses.replace(
     queue="codel",
     codel_target_ms=7.5,
     codel_interval_ms=50,
+    ce_threshold_ms=1.5,
     loss_burst_packets=4,
     flows=(
         dataclasses.replace(SCENARIO.flows[0], jitter_ms=2.5),
         SCENARIO.flows[1],
-        Flow("policy", policy="runs/train/mine"),
+        Flow("policy", policy="runs/train/mine", ecn="l4s"),
     ),
 )
 """With every field that is left out at its default."""
@@ -59,8 +60,8 @@ def test_fields_that_are_left_out_at_their_defaults():
     assert hash(NEW) != hash(SCENARIO)
 
     defaults = {field.name: field.default for cls in (Scenario, Flow) for field in dataclasses.fields(cls)}
-    said = SCENARIO.to_dict() | {name: defaults[name] for name in LEFT_OUT - {"jitter_ms", "policy"}}
-    said["flows"] = [flow | {"jitter_ms": 0.0, "policy": None} for flow in said["flows"]]
+    said = SCENARIO.to_dict() | {name: defaults[name] for name in LEFT_OUT - {"jitter_ms", "policy", "ecn"}}
+    said["flows"] = [flow | {"jitter_ms": 0.0, "policy": None, "ecn": None} for flow in said["flows"]]
     assert Scenario.from_dict(said) == SCENARIO
     assert Scenario.from_dict(said).to_dict() == SCENARIO.to_dict()
 
@@ -145,6 +146,9 @@ def test_an_algorithm_in_the_place_of_agents():
         (lambda: Flow(start_s=5, stop_s=2), "stop_s must be > start_s=5, got 2"),
         (lambda: Flow(size_bytes=0), r"size_bytes must be an integer in \[1, 2\*\*53\) or null, got 0"),
         (lambda: Flow(size_bytes=1.5), r"size_bytes must be an integer in \[1, 2\*\*53\) or null, got 1\.5"),
+        (lambda: Flow(ecn="ect0"), "ecn must be classic, l4s or null, got 'ect0'"),  # type: ignore[arg-type]
+        (lambda: Flow(ecn=False), "ecn must be classic, l4s or null, got False"),  # type: ignore[arg-type]  # YAML's off
+        (lambda: Scenario(ce_threshold_ms=-1), r"ce_threshold_ms must be in \[0, 10000\] or null, got -1"),
         (lambda: Flow(jitter_ms=-1), r"jitter_ms must be in \[0, 10000\], got -1"),
         (lambda: Flow(jitter_ms=None), r"jitter_ms must be a finite number in \[0, 10000\], got None"),
         (

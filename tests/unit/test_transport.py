@@ -29,10 +29,10 @@ Range = tuple[int, int]
 class Hand:
     """A sender with a recording controller of fixed window, and short methods to drive it."""
 
-    def __init__(self, cwnd: int = 10, rtt_ms: float = 0, size: int | None = None):
+    def __init__(self, cwnd: int = 10, rtt_ms: float = 0, size: int | None = None, is_ecn_capable: bool = False):
         self.told = _testing.Recording()
         self.told.decision.cwnd = cwnd * PACKET
-        self.sender = _testing.Sender(self.told, initial_rtt=int(rtt_ms * MS), size_bytes=size)
+        self.sender = _testing.Sender(self.told, int(rtt_ms * MS), size, is_ecn_capable)
 
     def send(self, now: float, count: int | None = None) -> list[Sent]:
         """Return the packets that leave at `now` (ms): all that may, or `count`."""
@@ -45,9 +45,12 @@ class Hand:
         assert count is None or len(packets) == count
         return packets
 
-    def ack(self, now: float, *ranges: Range | int) -> _testing.AckEvent:
-        """Acknowledge ranges or single numbers, newest first; return the controller's last event."""
-        self.sender.on_ack(int(now * MS), [(r, r) if isinstance(r, int) else r for r in ranges])
+    def ack(self, now: float, *ranges: Range | int, marked: int = 0) -> _testing.AckEvent:
+        """Acknowledge ranges or single numbers, newest first, and so many marked packets since the flow's beginning.
+
+        Return the controller's last event.
+        """
+        self.sender.on_ack(int(now * MS), [(r, r) if isinstance(r, int) else r for r in ranges], marked * PACKET)
         return self.told.acks[-1]
 
     def fire(self, now: float | None = None) -> float:
@@ -640,6 +643,52 @@ def test_the_slowest_pace_does_not_overflow():
     assert hand.timer_ms == 64 * PACKET * 8 * 1000  # at 1 bit/s
 
 
+# Marks (ECN)
+
+
+def test_marks_are_told_once_whatever_happens_to_acknowledgements():
+    hand = Hand(cwnd=20, is_ecn_capable=True)
+    hand.send(0)
+    assert hand.ack(10, 0).bytes_marked == 0
+    assert hand.ack(11, (0, 3), marked=2).bytes_marked == 2 * PACKET
+    # The ACK of 4 to 7, with 3 marks in total, is lost: the next one has them too.
+    assert hand.ack(13, (0, 9), marked=4).bytes_marked == 2 * PACKET
+    # It came first; one that it has overtaken says nothing new, whether it acknowledges anything or not.
+    assert hand.ack(15, (12, 13), (0, 9), marked=6).bytes_marked == 2 * PACKET
+    assert hand.ack(15, (0, 11), marked=5).bytes_marked == 0
+    before = len(hand.told.acks)
+    hand.ack(15, (0, 11), marked=5)
+    assert len(hand.told.acks) == before
+    assert sum(ack.bytes_marked for ack in hand.told.acks) == hand.sender.counts()["marked_bytes"] == 6 * PACKET
+
+
+def test_no_more_is_marked_than_acknowledged():
+    hand = Hand(cwnd=20, is_ecn_capable=True)
+    hand.send(0)
+    hand.ack(10, 9)
+    # 0 was marked lost, arrives after all, and has a mark: it was not acknowledged, so the mark waits.
+    assert hand.ack(11, (9, 10), 0, marked=2).bytes_marked == PACKET
+    assert hand.ack(12, (9, 11), 0, marked=2).bytes_marked == PACKET
+    assert hand.ack(13, (9, 12), 0, marked=10**9).bytes_marked == PACKET, "a receiver can say anything"
+    assert hand.ack(14, (9, 13), 0, marked=-(2**40)).bytes_marked == 0
+
+
+def test_a_flow_that_is_not_ecn_capable_has_no_marks():
+    hand = Hand()
+    hand.send(0)
+    assert hand.ack(10, (0, 3), marked=2).bytes_marked == 0
+    assert hand.sender.counts()["marked_bytes"] == 0
+
+
+def test_a_sample_has_the_marks_since_its_packet_was_sent():
+    hand = Hand(cwnd=4, is_ecn_capable=True)
+    hand.send(0)
+    assert hand.ack(10, (0, 1), marked=1).sample.marked_since_send == PACKET
+    hand.send(10)
+    assert hand.ack(11, (0, 3), marked=3).sample.marked_since_send == 3 * PACKET
+    assert hand.ack(20, (0, 5), marked=4).sample.marked_since_send == 3 * PACKET, "since 5 was sent"
+
+
 # Finite flows, silence, the end
 
 
@@ -819,6 +868,19 @@ def test_the_receiver(story: tuple[str, list[Got]]):
             assert tuple(receiver.counts()[name] // PACKET for name in ("arrived", "received", "inorder")) == got.counts
 
 
+def test_marks_are_counted_and_the_first_one_in_a_row_is_acknowledged_at_once():
+    receiver = _testing.Receiver()
+    marks = [False, False, False, True, True, True, False, True]
+    must_ack = []
+    for number, is_marked in enumerate(marks):
+        must_ack.append(receiver.on_packet(number * MS, number, number, PACKET, is_marked))
+        assert receiver.counts()["marked"] == sum(marks[: number + 1]) * PACKET
+        if must_ack[-1]:
+            assert receiver.write_ack() == [(0, number)]
+    # 0 is the first packet, 2 the second one since; 3 begins a run of marks, 5 is the second one since, 7 begins a run.
+    assert must_ack == [True, False, True, True, False, True, False, True]
+
+
 @given(order=st.permutations(range(12)))
 @settings(max_examples=100, deadline=None, derandomize=True)
 def test_ranges_are_the_newest_runs_of_what_has_come(order: list[int]):
@@ -843,6 +905,7 @@ class Pipe:
     loss: float
     jitter_ms: float
     fates: list[bool] = field(default_factory=list)  # whether the first packets arrive
+    marks: float = 0.0  # the share of the packets that are marked
     now: int = 0
     segments: dict[int, int] = field(default_factory=dict)  # bytes of those that have arrived
     arrived: int = 0
@@ -875,13 +938,14 @@ class Pipe:
                     number, segment, size, _ = what
                     self.segments[segment] = size
                     self.arrived += size
-                    if receiver.on_packet(self.now, number, segment, size):
-                        carry(receiver.write_ack())
+                    is_marked = self.marks > 0 and rng.random() < self.marks
+                    if receiver.on_packet(self.now, number, segment, size, is_marked):
+                        carry([receiver.write_ack(), receiver.counts()["marked"]])
                 else:
                     assert isinstance(what, list)
-                    self.sender.on_ack(self.now, what)
+                    self.sender.on_ack(self.now, *what)
             elif receiver.ack_due() == self.now:
-                carry(receiver.write_ack())
+                carry([receiver.write_ack(), receiver.counts()["marked"]])
             else:
                 self.sender.on_timer(self.now)
         else:
@@ -899,6 +963,7 @@ class Pipe:
         received = receiver.counts()
         assert (received["received"], received["arrived"]) == (in_order, self.arrived)
         assert received["inorder"] <= received["received"]
+        assert counts["marked_bytes"] <= min(received["marked"], counts["delivered_bytes"])
 
 
 def check_told(told: _testing.Recording, sender: _testing.Sender) -> None:
@@ -906,6 +971,7 @@ def check_told(told: _testing.Recording, sender: _testing.Sender) -> None:
     counts, acks = sender.counts(), told.acks
     assert sum(ack.bytes_acked for ack in acks) == counts["delivered_bytes"]
     assert sum(ack.bytes_lost for ack in acks) <= counts["lost_bytes"]
+    assert sum(ack.bytes_marked for ack in acks) == counts["marked_bytes"]
     least_rtt = math.inf
     delivered = 0
     for ack in acks:
@@ -913,6 +979,7 @@ def check_told(told: _testing.Recording, sender: _testing.Sender) -> None:
         delivered += ack.bytes_acked
         assert ack.delivered == delivered
         assert ack.bytes_acked > 0
+        assert 0 <= ack.bytes_marked <= ack.bytes_acked
         assert 0 <= ack.in_flight <= ack.prior_in_flight - ack.bytes_acked
         sample = ack.sample
         # Numbers are never ambiguous: no sample spans less than a round trip.
@@ -921,6 +988,7 @@ def check_told(told: _testing.Recording, sender: _testing.Sender) -> None:
         assert 0 < sample.delivered == ack.delivered - sample.prior_delivered
         assert sample.tx_in_flight > 0
         assert 0 <= sample.lost_since_send <= counts["lost_bytes"]
+        assert ack.bytes_marked <= sample.marked_since_send <= sample.delivered
     for (earlier, _, _), (later, _, _) in itertools.pairwise(told.recoveries):
         assert later != earlier or later == LOSS
         assert (earlier, later) != (LOSS, RECOVERY), "it ends in between"
@@ -938,9 +1006,10 @@ LOSSES = st.sampled_from([0.0, 0.01, 0.1, 0.5, 0.9])
     quantum=st.sampled_from([0, 3000]),
     rate_mbps=st.sampled_from([None, 0.1, 50]),
     handshake_ms=st.sampled_from([0, 20]),
+    marks=st.sampled_from([0.0, 0.1, 1.0]),
     seed=st.integers(0, 2**32 - 1),
 )
-@example(5000, 10, 0.0, 0.0, [False] * 5 + [True, False, True], 0, None, 20, 1)
+@example(5000, 10, 0.0, 0.0, [False] * 5 + [True, False, True], 0, None, 20, 0.0, 1)
 @settings(max_examples=120, deadline=None, derandomize=True)
 def test_all_bytes_arrive_once_and_in_order_over_any_path(
     size: int,
@@ -951,6 +1020,7 @@ def test_all_bytes_arrive_once_and_in_order_over_any_path(
     quantum: int,
     rate_mbps: float | None,
     handshake_ms: int,
+    marks: float,
     seed: int,
 ):
     told = _testing.Recording()
@@ -958,8 +1028,8 @@ def test_all_bytes_arrive_once_and_in_order_over_any_path(
     if rate_mbps is not None:
         decision = told.decision
         decision.is_paced, decision.pacing_rate, decision.send_quantum = True, int(rate_mbps * 1e6), quantum
-    sender = _testing.Sender(told, initial_rtt=handshake_ms * MS, size_bytes=size)
-    pipe = Pipe(sender, seed, loss, jitter_ms, fates)
+    sender = _testing.Sender(told, initial_rtt=handshake_ms * MS, size_bytes=size, is_ecn_capable=True)
+    pipe = Pipe(sender, seed, loss, jitter_ms, fates, marks)
     pipe.run()
     assert sum(pipe.segments.values()) == size
     check_told(told, sender)

@@ -114,7 +114,8 @@ void BindControllers(nb::module_& m) {
       .def_rw("prior_delivered", &RateSample::prior_delivered)
       .def_rw("is_app_limited", &RateSample::is_app_limited)
       .def_rw("tx_in_flight", &RateSample::tx_in_flight)
-      .def_rw("lost_since_send", &RateSample::lost_since_send);
+      .def_rw("lost_since_send", &RateSample::lost_since_send)
+      .def_rw("marked_since_send", &RateSample::marked_since_send);
 
   nb::class_<AckEvent>(m, "AckEvent", "What one ACK says; bytes and ns.")
       .def(nb::init<>())
@@ -122,6 +123,7 @@ void BindControllers(nb::module_& m) {
       .def_rw("rtt", &AckEvent::rtt)
       .def_rw("bytes_acked", &AckEvent::bytes_acked)
       .def_rw("bytes_lost", &AckEvent::bytes_lost)
+      .def_rw("bytes_marked", &AckEvent::bytes_marked)
       .def_rw("prior_in_flight", &AckEvent::prior_in_flight)
       .def_rw("in_flight", &AckEvent::in_flight)
       .def_rw("delivered", &AckEvent::delivered)

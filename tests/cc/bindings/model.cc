@@ -2,10 +2,12 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "envs/model/ack_jitter.h"
@@ -19,30 +21,39 @@ using namespace nb::literals;
 
 namespace bbrgym {
 
+namespace {
+
+using Left = std::pair<PacketNumber, bool>;
+
+}  // namespace
+
 void BindModel(nb::module_& m) {
   nb::class_<CodelQueue>(m, "CodelQueue", "A CoDel queue (RFC 8289) of numbered packets.")
       .def(
           "__init__",
           [](CodelQueue* self, std::int64_t target_ns, std::int64_t interval_ns, std::int64_t packet_bytes) {
             new (self) CodelQueue();
-            self->Reset(target_ns, interval_ns, packet_bytes);
+            self->Reset(target_ns, interval_ns, packet_bytes, kNever);
           },
           "target_ns"_a, "interval_ns"_a, "packet_bytes"_a)
       .def(
           "push",
-          [](CodelQueue& queue, std::int64_t now_ns, std::uint64_t number, std::int64_t bytes) {
-            QueuedPacket packet;
-            packet.packet.number = number;
-            queue.Push(now_ns, packet, bytes);
+          [](CodelQueue& queue, std::int64_t now_ns, std::uint64_t number, std::int64_t bytes, bool is_ecn_capable) {
+            const Ecn ecn = is_ecn_capable ? Ecn::kEct0 : Ecn::kNotEct;
+            queue.Push(now_ns, {.packet = {.number = number, .ecn = ecn}}, bytes);
           },
-          "now_ns"_a, "number"_a, "bytes"_a, "A packet arrives.")
+          "now_ns"_a, "number"_a, "bytes"_a, "is_ecn_capable"_a = false, "A packet arrives.")
       .def(
           "pop",
           [](CodelQueue& queue, std::int64_t now_ns) {
             QueuedPacket packet;
-            return queue.Pop(now_ns, packet) ? std::optional(packet.packet.number) : std::nullopt;
+            std::optional<Left> left;
+            if (queue.Pop(now_ns, packet)) left = {packet.packet.number, packet.packet.ecn == Ecn::kCe};
+            return left;
           },
-          "now_ns"_a, "Return the number of the packet that leaves, or None; packets before it are dropped.")
+          "now_ns"_a,
+          "Return the number of the packet that leaves and whether it is marked, or None; packets before it are "
+          "dropped.")
       .def("__len__", &CodelQueue::size)
       .def_prop_ro("bytes", &CodelQueue::bytes)
       .def_prop_ro("drops", &CodelQueue::drops);

@@ -104,11 +104,12 @@ void BindTransport(nb::module_& m) {
       .def(
           "__init__",
           [](Sender* place, std::shared_ptr<Recording> recording, Nanoseconds initial_rtt,
-             std::optional<Bytes> size_bytes) {
+             std::optional<Bytes> size_bytes, bool is_ecn_capable) {
             new (place) Sender(std::make_unique<RecordingController>(std::move(recording)),
-                               {.initial_rtt = initial_rtt, .policy = nullptr}, size_bytes);
+                               {.initial_rtt = initial_rtt, .policy = nullptr}, size_bytes,
+                               is_ecn_capable ? Ecn::kEct0 : Ecn::kNotEct);
           },
-          "recording"_a, "initial_rtt"_a = 0, "size_bytes"_a = nb::none())
+          "recording"_a, "initial_rtt"_a = 0, "size_bytes"_a = nb::none(), "is_ecn_capable"_a = false)
       .def(
           "next_packet",
           [](Sender& sender, Nanoseconds now) -> std::optional<Sent> {
@@ -119,8 +120,13 @@ void BindTransport(nb::module_& m) {
           "now"_a, "Return (number, segment, bytes, is_retransmission) of the packet that leaves now, or None.")
       .def(
           "on_ack",
-          [](Sender& sender, Nanoseconds now, const std::vector<Range>& ranges) { sender.OnAck(now, AckOf(ranges)); },
-          "now"_a, "ranges"_a, "Take ranges (low, high) of packet numbers, newest first. Raises ValueError.")
+          [](Sender& sender, Nanoseconds now, const std::vector<Range>& ranges, Bytes marked) {
+            AckPacket ack = AckOf(ranges);
+            ack.marked = marked;
+            sender.OnAck(now, ack);
+          },
+          "now"_a, "ranges"_a, "marked"_a = 0,
+          "Take ranges (low, high) of packet numbers, newest first, and the total of marked bytes. Raises ValueError.")
       .def("next_timer", [](const Sender& sender) { return UnlessNever(sender.NextTimer()); })
       .def("on_timer", &Sender::OnTimer, "now"_a)
       .def("stop", &Sender::Stop)
@@ -132,18 +138,21 @@ void BindTransport(nb::module_& m) {
         const Sender::Counts& counts = sender.counts();
         return {{"sent_packets", counts.sent_packets}, {"retransmitted_packets", counts.retransmitted_packets},
                 {"sent_bytes", counts.sent_bytes},     {"delivered_bytes", counts.delivered_bytes},
-                {"lost_bytes", counts.lost_bytes},     {"timeouts", counts.timeouts},
-                {"last_rtt", counts.last_rtt}};
+                {"lost_bytes", counts.lost_bytes},     {"marked_bytes", counts.marked_bytes},
+                {"timeouts", counts.timeouts},         {"last_rtt", counts.last_rtt}};
       });
 
   nb::class_<Receiver>(m, "Receiver", "The receiving half of the transport; times in ns, amounts in bytes.")
       .def(nb::init<>())
       .def(
           "on_packet",
-          [](Receiver& receiver, Nanoseconds now, PacketNumber number, std::uint64_t segment, std::int32_t bytes) {
-            return receiver.OnPacket(now, {.number = number, .segment = segment, .bytes = bytes});
+          [](Receiver& receiver, Nanoseconds now, PacketNumber number, std::uint64_t segment, std::int32_t bytes,
+             bool is_marked) {
+            const Ecn ecn = is_marked ? Ecn::kCe : Ecn::kEct0;
+            return receiver.OnPacket(now, {.number = number, .segment = segment, .bytes = bytes, .ecn = ecn});
           },
-          "now"_a, "number"_a, "segment"_a, "bytes"_a, "Return whether it must be acknowledged now.")
+          "now"_a, "number"_a, "segment"_a, "bytes"_a, "is_marked"_a = false,
+          "Return whether it must be acknowledged now.")
       .def("ack_due", [](const Receiver& receiver) { return UnlessNever(receiver.AckDue()); })
       .def("write_ack",
            [](Receiver& receiver) {
@@ -156,7 +165,10 @@ void BindTransport(nb::module_& m) {
       .def_prop_ro("has_hole", &Receiver::HasHole)
       .def("counts", [](const Receiver& receiver) -> Counts {
         const Receiver::Counts& counts = receiver.counts();
-        return {{"received", counts.received}, {"arrived", counts.arrived}, {"inorder", counts.inorder}};
+        return {{"received", counts.received},
+                {"arrived", counts.arrived},
+                {"inorder", counts.inorder},
+                {"marked", receiver.marked()}};
       });
 }
 

@@ -1,0 +1,113 @@
+"""ECN from end to end: the queue marks, the receiver reports, the sender answers (docs/scenarios.md).
+
+The parts are tested alone: CoDel in test_link.py, the transport in test_transport.py, answers in test_newreno.py and
+test_cubic.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from traces import flow_column, link_column, rows_of
+
+import bbrgym
+from bbrgym import Engine, Flow, Scenario, Trace, _native
+
+SEED = 2
+CODEL = Scenario(rate_mbps=10, buffer_bdp=4, queue="codel", duration_s=8, flows=(Flow("newreno", rtt_ms=40),))
+STEP = Scenario(rate_mbps=10, buffer_bdp=4, ce_threshold_ms=5.0, duration_s=8, flows=(Flow("newreno", rtt_ms=40),))
+
+
+def with_ecn(scenario: Scenario, ecn: str | None = "classic") -> Scenario:
+    flows = tuple(dataclasses.replace(flow, ecn=ecn) for flow in scenario.flows)
+    return dataclasses.replace(scenario, flows=flows)
+
+
+def total(trace: Trace, column: str) -> float:
+    return float((link_column if column in ("drops", "marks") else flow_column)(trace, column).sum())
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    with contextlib.closing(bbrgym.make_engine("native")) as engine:
+        yield engine
+
+
+@pytest.mark.parametrize("algorithm", ["newreno", "cubic"])
+def test_codel_marks_what_it_would_drop(engine: Engine, algorithm: str) -> None:
+    plain = bbrgym.simulate(CODEL.with_algorithm(algorithm), engine, SEED)
+    marked = bbrgym.simulate(with_ecn(CODEL.with_algorithm(algorithm)), engine, SEED)
+    assert total(plain, "marks") == 0 < total(plain, "drops")
+    assert total(marked, "drops") == 0 < total(marked, "marks")
+    assert total(marked, "lost_packets") == total(marked, "retransmitted_packets") == 0
+    assert total(marked, "marked_packets") == total(marked, "marks")
+    for trace in (plain, marked):
+        summary = trace.summary(after_s=3)
+        assert summary.link.utilisation > 0.85
+        assert summary.link.queue_mean_ms < 10
+
+
+def test_what_is_not_ecn_capable_is_dropped_as_before(engine: Engine) -> None:
+    """Two flows share a queue: one is marked, the other's packets are dropped."""
+    flows = (Flow("newreno", rtt_ms=40, ecn="classic"), Flow("newreno", rtt_ms=40))
+    trace = bbrgym.simulate(dataclasses.replace(CODEL, flows=flows), engine, SEED)
+    lost, marked = (flow_column(trace, f"{name}_packets").sum(axis=0) for name in ("lost", "marked"))
+    assert lost[0] == marked[1] == 0
+    assert lost[1] == total(trace, "drops") > 0
+    assert marked[0] == total(trace, "marks") > 0
+    # Without an ECN-capable flow, a threshold changes nothing.
+    hashes = {bbrgym.simulate(dataclasses.replace(STEP, ce_threshold_ms=ms), engine, SEED).hash for ms in (None, 5.0)}
+    assert len(hashes) == 1
+
+
+@pytest.mark.parametrize("ecn", ["classic", "l4s", None])
+@pytest.mark.parametrize("queue", ["droptail", "codel"])
+@pytest.mark.parametrize(("threshold_ms", "marks"), [(0.0, 8), (2.0, 6), (5.0, 2), (6.655, 1), (6.656, 0)])
+def test_every_packet_above_the_threshold_is_marked(
+    engine: Engine, queue: str, ecn: str | None, threshold_ms: float, marks: int
+) -> None:
+    """The initial window reaches an idle link at once: from the third on, each packet waits 0.832 ms longer."""
+    flow = Flow("newreno", rtt_ms=40, size_bytes=10_000, ecn=ecn)
+    scenario = dataclasses.replace(STEP, queue=queue, ce_threshold_ms=threshold_ms, flows=(flow,))
+    trace = bbrgym.simulate(scenario, engine, SEED)
+    assert total(trace, "marks") == (0 if ecn is None else marks)
+
+
+def test_a_threshold_keeps_the_queue_short(engine: Engine) -> None:
+    """RFC 8257: the queue is about the threshold, and nothing is dropped."""
+    trace = bbrgym.simulate(with_ecn(STEP), engine, SEED)
+    unmarked = bbrgym.simulate(STEP, engine, SEED)
+    assert total(trace, "drops") == 0
+    assert link_column(trace, "queue_max_ms")[30:].max() < 10
+    assert link_column(unmarked, "queue_max_ms")[30:].max() > 40
+
+
+def test_the_window_falls_at_most_once_per_round_trip(engine: Engine) -> None:
+    trace = bbrgym.simulate(with_ecn(STEP), engine, SEED, step_ms=10)
+    windows = rows_of(trace)["cwnd_packets"].dropna()
+    falls = windows[windows.diff() < 0]
+    assert len(falls) >= 4
+    assert (np.diff(falls.index.to_numpy()) > 0.040).all()
+    ratios = (windows / windows.shift())[falls.index]
+    assert ratios.to_numpy() == pytest.approx(np.full(len(falls), 0.8), abs=0.03)
+
+
+def test_marks_survive_losses_and_jitter(engine: Engine) -> None:
+    """Totals are echoed: what arrived with a mark is reported in the end, whatever was lost on the way."""
+    flow = Flow("bbr", rtt_ms=40, jitter_ms=20, stop_s=6.0, ecn="l4s")
+    scenario = dataclasses.replace(STEP, loss=0.05, ce_threshold_ms=1.0, flows=(flow,))
+    trace = bbrgym.simulate(scenario, engine, SEED)
+    marks = total(trace, "marks")
+    assert marks > 100
+    assert 0.9 * marks < total(trace, "marked_packets") <= marks
+
+
+def test_an_unknown_kind_is_refused_by_the_engine() -> None:
+    plain = with_ecn(STEP).to_dict()
+    plain["flows"][0]["ecn"] = "ect"
+    with pytest.raises(ValueError, match="unknown ecn 'ect'; known: classic, l4s"):
+        _native.Batch(1, 1).reset(0, plain, SEED)
