@@ -18,8 +18,8 @@ TOKEN_BYTES: Final = 16
 
 
 def datagram(kind: int, body: bytes = b"", connection: int = 0, flags: int = 0) -> bytes:
-    """Return a datagram of version 2."""
-    return struct.pack("!BBH", 2 << 4 | kind, flags, connection) + body
+    """Return a datagram of version 3."""
+    return struct.pack("!BBH", 3 << 4 | kind, flags, connection) + body
 
 
 def hello(when: int, token: bytes = bytes(TOKEN_BYTES)) -> bytes:
@@ -28,6 +28,12 @@ def hello(when: int, token: bytes = bytes(TOKEN_BYTES)) -> bytes:
 
 def data_datagram(number: int, connection: int, size: int = 100) -> bytes:
     return datagram(DATA, struct.pack("!II", number & 0xFFFFFFFF, number & 0xFFFFFFFF) + bytes(size), connection)
+
+
+def ack(*ranges: tuple[int, int], marked: int = 0, connection: int = 0) -> bytes:
+    """Return an acknowledgement of ranges (low, high), newest first, and of so much marked payload."""
+    body = struct.pack("!B3xQ", len(ranges), marked) + b"".join(struct.pack("!QQ", *pair) for pair in ranges)
+    return datagram(ACK, body, connection)
 
 
 def end(token: bytes, connection: int, packets: int = 0, flags: int = 0) -> bytes:
@@ -89,6 +95,10 @@ class Peer:
         assert welcome[0] & 15 == WELCOME
         self.connection = int.from_bytes(welcome[2:4], "big")
 
+    def mark(self) -> None:
+        """Send with a CE mark (ECN) from now on."""
+        self._socket.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, 3)
+
     def close(self) -> None:
         self._socket.close()
 
@@ -105,12 +115,18 @@ class FakeReceiver:
 
     Args:
         flow: of the sender, in plain types.
+
+    Attributes:
+        ecn: the ECN field of what was read last.
     """
+
+    ecn = 0
 
     def __init__(self, flow: dict[str, Any]) -> None:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.bind(("127.0.0.1", 0))
         self._socket.setblocking(False)
+        self._socket.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
         connected = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         connected.connect(self._socket.getsockname())
         connected.setblocking(False)
@@ -124,9 +140,11 @@ class FakeReceiver:
             assert time.monotonic() < deadline, "the sender is silent"
             self.sender.wait(0)
             try:
-                return self._socket.recv(65536)
+                data, controls, _, _ = self._socket.recvmsg(65536, socket.CMSG_SPACE(4))
             except BlockingIOError:
                 continue
+            (self.ecn,) = (value[0] & 3 for _, kind, value in controls if kind == socket.IP_TOS)
+            return data
 
     def answer(self, *sent: bytes) -> None:
         """Send datagrams, which the sender has read when this returns."""

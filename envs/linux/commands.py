@@ -46,6 +46,7 @@ def run_send(arguments: list[str]) -> int:
     parser.add_argument("--seconds", type=float, default=None)
     parser.add_argument("--bytes", type=int, default=None)
     parser.add_argument("--packet-bytes", type=int, default=1000)
+    parser.add_argument("--ecn", default=None, metavar="classic|l4s")
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--rows", type=Path, default=None, metavar="FILE.parquet")
     options = _parse(parser, arguments)
@@ -58,6 +59,7 @@ def run_send(arguments: list[str]) -> int:
         size_bytes=options.bytes,
         parameters=dict(_parameter(given) for given in options.parameters),
         policy=options.policy,
+        ecn=options.ecn,
     )
     out = _Output(options.json)
     status = 1

@@ -26,6 +26,25 @@ std::uint32_t Get32(const std::uint8_t* bytes) {
   return static_cast<std::uint32_t>(Get16(bytes)) << 16U | Get16(bytes + 2);
 }
 
+constexpr std::size_t kIpv4Header = 20;  // without options
+
+/// The ECN field of an IPv4 header.
+Ecn EcnOf(const std::uint8_t* header) {
+  return static_cast<Ecn>(header[1] & 3U);
+}
+
+/// Sets the ECN field of an IPv4 header to CE, and corrects its checksum (RFC 1624, equation 3).
+void SetCe(std::uint8_t* header) {
+  constexpr auto kCe = static_cast<std::uint8_t>(Ecn::kCe);
+  const std::uint16_t before = Get16(header);
+  header[1] |= kCe;
+  std::uint32_t sum = 0U + static_cast<std::uint16_t>(~Get16(header + 10)) + static_cast<std::uint16_t>(~before);
+  sum += Get16(header);
+  while (sum > 0xFFFF) sum = (sum & 0xFFFFU) + (sum >> 16U);
+  header[10] = static_cast<std::uint8_t>(~sum >> 8U);
+  header[11] = static_cast<std::uint8_t>(~sum);
+}
+
 /// Whether sequence number `a` comes before `b` (RFC 9293, section 3.4).
 bool IsBefore(std::uint32_t a, std::uint32_t b) {
   return static_cast<std::int32_t>(a - b) < 0;
@@ -147,7 +166,7 @@ void Emulator::Enter(FlowState& flow) {
   frame.id = next_id_++;
   in_link_.Push(slot);
   const auto index = static_cast<std::uint32_t>(&flow - flows_.data());
-  link_.Enqueue(frame.due, {.segment = frame.id, .bytes = frame.payload}, index);
+  link_.Enqueue(frame.due, {.segment = frame.id, .bytes = frame.payload, .ecn = EcnOf(frame.content.data())}, index);
 }
 
 void Emulator::Depart() {
@@ -162,6 +181,7 @@ void Emulator::Depart() {
     return;
   }
   slots_[slot].due = departure + link_delay_;
+  if (item.packet.ecn == Ecn::kCe) SetCe(slots_[slot].content.data());
   flows_[item.flow].data.frames.Push(slot);
 }
 
@@ -220,7 +240,7 @@ Emulator::Parsed Emulator::Parse(const Frame& frame, bool is_data) const {
   constexpr std::size_t kTcpHeader = 20;
   Parsed parsed{.flow = kNoFlow, .payload = 0, .is_tcp = false, .sequence = 0};
   const std::uint8_t* bytes = frame.content.data();
-  if (frame.bytes < 20 || bytes[0] >> 4U != 4) return parsed;
+  if (frame.bytes < kIpv4Header || bytes[0] >> 4U != 4) return parsed;
   const std::size_t ip_header = 4U * (bytes[0] & 15U);
   parsed.is_tcp = bytes[9] == IPPROTO_TCP;
   if (!parsed.is_tcp && bytes[9] != IPPROTO_UDP) return parsed;

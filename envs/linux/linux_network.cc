@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 
@@ -25,6 +26,22 @@ constexpr std::string_view kKernelPrefix = "linux-";
 
 bool IsKernels(const Flow& flow) {
   return flow.algorithm.starts_with(kKernelPrefix);
+}
+
+/// The kernel's TCP negotiates classic ECN (RFC 3168), in a whole network namespace or not at all.
+void CheckEcn(const Scenario& scenario) {
+  std::optional<bool> has_ecn;
+  for (const Flow& flow : scenario.flows) {
+    if (!IsKernels(flow)) continue;
+    if (flow.ecn && *flow.ecn != "classic") {
+      throw std::invalid_argument("ecn of a flow '" + flow.algorithm + "' must be classic or null, got '" + *flow.ecn +
+                                  "'");
+    }
+    if (has_ecn.value_or(flow.ecn.has_value()) != flow.ecn.has_value()) {
+      throw std::invalid_argument("all flows linux-… must have the same ecn, classic or null");
+    }
+    has_ecn = flow.ecn.has_value();
+  }
 }
 
 FileDescriptor UdpSocket() {
@@ -58,14 +75,16 @@ LinuxNetwork::LinuxNetwork() {
 
 void LinuxNetwork::Reset(Scenario scenario, std::uint64_t seed) {
   scenario.Check();
-  scenario.CheckHasNoEcn("the Linux engine");
+  CheckEcn(scenario);
   for (const Flow& flow : scenario.flows) {
     if (!IsKernels(flow)) MakeController(flow.algorithm, Connection{}, flow.parameters);
   }
   End();
   scenario_ = std::move(scenario);
   const int mtu = static_cast<int>(scenario_.packet_bytes) + kHeaderBytes;
-  senders_side_ = std::make_unique<NetworkNamespace>(kSendersAddress, kReceiversAddress, mtu);
+  const bool has_tcp_ecn = std::any_of(scenario_.flows.begin(), scenario_.flows.end(),
+                                       [](const Flow& flow) { return IsKernels(flow) && flow.ecn; });
+  senders_side_ = std::make_unique<NetworkNamespace>(kSendersAddress, kReceiversAddress, mtu, has_tcp_ecn);
   receivers_side_ = std::make_unique<NetworkNamespace>(kReceiversAddress, kSendersAddress, mtu);
   const EpisodeSeeds seeds(seed, scenario_.flows.size());
   emulator_ = std::make_unique<Emulator>(scenario_, seeds, senders_side_->device(), receivers_side_->device());
@@ -253,7 +272,7 @@ FlowRow LinuxNetwork::EndTcpStep(std::size_t index) {
   row.throughput_mbps = mbps(row.received_bytes);
   const auto reading = flow.tcp->Read();
   if (!reading) {
-    row.delivered_packets = row.retransmitted_packets = row.rto_count = 0.0;
+    row.delivered_packets = row.marked_packets = row.retransmitted_packets = row.rto_count = 0.0;
     row.delivery_rate_mbps = row.in_flight_packets = row.is_buffer_limited = 0.0;
     return row;
   }
@@ -262,6 +281,7 @@ FlowRow LinuxNetwork::EndTcpStep(std::size_t index) {
   const auto delivered = static_cast<double>(counts.delivered_bytes - before.delivered_bytes);
   row.delivered_packets = delivered / packet_bytes;
   row.delivery_rate_mbps = mbps(delivered);
+  row.marked_packets = static_cast<double>(counts.marked_packets - before.marked_packets);
   row.retransmitted_packets = static_cast<double>(counts.retransmitted_packets - before.retransmitted_packets);
   if (counts.timeouts) row.rto_count = static_cast<double>(*counts.timeouts - before.timeouts.value_or(0));
   row.rtt_last_ms = reading->rtt_ms;

@@ -30,10 +30,11 @@ void WriteFile(const std::string& path, const std::string& value) {
 }
 
 /// Settings of TCP in the namespace of this thread.
-void Configure() {
+void Configure(bool has_tcp_ecn) {
   const std::string ipv4 = "/proc/sys/net/ipv4/";
-  WriteFile(ipv4 + "tcp_timestamps", "0");       // so that every full packet has 40 bytes beside its payload
-  WriteFile(ipv4 + "tcp_no_metrics_save", "1");  // so that no connection begins with what another has learned
+  WriteFile(ipv4 + "tcp_timestamps", "0");               // so that every full packet has 40 bytes beside its payload
+  WriteFile(ipv4 + "tcp_ecn", has_tcp_ecn ? "1" : "2");  // 2: only if the peer asks
+  WriteFile(ipv4 + "tcp_no_metrics_save", "1");          // so that no connection begins with what another has learned
 }
 
 /// Sets the queue's length over netlink: the ioctl for it is root's alone, even in a user namespace.
@@ -114,14 +115,14 @@ sockaddr_in SocketAddress(const std::string& address, int port) {
   return made;
 }
 
-NetworkNamespace::NetworkNamespace(const std::string& address, const std::string& peer, int mtu) {
+NetworkNamespace::NetworkNamespace(const std::string& address, const std::string& peer, int mtu, bool has_tcp_ecn) {
   std::exception_ptr error;
   std::thread([&] {
     try {
       if (unshare(CLONE_NEWNET) != 0) {
         ThrowErrno("cannot make a network namespace (see sysctl user.max_net_namespaces)");
       }
-      Configure();
+      Configure(has_tcp_ecn);
       namespace_ = FileDescriptor(open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC));
       device_ = OpenTun();
       SetUp(device_.get(), address, peer, mtu);

@@ -13,9 +13,10 @@ namespace bbrgym {
 /// A network namespace of its own, with one TUN device. It ends with this object, and with this process.
 class NetworkNamespace {
  public:
-  /// `address` and `peer` are the two ends of the device, which takes packets of up to `mtu` bytes.
-  /// Throws std::runtime_error that says what is missing: a privilege, the device, a setting.
-  NetworkNamespace(const std::string& address, const std::string& peer, int mtu);
+  /// `address` and `peer` are the two ends of the device, which takes packets of up to `mtu` bytes. `has_tcp_ecn`:
+  /// whether TCP here asks for ECN. Throws std::runtime_error that says what is missing: a privilege, the device, a
+  /// setting.
+  NetworkNamespace(const std::string& address, const std::string& peer, int mtu, bool has_tcp_ecn = false);
 
   /// The device: a read takes a packet that was sent here, a write delivers one. It does not block.
   int device() const { return device_.get(); }

@@ -111,7 +111,8 @@ std::optional<TcpFlow::Reading> TcpFlow::Read() const {
   const std::uint32_t delivered = info.tcpi_delivered - std::min(info.tcpi_delivered, 1U);  // without the SYN
   constexpr auto kUnlimited = std::numeric_limits<std::uint64_t>::max();
   Reading reading{
-      .counts = {.retransmitted_packets = info.tcpi_total_retrans,
+      .counts = {.marked_packets = info.tcpi_delivered_ce,
+                 .retransmitted_packets = info.tcpi_total_retrans,
                  .timeouts = size >= sizeof(info) ? std::optional<std::uint64_t>(info.total_rto) : std::nullopt,
                  .delivered_bytes = static_cast<Bytes>(delivered) * info.tcpi_snd_mss,
                  .buffer_limited = static_cast<Nanoseconds>(info.tcpi_sndbuf_limited) * 1000},

@@ -32,6 +32,7 @@ class TcpFlow {
 
   /// Totals of the sender since its beginning; nothing before it is connected.
   struct Counts {
+    std::uint64_t marked_packets = 0;  ///< as the receiver's echo lets the kernel count them
     std::uint64_t retransmitted_packets = 0;
     std::optional<std::uint64_t> timeouts;  ///< nothing before Linux 6.7
     Bytes delivered_bytes = 0;

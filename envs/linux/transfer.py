@@ -212,7 +212,7 @@ def send(
     Args:
         host: address or name of the receiver.
         port: its UDP port.
-        flow: algorithm, parameters, policy and size; `Flow()` by default. Its path and times are not used.
+        flow: algorithm, parameters, policy, ECN and size; `Flow()` by default. Its path and times are not used.
         seconds: how long to send, in s; None sends until `flow.size_bytes` are acknowledged, or for 10 s without it.
         packet_bytes: payload of a full packet. With 40 bytes of headers (IPv6: 60) it must fit the path's MTU.
         interval_s: length of an interval, in s.
@@ -312,6 +312,7 @@ def _trace(flow: Flow, packet_bytes: int, seed: int, interval_s: float, interval
                 size_bytes=flow.size_bytes,
                 parameters=flow.parameters,
                 policy=flow.policy,
+                ecn=flow.ecn,
             ),
         ),
     )

@@ -33,10 +33,31 @@ PeerAddress PeerOf(const sockaddr_storage& address) {
   return peer;
 }
 
+/// The ECN field of the IP header that a message came with.
+Ecn EcnOf(msghdr& message) {
+  for (cmsghdr* control = CMSG_FIRSTHDR(&message); control != nullptr; control = CMSG_NXTHDR(&message, control)) {
+    // Of IPv4 the kernel hands over a byte, of IPv6 an int.
+    if (control->cmsg_level == IPPROTO_IP && control->cmsg_type == IP_TOS) {
+      return static_cast<Ecn>(*CMSG_DATA(control) & 3U);
+    }
+    if (control->cmsg_level == IPPROTO_IPV6 && control->cmsg_type == IPV6_TCLASS) {
+      int traffic_class = 0;
+      std::memcpy(&traffic_class, CMSG_DATA(control), sizeof(traffic_class));
+      return static_cast<Ecn>(traffic_class & 3);
+    }
+  }
+  return Ecn::kNotEct;
+}
+
 }  // namespace
 
 UdpReceiver::UdpReceiver(FileDescriptor socket, std::optional<SipKey> key, Nanoseconds silence_limit)
-    : socket_(std::move(socket)), key_(key), silence_limit_(silence_limit) {}
+    : socket_(std::move(socket)), key_(key), silence_limit_(silence_limit) {
+  const int yes = 1;
+  // Of the two, the socket's family takes one.
+  setsockopt(socket_.get(), IPPROTO_IP, IP_RECVTOS, &yes, sizeof(yes));
+  setsockopt(socket_.get(), IPPROTO_IPV6, IPV6_RECVTCLASS, &yes, sizeof(yes));
+}
 
 Nanoseconds UdpReceiver::NextTime() const {
   return phase_ == Phase::kReceiving ? std::min(receiver_.AckDue(), patience_end_) : patience_end_;
@@ -48,6 +69,10 @@ void UdpReceiver::Work(const EpisodeClock& clock) {
   static std::array<std::uint8_t, 1 << 16> rest;  // nobody reads it
   std::array<std::array<iovec, 2>, kBatch> pieces;
   std::array<sockaddr_storage, kBatch> addresses;
+  struct alignas(cmsghdr) Control {
+    std::array<std::uint8_t, 2 * CMSG_SPACE(sizeof(int))> bytes;
+  };
+  std::array<Control, kBatch> controls;
   std::array<mmsghdr, kBatch> messages;
   for (int count = kBatch; count == static_cast<int>(kBatch);) {
     for (std::size_t i = 0; i < kBatch; ++i) {
@@ -58,6 +83,8 @@ void UdpReceiver::Work(const EpisodeClock& clock) {
       messages[i].msg_hdr.msg_namelen = sizeof(addresses[i]);
       messages[i].msg_hdr.msg_iov = pieces[i].data();
       messages[i].msg_hdr.msg_iovlen = pieces[i].size();
+      messages[i].msg_hdr.msg_control = controls[i].bytes.data();
+      messages[i].msg_hdr.msg_controllen = controls[i].bytes.size();
     }
     count = recvmmsg(socket(), messages.data(), kBatch, 0, nullptr);
     for (int i = 0; i < count; ++i) {
@@ -70,7 +97,7 @@ void UdpReceiver::Work(const EpisodeClock& clock) {
         datagram.reset();
       }
       if (datagram) {
-        Take(clock.Now(), *datagram, addresses[index]);
+        Take(clock.Now(), *datagram, EcnOf(messages[index].msg_hdr), addresses[index]);
       } else {
         ++refused_;
       }
@@ -100,13 +127,13 @@ wire::Report UdpReceiver::report() const {
           .reordered_packets = reordered_packets_};
 }
 
-void UdpReceiver::Take(Nanoseconds now, const wire::Datagram& datagram, const sockaddr_storage& from) {
+void UdpReceiver::Take(Nanoseconds now, const wire::Datagram& datagram, Ecn ecn, const sockaddr_storage& from) {
   const bool is_senders =
       phase_ != Phase::kWaiting && datagram.connection == connection_ && PeerOf(from) == PeerOf(sender_);
   if (datagram.kind == wire::Kind::kHello) {
     TakeHello(now, datagram, from);
   } else if (datagram.kind == wire::Kind::kData && is_senders && phase_ == Phase::kReceiving) {
-    TakeData(now, datagram);
+    TakeData(now, datagram, ecn);
   } else if (datagram.kind == wire::Kind::kEnd && is_senders && datagram.token == token_) {
     TakeEnd(now, datagram);
   } else {
@@ -136,7 +163,7 @@ void UdpReceiver::TakeHello(Nanoseconds now, const wire::Datagram& hello, const 
   }
 }
 
-void UdpReceiver::TakeData(Nanoseconds now, const wire::Datagram& data) {
+void UdpReceiver::TakeData(Nanoseconds now, const wire::Datagram& data, Ecn ecn) {
   const std::uint64_t number = wire::Expand(data.number, expected_number_);
   const std::uint64_t segment = wire::Expand(data.segment, receiver_.next_segment());
   if (number > expected_number_ + kMostAhead || segment > receiver_.next_segment() + kMostAhead) {
@@ -147,8 +174,11 @@ void UdpReceiver::TakeData(Nanoseconds now, const wire::Datagram& data) {
   if (number < expected_number_) ++reordered_packets_;
   expected_number_ = std::max(expected_number_, number + 1);
   if (silence_limit_ != kNever) patience_end_ = now + silence_limit_;
-  const DataPacket packet{
-      .number = number, .segment = segment, .bytes = data.bytes, .is_retransmission = data.is_retransmission};
+  const DataPacket packet{.number = number,
+                          .segment = segment,
+                          .bytes = data.bytes,
+                          .is_retransmission = data.is_retransmission,
+                          .ecn = ecn};
   if (receiver_.OnPacket(now, packet)) SendAck();
 }
 

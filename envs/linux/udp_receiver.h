@@ -46,9 +46,9 @@ class UdpReceiver {
   std::uint64_t refused() const { return refused_; }
 
  private:
-  void Take(Nanoseconds now, const wire::Datagram& datagram, const sockaddr_storage& from);
+  void Take(Nanoseconds now, const wire::Datagram& datagram, Ecn ecn, const sockaddr_storage& from);
   void TakeHello(Nanoseconds now, const wire::Datagram& hello, const sockaddr_storage& from);
-  void TakeData(Nanoseconds now, const wire::Datagram& data);
+  void TakeData(Nanoseconds now, const wire::Datagram& data, Ecn ecn);
   void TakeEnd(Nanoseconds now, const wire::Datagram& end);
   void SendAck();
   void Answer(const wire::Datagram& datagram, const sockaddr_storage& to);

@@ -1,5 +1,6 @@
 #include "envs/linux/udp_sender.h"
 
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -168,6 +169,10 @@ wire::Sent UdpSender::sent() const {
 }
 
 void UdpSender::Connect(Nanoseconds rtt) {
+  const int ect = static_cast<int>(flow_.Ect());
+  // Of the two, the socket's family takes one.
+  setsockopt(socket(), IPPROTO_IP, IP_TOS, &ect, sizeof(ect));
+  setsockopt(socket(), IPPROTO_IPV6, IPV6_TCLASS, &ect, sizeof(ect));
   sender_ = MakeSender(flow_, MakeConnection(flow_, packet_bytes_, rtt, seed_), gains_);
   phase_ = Phase::kOpen;
 }

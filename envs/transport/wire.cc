@@ -6,11 +6,11 @@ namespace bbrgym::wire {
 
 namespace {
 
-constexpr std::uint8_t kVersion = 2;
+constexpr std::uint8_t kVersion = 3;
 constexpr std::size_t kPrefixBytes = 4;
 constexpr std::size_t kHelloBytes = 28;
 constexpr std::size_t kWelcomeBytes = 12;
-constexpr std::size_t kAckHeaderBytes = 8;
+constexpr std::size_t kAckHeaderBytes = 16;
 constexpr std::size_t kRangeBytes = 16;
 constexpr std::size_t kEndBytes = 36;
 constexpr std::size_t kReportBytes = 36;
@@ -33,11 +33,14 @@ void Put(std::span<std::uint8_t> bytes, std::size_t at, Value value) {
 }
 
 /// Ranges must be in order, newest first, and apart: two that touch would be one.
-bool ReadRanges(std::span<const std::uint8_t> bytes, AckPacket& ack) {
+bool ReadAck(std::span<const std::uint8_t> bytes, AckPacket& ack) {
   ack.count = bytes[4];
   if (ack.count < 1 || ack.count > AckPacket::kMaxRanges) return false;
   if (bytes.size() != kAckHeaderBytes + kRangeBytes * ack.count) return false;
   if (bytes[5] != 0 || bytes[6] != 0 || bytes[7] != 0) return false;
+  const auto marked = Get<std::uint64_t>(bytes, 8);
+  if (marked > INT64_MAX) return false;
+  ack.marked = static_cast<Bytes>(marked);
   for (std::uint32_t i = 0; i < ack.count; ++i) {
     PacketRange& range = ack.ranges[i];
     range.low = Get<std::uint64_t>(bytes, kAckHeaderBytes + kRangeBytes * i);
@@ -76,7 +79,7 @@ std::optional<Datagram> Read(std::span<const std::uint8_t> bytes) {
       read.is_retransmission = flags == kRetransmission;
       return read;
     case Kind::kAck:
-      if (bytes.size() < kAckHeaderBytes || !ReadRanges(bytes, read.ack)) return std::nullopt;
+      if (bytes.size() < kAckHeaderBytes || !ReadAck(bytes, read.ack)) return std::nullopt;
       return read;
     case Kind::kEnd:
       if (bytes.size() != kEndBytes) return std::nullopt;
@@ -116,6 +119,7 @@ std::size_t Write(const Datagram& datagram, std::span<std::uint8_t> buffer) {
       return kDataHeaderBytes + static_cast<std::size_t>(datagram.bytes);
     case Kind::kAck:
       Put(buffer, 4, static_cast<std::uint32_t>(datagram.ack.count << 24U));
+      Put(buffer, 8, static_cast<std::uint64_t>(datagram.ack.marked));
       for (std::uint32_t i = 0; i < datagram.ack.count; ++i) {
         Put(buffer, kAckHeaderBytes + kRangeBytes * i, datagram.ack.ranges[i].low);
         Put(buffer, kAckHeaderBytes + kRangeBytes * i + 8, datagram.ack.ranges[i].high);

@@ -8,11 +8,11 @@
 
 #include "envs/model/packet.h"
 
-/// The wire format of the transport over UDP, version 2. docs/wire.md has its tables, the handshake and the reasons.
+/// The wire format of the transport over UDP, version 3. docs/wire.md has its tables, the handshake and the reasons.
 namespace bbrgym::wire {
 
 inline constexpr std::size_t kDataHeaderBytes = 12;
-inline constexpr std::size_t kMaxControlBytes = 8 + 16 * AckPacket::kMaxRanges;
+inline constexpr std::size_t kMaxControlBytes = 16 + 16 * AckPacket::kMaxRanges;
 
 enum class Kind : std::uint8_t { kHello = 1, kRetry, kWelcome, kData, kAck, kEnd, kReport, kBusy };
 

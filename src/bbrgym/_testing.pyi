@@ -348,6 +348,7 @@ def write_datagram(
     bytes: int = 0,
     is_retransmission: bool = False,
     ranges: Sequence[tuple[int, int]] = [],
+    marked: int = 0,
     is_last: bool = False,
     totals: Sequence[int] = [],
 ) -> bytes:

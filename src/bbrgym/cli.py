@@ -641,6 +641,7 @@ COMMANDS: dict[str, Command] = {
             "--seconds S             how long; 10 by default, unless --bytes is given",
             "--bytes N               how much",
             "--packet-bytes 1000     payload of a packet",
+            "--ecn classic           send ECT(0); l4s: ECT(1); without it, no ECN",
             "--interval 1            in s",
             "--timeout 10            how long the receiver may be silent, in s",
             "--seed N                of the algorithm; a random one by default",

@@ -30,13 +30,13 @@ from policies import make_agent
 from recipe import ROOT
 from rich.console import Console
 from udp_peer import (
-    ACK,
     BUSY,
     REPORT,
     RETRY,
     WELCOME,
     FakeReceiver,
     Peer,
+    ack,
     data_datagram,
     datagram,
     end,
@@ -372,10 +372,10 @@ class UdpSenderTarget(_DatagramsTarget):
 
     def examples(self) -> list[bytes]:
 
-        acks = [struct.pack("!B3xQQ", 1, 0, high) for high in (0, 1, 5)]
-        acks += [struct.pack("!B3xQQQQ", 2, 5, 9, 0, 3), struct.pack("!B3xQQ", 1, 0, 2**63)]
+        acks = [ack((0, high)) for high in (0, 1, 5)]
+        acks += [ack((5, 9), (0, 3), marked=1000), ack((0, 2**63))]
         answers = [datagram(RETRY, bytes(24)), datagram(WELCOME, bytes(8)), datagram(BUSY, bytes(8))]
-        return [_stream([*(datagram(ACK, ack) for ack in acks), *answers, datagram(REPORT, bytes(32))])]
+        return [_stream([*acks, *answers, datagram(REPORT, bytes(32))])]
 
     def read(self, data: bytes) -> None:
 

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from traces import flow_column
 from waiting import is_running, wait_for
 
 from bbrgym.baselines import registry
-from bbrgym.envs.columns import FLOW_COLUMNS
+from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.engine import EngineError, EngineUnavailableError, describe_engine
 from bbrgym.envs.linux.engine import LinuxEngine
 from bbrgym.envs.native.engine import NativeEngine
@@ -122,6 +123,33 @@ def test_a_congestion_control_that_the_kernel_lacks_is_refused_with_those_it_has
         assert registry.LINUX_PREFIX + name in str(error.value)
     with contextlib.closing(NativeEngine()) as native, pytest.raises(ValueError, match=r"\(linux engine only"):
         native.reset(scenario, 1)
+
+
+# --- ECN ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "ecn"), [("cubic", "classic"), ("newreno", "l4s"), ("linux-reno", "classic"), ("linux-reno", None)]
+)
+def test_marks_instead_of_drops(engine: LinuxEngine, algorithm: str, ecn: Literal["classic", "l4s"] | None) -> None:
+    """A wrong checksum of a marked header would lose the packet."""
+    flow = Flow(algorithm, rtt_ms=10, ecn=ecn)
+    scenario = Scenario(rate_mbps=20, buffer_packets=1000, ce_threshold_ms=5, duration_s=0.7, flows=(flow,))
+    trace = simulate(scenario, engine, step_ms=50)
+    marks = trace.link[:, LINK_COLUMNS.index("marks")].sum()
+    marked = flow_column(trace, "marked_packets")[:, 0].sum()
+    assert (marks > 0) == (marked > 0) == (ecn is not None)
+    assert flow_column(trace, "retransmitted_packets").sum() == 0
+    if not algorithm.startswith(registry.LINUX_PREFIX):
+        assert marked <= marks
+
+
+def test_ecn_that_the_kernel_does_not_do_is_refused(engine: LinuxEngine) -> None:
+    mixed = (Flow("linux-reno", ecn="classic"), Flow("cubic"), Flow("linux-reno"))
+    with pytest.raises(EngineError, match=r"all flows linux-… must have the same ecn, classic or null"):
+        engine.reset(Scenario(flows=mixed), 1)
+    with pytest.raises(EngineError, match="ecn of a flow 'linux-reno' must be classic or null, got 'l4s'"):
+        engine.reset(Scenario(flows=(Flow("linux-reno", ecn="l4s"),)), 1)
 
 
 # --- lateness -------------------------------------------------------------------------------------------------------

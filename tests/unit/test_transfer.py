@@ -20,12 +20,14 @@ import pytest
 from udp_peer import (
     ACK,
     BUSY,
+    DATA,
     END,
     REPORT,
     RETRY,
     WELCOME,
     FakeReceiver,
     Peer,
+    ack,
     data_datagram,
     datagram,
     end,
@@ -211,9 +213,9 @@ def test_nothing_counts_before_the_address_is_proved() -> None:
         for sent in (
             data_datagram(0, 0),
             end(bytes(16), 0),
-            datagram(ACK, bytes(4)),
+            datagram(ACK, bytes(12)),
             b"",
-            b"\x21",
+            b"\x31",
             bytes(2000),
             hello(1)[:-1],
         ):
@@ -280,7 +282,7 @@ def test_the_report_is_repeated_until_it_has_arrived() -> None:
     with connected() as (server, peer):
         sent = [data_datagram(number, peer.connection) for number in (0, 3, 2)]
         acks = peer.exchange(*sent)
-        assert acks[-1] == datagram(ACK, struct.pack("!B3xQQQQ", 2, 2, 3, 0, 0), peer.connection)
+        assert acks[-1] == ack((2, 3), (0, 0), connection=peer.connection)
         assert peer.exchange(end(bytes(16), peer.connection, 4)) == []  # not this sender's token
         expected = datagram(REPORT, struct.pack("!QQQQ", 100, 300, 3, 1), peer.connection)
         assert peer.exchange(end(peer.token, peer.connection, 4)) == [expected]
@@ -290,6 +292,27 @@ def test_the_report_is_repeated_until_it_has_arrived() -> None:
         assert server.phase == "reported"
         assert peer.exchange(end(peer.token, peer.connection, 4, flags=1)) == []
         assert server.phase == "over"
+
+
+def test_a_receiver_reports_marks() -> None:
+    with connected() as (_, peer):
+        assert peer.exchange(data_datagram(0, peer.connection)) == [ack((0, 0), connection=peer.connection)]
+        peer.mark()
+        answers = peer.exchange(data_datagram(1, peer.connection))
+        assert answers == [ack((0, 1), marked=100, connection=peer.connection)]
+
+
+@pytest.mark.parametrize(("ecn", "field"), [(None, 0), ("classic", 2), ("l4s", 1)])
+def test_a_sender_says_that_it_is_ecn_capable_and_reads_marks(ecn: str | None, field: int) -> None:
+    fake = FakeReceiver(ENDLESS | {"ecn": ecn})
+    first = fake.read()
+    assert fake.ecn == 0
+    fake.connect(first)
+    assert fake.read()[0] & 15 == DATA
+    assert fake.ecn == field
+    fake.answer(ack((0, 0), marked=100))
+    assert fake.sender.row()[1 + FLOW_COLUMNS.index("marked_packets")] == (field > 0)
+    fake.close()
 
 
 def test_packets_far_ahead_are_refused() -> None:
@@ -316,10 +339,9 @@ def test_a_sender_refuses_what_it_has_not_asked_for() -> None:
     fake.answer(datagram(WELCOME, later), datagram(WELCOME, asked, connection=9), datagram(REPORT, bytes(32)))
     assert fake.sender.phase == "connecting"
     fake.connect(first)
-    never_sent = struct.pack("!B3xQQ", 1, 0, 2**40)
-    fake.answer(datagram(ACK, never_sent), datagram(ACK, struct.pack("!B3xQQ", 1, 0, 0), connection=9))
+    fake.answer(ack((0, 2**40)), ack((0, 0), connection=9))
     assert fake.sender.row()[1 + FLOW_COLUMNS.index("delivered_packets")] == 0
-    fake.answer(datagram(ACK, struct.pack("!B3xQQ", 1, 0, 0)))
+    fake.answer(ack((0, 0)))
     assert fake.sender.row()[1 + FLOW_COLUMNS.index("delivered_packets")] == 1
     fake.sender.finish()
     while (last := fake.read())[0] & 15 != END:

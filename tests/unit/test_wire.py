@@ -11,6 +11,7 @@ import pytest
 from bbrgym import _testing
 
 HELLO, RETRY, WELCOME, DATA, ACK, END, REPORT, BUSY = range(1, 9)
+MARKS = "0" * 16  # none
 TOKEN = bytes(range(16))
 FIELDS = {
     "hello": {"kind": HELLO, "time": 0x1122334455667788, "token": TOKEN},
@@ -18,7 +19,7 @@ FIELDS = {
     "welcome": {"kind": WELCOME, "connection": 7, "time": 5},
     "data": {"kind": DATA, "connection": 7, "number": 0x01020304, "segment": 9, "bytes": 2},
     "retransmission": {"kind": DATA, "number": 1, "bytes": 1, "is_retransmission": True},
-    "ack": {"kind": ACK, "connection": 7, "ranges": [(5, 0x1_0000_0000), (0, 3)]},
+    "ack": {"kind": ACK, "connection": 7, "ranges": [(5, 0x1_0000_0000), (0, 3)], "marked": 3000},
     "end": {"kind": END, "connection": 7, "token": TOKEN, "totals": [9, 9000]},
     "last end": {"kind": END, "connection": 7, "token": TOKEN, "totals": [9, 9000], "is_last": True},
     "report": {"kind": REPORT, "connection": 7, "totals": [8000, 9000, 9, 1]},
@@ -45,7 +46,7 @@ def test_golden_bytes(name: str) -> None:
 
 def test_an_ack_has_up_to_eight_ranges() -> None:
     written = _testing.write_datagram(kind=ACK, ranges=[(n, n) for n in range(16, 0, -2)])
-    assert written.hex() == "2500000008000000" + "".join(f"{n:016x}{n:016x}" for n in range(16, 0, -2))
+    assert written.hex() == "3500000008000000" + MARKS + "".join(f"{n:016x}{n:016x}" for n in range(16, 0, -2))
     assert _testing.rewrite_datagram(written) == written
 
 
@@ -53,25 +54,27 @@ def test_an_ack_has_up_to_eight_ranges() -> None:
     "bad",
     [
         "",
-        "24",
-        "14000007" "00000001" "00000000" "00",  # version 1
-        "2f000007",  # unknown kind
-        "20000007",
-        "24020000" "00000001" "00000000" "00",  # unknown flag
-        "21010000" + "00" * 24,  # a hello has no flag
-        "24000007" "00000001" "00000000",  # data without a payload
-        "21000102" "1122334455667788",  # a hello without room for a token
-        "23000007" "0000000000000005" "00",
-        "25000007" "00000000",  # no range
-        "25000007" "09000000" + "00" * 144,  # nine
-        *("25000007" "01" + zeros + "0" * 16 + "0000000000000003" for zeros in ("010000", "000100", "000001")),
-        "25000007" "01000000" "0000000000000004" "0000000000000003",  # low > high
-        "25000007" "01000000" "0000000000000004" "ffffffffffffffff",
-        "25000007" "02000000" + "0" * 16 + "0000000000000003" "0000000000000005" "0000000000000006",  # oldest first
-        "25000007" "02000000" "0000000000000004" "0000000000000006" "0000000000000000" "0000000000000003",  # they touch
-        "25000007" "01000000" "0000000000000000",  # too short
-        "26000007" + "00" * 31,
-        "27000007" + "00" * 33,
+        "34",
+        "24000007" "00000001" "00000000" "00",  # version 2
+        "3f000007",  # unknown kind
+        "30000007",
+        "34020000" "00000001" "00000000" "00",  # unknown flag
+        "31010000" + "00" * 24,  # a hello has no flag
+        "34000007" "00000001" "00000000",  # data without a payload
+        "31000102" "1122334455667788",  # a hello without room for a token
+        "33000007" "0000000000000005" "00",
+        "35000007" "00000000" + MARKS,  # no range
+        "35000007" "09000000" + MARKS + "00" * 144,  # nine
+        *("35000007" "01" + zeros + MARKS + "0" * 16 + "0000000000000003" for zeros in ("010000", "000100", "000001")),
+        "35000007" "01000000" + MARKS + "0000000000000004" "0000000000000003",  # low > high
+        "35000007" "01000000" + MARKS + "0000000000000004" "ffffffffffffffff",
+        # Oldest first, and then two ranges that touch.
+        "35000007" "02000000" + MARKS + "0" * 16 + "0000000000000003" "0000000000000005" "0000000000000006",
+        "35000007" "02000000" + MARKS + "0000000000000004" "0000000000000006" "0000000000000000" "0000000000000003",
+        "35000007" "01000000" "0000000000000000" "0000000000000000",  # too short
+        "35000007" "01000000" "8000000000000000" + "0" * 16 + "0000000000000003",  # more marks than fit
+        "36000007" + "00" * 31,
+        "37000007" + "00" * 33,
     ],
 )  # fmt: skip
 def test_anything_else_is_refused(bad: str) -> None:

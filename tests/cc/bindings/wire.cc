@@ -47,8 +47,8 @@ void BindWire(nb::module_& m) {
   m.def(
       "write_datagram",
       [](int kind, std::uint16_t connection, std::uint64_t time, const nb::bytes& token, std::uint32_t number,
-         std::uint32_t segment, std::int32_t bytes, bool is_retransmission, const Ranges& ranges, bool is_last,
-         const std::vector<std::uint64_t>& totals) {
+         std::uint32_t segment, std::int32_t bytes, bool is_retransmission, const Ranges& ranges, Bytes marked,
+         bool is_last, const std::vector<std::uint64_t>& totals) {
         wire::Datagram datagram{.kind = static_cast<wire::Kind>(kind),
                                 .connection = connection,
                                 .time = time,
@@ -58,13 +58,14 @@ void BindWire(nb::module_& m) {
                                 .is_retransmission = is_retransmission,
                                 .is_last = is_last};
         std::copy_n(token.c_str(), std::min(token.size(), datagram.token.size()), datagram.token.begin());
+        datagram.ack.marked = marked;
         for (const auto& [low, high] : ranges) datagram.ack.ranges[datagram.ack.count++] = {low, high};
         if (totals.size() == 2) datagram.sent = {totals[0], totals[1]};
         if (totals.size() == 4) datagram.report = {totals[0], totals[1], totals[2], totals[3]};
         return WriteBytes(datagram);
       },
       "kind"_a, "connection"_a = 0, "time"_a = 0, "token"_a = nb::bytes(""), "number"_a = 0, "segment"_a = 0,
-      "bytes"_a = 0, "is_retransmission"_a = false, "ranges"_a = Ranges{}, "is_last"_a = false,
+      "bytes"_a = 0, "is_retransmission"_a = false, "ranges"_a = Ranges{}, "marked"_a = 0, "is_last"_a = false,
       "totals"_a = std::vector<std::uint64_t>{}, "Return the bytes of a datagram; the payload of data is zeros.");
   m.def(
       "rewrite_datagram",
