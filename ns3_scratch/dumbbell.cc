@@ -5,6 +5,7 @@
 #include "envs/model/ack_jitter.h"
 #include "envs/model/loss_model.h"
 
+#include "ns3/boolean.h"
 #include "ns3/data-rate.h"
 #include "ns3/drop-tail-queue.h"
 #include "ns3/error-model.h"
@@ -156,19 +157,27 @@ void Dumbbell::InstallBottleneck(const Scenario& scenario, uint64_t seed)
     TrafficControlHelper trafficControl;
     const auto capacity =
         QueueSize(QueueSizeUnit::PACKETS, static_cast<uint32_t>(scenario.QueuePackets()));
-    if (scenario.IsCodel())
+    if (scenario.IsCodel() || scenario.ce_threshold_ms)
     {
-        // "Below MinBytes" is the RFC's "at most maxpacket".
-        const auto minBytes = static_cast<uint32_t>(scenario.packet_bytes + kHeaderBytes) + 1;
-        trafficControl.SetRootQueueDisc("ns3::CoDelQueueDisc",
-                                        "MaxSize",
-                                        QueueSizeValue(capacity),
-                                        "MinBytes",
-                                        UintegerValue(minBytes),
-                                        "Target",
-                                        TimeValue(FromMs(scenario.codel_target_ms)),
-                                        "Interval",
-                                        TimeValue(FromMs(scenario.codel_interval_ms)));
+        // "Below MinBytes" is the RFC's "at most maxpacket". CoDel whose queue is always below it
+        // is droptail with a threshold for marks.
+        const uint32_t minBytes =
+            scenario.IsCodel() ? static_cast<uint32_t>(scenario.packet_bytes + kHeaderBytes) + 1
+                               : UINT32_MAX;
+        trafficControl.SetRootQueueDisc(
+            "ns3::CoDelQueueDisc",
+            "MaxSize",
+            QueueSizeValue(capacity),
+            "MinBytes",
+            UintegerValue(minBytes),
+            "Target",
+            TimeValue(FromMs(scenario.codel_target_ms)),
+            "Interval",
+            TimeValue(FromMs(scenario.codel_interval_ms)),
+            "UseEcn",
+            BooleanValue(true),
+            "CeThreshold",
+            TimeValue(scenario.ce_threshold_ms ? FromMs(*scenario.ce_threshold_ms) : Time::Max()));
     }
     else
     {

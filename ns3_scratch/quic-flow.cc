@@ -34,6 +34,13 @@ void Send(Ptr<Socket> socket, const QuicHeader& header, uint32_t payload = 0)
     socket->Send(packet);
 }
 
+/// The ECN field of the IP header that a packet came with.
+Ecn EcnOf(Ptr<Packet> packet)
+{
+    SocketIpTosTag tos;
+    return packet->RemovePacketTag(tos) ? static_cast<Ecn>(tos.GetTos() & 3U) : Ecn::kNotEct;
+}
+
 } // namespace
 
 Alarm::Alarm(std::function<void()> onDue) : m_onDue(std::move(onDue))
@@ -86,6 +93,7 @@ QuicFlow::QuicFlow(const Scenario& scenario,
     m_receiverSocket = Socket::CreateSocket(dumbbell.GetReceiver(), UdpSocketFactory::GetTypeId());
     m_receiverSocket->Bind(InetSocketAddress(Ipv4Address::GetAny(), port));
     m_receiverSocket->SetRecvCallback(MakeCallback(&QuicFlow::OnPackets, this));
+    m_receiverSocket->SetIpRecvTos(GetFlow().ecn.has_value());
     m_senderSocket = Socket::CreateSocket(dumbbell.GetSender(index), UdpSocketFactory::GetTypeId());
     m_senderSocket->Bind();
     m_senderSocket->Connect(InetSocketAddress(dumbbell.GetReceiverAddress(), port));
@@ -116,6 +124,7 @@ void QuicFlow::OnConnected(Nanoseconds rtt)
         return;
     }
     m_helloTimer.Cancel();
+    m_senderSocket->SetIpTos(static_cast<uint8_t>(GetFlow().Ect()));
     m_sender = MakeSender(GetFlow(), GetConnection(rtt), GetGains());
     Pump();
 }
@@ -183,7 +192,8 @@ void QuicFlow::OnPackets(Ptr<Socket> socket)
         }
         OnPacket({.number = header.GetNumber(),
                   .segment = header.GetSegment(),
-                  .bytes = static_cast<int32_t>(packet->GetSize())});
+                  .bytes = static_cast<int32_t>(packet->GetSize()),
+                  .ecn = EcnOf(packet)});
     }
 }
 

@@ -11,6 +11,8 @@ namespace
 {
 
 constexpr uint32_t kRangeBytes = 8;
+constexpr uint32_t kMarkedBytes = 8;
+constexpr uint8_t kHasMarks = 0x80;
 
 /// The lowest `bytes` bytes of a value, in network order.
 void Write(Buffer::Iterator& at, uint64_t value, uint32_t bytes)
@@ -79,8 +81,11 @@ TypeId QuicHeader::GetInstanceTypeId() const
 
 uint32_t QuicHeader::GetSerializedSize() const
 {
-    const bool isAck = m_kind == Kind::kAck;
-    return kBytes + (isAck ? (m_ack.count - 1) * kRangeBytes : 0);
+    if (m_kind != Kind::kAck)
+    {
+        return kBytes;
+    }
+    return kBytes + (m_ack.count - 1) * kRangeBytes + (m_ack.marked > 0 ? kMarkedBytes : 0);
 }
 
 void QuicHeader::Serialize(Buffer::Iterator start) const
@@ -94,7 +99,7 @@ void QuicHeader::Serialize(Buffer::Iterator start) const
         return;
     }
     const auto& ranges = m_ack.ranges;
-    Write(start, kind | (m_ack.count - 1) << 4, 1);
+    Write(start, kind | (m_ack.count - 1) << 4 | (m_ack.marked > 0 ? kHasMarks : 0U), 1);
     Write(start, ranges[0].high, 5);
     Write(start, ranges[0].high - ranges[0].low, 6);
     for (uint32_t i = 1; i < m_ack.count; ++i)
@@ -102,6 +107,10 @@ void QuicHeader::Serialize(Buffer::Iterator start) const
         Write(start, ranges[i - 1].low - ranges[i].high, 4);
         // The older part of a longer range was acknowledged long ago.
         Write(start, std::min<uint64_t>(ranges[i].high - ranges[i].low, UINT32_MAX), 4);
+    }
+    if (m_ack.marked > 0)
+    {
+        Write(start, static_cast<uint64_t>(m_ack.marked), kMarkedBytes);
     }
 }
 
@@ -113,7 +122,7 @@ uint32_t QuicHeader::Deserialize(Buffer::Iterator start)
     m_segment = Read(start, 6);
     if (m_kind == Kind::kAck)
     {
-        m_ack.count = 1U + (first >> 4U);
+        m_ack.count = 1U + (first >> 4U & 7U);
         m_ack.ranges[0] = {.low = m_number - m_segment, .high = m_number};
         for (uint32_t i = 1; i < m_ack.count; ++i)
         {
@@ -121,6 +130,7 @@ uint32_t QuicHeader::Deserialize(Buffer::Iterator start)
             range.high = m_ack.ranges[i - 1].low - Read(start, 4);
             range.low = range.high - Read(start, 4);
         }
+        m_ack.marked = (first & kHasMarks) != 0 ? static_cast<Bytes>(Read(start, kMarkedBytes)) : 0;
     }
     return GetSerializedSize();
 }

@@ -17,9 +17,10 @@ namespace bbrgym
 ///     kind 1 | number 5    | segment 6       hello, its answer, data
 ///     kind 1 | highest 5   | length 6        acknowledgement, newest range first
 ///            { gap 4 | length 4 }            each further range
+///            marked 8                        if anything came with a CE mark
 ///
-/// The upper four bits of an acknowledgement's kind hold the number of further ranges. Data follows
-/// the header.
+/// In an acknowledgement's kind, bits 4 to 6 hold the number of further ranges, and bit 7 says
+/// whether there are marks. Data follows the header.
 class QuicHeader : public ns3::Header
 {
   public:

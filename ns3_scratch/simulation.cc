@@ -78,7 +78,6 @@ void Simulation::Reset(Scenario scenario, uint64_t seed)
 {
     Clear();
     scenario.Check();
-    scenario.CheckHasNoEcn("ns-3");
     m_scenario = std::move(scenario);
     m_end = NanoSeconds(static_cast<int64_t>(m_scenario.duration_s * 1e9));
     // ns-3's own algorithms draw from its random streams: one fixed seed, and one run per seed of

@@ -17,6 +17,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <stdexcept>
 
 namespace bbrgym
 {
@@ -103,6 +104,12 @@ TcpFlow::TcpFlow(const Scenario& scenario,
       m_receiverAddress(dumbbell.GetReceiverAddress(),
                         static_cast<uint16_t>(kFirstReceiverPort + index))
 {
+    if (GetFlow().ecn)
+    {
+        throw std::invalid_argument("ns-3 with transport tcp cannot run a flow with ecn: its TCP "
+                                    "reports one mark per round trip; transport quic and the "
+                                    "native engine can");
+    }
     const Ptr<Node> sender = dumbbell.GetSender(index);
     if (const StockAlgorithm* stock = FindStockAlgorithm(GetFlow().algorithm))
     {

@@ -24,13 +24,6 @@ void Scenario::Check() const {
   }
 }
 
-void Scenario::CheckHasNoEcn(const std::string& engine) const {
-  const bool has_ecn = std::any_of(flows.begin(), flows.end(), [](const Flow& flow) { return flow.ecn.has_value(); });
-  if (!has_ecn && !ce_threshold_ms) return;
-  throw std::invalid_argument(engine + " cannot run a scenario with " + (has_ecn ? "ecn" : "ce_threshold_ms") +
-                              "; the native engine can");
-}
-
 void Scenario::CheckSteerable(std::int64_t flow) const {
   if (flow < 0 || static_cast<std::size_t>(flow) >= flows.size()) {
     throw std::out_of_range("flow must be in [0, " + std::to_string(flows.size()) + "), got " + std::to_string(flow));

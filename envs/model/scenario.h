@@ -92,8 +92,6 @@ struct Scenario {
   /// Throws std::invalid_argument if there is no flow, an unknown queue, or a flow with an unknown kind of ECN or an
   /// unneeded or missing policy.
   void Check() const;
-  /// Throws std::invalid_argument, in the name of an engine that cannot carry ECN, if a flow or the queue uses it.
-  void CheckHasNoEcn(const std::string& engine) const;
   /// Throws std::out_of_range if there is no such flow, std::invalid_argument if it cannot be steered.
   void CheckSteerable(std::int64_t flow) const;
 
