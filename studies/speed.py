@@ -144,7 +144,7 @@ CONGESTED_ROWS: Final = {
 
 LINUX_ROWS: Final = {"one flow, 1448-byte packets": (1, 1448), "four flows, 1000-byte packets": (4, 1000)}
 """{row: (flows, payload of a packet)}"""
-LINUX_RATES_MBPS: Final = (50.0, 100.0, 200.0, 300.0, 500.0)
+LINUX_RATES_MBPS: Final = (50.0, 100.0, 200.0, 300.0, 500.0, 800.0, 1200.0)
 LINUX_THREADS: Final = ("hosts", "emulator")
 _BUSY: Final = 0.9
 """A rate that is held is used to this fraction."""

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <ctime>
+#include <utility>
 #include <vector>
 
 #include "envs/linux/clock.h"
@@ -43,15 +44,15 @@ void Serve(const char* name, std::vector<pollfd>& descriptors, const EpisodeCloc
   do {
     const Nanoseconds next = work();
     const Nanoseconds done = clock.Now();
-    tired = std::min(tired + done - woken, 2 * kMostTired);
     const bool must_rest = is_real_time && tired > kMostTired;
     if (must_rest) nanosleep(&kRest, nullptr);
     // Near its time the thread stays awake: going to sleep and waking costs as much.
     const Nanoseconds nap = must_rest ? 0 : std::clamp<Nanoseconds>(next - kWakeUp - done, 0, kLongestWait);
     const timespec timeout{.tv_sec = 0, .tv_nsec = nap};
     ppoll(descriptors.data(), descriptors.size(), &timeout, nullptr);
-    woken = clock.Now();
-    if (must_rest || nap > 0) tired = std::max<Nanoseconds>(tired - 4 * (woken - done), 0);
+    const Nanoseconds last = std::exchange(woken, clock.Now());
+    const Nanoseconds asleep = std::max<Nanoseconds>(woken - done - kWakeUp, 0);
+    tired = std::clamp<Nanoseconds>(tired + woken - last - 5 * asleep, 0, 2 * kMostTired);
   } while (!is_over());
 }
 
