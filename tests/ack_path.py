@@ -107,12 +107,17 @@ class Packet(NamedTuple):
 
 @dataclass
 class Path:
-    """Drive a controller over a path with this rate, base RTT and buffer; `now` is in ns."""
+    """Drive a controller over a path with this rate, base RTT and buffer; `now` is in ns.
+
+    ACKs arrive together at the ends of slots of `ack_slot_ms`, as on a shared medium. Rate, buffer and slots may
+    change.
+    """
 
     controller: Controller
     rate_mbps: float = 10.0
     rtt_ms: float = 40.0
     buffer_packets: int = 1000
+    ack_slot_ms: float = 0.0
     lose: Callable[[int], bool] = lambda number: False
     now: int = 0
     on_ack: Callable[[AckEvent], None] = lambda ack: None
@@ -185,7 +190,9 @@ class Path:
             if self.lose(number) or queued >= self.buffer_packets:
                 continue
             self._link_free_at = max(self._link_free_at, self.now) + per_packet
-            heapq.heappush(self._acks, (self._link_free_at + int(self.rtt_ms * MS), packet))
+            arrival = self._link_free_at + int(self.rtt_ms * MS)
+            slot = max(int(self.ack_slot_ms * MS), 1)
+            heapq.heappush(self._acks, (-(-arrival // slot) * slot, packet))
         return math.inf
 
     def _receive_ack(self, packet: Packet) -> None:

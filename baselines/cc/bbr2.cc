@@ -112,10 +112,10 @@ Metrics Bbr2Controller::metrics() const {
   Metrics metrics;
   metrics.Set(Metric::mode, static_cast<double>(mode_));
   metrics.Set(Metric::round, static_cast<double>(rounds_.count()));
-  metrics.Set(Metric::max_bandwidth_mbps, static_cast<double>(MaxBandwidth()) / 1e6);
+  metrics.Set(Metric::max_bandwidth_mbps, static_cast<double>(max_bandwidth_.Best()) / 1e6);
   if (min_rtt_ > 0) {
     metrics.Set(Metric::min_rtt_ms, static_cast<double>(min_rtt_) / kMillisecond);
-    metrics.Set(Metric::bdp_packets, BdpBytes(MaxBandwidth()) / packet_bytes);
+    metrics.Set(Metric::bdp_packets, BdpBytes(max_bandwidth_.Best()) / packet_bytes);
   }
   metrics.Set(Metric::cwnd_gain, gains_.cwnd);
   metrics.Set(Metric::pacing_gain, gains_.pacing);
@@ -155,8 +155,8 @@ void Bbr2Controller::UpdateRoundsAndBandwidth(const AckEvent& ack) {
     is_round_start_ = true;
     ++rounds_since_probe_;
   }
-  if (!ack.sample.is_app_limited || ack.sample.delivery_rate >= MaxBandwidth()) {
-    bandwidth_hi_[1] = std::max(bandwidth_hi_[1], ack.sample.delivery_rate);
+  if (!ack.sample.is_app_limited || ack.sample.delivery_rate >= max_bandwidth_.Best()) {
+    max_bandwidth_.Update(ack.sample.delivery_rate);
   }
 }
 
@@ -174,7 +174,7 @@ void Bbr2Controller::UpdateLowerBounds(const AckEvent& ack) {
   if (!is_loss_round_start_) return;
   // While probing, losses are the result of the probe and concern the upper bound.
   if (has_loss_in_round_ && parameters_.has_lower_bounds && !IsProbingBandwidth()) {
-    if (bandwidth_lo_ == kNoRateBound) bandwidth_lo_ = MaxBandwidth();
+    if (bandwidth_lo_ == kNoRateBound) bandwidth_lo_ = max_bandwidth_.Best();
     if (inflight_lo_ == kNoBound) inflight_lo_ = cwnd_;
     const double kept = 1.0 - parameters_.beta;
     bandwidth_lo_ = std::max(bandwidth_latest_, static_cast<BitsPerSecond>(kept * static_cast<double>(bandwidth_lo_)));
@@ -192,13 +192,13 @@ void Bbr2Controller::UpdateStartupLoss(const AckEvent& ack) {
   if (recovery_ == Recovery::kRecovery && loss_events_in_round_ >= parameters_.startup_loss_events &&
       IsInflightTooHigh(ack)) {
     is_full_by_loss_ = true;
-    inflight_hi_ = std::max(InflightTarget(MaxBandwidth(), 1.0), MinCwnd());
+    inflight_hi_ = std::max(InflightTarget(max_bandwidth_.Best(), 1.0), MinCwnd());
   }
   loss_events_in_round_ = 0;
 }
 
 void Bbr2Controller::UpdateFullPipe(const AckEvent& ack) {
-  if (is_round_start_ && !ack.sample.is_app_limited) full_pipe_.OnRound(MaxBandwidth());
+  if (is_round_start_ && !ack.sample.is_app_limited) full_pipe_.OnRound(max_bandwidth_.Best());
 }
 
 void Bbr2Controller::UpdateDrain(const AckEvent& ack) {
@@ -206,7 +206,7 @@ void Bbr2Controller::UpdateDrain(const AckEvent& ack) {
     mode_ = Mode::kDrain;
     ResetCongestionSignals();  // the losses of Startup must not lower the bounds later
   }
-  if (mode_ == Mode::kDrain && ack.in_flight <= InflightTarget(MaxBandwidth(), 1.0)) {
+  if (mode_ == Mode::kDrain && ack.in_flight <= InflightTarget(max_bandwidth_.Best(), 1.0)) {
     mode_ = Mode::kProbeBw;
     StartDown(ack.now, ack.delivered);
   }
@@ -230,8 +230,8 @@ void Bbr2Controller::UpdateCycle(const AckEvent& ack) {
     case Phase::kUp: {
       const bool is_risky = was_probe_too_high_ && ack.prior_in_flight >= inflight_hi_;
       if (is_risky) is_risky_probe_stopped_ = true;
-      if (is_risky ||
-          (has_lasted_min_rtt && ack.prior_in_flight >= InflightTarget(MaxBandwidth(), parameters_.probe_up_gain))) {
+      if (is_risky || (has_lasted_min_rtt &&
+                       ack.prior_in_flight >= InflightTarget(max_bandwidth_.Best(), parameters_.probe_up_gain))) {
         was_probe_too_high_ = false;
         StartDown(ack.now, ack.delivered);
       }
@@ -240,7 +240,7 @@ void Bbr2Controller::UpdateCycle(const AckEvent& ack) {
     case Phase::kDown:
       if (IsTimeToProbe(ack.now)) {
         StartRefill(ack.delivered);
-      } else if (ack.prior_in_flight <= std::min(InflightTarget(MaxBandwidth(), 1.0), InflightWithHeadroom())) {
+      } else if (ack.prior_in_flight <= std::min(InflightTarget(max_bandwidth_.Best(), 1.0), InflightWithHeadroom())) {
         StartCruise();
       }
       break;
@@ -253,9 +253,7 @@ bool Bbr2Controller::UpdateUpperBound(const AckEvent& ack) {
     // The last packets of the probe are acknowledged: the cycle is over.
     has_probe_samples_ = false;
     ack_phase_ = AckPhase::kInit;
-    if (mode_ == Mode::kProbeBw && !ack.sample.is_app_limited && bandwidth_hi_[1] > 0) {
-      bandwidth_hi_ = {bandwidth_hi_[1], 0};
-    }
+    if (mode_ == Mode::kProbeBw && !ack.sample.is_app_limited) max_bandwidth_.Advance();
     if (mode_ == Mode::kProbeBw && is_risky_probe_stopped_ && !was_probe_too_high_) {
       StartRefill(ack.delivered);  // the probe stopped out of caution, and nothing was lost: probe again
       return true;
@@ -291,23 +289,11 @@ void Bbr2Controller::OnInflightTooHigh(const AckEvent& ack) {
 
 void Bbr2Controller::RaiseUpperBound(const AckEvent& ack) {
   if (!ack.is_cwnd_limited || cwnd_ < inflight_hi_) {
-    up_acked_ = 0;
+    growth_.ForgetAcked();
     return;
   }
-  up_acked_ += ack.bytes_acked;
-  if (up_acked_ >= up_bytes_a_packet_) {
-    const Bytes packets = up_acked_ / up_bytes_a_packet_;
-    up_acked_ -= packets * up_bytes_a_packet_;
-    inflight_hi_ += packets * connection_.packet_bytes;
-  }
-  if (is_round_start_) RaiseSlope();
-}
-
-void Bbr2Controller::RaiseSlope() {
-  // 1, 2, 4, … packets per round: slow at first, then as fast as slow start.
-  const std::int64_t growth = std::int64_t{1} << up_rounds_;
-  up_rounds_ = std::min<std::int64_t>(up_rounds_ + 1, 30);
-  up_bytes_a_packet_ = std::max(cwnd_ / growth, connection_.packet_bytes);
+  inflight_hi_ += growth_.OnAck(ack.bytes_acked) * connection_.packet_bytes;
+  if (is_round_start_) growth_.StartRound(cwnd_, connection_.packet_bytes);
 }
 
 bool Bbr2Controller::IsTimeToProbe(Nanoseconds now) const {
@@ -317,8 +303,7 @@ bool Bbr2Controller::IsTimeToProbe(Nanoseconds now) const {
 
 void Bbr2Controller::StartRefill(Bytes delivered) {
   ResetLowerBounds();
-  up_rounds_ = 0;
-  up_acked_ = 0;
+  growth_.Restart();
   is_risky_probe_stopped_ = false;
   ack_phase_ = AckPhase::kRefilling;
   rounds_.Restart(delivered);
@@ -330,12 +315,12 @@ void Bbr2Controller::StartUp(const AckEvent& ack) {
   rounds_.Restart(ack.delivered);
   phase_start_ = ack.now;
   phase_ = Phase::kUp;
-  RaiseSlope();
+  growth_.StartRound(cwnd_, connection_.packet_bytes);
 }
 
 void Bbr2Controller::StartDown(Nanoseconds now, Bytes delivered) {
   ResetCongestionSignals();
-  up_bytes_a_packet_ = kNoBound;
+  growth_.Stop();
   rounds_since_probe_ = static_cast<std::int64_t>(random_.Below(2));
   const auto random_wait = static_cast<std::uint64_t>(parameters_.probe_wait_random_s * kSecond) + 1;
   probe_wait_ = static_cast<Nanoseconds>(parameters_.probe_wait_s * kSecond) +

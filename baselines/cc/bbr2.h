@@ -1,7 +1,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <limits>
 
@@ -9,8 +8,10 @@
 #include "baselines/cc/extra_acked.h"
 #include "baselines/cc/full_pipe.h"
 #include "baselines/cc/parameters.h"
+#include "baselines/cc/probe_growth.h"
 #include "baselines/cc/random.h"
 #include "baselines/cc/round_counter.h"
+#include "baselines/cc/two_cycle_max.h"
 
 namespace bbrgym {
 
@@ -106,7 +107,6 @@ class Bbr2Controller : public Controller {
   bool IsInflightTooHigh(const AckEvent& ack) const;
   void OnInflightTooHigh(const AckEvent& ack);
   void RaiseUpperBound(const AckEvent& ack);
-  void RaiseSlope();
   bool IsTimeToProbe(Nanoseconds now) const;
 
   void StartRefill(Bytes delivered);
@@ -120,8 +120,7 @@ class Bbr2Controller : public Controller {
   bool IsProbingBandwidth() const;
   bool IsPipeFull() const { return full_pipe_.is_full() || is_full_by_loss_; }
 
-  BitsPerSecond MaxBandwidth() const { return std::max(bandwidth_hi_[0], bandwidth_hi_[1]); }
-  BitsPerSecond Bandwidth() const { return std::min(MaxBandwidth(), bandwidth_lo_); }
+  BitsPerSecond Bandwidth() const { return std::min(max_bandwidth_.Best(), bandwidth_lo_); }
   double BdpBytes(BitsPerSecond bandwidth) const { return BytesIn(bandwidth, min_rtt_); }
   Bytes InflightTarget(BitsPerSecond bandwidth, double gain, Bytes extra = 0) const;
   Bytes InflightWithHeadroom() const;
@@ -145,8 +144,8 @@ class Bbr2Controller : public Controller {
   bool has_loss_in_round_ = false;
   std::int64_t loss_events_in_round_ = 0;
 
-  // The bandwidth of the path: its maximum in this and in the last cycle, and its short-term bound.
-  std::array<BitsPerSecond, 2> bandwidth_hi_{};
+  // The bandwidth of the path, and its short-term bound.
+  TwoCycleMax max_bandwidth_;
   BitsPerSecond bandwidth_lo_ = kNoRateBound;
   BitsPerSecond bandwidth_latest_ = 0;
   // The bounds of the bytes in flight: long-term and short-term.
@@ -171,9 +170,7 @@ class Bbr2Controller : public Controller {
   bool has_probe_samples_ = false;
   bool was_probe_too_high_ = false;
   bool is_risky_probe_stopped_ = false;
-  std::int64_t up_rounds_ = 0;
-  Bytes up_acked_ = 0;
-  Bytes up_bytes_a_packet_ = kNoBound;
+  ProbeGrowth growth_;
 
   Recovery recovery_ = Recovery::kOpen;
   bool is_idle_restart_ = false;

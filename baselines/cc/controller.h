@@ -143,6 +143,9 @@ class Controller {
   /// Called when loss recovery begins or ends, and on every retransmission timeout.
   virtual void OnRecovery(Recovery state, Nanoseconds now, Bytes in_flight) = 0;
 
+  /// Called when it turns out that nothing was lost: every packet that was marked lost in this recovery has arrived.
+  virtual void OnSpuriousRecovery() {}
+
   /// Called when sending resumes with nothing in flight, after the application had nothing to send.
   virtual void OnRestart(Nanoseconds now) = 0;
 

@@ -14,13 +14,23 @@ class FullPipe {
 
   /// To be called once per round, unless it was application-limited.
   void OnRound(BitsPerSecond bandwidth) {
-    if (is_full_) return;
-    if (static_cast<double>(bandwidth) >= static_cast<double>(best_) * growth_) {
-      best_ = bandwidth;
-      rounds_without_growth_ = 0;
-      return;
-    }
+    if (is_full_ || TakeGrowth(bandwidth)) return;
     is_full_ = ++rounds_without_growth_ >= rounds_;
+  }
+
+  /// Compares with a bandwidth within a round; returns whether it has grown. Linux does so since BBRv3.
+  bool TakeGrowth(BitsPerSecond bandwidth) {
+    if (static_cast<double>(bandwidth) < static_cast<double>(best_) * growth_) return false;
+    best_ = bandwidth;
+    rounds_without_growth_ = 0;
+    return true;
+  }
+
+  /// Begins again, from a bandwidth that is known already (draft-ietf-ccwg-bbr-06, sections 5.3.1.2 and 5.3.3.9).
+  void Restart(BitsPerSecond bandwidth = 0) {
+    best_ = bandwidth;
+    rounds_without_growth_ = 0;
+    is_full_ = false;
   }
 
   /// Forgets the bandwidth that it compares with, but not that the pipe was full (as Linux does on a timeout).

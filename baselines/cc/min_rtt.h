@@ -28,6 +28,8 @@ class MinRtt {
   bool has_sample() const { return value_ > 0; }
   /// 0 before the first sample.
   Nanoseconds value() const { return value_; }
+  /// When it was measured, or last made to count as new.
+  Nanoseconds stamp() const { return stamp_; }
 
  private:
   Nanoseconds window_;

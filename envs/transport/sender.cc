@@ -142,6 +142,7 @@ void Sender::OnAck(Nanoseconds now, const AckPacket& ack) {
       newest_number = number;
     }
   }
+  CheckLostPackets(ack);
   if (newest == nullptr) return;
   delivered_time_ = now;
   first_sent_time_ = newest->time;
@@ -236,7 +237,20 @@ Bytes Sender::TakeMarks(const AckPacket& ack, Bytes acked) {
   return marked;
 }
 
+void Sender::CheckLostPackets(const AckPacket& ack) {
+  if (recovery_ == Recovery::kOpen || lost_packets_.IsEmpty()) return;
+  const auto has_arrived = [&ack](PacketNumber number) {
+    return std::any_of(ack.ranges.begin(), ack.ranges.begin() + ack.count,
+                       [number](const PacketRange& range) { return range.low <= number && number <= range.high; });
+  };
+  while (!lost_packets_.IsEmpty() && has_arrived(lost_packets_.Front())) lost_packets_.Pop();
+  if (!lost_packets_.IsEmpty()) return;
+  controller_->OnSpuriousRecovery();
+  decision_ = controller_->decision();
+}
+
 void Sender::DetectLosses(Nanoseconds now) {
+  if (recovery_ == Recovery::kOpen) lost_packets_.Clear();
   loss_time_ = kNever;
   lost_span_ = 0;
   if (!has_acked_ || packets_.begin() > largest_acked_) return;
@@ -250,6 +264,7 @@ void Sender::DetectLosses(Nanoseconds now) {
     if (packet.state != State::kInFlight) continue;
     if (number + kPacketThreshold <= largest_acked_ || packet.time + delay <= now) {
       MarkLost(packet);
+      lost_packets_.Push(number);
       if (packet.time <= first_rtt_time_) continue;
       if (run_begin == kNever) run_begin = packet.time;
       lost_span_ = std::max(lost_span_, packet.time - run_begin);

@@ -105,6 +105,7 @@ class Sender {
   std::int32_t BytesOf(std::uint64_t segment) const;
   void Send(Nanoseconds now, DataPacket& packet);
   void DropRepairedSegments();
+  void CheckLostPackets(const AckPacket& ack);
   void Deliver(Sent& packet);
   Bytes TakeMarks(const AckPacket& ack, Bytes acked);
   void DetectLosses(Nanoseconds now);
@@ -146,6 +147,7 @@ class Sender {
 
   Recovery recovery_ = Recovery::kOpen;
   std::uint64_t recovery_end_ = 0;
+  Ring<PacketNumber> lost_packets_;  // in this recovery, from the oldest that has not arrived
 
   // State of the delivery-rate sampler.
   Nanoseconds delivered_time_ = 0;

@@ -4,85 +4,17 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+from functools import partial
 
+import bbr_rounds
 import pytest
 from ack_path import MS, PACKET, Hand, Path, ack_event, make
+from bbr_rounds import CRUISE, DOWN, PROBE_BW, PROBE_RTT, REFILL, UP, WITHOUT_PROBE_RTT
 
 from bbrgym._testing import Recovery
 
-PROBE_BW, PROBE_RTT = 2, 3
-UP, DOWN, CRUISE, REFILL = range(4)
-WITHOUT_PROBE_RTT = {"probe_rtt_interval_s": 1000.0}
-
-
-class Rounds(Hand):
-    """BBRv2 in ProbeBW on 10 Mbit/s and 40 ms (BDP 51 packets), with rounds made by hand from then on."""
-
-    def __init__(self, until_phase: int, **parameters: float) -> None:
-        super().__init__(make("bbr2", **parameters), 1500)
-        self.until(until_phase)
-
-    @property
-    def phase(self) -> float:
-        return self.metrics["cycle_index"]
-
-    @property
-    def cwnd(self) -> float:
-        return self.controller.decision().cwnd / PACKET
-
-    def round(
-        self,
-        in_flight: int = 45,
-        lost: int = 0,
-        tx_in_flight: int = 60,
-        rate_mbps: float = 9.6,
-        acks: int = 10,
-        middle: Mapping[str, float] | None = None,
-        is_limited: Callable[[int], bool] = lambda i: True,
-    ) -> None:
-        """Play a round of ACKs over 40 ms; the last one marks the lost packets, also in its sample.
-
-        Args:
-            in_flight: packets in flight, before and after each ACK.
-            lost: packets.
-            tx_in_flight: packets, in each sample.
-            rate_mbps: the delivery rate of each sample.
-            acks: how many.
-            middle: fields that the sample in the middle has instead.
-            is_limited: whether the window limits the flow at the i-th ACK.
-        """
-        prior = self.delivered
-        for i in range(acks):
-            self.delivered += PACKET
-            lost_now = lost if i == acks - 1 else 0
-            sample = {
-                "delivery_rate": int(rate_mbps * 1e6),
-                "delivered": 40 * PACKET,
-                "prior_delivered": prior,
-                "tx_in_flight": tx_in_flight * PACKET,
-                "lost_since_send": lost_now * PACKET,
-                **(middle if middle and i == acks // 2 else {}),
-            }
-            self.ack(
-                41,
-                after_ms=40 / acks,
-                lost=lost_now,
-                in_flight=in_flight,
-                prior_in_flight=in_flight * PACKET,
-                delivered=self.delivered,
-                is_cwnd_limited=is_limited(i),
-                sample=sample,
-            )
-
-    def until(self, phase: int, limit: int = 400, **of_round: Any) -> int:
-        """Play rounds until the phase begins, and return how many; little is in flight, so that Down ends at once."""
-        for count in range(limit):
-            if self.phase == phase:
-                return count
-            self.round(**of_round)
-        raise AssertionError(f"phase {phase} does not begin; the phase is {self.phase}")
+Rounds = partial(bbr_rounds.Rounds, "bbr2")
 
 
 def test_phases_follow_each_other_and_have_their_gains():
@@ -138,7 +70,7 @@ def test_the_upper_bound_is_at_least_seven_tenths_of_the_target_and_grows_when_m
     assert rounds.metrics["inflight_hi_packets"] == 75, "an ACK without a sample says nothing"
 
 
-def in_second_probe() -> Rounds:
+def in_second_probe() -> bbr_rounds.Rounds:
     """Return it in the first round of Up, at an upper bound of 60 packets."""
     rounds = Rounds(UP, **WITHOUT_PROBE_RTT)
     rounds.round(in_flight=60, tx_in_flight=60, lost=3)

@@ -447,6 +447,36 @@ def test_what_was_lost_during_recovery_begins_the_next():
     assert hand.states[3:] == [OPEN]
 
 
+def test_a_recovery_in_which_everything_marked_lost_arrives_is_spurious():
+    hand = Hand(cwnd=10)
+    hand.send(0)
+    hand.ack(10, (2, 5))  # 0 and 1 are late: they are marked lost, and sent again as 10 and 11
+    assert hand.states == [RECOVERY]
+    hand.send(10)
+    hand.ack(11, (1, 5))
+    assert hand.told.calls.count("spurious") == 0, "0 is still missing"
+    hand.sender.on_ack(12 * MS, [(0, 5)])
+    assert hand.told.calls[-1] == "spurious", "although nothing else is delivered by this acknowledgement"
+    hand.ack(13, (0, 6))
+    assert hand.told.calls.count("spurious") == 1
+
+
+def test_a_recovery_in_which_one_packet_was_lost_is_not_spurious():
+    hand = Hand(cwnd=10)
+    hand.send(0)
+    hand.ack(10, (2, 5))
+    hand.send(10)
+    hand.ack(20, (10, 11), (1, 9))  # 1 was late, and 0 lost: its repair arrives
+    assert hand.states == [RECOVERY, OPEN]
+    hand.ack(30, (12, 12), (10, 11), (1, 9))
+    hand.send(30)
+    # What was lost in the last recovery does not count in the next one.
+    hand.ack(40, (16, 17), (10, 12), (1, 9))
+    assert hand.states[2:] == [RECOVERY]
+    hand.sender.on_ack(41 * MS, [(10, 17), (1, 9)])
+    assert hand.told.calls[-1] == "spurious"
+
+
 # Delivery rates (draft-cheng-iccrg-delivery-rate-estimation-02)
 
 

@@ -141,6 +141,7 @@ void BindControllers(nb::module_& m) {
   nb::class_<Controller>(m, "Controller", "One flow's congestion control; `make` makes it.")
       .def("on_ack", &Controller::OnAck, "ack"_a)
       .def("on_recovery", &Controller::OnRecovery, "state"_a, "now"_a, "in_flight"_a)
+      .def("on_spurious_recovery", &Controller::OnSpuriousRecovery)
       .def("on_restart", &Controller::OnRestart, "now"_a)
       .def("steer", &Controller::Steer, "cwnd_gain"_a, "pacing_gain"_a)
       .def("decision", &Controller::decision)

@@ -50,6 +50,7 @@ class RecordingController final : public Controller {
     recording_->calls.emplace_back("recovery");
     recording_->recoveries.emplace_back(state, now, in_flight);
   }
+  void OnSpuriousRecovery() override { recording_->calls.emplace_back("spurious"); }
   void OnRestart(Nanoseconds now) override {
     recording_->calls.emplace_back("restart");
     recording_->restarts.push_back(now);
@@ -85,7 +86,7 @@ void BindTransport(nb::module_& m) {
   nb::class_<Recording>(m, "Recording", "A controller that records its calls and decides what is set here.")
       .def(nb::init<>())
       .def_rw("decision", &Recording::decision)
-      .def_ro("calls", &Recording::calls, "'ack', 'recovery' and 'restart', in the order of the calls.")
+      .def_ro("calls", &Recording::calls, "'ack', 'recovery', 'spurious' and 'restart', in the order of the calls.")
       // By value: references to the vector's elements would dangle when it grows.
       .def_prop_ro("acks", [](const Recording& it) -> std::vector<AckEvent> { return it.acks; })
       .def_ro("recoveries", &Recording::recoveries, "State, time in ns, in flight in bytes.")

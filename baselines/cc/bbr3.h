@@ -1,0 +1,219 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+#include "baselines/cc/controller.h"
+#include "baselines/cc/extra_acked.h"
+#include "baselines/cc/full_pipe.h"
+#include "baselines/cc/min_rtt.h"
+#include "baselines/cc/parameters.h"
+#include "baselines/cc/probe_growth.h"
+#include "baselines/cc/random.h"
+#include "baselines/cc/round_counter.h"
+#include "baselines/cc/two_cycle_max.h"
+#include "baselines/cc/windowed_max.h"
+
+namespace bbrgym {
+
+struct Bbr3Parameters {
+  /// Pacing gain of Startup: 4 ln 2, the smallest that doubles the rate each round while the window is 2 BDP.
+  double startup_gain = 2.77;
+  /// Pacing gain of Drain: the inverse of Startup's window drains its queue in one round. Linux: 0.347.
+  double drain_gain = 0.5;
+  /// Drain ends after this many rounds if the queue does not, because Startup overestimated the bandwidth. 0: it does
+  /// not, as in Linux.
+  std::int64_t drain_rounds = 3;
+  /// Window in BDPs, in all states but the two below.
+  double cwnd_gain = 2.0;
+  /// Pacing and window while probing for bandwidth: more than before, even if the window was the limit.
+  double probe_up_gain = 1.25;
+  double probe_up_cwnd_gain = 2.25;
+  /// Pacing after a probe: the least that lets flows converge to equal shares beside a gain of 1.25. Linux: 0.91.
+  double probe_down_gain = 0.9;
+  /// A loss rate above this means that too much is in flight: above random losses, below those of a full queue.
+  double loss_threshold = 0.02;
+  /// What a congested round leaves of the bounds: 0.7, as of CUBIC's window.
+  double beta = 0.7;
+  /// Share of the upper bound that cruising leaves free, so that other flows can grow.
+  double headroom = 0.15;
+  /// This many loss events in a round of Startup end it if the loss rate is above the threshold.
+  std::int64_t startup_loss_events = 6;
+  /// Time between probes for bandwidth: this plus a random time of up to a second…
+  double probe_wait_s = 2.0;
+  double probe_wait_random_s = 1.0;
+  /// …or, if that is less, the rounds that Reno needs to regain the window: its packets in flight, at most this many.
+  std::int64_t reno_rounds = 63;
+  /// Time without a smaller RTT after which ProbeRTT begins, and the window of the RTT filter: twice that, so that it
+  /// remembers the last ProbeRTT.
+  double probe_rtt_interval_s = 5.0;
+  double min_rtt_window_s = 10.0;
+  double probe_rtt_ms = 200.0;
+  /// The window in ProbeRTT, in BDPs; at least `min_cwnd_packets`.
+  double probe_rtt_gain = 0.5;
+  std::int64_t min_cwnd_packets = 4;
+  /// The pipe is full after this many rounds with less growth than this.
+  double full_pipe_growth = 1.25;
+  std::int64_t full_pipe_rounds = 3;
+  /// Whether the growth of every ACK counts, as in Linux, and not only of the one that begins a round.
+  bool full_pipe_every_ack = false;
+  /// Share of the bandwidth that pacing leaves unused.
+  double pacing_margin = 0.01;
+  /// Weight of measured ACK aggregation in the window, the rounds over which its maximum counts once the pipe is full,
+  /// and the most that it adds, in time at the bandwidth. 0: no limit; Linux: 100 ms.
+  double extra_acked_gain = 1.0;
+  std::int64_t extra_acked_rounds = 10;
+  double extra_acked_limit_ms = 0.0;
+  /// Packets that may leave back to back; 1 as in ns-3. 0: as many as leave in 1 ms, at least 2 and at most 64 KB.
+  std::int64_t burst_packets = 1;
+  /// Whether the end of fast recovery restores the window from before, as that of a timeout does. Linux: no.
+  bool restores_cwnd = true;
+  /// Whether Drain forgets the losses of Startup's last round, so that they lower no bound. Linux: yes.
+  bool drain_forgets_losses = false;
+  /// Whether a timeout outside a probe sets the short-term bound to the window before it. Linux: yes.
+  bool timeout_sets_bound = false;
+
+  void Describe(ParameterReader& reader);
+};
+
+/// BBR version 3 (draft-ietf-ccwg-bbr-06): docs/algorithms/bbr3.md.
+class Bbr3Controller final : public Controller {
+ public:
+  Bbr3Controller(const Connection& connection, const Bbr3Parameters& parameters);
+
+  void OnAck(const AckEvent& ack) override;
+  void OnRecovery(Recovery state, Nanoseconds now, Bytes in_flight) override;
+  void OnSpuriousRecovery() override;
+  void OnRestart(Nanoseconds now) override;
+  Decision decision() const override;
+  Metrics metrics() const override;
+
+ private:
+  /// Phases of ProbeBW, numbered as in BBRv2.
+  enum class Phase : std::uint8_t { kUp = 0, kDown = 1, kCruise = 2, kRefill = 3 };
+  /// The phase in which the packets were sent that are acknowledged now, a round later.
+  enum class AckPhase : std::uint8_t { kInit, kRefilling, kProbeStarting, kProbeFeedback, kProbeStopping };
+
+  static constexpr Bytes kNoBound = std::numeric_limits<Bytes>::max();
+  static constexpr BitsPerSecond kNoRateBound = std::numeric_limits<BitsPerSecond>::max();
+
+  /// What losses change, from before they did: restored if the recovery turns out to be spurious.
+  struct Undo {
+    BitsPerSecond bandwidth_lo = 0;
+    Bytes inflight_lo = 0;
+    Bytes inflight_hi = 0;
+    // The state that the losses ended, if any.
+    bool is_startup = false;
+    bool is_up = false;
+  };
+
+  // The steps of an ACK, in their order.
+  void UpdateLoss(const AckEvent& ack);
+  void UpdateLatestDelivery(const AckEvent& ack);
+  void UpdateRoundsAndBandwidth(const AckEvent& ack);
+  void UpdateLowerBounds();
+  void UpdateExtraAcked(const AckEvent& ack);
+  void UpdateFullPipe(const AckEvent& ack);
+  void UpdateStartup(const AckEvent& ack);
+  void UpdateDrain(const AckEvent& ack);
+  void UpdateCycle(const AckEvent& ack);
+  void UpdateMinRtt(const AckEvent& ack);
+  void UpdateProbeRtt(const AckEvent& ack);
+  void SetPacingRate(BitsPerSecond bandwidth, double gain);
+  void UpdateCwnd(const AckEvent& ack);
+
+  /// Returns whether a new probe has begun.
+  bool UpdateUpperBound(const AckEvent& ack);
+  bool IsInflightTooHigh(const AckEvent& ack) const;
+  Bytes InflightAtLoss(const AckEvent& ack) const;
+  void OnInflightTooHigh(const AckEvent& ack);
+  bool IsTimeToProbe(Nanoseconds now) const;
+  bool IsTimeToGoDown(const AckEvent& ack);
+
+  void StartRefill(Bytes delivered);
+  void StartUp(const AckEvent& ack);
+  void StartDown(Nanoseconds now, Bytes delivered);
+  void EndProbeRttIfDue(Nanoseconds now);
+  void ResetLowerBounds();
+  void ResetCongestionSignals();
+  void SaveCwnd();
+  void SaveStateUponLoss();
+  void RestoreCwnd() { cwnd_ = std::max(cwnd_, cwnd_before_recovery_); }
+
+  Gains ChooseGains() const;
+  bool IsInPhase(Phase phase) const { return mode_ == Mode::kProbeBw && phase_ == phase; }
+  bool IsProbingBandwidth() const;
+  /// Whether the upper bound, through the window, has kept the flow from sending more in the last round.
+  bool IsBoundReached() const { return (is_cwnd_limited_ || was_cwnd_limited_) && cwnd_ >= inflight_hi_; }
+  BitsPerSecond Bandwidth() const { return std::min(max_bandwidth_.Best(), bandwidth_lo_); }
+  double BdpBytes(BitsPerSecond bandwidth) const { return BytesIn(bandwidth, min_rtt_); }
+  Bytes BdpMultiple(BitsPerSecond bandwidth, double gain) const;
+  Bytes WithRoomForBursts(Bytes in_flight) const;
+  Bytes InflightTarget(BitsPerSecond bandwidth) const { return WithRoomForBursts(BdpMultiple(bandwidth, 1.0)); }
+  Bytes InflightWithHeadroom() const;
+  Bytes TargetInflight() const { return std::min(BdpMultiple(Bandwidth(), 1.0), cwnd_); }
+  Bytes ProbeRttCwnd() const { return std::max(BdpMultiple(Bandwidth(), parameters_.probe_rtt_gain), MinCwnd()); }
+  Bytes MinCwnd() const { return parameters_.min_cwnd_packets * connection_.packet_bytes; }
+  Bytes BurstBytes() const;
+
+  Connection connection_;
+  Bbr3Parameters parameters_;
+  Random random_;
+
+  Mode mode_ = Mode::kStartup;
+  Phase phase_ = Phase::kDown;
+  AckPhase ack_phase_ = AckPhase::kInit;
+  Gains gains_;
+
+  RoundCounter rounds_;
+  bool is_round_start_ = false;
+  RoundCounter loss_rounds_;
+  bool is_loss_round_start_ = false;
+  bool has_loss_in_round_ = false;
+  std::int64_t loss_events_in_round_ = 0;
+  bool is_cwnd_limited_ = false;   // in this round
+  bool was_cwnd_limited_ = false;  // in the one before
+
+  // The bandwidth of the path, and its short-term bound.
+  TwoCycleMax max_bandwidth_;
+  BitsPerSecond bandwidth_lo_ = kNoRateBound;
+  BitsPerSecond bandwidth_latest_ = 0;
+  // The bounds of the bytes in flight: long-term and short-term.
+  Bytes inflight_hi_ = kNoBound;
+  Bytes inflight_lo_ = kNoBound;
+  Bytes inflight_latest_ = 0;
+
+  FullPipe full_pipe_;            // of this Startup or probe
+  bool is_pipe_full_ = false;     // at any time so far
+  std::int64_t drain_start_ = 0;  // in rounds
+  AckBurst ack_burst_;
+  WindowedMax<Bytes> extra_acked_{1};
+
+  Nanoseconds min_rtt_;
+  Nanoseconds min_rtt_stamp_ = -1;
+  MinRtt probe_rtt_min_;
+  bool is_probe_rtt_due_ = false;
+  Nanoseconds probe_rtt_end_ = 0;
+  bool is_probe_rtt_round_over_ = false;
+
+  Nanoseconds cycle_start_ = 0;
+  Nanoseconds probe_wait_ = 0;
+  std::int64_t rounds_since_probe_ = 0;
+  bool has_probe_samples_ = false;
+  bool was_probe_too_high_ = false;
+  bool is_risky_probe_stopped_ = false;
+  ProbeGrowth growth_;
+
+  Recovery recovery_ = Recovery::kOpen;
+  bool is_idle_restart_ = false;
+  Bytes cwnd_before_recovery_ = 0;
+  Undo undo_;
+  bool is_undo_saved_ = false;
+  Bytes cwnd_;
+  BitsPerSecond pacing_rate_ = 0;
+  bool has_rtt_ = false;
+  Bytes delivered_ = 0;
+};
+
+}  // namespace bbrgym

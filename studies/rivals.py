@@ -1,0 +1,279 @@
+"""Compare algorithms with what their authors and others claim of them: `python -m studies.rivals [--write FILE]`.
+
+Each entry of `CLAIMS` has the claim, where it is made, what is measured in the native engine, and what the claim needs
+it to be. Experiments that papers describe in detail belong to studies/papers; this list is for claims that one figure
+can check. A new algorithm adds its entries here.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Final
+
+from rich.console import Console
+from rich.progress import track
+
+from bbrgym import Engine, Flow, Scenario, Trace, make_engine, simulate
+from bbrgym.benchmark.statistics import Estimate, estimate
+from bbrgym.envs.trace import Summary
+from bbrgym.interruption import run_interruptible
+from studies import page
+from studies.agreement import neighbours
+
+MARK: Final = "studies/rivals.py"
+SEEDS: Final = 10
+WARMUP: Final = 1 / 3
+"""The part of a run that does not count."""
+VERDICTS: Final = ("holds", "does not hold", "unclear")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim about an algorithm, and the figure that checks it.
+
+    Attributes:
+        algorithm: what it is about.
+        source: who claims it, and where.
+        claim: what is claimed, in our words.
+        figure: what is measured, with its unit.
+        scenarios: what is simulated, each with every seed.
+        measure: returns the figure of one run of all scenarios, given their summaries without the warm-up.
+        at_least, at_most: between what the claim needs the figure to be.
+    """
+
+    algorithm: str
+    source: str
+    claim: str
+    figure: str
+    scenarios: tuple[Scenario, ...]
+    measure: Callable[[Sequence[Summary]], float]
+    at_least: float = -math.inf
+    at_most: float = math.inf
+
+    @property
+    def needed(self) -> str:
+        """Return what the claim needs, as text."""
+        bounds = ((">=", self.at_least), ("<=", self.at_most))
+        return " and ".join(f"{sign} {bound:g}" for sign, bound in bounds if math.isfinite(bound))
+
+
+def verdict(claim: Claim, measured: Estimate) -> str:
+    """Return one of `VERDICTS`: whether the whole interval is what the claim needs, or none of it."""
+    if claim.at_least <= measured.low and measured.high <= claim.at_most:
+        return VERDICTS[0]
+    return VERDICTS[1] if measured.high < claim.at_least or measured.low > claim.at_most else VERDICTS[2]
+
+
+def check(claim: Claim, engine: Engine, seeds: int = SEEDS) -> Estimate:
+    """Return the mean of a claim's figure over runs that differ by chance, with its 95 % interval.
+
+    The runs have other seeds, and RTTs and starts that differ a little (`studies.agreement.neighbours`): without losses
+    a run hardly depends on its seed.
+    """
+    summaries = [
+        [_summary(simulate(scenario, engine, seed)) for scenario, seed in neighbours(scenario, seeds)]
+        for scenario in claim.scenarios
+    ]
+    return estimate([claim.measure(of_run) for of_run in zip(*summaries, strict=True)])
+
+
+def _summary(trace: Trace) -> Summary:
+    return trace.summary(after_s=WARMUP * trace.scenario.duration_s)
+
+
+# What is measured
+
+
+def jain(summaries: Sequence[Summary]) -> float:
+    """Return Jain's index of the flows' throughputs."""
+    return summaries[0].link.jain
+
+
+def utilisation(summaries: Sequence[Summary]) -> float:
+    """Return the used share of the link."""
+    return summaries[0].link.utilisation
+
+
+def utilisation_ratio(summaries: Sequence[Summary]) -> float:
+    """Return the utilisation in the first scenario over that in the second."""
+    return summaries[0].link.utilisation / summaries[1].link.utilisation
+
+
+def queue_ratio(summaries: Sequence[Summary]) -> float:
+    """Return the mean queueing delay in the first scenario over that in the second."""
+    return summaries[0].link.queue_mean_ms / summaries[1].link.queue_mean_ms
+
+
+def share_of(algorithm: str) -> Callable[[Sequence[Summary]], float]:
+    """Return what measures the share of an algorithm's flows in the sum of all throughputs."""
+
+    def share(summaries: Sequence[Summary]) -> float:
+        throughputs = [(flow.algorithm, flow.throughput_mbps) for flow in summaries[0].flows]
+        return sum(mbps for name, mbps in throughputs if name == algorithm) / sum(mbps for _, mbps in throughputs)
+
+    return share
+
+
+# Claims
+
+
+def several(algorithm: str, buffer_bdp: float, count: int = 4) -> Scenario:
+    """Return flows of one algorithm that start three seconds apart, on 40 Mbit/s and 30 ms for two minutes."""
+    flows = tuple(Flow(algorithm, rtt_ms=30, start_s=3.0 * place) for place in range(count))
+    return Scenario(rate_mbps=40, buffer_bdp=buffer_bdp, duration_s=120, flows=flows)
+
+
+def duel(first: str, second: str, buffer_bdp: float) -> Scenario:
+    """Return two flows on 50 Mbit/s and 30 ms, which is 25 Mbit/s for each, for two minutes."""
+    return Scenario(rate_mbps=50, buffer_bdp=buffer_bdp, duration_s=120, flows=(Flow(first, 30), Flow(second, 30)))
+
+
+def one_of_six(algorithm: str, ecn: str | None) -> Scenario:
+    """Return a flow beside five of CUBIC on 50 Mbit/s and 30 ms, in a CoDel queue, for two minutes."""
+    flows = tuple(Flow(name, rtt_ms=30, ecn=ecn) for name in (algorithm, *["cubic"] * 5))
+    return Scenario(rate_mbps=50, buffer_bdp=2, queue="codel", duration_s=120, flows=flows)
+
+
+def alone(algorithm: str, buffer_bdp: float, loss: float = 0.0) -> Scenario:
+    """Return one flow on 50 Mbit/s and 60 ms for a minute."""
+    return Scenario(rate_mbps=50, buffer_bdp=buffer_bdp, duration_s=60, loss=loss, flows=(Flow(algorithm, 60),))
+
+
+BBR3: Final = "draft-ietf-ccwg-bbr-06"
+SLIDES: Final = "Cardwell et al., BBRv3, IETF 117 (2023)"
+FAIR: Final = 0.95
+"""Jain's index that counts as approximate fairness; of four flows, one with twice the others' share has 0.93."""
+
+CLAIMS: Final = (
+    *(
+        Claim(
+            "bbr3",
+            f"{BBR3}, section 5.3.3.1",
+            f"flows converge to approximately fair shares; buffer of {buffer_bdp:g} BDP",
+            "Jain's index of 4 flows",
+            (several("bbr3", buffer_bdp),),
+            jain,
+            at_least=FAIR,
+        )
+        for buffer_bdp in (0.5, 1, 2, 4)
+    ),
+    *(
+        Claim(
+            "bbr2",
+            SLIDES,
+            f"flows of BBRv2 do not converge so, which BBRv3 corrects; buffer of {buffer_bdp:g} BDP",
+            "Jain's index of 4 flows",
+            (several("bbr2", buffer_bdp),),
+            jain,
+            at_most=FAIR,
+        )
+        for buffer_bdp in (0.5, 1, 2, 4)
+    ),
+    Claim(
+        "bbr",
+        SLIDES,
+        "nor do those of BBRv1 in shallow buffers; buffer of 0.5 BDP",
+        "Jain's index of 4 flows",
+        (several("bbr", 0.5),),
+        jain,
+        at_most=FAIR,
+    ),
+    *(
+        Claim(
+            "bbr3",
+            f"{BBR3}, section 5.3.3.8",
+            f"a {name} flow gets at least as much, up to 25 Mbit/s at 30 ms; buffer of {buffer_bdp:g} BDP",
+            f"share of {name}",
+            (duel("bbr3", rival, buffer_bdp),),
+            share_of(rival),
+            at_least=0.5,
+        )
+        for rival, name in (("cubic", "CUBIC"), ("newreno", "Reno"))
+        for buffer_bdp in (1, 2)
+    ),
+    Claim(
+        "bbr3",
+        "BBRv3 in the public Internet: a boon or a bane?, ANRW 2024",
+        "with ECN, a flow beside five of CUBIC can take more than about 99 %; CoDel",
+        "share of bbr3",
+        (one_of_six("bbr3", "classic"),),
+        share_of("bbr3"),
+        at_least=0.99,
+    ),
+    Claim(
+        "bbr3",
+        f"{BBR3}, abstract",
+        "substantially more throughput than CUBIC with random losses; 1 %",
+        "utilisation over CUBIC's",
+        (alone("bbr3", 1, loss=0.01), alone("cubic", 1, loss=0.01)),
+        utilisation_ratio,
+        at_least=1.2,
+    ),
+    Claim(
+        "bbr3",
+        f"{BBR3}, abstract",
+        "substantially more throughput than CUBIC in shallow buffers; 0.02 BDP",
+        "utilisation over CUBIC's",
+        (alone("bbr3", 0.02), alone("cubic", 0.02)),
+        utilisation_ratio,
+        at_least=1.2,
+    ),
+    Claim(
+        "bbr3",
+        f"{BBR3}, abstract",
+        "substantially less queueing delay than CUBIC in deep buffers; 8 BDP",
+        "mean queueing delay over CUBIC's",
+        (alone("bbr3", 8), alone("cubic", 8)),
+        queue_ratio,
+        at_most=0.5,
+    ),
+    Claim(
+        "bbr3",
+        f"{BBR3}, section 5.3.3.8",
+        "tolerates 1 % of losses per round trip",
+        "utilisation",
+        (alone("bbr3", 1, loss=0.01),),
+        utilisation,
+        at_least=0.9,
+    ),
+    Claim(
+        "bbr3",
+        f"{BBR3}, section 5.3.4.2",
+        "ProbeRTT costs no more than about 2 % of the bandwidth (pacing leaves 1 %)",
+        "utilisation",
+        (alone("bbr3", 2),),
+        utilisation,
+        at_least=0.97,
+    ),
+)
+
+
+def summarise(claims: Sequence[Claim], measured: Sequence[Estimate]) -> str:
+    """Return the table of the page."""
+    verdicts = [verdict(claim, of_claim) for claim, of_claim in zip(claims, measured, strict=True)]
+    counts = ", ".join(f"{verdicts.count(one)} {one}" for one in VERDICTS if one in verdicts)
+    rows = [
+        [claim.algorithm, page.cell(claim.source), page.cell(claim.claim), page.cell(claim.figure), claim.needed,
+         of_claim.text(), result]
+        for claim, of_claim, result in zip(claims, measured, verdicts, strict=True)
+    ]  # fmt: skip
+    head = ["algorithm", "source", "claim", "figure", "needed", "measured [95 %]", "verdict"]
+    return f"{len(claims)} claims: {counts}.\n\n{page.table(head, rows)}"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Check every claim and print the table; with --write, write it into the page."""
+    options = page.parser(__doc__, MARK).parse_args(argv)
+    console = Console(stderr=True)
+    with closing(make_engine("native")) as engine:
+        measured = [check(claim, engine) for claim in track(CLAIMS, "claims", console=console)]
+    page.publish(summarise(CLAIMS, measured), MARK, options.write)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(run_interruptible("rivals", main))

@@ -1,0 +1,279 @@
+"""BBRv3: gains, bounds, cautious probes, and Linux's way where it differs (docs/algorithms/bbr3.md).
+
+test_bbr3_cases.py has the draft's own test cases.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from functools import partial
+
+import bbr_rounds
+import pytest
+from ack_path import MS, PACKET, Path, make
+from bbr_rounds import CRUISE, DOWN, DRAIN, PROBE_BW, REFILL, STARTUP, UP, WITHOUT_PROBE_RTT
+
+from bbrgym._testing import Recovery
+
+Rounds = partial(bbr_rounds.Rounds, "bbr3")
+
+
+def test_phases_follow_each_other_and_have_their_gains() -> None:
+    seen = Path(make("bbr3")).watch(4500)
+    columns = ["mode", "cycle_index", "pacing_gain", "cwnd_gain"]
+    states = [state for state, _ in itertools.groupby(seen[columns].fillna(-1).itertuples(index=False, name=None))]
+    assert states[:2] == [(STARTUP, -1, 2.77, 2), (DRAIN, -1, 0.5, 2)]
+    gains = {DOWN: (0.9, 2), CRUISE: (1, 2), REFILL: (1, 2), UP: (1.25, 2.25)}
+    # What Drain leaves is below a BDP, so the first Down ends with the ACK with which it begins.
+    order = [CRUISE, REFILL, UP, DOWN, CRUISE]
+    assert states[2:7] == [(PROBE_BW, phase, *gains[phase]) for phase in order]
+
+
+def test_a_probe_that_loses_more_than_two_per_cent_sets_the_bound_to_where_the_losses_passed_it() -> None:
+    rounds = Rounds(UP)
+    rounds.round(in_flight=60, tx_in_flight=100, lost=3)
+    # 97 packets fitted; of the next ones, the second passes 2 %.
+    assert rounds.metrics["inflight_hi_packets"] == pytest.approx(97 + 0.02 * 97 / 0.98, abs=0.01)
+    assert rounds.phase == DOWN
+    assert rounds.metrics["max_bandwidth_mbps"] == pytest.approx(9.6, rel=0.05), "a loss does not reduce the bandwidth"
+
+
+def test_losses_from_before_the_probe_count_towards_its_threshold() -> None:
+    rounds = Rounds(UP)
+    sample = {"tx_in_flight": 100 * PACKET, "lost_since_send": 6 * PACKET}
+    rounds.ack(41, lost=3, in_flight=60, sample=sample)
+    assert rounds.metrics["inflight_hi_packets"] == 97
+
+
+def bounded_probe() -> bbr_rounds.Rounds:
+    """Return it in the second, cautious, probe after one that has set the bound to 58 packets."""
+    rounds = Rounds(UP, **WITHOUT_PROBE_RTT)
+    rounds.round(in_flight=60, tx_in_flight=60, lost=3)
+    rounds.until(UP, in_flight=40, tx_in_flight=40)
+    assert rounds.metrics["inflight_hi_packets"] == pytest.approx(58.2, abs=0.1)
+    return rounds
+
+
+def test_a_probe_stops_at_the_last_bound_and_repeats_if_nothing_was_lost() -> None:
+    rounds = bounded_probe()
+    rounds.round(in_flight=59, tx_in_flight=50)
+    assert rounds.phase == DOWN
+    rounds.round(in_flight=50, tx_in_flight=50)
+    assert rounds.phase == REFILL, "without a cruise"
+    rounds.until(UP, in_flight=50, tx_in_flight=50)
+    rounds.round(in_flight=59, tx_in_flight=50)
+    assert rounds.phase == UP, "and goes beyond"
+
+
+def test_a_bound_that_limits_the_probe_is_no_plateau() -> None:
+    rounds = bounded_probe()
+    for _ in range(4):
+        rounds.round(in_flight=57, tx_in_flight=50, acks=80)
+        assert rounds.phase == UP
+    for _ in range(5):
+        rounds.round(in_flight=80, tx_in_flight=50, is_limited=lambda i: False)
+    assert rounds.phase == DOWN, "the application sends less than the window allows: the plateau is the path's"
+
+
+def test_the_window_limits_the_flow_for_a_round_after_it_has() -> None:
+    rounds = bounded_probe()
+    bound = rounds.metrics["inflight_hi_packets"]
+    rounds.round(in_flight=57, tx_in_flight=50, acks=60, is_limited=lambda i: i == 0)
+    assert rounds.metrics["inflight_hi_packets"] > bound
+    rounds.round(in_flight=50, tx_in_flight=50, acks=60, is_limited=lambda i: False)
+    bound = rounds.metrics["inflight_hi_packets"]
+    rounds.round(in_flight=50, tx_in_flight=50, acks=60, is_limited=lambda i: False)
+    assert rounds.metrics["inflight_hi_packets"] == bound
+
+
+def test_cruising_leaves_fifteen_per_cent_of_the_bound() -> None:
+    rounds = Rounds(UP)
+    rounds.round(in_flight=60, tx_in_flight=60, lost=3)
+    rounds.round(in_flight=40, tx_in_flight=40, acks=60)
+    assert rounds.phase == CRUISE
+    assert rounds.cwnd == pytest.approx(0.85 * rounds.metrics["inflight_hi_packets"], abs=0.01)
+
+
+def test_a_loss_while_cruising_sets_the_lower_bounds_and_a_refill_clears_them() -> None:
+    rounds = Rounds(CRUISE)
+    window = rounds.cwnd
+    rounds.round(lost=1, rate_mbps=3.0)
+    rounds.round(rate_mbps=3.0)
+    metrics = rounds.metrics
+    # 0.7 of window and bandwidth, but not below what was just delivered (40 packets, 3 Mbit/s).
+    assert metrics["inflight_lo_packets"] == pytest.approx(max(40, 0.7 * window), abs=1)
+    assert metrics["bandwidth_lo_mbps"] == pytest.approx(0.7 * metrics["max_bandwidth_mbps"], rel=0.01)
+    assert rounds.cwnd <= metrics["inflight_lo_packets"]
+    for _ in range(10):
+        rounds.round(lost=1, rate_mbps=3.0)
+    assert rounds.metrics["inflight_lo_packets"] == 40
+    assert rounds.metrics["bandwidth_lo_mbps"] == 3
+    rounds.until(REFILL)
+    assert math.isnan(rounds.metrics["inflight_lo_packets"])
+    assert math.isnan(rounds.metrics["bandwidth_lo_mbps"])
+
+
+def test_losses_of_a_probe_do_not_set_the_lower_bounds() -> None:
+    rounds = Rounds(UP)
+    rounds.round(lost=1, rate_mbps=3.0)
+    rounds.round(rate_mbps=3.0)
+    assert math.isnan(rounds.metrics["inflight_lo_packets"])
+    assert math.isnan(rounds.metrics["bandwidth_lo_mbps"])
+
+
+def test_max_bandwidth_is_that_of_two_cycles() -> None:
+    rounds = Rounds(CRUISE, **WITHOUT_PROBE_RTT)
+    seen = []
+    for _ in range(3):
+        rounds.until(UP, rate_mbps=5, in_flight=20)
+        seen.append(rounds.metrics["max_bandwidth_mbps"])
+        rounds.until(DOWN, rate_mbps=5, in_flight=80)
+    assert min(seen[:2]) > 9, "the last cycle still had samples from before"
+    assert seen[2] == 5
+
+
+def test_the_rtt_of_the_handshake_is_the_first_minimum_for_ten_seconds() -> None:
+    rounds = Rounds(time_ms=0)
+    rounds.round(rate_mbps=1, in_flight=3, is_app_limited=True)
+    assert rounds.metrics["min_rtt_ms"] == 40
+    for _ in range(260):
+        rounds.round(rate_mbps=1, in_flight=3, is_app_limited=True, acks=1)
+    assert rounds.metrics["min_rtt_ms"] == 41
+
+
+def test_without_an_rtt_of_the_handshake_the_first_rtt_sets_the_pace_once() -> None:
+    controller = make("bbr3", rtt_ms=0)
+    margin = 0.99
+    assert controller.decision().pacing_rate == pytest.approx(margin * 2.77 * 10 * PACKET * 8 / 0.001, rel=1e-6)
+    hand = bbr_rounds.Hand(controller, 0)
+    for rtt_ms in (100, 50):
+        hand.ack(rtt_ms, after_ms=1)
+        assert controller.decision().pacing_rate == pytest.approx(margin * 2.77 * 10 * PACKET * 8 / 0.1, rel=1e-6)
+
+
+def test_the_end_of_a_timeout_restores_the_window() -> None:
+    rounds = Rounds(CRUISE)
+    before = rounds.cwnd
+    rounds.hear(Recovery.LOSS, 5)
+    assert rounds.cwnd == 6
+    rounds.hear(Recovery.OPEN, 0)
+    assert rounds.cwnd == before
+
+
+def test_after_a_pause_probe_bw_paces_at_the_estimate() -> None:
+    rounds = Rounds(UP)
+    estimate = rounds.controller.decision().pacing_rate / 1.25
+    rounds.controller.on_restart(rounds.now + 1000 * MS)
+    assert rounds.controller.decision().pacing_rate == pytest.approx(estimate, rel=1e-6)
+
+
+def test_after_a_pause_probe_rtt_ends() -> None:
+    rounds = Rounds(CRUISE)
+    while rounds.metrics["mode"] == PROBE_BW:
+        rounds.round()
+    rounds.round(in_flight=1)  # from here on it lasts 200 ms
+    rounds.controller.on_restart(rounds.now)
+    assert rounds.metrics["mode"] != PROBE_BW
+    rounds.controller.on_restart(rounds.now + 1000 * MS)
+    assert rounds.metrics["mode"] == PROBE_BW
+    assert rounds.phase == CRUISE
+
+
+@pytest.mark.parametrize(("burst_packets", "expected"), [(1, 1.0), (5, 5.0), (0, 2.0)])
+def test_bursts(burst_packets: int, expected: float) -> None:
+    # 1 ms of 10 Mbit/s is 1.25 packets.
+    rounds = Rounds(CRUISE, burst_packets=burst_packets)
+    assert rounds.controller.decision().send_quantum == expected * PACKET
+
+
+def test_a_burst_is_a_millisecond_of_the_pacing_rate() -> None:
+    rounds = Rounds(UP, burst_packets=0)
+    rounds.round(rate_mbps=100)
+    decision = rounds.controller.decision()
+    assert decision.send_quantum == pytest.approx(decision.pacing_rate / 8e3, abs=1)
+    rounds.round(rate_mbps=1000)
+    assert rounds.controller.decision().send_quantum == 65_536
+
+
+# Linux's way, where it differs
+
+
+def cruise(**parameters: float) -> bbr_rounds.Rounds:
+    """Return it in the first round of Cruise."""
+    rounds = Rounds(UP, **parameters)
+    rounds.until(CRUISE, in_flight=40)
+    return rounds
+
+
+def drain(**parameters: float) -> bbr_rounds.Rounds:
+    """Return it in the first round of Drain."""
+    rounds = Rounds(time_ms=0, **parameters)
+    while rounds.metrics["mode"] == STARTUP:
+        rounds.round(in_flight=200)
+    return rounds
+
+
+def test_drain_lasts_until_the_queue_is_empty_if_no_number_of_rounds_is_given() -> None:
+    rounds = drain(drain_rounds=0)
+    for _ in range(30):
+        rounds.round(in_flight=200)
+    assert rounds.metrics["mode"] == DRAIN
+
+
+@pytest.mark.parametrize(("every_ack", "full_after"), [(0, 4), (1, 6)])
+def test_growth_within_a_round_counts_if_that_of_every_ack_does(every_ack: int, full_after: int) -> None:
+    rounds = Rounds(time_ms=0, full_pipe_every_ack=every_ack)
+    middles: list[dict[str, float] | None] = [None, None, {"delivery_rate": 13e6}, *[None] * 10]
+    count = 0
+    while not rounds.metrics["is_full_pipe"]:
+        middle = middles[count]
+        rounds.round(rate_mbps=10, middle={"delivery_rate": int(middle["delivery_rate"])} if middle else None)
+        count += 1
+    assert count == full_after
+
+
+@pytest.mark.parametrize("restores", [True, False])
+def test_whether_the_end_of_fast_recovery_restores_the_window(restores: bool) -> None:
+    rounds = cruise(restores_cwnd=restores)
+    before = rounds.cwnd
+    rounds.hear(Recovery.RECOVERY)
+    for _ in range(5):
+        rounds.round(lost=1, rate_mbps=3)
+    reduced = rounds.cwnd
+    assert reduced < 0.7 * before
+    rounds.hear(Recovery.OPEN)
+    assert rounds.cwnd == (before if restores else reduced)
+
+
+@pytest.mark.parametrize("forgets", [True, False])
+def test_whether_drain_forgets_the_losses_of_startup(forgets: bool) -> None:
+    rounds = Rounds(time_ms=0, drain_forgets_losses=forgets)
+    for lost in (0, 0, 0, 1):  # the last with the ACK that ends Startup
+        assert rounds.metrics["mode"] == STARTUP
+        rounds.round(in_flight=200, lost=lost, lost_at=0)
+    rounds.round(in_flight=200)
+    assert rounds.metrics["mode"] == DRAIN
+    assert math.isnan(rounds.metrics["inflight_lo_packets"]) == forgets
+
+
+@pytest.mark.parametrize("phase", [CRUISE, UP])
+@pytest.mark.parametrize("sets_bound", [True, False])
+def test_whether_a_timeout_sets_the_lower_bound(phase: int, sets_bound: bool) -> None:
+    rounds = Rounds(phase, timeout_sets_bound=sets_bound)
+    before = rounds.cwnd
+    rounds.hear(Recovery.LOSS, 0)
+    expected = before if sets_bound and phase == CRUISE else math.nan
+    assert rounds.metrics["inflight_lo_packets"] == pytest.approx(expected, nan_ok=True)
+
+
+@pytest.mark.parametrize("limit_ms", [0.0, 10.0])
+def test_ack_aggregation_widens_the_window_up_to_a_limit(limit_ms: float) -> None:
+    rounds = Rounds(CRUISE, extra_acked_limit_ms=limit_ms)
+    rounds.ack(acked=30, sample={"delivery_rate": 1000})
+    for _ in range(200):
+        rounds.ack()
+    metrics = rounds.metrics
+    assert metrics["extra_acked_packets"] >= 20
+    extra = metrics["max_bandwidth_mbps"] * limit_ms / 8 if limit_ms else metrics["extra_acked_packets"]
+    assert rounds.cwnd == pytest.approx(2 * metrics["bdp_packets"] + extra, abs=0.01)
