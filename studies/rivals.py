@@ -132,6 +132,12 @@ def duel(first: str, second: str, buffer_bdp: float) -> Scenario:
     return Scenario(rate_mbps=50, buffer_bdp=buffer_bdp, duration_s=120, flows=(Flow(first, 30), Flow(second, 30)))
 
 
+def one_of_six(algorithm: str) -> Scenario:
+    """Return a flow beside five of CUBIC, all with ECN, on 50 Mbit/s and 30 ms in a CoDel queue for two minutes."""
+    flows = tuple(Flow(name, rtt_ms=30, ecn="classic") for name in (algorithm, *["cubic"] * 5))
+    return Scenario(rate_mbps=50, buffer_bdp=2, queue="codel", duration_s=120, flows=flows)
+
+
 def alone(algorithm: str, buffer_bdp: float, loss: float = 0.0) -> Scenario:
     """Return one flow on 50 Mbit/s and 60 ms for a minute."""
     return Scenario(rate_mbps=50, buffer_bdp=buffer_bdp, duration_s=60, loss=loss, flows=(Flow(algorithm, 60),))
@@ -188,6 +194,15 @@ CLAIMS: Final = (
         )
         for rival, name in (("cubic", "CUBIC"), ("newreno", "Reno"))
         for buffer_bdp in (1, 2)
+    ),
+    Claim(
+        "bbr3",
+        "BBRv3 in the public Internet: a boon or a bane?, ANRW 2024",
+        "with ECN, a flow beside five of CUBIC can take more than about 99 %; CoDel",
+        "share of bbr3",
+        (one_of_six("bbr3"),),
+        share_of("bbr3"),
+        at_least=0.99,
     ),
     Claim(
         "bbr3",

@@ -49,6 +49,7 @@ class Rounds(Hand):
         is_limited: Callable[[int], bool] = lambda i: True,
         is_app_limited: bool = False,
         round_ms: float = 40,
+        marked: int = 0,
     ) -> None:
         """Play a round of ACKs; one of them marks the lost packets, also in its sample.
 
@@ -63,6 +64,7 @@ class Rounds(Hand):
             is_limited: whether the window limits the flow at the i-th ACK.
             is_app_limited: whether the application limited what is acknowledged.
             round_ms: how long it takes.
+            marked: how many of the last ACKs report a CE mark; each sample has their share.
         """
         prior = self.delivered
         for i in range(acks):
@@ -75,6 +77,7 @@ class Rounds(Hand):
                 "tx_in_flight": tx_in_flight * PACKET,
                 "lost_since_send": lost_now * PACKET,
                 "is_app_limited": is_app_limited,
+                "marked_since_send": 40 * PACKET * marked // acks,
                 **(middle if middle and i == acks // 2 else {}),
             }
             self.ack(
@@ -85,6 +88,7 @@ class Rounds(Hand):
                 prior_in_flight=in_flight * PACKET,
                 delivered=self.delivered,
                 is_cwnd_limited=is_limited(i),
+                bytes_marked=PACKET if i >= acks - marked else 0,
                 sample=sample,
             )
 

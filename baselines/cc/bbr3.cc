@@ -13,6 +13,7 @@
 
 #include "baselines/cc/bbr3.h"
 
+#include <cmath>
 #include <utility>
 
 namespace bbrgym {
@@ -48,12 +49,19 @@ void Bbr3Parameters::Describe(ParameterReader& reader) {
   reader.Field("restores_cwnd", restores_cwnd);
   reader.Field("drain_forgets_losses", drain_forgets_losses);
   reader.Field("timeout_sets_bound", timeout_sets_bound);
+  reader.Field("ecn_factor", ecn_factor, 0.0, 1.0);
+  reader.Field("ecn_alpha_gain", ecn_alpha_gain, 0.0, 1.0);
+  reader.Field("ecn_threshold", ecn_threshold, 0.0001, 1.0);
+  reader.Field("startup_ecn_rounds", startup_ecn_rounds, 1, 1000);
+  reader.Field("ecn_reprobe_gain", ecn_reprobe_gain, 0.0, 1.0);
+  reader.Field("ecn_max_rtt_ms", ecn_max_rtt_ms, 0.0, 100'000.0);
 }
 
 Bbr3Controller::Bbr3Controller(const Connection& connection, const Bbr3Parameters& parameters)
     : connection_(connection),
       parameters_(parameters),
       random_(connection.seed),
+      marked_(parameters.ecn_alpha_gain),
       full_pipe_(parameters.full_pipe_growth, parameters.full_pipe_rounds),
       min_rtt_(connection.initial_rtt),
       probe_rtt_min_(static_cast<Nanoseconds>(parameters.probe_rtt_interval_s * kSecond)),
@@ -65,9 +73,11 @@ Bbr3Controller::Bbr3Controller(const Connection& connection, const Bbr3Parameter
 
 void Bbr3Controller::OnAck(const AckEvent& ack) {
   delivered_ = ack.delivered;
+  UpdateEcnUse();
   UpdateLoss(ack);
   UpdateLatestDelivery(ack);
   UpdateRoundsAndBandwidth(ack);
+  UpdateMarks(ack);
   if (is_loss_round_start_) UpdateLowerBounds();
   UpdateExtraAcked(ack);
   UpdateFullPipe(ack);
@@ -166,9 +176,16 @@ Metrics Bbr3Controller::metrics() const {
   return metrics;
 }
 
+void Bbr3Controller::UpdateEcnUse() {
+  // For good, once the path is short enough.
+  const auto longest = static_cast<Nanoseconds>(parameters_.ecn_max_rtt_ms * kMillisecond);
+  uses_ecn_ |= parameters_.ecn_factor > 0.0 && (longest == 0 || (min_rtt_ > 0 && min_rtt_ <= longest));
+}
+
 void Bbr3Controller::UpdateLoss(const AckEvent& ack) {
   if (ack.bytes_lost > 0) {
     ++loss_events_in_round_;
+    has_loss_in_cycle_ = true;
     if (!has_loss_in_round_) {
       // The first loss begins a round; at the end of that round the bounds react.
       has_loss_in_round_ = true;
@@ -200,14 +217,33 @@ void Bbr3Controller::UpdateRoundsAndBandwidth(const AckEvent& ack) {
   }
 }
 
+void Bbr3Controller::UpdateMarks(const AckEvent& ack) {
+  if (!uses_ecn_) return;
+  marked_.OnAck(ack.bytes_acked, ack.bytes_marked);
+  if (ack.bytes_marked > 0) has_mark_in_round_ = has_mark_in_cycle_ = true;
+  if (!is_round_start_) return;
+  marked_rounds_ = marked_.EndRound() >= parameters_.ecn_threshold ? marked_rounds_ + 1 : 0;
+  if (!is_pipe_full_ && marked_rounds_ >= parameters_.startup_ecn_rounds) OnStartupTooHigh();
+}
+
 void Bbr3Controller::UpdateLowerBounds() {
-  // While probing, losses are the result of the probe and concern the upper bound.
-  if (std::exchange(has_loss_in_round_, false) && !IsProbingBandwidth()) {
-    if (bandwidth_lo_ == kNoRateBound) bandwidth_lo_ = max_bandwidth_.Best();
+  const bool has_loss = std::exchange(has_loss_in_round_, false);
+  const bool has_mark = std::exchange(has_mark_in_round_, false);
+  // While probing, losses and marks are the result of the probe and concern the upper bound.
+  if ((has_loss || has_mark) && !IsProbingBandwidth()) {
     if (inflight_lo_ == kNoBound) inflight_lo_ = cwnd_;
-    const double beta = parameters_.beta;
-    bandwidth_lo_ = std::max(bandwidth_latest_, static_cast<BitsPerSecond>(beta * static_cast<double>(bandwidth_lo_)));
-    inflight_lo_ = std::max(inflight_latest_, static_cast<Bytes>(beta * static_cast<double>(inflight_lo_)));
+    const auto inflight_lo = static_cast<double>(inflight_lo_);
+    if (has_loss) {
+      if (bandwidth_lo_ == kNoRateBound) bandwidth_lo_ = max_bandwidth_.Best();
+      const double beta = parameters_.beta;
+      bandwidth_lo_ =
+          std::max(bandwidth_latest_, static_cast<BitsPerSecond>(beta * static_cast<double>(bandwidth_lo_)));
+      inflight_lo_ = std::max(inflight_latest_, static_cast<Bytes>(beta * inflight_lo));
+    }
+    if (has_mark) {
+      const double kept = 1.0 - parameters_.ecn_factor * marked_.average();
+      inflight_lo_ = std::min(inflight_lo_, static_cast<Bytes>(kept * inflight_lo));
+    }
   }
   if (recovery_ == Recovery::kOpen) is_undo_saved_ = false;
 }
@@ -231,12 +267,10 @@ void Bbr3Controller::UpdateFullPipe(const AckEvent& ack) {
 
 void Bbr3Controller::UpdateStartup(const AckEvent& ack) {
   if (is_loss_round_start_) {
-    const bool has_many_losses =
-        std::exchange(loss_events_in_round_, 0) >= parameters_.startup_loss_events && IsInflightTooHigh(ack);
-    if (!is_pipe_full_ && has_many_losses && recovery_ == Recovery::kRecovery) {
+    const bool has_many_events = std::exchange(loss_events_in_round_, 0) >= parameters_.startup_loss_events;
+    if (!is_pipe_full_ && has_many_events && HasManyLosses(ack) && recovery_ == Recovery::kRecovery) {
       undo_.is_startup = true;
-      is_pipe_full_ = true;
-      inflight_hi_ = std::max(BdpMultiple(Bandwidth(), 1.0), inflight_latest_);
+      OnStartupTooHigh();
     }
   }
   if (mode_ == Mode::kStartup && is_pipe_full_) {
@@ -244,6 +278,11 @@ void Bbr3Controller::UpdateStartup(const AckEvent& ack) {
     drain_start_ = rounds_.count();
     if (parameters_.drain_forgets_losses) ResetCongestionSignals();
   }
+}
+
+void Bbr3Controller::OnStartupTooHigh() {
+  is_pipe_full_ = true;
+  inflight_hi_ = std::max(BdpMultiple(Bandwidth(), 1.0), inflight_latest_);
 }
 
 void Bbr3Controller::UpdateDrain(const AckEvent& ack) {
@@ -259,14 +298,13 @@ void Bbr3Controller::UpdateCycle(const AckEvent& ack) {
   if (!is_pipe_full_ || UpdateUpperBound(ack) || mode_ != Mode::kProbeBw) return;
   switch (phase_) {
     case Phase::kDown:
-      if (IsTimeToProbe(ack.now)) {
-        StartRefill(ack.delivered);
-      } else if (ack.in_flight <= std::min(InflightTarget(max_bandwidth_.Best()), InflightWithHeadroom())) {
+      if (!ProbeIfTime(ack) &&
+          ack.in_flight <= std::min(InflightTarget(max_bandwidth_.Best()), InflightWithHeadroom())) {
         phase_ = Phase::kCruise;
       }
       break;
     case Phase::kCruise:
-      if (IsTimeToProbe(ack.now)) StartRefill(ack.delivered);
+      ProbeIfTime(ack);
       break;
     case Phase::kRefill:
       // One round at the bandwidth refills the pipe, so that losses after it are due to the probe.
@@ -306,8 +344,18 @@ bool Bbr3Controller::UpdateUpperBound(const AckEvent& ack) {
 }
 
 bool Bbr3Controller::IsInflightTooHigh(const AckEvent& ack) const {
+  return HasManyLosses(ack) || HasManyMarks(ack);
+}
+
+bool Bbr3Controller::HasManyLosses(const AckEvent& ack) const {
   return ack.sample.is_valid && static_cast<double>(ack.sample.lost_since_send) >
                                     parameters_.loss_threshold * static_cast<double>(ack.sample.tx_in_flight);
+}
+
+bool Bbr3Controller::HasManyMarks(const AckEvent& ack) const {
+  return uses_ecn_ && ack.sample.is_valid &&
+         static_cast<double>(ack.sample.marked_since_send) >
+             parameters_.ecn_threshold * static_cast<double>(ack.sample.delivered);
 }
 
 Bytes Bbr3Controller::InflightAtLoss(const AckEvent& ack) const {
@@ -324,17 +372,28 @@ void Bbr3Controller::OnInflightTooHigh(const AckEvent& ack) {
   has_probe_samples_ = false;  // once per probe
   if (!ack.sample.is_app_limited) {
     const auto reduced = static_cast<Bytes>(parameters_.beta * static_cast<double>(TargetInflight()));
-    inflight_hi_ = std::max(InflightAtLoss(ack), reduced);
+    inflight_hi_ = std::max(HasManyLosses(ack) ? InflightAtLoss(ack) : ack.sample.tx_in_flight, reduced);
   }
   if (IsInPhase(Phase::kUp)) {
-    undo_.is_up = true;
+    undo_.is_up = HasManyLosses(ack);
     StartDown(ack.now, ack.delivered);
   }
 }
 
-bool Bbr3Controller::IsTimeToProbe(Nanoseconds now) const {
+bool Bbr3Controller::ProbeIfTime(const AckEvent& ack) {
+  const bool has_marks_only = has_mark_in_cycle_ && !has_loss_in_cycle_ && recovery_ == Recovery::kOpen;
+  if (has_marks_only && parameters_.ecn_reprobe_gain > 0.0) {
+    // Other flows' traffic may have gone. While the upper bound is not set, nothing raises it.
+    const double packets = parameters_.ecn_reprobe_gain * static_cast<double>(inflight_hi_) /
+                           static_cast<double>(connection_.packet_bytes);
+    StartRefill(ack.delivered,
+                inflight_hi_ == kNoBound ? 0 : static_cast<std::int64_t>(std::log2(std::max(packets, 1.0))));
+    return true;
+  }
   const std::int64_t reno_rounds = std::min(parameters_.reno_rounds, TargetInflight() / connection_.packet_bytes);
-  return now > cycle_start_ + probe_wait_ || rounds_since_probe_ >= reno_rounds;
+  const bool is_time = ack.now > cycle_start_ + probe_wait_ || rounds_since_probe_ >= reno_rounds;
+  if (is_time) StartRefill(ack.delivered);
+  return is_time;
 }
 
 bool Bbr3Controller::IsTimeToGoDown(const AckEvent& ack) {
@@ -349,9 +408,9 @@ bool Bbr3Controller::IsTimeToGoDown(const AckEvent& ack) {
   return full_pipe_.is_full();
 }
 
-void Bbr3Controller::StartRefill(Bytes delivered) {
+void Bbr3Controller::StartRefill(Bytes delivered, std::int64_t growth_rounds) {
   ResetLowerBounds();
-  growth_.Restart();
+  growth_.Restart(growth_rounds);
   is_risky_probe_stopped_ = false;
   ack_phase_ = AckPhase::kRefilling;
   rounds_.Restart(delivered);
@@ -474,7 +533,8 @@ void Bbr3Controller::UpdateCwnd(const AckEvent& ack) {
 }
 
 void Bbr3Controller::ResetCongestionSignals() {
-  has_loss_in_round_ = false;
+  has_loss_in_round_ = has_mark_in_round_ = false;
+  has_loss_in_cycle_ = has_mark_in_cycle_ = false;
   bandwidth_latest_ = 0;
   inflight_latest_ = 0;
 }

@@ -7,6 +7,7 @@
 #include "baselines/cc/controller.h"
 #include "baselines/cc/extra_acked.h"
 #include "baselines/cc/full_pipe.h"
+#include "baselines/cc/marked_share.h"
 #include "baselines/cc/min_rtt.h"
 #include "baselines/cc/parameters.h"
 #include "baselines/cc/probe_growth.h"
@@ -73,6 +74,20 @@ struct Bbr3Parameters {
   bool drain_forgets_losses = false;
   /// Whether a timeout outside a probe sets the short-term bound to the window before it. Linux: yes.
   bool timeout_sets_bound = false;
+  /// ECN, which the draft leaves open, as in Linux. A round with CE marks outside a probe reduces the short-term bound
+  /// by this much of the average share of marked packets; 0: marks are ignored…
+  double ecn_factor = 1.0 / 3.0;
+  /// …in which a round has this weight…
+  double ecn_alpha_gain = 1.0 / 16.0;
+  /// …and a larger share than this means that a probe goes too far…
+  double ecn_threshold = 0.5;
+  /// …or, in this many rounds in a row, that Startup does.
+  std::int64_t startup_ecn_rounds = 2;
+  /// After marks and no losses the next probe follows at once, and first raises the upper bound by this share of it. 0:
+  /// it does not.
+  double ecn_reprobe_gain = 0.5;
+  /// The largest min_rtt with which marks count. 0: any, since the draft asks for an answer to marks; Linux: 5 ms.
+  double ecn_max_rtt_ms = 0.0;
 
   void Describe(ParameterReader& reader);
 };
@@ -109,9 +124,11 @@ class Bbr3Controller final : public Controller {
   };
 
   // The steps of an ACK, in their order.
+  void UpdateEcnUse();
   void UpdateLoss(const AckEvent& ack);
   void UpdateLatestDelivery(const AckEvent& ack);
   void UpdateRoundsAndBandwidth(const AckEvent& ack);
+  void UpdateMarks(const AckEvent& ack);
   void UpdateLowerBounds();
   void UpdateExtraAcked(const AckEvent& ack);
   void UpdateFullPipe(const AckEvent& ack);
@@ -126,12 +143,16 @@ class Bbr3Controller final : public Controller {
   /// Returns whether a new probe has begun.
   bool UpdateUpperBound(const AckEvent& ack);
   bool IsInflightTooHigh(const AckEvent& ack) const;
+  bool HasManyLosses(const AckEvent& ack) const;
+  bool HasManyMarks(const AckEvent& ack) const;
   Bytes InflightAtLoss(const AckEvent& ack) const;
   void OnInflightTooHigh(const AckEvent& ack);
-  bool IsTimeToProbe(Nanoseconds now) const;
+  void OnStartupTooHigh();
+  /// Returns whether a new probe has begun.
+  bool ProbeIfTime(const AckEvent& ack);
   bool IsTimeToGoDown(const AckEvent& ack);
 
-  void StartRefill(Bytes delivered);
+  void StartRefill(Bytes delivered, std::int64_t growth_rounds = 0);
   void StartUp(const AckEvent& ack);
   void StartDown(Nanoseconds now, Bytes delivered);
   void EndProbeRttIfDue(Nanoseconds now);
@@ -172,8 +193,14 @@ class Bbr3Controller final : public Controller {
   bool is_loss_round_start_ = false;
   bool has_loss_in_round_ = false;
   std::int64_t loss_events_in_round_ = 0;
-  bool is_cwnd_limited_ = false;   // in this round
-  bool was_cwnd_limited_ = false;  // in the one before
+  bool has_loss_in_cycle_ = false;
+  MarkedShare marked_;
+  bool uses_ecn_ = false;
+  bool has_mark_in_round_ = false;
+  bool has_mark_in_cycle_ = false;
+  std::int64_t marked_rounds_ = 0;  // of Startup, in a row, above the threshold
+  bool is_cwnd_limited_ = false;    // in this round
+  bool was_cwnd_limited_ = false;   // in the one before
 
   // The bandwidth of the path, and its short-term bound.
   TwoCycleMax max_bandwidth_;

@@ -12,9 +12,9 @@ namespace bbrgym {
 /// round: slow at first, then as fast as slow start (draft-ietf-ccwg-bbr-06, section 5.3.3.5).
 class ProbeGrowth {
  public:
-  /// Begins a probe: the next round is the first.
-  void Restart() {
-    rounds_ = 0;
+  /// Begins a probe whose first round raises the bound by 2^`rounds` packets.
+  void Restart(std::int64_t rounds = 0) {
+    rounds_ = rounds;
     acked_ = 0;
   }
 

@@ -1,4 +1,4 @@
-"""BBRv3: gains, bounds, cautious probes, and Linux's way where it differs (docs/algorithms/bbr3.md).
+"""BBRv3: gains, bounds, cautious probes, ECN, and Linux's way where it differs (docs/algorithms/bbr3.md).
 
 test_bbr3_cases.py has the draft's own test cases.
 """
@@ -14,9 +14,18 @@ import pytest
 from ack_path import MS, PACKET, Path, make
 from bbr_rounds import CRUISE, DOWN, DRAIN, PROBE_BW, REFILL, STARTUP, UP, WITHOUT_PROBE_RTT
 
+from bbrgym import Flow, Scenario, simulate
 from bbrgym._testing import Recovery
+from bbrgym.envs.trace import LinkSummary
 
 Rounds = partial(bbr_rounds.Rounds, "bbr3")
+
+
+def cruise(**parameters: float) -> bbr_rounds.Rounds:
+    """Return it in the first round of Cruise."""
+    rounds = Rounds(UP, **parameters)
+    rounds.until(CRUISE, in_flight=40)
+    return rounds
 
 
 def test_phases_follow_each_other_and_have_their_gains() -> None:
@@ -196,14 +205,98 @@ def test_a_burst_is_a_millisecond_of_the_pacing_rate() -> None:
     assert rounds.controller.decision().send_quantum == 65_536
 
 
+# ECN
+
+WITHOUT_REPROBE = {"ecn_reprobe_gain": 0.0}
+
+
+def test_marks_while_cruising_reduce_the_window_by_a_third_of_their_share_and_no_bandwidth() -> None:
+    rounds = cruise(ecn_alpha_gain=1.0, beta=0.95, **WITHOUT_REPROBE)
+    rounds.round(acks=100, in_flight=40)
+    window = rounds.cwnd
+    rounds.round(marked=4)
+    rounds.round(acks=1)
+    assert rounds.metrics["inflight_lo_packets"] == pytest.approx(window * (1 - 0.4 / 3), rel=0.01)
+    assert math.isnan(rounds.metrics["bandwidth_lo_mbps"])
+    rounds.round(marked=10, lost=1, rate_mbps=3)
+    before = rounds.metrics["inflight_lo_packets"]
+    rounds.round(acks=1)
+    assert rounds.metrics["inflight_lo_packets"] == pytest.approx(before * (1 - 0.9 / 3), rel=0.01)
+    assert not math.isnan(rounds.metrics["bandwidth_lo_mbps"])
+
+
+def test_the_share_of_marks_is_averaged_over_rounds() -> None:
+    rounds = cruise(ecn_factor=1.0, **WITHOUT_REPROBE, probe_wait_s=3600.0, reno_rounds=1000, **WITHOUT_PROBE_RTT)
+    for _ in range(30):  # and those before: the average is nearly 0
+        rounds.round()
+    window = rounds.cwnd
+    rounds.round(marked=10)
+    rounds.round(acks=1)
+    assert rounds.metrics["inflight_lo_packets"] == pytest.approx(window * (1 - 1 / 16), rel=0.02)
+
+
+def test_a_probe_with_marks_on_more_than_half_of_its_packets_goes_too_far() -> None:
+    rounds = Rounds(UP, **WITHOUT_REPROBE)
+    rounds.round(in_flight=80, tx_in_flight=70, marked=5)
+    assert rounds.phase == UP
+    rounds.round(in_flight=80, tx_in_flight=70, marked=6)
+    assert rounds.metrics["inflight_hi_packets"] == 70
+    assert rounds.phase == DOWN
+
+
+@pytest.mark.parametrize(("marked", "mode"), [(4, STARTUP), (5, DRAIN)])
+def test_two_rounds_with_marks_on_half_of_the_packets_end_startup(marked: int, mode: int) -> None:
+    rounds = Rounds(time_ms=0)
+    rounds.round(rate_mbps=1, in_flight=200)
+    for rate_mbps in (2, 4):
+        assert rounds.metrics["mode"] == STARTUP
+        rounds.round(rate_mbps=rate_mbps, in_flight=200, marked=marked)
+    rounds.round(rate_mbps=8, in_flight=200, acks=1, marked=0)
+    assert rounds.metrics["mode"] == mode
+    assert math.isnan(rounds.metrics["inflight_hi_packets"]) == (mode == STARTUP)
+
+
+@pytest.mark.parametrize(("gain", "lost", "phase"), [(0.5, 0, REFILL), (0.5, 1, CRUISE), (0.0, 0, CRUISE)])
+def test_after_marks_without_losses_the_next_probe_follows_at_once(gain: float, lost: int, phase: int) -> None:
+    rounds = cruise(ecn_reprobe_gain=gain, ecn_threshold=1.0)
+    rounds.round(lost=lost, lost_at=0, in_flight=40)
+    rounds.round(marked=1, in_flight=40, acks=1)
+    assert rounds.phase == phase
+
+
+def test_the_probe_after_marks_raises_the_bound_by_half_in_its_first_round() -> None:
+    rounds = bounded_probe()
+    rounds.round(in_flight=50, tx_in_flight=60, lost=3)
+    rounds.until(CRUISE, in_flight=40, tx_in_flight=40)
+    bound = rounds.metrics["inflight_hi_packets"]
+    rounds.ack(bytes_marked=PACKET)
+    rounds.until(UP, in_flight=40, tx_in_flight=40, acks=60)
+    rounds.round(in_flight=40, tx_in_flight=40, acks=60)
+    assert 16 <= rounds.metrics["inflight_hi_packets"] - bound <= 64
+
+
+@pytest.mark.parametrize("parameters", [{"ecn_factor": 0.0}, {"ecn_max_rtt_ms": 5.0}])
+def test_marks_can_be_ignored_altogether_or_on_long_paths(parameters: dict[str, float]) -> None:
+    for rounds in (cruise(**parameters), Rounds(UP, **parameters)):
+        phase = rounds.phase
+        for _ in range(2):
+            rounds.round(marked=10, in_flight=40, tx_in_flight=40)
+            assert rounds.phase == phase
+        assert math.isnan(rounds.metrics["inflight_hi_packets"])
+        assert math.isnan(rounds.metrics["inflight_lo_packets"])
+
+
+def test_with_ecn_the_queue_is_shorter() -> None:
+    def link(ecn: str | None) -> LinkSummary:
+        flows = (Flow("bbr3", 20, ecn=ecn), Flow("bbr3", 20, ecn=ecn))
+        scenario = Scenario(rate_mbps=10, buffer_bdp=2, ce_threshold_ms=5, duration_s=6, flows=flows)
+        return simulate(scenario, "native").summary(after_s=2).link
+
+    assert link("l4s").queue_mean_ms < 0.8 * link(None).queue_mean_ms
+    assert link("l4s").utilisation > 0.9
+
+
 # Linux's way, where it differs
-
-
-def cruise(**parameters: float) -> bbr_rounds.Rounds:
-    """Return it in the first round of Cruise."""
-    rounds = Rounds(UP, **parameters)
-    rounds.until(CRUISE, in_flight=40)
-    return rounds
 
 
 def drain(**parameters: float) -> bbr_rounds.Rounds:
