@@ -36,7 +36,8 @@ class LedbatController final : public LossBasedController {
   Metrics metrics() const override;
 
  private:
-  static constexpr std::size_t kCurrentDelays = 4;  // LEDBAT++, section 4.1: the minimum of the last four RTTs
+  /// CURRENT_FILTER is the minimum of so many RTTs. RFC 6817 leaves the filter open; ns-3's TcpLedbat takes four, too.
+  static constexpr std::size_t kCurrentDelays = 4;
 
   void Observe(const AckEvent& ack) override;
   /// The window moves in `Observe`, with the flow limited by it or not.

@@ -123,7 +123,7 @@ class VivaceController final : public Controller {
 
   /// Decisions in a row in one direction: positive upwards, negative downwards.
   std::int64_t same_direction_ = 0;
-  /// Likewise, changes that were cut to the boundary.
+  /// How many steps the change boundary has grown by.
   std::int64_t cut_changes_ = 0;
 };
 
