@@ -117,6 +117,11 @@ def retransmission_ratio(summaries: Sequence[Summary]) -> float:
     return first / second
 
 
+def queue_ms(summaries: Sequence[Summary]) -> float:
+    """Return the mean queueing delay in ms."""
+    return summaries[0].link.queue_mean_ms
+
+
 def share_of(algorithm: str) -> Callable[[Sequence[Summary]], float]:
     """Return what measures the share of an algorithm's flows in the sum of all throughputs."""
 
@@ -136,9 +141,10 @@ def several(algorithm: str, buffer_bdp: float, count: int = 4) -> Scenario:
     return Scenario(rate_mbps=40, buffer_bdp=buffer_bdp, duration_s=120, flows=flows)
 
 
-def duel(first: str, second: str, buffer_bdp: float) -> Scenario:
-    """Return two flows on 50 Mbit/s and 30 ms, which is 25 Mbit/s for each, for two minutes."""
-    return Scenario(rate_mbps=50, buffer_bdp=buffer_bdp, duration_s=120, flows=(Flow(first, 30), Flow(second, 30)))
+def duel(first: str, second: str, buffer_bdp: float, **parameters: float) -> Scenario:
+    """Return two flows, the first with parameters, on 50 Mbit/s and 30 ms for two minutes: 25 Mbit/s for each."""
+    flows = (Flow(first, 30, parameters=parameters), Flow(second, 30))
+    return Scenario(rate_mbps=50, buffer_bdp=buffer_bdp, duration_s=120, flows=flows)
 
 
 def one_of_six(algorithm: str) -> Scenario:
@@ -152,10 +158,21 @@ def alone(algorithm: str, buffer_bdp: float, loss: float = 0.0) -> Scenario:
     return Scenario(rate_mbps=50, buffer_bdp=buffer_bdp, duration_s=60, loss=loss, flows=(Flow(algorithm, 60),))
 
 
+def slow(algorithm: str, buffer_bdp: float) -> Scenario:
+    """Return one flow on 10 Mbit/s, where a packet takes 0.83 ms, and 40 ms for four minutes."""
+    return Scenario(rate_mbps=10, buffer_bdp=buffer_bdp, duration_s=240, flows=(Flow(algorithm, 40),))
+
+
 BBR3: Final = "draft-ietf-ccwg-bbr-06"
 SLIDES: Final = "Cardwell et al., BBRv3, IETF 117 (2023)"
+VEGAS: Final = "Brakmo, Peterson, TCP Vegas, IEEE JSAC 13(8) (1995)"
+COPA: Final = "Arun, Balakrishnan, Copa, NSDI 2018"
+LEDBAT: Final = "RFC 6817"
+VIVACE: Final = "Dong et al., PCC Vivace, NSDI 2018"
 FAIR: Final = 0.95
 """Jain's index that counts as approximate fairness; of four flows, one with twice the others' share has 0.93."""
+STARVING: Final = 0.25
+"""The share of one of two flows that counts as starving."""
 
 CLAIMS: Final = (
     *(
@@ -266,6 +283,156 @@ CLAIMS: Final = (
         (alone("bbr3", 2),),
         utilisation,
         at_least=0.97,
+    ),
+    Claim(
+        "vegas",
+        VEGAS,
+        "a flow alone keeps alpha to beta packets in the queue: 2 to 4, of 0.83 ms each",
+        "mean queueing delay, in ms",
+        (slow("vegas", 4),),
+        queue_ms,
+        at_least=1.66,
+        at_most=3.33,
+    ),
+    *(
+        Claim(
+            "vegas",
+            "Mo et al., Analysis and Comparison of TCP Reno and Vegas, INFOCOM 1999",
+            f"it starves beside a flow that fills the buffer; buffer of {buffer_bdp:g} BDP",
+            "share of vegas beside cubic",
+            (duel("vegas", "cubic", buffer_bdp),),
+            share_of("vegas"),
+            at_most=STARVING,
+        )
+        for buffer_bdp in (1, 4)
+    ),
+    Claim(
+        "vegas",
+        VEGAS,
+        "flows share fairly; buffer of 2 BDP",
+        "Jain's index of 4 flows",
+        (several("vegas", 2),),
+        jain,
+        at_least=FAIR,
+    ),
+    Claim(
+        "copa",
+        f"{COPA}, abstract",
+        "similar throughput as CUBIC; buffer of 2 BDP",
+        "utilisation over CUBIC's",
+        (alone("copa", 2), alone("cubic", 2)),
+        utilisation_ratio,
+        at_least=0.95,
+    ),
+    Claim(
+        "copa",
+        f"{COPA}, abstract",
+        "with much lower delay; buffer of 2 BDP",
+        "mean queueing delay over CUBIC's",
+        (alone("copa", 2), alone("cubic", 2)),
+        queue_ratio,
+        at_most=0.1,
+    ),
+    Claim(
+        "copa",
+        f"{COPA}, section 3",
+        "several flows, too, empty the queue and do not compete; buffer of 2 BDP",
+        "mean queueing delay of 4 flows over that of CUBIC's",
+        (several("copa", 2), several("cubic", 2)),
+        queue_ratio,
+        at_most=0.1,
+    ),
+    Claim(
+        "copa",
+        f"{COPA}, abstract",
+        "converges quickly to the correct fair rates; buffer of 2 BDP",
+        "Jain's index of 4 flows",
+        (several("copa", 2),),
+        jain,
+        at_least=FAIR,
+    ),
+    *(
+        Claim(
+            "copa",
+            f"{COPA}, abstract",
+            f"co-exists well with CUBIC, in competitive mode; buffer of {buffer_bdp:g} BDP",
+            "share of copa",
+            (duel("copa", "cubic", buffer_bdp),),
+            share_of("copa"),
+            at_least=0.33,
+            at_most=0.67,
+        )
+        for buffer_bdp in (1, 2, 4)
+    ),
+    Claim(
+        "copa",
+        f"{COPA}, abstract",
+        "without competitive mode it would get little beside CUBIC; buffer of 2 BDP",
+        "share of copa",
+        (duel("copa", "cubic", 2, has_competitive_mode=0),),
+        share_of("copa"),
+        at_most=STARVING,
+    ),
+    Claim(
+        "copa",
+        f"{COPA}, abstract",
+        "is robust to losses without congestion; 5 %",
+        "utilisation",
+        (alone("copa", 1, loss=0.05),),
+        utilisation,
+        at_least=0.9,
+    ),
+    Claim(
+        "ledbat",
+        f"{LEDBAT}, section 2",
+        "a flow alone holds the TARGET of 100 ms, if the buffer is larger",
+        "mean queueing delay, in ms",
+        (slow("ledbat", 8),),
+        queue_ms,
+        at_least=90,
+        at_most=110,
+    ),
+    *(
+        Claim(
+            "ledbat",
+            f"{LEDBAT}, section 1",
+            f"it yields to standard TCP; buffer of {buffer_bdp:g} BDP, {30 * buffer_bdp:g} ms",
+            "share of ledbat beside cubic",
+            (duel("ledbat", "cubic", buffer_bdp),),
+            share_of("ledbat"),
+            at_most=0.1,
+        )
+        for buffer_bdp in (2, 8)
+    ),
+    *(
+        Claim(
+            "vivace",
+            f"{VIVACE}, section 3",
+            f"its utility grows with the rate up to a loss rate of 5 %; {100 * loss:g} %",
+            "utilisation",
+            (alone("vivace", 1, loss=loss),),
+            utilisation,
+            at_least=0.8,
+        )
+        for loss in (0.01, 0.03, 0.05)
+    ),
+    Claim(
+        "vivace",
+        f"{VIVACE}, section 3",
+        "flows with this utility converge to fair shares; buffer of 2 BDP",
+        "Jain's index of 4 flows",
+        (several("vivace", 2),),
+        jain,
+        at_least=FAIR,
+    ),
+    Claim(
+        "vivace",
+        f"{VIVACE}, abstract",
+        "alleviates bufferbloat; buffer of 2 BDP",
+        "mean queueing delay over CUBIC's",
+        (alone("vivace", 2), alone("cubic", 2)),
+        queue_ratio,
+        at_most=0.1,
     ),
 )
 
