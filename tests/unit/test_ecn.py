@@ -18,13 +18,14 @@ from traces import flow_column, link_column, rows_of
 import bbrgym
 from bbrgym import Engine, Flow, Scenario, Trace, _native
 from bbrgym.envs.engine import EngineError
+from bbrgym.envs.scenario import Ecn, Queue
 
 SEED = 2
 CODEL = Scenario(rate_mbps=10, buffer_bdp=4, queue="codel", duration_s=8, flows=(Flow("newreno", rtt_ms=40),))
 STEP = Scenario(rate_mbps=10, buffer_bdp=4, ce_threshold_ms=5.0, duration_s=8, flows=(Flow("newreno", rtt_ms=40),))
 
 
-def with_ecn(scenario: Scenario, ecn: str | None = "classic") -> Scenario:
+def with_ecn(scenario: Scenario, ecn: Ecn | None = "classic") -> Scenario:
     flows = tuple(dataclasses.replace(flow, ecn=ecn) for flow in scenario.flows)
     return dataclasses.replace(scenario, flows=flows)
 
@@ -83,7 +84,7 @@ def test_what_is_not_ecn_capable_is_dropped_as_before(engine: Engine) -> None:
 @pytest.mark.parametrize("queue", ["droptail", "codel"])
 @pytest.mark.parametrize(("threshold_ms", "marks"), [(0.0, 8), (2.0, 6), (5.0, 2), (6.5, 1), (6.656, 0)])
 def test_every_packet_above_the_threshold_is_marked(
-    any_engine: Engine, queue: str, ecn: str | None, threshold_ms: float, marks: int
+    any_engine: Engine, queue: Queue, ecn: Ecn | None, threshold_ms: float, marks: int
 ) -> None:
     """The initial window reaches an idle link at once: from the third on, each packet waits 0.832 ms longer."""
     flow = Flow("newreno", rtt_ms=40, size_bytes=10_000, ecn=ecn)

@@ -220,6 +220,11 @@ def test_in_words():
         "12 Mbit/s, CoDel (5 ms in 100 ms) buffer of 30 packets, 1.00% random loss in bursts of 4 packets, rate "
         "changes to 8 Mbit/s at 3 s, 30 s; flow 0: 20 ms from 2 s to 9 s, jitter of up to 3 ms; flow 1: 50 ms, 3 MB."
     )
+    marking = Scenario(ce_threshold_ms=1, flows=(Flow(ecn="l4s"), Flow(ecn="classic")))
+    assert marking.describe() == (
+        "12 Mbit/s, droptail buffer of 1 BDP (75 packets), ECN marks above 1 ms, 30 s; "
+        "flow 0: 50 ms, l4s ECN; flow 1: 50 ms, classic ECN."
+    )
     varying = Scenario(rate_schedule=tuple((time, 5 + time) for time in range(10)))
     assert varying.describe_link() == (
         "12 Mbit/s, droptail buffer of 1 BDP (75 packets), 10 changes of the rate, 5 to 14 Mbit/s"
