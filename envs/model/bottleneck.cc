@@ -73,7 +73,6 @@ bool Bottleneck::Depart(Item& item) {
     StartSending(now);
   }
   if (is_codel_) FillDevice(now);
-  if (item.packet.ecn == Ecn::kCe) ++marks_;
   const bool has_data = item.packet.bytes > 0;  // packets without data are never lost
   if (loss_.CanLose() && has_data && loss_.IsNextLost()) {
     ++random_losses_;
@@ -111,7 +110,8 @@ void Bottleneck::StartStep(Nanoseconds now) {
   step_start_ = last_change_ = now;
   packet_ns_ = delay_ns_ns_ = 0.0;
   sending_ns_ = 0;
-  drops_ = marks_ = random_losses_ = 0;
+  drops_ = random_losses_ = 0;
+  marks_before_ = codel_.marks();
   most_packets_ = queue_.IsEmpty() ? 0 : WaitingPackets();
   most_delay_ns_ = static_cast<double>(waiting_bytes_) * ns_per_byte_;
 }
@@ -127,7 +127,7 @@ LinkRow Bottleneck::GetRow(Nanoseconds now) {
           .queue_mean_ms = per(delay_ns_ns_) / 1e6,
           .queue_max_ms = most_delay_ns_ / 1e6,
           .drops = static_cast<double>(drops_),
-          .marks = static_cast<double>(marks_),
+          .marks = static_cast<double>(codel_.marks() - marks_before_),
           .random_losses = static_cast<double>(random_losses_)};
 }
 

@@ -61,7 +61,7 @@ class Bottleneck {
   double delay_ns_ns_ = 0.0;
   double most_delay_ns_ = 0.0;
   std::uint64_t drops_ = 0;
-  std::uint64_t marks_ = 0;
+  std::uint64_t marks_before_ = 0;
   std::uint64_t random_losses_ = 0;
 };
 

@@ -19,7 +19,7 @@ void CodelQueue::Reset(Nanoseconds target, Nanoseconds interval, Bytes packet_by
   ce_threshold_ = ce_threshold;
   entries_.Clear();
   bytes_ = 0;
-  drops_ = 0;
+  drops_ = marks_ = 0;
   first_above_time_ = drop_next_ = 0;
   count_ = lastcount_ = 0;
   dropping_ = false;
@@ -40,7 +40,7 @@ bool CodelQueue::Pop(Nanoseconds now, QueuedPacket& packet) {
     // When many packets wait, several drops may be due now.
     while (dropping_ && now >= drop_next_) {
       ++count_;
-      if (packet.packet.Mark()) {
+      if (Mark(packet)) {
         drop_next_ = ControlLaw(drop_next_);
         break;
       }
@@ -53,7 +53,7 @@ bool CodelQueue::Pop(Nanoseconds now, QueuedPacket& packet) {
       }
     }
   } else if (taken.is_ok_to_drop) {
-    if (!packet.packet.Mark()) {
+    if (!Mark(packet)) {
       ++drops_;
       taken = Take(now, packet);
     }
@@ -64,7 +64,7 @@ bool CodelQueue::Pop(Nanoseconds now, QueuedPacket& packet) {
     drop_next_ = ControlLaw(now);
     lastcount_ = count_;
   }
-  if (taken.sojourn > ce_threshold_) packet.packet.Mark();
+  if (taken.sojourn > ce_threshold_) Mark(packet);
   return taken.has_packet;
 }
 
@@ -88,6 +88,13 @@ CodelQueue::Taken CodelQueue::Take(Nanoseconds now, QueuedPacket& packet) {
     return {.has_packet = true, .is_ok_to_drop = false, .sojourn = sojourn};
   }
   return {.has_packet = true, .is_ok_to_drop = now >= first_above_time_, .sojourn = sojourn};
+}
+
+bool CodelQueue::Mark(QueuedPacket& packet) {
+  if (packet.packet.ecn == Ecn::kNotEct) return false;
+  if (packet.packet.ecn != Ecn::kCe) ++marks_;
+  packet.packet.ecn = Ecn::kCe;
+  return true;
 }
 
 Nanoseconds CodelQueue::ControlLaw(Nanoseconds time) const {

@@ -29,8 +29,9 @@ class CodelQueue {
 
   std::size_t size() const { return entries_.size(); }
   Bytes bytes() const { return bytes_; }
-  /// Packets dropped since the reset.
+  /// Packets dropped, and marked, since the reset.
   std::uint64_t drops() const { return drops_; }
+  std::uint64_t marks() const { return marks_; }
 
  private:
   struct Entry {
@@ -45,6 +46,8 @@ class CodelQueue {
   };
 
   Taken Take(Nanoseconds now, QueuedPacket& packet);
+  /// Returns false if the packet is not ECN-capable.
+  bool Mark(QueuedPacket& packet);
   Nanoseconds ControlLaw(Nanoseconds time) const;
 
   Nanoseconds target_ = 0;
@@ -55,6 +58,7 @@ class CodelQueue {
   Ring<Entry> entries_;
   Bytes bytes_ = 0;
   std::uint64_t drops_ = 0;
+  std::uint64_t marks_ = 0;
 
   // Names and values of the RFC.
   Nanoseconds first_above_time_ = 0;

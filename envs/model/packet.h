@@ -29,13 +29,6 @@ struct DataPacket {
   std::int32_t bytes = 0;
   bool is_retransmission = false;
   Ecn ecn = Ecn::kNotEct;
-
-  /// Marks the packet instead of dropping it. Returns false, and does nothing, if its transport is not ECN-capable.
-  bool Mark() {
-    if (ecn == Ecn::kNotEct) return false;
-    ecn = Ecn::kCe;
-    return true;
-  }
 };
 
 /// A range of received packet numbers, including both ends.

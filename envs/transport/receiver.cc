@@ -1,14 +1,11 @@
 #include "envs/transport/receiver.h"
 
-#include <utility>
-
 namespace bbrgym {
 
 bool Receiver::OnPacket(Nanoseconds now, const DataPacket& packet) {
   Record(packet.number);
   counts_.arrived += packet.bytes;
-  const bool was_marked = std::exchange(is_marked_, packet.ecn == Ecn::kCe);
-  if (is_marked_) ack_.marked += packet.bytes;
+  if (packet.ecn == Ecn::kCe) TakeMark(packet);
 
   const std::uint64_t expected = segments_.begin();
   const bool is_expected = packet.segment == expected;
@@ -30,10 +27,15 @@ bool Receiver::OnPacket(Nanoseconds now, const DataPacket& packet) {
   }
 
   ++unacknowledged_;
-  const bool is_first_mark = is_marked_ && !was_marked;
-  if (!is_expected || had_hole || is_first_mark || unacknowledged_ >= kAckEvery) return true;
+  if (!is_expected || had_hole || unacknowledged_ >= kAckEvery) return true;
   ack_due_ = now + kMaxAckDelay;
   return false;
+}
+
+[[gnu::noinline]] void Receiver::TakeMark(const DataPacket& packet) {
+  ack_.marked += packet.bytes;
+  if (packet.number != after_mark_) unacknowledged_ = kAckEvery;
+  after_mark_ = packet.number + 1;
 }
 
 void Receiver::WriteAck(AckPacket& ack) {

@@ -45,11 +45,12 @@ class Receiver {
 
  private:
   void Record(PacketNumber number);
+  void TakeMark(const DataPacket& packet);
 
   AckPacket ack_;  // of everything that has arrived
   // Bytes of the segments from the next expected one on; 0 for those that have not arrived.
   Window<std::int32_t> segments_;
-  bool is_marked_ = false;  // the latest packet
+  PacketNumber after_mark_ = 0;  // what follows the latest marked packet
   int unacknowledged_ = kAckEvery - 1;
   Nanoseconds ack_due_ = kNever;
   Counts counts_;
