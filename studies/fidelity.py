@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
-import numpy as np
 import pandas as pd
 from rich.console import Console
 
@@ -42,7 +41,7 @@ COLUMNS = {
     "throughput_mbps[1]": ".1f",
     "share[0]": ".1%",
     "link_queue_mean_ms": ".0f",
-    "retransmissions": ".0f",
+    "retransmission_rate": ".2%",
     "link_utilisation": ".1%",
 }
 """{column of `run_table`: number format}"""
@@ -64,7 +63,7 @@ def tables(runs: pd.DataFrame, console: Console) -> str:
     linux: Labelled = {(case.name, LINUX): case for case in cases}
     frames = [measured(linux, runs), *(simulated(of, name, SEEDS, console) for name, of in of_engines.items())]
     table = run_table(pd.concat(frames, ignore_index=True))
-    return "\n\n".join([_beside(cases, table), "### Variants in native, relative to Linux", _over_linux(cases, table)])
+    return "\n\n".join([_beside(cases, table), "### Variants in native, less Linux", _over_linux(cases, table)])
 
 
 def _simulations(case: Case) -> Iterator[tuple[str, Variant]]:
@@ -96,7 +95,7 @@ def _over_linux(cases: list[Case], table: pd.DataFrame) -> str:
         [
             case.name,
             variant.name,
-            *(_relative(means[case.name, who][column], means[case.name, LINUX][column]) for column in columns),
+            *(_difference(column, means[case.name, who], means[case.name, LINUX]) for column in columns),
         ]
         for case in cases
         for variant in (PLAIN, *VARIANTS)
@@ -105,11 +104,11 @@ def _over_linux(cases: list[Case], table: pd.DataFrame) -> str:
     return page.table(["situation", "", *(HEADINGS[column].partition(",")[0] for column in columns)], rows, range(2, 6))
 
 
-def _relative(ours: float, theirs: float) -> str:
-    """Return how much ours differs from theirs, in per cent of theirs, or a dash without one of them."""
-    if np.isnan(ours) or np.isnan(theirs) or (not theirs and ours):
-        return "-"
-    return f"{100 * (ours / theirs - 1) if theirs else 0.0:+.0f} %"
+def _difference(column: str, ours: pd.Series, theirs: pd.Series) -> str:
+    """Return how much ours differs from theirs: in per cent of theirs, or in points where that is a percentage."""
+    if COLUMNS[column].endswith("%"):
+        return f"{100 * (ours[column] - theirs[column]):+.2f} points"
+    return f"{100 * (ours[column] / theirs[column] - 1):+.0f} %"
 
 
 def main() -> int:
