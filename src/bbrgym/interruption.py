@@ -1,11 +1,12 @@
 """Ctrl-C and SIGTERM: a command ends with one line and exit status 130 or 143, whenever they come.
 
 A signal handler that raises an exception wherever the program happens to be is not enough. Libraries turn an exception
-in the middle of their import into another one, or swallow it; a second Ctrl-C would cut off the clean-up that the first
-one began; and what comes before the first or after the last line of a command would print a traceback. So
+in the middle of their import into another one, or swallow it, and so does Hydra while it opens a file; a second Ctrl-C
+would cut off the clean-up that the first one began; and what comes before the first or after the last line of a command
+would print a traceback. So
 
 * while a command starts and after it has ended, and during imports as long as nothing is in progress, it ends at once;
-* during other imports the signal waits until they are done;
+* during other imports the signal waits until they are done; Hydra's opening of a file counts as an import;
 * otherwise it raises KeyboardInterrupt or SystemExit(143) once, in the main thread. A second signal changes nothing. A
   third one ends the command at once, like SIGKILL: child processes end with it, and files are replaced as a whole.
 
@@ -259,7 +260,9 @@ def _is_main_thread() -> bool:
 
 def _is_importing(frame: FrameType | None) -> bool:
     while frame is not None:
-        if frame.f_code.co_filename.startswith("<frozen importlib"):
+        file = frame.f_code.co_filename
+        # The second one closes in `finally` what it may not have opened, so that its caller sees another error.
+        if file.startswith("<frozen importlib") or file.endswith("/importlib_resources_config_source.py"):
             return True
         frame = frame.f_back
     return False

@@ -165,6 +165,22 @@ def test_an_import_is_not_interrupted(
     assert (seen, leaves) == ((["y"], []) if is_in_progress else ([], [130]))
 
 
+def test_hydra_that_opens_a_file_is_not_interrupted(leaves: list[int]) -> None:
+    from hydra._internal.core_plugins.importlib_resources_config_source import ImportlibResourcesConfigSource
+
+    class File:
+        def open(self, **_: str) -> NoReturn:
+            signal.raise_signal(signal.SIGTERM)
+            raise FileNotFoundError
+
+    def command() -> int:
+        ImportlibResourcesConfigSource("hydra", "pkg://bbrgym.conf")._read_config(File())
+        return 0
+
+    assert run_interruptible("it", command) == TERMINATED
+    assert leaves == [TERMINATED]
+
+
 def test_a_signal_that_is_ignored_stays_ignored() -> None:
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in a background job
     try:
