@@ -153,7 +153,7 @@ void Bbr2Controller::UpdateRoundsAndBandwidth(const AckEvent& ack) {
   if (!ack.sample.is_valid) return;
   if (rounds_.OnDelivered(ack.sample.prior_delivered, ack.delivered)) {
     is_round_start_ = true;
-    ++rounds_since_probe_;
+    probe_timer_.OnRound();
   }
   if (!ack.sample.is_app_limited || ack.sample.delivery_rate >= max_bandwidth_.Best()) {
     max_bandwidth_.Update(ack.sample.delivery_rate);
@@ -215,7 +215,6 @@ void Bbr2Controller::UpdateDrain(const AckEvent& ack) {
 void Bbr2Controller::UpdateCycle(const AckEvent& ack) {
   if (!IsPipeFull()) return;
   if (UpdateUpperBound(ack) || mode_ != Mode::kProbeBw) return;
-  const bool has_lasted_min_rtt = ack.now - phase_start_ > min_rtt_;
   switch (phase_) {
     case Phase::kCruise:
       if (IsTimeToProbe(ack.now)) StartRefill(ack.delivered);
@@ -230,6 +229,7 @@ void Bbr2Controller::UpdateCycle(const AckEvent& ack) {
     case Phase::kUp: {
       const bool is_risky = was_probe_too_high_ && ack.prior_in_flight >= inflight_hi_;
       if (is_risky) is_risky_probe_stopped_ = true;
+      const bool has_lasted_min_rtt = ack.now - up_start_ > min_rtt_;
       if (is_risky || (has_lasted_min_rtt &&
                        ack.prior_in_flight >= InflightTarget(max_bandwidth_.Best(), parameters_.probe_up_gain))) {
         was_probe_too_high_ = false;
@@ -297,8 +297,7 @@ void Bbr2Controller::RaiseUpperBound(const AckEvent& ack) {
 }
 
 bool Bbr2Controller::IsTimeToProbe(Nanoseconds now) const {
-  const std::int64_t reno_rounds = std::min(parameters_.reno_rounds, TargetInflight() / connection_.packet_bytes);
-  return now - phase_start_ > probe_wait_ || rounds_since_probe_ >= reno_rounds;
+  return probe_timer_.IsOver(now, TargetInflight() / connection_.packet_bytes, parameters_.reno_rounds);
 }
 
 void Bbr2Controller::StartRefill(Bytes delivered) {
@@ -313,7 +312,7 @@ void Bbr2Controller::StartRefill(Bytes delivered) {
 void Bbr2Controller::StartUp(const AckEvent& ack) {
   ack_phase_ = AckPhase::kProbeStarting;
   rounds_.Restart(ack.delivered);
-  phase_start_ = ack.now;
+  up_start_ = ack.now;
   phase_ = Phase::kUp;
   growth_.StartRound(cwnd_, connection_.packet_bytes);
 }
@@ -321,11 +320,7 @@ void Bbr2Controller::StartUp(const AckEvent& ack) {
 void Bbr2Controller::StartDown(Nanoseconds now, Bytes delivered) {
   ResetCongestionSignals();
   growth_.Stop();
-  rounds_since_probe_ = static_cast<std::int64_t>(random_.Below(2));
-  const auto random_wait = static_cast<std::uint64_t>(parameters_.probe_wait_random_s * kSecond) + 1;
-  probe_wait_ = static_cast<Nanoseconds>(parameters_.probe_wait_s * kSecond) +
-                static_cast<Nanoseconds>(random_.Below(random_wait));
-  phase_start_ = now;  // for Down and Cruise together
+  probe_timer_.Start(now, parameters_.probe_wait_s, parameters_.probe_wait_random_s, random_);
   ack_phase_ = AckPhase::kProbeStopping;
   rounds_.Restart(delivered);
   phase_ = Phase::kDown;

@@ -207,7 +207,7 @@ void Bbr3Controller::UpdateLatestDelivery(const AckEvent& ack) {
 void Bbr3Controller::UpdateRoundsAndBandwidth(const AckEvent& ack) {
   is_round_start_ = ack.sample.is_valid && rounds_.OnDelivered(ack.sample.prior_delivered, ack.delivered);
   if (is_round_start_) {
-    ++rounds_since_probe_;
+    probe_timer_.OnRound();
     was_cwnd_limited_ = std::exchange(is_cwnd_limited_, false);
   }
   is_cwnd_limited_ |= ack.is_cwnd_limited;
@@ -390,8 +390,8 @@ bool Bbr3Controller::ProbeIfTime(const AckEvent& ack) {
                 inflight_hi_ == kNoBound ? 0 : static_cast<std::int64_t>(std::log2(std::max(packets, 1.0))));
     return true;
   }
-  const std::int64_t reno_rounds = std::min(parameters_.reno_rounds, TargetInflight() / connection_.packet_bytes);
-  const bool is_time = ack.now > cycle_start_ + probe_wait_ || rounds_since_probe_ >= reno_rounds;
+  const std::int64_t packets = TargetInflight() / connection_.packet_bytes;
+  const bool is_time = probe_timer_.IsOver(ack.now, packets, parameters_.reno_rounds);
   if (is_time) StartRefill(ack.delivered);
   return is_time;
 }
@@ -428,11 +428,7 @@ void Bbr3Controller::StartUp(const AckEvent& ack) {
 void Bbr3Controller::StartDown(Nanoseconds now, Bytes delivered) {
   ResetCongestionSignals();
   growth_.Stop();
-  rounds_since_probe_ = static_cast<std::int64_t>(random_.Below(2));
-  const auto random_wait = static_cast<std::uint64_t>(parameters_.probe_wait_random_s * kSecond) + 1;
-  probe_wait_ = static_cast<Nanoseconds>(parameters_.probe_wait_s * kSecond) +
-                static_cast<Nanoseconds>(random_.Below(random_wait));
-  cycle_start_ = now;  // for Down and Cruise together
+  probe_timer_.Start(now, parameters_.probe_wait_s, parameters_.probe_wait_random_s, random_);
   ack_phase_ = AckPhase::kProbeStopping;
   rounds_.Restart(delivered);
   phase_ = Phase::kDown;

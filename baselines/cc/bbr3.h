@@ -11,6 +11,7 @@
 #include "baselines/cc/min_rtt.h"
 #include "baselines/cc/parameters.h"
 #include "baselines/cc/probe_growth.h"
+#include "baselines/cc/probe_timer.h"
 #include "baselines/cc/random.h"
 #include "baselines/cc/round_counter.h"
 #include "baselines/cc/two_cycle_max.h"
@@ -224,9 +225,7 @@ class Bbr3Controller final : public Controller {
   Nanoseconds probe_rtt_end_ = 0;
   bool is_probe_rtt_round_over_ = false;
 
-  Nanoseconds cycle_start_ = 0;
-  Nanoseconds probe_wait_ = 0;
-  std::int64_t rounds_since_probe_ = 0;
+  ProbeTimer probe_timer_;
   bool has_probe_samples_ = false;
   bool was_probe_too_high_ = false;
   bool is_risky_probe_stopped_ = false;
