@@ -165,8 +165,8 @@ void Emulator::Enter(FlowState& flow) {
   Frame& frame = slots_[slot];
   frame.id = next_id_++;
   in_link_.Push(slot);
-  const auto index = static_cast<std::uint32_t>(&flow - flows_.data());
-  link_.Enqueue(frame.due, {.segment = frame.id, .bytes = frame.payload, .ecn = EcnOf(frame.content.data())}, index);
+  const DataPacket packet{.segment = frame.id, .bytes = frame.parsed.payload, .ecn = EcnOf(frame.content.data())};
+  link_.Enqueue(frame.due, packet, static_cast<std::uint32_t>(frame.parsed.flow));
 }
 
 void Emulator::Depart() {
@@ -200,8 +200,8 @@ void Emulator::Deliver(Path& path, Nanoseconds now) {
 }
 
 bool Emulator::AcceptData(Nanoseconds now) {
-  Parsed parsed{};
-  if (!Read(sender_device_, true, parsed)) return false;
+  if (!Read(sender_device_, true)) return false;
+  const Parsed& parsed = slots_[spare_].parsed;
   if (parsed.flow == kNoFlow) return true;
   FlowState& flow = flows_[parsed.flow];
   if (parsed.payload > 0) {
@@ -209,43 +209,42 @@ bool Emulator::AcceptData(Nanoseconds now) {
     flow.passage.sent_bytes += parsed.payload;
   }
   slots_[spare_].due = now + flow.half_rtt - link_delay_;
-  slots_[spare_].payload = parsed.payload;
   flow.entering.Push(spare_);
   spare_ = TakeSlot();
   return true;
 }
 
 bool Emulator::AcceptAck(Nanoseconds now) {
-  Parsed parsed{};
-  if (!Read(receiver_device_, false, parsed)) return false;
-  if (parsed.flow == kNoFlow) return true;
-  FlowState& flow = flows_[parsed.flow];
+  if (!Read(receiver_device_, false)) return false;
+  const std::size_t index = slots_[spare_].parsed.flow;
+  if (index == kNoFlow) return true;
+  FlowState& flow = flows_[index];
   slots_[spare_].due = flow.jitter.Arrival(now, flow.half_rtt);
   flow.acks.frames.Push(spare_);
   spare_ = TakeSlot();
   return true;
 }
 
-bool Emulator::Read(int device, bool is_data, Parsed& parsed) {
+bool Emulator::Read(int device, bool is_data) {
   Frame& frame = slots_[spare_];
   const ssize_t bytes = read(device, frame.content.data(), frame.content.size());
   if (bytes <= 0) return false;
   frame.bytes = static_cast<std::size_t>(bytes);
-  parsed = Parse(frame, is_data);
+  frame.parsed = Parse({frame.content.data(), frame.bytes}, is_data);
   return true;
 }
 
-Emulator::Parsed Emulator::Parse(const Frame& frame, bool is_data) const {
+Emulator::Parsed Emulator::Parse(std::span<const std::uint8_t> packet, bool is_data) const {
   constexpr std::size_t kUdpHeader = 8;
   constexpr std::size_t kTcpHeader = 20;
-  Parsed parsed{.flow = kNoFlow, .payload = 0, .is_tcp = false, .sequence = 0};
-  const std::uint8_t* bytes = frame.content.data();
-  if (frame.bytes < kIpv4Header || bytes[0] >> 4U != 4) return parsed;
+  Parsed parsed;
+  const std::uint8_t* bytes = packet.data();
+  if (packet.size() < kIpv4Header || bytes[0] >> 4U != 4) return parsed;
   const std::size_t ip_header = 4U * (bytes[0] & 15U);
   parsed.is_tcp = bytes[9] == IPPROTO_TCP;
   if (!parsed.is_tcp && bytes[9] != IPPROTO_UDP) return parsed;
   std::size_t header = ip_header + (parsed.is_tcp ? kTcpHeader : kUdpHeader);
-  if (frame.bytes < header) return parsed;
+  if (packet.size() < header) return parsed;
   const int flow = Get16(bytes + ip_header + (is_data ? 2 : 0)) - kFirstPort;
   if (flow < 0 || static_cast<std::size_t>(flow) >= flows_.size()) return parsed;
   parsed.flow = static_cast<std::size_t>(flow);
@@ -253,10 +252,10 @@ Emulator::Parsed Emulator::Parse(const Frame& frame, bool is_data) const {
     parsed.sequence = Get32(bytes + ip_header + 4);
     header = ip_header + 4U * (bytes[ip_header + 12] >> 4U);
   } else {
-    const auto datagram = wire::Read({bytes + header, frame.bytes - header});
-    header = datagram && datagram->kind == wire::Kind::kData ? header + wire::kDataHeaderBytes : frame.bytes;
+    const auto datagram = wire::Read(packet.subspan(header));
+    header = datagram && datagram->kind == wire::Kind::kData ? header + wire::kDataHeaderBytes : packet.size();
   }
-  if (header < frame.bytes) parsed.payload = static_cast<std::int32_t>(frame.bytes - header);
+  if (header < packet.size()) parsed.payload = static_cast<std::int32_t>(packet.size() - header);
   return parsed;
 }
 
@@ -270,7 +269,7 @@ void Emulator::ReleaseDropped(std::uint64_t before) {
 
 /// Of TCP, the payload that its receiver expected next counts as in order.
 void Emulator::CountArrival(FlowState& flow, const Frame& frame) {
-  const Parsed parsed = Parse(frame, true);
+  const Parsed& parsed = frame.parsed;
   if (parsed.payload <= 0) return;
   flow.passage.arrived_bytes += parsed.payload;
   if (!parsed.is_tcp) return;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "envs/linux/clock.h"
@@ -55,15 +56,23 @@ class Emulator {
   Lateness GetLateness();
 
  private:
+  static constexpr std::size_t kNoFlow = SIZE_MAX;
+
+  /// What a packet is, from its IPv4 header and that of UDP or TCP.
+  struct Parsed {
+    std::size_t flow = kNoFlow;  // this, if it is none of ours
+    std::int32_t payload = 0;
+    bool is_tcp = false;
+    std::uint32_t sequence = 0;
+  };
+
   struct Frame {
     std::uint64_t id = 0;  // in the order in which they came
     Nanoseconds due = 0;
     std::size_t bytes = 0;
-    std::int32_t payload = 0;
+    Parsed parsed;
     std::vector<std::uint8_t> content;
   };
-
-  static constexpr std::size_t kNoFlow = SIZE_MAX;
 
   struct Path {
     int device;
@@ -82,18 +91,10 @@ class Emulator {
     std::map<std::uint32_t, std::uint32_t> beyond;  // begin and end of what has arrived out of order
   };
 
-  /// What a packet is, from its IPv4 header and that of UDP or TCP.
-  struct Parsed {
-    std::size_t flow;
-    std::int32_t payload;
-    bool is_tcp;
-    std::uint32_t sequence;
-  };
-
   /// Both return whether there was a packet.
   bool AcceptData(Nanoseconds now);
   bool AcceptAck(Nanoseconds now);
-  Parsed Parse(const Frame& frame, bool is_data) const;
+  Parsed Parse(std::span<const std::uint8_t> packet, bool is_data) const;
   void Advance(Nanoseconds now);
   /// The flow whose packet reaches the queue next; null if none is on its way.
   FlowState* NextToEnter();
@@ -104,9 +105,8 @@ class Emulator {
   void ReleaseDropped(std::uint64_t before);
   void SetNextRate(std::size_t index);
   Nanoseconds NextEvent() const;
-  /// Reads the next packet that waits in a device into the slot `spare_`; returns whether there was one. Its `flow` is
-  /// `kNoFlow` if it is none of ours.
-  bool Read(int device, bool is_data, Parsed& parsed);
+  /// Reads the next packet that waits in a device into the slot `spare_`; returns whether there was one.
+  bool Read(int device, bool is_data);
   std::uint32_t TakeSlot();
 
   const Scenario scenario_;
