@@ -157,13 +157,13 @@ void Dumbbell::InstallBottleneck(const Scenario& scenario, uint64_t seed)
     TrafficControlHelper trafficControl;
     const auto capacity =
         QueueSize(QueueSizeUnit::PACKETS, static_cast<uint32_t>(scenario.QueuePackets()));
-    if (scenario.IsCodel() || scenario.ce_threshold_ms)
+    const bool isCodel = scenario.Queue() == QueueKind::kCodel;
+    if (isCodel || scenario.ce_threshold_ms)
     {
         // "Below MinBytes" is the RFC's "at most maxpacket". CoDel whose queue is always below it
         // is droptail with a threshold for marks.
         const uint32_t minBytes =
-            scenario.IsCodel() ? static_cast<uint32_t>(scenario.packet_bytes + kHeaderBytes) + 1
-                               : UINT32_MAX;
+            isCodel ? static_cast<uint32_t>(scenario.packet_bytes + kHeaderBytes) + 1 : UINT32_MAX;
         trafficControl.SetRootQueueDisc(
             "ns3::CoDelQueueDisc",
             "MaxSize",

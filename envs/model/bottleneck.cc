@@ -14,12 +14,7 @@ constexpr std::size_t kBeyondQueue = 2;
 
 void Bottleneck::Reset(const Scenario& scenario, std::uint64_t seed) {
   queue_.Clear();
-  const auto from_ms = [](double ms) { return static_cast<Nanoseconds>(ms * 1e6); };
-  // Droptail that marks by delay is CoDel that never drops.
-  is_codel_ = scenario.IsCodel() || scenario.ce_threshold_ms;
-  codel_.Reset(scenario.IsCodel() ? from_ms(scenario.codel_target_ms) : kNever, from_ms(scenario.codel_interval_ms),
-               scenario.packet_bytes + kHeaderBytes,
-               scenario.ce_threshold_ms ? from_ms(*scenario.ce_threshold_ms) : kNever);
+  discipline_ = MakeQueueDiscipline(scenario);
   capacity_ = static_cast<std::size_t>(scenario.QueuePackets()) + kBeyondQueue;
   loss_ = LossModel(scenario.loss, scenario.loss_burst_packets, seed);
   departure_ = kNever;
@@ -38,27 +33,49 @@ void Bottleneck::SetRate(Nanoseconds now, double rate_mbps) {
 }
 
 void Bottleneck::Enqueue(Nanoseconds now, const DataPacket& packet, std::uint32_t flow) {
-  if (queue_.size() + codel_.size() >= capacity_) {
+  if (discipline_) {
+    EnqueueManaged(now, {.packet = packet, .flow = flow});
+    return;
+  }
+  if (queue_.size() >= capacity_) {
     ++drops_;
     return;
   }
   Integrate(now);
-  if (is_codel_) {
-    codel_.Push(now, {.packet = packet, .flow = flow}, packet.bytes + kHeaderBytes);
-    // A packet that finds the queue empty goes straight to the device: it has not waited, so CoDel does not drop it.
-    if (queue_.size() < kBeyondQueue) codel_.Pop(now, queue_.PushSlot());
-  } else {
-    Item& item = queue_.PushSlot();
-    item.packet = packet;
-    item.flow = flow;
-  }
+  Item& item = queue_.PushSlot();
+  item.packet = packet;
+  item.flow = flow;
   if (queue_.size() == 1) {
     StartSending(now);
     return;
   }
-  waiting_bytes_ += packet.bytes + kHeaderBytes;
-  most_packets_ = std::max(most_packets_, WaitingPackets());
-  most_delay_ns_ = std::max(most_delay_ns_, static_cast<double>(waiting_bytes_) * ns_per_byte_);
+  waiting_bytes_ += item.bytes();
+  RaiseMaxima();
+}
+
+// Not inlined, like `FillDevice`: most scenarios do without.
+[[gnu::noinline]] void Bottleneck::EnqueueManaged(Nanoseconds now, const Item& item) {
+  if (discipline_->IsFull()) {
+    ++drops_;
+    return;
+  }
+  Integrate(now);
+  const bool was_idle = queue_.IsEmpty();
+  discipline_->Push(now, item);
+  FillDevice(now);
+  if (was_idle) {
+    if (!queue_.IsEmpty()) StartSending(now);
+    return;
+  }
+  RaiseMaxima();
+}
+
+/// Takes the next packet from the discipline if the device has place for it.
+[[gnu::noinline]] void Bottleneck::FillDevice(Nanoseconds now) {
+  Item next;
+  if (queue_.size() < kBeyondQueue && discipline_->Pop(now, next)) queue_.Push(next);
+  const bool has_device = queue_.size() == kBeyondQueue;
+  waiting_bytes_ = discipline_->bytes() + (has_device ? queue_[1].bytes() : 0);
 }
 
 bool Bottleneck::Depart(Item& item) {
@@ -69,10 +86,10 @@ bool Bottleneck::Depart(Item& item) {
   if (queue_.IsEmpty()) {
     departure_ = kNever;
   } else {
-    waiting_bytes_ -= queue_.Front().packet.bytes + kHeaderBytes;
+    waiting_bytes_ -= queue_.Front().bytes();
     StartSending(now);
   }
-  if (is_codel_) FillDevice(now);
+  if (discipline_) FillDevice(now);
   const bool has_data = item.packet.bytes > 0;  // packets without data are never lost
   if (loss_.CanLose() && has_data && loss_.IsNextLost()) {
     ++random_losses_;
@@ -81,17 +98,8 @@ bool Bottleneck::Depart(Item& item) {
   return true;
 }
 
-void Bottleneck::FillDevice(Nanoseconds now) {
-  const std::uint64_t drops_before = codel_.drops();
-  QueuedPacket next;
-  if (codel_.Pop(now, next)) queue_.Push(next);
-  drops_ += codel_.drops() - drops_before;
-  const bool has_device = queue_.size() == kBeyondQueue;
-  waiting_bytes_ = codel_.bytes() + (has_device ? queue_[1].packet.bytes + kHeaderBytes : 0);
-}
-
 void Bottleneck::StartSending(Nanoseconds now) {
-  departure_ = now + TimeToSend(queue_.Front().packet.bytes + kHeaderBytes);
+  departure_ = now + TimeToSend(queue_.Front().bytes());
 }
 
 void Bottleneck::Integrate(Nanoseconds now) {
@@ -105,19 +113,25 @@ void Bottleneck::Integrate(Nanoseconds now) {
   delay_ns_ns_ += ns * static_cast<double>(waiting_bytes_) * ns_per_byte_;
 }
 
+void Bottleneck::RaiseMaxima() {
+  most_packets_ = std::max(most_packets_, WaitingPackets());
+  most_delay_ns_ = std::max(most_delay_ns_, static_cast<double>(waiting_bytes_) * ns_per_byte_);
+}
+
 void Bottleneck::StartStep(Nanoseconds now) {
   Integrate(now);
   step_start_ = last_change_ = now;
   packet_ns_ = delay_ns_ns_ = 0.0;
   sending_ns_ = 0;
   drops_ = random_losses_ = 0;
-  marks_before_ = codel_.marks();
+  if (discipline_) discipline_->ClearTally();
   most_packets_ = queue_.IsEmpty() ? 0 : WaitingPackets();
   most_delay_ns_ = static_cast<double>(waiting_bytes_) * ns_per_byte_;
 }
 
 LinkRow Bottleneck::GetRow(Nanoseconds now) {
   Integrate(now);
+  const QueueTally managed = discipline_ ? discipline_->tally() : QueueTally{};
   const auto ns = static_cast<double>(now - step_start_);
   const auto per = [ns](double sum) { return ns > 0.0 ? sum / ns : 0.0; };
   return {.rate_mbps = rate_mbps_,
@@ -126,8 +140,8 @@ LinkRow Bottleneck::GetRow(Nanoseconds now) {
           .queue_max_packets = static_cast<double>(most_packets_),
           .queue_mean_ms = per(delay_ns_ns_) / 1e6,
           .queue_max_ms = most_delay_ns_ / 1e6,
-          .drops = static_cast<double>(drops_),
-          .marks = static_cast<double>(codel_.marks() - marks_before_),
+          .drops = static_cast<double>(drops_ + managed.drops),
+          .marks = static_cast<double>(managed.marks),
           .random_losses = static_cast<double>(random_losses_)};
 }
 

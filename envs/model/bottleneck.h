@@ -1,19 +1,19 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "baselines/cc/units.h"
-#include "envs/model/codel.h"
 #include "envs/model/loss_model.h"
 #include "envs/model/packet.h"
+#include "envs/model/queue_discipline.h"
 #include "envs/model/ring.h"
 #include "envs/model/rows.h"
 #include "envs/model/scenario.h"
 
 namespace bbrgym {
 
-/// The shared link and its buffer, droptail or CoDel. Packets leave in the order in which they came; those that waited
-/// longer than the scenario's `ce_threshold_ms` are marked. It measures its row.
+/// The shared link and its buffer, with the queue discipline of the scenario. It measures its row.
 class Bottleneck {
  public:
   using Item = QueuedPacket;
@@ -34,17 +34,18 @@ class Bottleneck {
   LinkRow GetRow(Nanoseconds now);
 
  private:
+  void EnqueueManaged(Nanoseconds now, const Item& item);
+  void FillDevice(Nanoseconds now);
   void Integrate(Nanoseconds now);
   void StartSending(Nanoseconds now);
-  void FillDevice(Nanoseconds now);
-  std::size_t WaitingPackets() const { return queue_.size() - 1 + codel_.size(); }
-  Nanoseconds TimeToSend(std::int32_t bytes) const {
+  void RaiseMaxima();
+  std::size_t WaitingPackets() const { return queue_.size() - 1 + (discipline_ ? discipline_->size() : 0); }
+  Nanoseconds TimeToSend(Bytes bytes) const {
     return static_cast<Nanoseconds>(static_cast<double>(bytes) * ns_per_byte_);
   }
 
-  Ring<Item> queue_;  // the first is being sent, the second is in the device
-  CodelQueue codel_;  // the packets behind these two, if the queue is CoDel
-  bool is_codel_ = false;
+  Ring<Item> queue_;                             // the first is being sent, the second is in the device
+  std::unique_ptr<QueueDiscipline> discipline_;  // has the packets behind these two; null: they are in `queue_`, too
   std::size_t capacity_ = 1;
   LossModel loss_;
   double rate_mbps_ = 0.0;
@@ -61,7 +62,6 @@ class Bottleneck {
   double delay_ns_ns_ = 0.0;
   double most_delay_ns_ = 0.0;
   std::uint64_t drops_ = 0;
-  std::uint64_t marks_before_ = 0;
   std::uint64_t random_losses_ = 0;
 };
 

@@ -12,40 +12,24 @@
 
 namespace bbrgym {
 
-void CodelQueue::Reset(Nanoseconds target, Nanoseconds interval, Bytes packet_bytes, Nanoseconds ce_threshold) {
-  target_ = target;
-  interval_ = interval;
-  packet_bytes_ = packet_bytes;
-  ce_threshold_ = ce_threshold;
-  entries_.Clear();
-  bytes_ = 0;
-  drops_ = marks_ = 0;
-  first_above_time_ = drop_next_ = 0;
-  count_ = lastcount_ = 0;
-  dropping_ = false;
-}
+Codel::Codel(const Scenario& scenario)
+    : target_(FromMilliseconds(scenario.codel_target_ms)),
+      interval_(FromMilliseconds(scenario.codel_interval_ms)),
+      packet_bytes_(scenario.packet_bytes + kHeaderBytes) {}
 
-void CodelQueue::Push(Nanoseconds now, const QueuedPacket& packet, Bytes bytes) {
-  Entry& entry = entries_.PushSlot();
-  entry.packet = packet;
-  entry.arrival = now;
-  entry.bytes = bytes;
-  bytes_ += bytes;
-}
-
-bool CodelQueue::Pop(Nanoseconds now, QueuedPacket& packet) {
-  Taken taken = Take(now, packet);
+bool Codel::Pop(Nanoseconds now, PacketFifo& queue, QueueTally& tally, TimedPacket& packet) {
+  Taken taken = Take(now, queue, packet);
   if (dropping_) {
     if (!taken.is_ok_to_drop) dropping_ = false;
     // When many packets wait, several drops may be due now.
     while (dropping_ && now >= drop_next_) {
       ++count_;
-      if (Mark(packet)) {
+      if (tally.Mark(packet.queued)) {
         drop_next_ = ControlLaw(drop_next_);
         break;
       }
-      ++drops_;
-      taken = Take(now, packet);
+      tally.Drop();
+      taken = Take(now, queue, packet);
       if (taken.is_ok_to_drop) {
         drop_next_ = ControlLaw(drop_next_);
       } else {
@@ -53,9 +37,9 @@ bool CodelQueue::Pop(Nanoseconds now, QueuedPacket& packet) {
       }
     }
   } else if (taken.is_ok_to_drop) {
-    if (!Mark(packet)) {
-      ++drops_;
-      taken = Take(now, packet);
+    if (!tally.Mark(packet.queued)) {
+      tally.Drop();
+      taken = Take(now, queue, packet);
     }
     dropping_ = true;
     // Soon after the last dropping state, start with the drop rate that controlled the queue then.
@@ -64,40 +48,27 @@ bool CodelQueue::Pop(Nanoseconds now, QueuedPacket& packet) {
     drop_next_ = ControlLaw(now);
     lastcount_ = count_;
   }
-  if (taken.sojourn > ce_threshold_) Mark(packet);
   return taken.has_packet;
 }
 
-CodelQueue::Taken CodelQueue::Take(Nanoseconds now, QueuedPacket& packet) {
-  if (entries_.IsEmpty()) {
+Codel::Taken Codel::Take(Nanoseconds now, PacketFifo& queue, TimedPacket& packet) {
+  if (!queue.Pop(packet)) {
     first_above_time_ = 0;
-    return {.has_packet = false, .is_ok_to_drop = false, .sojourn = 0};
+    return {.has_packet = false, .is_ok_to_drop = false};
   }
-  const Entry& entry = entries_.Front();
-  const Nanoseconds sojourn = now - entry.arrival;
-  packet = entry.packet;
-  bytes_ -= entry.bytes;
-  entries_.Pop();
   // On a link so slow that one packet takes longer than target, one waiting packet is not a standing queue.
-  if (sojourn < target_ || bytes_ <= packet_bytes_) {
+  if (now - packet.arrival < target_ || queue.bytes() <= packet_bytes_) {
     first_above_time_ = 0;
-    return {.has_packet = true, .is_ok_to_drop = false, .sojourn = sojourn};
+    return {.has_packet = true, .is_ok_to_drop = false};
   }
   if (first_above_time_ == 0) {
     first_above_time_ = now + interval_;
-    return {.has_packet = true, .is_ok_to_drop = false, .sojourn = sojourn};
+    return {.has_packet = true, .is_ok_to_drop = false};
   }
-  return {.has_packet = true, .is_ok_to_drop = now >= first_above_time_, .sojourn = sojourn};
+  return {.has_packet = true, .is_ok_to_drop = now >= first_above_time_};
 }
 
-bool CodelQueue::Mark(QueuedPacket& packet) {
-  if (packet.packet.ecn == Ecn::kNotEct) return false;
-  if (packet.packet.ecn != Ecn::kCe) ++marks_;
-  packet.packet.ecn = Ecn::kCe;
-  return true;
-}
-
-Nanoseconds CodelQueue::ControlLaw(Nanoseconds time) const {
+Nanoseconds Codel::ControlLaw(Nanoseconds time) const {
   return time + static_cast<Nanoseconds>(static_cast<double>(interval_) / std::sqrt(static_cast<double>(count_)));
 }
 

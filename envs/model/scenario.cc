@@ -6,6 +6,15 @@
 
 namespace bbrgym {
 
+namespace {
+
+constexpr std::pair<const char*, QueueKind> kQueues[] = {
+    {"droptail", QueueKind::kDroptail},
+    {"codel", QueueKind::kCodel},
+};
+
+}  // namespace
+
 Ecn Flow::Ect() const {
   if (!ecn) return Ecn::kNotEct;
   if (*ecn == "classic") return Ecn::kEct0;
@@ -15,7 +24,7 @@ Ecn Flow::Ect() const {
 
 void Scenario::Check() const {
   if (flows.empty()) throw std::invalid_argument("a scenario needs at least one flow");
-  static_cast<void>(IsCodel());
+  static_cast<void>(Queue());
   for (const Flow& flow : flows) {
     static_cast<void>(flow.Ect());
     if ((flow.algorithm == "policy") == (flow.policy != nullptr)) continue;
@@ -68,11 +77,13 @@ std::int64_t Scenario::QueuePackets() const {
   return std::max<std::int64_t>(1, static_cast<std::int64_t>(std::nearbyint(packets)));
 }
 
-bool Scenario::IsCodel() const {
-  if (queue != "droptail" && queue != "codel") {
-    throw std::invalid_argument("unknown queue '" + queue + "'; known: droptail, codel");
+QueueKind Scenario::Queue() const {
+  std::string known;
+  for (const auto& [name, kind] : kQueues) {
+    if (queue == name) return kind;
+    known += std::string(known.empty() ? "" : ", ") + name;
   }
-  return queue == "codel";
+  throw std::invalid_argument("unknown queue '" + queue + "'; known: " + known);
 }
 
 }  // namespace bbrgym

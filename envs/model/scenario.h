@@ -26,6 +26,14 @@ inline Nanoseconds FromSeconds(double seconds) {
   return static_cast<Nanoseconds>(std::min(seconds * 1e9, 9e18));
 }
 
+/// A scenario's time in ns.
+inline Nanoseconds FromMilliseconds(double ms) {
+  return static_cast<Nanoseconds>(ms * 1e6);
+}
+
+/// The kinds of queue: the names of `bbrgym.envs.scenario.Queue`.
+enum class QueueKind : std::uint8_t { kDroptail, kCodel };
+
 /// The same fields as `bbrgym.Flow`, whose docstring has units and meaning; a test compares them.
 struct Flow {
   std::string algorithm = "bbr";
@@ -108,8 +116,8 @@ struct Scenario {
   double LargestRateMbps() const;
   /// Capacity of the bottleneck's buffer in packets, at least 1.
   std::int64_t QueuePackets() const;
-  /// Whether the queue is CoDel rather than droptail. Throws std::invalid_argument for an unknown queue.
-  bool IsCodel() const;
+  /// Throws std::invalid_argument for an unknown queue.
+  QueueKind Queue() const;
 };
 
 }  // namespace bbrgym

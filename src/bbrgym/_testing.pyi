@@ -308,12 +308,11 @@ class Receiver:
     def has_hole(self) -> bool: ...
     def counts(self) -> dict[str, int]: ...
 
-class CodelQueue:
-    """A CoDel queue (RFC 8289) of numbered packets."""
+class QueueDiscipline:
+    """A queue of numbered packets."""
 
-    def __init__(self, target_ns: int, interval_ns: int, packet_bytes: int) -> None: ...
-    def push(self, now_ns: int, number: int, bytes: int, is_ecn_capable: bool = False) -> None:
-        """A packet arrives."""
+    def push(self, now_ns: int, number: int, bytes: int, ecn: int = 0, flow: int = 0) -> None:
+        """A packet of `bytes` on the wire, with this ECN field, arrives."""
 
     def pop(self, now_ns: int) -> tuple[int, bool] | None:
         """
@@ -322,9 +321,16 @@ class CodelQueue:
 
     def __len__(self) -> int: ...
     @property
+    def is_full(self) -> bool: ...
+    @property
     def bytes(self) -> int: ...
     @property
     def drops(self) -> int: ...
+    @property
+    def marks(self) -> int: ...
+
+def make_queue(scenario: dict[str, object]) -> QueueDiscipline:
+    """Return the queue discipline of a scenario."""
 
 def draw_losses(loss: float, loss_burst_packets: float | None, seed: int, count: int) -> list[bool]:
     """Return which of `count` packets the link loses."""

@@ -22,6 +22,7 @@ from bbrgym.envs.columns import FLOW_COLUMNS
 
 MS = 1_000_000
 PACKET = 1040
+NOT_ECT, ECT0 = 0, 2
 SEED = 3
 
 
@@ -128,6 +129,11 @@ class Codel:
         return None if packet is None else (packet[1], packet[1] in self.marked)
 
 
+def codel_queue(target_ms: float, interval_ms: float) -> _testing.QueueDiscipline:
+    scenario = Scenario(queue="codel", codel_target_ms=target_ms, codel_interval_ms=interval_ms)
+    return _testing.make_queue(scenario.to_dict())
+
+
 @pytest.mark.parametrize("ecn_capable", [0.0, 0.5, 1.0])
 def test_codel_does_what_the_rfc_says(ecn_capable: float) -> None:
     """`ecn_capable` is the share of the packets that are."""
@@ -135,7 +141,7 @@ def test_codel_does_what_the_rfc_says(ecn_capable: float) -> None:
     for seed in range(10):
         rng = random.Random(seed)
         target, interval = rng.choice([(5, 100), (5, 20), (1, 10)])
-        ours = _testing.CodelQueue(target * MS, interval * MS, PACKET)
+        ours = codel_queue(target, interval)
         rfcs = Codel(target * MS, interval * MS, PACKET)
         now, number = 0, 0
         for _ in range(3000):
@@ -145,7 +151,7 @@ def test_codel_does_what_the_rfc_says(ecn_capable: float) -> None:
             for _ in range(rng.choice([0, 1, 3]) if spell > 0 else rng.choice([0, 0, 1])):
                 size = rng.choice([PACKET, PACKET, 300])
                 is_ecn_capable = number % 20 < 20 * ecn_capable
-                ours.push(now, number, size, is_ecn_capable)
+                ours.push(now, number, size, ECT0 if is_ecn_capable else NOT_ECT)
                 rfcs.queue.append((now, number, size, is_ecn_capable))
                 number += 1
             dropped = ours.drops
@@ -159,7 +165,7 @@ def test_codel_does_what_the_rfc_says(ecn_capable: float) -> None:
 
 
 def test_codels_drops_come_at_the_interval_over_the_square_root_of_their_number() -> None:
-    queue = _testing.CodelQueue(5 * MS, 100 * MS, PACKET)
+    queue = codel_queue(5, 100)
     for number in range(2000):
         queue.push(0, number, PACKET)
     drops = []

@@ -4,6 +4,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
 #include <optional>
@@ -11,8 +12,8 @@
 #include <vector>
 
 #include "envs/model/ack_jitter.h"
-#include "envs/model/codel.h"
 #include "envs/model/loss_model.h"
+#include "envs/model/queue_discipline.h"
 #include "envs/model/scenario_binding.h"
 #include "tests/cc/bindings/bind.h"
 
@@ -28,24 +29,19 @@ using Left = std::pair<PacketNumber, bool>;
 }  // namespace
 
 void BindModel(nb::module_& m) {
-  nb::class_<CodelQueue>(m, "CodelQueue", "A CoDel queue (RFC 8289) of numbered packets.")
-      .def(
-          "__init__",
-          [](CodelQueue* self, std::int64_t target_ns, std::int64_t interval_ns, std::int64_t packet_bytes) {
-            new (self) CodelQueue();
-            self->Reset(target_ns, interval_ns, packet_bytes, kNever);
-          },
-          "target_ns"_a, "interval_ns"_a, "packet_bytes"_a)
+  nb::class_<QueueDiscipline>(m, "QueueDiscipline", "A queue of numbered packets.")
       .def(
           "push",
-          [](CodelQueue& queue, std::int64_t now_ns, std::uint64_t number, std::int64_t bytes, bool is_ecn_capable) {
-            const Ecn ecn = is_ecn_capable ? Ecn::kEct0 : Ecn::kNotEct;
-            queue.Push(now_ns, {.packet = {.number = number, .ecn = ecn}}, bytes);
+          [](QueueDiscipline& queue, std::int64_t now_ns, std::uint64_t number, std::int32_t bytes, std::uint8_t ecn,
+             std::uint32_t flow) {
+            const DataPacket packet{.number = number, .bytes = bytes - kHeaderBytes, .ecn = static_cast<Ecn>(ecn)};
+            queue.Push(now_ns, {.packet = packet, .flow = flow});
           },
-          "now_ns"_a, "number"_a, "bytes"_a, "is_ecn_capable"_a = false, "A packet arrives.")
+          "now_ns"_a, "number"_a, "bytes"_a, "ecn"_a = 0, "flow"_a = 0,
+          "A packet of `bytes` on the wire, with this ECN field, arrives.")
       .def(
           "pop",
-          [](CodelQueue& queue, std::int64_t now_ns) {
+          [](QueueDiscipline& queue, std::int64_t now_ns) {
             QueuedPacket packet;
             std::optional<Left> left;
             if (queue.Pop(now_ns, packet)) left = {packet.packet.number, packet.packet.ecn == Ecn::kCe};
@@ -54,9 +50,16 @@ void BindModel(nb::module_& m) {
           "now_ns"_a,
           "Return the number of the packet that leaves and whether it is marked, or None; packets before it are "
           "dropped.")
-      .def("__len__", &CodelQueue::size)
-      .def_prop_ro("bytes", &CodelQueue::bytes)
-      .def_prop_ro("drops", &CodelQueue::drops);
+      .def("__len__", &QueueDiscipline::size)
+      .def_prop_ro("is_full", &QueueDiscipline::IsFull)
+      .def_prop_ro("bytes", &QueueDiscipline::bytes)
+      .def_prop_ro("drops", [](const QueueDiscipline& queue) { return queue.tally().drops; })
+      .def_prop_ro("marks", [](const QueueDiscipline& queue) { return queue.tally().marks; });
+
+  m.def(
+      "make_queue",
+      [](const PlainScenario& scenario) { return MakeQueueDiscipline(RecordFromDict<Scenario>(scenario)); },
+      "scenario"_a, "Return the queue discipline of a scenario.");
 
   m.def(
       "draw_losses",

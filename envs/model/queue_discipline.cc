@@ -1,0 +1,72 @@
+#include "envs/model/queue_discipline.h"
+
+#include "envs/model/codel.h"
+
+namespace bbrgym {
+
+namespace {
+
+/// Droptail whose packets are marked by the time that they have waited.
+class FifoQueue final : public QueueDiscipline {
+ public:
+  explicit FifoQueue(const Scenario& scenario) : QueueDiscipline(scenario) {}
+
+  void Push(Nanoseconds now, const QueuedPacket& packet) override { fifo_.Push(now, packet); }
+  std::size_t size() const override { return fifo_.size(); }
+  Bytes bytes() const override { return fifo_.bytes(); }
+
+ private:
+  bool Take(Nanoseconds /*now*/, TimedPacket& packet) override { return fifo_.Pop(packet); }
+
+  PacketFifo fifo_;
+};
+
+}  // namespace
+
+std::unique_ptr<QueueDiscipline> MakeQueueDiscipline(const Scenario& scenario) {
+  switch (scenario.Queue()) {
+    case QueueKind::kDroptail:
+      if (!scenario.ce_threshold_ms) return nullptr;
+      return std::make_unique<FifoQueue>(scenario);
+    case QueueKind::kCodel:
+      return std::make_unique<CodelQueue>(scenario);
+  }
+  return nullptr;  // not reached: the switch has every kind
+}
+
+QueueDiscipline::QueueDiscipline(const Scenario& scenario)
+    : limit_(static_cast<std::size_t>(scenario.QueuePackets())),
+      ce_threshold_(scenario.ce_threshold_ms ? FromMilliseconds(*scenario.ce_threshold_ms) : kNever) {}
+
+bool QueueDiscipline::Pop(Nanoseconds now, QueuedPacket& packet) {
+  TimedPacket taken;
+  if (!Take(now, taken)) return false;
+  if (now - taken.arrival > ce_threshold_) tally_.Mark(taken.queued);
+  packet = taken.queued;
+  return true;
+}
+
+bool QueueTally::Mark(QueuedPacket& packet) {
+  Ecn& ecn = packet.packet.ecn;
+  if (ecn == Ecn::kNotEct) return false;
+  if (ecn != Ecn::kCe) ++marks;
+  ecn = Ecn::kCe;
+  return true;
+}
+
+void PacketFifo::Push(Nanoseconds now, const QueuedPacket& packet) {
+  TimedPacket& entry = packets_.PushSlot();
+  entry.queued = packet;
+  entry.arrival = now;
+  bytes_ += packet.bytes();
+}
+
+bool PacketFifo::Pop(TimedPacket& packet) {
+  if (packets_.IsEmpty()) return false;
+  packet = packets_.Front();
+  packets_.Pop();
+  bytes_ -= packet.queued.bytes();
+  return true;
+}
+
+}  // namespace bbrgym
