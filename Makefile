@@ -10,7 +10,7 @@ export OMP_WAIT_POLICY ?= PASSIVE
 # Containers set it. Every process of the tests would then compile all modules again, which takes seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup run papers league test test-all check recipe clients sanitize format stubs bench storm soak fuzz mutants fidelity linux agreement rivals ui clean
+.PHONY: setup run papers league test test-all check recipe clients sanitize format stubs bench storm soak fuzz mutants fidelity linux agreement rivals rfc9743 ui clean
 
 setup: $(SETUP)
 
@@ -133,6 +133,9 @@ agreement: setup
 
 rivals: setup
 	$(BIN)/python -m studies.rivals --write docs/results/rivals.md
+
+rfc9743: setup
+	$(BIN)/python -m studies.rfc9743 write=docs/results/rfc9743.md
 
 ui: setup
 	$(BIN)/bbrgym ui

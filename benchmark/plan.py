@@ -18,6 +18,7 @@ import bbrgym
 from bbrgym.agents.policy import Agent, load_agent
 from bbrgym.baselines import registry
 from bbrgym.benchmark import metrics
+from bbrgym.benchmark.suites import Suite, read_roles, write_roles
 from bbrgym.checks import check_integer, check_keys, check_name, check_number, check_seeds
 from bbrgym.envs import trace
 from bbrgym.envs.engine import EngineDescription, check_algorithms, describe_engine, read_policies
@@ -40,6 +41,7 @@ class Benchmark:
     executor: ExecutorConfig = field(default_factory=LocalConfig)
     retries: int = 2
     tracking: Mapping[str, Any] | None = None
+    suites: Mapping[str, Suite] = field(default_factory=dict)
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Benchmark:
@@ -57,6 +59,9 @@ class Benchmark:
         if (agent := config.pop("agent", None)) is not None:
             entries.append({"name": "agent", "agent": agent})
         config["competitors"] = tuple(find_competitors(entries, describe_engine(**config["engine"])))
+        config["suites"], own = _read_suites(config.get("suites") or {})
+        if own:
+            config["scenarios"] = {**(config.get("scenarios") or {}), **own}
         if not isinstance(config.get("scenarios"), Mapping) or not config["scenarios"]:
             raise ValueError(
                 "a benchmark needs scenarios: choose an experiment, for example experiment=rtt_fairness, or set "
@@ -66,10 +71,7 @@ class Benchmark:
         seeds = config.get("seeds", cls.seeds)
         check_seeds("seeds", seeds)
         config["seeds"] = tuple(seeds)
-        roles = config.get("roles")
-        if not (roles in (None, "all") or isinstance(roles, list | tuple)):
-            raise ValueError(f"roles must be all or a list of flows, got {roles!r}")
-        config["roles"] = None if roles in (None, "all") else tuple(roles)
+        config["roles"] = read_roles(config.get("roles"))
         config["executor"] = ExecutorConfig.of(config.get("executor"))
         if describe_engine(**config["engine"]).is_real_time and config["executor"].workers is None:
             config["executor"] = dataclasses.replace(config["executor"], workers=1)
@@ -87,7 +89,8 @@ class Benchmark:
             | ({} if c.policy is None else {"policy": c.policy})
             for c in self.competitors
         ]
-        plain |= {"roles": "all" if self.roles is None else list(self.roles), "seeds": list(self.seeds)}
+        plain |= {"roles": write_roles(self.roles), "seeds": list(self.seeds)}
+        plain["suites"] = {name: suite.to_dict() for name, suite in self.suites.items()}
         plain["engine"] = dict(self.engine)
         plain["executor"] = self.executor.to_dict()
         plain["tracking"] = None if self.tracking is None else dict(self.tracking)
@@ -102,11 +105,27 @@ class Benchmark:
         agents = {competitor.name: competitor.load() for competitor in self.competitors}
         code, options = self.code_hash(), dict(describe_engine(**self.engine).options)
         of_seed = [
-            self._runs_of(scenario_name, competitor, agents[competitor.name], code, options)
+            self._runs_of(scenario_name, competitor, agents.get(competitor.name), code, options)
             for scenario_name in self.scenarios
-            for competitor in self.competitors
+            for competitor in self._take_part_in(scenario_name)
         ]
         return [run_of(seed) for seed in self.seeds for run_of in of_seed]
+
+    @functools.cached_property
+    def _suite_of(self) -> dict[str, Suite]:
+        """The suite of each scenario that belongs to one."""
+        return {name: suite for suite in self.suites.values() for name in suite.scenarios}
+
+    def _roles_in(self, scenario_name: str) -> tuple[int, ...] | None:
+        suite = self._suite_of.get(scenario_name)
+        return self.roles if suite is None else suite.roles
+
+    def _take_part_in(self, scenario_name: str) -> list[Competitor]:
+        """Return the competitors, and the controllers that a suite compares them with."""
+        suite = self._suite_of.get(scenario_name)
+        names = {competitor.name for competitor in self.competitors}
+        references = () if suite is None else suite.references
+        return [*self.competitors, *(Competitor(name, name) for name in references if name not in names)]
 
     @functools.cached_property
     def _is_real_time(self) -> bool:
@@ -138,7 +157,7 @@ class Benchmark:
         self, scenario_name: str, competitor: Competitor, agent: Agent | None, code: str, options: Mapping[str, Any]
     ) -> Callable[[int], Run]:
         """Return what makes the run of a seed; what does not depend on the seed is computed once."""
-        scenario = competitor.takes(self.scenarios[scenario_name], self.roles)
+        scenario = competitor.takes(self.scenarios[scenario_name], self._roles_in(scenario_name))
         # An agent decides as often as in training, whatever the interval of the others' rows is.
         step_ms = float(self.step_ms if agent is None else agent.spec.interval_ms(scenario))
         agent_hash = None if agent is None else agent.content_hash
@@ -175,10 +194,19 @@ class Benchmark:
             raise ValueError(f"two competitors are called {repeated[0]!r}: each must have a name of its own")
         engine = describe_engine(**self.engine)
         for name, scenario in self.scenarios.items():
-            for role in self.roles or ():
+            roles = self._roles_in(name)
+            for role in roles or ():
                 check_integer(f"each of roles in scenario {name!r}", role, at_least=0, below=len(scenario.flows))
+            for competitor in self._take_part_in(name):
+                check_algorithms(competitor.takes(scenario, roles), engine)
+        for name, suite in self.suites.items():
+            for scenario_name in suite.scenarios:
+                check_name(f"scenario of suite {name!r}", scenario_name, list(self.scenarios))
             for competitor in self.competitors:
-                check_algorithms(competitor.takes(scenario, self.roles), engine)
+                if competitor.name in suite.references and competitor != Competitor(competitor.name, competitor.name):
+                    raise ValueError(
+                        f"suite {name!r} compares with {competitor.name!r}: no other competitor may be called so"
+                    )
         check_number("step_ms", self.step_ms, above=0)
         check_integer("retries", self.retries, at_least=0)
         check_number("warmup", self.warmup, at_least=0, below=1)
@@ -339,6 +367,16 @@ def version_of(distribution: str) -> str | None:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
         return None
+
+
+def _read_suites(plain: Mapping[str, Any]) -> tuple[dict[str, Suite], dict[str, Any]]:
+    """Return the suites, and the scenarios that they bring along."""
+    suites: dict[str, Suite] = {}
+    scenarios: dict[str, Any] = {}
+    for name, of_suite in plain.items():
+        suites[str(name)], own = Suite.from_dict(str(name), of_suite)
+        scenarios |= own
+    return suites, scenarios
 
 
 def _scenario(name: str, plain: Mapping[str, Any]) -> Scenario:

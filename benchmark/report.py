@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import math
 import re
+import textwrap
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +25,7 @@ from bbrgym.benchmark.tables import (
     overall_table,
     summary_table,
 )
+from bbrgym.benchmark.verdicts import MEANING, Verdicts, page_blocks, roles_text, scenario_text, short
 from bbrgym.envs.scenario import Scenario
 from bbrgym.envs.trace import Trace
 from bbrgym.envs.trace_file import load_trace
@@ -40,7 +42,9 @@ MOST_SCENARIOS_OVER_TIME: Final = 4
 
 
 def write_report(result: BenchmarkResult, sections: ReportSections | None = None) -> Path:
-    """Write `report.html` of a benchmark, finished or not.
+    """Write `report.html` of a benchmark, finished or not, and `verdicts.md` if it has suites.
+
+    Scenarios of suites are in the verdicts, and have no section of their own.
 
     Args:
         result: what `bbrgym.benchmark.results.load_benchmark` returns; the traces are in its directory.
@@ -54,6 +58,15 @@ def write_report(result: BenchmarkResult, sections: ReportSections | None = None
         loader=jinja2.PackageLoader("bbrgym.benchmark"), autoescape=True, trim_blocks=True, lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )  # fmt: skip
+    in_suites = [name for suite in config.get("suites", {}).values() for name in suite["scenarios"]]
+    others = {name: plain for name, plain in config["scenarios"].items() if name not in in_suites}
+    shown = [Markup(section) for section in sections(result)] if sections is not None else []
+    if in_suites:
+        verdicts = Verdicts.of(result)
+        shown.insert(0, _verdicts(verdicts, environment))
+        title = f"# {config['name']}"
+        command = textwrap.indent(result.plan["provenance"]["command"], "    ")
+        write_text(result.directory / "verdicts.md", "\n\n".join([title, command, *page_blocks(verdicts)]) + "\n")
     page = environment.get_template("report.html.j2").render(
         name=config["name"],
         planned=len(result.plan["runs"]),
@@ -69,11 +82,11 @@ def write_report(result: BenchmarkResult, sections: ReportSections | None = None
         seeds=", ".join(str(seed) for seed in config["seeds"]),
         headings=HEADINGS,
         sorted_by=SORTED_BY,
-        sections=[Markup(section) for section in sections(result)] if sections is not None else [],
-        overall=_overall(result.results),
+        sections=shown,
+        overall=_overall(result.results, list(others)),
         scenarios=[
             _scenario(name, plain, result, is_over_time=place < MOST_SCENARIOS_OVER_TIME)
-            for place, (name, plain) in enumerate(config["scenarios"].items())
+            for place, (name, plain) in enumerate(others.items())
         ],
         over_time=MOST_SCENARIOS_OVER_TIME,
         metrics={name: metric.description for name, metric in METRICS.items()}
@@ -128,8 +141,23 @@ def _scenario(name: str, plain: dict[str, Any], result: BenchmarkResult, is_over
     return section
 
 
-def _overall(results: pd.DataFrame) -> list[tuple[str, list[str]]]:
-    """Return the rows of the table over all scenarios; none for a single scenario."""
+def _verdicts(verdicts: Verdicts, environment: jinja2.Environment) -> Markup:
+    plain = verdicts.result.plan["config"]["scenarios"]
+    return Markup(
+        environment.get_template("verdicts.html.j2").render(
+            verdicts=verdicts,
+            meaning=MEANING,
+            scenarios={name: Scenario.from_dict(scenario) for name, scenario in plain.items()},
+            roles_text=roles_text,
+            scenario_text=scenario_text,
+            short=short,
+        )
+    )
+
+
+def _overall(results: pd.DataFrame, scenarios: list[str]) -> list[tuple[str, list[str]]]:
+    """Return the rows of the table over these scenarios; none for a single scenario."""
+    results = results[results["scenario"].isin(scenarios)]
     if results.empty or results["scenario"].nunique() < 2:
         return []
     return [

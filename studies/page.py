@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import io
-import re
 from argparse import ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,28 +12,13 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 from PIL import Image
 
+from bbrgym.benchmark.markdown import cell as cell
+from bbrgym.benchmark.markdown import table as table
 from bbrgym.benchmark.plots import STYLE
 from bbrgym.files import replace_file, write_text
 
 MOST_FIGURE_BYTES: Final = 30_000
 """Figures are in the repository, so a larger one is drawn with fewer dots."""
-
-
-def table(headings: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterable[int] = ()) -> str:
-    """Return a Markdown table whose columns `numbers` are aligned right."""
-    right = set(numbers)
-    rules = ["--:" if column in right else "---" for column in range(len(headings))]
-    return "\n".join(f"| {' | '.join(row)} |" for row in (headings, rules, *rows))
-
-
-def cell(text: Any) -> str:
-    """Return a text in one line that Markdown shows as it is, in a table too."""
-    line = " ".join(str(text).split())
-    line = re.sub(r"([\\`*|])", r"\\\1", line)
-    # Escape what would be a tag, a link or emphasis, and nothing else: `a < b`, [0.1 0.2] and link_jain stay.
-    line = re.sub(r"<(?=[A-Za-z/!?])", r"\\<", line)
-    line = line.replace("](", "]\\(")
-    return re.sub(r"(?<!\w)_|_(?!\w)", r"\\_", line)
 
 
 def duration(seconds: float) -> str:

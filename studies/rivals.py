@@ -19,6 +19,7 @@ from rich.progress import track
 
 from bbrgym import Engine, Flow, Scenario, Trace, make_engine, simulate
 from bbrgym.benchmark.statistics import Estimate, estimate
+from bbrgym.benchmark.verdicts import judge
 from bbrgym.envs.trace import Summary
 from bbrgym.interruption import run_interruptible
 from studies import page
@@ -28,7 +29,7 @@ MARK: Final = "studies/rivals.py"
 SEEDS: Final = 10
 WARMUP: Final = 1 / 3
 """The part of a run that does not count."""
-VERDICTS: Final = ("holds", "does not hold", "unclear")
+VERDICTS: Final = {"pass": "holds", "fail": "does not hold", "unclear": "unclear"}
 
 
 @dataclass(frozen=True)
@@ -63,9 +64,7 @@ class Claim:
 
 def verdict(claim: Claim, measured: Estimate) -> str:
     """Return one of `VERDICTS`: whether the whole interval is what the claim needs, or none of it."""
-    if claim.at_least <= measured.low and measured.high <= claim.at_most:
-        return VERDICTS[0]
-    return VERDICTS[1] if measured.high < claim.at_least or measured.low > claim.at_most else VERDICTS[2]
+    return VERDICTS[judge(measured, claim.at_least, claim.at_most)]
 
 
 def check(claim: Claim, engine: Engine, seeds: int = SEEDS) -> Estimate:
@@ -170,7 +169,7 @@ COPA: Final = "Arun, Balakrishnan, Copa, NSDI 2018"
 LEDBAT: Final = "RFC 6817"
 VIVACE: Final = "Dong et al., PCC Vivace, NSDI 2018"
 FAIR: Final = 0.95
-"""Jain's index that counts as approximate fairness; of four flows, one with twice the others' share has 0.93."""
+"""Jain's index that counts as approximate fairness; of four flows, one with twice the others' share has 0.89."""
 STARVING: Final = 0.25
 """The share of one of two flows that counts as starving."""
 
@@ -440,7 +439,7 @@ CLAIMS: Final = (
 def summarise(claims: Sequence[Claim], measured: Sequence[Estimate]) -> str:
     """Return the table of the page."""
     verdicts = [verdict(claim, of_claim) for claim, of_claim in zip(claims, measured, strict=True)]
-    counts = ", ".join(f"{verdicts.count(one)} {one}" for one in VERDICTS if one in verdicts)
+    counts = ", ".join(f"{verdicts.count(one)} {one}" for one in VERDICTS.values() if one in verdicts)
     rows = [
         [claim.algorithm, page.cell(claim.source), page.cell(claim.claim), page.cell(claim.figure), claim.needed,
          of_claim.text(), result]

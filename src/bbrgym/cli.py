@@ -195,13 +195,17 @@ def _benchmark(arguments: list[str]) -> int:
 def _benchmark_once(config: dict[str, Any], directory: Path) -> None:
     from bbrgym.benchmark.run import run_benchmark
     from bbrgym.benchmark.tables import print_summary
+    from bbrgym.benchmark.verdicts import Verdicts, print_verdicts
 
     console = make_console()
     where = config["directory"]
     result = run_benchmark(
         config["benchmark"], where or directory, console, beside=BENCHMARKS, log=directory if where else None
     )
-    print_summary(result.results, console)
+    if result.plan["config"]["suites"]:
+        print_verdicts(Verdicts.of(result), console)
+    else:
+        print_summary(result.results, console)
     if flaws := result.flaws:
         print(
             f"left out: {len(flaws)} of {len(result.plan['runs'])} runs, for example because "
@@ -586,6 +590,7 @@ COMMANDS: dict[str, Command] = {
             "bbrgym benchmark experiment=rtt_fairness",
             "bbrgym benchmark experiment=friendliness benchmark.competitors=[bbr,bbr2] benchmark.agent=RUN",
             "bbrgym benchmark experiment=paper/acw-jain preset=quick",
+            "bbrgym benchmark experiment=rfc9743 competitor=bbr3",
         ),
     ),
     "report": Command(

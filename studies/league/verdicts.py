@@ -14,6 +14,7 @@ import pandas as pd
 from bbrgym.benchmark.metrics import FLOW_METRICS, METRICS, Metric
 from bbrgym.benchmark.results import BenchmarkResult
 from bbrgym.benchmark.statistics import Estimate, bootstrap_interval, estimate
+from bbrgym.benchmark.suites import rest_s
 from bbrgym.benchmark.tables import run_table
 from bbrgym.envs.scenario import Scenario
 from studies.league.suites import ALONE, League
@@ -82,16 +83,9 @@ def measured(runs: pd.DataFrame, metric: str, scenarios: Mapping[str, Scenario])
         return shares.min(axis=1) * shares.notna().sum(axis=1)
     values = runs[metric]
     if metric in ("equilibrium_s", "convergence_s"):
-        rest = {name: _rest_s(scenario, metric) for name, scenario in scenarios.items()}
+        rest = {name: rest_s(scenario, metric) for name, scenario in scenarios.items()}
         values = values.fillna(pd.Series(values.index.get_level_values("scenario").map(rest), index=values.index))
     return values
-
-
-def _rest_s(scenario: Scenario, metric: str) -> float:
-    """Return the time from the origin of a metric in s to the end of the run: its value if it is never reached."""
-    starts = [flow.start_s for flow in scenario.flows]
-    origin_s = max(starts) if metric == "convergence_s" else min(starts[len(starts) // 2 :])
-    return scenario.duration_s - origin_s
 
 
 def estimates(result: BenchmarkResult, metrics: Iterable[str]) -> dict[str, dict[str, Estimate]]:

@@ -55,8 +55,9 @@ def test_every_choice_composes_and_is_accepted(choices: tuple[str | None, ...]) 
 def test_every_experiment_composes_and_is_accepted(experiment: str) -> None:
     config = plain(f"experiment={experiment}")
     assert config["name"] == experiment
-    if config["benchmark"]["scenarios"]:  # else it only trains
-        assert Benchmark.from_dict(config["benchmark"]).name == experiment
+    if config["benchmark"]["scenarios"] or config["benchmark"]["suites"]:  # else it only trains
+        name = f"{experiment}/{config['competitor']}" if "competitor" in config else experiment
+        assert Benchmark.from_dict(config["benchmark"]).name == name
     EpisodeSpec.from_config(config)
     TrainConfig.from_dict(config["train"])
 

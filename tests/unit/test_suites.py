@@ -1,0 +1,331 @@
+"""Suites: scenarios with criteria, the verdicts on them, and their page."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hydra import compose, initialize_config_module
+from in_process import ExecutorInThisProcess
+from omegaconf import OmegaConf
+from rich.console import Console
+
+from bbrgym import Scenario
+from bbrgym.baselines import registry
+from bbrgym.benchmark.plan import Benchmark
+from bbrgym.benchmark.report import write_report
+from bbrgym.benchmark.results import BenchmarkResult, load_benchmark
+from bbrgym.benchmark.run import run_benchmark
+from bbrgym.benchmark.statistics import Estimate
+from bbrgym.benchmark.suites import FIGURES, Criterion, Suite
+from bbrgym.benchmark.verdicts import Verdicts, judge, page_blocks, print_verdicts
+
+CONFIG: dict[str, Any] = {
+    "name": "small",
+    "engine": "native",
+    "competitors": ["bbr"],
+    "seeds": [1, 2],
+    "suites": {
+        "busy": {
+            "title": "a <busy> link",
+            "section": "5.1",
+            "asks": "Is the link busy?",
+            "criteria": [{"metric": "link_utilisation", "at_least": 0.5, "because": "half | of it"}],
+            "scenarios": {"slow": {"rate_mbps": 2, "duration_s": 2, "flows": [{"rtt_ms": 20, "jitter_ms": 1}]}},
+        },
+        "beside": {
+            "title": "beside CUBIC",
+            "section": "5.2",
+            "asks": "Is CUBIC harmed?",
+            "roles": [0],
+            "criteria": [
+                {"metric": "throughput_mbps[1]", "than": "cubic", "at_least": 0.5, "because": "a factor of two"},
+                {"metric": "smallest_share", "at_most": -1, "because": "nothing keeps it"},
+            ],
+            "scenarios": {
+                "duel": {
+                    "rate_mbps": 2,
+                    "duration_s": 2,
+                    "flows": [{"rtt_ms": 20, "jitter_ms": 1}, {"algorithm": "cubic", "rtt_ms": 20, "jitter_ms": 1}],
+                }
+            },
+        },
+        "tunnels": {"title": "tunnels", "section": "6.2", "asks": "And tunnels?", "needs": "tunnels"},
+    },
+}
+
+
+def changed(suite: str | None = None, **changes: Any) -> dict[str, Any]:
+    config = copy.deepcopy(CONFIG)
+    (config if suite is None else config["suites"][suite]).update(changes)
+    return config
+
+
+# What a benchmark makes of suites.
+
+
+def test_a_benchmark_with_suites_is_equal_after_to_dict_and_from_dict() -> None:
+    benchmark = Benchmark.from_dict(CONFIG)
+    assert list(benchmark.scenarios) == ["busy/slow", "beside/duel"]
+    assert Benchmark.from_dict(json.loads(json.dumps(benchmark.to_dict()))) == benchmark
+
+
+def test_each_suite_has_its_roles_and_its_references() -> None:
+    runs = Benchmark.from_dict(changed(seeds=[1])).runs()
+    taken = {(run.scenario_name, run.competitor): [flow.algorithm for flow in run.scenario.flows] for run in runs}
+    assert taken == {
+        ("busy/slow", "bbr"): ["bbr"],
+        ("beside/duel", "bbr"): ["bbr", "cubic"],
+        ("beside/duel", "cubic"): ["cubic", "cubic"],
+    }
+    both = Benchmark.from_dict(changed(seeds=[1], competitors=["bbr", "cubic"])).runs()
+    assert {run.key for run in runs} < {run.key for run in both}
+    assert len(both) == 4
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (changed("busy", roles=1), "roles must be all or a list of flows, got 1"),
+        (changed("busy", roles=[1]), r"each of roles in scenario 'busy/slow' must be an integer in \[0, 1\), got 1"),
+        (changed("busy", needs="more"), "suite 'busy' must have either scenarios and criteria, or `needs`"),
+        (changed("tunnels", needs=None), "suite 'tunnels' must have either scenarios and criteria, or `needs`"),
+        (changed("busy", criteria=[]), "suite 'busy' must have either scenarios and criteria, or `needs`"),
+        (changed("busy", scenarios=["lost"]), "unknown scenario of suite 'busy' 'lost'; known: beside/duel"),
+        (changed("busy", figure=1), "suite 'busy': unknown key 'figure'"),
+        (changed("busy", criteria=[{"metric": "jain", "at_least": 1, "because": "x"}]),
+         "unknown metric of a criterion 'jain'"),
+        (changed("busy", criteria=[{"metric": "link_jain", "because": "x"}]), "must have at_least or at_most"),
+        (changed("busy", criteria=[{"metric": "link_jain", "at_least": 1}]), "must say in `because` why"),
+        (changed("busy", criteria=[{"metric": "link_jain", "at_least": "x", "because": "x"}]), "at_least must be a"),
+        (changed("beside", criteria=[{"metric": "link_jain", "at_least": 1, "because": "x", "than": "cubc"}]),
+         r"unknown than of a criterion 'cubc' \(did you mean 'cubic'\?\)"),
+        (changed(competitors=[{"name": "cubic", "algorithm": "bbr"}]),
+         "suite 'beside' compares with 'cubic': no other competitor may be called so"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_refused_by_name(config: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Benchmark.from_dict(config)
+
+
+# Figures, by hand.
+
+SCENARIO = Scenario.from_dict(
+    {"rate_mbps": 10.4, "packet_bytes": 1000, "duration_s": 40, "flows": [{"rtt_ms": 20}, {"rtt_ms": 20, "start_s": 8}]}
+)
+
+
+def figure(name: str, *rows: dict[str, float], scenario: Scenario = SCENARIO) -> float:
+    return FIGURES[name].measure(rows, scenario)
+
+
+def test_figures_by_hand() -> None:
+    assert figure("smallest_share", {"share": 0.7}, {"share": 0.3}) == pytest.approx(0.6)
+    assert figure("convergence_s", {"convergence_s": 3.0}, {}) == 3
+    assert figure("convergence_s", {"convergence_s": math.nan}, {}) == 32  # from 8 s to the end
+    # 300 packets in 30 s of 20 ms: one per five RTTs; the other flow sends two per RTT.
+    sent = [{"sent_packets": count, "rtt_ms": 20, "link_duration_s": 30} for count in (300, 3000)]
+    assert figure("packets_per_rtt", *sent) == pytest.approx((0.2 + 2) / 2)
+    # Of 10.4 Mbit/s on the wire, 10 are payload.
+    sending = [{"send_rate_mbps": rate, "link_rate_mbps": 10.4} for rate in (2.0, 4.0)]
+    assert figure("send_ratio", *sending) == pytest.approx(0.6)
+    # 1000 bytes / (0.1 s sqrt(2 x 0.06 / 3)) are 50 kB/s, 0.4 Mbit/s. Without losses the equation has no limit.
+    flows = [{"send_rate_mbps": 2.0, "rtt_mean_ms": 100, "loss_rate": loss} for loss in (0.06, 0.0)]
+    assert figure("over_tcp", *flows) == pytest.approx((5 + 0) / 2)
+
+
+def test_the_completion_time_is_of_flows_with_a_size() -> None:
+    plain = {"duration_s": 40, "flows": [{}, {"size_bytes": 100_000}, {"size_bytes": 100_000, "start_s": 30}]}
+    long, short = ({"received_bytes": size, "throughput_mbps": 0.4} for size in (9e6, 100_000))
+    scenario = Scenario.from_dict(plain)
+    nothing = {"received_bytes": 0, "throughput_mbps": 0.0}
+    assert figure("completion_s", long, short, short, scenario=scenario) == pytest.approx(2)
+    assert figure("completion_s", long, short, nothing, scenario=scenario) == pytest.approx((2 + 10) / 2)
+    assert math.isnan(figure("completion_s", long, long))
+
+
+# Verdicts.
+
+
+@pytest.mark.parametrize(
+    ("bounds", "interval", "expected"),
+    [
+        ((0.9, None), (0.9, 1.0), "pass"),
+        ((0.9, None), (0.8, 1.0), "unclear"),
+        ((0.9, None), (0.7, 0.8), "fail"),
+        ((None, 0.9), (0.8, 0.9), "pass"),
+        ((None, 0.9), (0.91, 1.0), "fail"),
+        ((0.4, 0.6), (0.5, 0.7), "unclear"),
+        ((0.4, None), (math.nan, math.nan), "pass"),  # equal runs: the value, 0.5, is judged
+        ((0.6, None), (math.nan, math.nan), "fail"),
+        ((None, 1), (0.5, math.inf), "unclear"),
+    ],
+)
+def test_a_verdict_is_about_the_whole_interval(
+    bounds: tuple[float | None, float | None], interval: tuple[float, float], expected: str
+) -> None:
+    assert judge(Estimate(0.5, *interval, 10), *bounds) == expected
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> BenchmarkResult:
+    directory = tmp_path_factory.mktemp("suites")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bbrgym.benchmark.run.make_executor", ExecutorInThisProcess)
+        return run_benchmark(CONFIG, directory, Console(file=io.StringIO()))
+
+
+def with_values(result: BenchmarkResult, column: str, values: dict[tuple[str, int], float]) -> Verdicts:
+    """Verdicts on results in which flow 1 of `beside/duel` has these values, by competitor and seed."""
+    results = result.results.copy()
+    for (competitor, seed), value in values.items():
+        is_it = (results["scenario"] == "beside/duel") & (results["competitor"] == competitor)
+        results.loc[is_it & (results["seed"] == seed) & (results["flow"] == 1), column] = value
+    return Verdicts.of(BenchmarkResult(results, [], [], result.directory, result.plan))
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "expected"),
+    [
+        ((4.0, 6.0), (5.0, 10.0), "pass"),  # 0.8 and 0.6
+        ((2.0, 6.0), (5.0, 10.0), "unclear"),  # 0.4 and 0.6
+        ((2.0, 3.0), (5.0, 10.0), "fail"),
+        ((0.0, 9.0), (0.0, 10.0), "pass"),  # nothing of nothing is 1
+        ((3.0, 6.0), (0.0, 10.0), "unclear"),  # something of nothing
+        ((math.nan, 9.0), (5.0, 10.0), "unclear"),  # a run without a value
+    ],
+)
+def test_a_quotient_is_of_runs_with_the_same_seed(
+    finished: BenchmarkResult, own: tuple[float, float], other: tuple[float, float], expected: str
+) -> None:
+    values = {("bbr", seed): value for seed, value in enumerate(own, 1)}
+    values |= {("cubic", seed): value for seed, value in enumerate(other, 1)}
+    first = next(one for one in with_values(finished, "throughput_mbps", values).judgements if one.suite == "beside")
+    assert first.criterion.than == "cubic"
+    assert first.verdict == expected
+
+
+def test_a_suite_has_the_verdict_of_its_worst_criterion(finished: BenchmarkResult) -> None:
+    verdicts = Verdicts.of(finished)
+    assert verdicts.competitors == ("bbr",)
+    assert {name: verdicts.verdict(name, "bbr") for name in verdicts.suites} == {
+        "busy": "pass",
+        "beside": "fail",
+        "tunnels": "not tested",
+    }
+    assert verdicts.counts("bbr") == "1 pass, 1 fail, 1 not tested"
+    measured = [one.measured for one in verdicts.judgements if one.suite == "busy"]
+    utilisation = finished.results.query("scenario == 'busy/slow'")["link_utilisation"]
+    np.testing.assert_allclose([one.value for one in measured], [utilisation.mean()])
+
+
+def test_pooled_scenarios_have_one_verdict_about_their_means(finished: BenchmarkResult) -> None:
+    suite = finished.plan["config"]["suites"]["busy"]
+    pooled = suite | {"scenarios": ["busy/slow", "beside/duel"], "is_pooled": True}
+    plan = finished.plan | {"config": finished.plan["config"] | {"suites": {"busy": pooled}}}
+    results = finished.results.copy()
+    used = {("busy/slow", 1): 0.2, ("busy/slow", 2): 0.4, ("beside/duel", 1): 0.5, ("beside/duel", 2): 0.7}
+    for (scenario, seed), value in used.items():
+        results.loc[(results["scenario"] == scenario) & (results["seed"] == seed), "link_utilisation"] = value
+    (one,) = Verdicts.of(BenchmarkResult(results, [], [], finished.directory, plan)).judgements
+    assert one.scenario == "busy/all"
+    # Scenarios are resampled, not seeds: 0.3 and 0.6.
+    np.testing.assert_allclose(one.measured, (0.45, 0.3, 0.6, 2))
+    assert one.verdict == "unclear"
+
+
+def test_without_runs_nothing_is_judged(finished: BenchmarkResult) -> None:
+    empty = BenchmarkResult(finished.results.iloc[:0], [], [], finished.directory, finished.plan)
+    verdicts = Verdicts.of(empty)
+    assert verdicts.counts("bbr") == "1 not tested, 2 not run"
+    assert "All pass." not in "\n".join(page_blocks(verdicts))
+
+
+# Pages.
+
+
+def test_the_report_has_the_verdicts_and_no_section_per_scenario(finished: BenchmarkResult) -> None:
+    page = (finished.directory / "report.html").read_text()
+    assert "a &lt;busy&gt; link" in page
+    assert "throughput of flow 1 over that with cubic" in page
+    assert "half | of it" in page
+    assert "Not tested: needs tunnels." in page
+    assert 'id="scenario-1"' not in page
+    assert write_report(load_benchmark(finished.directory)).read_text() == page
+
+
+def test_the_page_in_markdown_has_runs_thresholds_reasons_and_figures(finished: BenchmarkResult) -> None:
+    text = (finished.directory / "verdicts.md").read_text()
+    assert "| 5.2 | beside CUBIC | **fail** |" in text
+    assert "| 6.2 | tunnels | not tested |" in text
+    assert "| link utilisation | >= 50% | half \\| of it |" in text
+    assert "| duel | 2 Mbit/s, droptail buffer of 1 BDP (5 packets), 2 s; 20 ms, jitter of up to 1 ms; cubic: " in text
+    own = next(one for one in Verdicts.of(finished).judgements if one.suite == "busy")
+    assert f"| slow | link utilisation | {own.text} | >= 50% | pass |" in text
+    assert "The competitor drives flow 0." in text
+
+
+def test_the_page_of_several_competitors_has_what_does_not_pass(finished: BenchmarkResult) -> None:
+    plan = finished.plan | {"config": finished.plan["config"] | {"competitors": [{"name": "bbr"}, {"name": "cubic"}]}}
+    verdicts = Verdicts.of(BenchmarkResult(finished.results, [], [], finished.directory, plan))
+    text = "\n\n".join(page_blocks(verdicts))
+    assert "| 5.1 | a \\<busy> link | pass | not run |" in text
+    assert "| competitor | scenario | figure |" in text
+    assert "| cubic | duel | smallest share over the equal share |" in text
+    assert "All pass." in text
+
+
+def test_what_did_not_pass_is_printed(finished: BenchmarkResult) -> None:
+    console = Console(file=io.StringIO(), width=160)
+    print_verdicts(Verdicts.of(finished), console)
+    assert isinstance(console.file, io.StringIO)
+    said = console.file.getvalue()
+    assert "fail: beside/duel: smallest share over the equal share" in said
+    assert "bbr: 1 pass, 1 fail, 1 not tested" in said
+
+
+# RFC 9743.
+
+
+@pytest.fixture(scope="module")
+def rfc9743() -> dict[str, Any]:
+    with initialize_config_module("bbrgym.conf", version_base="1.3"):
+        composed = OmegaConf.to_container(compose("config", ["experiment=rfc9743", "competitor=cubic"]), resolve=True)
+    assert isinstance(composed, dict)
+    return dict(composed["benchmark"])
+
+
+def test_the_suites_of_rfc_9743_are_for_every_controller(rfc9743: dict[str, Any]) -> None:
+    assert [c.name for c in Benchmark.from_dict(rfc9743).competitors] == ["cubic"]
+    benchmark = Benchmark.from_dict(rfc9743 | {"competitors": ["all"]})
+    assert {c.name for c in benchmark.competitors} == set(registry.controllers()) - {"agent"}
+    assert len(benchmark.seeds) == 10
+
+
+def test_every_suite_of_rfc_9743_has_a_section_and_tests_what_is_there(rfc9743: dict[str, Any]) -> None:
+    suites = Benchmark.from_dict(rfc9743).suites
+    sections = {"6"} | {f"5.1.{i}" for i in range(1, 6)} | {f"5.2.{i}" for i in range(1, 4)}
+    sections |= {f"6.{i}" for i in range(1, 5)} | {f"7.{i}" for i in range(1, 12)}
+    assert {suite.section for suite in suites.values()} <= sections
+    scenarios = Benchmark.from_dict(rfc9743).scenarios
+    for suite in suites.values():
+        assert suite.asks
+        for name in suite.scenarios:
+            late = [flow for flow in scenarios[name].flows if flow.size_bytes is not None]
+            # A short flow is measured from its start on.
+            assert all(flow.start_s >= rfc9743["warmup"] * scenarios[name].duration_s for flow in late)
+
+
+def test_a_criterion_names_its_metric_and_threshold() -> None:
+    low = Criterion.from_dict({"metric": "true_loss", "at_most": 0.02, "because": "x"})
+    assert (low.label, low.needed) == ("packets lost in the network over sent packets", "<= 2%")
+    time = Criterion.from_dict({"metric": "convergence_s", "at_most": 25, "at_least": 0.5, "because": "x"})
+    assert (time.label, time.needed) == ("convergence time (s)", ">= 0.5 and <= 25")
+    suite, own = Suite.from_dict("x", CONFIG["suites"]["busy"])
+    assert suite.scenarios == tuple(own) == ("x/slow",)
