@@ -39,7 +39,7 @@ GOLDEN: Final = ROOT / "tests" / "golden" / "behaviour.json"
 sys.path.append(str(ROOT))  # for `studies`, which is not installed
 
 # Columns that are younger than the file: left out where they are 0 throughout, so that they move no hash.
-YOUNG: Final = ("marked_packets", "link_marks", "delta", "velocity", "standing_rtt_ms")
+YOUNG: Final = ("marked_packets", "link_marks", "delta", "velocity", "standing_rtt_ms", "ecn_alpha")
 
 # What may move: each new place, then the old one.
 PLACES: Final[dict[str, tuple[str, ...]]] = {

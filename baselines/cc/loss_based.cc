@@ -21,7 +21,8 @@ void LossBasedController::OnAck(const AckEvent& ack) {
       is_prr_started_ = true;
     }
     cwnd_ = prr_.Cwnd(ack.bytes_acked, ack.in_flight, ack.sent, ssthresh_, packet_bytes());
-  } else if (ack.bytes_marked > 0 && recovery_ == Recovery::kOpen && !IsMarkAnswered()) {
+  } else if (options_.is_mark_congestion_event && ack.bytes_marked > 0 && recovery_ == Recovery::kOpen &&
+             !IsMarkAnswered()) {
     ssthresh_ = MarkedThreshold();
     cwnd_ = std::min(cwnd_, ssthresh_);
     mark_end_ = ack.delivered + ack.in_flight;
@@ -86,8 +87,8 @@ void LossBasedController::UpdateRtt(Nanoseconds rtt) {
 }
 
 void LossBasedController::UpdatePacingRate() {
-  // Linux tcp_update_pacing_rate: twice the rate in early slow start, 1.2 times afterwards; 1 ms until there is an RTT.
-  const double factor = cwnd_ < ssthresh_ / 2 ? 2.0 : 1.2;
+  // Linux tcp_update_pacing_rate: twice the rate in early slow start; 1 ms until there is an RTT.
+  const double factor = cwnd_ < ssthresh_ / 2 ? 2.0 : options_.pacing_gain;
   const Nanoseconds rtt = smoothed_rtt_ > 0 ? smoothed_rtt_ : kMillisecond;
   pacing_rate_ = static_cast<BitsPerSecond>(factor * static_cast<double>(RateOf(cwnd_, rtt)));
 }

@@ -24,6 +24,11 @@ class LossBasedController : public Controller {
   struct Options {
     bool has_hystart = false;
     bool is_paced = false;
+    /// Windows per round trip at which the flow paces after early slow start: that of Linux (tcp_pacing_ca_ratio).
+    double pacing_gain = 1.2;
+    /// Whether marks are answered as losses are, by the threshold and once per round trip (RFC 3168). If not, the
+    /// controller answers them in `Observe`.
+    bool is_mark_congestion_event = true;
   };
 
   LossBasedController(const Connection& connection, const Options& options);
@@ -45,6 +50,8 @@ class LossBasedController : public Controller {
   bool IsSlowStart() const { return cwnd_ < ssthresh_; }
   Recovery recovery() const { return recovery_; }
   Bytes packet_bytes() const { return connection_.packet_bytes; }
+  /// Total of the connection.
+  Bytes delivered() const { return delivered_; }
   Nanoseconds smoothed_rtt() const { return smoothed_rtt_; }
   Bytes MinCwnd() const { return 2 * connection_.packet_bytes; }  // RFC 5681, equation (4)
 
@@ -67,7 +74,7 @@ class LossBasedController : public Controller {
   bool is_prr_started_ = false;
   Bytes ssthresh_ = kNoThreshold;
   Bytes cwnd_at_loss_ = 0;
-  Bytes delivered_ = 0;       // total of the connection
+  Bytes delivered_ = 0;
   Bytes mark_end_ = kNoMark;  // what it is once everything that was in flight at the last answer to a mark is delivered
   Nanoseconds smoothed_rtt_ = 0;
   BitsPerSecond pacing_rate_ = 0;
