@@ -5,16 +5,16 @@ from __future__ import annotations
 import dataclasses
 import math
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final
 
 import numpy as np
 
-from bbrgym.envs import mahimahi
+from bbrgym.envs import mahimahi, rtt_trace
 from bbrgym.envs.named import named_scenario
-from bbrgym.envs.scenario import Flow, Scenario, resolve_rate_trace
+from bbrgym.envs.scenario import Flow, Scenario, resolve_trace
 
 KINDS: Final = ("uniform", "log_uniform", "choice")
 """How a value can be drawn."""
@@ -32,8 +32,8 @@ class Distribution:
                                   and contain draws themselves
 
     For example `{rate_mbps: {log_uniform: [5, 50]}, flows: [{algorithm: agent, rtt_ms: {uniform: [10, 100]}}]}`. A
-    `rate_trace`, or each in a choice, is read once, when the distribution is made, for the longest duration. A plain
-    scenario is a distribution that always draws this scenario.
+    `rate_trace` or a flow's `rtt_trace`, or each in a choice, is read once, when the distribution is made, for the
+    longest duration. A plain scenario is a distribution that always draws this scenario.
     """
 
     plain: Mapping[str, Any]
@@ -46,7 +46,7 @@ class Distribution:
     def __post_init__(self) -> None:
         if not isinstance(self.plain, Mapping):
             raise ValueError(f"scenario must be a mapping of its fields, got {self.plain!r}")
-        object.__setattr__(self, "plain", _canonical(_with_rates_of_traces(self.plain)))
+        object.__setattr__(self, "plain", _canonical(_with_schedules_of_traces(self.plain)))
         scenarios = [_scenario(values) for values in _variants(self.plain, "scenario")]
         agents = {len(scenario.agent_flows) for scenario in scenarios}
         if len(agents) > 1:
@@ -100,20 +100,29 @@ def _named(name: str) -> Distribution:
     return Distribution(named_scenario(name))
 
 
-def _with_rates_of_traces(plain: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the fields with `rate_schedule` in place of `rate_trace`, as in `Scenario.from_dict`."""
-    if "rate_trace" not in plain:
-        return plain
+def _with_schedules_of_traces(plain: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the fields with schedules in place of `rate_trace` and `rtt_trace`, as in `Scenario.from_dict`."""
     durations_s = _variants(plain.get("duration_s", Scenario.duration_s), "scenario.duration_s")
     longest_s = max(filter(_is_finite, durations_s), default=Scenario.duration_s)  # a bad duration is refused later
 
-    def resolve(trace: Any) -> Any:
+    def resolve(trace: Any, read: Callable[[Any, float], Any], where: str) -> Any:
         if _kind(trace) == "choice":
-            _check_drawn(trace, "choice", "scenario.rate_trace")
-            return {"choice": [resolve(entry) for entry in trace["choice"]]}
-        return [] if trace is None else [list(pair) for pair in mahimahi.from_config(trace, longest_s)]
+            _check_drawn(trace, "choice", where)
+            return {"choice": [resolve(entry, read, where) for entry in trace["choice"]]}
+        return [] if trace is None else [list(pair) for pair in read(trace, longest_s)]
 
-    return resolve_rate_trace(plain, resolve)
+    def resolve_flows(node: Any) -> Any:
+        if isinstance(node, list):
+            return [resolve_flows(entry) for entry in node]
+        if not isinstance(node, Mapping):
+            return node
+        if "rtt_trace" in node:
+            return resolve_trace("rtt", node, lambda trace: resolve(trace, rtt_trace.from_config, "flow.rtt_trace"))
+        return {key: resolve_flows(value) if key in KINDS else value for key, value in node.items()}
+
+    if "rate_trace" in plain:
+        plain = resolve_trace("rate", plain, lambda trace: resolve(trace, mahimahi.from_config, "scenario.rate_trace"))
+    return {key: resolve_flows(value) if key == "flows" else value for key, value in plain.items()}
 
 
 def _canonical(node: Any) -> Any:

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, get_args
 
 from bbrgym.baselines import registry
 from bbrgym.checks import check_integer, check_keys, check_name, check_number
-from bbrgym.envs import mahimahi
+from bbrgym.envs import mahimahi, rtt_trace
 
 HEADER_BYTES = 40
 """IPv4 and TCP headers: what a data packet occupies on the link in addition to `packet_bytes`."""
@@ -33,7 +33,8 @@ class Flow:
     Args:
         algorithm: name of a congestion controller (`bbrgym.controllers()`), or of an engine's own comparator
             (`bbr-stock`, `cubic-stock`, `newreno-stock` in ns-3; `linux-cubic`, `linux-bbr`, … in linux).
-        rtt_ms: base round-trip time without queueing and serialisation, in ms, above 0.
+        rtt_ms: base round-trip time without queueing and serialisation, in ms, above 0. With an `rtt_schedule` it is
+            the nominal one, which defines the BDP.
         start_s: when the flow starts to send, in s from the start of the episode.
         stop_s: when it stops sending, or None for the end of the episode.
         size_bytes: how much it sends (payload), or None for an endless source.
@@ -44,6 +45,12 @@ class Flow:
             None is the reference policy, which is part of the package.
         ecn: `classic` or `l4s` if the flow is ECN-capable: CoDel marks its packets instead of dropping them, and the
             receiver reports the marks to the sender (docs/scenarios.md). None if it is not.
+        rtt_schedule: changes of the base RTT, as pairs (time in s, RTT in ms) with rising times. They apply to the way
+            back: an ACK takes the RTT of the time at which its receiver sends it, but does not overtake the one before.
+            `from_dict` also makes a schedule of a trace.
+        ack_loss: probability that an ACK is lost on the way back.
+        ack_aggregation_ms: ACKs leave the receiver together, at multiples of this time, in ms; 0 if each leaves at
+            once.
 
     Raises:
         ValueError: naming the bad value and the good ones.
@@ -58,6 +65,9 @@ class Flow:
     jitter_ms: float = 0.0
     policy: str | None = None
     ecn: Ecn | None = None
+    rtt_schedule: tuple[tuple[float, float], ...] = ()
+    ack_loss: float = 0.0
+    ack_aggregation_ms: float = 0.0
 
     def __post_init__(self) -> None:
         registry.check_parameters(self.algorithm, self.parameters)
@@ -69,6 +79,11 @@ class Flow:
         check_integer("size_bytes", self.size_bytes, at_least=1, below=2**53, or_none=True)
         check_number("jitter_ms", self.jitter_ms, at_least=0, at_most=10_000)
         _check("ecn", self.ecn, "classic, l4s or null", self.ecn in (*get_args(Ecn), None))
+        object.__setattr__(self, "rtt_schedule", _pairs("rtt_schedule", self.rtt_schedule))
+        for _, rtt in self.rtt_schedule:
+            check_number("RTTs in rtt_schedule", rtt, above=0, at_most=10_000)
+        check_number("ack_loss", self.ack_loss, at_least=0, below=1)
+        check_number("ack_aggregation_ms", self.ack_aggregation_ms, at_least=0, at_most=10_000)
         if self.policy is not None:
             _check("policy", self.policy, "a path or null", isinstance(self.policy, str) and self.policy != "")
             _check("policy", self.policy, f"null with algorithm {self.algorithm!r} (only 'policy' runs one)",
@@ -77,6 +92,8 @@ class Flow:
     def describe(self) -> str:
         """Return the flow's path and times in words, without its algorithm: `50 ms from 2 s to 9 s, 3 MB`."""
         text = f"{self.rtt_ms:g} ms"
+        if self.rtt_schedule:
+            text += f", {_changes('RTT', self.rtt_schedule, 'ms')}"
         if self.start_s:
             text += f" from {self.start_s:g} s"
         if self.stop_s is not None:
@@ -87,13 +104,17 @@ class Flow:
             text += f", jitter of up to {self.jitter_ms:g} ms"
         if self.ecn is not None:
             text += f", {self.ecn} ECN"
+        if self.ack_loss:
+            text += f", {self.ack_loss:.2%} of ACKs lost"
+        if self.ack_aggregation_ms:
+            text += f", ACKs together every {self.ack_aggregation_ms:g} ms"
         return text
 
     def __hash__(self) -> int:
         return hash(
             (
                 *(self.algorithm, self.rtt_ms, self.start_s, self.stop_s, self.size_bytes, self.jitter_ms),
-                *(self.policy, self.ecn),
+                *(self.policy, self.ecn, self.rtt_schedule, self.ack_loss, self.ack_aggregation_ms),
             )
         )
 
@@ -119,6 +140,11 @@ class Scenario:
         loss: probability that a data packet is lost on the link at random, after the queue.
         loss_burst_packets: average number of packets lost in a row (Gilbert's model: a good state in which nothing is
             lost, a bad one in which everything is), or None for independent losses.
+        reordering: probability that a data packet is late behind the link, so that the packets behind it overtake it.
+        reordering_ms: how much later it arrives, in ms.
+        policer_mbps: rate of a token-bucket policer in front of the queue, in Mbit/s of bytes on the wire, or None. It
+            drops the packets of all flows for which its bucket has no tokens.
+        policer_burst_bytes: size of its bucket, in bytes on the wire.
         rate_schedule: changes of the rate, as pairs (time in s, rate in Mbit/s) with rising times. A packet keeps the
             rate with which its transmission started. If the first time is 0, `rate_mbps` is never the link's rate, but
             still defines the buffer's BDP. `from_dict` also makes a schedule of a trace.
@@ -140,6 +166,10 @@ class Scenario:
     loss: float = 0.0
     loss_burst_packets: float | None = None
     rate_schedule: tuple[tuple[float, float], ...] = ()
+    reordering: float = 0.0
+    reordering_ms: float = 10.0
+    policer_mbps: float | None = None
+    policer_burst_bytes: int = 100_000
     flows: tuple[Flow, ...] = field(default_factory=lambda: (Flow(),))
 
     def __post_init__(self) -> None:
@@ -162,13 +192,15 @@ class Scenario:
             # Between two bursts there is one packet at least.
             _check("loss", self.loss, f"<= {burst / (burst + 1):.6g} with loss_burst_packets={burst:g}",
                    self.loss <= burst / (burst + 1))  # fmt: skip
-        try:
-            object.__setattr__(self, "rate_schedule", tuple((float(t), float(r)) for t, r in self.rate_schedule))
-        except (TypeError, ValueError, OverflowError):
-            raise ValueError(f"rate_schedule must be pairs of numbers, got {self.rate_schedule!r}") from None
-        times = [t for t, _ in self.rate_schedule]
-        _check("rate_schedule", list(self.rate_schedule), "pairs with rising times >= 0",
-               all(0 <= t < math.inf for t in times) and all(a < b for a, b in itertools.pairwise(times)))  # fmt: skip
+        check_number("reordering", self.reordering, at_least=0, below=1)
+        check_number("reordering_ms", self.reordering_ms, above=0, at_most=10_000)
+        check_number("policer_mbps", self.policer_mbps, at_least=0.01, at_most=10_000, or_none=True)
+        check_integer("policer_burst_bytes", self.policer_burst_bytes, at_least=1, below=2**53)
+        if self.policer_mbps is not None:
+            _check("policer_burst_bytes", self.policer_burst_bytes,
+                   f">= {self.packet_bytes + HEADER_BYTES}, a full packet with its headers",
+                   self.policer_burst_bytes >= self.packet_bytes + HEADER_BYTES)  # fmt: skip
+        object.__setattr__(self, "rate_schedule", _pairs("rate_schedule", self.rate_schedule))
         for _, rate in self.rate_schedule:
             check_number("rates in rate_schedule", rate, at_least=0.01, at_most=10_000)
         object.__setattr__(self, "flows", tuple(self.flows))
@@ -238,12 +270,12 @@ class Scenario:
         if self.loss:
             bursts = self.loss_burst_packets
             parts.append(f"{self.loss:.2%} random loss" + (f" in bursts of {bursts:g} packets" if bursts else ""))
-        if len(self.rate_schedule) > 6:
-            rates = [rate for _, rate in self.rate_schedule]
-            parts.append(f"{len(rates)} changes of the rate, {min(rates):g} to {max(rates):g} Mbit/s")
-        elif self.rate_schedule:
-            changes = ", ".join(f"{rate:g} Mbit/s at {time:g} s" for time, rate in self.rate_schedule)
-            parts.append(f"rate changes to {changes}")
+        if self.reordering:
+            parts.append(f"{self.reordering:.2%} of packets {self.reordering_ms:g} ms late")
+        if self.policer_mbps is not None:
+            parts.append(f"policer of {self.policer_mbps:g} Mbit/s with bursts of {self.policer_burst_bytes:,} bytes")
+        if self.rate_schedule:
+            parts.append(_changes("rate", self.rate_schedule, "Mbit/s"))
         return ", ".join(parts)
 
     def to_dict(self) -> dict[str, Any]:
@@ -252,7 +284,6 @@ class Scenario:
         Fields of `LEFT_OUT` are left out if they have their default.
         """
         plain = _plain(self)
-        plain["rate_schedule"] = [list(pair) for pair in self.rate_schedule]
         plain["flows"] = [_plain(flow) | {"parameters": dict(flow.parameters)} for flow in self.flows]
         return plain
 
@@ -261,24 +292,28 @@ class Scenario:
         """Make a scenario of plain types, as in a YAML file or a message.
 
         Instead of `rate_schedule` there can be `rate_trace`, `{file: …}` in Mahimahi's format or a synthetic trace
-        (`bbrgym.envs.mahimahi.from_config`). The scenario then holds the trace's rates, but not its name.
+        (`bbrgym.envs.mahimahi.from_config`). The scenario then holds the trace's rates, but not its name. Instead of a
+        flow's `rtt_schedule` there can be `rtt_trace` (`bbrgym.envs.rtt_trace.from_config`).
 
         Raises:
             ValueError: naming the bad value and the good ones.
         """
         check_keys("scenario", plain, [*_field_names(cls), "rate_trace"])
         arguments = {name: value for name, value in plain.items() if value is not None or name not in _LISTS}
+        duration_s = arguments.get("duration_s", cls.duration_s)
         if "rate_trace" in arguments:
-            duration_s = arguments.get("duration_s", cls.duration_s)
-            arguments = resolve_rate_trace(arguments, lambda trace: mahimahi.from_config(trace, duration_s))
+            arguments = resolve_trace("rate", arguments, lambda trace: mahimahi.from_config(trace, duration_s))
         for name in _LISTS:
             given = arguments.get(name, [])
             _check(name, given, "a list", isinstance(given, Sequence) and not isinstance(given, str))
         flows = arguments.pop("flows", None)
         if flows is not None:
             for flow in flows:
-                check_keys("flow", flow, _field_names(Flow))
-            arguments["flows"] = tuple(Flow(**flow) for flow in flows)
+                check_keys("flow", flow, [*_field_names(Flow), "rtt_trace"])
+            arguments["flows"] = tuple(
+                Flow(**resolve_trace("rtt", flow, lambda trace: rtt_trace.from_config(trace, duration_s)))
+                for flow in flows
+            )
         return cls(**arguments)
 
 
@@ -288,30 +323,64 @@ _LISTS: Final = ("flows", "rate_schedule")
 LEFT_OUT: Final = frozenset(
     {
         *("queue", "codel_target_ms", "codel_interval_ms", "ce_threshold_ms", "loss_burst_packets"),
-        *("jitter_ms", "policy", "ecn"),
+        *("reordering", "reordering_ms", "policer_mbps", "policer_burst_bytes"),
+        *("jitter_ms", "policy", "ecn", "rtt_schedule", "ack_loss", "ack_aggregation_ms"),
     }
 )
 """Fields that were added later: while they have their defaults, older files and keys stay the same."""
 
 
-def resolve_rate_trace(plain: Mapping[str, Any], resolve: Callable[[Any], Any]) -> dict[str, Any]:
-    """Return a scenario's fields with `resolve(rate_trace)` as `rate_schedule` in place of `rate_trace`.
+def resolve_trace(
+    what: Literal["rate", "rtt"], plain: Mapping[str, Any], resolve: Callable[[Any], Any]
+) -> dict[str, Any]:
+    """Return the fields of a scenario (rate) or of a flow (rtt) with a schedule in place of a trace.
+
+    The field `rate_schedule` is `resolve(rate_trace)`, `rtt_schedule` is `resolve(rtt_trace)`.
 
     Raises:
         ValueError: both are given.
     """
     arguments = dict(plain)
-    trace = arguments.pop("rate_trace", None)
+    trace = arguments.pop(f"{what}_trace", None)
     if trace is None:
         return arguments
-    if arguments.get("rate_schedule"):
-        raise ValueError(f"give one of rate_trace and rate_schedule, got both: rate_trace={trace!r}")
-    return arguments | {"rate_schedule": resolve(trace)}
+    if arguments.get(f"{what}_schedule"):
+        raise ValueError(f"give one of {what}_trace and {what}_schedule, got both: {what}_trace={trace!r}")
+    return arguments | {f"{what}_schedule": resolve(trace)}
 
 
 def _plain(record: Scenario | Flow) -> dict[str, Any]:
     given = {f.name: (getattr(record, f.name), f.default) for f in dataclasses.fields(record)}
-    return {name: value for name, (value, default) in given.items() if name not in LEFT_OUT or value != default}
+    return {
+        name: _listed(value) for name, (value, default) in given.items() if name not in LEFT_OUT or value != default
+    }
+
+
+def _listed(value: Any) -> Any:
+    """Return a schedule as the list of lists that it is in JSON."""
+    return (
+        [list(entry) if isinstance(entry, tuple) else entry for entry in value] if isinstance(value, tuple) else value
+    )
+
+
+def _pairs(name: str, schedule: Any) -> tuple[tuple[float, float], ...]:
+    """Return a schedule's pairs of a time and a value as floats; check the times."""
+    try:
+        pairs = tuple((float(time), float(value)) for time, value in schedule)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"{name} must be pairs of numbers, got {schedule!r}") from None
+    times = [time for time, _ in pairs]
+    _check(name, list(pairs), "pairs with rising times >= 0",
+           all(0 <= t < math.inf for t in times) and all(a < b for a, b in itertools.pairwise(times)))  # fmt: skip
+    return pairs
+
+
+def _changes(what: str, schedule: Sequence[tuple[float, float]], unit: str) -> str:
+    """Return the changes of a schedule in words, or how many they are."""
+    if len(schedule) > 6:
+        values = [value for _, value in schedule]
+        return f"{len(values)} changes of the {what}, {min(values):g} to {max(values):g} {unit}"
+    return f"{what} changes to {', '.join(f'{value:g} {unit} at {time:g} s' for time, value in schedule)}"
 
 
 def _with_floats(node: Any) -> Any:

@@ -1,11 +1,14 @@
 #include "dumbbell.h"
 
-#include "jitter-channel.h"
+#include "path-channel.h"
 
-#include "envs/model/ack_jitter.h"
 #include "envs/model/loss_model.h"
+#include "envs/model/policer.h"
+#include "envs/model/reordering.h"
+#include "envs/model/return_path.h"
 
 #include "ns3/boolean.h"
+#include "ns3/callback.h"
 #include "ns3/data-rate.h"
 #include "ns3/drop-tail-queue.h"
 #include "ns3/error-model.h"
@@ -21,6 +24,7 @@
 #include "ns3/uinteger.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace bbrgym
 {
@@ -34,6 +38,12 @@ namespace
 uint64_t MtuBytes(const Scenario& scenario)
 {
     return std::max<uint64_t>(1500, static_cast<uint64_t>(scenario.packet_bytes + kHeaderBytes));
+}
+
+bool HasData(const Packet& packet)
+{
+    constexpr uint32_t kLargestPureAck = 100; // headers with all options
+    return packet.GetSize() > kLargestPureAck;
 }
 
 /// Loses data packets at random. Packets without data always pass.
@@ -53,8 +63,7 @@ class DataLossModel : public ErrorModel
   private:
     bool DoCorrupt(Ptr<Packet> packet) override
     {
-        constexpr uint32_t kLargestPureAck = 100; // headers with all options
-        return packet->GetSize() > kLargestPureAck && m_loss.IsNextLost();
+        return HasData(*packet) && m_loss.IsNextLost();
     }
 
     void DoReset() override
@@ -62,6 +71,33 @@ class DataLossModel : public ErrorModel
     }
 
     LossModel m_loss;
+};
+
+/// Drops what exceeds the policer.
+class PolicerModel : public ErrorModel
+{
+  public:
+    static TypeId GetTypeId()
+    {
+        static TypeId tid = TypeId("bbrgym::PolicerModel").SetParent<ErrorModel>();
+        return tid;
+    }
+
+    explicit PolicerModel(Policer policer) : m_policer(policer)
+    {
+    }
+
+  private:
+    bool DoCorrupt(Ptr<Packet> packet) override
+    {
+        return !m_policer.Admits(Simulator::Now().GetNanoSeconds(), packet->GetSize() - kPppBytes);
+    }
+
+    void DoReset() override
+    {
+    }
+
+    Policer m_policer;
 };
 
 Time FromMs(double ms)
@@ -191,6 +227,22 @@ void Dumbbell::InstallBottleneck(const Scenario& scenario, uint64_t seed)
             LossModel(scenario.loss, scenario.loss_burst_packets, seed)));
     }
 
+    if (scenario.reordering > 0.0)
+    {
+        PathChannel::Install(
+            forward,
+            back,
+            [reordering = Reordering(scenario, seed), delay = m_bottleneckDelay.GetNanoSeconds()](
+                const Packet& packet, Nanoseconds sent) mutable {
+                const Bytes payload = HasData(packet) ? packet.GetSize() : 0;
+                return sent + delay + reordering.NextDelay(payload);
+            });
+    }
+    if (Policer policer(scenario); policer.IsActive())
+    {
+        m_policer = CreateObject<PolicerModel>(policer);
+    }
+
     AddAddress(forward, AddressOf(kBottleneckNetwork, 0, 1));
     const uint32_t interface = AddAddress(back, AddressOf(kBottleneckNetwork, 0, 2));
     SetDefaultRoute(m_receiver, AddressOf(kBottleneckNetwork, 0, 1), interface);
@@ -212,19 +264,27 @@ void Dumbbell::InstallFlow(const Scenario& scenario, std::size_t flow, uint64_t 
     link.SetQueue("ns3::DropTailQueue<Packet>", "MaxSize", StringValue("1000000p"));
 
     link.SetDeviceAttribute("Mtu", UintegerValue(MtuBytes(scenario)));
-    const Time delay = FromMs(scenario.flows[flow].rtt_ms / 2.0) - m_bottleneckDelay;
+    const double forwardMs = scenario.flows[flow].ForwardMs();
+    const Time delay = FromMs(forwardMs) - m_bottleneckDelay;
     link.SetChannelAttribute("Delay", TimeValue(delay));
     const NetDeviceContainer devices = link.Install(m_senders[flow], m_router);
-    if (scenario.flows[flow].jitter_ms > 0.0)
+    const auto sender = DynamicCast<PointToPointNetDevice>(devices.Get(0));
+    const auto router = DynamicCast<PointToPointNetDevice>(devices.Get(1));
+    if (ReturnPath path(scenario.flows[flow], forwardMs, seed); !path.IsConstant())
     {
-        // The helper can make only one class of channel: replace what it made.
-        const auto sender = DynamicCast<PointToPointNetDevice>(devices.Get(0));
-        const auto router = DynamicCast<PointToPointNetDevice>(devices.Get(1));
-        const auto channel =
-            CreateObject<JitterChannel>(router, AckJitter(scenario.flows[flow].jitter_ms, seed));
-        channel->SetAttribute("Delay", TimeValue(delay));
-        sender->Attach(channel);
-        router->Attach(channel);
+        PathChannel::Install(
+            router,
+            sender,
+            [path = std::move(path), before = m_bottleneckDelay.GetNanoSeconds()](
+                const Packet&, Nanoseconds sent) mutable { return path.Arrival(sent - before); });
+    }
+    if (m_policer)
+    {
+        router->SetReceiveErrorModel(m_policer);
+        router->TraceConnectWithoutContext(
+            "PhyRxDrop",
+            Callback<void, Ptr<const Packet>>(
+                [link = m_link.get()](Ptr<const Packet>) { link->CountDrop(); }));
     }
     const uint32_t interface = AddAddress(devices.Get(0), AddressOf(kSenderNetwork, flow, 2));
     AddAddress(devices.Get(1), AddressOf(kSenderNetwork, flow, 1));

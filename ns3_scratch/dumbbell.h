@@ -4,6 +4,7 @@
 
 #include "envs/model/scenario.h"
 
+#include "ns3/error-model.h"
 #include "ns3/ipv4-address.h"
 #include "ns3/node.h"
 #include "ns3/point-to-point-net-device.h"
@@ -18,17 +19,18 @@ namespace bbrgym
 
 /// The network of a Scenario: senders, a router, and the bottleneck to the host with all receivers.
 ///
-///     sender i --(rtt_i/2 - d)-- router ==(rate, d, queue)== receivers
+///     sender i --(f_i - d)-- router ==(rate, d, queue)== receivers
 ///
-/// It is a dumbbell whose links behind the bottleneck have no delay, so they are not simulated.
-/// Access links and the whole return path are so fast that nothing queues there. The bottleneck has
-/// a FIFO or CoDel queue discipline; its device holds one packet, as ns-3's flow control needs,
-/// besides the one on the wire.
+/// f_i is half of the shortest RTT of flow i; a longer RTT lies on the way back. It is a dumbbell
+/// whose links behind the bottleneck have no delay, so they are not simulated. Access links and the
+/// whole return path are so fast that nothing queues there. The bottleneck has a FIFO or CoDel
+/// queue discipline; its device holds one packet, as ns-3's flow control needs, besides the one on
+/// the wire.
 class Dumbbell
 {
   public:
-    /// `linkSeed` determines the random losses, the seed of a flow its jitter. `accessMbps` is the
-    /// lowest rate of the links other than the bottleneck.
+    /// `linkSeed` determines the random losses, the seed of a flow its return path. `accessMbps` is
+    /// the lowest rate of the links other than the bottleneck.
     Dumbbell(const Scenario& scenario,
              uint64_t linkSeed,
              const std::vector<uint64_t>& flowSeeds,
@@ -53,6 +55,7 @@ class Dumbbell
     ns3::Time m_bottleneckDelay;
     uint64_t m_accessRate = 0;
     std::unique_ptr<LinkMonitor> m_link;
+    ns3::Ptr<ns3::ErrorModel> m_policer; // null if there is none
 };
 
 } // namespace bbrgym

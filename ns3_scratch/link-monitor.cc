@@ -67,6 +67,11 @@ void LinkMonitor::SetRate(double rateMbps)
     m_device->SetDataRate(DataRate(static_cast<uint64_t>(rateMbps * m_framing * 1e6)));
 }
 
+void LinkMonitor::CountDrop()
+{
+    ++m_drops;
+}
+
 LinkRow LinkMonitor::GetRow()
 {
     Integrate();

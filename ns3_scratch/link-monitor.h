@@ -27,6 +27,9 @@ class LinkMonitor
 
     void SetRate(double rateMbps);
 
+    /// Counts a packet that was dropped in front of the queue.
+    void CountDrop();
+
     /// What was measured since the last `StartStep`.
     LinkRow GetRow();
     void StartStep();

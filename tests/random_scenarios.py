@@ -34,6 +34,9 @@ def random_scenario(rng: random.Random, engine: str = "native") -> Scenario:
                 size_bytes=rng.choice([None, None, size_bytes]),
                 jitter_ms=rng.choice([0, 0, 0.3, 30]),
                 ecn=rng.choice([None, "classic", "l4s"]) if is_native else None,
+                rtt_schedule=rng.choice([(), (), tuple((start_s + i / 10, rng.uniform(1, 90)) for i in range(9))]),
+                ack_loss=rng.choice([0, 0, 0.02, 0.5]),
+                ack_aggregation_ms=rng.choice([0, 0, 0.1, 20]),
             )
         )
     loss = rng.choice([0, 0, 0.01, 0.06, 0.3, *[0.95] * is_native])
@@ -50,6 +53,10 @@ def random_scenario(rng: random.Random, engine: str = "native") -> Scenario:
         loss=loss,
         loss_burst_packets=rng.choice([None, None, 1, 20] if loss < 0.5 else [None, 20]),
         flows=tuple(flows),
+        reordering=rng.choice([0, 0, 0.01, 0.5]),
+        reordering_ms=rng.choice([0.1, 5, 40]),
+        policer_mbps=rng.choice([None, None, 0.7 * rate_mbps, 3 * rate_mbps]),
+        policer_burst_bytes=rng.choice([10_000, 50_000]),
         rate_schedule=rng.choice([(), steps, walk]),
         **rng.choice([{"buffer_bdp": 0.25}, {"buffer_bdp": 1}, {"buffer_bdp": 8}, {"buffer_packets": 1}]),
     )
@@ -76,7 +83,9 @@ def assert_adds_up(trace: Trace) -> None:
     arrived = flow_column(trace, "arrived_bytes").sum() / packet
     random_losses = link_column(trace, "random_losses").sum()
     waiting = sent - arrived - link_column(trace, "drops").sum() - random_losses
-    assert -handshakes <= waiting <= scenario.queue_packets + 2
+    highest_mbps = max([scenario.rate_mbps, *(rate for _, rate in scenario.rate_schedule)])
+    late = scenario.reordering_ms * highest_mbps * 1e3 / 8 / (packet + HEADER_BYTES) + 2 if scenario.reordering else 0
+    assert -handshakes <= waiting <= scenario.queue_packets + 2 + late
     assert waiting == round(waiting)
     # What the receiver reports as marked was marked, and not lost.
     assert flow_column(trace, "marked_packets").sum() <= link_column(trace, "marks").sum()
@@ -89,10 +98,11 @@ def assert_adds_up(trace: Trace) -> None:
         assert (flow_column(trace, name).sum(axis=0) < arrived_bytes + 1).all()
     for index, flow in enumerate(scenario.flows):
         assert received_bytes[index] <= (flow.size_bytes or math.inf)
-        assert not (flow_column(trace, "rtt_min_ms")[:, index] < flow.rtt_ms - 1e-5).any()
+        shortest_ms = min([flow.rtt_ms, *(rtt for _, rtt in flow.rtt_schedule)])
+        assert not (flow_column(trace, "rtt_min_ms")[:, index] < shortest_ms - 1e-5).any()
     # The busy time of the link is the time its packets need (not if the rate changes while one is sent).
     if not scenario.rate_schedule:
         busy_s = (link_column(trace, "utilisation") * np.diff(trace.time_s, prepend=0.0)).sum()
         sent_s = (arrived + random_losses) * (packet + HEADER_BYTES) * 8e-6 / scenario.rate_mbps
-        others_s = (packet + HEADER_BYTES + handshakes * HEADER_BYTES) * 8e-6 / scenario.rate_mbps
+        others_s = ((1 + late) * (packet + HEADER_BYTES) + handshakes * HEADER_BYTES) * 8e-6 / scenario.rate_mbps
         assert sent_s - 1e-6 <= busy_s <= sent_s + others_s + 1e-6

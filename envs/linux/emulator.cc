@@ -59,14 +59,15 @@ Emulator::Emulator(const Scenario& scenario, const EpisodeSeeds& seeds, int send
       link_delay_(static_cast<Nanoseconds>(scenario_.LinkDelayMs() * 1e6)),
       lateness_(kLatenessUnits + 1) {
   link_.Reset(scenario_, seeds.link);
+  reordering_ = Reordering(scenario_, seeds.link);
   link_.StartStep(0);
   SetNextRate(0);
   for (std::size_t i = 0; i < scenario_.flows.size(); ++i) {
     const Flow& flow = scenario_.flows[i];
     FlowState& state = flows_.emplace_back();
-    state.half_rtt = static_cast<Nanoseconds>(flow.rtt_ms * 5e5);
-    state.jitter = AckJitter(flow.jitter_ms, seeds.flows[i]);
-    state.data.device = receiver_device;
+    state.forward = FromMilliseconds(flow.ForwardMs());
+    state.path = ReturnPath(flow, flow.ForwardMs(), seeds.flows[i]);
+    state.data.device = state.late.device = receiver_device;
     state.acks.device = sender_device;
   }
   spare_ = TakeSlot();
@@ -142,9 +143,9 @@ void Emulator::Advance(Nanoseconds now) {
   }
   if (link_.departure() == kNever) ReleaseDropped(next_id_);
   for (FlowState& flow : flows_) {
-    while (!flow.data.frames.IsEmpty() && slots_[flow.data.frames.Front()].due <= now) {
-      CountArrival(flow, slots_[flow.data.frames.Front()]);
-      Deliver(flow.data, now);
+    while (Path* path = NextToArrive(flow, now)) {
+      CountArrival(flow, slots_[path->frames.Front()]);
+      Deliver(*path, now);
     }
     while (!flow.acks.frames.IsEmpty() && slots_[flow.acks.frames.Front()].due <= now) Deliver(flow.acks, now);
   }
@@ -155,6 +156,18 @@ Emulator::FlowState* Emulator::NextToEnter() {
   for (FlowState& flow : flows_) {
     if (flow.entering.IsEmpty()) continue;
     if (!next || slots_[flow.entering.Front()].due < slots_[next->entering.Front()].due) next = &flow;
+  }
+  return next;
+}
+
+Emulator::Path* Emulator::NextToArrive(FlowState& flow, Nanoseconds now) {
+  Path* next = nullptr;
+  Nanoseconds earliest = now;
+  for (Path* path : {&flow.late, &flow.data}) {
+    if (path->frames.IsEmpty() || slots_[path->frames.Front()].due > earliest) continue;
+    if (next && slots_[path->frames.Front()].due == earliest) continue;
+    next = path;
+    earliest = slots_[path->frames.Front()].due;
   }
   return next;
 }
@@ -173,6 +186,7 @@ void Emulator::Depart() {
   const Nanoseconds departure = link_.departure();
   Bottleneck::Item item;
   const bool has_arrived = link_.Depart(item);
+  const Nanoseconds delay = reordering_.NextDelay(item.packet.bytes);
   ReleaseDropped(item.packet.segment);
   const std::uint32_t slot = in_link_.Front();
   in_link_.Pop();
@@ -180,9 +194,10 @@ void Emulator::Depart() {
     free_slots_.push_back(slot);
     return;
   }
-  slots_[slot].due = departure + link_delay_;
+  slots_[slot].due = departure + link_delay_ + delay;
   if (item.packet.ecn == Ecn::kCe) SetCe(slots_[slot].content.data());
-  flows_[item.flow].data.frames.Push(slot);
+  FlowState& flow = flows_[item.flow];
+  (delay > 0 ? flow.late : flow.data).frames.Push(slot);
 }
 
 void Emulator::Deliver(Path& path, Nanoseconds now) {
@@ -208,7 +223,7 @@ bool Emulator::AcceptData(Nanoseconds now) {
     ++flow.passage.sent_packets;
     flow.passage.sent_bytes += parsed.payload;
   }
-  slots_[spare_].due = now + flow.half_rtt - link_delay_;
+  slots_[spare_].due = now + flow.forward - link_delay_;
   flow.entering.Push(spare_);
   spare_ = TakeSlot();
   return true;
@@ -219,7 +234,8 @@ bool Emulator::AcceptAck(Nanoseconds now) {
   const std::size_t index = slots_[spare_].parsed.flow;
   if (index == kNoFlow) return true;
   FlowState& flow = flows_[index];
-  slots_[spare_].due = flow.jitter.Arrival(now, flow.half_rtt);
+  slots_[spare_].due = flow.path.Arrival(now);
+  if (slots_[spare_].due == kNever) return true;
   flow.acks.frames.Push(spare_);
   spare_ = TakeSlot();
   return true;
@@ -294,7 +310,8 @@ void Emulator::CountArrival(FlowState& flow, const Frame& frame) {
 Nanoseconds Emulator::NextEvent() const {
   Nanoseconds next = std::min(next_change_, link_.departure());
   for (const FlowState& flow : flows_) {
-    for (const Ring<std::uint32_t>* frames : {&flow.entering, &flow.data.frames, &flow.acks.frames}) {
+    for (const Ring<std::uint32_t>* frames :
+         {&flow.entering, &flow.data.frames, &flow.late.frames, &flow.acks.frames}) {
       if (!frames->IsEmpty()) next = std::min(next, slots_[frames->Front()].due);
     }
   }

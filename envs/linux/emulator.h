@@ -9,9 +9,10 @@
 #include <vector>
 
 #include "envs/linux/clock.h"
-#include "envs/model/ack_jitter.h"
 #include "envs/model/bottleneck.h"
 #include "envs/model/episode_seeds.h"
+#include "envs/model/reordering.h"
+#include "envs/model/return_path.h"
 #include "envs/model/ring.h"
 #include "envs/model/scenario.h"
 
@@ -37,10 +38,10 @@ struct Passage {
 };
 
 /// The dumbbell between two devices: packets that senders put into one reach the scenario's bottleneck after the delay
-/// of their flow, and come out of the other device. What comes back takes half of the flow's RTT and the jitter.
+/// of their flow, and come out of the other device. What comes back takes the flow's return path.
 ///
-/// Its link, losses and jitter are those of the native engine, driven by the clock. A packet's departure follows from
-/// when it was read and from the rate, not from when this program wakes.
+/// Its link, losses and return paths are those of the native engine, driven by the clock. A packet's departure follows
+/// from when it was read and from the rate, not from when this program wakes.
 class Emulator {
  public:
   Emulator(const Scenario& scenario, const EpisodeSeeds& seeds, int sender_device, int receiver_device);
@@ -80,10 +81,11 @@ class Emulator {
   };
 
   struct FlowState {
-    Nanoseconds half_rtt;
-    AckJitter jitter;
+    Nanoseconds forward;  // delay to the receiver
+    ReturnPath path;
     Ring<std::uint32_t> entering;  // slots of what is on its way to the queue
     Path data;                     // behind the link
+    Path late;                     // there too, and overtaken
     Path acks;
     Passage passage;
     std::uint32_t next_sequence = 0;
@@ -100,6 +102,8 @@ class Emulator {
   FlowState* NextToEnter();
   void Enter(FlowState& flow);
   void Depart();
+  /// The path of the flow's data packet that arrives next; null if none is due by `now`.
+  Path* NextToArrive(FlowState& flow, Nanoseconds now);
   void Deliver(Path& path, Nanoseconds now);
   void CountArrival(FlowState& flow, const Frame& frame);
   void ReleaseDropped(std::uint64_t before);
@@ -116,6 +120,7 @@ class Emulator {
   std::mutex mutex_;  // guards all that follows
 
   Bottleneck link_;
+  Reordering reordering_;
   Nanoseconds link_delay_;
   std::size_t next_rate_ = 0;
   Nanoseconds next_change_ = kNever;

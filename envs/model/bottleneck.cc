@@ -16,6 +16,7 @@ void Bottleneck::Reset(const Scenario& scenario, std::uint64_t seed) {
   queue_.Clear();
   discipline_ = MakeQueueDiscipline(scenario);
   capacity_ = static_cast<std::size_t>(scenario.QueuePackets()) + kBeyondQueue;
+  policer_ = Policer(scenario);
   loss_ = LossModel(scenario.loss, scenario.loss_burst_packets, seed);
   departure_ = kNever;
   waiting_bytes_ = 0;
@@ -33,6 +34,10 @@ void Bottleneck::SetRate(Nanoseconds now, double rate_mbps) {
 }
 
 void Bottleneck::Enqueue(Nanoseconds now, const DataPacket& packet, std::uint32_t flow) {
+  if (policer_.IsActive() && !policer_.Admits(now, packet.bytes + kHeaderBytes)) {
+    ++drops_;
+    return;
+  }
   if (discipline_) {
     EnqueueManaged(now, {.packet = packet, .flow = flow});
     return;

@@ -6,6 +6,7 @@
 #include "baselines/cc/units.h"
 #include "envs/model/loss_model.h"
 #include "envs/model/packet.h"
+#include "envs/model/policer.h"
 #include "envs/model/queue_discipline.h"
 #include "envs/model/ring.h"
 #include "envs/model/rows.h"
@@ -47,6 +48,7 @@ class Bottleneck {
   Ring<Item> queue_;                             // the first is being sent, the second is in the device
   std::unique_ptr<QueueDiscipline> discipline_;  // has the packets behind these two; null: they are in `queue_`, too
   std::size_t capacity_ = 1;
+  Policer policer_;
   LossModel loss_;
   double rate_mbps_ = 0.0;
   double ns_per_byte_ = 0.0;

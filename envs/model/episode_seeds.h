@@ -17,7 +17,7 @@ struct EpisodeSeeds {
   }
 
   std::uint64_t link;
-  std::vector<std::uint64_t> flows;  ///< of each flow: its controller and its jitter
+  std::vector<std::uint64_t> flows;  ///< of each flow: its controller and its return path
 };
 
 }  // namespace bbrgym

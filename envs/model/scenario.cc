@@ -22,6 +22,12 @@ Ecn Flow::Ect() const {
   throw std::invalid_argument("unknown ecn '" + *ecn + "'; known: classic, l4s");
 }
 
+double Flow::ForwardMs() const {
+  double shortest_ms = rtt_ms;
+  for (const auto& [time_s, rtt] : rtt_schedule) shortest_ms = std::min(shortest_ms, rtt);
+  return shortest_ms / 2.0;
+}
+
 void Scenario::Check() const {
   if (flows.empty()) throw std::invalid_argument("a scenario needs at least one flow");
   static_cast<void>(Queue());
@@ -50,9 +56,9 @@ double Scenario::LongestRttSeconds() const {
 }
 
 double Scenario::LinkDelayMs() const {
-  double shortest_ms = flows.front().rtt_ms;
-  for (const Flow& flow : flows) shortest_ms = std::min(shortest_ms, flow.rtt_ms);
-  return shortest_ms / 4.0;
+  double shortest_ms = flows.front().ForwardMs();
+  for (const Flow& flow : flows) shortest_ms = std::min(shortest_ms, flow.ForwardMs());
+  return shortest_ms / 2.0;
 }
 
 double Scenario::BdpBytes() const {

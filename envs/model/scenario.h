@@ -46,6 +46,9 @@ struct Flow {
   /// The parsed policy that Python names by its path; only for the algorithm `policy`.
   std::shared_ptr<const PolicyNetwork> policy;
   std::optional<std::string> ecn;
+  std::vector<std::pair<double, double>> rtt_schedule;
+  double ack_loss = 0.0;
+  double ack_aggregation_ms = 0.0;
 
   template <typename Visitor>
   void VisitFields(Visitor&& visit) {
@@ -58,10 +61,17 @@ struct Flow {
     visit("jitter_ms", jitter_ms);
     visit("policy", policy);
     visit("ecn", ecn);
+    visit("rtt_schedule", rtt_schedule);
+    visit("ack_loss", ack_loss);
+    visit("ack_aggregation_ms", ack_aggregation_ms);
   }
 
   /// The ECN field of the flow's packets as they are sent. Throws std::invalid_argument for an unknown kind of ECN.
   Ecn Ect() const;
+
+  /// Delay from the sender to its receiver, in ms: half of the shortest base RTT that the flow ever has. It never
+  /// changes; the rest of the RTT lies between the receiver and the sender.
+  double ForwardMs() const;
 };
 
 /// The same fields as `bbrgym.Scenario`, whose docstring has units and meaning; a test compares them.
@@ -78,6 +88,10 @@ struct Scenario {
   double loss = 0.0;
   std::optional<double> loss_burst_packets;
   std::vector<std::pair<double, double>> rate_schedule;
+  double reordering = 0.0;
+  double reordering_ms = 10.0;
+  std::optional<double> policer_mbps;
+  std::int64_t policer_burst_bytes = 100'000;
   std::vector<Flow> flows;
 
   template <typename Visitor>
@@ -94,6 +108,10 @@ struct Scenario {
     visit("loss", loss);
     visit("loss_burst_packets", loss_burst_packets);
     visit("rate_schedule", rate_schedule);
+    visit("reordering", reordering);
+    visit("reordering_ms", reordering_ms);
+    visit("policer_mbps", policer_mbps);
+    visit("policer_burst_bytes", policer_burst_bytes);
     visit("flows", flows);
   }
 
@@ -105,8 +123,8 @@ struct Scenario {
 
   /// The longest base RTT of the flows, in s.
   double LongestRttSeconds() const;
-  /// Delay from the link to every receiver, in ms: a quarter of the shortest base RTT. The rest of the first half of a
-  /// flow's RTT lies between its sender and the queue, the second half between its receiver and its sender.
+  /// Delay from the link to every receiver, in ms: half of the shortest of the flows' `ForwardMs`. The rest of those of
+  /// a flow lies between its sender and the queue.
   double LinkDelayMs() const;
   /// Rate x longest RTT, in bytes.
   double BdpBytes() const;

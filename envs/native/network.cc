@@ -18,23 +18,25 @@ void Network::Reset(Scenario scenario, std::uint64_t seed) {
   scenario_ = std::move(scenario);
   now_ = step_start_ = 0;
   end_ = FromSeconds(scenario_.duration_s);
+  late_.Clear();
   SetNextRate(0);
   const EpisodeSeeds seeds(seed, scenario_.flows.size());
   link_.Reset(scenario_, seeds.link);
+  reordering_ = Reordering(scenario_, seeds.link);
 
   flows_.clear();
   flows_.resize(scenario_.flows.size());
   next_.Reset(flows_.size(), kNever);
   open_flows_ = endless_flows_ = 0;
+  const double link_delay_ms = scenario_.LinkDelayMs();
   for (std::size_t i = 0; i < flows_.size(); ++i) {
     const Flow& given = scenario_.flows[i];
     FlowState& flow = flows_[i];
     flow.seed = seeds.flows[i];
-    flow.rtt = static_cast<Nanoseconds>(given.rtt_ms * 1e6);
     flow.start = FromSeconds(given.start_s);
     flow.size = given.size_bytes.value_or(INT64_MAX);
-    flow.jitter = AckJitter(given.jitter_ms, flow.seed);
-    flow.shift = static_cast<Nanoseconds>((given.rtt_ms / 2 - scenario_.LinkDelayMs()) * 1e6);
+    flow.path = ReturnPath(given, 0.0, flow.seed, FromMilliseconds(link_delay_ms));
+    flow.shift = FromMilliseconds(given.ForwardMs() - link_delay_ms);
     if (given.stop_s) {
       flow.end = FromSeconds(*given.stop_s);
       flow.silence = flow.end + flow.shift;
@@ -70,9 +72,8 @@ void Network::RunUntil(Nanoseconds end) {
     const Nanoseconds flow_time = next_.time();
     const Nanoseconds departure = link_.departure();
     const Nanoseconds time = std::min(flow_time, departure);
-    if (next_change_ <= std::min(time, end)) {
-      link_.SetRate(next_change_, scenario_.rate_schedule[next_rate_].second);
-      SetNextRate(next_rate_ + 1);
+    if (next_rare_ <= std::min(time, end)) {
+      RunRare();
       continue;
     }
     if (time > end) break;
@@ -91,16 +92,52 @@ void Network::SetNextRate(std::size_t index) {
   const auto& rates = scenario_.rate_schedule;
   next_rate_ = index;
   next_change_ = index < rates.size() ? FromSeconds(rates[index].first) : kNever;
+  UpdateRare();
+}
+
+void Network::UpdateRare() {
+  next_rare_ = std::min(next_change_, late_.IsEmpty() ? kNever : late_.Front().arrival);
+}
+
+/// A change of the rate, or a late packet. Of simultaneous events these come first.
+[[gnu::noinline]] void Network::RunRare() {
+  if (next_change_ == next_rare_) {
+    link_.SetRate(next_change_, scenario_.rate_schedule[next_rate_].second);
+    SetNextRate(next_rate_ + 1);
+    return;
+  }
+  now_ = next_rare_;
+  const Bottleneck::Item item = late_.Front().item;
+  late_.Pop();
+  UpdateRare();
+  Arrive(item);
+}
+
+[[gnu::noinline]] void Network::HoldBack(const Bottleneck::Item& item, Nanoseconds delay) {
+  LatePacket& late = late_.PushSlot();
+  late.arrival = now_ + delay;
+  late.item = item;
+  UpdateRare();
 }
 
 // Every packet goes through these two functions. Flat: inlining the sender and the receiver into them saves time.
 [[gnu::flatten]] void Network::Depart() {
   Bottleneck::Item item;
   const bool has_arrived = link_.Depart(item);
-  if (!has_arrived) return;
+  if (reordering_.CanDelay()) {
+    const Nanoseconds delay = reordering_.NextDelay(item.packet.bytes);
+    if (has_arrived && delay > 0) {
+      HoldBack(item, delay);
+      return;
+    }
+  }
+  if (has_arrived) Arrive(item);
+}
+
+void Network::Arrive(const Bottleneck::Item& item) {
   FlowState& flow = flows_[item.flow];
   if (item.packet.bytes == 0) {
-    const Nanoseconds answer = flow.jitter.Arrival(now_, flow.rtt);
+    const Nanoseconds answer = flow.path.Arrival(now_);
     if (answer < flow.answer) {
       flow.answer = answer;
       flow.answered = static_cast<Nanoseconds>(item.packet.segment);
@@ -122,8 +159,14 @@ void Network::SetNextRate(std::size_t index) {
 }
 
 void Network::SendAck(FlowState& flow, Nanoseconds now) {
+  const Nanoseconds arrival = flow.path.Arrival(now);
+  if (arrival == kNever) {
+    AckPacket lost;
+    flow.receiver.WriteAck(lost);
+    return;
+  }
   Ack& ack = flow.acks.PushSlot();
-  ack.time = flow.jitter.Arrival(now, flow.rtt);
+  ack.time = arrival;
   flow.receiver.WriteAck(ack.packet);
 }
 

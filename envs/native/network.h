@@ -6,8 +6,9 @@
 #include <optional>
 #include <vector>
 
-#include "envs/model/ack_jitter.h"
 #include "envs/model/bottleneck.h"
+#include "envs/model/reordering.h"
+#include "envs/model/return_path.h"
 #include "envs/model/ring.h"
 #include "envs/model/scenario.h"
 #include "envs/native/earliest.h"
@@ -18,8 +19,8 @@
 
 namespace bbrgym {
 
-/// One Scenario, simulated event by event: senders, the bottleneck, receivers, and return paths of constant delay, or
-/// of a delay with jitter that keeps the order. Scenario, seed and gains determine everything.
+/// One Scenario, simulated event by event: senders, the bottleneck, receivers, and return paths, which keep the order.
+/// Scenario, seed and gains determine everything.
 ///
 /// The whole base RTT of a flow lies behind the bottleneck: a packet reaches the queue as it leaves the sender.
 /// Compared with a dumbbell, which has half of the delay in front of the bottleneck, this only shifts each sender's
@@ -51,11 +52,16 @@ class Network {
     AckPacket packet;
   };
 
+  /// A packet that others overtake behind the link.
+  struct LatePacket {
+    Nanoseconds arrival = 0;
+    Bottleneck::Item item;
+  };
+
   enum class Phase : std::uint8_t { kBefore, kConnecting, kOpen, kEnded };
 
   struct FlowState {
     Phase phase = Phase::kBefore;
-    Nanoseconds rtt = 0;
     Bytes size = INT64_MAX;  // endless
     Nanoseconds shift = 0;   // delay from the sender to the queue of a dumbbell
     Nanoseconds start = 0;
@@ -70,7 +76,7 @@ class Network {
     std::optional<Gains> gains;
     std::unique_ptr<Sender> sender;
     Receiver receiver;
-    AckJitter jitter;
+    ReturnPath path;  // of the whole RTT
     Ring<Ack> acks{32};
     FlowCounts before;  // at the start of the step
 
@@ -80,7 +86,11 @@ class Network {
 
   void RunUntil(Nanoseconds end);
   void SetNextRate(std::size_t index);
+  void UpdateRare();
+  void RunRare();
   void Depart();
+  void Arrive(const Bottleneck::Item& item);
+  void HoldBack(const Bottleneck::Item& item, Nanoseconds delay);
   void RunFlow(std::size_t index, Nanoseconds now);
   void Pump(std::size_t index, FlowState& flow, Nanoseconds now);
   void SendAck(FlowState& flow, Nanoseconds now);
@@ -92,12 +102,15 @@ class Network {
   Scenario scenario_;
   std::vector<FlowState> flows_;
   Bottleneck link_;
+  Reordering reordering_;
+  Ring<LatePacket> late_{16};  // in the order in which they arrive
   Earliest next_;
   Nanoseconds now_ = 0;
   Nanoseconds step_start_ = 0;
   Nanoseconds end_ = 0;
   std::size_t next_rate_ = 0;
   Nanoseconds next_change_ = kNever;  // when the link gets its next rate
+  Nanoseconds next_rare_ = kNever;    // this, or when a late packet arrives
   std::size_t open_flows_ = 0;        // finite flows that have not delivered all their bytes
   std::size_t endless_flows_ = 0;
 };

@@ -335,8 +335,20 @@ def make_queue(scenario: dict[str, object]) -> QueueDiscipline:
 def draw_losses(loss: float, loss_burst_packets: float | None, seed: int, count: int) -> list[bool]:
     """Return which of `count` packets the link loses."""
 
-def draw_arrivals(jitter_ms: float, delay_ns: int, seed: int, sent_ns: Sequence[int]) -> list[int]:
-    """Return when acknowledgements sent at these times arrive."""
+def draw_arrivals(
+    flow: dict[str, object], seed: int, sent_ns: Sequence[int], forward_ms: float = 0.0, ahead_ns: int = 0
+) -> list[int | None]:
+    """
+    Return when acknowledgements of a flow, sent at these times, arrive; None for those that are lost.
+    """
+
+def draw_lateness(scenario: dict[str, object], seed: int, payloads: Sequence[int]) -> list[int]:
+    """Return how late packets of these payloads are, in ns."""
+
+def police(scenario: dict[str, object], packets: Sequence[tuple[int, int]]) -> list[bool]:
+    """
+    Return which packets (time in ns, bytes on the wire) the policer admits.
+    """
 
 def scenario_defaults() -> dict[str, object]:
     """The fields of a scenario, in order."""

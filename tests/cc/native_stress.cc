@@ -119,6 +119,8 @@ Scenario MakeScenario(Random& random) {
   if (random.Below(4) == 0) scenario.ce_threshold_ms = OneOf<double>(random, {0, 1, 20});
   scenario.loss = OneOf<double>(random, {0, 0, 0, 0.001, 0.05, 0.5});
   if (random.Below(3) == 0) scenario.loss_burst_packets = OneOf<double>(random, {1, 3, 40});
+  if (random.Below(4) == 0) scenario.reordering = OneOf<double>(random, {0.001, 0.1, 0.9});
+  if (random.Below(4) == 0) scenario.policer_mbps = scenario.rate_mbps * Uniform(random, 0.2, 1.5);
   double time_s = random.Below(4) == 0 ? 0 : 1e-6;
   for (std::uint64_t changes = random.Below(4); changes > 0; --changes) {
     scenario.rate_schedule.emplace_back(time_s, OneOf<double>(random, {0.01, 0.5, 10, 50}));
@@ -131,6 +133,9 @@ Scenario MakeScenario(Random& random) {
     if (flow.algorithm == "policy") flow.policy = MakePolicy(random);
     flow.rtt_ms = OneOf<double>(random, {0.001, 1, 10, 50, 600});
     if (random.Below(4) == 0) flow.jitter_ms = OneOf<double>(random, {0.01, 5, 100});
+    if (random.Below(4) == 0) flow.rtt_schedule = {{0.2, 0.001}, {0.5, 80}, {1, 20}};
+    if (random.Below(4) == 0) flow.ack_loss = OneOf<double>(random, {0.01, 0.5, 0.99});
+    if (random.Below(4) == 0) flow.ack_aggregation_ms = OneOf<double>(random, {0.01, 4, 100});
     if (random.Below(3) == 0) flow.ecn = random.Below(2) == 0 ? "classic" : "l4s";
     if (random.Below(3) > 0) flow.start_s = Uniform(random, 0, 0.9 * scenario.duration_s);
     if (random.Below(4) == 0) flow.stop_s = flow.start_s + Uniform(random, 1e-6, scenario.duration_s);

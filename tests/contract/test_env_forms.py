@@ -485,7 +485,7 @@ class TestSpec:
         options = {name: value for name, value in conf("engine/ns3").items() if name != "name"}
         assert EpisodeSpec.from_config(config) == EpisodeSpec(DEFAULT_SCENARIO, engine_options=options)
 
-    @pytest.mark.parametrize("name", ["default", "single", "duel", "friendliness", "lossy", "cellular", "train"])
+    @pytest.mark.parametrize("name", ["default", "single", "duel", "friendliness", "lossy", "cellular", "leo", "train"])
     def test_every_scenario_of_the_configuration_runs(self, name: str) -> None:
         spec = EpisodeSpec.from_config({"scenario": conf(f"scenario/{name}")})
         assert spec.agents in (1, 2, 4)

@@ -117,6 +117,10 @@ class ScenarioTarget(Target):
             Scenario(loss=0.1, loss_burst_packets=3, queue="codel", codel_target_ms=1, buffer_packets=9).to_dict(),
             {"flows": [{"algorithm": "cubic", "parameters": {"beta": 0.6}}], "duration_s": 1},
             {"flows": [{"algorithm": "policy", "rtt_ms": 20}], "rate_mbps": 5, "packet_bytes": 500},
+            {
+                "flows": [{"rtt_trace": {"ramp": [[0, 9], [1, 30]], "step_ms": 50}, "ack_loss": 0.1}, {"rtt_ms": 9}],
+                **{"reordering": 0.1, "reordering_ms": 3, "policer_mbps": 4, "policer_burst_bytes": 9000},
+            },
             {"rate_trace": {"synthetic": "cellular", "seed": 2, "bin_ms": 100, "lowest_mbps": 0.1}, "duration_s": 2},
         ]
         return [json.dumps(one).encode() for one in plain]

@@ -390,12 +390,21 @@ class TestDistribution:
                 "codel_interval_ms": {"uniform": [50, 200]},
                 "loss": {"uniform": [0.0, 0.4]},
                 "loss_burst_packets": {"choice": [None, {"log_uniform": [1, 10]}]},
-                "flows": [{"algorithm": "agent", "jitter_ms": {"uniform": [0, 20]}}],
+                "flows": [
+                    {
+                        "algorithm": "agent",
+                        "jitter_ms": {"uniform": [0, 20]},
+                        "ack_loss": {"uniform": [0.0, 0.1]},
+                        "ack_aggregation_ms": {"choice": [0, 4]},
+                        "rtt_schedule": [[1, {"uniform": [9, 90]}]],
+                    },
+                ],
             }
         )
         rng = np.random.default_rng(1)
         samples = [distribution.sample(rng) for _ in range(100)]
         assert {s.queue for s in samples} == {"droptail", "codel"}
+        assert len({(s.flows[0].rtt_schedule, s.flows[0].ack_loss) for s in samples}) == 100
         assert len({(s.codel_target_ms, s.codel_interval_ms, s.flows[0].jitter_ms) for s in samples}) == 100
         assert 20 < sum(s.loss_burst_packets is None for s in samples) < 80
         assert Distribution.from_dict(distribution.to_dict()) == distribution
@@ -414,6 +423,19 @@ class TestDistribution:
         again = Distribution.from_dict(some.to_dict())
         rng = np.random.default_rng(1)
         assert {again.sample(rng).rate_schedule for _ in range(30)} == {((0, 12),), ((0, 6),), ()}
+
+    def test_traces_of_flows_are_read_once(self, tmp_path: Path) -> None:
+        file = tmp_path / "rtt"
+        file.write_text("30\n")
+        fixed = {"algorithm": "agent", "rtt_trace": {"file": str(file)}}
+        drawn = fixed | {"rtt_trace": {"choice": [{"file": str(file)}, {"ramp": [[0, 9]]}, None]}}
+        one = Distribution.from_dict({"flows": [fixed]})
+        assert one == Distribution.from_dict({"flows": [{"algorithm": "agent", "rtt_schedule": [[0, 30]]}]})
+        some = Distribution.from_dict({"flows": {"choice": [[drawn], [{"choice": [drawn, fixed]}]]}})
+        file.unlink()
+        rng = np.random.default_rng(1)
+        found = {some.sample(rng).flows[0].rtt_schedule for _ in range(30)}
+        assert found == {((0, 30),), ((0, 9),), ()}
 
     @pytest.mark.parametrize(
         ("bad", "message"),

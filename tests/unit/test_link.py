@@ -292,23 +292,25 @@ def test_bursts_hurt_cubic_less_than_as_many_losses_apart(engine: Engine) -> Non
 
 # Jitter
 
+JITTER = {"rtt_ms": 30.0, "jitter_ms": 10.0}
+
 
 def test_jitter_is_even_and_keeps_the_order() -> None:
     sent = [i * 20 * MS for i in range(20_000)]
-    delay = np.array(_testing.draw_arrivals(10.0, 30 * MS, SEED, sent)) / MS - np.array(sent) / MS - 30
+    delay = np.array(_testing.draw_arrivals(JITTER, SEED, sent)) / MS - np.array(sent) / MS - 30
     assert delay.min() >= 0
     assert delay.max() <= 10
     assert np.histogram(delay, bins=10, range=(0, 10))[0] == pytest.approx(2000, abs=4 * math.sqrt(2000))
 
     sent = [i * MS for i in range(20_000)]  # packets behind a late one arrive with it
-    arrivals = np.array(_testing.draw_arrivals(10.0, 30 * MS, SEED, sent))
+    arrivals = np.array(_testing.draw_arrivals(JITTER, SEED, sent))
     assert (np.diff(arrivals) >= 0).all()
     assert ((np.diff(arrivals) == 0).mean()) > 0.3
     delay = (arrivals - np.array(sent)) / MS - 30
     assert delay.max() <= 10
     assert delay.mean() > 6  # the latest of about ten
-    assert _testing.draw_arrivals(0.0, 30 * MS, SEED, sent) == [now + 30 * MS for now in sent]
-    assert _testing.draw_arrivals(10.0, 30 * MS, SEED + 1, sent) != arrivals.tolist()
+    assert _testing.draw_arrivals({"rtt_ms": 30.0}, SEED, sent) == [now + 30 * MS for now in sent]
+    assert _testing.draw_arrivals(JITTER, SEED + 1, sent) != arrivals.tolist()
 
 
 def test_jitter_on_the_way_back(engine: Engine) -> None:

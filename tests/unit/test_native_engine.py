@@ -53,17 +53,21 @@ PLAIN = Scenario(
 OF_SCENARIO: dict[str, Any] = {
     "rate_mbps": 11, "buffer_bdp": 0.5, "buffer_packets": 20, "duration_s": 0.9, "packet_bytes": 800, "loss": 0.01,
     "rate_schedule": ((0.5, 5.0),), "flows": PLAIN.flows[:1], "queue": "codel", "codel_target_ms": 1.0,
-    "codel_interval_ms": 20.0, "ce_threshold_ms": 3.0, "loss_burst_packets": 5.0,
+    "codel_interval_ms": 20.0, "ce_threshold_ms": 3.0, "loss_burst_packets": 5.0, "reordering": 0.1,
+    "reordering_ms": 7.0, "policer_mbps": 5.0, "policer_burst_bytes": 5000,
 }  # fmt: skip
 OF_FLOW: dict[str, Any] = {
     "algorithm": "newreno", "rtt_ms": 21, "start_s": 0.1, "stop_s": 0.5, "size_bytes": 50_000,
-    "parameters": {"beta": 0.5}, "jitter_ms": 5.0, "ecn": "classic",
+    "parameters": {"beta": 0.5}, "jitter_ms": 5.0, "ecn": "classic", "rtt_schedule": ((0.5, 25.0),), "ack_loss": 0.1,
+    "ack_aggregation_ms": 4.0,
 }  # fmt: skip
 # What else a field needs to have an effect.
 WITH: dict[str, dict[str, Any]] = {
     "codel_target_ms": {"queue": "codel"},
     "codel_interval_ms": {"queue": "codel"},
     "loss_burst_packets": {"loss": 0.02},
+    "reordering_ms": {"reordering": 0.05},
+    "policer_burst_bytes": {"policer_mbps": 4.0},
 }  # fmt: skip
 
 

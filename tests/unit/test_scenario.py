@@ -39,10 +39,21 @@ NEW = dataclasses.replace(
     codel_interval_ms=50,
     ce_threshold_ms=1.5,
     loss_burst_packets=4,
+    reordering=0.02,
+    reordering_ms=3.5,
+    policer_mbps=7.5,
+    policer_burst_bytes=20_000,
     flows=(
         dataclasses.replace(SCENARIO.flows[0], jitter_ms=2.5),
         SCENARIO.flows[1],
-        Flow("policy", policy="runs/train/mine", ecn="l4s"),
+        Flow(
+            "policy",
+            policy="runs/train/mine",
+            ecn="l4s",
+            rtt_schedule=((1, 20), (2.5, 30.0)),
+            ack_loss=0.1,
+            ack_aggregation_ms=4.0,
+        ),
     ),
 )
 """With every field that is left out at its default."""
@@ -60,8 +71,9 @@ def test_fields_that_are_left_out_at_their_defaults():
     assert hash(NEW) != hash(SCENARIO)
 
     defaults = {field.name: field.default for cls in (Scenario, Flow) for field in dataclasses.fields(cls)}
-    said = SCENARIO.to_dict() | {name: defaults[name] for name in LEFT_OUT - {"jitter_ms", "policy", "ecn"}}
-    said["flows"] = [flow | {"jitter_ms": 0.0, "policy": None, "ecn": None} for flow in said["flows"]]
+    of_flow = LEFT_OUT & {field.name for field in dataclasses.fields(Flow)}
+    said = SCENARIO.to_dict() | {name: defaults[name] for name in LEFT_OUT - of_flow}
+    said["flows"] = [flow | {name: defaults[name] for name in of_flow} for flow in said["flows"]]
     assert Scenario.from_dict(said) == SCENARIO
     assert Scenario.from_dict(said).to_dict() == SCENARIO.to_dict()
 
@@ -71,8 +83,9 @@ def test_fields_and_defaults_are_the_same_in_both_languages(cls: type):
     there = _testing.scenario_defaults() if cls is Scenario else _testing.flow_defaults()
     here = {field.name: field.default for field in dataclasses.fields(cls)}
     assert list(there) == list(here)
+    here = {name: list(default) if isinstance(default, tuple) else default for name, default in here.items()}
     assert all(there[name] == here[name] for name in LEFT_OUT & set(here))  # the engines are not told of these
-    assert {name for name in here if there[name] != here[name]} <= {"rate_schedule", "flows", "parameters"}
+    assert {name for name in here if there[name] != here[name]} <= {"flows", "parameters"}
 
 
 @pytest.mark.parametrize(
@@ -150,6 +163,11 @@ def test_an_algorithm_in_the_place_of_agents():
         (lambda: Flow(ecn=False), "ecn must be classic, l4s or null, got False"),  # type: ignore[arg-type]  # YAML's off
         (lambda: Scenario(ce_threshold_ms=-1), r"ce_threshold_ms must be in \[0, 10000\] or null, got -1"),
         (lambda: Flow(jitter_ms=-1), r"jitter_ms must be in \[0, 10000\], got -1"),
+        (lambda: Flow(rtt_schedule=((1, 0),)), r"RTTs in rtt_schedule must be in \(0, 10000\], got 0\.0"),
+        (lambda: Flow(rtt_schedule=((2, 9), (1, 9))), r"rtt_schedule must be pairs with rising times >= 0, got \[\(2"),
+        (lambda: Flow(rtt_schedule=(1, 2)), r"rtt_schedule must be pairs of numbers, got \(1, 2\)"),  # type: ignore[arg-type]
+        (lambda: Flow(ack_loss=1), r"ack_loss must be in \[0, 1\), got 1"),
+        (lambda: Flow(ack_aggregation_ms=-1), r"ack_aggregation_ms must be in \[0, 10000\], got -1"),
         (lambda: Flow(jitter_ms=None), r"jitter_ms must be a finite number in \[0, 10000\], got None"),
         (
             lambda: Flow("bbr", policy="runs/x"),
@@ -180,6 +198,14 @@ def test_an_algorithm_in_the_place_of_agents():
             r"loss_burst_packets must be a finite number in \[1, 1e\+06\] or null, got 'long'",
         ),
         (lambda: Scenario(loss=0.9, loss_burst_packets=4), r"loss must be <= 0\.8 with loss_burst_packets=4, got 0\.9"),
+        (lambda: Scenario(reordering=1), r"reordering must be in \[0, 1\), got 1"),
+        (lambda: Scenario(reordering_ms=0), r"reordering_ms must be in \(0, 10000\], got 0"),
+        (lambda: Scenario(policer_mbps=0), r"policer_mbps must be in \[0\.01, 10000\], got 0"),
+        (lambda: Scenario(policer_burst_bytes=0.5), "policer_burst_bytes must be an integer"),  # type: ignore[arg-type]
+        (
+            lambda: Scenario(policer_mbps=5, policer_burst_bytes=1039),
+            "policer_burst_bytes must be >= 1040, a full packet with its headers, got 1039",
+        ),
         (lambda: Scenario(rate_schedule=((3, 1), (2, 1))), "rising times"),
         (lambda: Scenario(rate_schedule=((-1, 1), (2, 1))), "pairs with rising times >= 0, got"),
         (lambda: Scenario(rate_schedule=((0, 1), (0, 2))), "pairs with rising times >= 0, got"),
@@ -224,6 +250,16 @@ def test_in_words():
     assert marking.describe() == (
         "12 Mbit/s, droptail buffer of 1 BDP (75 packets), ECN marks above 1 ms, 30 s; "
         "flow 0: 50 ms, l4s ECN; flow 1: 50 ms, classic ECN."
+    )
+    impaired = Scenario(reordering=0.01, reordering_ms=5, policer_mbps=8)
+    assert impaired.describe_link() == (
+        "12 Mbit/s, droptail buffer of 1 BDP (75 packets), 1.00% of packets 5 ms late, "
+        "policer of 8 Mbit/s with bursts of 100,000 bytes"
+    )
+    back = Flow(rtt_schedule=((1, 20), (2, 30.5)), jitter_ms=1, ack_loss=0.02, ack_aggregation_ms=4)
+    assert back.describe() == (
+        "50 ms, RTT changes to 20 ms at 1 s, 30.5 ms at 2 s, jitter of up to 1 ms, 2.00% of ACKs lost, "
+        "ACKs together every 4 ms"
     )
     varying = Scenario(rate_schedule=tuple((time, 5 + time) for time in range(10)))
     assert varying.describe_link() == (

@@ -1,4 +1,4 @@
-// The model of a link: scenario, queue, losses, jitter.
+// The model of a path: scenario, queue, losses, the way back.
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
@@ -11,9 +11,11 @@
 #include <utility>
 #include <vector>
 
-#include "envs/model/ack_jitter.h"
 #include "envs/model/loss_model.h"
+#include "envs/model/policer.h"
 #include "envs/model/queue_discipline.h"
+#include "envs/model/reordering.h"
+#include "envs/model/return_path.h"
 #include "envs/model/scenario_binding.h"
 #include "tests/cc/bindings/bind.h"
 
@@ -72,13 +74,37 @@ void BindModel(nb::module_& m) {
       "loss"_a, "loss_burst_packets"_a, "seed"_a, "count"_a, "Return which of `count` packets the link loses.");
   m.def(
       "draw_arrivals",
-      [](double jitter_ms, std::int64_t delay_ns, std::uint64_t seed, const std::vector<std::int64_t>& sent_ns) {
-        AckJitter jitter(jitter_ms, seed);
-        std::vector<std::int64_t> arrivals;
-        for (const std::int64_t now : sent_ns) arrivals.push_back(jitter.Arrival(now, delay_ns));
+      [](const PlainScenario& flow, std::uint64_t seed, const std::vector<std::int64_t>& sent_ns, double forward_ms,
+         std::int64_t ahead_ns) {
+        ReturnPath path(RecordFromDict<Flow>(flow), forward_ms, seed, ahead_ns);
+        std::vector<std::optional<std::int64_t>> arrivals;
+        for (const std::int64_t now : sent_ns) {
+          const Nanoseconds arrival = path.Arrival(now);
+          arrivals.push_back(arrival == kNever ? std::nullopt : std::optional(arrival));
+        }
         return arrivals;
       },
-      "jitter_ms"_a, "delay_ns"_a, "seed"_a, "sent_ns"_a, "Return when acknowledgements sent at these times arrive.");
+      "flow"_a, "seed"_a, "sent_ns"_a, "forward_ms"_a = 0.0, "ahead_ns"_a = 0,
+      "Return when acknowledgements of a flow, sent at these times, arrive; None for those that are lost.");
+
+  m.def(
+      "draw_lateness",
+      [](const PlainScenario& scenario, std::uint64_t seed, const std::vector<std::int64_t>& payloads) {
+        Reordering reordering(RecordFromDict<Scenario>(scenario), seed);
+        std::vector<std::int64_t> delays;
+        for (const std::int64_t payload : payloads) delays.push_back(reordering.NextDelay(payload));
+        return delays;
+      },
+      "scenario"_a, "seed"_a, "payloads"_a, "Return how late packets of these payloads are, in ns.");
+  m.def(
+      "police",
+      [](const PlainScenario& scenario, const std::vector<std::pair<std::int64_t, std::int64_t>>& packets) {
+        Policer policer(RecordFromDict<Scenario>(scenario));
+        std::vector<bool> admitted;
+        for (const auto& [now_ns, bytes] : packets) admitted.push_back(policer.Admits(now_ns, bytes));
+        return admitted;
+      },
+      "scenario"_a, "packets"_a, "Return which packets (time in ns, bytes on the wire) the policer admits.");
 
   m.def("scenario_defaults", &FieldDefaults<Scenario>, "The fields of a scenario, in order.");
   m.def("flow_defaults", &FieldDefaults<Flow>, "The fields of a flow, in order.");

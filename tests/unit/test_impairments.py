@@ -1,0 +1,175 @@
+"""Data packets that are overtaken, and a policer in front of the queue: alone and in the engines."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import random
+from collections.abc import Iterator
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from marks import needs_ns3
+from traces import flow_column, link_column
+
+import bbrgym
+from bbrgym import Engine, Flow, Scenario, _testing
+
+US = 1_000
+SEED = 3
+
+# 40 ms of RTT: the handshake reaches the queue at 10 ms and leaves it at 10.04, its reply comes at 50.04, and the data
+# packet, which is sent then, leaves the link at 51.08 and completes the flow.
+ONE_PACKET = Scenario(rate_mbps=8, duration_s=1, flows=(Flow("cubic", rtt_ms=40, size_bytes=1000),))
+NEARLY_ALWAYS = 1 - 1e-12
+
+
+@pytest.fixture(scope="module")
+def native() -> Iterator[Engine]:
+    with contextlib.closing(bbrgym.make_engine("native")) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def ns3() -> Iterator[Engine]:
+    with contextlib.closing(bbrgym.make_engine("ns3", transport="quic")) as engine:
+        yield engine
+
+
+@pytest.fixture(params=["native", pytest.param("ns3", marks=needs_ns3)])
+def engine(request: pytest.FixtureRequest) -> Engine:
+    engine: Engine = request.getfixturevalue(request.param)
+    return engine
+
+
+def end_ms(engine: Engine, scenario: Scenario) -> float:
+    """Return when all flows are complete."""
+    engine.reset(scenario, SEED)
+    return engine.step(scenario.duration_s * 1e3).time_s * 1e3
+
+
+# --- reordering -----------------------------------------------------------------------------------------------------
+
+
+def test_each_data_packet_is_late_with_the_same_probability() -> None:
+    scenario = dataclasses.replace(ONE_PACKET, reordering=0.2, reordering_ms=5).to_dict()
+    delays = np.array(_testing.draw_lateness(scenario, SEED, [1000] * 20_000))
+    assert set(delays) == {0, 5000 * US}
+    assert (delays > 0).mean() == pytest.approx(0.2, abs=4 * np.sqrt(0.2 * 0.8 / delays.size))
+    # Packets without data are never late, and take no draw.
+    between = _testing.draw_lateness(scenario, SEED, [1000, 0] * 20_000)
+    assert between[::2] == delays.tolist()
+    assert not any(between[1::2])
+    assert _testing.draw_lateness(scenario, SEED + 1, [1000] * 20_000) != delays.tolist()
+    # The losses draw from another stream.
+    assert _testing.draw_losses(0.2, None, SEED, 20_000) != (delays > 0).tolist()
+
+
+def test_a_late_packet_arrives_as_late_as_the_scenario_says(engine: Engine) -> None:
+    on_time = end_ms(engine, ONE_PACKET)
+    late = dataclasses.replace(ONE_PACKET, reordering=NEARLY_ALWAYS, reordering_ms=5)
+    assert end_ms(engine, late) - on_time == pytest.approx(5, abs=1e-9)
+
+
+def test_the_native_engines_times_are_exact(native: Engine) -> None:
+    assert end_ms(native, ONE_PACKET) == pytest.approx(51.08, abs=1e-9)
+
+
+def test_packets_that_are_overtaken_by_three_are_sent_again(engine: Engine) -> None:
+    """A packet takes 1 ms; the transport takes a packet for lost once one sent three later is acknowledged."""
+    for late_ms, is_lost in ((1.9, False), (10.5, True)):
+        scenario = Scenario(rate_mbps=8.32, buffer_packets=1000, duration_s=3, reordering=0.05, reordering_ms=late_ms,
+                            flows=(Flow("cubic", rtt_ms=30),))  # fmt: skip
+        trace = bbrgym.simulate(scenario, engine, SEED)
+        sent, lost, resent, arrived = (
+            flow_column(trace, name).sum()
+            for name in ("sent_packets", "lost_packets", "retransmitted_packets", "arrived_bytes")
+        )
+        assert link_column(trace, "drops").sum() == link_column(trace, "random_losses").sum() == 0
+        assert flow_column(trace, "inorder_bytes").sum() < 0.97 * arrived
+        assert (lost > 0) == (resent > 0) == is_lost
+        assert sent - arrived / 1000 <= flow_column(trace, "in_flight_packets")[-1, 0] + lost + 1
+
+
+def test_all_that_is_late_arrives(native: Engine) -> None:
+    """Nothing is sent in the last half second."""
+    scenario = Scenario(rate_mbps=20, buffer_packets=1000, duration_s=2, reordering=0.3, reordering_ms=40,
+                        flows=(Flow("bbr", rtt_ms=20, stop_s=1.0), Flow("cubic", rtt_ms=30, stop_s=1.2)))  # fmt: skip
+    trace = bbrgym.simulate(scenario, native, SEED)
+    assert flow_column(trace, "arrived_bytes").sum() == 1000 * flow_column(trace, "sent_packets").sum() > 1e6
+
+
+# --- the policer ----------------------------------------------------------------------------------------------------
+
+
+def policed(packets: list[tuple[int, int]], mbps: float, burst_bytes: int) -> list[bool]:
+    scenario = Scenario(policer_mbps=mbps, policer_burst_bytes=burst_bytes)
+    return _testing.police(scenario.to_dict(), packets)
+
+
+def test_a_packet_passes_if_its_bucket_has_the_tokens() -> None:
+    """At 8 Mbit/s a token comes each microsecond, up to 3000."""
+    assert policed([(0, 1040)] * 4, 8, 3000) == [True, True, False, False]
+    rest = [(0, 1040), (0, 1040), (120 * US - 1, 1040), (120 * US, 1040), (1000 * US, 881), (1000 * US, 880)]
+    assert policed(rest, 8, 3000) == [True, True, False, True, False, True]
+    full = [(10**12, 3000), (10**12, 1), (10**12 + US, 1), (10**12 + US, 1)]
+    assert policed(full, 8, 3000) == [True, False, True, False]
+
+
+def test_the_policer_is_a_token_bucket() -> None:
+    """With 2**-10 tokens per ns all sums are exact."""
+    rng = random.Random(SEED)
+    packets, now = [], 0
+    for _ in range(5000):
+        now += rng.choice([0, 100 * US, 1000 * US, 9000 * US])
+        packets.append((now, rng.choice([40, 1040, 5000])))
+    tokens, last, expected = Fraction(10_000), 0, []
+    for now, size in packets:
+        tokens, last = min(Fraction(10_000), tokens + Fraction(now - last, 1024)), now
+        expected.append(tokens >= size)
+        tokens -= size * expected[-1]
+    assert policed(packets, 8000 / 1024, 10_000) == expected
+    assert 0.1 < np.mean(expected) < 0.9
+
+
+def test_what_exceeds_the_policer_is_dropped_and_counted(engine: Engine) -> None:
+    """The bucket holds one packet: of three that are sent at once, one passes."""
+    scenario = dataclasses.replace(ONE_PACKET, policer_mbps=1, policer_burst_bytes=1040,
+                                   flows=(Flow("cubic", rtt_ms=40, size_bytes=3000),))  # fmt: skip
+    engine.reset(scenario, SEED)
+    rows = engine.step(70)
+    assert rows.link_row()["drops"] == 2
+    assert rows.flow(0)["arrived_bytes"] == 1000
+    assert rows.link_row()["queue_max_packets"] == 0
+
+
+def test_a_policed_flow_is_as_fast_as_the_policer_and_never_queues(engine: Engine) -> None:
+    scenario = Scenario(rate_mbps=40, buffer_bdp=2, duration_s=6, policer_mbps=8, policer_burst_bytes=20_000,
+                        flows=(Flow("cubic", rtt_ms=20),))  # fmt: skip
+    summary = bbrgym.simulate(scenario, engine, SEED).summary(after_s=1)
+    assert 0.5 < summary.flows[0].throughput_mbps / (8 / 1.04) < 1.02
+    assert summary.link.drops > 0
+    assert summary.link.queue_mean_ms < 1
+
+
+# --- both engines ---------------------------------------------------------------------------------------------------
+
+LINKS = {
+    "reordering": {"reordering": 0.02, "reordering_ms": 8.0},
+    "policer": {"policer_mbps": 6.0, "policer_burst_bytes": 15_000},
+}
+
+
+@needs_ns3
+@pytest.mark.parametrize("name", LINKS)
+@pytest.mark.parametrize("algorithm", ["cubic", "bbr"])
+def test_the_engines_agree(name: str, algorithm: str, native: Engine, ns3: Engine) -> None:
+    """One flow, as in test_ns3_quic.py: ten microseconds per round trip differ."""
+    scenario = Scenario(rate_mbps=10, duration_s=4, flows=(Flow(algorithm, rtt_ms=40),), **LINKS[name])  # type: ignore[arg-type]
+    ours, theirs = (bbrgym.simulate(scenario, engine, SEED, step_ms=500) for engine in (native, ns3))
+    sent = flow_column(theirs, "sent_packets").sum()
+    for column, share in (("sent_packets", 0.02), ("lost_packets", 0.02)):
+        difference = np.cumsum(flow_column(ours, column) - flow_column(theirs, column))
+        assert abs(difference).max() <= share * sent, column
+    assert abs(link_column(ours, "drops").sum() - link_column(theirs, "drops").sum()) <= 0.02 * sent

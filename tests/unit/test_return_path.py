@@ -1,0 +1,271 @@
+"""The way back of a flow's ACKs: an RTT that changes, losses, aggregation and jitter, alone and in the engines."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from marks import needs_ns3
+from traces import flow_column, link_column, rows_of
+
+import bbrgym
+from bbrgym import Engine, Flow, Scenario, _testing
+from bbrgym.envs import rtt_trace
+from bbrgym.envs.columns import FLOW_COLUMNS
+
+MS = 1_000_000
+SEED = 3
+
+
+def arrivals_ms(sent_ms: list[float], seed: int = SEED, **path: Any) -> list[float | None]:
+    """Return when ACKs sent at these times arrive; None for those that are lost."""
+    names = ("forward_ms", "ahead_ns")
+    flow = {name: value for name, value in path.items() if name not in names}
+    options = {name: value for name, value in path.items() if name in names}
+    arrivals = _testing.draw_arrivals(flow, seed, [round(ms * MS) for ms in sent_ms], **options)
+    return [None if arrival is None else arrival / MS for arrival in arrivals]
+
+
+# --- the path alone -------------------------------------------------------------------------------------------------
+
+
+def test_an_ack_takes_the_rtt_of_its_time_and_does_not_overtake() -> None:
+    changes = {"rtt_ms": 30.0, "rtt_schedule": [[0.1, 50.0], [0.2, 20.0]]}
+    sent = [0, 99.999999, 100, 199, 200, 210, 228.5, 229.5, 300]
+    assert arrivals_ms(sent, **changes) == [30, 129.999999, 150, 249, 249, 249, 249, 249.5, 320]
+    # The first 10 ms of every RTT lie elsewhere.
+    assert arrivals_ms(sent, forward_ms=10.0, **changes) == [20, 119.999999, 140, 239, 239, 239, 239, 239.5, 310]
+    # A change that came before the first ACK, and several at once.
+    assert arrivals_ms([250, 251], **changes) == [270, 271]
+
+
+def test_schedule_and_releases_follow_the_receivers_clock() -> None:
+    path = {"rtt_ms": 30.0, "rtt_schedule": [[0.1, 50.0]], "ahead_ns": 2 * MS}
+    assert arrivals_ms([97.5, 98], **path) == [127.5, 148]
+    assert arrivals_ms([5, 8], rtt_ms=30.0, ack_aggregation_ms=10.0, ahead_ns=2 * MS) == [38, 38]
+
+
+def test_aggregated_acks_leave_together() -> None:
+    path = {"rtt_ms": 30.0, "ack_aggregation_ms": 4.0}
+    assert arrivals_ms([0, 0.000001, 3, 4, 4.5, 17], **path) == [30, 34, 34, 34, 38, 50]
+    # They take the RTT of the time of their release.
+    assert arrivals_ms([5, 9], **path, rtt_schedule=[[0.007, 60.0]]) == [68, 72]
+    # Jitter delays each of them, and they keep their order.
+    late = arrivals_ms([5, 6, 7] * 2, **path, jitter_ms=5.0)
+    assert late == sorted(late)  # type: ignore[type-var]
+    assert 38 <= min(late) < max(late) <= 43  # type: ignore[type-var]
+    assert len(set(late)) > 1
+
+
+def test_a_lost_ack_delays_no_other() -> None:
+    sent = [float(ms) for ms in range(20_000)]
+    arrivals = arrivals_ms(sent, rtt_ms=30.0, ack_loss=0.25)
+    lost = np.array([arrival is None for arrival in arrivals])
+    assert lost.mean() == pytest.approx(0.25, abs=4 * np.sqrt(0.25 * 0.75 / lost.size))
+    assert all(arrival in (None, ms + 30) for arrival, ms in zip(arrivals, sent, strict=True))
+    assert arrivals_ms(sent, seed=SEED + 1, rtt_ms=30.0, ack_loss=0.25) != arrivals
+    # Of the others, jitter draws the same delays as if they were alone.
+    jittery = arrivals_ms(sent, rtt_ms=30.0, ack_loss=0.25, jitter_ms=0.5)
+    alone = arrivals_ms([ms for ms, is_lost in zip(sent, lost, strict=True) if not is_lost], rtt_ms=30.0, jitter_ms=0.5)
+    assert [arrival for arrival in jittery if arrival is not None] == alone
+
+
+# --- in the engines -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def native() -> Iterator[Engine]:
+    with contextlib.closing(bbrgym.make_engine("native")) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def ns3() -> Iterator[Engine]:
+    with contextlib.closing(bbrgym.make_engine("ns3", transport="quic")) as engine:
+        yield engine
+
+
+@pytest.fixture(params=["native", pytest.param("ns3", marks=needs_ns3)])
+def engine(request: pytest.FixtureRequest) -> Engine:
+    engine: Engine = request.getfixturevalue(request.param)
+    return engine
+
+
+# The handshake reaches the queue after 10 ms of 40 and leaves it at 10.04. It reaches its receiver at 20.04, and its
+# reply the sender, which sits at the queue, at 50.04. The data packet leaves the link at 51.08: the flow is complete.
+ONE_PACKET = Scenario(rate_mbps=8, duration_s=3, flows=(Flow("cubic", rtt_ms=40, size_bytes=1000),))
+
+
+@pytest.mark.parametrize(
+    ("path", "later_ms"),
+    [
+        ({}, 0),
+        ({"rtt_schedule": ((0.02004, 60.0),)}, 20),
+        ({"rtt_schedule": ((0.020041, 60.0),)}, 0),
+        ({"ack_aggregation_ms": 8.0}, 3.96),
+        ({"ack_aggregation_ms": 8.0, "rtt_schedule": ((0.021, 60.0),)}, 23.96),
+    ],
+)
+def test_a_reply_arrives_when_its_path_says(native: Engine, path: dict[str, Any], later_ms: float) -> None:
+    flow = dataclasses.replace(ONE_PACKET.flows[0], **path)
+    native.reset(dataclasses.replace(ONE_PACKET, flows=(flow,)), SEED)
+    assert native.step(3000).time_s * 1e3 == pytest.approx(51.08 + later_ms, abs=1e-9)
+
+
+def test_a_lost_reply_is_asked_for_after_a_second(native: Engine) -> None:
+    flow = dataclasses.replace(ONE_PACKET.flows[0], ack_loss=0.5)
+    ends = set()
+    for seed in range(20):
+        native.reset(dataclasses.replace(ONE_PACKET, flows=(flow,)), seed)
+        ends.add(round(native.step(3000).time_s * 1e3, 6))
+    assert {51.08, 1051.08} <= ends <= {51.08, 1051.08, 3000}
+
+
+def test_the_rtt_follows_its_schedule(engine: Engine) -> None:
+    """The agent's window is far below the link's BDP: nothing queues."""
+    schedule = ((1.0, 120.0), (2.0, 30.0))
+    flow = Flow("agent", rtt_ms=60, rtt_schedule=schedule, parameters={"is_always_steered": 1})
+    scenario = Scenario(rate_mbps=20, buffer_packets=1000, duration_s=3, flows=(flow,))
+    trace = bbrgym.simulate(scenario, engine, SEED, policy=lambda flow, rows: (0.8, 1.0))
+    rtts = rows_of(trace)["rtt_last_ms"]
+    for times, rtt_ms in ((slice(0.5, 0.9), 60), (slice(1.4, 1.9), 120), (slice(2.4, 2.9), 30)):
+        assert rtts.loc[times].dropna().between(rtt_ms + 0.4, rtt_ms + 42).all()  # and a delayed ACK
+        assert rtts.loc[times].min() < rtt_ms + 2
+
+
+def test_lost_and_aggregated_acks_delay_what_is_known_and_lose_nothing(engine: Engine) -> None:
+    rates, busy = {}, {}
+    for name, path in {"none": {}, "loss": {"ack_loss": 0.3}, "aggregation": {"ack_aggregation_ms": 20.0}}.items():
+        flow = Flow("cubic", rtt_ms=40, **path)  # type: ignore[arg-type]
+        scenario = Scenario(rate_mbps=10, buffer_packets=400, duration_s=2, flows=(flow,))
+        trace = bbrgym.simulate(scenario, engine, SEED, step_ms=5)
+        # The ACK after a lost one acknowledges everything.
+        assert flow_column(trace, "lost_packets").sum() <= link_column(trace, "drops").sum()
+        delivered = flow_column(trace, "delivered_packets")[200:, 0]
+        rates[name], busy[name] = delivered.sum(), (delivered > 0).mean()
+    assert rates["none"] > 1150
+    assert min(rates.values()) > 0.95 * rates["none"]
+    assert busy["none"] == 1
+    assert busy["aggregation"] == 0.25
+
+
+PATHS = {
+    "rtt": Flow("cubic", rtt_ms=50, rtt_schedule=((1.0, 80.0), (2.0, 30.0), (2.5, 44.0))),
+    "loss": Flow("cubic", rtt_ms=50, ack_loss=0.2),
+    "aggregation": Flow("bbr", rtt_ms=50, ack_aggregation_ms=5.0),
+    "all": Flow("bbr", rtt_ms=50, rtt_schedule=((1.5, 70.0),), ack_loss=0.1, ack_aggregation_ms=3.0, jitter_ms=2.0),
+}
+
+
+@needs_ns3
+@pytest.mark.parametrize("name", PATHS)
+def test_the_engines_agree_packet_for_packet(name: str, native: Engine, ns3: Engine) -> None:
+    """Except for ten microseconds per round trip, as without any of this (test_ns3_quic.py)."""
+    scenario = Scenario(rate_mbps=10, buffer_bdp=2, duration_s=4, flows=(PATHS[name],))
+    traces = [bbrgym.simulate(scenario, engine, SEED, step_ms=500) for engine in (native, ns3)]
+    for column, largest in (("sent_packets", 30), ("arrived_bytes", 30_000), ("lost_packets", 15)):
+        ours, theirs = (np.cumsum(flow_column(trace, column)[:, 0]) for trace in traces)
+        assert abs(ours - theirs).max() <= largest, column
+    assert np.abs(np.subtract(*(link_column(trace, "utilisation").mean() for trace in traces))) < 0.01
+
+
+def test_a_path_without_any_is_what_it_was(native: Engine) -> None:
+    """A schedule that changes nothing, and times at which nothing leaves, change nothing."""
+    plain = Scenario(rate_mbps=10, duration_s=2, flows=(Flow("bbr", rtt_ms=20),))
+    same = dataclasses.replace(plain, flows=(Flow("bbr", rtt_ms=20, rtt_schedule=((0.0, 20.0), (1.0, 20.0))),))
+    columns = slice(0, FLOW_COLUMNS.index("rto_count"))
+    flows = [bbrgym.simulate(scenario, native, SEED).flows[:, :, columns] for scenario in (plain, same)]
+    np.testing.assert_array_equal(*flows)
+
+
+# --- traces ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_of_rtts_repeats(tmp_path: Path) -> None:
+    file = tmp_path / "rtts"
+    file.write_text("40\n40\n55.5\n")
+    plain = {"duration_s": 0.8, "flows": [{"rtt_trace": {"file": str(file)}}]}
+    schedule = ((0.0, 40.0), (0.2, 55.5), (0.3, 40.0), (0.5, 55.5), (0.6, 40.0))
+    assert Scenario.from_dict(plain).flows[0].rtt_schedule == schedule
+    assert rtt_trace.from_config({"file": str(file), "step_ms": 10}, 0.03) == ((0.0, 40.0), (0.02, 55.5))
+
+
+def test_a_file_with_times_ends_with_its_last_rtt(tmp_path: Path) -> None:
+    file = tmp_path / "rtts"
+    file.write_text("0.5 40\n1,40\n2.25, 60\n")
+    assert rtt_trace.from_config({"file": str(file)}, 9) == ((0.5, 40.0), (2.25, 60.0))
+
+
+def test_a_ramp_is_linear_between_its_points() -> None:
+    ramp = rtt_trace.from_config({"ramp": [[1, 40], [1.3, 70], [2, 70]], "step_ms": 100}, 9)
+    assert [time for time, _ in ramp] == pytest.approx([1, 1.1, 1.2, 1.3])
+    assert [rtt for _, rtt in ramp] == pytest.approx([40, 50, 60, 70])
+    assert rtt_trace.from_config({"ramp": [[0, 9]]}, 9) == ((0.0, 9.0),)
+
+
+def test_the_leo_trace_has_a_handover_every_15_s() -> None:
+    times, rtts = np.array(rtt_trace.leo_trace(1, 60)).T
+    assert times.tolist() == [step / 10 for step in range(600)]
+    assert 20 <= rtts.min() < rtts.max() < 60
+    assert np.abs(np.diff(rtts)).mean() == pytest.approx(6.7, abs=0.5)
+    shortest = rtts.reshape(4, 150).min(axis=1)
+    assert len(set(shortest)) > 1
+    assert (rtts.reshape(4, 150).max(axis=1) <= shortest + 19).all()
+    assert rtt_trace.leo_trace(1, 30) == rtt_trace.leo_trace(1, 60)[:300]
+    assert rtt_trace.leo_trace(2, 60) != rtt_trace.leo_trace(1, 60)
+
+
+@pytest.mark.parametrize(
+    ("trace", "message"),
+    [
+        (3, "rtt_trace must be a mapping with keys of file, ramp, synthetic, step_ms, seed, got 3"),
+        ({}, "rtt_trace must have one of file, ramp, synthetic, got {}"),
+        ({"file": "a", "synthetic": "leo"}, "rtt_trace must have one of file, ramp, synthetic, got"),
+        ({"synthetic": "geo"}, r"unknown rtt_trace\.synthetic 'geo' \(did you mean 'leo'\?\); known: leo"),
+        ({"synthetic": "leo", "seed": -1}, r"rtt_trace\.seed must be an integer >= 0, got -1"),
+        ({"synthetic": "leo", "step_ms": 1}, "rtt_trace must have no step_ms beside synthetic, got"),
+        ({"ramp": [[0, 1]], "seed": 1}, "rtt_trace must have no seed beside ramp, got"),
+        ({"ramp": 3}, r"rtt_trace\.ramp must be pairs of a time in s and an RTT in ms, got 3"),
+        ({"ramp": []}, r"rtt_trace\.ramp must be pairs"),
+        ({"ramp": [[2, 1], [1, 1]]}, r"rtt_trace\.ramp must have rising times >= 0, got \[\[2"),
+        ({"ramp": [[0, 1], [1e9, 2]]}, r"rtt_trace\.ramp must have at most 1,000,000 steps, got 10,000,000,000"),
+        ({"ramp": [[0, 1], [1, 2]], "step_ms": 0}, r"rtt_trace\.step_ms must be in \[1, 60000\], got 0"),
+        ({"file": 3}, "rtt_trace must have a path as file, got"),
+        ({"file": "/no"}, "rtt_trace: '/no' cannot be read: No such file"),
+    ],
+)
+def test_a_bad_trace_is_refused(trace: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        rtt_trace.from_config(trace, 9)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("1\nx\n", r":2: a line must be an RTT in \(0, 10000\] ms, or a time in s and an RTT, got 'x'"),
+        ("0\n", ":1: a line must be .*, got '0'"),
+        ("nan\n", ":1: a line must be .*, got 'nan'"),
+        ("1 2 3\n", ":1: a line must be .*, got '1 2 3'"),
+        ("1\n\n", ":2: a line must be .*, got ''"),
+        ("-1 5\n", ":1: a line must be .*, got '-1 5'"),
+        ("1 5\n7\n", ":2: all lines must have a time, or none, got 1 numbers"),
+        ("1 5\n1 6\n", ":2: times must rise, got 1 after 1"),
+        ("", ":1: a trace must have at least one line"),
+    ],
+)
+def test_a_file_that_is_no_trace_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "rtts"
+    file.write_text(text)
+    with pytest.raises(ValueError, match=message):
+        rtt_trace.read_trace(file)
+
+
+def test_a_trace_beside_a_schedule_is_refused() -> None:
+    flow = {"rtt_schedule": [[0, 1]], "rtt_trace": {"synthetic": "leo"}}
+    with pytest.raises(ValueError, match="give one of rtt_trace and rtt_schedule, got both: rtt_trace="):
+        Scenario.from_dict({"flows": [flow]})
