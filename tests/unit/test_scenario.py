@@ -200,7 +200,7 @@ def test_an_algorithm_in_the_place_of_agents():
         (lambda: Scenario(loss=0.9, loss_burst_packets=4), r"loss must be <= 0\.8 with loss_burst_packets=4, got 0\.9"),
         (lambda: Scenario(reordering=1), r"reordering must be in \[0, 1\), got 1"),
         (lambda: Scenario(reordering_ms=0), r"reordering_ms must be in \(0, 10000\], got 0"),
-        (lambda: Scenario(policer_mbps=0), r"policer_mbps must be in \[0\.01, 10000\], got 0"),
+        (lambda: Scenario(policer_mbps=0), r"policer_mbps must be in \[0\.01, 10000\] or null, got 0"),
         (lambda: Scenario(policer_burst_bytes=0.5), "policer_burst_bytes must be an integer"),  # type: ignore[arg-type]
         (
             lambda: Scenario(policer_mbps=5, policer_burst_bytes=1039),
