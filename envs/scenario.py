@@ -25,6 +25,9 @@ Queue = Literal["droptail", "codel"]
 Ecn = Literal["classic", "l4s"]
 """What a flow's ECN-capable packets carry: ECT(0) (RFC 3168), or ECT(1) (L4S, RFC 9331)."""
 
+OnOff = Literal["fixed", "exponential"]
+"""How long an application's on and off periods last: always the same, or exponentially distributed."""
+
 
 @dataclass(frozen=True)
 class Flow:
@@ -51,6 +54,12 @@ class Flow:
         ack_loss: probability that an ACK is lost on the way back.
         ack_aggregation_ms: ACKs leave the receiver together, at multiples of this time, in ms; 0 if each leaves at
             once.
+        app_rate_mbps: rate of payload at which the application writes, in messages of `packet_bytes`
+            (docs/scenarios.md). None if all there is to send is there at once.
+        on_s: length of the periods in which it writes, in s; None if it always does. Needs `app_rate_mbps`.
+        off_s: length of the periods between them, in s. Give both or none.
+        on_off: `fixed` if all periods are that long, or `exponential` if these are their means. The flow's seed in an
+            episode draws them.
 
     Raises:
         ValueError: naming the bad value and the good ones.
@@ -68,6 +77,10 @@ class Flow:
     rtt_schedule: tuple[tuple[float, float], ...] = ()
     ack_loss: float = 0.0
     ack_aggregation_ms: float = 0.0
+    app_rate_mbps: float | None = None
+    on_s: float | None = None
+    off_s: float | None = None
+    on_off: OnOff = "fixed"
 
     def __post_init__(self) -> None:
         registry.check_parameters(self.algorithm, self.parameters)
@@ -84,6 +97,15 @@ class Flow:
             check_number("RTTs in rtt_schedule", rtt, above=0, at_most=10_000)
         check_number("ack_loss", self.ack_loss, at_least=0, below=1)
         check_number("ack_aggregation_ms", self.ack_aggregation_ms, at_least=0, at_most=10_000)
+        check_number("app_rate_mbps", self.app_rate_mbps, at_least=0.001, at_most=10_000, or_none=True)
+        check_number("on_s", self.on_s, at_least=0.001, at_most=1e6, or_none=True)
+        check_number("off_s", self.off_s, at_least=0, at_most=1e6, or_none=True)
+        _check(
+            "off_s", self.off_s, f"null if and only if on_s={self.on_s} is", (self.off_s is None) == (self.on_s is None)
+        )
+        _check("app_rate_mbps", self.app_rate_mbps, f"a rate with on_s={self.on_s}",
+               self.on_s is None or self.app_rate_mbps is not None)  # fmt: skip
+        check_name("on_off", self.on_off, get_args(OnOff))
         if self.policy is not None:
             _check("policy", self.policy, "a path or null", isinstance(self.policy, str) and self.policy != "")
             _check("policy", self.policy, f"null with algorithm {self.algorithm!r} (only 'policy' runs one)",
@@ -108,6 +130,11 @@ class Flow:
             text += f", {self.ack_loss:.2%} of ACKs lost"
         if self.ack_aggregation_ms:
             text += f", ACKs together every {self.ack_aggregation_ms:g} ms"
+        if self.app_rate_mbps is not None:
+            text += f", {self.app_rate_mbps:g} Mbit/s by the application"
+        if self.on_s is not None:
+            text += f" for {self.on_s:g} s, then {self.off_s:g} s off"
+            text += " (means)" if self.on_off == "exponential" else ""
         return text
 
     def __hash__(self) -> int:
@@ -115,6 +142,7 @@ class Flow:
             (
                 *(self.algorithm, self.rtt_ms, self.start_s, self.stop_s, self.size_bytes, self.jitter_ms),
                 *(self.policy, self.ecn, self.rtt_schedule, self.ack_loss, self.ack_aggregation_ms),
+                *(self.app_rate_mbps, self.on_s, self.off_s, self.on_off),
             )
         )
 
@@ -325,6 +353,7 @@ LEFT_OUT: Final = frozenset(
         *("queue", "codel_target_ms", "codel_interval_ms", "ce_threshold_ms", "loss_burst_packets"),
         *("reordering", "reordering_ms", "policer_mbps", "policer_burst_bytes"),
         *("jitter_ms", "policy", "ecn", "rtt_schedule", "ack_loss", "ack_aggregation_ms"),
+        *("app_rate_mbps", "on_s", "off_s", "on_off"),
     }
 )
 """Fields that were added later: while they have their defaults, older files and keys stay the same."""

@@ -16,7 +16,8 @@ FlowRun::FlowRun(const Scenario& scenario,
                  uint64_t seed,
                  std::function<void()> onComplete)
     : m_flow(scenario.flows[index]), m_packetBytes(static_cast<uint32_t>(scenario.packet_bytes)),
-      m_seed(seed), m_onComplete(std::move(onComplete))
+      m_seed(seed), m_onComplete(std::move(onComplete)),
+      m_delivery(m_flow.size_bytes, FromSeconds(m_flow.start_s))
 {
 }
 
@@ -43,11 +44,26 @@ Connection FlowRun::GetConnection(Nanoseconds rtt) const
     return MakeConnection(m_flow, m_packetBytes, rtt, m_seed);
 }
 
+std::optional<AppSource> FlowRun::OpenSource(const Connection& connection)
+{
+    std::optional<AppSource> source =
+        MakeAppSource(m_flow, connection, Simulator::Now().GetNanoSeconds());
+    if (source)
+    {
+        m_delivery.Expect(*source, connection.packet_bytes);
+    }
+    return source;
+}
+
 void FlowRun::OnReceived(Bytes bytes)
 {
-    if (m_flow.size_bytes && !m_isComplete && bytes >= *m_flow.size_bytes)
+    if (bytes < m_delivery.due())
     {
-        m_isComplete = true;
+        return;
+    }
+    m_delivery.OnReceived(Simulator::Now().GetNanoSeconds(), bytes);
+    if (IsComplete())
+    {
         End();
         m_onComplete();
     }

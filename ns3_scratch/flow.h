@@ -2,6 +2,7 @@
 
 #include "baselines/cc/controller.h"
 #include "envs/model/scenario.h"
+#include "envs/transport/delivery.h"
 #include "envs/transport/flow_row.h"
 
 #include "ns3/nstime.h"
@@ -38,11 +39,12 @@ class FlowRun
 
     bool IsComplete() const
     {
-        return m_isComplete;
+        return m_delivery.IsComplete();
     }
 
     void StartStep()
     {
+        m_delivery.StartStep();
         m_before = BeginStep();
     }
 
@@ -61,6 +63,15 @@ class FlowRun
 
     /// The connection after a handshake that took `rtt`.
     Connection GetConnection(Nanoseconds rtt) const;
+
+    /// The connection is open: its application begins. Returns when it writes; nothing if all data
+    /// is there at once.
+    std::optional<AppSource> OpenSource(const Connection& connection);
+
+    const Delivery& GetDelivery() const
+    {
+        return m_delivery;
+    }
 
     /// The gains that were set before, if any.
     const std::optional<Gains>& GetGains() const
@@ -100,8 +111,8 @@ class FlowRun
 
     std::optional<Gains> m_gains;
     bool m_hasBegun = false;
-    bool m_isComplete = false;
     ns3::Time m_end = ns3::Time::Max();
+    Delivery m_delivery;
     FlowCounts m_before; // at the start of the step
 };
 

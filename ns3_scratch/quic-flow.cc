@@ -125,7 +125,9 @@ void QuicFlow::OnConnected(Nanoseconds rtt)
     }
     m_helloTimer.Cancel();
     m_senderSocket->SetIpTos(static_cast<uint8_t>(GetFlow().Ect()));
-    m_sender = MakeSender(GetFlow(), GetConnection(rtt), GetGains());
+    const Connection connection = GetConnection(rtt);
+    OpenSource(connection);
+    m_sender = MakeSender(GetFlow(), connection, GetGains(), Now());
     Pump();
 }
 
@@ -227,7 +229,7 @@ FlowRow QuicFlow::GetRow(Time stepStart) const
 {
     const int64_t ns = (Simulator::Now() - stepStart).GetNanoSeconds();
     return MakeFlowRow(GetStep(stepStart, static_cast<double>(ns) / 1e9),
-                       ReadingOf(m_sender.get(), m_receiver));
+                       ReadingOf(m_sender.get(), m_receiver, GetDelivery()));
 }
 
 } // namespace bbrgym

@@ -42,6 +42,17 @@ void SenderSocket::SetHasMoreData(bool hasMore)
     m_hasMoreData = hasMore;
 }
 
+void SenderSocket::CheckAppLimited()
+{
+    m_rateOps->CalculateAppLimited(m_tcb->m_cWnd,
+                                   m_tcb->m_bytesInFlight,
+                                   m_tcb->m_segmentSize,
+                                   m_txBuffer->TailSequence(),
+                                   m_tcb->m_nextTxSequence,
+                                   m_txBuffer->GetLost(),
+                                   m_txBuffer->GetRetransmitsCount());
+}
+
 void SenderSocket::Silence()
 {
     m_isSilent = true;

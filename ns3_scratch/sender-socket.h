@@ -21,6 +21,10 @@ class SenderSocket : public ns3::TcpSocketBase
     /// Whether the application has more to send; if so, an empty buffer limits the flow.
     void SetHasMoreData(bool hasMore);
 
+    /// Marks what is in flight as limited by the application, if it is. Linux checks this before
+    /// every write, ns-3 after it, when there is a packet to send.
+    void CheckAppLimited();
+
     /// Ends sending for good, including retransmissions, as if the process had ended.
     void Silence();
 

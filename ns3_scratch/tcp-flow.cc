@@ -152,6 +152,7 @@ void TcpFlow::Connect()
 
 void TcpFlow::Silence()
 {
+    m_write.Cancel();
     m_sender->SetHasMoreData(false);
     m_sender->Silence();
 }
@@ -161,22 +162,28 @@ Controller* TcpFlow::GetController()
     return m_congestionOps ? m_congestionOps->GetController() : nullptr;
 }
 
-void TcpFlow::OnConnected(Ptr<Socket> socket)
+void TcpFlow::OnConnected(Ptr<Socket> /* socket */)
 {
     if (HasEnded())
     {
         return;
     }
+    const Connection connection =
+        GetConnection(m_sender->GetState()->m_lastRtt.Get().GetNanoSeconds());
+    m_source = OpenSource(connection);
     if (m_congestionOps)
     {
-        const Connection connection =
-            GetConnection(m_sender->GetState()->m_lastRtt.Get().GetNanoSeconds());
         m_congestionOps->Start(MakeFlowController(GetFlow(), connection, GetGains()),
                                m_sender->GetState());
     }
-    m_sender->SetHasMoreData(true);
     m_sender->SetSendCallback(MakeCallback(&TcpFlow::FillBuffer, this));
-    FillBuffer(socket, socket->GetTxAvailable());
+    Write();
+}
+
+void TcpFlow::Write()
+{
+    m_sender->SetHasMoreData(true);
+    FillBuffer(m_sender, m_sender->GetTxAvailable());
 }
 
 void TcpFlow::FillBuffer(Ptr<Socket> socket, uint32_t /* available */)
@@ -193,6 +200,19 @@ void TcpFlow::FillBuffer(Ptr<Socket> socket, uint32_t /* available */)
         {
             m_sender->SetHasMoreData(false);
             return;
+        }
+        if (m_source)
+        {
+            if (const Time pause = NanoSeconds(m_source->next()) - Simulator::Now();
+                pause.IsStrictlyPositive())
+            {
+                m_sender->SetHasMoreData(false);
+                m_write.Cancel();
+                m_write = Simulator::Schedule(pause, &TcpFlow::Write, this);
+                return;
+            }
+            m_source->Advance();
+            m_sender->CheckAppLimited();
         }
         socket->Send(Create<Packet>(static_cast<uint32_t>(bytes)));
         m_writtenBytes += bytes;
@@ -236,6 +256,7 @@ FlowRow TcpFlow::GetRow(Time stepStart) const
             .cwnd = state->m_cWnd.Get(),
             .pacing_rate = state->m_pacing ? std::optional(pacingRate) : std::nullopt,
             .is_buffer_limited = m_recorder.IsBufferLimited(),
+            .delivery = GetDelivery(),
             .controller = m_congestionOps ? m_congestionOps->GetController() : nullptr,
         });
 }

@@ -7,11 +7,13 @@
 #include "receiver-socket.h"
 #include "sender-socket.h"
 
+#include "ns3/event-id.h"
 #include "ns3/inet-socket-address.h"
 #include "ns3/socket.h"
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,6 +39,7 @@ class TcpFlow : public FlowRun
     FlowCounts BeginStep() override;
     void OnConnected(ns3::Ptr<ns3::Socket> socket);
     void FillBuffer(ns3::Ptr<ns3::Socket> socket, uint32_t available);
+    void Write();
     void OnAccepted(ns3::Ptr<ns3::Socket> socket, const ns3::Address& from);
     void OnReadable(ns3::Ptr<ns3::Socket> socket);
 
@@ -49,6 +52,8 @@ class TcpFlow : public FlowRun
     ns3::Ptr<ns3::Socket> m_listener;
 
     uint64_t m_writtenBytes = 0;
+    std::optional<AppSource> m_source; // when the application writes, if not all at once
+    ns3::EventId m_write;
 };
 
 } // namespace bbrgym

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from typing import Any
 
 import numpy as np
 from traces import flow_column, link_column
@@ -37,6 +38,7 @@ def random_scenario(rng: random.Random, engine: str = "native") -> Scenario:
                 rtt_schedule=rng.choice([(), (), tuple((start_s + i / 10, rng.uniform(1, 90)) for i in range(9))]),
                 ack_loss=rng.choice([0, 0, 0.02, 0.5]),
                 ack_aggregation_ms=rng.choice([0, 0, 0.1, 20]),
+                **rng.choice([{}, {}, _application(rng, rate_mbps)]),
             )
         )
     loss = rng.choice([0, 0, 0.01, 0.06, 0.3, *[0.95] * is_native])
@@ -60,6 +62,14 @@ def random_scenario(rng: random.Random, engine: str = "native") -> Scenario:
         rate_schedule=rng.choice([(), steps, walk]),
         **rng.choice([{"buffer_bdp": 0.25}, {"buffer_bdp": 1}, {"buffer_bdp": 8}, {"buffer_packets": 1}]),
     )
+
+
+def _application(rng: random.Random, rate_mbps: float) -> dict[str, Any]:
+    periods = {"on_s": rng.uniform(0.01, 1), "off_s": rng.choice([0, 0.05, 1])}
+    return {
+        "app_rate_mbps": max(0.01, rate_mbps * rng.choice([0.05, 0.5, 1.1])),
+        **rng.choice([{}, periods, periods | {"on_off": "exponential"}]),
+    }
 
 
 def assert_possible(trace: Trace) -> None:

@@ -75,6 +75,11 @@ void CubicController::GrowInAvoidance(const AckEvent& ack) {
   cwnd_ = static_cast<Bytes>(whole) * packet_bytes();
 }
 
+/// RFC 9438, section 5.8: the curve stands still while there is nothing to send.
+void CubicController::OnRestart(Nanoseconds now) {
+  epoch_start_ += now - last_ack_;
+}
+
 void CubicController::OnTimeout() {
   is_in_epoch_ = false;
   is_after_timeout_ = true;

@@ -27,9 +27,11 @@ class CubicController final : public LossBasedController {
  public:
   CubicController(const Connection& connection, const CubicParameters& parameters);
 
+  void OnRestart(Nanoseconds now) override;
   Metrics metrics() const override;
 
  private:
+  void Observe(const AckEvent& ack) override { last_ack_ = ack.now; }
   void GrowInAvoidance(const AckEvent& ack) override;
   Bytes ReducedThreshold() override { return Reduce(parameters_.beta); }
   Bytes MarkedThreshold() override { return Reduce(parameters_.beta_ecn); }
@@ -46,6 +48,7 @@ class CubicController final : public LossBasedController {
   bool is_in_epoch_ = false;
   bool is_after_timeout_ = false;
   Nanoseconds epoch_start_ = 0;
+  Nanoseconds last_ack_ = 0;
 };
 
 }  // namespace bbrgym

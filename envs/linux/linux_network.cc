@@ -11,6 +11,7 @@
 
 #include "baselines/cc/registry.h"
 #include "envs/linux/serve.h"
+#include "envs/transport/connection.h"
 
 namespace bbrgym {
 
@@ -41,6 +42,15 @@ void CheckEcn(const Scenario& scenario) {
       throw std::invalid_argument("all flows linux-… must have the same ecn, classic or null");
     }
     has_ecn = flow.ecn.has_value();
+  }
+}
+
+/// The kernel's sockets take what they have room for at once.
+void CheckSources(const Scenario& scenario) {
+  for (const Flow& flow : scenario.flows) {
+    if (!IsKernels(flow) || !flow.app_rate_mbps) continue;
+    throw std::invalid_argument("a flow '" + flow.algorithm +
+                                "' cannot have app_rate_mbps: only flows of our own controllers can");
   }
 }
 
@@ -76,6 +86,7 @@ LinuxNetwork::LinuxNetwork() {
 void LinuxNetwork::Reset(Scenario scenario, std::uint64_t seed) {
   scenario.Check();
   CheckEcn(scenario);
+  CheckSources(scenario);
   for (const Flow& flow : scenario.flows) {
     if (!IsKernels(flow)) MakeController(flow.algorithm, Connection{}, flow.parameters);
   }
@@ -108,6 +119,8 @@ void LinuxNetwork::MakeFlow(std::size_t index, std::uint64_t seed) {
   flow.start = FromSeconds(given.start_s);
   if (given.stop_s) flow.stop = FromSeconds(*given.stop_s);
   flow.end = flow.stop;
+  flow.seed = seed;
+  flow.delivery = Delivery(given.size_bytes, flow.start);
   const sockaddr_in address = SocketAddress(kReceiversAddress, kFirstPort + static_cast<int>(index));
   FileDescriptor sender;
   FileDescriptor receiver;
@@ -172,14 +185,31 @@ void LinuxNetwork::Run() {
       next = std::min(next, end.NextTime());
     };
     auto socket = sockets.cbegin();
-    for (FlowState& flow : flows_) {
+    for (std::size_t i = 0; i < flows_.size(); ++i) {
+      FlowState& flow = flows_[i];
       if (!flow.sender) continue;
       serve(*flow.sender, *socket++);
       serve(*flow.receiver, *socket++);
+      Deliver(i);
     }
     return next;
   };
   Serve("hosts", sockets, *clock_, work, [this] { return is_stopped_.load(); });
+}
+
+void LinuxNetwork::Deliver(std::size_t index) {
+  FlowState& flow = flows_[index];
+  const Nanoseconds opened = flow.sender->opened();
+  if (opened > 0 && !flow.has_opened) {
+    flow.has_opened = true;
+    const Flow& given = scenario_.flows[index];
+    const Connection connection = MakeConnection(given, scenario_.packet_bytes, 0, flow.seed);
+    if (const auto source = MakeAppSource(given, connection, opened)) {
+      flow.delivery.Expect(*source, connection.packet_bytes);
+    }
+  }
+  const Bytes received = flow.receiver->receiver().counts().received;
+  if (received >= flow.delivery.due()) flow.delivery.OnReceived(clock_->Now(), received);
 }
 
 void LinuxNetwork::Step(Nanoseconds duration) {
@@ -195,7 +225,7 @@ void LinuxNetwork::Step(Nanoseconds duration) {
     const Nanoseconds nap = std::clamp<Nanoseconds>(end - clock_->Now(), 0, kLongestWait);
     const timespec sleep{.tv_sec = 0, .tv_nsec = nap};
     nanosleep(&sleep, nullptr);
-    UpdateCompleteness(clock_->Now());
+    UpdateCompleteness();
   }
   // A complete episode ends when it is; else what is measured is as of the step's end, but for the lateness.
   now_ = is_complete_ ? std::min(clock_->Now(), end) : end;
@@ -204,7 +234,7 @@ void LinuxNetwork::Step(Nanoseconds duration) {
 }
 
 /// A flow is complete once its receiver has everything, and its sender then ends.
-void LinuxNetwork::UpdateCompleteness(Nanoseconds now) {
+void LinuxNetwork::UpdateCompleteness() {
   bool is_complete = true;
   for (std::size_t i = 0; i < flows_.size(); ++i) {
     FlowState& flow = flows_[i];
@@ -215,9 +245,9 @@ void LinuxNetwork::UpdateCompleteness(Nanoseconds now) {
         if (flow.is_complete) flow.end = flow.tcp->end();
       } else {
         const std::lock_guard lock(hosts_);
-        flow.is_complete = flow.receiver->receiver().counts().received >= *size;
+        flow.is_complete = flow.delivery.IsComplete();
         if (flow.is_complete) {
-          flow.end = std::min(flow.end, now);
+          flow.end = std::min(flow.end, flow.start + *flow.delivery.completion());
           flow.sender->Stop();
         }
       }
@@ -247,9 +277,10 @@ FlowRow LinuxNetwork::EndUdpStep(FlowState& flow) {
                                    .packet_bytes = scenario_.packet_bytes,
                                    .is_open = flow.sender->IsOpen(),
                                    .before = flow.before},
-                                  ReadingOf(sender, flow.receiver->receiver()));
+                                  ReadingOf(sender, flow.receiver->receiver(), flow.delivery));
   flow.before = CountsOf(sender, flow.receiver->receiver());
   if (sender) sender->StartStep();
+  flow.delivery.StartStep();
   return row;
 }
 
@@ -270,6 +301,7 @@ FlowRow LinuxNetwork::EndTcpStep(std::size_t index) {
   const Bytes received = flow.tcp->received_bytes();
   row.received_bytes = static_cast<double>(received - std::exchange(flow.received_before, received));
   row.throughput_mbps = mbps(row.received_bytes);
+  if (flow.is_complete) row.completion_time_ms = static_cast<double>(flow.tcp->end() - flow.start) / 1e6;
   const auto reading = flow.tcp->Read();
   if (!reading) {
     row.delivered_packets = row.marked_packets = row.retransmitted_packets = row.rto_count = 0.0;

@@ -68,10 +68,13 @@ class LinuxNetwork {
     Nanoseconds stop = kNever;
     Nanoseconds end = kNever;
     bool is_complete = false;
+    Delivery delivery;  // of a flow over UDP
     // One of the two kinds.
     std::unique_ptr<UdpSender> sender;
     std::unique_ptr<UdpReceiver> receiver;
     std::unique_ptr<TcpFlow> tcp;
+    std::uint64_t seed = 0;
+    bool has_opened = false;
     // At the start of the step.
     FlowCounts before;
     TcpFlow::Counts tcp_before;
@@ -83,11 +86,13 @@ class LinuxNetwork {
   void MakeFlow(std::size_t index, std::uint64_t seed);
   /// Serves both ends of our flows until `is_stopped_`.
   void Run();
+  /// Notes what the receiving application has got.
+  void Deliver(std::size_t index);
   void EndStep();
   double ActiveShareOf(const FlowState& flow) const;
   FlowRow EndUdpStep(FlowState& flow);
   FlowRow EndTcpStep(std::size_t index);
-  void UpdateCompleteness(Nanoseconds now);
+  void UpdateCompleteness();
 
   Scenario scenario_;
   std::unique_ptr<NetworkNamespace> senders_side_;
@@ -95,7 +100,7 @@ class LinuxNetwork {
   std::unique_ptr<Emulator> emulator_;
   std::optional<EpisodeClock> clock_;
   std::vector<FlowState> flows_;
-  std::mutex hosts_;  // guards every `sender` and `receiver`
+  std::mutex hosts_;  // guards every `sender`, `receiver` and `delivery`
   std::atomic<bool> is_stopped_ = false;
   std::vector<std::thread> threads_;
 

@@ -76,7 +76,7 @@ class UdpFlow {
                                .packet_bytes = packet_bytes_,
                                .is_open = sender_.IsOpen(),
                                .before = before_},
-                              ReadingOf(sender, elsewhere));
+                              ReadingOf(sender, elsewhere, Delivery()));
     // What is known of the receiver is what it has acknowledged.
     const Bytes acknowledged = sender ? sender->acknowledged_in_order() : 0;
     row.received_bytes = static_cast<double>(acknowledged - acknowledged_before_);

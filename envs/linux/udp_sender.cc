@@ -173,7 +173,7 @@ void UdpSender::Connect(Nanoseconds rtt) {
   // Of the two, the socket's family takes one.
   setsockopt(socket(), IPPROTO_IP, IP_TOS, &ect, sizeof(ect));
   setsockopt(socket(), IPPROTO_IPV6, IPV6_TCLASS, &ect, sizeof(ect));
-  sender_ = MakeSender(flow_, MakeConnection(flow_, packet_bytes_, rtt, seed_), gains_);
+  sender_ = MakeSender(flow_, MakeConnection(flow_, packet_bytes_, rtt, seed_), gains_, opened_);
   phase_ = Phase::kOpen;
 }
 

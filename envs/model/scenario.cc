@@ -33,6 +33,9 @@ void Scenario::Check() const {
   static_cast<void>(Queue());
   for (const Flow& flow : flows) {
     static_cast<void>(flow.Ect());
+    if (flow.on_off != "fixed" && flow.on_off != "exponential") {
+      throw std::invalid_argument("unknown on_off '" + flow.on_off + "'; known: fixed, exponential");
+    }
     if ((flow.algorithm == "policy") == (flow.policy != nullptr)) continue;
     throw std::invalid_argument("a flow of algorithm '" + flow.algorithm + "' " +
                                 (flow.policy ? "cannot have a policy: only 'policy' runs one" : "needs a policy"));

@@ -49,6 +49,10 @@ struct Flow {
   std::vector<std::pair<double, double>> rtt_schedule;
   double ack_loss = 0.0;
   double ack_aggregation_ms = 0.0;
+  std::optional<double> app_rate_mbps;
+  std::optional<double> on_s;
+  std::optional<double> off_s;
+  std::string on_off = "fixed";
 
   template <typename Visitor>
   void VisitFields(Visitor&& visit) {
@@ -64,6 +68,10 @@ struct Flow {
     visit("rtt_schedule", rtt_schedule);
     visit("ack_loss", ack_loss);
     visit("ack_aggregation_ms", ack_aggregation_ms);
+    visit("app_rate_mbps", app_rate_mbps);
+    visit("on_s", on_s);
+    visit("off_s", off_s);
+    visit("on_off", on_off);
   }
 
   /// The ECN field of the flow's packets as they are sent. Throws std::invalid_argument for an unknown kind of ECN.
@@ -115,8 +123,8 @@ struct Scenario {
     visit("flows", flows);
   }
 
-  /// Throws std::invalid_argument if there is no flow, an unknown queue, or a flow with an unknown kind of ECN or an
-  /// unneeded or missing policy.
+  /// Throws std::invalid_argument if there is no flow, an unknown queue, or a flow with an unknown kind of ECN or of
+  /// periods, or an unneeded or missing policy.
   void Check() const;
   /// Throws std::out_of_range if there is no such flow, std::invalid_argument if it cannot be steered.
   void CheckSteerable(std::int64_t flow) const;

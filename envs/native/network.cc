@@ -34,9 +34,10 @@ void Network::Reset(Scenario scenario, std::uint64_t seed) {
     FlowState& flow = flows_[i];
     flow.seed = seeds.flows[i];
     flow.start = FromSeconds(given.start_s);
-    flow.size = given.size_bytes.value_or(INT64_MAX);
+    flow.delivery = Delivery(given.size_bytes, flow.start);
     flow.path = ReturnPath(given, 0.0, flow.seed, FromMilliseconds(link_delay_ms));
     flow.shift = FromMilliseconds(given.ForwardMs() - link_delay_ms);
+    flow.arrival = FromMilliseconds(link_delay_ms);
     if (given.stop_s) {
       flow.end = FromSeconds(*given.stop_s);
       flow.silence = flow.end + flow.shift;
@@ -61,6 +62,7 @@ void Network::Step(Nanoseconds duration) {
   link_.StartStep(now_);
   for (FlowState& flow : flows_) {
     flow.before = CountsOf(flow.sender.get(), flow.receiver);
+    flow.delivery.StartStep();
     if (flow.sender) flow.sender->StartStep();
   }
   const Nanoseconds end = std::min(end_, duration > end_ - now_ ? end_ : now_ + std::max<Nanoseconds>(duration, 0));
@@ -148,10 +150,7 @@ void Network::Arrive(const Bottleneck::Item& item) {
   const Nanoseconds next = next_.TimeOf(item.flow);
   const bool is_next_ack = flow.receiver.AckDue() <= next;
   if (flow.receiver.OnPacket(now_, item.packet)) SendAck(flow, now_);
-  if (flow.receiver.counts().received >= flow.size && !flow.is_complete) {
-    flow.is_complete = true;
-    --open_flows_;
-    End(flow, now_);
+  if (flow.receiver.counts().received >= flow.delivery.due() && Deliver(flow, now_)) {
     UpdateNext(item.flow, flow);
   } else if (is_next_ack || flow.NextAck() < next) {
     UpdateNext(item.flow, flow);
@@ -168,6 +167,15 @@ void Network::SendAck(FlowState& flow, Nanoseconds now) {
   Ack& ack = flow.acks.PushSlot();
   ack.time = arrival;
   flow.receiver.WriteAck(ack.packet);
+}
+
+/// Returns whether the flow is complete now.
+[[gnu::noinline]] bool Network::Deliver(FlowState& flow, Nanoseconds now) {
+  flow.delivery.OnReceived(now + flow.arrival, flow.receiver.counts().received);
+  if (!flow.delivery.IsComplete()) return false;
+  --open_flows_;
+  End(flow, now);
+  return true;
 }
 
 [[gnu::flatten]] void Network::RunFlow(std::size_t index, Nanoseconds now) {
@@ -230,7 +238,11 @@ void Network::UpdateNext(std::size_t index, const FlowState& flow) {
 [[gnu::noinline]] void Network::Connect(std::size_t index, FlowState& flow) {
   const Flow& given = scenario_.flows[index];
   const Nanoseconds rtt = flow.answer - flow.answered;
-  flow.sender = MakeSender(given, MakeConnection(given, scenario_.packet_bytes, rtt, flow.seed), flow.gains);
+  const Connection connection = MakeConnection(given, scenario_.packet_bytes, rtt, flow.seed);
+  flow.sender = MakeSender(given, connection, flow.gains, flow.answer);
+  if (const auto source = MakeAppSource(given, connection, flow.answer - flow.shift)) {
+    flow.delivery.Expect(*source, connection.packet_bytes);
+  }
   flow.phase = Phase::kOpen;
 }
 
@@ -250,7 +262,7 @@ FlowRow Network::GetFlowRow(std::size_t index) const {
                       .packet_bytes = scenario_.packet_bytes,
                       .is_open = flow.phase == Phase::kOpen,
                       .before = flow.before},
-                     ReadingOf(flow.sender.get(), flow.receiver));
+                     ReadingOf(flow.sender.get(), flow.receiver, flow.delivery));
 }
 
 }  // namespace bbrgym

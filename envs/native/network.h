@@ -12,6 +12,7 @@
 #include "envs/model/ring.h"
 #include "envs/model/scenario.h"
 #include "envs/native/earliest.h"
+#include "envs/transport/delivery.h"
 #include "envs/transport/flow_row.h"
 #include "envs/transport/handshake.h"
 #include "envs/transport/receiver.h"
@@ -62,8 +63,8 @@ class Network {
 
   struct FlowState {
     Phase phase = Phase::kBefore;
-    Bytes size = INT64_MAX;  // endless
-    Nanoseconds shift = 0;   // delay from the sender to the queue of a dumbbell
+    Nanoseconds shift = 0;    // delay from the sender to the queue of a dumbbell
+    Nanoseconds arrival = 0;  // delay from the last link of a dumbbell to the receiver
     Nanoseconds start = 0;
     Nanoseconds end = kNever;      // stop_s, or when all was delivered
     Nanoseconds silence = kNever;  // when the sender stops
@@ -72,11 +73,11 @@ class Network {
     Nanoseconds answer = kNever;  // when the answer to the hello sent at `answered` arrives
     Nanoseconds answered = 0;
     std::uint64_t seed = 0;
-    bool is_complete = false;
     std::optional<Gains> gains;
     std::unique_ptr<Sender> sender;
     Receiver receiver;
-    ReturnPath path;  // of the whole RTT
+    Delivery delivery;  // by the clocks of a dumbbell's hosts
+    ReturnPath path;    // of the whole RTT
     Ring<Ack> acks{32};
     FlowCounts before;  // at the start of the step
 
@@ -94,6 +95,7 @@ class Network {
   void RunFlow(std::size_t index, Nanoseconds now);
   void Pump(std::size_t index, FlowState& flow, Nanoseconds now);
   void SendAck(FlowState& flow, Nanoseconds now);
+  bool Deliver(FlowState& flow, Nanoseconds now);
   void UpdateNext(std::size_t index, const FlowState& flow);
   void SendHello(std::size_t index, FlowState& flow, Nanoseconds now);
   void Connect(std::size_t index, FlowState& flow);

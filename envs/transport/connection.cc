@@ -19,8 +19,15 @@ std::unique_ptr<Controller> MakeFlowController(const Flow& flow, const Connectio
   return controller;
 }
 
-std::unique_ptr<Sender> MakeSender(const Flow& flow, const Connection& connection, const std::optional<Gains>& gains) {
-  return std::make_unique<Sender>(MakeFlowController(flow, connection, gains), connection, flow.size_bytes, flow.Ect());
+std::optional<AppSource> MakeAppSource(const Flow& flow, const Connection& connection, Nanoseconds opened) {
+  if (!flow.app_rate_mbps) return std::nullopt;
+  return AppSource(flow, connection.packet_bytes, connection.seed, opened);
+}
+
+std::unique_ptr<Sender> MakeSender(const Flow& flow, const Connection& connection, const std::optional<Gains>& gains,
+                                   Nanoseconds opened) {
+  return std::make_unique<Sender>(MakeFlowController(flow, connection, gains), connection, flow.size_bytes, flow.Ect(),
+                                  MakeAppSource(flow, connection, opened));
 }
 
 }  // namespace bbrgym

@@ -6,6 +6,7 @@
 
 #include "baselines/cc/controller.h"
 #include "envs/model/scenario.h"
+#include "envs/transport/app_source.h"
 #include "envs/transport/sender.h"
 
 /// What a scenario's flow becomes when its handshake is done.
@@ -19,7 +20,11 @@ Connection MakeConnection(const Flow& flow, Bytes packet_bytes, Nanoseconds rtt,
 std::unique_ptr<Controller> MakeFlowController(const Flow& flow, const Connection& connection,
                                                const std::optional<Gains>& gains);
 
-/// The flow's sender with its controller; throws as `MakeFlowController`.
-std::unique_ptr<Sender> MakeSender(const Flow& flow, const Connection& connection, const std::optional<Gains>& gains);
+/// When the flow's application writes, from `opened` on; nothing if all data is there at once.
+std::optional<AppSource> MakeAppSource(const Flow& flow, const Connection& connection, Nanoseconds opened);
+
+/// The flow's sender with its controller, whose handshake is done at `opened`; throws as `MakeFlowController`.
+std::unique_ptr<Sender> MakeSender(const Flow& flow, const Connection& connection, const std::optional<Gains>& gains,
+                                   Nanoseconds opened);
 
 }  // namespace bbrgym

@@ -23,6 +23,8 @@ FlowRow MakeFlowRow(const FlowStep& step, const FlowReading& reading) {
   };
   const auto ms = [](Nanoseconds time) { return static_cast<double>(time) / 1e6; };
   const Sender::RttSamples& rtts = reading.rtts;
+  const Delivery::Delays& delays = reading.delivery.delays();
+  const std::optional<Nanoseconds>& completion = reading.delivery.completion();
 
   return {
       .is_active = step.active_share,
@@ -45,6 +47,9 @@ FlowRow MakeFlowRow(const FlowStep& step, const FlowReading& reading) {
       .cwnd_packets = step.is_open && reading.cwnd ? static_cast<double>(*reading.cwnd) / packet_bytes : kNaN,
       .pacing_rate_mbps = step.is_open && reading.pacing_rate ? static_cast<double>(*reading.pacing_rate) / 1e6 : kNaN,
       .is_buffer_limited = reading.is_buffer_limited ? 1.0 : 0.0,
+      .app_delay_mean_ms =
+          delays.count == 0 ? kNaN : static_cast<double>(delays.sum) / static_cast<double>(delays.count) / 1e6,
+      .completion_time_ms = completion ? ms(*completion) : kNaN,
       .metrics = reading.controller ? reading.controller->metrics() : Metrics{},
   };
 }
@@ -53,7 +58,7 @@ FlowCounts CountsOf(const Sender* sender, const Receiver& receiver) {
   return {.sender = sender ? sender->counts() : Sender::Counts{}, .receiver = receiver.counts()};
 }
 
-FlowReading ReadingOf(const Sender* sender, const Receiver& receiver) {
+FlowReading ReadingOf(const Sender* sender, const Receiver& receiver, const Delivery& delivery) {
   const Decision decision = sender ? sender->decision() : Decision{};
   return {
       .now = CountsOf(sender, receiver),
@@ -62,6 +67,7 @@ FlowReading ReadingOf(const Sender* sender, const Receiver& receiver) {
       .cwnd = sender ? std::optional(decision.cwnd) : std::nullopt,
       .pacing_rate = decision.is_paced ? std::optional(decision.pacing_rate) : std::nullopt,
       .is_buffer_limited = false,  // there are no socket buffers
+      .delivery = delivery,
       .controller = sender ? &sender->controller() : nullptr,
   };
 }

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "envs/model/rows.h"
+#include "envs/transport/delivery.h"
 #include "envs/transport/receiver.h"
 #include "envs/transport/sender.h"
 
@@ -40,6 +41,8 @@ struct FlowReading {
   std::optional<BitsPerSecond> pacing_rate;
   /// Whether a socket buffer limited the sender in the step.
   bool is_buffer_limited;
+  /// Its `delays` are those of the step.
+  const Delivery& delivery;
   /// Null without a controller, or until the handshake is done.
   const Controller* controller;
 };
@@ -59,6 +62,6 @@ FlowRow MakeFlowRow(const FlowStep& step, const FlowReading& reading);
 
 // What is known of a flow over this transport; `sender` is null until the handshake is done.
 FlowCounts CountsOf(const Sender* sender, const Receiver& receiver);
-FlowReading ReadingOf(const Sender* sender, const Receiver& receiver);
+FlowReading ReadingOf(const Sender* sender, const Receiver& receiver, const Delivery& delivery);
 
 }  // namespace bbrgym

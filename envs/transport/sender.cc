@@ -10,20 +10,25 @@
 namespace bbrgym {
 
 Sender::Sender(std::unique_ptr<Controller> controller, const Connection& connection, std::optional<Bytes> size_bytes,
-               Ecn ecn)
-    : controller_(std::move(controller)), connection_(connection), decision_(controller_->decision()), ecn_(ecn) {
+               Ecn ecn, std::optional<AppSource> source)
+    : controller_(std::move(controller)),
+      connection_(connection),
+      decision_(controller_->decision()),
+      ecn_(ecn),
+      source_(source) {
   if (size_bytes) {
     const auto size = static_cast<std::uint64_t>(*size_bytes);
     const auto full = static_cast<std::uint64_t>(connection.packet_bytes);
     total_segments_ = (size + full - 1) / full;
     last_segment_bytes_ = static_cast<std::int32_t>(size - (total_segments_ - 1) * full);
   }
+  written_segments_ = source_ ? 0 : total_segments_;
   // As in TCP, the RTT of the handshake is the first sample of the estimator (RFC 6298, equation 2.2).
   if (connection.initial_rtt > 0) UpdateRtt(connection.initial_rtt);
 }
 
 bool Sender::NextPacket(Nanoseconds now, DataPacket& packet) {
-  is_pace_blocked_ = false;
+  wake_ = kNever;
   if (is_stopped_) return false;
   DropRepairedSegments();
   if (probes_to_send_ > 0) {
@@ -37,7 +42,8 @@ bool Sender::NextPacket(Nanoseconds now, DataPacket& packet) {
     Send(now, packet);
     return true;
   }
-  if (lost_segments_.IsEmpty() && !HasNewSegment()) {
+  if (lost_segments_.IsEmpty() && !HasNewSegment() && !IsMoreWritten(now)) {
+    // Draft-cheng-iccrg-delivery-rate-estimation-02, section 3.4: all of its conditions hold here.
     if (in_flight_ < decision_.cwnd) MarkAppLimited();
     is_burst_over_ = true;
     is_pace_next_ = false;
@@ -50,11 +56,22 @@ bool Sender::NextPacket(Nanoseconds now, DataPacket& packet) {
   }
   if (decision_.is_paced && now < pace_time_ &&
       (is_burst_over_ || burst_ + connection_.packet_bytes > decision_.send_quantum)) {
-    is_pace_blocked_ = is_pace_next_ = true;
+    wake_ = pace_time_;
+    is_pace_next_ = true;
     return false;
   }
   Send(now, packet);
   return true;
+}
+
+/// Asks the application what it has written until now. Returns whether it is a segment at least; if not, it is asked
+/// again when it writes the next one.
+[[gnu::noinline]] bool Sender::IsMoreWritten(Nanoseconds now) {
+  if (!source_) return false;
+  for (; written_segments_ < total_segments_ && source_->next() <= now; source_->Advance()) ++written_segments_;
+  if (HasNewSegment()) return true;
+  if (written_segments_ < total_segments_) wake_ = source_->next();
+  return false;
 }
 
 void Sender::Send(Nanoseconds now, DataPacket& packet) {

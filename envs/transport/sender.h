@@ -8,6 +8,7 @@
 #include "baselines/cc/controller.h"
 #include "envs/model/packet.h"
 #include "envs/model/ring.h"
+#include "envs/transport/app_source.h"
 
 namespace bbrgym {
 
@@ -39,9 +40,10 @@ class Sender {
     Nanoseconds least = 0;
   };
 
-  /// `size_bytes`: how much there is to send; without a value, data is endless. `ecn`: of the packets.
+  /// `size_bytes`: how much there is to send; without a value, data is endless. `ecn`: of the packets. `source`: when
+  /// the application writes the data; without one, everything is there at once.
   Sender(std::unique_ptr<Controller> controller, const Connection& connection, std::optional<Bytes> size_bytes,
-         Ecn ecn = Ecn::kNotEct);
+         Ecn ecn = Ecn::kNotEct, std::optional<AppSource> source = std::nullopt);
 
   /// Sends the next packet if one may leave now; returns whether it did.
   bool NextPacket(Nanoseconds now, DataPacket& packet);
@@ -49,7 +51,7 @@ class Sender {
   void OnAck(Nanoseconds now, const AckPacket& ack);
 
   /// When to call `OnTimer` and `NextPacket` if nothing else happens first.
-  Nanoseconds NextTimer() const { return is_pace_blocked_ && pace_time_ < timer_ ? pace_time_ : timer_; }
+  Nanoseconds NextTimer() const { return std::min(wake_, timer_); }
   /// Acts on what is due at `now`, if anything: losses by time, probe timeouts. The controller learns of a new recovery
   /// at once, and of the lost bytes with the next ACK.
   void OnTimer(Nanoseconds now);
@@ -57,8 +59,7 @@ class Sender {
   /// Ends sending for good.
   void Stop() {
     is_stopped_ = true;
-    timer_ = kNever;
-    is_pace_blocked_ = false;
+    timer_ = wake_ = kNever;
   }
 
   Controller& controller() { return *controller_; }
@@ -101,7 +102,8 @@ class Sender {
   /// Packets whose time may be won back: the burst that RFC 9002, section 7.7, allows.
   static constexpr Bytes kMostWonBack = 10;
 
-  bool HasNewSegment() const { return segments_.end() < total_segments_; }
+  bool HasNewSegment() const { return segments_.end() < written_segments_; }
+  bool IsMoreWritten(Nanoseconds now);
   std::int32_t BytesOf(std::uint64_t segment) const;
   void Send(Nanoseconds now, DataPacket& packet);
   void DropRepairedSegments();
@@ -131,6 +133,7 @@ class Sender {
   Decision decision_;
   Ecn ecn_;
   std::uint64_t total_segments_ = kEndless;
+  std::uint64_t written_segments_ = kEndless;  // by the application, as far as was asked
   std::int32_t last_segment_bytes_ = 0;
   bool is_stopped_ = false;
 
@@ -178,11 +181,12 @@ class Sender {
   Nanoseconds won_back_ = 0;   // of it, by the pause after this burst
   bool is_pace_next_ = false;  // nothing but the pace has held up the next burst
   bool is_burst_over_ = false;
-  bool is_pace_blocked_ = false;
+  Nanoseconds wake_ = kNever;  // when the pace, or the application, lets the next packet leave
 
   Bytes lost_on_ack_ = 0;
   Counts counts_;
   RttSamples rtts_;
+  std::optional<AppSource> source_;
 };
 
 }  // namespace bbrgym

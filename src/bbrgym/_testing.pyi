@@ -270,7 +270,12 @@ class Sender:
 
     @overload
     def __init__(
-        self, recording: Recording, initial_rtt: int = 0, size_bytes: int | None = None, is_ecn_capable: bool = False
+        self,
+        recording: Recording,
+        initial_rtt: int = 0,
+        size_bytes: int | None = None,
+        is_ecn_capable: bool = False,
+        app_rate_mbps: float | None = None,
     ) -> None: ...
     def next_packet(self, now: int) -> tuple[int, int, int, bool] | None:
         """

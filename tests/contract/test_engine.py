@@ -100,7 +100,9 @@ def test_rows_have_a_value_for_every_measured_column(engine: Engine) -> None:
     rows = engine.step(1000)
     of_controllers = _testing.metrics()
     assert list(FLOW_COLUMNS)[-len(of_controllers) :] == list(of_controllers)
-    assert not {name for name, value in rows.flow(1).items() if math.isnan(value)} - of_controllers.keys()
+    of_applications = {"app_delay_mean_ms", "completion_time_ms"}
+    without = {name for name, value in rows.flow(1).items() if math.isnan(value)} - of_controllers.keys()
+    assert without == of_applications
     assert not any(math.isnan(value) for value in rows.link_row().values())
 
 
@@ -112,6 +114,18 @@ def test_finite_flows_complete_the_episode(engine: Engine, size_bytes: int) -> N
     assert (rows.is_over, rows.is_complete) == (True, True)
     assert [rows.flow(index)["received_bytes"] for index in (0, 1)] == pytest.approx([size_bytes, 20_000])
     assert rows.time_s < 5
+
+
+def test_an_application_limits_a_flow(engine: Engine) -> None:
+    """50 messages in 8 ms each; the last one is written 392 ms after the handshake."""
+    flow = Flow("cubic", rtt_ms=20, app_rate_mbps=1.0, size_bytes=50_000)
+    engine.reset(Scenario(duration_s=20, flows=(flow,)), 1)
+    rows = engine.step(20_000)
+    assert rows.is_complete
+    row = rows.flow(0)
+    assert row["received_bytes"] == pytest.approx(50_000)
+    assert 10 < row["app_delay_mean_ms"] < 30
+    assert 20 + 392 + 10 < row["completion_time_ms"] < 20 + 392 + 30
 
 
 @simulated

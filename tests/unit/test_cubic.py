@@ -135,6 +135,18 @@ def test_after_each_timeout_the_curve_starts_flat_at_the_threshold(timeouts: int
     assert hand.cwnd == pytest.approx(C * 5.0**3 + 700, rel=0.02)
 
 
+def test_the_curve_stands_still_while_the_application_is_idle():
+    """RFC 9438, section 5.8."""
+    hand = Hand(cwnd_packets=1000)
+    hand.lose()
+    hand.avoid_for(5.0)
+    before = hand.cwnd
+    hand.now += 60 * 10**9
+    hand.controller.on_restart(hand.now)
+    hand.avoid_for(1.0)
+    assert before < hand.cwnd < 1000, "W_max is reached after 9.1 s of sending"
+
+
 @pytest.mark.parametrize("packets", [1, 2])
 def test_a_loss_leaves_at_least_two_packets(packets: int):
     hand = Hand(cwnd_packets=packets)

@@ -60,6 +60,7 @@ OF_FLOW: dict[str, Any] = {
     "algorithm": "newreno", "rtt_ms": 21, "start_s": 0.1, "stop_s": 0.5, "size_bytes": 50_000,
     "parameters": {"beta": 0.5}, "jitter_ms": 5.0, "ecn": "classic", "rtt_schedule": ((0.5, 25.0),), "ack_loss": 0.1,
     "ack_aggregation_ms": 4.0,
+    "app_rate_mbps": 2.0, "on_s": 0.2, "off_s": 0.3, "on_off": "exponential",
 }  # fmt: skip
 # What else a field needs to have an effect.
 WITH: dict[str, dict[str, Any]] = {
@@ -69,6 +70,11 @@ WITH: dict[str, dict[str, Any]] = {
     "reordering_ms": {"reordering": 0.05},
     "policer_burst_bytes": {"policer_mbps": 4.0},
 }  # fmt: skip
+WITH_IN_FLOW: dict[str, dict[str, Any]] = {
+    "on_s": {"app_rate_mbps": 2.0, "off_s": 0.1},
+    "off_s": {"app_rate_mbps": 2.0, "on_s": 0.1},
+    "on_off": {"app_rate_mbps": 2.0, "on_s": 0.1, "off_s": 0.1},
+}
 
 
 def test_every_field_has_an_effect(engine: NativeEngine) -> None:
@@ -81,7 +87,7 @@ def test_every_field_has_an_effect(engine: NativeEngine) -> None:
     changed |= {f"with {name}": dataclasses.replace(PLAIN, **fields) for name, fields in WITH.items()}
     del changed["with codel_interval_ms"], changed["with codel_target_ms"]  # "queue" is the same
     for name, value in OF_FLOW.items():
-        flow = dataclasses.replace(PLAIN.flows[0], **{name: value})
+        flow = dataclasses.replace(PLAIN.flows[0], **WITH_IN_FLOW.get(name, {}), **{name: value})
         changed[f"flow.{name}"] = dataclasses.replace(PLAIN, flows=(flow, PLAIN.flows[1]))
     episodes = {name: run(engine, scenario=scenario) for name, scenario in changed.items()}
     episodes["none"] = run(engine, scenario=PLAIN)

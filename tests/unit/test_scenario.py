@@ -44,7 +44,9 @@ NEW = dataclasses.replace(
     policer_mbps=7.5,
     policer_burst_bytes=20_000,
     flows=(
-        dataclasses.replace(SCENARIO.flows[0], jitter_ms=2.5),
+        dataclasses.replace(
+            SCENARIO.flows[0], jitter_ms=2.5, app_rate_mbps=3.5, on_s=1.5, off_s=0.5, on_off="exponential"
+        ),
         SCENARIO.flows[1],
         Flow(
             "policy",
@@ -161,6 +163,12 @@ def test_an_algorithm_in_the_place_of_agents():
         (lambda: Flow(size_bytes=1.5), r"size_bytes must be an integer in \[1, 2\*\*53\) or null, got 1\.5"),
         (lambda: Flow(ecn="ect0"), "ecn must be classic, l4s or null, got 'ect0'"),  # type: ignore[arg-type]
         (lambda: Flow(ecn=False), "ecn must be classic, l4s or null, got False"),  # type: ignore[arg-type]  # YAML's off
+        (lambda: Flow(app_rate_mbps=0), r"app_rate_mbps must be in \[0\.001, 10000\] or null, got 0"),
+        (lambda: Flow(on_s=1, off_s=1), "app_rate_mbps must be a rate with on_s=1, got None"),
+        (lambda: Flow(app_rate_mbps=1, on_s=1), "off_s must be null if and only if on_s=1 is, got None"),
+        (lambda: Flow(app_rate_mbps=1, off_s=1), "off_s must be null if and only if on_s=None is, got 1"),
+        (lambda: Flow(app_rate_mbps=1, on_s=0, off_s=1), r"on_s must be in \[0\.001, 1e\+06\] or null, got 0"),
+        (lambda: Flow(on_off="random"), "unknown on_off 'random'; known: fixed, exponential"),  # type: ignore[arg-type]
         (lambda: Scenario(ce_threshold_ms=-1), r"ce_threshold_ms must be in \[0, 10000\] or null, got -1"),
         (lambda: Flow(jitter_ms=-1), r"jitter_ms must be in \[0, 10000\], got -1"),
         (lambda: Flow(rtt_schedule=((1, 0),)), r"RTTs in rtt_schedule must be in \(0, 10000\], got 0\.0"),
@@ -260,6 +268,15 @@ def test_in_words():
     assert back.describe() == (
         "50 ms, RTT changes to 20 ms at 1 s, 30.5 ms at 2 s, jitter of up to 1 ms, 2.00% of ACKs lost, "
         "ACKs together every 4 ms"
+    )
+    applications = (Flow(app_rate_mbps=4), Flow(app_rate_mbps=4, on_s=1, off_s=0.5, on_off="exponential"))
+    assert (
+        Scenario(flows=applications)
+        .describe()
+        .endswith(
+            "flow 0: 50 ms, 4 Mbit/s by the application; "
+            "flow 1: 50 ms, 4 Mbit/s by the application for 1 s, then 0.5 s off (means)."
+        )
     )
     varying = Scenario(rate_schedule=tuple((time, 5 + time) for time in range(10)))
     assert varying.describe_link() == (

@@ -29,10 +29,17 @@ Range = tuple[int, int]
 class Hand:
     """A sender with a recording controller of fixed window, and short methods to drive it."""
 
-    def __init__(self, cwnd: int = 10, rtt_ms: float = 0, size: int | None = None, is_ecn_capable: bool = False):
+    def __init__(
+        self,
+        cwnd: int = 10,
+        rtt_ms: float = 0,
+        size: int | None = None,
+        is_ecn_capable: bool = False,
+        app_rate_mbps: float | None = None,
+    ):
         self.told = _testing.Recording()
         self.told.decision.cwnd = cwnd * PACKET
-        self.sender = _testing.Sender(self.told, int(rtt_ms * MS), size, is_ecn_capable)
+        self.sender = _testing.Sender(self.told, int(rtt_ms * MS), size, is_ecn_capable, app_rate_mbps)
 
     def send(self, now: float, count: int | None = None) -> list[Sent]:
         """Return the packets that leave at `now` (ms): all that may, or `count`."""

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "baselines/cc/registry.h"
+#include "envs/transport/connection.h"
 #include "envs/transport/receiver.h"
 #include "envs/transport/sender.h"
 #include "tests/cc/bindings/bind.h"
@@ -105,12 +106,15 @@ void BindTransport(nb::module_& m) {
       .def(
           "__init__",
           [](Sender* place, std::shared_ptr<Recording> recording, Nanoseconds initial_rtt,
-             std::optional<Bytes> size_bytes, bool is_ecn_capable) {
-            new (place) Sender(std::make_unique<RecordingController>(std::move(recording)),
-                               {.initial_rtt = initial_rtt, .policy = nullptr}, size_bytes,
-                               is_ecn_capable ? Ecn::kEct0 : Ecn::kNotEct);
+             std::optional<Bytes> size_bytes, bool is_ecn_capable, std::optional<double> app_rate_mbps) {
+            const Connection connection{.initial_rtt = initial_rtt, .policy = nullptr};
+            Flow flow;
+            flow.app_rate_mbps = app_rate_mbps;
+            new (place) Sender(std::make_unique<RecordingController>(std::move(recording)), connection, size_bytes,
+                               is_ecn_capable ? Ecn::kEct0 : Ecn::kNotEct, MakeAppSource(flow, connection, 0));
           },
-          "recording"_a, "initial_rtt"_a = 0, "size_bytes"_a = nb::none(), "is_ecn_capable"_a = false)
+          "recording"_a, "initial_rtt"_a = 0, "size_bytes"_a = nb::none(), "is_ecn_capable"_a = false,
+          "app_rate_mbps"_a = nb::none())
       .def(
           "next_packet",
           [](Sender& sender, Nanoseconds now) -> std::optional<Sent> {
