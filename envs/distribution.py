@@ -14,7 +14,7 @@ import numpy as np
 
 from bbrgym.envs import mahimahi, rtt_trace
 from bbrgym.envs.named import named_scenario
-from bbrgym.envs.scenario import Flow, Scenario, resolve_trace
+from bbrgym.envs.scenario import MOST_FLOWS, Flow, Scenario, resolve_trace
 
 KINDS: Final = ("uniform", "log_uniform", "choice")
 """How a value can be drawn."""
@@ -33,7 +33,8 @@ class Distribution:
 
     For example `{rate_mbps: {log_uniform: [5, 50]}, flows: [{algorithm: agent, rtt_ms: {uniform: [10, 100]}}]}`. A
     `rate_trace` or a flow's `rtt_trace`, or each in a choice, is read once, when the distribution is made, for the
-    longest duration. A plain scenario is a distribution that always draws this scenario.
+    longest duration. The values of a `workload` can be drawn too, its `seed` first of all: {uniform: [0, 1000000]}
+    gives every scenario other arrivals. A plain scenario is a distribution that always draws this scenario.
     """
 
     plain: Mapping[str, Any]
@@ -53,7 +54,10 @@ class Distribution:
             counts = " or ".join(map(str, sorted(agents)))
             raise ValueError(f"a distribution must always have the same number of agent flows, got {counts}")
         object.__setattr__(self, "agents", agents.pop())
-        object.__setattr__(self, "max_flows", max(len(scenario.flows) for scenario in scenarios))
+        # How many flows a workload has depends on every draw.
+        is_open = self.plain.get("workload") is not None and _is_drawn(self.plain)
+        most = MOST_FLOWS if is_open else max(len(scenario.flows) for scenario in scenarios)
+        object.__setattr__(self, "max_flows", most)
         only = None if _is_drawn(self.plain) else scenarios[0]
         object.__setattr__(self, "_only", only)
         if only is not None:  # with the defaults, so that equal scenarios are equal distributions
@@ -230,5 +234,5 @@ _WHOLE: Final = frozenset(
     for cls in (Scenario, Flow)
     for field in dataclasses.fields(cls)
     if int in ((hint := typing.get_type_hints(cls)[field.name]), *typing.get_args(hint))
-)
+) | {"seed"}  # of a workload
 """The fields that take integers."""

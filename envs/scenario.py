@@ -14,10 +14,13 @@ from typing import Any, Final, Literal, get_args
 
 from bbrgym.baselines import registry
 from bbrgym.checks import check_integer, check_keys, check_name, check_number
-from bbrgym.envs import mahimahi, rtt_trace
+from bbrgym.envs import mahimahi, rtt_trace, workload
 
 HEADER_BYTES = 40
 """IPv4 and TCP headers: what a data packet occupies on the link in addition to `packet_bytes`."""
+
+MOST_FLOWS: Final = 1000
+"""How many flows a scenario can have."""
 
 Queue = Literal["droptail", "codel"]
 """How the bottleneck's queue decides what to drop or mark."""
@@ -232,7 +235,7 @@ class Scenario:
         for _, rate in self.rate_schedule:
             check_number("rates in rate_schedule", rate, at_least=0.01, at_most=10_000)
         object.__setattr__(self, "flows", tuple(self.flows))
-        check_integer("the number of flows", len(self.flows), at_least=1, at_most=1000)
+        check_integer("the number of flows", len(self.flows), at_least=1, at_most=MOST_FLOWS)
         for index, flow in enumerate(self.flows):
             _check(f"flows[{index}]", flow, "a Flow", isinstance(flow, Flow))
             _check(f"flows[{index}].start_s", flow.start_s, f"< duration_s={self.duration_s:g}",
@@ -321,12 +324,14 @@ class Scenario:
 
         Instead of `rate_schedule` there can be `rate_trace`, `{file: …}` in Mahimahi's format or a synthetic trace
         (`bbrgym.envs.mahimahi.from_config`). The scenario then holds the trace's rates, but not its name. Instead of a
-        flow's `rtt_schedule` there can be `rtt_trace` (`bbrgym.envs.rtt_trace.from_config`).
+        flow's `rtt_schedule` there can be `rtt_trace` (`bbrgym.envs.rtt_trace.from_config`). Beside or instead of
+        `flows` there can be a `workload`, finite flows that arrive at random
+        (`bbrgym.envs.workload.flows_from_config`). The scenario then has these flows after the others.
 
         Raises:
             ValueError: naming the bad value and the good ones.
         """
-        check_keys("scenario", plain, [*_field_names(cls), "rate_trace"])
+        check_keys("scenario", plain, [*_field_names(cls), "rate_trace", "workload"])
         arguments = {name: value for name, value in plain.items() if value is not None or name not in _LISTS}
         duration_s = arguments.get("duration_s", cls.duration_s)
         if "rate_trace" in arguments:
@@ -334,15 +339,18 @@ class Scenario:
         for name in _LISTS:
             given = arguments.get(name, [])
             _check(name, given, "a list", isinstance(given, Sequence) and not isinstance(given, str))
-        flows = arguments.pop("flows", None)
-        if flows is not None:
-            for flow in flows:
-                check_keys("flow", flow, [*_field_names(Flow), "rtt_trace"])
-            arguments["flows"] = tuple(
-                Flow(**resolve_trace("rtt", flow, lambda trace: rtt_trace.from_config(trace, duration_s)))
-                for flow in flows
-            )
-        return cls(**arguments)
+        flows, arrivals = arguments.pop("flows", None), arguments.pop("workload", None)
+        given = None if flows is None else _flows(flows, duration_s)
+        if arrivals is None:
+            return cls(**arguments) if given is None else cls(**arguments, flows=given)
+        # The workload needs the checked rate and duration.
+        alone = cls(**arguments, flows=given or (Flow(),))
+        arriving = workload.flows_from_config(
+            arrivals, alone.rate_mbps, alone.duration_s, 1 + HEADER_BYTES / alone.packet_bytes,
+            MOST_FLOWS - len(given or ()),
+        )  # fmt: skip
+        _flows([arrivals.get("flow") or {}], duration_s)  # refused even if no flow arrives
+        return dataclasses.replace(alone, flows=(*(given or ()), *_flows(arriving, duration_s)))
 
 
 _LISTS: Final = ("flows", "rate_schedule")
@@ -410,6 +418,14 @@ def _changes(what: str, schedule: Sequence[tuple[float, float]], unit: str) -> s
         values = [value for _, value in schedule]
         return f"{len(values)} changes of the {what}, {min(values):g} to {max(values):g} {unit}"
     return f"{what} changes to {', '.join(f'{value:g} {unit} at {time:g} s' for time, value in schedule)}"
+
+
+def _flows(plain: Sequence[Mapping[str, Any]], duration_s: Any) -> tuple[Flow, ...]:
+    for flow in plain:
+        check_keys("flow", flow, [*_field_names(Flow), "rtt_trace"])
+    return tuple(
+        Flow(**resolve_trace("rtt", flow, lambda trace: rtt_trace.from_config(trace, duration_s))) for flow in plain
+    )
 
 
 def _with_floats(node: Any) -> Any:

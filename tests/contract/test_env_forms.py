@@ -485,12 +485,14 @@ class TestSpec:
         options = {name: value for name, value in conf("engine/ns3").items() if name != "name"}
         assert EpisodeSpec.from_config(config) == EpisodeSpec(DEFAULT_SCENARIO, engine_options=options)
 
-    @pytest.mark.parametrize("name", ["default", "single", "duel", "friendliness", "lossy", "cellular", "leo", "train"])
+    @pytest.mark.parametrize(
+        "name", ["default", "single", "duel", "friendliness", "lossy", "cellular", "leo", "train", "web"]
+    )
     def test_every_scenario_of_the_configuration_runs(self, name: str) -> None:
         spec = EpisodeSpec.from_config({"scenario": conf(f"scenario/{name}")})
         assert spec.agents in (1, 2, 4)
         fields = {field.name for field in dataclasses.fields(Scenario)}
-        assert set(conf(f"scenario/{name}")) == fields | {"rate_trace"}  # all can be overridden
+        assert set(conf(f"scenario/{name}")) == fields | {"rate_trace", "workload"}  # all can be overridden
         assert simulate(spec.distribution.sample(np.random.default_rng(1)), FakeEngine()).time_s.size > 100
 
     @pytest.mark.parametrize(

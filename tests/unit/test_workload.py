@@ -1,0 +1,150 @@
+"""Workloads: how many flows arrive, when, and of which sizes (docs/scenarios.md#workloads)."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from traces import flow_column
+
+from bbrgym import Flow, Scenario, simulate
+from bbrgym.envs.distribution import Distribution
+from bbrgym.envs.trace import Trace
+from bbrgym.envs.workload import SIZES, WEB_SEARCH, WEB_SEARCH_MEAN_BYTES, draw_sizes
+
+SHORT = {"arrivals_per_s": 5, "sizes": "fixed", "mean_bytes": 20_000, "flow": {"algorithm": "cubic", "rtt_ms": 20}}
+
+
+def made(workload: dict[str, Any], **scenario: Any) -> Scenario:
+    return Scenario.from_dict({"duration_s": 100, "workload": workload} | scenario)
+
+
+def starts(scenario: Scenario) -> np.ndarray[Any, Any]:
+    return np.array([flow.start_s for flow in scenario.flows])
+
+
+def test_flows_arrive_as_a_poisson_process() -> None:
+    gaps = np.concatenate([np.diff(starts(made(SHORT | {"seed": seed})), prepend=0) for seed in range(10)])
+    count = len(gaps)
+    assert count / 10 == pytest.approx(500, abs=3 * np.sqrt(500 / 10))
+    # Exponential gaps: the mean is the standard deviation, and one gap says nothing of the next.
+    assert gaps.mean() == pytest.approx(0.2, rel=3 / np.sqrt(count))
+    assert gaps.std() == pytest.approx(0.2, rel=4 / np.sqrt(count))
+    assert abs(np.corrcoef(gaps[:-1], gaps[1:])[0, 1]) < 3 / np.sqrt(count)
+    assert np.exp(-1) == pytest.approx((gaps > 0.2).mean(), abs=0.02)
+
+
+def test_the_seed_decides_and_seeds_are_independent() -> None:
+    first, again, other = (made(SHORT | {"seed": seed}) for seed in (1, 1, 2))
+    assert first == again == made(SHORT), "1 is the default"
+    count = min(len(first.flows), len(other.flows))
+    gaps = [np.diff(starts(scenario)[:count]) for scenario in (first, other)]
+    assert abs(np.corrcoef(*gaps)[0, 1]) < 3 / np.sqrt(count)
+
+
+def test_rate_and_duration_change_neither_the_order_nor_the_sizes() -> None:
+    pareto = SHORT | {"sizes": "pareto", "shape": 1.5}
+    slow, fast = made(pareto), made(pareto | {"arrivals_per_s": 10}, duration_s=90)
+    assert len(fast.flows) > len(slow.flows)
+    assert starts(fast)[:400] * 2 == pytest.approx(starts(slow)[:400])
+    pairs = list(zip(slow.flows, fast.flows, strict=False))
+    assert all(one.size_bytes == two.size_bytes for one, two in pairs)
+    assert len({flow.size_bytes for flow in slow.flows}) > 400
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+def test_the_mean_size_is_the_published_or_the_given_one(sizes: str) -> None:
+    mean, shape = (WEB_SEARCH_MEAN_BYTES, None) if sizes == "web-search" else (80_000, 2.5)
+    drawn = draw_sizes(sizes, (np.arange(200_000) + 0.5) / 200_000, mean, shape)
+    assert drawn.mean() == pytest.approx(mean, rel=0.003)
+    assert drawn.min() >= 1
+
+
+def test_the_published_table_of_the_web_search_cluster() -> None:
+    """1,711,250 bytes is what users of the table give as its mean; over half of the flows are below 100 kB."""
+    area = sum((b - a) * (x + y) / 2 for (x, a), (y, b) in itertools.pairwise(WEB_SEARCH))
+    assert area == pytest.approx(WEB_SEARCH_MEAN_BYTES)
+    shares = [share for _, share in WEB_SEARCH]
+    drawn = draw_sizes("web-search", np.array(shares[:-1]), 0, None)
+    assert drawn.tolist() == [1, *(size for size, _ in WEB_SEARCH[1:-1])]
+    sizes = draw_sizes("web-search", np.linspace(0, 1, 10_001)[:-1], 0, None)
+    assert (sizes <= 80_000).mean() == pytest.approx(0.53, abs=0.001)
+
+
+def test_the_offered_load_counts_headers() -> None:
+    load = {"load": 0.3, "sizes": "fixed", "mean_bytes": 50_000}
+    scenario = made(load, rate_mbps=10)
+    expected = 0.3 * 10e6 / 8 * 100 / (50_000 * 1.04)
+    assert len(scenario.flows) == pytest.approx(expected, abs=3 * np.sqrt(expected))
+
+
+def test_the_scenario_holds_the_flows_after_those_that_are_given() -> None:
+    given = [{"algorithm": "agent", "rtt_ms": 30}]
+    scenario = made(SHORT | {"start_s": 20, "stop_s": 60, "flow": {"ecn": "l4s", "rtt_ms": 5}}, flows=given)
+    assert scenario.flows[0] == Flow("agent", rtt_ms=30)
+    assert len(scenario.flows) > 100
+    assert set(map(type, scenario.to_dict())) == {str}
+    assert "workload" not in scenario.to_dict()
+    assert Scenario.from_dict(scenario.to_dict()) == scenario
+    for flow in scenario.flows[1:]:
+        assert 20 <= flow.start_s < 60
+        assert dataclasses.replace(flow, start_s=0) == Flow(rtt_ms=5, size_bytes=20_000, ecn="l4s")
+    assert made(SHORT, flows=[]) == made(SHORT)
+    assert made(None, flows=given).flows == scenario.flows[:1]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("workload", "message"),
+    [
+        (3, "workload must be a mapping with keys of load, arrivals_per_s, sizes"),
+        ({"rate": 1}, "workload: unknown key 'rate'"),
+        (SHORT | {"sizes": "web"}, "unknown workload.sizes 'web'; known: fixed, pareto, web-search"),
+        (SHORT | {"mean_bytes": None}, "workload.mean_bytes must be given with sizes fixed or pareto"),
+        (SHORT | {"mean_bytes": 0}, r"workload.mean_bytes must be in \[1, "),
+        (SHORT | {"shape": 2}, "workload.shape must be given with sizes pareto only"),
+        (SHORT | {"sizes": "pareto", "shape": 1}, r"workload.shape must be in \(1, 100\] or null, got 1"),
+        (SHORT | {"load": 0.5}, "workload must have either load or arrivals_per_s"),
+        (SHORT | {"arrivals_per_s": 0}, r"workload.arrivals_per_s must be in \(0, 1e\+06\] or null, got 0"),
+        (SHORT | {"seed": -1}, "workload.seed must be an integer >= 0, got -1"),
+        (SHORT | {"start_s": 100}, r"workload.start_s must be in \[0, 100\), got 100"),
+        (SHORT | {"stop_s": 0}, "workload.stop_s must be > 0 or null, got 0"),
+        (SHORT | {"flow": {"size_bytes": 3}}, "workload.flow must not have size_bytes"),
+        (SHORT | {"flow": {"algorithm": "agent"}}, "workload.flow.algorithm must not be agent"),
+        (SHORT | {"flow": {"rtt": 3}}, "flow: unknown key 'rtt'"),
+        (SHORT | {"flow": {"rtt_ms": 0}, "arrivals_per_s": 1e-6}, "rtt_ms must be in"),
+        (SHORT | {"arrivals_per_s": 20}, "workload must have at most 1000 flows, got about 2000: 20 per s for 100 s"),
+    ],
+)
+def test_what_is_not_possible_is_refused_by_name(workload: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        made(workload)
+
+
+def test_a_distribution_draws_the_workload_of_every_episode() -> None:
+    workload = SHORT | {"arrivals_per_s": {"uniform": [1, 3]}, "seed": {"uniform": [0, 10**6]}}
+    plain = {"duration_s": 10, "flows": [{"algorithm": "agent"}], "workload": workload}
+    distribution = Distribution.from_dict(plain)
+    assert distribution == Distribution.from_dict(distribution.to_dict())
+    rng = np.random.default_rng(1)
+    drawn = [distribution.sample(rng) for _ in range(20)]
+    counts = {len(scenario.flows) for scenario in drawn}
+    assert len(counts) > 5
+    assert max(counts) <= distribution.max_flows
+    assert all(scenario.agent_flows == (0,) for scenario in drawn)
+    fixed = Distribution.from_dict(plain | {"workload": SHORT})
+    assert fixed.max_flows == len(fixed.example.flows) > 1
+
+
+def test_a_workload_runs_as_its_flows_do() -> None:
+    scenario = made(SHORT, duration_s=5, buffer_bdp=10, flows=[{"algorithm": "vegas", "rtt_ms": 20}])
+    trace: Trace = simulate(scenario, "native")
+    received = flow_column(trace, "received_bytes").sum(axis=0)
+    early = starts(scenario) < 3
+    assert (received[early][1:] == 20_000).all()
+    assert received[0] > 0
+    completed = flow_column(trace, "completion_time_ms")[-1]
+    assert np.isnan(completed[0])
+    assert (completed[early][1:] >= 1.5 * 20).all()
