@@ -15,7 +15,7 @@ from rich.table import Table
 
 from bbrgym.agents.policy import Agent, load_agent
 from bbrgym.agents.tracking import Tracker
-from bbrgym.benchmark.metrics import measure
+from bbrgym.benchmark.metrics import COMPLETION, MOST_FLOWS_ALONE, measure
 from bbrgym.checks import check_keys, check_number, check_seeds
 from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.envs.trace import Trace, simulate
@@ -96,7 +96,13 @@ def evaluate(config: Mapping[str, Any], directory: Path, console: Console | None
                         "utilisation": first["link_utilisation"],
                         "jain": first["link_jain"],
                         "queue_mean_ms": first["link_queue_mean_ms"],
-                        **{f"flow{row['flow']}/throughput_mbps": row["throughput_mbps"] for row in measured},
+                        **{name: first[name] for name in (*COMPLETION, "link_marks") if _has_value(first, name)},
+                        **{
+                            f"flow{row['flow']}/{name}": row[name]
+                            for row in measured[:MOST_FLOWS_ALONE]
+                            for name in ("throughput_mbps", *_OF_FLOWS)
+                            if name == "throughput_mbps" or _has_value(row, name)
+                        },
                     },
                     step=seed,
                 )
@@ -138,13 +144,33 @@ def _draw(trace: Trace, tracker: Tracker) -> None:
     tracker.log_figure(plots.control_over_time(trace, title=title), "control.png")
 
 
+_OF_FLOWS: Final = {
+    "mark_rate": ("marked", ".2%"),
+    "app_delay_mean_ms": ("app", ".1f"),
+    "app_delay_p99_ms": ("p99", ".1f"),
+    "completion_time_ms": ("FCT", ".1f"),
+    "slowdown": ("slowdown", ".2f"),
+}
+"""Columns that only some flows have, with their heading and form."""
+
+
+def _has_value(row: Mapping[str, Any], name: str) -> bool:
+    return not np.isnan(row.get(name, np.nan))
+
+
 def _print_table(results: pd.DataFrame, console: Console) -> None:
+    of_flows = [name for name in _OF_FLOWS if results[name].notna().any()]
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    headings = ("seed", "flow", "algorithm", "base", "Mbit/s", "RTT", "resent", "reward", "link", "Jain", "queue")
+    headings = (
+        *("seed", "flow", "algorithm", "base", "Mbit/s", "RTT", "resent"),
+        *(_OF_FLOWS[name][0] for name in of_flows),
+        *("reward", "link", "Jain", "queue"),
+    )
     for heading in headings:
         table.add_column(heading, justify="left" if heading == "algorithm" else "right", no_wrap=True)
-    for index, row in results.iterrows():
-        is_first = index == 0 or results["seed"].iloc[int(str(index)) - 1] != row["seed"]
+    shown = results[results["flow"] < MOST_FLOWS_ALONE].reset_index(drop=True)
+    for index, row in shown.iterrows():
+        is_first = index == 0 or shown["seed"].iloc[int(str(index)) - 1] != row["seed"]
         table.add_row(
             f"{row['seed']}" if is_first else "",
             f"{row['flow']}",
@@ -153,6 +179,7 @@ def _print_table(results: pd.DataFrame, console: Console) -> None:
             f"{row['throughput_mbps']:.2f}",
             f"{row['rtt_mean_ms']:.1f}",
             f"{row['retransmission_rate']:.2%}",
+            *("" if np.isnan(row[name]) else format(row[name], _OF_FLOWS[name][1]) for name in of_flows),
             "" if np.isnan(row["reward"]) else f"{row['reward']:.3f}",
             *(
                 [f"{row['link_utilisation']:.0%}", f"{row['link_jain']:.3f}", f"{row['link_queue_mean_ms']:.1f}"]
@@ -162,6 +189,8 @@ def _print_table(results: pd.DataFrame, console: Console) -> None:
         )
     console.print(table)
     of_runs = results.drop_duplicates("seed")
+    if len(shown) < len(results):
+        console.print(f"The first {MOST_FLOWS_ALONE} flows; results.json has all {results['flow'].max() + 1}.")
     console.print(
         "base: RTT without a queue; RTT and queue: means in ms; reward: per decision; link: utilisation.\n"
         f"Mean of {len(of_runs)} episodes: reward {results['reward'].mean():.3f}, utilisation "
@@ -170,3 +199,12 @@ def _print_table(results: pd.DataFrame, console: Console) -> None:
         highlight=False,
         soft_wrap=True,
     )
+    if "completed" in of_runs:
+        mean = of_runs[list(COMPLETION)].mean()
+        console.print(
+            f"Finite flows: {mean['completed']:.1%} completed, FCT mean {mean['fct_mean_ms']:.1f} ms, p50 "
+            f"{mean['fct_p50_ms']:.1f} ms, p99 {mean['fct_p99_ms']:.1f} ms, slowdown mean {mean['slowdown_mean']:.2f}, "
+            f"p99 {mean['slowdown_p99']:.2f} (means of the episodes).",
+            highlight=False,
+            soft_wrap=True,
+        )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from bbrgym.checks import check_number
 from bbrgym.envs.columns import FLOW_COLUMNS
@@ -45,6 +46,43 @@ class Metric:
     def description(self) -> str:
         """`mean RTT, mean of the flows, in ms`."""
         return f"{self.meaning}, in {self.unit}" if self.unit else self.meaning
+
+
+SIZE_CLASSES: Final[dict[str, tuple[float, float]]] = {
+    "": (0, math.inf),
+    "small": (0, 1e5),
+    "medium": (1e5, 1e7),
+    "large": (1e7, math.inf),
+}
+"""Finite flows by size: above and up to so many bytes, the classes of pFabric (Alizadeh et al., SIGCOMM 2013)."""
+
+
+def _completion_metrics(size_class: str) -> Iterator[tuple[str, Metric]]:
+    """Yield the metrics of the flows of a class, which all finite flows of a run have together."""
+    prefix, of = (f"{size_class}_", f", {size_class} flows") if size_class else ("", "")
+    low, high = SIZE_CLASSES[size_class]
+    bounds = " and ".join(
+        text for text, is_bound in ((f"> {low / 1e3:g} kB", low > 0), (f"<= {high / 1e3:g} kB", high < math.inf))
+        if is_bound
+    )  # fmt: skip
+    flows = f"finite flows{f' of {bounds}' if bounds else ''}"
+    yield (
+        f"{prefix}completed",
+        Metric(f"completed flows{of}", "", f"share of the {flows} that completed in the episode", True, ".1%", "run"),
+    )
+    for name, label, unit, form in (("fct", "flow completion time", "ms", ".1f"), ("slowdown", "slowdown", "", ".2f")):
+        what = label if name == "fct" else "flow completion time over the least possible on the empty path"
+        suffix = f"_{unit}" if unit else ""
+        yield (
+            f"{prefix}{name}_mean{suffix}",
+            Metric(f"mean {label}{of}", unit, f"mean {what}, {flows} that completed", False, form, "run"),
+        )
+        for percent, word in ((50, "median"), (99, "99th percentile of the")):
+            meaning = f"{'median' if percent == 50 else '99th percentile'} of the {what}, {flows}; Kaplan-Meier"
+            yield (
+                f"{prefix}{name}_p{percent}{suffix}",
+                Metric(f"{word} {label}{of}", unit, meaning, False, form, "run"),
+            )
 
 
 METRICS: Final[dict[str, Metric]] = {
@@ -114,6 +152,26 @@ METRICS: Final[dict[str, Metric]] = {
     "inorder_loss": Metric(
         "arrivals that are not in order", "", "1 - inorder_goodput_mbps / arrived_mbps", False, ".2%"
     ),
+    "marks": Metric(
+        "CE-marked packets", "", "packets whose CE marks the receivers reported, sum of the flows with ECN", None,
+        over_flows="sum",
+    ),
+    "mark_rate": Metric(
+        "CE-marked over delivered packets", "", "CE-marked over delivered packets, mean of the flows with ECN", None,
+        ".2%", "mean",
+    ),
+    "link_marks": Metric("packets marked by the queue", "", "packets marked CE by the queue", None, over_flows="run"),
+    "app_delay_mean_ms": Metric(
+        "mean application delay", "ms",
+        "mean time from the application's write to the delivery in order, mean of the flows with app_rate_mbps",
+        False, ".1f", "mean",
+    ),
+    "app_delay_p99_ms": Metric(
+        "99th percentile of the application delay", "ms",
+        "99th percentile of this time over the messages (each at the mean of its step), mean of the flows",
+        False, ".1f", "mean",
+    ),
+    **{name: metric for size_class in SIZE_CLASSES for name, metric in _completion_metrics(size_class)},
     "convergence_s": Metric(
         "convergence time", "s", "time from the last flow's start to a lasting fair share (NaN if never)",
         False, ".1f", "run",
@@ -136,9 +194,20 @@ FLOW_METRICS: Final[dict[str, Metric]] = {
 }
 """Metrics that each flow i has besides, as the column `<metric>[i]` of `tables.run_table`."""
 
+MOST_FLOWS_ALONE: Final = 32
+"""So many flows have such columns: a workload can have a thousand, whose metrics together say more."""
+
+COMPLETION: Final = tuple(name for size_class in SIZE_CLASSES for name, _ in _completion_metrics(size_class))
+"""The metrics of finite flows."""
+
+OPTIONAL: Final = frozenset(
+    {*("marks", "mark_rate", "link_marks", "app_delay_mean_ms", "app_delay_p99_ms"), *COMPLETION}
+)
+"""Metrics of runs with ECN, with `app_rate_mbps`, or with finite flows; tables leave them out if no run has them."""
+
 RUN_COLUMNS: Final = (
     "link_duration_s", "link_rate_mbps", "link_utilisation", "link_jain", "link_queue_mean_ms", "link_queue_p95_ms",
-    "link_drops", "link_random_losses", "convergence_s", "equilibrium_s",
+    "link_drops", "link_random_losses", "link_marks", "convergence_s", "equilibrium_s", *COMPLETION,
 )  # fmt: skip
 """The columns of `measure` that belong to the run and are equal in all its rows: fields of `LinkSummary`, and times."""
 
@@ -159,11 +228,12 @@ def measure(trace: Trace, after_s: float = 0.0) -> list[dict[str, Any]]:
 
     Args:
         trace: the run.
-        after_s: end of the warm-up, in s, which is not measured. Convergence and equilibrium are of the whole run.
+        after_s: end of the warm-up, in s, which is not measured. Convergence, equilibrium and the
+            completion of flows are of the whole run.
 
     Returns:
         One row per flow, with the columns `MEASURED`: its index `flow`, the fields of `FlowSummary`, `share`, and
-        `RUN_COLUMNS`.
+        `RUN_COLUMNS`, of which a run without finite flows lacks those of `COMPLETION`.
 
     Raises:
         ValueError: `after_s` leaves no step.
@@ -172,11 +242,62 @@ def measure(trace: Trace, after_s: float = 0.0) -> list[dict[str, Any]]:
     total_mbps = float(np.nansum([flow.throughput_mbps for flow in summary.flows]))
     link = {f"link_{name}": value for name, value in vars(summary.link).items()}
     times = {"convergence_s": convergence_time(trace), "equilibrium_s": equilibrium_time(trace)}
+    times |= completion(trace)
     return [
         {"flow": index, **vars(flow), **link}
         | {"share": flow.throughput_mbps / total_mbps if total_mbps > 0 else math.nan, **times}
         for index, flow in enumerate(summary.flows)
     ]
+
+
+def completion(trace: Trace) -> dict[str, float]:
+    """Return the metrics of finite flows, by the names in `COMPLETION`; {} if there are none.
+
+    A flow counts from its start, whenever that is. One that is not complete at the end of the episode counts in the
+    share of completed ones, not in a mean. In a percentile it is longer than its time until then, by the estimator of
+    Kaplan and Meier (J. Amer. Statist. Assoc. 53, 1958): such flows have no time of their own, but raise the
+    percentiles, which have no value (NaN) where the flows that completed do not reach them.
+    """
+    flows = [index for index, flow in enumerate(trace.scenario.flows) if flow.size_bytes is not None]
+    if not flows:
+        return {}
+    sizes = np.array([trace.scenario.flows[index].size_bytes for index in flows], dtype=np.float64)
+    ideal_ms = np.array([trace.scenario.ideal_completion_ms(index) for index in flows])
+    fct_ms = trace.flows[-1, flows, FLOW_COLUMNS.index("completion_time_ms")]
+    is_complete = ~np.isnan(fct_ms)
+    ages_ms = np.array([(trace.time_s[-1] - trace.scenario.flows[index].start_s) * 1e3 for index in flows])
+    times_ms = np.where(is_complete, fct_ms, ages_ms)
+    metrics = {}
+    for size_class, (low, high) in SIZE_CLASSES.items():
+        of_class = (sizes > low) & (sizes <= high)
+        complete = is_complete[of_class]
+        prefix = f"{size_class}_" if size_class else ""
+        metrics[f"{prefix}completed"] = float(complete.mean()) if len(complete) else math.nan
+        for name, times in (("fct_{}_ms", times_ms), ("slowdown_{}", times_ms / ideal_ms)):
+            times = times[of_class]
+            mean = float(times[complete].mean()) if complete.any() else math.nan
+            metrics[prefix + name.format("mean")] = mean
+            for percent in (50, 99):
+                metrics[prefix + name.format(f"p{percent}")] = censored_percentile(times, complete, percent)
+    return metrics
+
+
+def censored_percentile(times: npt.NDArray[np.float64], is_event: npt.NDArray[np.bool_], percent: float) -> float:
+    """Return the least time by which `percent` of the events have happened, by Kaplan and Meier's estimate.
+
+    Args:
+        times: shape (n,); of an event, or until when there was none.
+        is_event: shape (n,).
+        percent: in (0, 100].
+
+    Returns:
+        NaN if the estimate does not reach the percentage.
+    """
+    order = np.lexsort((~is_event, times))  # events before those that end at the same time without one
+    at_risk = np.arange(len(times), 0, -1)
+    survival = np.cumprod(1 - is_event[order] / at_risk)
+    reached = np.flatnonzero(survival <= 1 - percent / 100 + 1e-12)
+    return float(times[order][reached[0]]) if len(reached) else math.nan
 
 
 def convergence_time(trace: Trace, jain: float = 0.9, window_s: float = 1.0) -> float:

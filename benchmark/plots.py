@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from bbrgym.baselines import registry
-from bbrgym.benchmark.metrics import METRICS
+from bbrgym.benchmark.metrics import METRICS, MOST_FLOWS_ALONE
 from bbrgym.benchmark.tables import run_table, summary_table
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.trace import Trace
@@ -368,7 +368,7 @@ def _draw_throughput(axes: Axes, trace: Trace, window_s: float, names: Sequence[
 
 def _draw_flows(axes: Axes, trace: Trace, column: str, names: Sequence[str], average_steps: int = 1) -> None:
     seen: dict[str, int] = {}
-    for index, flow in enumerate(trace.scenario.flows):
+    for index, flow in enumerate(trace.scenario.flows[:MOST_FLOWS_ALONE]):
         values = pd.Series(trace.flows[:, index, FLOW_COLUMNS.index(column)])
         is_active = trace.flows[:, index, FLOW_COLUMNS.index("is_active")] > 0
         values = values.where(is_active)

@@ -14,16 +14,16 @@ import pandas as pd
 from omegaconf import OmegaConf
 
 from bbrgym.benchmark import plots
-from bbrgym.benchmark.metrics import FLOW_METRICS, METRICS
+from bbrgym.benchmark.metrics import FLOW_METRICS, METRICS, OPTIONAL
 from bbrgym.benchmark.results import BenchmarkResult, ReportSections
 from bbrgym.benchmark.tables import (
-    HEADINGS,
     OVERALL_METRICS,
+    SHORT_NOTE,
     SORTED_BY,
-    cells,
     estimate_text,
     overall_table,
     summary_table,
+    views,
 )
 from bbrgym.benchmark.verdicts import MEANING, Verdicts, page_blocks, roles_text, scenario_text, short
 from bbrgym.envs.scenario import Scenario
@@ -80,8 +80,8 @@ def write_report(result: BenchmarkResult, sections: ReportSections | None = None
         config=config,
         config_yaml=OmegaConf.to_yaml(OmegaConf.create(config)),
         seeds=", ".join(str(seed) for seed in config["seeds"]),
-        headings=HEADINGS,
         sorted_by=SORTED_BY,
+        short_note=SHORT_NOTE,
         sections=shown,
         overall=_overall(result.results, list(others)),
         scenarios=[
@@ -89,7 +89,11 @@ def write_report(result: BenchmarkResult, sections: ReportSections | None = None
             for place, (name, plain) in enumerate(others.items())
         ],
         over_time=MOST_SCENARIOS_OVER_TIME,
-        metrics={name: metric.description for name, metric in METRICS.items()}
+        metrics={
+            name: metric.description
+            for name, metric in METRICS.items()
+            if name not in OPTIONAL or _has_values(result.results, name)
+        }
         | {f"{name}[i]": f"of flow i: {metric.description}" for name, metric in FLOW_METRICS.items()},
     )
     path = result.directory / "report.html"
@@ -99,13 +103,19 @@ def write_report(result: BenchmarkResult, sections: ReportSections | None = None
 
 def _scenario(name: str, plain: dict[str, Any], result: BenchmarkResult, is_over_time: bool) -> dict[str, Any]:
     scenario = Scenario.from_dict(plain)
-    section: dict[str, Any] = {"name": name, "description": scenario.describe(), "rows": [], "figures": [], "runs": []}
+    section: dict[str, Any] = {
+        "name": name,
+        "description": scenario.describe(),
+        "tables": [],
+        "figures": [],
+        "runs": [],
+    }
     results = result.results
     if results.empty or (results["scenario"] != name).all():
         return section
     results = results[results["scenario"] == name]
-    table = summary_table(results).loc[name]
-    section["rows"] = [(competitor, cells(row)) for competitor, row in table.iterrows()]
+    table = summary_table(results).droplevel("scenario")
+    section["tables"] = views(table)
     traces = traces_of_one_seed(results, list(table.index), result.directory) if is_over_time else {}
     section["seed"] = int(results["seed"].min())
     section["figures"] = [
@@ -153,6 +163,10 @@ def _verdicts(verdicts: Verdicts, environment: jinja2.Environment) -> Markup:
             short=short,
         )
     )
+
+
+def _has_values(results: pd.DataFrame, column: str) -> bool:
+    return column in results and bool(results[column].notna().any())
 
 
 def _overall(results: pd.DataFrame, scenarios: list[str]) -> list[tuple[str, list[str]]]:

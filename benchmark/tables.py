@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -12,7 +13,15 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from bbrgym.benchmark.metrics import FLOW_METRICS, MEASURED, METRICS, find_metric
+from bbrgym.benchmark.metrics import (
+    FLOW_METRICS,
+    MEASURED,
+    METRICS,
+    MOST_FLOWS_ALONE,
+    OPTIONAL,
+    SIZE_CLASSES,
+    find_metric,
+)
 from bbrgym.benchmark.statistics import Estimate, estimate, interquartile_mean, number_text
 
 SORTED_BY: Final = "sorted by Jain's index to 0.01 (highest first), then by mean queueing delay (lowest first)"
@@ -101,8 +110,9 @@ def run_table(results: pd.DataFrame) -> pd.DataFrame:
             lacks are NaN.
 
     Returns:
-        Index (scenario, competitor, seed); columns `METRICS`, and `FLOW_METRICS` of each flow as `share[0]`, which are
-        NaN for a flow that a scenario does not have.
+        Index (scenario, competitor, seed); columns `METRICS`, less those of `OPTIONAL` that no run has, and
+        `FLOW_METRICS` of each of the first `MOST_FLOWS_ALONE` flows as `share[0]`, which are NaN for a flow that a
+        scenario does not have.
     """
     index = ["scenario", "competitor", "seed"]
     results = results.reindex(columns=results.columns.union(pd.Index(MEASURED), sort=False))
@@ -132,9 +142,10 @@ def run_table(results: pd.DataFrame) -> pd.DataFrame:
     table["inorder_loss"] = 1 - table["inorder_goodput_mbps"] / table["arrived_mbps"]
     # A single flow has nobody to converge with.
     table["converged"] = table["convergence_s"].notna().astype(float).where(largest["flow"] > 0)
-    table = table[list(METRICS)]
+    table = table[[name for name in METRICS if name not in OPTIONAL or table[name].notna().any()]]
+    alone = results[results["flow"] < MOST_FLOWS_ALONE]
     for name in FLOW_METRICS:
-        of_flows = results.pivot(index=index, columns="flow", values=name)
+        of_flows = alone.pivot(index=index, columns="flow", values=name)
         of_flows.columns = [f"{name}[{flow}]" for flow in of_flows.columns]
         table = table.join(of_flows)
     return table
@@ -146,45 +157,63 @@ def print_summary(results: pd.DataFrame, console: Console) -> None:
         console.print("no results: no run is done")
         return
     table = summary_table(results)
+    notes = dict.fromkeys(SHORT_NOTE.splitlines())
     for scenario in table.index.unique("scenario"):
-        # Rich would read names as markup.
-        printed = Table(
-            title=escape(str(scenario)),
-            title_justify="left",
-            title_style="bold",
-            box=SIMPLE_HEAD,
-            pad_edge=False,
-            collapse_padding=True,
-        )
-        printed.add_column("competitor", no_wrap=True, max_width=18)
-        for heading in HEADINGS:
-            printed.add_column(heading, justify="right", no_wrap=True)
-        for competitor, row in table.loc[scenario].iterrows():
-            printed.add_row(escape(str(competitor)), *(escape(cell) for cell in cells(row)))
-        console.print(printed)
-    console.print(
-        f"Means over the seeds, [95 % bootstrap interval] unless all seeds give the same;\n{SORTED_BY}.\n"
-        "throughput: payload of each flow in Mbit/s; queue, RTT: mean and 95th percentile in ms;\n"
-        "resent: retransmitted over sent packets; converged: time in s, and how many of the n runs converged.",
-        markup=False,
-        highlight=False,
-        style="dim",
-    )
+        for view in views(table.loc[scenario]):
+            notes |= dict.fromkeys(view.note.splitlines())
+            # Rich would read names as markup.
+            printed = Table(
+                title=escape(f"{scenario}: {view.title}" if view.title else str(scenario)),
+                title_justify="left",
+                title_style="bold",
+                box=SIMPLE_HEAD,
+                pad_edge=False,
+                collapse_padding=True,
+            )
+            printed.add_column("competitor", no_wrap=True, max_width=18)
+            for heading in view.headings:
+                printed.add_column(heading, justify="right", no_wrap=True)
+            for competitor, cells in view.rows:
+                printed.add_row(escape(competitor), *(escape(cell) for cell in cells))
+            console.print(printed)
+    console.print("\n".join(notes), markup=False, highlight=False, style="dim")
 
 
-def cells(row: pd.Series) -> list[str]:
-    """Return the cells of one row of `summary_table`, under `HEADINGS`."""
-    return [cell(row) for _, cell in _COLUMNS]
+@dataclass(frozen=True)
+class View:
+    """A table for readers: `rows` are a competitor and its cells under `headings`; `note` explains these."""
+
+    title: str
+    headings: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[str, ...]], ...]
+    note: str
+
+
+def views(table: pd.DataFrame) -> list[View]:
+    """Return the tables of a scenario that readers get, from its part of `summary_table`.
+
+    The first one has all competitors. What only some scenarios have is left out of others: marks of ECN, delays of
+    applications, and the second table, with the completion of finite flows.
+    """
+    found = []
+    for title, columns, note in _VIEWS:
+        shown = [column for column in columns if column.needs is None or _has(table, column.needs)]
+        if all(column.needs is None for column in shown) and columns[0].needs is not None:
+            continue
+        rows = tuple((str(name), tuple(column.cell(row) for column in shown)) for name, row in table.iterrows())
+        notes = [note, *(column.note for column in shown if column.note)]
+        found.append(View(title, tuple(column.heading for column in shown), rows, "\n".join(notes)))
+    return found
 
 
 def estimate_text(row: pd.Series, metric: str) -> str:
-    """Return a metric of a row with its interval: `0.93 [0.91 0.95]`."""
-    return Estimate(*row[metric]).text(_form(metric))
+    """Return a metric of a row with its interval, `0.93 [0.91 0.95]`; a dash if no run has it."""
+    return "-" if metric not in row else Estimate(*row[metric]).text(_form(metric))
 
 
 def value_text(row: pd.Series, metric: str) -> str:
-    """Return a metric of a row without its interval."""
-    return number_text(row[metric].iloc[0], _form(metric))
+    """Return a metric of a row without its interval; a dash if no run has it."""
+    return "-" if metric not in row else number_text(row[metric].iloc[0], _form(metric))
 
 
 def _form(name: str) -> str:
@@ -218,18 +247,74 @@ def _estimate(metric: str) -> Callable[[pd.Series], str]:
     return lambda row: estimate_text(row, metric)
 
 
-_COLUMNS: Final[tuple[tuple[str, Callable[[pd.Series], str]], ...]] = (
-    ("throughput", _throughputs),
-    ("link", _value("link_utilisation")),
-    ("Jain", _estimate("link_jain")),
-    ("queue", _estimate("link_queue_mean_ms")),
-    ("p95", _value("link_queue_p95_ms")),
-    ("RTT", _value("rtt_mean_ms")),
-    ("p95", _value("rtt_p95_ms")),
-    ("resent", _value("retransmission_rate")),
-    ("converged", _convergence),
-    ("n", lambda row: str(int(row["link_utilisation", "runs"]))),
+def _has(table: pd.DataFrame, metric: str) -> bool:
+    """Return whether any competitor has the metric."""
+    return metric in table and bool((table[metric, "runs"] > 0).any())
+
+
+class _Column(NamedTuple):
+    """A column of a view. It is shown if a competitor has the metric `needs`, or if that is None."""
+
+    heading: str
+    cell: Callable[[pd.Series], str]
+    needs: str | None = None
+    note: str = ""
+
+
+_RUNS: Final = _Column("n", lambda row: str(int(row["link_utilisation", "runs"])))
+
+_OVERVIEW: Final = (
+    _Column("throughput", _throughputs),
+    _Column("link", _value("link_utilisation")),
+    _Column("Jain", _estimate("link_jain")),
+    _Column("queue", _estimate("link_queue_mean_ms")),
+    _Column("p95", _value("link_queue_p95_ms")),
+    _Column("RTT", _value("rtt_mean_ms")),
+    _Column("p95", _value("rtt_p95_ms")),
+    _Column("app", _value("app_delay_mean_ms"), "app_delay_mean_ms",
+            "app: time from the application's write to the delivery, mean and 99th percentile in ms;"),
+    _Column("p99", _value("app_delay_p99_ms"), "app_delay_p99_ms"),
+    _Column("resent", _value("retransmission_rate")),
+    _Column("marked", _value("mark_rate"), "mark_rate", "marked: CE-marked over delivered packets, of flows with ECN;"),
+    _Column("converged", _convergence),
+    _RUNS,
+)  # fmt: skip
+
+_COMPLETION: Final = (
+    _Column("completed", _value("completed"), "completed"),
+    _Column("FCT", _estimate("fct_mean_ms"), "completed"),
+    _Column("p50", _value("fct_p50_ms"), "completed"),
+    _Column("p99", _value("fct_p99_ms"), "completed"),
+    _Column("slowdown", _estimate("slowdown_mean"), "completed"),
+    _Column("p99", _value("slowdown_p99"), "completed"),
+    *(
+        column
+        for size_class in SIZE_CLASSES
+        if size_class
+        for column in (
+            _Column(f"{size_class} p50", _value(f"{size_class}_fct_p50_ms"), f"{size_class}_completed"),
+            _Column("p99", _value(f"{size_class}_fct_p99_ms"), f"{size_class}_completed"),
+        )
+    ),
+    _RUNS,
 )
 
-HEADINGS: Final = tuple(heading for heading, _ in _COLUMNS)
-"""Headings of a printed summary table, after the competitor; `cells` fills the columns."""
+_VIEWS: Final = (
+    (
+        "",
+        _OVERVIEW,
+        "throughput: payload of each flow in Mbit/s; queue, RTT: mean and 95th percentile in ms;\n"
+        "resent: retransmitted over sent packets; converged: time in s, and how many of the n runs converged.",
+    ),
+    (
+        "finite flows",
+        _COMPLETION,
+        "completed: share of the finite flows; FCT: flow completion time in ms, mean of those that completed, and\n"
+        "percentiles in which the others count as longer than their time so far (Kaplan-Meier; - if not reached);\n"
+        "slowdown: FCT over the least possible on the empty path; small: up to 100 kB, medium: up to 10 MB, large.",
+    ),
+)
+"""Title, columns and note of each view."""
+
+SHORT_NOTE: Final = f"Means over the seeds, [95 % bootstrap interval] unless all seeds give the same;\n{SORTED_BY}."
+"""What holds for the tables of all views."""

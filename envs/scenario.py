@@ -255,6 +255,26 @@ class Scenario:
         return max(1, round((1.0 if self.buffer_bdp is None else self.buffer_bdp) * self.bdp_packets))
 
     @property
+    def has_ecn(self) -> bool:
+        """Whether any flow is ECN-capable."""
+        return any(flow.ecn is not None for flow in self.flows)
+
+    def ideal_completion_ms(self, flow: int) -> float:
+        """Return the least time in which a finite flow can complete on an empty path, in ms; NaN for an endless one.
+
+        That is the handshake, half an RTT for the last byte, and all of its packets at the largest rate that the link
+        ever has, with the shortest RTT of the flow. No congestion controller knows this rate beforehand: flows of more
+        packets than the initial window have more round trips (slow start).
+        """
+        size_bytes = self.flows[flow].size_bytes
+        if size_bytes is None:
+            return math.nan
+        wire_bytes = size_bytes + math.ceil(size_bytes / self.packet_bytes) * HEADER_BYTES
+        largest_mbps = max([self.rate_mbps, *(rate for _, rate in self.rate_schedule)])
+        shortest_rtt_ms = min([self.flows[flow].rtt_ms, *(rtt for _, rtt in self.flows[flow].rtt_schedule)])
+        return 1.5 * shortest_rtt_ms + wire_bytes * 8e-3 / largest_mbps
+
+    @property
     def agent_flows(self) -> tuple[int, ...]:
         """Indices of the flows whose algorithm is `agent`."""
         return tuple(i for i, flow in enumerate(self.flows) if flow.algorithm == "agent")
@@ -282,7 +302,10 @@ class Scenario:
 
     def describe(self) -> str:
         """Return one sentence that says what is simulated, without the algorithms of the flows."""
-        flows = [f"flow {index}: {flow.describe()}" for index, flow in enumerate(self.flows)]
+        shown = self.flows if len(self.flows) <= 32 else self.flows[:8]
+        flows = [f"flow {index}: {flow.describe()}" for index, flow in enumerate(shown)]
+        if len(shown) < len(self.flows):
+            flows.append(f"{len(self.flows) - len(shown)} more flows")
         return f"{', '.join([self.describe_link(), f'{self.duration_s:g} s'])}; {'; '.join(flows)}."
 
     def describe_link(self) -> str:

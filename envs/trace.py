@@ -47,6 +47,14 @@ class FlowSummary:
         retransmissions: retransmitted packets.
         retransmission_rate: retransmitted over sent packets.
         loss_rate: packets marked lost over sent packets.
+        marks: packets whose CE marks the receiver reported; NaN for a flow without ECN.
+        mark_rate: these over delivered packets.
+        app_delay_mean_ms: mean time from the application's write to the delivery in order, in ms; NaN without
+            `app_rate_mbps`.
+        app_delay_p99_ms: 99th percentile of this time over the messages, each taken at the mean of its step, in ms.
+        completion_time_ms: time from the start of a finite flow to its last byte at the receiver, in ms, whenever that
+            was; NaN if it is not complete.
+        slowdown: `completion_time_ms` over `Scenario.ideal_completion_ms`.
     """
 
     algorithm: str
@@ -63,6 +71,12 @@ class FlowSummary:
     retransmissions: int
     retransmission_rate: float
     loss_rate: float
+    marks: int | float
+    mark_rate: float
+    app_delay_mean_ms: float
+    app_delay_p99_ms: float
+    completion_time_ms: float
+    slowdown: float
 
 
 @dataclass(frozen=True)
@@ -78,6 +92,7 @@ class LinkSummary:
         queue_p95_ms: 95th percentile over the steps of their mean queueing delay, in ms.
         drops: packets dropped by the queue; NaN where the link is unknown, as between two machines.
         random_losses: packets lost at random on the link; the same.
+        marks: packets that the queue marked CE; NaN if no flow has ECN.
     """
 
     duration_s: float
@@ -88,6 +103,7 @@ class LinkSummary:
     queue_p95_ms: float
     drops: int | float
     random_losses: int | float
+    marks: int | float
 
 
 @dataclass(frozen=True)
@@ -183,6 +199,10 @@ class Trace:
             delivered, rtt = row[:, column("delivered_packets")], row[:, column("rtt_mean_ms")]
             has_rtt = ~np.isnan(rtt) & (delivered > 0)
             retransmitted = row[:, column("retransmitted_packets")].sum()
+            marked = math.nan if flow.ecn is None else row[:, column("marked_packets")].sum()
+            delay = row[:, column("app_delay_mean_ms")]
+            messages = np.where(np.isnan(delay), 0.0, row[:, column("received_bytes")])
+            completion_ms = float(self.flows[-1, index, column("completion_time_ms")])
             flows.append(
                 FlowSummary(
                     algorithm=flow.algorithm,
@@ -201,6 +221,12 @@ class Trace:
                     retransmissions=int(retransmitted),
                     retransmission_rate=_ratio(retransmitted, sent),
                     loss_rate=_ratio(row[:, column("lost_packets")].sum(), sent),
+                    marks=marked if math.isnan(marked) else round(marked),
+                    mark_rate=_ratio(marked, delivered.sum()),
+                    app_delay_mean_ms=_ratio(np.nansum(delay * messages), messages.sum()),
+                    app_delay_p99_ms=weighted_percentile(delay, messages, 99),
+                    completion_time_ms=completion_ms,
+                    slowdown=completion_ms / self.scenario.ideal_completion_ms(index),
                 )
             )
         of_link = LINK_COLUMNS.index
@@ -217,6 +243,7 @@ class Trace:
                 queue_p95_ms=float(np.percentile(queue_ms, 95)),
                 drops=_count(link[:, of_link("drops")].sum()),
                 random_losses=_count(link[:, of_link("random_losses")].sum()),
+                marks=_count(link[:, of_link("marks")].sum() if self.scenario.has_ecn else math.nan),
             ),
         )
 
@@ -226,6 +253,19 @@ def jain_index(throughputs: npt.NDArray[np.float64]) -> float:
     x = np.asarray(throughputs, dtype=np.float64)
     x = x[~np.isnan(x)]
     return _ratio(x.sum() ** 2, x.size * (x**2).sum())
+
+
+def weighted_percentile(values: npt.NDArray[np.float64], weights: npt.NDArray[np.float64], percent: float) -> float:
+    """Return the least value with at least `percent` of the weight at or below it; NaN without weight.
+
+    Values without weight can be NaN.
+    """
+    values, weights = values[weights > 0], weights[weights > 0]
+    if not len(values):
+        return math.nan
+    order = np.argsort(values)
+    reached = np.cumsum(weights[order]) >= weights.sum() * percent / 100 * (1 - 1e-12)
+    return float(values[order][np.argmax(reached)])
 
 
 def simulate(

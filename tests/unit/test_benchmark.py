@@ -22,11 +22,11 @@ from rich.console import Console
 
 from bbrgym import Engine, Flow, Scenario, simulate
 from bbrgym.baselines import registry
-from bbrgym.benchmark.metrics import FLOW_METRICS, METRICS
+from bbrgym.benchmark.metrics import FLOW_METRICS, METRICS, MOST_FLOWS_ALONE, OPTIONAL
 from bbrgym.benchmark.plan import Benchmark, Competitor
 from bbrgym.benchmark.results import BenchmarkResult, load_benchmark
 from bbrgym.benchmark.run import run_benchmark
-from bbrgym.benchmark.tables import overall_table, print_summary, run_table, summary_table
+from bbrgym.benchmark.tables import View, overall_table, print_summary, run_table, summary_table, views
 from bbrgym.envs.trace_file import load_trace, save_trace
 from bbrgym.files import open_folder, write_json
 
@@ -521,11 +521,12 @@ def test_summary_has_means_and_intervals_in_the_stated_order() -> None:
 def test_a_run_has_all_metrics(finished: BenchmarkResult) -> None:
     table = run_table(finished.results)
     of_flows = [f"{name}[{flow}]" for name in FLOW_METRICS for flow in (0, 1)]
-    assert table.columns.tolist() == [*METRICS, *of_flows]
+    always = [name for name in METRICS if name not in OPTIONAL]
+    assert table.columns.tolist() == [*always, *of_flows]
     alone = table.loc["alone"]
     assert alone["throughput_mbps[1]"].isna().all()
     assert alone["converged"].isna().all()
-    assert table.loc["duel"][[name for name in METRICS if not name.endswith("_s")]].notna().all(axis=None)
+    assert table.loc["duel"][[name for name in always if not name.endswith("_s")]].notna().all(axis=None)
 
 
 def test_metrics_of_a_run_follow_from_its_flows_and_link() -> None:
@@ -581,6 +582,39 @@ def test_summary_fits_a_terminal_with_one_line_per_competitor(finished: Benchmar
     assert sum(line.strip().startswith("bbr ") for line in lines) == 2
     assert "…" not in said(console)
     assert "sorted by Jain" in said(console)
+
+
+def views_of(**columns: Any) -> list[View]:
+    results = results_of({"bbr": [0.5], "cubic": [0.6]}, {"bbr": [1], "cubic": [2]}).assign(**columns)
+    return views(summary_table(results).loc["s"])
+
+
+def test_readers_see_marks_delays_of_applications_and_completion_where_these_are() -> None:
+    (plain,) = views_of()
+    assert plain.headings == (
+        *("throughput", "link", "Jain", "queue", "p95", "RTT", "p95", "resent", "converged", "n"),
+    )  # fmt: skip
+    assert [name for name, _ in plain.rows] == ["cubic", "bbr"]
+    (marked,) = views_of(mark_rate=0.125, app_delay_mean_ms=20.5, app_delay_p99_ms=33.25)
+    assert marked.headings[7:11] == ("app", "p99", "resent", "marked")
+    assert marked.rows[0][1][7:11] == ("20.5", "33.2", "0.00%", "12.50%")
+    assert "CE-marked over delivered" in marked.note
+    overview, finite = views_of(
+        completed=0.75, fct_mean_ms=100.0, fct_p50_ms=80.0, fct_p99_ms=math.nan, slowdown_mean=3.0, slowdown_p99=9.0,
+        small_completed=1.0, small_fct_p50_ms=70.0, small_fct_p99_ms=90.0,
+    )  # fmt: skip
+    assert overview == plain
+    assert finite.title == "finite flows"
+    assert finite.headings == ("completed", "FCT", "p50", "p99", "slowdown", "p99", "small p50", "p99", "n")
+    assert finite.rows[0] == ("cubic", ("75.0%", "100.0", "80.0", "-", "3.00", "9.00", "70.0", "90.0", "1"))
+
+
+def test_a_thousand_flows_have_no_columns_of_their_own() -> None:
+    results = results_of({"bbr": [0.5]}, {"bbr": [1]})
+    many = pd.concat([results[results["flow"] == 0].assign(flow=flow) for flow in range(1000)])
+    columns = run_table(many).columns
+    assert f"share[{MOST_FLOWS_ALONE - 1}]" in columns
+    assert f"share[{MOST_FLOWS_ALONE}]" not in columns
 
 
 def test_summary_prints_names_verbatim_and_works_without_intervals_or_results() -> None:

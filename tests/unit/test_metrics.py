@@ -11,8 +11,19 @@ from fake_engine import FakeEngine
 
 from bbrgym import Flow, Scenario, Trace, simulate
 from bbrgym.benchmark import metrics
-from bbrgym.benchmark.metrics import FLOW_METRICS, METRICS, convergence_time, equilibrium_time, find_metric, measure
+from bbrgym.benchmark.metrics import (
+    COMPLETION,
+    FLOW_METRICS,
+    METRICS,
+    censored_percentile,
+    completion,
+    convergence_time,
+    equilibrium_time,
+    find_metric,
+    measure,
+)
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
+from bbrgym.envs.trace import weighted_percentile
 
 
 def trace_of(throughputs: Sequence[Sequence[float]], flows: tuple[Flow, ...], step_ms: float = 500.0) -> Trace:
@@ -94,10 +105,10 @@ def test_measure_has_one_row_per_flow_that_agrees_with_the_summary() -> None:
     summary = trace.summary(after_s=3.0)
     assert [row["flow"] for row in rows] == [0, 1]
     for row, flow in zip(rows, summary.flows, strict=True):
-        assert {name: row[name] for name in vars(flow)} == vars(flow)
+        assert {name: repr(row[name]) for name in vars(flow)} == {name: repr(at) for name, at in vars(flow).items()}
         assert row["link_utilisation"] == summary.link.utilisation
-        assert set(row) == set(metrics.MEASURED)
-        assert set(metrics.RUN_COLUMNS) <= set(row)
+        assert set(row) == set(metrics.MEASURED) - {*metrics.COMPLETION}
+        assert set(metrics.RUN_COLUMNS) - {*metrics.COMPLETION} <= set(row)
     assert sum(row["share"] for row in rows) == pytest.approx(1.0)
 
 
@@ -116,6 +127,96 @@ def test_the_summary_covers_the_steps_after_the_warm_up() -> None:
     assert (flow.rtt_mean_ms, flow.rtt_peak_ms, flow.sent_packets) == (60.0, 70.0, 2)
     link = trace.summary(after_s=1.0).link
     assert (link.duration_s, link.rate_mbps) == (1.0, 1.0)
+
+
+def finite(fct_ms: Sequence[float], sizes: Sequence[int]) -> Trace:
+    """Make a trace of 10 s in which flow i starts at i s; NaN does not complete."""
+    flows = tuple(Flow(rtt_ms=10, start_s=i, size_bytes=size) for i, size in enumerate(sizes))
+    trace = trace_of([[1] * 10] * len(flows), flows, step_ms=1000)
+    trace.flows[-1, :, FLOW_COLUMNS.index("completion_time_ms")] = fct_ms
+    return trace
+
+
+def test_completion_of_flows_by_size() -> None:
+    sizes = [1000, 100_000, 100_001, 10_000_000, 10_000_001]
+    values = completion(finite([20, 140, 190, 8000, math.nan], sizes))
+    assert tuple(values) == COMPLETION
+    assert values["completed"] == 0.8
+    assert values["fct_mean_ms"] == (20 + 140 + 190 + 8000) / 4
+    assert (values["small_fct_mean_ms"], values["small_fct_p50_ms"], values["small_fct_p99_ms"]) == (80, 20, 140)
+    assert (values["medium_completed"], values["medium_fct_p99_ms"]) == (1, 8000)
+    # The last one has sent for 6 s: longer than three of the others, so it counts above these.
+    assert (values["fct_p50_ms"], values["fct_p99_ms"]) == (190, 8000)
+    assert values["large_completed"] == 0
+    assert math.isnan(values["large_fct_mean_ms"])
+    assert math.isnan(values["large_fct_p50_ms"])
+    # The handshake and half an RTT, and 100 packets of 1040 bytes at 12 Mbit/s for the second.
+    assert values["small_slowdown_p50"] == pytest.approx(20 / (15 + 1.04 * 8 / 12))
+    assert values["small_slowdown_p99"] == pytest.approx(140 / (15 + 104 * 8 / 12))
+    none = completion(finite([math.nan] * 2, [1000, 1000]))
+    assert none["completed"] == 0
+    assert [name for name in COMPLETION if not math.isnan(none[name])] == ["completed", "small_completed"]
+    assert completion(trace_of([[5] * 4], (Flow(),))) == {}
+
+
+def test_percentiles_with_unfinished_flows_are_those_of_kaplan_and_meier() -> None:
+    """Freireich et al., Blood 21, 1963: the textbooks' example, with a median remission of 23 weeks."""
+    ended = [6, 6, 6, 7, 10, 13, 16, 22, 23]
+    unfinished = [6, 9, 10, 11, 17, 19, 20, 25, 32, 32, 34, 35]
+    times = np.array([*ended, *unfinished], dtype=float)
+    is_event = np.arange(len(times)) < len(ended)
+    assert censored_percentile(times, is_event, 50) == 23
+    assert censored_percentile(times, is_event, 14) == 6  # 3 of 21
+    assert censored_percentile(times, is_event, 15) == 7
+    assert math.isnan(censored_percentile(times, is_event, 60))
+    everything = np.arange(1.0, 101)
+    for percent in (1, 50, 99, 100):
+        assert censored_percentile(everything, everything > 0, percent) == percent
+    assert math.isnan(censored_percentile(np.empty(0), np.empty(0, dtype=bool), 50))
+
+
+@pytest.mark.parametrize(("packets", "slowdown"), [(10, 1.0), (28, 2.5 / 1.5), (64, 3.5 / 1.5)])
+def test_slowdown_on_an_empty_path_is_that_of_slow_start(packets: int, slowdown: float) -> None:
+    scenario = Scenario(rate_mbps=1000, duration_s=3, flows=(Flow("newreno", rtt_ms=20, size_bytes=1000 * packets),))
+    flow = simulate(scenario, "native").summary().flows[0]
+    assert flow.slowdown == pytest.approx(slowdown, rel=0.02)
+    assert flow.completion_time_ms == pytest.approx(flow.slowdown * scenario.ideal_completion_ms(0))
+
+
+def test_the_least_completion_time_uses_the_largest_rate() -> None:
+    flows = (Flow(rtt_ms=40, size_bytes=1500), Flow())
+    scenario = Scenario(rate_mbps=8, rate_schedule=((1, 16), (2, 4)), flows=flows)
+    assert scenario.ideal_completion_ms(0) == pytest.approx(60 + (1500 + 80) * 8 / 16e3)
+    assert math.isnan(scenario.ideal_completion_ms(1))
+    varying = Scenario(rate_mbps=8, flows=(Flow(rtt_ms=40, rtt_schedule=((1, 20), (2, 60)), size_bytes=1000),))
+    assert varying.ideal_completion_ms(0) == pytest.approx(30 + 1040 * 8 / 8e3)
+
+
+def test_the_delay_of_an_application_is_propagation_and_queueing() -> None:
+    flows = (Flow("cubic", rtt_ms=40, app_rate_mbps=0.4), Flow("ledbat", rtt_ms=40, start_s=1))
+    trace = simulate(Scenario(rate_mbps=10, buffer_bdp=20, duration_s=12, flows=flows), "native")
+    before, after = trace.summary().flows[0], trace.summary(after_s=8)
+    assert before.app_delay_p99_ms > before.app_delay_mean_ms > 20.832
+    queue_ms = after.link.queue_mean_ms
+    assert queue_ms > 5
+    assert after.flows[0].app_delay_mean_ms == pytest.approx(20.832 + queue_ms, rel=0.05)
+    assert math.isnan(after.flows[1].app_delay_mean_ms)
+    assert math.isnan(after.flows[1].app_delay_p99_ms)
+
+
+def test_a_weighted_percentile() -> None:
+    values, weights = np.array([3.0, 1.0, math.nan, 2.0]), np.array([1.0, 98.0, 0.0, 1.0])
+    assert [weighted_percentile(values, weights, percent) for percent in (98, 98.5, 99, 99.5)] == [1, 2, 2, 3]
+    assert math.isnan(weighted_percentile(values, weights * 0, 50))
+
+
+def test_marks_are_counted_where_there_is_ecn() -> None:
+    trace = trace_of([[5] * 4, [5] * 4], (Flow(ecn="l4s"), Flow()))
+    trace.flows[:, 0, FLOW_COLUMNS.index("marked_packets")] = 0.25
+    summary = trace.summary(after_s=0.5)
+    assert (summary.flows[0].marks, summary.flows[0].mark_rate, summary.link.marks) == (1, 0.25, 3)
+    without = trace_of([[5] * 4], (Flow(),)).summary()
+    assert all(math.isnan(value) for value in (summary.flows[1].marks, without.flows[0].mark_rate, without.link.marks))
 
 
 def test_measure_refuses_a_warm_up_that_leaves_nothing() -> None:

@@ -278,6 +278,8 @@ def test_in_words():
             "flow 1: 50 ms, 4 Mbit/s by the application for 1 s, then 0.5 s off (means)."
         )
     )
+    many = Scenario(flows=(Flow(),) * 33).describe()
+    assert many.endswith("flow 7: 50 ms; 25 more flows.")
     varying = Scenario(rate_schedule=tuple((time, 5 + time) for time in range(10)))
     assert varying.describe_link() == (
         "12 Mbit/s, droptail buffer of 1 BDP (75 packets), 10 changes of the rate, 5 to 14 Mbit/s"

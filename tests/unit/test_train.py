@@ -556,6 +556,30 @@ def test_evaluation_returns_prints_and_stores_its_results(tmp_path: Path) -> Non
     assert "Mean of 2 episodes" in text
 
 
+def test_an_evaluation_beside_finite_flows_shows_their_completion_and_what_ecn_marked(tmp_path: Path) -> None:
+    make_agent().save(tmp_path / "agent")
+    workload = {"arrivals_per_s": 30, "sizes": "fixed", "mean_bytes": 5000, "flow": {"algorithm": "cubic"}}
+    application = {"algorithm": "agent", "app_rate_mbps": 1.0, "ecn": "l4s"}
+    scenario = {"duration_s": 2, "ce_threshold_ms": 1.0, "flows": [application], "workload": workload}
+    console = Console(file=io.StringIO(), width=160)
+    config = {"agent_path": str(tmp_path / "agent"), "scenario": scenario, "engine": {"name": "native"}}
+    results = evaluate(config | {"tracking": {"backend": "none"}}, tmp_path / "out", console)
+    assert len(results) > 33
+    assert 0.9 < results["completed"][0] < 1
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert f"The first 32 flows; results.json has all {len(results)}." in text
+    assert f"Finite flows: {results['completed'][0]:.1%} completed, FCT mean {results['fct_mean_ms'][0]:.1f} ms" in text
+    heading = next(line for line in text.splitlines() if "algorithm" in line).split()
+    assert heading[6:12] == ["resent", "marked", "app", "p99", "FCT", "slowdown"]
+    assert len([line for line in text.splitlines() if " cubic " in line]) == 31
+    logged = read_metrics(tmp_path / "out")[0]["metrics"]
+    assert logged["fct_p99_ms"] == results["fct_p99_ms"][0]
+    assert logged["flow0/mark_rate"] == results["mark_rate"][0]
+    assert "flow31/throughput_mbps" in logged
+    assert "flow32/throughput_mbps" not in logged
+
+
 def test_a_bad_evaluation_is_refused(tmp_path: Path) -> None:
     make_agent().save(tmp_path / "agent")
     good = {"agent_path": str(tmp_path / "agent"), "scenario": SCENARIO, "engine": {"name": "fake"}}
