@@ -32,6 +32,10 @@ OnOff = Literal["fixed", "exponential"]
 """How long an application's on and off periods last: always the same, or exponentially distributed."""
 
 
+Path = Literal["forward", "first", "second", "reverse"]
+"""Which links the data of a flow crosses: all forward links, one hop of a parking lot, or the reverse link."""
+
+
 @dataclass(frozen=True)
 class Flow:
     """One sender and its receiver across the bottleneck.
@@ -63,6 +67,8 @@ class Flow:
         off_s: length of the periods between them, in s. Give both or none.
         on_off: `fixed` if all periods are that long, or `exponential` if these are their means. The flow's seed in an
             episode draws them.
+        path: which links its data crosses (docs/scenarios.md#topology): `forward`, all forward links; `first` or
+            `second`, one of two; or `reverse`, the reverse link, while its ACKs cross the bottleneck.
 
     Raises:
         ValueError: naming the bad value and the good ones.
@@ -84,6 +90,7 @@ class Flow:
     on_s: float | None = None
     off_s: float | None = None
     on_off: OnOff = "fixed"
+    path: Path = "forward"
 
     def __post_init__(self) -> None:
         registry.check_parameters(self.algorithm, self.parameters)
@@ -109,6 +116,7 @@ class Flow:
         _check("app_rate_mbps", self.app_rate_mbps, f"a rate with on_s={self.on_s}",
                self.on_s is None or self.app_rate_mbps is not None)  # fmt: skip
         check_name("on_off", self.on_off, get_args(OnOff))
+        check_name("path", self.path, get_args(Path))
         if self.policy is not None:
             _check("policy", self.policy, "a path or null", isinstance(self.policy, str) and self.policy != "")
             _check("policy", self.policy, f"null with algorithm {self.algorithm!r} (only 'policy' runs one)",
@@ -138,6 +146,8 @@ class Flow:
         if self.on_s is not None:
             text += f" for {self.on_s:g} s, then {self.off_s:g} s off"
             text += " (means)" if self.on_off == "exponential" else ""
+        if self.path != "forward":
+            text += f", path {self.path}"
         return text
 
     def __hash__(self) -> int:
@@ -145,14 +155,14 @@ class Flow:
             (
                 *(self.algorithm, self.rtt_ms, self.start_s, self.stop_s, self.size_bytes, self.jitter_ms),
                 *(self.policy, self.ecn, self.rtt_schedule, self.ack_loss, self.ack_aggregation_ms),
-                *(self.app_rate_mbps, self.on_s, self.off_s, self.on_off),
+                *(self.app_rate_mbps, self.on_s, self.off_s, self.on_off, self.path),
             )
         )
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """A dumbbell with one bottleneck that all flows share. The receivers' link back is uncongested.
+    """A dumbbell with one bottleneck that all flows share, unless it has a second or a reverse link.
 
     Args:
         rate_mbps: rate of the bottleneck link, in Mbit/s of bytes on the wire (payload and `HEADER_BYTES`).
@@ -179,6 +189,12 @@ class Scenario:
         rate_schedule: changes of the rate, as pairs (time in s, rate in Mbit/s) with rising times. A packet keeps the
             rate with which its transmission started. If the first time is 0, `rate_mbps` is never the link's rate, but
             still defines the buffer's BDP. `from_dict` also makes a schedule of a trace.
+        second_rate_mbps: rate of a second link behind the bottleneck (a parking lot of two hops), or None for none. See
+            docs/scenarios.md#topology, also for the reverse link. Neither loses packets at random.
+        second_buffer_packets: size of its droptail buffer, in packets.
+        reverse_rate_mbps: rate of a link in the other direction beside the bottleneck, in which ACKs queue, in Mbit/s
+            of bytes on the wire (an ACK has `HEADER_BYTES`). None: the way back is uncongested.
+        reverse_buffer_packets: size of its droptail buffer, in packets of any size.
         flows: the flows, at least one.
 
     Raises:
@@ -201,6 +217,10 @@ class Scenario:
     reordering_ms: float = 10.0
     policer_mbps: float | None = None
     policer_burst_bytes: int = 100_000
+    second_rate_mbps: float | None = None
+    second_buffer_packets: int = 100
+    reverse_rate_mbps: float | None = None
+    reverse_buffer_packets: int = 100
     flows: tuple[Flow, ...] = field(default_factory=lambda: (Flow(),))
 
     def __post_init__(self) -> None:
@@ -234,12 +254,20 @@ class Scenario:
         object.__setattr__(self, "rate_schedule", _pairs("rate_schedule", self.rate_schedule))
         for _, rate in self.rate_schedule:
             check_number("rates in rate_schedule", rate, at_least=0.01, at_most=10_000)
+        for link in ("second", "reverse"):
+            check_number(f"{link}_rate_mbps", getattr(self, f"{link}_rate_mbps"),
+                         at_least=0.01, at_most=10_000, or_none=True)  # fmt: skip
+            check_integer(f"{link}_buffer_packets", getattr(self, f"{link}_buffer_packets"),
+                          at_least=1, at_most=10_000_000)  # fmt: skip
         object.__setattr__(self, "flows", tuple(self.flows))
         check_integer("the number of flows", len(self.flows), at_least=1, at_most=MOST_FLOWS)
         for index, flow in enumerate(self.flows):
             _check(f"flows[{index}]", flow, "a Flow", isinstance(flow, Flow))
             _check(f"flows[{index}].start_s", flow.start_s, f"< duration_s={self.duration_s:g}",
                    flow.start_s < self.duration_s)  # fmt: skip
+            needed = {"first": "second", "second": "second", "reverse": "reverse"}.get(flow.path)
+            if needed and getattr(self, f"{needed}_rate_mbps") is None:
+                raise ValueError(f"flows[{index}]: path {flow.path!r} needs {needed}_rate_mbps, got null")
 
     @property
     def bdp_packets(self) -> float:
@@ -309,7 +337,7 @@ class Scenario:
         return f"{', '.join([self.describe_link(), f'{self.duration_s:g} s'])}; {'; '.join(flows)}."
 
     def describe_link(self) -> str:
-        """Return the link in words: its rate, buffer, losses and changes of the rate."""
+        """Return the link in words: its rate, buffer, losses and changes of the rate, and links beside it."""
         buffer = (
             f"{self.buffer_packets} packets"
             if self.buffer_packets is not None
@@ -330,6 +358,12 @@ class Scenario:
             parts.append(f"policer of {self.policer_mbps:g} Mbit/s with bursts of {self.policer_burst_bytes:,} bytes")
         if self.rate_schedule:
             parts.append(_changes("rate", self.rate_schedule, "Mbit/s"))
+        if self.second_rate_mbps is not None:
+            parts.append(f"second link of {self.second_rate_mbps:g} Mbit/s, buffer of "
+                         f"{self.second_buffer_packets} packets")  # fmt: skip
+        if self.reverse_rate_mbps is not None:
+            parts.append(f"reverse link of {self.reverse_rate_mbps:g} Mbit/s, buffer of "
+                         f"{self.reverse_buffer_packets} packets")  # fmt: skip
         return ", ".join(parts)
 
     def to_dict(self) -> dict[str, Any]:
@@ -383,8 +417,9 @@ LEFT_OUT: Final = frozenset(
     {
         *("queue", "codel_target_ms", "codel_interval_ms", "ce_threshold_ms", "loss_burst_packets"),
         *("reordering", "reordering_ms", "policer_mbps", "policer_burst_bytes"),
+        *("second_rate_mbps", "second_buffer_packets", "reverse_rate_mbps", "reverse_buffer_packets"),
         *("jitter_ms", "policy", "ecn", "rtt_schedule", "ack_loss", "ack_aggregation_ms"),
-        *("app_rate_mbps", "on_s", "off_s", "on_off"),
+        *("app_rate_mbps", "on_s", "off_s", "on_off", "path"),
     }
 )
 """Fields that were added later: while they have their defaults, older files and keys stay the same."""

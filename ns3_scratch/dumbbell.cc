@@ -24,6 +24,7 @@
 #include "ns3/uinteger.h"
 
 #include <algorithm>
+#include <stdexcept>
 #include <utility>
 
 namespace bbrgym
@@ -129,6 +130,41 @@ Ipv4Address AddressOf(uint32_t network, std::size_t flow, uint32_t host)
 
 constexpr uint32_t kSenderNetwork = 10;
 constexpr uint32_t kBottleneckNetwork = 11;
+constexpr uint32_t kSecondNetwork = 12;
+
+InternetStackHelper MakeStack()
+{
+    InternetStackHelper stack;
+    stack.SetIpv6StackInstall(false);
+    Ipv4StaticRoutingHelper routing;
+    stack.SetRoutingHelper(routing);
+    return stack;
+}
+
+/// How much longer ns-3's frames are than the scenario's packets.
+double Framing(const Scenario& scenario)
+{
+    const auto wireBytes = static_cast<double>(scenario.packet_bytes + kHeaderBytes);
+    return (wireBytes + kPppBytes) / wireBytes;
+}
+
+/// Gives a device the rate and the FIFO queue of a link.
+std::unique_ptr<LinkMonitor> Limit(const Scenario& link,
+                                   Ptr<PointToPointNetDevice> device,
+                                   Ptr<PointToPointNetDevice> farDevice)
+{
+    device->GetQueue()->SetMaxSize(QueueSize("1p"));
+    TrafficControlHelper trafficControl;
+    trafficControl.SetRootQueueDisc(
+        "ns3::FifoQueueDisc",
+        "MaxSize",
+        QueueSizeValue(
+            QueueSize(QueueSizeUnit::PACKETS, static_cast<uint32_t>(link.QueuePackets()))));
+    auto monitor = std::make_unique<LinkMonitor>(
+        trafficControl.Install(device).Get(0), device, farDevice, Framing(link));
+    monitor->SetRate(link.rate_mbps);
+    return monitor;
+}
 
 } // namespace
 
@@ -138,16 +174,14 @@ Dumbbell::Dumbbell(const Scenario& scenario,
                    double accessMbps)
     : m_router(CreateObject<Node>()), m_receiver(CreateObject<Node>())
 {
-    InternetStackHelper stack;
-    stack.SetIpv6StackInstall(false);
-    Ipv4StaticRoutingHelper routing;
-    stack.SetRoutingHelper(routing);
+    const InternetStackHelper stack = MakeStack();
     stack.Install(m_router);
     stack.Install(m_receiver);
     for (std::size_t i = 0; i < scenario.flows.size(); ++i)
     {
         m_senders.push_back(CreateObject<Node>());
         stack.Install(m_senders.back());
+        m_paths.push_back(scenario.flows[i].Path());
     }
 
     m_bottleneckDelay = FromMs(scenario.LinkDelayMs());
@@ -156,6 +190,14 @@ Dumbbell::Dumbbell(const Scenario& scenario,
         static_cast<uint64_t>(std::max(accessMbps, 10.0 * scenario.LargestRateMbps()) * 1e6);
 
     InstallBottleneck(scenario, linkSeed);
+    if (const auto second = scenario.SecondLink())
+    {
+        InstallSecondLink(*second);
+    }
+    if (const auto reverse = scenario.ReverseLink())
+    {
+        InstallReverseLink(*reverse);
+    }
     for (std::size_t i = 0; i < scenario.flows.size(); ++i)
     {
         InstallFlow(scenario, i, flowSeeds.at(i));
@@ -167,14 +209,48 @@ Ptr<Node> Dumbbell::GetSender(std::size_t flow) const
     return m_senders.at(flow);
 }
 
-Ptr<Node> Dumbbell::GetReceiver() const
+Ptr<Node> Dumbbell::GetReceiver(std::size_t flow) const
 {
-    return m_receiver;
+    if (m_paths.at(flow) == FlowPath::kReverse)
+    {
+        return m_router;
+    }
+    return m_second && m_paths[flow] != FlowPath::kFirstHop ? m_farReceiver : m_receiver;
 }
 
-Ipv4Address Dumbbell::GetReceiverAddress() const
+Ipv4Address Dumbbell::GetReceiverAddress(std::size_t flow) const
 {
-    return AddressOf(kBottleneckNetwork, 0, 2);
+    const Ptr<Node> receiver = GetReceiver(flow);
+    if (receiver == m_farReceiver)
+    {
+        return AddressOf(kSecondNetwork, 0, 2);
+    }
+    return AddressOf(kBottleneckNetwork, 0, receiver == m_router ? 1 : 2);
+}
+
+void Dumbbell::StartStep()
+{
+    for (LinkMonitor* link : {m_link.get(), m_second.get(), m_reverse.get()})
+    {
+        if (link)
+        {
+            link->StartStep();
+        }
+    }
+}
+
+LinkRow Dumbbell::GetLinkRow()
+{
+    LinkRow row = m_link->GetRow();
+    if (m_second)
+    {
+        AddSecondLink(row, m_second->GetRow());
+    }
+    if (m_reverse)
+    {
+        AddReverseLink(row, m_reverse->GetRow());
+    }
+    return row;
 }
 
 void Dumbbell::InstallBottleneck(const Scenario& scenario, uint64_t seed)
@@ -243,18 +319,42 @@ void Dumbbell::InstallBottleneck(const Scenario& scenario, uint64_t seed)
         m_policer = CreateObject<PolicerModel>(policer);
     }
 
-    AddAddress(forward, AddressOf(kBottleneckNetwork, 0, 1));
+    const uint32_t routersInterface = AddAddress(forward, AddressOf(kBottleneckNetwork, 0, 1));
+    // What is not at the router's own senders is behind the bottleneck.
+    SetDefaultRoute(m_router, AddressOf(kBottleneckNetwork, 0, 2), routersInterface);
     const uint32_t interface = AddAddress(back, AddressOf(kBottleneckNetwork, 0, 2));
     SetDefaultRoute(m_receiver, AddressOf(kBottleneckNetwork, 0, 1), interface);
 
-    const auto wireBytes = static_cast<double>(scenario.packet_bytes + kHeaderBytes);
-    m_link = std::make_unique<LinkMonitor>(
-        queueDisc, forward, back, (wireBytes + kPppBytes) / wireBytes);
+    m_forward = forward;
+    m_back = back;
+    m_link = std::make_unique<LinkMonitor>(queueDisc, forward, back, Framing(scenario));
     m_link->SetRate(scenario.FirstRateMbps());
     for (const auto& [timeS, rateMbps] : scenario.rate_schedule)
     {
         Simulator::Schedule(Seconds(timeS), &LinkMonitor::SetRate, m_link.get(), rateMbps);
     }
+}
+
+void Dumbbell::InstallSecondLink(const Scenario& scenario)
+{
+    m_farReceiver = CreateObject<Node>();
+    MakeStack().Install(m_farReceiver);
+    PointToPointHelper link;
+    link.SetDeviceAttribute("Mtu", UintegerValue(MtuBytes(scenario)));
+    link.SetDeviceAttribute("DataRate", DataRateValue(DataRate(m_accessRate)));
+    link.SetQueue("ns3::DropTailQueue<Packet>", "MaxSize", StringValue("1000000p"));
+    const NetDeviceContainer devices = link.Install(m_receiver, m_farReceiver);
+    const auto device = DynamicCast<PointToPointNetDevice>(devices.Get(0));
+    const auto farDevice = DynamicCast<PointToPointNetDevice>(devices.Get(1));
+    m_second = Limit(scenario, device, farDevice);
+    AddAddress(device, AddressOf(kSecondNetwork, 0, 1));
+    const uint32_t interface = AddAddress(farDevice, AddressOf(kSecondNetwork, 0, 2));
+    SetDefaultRoute(m_farReceiver, AddressOf(kSecondNetwork, 0, 1), interface);
+}
+
+void Dumbbell::InstallReverseLink(const Scenario& scenario)
+{
+    m_reverse = Limit(scenario, m_back, m_forward);
 }
 
 void Dumbbell::InstallFlow(const Scenario& scenario, std::size_t flow, uint64_t seed)
@@ -264,21 +364,31 @@ void Dumbbell::InstallFlow(const Scenario& scenario, std::size_t flow, uint64_t 
     link.SetQueue("ns3::DropTailQueue<Packet>", "MaxSize", StringValue("1000000p"));
 
     link.SetDeviceAttribute("Mtu", UintegerValue(MtuBytes(scenario)));
+    const FlowPath path = m_paths[flow];
+    const bool isBehind = path == FlowPath::kSecondHop || path == FlowPath::kReverse;
+    // Between the senders' router and the receiver.
+    const Time linkDelay = path == FlowPath::kSecondHop ? Time(0) : m_bottleneckDelay;
     const double forwardMs = scenario.flows[flow].ForwardMs();
-    const Time delay = FromMs(forwardMs) - m_bottleneckDelay;
+    const Time delay = FromMs(forwardMs) - linkDelay;
     link.SetChannelAttribute("Delay", TimeValue(delay));
-    const NetDeviceContainer devices = link.Install(m_senders[flow], m_router);
+    const NetDeviceContainer devices =
+        link.Install(m_senders[flow], isBehind ? m_receiver : m_router);
     const auto sender = DynamicCast<PointToPointNetDevice>(devices.Get(0));
     const auto router = DynamicCast<PointToPointNetDevice>(devices.Get(1));
-    if (ReturnPath path(scenario.flows[flow], forwardMs, seed); !path.IsConstant())
+    if (ReturnPath back(scenario.flows[flow], forwardMs, seed); !back.IsConstant())
     {
         PathChannel::Install(
             router,
             sender,
-            [path = std::move(path), before = m_bottleneckDelay.GetNanoSeconds()](
-                const Packet&, Nanoseconds sent) mutable { return path.Arrival(sent - before); });
+            [back = std::move(back), before = linkDelay.GetNanoSeconds()](
+                const Packet&, Nanoseconds sent) mutable { return back.Arrival(sent - before); });
     }
-    if (m_policer)
+    if (m_policer && path == FlowPath::kReverse)
+    {
+        throw std::invalid_argument("ns-3 cannot run policer_mbps with a flow of path reverse: its "
+                                    "policer does not see ACKs; use the engine native");
+    }
+    if (m_policer && !isBehind)
     {
         router->SetReceiveErrorModel(m_policer);
         router->TraceConnectWithoutContext(

@@ -26,6 +26,10 @@ namespace bbrgym
 /// whole return path are so fast that nothing queues there. The bottleneck has a FIFO or CoDel
 /// queue discipline; its device holds one packet, as ns-3's flow control needs, besides the one on
 /// the wire.
+///
+/// A second link leads without delay from the receivers' host to another one, behind which are the
+/// receivers of flows that cross it. A reverse link is the bottleneck's way back with a rate and a
+/// FIFO queue discipline. Senders are where the first link of their flow begins.
 class Dumbbell
 {
   public:
@@ -37,25 +41,33 @@ class Dumbbell
              double accessMbps);
 
     ns3::Ptr<ns3::Node> GetSender(std::size_t flow) const;
-    ns3::Ptr<ns3::Node> GetReceiver() const;
-    ns3::Ipv4Address GetReceiverAddress() const;
+    ns3::Ptr<ns3::Node> GetReceiver(std::size_t flow) const;
+    ns3::Ipv4Address GetReceiverAddress(std::size_t flow) const;
 
-    LinkMonitor& GetLink()
-    {
-        return *m_link;
-    }
+    void StartStep();
+    /// What was measured since the last `StartStep`.
+    LinkRow GetLinkRow();
 
   private:
     void InstallBottleneck(const Scenario& scenario, uint64_t seed);
+    void InstallSecondLink(const Scenario& link);
+    void InstallReverseLink(const Scenario& link);
     void InstallFlow(const Scenario& scenario, std::size_t flow, uint64_t seed);
 
     ns3::Ptr<ns3::Node> m_router;
     ns3::Ptr<ns3::Node> m_receiver;
+    ns3::Ptr<ns3::Node> m_farReceiver; // behind the second link
     std::vector<ns3::Ptr<ns3::Node>> m_senders;
+    std::vector<FlowPath> m_paths;
     ns3::Time m_bottleneckDelay;
     uint64_t m_accessRate = 0;
+    ns3::Ptr<ns3::PointToPointNetDevice> m_forward; // of the bottleneck
+    ns3::Ptr<ns3::PointToPointNetDevice> m_back;
     std::unique_ptr<LinkMonitor> m_link;
     ns3::Ptr<ns3::ErrorModel> m_policer; // null if there is none
+    // Null if there is none.
+    std::unique_ptr<LinkMonitor> m_second;
+    std::unique_ptr<LinkMonitor> m_reverse;
 };
 
 } // namespace bbrgym

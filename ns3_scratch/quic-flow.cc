@@ -90,13 +90,14 @@ QuicFlow::QuicFlow(const Scenario& scenario,
     MakeController(GetFlow().algorithm, Connection{}, GetFlow().parameters);
 
     const auto port = static_cast<uint16_t>(kFirstReceiverPort + index);
-    m_receiverSocket = Socket::CreateSocket(dumbbell.GetReceiver(), UdpSocketFactory::GetTypeId());
+    m_receiverSocket =
+        Socket::CreateSocket(dumbbell.GetReceiver(index), UdpSocketFactory::GetTypeId());
     m_receiverSocket->Bind(InetSocketAddress(Ipv4Address::GetAny(), port));
     m_receiverSocket->SetRecvCallback(MakeCallback(&QuicFlow::OnPackets, this));
     m_receiverSocket->SetIpRecvTos(GetFlow().ecn.has_value());
     m_senderSocket = Socket::CreateSocket(dumbbell.GetSender(index), UdpSocketFactory::GetTypeId());
     m_senderSocket->Bind();
-    m_senderSocket->Connect(InetSocketAddress(dumbbell.GetReceiverAddress(), port));
+    m_senderSocket->Connect(InetSocketAddress(dumbbell.GetReceiverAddress(index), port));
     m_senderSocket->SetRecvCallback(MakeCallback(&QuicFlow::OnAnswers, this));
 }
 

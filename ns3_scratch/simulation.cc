@@ -112,7 +112,7 @@ void Simulation::Step(int64_t durationNs)
         throw std::logic_error("step before the first reset");
     }
     const Time start = Simulator::Now();
-    m_dumbbell->GetLink().StartStep();
+    m_dumbbell->StartStep();
     for (const auto& flow : m_flows)
     {
         flow->StartStep();
@@ -128,7 +128,7 @@ void Simulation::Step(int64_t durationNs)
     m_rows.push_back(Simulator::Now().GetSeconds());
     m_rows.push_back(IsOver() ? 1.0 : 0.0);
     m_rows.push_back(IsComplete() ? 1.0 : 0.0);
-    Append(m_dumbbell->GetLink().GetRow(), m_rows);
+    Append(m_dumbbell->GetLinkRow(), m_rows);
     for (const auto& flow : m_flows)
     {
         Append(flow->GetRow(start), m_rows);

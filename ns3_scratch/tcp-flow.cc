@@ -53,7 +53,12 @@ const StockAlgorithm* FindStockAlgorithm(const std::string& name)
 uint32_t SocketBufferBytes(const Scenario& scenario)
 {
     const double bdp = scenario.LargestRateMbps() * 1e6 / 8.0 * scenario.LongestRttSeconds();
-    const auto queue = static_cast<double>(scenario.QueuePackets() * scenario.packet_bytes);
+    int64_t queued = scenario.QueuePackets();
+    for (const auto& link : {scenario.SecondLink(), scenario.ReverseLink()})
+    {
+        queued += link ? link->QueuePackets() : 0;
+    }
+    const auto queue = static_cast<double>(queued * scenario.packet_bytes);
     const double bytes =
         8.0 * bdp + 2.0 * queue + 256.0 * static_cast<double>(scenario.packet_bytes);
     return static_cast<uint32_t>(std::min(bytes, 1e9));
@@ -101,7 +106,7 @@ TcpFlow::TcpFlow(const Scenario& scenario,
                  uint64_t seed,
                  std::function<void()> onComplete)
     : FlowRun(scenario, index, seed, std::move(onComplete)),
-      m_receiverAddress(dumbbell.GetReceiverAddress(),
+      m_receiverAddress(dumbbell.GetReceiverAddress(index),
                         static_cast<uint16_t>(kFirstReceiverPort + index))
 {
     if (GetFlow().ecn)
@@ -132,7 +137,7 @@ TcpFlow::TcpFlow(const Scenario& scenario,
     Configure(m_sender, scenario);
 
     const Ptr<ReceiverSocket> listener =
-        MakeSocket<ReceiverSocket>(dumbbell.GetReceiver(), CreateObject<TcpNewReno>());
+        MakeSocket<ReceiverSocket>(dumbbell.GetReceiver(index), CreateObject<TcpNewReno>());
     listener->SetArrivalCallback(MakeCallback(&FlowRecorder::OnArrived, &m_recorder));
     Configure(listener, scenario);
     listener->Bind(InetSocketAddress(Ipv4Address::GetAny(), m_receiverAddress.GetPort()));

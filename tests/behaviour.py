@@ -39,6 +39,9 @@ GOLDEN: Final = ROOT / "tests" / "golden" / "behaviour.json"
 sys.path.append(str(ROOT))  # for `studies`, which is not installed
 
 # Columns that are younger than the file: left out where they are 0 throughout, so that they move no hash.
+YOUNG_LINKS: Final = tuple(
+    f"link_{link}_{column}" for link in ("second", "reverse") for column in ("utilisation", "queue_mean_ms", "drops")
+)
 YOUNG: Final = (
     "marked_packets",
     "link_marks",
@@ -47,6 +50,7 @@ YOUNG: Final = (
     "standing_rtt_ms",
     "ecn_alpha",
     "app_delay_mean_ms",
+    *YOUNG_LINKS,
 )
 # The same, which have values in the file's scenarios: always left out.
 UNHASHED: Final = ("completion_time_ms",)

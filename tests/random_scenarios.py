@@ -11,7 +11,7 @@ from traces import flow_column, link_column
 
 from bbrgym import Flow, Scenario, Trace
 from bbrgym.baselines.registry import NS3_COMPARATORS, controllers
-from bbrgym.envs.columns import FLOW_COLUMNS
+from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.scenario import HEADER_BYTES
 
 
@@ -22,6 +22,11 @@ def random_scenario(rng: random.Random, engine: str = "native") -> Scenario:
     duration_s = (rng.uniform(0.3, 3) if rate_mbps < 50 else rng.uniform(0.05, 0.3)) if is_native else rng.uniform(2, 5)
     # ns-3 takes a minute for some scenarios of 24,000 packets a second.
     packet_bytes = rng.choice([64 if is_native or rate_mbps < 10 else 476, 476, 1000, 1448, *[9000] * is_native])
+    # Further links are up to ten times slower or twice as fast.
+    second_mbps, reverse_mbps = (
+        rate_mbps * rng.uniform(0.1, 2) if is_native and rng.random() < 0.2 else None for _ in range(2)
+    )
+    paths = ["forward", *(["first", "second"] if second_mbps else []), *(["reverse"] if reverse_mbps else [])]
     flows = []
     for _ in range(rng.choice([1, 1, 2, 3, 5, *[9] * is_native])):
         start_s = rng.choice([0.0, 0.0, rng.uniform(0, duration_s * 0.8)])
@@ -39,6 +44,7 @@ def random_scenario(rng: random.Random, engine: str = "native") -> Scenario:
                 ack_loss=rng.choice([0, 0, 0.02, 0.5]),
                 ack_aggregation_ms=rng.choice([0, 0, 0.1, 20]),
                 **rng.choice([{}, {}, _application(rng, rate_mbps)]),
+                path=rng.choice(paths) if is_native else "forward",
             )
         )
     loss = rng.choice([0, 0, 0.01, 0.06, 0.3, *[0.95] * is_native])
@@ -60,6 +66,10 @@ def random_scenario(rng: random.Random, engine: str = "native") -> Scenario:
         policer_mbps=rng.choice([None, None, 0.7 * rate_mbps, 3 * rate_mbps]),
         policer_burst_bytes=rng.choice([10_000, 50_000]),
         rate_schedule=rng.choice([(), steps, walk]),
+        second_rate_mbps=second_mbps,
+        second_buffer_packets=rng.choice([1, 20]) if is_native else 100,
+        reverse_rate_mbps=reverse_mbps,
+        reverse_buffer_packets=rng.choice([1, 20]) if is_native else 100,
         **rng.choice([{"buffer_bdp": 0.25}, {"buffer_bdp": 1}, {"buffer_bdp": 8}, {"buffer_packets": 1}]),
     )
 
@@ -75,11 +85,13 @@ def _application(rng: random.Random, rate_mbps: float) -> dict[str, Any]:
 def assert_possible(trace: Trace) -> None:
     """Check what holds for the rows of any run in any engine."""
     counts = trace.flows[:, :, : FLOW_COLUMNS.index("throughput_mbps") + 1]
-    for numbers in (counts, trace.link):
+    links = {"second": trace.scenario.second_rate_mbps, "reverse": trace.scenario.reverse_rate_mbps}
+    known = [links.get(column.partition("_")[0], 1) is not None for column in LINK_COLUMNS]
+    for numbers in (counts, trace.link[:, known]):
         assert np.isfinite(numbers).all()
         assert (numbers >= 0).all()
     assert flow_column(trace, "is_active").max() <= 1
-    assert link_column(trace, "utilisation").max() <= 1 + 1e-9
+    assert np.nanmax([link_column(trace, f"{link}utilisation") for link in ("", "second_", "reverse_")]) <= 1 + 1e-9
     assert flow_column(trace, "delivered_packets").sum() <= flow_column(trace, "sent_packets").sum()
 
 
@@ -92,11 +104,18 @@ def assert_adds_up(trace: Trace) -> None:
     sent, delivered, lost = (flow_column(trace, f"{name}_packets").sum() for name in ("sent", "delivered", "lost"))
     arrived = flow_column(trace, "arrived_bytes").sum() / packet
     random_losses = link_column(trace, "random_losses").sum()
-    waiting = sent - arrived - link_column(trace, "drops").sum() - random_losses
+    drops = np.nansum([link_column(trace, f"{link}drops") for link in ("", "second_", "reverse_")])
+    waiting = sent - arrived - drops - random_losses
     highest_mbps = max([scenario.rate_mbps, *(rate for _, rate in scenario.rate_schedule)])
     late = scenario.reordering_ms * highest_mbps * 1e3 / 8 / (packet + HEADER_BYTES) + 2 if scenario.reordering else 0
-    assert -handshakes <= waiting <= scenario.queue_packets + 2 + late
     assert waiting == round(waiting)
+    has_one_link = scenario.second_rate_mbps is scenario.reverse_rate_mbps is None
+    room = scenario.queue_packets + 2 + late
+    room += 0 if scenario.second_rate_mbps is None else scenario.second_buffer_packets + 2
+    if scenario.reverse_rate_mbps is None:
+        assert -handshakes <= waiting <= room
+    else:  # acknowledgements are dropped too, and data is under way behind the reverse link
+        assert sent >= arrived + random_losses
     # What the receiver reports as marked was marked, and not lost.
     assert flow_column(trace, "marked_packets").sum() <= link_column(trace, "marks").sum()
     # The sender's own counts add up too.
@@ -111,7 +130,7 @@ def assert_adds_up(trace: Trace) -> None:
         shortest_ms = min([flow.rtt_ms, *(rtt for _, rtt in flow.rtt_schedule)])
         assert not (flow_column(trace, "rtt_min_ms")[:, index] < shortest_ms - 1e-5).any()
     # The busy time of the link is the time its packets need (not if the rate changes while one is sent).
-    if not scenario.rate_schedule:
+    if has_one_link and not scenario.rate_schedule:
         busy_s = (link_column(trace, "utilisation") * np.diff(trace.time_s, prepend=0.0)).sum()
         sent_s = (arrived + random_losses) * (packet + HEADER_BYTES) * 8e-6 / scenario.rate_mbps
         others_s = ((1 + late) * (packet + HEADER_BYTES) + handshakes * HEADER_BYTES) * 8e-6 / scenario.rate_mbps

@@ -1,6 +1,7 @@
 #include "envs/model/bottleneck.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace bbrgym {
 
@@ -139,6 +140,7 @@ LinkRow Bottleneck::GetRow(Nanoseconds now) {
   const QueueTally managed = discipline_ ? discipline_->tally() : QueueTally{};
   const auto ns = static_cast<double>(now - step_start_);
   const auto per = [ns](double sum) { return ns > 0.0 ? sum / ns : 0.0; };
+  constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
   return {.rate_mbps = rate_mbps_,
           .utilisation = per(static_cast<double>(sending_ns_)),
           .queue_mean_packets = per(packet_ns_),
@@ -147,7 +149,14 @@ LinkRow Bottleneck::GetRow(Nanoseconds now) {
           .queue_max_ms = most_delay_ns_ / 1e6,
           .drops = static_cast<double>(drops_ + managed.drops),
           .marks = static_cast<double>(managed.marks),
-          .random_losses = static_cast<double>(random_losses_)};
+          .random_losses = static_cast<double>(random_losses_),
+          // Other links are not known here.
+          .second_utilisation = kNaN,
+          .second_queue_mean_ms = kNaN,
+          .second_drops = kNaN,
+          .reverse_utilisation = kNaN,
+          .reverse_queue_mean_ms = kNaN,
+          .reverse_drops = kNaN};
 }
 
 }  // namespace bbrgym

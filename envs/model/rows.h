@@ -46,6 +46,20 @@ inline constexpr std::size_t kColumnCount = sizeof(Row) / sizeof(double);
 
 static_assert(kColumnCount<FlowRow> == std::size(kFlowColumns) && kColumnCount<LinkRow> == std::size(kLinkColumns));
 
+/// Adds what the row of the second link says to that of the bottleneck.
+inline void AddSecondLink(LinkRow& row, const LinkRow& second) {
+  row.second_utilisation = second.utilisation;
+  row.second_queue_mean_ms = second.queue_mean_ms;
+  row.second_drops = second.drops;
+}
+
+/// Adds what the row of the reverse link says to that of the bottleneck.
+inline void AddReverseLink(LinkRow& row, const LinkRow& reverse) {
+  row.reverse_utilisation = reverse.utilisation;
+  row.reverse_queue_mean_ms = reverse.queue_mean_ms;
+  row.reverse_drops = reverse.drops;
+}
+
 /// The values of a row in the order of its columns.
 template <typename Row>
 std::array<double, kColumnCount<Row>> ValuesOf(const Row& row) {

@@ -13,6 +13,34 @@ constexpr std::pair<const char*, QueueKind> kQueues[] = {
     {"codel", QueueKind::kCodel},
 };
 
+constexpr std::pair<const char*, FlowPath> kPaths[] = {
+    {"forward", FlowPath::kForward},
+    {"first", FlowPath::kFirstHop},
+    {"second", FlowPath::kSecondHop},
+    {"reverse", FlowPath::kReverse},
+};
+
+/// Throws std::invalid_argument for a name that is not known; `what` is named.
+template <typename Kind, std::size_t kCount>
+Kind Find(const std::pair<const char*, Kind> (&known)[kCount], const char* what, const std::string& wanted) {
+  std::string names;
+  for (const auto& [name, kind] : known) {
+    if (wanted == name) return kind;
+    names += std::string(names.empty() ? "" : ", ") + name;
+  }
+  throw std::invalid_argument(std::string("unknown ") + what + " '" + wanted + "'; known: " + names);
+}
+
+std::optional<Scenario> PlainLink(std::optional<double> rate_mbps, std::int64_t buffer_packets,
+                                  std::int64_t packet_bytes) {
+  if (!rate_mbps) return std::nullopt;
+  Scenario link;
+  link.rate_mbps = *rate_mbps;
+  link.buffer_packets = buffer_packets;
+  link.packet_bytes = packet_bytes;
+  return link;
+}
+
 }  // namespace
 
 Ecn Flow::Ect() const {
@@ -28,6 +56,10 @@ double Flow::ForwardMs() const {
   return shortest_ms / 2.0;
 }
 
+FlowPath Flow::Path() const {
+  return Find(kPaths, "path", path);
+}
+
 void Scenario::Check() const {
   if (flows.empty()) throw std::invalid_argument("a scenario needs at least one flow");
   static_cast<void>(Queue());
@@ -36,10 +68,23 @@ void Scenario::Check() const {
     if (flow.on_off != "fixed" && flow.on_off != "exponential") {
       throw std::invalid_argument("unknown on_off '" + flow.on_off + "'; known: fixed, exponential");
     }
+    const FlowPath path = flow.Path();
+    const bool needs_second = path == FlowPath::kFirstHop || path == FlowPath::kSecondHop;
+    if ((needs_second && !second_rate_mbps) || (path == FlowPath::kReverse && !reverse_rate_mbps)) {
+      throw std::invalid_argument("a flow with path '" + flow.path + "' needs " +
+                                  (needs_second ? "second_rate_mbps" : "reverse_rate_mbps"));
+    }
     if ((flow.algorithm == "policy") == (flow.policy != nullptr)) continue;
     throw std::invalid_argument("a flow of algorithm '" + flow.algorithm + "' " +
                                 (flow.policy ? "cannot have a policy: only 'policy' runs one" : "needs a policy"));
   }
+}
+
+void Scenario::CheckOneLink(const std::string& engine) const {
+  if (!second_rate_mbps && !reverse_rate_mbps) return;
+  throw std::invalid_argument("engine " + engine + " has one bottleneck and no " +
+                              (second_rate_mbps ? "second_rate_mbps" : "reverse_rate_mbps") +
+                              ": use the engine native");
 }
 
 void Scenario::CheckSteerable(std::int64_t flow) const {
@@ -50,6 +95,14 @@ void Scenario::CheckSteerable(std::int64_t flow) const {
   if (algorithm != "agent") {
     throw std::invalid_argument("cannot steer a flow of algorithm '" + algorithm + "': only 'agent' takes gains");
   }
+}
+
+std::optional<Scenario> Scenario::SecondLink() const {
+  return PlainLink(second_rate_mbps, second_buffer_packets, packet_bytes);
+}
+
+std::optional<Scenario> Scenario::ReverseLink() const {
+  return PlainLink(reverse_rate_mbps, reverse_buffer_packets, packet_bytes);
 }
 
 double Scenario::LongestRttSeconds() const {
@@ -76,6 +129,7 @@ double Scenario::FirstRateMbps() const {
 double Scenario::LargestRateMbps() const {
   double largest = rate_mbps;
   for (const auto& [time_s, rate] : rate_schedule) largest = std::max(largest, rate);
+  for (const auto& further : {second_rate_mbps, reverse_rate_mbps}) largest = std::max(largest, further.value_or(0.0));
   return largest;
 }
 
@@ -87,12 +141,7 @@ std::int64_t Scenario::QueuePackets() const {
 }
 
 QueueKind Scenario::Queue() const {
-  std::string known;
-  for (const auto& [name, kind] : kQueues) {
-    if (queue == name) return kind;
-    known += std::string(known.empty() ? "" : ", ") + name;
-  }
-  throw std::invalid_argument("unknown queue '" + queue + "'; known: " + known);
+  return Find(kQueues, "queue", queue);
 }
 
 }  // namespace bbrgym

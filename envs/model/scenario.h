@@ -34,6 +34,9 @@ inline Nanoseconds FromMilliseconds(double ms) {
 /// The kinds of queue: the names of `bbrgym.envs.scenario.Queue`.
 enum class QueueKind : std::uint8_t { kDroptail, kCodel };
 
+/// Which links a flow's data crosses: all forward links, one hop of the two, or the reverse link.
+enum class FlowPath : std::uint8_t { kForward, kFirstHop, kSecondHop, kReverse };
+
 /// The same fields as `bbrgym.Flow`, whose docstring has units and meaning; a test compares them.
 struct Flow {
   std::string algorithm = "bbr";
@@ -53,6 +56,7 @@ struct Flow {
   std::optional<double> on_s;
   std::optional<double> off_s;
   std::string on_off = "fixed";
+  std::string path = "forward";
 
   template <typename Visitor>
   void VisitFields(Visitor&& visit) {
@@ -72,10 +76,13 @@ struct Flow {
     visit("on_s", on_s);
     visit("off_s", off_s);
     visit("on_off", on_off);
+    visit("path", path);
   }
 
   /// The ECN field of the flow's packets as they are sent. Throws std::invalid_argument for an unknown kind of ECN.
   Ecn Ect() const;
+  /// Throws std::invalid_argument for an unknown path.
+  FlowPath Path() const;
 
   /// Delay from the sender to its receiver, in ms: half of the shortest base RTT that the flow ever has. It never
   /// changes; the rest of the RTT lies between the receiver and the sender.
@@ -100,6 +107,10 @@ struct Scenario {
   double reordering_ms = 10.0;
   std::optional<double> policer_mbps;
   std::int64_t policer_burst_bytes = 100'000;
+  std::optional<double> second_rate_mbps;
+  std::int64_t second_buffer_packets = 100;
+  std::optional<double> reverse_rate_mbps;
+  std::int64_t reverse_buffer_packets = 100;
   std::vector<Flow> flows;
 
   template <typename Visitor>
@@ -120,14 +131,25 @@ struct Scenario {
     visit("reordering_ms", reordering_ms);
     visit("policer_mbps", policer_mbps);
     visit("policer_burst_bytes", policer_burst_bytes);
+    visit("second_rate_mbps", second_rate_mbps);
+    visit("second_buffer_packets", second_buffer_packets);
+    visit("reverse_rate_mbps", reverse_rate_mbps);
+    visit("reverse_buffer_packets", reverse_buffer_packets);
     visit("flows", flows);
   }
 
   /// Throws std::invalid_argument if there is no flow, an unknown queue, or a flow with an unknown kind of ECN or of
-  /// periods, or an unneeded or missing policy.
+  /// periods, an unneeded or missing policy, or a path over a link that does not exist.
   void Check() const;
+  /// Throws std::invalid_argument if there are links beside the bottleneck. `engine` cannot simulate them.
+  void CheckOneLink(const std::string& engine) const;
   /// Throws std::out_of_range if there is no such flow, std::invalid_argument if it cannot be steered.
   void CheckSteerable(std::int64_t flow) const;
+
+  /// A scenario whose bottleneck is the second link, and one with the reverse link: a rate and a droptail buffer,
+  /// nothing random, no flows. Nothing if there is no such link.
+  std::optional<Scenario> SecondLink() const;
+  std::optional<Scenario> ReverseLink() const;
 
   /// The longest base RTT of the flows, in s.
   double LongestRttSeconds() const;
@@ -138,7 +160,7 @@ struct Scenario {
   double BdpBytes() const;
   /// The rate at time 0, in Mbit/s: that of the schedule if it begins at 0.
   double FirstRateMbps() const;
-  /// The largest rate that the link ever has, in Mbit/s.
+  /// The largest rate that a link ever has, in Mbit/s.
   double LargestRateMbps() const;
   /// Capacity of the bottleneck's buffer in packets, at least 1.
   std::int64_t QueuePackets() const;

@@ -12,6 +12,13 @@
 
 namespace bbrgym {
 
+namespace {
+
+// In a link the answer to a hello has this number, acknowledgements have others.
+constexpr PacketNumber kAnswer = 0;
+
+}  // namespace
+
 void Network::Reset(Scenario scenario, std::uint64_t seed) {
   scenario.Check();
   for (const Flow& flow : scenario.flows) MakeController(flow.algorithm, Connection{}, flow.parameters);
@@ -23,6 +30,7 @@ void Network::Reset(Scenario scenario, std::uint64_t seed) {
   const EpisodeSeeds seeds(seed, scenario_.flows.size());
   link_.Reset(scenario_, seeds.link);
   reordering_ = Reordering(scenario_, seeds.link);
+  AddFurtherLinks();
 
   flows_.clear();
   flows_.resize(scenario_.flows.size());
@@ -32,12 +40,14 @@ void Network::Reset(Scenario scenario, std::uint64_t seed) {
   for (std::size_t i = 0; i < flows_.size(); ++i) {
     const Flow& given = scenario_.flows[i];
     FlowState& flow = flows_[i];
+    flow.entry = &link_;
     flow.seed = seeds.flows[i];
     flow.start = FromSeconds(given.start_s);
     flow.delivery = Delivery(given.size_bytes, flow.start);
     flow.path = ReturnPath(given, 0.0, flow.seed, FromMilliseconds(link_delay_ms));
     flow.shift = FromMilliseconds(given.ForwardMs() - link_delay_ms);
     flow.arrival = FromMilliseconds(link_delay_ms);
+    if (further_) Route(given, flow);
     if (given.stop_s) {
       flow.end = FromSeconds(*given.stop_s);
       flow.silence = flow.end + flow.shift;
@@ -46,6 +56,37 @@ void Network::Reset(Scenario scenario, std::uint64_t seed) {
     UpdateNext(i, flow);
   }
   Step(0);
+}
+
+void Network::AddFurtherLinks() {
+  further_.reset();
+  const auto second = scenario_.SecondLink();
+  const auto reverse = scenario_.ReverseLink();
+  if (!second && !reverse) return;
+  further_ = std::make_unique<FurtherLinks>();
+  if (second) further_->second.Reset(*second, 0);
+  if (reverse) further_->reverse.Reset(*reverse, 0);
+  further_->reverse_delay = FromMilliseconds(2.0 * scenario_.LinkDelayMs());
+  further_->acks.resize(scenario_.flows.size());
+}
+
+void Network::Route(const Flow& given, FlowState& flow) {
+  const FlowPath path = given.Path();
+  if (path == FlowPath::kReverse) {
+    const double link_delay_ms = scenario_.LinkDelayMs();
+    flow.entry = &further_->reverse;
+    flow.ack_link = &link_;
+    flow.path = ReturnPath(given, 2.0 * link_delay_ms, flow.seed);
+    flow.arrival = 0;
+    flow.shift -= FromMilliseconds(link_delay_ms);
+    return;
+  }
+  if (path == FlowPath::kSecondHop) {
+    flow.entry = &further_->second;
+    return;
+  }
+  if (path == FlowPath::kForward && scenario_.second_rate_mbps) flow.second = &further_->second;
+  if (scenario_.reverse_rate_mbps) flow.ack_link = &further_->reverse;
 }
 
 void Network::Steer(std::int64_t index, double cwnd_gain, double pacing_gain) {
@@ -60,20 +101,39 @@ void Network::Step(Nanoseconds duration) {
   if (flows_.empty()) throw std::logic_error("step before the first reset");
   step_start_ = now_;
   link_.StartStep(now_);
+  if (further_) {
+    further_->second.StartStep(now_);
+    further_->reverse.StartStep(now_);
+  }
   for (FlowState& flow : flows_) {
     flow.before = CountsOf(flow.sender.get(), flow.receiver);
     flow.delivery.StartStep();
     if (flow.sender) flow.sender->StartStep();
   }
   const Nanoseconds end = std::min(end_, duration > end_ - now_ ? end_ : now_ + std::max<Nanoseconds>(duration, 0));
-  if (!IsComplete() && end > now_) RunUntil(end);
+  if (IsComplete() || end <= now_) return;
+  if (further_) {
+    RunUntil<true>(end);
+  } else {
+    RunUntil<false>(end);
+  }
 }
 
+template <bool kHasFurtherLinks>
 void Network::RunUntil(Nanoseconds end) {
   while (!IsComplete()) {
     const Nanoseconds flow_time = next_.time();
     const Nanoseconds departure = link_.departure();
     const Nanoseconds time = std::min(flow_time, departure);
+    if constexpr (kHasFurtherLinks) {
+      const Nanoseconds further = further_->NextEvent();
+      if (further <= std::min({time, end, next_rare_})) {
+        assert(further >= now_);
+        now_ = further;
+        RunFurtherLinks();
+        continue;
+      }
+    }
     if (next_rare_ <= std::min(time, end)) {
       RunRare();
       continue;
@@ -136,14 +196,56 @@ void Network::UpdateRare() {
   if (has_arrived) Arrive(item);
 }
 
+/// What has left the first link, late or not.
 void Network::Arrive(const Bottleneck::Item& item) {
+  if (further_) [[unlikely]] {
+    Forward(item);
+  } else {
+    Receive(item);
+  }
+}
+
+/// What left the first link of several.
+[[gnu::noinline]] void Network::Forward(const Bottleneck::Item& item) {
+  FlowState& flow = flows_[item.flow];
+  if (flow.ack_link == &link_) {
+    ReturnAck(item);
+  } else if (flow.second) {
+    flow.second->Enqueue(now_, item.packet, item.flow);
+  } else {
+    Receive(item);
+  }
+}
+
+/// One event at `now_`.
+[[gnu::noinline]] void Network::RunFurtherLinks() {
+  FurtherLinks& links = *further_;
+  Bottleneck::Item item;
+  if (!links.arrivals.IsEmpty() && links.arrivals.Front().time <= now_) {
+    item = links.arrivals.Front().item;
+    links.arrivals.Pop();
+    Receive(item);
+  } else if (links.second.departure() <= now_) {
+    links.second.Depart(item);
+    Receive(item);
+  } else {
+    links.reverse.Depart(item);
+    if (flows_[item.flow].entry == &links.reverse) {
+      links.arrivals.Push({.time = now_ + links.reverse_delay, .item = item});
+    } else {
+      ReturnAck(item);
+    }
+  }
+}
+
+/// A packet is at its receiver.
+void Network::Receive(const Bottleneck::Item& item) {
   FlowState& flow = flows_[item.flow];
   if (item.packet.bytes == 0) {
-    const Nanoseconds answer = flow.path.Arrival(now_);
-    if (answer < flow.answer) {
-      flow.answer = answer;
-      flow.answered = static_cast<Nanoseconds>(item.packet.segment);
-      UpdateNext(item.flow, flow);
+    if (flow.ack_link) {
+      flow.ack_link->Enqueue(now_, {.number = kAnswer, .segment = item.packet.segment}, item.flow);
+    } else {
+      AnswerHello(item.flow, item.packet.segment);
     }
     return;
   }
@@ -157,7 +259,49 @@ void Network::Arrive(const Bottleneck::Item& item) {
   }
 }
 
+/// The answer to the hello sent at `sent` has nothing but the delay before it.
+void Network::AnswerHello(std::size_t index, std::uint64_t sent) {
+  FlowState& flow = flows_[index];
+  const Nanoseconds answer = flow.path.Arrival(now_);
+  if (answer >= flow.answer) return;
+  flow.answer = answer;
+  flow.answered = static_cast<Nanoseconds>(sent);
+  UpdateNext(index, flow);
+}
+
+/// In a link an acknowledgement is a packet without data, whose number is found again when it leaves.
+[[gnu::noinline]] void Network::QueueAck(FlowState& flow, Nanoseconds now) {
+  const auto index = static_cast<std::size_t>(&flow - flows_.data());
+  FurtherLinks::QueuedAck& ack = further_->acks[index].PushSlot();
+  ack.number = ++further_->last_ack;
+  flow.receiver.WriteAck(ack.packet);
+  flow.ack_link->Enqueue(now, {.number = ack.number}, static_cast<std::uint32_t>(index));
+}
+
+/// An acknowledgement, or the answer to a hello, has left its link.
+void Network::ReturnAck(const Bottleneck::Item& item) {
+  if (item.packet.number == kAnswer) {
+    AnswerHello(item.flow, item.packet.segment);
+    return;
+  }
+  FlowState& flow = flows_[item.flow];
+  Ring<FurtherLinks::QueuedAck>& queued = further_->acks[item.flow];
+  while (queued.Front().number != item.packet.number) queued.Pop();  // these were dropped
+  const Nanoseconds arrival = flow.path.Arrival(now_);
+  if (arrival != kNever) {
+    Ack& ack = flow.acks.PushSlot();
+    ack.time = arrival;
+    ack.packet = queued.Front().packet;
+  }
+  queued.Pop();
+  if (flow.NextAck() < next_.TimeOf(item.flow)) UpdateNext(item.flow, flow);
+}
+
 void Network::SendAck(FlowState& flow, Nanoseconds now) {
+  if (flow.ack_link) [[unlikely]] {
+    QueueAck(flow, now);
+    return;
+  }
   const Nanoseconds arrival = flow.path.Arrival(now);
   if (arrival == kNever) {
     AckPacket lost;
@@ -207,7 +351,7 @@ void Network::SendAck(FlowState& flow, Nanoseconds now) {
 
 void Network::Pump(std::size_t index, FlowState& flow, Nanoseconds now) {
   DataPacket packet;
-  while (flow.sender->NextPacket(now, packet)) link_.Enqueue(now, packet, static_cast<std::uint32_t>(index));
+  while (flow.sender->NextPacket(now, packet)) flow.entry->Enqueue(now, packet, static_cast<std::uint32_t>(index));
 }
 
 void Network::UpdateNext(std::size_t index, const FlowState& flow) {
@@ -230,7 +374,7 @@ void Network::UpdateNext(std::size_t index, const FlowState& flow) {
 
 /// A hello is a packet without data, whose segment is the time.
 [[gnu::noinline]] void Network::SendHello(std::size_t index, FlowState& flow, Nanoseconds now) {
-  link_.Enqueue(now, {.segment = static_cast<std::uint64_t>(now)}, static_cast<std::uint32_t>(index));
+  flow.entry->Enqueue(now, {.segment = static_cast<std::uint64_t>(now)}, static_cast<std::uint32_t>(index));
   flow.hello = now + flow.hello_timeout;
   flow.hello_timeout = NextHelloTimeout(flow.hello_timeout);
 }
@@ -251,6 +395,13 @@ void Network::End(FlowState& flow, Nanoseconds now) {
   flow.phase = Phase::kEnded;
   flow.end = std::min(flow.end, now);
   if (flow.sender) flow.sender->Stop();
+}
+
+LinkRow Network::GetLinkRow() {
+  LinkRow row = link_.GetRow(now_);
+  if (scenario_.second_rate_mbps) AddSecondLink(row, further_->second.GetRow(now_));
+  if (scenario_.reverse_rate_mbps) AddReverseLink(row, further_->reverse.GetRow(now_));
+  return row;
 }
 
 FlowRow Network::GetFlowRow(std::size_t index) const {

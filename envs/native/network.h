@@ -20,15 +20,21 @@
 
 namespace bbrgym {
 
-/// One Scenario, simulated event by event: senders, the bottleneck, receivers, and return paths, which keep the order.
-/// Scenario, seed and gains determine everything.
+/// One Scenario, simulated event by event: senders, the bottleneck, receivers, and return paths, which keep the order;
+/// maybe a second and a reverse link. Scenario, seed and gains determine everything.
 ///
 /// The whole base RTT of a flow lies behind the bottleneck: a packet reaches the queue as it leaves the sender.
 /// Compared with a dumbbell, which has half of the delay in front of the bottleneck, this only shifts each sender's
 /// clock. What a sender does by the scenario's clock (handshake and stop) therefore happens later here, at the time
-/// when it would reach the queue of a dumbbell.
+/// when it would reach the queue of a dumbbell. The clocks of the second and of the reverse link are those of the
+/// receivers, so that no delay lies between the bottleneck and them. Of a flow in the other direction, two delays of
+/// the link lie between the reverse link and the receiver, and the rest of the base RTT behind the bottleneck.
 class Network {
  public:
+  Network() = default;
+  Network(const Network&) = delete;  // flows point to links
+  Network& operator=(const Network&) = delete;
+
   /// Starts the scenario at time 0. Throws std::invalid_argument if it cannot be simulated.
   void Reset(Scenario scenario, std::uint64_t seed);
 
@@ -44,7 +50,7 @@ class Network {
   bool IsOver() const { return IsComplete() || now_ >= end_; }
 
   // Rows of the last step.
-  LinkRow GetLinkRow() { return link_.GetRow(now_); }
+  LinkRow GetLinkRow();
   FlowRow GetFlowRow(std::size_t flow) const;
 
  private:
@@ -63,8 +69,11 @@ class Network {
 
   struct FlowState {
     Phase phase = Phase::kBefore;
-    Nanoseconds shift = 0;    // delay from the sender to the queue of a dumbbell
-    Nanoseconds arrival = 0;  // delay from the last link of a dumbbell to the receiver
+    Bottleneck* entry = nullptr;     // which data takes
+    Bottleneck* second = nullptr;    // which data takes behind it; null: its receiver
+    Bottleneck* ack_link = nullptr;  // which acknowledgements take; null: they do not queue
+    Nanoseconds shift = 0;           // delay from the sender to the queue of a dumbbell
+    Nanoseconds arrival = 0;         // delay from the last link of a dumbbell to the receiver
     Nanoseconds start = 0;
     Nanoseconds end = kNever;      // stop_s, or when all was delivered
     Nanoseconds silence = kNever;  // when the sender stops
@@ -85,17 +94,51 @@ class Network {
     Nanoseconds NextAck() const { return std::min(acks.IsEmpty() ? kNever : acks.Front().time, receiver.AckDue()); }
   };
 
+  /// What a scenario with one link does not have.
+  struct FurtherLinks {
+    /// An acknowledgement in a link.
+    struct QueuedAck {
+      PacketNumber number = 0;
+      AckPacket packet;
+    };
+    /// A packet between the reverse link and its receiver.
+    struct Arrival {
+      Nanoseconds time = 0;
+      Bottleneck::Item item;
+    };
+
+    Bottleneck second;
+    Bottleneck reverse;
+    Nanoseconds reverse_delay = 0;      // between the reverse link and the receivers behind it
+    Ring<Arrival> arrivals;             // in order: all have the same delay
+    std::vector<Ring<QueuedAck>> acks;  // of each flow; the link may have dropped some of them
+    PacketNumber last_ack = 0;
+
+    Nanoseconds NextEvent() const {
+      return std::min({second.departure(), reverse.departure(), arrivals.IsEmpty() ? kNever : arrivals.Front().time});
+    }
+  };
+
+  void AddFurtherLinks();
+  void Route(const Flow& given, FlowState& flow);
+  template <bool kHasFurtherLinks>
   void RunUntil(Nanoseconds end);
+  void RunFurtherLinks();
   void SetNextRate(std::size_t index);
   void UpdateRare();
   void RunRare();
   void Depart();
   void Arrive(const Bottleneck::Item& item);
   void HoldBack(const Bottleneck::Item& item, Nanoseconds delay);
+  void Forward(const Bottleneck::Item& item);
+  void Receive(const Bottleneck::Item& item);
   void RunFlow(std::size_t index, Nanoseconds now);
   void Pump(std::size_t index, FlowState& flow, Nanoseconds now);
   void SendAck(FlowState& flow, Nanoseconds now);
   bool Deliver(FlowState& flow, Nanoseconds now);
+  void QueueAck(FlowState& flow, Nanoseconds now);
+  void ReturnAck(const Bottleneck::Item& item);
+  void AnswerHello(std::size_t index, std::uint64_t sent);
   void UpdateNext(std::size_t index, const FlowState& flow);
   void SendHello(std::size_t index, FlowState& flow, Nanoseconds now);
   void Connect(std::size_t index, FlowState& flow);
@@ -105,7 +148,8 @@ class Network {
   std::vector<FlowState> flows_;
   Bottleneck link_;
   Reordering reordering_;
-  Ring<LatePacket> late_{16};  // in the order in which they arrive
+  Ring<LatePacket> late_{16};              // in the order in which they arrive
+  std::unique_ptr<FurtherLinks> further_;  // null: there is one link
   Earliest next_;
   Nanoseconds now_ = 0;
   Nanoseconds step_start_ = 0;

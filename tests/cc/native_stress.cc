@@ -126,11 +126,23 @@ Scenario MakeScenario(Random& random) {
     scenario.rate_schedule.emplace_back(time_s, OneOf<double>(random, {0.01, 0.5, 10, 50}));
     time_s += Uniform(random, 0.001, scenario.duration_s / 2);
   }
+  std::vector<std::string> paths = {"forward"};
+  if (random.Below(4) == 0) {
+    scenario.second_rate_mbps = OneOf<double>(random, {0.1, 4, 50});
+    scenario.second_buffer_packets = OneOf<std::int64_t>(random, {1, 30});
+    paths.insert(paths.end(), {"first", "second"});
+  }
+  if (random.Below(4) == 0) {
+    scenario.reverse_rate_mbps = OneOf<double>(random, {0.01, 1, 50});
+    scenario.reverse_buffer_packets = OneOf<std::int64_t>(random, {1, 30});
+    paths.emplace_back("reverse");
+  }
   const std::uint64_t flows = OneOf<std::uint64_t>(random, {1, 2, 3, 8, kMaxFlows});
   for (std::uint64_t i = 0; i < flows; ++i) {
     Flow flow;
     flow.algorithm = ControllerRegistry()[random.Below(ControllerRegistry().size())].name;
     if (flow.algorithm == "policy") flow.policy = MakePolicy(random);
+    flow.path = OneOf(random, paths);
     flow.rtt_ms = OneOf<double>(random, {0.001, 1, 10, 50, 600});
     if (random.Below(4) == 0) flow.jitter_ms = OneOf<double>(random, {0.01, 5, 100});
     if (random.Below(4) == 0) flow.rtt_schedule = {{0.2, 0.001}, {0.5, 80}, {1, 20}};

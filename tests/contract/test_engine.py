@@ -103,7 +103,18 @@ def test_rows_have_a_value_for_every_measured_column(engine: Engine) -> None:
     of_applications = {"app_delay_mean_ms", "completion_time_ms"}
     without = {name for name, value in rows.flow(1).items() if math.isnan(value)} - of_controllers.keys()
     assert without == of_applications
-    assert not any(math.isnan(value) for value in rows.link_row().values())
+    elsewhere = {column for column in LINK_COLUMNS if column.startswith(("second_", "reverse_"))}
+    assert {name for name, value in rows.link_row().items() if math.isnan(value)} == elsewhere
+
+
+@pytest.mark.parametrize("further", ["second_rate_mbps", "reverse_rate_mbps"])
+def test_a_further_link_is_simulated_or_refused_by_name(engine: Engine, further: str) -> None:
+    try:
+        engine.reset(dataclasses.replace(SHORT, **{further: 2.0}), 1)
+    except EngineError as error:
+        assert f"has one bottleneck and no {further}: use the engine native" in str(error)  # noqa: PT017
+        return
+    assert engine.step(300).link_row()[further.replace("rate_mbps", "utilisation")] > 0
 
 
 @pytest.mark.parametrize("size_bytes", [1, 1000, 50_001])

@@ -29,6 +29,7 @@ from bbrgym.envs.engine import EngineError
 from bbrgym.envs.episode import EpisodeSpec, policy_of
 from bbrgym.envs.gym_env import DEFAULT_SCENARIO, BottleneckEnv
 from bbrgym.envs.info import INFO_KEYS
+from bbrgym.envs.named import scenario_names
 from bbrgym.envs.observation import DEFAULT_FEATURES, FEATURES, Observation
 from bbrgym.envs.pettingzoo_env import BottleneckParallelEnv
 from bbrgym.envs.reward import TERMS, Reward
@@ -485,9 +486,7 @@ class TestSpec:
         options = {name: value for name, value in conf("engine/ns3").items() if name != "name"}
         assert EpisodeSpec.from_config(config) == EpisodeSpec(DEFAULT_SCENARIO, engine_options=options)
 
-    @pytest.mark.parametrize(
-        "name", ["default", "single", "duel", "friendliness", "lossy", "cellular", "leo", "train", "web"]
-    )
+    @pytest.mark.parametrize("name", [name for name in scenario_names() if "/" not in name])
     def test_every_scenario_of_the_configuration_runs(self, name: str) -> None:
         spec = EpisodeSpec.from_config({"scenario": conf(f"scenario/{name}")})
         assert spec.agents in (1, 2, 4)

@@ -55,6 +55,7 @@ OF_SCENARIO: dict[str, Any] = {
     "rate_schedule": ((0.5, 5.0),), "flows": PLAIN.flows[:1], "queue": "codel", "codel_target_ms": 1.0,
     "codel_interval_ms": 20.0, "ce_threshold_ms": 3.0, "loss_burst_packets": 5.0, "reordering": 0.1,
     "reordering_ms": 7.0, "policer_mbps": 5.0, "policer_burst_bytes": 5000,
+    "second_rate_mbps": 5.0, "second_buffer_packets": 3, "reverse_rate_mbps": 0.1, "reverse_buffer_packets": 3,
 }  # fmt: skip
 OF_FLOW: dict[str, Any] = {
     "algorithm": "newreno", "rtt_ms": 21, "start_s": 0.1, "stop_s": 0.5, "size_bytes": 50_000,
@@ -69,6 +70,8 @@ WITH: dict[str, dict[str, Any]] = {
     "loss_burst_packets": {"loss": 0.02},
     "reordering_ms": {"reordering": 0.05},
     "policer_burst_bytes": {"policer_mbps": 4.0},
+    "second_buffer_packets": {"second_rate_mbps": 4.0},
+    "reverse_buffer_packets": {"reverse_rate_mbps": 0.05},
 }  # fmt: skip
 WITH_IN_FLOW: dict[str, dict[str, Any]] = {
     "on_s": {"app_rate_mbps": 2.0, "off_s": 0.1},
@@ -80,8 +83,8 @@ WITH_IN_FLOW: dict[str, dict[str, Any]] = {
 def test_every_field_has_an_effect(engine: NativeEngine) -> None:
     """Fields are mirrored in C++; a field that is lost on the way would change nothing."""
     assert OF_SCENARIO.keys() == {field.name for field in dataclasses.fields(Scenario)}
-    # A policy goes with an algorithm of its own: tests/test_policy.py.
-    assert OF_FLOW.keys() == {field.name for field in dataclasses.fields(Flow)} - {"policy"}
+    # A policy goes with an algorithm of its own (test_policy.py), a path with another link (test_topology.py).
+    assert OF_FLOW.keys() == {field.name for field in dataclasses.fields(Flow)} - {"policy", "path"}
     changed = {name: dataclasses.replace(PLAIN, **WITH.get(name, {}), **{name: value})
                for name, value in OF_SCENARIO.items()}  # fmt: skip
     changed |= {f"with {name}": dataclasses.replace(PLAIN, **fields) for name, fields in WITH.items()}

@@ -39,6 +39,10 @@ NEW = dataclasses.replace(
     codel_interval_ms=50,
     ce_threshold_ms=1.5,
     loss_burst_packets=4,
+    second_rate_mbps=7,
+    second_buffer_packets=9,
+    reverse_rate_mbps=3,
+    reverse_buffer_packets=8,
     reordering=0.02,
     reordering_ms=3.5,
     policer_mbps=7.5,
@@ -55,6 +59,7 @@ NEW = dataclasses.replace(
             rtt_schedule=((1, 20), (2.5, 30.0)),
             ack_loss=0.1,
             ack_aggregation_ms=4.0,
+            path="reverse",
         ),
     ),
 )
@@ -169,6 +174,20 @@ def test_an_algorithm_in_the_place_of_agents():
         (lambda: Flow(app_rate_mbps=1, off_s=1), "off_s must be null if and only if on_s=None is, got 1"),
         (lambda: Flow(app_rate_mbps=1, on_s=0, off_s=1), r"on_s must be in \[0\.001, 1e\+06\] or null, got 0"),
         (lambda: Flow(on_off="random"), "unknown on_off 'random'; known: fixed, exponential"),  # type: ignore[arg-type]
+        (lambda: Flow(path="third"), "unknown path 'third'; known: forward, first, second, reverse"),  # type: ignore[arg-type]
+        (
+            lambda: Scenario(second_rate_mbps=1, flows=(Flow(), Flow(path="reverse"))),
+            r"flows\[1\]: path 'reverse' needs reverse_rate_mbps, got null",
+        ),
+        (
+            lambda: Scenario(reverse_rate_mbps=1, flows=(Flow(path="first"),)),
+            r"flows\[0\]: path 'first' needs second_rate_mbps, got null",
+        ),
+        (lambda: Scenario(second_rate_mbps=0), r"second_rate_mbps must be in \[0\.01, 10000\] or null, got 0"),
+        (
+            lambda: Scenario(reverse_buffer_packets=0),
+            r"reverse_buffer_packets must be an integer in \[1, 1e\+07\], got 0",
+        ),
         (lambda: Scenario(ce_threshold_ms=-1), r"ce_threshold_ms must be in \[0, 10000\] or null, got -1"),
         (lambda: Flow(jitter_ms=-1), r"jitter_ms must be in \[0, 10000\], got -1"),
         (lambda: Flow(rtt_schedule=((1, 0),)), r"RTTs in rtt_schedule must be in \(0, 10000\], got 0\.0"),
@@ -280,6 +299,11 @@ def test_in_words():
     )
     many = Scenario(flows=(Flow(),) * 33).describe()
     assert many.endswith("flow 7: 50 ms; 25 more flows.")
+    further = Scenario(second_rate_mbps=9, reverse_rate_mbps=1, reverse_buffer_packets=30, flows=(Flow(path="second"),))
+    assert further.describe() == (
+        "12 Mbit/s, droptail buffer of 1 BDP (75 packets), second link of 9 Mbit/s, buffer of 100 packets, "
+        "reverse link of 1 Mbit/s, buffer of 30 packets, 30 s; flow 0: 50 ms, path second."
+    )
     varying = Scenario(rate_schedule=tuple((time, 5 + time) for time in range(10)))
     assert varying.describe_link() == (
         "12 Mbit/s, droptail buffer of 1 BDP (75 packets), 10 changes of the rate, 5 to 14 Mbit/s"
