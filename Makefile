@@ -10,7 +10,7 @@ export OMP_WAIT_POLICY ?= PASSIVE
 # Containers set it. Every process of the tests would then compile all modules again, which takes seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup run papers league test test-all check recipe clients sanitize format stubs bench storm soak fuzz mutants fidelity linux agreement rivals rfc9743 ui clean
+.PHONY: setup run papers league test test-all check recipe clients sanitize format stubs bench storm soak fuzz mutants fidelity linux agreement queues rivals rfc9743 ui clean
 
 setup: $(SETUP)
 
@@ -130,6 +130,10 @@ linux: setup
 
 agreement: setup
 	$(BIN)/python -m studies.agreement --write docs/results/agreement.md
+
+# The queues of native beside ns-3's own.
+queues: setup
+	$(BIN)/python -m studies.queues --write docs/results/queues.md
 
 rivals: setup
 	$(BIN)/python -m studies.rivals --write docs/results/rivals.md

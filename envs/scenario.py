@@ -22,7 +22,7 @@ HEADER_BYTES = 40
 MOST_FLOWS: Final = 1000
 """How many flows a scenario can have."""
 
-Queue = Literal["droptail", "codel"]
+Queue = Literal["droptail", "codel", "pie", "fq_codel"]
 """How the bottleneck's queue decides what to drop or mark."""
 
 Ecn = Literal["classic", "l4s"]
@@ -53,7 +53,7 @@ class Flow:
             in ms. ACKs do not overtake each other, so those behind a late one arrive with it.
         policy: for algorithm `policy`: the path of a training run or an agent's folder, read when an episode starts.
             None is the reference policy, which is part of the package.
-        ecn: `classic` or `l4s` if the flow is ECN-capable: CoDel marks its packets instead of dropping them, and the
+        ecn: `classic` or `l4s` if the flow is ECN-capable: queues mark its packets instead of dropping them, and the
             receiver reports the marks to the sender (docs/scenarios.md). None if it is not.
         rtt_schedule: changes of the base RTT, as pairs (time in s, RTT in ms) with rising times. They apply to the way
             back: an ACK takes the RTT of the time at which its receiver sends it, but does not overtake the one before.
@@ -169,11 +169,14 @@ class Scenario:
         buffer_bdp: size of its buffer in bandwidth-delay products of the flow with the longest RTT:
             rate x rtt / 8 bytes, counted in packets of `packet_bytes`. 1 if neither buffer is given.
         buffer_packets: the same in packets. Give at most one of the two.
-        queue: `droptail`, which drops packets that arrive at a full buffer, or `codel` (RFC 8289), which also drops
-            packets at the queue's head once delays have exceeded `codel_target_ms` for `codel_interval_ms`, or marks
-            them if their flow is ECN-capable.
-        codel_target_ms: CoDel's TARGET, the acceptable standing queueing delay, in ms.
-        codel_interval_ms: CoDel's INTERVAL, about the longest RTT of the flows, in ms.
+        queue: `droptail`, which drops packets that arrive at a full buffer; `codel` (RFC 8289), which also drops
+            packets at the queue's head once delays have exceeded `codel_target_ms` for `codel_interval_ms`; `pie` (RFC
+            8033), which also drops arriving packets with a probability that keeps the delay at `pie_target_ms`; or
+            `fq_codel` (RFC 8290), which serves the flows in turns and has a queue with CoDel for each. Instead of
+            dropping packets, the last three mark those of ECN-capable flows.
+        codel_target_ms: CoDel's TARGET, the acceptable standing queueing delay, in ms, also that of FQ-CoDel.
+        codel_interval_ms: CoDel's INTERVAL, about the longest RTT of the flows, in ms, also that of FQ-CoDel.
+        pie_target_ms: PIE's QDELAY_REF, the queueing delay that it keeps, in ms.
         ce_threshold_ms: the queue, whatever its kind, marks every packet of an ECN-capable flow that has waited longer
             than this, in ms (step marking, as for DCTCP, RFC 8257); None for no such mark.
         duration_s: length of the episode, in s.
@@ -207,6 +210,7 @@ class Scenario:
     queue: Queue = "droptail"
     codel_target_ms: float = 5.0
     codel_interval_ms: float = 100.0
+    pie_target_ms: float = 15.0
     ce_threshold_ms: float | None = None
     duration_s: float = 30.0
     packet_bytes: int = 1000
@@ -234,6 +238,7 @@ class Scenario:
         check_name("queue", self.queue, get_args(Queue))
         check_number("codel_target_ms", self.codel_target_ms, at_least=0.01, at_most=10_000)
         check_number("codel_interval_ms", self.codel_interval_ms, at_least=0.1, at_most=100_000)
+        check_number("pie_target_ms", self.pie_target_ms, at_least=0.01, at_most=10_000)
         check_number("ce_threshold_ms", self.ce_threshold_ms, at_least=0, at_most=10_000, or_none=True)
         check_number("duration_s", self.duration_s, above=0, at_most=1e6)
         check_integer("packet_bytes", self.packet_bytes, at_least=64, at_most=9000)
@@ -343,9 +348,13 @@ class Scenario:
             if self.buffer_packets is not None
             else f"{1.0 if self.buffer_bdp is None else self.buffer_bdp:g} BDP ({self.queue_packets} packets)"
         )
-        queue = "droptail"
-        if self.queue == "codel":
-            queue = f"CoDel ({self.codel_target_ms:g} ms in {self.codel_interval_ms:g} ms)"
+        codel = f"CoDel ({self.codel_target_ms:g} ms in {self.codel_interval_ms:g} ms)"
+        queue = {
+            "droptail": "droptail",
+            "codel": codel,
+            "pie": f"PIE ({self.pie_target_ms:g} ms)",
+            "fq_codel": f"FQ-{codel}",
+        }[self.queue]
         parts = [f"{self.rate_mbps:g} Mbit/s", f"{queue} buffer of {buffer}"]
         if self.ce_threshold_ms is not None:
             parts.append(f"ECN marks above {self.ce_threshold_ms:g} ms")
@@ -415,7 +424,7 @@ _LISTS: Final = ("flows", "rate_schedule")
 
 LEFT_OUT: Final = frozenset(
     {
-        *("queue", "codel_target_ms", "codel_interval_ms", "ce_threshold_ms", "loss_burst_packets"),
+        *("queue", "codel_target_ms", "codel_interval_ms", "pie_target_ms", "ce_threshold_ms", "loss_burst_packets"),
         *("reordering", "reordering_ms", "policer_mbps", "policer_burst_bytes"),
         *("second_rate_mbps", "second_buffer_packets", "reverse_rate_mbps", "reverse_buffer_packets"),
         *("jitter_ms", "policy", "ecn", "rtt_schedule", "ack_loss", "ack_aggregation_ms"),

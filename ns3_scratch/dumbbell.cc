@@ -9,6 +9,7 @@
 
 #include "ns3/boolean.h"
 #include "ns3/callback.h"
+#include "ns3/config.h"
 #include "ns3/data-rate.h"
 #include "ns3/drop-tail-queue.h"
 #include "ns3/error-model.h"
@@ -16,6 +17,7 @@
 #include "ns3/ipv4-static-routing-helper.h"
 #include "ns3/ipv4.h"
 #include "ns3/net-device-container.h"
+#include "ns3/pie-queue-disc.h"
 #include "ns3/point-to-point-helper.h"
 #include "ns3/queue-size.h"
 #include "ns3/simulator.h"
@@ -25,6 +27,7 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <string>
 #include <utility>
 
 namespace bbrgym
@@ -34,12 +37,6 @@ using namespace ns3;
 
 namespace
 {
-
-/// Ethernet's MTU, or more for packets that it would fragment.
-uint64_t MtuBytes(const Scenario& scenario)
-{
-    return std::max<uint64_t>(1500, static_cast<uint64_t>(scenario.packet_bytes + kHeaderBytes));
-}
 
 bool HasData(const Packet& packet)
 {
@@ -106,6 +103,89 @@ Time FromMs(double ms)
     return NanoSeconds(static_cast<int64_t>(ms * 1e6));
 }
 
+/// ns-3's own queue discipline of the scenario's kind.
+TrafficControlHelper QueueDiscOf(const Scenario& scenario)
+{
+    const QueueSizeValue capacity(
+        QueueSize(QueueSizeUnit::PACKETS, static_cast<uint32_t>(scenario.QueuePackets())));
+    const TimeValue ceThreshold(scenario.ce_threshold_ms ? FromMs(*scenario.ce_threshold_ms)
+                                                         : Time::Max());
+    const TimeValue target(FromMs(scenario.codel_target_ms));
+    const TimeValue interval(FromMs(scenario.codel_interval_ms));
+    const BooleanValue useEcn(true);
+    // CoDel's "below MinBytes" is the RFC's "at most maxpacket".
+    const UintegerValue minBytes(static_cast<uint32_t>(scenario.packet_bytes + kHeaderBytes) + 1);
+    TrafficControlHelper helper;
+    const auto setCodel = [&](const UintegerValue& bytes) {
+        helper.SetRootQueueDisc("ns3::CoDelQueueDisc",
+                                "MaxSize",
+                                capacity,
+                                "MinBytes",
+                                bytes,
+                                "Target",
+                                target,
+                                "Interval",
+                                interval,
+                                "UseEcn",
+                                useEcn,
+                                "CeThreshold",
+                                ceThreshold);
+    };
+    const auto inNs = [](const TimeValue& time) {
+        return StringValue(std::to_string(time.Get().GetNanoSeconds()) + "ns");
+    };
+    switch (scenario.Queue())
+    {
+    case QueueKind::kDroptail:
+        if (scenario.ce_threshold_ms)
+        {
+            // CoDel whose queue is always below MinBytes only marks.
+            setCodel(UintegerValue(UINT32_MAX));
+        }
+        else
+        {
+            helper.SetRootQueueDisc("ns3::FifoQueueDisc", "MaxSize", capacity);
+        }
+        break;
+    case QueueKind::kCodel:
+        setCodel(minBytes);
+        break;
+    case QueueKind::kPie:
+        if (scenario.ce_threshold_ms)
+        {
+            throw std::invalid_argument(
+                "ns-3 cannot run queue 'pie' with ce_threshold_ms: its PIE has no "
+                "such threshold; the native engine has");
+        }
+        helper.SetRootQueueDisc("ns3::PieQueueDisc",
+                                "MaxSize",
+                                capacity,
+                                "QueueDelayReference",
+                                TimeValue(FromMs(scenario.pie_target_ms)),
+                                "MaxBurstAllowance",
+                                TimeValue(MilliSeconds(150)), // ns-3's default is 15
+                                "UseEcn",
+                                useEcn);
+        break;
+    case QueueKind::kFqCodel:
+        // The only way to the queues that it makes itself.
+        Config::SetDefault("ns3::CoDelQueueDisc::MinBytes", minBytes);
+        helper.SetRootQueueDisc("ns3::FqCoDelQueueDisc",
+                                "MaxSize",
+                                capacity,
+                                "Target",
+                                inNs(target),
+                                "Interval",
+                                inNs(interval),
+                                "UseEcn",
+                                useEcn,
+                                "CeThreshold",
+                                ceThreshold);
+        break;
+    }
+    return helper;
+}
+
 /// Gives the device an address in a network of its own; returns the number of the interface. (The
 /// helper of ns-3 would also install a queue discipline.)
 uint32_t AddAddress(Ptr<NetDevice> device, Ipv4Address address)
@@ -128,6 +208,8 @@ Ipv4Address AddressOf(uint32_t network, std::size_t flow, uint32_t host)
     return Ipv4Address((network << 24U) + (static_cast<uint32_t>(flow) << 2U) + host);
 }
 
+// Streams that are not assigned depend on how many simulations the process has run before.
+constexpr int64_t kPieStream = 0;
 constexpr uint32_t kSenderNetwork = 10;
 constexpr uint32_t kBottleneckNetwork = 11;
 constexpr uint32_t kSecondNetwork = 12;
@@ -257,7 +339,7 @@ void Dumbbell::InstallBottleneck(const Scenario& scenario, uint64_t seed)
 {
     PointToPointHelper link;
     link.SetChannelAttribute("Delay", TimeValue(m_bottleneckDelay));
-    link.SetDeviceAttribute("Mtu", UintegerValue(MtuBytes(scenario)));
+    link.SetDeviceAttribute("Mtu", UintegerValue(scenario.MtuBytes()));
     link.SetDeviceAttribute("DataRate", DataRateValue(DataRate(m_accessRate)));
     link.SetQueue("ns3::DropTailQueue<Packet>", "MaxSize", StringValue("1000000p"));
     const NetDeviceContainer devices = link.Install(m_router, m_receiver);
@@ -266,36 +348,11 @@ void Dumbbell::InstallBottleneck(const Scenario& scenario, uint64_t seed)
     // ns-3's default of 100 packets would be a hidden second buffer.
     forward->GetQueue()->SetMaxSize(QueueSize("1p"));
 
-    TrafficControlHelper trafficControl;
-    const auto capacity =
-        QueueSize(QueueSizeUnit::PACKETS, static_cast<uint32_t>(scenario.QueuePackets()));
-    const bool isCodel = scenario.Queue() == QueueKind::kCodel;
-    if (isCodel || scenario.ce_threshold_ms)
+    const Ptr<QueueDisc> queueDisc = QueueDiscOf(scenario).Install(forward).Get(0);
+    if (const auto pie = DynamicCast<PieQueueDisc>(queueDisc))
     {
-        // "Below MinBytes" is the RFC's "at most maxpacket". CoDel whose queue is always below it
-        // is droptail with a threshold for marks.
-        const uint32_t minBytes =
-            isCodel ? static_cast<uint32_t>(scenario.packet_bytes + kHeaderBytes) + 1 : UINT32_MAX;
-        trafficControl.SetRootQueueDisc(
-            "ns3::CoDelQueueDisc",
-            "MaxSize",
-            QueueSizeValue(capacity),
-            "MinBytes",
-            UintegerValue(minBytes),
-            "Target",
-            TimeValue(FromMs(scenario.codel_target_ms)),
-            "Interval",
-            TimeValue(FromMs(scenario.codel_interval_ms)),
-            "UseEcn",
-            BooleanValue(true),
-            "CeThreshold",
-            TimeValue(scenario.ce_threshold_ms ? FromMs(*scenario.ce_threshold_ms) : Time::Max()));
+        pie->AssignStreams(kPieStream);
     }
-    else
-    {
-        trafficControl.SetRootQueueDisc("ns3::FifoQueueDisc", "MaxSize", QueueSizeValue(capacity));
-    }
-    const Ptr<QueueDisc> queueDisc = trafficControl.Install(forward).Get(0);
 
     if (scenario.loss > 0.0)
     {
@@ -340,7 +397,7 @@ void Dumbbell::InstallSecondLink(const Scenario& scenario)
     m_farReceiver = CreateObject<Node>();
     MakeStack().Install(m_farReceiver);
     PointToPointHelper link;
-    link.SetDeviceAttribute("Mtu", UintegerValue(MtuBytes(scenario)));
+    link.SetDeviceAttribute("Mtu", UintegerValue(scenario.MtuBytes()));
     link.SetDeviceAttribute("DataRate", DataRateValue(DataRate(m_accessRate)));
     link.SetQueue("ns3::DropTailQueue<Packet>", "MaxSize", StringValue("1000000p"));
     const NetDeviceContainer devices = link.Install(m_receiver, m_farReceiver);
@@ -363,7 +420,7 @@ void Dumbbell::InstallFlow(const Scenario& scenario, std::size_t flow, uint64_t 
     link.SetDeviceAttribute("DataRate", DataRateValue(DataRate(m_accessRate)));
     link.SetQueue("ns3::DropTailQueue<Packet>", "MaxSize", StringValue("1000000p"));
 
-    link.SetDeviceAttribute("Mtu", UintegerValue(MtuBytes(scenario)));
+    link.SetDeviceAttribute("Mtu", UintegerValue(scenario.MtuBytes()));
     const FlowPath path = m_paths[flow];
     const bool isBehind = path == FlowPath::kSecondHop || path == FlowPath::kReverse;
     // Between the senders' router and the receiver.

@@ -23,9 +23,9 @@ namespace bbrgym
 ///
 /// f_i is half of the shortest RTT of flow i; a longer RTT lies on the way back. It is a dumbbell
 /// whose links behind the bottleneck have no delay, so they are not simulated. Access links and the
-/// whole return path are so fast that nothing queues there. The bottleneck has a FIFO or CoDel
-/// queue discipline; its device holds one packet, as ns-3's flow control needs, besides the one on
-/// the wire.
+/// whole return path are so fast that nothing queues there. The bottleneck has ns-3's queue
+/// discipline of the scenario's kind; its device holds one packet, as ns-3's flow control needs,
+/// besides the one on the wire.
 ///
 /// A second link leads without delay from the receivers' host to another one, behind which are the
 /// receivers of flows that cross it. A reverse link is the bottleneck's way back with a rate and a

@@ -58,7 +58,7 @@ Emulator::Emulator(const Scenario& scenario, const EpisodeSeeds& seeds, int send
       receiver_device_(receiver_device),
       link_delay_(static_cast<Nanoseconds>(scenario_.LinkDelayMs() * 1e6)),
       lateness_(kLatenessUnits + 1) {
-  link_.Reset(scenario_, seeds.link);
+  link_.Reset(scenario_, seeds.link, &dropped_);
   reordering_ = Reordering(scenario_, seeds.link);
   link_.StartStep(0);
   SetNextRate(0);
@@ -141,7 +141,6 @@ void Emulator::Advance(Nanoseconds now) {
       Enter(*entering);
     }
   }
-  if (link_.departure() == kNever) ReleaseDropped(next_id_);
   for (FlowState& flow : flows_) {
     while (Path* path = NextToArrive(flow, now)) {
       CountArrival(flow, slots_[path->frames.Front()]);
@@ -175,11 +174,10 @@ Emulator::Path* Emulator::NextToArrive(FlowState& flow, Nanoseconds now) {
 void Emulator::Enter(FlowState& flow) {
   const std::uint32_t slot = flow.entering.Front();
   flow.entering.Pop();
-  Frame& frame = slots_[slot];
-  frame.id = next_id_++;
-  in_link_.Push(slot);
-  const DataPacket packet{.segment = frame.id, .bytes = frame.parsed.payload, .ecn = EcnOf(frame.content.data())};
+  const Frame& frame = slots_[slot];
+  const DataPacket packet{.number = slot, .bytes = frame.parsed.payload, .ecn = EcnOf(frame.content.data())};
   link_.Enqueue(frame.due, packet, static_cast<std::uint32_t>(frame.parsed.flow));
+  FreeDropped();
 }
 
 void Emulator::Depart() {
@@ -187,9 +185,8 @@ void Emulator::Depart() {
   Bottleneck::Item item;
   const bool has_arrived = link_.Depart(item);
   const Nanoseconds delay = reordering_.NextDelay(item.packet.bytes);
-  ReleaseDropped(item.packet.segment);
-  const std::uint32_t slot = in_link_.Front();
-  in_link_.Pop();
+  FreeDropped();
+  const auto slot = static_cast<std::uint32_t>(item.packet.number);
   if (!has_arrived) {
     free_slots_.push_back(slot);
     return;
@@ -275,12 +272,9 @@ Emulator::Parsed Emulator::Parse(std::span<const std::uint8_t> packet, bool is_d
   return parsed;
 }
 
-/// Frees the slots of packets that came before this one and have not departed: the queue has dropped them.
-void Emulator::ReleaseDropped(std::uint64_t before) {
-  while (!in_link_.IsEmpty() && slots_[in_link_.Front()].id < before) {
-    free_slots_.push_back(in_link_.Front());
-    in_link_.Pop();
-  }
+void Emulator::FreeDropped() {
+  for (const Bottleneck::Item& item : dropped_) free_slots_.push_back(static_cast<std::uint32_t>(item.packet.number));
+  dropped_.clear();
 }
 
 /// Of TCP, the payload that its receiver expected next counts as in order.

@@ -68,7 +68,6 @@ class Emulator {
   };
 
   struct Frame {
-    std::uint64_t id = 0;  // in the order in which they came
     Nanoseconds due = 0;
     std::size_t bytes = 0;
     Parsed parsed;
@@ -106,7 +105,7 @@ class Emulator {
   Path* NextToArrive(FlowState& flow, Nanoseconds now);
   void Deliver(Path& path, Nanoseconds now);
   void CountArrival(FlowState& flow, const Frame& frame);
-  void ReleaseDropped(std::uint64_t before);
+  void FreeDropped();
   void SetNextRate(std::size_t index);
   Nanoseconds NextEvent() const;
   /// Reads the next packet that waits in a device into the slot `spare_`; returns whether there was one.
@@ -127,9 +126,8 @@ class Emulator {
   std::vector<FlowState> flows_;
   std::vector<Frame> slots_;
   std::vector<std::uint32_t> free_slots_;
-  std::uint32_t spare_ = 0;      // the slot of the next packet to be read
-  Ring<std::uint32_t> in_link_;  // slots of what was enqueued, in that order, which the queue may have dropped since
-  std::uint64_t next_id_ = 0;
+  std::uint32_t spare_ = 0;                // the slot of the next packet to be read
+  std::vector<Bottleneck::Item> dropped_;  // by the queue, and not yet freed
 
   static constexpr Nanoseconds kLatenessUnit = 10'000;
   std::vector<std::uint64_t> lateness_;  // how many packets were so many units late

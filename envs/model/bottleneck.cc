@@ -13,9 +13,10 @@ constexpr std::size_t kBeyondQueue = 2;
 
 }  // namespace
 
-void Bottleneck::Reset(const Scenario& scenario, std::uint64_t seed) {
+void Bottleneck::Reset(const Scenario& scenario, std::uint64_t seed, std::vector<Item>* dropped) {
   queue_.Clear();
-  discipline_ = MakeQueueDiscipline(scenario);
+  discipline_ = MakeQueueDiscipline(scenario, seed);
+  tally_.dropped = dropped;
   capacity_ = static_cast<std::size_t>(scenario.QueuePackets()) + kBeyondQueue;
   policer_ = Policer(scenario);
   loss_ = LossModel(scenario.loss, scenario.loss_burst_packets, seed);
@@ -36,7 +37,7 @@ void Bottleneck::SetRate(Nanoseconds now, double rate_mbps) {
 
 void Bottleneck::Enqueue(Nanoseconds now, const DataPacket& packet, std::uint32_t flow) {
   if (policer_.IsActive() && !policer_.Admits(now, packet.bytes + kHeaderBytes)) {
-    ++drops_;
+    tally_.Drop({.packet = packet, .flow = flow});
     return;
   }
   if (discipline_) {
@@ -44,7 +45,7 @@ void Bottleneck::Enqueue(Nanoseconds now, const DataPacket& packet, std::uint32_
     return;
   }
   if (queue_.size() >= capacity_) {
-    ++drops_;
+    tally_.Drop({.packet = packet, .flow = flow});
     return;
   }
   Integrate(now);
@@ -62,7 +63,7 @@ void Bottleneck::Enqueue(Nanoseconds now, const DataPacket& packet, std::uint32_
 // Not inlined, like `FillDevice`: most scenarios do without.
 [[gnu::noinline]] void Bottleneck::EnqueueManaged(Nanoseconds now, const Item& item) {
   if (discipline_->IsFull()) {
-    ++drops_;
+    tally_.Drop(item);
     return;
   }
   Integrate(now);
@@ -129,8 +130,9 @@ void Bottleneck::StartStep(Nanoseconds now) {
   step_start_ = last_change_ = now;
   packet_ns_ = delay_ns_ns_ = 0.0;
   sending_ns_ = 0;
-  drops_ = random_losses_ = 0;
-  if (discipline_) discipline_->ClearTally();
+  random_losses_ = 0;
+  tally_ = {.dropped = tally_.dropped};
+  if (discipline_) discipline_->SetTally(tally_);
   most_packets_ = queue_.IsEmpty() ? 0 : WaitingPackets();
   most_delay_ns_ = static_cast<double>(waiting_bytes_) * ns_per_byte_;
 }
@@ -147,7 +149,7 @@ LinkRow Bottleneck::GetRow(Nanoseconds now) {
           .queue_max_packets = static_cast<double>(most_packets_),
           .queue_mean_ms = per(delay_ns_ns_) / 1e6,
           .queue_max_ms = most_delay_ns_ / 1e6,
-          .drops = static_cast<double>(drops_ + managed.drops),
+          .drops = static_cast<double>(tally_.drops + managed.drops),
           .marks = static_cast<double>(managed.marks),
           .random_losses = static_cast<double>(random_losses_),
           // Other links are not known here.

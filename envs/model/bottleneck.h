@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "baselines/cc/units.h"
 #include "envs/model/loss_model.h"
@@ -19,7 +20,8 @@ class Bottleneck {
  public:
   using Item = QueuedPacket;
 
-  void Reset(const Scenario& scenario, std::uint64_t seed);
+  /// `dropped` gets every packet that the queue drops, if it is not null.
+  void Reset(const Scenario& scenario, std::uint64_t seed, std::vector<Item>* dropped = nullptr);
   void SetRate(Nanoseconds now, double rate_mbps);
 
   /// Takes an arriving packet: it is sent at once, waits, or is dropped.
@@ -63,7 +65,7 @@ class Bottleneck {
   std::size_t most_packets_ = 0;
   double delay_ns_ns_ = 0.0;
   double most_delay_ns_ = 0.0;
-  std::uint64_t drops_ = 0;
+  QueueTally tally_;  // of what finds the buffer full; `discipline_` has one of the others
   std::uint64_t random_losses_ = 0;
 };
 

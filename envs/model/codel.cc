@@ -28,7 +28,7 @@ bool Codel::Pop(Nanoseconds now, PacketFifo& queue, QueueTally& tally, TimedPack
         drop_next_ = ControlLaw(drop_next_);
         break;
       }
-      tally.Drop();
+      tally.Drop(packet.queued);
       taken = Take(now, queue, packet);
       if (taken.is_ok_to_drop) {
         drop_next_ = ControlLaw(drop_next_);
@@ -38,7 +38,7 @@ bool Codel::Pop(Nanoseconds now, PacketFifo& queue, QueueTally& tally, TimedPack
     }
   } else if (taken.is_ok_to_drop) {
     if (!tally.Mark(packet.queued)) {
-      tally.Drop();
+      tally.Drop(packet.queued);
       taken = Take(now, queue, packet);
     }
     dropping_ = true;

@@ -1,6 +1,8 @@
 #include "envs/model/queue_discipline.h"
 
 #include "envs/model/codel.h"
+#include "envs/model/fq_codel.h"
+#include "envs/model/pie.h"
 
 namespace bbrgym {
 
@@ -23,13 +25,17 @@ class FifoQueue final : public QueueDiscipline {
 
 }  // namespace
 
-std::unique_ptr<QueueDiscipline> MakeQueueDiscipline(const Scenario& scenario) {
+std::unique_ptr<QueueDiscipline> MakeQueueDiscipline(const Scenario& scenario, std::uint64_t seed) {
   switch (scenario.Queue()) {
     case QueueKind::kDroptail:
       if (!scenario.ce_threshold_ms) return nullptr;
       return std::make_unique<FifoQueue>(scenario);
     case QueueKind::kCodel:
       return std::make_unique<CodelQueue>(scenario);
+    case QueueKind::kPie:
+      return std::make_unique<PieQueue>(scenario, seed);
+    case QueueKind::kFqCodel:
+      return std::make_unique<FqCodelQueue>(scenario);
   }
   return nullptr;  // not reached: the switch has every kind
 }
@@ -44,6 +50,11 @@ bool QueueDiscipline::Pop(Nanoseconds now, QueuedPacket& packet) {
   if (now - taken.arrival > ce_threshold_) tally_.Mark(taken.queued);
   packet = taken.queued;
   return true;
+}
+
+void QueueTally::Drop(const QueuedPacket& packet) {
+  ++drops;
+  if (dropped) dropped->push_back(packet);
 }
 
 bool QueueTally::Mark(QueuedPacket& packet) {

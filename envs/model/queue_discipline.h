@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "baselines/cc/units.h"
 #include "envs/model/packet.h"
@@ -45,8 +46,10 @@ class PacketFifo {
 struct QueueTally {
   std::uint64_t drops = 0;
   std::uint64_t marks = 0;
+  /// Gets every packet that is dropped, if it is not null.
+  std::vector<QueuedPacket>* dropped = nullptr;
 
-  void Drop() { ++drops; }
+  void Drop(const QueuedPacket& packet);
   /// Returns false if the packet is not ECN-capable.
   bool Mark(QueuedPacket& packet);
 };
@@ -70,12 +73,15 @@ class QueueDiscipline {
 
   virtual std::size_t size() const = 0;
   virtual Bytes bytes() const = 0;
-  /// What it has done since `ClearTally`.
+  /// What it has done since `SetTally`.
   const QueueTally& tally() const { return tally_; }
-  void ClearTally() { tally_ = {}; }
+  void SetTally(const QueueTally& tally) { tally_ = tally; }
 
  protected:
   explicit QueueDiscipline(const Scenario& scenario);
+
+  /// The size of the buffer in packets.
+  std::size_t limit() const { return limit_; }
 
   QueueTally tally_;
 
@@ -87,6 +93,7 @@ class QueueDiscipline {
 };
 
 /// The discipline of the scenario's queue; null if it needs none, because it only drops what arrives at a full buffer.
-std::unique_ptr<QueueDiscipline> MakeQueueDiscipline(const Scenario& scenario);
+/// What is random in it follows from the seed, which is that of the link.
+std::unique_ptr<QueueDiscipline> MakeQueueDiscipline(const Scenario& scenario, std::uint64_t seed);
 
 }  // namespace bbrgym

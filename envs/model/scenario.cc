@@ -11,6 +11,8 @@ namespace {
 constexpr std::pair<const char*, QueueKind> kQueues[] = {
     {"droptail", QueueKind::kDroptail},
     {"codel", QueueKind::kCodel},
+    {"pie", QueueKind::kPie},
+    {"fq_codel", QueueKind::kFqCodel},
 };
 
 constexpr std::pair<const char*, FlowPath> kPaths[] = {

@@ -32,7 +32,7 @@ inline Nanoseconds FromMilliseconds(double ms) {
 }
 
 /// The kinds of queue: the names of `bbrgym.envs.scenario.Queue`.
-enum class QueueKind : std::uint8_t { kDroptail, kCodel };
+enum class QueueKind : std::uint8_t { kDroptail, kCodel, kPie, kFqCodel };
 
 /// Which links a flow's data crosses: all forward links, one hop of the two, or the reverse link.
 enum class FlowPath : std::uint8_t { kForward, kFirstHop, kSecondHop, kReverse };
@@ -97,6 +97,7 @@ struct Scenario {
   std::string queue = "droptail";
   double codel_target_ms = 5.0;
   double codel_interval_ms = 100.0;
+  double pie_target_ms = 15.0;
   std::optional<double> ce_threshold_ms;
   double duration_s = 30.0;
   std::int64_t packet_bytes = 1000;
@@ -121,6 +122,7 @@ struct Scenario {
     visit("queue", queue);
     visit("codel_target_ms", codel_target_ms);
     visit("codel_interval_ms", codel_interval_ms);
+    visit("pie_target_ms", pie_target_ms);
     visit("ce_threshold_ms", ce_threshold_ms);
     visit("duration_s", duration_s);
     visit("packet_bytes", packet_bytes);
@@ -162,6 +164,8 @@ struct Scenario {
   double FirstRateMbps() const;
   /// The largest rate that a link ever has, in Mbit/s.
   double LargestRateMbps() const;
+  /// The link's largest packet: Ethernet's MTU, or a full packet if Ethernet would fragment it.
+  Bytes MtuBytes() const { return std::max<Bytes>(1500, packet_bytes + kHeaderBytes); }
   /// Capacity of the bottleneck's buffer in packets, at least 1.
   std::int64_t QueuePackets() const;
   /// Throws std::invalid_argument for an unknown queue.

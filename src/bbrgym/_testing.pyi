@@ -334,7 +334,13 @@ class QueueDiscipline:
     @property
     def marks(self) -> int: ...
 
-def make_queue(scenario: dict[str, object]) -> QueueDiscipline:
+class PieQueue(QueueDiscipline):
+    """A queue with PIE (RFC 8033)."""
+
+    @property
+    def drop_probability(self) -> float: ...
+
+def make_queue(scenario: dict[str, object], seed: int) -> QueueDiscipline:
     """Return the queue discipline of a scenario."""
 
 def draw_losses(loss: float, loss_burst_packets: float | None, seed: int, count: int) -> list[bool]:

@@ -118,6 +118,8 @@ class ScenarioTarget(Target):
             Scenario(
                 second_rate_mbps=9, reverse_rate_mbps=1, flows=(Flow(path="second"), Flow(path="reverse"))
             ).to_dict(),
+            Scenario(queue="pie", pie_target_ms=5, buffer_bdp=4, flows=(Flow("cubic", ecn="classic"),)).to_dict(),
+            Scenario(queue="fq_codel", buffer_packets=9, flows=flows).to_dict(),
             {"flows": [{"algorithm": "cubic", "parameters": {"beta": 0.6}}], "duration_s": 1},
             {"flows": [{"algorithm": "policy", "rtt_ms": 20}], "rate_mbps": 5, "packet_bytes": 500},
             {

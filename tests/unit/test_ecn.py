@@ -52,10 +52,11 @@ def any_engine(request: pytest.FixtureRequest) -> Engine:
     return engine
 
 
-@pytest.mark.parametrize("algorithm", ["newreno", "cubic"])
-def test_codel_marks_what_it_would_drop(any_engine: Engine, algorithm: str) -> None:
-    plain = bbrgym.simulate(CODEL.with_algorithm(algorithm), any_engine, SEED)
-    marked = bbrgym.simulate(with_ecn(CODEL.with_algorithm(algorithm)), any_engine, SEED)
+@pytest.mark.parametrize(("queue", "algorithm"), [("codel", "newreno"), ("codel", "cubic"), ("fq_codel", "cubic")])
+def test_codel_marks_what_it_would_drop(any_engine: Engine, queue: Queue, algorithm: str) -> None:
+    scenario = dataclasses.replace(CODEL, queue=queue).with_algorithm(algorithm)
+    plain = bbrgym.simulate(scenario, any_engine, SEED)
+    marked = bbrgym.simulate(with_ecn(scenario), any_engine, SEED)
     assert total(plain, "marks") == 0 < total(plain, "drops")
     assert total(marked, "drops") == 0 < total(marked, "marks")
     assert total(marked, "lost_packets") == total(marked, "retransmitted_packets") == 0
@@ -65,6 +66,16 @@ def test_codel_marks_what_it_would_drop(any_engine: Engine, algorithm: str) -> N
         summary = trace.summary(after_s=3)
         assert summary.link.utilisation > 0.85
         assert summary.link.queue_mean_ms < 10
+
+
+def test_pie_marks_while_its_probability_is_low(any_engine: Engine) -> None:
+    """RFC 8033, section 5.1. The slow start drives it above 10 %, where PIE drops what is ECN-capable, too."""
+    scenario = dataclasses.replace(CODEL, queue="pie", duration_s=10).with_algorithm("cubic")
+    trace = bbrgym.simulate(with_ecn(scenario), any_engine, SEED)
+    drops, marks = (link_column(trace, name) for name in ("drops", "marks"))
+    assert drops[:40].sum() > 0 < marks[:40].sum()
+    assert drops[40:].sum() == 0 < marks[40:].sum()
+    assert total(bbrgym.simulate(scenario, any_engine, SEED), "marks") == 0
 
 
 def test_what_is_not_ecn_capable_is_dropped_as_before(engine: Engine) -> None:
@@ -81,7 +92,7 @@ def test_what_is_not_ecn_capable_is_dropped_as_before(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("ecn", ["classic", "l4s", None])
-@pytest.mark.parametrize("queue", ["droptail", "codel"])
+@pytest.mark.parametrize("queue", ["droptail", "codel", "fq_codel"])
 @pytest.mark.parametrize(("threshold_ms", "marks"), [(0.0, 8), (2.0, 6), (5.0, 2), (6.5, 1), (6.656, 0)])
 def test_every_packet_above_the_threshold_is_marked(
     any_engine: Engine, queue: Queue, ecn: Ecn | None, threshold_ms: float, marks: int
@@ -91,6 +102,15 @@ def test_every_packet_above_the_threshold_is_marked(
     scenario = dataclasses.replace(STEP, queue=queue, ce_threshold_ms=threshold_ms, flows=(flow,))
     trace = bbrgym.simulate(scenario, any_engine, SEED)
     assert total(trace, "marks") == (0 if ecn is None else marks)
+
+
+@needs_ns3
+def test_pie_has_a_threshold_in_native_only(engine: Engine, quic: Engine) -> None:
+    flow = Flow("newreno", rtt_ms=40, size_bytes=10_000, ecn="classic")
+    scenario = dataclasses.replace(STEP, queue="pie", ce_threshold_ms=2.0, flows=(flow,))
+    assert total(bbrgym.simulate(scenario, engine, SEED), "marks") == 6
+    with pytest.raises(EngineError, match="ns-3 cannot run queue 'pie' with ce_threshold_ms"):
+        quic.reset(scenario, SEED)
 
 
 def test_a_threshold_keeps_the_queue_short(engine: Engine) -> None:

@@ -1,4 +1,4 @@
-"""What the path does to packets beyond a droptail queue and a rate: CoDel, bursts of losses, jitter, rates of a trace.
+"""What the path does to packets beyond a droptail queue and a rate: queues, bursts of losses, jitter, rates of a trace.
 
 First each part alone, then scenarios that both engines run.
 """
@@ -10,17 +10,19 @@ import dataclasses
 import math
 import random
 from collections.abc import Iterator
+from typing import get_args
 
 import numpy as np
 import pytest
 from marks import needs_ns3
+from rfc_queues import MS, Codel, Packet, SplitMix
 from traces import flow_column, link_column, rows_of
 
 import bbrgym
 from bbrgym import Engine, Flow, Scenario, Trace, _native, _testing
 from bbrgym.envs.columns import FLOW_COLUMNS
+from bbrgym.envs.scenario import Queue
 
-MS = 1_000_000
 PACKET = 1040
 NOT_ECT, ECT0 = 0, 2
 SEED = 3
@@ -51,87 +53,10 @@ def engine(request: pytest.FixtureRequest) -> Engine:
 
 # CoDel
 
-Queued = tuple[int, int, int, bool]
-
-
-class Codel:
-    """CoDel as written in RFC 8289, sections 4 and 5, on a queue of (arrival, number, bytes, is ECN-capable).
-
-    An ECN-capable packet is marked instead of dropped, as in Linux (codel_impl.h).
-    """
-
-    def __init__(self, target: int, interval: int, maxpacket: int) -> None:
-        self.target, self.interval, self.maxpacket = target, interval, maxpacket
-        self.queue: list[Queued] = []
-        self.first_above_time, self.drop_next, self.count, self.lastcount, self.dropping = 0, 0, 0, 0, False
-        self.dropped: list[int] = []
-        self.marked: list[int] = []
-        self.branches: set[str] = set()
-
-    def dodequeue(self, now: int) -> tuple[Queued | None, bool]:
-        if not self.queue:
-            self.first_above_time = 0
-            return None, False
-        packet = self.queue.pop(0)
-        if now - packet[0] < self.target or sum(size for _, _, size, _ in self.queue) <= self.maxpacket:
-            self.first_above_time = 0
-            return packet, False
-        if self.first_above_time == 0:
-            self.first_above_time = now + self.interval
-            return packet, False
-        return packet, now >= self.first_above_time
-
-    def control_law(self, time: int, count: int) -> int:
-        return time + int(self.interval / math.sqrt(count))
-
-    def drop(self, packet: Queued | None) -> bool:
-        """Return whether the packet is gone: otherwise it is marked."""
-        assert packet is not None
-        (self.marked if packet[3] else self.dropped).append(packet[1])
-        return not packet[3]
-
-    def deque(self, now: int) -> tuple[int, bool] | None:
-        packet, ok_to_drop = self.dodequeue(now)
-        if self.dropping:
-            if not ok_to_drop:
-                self.dropping = False
-                self.branches.add("left")
-            drops = 0
-            while now >= self.drop_next and self.dropping:
-                self.count += 1
-                if not self.drop(packet):
-                    self.drop_next = self.control_law(self.drop_next, self.count)
-                    self.branches.add("marked, and left")
-                    break
-                drops += 1
-                packet, ok_to_drop = self.dodequeue(now)
-                if not ok_to_drop:
-                    self.dropping = False
-                    self.branches.add("left after a drop")
-                else:
-                    self.drop_next = self.control_law(self.drop_next, self.count)
-            self.branches |= {f"{min(drops, 2)} dropped at once"}
-        elif ok_to_drop:
-            if self.drop(packet):
-                packet, ok_to_drop = self.dodequeue(now)
-            else:
-                self.branches.add("marked first")
-            self.dropping = True
-            delta = self.count - self.lastcount
-            self.count = 1
-            if delta > 1 and now - self.drop_next < 16 * self.interval:
-                self.count = delta
-                self.branches.add("resumed")
-            else:
-                self.branches.add("begun anew")
-            self.drop_next = self.control_law(now, self.count)
-            self.lastcount = self.count
-        return None if packet is None else (packet[1], packet[1] in self.marked)
-
 
 def codel_queue(target_ms: float, interval_ms: float) -> _testing.QueueDiscipline:
     scenario = Scenario(queue="codel", codel_target_ms=target_ms, codel_interval_ms=interval_ms)
-    return _testing.make_queue(scenario.to_dict())
+    return _testing.make_queue(scenario.to_dict(), SEED)
 
 
 @pytest.mark.parametrize("ecn_capable", [0.0, 0.5, 1.0])
@@ -142,7 +67,7 @@ def test_codel_does_what_the_rfc_says(ecn_capable: float) -> None:
         rng = random.Random(seed)
         target, interval = rng.choice([(5, 100), (5, 20), (1, 10)])
         ours = codel_queue(target, interval)
-        rfcs = Codel(target * MS, interval * MS, PACKET)
+        rfcs = Codel(target=target * MS, interval=interval * MS, maxpacket=PACKET)
         now, number = 0, 0
         for _ in range(3000):
             # Phases with more arrivals than departures, and phases with fewer.
@@ -152,12 +77,13 @@ def test_codel_does_what_the_rfc_says(ecn_capable: float) -> None:
                 size = rng.choice([PACKET, PACKET, 300])
                 is_ecn_capable = number % 20 < 20 * ecn_capable
                 ours.push(now, number, size, ECT0 if is_ecn_capable else NOT_ECT)
-                rfcs.queue.append((now, number, size, is_ecn_capable))
+                rfcs.enque(Packet(number, size, now, is_ecn_capable))
                 number += 1
             dropped = ours.drops
-            assert ours.pop(now) == rfcs.deque(now)
+            packet = rfcs.deque(now)
+            assert ours.pop(now) == (None if packet is None else (packet.number, packet.number in rfcs.marked))
             assert ours.drops == len(rfcs.dropped) >= dropped
-            assert (len(ours), ours.bytes) == (len(rfcs.queue), sum(size for _, _, size, _ in rfcs.queue))
+            assert (len(ours), ours.bytes) == (len(rfcs.queue), rfcs.queue.bytes)
         branches |= rfcs.branches
     drops = {"left after a drop", "1 dropped at once", "2 dropped at once", "resumed"} if ecn_capable < 1 else set()
     marks = {"marked first", "marked, and left"} if ecn_capable > 0 else set()
@@ -194,9 +120,9 @@ def test_codel_keeps_the_delay_at_its_target(engine: Engine) -> None:
     assert bbrgym.simulate(patient, engine, SEED).summary(after_s=4).link.queue_mean_ms > 12
 
 
-@pytest.mark.parametrize("queue", ["droptail", "codel"])
+@pytest.mark.parametrize("queue", get_args(Queue))
 def test_what_is_sent_is_dropped_or_lost_or_arrives(engine: Engine, queue: str) -> None:
-    """Drops at the tail and at the head of the queue are counted once each."""
+    """Drops are counted once each, wherever they are."""
     scenario = Scenario.from_dict(
         CODEL.to_dict()
         | {"queue": queue, "loss": 0.01, "buffer_packets": 30, "buffer_bdp": None, "codel_target_ms": 10.0}
@@ -211,8 +137,10 @@ def test_what_is_sent_is_dropped_or_lost_or_arrives(engine: Engine, queue: str) 
     assert 0 <= unseen <= total(trace, "retransmitted_packets") - gone + 2
 
 
-def test_codels_buffer_has_an_end(engine: Engine) -> None:
-    scenario = dataclasses.replace(CODEL, buffer_bdp=None, buffer_packets=10, codel_target_ms=1000.0, duration_s=3.0)
+@pytest.mark.parametrize("queue", get_args(Queue))
+def test_every_buffer_has_an_end(engine: Engine, queue: Queue) -> None:
+    targets = {"codel_target_ms": 1000.0, "pie_target_ms": 1000.0}
+    scenario = dataclasses.replace(CODEL, queue=queue, buffer_bdp=None, buffer_packets=10, duration_s=3.0, **targets)
     trace = bbrgym.simulate(scenario, engine, SEED)
     assert total(trace, "drops") > 0
     assert link_column(trace, "queue_max_packets").max() == 11  # and one in the device
@@ -220,25 +148,22 @@ def test_codels_buffer_has_an_end(engine: Engine) -> None:
 
 def test_an_unknown_queue_is_refused_by_the_engine() -> None:
     batch = _native.Batch(1, 1)
-    with pytest.raises(ValueError, match="unknown queue 'red'; known: droptail, codel"):
+    with pytest.raises(ValueError, match="unknown queue 'red'; known: droptail, codel, pie, fq_codel"):
         batch.reset(0, CODEL.to_dict() | {"queue": "red"}, SEED)
 
 
+def test_fq_codel_gives_every_flow_its_share(engine: Engine) -> None:
+    """In a CoDel queue that both share, BBR leaves little to CUBIC."""
+    shares = {}
+    for queue in ("codel", "fq_codel"):
+        scenario = dataclasses.replace(CODEL, queue=queue, flows=(Flow("bbr", rtt_ms=40), Flow("cubic", rtt_ms=40)))
+        bbr, cubic = bbrgym.simulate(scenario, engine, SEED).summary(after_s=3).flows
+        shares[queue] = cubic.throughput_mbps / (bbr.throughput_mbps + cubic.throughput_mbps)
+    assert shares["codel"] < 0.25
+    assert 0.45 < shares["fq_codel"] < 0.55
+
+
 # Random losses
-
-
-class SplitMix:
-    """baselines/cc/random.h"""
-
-    def __init__(self, seed: int) -> None:
-        self.state = seed
-
-    def next(self) -> int:
-        self.state = (self.state + 0x9E3779B97F4A7C15) % 2**64
-        z = self.state
-        z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 % 2**64
-        z = (z ^ z >> 27) * 0x94D049BB133111EB % 2**64
-        return z ^ z >> 31
 
 
 def test_independent_losses_are_one_draw_each() -> None:
@@ -348,6 +273,8 @@ def test_a_packet_ends_with_the_rate_with_which_it_began(engine: Engine) -> None
 
 AGREEMENT = {
     "codel": dataclasses.replace(CODEL, flows=(Flow("newreno", rtt_ms=40),) * 4),
+    "pie": dataclasses.replace(CODEL, queue="pie", flows=(Flow("newreno", rtt_ms=40),) * 4),
+    "fq_codel": dataclasses.replace(CODEL, queue="fq_codel", flows=(Flow("cubic", rtt_ms=20), Flow("bbr", rtt_ms=60))),
     "bursts": Scenario(rate_mbps=20, buffer_bdp=2, duration_s=8, loss=0.02, loss_burst_packets=5.0,
                        flows=(Flow("bbr", rtt_ms=40),)),
     "jitter": Scenario(rate_mbps=20, buffer_bdp=2, duration_s=8,
@@ -387,5 +314,5 @@ def test_the_same_seed_is_the_same_to_the_last_bit(engine: Engine, name: str) ->
     short = dataclasses.replace(AGREEMENT[name], duration_s=2.0)
     first, second = (bbrgym.simulate(short, engine, SEED).hash for _ in range(2))
     assert first == second
-    if name in ("bursts", "jitter"):
+    if name in ("pie", "bursts", "jitter"):
         assert bbrgym.simulate(short, engine, SEED + 1).hash != first

@@ -53,8 +53,8 @@ PLAIN = Scenario(
 OF_SCENARIO: dict[str, Any] = {
     "rate_mbps": 11, "buffer_bdp": 0.5, "buffer_packets": 20, "duration_s": 0.9, "packet_bytes": 800, "loss": 0.01,
     "rate_schedule": ((0.5, 5.0),), "flows": PLAIN.flows[:1], "queue": "codel", "codel_target_ms": 1.0,
-    "codel_interval_ms": 20.0, "ce_threshold_ms": 3.0, "loss_burst_packets": 5.0, "reordering": 0.1,
-    "reordering_ms": 7.0, "policer_mbps": 5.0, "policer_burst_bytes": 5000,
+    "codel_interval_ms": 20.0, "pie_target_ms": 3.0, "ce_threshold_ms": 3.0, "loss_burst_packets": 5.0,
+    "reordering": 0.1, "reordering_ms": 7.0, "policer_mbps": 5.0, "policer_burst_bytes": 5000,
     "second_rate_mbps": 5.0, "second_buffer_packets": 3, "reverse_rate_mbps": 0.1, "reverse_buffer_packets": 3,
 }  # fmt: skip
 OF_FLOW: dict[str, Any] = {
@@ -67,6 +67,7 @@ OF_FLOW: dict[str, Any] = {
 WITH: dict[str, dict[str, Any]] = {
     "codel_target_ms": {"queue": "codel"},
     "codel_interval_ms": {"queue": "codel"},
+    "pie_target_ms": {"queue": "pie"},
     "loss_burst_packets": {"loss": 0.02},
     "reordering_ms": {"reordering": 0.05},
     "policer_burst_bytes": {"policer_mbps": 4.0},

@@ -37,6 +37,7 @@ NEW = dataclasses.replace(
     queue="codel",
     codel_target_ms=7.5,
     codel_interval_ms=50,
+    pie_target_ms=20,
     ce_threshold_ms=1.5,
     loss_burst_packets=4,
     second_rate_mbps=7,
@@ -212,13 +213,14 @@ def test_an_algorithm_in_the_place_of_agents():
         (lambda: Scenario(packet_bytes=10), r"packet_bytes must be an integer in \[64, 9000\], got 10"),
         (lambda: Scenario(packet_bytes=True), r"packet_bytes must be an integer in \[64, 9000\], got True"),
         (lambda: Scenario(loss=1), r"loss must be in \[0, 1\), got 1"),
-        (lambda: Scenario(queue="red"), "unknown queue 'red'; known: droptail, codel"),
-        (lambda: Scenario(queue=None), "unknown queue None; known: droptail, codel"),
+        (lambda: Scenario(queue="red"), "unknown queue 'red'; known: droptail, codel, pie, fq_codel"),
+        (lambda: Scenario(queue=None), "unknown queue None; known: droptail, codel, pie, fq_codel"),
         (lambda: Scenario(codel_target_ms=0), r"codel_target_ms must be in \[0\.01, 10000\], got 0"),
         (
             lambda: Scenario(codel_interval_ms=math.nan),
             r"codel_interval_ms must be a finite number in \[0\.1, 100000\], got nan",
         ),
+        (lambda: Scenario(pie_target_ms=0), r"pie_target_ms must be in \[0\.01, 10000\], got 0"),
         (lambda: Scenario(loss_burst_packets=0.5), r"loss_burst_packets must be in \[1, 1e\+06\] or null, got 0\.5"),
         (
             lambda: Scenario(loss_burst_packets="long"),
@@ -303,6 +305,12 @@ def test_in_words():
     assert further.describe() == (
         "12 Mbit/s, droptail buffer of 1 BDP (75 packets), second link of 9 Mbit/s, buffer of 100 packets, "
         "reverse link of 1 Mbit/s, buffer of 30 packets, 30 s; flow 0: 50 ms, path second."
+    )
+    assert (
+        Scenario(queue="pie", pie_target_ms=20).describe_link() == "12 Mbit/s, PIE (20 ms) buffer of 1 BDP (75 packets)"
+    )
+    assert Scenario(queue="fq_codel", buffer_packets=9).describe_link() == (
+        "12 Mbit/s, FQ-CoDel (5 ms in 100 ms) buffer of 9 packets"
     )
     varying = Scenario(rate_schedule=tuple((time, 5 + time) for time in range(10)))
     assert varying.describe_link() == (

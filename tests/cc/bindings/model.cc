@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "envs/model/loss_model.h"
+#include "envs/model/pie.h"
 #include "envs/model/policer.h"
 #include "envs/model/queue_discipline.h"
 #include "envs/model/reordering.h"
@@ -58,10 +59,15 @@ void BindModel(nb::module_& m) {
       .def_prop_ro("drops", [](const QueueDiscipline& queue) { return queue.tally().drops; })
       .def_prop_ro("marks", [](const QueueDiscipline& queue) { return queue.tally().marks; });
 
+  nb::class_<PieQueue, QueueDiscipline>(m, "PieQueue", "A queue with PIE (RFC 8033).")
+      .def_prop_ro("drop_probability", &PieQueue::drop_probability);
+
   m.def(
       "make_queue",
-      [](const PlainScenario& scenario) { return MakeQueueDiscipline(RecordFromDict<Scenario>(scenario)); },
-      "scenario"_a, "Return the queue discipline of a scenario.");
+      [](const PlainScenario& scenario, std::uint64_t seed) {
+        return MakeQueueDiscipline(RecordFromDict<Scenario>(scenario), seed);
+      },
+      "scenario"_a, "seed"_a, "Return the queue discipline of a scenario.");
 
   m.def(
       "draw_losses",
