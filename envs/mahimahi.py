@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bbrgym.checks import check_integer, check_keys, check_name, check_number
+from bbrgym.envs import redrawn
 
 OPPORTUNITY_BYTES: Final = 1500
 """Bytes of an opportunity, on the wire, like a scenario's rates."""
@@ -81,7 +82,7 @@ def from_config(trace: Any, duration_s: Any) -> tuple[tuple[float, float], ...]:
     """Return `rate_schedule` of a configuration's `rate_trace`.
 
     It is `{file: path}` or `{synthetic: cellular, seed: 1}`, with `bin_ms` and `lowest_mbps` where they differ from
-    their defaults.
+    their defaults, or `{synthetic: redrawn, seed: 1}` (`bbrgym.envs.redrawn`).
 
     Raises:
         ValueError: naming the bad entry, or the file and its line.
@@ -92,8 +93,13 @@ def from_config(trace: Any, duration_s: Any) -> tuple[tuple[float, float], ...]:
     options = {key: trace[key] for key in ("bin_ms", "lowest_mbps") if key in trace}
     file = trace.get("file")
     if file is None:
-        check_name("rate_trace.synthetic", trace["synthetic"], SYNTHETIC)
+        check_name("rate_trace.synthetic", trace["synthetic"], [*SYNTHETIC, "redrawn"])
         check_integer("rate_trace.seed", trace.get("seed", 1), at_least=0)
+        if trace["synthetic"] == "redrawn":
+            check_number("duration_s", duration_s, above=0, at_most=1e6)
+            if options:
+                raise ValueError(f"rate_trace must have no bin_ms and lowest_mbps beside redrawn, got {trace!r}")
+            return tuple(redrawn.rates(trace.get("seed", 1), duration_s))
         return rate_schedule(SYNTHETIC[trace["synthetic"]](trace.get("seed", 1)), duration_s=duration_s, **options)
     if not isinstance(file, str) or "seed" in trace:
         raise ValueError(f"rate_trace must have a path as file, and no seed beside it, got {trace!r}")

@@ -17,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from bbrgym.checks import check_integer, check_keys, check_name, check_number
+from bbrgym.envs import redrawn
 
 _MOST_STEPS: Final = 1_000_000
 
@@ -123,7 +124,10 @@ def leo_trace(seed: int, duration_s: float) -> list[tuple[float, float]]:
     return trace
 
 
-SYNTHETIC: Final[Mapping[str, Callable[[int, float], list[tuple[float, float]]]]] = {"leo": leo_trace}
+SYNTHETIC: Final[Mapping[str, Callable[[int, float], list[tuple[float, float]]]]] = {
+    "leo": leo_trace,
+    "redrawn": redrawn.rtts,
+}
 """The synthetic traces by name: from a seed and a duration in s to pairs (time in s, RTT in ms)."""
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from bbrgym.cli import main
 
-HELD_OUT = ("rfc9743",)
+HELD_OUT = ("rfc9743", "responsiveness")
 CHECKOUT = Path(__file__).parents[2]
 CONF = Path(str(resources.files("bbrgym.conf")))
 
