@@ -59,7 +59,7 @@ def flows_from_config(
     mean_bytes = WEB_SEARCH_MEAN_BYTES if sizes == "web-search" else config["mean_bytes"]
     check_number("workload.mean_bytes", mean_bytes, at_least=1, at_most=1e12)
     check_number("workload.shape", config.get("shape"), above=1, at_most=100, or_none=True)
-    start_s, stop_s = config.get("start_s") or 0.0, config.get("stop_s")
+    start_s, stop_s = config.get("start_s", 0.0), config.get("stop_s")
     check_number("workload.start_s", start_s, at_least=0, below=duration_s)
     check_number("workload.stop_s", stop_s, above=start_s, or_none=True)
     seed = config.get("seed", 1)
@@ -71,7 +71,7 @@ def flows_from_config(
     check_number("workload.load", load, above=0, at_most=100, or_none=True)
     check_number("workload.arrivals_per_s", arrivals_per_s, above=0, at_most=1e6, or_none=True)
     per_s = arrivals_per_s if load is None else load * rate_mbps * 1e6 / 8 / (mean_bytes * wire_share)
-    flow = config.get("flow") or {}
+    flow = {} if config.get("flow") is None else config["flow"]
     if not isinstance(flow, Mapping):
         raise ValueError(f"workload.flow must be a mapping of a flow's fields, got {flow!r}")
     for name in ("start_s", "stop_s", "size_bytes"):

@@ -149,6 +149,14 @@ Scenario MakeScenario(Random& random) {
     if (random.Below(4) == 0) flow.ack_loss = OneOf<double>(random, {0.01, 0.5, 0.99});
     if (random.Below(4) == 0) flow.ack_aggregation_ms = OneOf<double>(random, {0.01, 4, 100});
     if (random.Below(3) == 0) flow.ecn = random.Below(2) == 0 ? "classic" : "l4s";
+    if (random.Below(3) == 0) {
+      flow.app_rate_mbps = OneOf<double>(random, {0.01, 2, 50});
+      if (random.Below(2) == 0) {
+        flow.on_s = OneOf<double>(random, {0.001, 0.3});
+        flow.off_s = OneOf<double>(random, {0, 0.05, 2});
+        flow.on_off = random.Below(2) == 0 ? "fixed" : "exponential";
+      }
+    }
     if (random.Below(3) > 0) flow.start_s = Uniform(random, 0, 0.9 * scenario.duration_s);
     if (random.Below(4) == 0) flow.stop_s = flow.start_s + Uniform(random, 1e-6, scenario.duration_s);
     if (random.Below(16) == 0) flow.stop_s = 1e300;

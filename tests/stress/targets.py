@@ -127,6 +127,14 @@ class ScenarioTarget(Target):
                 **{"reordering": 0.1, "reordering_ms": 3, "policer_mbps": 4, "policer_burst_bytes": 9000},
             },
             {"rate_trace": {"synthetic": "cellular", "seed": 2, "bin_ms": 100, "lowest_mbps": 0.1}, "duration_s": 2},
+            {
+                "flows": [{"app_rate_mbps": 2, "on_s": 0.1, "off_s": 0.2, "on_off": "exponential", "size_bytes": 9000}],
+                "workload": {"load": 0.4, "sizes": "web-search", "seed": 3, "start_s": 0.5, "flow": {"rtt_ms": 9}},
+            },
+            {
+                "workload": {"arrivals_per_s": 2, "sizes": "pareto", "mean_bytes": 9000, "shape": 1.5, "stop_s": 9},
+                "duration_s": 10,
+            },
         ]
         return [json.dumps(one).encode() for one in plain]
 

@@ -144,6 +144,11 @@ def test_marks_instead_of_drops(engine: LinuxEngine, algorithm: str, ecn: Litera
         assert marked <= marks
 
 
+def test_an_application_over_the_kernels_tcp_is_refused(engine: LinuxEngine) -> None:
+    with pytest.raises(EngineError, match="a flow 'linux-reno' cannot have app_rate_mbps: only flows of our own"):
+        engine.reset(Scenario(flows=(Flow("cubic", app_rate_mbps=1), Flow("linux-reno", app_rate_mbps=1))), 1)
+
+
 def test_ecn_that_the_kernel_does_not_do_is_refused(engine: LinuxEngine) -> None:
     mixed = (Flow("linux-reno", ecn="classic"), Flow("cubic"), Flow("linux-reno"))
     with pytest.raises(EngineError, match=r"all flows linux-… must have the same ecn, classic or null"):
