@@ -295,17 +295,24 @@ class Scenario:
     def ideal_completion_ms(self, flow: int) -> float:
         """Return the least time in which a finite flow can complete on an empty path, in ms; NaN for an endless one.
 
-        That is the handshake, half an RTT for the last byte, and all of its packets at the largest rate that the link
-        ever has, with the shortest RTT of the flow. No congestion controller knows this rate beforehand: flows of more
-        packets than the initial window have more round trips (slow start).
+        That is the handshake, half an RTT for the last byte, and all of its packets at the largest rate that the
+        slowest link of its path ever has, with the shortest RTT of the flow. No congestion controller knows this rate
+        beforehand: flows of more packets than the initial window have more round trips (slow start).
         """
         size_bytes = self.flows[flow].size_bytes
         if size_bytes is None:
             return math.nan
         wire_bytes = size_bytes + math.ceil(size_bytes / self.packet_bytes) * HEADER_BYTES
-        largest_mbps = max([self.rate_mbps, *(rate for _, rate in self.rate_schedule)])
+        path = self.flows[flow].path
+        bottleneck_mbps = max([self.rate_mbps, *(rate for _, rate in self.rate_schedule)])
+        crossed = [
+            bottleneck_mbps if path in ("forward", "first") else None,
+            self.second_rate_mbps if path in ("forward", "second") else None,
+            self.reverse_rate_mbps if path == "reverse" else None,
+        ]
+        slowest_mbps = min(rate for rate in crossed if rate is not None)
         shortest_rtt_ms = min([self.flows[flow].rtt_ms, *(rtt for _, rtt in self.flows[flow].rtt_schedule)])
-        return 1.5 * shortest_rtt_ms + wire_bytes * 8e-3 / largest_mbps
+        return 1.5 * shortest_rtt_ms + wire_bytes * 8e-3 / slowest_mbps
 
     @property
     def agent_flows(self) -> tuple[int, ...]:

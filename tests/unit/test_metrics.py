@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from bbrgym.benchmark.metrics import (
     measure,
 )
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
+from bbrgym.envs.scenario import Path
 from bbrgym.envs.trace import weighted_percentile
 
 
@@ -190,6 +192,21 @@ def test_the_least_completion_time_uses_the_largest_rate() -> None:
     assert math.isnan(scenario.ideal_completion_ms(1))
     varying = Scenario(rate_mbps=8, flows=(Flow(rtt_ms=40, rtt_schedule=((1, 20), (2, 60)), size_bytes=1000),))
     assert varying.ideal_completion_ms(0) == pytest.approx(30 + 1040 * 8 / 8e3)
+    flows = tuple(Flow(rtt_ms=40, size_bytes=1000, path=path) for path in get_args(Path))
+    links = Scenario(rate_mbps=8, second_rate_mbps=4, reverse_rate_mbps=2, flows=flows)
+    rates = {flow.path: 8.32 / (links.ideal_completion_ms(index) - 60) for index, flow in enumerate(flows)}
+    assert rates == pytest.approx({"forward": 4, "first": 8, "second": 4, "reverse": 2})
+
+
+@pytest.mark.parametrize("path", get_args(Path))
+def test_every_path_has_its_delays(path: Path) -> None:
+    """One packet of a flow alone crosses empty links: the least completion time, and the handshake's 40 bytes."""
+    links: dict[str, Any] = {"rate_mbps": 8, "second_rate_mbps": 4, "reverse_rate_mbps": 2}
+    flows = (Flow("newreno", rtt_ms=40, size_bytes=1000, path=path), Flow("newreno", rtt_ms=90, start_s=2.5))
+    scenario = Scenario(duration_s=3, flows=flows, **links)
+    flow = simulate(scenario, "native").summary().flows[0]
+    # Two links send it one after the other, and the ACK of the handshake crosses one more.
+    assert 0 <= flow.completion_time_ms - scenario.ideal_completion_ms(0) < 1.5
 
 
 def test_the_delay_of_an_application_is_propagation_and_queueing() -> None:
