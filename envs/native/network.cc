@@ -111,28 +111,17 @@ void Network::Step(Nanoseconds duration) {
     if (flow.sender) flow.sender->StartStep();
   }
   const Nanoseconds end = std::min(end_, duration > end_ - now_ ? end_ : now_ + std::max<Nanoseconds>(duration, 0));
-  if (IsComplete() || end <= now_) return;
-  if (further_) {
-    RunUntil<true>(end);
-  } else {
-    RunUntil<false>(end);
-  }
+  if (!IsComplete() && end > now_) RunUntil(end);
 }
 
-template <bool kHasFurtherLinks>
 void Network::RunUntil(Nanoseconds end) {
   while (!IsComplete()) {
     const Nanoseconds flow_time = next_.time();
     const Nanoseconds departure = link_.departure();
     const Nanoseconds time = std::min(flow_time, departure);
-    if constexpr (kHasFurtherLinks) {
-      const Nanoseconds further = further_->NextEvent();
-      if (further <= std::min({time, end, next_rare_})) {
-        assert(further >= now_);
-        now_ = further;
-        RunFurtherLinks();
-        continue;
-      }
+    if (further_ && further_->NextEvent() <= std::min({time, end, next_rare_})) {
+      RunFurtherLinks();
+      continue;
     }
     if (next_rare_ <= std::min(time, end)) {
       RunRare();
@@ -217,9 +206,9 @@ void Network::Arrive(const Bottleneck::Item& item) {
   }
 }
 
-/// One event at `now_`.
 [[gnu::noinline]] void Network::RunFurtherLinks() {
   FurtherLinks& links = *further_;
+  now_ = links.NextEvent();
   Bottleneck::Item item;
   if (!links.arrivals.IsEmpty() && links.arrivals.Front().time <= now_) {
     item = links.arrivals.Front().item;

@@ -121,7 +121,6 @@ class Network {
 
   void AddFurtherLinks();
   void Route(const Flow& given, FlowState& flow);
-  template <bool kHasFurtherLinks>
   void RunUntil(Nanoseconds end);
   void RunFurtherLinks();
   void SetNextRate(std::size_t index);
