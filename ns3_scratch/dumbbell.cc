@@ -223,28 +223,23 @@ InternetStackHelper MakeStack()
     return stack;
 }
 
-/// How much longer ns-3's frames are than the scenario's packets.
-double Framing(const Scenario& scenario)
-{
-    const auto wireBytes = static_cast<double>(scenario.packet_bytes + kHeaderBytes);
-    return (wireBytes + kPppBytes) / wireBytes;
-}
-
-/// Gives a device the rate and the FIFO queue of a link.
+/// Gives a device the rate and the queue of a link.
 std::unique_ptr<LinkMonitor> Limit(const Scenario& link,
                                    Ptr<PointToPointNetDevice> device,
                                    Ptr<PointToPointNetDevice> farDevice)
 {
+    // ns-3's default of 100 packets would be a hidden second buffer.
     device->GetQueue()->SetMaxSize(QueueSize("1p"));
-    TrafficControlHelper trafficControl;
-    trafficControl.SetRootQueueDisc(
-        "ns3::FifoQueueDisc",
-        "MaxSize",
-        QueueSizeValue(
-            QueueSize(QueueSizeUnit::PACKETS, static_cast<uint32_t>(link.QueuePackets()))));
+    const Ptr<QueueDisc> queueDisc = QueueDiscOf(link).Install(device).Get(0);
+    if (const auto pie = DynamicCast<PieQueueDisc>(queueDisc))
+    {
+        pie->AssignStreams(kPieStream);
+    }
+    // ns-3's frames are longer than the scenario's packets.
+    const auto wireBytes = static_cast<double>(link.packet_bytes + kHeaderBytes);
     auto monitor = std::make_unique<LinkMonitor>(
-        trafficControl.Install(device).Get(0), device, farDevice, Framing(link));
-    monitor->SetRate(link.rate_mbps);
+        queueDisc, device, farDevice, (wireBytes + kPppBytes) / wireBytes);
+    monitor->SetRate(link.FirstRateMbps());
     return monitor;
 }
 
@@ -278,7 +273,7 @@ Dumbbell::Dumbbell(const Scenario& scenario,
     }
     if (const auto reverse = scenario.ReverseLink())
     {
-        InstallReverseLink(*reverse);
+        m_reverse = Limit(*reverse, m_back, m_forward);
     }
     for (std::size_t i = 0; i < scenario.flows.size(); ++i)
     {
@@ -345,14 +340,7 @@ void Dumbbell::InstallBottleneck(const Scenario& scenario, uint64_t seed)
     const NetDeviceContainer devices = link.Install(m_router, m_receiver);
     auto forward = DynamicCast<PointToPointNetDevice>(devices.Get(0));
     auto back = DynamicCast<PointToPointNetDevice>(devices.Get(1));
-    // ns-3's default of 100 packets would be a hidden second buffer.
-    forward->GetQueue()->SetMaxSize(QueueSize("1p"));
-
-    const Ptr<QueueDisc> queueDisc = QueueDiscOf(scenario).Install(forward).Get(0);
-    if (const auto pie = DynamicCast<PieQueueDisc>(queueDisc))
-    {
-        pie->AssignStreams(kPieStream);
-    }
+    m_link = Limit(scenario, forward, back);
 
     if (scenario.loss > 0.0)
     {
@@ -384,8 +372,6 @@ void Dumbbell::InstallBottleneck(const Scenario& scenario, uint64_t seed)
 
     m_forward = forward;
     m_back = back;
-    m_link = std::make_unique<LinkMonitor>(queueDisc, forward, back, Framing(scenario));
-    m_link->SetRate(scenario.FirstRateMbps());
     for (const auto& [timeS, rateMbps] : scenario.rate_schedule)
     {
         Simulator::Schedule(Seconds(timeS), &LinkMonitor::SetRate, m_link.get(), rateMbps);
@@ -407,11 +393,6 @@ void Dumbbell::InstallSecondLink(const Scenario& scenario)
     AddAddress(device, AddressOf(kSecondNetwork, 0, 1));
     const uint32_t interface = AddAddress(farDevice, AddressOf(kSecondNetwork, 0, 2));
     SetDefaultRoute(m_farReceiver, AddressOf(kSecondNetwork, 0, 1), interface);
-}
-
-void Dumbbell::InstallReverseLink(const Scenario& scenario)
-{
-    m_reverse = Limit(scenario, m_back, m_forward);
 }
 
 void Dumbbell::InstallFlow(const Scenario& scenario, std::size_t flow, uint64_t seed)

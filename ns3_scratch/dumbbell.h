@@ -51,7 +51,6 @@ class Dumbbell
   private:
     void InstallBottleneck(const Scenario& scenario, uint64_t seed);
     void InstallSecondLink(const Scenario& link);
-    void InstallReverseLink(const Scenario& link);
     void InstallFlow(const Scenario& scenario, std::size_t flow, uint64_t seed);
 
     ns3::Ptr<ns3::Node> m_router;

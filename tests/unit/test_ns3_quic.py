@@ -64,6 +64,9 @@ def test_random_loss_takes_data_and_nothing_else(quic: Engine) -> None:
 def test_the_extension_refuses_what_it_cannot_run() -> None:
     with pytest.raises(ValueError, match=f"unknown transport 'sctp'; known: {', '.join(TRANSPORTS)}"):
         _ns3.Simulation("sctp")
+    policed = Scenario(policer_mbps=9, reverse_rate_mbps=1, flows=(Flow(), Flow(path="reverse")))
+    with pytest.raises(ValueError, match="ns-3 cannot run policer_mbps with a flow of path reverse"):
+        _ns3.Simulation("quic").reset(policed.to_dict(), 1)
     with pytest.raises(ValueError, match="bbr-stock"):
         _ns3.Simulation("quic").reset(Scenario(flows=(Flow("bbr-stock"),)).to_dict(), 1)
 
