@@ -25,6 +25,7 @@ from bbrgym.envs.scenario import Scenario
 Verdict = Literal["fail", "unclear", "pass"]
 WORST_FIRST: Final[tuple[Verdict, ...]] = ("fail", "unclear", "pass")
 NOT_TESTED: Final = "not tested"
+NOT_RUN: Final = "not run"
 MEANING: Final = (
     "A criterion passes in a scenario if the whole 95 % bootstrap interval of the mean over the seeds keeps the "
     "threshold, fails if none of it does, and is unclear otherwise, or if a run has no value. A suite has the verdict "
@@ -98,16 +99,19 @@ class Verdicts:
         return cls(result, suites, competitors, found)
 
     def verdict(self, suite: str, competitor: str) -> str:
-        """Return the verdict of the worst scenario, or that the suite was not tested or not run."""
+        """Return the verdict of the worst scenario, or that the suite was not tested or not run as a whole."""
         if self.suites[suite].needs is not None:
             return NOT_TESTED
-        found = {one.verdict for one in self.judgements if (one.suite, one.competitor) == (suite, competitor)}
-        return next((verdict for verdict in WORST_FIRST if verdict in found), "not run")
+        found = [one for one in self.judgements if (one.suite, one.competitor) == (suite, competitor)]
+        worst = next((verdict for verdict in WORST_FIRST if any(one.verdict == verdict for one in found)), NOT_RUN)
+        scenarios = 1 if self.suites[suite].is_pooled else len(self.suites[suite].scenarios)
+        # What did not run can only make it worse.
+        return worst if worst == "fail" or len({one.scenario for one in found}) == scenarios else NOT_RUN
 
     def counts(self, competitor: str) -> str:
         """Return `5 pass, 3 fail, 1 unclear, 2 not tested`."""
         counts = Counter(self.verdict(suite, competitor) for suite in self.suites)
-        order = ("pass", "fail", "unclear", NOT_TESTED, "not run")
+        order = ("pass", "fail", "unclear", NOT_TESTED, NOT_RUN)
         return ", ".join(f"{counts[verdict]} {verdict}" for verdict in order if counts[verdict])
 
 
@@ -242,7 +246,7 @@ def _suite_blocks(name: str, suite: Suite, verdicts: Verdicts) -> list[str]:
                 ],
             )
         )  # fmt: skip
-    elif verdicts.judgements:
+    elif all(verdicts.verdict(name, competitor) == "pass" for competitor in verdicts.competitors):
         blocks.append("All pass.")
     return blocks
 

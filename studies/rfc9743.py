@@ -19,7 +19,7 @@ from rich.console import Console
 
 from bbrgym.benchmark.results import BenchmarkResult
 from bbrgym.benchmark.run import run_benchmark
-from bbrgym.benchmark.verdicts import Verdicts, page_blocks, print_verdicts
+from bbrgym.benchmark.verdicts import NOT_RUN, Verdicts, page_blocks, print_verdicts
 from bbrgym.cli import BENCHMARKS
 from studies import page
 from studies.command import check_failures, run_command, split_settings
@@ -60,6 +60,13 @@ def write_verdicts_page(result: BenchmarkResult, path: Path) -> None:
     runs = result.plan["runs"]
     lost = [f"**Unfinished: {len(result.missing)} of {len(runs)} runs are missing.**"] if result.missing else []
     lost += [f"**{len(result.failures)} of {len(runs)} runs failed.**"] if result.failures else []
+    verdicts = Verdicts.of(result)
+    absent = [
+        page.cell(suite.title)
+        for name, suite in verdicts.suites.items()
+        if any(verdicts.verdict(name, competitor) == NOT_RUN for competitor in verdicts.competitors)
+    ]
+    lost += [f"**Not run as a whole yet: {', '.join(absent)}.**"] if absent else []
     page.write_page(
         [
             "# RFC 9743",
@@ -70,7 +77,7 @@ def write_verdicts_page(result: BenchmarkResult, path: Path) -> None:
             f"    {result.plan['provenance']['command']}",
             *page.provenance([result.plan]),
             *lost,
-            *page_blocks(Verdicts.of(result)),
+            *page_blocks(verdicts),
         ],
         path,
     )

@@ -42,4 +42,6 @@ def test_the_command_writes_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "| section | criterion | bbr | newreno |" in text
     assert "| 6 | a busy link | pass | pass |" in text
     assert "'benchmark.seeds=[1]'" in text
+    assert "All pass." in text
     assert "Unfinished" not in text
+    assert "Not run" not in text
