@@ -357,8 +357,9 @@ def tests_of(file: str) -> tuple[str, ...]:
     if stem == "agent":
         return own, contract, "-k", "agent or not test_controllers"
     if stem not in ("bbr", "bbr2") and (ROOT / own).is_file():  # an algorithm from which no other derives
-        return own, contract, "-k", f"{stem.replace('_', '-')} or not test_controllers"
-    names = dict.fromkeys((stem, "estimators", "bbr", "bbr2", "cubic", "agent", "transport"))
+        cases = [f"tests/unit/{path.name}" for path in sorted((ROOT / "tests/unit").glob(f"test_{stem}_cases.py"))]
+        return own, *cases, contract, "-k", f"{stem.replace('_', '-')} or not test_controllers"
+    names = dict.fromkeys((stem, "estimators", "bbr", "bbr2", "bbr3", "bbr3_cases", "cubic", "agent", "transport"))
     shared = [f"tests/unit/test_{name}.py" for name in names]
     return (*(test for test in shared if (ROOT / test).is_file()), contract)
 
