@@ -176,8 +176,9 @@ def main() -> int:
 
 @contextlib.contextmanager
 def _target(name: str) -> Iterator[Target]:
-    if name not in ("sanitized", "checkpoint", "import"):  # whose libraries reserve more than there is
-        resource.setrlimit(resource.RLIMIT_AS, (6 * 2**30, 6 * 2**30))
+    most = resource.getrlimit(resource.RLIMIT_AS)[1]
+    has_limit = name not in ("sanitized", "checkpoint", "import")  # whose libraries reserve more than there is
+    resource.setrlimit(resource.RLIMIT_AS, (6 * 2**30 if has_limit else most, most))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     with (

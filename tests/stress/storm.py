@@ -494,6 +494,7 @@ def main() -> int:
         began, index = time.monotonic(), 0
         if options.only is not None:
             storm.run(options.only, options.kind)
+            index = 1
         else:
             storm.warm_up()
             while (kills := sum(storm.report.kills.values())) < options.kills:
