@@ -89,11 +89,11 @@ def test_the_window_limits_the_flow_for_a_round_after_it_has() -> None:
     rounds = bounded_probe()
     bound = rounds.metrics["inflight_hi_packets"]
     rounds.round(in_flight=57, tx_in_flight=50, acks=60, is_limited=lambda i: i == 0)
-    assert rounds.metrics["inflight_hi_packets"] > bound
+    first = rounds.metrics["inflight_hi_packets"]
     rounds.round(in_flight=50, tx_in_flight=50, acks=60, is_limited=lambda i: False)
-    bound = rounds.metrics["inflight_hi_packets"]
+    second = rounds.metrics["inflight_hi_packets"]
     rounds.round(in_flight=50, tx_in_flight=50, acks=60, is_limited=lambda i: False)
-    assert rounds.metrics["inflight_hi_packets"] == bound
+    assert bound < first < second == rounds.metrics["inflight_hi_packets"]
 
 
 def test_cruising_leaves_fifteen_per_cent_of_the_bound() -> None:
@@ -348,6 +348,18 @@ def test_whether_drain_forgets_the_losses_of_startup(forgets: bool) -> None:
     rounds.round(in_flight=200)
     assert rounds.metrics["mode"] == DRAIN
     assert math.isnan(rounds.metrics["inflight_lo_packets"]) == forgets
+
+
+def test_a_spurious_recovery_takes_back_the_end_of_startup() -> None:
+    rounds = Rounds(time_ms=0, startup_loss_events=1)
+    rounds.round(rate_mbps=1, in_flight=200)
+    rounds.hear(Recovery.RECOVERY)
+    for rate_mbps in (2, 4):
+        assert rounds.metrics["mode"] == STARTUP
+        rounds.round(rate_mbps=rate_mbps, in_flight=200, lost=5, lost_at=0)
+    assert (rounds.metrics["mode"], rounds.metrics["is_full_pipe"]) == (DRAIN, 1)
+    rounds.controller.on_spurious_recovery()
+    assert (rounds.metrics["mode"], rounds.metrics["is_full_pipe"]) == (STARTUP, 0)
 
 
 @pytest.mark.parametrize("phase", [CRUISE, UP])
