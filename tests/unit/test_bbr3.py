@@ -12,7 +12,7 @@ from functools import partial
 import bbr_rounds
 import pytest
 from ack_path import MS, PACKET, Path, make
-from bbr_rounds import CRUISE, DOWN, DRAIN, PROBE_BW, REFILL, STARTUP, UP, WITHOUT_PROBE_RTT
+from bbr_rounds import CRUISE, DOWN, DRAIN, PROBE_BW, PROBE_RTT, REFILL, STARTUP, UP, WITHOUT_PROBE_RTT
 
 from bbrgym import Flow, Scenario, simulate
 from bbrgym._testing import Recovery
@@ -94,6 +94,24 @@ def test_the_window_limits_the_flow_for_a_round_after_it_has() -> None:
     second = rounds.metrics["inflight_hi_packets"]
     rounds.round(in_flight=50, tx_in_flight=50, acks=60, is_limited=lambda i: False)
     assert bound < first < second == rounds.metrics["inflight_hi_packets"]
+
+
+def test_an_ack_without_a_valid_sample_does_not_move_the_bound() -> None:
+    rounds = bounded_probe()
+    rounds.round(in_flight=50, tx_in_flight=50, middle={"is_valid": False, "tx_in_flight": 90 * PACKET})
+    assert rounds.metrics["inflight_hi_packets"] < 90
+
+
+def test_a_probe_that_begins_anew_after_a_spurious_recovery_is_of_the_same_cycle() -> None:
+    rounds = Rounds(UP, **WITHOUT_PROBE_RTT)
+    rounds.hear(Recovery.RECOVERY)
+    rounds.round(in_flight=60, tx_in_flight=20, lost=3)
+    assert rounds.phase == DOWN
+    rounds.controller.on_spurious_recovery()
+    rounds.until(UP, rate_mbps=3)
+    rounds.until(DOWN, rate_mbps=3, in_flight=60)
+    rounds.round(rate_mbps=3, in_flight=60)
+    assert rounds.metrics["max_bandwidth_mbps"] > 9, "the last cycle's still counts"
 
 
 def test_cruising_leaves_fifteen_per_cent_of_the_bound() -> None:
@@ -189,11 +207,26 @@ def test_after_a_pause_probe_rtt_ends() -> None:
     assert rounds.phase == CRUISE
 
 
+def test_each_probe_rtt_lasts_a_round_if_that_is_longer() -> None:
+    seen = Path(make("bbr3", rtt_ms=400, probe_rtt_interval_s=2.0), rtt_ms=400).watch(15_000)
+    probing = seen[seen["mode"] == PROBE_RTT]["now_ms"]
+    lasted = probing.groupby((probing.diff() > 1000).cumsum()).agg(lambda times: times.max() - times.min())
+    assert len(lasted) >= 3
+    assert lasted.min() > 399
+
+
 @pytest.mark.parametrize(("burst_packets", "expected"), [(1, 1.0), (5, 5.0), (0, 2.0)])
 def test_bursts(burst_packets: int, expected: float) -> None:
     # 1 ms of 10 Mbit/s is 1.25 packets.
     rounds = Rounds(CRUISE, burst_packets=burst_packets)
     assert rounds.controller.decision().send_quantum == expected * PACKET
+
+
+def test_the_window_has_room_for_three_bursts() -> None:
+    rounds = Rounds(CRUISE, burst_packets=100)
+    for _ in range(20):
+        rounds.round()
+    assert rounds.cwnd == 300
 
 
 def test_a_burst_is_a_millisecond_of_the_pacing_rate() -> None:
