@@ -395,6 +395,21 @@ def test_a_spurious_recovery_takes_back_the_end_of_startup() -> None:
     assert (rounds.metrics["mode"], rounds.metrics["is_full_pipe"]) == (STARTUP, 0)
 
 
+def test_a_spurious_recovery_takes_back_no_more_than_its_own_losses() -> None:
+    rounds = cruise()
+    rounds.hear(Recovery.RECOVERY)
+    for _ in range(3):
+        rounds.round(lost=1, rate_mbps=8)
+    rounds.hear(Recovery.OPEN)
+    before = rounds.metrics["bandwidth_lo_mbps"]
+    rounds.hear(Recovery.RECOVERY)
+    for _ in range(3):
+        rounds.round(lost=1, rate_mbps=3)
+    assert rounds.metrics["bandwidth_lo_mbps"] < before
+    rounds.controller.on_spurious_recovery()
+    assert rounds.metrics["bandwidth_lo_mbps"] == before
+
+
 @pytest.mark.parametrize("phase", [CRUISE, UP])
 @pytest.mark.parametrize("sets_bound", [True, False])
 def test_whether_a_timeout_sets_the_lower_bound(phase: int, sets_bound: bool) -> None:
