@@ -81,6 +81,13 @@ def test_slow_start_doubles_until_one_packet_is_queued_and_leaves_what_the_path_
     assert hand.metrics["mode"] == AVOIDANCE
 
 
+@pytest.mark.parametrize(("gamma_packets", "mode"), [(6.0, SLOW_START), (5.9, AVOIDANCE)])
+def test_slow_start_ends_with_more_than_gamma_packets_in_the_queue(gamma_packets: float, mode: int):
+    hand = Hand(10, SLOW_START, gamma_packets=gamma_packets)
+    hand.round(*[2 * BASE_MS] * 3)
+    assert hand.metrics["mode"] == mode, "half of 12 packets are queued, before the last ACK's growth"
+
+
 def test_a_window_that_does_not_limit_the_flow_shrinks_but_does_not_grow():
     hand = Hand(20)
     assert hand.round(*[BASE_MS] * 4, is_cwnd_limited=False) == 20
