@@ -22,7 +22,7 @@ HEADER_BYTES = 40
 MOST_FLOWS: Final = 1000
 """How many flows a scenario can have."""
 
-Queue = Literal["droptail", "codel", "pie", "fq_codel"]
+Queue = Literal["droptail", "codel", "pie", "fq_codel", "dualpi2"]
 """How the bottleneck's queue decides what to drop or mark."""
 
 Ecn = Literal["classic", "l4s"]
@@ -171,12 +171,17 @@ class Scenario:
         buffer_packets: the same in packets. Give at most one of the two.
         queue: `droptail`, which drops packets that arrive at a full buffer; `codel` (RFC 8289), which also drops
             packets at the queue's head once delays have exceeded `codel_target_ms` for `codel_interval_ms`; `pie` (RFC
-            8033), which also drops arriving packets with a probability that keeps the delay at `pie_target_ms`; or
-            `fq_codel` (RFC 8290), which serves the flows in turns and has a queue with CoDel for each. Instead of
-            dropping packets, the last three mark those of ECN-capable flows.
+            8033), which also drops arriving packets with a probability that keeps the delay at `pie_target_ms`;
+            `fq_codel` (RFC 8290), which serves the flows in turns and has a queue with CoDel for each; or `dualpi2`
+            (RFC 9332), which has a short queue for L4S flows beside one that it keeps at `dualpi2_target_ms`. Instead
+            of dropping packets, the last four mark those of ECN-capable flows.
         codel_target_ms: CoDel's TARGET, the acceptable standing queueing delay, in ms, also that of FQ-CoDel.
         codel_interval_ms: CoDel's INTERVAL, about the longest RTT of the flows, in ms, also that of FQ-CoDel.
         pie_target_ms: PIE's QDELAY_REF, the queueing delay that it keeps, in ms.
+        dualpi2_target_ms: DualPI2's target of the delay in the classic queue, in ms.
+        dualpi2_step_ms: how long an L4S packet may wait in DualPI2 before it is marked in any case, in ms.
+        dualpi2_coupling: DualPI2's coupling factor k: L4S packets are marked with k times the root of the probability
+            with which classic ones are dropped.
         ce_threshold_ms: the queue, whatever its kind, marks every packet of an ECN-capable flow that has waited longer
             than this, in ms (step marking, as for DCTCP, RFC 8257); None for no such mark.
         duration_s: length of the episode, in s.
@@ -211,6 +216,9 @@ class Scenario:
     codel_target_ms: float = 5.0
     codel_interval_ms: float = 100.0
     pie_target_ms: float = 15.0
+    dualpi2_target_ms: float = 15.0
+    dualpi2_step_ms: float = 1.0
+    dualpi2_coupling: float = 2.0
     ce_threshold_ms: float | None = None
     duration_s: float = 30.0
     packet_bytes: int = 1000
@@ -239,6 +247,9 @@ class Scenario:
         check_number("codel_target_ms", self.codel_target_ms, at_least=0.01, at_most=10_000)
         check_number("codel_interval_ms", self.codel_interval_ms, at_least=0.1, at_most=100_000)
         check_number("pie_target_ms", self.pie_target_ms, at_least=0.01, at_most=10_000)
+        check_number("dualpi2_target_ms", self.dualpi2_target_ms, at_least=0.01, at_most=10_000)
+        check_number("dualpi2_step_ms", self.dualpi2_step_ms, at_least=0, at_most=10_000)
+        check_number("dualpi2_coupling", self.dualpi2_coupling, at_least=1, at_most=100)
         check_number("ce_threshold_ms", self.ce_threshold_ms, at_least=0, at_most=10_000, or_none=True)
         check_number("duration_s", self.duration_s, above=0, at_most=1e6)
         check_integer("packet_bytes", self.packet_bytes, at_least=64, at_most=9000)
@@ -361,6 +372,7 @@ class Scenario:
             "codel": codel,
             "pie": f"PIE ({self.pie_target_ms:g} ms)",
             "fq_codel": f"FQ-{codel}",
+            "dualpi2": f"DualPI2 ({self.dualpi2_target_ms:g} and {self.dualpi2_step_ms:g} ms)",
         }[self.queue]
         parts = [f"{self.rate_mbps:g} Mbit/s", f"{queue} buffer of {buffer}"]
         if self.ce_threshold_ms is not None:
@@ -432,6 +444,7 @@ _LISTS: Final = ("flows", "rate_schedule")
 LEFT_OUT: Final = frozenset(
     {
         *("queue", "codel_target_ms", "codel_interval_ms", "pie_target_ms", "ce_threshold_ms", "loss_burst_packets"),
+        *("dualpi2_target_ms", "dualpi2_step_ms", "dualpi2_coupling"),
         *("reordering", "reordering_ms", "policer_mbps", "policer_burst_bytes"),
         *("second_rate_mbps", "second_buffer_packets", "reverse_rate_mbps", "reverse_buffer_packets"),
         *("jitter_ms", "policy", "ecn", "rtt_schedule", "ack_loss", "ack_aggregation_ms"),

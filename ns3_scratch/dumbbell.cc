@@ -182,6 +182,9 @@ TrafficControlHelper QueueDiscOf(const Scenario& scenario)
                                 "CeThreshold",
                                 ceThreshold);
         break;
+    case QueueKind::kDualPi2:
+        throw std::invalid_argument("ns-3 cannot run queue 'dualpi2': ns-3 3.44 has no such queue "
+                                    "discipline; the native and the Linux engine have");
     }
     return helper;
 }

@@ -266,3 +266,90 @@ class FqCodel(Queue):
                 self.branches.add("empty new")
             turn.pop(0)
         return None
+
+
+@dataclass
+class DualPi2(Queue):
+    """DualPI2 as written in RFC 9332, appendix A, with overload, and Linux's constants, delay, step and scheduler."""
+
+    TARGET: float = 0.015
+    K: float = 2.0
+    STEP: int = MS
+    MTU: int = 1040
+    lq: list[Packet] = field(default_factory=list)
+    cq: list[Packet] = field(default_factory=list)
+    lq_count: float = 0.0
+    cq_count: float = 0.0
+    p: float = 0.0
+    prevq: float = 0.0
+    updates: int = 0
+    credit: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.credit = self.MTU * (10 - 90)
+
+    def advance(self, now: int) -> None:
+        while (self.updates + 1) * 16 * MS <= now:
+            self.updates += 1
+            time = self.updates * 16 * MS
+            curq = max((time - queue[0].arrival) / 1e9 if queue else 0.0 for queue in (self.lq, self.cq))
+            self.p += 0.16 * (curq - self.TARGET) + 3.2 * (curq - self.prevq)
+            self.p = min(max(self.p, 0.0), 1.0)
+            self.prevq = curq
+
+    def enque(self, now: int, packet: Packet, is_l4s: bool) -> None:
+        self.advance(now)
+        (self.lq if is_l4s else self.cq).append(packet)
+
+    def recur_l(self, likelihood: float) -> bool:
+        self.lq_count += likelihood
+        if self.lq_count > 1:
+            self.lq_count -= 1
+            return True
+        return False
+
+    def recur_c(self, likelihood: float) -> bool:
+        self.cq_count += likelihood
+        if self.cq_count > 1:
+            self.cq_count -= 1
+            return True
+        return False
+
+    def scheduler_takes_l(self) -> bool:
+        return bool(self.lq) and (not self.cq or self.credit <= 0)
+
+    def deque(self, now: int) -> Packet | None:
+        self.advance(now)
+        while self.lq or self.cq:
+            p_cl, p_c = self.K * self.p, self.p**2
+            if self.scheduler_takes_l():
+                if self.cq:
+                    self.credit += 10 * self.lq[0].size
+                packet = self.lq.pop(0)
+                if p_cl < 1:
+                    p_l = 1 if len(self.lq) > 1 and now - packet.arrival > self.STEP else 0
+                    if self.recur_l(max(p_l, p_cl)):
+                        self.marked.append(packet.number)
+                        self.branches.add("step" if p_l else "coupled mark")
+                else:
+                    if self.recur_l(p_c):
+                        self.dropped.append(packet.number)
+                        self.branches.add("L4S drop")
+                        continue
+                    self.marked.append(packet.number)
+                    self.branches.add("overload mark")
+            else:
+                if self.lq:
+                    self.credit -= 90 * self.cq[0].size
+                    self.branches.add("classic first")
+                packet = self.cq.pop(0)
+                if self.recur_c(p_c):
+                    if not packet.is_ecn_capable or p_cl >= 1:
+                        self.dropped.append(packet.number)
+                        self.branches.add("ECN-capable drop" if packet.is_ecn_capable else "drop")
+                        continue
+                    self.marked.append(packet.number)
+                    self.branches.add("classic mark")
+            return packet
+        self.credit = self.MTU * (10 - 90)
+        return None

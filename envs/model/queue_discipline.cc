@@ -1,6 +1,7 @@
 #include "envs/model/queue_discipline.h"
 
 #include "envs/model/codel.h"
+#include "envs/model/dualpi2.h"
 #include "envs/model/fq_codel.h"
 #include "envs/model/pie.h"
 
@@ -36,6 +37,8 @@ std::unique_ptr<QueueDiscipline> MakeQueueDiscipline(const Scenario& scenario, s
       return std::make_unique<PieQueue>(scenario, seed);
     case QueueKind::kFqCodel:
       return std::make_unique<FqCodelQueue>(scenario);
+    case QueueKind::kDualPi2:
+      return std::make_unique<DualPi2Queue>(scenario);
   }
   return nullptr;  // not reached: the switch has every kind
 }

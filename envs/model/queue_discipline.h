@@ -33,6 +33,8 @@ class PacketFifo {
   void Push(Nanoseconds now, const QueuedPacket& packet);
   /// Takes the first packet. Returns false if there is none.
   bool Pop(TimedPacket& packet);
+  /// The first packet; there must be one.
+  const TimedPacket& Front() const { return packets_.Front(); }
 
   std::size_t size() const { return packets_.size(); }
   Bytes bytes() const { return bytes_; }

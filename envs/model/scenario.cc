@@ -9,10 +9,8 @@ namespace bbrgym {
 namespace {
 
 constexpr std::pair<const char*, QueueKind> kQueues[] = {
-    {"droptail", QueueKind::kDroptail},
-    {"codel", QueueKind::kCodel},
-    {"pie", QueueKind::kPie},
-    {"fq_codel", QueueKind::kFqCodel},
+    {"droptail", QueueKind::kDroptail}, {"codel", QueueKind::kCodel},     {"pie", QueueKind::kPie},
+    {"fq_codel", QueueKind::kFqCodel},  {"dualpi2", QueueKind::kDualPi2},
 };
 
 constexpr std::pair<const char*, FlowPath> kPaths[] = {

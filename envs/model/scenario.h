@@ -32,7 +32,7 @@ inline Nanoseconds FromMilliseconds(double ms) {
 }
 
 /// The kinds of queue: the names of `bbrgym.envs.scenario.Queue`.
-enum class QueueKind : std::uint8_t { kDroptail, kCodel, kPie, kFqCodel };
+enum class QueueKind : std::uint8_t { kDroptail, kCodel, kPie, kFqCodel, kDualPi2 };
 
 /// Which links a flow's data crosses: all forward links, one hop of the two, or the reverse link.
 enum class FlowPath : std::uint8_t { kForward, kFirstHop, kSecondHop, kReverse };
@@ -98,6 +98,9 @@ struct Scenario {
   double codel_target_ms = 5.0;
   double codel_interval_ms = 100.0;
   double pie_target_ms = 15.0;
+  double dualpi2_target_ms = 15.0;
+  double dualpi2_step_ms = 1.0;
+  double dualpi2_coupling = 2.0;
   std::optional<double> ce_threshold_ms;
   double duration_s = 30.0;
   std::int64_t packet_bytes = 1000;
@@ -123,6 +126,9 @@ struct Scenario {
     visit("codel_target_ms", codel_target_ms);
     visit("codel_interval_ms", codel_interval_ms);
     visit("pie_target_ms", pie_target_ms);
+    visit("dualpi2_target_ms", dualpi2_target_ms);
+    visit("dualpi2_step_ms", dualpi2_step_ms);
+    visit("dualpi2_coupling", dualpi2_coupling);
     visit("ce_threshold_ms", ce_threshold_ms);
     visit("duration_s", duration_s);
     visit("packet_bytes", packet_bytes);

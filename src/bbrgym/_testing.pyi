@@ -340,6 +340,12 @@ class PieQueue(QueueDiscipline):
     @property
     def drop_probability(self) -> float: ...
 
+class DualPi2Queue(QueueDiscipline):
+    """The coupled dual queue with PI2 (RFC 9332)."""
+
+    @property
+    def base_probability(self) -> float: ...
+
 def make_queue(scenario: dict[str, object], seed: int) -> QueueDiscipline:
     """Return the queue discipline of a scenario."""
 

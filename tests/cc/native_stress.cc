@@ -115,7 +115,8 @@ Scenario MakeScenario(Random& random) {
   } else {
     scenario.buffer_packets = OneOf<std::int64_t>(random, {1, 3, 100});
   }
-  scenario.queue = OneOf<const char*>(random, {"droptail", "droptail", "droptail", "codel", "pie", "fq_codel"});
+  scenario.queue =
+      OneOf<const char*>(random, {"droptail", "droptail", "droptail", "codel", "pie", "fq_codel", "dualpi2"});
   if (random.Below(4) == 0) scenario.ce_threshold_ms = OneOf<double>(random, {0, 1, 20});
   scenario.loss = OneOf<double>(random, {0, 0, 0, 0.001, 0.05, 0.5});
   if (random.Below(3) == 0) scenario.loss_burst_packets = OneOf<double>(random, {1, 3, 40});

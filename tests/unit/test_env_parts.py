@@ -480,7 +480,10 @@ class TestDistribution:
                 {"flows": [{"algorithm": {"choice": ["agent", "bbr"]}}]},
                 "a distribution must always have the same number of agent flows, got 0 or 1",
             ),
-            ({"queue": {"choice": ["codel", "red"]}}, "unknown queue 'red'; known: droptail, codel, pie, fq_codel"),
+            (
+                {"queue": {"choice": ["codel", "red"]}},
+                "unknown queue 'red'; known: droptail, codel, pie, fq_codel, dualpi2",
+            ),
             ([1], "a mapping of its fields"),
             ({"rate_mbps": "fast"}, "rate_mbps"),
         ],

@@ -120,7 +120,15 @@ def test_codel_keeps_the_delay_at_its_target(engine: Engine) -> None:
     assert bbrgym.simulate(patient, engine, SEED).summary(after_s=4).link.queue_mean_ms > 12
 
 
-@pytest.mark.parametrize("queue", get_args(Queue))
+# ns-3 has no DualPI2 (test_dualpi2.py).
+QUEUES = [
+    *(pytest.param("native", queue) for queue in get_args(Queue)),
+    *(pytest.param("ns3", queue, marks=needs_ns3) for queue in get_args(Queue) if queue != "dualpi2"),
+]
+every_queue = pytest.mark.parametrize(("engine", "queue"), QUEUES, indirect=["engine"])
+
+
+@every_queue
 def test_what_is_sent_is_dropped_or_lost_or_arrives(engine: Engine, queue: str) -> None:
     """Drops are counted once each, wherever they are."""
     scenario = Scenario.from_dict(
@@ -137,9 +145,9 @@ def test_what_is_sent_is_dropped_or_lost_or_arrives(engine: Engine, queue: str) 
     assert 0 <= unseen <= total(trace, "retransmitted_packets") - gone + 2
 
 
-@pytest.mark.parametrize("queue", get_args(Queue))
+@every_queue
 def test_every_buffer_has_an_end(engine: Engine, queue: Queue) -> None:
-    targets = {"codel_target_ms": 1000.0, "pie_target_ms": 1000.0}
+    targets = {"codel_target_ms": 1000.0, "pie_target_ms": 1000.0, "dualpi2_target_ms": 1000.0}
     scenario = dataclasses.replace(CODEL, queue=queue, buffer_bdp=None, buffer_packets=10, duration_s=3.0, **targets)
     trace = bbrgym.simulate(scenario, engine, SEED)
     assert total(trace, "drops") > 0
@@ -148,7 +156,7 @@ def test_every_buffer_has_an_end(engine: Engine, queue: Queue) -> None:
 
 def test_an_unknown_queue_is_refused_by_the_engine() -> None:
     batch = _native.Batch(1, 1)
-    with pytest.raises(ValueError, match="unknown queue 'red'; known: droptail, codel, pie, fq_codel"):
+    with pytest.raises(ValueError, match="unknown queue 'red'; known: droptail, codel, pie, fq_codel, dualpi2"):
         batch.reset(0, CODEL.to_dict() | {"queue": "red"}, SEED)
 
 

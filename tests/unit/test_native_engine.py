@@ -54,6 +54,7 @@ OF_SCENARIO: dict[str, Any] = {
     "rate_mbps": 11, "buffer_bdp": 0.5, "buffer_packets": 20, "duration_s": 0.9, "packet_bytes": 800, "loss": 0.01,
     "rate_schedule": ((0.5, 5.0),), "flows": PLAIN.flows[:1], "queue": "codel", "codel_target_ms": 1.0,
     "codel_interval_ms": 20.0, "pie_target_ms": 3.0, "ce_threshold_ms": 3.0, "loss_burst_packets": 5.0,
+    "dualpi2_target_ms": 2.0, "dualpi2_step_ms": 4.0, "dualpi2_coupling": 4.0,
     "reordering": 0.1, "reordering_ms": 7.0, "policer_mbps": 5.0, "policer_burst_bytes": 5000,
     "second_rate_mbps": 5.0, "second_buffer_packets": 3, "reverse_rate_mbps": 0.1, "reverse_buffer_packets": 3,
 }  # fmt: skip
@@ -68,6 +69,9 @@ WITH: dict[str, dict[str, Any]] = {
     "codel_target_ms": {"queue": "codel"},
     "codel_interval_ms": {"queue": "codel"},
     "pie_target_ms": {"queue": "pie"},
+    "dualpi2_target_ms": {"queue": "dualpi2"},
+    "dualpi2_step_ms": {"queue": "dualpi2"},
+    "dualpi2_coupling": {"queue": "dualpi2"},
     "loss_burst_packets": {"loss": 0.02},
     "reordering_ms": {"reordering": 0.05},
     "policer_burst_bytes": {"policer_mbps": 4.0},
@@ -89,7 +93,8 @@ def test_every_field_has_an_effect(engine: NativeEngine) -> None:
     changed = {name: dataclasses.replace(PLAIN, **WITH.get(name, {}), **{name: value})
                for name, value in OF_SCENARIO.items()}  # fmt: skip
     changed |= {f"with {name}": dataclasses.replace(PLAIN, **fields) for name, fields in WITH.items()}
-    del changed["with codel_interval_ms"], changed["with codel_target_ms"]  # "queue" is the same
+    for name in ("codel_interval_ms", "codel_target_ms", "dualpi2_step_ms", "dualpi2_coupling"):
+        del changed[f"with {name}"]  # "queue", or the same as "with dualpi2_target_ms"
     for name, value in OF_FLOW.items():
         flow = dataclasses.replace(PLAIN.flows[0], **WITH_IN_FLOW.get(name, {}), **{name: value})
         changed[f"flow.{name}"] = dataclasses.replace(PLAIN, flows=(flow, PLAIN.flows[1]))

@@ -38,6 +38,9 @@ NEW = dataclasses.replace(
     codel_target_ms=7.5,
     codel_interval_ms=50,
     pie_target_ms=20,
+    dualpi2_target_ms=5,
+    dualpi2_step_ms=0.5,
+    dualpi2_coupling=3,
     ce_threshold_ms=1.5,
     loss_burst_packets=4,
     second_rate_mbps=7,
@@ -213,14 +216,17 @@ def test_an_algorithm_in_the_place_of_agents():
         (lambda: Scenario(packet_bytes=10), r"packet_bytes must be an integer in \[64, 9000\], got 10"),
         (lambda: Scenario(packet_bytes=True), r"packet_bytes must be an integer in \[64, 9000\], got True"),
         (lambda: Scenario(loss=1), r"loss must be in \[0, 1\), got 1"),
-        (lambda: Scenario(queue="red"), "unknown queue 'red'; known: droptail, codel, pie, fq_codel"),
-        (lambda: Scenario(queue=None), "unknown queue None; known: droptail, codel, pie, fq_codel"),
+        (lambda: Scenario(queue="red"), "unknown queue 'red'; known: droptail, codel, pie, fq_codel, dualpi2"),
+        (lambda: Scenario(queue=None), "unknown queue None; known: droptail, codel, pie, fq_codel, dualpi2"),
         (lambda: Scenario(codel_target_ms=0), r"codel_target_ms must be in \[0\.01, 10000\], got 0"),
         (
             lambda: Scenario(codel_interval_ms=math.nan),
             r"codel_interval_ms must be a finite number in \[0\.1, 100000\], got nan",
         ),
         (lambda: Scenario(pie_target_ms=0), r"pie_target_ms must be in \[0\.01, 10000\], got 0"),
+        (lambda: Scenario(dualpi2_target_ms=0), r"dualpi2_target_ms must be in \[0\.01, 10000\], got 0"),
+        (lambda: Scenario(dualpi2_step_ms=-1), r"dualpi2_step_ms must be in \[0, 10000\], got -1"),
+        (lambda: Scenario(dualpi2_coupling=0.5), r"dualpi2_coupling must be in \[1, 100\], got 0\.5"),
         (lambda: Scenario(loss_burst_packets=0.5), r"loss_burst_packets must be in \[1, 1e\+06\] or null, got 0\.5"),
         (
             lambda: Scenario(loss_burst_packets="long"),
@@ -311,6 +317,9 @@ def test_in_words():
     )
     assert Scenario(queue="fq_codel", buffer_packets=9).describe_link() == (
         "12 Mbit/s, FQ-CoDel (5 ms in 100 ms) buffer of 9 packets"
+    )
+    assert Scenario(queue="dualpi2", buffer_packets=9).describe_link() == (
+        "12 Mbit/s, DualPI2 (15 and 1 ms) buffer of 9 packets"
     )
     varying = Scenario(rate_schedule=tuple((time, 5 + time) for time in range(10)))
     assert varying.describe_link() == (

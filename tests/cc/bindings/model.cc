@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "envs/model/dualpi2.h"
 #include "envs/model/loss_model.h"
 #include "envs/model/pie.h"
 #include "envs/model/policer.h"
@@ -61,6 +62,9 @@ void BindModel(nb::module_& m) {
 
   nb::class_<PieQueue, QueueDiscipline>(m, "PieQueue", "A queue with PIE (RFC 8033).")
       .def_prop_ro("drop_probability", &PieQueue::drop_probability);
+
+  nb::class_<DualPi2Queue, QueueDiscipline>(m, "DualPi2Queue", "The coupled dual queue with PI2 (RFC 9332).")
+      .def_prop_ro("base_probability", &DualPi2Queue::base_probability);
 
   m.def(
       "make_queue",

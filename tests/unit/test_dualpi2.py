@@ -1,0 +1,225 @@
+"""DualPI2 (RFC 9332): alone, and with flows of Prague and CUBIC (docs/scenarios.md)."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import random
+from typing import Any
+
+import pytest
+from marks import needs_ns3
+from rfc_queues import MS, DualPi2, Packet
+
+from bbrgym import Flow, Scenario, Trace, _testing, make_engine, simulate
+from bbrgym.envs.engine import EngineError
+
+PACKET = 1040
+NOT_ECT, ECT1, ECT0, CE = range(4)
+L4S = (ECT1, CE)
+UPDATE = 16 * MS
+SEED = 3
+
+
+def make_queue(**fields: Any) -> _testing.DualPi2Queue:
+    queue = _testing.make_queue(Scenario(queue="dualpi2", **fields).to_dict(), SEED)
+    assert isinstance(queue, _testing.DualPi2Queue)
+    return queue
+
+
+@pytest.mark.parametrize("kinds", [(NOT_ECT, ECT1), (ECT0, ECT1), (NOT_ECT, ECT0, ECT1, CE), (ECT1,), (NOT_ECT,)])
+def test_it_does_what_the_pseudo_code_says(kinds: tuple[int, ...]) -> None:
+    """The load is between a tenth and five times of what leaves, in turns."""
+    branches: set[str] = set()
+    for seed in range(3):
+        rng = random.Random(seed)
+        target_ms, step_ms, k = [(15, 1, 2), (5, 0.3, 2), (20, 2, 3.5)][seed]
+        ours = make_queue(dualpi2_target_ms=target_ms, dualpi2_step_ms=step_ms, dualpi2_coupling=k)
+        rfcs = DualPi2(TARGET=target_ms / 1e3, K=k, STEP=int(step_ms * MS))
+        now, sent = 0, []
+        for round_ in range(3500):
+            now += rng.choice([0, MS // 3, MS, 2 * MS])
+            load = (0.5, 1.1, 0.2, 1.3, 5, 5, 0.1)[round_ // 250 % 7]
+            for _ in range(int(load + rng.random())):
+                size, ecn = rng.choice([PACKET, PACKET, 300]), rng.choice(kinds)
+                ours.push(now, len(sent), size, ecn)
+                rfcs.enque(now, Packet(len(sent), size, now, ecn != NOT_ECT), ecn in L4S)
+                sent.append(ecn)
+            packet = rfcs.deque(now)
+            is_marked = packet is not None and (sent[packet.number] == CE or packet.number in rfcs.marked[-1:])
+            assert ours.pop(now) == (None if packet is None else (packet.number, is_marked))
+            assert math.isclose(ours.base_probability, rfcs.p, rel_tol=1e-9, abs_tol=1e-12)
+            assert ours.drops == len(rfcs.dropped)
+            assert (len(ours), ours.bytes) == (len(rfcs.lq + rfcs.cq), sum(packet.size for packet in rfcs.lq + rfcs.cq))
+        assert ours.marks == sum(sent[number] != CE for number in rfcs.marked)
+        branches |= rfcs.branches
+    assert branches == {
+        *({"step", "overload mark", "L4S drop"} if ECT1 in kinds else ()),
+        *({"coupled mark"} if ECT1 in kinds else ()),
+        *({"classic first"} if len(kinds) > 1 else ()),
+        *({"drop"} if NOT_ECT in kinds else ()),
+        *({"classic mark", "ECN-capable drop"} if ECT0 in kinds else ()),
+    }
+
+
+def test_the_base_probability_follows_the_delay_and_its_change() -> None:
+    queue = make_queue()
+    queue.push(0, 0, PACKET)
+    expected, before = 0.0, 0.0
+    for update in range(1, 6):
+        delay = 0.016 * update
+        expected += 0.16 * (delay - 0.015) + 3.2 * (delay - before)
+        before = delay
+        queue.push(update * UPDATE - 1, update, PACKET)
+        assert queue.base_probability < expected, "an update comes every 16 ms"
+        queue.push(update * UPDATE, update, PACKET)
+        assert queue.base_probability == pytest.approx(expected, abs=1e-9)
+
+
+def test_the_base_probability_stays_between_zero_and_one() -> None:
+    queue = make_queue()
+    queue.push(0, 0, PACKET)
+    queue.push(100 * UPDATE, 1, PACKET)
+    assert queue.base_probability == 1
+    while queue.pop(100 * UPDATE):
+        pass
+    queue.push(1000 * UPDATE, 2, PACKET)
+    assert queue.base_probability == 0
+
+
+def at_probability(at_least: float, **fields: Any) -> tuple[_testing.DualPi2Queue, int]:
+    """Return an empty queue whose base probability has risen to this and does not change before the time returned."""
+    queue = make_queue(**fields)
+    queue.push(0, 0, PACKET)
+    now = 0
+    while queue.base_probability < at_least:
+        now += UPDATE // 8
+        queue.push(now, 0, PACKET)
+    while queue.pop(now) is not None:
+        pass
+    return queue, now
+
+
+def send(queue: _testing.DualPi2Queue, now: int, ecn: int, count: int = 2000) -> tuple[float, float]:
+    """Send packets one by one; return which shares are marked and dropped."""
+    marks, drops = 0, queue.drops
+    for number in range(count):
+        queue.push(now, number, PACKET, ecn)
+        left = queue.pop(now)
+        marks += left is not None and left[1]
+    return marks / count, (queue.drops - drops) / count
+
+
+@pytest.mark.parametrize("coupling", [2, 3])
+def test_classic_packets_are_dropped_by_the_square_and_l4s_packets_marked_by_the_multiple(coupling: float) -> None:
+    queue, now = at_probability(0.1, dualpi2_coupling=coupling)
+    p = queue.base_probability
+    assert 0.1 <= p < 1 / coupling
+    assert send(queue, now, NOT_ECT) == (0, pytest.approx(p**2, abs=0.001))
+    assert send(queue, now, ECT0) == (pytest.approx(p**2, abs=0.001), 0)
+    assert send(queue, now, ECT1) == (pytest.approx(coupling * p, abs=0.001), 0)
+
+
+def test_in_overload_packets_of_both_are_dropped_ecn_or_not() -> None:
+    """From k p' = 1 on; what is not dropped of L4S is marked."""
+    queue, now = at_probability(0.5)
+    p = queue.base_probability
+    for ecn in (NOT_ECT, ECT0):
+        assert send(queue, now, ecn) == (0, pytest.approx(p**2, abs=0.001))
+    assert send(queue, now, ECT1) == (pytest.approx(1 - p**2, abs=0.001), pytest.approx(p**2, abs=0.001))
+
+
+@pytest.mark.parametrize(("waited", "behind", "is_marked"), [(1, 2, True), (0, 2, False), (1, 1, False), (1, 0, False)])
+def test_l4s_packets_are_marked_above_the_step_unless_hardly_any_wait(
+    waited: int, behind: int, is_marked: bool
+) -> None:
+    """`waited` is the time above 1 ms, in ns. The first packet only fills the sum that recurs."""
+    queue = make_queue()
+    for number in range(4):
+        queue.push(0, number, PACKET, ECT1)
+    queue.pop(MS + 1)
+    while queue.pop(MS + 1):
+        pass
+    start = 2 * MS
+    for number in range(1 + behind):
+        queue.push(start, number, PACKET, ECT1)
+    assert queue.pop(start + MS + waited) == (0, is_marked)
+
+
+def test_classic_packets_do_not_meet_the_step_but_a_threshold_meets_both() -> None:
+    for threshold_ms, is_marked in ((None, False), (2.0, True)):
+        queue = make_queue(ce_threshold_ms=threshold_ms)
+        for number, ecn in enumerate([ECT0, ECT0, ECT0, ECT1]):
+            queue.push(0, number, PACKET, ecn)
+        left = [queue.pop(3 * MS) for _ in range(4)]
+        assert left == [(3, is_marked), (0, is_marked), (1, is_marked), (2, is_marked)]
+
+
+def test_l4s_packets_go_first_and_classic_ones_get_a_tenth() -> None:
+    queue = make_queue()
+    for number in range(1000):
+        queue.push(0, number, PACKET, (NOT_ECT, ECT1)[number % 2])
+    first = [queue.pop(0) for _ in range(400)]
+    classic = [place for place, left in enumerate(first) if left is not None and left[0] % 2 == 0]
+    assert len(classic) == pytest.approx(40, abs=1)
+    assert classic[0] > 8, "an L4S burst of a few packets does not wait at all"
+    assert {after - before for before, after in itertools.pairwise(classic)} == {10}
+
+
+@pytest.mark.parametrize("kinds", [(NOT_ECT, ECT0, ECT1), (CE, ECT0)])
+def test_each_queue_keeps_its_order_and_every_packet_leaves_or_is_dropped_once(kinds: tuple[int, ...]) -> None:
+    rng = random.Random(SEED)
+    queue, left = make_queue(), []
+    ecn = [rng.choice(kinds) for _ in range(3000)]
+    now = 0
+    for number, kind in enumerate(ecn):
+        now += rng.choice([0, MS // 2, MS])
+        queue.push(now, number, PACKET, kind)
+        if rng.random() < 0.8 and (packet := queue.pop(now)):
+            left.append(packet[0])
+    while packet := queue.pop(now):
+        left.append(packet[0])
+    for is_l4s in (True, False):
+        of_kind = [number for number in left if (ecn[number] in L4S) == is_l4s]
+        assert of_kind == sorted(set(of_kind))
+    assert queue.drops == len(ecn) - len(left) > 0
+    assert len(queue) == queue.bytes == 0
+
+
+# In scenarios
+
+
+BESIDE = Scenario(
+    rate_mbps=40,
+    buffer_bdp=4,
+    queue="dualpi2",
+    duration_s=20,
+    flows=(Flow("prague", rtt_ms=30, ecn="l4s"), Flow("cubic", rtt_ms=30)),
+)
+
+
+def queueing_ms(trace: Trace, flow: int) -> float:
+    """Return the flow's mean RTT after 8 s without the base RTT and the time of two packets on the link, in ms."""
+    scenario = trace.scenario
+    two_packets_ms = 2 * PACKET * 8e-3 / scenario.rate_mbps
+    return trace.summary(after_s=8).flows[flow].rtt_mean_ms - scenario.flows[flow].rtt_ms - two_packets_ms
+
+
+def test_prague_has_a_short_queue_beside_cubic_and_neither_starves() -> None:
+    trace = simulate(BESIDE, "native", SEED)
+    summary = trace.summary(after_s=8)
+    assert queueing_ms(trace, 0) < 1
+    assert 5 < queueing_ms(trace, 1) < 25
+    assert summary.link.utilisation > 0.9
+    assert summary.link.jain > 0.8
+    assert summary.flows[0].retransmissions == 0
+
+
+@needs_ns3
+def test_ns3_has_no_such_queue() -> None:
+    with (
+        contextlib.closing(make_engine("ns3")) as engine,
+        pytest.raises(EngineError, match=r"ns-3 cannot run queue 'dualpi2': ns-3 3\.44 has no such queue discipline"),
+    ):
+        simulate(BESIDE, engine)
