@@ -20,6 +20,7 @@ from rich.progress import track
 from bbrgym import Engine, Flow, Scenario, Trace, make_engine, simulate
 from bbrgym.benchmark.statistics import Estimate, estimate
 from bbrgym.benchmark.verdicts import judge
+from bbrgym.envs.scenario import HEADER_BYTES, Ecn, Queue
 from bbrgym.envs.trace import Summary
 from bbrgym.interruption import run_interruptible
 from studies import page
@@ -121,6 +122,17 @@ def queue_ms(summaries: Sequence[Summary]) -> float:
     return summaries[0].link.queue_mean_ms
 
 
+def delay_of(algorithm: str) -> Callable[[Sequence[Summary]], float]:
+    """Return what measures the mean RTT of an algorithm's first flow, less its base RTT and a transmission."""
+
+    def delay_ms(summaries: Sequence[Summary]) -> float:
+        flow = next(flow for flow in summaries[0].flows if flow.algorithm == algorithm)
+        packet_ms = 8e-3 * (Scenario.packet_bytes + HEADER_BYTES) / summaries[0].link.rate_mbps
+        return flow.rtt_mean_ms - flow.rtt_ms - packet_ms
+
+    return delay_ms
+
+
 def share_of(algorithm: str) -> Callable[[Sequence[Summary]], float]:
     """Return what measures the share of an algorithm's flows in the sum of all throughputs."""
 
@@ -146,6 +158,18 @@ def duel(first: str, second: str, buffer_bdp: float, **parameters: float) -> Sce
     return Scenario(rate_mbps=50, buffer_bdp=buffer_bdp, duration_s=120, flows=flows)
 
 
+def l4s(*flows: tuple[str, float], queue: Queue = "dualpi2") -> Scenario:
+    """Return flows with these algorithms and RTTs on 50 Mbit/s for two minutes: prague's L4S, the others classic."""
+    kinds: dict[str, Ecn] = {"prague": "l4s"}
+    return Scenario(
+        rate_mbps=50,
+        buffer_bdp=4,
+        queue=queue,
+        duration_s=120,
+        flows=tuple(Flow(name, rtt_ms, ecn=kinds.get(name, "classic")) for name, rtt_ms in flows),
+    )
+
+
 def one_of_six(algorithm: str) -> Scenario:
     """Return a flow beside five of CUBIC, all with ECN, on 50 Mbit/s and 30 ms in a CoDel queue for two minutes."""
     flows = tuple(Flow(name, rtt_ms=30, ecn="classic") for name in (algorithm, *["cubic"] * 5))
@@ -167,6 +191,7 @@ SLIDES: Final = "Cardwell et al., BBRv3, IETF 117 (2023)"
 VEGAS: Final = "Brakmo, Peterson, TCP Vegas, IEEE JSAC 13(8) (1995)"
 COPA: Final = "Arun, Balakrishnan, Copa, NSDI 2018"
 LEDBAT: Final = "RFC 6817"
+L4S: Final = "Tabacaru, evaluation of L4S in ns-3, TU Delft repository, abstract"
 VIVACE: Final = "Dong et al., PCC Vivace, NSDI 2018"
 FAIR: Final = 0.95
 """Jain's index that counts as approximate fairness; of four flows, one with twice the others' share has 0.89."""
@@ -402,6 +427,58 @@ CLAIMS: Final = (
             at_most=0.1,
         )
         for buffer_bdp in (2, 8)
+    ),
+    Claim(
+        "prague",
+        L4S,
+        "high throughput …; a flow alone in DualPI2",
+        "utilisation",
+        (l4s(("prague", 30)),),
+        utilisation,
+        at_least=0.95,
+    ),
+    *(
+        Claim(
+            "prague",
+            L4S,
+            f"… with a queueing delay below a millisecond; as many flows of CUBIC as of Prague, {count}, in DualPI2",
+            "mean queueing delay of a prague flow, in ms",
+            (l4s(*[("prague", 30.0), ("cubic", 30.0)] * count),),
+            delay_of("prague"),
+            at_most=1,
+        )
+        for count in (1, 4)
+    ),
+    *(
+        Claim(
+            "prague",
+            "tc-dualpi2(8), description",
+            f"{name} can be used in parallel with Prague in DualPI2, maintaining window fairness",
+            "share of prague",
+            (l4s(("prague", 30), (rival, 30)),),
+            share_of("prague"),
+            at_least=0.33,
+            at_most=0.67,
+        )
+        for rival, name in (("cubic", "CUBIC"), ("newreno", "Reno"))
+    ),
+    Claim(
+        "prague",
+        L4S,
+        "when CUBIC and Prague share a queue, Prague dominates; CoDel with ECN",
+        "share of cubic",
+        (l4s(("prague", 30), ("cubic", 30), queue="codel"),),
+        share_of("cubic"),
+        at_most=STARVING,
+    ),
+    Claim(
+        "prague",
+        "L4STeam/linux, tcp_prague.c, RTT_CONTROL_RATE",
+        "flows with RTTs up to 25 ms achieve the same throughput; 5 and 20 ms in DualPI2",
+        "Jain's index of 2 flows",
+        (l4s(("prague", 5), ("prague", 20)),),
+        jain,
+        at_least=FAIR,
     ),
     *(
         Claim(
