@@ -1,18 +1,22 @@
-"""What all tests share: the engine "fake", settings, and one MLflow database."""
+"""What all tests share: engines, settings, and one MLflow database."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import fake_engine  # noqa: F401  registers the engine
 import pytest
 from filelock import FileLock
 from hypothesis import settings
+from marks import needs_ns3
 
+from bbrgym import Engine, make_engine
 from bbrgym.agents.mlflow_store import store_uri
 from bbrgym.agents.tracking import Tracker
 
@@ -26,6 +30,27 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("tests", derandomize=True, deadline=None)
 settings.load_profile("tests")
+
+
+@pytest.fixture(scope="module")
+def native() -> Iterator[Engine]:
+    """The native engine."""
+    with contextlib.closing(make_engine("native")) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def quic() -> Iterator[Engine]:
+    """ns-3 with the transport of which the native engine has a copy."""
+    with contextlib.closing(make_engine("ns3", transport="quic")) as engine:
+        yield engine
+
+
+@pytest.fixture(params=["native", pytest.param("quic", marks=needs_ns3)])
+def engine(request: pytest.FixtureRequest) -> Engine:
+    """Each of the two."""
+    engine: Engine = request.getfixturevalue(request.param)
+    return engine
 
 
 @pytest.fixture

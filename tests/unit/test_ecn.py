@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -34,29 +33,11 @@ def total(trace: Trace, column: str) -> float:
     return float((link_column if column in ("drops", "marks") else flow_column)(trace, column).sum())
 
 
-@pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
-    with contextlib.closing(bbrgym.make_engine("native")) as engine:
-        yield engine
-
-
-@pytest.fixture(scope="module")
-def quic() -> Iterator[Engine]:
-    with contextlib.closing(bbrgym.make_engine("ns3", transport="quic")) as engine:
-        yield engine
-
-
-@pytest.fixture(params=["engine", pytest.param("quic", marks=needs_ns3)])
-def any_engine(request: pytest.FixtureRequest) -> Engine:
-    engine: Engine = request.getfixturevalue(request.param)
-    return engine
-
-
 @pytest.mark.parametrize(("queue", "algorithm"), [("codel", "newreno"), ("codel", "cubic"), ("fq_codel", "cubic")])
-def test_codel_marks_what_it_would_drop(any_engine: Engine, queue: Queue, algorithm: str) -> None:
+def test_codel_marks_what_it_would_drop(engine: Engine, queue: Queue, algorithm: str) -> None:
     scenario = dataclasses.replace(CODEL, queue=queue).with_algorithm(algorithm)
-    plain = bbrgym.simulate(scenario, any_engine, SEED)
-    marked = bbrgym.simulate(with_ecn(scenario), any_engine, SEED)
+    plain = bbrgym.simulate(scenario, engine, SEED)
+    marked = bbrgym.simulate(with_ecn(scenario), engine, SEED)
     assert total(plain, "marks") == 0 < total(plain, "drops")
     assert total(marked, "drops") == 0 < total(marked, "marks")
     assert total(marked, "lost_packets") == total(marked, "retransmitted_packets") == 0
@@ -68,26 +49,26 @@ def test_codel_marks_what_it_would_drop(any_engine: Engine, queue: Queue, algori
         assert summary.link.queue_mean_ms < 10
 
 
-def test_pie_marks_while_its_probability_is_low(any_engine: Engine) -> None:
+def test_pie_marks_while_its_probability_is_low(engine: Engine) -> None:
     """RFC 8033, section 5.1. The slow start drives it above 10 %, where PIE drops what is ECN-capable, too."""
     scenario = dataclasses.replace(CODEL, queue="pie", duration_s=10).with_algorithm("cubic")
-    trace = bbrgym.simulate(with_ecn(scenario), any_engine, SEED)
+    trace = bbrgym.simulate(with_ecn(scenario), engine, SEED)
     drops, marks = (link_column(trace, name) for name in ("drops", "marks"))
     assert drops[:40].sum() > 0 < marks[:40].sum()
     assert drops[40:].sum() == 0 < marks[40:].sum()
-    assert total(bbrgym.simulate(scenario, any_engine, SEED), "marks") == 0
+    assert total(bbrgym.simulate(scenario, engine, SEED), "marks") == 0
 
 
-def test_what_is_not_ecn_capable_is_dropped_as_before(engine: Engine) -> None:
+def test_what_is_not_ecn_capable_is_dropped_as_before(native: Engine) -> None:
     """Two flows share a queue: one is marked, the other's packets are dropped."""
     flows = (Flow("newreno", rtt_ms=40, ecn="classic"), Flow("newreno", rtt_ms=40))
-    trace = bbrgym.simulate(dataclasses.replace(CODEL, flows=flows), engine, SEED)
+    trace = bbrgym.simulate(dataclasses.replace(CODEL, flows=flows), native, SEED)
     lost, marked = (flow_column(trace, f"{name}_packets").sum(axis=0) for name in ("lost", "marked"))
     assert lost[0] == marked[1] == 0
     assert lost[1] == total(trace, "drops") > 0
     assert marked[0] == total(trace, "marks") > 0
     # Without an ECN-capable flow, a threshold changes nothing.
-    hashes = {bbrgym.simulate(dataclasses.replace(STEP, ce_threshold_ms=ms), engine, SEED).hash for ms in (None, 5.0)}
+    hashes = {bbrgym.simulate(dataclasses.replace(STEP, ce_threshold_ms=ms), native, SEED).hash for ms in (None, 5.0)}
     assert len(hashes) == 1
 
 
@@ -95,35 +76,35 @@ def test_what_is_not_ecn_capable_is_dropped_as_before(engine: Engine) -> None:
 @pytest.mark.parametrize("queue", ["droptail", "codel", "fq_codel"])
 @pytest.mark.parametrize(("threshold_ms", "marks"), [(0.0, 8), (2.0, 6), (5.0, 2), (6.5, 1), (6.656, 0)])
 def test_every_packet_above_the_threshold_is_marked(
-    any_engine: Engine, queue: Queue, ecn: Ecn | None, threshold_ms: float, marks: int
+    engine: Engine, queue: Queue, ecn: Ecn | None, threshold_ms: float, marks: int
 ) -> None:
     """The initial window reaches an idle link at once: from the third on, each packet waits 0.832 ms longer."""
     flow = Flow("newreno", rtt_ms=40, size_bytes=10_000, ecn=ecn)
     scenario = dataclasses.replace(STEP, queue=queue, ce_threshold_ms=threshold_ms, flows=(flow,))
-    trace = bbrgym.simulate(scenario, any_engine, SEED)
+    trace = bbrgym.simulate(scenario, engine, SEED)
     assert total(trace, "marks") == (0 if ecn is None else marks)
 
 
 @needs_ns3
-def test_pie_has_a_threshold_in_native_only(engine: Engine, quic: Engine) -> None:
+def test_pie_has_a_threshold_in_native_only(native: Engine, quic: Engine) -> None:
     flow = Flow("newreno", rtt_ms=40, size_bytes=10_000, ecn="classic")
     scenario = dataclasses.replace(STEP, queue="pie", ce_threshold_ms=2.0, flows=(flow,))
-    assert total(bbrgym.simulate(scenario, engine, SEED), "marks") == 6
+    assert total(bbrgym.simulate(scenario, native, SEED), "marks") == 6
     with pytest.raises(EngineError, match="ns-3 cannot run queue 'pie' with ce_threshold_ms"):
         quic.reset(scenario, SEED)
 
 
-def test_a_threshold_keeps_the_queue_short(engine: Engine) -> None:
+def test_a_threshold_keeps_the_queue_short(native: Engine) -> None:
     """RFC 8257: the queue is about the threshold, and nothing is dropped."""
-    trace = bbrgym.simulate(with_ecn(STEP), engine, SEED)
-    unmarked = bbrgym.simulate(STEP, engine, SEED)
+    trace = bbrgym.simulate(with_ecn(STEP), native, SEED)
+    unmarked = bbrgym.simulate(STEP, native, SEED)
     assert total(trace, "drops") == 0
     assert link_column(trace, "queue_max_ms")[30:].max() < 10
     assert link_column(unmarked, "queue_max_ms")[30:].max() > 40
 
 
-def test_the_window_falls_at_most_once_per_round_trip(engine: Engine) -> None:
-    trace = bbrgym.simulate(with_ecn(STEP), engine, SEED, step_ms=10)
+def test_the_window_falls_at_most_once_per_round_trip(native: Engine) -> None:
+    trace = bbrgym.simulate(with_ecn(STEP), native, SEED, step_ms=10)
     windows = rows_of(trace)["cwnd_packets"].dropna()
     falls = windows[windows.diff() < 0]
     assert len(falls) >= 4
@@ -132,11 +113,11 @@ def test_the_window_falls_at_most_once_per_round_trip(engine: Engine) -> None:
     assert ratios.to_numpy() == pytest.approx(np.full(len(falls), 0.8), abs=0.03)
 
 
-def test_marks_survive_losses_and_jitter(engine: Engine) -> None:
+def test_marks_survive_losses_and_jitter(native: Engine) -> None:
     """Totals are echoed: what arrived with a mark is reported in the end, whatever was lost on the way."""
     flow = Flow("bbr", rtt_ms=40, jitter_ms=20, stop_s=6.0, ecn="l4s")
     scenario = dataclasses.replace(STEP, loss=0.05, ce_threshold_ms=1.0, flows=(flow,))
-    trace = bbrgym.simulate(scenario, engine, SEED)
+    trace = bbrgym.simulate(scenario, native, SEED)
     marks = total(trace, "marks")
     assert marks > 100
     assert 0.9 * marks < total(trace, "marked_packets") <= marks

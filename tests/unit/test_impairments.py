@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import random
-from collections.abc import Iterator
 from fractions import Fraction
 
 import numpy as np
@@ -23,24 +21,6 @@ SEED = 3
 # packet, which is sent then, leaves the link at 51.08 and completes the flow.
 ONE_PACKET = Scenario(rate_mbps=8, duration_s=1, flows=(Flow("cubic", rtt_ms=40, size_bytes=1000),))
 NEARLY_ALWAYS = 1 - 1e-12
-
-
-@pytest.fixture(scope="module")
-def native() -> Iterator[Engine]:
-    with contextlib.closing(bbrgym.make_engine("native")) as engine:
-        yield engine
-
-
-@pytest.fixture(scope="module")
-def ns3() -> Iterator[Engine]:
-    with contextlib.closing(bbrgym.make_engine("ns3", transport="quic")) as engine:
-        yield engine
-
-
-@pytest.fixture(params=["native", pytest.param("ns3", marks=needs_ns3)])
-def engine(request: pytest.FixtureRequest) -> Engine:
-    engine: Engine = request.getfixturevalue(request.param)
-    return engine
 
 
 def end_ms(engine: Engine, scenario: Scenario) -> float:
@@ -164,10 +144,10 @@ LINKS = {
 @needs_ns3
 @pytest.mark.parametrize("name", LINKS)
 @pytest.mark.parametrize("algorithm", ["cubic", "bbr"])
-def test_the_engines_agree(name: str, algorithm: str, native: Engine, ns3: Engine) -> None:
+def test_the_engines_agree(name: str, algorithm: str, native: Engine, quic: Engine) -> None:
     """One flow, as in test_ns3_quic.py: ten microseconds per round trip differ."""
     scenario = Scenario(rate_mbps=10, duration_s=4, flows=(Flow(algorithm, rtt_ms=40),), **LINKS[name])  # type: ignore[arg-type]
-    ours, theirs = (bbrgym.simulate(scenario, engine, SEED, step_ms=500) for engine in (native, ns3))
+    ours, theirs = (bbrgym.simulate(scenario, engine, SEED, step_ms=500) for engine in (native, quic))
     sent = flow_column(theirs, "sent_packets").sum()
     for column, share in (("sent_packets", 0.02), ("lost_packets", 0.02)):
         difference = np.cumsum(flow_column(ours, column) - flow_column(theirs, column))

@@ -34,12 +34,6 @@ def total(trace: Trace, column: str) -> float:
 
 
 @pytest.fixture(scope="module")
-def native() -> Iterator[Engine]:
-    with contextlib.closing(bbrgym.make_engine("native")) as engine:
-        yield engine
-
-
-@pytest.fixture(scope="module")
 def ns3() -> Iterator[Engine]:
     with contextlib.closing(bbrgym.make_engine("ns3")) as engine:
         yield engine

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -78,24 +76,6 @@ def test_a_lost_ack_delays_no_other() -> None:
 # --- in the engines -------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def native() -> Iterator[Engine]:
-    with contextlib.closing(bbrgym.make_engine("native")) as engine:
-        yield engine
-
-
-@pytest.fixture(scope="module")
-def ns3() -> Iterator[Engine]:
-    with contextlib.closing(bbrgym.make_engine("ns3", transport="quic")) as engine:
-        yield engine
-
-
-@pytest.fixture(params=["native", pytest.param("ns3", marks=needs_ns3)])
-def engine(request: pytest.FixtureRequest) -> Engine:
-    engine: Engine = request.getfixturevalue(request.param)
-    return engine
-
-
 # The handshake reaches the queue after 10 ms of 40 and leaves it at 10.04. It reaches its receiver at 20.04, and its
 # reply the sender, which sits at the queue, at 50.04. The data packet leaves the link at 51.08: the flow is complete.
 ONE_PACKET = Scenario(rate_mbps=8, duration_s=3, flows=(Flow("cubic", rtt_ms=40, size_bytes=1000),))
@@ -164,10 +144,10 @@ PATHS = {
 
 @needs_ns3
 @pytest.mark.parametrize("name", PATHS)
-def test_the_engines_agree_packet_for_packet(name: str, native: Engine, ns3: Engine) -> None:
+def test_the_engines_agree_packet_for_packet(name: str, native: Engine, quic: Engine) -> None:
     """Except for ten microseconds per round trip, as without any of this (test_ns3_quic.py)."""
     scenario = Scenario(rate_mbps=10, buffer_bdp=2, duration_s=4, flows=(PATHS[name],))
-    traces = [bbrgym.simulate(scenario, engine, SEED, step_ms=500) for engine in (native, ns3)]
+    traces = [bbrgym.simulate(scenario, engine, SEED, step_ms=500) for engine in (native, quic)]
     for column, largest in (("sent_packets", 30), ("arrived_bytes", 30_000), ("lost_packets", 15)):
         ours, theirs = (np.cumsum(flow_column(trace, column)[:, 0]) for trace in traces)
         assert abs(ours - theirs).max() <= largest, column
