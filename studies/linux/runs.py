@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import re
@@ -17,7 +18,7 @@ import pandas as pd
 from rich.console import Console
 from rich.progress import track
 
-from bbrgym import Trace, simulate
+from bbrgym import Trace, make_engine, simulate
 from bbrgym.agents.policy import load_agent
 from bbrgym.benchmark.metrics import measure
 from bbrgym.envs.trace_file import save_trace
@@ -142,7 +143,10 @@ def _run_linux(case: Case, seed: int) -> Trace:
 def run_once(case: Case, engine: str, seed: int) -> Trace:
     """Run a case from start to end."""
     policy = None if case.agent is None else load_agent(case.agent).policy(case.scenario)
-    return simulate(case.scenario, engine, seed, case.step_ms, policy)
+    # A lossy step of ns-3 takes long on a busy machine, and nobody waits for it.
+    patience = {"timeout_s": 300.0} if engine == "ns3" else {}
+    with contextlib.closing(make_engine(engine, **patience)) as running:
+        return simulate(case.scenario, running, seed, case.step_ms, policy)
 
 
 def simulated(labelled: Labelled, engine: str, seeds: Sequence[int], console: Console) -> pd.DataFrame:
