@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import ack_path
 import pytest
 from ack_path import PACKET, Path, make
@@ -35,6 +37,12 @@ class Hand(ack_path.Hand):
 
     def round(self, rtt_ms: float) -> float:
         return self.next_ack(rtt_ms, after_ms=rtt_ms, ends_round=True)
+
+
+def test_before_the_first_rtt_there_is_no_value_of_one() -> None:
+    metrics = make("copa", BASE_MS).metrics()
+    assert math.isnan(metrics["standing_rtt_ms"])
+    assert math.isnan(metrics["min_rtt_ms"])
 
 
 def in_default_mode(**parameters: float) -> Hand:
