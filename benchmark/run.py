@@ -288,7 +288,8 @@ def _track(benchmark: Benchmark, log: Path) -> Tracker:
 
 
 def _track_run(run: Run, metrics: Mapping[str, Any], benchmark: Benchmark, log: Path, tracker: Tracker) -> None:
-    values = {name: metrics["rows"][0][name] for name in RUN_COLUMNS} | {
+    first = metrics["rows"][0]
+    values = {name: first[name] for name in RUN_COLUMNS if name in first} | {
         f"flow{row['flow']}/{name}": value
         for row in metrics["rows"]
         for name, value in row.items()

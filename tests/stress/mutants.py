@@ -350,7 +350,8 @@ def tests_of(file: str) -> tuple[str, ...]:
     own = f"tests/unit/test_{stem}.py"
     if file.startswith("envs/transport/"):
         first = own if (ROOT / own).is_file() else "tests/unit/test_transport.py"
-        others = "tests/unit/test_transport.py", "tests/contract/test_rows.py", "tests/unit/test_native_engine.py"
+        others = ("tests/unit/test_transport.py", "tests/contract/test_rows.py", "tests/unit/test_native_engine.py",
+                  "tests/unit/test_application.py")  # fmt: skip
         return tuple(dict.fromkeys((first, *others)))
     if file.startswith("baselines/cc/policy"):
         return "tests/unit/test_policy.py", "tests/unit/test_env_parts.py"
