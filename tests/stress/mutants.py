@@ -357,9 +357,9 @@ def tests_of(file: str) -> tuple[str, ...]:
         return "tests/unit/test_policy.py", "tests/unit/test_env_parts.py"
     if stem == "agent":
         return own, contract, "-k", "agent or not test_controllers"
-    if stem not in ("bbr", "bbr2") and (ROOT / own).is_file():  # an algorithm from which no other derives
-        cases = [f"tests/unit/{path.name}" for path in sorted((ROOT / "tests/unit").glob(f"test_{stem}_cases.py"))]
-        return own, *cases, contract, "-k", f"{stem.replace('_', '-')} or not test_controllers"
+    of_stem = [test for test in (own, f"tests/unit/test_{stem}_cases.py") if (ROOT / test).is_file()]
+    if stem not in ("bbr", "bbr2") and of_stem:  # an algorithm from which no other derives
+        return *of_stem, contract, "-k", f"{stem.replace('_', '-')} or not test_controllers"
     names = dict.fromkeys((stem, "estimators", "bbr", "bbr2", "bbr3", "bbr3_cases", "cubic", "agent", "transport"))
     shared = [f"tests/unit/test_{name}.py" for name in names]
     return (*(test for test in shared if (ROOT / test).is_file()), contract)
