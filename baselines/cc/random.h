@@ -19,6 +19,9 @@ class Random {
   /// Returns one of 0 … count-1. The bias of the remainder is below 1e-17 for the small counts used here.
   std::uint64_t Below(std::uint64_t count) { return Next() % count; }
 
+  /// Uniform in [0, 1), in steps of 2^-53.
+  double Uniform() { return static_cast<double>(Next() >> 11U) * 0x1p-53; }
+
  private:
   std::uint64_t state_;
 };

@@ -28,11 +28,6 @@ constexpr double kMarkThreshold = 0.1;  // section 5.1: from here on congestion 
 // So that drops do not depend on how many packets the link loses.
 constexpr std::uint64_t kStream = 0x5049450000000000U;
 
-/// The random number is uniform in [0, 1).
-double Uniform(Random& random) {
-  return static_cast<double>(random.Next() >> 11U) * 0x1p-53;
-}
-
 /// How much of a change a probability takes: 1/2 below 0.1, 1/8 below 0.01, …
 double Scale(double drop_prob) {
   if (drop_prob < 0.000001) return 1.0 / 2048;
@@ -77,7 +72,7 @@ bool PieQueue::Take(Nanoseconds now, TimedPacket& packet) {
 bool PieQueue::IsDroppedEarly() {
   const bool is_short = qdelay_old_ < qdelay_ref_ / 2 && drop_prob_ < 0.2;
   if (is_short || fifo_.bytes() <= 2 * packet_bytes_) return false;
-  return Uniform(random_) < drop_prob_;
+  return random_.Uniform() < drop_prob_;
 }
 
 void PieQueue::RunUpdates(Nanoseconds now) {

@@ -25,8 +25,7 @@ void AppSource::Advance() {
 
 double AppSource::Length(double mean) {
   if (!is_exponential_) return mean;
-  const double uniform = (static_cast<double>(random_.Next() >> 11U) + 1.0) * 0x1p-53;  // in (0, 1]
-  return -mean * std::log(uniform);
+  return -mean * std::log(random_.Uniform() + 0x1p-53);  // of a number in (0, 1]
 }
 
 }  // namespace bbrgym

@@ -49,7 +49,7 @@ class Digest {
 };
 
 double Uniform(Random& random, double low, double high) {
-  return low + (high - low) * static_cast<double>(random.Next() >> 11U) * 0x1p-53;
+  return low + (high - low) * random.Uniform();
 }
 
 template <typename Value>
