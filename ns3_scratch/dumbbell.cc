@@ -26,6 +26,7 @@
 #include "ns3/uinteger.h"
 
 #include <algorithm>
+#include <functional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -44,63 +45,37 @@ bool HasData(const Packet& packet)
     return packet.GetSize() > kLargestPureAck;
 }
 
-/// Loses data packets at random. Packets without data always pass.
-class DataLossModel : public ErrorModel
+/// Drops the packets of which a function says so.
+class DropModel : public ErrorModel
 {
   public:
     static TypeId GetTypeId()
     {
-        static TypeId tid = TypeId("bbrgym::DataLossModel").SetParent<ErrorModel>();
+        static TypeId tid = TypeId("bbrgym::DropModel").SetParent<ErrorModel>();
         return tid;
     }
 
-    explicit DataLossModel(LossModel loss) : m_loss(loss)
+    explicit DropModel(std::function<bool(const Packet&)> isDropped)
+        : m_isDropped(std::move(isDropped))
     {
     }
 
   private:
     bool DoCorrupt(Ptr<Packet> packet) override
     {
-        return HasData(*packet) && m_loss.IsNextLost();
+        return m_isDropped(*packet);
     }
 
     void DoReset() override
     {
     }
 
-    LossModel m_loss;
-};
-
-/// Drops what exceeds the policer.
-class PolicerModel : public ErrorModel
-{
-  public:
-    static TypeId GetTypeId()
-    {
-        static TypeId tid = TypeId("bbrgym::PolicerModel").SetParent<ErrorModel>();
-        return tid;
-    }
-
-    explicit PolicerModel(Policer policer) : m_policer(policer)
-    {
-    }
-
-  private:
-    bool DoCorrupt(Ptr<Packet> packet) override
-    {
-        return !m_policer.Admits(Simulator::Now().GetNanoSeconds(), packet->GetSize() - kPppBytes);
-    }
-
-    void DoReset() override
-    {
-    }
-
-    Policer m_policer;
+    std::function<bool(const Packet&)> m_isDropped;
 };
 
 Time FromMs(double ms)
 {
-    return NanoSeconds(static_cast<int64_t>(ms * 1e6));
+    return NanoSeconds(FromMilliseconds(ms));
 }
 
 /// ns-3's own queue discipline of the scenario's kind.
@@ -347,8 +322,9 @@ void Dumbbell::InstallBottleneck(const Scenario& scenario, uint64_t seed)
 
     if (scenario.loss > 0.0)
     {
-        back->SetReceiveErrorModel(CreateObject<DataLossModel>(
-            LossModel(scenario.loss, scenario.loss_burst_packets, seed)));
+        LossModel loss(scenario.loss, scenario.loss_burst_packets, seed);
+        back->SetReceiveErrorModel(CreateObject<DropModel>(
+            [loss](const Packet& packet) mutable { return HasData(packet) && loss.IsNextLost(); }));
     }
 
     if (scenario.reordering > 0.0)
@@ -364,7 +340,9 @@ void Dumbbell::InstallBottleneck(const Scenario& scenario, uint64_t seed)
     }
     if (Policer policer(scenario); policer.IsActive())
     {
-        m_policer = CreateObject<PolicerModel>(policer);
+        m_policer = CreateObject<DropModel>([policer](const Packet& packet) mutable {
+            return !policer.Admits(Simulator::Now().GetNanoSeconds(), packet.GetSize() - kPppBytes);
+        });
     }
 
     const uint32_t routersInterface = AddAddress(forward, AddressOf(kBottleneckNetwork, 0, 1));
