@@ -270,7 +270,10 @@ class FqCodel(Queue):
 
 @dataclass
 class DualPi2(Queue):
-    """DualPI2 as written in RFC 9332, appendix A, with overload, and Linux's constants, delay, step and scheduler."""
+    """DualPI2 as written in RFC 9332, appendix A.2, with Linux's step and scheduler.
+
+    In overload the mark is certain, as the text says; figure 7 adds its likelihood to the sum that decides about drops.
+    """
 
     TARGET: float = 0.015
     K: float = 2.0

@@ -6,7 +6,7 @@
 //   loss:               cwnd / 2                                      pacing rate: cwnd / srtt
 //   rtt_virt = max(srtt, 25 ms)
 //
-// Source: draft-briscoe-iccrg-prague-congestion-control-04 as far as quic-go's issue 4002 quotes it, and L4STeam's
+// Source: draft-briscoe-iccrg-prague-congestion-control, sections 2.3.2 and 2.4 (version 00), and L4STeam's
 // net/ipv4/tcp_prague.c, whose functions are named; docs/algorithms/prague.md.
 
 #include "baselines/cc/prague.h"

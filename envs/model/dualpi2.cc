@@ -6,11 +6,16 @@
 // the probability k p', and once it has waited longer than a step. So flows that answer marks by 1/p have the rate of
 // flows that answer them by 1/sqrt(p).
 //
-// Functions and names are those of RFC 9332, appendix A, as ns-3's model (dual-pi2-queue-disc.cc) and Linux
-// (net/sched/sch_dualpi2.c) implement it. Where they differ:
+// Functions and names are those of RFC 9332, appendix A.2 (figures 7 and 8). Where it leaves a choice, and where this
+// differs from Linux (net/sched/sch_dualpi2.c):
 //
-// * Probabilities recur instead of being drawn (RFC, ns-3): a sum of likelihoods marks a packet when it exceeds 1.
-// * Constants, the step in place of a ramp, the delay as the larger one of both queues, and the scheduler are Linux's.
+// * Probabilities recur instead of being drawn (figure 4; Linux draws): a sum of likelihoods marks a packet when it
+//   exceeds 1.
+// * A step at `dualpi2_step_ms` (Linux), which is the ramp with a range of 0 (A.1, note c). The RFC recommends a ramp
+//   from 0.8 to 1.2 ms.
+// * In overload every L4S packet that is not dropped is marked, as the text of A.2 says. Figure 7 adds k p' >= 1 to the
+//   same sum that decides about drops; that sum would grow for ever and drop every packet.
+// * p' also applies while less than two MTUs wait; in Linux it does not (A.1, not in the pseudo-code).
 
 #include "envs/model/dualpi2.h"
 
@@ -20,14 +25,14 @@ namespace bbrgym {
 
 namespace {
 
-// dualpi2_reset_default: a stability margin of 10 dB up to an RTT of 100 ms.
+// RFC 9332, A.1 and figure 2, with Linux's period: alpha = 0.1 kTUpdate / (100 ms)^2, beta = 0.3 / 100 ms, rounded.
 constexpr Nanoseconds kTUpdate = 16 * kMillisecond;
 constexpr double kAlpha = 0.16;  // per s
 constexpr double kBeta = 3.2;    // per s
 
-// Of what the link sends while both queues wait, so many hundredths are classic at least (c_protection). The RFC also
-// has a time-shifted FIFO: there L4S packets wait once classic ones have waited for longer than a time, so an overload
-// of the classic queue delays L4S flows.
+// Of what the link sends while both queues wait, so many hundredths are classic at least (Linux's c_protection). The
+// RFC recommends such a weighted round robin, with for example 1/16, over a time-shifted FIFO (A.2): there L4S packets
+// wait once classic ones have waited for longer than a time, so an overload of the classic queue delays L4S flows.
 constexpr Bytes kClassicWeight = 10;
 constexpr Bytes kLowLatencyWeight = 100 - kClassicWeight;
 

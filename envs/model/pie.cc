@@ -2,14 +2,16 @@
 //
 //     p += k (alpha (qdelay - QDELAY_REF) + beta (qdelay - qdelay_old)),
 //
-// where k is the smaller, the smaller p is. Functions, names and constants are those of RFC 8033, section 4. It leaves
-// choices; these are also those of ns-3, and all but the last those of Linux (net/sched/sch_pie.c):
+// where k is the smaller, the smaller p is. Functions, names and constants are those of RFC 8033, section 4 and
+// appendix A. Of its options it has ECN (section 5.1) and the cap on a step of p (5.5). Choices and deviations, all as
+// in ns-3, and all but the last as in Linux (net/sched/sch_pie.c):
 //
-// * The delay is that of the packet which left last (section 4.3), and 0 if it left an empty queue behind. An estimate
-//   of the departure rate (section 5.2) needs 16 KiB in the queue, which some buffers have no room for.
-// * p decays while the delay is 0 (section 4.2; the appendices have: less than half of QDELAY_REF).
-// * A large p rises slowly (section 5.5).
-// * Drops are independent of each other: there is no de-randomisation (section 5.4).
+// * The delay is that of the packet which left last (section 4.3). An estimate of the departure rate (5.2) needs 16 KiB
+//   in the queue, which some buffers have no room for.
+// * It is 0 if that packet left an empty queue behind: else its delay would hold until another packet leaves.
+// * p decays while the delay is 0 (section 4.2 and appendix A; B has: less than half of QDELAY_REF).
+// * It is always active (5.3).
+// * Drops are independent of each other: there is no derandomization (5.4).
 
 #include "envs/model/pie.h"
 
