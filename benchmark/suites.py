@@ -194,16 +194,13 @@ def _smallest_share(rows: FlowRows, scenario: Scenario) -> float:
 
 
 def _completion_s(rows: FlowRows, scenario: Scenario) -> float:
-    times = []
-    for row, flow in zip(rows, scenario.flows, strict=True):
-        if flow.size_bytes is not None:
-            # A throughput is over the time in which the flow is active.
-            is_moving = row["throughput_mbps"] > 0
-            times.append(
-                row["received_bytes"] * 8e-6 / row["throughput_mbps"]
-                if is_moving
-                else scenario.duration_s - flow.start_s
-            )
+    times = [
+        scenario.duration_s - flow.start_s
+        if math.isnan(row["completion_time_ms"])
+        else float(row["completion_time_ms"]) / 1e3
+        for row, flow in zip(rows, scenario.flows, strict=True)
+        if flow.size_bytes is not None
+    ]
     return sum(times) / len(times) if times else math.nan
 
 

@@ -143,12 +143,12 @@ def test_figures_by_hand() -> None:
 
 def test_the_completion_time_is_of_flows_with_a_size() -> None:
     plain = {"duration_s": 40, "flows": [{}, {"size_bytes": 100_000}, {"size_bytes": 100_000, "start_s": 30}]}
-    long, short = ({"received_bytes": size, "throughput_mbps": 0.4} for size in (9e6, 100_000))
+    never, soon, late = ({"completion_time_ms": time_ms} for time_ms in (math.nan, 2000.0, 4000.0))
     scenario = Scenario.from_dict(plain)
-    nothing = {"received_bytes": 0, "throughput_mbps": 0.0}
-    assert figure("completion_s", long, short, short, scenario=scenario) == pytest.approx(2)
-    assert figure("completion_s", long, short, nothing, scenario=scenario) == pytest.approx((2 + 10) / 2)
-    assert math.isnan(figure("completion_s", long, long))
+    assert figure("completion_s", never, soon, late, scenario=scenario) == pytest.approx((2 + 4) / 2)
+    # A flow that is not complete counts with its time until the end.
+    assert figure("completion_s", never, soon, never, scenario=scenario) == pytest.approx((2 + 10) / 2)
+    assert math.isnan(figure("completion_s", never, never))
 
 
 # Verdicts.
