@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from statistics import NormalDist
 from typing import Any, Final
 
 import numpy as np
@@ -18,11 +20,17 @@ WEB_SEARCH: Final = (
 )  # fmt: skip
 """Sizes in bytes and shares of the flows that are not larger, linear in between: the background flows of a web search
 cluster (Alizadeh et al., "Data Center TCP (DCTCP)", SIGCOMM 2010, figure 4), as later papers (PIAS, NSDI 2015; HPCC,
-SIGCOMM 2019) tabulate them. Their mean is 1,711,250 bytes."""
+SIGCOMM 2019) tabulate them."""
 
-WEB_SEARCH_MEAN_BYTES: Final = 1_711_250
+WEB_PAGE: Final = (10_710, 25_032, 100, 2_000_000)
+"""The main object (the HTML file) of a web page: mean and standard deviation in bytes of a log-normal distribution, and
+the limits outside of which it is drawn anew (3GPP2-TSGC5, "HTTP, FTP and TCP models for 1xEV-DV simulations", 2001), in
+the values of ns-3's ThreeGppHttpVariables."""
 
-SIZES: Final = ("fixed", "pareto", "web-search")
+MEAN_BYTES: Final = {"web-page": 10_734, "web-search": 1_711_250}
+"""Mean sizes of the published distributions; that of web pages within their limits."""
+
+SIZES: Final = ("fixed", "pareto", *MEAN_BYTES)
 """Names of the distributions of sizes."""
 
 _LARGEST_BYTES: Final = 2**52
@@ -56,7 +64,7 @@ def flows_from_config(
     for name, users in (("mean_bytes", ("fixed", "pareto")), ("shape", ("pareto",))):
         if (config.get(name) is not None) != (sizes in users):
             raise ValueError(f"workload.{name} must be given with sizes {' or '.join(users)} only, got {config!r}")
-    mean_bytes = WEB_SEARCH_MEAN_BYTES if sizes == "web-search" else config["mean_bytes"]
+    mean_bytes = MEAN_BYTES[sizes] if sizes in MEAN_BYTES else config["mean_bytes"]
     check_number("workload.mean_bytes", mean_bytes, at_least=1, at_most=1e12)
     check_number("workload.shape", config.get("shape"), above=1, at_most=100, or_none=True)
     start_s, stop_s = config.get("start_s", 0.0), config.get("stop_s")
@@ -102,6 +110,12 @@ def draw_sizes(
     if sizes == "web-search":
         table: Sequence[tuple[int, float]] = WEB_SEARCH
         drawn = np.interp(uniform, [share for _, share in table], [size for size, _ in table])
+    elif sizes == "web-page":
+        mean, deviation, least, most = WEB_PAGE
+        variance = math.log(1 + (deviation / mean) ** 2)
+        logarithm = NormalDist(math.log(mean) - variance / 2, math.sqrt(variance))
+        low, high = (logarithm.cdf(math.log(limit)) for limit in (least, most))
+        drawn = np.exp([logarithm.inv_cdf(low + (high - low) * share) for share in uniform])
     elif sizes == "pareto":
         assert shape is not None
         drawn = mean_bytes * (shape - 1) / shape * (1 - uniform) ** (-1 / shape)

@@ -13,7 +13,7 @@ from traces import flow_column
 from bbrgym import Flow, Scenario, simulate
 from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.trace import Trace
-from bbrgym.envs.workload import SIZES, WEB_SEARCH, WEB_SEARCH_MEAN_BYTES, draw_sizes
+from bbrgym.envs.workload import MEAN_BYTES, SIZES, WEB_SEARCH, draw_sizes
 
 SHORT = {"arrivals_per_s": 5, "sizes": "fixed", "mean_bytes": 20_000, "flow": {"algorithm": "cubic", "rtt_ms": 20}}
 
@@ -57,7 +57,7 @@ def test_rate_and_duration_change_neither_the_order_nor_the_sizes() -> None:
 
 @pytest.mark.parametrize("sizes", SIZES)
 def test_the_mean_size_is_the_published_or_the_given_one(sizes: str) -> None:
-    mean, shape = (WEB_SEARCH_MEAN_BYTES, None) if sizes == "web-search" else (80_000, 2.5)
+    mean, shape = (MEAN_BYTES[sizes], None) if sizes in MEAN_BYTES else (80_000, 2.5)
     drawn = draw_sizes(sizes, (np.arange(200_000) + 0.5) / 200_000, mean, shape)
     assert drawn.mean() == pytest.approx(mean, rel=0.003)
     assert drawn.min() >= 1
@@ -66,12 +66,23 @@ def test_the_mean_size_is_the_published_or_the_given_one(sizes: str) -> None:
 def test_the_published_table_of_the_web_search_cluster() -> None:
     """1,711,250 bytes is what users of the table give as its mean; over half of the flows are below 100 kB."""
     area = sum((b - a) * (x + y) / 2 for (x, a), (y, b) in itertools.pairwise(WEB_SEARCH))
-    assert area == pytest.approx(WEB_SEARCH_MEAN_BYTES)
+    assert area == pytest.approx(MEAN_BYTES["web-search"])
     shares = [share for _, share in WEB_SEARCH]
     drawn = draw_sizes("web-search", np.array(shares[:-1]), 0, None)
     assert drawn.tolist() == [1, *(size for size, _ in WEB_SEARCH[1:-1])]
     sizes = draw_sizes("web-search", np.linspace(0, 1, 10_001)[:-1], 0, None)
     assert (sizes <= 80_000).mean() == pytest.approx(0.53, abs=0.001)
+
+
+def test_the_published_distribution_of_web_pages() -> None:
+    """The median of the log-normal distribution is mean / sqrt(1 + (deviation / mean)^2), 4213 bytes.
+
+    0.31 % of it is below 100 bytes and drawn anew, hardly anything above 2 MB.
+    """
+    drawn = draw_sizes("web-page", np.linspace(0, 1, 10_001)[:-1], 0, None)
+    assert drawn.min() == 100
+    assert 200_000 < drawn.max() <= 2_000_000
+    assert (drawn <= 4213).mean() == pytest.approx((0.5 - 0.0031) / (1 - 0.0031), abs=0.0005)
 
 
 def test_the_offered_load_counts_headers() -> None:
@@ -101,7 +112,7 @@ def test_the_scenario_holds_the_flows_after_those_that_are_given() -> None:
     [
         (3, "workload must be a mapping with keys of load, arrivals_per_s, sizes"),
         ({"rate": 1}, "workload: unknown key 'rate'"),
-        (SHORT | {"sizes": "web"}, "unknown workload.sizes 'web'; known: fixed, pareto, web-search"),
+        (SHORT | {"sizes": "web"}, "unknown workload.sizes 'web'; known: fixed, pareto, web-page, web-search"),
         (SHORT | {"mean_bytes": None}, "workload.mean_bytes must be given with sizes fixed or pareto"),
         (SHORT | {"mean_bytes": 0}, r"workload.mean_bytes must be in \[1, "),
         (SHORT | {"shape": 2}, "workload.shape must be given with sizes pareto only"),
