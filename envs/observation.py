@@ -40,6 +40,7 @@ class Feature:
         high: largest value; larger ones are clipped.
         neutral: its value while the flow is inactive, or where the formula has none: a column is NaN, a division by
             zero, the logarithm of 0.
+        code: its formula in C99, before clipping: parameters, one per column, and body.
         meaning: one line about it.
     """
 
@@ -48,12 +49,13 @@ class Feature:
     low: float
     high: float
     neutral: float
+    code: str
     meaning: str
 
 
 FEATURES: Final[dict[str, Feature]] = {
-    name: Feature(name, tuple(columns), low, high, neutral, meaning)
-    for name, columns, low, high, neutral, meaning in _controllers.policy_features()
+    name: Feature(name, tuple(columns), low, high, neutral, code, meaning)
+    for name, columns, low, high, neutral, code, meaning in _controllers.policy_features()
 }
 """Every feature by name."""
 

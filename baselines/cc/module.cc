@@ -33,7 +33,8 @@ using GainTable = nb::ndarray<const double, nb::shape<2, -1>, nb::device::cpu>;
 using PerFlow = nb::ndarray<const double, nb::ndim<1>, nb::device::cpu>;
 using Observations = nb::ndarray<const float, nb::shape<-1, -1>, nb::c_contig, nb::device::cpu>;
 using States = nb::ndarray<float, nb::shape<-1, -1>, nb::c_contig, nb::device::cpu>;
-using FeatureEntry = std::tuple<std::string, std::vector<std::string>, double, double, double, std::string>;
+using FeatureEntry =
+    std::tuple<std::string, std::vector<std::string>, double, double, double, std::string, std::string>;
 
 std::vector<std::string> NamesOf(const std::vector<PolicyColumn>& columns) {
   std::vector<std::string> names;
@@ -159,12 +160,25 @@ NB_MODULE(_controllers, m) {
       [] {
         std::vector<FeatureEntry> features;
         for (const PolicyFeature& it : PolicyFeatures()) {
-          features.emplace_back(it.name, NamesOf(it.columns), it.low, it.high, it.neutral, it.meaning);
+          features.emplace_back(it.name, NamesOf(it.columns), it.low, it.high, it.neutral, it.code, it.meaning);
         }
         return features;
       },
-      "Return name, columns, lowest, highest and neutral value, and meaning of every feature that an agent can see.");
+      "Return name, columns, lowest, highest and neutral value, formula in C99, and meaning of every feature that an "
+      "agent can see.");
+  m.def(
+      "policy_start",
+      [] {
+        nb::typed<nb::dict, std::string, double> row;
+        const PolicyColumns start = PolicyColumns::AtStart();
+        for (const auto& [name, column] : PolicyColumnsByName()) row[name] = start.*column;
+        return row;
+      },
+      "Return the columns of a policy's first decision, when the connection is set up; NaN where it knows nothing "
+      "yet.");
 
+  m.attr("PACKETS_STEEPNESS") = kPacketsSteepness;
+  m.attr("LEAST_BDP") = kLeastBdp;
   nb::class_<GainMap>(m, "GainMap", "What actions mean: see `bbrgym.envs.action.Action`.")
       .def(nb::new_(&MakeGainMap), "cwnd_gain"_a, "pacing_gain"_a, "is_in_packets"_a,
            "The bounds of both gains (low, high), and whether cwnd_scale is \"packets\".")

@@ -12,11 +12,7 @@ PolicyController::PolicyController(const Connection& connection, const AgentPara
     : AgentController(connection, parameters), chosen_{parameters.cwnd_gain, parameters.pacing_gain} {
   if (!connection.policy) return;
   memory_ = connection.policy->MakeMemory();
-  // As at the beginning of an episode: nothing has happened yet.
-  PolicyColumns columns;
-  columns.sent_packets = columns.delivered_packets = columns.lost_packets = columns.in_flight_packets = 0.0;
-  columns.send_rate_mbps = columns.delivery_rate_mbps = 0.0;
-  Decide(columns);
+  Decide(PolicyColumns::AtStart());
 }
 
 void PolicyController::OnAck(const AckEvent& ack) {

@@ -21,10 +21,19 @@ def check(name: str, parameters: Mapping[str, float]) -> None:
     Raise ValueError, with the reason, unless the controller takes these parameters.
     """
 
-def policy_features() -> list[tuple[str, list[str], float, float, float, str]]:
+def policy_features() -> list[tuple[str, list[str], float, float, float, str, str]]:
     """
-    Return name, columns, lowest, highest and neutral value, and meaning of every feature that an agent can see.
+    Return name, columns, lowest, highest and neutral value, formula in C99, and meaning of every feature that an agent can see.
     """
+
+def policy_start() -> dict[str, float]:
+    """
+    Return the columns of a policy's first decision, when the connection is set up; NaN where it knows nothing yet.
+    """
+
+PACKETS_STEEPNESS: float = 8.0
+
+LEAST_BDP: float = 0.001
 
 class GainMap:
     """What actions mean: see `bbrgym.envs.action.Action`."""

@@ -18,6 +18,9 @@ struct PolicyColumns {
 #include "baselines/cc/policy/columns.def"
 #undef COLUMN
 
+  /// When the connection is set up: nothing has happened yet.
+  static PolicyColumns AtStart();
+
   void SetMetrics(const Metrics& metrics);
 };
 
@@ -36,6 +39,8 @@ struct PolicyFeature {
   /// What the formula is computed from.
   std::vector<PolicyColumn> columns;
   double (*formula)(const PolicyColumns& row);
+  /// The formula in C99: parameters, one per column, and body.
+  const char* code;
   const char* meaning;
 
   float Evaluate(const PolicyColumns& row) const;
