@@ -27,6 +27,7 @@ from bbrgym.agents.config import TrainConfig
 from bbrgym.agents.curriculum import RegretCurriculum, largest_gaps
 from bbrgym.agents.learner import export_agent
 from bbrgym.agents.policy import Agent
+from bbrgym.agents.provenance import source_tags
 from bbrgym.agents.tracking import Tracker
 from bbrgym.envs.columns import LINK_COLUMNS
 from bbrgym.envs.engine import EngineError
@@ -74,6 +75,7 @@ class EvaluationCallback(BaseCallback):  # type: ignore[misc]  # Stable-Baseline
         self._directory = directory
         self._tracker = tracker
         self._console = console
+        self._made_with = {name: value for name, value in source_tags().items() if name != "host"}
         self._env = SharedPolicyVecEnv(spec, min(training.n_envs, training.eval_episodes))
 
     def close(self) -> None:
@@ -106,7 +108,10 @@ class EvaluationCallback(BaseCallback):  # type: ignore[misc]  # Stable-Baseline
         else:
             reward = metrics["eval/reward"]
             self._tracker.log_metrics(metrics, steps)
-        agent.training = {"algorithm": self._algorithm, "steps": steps, "seed": self.model.seed, "reward": reward}
+        agent.training = {
+            **{"algorithm": self._algorithm, "steps": steps, "seed": self.model.seed, "reward": reward},
+            "made_with": self._made_with,
+        }
         if reward is None:
             return agent
         is_best = self._state.best_reward is None or reward > self._state.best_reward

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from bbrgym.agents.card import facts
 from bbrgym.baselines.policy_file import Network, StoredPolicy
 from bbrgym.extras import optional
 from bbrgym.files import replace_file
@@ -29,8 +30,8 @@ def write_onnx(policy: StoredPolicy, path: Path) -> None:
     Inputs and outputs are float32: `observations` (N, length of an observation) to `actions` (N, 2) in [-1, 1], equal
     to `Agent.predict` up to rounding. A recurrent policy also has the inputs and outputs of `state_names`: zeros at the
     beginning of an episode, and then the outputs `next_…` of the previous step. The meaning of observations and
-    actions is in the model's metadata, as JSON: `observation`, `action` and `env` (conf/'s groups), and the
-    `content_hash`.
+    actions is in the model's metadata, as JSON: `observation`, `action` and `env` (conf/'s groups). So are `training`
+    (of `StoredPolicy`) and `card`, the facts of the model card. The `content_hash` is plain text.
 
     Args:
         policy: for example `Agent.stored`, or `read_policy(path)`.
@@ -119,8 +120,10 @@ def _onnx_model(policy: StoredPolicy) -> ModelProto:
         producer_name="bbrgym",
         producer_version=metadata.version("bbrgym"),
     )
-    described = {group: json.dumps(policy.spec[group]) for group in ("observation", "action", "env")}
-    helper.set_model_props(model, described | {"content_hash": policy.content_hash})
+    described: dict[str, Any] = {group: policy.spec[group] for group in ("observation", "action", "env")}
+    described |= {"training": dict(policy.training), "card": facts(policy)}
+    properties = {name: json.dumps(value) for name, value in described.items()}
+    helper.set_model_props(model, properties | {"content_hash": policy.content_hash})
     onnx.checker.check_model(model, full_check=True)
     return model
 

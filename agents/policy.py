@@ -63,7 +63,7 @@ class Agent:
         spec: the environment in which it was trained. Its observation, action and step are what the agent works with;
             its scenario, reward and engine only say where it comes from.
         network: the weights, or a rule in their place.
-        training: where it comes from: algorithm, steps, seed, and its reward in the last evaluation.
+        training: where it comes from, as `StoredPolicy.training`.
 
     Raises:
         ValueError: the network does not fit the observation or the action.

@@ -122,7 +122,7 @@ class StoredPolicy:
         spec: the environment in which it was trained, as plain types with the groups of conf/. `observation`, `action`
             and `env` (the length of a step) decide how the policy works; the rest only says where it comes from.
         network: the weights.
-        training: algorithm, steps, seed, and reward in the last evaluation.
+        training: algorithm, steps, seed, reward in the last evaluation, and versions of the software (`made_with`).
     """
 
     spec: Mapping[str, Any]

@@ -20,10 +20,11 @@ from matplotlib.figure import Figure
 
 import bbrgym
 from bbrgym import Flow, Scenario
+from bbrgym.agents.card import facts
 from bbrgym.agents.policy import Agent, load_agent, scripted_agent
 from bbrgym.agents.scripted import RULES
 from bbrgym.agents.tracking import read_metrics, read_run
-from bbrgym.baselines.policy_file import REFERENCE
+from bbrgym.baselines.policy_file import REFERENCE, StoredPolicy
 from bbrgym.benchmark.plots import COLOURS
 from bbrgym.benchmark.statistics import estimate
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
@@ -42,6 +43,9 @@ SWEEPS = {
     "curriculum": "variant",
 }
 """The heading of the first column, by the sweep's name; the marks on the page have the same names."""
+CARD = Path(__file__).parents[1] / "docs" / "policy.md"
+LICENCE = "MIT"
+"""Of the reference, as of everything here."""
 EPISODES = 128
 RTTS_MS = (10.0, 50.0)
 ARRIVAL_S = 10.0
@@ -204,8 +208,13 @@ def report(runs: Mapping[int, Path], reward: Reward) -> tuple[str, dict[str, Fig
     return "\n".join(lines), figures
 
 
-def adopt(run: Path, folder: Path = REFERENCE) -> None:
-    """Replace the reference by the last agent of a training, and write the run's record to `mlflow.json`.
+def card(policy: StoredPolicy) -> str:
+    """Return the block of the model card that a policy's file decides."""
+    return page.table(["the policy's file", ""], [[name, page.cell(text)] for name, text in facts(policy).items()])
+
+
+def adopt(run: Path, folder: Path = REFERENCE, card_page: Path = CARD) -> None:
+    """Replace the reference by the last agent of a training, its record in `mlflow.json` and its facts on the card.
 
     Takes the last agent, not the best by evaluation: the learning rate ends at 0, and a few costly episodes dominate
     the mean reward of an evaluation.
@@ -217,12 +226,17 @@ def adopt(run: Path, folder: Path = REFERENCE) -> None:
     record = read_run(run)
     if record is None:
         raise ValueError(f"'{run}' holds no training: it has no run.json")
-    load_agent(run / "final").save(folder)
+    tags = {name: value for name, value in record["tags"].items() if name != "host"}
+    agent = load_agent(run / "final")
+    made_with = {name: value for name, value in tags.items() if name != "seed"}
+    agent.training = {**agent.training, "made_with": made_with, "licence": LICENCE}
+    agent.save(folder)
+    page.write_block(card_page, "agents/reference", card(agent.stored))
     params = record["params"]
     summary = {
         "command": f"bbrgym train experiment=reference seed={params['seed']}",
         **{name: record[name] for name in ("experiment", "run_id", "run_name", "status", "started", "ended")},
-        "tags": {name: value for name, value in record["tags"].items() if name != "host"},
+        "tags": tags,
         "params": {name: params[name] for name in ("observation", "action", "reward", "env", "agent", "train", "seed")},
         "evaluations": [{"step": step, **metrics} for step, metrics in evaluations(run).items()],
     }

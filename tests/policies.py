@@ -1,16 +1,21 @@
-"""Policies for tests: small agents with made-up weights, and controllers that run one."""
+"""Policies for tests: small agents with made-up weights, controllers that run one, and what these must do."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+from ack_path import MS, PACKET
 from scipy.special import expit
 
 from bbrgym import _testing as cc
 from bbrgym.agents.policy import Agent
 from bbrgym.baselines.policy_file import Array, Network
+from bbrgym.envs.columns import FLOW_COLUMNS
 from bbrgym.envs.episode import EpisodeSpec
+from bbrgym.envs.observation import History, tabulate
 
 PINNED: dict[str, Any] = {
     "action": {"cwnd_gain": [0.5, 4.0], "pacing_gain": [0.75, 1.75]},
@@ -129,3 +134,65 @@ class NumpyPolicy:
         weight, bias = network.layers[-1]
         x = x @ weight.T + bias
         return np.tanh(x) if network.output == "tanh" else np.clip(x, -1, 1)
+
+
+class ByHand:
+    """A policy's decisions computed in Python from its ACKs, by the definitions of a row's columns."""
+
+    def __init__(self, agent: Agent, controller: cc.PolicyController) -> None:
+        self.agent, self.controller = agent, controller
+        self.history = History(agent.spec.observation, 1)
+        self.gains = (2.0, 1.0)
+        self.times: list[int] = []
+        first = {"is_active": 1.0, "sent_packets": 0.0, "delivered_packets": 0.0, "lost_packets": 0.0}
+        first |= {"send_rate_mbps": 0.0, "delivery_rate_mbps": 0.0, "in_flight_packets": 0.0}
+        self.observation = self.history.add(agent.spec.observation.evaluate(self.table(first)))
+        self.decide()
+        self.begin = self.due = -1
+        self.sent = self.delivered = self.lost = 0
+        self.rtts: list[int] = []
+
+    def table(self, row: dict[str, float]) -> npt.NDArray[np.float64]:
+        values = [[row.get(column, math.nan) for column in FLOW_COLUMNS]]
+        return tabulate(np.array(values), np.array([[self.gains[0]], [self.gains[1]]]))
+
+    def decide(self) -> None:
+        np.testing.assert_allclose(self.controller.observation, self.observation[0], rtol=1e-6, atol=1e-6)
+        bdp = self.controller.metrics().get("bdp_packets", math.nan)
+        self.gains = self.agent.spec.action.gains(self.agent.predict(self.observation)[0], bdp)
+
+    def interval(self) -> int:
+        if self.agent.spec.step_rtts is None:
+            assert self.agent.spec.step_ms is not None
+            return int(self.agent.spec.step_ms * MS)
+        return int(self.agent.spec.step_rtts * round(self.controller.metrics()["min_rtt_ms"] * MS))
+
+    def on_ack(self, ack: cc.AckEvent) -> None:
+        self.lost += ack.bytes_lost
+        self.rtts += [ack.rtt] if ack.rtt else []
+        if self.due < 0:
+            self.begin = ack.now - ack.rtt
+            self.due = self.begin + self.interval()
+        if ack.now < self.due:
+            return
+        seconds = (ack.now - self.begin) / 1e9
+        sent, delivered = ack.sent - self.sent, ack.delivered - self.delivered
+        row = self.controller.metrics() | {
+            "is_active": 1.0,
+            "sent_packets": sent / PACKET,
+            "delivered_packets": delivered / PACKET,
+            "lost_packets": self.lost / PACKET,
+            "send_rate_mbps": sent * 8e-6 / seconds,
+            "delivery_rate_mbps": delivered * 8e-6 / seconds,
+            "rtt_min_ms": min(self.rtts) / MS,
+            "rtt_mean_ms": sum(self.rtts) / len(self.rtts) / MS,
+            "rtt_last_ms": self.rtts[-1] / MS,
+            "in_flight_packets": ack.prior_in_flight / PACKET,
+            "cwnd_packets": self.controller.decision().cwnd / PACKET,
+        }
+        self.observation = self.history.add(self.agent.spec.observation.evaluate(self.table(row)))
+        self.decide()
+        self.times.append(ack.now)
+        self.begin, self.sent, self.delivered, self.lost, self.rtts = ack.now, ack.sent, ack.delivered, 0, []
+        while self.due <= ack.now:
+            self.due += self.interval()

@@ -67,7 +67,7 @@ def read_onnx(path: Path) -> ForeignModel:
     else:
         network = _network(_chain(graph, constants), constants)
     origin = f"ONNX, {model.producer_name} {model.producer_version}".strip()
-    return ForeignModel(network, origin, settings=settings)
+    return ForeignModel(network, origin, json.loads(properties.get("training", "{}")), settings)
 
 
 def _exported(graph: GraphProto, constants: Mapping[str, _Exact]) -> Network:

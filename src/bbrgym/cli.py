@@ -245,16 +245,25 @@ def _report(arguments: list[str]) -> int:
 
 
 def _export(arguments: list[str]) -> int:
+    from bbrgym.agents.c_header import write_c_header
     from bbrgym.agents.export import state_names, write_onnx
     from bbrgym.baselines.policy_file import read_policy
 
-    if len(arguments) != 2 or not arguments[1].endswith(".onnx"):
-        raise ValueError("give an agent (its training run or folder) and a file: bbrgym export runs/train/… agent.onnx")
+    path = Path(arguments[1]) if len(arguments) == 2 else Path()
+    if path.suffix not in (".onnx", ".h"):
+        raise ValueError(
+            "give an agent (its training run or folder) and a file: bbrgym export runs/train/… agent.onnx (or policy.h)"
+        )
     policy = read_policy(arguments[0])
-    write_onnx(policy, Path(arguments[1]))
+    if path.suffix == ".h":
+        write_c_header(policy, path)
+        features = policy.spec["observation"]["features"]
+        print(f"{path}: {path.stem}_reset and {path.stem}_step, with {len(features)} features per step")
+        return 0
+    write_onnx(policy, path)
     states = " and ".join(state_names(policy.network))
     print(
-        f"{arguments[1]}: observations (N, {policy.network.inputs}) to actions (N, {policy.network.outputs})"
+        f"{path}: observations (N, {policy.network.inputs}) to actions (N, {policy.network.outputs})"
         + (f", with the states {states} in and out" if states else "")
     )
     return 0
@@ -600,11 +609,15 @@ COMMANDS: dict[str, Command] = {
         examples=("bbrgym report", "bbrgym report runs/benchmark/rtt_fairness"),
     ),
     "export": Command(
-        "write a trained agent as an ONNX model",
+        "write a trained agent as an ONNX model or a C header",
         _export,
         "The model maps observations to actions; the states of a recurrent agent are inputs and outputs. Its metadata "
-        "describe observations and actions.",
-        examples=("bbrgym export runs/train/2026-01-31_12-00-00_ppo-1 agent.onnx",),
+        "describe observations and actions. The header (C99 and C++) maps what a sender measured to gains; its names "
+        "begin with the file's. Both have the facts of the model card (docs/policy.md).",
+        examples=(
+            "bbrgym export runs/train/2026-01-31_12-00-00_ppo-1 agent.onnx",
+            "bbrgym export runs/train/2026-01-31_12-00-00_ppo-1 policy.h",
+        ),
     ),
     "import": Command(
         "turn a model of another library into an agent: Stable-Baselines3, CleanRL, ONNX",

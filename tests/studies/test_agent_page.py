@@ -11,6 +11,7 @@ from policies import make_agent
 
 from bbrgym.envs.reward import Reward
 from studies import agent as page
+from studies import page as write
 
 
 def put_run(folder: Path, name: str, seed: int) -> None:
@@ -98,19 +99,37 @@ def test_the_reference_has_the_summary_of_its_training(tmp_path: Path) -> None:
     (run / "run.json").write_text(json.dumps(record | {"params": params, "tags": {"host": "h", "torch": "2"}}))
     lines = [{"step": 0, "metrics": {"eval/reward": -1.0}}, {"step": 5, "metrics": {"train/loss": 2.0}}]
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    page.adopt(run, folder)
-    assert page.load_agent(folder).content_hash == agent.content_hash
+    card = tmp_path / "policy.md"
+    card.write_text("About\n<!-- begin: agents/reference -->\nold\n<!-- end: agents/reference -->\n")
+    page.adopt(run, folder, card)
+    adopted = page.load_agent(folder)
+    assert adopted.content_hash == agent.content_hash
+    assert adopted.training == {"made_with": {"torch": "2"}, "licence": "MIT"}
+    assert card.read_text() == (
+        f"About\n<!-- begin: agents/reference -->\n{page.card(adopted.stored)}\n<!-- end: agents/reference -->\n"
+    )
     summary = json.loads((folder / "mlflow.json").read_text())
     assert summary["command"] == "bbrgym train experiment=reference seed=7"
     assert summary["tags"] == {"torch": "2"}
     assert summary["evaluations"] == [{"step": 0, "eval/reward": -1.0}]
     with pytest.raises(ValueError, match="holds no training"):
-        page.adopt(tmp_path, folder)
+        page.adopt(tmp_path, folder, card)
 
 
 def test_what_ships_is_what_its_summary_says() -> None:
     summary = json.loads((page.REFERENCE / "mlflow.json").read_text())
     training = page.load_agent(page.REFERENCE).training
     assert summary["params"]["seed"] == training["seed"]
+    assert summary["tags"] == {**training["made_with"], "seed": str(training["seed"])}
     last = summary["evaluations"][-1]
     assert (last["step"], last["eval/reward"]) == (training["steps"], training["reward"])
+
+
+def test_the_model_card_says_what_the_reference_is() -> None:
+    document = page.CARD.read_text(encoding="utf-8")
+    reference = page.load_agent(page.REFERENCE).stored
+    assert write.with_block(document, "agents/reference", page.card(reference)) == document
+    rows = dict(row.strip("| ").split(" | ", 1) for row in page.card(reference).splitlines()[2:])
+    assert rows["seed"] == str(reference.training["seed"])
+    assert rows["content hash"] == reference.content_hash
+    assert rows["licence"] == "MIT"

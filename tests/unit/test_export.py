@@ -11,6 +11,7 @@ import onnxruntime
 import pytest
 from policies import make_agent, networks
 
+from bbrgym.agents.card import facts
 from bbrgym.agents.export import write_onnx
 from bbrgym.cli import main
 
@@ -53,12 +54,15 @@ def test_the_model_acts_like_the_agent(name: str, n: int, tmp_path: Path) -> Non
 
 def test_the_metadata_describe_observations_and_actions(tmp_path: Path) -> None:
     agent = make_agent(observation={"history": 2})
+    agent.training = {"algorithm": "ppo", "seed": 3}
     write_onnx(agent.stored, tmp_path / "agent.onnx")
     session = session_of(tmp_path / "agent.onnx")
     (observations,) = session.get_inputs()
     assert observations.shape == ["N", agent.network.inputs]
     meta = session.get_modelmeta().custom_metadata_map
     assert meta.pop("content_hash") == agent.content_hash
+    assert json.loads(meta.pop("card")) == facts(agent.stored)
+    assert json.loads(meta.pop("training")) == {"algorithm": "ppo", "seed": 3}
     assert {group: json.loads(text) for group, text in meta.items()} == {
         group: agent.spec.to_config()[group] for group in ("observation", "action", "env")
     }

@@ -286,9 +286,11 @@ def test_a_pickle_in_a_file_does_not_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", networks())
 def test_what_export_wrote_comes_back_as_it_was(name: str, tmp_path: Path) -> None:
     agent = networks()[name]
+    agent.training = {"algorithm": "ppo", "seed": 3}
     write_onnx(agent.stored, tmp_path / "x.onnx")
     back = import_model(tmp_path / "x.onnx", {"scenario": SCENARIO})  # its settings are in the file
     assert back.content_hash == agent.content_hash
+    assert {"algorithm": "ppo", "seed": 3}.items() < back.training.items()
     assert back.spec.step_ms == agent.spec.step_ms
 
 

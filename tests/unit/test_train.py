@@ -78,7 +78,10 @@ def test_a_run_writes_agents_log_and_curve(finished: Path) -> None:
     assert list(rewards) == [0, 128, 192]
     assert [line["step"] for line in log if "rollout/ep_rew_mean" in line["metrics"]] == [64, 128, 192]
     assert load_agent(finished).training["reward"] == max(rewards.values())
-    assert load_agent(finished / "final").training["steps"] == 192
+    training = load_agent(finished / "final").training
+    assert training["steps"] == 192
+    assert training["made_with"].keys() >= {"bbrgym", "python", "torch", "stable-baselines3"}
+    assert "host" not in training["made_with"]
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

@@ -1,0 +1,60 @@
+"""What a policy's own file says about it: the facts of its model card, of ONNX metadata and of C headers."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from bbrgym.baselines.policy_file import Network, StoredPolicy
+
+_NAMES: Final = {
+    "algorithm": "learner",
+    "steps": "decisions in training",
+    "reward": "reward per decision in the last evaluation",
+    "made_with": "made with",
+}
+"""What entries of `StoredPolicy.training` are called; the others keep their names."""
+
+
+def facts(policy: StoredPolicy) -> dict[str, str]:
+    """Return what a policy's file says, by name, in the order of a model card; what it lacks is left out.
+
+    The training distribution is given by the SHA-256 of the scenario as JSON with sorted keys and no spaces: the same
+    for equal distributions only.
+    """
+    spec = policy.spec
+    found = {_NAMES.get(name, name): _text(value) for name, value in policy.training.items() if value is not None}
+    if "scenario" in spec:
+        scenario = json.dumps(spec["scenario"], sort_keys=True, separators=(",", ":"))
+        found["training distribution"] = f"SHA-256 {hashlib.sha256(scenario.encode()).hexdigest()}"
+    if "reward" in spec:
+        found["reward in training"] = _text(spec["reward"]["terms"])
+    if "engine" in spec:
+        found["engine in training"] = spec["engine"]["name"]
+    observation, env = spec["observation"], spec["env"]
+    steps = "step" if observation["history"] == 1 else f"{observation['history']} steps"
+    return found | {
+        "observation": f"{', '.join(observation['features'])}; of the last {steps}",
+        "action": _text(spec["action"]),
+        "step": f"{env['step_ms']:g} ms" if env["step_ms"] else f"{env['step_rtts']:g} min_rtt",
+        "network": _describe(policy.network),
+        "content hash": policy.content_hash,
+    }
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_text(entry)}" for name, entry in value.items() if entry is not None)
+    if isinstance(value, list | tuple):
+        return " to ".join(map(_text, value))
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _describe(network: Network) -> str:
+    layers = [f"LSTM {of_state.shape[1]}" for _, of_state, _ in network.lstm]
+    layers += [f"{len(bias)} {network.activation}" for _, bias in network.layers[:-1]]
+    last = "bounded by tanh" if network.output == "tanh" else "clipped to [-1, 1]"
+    weights = sum(array.size for array in network.to_arrays().values())
+    return f"{network.inputs} inputs, {''.join(f'{layer}, ' for layer in layers)}2 outputs {last}; {weights:,} weights"
