@@ -48,7 +48,11 @@ def summary_table(results: pd.DataFrame) -> pd.DataFrame:
     groups = dict(iter(runs.groupby(level=["scenario", "competitor"], sort=False)))
     table = pd.DataFrame(
         [
-            [number for metric in runs for number in estimate(frame[metric], is_sample=traces[group] > 1)]
+            [
+                number
+                for values in frame.to_numpy(np.float64).T
+                for number in estimate(values, is_sample=traces[group] > 1)
+            ]
             for group, frame in groups.items()
         ],
         index=pd.MultiIndex.from_tuples(list(groups), names=["scenario", "competitor"]),

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import fake_engine  # noqa: F401  registers the engine
 import pytest
 from filelock import FileLock
+from hydra._internal.sources_registry import SourcesRegistry
+from hydra.core.plugins import Plugins
+from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hypothesis import settings
 from marks import needs_ns3
 
@@ -51,6 +56,25 @@ def engine(request: pytest.FixtureRequest) -> Engine:
     """Each of the two."""
     engine: Engine = request.getfixturevalue(request.param)
     return engine
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _configuration_is_parsed_once() -> Iterator[None]:
+    """Parse each file of the package's configuration once: Hydra does so for every job, for half of its time."""
+    Plugins.instance()  # registers the sources of configurations
+    package = SourcesRegistry.instance().resolve("pkg")
+    parse = package._read_config  # type: ignore[attr-defined]
+    parsed: dict[str, ConfigResult] = {}
+
+    def read(source: ConfigSource, file: Any) -> ConfigResult:
+        key = f"{source.provider} {file}"
+        if key not in parsed:
+            parsed[key] = parse(source, file)
+        return copy.deepcopy(parsed[key])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(package, "_read_config", read)
+        yield
 
 
 @pytest.fixture

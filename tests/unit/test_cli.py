@@ -25,7 +25,7 @@ SMALL = [
 ]
 
 
-pytestmark = pytest.mark.usefixtures("in_new_folder")
+pytestmark = pytest.mark.usefixtures("in_new_folder", "no_figures")
 
 
 def only_run(folder: str) -> Path:

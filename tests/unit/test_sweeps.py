@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from bbrgym.agents.learner import make_model
 from bbrgym.agents.tracking import read_metrics, read_run
 from bbrgym.agents.train import TrainConfig
 from bbrgym.cli import main
+from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.envs.sb3_env import SharedPolicyVecEnv
 from bbrgym.processes import TaskResult
@@ -277,9 +279,15 @@ def test_variants_change_one_setting_at_a_time() -> None:
     }
 
 
+@cache  # it is checked for a third of a second, and most variants have the same
+def distribution_of(plain: str) -> Distribution:
+    return Distribution(json.loads(plain))
+
+
 @pytest.mark.filterwarnings("ignore:You have specified a mini-batch size")  # meant for more engines
 @pytest.mark.parametrize("experiment", SWEEPS)
-def test_every_variant_of_every_sweep_is_accepted(experiment: str) -> None:
+def test_every_variant_of_every_sweep_is_accepted(experiment: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Distribution, "from_dict", lambda plain: distribution_of(json.dumps(plain)))
     given = [f"experiment=sweep/{experiment}"]
     with initialize_config_module("bbrgym.conf", version_base="1.3"):
         hydra = compose("config", overrides=given, return_hydra_config=True).hydra
@@ -355,6 +363,7 @@ SMALL = [
 ]
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_a_training_returns_its_best_reward_to_the_sweeper() -> None:
     given = ("hydra/sweeper=optuna", "hydra.sweeper.n_trials=2", "hydra.sweep.dir=sweep", "agent.gamma=interval(0.9,1)")
     assert main(["train", "-m", *SMALL, *given]) == 0
@@ -366,6 +375,7 @@ def test_a_training_returns_its_best_reward_to_the_sweeper() -> None:
     assert OmegaConf.load("sweep/optimization_results.yaml").best_value == max(map(max, rewards.values()))
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_a_training_that_was_killed_in_a_sweep_resumes() -> None:
     command = ["train", "-m", *SMALL, "train.total_steps=128", "seed=1", "hydra.sweep.dir=sweep"]
     path = Path("sweep/0")
