@@ -6,7 +6,6 @@
 #include "ns3/simulator.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 namespace bbrgym
@@ -78,7 +77,6 @@ LinkRow LinkMonitor::GetRow()
     Integrate();
     const double seconds = (Simulator::Now() - m_stepStart).GetSeconds();
     const auto per = [](double sum, double over) { return over > 0.0 ? sum / over : 0.0; };
-    constexpr double nan = std::numeric_limits<double>::quiet_NaN();
     return {
         .rate_mbps = m_rateMbps,
         .utilisation = per(m_sendingSeconds, seconds),
@@ -89,12 +87,7 @@ LinkRow LinkMonitor::GetRow()
         .drops = static_cast<double>(m_drops),
         .marks = static_cast<double>(m_marks),
         .random_losses = static_cast<double>(m_randomLosses),
-        .second_utilisation = nan,
-        .second_queue_mean_ms = nan,
-        .second_drops = nan,
-        .reverse_utilisation = nan,
-        .reverse_queue_mean_ms = nan,
-        .reverse_drops = nan,
+        .further = EmptyRow<FurtherLinkRow>(),
     };
 }
 

@@ -16,7 +16,6 @@ from rich.console import Console
 from rich.progress import track
 
 from bbrgym import Engine, Flow, Scenario, Trace, make_engine, simulate
-from bbrgym.envs.columns import LINK_COLUMNS
 from bbrgym.envs.scenario import Queue
 from bbrgym.interruption import run_interruptible
 from studies import page
@@ -50,7 +49,7 @@ def figures(trace: Trace) -> Sequence[float]:
     """Return the share of the first flow, utilisation, mean and p95 of the delay in ms, drops, and marks."""
     summary = trace.summary(after_s=WARMUP_S)
     link, rates = summary.link, [flow.throughput_mbps for flow in summary.flows]
-    marks = trace.link[trace.time_s > WARMUP_S, LINK_COLUMNS.index("marks")].sum()
+    marks = np.nan_to_num(link.marks)  # NaN if no flow has ECN: nothing is marked
     return rates[0] / sum(rates), link.utilisation, link.queue_mean_ms, link.queue_p95_ms, link.drops, marks
 
 

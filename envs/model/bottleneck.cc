@@ -1,7 +1,6 @@
 #include "envs/model/bottleneck.h"
 
 #include <algorithm>
-#include <limits>
 
 namespace bbrgym {
 
@@ -21,6 +20,7 @@ void Bottleneck::Reset(const Scenario& scenario, std::uint64_t seed, std::vector
   policer_ = Policer(scenario);
   loss_ = LossModel(scenario.loss, scenario.loss_burst_packets, seed);
   departure_ = kNever;
+  managed_packets_ = 0;
   waiting_bytes_ = 0;
   last_change_ = 0;
   rate_mbps_ = scenario.FirstRateMbps();
@@ -82,6 +82,7 @@ void Bottleneck::Enqueue(Nanoseconds now, const DataPacket& packet, std::uint32_
   Item next;
   if (queue_.size() < kBeyondQueue && discipline_->Pop(now, next)) queue_.Push(next);
   const bool has_device = queue_.size() == kBeyondQueue;
+  managed_packets_ = discipline_->size();
   waiting_bytes_ = discipline_->bytes() + (has_device ? queue_[1].bytes() : 0);
 }
 
@@ -142,7 +143,6 @@ LinkRow Bottleneck::GetRow(Nanoseconds now) {
   const QueueTally managed = discipline_ ? discipline_->tally() : QueueTally{};
   const auto ns = static_cast<double>(now - step_start_);
   const auto per = [ns](double sum) { return ns > 0.0 ? sum / ns : 0.0; };
-  constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
   return {.rate_mbps = rate_mbps_,
           .utilisation = per(static_cast<double>(sending_ns_)),
           .queue_mean_packets = per(packet_ns_),
@@ -152,13 +152,7 @@ LinkRow Bottleneck::GetRow(Nanoseconds now) {
           .drops = static_cast<double>(tally_.drops + managed.drops),
           .marks = static_cast<double>(managed.marks),
           .random_losses = static_cast<double>(random_losses_),
-          // Other links are not known here.
-          .second_utilisation = kNaN,
-          .second_queue_mean_ms = kNaN,
-          .second_drops = kNaN,
-          .reverse_utilisation = kNaN,
-          .reverse_queue_mean_ms = kNaN,
-          .reverse_drops = kNaN};
+          .further = EmptyRow<FurtherLinkRow>()};  // other links are not known here
 }
 
 }  // namespace bbrgym

@@ -42,7 +42,7 @@ class Bottleneck {
   void Integrate(Nanoseconds now);
   void StartSending(Nanoseconds now);
   void RaiseMaxima();
-  std::size_t WaitingPackets() const { return queue_.size() - 1 + (discipline_ ? discipline_->size() : 0); }
+  std::int64_t WaitingPackets() const { return static_cast<std::int64_t>(queue_.size() - 1 + managed_packets_); }
   Nanoseconds TimeToSend(Bytes bytes) const {
     return static_cast<Nanoseconds>(static_cast<double>(bytes) * ns_per_byte_);
   }
@@ -56,13 +56,14 @@ class Bottleneck {
   double ns_per_byte_ = 0.0;
   Nanoseconds departure_ = kNever;
 
+  std::size_t managed_packets_ = 0;  // in `discipline_`
   Bytes waiting_bytes_ = 0;
   // Sums since the start of the step; times in ns.
   Nanoseconds step_start_ = 0;
   Nanoseconds last_change_ = 0;
   double packet_ns_ = 0.0;
   Nanoseconds sending_ns_ = 0;
-  std::size_t most_packets_ = 0;
+  std::int64_t most_packets_ = 0;
   double delay_ns_ns_ = 0.0;
   double most_delay_ns_ = 0.0;
   QueueTally tally_;  // of what finds the buffer full; `discipline_` has one of the others

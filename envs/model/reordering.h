@@ -21,10 +21,8 @@ class Reordering {
       : draw_(scenario.reordering, std::nullopt, link_seed ^ kStream),
         delay_(FromMilliseconds(scenario.reordering_ms)) {}
 
-  bool CanDelay() const { return draw_.CanLose(); }
-
   /// Returns how late the packet that leaves the link is, given its payload.
-  Nanoseconds NextDelay(Bytes payload) { return CanDelay() && payload > 0 && draw_.IsNextLost() ? delay_ : 0; }
+  Nanoseconds NextDelay(Bytes payload) { return draw_.CanLose() && payload > 0 && draw_.IsNextLost() ? delay_ : 0; }
 
  private:
   // The losses use the link's seed.

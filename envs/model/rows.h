@@ -17,9 +17,16 @@ struct FlowRow {
   Metrics metrics;
 };
 
+/// What the row of the bottleneck says about the other links.
+struct FurtherLinkRow {
+#define FURTHER_LINK_COLUMN(name, meaning) double name;
+#include "envs/columns.def"
+};
+
 struct LinkRow {
 #define LINK_COLUMN(name, meaning) double name;
 #include "envs/columns.def"
+  FurtherLinkRow further;
 };
 
 struct Column {
@@ -37,6 +44,7 @@ inline constexpr Column kFlowColumns[] = {
 
 inline constexpr Column kLinkColumns[] = {
 #define LINK_COLUMN(name, meaning) {#name, meaning},
+#define FURTHER_LINK_COLUMN(name, meaning) {#name, meaning},
 #include "envs/columns.def"
 };
 
@@ -48,16 +56,16 @@ static_assert(kColumnCount<FlowRow> == std::size(kFlowColumns) && kColumnCount<L
 
 /// Adds what the row of the second link says to that of the bottleneck.
 inline void AddSecondLink(LinkRow& row, const LinkRow& second) {
-  row.second_utilisation = second.utilisation;
-  row.second_queue_mean_ms = second.queue_mean_ms;
-  row.second_drops = second.drops;
+  row.further.second_utilisation = second.utilisation;
+  row.further.second_queue_mean_ms = second.queue_mean_ms;
+  row.further.second_drops = second.drops;
 }
 
 /// Adds what the row of the reverse link says to that of the bottleneck.
 inline void AddReverseLink(LinkRow& row, const LinkRow& reverse) {
-  row.reverse_utilisation = reverse.utilisation;
-  row.reverse_queue_mean_ms = reverse.queue_mean_ms;
-  row.reverse_drops = reverse.drops;
+  row.further.reverse_utilisation = reverse.utilisation;
+  row.further.reverse_queue_mean_ms = reverse.queue_mean_ms;
+  row.further.reverse_drops = reverse.drops;
 }
 
 /// The values of a row in the order of its columns.

@@ -35,7 +35,7 @@ void Network::Reset(Scenario scenario, std::uint64_t seed) {
   flows_.clear();
   flows_.resize(scenario_.flows.size());
   next_.Reset(flows_.size(), kNever);
-  open_flows_ = endless_flows_ = 0;
+  open_flows_ = flows_.size();
   const double link_delay_ms = scenario_.LinkDelayMs();
   for (std::size_t i = 0; i < flows_.size(); ++i) {
     const Flow& given = scenario_.flows[i];
@@ -52,7 +52,6 @@ void Network::Reset(Scenario scenario, std::uint64_t seed) {
       flow.end = FromSeconds(*given.stop_s);
       flow.silence = flow.end + flow.shift;
     }
-    ++(given.size_bytes ? open_flows_ : endless_flows_);
     UpdateNext(i, flow);
   }
   Step(0);
@@ -114,8 +113,9 @@ void Network::Step(Nanoseconds duration) {
   if (!IsComplete() && end > now_) RunUntil(end);
 }
 
-void Network::RunUntil(Nanoseconds end) {
-  while (!IsComplete()) {
+// Every packet goes through this function. Flat: inlining the link, the sender and the receiver into it saves time.
+[[gnu::flatten]] void Network::RunUntil(Nanoseconds end) {
+  while (open_flows_ > 0) {
     const Nanoseconds flow_time = next_.time();
     const Nanoseconds departure = link_.departure();
     const Nanoseconds time = std::min(flow_time, departure);
@@ -136,7 +136,7 @@ void Network::RunUntil(Nanoseconds end) {
       RunFlow(next_.index(), flow_time);
     }
   }
-  if (!IsComplete()) now_ = end;
+  if (open_flows_ > 0) now_ = end;
 }
 
 void Network::SetNextRate(std::size_t index) {
@@ -171,18 +171,16 @@ void Network::UpdateRare() {
   UpdateRare();
 }
 
-// Every packet goes through these two functions. Flat: inlining the sender and the receiver into them saves time.
-[[gnu::flatten]] void Network::Depart() {
+void Network::Depart() {
   Bottleneck::Item item;
   const bool has_arrived = link_.Depart(item);
-  if (reordering_.CanDelay()) {
-    const Nanoseconds delay = reordering_.NextDelay(item.packet.bytes);
-    if (has_arrived && delay > 0) {
-      HoldBack(item, delay);
-      return;
-    }
+  const Nanoseconds delay = reordering_.NextDelay(item.packet.bytes);
+  if (!has_arrived) return;
+  if (delay > 0) {
+    HoldBack(item, delay);
+  } else {
+    Arrive(item);
   }
-  if (has_arrived) Arrive(item);
 }
 
 /// What has left the first link, late or not.
@@ -311,7 +309,7 @@ void Network::SendAck(FlowState& flow, Nanoseconds now) {
   return true;
 }
 
-[[gnu::flatten]] void Network::RunFlow(std::size_t index, Nanoseconds now) {
+void Network::RunFlow(std::size_t index, Nanoseconds now) {
   FlowState& flow = flows_[index];
   if (!flow.acks.IsEmpty() && flow.acks.Front().time <= now) {
     flow.sender->OnAck(now, flow.acks.Front().packet);
@@ -321,6 +319,9 @@ void Network::SendAck(FlowState& flow, Nanoseconds now) {
     SendAck(flow, now);
   } else if (flow.silence <= now && flow.phase != Phase::kEnded) {
     End(flow, now);
+  } else if (flow.phase == Phase::kOpen) {
+    flow.sender->OnTimer(now);
+    Pump(index, flow, now);
   } else if (flow.phase == Phase::kBefore) {
     flow.phase = Phase::kConnecting;
     flow.hello = now + flow.shift;
@@ -331,9 +332,6 @@ void Network::SendAck(FlowState& flow, Nanoseconds now) {
     } else {
       SendHello(index, flow, now);
     }
-  } else if (flow.phase == Phase::kOpen) {
-    flow.sender->OnTimer(now);
-    Pump(index, flow, now);
   }
   UpdateNext(index, flow);
 }
@@ -353,7 +351,7 @@ void Network::UpdateNext(std::size_t index, const FlowState& flow) {
       next = std::min({flow.hello, flow.answer, flow.silence});
       break;
     case Phase::kOpen:
-      next = std::min({next, flow.sender->NextTimer(), flow.silence});
+      next = std::min(std::min(next, flow.sender->NextTimer()), flow.silence);
       break;
     case Phase::kEnded:
       break;

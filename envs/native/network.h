@@ -46,7 +46,7 @@ class Network {
 
   const Scenario& scenario() const { return scenario_; }
   Nanoseconds now() const { return now_; }
-  bool IsComplete() const { return !flows_.empty() && open_flows_ == 0 && endless_flows_ == 0; }
+  bool IsComplete() const { return !flows_.empty() && open_flows_ == 0; }
   bool IsOver() const { return IsComplete() || now_ >= end_; }
 
   // Rows of the last step.
@@ -156,8 +156,7 @@ class Network {
   std::size_t next_rate_ = 0;
   Nanoseconds next_change_ = kNever;  // when the link gets its next rate
   Nanoseconds next_rare_ = kNever;    // this, or when a late packet arrives
-  std::size_t open_flows_ = 0;        // finite flows that have not delivered all their bytes
-  std::size_t endless_flows_ = 0;
+  std::size_t open_flows_ = 0;        // endless, or have not delivered all their bytes
 };
 
 }  // namespace bbrgym

@@ -125,7 +125,7 @@ void Sender::Send(Nanoseconds now, DataPacket& packet) {
       burst_ = 0;
       is_burst_over_ = false;
       const Nanoseconds late = late_ - won_back_ + now - pace_time_;
-      late_ = is_pace_next_ ? std::min(late, duration(kMostWonBack * connection_.packet_bytes)) : 0;
+      late_ = is_pace_next_ && late > 0 ? std::min(late, duration(kMostWonBack * connection_.packet_bytes)) : 0;
     }
     burst_ += packet.bytes;
     const Nanoseconds pause = duration(burst_);
