@@ -118,9 +118,9 @@ def _value(feature: Feature) -> str:
 
 def _weights(network: Network) -> Iterator[str]:
     for name, array in network.to_arrays().items():
-        numbers = ", ".join(_number(weight) for weight in array.T.ravel())
-        lines = "\n".join(wrap(numbers, _WIDTH, initial_indent="  ", subsequent_indent="  "))
-        yield f"static const float ${{p}}_{name.replace('.', '_')}[{array.size}] = {{\n{lines}\n}};"
+        numbers = [_number(weight) for weight in array.T.ravel()]
+        lines = "".join(f"  {', '.join(numbers[i : i + 8])},\n" for i in range(0, len(numbers), 8))
+        yield f"static const float ${{p}}_{name.replace('.', '_')}[{array.size}] = {{\n{lines}}};"
 
 
 def _act(network: Network) -> Iterator[str]:

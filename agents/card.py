@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping
 from typing import Any, Final
 
 from bbrgym.baselines.policy_file import Network, StoredPolicy
+from bbrgym.envs.scenario import Scenario
 
 _NAMES: Final = {
     "algorithm": "learner",
@@ -21,13 +23,15 @@ _NAMES: Final = {
 def facts(policy: StoredPolicy) -> dict[str, str]:
     """Return what a policy's file says, by name, in the order of a model card; what it lacks is left out.
 
-    The training distribution is given by the SHA-256 of the scenario as JSON with sorted keys and no spaces: the same
-    for equal distributions only.
+    The training distribution is given by the SHA-256 of the scenario without its defaults, as JSON with sorted keys and
+    no spaces: it stays the same when scenarios get new fields.
     """
     spec = policy.spec
     found = {_NAMES.get(name, name): _text(value) for name, value in policy.training.items() if value is not None}
     if "scenario" in spec:
-        scenario = json.dumps(spec["scenario"], sort_keys=True, separators=(",", ":"))
+        defaults = {field.name: field.default for field in dataclasses.fields(Scenario)}
+        given = {name: value for name, value in spec["scenario"].items() if value not in (None, [], defaults.get(name))}
+        scenario = json.dumps(given, sort_keys=True, separators=(",", ":"))
         found["training distribution"] = f"SHA-256 {hashlib.sha256(scenario.encode()).hexdigest()}"
     if "reward" in spec:
         found["reward in training"] = _text(spec["reward"]["terms"])

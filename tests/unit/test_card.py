@@ -53,5 +53,6 @@ def test_only_another_distribution_has_another_hash(name: str) -> None:
     again = dataclasses.replace(
         stored, spec={**stored.spec, "scenario": dict(reversed(stored.spec["scenario"].items()))}
     )
+    later = dataclasses.replace(stored, spec={**stored.spec, "scenario": {**stored.spec["scenario"], "workload": None}})
     key = "training distribution"
-    assert facts(other)[key] != facts(stored)[key] == facts(again)[key]
+    assert facts(other)[key] != facts(stored)[key] == facts(again)[key] == facts(later)[key]
