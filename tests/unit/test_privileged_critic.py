@@ -139,6 +139,7 @@ class TestLearners:
         assert all(torch.equal(mine, yours) for mine, yours in zip(one, other, strict=True))
 
 
+@pytest.mark.usefixtures("no_figures")
 @pytest.mark.parametrize("algorithm", sorted(SMALL))
 def test_a_training_with_a_teacher_and_its_resumption(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str
