@@ -12,16 +12,17 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future
+from concurrent.futures import Executor, Future
 from concurrent.futures import wait as wait_for
 from dataclasses import dataclass, field
 from multiprocessing import resource_tracker
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from bbrgym.checks import check_integer, check_keys, check_name, check_number
 from bbrgym.extras import optional
-from bbrgym.interruption import keeping_handlers, shielding_children
+from bbrgym.interruption import deferring_signals, keeping_handlers, shielding_children
 from bbrgym.processes import ProcessExecutor, TaskError, TaskResult, WorkerLostError, error_text
 
 Task = TypeVar("Task")
@@ -77,6 +78,7 @@ def run_in_chunks(
     left_s = sum(cost for _, cost in waiting)
     again: deque[_Chunk[Task]] = deque()
     running: dict[Future[Any], _Chunk[Task]] = {}
+    ended: SimpleQueue[Future[Any]] = SimpleQueue()
     estimated_s, measured_s = 0.0, 0.0
     try:
         while waiting or again or running:
@@ -93,25 +95,28 @@ def run_in_chunks(
                         chunk.tasks.append(task)
                         chunk.cost_s += cost
                         left_s -= cost
-                running[executor.submit(_run_chunk, function, chunk.tasks)] = chunk
-            for future in wait_for(running, return_when=FIRST_COMPLETED).done:
-                chunk = running.pop(future)
-                error = future.exception()
-                if error is None:
-                    outcomes = future.result()
-                    estimated_s += chunk.cost_s
-                    measured_s += sum(outcome[2] for outcome in outcomes)
-                    for task, (value, text, seconds) in zip(chunk.tasks, outcomes, strict=True):
-                        yield TaskResult(task, value, text, "failed" if text else "done", seconds, chunk.attempt)
-                elif not isinstance(error, WorkerLostError):  # as a module that a worker lacks
-                    for task in chunk.tasks:
-                        yield TaskResult(task, None, error_text(error), "failed", 0.0, chunk.attempt)
-                elif len(chunk.tasks) > 1:
-                    again += chunk.halves()
-                elif chunk.attempt <= retries:
-                    again.append(dataclasses.replace(chunk, attempt=chunk.attempt + 1))
-                else:
-                    yield TaskResult(chunk.tasks[0], None, error_text(error), "killed", 0.0, chunk.attempt)
+                with deferring_signals():  # an exception inside would leave locks taken that other threads wait for
+                    future = executor.submit(_run_chunk, function, chunk.tasks)
+                    running[future] = chunk
+                    future.add_done_callback(ended.put)
+            future = ended.get()
+            chunk = running.pop(future)
+            error = future.exception()
+            if error is None:
+                outcomes = future.result()
+                estimated_s += chunk.cost_s
+                measured_s += sum(outcome[2] for outcome in outcomes)
+                for task, (value, text, seconds) in zip(chunk.tasks, outcomes, strict=True):
+                    yield TaskResult(task, value, text, "failed" if text else "done", seconds, chunk.attempt)
+            elif not isinstance(error, WorkerLostError):  # as a module that a worker lacks
+                for task in chunk.tasks:
+                    yield TaskResult(task, None, error_text(error), "failed", 0.0, chunk.attempt)
+            elif len(chunk.tasks) > 1:
+                again += chunk.halves()
+            elif chunk.attempt <= retries:
+                again.append(dataclasses.replace(chunk, attempt=chunk.attempt + 1))
+            else:
+                yield TaskResult(chunk.tasks[0], None, error_text(error), "killed", 0.0, chunk.attempt)
     finally:
         for future in running:
             future.cancel()

@@ -17,12 +17,15 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
-from concurrent.futures import Executor, Future, as_completed
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.spawn import get_preparation_data, prepare
 from pathlib import Path
+from queue import SimpleQueue
 from typing import IO, Any, Final, Generic, Literal, TypeVar, cast
+
+from bbrgym.interruption import deferring_signals
 
 LOGGER: Final = logging.getLogger(__name__)
 Task = TypeVar("Task")
@@ -101,12 +104,16 @@ def run_in_processes(
         The result of each task as it ends, in no particular order. Closing the generator ends the processes.
     """
     executor = ProcessExecutor(processes, timeout_s=timeout_s, retries=retries, grace_s=grace_s)
+    ended: SimpleQueue[Future[Any]] = SimpleQueue()
     try:
-        futures = {
-            executor.submit_with_output(None if output is None else output(task), function, task): task
-            for task in tasks
-        }
-        for future in cast(Iterable[ProcessFuture], as_completed(futures)):
+        futures: dict[Future[Any], Task] = {}
+        for task in tasks:
+            with deferring_signals():  # an exception inside would leave locks taken that the supervisor waits for
+                future = executor.submit_with_output(None if output is None else output(task), function, task)
+                futures[future] = task
+                future.add_done_callback(ended.put)
+        for _ in range(len(futures)):
+            future = cast(ProcessFuture, ended.get())
             task, error = futures[future], future.exception()
             text = None if error is None else error_text(error)
             value = None if error is not None else future.result()

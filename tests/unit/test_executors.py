@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import concurrent.futures.thread
 import contextlib
 import hashlib
 import io
+import itertools
 import os
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, Final
 
 import executor_tasks
 import pytest
@@ -124,6 +127,51 @@ def test_chunks_take_the_time_that_is_measured_and_the_last_ones_less() -> None:
     assert max(rest) in range(199, 202)  # 20 s
     assert rest[-1] < 20
     assert len(recorder.sizes) < 150
+
+
+class _Threads(ThreadPoolExecutor):
+    workers: Final = 2
+
+
+def test_an_interrupt_at_any_line_leaves_no_lock_that_a_worker_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    libraries = {module.__file__ for module in (concurrent.futures._base, concurrent.futures.thread, threading)}
+    try:
+        for chosen in itertools.count():
+            if not _is_interrupted(chosen, libraries):
+                break
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert chosen > 50
+
+
+def _is_interrupted(chosen: int, files: set[str | None]) -> bool:
+    """Raise SIGINT before a line, counted over those of some files; return False if there are not so many."""
+    lines = itertools.count()
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        if event == "line" and frame.f_code.co_filename in files and next(lines) == chosen:
+            sys.settrace(None)
+            signal.raise_signal(signal.SIGINT)
+        return trace
+
+    executor = _Threads(2)
+    tasks = run_in_chunks(abs, range(4), executor)
+    is_interrupted = False
+    sys.settrace(trace)
+    try:
+        assert sum(result.value for result in tasks) == 6
+    except KeyboardInterrupt:
+        is_interrupted = True
+    finally:
+        sys.settrace(None)
+        tasks.close()
+    shutdown = threading.Thread(target=partial(executor.shutdown, cancel_futures=True), daemon=True)
+    shutdown.start()
+    shutdown.join(60)
+    assert not shutdown.is_alive(), f"a worker waits for a lock after SIGINT at line {chosen}"
+    return is_interrupted
 
 
 def test_an_error_that_is_nobodys_loss_is_not_tried_again() -> None:
