@@ -22,10 +22,10 @@ from rich.progress import (
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import KVWriter
 
+from bbrgym.agents.actor import export_agent
 from bbrgym.agents.checkpoint import TrainingState, restart_from_seed, save_checkpoint
 from bbrgym.agents.config import TrainConfig
 from bbrgym.agents.curriculum import RegretCurriculum, largest_gaps
-from bbrgym.agents.learner import export_agent
 from bbrgym.agents.policy import Agent
 from bbrgym.agents.provenance import source_tags
 from bbrgym.agents.tracking import Tracker

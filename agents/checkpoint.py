@@ -21,7 +21,7 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.save_util import load_from_zip_file, recursive_getattr
 
 from bbrgym.agents.checkpoint_names import checkpoint_folder, saved_steps
-from bbrgym.agents.learner import StandardiseObservation
+from bbrgym.agents.wrappers import StandardiseObservation
 from bbrgym.checks import check_integer
 from bbrgym.files import DAMAGES
 from bbrgym.interruption import deferring_signals

@@ -18,8 +18,8 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 
-from bbrgym.agents.learner import ScaleReward, StandardiseObservation
 from bbrgym.agents.scripted import RULES
+from bbrgym.agents.wrappers import ScaleReward, StandardiseObservation
 from bbrgym.baselines.policy_file import Array
 from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.envs.sb3_env import check_engines

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import numpy as np
-from gymnasium import spaces
 from sb3_contrib import RecurrentPPO
 from stable_baselines3 import PPO, SAC, TD3
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.noise import NormalActionNoise
 from stable_baselines3.common.policies import BasePolicy
-from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
-from torch import nn
+from stable_baselines3.common.vec_env import VecEnv
 
+from bbrgym.agents.actor import ACTIVATION_TYPES
 from bbrgym.agents.critic import PRIVILEGED_POLICIES
-from bbrgym.agents.policy import Agent
-from bbrgym.baselines.policy_file import ACTIVATIONS, Array, Network
+from bbrgym.agents.wrappers import ScaleReward, StandardiseObservation
+from bbrgym.baselines.policy_file import ACTIVATIONS
 from bbrgym.checks import check_keys, check_name, check_number
-from bbrgym.envs.episode import EpisodeSpec
 
 LEARNERS: Final[dict[str, tuple[type[BaseAlgorithm], str]]] = {
     "ppo": (PPO, "MlpPolicy"),
@@ -38,8 +35,6 @@ RESERVED: Final = frozenset(
     | {"rollout_buffer_class", "rollout_buffer_kwargs", "replay_buffer_class", "replay_buffer_kwargs"}
 )
 """Arguments of the learners that a configuration cannot set."""
-
-_ACTIVATION_TYPES: Final[dict[str, type[nn.Module]]] = {"tanh": nn.Tanh, "relu": nn.ReLU}
 
 
 def learner_arguments(algorithm: str) -> list[str]:
@@ -70,7 +65,7 @@ def make_model(agent: Mapping[str, Any], env: VecEnv, seed: int) -> BaseAlgorith
     policy_arguments = dict(arguments.get("policy_kwargs") or {})
     activation = policy_arguments.get("activation_fn", "tanh" if "ppo" in algorithm else "relu")
     check_name("activation_fn", activation, ACTIVATIONS)
-    policy_arguments["activation_fn"] = _ACTIVATION_TYPES[activation]
+    policy_arguments["activation_fn"] = ACTIVATION_TYPES[activation]
     arguments["policy_kwargs"] = policy_arguments
     if arguments.get("action_noise") is not None:
         size = env.action_space.shape
@@ -101,125 +96,3 @@ def _linear(rates: Mapping[str, Any]) -> Callable[[float], float]:
     first, last = float(rates["first"]), float(rates["last"])
     # The last rollout may pass total_steps, and Stable-Baselines3's fraction is then below 0.
     return lambda left: last + (first - last) * max(left, 0.0)
-
-
-class _Wrapper(VecEnvWrapper):  # type: ignore[misc]  # Stable-Baselines3 is not type-checked, see pyproject.toml
-    @classmethod
-    def of(cls, model: BaseAlgorithm) -> Self:
-        """Return the wrapper of this class around a model's environment."""
-        env = model.get_env()
-        while not isinstance(env, cls):
-            env = env.venv
-        return env
-
-
-class ScaleReward(_Wrapper):
-    """Multiplies rewards by (1 - gamma), so that a return is a weighted mean of rewards, of about their size.
-
-    PPO normalises advantages, so its policy learns the same. But its critic starts at 0 and moves by the learning rate:
-    for returns of 1 / (1 - gamma) rewards it needs tens of thousands of steps to reach their size, and until then its
-    large gradients take the policy's share of max_grad_norm. Unlike a running normalisation this has no state.
-
-    Attributes:
-        scale: the factor of rewards and returns.
-    """
-
-    def __init__(self, env: VecEnv, gamma: float) -> None:
-        super().__init__(env)
-        self.scale = np.float32(1.0 - gamma) if gamma < 1 else np.float32(1.0)
-
-    def reset(self) -> Array:
-        """Begin new episodes."""
-        observations: Array = self.venv.reset()
-        return observations
-
-    def step_wait(self) -> tuple[Array, Array, Any, list[dict[str, Any]]]:
-        """Wait for a step."""
-        observations, rewards, dones, infos = self.venv.step_wait()
-        return observations, rewards * self.scale, dones, infos
-
-
-class StandardiseObservation(_Wrapper):
-    """Subtracts the mean of each feature and divides by its standard deviation.
-
-    Both are computed once, from observations made before learning (`fit`), and constant from then on, so that a weight
-    means the same in the last update as in the first. Until `fit` they change nothing. A checkpoint stores them, and
-    an exported agent has them folded into the weights of its first layer.
-
-    Attributes:
-        mean: shape (length of an observation,), float32.
-        scale: 1 / standard deviation, same shape.
-    """
-
-    def __init__(self, env: VecEnv) -> None:
-        space = env.observation_space
-        unbounded = spaces.Box(-np.inf, np.inf, space.shape, np.float32)
-        super().__init__(env, observation_space=unbounded)
-        self.mean = np.zeros(space.shape, np.float32)
-        self.scale = np.ones(space.shape, np.float32)
-
-    def fit(self, observations: Array) -> None:
-        """Compute the mean and the scale from observations of shape (n, length of an observation).
-
-        A feature whose standard deviation is below 0.01 is only centred, so as not to amplify noise.
-        """
-        self.mean = observations.mean(axis=0, dtype=np.float64).astype(np.float32)
-        deviation = observations.std(axis=0, dtype=np.float64)
-        self.scale = np.where(deviation < 0.01, 1.0, 1.0 / np.maximum(deviation, 0.01)).astype(np.float32)
-
-    def standardise(self, observations: Array) -> Array:
-        """Return the observations as the learner sees them."""
-        return (observations - self.mean) * self.scale
-
-    def reset(self) -> Array:
-        """Begin new episodes."""
-        return self.standardise(self.venv.reset())
-
-    def step_wait(self) -> tuple[Array, Array, Any, list[dict[str, Any]]]:
-        """Wait for a step."""
-        observations, rewards, dones, infos = self.venv.step_wait()
-        for index in np.flatnonzero(dones):
-            infos[index]["terminal_observation"] = self.standardise(infos[index]["terminal_observation"])
-        return self.standardise(observations), rewards, dones, infos
-
-
-def export_agent(model: BaseAlgorithm, algorithm: str, spec: EpisodeSpec, training: Mapping[str, Any]) -> Agent:
-    """Return the learner's present policy as an `Agent`."""
-    kind = model.policy_kwargs["activation_fn"]
-    activation = next(name for name, candidate in _ACTIVATION_TYPES.items() if candidate is kind)
-    network = actor_network(algorithm, model.policy.state_dict(), activation)
-    inputs = StandardiseObservation.of(model)
-    own = slice(network.inputs)  # the values behind are the critic's
-    return Agent(spec, network.with_standardised_inputs(inputs.mean[own], inputs.scale[own]), training)
-
-
-def actor_network(algorithm: str, state: Mapping[str, Any], activation: str) -> Network:
-    """Return the actor of a Stable-Baselines3 policy.
-
-    Args:
-        algorithm: of `LEARNERS`.
-        state: `model.policy.state_dict()`.
-        activation: of the hidden layers.
-    """
-    arrays = {name: np.array(tensor.cpu().numpy(), dtype=np.float32) for name, tensor in state.items()}
-    hidden, last, output = _ACTORS[algorithm]
-    prefixes = [name.removesuffix(".weight") for name in arrays if re.fullmatch(hidden, name)]
-    prefixes.sort(key=lambda prefix: int(prefix.rsplit(".", 1)[1]))
-    prefixes += [last] if last else []
-    lstm: list[tuple[Array, Array, Array]] = []
-    while f"lstm_actor.weight_ih_l{len(lstm)}" in arrays:
-        of_input, of_state, bias_1, bias_2 = (
-            arrays[f"lstm_actor.{name}_l{len(lstm)}"] for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-        )
-        lstm.append((of_input, of_state, bias_1 + bias_2))
-    layers = tuple((arrays[f"{prefix}.weight"], arrays[f"{prefix}.bias"]) for prefix in prefixes)
-    return Network(layers, tuple(lstm), activation, output)
-
-
-_ACTORS: Final[dict[str, tuple[str, str | None, str]]] = {
-    "ppo": (r"mlp_extractor\.policy_net\.\d+\.weight", "action_net", "clip"),
-    "recurrent_ppo": (r"mlp_extractor\.policy_net\.\d+\.weight", "action_net", "clip"),
-    "sac": (r"actor\.latent_pi\.\d+\.weight", "actor.mu", "tanh"),
-    "td3": (r"actor\.mu\.\d+\.weight", None, "tanh"),
-}
-"""By algorithm: names of its actor's layers in Stable-Baselines3, of a last layer apart from them, and the output."""

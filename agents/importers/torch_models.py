@@ -24,7 +24,7 @@ from bbrgym.files import DAMAGES
 with optional("importing weights of torch"):
     import torch
 
-    from bbrgym.agents.learner import actor_network
+    from bbrgym.agents.actor import actor_network
 
 _POLICIES: Final = (
     "stable_baselines3.common.policies",

@@ -17,8 +17,9 @@ from training import AGENTS, SCENARIO, changed, learn
 from bbrgym.agents import imitation
 from bbrgym.agents.config import ALGORITHMS
 from bbrgym.agents.imitation import Demonstrations, demonstrate, imitate, prepare
-from bbrgym.agents.learner import ScaleReward, StandardiseObservation, make_model
+from bbrgym.agents.learner import make_model
 from bbrgym.agents.scripted import RULES
+from bbrgym.agents.wrappers import ScaleReward, StandardiseObservation
 from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.envs.sb3_env import SharedPolicyVecEnv
 

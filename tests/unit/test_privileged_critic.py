@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 import torch
 
-from bbrgym.agents.learner import StandardiseObservation, export_agent, make_model
+from bbrgym.agents.actor import export_agent
+from bbrgym.agents.learner import make_model
 from bbrgym.agents.policy import load_agent
 from bbrgym.agents.train import TrainConfig, resume, train
+from bbrgym.agents.wrappers import StandardiseObservation
 from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.envs.observation import Observation

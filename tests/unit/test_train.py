@@ -42,10 +42,11 @@ from training import (
 
 from bbrgym import EngineError, Scenario, simulate
 from bbrgym.agents import checkpoint, training_loop
+from bbrgym.agents.actor import export_agent
 from bbrgym.agents.callbacks import CheckpointCallback, evaluate_agent
 from bbrgym.agents.checkpoint_names import saved_steps
 from bbrgym.agents.config import ALGORITHMS
-from bbrgym.agents.learner import export_agent, make_model
+from bbrgym.agents.learner import make_model
 from bbrgym.agents.policy import load_agent
 from bbrgym.agents.tracking import Tracker, read_metrics, read_run
 from bbrgym.agents.train import resume, train

@@ -1,0 +1,61 @@
+"""The actor of a learner as an agent that needs no torch to run. Importing it loads torch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+from stable_baselines3.common.base_class import BaseAlgorithm
+from torch import nn
+
+from bbrgym.agents.policy import Agent
+from bbrgym.agents.wrappers import StandardiseObservation
+from bbrgym.baselines.policy_file import Array, Network
+from bbrgym.envs.episode import EpisodeSpec
+
+ACTIVATION_TYPES: Final[dict[str, type[nn.Module]]] = {"tanh": nn.Tanh, "relu": nn.ReLU}
+"""torch's types by the names of `bbrgym.baselines.policy_file.ACTIVATIONS`."""
+
+
+def export_agent(model: BaseAlgorithm, algorithm: str, spec: EpisodeSpec, training: Mapping[str, Any]) -> Agent:
+    """Return the learner's present policy as an `Agent`."""
+    kind = model.policy_kwargs["activation_fn"]
+    activation = next(name for name, candidate in ACTIVATION_TYPES.items() if candidate is kind)
+    network = actor_network(algorithm, model.policy.state_dict(), activation)
+    inputs = StandardiseObservation.of(model)
+    own = slice(network.inputs)  # the values behind are the critic's
+    return Agent(spec, network.with_standardised_inputs(inputs.mean[own], inputs.scale[own]), training)
+
+
+def actor_network(algorithm: str, state: Mapping[str, Any], activation: str) -> Network:
+    """Return the actor of a Stable-Baselines3 policy.
+
+    Args:
+        algorithm: of `LEARNERS`.
+        state: `model.policy.state_dict()`.
+        activation: of the hidden layers.
+    """
+    arrays = {name: np.array(tensor.cpu().numpy(), dtype=np.float32) for name, tensor in state.items()}
+    hidden, last, output = _ACTORS[algorithm]
+    prefixes = [name.removesuffix(".weight") for name in arrays if re.fullmatch(hidden, name)]
+    prefixes.sort(key=lambda prefix: int(prefix.rsplit(".", 1)[1]))
+    prefixes += [last] if last else []
+    lstm: list[tuple[Array, Array, Array]] = []
+    while f"lstm_actor.weight_ih_l{len(lstm)}" in arrays:
+        of_input, of_state, bias_1, bias_2 = (
+            arrays[f"lstm_actor.{name}_l{len(lstm)}"] for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        )
+        lstm.append((of_input, of_state, bias_1 + bias_2))
+    layers = tuple((arrays[f"{prefix}.weight"], arrays[f"{prefix}.bias"]) for prefix in prefixes)
+    return Network(layers, tuple(lstm), activation, output)
+
+
+_ACTORS: Final[dict[str, tuple[str, str | None, str]]] = {
+    "ppo": (r"mlp_extractor\.policy_net\.\d+\.weight", "action_net", "clip"),
+    "recurrent_ppo": (r"mlp_extractor\.policy_net\.\d+\.weight", "action_net", "clip"),
+    "sac": (r"actor\.latent_pi\.\d+\.weight", "actor.mu", "tanh"),
+    "td3": (r"actor\.mu\.\d+\.weight", None, "tanh"),
+}
+"""By algorithm: names of its actor's layers in Stable-Baselines3, of a last layer apart from them, and the output."""

@@ -1,0 +1,92 @@
+"""What stands between the environments and a learner: rewards and observations of a size that it learns well from."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from gymnasium import spaces
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
+
+from bbrgym.baselines.policy_file import Array
+
+
+class _Wrapper(VecEnvWrapper):  # type: ignore[misc]  # Stable-Baselines3 is not type-checked, see pyproject.toml
+    @classmethod
+    def of(cls, model: BaseAlgorithm) -> Self:
+        """Return the wrapper of this class around a model's environment."""
+        env = model.get_env()
+        while not isinstance(env, cls):
+            env = env.venv
+        return env
+
+
+class ScaleReward(_Wrapper):
+    """Multiplies rewards by (1 - gamma), so that a return is a weighted mean of rewards, of about their size.
+
+    PPO normalises advantages, so its policy learns the same. But its critic starts at 0 and moves by the learning rate:
+    for returns of 1 / (1 - gamma) rewards it needs tens of thousands of steps to reach their size, and until then its
+    large gradients take the policy's share of max_grad_norm. Unlike a running normalisation this has no state.
+
+    Attributes:
+        scale: the factor of rewards and returns.
+    """
+
+    def __init__(self, env: VecEnv, gamma: float) -> None:
+        super().__init__(env)
+        self.scale = np.float32(1.0 - gamma) if gamma < 1 else np.float32(1.0)
+
+    def reset(self) -> Array:
+        """Begin new episodes."""
+        observations: Array = self.venv.reset()
+        return observations
+
+    def step_wait(self) -> tuple[Array, Array, Any, list[dict[str, Any]]]:
+        """Wait for a step."""
+        observations, rewards, dones, infos = self.venv.step_wait()
+        return observations, rewards * self.scale, dones, infos
+
+
+class StandardiseObservation(_Wrapper):
+    """Subtracts the mean of each feature and divides by its standard deviation.
+
+    Both are computed once, from observations made before learning (`fit`), and constant from then on, so that a weight
+    means the same in the last update as in the first. Until `fit` they change nothing. A checkpoint stores them, and
+    an exported agent has them folded into the weights of its first layer.
+
+    Attributes:
+        mean: shape (length of an observation,), float32.
+        scale: 1 / standard deviation, same shape.
+    """
+
+    def __init__(self, env: VecEnv) -> None:
+        space = env.observation_space
+        unbounded = spaces.Box(-np.inf, np.inf, space.shape, np.float32)
+        super().__init__(env, observation_space=unbounded)
+        self.mean = np.zeros(space.shape, np.float32)
+        self.scale = np.ones(space.shape, np.float32)
+
+    def fit(self, observations: Array) -> None:
+        """Compute the mean and the scale from observations of shape (n, length of an observation).
+
+        A feature whose standard deviation is below 0.01 is only centred, so as not to amplify noise.
+        """
+        self.mean = observations.mean(axis=0, dtype=np.float64).astype(np.float32)
+        deviation = observations.std(axis=0, dtype=np.float64)
+        self.scale = np.where(deviation < 0.01, 1.0, 1.0 / np.maximum(deviation, 0.01)).astype(np.float32)
+
+    def standardise(self, observations: Array) -> Array:
+        """Return the observations as the learner sees them."""
+        return (observations - self.mean) * self.scale
+
+    def reset(self) -> Array:
+        """Begin new episodes."""
+        return self.standardise(self.venv.reset())
+
+    def step_wait(self) -> tuple[Array, Array, Any, list[dict[str, Any]]]:
+        """Wait for a step."""
+        observations, rewards, dones, infos = self.venv.step_wait()
+        for index in np.flatnonzero(dones):
+            infos[index]["terminal_observation"] = self.standardise(infos[index]["terminal_observation"])
+        return self.standardise(observations), rewards, dones, infos
