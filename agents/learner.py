@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 from sb3_contrib import RecurrentPPO
-from stable_baselines3 import PPO, SAC, TD3
+from stable_baselines3 import SAC, TD3
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.noise import NormalActionNoise
 from stable_baselines3.common.policies import BasePolicy
@@ -16,12 +16,13 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from bbrgym.agents.actor import ACTIVATION_TYPES
 from bbrgym.agents.critic import PRIVILEGED_POLICIES
+from bbrgym.agents.ppo import RolloutPPO
 from bbrgym.agents.wrappers import ScaleReward, StandardiseObservation
 from bbrgym.baselines.policy_file import ACTIVATIONS
 from bbrgym.checks import check_keys, check_name, check_number
 
 LEARNERS: Final[dict[str, tuple[type[BaseAlgorithm], str]]] = {
-    "ppo": (PPO, "MlpPolicy"),
+    "ppo": (RolloutPPO, "MlpPolicy"),
     "recurrent_ppo": (RecurrentPPO, "MlpLstmPolicy"),
     "sac": (SAC, "MlpPolicy"),
     "td3": (TD3, "MlpPolicy"),

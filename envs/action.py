@@ -58,6 +58,11 @@ class Action:
         """Return `Box(-1, 1, (2,), float32)`."""
         return spaces.Box(-1.0, 1.0, (2,), np.float32)
 
+    @property
+    def gain_map(self) -> GainMap:
+        """The same in C++."""
+        return _gain_map(self.cwnd_gain, self.pacing_gain, self.cwnd_scale)
+
     def gains(self, action: npt.ArrayLike, bdp_packets: float = math.nan) -> tuple[float, float]:
         """Return the gains that an action means.
 
@@ -100,7 +105,7 @@ class Action:
             if self.cwnd_scale == "packets":
                 raise ValueError("cwnd_scale='packets' needs the flows' bdp_packets")
             bdp_packets = np.empty(len(values))  # without effect
-        gains = _gain_map(self.cwnd_gain, self.pacing_gain, self.cwnd_scale).gains(values, bdp_packets)
+        gains = self.gain_map.gains(values, bdp_packets)
         if math.isnan(np.add.reduce(gains, axis=None)):  # one is NaN: all others are finite
             raise ValueError(f"actions must be numbers of shape (flows, 2), got {actions!r}")
         return gains
@@ -129,7 +134,7 @@ class Action:
         Returns:
             Shape (M, 2), float32.
         """
-        return _gain_map(self.cwnd_gain, self.pacing_gain, self.cwnd_scale).actions(gains, bdp_packets)
+        return self.gain_map.actions(gains, bdp_packets)
 
 
 @lru_cache  # not an attribute of an Action, which is pickled

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
+from bbrgym._controllers import GainMap, PolicyNetwork, PolicyTable
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.engine import ENGINES, Engine, EngineError, Rows, describe_engine, load_entry_point, make_engine
 from bbrgym.envs.scenario import Scenario
@@ -89,6 +90,74 @@ class EngineBatch(Protocol):
 
     def close(self) -> None:
         """End all engines; calling it twice is fine."""
+        ...
+
+
+class RolloutArrays(NamedTuple):
+    """T steps of N engines in which agents steer K flows of each. M = N x K; the flows of an engine are adjacent.
+
+    Attributes:
+        next_steps: shape (N,): which step of each engine comes next.
+        observations: shape (T + 1, M, length), float32: before each step, and after the last.
+        noise: shape (T, M, 2), float32: added to a policy's actions; the actions themselves without a policy.
+        actions: shape (T, M, 2), float32: the chosen ones, before they are bounded.
+        flows: shape (T, N, F, `FLOW_COLUMNS`), as of `EngineBatch`, like the following.
+        link: shape (T, N, `LINK_COLUMNS`).
+        time_s: shape (T, N).
+        is_over: shape (T, N).
+        is_complete: shape (T, N).
+    """
+
+    next_steps: npt.NDArray[np.int64]
+    observations: npt.NDArray[np.float32]
+    noise: npt.NDArray[np.float32]
+    actions: npt.NDArray[np.float32]
+    flows: npt.NDArray[np.float64]
+    link: npt.NDArray[np.float64]
+    time_s: npt.NDArray[np.float64]
+    is_over: npt.NDArray[np.bool_]
+    is_complete: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, engines: EngineBatch, observations: npt.NDArray[np.float32], noise: npt.NDArray[np.float32]) -> Self:
+        """Make room for `len(noise)` steps that begin with these observations, shape (M, length)."""
+        steps = len(noise)
+        rows = (np.zeros((steps, *array.shape), array.dtype) for array in _rows_of(engines))
+        room = np.zeros((steps + 1, *observations.shape), np.float32)
+        room[0] = observations
+        return cls(np.zeros(len(engines.link), np.int64), room, noise, np.empty_like(noise), *rows)
+
+
+def _rows_of(engines: EngineBatch) -> tuple[npt.NDArray[Any], ...]:
+    return engines.flows, engines.link, engines.time_s, engines.is_over, engines.is_complete
+
+
+@runtime_checkable
+class RolloutBatch(EngineBatch, Protocol):
+    """Engines that can also make many steps in one call, with agents whose policy they run themselves."""
+
+    def run(
+        self,
+        arrays: RolloutArrays,
+        features: PolicyTable,
+        gain_map: GainMap,
+        policy: PolicyNetwork | None,
+        flows: npt.NDArray[np.int64],
+        gains: npt.NDArray[np.float64],
+    ) -> None:
+        """Make the steps of all engines, each from its `next_steps` to the last one or to the end of its scenario.
+
+        This is the same, to the last bit, as `steer` and `begin_step` for each of them with these actions. The arrays
+        of the batch are then those of each engine's last step.
+
+        Args:
+            arrays: written here, `next_steps` included.
+            features: of the observations.
+            gain_map: what the actions mean.
+            policy: acts upon the observations; without LSTM. None: only the noise counts.
+            flows: the agent flows, shape (M,).
+            gains: cwnd_gains and pacing_gains chosen last, shape (2, M); written here.
+        """
         ...
 
 

@@ -13,12 +13,13 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
+from bbrgym._controllers import PolicyNetwork
 from bbrgym.checks import check_keys, check_name, check_number
 from bbrgym.envs.action import Action
 from bbrgym.envs.columns import FLOW_COLUMNS
 from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.engine import ENGINES, Engine, EngineError, Rows, make_engine
-from bbrgym.envs.engine_batch import EngineBatch, make_engine_batch
+from bbrgym.envs.engine_batch import EngineBatch, RolloutArrays, RolloutBatch, make_engine_batch
 from bbrgym.envs.info import Record
 from bbrgym.envs.observation import History, Observation, first_gains, tabulate
 from bbrgym.envs.privileged import Privileged
@@ -202,6 +203,53 @@ class StepResult(NamedTuple):
     flaws: Mapping[int, str]
 
 
+@dataclass(frozen=True)
+class Rollout:
+    """T steps of N engines with K agent flows each, M = N x K, through the ends of episodes; `Episodes.run` makes them.
+
+    Attributes:
+        arrays: what the engines wrote.
+        terminated: shape (T, N), as in `StepResult`.
+        truncated: shape (T, N), as in `StepResult`.
+        row_of: which of all F x N flows each agent flow is, shape (T, M).
+        conditions: of the agent flows in every step, each shape (T, M).
+    """
+
+    arrays: RolloutArrays
+    terminated: npt.NDArray[np.bool_]
+    truncated: npt.NDArray[np.bool_]
+    row_of: npt.NDArray[np.intp]
+    conditions: Conditions
+
+    @classmethod
+    def of(cls, arrays: RolloutArrays) -> Rollout:
+        """Make room for the steps of these arrays."""
+        flows, engines = arrays.actions.shape[:2], arrays.time_s.shape
+        return cls(
+            arrays,
+            terminated=np.zeros(engines, np.bool_),
+            truncated=np.zeros(engines, np.bool_),
+            row_of=np.zeros(flows, np.intp),
+            conditions=Conditions(*np.zeros((3, *flows))),
+        )
+
+    def column(self, column: int) -> npt.NDArray[np.float64]:
+        """Return a column of the rows of the agent flows, shape (T, M)."""
+        rows = self.arrays.flows[..., column].reshape(len(self.row_of), -1)
+        return np.take_along_axis(rows, self.row_of, axis=1)
+
+    def context(self) -> RewardContext:
+        """Return all steps as one of T x M flows on T x N links."""
+        steps, engines, per_engine, columns = self.arrays.flows.shape
+        flows = self.arrays.flows.reshape(steps * engines, per_engine, columns)
+        first_of_step = np.arange(steps)[:, np.newaxis] * (engines * per_engine)
+        rows = flows.reshape(-1, columns).take((first_of_step + self.row_of).ravel(), axis=0)
+        no_gains = np.full((2, len(rows)), math.nan)  # rewards and critics do not depend on them
+        conditions = Conditions(*(array.ravel() for array in dataclasses.astuple(self.conditions)))
+        link = self.arrays.link.reshape(-1, self.arrays.link.shape[-1])
+        return RewardContext(tabulate(rows, no_gains), flows, link, conditions)
+
+
 class Episodes:
     """Episodes in N engines, one after the other in each, for all K agent flows of their scenarios at once.
 
@@ -379,7 +427,9 @@ class Episodes:
         rewards = self.spec.reward.evaluate(self._context(table))
         if len(reset):
             rewards[self._rows_in(reset)] = 0.0
-        terminated, is_over = self._endings(table)
+        if self._can_end:
+            self._received_bytes += table[_RECEIVED]
+        terminated, is_over = self._endings(self._received_bytes, table[_IS_ACTIVE], self._engines)
         observations = self._observe(table, rows)
         if errors:
             failed = np.array([*errors], dtype=np.intp)
@@ -400,12 +450,86 @@ class Episodes:
             else {},
         )
 
+    @property
+    def can_roll(self) -> bool:
+        """Whether the engines can make the steps of a `Rollout`."""
+        return isinstance(self._engines, RolloutBatch) and self._controller is None
+
+    def begin_rollout(self, noise: npt.NDArray[np.float32]) -> Rollout:
+        """Make room for steps that continue the running episodes.
+
+        Args:
+            noise: finite, shape (T, M, 2): added to a policy's actions; the actions themselves without a policy.
+
+        Raises:
+            gymnasium.error.ResetNeeded: an engine has no running episode.
+            ValueError: noise of another shape, or that is not finite.
+        """
+        if noise.ndim != 3 or noise.shape[1:] != (len(self._flows), 2) or not np.isfinite(noise).all():
+            raise ValueError(f"noise must be finite, of shape (steps, {len(self._flows)}, 2), got shape {noise.shape}")
+        if self._is_pending:
+            raise RuntimeError("begin_rollout() while a reset or a step is pending: finish it first")
+        if not self.is_running.all():
+            raise gymnasium.error.ResetNeeded("no episode is running: call reset before step")
+        noise = np.ascontiguousarray(noise, dtype=np.float32)
+        return Rollout.of(RolloutArrays.of(self._engines, self.last_observations, noise))
+
+    def run(self, rollout: Rollout, policy: PolicyNetwork | None = None) -> npt.NDArray[np.intp]:
+        """Make the steps of each engine, to the last one or to the end of its episode.
+
+        Afterwards reset the engines whose episodes ended, write their observations to
+        `rollout.arrays.observations[next_steps]`, and call it again, until none ends.
+
+        Args:
+            rollout: what `begin_rollout` returned; written here.
+            policy: acts upon the observations. None: the noise is the actions.
+
+        Returns:
+            The engines whose episodes ended.
+
+        Raises:
+            ValueError: the policy takes observations of another length or has an LSTM, or its actions are NaN.
+        """
+        assert isinstance(self._engines, RolloutBatch)
+        arrays = rollout.arrays
+        first = arrays.next_steps.copy()
+        observation, action = self.spec.observation, self.spec.action
+        self._engines.run(arrays, observation.table, action.gain_map, policy, self._flows, self._gains)
+        if np.isnan(self._gains).any():
+            self.abandon()
+            raise ValueError("the policy's actions must be numbers, got NaN")
+        steps = np.arange(len(arrays.actions))[:, np.newaxis]
+        is_made = (steps >= first) & (steps < arrays.next_steps)
+        are_made = is_made.repeat(self.spec.agents, axis=1)
+        np.copyto(rollout.row_of, self._row_of, where=are_made)
+        for name, values in vars(self._conditions).items():
+            np.copyto(getattr(rollout.conditions, name), values, where=are_made)
+        received = np.tile(self._received_bytes, (len(steps), 1))
+        if self._can_end:
+            received += np.where(are_made, rollout.column(_RECEIVED), 0.0).cumsum(axis=0)
+            self._received_bytes = received[-1]
+        terminated, is_over = self._endings(received, rollout.column(_IS_ACTIVE), arrays)
+        is_over &= is_made
+        ended = np.flatnonzero(is_over.any(axis=0))
+        # An engine goes on to the end of its scenario, which may be later than that of its agents.
+        last = is_over[:, ended].argmax(axis=0)
+        arrays.next_steps[ended] = last + 1
+        rollout.terminated[last, ended] = terminated[last, ended]
+        rollout.truncated[last, ended] = ~terminated[last, ended]
+        rows = np.arange(len(self._flows))
+        self.last_observations[:] = arrays.observations[arrays.next_steps[self._engine_of], rows]
+        self._history.restore(self.last_observations)
+        self.is_running[ended] = False
+        return ended
+
     def flow_endings(self, result: StepResult) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
         """Return which agent flows have been terminated, and which truncated, by the end of a step, shape (M,).
 
         A flow ends when it has delivered all its bytes, at its `stop_s`, or with the episode.
         """
-        is_complete, is_stopped = self._ended_flows(result.record.flows, result.record.time_s)
+        is_complete, is_stopped = self._ended_flows(
+            self._received_bytes, result.record.flows[_IS_ACTIVE], result.record.time_s
+        )
         is_complete |= result.terminated[self._engine_of]
         return is_complete, ~is_complete & (result.truncated[self._engine_of] | is_stopped)
 
@@ -549,22 +673,35 @@ class Episodes:
             seeds=self._seeds,
         )
 
-    def _endings(self, table: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-        """Return where every agent flow is complete, and where the episode is over: all are complete or stopped."""
+    def _endings(
+        self,
+        received_bytes: npt.NDArray[np.float64],
+        is_active: npt.NDArray[np.float64],
+        rows: EngineBatch | RolloutArrays,
+    ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+        """Return where every agent flow is complete, and where the episode is over: all are complete or stopped.
+
+        Args:
+            received_bytes: of the agent flows since the beginning of their episodes, shape (M,).
+            is_active: column of the agent flows, shape (M,).
+            rows: of the engines. Those of T steps have one more axis in front, and so do the other arrays and results.
+        """
         if not self._can_end:
-            return self._engines.is_complete.copy(), self._engines.is_over | self._engines.is_complete
-        self._received_bytes += table[_RECEIVED]
-        is_complete, is_stopped = self._ended_flows(table, self._engines.time_s)
-        shape = (self.count, self.spec.agents)
-        are_complete = is_complete.reshape(shape).all(axis=1) | self._engines.is_complete
-        return are_complete, self._engines.is_over | (is_complete | is_stopped).reshape(shape).all(axis=1)
+            return rows.is_complete.copy(), rows.is_over | rows.is_complete
+        is_complete, is_stopped = self._ended_flows(received_bytes, is_active, rows.time_s)
+        shape = (*rows.time_s.shape, self.spec.agents)
+        are_complete = is_complete.reshape(shape).all(axis=-1) | rows.is_complete
+        return are_complete, rows.is_over | (is_complete | is_stopped).reshape(shape).all(axis=-1)
 
     def _ended_flows(
-        self, flows: npt.NDArray[np.float64], time_s: npt.NDArray[np.float64]
+        self,
+        received_bytes: npt.NDArray[np.float64],
+        is_active: npt.NDArray[np.float64],
+        time_s: npt.NDArray[np.float64],
     ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
         """Return which agent flows have delivered all their bytes, and which have reached their `stop_s`."""
-        is_complete = (self._received_bytes >= self._size_bytes) & (flows[_IS_ACTIVE] == 0)
-        return is_complete, time_s[self._engine_of] >= self._stop_s
+        is_complete = (received_bytes >= self._size_bytes) & (is_active == 0)
+        return is_complete, time_s[..., self._engine_of] >= self._stop_s
 
 
 def _make_episodes(spec: EpisodeSpec, count: int, controller: str | None, is_healing: bool) -> Episodes:

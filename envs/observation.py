@@ -124,13 +124,14 @@ class Observation:
         Returns:
             Shape (M, number of features), within the features' bounds.
         """
-        return self._table.evaluate(table)
+        return self.table.evaluate(table)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Observation, (self.features, self.history))  # without the table, which does not pickle
 
     @cached_property
-    def _table(self) -> _controllers.PolicyTable:
+    def table(self) -> _controllers.PolicyTable:
+        """Computes the features in C++, of the columns that `tabulate` has."""
         return _controllers.PolicyTable(self.features, (*_COLUMNS, "took_part"))
 
 
@@ -206,6 +207,10 @@ class History:
         observations = np.concatenate([self._steps[flows, self._features :], features], axis=1)
         self._steps[flows] = observations
         return observations
+
+    def restore(self, observations: npt.NDArray[np.float32]) -> None:
+        """Continue from observations of all flows that were made elsewhere, shape (M, length of an observation)."""
+        self._steps[:] = observations
 
 
 def first_gains(scenario: Scenario, flow: int) -> tuple[float, float]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
 import numpy.typing as npt
 from gymnasium.utils import seeding
 
+from bbrgym._controllers import PolicyNetwork
 from bbrgym.checks import check_integer, check_number
 from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.engine import EngineError, OneThread, in_one_thread
@@ -21,6 +22,27 @@ from bbrgym.extras import optional
 
 with optional("the Stable-Baselines3 VecEnv"):
     from stable_baselines3.common.vec_env import VecEnv
+
+
+class Rollout(NamedTuple):
+    """T steps of M environments, through the ends of episodes.
+
+    Attributes:
+        observations: before each step, and after the last, shape (T + 1, M, length of an observation), float32.
+        actions: shape (T, M, 2), float32, before they are clipped.
+        rewards: shape (T, M), float32.
+        dones: where an episode ended, shape (T, M).
+        timeouts: where it ended by its time limit alone (`TimeLimit.truncated`), shape (T, M).
+        terminal_observations: the last ones of the E episodes that ended, in the order of `np.nonzero(dones)`, shape
+            (E, length of an observation), float32.
+    """
+
+    observations: npt.NDArray[np.float32]
+    actions: npt.NDArray[np.float32]
+    rewards: npt.NDArray[np.float32]
+    dones: npt.NDArray[np.bool_]
+    timeouts: npt.NDArray[np.bool_]
+    terminal_observations: npt.NDArray[np.float32]
 
 
 class SharedPolicyVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is not analysed, see pyproject.toml
@@ -180,19 +202,79 @@ class SharedPolicyVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is 
             engines, rows = np.flatnonzero(is_over), np.flatnonzero(dones)
             for row in rows:
                 infos[row]["terminal_observation"] = observations[row].copy()
-            try:
-                options = [self._mix(engine) for engine in engines.tolist()]
-                rngs = [self._rngs[index] for index in engines]
-                self._episodes.begin_resets(engines, rngs, options, is_autoreset=True)
-                observations[rows] = self._with_privileged(self._episodes.finish_resets(), rows)
-            except BaseException:
-                self._episodes.abandon()
-                raise
+            observations[rows] = self._autoreset(engines)
             if self._has_infos:
                 begun = self._infos(self._episodes.record())
                 for row in rows:
                     self.reset_infos[row] = begun[row]
         return observations, result.rewards.astype(np.float32), dones, infos
+
+    @property
+    def can_roll(self) -> bool:
+        """Whether `rollout` works: with the engine "native"."""
+        return self._episodes.can_roll
+
+    @in_one_thread
+    def rollout(self, noise: npt.NDArray[np.float32], policy: PolicyNetwork | None = None) -> Rollout:
+        """Make many steps in C++, which gives the same, to the last bit, as `step` with these actions.
+
+        `record` is that of the last step or reset of each engine afterwards.
+
+        Args:
+            noise: shape (T, M, 2): added to the policy's actions; the actions themselves without a policy.
+            policy: acts upon the observations without those for the critic (`bbrgym.agents.policy.Agent.compiled`).
+
+        Raises:
+            gymnasium.error.ResetNeeded: there was no reset.
+            ValueError: noise of another shape, or that is not finite; or the policy takes observations of another
+                length, has an LSTM, or its actions are NaN.
+        """
+        if not self.can_roll:
+            raise ValueError(f"only the engine 'native' makes rollouts, got {self.episode_spec.engine!r}")
+        rollout = self._episodes.begin_rollout(noise)
+        seen = rollout.arrays.observations
+        at_first = self._with_privileged(seen[0])
+        own = seen.shape[2]
+        shape = noise.shape[:2]
+        # Of the episodes that end in a step: their last observations, and the first ones of the next.
+        last, begun = np.zeros((*shape, own), np.float32), np.zeros((*shape, at_first.shape[1]), np.float32)
+        while len(engines := self._episodes.run(rollout, policy)):
+            rows = self._rows_of(engines)
+            steps = rollout.arrays.next_steps[engines].repeat(self.agents)
+            last[steps - 1, rows] = seen[steps, rows]
+            begun[steps - 1, rows] = self._autoreset(engines)
+            seen[steps, rows] = begun[steps - 1, rows, :own]
+        self._record = self._episodes.record()
+        context = rollout.context()
+        if self._critic is not None:
+            facts = self._critic.evaluate(context).reshape(*shape, -1)
+            seen = np.concatenate([seen, np.concatenate([at_first[np.newaxis, :, own:], facts])], axis=2)
+        dones = (rollout.terminated | rollout.truncated).repeat(self.agents, axis=1)
+        terminal = seen[1:][dones]
+        terminal[:, :own] = last[dones]
+        seen[1:][dones] = begun[dones]
+        return Rollout(
+            observations=seen,
+            actions=rollout.arrays.actions,
+            rewards=self.episode_spec.reward.evaluate(context).reshape(shape).astype(np.float32),
+            dones=dones,
+            timeouts=rollout.truncated.repeat(self.agents, axis=1),
+            terminal_observations=terminal,
+        )
+
+    def _autoreset(self, engines: npt.NDArray[np.intp]) -> npt.NDArray[np.float32]:
+        """Start the next episodes in these engines and return the observations of their environments."""
+        try:
+            options = [self._mix(engine) for engine in engines.tolist()]
+            rngs = [self._rngs[index] for index in engines]
+            self._episodes.begin_resets(engines, rngs, options, is_autoreset=True)
+            return self._with_privileged(self._episodes.finish_resets(), self._rows_of(engines))
+        except BaseException:
+            self._episodes.abandon()
+            raise
+
+    def _rows_of(self, engines: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+        return (engines[:, np.newaxis] * self.agents + np.arange(self.agents)).ravel()
 
     def _infos(self, record: Record) -> list[Info]:
         return record.infos() if self._has_infos else [{} for _ in range(self.num_envs)]

@@ -38,6 +38,39 @@ void Batch::Step(const std::int64_t* durations_ns) {
   });
 }
 
+void Batch::Run(const Rollout& rollout) {
+  for (std::size_t index = 0; index < networks_.size(); ++index) {
+    for (std::size_t agent = 0; agent < rollout.agents; ++agent) {
+      networks_[index].scenario().CheckSteerable(rollout.flows[index * rollout.agents + agent]);
+    }
+  }
+  threads_.ForEach(networks_.size(), [&](std::size_t index) { RunEpisode(index, rollout); });
+}
+
+void Batch::RunEpisode(std::size_t index, const Rollout& rollout) {
+  Network& network = networks_[index];
+  const FlowRow* rows = flow_rows_.data() + index * max_flows_;
+  PolicyNetwork::Scratch scratch;
+  if (rollout.policy) scratch = rollout.policy->MakeScratch();
+  for (std::int64_t& next = rollout.next_steps[index]; next < static_cast<std::int64_t>(rollout.steps);) {
+    const auto step = static_cast<std::size_t>(next++);
+    rollout.Decide(step, index, size(), rows, scratch);
+    for (std::size_t agent = index * rollout.agents; agent < (index + 1) * rollout.agents; ++agent) {
+      network.Steer(rollout.flows[agent], rollout.gains[agent], rollout.gains[size() * rollout.agents + agent]);
+    }
+    network.Step(rollout.durations_ns[index]);
+    WriteRows(index);
+    rollout.Observe(step, index, size(), rows);
+    const std::size_t place = step * size() + index;
+    std::copy_n(rows, max_flows_, rollout.flow_rows + place * max_flows_);
+    rollout.link_rows[place] = link_rows_[index];
+    rollout.times_s[place] = times_s_[index];
+    rollout.is_over[place] = is_over_[index];
+    rollout.is_complete[place] = is_complete_[index];
+    if (is_over_[index]) return;
+  }
+}
+
 void Batch::WriteRows(std::size_t index) {
   Network& network = networks_[index];
   link_rows_[index] = network.GetLinkRow();

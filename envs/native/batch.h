@@ -6,6 +6,7 @@
 
 #include "envs/model/rows.h"
 #include "envs/native/network.h"
+#include "envs/native/rollout.h"
 #include "envs/native/thread_pool.h"
 
 namespace bbrgym {
@@ -26,6 +27,11 @@ class Batch {
   /// Steps every network by its own duration in ns; a duration <= 0 leaves a network and its rows as they are.
   void Step(const std::int64_t* durations_ns);
 
+  /// Makes the steps of a rollout in every network, to the last one or to the end of its episode. The batch's own rows
+  /// are then those of each network's last step. Throws std::out_of_range or std::invalid_argument for a flow that is
+  /// no agent's.
+  void Run(const Rollout& rollout);
+
   std::size_t size() const { return networks_.size(); }
   std::size_t max_flows() const { return max_flows_; }
 
@@ -38,6 +44,7 @@ class Batch {
 
  private:
   void WriteRows(std::size_t index);
+  void RunEpisode(std::size_t index, const Rollout& rollout);
 
   std::vector<Network> networks_;
   std::size_t max_flows_;

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bbrgym import _native
+from bbrgym._controllers import GainMap, PolicyNetwork, PolicyTable
 from bbrgym.checks import check_integer
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.engine import (
@@ -21,6 +22,7 @@ from bbrgym.envs.engine import (
     read_policies,
     whole_nanoseconds,
 )
+from bbrgym.envs.engine_batch import RolloutArrays
 from bbrgym.envs.scenario import Scenario
 
 _SCENARIOS_PER_THREAD: Final = 4
@@ -73,7 +75,7 @@ class NativeEngine(Engine):
 
 
 class NativeBatch:
-    """N scenarios in one process, on several threads; see `bbrgym.envs.engine_batch.EngineBatch`.
+    """N scenarios in one process, on several threads; see `bbrgym.envs.engine_batch.RolloutBatch`.
 
     Each is simulated to the last bit as in a `NativeEngine`, whatever the number of scenarios and threads.
 
@@ -130,6 +132,23 @@ class NativeBatch:
             steps_ns = np.zeros_like(steps_ns)
             steps_ns[indices] = self._steps_ns[indices]
         self._batch.step(steps_ns)
+
+    def run(
+        self,
+        arrays: RolloutArrays,
+        features: PolicyTable,
+        gain_map: GainMap,
+        policy: PolicyNetwork | None,
+        flows: npt.NDArray[np.int64],
+        gains: npt.NDArray[np.float64],
+    ) -> None:
+        """See `RolloutBatch`."""
+        assert self._batch is not None
+        self._batch.run(
+            *(features, gain_map, policy, self._steps_ns, flows, arrays.next_steps, gains),
+            *(arrays.observations, arrays.noise, arrays.actions, arrays.flows, arrays.link, arrays.time_s),
+            *(arrays.is_over.view(np.uint8), arrays.is_complete.view(np.uint8)),
+        )
 
     def finish(self) -> dict[int, EngineError]:
         """Return at once: `begin_step` has simulated, and does not fail."""

@@ -4,6 +4,9 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -13,6 +16,7 @@
 #include "envs/model/rows.h"
 #include "envs/model/scenario_binding.h"
 #include "envs/native/batch.h"
+#include "envs/native/rollout.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -20,7 +24,74 @@ using namespace nb::literals;
 namespace bbrgym {
 namespace {
 
-using Durations = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+template <typename Value, std::size_t kDimensions>
+using Array = nb::ndarray<Value, nb::ndim<kDimensions>, nb::c_contig, nb::device::cpu>;
+using Durations = Array<const std::int64_t, 1>;
+
+/// Throws std::invalid_argument unless an array has this shape.
+template <typename Array>
+void CheckShape(const char* name, const Array& array, std::initializer_list<std::size_t> shape) {
+  std::string wanted;
+  bool is_good = array.ndim() == shape.size();
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    wanted += (i > 0 ? ", " : "") + std::to_string(shape.begin()[i]);
+    is_good = is_good && array.shape(i) == shape.begin()[i];
+  }
+  if (!is_good) throw std::invalid_argument(std::string(name) + " must have the shape (" + wanted + ")");
+}
+
+void Run(Batch& batch, const PolicyTable& features, const GainMap& gain_map, const PolicyNetwork* policy,
+         const Durations& durations_ns, const Durations& flows, const Array<std::int64_t, 1>& next_steps,
+         const Array<double, 2>& gains, const Array<float, 3>& observations, const Array<const float, 3>& noise,
+         const Array<float, 3>& actions, const Array<double, 4>& flow_rows, const Array<double, 3>& link_rows,
+         const Array<double, 2>& times_s, const Array<std::uint8_t, 2>& is_over,
+         const Array<std::uint8_t, 2>& is_complete) {
+  const std::size_t networks = batch.size();
+  const std::size_t steps = actions.shape(0);
+  const std::size_t count = actions.shape(1);
+  const std::size_t length = observations.shape(2);
+  CheckShape("durations_ns", durations_ns, {networks});
+  CheckShape("flows", flows, {count});
+  CheckShape("next_steps", next_steps, {networks});
+  CheckShape("gains", gains, {2, count});
+  CheckShape("observations", observations, {steps + 1, count, length});
+  CheckShape("actions", actions, {steps, networks * (count / networks), 2});
+  CheckShape("noise", noise, {steps, count, 2});
+  CheckShape("flow_rows", flow_rows, {steps, networks, batch.max_flows(), kColumnCount<FlowRow>});
+  CheckShape("link_rows", link_rows, {steps, networks, kColumnCount<LinkRow>});
+  CheckShape("times_s", times_s, {steps, networks});
+  CheckShape("is_over", is_over, {steps, networks});
+  CheckShape("is_complete", is_complete, {steps, networks});
+  if (features.columns() != kColumnCount<FlowRow> + 3 || length < features.size()) {
+    throw std::invalid_argument("the features must be of the columns of rows, two gains and took_part");
+  }
+  if (policy && (policy->inputs() != length || policy->state_size() > 0)) {
+    throw std::invalid_argument("the policy must take " + std::to_string(length) + " values and have no LSTM");
+  }
+  for (std::size_t i = 0; i < networks; ++i) {
+    if (next_steps(i) < 0) throw std::invalid_argument("next_steps must be >= 0");
+  }
+  const Rollout rollout{.steps = steps,
+                        .agents = count / networks,
+                        .features = features,
+                        .gain_map = gain_map,
+                        .policy = policy,
+                        .observation_length = length,
+                        .durations_ns = durations_ns.data(),
+                        .flows = flows.data(),
+                        .next_steps = next_steps.data(),
+                        .gains = gains.data(),
+                        .observations = observations.data(),
+                        .noise = noise.data(),
+                        .actions = actions.data(),
+                        .flow_rows = reinterpret_cast<FlowRow*>(flow_rows.data()),
+                        .link_rows = reinterpret_cast<LinkRow*>(link_rows.data()),
+                        .times_s = times_s.data(),
+                        .is_over = is_over.data(),
+                        .is_complete = is_complete.data()};
+  const nb::gil_scoped_release release;
+  batch.Run(rollout);
+}
 
 /// The getter of a read-only NumPy view of values that the batch owns. The last dimension of rows has their columns.
 template <typename Value>
@@ -71,6 +142,11 @@ NB_MODULE(_native, m) {
           },
           "durations_ns"_a,
           "Simulate each scenario for its duration, or to its end; 0 leaves a scenario as it is. Releases the GIL.")
+      .def("run", &Run, "features"_a, "gain_map"_a, "policy"_a.none(), "durations_ns"_a, "flows"_a, "next_steps"_a,
+           "gains"_a, "observations"_a, "noise"_a, "actions"_a, "flow_rows"_a, "link_rows"_a, "times_s"_a, "is_over"_a,
+           "is_complete"_a,
+           "Make the steps of a rollout, from `next_steps` on, to the last one or to the end of each episode; see "
+           "envs/native/rollout.h for the arrays. Raises ValueError. Releases the GIL.")
       .def_prop_ro("flow_rows", ViewOf(&Batch::flow_rows),
                    "Rows of the last step, shape (size, max_flows, FLOW_COLUMNS); a view that later steps change.")
       .def_prop_ro("link_rows", ViewOf(&Batch::link_rows),

@@ -5,6 +5,8 @@ from typing import Annotated
 import numpy
 from numpy.typing import NDArray
 
+import bbrgym._controllers
+
 class Batch:
     """Scenarios that are stepped together; none affects another."""
 
@@ -23,6 +25,30 @@ class Batch:
     ) -> None:
         """
         Simulate each scenario for its duration, or to its end; 0 leaves a scenario as it is. Releases the GIL.
+        """
+
+    def run(
+        self,
+        features: bbrgym._controllers.PolicyTable,
+        gain_map: bbrgym._controllers.GainMap,
+        policy: bbrgym._controllers.PolicyNetwork | None,
+        durations_ns: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+        flows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+        next_steps: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu")],
+        gains: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
+        observations: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order="C", device="cpu")],
+        noise: Annotated[
+            NDArray[numpy.float32], dict(shape=(None, None, None), order="C", device="cpu", writable=False)
+        ],
+        actions: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order="C", device="cpu")],
+        flow_rows: Annotated[NDArray[numpy.float64], dict(shape=(None, None, None, None), order="C", device="cpu")],
+        link_rows: Annotated[NDArray[numpy.float64], dict(shape=(None, None, None), order="C", device="cpu")],
+        times_s: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
+        is_over: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order="C", device="cpu")],
+        is_complete: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order="C", device="cpu")],
+    ) -> None:
+        """
+        Make the steps of a rollout, from `next_steps` on, to the last one or to the end of each episode; see envs/native/rollout.h for the arrays. Raises ValueError. Releases the GIL.
         """
 
     @property

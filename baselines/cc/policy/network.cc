@@ -169,7 +169,7 @@ std::shared_ptr<const PolicyNetwork> PolicyNetwork::Parse(std::string_view bytes
   policy->interval_min_rtts_ = interval_min_rtts;
 
   policy->activation_ = reader.Choice<Activation>(2, "activation");
-  policy->output_ = reader.Choice<Output>(2, "output");
+  policy->bounds_ = reader.Choice<Bounds>(2, "output");
   std::size_t width = policy->inputs();
   const auto lstm_layers = reader.Count(0, kMaxLayers, "the number of LSTM layers");
   for (std::uint32_t i = 0; i < lstm_layers; ++i) {
@@ -250,7 +250,7 @@ void AddProduct(const std::vector<float>& weights, const float* x, std::size_t i
 
 }  // namespace
 
-Action PolicyNetwork::Act(const float* observation, float* state, Scratch& scratch) const {
+Action PolicyNetwork::Output(const float* observation, float* state, Scratch& scratch) const {
   const float* x = observation;
   float* y = scratch[0].data();
   float* other = scratch[1].data();
@@ -271,18 +271,22 @@ Action PolicyNetwork::Act(const float* observation, float* state, Scratch& scrat
   for (const Layer& layer : layers_) {
     std::copy(layer.bias.begin(), layer.bias.end(), y);
     AddProduct(layer.weights, x, layer.inputs, y, layer.outputs);
-    const bool is_last = &layer == &layers_.back();
-    if (is_last ? output_ == Output::kTanh : activation_ == Activation::kTanh) {
-      for (std::size_t i = 0; i < layer.outputs; ++i) y[i] = Tanh(y[i]);
-    } else {
-      const float low = is_last ? -1.0F : 0.0F;
-      const float high = is_last ? 1.0F : std::numeric_limits<float>::infinity();
-      for (std::size_t i = 0; i < layer.outputs; ++i) y[i] = std::min(std::max(y[i], low), high);
+    if (&layer != &layers_.back()) {
+      for (std::size_t i = 0; i < layer.outputs; ++i) {
+        y[i] = activation_ == Activation::kTanh ? Tanh(y[i]) : std::max(y[i], 0.0F);
+      }
     }
     x = y;
     std::swap(y, other);
   }
   return {x[0], x[1]};
+}
+
+Action PolicyNetwork::Bound(const Action& output) const {
+  const auto bounded = [this](double value) -> double {
+    return bounds_ == Bounds::kTanh ? Tanh(static_cast<float>(value)) : std::min(std::max(value, -1.0), 1.0);
+  };
+  return {.cwnd = bounded(output.cwnd), .pacing = bounded(output.pacing)};
 }
 
 Nanoseconds PolicyNetwork::Interval(Nanoseconds min_rtt) const {

@@ -50,8 +50,15 @@ class PolicyNetwork {
   void Observe(const PolicyColumns& columns, Memory& memory) const;
 
   /// Returns what it does about an observation of length `inputs()`, and updates the state, of length `state_size()`.
-  Action Act(const float* observation, float* state, Scratch& scratch) const;
+  Action Act(const float* observation, float* state, Scratch& scratch) const {
+    return Bound(Output(observation, state, scratch));
+  }
   Action Act(Memory& memory) const { return Act(memory.observation.data(), memory.state.data(), memory.scratch); }
+
+  /// Returns the last layer's values, and updates the state: the mean of the actions of a learner that explores.
+  Action Output(const float* observation, float* state, Scratch& scratch) const;
+  /// Returns an action within its bounds, of the last layer's values.
+  Action Bound(const Action& output) const;
 
   /// What its actions mean.
   const GainMap& gain_map() const { return gain_map_; }
@@ -67,7 +74,7 @@ class PolicyNetwork {
 
  private:
   enum class Activation : std::uint8_t { kTanh, kRelu };
-  enum class Output : std::uint8_t { kClip, kTanh };
+  enum class Bounds : std::uint8_t { kClip, kTanh };
 
   /// y = W x + b. The weights lie as [inputs][outputs], so that the sums of the outputs do not wait for each other.
   struct Layer {
@@ -95,7 +102,7 @@ class PolicyNetwork {
   Nanoseconds interval_ns_ = 0;     // or, if 0…
   double interval_min_rtts_ = 0.0;  // …in min_rtts
   Activation activation_ = Activation::kTanh;
-  Output output_ = Output::kClip;
+  Bounds bounds_ = Bounds::kClip;
   std::vector<LstmLayer> lstm_;
   std::vector<Layer> layers_;
 };

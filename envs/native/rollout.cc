@@ -1,0 +1,45 @@
+#include "envs/native/rollout.h"
+
+#include <algorithm>
+#include <array>
+
+namespace bbrgym {
+
+void Rollout::Decide(std::size_t step, std::size_t network, std::size_t networks, const FlowRow* rows,
+                     PolicyNetwork::Scratch& scratch) const {
+  const std::size_t count = networks * agents;
+  for (std::size_t agent = network * agents; agent < (network + 1) * agents; ++agent) {
+    const std::size_t place = step * count + agent;
+    float* action = actions + 2 * place;
+    std::copy_n(noise + 2 * place, 2, action);
+    if (policy) {
+      const Action mean = policy->Output(observations + place * observation_length, nullptr, scratch);
+      action[0] += static_cast<float>(mean.cwnd);
+      action[1] += static_cast<float>(mean.pacing);
+    }
+    const Action chosen{action[0], action[1]};
+    const double bdp_packets = rows[flows[agent]].metrics.Get(Metric::bdp_packets);
+    const Gains found = gain_map.ToGains(policy ? policy->Bound(chosen) : chosen, bdp_packets);
+    gains[agent] = found.cwnd;
+    gains[count + agent] = found.pacing;
+  }
+}
+
+void Rollout::Observe(std::size_t step, std::size_t network, std::size_t networks, const FlowRow* rows) const {
+  constexpr std::size_t kColumns = kColumnCount<FlowRow>;
+  const std::size_t count = networks * agents;
+  std::array<double, kColumns + 3> table;
+  for (std::size_t agent = network * agents; agent < (network + 1) * agents; ++agent) {
+    const FlowRow& row = rows[flows[agent]];
+    std::ranges::copy(ValuesOf(row), table.begin());
+    table[kColumns] = gains[agent];
+    table[kColumns + 1] = gains[count + agent];
+    // As `took_part` of bbrgym.envs.observation.
+    table[kColumns + 2] = row.is_active + row.sent_packets + row.delivered_packets > 0.0 ? 1.0 : 0.0;
+    const float* before = observations + (step * count + agent) * observation_length;
+    float* after = observations + ((step + 1) * count + agent) * observation_length;
+    features.Evaluate(table.data(), 1, std::copy(before + features.size(), before + observation_length, after));
+  }
+}
+
+}  // namespace bbrgym

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "baselines/cc/policy/features.h"
+#include "baselines/cc/policy/gains.h"
+#include "baselines/cc/policy/network.h"
+#include "envs/model/rows.h"
+
+namespace bbrgym {
+
+/// T steps of the N networks of a batch in which agents steer K flows of each network, and where they are written. The
+/// arrays are the caller's. M = N x K; the agents' flows of a network are adjacent.
+struct Rollout {
+  std::size_t steps;   // T
+  std::size_t agents;  // K
+  /// From the columns of a flow's row, the two gains chosen last, and whether the flow took part in the step.
+  const PolicyTable& features;
+  const GainMap& gain_map;
+  /// Without LSTM. Null: there is none.
+  const PolicyNetwork* policy;
+  std::size_t observation_length;
+
+  const std::int64_t* durations_ns;  // (N): of a step
+  const std::int64_t* flows;         // (M): indices of the agents' flows
+  std::int64_t* next_steps;          // (N): the first step to make; afterwards the one after the last that was made
+  double* gains;                     // (2, M): cwnd_gains and pacing_gains chosen last
+  float* observations;               // (T + 1, M, observation_length): the first of each network is given
+  const float* noise;                // (T, M, 2): added to the policy's actions; the actions themselves without one
+  float* actions;                    // (T, M, 2): the chosen ones, before they are bounded
+  FlowRow* flow_rows;                // (T, N, max_flows)
+  LinkRow* link_rows;                // (T, N)
+  double* times_s;                   // (T, N)
+  std::uint8_t* is_over;             // (T, N)
+  std::uint8_t* is_complete;         // (T, N)
+
+  /// Chooses the gains of the agents of a network, of which `rows` are the last rows, in one of the steps.
+  void Decide(std::size_t step, std::size_t network, std::size_t networks, const FlowRow* rows,
+              PolicyNetwork::Scratch& scratch) const;
+
+  /// Adds the rows of a step to the observations of the agents of a network.
+  void Observe(std::size_t step, std::size_t network, std::size_t networks, const FlowRow* rows) const;
+};
+
+}  // namespace bbrgym
