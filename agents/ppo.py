@@ -1,6 +1,9 @@
-"""PPO that collects its rollouts in C++ where the engine can. Importing it loads torch."""
+"""PPO that keeps both cores busy: rollouts in C++, and actor and critic side by side. Importing it loads torch."""
 
 from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -8,6 +11,8 @@ import torch
 from stable_baselines3 import PPO
 from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.type_aliases import RolloutBufferSamples
+from stable_baselines3.common.utils import explained_variance
 from stable_baselines3.common.vec_env import VecEnv, VecMonitor
 
 from bbrgym.agents.actor import export_agent
@@ -16,11 +21,25 @@ from bbrgym.baselines.policy_file import Array
 from bbrgym.envs.sb3_env import Rollout, SharedPolicyVecEnv
 
 
-class RolloutPPO(PPO):  # type: ignore[misc]  # Stable-Baselines3 is not type-checked, see pyproject.toml
-    """Stable-Baselines3's PPO, whose actor acts inside the engine's batch where the engine can (`can_roll`).
+class _Losses(NamedTuple):
+    """Of a batch: what is minimised, and what tells how far the policy has moved."""
 
-    With the same seed it is the same learner up to rounding: the noise on the actions has the same draws, and values
-    and probabilities are computed afterwards, for all steps at once. Callbacks get one `on_step` per rollout.
+    policy: float
+    entropy: float
+    approx_kl: float
+    clip_fraction: float
+    value: float = 0.0
+
+
+class RolloutPPO(PPO):  # type: ignore[misc]  # Stable-Baselines3 is not type-checked, see pyproject.toml
+    """Stable-Baselines3's PPO, with the same numbers for the same seed up to rounding, on two cores.
+
+    Where the engine can (`SharedPolicyVecEnv.can_roll`), the actor acts inside its batch. The noise on the actions is
+    drawn before, and values and probabilities are computed afterwards, for all steps at once. Callbacks get one
+    `on_step` per rollout.
+
+    In an update, actor and critic, which share no parameters, have a thread each. Their gradients depend on nothing of
+    each other, so this changes no number.
     """
 
     _last_episode_starts: npt.NDArray[np.bool_]
@@ -90,3 +109,76 @@ class RolloutPPO(PPO):  # type: ignore[misc]  # Stable-Baselines3 is not type-ch
             )
             monitor.episode_returns[ended] = 0
             monitor.episode_lengths[ended] = 0
+
+    def train(self) -> None:
+        """Update the policy from the buffer; see `PPO`. Samples are gathered once per epoch, in the same order."""
+        self.policy.set_training_mode(True)
+        self._update_learning_rate(self.policy.optimizer)
+        clip_range = self.clip_range(self._current_progress_remaining)
+        clip_range_vf = None if self.clip_range_vf is None else self.clip_range_vf(self._current_progress_remaining)
+        losses: list[_Losses] = []
+        is_diverging = False
+        with ThreadPoolExecutor(1) as thread:
+            for _ in range(self.n_epochs):
+                epoch = len(losses)
+                shuffled = next(self.rollout_buffer.get())
+                batches = zip(*(tensor.split(self.batch_size) for tensor in shuffled), strict=True)
+                for parts in batches:
+                    # Copied, because how the library of linear algebra rounds depends on where an array begins.
+                    batch = RolloutBufferSamples(*(part.clone() for part in parts))
+                    self.policy.optimizer.zero_grad()
+                    of_critic = thread.submit(self._differentiate_critic, batch, clip_range_vf)
+                    of_actor = self._differentiate_actor(batch, clip_range)
+                    losses.append(of_actor._replace(value=of_critic.result()))
+                    is_diverging = self.target_kl is not None and losses[-1].approx_kl > 1.5 * self.target_kl
+                    if is_diverging:
+                        break
+                    torch.nn.utils.clip_grad_norm_(self.policy.parameters(), self.max_grad_norm)
+                    self.policy.optimizer.step()
+                self._n_updates += 1
+                if is_diverging:
+                    break
+        self._log(losses, losses[epoch:], clip_range, clip_range_vf)
+
+    def _differentiate_actor(self, batch: RolloutBufferSamples, clip_range: float) -> _Losses:
+        distribution = self.policy.get_distribution(batch.observations)
+        advantages = batch.advantages
+        if self.normalize_advantage and len(advantages) > 1:
+            advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+        log_ratio = distribution.log_prob(batch.actions) - batch.old_log_prob
+        ratio = log_ratio.exp()
+        clipped = ratio.clamp(1 - clip_range, 1 + clip_range)
+        policy_loss = -torch.min(advantages * ratio, advantages * clipped).mean()
+        entropy_loss = -distribution.entropy().mean()
+        (policy_loss + self.ent_coef * entropy_loss).backward()
+        with torch.no_grad():
+            return _Losses(
+                policy=policy_loss.item(),
+                entropy=entropy_loss.item(),
+                approx_kl=((ratio - 1) - log_ratio).mean().item(),  # http://joschu.net/blog/kl-approx.html
+                clip_fraction=((ratio - 1).abs() > clip_range).float().mean().item(),
+            )
+
+    def _differentiate_critic(self, batch: RolloutBufferSamples, clip_range: float | None) -> float:
+        values = self.policy.predict_values(batch.observations).flatten()
+        if clip_range is not None:
+            values = batch.old_values + (values - batch.old_values).clamp(-clip_range, clip_range)
+        loss = torch.nn.functional.mse_loss(batch.returns, values)
+        (self.vf_coef * loss).backward()
+        return loss.item()
+
+    def _log(self, losses: list[_Losses], epoch: list[_Losses], clip_range: float, clip_range_vf: float | None) -> None:
+        buffer, record = self.rollout_buffer, self.logger.record
+        last = losses[-1]
+        record("train/entropy_loss", np.mean([loss.entropy for loss in losses]))
+        record("train/policy_gradient_loss", np.mean([loss.policy for loss in losses]))
+        record("train/value_loss", np.mean([loss.value for loss in losses]))
+        record("train/approx_kl", np.mean([loss.approx_kl for loss in epoch]))
+        record("train/clip_fraction", np.mean([loss.clip_fraction for loss in losses]))
+        record("train/loss", last.policy + self.ent_coef * last.entropy + self.vf_coef * last.value)
+        record("train/explained_variance", explained_variance(buffer.values.flatten(), buffer.returns.flatten()))
+        record("train/std", self.policy.log_std.exp().mean().item())
+        record("train/n_updates", self._n_updates, exclude="tensorboard")
+        record("train/clip_range", clip_range)
+        if clip_range_vf is not None:
+            record("train/clip_range_vf", clip_range_vf)

@@ -14,6 +14,7 @@ import pytest
 import torch
 from stable_baselines3 import PPO
 from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import CallbackList
 from stable_baselines3.common.vec_env import VecMonitor
 from training import PPO as SMALL
 from training import learn, learn_until_killed, logged, quiet, same, weights
@@ -55,6 +56,7 @@ EVERYTHING: dict[str, Any] = {
     "action": Action((0.7, 3.0), (0.8, 2.0), cwnd_scale="packets"),
 }
 STEPS = 20
+NONE = CallbackList([])
 
 
 def actions_of(env: SharedPolicyVecEnv, steps: int = STEPS) -> npt.NDArray[np.float32]:
@@ -136,26 +138,32 @@ class Recorded:
         return actions, values, log_probs
 
 
+def make_models(critic: tuple[str, ...] = (), **agent: Any) -> list[BaseAlgorithm]:
+    """Make two equal learners that have begun to learn."""
+    spec = EpisodeSpec(ENDING, observation=Observation(history=2), engine="native")
+    models = []
+    for _ in range(2):
+        env = VecMonitor(SharedPolicyVecEnv(spec, 3, critic))
+        model = make_model(SMALL | {"n_steps": STEPS, "batch_size": 15, **agent}, env, seed=4)
+        inputs = StandardiseObservation.of(model)
+        inputs.mean[:], inputs.scale[:] = 0.3, 1.7
+        NONE.init_callback(model)
+        model._setup_learn(10_000, None)
+        models.append(model)
+    return models
+
+
 @pytest.mark.parametrize("critic", [(), ("log_flows", "link_queue")])
 def test_the_learner_collects_the_same_in_torch(critic: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     """Stable-Baselines3's own loop, with the same seed, fills its buffer with the same, up to rounding."""
-    spec = EpisodeSpec(ENDING, observation=Observation(history=2), engine="native")
-    models, callbacks = [], []
-    for _ in range(2):
-        model = make_model(
-            SMALL | {"n_steps": STEPS, "batch_size": 30}, VecMonitor(SharedPolicyVecEnv(spec, 3, critic)), seed=4
-        )
-        inputs = StandardiseObservation.of(model)
-        inputs.mean[:], inputs.scale[:] = 0.3, 1.7
-        callbacks.append(model._setup_learn(10_000, None)[1])
-        models.append(model)
+    models = make_models(critic)
     model, twin = models
     for seed in range(2):
         torch.manual_seed(seed)
-        assert model.collect_rollouts(model.env, callbacks[0], model.rollout_buffer, STEPS)
+        assert model.collect_rollouts(model.env, NONE, model.rollout_buffer, STEPS)
         torch.manual_seed(seed)
         monkeypatch.setattr(twin.policy, "forward", Recorded(twin, [*model.rollout_buffer.actions]))
-        assert PPO.collect_rollouts(twin, twin.env, callbacks[1], twin.rollout_buffer, STEPS)
+        assert PPO.collect_rollouts(twin, twin.env, NONE, twin.rollout_buffer, STEPS)
         for name in ("observations", "actions", "episode_starts"):
             np.testing.assert_array_equal(getattr(model.rollout_buffer, name), getattr(twin.rollout_buffer, name))
         for name in ("rewards", "values", "log_probs", "advantages", "returns"):
@@ -167,6 +175,36 @@ def test_the_learner_collects_the_same_in_torch(critic: tuple[str, ...], monkeyp
         episodes = [[(episode["r"], episode["l"]) for episode in one.ep_info_buffer] for one in models]
         assert episodes[0] == episodes[1]
         assert episodes[0]
+    for one in models:
+        one.env.close()
+
+
+@pytest.mark.parametrize(
+    "agent",
+    [
+        {},
+        {"clip_range_vf": 0.1, "normalize_advantage": False, "ent_coef": 0.01, "batch_size": 20},
+        {"target_kl": 1e-6, "policy_kwargs": {"net_arch": [8, 8], "activation_fn": "relu"}},
+    ],
+    ids=["plain", "options", "target_kl"],
+)
+def test_an_update_is_that_of_stable_baselines3(agent: dict[str, Any]) -> None:
+    """In weights to the last bit, and in what is logged."""
+    models = make_models(("log_flows",), **agent)
+    for seed in range(2):
+        for model, train in zip(models, (type(models[0]).train, PPO.train), strict=True):
+            model.env.seed(seed)
+            model._last_obs = model.env.reset()
+            torch.manual_seed(seed)
+            assert model.collect_rollouts(model.env, NONE, model.rollout_buffer, STEPS)
+            np.random.seed(seed)  # the buffer shuffles with it
+            train(model)
+        for found, expected in zip(*(model.policy.parameters() for model in models), strict=True):
+            torch.testing.assert_close(found, expected, rtol=0, atol=0)
+        found, expected = (model.logger.name_to_value for model in models)
+        assert found == pytest.approx(expected, abs=1e-6)
+        assert len(found) > 8
+    assert models[0]._n_updates == models[1]._n_updates == (2 if "target_kl" in agent else 4)
     for one in models:
         one.env.close()
 
