@@ -10,7 +10,7 @@ import functools
 import io
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ParamSpec
 
@@ -146,12 +146,37 @@ def delay_over_time(trace: Trace, title: str = "", names: Sequence[str] = ()) ->
         above.axhline(base_rtt_ms, color="#999999", linewidth=0.7)
     above.set_ylabel("RTT (ms)")
     above.set_ylim(bottom=0)
-    queue_ms = trace.link[:, LINK_COLUMNS.index("queue_mean_ms")]
-    below.fill_between(trace.time_s, queue_ms, color="#bbbbbb", linewidth=0)
-    below.plot(trace.time_s, queue_ms, color="#555555", linewidth=0.9)
-    below.set_ylabel("queueing\ndelay (ms)")
-    below.set_ylim(bottom=0)
+    _draw_queue(below, trace)
     _finish_time(trace, above, below)
+    return figure
+
+
+@styled
+def throughput_and_queue(traces: Mapping[str, Mapping[str, Trace]], window_s: float = 1.0) -> Figure:
+    """Plot the throughput of every flow above the link's queueing delay: two rows per scenario, a column per run.
+
+    Args:
+        traces: the runs to compare in each scenario, by the scenario's and the competitor's name, equally many in each.
+        window_s: length of the moving average of the throughput, in s.
+    """
+    columns = len(next(iter(traces.values())))
+    figure = empty_figure(8.5, 0.3 + 2.4 * len(traces))
+    grid = figure.subplots(2 * len(traces), columns, sharex="row", sharey="row", squeeze=False,
+                           height_ratios=[2, 1] * len(traces))  # fmt: skip
+    for row, (scenario, of_scenario) in enumerate(traces.items()):
+        for column, (name, trace) in enumerate(of_scenario.items()):
+            above, below = grid[2 * row : 2 * row + 2, column]
+            _draw_throughput(above, trace, window_s, _names(trace, flow_names(trace, name)))
+            _draw_queue(below, trace)
+            above.set_title(f"{scenario}: {name}")
+            above.tick_params(labelbottom=False)
+            below.set_xlim(0, trace.scenario.duration_s)
+            above.set_xlim(0, trace.scenario.duration_s)
+            if column:
+                above.set_ylabel("")
+                below.set_ylabel("")
+    for axes in grid[-1]:
+        axes.set_xlabel("time (s)")
     return figure
 
 
@@ -364,6 +389,14 @@ def _draw_throughput(axes: Axes, trace: Trace, window_s: float, names: Sequence[
     axes.plot(trace.time_s, rate_mbps, color="#999999", linewidth=0.7)
     axes.set_ylabel("throughput\n(Mbit/s)")
     axes.set_ylim(0, 1.08 * _highest_rate(trace))
+
+
+def _draw_queue(axes: Axes, trace: Trace) -> None:
+    queue_ms = trace.link[:, LINK_COLUMNS.index("queue_mean_ms")]
+    axes.fill_between(trace.time_s, queue_ms, color="#bbbbbb", linewidth=0)
+    axes.plot(trace.time_s, queue_ms, color="#555555", linewidth=0.9)
+    axes.set_ylabel("queueing\ndelay (ms)")
+    axes.set_ylim(bottom=0)
 
 
 def _draw_flows(axes: Axes, trace: Trace, column: str, names: Sequence[str], average_steps: int = 1) -> None:

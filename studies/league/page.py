@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -17,12 +18,15 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from bbrgym.benchmark.plots import empty_figure, lighter, marks_of, styled
+from bbrgym.benchmark.plots import empty_figure, lighter, marks_of, styled, throughput_and_queue
 from bbrgym.benchmark.statistics import Estimate, estimate, number_text, performance_profile
-from bbrgym.envs.scenario import Scenario
+from bbrgym.envs.scenario import Flow, Scenario
+from bbrgym.envs.trace import Trace
+from bbrgym.envs.trace_file import load_trace
 from studies import page
+from studies.league.regret import LEAST_BEST, MOST_REGRET, PARTS, Regret, regret_verdict, regrets
 from studies.league.scores import SCORE, SCORES, ScoreComparison, compare_scores, scores, standings
-from studies.league.suites import ALONE, League, outside_of
+from studies.league.suites import ALONE, DRAWN, OF_ONE_KIND, League, outside_of
 from studies.league.verdicts import (
     HARMS,
     PaperVerdict,
@@ -35,6 +39,12 @@ from studies.league.verdicts import (
 
 SHOWN: Final = ("jain", "utilisation", "delay", "retransmission_rate", "rtt_p95", "utility")
 """The scores beside `SCORE` in a table of standings."""
+
+WORST: Final = 10
+"""How many of the scenarios with the largest regret a table has."""
+
+DRAWN_OVER_TIME: Final = 2
+"""How many of all suites' scenarios with the largest regret the figure has."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +72,17 @@ def goals(league: League) -> list[Goal]:
                 f"{_iqm(standing.loc[name])}, the best algorithm ({best}) "
                 f"{_iqm(standing.loc[best])}; difference {_signed(compared)}",
                 standing.loc[name, "iqm"] > standing.loc[best, "iqm"],
+            )
+        )
+    for suite, of_suite in _regrets(league).items():
+        on_regret = regret_verdict(of_suite)
+        found.append(
+            Goal(
+                f"regret in the suite {suite}: best in at least {LEAST_BEST:.0%} of the scenarios, and more than "
+                f"{MOST_REGRET} behind the best competitor, rules included, in none",
+                f"best in {_best_in(of_suite)}; above {MOST_REGRET} in {on_regret.above}; largest "
+                f"{on_regret.worst.regret.text('.3f')} ({on_regret.worst.scenario})",
+                on_regret.is_reached,
             )
         )
     verdicts = paper_verdicts(league)
@@ -140,8 +161,12 @@ def write_league_page(league: League, path: Path, part: League | None = None) ->
         *_goals(league),
         "## Scores",
         *_definitions(league),
+        "## Regret",
+        *_regret(league, path),
         "## Generalisation",
         *_suite(league, "generalisation", path),
+        "## Fresh draws",
+        *_suite(league, "fresh", path),
         "## The experiments of the papers",
         *_papers(league),
         "## Beside CUBIC and BBR",
@@ -207,6 +232,9 @@ def _definitions(league: League) -> list[str]:
         "are intervals over the scenarios.\n"
         "* The probability of improvement is the fraction of pairs (same scenario, same seed) in which the learned "
         "policy scores higher, averaged over the scenarios; a tie counts half.\n"
+        "* Regret is the mean fair power of the best of all other competitors in a scenario, yardsticks included, less "
+        "the learned policy's; below 0 the policy is the best. Its cause is the factor of fair power whose logarithm "
+        "loses most.\n"
         "* Harm (Ware et al., HotNets 2019) is the fraction that a flow takes of what a victim has alone.",
     ]
 
@@ -214,6 +242,92 @@ def _definitions(league: League) -> list[str]:
 def _scores_of(league: League, suite: str) -> pd.DataFrame | None:
     result = league.results.get(suite)
     return None if result is None or result.results.empty else scores(result)
+
+
+def _regrets(league: League) -> dict[str, list[Regret]]:
+    """Return the learned competitor's regrets in each suite that has some."""
+    tables = {suite: _scores_of(league, suite) for suite in OF_ONE_KIND}
+    found = {suite: regrets(table, league.plan.learned) for suite, table in tables.items() if table is not None}
+    return {suite: of_suite for suite, of_suite in found.items() if of_suite}
+
+
+def _best_in(found: Sequence[Regret]) -> str:
+    verdict = regret_verdict(found)
+    count = round(verdict.best_in.value * verdict.scenarios)
+    return f"{count} of {verdict.scenarios} ({verdict.best_in.text('.0%')})"
+
+
+def _regret(league: League, path: Path) -> list[str]:
+    found = _regrets(league)
+    if not found:
+        return ["Not run yet."]
+    rows = []
+    for suite, of_suite in found.items():
+        verdict = regret_verdict(of_suite)
+        causes = [one.cause for one in of_suite if one.regret.value > 0]
+        rows.append(
+            [
+                suite,
+                _best_in(of_suite),
+                str(verdict.above),
+                verdict.mean.text(".3f"),
+                f"{verdict.worst.regret.text('.3f')} ({verdict.worst.scenario})",
+                ", ".join(f"{cause} {causes.count(cause)}" for cause in dict.fromkeys(causes)) or "-",
+            ]
+        )
+    headings = ["suite", "best in", f"above {MOST_REGRET} in", "mean", "largest", "causes"]
+    every = [(suite, one) for suite, of_suite in found.items() for one in of_suite if one.regret.value > 0]
+    worst = sorted(every, key=lambda entry: -entry[1].regret.value)[:DRAWN_OVER_TIME]
+    blocks = [
+        f"How far `{league.plan.learned}` is behind the best of all others in a scenario. The mean counts scenarios in "
+        "which it is the best as 0. Intervals of the columns *best in* and *mean* are over the scenarios. The sections "
+        "of the suites have tables of their worst scenarios.",
+        page.table(headings, rows, numbers=range(1, 5)),
+    ]
+    if worst:
+        figure = throughput_and_queue({one.scenario: _traces(league, suite, one) for suite, one in worst})
+        link = page.write_figure(figure, path, "regret")
+        blocks.append(f"![The scenarios with the largest regret over time: throughputs and queueing delay]({link})")
+    return blocks
+
+
+def _traces(league: League, suite: str, regret: Regret) -> dict[str, Trace]:
+    """Return the run of the learned competitor and that of the best one, with the first seed that both have."""
+    result = league.results[suite]
+    keys = result.results[result.results["scenario"] == regret.scenario].groupby(["competitor", "seed"])["key"].first()
+    names = (league.plan.learned, regret.best)
+    seed = min(set(keys[names[0]].index) & set(keys[names[1]].index))
+    return {name: load_trace(result.directory / "runs" / keys[name, seed] / "trace.parquet") for name in names}
+
+
+def _worst(found: Sequence[Regret], scenarios: Mapping[str, Scenario], learned: str) -> list[str]:
+    """Return a table of the scenarios with the largest regret above 0."""
+    worst = [one for one in found if one.regret.value > 0][:WORST]
+    if not worst:
+        return []
+    rows = [
+        [
+            page.cell(one.scenario),
+            scenarios[one.scenario].describe_link(),
+            "; ".join(_without_jitter(flow).describe() for flow in scenarios[one.scenario].flows),
+            one.regret.text(".3f"),
+            page.cell(one.best),
+            *(f"{number_text(one.own[part], '.3f')}, {number_text(one.other[part], '.3f')}"
+              for part in (SCORE, *PARTS)),
+            one.cause,
+        ]
+        for one in worst
+    ]  # fmt: skip
+    headings = ["scenario", "link", "flows", "regret", "best", "fair power", *PARTS, "cause"]
+    return [
+        f"The scenarios with the largest regret, with the scores of `{learned}` and of the best competitor:",
+        page.table(headings, rows, numbers=(3, *range(5, 6 + len(PARTS)))),
+    ]
+
+
+def _without_jitter(flow: Flow) -> Flow:
+    """Return the flow as a table has it: where all have the same jitter, none needs to say so."""
+    return dataclasses.replace(flow, jitter_ms=0.0)
 
 
 def _suite(league: League, suite: str, path: Path) -> list[str]:
@@ -224,7 +338,7 @@ def _suite(league: League, suite: str, path: Path) -> list[str]:
     scenarios = {name: Scenario.from_dict(plain) for name, plain in config["scenarios"].items()}
     outside = {name: outside_of(scenario, league.plan.training) for name, scenario in scenarios.items()}
     parts = {}
-    if suite == "generalisation":
+    if suite in DRAWN:
         is_outside = np.array([bool(outside[name]) for name in table.index.get_level_values("scenario")])
         parts = {"inside": table[~is_outside], "outside": table[is_outside]}
     link = page.write_figure(_profiles(table, league), path, f"{suite}-profile")
@@ -233,12 +347,13 @@ def _suite(league: League, suite: str, path: Path) -> list[str]:
         _standings_table(table, parts),
         f"![Performance profile: fraction of runs above a fair power]({link})",
         *_improvements(table, league),
+        *_worst(regrets(table, league.plan.learned), scenarios, league.plan.learned),
     ]
 
 
 def _described(suite: str, config: dict[str, Any], outside: dict[str, list[str]]) -> str:
     measured = f"the first {100 * config['warmup']:.0f} % of each run are not measured"
-    if suite != "generalisation":
+    if suite not in DRAWN:
         return f"{len(outside)} scenarios in which all flows have the same competitor; {measured}."
     inside = sum(not reasons for reasons in outside.values())
     return (

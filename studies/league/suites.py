@@ -24,6 +24,12 @@ from studies.papers.published import Paper, load_paper
 ALONE: Final = "alone"
 """The suite in which each victim of `friendliness` has the link to itself, and the name of its only competitor."""
 
+DRAWN: Final = ("generalisation", "fresh")
+"""The suites whose scenarios are drawn."""
+
+OF_ONE_KIND: Final = (*DRAWN, "varying")
+"""The suites in which all flows have the same competitor."""
+
 
 @dataclass(frozen=True)
 class OwnMetric:
@@ -58,7 +64,7 @@ class LeaguePlan:
         yardsticks: competitors that are not judged.
         suites: configurations for `run_benchmark`, by name.
         own: main metrics of the papers' experiments among the suites.
-        training: the distribution whose ranges tell which scenarios of `generalisation` are inside.
+        training: the distribution whose ranges tell which scenarios of the suites `DRAWN` are inside.
     """
 
     name: str
@@ -83,9 +89,9 @@ class LeaguePlan:
                 raise ValueError(f"unknown field {key!r} of a league; known: {', '.join(_LEAGUE_KEYS)}")
         name = str(config["name"])
         suites = {
-            "generalisation": {
-                "warmup": league["generalisation"]["warmup"],
-                "scenarios": drawn_scenarios(league["generalisation"]["draws"]),
+            **{
+                suite: {"warmup": league[suite]["warmup"], "scenarios": drawn_scenarios(league[suite]["draws"])}
+                for suite in DRAWN
             },
             "friendliness": {**league["friendliness"], "roles": [0]},
             # The competitor takes no flow, so any will do.
@@ -145,8 +151,7 @@ class LeaguePlan:
 
 
 _LEAGUE_KEYS: Final = (
-    "learned", "yardsticks", "rival", "training", "only", "subset", "generalisation", "friendliness", "varying",
-    "papers",
+    "learned", "yardsticks", "rival", "training", "only", "subset", *OF_ONE_KIND, "friendliness", "papers",
 )  # fmt: skip
 
 

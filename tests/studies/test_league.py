@@ -25,6 +25,7 @@ from studies.experiments import compose_experiment
 from studies.league import suites
 from studies.league.__main__ import main
 from studies.league.page import goals, write_league_page
+from studies.league.regret import RegretVerdict, regret_verdict, regrets
 from studies.league.scores import SCORE, compare_scores, fair_shares, scores, standings
 from studies.league.suites import (
     ALONE,
@@ -48,7 +49,7 @@ from studies.league.verdicts import (
 )
 
 PAPERS = Path(__file__).parents[2] / "conf/experiment/paper"
-SUITES = "league.only=[generalisation,friendliness,varying,fbbr2-vs-cubic-large-buffer]"
+SUITES = "league.only=[generalisation,fresh,friendliness,varying,fbbr2-vs-cubic-large-buffer]"
 
 
 @cache
@@ -75,11 +76,11 @@ def plan_of(*overrides: str) -> LeaguePlan:
 
 def test_validation_has_other_draws_than_the_test() -> None:
     validation = plan_of("preset=validation")
-    assert list(validation.suites) == ["generalisation", "friendliness", "alone"]
+    assert list(validation.suites) == ["generalisation", "fresh", "friendliness", "alone"]
     scenarios, other = (
         {
             f"{suite}/{name}": scenario
-            for suite in ("generalisation", "friendliness")
+            for suite in ("generalisation", "fresh", "friendliness")
             for name, scenario in plan.suites[suite]["scenarios"].items()
         }
         for plan in (plan_of(SUITES), validation)
@@ -142,6 +143,17 @@ def test_the_drawn_scenarios_are_the_same_as_ever() -> None:
         # All flows have begun when the measured part does, and one is always there.
         assert all(flow.start_s <= 0.25 * scenario.duration_s for flow in scenario.flows)
         assert any(flow.start_s == 0 and flow.stop_s is None for flow in scenario.flows)
+
+
+def test_the_fresh_draws_are_fifty_scenarios_in_their_ranges() -> None:
+    scenarios = [Scenario.from_dict(plain) for plain in plan_of(SUITES).suites["fresh"]["scenarios"].values()]
+    assert len(scenarios) == 50
+    assert {len(scenario.flows) for scenario in scenarios} == set(range(1, 9))
+    for scenario in scenarios:
+        assert 2 <= scenario.rate_mbps <= 200
+        assert 0.25 <= scenario.buffer_bdp <= 10
+        assert 0 <= scenario.loss <= 0.02
+        assert all(5 <= flow.rtt_ms <= 200 and flow.start_s <= 12 for flow in scenario.flows)
 
 
 def test_another_seed_draws_other_scenarios() -> None:
@@ -309,6 +321,62 @@ def test_standings_and_a_comparison_by_hand() -> None:
     assert compared.scenarios_low < compared.low  # scenarios differ more than seeds do
 
 
+# Regret.
+
+
+def table_of(**competitors: Sequence[tuple[float, float, float]]) -> pd.DataFrame:
+    """Scores of runs: Jain's index, utilisation and delay of each competitor in the scenarios a, b, …; two seeds."""
+    rows = {
+        (scenario, name, seed): {"jain": jain, "utilisation": utilisation, "delay": delay,
+                                 SCORE: jain * utilisation / (1 + delay) + (seed - 1) * 0.02 * (name == "ours")}
+        for name, runs in competitors.items()
+        for scenario, (jain, utilisation, delay) in zip("abcdefghij", runs, strict=False)
+        for seed in (1, 2)
+    }  # fmt: skip
+    table = pd.DataFrame.from_dict(rows, orient="index")
+    return table.rename_axis(["scenario", "competitor", "seed"])
+
+
+def test_regret_is_against_the_best_other_of_each_scenario_by_hand() -> None:
+    table = table_of(
+        ours=[(0.5, 1.0, 0.0), (1.0, 0.9, 0.25), (1.0, 1.0, 0.0)],
+        rule=[(1.0, 0.8, 0.0), (1.0, 0.6, 0.0), (1.0, 0.9, 0.0)],
+        theirs=[(1.0, 0.6, 0.0), (0.9, 1.0, 0.0), (1.0, 0.9, 0.5)],
+    )
+    unfair, slow, won = regrets(table, "ours")
+    assert [one.scenario for one in (unfair, slow, won)] == ["a", "b", "c"]
+    assert [one.best for one in (unfair, slow, won)] == ["rule", "theirs", "rule"]
+    # The seeds of ours differ by 0.02.
+    np.testing.assert_allclose(unfair.regret, [0.8 - 0.51, 0.28, 0.3, 2])
+    np.testing.assert_allclose(slow.regret[:3], [0.9 - 0.73, 0.16, 0.18])
+    assert won.regret.value == pytest.approx(0.9 - 1.01)
+    assert (unfair.own["jain"], unfair.other["jain"]) == (0.5, 1.0)
+    assert unfair.losses == pytest.approx({"fairness": math.log(2), "utilisation": math.log(0.8), "delay": 0.0})
+    assert slow.losses["delay"] == pytest.approx(math.log(1.25))
+    assert (unfair.cause, slow.cause) == ("fairness", "delay")
+    assert regrets(table, "nobody") == regrets(table.drop(index=["rule", "theirs"], level="competitor"), "ours") == []
+
+
+def test_a_single_flow_that_stalls_has_a_cause() -> None:
+    (stalled,) = regrets(table_of(ours=[(0.0, 0.0, 0.0)], rule=[(1.0, 0.5, 0.0)]), "ours")
+    assert stalled.cause == "fairness"
+
+
+def test_the_goal_needs_nine_of_ten_and_none_far_behind() -> None:
+    def verdict(*ours: float) -> RegretVerdict:
+        one = [(1.0, score, 0.0) for score in ours]
+        return regret_verdict(regrets(table_of(ours=one, rule=[(1.0, 0.6, 0.0)] * len(ours)), "ours"))
+
+    near = verdict(*[0.59] * 9, 0.56)  # the seeds' mean is 0.01 more
+    assert (near.scenarios, near.best_in.value, near.above) == (10, 0.9, 0)
+    assert near.worst.scenario == "j"
+    assert near.mean.value == pytest.approx(0.03 / 10)
+    assert near.best_in.low < 0.9 < near.best_in.high
+    assert near.is_reached
+    assert not verdict(*[0.7] * 9, 0.53).is_reached  # 0.06 behind in one
+    assert not verdict(*[0.7] * 8, 0.58, 0.58).is_reached  # best in eight
+
+
 # What it says of the papers' experiments.
 
 
@@ -433,7 +501,8 @@ SMALL = (
     "benchmark.competitors=[cubic,bbr2,da-bbr,{name: learned, algorithm: da-bbr, parameters: {min_cwnd_packets: 5}}]",
     "league.learned=learned",
     "league.yardsticks=[]",
-    "league.subset={generalisation: [typical-02, wide-01], friendliness: [cubic-1bdp], varying: [cellular], "
+    "league.subset={generalisation: [typical-02, wide-01], fresh: [fresh-08], friendliness: [cubic-1bdp], "
+    "varying: [cellular], "
     "bbq-original: [5bdp]}",
     "benchmark.executor.workers=1",
 )
@@ -454,23 +523,25 @@ def test_the_whole_league_small_from_the_command_line_to_the_page(
     assert "    python -m studies.league preset=quick" in written  # the command that made it
 
     league = load_league(compose_league(SMALL), Path("runs/benchmark"))
-    assert list(league.results) == ["generalisation", "friendliness", ALONE, "varying", "bbq-original"]
+    assert list(league.results) == ["generalisation", "fresh", "friendliness", ALONE, "varying", "bbq-original"]
     assert league.failures == 0
     # The paper's experiment has its own competitors, and those of the league that it has not.
     names = [entry["name"] for entry in league.results["bbq-original"].plan["config"]["competitors"]]
     assert names == ["bbr", "bbq", "cubic", "bbr2", "da-bbr", "learned"]
-    assert len(goals(league)) == 3
+    assert len(goals(league)) == 6
 
     write_league_page(league, path, part=league)
     page = path.read_text()
     assert page.startswith(written)
-    for heading in ("Goals", "Generalisation", "The experiments of the papers", "Beside CUBIC and BBR", "Varying links",
-                    "A part in ns-3"):  # fmt: skip
+    for heading in ("Goals", "Regret", "Generalisation", "Fresh draws", "The experiments of the papers",
+                    "Beside CUBIC and BBR", "Varying links", "A part in ns-3"):  # fmt: skip
         assert f"\n## {heading}\n" in page
     assert "Not run yet" not in page
     assert "nan" not in page
     figures = {file.name for file in Path("docs/league").iterdir()}
-    assert figures == {"generalisation-profile.png", "varying-profile.png", "harm.png"}
+    assert figures == {
+        *("generalisation-profile.png", "fresh-profile.png", "varying-profile.png", "harm.png", "regret.png")
+    }
     assert all(f"league/{name}" in page for name in figures)
 
 

@@ -216,3 +216,12 @@ def test_panels_share_axes_and_empty_ones_are_hidden(trace: Trace) -> None:
     visible = [axes for axes in figure.axes if axes.get_visible()]
     assert [axes.get_title(loc="left") for axes in visible] == list("abcd")
     assert len({axes.get_ylim() for axes in visible}) == 1
+
+
+def test_each_scenario_has_a_row_of_throughputs_above_one_of_queues(trace: Trace) -> None:
+    figure = plots.throughput_and_queue({"a": {"x": trace, "y": trace}, "b": {"x": trace, "z": trace}})
+    above, below = figure.axes[:2] + figure.axes[4:6], figure.axes[2:4] + figure.axes[6:]
+    assert [axes.get_title(loc="left") for axes in above] == ["a: x", "a: y", "b: x", "b: z"]
+    assert all(len(axes.get_lines()) == 4 for axes in above)  # three flows and the link's rate
+    assert {axes.get_xlabel() for axes in below} == {"", "time (s)"}
+    assert above[0].get_ylim() == above[1].get_ylim()
