@@ -21,7 +21,7 @@ from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.engine import ENGINES, Engine, EngineError, Rows, make_engine
 from bbrgym.envs.engine_batch import EngineBatch, RolloutArrays, RolloutBatch, make_engine_batch
 from bbrgym.envs.info import Record
-from bbrgym.envs.observation import History, Observation, first_gains, tabulate
+from bbrgym.envs.observation import TOOK_PART, History, Observation, first_gains, tabulate, took_part
 from bbrgym.envs.privileged import Privileged
 from bbrgym.envs.reward import Conditions, Reward, RewardContext
 from bbrgym.envs.scenario import Scenario
@@ -240,14 +240,25 @@ class Rollout:
 
     def context(self) -> RewardContext:
         """Return all steps as one of T x M flows on T x N links."""
-        steps, engines, per_engine, columns = self.arrays.flows.shape
-        flows = self.arrays.flows.reshape(steps * engines, per_engine, columns)
-        first_of_step = np.arange(steps)[:, np.newaxis] * (engines * per_engine)
-        rows = flows.reshape(-1, columns).take((first_of_step + self.row_of).ravel(), axis=0)
-        no_gains = np.full((2, len(rows)), math.nan)  # rewards and critics do not depend on them
-        conditions = Conditions(*(array.ravel() for array in dataclasses.astuple(self.conditions)))
-        link = self.arrays.link.reshape(-1, self.arrays.link.shape[-1])
-        return RewardContext(tabulate(rows, no_gains), flows, link, conditions)
+        flows, link = self.arrays.flows, self.arrays.link
+        return RewardContext(
+            _Columns(self),
+            flows.reshape(-1, *flows.shape[2:]),
+            link.reshape(-1, link.shape[-1]),
+            Conditions(*(array.ravel() for array in vars(self.conditions).values())),
+        )
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """What `tabulate` has of all steps of a rollout, gathered when it is asked for: rewards need few columns."""
+
+    rollout: Rollout
+
+    def __getitem__(self, column: int) -> npt.NDArray[np.float64]:
+        if column == TOOK_PART:
+            return took_part(*map(self.__getitem__, (_IS_ACTIVE, _SENT, _DELIVERED))).astype(np.float64)
+        return self.rollout.column(column).ravel()
 
 
 class Episodes:
@@ -772,7 +783,9 @@ def policy_of(
     return policy
 
 
-_RECEIVED, _IS_ACTIVE, _BDP = map(FLOW_COLUMNS.index, ("received_bytes", "is_active", "bdp_packets"))
+_RECEIVED, _IS_ACTIVE, _SENT, _DELIVERED, _BDP = map(
+    FLOW_COLUMNS.index, ("received_bytes", "is_active", "sent_packets", "delivered_packets", "bdp_packets")
+)
 
 
 def _group(config: Mapping[str, Any], name: str, known: Iterable[str] | None = None) -> dict[str, Any]:

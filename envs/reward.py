@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -51,17 +51,23 @@ class Conditions:
         self.longest_rtt_ms[flows] = others.longest_rtt_ms
 
 
+class Columns(Protocol):
+    """A table of M flows of which each column can be taken, shape (M,): an array, or what computes them."""
+
+    def __getitem__(self, column: int, /) -> Array: ...
+
+
 class RewardContext:
     """One step of M flows on N links, M / N on each: all that rewards depend on, more than a sender knows.
 
     Args:
-        table: of the flows, see `bbrgym.envs.observation.tabulate`; the flows of a link are adjacent.
+        table: columns of the flows, see `bbrgym.envs.observation.tabulate`; the flows of a link are adjacent.
         flows: shape (N, F, `FLOW_COLUMNS`): all flows of the links; NaN where a link has fewer than F.
         link: shape (N, `LINK_COLUMNS`).
         conditions: of the flows.
     """
 
-    def __init__(self, table: Array, flows: Array, link: Array, conditions: Conditions) -> None:
+    def __init__(self, table: Columns, flows: Array, link: Array, conditions: Conditions) -> None:
         self.conditions = conditions
         self._table = table
         self._flows = flows
@@ -95,8 +101,8 @@ class RewardContext:
         """Which of all flows took part in the step, 1 or 0, shape (N, F)."""
         if self._took_part is None:
             links, flows, _ = self._flows.shape
-            if self._table.shape[1] == links * flows:  # they are the flows of the table
-                self._took_part = self._table[TOOK_PART].reshape(links, flows)
+            if len(self.conditions.rtt_ms) == links * flows:  # they are the M flows
+                self._took_part = self.flow(TOOK_PART).reshape(links, flows)
             else:
                 columns = map(self.all_flows, (_IS_ACTIVE, _SENT, _DELIVERED))
                 self._took_part = took_part(*columns).astype(np.float64)
@@ -122,7 +128,7 @@ class RewardContext:
 
     def of_flows(self, of_links: Array) -> Array:
         """Return values of the links, shape (N,), for each flow, shape (M,)."""
-        times = self._table.shape[1] // len(of_links)
+        times = len(self.conditions.rtt_ms) // len(of_links)
         return of_links if times == 1 else np.repeat(of_links, times)
 
 

@@ -28,17 +28,21 @@ from rich.console import Console
 from rich.progress import track
 
 from bbrgym import EngineError, Flow, Rows, Scenario, _testing, make_engine
+from bbrgym.agents.policy import load_agent
 from bbrgym.agents.provenance import source_tags
-from bbrgym.baselines.policy_file import policy_bytes
+from bbrgym.baselines.policy_file import REFERENCE, policy_bytes
 from bbrgym.benchmark.plan import version_of
 from bbrgym.envs.action import Action
 from bbrgym.envs.columns import FLOW_COLUMNS
 from bbrgym.envs.engine import EngineUnavailableError
+from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.envs.linux.engine import LinuxEngine
 from bbrgym.envs.ns3.engine import Ns3Engine
+from bbrgym.envs.sb3_env import SharedPolicyVecEnv
 from bbrgym.files import write_json
 from bbrgym.interruption import raise_if_interrupted, run_interruptible
 from studies import page
+from studies.experiments import compose_experiment
 
 MARK: Final = "studies/speed.py"
 Sample = TypeVar("Sample")
@@ -104,6 +108,8 @@ FLOWS_COST: Final = "Cost of a data packet among n flows (native, BBR, 2 Mbit/s 
 LENGTH_COST: Final = "Cost of a data packet in long and in fast runs (native, one BBR flow, 20 ms, 1 BDP)"
 STEPS: Final = "Steps per second of one agent flow (50 ms RTT, buffer of 1 BDP)"
 VECTOR: Final = f"Steps per second of {VECTOR_SIZE} environments in native, in total"
+ROLLOUTS: Final = f"Steps per second of {VECTOR_SIZE} environments in native, in whole rollouts"
+TRAINING: Final = "Decisions per second of a training with PPO (`experiment=reference`, collected and learned from)"
 WORKERS: Final = "Steps per second of a vector environment in ns-3 (12 Mbit/s, steps of 100 ms)"
 RESETS: Final = "Resets in ms"
 POLICY: Final = "A decision of the reference policy (in an engine)"
@@ -156,6 +162,8 @@ GOALS: Final[dict[Cell, tuple[float, str]]] = {
         for (rate, steps), times in zip(NS3_GYM_STEPS.items(), (30, 80, 120), strict=True)
     },
     Cell(VECTOR, "12 Mbit/s, 10 ms", "2 threads"): (300_000.0, "300,000 with 2 threads"),
+    Cell(ROLLOUTS, "12 Mbit/s, 10 ms, given actions", "2 threads"): (1e6, "1,000,000 with 2 threads"),
+    Cell(TRAINING, "two threads", "ratio"): (2.0, "2"),
     Cell(RESETS, "native, environment", "median"): (-0.1, "at most 0.1"),
     Cell(POLICY, "columns to gains", "µs"): (-10.0, "at most 10"),
     Cell(LINUX, "one flow, 1448-byte packets", "Mbit/s"): (500.0, "500"),
@@ -270,7 +278,16 @@ def measurements(effort: Effort) -> list[Measurement]:
         for rate in RATES_MBPS
         for step in STEPS_MS
     ]
-    others = [measure_vector, measure_workers, measure_resets, measure_policy, measure_transport, measure_linux]
+    others = [
+        measure_vector,
+        measure_rollouts,
+        measure_training,
+        measure_workers,
+        measure_resets,
+        measure_policy,
+        measure_transport,
+        measure_linux,
+    ]
     return [*congested, *scaling, *steps, *(partial(measure, effort) for measure in others)]
 
 
@@ -456,6 +473,82 @@ def measure_vector(effort: Effort, seed: int) -> Samples:
         cell("2 threads"): [VECTOR_SIZE * steps / two_s for _, two_s in pairs],
         cell("2 threads / 1"): [one_s / two_s for one_s, two_s in pairs],
     }
+
+
+def measure_rollouts(effort: Effort, seed: int) -> Samples:
+    """Measure rollouts in C++ with one thread and with two: with given actions, and with the reference policy."""
+    steps = max(10, round(200 * effort.scale))
+    agent = load_agent(REFERENCE)
+    samples: Samples = {}
+    for row, policy in {"given actions": None, "reference policy": agent.compiled}.items():
+        noise = np.tile(Action().action(*GAINS), (steps, VECTOR_SIZE, 1))
+        calls = []
+        with contextlib.ExitStack() as stack:
+            for threads in (1, 2):
+                options = {"threads": threads}
+                spec = EpisodeSpec(
+                    _one_agent(12.0), agent.spec.observation, step_ms=10.0, engine="native", engine_options=options
+                )
+                env = SharedPolicyVecEnv(spec, VECTOR_SIZE)
+                stack.callback(env.close)
+                env.seed(seed)
+                env.reset()
+                env.rollout(noise[:1].repeat(round(_STARTUP_MS / 10.0), axis=0))
+                calls.append(partial(env.rollout, noise if policy is None else 0.0 * noise, policy))
+            one, two = calls
+            pairs = _alternate(one, two, 1, effort.budget_s)
+        cell = partial(Cell, ROLLOUTS, f"12 Mbit/s, 10 ms, {row}")
+        samples |= {
+            cell("1 thread"): [VECTOR_SIZE * steps / one_s for one_s, _ in pairs],
+            cell("2 threads"): [VECTOR_SIZE * steps / two_s for _, two_s in pairs],
+            cell("2 threads / 1"): [one_s / two_s for one_s, two_s in pairs],
+        }
+    return samples
+
+
+def measure_training(effort: Effort, seed: int) -> Samples:
+    """Measure rollouts and updates of PPO: Stable-Baselines3's own, step by step, and those of `RolloutPPO`."""
+    # Here, because torch takes seconds to load.
+    import torch
+    from stable_baselines3 import PPO
+    from stable_baselines3.common.callbacks import CallbackList
+    from stable_baselines3.common.vec_env import VecMonitor
+
+    from bbrgym.agents.learner import make_model
+
+    config = compose_experiment("reference")
+    torch.set_num_threads(config["train"]["torch_threads"])
+    spec, engines = EpisodeSpec.from_config(config), config["train"]["n_envs"]
+    # A multiple of a batch.
+    steps = 4 * max(1, round(config["agent"]["n_steps"] / 4 * effort.scale))
+    calls = []
+    with contextlib.ExitStack() as stack:
+        for is_stock in (True, False):
+            env = VecMonitor(SharedPolicyVecEnv(spec, engines, config["train"]["critic_features"]))
+            stack.callback(env.close)
+            agent = config["agent"] | {"n_steps": steps}
+            if is_stock:
+                agent["policy_kwargs"] = agent["policy_kwargs"] | {"optimizer_kwargs": {"eps": 1e-5}}
+            model = make_model(agent, env, seed)
+            callback = CallbackList([])
+            callback.init_callback(model)
+            model._setup_learn(1, None)
+            calls.append(partial(_iterate, PPO if is_stock else type(model), model, callback))
+        stock, ours = calls
+        pairs = _alternate(stock, ours, 1, effort.budget_s)
+    decisions = steps * engines * spec.agents
+    cell = partial(Cell, TRAINING, "two threads")
+    return {
+        cell("Stable-Baselines3, steps"): [decisions / stock_s for stock_s, _ in pairs],
+        cell("RolloutPPO"): [decisions / ours_s for _, ours_s in pairs],
+        cell("ratio"): [stock_s / ours_s for stock_s, ours_s in pairs],
+    }
+
+
+def _iterate(learner: Any, model: Any, callback: Any) -> None:
+    """Collect a rollout and learn from it, as this class of learner does."""
+    learner.collect_rollouts(model, model.env, callback, model.rollout_buffer, model.n_steps)
+    learner.train(model)
 
 
 def _vector_pairs(

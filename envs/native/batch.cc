@@ -6,10 +6,11 @@
 
 namespace bbrgym {
 
-Batch::Batch(std::size_t networks, std::size_t max_flows, std::size_t threads)
+Batch::Batch(std::size_t networks, std::size_t max_flows, std::size_t threads, double packets_worth_threads)
     : networks_(networks),
       max_flows_(max_flows),
       threads_(std::min(threads, networks)),
+      packets_worth_threads_(packets_worth_threads),
       flow_rows_(networks * max_flows, EmptyRow<FlowRow>()),
       link_rows_(networks, EmptyRow<LinkRow>()),
       times_s_(networks, 0.0),
@@ -31,11 +32,27 @@ void Batch::Steer(std::size_t index, std::int64_t flow, double cwnd_gain, double
 }
 
 void Batch::Step(const std::int64_t* durations_ns) {
-  threads_.ForEach(networks_.size(), [this, durations_ns](std::size_t index) {
+  const auto step = [this, durations_ns](std::size_t index) {
     if (durations_ns[index] <= 0 || networks_[index].scenario().flows.empty()) return;
     networks_[index].Step(durations_ns[index]);
     WriteRows(index);
-  });
+  };
+  if (last_packets_ < packets_worth_threads_) {
+    for (std::size_t index = 0; index < networks_.size(); ++index) step(index);
+  } else {
+    threads_.ForEach(networks_.size(), step);
+  }
+  last_packets_ = SentPackets();
+}
+
+double Batch::SentPackets() const {
+  double packets = 0.0;
+  for (std::size_t index = 0; index < networks_.size(); ++index) {
+    for (std::size_t flow = 0; flow < networks_[index].scenario().flows.size(); ++flow) {
+      packets += flow_rows_[index * max_flows_ + flow].sent_packets;
+    }
+  }
+  return packets;
 }
 
 void Batch::Run(const Rollout& rollout) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -17,8 +18,13 @@ namespace bbrgym {
 /// number of networks nor on the number of threads.
 class Batch {
  public:
+  /// A packet takes 60 to 100 ns, and waking a thread tens of us.
+  static constexpr double kPacketsWorthThreads = 3'000.0;
+
   /// `max_flows`: the most flows that any scenario will have; rows beyond a scenario's flows are NaN.
-  Batch(std::size_t networks, std::size_t max_flows, std::size_t threads);
+  /// A step of fewer packets than `packets_worth_threads` is the work of one thread.
+  Batch(std::size_t networks, std::size_t max_flows, std::size_t threads,
+        double packets_worth_threads = kPacketsWorthThreads);
 
   /// Starts a scenario in one network. Throws std::invalid_argument or std::out_of_range.
   void Reset(std::size_t index, Scenario scenario, std::uint64_t seed);
@@ -45,10 +51,13 @@ class Batch {
  private:
   void WriteRows(std::size_t index);
   void RunEpisode(std::size_t index, const Rollout& rollout);
+  double SentPackets() const;
 
   std::vector<Network> networks_;
   std::size_t max_flows_;
   ThreadPool threads_;
+  double packets_worth_threads_;
+  double last_packets_ = std::numeric_limits<double>::infinity();  // sent in the last step
   std::vector<FlowRow> flow_rows_;
   std::vector<LinkRow> link_rows_;
   std::vector<double> times_s_;

@@ -119,7 +119,9 @@ NB_MODULE(_native, m) {
   m.doc() = "The native engine: many bottlenecks in this process (C++).";
 
   nb::class_<Batch>(m, "Batch", "Scenarios that are stepped together; none affects another.")
-      .def(nb::init<std::size_t, std::size_t, std::size_t>(), "size"_a, "max_flows"_a, "threads"_a = 1)
+      .def(nb::init<std::size_t, std::size_t, std::size_t, double>(), "size"_a, "max_flows"_a, "threads"_a = 1,
+           "packets_worth_threads"_a = Batch::kPacketsWorthThreads,
+           "A step of fewer packets than `packets_worth_threads` is the work of one thread.")
       .def(
           "reset",
           [](Batch& batch, std::size_t index, const PlainScenario& scenario, std::uint64_t seed) {

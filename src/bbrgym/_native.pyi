@@ -10,7 +10,11 @@ import bbrgym._controllers
 class Batch:
     """Scenarios that are stepped together; none affects another."""
 
-    def __init__(self, size: int, max_flows: int, threads: int = 1) -> None: ...
+    def __init__(self, size: int, max_flows: int, threads: int = 1, packets_worth_threads: float = 3000.0) -> None:
+        """
+        A step of fewer packets than `packets_worth_threads` is the work of one thread.
+        """
+
     def reset(self, index: int, scenario: dict[str, object], seed: int) -> None:
         """
         Start `Scenario.to_dict()` at time 0. Raises ValueError for what cannot be simulated.

@@ -235,7 +235,7 @@ void StressBatch(Digest& digest) {
     alone.push_back(Run(batch, {episode}, 0).front());
   }
   for (const std::size_t threads : {1, 4}) {
-    Batch batch(kScenarios, kMaxFlows, threads);
+    Batch batch(kScenarios, kMaxFlows, threads, 0.0);
     // The second time in the places of other scenarios, of which nothing may be left.
     for (const std::size_t first : {0, 1}) {
       const std::vector<std::uint64_t> together = Run(batch, episodes, first);

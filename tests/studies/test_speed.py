@@ -48,6 +48,8 @@ def test_a_run_prints_every_table_and_writes_json_and_document(
     monkeypatch.setattr(speed, "LinuxEngine", Punctual)
     monkeypatch.setattr(speed, "LINUX_RATES_MBPS", (5.0, 10.0, 20.0))
     monkeypatch.setattr(speed, "_thread_cpu_s", lambda pid: dict.fromkeys(speed.LINUX_THREADS, 0.5))
+    ratio = speed.Cell(speed.TRAINING, "two threads", "ratio")
+    monkeypatch.setattr(speed, "measure_training", lambda effort, seed: {ratio: [1.5]})  # torch takes seconds to load
     document = tmp_path / "performance.md"
     document.write_text(DOCUMENT)
 
@@ -55,8 +57,8 @@ def test_a_run_prints_every_table_and_writes_json_and_document(
 
     printed, written = capsys.readouterr().out, document.read_text()
     for title in (speed.PACKETS, speed.NS3_RUN, speed.FLOWS_COST, speed.LENGTH_COST, speed.STEPS, speed.VECTOR,
-                  speed.WORKERS, speed.RESETS, speed.POLICY, speed.TRANSPORT, speed.LINUX,
-                  speed.LINUX_CPU):  # fmt: skip
+                  speed.ROLLOUTS, speed.TRAINING, speed.WORKERS, speed.RESETS, speed.POLICY, speed.TRANSPORT,
+                  speed.LINUX, speed.LINUX_CPU):  # fmt: skip
         assert f"### {title}" in printed
     assert printed.partition("\n\nsamples: ")[0] in written
     assert "| ns-3, 12 Mbit/s, 100 ms |" in written
@@ -72,6 +74,15 @@ def test_a_run_prints_every_table_and_writes_json_and_document(
         assert (cell.table, cell.row, cell.column) in measured or "48 Mbit/s" in cell.row or "100 Mbit/s" in cell.row
     for ending in ("ns3-gym | times faster |", "ns3-gym | times faster | goal |", "| µs | goal |"):
         assert f"{ending}\n" in written
+
+
+@pytest.mark.slow  # loads torch
+def test_both_ways_of_training_are_measured() -> None:
+    samples = speed.measure_training(MICRO, 1)
+    (stock,), (ours,), (ratio,) = samples.values()
+    assert min(stock, ours) > 0
+    assert ratio == pytest.approx(ours / stock)
+    assert {cell.table for cell in samples} == {speed.TRAINING}
 
 
 def test_the_highest_rate_that_linux_holds(monkeypatch: pytest.MonkeyPatch) -> None:
