@@ -20,8 +20,8 @@ from bbrgym.benchmark.statistics import (
     interquartile_mean,
     probability_of_improvement,
 )
-from bbrgym.envs.scenario import HEADER_BYTES, Scenario
-from bbrgym.envs.trace import jain_index
+from bbrgym.envs.scenario import Scenario
+from bbrgym.envs.sharing import FairShares, Sharing
 
 SCORE: Final = "fair_power"
 """The score that ranks the competitors."""
@@ -44,13 +44,11 @@ LOWEST_LOG_SHARE: Final = math.log(0.05)
 def scores(result: BenchmarkResult) -> pd.DataFrame:
     """Return the scores of each run in which all flows have the same competitor.
 
-    A flow's fair share is the payload that the link can carry over the number of active flows, averaged over the
-    measured time in which the flow is active. Flows that come and go and changing rates are thus fair if every flow has
-    its share while it is active. Flows must be endless.
+    Fair shares and fair power are those of `bbrgym.envs.sharing`. Flows that come and go and changing rates are thus
+    fair if every flow has its share while it is active. Flows must be endless.
 
     `utility` is the alpha-fair utility with alpha = 1 (Mo and Walrand 2000) with costs of delay and loss. It has the
-    form of the training reward, so it shows how well an agent has learned. `fair_power` is throughput over delay
-    (Kleinrock 1979) times fairness, for which no competitor was designed.
+    form of the training reward, so it shows how well an agent has learned.
 
     Args:
         result: a benchmark with runs, finished or not.
@@ -59,74 +57,31 @@ def scores(result: BenchmarkResult) -> pd.DataFrame:
         Index (scenario, competitor, seed); columns `SCORES`.
     """
     config = result.plan["config"]
-    scenarios = {name: Scenario.from_dict(plain) for name, plain in config["scenarios"].items()}
-    fair = {name: fair_shares(scenario, config["warmup"]) for name, scenario in scenarios.items()}
-    records = []
-    for group, flows in result.results.groupby(["scenario", "competitor", "seed"], sort=False):
-        name = str(group[0])
-        records.append((*group, *_scores_of_run(flows, scenarios[name], *fair[name])))
+    fair = {
+        name: FairShares.of(Scenario.from_dict(plain), config["warmup"]) for name, plain in config["scenarios"].items()
+    }
+    records = [
+        (*group, *_scores_of_run(flows, fair[str(group[0])]))
+        for group, flows in result.results.groupby(["scenario", "competitor", "seed"], sort=False)
+    ]
     table = pd.DataFrame(records, columns=["scenario", "competitor", "seed", *SCORES])
     return table.set_index(["scenario", "competitor", "seed"])
 
 
-def fair_shares(scenario: Scenario, warmup: float) -> tuple[npt.NDArray[np.float64], float]:
-    """Return the fair shares of a scenario's flows in the measured time.
-
-    Args:
-        scenario: a scenario with endless flows.
-        warmup: fraction of its duration that is not measured.
-
-    Returns:
-        The fair share of each flow in Mbit/s of payload, shape (flows,), NaN for a flow that is not active; and the
-        payload in Mbit that the link can carry while any flow is active.
-
-    Raises:
-        ValueError: a flow has a `size_bytes`.
-    """
-    if any(flow.size_bytes is not None for flow in scenario.flows):
-        raise ValueError("flows must be endless, got a flow with size_bytes, whose end depends on its throughput")
-    end_s = scenario.duration_s
-    spans = [(flow.start_s, end_s if flow.stop_s is None else min(flow.stop_s, end_s)) for flow in scenario.flows]
-    measured_s = warmup * end_s
-    edges = {measured_s, end_s, *(time for span in spans for time in span), *(t for t, _ in scenario.rate_schedule)}
-    times = np.array(sorted(edge for edge in edges if measured_s <= edge <= end_s))
-    begins, lengths = times[:-1], np.diff(times)
-    changes = np.array([0.0, *(t for t, _ in scenario.rate_schedule)])
-    rates = np.array([scenario.rate_mbps, *(rate for _, rate in scenario.rate_schedule)])
-    payload = scenario.packet_bytes / (scenario.packet_bytes + HEADER_BYTES)
-    capacity = payload * rates[np.searchsorted(changes, begins, side="right") - 1] * lengths
-    is_active = np.array([(begins >= start) & (begins < stop) for start, stop in spans])
-    active = is_active.sum(axis=0)
-    durations = is_active @ lengths
-    shares = is_active @ (capacity / np.maximum(active, 1))
-    return np.where(durations > 0, shares / np.where(durations > 0, durations, 1.0), np.nan), float(
-        capacity[active > 0].sum()
-    )
-
-
-def _scores_of_run(
-    flows: pd.DataFrame, scenario: Scenario, fair_mbps: npt.NDArray[np.float64], capacity_mbit: float
-) -> list[float]:
-    is_there = ~np.isnan(fair_mbps)
-    column = {name: flows[name].to_numpy(dtype=np.float64)[is_there] for name in _NEEDED}
-    base_ms = np.array([flow.rtt_ms for flow in scenario.flows])
-    longest_ms, base_ms = base_ms.max(), base_ms[is_there]
-    # A flow that was never active in a step has no throughput.
-    share = np.nan_to_num(column["throughput_mbps"]) / fair_mbps[is_there]
-    jain = jain_index(share) if share.any() else 0.0
-    utilisation = min(1.0, float(flows["received_bytes"].sum()) * 8e-6 / capacity_mbit)
-    log_share = np.maximum(np.log(np.clip(share, 1e-9, 1.0)), LOWEST_LOG_SHARE)
-    # The delay of packets: the time to drain the queue is meaningless on a link that nearly stops for a while.
-    delays = np.maximum((column["rtt_mean_ms"] - base_ms) / longest_ms, 0.0)
-    delay = float(np.nanmean(delays)) if not np.isnan(delays).all() else 0.0
-    utility = float(np.mean(log_share - np.nan_to_num(delays) - np.nan_to_num(column["loss_rate"])))
-    rate = column["retransmission_rate"]
-    p95 = column["rtt_p95_ms"] / base_ms
+def _scores_of_run(flows: pd.DataFrame, fair: FairShares) -> list[float]:
+    column = {name: flows[name].to_numpy(dtype=np.float64) for name in _NEEDED}
+    sharing = Sharing.of(fair, column["throughput_mbps"], column["rtt_mean_ms"], float(flows["received_bytes"].sum()))
+    is_there = ~np.isnan(fair.mbps)
+    log_share = np.maximum(np.log(np.clip(sharing.shares, 1e-9, 1.0)), LOWEST_LOG_SHARE)
+    loss = np.nan_to_num(column["loss_rate"][is_there])
+    utility = float(np.mean(log_share - np.nan_to_num(sharing.delays) - loss))
+    rate = column["retransmission_rate"][is_there]
+    p95 = column["rtt_p95_ms"][is_there] / fair.base_ms[is_there]
     return [
-        jain * utilisation / (1 + delay),
-        jain,
-        utilisation,
-        delay,
+        sharing.fair_power,
+        sharing.jain,
+        sharing.utilisation,
+        sharing.delay,
         float(np.nanmean(rate)) if not np.isnan(rate).all() else math.nan,
         float(np.nanmean(p95)) if not np.isnan(p95).all() else math.nan,
         utility,

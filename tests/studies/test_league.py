@@ -17,16 +17,18 @@ from in_process import ExecutorInThisProcess
 
 from bbrgym.baselines import registry
 from bbrgym.benchmark import run
-from bbrgym.benchmark.metrics import MEASURED
+from bbrgym.benchmark.metrics import MEASURED, measure
 from bbrgym.benchmark.plan import Benchmark
 from bbrgym.benchmark.results import BenchmarkResult
 from bbrgym.envs.scenario import Scenario
+from bbrgym.envs.sharing import FairShares, Sharing
+from bbrgym.envs.trace import simulate
 from studies.experiments import compose_experiment
 from studies.league import suites
 from studies.league.__main__ import main
 from studies.league.page import goals, write_league_page
 from studies.league.regret import RegretVerdict, regret_verdict, regrets
-from studies.league.scores import SCORE, compare_scores, fair_shares, scores, standings
+from studies.league.scores import SCORE, compare_scores, scores, standings
 from studies.league.suites import (
     ALONE,
     League,
@@ -226,19 +228,19 @@ def test_a_mistake_is_refused_by_name(changes: dict[str, Any], message: str) -> 
 def test_the_fair_share_of_flows_that_come_and_go_by_hand() -> None:
     flows = [{}, {"start_s": 10.0, "stop_s": 30.0}, {"start_s": 0.0, "stop_s": 8.0}]
     plain = {"rate_mbps": 10.4, "packet_bytes": 1000, "duration_s": 40.0, "flows": flows}
-    shares, capacity_mbit = fair_shares(Scenario.from_dict(plain), warmup=0.25)
+    fair = FairShares.of(Scenario.from_dict(plain), warmup=0.25)
     # 10 Mbit/s of payload: the first flow has all of it for 10 of the 30 s that are measured, and half for 20.
-    np.testing.assert_allclose(shares, [(10 * 10 + 20 * 5) / 30, 5.0, math.nan])
-    assert capacity_mbit == pytest.approx(300)
+    np.testing.assert_allclose(fair.mbps, [(10 * 10 + 20 * 5) / 30, 5.0, math.nan])
+    assert fair.capacity_mbit == pytest.approx(300)
 
 
 def test_the_fair_share_of_a_rate_that_changes_by_hand() -> None:
     plain = {"rate_mbps": 10.4, "duration_s": 40.0, "rate_schedule": [[15, 20.8], [20, 5.2]], "flows": [{}, {}]}
-    shares, capacity_mbit = fair_shares(Scenario.from_dict(plain), warmup=0.25)
-    assert capacity_mbit == pytest.approx(5 * 10 + 5 * 20 + 20 * 5)
-    np.testing.assert_allclose(shares, [250 / 30 / 2] * 2)
+    fair = FairShares.of(Scenario.from_dict(plain), warmup=0.25)
+    assert fair.capacity_mbit == pytest.approx(5 * 10 + 5 * 20 + 20 * 5)
+    np.testing.assert_allclose(fair.mbps, [250 / 30 / 2] * 2)
     with pytest.raises(ValueError, match="size_bytes"):
-        fair_shares(Scenario.from_dict({"flows": [{"size_bytes": 1000}]}), warmup=0.0)
+        FairShares.of(Scenario.from_dict({"flows": [{"size_bytes": 1000}]}), warmup=0.0)
 
 
 SCENARIO: dict[str, Any] = {"rate_mbps": 10.4, "packet_bytes": 1000, "duration_s": 40.0,
@@ -299,6 +301,21 @@ def test_a_flow_that_gets_nothing_has_a_score_all_the_same() -> None:
     starved = scores(result_of({("one", "x", 1): run_of(8.0, math.nan, loss_rate=math.nan)})).iloc[0]
     assert starved["jain"] == pytest.approx(0.5)
     assert starved["utility"] == pytest.approx(math.log(0.05) / 2 - 10 / 40)
+
+
+def test_the_fair_power_of_a_trace_is_that_of_the_table() -> None:
+    flows = [{"rtt_ms": 20, "algorithm": "cubic"}, {"rtt_ms": 50, "algorithm": "bbr", "start_s": 0.5, "stop_s": 1.5},
+             {"algorithm": "bbr", "stop_s": 0.3}]  # fmt: skip
+    scenario = Scenario.from_dict({"rate_mbps": 8, "buffer_bdp": 3, "duration_s": 2, "flows": flows})
+    trace = simulate(scenario, "native", seed=3)
+    names = {"scenario": "one", "competitor": "mixed", "seed": 3, "key": "-", "trace_hash": "-"}
+    rows = pd.DataFrame([names | row for row in measure(trace, after_s=0.5)])
+    plan = {"config": {"scenarios": {"one": scenario.to_dict()}, "warmup": 0.25}}
+    table = scores(BenchmarkResult(rows, [], [], Path(), plan))
+    sharing = Sharing.of_trace(trace, warmup=0.25)
+    assert 0 < sharing.fair_power < 1
+    assert len(sharing.shares) == 2
+    assert table[SCORE].tolist() == [sharing.fair_power]
 
 
 def test_standings_and_a_comparison_by_hand() -> None:

@@ -1,0 +1,127 @@
+"""Fair power: how evenly, how fully and with how short a queue the flows of a run share the link, in one number."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from bbrgym.envs.scenario import HEADER_BYTES, Scenario
+from bbrgym.envs.trace import Trace, jain_index
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class FairShares:
+    """What each flow of a scenario would have if all were equal, in the measured time.
+
+    Attributes:
+        mbps: shape (flows,), the fair share of each flow in Mbit/s of payload, NaN for a flow that is not active: the
+            payload that the link can carry over the number of active flows, averaged over the measured time in which
+            the flow is active.
+        capacity_mbit: the payload in Mbit that the link can carry while any flow is active.
+        base_ms: shape (flows,), the base RTT of each flow.
+    """
+
+    mbps: Array
+    capacity_mbit: float
+    base_ms: Array
+
+    @classmethod
+    def of(cls, scenario: Scenario, warmup: float) -> FairShares:
+        """Return the fair shares of a scenario's flows.
+
+        Args:
+            scenario: a scenario with endless flows.
+            warmup: fraction of its duration that is not measured.
+
+        Raises:
+            ValueError: a flow has a `size_bytes`.
+        """
+        if any(flow.size_bytes is not None for flow in scenario.flows):
+            raise ValueError("flows must be endless, got a flow with size_bytes, whose end depends on its throughput")
+        end_s = scenario.duration_s
+        spans = [(flow.start_s, end_s if flow.stop_s is None else min(flow.stop_s, end_s)) for flow in scenario.flows]
+        measured_s = warmup * end_s
+        edges = {measured_s, end_s, *(time for span in spans for time in span), *(t for t, _ in scenario.rate_schedule)}
+        times = np.array(sorted(edge for edge in edges if measured_s <= edge <= end_s))
+        begins, lengths = times[:-1], np.diff(times)
+        changes = np.array([0.0, *(t for t, _ in scenario.rate_schedule)])
+        rates = np.array([scenario.rate_mbps, *(rate for _, rate in scenario.rate_schedule)])
+        payload = scenario.packet_bytes / (scenario.packet_bytes + HEADER_BYTES)
+        capacity = payload * rates[np.searchsorted(changes, begins, side="right") - 1] * lengths
+        is_active = np.array([(begins >= start) & (begins < stop) for start, stop in spans])
+        active = is_active.sum(axis=0)
+        durations = is_active @ lengths
+        shares = is_active @ (capacity / np.maximum(active, 1))
+        mbps = np.where(durations > 0, shares / np.where(durations > 0, durations, 1.0), np.nan)
+        base_ms = np.array([flow.rtt_ms for flow in scenario.flows])
+        return cls(mbps, float(capacity[active > 0].sum()), base_ms)
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """How the flows of a run share the link in the measured time.
+
+    Attributes:
+        shares: throughput over the fair share of each flow that is active then.
+        delays: mean RTT less the base RTT over the longest base RTT of each of these flows, NaN for one that delivers
+            nothing. It is the delay of packets: the time to drain the queue means nothing on a link that nearly stops.
+        utilisation: payload received in order over what the link can carry while a flow is active.
+    """
+
+    shares: Array
+    delays: Array
+    utilisation: float
+
+    @classmethod
+    def of(cls, fair: FairShares, throughputs_mbps: Array, rtts_ms: Array, received_bytes: float) -> Sharing:
+        """Return how a run shares the link.
+
+        Args:
+            fair: of its scenario.
+            throughputs_mbps: shape (flows,), NaN for a flow that was never active in a step.
+            rtts_ms: shape (flows,), mean RTTs; NaN without packets.
+            received_bytes: payload received in order by all flows.
+        """
+        is_there = ~np.isnan(fair.mbps)
+        return cls(
+            np.nan_to_num(throughputs_mbps[is_there]) / fair.mbps[is_there],
+            np.maximum((rtts_ms[is_there] - fair.base_ms[is_there]) / fair.base_ms.max(), 0.0),
+            min(1.0, received_bytes * 8e-6 / fair.capacity_mbit),
+        )
+
+    @classmethod
+    def of_trace(cls, trace: Trace, warmup: float) -> Sharing:
+        """Return how a run shares the link after the first fraction `warmup` of its scenario's duration.
+
+        Raises:
+            ValueError: a flow has a `size_bytes`.
+        """
+        flows = trace.summary(after_s=warmup * trace.scenario.duration_s).flows
+        return cls.of(
+            FairShares.of(trace.scenario, warmup),
+            np.array([flow.throughput_mbps for flow in flows]),
+            np.array([flow.rtt_mean_ms for flow in flows]),
+            sum(flow.received_bytes for flow in flows),
+        )
+
+    @property
+    def jain(self) -> float:
+        """Jain's index of `shares`; 0 if there is no throughput."""
+        return jain_index(self.shares) if self.shares.any() else 0.0
+
+    @property
+    def delay(self) -> float:
+        """The mean of `delays`; 0 without packets."""
+        return float(np.nanmean(self.delays)) if not np.isnan(self.delays).all() else 0.0
+
+    @property
+    def fair_power(self) -> float:
+        """`jain` x `utilisation` / (1 + `delay`), in [0, 1]: throughput over delay (Kleinrock 1979) times fairness.
+
+        No algorithm and no reward was designed for it.
+        """
+        return self.jain * self.utilisation / (1 + self.delay)
