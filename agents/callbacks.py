@@ -25,7 +25,7 @@ from stable_baselines3.common.logger import KVWriter
 from bbrgym.agents.actor import export_agent
 from bbrgym.agents.checkpoint import TrainingState, restart_from_seed, save_checkpoint
 from bbrgym.agents.config import TrainConfig
-from bbrgym.agents.curriculum import RegretCurriculum, largest_gaps
+from bbrgym.agents.curriculum import RegretCurriculum
 from bbrgym.agents.policy import Agent
 from bbrgym.agents.provenance import source_tags
 from bbrgym.agents.tracking import Tracker
@@ -286,7 +286,7 @@ class CurriculumCallback(BaseCallback):  # type: ignore[misc]  # Stable-Baseline
             self._tracker.log_metrics({"curriculum/engine_failures": 1.0}, steps)
             self._state.searched_at = steps
             return
-        joining = largest_gaps(candidates, config.keep)
+        joining = self._curriculum.joining(candidates)
         self._state.searched_at = steps
         self._state.curriculum += [{"step": steps, **candidate.to_dict()} for candidate in joining]
         self._mix_in()
@@ -297,7 +297,7 @@ class CurriculumCallback(BaseCallback):  # type: ignore[misc]  # Stable-Baseline
             {
                 "curriculum/joined": len(joining),
                 "curriculum/kept": len(self._state.curriculum),
-                "curriculum/reward": float(np.mean([candidate.agent for candidate in candidates])),
+                "curriculum/score": float(np.mean([candidate.agent for candidate in candidates])),
                 "curriculum/gap_mean": float(np.mean(gaps)),
                 "curriculum/gap_max": max(gaps),
                 **shares,

@@ -16,6 +16,9 @@ from bbrgym.envs.privileged import Privileged
 ALGORITHMS: Final = ("ppo", "recurrent_ppo", "sac", "td3")
 """The learning algorithms, by the names of conf/agent."""
 
+SEARCHES: Final = ("draw", "adversary")
+"""How a curriculum finds scenarios."""
+
 EXPERIMENT: Final = "train"
 """MLflow's experiment of all training runs."""
 
@@ -26,11 +29,13 @@ class CurriculumConfig:
 
     Args:
         every: steps between searches; the first search is after as many steps.
-        candidates: scenarios drawn per search, from the training distribution.
+        candidates: scenarios simulated per search, of the training distribution.
         keep: how many of them join the curriculum at most: those with the largest gap, if it is above 0.
         share: probability that a training episode uses a scenario of the curriculum, drawn uniformly, instead of a new
             draw; it applies once the curriculum has a scenario.
         baselines: what the agent is compared with: controllers with their default parameters, and scripted agents.
+        search: how a search finds candidates: `draw` draws them and compares rewards; `adversary` looks for the largest
+            gap in fair power (`bbrgym.agents.adversary`), and needs the extra `sweep`.
 
     Raises:
         ValueError: naming the bad value and the good ones.
@@ -41,6 +46,7 @@ class CurriculumConfig:
     keep: int = 8
     share: float = 0.5
     baselines: tuple[str, ...] = (f"{SCRIPTED}backlog", "da-bbr", "bbr2", "cubic")
+    search: str = "draw"
 
     def __post_init__(self) -> None:
         for name in ("every", "candidates"):
@@ -56,6 +62,7 @@ class CurriculumConfig:
         known = [*(name for name in registry.controllers() if name != "agent"), *(SCRIPTED + name for name in RULES)]
         for name in self.baselines:
             check_name("baseline of train.curriculum", name, known)
+        check_name("train.curriculum.search", self.search, SEARCHES)
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> CurriculumConfig:

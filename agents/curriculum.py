@@ -2,60 +2,24 @@
 
 Genet's idea (Xia et al., "Automatic Curriculum Generation for Learning Adaptation in Networking", SIGCOMM 2022): the
 scenarios worth most are not the hardest ones, in many of which nobody does better, but those with the largest gap
-between the agent and the best of some baselines. Candidates are drawn from the training distribution here, where Genet
-searches by Bayesian optimisation: native simulation is cheap.
+between the agent and the best of some baselines. Candidates are drawn from the training distribution, since native
+simulation is cheap, or searched as Genet does, by the adversary (`bbrgym.agents.adversary`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from bbrgym.agents.adversary import Adversary, Candidate, is_held_out, largest_gaps
 from bbrgym.agents.config import CurriculumConfig
 from bbrgym.agents.policy import Agent, scripted_agent
 from bbrgym.baselines.policy_file import SCRIPTED
 from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.episode import Episodes, EpisodeSpec
 from bbrgym.envs.scenario import Scenario
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A scenario and the rewards measured in it.
-
-    Attributes:
-        scenario: the simulated scenario.
-        agent: the agent's mean reward per decision.
-        baselines: that of each baseline in place of the agent, with the same seed.
-    """
-
-    scenario: Scenario
-    agent: float
-    baselines: Mapping[str, float]
-
-    @property
-    def best(self) -> str:
-        """The best baseline; the first one of equals."""
-        return max(self.baselines, key=self.baselines.__getitem__)
-
-    @property
-    def gap(self) -> float:
-        """How much better the best baseline is than the agent."""
-        return self.baselines[self.best] - self.agent
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as plain types."""
-        return {
-            "gap": self.gap,
-            "best": self.best,
-            "agent": self.agent,
-            "baselines": dict(self.baselines),
-            "scenario": self.scenario.to_dict(),
-        }
 
 
 class RegretCurriculum:
@@ -74,13 +38,20 @@ class RegretCurriculum:
         self.config = config
         self.spec = spec
         self._engines = engines
-        self._baselines: dict[str, Agent | str] = {
+        self._adversary: Adversary | None = None
+        self._baselines: dict[str, Agent | str] = {}
+        if config.search == "adversary":
+            self._adversary = Adversary(spec.distribution, config.baselines, spec.make_engine)
+            return
+        self._baselines = {
             name: scripted_agent(name.removeprefix(SCRIPTED), spec) if name.startswith(SCRIPTED) else name
             for name in config.baselines
         }
 
     def evaluate_gaps(self, agent: Agent, rng: np.random.Generator) -> list[Candidate]:
-        """Draw scenarios, and simulate each once with the agent and once with each baseline.
+        """Draw or search scenarios, and simulate each once with the agent and once with each baseline.
+
+        Drawn ones have mean rewards per decision as scores, and the adversary's have fair power.
 
         Args:
             agent: steers its flows as in an evaluation, without exploring.
@@ -89,6 +60,8 @@ class RegretCurriculum:
         Raises:
             EngineError: an engine failed.
         """
+        if self._adversary is not None:
+            return self._adversary.search(agent, self.config.candidates, rng)
         drawn = [(self.spec.distribution.sample(rng), int(rng.integers(2**63))) for _ in range(self.config.candidates)]
         of_agent = self._rewards(agent, drawn)
         of_baselines = {name: self._rewards(driver, drawn) for name, driver in self._baselines.items()}
@@ -96,6 +69,12 @@ class RegretCurriculum:
             Candidate(scenario, of_agent[index], {name: rewards[index] for name, rewards in of_baselines.items()})
             for index, (scenario, _) in enumerate(drawn)
         ]
+
+    def joining(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """Return the candidates that join the curriculum: none of those that the adversary holds out."""
+        if self._adversary is not None:
+            candidates = [candidate for candidate in candidates if not is_held_out(candidate.scenario)]
+        return largest_gaps(candidates, self.config.keep)
 
     def _rewards(self, driver: Agent | str, drawn: Sequence[tuple[Scenario, int]]) -> list[float]:
         rewards: list[float] = []
@@ -135,8 +114,3 @@ def mean_rewards(spec: EpisodeSpec, driver: Agent | str, drawn: Sequence[tuple[S
             count += is_running
     means: list[float] = (total.reshape(len(drawn), spec.agents).mean(axis=1) / count).tolist()
     return means
-
-
-def largest_gaps(candidates: Sequence[Candidate], keep: int) -> list[Candidate]:
-    """Return at most `keep` candidates with a gap above 0, the largest gap first."""
-    return sorted((each for each in candidates if each.gap > 0), key=lambda each: -each.gap)[:keep]

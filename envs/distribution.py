@@ -8,7 +8,7 @@ import typing
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 
@@ -18,6 +18,20 @@ from bbrgym.envs.scenario import MOST_FLOWS, Flow, Scenario, resolve_trace
 
 KINDS: Final = ("uniform", "log_uniform", "choice")
 """How a value can be drawn."""
+
+
+class Chooser(Protocol):
+    """Makes the choices that a draw consists of.
+
+    `where` is the place of a choice in the distribution, as `scenario.flows?.1.rtt_ms`, where `?` stands for the chosen
+    entry: the same in every draw, whatever else is chosen.
+    """
+
+    def choose(self, where: str, count: int) -> int:
+        """Return which of so many entries is taken, from 0."""
+
+    def draw(self, where: str, low: float, high: float, is_log: bool, is_whole: bool) -> float:
+        """Return a number from `low` to `high`, an integer if `is_whole`."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +103,11 @@ class Distribution:
 
     def sample(self, rng: np.random.Generator) -> Scenario:
         """Draw a scenario."""
-        return self._only or _scenario(_draw(self.plain, rng))
+        return self.sample_with(_Chance(rng))
+
+    def sample_with(self, chooser: Chooser) -> Scenario:
+        """Draw a scenario whose choices another one makes, as a search does."""
+        return self._only or _scenario(_draw(self.plain, chooser))
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain types, of which `from_dict` makes an equal distribution."""
@@ -152,19 +170,36 @@ def _is_drawn(node: Any) -> bool:
     return isinstance(node, list) and any(_is_drawn(entry) for entry in node)
 
 
-def _draw(node: Any, rng: np.random.Generator, name: str = "") -> Any:
+class _Chance(Chooser):
+    """Every entry is equally likely, and every number, or its logarithm."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self._rng = rng
+
+    def choose(self, where: str, count: int) -> int:
+        return int(self._rng.integers(count))
+
+    def draw(self, where: str, low: float, high: float, is_log: bool, is_whole: bool) -> float:
+        if is_log:
+            value = min(max(math.exp(self._rng.uniform(math.log(low), math.log(high))), low), high)
+            return round(value) if is_whole else value
+        if is_whole:
+            return int(self._rng.integers(round(low), round(high), endpoint=True))
+        return self._rng.uniform(low, high)
+
+
+def _draw(node: Any, chooser: Chooser, where: str = "scenario", name: str = "") -> Any:
     kind = _kind(node)
     if kind == "choice":
-        return _draw(node[kind][int(rng.integers(len(node[kind])))], rng, name)
+        return _draw(node[kind][chooser.choose(where, len(node[kind]))], chooser, f"{where}?", name)
     if kind is not None:
         low, high = node[kind]
-        if kind == "log_uniform":
-            value = min(max(math.exp(rng.uniform(math.log(low), math.log(high))), low), high)
-            return round(value) if name in _WHOLE else value
-        return int(rng.integers(round(low), round(high), endpoint=True)) if name in _WHOLE else rng.uniform(low, high)
+        return chooser.draw(where, low, high, is_log=kind == "log_uniform", is_whole=name in _WHOLE)
     if isinstance(node, dict):
-        return {key: _draw(value, rng, key) for key, value in node.items()}
-    return [_draw(entry, rng) for entry in node] if isinstance(node, list) else node
+        return {key: _draw(value, chooser, f"{where}.{key}", key) for key, value in node.items()}
+    if isinstance(node, list):
+        return [_draw(entry, chooser, f"{where}.{index}") for index, entry in enumerate(node)]
+    return node
 
 
 def _variants(node: Any, where: str, name: str = "") -> Iterator[Any]:

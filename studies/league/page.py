@@ -26,7 +26,7 @@ from bbrgym.envs.trace_file import load_trace
 from studies import page
 from studies.league.regret import LEAST_BEST, MOST_REGRET, PARTS, Regret, regret_verdict, regrets
 from studies.league.scores import SCORE, SCORES, ScoreComparison, compare_scores, scores, standings
-from studies.league.suites import ALONE, DRAWN, OF_ONE_KIND, League, outside_of
+from studies.league.suites import ALONE, DRAWN, FOUND, OF_ONE_KIND, League, outside_of
 from studies.league.verdicts import (
     HARMS,
     PaperVerdict,
@@ -174,6 +174,8 @@ def write_league_page(league: League, path: Path, part: League | None = None) ->
         "## Varying links",
         *_suite(league, "varying", path),
     ]
+    if FOUND in league.plan.suites:
+        blocks += ["## Found by the adversary", *_suite(league, FOUND, path)]
     if part is not None and any(not result.results.empty for result in part.results.values()):
         blocks += ["## A part in ns-3", *_part(part, league)]
     page.write_page(blocks, path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,12 +13,14 @@ import numpy as np
 from rich.console import Console
 from rich.markup import escape
 
+from bbrgym.agents.adversary import WARMUP
 from bbrgym.benchmark.plan import Benchmark, Competitor, find_competitors
 from bbrgym.benchmark.results import BenchmarkResult, load_benchmark
 from bbrgym.benchmark.run import run_benchmark
 from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.engine import EngineDescription, describe_engine
 from bbrgym.envs.scenario import Scenario
+from bbrgym.files import DAMAGES
 from studies.experiments import STAND_INS, compose_experiment
 from studies.papers.published import Paper, load_paper
 
@@ -27,7 +30,10 @@ ALONE: Final = "alone"
 DRAWN: Final = ("generalisation", "fresh")
 """The suites whose scenarios are drawn."""
 
-OF_ONE_KIND: Final = (*DRAWN, "varying")
+FOUND: Final = "found"
+"""The suite of scenarios that an adversary found and no training uses (`studies.adversary`), if they are given."""
+
+OF_ONE_KIND: Final = (*DRAWN, "varying", FOUND)
 """The suites in which all flows have the same competitor."""
 
 
@@ -106,6 +112,8 @@ class LeaguePlan:
             },
             "varying": league["varying"],
         }
+        if league[FOUND] is not None:
+            suites[FOUND] = {"warmup": WARMUP, "scenarios": _held_out(Path(league[FOUND]))}
         known = [*suites, *league["papers"]]
         for field_ in ("only", "subset"):
             for suite in league[field_] or ():
@@ -251,6 +259,19 @@ def drawn_scenarios(draws: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[st
         for count in range(1, draw["count"] + 1):
             scenarios[f"{name}-{count:02d}"] = _rounded(distribution.sample(generator)).to_dict()
     return scenarios
+
+
+def _held_out(path: Path) -> dict[str, dict[str, Any]]:
+    """Return the held-out scenarios of a file of `studies.adversary`.
+
+    Raises:
+        ValueError: it is not such a file.
+    """
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))["held_out"]
+        return {name: candidate["scenario"] for name, candidate in found.items()}
+    except DAMAGES as error:
+        raise ValueError(f"league.found: '{path}' is no file of studies.adversary: {error}") from error
 
 
 def outside_of(scenario: Scenario, training: Mapping[str, Any]) -> list[str]:

@@ -16,8 +16,9 @@ from training import AGENTS, SCENARIO, learn, learn_until_killed, quiet, same, w
 
 from bbrgym import EngineError, Scenario, simulate
 from bbrgym.agents import curriculum
+from bbrgym.agents.adversary import Adversary, Candidate, is_held_out, largest_gaps
 from bbrgym.agents.config import CurriculumConfig
-from bbrgym.agents.curriculum import Candidate, RegretCurriculum, largest_gaps, mean_rewards
+from bbrgym.agents.curriculum import RegretCurriculum, mean_rewards
 from bbrgym.agents.policy import Agent
 from bbrgym.agents.scripted import RULES
 from bbrgym.agents.tracking import read_metrics
@@ -166,6 +167,23 @@ def test_a_killed_training_with_teacher_and_curriculum_resumes_both(
     assert same(weights(through), weights(stopped))
 
 
+def test_the_adversary_replaces_the_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def measure(
+        self: Adversary, agent: Agent | str, scenarios: Sequence[Scenario], seeds: Sequence[int]
+    ) -> list[Candidate]:
+        assert isinstance(agent, Agent)
+        assert self.baselines == ("bbr", "cubic")
+        return [Candidate(scenario, 0.5, {"bbr": 0.6, "cubic": 0.4}) for scenario in scenarios]
+
+    monkeypatch.setattr(Adversary, "measure", measure)
+    learn(tmp_path, {"curriculum": SMALL | {"candidates": 9, "keep": 9, "search": "adversary"}}, scenario=DRAWN)
+    rows = kept(tmp_path)
+    assert [row["gap"] for row in rows] == pytest.approx([0.1] * len(rows))
+    assert 0 < len(rows) < 18  # two searches, without what is held out
+    assert not any(is_held_out(Scenario.from_dict(row["scenario"])) for row in rows)
+    assert [metrics["curriculum/score"] for metrics in searches(tmp_path).values()] == [0.5, 0.5]
+
+
 def test_with_a_share_of_1_all_episodes_use_the_curriculum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     met: list[Scenario] = []
     mixing: set[int] = set()
@@ -257,6 +275,7 @@ def test_a_failed_search_is_skipped(
         ({"baselines": ["cubic-stock"]}, "'cubic-stock' .*known: bbr, "),
         ({"baselines": ["agent"]}, "'agent'.*known: bbr, "),
         ({"rounds": 3}, r"train\.curriculum: unknown key 'rounds'; known: every, candidates, keep, share, baselines"),
+        ({"search": "tpe"}, "unknown train.curriculum.search 'tpe'; known: draw, adversary"),
         ({}, "the rule 'backlog' needs the features"),
         (7, r"train\.curriculum must be a mapping with keys of every, .*, got 7"),
     ],
