@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,9 @@ from bbrgym.agents.actor import export_agent
 from bbrgym.agents.wrappers import ScaleReward, StandardiseObservation
 from bbrgym.baselines.policy_file import Array
 from bbrgym.envs.sb3_env import Rollout, SharedPolicyVecEnv
+
+_BATCH: Final = 4096
+"""Samples that are evaluated at once: what layers return of more does not fit in a core's cache."""
 
 
 class _Losses(NamedTuple):
@@ -82,8 +85,10 @@ class RolloutPPO(PPO):  # type: ignore[misc]  # Stable-Baselines3 is not type-ch
         timed_out = rollout.timeouts[rollout.dones]
         cut_off = inputs.standardise(rollout.terminal_observations[timed_out])
         rewards[rollout.timeouts] += gamma * self.policy.predict_values(torch.as_tensor(cut_off))[:, 0].numpy()
-        seen, actions = torch.as_tensor(observations[:-1]), torch.as_tensor(rollout.actions)
-        values, log_probs, _ = self.policy.evaluate_actions(seen.flatten(0, 1), actions.flatten(0, 1))
+        seen, actions = (torch.as_tensor(array).flatten(0, 1) for array in (observations[:-1], rollout.actions))
+        samples = (slice(first, first + _BATCH) for first in range(0, len(seen), _BATCH))
+        parts = [self.policy.evaluate_actions(seen[some], actions[some])[:2] for some in samples]
+        values, log_probs = map(torch.cat, zip(*parts, strict=True))
         buffer.observations[:] = observations[:-1]
         buffer.actions[:] = rollout.actions
         buffer.rewards[:] = rewards

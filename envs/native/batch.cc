@@ -1,8 +1,11 @@
 #include "envs/native/batch.h"
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 #include <stdexcept>
 #include <utility>
+#include <vector>
 
 namespace bbrgym {
 
@@ -61,7 +64,11 @@ void Batch::Run(const Rollout& rollout) {
       networks_[index].scenario().CheckSteerable(rollout.flows[index * rollout.agents + agent]);
     }
   }
-  threads_.ForEach(networks_.size(), [&](std::size_t index) { RunEpisode(index, rollout); });
+  // Fast links have the most packets. They come first, so that no thread waits long for the last network.
+  std::vector<std::size_t> order(networks_.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order, std::greater{}, [this](std::size_t i) { return networks_[i].scenario().rate_mbps; });
+  threads_.ForEach(order.size(), [&](std::size_t i) { RunEpisode(order[i], rollout); });
 }
 
 void Batch::RunEpisode(std::size_t index, const Rollout& rollout) {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import random
 import signal
 import subprocess
@@ -163,6 +164,21 @@ def test_many_at_once_are_what_each_is_alone(engine: NativeEngine, count: int, t
         engines.finish()
     assert played == alone
     engines.close()
+
+
+def test_the_size_of_a_step_that_threads_share_changes_nothing() -> None:
+    rows = []
+    for packets in (0.0, 20.0, math.inf):  # always, at times, never but in the first step
+        batch = _native.Batch(3, 2, 2, packets)
+        for index in range(3):
+            batch.reset(index, SCENARIO.to_dict(), index)
+        played = []
+        for _ in range(30):
+            batch.step(np.full(3, 2 * 10**7))
+            played.append(batch.flow_rows.copy())
+        rows.append(played)
+    np.testing.assert_array_equal(rows[0], rows[1])
+    np.testing.assert_array_equal(rows[0], rows[2])
 
 
 def test_engines_take_more_flows_with_a_reset_of_all() -> None:
