@@ -1,6 +1,7 @@
 // The controller of an agent: pacing_rate = pacing_gain x bandwidth, cwnd = cwnd_gain x BDP, with the estimates of BBR
 // (bbr.cc) and gains that come from outside once per decision interval.
-//   BDP = bandwidth x base_rtt     base_rtt = windowed_min(RTT, 20 s)
+//   BDP = bandwidth x base_rtt     base_rtt = windowed_min(RTT, 20 s)     bandwidth = windowed_max(delivery_rate, 2
+//   rounds)
 
 #include "baselines/cc/agent.h"
 
@@ -11,9 +12,14 @@
 namespace bbrgym {
 namespace {
 
+// As in HyStart++ (RFC 9406, section 4.3).
+constexpr Nanoseconds kMinRttRise = 4 * kMillisecond;
+constexpr std::int64_t kMinSamples = 8;
+
 BbrParameters ModelParameters(const AgentParameters& agent) {
   BbrParameters parameters;
   parameters.pacing_margin = agent.pacing_margin;
+  parameters.min_cwnd_packets = agent.min_cwnd_packets;
   parameters.extra_acked_gain = 0.0;  // the window depends on the gain alone
   return parameters;
 }
@@ -29,6 +35,9 @@ void AgentParameters::Describe(ParameterReader& reader) {
   reader.Field("max_pacing_gain", max_pacing_gain, 0.01, 100.0);
   reader.Field("is_always_steered", is_always_steered);
   reader.Field("pacing_margin", pacing_margin, 0.0, 0.5);
+  reader.Field("bandwidth_window_ms", bandwidth_window_ms, 1.0, 60'000.0);
+  reader.Field("min_cwnd_packets", min_cwnd_packets, 1, 1000);
+  reader.Field("startup_rtt_rise", startup_rtt_rise, 0.0, 100.0);
   reader.Field("probe_rtt_cwnd_gain", probe_rtt_cwnd_gain, 0.0, 1.0);
   reader.Field("probe_rtt_join", probe_rtt_join, 0.0, 1.0);
   reader.Field("base_rtt_window_s", base_rtt_window_s, 0.1, 3600.0);
@@ -52,6 +61,12 @@ void AgentController::OnAck(const AckEvent& ack) {
 }
 
 void AgentController::Observe(const AckEvent& ack) {
+  if (is_round_start()) {
+    const double window =
+        agent_.bandwidth_window_ms * kMillisecond / static_cast<double>(std::max<Nanoseconds>(base_rtt_.value(), 1));
+    SetBandwidthWindow(static_cast<std::int64_t>(std::clamp(window, 2.0, 10.0)));
+  }
+  EndStartupBehindQueue(ack);
   if (mode() != Mode::kProbeBw) {
     min_rtt_at_probe_bw_ = 0;
     return;
@@ -59,6 +74,18 @@ void AgentController::Observe(const AckEvent& ack) {
   if (min_rtt_at_probe_bw_ == 0) min_rtt_at_probe_bw_ = min_rtt();
   const double joined_below = agent_.probe_rtt_join * static_cast<double>(min_rtt_at_probe_bw_);
   if (ack.rtt > 0 && static_cast<double>(ack.rtt) < joined_below) EnterProbeRtt(ChooseProbeRttCwnd());
+}
+
+void AgentController::EndStartupBehindQueue(const AckEvent& ack) {
+  if (is_round_start()) {
+    round_min_rtt_ = 0;
+    round_samples_ = 0;
+  }
+  if (ack.rtt <= 0) return;
+  round_min_rtt_ = round_samples_ == 0 ? ack.rtt : std::min(round_min_rtt_, ack.rtt);
+  if (++round_samples_ < kMinSamples || agent_.startup_rtt_rise == 0.0) return;
+  const auto share = static_cast<Nanoseconds>(agent_.startup_rtt_rise * static_cast<double>(lowest_rtt_));
+  if (round_min_rtt_ >= lowest_rtt_ + std::max(share, kMinRttRise)) EndStartup();
 }
 
 bool AgentController::Steer(double cwnd_gain, double pacing_gain) {
@@ -91,6 +118,9 @@ void AgentController::MoveCwnd(const AckEvent& ack, Bytes target) {
 Metrics AgentController::metrics() const {
   Metrics metrics = BbrController::metrics();
   metrics.Set(Metric::cycle_index, std::numeric_limits<double>::quiet_NaN());
+  // The RTT of the BDP: an agent that knew only the ten seconds would take newcomers, who keep the queue from draining
+  // for longer, for rivals that fill it.
+  if (base_rtt_.has_sample()) metrics.Set(Metric::min_rtt_ms, static_cast<double>(base_rtt_.value()) / 1e6);
   if (highest_bandwidth_ > 0)
     metrics.Set(Metric::highest_bandwidth_mbps, static_cast<double>(highest_bandwidth_) / 1e6);
   if (lowest_rtt_ > 0) metrics.Set(Metric::lowest_rtt_ms, static_cast<double>(lowest_rtt_) / 1e6);

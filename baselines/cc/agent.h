@@ -19,6 +19,15 @@ struct AgentParameters {
   bool is_always_steered = false;
   /// Share of the bandwidth that pacing leaves unused, as in BBR.
   double pacing_margin = 0.0;
+  /// Window of max_bandwidth, at least two and at most ten rounds; BBR's is ten, for a cycle that probes in one of
+  /// eight, which an agent has not. A flow on a long path would keep a rate that it has to leave to others for seconds.
+  double bandwidth_window_ms = 300.0;
+  /// The smallest window. With BBR's four packets, a few flows on a slow link fill any buffer.
+  std::int64_t min_cwnd_packets = 2;
+  /// Startup ends when the smallest RTT of a round is above the lowest RTT by this share of it (and by 4 ms): what
+  /// BBR's Startup queues until the bandwidth has not grown for three rounds, all flows have to wait for. 0: it does
+  /// not.
+  double startup_rtt_rise = 0.25;
   /// Window of ProbeRTT, in BDPs, as in BBRv2. Half a BDP is enough to empty the short queues that an agent keeps.
   /// 0 means BBR's window of four packets, which costs more throughput (docs/algorithms/agent.md).
   double probe_rtt_cwnd_gain = 0.5;
@@ -51,6 +60,7 @@ class AgentController : public BbrController {
   Nanoseconds BaseRtt() const override { return base_rtt_.value(); }
   Bytes ChooseProbeRttCwnd() const override;
   void MoveCwnd(const AckEvent& ack, Bytes target) override;
+  void EndStartupBehindQueue(const AckEvent& ack);
 
   AgentParameters agent_;
   Gains steered_;
@@ -59,6 +69,8 @@ class AgentController : public BbrController {
   // Since the flow began, beyond the windows of max_bandwidth and min_rtt; 0 before the first sample.
   BitsPerSecond highest_bandwidth_ = 0;
   Nanoseconds lowest_rtt_ = 0;
+  Nanoseconds round_min_rtt_ = 0;
+  std::int64_t round_samples_ = 0;
 };
 
 }  // namespace bbrgym

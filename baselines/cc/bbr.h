@@ -98,6 +98,11 @@ class BbrController : public Controller {
   /// Enters ProbeRTT with this window. The base does so when min_rtt is too old; a variant may have other reasons.
   void EnterProbeRtt(Bytes cwnd);
 
+  /// Changes the window of max_bandwidth from the next ACK on.
+  void SetBandwidthWindow(std::int64_t rounds) { bandwidth_.SetWindow(rounds); }
+  /// Ends Startup, if that is not over, as if the bandwidth had stopped growing. To be called by `Observe`.
+  void EndStartup() { full_pipe_.Fill(); }
+
   /// Returns the bytes in flight that `gain` BDPs and room for bursts ask for: the mark of the cycle and of Drain, and
   /// the target of the window.
   Bytes InflightTarget(double gain, BitsPerSecond bandwidth, Bytes extra = 0) const;

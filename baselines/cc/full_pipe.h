@@ -36,6 +36,9 @@ class FullPipe {
   /// Forgets the bandwidth that it compares with, but not that the pipe was full (as Linux does on a timeout).
   void ForgetBandwidth() { best_ = 0; }
 
+  /// Ends Startup for another reason.
+  void Fill() { is_full_ = true; }
+
   bool is_full() const { return is_full_; }
 
  private:

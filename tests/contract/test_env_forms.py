@@ -115,7 +115,7 @@ class TestBottleneckEnv:
         [
             (Flow("agent"), False, 2.0),
             (Flow("agent", stop_s=0.5), False, 0.5),
-            (Flow("agent", size_bytes=300_000), True, 0.7),
+            (Flow("agent", size_bytes=300_000), True, 0.8),
         ],
         ids=["time limit", "stop", "completion"],
     )

@@ -186,9 +186,9 @@ def test_outside_of_the_training_ranges() -> None:
     assert outside_of(Scenario.from_dict(inside), training | {"flows": [flow]}) == ["RTT", "flows"]
 
 
-def test_probe_rtt_is_a_league_of_the_validation_draws() -> None:
-    plan = LeaguePlan.from_config(compose_league(experiment="probe_rtt"))
-    assert plan.name == "probe_rtt"
+def test_controller_is_a_league_of_the_validation_draws() -> None:
+    plan = LeaguePlan.from_config(compose_league(experiment="controller"))
+    assert plan.name == "controller"
     scenarios, validation = (of.suites["generalisation"]["scenarios"] for of in (plan, plan_of("preset=validation")))
     assert scenarios == validation
 

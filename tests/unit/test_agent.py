@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 
 import ack_path
+import numpy as np
 import pytest
 from ack_path import PACKET, Path
 
 from bbrgym import _controllers
 from bbrgym import _testing as cc
 
-PROBE_BW, PROBE_RTT = 2, 3
+STARTUP, PROBE_BW, PROBE_RTT = 0, 2, 3
 
 
 def make(**parameters: float) -> cc.Controller:
@@ -52,7 +53,7 @@ def test_it_remembers_the_lowest_rtt_and_the_highest_bandwidth() -> None:
     assert math.isnan(agent.metrics()["highest_bandwidth_mbps"])
     path = Path(agent)
     path.run_until(5_000)
-    path.rtt_ms, path.rate_mbps = 90, 4  # a longer and slower path, for more than the ten seconds of min_rtt
+    path.rtt_ms, path.rate_mbps = 90, 4  # a longer and slower path, for more than the twenty seconds of base_rtt
     path.run_until(30_000)
     metrics = agent.metrics()
     assert metrics["min_rtt_ms"] > 80
@@ -61,7 +62,7 @@ def test_it_remembers_the_lowest_rtt_and_the_highest_bandwidth() -> None:
     assert metrics["highest_bandwidth_mbps"] == pytest.approx(10, rel=0.1)
 
 
-@pytest.mark.parametrize(("gain", "bdps"), [(0.5, 0.5), (0.25, 0.25), (0.0, 0.08)])  # 4 of 50 packets
+@pytest.mark.parametrize(("gain", "bdps"), [(0.5, 0.5), (0.25, 0.25), (0.0, 0.04)])  # 2 of 50 packets
 def test_probe_rtt_keeps_a_share_of_the_bdp_in_flight(gain: float, bdps: float):
     seen = Path(make(probe_rtt_cwnd_gain=gain)).watch(12_000)
     probing = seen[seen["mode"] == PROBE_RTT]
@@ -69,7 +70,7 @@ def test_probe_rtt_keeps_a_share_of_the_bdp_in_flight(gain: float, bdps: float):
 
 
 def test_probe_rtt_finds_the_path_empty_behind_a_standing_queue() -> None:
-    seen = Path(make(cwnd_gain=4.0, pacing_gain=1.25)).watch(12_000)
+    seen = Path(make(cwnd_gain=4.0, pacing_gain=1.25, base_rtt_window_s=10)).watch(12_000)
     probing = seen[seen["mode"] == PROBE_RTT]
     assert probing["min_rtt_ms"].iloc[0] > 150  # four BDPs in flight
     assert probing["min_rtt_ms"].iloc[-1] == pytest.approx(40.8)
@@ -95,9 +96,37 @@ def test_the_bdp_is_that_of_the_lowest_rtt_of_twenty_seconds() -> None:
     path.rtt_ms = 90
     seen = path.watch(30_000).set_index("now_ms")
     base_rtt_ms = seen["bdp_packets"] * PACKET * 8e-3 / seen["max_bandwidth_mbps"]
-    assert seen["min_rtt_ms"][:18_000].iloc[-1] > 80
+    np.testing.assert_allclose(base_rtt_ms, seen["min_rtt_ms"], rtol=1e-6)
     assert base_rtt_ms[:18_000].iloc[-1] == pytest.approx(40, rel=0.05)
     assert base_rtt_ms.iloc[-1] > 80
+    assert PROBE_RTT in set(seen["mode"][:18_000]), "which begins after ten seconds"
+
+
+@pytest.mark.parametrize(("rtt_ms", "rounds"), [(10, 10), (60, 5), (400, 2)])
+def test_it_forgets_a_bandwidth_after_a_time_and_not_after_rounds(rtt_ms: float, rounds: int) -> None:
+    path = Path(make(rtt_ms=rtt_ms, cwnd_gain=1.5, pacing_gain=1.25), rtt_ms=rtt_ms)
+    path.run_until(8_000)
+    assert path.controller.metrics()["max_bandwidth_mbps"] == pytest.approx(10, rel=0.05)
+    path.rate_mbps = 5
+    seen = path.watch(8_000 + 30 * rtt_ms)
+    remembered = seen[seen["max_bandwidth_mbps"] > 9]
+    passed = seen["round"].loc[remembered.index[-1]] - seen["round"].iloc[0]
+    assert rounds <= passed <= rounds + 3  # until the first sample of the slow link there are one or two
+
+
+def test_startup_ends_when_a_queue_builds() -> None:
+    def start(**parameters: float) -> tuple[float, float]:
+        seen = Path(make(rtt_ms=100, **parameters), rtt_ms=100).watch(4_000)
+        return seen["now_ms"][seen["mode"] == STARTUP].iloc[-1], seen["max_bandwidth_mbps"].iloc[-1]
+
+    (end_ms, found), (end_of_bbr_ms, found_by_bbr) = start(), start(startup_rtt_rise=0)
+    assert found == pytest.approx(found_by_bbr, rel=0.05)
+    assert end_ms < end_of_bbr_ms - 500, "two of the three rounds behind its own queue"
+
+
+def test_the_smallest_window_is_two_packets() -> None:
+    seen = Path(make(cwnd_gain=0.25, pacing_gain=1.0), rate_mbps=1, rtt_ms=10).watch(5_000)
+    assert seen["cwnd"].min() == 2 * PACKET
 
 
 def test_gains_are_clamped_and_nan_changes_nothing():

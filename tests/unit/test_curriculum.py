@@ -202,7 +202,11 @@ def test_with_a_share_of_1_all_episodes_use_the_curriculum(tmp_path: Path, monke
 
     monkeypatch.setattr(SharedPolicyVecEnv, "mix_in", spy_mix_in)
     monkeypatch.setattr(SharedPolicyVecEnv, "step_wait", spy_step_wait)
-    learn(tmp_path, {"curriculum": SMALL | {"share": 1.0}, "total_steps": 448}, scenario=DRAWN)
+    learn(
+        tmp_path,
+        {"curriculum": SMALL | {"share": 1.0, "baselines": ["copa", "vivace"]}, "total_steps": 448},
+        scenario=DRAWN,
+    )
     scenarios = [Scenario.from_dict(row["scenario"]) for row in kept(tmp_path)]
     assert len(scenarios) >= 2
     assert len(mixing) == 1  # the training environment, not that of evaluations

@@ -301,9 +301,8 @@ class TestEverywhere:
         """A feature that is always neutral needs a column that the engine does not fill."""
         observation = Observation(tuple(FEATURES))
         # The minimum RTT is probed again after ten seconds, in ProbeRTT.
-        scenario = Scenario(
-            rate_mbps=4.0, buffer_bdp=0.5, duration_s=13.0, loss=0.01, flows=(Flow("agent", rtt_ms=40.0),)
-        )
+        flow = Flow("agent", rtt_ms=40.0, parameters={"base_rtt_window_s": 10})
+        scenario = Scenario(rate_mbps=4.0, buffer_bdp=0.5, duration_s=13.0, loss=0.01, flows=(flow,))
         with closing(BottleneckEnv(scenario, engine=engine, observation=observation)) as env:
             seen = [env.reset(seed=1)[0]]
             truncated = False

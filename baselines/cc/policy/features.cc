@@ -78,15 +78,14 @@ std::vector<PolicyFeature> MakeFeatures() {
           "log_backlog", {0.0, 12.0, 0.0},
           FORMULA((double rate, double bandwidth, double bdp, double rtt, double min_rtt),
                   log2(1.0 + rate / bandwidth * bdp * (rtt / min_rtt - 1.0))),
-          "log2(1 + delivery_rate x (rtt_mean - min_rtt) in packets): what the flow has in the queue (Little's law); "
-          "while min_rtt is above base_rtt, base_rtt / min_rtt of it"),
+          "log2(1 + delivery_rate x (rtt_mean - min_rtt) in packets): what the flow has in the queue (Little's law)"),
       Feature<&Row::highest_bandwidth_mbps, &Row::delivery_rate_mbps>(
           "log_rate_decline", {0.0, 7.0, 0.0}, FORMULA((double highest, double rate), log2(highest / rate)),
           "log2(highest_bandwidth / delivery_rate): how much less the flow gets than it once did"),
       Feature<&Row::min_rtt_ms, &Row::lowest_rtt_ms>(
           "log_stale_rtt_ratio", {0.0, 5.0, 0.0},
           FORMULA((double min_rtt, double lowest_rtt), log2(min_rtt / lowest_rtt)),
-          "log2(min_rtt / lowest_rtt): above 0 where the queue has not been empty for ten seconds"),
+          "log2(min_rtt / lowest_rtt): above 0 where the queue has not been empty for twenty seconds"),
       Feature<&Row::delivery_rate_mbps, &Row::max_bandwidth_mbps, &Row::bdp_packets, &Row::rtt_mean_ms,
               &Row::lowest_rtt_ms, &Row::min_rtt_ms>(
           "log_standing_backlog", {0.0, 12.0, 0.0},
