@@ -82,13 +82,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--agent", help="a training run or an agent's folder; the shipped policy by default")
     parser.add_argument("--evaluations", type=int, default=256, help="scenarios of each search (default %(default)s)")
     parser.add_argument("--searches", type=int, default=2, help="searches with different seeds (default %(default)s)")
-    parser.add_argument("--keep", type=int, default=100, help="scenarios with the largest regret in the file")
+    parser.add_argument("--keep", type=int, default=50, help="scenarios of each search in the file, of largest regret")
     parser.add_argument("--found", type=Path, metavar="FILE", help="where to write the scenarios that were found")
     options = parser.parse_args(arguments)
     agent = "policy" if options.agent is None else load_agent(options.agent)
     found = search(agent, options.evaluations, options.searches)
     if options.found is not None:
-        write_found(largest_gaps([each for one in found["adversary"] for each in one], options.keep), options.found)
+        # As many of each search: different searches end in different places.
+        kept = [each for one in found["adversary"] for each in largest_gaps(one, options.keep)]
+        write_found(kept, options.found)
     page.publish(table(found), MARK, options.write)
     return 0
 
