@@ -80,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
     parser = page.parser(__doc__, MARK)
     parser.add_argument("--agent", help="a training run or an agent's folder; the shipped policy by default")
-    parser.add_argument("--evaluations", type=int, default=256, help="scenarios of each search (default %(default)s)")
+    parser.add_argument("--evaluations", type=int, default=160, help="scenarios of each search (default %(default)s)")
     parser.add_argument("--searches", type=int, default=2, help="searches with different seeds (default %(default)s)")
     parser.add_argument("--keep", type=int, default=50, help="scenarios of each search in the file, of largest regret")
     parser.add_argument("--found", type=Path, metavar="FILE", help="where to write the scenarios that were found")
