@@ -295,27 +295,28 @@ class ChildProcess:
         is_guarded: bool = True,
     ) -> None:
         self._owner = os.getpid()
-        self._process = subprocess.Popen(
-            command,
-            bufsize=0,
-            stdin=subprocess.PIPE,
-            stdout=output,
-            stderr=None if output is None else subprocess.STDOUT,
-            pass_fds=pass_fds,
-            start_new_session=is_guarded,
-            # In our session the kernel itself ends a stopped process, which can notice nothing, when we are killed: its
-            # group is then an orphan, and gets SIGHUP and SIGCONT.
-            process_group=None if is_guarded else 0,
-        )
-        self.guard = _start_guard(self._process.pid, grace_s) if is_guarded else None
-        self.pidfd = os.pidfd_open(self._process.pid)
-        self.output_fd = None if self._process.stdout is None else self._process.stdout.fileno()
-        self.fds = [self.pidfd] if self.output_fd is None else [self.pidfd, self.output_fd]
-        """What becomes readable when it ends, and when it prints."""
-        if self.output_fd is not None:
-            os.set_blocking(self.output_fd, False)
         self._printed = bytearray()
-        self._finalizer = weakref.finalize(self, _end_group, self._owner, self._process, self.guard, self.pidfd)
+        with deferring_signals():  # an exception between the program's start and the last line would leave it behind
+            self._process = subprocess.Popen(
+                command,
+                bufsize=0,
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=None if output is None else subprocess.STDOUT,
+                pass_fds=pass_fds,
+                start_new_session=is_guarded,
+                # In our session the kernel itself ends a stopped process, which can notice nothing, when we are killed:
+                # its group is then an orphan, and gets SIGHUP and SIGCONT.
+                process_group=None if is_guarded else 0,
+            )
+            self.guard = _start_guard(self._process.pid, grace_s) if is_guarded else None
+            self.pidfd = os.pidfd_open(self._process.pid)
+            self.output_fd = None if self._process.stdout is None else self._process.stdout.fileno()
+            self.fds = [self.pidfd] if self.output_fd is None else [self.pidfd, self.output_fd]
+            """What becomes readable when it ends, and when it prints."""
+            if self.output_fd is not None:
+                os.set_blocking(self.output_fd, False)
+            self._finalizer = weakref.finalize(self, _end_group, self._owner, self._process, self.guard, self.pidfd)
 
     @property
     def pid(self) -> int:

@@ -9,6 +9,7 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from stress.resources import children_of
@@ -116,3 +117,22 @@ def test_a_child_is_killed_with_its_group_and_tells_its_last_words() -> None:
     assert ChildProcess(["sh", "-c", "exit 3"]).end(grace_s=300) == "exited with status 3"
     with pytest.raises(OSError, match="No such file"):
         ChildProcess(["/no/such/program"])
+
+
+def test_a_signal_while_a_child_starts_leaves_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupted(subprocess.Popen[bytes]):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            started.append(self.pid)
+            signal.raise_signal(signal.SIGINT)
+
+    started: list[int] = []
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        monkeypatch.setattr(subprocess, "Popen", Interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            ChildProcess(["sleep", "600"])
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert len(started) == 2  # and its guard
+    wait_for(lambda: not any(is_running(pid) for pid in started))
