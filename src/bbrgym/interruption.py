@@ -106,9 +106,13 @@ class _Interruption:
         os._exit(status)
 
     def send_again(self, number: int) -> None:
-        timer = threading.Timer(_RETRY_S, os.kill, (self.pid, number))
+        timer = threading.Timer(_RETRY_S, self._send, (number,))
         timer.daemon = True
         timer.start()
+
+    def _send(self, number: int) -> None:
+        if not self.is_reported:  # else another signal has ended the command, and this one would find no handler
+            os.kill(self.pid, number)
 
 
 _THIS: Final = _Interruption()

@@ -141,6 +141,34 @@ def test_a_signal_whose_exception_is_ignored_comes_again(capfd: pytest.CaptureFi
     assert capfd.readouterr().err == "it: interrupted\n"
 
 
+def test_a_signal_that_was_to_come_again_does_not_come_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Later:
+        def __init__(self, _: float, function: Callable[..., None], args: tuple[int, ...]) -> None:
+            later.append(lambda: function(*args))
+
+        def start(self) -> None:
+            pass
+
+    class Ending:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGINT)
+
+    def command() -> int:
+        ending = Ending()
+        del ending
+        signal.raise_signal(signal.SIGINT)
+        return 0
+
+    later: list[Callable[[], None]] = []
+    sent: list[tuple[int, int]] = []
+    monkeypatch.setattr(interruption.threading, "Timer", Later)
+    monkeypatch.setattr(interruption.os, "kill", lambda *of: sent.append(of))
+    assert run_interruptible("it", command) == 130
+    assert len(later) == 1
+    later[0]()
+    assert not sent
+
+
 @pytest.mark.parametrize("is_in_progress", [False, True])
 def test_an_import_is_not_interrupted(
     is_in_progress: bool, tmp_path: Path, leaves: list[int], monkeypatch: pytest.MonkeyPatch
