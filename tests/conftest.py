@@ -6,6 +6,7 @@ import contextlib
 import copy
 import gc
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -30,6 +31,8 @@ from bbrgym.agents.tracking import Tracker
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+# Ray reads these when it is imported, by whichever test comes first. With a token its ports serve nobody else.
+os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 
 # A shell starts a background job with Ctrl-C ignored, which child processes inherit: tests of Ctrl-C would hang.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import importlib.util
 import math
-import secrets
 import sys
 from collections.abc import Iterator
 
@@ -15,12 +14,8 @@ PACKAGES = {"ray": "ray", "gymnasium": "gymnasium", "dm-tree": "tree"}  # dm-tre
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster() -> Iterator[None]:
-    """Ray with a token, without usage reports, and with time to start on a busy machine; the recipes use it."""
+    """Ray with time to start on a busy machine; the recipes use it."""
     with pytest.MonkeyPatch.context() as patch:
-        # Ray reads them when it is imported.
-        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        patch.setenv("RAY_AUTH_MODE", "token")
-        patch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
         patch.setenv("RAY_gcs_server_port_wait_time_s", "300")
         if importlib.util.find_spec("ray") is not None:
             _start()

@@ -65,7 +65,6 @@ def _workers_find_the_tests(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
         "PYTHONPATH", os.pathsep.join([str(tests), str(tests / "unit"), os.environ.get("PYTHONPATH", "")])
     )
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
 
 
 @pytest.mark.parametrize("config", EXECUTORS)
