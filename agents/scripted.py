@@ -109,10 +109,11 @@ class CompetitiveRule(BacklogRule):
         backlog x (1 + growth x (min_rtt / lowest_rtt - 1) x max(0, max_share x highest_bandwidth / delivery_rate - 1))
 
     It takes two signs together to tell CUBIC from flows of the rule's own kind. The queue never drains: the minimum RTT
-    of the last ten seconds stays above the lowest RTT since the flow began. Others take what this flow leaves: its rate
-    is below the part `max_share` of the highest bandwidth that it ever had. A few flows of the same kind do not show
-    the first sign, and on a link that became slower the one flow sees an empty queue in ProbeRTT. Either sign alone
-    would make flows of this rule drive each other's queues up. The rule competes for `max_share` of the link at most.
+    of the last twenty seconds stays above the lowest RTT since the flow began. Others take what this flow leaves: its
+    rate is below the part `max_share` of the highest bandwidth that it ever had. A few flows of the same kind do not
+    show the first sign, and on a link that became slower the one flow sees an empty queue in ProbeRTT. Either sign
+    alone would make flows of this rule drive each other's queues up. The rule competes for `max_share` of the link at
+    most.
 
     Args:
         growth: how fast the backlog grows with both signs.

@@ -62,6 +62,15 @@ def converting(number: int) -> int:
     return 0
 
 
+def interrupt_where_exceptions_are_ignored() -> None:
+    class Ending:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGINT)
+
+    ending = Ending()
+    del ending
+
+
 def swallowing(number: int) -> int:
     try:
         signal.raise_signal(number)
@@ -127,13 +136,8 @@ def test_a_second_signal_changes_nothing_and_a_third_ends_it(
 
 
 def test_a_signal_whose_exception_is_ignored_comes_again(capfd: pytest.CaptureFixture[str]) -> None:
-    class Ending:
-        def __del__(self) -> None:
-            signal.raise_signal(signal.SIGINT)
-
     def command() -> int:
-        ending = Ending()
-        del ending
+        interrupt_where_exceptions_are_ignored()
         time.sleep(600)
         return 0
 
@@ -149,13 +153,8 @@ def test_a_signal_that_was_to_come_again_does_not_come_after_the_end(monkeypatch
         def start(self) -> None:
             pass
 
-    class Ending:
-        def __del__(self) -> None:
-            signal.raise_signal(signal.SIGINT)
-
     def command() -> int:
-        ending = Ending()
-        del ending
+        interrupt_where_exceptions_are_ignored()
         signal.raise_signal(signal.SIGINT)
         return 0
 
