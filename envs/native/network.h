@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "envs/model/bottleneck.h"
+#include "envs/model/earliest.h"
 #include "envs/model/reordering.h"
 #include "envs/model/return_path.h"
 #include "envs/model/ring.h"
 #include "envs/model/scenario.h"
-#include "envs/native/earliest.h"
 #include "envs/transport/delivery.h"
 #include "envs/transport/flow_row.h"
 #include "envs/transport/handshake.h"
