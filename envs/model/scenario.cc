@@ -81,7 +81,7 @@ void Scenario::Check() const {
 }
 
 void Scenario::CheckOneLink(const std::string& engine) const {
-  if (!second_rate_mbps && !reverse_rate_mbps) return;
+  if (!HasFurtherLinks()) return;
   throw std::invalid_argument("engine " + engine + " has one bottleneck and no " +
                               (second_rate_mbps ? "second_rate_mbps" : "reverse_rate_mbps") +
                               ": use the engine native");

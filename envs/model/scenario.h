@@ -154,6 +154,8 @@ struct Scenario {
   /// Throws std::out_of_range if there is no such flow, std::invalid_argument if it cannot be steered.
   void CheckSteerable(std::int64_t flow) const;
 
+  /// Whether there are links beside the bottleneck.
+  bool HasFurtherLinks() const { return second_rate_mbps || reverse_rate_mbps; }
   /// A scenario whose bottleneck is the second link, and one with the reverse link: a rate and a droptail buffer,
   /// nothing random, no flows. Nothing if there is no such link.
   std::optional<Scenario> SecondLink() const;

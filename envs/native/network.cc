@@ -30,7 +30,8 @@ void Network::Reset(Scenario scenario, std::uint64_t seed) {
   const EpisodeSeeds seeds(seed, scenario_.flows.size());
   link_.Reset(scenario_, seeds.link);
   reordering_ = Reordering(scenario_, seeds.link);
-  AddFurtherLinks();
+  further_.reset();
+  if (scenario_.HasFurtherLinks()) further_ = std::make_unique<Further>(scenario_);
 
   flows_.clear();
   flows_.resize(scenario_.flows.size());
@@ -40,14 +41,18 @@ void Network::Reset(Scenario scenario, std::uint64_t seed) {
   for (std::size_t i = 0; i < flows_.size(); ++i) {
     const Flow& given = scenario_.flows[i];
     FlowState& flow = flows_[i];
-    flow.entry = &link_;
+    flow.route = RouteOf(given, link_, further_ ? &further_->links : nullptr);
     flow.seed = seeds.flows[i];
     flow.start = FromSeconds(given.start_s);
     flow.delivery = Delivery(given.size_bytes, flow.start);
     flow.path = ReturnPath(given, 0.0, flow.seed, FromMilliseconds(link_delay_ms));
     flow.shift = FromMilliseconds(given.ForwardMs() - link_delay_ms);
     flow.arrival = FromMilliseconds(link_delay_ms);
-    if (further_) Route(given, flow);
+    if (flow.route.acks == &link_) {  // the clock is that of the reverse link
+      flow.path = ReturnPath(given, 2.0 * link_delay_ms, flow.seed);
+      flow.arrival = 0;
+      flow.shift -= FromMilliseconds(link_delay_ms);
+    }
     if (given.stop_s) {
       flow.end = FromSeconds(*given.stop_s);
       flow.silence = flow.end + flow.shift;
@@ -55,37 +60,6 @@ void Network::Reset(Scenario scenario, std::uint64_t seed) {
     UpdateNext(i, flow);
   }
   Step(0);
-}
-
-void Network::AddFurtherLinks() {
-  further_.reset();
-  const auto second = scenario_.SecondLink();
-  const auto reverse = scenario_.ReverseLink();
-  if (!second && !reverse) return;
-  further_ = std::make_unique<FurtherLinks>();
-  if (second) further_->second.Reset(*second, 0);
-  if (reverse) further_->reverse.Reset(*reverse, 0);
-  further_->reverse_delay = FromMilliseconds(2.0 * scenario_.LinkDelayMs());
-  further_->acks.resize(scenario_.flows.size());
-}
-
-void Network::Route(const Flow& given, FlowState& flow) {
-  const FlowPath path = given.Path();
-  if (path == FlowPath::kReverse) {
-    const double link_delay_ms = scenario_.LinkDelayMs();
-    flow.entry = &further_->reverse;
-    flow.ack_link = &link_;
-    flow.path = ReturnPath(given, 2.0 * link_delay_ms, flow.seed);
-    flow.arrival = 0;
-    flow.shift -= FromMilliseconds(link_delay_ms);
-    return;
-  }
-  if (path == FlowPath::kSecondHop) {
-    flow.entry = &further_->second;
-    return;
-  }
-  if (path == FlowPath::kForward && scenario_.second_rate_mbps) flow.second = &further_->second;
-  if (scenario_.reverse_rate_mbps) flow.ack_link = &further_->reverse;
 }
 
 void Network::Steer(std::int64_t index, double cwnd_gain, double pacing_gain) {
@@ -100,10 +74,7 @@ void Network::Step(Nanoseconds duration) {
   if (flows_.empty()) throw std::logic_error("step before the first reset");
   step_start_ = now_;
   link_.StartStep(now_);
-  if (further_) {
-    further_->second.StartStep(now_);
-    further_->reverse.StartStep(now_);
-  }
+  if (further_) further_->links.StartStep(now_);
   for (FlowState& flow : flows_) {
     flow.before = CountsOf(flow.sender.get(), flow.receiver);
     flow.delivery.StartStep();
@@ -195,30 +166,30 @@ void Network::Arrive(const Bottleneck::Item& item) {
 /// What left the first link of several.
 [[gnu::noinline]] void Network::Forward(const Bottleneck::Item& item) {
   FlowState& flow = flows_[item.flow];
-  if (flow.ack_link == &link_) {
+  if (flow.route.acks == &link_) {
     ReturnAck(item);
-  } else if (flow.second) {
-    flow.second->Enqueue(now_, item.packet, item.flow);
+  } else if (flow.route.second) {
+    flow.route.second->Enqueue(now_, item.packet, item.flow);
   } else {
     Receive(item);
   }
 }
 
 [[gnu::noinline]] void Network::RunFurtherLinks() {
-  FurtherLinks& links = *further_;
-  now_ = links.NextEvent();
+  Further& further = *further_;
+  now_ = further.NextEvent();
   Bottleneck::Item item;
-  if (!links.arrivals.IsEmpty() && links.arrivals.Front().time <= now_) {
-    item = links.arrivals.Front().item;
-    links.arrivals.Pop();
+  if (!further.arrivals.IsEmpty() && further.arrivals.Front().time <= now_) {
+    item = further.arrivals.Front().item;
+    further.arrivals.Pop();
     Receive(item);
-  } else if (links.second.departure() <= now_) {
-    links.second.Depart(item);
+  } else if (further.links.second.departure() <= now_) {
+    further.links.second.Depart(item);
     Receive(item);
   } else {
-    links.reverse.Depart(item);
-    if (flows_[item.flow].entry == &links.reverse) {
-      links.arrivals.Push({.time = now_ + links.reverse_delay, .item = item});
+    further.links.reverse.Depart(item);
+    if (flows_[item.flow].route.entry == &further.links.reverse) {
+      further.arrivals.Push({.time = now_ + further.reverse_delay, .item = item});
     } else {
       ReturnAck(item);
     }
@@ -229,8 +200,8 @@ void Network::Arrive(const Bottleneck::Item& item) {
 void Network::Receive(const Bottleneck::Item& item) {
   FlowState& flow = flows_[item.flow];
   if (item.packet.bytes == 0) {
-    if (flow.ack_link) {
-      flow.ack_link->Enqueue(now_, {.number = kAnswer, .segment = item.packet.segment}, item.flow);
+    if (flow.route.acks) {
+      flow.route.acks->Enqueue(now_, {.number = kAnswer, .segment = item.packet.segment}, item.flow);
     } else {
       AnswerHello(item.flow, item.packet.segment);
     }
@@ -259,10 +230,10 @@ void Network::AnswerHello(std::size_t index, std::uint64_t sent) {
 /// In a link an acknowledgement is a packet without data, whose number is found again when it leaves.
 [[gnu::noinline]] void Network::QueueAck(FlowState& flow, Nanoseconds now) {
   const auto index = static_cast<std::size_t>(&flow - flows_.data());
-  FurtherLinks::QueuedAck& ack = further_->acks[index].PushSlot();
+  Further::QueuedAck& ack = further_->acks[index].PushSlot();
   ack.number = ++further_->last_ack;
   flow.receiver.WriteAck(ack.packet);
-  flow.ack_link->Enqueue(now, {.number = ack.number}, static_cast<std::uint32_t>(index));
+  flow.route.acks->Enqueue(now, {.number = ack.number}, static_cast<std::uint32_t>(index));
 }
 
 /// An acknowledgement, or the answer to a hello, has left its link.
@@ -272,7 +243,7 @@ void Network::ReturnAck(const Bottleneck::Item& item) {
     return;
   }
   FlowState& flow = flows_[item.flow];
-  Ring<FurtherLinks::QueuedAck>& queued = further_->acks[item.flow];
+  Ring<Further::QueuedAck>& queued = further_->acks[item.flow];
   while (queued.Front().number != item.packet.number) queued.Pop();  // these were dropped
   const Nanoseconds arrival = flow.path.Arrival(now_);
   if (arrival != kNever) {
@@ -285,7 +256,7 @@ void Network::ReturnAck(const Bottleneck::Item& item) {
 }
 
 void Network::SendAck(FlowState& flow, Nanoseconds now) {
-  if (flow.ack_link) [[unlikely]] {
+  if (flow.route.acks) [[unlikely]] {
     QueueAck(flow, now);
     return;
   }
@@ -338,7 +309,8 @@ void Network::RunFlow(std::size_t index, Nanoseconds now) {
 
 void Network::Pump(std::size_t index, FlowState& flow, Nanoseconds now) {
   DataPacket packet;
-  while (flow.sender->NextPacket(now, packet)) flow.entry->Enqueue(now, packet, static_cast<std::uint32_t>(index));
+  Bottleneck& entry = *flow.route.entry;
+  while (flow.sender->NextPacket(now, packet)) entry.Enqueue(now, packet, static_cast<std::uint32_t>(index));
 }
 
 void Network::UpdateNext(std::size_t index, const FlowState& flow) {
@@ -361,7 +333,7 @@ void Network::UpdateNext(std::size_t index, const FlowState& flow) {
 
 /// A hello is a packet without data, whose segment is the time.
 [[gnu::noinline]] void Network::SendHello(std::size_t index, FlowState& flow, Nanoseconds now) {
-  flow.entry->Enqueue(now, {.segment = static_cast<std::uint64_t>(now)}, static_cast<std::uint32_t>(index));
+  flow.route.entry->Enqueue(now, {.segment = static_cast<std::uint64_t>(now)}, static_cast<std::uint32_t>(index));
   flow.hello = now + flow.hello_timeout;
   flow.hello_timeout = NextHelloTimeout(flow.hello_timeout);
 }
@@ -386,8 +358,7 @@ void Network::End(FlowState& flow, Nanoseconds now) {
 
 LinkRow Network::GetLinkRow() {
   LinkRow row = link_.GetRow(now_);
-  if (scenario_.second_rate_mbps) AddSecondLink(row, further_->second.GetRow(now_));
-  if (scenario_.reverse_rate_mbps) AddReverseLink(row, further_->reverse.GetRow(now_));
+  if (further_) further_->links.AddTo(row, now_);
   return row;
 }
 

@@ -8,6 +8,7 @@
 
 #include "envs/model/bottleneck.h"
 #include "envs/model/earliest.h"
+#include "envs/model/further_links.h"
 #include "envs/model/reordering.h"
 #include "envs/model/return_path.h"
 #include "envs/model/ring.h"
@@ -69,11 +70,9 @@ class Network {
 
   struct FlowState {
     Phase phase = Phase::kBefore;
-    Bottleneck* entry = nullptr;     // which data takes
-    Bottleneck* second = nullptr;    // which data takes behind it; null: its receiver
-    Bottleneck* ack_link = nullptr;  // which acknowledgements take; null: they do not queue
-    Nanoseconds shift = 0;           // delay from the sender to the queue of a dumbbell
-    Nanoseconds arrival = 0;         // delay from the last link of a dumbbell to the receiver
+    Route route;
+    Nanoseconds shift = 0;    // delay from the sender to the queue of a dumbbell
+    Nanoseconds arrival = 0;  // delay from the last link of a dumbbell to the receiver
     Nanoseconds start = 0;
     Nanoseconds end = kNever;      // stop_s, or when all was delivered
     Nanoseconds silence = kNever;  // when the sender stops
@@ -95,7 +94,10 @@ class Network {
   };
 
   /// What a scenario with one link does not have.
-  struct FurtherLinks {
+  struct Further {
+    explicit Further(const Scenario& scenario)
+        : links(scenario), reverse_delay(FromMilliseconds(2.0 * scenario.LinkDelayMs())), acks(scenario.flows.size()) {}
+
     /// An acknowledgement in a link.
     struct QueuedAck {
       PacketNumber number = 0;
@@ -107,20 +109,17 @@ class Network {
       Bottleneck::Item item;
     };
 
-    Bottleneck second;
-    Bottleneck reverse;
-    Nanoseconds reverse_delay = 0;      // between the reverse link and the receivers behind it
+    FurtherLinks links;
+    Nanoseconds reverse_delay;          // between the reverse link and the receivers behind it
     Ring<Arrival> arrivals;             // in order: all have the same delay
     std::vector<Ring<QueuedAck>> acks;  // of each flow; the link may have dropped some of them
     PacketNumber last_ack = 0;
 
     Nanoseconds NextEvent() const {
-      return std::min({second.departure(), reverse.departure(), arrivals.IsEmpty() ? kNever : arrivals.Front().time});
+      return std::min(links.NextDeparture(), arrivals.IsEmpty() ? kNever : arrivals.Front().time);
     }
   };
 
-  void AddFurtherLinks();
-  void Route(const Flow& given, FlowState& flow);
   void RunUntil(Nanoseconds end);
   void RunFurtherLinks();
   void SetNextRate(std::size_t index);
@@ -147,8 +146,8 @@ class Network {
   std::vector<FlowState> flows_;
   Bottleneck link_;
   Reordering reordering_;
-  Ring<LatePacket> late_{16};              // in the order in which they arrive
-  std::unique_ptr<FurtherLinks> further_;  // null: there is one link
+  Ring<LatePacket> late_{16};         // in the order in which they arrive
+  std::unique_ptr<Further> further_;  // null: there is one link
   Earliest next_;
   Nanoseconds now_ = 0;
   Nanoseconds step_start_ = 0;
