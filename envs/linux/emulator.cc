@@ -53,23 +53,12 @@ bool IsBefore(std::uint32_t a, std::uint32_t b) {
 }  // namespace
 
 Emulator::Emulator(const Scenario& scenario, const EpisodeSeeds& seeds, int sender_device, int receiver_device)
-    : scenario_(scenario),
+    : frame_bytes_(static_cast<std::size_t>(scenario.packet_bytes) + kMostHeaderBytes),
       sender_device_(sender_device),
       receiver_device_(receiver_device),
-      link_delay_(static_cast<Nanoseconds>(scenario_.LinkDelayMs() * 1e6)),
+      paths_(scenario, seeds),
+      flows_(scenario.flows.size()),
       lateness_(kLatenessUnits + 1) {
-  link_.Reset(scenario_, seeds.link, &dropped_);
-  reordering_ = Reordering(scenario_, seeds.link);
-  link_.StartStep(0);
-  SetNextRate(0);
-  for (std::size_t i = 0; i < scenario_.flows.size(); ++i) {
-    const Flow& flow = scenario_.flows[i];
-    FlowState& state = flows_.emplace_back();
-    state.forward = FromMilliseconds(flow.ForwardMs());
-    state.path = ReturnPath(flow, flow.ForwardMs(), seeds.flows[i]);
-    state.data.device = state.late.device = receiver_device;
-    state.acks.device = sender_device;
-  }
   spare_ = TakeSlot();
 }
 
@@ -83,7 +72,7 @@ void Emulator::Run(const EpisodeClock& clock) {
     }
     for (int i = 0; i < kBatch && devices[1].revents != 0 && AcceptAck(clock.Now()); ++i) {
     }
-    return NextEvent();
+    return paths_.NextEvent();
   };
   Serve("emulator", devices, clock, work, [this] { return is_stopped_.load(); });
 }
@@ -92,8 +81,8 @@ LinkRow Emulator::EndStep(const EpisodeClock& clock) {
   const std::lock_guard lock(mutex_);
   const Nanoseconds now = clock.Now();
   Advance(now);
-  const LinkRow row = link_.GetRow(now);
-  link_.StartStep(now);
+  const LinkRow row = paths_.GetRow(now);
+  paths_.StartStep(now);
   return row;
 }
 
@@ -119,121 +108,53 @@ Lateness Emulator::GetLateness() {
   return lateness;
 }
 
-void Emulator::SetNextRate(std::size_t index) {
-  const auto& rates = scenario_.rate_schedule;
-  next_rate_ = index;
-  next_change_ = index < rates.size() ? FromSeconds(rates[index].first) : kNever;
-}
-
 /// Everything that is due by `now`, in its order.
 void Emulator::Advance(Nanoseconds now) {
-  for (;;) {
-    FlowState* entering = NextToEnter();
-    const Nanoseconds entry = entering ? slots_[entering->entering.Front()].due : kNever;
-    const Nanoseconds next = std::min({next_change_, link_.departure(), entry});
-    if (next > now) break;
-    if (next_change_ == next) {
-      link_.SetRate(next_change_, scenario_.rate_schedule[next_rate_].second);
-      SetNextRate(next_rate_ + 1);
-    } else if (link_.departure() == next) {
-      Depart();
-    } else {
-      Enter(*entering);
-    }
-  }
-  for (FlowState& flow : flows_) {
-    while (Path* path = NextToArrive(flow, now)) {
-      CountArrival(flow, slots_[path->frames.Front()]);
-      Deliver(*path, now);
-    }
-    while (!flow.acks.frames.IsEmpty() && slots_[flow.acks.frames.Front()].due <= now) Deliver(flow.acks, now);
-  }
+  paths_.Advance(now);
+  for (const Paths::Arrival& arrival : paths_.arrivals()) Deliver(arrival, now);
+  paths_.arrivals().clear();
+  for (const Paths::Packet& lost : paths_.lost()) free_slots_.push_back(static_cast<std::uint32_t>(lost.packet.number));
+  paths_.lost().clear();
 }
 
-Emulator::FlowState* Emulator::NextToEnter() {
-  FlowState* next = nullptr;
-  for (FlowState& flow : flows_) {
-    if (flow.entering.IsEmpty()) continue;
-    if (!next || slots_[flow.entering.Front()].due < slots_[next->entering.Front()].due) next = &flow;
-  }
-  return next;
-}
-
-Emulator::Path* Emulator::NextToArrive(FlowState& flow, Nanoseconds now) {
-  Path* next = nullptr;
-  Nanoseconds earliest = now;
-  for (Path* path : {&flow.late, &flow.data}) {
-    if (path->frames.IsEmpty() || slots_[path->frames.Front()].due > earliest) continue;
-    if (next && slots_[path->frames.Front()].due == earliest) continue;
-    next = path;
-    earliest = slots_[path->frames.Front()].due;
-  }
-  return next;
-}
-
-void Emulator::Enter(FlowState& flow) {
-  const std::uint32_t slot = flow.entering.Front();
-  flow.entering.Pop();
-  const Frame& frame = slots_[slot];
-  const DataPacket packet{.number = slot, .bytes = frame.parsed.payload, .ecn = EcnOf(frame.content.data())};
-  link_.Enqueue(frame.due, packet, static_cast<std::uint32_t>(frame.parsed.flow));
-  FreeDropped();
-}
-
-void Emulator::Depart() {
-  const Nanoseconds departure = link_.departure();
-  Bottleneck::Item item;
-  const bool has_arrived = link_.Depart(item);
-  const Nanoseconds delay = reordering_.NextDelay(item.packet.bytes);
-  FreeDropped();
-  const auto slot = static_cast<std::uint32_t>(item.packet.number);
-  if (!has_arrived) {
-    free_slots_.push_back(slot);
-    return;
-  }
-  slots_[slot].due = departure + link_delay_ + delay;
-  if (item.packet.ecn == Ecn::kCe) SetCe(slots_[slot].content.data());
-  FlowState& flow = flows_[item.flow];
-  (delay > 0 ? flow.late : flow.data).frames.Push(slot);
-}
-
-void Emulator::Deliver(Path& path, Nanoseconds now) {
-  const std::uint32_t slot = path.frames.Front();
-  path.frames.Pop();
-  const Frame& frame = slots_[slot];
-  const Nanoseconds late = now - frame.due;
+void Emulator::Deliver(const Paths::Arrival& arrival, Nanoseconds now) {
+  const auto slot = static_cast<std::uint32_t>(arrival.packet.packet.number);
+  Frame& frame = slots_[slot];
+  if (arrival.packet.packet.ecn == Ecn::kCe) SetCe(frame.content.data());
+  if (arrival.is_data) CountArrival(frame.parsed);
+  const Nanoseconds late = now - arrival.time;
   ++delivered_;
   lateness_sum_ += static_cast<double>(late);
   most_late_ = std::max(most_late_, late);
   ++lateness_[std::min<std::size_t>(kLatenessUnits, static_cast<std::size_t>(late / kLatenessUnit))];
+  const int device = arrival.is_data ? receiver_device_ : sender_device_;
   // A full socket buffer behind the device drops the packet, as a host does; nothing else can fail.
-  [[maybe_unused]] const ssize_t written = write(path.device, frame.content.data(), frame.bytes);
+  [[maybe_unused]] const ssize_t written = write(device, frame.content.data(), frame.bytes);
   free_slots_.push_back(slot);
 }
 
 bool Emulator::AcceptData(Nanoseconds now) {
   if (!Read(sender_device_, true)) return false;
-  const Parsed& parsed = slots_[spare_].parsed;
+  const Frame& frame = slots_[spare_];
+  const Parsed& parsed = frame.parsed;
   if (parsed.flow == kNoFlow) return true;
-  FlowState& flow = flows_[parsed.flow];
+  Passage& passage = flows_[parsed.flow].passage;
   if (parsed.payload > 0) {
-    ++flow.passage.sent_packets;
-    flow.passage.sent_bytes += parsed.payload;
+    ++passage.sent_packets;
+    passage.sent_bytes += parsed.payload;
   }
-  slots_[spare_].due = now + flow.forward - link_delay_;
-  flow.entering.Push(spare_);
+  const DataPacket packet{.number = spare_, .bytes = parsed.payload, .ecn = EcnOf(frame.content.data())};
+  paths_.Send(now, {.packet = packet, .flow = static_cast<std::uint32_t>(parsed.flow)});
   spare_ = TakeSlot();
   return true;
 }
 
 bool Emulator::AcceptAck(Nanoseconds now) {
   if (!Read(receiver_device_, false)) return false;
-  const std::size_t index = slots_[spare_].parsed.flow;
-  if (index == kNoFlow) return true;
-  FlowState& flow = flows_[index];
-  slots_[spare_].due = flow.path.Arrival(now);
-  if (slots_[spare_].due == kNever) return true;
-  flow.acks.frames.Push(spare_);
+  const std::size_t flow = slots_[spare_].parsed.flow;
+  if (flow == kNoFlow) return true;
+  // For a link an acknowledgement has no payload, whatever options it carries, and it is not ECN-capable (RFC 3168).
+  paths_.Return(now, {.packet = {.number = spare_}, .flow = static_cast<std::uint32_t>(flow)});
   spare_ = TakeSlot();
   return true;
 }
@@ -272,15 +193,10 @@ Emulator::Parsed Emulator::Parse(std::span<const std::uint8_t> packet, bool is_d
   return parsed;
 }
 
-void Emulator::FreeDropped() {
-  for (const Bottleneck::Item& item : dropped_) free_slots_.push_back(static_cast<std::uint32_t>(item.packet.number));
-  dropped_.clear();
-}
-
 /// Of TCP, the payload that its receiver expected next counts as in order.
-void Emulator::CountArrival(FlowState& flow, const Frame& frame) {
-  const Parsed& parsed = frame.parsed;
+void Emulator::CountArrival(const Parsed& parsed) {
   if (parsed.payload <= 0) return;
+  FlowState& flow = flows_[parsed.flow];
   flow.passage.arrived_bytes += parsed.payload;
   if (!parsed.is_tcp) return;
   const std::uint32_t end = parsed.sequence + static_cast<std::uint32_t>(parsed.payload);
@@ -301,20 +217,9 @@ void Emulator::CountArrival(FlowState& flow, const Frame& frame) {
   }
 }
 
-Nanoseconds Emulator::NextEvent() const {
-  Nanoseconds next = std::min(next_change_, link_.departure());
-  for (const FlowState& flow : flows_) {
-    for (const Ring<std::uint32_t>* frames :
-         {&flow.entering, &flow.data.frames, &flow.late.frames, &flow.acks.frames}) {
-      if (!frames->IsEmpty()) next = std::min(next, slots_[frames->Front()].due);
-    }
-  }
-  return next;
-}
-
 std::uint32_t Emulator::TakeSlot() {
   if (free_slots_.empty()) {
-    slots_.emplace_back().content.resize(static_cast<std::size_t>(scenario_.packet_bytes) + kMostHeaderBytes);
+    slots_.emplace_back().content.resize(frame_bytes_);
     return static_cast<std::uint32_t>(slots_.size() - 1);
   }
   const std::uint32_t slot = free_slots_.back();

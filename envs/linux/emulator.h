@@ -9,11 +9,8 @@
 #include <vector>
 
 #include "envs/linux/clock.h"
-#include "envs/model/bottleneck.h"
+#include "envs/linux/paths.h"
 #include "envs/model/episode_seeds.h"
-#include "envs/model/reordering.h"
-#include "envs/model/return_path.h"
-#include "envs/model/ring.h"
 #include "envs/model/scenario.h"
 
 namespace bbrgym {
@@ -21,7 +18,7 @@ namespace bbrgym {
 /// The first flow's port; flow i has this one + i, at the receiver.
 inline constexpr int kFirstPort = 5001;
 
-/// How late packets left, since the beginning of the episode.
+/// How late packets left the last link or delay of their path, since the beginning of the episode.
 struct Lateness {
   std::uint64_t packets = 0;
   Nanoseconds mean = 0;
@@ -37,11 +34,11 @@ struct Passage {
   Bytes inorder_bytes = 0;
 };
 
-/// The dumbbell between two devices: packets that senders put into one reach the scenario's bottleneck after the delay
-/// of their flow, and come out of the other device. What comes back takes the flow's return path.
+/// The scenario's paths between two devices: packets that senders put into one come out of the other, and what
+/// receivers answer comes back.
 ///
-/// Its link, losses and return paths are those of the native engine, driven by the clock. A packet's departure follows
-/// from when it was read and from the rate, not from when this program wakes.
+/// The clock drives the paths. When a packet leaves any of their links follows from when it was read here and from the
+/// links' rates, not from when this program wakes. So only what comes out of a device can be late.
 class Emulator {
  public:
   Emulator(const Scenario& scenario, const EpisodeSeeds& seeds, int sender_device, int receiver_device);
@@ -68,24 +65,12 @@ class Emulator {
   };
 
   struct Frame {
-    Nanoseconds due = 0;
     std::size_t bytes = 0;
     Parsed parsed;
     std::vector<std::uint8_t> content;
   };
 
-  struct Path {
-    int device;
-    Ring<std::uint32_t> frames;  // their slots, in the order in which they are due
-  };
-
   struct FlowState {
-    Nanoseconds forward;  // delay to the receiver
-    ReturnPath path;
-    Ring<std::uint32_t> entering;  // slots of what is on its way to the queue
-    Path data;                     // behind the link
-    Path late;                     // there too, and overtaken
-    Path acks;
     Passage passage;
     std::uint32_t next_sequence = 0;
     bool has_sequence = false;
@@ -97,37 +82,23 @@ class Emulator {
   bool AcceptAck(Nanoseconds now);
   Parsed Parse(std::span<const std::uint8_t> packet, bool is_data) const;
   void Advance(Nanoseconds now);
-  /// The flow whose packet reaches the queue next; null if none is on its way.
-  FlowState* NextToEnter();
-  void Enter(FlowState& flow);
-  void Depart();
-  /// The path of the flow's data packet that arrives next; null if none is due by `now`.
-  Path* NextToArrive(FlowState& flow, Nanoseconds now);
-  void Deliver(Path& path, Nanoseconds now);
-  void CountArrival(FlowState& flow, const Frame& frame);
-  void FreeDropped();
-  void SetNextRate(std::size_t index);
-  Nanoseconds NextEvent() const;
+  void Deliver(const Paths::Arrival& arrival, Nanoseconds now);
+  void CountArrival(const Parsed& parsed);
   /// Reads the next packet that waits in a device into the slot `spare_`; returns whether there was one.
   bool Read(int device, bool is_data);
   std::uint32_t TakeSlot();
 
-  const Scenario scenario_;
+  const std::size_t frame_bytes_;  // of the largest packet
   const int sender_device_;
   const int receiver_device_;
   std::atomic<bool> is_stopped_ = false;
   std::mutex mutex_;  // guards all that follows
 
-  Bottleneck link_;
-  Reordering reordering_;
-  Nanoseconds link_delay_;
-  std::size_t next_rate_ = 0;
-  Nanoseconds next_change_ = kNever;
+  Paths paths_;  // which know packets by their slots
   std::vector<FlowState> flows_;
   std::vector<Frame> slots_;
   std::vector<std::uint32_t> free_slots_;
-  std::uint32_t spare_ = 0;                // the slot of the next packet to be read
-  std::vector<Bottleneck::Item> dropped_;  // by the queue, and not yet freed
+  std::uint32_t spare_ = 0;  // the slot of the next packet to be read
 
   static constexpr Nanoseconds kLatenessUnit = 10'000;
   std::vector<std::uint64_t> lateness_;  // how many packets were so many units late

@@ -376,6 +376,29 @@ def flow_defaults() -> dict[str, object]:
 def queue_packets(scenario: dict[str, object]) -> int:
     """The buffer of a scenario in packets."""
 
+class Paths:
+    """What lies between the hosts of the Linux engine; times in ns."""
+
+    def __init__(self, scenario: dict[str, object], seed: int) -> None: ...
+    def send(self, now: int, flow: int, number: int, bytes: int, ecn: int = 0) -> None:
+        """A packet of so much payload leaves its sender."""
+
+    def reply(self, now: int, flow: int, number: int) -> None:
+        """A packet without payload leaves its receiver."""
+
+    def advance(self, now: int) -> list[tuple[int, int, int, bool, bool]]:
+        """
+        Return (time, flow, number, is_data, is_marked) of what arrives at a host until `now`.
+        """
+
+    def take_lost(self) -> list[tuple[int, int]]:
+        """Return (flow, number) of what was dropped or lost since the last call."""
+
+    def next_event(self) -> int | None: ...
+    def start_step(self, now: int) -> None: ...
+    def row(self, now: int) -> list[float]:
+        """Return LINK_COLUMNS since `start_step`."""
+
 def write_datagram(
     kind: int,
     connection: int = 0,

@@ -10,6 +10,7 @@ void BindPolicy(nanobind::module_& m);
 void BindEstimators(nanobind::module_& m);
 void BindTransport(nanobind::module_& m);
 void BindModel(nanobind::module_& m);
+void BindPaths(nanobind::module_& m);
 void BindWire(nanobind::module_& m);
 
 }  // namespace bbrgym

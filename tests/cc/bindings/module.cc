@@ -12,5 +12,6 @@ NB_MODULE(_testing, m) {
   bbrgym::BindEstimators(m);
   bbrgym::BindTransport(m);
   bbrgym::BindModel(m);
+  bbrgym::BindPaths(m);
   bbrgym::BindWire(m);
 }
