@@ -16,14 +16,14 @@ MAX_LATENESS_MS: Final = 1.0
 class LinuxEngine(WorkerEngine):
     """Runs a scenario in real time on this machine's network stack (docs/linux.md).
 
-    Senders and receivers are in two network namespaces; an emulator between them has the native engine's link. Our
+    Senders and receivers are in two network namespaces; an emulator between them has the native engine's links. Our
     controllers run over UDP, with the native engine's sender and receiver; `linux-cubic` and the like are the kernel's
     own TCP. A step takes as long as it says, and no two runs are equal.
 
     Args:
-        max_lateness_ms: bound of the lateness of the link, in ms. An episode has a flaw if more than 0.1 % of its
-            packets left it later than that after the moment that the scenario's rate and RTT say. 1 ms is a tenth of an
-            RTT of 10 ms, and what a packet of 1000 bytes takes at 8 Mbit/s.
+        max_lateness_ms: bound of the lateness of the links, in ms. An episode has a flaw if more than 0.1 % of its
+            packets left them later than that after the moment that the scenario's rates and RTT say. 1 ms is a tenth of
+            an RTT of 10 ms, and what a packet of 1000 bytes takes at 8 Mbit/s.
         timeout_s: how long an answer may take, in s, in addition to the duration of the step.
         start_limit_s: see `WorkerEngine`.
 

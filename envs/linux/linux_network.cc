@@ -85,7 +85,6 @@ LinuxNetwork::LinuxNetwork() {
 
 void LinuxNetwork::Reset(Scenario scenario, std::uint64_t seed) {
   scenario.Check();
-  scenario.CheckOneLink("Linux");
   CheckEcn(scenario);
   CheckSources(scenario);
   for (const Flow& flow : scenario.flows) {

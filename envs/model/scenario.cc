@@ -80,13 +80,6 @@ void Scenario::Check() const {
   }
 }
 
-void Scenario::CheckOneLink(const std::string& engine) const {
-  if (!HasFurtherLinks()) return;
-  throw std::invalid_argument("engine " + engine + " has one bottleneck and no " +
-                              (second_rate_mbps ? "second_rate_mbps" : "reverse_rate_mbps") +
-                              ": use the engine native");
-}
-
 void Scenario::CheckSteerable(std::int64_t flow) const {
   if (flow < 0 || static_cast<std::size_t>(flow) >= flows.size()) {
     throw std::out_of_range("flow must be in [0, " + std::to_string(flows.size()) + "), got " + std::to_string(flow));

@@ -149,8 +149,6 @@ struct Scenario {
   /// Throws std::invalid_argument if there is no flow, an unknown queue, or a flow with an unknown kind of ECN or of
   /// periods, an unneeded or missing policy, or a path over a link that does not exist.
   void Check() const;
-  /// Throws std::invalid_argument if there are links beside the bottleneck. `engine` cannot simulate them.
-  void CheckOneLink(const std::string& engine) const;
   /// Throws std::out_of_range if there is no such flow, std::invalid_argument if it cannot be steered.
   void CheckSteerable(std::int64_t flow) const;
 

@@ -7,7 +7,6 @@ import itertools
 import math
 from typing import Any
 
-import numpy as np
 import pytest
 from traces import flow_column
 
@@ -104,7 +103,9 @@ def flow(path: str, rtt_ms: float, algorithm: str = "newreno", **given: Any) -> 
     return Flow(algorithm, rtt_ms=rtt_ms, stop_s=STOP_S, path=path, **given)
 
 
-PLAIN = Scenario(rate_mbps=7, buffer_packets=12, duration_s=DURATION_S, flows=(flow("forward", 41), flow("forward", 30)))
+PLAIN = Scenario(
+    rate_mbps=7, buffer_packets=12, duration_s=DURATION_S, flows=(flow("forward", 41), flow("forward", 30))
+)
 PARKING_LOT = dataclasses.replace(
     PLAIN, second_rate_mbps=6.1, second_buffer_packets=9,
     flows=(flow("forward", 41), flow("first", 30), flow("second", 53)),
