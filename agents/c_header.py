@@ -17,7 +17,7 @@ from bbrgym.agents.card import facts
 from bbrgym.baselines.policy_file import Network, StoredPolicy
 from bbrgym.baselines.registry import defaults
 from bbrgym.envs.columns import FLOW_COLUMNS
-from bbrgym.envs.observation import FEATURES, GAIN_COLUMNS, Feature
+from bbrgym.envs.observation import FEATURES, GAIN_COLUMNS, PREFERENCE, Feature
 from bbrgym.files import replace_file
 
 _FRAME: Final = Path(__file__).with_name("policy.h.in")
@@ -46,6 +46,10 @@ def write_c_header(policy: StoredPolicy, path: Path) -> None:
     replace_file(path, lambda temporary: temporary.write_text(content, encoding="utf-8"))
 
 
+_OF_STATE: Final = {*GAIN_COLUMNS, PREFERENCE}
+"""What the state has of a flow, not the row."""
+
+
 def _c_header(policy: StoredPolicy, name: str) -> str:
     code = {part: Template(text).substitute(p=name) for part, text in _parts(policy).items()}
     lines = [
@@ -61,7 +65,8 @@ def _parts(policy: StoredPolicy) -> Mapping[str, str]:
     """Return the frame's parts by name; `${p}` is what the header's names begin with."""
     observation, action, env = (policy.spec[group] for group in ("observation", "action", "env"))
     features = [FEATURES[feature] for feature in observation["features"]]
-    observed = {column for feature in features for column in feature.columns} - {*GAIN_COLUMNS}
+    has_preference = any(PREFERENCE in feature.columns for feature in features)
+    observed = {column for feature in features for column in feature.columns} - _OF_STATE
     is_in_packets = action["cwnd_scale"] == "packets"
     # C has no empty struct.
     needed = observed | {"bdp_packets"} if is_in_packets or not observed else observed
@@ -95,6 +100,8 @@ def _parts(policy: StoredPolicy) -> Mapping[str, str]:
         "cwnd_gain": cwnd_gain,
         "pacing_gain": f"${{p}}_gain(action[1], {pacing})",
         "neutral": ", ".join(_number(np.float32(feature.neutral)) for feature in features),
+        "preference": _PREFERENCE if has_preference else "",
+        "first_preference": f"\n  state->preference = {first[PREFERENCE]!r};" if has_preference else "",
         "first_cwnd_gain": repr(first["cwnd_gain"]),
         "first_pacing_gain": repr(first["pacing_gain"]),
         "start": "\n".join(f"  row.{column} = {'NAN' if np.isnan(x) else repr(x)};" for column, x in start.items()),
@@ -109,7 +116,7 @@ def _formula(feature: Feature) -> str:
 
 def _value(feature: Feature) -> str:
     arguments = (
-        f"state->{column.removeprefix('steered_')}" if column in GAIN_COLUMNS else f"row->{column}"
+        f"state->{column.removeprefix('steered_')}" if column in _OF_STATE else f"row->{column}"
         for column in feature.columns
     )
     value = f"${{p}}_{feature.name}({', '.join(arguments)})"
@@ -203,6 +210,10 @@ static inline void ${p}_lstm(const float *gates, float *hidden, float *cell, int
     hidden[i] = ${p}_sigmoid(gates[3 * width + i]) * ${p}_tanh(cell[i]);
   }
 }"""
+
+_PREFERENCE: Final = """
+  /* From 0, the least delay, to 1, its share beside rivals that fill the buffer. Set it after ${p}_reset. */
+  double preference;"""
 
 _CWND_GAIN_IN_PACKETS: Final = """\
 /* What an action for cwnd_gain means: packets above one BDP. */

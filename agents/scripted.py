@@ -28,7 +28,8 @@ class BacklogRule:
     a lone flow with a large BDP: max_bandwidth, a maximum over ten round trips, does not follow a dip of the delivery
     rate, and without the floor each dip would cost what a backlog of a few packets takes seconds to win back.
 
-    The rule ignores rivals that fill the queue, losses, and that base_rtt may never have been seen without a queue.
+    The rule ignores rivals that fill the queue, losses, and that base_rtt may never have been seen without a queue. If
+    it observes the flow's preference p, the backlog is 2^(2 p - 1) times as large: from a half to twice.
 
     Args:
         observation: must have `log_delivery_rate_ratio` and `log_bdp`, unless the other arguments make them needless.
@@ -89,7 +90,12 @@ class BacklogRule:
 
     def backlogs(self, x: Array) -> npt.NDArray[np.float64]:
         """Return the target backlogs of N flows, in packets, shape (N,)."""
-        return np.full(len(x), self.backlog_packets)
+        return self.backlog_packets * 2.0 ** self._leaning(x)
+
+    def _leaning(self, x: Array) -> npt.NDArray[np.float64]:
+        """Return what the flows prefer from -1, the least delay, to 1, their share; 0 if it is not observed."""
+        is_observed = "preference" in self.observation.features
+        return 2.0 * self._latest(x, "preference") - 1.0 if is_observed else np.zeros(len(x))
 
     def to_arrays(self) -> dict[str, Array]:
         """Return its numbers, for the content hash."""
@@ -113,7 +119,7 @@ class CompetitiveRule(BacklogRule):
     rate is below the part `max_share` of the highest bandwidth that it ever had. A few flows of the same kind do not
     show the first sign, and on a link that became slower the one flow sees an empty queue in ProbeRTT. Either sign
     alone would make flows of this rule drive each other's queues up. The rule competes for `max_share` of the link at
-    most.
+    most. A preference p makes `growth` 4^(2 p - 1) times as large.
 
     Args:
         growth: how fast the backlog grows with both signs.
@@ -138,7 +144,7 @@ class CompetitiveRule(BacklogRule):
         """Return the target backlogs of N flows, in packets, shape (N,)."""
         standing = 2.0 ** self._latest(x, "log_stale_rtt_ratio") - 1.0
         missing = np.maximum(self.max_share * 2.0 ** self._latest(x, "log_rate_decline") - 1.0, 0.0)
-        return super().backlogs(x) * (1.0 + self.growth * standing * missing)
+        return super().backlogs(x) * (1.0 + self.growth * 4.0 ** self._leaning(x) * standing * missing)
 
     def to_arrays(self) -> dict[str, Array]:
         """Return its numbers, for the content hash."""

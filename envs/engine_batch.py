@@ -143,6 +143,7 @@ class RolloutBatch(EngineBatch, Protocol):
         gain_map: GainMap,
         policy: PolicyNetwork | None,
         flows: npt.NDArray[np.int64],
+        preferences: npt.NDArray[np.float64],
         gains: npt.NDArray[np.float64],
     ) -> None:
         """Make the steps of all engines, each from its `next_steps` to the last one or to the end of its scenario.
@@ -156,6 +157,7 @@ class RolloutBatch(EngineBatch, Protocol):
             gain_map: what the actions mean.
             policy: acts upon the observations; without LSTM. None: only the noise counts.
             flows: the agent flows, shape (M,).
+            preferences: of these flows, shape (M,).
             gains: cwnd_gains and pacing_gains chosen last, shape (2, M); written here.
         """
         ...

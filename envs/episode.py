@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
@@ -21,7 +21,7 @@ from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.engine import ENGINES, Engine, EngineError, Rows, make_engine
 from bbrgym.envs.engine_batch import EngineBatch, RolloutArrays, RolloutBatch, make_engine_batch
 from bbrgym.envs.info import Record
-from bbrgym.envs.observation import TOOK_PART, History, Observation, first_gains, tabulate, took_part
+from bbrgym.envs.observation import TOOK_PART, History, Observation, first_gains, preference, tabulate, took_part
 from bbrgym.envs.privileged import Privileged
 from bbrgym.envs.reward import Conditions, Reward, RewardContext
 from bbrgym.envs.scenario import Scenario
@@ -155,7 +155,7 @@ class EpisodeSpec:
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments that make an equal specification."""
-        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return {f.name: getattr(self, f.name) for f in fields(self)}
 
     def __hash__(self) -> int:
         return hash((self.scenario, self.observation, self.action, self.reward, self.step_ms, self.step_rtts))
@@ -230,7 +230,7 @@ class Rollout:
             terminated=np.zeros(engines, np.bool_),
             truncated=np.zeros(engines, np.bool_),
             row_of=np.zeros(flows, np.intp),
-            conditions=Conditions(*np.zeros((3, *flows))),
+            conditions=Conditions(*np.zeros((len(fields(Conditions)), *flows))),
         )
 
     def column(self, column: int) -> npt.NDArray[np.float64]:
@@ -299,10 +299,11 @@ class Episodes:
         self.last_observations = np.zeros((rows, len(spec.observation.neutral)), dtype=np.float32)
         """Of the last step or reset of each engine, shape (M, length of an observation)."""
         self._gains = np.full((2, rows), math.nan)
+        self._preferences = np.full(rows, math.nan)
         self._flows = np.zeros(rows, dtype=np.int64)
         self._scenarios = (spec.distribution.example,) * count
         self._seeds = np.zeros(count, dtype=np.int64)
-        self._conditions = Conditions(*np.ones((3, rows)))
+        self._conditions = Conditions(*np.ones((len(fields(Conditions)), rows)))
         self._size_bytes, self._stop_s = np.full((2, rows), math.inf)
         self._can_end = False
         self._received_bytes = np.zeros(rows)
@@ -505,7 +506,9 @@ class Episodes:
         arrays = rollout.arrays
         first = arrays.next_steps.copy()
         observation, action = self.spec.observation, self.spec.action
-        self._engines.run(arrays, observation.table, action.gain_map, policy, self._flows, self._gains)
+        self._engines.run(
+            arrays, observation.table, action.gain_map, policy, self._flows, self._preferences, self._gains
+        )
         if np.isnan(self._gains).any():
             self.abandon()
             raise ValueError("the policy's actions must be numbers, got NaN")
@@ -602,6 +605,7 @@ class Episodes:
     def _enter(self, agents: _Agents, rows: slice) -> None:
         self._flows[rows] = agents.flows
         self._gains[:, rows] = agents.first_gains
+        self._preferences[rows] = agents.preferences
         self._conditions.set(rows, agents.conditions)
         self._size_bytes[rows], self._stop_s[rows] = agents.size_bytes, agents.stop_s
         self._received_bytes[rows] = 0.0
@@ -657,7 +661,7 @@ class Episodes:
 
     def _table(self, rows: slice | npt.NDArray[np.intp]) -> npt.NDArray[np.float64]:
         flows = self._engines.flows.reshape(-1, len(FLOW_COLUMNS)).take(self._row_of[rows], axis=0)
-        return tabulate(flows, self._gains[:, rows])
+        return tabulate(flows, self._gains[:, rows], self._preferences[rows])
 
     def _context(self, table: npt.NDArray[np.float64]) -> RewardContext:
         return RewardContext(table, self._engines.flows, self._engines.link, self._conditions)
@@ -727,6 +731,7 @@ class _Agents:
     flows: tuple[int, ...]
     interval_ms: float
     first_gains: npt.NDArray[np.float64]  # shape (2, K)
+    preferences: npt.NDArray[np.float64]
     conditions: Conditions
     size_bytes: npt.NDArray[np.float64]
     stop_s: npt.NDArray[np.float64]
@@ -740,6 +745,7 @@ class _Agents:
             flows=indices,
             interval_ms=spec.interval_ms(scenario),
             first_gains=np.array([first_gains(scenario, index) for index in indices]).T,
+            preferences=np.array([preference(scenario, index) for index in indices]),
             conditions=Conditions.of(scenario, indices),
             size_bytes=np.array([math.inf if flow.size_bytes is None else flow.size_bytes for flow in flows]),
             stop_s=np.array([math.inf if flow.stop_s is None else flow.stop_s for flow in flows]),
@@ -767,6 +773,7 @@ def policy_of(
     flows = scenario.agent_flows
     history = History(observation, len(flows))
     gains = np.array([first_gains(scenario, flow) for flow in flows]).T
+    preferences = np.array([preference(scenario, flow) for flow in flows])
     last: Rows | None = None
 
     def policy(flow: int, rows: Rows) -> tuple[float, float]:
@@ -774,7 +781,7 @@ def policy_of(
         if rows is not last:  # the first flow that is asked for in this step
             if last is not None and rows.time_s <= last.time_s:
                 raise ValueError("a policy drives one run only: make another with policy_of for the next run")
-            table = tabulate(rows.flows[list(flows)], gains)
+            table = tabulate(rows.flows[list(flows)], gains, preferences)
             gains = action.all_gains(predict(history.add(observation.evaluate(table))), table[_BDP])
             last = rows
         cwnd_gain, pacing_gain = gains[:, flows.index(flow)].tolist()
@@ -801,5 +808,5 @@ def _part(cls: type[Part], name: str, given: Part | Mapping[str, Any] | None) ->
     """Return a part of a specification, which is given as itself or as its arguments; None has the defaults."""
     if isinstance(given, cls):
         return given
-    arguments = _group({name: given}, name, [field.name for field in dataclasses.fields(cls)])
+    arguments = _group({name: given}, name, [field.name for field in fields(cls)])
     return cls(**arguments)

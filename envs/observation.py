@@ -25,7 +25,10 @@ ZERO: Final = np.array(0.0)
 ONE: Final = np.array(1.0)
 
 GAIN_COLUMNS: Final = ("steered_cwnd_gain", "steered_pacing_gain")
-"""Columns beside the engine's `FLOW_COLUMNS`: the gains that the agent chose last."""
+"""Columns beside the engine's `FLOW_COLUMNS`: the gains that the agent chose last…"""
+
+PREFERENCE: Final = "preference"
+"""…and the parameter of the flow, in [0, 1], that says what the agent should prefer; NaN for a flow without it."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +37,8 @@ class Feature:
 
     Args:
         name: its name in a configuration.
-        columns: the columns that it is computed from (`FLOW_COLUMNS` or `GAIN_COLUMNS`), all of which a sender knows
-            about its own flow.
+        columns: the columns that it is computed from (`FLOW_COLUMNS`, `GAIN_COLUMNS` or `PREFERENCE`), all of which a
+            sender knows about its own flow.
         low: smallest value; smaller ones are clipped.
         high: largest value; larger ones are clipped.
         neutral: its value while the flow is inactive, or where the formula has none: a column is NaN, a division by
@@ -147,19 +150,21 @@ def check_features(what: str, names: Sequence[str], known: Iterable[str]) -> Non
         raise ValueError(f"features must have at least one name and none twice, got {list(names)}")
 
 
-def tabulate(rows: Array, gains: Array) -> Array:
+def tabulate(rows: Array, gains: Array, preferences: Array | float = math.nan) -> Array:
     """Return what observations and rewards are computed from, column by column.
 
     Args:
         rows: shape (M, `FLOW_COLUMNS`), one row per flow.
         gains: shape (2, M), the cwnd_gain and the pacing_gain chosen last.
+        preferences: shape (M,), or of all flows.
 
     Returns:
-        Shape (`FLOW_COLUMNS`, `GAIN_COLUMNS` and `TOOK_PART`, M).
+        Shape (`FLOW_COLUMNS`, `GAIN_COLUMNS`, `PREFERENCE` and `TOOK_PART`, M).
     """
     table = np.empty((len(_COLUMNS) + 1, len(rows)))
     table[: len(FLOW_COLUMNS)] = rows.T
-    table[len(FLOW_COLUMNS) : TOOK_PART] = gains
+    table[len(FLOW_COLUMNS) : _PREFERENCE] = gains
+    table[_PREFERENCE] = preferences
     table[TOOK_PART] = took_part(table[_IS_ACTIVE], table[_SENT], table[_DELIVERED])
     return table
 
@@ -215,12 +220,21 @@ class History:
 
 def first_gains(scenario: Scenario, flow: int) -> tuple[float, float]:
     """Return the cwnd_gain and pacing_gain of a flow before its first action: its parameters, or NaN without them."""
-    algorithm = scenario.flows[flow].algorithm
-    chosen: dict[str, Any] = {**registry.defaults(algorithm), **scenario.flows[flow].parameters}
-    return chosen.get("cwnd_gain", math.nan), chosen.get("pacing_gain", math.nan)
+    return _parameter(scenario, flow, "cwnd_gain"), _parameter(scenario, flow, "pacing_gain")
 
 
-_COLUMNS: Final = (*FLOW_COLUMNS, *GAIN_COLUMNS)
+def preference(scenario: Scenario, flow: int) -> float:
+    """Return what a flow prefers: its parameter, or NaN without it."""
+    return _parameter(scenario, flow, PREFERENCE)
+
+
+def _parameter(scenario: Scenario, flow: int, name: str) -> float:
+    chosen = scenario.flows[flow]
+    return chosen.parameters.get(name, registry.defaults(chosen.algorithm).get(name, math.nan))
+
+
+_COLUMNS: Final = (*FLOW_COLUMNS, *GAIN_COLUMNS, PREFERENCE)
+_PREFERENCE: Final = _COLUMNS.index(PREFERENCE)
 TOOK_PART: Final = len(_COLUMNS)
 """The row of `tabulate`'s table that is 1 for flows that took part in the step, else 0."""
 _IS_ACTIVE, _SENT, _DELIVERED = map(FLOW_COLUMNS.index, ("is_active", "sent_packets", "delivered_packets"))

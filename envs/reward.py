@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from bbrgym.checks import check_name, check_number
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
-from bbrgym.envs.observation import ONE, TOOK_PART, tabulate, took_part
+from bbrgym.envs.observation import ONE, TOOK_PART, preference, tabulate, took_part
 from bbrgym.envs.scenario import HEADER_BYTES, Scenario
 
 Array = npt.NDArray[np.float64]
@@ -28,27 +28,34 @@ class Conditions:
         payload: share of the link's bytes that is payload, shape (M,).
         rtt_ms: the flow's base RTT, shape (M,).
         longest_rtt_ms: the longest base RTT on its link, shape (M,).
+        delay_weight: of `delay`, by the flow's preference p: 4^(1 - 2 p), from 4 to 1/4; shape (M,).
+        own_weight: of the flow's own throughput beside that of others: min(1, 3^(2 p - 1)), from 1/3 to 1; shape (M,).
     """
 
     payload: Array
     rtt_ms: Array
     longest_rtt_ms: Array
+    delay_weight: Array
+    own_weight: Array
 
     @classmethod
     def of(cls, scenario: Scenario, flows: Sequence[int], steps: int = 1) -> Conditions:
         """Return the conditions of these flows of a scenario, repeated for every step."""
         count = steps * len(flows)
+        # A flow without the parameter has its default.
+        preferences = np.tile(np.nan_to_num([preference(scenario, flow) for flow in flows], nan=0.5), steps)
         return cls(
             np.full(count, scenario.packet_bytes / (scenario.packet_bytes + HEADER_BYTES)),
             np.tile(np.array([scenario.flows[flow].rtt_ms for flow in flows], dtype=np.float64), steps),
             np.full(count, max(flow.rtt_ms for flow in scenario.flows), dtype=np.float64),
+            4.0 ** (1.0 - 2.0 * preferences),
+            np.minimum(1.0, 3.0 ** (2.0 * preferences - 1.0)),
         )
 
     def set(self, flows: slice, others: Conditions) -> None:
         """Replace the conditions of these flows."""
-        self.payload[flows] = others.payload
-        self.rtt_ms[flows] = others.rtt_ms
-        self.longest_rtt_ms[flows] = others.longest_rtt_ms
+        for name, values in vars(self).items():
+            values[flows] = getattr(others, name)
 
 
 class Columns(Protocol):
@@ -160,20 +167,33 @@ def alpha_fair(context: RewardContext) -> Array:
     the alpha-fair utility with alpha = 1 (Kelly 1997; Mo and Walrand 2000) minus its value for equal shares of a full
     link. So it is 0 there, its maximum, and negative everywhere else (Jensen). Unlike `log_throughput` it rewards a
     flow for leaving others their share, and for using what they cannot.
+
+    A flow that prefers little delay counts its own logarithm by `Conditions.own_weight` w < 1. Its best share of a link
+    with n flows is then w / (w + n - 1), where the term is 0.
     """
-    shares = context.all_flows(_DELIVERY_RATE) * (context.count / context.link_rate)[:, np.newaxis]
+    per_fair_share = context.count / context.link_rate
+    shares = context.all_flows(_DELIVERY_RATE) * per_fair_share[:, np.newaxis]
     utilities = np.log(np.fmax(shares, _SMALLEST_SHARE))  # fmax: the row of a missing flow is NaN
     utilities *= context.took_part
-    return context.of_flows(context.sum(utilities) / context.count)
+    mean: Array = context.of_flows(context.sum(utilities) / context.count)
+    own_weight = context.conditions.own_weight
+    if np.count_nonzero(own_weight < ONE) == 0:
+        return mean
+    own = np.log(np.fmax(context.flow(_DELIVERY_RATE) * context.of_flows(per_fair_share), _SMALLEST_SHARE))
+    flows = context.of_flows(context.count)
+    share = flows / (own_weight + flows - ONE)  # the best one of each other flow, in fair shares
+    best = own_weight * np.log(own_weight * share) + (flows - ONE) * np.log(share)
+    return mean - ((ONE - own_weight) * own + best) / flows
 
 
 def delay(context: RewardContext) -> Array:
     """Return minus the flow's queueing delay in RTTs, `-(rtt_mean - base_rtt) / longest_base_rtt`, in [-4, 0].
 
     `longest_base_rtt` is the longest of all flows of the scenario, so that a millisecond of queue costs each of them
-    the same. A step without RTT samples has 0.
+    the same. The flow's preference multiplies it by `Conditions.delay_weight`. A step without RTT samples has 0.
     """
-    return (context.conditions.rtt_ms - context.flow(_RTT_MEAN)) / context.conditions.longest_rtt_ms
+    conditions = context.conditions
+    return (conditions.rtt_ms - context.flow(_RTT_MEAN)) / conditions.longest_rtt_ms * conditions.delay_weight
 
 
 def loss(context: RewardContext) -> Array:

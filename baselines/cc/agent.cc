@@ -27,6 +27,7 @@ BbrParameters ModelParameters(const AgentParameters& agent) {
 }  // namespace
 
 void AgentParameters::Describe(ParameterReader& reader) {
+  reader.Field("preference", preference, 0.0, 1.0);
   reader.Field("cwnd_gain", cwnd_gain, 0.01, 100.0);
   reader.Field("pacing_gain", pacing_gain, 0.01, 100.0);
   reader.Field("min_cwnd_gain", min_cwnd_gain, 0.01, 100.0);

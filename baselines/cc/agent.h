@@ -5,6 +5,9 @@
 namespace bbrgym {
 
 struct AgentParameters {
+  /// What the flow prefers, for an agent that sees it: from 0, the least delay, and rivals may take their share, to 1,
+  /// its own share beside rivals that fill the buffer. The controller itself does not use it.
+  double preference = 0.5;
   /// The gains until the first ones come from outside: those of BBR while it cruises.
   double cwnd_gain = 2.0;
   double pacing_gain = 1.0;
@@ -51,6 +54,7 @@ class AgentController : public BbrController {
   void OnAck(const AckEvent& ack) override;
   bool Steer(double cwnd_gain, double pacing_gain) override;
   Metrics metrics() const override;
+  double preference() const { return agent_.preference; }
 
  private:
   void Observe(const AckEvent& ack) override;

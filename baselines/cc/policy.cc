@@ -71,6 +71,7 @@ void PolicyController::Decide(PolicyColumns columns) {
   const PolicyNetwork& policy = *connection().policy;
   columns.steered_cwnd_gain = chosen_.cwnd;
   columns.steered_pacing_gain = chosen_.pacing;
+  columns.preference = preference();
   policy.Observe(columns, memory_);
   const Gains gains = policy.gain_map().ToGains(policy.Act(memory_), columns.bdp_packets);
   // Large weights can overflow: keep the last gain then.

@@ -140,12 +140,13 @@ class NativeBatch:
         gain_map: GainMap,
         policy: PolicyNetwork | None,
         flows: npt.NDArray[np.int64],
+        preferences: npt.NDArray[np.float64],
         gains: npt.NDArray[np.float64],
     ) -> None:
         """See `RolloutBatch`."""
         assert self._batch is not None
         self._batch.run(
-            *(features, gain_map, policy, self._steps_ns, flows, arrays.next_steps, gains),
+            *(features, gain_map, policy, self._steps_ns, flows, arrays.next_steps, preferences, gains),
             *(arrays.observations, arrays.noise, arrays.actions, arrays.flows, arrays.link, arrays.time_s),
             *(arrays.is_over.view(np.uint8), arrays.is_complete.view(np.uint8)),
         )

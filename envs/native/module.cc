@@ -42,7 +42,7 @@ void CheckShape(const char* name, const Array& array, std::initializer_list<std:
 
 void Run(Batch& batch, const PolicyTable& features, const GainMap& gain_map, const PolicyNetwork* policy,
          const Durations& durations_ns, const Durations& flows, const Array<std::int64_t, 1>& next_steps,
-         const Array<double, 2>& gains, const Array<float, 3>& observations, const Array<const float, 3>& noise,
+         const Array<const double, 1>& preferences, const Array<double, 2>& gains, const Array<float, 3>& observations, const Array<const float, 3>& noise,
          const Array<float, 3>& actions, const Array<double, 4>& flow_rows, const Array<double, 3>& link_rows,
          const Array<double, 2>& times_s, const Array<std::uint8_t, 2>& is_over,
          const Array<std::uint8_t, 2>& is_complete) {
@@ -53,6 +53,7 @@ void Run(Batch& batch, const PolicyTable& features, const GainMap& gain_map, con
   CheckShape("durations_ns", durations_ns, {networks});
   CheckShape("flows", flows, {count});
   CheckShape("next_steps", next_steps, {networks});
+  CheckShape("preferences", preferences, {count});
   CheckShape("gains", gains, {2, count});
   CheckShape("observations", observations, {steps + 1, count, length});
   CheckShape("actions", actions, {steps, networks * (count / networks), 2});
@@ -62,8 +63,8 @@ void Run(Batch& batch, const PolicyTable& features, const GainMap& gain_map, con
   CheckShape("times_s", times_s, {steps, networks});
   CheckShape("is_over", is_over, {steps, networks});
   CheckShape("is_complete", is_complete, {steps, networks});
-  if (features.columns() != kColumnCount<FlowRow> + 3 || length < features.size()) {
-    throw std::invalid_argument("the features must be of the columns of rows, two gains and took_part");
+  if (features.columns() != kColumnCount<FlowRow> + 4 || length < features.size()) {
+    throw std::invalid_argument("the features must be of the columns of rows, two gains, preference and took_part");
   }
   if (policy && (policy->inputs() != length || policy->state_size() > 0)) {
     throw std::invalid_argument("the policy must take " + std::to_string(length) + " values and have no LSTM");
@@ -79,6 +80,7 @@ void Run(Batch& batch, const PolicyTable& features, const GainMap& gain_map, con
                         .observation_length = length,
                         .durations_ns = durations_ns.data(),
                         .flows = flows.data(),
+                        .preferences = preferences.data(),
                         .next_steps = next_steps.data(),
                         .gains = gains.data(),
                         .observations = observations.data(),
@@ -145,7 +147,7 @@ NB_MODULE(_native, m) {
           "durations_ns"_a,
           "Simulate each scenario for its duration, or to its end; 0 leaves a scenario as it is. Releases the GIL.")
       .def("run", &Run, "features"_a, "gain_map"_a, "policy"_a.none(), "durations_ns"_a, "flows"_a, "next_steps"_a,
-           "gains"_a, "observations"_a, "noise"_a, "actions"_a, "flow_rows"_a, "link_rows"_a, "times_s"_a, "is_over"_a,
+           "preferences"_a, "gains"_a, "observations"_a, "noise"_a, "actions"_a, "flow_rows"_a, "link_rows"_a, "times_s"_a, "is_over"_a,
            "is_complete"_a,
            "Make the steps of a rollout, from `next_steps` on, to the last one or to the end of each episode; see "
            "envs/native/rollout.h for the arrays. Raises ValueError. Releases the GIL.")

@@ -15,7 +15,7 @@ namespace bbrgym {
 struct Rollout {
   std::size_t steps;   // T
   std::size_t agents;  // K
-  /// From the columns of a flow's row, the two gains chosen last, and whether the flow took part in the step.
+  /// From the columns of a flow's row, the two gains chosen last, its preference, and whether it took part in the step.
   const PolicyTable& features;
   const GainMap& gain_map;
   /// Without LSTM. Null: there is none.
@@ -24,6 +24,7 @@ struct Rollout {
 
   const std::int64_t* durations_ns;  // (N): of a step
   const std::int64_t* flows;         // (M): indices of the agents' flows
+  const double* preferences;         // (M)
   std::int64_t* next_steps;          // (N): the first step to make; afterwards the one after the last that was made
   double* gains;                     // (2, M): cwnd_gains and pacing_gains chosen last
   float* observations;               // (T + 1, M, observation_length): the first of each network is given

@@ -11,7 +11,7 @@ import pytest
 
 from bbrgym import _testing as cc
 from bbrgym.envs.columns import FLOW_COLUMNS
-from bbrgym.envs.observation import GAIN_COLUMNS
+from bbrgym.envs.observation import GAIN_COLUMNS, PREFERENCE
 
 ROOT = Path(__file__).parents[2]
 COMPILER = shutil.which("g++")
@@ -20,7 +20,7 @@ needs_compiler = pytest.mark.skipif(COMPILER is None, reason="g++ is not install
 
 
 def test_a_policy_sees_nothing_but_columns() -> None:
-    assert set(cc.policy_columns()) <= {*FLOW_COLUMNS, *GAIN_COLUMNS}
+    assert set(cc.policy_columns()) <= {*FLOW_COLUMNS, *GAIN_COLUMNS, PREFERENCE}
 
 
 @needs_compiler

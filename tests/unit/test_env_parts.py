@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.engine import Rows
 from bbrgym.envs.ns3gym import server
-from bbrgym.envs.observation import FEATURES, GAIN_COLUMNS, History, Observation, first_gains, tabulate
+from bbrgym.envs.observation import FEATURES, GAIN_COLUMNS, PREFERENCE, History, Observation, first_gains, tabulate
 from bbrgym.envs.reward import TERMS, Reward
 from bbrgym.envs.scenario import HEADER_BYTES, Flow, Scenario
 
@@ -113,6 +114,7 @@ FORMULAS: dict[str, tuple[tuple[str, ...], *tuple[tuple[tuple[float, ...], float
     ),
     "log_cwnd_gain": (("steered_cwnd_gain",), ((3,), math.log2(3)), ((32,), 4), ((0.01,), -4), ((0,), 0)),
     "log_pacing_gain": (("steered_pacing_gain",), ((0.5,), -1), ((32,), 4), ((0.01,), -4), ((0,), 0)),
+    "preference": (("preference",), ((0.3,), 0.3), ((2,), 1), ((-1,), 0), ((math.nan,), 0.5)),
     "is_startup": (("mode",), ((0,), 1), ((1,), 0), ((2,), 0), ((3,), 0)),
     "is_probe_bw": (("mode",), ((2,), 1), ((0,), 0), ((1,), 0), ((3,), 0)),
     "is_probe_rtt": (("mode",), ((3,), 1), ((0,), 0), ((1,), 0), ((2,), 0)),
@@ -124,7 +126,8 @@ def observed(name: str, row: Mapping[str, float]) -> float:
     """A feature of an active flow with nothing but these columns."""
     active = {"is_active": 1.0, "sent_packets": 0.0, "delivered_packets": 0.0} | dict(row)
     flow, gains = (np.array([active.get(column, math.nan) for column in of]) for of in (FLOW_COLUMNS, GAIN_COLUMNS))
-    return float(Observation((name,)).evaluate(tabulate(flow[np.newaxis], gains[:, np.newaxis]))[0, 0])
+    table = tabulate(flow[np.newaxis], gains[:, np.newaxis], active.get(PREFERENCE, math.nan))
+    return float(Observation((name,)).evaluate(table)[0, 0])
 
 
 def observe(history: History, rows: Rows, gains: tuple[float, float]) -> Any:
@@ -263,6 +266,24 @@ class TestReward:
         assert self.reward({"fairness": 1}, delivery_rate_mbps=0.0) == pytest.approx(0.5)
         assert self.reward({"utilisation": 1}, link={"rate_mbps": 10.4, "utilisation": 0.75}) == 0.75
         assert self.reward({"utilisation": 1}, link={"rate_mbps": 10.4}) == 0.0  # NaN
+
+    def test_the_flows_preference_weighs_delay_and_its_own_share(self) -> None:
+        def reward(term: str, preference: float, **first: float) -> float:
+            flow = replace(TWO.flows[0], parameters={"preference": preference})
+            rows = make_rows(self.FULL | first, self.FULL | {"rtt_mean_ms": 50.0} | SECOND)
+            return reward_of(Reward({term: 1}), replace(TWO, flows=(flow, TWO.flows[1])), 0, rows)
+
+        SECOND: dict[str, float] = {}
+        assert [reward("delay", p, rtt_mean_ms=15.0) for p in (0, 0.5, 1)] == pytest.approx([-0.4, -0.1, -0.025])
+        # Of the link's 10 Mbit/s the best share is a quarter, for a flow whose own weight is a third, and else a half.
+        shares = np.linspace(0.5, 9.5, 181)
+        for preference, best in ((0, 2.5), (0.25, 10 / (1 + 3**0.5)), (0.5, 5), (1, 5)):
+            values = []
+            for share in shares:
+                SECOND["delivery_rate_mbps"] = 10 - share
+                values.append(reward("alpha_fair", preference, delivery_rate_mbps=share))
+            assert shares[np.argmax(values)] == pytest.approx(best, abs=0.05)
+            assert max(values) == pytest.approx(0.0, abs=1e-3)
 
     def test_the_fair_share_is_of_the_flows_in_the_step(self) -> None:
         away = {"is_active": 0.0, "sent_packets": 0.0, "delivered_packets": 0.0, "delivery_rate_mbps": 0.0}

@@ -214,12 +214,12 @@ class TestParts:
         rng = np.random.default_rng(1)
         actions = rng.uniform(-1.1, 1.1, (count, 2)).astype(np.float32)
         gains = Action().all_gains(actions)
-        conditions = Conditions(*rng.uniform(0.5, 2, (3, count)))
+        conditions = Conditions(*rng.uniform(0.3, 1, (5, count)))
         observation, reward = EVERYTHING["observation"], EVERYTHING["reward"]
 
         def evaluate(rows: slice) -> tuple[Any, Any]:
             table = tabulate(flows[rows, 1], gains[:, rows])
-            of = Conditions(conditions.payload[rows], conditions.rtt_ms[rows], conditions.longest_rtt_ms[rows])
+            of = Conditions(*(values[rows] for values in vars(conditions).values()))
             return observation.evaluate(table), reward.evaluate(RewardContext(table, flows[rows], link[rows], of))
 
         observed, rewarded = evaluate(slice(None))
@@ -237,11 +237,11 @@ class TestParts:
         flows = np.nan_to_num(flows) + 1.0
         pairs = [0, 2]
         table = tabulate(flows[:, pairs].reshape(8, -1), np.ones((2, 8)))
-        conditions = Conditions(*np.random.default_rng(1).uniform(0.5, 2, (3, 8)))
+        conditions = Conditions(*np.random.default_rng(1).uniform(0.3, 1, (5, 8)))
         reward = EVERYTHING["reward"]
         together = reward.evaluate(RewardContext(table, flows, link, conditions))
         for index in range(8):
-            of = Conditions(*(getattr(conditions, name)[[index]] for name in ("payload", "rtt_ms", "longest_rtt_ms")))
+            of = Conditions(*(values[[index]] for values in vars(conditions).values()))
             link_of = slice(index // 2, index // 2 + 1)
             alone = reward.evaluate(RewardContext(table[:, [index]], flows[link_of], link[link_of], of))
             np.testing.assert_array_equal(together[[index]], alone)
@@ -250,7 +250,7 @@ class TestParts:
         rng = np.random.default_rng(1)
         flows = np.exp(rng.normal(0, 1, (50, 20, len(FLOW_COLUMNS))))
         link = np.exp(rng.normal(0, 1, (50, len(LINK_COLUMNS))))
-        conditions = Conditions(*rng.uniform(0.5, 2, (3, 50)))
+        conditions = Conditions(*rng.uniform(0.3, 1, (5, 50)))
         table = tabulate(flows[:, 0], np.ones((2, 50)))
         reward = EVERYTHING["reward"]
         expected = reward.evaluate(RewardContext(table, flows, link, conditions))
@@ -301,7 +301,7 @@ class TestEverywhere:
         """A feature that is always neutral needs a column that the engine does not fill."""
         observation = Observation(tuple(FEATURES))
         # The minimum RTT is probed again after ten seconds, in ProbeRTT.
-        flow = Flow("agent", rtt_ms=40.0, parameters={"base_rtt_window_s": 10})
+        flow = Flow("agent", rtt_ms=40.0, parameters={"base_rtt_window_s": 10, "preference": 0.2})
         scenario = Scenario(rate_mbps=4.0, buffer_bdp=0.5, duration_s=13.0, loss=0.01, flows=(flow,))
         with closing(BottleneckEnv(scenario, engine=engine, observation=observation)) as env:
             seen = [env.reset(seed=1)[0]]

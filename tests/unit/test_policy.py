@@ -23,7 +23,7 @@ from bbrgym.agents.policy import Agent, load_agent
 from bbrgym.baselines.policy_file import REFERENCE
 from bbrgym.benchmark.plan import Benchmark
 from bbrgym.envs.columns import FLOW_COLUMNS
-from bbrgym.envs.observation import FEATURES, GAIN_COLUMNS, Observation, tabulate
+from bbrgym.envs.observation import FEATURES, GAIN_COLUMNS, PREFERENCE, Observation, tabulate
 
 SEED = 7
 PROBE_BW = 2
@@ -36,7 +36,7 @@ class TestFeatures:
         rng = random.Random(f"{SEED} {name}")
         observation = Observation((name,))
         policy = make_agent(observation={"features": [name]}).to_bytes()
-        columns = [*FLOW_COLUMNS, *GAIN_COLUMNS]
+        columns = [*FLOW_COLUMNS, *GAIN_COLUMNS, PREFERENCE]
         odd = [0.0, 1.0, 2.0, 3.0, -1.0, math.nan, math.inf, -math.inf, 1e-300, 1e300]
         seen = set()
         for _ in range(500):
@@ -46,7 +46,7 @@ class TestFeatures:
             sent = 0.0 if math.isnan(row["sent_packets"]) else max(row["sent_packets"], 0.0)
             row |= {"is_active": 1.0, "sent_packets": sent, "delivered_packets": 1.0}
             flows, gains = (np.array([[row[c] for c in names]]) for names in (FLOW_COLUMNS, GAIN_COLUMNS))
-            expected = float(observation.evaluate(tabulate(flows, gains.T))[0, 0])
+            expected = float(observation.evaluate(tabulate(flows, gains.T, row[PREFERENCE]))[0, 0])
             (found,) = cc.policy_observation(policy, {c: row[c] for c in cc.policy_columns()})
             assert found == expected, row
             seen.add(expected)
@@ -334,6 +334,19 @@ def test_gains_beyond_the_bounds_of_the_parameters_are_clamped() -> None:
     controller = make(load_agent(REFERENCE), max_cwnd_gain=0.5, is_always_steered=1)
     Path(controller).run_until(1000)
     assert controller.metrics()["cwnd_gain"] == 0.5
+
+
+def test_it_sees_the_preference_of_its_flow_from_the_first_decision_on() -> None:
+    agent = make_agent(observation={"features": ["preference"]})
+    gains = []
+    for parameters, preference in (({}, 0.5), ({"preference": 0.25}, 0.25)):
+        controller = make(agent, is_always_steered=1, **parameters)
+        assert controller.observation == [preference]
+        Path(controller).run_until(100)
+        gains.append((controller.metrics()["cwnd_gain"], controller.metrics()["pacing_gain"]))
+        (action,) = agent.predict(np.array([[preference]], dtype=np.float32))
+        assert gains[-1] == pytest.approx(agent.spec.action.gains(action))
+    assert gains[0] != gains[1]
 
 
 # In the engines.

@@ -34,7 +34,12 @@ from bbrgym.envs.reward import TERMS, Reward
 from bbrgym.envs.sb3_env import Rollout, SharedPolicyVecEnv
 
 PAIR = Scenario(
-    duration_s=1.2, flows=(Flow("agent", rtt_ms=10.0), Flow("bbr"), Flow("agent", rtt_ms=50.0, start_s=0.3))
+    duration_s=1.2,
+    flows=(
+        Flow("agent", rtt_ms=10.0, parameters={"preference": 0.9}),
+        Flow("bbr"),
+        Flow("agent", rtt_ms=50.0, start_s=0.3, parameters={"preference": 0.1}),
+    ),
 )
 ENDING = Distribution.from_dict(  # by time, by a stop, and by the last byte, before the scenario ends
     {
@@ -45,7 +50,11 @@ ENDING = Distribution.from_dict(  # by time, by a stop, and by the last byte, be
             "choice": [
                 [{"algorithm": "agent", "rtt_ms": {"uniform": [10, 60]}, "size_bytes": {"choice": [None, 100_000]}}],
                 [{"algorithm": "bbr"}, {"algorithm": "agent", "stop_s": {"choice": [None, 0.6]}, "rtt_ms": 20}],
-                [{"algorithm": "cubic"}, {"algorithm": "bbr2"}, {"algorithm": "agent", "start_s": 0.1}],
+                [
+                    {"algorithm": "cubic"},
+                    {"algorithm": "bbr2"},
+                    {"algorithm": "agent", "start_s": 0.1, "parameters": {"preference": 0}},
+                ],
             ]
         },
     }
@@ -257,7 +266,7 @@ def test_arrays_of_another_shape_are_refused() -> None:
     rows = [np.zeros((4, 1, *shape)) for shape in (batch.flow_rows.shape[1:], batch.link_rows.shape[1:], ())]
     flags = [np.zeros((4, 1), np.uint8) for _ in range(2)]
     arrays = [
-        *(np.array([100_000_000]), np.array([0, 2]), np.zeros(1, np.int64), np.ones((2, 2))),
+        *(np.array([100_000_000]), np.array([0, 2]), np.zeros(1, np.int64), np.zeros(2), np.ones((2, 2))),
         *(np.zeros((5, 2, 17), np.float32), np.zeros((4, 2, 2), np.float32), np.zeros((4, 2, 2), np.float32)),
         *rows,
         *flags,

@@ -56,6 +56,16 @@ def test_in_packets_the_competitive_rule_needs_no_bdp() -> None:
         CompetitiveRule(observation, Action())
 
 
+@pytest.mark.parametrize(("preference", "backlog", "growth"), [(0.0, 3, 4), (0.5, 6, 16), (1.0, 12, 64)])
+def test_a_preference_for_its_share_means_more_packets(preference: float, backlog: float, growth: float) -> None:
+    observation = Observation(("log_stale_rtt_ratio", "log_rate_decline", "preference"))
+    rule = CompetitiveRule(observation, PACKETS)
+    for stale, decline in ((0.0, 0.0), (1.0, 2.0)):
+        seen = np.array([[stale, decline, preference]], dtype=np.float32)
+        # The queue doubles the RTT, and a quarter of the highest bandwidth is left: half of what the flow competes for.
+        assert rule.backlogs(seen) == pytest.approx([backlog * (1 + growth * stale)])
+
+
 def test_it_takes_two_signs_to_compete() -> None:
     rule = CompetitiveRule(Observation(), PACKETS)
     stale, declined = {"log_stale_rtt_ratio": 2.0}, {"log_rate_decline": 3.0}
