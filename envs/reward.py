@@ -183,7 +183,8 @@ def alpha_fair(context: RewardContext) -> Array:
     flows = context.of_flows(context.count)
     share = flows / (own_weight + flows - ONE)  # the best one of each other flow, in fair shares
     best = own_weight * np.log(own_weight * share) + (flows - ONE) * np.log(share)
-    return mean - ((ONE - own_weight) * own + best) / flows
+    mean -= ((ONE - own_weight) * own + best) / flows
+    return mean
 
 
 def delay(context: RewardContext) -> Array:
