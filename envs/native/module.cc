@@ -42,9 +42,9 @@ void CheckShape(const char* name, const Array& array, std::initializer_list<std:
 
 void Run(Batch& batch, const PolicyTable& features, const GainMap& gain_map, const PolicyNetwork* policy,
          const Durations& durations_ns, const Durations& flows, const Array<std::int64_t, 1>& next_steps,
-         const Array<const double, 1>& preferences, const Array<double, 2>& gains, const Array<float, 3>& observations, const Array<const float, 3>& noise,
-         const Array<float, 3>& actions, const Array<double, 4>& flow_rows, const Array<double, 3>& link_rows,
-         const Array<double, 2>& times_s, const Array<std::uint8_t, 2>& is_over,
+         const Array<const double, 1>& preferences, const Array<double, 2>& gains, const Array<float, 3>& observations,
+         const Array<const float, 3>& noise, const Array<float, 3>& actions, const Array<double, 4>& flow_rows,
+         const Array<double, 3>& link_rows, const Array<double, 2>& times_s, const Array<std::uint8_t, 2>& is_over,
          const Array<std::uint8_t, 2>& is_complete) {
   const std::size_t networks = batch.size();
   const std::size_t steps = actions.shape(0);
@@ -147,8 +147,8 @@ NB_MODULE(_native, m) {
           "durations_ns"_a,
           "Simulate each scenario for its duration, or to its end; 0 leaves a scenario as it is. Releases the GIL.")
       .def("run", &Run, "features"_a, "gain_map"_a, "policy"_a.none(), "durations_ns"_a, "flows"_a, "next_steps"_a,
-           "preferences"_a, "gains"_a, "observations"_a, "noise"_a, "actions"_a, "flow_rows"_a, "link_rows"_a, "times_s"_a, "is_over"_a,
-           "is_complete"_a,
+           "preferences"_a, "gains"_a, "observations"_a, "noise"_a, "actions"_a, "flow_rows"_a, "link_rows"_a,
+           "times_s"_a, "is_over"_a, "is_complete"_a,
            "Make the steps of a rollout, from `next_steps` on, to the last one or to the end of each episode; see "
            "envs/native/rollout.h for the arrays. Raises ValueError. Releases the GIL.")
       .def_prop_ro("flow_rows", ViewOf(&Batch::flow_rows),
