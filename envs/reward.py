@@ -29,14 +29,12 @@ class Conditions:
         rtt_ms: the flow's base RTT, shape (M,).
         longest_rtt_ms: the longest base RTT on its link, shape (M,).
         delay_weight: of `delay`, by the flow's preference p: 4^(1 - 2 p), from 4 to 1/4; shape (M,).
-        own_weight: of the flow's own throughput beside that of others: min(1, 3^(2 p - 1)), from 1/3 to 1; shape (M,).
     """
 
     payload: Array
     rtt_ms: Array
     longest_rtt_ms: Array
     delay_weight: Array
-    own_weight: Array
 
     @classmethod
     def of(cls, scenario: Scenario, flows: Sequence[int], steps: int = 1) -> Conditions:
@@ -49,7 +47,6 @@ class Conditions:
             np.tile(np.array([scenario.flows[flow].rtt_ms for flow in flows], dtype=np.float64), steps),
             np.full(count, max(flow.rtt_ms for flow in scenario.flows), dtype=np.float64),
             4.0 ** (1.0 - 2.0 * preferences),
-            np.minimum(1.0, 3.0 ** (2.0 * preferences - 1.0)),
         )
 
     def set(self, flows: slice, others: Conditions) -> None:
@@ -167,24 +164,11 @@ def alpha_fair(context: RewardContext) -> Array:
     the alpha-fair utility with alpha = 1 (Kelly 1997; Mo and Walrand 2000) minus its value for equal shares of a full
     link. So it is 0 there, its maximum, and negative everywhere else (Jensen). Unlike `log_throughput` it rewards a
     flow for leaving others their share, and for using what they cannot.
-
-    A flow that prefers little delay counts its own logarithm by `Conditions.own_weight` w < 1. Its best share of a link
-    with n flows is then w / (w + n - 1), where the term is 0.
     """
-    per_fair_share = context.count / context.link_rate
-    shares = context.all_flows(_DELIVERY_RATE) * per_fair_share[:, np.newaxis]
+    shares = context.all_flows(_DELIVERY_RATE) * (context.count / context.link_rate)[:, np.newaxis]
     utilities = np.log(np.fmax(shares, _SMALLEST_SHARE))  # fmax: the row of a missing flow is NaN
     utilities *= context.took_part
-    mean: Array = context.of_flows(context.sum(utilities) / context.count)
-    own_weight = context.conditions.own_weight
-    if np.count_nonzero(own_weight < ONE) == 0:
-        return mean
-    own = np.log(np.fmax(context.flow(_DELIVERY_RATE) * context.of_flows(per_fair_share), _SMALLEST_SHARE))
-    flows = context.of_flows(context.count)
-    share = flows / (own_weight + flows - ONE)  # the best one of each other flow, in fair shares
-    best = own_weight * np.log(own_weight * share) + (flows - ONE) * np.log(share)
-    mean -= ((ONE - own_weight) * own + best) / flows
-    return mean
+    return context.of_flows(context.sum(utilities) / context.count)
 
 
 def delay(context: RewardContext) -> Array:

@@ -214,7 +214,7 @@ class TestParts:
         rng = np.random.default_rng(1)
         actions = rng.uniform(-1.1, 1.1, (count, 2)).astype(np.float32)
         gains = Action().all_gains(actions)
-        conditions = Conditions(*rng.uniform(0.3, 1, (5, count)))
+        conditions = Conditions(*rng.uniform(0.5, 2, (4, count)))
         observation, reward = EVERYTHING["observation"], EVERYTHING["reward"]
 
         def evaluate(rows: slice) -> tuple[Any, Any]:
@@ -237,7 +237,7 @@ class TestParts:
         flows = np.nan_to_num(flows) + 1.0
         pairs = [0, 2]
         table = tabulate(flows[:, pairs].reshape(8, -1), np.ones((2, 8)))
-        conditions = Conditions(*np.random.default_rng(1).uniform(0.3, 1, (5, 8)))
+        conditions = Conditions(*np.random.default_rng(1).uniform(0.5, 2, (4, 8)))
         reward = EVERYTHING["reward"]
         together = reward.evaluate(RewardContext(table, flows, link, conditions))
         for index in range(8):
@@ -250,7 +250,7 @@ class TestParts:
         rng = np.random.default_rng(1)
         flows = np.exp(rng.normal(0, 1, (50, 20, len(FLOW_COLUMNS))))
         link = np.exp(rng.normal(0, 1, (50, len(LINK_COLUMNS))))
-        conditions = Conditions(*rng.uniform(0.3, 1, (5, 50)))
+        conditions = Conditions(*rng.uniform(0.5, 2, (4, 50)))
         table = tabulate(flows[:, 0], np.ones((2, 50)))
         reward = EVERYTHING["reward"]
         expected = reward.evaluate(RewardContext(table, flows, link, conditions))
