@@ -5,6 +5,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
 #include <memory>
@@ -26,49 +27,56 @@ using PlainScenario = nanobind::typed<nanobind::dict, nanobind::str, nanobind::o
 template <typename Record>
 Record RecordFromDict(const nanobind::dict& plain);
 
-/// Reads the fields of a record that a dict has.
-class DictReader {
+/// Visits the fields of a record and sets the one of a name.
+class FieldReader {
  public:
-  explicit DictReader(const nanobind::dict& plain) : plain_(plain) {}
+  FieldReader(std::string_view name, nanobind::handle value) : name_(name), value_(value) {}
 
   template <typename Value>
-  void operator()(const char* name, Value& value) {
-    if (plain_.contains(name)) value = nanobind::cast<Value>(plain_[name]);
-    seen_ += plain_.contains(name) ? 1 : 0;
+  void operator()(std::string_view name, Value& field) {
+    if (name != name_) return;
+    Read(field);
+    has_read_ = true;
   }
 
-  void operator()(const char* name, std::vector<Flow>& flows) {
-    if (!plain_.contains(name)) return;
-    ++seen_;
+  bool HasRead() const { return has_read_; }
+
+ private:
+  template <typename Value>
+  void Read(Value& field) {
+    field = nanobind::cast<Value>(value_);
+  }
+
+  void Read(std::vector<Flow>& flows) {
     flows.clear();
-    for (nanobind::handle flow : nanobind::cast<nanobind::list>(plain_[name])) {
+    for (nanobind::handle flow : nanobind::cast<nanobind::list>(value_)) {
       flows.push_back(RecordFromDict<Flow>(nanobind::cast<nanobind::dict>(flow)));
     }
   }
 
-  void operator()(const char* name, std::shared_ptr<const PolicyNetwork>& policy) {
-    if (!plain_.contains(name)) return;
-    ++seen_;
+  void Read(std::shared_ptr<const PolicyNetwork>& policy) {
     nanobind::bytes bytes;
-    if (!nanobind::try_cast(plain_[name], bytes)) throw std::invalid_argument("the policy of a flow must be bytes");
+    if (!nanobind::try_cast(value_, bytes)) throw std::invalid_argument("the policy of a flow must be bytes");
     policy = PolicyNetwork::Parse(std::string_view(bytes.c_str(), bytes.size()));
   }
 
-  bool HasReadAll() const { return seen_ == plain_.size(); }
-
- private:
-  nanobind::dict plain_;
-  std::size_t seen_ = 0;
+  std::string_view name_;
+  nanobind::handle value_;
+  bool has_read_ = false;
 };
 
 /// Throws std::invalid_argument (ValueError) if the dict has a field that the record does not have.
 template <typename Record>
 Record RecordFromDict(const nanobind::dict& plain) {
   Record record;
-  DictReader reader(plain);
-  record.VisitFields(reader);
-  if (!reader.HasReadAll())
-    throw std::invalid_argument("a scenario or a flow has a field that the engine does not know");
+  // Field by field of the dict, not of the record: most have their default and are not in it.
+  for (const auto& [name, value] : plain) {
+    FieldReader reader(nanobind::cast<std::string_view>(name), value);
+    record.VisitFields(reader);
+    if (reader.HasRead()) continue;
+    throw std::invalid_argument("a scenario or a flow has a field that the engine does not know: " +
+                                nanobind::cast<std::string>(name));
+  }
   return record;
 }
 

@@ -20,10 +20,10 @@ Batch::Batch(std::size_t networks, std::size_t max_flows, std::size_t threads, d
       is_over_(networks, 1),
       is_complete_(networks, 0) {}
 
-void Batch::Reset(std::size_t index, Scenario scenario, std::uint64_t seed) {
-  if (scenario.flows.size() > max_flows_) {
+void Batch::Reset(std::size_t index, std::shared_ptr<const Scenario> scenario, std::uint64_t seed) {
+  if (scenario->flows.size() > max_flows_) {
     throw std::invalid_argument("a scenario must have at most max_flows = " + std::to_string(max_flows_) +
-                                " flows, got " + std::to_string(scenario.flows.size()));
+                                " flows, got " + std::to_string(scenario->flows.size()));
   }
   networks_.at(index).Reset(std::move(scenario), seed);
   std::fill_n(flow_rows_.begin() + static_cast<std::ptrdiff_t>(index * max_flows_), max_flows_, EmptyRow<FlowRow>());

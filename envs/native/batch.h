@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -27,7 +28,7 @@ class Batch {
         double packets_worth_threads = kPacketsWorthThreads);
 
   /// Starts a scenario in one network. Throws std::invalid_argument or std::out_of_range.
-  void Reset(std::size_t index, Scenario scenario, std::uint64_t seed);
+  void Reset(std::size_t index, std::shared_ptr<const Scenario> scenario, std::uint64_t seed);
   void Steer(std::size_t index, std::int64_t flow, double cwnd_gain, double pacing_gain);
 
   /// Steps every network by its own duration in ns; a duration <= 0 leaves a network and its rows as they are.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -46,24 +46,32 @@ class NativeEngine(Engine):
     def __init__(self, threads: int | None = None) -> None:
         check_integer("threads", threads, at_least=1, or_none=True)
         self._batch: _native.Batch | None = None
+        self._arrays: _Arrays | None = None
+        self._duration_ns = np.zeros(1, dtype=np.int64)
+        self._last: tuple[Scenario, Mapping[int, bytes], _native.Scenario] | None = None
 
     def _begin_reset(self, scenario: Scenario, seed: int, policies: Mapping[int, bytes]) -> None:
-        if self._batch is None or self._batch.flow_rows.shape[1] < len(scenario.flows):
+        if self._batch is None or self._arrays is None or self._arrays.flows.shape[1] < len(scenario.flows):
             self._batch = _native.Batch(1, len(scenario.flows), 1)
-        self._batch.reset(0, _plain(scenario, policies), seed)
+            self._arrays = _Arrays.of(self._batch)
+        if self._last is None or self._last[0] is not scenario or self._last[1] != policies:
+            self._last = scenario, policies, _converted(scenario, policies)
+        self._batch.reset(0, self._last[2], seed)
 
     def _begin_step(self, duration_ns: int) -> None:
         assert self._batch is not None
-        self._batch.step(np.array([duration_ns], dtype=np.int64))
+        self._duration_ns[0] = duration_ns
+        self._batch.step(self._duration_ns)
 
     def _finish_request(self, scenario: Scenario) -> Rows:
-        assert self._batch is not None
+        arrays = self._arrays
+        assert arrays is not None
         return Rows(
-            time_s=float(self._batch.times_s[0]),
-            flows=self._batch.flow_rows[0, : len(scenario.flows)].copy(),
-            link=self._batch.link_rows[0].copy(),
-            is_over=bool(self._batch.is_over[0]),
-            is_complete=bool(self._batch.is_complete[0]),
+            time_s=float(arrays.time_s[0]),
+            flows=arrays.flows[0, : len(scenario.flows)].copy(),
+            link=arrays.link[0].copy(),
+            is_over=bool(arrays.is_over[0]),
+            is_complete=bool(arrays.is_complete[0]),
         )
 
     def _steer(self, flow: int, cwnd_gain: float, pacing_gain: float) -> None:
@@ -71,7 +79,7 @@ class NativeEngine(Engine):
         self._batch.steer(0, flow, cwnd_gain, pacing_gain)
 
     def _release(self) -> None:
-        self._batch = None
+        self._batch = self._arrays = self._last = None
 
 
 class NativeBatch:
@@ -94,7 +102,6 @@ class NativeBatch:
         self._threads = threads or min(cores, max(1, count // _SCENARIOS_PER_THREAD))
         self._count = count
         self._steps_ns = np.zeros(count, dtype=np.int64)
-        self._last: tuple[Scenario, dict[str, Any]] | None = None
         self._max_flows = max_flows
         self.close()
 
@@ -115,7 +122,7 @@ class NativeBatch:
         assert self._batch is not None
         for index, scenario, seed, step_ms in zip(indices, scenarios, seeds, steps_ms, strict=True):
             self._steps_ns[index] = whole_nanoseconds(step_ms)
-            self._batch.reset(index, self._plain(scenario), seed)
+            self._batch.reset(index, self._converted(scenario), seed)
 
     def steer(self, indices: npt.NDArray[np.intp], flows: npt.NDArray[np.intp], gains: npt.NDArray[np.float64]) -> None:
         """See `EngineBatch`."""
@@ -162,6 +169,7 @@ class NativeBatch:
     def close(self) -> None:
         """Free everything; a reset of all starts afresh."""
         self._batch: _native.Batch | None = None
+        self._last: tuple[Scenario, _native.Scenario] | None = None
         self.flows = np.empty((self._count, 0, len(FLOW_COLUMNS)))
         self.link = np.empty((self._count, len(LINK_COLUMNS)))
         self.time_s = np.zeros(self._count)
@@ -170,22 +178,33 @@ class NativeBatch:
     def _make_batch(self, max_flows: int) -> None:
         self._max_flows = max_flows
         self._batch = _native.Batch(self._count, max_flows, self._threads)
-        self.flows = self._batch.flow_rows
-        self.link = self._batch.link_rows
-        self.time_s = self._batch.times_s
-        self.is_over = self._batch.is_over.view(np.bool_)
-        self.is_complete = self._batch.is_complete.view(np.bool_)
+        self.flows, self.link, self.time_s, self.is_over, self.is_complete = _Arrays.of(self._batch)
 
-    def _plain(self, scenario: Scenario) -> dict[str, Any]:
+    def _converted(self, scenario: Scenario) -> _native.Scenario:
         # Cached: if no scenario is drawn, every episode has the same one.
         if self._last is None or self._last[0] is not scenario:
             check_algorithms(scenario, NativeEngine.description)
-            self._last = scenario, _plain(scenario, read_policies(scenario))
+            self._last = scenario, _converted(scenario, read_policies(scenario))
         return self._last[1]
 
 
-def _plain(scenario: Scenario, policies: Mapping[int, bytes]) -> dict[str, Any]:
+class _Arrays(NamedTuple):
+    """What a batch measured in its last step or reset; see `EngineBatch`. It writes them again in the next one."""
+
+    flows: npt.NDArray[np.float64]
+    link: npt.NDArray[np.float64]
+    time_s: npt.NDArray[np.float64]
+    is_over: npt.NDArray[np.bool_]
+    is_complete: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, batch: _native.Batch) -> _Arrays:
+        flags = batch.is_over.view(np.bool_), batch.is_complete.view(np.bool_)
+        return cls(batch.flow_rows, batch.link_rows, batch.times_s, *flags)
+
+
+def _converted(scenario: Scenario, policies: Mapping[int, bytes]) -> _native.Scenario:
     plain = scenario.to_dict()
     for index, policy in policies.items():
         plain["flows"][index]["policy"] = policy
-    return plain
+    return _native.Scenario(plain)

@@ -2,11 +2,13 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <new>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -120,17 +122,18 @@ nb::typed<nb::dict, std::string, std::string> MeaningByName(std::span<const Colu
 NB_MODULE(_native, m) {
   m.doc() = "The native engine: many bottlenecks in this process (C++).";
 
+  nb::class_<Scenario>(m, "Scenario", "A scenario as engines read it. Episodes can share it.")
+      .def(
+          "__init__",
+          [](Scenario* self, const PlainScenario& plain) { new (self) Scenario(RecordFromDict<Scenario>(plain)); },
+          "plain"_a, "Convert `Scenario.to_dict()`. Raises ValueError for a field that no engine knows.");
+
   nb::class_<Batch>(m, "Batch", "Scenarios that are stepped together; none affects another.")
       .def(nb::init<std::size_t, std::size_t, std::size_t, double>(), "size"_a, "max_flows"_a, "threads"_a = 1,
            "packets_worth_threads"_a = Batch::kPacketsWorthThreads,
            "A step of fewer packets than `packets_worth_threads` is the work of one thread.")
-      .def(
-          "reset",
-          [](Batch& batch, std::size_t index, const PlainScenario& scenario, std::uint64_t seed) {
-            batch.Reset(index, RecordFromDict<Scenario>(scenario), seed);
-          },
-          "index"_a, "scenario"_a, "seed"_a,
-          "Start `Scenario.to_dict()` at time 0. Raises ValueError for what cannot be simulated.")
+      .def("reset", &Batch::Reset, "index"_a, "scenario"_a, "seed"_a,
+           "Start a scenario at time 0. Raises ValueError for what cannot be simulated.")
       .def("steer", &Batch::Steer, "index"_a, "flow"_a, "cwnd_gain"_a, "pacing_gain"_a,
            "Set the gains of an agent's flow. Raises IndexError or ValueError.")
       .def(

@@ -19,27 +19,29 @@ constexpr PacketNumber kAnswer = 0;
 
 }  // namespace
 
-void Network::Reset(Scenario scenario, std::uint64_t seed) {
-  scenario.Check();
-  for (const Flow& flow : scenario.flows) MakeController(flow.algorithm, Connection{}, flow.parameters);
-  scenario_ = std::move(scenario);
+void Network::Reset(std::shared_ptr<const Scenario> scenario, std::uint64_t seed) {
+  if (scenario != scenario_) {
+    scenario->Check();
+    for (const Flow& flow : scenario->flows) MakeController(flow.algorithm, Connection{}, flow.parameters);
+    scenario_ = std::move(scenario);
+  }
   now_ = step_start_ = 0;
-  end_ = FromSeconds(scenario_.duration_s);
+  end_ = FromSeconds(scenario_->duration_s);
   late_.Clear();
   SetNextRate(0);
-  const EpisodeSeeds seeds(seed, scenario_.flows.size());
-  link_.Reset(scenario_, seeds.link);
-  reordering_ = Reordering(scenario_, seeds.link);
+  const EpisodeSeeds seeds(seed, scenario_->flows.size());
+  link_.Reset(*scenario_, seeds.link);
+  reordering_ = Reordering(*scenario_, seeds.link);
   further_.reset();
-  if (scenario_.HasFurtherLinks()) further_ = std::make_unique<Further>(scenario_);
+  if (scenario_->HasFurtherLinks()) further_ = std::make_unique<Further>(*scenario_);
 
   flows_.clear();
-  flows_.resize(scenario_.flows.size());
+  flows_.resize(scenario_->flows.size());
   next_.Reset(flows_.size(), kNever);
   open_flows_ = flows_.size();
-  const double link_delay_ms = scenario_.LinkDelayMs();
+  const double link_delay_ms = scenario_->LinkDelayMs();
   for (std::size_t i = 0; i < flows_.size(); ++i) {
-    const Flow& given = scenario_.flows[i];
+    const Flow& given = scenario_->flows[i];
     FlowState& flow = flows_[i];
     flow.route = RouteOf(given, link_, further_ ? &further_->links : nullptr);
     flow.seed = seeds.flows[i];
@@ -63,7 +65,7 @@ void Network::Reset(Scenario scenario, std::uint64_t seed) {
 }
 
 void Network::Steer(std::int64_t index, double cwnd_gain, double pacing_gain) {
-  scenario_.CheckSteerable(index);
+  scenario_->CheckSteerable(index);
   FlowState& flow = flows_[static_cast<std::size_t>(index)];
   flow.gains = {.cwnd = cwnd_gain, .pacing = pacing_gain};
   // The sender reads the controller's decision on the next ACK, as always.
@@ -111,7 +113,7 @@ void Network::Step(Nanoseconds duration) {
 }
 
 void Network::SetNextRate(std::size_t index) {
-  const auto& rates = scenario_.rate_schedule;
+  const auto& rates = scenario_->rate_schedule;
   next_rate_ = index;
   next_change_ = index < rates.size() ? FromSeconds(rates[index].first) : kNever;
   UpdateRare();
@@ -124,7 +126,7 @@ void Network::UpdateRare() {
 /// A change of the rate, or a late packet. Of simultaneous events these come first.
 [[gnu::noinline]] void Network::RunRare() {
   if (next_change_ == next_rare_) {
-    link_.SetRate(next_change_, scenario_.rate_schedule[next_rate_].second);
+    link_.SetRate(next_change_, scenario_->rate_schedule[next_rate_].second);
     SetNextRate(next_rate_ + 1);
     return;
   }
@@ -339,9 +341,9 @@ void Network::UpdateNext(std::size_t index, const FlowState& flow) {
 }
 
 [[gnu::noinline]] void Network::Connect(std::size_t index, FlowState& flow) {
-  const Flow& given = scenario_.flows[index];
+  const Flow& given = scenario_->flows[index];
   const Nanoseconds rtt = flow.answer - flow.answered;
-  const Connection connection = MakeConnection(given, scenario_.packet_bytes, rtt, flow.seed);
+  const Connection connection = MakeConnection(given, scenario_->packet_bytes, rtt, flow.seed);
   flow.sender = MakeSender(given, connection, flow.gains, flow.answer);
   if (const auto source = MakeAppSource(given, connection, flow.answer - flow.shift)) {
     flow.delivery.Expect(*source, connection.packet_bytes);
@@ -368,7 +370,7 @@ FlowRow Network::GetFlowRow(std::size_t index) const {
       flow.phase == Phase::kBefore ? 0.0 : ActiveShare({flow.start, flow.end}, {step_start_, now_});
   return MakeFlowRow({.seconds = static_cast<double>(now_ - step_start_) / 1e9,
                       .active_share = active_share,
-                      .packet_bytes = scenario_.packet_bytes,
+                      .packet_bytes = scenario_->packet_bytes,
                       .is_open = flow.phase == Phase::kOpen,
                       .before = flow.before},
                      ReadingOf(flow.sender.get(), flow.receiver, flow.delivery));

@@ -37,7 +37,7 @@ class Network {
   Network& operator=(const Network&) = delete;
 
   /// Starts the scenario at time 0. Throws std::invalid_argument if it cannot be simulated.
-  void Reset(Scenario scenario, std::uint64_t seed);
+  void Reset(std::shared_ptr<const Scenario> scenario, std::uint64_t seed);
 
   /// Sets the gains of an agent's flow. Throws std::out_of_range or std::invalid_argument.
   void Steer(std::int64_t flow, double cwnd_gain, double pacing_gain);
@@ -45,7 +45,7 @@ class Network {
   /// Simulates for `duration`, or to the end. Throws std::logic_error before the first reset.
   void Step(Nanoseconds duration);
 
-  const Scenario& scenario() const { return scenario_; }
+  const Scenario& scenario() const { return *scenario_; }
   Nanoseconds now() const { return now_; }
   bool IsComplete() const { return !flows_.empty() && open_flows_ == 0; }
   bool IsOver() const { return IsComplete() || now_ >= end_; }
@@ -142,7 +142,7 @@ class Network {
   void Connect(std::size_t index, FlowState& flow);
   void End(FlowState& flow, Nanoseconds now);
 
-  Scenario scenario_;
+  std::shared_ptr<const Scenario> scenario_ = std::make_shared<const Scenario>();  // without flows before a reset
   std::vector<FlowState> flows_;
   Bottleneck link_;
   Reordering reordering_;

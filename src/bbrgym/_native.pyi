@@ -7,6 +7,14 @@ from numpy.typing import NDArray
 
 import bbrgym._controllers
 
+class Scenario:
+    """A scenario as engines read it. Episodes can share it."""
+
+    def __init__(self, plain: dict[str, object]) -> None:
+        """
+        Convert `Scenario.to_dict()`. Raises ValueError for a field that no engine knows.
+        """
+
 class Batch:
     """Scenarios that are stepped together; none affects another."""
 
@@ -15,9 +23,9 @@ class Batch:
         A step of fewer packets than `packets_worth_threads` is the work of one thread.
         """
 
-    def reset(self, index: int, scenario: dict[str, object], seed: int) -> None:
+    def reset(self, index: int, scenario: Scenario, seed: int) -> None:
         """
-        Start `Scenario.to_dict()` at time 0. Raises ValueError for what cannot be simulated.
+        Start a scenario at time 0. Raises ValueError for what cannot be simulated.
         """
 
     def steer(self, index: int, flow: int, cwnd_gain: float, pacing_gain: float) -> None:

@@ -200,7 +200,7 @@ std::vector<std::uint64_t> Run(Batch& batch, const std::vector<Episode>& episode
   std::vector<Random> randoms;
   for (std::size_t i = 0; i < count; ++i) {
     randoms.emplace_back(episodes[i].seed);
-    batch.Reset(place(i), episodes[i].scenario, episodes[i].seed);
+    batch.Reset(place(i), std::make_shared<const Scenario>(episodes[i].scenario), episodes[i].seed);
     AddRows(batch, place(i), episodes[i], digests[i]);
   }
   std::vector<std::int64_t> durations(count);

@@ -136,4 +136,4 @@ def test_an_unknown_kind_is_refused_by_the_engine() -> None:
     plain = with_ecn(STEP).to_dict()
     plain["flows"][0]["ecn"] = "ect"
     with pytest.raises(ValueError, match="unknown ecn 'ect'; known: classic, l4s"):
-        _native.Batch(1, 1).reset(0, plain, SEED)
+        _native.Batch(1, 1).reset(0, _native.Scenario(plain), SEED)

@@ -149,9 +149,9 @@ def test_every_buffer_has_an_end(engine: Engine, queue: Queue) -> None:
 
 
 def test_an_unknown_queue_is_refused_by_the_engine() -> None:
-    batch = _native.Batch(1, 1)
+    batch, scenario = _native.Batch(1, 1), _native.Scenario(CODEL.to_dict() | {"queue": "red"})
     with pytest.raises(ValueError, match="unknown queue 'red'; known: droptail, codel, pie, fq_codel, dualpi2"):
-        batch.reset(0, CODEL.to_dict() | {"queue": "red"}, SEED)
+        batch.reset(0, scenario, SEED)
 
 
 def test_fq_codel_gives_every_flow_its_share(engine: Engine) -> None:

@@ -171,7 +171,7 @@ def test_the_size_of_a_step_that_threads_share_changes_nothing() -> None:
     for packets in (0.0, 20.0, math.inf):  # always, at times, never but in the first step
         batch = _native.Batch(3, 2, 2, packets)
         for index in range(3):
-            batch.reset(index, SCENARIO.to_dict(), index)
+            batch.reset(index, _native.Scenario(SCENARIO.to_dict()), index)
         played = []
         for _ in range(30):
             batch.step(np.full(3, 2 * 10**7))
@@ -201,11 +201,12 @@ def test_engines_take_more_flows_with_a_reset_of_all() -> None:
 def test_a_batch_refuses_what_is_out_of_its_bounds() -> None:
     batch = _native.Batch(2, 1)
     plain = Scenario(flows=(Flow("bbr"),)).to_dict()
-    batch.reset(0, plain, 1)
+    given = _native.Scenario(plain)
+    batch.reset(0, given, 1)
     refused: list[tuple[type[Exception], Callable[[], object]]] = [
-        (IndexError, lambda: batch.reset(2, plain, 1)),
-        (ValueError, lambda: batch.reset(0, SCENARIO.to_dict(), 1)),
-        (ValueError, lambda: batch.reset(0, plain | {"flows": []}, 1)),
+        (IndexError, lambda: batch.reset(2, given, 1)),
+        (ValueError, lambda: batch.reset(0, _native.Scenario(SCENARIO.to_dict()), 1)),
+        (ValueError, lambda: batch.reset(0, _native.Scenario(plain | {"flows": []}), 1)),
         (ValueError, lambda: batch.step(np.zeros(3, dtype=np.int64))),
         (IndexError, lambda: batch.steer(0, 1, 1.0, 1.0)),
         (IndexError, lambda: batch.steer(1, 0, 1.0, 1.0)),
@@ -221,9 +222,9 @@ def test_a_batch_refuses_what_is_out_of_its_bounds() -> None:
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
 def test_a_forked_process_has_no_threads_to_wait_for() -> None:
-    batch = _native.Batch(3, 2, 3)
+    batch, given = _native.Batch(3, 2, 3), _native.Scenario(SCENARIO.to_dict())
     for index in range(3):
-        batch.reset(index, SCENARIO.to_dict(), 1)
+        batch.reset(index, given, 1)
 
     def check() -> None:
         nonlocal batch

@@ -425,9 +425,10 @@ def test_the_reference_policy_is_the_default() -> None:
 def test_changed_files_are_read_again(tmp_path: FilePath) -> None:
     careful_agent().save(tmp_path / "x")
     scenario = with_policy(DUEL, str(tmp_path / "x"))
-    first = simulate(scenario, "native", SEED).hash
-    make_agent(seed=3).save(tmp_path / "x")
-    assert simulate(scenario, "native", SEED).hash != first
+    with closing(make_engine("native")) as engine:
+        first = simulate(scenario, engine, SEED).hash
+        make_agent(seed=3).save(tmp_path / "x")
+        assert simulate(scenario, engine, SEED).hash != first
 
 
 def test_a_batch_equals_single_runs(careful: str) -> None:
@@ -473,7 +474,7 @@ def test_engines_say_which_policy_is_missing(tmp_path: FilePath) -> None:
         (plain, "a flow of algorithm 'bbr' cannot have a policy: only 'policy' runs one"),
     ):
         with pytest.raises(ValueError, match=message):
-            batch.reset(0, given, 1)
+            batch.reset(0, _native.Scenario(given), 1)
 
 
 # In benchmarks.

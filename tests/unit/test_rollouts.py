@@ -262,7 +262,7 @@ def _network(inputs: int, weight: float) -> Network:
 def test_arrays_of_another_shape_are_refused() -> None:
     spec = EpisodeSpec(PAIR, engine="native")
     batch = _native.Batch(1, 3)
-    batch.reset(0, PAIR.to_dict(), 1)
+    batch.reset(0, _native.Scenario(PAIR.to_dict()), 1)
     rows = [np.zeros((4, 1, *shape)) for shape in (batch.flow_rows.shape[1:], batch.link_rows.shape[1:], ())]
     flags = [np.zeros((4, 1), np.uint8) for _ in range(2)]
     arrays = [
