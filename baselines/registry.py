@@ -45,10 +45,13 @@ LINUX_COMPARATORS: Final[dict[str, str]] = {
 COMPARATORS: Final[dict[str, str]] = NS3_COMPARATORS | LINUX_COMPARATORS
 """Algorithms that engines bring with them, unchanged. They take no parameters here."""
 
+_CONTROLLERS: Final = _controllers.controllers()
+_ALGORITHMS: Final = [*_CONTROLLERS, *COMPARATORS]
+
 
 def controllers() -> dict[str, str]:
     """Return the registered controllers, {name: one line about it}, in the order of the registry."""
-    return _controllers.controllers()
+    return dict(_CONTROLLERS)
 
 
 def defaults(algorithm: str) -> dict[str, float]:
@@ -63,7 +66,7 @@ def defaults(algorithm: str) -> dict[str, float]:
 
 def check_algorithm(algorithm: str) -> None:
     """Raise ValueError, naming the known ones, unless `algorithm` is a controller or a comparator."""
-    check_name("algorithm", algorithm, [*controllers(), *COMPARATORS])
+    check_name("algorithm", algorithm, _ALGORITHMS)
 
 
 def check_parameters(algorithm: str, parameters: Mapping[str, float]) -> None:

@@ -399,8 +399,8 @@ class Scenario:
 
         Fields of `LEFT_OUT` are left out if they have their default.
         """
-        plain = _plain(self)
-        plain["flows"] = [_plain(flow) | {"parameters": dict(flow.parameters)} for flow in self.flows]
+        plain = _plain(self, _SCENARIO_FIELDS)
+        plain["flows"] = [_plain(flow, _FLOW_FIELDS) | {"parameters": dict(flow.parameters)} for flow in self.flows]
         return plain
 
     @classmethod
@@ -416,7 +416,7 @@ class Scenario:
         Raises:
             ValueError: naming the bad value and the good ones.
         """
-        check_keys("scenario", plain, [*_field_names(cls), "rate_trace", "workload"])
+        check_keys("scenario", plain, [*_SCENARIO_FIELDS, "rate_trace", "workload"])
         arguments = {name: value for name, value in plain.items() if value is not None or name not in _LISTS}
         duration_s = arguments.get("duration_s", cls.duration_s)
         if "rate_trace" in arguments:
@@ -453,6 +453,12 @@ LEFT_OUT: Final = frozenset(
 )
 """Fields that were added later: while they have their defaults, older files and keys stay the same."""
 
+_SCENARIO_FIELDS, _FLOW_FIELDS = (
+    {f.name: f.default if f.name in LEFT_OUT else dataclasses.MISSING for f in dataclasses.fields(cls)}
+    for cls in (Scenario, Flow)
+)
+"""Each field and the value with which it is left out; MISSING, which no value equals, if it never is."""
+
 
 def resolve_trace(
     what: Literal["rate", "rtt"], plain: Mapping[str, Any], resolve: Callable[[Any], Any]
@@ -473,11 +479,8 @@ def resolve_trace(
     return arguments | {f"{what}_schedule": resolve(trace)}
 
 
-def _plain(record: Scenario | Flow) -> dict[str, Any]:
-    given = {f.name: (getattr(record, f.name), f.default) for f in dataclasses.fields(record)}
-    return {
-        name: _listed(value) for name, (value, default) in given.items() if name not in LEFT_OUT or value != default
-    }
+def _plain(record: Scenario | Flow, fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _listed(value) for name, without in fields.items() if (value := getattr(record, name)) != without}
 
 
 def _listed(value: Any) -> Any:
@@ -509,7 +512,7 @@ def _changes(what: str, schedule: Sequence[tuple[float, float]], unit: str) -> s
 
 def _flows(plain: Sequence[Mapping[str, Any]], duration_s: Any) -> tuple[Flow, ...]:
     for flow in plain:
-        check_keys("flow", flow, [*_field_names(Flow), "rtt_trace"])
+        check_keys("flow", flow, [*_FLOW_FIELDS, "rtt_trace"])
     return tuple(
         Flow(**resolve_trace("rtt", flow, lambda trace: rtt_trace.from_config(trace, duration_s))) for flow in plain
     )
@@ -522,10 +525,6 @@ def _with_floats(node: Any) -> Any:
     if isinstance(node, list):
         return [_with_floats(value) for value in node]
     return node if node is None or isinstance(node, str) else float(node)
-
-
-def _field_names(cls: type[Scenario | Flow]) -> list[str]:
-    return [field.name for field in dataclasses.fields(cls)]
 
 
 def _check(name: str, value: object, good: str, is_good: bool) -> None:
