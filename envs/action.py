@@ -106,7 +106,7 @@ class Action:
                 raise ValueError("cwnd_scale='packets' needs the flows' bdp_packets")
             bdp_packets = np.empty(len(values))  # without effect
         gains = self.gain_map.gains(values, bdp_packets)
-        if math.isnan(np.add.reduce(gains, axis=None)):  # one is NaN: all others are finite
+        if np.count_nonzero(np.isnan(gains)):
             raise ValueError(f"actions must be numbers of shape (flows, 2), got {actions!r}")
         return gains
 

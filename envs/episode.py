@@ -304,7 +304,8 @@ class Episodes:
         self._scenarios = (spec.distribution.example,) * count
         self._seeds = np.zeros(count, dtype=np.int64)
         self._conditions = Conditions(*np.ones((len(fields(Conditions)), rows)))
-        self._size_bytes, self._stop_s = np.full((2, rows), math.inf)
+        self._ends = np.full((2, rows), math.inf)
+        self._size_bytes, self._stop_s = self._ends
         self._can_end = False
         self._received_bytes = np.zeros(rows)
         self._last_agents: _Agents | None = None
@@ -360,7 +361,7 @@ class Episodes:
             drawn[engine], self._seeds[engine] = scenario, seed
             self._enter(agents, slice(engine * self.spec.agents, (engine + 1) * self.spec.agents))
         self._scenarios = tuple(drawn)
-        self._can_end = bool(min(self._size_bytes.min(), self._stop_s.min()) < math.inf)
+        self._can_end = bool(np.count_nonzero(np.isfinite(self._ends)))
         try:
             self._engines.begin_resets(engines.tolist(), scenarios, seeds, steps_ms)
         except BaseException:
@@ -455,10 +456,10 @@ class Episodes:
             rewards=rewards,
             terminated=terminated,
             truncated=is_over & ~terminated,
-            record=self._record(table),
+            record=self._record(table[: len(FLOW_COLUMNS)]),
             errors={engine: str(error) for engine, error in errors.items()},
             flaws={engine: flaw for engine, flaw in self._engines.flaws().items() if is_over[engine]}
-            if is_over.any()
+            if np.count_nonzero(is_over)
             else {},
         )
 
@@ -573,7 +574,7 @@ class Episodes:
 
     def record(self) -> Record:
         """Return the record of the last step or reset in each engine."""
-        return self._record(self._table(slice(None)))
+        return self._record(self._flow_rows(slice(None)).T)
 
     def abandon(self) -> None:
         """Give up all running episodes and pending requests; resets must come next."""
@@ -660,8 +661,11 @@ class Episodes:
         return engines if agents == 1 else (engines[:, np.newaxis] * agents + np.arange(agents)).ravel()
 
     def _table(self, rows: slice | npt.NDArray[np.intp]) -> npt.NDArray[np.float64]:
-        flows = self._engines.flows.reshape(-1, len(FLOW_COLUMNS)).take(self._row_of[rows], axis=0)
-        return tabulate(flows, self._gains[:, rows], self._preferences[rows])
+        return tabulate(self._flow_rows(rows), self._gains[:, rows], self._preferences[rows])
+
+    def _flow_rows(self, rows: slice | npt.NDArray[np.intp]) -> npt.NDArray[np.float64]:
+        """Return the rows of agent flows, shape (M, `FLOW_COLUMNS`)."""
+        return self._engines.flows.reshape(-1, len(FLOW_COLUMNS)).take(self._row_of[rows], axis=0)
 
     def _context(self, table: npt.NDArray[np.float64]) -> RewardContext:
         return RewardContext(table, self._engines.flows, self._engines.link, self._conditions)
@@ -678,9 +682,9 @@ class Episodes:
     def _observe(self, table: npt.NDArray[np.float64], rows: slice | npt.NDArray[np.intp]) -> npt.NDArray[np.float32]:
         return self._history.add(self.spec.observation.evaluate(table), rows)
 
-    def _record(self, table: npt.NDArray[np.float64]) -> Record:
+    def _record(self, flows: npt.NDArray[np.float64]) -> Record:
         return Record(
-            flows=table[: len(FLOW_COLUMNS)],
+            flows=flows,
             link=self._engines.link.copy(),
             time_s=self._engines.time_s.copy(),
             flow_indices=self._flows,
