@@ -127,9 +127,7 @@ class NativeBatch:
     def steer(self, indices: npt.NDArray[np.intp], flows: npt.NDArray[np.intp], gains: npt.NDArray[np.float64]) -> None:
         """See `EngineBatch`."""
         assert self._batch is not None
-        steer = self._batch.steer
-        for index, flow, cwnd, pacing in zip(indices.tolist(), flows.tolist(), *gains.tolist(), strict=True):
-            steer(index, flow, cwnd, pacing)
+        self._batch.steer_all(indices, flows, gains)
 
     def begin_step(self, indices: npt.NDArray[np.intp] | None = None) -> None:
         """See `EngineBatch`; this call simulates."""

@@ -42,6 +42,16 @@ void CheckShape(const char* name, const Array& array, std::initializer_list<std:
   if (!is_good) throw std::invalid_argument(std::string(name) + " must have the shape (" + wanted + ")");
 }
 
+void SteerAll(Batch& batch, const Array<const std::int64_t, 1>& indices, const Array<const std::int64_t, 1>& flows,
+              const Array<const double, 2>& gains) {
+  const std::size_t count = indices.shape(0);
+  CheckShape("flows", flows, {count});
+  CheckShape("gains", gains, {2, count});
+  for (std::size_t i = 0; i < count; ++i) {
+    batch.Steer(static_cast<std::size_t>(indices(i)), flows(i), gains(0, i), gains(1, i));
+  }
+}
+
 void Run(Batch& batch, const PolicyTable& features, const GainMap& gain_map, const PolicyNetwork* policy,
          const Durations& durations_ns, const Durations& flows, const Array<std::int64_t, 1>& next_steps,
          const Array<const double, 1>& preferences, const Array<double, 2>& gains, const Array<float, 3>& observations,
@@ -136,6 +146,8 @@ NB_MODULE(_native, m) {
            "Start a scenario at time 0. Raises ValueError for what cannot be simulated.")
       .def("steer", &Batch::Steer, "index"_a, "flow"_a, "cwnd_gain"_a, "pacing_gain"_a,
            "Set the gains of an agent's flow. Raises IndexError or ValueError.")
+      .def("steer_all", &SteerAll, "indices"_a, "flows"_a, "gains"_a,
+           "Call `steer` for each of M flows; `gains` has the shape (2, M). Raises IndexError or ValueError.")
       .def(
           "step",
           [](Batch& batch, const Durations& durations_ns) {

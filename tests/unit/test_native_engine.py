@@ -211,6 +211,9 @@ def test_a_batch_refuses_what_is_out_of_its_bounds() -> None:
         (IndexError, lambda: batch.steer(0, 1, 1.0, 1.0)),
         (IndexError, lambda: batch.steer(1, 0, 1.0, 1.0)),
         (ValueError, lambda: batch.steer(0, 0, 1.0, 1.0)),
+        (ValueError, lambda: batch.steer_all(np.zeros(2, int), np.zeros(1, int), np.ones((2, 2)))),
+        (ValueError, lambda: batch.steer_all(np.zeros(1, int), np.zeros(1, int), np.ones((1, 2)))),
+        (IndexError, lambda: batch.steer_all(np.array([-1]), np.zeros(1, int), np.ones((2, 1)))),
     ]
     for kind, call in refused:
         with pytest.raises(kind):
