@@ -64,6 +64,8 @@ def check_number(
     Raises:
         ValueError: `rate_mbps must be > 0, got -1`; `warmup must be in [0, 1), got 1.5`.
     """
+    if or_none and value is None:
+        return
     is_number = isinstance(value, _NUMBERS) and not isinstance(value, bool) and _is_finite(value)
     kind = "" if is_number else "a finite number"
     _check_range(name, value, is_number, kind, (above, at_least, below, at_most), or_none)
@@ -83,6 +85,8 @@ def check_integer(
     Raises:
         ValueError: `n_envs must be an integer >= 1, got 0`; `seed must be an integer in [0, 2**31), got -1`.
     """
+    if or_none and value is None:
+        return
     is_integer = isinstance(value, _INTEGERS) and not isinstance(value, bool)
     _check_range(name, value, is_integer, "an integer", (None, at_least, below, at_most), or_none)
 
@@ -107,8 +111,6 @@ def _check_range(
     bounds: tuple[float | None, float | None, float | None, float | None],
     or_none: bool,
 ) -> None:
-    if or_none and value is None:
-        return
     above, at_least, below, at_most = bounds
     if (
         is_kind
