@@ -46,7 +46,10 @@ COMPARATORS: Final[dict[str, str]] = NS3_COMPARATORS | LINUX_COMPARATORS
 """Algorithms that engines bring with them, unchanged. They take no parameters here."""
 
 _CONTROLLERS: Final = _controllers.controllers()
-_ALGORITHMS: Final = [*_CONTROLLERS, *COMPARATORS]
+_DEFAULTS: Final[dict[str, dict[str, float]]] = {
+    **{name: _controllers.defaults(name) for name in _CONTROLLERS},
+    **{name: {} for name in COMPARATORS},
+}
 
 
 def controllers() -> dict[str, str]:
@@ -61,12 +64,12 @@ def defaults(algorithm: str) -> dict[str, float]:
         ValueError: there is no such algorithm.
     """
     check_algorithm(algorithm)
-    return {} if algorithm in COMPARATORS else _controllers.defaults(algorithm)
+    return dict(_DEFAULTS[algorithm])
 
 
 def check_algorithm(algorithm: str) -> None:
     """Raise ValueError, naming the known ones, unless `algorithm` is a controller or a comparator."""
-    check_name("algorithm", algorithm, _ALGORITHMS)
+    check_name("algorithm", algorithm, _DEFAULTS)
 
 
 def check_parameters(algorithm: str, parameters: Mapping[str, float]) -> None:
