@@ -115,11 +115,11 @@ class CompetitiveRule(BacklogRule):
         backlog x (1 + growth x (min_rtt / lowest_rtt - 1) x max(0, max_share x highest_bandwidth / delivery_rate - 1))
 
     It takes two signs together to tell CUBIC from flows of the rule's own kind. The queue never drains: the minimum RTT
-    of the last twenty seconds stays above the lowest RTT since the flow began. Others take what this flow leaves: its
-    rate is below the part `max_share` of the highest bandwidth that it ever had. A few flows of the same kind do not
-    show the first sign, and on a link that became slower the one flow sees an empty queue in ProbeRTT. Either sign
-    alone would make flows of this rule drive each other's queues up. The rule competes for `max_share` of the link at
-    most. A preference p makes `growth` 4^(2 p - 1) times as large.
+    of the last twenty seconds, or that of the last ProbeRTT if it is observed, stays above the lowest RTT since the
+    flow began. Others take what this flow leaves: its rate is below the part `max_share` of the highest bandwidth that
+    it ever had. A few flows of the same kind do not show the first sign, and on a link that became slower the one flow
+    sees an empty queue in ProbeRTT. Either sign alone would make flows of this rule drive each other's queues up. The
+    rule competes for `max_share` of the link at most. A preference p makes `growth` 4^(2 p - 1) times as large.
 
     Args:
         growth: how fast the backlog grows with both signs.
@@ -142,7 +142,10 @@ class CompetitiveRule(BacklogRule):
 
     def backlogs(self, x: Array) -> npt.NDArray[np.float64]:
         """Return the target backlogs of N flows, in packets, shape (N,)."""
-        standing = 2.0 ** self._latest(x, "log_stale_rtt_ratio") - 1.0
+        ratio = self._latest(x, "log_stale_rtt_ratio")
+        if "log_standing_rtt_ratio" in self.observation.features:
+            ratio = np.maximum(ratio, self._latest(x, "log_standing_rtt_ratio"))
+        standing = 2.0**ratio - 1.0
         missing = np.maximum(self.max_share * 2.0 ** self._latest(x, "log_rate_decline") - 1.0, 0.0)
         return super().backlogs(x) * (1.0 + self.growth * 4.0 ** self._leaning(x) * standing * missing)
 

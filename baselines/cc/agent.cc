@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 namespace bbrgym {
 namespace {
@@ -66,8 +67,11 @@ void AgentController::Observe(const AckEvent& ack) {
     const double window =
         agent_.bandwidth_window_ms * kMillisecond / static_cast<double>(std::max<Nanoseconds>(base_rtt_.value(), 1));
     SetBandwidthWindow(static_cast<std::int64_t>(std::clamp(window, 2.0, 10.0)));
+    round_min_rtt_ = 0;
+    round_samples_ = 0;
   }
   EndStartupBehindQueue(ack);
+  MeasureStandingRtt(ack);
   if (mode() != Mode::kProbeBw) {
     min_rtt_at_probe_bw_ = 0;
     return;
@@ -77,11 +81,15 @@ void AgentController::Observe(const AckEvent& ack) {
   if (ack.rtt > 0 && static_cast<double>(ack.rtt) < joined_below) EnterProbeRtt(ChooseProbeRttCwnd());
 }
 
-void AgentController::EndStartupBehindQueue(const AckEvent& ack) {
-  if (is_round_start()) {
-    round_min_rtt_ = 0;
-    round_samples_ = 0;
+void AgentController::MeasureStandingRtt(const AckEvent& ack) {
+  if (mode() == Mode::kProbeRtt) {
+    if (ack.rtt > 0 && (probing_rtt_ == 0 || ack.rtt < probing_rtt_)) probing_rtt_ = ack.rtt;
+  } else if (probing_rtt_ > 0) {
+    standing_rtt_ = std::exchange(probing_rtt_, 0);
   }
+}
+
+void AgentController::EndStartupBehindQueue(const AckEvent& ack) {
   if (ack.rtt <= 0) return;
   round_min_rtt_ = round_samples_ == 0 ? ack.rtt : std::min(round_min_rtt_, ack.rtt);
   if (++round_samples_ < kMinSamples || agent_.startup_rtt_rise == 0.0) return;
@@ -124,6 +132,7 @@ Metrics AgentController::metrics() const {
   if (base_rtt_.has_sample()) metrics.Set(Metric::min_rtt_ms, static_cast<double>(base_rtt_.value()) / 1e6);
   if (highest_bandwidth_ > 0)
     metrics.Set(Metric::highest_bandwidth_mbps, static_cast<double>(highest_bandwidth_) / 1e6);
+  if (standing_rtt_ > 0) metrics.Set(Metric::standing_rtt_ms, static_cast<double>(standing_rtt_) / 1e6);
   if (lowest_rtt_ > 0) metrics.Set(Metric::lowest_rtt_ms, static_cast<double>(lowest_rtt_) / 1e6);
   return metrics;
 }

@@ -14,7 +14,7 @@ struct AgentParameters {
   /// Bounds of gains from outside. A window of a small part of a BDP starves the flow, one of many BDPs only fills
   /// buffers…
   double min_cwnd_gain = 0.25;
-  double max_cwnd_gain = 8.0;
+  double max_cwnd_gain = 16.0;
   /// …and a pacing gain far from 1 empties or floods the queue within one decision interval.
   double min_pacing_gain = 0.25;
   double max_pacing_gain = 4.0;
@@ -64,6 +64,7 @@ class AgentController : public BbrController {
   Nanoseconds BaseRtt() const override { return base_rtt_.value(); }
   Bytes ChooseProbeRttCwnd() const override;
   void MoveCwnd(const AckEvent& ack, Bytes target) override;
+  void MeasureStandingRtt(const AckEvent& ack);
   void EndStartupBehindQueue(const AckEvent& ack);
 
   AgentParameters agent_;
@@ -73,6 +74,9 @@ class AgentController : public BbrController {
   // Since the flow began, beyond the windows of max_bandwidth and min_rtt; 0 before the first sample.
   BitsPerSecond highest_bandwidth_ = 0;
   Nanoseconds lowest_rtt_ = 0;
+  /// The smallest RTT of the present ProbeRTT and of the last one; 0 before there is one.
+  Nanoseconds probing_rtt_ = 0;
+  Nanoseconds standing_rtt_ = 0;
   Nanoseconds round_min_rtt_ = 0;
   std::int64_t round_samples_ = 0;
 };

@@ -53,11 +53,13 @@ def test_it_remembers_the_lowest_rtt_and_the_highest_bandwidth() -> None:
     assert math.isnan(agent.metrics()["highest_bandwidth_mbps"])
     path = Path(agent)
     path.run_until(5_000)
+    assert math.isnan(agent.metrics()["standing_rtt_ms"]), "no ProbeRTT yet"
     path.rtt_ms, path.rate_mbps = 90, 4  # a longer and slower path, for more than the twenty seconds of base_rtt
     path.run_until(30_000)
     metrics = agent.metrics()
     assert metrics["min_rtt_ms"] > 80
     assert metrics["lowest_rtt_ms"] == pytest.approx(40.8)
+    assert metrics["standing_rtt_ms"] == pytest.approx(92, abs=1.5), "the last ProbeRTT saw only the longer path"
     assert metrics["max_bandwidth_mbps"] == pytest.approx(4, rel=0.1)
     assert metrics["highest_bandwidth_mbps"] == pytest.approx(10, rel=0.1)
 
@@ -73,6 +75,8 @@ def test_probe_rtt_finds_the_path_empty_behind_a_standing_queue() -> None:
     seen = Path(make(cwnd_gain=4.0, pacing_gain=1.25, base_rtt_window_s=10)).watch(12_000)
     probing = seen[seen["mode"] == PROBE_RTT]
     assert probing["min_rtt_ms"].iloc[0] > 150  # four BDPs in flight
+    assert probing["standing_rtt_ms"].isna().all()
+    assert seen["standing_rtt_ms"].iloc[-1] == pytest.approx(40.8)
     assert probing["min_rtt_ms"].iloc[-1] == pytest.approx(40.8)
     assert probing["cwnd"].iloc[-1] / PACKET == pytest.approx(25, abs=1)  # half of what the empty path holds
 

@@ -84,6 +84,15 @@ FORMULAS: dict[str, tuple[tuple[str, ...], *tuple[tuple[tuple[float, ...], float
         ((8, 10, 60, 75, 50), math.log2(1 + 24)), ((8, 10, 1e6, 75, 50), 12), ((8, 10, 60, 49, 50), 0),
         ((8, 0, 60, 75, 50), 0), ((8, 10, 60, 75, 0), 0), ((8, 10, 600, 40, 50), 0),
     ),
+    "log_least_backlog": (
+        ("delivery_rate_mbps", "max_bandwidth_mbps", "bdp_packets", "rtt_min_ms", "min_rtt_ms"),
+        ((8, 10, 60, 75, 50), math.log2(1 + 24)), ((8, 10, 1e6, 75, 50), 12), ((8, 10, 60, 49, 50), 0),
+        ((8, 0, 60, 75, 50), 0), ((8, 10, 60, 75, 0), 0), ((8, 10, 600, 40, 50), 0),
+    ),
+    "log_standing_rtt_ratio": (
+        ("standing_rtt_ms", "lowest_rtt_ms"), ((75, 50), math.log2(1.5)), ((6400, 50), 5), ((49, 50), 0), ((75, 0), 0),
+        ((math.nan, 50), 0),
+    ),
     "log_standing_backlog": (
         ("delivery_rate_mbps", "max_bandwidth_mbps", "bdp_packets", "rtt_mean_ms", "lowest_rtt_ms", "min_rtt_ms"),
         ((8, 10, 60, 75, 25, 50), math.log2(1 + 48)), ((8, 10, 1e6, 75, 25, 50), 12), ((8, 10, 60, 25, 25, 50), 0),

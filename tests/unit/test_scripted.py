@@ -66,6 +66,13 @@ def test_a_preference_for_its_share_means_more_packets(preference: float, backlo
         assert rule.backlogs(seen) == pytest.approx([backlog * (1 + growth * stale)])
 
 
+def test_either_window_shows_that_the_queue_never_drains() -> None:
+    rule = CompetitiveRule(Observation(("log_stale_rtt_ratio", "log_rate_decline", "log_standing_rtt_ratio")), PACKETS)
+    # Half of what the flow competes for is missing, and the RTT has doubled: 1 + 16 times its backlog.
+    for stale, standing in ((1.0, 0.0), (0.0, 1.0), (1.0, 0.5)):
+        assert rule.backlogs(np.array([[stale, 2.0, standing]], dtype=np.float32)) == pytest.approx([6 * 17])
+
+
 def test_it_takes_two_signs_to_compete() -> None:
     rule = CompetitiveRule(Observation(), PACKETS)
     stale, declined = {"log_stale_rtt_ratio": 2.0}, {"log_rate_decline": 3.0}

@@ -86,12 +86,22 @@ std::vector<PolicyFeature> MakeFeatures() {
           "log_stale_rtt_ratio", {0.0, 5.0, 0.0},
           FORMULA((double min_rtt, double lowest_rtt), log2(min_rtt / lowest_rtt)),
           "log2(min_rtt / lowest_rtt): above 0 where the queue has not been empty for twenty seconds"),
+      Feature<&Row::standing_rtt_ms, &Row::lowest_rtt_ms>(
+          "log_standing_rtt_ratio", {0.0, 5.0, 0.0},
+          FORMULA((double standing_rtt, double lowest_rtt), log2(standing_rtt / lowest_rtt)),
+          "log2(smallest RTT of the last ProbeRTT / lowest_rtt): above 0 where others kept the queue from draining"),
       Feature<&Row::delivery_rate_mbps, &Row::max_bandwidth_mbps, &Row::bdp_packets, &Row::rtt_mean_ms,
               &Row::lowest_rtt_ms, &Row::min_rtt_ms>(
           "log_standing_backlog", {0.0, 12.0, 0.0},
           FORMULA((double rate, double bandwidth, double bdp, double rtt, double lowest_rtt, double min_rtt),
                   log2(1.0 + rate / bandwidth * bdp * (rtt - lowest_rtt) / min_rtt)),
           "log2(1 + delivery_rate x (rtt_mean - lowest_rtt) in packets): log_backlog with the lowest RTT of all"),
+      Feature<&Row::delivery_rate_mbps, &Row::max_bandwidth_mbps, &Row::bdp_packets, &Row::rtt_min_ms,
+              &Row::min_rtt_ms>(
+          "log_least_backlog", {0.0, 12.0, 0.0},
+          FORMULA((double rate, double bandwidth, double bdp, double least_rtt, double min_rtt),
+                  log2(1.0 + rate / bandwidth * bdp * (least_rtt / min_rtt - 1.0))),
+          "log2(1 + delivery_rate x (rtt_min - min_rtt) in packets): log_backlog without the jitter of the path"),
       Feature<&Row::rtt_mean_ms, &Row::min_rtt_ms>("log_queueing_delay", {-2.0, 4.0, -2.0},
                                                    FORMULA((double rtt, double min_rtt), LOG10(rtt - min_rtt)),
                                                    "log10(rtt_mean - min_rtt in ms): the same for all flows of a link"),
