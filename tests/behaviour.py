@@ -52,6 +52,7 @@ YOUNG: Final = (
     "app_delay_mean_ms",
     *YOUNG_LINKS,
 )
+YOUNG_FEATURES: Final = {"preference", "log_least_backlog", "log_standing_rtt_ratio"}
 # The same, which have values in the file's scenarios: always left out.
 UNHASHED: Final = ("completion_time_ms",)
 
@@ -182,7 +183,7 @@ def specs(scenario: Mapping[str, Any], engine: str) -> list[tuple[EpisodeSpec, d
     """
     plain = {"scenario": scenario, "engine": {"name": engine}}
     full = {
-        "observation": {"features": sorted(load("features")), "history": 3},
+        "observation": {"features": sorted(set(load("features")) - YOUNG_FEATURES), "history": 3},
         "action": {"cwnd_scale": "packets"},
         "reward": {"terms": {name: 0.5 + 0.25 * rank for rank, name in enumerate(sorted(load("terms")))}},
         "env": {"step_ms": None, "step_rtts": 1.5},
