@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from hashlib import sha256
 from typing import Final
 
 from bbrgym import Flow, Scenario
 from bbrgym.agents.policy import load_agent
-from bbrgym.benchmark.plan import Competitor
+from bbrgym.baselines.registry import defaults
+from bbrgym.benchmark.plan import Competitor, hash_policies
 from bbrgym.envs.scenario import HEADER_BYTES
 
 WARMUP: Final = 0.25
@@ -40,8 +43,11 @@ class Case:
 
     @cached_property
     def key(self) -> str:
-        """Equal for cases with equal runs, whose names may differ."""
-        return f"{self.scenario.digest:014x}{f' {self.agent}' if self.agent else ''}"
+        """Equal for cases with equal runs, whose names may differ; new with another policy or default of an agent's."""
+        agents = {flow.algorithm for flow in self.scenario.flows} & {"agent", "policy"}
+        learned = {algorithm: defaults(algorithm) for algorithm in sorted(agents)} | hash_policies(self.scenario)
+        digest = f" {sha256(json.dumps(learned).encode()).hexdigest()[:14]}" if learned else ""
+        return f"{self.scenario.digest:014x}{digest}{f' {self.agent}' if self.agent else ''}"
 
     def simulated(self) -> Case:
         """Return the case with our algorithms in place of the kernel's, for engines without them."""

@@ -34,6 +34,17 @@ def test_every_case_has_a_name_of_its_own_and_a_simulation() -> None:
             assert case.simulated().scenario.duration_s == case.scenario.duration_s
 
 
+def test_the_runs_of_an_agent_are_kept_for_one_policy_and_its_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    beside = Case("beside", DUEL.with_algorithm("policy"), runs=1)
+    before = replace(beside).key, replace(CASE).key
+    monkeypatch.setattr(cases, "defaults", lambda algorithm: {"min_cwnd_packets": 4.0})
+    assert replace(beside).key != before[0]
+    assert replace(CASE).key == before[1]
+    monkeypatch.undo()
+    monkeypatch.setattr(cases, "hash_policies", lambda scenario: {0: "other"} if scenario == beside.scenario else {})
+    assert replace(beside).key != before[0]
+
+
 def test_the_grid_covers_the_ranges() -> None:
     scenarios = [case.scenario for case in cases.GRID]
     assert len(scenarios) == 20
