@@ -12,9 +12,10 @@ from typing import Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from bbrgym.baselines import registry
 from bbrgym.checks import check_name, check_number
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
-from bbrgym.envs.observation import ONE, TOOK_PART, preference, tabulate, took_part
+from bbrgym.envs.observation import ONE, PREFERENCE, TOOK_PART, preference, tabulate, took_part
 from bbrgym.envs.scenario import HEADER_BYTES, Scenario
 
 Array = npt.NDArray[np.float64]
@@ -40,8 +41,9 @@ class Conditions:
     def of(cls, scenario: Scenario, flows: Sequence[int], steps: int = 1) -> Conditions:
         """Return the conditions of these flows of a scenario, repeated for every step."""
         count = steps * len(flows)
-        # A flow without the parameter has its default.
-        preferences = np.tile(np.nan_to_num([preference(scenario, flow) for flow in flows], nan=0.5), steps)
+        # A flow without the parameter counts as an agent with its default.
+        default = registry.defaults("agent")[PREFERENCE]
+        preferences = np.tile(np.nan_to_num([preference(scenario, flow) for flow in flows], nan=default), steps)
         return cls(
             np.full(count, scenario.packet_bytes / (scenario.packet_bytes + HEADER_BYTES)),
             np.tile(np.array([scenario.flows[flow].rtt_ms for flow in flows], dtype=np.float64), steps),

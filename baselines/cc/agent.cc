@@ -1,7 +1,8 @@
 // The controller of an agent: pacing_rate = pacing_gain x bandwidth, cwnd = cwnd_gain x BDP, with the estimates of BBR
 // (bbr.cc) and gains that come from outside once per decision interval.
-//   BDP = bandwidth x base_rtt     base_rtt = windowed_min(RTT, 20 s)     bandwidth = windowed_max(delivery_rate, 2
-//   rounds)
+//   BDP = bandwidth x base_rtt
+//   base_rtt = windowed_min(RTT, 20 s)
+//   bandwidth = windowed_max(delivery_rate, 300 ms, of 2 to 10 rounds)
 
 #include "baselines/cc/agent.h"
 

@@ -34,6 +34,11 @@ PolicyFeature Feature(const char* name, const Bounds& bounds, Formula, const cha
 /// log2(x) log10(2): the C library's log2 takes half the time of its log10.
 #define LOG10(x) (log2(x) * 0.30102999566398119521)
 
+/// By Little's law, with the bandwidth from the BDP.
+#define BACKLOG                                                                    \
+  FORMULA((double rate, double bandwidth, double bdp, double rtt, double min_rtt), \
+          log2(1.0 + rate / bandwidth * bdp * (rtt / min_rtt - 1.0)))
+
 using std::log2;
 static_assert(Mode{0} == Mode::kStartup && Mode{2} == Mode::kProbeBw && Mode{3} == Mode::kProbeRtt);
 
@@ -75,9 +80,7 @@ std::vector<PolicyFeature> MakeFeatures() {
           "log_cwnd_ratio", {-4.0, 4.0, 1.0}, FORMULA((double cwnd, double bdp), log2(cwnd / bdp)), "log2(cwnd / bdp)"),
       Feature<&Row::delivery_rate_mbps, &Row::max_bandwidth_mbps, &Row::bdp_packets, &Row::rtt_mean_ms,
               &Row::min_rtt_ms>(
-          "log_backlog", {0.0, 12.0, 0.0},
-          FORMULA((double rate, double bandwidth, double bdp, double rtt, double min_rtt),
-                  log2(1.0 + rate / bandwidth * bdp * (rtt / min_rtt - 1.0))),
+          "log_backlog", {0.0, 12.0, 0.0}, BACKLOG,
           "log2(1 + delivery_rate x (rtt_mean - min_rtt) in packets): what the flow has in the queue (Little's law)"),
       Feature<&Row::highest_bandwidth_mbps, &Row::delivery_rate_mbps>(
           "log_rate_decline", {0.0, 7.0, 0.0}, FORMULA((double highest, double rate), log2(highest / rate)),
@@ -98,9 +101,7 @@ std::vector<PolicyFeature> MakeFeatures() {
           "log2(1 + delivery_rate x (rtt_mean - lowest_rtt) in packets): log_backlog with the lowest RTT of all"),
       Feature<&Row::delivery_rate_mbps, &Row::max_bandwidth_mbps, &Row::bdp_packets, &Row::rtt_min_ms,
               &Row::min_rtt_ms>(
-          "log_least_backlog", {0.0, 12.0, 0.0},
-          FORMULA((double rate, double bandwidth, double bdp, double least_rtt, double min_rtt),
-                  log2(1.0 + rate / bandwidth * bdp * (least_rtt / min_rtt - 1.0))),
+          "log_least_backlog", {0.0, 12.0, 0.0}, BACKLOG,
           "log2(1 + delivery_rate x (rtt_min - min_rtt) in packets): log_backlog without the jitter of the path"),
       Feature<&Row::rtt_mean_ms, &Row::min_rtt_ms>("log_queueing_delay", {-2.0, 4.0, -2.0},
                                                    FORMULA((double rtt, double min_rtt), LOG10(rtt - min_rtt)),
