@@ -15,7 +15,7 @@ struct LedbatParameters {
   double target_ms = 100.0;
   /// GAIN: packets per round trip by which the window grows without a queue; at most 1 (section 2.5).
   double gain = 1.0;
-  /// ALLOWED_INCREASE: how many packets the window may exceed the flight size by; at least 1 (section 2.5).
+  /// ALLOWED_INCREASE: how many packets the window may exceed the flight size by; should be 1 (section 2.5).
   std::int64_t allowed_increase_packets = 1;
   /// BASE_HISTORY: minutes for which the smallest RTT counts as that of the empty path (section 2.5).
   double base_history_min = 10.0;
@@ -36,7 +36,8 @@ class LedbatController final : public LossBasedController {
   Metrics metrics() const override;
 
  private:
-  /// CURRENT_FILTER is the minimum of so many RTTs. RFC 6817 leaves the filter open; ns-3's TcpLedbat takes four, too.
+  /// CURRENT_FILTER: the minimum of so many RTTs counts. RFC 6817 leaves the filter open, and asks for four samples or
+  /// more; ns-3's TcpLedbat takes four, too.
   static constexpr std::size_t kCurrentDelays = 4;
 
   void Observe(const AckEvent& ack) override;
