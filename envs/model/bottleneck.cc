@@ -14,7 +14,7 @@ constexpr std::size_t kBeyondQueue = 2;
 
 void Bottleneck::Reset(const Scenario& scenario, std::uint64_t seed, std::vector<Item>* dropped) {
   queue_.Clear();
-  discipline_ = MakeQueueDiscipline(scenario, seed);
+  discipline_ = MakeQueueDiscipline(scenario, seed, tally_);
   tally_.dropped = dropped;
   capacity_ = static_cast<std::size_t>(scenario.QueuePackets()) + kBeyondQueue;
   policer_ = Policer(scenario);
@@ -133,14 +133,12 @@ void Bottleneck::StartStep(Nanoseconds now) {
   sending_ns_ = 0;
   random_losses_ = 0;
   tally_ = {.dropped = tally_.dropped};
-  if (discipline_) discipline_->SetTally(tally_);
   most_packets_ = queue_.IsEmpty() ? 0 : WaitingPackets();
   most_delay_ns_ = static_cast<double>(waiting_bytes_) * ns_per_byte_;
 }
 
 LinkRow Bottleneck::GetRow(Nanoseconds now) {
   Integrate(now);
-  const QueueTally managed = discipline_ ? discipline_->tally() : QueueTally{};
   const auto ns = static_cast<double>(now - step_start_);
   const auto per = [ns](double sum) { return ns > 0.0 ? sum / ns : 0.0; };
   return {.rate_mbps = rate_mbps_,
@@ -149,8 +147,8 @@ LinkRow Bottleneck::GetRow(Nanoseconds now) {
           .queue_max_packets = static_cast<double>(most_packets_),
           .queue_mean_ms = per(delay_ns_ns_) / 1e6,
           .queue_max_ms = most_delay_ns_ / 1e6,
-          .drops = static_cast<double>(tally_.drops + managed.drops),
-          .marks = static_cast<double>(managed.marks),
+          .drops = static_cast<double>(tally_.drops),
+          .marks = static_cast<double>(tally_.marks),
           .random_losses = static_cast<double>(random_losses_),
           .further = EmptyRow<FurtherLinkRow>()};  // other links are not known here
 }

@@ -20,6 +20,10 @@ class Bottleneck {
  public:
   using Item = QueuedPacket;
 
+  Bottleneck() = default;
+  Bottleneck(const Bottleneck&) = delete;  // the discipline refers to its tally
+  Bottleneck& operator=(const Bottleneck&) = delete;
+
   /// `dropped` gets every packet that the queue drops, if it is not null.
   void Reset(const Scenario& scenario, std::uint64_t seed, std::vector<Item>* dropped = nullptr);
   void SetRate(Nanoseconds now, double rate_mbps);
@@ -66,7 +70,7 @@ class Bottleneck {
   std::int64_t most_packets_ = 0;
   double delay_ns_ns_ = 0.0;
   double most_delay_ns_ = 0.0;
-  QueueTally tally_;  // of what finds the buffer full; `discipline_` has one of the others
+  QueueTally tally_;
   std::uint64_t random_losses_ = 0;
 };
 

@@ -41,7 +41,7 @@ class Codel {
 /// One queue with CoDel.
 class CodelQueue final : public QueueDiscipline {
  public:
-  explicit CodelQueue(const Scenario& scenario) : QueueDiscipline(scenario), codel_(scenario) {}
+  CodelQueue(const Scenario& scenario, QueueTally& tally) : QueueDiscipline(scenario, tally), codel_(scenario) {}
 
   void Push(Nanoseconds now, const QueuedPacket& packet) override { fifo_.Push(now, packet); }
   std::size_t size() const override { return fifo_.size(); }

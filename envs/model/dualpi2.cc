@@ -42,8 +42,8 @@ constexpr std::size_t kThLen = 1;
 
 }  // namespace
 
-DualPi2Queue::DualPi2Queue(const Scenario& scenario)
-    : QueueDiscipline(scenario),
+DualPi2Queue::DualPi2Queue(const Scenario& scenario, QueueTally& tally)
+    : QueueDiscipline(scenario, tally),
       target_(FromMilliseconds(scenario.dualpi2_target_ms)),
       step_(FromMilliseconds(scenario.dualpi2_step_ms)),
       coupling_(scenario.dualpi2_coupling),

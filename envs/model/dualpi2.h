@@ -11,7 +11,7 @@ namespace bbrgym {
 /// of the classic queue decides how often packets of both are marked or dropped.
 class DualPi2Queue final : public QueueDiscipline {
  public:
-  explicit DualPi2Queue(const Scenario& scenario);
+  DualPi2Queue(const Scenario& scenario, QueueTally& tally);
 
   void Push(Nanoseconds now, const QueuedPacket& packet) override;
   std::size_t size() const override { return lq_.fifo.size() + cq_.fifo.size(); }

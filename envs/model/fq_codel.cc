@@ -16,8 +16,8 @@ constexpr std::size_t kMostDropsAtOnce = 64;  // section 4.1
 
 }  // namespace
 
-FqCodelQueue::FqCodelQueue(const Scenario& scenario)
-    : QueueDiscipline(scenario),
+FqCodelQueue::FqCodelQueue(const Scenario& scenario, QueueTally& tally)
+    : QueueDiscipline(scenario, tally),
       quantum_(scenario.MtuBytes()),
       flows_(scenario.flows.size(), FlowQueue{.fifo = {}, .codel = Codel(scenario)}) {}
 

@@ -15,7 +15,7 @@ namespace bbrgym {
 /// that has just begun to send goes first. A full buffer drops packets of the flow that fills it most.
 class FqCodelQueue final : public QueueDiscipline {
  public:
-  explicit FqCodelQueue(const Scenario& scenario);
+  FqCodelQueue(const Scenario& scenario, QueueTally& tally);
 
   /// There is always a place: `Push` drops what is too much.
   bool IsFull() const override { return false; }

@@ -43,8 +43,8 @@ double Scale(double drop_prob) {
 
 }  // namespace
 
-PieQueue::PieQueue(const Scenario& scenario, std::uint64_t seed)
-    : QueueDiscipline(scenario),
+PieQueue::PieQueue(const Scenario& scenario, std::uint64_t seed, QueueTally& tally)
+    : QueueDiscipline(scenario, tally),
       qdelay_ref_(FromMilliseconds(scenario.pie_target_ms)),
       packet_bytes_(scenario.packet_bytes + kHeaderBytes),
       random_(seed ^ kStream),

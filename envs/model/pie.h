@@ -13,7 +13,7 @@ namespace bbrgym {
 /// are ECN-capable, with a probability that a controller of the queueing delay updates every 15 ms.
 class PieQueue final : public QueueDiscipline {
  public:
-  PieQueue(const Scenario& scenario, std::uint64_t seed);
+  PieQueue(const Scenario& scenario, std::uint64_t seed, QueueTally& tally);
 
   void Push(Nanoseconds now, const QueuedPacket& packet) override;
   std::size_t size() const override { return fifo_.size(); }

@@ -12,7 +12,7 @@ namespace {
 /// Droptail whose packets are marked by the time that they have waited.
 class FifoQueue final : public QueueDiscipline {
  public:
-  explicit FifoQueue(const Scenario& scenario) : QueueDiscipline(scenario) {}
+  FifoQueue(const Scenario& scenario, QueueTally& tally) : QueueDiscipline(scenario, tally) {}
 
   void Push(Nanoseconds now, const QueuedPacket& packet) override { fifo_.Push(now, packet); }
   std::size_t size() const override { return fifo_.size(); }
@@ -26,25 +26,26 @@ class FifoQueue final : public QueueDiscipline {
 
 }  // namespace
 
-std::unique_ptr<QueueDiscipline> MakeQueueDiscipline(const Scenario& scenario, std::uint64_t seed) {
+std::unique_ptr<QueueDiscipline> MakeQueueDiscipline(const Scenario& scenario, std::uint64_t seed, QueueTally& tally) {
   switch (scenario.Queue()) {
     case QueueKind::kDroptail:
       if (!scenario.ce_threshold_ms) return nullptr;
-      return std::make_unique<FifoQueue>(scenario);
+      return std::make_unique<FifoQueue>(scenario, tally);
     case QueueKind::kCodel:
-      return std::make_unique<CodelQueue>(scenario);
+      return std::make_unique<CodelQueue>(scenario, tally);
     case QueueKind::kPie:
-      return std::make_unique<PieQueue>(scenario, seed);
+      return std::make_unique<PieQueue>(scenario, seed, tally);
     case QueueKind::kFqCodel:
-      return std::make_unique<FqCodelQueue>(scenario);
+      return std::make_unique<FqCodelQueue>(scenario, tally);
     case QueueKind::kDualPi2:
-      return std::make_unique<DualPi2Queue>(scenario);
+      return std::make_unique<DualPi2Queue>(scenario, tally);
   }
   return nullptr;  // not reached: the switch has every kind
 }
 
-QueueDiscipline::QueueDiscipline(const Scenario& scenario)
-    : limit_(static_cast<std::size_t>(scenario.QueuePackets())),
+QueueDiscipline::QueueDiscipline(const Scenario& scenario, QueueTally& tally)
+    : tally_(tally),
+      limit_(static_cast<std::size_t>(scenario.QueuePackets())),
       ce_threshold_(scenario.ce_threshold_ms ? FromMilliseconds(*scenario.ce_threshold_ms) : kNever) {}
 
 bool QueueDiscipline::Pop(Nanoseconds now, QueuedPacket& packet) {

@@ -44,7 +44,7 @@ class PacketFifo {
   Bytes bytes_ = 0;
 };
 
-/// How many packets a queue has dropped and marked.
+/// How many packets a link has dropped and marked.
 struct QueueTally {
   std::uint64_t drops = 0;
   std::uint64_t marks = 0;
@@ -75,17 +75,15 @@ class QueueDiscipline {
 
   virtual std::size_t size() const = 0;
   virtual Bytes bytes() const = 0;
-  /// What it has done since `SetTally`.
-  const QueueTally& tally() const { return tally_; }
-  void SetTally(const QueueTally& tally) { tally_ = tally; }
 
  protected:
-  explicit QueueDiscipline(const Scenario& scenario);
+  /// `tally` counts what it drops and marks, and must outlive it.
+  QueueDiscipline(const Scenario& scenario, QueueTally& tally);
 
   /// The size of the buffer in packets.
   std::size_t limit() const { return limit_; }
 
-  QueueTally tally_;
+  QueueTally& tally_;
 
  private:
   virtual bool Take(Nanoseconds now, TimedPacket& packet) = 0;
@@ -95,7 +93,7 @@ class QueueDiscipline {
 };
 
 /// The discipline of the scenario's queue; null if it needs none, because it only drops what arrives at a full buffer.
-/// What is random in it follows from the seed, which is that of the link.
-std::unique_ptr<QueueDiscipline> MakeQueueDiscipline(const Scenario& scenario, std::uint64_t seed);
+/// What is random in it follows from the seed, which is that of the link, whose tally it adds to.
+std::unique_ptr<QueueDiscipline> MakeQueueDiscipline(const Scenario& scenario, std::uint64_t seed, QueueTally& tally);
 
 }  // namespace bbrgym

@@ -314,8 +314,9 @@ class Receiver:
     def counts(self) -> dict[str, int]: ...
 
 class QueueDiscipline:
-    """A queue of numbered packets."""
+    """A queue of numbered packets with the discipline of a scenario."""
 
+    def __init__(self, scenario: dict[str, object], seed: int) -> None: ...
     def push(self, now_ns: int, number: int, bytes: int, ecn: int = 0, flow: int = 0) -> None:
         """A packet of `bytes` on the wire, with this ECN field, arrives."""
 
@@ -333,21 +334,13 @@ class QueueDiscipline:
     def drops(self) -> int: ...
     @property
     def marks(self) -> int: ...
-
-class PieQueue(QueueDiscipline):
-    """A queue with PIE (RFC 8033)."""
+    @property
+    def drop_probability(self) -> float:
+        """Of PIE."""
 
     @property
-    def drop_probability(self) -> float: ...
-
-class DualPi2Queue(QueueDiscipline):
-    """The coupled dual queue with PI2 (RFC 9332)."""
-
-    @property
-    def base_probability(self) -> float: ...
-
-def make_queue(scenario: dict[str, object], seed: int) -> QueueDiscipline:
-    """Return the queue discipline of a scenario."""
+    def base_probability(self) -> float:
+        """Of DualPI2."""
 
 def draw_losses(loss: float, loss_burst_packets: float | None, seed: int, count: int) -> list[bool]:
     """Return which of `count` packets the link loses."""

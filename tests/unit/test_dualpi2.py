@@ -22,10 +22,8 @@ UPDATE = 16 * MS
 SEED = 3
 
 
-def make_queue(**fields: Any) -> _testing.DualPi2Queue:
-    queue = _testing.make_queue(Scenario(queue="dualpi2", **fields).to_dict(), SEED)
-    assert isinstance(queue, _testing.DualPi2Queue)
-    return queue
+def make_queue(**fields: Any) -> _testing.QueueDiscipline:
+    return _testing.QueueDiscipline(Scenario(queue="dualpi2", **fields).to_dict(), SEED)
 
 
 @pytest.mark.parametrize("kinds", [(NOT_ECT, ECT1), (ECT0, ECT1), (NOT_ECT, ECT0, ECT1, CE), (ECT1,), (NOT_ECT,)])
@@ -88,7 +86,7 @@ def test_the_base_probability_stays_between_zero_and_one() -> None:
     assert queue.base_probability == 0
 
 
-def at_probability(at_least: float, **fields: Any) -> tuple[_testing.DualPi2Queue, int]:
+def at_probability(at_least: float, **fields: Any) -> tuple[_testing.QueueDiscipline, int]:
     """Return an empty queue whose base probability has risen to this and does not change before the time returned."""
     queue = make_queue(**fields)
     queue.push(0, 0, PACKET)
@@ -101,7 +99,7 @@ def at_probability(at_least: float, **fields: Any) -> tuple[_testing.DualPi2Queu
     return queue, now
 
 
-def send(queue: _testing.DualPi2Queue, now: int, ecn: int, count: int = 2000) -> tuple[float, float]:
+def send(queue: _testing.QueueDiscipline, now: int, ecn: int, count: int = 2000) -> tuple[float, float]:
     """Send packets one by one; return which shares are marked and dropped."""
     marks, drops = 0, queue.drops
     for number in range(count):

@@ -50,7 +50,7 @@ def engine(request: pytest.FixtureRequest) -> Engine:
 
 def codel_queue(target_ms: float, interval_ms: float) -> _testing.QueueDiscipline:
     scenario = Scenario(queue="codel", codel_target_ms=target_ms, codel_interval_ms=interval_ms)
-    return _testing.make_queue(scenario.to_dict(), SEED)
+    return _testing.QueueDiscipline(scenario.to_dict(), SEED)
 
 
 @pytest.mark.parametrize("ecn_capable", [0.0, 0.5, 1.0])

@@ -22,16 +22,10 @@ PIE_STREAM = 0x5049450000000000
 
 def make_queue(name: str, flows: int = 1, **fields: Any) -> _testing.QueueDiscipline:
     scenario = Scenario(queue=name, flows=(Flow(),) * flows, **fields)
-    return _testing.make_queue(scenario.to_dict(), SEED)
+    return _testing.QueueDiscipline(scenario.to_dict(), SEED)
 
 
 # PIE
-
-
-def make_pie(**fields: Any) -> _testing.PieQueue:
-    queue = make_queue("pie", **fields)
-    assert isinstance(queue, _testing.PieQueue)
-    return queue
 
 
 @pytest.mark.parametrize("ecn_capable", [0.0, 0.5, 1.0])
@@ -41,7 +35,7 @@ def test_pie_does_what_the_rfc_says(ecn_capable: float) -> None:
     for seed in range(4):
         rng = random.Random(seed)
         target_ms = rng.choice([15, 5])
-        ours = make_pie(pie_target_ms=target_ms)
+        ours = make_queue("pie", pie_target_ms=target_ms)
         rfcs = Pie(random=SplitMix(SEED ^ PIE_STREAM), QDELAY_REF=target_ms / 1e3)
         now, number = 0, 0
         for _ in range(1500):
@@ -68,9 +62,9 @@ def test_pie_does_what_the_rfc_says(ecn_capable: float) -> None:
     }
 
 
-def delayed_pie(delay: int, packets: int = 40, **fields: Any) -> tuple[_testing.PieQueue, int]:
+def delayed_pie(delay: int, packets: int = 40, **fields: Any) -> tuple[_testing.QueueDiscipline, int]:
     """Return a queue whose current delay stays `delay` while nothing leaves, and the time of the next update."""
-    queue = make_pie(**fields)
+    queue = make_queue("pie", **fields)
     start = 10 * UPDATE - delay % UPDATE  # so that what follows is an update
     for number in range(packets):
         queue.push(start, number, PACKET)
@@ -78,7 +72,7 @@ def delayed_pie(delay: int, packets: int = 40, **fields: Any) -> tuple[_testing.
     return queue, start + delay + UPDATE
 
 
-def update(queue: _testing.PieQueue, now: int, ecn: int = NOT_ECT) -> float:
+def update(queue: _testing.QueueDiscipline, now: int, ecn: int = NOT_ECT) -> float:
     """Return the drop probability with which a packet that arrives now meets the queue."""
     queue.push(now, 0, PACKET, ecn)
     return queue.drop_probability
@@ -131,7 +125,7 @@ def test_the_probability_decays_when_the_queue_is_empty() -> None:
 
 def test_a_burst_passes() -> None:
     """RFC 8033, section 4.4: nothing is dropped within 150 ms of the last time without delay, whatever p is."""
-    queue = make_pie()
+    queue = make_queue("pie")
     for number in range(40):
         queue.push(0, number, PACKET)
     now = 6666 * UPDATE

@@ -4,9 +4,10 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
-#include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <cstdint>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -30,48 +31,54 @@ namespace {
 
 using Left = std::pair<PacketNumber, bool>;
 
+struct TestQueue {
+  TestQueue(const PlainScenario& scenario, std::uint64_t seed)
+      : discipline(MakeQueueDiscipline(RecordFromDict<Scenario>(scenario), seed, tally)) {}
+
+  QueueTally tally;
+  std::unique_ptr<QueueDiscipline> discipline;
+};
+
 }  // namespace
 
 void BindModel(nb::module_& m) {
-  nb::class_<QueueDiscipline>(m, "QueueDiscipline", "A queue of numbered packets.")
+  nb::class_<TestQueue>(m, "QueueDiscipline", "A queue of numbered packets with the discipline of a scenario.")
+      .def(nb::init<const PlainScenario&, std::uint64_t>(), "scenario"_a, "seed"_a)
       .def(
           "push",
-          [](QueueDiscipline& queue, std::int64_t now_ns, std::uint64_t number, std::int32_t bytes, std::uint8_t ecn,
+          [](TestQueue& queue, std::int64_t now_ns, std::uint64_t number, std::int32_t bytes, std::uint8_t ecn,
              std::uint32_t flow) {
             const DataPacket packet{.number = number, .bytes = bytes - kHeaderBytes, .ecn = static_cast<Ecn>(ecn)};
-            queue.Push(now_ns, {.packet = packet, .flow = flow});
+            queue.discipline->Push(now_ns, {.packet = packet, .flow = flow});
           },
           "now_ns"_a, "number"_a, "bytes"_a, "ecn"_a = 0, "flow"_a = 0,
           "A packet of `bytes` on the wire, with this ECN field, arrives.")
       .def(
           "pop",
-          [](QueueDiscipline& queue, std::int64_t now_ns) {
+          [](TestQueue& queue, std::int64_t now_ns) {
             QueuedPacket packet;
             std::optional<Left> left;
-            if (queue.Pop(now_ns, packet)) left = {packet.packet.number, packet.packet.ecn == Ecn::kCe};
+            if (queue.discipline->Pop(now_ns, packet)) left = {packet.packet.number, packet.packet.ecn == Ecn::kCe};
             return left;
           },
           "now_ns"_a,
           "Return the number of the packet that leaves and whether it is marked, or None; packets before it are "
           "dropped.")
-      .def("__len__", &QueueDiscipline::size)
-      .def_prop_ro("is_full", &QueueDiscipline::IsFull)
-      .def_prop_ro("bytes", &QueueDiscipline::bytes)
-      .def_prop_ro("drops", [](const QueueDiscipline& queue) { return queue.tally().drops; })
-      .def_prop_ro("marks", [](const QueueDiscipline& queue) { return queue.tally().marks; });
-
-  nb::class_<PieQueue, QueueDiscipline>(m, "PieQueue", "A queue with PIE (RFC 8033).")
-      .def_prop_ro("drop_probability", &PieQueue::drop_probability);
-
-  nb::class_<DualPi2Queue, QueueDiscipline>(m, "DualPi2Queue", "The coupled dual queue with PI2 (RFC 9332).")
-      .def_prop_ro("base_probability", &DualPi2Queue::base_probability);
-
-  m.def(
-      "make_queue",
-      [](const PlainScenario& scenario, std::uint64_t seed) {
-        return MakeQueueDiscipline(RecordFromDict<Scenario>(scenario), seed);
-      },
-      "scenario"_a, "seed"_a, "Return the queue discipline of a scenario.");
+      .def("__len__", [](const TestQueue& queue) { return queue.discipline->size(); })
+      .def_prop_ro("is_full", [](const TestQueue& queue) { return queue.discipline->IsFull(); })
+      .def_prop_ro("bytes", [](const TestQueue& queue) { return queue.discipline->bytes(); })
+      .def_prop_ro("drops", [](const TestQueue& queue) { return queue.tally.drops; })
+      .def_prop_ro("marks", [](const TestQueue& queue) { return queue.tally.marks; })
+      .def_prop_ro(
+          "drop_probability",
+          [](const TestQueue& queue) { return dynamic_cast<const PieQueue&>(*queue.discipline).drop_probability(); },
+          "Of PIE.")
+      .def_prop_ro(
+          "base_probability",
+          [](const TestQueue& queue) {
+            return dynamic_cast<const DualPi2Queue&>(*queue.discipline).base_probability();
+          },
+          "Of DualPI2.");
 
   m.def(
       "draw_losses",
