@@ -68,6 +68,7 @@ class LeaguePlan:
         learned: the competitor that is compared with all others.
         rival: the competitor whose harm to CUBIC the learned competitor must not exceed.
         yardsticks: competitors that are not judged.
+        settings: names of the learned competitor with other parameters, in the papers' experiments alone.
         suites: configurations for `run_benchmark`, by name.
         own: main metrics of the papers' experiments among the suites.
         training: the distribution whose ranges tell which scenarios of the suites `DRAWN` are inside.
@@ -77,6 +78,7 @@ class LeaguePlan:
     learned: str
     rival: str
     yardsticks: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
     suites: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     own: Mapping[str, OwnMetric] = field(default_factory=dict)
     training: Mapping[str, Any] = field(default_factory=dict)
@@ -127,11 +129,12 @@ class LeaguePlan:
             only = [*only, ALONE]
         chosen = [suite for suite in known if (subset is None or subset.get(suite)) and (only is None or suite in only)]
         plans, own = {}, {}
+        settings = _settings(common["competitors"], league["learned"], league["settings"])
         for suite in chosen:
             if suite in suites:
                 plans[suite] = {**common, **suites[suite]}
             else:
-                plans[suite], paper = _paper(suite, common)
+                plans[suite], paper = _paper(suite, {**common, "competitors": [*common["competitors"], *settings]})
                 own[suite] = OwnMetric.of(paper, **league["papers"][suite])
             if subset is not None:
                 plans[suite] = _reduced(suite, plans[suite], subset[suite])
@@ -140,6 +143,7 @@ class LeaguePlan:
             learned=league["learned"],
             rival=league["rival"],
             yardsticks=tuple(league["yardsticks"]),
+            settings=tuple(entry["name"] for entry in settings),
             suites={suite: {**fields, "name": f"{name}/{suite}"} for suite, fields in plans.items()},
             own=own,
             training=league["training"],
@@ -159,7 +163,7 @@ class LeaguePlan:
 
 
 _LEAGUE_KEYS: Final = (
-    "learned", "yardsticks", "rival", "training", "only", "subset", *OF_ONE_KIND, "friendliness", "papers",
+    "learned", "yardsticks", "settings", "rival", "training", "only", "subset", *OF_ONE_KIND, "friendliness", "papers",
 )  # fmt: skip
 
 
@@ -183,7 +187,8 @@ class League:
     def algorithms(self, suite: str) -> list[str]:
         """Return the hand-coded algorithms among a suite's competitors: neither learned nor yardsticks."""
         names = [entry["name"] for entry in self.results[suite].plan["config"]["competitors"]]
-        return [name for name in names if name not in (self.plan.learned, *self.plan.yardsticks)]
+        others = (self.plan.learned, *self.plan.settings, *self.plan.yardsticks)
+        return [name for name in names if name not in others]
 
 
 def compose_league(overrides: Sequence[str] = (), experiment: str = "league") -> dict[str, Any]:
@@ -360,6 +365,13 @@ def _paper(experiment: str, common: Mapping[str, Any]) -> tuple[dict[str, Any], 
         }
     own = {"scenarios": scenarios, "competitors": competitors, "roles": config["roles"], "warmup": config["warmup"]}
     return {**common, **own}, paper
+
+
+def _settings(competitors: Sequence[Any], learned: str, settings: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the learned competitor with each of these settings, whose names follow its own."""
+    entry = next((entry for entry in competitors if _name(entry) == learned), learned)
+    plain = {"algorithm": entry} if isinstance(entry, str) else dict(entry)
+    return [{**plain, **setting, "name": f"{learned}, {setting['name']}"} for setting in settings]
 
 
 def _with_stand_in(flow: Mapping[str, Any]) -> dict[str, Any]:

@@ -128,6 +128,7 @@ class PaperVerdict:
 
     Attributes:
         experiment: name of the experiment.
+        learned: the learned competitor, or one of its settings.
         metric: the paper's main metric, as `judged_as` gives it.
         algorithm: the paper's algorithm.
         estimates: the main metric of every competitor.
@@ -139,6 +140,7 @@ class PaperVerdict:
     """
 
     experiment: str
+    learned: str
     metric: str
     algorithm: str
     estimates: dict[str, Estimate]
@@ -166,19 +168,36 @@ class PaperVerdict:
 
 def paper_verdicts(league: League) -> list[PaperVerdict]:
     """Return one verdict per paper experiment that has runs, in the league's order."""
+    return [_paper_verdict(league, suite, league.plan.learned) for suite in _papers_with_runs(league)]
+
+
+def best_settings(league: League) -> list[PaperVerdict]:
+    """Return the same for the setting of the learned competitor, its default included, that is best in an experiment.
+
+    One that reaches the goal is better than one that does not, then one that is above more algorithms, then one with a
+    better main metric; of equal ones, the default.
+    """
+    names = (league.plan.learned, *league.plan.settings)
     return [
-        _paper_verdict(league, suite)
-        for suite in league.plan.own
-        if suite in league.results and not league.results[suite].results.empty
+        max((_paper_verdict(league, suite, name) for name in names), key=_rank) for suite in _papers_with_runs(league)
     ]
 
 
-def _paper_verdict(league: League, suite: str) -> PaperVerdict:
+def _rank(verdict: PaperVerdict) -> tuple[bool, int, float]:
+    value = verdict.estimates[verdict.learned].value
+    sign = 1 if metric_of(verdict.metric).is_more_better else -1
+    return verdict.is_reached, len(verdict.above), sign * value
+
+
+def _papers_with_runs(league: League) -> list[str]:
+    return [suite for suite in league.plan.own if suite in league.results and not league.results[suite].results.empty]
+
+
+def _paper_verdict(league: League, suite: str, learned: str) -> PaperVerdict:
     result, own = league.results[suite], league.plan.own[suite]
     metric = judged_as(own.metric)
     if metric is None:
         raise ValueError(f"{suite}: cannot judge the metric {own.metric!r}, of which more is neither good nor bad")
-    learned = league.plan.learned
     judged = [name for name in map(judged_as, own.others) if name is not None]
     of_metrics = estimates(result, dict.fromkeys([metric, *judged]))
     of_metric = of_metrics.pop(metric)
@@ -193,6 +212,7 @@ def _paper_verdict(league: League, suite: str) -> PaperVerdict:
     best = _best(of_metric, algorithms, is_more_better)
     return PaperVerdict(
         experiment=suite,
+        learned=learned,
         metric=metric,
         algorithm=own.algorithm,
         estimates=of_metric,

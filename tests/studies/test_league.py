@@ -42,6 +42,7 @@ from studies.league.suites import (
 from studies.league.verdicts import (
     PaperVerdict,
     Worse,
+    best_settings,
     harm_verdict,
     harms,
     judged_as,
@@ -420,8 +421,8 @@ def test_evenness_smallest_share_and_times_that_are_never_reached_by_hand() -> N
     assert list(measured(runs, "equilibrium_s", scenarios)) == [3.0, 40.0 - 9.0]
 
 
-def verdict_of(**competitors: tuple[float, float, float, float]) -> PaperVerdict:
-    """Return the verdict on three runs of each competitor.
+def league_of(**competitors: tuple[float, float, float, float]) -> League:
+    """Return the league of one paper with three runs of each competitor.
 
     Args:
         competitors: Mbit/s of the first flow, of the second in the first run, how much more of it in each further run
@@ -438,8 +439,16 @@ def verdict_of(**competitors: tuple[float, float, float, float]) -> PaperVerdict
         }
     )  # fmt: skip
     own = OwnMetric("link_jain", "theirs", ("link_jain", "throughput_mbps", "true_loss", "send_rate_mbps"))
-    plan = LeaguePlan("league", learned="ours", rival="theirs", yardsticks=("yard",), own={"paper": own})
-    (verdict,) = paper_verdicts(League(plan, {"paper": result}))
+    settings = tuple(name for name in competitors if name.startswith("ours_"))
+    plan = LeaguePlan(
+        "league", learned="ours", rival="theirs", yardsticks=("yard",), settings=settings, own={"paper": own}
+    )
+    return League(plan, {"paper": result})
+
+
+def verdict_of(**competitors: tuple[float, float, float, float]) -> PaperVerdict:
+    """Return the verdict on the runs that `league_of` describes."""
+    (verdict,) = paper_verdicts(league_of(**competitors))
     return verdict
 
 
@@ -473,6 +482,23 @@ def test_equal_runs_stand_for_their_interval() -> None:
     verdict = verdict_of(ours=(4, 4, 0, 0), theirs=(4, 3.9, 0, 0))
     assert math.isnan(verdict.estimates["ours"].low)
     assert verdict.is_reached
+
+
+@pytest.mark.parametrize(
+    ("settings", "best"),
+    [
+        ({"ours_far": (4.4, 2.6, 0, 0), "ours_near": (3.8, 3.3, 0, 0)}, "ours_near"),
+        ({"ours_lossy": (3.6, 3.5, 0, 40), "ours_clean": (3.8, 3.3, 0, 0)}, "ours_clean"),  # reached, the other not
+        ({"ours_same": (4.2, 2.9, 0, 0)}, "ours"),  # the default
+    ],
+)
+def test_the_best_setting_reaches_the_goal_or_comes_next(settings: dict[str, Any], best: str) -> None:
+    league = league_of(ours=(4.2, 2.9, 0, 0), theirs=(4.6, 2.4, 0, 0), **settings)
+    (verdict,) = best_settings(league)
+    assert verdict.learned == best
+    assert verdict.algorithms == ["theirs"]  # a setting is no algorithm
+    (default,) = paper_verdicts(league)
+    assert default.learned == "ours"
 
 
 # Harm.
@@ -518,6 +544,7 @@ SMALL = (
     "benchmark.competitors=[cubic,bbr2,da-bbr,{name: learned, algorithm: da-bbr, parameters: {min_cwnd_packets: 5}}]",
     "league.learned=learned",
     "league.yardsticks=[]",
+    "league.settings=[{name: six packets, parameters: {min_cwnd_packets: 6}}]",
     "league.subset={generalisation: [typical-02, wide-01], fresh: [fresh-08], friendliness: [cubic-1bdp], "
     "varying: [cellular], "
     "bbq-original: [5bdp]}",
@@ -544,7 +571,8 @@ def test_the_whole_league_small_from_the_command_line_to_the_page(
     assert league.failures == 0
     # The paper's experiment has its own competitors, and those of the league that it has not.
     names = [entry["name"] for entry in league.results["bbq-original"].plan["config"]["competitors"]]
-    assert names == ["bbr", "bbq", "cubic", "bbr2", "da-bbr", "learned"]
+    assert names == ["bbr", "bbq", "cubic", "bbr2", "da-bbr", "learned", "learned, six packets"]
+    assert "learned, six packets" not in league.algorithms("bbq-original")
     assert len(goals(league)) == 6
 
     write_league_page(league, path, part=league)
@@ -554,6 +582,7 @@ def test_the_whole_league_small_from_the_command_line_to_the_page(
                     "Beside CUBIC and BBR", "Varying links", "A part in ns-3"):  # fmt: skip
         assert f"\n## {heading}\n" in page
     assert "Not run yet" not in page
+    assert "; with the best setting of each: " in page
     assert "nan" not in page
     figures = {file.name for file in Path("docs/league").iterdir()}
     assert figures == {
