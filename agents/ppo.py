@@ -34,6 +34,37 @@ class _Losses(NamedTuple):
     value: float = 0.0
 
 
+class FlowBuffer(RolloutBuffer):  # type: ignore[misc]  # see below
+    """A rollout buffer that also says in which steps each flow took part.
+
+    Attributes:
+        flows: the environments, whose record has it after each step.
+        took_part: shape (steps, flows).
+    """
+
+    flows: SharedPolicyVecEnv
+    took_part: npt.NDArray[np.bool_]
+    generator_ready: bool
+
+    def reset(self) -> None:
+        """Forget all steps."""
+        super().reset()
+        self.took_part = np.zeros((self.buffer_size, self.n_envs), np.bool_)
+
+    def add(self, *step: object) -> None:
+        """Add the last step of the environments; see `RolloutBuffer`."""
+        self.took_part[self.pos] = self.flows.record.took_part
+        super().add(*step)
+
+    def samples(self) -> RolloutBufferSamples:
+        """Return the steps in which a flow took part. In the others its actions have no effect and its reward is 0."""
+        if not self.generator_ready:
+            for name in ("observations", "actions", "values", "log_probs", "advantages", "returns", "took_part"):
+                setattr(self, name, self.swap_and_flatten(getattr(self, name)))
+            self.generator_ready = True
+        return self._get_samples(np.flatnonzero(self.took_part))
+
+
 class RolloutPPO(PPO):  # type: ignore[misc]  # Stable-Baselines3 is not type-checked, see pyproject.toml
     """Stable-Baselines3's PPO, with the same numbers for the same seed up to rounding, on two cores.
 
@@ -41,17 +72,22 @@ class RolloutPPO(PPO):  # type: ignore[misc]  # Stable-Baselines3 is not type-ch
     drawn before, and values and probabilities are computed afterwards, for all steps at once. Callbacks get one
     `on_step` per rollout.
 
-    In an update, actor and critic, which share no parameters, have a thread each. Their gradients depend on nothing of
-    each other, so this changes no number.
+    It learns from the steps in which a flow took part, in batches of equal size. In an update, actor and critic, which
+    share no parameters, have a thread each. Their gradients depend on nothing of each other, so this changes no number.
     """
 
     _last_episode_starts: npt.NDArray[np.bool_]
 
+    def _setup_model(self) -> None:
+        self.rollout_buffer_class = FlowBuffer
+        super()._setup_model()
+
     def collect_rollouts(
-        self, env: VecEnv, callback: BaseCallback, rollout_buffer: RolloutBuffer, n_rollout_steps: int
+        self, env: VecEnv, callback: BaseCallback, rollout_buffer: FlowBuffer, n_rollout_steps: int
     ) -> bool:
         """Fill the buffer; see `OnPolicyAlgorithm`. Return False if a callback ends the training."""
         flows: SharedPolicyVecEnv = env.unwrapped
+        rollout_buffer.flows = flows
         if not flows.can_roll:
             return bool(super().collect_rollouts(env, callback, rollout_buffer, n_rollout_steps))
         self.policy.set_training_mode(False)
@@ -77,7 +113,7 @@ class RolloutPPO(PPO):  # type: ignore[misc]  # Stable-Baselines3 is not type-ch
         return noise
 
     @torch.no_grad()
-    def _fill(self, buffer: RolloutBuffer, rollout: Rollout) -> None:
+    def _fill(self, buffer: FlowBuffer, rollout: Rollout) -> None:
         inputs, gamma = StandardiseObservation.of(self), self.gamma
         observations = inputs.standardise(rollout.observations)
         rewards = rollout.rewards * ScaleReward.of(self).scale
@@ -92,6 +128,7 @@ class RolloutPPO(PPO):  # type: ignore[misc]  # Stable-Baselines3 is not type-ch
         buffer.observations[:] = observations[:-1]
         buffer.actions[:] = rollout.actions
         buffer.rewards[:] = rewards
+        buffer.took_part[:] = rollout.took_part
         buffer.episode_starts[0], buffer.episode_starts[1:] = self._last_episode_starts, rollout.dones[:-1]
         buffer.values[:] = values.reshape(rewards.shape)
         buffer.log_probs[:] = log_probs.reshape(rewards.shape)
@@ -117,6 +154,9 @@ class RolloutPPO(PPO):  # type: ignore[misc]  # Stable-Baselines3 is not type-ch
 
     def train(self) -> None:
         """Update the policy from the buffer; see `PPO`. Samples are gathered once per epoch, in the same order."""
+        samples = self.rollout_buffer.samples()
+        if not len(samples.actions):
+            return
         self.policy.set_training_mode(True)
         self._update_learning_rate(self.policy.optimizer)
         clip_range = self.clip_range(self._current_progress_remaining)
@@ -126,8 +166,9 @@ class RolloutPPO(PPO):  # type: ignore[misc]  # Stable-Baselines3 is not type-ch
         with ThreadPoolExecutor(1) as thread:
             for _ in range(self.n_epochs):
                 epoch = len(losses)
-                shuffled = next(self.rollout_buffer.get())
-                batches = zip(*(tensor.split(self.batch_size) for tensor in shuffled), strict=True)
+                order = torch.as_tensor(np.random.permutation(len(samples.actions)))
+                count = max(1, round(len(order) / self.batch_size))
+                batches = zip(*(tensor[order].tensor_split(count) for tensor in samples), strict=True)
                 for parts in batches:
                     # Copied, because how the library of linear algebra rounds depends on where an array begins.
                     batch = RolloutBufferSamples(*(part.clone() for part in parts))
@@ -144,6 +185,8 @@ class RolloutPPO(PPO):  # type: ignore[misc]  # Stable-Baselines3 is not type-ch
                 if is_diverging:
                     break
         self._log(losses, losses[epoch:], clip_range, clip_range_vf)
+        values, returns = samples.old_values.numpy(), samples.returns.numpy()
+        self.logger.record("train/explained_variance", explained_variance(values, returns))
 
     def _differentiate_actor(self, batch: RolloutBufferSamples, clip_range: float) -> _Losses:
         distribution = self.policy.get_distribution(batch.observations)
@@ -173,7 +216,7 @@ class RolloutPPO(PPO):  # type: ignore[misc]  # Stable-Baselines3 is not type-ch
         return loss.item()
 
     def _log(self, losses: list[_Losses], epoch: list[_Losses], clip_range: float, clip_range_vf: float | None) -> None:
-        buffer, record = self.rollout_buffer, self.logger.record
+        record = self.logger.record
         last = losses[-1]
         record("train/entropy_loss", np.mean([loss.entropy for loss in losses]))
         record("train/policy_gradient_loss", np.mean([loss.policy for loss in losses]))
@@ -181,7 +224,6 @@ class RolloutPPO(PPO):  # type: ignore[misc]  # Stable-Baselines3 is not type-ch
         record("train/approx_kl", np.mean([loss.approx_kl for loss in epoch]))
         record("train/clip_fraction", np.mean([loss.clip_fraction for loss in losses]))
         record("train/loss", last.policy + self.ent_coef * last.entropy + self.vf_coef * last.value)
-        record("train/explained_variance", explained_variance(buffer.values.flatten(), buffer.returns.flatten()))
         record("train/std", self.policy.log_std.exp().mean().item())
         record("train/n_updates", self._n_updates, exclude="tensorboard")
         record("train/clip_range", clip_range)

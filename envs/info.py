@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
+from bbrgym.envs.observation import took_part
 from bbrgym.envs.scenario import Scenario
 
 Info = dict[str, Any]
@@ -46,6 +47,12 @@ class Record(NamedTuple):
     flow_indices: npt.NDArray[np.int64]
     scenarios: tuple[Scenario, ...]
     seeds: npt.NDArray[np.int64]
+
+    @property
+    def took_part(self) -> npt.NDArray[np.bool_]:
+        """Whether each flow took part in the step, shape (M,)."""
+        columns = ("is_active", "sent_packets", "delivered_packets")
+        return took_part(*(self.flows[FLOW_COLUMNS.index(column)] for column in columns))
 
     def infos(self) -> list[Info]:
         """Return one info per agent flow."""

@@ -16,6 +16,7 @@ from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.engine import EngineError, OneThread, in_one_thread
 from bbrgym.envs.episode import Episodes, EpisodeSpec
 from bbrgym.envs.info import Info, Record
+from bbrgym.envs.observation import TOOK_PART
 from bbrgym.envs.privileged import Privileged
 from bbrgym.envs.scenario import Scenario
 from bbrgym.extras import optional
@@ -31,6 +32,7 @@ class Rollout(NamedTuple):
         observations: before each step, and after the last, shape (T + 1, M, length of an observation), float32.
         actions: shape (T, M, 2), float32, before they are clipped.
         rewards: shape (T, M), float32.
+        took_part: whether the flow took part in the step, shape (T, M).
         dones: where an episode ended, shape (T, M).
         timeouts: where it ended by its time limit alone (`TimeLimit.truncated`), shape (T, M).
         terminal_observations: the last ones of the E episodes that ended, in the order of `np.nonzero(dones)`, shape
@@ -40,6 +42,7 @@ class Rollout(NamedTuple):
     observations: npt.NDArray[np.float32]
     actions: npt.NDArray[np.float32]
     rewards: npt.NDArray[np.float32]
+    took_part: npt.NDArray[np.bool_]
     dones: npt.NDArray[np.bool_]
     timeouts: npt.NDArray[np.bool_]
     terminal_observations: npt.NDArray[np.float32]
@@ -257,6 +260,7 @@ class SharedPolicyVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is 
             observations=seen,
             actions=rollout.arrays.actions,
             rewards=self.episode_spec.reward.evaluate(context).reshape(shape).astype(np.float32),
+            took_part=context.flow(TOOK_PART).reshape(shape) > 0,
             dones=dones,
             timeouts=rollout.truncated.repeat(self.agents, axis=1),
             terminal_observations=terminal,

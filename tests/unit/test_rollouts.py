@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -147,9 +148,11 @@ class Recorded:
         return actions, values, log_probs
 
 
-def make_models(critic: tuple[str, ...] = (), **agent: Any) -> list[BaseAlgorithm]:
+def make_models(
+    critic: tuple[str, ...] = (), scenario: Scenario | Distribution = ENDING, **agent: Any
+) -> list[BaseAlgorithm]:
     """Make two equal learners that have begun to learn."""
-    spec = EpisodeSpec(ENDING, observation=Observation(history=2), engine="native")
+    spec = EpisodeSpec(scenario, observation=Observation(history=2), engine="native")
     models = []
     for _ in range(2):
         env = VecMonitor(SharedPolicyVecEnv(spec, 3, critic))
@@ -171,9 +174,11 @@ def test_the_learner_collects_the_same_in_torch(critic: tuple[str, ...], monkeyp
         torch.manual_seed(seed)
         assert model.collect_rollouts(model.env, NONE, model.rollout_buffer, STEPS)
         torch.manual_seed(seed)
-        monkeypatch.setattr(twin.policy, "forward", Recorded(twin, [*model.rollout_buffer.actions]))
-        assert PPO.collect_rollouts(twin, twin.env, NONE, twin.rollout_buffer, STEPS)
-        for name in ("observations", "actions", "episode_starts"):
+        with monkeypatch.context() as in_torch:
+            in_torch.setattr(SharedPolicyVecEnv, "can_roll", False)
+            in_torch.setattr(twin.policy, "forward", Recorded(twin, [*model.rollout_buffer.actions]))
+            assert twin.collect_rollouts(twin.env, NONE, twin.rollout_buffer, STEPS)
+        for name in ("observations", "actions", "episode_starts", "took_part"):
             np.testing.assert_array_equal(getattr(model.rollout_buffer, name), getattr(twin.rollout_buffer, name))
         for name in ("rewards", "values", "log_probs", "advantages", "returns"):
             found, expected = getattr(model.rollout_buffer, name), getattr(twin.rollout_buffer, name)
@@ -198,8 +203,8 @@ def test_the_learner_collects_the_same_in_torch(critic: tuple[str, ...], monkeyp
     ids=["plain", "options", "target_kl"],
 )
 def test_an_update_is_that_of_stable_baselines3(agent: dict[str, Any]) -> None:
-    """In weights to the last bit, and in what is logged."""
-    models = make_models(("log_flows",), **agent)
+    """In weights to the last bit, and in what is logged, if all flows take part in all steps."""
+    models = make_models(("log_flows",), Scenario(duration_s=1.2, flows=(Flow("agent"), Flow("cubic"))), **agent)
     for seed in range(2):
         for model, train in zip(models, (type(models[0]).train, PPO.train), strict=True):
             model.env.seed(seed)
@@ -216,6 +221,31 @@ def test_an_update_is_that_of_stable_baselines3(agent: dict[str, Any]) -> None:
     assert models[0]._n_updates == models[1]._n_updates == (2 if "target_kl" in agent else 4)
     for one in models:
         one.env.close()
+
+
+def test_an_update_uses_the_steps_in_which_a_flow_took_part() -> None:
+    """What the buffer has of the others changes nothing; without any, there is no update."""
+    models = make_models()
+    for model in models:
+        torch.manual_seed(1)
+        assert model.collect_rollouts(model.env, NONE, model.rollout_buffer, STEPS)
+    took_part = models[0].rollout_buffer.took_part.copy()
+    assert 0 < np.count_nonzero(~took_part) < took_part.size / 2
+    assert not models[0].rollout_buffer.rewards[~took_part].any()
+    for name in ("observations", "actions", "values", "log_probs", "advantages", "returns"):
+        getattr(models[0].rollout_buffer, name)[~took_part] = np.nan
+    for model in models:
+        np.random.seed(1)
+        model.train()
+    first, second = (model.policy.state_dict() for model in models)
+    assert same(first, second)
+    before = copy.deepcopy(first)
+    assert models[0].collect_rollouts(models[0].env, NONE, models[0].rollout_buffer, STEPS)
+    models[0].rollout_buffer.took_part[:] = False
+    models[0].train()
+    assert same(models[0].policy.state_dict(), before)
+    for model in models:
+        model.env.close()
 
 
 def test_a_killed_and_resumed_training_logs_the_same(tmp_path: Path) -> None:
