@@ -119,7 +119,8 @@ class CompetitiveRule(BacklogRule):
     flow began. Others take what this flow leaves: its rate is below the part `max_share` of the highest bandwidth that
     it ever had. A few flows of the same kind do not show the first sign, and on a link that became slower the one flow
     sees an empty queue in ProbeRTT. Either sign alone would make flows of this rule drive each other's queues up. The
-    rule competes for `max_share` of the link at most. A preference p makes `growth` 4^(2 p - 1) times as large.
+    rule competes for `max_share` of the link at most. A preference p makes `growth` 4^(2 p - 1) times as large. A rule
+    that does not observe `log_rate_decline`, the second sign, has a constant of 1/2 in place of the last factor.
 
     Args:
         growth: how fast the backlog grows with both signs.
@@ -138,7 +139,7 @@ class CompetitiveRule(BacklogRule):
     @property
     def needed(self) -> tuple[str, ...]:
         """The features that it uses."""
-        return (*super().needed, "log_stale_rtt_ratio", "log_rate_decline")
+        return (*super().needed, "log_stale_rtt_ratio")
 
     def backlogs(self, x: Array) -> npt.NDArray[np.float64]:
         """Return the target backlogs of N flows, in packets, shape (N,)."""
@@ -146,8 +147,14 @@ class CompetitiveRule(BacklogRule):
         if "log_standing_rtt_ratio" in self.observation.features:
             ratio = np.maximum(ratio, self._latest(x, "log_standing_rtt_ratio"))
         standing = 2.0**ratio - 1.0
-        missing = np.maximum(self.max_share * 2.0 ** self._latest(x, "log_rate_decline") - 1.0, 0.0)
-        return super().backlogs(x) * (1.0 + self.growth * 4.0 ** self._leaning(x) * standing * missing)
+        growth = self.growth * 4.0 ** self._leaning(x) * standing * self._missing(x)
+        return super().backlogs(x) * (1.0 + growth)
+
+    def _missing(self, x: Array) -> npt.NDArray[np.float64]:
+        """Return how much of its rate a flow has lost, relative to what it has left."""
+        if "log_rate_decline" not in self.observation.features:
+            return np.full(len(x), 0.5)
+        return np.maximum(self.max_share * 2.0 ** self._latest(x, "log_rate_decline") - 1.0, 0.0)
 
     def to_arrays(self) -> dict[str, Array]:
         """Return its numbers, for the content hash."""

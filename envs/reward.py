@@ -29,7 +29,7 @@ class Conditions:
         payload: share of the link's bytes that is payload, shape (M,).
         rtt_ms: the flow's base RTT, shape (M,).
         longest_rtt_ms: the longest base RTT on its link, shape (M,).
-        delay_weight: of `delay`, by the flow's preference p: 4^(1 - 2 p), from 4 to 1/4; shape (M,).
+        delay_weight: of `delay`, by the flow's preference p: 3^(1 - 2 p), from 3 to 1/3; shape (M,).
     """
 
     payload: Array
@@ -48,7 +48,7 @@ class Conditions:
             np.full(count, scenario.packet_bytes / (scenario.packet_bytes + HEADER_BYTES)),
             np.tile(np.array([scenario.flows[flow].rtt_ms for flow in flows], dtype=np.float64), steps),
             np.full(count, max(flow.rtt_ms for flow in scenario.flows), dtype=np.float64),
-            4.0 ** (1.0 - 2.0 * preferences),
+            3.0 ** (1.0 - 2.0 * preferences),
         )
 
     def set(self, flows: slice, others: Conditions) -> None:

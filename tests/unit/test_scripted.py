@@ -83,6 +83,12 @@ def test_it_takes_two_signs_to_compete() -> None:
     assert both[0] == pytest.approx(1.0 + 0.06 * (1.0 + 16.0 * 3.0), rel=1e-5)
 
 
+def test_without_the_second_sign_the_first_is_enough() -> None:
+    rule = CompetitiveRule(Observation(("log_stale_rtt_ratio", "preference")), PACKETS)
+    seen = np.array([[0.0, 0.5], [1.0, 0.5], [1.0, 1.0]], dtype=np.float32)
+    assert rule.backlogs(seen) == pytest.approx([6, 6 * (1 + 16 / 2), 12 * (1 + 64 / 2)])
+
+
 def test_against_cubic_the_competitive_rule_gets_more_but_at_most_its_share() -> None:
     beside = (Flow("agent", rtt_ms=40), Flow("cubic", rtt_ms=40))
     plain, competitive = shares("backlog", *beside)[0], shares("competitive", *beside)[0]
@@ -99,7 +105,7 @@ def test_rules_are_fair_to_their_own_kind_across_rtts(rule: str, margin: float) 
 def test_errors_name_what_is_missing_and_what_is_known() -> None:
     with pytest.raises(ValueError, match=r"unknown scripted agent 'greedy'; known: scripted:backlog, "):
         scripted_agent("greedy")
-    observation = Observation(("log_delivery_rate_ratio", "log_bdp", "log_stale_rtt_ratio"))
-    with pytest.raises(ValueError, match="'log_rate_decline' is missing"):
+    observation = Observation(("log_delivery_rate_ratio", "log_bdp", "log_rate_decline"))
+    with pytest.raises(ValueError, match="'log_stale_rtt_ratio' is missing"):
         CompetitiveRule(observation, PACKETS)
     assert BacklogRule(observation, PACKETS).inputs == 3
