@@ -253,7 +253,7 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     if options.adopt is not None:
         adopt(options.adopt)
-    reward = Reward()
+    reward = load_agent(REFERENCE).spec.reward
     text, figures = report(trainings(options.runs), reward)
     blocks = {"": text, **sweep_tables(options.sweeps, reward)}
     print("\n\n".join(blocks.values()))
