@@ -10,7 +10,7 @@ export OMP_WAIT_POLICY ?= PASSIVE
 # Containers set it. Every process of the tests would then compile all modules again, which takes seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup run papers league test test-all check recipe clients sanitize format stubs bench storm soak fuzz mutants fidelity linux agreement queues rivals rfc9743 ui clean
+.PHONY: setup run papers league test test-all check recipe clients sanitize format stubs bench storm soak fuzz mutants fidelity linux agreement queues rivals rfc9743 preference ui clean
 
 setup: $(SETUP)
 
@@ -140,6 +140,11 @@ rivals: setup
 
 rfc9743: setup
 	$(BIN)/python -m studies.rfc9743 write=docs/results/rfc9743.md
+
+# What the policy's preference buys: in native, ten minutes; two seeds in ns-3, half an hour.
+preference: setup
+	$(BIN)/python -m studies.preference engine=ns3 "benchmark.seeds=[1,2]"
+	$(BIN)/python -m studies.preference write=docs/results/preference.md
 
 ui: setup
 	$(BIN)/bbrgym ui

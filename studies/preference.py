@@ -1,0 +1,239 @@
+"""What the policy's preference buys: `python -m studies.preference [key=value …]`.
+
+Runs conf/experiment/preference.yaml twice, beside CUBIC and beside flows of the competitor's own kind, in the folders
+runs/benchmark/preference-<engine>. Finished runs are kept.
+
+    engine=ns3                           in ns-3, which takes much longer than native
+    write=docs/results/preference.md     write the page, of every engine that has run
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import pandas as pd
+from matplotlib.figure import Figure
+from rich.console import Console
+
+from bbrgym import Flow, Scenario, make_engine, simulate
+from bbrgym.benchmark.plots import empty_figure, marks_of, styled
+from bbrgym.benchmark.results import BenchmarkResult, load_benchmark
+from bbrgym.benchmark.run import run_benchmark
+from bbrgym.benchmark.statistics import Estimate, estimate
+from bbrgym.benchmark.tables import run_table
+from bbrgym.cli import BENCHMARKS
+from studies import page
+from studies.command import check_failures, run_command, split_settings
+from studies.experiments import compose_experiment
+
+ENGINES: Final = {"native": "native", "ns3": "ns-3"}
+ROLES: Final[Mapping[str, list[int] | None]] = {"cubic": [0], "kind": None}
+POLICY: Final = "policy "
+"""What the names of the policy's settings begin with."""
+
+FAIR_SHARE: Final = 0.5
+"""More of the link than this beside one rival is nothing to aim at."""
+
+MIXED: Final = ((0.0, 1.0), (0.0, 1.0, 1.0, 1.0), (0.0, 0.0, 0.0, 1.0), (0.0, 0.25, 0.5, 0.75, 1.0))
+"""Preferences of flows on one link."""
+MIXED_LINK: Final = Scenario(rate_mbps=20, buffer_bdp=2, duration_s=60)
+LOWEST_SHARE: Final = 1 / 3
+"""Of an equal share, that the last of such flows must keep."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """A competitor on one link.
+
+    Attributes:
+        share: of the throughput, beside CUBIC.
+        queue_ms: mean queueing delay, beside a flow of its own kind.
+        harm: the part of its throughput that CUBIC loses, compared with a flow of CUBIC's own kind in its place.
+    """
+
+    share: Estimate
+    queue_ms: Estimate
+    harm: Estimate
+
+    def is_within(self, front: Sequence[Point]) -> bool:
+        """Whether one of these has as much of the link, up to the fair share, and no longer queue."""
+        wanted = min(self.share.value, FAIR_SHARE)
+        return any(point.share.value >= wanted and point.queue_ms.value <= self.queue_ms.value for point in front)
+
+
+Points = Mapping[str, Mapping[str, Point]]
+"""{scenario: {competitor: point}}."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command and return its exit status."""
+    if set(arguments) & {"-h", "--help"}:
+        print(__doc__)
+        return 0
+    return run_command("preference", _run, arguments)
+
+
+def _run(arguments: Sequence[str], console: Console) -> None:
+    own, others = split_settings(arguments, {"write": None})
+    results = {}
+    for role, roles in ROLES.items():
+        config = compose_experiment("preference", others)
+        folder = BENCHMARKS / f"preference-{config['engine']['name']}" / role
+        results[role] = run_benchmark(
+            config["benchmark"] | {"roles": roles}, folder, console, beside=BENCHMARKS, has_report=False
+        )
+        check_failures(len(results[role].failures))
+    print(summary(points(results)))
+    if own["write"] is not None:
+        write(Path(own["write"]))
+        print(f"Page: {own['write']}")
+
+
+def points(results: Mapping[str, BenchmarkResult]) -> Points:
+    """Return where each competitor is on each link.
+
+    Args:
+        results: by the roles of `ROLES`.
+    """
+    cubic, kind = (run_table(results[role].results) for role in ROLES)
+    first, victim = cubic["throughput_mbps[0]"], cubic["throughput_mbps[1]"]
+    of_victim = victim.unstack("competitor")
+    harm = 1 - of_victim.div(of_victim["cubic"], axis=0)
+    table = pd.DataFrame(
+        {
+            "share": first / (first + victim),
+            "queue_ms": kind["link_queue_mean_ms"],
+            "harm": harm.stack().swaplevel(),
+        }
+    )
+    return {
+        str(scenario): {
+            str(name): Point(*(estimate(runs[column].to_numpy()) for column in ("share", "queue_ms", "harm")))
+            for name, runs in of_scenario.groupby(level="competitor", sort=False)
+        }
+        for scenario, of_scenario in table.groupby(level="scenario", sort=False)
+    }
+
+
+def beyond(found: Points) -> tuple[list[str], int]:
+    """Return the algorithms that are not within the policy's front, as "bbr at 1bdp", and the number of all points."""
+    fronts = {
+        scenario: [point for name, point in of_scenario.items() if name.startswith(POLICY)]
+        for scenario, of_scenario in found.items()
+    }
+    others = [
+        (f"{name} at {scenario}", point.is_within(fronts[scenario]))
+        for scenario, of_scenario in found.items()
+        for name, point in of_scenario.items()
+        if not name.startswith(POLICY)
+    ]
+    return [name for name, is_within in others if not is_within], len(others)
+
+
+def summary(found: Points) -> str:
+    """Return the verdict on the front in one sentence, with the points beyond it."""
+    outside, count = beyond(found)
+    verdict = "reached" if not outside else "missed"
+    listed = f" Beyond it: {', '.join(outside)}." if outside else ""
+    return (
+        "Goal: at some preference the policy has at least each algorithm's share beside CUBIC (half of the link is "
+        f"enough) and no longer queue among its own kind: **{verdict}**, {count - len(outside)} of {count} "
+        f"points.{listed}"
+    )
+
+
+def mixed(preferences: Sequence[float], seeds: Sequence[int]) -> Estimate:
+    """Return the lowest share of flows with these preferences on one link, in equal shares."""
+    flows = tuple(Flow("policy", 40, jitter_ms=0.5, parameters={"preference": value}) for value in preferences)
+    scenario = replace(MIXED_LINK, flows=flows)
+    engine = make_engine("native")
+    lowest = []
+    for seed in seeds:
+        rates = [
+            flow.throughput_mbps
+            for flow in simulate(scenario, engine, seed).summary(after_s=0.25 * scenario.duration_s).flows
+        ]
+        lowest.append(min(rates) / sum(rates) * len(rates))
+    return estimate(lowest)
+
+
+def write(path: Path) -> None:
+    """Write the page of every engine that has run."""
+    blocks = [
+        "# One knob",
+        'What a policy prefers is a parameter of each flow: `Flow("policy", parameters={"preference": 0.3})`, from 0, '
+        "the least delay, to 1, its own share beside rivals that fill the buffer "
+        "([policy](../algorithms/policy.md)). "
+        "This page shows what it buys on links of 20 Mbit/s and 40 ms: the share of a flow beside CUBIC, and the "
+        "queueing delay of two flows of the same kind. `make preference` generates it.",
+    ]
+    plans = []
+    for engine, title in ENGINES.items():
+        folders = {role: BENCHMARKS / f"preference-{engine}" / role for role in ROLES}
+        if not all((folder / "benchmark.json").is_file() for folder in folders.values()):
+            continue
+        results = {role: load_benchmark(folder) for role, folder in folders.items()}
+        plans += [result.plan for result in results.values()]
+        found = points(results)
+        link = page.write_figure(_figure(found), path, engine)
+        seeds = len(results["kind"].plan["config"]["seeds"])
+        blocks += [
+            f"## {title}",
+            f"{seeds} seeds; brackets are 95 % bootstrap intervals over them.",
+            summary(found),
+            f"![Share beside CUBIC over the queueing delay among its own kind]({link})",
+            _table(found, lambda point: f"{point.share.text('.2f')}", "share beside CUBIC"),
+            _table(found, lambda point: f"{point.queue_ms.text('.1f')}", "queue among its own kind, ms"),
+            _table(
+                found, lambda point: f"{point.harm.text('.2f')}", "harm to CUBIC, relative to a flow of its own kind"
+            ),
+        ]
+    rows = []
+    for preferences in MIXED:
+        lowest = mixed(preferences, range(1, 11))
+        verdict = "reached" if lowest.value >= LOWEST_SHARE else "missed"
+        rows.append([", ".join(f"{value:g}" for value in preferences), lowest.text(".2f"), verdict])
+    blocks += [
+        "## Different preferences on one link",
+        "Goal: no flow has less than a third of an equal share. Native, 20 Mbit/s, 40 ms, 2 BDP, 10 seeds.",
+        page.table(["preferences of the flows", "lowest share, in equal shares", "goal"], rows, [1]),
+        *page.provenance(plans),
+    ]
+    page.write_page(blocks, path)
+
+
+def _table(found: Points, text: Callable[[Point], str], title: str) -> str:
+    scenarios = list(found)
+    names = list(next(iter(found.values())))
+    rows = [[name, *(text(found[scenario][name]) for scenario in scenarios)] for name in names]
+    return page.table([title, *scenarios], rows, range(1, 1 + len(scenarios)))
+
+
+@styled
+def _figure(found: Points) -> Figure:
+    figure = empty_figure(9.6, 2.9)
+    panels = figure.subplots(1, len(found), sharey=True, squeeze=False)[0]
+    marks = marks_of(list(next(iter(found.values()))))
+    for axes, (scenario, of_scenario) in zip(panels, found.items(), strict=True):
+        front = {name: point for name, point in of_scenario.items() if name.startswith(POLICY)}
+        queues, shares = zip(*((point.queue_ms.value, point.share.value) for point in front.values()), strict=True)
+        axes.plot(queues, shares, color="#000000", marker="o", markersize=4, label="policy, preference 0 to 1")
+        for name, point in of_scenario.items():
+            if name not in front:
+                axes.plot(point.queue_ms.value, point.share.value, linestyle="", label=name, markersize=4.5,
+                          marker=marks[name].marker, color=marks[name].colour)  # fmt: skip
+        axes.axhline(FAIR_SHARE, color="#888888", linestyle="--", linewidth=0.8)
+        axes.set_xscale("symlog", linthresh=1)
+        axes.set_title(f"buffer of {scenario.removesuffix('bdp')} BDP")
+        axes.set_xlabel("queue, ms")
+    panels[0].set_ylabel("share beside CUBIC")
+    panels[-1].legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=7)
+    return figure
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,77 @@
+"""studies/preference.py: which algorithms lie beyond the front of the policy's preferences, and the page."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from in_process import ExecutorInThisProcess
+
+from bbrgym.benchmark.statistics import Estimate
+from studies import preference
+from studies.preference import Point, beyond, main, summary
+
+LINK = {
+    "rate_mbps": 4,
+    "buffer_bdp": 1,
+    "duration_s": 2,
+    "flows": [{"rtt_ms": 20}, {"rtt_ms": 20, "algorithm": "cubic"}],
+}
+BENCHMARK: dict[str, Any] = {
+    "name": "preference",
+    "engine": "native",
+    "scenarios": {"1bdp": LINK},
+    "competitors": [
+        "cubic",
+        "bbr",
+        {"name": "policy 0", "algorithm": "policy", "parameters": {"preference": 0}},
+        {"name": "policy 1", "algorithm": "policy", "parameters": {"preference": 1}},
+    ],
+    "seeds": [1],
+}
+
+
+def point(share: float, queue_ms: float) -> Point:
+    exact = (Estimate(value, value, value, 1) for value in (share, queue_ms, 0.0))
+    return Point(*exact)
+
+
+def test_a_point_is_beyond_if_no_preference_has_its_share_and_its_queue() -> None:
+    policy = {"policy 0": point(0.1, 1.0), "policy 1": point(0.5, 8.0)}
+    others = {
+        "polite": point(0.1, 2.0),
+        "greedy": point(0.9, 8.0),  # half of the link is enough
+        "short": point(0.2, 4.0),
+        "idle": point(0.0, 0.5),
+    }
+    names, count = beyond({"1bdp": others | policy})
+    assert names == ["short at 1bdp", "idle at 1bdp"]
+    assert count == 4
+    assert "**missed**, 2 of 4 points. Beyond it: short at 1bdp, idle at 1bdp." in summary({"1bdp": others | policy})
+    assert "**reached**, 1 of 1 points." in summary({"1bdp": {"polite": others["polite"]} | policy})
+
+
+def test_the_command_writes_the_page_of_the_engines_that_have_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def compose(experiment: str, overrides: list[str]) -> dict[str, Any]:
+        assert (experiment, overrides) == ("preference", ["benchmark.seeds=[1]"])
+        return {"benchmark": BENCHMARK, "engine": {"name": "native"}}
+
+    monkeypatch.setattr(preference, "compose_experiment", compose)
+    monkeypatch.setattr(preference, "BENCHMARKS", tmp_path)
+    monkeypatch.setattr(preference, "MIXED", ((0.0, 1.0),))
+    monkeypatch.setattr(preference, "MIXED_LINK", preference.Scenario(rate_mbps=4, duration_s=2))
+    monkeypatch.setattr("bbrgym.benchmark.run.make_executor", ExecutorInThisProcess)
+    path = tmp_path / "preference.md"
+    assert main([f"write={path}", "benchmark.seeds=[1]"]) == 0
+    text = path.read_text()
+    assert "## native" in text
+    assert "## ns-3" not in text
+    assert (tmp_path / "preference" / "native.png").is_file()
+    rows = dict(re.findall(r"^\| (\S+) \| (\S+)", text.split("| harm to CUBIC")[1], re.MULTILINE))
+    assert float(rows["bbr"]) < 1
+    assert float(rows["cubic"]) == 0.0  # relative to its own kind
+    assert "Goal: at some preference" in capsys.readouterr().out
