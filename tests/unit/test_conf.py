@@ -6,6 +6,8 @@ import dataclasses
 import functools
 import inspect
 import itertools
+import re
+import shlex
 from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
@@ -13,6 +15,8 @@ from typing import Any
 
 import pytest
 from hydra import compose, initialize_config_module
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import IntervalSweep
 from omegaconf import OmegaConf
 
 from bbrgym.agents.tracking import TrackingConfig
@@ -24,6 +28,9 @@ from bbrgym.envs.episode import EpisodeSpec
 CONF = Path(str(resources.files("bbrgym.conf")))
 CHOICES = {group.name: sorted(path.stem for path in group.glob("*.yaml")) for group in CONF.iterdir() if group.is_dir()}
 GROUPS = sorted(CHOICES.keys() - {"experiment", "hydra"})
+ROOT = Path(__file__).parents[2]
+COMMAND = re.compile(r"^    (?:\$ )?bbrgym (train|evaluate|benchmark) ((?:.*\\\n)*.*)", re.MULTILINE)
+"""In an indented block of a page, with the lines that continue it."""
 
 
 @pytest.fixture(autouse=True)
@@ -68,8 +75,32 @@ def test_every_scenario_is_for_evaluations_too(choice: str) -> None:
     assert Distribution.from_dict(config["scenario"]).agents >= 1
 
 
+def test_the_commands_of_the_pages_compose() -> None:
+    together: dict[tuple[str, str | None], dict[str, str]] = {}  # in few composes, by configuration and experiment
+    for page in (ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))):
+        for command, arguments in COMMAND.findall(page.read_text()):
+            words = [word for word in shlex.split(arguments, comments=True) if "=" in word and word[:5] != "hydra"]
+            overrides = dict(one_job(word) for word in words)
+            if overrides.keys() != {"experiment"}:  # every experiment composes: above
+                config = "evaluate" if command == "evaluate" else "config"
+                together.setdefault((config, overrides.get("experiment")), {}).update(overrides)
+    assert len(together) > 2
+    for (config, _), overrides in together.items():
+        compose(config, list(overrides.values()))
+
+
+def one_job(override: str) -> tuple[str, str]:
+    """Return the key of an override, and the override with the first value that a sweep gives it."""
+    parsed = OverridesParser.create().parse_override(override)
+    if not parsed.is_sweep_override():
+        return parsed.key_or_group, override
+    value = parsed.value()
+    first = value.start if isinstance(value, IntervalSweep) else next(parsed.sweep_string_iterator())
+    return parsed.key_or_group, f"{parsed.get_key_element()}={first}"
+
+
 def test_the_package_has_the_configuration() -> None:
-    assert CONF.resolve() == (Path(__file__).parents[2] / "conf").resolve()
+    assert CONF.resolve() == (ROOT / "conf").resolve()
     assert (CONF / "__init__.py").is_file()  # pkg:// needs it
 
 
