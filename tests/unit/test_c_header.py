@@ -27,7 +27,7 @@ from bbrgym.agents.policy import Agent, load_agent
 from bbrgym.baselines.policy_file import REFERENCE
 from bbrgym.cli import main
 from bbrgym.envs.columns import FLOW_COLUMNS
-from bbrgym.envs.observation import FEATURES, GAIN_COLUMNS, History, tabulate
+from bbrgym.envs.observation import FEATURES, GAIN_COLUMNS, PREFERENCE, History, tabulate
 
 PROBE_BW = 2
 STRICT = ("-Wall", "-Wextra", "-Werror", "-pedantic", "-Wshadow", "-Wconversion", "-ffp-contract=off")
@@ -200,7 +200,7 @@ def test_it_says_what_the_policy_is_and_how_often_it_decides(tmp_path: Path) -> 
         assert interval is None or interval in text
         for feature in (FEATURES[name] for name in agent.spec.observation.features):
             assert f"/* {feature.meaning} */ static inline double mine_{feature.name}(" in code
-            for column in {*feature.columns} - {*GAIN_COLUMNS}:
+            for column in {*feature.columns} - {*GAIN_COLUMNS, PREFERENCE}:
                 assert f"/* {FLOW_COLUMNS[column]} */ double {column};" in code
 
 
