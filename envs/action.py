@@ -101,14 +101,10 @@ class Action:
         values = np.asarray(actions, dtype=np.float64)
         if values.ndim != 2 or values.shape[1] != 2:
             raise ValueError(f"actions must be numbers of shape (flows, 2), got {actions!r}")
-        if bdp_packets is None:
-            if self.cwnd_scale == "packets":
-                raise ValueError("cwnd_scale='packets' needs the flows' bdp_packets")
-            bdp_packets = np.empty(len(values))  # without effect
-        gains = self.gain_map.gains(values, bdp_packets)
-        if np.count_nonzero(np.isnan(gains)):
-            raise ValueError(f"actions must be numbers of shape (flows, 2), got {actions!r}")
-        return gains
+        try:
+            return self.gain_map.gains(values, bdp_packets)
+        except ValueError as error:
+            raise ValueError(f"{error}, got {actions!r}") from None
 
     def action(self, cwnd_gain: float, pacing_gain: float, bdp_packets: float = math.nan) -> npt.NDArray[np.float32]:
         """Return the action, shape (2,), for these gains or the nearest within the bounds; the inverse of `gains`.

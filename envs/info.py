@@ -32,7 +32,7 @@ class Record(NamedTuple):
     libraries store infos in arrays and compare them, and NaN is not equal to itself.
 
     Attributes:
-        flows: rows of the agent flows, shape (`FLOW_COLUMNS`, M).
+        flows: rows of the agent flows, shape (M, `FLOW_COLUMNS`).
         link: rows of the links, shape (N, `LINK_COLUMNS`).
         time_s: shape (N,).
         flow_indices: shape (M,).
@@ -49,7 +49,7 @@ class Record(NamedTuple):
 
     def infos(self) -> list[Info]:
         """Return one info per agent flow."""
-        times = self.flows.shape[1] // len(self.link)
+        times = len(self.flows) // len(self.link)
         infos = []
         for index, values in enumerate(self._measured(times)):
             info = _EMPTY.copy()  # filling a copy is faster than making a dict
@@ -78,7 +78,7 @@ class Record(NamedTuple):
         link, time_s = self.link, self.time_s[:, np.newaxis]
         if times > 1:
             link, time_s = link.repeat(times, axis=0), time_s.repeat(times, axis=0)
-        measured = np.concatenate((self.flows.T, link, time_s), axis=1)
+        measured = np.concatenate((self.flows, link, time_s), axis=1)
         np.copyto(measured, 0.0, where=np.isnan(measured))
         return measured
 
