@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -58,10 +58,13 @@ class Action:
         """Return `Box(-1, 1, (2,), float32)`."""
         return spaces.Box(-1.0, 1.0, (2,), np.float32)
 
-    @property
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Action, (self.cwnd_gain, self.pacing_gain, self.cwnd_scale)  # without the map, which does not pickle
+
+    @cached_property
     def gain_map(self) -> GainMap:
         """The same in C++."""
-        return _gain_map(self.cwnd_gain, self.pacing_gain, self.cwnd_scale)
+        return GainMap(self.cwnd_gain, self.pacing_gain, self.cwnd_scale == "packets")
 
     def gains(self, action: npt.ArrayLike, bdp_packets: float = math.nan) -> tuple[float, float]:
         """Return the gains that an action means.
@@ -131,11 +134,6 @@ class Action:
             Shape (M, 2), float32.
         """
         return self.gain_map.actions(gains, bdp_packets)
-
-
-@lru_cache  # not an attribute of an Action, which is pickled
-def _gain_map(cwnd_gain: tuple[float, float], pacing_gain: tuple[float, float], cwnd_scale: str) -> GainMap:
-    return GainMap(cwnd_gain, pacing_gain, cwnd_scale == "packets")
 
 
 def _bounds(name: str, given: Any) -> tuple[float, float]:

@@ -440,7 +440,7 @@ class Episodes:
         if self._failures:
             kept = errors.keys() | set(reset.tolist())
             self._failures = {engine: count for engine, count in self._failures.items() if engine in kept}
-        failed = np.array([*errors], dtype=np.intp)
+        failed = np.array([*errors], dtype=np.intp) if errors else _NO_ENGINES
         self._read(np.delete(np.arange(self.count), failed) if errors else None)
         rewards = self._rewards.copy()
         if len(reset):
@@ -456,7 +456,7 @@ class Episodes:
             observations=self.last_observations.copy(),
             rewards=rewards,
             terminated=terminated,
-            truncated=is_over & ~terminated,
+            truncated=is_over > terminated,
             record=self._record(self._rows.copy()),
             errors={engine: str(error) for engine, error in errors.items()},
             flaws={engine: flaw for engine, flaw in self._engines.flaws().items() if is_over[engine]}

@@ -79,7 +79,7 @@ class Record(NamedTuple):
         if times > 1:
             link, time_s = link.repeat(times, axis=0), time_s.repeat(times, axis=0)
         measured = np.concatenate((self.flows, link, time_s), axis=1)
-        np.copyto(measured, 0.0, where=np.isnan(measured))
+        measured[np.isnan(measured)] = 0.0
         return measured
 
 
