@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -58,10 +58,13 @@ class Action:
         """Return `Box(-1, 1, (2,), float32)`."""
         return spaces.Box(-1.0, 1.0, (2,), np.float32)
 
-    @property
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Action, (self.cwnd_gain, self.pacing_gain, self.cwnd_scale)  # without the map, which does not pickle
+
+    @cached_property
     def gain_map(self) -> GainMap:
         """The same in C++."""
-        return _gain_map(self.cwnd_gain, self.pacing_gain, self.cwnd_scale)
+        return GainMap(self.cwnd_gain, self.pacing_gain, self.cwnd_scale == "packets")
 
     def gains(self, action: npt.ArrayLike, bdp_packets: float = math.nan) -> tuple[float, float]:
         """Return the gains that an action means.
@@ -101,14 +104,10 @@ class Action:
         values = np.asarray(actions, dtype=np.float64)
         if values.ndim != 2 or values.shape[1] != 2:
             raise ValueError(f"actions must be numbers of shape (flows, 2), got {actions!r}")
-        if bdp_packets is None:
-            if self.cwnd_scale == "packets":
-                raise ValueError("cwnd_scale='packets' needs the flows' bdp_packets")
-            bdp_packets = np.empty(len(values))  # without effect
-        gains = self.gain_map.gains(values, bdp_packets)
-        if np.count_nonzero(np.isnan(gains)):
-            raise ValueError(f"actions must be numbers of shape (flows, 2), got {actions!r}")
-        return gains
+        try:
+            return self.gain_map.gains(values, bdp_packets)
+        except ValueError as error:
+            raise ValueError(f"{error}, got {actions!r}") from None
 
     def action(self, cwnd_gain: float, pacing_gain: float, bdp_packets: float = math.nan) -> npt.NDArray[np.float32]:
         """Return the action, shape (2,), for these gains or the nearest within the bounds; the inverse of `gains`.
@@ -135,11 +134,6 @@ class Action:
             Shape (M, 2), float32.
         """
         return self.gain_map.actions(gains, bdp_packets)
-
-
-@lru_cache  # not an attribute of an Action, which is pickled
-def _gain_map(cwnd_gain: tuple[float, float], pacing_gain: tuple[float, float], cwnd_scale: str) -> GainMap:
-    return GainMap(cwnd_gain, pacing_gain, cwnd_scale == "packets")
 
 
 def _bounds(name: str, given: Any) -> tuple[float, float]:

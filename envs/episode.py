@@ -13,6 +13,7 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
+from bbrgym import _native
 from bbrgym._controllers import PolicyNetwork
 from bbrgym.checks import check_keys, check_name, check_number
 from bbrgym.envs.action import Action
@@ -21,9 +22,9 @@ from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.engine import ENGINES, Engine, EngineError, Rows, make_engine
 from bbrgym.envs.engine_batch import EngineBatch, RolloutArrays, RolloutBatch, make_engine_batch
 from bbrgym.envs.info import Record
-from bbrgym.envs.observation import TOOK_PART, History, Observation, first_gains, preference, tabulate, took_part
+from bbrgym.envs.observation import History, Observation, first_gains, preference, tabulate
 from bbrgym.envs.privileged import Privileged
-from bbrgym.envs.reward import Conditions, Reward, RewardContext
+from bbrgym.envs.reward import CONDITIONS, Reward, RewardContext, conditions_of
 from bbrgym.envs.scenario import Scenario
 from bbrgym.envs.trace import Policy
 
@@ -211,15 +212,15 @@ class Rollout:
         arrays: what the engines wrote.
         terminated: shape (T, N), as in `StepResult`.
         truncated: shape (T, N), as in `StepResult`.
-        row_of: which of all F x N flows each agent flow is, shape (T, M).
-        conditions: of the agent flows in every step, each shape (T, M).
+        flow_of: which of its scenario's flows each agent flow is, shape (T, M).
+        conditions: of the agent flows in every step, shape (T, M, `CONDITIONS`).
     """
 
     arrays: RolloutArrays
     terminated: npt.NDArray[np.bool_]
     truncated: npt.NDArray[np.bool_]
-    row_of: npt.NDArray[np.intp]
-    conditions: Conditions
+    flow_of: npt.NDArray[np.int64]
+    conditions: npt.NDArray[np.float64]
 
     @classmethod
     def of(cls, arrays: RolloutArrays) -> Rollout:
@@ -229,36 +230,25 @@ class Rollout:
             arrays,
             terminated=np.zeros(engines, np.bool_),
             truncated=np.zeros(engines, np.bool_),
-            row_of=np.zeros(flows, np.intp),
-            conditions=Conditions(*np.zeros((len(fields(Conditions)), *flows))),
+            flow_of=np.zeros(flows, np.int64),
+            conditions=np.zeros((*flows, len(CONDITIONS))),
         )
 
     def column(self, column: int) -> npt.NDArray[np.float64]:
         """Return a column of the rows of the agent flows, shape (T, M)."""
-        rows = self.arrays.flows[..., column].reshape(len(self.row_of), -1)
-        return np.take_along_axis(rows, self.row_of, axis=1)
+        steps, engines = self.arrays.time_s.shape
+        of_engines = self.flow_of.reshape(steps, engines, -1)
+        return np.take_along_axis(self.arrays.flows[..., column], of_engines, axis=2).reshape(self.flow_of.shape)
 
     def context(self) -> RewardContext:
         """Return all steps as one of T x M flows on T x N links."""
         flows, link = self.arrays.flows, self.arrays.link
         return RewardContext(
-            _Columns(self),
             flows.reshape(-1, *flows.shape[2:]),
             link.reshape(-1, link.shape[-1]),
-            Conditions(*(array.ravel() for array in vars(self.conditions).values())),
+            self.flow_of.ravel(),
+            self.conditions.reshape(-1, len(CONDITIONS)),
         )
-
-
-@dataclass(frozen=True)
-class _Columns:
-    """What `tabulate` has of all steps of a rollout, gathered when it is asked for: rewards need few columns."""
-
-    rollout: Rollout
-
-    def __getitem__(self, column: int) -> npt.NDArray[np.float64]:
-        if column == TOOK_PART:
-            return took_part(*map(self.__getitem__, (_IS_ACTIVE, _SENT, _DELIVERED))).astype(np.float64)
-        return self.rollout.column(column).ravel()
 
 
 class Episodes:
@@ -291,19 +281,24 @@ class Episodes:
         """In which engines an episode is going on, shape (N,)."""
         self._engines = spec.make_engine_batch(count)
         self._is_pending = False
-        self._resetting = np.zeros(0, dtype=np.intp)
+        self._resetting = _NO_ENGINES
         rows = count * spec.agents
         self._engine_of = np.arange(count).repeat(spec.agents)
-        self._row_of = self._engine_of  # of all flows in all engines
-        self._history = History(spec.observation, rows)
-        self.last_observations = np.zeros((rows, len(spec.observation.neutral)), dtype=np.float32)
-        """Of the last step or reset of each engine, shape (M, length of an observation)."""
+        # `_steps` reads and writes these arrays, so they are never replaced.
+        self._flows = np.zeros(rows, dtype=np.int64)
         self._gains = np.full((2, rows), math.nan)
         self._preferences = np.full(rows, math.nan)
-        self._flows = np.zeros(rows, dtype=np.int64)
+        self._conditions = np.ones((rows, len(CONDITIONS)))
+        self._rows = np.full((rows, len(FLOW_COLUMNS)), math.nan)
+        self._rewards = np.zeros(rows)
+        self._neutral = spec.observation.neutral
+        self.last_observations = np.tile(self._neutral, (rows, 1))
+        """Of the last step or reset of each engine, shape (M, length of an observation)."""
+        self._steps: _native.AgentSteps | None = None
+        self._steps_of = self._engines.flows  # which it reads
+        self._flow_indices = self._flows
         self._scenarios = (spec.distribution.example,) * count
         self._seeds = np.zeros(count, dtype=np.int64)
-        self._conditions = Conditions(*np.ones((len(fields(Conditions)), rows)))
         self._ends = np.full((2, rows), math.inf)
         self._size_bytes, self._stop_s = self._ends
         self._can_end = False
@@ -347,8 +342,7 @@ class Episodes:
         self._resetting = engines
         self._is_pending = True
         self.is_running[engines] = False
-        # Records of earlier steps may still hold these arrays.
-        self._seeds, self._flows = self._seeds.copy(), self._flows.copy()
+        self._seeds = self._seeds.copy()  # records of earlier steps may still hold it
         scenarios, seeds, steps_ms = [], [], []
         drawn = list(self._scenarios)
         for engine, rng, distribution in zip(engines.tolist(), rngs, distributions, strict=True):
@@ -367,7 +361,14 @@ class Episodes:
         except BaseException:
             self.abandon()
             raise
-        self._row_of = self._engine_of * self._engines.flows.shape[1] + self._flows
+        self._flow_indices = self._flows.copy()
+        if self._steps is None or self._steps_of is not self._engines.flows:
+            self._steps_of = self._engines.flows
+            self._steps = _native.AgentSteps(
+                *(self.spec.observation.table, self.spec.reward.compiled, self._engines.flows, self._engines.link),
+                *(self._flows, self._gains, self._preferences, self._conditions),
+                *(self._rows, self.last_observations, self._rewards),
+            )
 
     def finish_resets(self) -> npt.NDArray[np.float32]:
         """Wait for the resets.
@@ -380,11 +381,9 @@ class Episodes:
         """
         reset = self._resetting
         self._check_resets(self._finish())
-        rows = self._rows_in(reset)
+        self._read(reset)
         self.is_running[reset] = True
-        observations = self._observe(self._table(rows), rows)
-        self.last_observations[rows] = observations
-        return observations
+        return self.last_observations[self._rows_in(reset)]
 
     def begin_step(self, actions: npt.ArrayLike, engines: npt.NDArray[np.intp] | None = None) -> None:
         """Ask for a step.
@@ -408,13 +407,18 @@ class Episodes:
         running = self.is_running if engines is None else self.is_running[engines]
         if np.count_nonzero(running) < len(running):
             raise gymnasium.error.ResetNeeded("no episode is running: call reset before step")
-        rows = slice(None) if engines is None else self._rows_in(engines)
-        self._gains[:, rows] = gains[:, rows]
-        self._resetting = self._resetting[:0]
+        engine_of, flows = self._engine_of, self._flows
+        if engines is None:
+            np.copyto(self._gains, gains)
+        else:
+            rows = self._rows_in(engines)
+            engine_of, flows, gains = engine_of[rows], flows[rows], gains[:, rows]
+            self._gains[:, rows] = gains
+        self._resetting = _NO_ENGINES
         self._is_pending = True
         try:
             if self._controller is None:
-                self._engines.steer(self._engine_of[rows], self._flows[rows], self._gains[:, rows])
+                self._engines.steer(engine_of, flows, gains)
             self._engines.begin_step(engines)
         except BaseException:
             self.abandon()
@@ -429,34 +433,31 @@ class Episodes:
         """
         reset = self._resetting
         errors = self._finish()
-        self._check_resets({engine: errors.pop(engine) for engine in reset.tolist() if engine in errors})
+        if errors:
+            self._check_resets({engine: errors.pop(engine) for engine in reset.tolist() if engine in errors})
         if errors:
             self._count_failures(errors)
         if self._failures:
             kept = errors.keys() | set(reset.tolist())
             self._failures = {engine: count for engine, count in self._failures.items() if engine in kept}
-        rows = slice(None)
-        table = self._table(rows)
-        rewards = self.spec.reward.evaluate(self._context(table))
+        failed = np.array([*errors], dtype=np.intp) if errors else _NO_ENGINES
+        self._read(np.delete(np.arange(self.count), failed) if errors else None)
+        rewards = self._rewards.copy()
         if len(reset):
             rewards[self._rows_in(reset)] = 0.0
         if self._can_end:
-            self._received_bytes += table[_RECEIVED]
-        terminated, is_over = self._endings(self._received_bytes, table[_IS_ACTIVE], self._engines)
-        observations = self._observe(table, rows)
+            self._received_bytes += self._rows[:, _RECEIVED]
+        terminated, is_over = self._endings(self._received_bytes, self._rows[:, _IS_ACTIVE], self._engines)
         if errors:
-            failed = np.array([*errors], dtype=np.intp)
             terminated[failed], is_over[failed] = False, True
-            failed_rows = self._rows_in(failed)
-            rewards[failed_rows], observations[failed_rows] = 0.0, self.last_observations[failed_rows]
-        self.last_observations[:] = observations
+            rewards[self._rows_in(failed)] = 0.0
         self.is_running = ~is_over
         return StepResult(
-            observations=observations,
+            observations=self.last_observations.copy(),
             rewards=rewards,
             terminated=terminated,
-            truncated=is_over & ~terminated,
-            record=self._record(table[: len(FLOW_COLUMNS)]),
+            truncated=is_over > terminated,
+            record=self._record(self._rows.copy()),
             errors={engine: str(error) for engine, error in errors.items()},
             flaws={engine: flaw for engine, flaw in self._engines.flaws().items() if is_over[engine]}
             if np.count_nonzero(is_over)
@@ -516,9 +517,8 @@ class Episodes:
         steps = np.arange(len(arrays.actions))[:, np.newaxis]
         is_made = (steps >= first) & (steps < arrays.next_steps)
         are_made = is_made.repeat(self.spec.agents, axis=1)
-        np.copyto(rollout.row_of, self._row_of, where=are_made)
-        for name, values in vars(self._conditions).items():
-            np.copyto(getattr(rollout.conditions, name), values, where=are_made)
+        np.copyto(rollout.flow_of, self._flows, where=are_made)
+        np.copyto(rollout.conditions, self._conditions, where=are_made[..., np.newaxis])
         received = np.tile(self._received_bytes, (len(steps), 1))
         if self._can_end:
             received += np.where(are_made, rollout.column(_RECEIVED), 0.0).cumsum(axis=0)
@@ -533,7 +533,6 @@ class Episodes:
         rollout.truncated[last, ended] = ~terminated[last, ended]
         rows = np.arange(len(self._flows))
         self.last_observations[:] = arrays.observations[arrays.next_steps[self._engine_of], rows]
-        self._history.restore(self.last_observations)
         self.is_running[ended] = False
         return ended
 
@@ -543,7 +542,7 @@ class Episodes:
         A flow ends when it has delivered all its bytes, at its `stop_s`, or with the episode.
         """
         is_complete, is_stopped = self._ended_flows(
-            self._received_bytes, result.record.flows[_IS_ACTIVE], result.record.time_s
+            self._received_bytes, result.record.flows[:, _IS_ACTIVE], result.record.time_s
         )
         is_complete |= result.terminated[self._engine_of]
         return is_complete, ~is_complete & (result.truncated[self._engine_of] | is_stopped)
@@ -570,11 +569,11 @@ class Episodes:
 
     def privileged(self, critic: Privileged) -> npt.NDArray[np.float32]:
         """Return what a critic sees of the last step or reset in each engine, shape (M, number of features)."""
-        return critic.evaluate(self._context(self._table(slice(None))))
+        return critic.evaluate(RewardContext(self._engines.flows, self._engines.link, self._flows, self._conditions))
 
     def record(self) -> Record:
         """Return the record of the last step or reset in each engine."""
-        return self._record(self._flow_rows(slice(None)).T)
+        return self._record(self._engines.flows[self._engine_of, self._flows])
 
     def abandon(self) -> None:
         """Give up all running episodes and pending requests; resets must come next."""
@@ -584,6 +583,7 @@ class Episodes:
     def close(self) -> None:
         """End the engines; calling it twice is fine."""
         self.abandon()
+        self._steps = None  # it keeps the engines' arrays
         self._engines.close()
 
     def _distribution(self, options: Mapping[str, Any] | None) -> Distribution:
@@ -607,10 +607,10 @@ class Episodes:
         self._flows[rows] = agents.flows
         self._gains[:, rows] = agents.first_gains
         self._preferences[rows] = agents.preferences
-        self._conditions.set(rows, agents.conditions)
+        self._conditions[rows] = agents.conditions
         self._size_bytes[rows], self._stop_s[rows] = agents.size_bytes, agents.stop_s
         self._received_bytes[rows] = 0.0
-        self._history.clear(rows)
+        self.last_observations[rows] = self._neutral
 
     def _finish(self) -> dict[int, EngineError]:
         """Wait for the engines; return those that failed, and why."""
@@ -660,15 +660,10 @@ class Episodes:
         agents = self.spec.agents
         return engines if agents == 1 else (engines[:, np.newaxis] * agents + np.arange(agents)).ravel()
 
-    def _table(self, rows: slice | npt.NDArray[np.intp]) -> npt.NDArray[np.float64]:
-        return tabulate(self._flow_rows(rows), self._gains[:, rows], self._preferences[rows])
-
-    def _flow_rows(self, rows: slice | npt.NDArray[np.intp]) -> npt.NDArray[np.float64]:
-        """Return the rows of agent flows, shape (M, `FLOW_COLUMNS`)."""
-        return self._engines.flows.reshape(-1, len(FLOW_COLUMNS)).take(self._row_of[rows], axis=0)
-
-    def _context(self, table: npt.NDArray[np.float64]) -> RewardContext:
-        return RewardContext(table, self._engines.flows, self._engines.link, self._conditions)
+    def _read(self, engines: npt.NDArray[np.intp] | None = None) -> None:
+        """Read what the agent flows of all engines, or of some, did in the last step or reset."""
+        assert self._steps is not None
+        self._steps.read(engines)
 
     def _bdp_packets(self) -> npt.NDArray[np.float64] | None:
         """Return the agent flows' estimates after the last step, shape (M,), if actions depend on them."""
@@ -676,18 +671,15 @@ class Episodes:
             return None
         if not self.is_running.any():
             return np.full(len(self._flows), math.nan)
-        rows: npt.NDArray[np.float64] = self._engines.flows.reshape(-1, len(FLOW_COLUMNS))[self._row_of, _BDP]
-        return rows
-
-    def _observe(self, table: npt.NDArray[np.float64], rows: slice | npt.NDArray[np.intp]) -> npt.NDArray[np.float32]:
-        return self._history.add(self.spec.observation.evaluate(table), rows)
+        bdp_packets: npt.NDArray[np.float64] = self._engines.flows[self._engine_of, self._flows, _BDP]
+        return bdp_packets
 
     def _record(self, flows: npt.NDArray[np.float64]) -> Record:
         return Record(
             flows=flows,
             link=self._engines.link.copy(),
             time_s=self._engines.time_s.copy(),
-            flow_indices=self._flows,
+            flow_indices=self._flow_indices,
             scenarios=self._scenarios,
             seeds=self._seeds,
         )
@@ -736,7 +728,7 @@ class _Agents:
     interval_ms: float
     first_gains: npt.NDArray[np.float64]  # shape (2, K)
     preferences: npt.NDArray[np.float64]
-    conditions: Conditions
+    conditions: npt.NDArray[np.float64]
     size_bytes: npt.NDArray[np.float64]
     stop_s: npt.NDArray[np.float64]
 
@@ -750,7 +742,7 @@ class _Agents:
             interval_ms=spec.interval_ms(scenario),
             first_gains=np.array([first_gains(scenario, index) for index in indices]).T,
             preferences=np.array([preference(scenario, index) for index in indices]),
-            conditions=Conditions.of(scenario, indices),
+            conditions=conditions_of(scenario, indices),
             size_bytes=np.array([math.inf if flow.size_bytes is None else flow.size_bytes for flow in flows]),
             stop_s=np.array([math.inf if flow.stop_s is None else flow.stop_s for flow in flows]),
         )
@@ -794,9 +786,8 @@ def policy_of(
     return policy
 
 
-_RECEIVED, _IS_ACTIVE, _SENT, _DELIVERED, _BDP = map(
-    FLOW_COLUMNS.index, ("received_bytes", "is_active", "sent_packets", "delivered_packets", "bdp_packets")
-)
+_RECEIVED, _IS_ACTIVE, _BDP = map(FLOW_COLUMNS.index, ("received_bytes", "is_active", "bdp_packets"))
+_NO_ENGINES: Final = np.zeros(0, dtype=np.intp)
 
 
 def _group(config: Mapping[str, Any], name: str, known: Iterable[str] | None = None) -> dict[str, Any]:

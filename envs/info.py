@@ -7,8 +7,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
-from bbrgym.envs.observation import took_part
+from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS, TOOK_PART
 from bbrgym.envs.scenario import Scenario
 
 Info = dict[str, Any]
@@ -33,7 +32,7 @@ class Record(NamedTuple):
     libraries store infos in arrays and compare them, and NaN is not equal to itself.
 
     Attributes:
-        flows: rows of the agent flows, shape (`FLOW_COLUMNS`, M).
+        flows: rows of the agent flows, shape (M, `FLOW_COLUMNS`).
         link: rows of the links, shape (N, `LINK_COLUMNS`).
         time_s: shape (N,).
         flow_indices: shape (M,).
@@ -51,12 +50,12 @@ class Record(NamedTuple):
     @property
     def took_part(self) -> npt.NDArray[np.bool_]:
         """Whether each flow took part in the step, shape (M,)."""
-        columns = ("is_active", "sent_packets", "delivered_packets")
-        return took_part(*(self.flows[FLOW_COLUMNS.index(column)] for column in columns))
+        took_part: npt.NDArray[np.bool_] = self.flows[:, TOOK_PART].sum(axis=1) > 0
+        return took_part
 
     def infos(self) -> list[Info]:
         """Return one info per agent flow."""
-        times = self.flows.shape[1] // len(self.link)
+        times = len(self.flows) // len(self.link)
         infos = []
         for index, values in enumerate(self._measured(times)):
             info = _EMPTY.copy()  # filling a copy is faster than making a dict
@@ -85,8 +84,8 @@ class Record(NamedTuple):
         link, time_s = self.link, self.time_s[:, np.newaxis]
         if times > 1:
             link, time_s = link.repeat(times, axis=0), time_s.repeat(times, axis=0)
-        measured = np.concatenate((self.flows.T, link, time_s), axis=1)
-        np.copyto(measured, 0.0, where=np.isnan(measured))
+        measured = np.concatenate((self.flows, link, time_s), axis=1)
+        measured[np.isnan(measured)] = 0.0
         return measured
 
 

@@ -20,10 +20,6 @@ from bbrgym.envs.scenario import Scenario
 
 Array = npt.NDArray[np.float64]
 
-# With few flows NumPy's call overhead dominates, and Python numbers as operands make it half as long again.
-ZERO: Final = np.array(0.0)
-ONE: Final = np.array(1.0)
-
 GAIN_COLUMNS: Final = ("steered_cwnd_gain", "steered_pacing_gain")
 """Columns beside the engine's `FLOW_COLUMNS`: the gains that the agent chose last…"""
 
@@ -151,7 +147,7 @@ def check_features(what: str, names: Sequence[str], known: Iterable[str]) -> Non
 
 
 def tabulate(rows: Array, gains: Array, preferences: Array | float = math.nan) -> Array:
-    """Return what observations and rewards are computed from, column by column.
+    """Return what observations are computed from, column by column.
 
     Args:
         rows: shape (M, `FLOW_COLUMNS`), one row per flow.
@@ -159,22 +155,15 @@ def tabulate(rows: Array, gains: Array, preferences: Array | float = math.nan) -
         preferences: shape (M,), or of all flows.
 
     Returns:
-        Shape (`FLOW_COLUMNS`, `GAIN_COLUMNS`, `PREFERENCE` and `TOOK_PART`, M).
+        Shape (`FLOW_COLUMNS`, `GAIN_COLUMNS`, `PREFERENCE`, and whether the flow took part in the step, M).
     """
     table = np.empty((len(_COLUMNS) + 1, len(rows)))
     table[: len(FLOW_COLUMNS)] = rows.T
     table[len(FLOW_COLUMNS) : _PREFERENCE] = gains
     table[_PREFERENCE] = preferences
-    table[TOOK_PART] = took_part(table[_IS_ACTIVE], table[_SENT], table[_DELIVERED])
+    # As `TookPart` of envs/model/rows.h.
+    table[-1] = table[_IS_ACTIVE] + table[_SENT] + table[_DELIVERED] > 0.0
     return table
-
-
-def took_part(is_active: Array, sent: Array, delivered: Array) -> npt.NDArray[np.bool_]:
-    """Return whether flows took part in a step, from these columns; NaN means no.
-
-    `is_active` alone is not enough: a flow that ended within the step took part in it.
-    """
-    return is_active + sent + delivered > ZERO
 
 
 class History:
@@ -190,10 +179,6 @@ class History:
         self._features = len(observation.features)
         self._neutral = observation.neutral
         self._steps = np.tile(self._neutral, (flows, 1))
-
-    def clear(self, flows: slice | Sequence[int] | npt.NDArray[np.intp] = slice(None)) -> None:
-        """Forget the steps of these flows."""
-        self._steps[flows] = self._neutral
 
     def add(
         self, features: npt.NDArray[np.float32], flows: slice | npt.NDArray[np.intp] = slice(None)
@@ -213,10 +198,6 @@ class History:
         self._steps[flows] = observations
         return observations
 
-    def restore(self, observations: npt.NDArray[np.float32]) -> None:
-        """Continue from observations of all flows that were made elsewhere, shape (M, length of an observation)."""
-        self._steps[:] = observations
-
 
 def first_gains(scenario: Scenario, flow: int) -> tuple[float, float]:
     """Return the cwnd_gain and pacing_gain of a flow before its first action: its parameters, or NaN without them."""
@@ -235,6 +216,4 @@ def _parameter(scenario: Scenario, flow: int, name: str) -> float:
 
 _COLUMNS: Final = (*FLOW_COLUMNS, *GAIN_COLUMNS, PREFERENCE)
 _PREFERENCE: Final = _COLUMNS.index(PREFERENCE)
-TOOK_PART: Final = len(_COLUMNS)
-"""The row of `tabulate`'s table that is 1 for flows that took part in the step, else 0."""
 _IS_ACTIVE, _SENT, _DELIVERED = map(FLOW_COLUMNS.index, ("is_active", "sent_packets", "delivered_packets"))

@@ -2,65 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
+from bbrgym import _native
 from bbrgym.envs.observation import check_features
-from bbrgym.envs.reward import RewardContext, throughput
-
-Array = npt.NDArray[np.float64]
-
-_RATE, _QUEUE, _UTILISATION = map(LINK_COLUMNS.index, ("rate_mbps", "queue_mean_ms", "utilisation"))
-_IS_ACTIVE: Final = FLOW_COLUMNS.index("is_active")
+from bbrgym.envs.reward import RewardContext
 
 
 @dataclass(frozen=True)
 class PrivilegedFeature:
-    """One number that a critic sees of a flow's step.
+    """One number that a critic sees of a flow's step; envs/model/reward.cc has them all, with their formulas.
 
     Args:
-        low: smallest value; smaller ones are clipped, and NaN becomes this.
+        low: smallest value; smaller ones are clipped.
         high: largest value; larger ones are clipped.
-        formula: from a step to the feature of each flow, shape (M,).
         meaning: one line about it.
     """
 
     low: float
     high: float
-    formula: Callable[[RewardContext], Array]
     meaning: str
 
 
-def _flows(context: RewardContext) -> Array:
-    return context.of_flows(context.count)
-
-
 PRIVILEGED: Final[dict[str, PrivilegedFeature]] = {
-    "log_link_rate": PrivilegedFeature(-3.0, 4.0, lambda context: np.log10(context.link(_RATE)),
-        "log10(the link's rate in Mbit/s)"),
-    "log_flows": PrivilegedFeature(0.0, 10.0, lambda context: np.log2(_flows(context)),
-        "log2(number of flows that took part in the step)"),
-    "log_share": PrivilegedFeature(-5.0, 5.0, lambda context: np.log2(throughput(context) * _flows(context)),
-        "log2(delivery_rate / fair share of the link)"),
-    "link_queue": PrivilegedFeature(0.0, 10.0,
-        lambda context: context.link(_QUEUE) / context.conditions.longest_rtt_ms,
-        "mean queueing delay in RTTs of the flow with the longest"),
-    "utilisation": PrivilegedFeature(0.0, 1.0, lambda context: context.link(_UTILISATION),
-        "share of the step in which the link was sending"),
-    "log_base_rtt": PrivilegedFeature(-1.0, 4.0, lambda context: np.log10(context.conditions.rtt_ms),
-        "log10(the flow's RTT in ms without a queue)"),
-    "log_longest_rtt": PrivilegedFeature(-1.0, 4.0, lambda context: np.log10(context.conditions.longest_rtt_ms),
-        "log10(the longest of the flows' RTTs in ms without a queue)"),
-    "is_active": PrivilegedFeature(0.0, 1.0, lambda context: context.flow(_IS_ACTIVE),
-        "share of the step between the flow's start and its end"),
-}  # fmt: skip
+    name: PrivilegedFeature(*entry) for name, entry in _native.privileged_features().items()
+}
 """Every privileged feature by name."""
 
 
@@ -83,17 +55,18 @@ class Privileged:
 
     def space_with(self, observation: spaces.Box[np.float32]) -> spaces.Box[np.float32]:
         """Return the space of observations with these features appended."""
-        low, high = self._bounds.T.astype(np.float32)
+        low, high = np.array([(PRIVILEGED[name].low, PRIVILEGED[name].high) for name in self.features], np.float32).T
         return spaces.Box(np.concatenate([observation.low, low]), np.concatenate([observation.high, high]))
 
     def evaluate(self, context: RewardContext) -> npt.NDArray[np.float32]:
         """Return the features of M flows in one step, shape (M, number of features), within their bounds."""
-        with np.errstate(all="ignore"):
-            values = np.array([PRIVILEGED[name].formula(context) for name in self.features])
-        low, high = self._bounds.T[:, :, np.newaxis]
-        clipped: Array = np.where(np.isnan(values), low, values).clip(low, high)
-        return clipped.T.astype(np.float32)
+        values = np.empty((len(context.flows), len(self.features)), dtype=np.float32)
+        self._compiled.evaluate(*context, values)
+        return values
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Privileged, (self.features,)  # without what is compiled, which does not pickle
 
     @cached_property
-    def _bounds(self) -> Array:
-        return np.array([(PRIVILEGED[name].low, PRIVILEGED[name].high) for name in self.features])
+    def _compiled(self) -> _native.Privileged:
+        return _native.Privileged(self.features)

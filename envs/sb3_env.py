@@ -12,11 +12,11 @@ from gymnasium.utils import seeding
 
 from bbrgym._controllers import PolicyNetwork
 from bbrgym.checks import check_integer, check_number
+from bbrgym.envs.columns import TOOK_PART
 from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.engine import EngineError, OneThread, in_one_thread
 from bbrgym.envs.episode import Episodes, EpisodeSpec
 from bbrgym.envs.info import Info, Record
-from bbrgym.envs.observation import TOOK_PART
 from bbrgym.envs.privileged import Privileged
 from bbrgym.envs.scenario import Scenario
 from bbrgym.extras import optional
@@ -260,7 +260,7 @@ class SharedPolicyVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is 
             observations=seen,
             actions=rollout.arrays.actions,
             rewards=self.episode_spec.reward.evaluate(context).reshape(shape).astype(np.float32),
-            took_part=context.flow(TOOK_PART).reshape(shape) > 0,
+            took_part=np.sum([rollout.column(column) for column in TOOK_PART], axis=0) > 0,
             dones=dones,
             timeouts=rollout.truncated.repeat(self.agents, axis=1),
             terminal_observations=terminal,

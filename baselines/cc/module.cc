@@ -3,13 +3,16 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <cmath>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -74,12 +77,20 @@ GainMap MakeGainMap(const std::pair<double, double>& cwnd_gain, const std::pair<
 }
 
 nb::ndarray<nb::numpy, double, nb::ndim<2>> GainsOf(const GainMap& map, const ActionTable& actions,
-                                                    const PerFlow& bdp_packets) {
+                                                    const std::optional<PerFlow>& bdp_packets) {
   const std::size_t flows = actions.shape(0);
-  if (bdp_packets.shape(0) != flows) throw std::invalid_argument("bdp_packets must have one value per flow");
+  if (!bdp_packets && map.cwnd_scale == CwndScale::kPackets) {
+    throw std::invalid_argument("cwnd_scale='packets' needs the flows' bdp_packets");
+  }
+  if (bdp_packets && bdp_packets->shape(0) != flows) {
+    throw std::invalid_argument("bdp_packets must have one value per flow");
+  }
   NewTable<double> gains(2, flows);
   for (std::size_t flow = 0; flow < flows; ++flow) {
-    const Gains found = map.ToGains({actions(flow, 0), actions(flow, 1)}, bdp_packets(flow));
+    const Action action{actions(flow, 0), actions(flow, 1)};
+    if (std::isnan(action.cwnd) || std::isnan(action.pacing))
+      throw std::invalid_argument("actions must be numbers of shape (flows, 2)");
+    const Gains found = map.ToGains(action, bdp_packets ? (*bdp_packets)(flow) : 0.0);
     gains.Row(0)[flow] = found.cwnd;
     gains.Row(1)[flow] = found.pacing;
   }
@@ -182,8 +193,10 @@ NB_MODULE(_controllers, m) {
   nb::class_<GainMap>(m, "GainMap", "What actions mean: see `bbrgym.envs.action.Action`.")
       .def(nb::new_(&MakeGainMap), "cwnd_gain"_a, "pacing_gain"_a, "is_in_packets"_a,
            "The bounds of both gains (low, high), and whether cwnd_scale is \"packets\".")
-      .def("gains", &GainsOf, "actions"_a, "bdp_packets"_a,
-           "From actions, shape (flows, 2), and BDPs, shape (flows,), to gains, shape (2, flows). NaN stays NaN.")
+      .def("gains", &GainsOf, "actions"_a, "bdp_packets"_a.none(),
+           "From actions, shape (flows, 2), and BDPs, shape (flows,), to gains, shape (2, flows). Only \"packets\" "
+           "needs "
+           "the BDPs, NaN without an estimate. Raises ValueError for NaN in actions.")
       .def("actions", &ActionsFor, "gains"_a, "bdp_packets"_a, "The inverse of `gains`, as float32.");
 
   nb::class_<PolicyTable>(m, "PolicyTable", "Computes chosen features of flows from a table of their rows.")

@@ -1,22 +1,32 @@
-// bbrgym._native: the built-in engine, and the columns of every engine's rows.
+// bbrgym._native: the built-in engine, the columns of every engine's rows, and what agents see of them.
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <new>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
+#include "envs/model/reward.h"
 #include "envs/model/rows.h"
 #include "envs/model/scenario_binding.h"
+#include "envs/native/agent_steps.h"
 #include "envs/native/batch.h"
 #include "envs/native/rollout.h"
 
@@ -29,6 +39,7 @@ namespace {
 template <typename Value, std::size_t kDimensions>
 using Array = nb::ndarray<Value, nb::ndim<kDimensions>, nb::c_contig, nb::device::cpu>;
 using Durations = Array<const std::int64_t, 1>;
+using FormulaEntry = std::tuple<double, double, std::string>;
 
 /// Throws std::invalid_argument unless an array has this shape.
 template <typename Array>
@@ -40,6 +51,12 @@ void CheckShape(const char* name, const Array& array, std::initializer_list<std:
     is_good = is_good && array.shape(i) == shape.begin()[i];
   }
   if (!is_good) throw std::invalid_argument(std::string(name) + " must have the shape (" + wanted + ")");
+}
+
+void CheckFeatures(const PolicyTable& features, std::size_t observation_length) {
+  if (features.columns() != kObservedColumns || observation_length < features.size()) {
+    throw std::invalid_argument("the features must be of the columns of rows, two gains, preference and took_part");
+  }
 }
 
 void SteerAll(Batch& batch, const Array<const std::int64_t, 1>& indices, const Array<const std::int64_t, 1>& flows,
@@ -75,9 +92,7 @@ void Run(Batch& batch, const PolicyTable& features, const GainMap& gain_map, con
   CheckShape("times_s", times_s, {steps, networks});
   CheckShape("is_over", is_over, {steps, networks});
   CheckShape("is_complete", is_complete, {steps, networks});
-  if (features.columns() != kColumnCount<FlowRow> + 4 || length < features.size()) {
-    throw std::invalid_argument("the features must be of the columns of rows, two gains, preference and took_part");
-  }
+  CheckFeatures(features, length);
   if (policy && (policy->inputs() != length || policy->state_size() > 0)) {
     throw std::invalid_argument("the policy must take " + std::to_string(length) + " values and have no LSTM");
   }
@@ -107,6 +122,92 @@ void Run(Batch& batch, const PolicyTable& features, const GainMap& gain_map, con
   batch.Run(rollout);
 }
 
+void CheckFlows(const Array<const std::int64_t, 1>& flows, std::size_t max_flows) {
+  for (std::size_t i = 0; i < flows.shape(0); ++i) {
+    if (flows(i) < 0 || flows(i) >= static_cast<std::int64_t>(max_flows)) {
+      throw std::out_of_range("a link has no flow " + std::to_string(flows(i)));
+    }
+  }
+}
+
+void MakeAgentSteps(AgentSteps* self, const PolicyTable& features, const Reward& reward,
+                    const Array<const double, 3>& flow_rows, const Array<const double, 2>& link_rows,
+                    const Array<const std::int64_t, 1>& flows, const Array<const double, 2>& gains,
+                    const Array<const double, 1>& preferences, const Array<const double, 2>& conditions,
+                    const Array<double, 2>& rows, const Array<float, 2>& observations,
+                    const Array<double, 1>& rewards) {
+  const std::size_t links = flow_rows.shape(0);
+  const std::size_t agents = flows.shape(0) / std::max<std::size_t>(links, 1);
+  const std::size_t count = links * agents;
+  const std::size_t length = observations.shape(1);
+  CheckShape("flow_rows", flow_rows, {links, flow_rows.shape(1), kColumnCount<FlowRow>});
+  CheckShape("link_rows", link_rows, {links, kColumnCount<LinkRow>});
+  CheckShape("flows", flows, {count});
+  CheckShape("gains", gains, {2, count});
+  CheckShape("preferences", preferences, {count});
+  CheckShape("conditions", conditions, {count, kConditions});
+  CheckShape("rows", rows, {count, kColumnCount<FlowRow>});
+  CheckShape("observations", observations, {count, length});
+  CheckShape("rewards", rewards, {count});
+  CheckFeatures(features, length);
+  new (self) AgentSteps{.links = links,
+                        .max_flows = flow_rows.shape(1),
+                        .agents = agents,
+                        .features = features,
+                        .reward = reward,
+                        .observation_length = length,
+                        .flow_rows = reinterpret_cast<const FlowRow*>(flow_rows.data()),
+                        .link_rows = reinterpret_cast<const LinkRow*>(link_rows.data()),
+                        .flows = flows.data(),
+                        .gains = gains.data(),
+                        .preferences = preferences.data(),
+                        .conditions = reinterpret_cast<const Conditions*>(conditions.data()),
+                        .rows = reinterpret_cast<FlowRow*>(rows.data()),
+                        .observations = observations.data(),
+                        .rewards = rewards.data()};
+}
+
+void ReadSteps(const AgentSteps& steps, const std::optional<Array<const std::int64_t, 1>>& links) {
+  const std::size_t count = links ? links->shape(0) : steps.links;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t link = links ? static_cast<std::size_t>((*links)(i)) : i;
+    if (link >= steps.links) throw std::out_of_range("there is no link " + std::to_string((*links)(i)));
+    steps.Read(link);
+  }
+}
+
+/// Evaluates rewards or features of some flows of L links, M / L of each, into an array of M rows.
+template <typename Formulas, typename Values>
+void Evaluate(const Formulas& formulas, const Array<const double, 3>& flow_rows,
+              const Array<const double, 2>& link_rows, const Array<const std::int64_t, 1>& flows,
+              const Array<const double, 2>& conditions, const Values& values) {
+  const std::size_t links = flow_rows.shape(0);
+  const std::size_t max_flows = flow_rows.shape(1);
+  const std::size_t agents = flows.shape(0) / std::max<std::size_t>(links, 1);
+  const std::size_t width = values.size() / std::max<std::size_t>(flows.shape(0), 1);
+  CheckShape("flow_rows", flow_rows, {links, max_flows, kColumnCount<FlowRow>});
+  CheckShape("link_rows", link_rows, {links, kColumnCount<LinkRow>});
+  CheckShape("flows", flows, {links * agents});
+  CheckShape("conditions", conditions, {links * agents, kConditions});
+  CheckFlows(flows, max_flows);
+  const auto* rows = reinterpret_cast<const FlowRow*>(flow_rows.data());
+  const auto* of = reinterpret_cast<const Conditions*>(conditions.data());
+  for (std::size_t link = 0; link < links; ++link) {
+    const std::size_t first = link * agents;
+    formulas.Evaluate({.rows = {rows + link * max_flows, max_flows},
+                       .link = reinterpret_cast<const LinkRow*>(link_rows.data())[link],
+                       .chosen = {flows.data() + first, agents},
+                       .conditions = of + first},
+                      values.data() + first * width);
+  }
+}
+
+nb::typed<nb::dict, std::string, FormulaEntry> EntryByName(const std::vector<StepFormula>& formulas) {
+  nb::typed<nb::dict, std::string, FormulaEntry> entries;
+  for (const StepFormula& it : formulas) entries[it.name] = FormulaEntry(it.low, it.high, it.meaning);
+  return entries;
+}
+
 /// The getter of a read-only NumPy view of values that the batch owns. The last dimension of rows has their columns.
 template <typename Value>
 auto ViewOf(std::vector<Value>& (Batch::*values)()) {
@@ -130,7 +231,7 @@ nb::typed<nb::dict, std::string, std::string> MeaningByName(std::span<const Colu
 }  // namespace
 
 NB_MODULE(_native, m) {
-  m.doc() = "The native engine: many bottlenecks in this process (C++).";
+  m.doc() = "The native engine, many bottlenecks in this process, and what agents see of the rows of any engine (C++).";
 
   nb::class_<Scenario>(m, "Scenario", "A scenario as engines read it. Episodes can share it.")
       .def(
@@ -176,6 +277,50 @@ NB_MODULE(_native, m) {
       .def_prop_ro(
           "is_complete", ViewOf(&Batch::is_complete),
           "Whether every flow is finite and has delivered all its bytes: uint8, shape (size,); a view as well.");
+
+  nb::class_<Reward>(m, "Reward", "A weighted sum of terms; see `bbrgym.envs.reward.Reward`.")
+      .def(nb::init<const std::vector<std::pair<std::string, double>>&>(), "weights"_a,
+           "The names of the terms, with their weights. Raises ValueError for an unknown one.")
+      .def(
+          "evaluate",
+          [](const Reward& it, const Array<const double, 3>& flow_rows, const Array<const double, 2>& link_rows,
+             const Array<const std::int64_t, 1>& flows, const Array<const double, 2>& conditions,
+             const Array<double, 1>& rewards) {
+            CheckShape("rewards", rewards, {flows.shape(0)});
+            Evaluate(it, flow_rows, link_rows, flows, conditions, rewards);
+          },
+          "flow_rows"_a, "link_rows"_a, "flows"_a, "conditions"_a, "rewards"_a.noconvert(),
+          "Write the rewards of M flows on L links; see `bbrgym.envs.reward.RewardContext`. Raises ValueError or "
+          "IndexError.");
+  nb::class_<Privileged>(m, "Privileged", "Features for a critic; see `bbrgym.envs.privileged.Privileged`.")
+      .def(nb::init<const std::vector<std::string>&>(), "features"_a,
+           "The names of the features. Raises ValueError for an unknown one.")
+      .def(
+          "evaluate",
+          [](const Privileged& it, const Array<const double, 3>& flow_rows, const Array<const double, 2>& link_rows,
+             const Array<const std::int64_t, 1>& flows, const Array<const double, 2>& conditions,
+             const Array<float, 2>& values) {
+            CheckShape("values", values, {flows.shape(0), it.size()});
+            Evaluate(it, flow_rows, link_rows, flows, conditions, values);
+          },
+          "flow_rows"_a, "link_rows"_a, "flows"_a, "conditions"_a, "values"_a.noconvert(),
+          "Write the features of M flows on L links, shape (M, features); otherwise as `Reward.evaluate`.");
+  nb::class_<AgentSteps>(m, "AgentSteps", "The agents' side of the last step of N links, K flows of each.")
+      .def("__init__", &MakeAgentSteps, "features"_a, "reward"_a, "flow_rows"_a.noconvert(), "link_rows"_a.noconvert(),
+           "flows"_a.noconvert(), "gains"_a.noconvert(), "preferences"_a.noconvert(), "conditions"_a.noconvert(),
+           "rows"_a.noconvert(), "observations"_a.noconvert(), "rewards"_a.noconvert(), nb::keep_alive<1, 2>(),
+           nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>(), nb::keep_alive<1, 5>(), nb::keep_alive<1, 6>(),
+           nb::keep_alive<1, 7>(), nb::keep_alive<1, 8>(), nb::keep_alive<1, 9>(), nb::keep_alive<1, 10>(),
+           nb::keep_alive<1, 11>(), nb::keep_alive<1, 12>(),
+           "Remember the arrays; see envs/native/agent_steps.h. Raises ValueError.")
+      .def("read", &ReadSteps, "links"_a = nb::none(),
+           "Write the rows, observations and rewards of the agent flows of all links, or of some. Raises IndexError.");
+  m.def(
+      "reward_terms", [] { return EntryByName(RewardTerms()); },
+      "The terms of rewards: lowest and highest value, and meaning.");
+  m.def(
+      "privileged_features", [] { return EntryByName(PrivilegedFeatures()); },
+      "The features for critics: lowest and highest value, and meaning.");
 
   m.def("flow_columns", [] { return MeaningByName(kFlowColumns); }, "The columns of a flow's row, with their meaning.");
   m.def(

@@ -1,7 +1,8 @@
 #include "envs/native/rollout.h"
 
 #include <algorithm>
-#include <array>
+
+#include "envs/native/agent_steps.h"
 
 namespace bbrgym {
 
@@ -26,20 +27,12 @@ void Rollout::Decide(std::size_t step, std::size_t network, std::size_t networks
 }
 
 void Rollout::Observe(std::size_t step, std::size_t network, std::size_t networks, const FlowRow* rows) const {
-  constexpr std::size_t kColumns = kColumnCount<FlowRow>;
   const std::size_t count = networks * agents;
-  std::array<double, kColumns + 4> table;
   for (std::size_t agent = network * agents; agent < (network + 1) * agents; ++agent) {
-    const FlowRow& row = rows[flows[agent]];
-    std::ranges::copy(ValuesOf(row), table.begin());
-    table[kColumns] = gains[agent];
-    table[kColumns + 1] = gains[count + agent];
-    table[kColumns + 2] = preferences[agent];
-    // As `took_part` of bbrgym.envs.observation.
-    table[kColumns + 3] = row.is_active + row.sent_packets + row.delivered_packets > 0.0 ? 1.0 : 0.0;
+    const Steered steered{gains[agent], gains[count + agent], preferences[agent]};
     const float* before = observations + (step * count + agent) * observation_length;
     float* after = observations + ((step + 1) * count + agent) * observation_length;
-    features.Evaluate(table.data(), 1, std::copy(before + features.size(), before + observation_length, after));
+    AddStep(features, rows[flows[agent]], steered, before, after, observation_length);
   }
 }
 

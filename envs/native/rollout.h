@@ -13,10 +13,9 @@ namespace bbrgym {
 /// T steps of the N networks of a batch in which agents steer K flows of each network, and where they are written. The
 /// arrays are the caller's. M = N x K; the agents' flows of a network are adjacent.
 struct Rollout {
-  std::size_t steps;   // T
-  std::size_t agents;  // K
-  /// From the columns of a flow's row, the two gains chosen last, its preference, and whether it took part in the step.
-  const PolicyTable& features;
+  std::size_t steps;            // T
+  std::size_t agents;           // K
+  const PolicyTable& features;  // as of `AddStep`
   const GainMap& gain_map;
   /// Without LSTM. Null: there is none.
   const PolicyNetwork* policy;

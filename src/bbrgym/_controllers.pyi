@@ -46,10 +46,10 @@ class GainMap:
     def gains(
         self,
         actions: Annotated[NDArray[numpy.float64], dict(shape=(None, 2), device="cpu", writable=False)],
-        bdp_packets: Annotated[NDArray[numpy.float64], dict(shape=(None,), device="cpu", writable=False)],
+        bdp_packets: Annotated[NDArray[numpy.float64], dict(shape=(None,), device="cpu", writable=False)] | None,
     ) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None))]:
         """
-        From actions, shape (flows, 2), and BDPs, shape (flows,), to gains, shape (2, flows). NaN stays NaN.
+        From actions, shape (flows, 2), and BDPs, shape (flows,), to gains, shape (2, flows). Only "packets" needs the BDPs, NaN without an estimate. Raises ValueError for NaN in actions.
         """
 
     def actions(

@@ -1,5 +1,8 @@
-"""The native engine: many bottlenecks in this process (C++)."""
+"""
+The native engine, many bottlenecks in this process, and what agents see of the rows of any engine (C++).
+"""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import numpy
@@ -99,6 +102,90 @@ class Batch:
         """
         Whether every flow is finite and has delivered all its bytes: uint8, shape (size,); a view as well.
         """
+
+class Reward:
+    """A weighted sum of terms; see `bbrgym.envs.reward.Reward`."""
+
+    def __init__(self, weights: Sequence[tuple[str, float]]) -> None:
+        """
+        The names of the terms, with their weights. Raises ValueError for an unknown one.
+        """
+
+    def evaluate(
+        self,
+        flow_rows: Annotated[
+            NDArray[numpy.float64], dict(shape=(None, None, None), order="C", device="cpu", writable=False)
+        ],
+        link_rows: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+        flows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+        conditions: Annotated[
+            NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu", writable=False)
+        ],
+        rewards: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
+    ) -> None:
+        """
+        Write the rewards of M flows on L links; see `bbrgym.envs.reward.RewardContext`. Raises ValueError or IndexError.
+        """
+
+class Privileged:
+    """Features for a critic; see `bbrgym.envs.privileged.Privileged`."""
+
+    def __init__(self, features: Sequence[str]) -> None:
+        """The names of the features. Raises ValueError for an unknown one."""
+
+    def evaluate(
+        self,
+        flow_rows: Annotated[
+            NDArray[numpy.float64], dict(shape=(None, None, None), order="C", device="cpu", writable=False)
+        ],
+        link_rows: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+        flows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+        conditions: Annotated[
+            NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu", writable=False)
+        ],
+        values: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu")],
+    ) -> None:
+        """
+        Write the features of M flows on L links, shape (M, features); otherwise as `Reward.evaluate`.
+        """
+
+class AgentSteps:
+    """The agents' side of the last step of N links, K flows of each."""
+
+    def __init__(
+        self,
+        features: bbrgym._controllers.PolicyTable,
+        reward: Reward,
+        flow_rows: Annotated[
+            NDArray[numpy.float64], dict(shape=(None, None, None), order="C", device="cpu", writable=False)
+        ],
+        link_rows: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+        flows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+        gains: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+        preferences: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+        conditions: Annotated[
+            NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu", writable=False)
+        ],
+        rows: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
+        observations: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu")],
+        rewards: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
+    ) -> None:
+        """Remember the arrays; see envs/native/agent_steps.h. Raises ValueError."""
+
+    def read(
+        self,
+        links: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)]
+        | None = None,
+    ) -> None:
+        """
+        Write the rows, observations and rewards of the agent flows of all links, or of some. Raises IndexError.
+        """
+
+def reward_terms() -> dict[str, tuple[float, float, str]]:
+    """The terms of rewards: lowest and highest value, and meaning."""
+
+def privileged_features() -> dict[str, tuple[float, float, str]]:
+    """The features for critics: lowest and highest value, and meaning."""
 
 def flow_columns() -> dict[str, str]:
     """The columns of a flow's row, with their meaning."""

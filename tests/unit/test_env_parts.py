@@ -14,14 +14,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bbrgym import _controllers
+from bbrgym import _controllers, _native
 from bbrgym.envs.action import Action
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.engine import Rows
+from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.envs.ns3gym import server
 from bbrgym.envs.observation import FEATURES, GAIN_COLUMNS, PREFERENCE, History, Observation, first_gains, tabulate
-from bbrgym.envs.reward import TERMS, Reward
+from bbrgym.envs.reward import CONDITIONS, TERMS, Reward
 from bbrgym.envs.scenario import HEADER_BYTES, Flow, Scenario
 
 ONE = Scenario(flows=(Flow("agent", rtt_ms=50.0),))
@@ -523,3 +524,53 @@ def test_actions_and_gains_beyond_the_bounds_count_as_the_bounds(is_in_packets: 
     assert gain_map.actions(np.array([[9.0, 0.1], [9.0, 0.1]]), small)[:, 1].tolist() == [1.0, -1.0]
     if not is_in_packets:
         assert gain_map.actions(np.array([[9.0, 0.1], [9.0, 0.1]]), small).tolist() == bounds.tolist()
+
+
+class TestAgentSteps:
+    """What Python hands to C++ (envs/native/agent_steps.h): two links with three flows, of which one is the agent's."""
+
+    def arrays(self) -> dict[str, Any]:
+        spec = EpisodeSpec(TWO)
+        return {
+            "features": spec.observation.table,
+            "reward": spec.reward.compiled,
+            "flow_rows": np.ones((2, 3, len(FLOW_COLUMNS))),
+            "link_rows": np.ones((2, len(LINK_COLUMNS))),
+            "flows": np.array([0, 2]),
+            "gains": np.ones((2, 2)),
+            "preferences": np.ones(2),
+            "conditions": np.ones((2, len(CONDITIONS))),
+            "rows": np.zeros((2, len(FLOW_COLUMNS))),
+            "observations": np.tile(spec.observation.neutral, (2, 1)),
+            "rewards": np.zeros(2),
+        }
+
+    def test_reads_the_links_that_it_is_asked_for(self) -> None:
+        arrays = self.arrays()
+        arrays["flow_rows"][1, 2] = 2.0
+        steps = _native.AgentSteps(**arrays)
+        steps.read(np.array([1]))
+        assert arrays["rows"].tolist() == [[0.0] * len(FLOW_COLUMNS), [2.0] * len(FLOW_COLUMNS)]
+        assert arrays["rewards"][0] == 0.0 > arrays["rewards"][1]
+        steps.read()
+        assert arrays["rows"][0].tolist() == [1.0] * len(FLOW_COLUMNS)
+        assert arrays["rewards"].max() < 0.0
+
+    @pytest.mark.parametrize("name", ["link_rows", "gains", "preferences", "conditions", "rows", "rewards"])
+    def test_refuses_arrays_that_do_not_fit(self, name: str) -> None:
+        arrays = self.arrays()
+        with pytest.raises(ValueError, match=f"{name} must have the shape"):
+            _native.AgentSteps(**arrays | {name: arrays[name][..., 1:].copy()})
+        with pytest.raises(TypeError):
+            _native.AgentSteps(**arrays | {name: arrays[name].astype(np.float32)})  # it would write to a copy
+
+    def test_refuses_what_does_not_exist(self) -> None:
+        arrays = self.arrays()
+        for link in (-1, 2):
+            with pytest.raises(IndexError, match=f"there is no link {link}"):
+                _native.AgentSteps(**arrays).read(np.array([link]))
+        for flow in (-1, 3):
+            with pytest.raises(IndexError, match=f"a link has no flow {flow}"):
+                _native.AgentSteps(**arrays | {"flows": np.array([0, flow])}).read()
+        with pytest.raises(ValueError, match="unknown formula 'speed'; known: throughput, "):
+            _native.Reward([("speed", 1.0)])

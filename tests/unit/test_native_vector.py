@@ -23,7 +23,7 @@ from bbrgym.envs.episode import EpisodeSpec, policy_of
 from bbrgym.envs.gym_env import BottleneckEnv
 from bbrgym.envs.native.engine import NativeEngine
 from bbrgym.envs.observation import DEFAULT_FEATURES, FEATURES, Observation, tabulate
-from bbrgym.envs.reward import TERMS, Conditions, Reward, RewardContext
+from bbrgym.envs.reward import CONDITIONS, TERMS, Reward, RewardContext
 from bbrgym.envs.sb3_env import SharedPolicyVecEnv
 from bbrgym.envs.vector_env import BottleneckVectorEnv
 
@@ -214,13 +214,13 @@ class TestParts:
         rng = np.random.default_rng(1)
         actions = rng.uniform(-1.1, 1.1, (count, 2)).astype(np.float32)
         gains = Action().all_gains(actions)
-        conditions = Conditions(*rng.uniform(0.5, 2, (4, count)))
+        conditions = rng.uniform(0.5, 2, (count, len(CONDITIONS)))
+        middle = np.ones(count, np.int64)
         observation, reward = EVERYTHING["observation"], EVERYTHING["reward"]
 
         def evaluate(rows: slice) -> tuple[Any, Any]:
-            table = tabulate(flows[rows, 1], gains[:, rows])
-            of = Conditions(*(values[rows] for values in vars(conditions).values()))
-            return observation.evaluate(table), reward.evaluate(RewardContext(table, flows[rows], link[rows], of))
+            context = RewardContext(flows[rows], link[rows], middle[rows], conditions[rows])
+            return observation.evaluate(tabulate(flows[rows, 1], gains[:, rows])), reward.evaluate(context)
 
         observed, rewarded = evaluate(slice(None))
         for row in range(count):
@@ -235,27 +235,25 @@ class TestParts:
     def test_several_flows_of_a_link_share_what_is_the_links(self) -> None:
         flows, link = self.rows(4)
         flows = np.nan_to_num(flows) + 1.0
-        pairs = [0, 2]
-        table = tabulate(flows[:, pairs].reshape(8, -1), np.ones((2, 8)))
-        conditions = Conditions(*np.random.default_rng(1).uniform(0.5, 2, (4, 8)))
+        pairs = np.tile([0, 2], 4)
+        conditions = np.random.default_rng(1).uniform(0.5, 2, (8, len(CONDITIONS)))
         reward = EVERYTHING["reward"]
-        together = reward.evaluate(RewardContext(table, flows, link, conditions))
+        together = reward.evaluate(RewardContext(flows, link, pairs, conditions))
         for index in range(8):
-            of = Conditions(*(values[[index]] for values in vars(conditions).values()))
-            link_of = slice(index // 2, index // 2 + 1)
-            alone = reward.evaluate(RewardContext(table[:, [index]], flows[link_of], link[link_of], of))
+            one, of = slice(index, index + 1), slice(index // 2, index // 2 + 1)
+            alone = reward.evaluate(RewardContext(flows[of], link[of], pairs[one], conditions[one]))
             np.testing.assert_array_equal(together[[index]], alone)
 
     def test_room_for_more_flows_changes_no_reward(self) -> None:
         rng = np.random.default_rng(1)
         flows = np.exp(rng.normal(0, 1, (50, 20, len(FLOW_COLUMNS))))
         link = np.exp(rng.normal(0, 1, (50, len(LINK_COLUMNS))))
-        conditions = Conditions(*rng.uniform(0.5, 2, (4, 50)))
-        table = tabulate(flows[:, 0], np.ones((2, 50)))
+        conditions = rng.uniform(0.5, 2, (50, len(CONDITIONS)))
+        first = np.zeros(50, np.int64)
         reward = EVERYTHING["reward"]
-        expected = reward.evaluate(RewardContext(table, flows, link, conditions))
+        expected = reward.evaluate(RewardContext(flows, link, first, conditions))
         with_room = np.pad(flows, ((0, 0), (0, 17), (0, 0)), constant_values=np.nan)
-        np.testing.assert_array_equal(reward.evaluate(RewardContext(table, with_room, link, conditions)), expected)
+        np.testing.assert_array_equal(reward.evaluate(RewardContext(with_room, link, first, conditions)), expected)
 
 
 class TestEverywhere:
