@@ -119,30 +119,33 @@ def points(results: Mapping[str, BenchmarkResult]) -> Points:
     }
 
 
-def beyond(found: Points) -> tuple[list[str], int]:
-    """Return the algorithms that are not within the policy's front, as "bbr at 1bdp", and the number of all points."""
-    fronts = {
-        scenario: [point for name, point in of_scenario.items() if name.startswith(POLICY)]
+def beyond(found: Points) -> dict[str, list[str]]:
+    """Return the algorithms that are not within the policy's front, by scenario."""
+    return {
+        scenario: [name for name in _algorithms(of_scenario) if not of_scenario[name].is_within(_front(of_scenario))]
         for scenario, of_scenario in found.items()
     }
-    others = [
-        (f"{name} at {scenario}", point.is_within(fronts[scenario]))
-        for scenario, of_scenario in found.items()
-        for name, point in of_scenario.items()
-        if not name.startswith(POLICY)
-    ]
-    return [name for name, is_within in others if not is_within], len(others)
+
+
+def _algorithms(of_scenario: Mapping[str, Point]) -> list[str]:
+    return [name for name in of_scenario if not name.startswith(POLICY)]
+
+
+def _front(of_scenario: Mapping[str, Point]) -> list[Point]:
+    return [point for name, point in of_scenario.items() if name.startswith(POLICY)]
 
 
 def summary(found: Points) -> str:
-    """Return the verdict on the front in one sentence, with the points beyond it."""
-    outside, count = beyond(found)
-    verdict = "reached" if not outside else "missed"
-    listed = f" Beyond it: {', '.join(outside)}." if outside else ""
+    """Return the verdict on the front, with the algorithms beyond it."""
+    outside = beyond(found)
+    count = sum(len(_algorithms(of_scenario)) for of_scenario in found.values())
+    within = count - sum(map(len, outside.values()))
+    verdict = "reached" if within == count else "missed"
+    listed = "; ".join(f"{scenario}: {', '.join(names)}" for scenario, names in outside.items() if names)
     return (
         "Goal: at some preference the policy has at least each algorithm's share beside CUBIC (half of the link is "
-        f"enough) and no longer queue among its own kind: **{verdict}**, {count - len(outside)} of {count} "
-        f"points.{listed}"
+        f"enough) and no longer queue among its own kind: **{verdict}**, {within} of {count} points."
+        f"{f' Beyond it: {listed}.' if listed else ''}"
     )
 
 
@@ -215,8 +218,8 @@ def _table(found: Points, text: Callable[[Point], str], title: str) -> str:
 
 @styled
 def _figure(found: Points) -> Figure:
-    figure = empty_figure(9.6, 2.9)
-    panels = figure.subplots(1, len(found), sharey=True, squeeze=False)[0]
+    figure = empty_figure(10.0, 3.8)
+    panels = figure.subplots(1, len(found), sharex=True, sharey=True, squeeze=False)[0]
     marks = marks_of(list(next(iter(found.values()))))
     for axes, (scenario, of_scenario) in zip(panels, found.items(), strict=True):
         front = {name: point for name, point in of_scenario.items() if name.startswith(POLICY)}
@@ -224,14 +227,17 @@ def _figure(found: Points) -> Figure:
         axes.plot(queues, shares, color="#000000", marker="o", markersize=4, label="policy, preference 0 to 1")
         for name, point in of_scenario.items():
             if name not in front:
-                axes.plot(point.queue_ms.value, point.share.value, linestyle="", label=name, markersize=4.5,
+                axes.plot(point.queue_ms.value, point.share.value, linestyle="", label=name, markersize=5,
                           marker=marks[name].marker, color=marks[name].colour)  # fmt: skip
         axes.axhline(FAIR_SHARE, color="#888888", linestyle="--", linewidth=0.8)
-        axes.set_xscale("symlog", linthresh=1)
-        axes.set_title(f"buffer of {scenario.removesuffix('bdp')} BDP")
+        axes.set_xscale("log")
+        axes.set_title(f"{scenario.removesuffix('bdp')} BDP")
         axes.set_xlabel("queue, ms")
+        axes.set_box_aspect(1.2)
     panels[0].set_ylabel("share beside CUBIC")
-    panels[-1].legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=7)
+    panels[0].xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    panels[0].xaxis.set_minor_formatter(lambda value, _: "")
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=9, fontsize=7)
     return figure
 
 

@@ -46,10 +46,8 @@ def test_a_point_is_beyond_if_no_preference_has_its_share_and_its_queue() -> Non
         "short": point(0.2, 4.0),
         "idle": point(0.0, 0.5),
     }
-    names, count = beyond({"1bdp": others | policy})
-    assert names == ["short at 1bdp", "idle at 1bdp"]
-    assert count == 4
-    assert "**missed**, 2 of 4 points. Beyond it: short at 1bdp, idle at 1bdp." in summary({"1bdp": others | policy})
+    assert beyond({"1bdp": others | policy}) == {"1bdp": ["short", "idle"]}
+    assert "**missed**, 2 of 4 points. Beyond it: 1bdp: short, idle." in summary({"1bdp": others | policy})
     assert "**reached**, 1 of 1 points." in summary({"1bdp": {"polite": others["polite"]} | policy})
 
 
