@@ -1,7 +1,7 @@
 // The controller of an agent: pacing_rate = pacing_gain x bandwidth, cwnd = cwnd_gain x BDP, with the estimates of BBR
 // (bbr.cc) and gains that come from outside once per decision interval.
 //   BDP = bandwidth x base_rtt
-//   base_rtt = windowed_min(RTT, 20 s)
+//   base_rtt = windowed_min(RTT, 20 s) + jitter, what RTTs have beyond their minimum without a queue (path_doubt.h)
 //   bandwidth = windowed_max(delivery_rate, 300 ms, of 2 to 10 rounds)
 
 #include "baselines/cc/agent.h"
@@ -44,12 +44,15 @@ void AgentParameters::Describe(ParameterReader& reader) {
   reader.Field("probe_rtt_cwnd_gain", probe_rtt_cwnd_gain, 0.0, 1.0);
   reader.Field("probe_rtt_join", probe_rtt_join, 0.0, 1.0);
   reader.Field("base_rtt_window_s", base_rtt_window_s, 0.1, 3600.0);
+  reader.Field("longer_path_below", longer_path_below, 0.0, 1.0);
+  reader.Field("jitter_below", jitter_below, 0.0, 1.0);
 }
 
 AgentController::AgentController(const Connection& connection, const AgentParameters& parameters)
     : BbrController(connection, ModelParameters(parameters)),
       agent_(parameters),
-      base_rtt_(static_cast<Nanoseconds>(parameters.base_rtt_window_s * kSecond)) {
+      base_rtt_(static_cast<Nanoseconds>(parameters.base_rtt_window_s * kSecond)),
+      doubt_({.longer = parameters.longer_path_below, .jitter = parameters.jitter_below}) {
   if (parameters.min_cwnd_gain > parameters.max_cwnd_gain || parameters.min_pacing_gain > parameters.max_pacing_gain) {
     throw ParameterError("min_cwnd_gain must be <= max_cwnd_gain, and min_pacing_gain <= max_pacing_gain");
   }
@@ -73,8 +76,10 @@ void AgentController::Observe(const AckEvent& ack) {
   }
   EndStartupBehindQueue(ack);
   MeasureStandingRtt(ack);
+  if (DoubtsPath(ack)) EnterProbeRtt(ChooseProbeRttCwnd());
   if (mode() != Mode::kProbeBw) {
     min_rtt_at_probe_bw_ = 0;
+    highest_since_probe_rtt_ = 0;
     return;
   }
   if (min_rtt_at_probe_bw_ == 0) min_rtt_at_probe_bw_ = min_rtt();
@@ -87,7 +92,25 @@ void AgentController::MeasureStandingRtt(const AckEvent& ack) {
     if (ack.rtt > 0 && (probing_rtt_ == 0 || ack.rtt < probing_rtt_)) probing_rtt_ = ack.rtt;
   } else if (probing_rtt_ > 0) {
     standing_rtt_ = std::exchange(probing_rtt_, 0);
+    if (doubt_.IsLonger(standing_rtt_)) base_rtt_.Replace(ack.now, standing_rtt_);
   }
+}
+
+bool AgentController::DoubtsPath(const AckEvent& ack) {
+  const bool is_probe_bw = mode() == Mode::kProbeBw;
+  if (is_probe_bw) highest_since_probe_rtt_ = std::max(highest_since_probe_rtt_, max_bandwidth());
+  const auto share_of = [this](BitsPerSecond highest) {
+    return highest > 0 ? static_cast<double>(max_bandwidth()) / static_cast<double>(highest) : 1.0;
+  };
+  // In the second half of ProbeRTT the queue has drained.
+  const Nanoseconds drained_since =
+      probe_rtt_end() - static_cast<Nanoseconds>(parameters().probe_rtt_ms * kMillisecond / 2);
+  return doubt_.OnAck(ack, {.base_rtt = base_rtt_.value(),
+                            .is_round_start = is_round_start(),
+                            .is_probe_bw = is_probe_bw,
+                            .drained_since = probe_rtt_end() > 0 && ack.now >= drained_since ? drained_since : 0,
+                            .share_since_probe_rtt = share_of(highest_since_probe_rtt_),
+                            .share_of_highest = share_of(highest_bandwidth_)});
 }
 
 void AgentController::EndStartupBehindQueue(const AckEvent& ack) {
@@ -122,7 +145,9 @@ void AgentController::MoveCwnd(const AckEvent& ack, Bytes target) {
   // Where the agent chooses the gain, the window is exactly that. BBR's room for bursts, 36 packets at 100 Mbit/s,
   // would be more than what an agent wants in the queue.
   const bool is_steered = mode() == Mode::kProbeBw || agent_.is_always_steered;
-  BbrController::MoveCwnd(ack, is_steered ? static_cast<Bytes>(BdpBytes(steered_.cwnd, max_bandwidth())) : target);
+  // The BDP has room for the mean jitter; the packets that jitter holds up longest need as much again.
+  const double window = BdpBytes(steered_.cwnd, max_bandwidth()) + BytesIn(max_bandwidth(), Jitter());
+  BbrController::MoveCwnd(ack, is_steered ? static_cast<Bytes>(window) : target);
 }
 
 Metrics AgentController::metrics() const {
@@ -130,11 +155,12 @@ Metrics AgentController::metrics() const {
   metrics.Set(Metric::cycle_index, std::numeric_limits<double>::quiet_NaN());
   // The RTT of the BDP: an agent that knew only the ten seconds would take newcomers, who keep the queue from draining
   // for longer, for rivals that fill it.
-  if (base_rtt_.has_sample()) metrics.Set(Metric::min_rtt_ms, static_cast<double>(base_rtt_.value()) / 1e6);
+  if (base_rtt_.has_sample()) metrics.Set(Metric::min_rtt_ms, static_cast<double>(BaseRtt()) / 1e6);
   if (highest_bandwidth_ > 0)
     metrics.Set(Metric::highest_bandwidth_mbps, static_cast<double>(highest_bandwidth_) / 1e6);
-  if (standing_rtt_ > 0) metrics.Set(Metric::standing_rtt_ms, static_cast<double>(standing_rtt_) / 1e6);
-  if (lowest_rtt_ > 0) metrics.Set(Metric::lowest_rtt_ms, static_cast<double>(lowest_rtt_) / 1e6);
+  // With the jitter, too: these are compared with min_rtt_ms.
+  if (standing_rtt_ > 0) metrics.Set(Metric::standing_rtt_ms, static_cast<double>(standing_rtt_ + Jitter()) / 1e6);
+  if (lowest_rtt_ > 0) metrics.Set(Metric::lowest_rtt_ms, static_cast<double>(lowest_rtt_ + Jitter()) / 1e6);
   return metrics;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "baselines/cc/bbr.h"
+#include "baselines/cc/path_doubt.h"
 
 namespace bbrgym {
 
@@ -41,6 +42,12 @@ struct AgentParameters {
   /// ten seconds often end while newcomers have just built a queue. A flow that takes this queue for a part of the path
   /// keeps it.
   double base_rtt_window_s = 20.0;
+  /// A flow whose max_bandwidth is below this share of its highest since the last ProbeRTT tests whether the path has
+  /// become longer (PathDoubt). 0: it learns that only when the lowest RTT is out of its window.
+  double longer_path_below = 0.15;
+  /// A flow whose max_bandwidth is below this share of its highest tests whether its RTTs vary without a queue. 0: the
+  /// window has no room for jitter.
+  double jitter_below = 0.6;
 
   void Describe(ParameterReader& reader);
 };
@@ -61,18 +68,24 @@ class AgentController : public BbrController {
   Gains ChooseGains() const override;
   /// There is no cycle: the agent decides when to probe and drain.
   bool IsPhaseOver(const AckEvent& /*ack*/) const override { return false; }
-  Nanoseconds BaseRtt() const override { return base_rtt_.value(); }
+  /// Of a packet that meets no queue: the lowest RTT, and the mean jitter.
+  Nanoseconds BaseRtt() const override { return base_rtt_.value() + Jitter(); }
   Bytes ChooseProbeRttCwnd() const override;
   void MoveCwnd(const AckEvent& ack, Bytes target) override;
+  /// At most as long as the lowest RTT.
+  Nanoseconds Jitter() const { return std::min(doubt_.jitter(), lowest_rtt_); }
   void MeasureStandingRtt(const AckEvent& ack);
+  bool DoubtsPath(const AckEvent& ack);
   void EndStartupBehindQueue(const AckEvent& ack);
 
   AgentParameters agent_;
   Gains steered_;
   MinRtt base_rtt_;
+  PathDoubt doubt_;
   Nanoseconds min_rtt_at_probe_bw_ = 0;  // 0 in the other modes
   // Since the flow began, beyond the windows of max_bandwidth and min_rtt; 0 before the first sample.
   BitsPerSecond highest_bandwidth_ = 0;
+  BitsPerSecond highest_since_probe_rtt_ = 0;
   Nanoseconds lowest_rtt_ = 0;
   /// The smallest RTT of the present ProbeRTT and of the last one; 0 before there is one.
   Nanoseconds probing_rtt_ = 0;

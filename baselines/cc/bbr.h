@@ -126,6 +126,8 @@ class BbrController : public Controller {
   /// 0 before the first sample.
   Nanoseconds min_rtt() const { return min_rtt_.value(); }
   bool IsMinRttExpired(Nanoseconds now) const { return min_rtt_.IsExpired(now); }
+  /// When ProbeRTT may end; 0 in other modes, and until no more than its window is in flight.
+  Nanoseconds probe_rtt_end() const { return mode_ == Mode::kProbeRtt ? probe_rtt_end_ : 0; }
 
   // …and what they set, in RecoverOrRestoreCwnd and MoveCwnd…
   Bytes cwnd_;

@@ -13,10 +13,15 @@ class MinRtt {
   bool OnAck(Nanoseconds now, Nanoseconds rtt) {
     const bool is_expired = IsExpired(now);
     if (rtt > 0 && (!has_sample() || rtt < value_ || is_expired)) {
-      value_ = rtt;
-      stamp_ = now;
+      Replace(now, rtt);
     }
     return is_expired;
+  }
+
+  /// Replaces the value by a larger one, too.
+  void Replace(Nanoseconds now, Nanoseconds rtt) {
+    value_ = rtt;
+    stamp_ = now;
   }
 
   /// Whether the value is older than the window.

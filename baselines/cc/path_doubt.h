@@ -1,0 +1,162 @@
+#pragma once
+
+#include <algorithm>
+
+#include "baselines/cc/controller.h"
+#include "baselines/cc/units.h"
+
+namespace bbrgym {
+
+/// The RTTs of some ACKs.
+struct RttSample {
+  Nanoseconds least = 0;
+  Nanoseconds sum = 0;
+  std::int64_t count = 0;
+
+  void Add(Nanoseconds rtt) {
+    least = count == 0 ? rtt : std::min(least, rtt);
+    sum += rtt;
+    ++count;
+  }
+  Nanoseconds mean() const { return sum / count; }
+};
+
+/// Two ways in which base_rtt can be too short for the path, so that a window of one BDP starves the flow:
+///   * the path has become longer: the RTT stays the same, far above base_rtt, however little the flow sends;
+///   * RTTs vary without a queue (jitter, ACKs that leave the receiver together): their mean stays above base_rtt,
+///     although their minimum says that the queue empties again and again.
+/// The queue of a rival can look like both. So ProbeRTT tests the doubt, which other flows of agents join: their queue
+/// drains, and neither a longer path nor jitter goes away.
+class PathDoubt {
+ public:
+  /// A doubt needs a bandwidth below these shares of the highest one; with 0 there is none.
+  struct Limits {
+    double longer = 0.0;
+    double jitter = 0.0;
+  };
+  struct State {
+    /// base_rtt, without jitter.
+    Nanoseconds base_rtt = 0;
+    bool is_round_start = false;
+    bool is_probe_bw = false;
+    /// The packets that are sent from then on meet a drained queue; 0 where there is none.
+    Nanoseconds drained_since = 0;
+    /// max_bandwidth over its highest value since the last ProbeRTT, and since the flow began.
+    double share_since_probe_rtt = 1.0;
+    double share_of_highest = 1.0;
+  };
+
+  explicit PathDoubt(const Limits& limits) : limits_(limits) {}
+
+  /// Takes an ACK, and returns whether ProbeRTT should test a new doubt.
+  bool OnAck(const AckEvent& ack, const State& state) {
+    TestJitter(ack, state);
+    if (!state.is_probe_bw) {
+      StartSpan(ack.now);
+      emptied_spans_ = 0;
+    }
+    if (ack.rtt > 0) {
+      round_.Add(ack.rtt);
+      span_.Add(ack.rtt);
+    }
+    if (!state.is_round_start) return false;
+    bool is_new = false;
+    if (round_.count >= kMinSamples) {
+      is_new = DoubtsLength(state);
+      last_least_ = round_.least;
+      round_ = {};
+    }
+    if (state.is_probe_bw && span_.count >= kMinSamples && ack.now - span_start_ >= kSpan) {
+      is_new = DoubtsConstancy(state) || is_new;
+      StartSpan(ack.now);
+    }
+    return is_new;
+  }
+
+  /// Takes the smallest RTT of a ProbeRTT that is over. Returns whether it confirms that the path has become longer.
+  bool IsLonger(Nanoseconds least_rtt) {
+    const bool is_tested = longer_rtt_ > 0;
+    const bool is_longer = is_tested && least_rtt > longer_rtt_ - longer_rtt_ / 20;
+    longer_rtt_ = 0;
+    return is_longer;
+  }
+
+  /// What the mean RTT has beyond base_rtt without a queue, as confirmed by the last ProbeRTT.
+  Nanoseconds jitter() const { return jitter_; }
+
+ private:
+  // As many RTTs as HyStart++ needs (RFC 9406, section 4.3).
+  static constexpr std::int64_t kMinSamples = 8;
+  static constexpr int kFlatRounds = 8;
+  static constexpr Nanoseconds kSpan = 300 * kMillisecond;
+  static constexpr int kEmptiedSpans = 6;
+
+  bool DoubtsLength(const State& state) {
+    const Nanoseconds tolerance = std::max(state.base_rtt / 50, kMillisecond);
+    const bool is_flat = last_least_ > 0 && std::abs(round_.least - last_least_) <= tolerance;
+    flat_rounds_ = is_flat ? flat_rounds_ + 1 : 0;
+    const bool is_doubtful = state.is_probe_bw && flat_rounds_ >= kFlatRounds &&
+                             round_.least > state.base_rtt + state.base_rtt / 4 + 4 * kMillisecond &&
+                             state.share_since_probe_rtt < limits_.longer;
+    if (is_doubtful) longer_rtt_ = round_.least;
+    return is_doubtful;
+  }
+
+  bool DoubtsConstancy(const State& state) {
+    const Nanoseconds excess = span_.mean() - state.base_rtt;
+    const bool is_emptied = 4 * (span_.least - state.base_rtt) <= excess;
+    least_excess_ = emptied_spans_ == 0 ? excess : std::min(excess, least_excess_);
+    emptied_spans_ = is_emptied ? emptied_spans_ + 1 : 0;
+    const bool is_doubtful = emptied_spans_ >= kEmptiedSpans && excess > state.base_rtt / 20 + kMillisecond &&
+                             state.share_of_highest < limits_.jitter;
+    if (is_doubtful) doubted_jitter_ = least_excess_;
+    return is_doubtful;
+  }
+
+  /// Every ProbeRTT limits the jitter to what its packets had, with half of it added: they are few.
+  void TestJitter(const AckEvent& ack, const State& state) {
+    if (state.drained_since > 0) {
+      if (drained_begin_ == 0) drained_begin_ = state.drained_since;
+      drained_end_ = ack.now;
+    }
+    if (drained_begin_ == 0 || ack.rtt <= 0) return;
+    const Nanoseconds sent = ack.now - ack.rtt;
+    if (sent > drained_end_) {
+      if (drained_.count > 0) {
+        const Nanoseconds excess = drained_.mean() - drained_.least;
+        jitter_ = std::min(std::max(jitter_, doubted_jitter_), excess + excess / 2);
+        doubted_jitter_ = 0;
+      }
+      drained_ = {};
+      drained_begin_ = 0;
+    } else if (sent >= drained_begin_) {
+      drained_.Add(ack.rtt);
+    }
+  }
+
+  void StartSpan(Nanoseconds now) {
+    span_ = {};
+    span_start_ = now;
+  }
+
+  Limits limits_;
+
+  // Of the present round, or of several with too few RTTs.
+  RttSample round_;
+  Nanoseconds last_least_ = 0;
+  int flat_rounds_ = 0;
+  Nanoseconds longer_rtt_ = 0;  // to be tested; 0 if there is no doubt
+
+  RttSample span_;
+  Nanoseconds span_start_ = 0;
+  int emptied_spans_ = 0;
+  Nanoseconds least_excess_ = 0;    // of these spans
+  Nanoseconds doubted_jitter_ = 0;  // to be tested
+  Nanoseconds jitter_ = 0;
+
+  RttSample drained_;
+  Nanoseconds drained_begin_ = 0;  // 0 if there is no measurement
+  Nanoseconds drained_end_ = 0;
+};
+
+}  // namespace bbrgym
