@@ -106,6 +106,39 @@ def test_the_bdp_is_that_of_the_lowest_rtt_of_twenty_seconds() -> None:
     assert PROBE_RTT in set(seen["mode"][:18_000]), "which begins after ten seconds"
 
 
+@pytest.mark.parametrize(("parameters", "finds_it"), [({}, True), ({"longer_path_below": 0}, False)])
+def test_a_flow_that_starves_finds_out_that_its_path_is_longer(parameters: dict[str, float], finds_it: bool) -> None:
+    agent = make(cwnd_gain=1.05, pacing_gain=1.25, **parameters)
+    path = Path(agent)
+    path.run_until(8_000)
+    path.rtt_ms = 100
+    path.run_until(10_000)
+    assert agent.metrics()["max_bandwidth_mbps"] < 2, "a window of 40 ms"
+    path.run_until(14_000)
+    assert (agent.metrics()["min_rtt_ms"] > 100) == finds_it
+
+
+def test_a_flow_that_starves_finds_jitter() -> None:
+    def run(**parameters: float) -> dict[str, float]:
+        agent = make(cwnd_gain=1.1, pacing_gain=1.25, **parameters)
+        Path(agent, ack_slot_ms=20).run_until(8_000)
+        return agent.metrics()
+
+    blind, found = run(jitter_below=0), run()
+    assert blind["min_rtt_ms"] == pytest.approx(41, abs=1)
+    assert blind["max_bandwidth_mbps"] < 1
+    assert found["min_rtt_ms"] == pytest.approx(51, abs=1), "ACKs wait for ten milliseconds on average"
+    assert found["max_bandwidth_mbps"] == pytest.approx(10, rel=0.05)
+
+
+@pytest.mark.parametrize("rate_mbps", [5, 1])
+def test_a_standing_queue_is_neither_a_longer_path_nor_jitter(rate_mbps: float) -> None:
+    path = Path(make(cwnd_gain=2.0, pacing_gain=1.25))
+    path.run_until(4_000)
+    path.rate_mbps = rate_mbps  # less for this flow, behind a queue of its own
+    assert path.watch(9_000)["min_rtt_ms"].max() < 41
+
+
 @pytest.mark.parametrize(("rtt_ms", "rounds"), [(10, 10), (60, 5), (400, 2)])
 def test_it_forgets_a_bandwidth_after_a_time_and_not_after_rounds(rtt_ms: float, rounds: int) -> None:
     path = Path(make(rtt_ms=rtt_ms, cwnd_gain=1.5, pacing_gain=1.25), rtt_ms=rtt_ms)
