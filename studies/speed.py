@@ -511,6 +511,7 @@ def measure_training(effort: Effort, seed: int) -> Samples:
     # Here, because torch takes seconds to load.
     import torch
     from stable_baselines3 import PPO
+    from stable_baselines3.common.buffers import RolloutBuffer
     from stable_baselines3.common.callbacks import CallbackList
     from stable_baselines3.common.vec_env import VecMonitor
 
@@ -530,6 +531,9 @@ def measure_training(effort: Effort, seed: int) -> Samples:
             if is_stock:
                 agent["policy_kwargs"] = agent["policy_kwargs"] | {"optimizer_kwargs": {"eps": 1e-5}}
             model = make_model(agent, env, seed)
+            if is_stock:
+                model.rollout_buffer_class = RolloutBuffer
+                PPO._setup_model(model)
             callback = CallbackList([])
             callback.init_callback(model)
             model._setup_learn(1, None)

@@ -76,7 +76,6 @@ def test_a_run_prints_every_table_and_writes_json_and_document(
         assert f"{ending}\n" in written
 
 
-@pytest.mark.slow  # loads torch
 def test_both_ways_of_training_are_measured() -> None:
     samples = speed.measure_training(MICRO, 1)
     (stock,), (ours,), (ratio,) = samples.values()
