@@ -74,7 +74,7 @@ class Compiled:
         library = folder / "policies.so"
         command = ["cc", "-std=c99", *STRICT, "-shared", "-fPIC", "-o", library, self.source, "-lm"]
         subprocess.run(command, check=True, timeout=60)
-        self.library = ctypes.CDLL(str(library))
+        self.functions = ctypes.CDLL(str(library))
 
     def run(
         self, name: str, rows: list[Mapping[str, float]]
@@ -86,7 +86,7 @@ class Compiled:
         gains = np.empty((1 + len(rows), 2))
         observations = np.empty((1 + len(rows), self.agents[name].network.inputs), np.float32)
         pointers = [ctypes.c_void_p(array.ctypes.data) for array in (table, gains, observations)]
-        self.library[f"{name}_run"](pointers[0], len(rows), *pointers[1:])
+        self.functions[f"{name}_run"](pointers[0], len(rows), *pointers[1:])
         return gains, observations
 
 
