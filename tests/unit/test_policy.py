@@ -375,8 +375,13 @@ def column(trace: Trace, name: str) -> npt.NDArray[np.float64]:
 def test_it_performs_like_the_agent_steered_from_python(careful: str, competitor: str) -> None:
     agent = load_agent(careful)
     # BBR's own: beside BBR, small differences grow with the agent's.
-    calm = {"bandwidth_window_ms": 60_000, "startup_rtt_rise": 0, "min_cwnd_packets": 4}
-    calm |= {"longer_path_below": 0, "jitter_below": 0}
+    calm = {
+        "bandwidth_window_ms": 60_000,
+        "startup_rtt_rise": 0,
+        "min_cwnd_packets": 4,
+        "longer_path_below": 0,
+        "jitter_below": 0,
+    }
     mine = Flow("policy", rtt_ms=30, policy=careful, parameters=calm)
     other = mine if competitor == "policy" else Flow(competitor, rtt_ms=30)
     scenario = dataclasses.replace(DUEL, flows=(mine, other))
