@@ -46,7 +46,7 @@ class BacklogRule:
     observation: Observation
     action: Action
     backlog_packets: float = 6.0
-    pacing_gain: float = 1.25
+    pacing_gain: float = 1.1
     floor: float | None = 0.95
 
     def __post_init__(self) -> None:

@@ -41,6 +41,7 @@ void AgentParameters::Describe(ParameterReader& reader) {
   reader.Field("bandwidth_window_ms", bandwidth_window_ms, 1.0, 60'000.0);
   reader.Field("min_cwnd_packets", min_cwnd_packets, 1, 1000);
   reader.Field("startup_rtt_rise", startup_rtt_rise, 0.0, 100.0);
+  reader.Field("startup_queue_packets", startup_queue_packets, 0, 1'000'000);
   reader.Field("probe_rtt_cwnd_gain", probe_rtt_cwnd_gain, 0.0, 1.0);
   reader.Field("probe_rtt_join", probe_rtt_join, 0.0, 1.0);
   reader.Field("base_rtt_window_s", base_rtt_window_s, 0.1, 3600.0);
@@ -67,6 +68,8 @@ void AgentController::OnAck(const AckEvent& ack) {
 }
 
 void AgentController::Observe(const AckEvent& ack) {
+  // ACKs that arrive together are judged together: the last one has the smallest RTT.
+  if (ack.now > last_sample_ && IsBehindQueue()) EndStartup();
   if (is_round_start()) {
     const double window =
         agent_.bandwidth_window_ms * kMillisecond / static_cast<double>(std::max<Nanoseconds>(base_rtt_.value(), 1));
@@ -74,7 +77,11 @@ void AgentController::Observe(const AckEvent& ack) {
     round_min_rtt_ = 0;
     round_samples_ = 0;
   }
-  EndStartupBehindQueue(ack);
+  if (ack.rtt > 0) {
+    round_min_rtt_ = round_samples_ == 0 ? ack.rtt : std::min(round_min_rtt_, ack.rtt);
+    ++round_samples_;
+    last_sample_ = ack.now;
+  }
   MeasureStandingRtt(ack);
   if (DoubtsPath(ack)) EnterProbeRtt(ChooseProbeRttCwnd());
   if (mode() != Mode::kProbeBw) {
@@ -113,12 +120,14 @@ bool AgentController::DoubtsPath(const AckEvent& ack) {
                             .share_of_highest = share_of(highest_bandwidth_)});
 }
 
-void AgentController::EndStartupBehindQueue(const AckEvent& ack) {
-  if (ack.rtt <= 0) return;
-  round_min_rtt_ = round_samples_ == 0 ? ack.rtt : std::min(round_min_rtt_, ack.rtt);
-  if (++round_samples_ < kMinSamples || agent_.startup_rtt_rise == 0.0) return;
-  const auto share = static_cast<Nanoseconds>(agent_.startup_rtt_rise * static_cast<double>(lowest_rtt_));
-  if (round_min_rtt_ >= lowest_rtt_ + std::max(share, kMinRttRise)) EndStartup();
+bool AgentController::IsBehindQueue() const {
+  if (round_samples_ < kMinSamples) return false;
+  const Nanoseconds rise = round_min_rtt_ - lowest_rtt_;
+  if (rise < kMinRttRise) return false;
+  const double share = agent_.startup_rtt_rise;
+  if (share > 0.0 && static_cast<double>(rise) >= share * static_cast<double>(lowest_rtt_)) return true;
+  const Bytes queue = agent_.startup_queue_packets * connection().packet_bytes;
+  return queue > 0 && BytesIn(max_bandwidth(), rise) >= queue;
 }
 
 bool AgentController::Steer(double cwnd_gain, double pacing_gain) {

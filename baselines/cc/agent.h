@@ -28,10 +28,13 @@ struct AgentParameters {
   double bandwidth_window_ms = 300.0;
   /// The smallest window. With BBR's four packets, a few flows on a slow link fill any buffer.
   std::int64_t min_cwnd_packets = 2;
-  /// Startup ends when the smallest RTT of a round is above the lowest RTT by this share of it (and by 4 ms): what
+  /// Startup ends when the smallest RTT of a round is above the lowest RTT (by 4 ms) and by this share of it: what
   /// BBR's Startup queues until the bandwidth has not grown for three rounds, all flows have to wait for. 0: it does
-  /// not.
+  /// not…
   double startup_rtt_rise = 0.25;
+  /// …or when the flow has this many packets in the queue, which on a long path is a smaller share of its RTT. 0: it
+  /// does not.
+  std::int64_t startup_queue_packets = 20;
   /// Window of ProbeRTT, in BDPs, as in BBRv2. Half a BDP is enough to empty the short queues that an agent keeps.
   /// 0 means BBR's window of four packets, which costs more throughput (docs/algorithms/agent.md).
   double probe_rtt_cwnd_gain = 0.5;
@@ -76,7 +79,7 @@ class AgentController : public BbrController {
   Nanoseconds Jitter() const { return std::min(doubt_.jitter(), lowest_rtt_); }
   void MeasureStandingRtt(const AckEvent& ack);
   bool DoubtsPath(const AckEvent& ack);
-  void EndStartupBehindQueue(const AckEvent& ack);
+  bool IsBehindQueue() const;
 
   AgentParameters agent_;
   Gains steered_;
@@ -92,6 +95,7 @@ class AgentController : public BbrController {
   Nanoseconds standing_rtt_ = 0;
   Nanoseconds round_min_rtt_ = 0;
   std::int64_t round_samples_ = 0;
+  Nanoseconds last_sample_ = 0;
 };
 
 }  // namespace bbrgym

@@ -91,6 +91,9 @@ class PathDoubt {
   static constexpr Nanoseconds kSpan = 300 * kMillisecond;
   static constexpr int kEmptiedSpans = 6;
 
+  /// Less counts as none: a flow that kept it would only keep more packets in the queue than others.
+  static Nanoseconds LeastJitter(Nanoseconds base_rtt) { return base_rtt / 20 + kMillisecond; }
+
   bool DoubtsLength(const State& state) {
     const Nanoseconds tolerance = std::max(state.base_rtt / 50, kMillisecond);
     const bool is_flat = last_least_ > 0 && std::abs(round_.least - last_least_) <= tolerance;
@@ -107,7 +110,7 @@ class PathDoubt {
     const bool is_emptied = 4 * (span_.least - state.base_rtt) <= excess;
     least_excess_ = emptied_spans_ == 0 ? excess : std::min(excess, least_excess_);
     emptied_spans_ = is_emptied ? emptied_spans_ + 1 : 0;
-    const bool is_doubtful = emptied_spans_ >= kEmptiedSpans && excess > state.base_rtt / 20 + kMillisecond &&
+    const bool is_doubtful = emptied_spans_ >= kEmptiedSpans && excess > LeastJitter(state.base_rtt) &&
                              state.share_of_highest < limits_.jitter;
     if (is_doubtful) doubted_jitter_ = least_excess_;
     return is_doubtful;
@@ -125,6 +128,7 @@ class PathDoubt {
       if (drained_.count > 0) {
         const Nanoseconds excess = drained_.mean() - drained_.least;
         jitter_ = std::min(std::max(jitter_, doubted_jitter_), excess + excess / 2);
+        if (jitter_ < LeastJitter(state.base_rtt)) jitter_ = 0;
         doubted_jitter_ = 0;
       }
       drained_ = {};

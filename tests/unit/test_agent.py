@@ -127,8 +127,21 @@ def test_a_flow_that_starves_finds_jitter() -> None:
     blind, found = run(jitter_below=0), run()
     assert blind["min_rtt_ms"] == pytest.approx(41, abs=1)
     assert blind["max_bandwidth_mbps"] < 1
-    assert found["min_rtt_ms"] == pytest.approx(51, abs=1), "ACKs wait for ten milliseconds on average"
+    assert found["min_rtt_ms"] == pytest.approx(51, abs=2), "ACKs wait for ten milliseconds on average"
     assert found["max_bandwidth_mbps"] == pytest.approx(10, rel=0.05)
+
+
+def test_jitter_below_a_millisecond_and_a_twentieth_is_none() -> None:
+    def min_rtt_ms(ack_slot_ms: float) -> float:
+        agent = make(cwnd_gain=1.02, pacing_gain=1.25)
+        path = Path(agent, ack_slot_ms=20)
+        path.run_until(8_000)
+        path.ack_slot_ms = ack_slot_ms
+        path.run_until(32_000)
+        return agent.metrics()["min_rtt_ms"]
+
+    assert min_rtt_ms(10) > 43, "ProbeRTT still finds some"
+    assert min_rtt_ms(2) < 41.5
 
 
 @pytest.mark.parametrize("rate_mbps", [5, 1])
@@ -156,9 +169,26 @@ def test_startup_ends_when_a_queue_builds() -> None:
         seen = Path(make(rtt_ms=100, **parameters), rtt_ms=100).watch(4_000)
         return seen["now_ms"][seen["mode"] == STARTUP].iloc[-1], seen["max_bandwidth_mbps"].iloc[-1]
 
-    (end_ms, found), (end_of_bbr_ms, found_by_bbr) = start(), start(startup_rtt_rise=0)
+    end_of_bbr_ms, found_by_bbr = start(startup_rtt_rise=0, startup_queue_packets=0)
+    end_ms, found = start(startup_queue_packets=0)
     assert found == pytest.approx(found_by_bbr, rel=0.05)
     assert end_ms < end_of_bbr_ms - 500, "two of the three rounds behind its own queue"
+    assert start(startup_rtt_rise=0)[0] < end_of_bbr_ms - 500
+
+
+def test_startup_on_a_long_path_ends_with_twenty_packets_in_the_queue() -> None:
+    def start(**parameters: float) -> tuple[float, float]:
+        seen = Path(make(rtt_ms=400, **parameters), rate_mbps=20, rtt_ms=400).watch(8_000)
+        return seen["now_ms"][seen["mode"] == STARTUP].iloc[-1], seen["max_bandwidth_mbps"].max()
+
+    (end_ms, found), (end_by_rtt_ms, _) = start(), start(startup_queue_packets=0)
+    assert found == pytest.approx(20, rel=0.01)
+    assert end_ms < end_by_rtt_ms - 1_000
+
+
+def test_acks_that_arrive_together_do_not_end_startup() -> None:
+    seen = Path(make(rtt_ms=40), rate_mbps=50, ack_slot_ms=15).watch(2_000)
+    assert seen["max_bandwidth_mbps"].max() > 45, "the first of eight waited for longest"
 
 
 def test_the_smallest_window_is_two_packets() -> None:
