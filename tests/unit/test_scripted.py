@@ -39,8 +39,8 @@ def shares(rule: str, *flows: Flow) -> list[float]:
 @pytest.mark.parametrize("history", [1, 3])
 def test_a_flow_keeps_its_backlog_above_one_bdp(rule: type[BacklogRule], history: int) -> None:
     scripted = rule(Observation(history=history), PACKETS)
-    assert gains(scripted, log_bdp=2.0) == (pytest.approx(1.06, rel=1e-5), pytest.approx(1.25))
-    assert gains(scripted, log_bdp=1.0) == (pytest.approx(1.6, rel=1e-5), pytest.approx(1.25))
+    assert gains(scripted, log_bdp=2.0) == (pytest.approx(1.06, rel=1e-5), pytest.approx(1.1))
+    assert gains(scripted, log_bdp=1.0) == (pytest.approx(1.6, rel=1e-5), pytest.approx(1.1))
     # Its delivery rate is half of the maximum of ten round trips; the floor applies.
     window = 1.0 if scripted.floor is None else 0.95
     assert gains(scripted, log_bdp=2.0, log_delivery_rate_ratio=-1.0)[0] == pytest.approx(window + 0.06, rel=1e-5)
@@ -51,7 +51,7 @@ def test_in_packets_the_competitive_rule_needs_no_bdp() -> None:
     scripted = CompetitiveRule(observation, PACKETS)
     action = scripted.forward(observation.neutral[np.newaxis])
     for bdp in (10.0, 1000.0):
-        assert PACKETS.gains(action[0], bdp) == (pytest.approx(1.0 + 6.0 / bdp, rel=1e-5), pytest.approx(1.25))
+        assert PACKETS.gains(action[0], bdp) == (pytest.approx(1.0 + 6.0 / bdp, rel=1e-5), pytest.approx(1.1))
     with pytest.raises(ValueError, match=r"'competitive' needs the features log_bdp, .*; 'log_bdp' is missing"):
         CompetitiveRule(observation, Action())
 
