@@ -378,6 +378,7 @@ def test_it_performs_like_the_agent_steered_from_python(careful: str, competitor
     calm = {
         "bandwidth_window_ms": 60_000,
         "startup_rtt_rise": 0,
+        "startup_queue_packets": 0,
         "min_cwnd_packets": 4,
         "longer_path_below": 0,
         "jitter_below": 0,
