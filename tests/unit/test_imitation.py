@@ -91,7 +91,7 @@ def test_actor_and_critic_are_fitted_to_the_teacher(algorithm: str) -> None:
     StandardiseObservation.of(untrained).fit(shown.observations.reshape(-1, rule.inputs))
     errors = [np.sqrt(np.mean((actions_of(each, shown) - shown.actions) ** 2)) for each in (model, untrained)]
     assert errors[0] < 0.07
-    assert errors[1] > 0.25
+    assert errors[1] > 0.2
     returns = shown.returns(0.8) * (1.0 if algorithm in OFF_POLICY else ScaleReward.of(model).scale)
     missed = [np.mean((estimates(each, shown, len(returns)) - returns) ** 2) for each in (model, untrained)]
     assert missed[0] < 0.75 * np.var(returns)
