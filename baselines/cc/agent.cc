@@ -47,13 +47,17 @@ void AgentParameters::Describe(ParameterReader& reader) {
   reader.Field("base_rtt_window_s", base_rtt_window_s, 0.1, 3600.0);
   reader.Field("longer_path_below", longer_path_below, 0.0, 1.0);
   reader.Field("jitter_below", jitter_below, 0.0, 1.0);
+  reader.Field("ignored_delay_ms", ignored_delay_ms, 0.0, 1000.0);
+  reader.Field("correction_rounds", correction_rounds, 0.0, 1000.0);
 }
 
 AgentController::AgentController(const Connection& connection, const AgentParameters& parameters)
     : BbrController(connection, ModelParameters(parameters)),
       agent_(parameters),
       base_rtt_(static_cast<Nanoseconds>(parameters.base_rtt_window_s * kSecond)),
-      doubt_({.longer = parameters.longer_path_below, .jitter = parameters.jitter_below}) {
+      doubt_({.longer = parameters.longer_path_below, .jitter = parameters.jitter_below}),
+      ignored_delay_(static_cast<Nanoseconds>(parameters.ignored_delay_ms * kMillisecond)),
+      correction_(parameters.correction_rounds) {
   if (parameters.min_cwnd_gain > parameters.max_cwnd_gain || parameters.min_pacing_gain > parameters.max_pacing_gain) {
     throw ParameterError("min_cwnd_gain must be <= max_cwnd_gain, and min_pacing_gain <= max_pacing_gain");
   }
@@ -82,6 +86,12 @@ void AgentController::Observe(const AckEvent& ack) {
     ++round_samples_;
     last_sample_ = ack.now;
   }
+  const double bdp = BdpBytes(1.0, max_bandwidth());
+  correction_.OnAck(ack, {.is_round_start = is_round_start(),
+                          .is_probe_bw = mode() == Mode::kProbeBw,
+                          .base_rtt = BaseRtt(),
+                          .bdp = bdp,
+                          .target = (steered_.cwnd - 1.0) * bdp});
   MeasureStandingRtt(ack);
   if (DoubtsPath(ack)) EnterProbeRtt(ChooseProbeRttCwnd());
   if (mode() != Mode::kProbeBw) {
@@ -155,7 +165,8 @@ void AgentController::MoveCwnd(const AckEvent& ack, Bytes target) {
   // would be more than what an agent wants in the queue.
   const bool is_steered = mode() == Mode::kProbeBw || agent_.is_always_steered;
   // The BDP has room for the mean jitter; the packets that jitter holds up longest need as much again.
-  const double window = BdpBytes(steered_.cwnd, max_bandwidth()) + BytesIn(max_bandwidth(), Jitter());
+  const double window =
+      BdpBytes(steered_.cwnd, max_bandwidth()) + BytesIn(max_bandwidth(), Jitter()) + correction_.bytes();
   BbrController::MoveCwnd(ack, is_steered ? static_cast<Bytes>(window) : target);
 }
 
@@ -168,8 +179,8 @@ Metrics AgentController::metrics() const {
   if (highest_bandwidth_ > 0)
     metrics.Set(Metric::highest_bandwidth_mbps, static_cast<double>(highest_bandwidth_) / 1e6);
   // With the jitter, too: these are compared with min_rtt_ms.
-  if (standing_rtt_ > 0) metrics.Set(Metric::standing_rtt_ms, static_cast<double>(standing_rtt_ + Jitter()) / 1e6);
-  if (lowest_rtt_ > 0) metrics.Set(Metric::lowest_rtt_ms, static_cast<double>(lowest_rtt_ + Jitter()) / 1e6);
+  if (standing_rtt_ > 0) metrics.Set(Metric::standing_rtt_ms, static_cast<double>(WithJitter(standing_rtt_)) / 1e6);
+  if (lowest_rtt_ > 0) metrics.Set(Metric::lowest_rtt_ms, static_cast<double>(WithJitter(lowest_rtt_)) / 1e6);
   return metrics;
 }
 

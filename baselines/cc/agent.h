@@ -1,5 +1,6 @@
 #pragma once
 
+#include "baselines/cc/backlog_correction.h"
 #include "baselines/cc/bbr.h"
 #include "baselines/cc/path_doubt.h"
 
@@ -8,7 +9,7 @@ namespace bbrgym {
 struct AgentParameters {
   /// What the flow prefers, for an agent that sees it: from 0, the least delay, and rivals may take their share, to 1,
   /// its own share beside rivals that fill the buffer. The controller itself does not use it.
-  double preference = 0.5;
+  double preference = 0.25;
   /// The gains until the first ones come from outside: those of BBR while it cruises.
   double cwnd_gain = 2.0;
   double pacing_gain = 1.0;
@@ -51,6 +52,11 @@ struct AgentParameters {
   /// A flow whose max_bandwidth is below this share of its highest tests whether its RTTs vary without a queue. 0: the
   /// window has no room for jitter.
   double jitter_below = 0.6;
+  /// RTTs above the lowest one by this much, and by a twentieth of it at most, do not count as a queue: they are noise
+  /// of hosts and of the path's lower layers. On a fast link it is more packets than the flow keeps in the queue.
+  double ignored_delay_ms = 0.25;
+  /// How many rounds a correction of the window lasts (BacklogCorrection). 0: there is none.
+  double correction_rounds = 10.0;
 
   void Describe(ParameterReader& reader);
 };
@@ -72,11 +78,13 @@ class AgentController : public BbrController {
   /// There is no cycle: the agent decides when to probe and drain.
   bool IsPhaseOver(const AckEvent& /*ack*/) const override { return false; }
   /// Of a packet that meets no queue: the lowest RTT, and the mean jitter.
-  Nanoseconds BaseRtt() const override { return base_rtt_.value() + Jitter(); }
+  Nanoseconds BaseRtt() const override { return WithJitter(base_rtt_.value()); }
   Bytes ChooseProbeRttCwnd() const override;
   void MoveCwnd(const AckEvent& ack, Bytes target) override;
   /// At most as long as the lowest RTT.
   Nanoseconds Jitter() const { return std::min(doubt_.jitter(), lowest_rtt_); }
+  /// Returns an RTT with what does not count as a queue.
+  Nanoseconds WithJitter(Nanoseconds rtt) const { return rtt + std::max(Jitter(), std::min(ignored_delay_, rtt / 20)); }
   void MeasureStandingRtt(const AckEvent& ack);
   bool DoubtsPath(const AckEvent& ack);
   bool IsBehindQueue() const;
@@ -85,6 +93,8 @@ class AgentController : public BbrController {
   Gains steered_;
   MinRtt base_rtt_;
   PathDoubt doubt_;
+  Nanoseconds ignored_delay_;
+  BacklogCorrection correction_;
   Nanoseconds min_rtt_at_probe_bw_ = 0;  // 0 in the other modes
   // Since the flow began, beyond the windows of max_bandwidth and min_rtt; 0 before the first sample.
   BitsPerSecond highest_bandwidth_ = 0;

@@ -21,5 +21,5 @@ def test_supersuit(recipe: Recipe) -> None:
     pytest.importorskip("supersuit", reason="needs SuperSuit: make clients")
     _, code = recipe.python
     names = recipe.run_python(code)
-    assert names["envs"].num_envs == 8  # two environments of four agents
-    assert names["model"].num_timesteps == 512
+    assert names["envs"].num_envs == 16  # two environments of eight agents
+    assert names["model"].num_timesteps == 1024

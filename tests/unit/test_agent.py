@@ -16,7 +16,8 @@ STARTUP, PROBE_BW, PROBE_RTT = 0, 2, 3
 
 
 def make(**parameters: float) -> cc.Controller:
-    return ack_path.make("agent", **parameters)
+    # RTTs are then exact; `test_delays_of_a_twentieth…` has the default.
+    return ack_path.make("agent", **{"ignored_delay_ms": 0.0, **parameters})
 
 
 def gains_seen(path: Path) -> dict[int, set[tuple[float, float]]]:
@@ -142,6 +143,48 @@ def test_jitter_below_a_millisecond_and_a_twentieth_is_none() -> None:
 
     assert min_rtt_ms(10) > 43, "ProbeRTT still finds some"
     assert min_rtt_ms(2) < 41.5
+
+
+def rates_behind_a_queue_of_others(**parameters: float) -> list[float]:
+    """Return the rate after each second for which a flow has wanted five packets in a queue of 1 ms."""
+    agent = make(rtt_ms=100, cwnd_gain=1.0, pacing_gain=1.25, **parameters)
+    path = Path(agent, rtt_ms=100)
+    path.run_until(2_000)
+    path.rate_mbps, path.rtt_ms = 1_000, 101.8  # others decide how long the queue is, not this flow
+    rates = []
+    for second in range(3, 20):  # base_rtt expires after twenty
+        path.run_until(1_000 * second)
+        agent.steer(1.0 + 5.0 / agent.metrics()["bdp_packets"], math.nan)
+        rates.append(agent.metrics()["max_bandwidth_mbps"])
+    return rates
+
+
+def test_a_flow_reaches_its_share_of_a_short_queue_sooner_with_the_correction() -> None:
+    share_mbps = 5 * 8  # Little's law: five packets per millisecond
+    slow, fast = rates_behind_a_queue_of_others(correction_rounds=0), rates_behind_a_queue_of_others()
+    assert slow[4] < 0.6 * share_mbps
+    assert fast[4] > 0.8 * share_mbps
+    assert max(fast) < 1.15 * share_mbps, "it does not overshoot"
+
+
+def test_the_correction_keeps_what_a_lone_flow_wants_in_the_queue() -> None:
+    path = Path(make(cwnd_gain=1.1, pacing_gain=1.25))  # five packets
+    path.run_until(4_000)
+    queued = []
+    path.watch(9_000)
+    path.on_ack = lambda ack: queued.append((ack.rtt / 1e6 - 40.8) / 0.8)
+    path.run_until(9_500)
+    assert np.mean(queued) == pytest.approx(5, abs=1)
+    assert np.ptp(queued) < 3
+
+
+@pytest.mark.parametrize(("rtt_ms", "ignored_ms"), [(40, 0.25), (2, 0.1)])
+def test_delays_of_a_twentieth_of_the_rtt_and_of_less_are_no_queue(rtt_ms: float, ignored_ms: float) -> None:
+    agent = ack_path.make("agent", rtt_ms=rtt_ms, cwnd_gain=1.0, pacing_gain=1.25)
+    Path(agent, rate_mbps=100, rtt_ms=rtt_ms).run_until(3_000)
+    metrics = agent.metrics()
+    assert metrics["min_rtt_ms"] == pytest.approx(rtt_ms + 0.08 + ignored_ms, abs=0.01)
+    assert metrics["lowest_rtt_ms"] == pytest.approx(metrics["min_rtt_ms"], abs=0.01)
 
 
 @pytest.mark.parametrize("rate_mbps", [5, 1])

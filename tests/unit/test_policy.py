@@ -339,7 +339,7 @@ def test_gains_beyond_the_bounds_of_the_parameters_are_clamped() -> None:
 def test_it_sees_the_preference_of_its_flow_from_the_first_decision_on() -> None:
     agent = make_agent(observation={"features": ["preference"]})
     gains = []
-    for parameters, preference in (({}, 0.5), ({"preference": 0.25}, 0.25)):
+    for parameters, preference in (({}, 0.25), ({"preference": 0.5}, 0.5)):
         controller = make(agent, is_always_steered=1, **parameters)
         assert controller.observation == [preference]
         Path(controller).run_until(100)
