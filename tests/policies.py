@@ -13,9 +13,10 @@ from scipy.special import expit
 from bbrgym import _testing as cc
 from bbrgym.agents.policy import Agent
 from bbrgym.baselines.policy_file import Array, Network
+from bbrgym.baselines.registry import defaults
 from bbrgym.envs.columns import FLOW_COLUMNS
 from bbrgym.envs.episode import EpisodeSpec
-from bbrgym.envs.observation import History, tabulate
+from bbrgym.envs.observation import PREFERENCE, History, tabulate
 
 PINNED: dict[str, Any] = {
     "action": {"cwnd_gain": [0.5, 4.0], "pacing_gain": [0.75, 1.75]},
@@ -154,7 +155,7 @@ class ByHand:
 
     def table(self, row: dict[str, float]) -> npt.NDArray[np.float64]:
         values = [[row.get(column, math.nan) for column in FLOW_COLUMNS]]
-        return tabulate(np.array(values), np.array([[self.gains[0]], [self.gains[1]]]))
+        return tabulate(np.array(values), np.array([[self.gains[0]], [self.gains[1]]]), defaults("policy")[PREFERENCE])
 
     def decide(self) -> None:
         np.testing.assert_allclose(self.controller.observation, self.observation[0], rtol=1e-6, atol=1e-6)

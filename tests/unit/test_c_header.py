@@ -25,6 +25,7 @@ from bbrgym.agents.c_header import write_c_header
 from bbrgym.agents.card import facts
 from bbrgym.agents.policy import Agent, load_agent
 from bbrgym.baselines.policy_file import REFERENCE
+from bbrgym.baselines.registry import defaults
 from bbrgym.cli import main
 from bbrgym.envs.columns import FLOW_COLUMNS
 from bbrgym.envs.observation import FEATURES, GAIN_COLUMNS, PREFERENCE, History, tabulate
@@ -113,7 +114,7 @@ def decide(agent: Agent, rows: list[dict[str, float]]) -> tuple[list[Any], list[
     chosen, seen = [], []
     for row in [policy_start() | {"is_active": 1.0}, *rows]:
         values = np.array([[row.get(column, math.nan) for column in FLOW_COLUMNS]])
-        observation = history.add(spec.observation.evaluate(tabulate(values, gains)))
+        observation = history.add(spec.observation.evaluate(tabulate(values, gains, defaults("policy")[PREFERENCE])))
         action = agent.predict(observation)
         if not np.isnan(action).any():
             gains = spec.action.all_gains(action, np.array([row["bdp_packets"]]))
