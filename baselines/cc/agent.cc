@@ -1,7 +1,8 @@
-// The controller of an agent: pacing_rate = pacing_gain x bandwidth, cwnd = cwnd_gain x BDP, with the estimates of BBR
-// (bbr.cc) and gains that come from outside once per decision interval.
+// The controller of an agent: pacing_rate = pacing_gain x bandwidth, cwnd = cwnd_gain x BDP + correction, with the
+// estimates of BBR (bbr.cc), gains that come from outside once per decision interval, and backlog_correction.h.
 //   BDP = bandwidth x base_rtt
-//   base_rtt = windowed_min(RTT, 20 s) + jitter, what RTTs have beyond their minimum without a queue (path_doubt.h)
+//   base_rtt = windowed_min(RTT, 20 s) + what RTTs have beyond their minimum without a queue: jitter (path_doubt.h), or
+//     a delay that is ignored
 //   bandwidth = windowed_max(delivery_rate, 300 ms, of 2 to 10 rounds)
 
 #include "baselines/cc/agent.h"
@@ -56,7 +57,6 @@ AgentController::AgentController(const Connection& connection, const AgentParame
       agent_(parameters),
       base_rtt_(static_cast<Nanoseconds>(parameters.base_rtt_window_s * kSecond)),
       doubt_({.longer = parameters.longer_path_below, .jitter = parameters.jitter_below}),
-      ignored_delay_(static_cast<Nanoseconds>(parameters.ignored_delay_ms * kMillisecond)),
       correction_(parameters.correction_rounds) {
   if (parameters.min_cwnd_gain > parameters.max_cwnd_gain || parameters.min_pacing_gain > parameters.max_pacing_gain) {
     throw ParameterError("min_cwnd_gain must be <= max_cwnd_gain, and min_pacing_gain <= max_pacing_gain");
@@ -78,20 +78,18 @@ void AgentController::Observe(const AckEvent& ack) {
     const double window =
         agent_.bandwidth_window_ms * kMillisecond / static_cast<double>(std::max<Nanoseconds>(base_rtt_.value(), 1));
     SetBandwidthWindow(static_cast<std::int64_t>(std::clamp(window, 2.0, 10.0)));
-    round_min_rtt_ = 0;
-    round_samples_ = 0;
+    const double bdp = BdpBytes(1.0, max_bandwidth());
+    correction_.OnRoundStart(ack, {.is_probe_bw = mode() == Mode::kProbeBw,
+                                   .rtts = round_rtts_,
+                                   .base_rtt = BaseRtt(),
+                                   .bdp = bdp,
+                                   .target = (steered_.cwnd - 1.0) * bdp});
+    round_rtts_ = {};
   }
   if (ack.rtt > 0) {
-    round_min_rtt_ = round_samples_ == 0 ? ack.rtt : std::min(round_min_rtt_, ack.rtt);
-    ++round_samples_;
+    round_rtts_.Add(ack.rtt);
     last_sample_ = ack.now;
   }
-  const double bdp = BdpBytes(1.0, max_bandwidth());
-  correction_.OnAck(ack, {.is_round_start = is_round_start(),
-                          .is_probe_bw = mode() == Mode::kProbeBw,
-                          .base_rtt = BaseRtt(),
-                          .bdp = bdp,
-                          .target = (steered_.cwnd - 1.0) * bdp});
   MeasureStandingRtt(ack);
   if (DoubtsPath(ack)) EnterProbeRtt(ChooseProbeRttCwnd());
   if (mode() != Mode::kProbeBw) {
@@ -131,8 +129,8 @@ bool AgentController::DoubtsPath(const AckEvent& ack) {
 }
 
 bool AgentController::IsBehindQueue() const {
-  if (round_samples_ < kMinSamples) return false;
-  const Nanoseconds rise = round_min_rtt_ - lowest_rtt_;
+  if (round_rtts_.count < kMinSamples) return false;
+  const Nanoseconds rise = round_rtts_.least - lowest_rtt_;
   if (rise < kMinRttRise) return false;
   const double share = agent_.startup_rtt_rise;
   if (share > 0.0 && static_cast<double>(rise) >= share * static_cast<double>(lowest_rtt_)) return true;

@@ -3,6 +3,7 @@
 #include "baselines/cc/backlog_correction.h"
 #include "baselines/cc/bbr.h"
 #include "baselines/cc/path_doubt.h"
+#include "baselines/cc/rtt_sample.h"
 
 namespace bbrgym {
 
@@ -84,7 +85,10 @@ class AgentController : public BbrController {
   /// At most as long as the lowest RTT.
   Nanoseconds Jitter() const { return std::min(doubt_.jitter(), lowest_rtt_); }
   /// Returns an RTT with what does not count as a queue.
-  Nanoseconds WithJitter(Nanoseconds rtt) const { return rtt + std::max(Jitter(), std::min(ignored_delay_, rtt / 20)); }
+  Nanoseconds WithJitter(Nanoseconds rtt) const {
+    const auto ignored = static_cast<Nanoseconds>(agent_.ignored_delay_ms * kMillisecond);
+    return rtt + std::max(Jitter(), std::min(ignored, rtt / 20));
+  }
   void MeasureStandingRtt(const AckEvent& ack);
   bool DoubtsPath(const AckEvent& ack);
   bool IsBehindQueue() const;
@@ -93,7 +97,6 @@ class AgentController : public BbrController {
   Gains steered_;
   MinRtt base_rtt_;
   PathDoubt doubt_;
-  Nanoseconds ignored_delay_;
   BacklogCorrection correction_;
   Nanoseconds min_rtt_at_probe_bw_ = 0;  // 0 in the other modes
   // Since the flow began, beyond the windows of max_bandwidth and min_rtt; 0 before the first sample.
@@ -103,8 +106,7 @@ class AgentController : public BbrController {
   /// The smallest RTT of the present ProbeRTT and of the last one; 0 before there is one.
   Nanoseconds probing_rtt_ = 0;
   Nanoseconds standing_rtt_ = 0;
-  Nanoseconds round_min_rtt_ = 0;
-  std::int64_t round_samples_ = 0;
+  RttSample round_rtts_;
   Nanoseconds last_sample_ = 0;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "baselines/cc/controller.h"
+#include "baselines/cc/rtt_sample.h"
 #include "baselines/cc/units.h"
 
 namespace bbrgym {
@@ -20,8 +21,8 @@ namespace bbrgym {
 class BacklogCorrection {
  public:
   struct State {
-    bool is_round_start = false;
     bool is_probe_bw = false;
+    RttSample rtts;  // of the round that is over
     Nanoseconds base_rtt = 0;
     double bdp = 0.0;     // bytes
     double target = 0.0;  // bytes
@@ -31,18 +32,11 @@ class BacklogCorrection {
   explicit BacklogCorrection(double memory_rounds)
       : forgotten_(memory_rounds > 0.0 ? 1.0 / std::max(memory_rounds, 1.0) : 0.0) {}
 
-  void OnAck(const AckEvent& ack, const State& state) {
-    if (state.is_round_start) {
-      if (state.is_probe_bw && rtts_ > 0 && ack.now > begin_) Correct(ack, state);
-      rtt_sum_ = 0.0;
-      rtts_ = 0;
-      begin_ = ack.now;
-      delivered_ = ack.delivered;
-    }
-    if (ack.rtt > 0) {
-      rtt_sum_ += static_cast<double>(ack.rtt);
-      ++rtts_;
-    }
+  /// Ends a round with the ACK that begins the next one.
+  void OnRoundStart(const AckEvent& ack, const State& state) {
+    if (state.is_probe_bw && state.rtts.count > 0 && ack.now > begin_) Correct(ack, state);
+    begin_ = ack.now;
+    delivered_ = ack.delivered;
   }
 
   /// What the window has beyond bandwidth x base_rtt + target.
@@ -55,7 +49,7 @@ class BacklogCorrection {
 
   void Correct(const AckEvent& ack, const State& state) {
     if (forgotten_ == 0.0) return;
-    const double rtt = rtt_sum_ / static_cast<double>(rtts_);
+    const double rtt = static_cast<double>(state.rtts.sum) / static_cast<double>(state.rtts.count);
     const double queueing = std::max(rtt - static_cast<double>(state.base_rtt), 0.0);
     const double rate = static_cast<double>(ack.delivered - delivered_) / static_cast<double>(ack.now - begin_);
     const double gain =
@@ -67,9 +61,7 @@ class BacklogCorrection {
   double forgotten_;
   double bytes_ = 0.0;
 
-  // Of the present round.
-  double rtt_sum_ = 0.0;
-  std::int64_t rtts_ = 0;
+  // When the present round began.
   Nanoseconds begin_ = 0;
   Bytes delivered_ = 0;
 };

@@ -3,23 +3,10 @@
 #include <algorithm>
 
 #include "baselines/cc/controller.h"
+#include "baselines/cc/rtt_sample.h"
 #include "baselines/cc/units.h"
 
 namespace bbrgym {
-
-/// The RTTs of some ACKs.
-struct RttSample {
-  Nanoseconds least = 0;
-  Nanoseconds sum = 0;
-  std::int64_t count = 0;
-
-  void Add(Nanoseconds rtt) {
-    least = count == 0 ? rtt : std::min(least, rtt);
-    sum += rtt;
-    ++count;
-  }
-  Nanoseconds mean() const { return sum / count; }
-};
 
 /// Two ways in which base_rtt can be too short for the path, so that a window of one BDP starves the flow:
 ///   * the path has become longer: the RTT stays the same, far above base_rtt, however little the flow sends;
