@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-from bbrgym.agents.scripted import RULES
+from bbrgym.agents.scripted import RULES, BacklogRule
 from bbrgym.baselines import registry
 from bbrgym.baselines.policy_file import SCRIPTED
 from bbrgym.checks import check_integer, check_keys, check_name, check_number
+from bbrgym.envs.action import Action
+from bbrgym.envs.observation import Observation
 from bbrgym.envs.privileged import Privileged
 
 ALGORITHMS: Final = ("ppo", "recurrent_ppo", "sac", "td3")
@@ -89,6 +91,7 @@ class TrainConfig:
     engine_failures: int = 10
     critic_features: tuple[str, ...] = ()
     teacher: str | None = None
+    teacher_options: Mapping[str, float] = field(default_factory=dict)
     prepare_steps: int = 5_000
     curriculum: CurriculumConfig | None = None
     resume: str | None = None
@@ -108,6 +111,20 @@ class TrainConfig:
             object.__setattr__(self, "curriculum", CurriculumConfig.from_dict(self.curriculum))
         if self.teacher is not None:
             check_name("train.teacher", self.teacher, RULES)
+        elif self.teacher_options:
+            raise ValueError(f"train.teacher_options are of a teacher, and there is none; got {self.teacher_options!r}")
+        for name, number in self.teacher_options.items():
+            known = [f.name for f in dataclasses.fields(RULES[self.teacher]) if f.name not in ("observation", "action")]
+            check_name("option of train.teacher", name, known)
+            check_number(f"train.teacher_options.{name}", number)
+
+    def make_teacher(self, observation: Observation, action: Action) -> BacklogRule | None:
+        """Return the rule that a learner imitates first.
+
+        Raises:
+            ValueError: it needs a feature that the observation lacks.
+        """
+        return None if self.teacher is None else RULES[self.teacher](observation, action, **self.teacher_options)
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> TrainConfig:

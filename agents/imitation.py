@@ -18,10 +18,9 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 
-from bbrgym.agents.scripted import RULES
+from bbrgym.agents.scripted import BacklogRule
 from bbrgym.agents.wrappers import ScaleReward, StandardiseObservation
 from bbrgym.baselines.policy_file import Array
-from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.envs.sb3_env import check_engines
 
 Flags = npt.NDArray[np.bool_]
@@ -66,7 +65,7 @@ class Demonstrations:
         return returns[: len(returns) - horizon]
 
 
-def prepare(model: BaseAlgorithm, spec: EpisodeSpec, teacher: str | None, steps: int, seed: int) -> None:
+def prepare(model: BaseAlgorithm, teacher: BacklogRule | None, steps: int, seed: int) -> None:
     """Collect some steps, fit the standardisation of observations to them, and imitate the teacher.
 
     Without a teacher, actions are drawn uniformly and nothing is imitated.
@@ -74,8 +73,7 @@ def prepare(model: BaseAlgorithm, spec: EpisodeSpec, teacher: str | None, steps:
     Args:
         model: fresh, with a logger. With a teacher, its actor and critic are fitted to the teacher, and its replay
             buffer, if it has one, is filled with the steps.
-        spec: of the environment.
-        teacher: a rule of `bbrgym.agents.scripted.RULES`, or None.
+        teacher: it sees the observations before they are standardised.
         steps: decisions of all flows together.
         seed: decides everything random.
     """
@@ -88,10 +86,9 @@ def prepare(model: BaseAlgorithm, spec: EpisodeSpec, teacher: str | None, steps:
             return rng.uniform(-1.0, 1.0, (len(observations), 2)).astype(np.float32)
 
     else:
-        rule = RULES[teacher](spec.observation, spec.action)
 
         def act(observations: Array) -> Array:
-            return rule.forward(observations[:, : rule.inputs])
+            return teacher.forward(observations[:, : teacher.inputs])
 
     shown = demonstrate(inputs.venv, act, steps, rng)
     returns = shown.returns(model.gamma)

@@ -20,24 +20,26 @@ _ANY_BDP: Final = 1000.0
 class BacklogRule:
     """Each flow keeps the same small number of packets in the queue.
 
-        cwnd_gain = max(delivery_rate / max_bandwidth, floor) + backlog / bdp,    pacing_gain constant
+        cwnd_gain = 1 + backlog / bdp,    pacing_gain constant
 
-    so that the window is delivery_rate x base_rtt + backlog, as in TCP Vegas and FAST TCP (Wei, Jin, Low and Hegde,
-    IEEE/ACM Transactions on Networking 14(6), 2006, equation 2). Flows with the same backlog in the same queue have the
-    same rate whatever their RTTs (Little's law): this is fair, with a queue of a few packets per flow. The floor is for
-    a lone flow with a large BDP: max_bandwidth, a maximum over ten round trips, does not follow a dip of the delivery
-    rate, and without the floor each dip would cost what a backlog of a few packets takes seconds to win back.
+    so that the window is max_bandwidth x base_rtt + backlog; with the delivery rate for max_bandwidth it would be that
+    of TCP Vegas and FAST TCP (Wei, Jin, Low and Hegde, IEEE/ACM Transactions on Networking 14(6), 2006, equation 2).
+    Flows with the same backlog in the same queue have the same rate whatever their RTTs (Little's law): this is fair,
+    with a queue of a few packets per flow.
+
+    A lone flow on a fast link has no queue to measure: delays below `noise_ms` are those of hosts and lower layers, and
+    a few packets more are a short queue there. So the backlog is (noise / queueing delay)^0.75 times as large, at most
+    four times. All flows of a link measure the same delay, so they keep the same number of packets.
 
     The rule ignores rivals that fill the queue, losses, and that base_rtt may never have been seen without a queue. If
     it observes the flow's preference p, the backlog is 2^(2 p - 1) times as large: from a half to twice.
 
     Args:
-        observation: must have `log_delivery_rate_ratio` and `log_bdp`, unless the other arguments make them needless.
+        observation: must have `log_bdp`, unless actions are in packets (`cwnd_scale`).
         action: the space of actions.
         backlog_packets: of each flow.
         pacing_gain: above 1, so that the window is what limits the flow.
-        floor: 0 gives FAST's window. None gives 1 + backlog / bdp, the maximum bandwidth in place of the present one;
-            this needs no BDP where actions are in packets (`cwnd_scale`).
+        noise_ms: queueing delays that may be noise, in ms; above 0 it needs `log_queueing_delay`.
 
     Raises:
         ValueError: a feature is missing.
@@ -47,7 +49,7 @@ class BacklogRule:
     action: Action
     backlog_packets: float = 6.0
     pacing_gain: float = 1.1
-    floor: float | None = 0.95
+    noise_ms: float = 0.0
 
     def __post_init__(self) -> None:
         for name in self.needed:
@@ -64,9 +66,8 @@ class BacklogRule:
     @property
     def needed(self) -> tuple[str, ...]:
         """The features that it uses."""
-        if self.floor is not None:
-            return ("log_delivery_rate_ratio", "log_bdp")
-        return () if self.action.cwnd_scale == "packets" else ("log_bdp",)
+        noise = ("log_queueing_delay",) if self.noise_ms > 0 else ()
+        return noise if self.action.cwnd_scale == "packets" else ("log_bdp", *noise)
 
     @property
     def inputs(self) -> int:
@@ -82,25 +83,24 @@ class BacklogRule:
         """Return actions of shape (N, 2) for observations of shape (N, inputs)."""
         ones = np.ones(len(x))
         bdp = 10.0 ** self._latest(x, "log_bdp") if "log_bdp" in self.needed else _ANY_BDP * ones
-        window = (
-            ones if self.floor is None else np.maximum(2.0 ** self._latest(x, "log_delivery_rate_ratio"), self.floor)
-        )
-        gains = np.stack([window + self.backlogs(x) / bdp, self.pacing_gain * ones])
+        gains = np.stack([1.0 + self.backlogs(x) / bdp, self.pacing_gain * ones])
         return self.action.all_actions(gains, bdp)
 
     def backlogs(self, x: Array) -> npt.NDArray[np.float64]:
         """Return the target backlogs of N flows, in packets, shape (N,)."""
-        return self.backlog_packets * 2.0 ** self._leaning(x)
+        backlogs = self.backlog_packets * 2.0 ** (2.0 * self._preference(x) - 1.0)
+        if self.noise_ms > 0:
+            delay_ms = 10.0 ** self._latest(x, "log_queueing_delay")
+            backlogs *= np.clip((self.noise_ms / delay_ms) ** 0.75, 1.0, 4.0)
+        return backlogs
 
-    def _leaning(self, x: Array) -> npt.NDArray[np.float64]:
-        """Return what the flows prefer from -1, the least delay, to 1, their share; 0 if it is not observed."""
-        is_observed = "preference" in self.observation.features
-        return 2.0 * self._latest(x, "preference") - 1.0 if is_observed else np.zeros(len(x))
+    def _preference(self, x: Array) -> npt.NDArray[np.float64]:
+        """Return what the flows prefer, from 0, the least delay, to 1, their share; 1/2 if it is not observed."""
+        return self._latest(x, "preference") if "preference" in self.observation.features else np.full(len(x), 0.5)
 
     def to_arrays(self) -> dict[str, Array]:
         """Return its numbers, for the content hash."""
-        floor = np.nan if self.floor is None else self.floor
-        return {"rule": np.array([self.backlog_packets, self.pacing_gain, floor], dtype=np.float32)}
+        return {"rule": np.array([self.backlog_packets, self.pacing_gain, self.noise_ms], dtype=np.float32)}
 
     def _latest(self, x: Array, name: str) -> npt.NDArray[np.float64]:
         """Return a feature of the latest step, shape (N,)."""
@@ -119,15 +119,14 @@ class CompetitiveRule(BacklogRule):
     flow began. Others take what this flow leaves: its rate is below the part `max_share` of the highest bandwidth that
     it ever had. A few flows of the same kind do not show the first sign, and on a link that became slower the one flow
     sees an empty queue in ProbeRTT. Either sign alone would make flows of this rule drive each other's queues up. The
-    rule competes for `max_share` of the link at most. A preference p makes `growth` 4^(2 p - 1) times as large. A rule
-    that does not observe `log_rate_decline`, the second sign, has a constant of 1/2 in place of the last factor.
+    rule competes for `max_share` of the link at most. A preference p makes `growth` (2 p)^3 times as large. A rule that
+    does not observe `log_rate_decline`, the second sign, has a constant of 1/2 in place of the last factor.
 
     Args:
         growth: how fast the backlog grows with both signs.
         max_share: the fraction of the highest bandwidth up to which it competes.
     """
 
-    floor: float | None = None
     growth: float = 16.0
     max_share: float = 0.5
 
@@ -147,7 +146,7 @@ class CompetitiveRule(BacklogRule):
         if "log_standing_rtt_ratio" in self.observation.features:
             ratio = np.maximum(ratio, self._latest(x, "log_standing_rtt_ratio"))
         standing = 2.0**ratio - 1.0
-        growth = self.growth * 4.0 ** self._leaning(x) * standing * self._missing(x)
+        growth = self.growth * (2.0 * self._preference(x)) ** 3 * standing * self._missing(x)
         return super().backlogs(x) * (1.0 + growth)
 
     def _missing(self, x: Array) -> npt.NDArray[np.float64]:

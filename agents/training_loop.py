@@ -144,7 +144,8 @@ def _learn(
     try:
         if not state.is_prepared:
             # With the failures, so that the episode that made an engine fail is not repeated.
-            prepare(model, spec, training.teacher, training.prepare_steps, seed + state.engine_failures)
+            teacher = training.make_teacher(spec.observation, spec.action)
+            prepare(model, teacher, training.prepare_steps, seed + state.engine_failures)
             model.set_random_seed(seed)
             state.is_prepared = True
         if training.teacher is not None and has_replay_buffer:

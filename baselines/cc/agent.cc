@@ -18,6 +18,7 @@ namespace {
 // As in HyStart++ (RFC 9406, section 4.3).
 constexpr Nanoseconds kMinRttRise = 4 * kMillisecond;
 constexpr std::int64_t kMinSamples = 8;
+constexpr Nanoseconds kSmallJitter = 2 * kMillisecond;
 
 BbrParameters ModelParameters(const AgentParameters& agent) {
   BbrParameters parameters;
@@ -57,7 +58,7 @@ AgentController::AgentController(const Connection& connection, const AgentParame
       agent_(parameters),
       base_rtt_(static_cast<Nanoseconds>(parameters.base_rtt_window_s * kSecond)),
       doubt_({.longer = parameters.longer_path_below, .jitter = parameters.jitter_below}),
-      correction_(parameters.correction_rounds) {
+      correction_(parameters.correction_rounds, connection.packet_bytes) {
   if (parameters.min_cwnd_gain > parameters.max_cwnd_gain || parameters.min_pacing_gain > parameters.max_pacing_gain) {
     throw ParameterError("min_cwnd_gain must be <= max_cwnd_gain, and min_pacing_gain <= max_pacing_gain");
   }
@@ -66,7 +67,7 @@ AgentController::AgentController(const Connection& connection, const AgentParame
 
 void AgentController::OnAck(const AckEvent& ack) {
   if (ack.rtt > 0 && (lowest_rtt_ == 0 || ack.rtt < lowest_rtt_)) lowest_rtt_ = ack.rtt;
-  base_rtt_.OnAck(ack.now, ack.rtt);
+  if (ack.rtt > 0) base_rtt_.Update(ack.now, ack.rtt);
   BbrController::OnAck(ack);
   highest_bandwidth_ = std::max(highest_bandwidth_, max_bandwidth());
 }
@@ -76,7 +77,7 @@ void AgentController::Observe(const AckEvent& ack) {
   if (ack.now > last_sample_ && IsBehindQueue()) EndStartup();
   if (is_round_start()) {
     const double window =
-        agent_.bandwidth_window_ms * kMillisecond / static_cast<double>(std::max<Nanoseconds>(base_rtt_.value(), 1));
+        agent_.bandwidth_window_ms * kMillisecond / static_cast<double>(std::max<Nanoseconds>(base_rtt_.Least(), 1));
     SetBandwidthWindow(static_cast<std::int64_t>(std::clamp(window, 2.0, 10.0)));
     const double bdp = BdpBytes(1.0, max_bandwidth());
     correction_.OnRoundStart(ack, {.is_probe_bw = mode() == Mode::kProbeBw,
@@ -107,7 +108,10 @@ void AgentController::MeasureStandingRtt(const AckEvent& ack) {
     if (ack.rtt > 0 && (probing_rtt_ == 0 || ack.rtt < probing_rtt_)) probing_rtt_ = ack.rtt;
   } else if (probing_rtt_ > 0) {
     standing_rtt_ = std::exchange(probing_rtt_, 0);
-    if (doubt_.IsLonger(standing_rtt_)) base_rtt_.Replace(ack.now, standing_rtt_);
+    if (doubt_.IsLonger(standing_rtt_)) {
+      base_rtt_.Replace(ack.now, standing_rtt_);
+      lowest_rtt_ = standing_rtt_;
+    }
   }
 }
 
@@ -120,7 +124,7 @@ bool AgentController::DoubtsPath(const AckEvent& ack) {
   // In the second half of ProbeRTT the queue has drained.
   const Nanoseconds drained_since =
       probe_rtt_end() - static_cast<Nanoseconds>(parameters().probe_rtt_ms * kMillisecond / 2);
-  return doubt_.OnAck(ack, {.base_rtt = base_rtt_.value(),
+  return doubt_.OnAck(ack, {.base_rtt = base_rtt_.Least(),
                             .is_round_start = is_round_start(),
                             .is_probe_bw = is_probe_bw,
                             .drained_since = probe_rtt_end() > 0 && ack.now >= drained_since ? drained_since : 0,
@@ -162,9 +166,11 @@ void AgentController::MoveCwnd(const AckEvent& ack, Bytes target) {
   // Where the agent chooses the gain, the window is exactly that. BBR's room for bursts, 36 packets at 100 Mbit/s,
   // would be more than what an agent wants in the queue.
   const bool is_steered = mode() == Mode::kProbeBw || agent_.is_always_steered;
-  // The BDP has room for the mean jitter; the packets that jitter holds up longest need as much again.
+  // The BDP has room for the mean jitter; the packets that jitter holds up longest need as much again. But a jitter of
+  // one or two milliseconds may be the queue of others, in which a flow with so much room would starve them.
+  const Nanoseconds longest = std::clamp<Nanoseconds>(2 * (Jitter() - kSmallJitter), 0, Jitter());
   const double window =
-      BdpBytes(steered_.cwnd, max_bandwidth()) + BytesIn(max_bandwidth(), Jitter()) + correction_.bytes();
+      BdpBytes(steered_.cwnd, max_bandwidth()) + BytesIn(max_bandwidth(), longest) + correction_.bytes();
   BbrController::MoveCwnd(ack, is_steered ? static_cast<Bytes>(window) : target);
 }
 
@@ -173,7 +179,7 @@ Metrics AgentController::metrics() const {
   metrics.Set(Metric::cycle_index, std::numeric_limits<double>::quiet_NaN());
   // The RTT of the BDP: an agent that knew only the ten seconds would take newcomers, who keep the queue from draining
   // for longer, for rivals that fill it.
-  if (base_rtt_.has_sample()) metrics.Set(Metric::min_rtt_ms, static_cast<double>(BaseRtt()) / 1e6);
+  if (base_rtt_.Least() > 0) metrics.Set(Metric::min_rtt_ms, static_cast<double>(BaseRtt()) / 1e6);
   if (highest_bandwidth_ > 0)
     metrics.Set(Metric::highest_bandwidth_mbps, static_cast<double>(highest_bandwidth_) / 1e6);
   // With the jitter, too: these are compared with min_rtt_ms.

@@ -4,6 +4,7 @@
 #include "baselines/cc/bbr.h"
 #include "baselines/cc/path_doubt.h"
 #include "baselines/cc/rtt_sample.h"
+#include "baselines/cc/windowed_min.h"
 
 namespace bbrgym {
 
@@ -52,7 +53,7 @@ struct AgentParameters {
   double longer_path_below = 0.15;
   /// A flow whose max_bandwidth is below this share of its highest tests whether its RTTs vary without a queue. 0: the
   /// window has no room for jitter.
-  double jitter_below = 0.6;
+  double jitter_below = 0.5;
   /// RTTs above the lowest one by this much, and by a twentieth of it at most, do not count as a queue: they are noise
   /// of hosts and of the path's lower layers. On a fast link it is more packets than the flow keeps in the queue.
   double ignored_delay_ms = 0.25;
@@ -79,7 +80,7 @@ class AgentController : public BbrController {
   /// There is no cycle: the agent decides when to probe and drain.
   bool IsPhaseOver(const AckEvent& /*ack*/) const override { return false; }
   /// Of a packet that meets no queue: the lowest RTT, and the mean jitter.
-  Nanoseconds BaseRtt() const override { return WithJitter(base_rtt_.value()); }
+  Nanoseconds BaseRtt() const override { return WithJitter(base_rtt_.Least()); }
   Bytes ChooseProbeRttCwnd() const override;
   void MoveCwnd(const AckEvent& ack, Bytes target) override;
   /// At most as long as the lowest RTT.
@@ -95,13 +96,14 @@ class AgentController : public BbrController {
 
   AgentParameters agent_;
   Gains steered_;
-  MinRtt base_rtt_;
+  WindowedMin<Nanoseconds> base_rtt_;
   PathDoubt doubt_;
   BacklogCorrection correction_;
   Nanoseconds min_rtt_at_probe_bw_ = 0;  // 0 in the other modes
   // Since the flow began, beyond the windows of max_bandwidth and min_rtt; 0 before the first sample.
   BitsPerSecond highest_bandwidth_ = 0;
   BitsPerSecond highest_since_probe_rtt_ = 0;
+  /// Since the path has had its present length.
   Nanoseconds lowest_rtt_ = 0;
   /// The smallest RTT of the present ProbeRTT and of the last one; 0 before there is one.
   Nanoseconds probing_rtt_ = 0;

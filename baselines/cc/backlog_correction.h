@@ -12,12 +12,16 @@ namespace bbrgym {
 ///
 /// A window of bandwidth x base_rtt + target has the right backlog in the end, but each round moves the flow's rate by
 /// the share q = queueing delay / RTT only: where the queue is short and the path long, flows need minutes to share
-/// evenly. And the bandwidth, a maximum, is too high by a little, which is many packets of a large BDP. In both cases
-/// the backlog stays away from its target for many rounds. So each round adds a part of the difference, and forgets a
-/// part of what it has added before:
-///   correction = (1 - forgotten) x correction + g x (target - backlog),    g = min(0.3, forgotten^2 / (4 q))
-/// Flows then converge 1 + g / forgotten times as fast. The bound 0.3 is for a lone flow, whose backlog follows its
+/// evenly. So each round adds a part of the difference, and forgets a part of what it has added before:
+///   feedback = (1 - forgotten) x feedback + g x (target - backlog),    g = min(0.4, forgotten^2 / (4 q))
+/// Flows then converge 1 + g / forgotten times as fast. The bound 0.4 is for a lone flow, whose backlog follows its
 /// window by one to one after a round; the other one is the critical damping of flows among each other.
+///
+/// And the bandwidth, a maximum, is too high: a few packets more or less arrive in a round, and the maximum counts the
+/// most. That is as many packets as a flow wants in the queue, and not the same number for every flow. So the window is
+/// smaller by what the bandwidth has beyond the rate at which the flow sent, in the mean of as many rounds:
+///   surplus = (1 - forgotten) x surplus + forgotten x (bandwidth - send_rate) x base_rtt x min(1, backlog / target)
+/// A flow without a backlog has no reason to send less: its rate may have dipped, which the maximum is there to bridge.
 class BacklogCorrection {
  public:
   struct State {
@@ -29,41 +33,55 @@ class BacklogCorrection {
   };
 
   /// With a memory of 0 there is no correction.
-  explicit BacklogCorrection(double memory_rounds)
-      : forgotten_(memory_rounds > 0.0 ? 1.0 / std::max(memory_rounds, 1.0) : 0.0) {}
+  BacklogCorrection(double memory_rounds, Bytes packet_bytes)
+      : forgotten_(memory_rounds > 0.0 ? 1.0 / std::max(memory_rounds, 1.0) : 0.0),
+        most_surplus_(static_cast<double>(kMostSurplusPackets * packet_bytes)) {}
 
   /// Ends a round with the ACK that begins the next one.
   void OnRoundStart(const AckEvent& ack, const State& state) {
     if (state.is_probe_bw && state.rtts.count > 0 && ack.now > begin_) Correct(ack, state);
     begin_ = ack.now;
     delivered_ = ack.delivered;
+    sent_ = ack.sent;
   }
 
   /// What the window has beyond bandwidth x base_rtt + target.
-  double bytes() const { return bytes_; }
+  double bytes() const { return feedback_ - surplus_; }
 
  private:
-  static constexpr double kMaxGain = 0.3;
+  static constexpr double kMaxGain = 0.4;
   /// In BDPs: where the backlog cannot reach its target, as behind a rival's queue, the gain alone decides.
   static constexpr double kMost = 0.1;
+  /// More than this is a dip of the rate, not the scatter of a maximum.
+  static constexpr std::int64_t kMostSurplusPackets = 8;
 
   void Correct(const AckEvent& ack, const State& state) {
     if (forgotten_ == 0.0) return;
     const double rtt = static_cast<double>(state.rtts.sum) / static_cast<double>(state.rtts.count);
-    const double queueing = std::max(rtt - static_cast<double>(state.base_rtt), 0.0);
-    const double rate = static_cast<double>(ack.delivered - delivered_) / static_cast<double>(ack.now - begin_);
+    const auto base_rtt = static_cast<double>(state.base_rtt);
+    const double queueing = std::max(rtt - base_rtt, 0.0);
+    const auto duration = static_cast<double>(ack.now - begin_);
+    const double backlog = static_cast<double>(ack.delivered - delivered_) / duration * queueing;
     const double gain =
         std::min(kMaxGain, queueing > 0.0 ? forgotten_ * forgotten_ * rtt / (4.0 * queueing) : kMaxGain);
-    bytes_ = (1.0 - forgotten_) * bytes_ + gain * (state.target - rate * queueing);
-    bytes_ = std::clamp(bytes_, -kMost * state.bdp, kMost * state.bdp);
+    const double most = kMost * state.bdp;
+    feedback_ = std::clamp((1.0 - forgotten_) * feedback_ + gain * (state.target - backlog), -most, most);
+
+    const double sent = static_cast<double>(ack.sent - sent_) / duration * base_rtt;
+    const double reached = state.target > 0.0 ? std::min(1.0, backlog / state.target) : 1.0;
+    surplus_ += forgotten_ * ((state.bdp - sent) * reached - surplus_);
+    surplus_ = std::clamp(surplus_, 0.0, std::min(most, most_surplus_));
   }
 
   double forgotten_;
-  double bytes_ = 0.0;
+  double most_surplus_;
+  double feedback_ = 0.0;
+  double surplus_ = 0.0;
 
   // When the present round began.
   Nanoseconds begin_ = 0;
   Bytes delivered_ = 0;
+  Bytes sent_ = 0;
 };
 
 }  // namespace bbrgym

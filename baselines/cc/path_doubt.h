@@ -1,6 +1,8 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <limits>
 
 #include "baselines/cc/controller.h"
 #include "baselines/cc/rtt_sample.h"
@@ -68,7 +70,7 @@ class PathDoubt {
     return is_longer;
   }
 
-  /// What the mean RTT has beyond base_rtt without a queue, as confirmed by the last ProbeRTT.
+  /// What the mean RTT has beyond base_rtt without a queue, as confirmed by the last ProbeRTTs.
   Nanoseconds jitter() const { return jitter_; }
 
  private:
@@ -77,6 +79,7 @@ class PathDoubt {
   static constexpr int kFlatRounds = 8;
   static constexpr Nanoseconds kSpan = 300 * kMillisecond;
   static constexpr int kEmptiedSpans = 6;
+  static constexpr Nanoseconds kUnknown = std::numeric_limits<Nanoseconds>::max();
 
   /// Less counts as none: a flow that kept it would only keep more packets in the queue than others.
   static Nanoseconds LeastJitter(Nanoseconds base_rtt) { return base_rtt / 20 + kMillisecond; }
@@ -103,7 +106,8 @@ class PathDoubt {
     return is_doubtful;
   }
 
-  /// Every ProbeRTT limits the jitter to what its packets had, with half of it added: they are few.
+  /// The last three ProbeRTTs limit the jitter to the least that their packets had, with half of it added: they are
+  /// few. One alone can find a queue that other flows fill again meanwhile.
   void TestJitter(const AckEvent& ack, const State& state) {
     if (state.drained_since > 0) {
       if (drained_begin_ == 0) drained_begin_ = state.drained_since;
@@ -112,9 +116,13 @@ class PathDoubt {
     if (drained_begin_ == 0 || ack.rtt <= 0) return;
     const Nanoseconds sent = ack.now - ack.rtt;
     if (sent > drained_end_) {
-      if (drained_.count > 0) {
-        const Nanoseconds excess = drained_.mean() - drained_.least;
-        jitter_ = std::min(std::max(jitter_, doubted_jitter_), excess + excess / 2);
+      if (drained_.count > 1) {
+        // n numbers drawn uniformly have (n - 1) / (n + 1) of the distance between mean and least possible value.
+        const Nanoseconds excess = (drained_.mean() - drained_.least) * (drained_.count + 1) / (drained_.count - 1);
+        if (4 * excess < 3 * doubted_jitter_) doubted_jitter_ = 0;  // less flows, less delay: it is a queue
+        std::rotate(found_.begin(), found_.begin() + 1, found_.end());
+        found_.back() = excess + excess / 2;
+        jitter_ = std::min(std::max(jitter_, doubted_jitter_), *std::min_element(found_.begin(), found_.end()));
         if (jitter_ < LeastJitter(state.base_rtt)) jitter_ = 0;
         doubted_jitter_ = 0;
       }
@@ -145,6 +153,7 @@ class PathDoubt {
   Nanoseconds doubted_jitter_ = 0;  // to be tested
   Nanoseconds jitter_ = 0;
 
+  std::array<Nanoseconds, 3> found_ = {kUnknown, kUnknown, kUnknown};  // by the last ProbeRTTs, the latest at the end
   RttSample drained_;
   Nanoseconds drained_begin_ = 0;  // 0 if there is no measurement
   Nanoseconds drained_end_ = 0;

@@ -20,8 +20,7 @@ class WindowedMax {
   void Update(std::int64_t time, Value value) {
     const Sample sample{time, value};
     if (is_empty_ || value >= best_[0].value || time - best_[2].time > window_) {
-      is_empty_ = false;
-      best_.fill(sample);
+      Replace(time, value);
       return;
     }
     if (value >= best_[1].value) {
@@ -40,6 +39,12 @@ class WindowedMax {
     } else if (best_[2].time == best_[1].time && age > window_ / 2) {
       best_[2] = sample;
     }
+  }
+
+  /// Forgets all samples but this one.
+  void Replace(std::int64_t time, Value value) {
+    is_empty_ = false;
+    best_.fill({time, value});
   }
 
   /// The maximum; 0 before the first sample.

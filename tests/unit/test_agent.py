@@ -73,7 +73,7 @@ def test_probe_rtt_keeps_a_share_of_the_bdp_in_flight(gain: float, bdps: float):
 
 
 def test_probe_rtt_finds_the_path_empty_behind_a_standing_queue() -> None:
-    seen = Path(make(cwnd_gain=4.0, pacing_gain=1.25, base_rtt_window_s=10)).watch(12_000)
+    seen = Path(make(cwnd_gain=4.0, pacing_gain=1.25, base_rtt_window_s=8)).watch(12_000)
     probing = seen[seen["mode"] == PROBE_RTT]
     assert probing["min_rtt_ms"].iloc[0] > 150  # four BDPs in flight
     assert probing["standing_rtt_ms"].isna().all()

@@ -124,7 +124,7 @@ FORMULAS: dict[str, tuple[tuple[str, ...], *tuple[tuple[tuple[float, ...], float
     ),
     "log_cwnd_gain": (("steered_cwnd_gain",), ((3,), math.log2(3)), ((32,), 4), ((0.01,), -4), ((0,), 0)),
     "log_pacing_gain": (("steered_pacing_gain",), ((0.5,), -1), ((32,), 4), ((0.01,), -4), ((0,), 0)),
-    "preference": (("preference",), ((0.3,), 0.3), ((2,), 1), ((-1,), 0), ((math.nan,), 0.5)),
+    "preference": (("preference",), ((0.3,), 0.3), ((2,), 1), ((-1,), 0), ((math.nan,), 0.25)),
     "is_startup": (("mode",), ((0,), 1), ((1,), 0), ((2,), 0), ((3,), 0)),
     "is_probe_bw": (("mode",), ((2,), 1), ((0,), 0), ((1,), 0), ((3,), 0)),
     "is_probe_rtt": (("mode",), ((3,), 1), ((0,), 0), ((1,), 0), ((2,), 0)),

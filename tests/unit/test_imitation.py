@@ -18,7 +18,7 @@ from bbrgym.agents import imitation
 from bbrgym.agents.config import ALGORITHMS
 from bbrgym.agents.imitation import Demonstrations, demonstrate, imitate, prepare
 from bbrgym.agents.learner import make_model
-from bbrgym.agents.scripted import RULES
+from bbrgym.agents.scripted import BacklogRule
 from bbrgym.agents.wrappers import ScaleReward, StandardiseObservation
 from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.envs.sb3_env import SharedPolicyVecEnv
@@ -83,8 +83,8 @@ def test_actor_and_critic_are_fitted_to_the_teacher(algorithm: str) -> None:
     # With more, the values of SAC include entropy.
     model, spec = make(algorithm, **({"ent_coef": 0.001} if algorithm == "sac" else {}))
     inputs = StandardiseObservation.of(model)
-    rule = RULES["backlog"](spec.observation, spec.action)
-    prepare(model, spec, "backlog", 3000 if algorithm == "recurrent_ppo" else 12000, seed=1)
+    rule = BacklogRule(spec.observation, spec.action)
+    prepare(model, BacklogRule(spec.observation, spec.action), 3000 if algorithm == "recurrent_ppo" else 12000, seed=1)
     # Episodes that were not part of the demonstrations.
     shown = demonstrate(inputs.venv, lambda seen: rule.forward(seen[:, : rule.inputs]), 1600, np.random.default_rng(2))
     untrained, _ = make(algorithm)
@@ -101,7 +101,7 @@ def test_actor_and_critic_are_fitted_to_the_teacher(algorithm: str) -> None:
 @pytest.mark.parametrize("algorithm", OFF_POLICY)
 def test_the_replay_buffer_equals_what_the_learner_would_store(algorithm: str) -> None:
     model, spec = make(algorithm)
-    prepare(model, spec, "backlog", 800, seed=4)
+    prepare(model, BacklogRule(spec.observation, spec.action), 800, seed=4)
     mine = model.replay_buffer
     assert (mine.pos, mine.full) == (50, False)
     other, _ = make(algorithm)
@@ -116,7 +116,7 @@ def test_the_replay_buffer_equals_what_the_learner_would_store(algorithm: str) -
         np.testing.assert_array_equal(getattr(mine, name), getattr(other.replay_buffer, name), err_msg=name)
     assert mine.dones.sum() == mine.timeouts.sum() == 16  # an episode has 30 steps
     # The executed actions differ from the teacher's by noise.
-    rule = RULES["backlog"](spec.observation, spec.action)
+    rule = BacklogRule(spec.observation, spec.action)
     seen = mine.observations[:50] / inputs.scale + inputs.mean
     assert 0.05 < np.std(mine.actions[:50] - rule.forward(seen.reshape(800, -1)).reshape(50, 16, 2)) < 0.3
 
@@ -126,7 +126,7 @@ def test_a_small_replay_buffer_keeps_the_last_steps(algorithm: str) -> None:
     small, spec = make(algorithm, buffer_size=320)
     whole, _ = make(algorithm)
     for model in (small, whole):
-        prepare(model, spec, "backlog", 800, seed=4)
+        prepare(model, BacklogRule(spec.observation, spec.action), 800, seed=4)
     assert (small.replay_buffer.pos, small.replay_buffer.full) == (10, True)
     np.testing.assert_array_equal(np.roll(small.replay_buffer.rewards, -10, axis=0), whole.replay_buffer.rewards[30:50])
 
@@ -142,7 +142,7 @@ def test_critics_are_trained_with_the_actor_frozen(monkeypatch: pytest.MonkeyPat
 
     train_critics = imitation.train_critics
     monkeypatch.setattr(imitation, "train_critics", lambda *given: (note(), train_critics(*given), note()))
-    prepare(model, spec, "backlog", 200, seed=1)
+    prepare(model, BacklogRule(spec.observation, spec.action), 200, seed=1)
     before, after = found
 
     assert before["critic"] == before["critic_target"]
@@ -154,7 +154,7 @@ def test_critics_are_trained_with_the_actor_frozen(monkeypatch: pytest.MonkeyPat
 
 def test_sac_starts_at_its_target_entropy() -> None:
     model, spec = make("sac", target_entropy=-5.0)
-    prepare(model, spec, "backlog", 800, seed=1)
+    prepare(model, BacklogRule(spec.observation, spec.action), 800, seed=1)
     seen = torch.zeros(2000, spec.observation.space.shape[0])
     with torch.no_grad():
         _, log_prob = model.actor.action_log_prob(seen)
