@@ -56,7 +56,7 @@ struct AgentParameters {
   double jitter_below = 0.5;
   /// RTTs above the lowest one by this much, and by a twentieth of it at most, do not count as a queue: they are noise
   /// of hosts and of the path's lower layers. On a fast link it is more packets than the flow keeps in the queue.
-  double ignored_delay_ms = 0.25;
+  double ignored_delay_ms = 0.3;
   /// How many rounds a correction of the window lasts (BacklogCorrection). 0: there is none.
   double correction_rounds = 10.0;
 
