@@ -51,6 +51,7 @@ void AgentParameters::Describe(ParameterReader& reader) {
   reader.Field("jitter_below", jitter_below, 0.0, 1.0);
   reader.Field("ignored_delay_ms", ignored_delay_ms, 0.0, 1000.0);
   reader.Field("correction_rounds", correction_rounds, 0.0, 1000.0);
+  reader.Field("surplus_packets", surplus_packets, 0, 1'000'000);
 }
 
 AgentController::AgentController(const Connection& connection, const AgentParameters& parameters)
@@ -58,7 +59,7 @@ AgentController::AgentController(const Connection& connection, const AgentParame
       agent_(parameters),
       base_rtt_(static_cast<Nanoseconds>(parameters.base_rtt_window_s * kSecond)),
       doubt_({.longer = parameters.longer_path_below, .jitter = parameters.jitter_below}),
-      correction_(parameters.correction_rounds, connection.packet_bytes) {
+      correction_(parameters.correction_rounds, parameters.surplus_packets * connection.packet_bytes) {
   if (parameters.min_cwnd_gain > parameters.max_cwnd_gain || parameters.min_pacing_gain > parameters.max_pacing_gain) {
     throw ParameterError("min_cwnd_gain must be <= max_cwnd_gain, and min_pacing_gain <= max_pacing_gain");
   }

@@ -59,6 +59,9 @@ struct AgentParameters {
   double ignored_delay_ms = 0.3;
   /// How many rounds a correction of the window lasts (BacklogCorrection). 0: there is none.
   double correction_rounds = 10.0;
+  /// The most by which this makes the window smaller because max_bandwidth is a maximum. 0: the window counts all of
+  /// it.
+  std::int64_t surplus_packets = 8;
 
   void Describe(ParameterReader& reader);
 };

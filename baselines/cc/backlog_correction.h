@@ -32,10 +32,11 @@ class BacklogCorrection {
     double target = 0.0;  // bytes
   };
 
-  /// With a memory of 0 there is no correction.
-  BacklogCorrection(double memory_rounds, Bytes packet_bytes)
+  /// With a memory of 0 there is no correction. A larger surplus than `most_surplus` is a dip of the rate, not the
+  /// scatter of a maximum.
+  BacklogCorrection(double memory_rounds, Bytes most_surplus)
       : forgotten_(memory_rounds > 0.0 ? 1.0 / std::max(memory_rounds, 1.0) : 0.0),
-        most_surplus_(static_cast<double>(kMostSurplusPackets * packet_bytes)) {}
+        most_surplus_(static_cast<double>(most_surplus)) {}
 
   /// Ends a round with the ACK that begins the next one.
   void OnRoundStart(const AckEvent& ack, const State& state) {
@@ -52,8 +53,6 @@ class BacklogCorrection {
   static constexpr double kMaxGain = 0.4;
   /// In BDPs: where the backlog cannot reach its target, as behind a rival's queue, the gain alone decides.
   static constexpr double kMost = 0.1;
-  /// More than this is a dip of the rate, not the scatter of a maximum.
-  static constexpr std::int64_t kMostSurplusPackets = 8;
 
   void Correct(const AckEvent& ack, const State& state) {
     if (forgotten_ == 0.0) return;

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -105,6 +107,18 @@ def test_against_cubic_the_competitive_rule_gets_more_but_at_most_its_share() ->
 def test_rules_are_fair_to_their_own_kind_across_rtts(rule: str, margin: float) -> None:
     both = shares(rule, Flow("agent", rtt_ms=20), Flow("agent", rtt_ms=80, start_s=2))
     assert both == [pytest.approx(0.5, abs=margin)] * 2
+
+
+def test_seven_flows_with_two_packets_each_share_evenly() -> None:
+    """What one of them takes for its path, or for jitter, is a multiple of so short a queue."""
+    rtts_ms = (12, 56, 12, 99, 63, 5.4, 178)
+    flows = [Flow("agent", rtt_ms=rtt_ms, jitter_ms=0.5, start_s=1.5 * i) for i, rtt_ms in enumerate(rtts_ms)]
+    scenario = Scenario(rate_mbps=37, buffer_bdp=2.6, duration_s=60, flows=tuple(flows))
+    agent = scripted_agent("backlog")
+    two = replace(agent, network=replace(agent.network, backlog_packets=2.0))
+    trace = simulate(scenario, "native", SEED, two.spec.interval_ms(scenario), two.policy(scenario))
+    rates = np.array([flow.throughput_mbps for flow in trace.summary(after_s=20).flows])
+    assert rates.sum() ** 2 / (len(rates) * (rates**2).sum()) > 0.9, "Jain's index"
 
 
 def test_errors_name_what_is_missing_and_what_is_known() -> None:
