@@ -98,6 +98,10 @@ class PathDoubt {
   bool DoubtsConstancy(const State& state) {
     const Nanoseconds excess = span_.mean() - state.base_rtt;
     const bool is_emptied = 4 * (span_.least - state.base_rtt) <= excess;
+    // A queue that never empties is not jitter: the flow has more room than it needs.
+    const bool is_standing = 2 * (span_.least - state.base_rtt) > excess;
+    standing_spans_ = is_standing ? standing_spans_ + 1 : 0;
+    if (standing_spans_ >= kEmptiedSpans) jitter_ = 0;
     least_excess_ = emptied_spans_ == 0 ? excess : std::min(excess, least_excess_);
     emptied_spans_ = is_emptied ? emptied_spans_ + 1 : 0;
     const bool is_doubtful = emptied_spans_ >= kEmptiedSpans && excess > LeastJitter(state.base_rtt) &&
@@ -149,6 +153,7 @@ class PathDoubt {
   RttSample span_;
   Nanoseconds span_start_ = 0;
   int emptied_spans_ = 0;
+  int standing_spans_ = 0;
   Nanoseconds least_excess_ = 0;    // of these spans
   Nanoseconds doubted_jitter_ = 0;  // to be tested
   Nanoseconds jitter_ = 0;
