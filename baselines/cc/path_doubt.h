@@ -99,7 +99,7 @@ class PathDoubt {
     const Nanoseconds excess = span_.mean() - state.base_rtt;
     const bool is_emptied = 4 * (span_.least - state.base_rtt) <= excess;
     // A queue that never empties is not jitter: the flow has more room than it needs.
-    const bool is_standing = 2 * (span_.least - state.base_rtt) > excess;
+    const bool is_standing = 5 * (span_.least - state.base_rtt) > 3 * excess;
     standing_spans_ = is_standing ? standing_spans_ + 1 : 0;
     if (standing_spans_ >= kEmptiedSpans) jitter_ = 0;
     least_excess_ = emptied_spans_ == 0 ? excess : std::min(excess, least_excess_);
