@@ -109,10 +109,7 @@ void AgentController::MeasureStandingRtt(const AckEvent& ack) {
     if (ack.rtt > 0 && (probing_rtt_ == 0 || ack.rtt < probing_rtt_)) probing_rtt_ = ack.rtt;
   } else if (probing_rtt_ > 0) {
     standing_rtt_ = std::exchange(probing_rtt_, 0);
-    if (doubt_.IsLonger(standing_rtt_)) {
-      base_rtt_.Replace(ack.now, standing_rtt_);
-      lowest_rtt_ = standing_rtt_;
-    }
+    if (doubt_.IsLonger(standing_rtt_)) base_rtt_.Replace(ack.now, standing_rtt_);
   }
 }
 

@@ -106,7 +106,6 @@ class AgentController : public BbrController {
   // Since the flow began, beyond the windows of max_bandwidth and min_rtt; 0 before the first sample.
   BitsPerSecond highest_bandwidth_ = 0;
   BitsPerSecond highest_since_probe_rtt_ = 0;
-  /// Since the path has had its present length.
   Nanoseconds lowest_rtt_ = 0;
   /// The smallest RTT of the present ProbeRTT and of the last one; 0 before there is one.
   Nanoseconds probing_rtt_ = 0;

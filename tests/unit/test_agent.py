@@ -129,7 +129,6 @@ def test_a_flow_that_starves_finds_out_that_its_path_is_longer(parameters: dict[
     assert agent.metrics()["max_bandwidth_mbps"] < 2, "a window of 40 ms"
     path.run_until(14_000)
     assert (agent.metrics()["min_rtt_ms"] > 100) == finds_it
-    assert (agent.metrics()["lowest_rtt_ms"] > 100) == finds_it, "the longer path is no queue"
 
 
 def test_a_flow_that_starves_finds_jitter() -> None:
