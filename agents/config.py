@@ -111,12 +111,13 @@ class TrainConfig:
             object.__setattr__(self, "curriculum", CurriculumConfig.from_dict(self.curriculum))
         if self.teacher is not None:
             check_name("train.teacher", self.teacher, RULES)
+            fields = dataclasses.fields(RULES[self.teacher])
+            known = [f.name for f in fields if f.name not in ("observation", "action")]
+            for name, number in self.teacher_options.items():
+                check_name("option of train.teacher", name, known)
+                check_number(f"train.teacher_options.{name}", number)
         elif self.teacher_options:
             raise ValueError(f"train.teacher_options are of a teacher, and there is none; got {self.teacher_options!r}")
-        for name, number in self.teacher_options.items():
-            known = [f.name for f in dataclasses.fields(RULES[self.teacher]) if f.name not in ("observation", "action")]
-            check_name("option of train.teacher", name, known)
-            check_number(f"train.teacher_options.{name}", number)
 
     def make_teacher(self, observation: Observation, action: Action) -> BacklogRule | None:
         """Return the rule that a learner imitates first.

@@ -136,7 +136,10 @@ def test_all_agents_have_their_learner() -> None:
         ({"eval_every": True}, "train.eval_every must be an integer >= 1, got True"),
         ({"max_minutes": -1}, "train.max_minutes must be > 0 or null, got -1"),
         ({"teacher": "bbr9"}, "unknown train.teacher 'bbr9'; known: backlog, competitive"),
-        ({"teacher_options": {"growth": 3}}, r"train.teacher_options are of a teacher, and there is none; got {'growth'"),
+        (
+            {"teacher_options": {"growth": 3}},
+            r"train.teacher_options are of a teacher, and there is none; got {'growth'",
+        ),
         (
             {"teacher": "backlog", "teacher_options": {"growth": 3}},
             "unknown option of train.teacher 'growth'.*; known: backlog_packets, pacing_gain, noise_ms",

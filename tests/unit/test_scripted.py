@@ -55,7 +55,9 @@ def test_in_packets_the_competitive_rule_needs_no_bdp() -> None:
         CompetitiveRule(observation, Action())
 
 
-@pytest.mark.parametrize(("preference", "backlog", "growth"), [(0.0, 3, 0), (0.25, 6 / 2**0.5, 2), (0.5, 6, 16), (1.0, 12, 128)])
+@pytest.mark.parametrize(
+    ("preference", "backlog", "growth"), [(0.0, 3, 0), (0.25, 6 / 2**0.5, 2), (0.5, 6, 16), (1.0, 12, 128)]
+)
 def test_a_preference_for_its_share_means_more_packets(preference: float, backlog: float, growth: float) -> None:
     observation = Observation(("log_stale_rtt_ratio", "log_rate_decline", "preference"))
     rule = CompetitiveRule(observation, PACKETS)
