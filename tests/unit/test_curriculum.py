@@ -286,5 +286,5 @@ def test_a_failed_search_is_skipped(
 )
 def test_a_bad_curriculum_is_refused_before_anything_is_made(tmp_path: Path, given: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        learn(tmp_path / "run", {"curriculum": given}, observation={"features": ["log_bdp"]})
+        learn(tmp_path / "run", {"curriculum": given}, observation={"features": ["log_min_rtt"]})
     assert not (tmp_path / "run").exists()

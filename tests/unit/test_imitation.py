@@ -83,8 +83,8 @@ def test_actor_and_critic_are_fitted_to_the_teacher(algorithm: str) -> None:
     # With more, the values of SAC include entropy.
     model, spec = make(algorithm, **({"ent_coef": 0.001} if algorithm == "sac" else {}))
     inputs = StandardiseObservation.of(model)
-    rule = BacklogRule(spec.observation, spec.action)
-    prepare(model, BacklogRule(spec.observation, spec.action), 3000 if algorithm == "recurrent_ppo" else 12000, seed=1)
+    rule = BacklogRule(spec.observation, spec.action, backlog_packets=12)
+    prepare(model, rule, 3000 if algorithm == "recurrent_ppo" else 12000, seed=1)
     # Episodes that were not part of the demonstrations.
     shown = demonstrate(inputs.venv, lambda seen: rule.forward(seen[:, : rule.inputs]), 1600, np.random.default_rng(2))
     untrained, _ = make(algorithm)
