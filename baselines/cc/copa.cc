@@ -96,8 +96,8 @@ void CopaController::UpdateRtt(Nanoseconds now, Nanoseconds rtt) {
   if (standing_rtt() == 0) last_empty_ = now;
   standing_rtt_.SetWindow(smoothed_rtt_ / 2);  // section 2.1
   max_rtt_.SetWindow(kRoundsOfMaxRtt * smoothed_rtt_);
-  min_rtt_.Update(now, -rtt);
-  standing_rtt_.Update(now, -rtt);
+  min_rtt_.Update(now, rtt);
+  standing_rtt_.Update(now, rtt);
   max_rtt_.Update(now, rtt);
 }
 

@@ -6,6 +6,7 @@
 #include "baselines/cc/parameters.h"
 #include "baselines/cc/round_counter.h"
 #include "baselines/cc/windowed_max.h"
+#include "baselines/cc/windowed_min.h"
 
 namespace bbrgym {
 
@@ -43,16 +44,15 @@ class CopaController final : public Controller {
   void MoveCwnd(const AckEvent& ack);
 
   void ResetVelocity();
-  Nanoseconds standing_rtt() const { return -standing_rtt_.Best(); }
-  Nanoseconds min_rtt() const { return -min_rtt_.Best(); }
+  Nanoseconds standing_rtt() const { return standing_rtt_.Least(); }
+  Nanoseconds min_rtt() const { return min_rtt_.Least(); }
   Nanoseconds max_rtt() const { return max_rtt_.Best(); }
 
   Connection connection_;
   CopaParameters parameters_;
   RoundCounter rounds_;
-  // The two minima are maxima of negative RTTs; 0 before the first sample.
-  WindowedMax<Nanoseconds> min_rtt_;
-  WindowedMax<Nanoseconds> standing_rtt_;
+  WindowedMin<Nanoseconds> min_rtt_;
+  WindowedMin<Nanoseconds> standing_rtt_;
   WindowedMax<Nanoseconds> max_rtt_;
   Nanoseconds smoothed_rtt_ = 0;
 

@@ -31,13 +31,13 @@ LedbatController::LedbatController(const Connection& connection, const LedbatPar
 
 Metrics LedbatController::metrics() const {
   Metrics metrics = LossBasedController::metrics();
-  if (rtt_count_ > 0) metrics.Set(Metric::min_rtt_ms, static_cast<double>(-base_rtt_.Best()) / kMillisecond);
+  if (rtt_count_ > 0) metrics.Set(Metric::min_rtt_ms, static_cast<double>(base_rtt_.Least()) / kMillisecond);
   return metrics;
 }
 
 void LedbatController::Observe(const AckEvent& ack) {
   if (ack.rtt > 0) {
-    base_rtt_.Update(ack.now, -ack.rtt);
+    base_rtt_.Update(ack.now, ack.rtt);
     rtts_[static_cast<std::size_t>(rtt_count_++) % kCurrentDelays] = ack.rtt;
   }
   if (rtt_count_ == 0 || recovery() != Recovery::kOpen) return;
@@ -61,7 +61,7 @@ Bytes LedbatController::ReducedThreshold() {
 
 Nanoseconds LedbatController::QueueingDelay() const {
   const auto count = std::min(static_cast<std::size_t>(rtt_count_), kCurrentDelays);
-  return *std::min_element(rtts_.begin(), rtts_.begin() + static_cast<std::ptrdiff_t>(count)) + base_rtt_.Best();
+  return *std::min_element(rtts_.begin(), rtts_.begin() + static_cast<std::ptrdiff_t>(count)) - base_rtt_.Least();
 }
 
 }  // namespace bbrgym

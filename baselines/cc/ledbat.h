@@ -6,7 +6,7 @@
 
 #include "baselines/cc/loss_based.h"
 #include "baselines/cc/parameters.h"
-#include "baselines/cc/windowed_max.h"
+#include "baselines/cc/windowed_min.h"
 
 namespace bbrgym {
 
@@ -49,8 +49,7 @@ class LedbatController final : public LossBasedController {
   Nanoseconds QueueingDelay() const;
 
   LedbatParameters parameters_;
-  /// Of negative RTTs; 0 before the first.
-  WindowedMax<Nanoseconds> base_rtt_;
+  WindowedMin<Nanoseconds> base_rtt_;
   std::array<Nanoseconds, kCurrentDelays> rtts_{};
   std::int64_t rtt_count_ = 0;
   /// What the window has not yet moved by, in bytes.

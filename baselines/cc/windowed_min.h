@@ -12,6 +12,9 @@ class WindowedMin {
  public:
   explicit WindowedMin(std::int64_t window) : negative_(window) {}
 
+  /// Changes the length of the window for the following samples.
+  void SetWindow(std::int64_t window) { negative_.SetWindow(window); }
+
   /// Takes a sample. `time` must not decrease.
   void Update(std::int64_t time, Value value) { negative_.Update(time, -value); }
   /// Forgets all samples but this one.

@@ -8,6 +8,8 @@
 #include <iterator>
 #include <stdexcept>
 
+#include "baselines/cc/agent.h"
+
 namespace bbrgym {
 namespace {
 
@@ -126,7 +128,8 @@ std::vector<PolicyFeature> MakeFeatures() {
                                        "log2 of the cwnd_gain chosen last"),
       Feature<&Row::steered_pacing_gain>("log_pacing_gain", {-4.0, 4.0, 0.0}, FORMULA((double gain), log2(gain)),
                                          "log2 of the pacing_gain chosen last"),
-      Feature<&Row::preference>("preference", {0.0, 1.0, 0.25}, FORMULA((double preference), preference),
+      Feature<&Row::preference>("preference", {0.0, 1.0, AgentParameters{}.preference},
+                                FORMULA((double preference), preference),
                                 "what the flow prefers: from 0, the least delay, to 1, its share beside rivals"),
       Feature<&Row::mode>("is_startup", {0.0, 1.0, 0.0}, FORMULA((double mode), mode == 0), "1 in Startup, else 0"),
       Feature<&Row::mode>("is_probe_bw", {0.0, 1.0, 0.0}, FORMULA((double mode), mode == 2),
