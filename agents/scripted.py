@@ -119,7 +119,7 @@ class CompetitiveRule(BacklogRule):
     flow began. Others take what this flow leaves: its rate is below the part `max_share` of the highest bandwidth that
     it ever had. A few flows of the same kind do not show the first sign, and on a link that became slower the one flow
     sees an empty queue in ProbeRTT. Either sign alone would make flows of this rule drive each other's queues up. The
-    rule competes for `max_share` of the link at most. A preference p makes `growth` (2 p)^3 times as large. A rule that
+    rule competes for `max_share` of the link at most. A preference p makes `growth` (2 p)^4 times as large. A rule that
     does not observe `log_rate_decline`, the second sign, has a constant of 1/2 in place of the last factor.
 
     Args:
@@ -146,7 +146,7 @@ class CompetitiveRule(BacklogRule):
         if "log_standing_rtt_ratio" in self.observation.features:
             ratio = np.maximum(ratio, self._latest(x, "log_standing_rtt_ratio"))
         standing = 2.0**ratio - 1.0
-        growth = self.growth * (2.0 * self._preference(x)) ** 3 * standing * self._missing(x)
+        growth = self.growth * (2.0 * self._preference(x)) ** 4 * standing * self._missing(x)
         return super().backlogs(x) * (1.0 + growth)
 
     def _missing(self, x: Array) -> npt.NDArray[np.float64]:

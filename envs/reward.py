@@ -21,8 +21,8 @@ Array = npt.NDArray[np.float64]
 
 CONDITIONS: Final = ("payload", "rtt_ms", "longest_rtt_ms", "delay_weight")
 """What rewards need to know of the scenario of a flow: share of the link's bytes that is payload; the flow's base RTT;
-the longest base RTT on its link; and the weight of `delay` by the flow's preference p, 3^(1/2 - 2 p): 1.7 at 0, 1 at
-0.25, the default, and 0.19 at 1."""
+the longest base RTT on its link; and the weight of `delay` by the flow's preference p, 9^(1/2 - 2 p): 3 at 0, 1 at
+0.25, the default, and 0.04 at 1."""
 
 
 def conditions_of(scenario: Scenario, flows: Sequence[int]) -> Array:
@@ -34,7 +34,7 @@ def conditions_of(scenario: Scenario, flows: Sequence[int]) -> Array:
     conditions[:, 0] = scenario.packet_bytes / (scenario.packet_bytes + HEADER_BYTES)
     conditions[:, 1] = [scenario.flows[flow].rtt_ms for flow in flows]
     conditions[:, 2] = max(flow.rtt_ms for flow in scenario.flows)
-    conditions[:, 3] = 3.0 ** (0.5 - 2.0 * preferences)
+    conditions[:, 3] = 9.0 ** (0.5 - 2.0 * preferences)
     return conditions
 
 

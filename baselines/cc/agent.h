@@ -18,7 +18,7 @@ struct AgentParameters {
   /// Bounds of gains from outside. A window of a small part of a BDP starves the flow, one of many BDPs only fills
   /// buffers…
   double min_cwnd_gain = 0.25;
-  double max_cwnd_gain = 16.0;
+  double max_cwnd_gain = 64.0;
   /// …and a pacing gain far from 1 empties or floods the queue within one decision interval.
   double min_pacing_gain = 0.25;
   double max_pacing_gain = 4.0;
@@ -40,7 +40,7 @@ struct AgentParameters {
   std::int64_t startup_queue_packets = 20;
   /// Window of ProbeRTT, in BDPs, as in BBRv2. Half a BDP is enough to empty the short queues that an agent keeps.
   /// 0 means BBR's window of four packets, which costs more throughput (docs/algorithms/agent.md).
-  double probe_rtt_cwnd_gain = 0.5;
+  double probe_rtt_cwnd_gain = 0.8;
   /// An RTT below this share of min_rtt at the start of ProbeBW starts ProbeRTT at once: other flows are emptying the
   /// queue, and flows can empty it only together. 0 means that only the age of min_rtt starts ProbeRTT.
   double probe_rtt_join = 0.95;

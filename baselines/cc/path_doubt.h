@@ -82,7 +82,9 @@ class PathDoubt {
   static constexpr Nanoseconds kUnknown = std::numeric_limits<Nanoseconds>::max();
 
   /// Less counts as none: a flow that kept it would only keep more packets in the queue than others.
-  static Nanoseconds LeastJitter(Nanoseconds base_rtt) { return base_rtt / 20 + kMillisecond; }
+  static Nanoseconds LeastJitter(Nanoseconds base_rtt) { return base_rtt / 20 + 3 * kMillisecond / 2; }
+  /// More than a queue that passes for jitter.
+  static bool IsLarge(Nanoseconds jitter, Nanoseconds base_rtt) { return jitter > base_rtt / 8 + 2 * kMillisecond; }
 
   bool DoubtsLength(const State& state) {
     const Nanoseconds tolerance = std::max(state.base_rtt / 50, kMillisecond);
@@ -97,9 +99,11 @@ class PathDoubt {
 
   bool DoubtsConstancy(const State& state) {
     const Nanoseconds excess = span_.mean() - state.base_rtt;
-    const bool is_emptied = 4 * (span_.least - state.base_rtt) <= excess;
-    // A queue that never empties is not jitter: the flow has more room than it needs.
-    const bool is_standing = 5 * (span_.least - state.base_rtt) > 3 * excess;
+    const Nanoseconds least = span_.least - state.base_rtt;
+    const bool is_emptied = 5 * least <= excess;
+    // A queue that never empties is not jitter: the flow has more room than it needs. But where packets stay in order,
+    // many of them wait for a few that a large jitter holds up.
+    const bool is_standing = 5 * least > 3 * excess && (!IsLarge(jitter_, state.base_rtt) || 2 * least > 3 * jitter_);
     standing_spans_ = is_standing ? standing_spans_ + 1 : 0;
     if (standing_spans_ >= kEmptiedSpans) jitter_ = 0;
     least_excess_ = emptied_spans_ == 0 ? excess : std::min(excess, least_excess_);
@@ -121,8 +125,7 @@ class PathDoubt {
     const Nanoseconds sent = ack.now - ack.rtt;
     if (sent > drained_end_) {
       if (drained_.count > 1) {
-        // n numbers drawn uniformly have (n - 1) / (n + 1) of the distance between mean and least possible value.
-        const Nanoseconds excess = (drained_.mean() - drained_.least) * (drained_.count + 1) / (drained_.count - 1);
+        const Nanoseconds excess = drained_.mean() - state.base_rtt;
         if (4 * excess < 3 * doubted_jitter_) doubted_jitter_ = 0;  // less flows, less delay: it is a queue
         std::rotate(found_.begin(), found_.begin() + 1, found_.end());
         found_.back() = excess + excess / 2;

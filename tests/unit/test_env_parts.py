@@ -277,7 +277,7 @@ class TestReward:
         assert self.reward({"utilisation": 1}, link={"rate_mbps": 10.4, "utilisation": 0.75}) == 0.75
         assert self.reward({"utilisation": 1}, link={"rate_mbps": 10.4}) == 0.0  # NaN
 
-    @pytest.mark.parametrize(("preference", "delay"), [(0.0, -0.1 * 3**0.5), (0.25, -0.1), (1.0, -0.1 * 3**-1.5)])
+    @pytest.mark.parametrize(("preference", "delay"), [(0.0, -0.3), (0.25, -0.1), (1.0, -0.1 / 27)])
     def test_the_flows_preference_weighs_delay(self, preference: float, delay: float) -> None:
         flow = replace(TWO.flows[0], parameters={"preference": preference})
         rows = make_rows(self.FULL | {"rtt_mean_ms": 15.0}, self.FULL)

@@ -56,7 +56,7 @@ def test_in_packets_the_competitive_rule_needs_no_bdp() -> None:
 
 
 @pytest.mark.parametrize(
-    ("preference", "backlog", "growth"), [(0.0, 3, 0), (0.25, 6 / 2**0.5, 2), (0.5, 6, 16), (1.0, 12, 128)]
+    ("preference", "backlog", "growth"), [(0.0, 3, 0), (0.25, 6 / 2**0.5, 1), (0.5, 6, 16), (1.0, 12, 256)]
 )
 def test_a_preference_for_its_share_means_more_packets(preference: float, backlog: float, growth: float) -> None:
     observation = Observation(("log_stale_rtt_ratio", "log_rate_decline", "preference"))
@@ -95,7 +95,7 @@ def test_it_takes_two_signs_to_compete() -> None:
 def test_without_the_second_sign_the_first_is_enough() -> None:
     rule = CompetitiveRule(Observation(("log_stale_rtt_ratio", "preference")), PACKETS)
     seen = np.array([[0.0, 0.5], [1.0, 0.5], [1.0, 1.0]], dtype=np.float32)
-    assert rule.backlogs(seen) == pytest.approx([6, 6 * (1 + 16 / 2), 12 * (1 + 128 / 2)])
+    assert rule.backlogs(seen) == pytest.approx([6, 6 * (1 + 16 / 2), 12 * (1 + 256 / 2)])
 
 
 def test_against_cubic_the_competitive_rule_gets_more_but_at_most_its_share() -> None:
