@@ -280,7 +280,7 @@ class CurriculumCallback(BaseCallback):  # type: ignore[misc]  # Stable-Baseline
         # The spawn key keeps these draws apart from those of training and evaluation.
         rng = np.random.default_rng(np.random.SeedSequence([self._seed, steps], spawn_key=(0,)))
         try:
-            candidates = self._curriculum.evaluate_gaps(agent, rng)
+            candidates = self._curriculum.search(agent, rng)
         except EngineError as error:
             LOGGER.warning("the curriculum search after %d steps failed and is skipped: %s", steps, error)
             self._tracker.log_metrics({"curriculum/engine_failures": 1.0}, steps)

@@ -18,9 +18,6 @@ from bbrgym.envs.privileged import Privileged
 ALGORITHMS: Final = ("ppo", "recurrent_ppo", "sac", "td3")
 """The learning algorithms, by the names of conf/agent."""
 
-SEARCHES: Final = ("draw", "adversary")
-"""How a curriculum finds scenarios."""
-
 EXPERIMENT: Final = "train"
 """MLflow's experiment of all training runs."""
 
@@ -31,24 +28,22 @@ class CurriculumConfig:
 
     Args:
         every: steps between searches; the first search is after as many steps.
-        candidates: scenarios simulated per search, of the training distribution.
+        candidates: scenarios of the training distribution that the adversary (`bbrgym.agents.adversary`) simulates per
+            search; it needs the extra `sweep`.
         keep: how many of them join the curriculum at most: those with the largest gap, if it is above 0.
         share: probability that a training episode uses a scenario of the curriculum, drawn uniformly, instead of a new
             draw; it applies once the curriculum has a scenario.
         baselines: what the agent is compared with: controllers with their default parameters, and scripted agents.
-        search: how a search finds candidates: `draw` draws them and compares rewards; `adversary` looks for the largest
-            gap in fair power (`bbrgym.agents.adversary`), and needs the extra `sweep`.
 
     Raises:
         ValueError: naming the bad value and the good ones.
     """
 
     every: int = 100_000
-    candidates: int = 64
-    keep: int = 8
+    candidates: int = 192
+    keep: int = 24
     share: float = 0.5
-    baselines: tuple[str, ...] = (f"{SCRIPTED}backlog", "da-bbr", "bbr2", "cubic")
-    search: str = "draw"
+    baselines: tuple[str, ...] = (f"{SCRIPTED}backlog", f"{SCRIPTED}competitive", "da-bbr", "bbr2", "cubic")
 
     def __post_init__(self) -> None:
         for name in ("every", "candidates"):
@@ -64,7 +59,6 @@ class CurriculumConfig:
         known = [*(name for name in registry.controllers() if name != "agent"), *(SCRIPTED + name for name in RULES)]
         for name in self.baselines:
             check_name("baseline of train.curriculum", name, known)
-        check_name("train.curriculum.search", self.search, SEARCHES)
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> CurriculumConfig:

@@ -131,7 +131,7 @@ def _train(config: Mapping[str, Any], directory: Path, console: Console, is_resu
     check_integer("seed", config.get("seed", 1), at_least=0, below=2**31)
     curriculum = None
     if training.curriculum is not None:
-        curriculum = RegretCurriculum(training.curriculum, spec, training.n_envs)
+        curriculum = RegretCurriculum(training.curriculum, spec)
     _prepare_threads(training.torch_threads)
     from bbrgym.agents.training_loop import run_training
 

@@ -262,18 +262,13 @@ class Episodes:
     Args:
         spec: what the episodes are made of. Engines are started by their first resets.
         count: how many engines.
-        controller: drives the agent flows instead of agents, whose actions then have no effect. Everything else,
-            rewards included, is as with agents.
         is_healing: whether the episode of an engine that fails is truncated, while the others continue. Otherwise all
             are lost, with an EngineError.
     """
 
-    def __init__(
-        self, spec: EpisodeSpec, count: int, controller: str | None = None, *, is_healing: bool = False
-    ) -> None:
+    def __init__(self, spec: EpisodeSpec, count: int, *, is_healing: bool = False) -> None:
         self.spec = spec
         self.count = count
-        self._controller = controller
         self._is_healing = is_healing
         self._failures: dict[int, int] = {}  # in a row, of engines that have failed since their last step
         self._autoresets: dict[int, tuple[np.random.Generator, Mapping[str, Any] | None]] = {}
@@ -311,7 +306,7 @@ class Episodes:
                 "a running environment cannot be pickled or copied, because its engine cannot: send the function or "
                 "the EpisodeSpec that makes it, and make it where it is used"
             )
-        return _make_episodes, (self.spec, self.count, self._controller, self._is_healing)
+        return _make_episodes, (self.spec, self.count, self._is_healing)
 
     def begin_resets(
         self,
@@ -349,7 +344,7 @@ class Episodes:
             # The order is part of what a seed means.
             scenario, seed = distribution.sample(rng), int(rng.integers(1, 2**31))
             agents = self._agents(scenario)
-            scenarios.append(scenario if self._controller is None else scenario.with_agents_as(self._controller))
+            scenarios.append(scenario)
             seeds.append(seed)
             steps_ms.append(agents.interval_ms)
             drawn[engine], self._seeds[engine] = scenario, seed
@@ -417,8 +412,7 @@ class Episodes:
         self._resetting = _NO_ENGINES
         self._is_pending = True
         try:
-            if self._controller is None:
-                self._engines.steer(engine_of, flows, gains)
+            self._engines.steer(engine_of, flows, gains)
             self._engines.begin_step(engines)
         except BaseException:
             self.abandon()
@@ -467,7 +461,7 @@ class Episodes:
     @property
     def can_roll(self) -> bool:
         """Whether the engines can make the steps of a `Rollout`."""
-        return isinstance(self._engines, RolloutBatch) and self._controller is None
+        return isinstance(self._engines, RolloutBatch)
 
     def begin_rollout(self, noise: npt.NDArray[np.float32]) -> Rollout:
         """Make room for steps that continue the running episodes.
@@ -715,8 +709,8 @@ class Episodes:
         return is_complete, time_s[..., self._engine_of] >= self._stop_s
 
 
-def _make_episodes(spec: EpisodeSpec, count: int, controller: str | None, is_healing: bool) -> Episodes:
-    return Episodes(spec, count, controller, is_healing=is_healing)
+def _make_episodes(spec: EpisodeSpec, count: int, is_healing: bool) -> Episodes:
+    return Episodes(spec, count, is_healing=is_healing)
 
 
 @dataclass(frozen=True)

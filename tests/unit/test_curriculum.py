@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from policies import make_agent
 from training import AGENTS, SCENARIO, learn, learn_until_killed, quiet, same, weights
 
-from bbrgym import EngineError, Scenario, simulate
-from bbrgym.agents import curriculum
+from bbrgym import EngineError, Scenario
 from bbrgym.agents.adversary import Adversary, Candidate, is_held_out, largest_gaps
-from bbrgym.agents.config import CurriculumConfig
-from bbrgym.agents.curriculum import RegretCurriculum, mean_rewards
 from bbrgym.agents.policy import Agent
-from bbrgym.agents.scripted import RULES
 from bbrgym.agents.tracking import read_metrics
 from bbrgym.agents.train import resume
-from bbrgym.benchmark.evaluate import episode_rewards
 from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.envs.sb3_env import SharedPolicyVecEnv
 
@@ -43,6 +36,18 @@ def searches(directory: Path) -> dict[int, dict[str, float]]:
     return {line["step"]: line["metrics"] for line in lines if next(iter(line["metrics"])).startswith("curriculum/")}
 
 
+def replace_scores(monkeypatch: pytest.MonkeyPatch, score: Callable[[Agent, str, Scenario], float]) -> None:
+    """Replace simulations: `score` gets the agent, "agent" or the baseline's name, and the scenario."""
+
+    def measure(self: Adversary, agent: Agent, scenarios: Sequence[Scenario], seeds: Sequence[int]) -> list[Candidate]:
+        return [
+            Candidate(each, score(agent, "agent", each), {name: score(agent, name, each) for name in self.baselines})
+            for each in scenarios
+        ]
+
+    monkeypatch.setattr(Adversary, "measure", measure)
+
+
 def test_the_largest_gaps_are_kept_not_the_worst_scenarios() -> None:
     drawn = Scenario.from_dict(SCENARIO)
     hopeless = Candidate(drawn, -3.0, {"bbr": -3.1, "cubic": -3.0})
@@ -57,77 +62,28 @@ def test_the_largest_gaps_are_kept_not_the_worst_scenarios() -> None:
     assert largest_gaps(given, 5) == [hard, easy, harder, solved]
 
 
-def test_rewards_equal_those_of_single_episodes() -> None:
-    scenario = {
-        "rate_mbps": {"log_uniform": [6, 20]},
-        "duration_s": {"choice": [3, 4]},
-        "loss": 0.002,
-        "flows": [
-            {"algorithm": "agent", "rtt_ms": 20, "parameters": {"cwnd_gain": 1.5}},
-            {"algorithm": "bbr2", "rtt_ms": 40},
-            {"algorithm": "agent", "rtt_ms": {"uniform": [10, 90]}, "start_s": 0.5, "stop_s": 2.5},
-        ],
-    }
-    agent = make_agent(lstm=(4,), scenario=scenario, engine={"name": "native"}, env={"step_ms": 70})
-    baselines = ("cubic", "scripted:backlog", "da-bbr")
-    config = CurriculumConfig(candidates=5, keep=5, baselines=baselines)
-    held = RegretCurriculum(config, agent.spec, engines=2).evaluate_gaps(agent, np.random.default_rng(4))
-    assert held == RegretCurriculum(config, agent.spec, engines=5).evaluate_gaps(agent, np.random.default_rng(4))
-    assert len({each.scenario for each in held}) == 5
-    assert len({each.scenario.duration_s for each in held}) == 2
-    rng = np.random.default_rng(4)
-    for each in held:
-        assert each.scenario == agent.spec.distribution.sample(rng)
-        seed = int(np.random.default_rng(int(rng.integers(2**63))).integers(1, 2**31))
-
-        def reward(driver: Agent | str, drawn: Scenario = each.scenario, seed: int = seed) -> float:
-            if isinstance(driver, Agent):
-                trace = simulate(drawn, "native", seed, 70.0, driver.policy(drawn))
-            else:
-                first, second, third = drawn.flows
-                first, third = (dataclasses.replace(f, algorithm=driver, parameters={}) for f in (first, third))
-                trace = simulate(dataclasses.replace(drawn, flows=(first, second, third)), "native", seed, 70.0)
-            return float(np.nanmean(episode_rewards(agent, dataclasses.replace(trace, scenario=drawn))))
-
-        rule = Agent(agent.spec, RULES["backlog"](agent.spec.observation, agent.spec.action))
-        expected = {"cubic": reward("cubic"), "scripted:backlog": reward(rule), "da-bbr": reward("da-bbr")}
-        assert each.agent == pytest.approx(reward(agent), rel=1e-6)
-        assert each.baselines == pytest.approx(expected, rel=1e-6)
-        assert len({each.agent, *each.baselines.values()}) == 4
-
-
-def test_an_episode_ends_with_its_flows() -> None:
-    """Decisions count until the flow has ended, whoever steers it."""
-    flows = [{"algorithm": "agent", "stop_s": 1}, {"algorithm": "cubic"}]
-    scenario = Scenario.from_dict(SCENARIO | {"duration_s": 3, "flows": flows})
-    spec = EpisodeSpec(scenario, engine="native")
-    trace = simulate(scenario.with_agents_as("bbr"), "native", int(np.random.default_rng(7).integers(1, 2**31)))
-    rewards = spec.reward.over_steps(scenario, (0,), trace.flows, trace.link)[:, 0]
-    assert len(rewards) == 30
-    assert mean_rewards(spec, "bbr", [(scenario, 7)]) == [pytest.approx(np.mean(rewards[:10]))]
-
-
 def test_training_keeps_the_largest_gaps_of_each_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Scenario] = []
 
-    def rewards(spec: EpisodeSpec, driver: Agent | str, drawn: Sequence[tuple[Scenario, int]]) -> list[float]:
+    def score(driver: str, scenario: Scenario) -> float:
         """The faster the link, the worse the agent; the slower below 12 Mbit/s, the better is bbr."""
-        rates = [scenario.rate_mbps for scenario, _ in drawn]
-        if isinstance(driver, Agent):
-            seen.extend(scenario for scenario, _ in drawn)
-            return [-rate for rate in rates]
-        return [12 - 2 * rate if rate < 12 and driver == "bbr" else -2 * rate for rate in rates]
+        rate = scenario.rate_mbps
+        if driver == "agent":
+            seen.append(scenario)
+            return -rate
+        return 12 - 2 * rate if rate < 12 and driver == "bbr" else -2 * rate
 
-    monkeypatch.setattr(curriculum, "mean_rewards", rewards)
-    learn(tmp_path, {"curriculum": SMALL | {"candidates": 41, "keep": 3}}, scenario=DRAWN)
+    replace_scores(monkeypatch, lambda agent, driver, scenario: score(driver, scenario))
+    learn(tmp_path, {"curriculum": SMALL | {"candidates": 60, "keep": 3}}, scenario=DRAWN)
     found = searches(tmp_path)
     assert list(found) == [64, 128]  # before the first rollouts that begin late enough
-    assert len(set(seen)) == 82
+    assert len(set(seen)) == 120
     expected = []
-    for drawn in (seen[:41], seen[41:]):
-        rates = sorted(scenario.rate_mbps for scenario in drawn if scenario.rate_mbps < 12)
-        assert 3 < len(rates) < 41
+    for drawn in (seen[:60], seen[60:]):
+        rates = sorted(each.rate_mbps for each in drawn if each.rate_mbps < 12 and not is_held_out(each))
+        assert 3 < len(rates) < 60
         expected += rates[:3]
+    assert any(is_held_out(each) for each in seen if each.rate_mbps < 12)
     rows = kept(tmp_path)
     assert [row["scenario"]["rate_mbps"] for row in rows] == expected
     assert [row["gap"] for row in rows] == pytest.approx([12 - rate for rate in expected])
@@ -135,10 +91,10 @@ def test_training_keeps_the_largest_gaps_of_each_search(tmp_path: Path, monkeypa
     assert [row["step"] for row in rows] == [64] * 3 + [128] * 3
     first, second = found.values()
     assert (first["curriculum/kept"], second["curriculum/kept"], second["curriculum/joined"]) == (3, 6, 3)
-    assert first["curriculum/gap_max"] == rows[0]["gap"]
+    assert first["curriculum/gap_max"] >= rows[0]["gap"]
     assert first["curriculum/gap_mean"] < first["curriculum/gap_max"]
     won = {name: first[f"curriculum/won/{name}"] for name in ("agent", "bbr", "cubic")}
-    slow = np.mean([scenario.rate_mbps < 12 for scenario in seen[:41]])
+    slow = np.mean([scenario.rate_mbps < 12 for scenario in seen[:60]])
     assert won == pytest.approx({"agent": 1 - slow, "bbr": slow, "cubic": 0.0})
 
 
@@ -146,13 +102,11 @@ def test_training_keeps_the_largest_gaps_of_each_search(tmp_path: Path, monkeypa
 def test_a_killed_training_with_teacher_and_curriculum_resumes_both(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str
 ) -> None:
-    def rewards(spec: EpisodeSpec, driver: Agent | str, drawn: Sequence[tuple[Scenario, int]]) -> list[float]:
-        of_agent = (
-            float(driver.predict(spec.observation.neutral[np.newaxis])[0, 0]) if isinstance(driver, Agent) else 4.0
-        )
-        return [of_agent - scenario.rate_mbps for scenario, _ in drawn]
+    def score(agent: Agent, driver: str, scenario: Scenario) -> float:
+        neutral = agent.spec.observation.neutral[np.newaxis]
+        return (float(agent.predict(neutral)[0, 0]) if driver == "agent" else 4.0) - scenario.rate_mbps
 
-    monkeypatch.setattr(curriculum, "mean_rewards", rewards)
+    replace_scores(monkeypatch, score)
     agent = AGENTS[algorithm] | ({} if algorithm == "ppo" else {"learning_starts": 10**6})
     changes: dict[str, Any] = {"scenario": DRAWN, "agent": agent}
     training = {"curriculum": SMALL, "teacher": "backlog", "prepare_steps": 20}
@@ -165,23 +119,6 @@ def test_a_killed_training_with_teacher_and_curriculum_resumes_both(
     assert kept(through) == kept(stopped)
     assert searches(through) == searches(stopped)
     assert same(weights(through), weights(stopped))
-
-
-def test_the_adversary_replaces_the_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def measure(
-        self: Adversary, agent: Agent | str, scenarios: Sequence[Scenario], seeds: Sequence[int]
-    ) -> list[Candidate]:
-        assert isinstance(agent, Agent)
-        assert self.baselines == ("bbr", "cubic")
-        return [Candidate(scenario, 0.5, {"bbr": 0.6, "cubic": 0.4}) for scenario in scenarios]
-
-    monkeypatch.setattr(Adversary, "measure", measure)
-    learn(tmp_path, {"curriculum": SMALL | {"candidates": 9, "keep": 9, "search": "adversary"}}, scenario=DRAWN)
-    rows = kept(tmp_path)
-    assert [row["gap"] for row in rows] == pytest.approx([0.1] * len(rows))
-    assert 0 < len(rows) < 18  # two searches, without what is held out
-    assert not any(is_held_out(Scenario.from_dict(row["scenario"])) for row in rows)
-    assert [metrics["curriculum/score"] for metrics in searches(tmp_path).values()] == [0.5, 0.5]
 
 
 def test_with_a_share_of_1_all_episodes_use_the_curriculum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,13 +137,10 @@ def test_with_a_share_of_1_all_episodes_use_the_curriculum(tmp_path: Path, monke
             met.extend(env.scenarios[engine] for engine in np.flatnonzero(outcome[2][:: env.agents]))
         return outcome
 
+    replace_scores(monkeypatch, lambda agent, driver, scenario: 0.0 if driver == "agent" else 1.0)
     monkeypatch.setattr(SharedPolicyVecEnv, "mix_in", spy_mix_in)
     monkeypatch.setattr(SharedPolicyVecEnv, "step_wait", spy_step_wait)
-    learn(
-        tmp_path,
-        {"curriculum": SMALL | {"share": 1.0, "baselines": ["copa", "vivace"]}, "total_steps": 448},
-        scenario=DRAWN,
-    )
+    learn(tmp_path, {"curriculum": SMALL | {"share": 1.0}, "total_steps": 448}, scenario=DRAWN)
     scenarios = [Scenario.from_dict(row["scenario"]) for row in kept(tmp_path)]
     assert len(scenarios) >= 2
     assert len(mixing) == 1  # the training environment, not that of evaluations
@@ -255,7 +189,7 @@ def test_the_scenario_of_a_reset_takes_precedence() -> None:
 def test_a_failed_search_is_skipped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(curriculum, "mean_rewards", Mock(side_effect=EngineError("it is broken")))
+    monkeypatch.setattr(Adversary, "measure", Mock(side_effect=EngineError("it is broken")))
     assert learn(tmp_path, {"curriculum": SMALL}, scenario=DRAWN).is_complete
     assert "the curriculum search after 64 steps failed and is skipped: it is broken" in caplog.text
     assert searches(tmp_path) == {steps: {"curriculum/engine_failures": 1.0} for steps in (64, 128)}
@@ -267,7 +201,7 @@ def test_a_failed_search_is_skipped(
     [
         ({"every": 0}, r"train\.curriculum\.every must be an integer >= 1, got 0"),
         ({"candidates": 1.5}, r"train\.curriculum\.candidates must be an integer >= 1, got 1\.5"),
-        ({"keep": True}, r"train\.curriculum\.keep must be an integer in \[1, 64\], got True"),
+        ({"keep": True}, r"train\.curriculum\.keep must be an integer in \[1, 192\], got True"),
         ({"keep": 6, "candidates": 5}, r"train\.curriculum\.keep must be an integer in \[1, 5\], got 6"),
         ({"share": 0}, r"train\.curriculum\.share must be in \(0, 1\], got 0"),
         ({"share": 1.1}, r"train\.curriculum\.share must be in \(0, 1\], got 1\.1"),
@@ -279,8 +213,6 @@ def test_a_failed_search_is_skipped(
         ({"baselines": ["cubic-stock"]}, "'cubic-stock' .*known: bbr, "),
         ({"baselines": ["agent"]}, "'agent'.*known: bbr, "),
         ({"rounds": 3}, r"train\.curriculum: unknown key 'rounds'; known: every, candidates, keep, share, baselines"),
-        ({"search": "tpe"}, "unknown train.curriculum.search 'tpe'; known: draw, adversary"),
-        ({}, "the rule 'backlog' needs the features"),
         (7, r"train\.curriculum must be a mapping with keys of every, .*, got 7"),
     ],
 )
