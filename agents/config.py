@@ -110,6 +110,8 @@ class TrainConfig:
             for name, number in self.teacher_options.items():
                 check_name("option of train.teacher", name, known)
                 check_number(f"train.teacher_options.{name}", number)
+        elif self.teacher_options:
+            raise ValueError(f"train.teacher_options are of a teacher, and there is none; got {self.teacher_options!r}")
 
     def make_teacher(self, observation: Observation, action: Action) -> BacklogRule | None:
         """Return the rule that a learner imitates first.

@@ -38,7 +38,7 @@ struct AgentParameters {
   /// …or when the flow has this many packets in the queue, which on a long path is a smaller share of its RTT. 0: it
   /// does not.
   std::int64_t startup_queue_packets = 20;
-  /// Window of ProbeRTT, in BDPs, as in BBRv2. Half a BDP is enough to empty the short queues that an agent keeps.
+  /// Window of ProbeRTT, in BDPs, enough to empty the short queues that an agent keeps; BBRv2's is 0.5.
   /// 0 means BBR's window of four packets, which costs more throughput (docs/algorithms/agent.md).
   double probe_rtt_cwnd_gain = 0.8;
   /// An RTT below this share of min_rtt at the start of ProbeBW starts ProbeRTT at once: other flows are emptying the

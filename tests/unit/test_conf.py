@@ -137,6 +137,10 @@ def test_all_agents_have_their_learner() -> None:
         ({"max_minutes": -1}, "train.max_minutes must be > 0 or null, got -1"),
         ({"teacher": "bbr9"}, "unknown train.teacher 'bbr9'; known: backlog, competitive"),
         (
+            {"teacher_options": {"growth": 3}},
+            r"train.teacher_options are of a teacher, and there is none; got {'growth'",
+        ),
+        (
             {"teacher": "backlog", "teacher_options": {"growth": 3}},
             "unknown option of train.teacher 'growth'.*; known: backlog_packets, pacing_gain, noise_ms",
         ),
