@@ -47,8 +47,7 @@ void AgentParameters::Describe(ParameterReader& reader) {
   reader.Field("probe_rtt_cwnd_gain", probe_rtt_cwnd_gain, 0.0, 1.0);
   reader.Field("probe_rtt_join", probe_rtt_join, 0.0, 1.0);
   reader.Field("base_rtt_window_s", base_rtt_window_s, 0.1, 3600.0);
-  reader.Field("longer_path_below", longer_path_below, 0.0, 1.0);
-  reader.Field("jitter_below", jitter_below, 0.0, 1.0);
+  reader.Field("doubt_below", doubt_below, 0.0, 1.0);
   reader.Field("ignored_delay_ms", ignored_delay_ms, 0.0, 1000.0);
   reader.Field("correction_rounds", correction_rounds, 0.0, 1000.0);
   reader.Field("surplus_packets", surplus_packets, 0, 1'000'000);
@@ -58,7 +57,7 @@ AgentController::AgentController(const Connection& connection, const AgentParame
     : BbrController(connection, ModelParameters(parameters)),
       agent_(parameters),
       base_rtt_(static_cast<Nanoseconds>(parameters.base_rtt_window_s * kSecond)),
-      doubt_({.longer = parameters.longer_path_below, .jitter = parameters.jitter_below}),
+      doubt_(parameters.doubt_below, connection.packet_bytes),
       correction_(parameters.correction_rounds, parameters.surplus_packets * connection.packet_bytes) {
   if (parameters.min_cwnd_gain > parameters.max_cwnd_gain || parameters.min_pacing_gain > parameters.max_pacing_gain) {
     throw ParameterError("min_cwnd_gain must be <= max_cwnd_gain, and min_pacing_gain <= max_pacing_gain");
@@ -93,10 +92,9 @@ void AgentController::Observe(const AckEvent& ack) {
     last_sample_ = ack.now;
   }
   MeasureStandingRtt(ack);
-  if (DoubtsPath(ack)) EnterProbeRtt(ChooseProbeRttCwnd());
+  DoubtPath(ack);
   if (mode() != Mode::kProbeBw) {
     min_rtt_at_probe_bw_ = 0;
-    highest_since_probe_rtt_ = 0;
     return;
   }
   if (min_rtt_at_probe_bw_ == 0) min_rtt_at_probe_bw_ = min_rtt();
@@ -109,25 +107,23 @@ void AgentController::MeasureStandingRtt(const AckEvent& ack) {
     if (ack.rtt > 0 && (probing_rtt_ == 0 || ack.rtt < probing_rtt_)) probing_rtt_ = ack.rtt;
   } else if (probing_rtt_ > 0) {
     standing_rtt_ = std::exchange(probing_rtt_, 0);
-    if (doubt_.IsLonger(standing_rtt_)) base_rtt_.Replace(ack.now, standing_rtt_);
   }
 }
 
-bool AgentController::DoubtsPath(const AckEvent& ack) {
-  const bool is_probe_bw = mode() == Mode::kProbeBw;
-  if (is_probe_bw) highest_since_probe_rtt_ = std::max(highest_since_probe_rtt_, max_bandwidth());
-  const auto share_of = [this](BitsPerSecond highest) {
-    return highest > 0 ? static_cast<double>(max_bandwidth()) / static_cast<double>(highest) : 1.0;
-  };
+void AgentController::DoubtPath(const AckEvent& ack) {
+  if (!doubt_.is_adding()) undoubted_cwnd_ = cwnd_;
   // In the second half of ProbeRTT the queue has drained.
   const Nanoseconds drained_since =
       probe_rtt_end() - static_cast<Nanoseconds>(parameters().probe_rtt_ms * kMillisecond / 2);
-  return doubt_.OnAck(ack, {.base_rtt = base_rtt_.Least(),
-                            .is_round_start = is_round_start(),
-                            .is_probe_bw = is_probe_bw,
-                            .drained_since = probe_rtt_end() > 0 && ack.now >= drained_since ? drained_since : 0,
-                            .share_since_probe_rtt = share_of(highest_since_probe_rtt_),
-                            .share_of_highest = share_of(highest_bandwidth_)});
+  const bool wants_probe_rtt =
+      doubt_.OnAck(ack, {.base_rtt = base_rtt_.Least(),
+                         .is_probe_bw = mode() == Mode::kProbeBw,
+                         .drained_since = probe_rtt_end() > 0 && ack.now >= drained_since ? drained_since : 0,
+                         .bandwidth = max_bandwidth(),
+                         .highest_bandwidth = highest_bandwidth_});
+  if (wants_probe_rtt) EnterProbeRtt(ChooseProbeRttCwnd());
+  if (doubt_.longer_rtt() > 0) base_rtt_.Replace(ack.now, doubt_.longer_rtt());
+  if (doubt_.held_bandwidth() > 0) ReplaceBandwidth(doubt_.held_bandwidth());
 }
 
 bool AgentController::IsBehindQueue() const {
@@ -150,7 +146,12 @@ bool AgentController::Steer(double cwnd_gain, double pacing_gain) {
 }
 
 Gains AgentController::ChooseGains() const {
-  return mode() == Mode::kProbeBw || agent_.is_always_steered ? steered_ : BbrController::ChooseGains();
+  if (mode() != Mode::kProbeBw && !agent_.is_always_steered) return BbrController::ChooseGains();
+  Gains gains = steered_;
+  if (doubt_.is_adding()) {
+    gains.pacing *= std::max(1.0, static_cast<double>(doubt_.rate()) / static_cast<double>(max_bandwidth()));
+  }
+  return gains;
 }
 
 Bytes AgentController::ChooseProbeRttCwnd() const {
@@ -163,6 +164,10 @@ Bytes AgentController::ChooseProbeRttCwnd() const {
 void AgentController::MoveCwnd(const AckEvent& ack, Bytes target) {
   // Where the agent chooses the gain, the window is exactly that. BBR's room for bursts, 36 packets at 100 Mbit/s,
   // would be more than what an agent wants in the queue.
+  if (doubt_.is_adding()) {
+    cwnd_ = undoubted_cwnd_ + doubt_.added();
+    return;
+  }
   const bool is_steered = mode() == Mode::kProbeBw || agent_.is_always_steered;
   // The BDP has room for the mean jitter; the packets that jitter holds up longest need as much again. But a jitter of
   // one or two milliseconds may be the queue of others, in which a flow with so much room would starve them.

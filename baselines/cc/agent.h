@@ -48,12 +48,10 @@ struct AgentParameters {
   /// ten seconds often end while newcomers have just built a queue. A flow that takes this queue for a part of the path
   /// keeps it.
   double base_rtt_window_s = 20.0;
-  /// A flow whose max_bandwidth is below this share of its highest since the last ProbeRTT tests whether the path has
-  /// become longer (PathDoubt). 0: it learns that only when the lowest RTT is out of its window.
-  double longer_path_below = 0.15;
-  /// A flow whose max_bandwidth is below this share of its highest tests whether its RTTs vary without a queue. 0: the
-  /// window has no room for jitter.
-  double jitter_below = 0.5;
+  /// A flow whose max_bandwidth is below this share of its highest tests whether base_rtt is too short for its path:
+  /// the path has become longer, or RTTs vary without a queue (PathDoubt). 0: it learns of a longer path only when the
+  /// lowest RTT is out of its window, and the window has no room for jitter.
+  double doubt_below = 0.5;
   /// RTTs above the lowest one by this much, and by a twentieth of it at most, do not count as a queue: they are noise
   /// of hosts and of the path's lower layers. On a fast link it is more packets than the flow keeps in the queue.
   double ignored_delay_ms = 0.3;
@@ -94,7 +92,7 @@ class AgentController : public BbrController {
     return rtt + std::max(Jitter(), std::min(ignored, rtt / 20));
   }
   void MeasureStandingRtt(const AckEvent& ack);
-  bool DoubtsPath(const AckEvent& ack);
+  void DoubtPath(const AckEvent& ack);
   bool IsBehindQueue() const;
 
   AgentParameters agent_;
@@ -105,7 +103,8 @@ class AgentController : public BbrController {
   Nanoseconds min_rtt_at_probe_bw_ = 0;  // 0 in the other modes
   // Since the flow began, beyond the windows of max_bandwidth and min_rtt; 0 before the first sample.
   BitsPerSecond highest_bandwidth_ = 0;
-  BitsPerSecond highest_since_probe_rtt_ = 0;
+  /// The window of before a test of the path.
+  Bytes undoubted_cwnd_ = 0;
   Nanoseconds lowest_rtt_ = 0;
   /// The smallest RTT of the present ProbeRTT and of the last one; 0 before there is one.
   Nanoseconds probing_rtt_ = 0;

@@ -100,6 +100,8 @@ class BbrController : public Controller {
 
   /// Changes the window of max_bandwidth from the next ACK on.
   void SetBandwidthWindow(std::int64_t rounds) { bandwidth_.SetWindow(rounds); }
+  /// Takes this as max_bandwidth, whatever was measured.
+  void ReplaceBandwidth(BitsPerSecond bandwidth) { bandwidth_.Replace(rounds_.count(), bandwidth); }
   /// Ends Startup, if that is not over, as if the bandwidth had stopped growing. To be called by `Observe`.
   void EndStartup() { full_pipe_.Fill(); }
 

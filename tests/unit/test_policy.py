@@ -380,8 +380,7 @@ def test_it_performs_like_the_agent_steered_from_python(careful: str, competitor
         "startup_rtt_rise": 0,
         "startup_queue_packets": 0,
         "min_cwnd_packets": 4,
-        "longer_path_below": 0,
-        "jitter_below": 0,
+        "doubt_below": 0,
     }
     mine = Flow("policy", rtt_ms=30, policy=careful, parameters=calm)
     other = mine if competitor == "policy" else Flow(competitor, rtt_ms=30)
