@@ -182,8 +182,8 @@ class PathDoubt {
     Restart(now);
   }
 
-  /// Measures the delay that packets have in a ProbeRTT, when the queue has drained. Jitter is at most the median of the
-  /// last three.
+  /// Measures the delay that packets have in a ProbeRTT, when the queue has drained. Jitter is at most the median of
+  /// the last three.
   void MeasureDrained(const AckEvent& ack, const State& state) {
     if (state.drained_since > 0) {
       if (drained_begin_ == 0) drained_begin_ = state.drained_since;
