@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +23,7 @@ class FairShares:
             payload that the link can carry over the number of active flows, averaged over the measured time in which
             the flow is active.
         capacity_mbit: the payload in Mbit that the link can carry while any flow is active.
-        base_ms: shape (flows,), the base RTT of each flow.
+        base_ms: shape (flows,), the mean base RTT of the packets of each flow, NaN for a flow that is not active.
     """
 
     mbps: Array
@@ -45,20 +46,27 @@ class FairShares:
         end_s = scenario.duration_s
         spans = [(flow.start_s, end_s if flow.stop_s is None else min(flow.stop_s, end_s)) for flow in scenario.flows]
         measured_s = warmup * end_s
-        edges = {measured_s, end_s, *(time for span in spans for time in span), *(t for t, _ in scenario.rate_schedule)}
+        schedules = (scenario.rate_schedule, *(flow.rtt_schedule for flow in scenario.flows))
+        changes = (time for schedule in schedules for time, _ in schedule)
+        edges = {measured_s, end_s, *(time for span in spans for time in span), *changes}
         times = np.array(sorted(edge for edge in edges if measured_s <= edge <= end_s))
         begins, lengths = times[:-1], np.diff(times)
-        changes = np.array([0.0, *(t for t, _ in scenario.rate_schedule)])
-        rates = np.array([scenario.rate_mbps, *(rate for _, rate in scenario.rate_schedule)])
         payload = scenario.packet_bytes / (scenario.packet_bytes + HEADER_BYTES)
-        capacity = payload * rates[np.searchsorted(changes, begins, side="right") - 1] * lengths
+        capacity = payload * _values(scenario.rate_mbps, scenario.rate_schedule, begins) * lengths
         is_active = np.array([(begins >= start) & (begins < stop) for start, stop in spans])
         active = is_active.sum(axis=0)
-        durations = is_active @ lengths
-        shares = is_active @ (capacity / np.maximum(active, 1))
-        mbps = np.where(durations > 0, shares / np.where(durations > 0, durations, 1.0), np.nan)
-        base_ms = np.array([flow.rtt_ms for flow in scenario.flows])
+        shares = is_active * (capacity / np.maximum(active, 1))
+        rtts = np.array([_values(flow.rtt_ms, flow.rtt_schedule, begins) for flow in scenario.flows])
+        with np.errstate(invalid="ignore"):
+            mbps = shares.sum(axis=1) / (is_active @ lengths)
+            base_ms = (shares * rtts).sum(axis=1) / shares.sum(axis=1)
         return cls(mbps, float(capacity[active > 0].sum()), base_ms)
+
+
+def _values(first: float, schedule: Sequence[tuple[float, float]], times: Array) -> Array:
+    """Return what a schedule has at each time, before its first entry `first`."""
+    values = np.array([first, *(value for _, value in schedule)])
+    return values[np.searchsorted([time for time, _ in schedule], times, side="right")]
 
 
 @dataclass(frozen=True)
@@ -89,7 +97,7 @@ class Sharing:
         is_there = ~np.isnan(fair.mbps)
         return cls(
             np.nan_to_num(throughputs_mbps[is_there]) / fair.mbps[is_there],
-            np.maximum((rtts_ms[is_there] - fair.base_ms[is_there]) / fair.base_ms.max(), 0.0),
+            np.maximum((rtts_ms[is_there] - fair.base_ms[is_there]) / fair.base_ms[is_there].max(initial=0.0), 0.0),
             min(1.0, received_bytes * 8e-6 / fair.capacity_mbit),
         )
 

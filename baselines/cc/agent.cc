@@ -112,18 +112,19 @@ void AgentController::MeasureStandingRtt(const AckEvent& ack) {
 
 void AgentController::DoubtPath(const AckEvent& ack) {
   if (!doubt_.is_adding()) undoubted_cwnd_ = cwnd_;
-  // In the second half of ProbeRTT the queue has drained.
-  const Nanoseconds drained_since =
-      probe_rtt_end() - static_cast<Nanoseconds>(parameters().probe_rtt_ms * kMillisecond / 2);
+  // In the second half of ProbeRTT the queue has drained. An RTT that is longer than this half was enough before, and
+  // few packets leave in such a half.
+  const auto duration = static_cast<Nanoseconds>(parameters().probe_rtt_ms * kMillisecond);
+  const Nanoseconds drained_since = probe_rtt_end() - (ack.rtt > duration / 2 ? duration : duration / 2);
   const bool wants_probe_rtt =
       doubt_.OnAck(ack, {.base_rtt = base_rtt_.Least(),
                          .is_probe_bw = mode() == Mode::kProbeBw,
                          .drained_since = probe_rtt_end() > 0 && ack.now >= drained_since ? drained_since : 0,
-                         .bandwidth = max_bandwidth(),
-                         .highest_bandwidth = highest_bandwidth_});
+                         .bandwidth = max_bandwidth()});
   if (wants_probe_rtt) EnterProbeRtt(ChooseProbeRttCwnd());
   if (doubt_.longer_rtt() > 0) base_rtt_.Replace(ack.now, doubt_.longer_rtt());
-  if (doubt_.held_bandwidth() > 0) ReplaceBandwidth(doubt_.held_bandwidth());
+  const BitsPerSecond bandwidth = std::max(doubt_.held_bandwidth(), doubt_.found_bandwidth());
+  if (bandwidth > 0) ReplaceBandwidth(bandwidth);
 }
 
 bool AgentController::IsBehindQueue() const {

@@ -25,8 +25,6 @@ class PathDoubt {
     /// The packets that are sent from then on meet a drained queue; 0 where there is none.
     Nanoseconds drained_since = 0;
     BitsPerSecond bandwidth = 0;
-    /// Since the flow began.
-    BitsPerSecond highest_bandwidth = 0;
   };
 
   /// A flow with at least this share of its highest bandwidth has no doubt; with 0 there is none.
@@ -35,9 +33,11 @@ class PathDoubt {
   /// Takes an ACK, and returns whether ProbeRTT should begin, to complete a test.
   bool OnAck(const AckEvent& ack, const State& state) {
     longer_rtt_ = 0;
+    found_bandwidth_ = 0;
+    highest_bandwidth_ = std::max(highest_bandwidth_, state.bandwidth);
     MeasureDrained(ack, state);
     if (is_adding()) return Test(ack, state);
-    if (ack.rtt > 0 && ack.now - ack.rtt >= failed_at_) held_bandwidth_ = 0;
+    if (held_bandwidth_ > 0) EndFailure(ack);
     Watch(ack, state);
     return false;
   }
@@ -52,6 +52,8 @@ class PathDoubt {
 
   /// The base_rtt of a path that is longer, as confirmed by this ACK; else 0.
   Nanoseconds longer_rtt() const { return longer_rtt_; }
+  /// The bandwidth of a test that this ACK confirms; else 0.
+  BitsPerSecond found_bandwidth() const { return found_bandwidth_; }
   /// What the mean RTT has beyond base_rtt without a queue, as confirmed by the last tests.
   Nanoseconds jitter() const { return jitter_; }
 
@@ -105,8 +107,7 @@ class PathDoubt {
     const Nanoseconds mean = sum / static_cast<Nanoseconds>(kSpans);
     const bool is_steady = 5 * mean <= 7 * least_mean;
     const bool is_new = least_mean > jitter_ + jitter_ / 4;
-    const bool is_starving =
-        static_cast<double>(state.bandwidth) < below_ * static_cast<double>(state.highest_bandwidth);
+    const bool is_starving = static_cast<double>(state.bandwidth) < below_ * static_cast<double>(highest_bandwidth_);
     if (now < next_test_ || !is_steady || !is_new || !is_starving || !IsDoubtful(least_mean, is_emptied, state)) return;
     doubted_ = least_mean;
     doubted_least_ = least;
@@ -120,18 +121,19 @@ class PathDoubt {
     // highest_bandwidth is low.
     const std::int64_t packets = is_tested_ ? kPacketsOfMany : 0;
     return IsLarge(excess, state.base_rtt) &&
-           BytesIn(state.highest_bandwidth, excess) > static_cast<double>(packets * packet_bytes_);
+           BytesIn(highest_bandwidth_, excess) > static_cast<double>(packets * packet_bytes_);
   }
 
   void Begin(Nanoseconds now, const State& state) {
     // Nearly its highest bandwidth, and at least nearly twice the present one.
-    const auto missing = 0.8 * static_cast<double>(state.highest_bandwidth - state.bandwidth);
+    const auto missing = 0.8 * static_cast<double>(highest_bandwidth_ - state.bandwidth);
     const auto faster = static_cast<BitsPerSecond>(std::max(missing, 0.9 * static_cast<double>(state.bandwidth)));
     rate_ = state.bandwidth + faster;
     held_bandwidth_ = state.bandwidth;
     added_ = static_cast<Bytes>(BytesIn(faster, before_));
     adding_since_ = now;
     lost_ = 0;
+    taken_ = 0;
     latest_ = {};
     met_ = {};
     is_tested_ = true;
@@ -140,14 +142,16 @@ class PathDoubt {
   /// Returns whether the queue has not grown.
   bool Test(const AckEvent& ack, const State& state) {
     lost_ += ack.bytes_lost;
-    const bool overflows = lost_ > added_ / 8 + 2 * packet_bytes_;
     const bool is_too_long = ack.now - adding_since_ > 2 * kSecond + 8 * before_;
-    if (!state.is_probe_bw || ack.sample.is_app_limited || overflows || is_too_long) {
+    const bool is_void = !state.is_probe_bw || ack.sample.is_app_limited || is_too_long;
+    if (is_void) taken_ = highest_bandwidth_;
+    if (is_void || lost_ > added_ / 8 + 2 * packet_bytes_) {
       Fail(ack.now);
       return false;
     }
     const Nanoseconds sent = ack.now - ack.rtt;
     if (ack.rtt <= 0 || sent < adding_since_) return false;
+    taken_ = std::max(taken_, ack.sample.delivery_rate);
     // Do not fill the queue for longer than needed.
     latest_.Add(ack.rtt);
     if (latest_.count >= kMinSamples) {
@@ -180,6 +184,16 @@ class PathDoubt {
     pause_ = std::min(2 * pause_, kLongestPause);
     next_test_ = now + pause_;
     Restart(now);
+  }
+
+  /// Takes an ACK after a test that failed.
+  void EndFailure(const AckEvent& ack) {
+    if (ack.rtt <= 0) return;
+    taken_ = std::max(taken_, ack.sample.delivery_rate);
+    if (ack.now - ack.rtt < failed_at_) return;
+    held_bandwidth_ = 0;
+    // If the flow is alone, this is the rate of a link that has become slower.
+    highest_bandwidth_ = taken_;
   }
 
   /// Measures the delay that packets have in a ProbeRTT, when the queue has drained. Jitter is at most the median of
@@ -219,7 +233,10 @@ class PathDoubt {
     if (4 * excess < 3 * doubted_) return Fail(now);
     pause_ = kFirstPause;
     const bool is_longer = 5 * doubted_least_ > 3 * doubted_ && IsLarge(doubted_least_, base_rtt);
-    if (is_longer) longer_rtt_ = base_rtt + doubted_least_;
+    if (is_longer) {
+      longer_rtt_ = base_rtt + doubted_least_;
+      found_bandwidth_ = std::min(taken_, rate_);
+    }
     jitter_ = is_longer ? doubted_ - doubted_least_ : doubted_;
     // Two later ProbeRTTs can end it; those of before the path changed cannot.
     excesses_.fill(jitter_);
@@ -233,6 +250,9 @@ class PathDoubt {
 
   double below_;
   Bytes packet_bytes_;
+
+  /// Of the flow so far, or since a test that failed what it had in that test.
+  BitsPerSecond highest_bandwidth_ = 0;
 
   // What the flow watches: the present span, and the last ones.
   RttSample span_;
@@ -251,6 +271,7 @@ class PathDoubt {
   BitsPerSecond held_bandwidth_ = 0;
   Nanoseconds adding_since_ = 0;
   Bytes lost_ = 0;
+  BitsPerSecond taken_ = 0;  // the highest rate of its packets' delivery
   RttSample latest_;
   RttSample met_;
   Nanoseconds met_since_ = 0;
@@ -263,6 +284,7 @@ class PathDoubt {
 
   // What it finds.
   Nanoseconds longer_rtt_ = 0;
+  BitsPerSecond found_bandwidth_ = 0;
   Nanoseconds jitter_ = 0;
 
   // What the last ProbeRTTs had beyond base_rtt, the latest at the end, and the present one.

@@ -26,7 +26,7 @@ from bbrgym.envs.trace_file import load_trace
 from studies import page
 from studies.league.regret import LEAST_BEST, MOST_REGRET, PARTS, Regret, regret_verdict, regrets
 from studies.league.scores import SCORE, SCORES, ScoreComparison, compare_scores, scores, standings
-from studies.league.suites import ALONE, DRAWN, FOUND, OF_ONE_KIND, League, outside_of
+from studies.league.suites import ALONE, CHANGING, DRAWN, FOUND, OF_ONE_KIND, REDRAWN, League, outside_of
 from studies.league.verdicts import (
     HARMS,
     PaperVerdict,
@@ -63,9 +63,8 @@ def goals(league: League) -> list[Goal]:
     found = []
     table = _scores_of(league, "generalisation")
     if table is not None:
-        algorithms = league.algorithms("generalisation")
         standing = standings(table)[SCORE]
-        best = next(str(other) for other in standing.index if other in algorithms)
+        best = _best_algorithm(league, "generalisation", standing)
         compared = compare_scores(table, name, best)
         found.append(
             Goal(
@@ -86,6 +85,18 @@ def goals(league: League) -> list[Goal]:
                 on_regret.is_reached,
             )
         )
+    for suite in CHANGING:
+        table = _scores_of(league, suite)
+        if table is not None:
+            standing = standings(table)[SCORE]
+            best = _best_algorithm(league, suite, standing)
+            found.append(
+                Goal(
+                    f"interval of fair power in the suite {suite} above that of every algorithm",
+                    f"{_iqm(standing.loc[name])}, the best algorithm ({best}) {_iqm(standing.loc[best])}",
+                    bool(standing.loc[name, "low"] > standing.loc[best, "high"]),
+                )
+            )
     verdicts = paper_verdicts(league)
     if verdicts:
         first, reached = (sum(flag) for flag in zip(*((v.is_first, v.is_reached) for v in verdicts), strict=True))
@@ -111,6 +122,11 @@ def goals(league: League) -> list[Goal]:
             )
         )
     return found
+
+
+def _best_algorithm(league: League, suite: str, standing: Any) -> str:
+    algorithms = league.algorithms(suite)
+    return next(str(other) for other in standing.index if other in algorithms)
 
 
 def _with_best_settings(league: League) -> str:
@@ -186,6 +202,10 @@ def write_league_page(league: League, path: Path, part: League | None = None) ->
         *_friendliness(league, path),
         "## Varying links",
         *_suite(league, "varying", path),
+        "## Rates and RTTs that are drawn anew",
+        *_suite(league, REDRAWN, path),
+        "## Satellites, and RTTs that change",
+        *_suite(league, "paths", path),
     ]
     if FOUND in league.plan.suites:
         blocks += ["## Found by the adversary", *_suite(league, FOUND, path)]

@@ -33,7 +33,13 @@ DRAWN: Final = ("generalisation", "fresh")
 FOUND: Final = "found"
 """The suite of scenarios that an adversary found and no training uses (`studies.adversary`), if they are given."""
 
-OF_ONE_KIND: Final = (*DRAWN, "varying", FOUND)
+REDRAWN: Final = "redrawn"
+"""The suite of that name of experiment=responsiveness."""
+
+CHANGING: Final = (REDRAWN, "paths")
+"""The suites of one flow whose path changes."""
+
+OF_ONE_KIND: Final = (*DRAWN, "varying", *CHANGING, FOUND)
 """The suites in which all flows have the same competitor."""
 
 
@@ -113,6 +119,8 @@ class LeaguePlan:
                 "competitors": [{"name": ALONE, "algorithm": "cubic"}],
             },
             "varying": league["varying"],
+            REDRAWN: {**league[REDRAWN], "scenarios": _redrawn()},
+            "paths": league["paths"],
         }
         if league[FOUND] is not None:
             suites[FOUND] = {"warmup": WARMUP, "scenarios": _held_out(Path(league[FOUND]))}
@@ -264,6 +272,11 @@ def drawn_scenarios(draws: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[st
         for count in range(1, draw["count"] + 1):
             scenarios[f"{name}-{count:02d}"] = _rounded(distribution.sample(generator)).to_dict()
     return scenarios
+
+
+def _redrawn() -> dict[str, dict[str, Any]]:
+    suites = compose_experiment("responsiveness")["benchmark"]["suites"]
+    return dict(suites[REDRAWN]["scenarios"])
 
 
 def _held_out(path: Path) -> dict[str, dict[str, Any]]:

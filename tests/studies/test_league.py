@@ -31,6 +31,7 @@ from studies.league.regret import RegretVerdict, regret_verdict, regrets
 from studies.league.scores import SCORE, compare_scores, scores, standings
 from studies.league.suites import (
     ALONE,
+    REDRAWN,
     League,
     LeaguePlan,
     OwnMetric,
@@ -109,7 +110,7 @@ def test_every_suite_is_a_benchmark_of_its_own_with_every_algorithm(
         benchmark = Benchmark.from_dict(config)
         assert benchmark.name == f"{plan.name}/{suite}"
         assert benchmark.engine["name"] == engine
-        assert len(benchmark.seeds) == seeds
+        assert len(benchmark.seeds) == (2 if suite == REDRAWN else seeds)
         names = {competitor.name for competitor in benchmark.competitors}
         if suite != ALONE:
             # The agent's controller without an agent is none, and one is a paper's program rather than its algorithm.
@@ -244,6 +245,21 @@ def test_the_fair_share_of_a_rate_that_changes_by_hand() -> None:
     np.testing.assert_allclose(fair.mbps, [250 / 30 / 2] * 2)
     with pytest.raises(ValueError, match="size_bytes"):
         FairShares.of(Scenario.from_dict({"flows": [{"size_bytes": 1000}]}), warmup=0.0)
+
+
+def test_the_base_rtt_of_a_path_that_changes_is_that_of_its_packets() -> None:
+    flows = [{"rtt_ms": 20.0, "rtt_schedule": [[5, 40], [20, 80]]}, {"rtt_ms": 30.0, "stop_s": 8.0}]
+    plain = {"rate_mbps": 10.4, "duration_s": 40.0, "rate_schedule": [[30, 20.8]], "flows": flows}
+    fair = FairShares.of(Scenario.from_dict(plain), warmup=0.25)
+    # As many packets in the last ten seconds as in the twenty before them.
+    np.testing.assert_allclose(fair.base_ms, [(10 * 40 + 10 * 80 + 20 * 80) / 40, math.nan])
+
+
+def test_the_published_test_of_changing_paths_is_a_suite() -> None:
+    plan = LeaguePlan.from_config(compose_league(["league.only=[redrawn]"]))
+    scenarios = plan.suites[REDRAWN]["scenarios"]
+    assert len(scenarios) == 50
+    assert {flow["rtt_trace"]["synthetic"] for one in scenarios.values() for flow in one["flows"]} == {"redrawn"}
 
 
 SCENARIO: dict[str, Any] = {"rate_mbps": 10.4, "packet_bytes": 1000, "duration_s": 40.0,
@@ -548,7 +564,7 @@ SMALL = (
     "league.yardsticks=[]",
     "league.settings=[{name: six packets, parameters: {min_cwnd_packets: 6}}]",
     "league.subset={generalisation: [typical-02, wide-01], fresh: [fresh-08], friendliness: [cubic-1bdp], "
-    "varying: [cellular], "
+    "varying: [cellular], paths: [longer], "
     "bbq-original: [5bdp]}",
     "benchmark.executor.workers=1",
 )
@@ -569,26 +585,36 @@ def test_the_whole_league_small_from_the_command_line_to_the_page(
     assert "    python -m studies.league preset=quick" in written  # the command that made it
 
     league = load_league(compose_league(SMALL), Path("runs/benchmark"))
-    assert list(league.results) == ["generalisation", "fresh", "friendliness", ALONE, "varying", "bbq-original"]
+    assert list(league.results) == [
+        "generalisation",
+        "fresh",
+        "friendliness",
+        ALONE,
+        "varying",
+        "paths",
+        "bbq-original",
+    ]
     assert league.failures == 0
     # The paper's experiment has its own competitors, and those of the league that it has not.
     names = [entry["name"] for entry in league.results["bbq-original"].plan["config"]["competitors"]]
     assert names == ["bbr", "bbq", "cubic", "bbr2", "da-bbr", "learned", "learned, six packets"]
     assert "learned, six packets" not in league.algorithms("bbq-original")
-    assert len(goals(league)) == 6
+    assert len(goals(league)) == 8
 
     write_league_page(league, path, part=league)
     page = path.read_text()
     assert page.startswith(written)
     for heading in ("Goals", "Regret", "Generalisation", "Fresh draws", "The experiments of the papers",
-                    "Beside CUBIC and BBR", "Varying links", "A part in ns-3"):  # fmt: skip
+                    "Beside CUBIC and BBR", "Varying links", "Satellites, and RTTs that change",
+                    "A part in ns-3"):  # fmt: skip
         assert f"\n## {heading}\n" in page
-    assert "Not run yet" not in page
+    assert page.count("Not run yet") == 1, "the redrawn paths, which take minutes"
     assert "; with the best setting of each: " in page
     assert "nan" not in page
     figures = {file.name for file in Path("docs/league").iterdir()}
     assert figures == {
-        *("generalisation-profile.png", "fresh-profile.png", "varying-profile.png", "harm.png", "regret.png")
+        *("generalisation-profile.png", "fresh-profile.png", "varying-profile.png", "paths-profile.png"),
+        *("harm.png", "regret.png"),
     }
     assert all(f"league/{name}" in page for name in figures)
 

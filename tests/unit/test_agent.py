@@ -6,6 +6,7 @@ import math
 
 import ack_path
 import numpy as np
+import pandas as pd
 import pytest
 from ack_path import PACKET, Path
 
@@ -226,6 +227,28 @@ def test_what_a_flow_takes_in_a_test_that_fails_does_not_become_its_share() -> N
     assert max(kept) < 1
 
 
+def path_that_becomes_longer(rtt_ms: float, rate_mbps: float) -> pd.Series:
+    """Return the metrics with which a flow that had 20 Mbit/s finds that its RTT is no longer 40 ms."""
+    path = Path(make(cwnd_gain=1.05, pacing_gain=1.25), rate_mbps=20)
+    path.run_until(3_000)
+    path.rtt_ms, path.rate_mbps = rtt_ms, rate_mbps
+    seen = path.watch(13_000)
+    return seen[seen["min_rtt_ms"] > rtt_ms].iloc[0]
+
+
+@pytest.mark.parametrize("rtt_ms", [100, 240])  # longer than ProbeRTT, too
+def test_the_bandwidth_that_a_test_finds_on_a_longer_path_is_kept(rtt_ms: float) -> None:
+    found = path_that_becomes_longer(rtt_ms, rate_mbps=20)
+    assert found["now_ms"] < 8_000
+    assert found["max_bandwidth_mbps"] > 10
+
+
+def test_a_test_that_fails_shows_that_the_link_is_slower() -> None:
+    found = path_that_becomes_longer(100, rate_mbps=5)
+    assert found["now_ms"] < 11_000
+    assert 3 < found["max_bandwidth_mbps"] < 5
+
+
 def test_jitter_below_half_a_millisecond_and_a_hundredth_is_none() -> None:
     def min_rtt_ms(ack_slot_ms: float) -> float:
         agent = make(cwnd_gain=1.02, pacing_gain=1.25)
@@ -264,7 +287,7 @@ def test_a_queue_that_never_empties_gives_no_doubt_unless_the_delay_is_large() -
 
 
 def test_pauses_between_tests_that_fail_double() -> None:
-    first, second = np.diff(times_of_tests(rate_mbps=20, rtt_ms=55))  # base_rtt expires after twenty seconds
+    first, second = np.diff(times_of_tests(rate_mbps=80, rtt_ms=55))  # base_rtt expires after twenty seconds
     assert second == pytest.approx(first + 2, abs=0.5)  # of two and of four seconds
 
 
