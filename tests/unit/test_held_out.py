@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from bbrgym.cli import main
+from studies.league.suites import CHANGING, compose_league
 
 HELD_OUT = ("rfc9743", "responsiveness")
+LEAGUE = ("league.yaml", "suites.py")
+"""The league tests with one of them; its presets that choose do not (`test_the_presets_that_choose_leave_it_out`)."""
 CHECKOUT = Path(__file__).parents[2]
 CONF = Path(str(resources.files("bbrgym.conf")))
 
@@ -28,5 +31,12 @@ def test_nothing_that_trains_or_chooses_names_it(experiment: str) -> None:
     files += [CHECKOUT / "studies/agent.py", CHECKOUT / "studies/reward.py"]
     assert len(files) > 50
     for file in files:
-        if file != own and file.suffix in (".py", ".yaml"):
+        if file != own and file.suffix in (".py", ".yaml") and file.name not in LEAGUE:
             assert experiment not in file.read_text(encoding="utf-8"), file
+
+
+@pytest.mark.parametrize("preset", ["validation", "choice"])
+def test_the_presets_that_choose_leave_it_out(preset: str) -> None:
+    chosen = compose_league([f"preset={preset}"])["league"]["only"]
+    assert chosen
+    assert not set(chosen) & set(CHANGING)
