@@ -69,7 +69,8 @@ def run_training(
         EngineError: engines failed too often.
     """
     algorithm, seed = config["agent"]["algorithm"], config.get("seed", 1)
-    with closing(VecMonitor(SharedPolicyVecEnv(spec, training.n_envs, training.critic_features))) as env:
+    flows = SharedPolicyVecEnv(spec, training.n_envs, training.critic_features, change_cost=training.change_cost)
+    with closing(VecMonitor(flows)) as env:
         model = make_model(config["agent"], env, seed)
         logger = Logger(folder=None, output_formats=[])
         model.set_logger(logger)
