@@ -21,7 +21,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from bbrgym.agents.scripted import BacklogRule
 from bbrgym.agents.wrappers import ScaleReward, StandardiseObservation
 from bbrgym.baselines.policy_file import Array
-from bbrgym.envs.sb3_env import check_engines
+from bbrgym.envs.sb3_env import STEP_KEYS, check_engines
 
 Flags = npt.NDArray[np.bool_]
 
@@ -41,6 +41,8 @@ class Demonstrations:
         rewards: shape (t, n).
         dones: where an episode ended, shape (t, n).
         timeouts: where it ended by its time limit alone (`TimeLimit.truncated`), shape (t, n).
+        took_part: whether the flow took part in the step, shape (t, n).
+        has_ended: whether the flow has ended, with its episode or before, shape (t, n).
     """
 
     observations: Array
@@ -50,6 +52,8 @@ class Demonstrations:
     rewards: Array
     dones: Flags
     timeouts: Flags
+    took_part: Flags
+    has_ended: Flags
 
     def returns(self, gamma: float) -> Array:
         """Return the discounted sums of future rewards for the first steps, shape (less than t, n).
@@ -130,11 +134,11 @@ def demonstrate(env: VecEnv, act: Callable[[Array], Array], steps: int, rng: np.
         executed = noisy.clip(-1.0, 1.0).astype(np.float32)
         new, rewards, dones, infos = env.step(executed)
         check_engines(infos)
-        following, timeouts = new.copy(), np.zeros_like(dones)
+        following = new.copy()
         for index in np.flatnonzero(dones):
             following[index] = infos[index]["terminal_observation"]
-            timeouts[index] = infos[index]["TimeLimit.truncated"]
-        rows.append((observations, following, actions, executed, rewards, dones, timeouts))
+        flags = (np.array([info[key] for info in infos], np.bool_) for key in STEP_KEYS)
+        rows.append((observations, following, actions, executed, rewards, dones, *flags))
         observations = new
     return Demonstrations(*(np.array(column) for column in zip(*rows, strict=True)))
 
@@ -142,13 +146,14 @@ def demonstrate(env: VecEnv, act: Callable[[Array], Array], steps: int, rng: np.
 def fill_replay_buffer(model: OffPolicyAlgorithm, shown: Demonstrations) -> None:
     """Store the steps in the replay buffer, as if the learner had made them; observations standardised."""
     for index in range(len(shown.rewards)):
+        columns = (flags[index].tolist() for flags in (shown.timeouts, shown.took_part, shown.has_ended))
         model.replay_buffer.add(
             shown.observations[index],
             shown.next_observations[index],
             shown.noisy_actions[index],
             shown.rewards[index],
             shown.dones[index],
-            [{"TimeLimit.truncated": is_timeout} for is_timeout in shown.timeouts[index].tolist()],
+            [dict(zip(STEP_KEYS, values, strict=True)) for values in zip(*columns, strict=True)],
         )
 
 
@@ -180,8 +185,11 @@ def imitate(model: BaseAlgorithm, shown: Demonstrations, returns: Array, rng: np
         segments = [slice(first, first + _SEGMENT) for first in range(0, len(returns), _SEGMENT)] * _EPOCHS
         count, losses = len(segments), _losses_in_sequence(model, shown, returns, segments)
     else:
-        count = _EPOCHS * (returns.size // _BATCH + 1)
-        batches = (torch.as_tensor(rng.integers(returns.size, size=_BATCH)) for _ in range(count))
+        # PPO computes advantages from the values of the other steps, too.
+        is_seen = shown.took_part[: len(returns)] | (not isinstance(model, OffPolicyAlgorithm))
+        seen = np.flatnonzero(is_seen)
+        count = _EPOCHS * (len(seen) // _BATCH + 1)
+        batches = (torch.as_tensor(seen[rng.integers(len(seen), size=_BATCH)]) for _ in range(count))
         losses = _losses_of_batches(model, shown, returns, batches)
     optimiser = torch.optim.Adam(policy.parameters(), lr=_LEARNING_RATE)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, count)

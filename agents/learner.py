@@ -11,12 +11,14 @@ from sb3_contrib import RecurrentPPO
 from stable_baselines3 import SAC, TD3
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.noise import NormalActionNoise
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.vec_env import VecEnv
 
 from bbrgym.agents.actor import ACTIVATION_TYPES
 from bbrgym.agents.critic import PRIVILEGED_POLICIES
 from bbrgym.agents.ppo import RolloutPPO
+from bbrgym.agents.replay import FlowReplayBuffer
 from bbrgym.agents.wrappers import ScaleReward, StandardiseObservation
 from bbrgym.baselines.policy_file import ACTIVATIONS
 from bbrgym.checks import check_keys, check_name, check_number
@@ -40,7 +42,10 @@ RESERVED: Final = frozenset(
 
 def learner_arguments(algorithm: str) -> list[str]:
     """Return the arguments of a learner that a configuration can set."""
-    return [name for name in inspect.signature(LEARNERS[algorithm][0].__init__).parameters if name not in RESERVED]
+    learner = LEARNERS[algorithm][0]
+    # Of a replay buffer, `n_steps` would need the steps of each flow one after the other.
+    reserved = RESERVED | ({"n_steps"} if issubclass(learner, OffPolicyAlgorithm) else set())
+    return [name for name in inspect.signature(learner.__init__).parameters if name not in reserved]
 
 
 def make_model(agent: Mapping[str, Any], env: VecEnv, seed: int) -> BaseAlgorithm:
@@ -81,7 +86,9 @@ def make_model(agent: Mapping[str, Any], env: VecEnv, seed: int) -> BaseAlgorith
     env = StandardiseObservation(env)
     if isinstance(arguments.get("learning_rate"), Mapping):
         arguments["learning_rate"] = _linear(arguments["learning_rate"])
-    if "ppo" in algorithm:
+    if issubclass(learner, OffPolicyAlgorithm):
+        arguments["replay_buffer_class"] = FlowReplayBuffer
+    else:
         env = ScaleReward(env, float(arguments.get("gamma", 0.99)))
     try:
         return learner(policy, env, seed=seed, verbose=0, **arguments)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -24,6 +24,10 @@ from bbrgym.extras import optional
 
 with optional("the Stable-Baselines3 VecEnv"):
     from stable_baselines3.common.vec_env import VecEnv
+
+
+STEP_KEYS: Final = ("TimeLimit.truncated", "took_part", "has_ended")
+"""Keys of each info of a step: the time limit alone ended its episode, the flow took part in it, the flow has ended."""
 
 
 class Rollout(NamedTuple):
@@ -56,8 +60,9 @@ class SharedPolicyVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is 
     policy that competes with itself. The episodes of an engine's flows start and end together; a flow that has not
     started or has ended has a neutral observation and reward 0. With K = 1 the trajectories are those of
     `BottleneckEnv`. As Stable-Baselines3 requires, the step that ends an episode starts the next one, with
-    `terminal_observation` and `TimeLimit.truncated` in its info. As in `BottleneckVectorEnv`, everything is computed
-    for all environments at once. The attribute `scenarios` has the episodes' scenarios.
+    `terminal_observation` and `TimeLimit.truncated` in its info. Each info also says whether the flow `took_part` in
+    the step, and whether it `has_ended`. As in `BottleneckVectorEnv`, everything is computed for all environments at
+    once. The attribute `scenarios` has the episodes' scenarios.
 
     An engine that fails ends the episodes of its own environments alone: they are truncated, with the last
     observations, rewards of 0 and the reason in `info["engine_error"]`, and the next episode starts the engine afresh.
@@ -201,8 +206,10 @@ class SharedPolicyVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is 
         self._record = result.record
         observations, infos = self._with_privileged(result.observations), self._infos(result.record)
         is_over = result.terminated | result.truncated
-        for info, is_truncated in zip(infos, result.truncated.repeat(self.agents).tolist(), strict=True):
-            info["TimeLimit.truncated"] = is_truncated
+        terminated, truncated = self._episodes.flow_endings(result)
+        columns = (result.truncated.repeat(self.agents), result.record.took_part, terminated | truncated)
+        for info, *flags in zip(infos, *(column.tolist() for column in columns), strict=True):
+            info |= dict(zip(STEP_KEYS, flags, strict=True))
         for engine, error in result.errors.items():
             for info in infos[engine * self.agents : (engine + 1) * self.agents]:
                 info["engine_error"] = error

@@ -54,7 +54,7 @@ YOUNG: Final = (
 )
 YOUNG_FEATURES: Final = {"preference", "log_least_backlog", "log_standing_rtt_ratio"}
 # The same, which have values in the file's scenarios: always left out.
-UNHASHED: Final = ("completion_time_ms",)
+UNHASHED: Final = ("completion_time_ms", "took_part", "has_ended")
 
 # What may move: each new place, then the old one.
 PLACES: Final[dict[str, tuple[str, ...]]] = {

@@ -401,6 +401,8 @@ class TestStableBaselines3:
         for _ in range(40):
             actions = rng.uniform(-1, 1, (2, 2)).astype(np.float32)
             mine, yours = ours.step(actions), theirs.step(actions)
+            assert all(info.pop("took_part") for info in mine[3])
+            assert [info.pop("has_ended") for info in mine[3]] == mine[2].tolist()
             for a, b in zip(mine, yours, strict=True):
                 assert_same(a, b)
             ends += int(mine[2].sum())

@@ -101,24 +101,24 @@ def test_actor_and_critic_are_fitted_to_the_teacher(algorithm: str) -> None:
 @pytest.mark.parametrize("algorithm", OFF_POLICY)
 def test_the_replay_buffer_equals_what_the_learner_would_store(algorithm: str) -> None:
     model, spec = make(algorithm)
-    prepare(model, BacklogRule(spec.observation, spec.action), 800, seed=4)
+    rule = BacklogRule(spec.observation, spec.action)
+    prepare(model, rule, 800, seed=4)
     mine = model.replay_buffer
-    assert (mine.pos, mine.full) == (50, False)
+    assert (mine.pos, mine.full) == (800, False)
     other, _ = make(algorithm)
     inputs = StandardiseObservation.of(other)
     inputs.mean, inputs.scale = StandardiseObservation.of(model).mean, StandardiseObservation.of(model).scale
     env = other.get_env()
     env.seed(int(np.random.default_rng(4).integers(2**31)))
     other._last_obs = env.reset()
-    for actions in mine.actions[:50]:
+    for actions in mine.actions[:800].reshape(50, 16, 2):
         other._store_transition(other.replay_buffer, actions, *env.step(actions))
     for name in ("observations", "next_observations", "actions", "rewards", "dones", "timeouts"):
         np.testing.assert_array_equal(getattr(mine, name), getattr(other.replay_buffer, name), err_msg=name)
     assert mine.dones.sum() == mine.timeouts.sum() == 16  # an episode has 30 steps
     # The executed actions differ from the teacher's by noise.
-    rule = BacklogRule(spec.observation, spec.action)
-    seen = mine.observations[:50] / inputs.scale + inputs.mean
-    assert 0.05 < np.std(mine.actions[:50] - rule.forward(seen.reshape(800, -1)).reshape(50, 16, 2)) < 0.3
+    seen = mine.observations[:800, 0] / inputs.scale + inputs.mean
+    assert 0.05 < np.std(mine.actions[:800, 0] - rule.forward(seen)) < 0.3
 
 
 @pytest.mark.parametrize("algorithm", OFF_POLICY)
@@ -127,8 +127,9 @@ def test_a_small_replay_buffer_keeps_the_last_steps(algorithm: str) -> None:
     whole, _ = make(algorithm)
     for model in (small, whole):
         prepare(model, BacklogRule(spec.observation, spec.action), 800, seed=4)
-    assert (small.replay_buffer.pos, small.replay_buffer.full) == (10, True)
-    np.testing.assert_array_equal(np.roll(small.replay_buffer.rewards, -10, axis=0), whole.replay_buffer.rewards[30:50])
+    assert (small.replay_buffer.pos, small.replay_buffer.full) == (160, True)
+    kept = np.roll(small.replay_buffer.rewards, -160, axis=0)
+    np.testing.assert_array_equal(kept, whole.replay_buffer.rewards[480:800])
 
 
 @pytest.mark.parametrize("algorithm", OFF_POLICY)
@@ -175,7 +176,7 @@ def test_a_recurrent_learner_learns_to_remember(monkeypatch: pytest.MonkeyPatch)
     actions[2:, :, 0] = np.where(starts[2:] | starts[1:-1], 0.0, observations[:-2, :, 0])
     actions[:, :, 1] = starts
     nothing = np.zeros((steps, 16), np.float32)
-    shown = Demonstrations(observations, observations, actions, actions, nothing, dones, dones)
+    shown = Demonstrations(observations, observations, actions, actions, nothing, dones, dones, dones, dones)
     imitate(model, shown, nothing, rng)
     errors = actions_of(model, shown) - actions
     assert np.std(actions[:, :, 0]) > 0.5
