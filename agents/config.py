@@ -15,7 +15,7 @@ from bbrgym.envs.action import Action
 from bbrgym.envs.observation import Observation
 from bbrgym.envs.privileged import Privileged
 
-ALGORITHMS: Final = ("ppo", "recurrent_ppo", "sac", "td3")
+ALGORITHMS: Final = ("ppo", "recurrent_ppo", "sac", "tqc", "crossq", "td3")
 """The learning algorithms, by the names of conf/agent."""
 
 EXPERIMENT: Final = "train"

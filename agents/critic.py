@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 import torch
+from sb3_contrib.crossq.policies import CrossQPolicy
+from sb3_contrib.tqc.policies import TQCPolicy
 from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, MlpExtractor
 from stable_baselines3.sac.policies import SACPolicy
@@ -70,6 +72,14 @@ class PrivilegedSACPolicy(_WithHead, SACPolicy):  # type: ignore[misc]
     """SAC's policy; the actor sees the first `actor_inputs` values of an observation."""
 
 
+class PrivilegedTQCPolicy(_WithHead, TQCPolicy):  # type: ignore[misc]
+    """TQC's policy; the actor sees the first `actor_inputs` values of an observation."""
+
+
+class PrivilegedCrossQPolicy(_WithHead, CrossQPolicy):  # type: ignore[misc]
+    """CrossQ's policy; the actor sees the first `actor_inputs` values of an observation."""
+
+
 class PrivilegedTD3Policy(_WithHead, TD3Policy):  # type: ignore[misc]
     """TD3's policy; the actor sees the first `actor_inputs` values of an observation."""
 
@@ -77,6 +87,8 @@ class PrivilegedTD3Policy(_WithHead, TD3Policy):  # type: ignore[misc]
 PRIVILEGED_POLICIES: Final[dict[str, type[BasePolicy]]] = {
     "ppo": PrivilegedActorCriticPolicy,
     "sac": PrivilegedSACPolicy,
+    "tqc": PrivilegedTQCPolicy,
+    "crossq": PrivilegedCrossQPolicy,
     "td3": PrivilegedTD3Policy,
 }
 """By the learner's name; recurrent PPO has none."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 from collections.abc import Callable, Iterator
@@ -11,9 +12,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 import torch
-from sb3_contrib import RecurrentPPO
+from sb3_contrib import TQC, CrossQ, RecurrentPPO
 from sb3_contrib.common.recurrent.type_aliases import RNNStates
-from stable_baselines3 import SAC, TD3
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
@@ -166,7 +166,9 @@ def train_critics(model: OffPolicyAlgorithm, rng: np.random.Generator) -> None:
     buffer = model.replay_buffer
     model.set_random_seed(int(rng.integers(2**31)))
     model.actor.requires_grad_(False)
+    frozen = copy.deepcopy(model.actor.state_dict())
     model.train(_EPOCHS * (buffer.size() * buffer.n_envs // model.batch_size + 1), model.batch_size)
+    model.actor.load_state_dict(frozen)  # the statistics of batch normalisation have no gradients
     model.actor.requires_grad_(True)
 
 
@@ -191,6 +193,10 @@ def imitate(model: BaseAlgorithm, shown: Demonstrations, returns: Array, rng: np
         count = _EPOCHS * (len(seen) // _BATCH + 1)
         batches = (torch.as_tensor(seen[rng.integers(len(seen), size=_BATCH)]) for _ in range(count))
         losses = _losses_of_batches(model, shown, returns, batches)
+        if isinstance(model, CrossQ):
+            # Behind batch normalisation only this bias, which learns slowly, can move the mean action.
+            mean = shown.actions[: len(returns)][is_seen].mean(axis=0).clip(-_MOST_MEAN, _MOST_MEAN)
+            model.actor.mu.bias.data = torch.as_tensor(np.arctanh(mean))
     optimiser = torch.optim.Adam(policy.parameters(), lr=_LEARNING_RATE)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, count)
     for loss in losses:
@@ -199,11 +205,10 @@ def imitate(model: BaseAlgorithm, shown: Demonstrations, returns: Array, rng: np
         optimiser.step()
         schedule.step()
     policy.set_training_mode(False)
-    if isinstance(model, OffPolicyAlgorithm):
-        model.critic_target.load_state_dict(model.critic.state_dict())
-    if isinstance(model, TD3):
-        model.actor_target.load_state_dict(model.actor.state_dict())
-    if isinstance(model, SAC):
+    for name in ("actor", "critic"):
+        if hasattr(model, f"{name}_target"):
+            getattr(model, f"{name}_target").load_state_dict(getattr(model, name).state_dict())
+    if hasattr(model, "target_entropy"):
         # Start at the target entropy: log_std + log(2 pi e) / 2 is the entropy of one action, up to tanh's part.
         width = model.target_entropy / model.action_space.shape[0] - 0.5 * math.log(2.0 * math.pi * math.e)
         torch.nn.init.zeros_(model.actor.log_std.weight)
@@ -222,6 +227,8 @@ def _losses_of_batches(
         if isinstance(model, OffPolicyAlgorithm):
             means = model.policy(observations[batch], deterministic=True)
             estimates = model.critic(observations[batch], executed[batch])
+            if isinstance(model, TQC):  # the mean of each critic's quantiles
+                estimates = estimates.mean(dim=2, keepdim=True).unbind(dim=1)
         else:
             means = model.policy.get_distribution(observations[batch]).distribution.mean
             estimates = [model.policy.predict_values(observations[batch])]
@@ -257,5 +264,7 @@ def _losses_in_sequence(
 _LEARNING_RATE: Final = 2e-3
 _EPOCHS: Final = 10
 _BATCH: Final = 1024
+_MOST_MEAN: Final = 0.995
+"""Of a mean action before the fit: tanh reaches 1 at infinity only."""
 _SEGMENT: Final = 16
 """Steps of a sequence through which gradients are propagated."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import numpy as np
-from sb3_contrib import RecurrentPPO
+from sb3_contrib import TQC, CrossQ, RecurrentPPO
 from stable_baselines3 import SAC, TD3
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.noise import NormalActionNoise
@@ -27,6 +27,8 @@ LEARNERS: Final[dict[str, tuple[type[BaseAlgorithm], str]]] = {
     "ppo": (RolloutPPO, "MlpPolicy"),
     "recurrent_ppo": (RecurrentPPO, "MlpLstmPolicy"),
     "sac": (SAC, "MlpPolicy"),
+    "tqc": (TQC, "MlpPolicy"),
+    "crossq": (CrossQ, "MlpPolicy"),
     "td3": (TD3, "MlpPolicy"),
 }
 """The learner and its policy, by the names of `bbrgym.agents.config.ALGORITHMS`."""

@@ -267,6 +267,8 @@ TRAININGS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "recurrent_ppo": ("agent=recurrent_ppo", *ON_POLICY),
     "sac": ("agent=sac", "agent.learning_starts=200", "agent.batch_size=64"),
+    "tqc": ("agent=tqc", "agent.learning_starts=200", "agent.batch_size=64"),
+    "crossq": ("agent=crossq", "agent.learning_starts=200", "agent.batch_size=64"),
     "td3": ("agent=td3", "agent.learning_starts=200", "agent.batch_size=64"),
 }
 

@@ -37,6 +37,8 @@ AGENTS: dict[str, dict[str, Any]] = {
     "ppo": PPO,
     "recurrent_ppo": PPO | {"algorithm": "recurrent_ppo", "policy_kwargs": {"net_arch": [8], "lstm_hidden_size": 8}},
     "sac": OFF_POLICY | {"algorithm": "sac"},
+    "tqc": OFF_POLICY | {"algorithm": "tqc"},
+    "crossq": OFF_POLICY | {"algorithm": "crossq"},
     "td3": OFF_POLICY | {"algorithm": "td3", "action_noise": 0.1},
 }
 CONFIG: dict[str, Any] = {

@@ -51,7 +51,7 @@ def test_every_command_has_help_that_fits_a_terminal(name: str, capsys: pytest.C
     for group in COMMANDS[name].groups:
         assert f"  {group}" in text
     if name == "train":
-        assert "ppo, recurrent_ppo, sac, td3" in text
+        assert "crossq, ppo, recurrent_ppo, sac, td3, tqc" in text
         assert (
             "demo, friendliness, linux_duel, path_doubt, preference, reference, responsiveness, rfc9743, rtt_fairness"
             in " ".join(text.split())

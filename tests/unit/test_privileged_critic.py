@@ -38,8 +38,8 @@ ALL = tuple(PRIVILEGED)
 SMALL: dict[str, dict[str, Any]] = {
     "ppo": {"n_steps": 20, "batch_size": 40, "n_epochs": 1, "policy_kwargs": {"net_arch": {"pi": [8], "vf": [8]}}},
     "sac": {"learning_starts": 20, "batch_size": 16, "policy_kwargs": {"net_arch": {"pi": [8], "qf": [8]}}},
-    "td3": {"learning_starts": 20, "batch_size": 16, "policy_kwargs": {"net_arch": {"pi": [8], "qf": [8]}}},
 }
+SMALL |= dict.fromkeys(("tqc", "crossq", "td3"), SMALL["sac"])
 
 
 @pytest.mark.parametrize("engine", ["fake", "native"])
@@ -134,7 +134,7 @@ class TestLearners:
 
     def test_without_them_nothing_changes(self, algorithm: str) -> None:
         model = self.model(algorithm, (), steps=0)
-        assert type(model.policy).__module__.startswith("stable_baselines3.")
+        assert type(model.policy).__module__.startswith(("stable_baselines3.", "sb3_contrib."))
 
     def test_two_trainings_are_equal(self, algorithm: str) -> None:
         one, other = (self.model(algorithm).policy.parameters() for _ in range(2))
@@ -173,6 +173,6 @@ def test_what_cannot_be() -> None:
         SharedPolicyVecEnv(EpisodeSpec(PAIR, engine="fake"), 1, ("x",))
     env = SharedPolicyVecEnv(EpisodeSpec(PAIR, engine="fake"), 1, ALL)
     with pytest.raises(
-        ValueError, match=r"train\.critic_features needs an agent of ppo, sac, td3, got 'recurrent_ppo'"
+        ValueError, match=r"train\.critic_features needs an agent of ppo, sac, tqc, crossq, td3, got 'recurrent_ppo'"
     ):
         make_model({"algorithm": "recurrent_ppo", "device": "cpu"}, env, seed=1)

@@ -390,7 +390,11 @@ def test_two_trainings_cannot_use_one_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"agent": {"algorithm": "dqn"}}, "unknown learning algorithm 'dqn'; known: ppo, recurrent_ppo, sac, td3"),
+        (
+            {"agent": {"algorithm": "dqn"}},
+            "unknown learning algorithm 'dqn'; known: ppo, recurrent_ppo, sac, tqc, crossq, td3",
+        ),
+        ({"agent": AGENTS["sac"] | {"n_steps": 3}}, "agent 'sac': unknown key 'n_steps'"),
         ({"agent": PPO | {"gama": 0.9}}, "agent 'ppo': unknown key 'gama' .*; known: learning_rate"),
         (
             {"agent": PPO | {"policy_kwargs": {"activation_fn": "gelu"}}},
@@ -427,6 +431,9 @@ def test_an_exported_agent_acts_like_its_model(algorithm: str, activation: str, 
     with torch.no_grad():  # the outputs of fresh networks are almost 0: enlarge them
         for parameter in model.policy.parameters():
             parameter.mul_(3.0).add_(0.1 * torch.randn_like(parameter))
+        for name, buffer in model.policy.named_buffers():  # the means and variances of batch normalisation
+            if buffer.is_floating_point():
+                buffer.add_(torch.rand_like(buffer) * (1.0 if name.endswith("mean") else 4.0))
     export_agent(model, algorithm, spec, {"algorithm": algorithm}).save(tmp_path / "final")
     agent = load_agent(tmp_path)
     random = np.random.default_rng(1)
