@@ -1,7 +1,8 @@
 """Show how the reference policy was trained: `python -m studies.agent [--write docs/results/agent.md]`.
 
 Uses finished trainings: the runs of `bbrgym train experiment=reference` and the sweeps `experiment=sweep/…` of
-`SWEEPS`. A missing sweep is left out, and its table on the page stays.
+`SWEEPS`. A missing sweep is left out, and its table on the page stays. The learners' last agents also run in the
+league's validation; finished runs are kept.
 """
 
 from __future__ import annotations
@@ -10,13 +11,15 @@ import argparse
 import dataclasses
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from rich.console import Console
 
 import bbrgym
 from bbrgym import Flow, Scenario
@@ -27,6 +30,7 @@ from bbrgym.agents.tracking import read_metrics, read_run
 from bbrgym.baselines.policy_file import REFERENCE, StoredPolicy
 from bbrgym.benchmark.plots import COLOURS
 from bbrgym.benchmark.statistics import estimate
+from bbrgym.cli import BENCHMARKS, make_console
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.observation import Observation
 from bbrgym.envs.reward import Reward
@@ -35,6 +39,8 @@ from bbrgym.envs.trace import Trace
 from bbrgym.files import write_json, write_text
 from bbrgym.interruption import run_interruptible
 from studies import page
+from studies.league.scores import SCORE, scores, standings
+from studies.league.suites import compose_league, run_league
 
 SWEEPS = {
     "ablation_agent": "variant",
@@ -43,6 +49,9 @@ SWEEPS = {
     "curriculum": "variant",
 }
 """The heading of the first column, by the sweep's name; the marks on the page have the same names."""
+LEARNERS = "algorithms"
+"""The sweep whose agents are compared in validation."""
+VALIDATION = f"{LEARNERS} validation"
 CARD = Path(__file__).parents[1] / "docs" / "policy.md"
 LICENCE = "MIT"
 """Of the reference, as of everything here."""
@@ -97,25 +106,69 @@ def validate(agent: Agent, reward: Reward) -> dict[str, float]:
         return evaluate_agent(agent, env, EPISODES)
 
 
+def variants(sweep: Path) -> dict[str, list[Path]]:
+    """Return the folders of a sweep's finished trainings, by variant."""
+    found: dict[str, list[Path]] = {}
+    for folder in sorted(sweep.iterdir()):
+        if (folder / "final").is_dir() and read_run(folder) is not None:
+            overrides = json.loads((folder / "result.json").read_text(encoding="utf-8"))["overrides"]
+            name = next(change for change in overrides if change.startswith("name=")).removeprefix("name=")
+            found.setdefault(name, []).append(folder)
+    return found
+
+
 def sweep_rows(sweep: Path, reward: Reward) -> list[list[str]]:
     """Return a row per variant: means and interval over its seeds of `validate` of the last agents."""
-    variants: dict[str, list[dict[str, float]]] = {}
-    for folder in sorted(sweep.iterdir()):
-        record = read_run(folder) if (folder / "final").is_dir() else None
-        if record is None:
-            continue
-        result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
-        name = next(change for change in result["overrides"] if change.startswith("name=")).removeprefix("name=")
-        variants.setdefault(name, []).append(validate(load_agent(folder / "final"), reward))
-
     rows = []
-    for name, values in variants.items():
-        rewards, utilisations, queues_ms = (
-            estimate([value[f"eval/{metric}"] for value in values]) for metric in ("reward", "utilisation", "queue_ms")
+    for name, folders in variants(sweep).items():
+        values = [validate(load_agent(folder / "final"), reward) for folder in folders]
+        rewards, utilisations, queues_ms, changes = (
+            estimate([value[f"eval/{metric}"] for value in values])
+            for metric in ("reward", "utilisation", "queue_ms", "action_change")
         )
-        cells = [rewards.text(".3f"), f"{utilisations.value:.1%}", f"{queues_ms.value:.1f}", str(len(values))]
+        cells = [
+            *(rewards.text(".3f"), f"{utilisations.value:.1%}", f"{queues_ms.value:.1f}", f"{changes.value:.3f}"),
+            *(page.duration(float(np.median([training_s(folder) for folder in folders]))), str(len(values))),
+        ]
         rows.append((-rewards.value, [page.cell(name), *cells]))
     return [row for _, row in sorted(rows)]
+
+
+def training_s(run: Path) -> float:
+    """Return how long a training took, from its record."""
+    record = read_run(run)
+    assert record is not None
+    begun, ended = (datetime.fromisoformat(record[moment]) for moment in ("started", "ended"))
+    return (ended - begun).total_seconds()
+
+
+def fair_powers(sweep: Path, console: Console) -> dict[str, list[float]]:
+    """Return the fair power in validation of the last agent of each training, by variant."""
+    found = variants(sweep)
+    competitors = [
+        {"name": f"{name}-{index}", "algorithm": "policy", "policy": str(folder / "final")}
+        for name, folders in found.items()
+        for index, folder in enumerate(folders)
+    ]
+    settings = ["preset=validation", f"name={sweep.name}", "league.only=[generalisation]", "league.yardsticks=[]"]
+    config = compose_league(settings)
+    config["benchmark"]["competitors"] = ["policy", "bbr2", *competitors]
+    powers = standings(scores(run_league(config, BENCHMARKS, console).results["generalisation"]))[SCORE, "iqm"]
+    return {
+        name: [float(powers[f"{name}-{index}"]) for index in range(len(folders))] for name, folders in found.items()
+    }
+
+
+def validation_table(powers: Mapping[str, Sequence[float]]) -> str:
+    """Return a table of fair power in validation, the best variant first."""
+    means = {name: float(np.mean(values)) for name, values in powers.items()}
+    rows = [
+        [page.cell(name), f"{means[name]:.3f}", f"{min(powers[name]):.3f}", f"{max(powers[name]):.3f}"]
+        for name in sorted(powers, key=lambda name: -means[name])
+    ]
+    return page.table(
+        ["learner", "fair power in validation, mean of the seeds", "smallest", "largest"], rows, range(1, 4)
+    )
 
 
 def duel(algorithm: str) -> Trace:
@@ -161,8 +214,8 @@ def sweep_tables(folder: Path, reward: Reward) -> dict[str, str]:
     tables = {}
     for name, first in SWEEPS.items():
         if (folder / name).is_dir() and (rows := sweep_rows(folder / name, reward)):
-            headings = [first, "reward per decision [95 %]", "utilisation", "queue, ms", "seeds"]
-            tables[name] = page.table(headings, rows, range(1, 5))
+            metrics = ["reward per decision [95 %]", "utilisation", "queue, ms", "action change", "training, median"]
+            tables[name] = page.table([first, *metrics, "seeds"], rows, range(1, 7))
     return tables
 
 
@@ -256,6 +309,8 @@ def main(arguments: list[str]) -> int:
     reward = load_agent(REFERENCE).spec.reward
     text, figures = report(trainings(options.runs), reward)
     blocks = {"": text, **sweep_tables(options.sweeps, reward)}
+    if LEARNERS in blocks:
+        blocks[VALIDATION] = validation_table(fair_powers(options.sweeps / LEARNERS, make_console()))
     print("\n\n".join(blocks.values()))
     if options.write is not None:
         written = with_blocks(options.write.read_text(encoding="utf-8"), blocks)

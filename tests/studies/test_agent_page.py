@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from policies import make_agent
+from rich.console import Console
 
 from bbrgym.envs.reward import Reward
 from studies import agent as page
 from studies import page as write
+from studies.league.suites import compose_league
 
 
 def put_run(folder: Path, name: str, seed: int) -> None:
     """What a job of a sweep leaves, as far as it is read."""
     make_agent(seed=seed).save(folder / "final")
-    (folder / "run.json").write_text(json.dumps({"params": {}}))
+    times = {"started": "2026-01-01T10:00:00+00:00", "ended": f"2026-01-01T10:0{seed % 2}:30+00:00"}
+    (folder / "run.json").write_text(json.dumps({"params": {}, **times}))
     (folder / "result.json").write_text(json.dumps({"overrides": [f"seed={seed}", f"name={name}", "agent=sac"]}))
 
 
@@ -34,7 +38,8 @@ def sweeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "curriculum" / "begun").mkdir(parents=True)
 
     def validate(agent: Any, reward: Reward) -> dict[str, float]:
-        return {"eval/reward": rewards[agent.content_hash], "eval/utilisation": 0.5, "eval/queue_ms": 20.0}
+        rest = {"eval/utilisation": 0.5, "eval/queue_ms": 20.0, "eval/action_change": 0.25}
+        return {"eval/reward": rewards[agent.content_hash], **rest}
 
     monkeypatch.setattr(page, "validate", validate)
     return tmp_path
@@ -47,8 +52,25 @@ def test_a_sweep_that_has_results_has_a_table(sweeps: Path) -> None:
     assert heading.startswith("| learner | reward per decision [95 %] |")
     assert [row.split(" | ")[0] for row in rows] == ["| sac", "| ppo"]  # the best one first
     assert rows[0].split(" | ")[1].startswith("-0.185 [")
-    assert rows[0].endswith("| 50.0% | 20.0 | 2 |")
+    assert rows[0].endswith("| 50.0% | 20.0 | 0.250 | 1 min 00 s | 2 |")
     assert tables["ablation_agent"].startswith("| variant |")
+
+
+def test_the_validation_of_learners(sweeps: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = {"rate_mbps": 10, "duration_s": 2, "flows": [{"rtt_ms": 20}]}
+
+    def compose(settings: list[str]) -> dict[str, Any]:
+        config = compose_league(settings)
+        config["league"]["generalisation"]["draws"] = {"one": {"count": 1, "seed": 1, "scenario": one}}
+        return config
+
+    monkeypatch.setattr(page, "compose_league", compose)
+    monkeypatch.setattr(page, "BENCHMARKS", tmp_path / "benchmark")
+    powers = page.fair_powers(sweeps / "algorithms", Console(file=io.StringIO()))
+    assert {name: len(values) for name, values in powers.items()} == {"ppo": 2, "sac": 2}
+    assert all(0 < value <= 1 for values in powers.values() for value in values)
+    _, _, *rows = page.validation_table({"ppo": [0.5, 0.6], "sac": [0.7, 0.9]}).splitlines()
+    assert rows == ["| sac | 0.800 | 0.700 | 0.900 |", "| ppo | 0.550 | 0.500 | 0.600 |"]
 
 
 def test_a_table_goes_between_its_own_marks_and_others_stay(sweeps: Path) -> None:
@@ -86,8 +108,9 @@ def test_a_curve_is_of_the_last_training_of_its_seed(tmp_path: Path) -> None:
 
 def test_the_page_has_the_marks_of_the_sweeps() -> None:
     document = (Path(__file__).parents[2] / "docs" / "results" / "agent.md").read_text(encoding="utf-8")
-    written = page.with_blocks(document, {"": "text", **dict.fromkeys(page.SWEEPS, "a table")})
-    assert written.count("\na table\n") == len(page.SWEEPS)
+    names = [*page.SWEEPS, page.VALIDATION]
+    written = page.with_blocks(document, {"": "text", **dict.fromkeys(names, "a table")})
+    assert written.count("\na table\n") == len(names)
 
 
 def test_the_reference_has_the_summary_of_its_training(tmp_path: Path) -> None:
