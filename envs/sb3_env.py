@@ -207,7 +207,8 @@ class SharedPolicyVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is 
         observations, infos = self._with_privileged(result.observations), self._infos(result.record)
         is_over = result.terminated | result.truncated
         terminated, truncated = self._episodes.flow_endings(result)
-        columns = (result.truncated.repeat(self.agents), result.record.took_part, terminated | truncated)
+        took_part = result.record.took_part
+        columns = (result.truncated.repeat(self.agents), took_part, terminated | truncated)
         for info, *flags in zip(infos, *(column.tolist() for column in columns), strict=True):
             info |= dict(zip(STEP_KEYS, flags, strict=True))
         for engine, error in result.errors.items():
@@ -218,7 +219,6 @@ class SharedPolicyVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is 
                 info["engine_flaw"] = flaw
         dones = is_over.repeat(self.agents)
         rewards = result.rewards.astype(np.float32)
-        took_part = result.record.took_part
         rewards -= self._cost(self._actions[np.newaxis], took_part[np.newaxis], dones[np.newaxis])[0]
         if is_over.any():
             engines, rows = np.flatnonzero(is_over), np.flatnonzero(dones)
