@@ -44,6 +44,7 @@ void AgentParameters::Describe(ParameterReader& reader) {
   reader.Field("min_cwnd_packets", min_cwnd_packets, 1, 1000);
   reader.Field("startup_rtt_rise", startup_rtt_rise, 0.0, 100.0);
   reader.Field("startup_queue_packets", startup_queue_packets, 0, 1'000'000);
+  reader.Field("restarts_startup", restarts_startup);
   reader.Field("probe_rtt_cwnd_gain", probe_rtt_cwnd_gain, 0.0, 1.0);
   reader.Field("probe_rtt_join", probe_rtt_join, 0.0, 1.0);
   reader.Field("base_rtt_window_s", base_rtt_window_s, 0.1, 3600.0);
@@ -85,6 +86,7 @@ void AgentController::Observe(const AckEvent& ack) {
                                    .base_rtt = BaseRtt(),
                                    .bdp = bdp,
                                    .target = (steered_.cwnd - 1.0) * bdp});
+    if (agent_.restarts_startup) RestartStartupIfFree();
     round_rtts_ = {};
   }
   if (ack.rtt > 0) {
@@ -102,6 +104,19 @@ void AgentController::Observe(const AckEvent& ack) {
   if (ack.rtt > 0 && static_cast<double>(ack.rtt) < joined_below) EnterProbeRtt(ChooseProbeRttCwnd());
 }
 
+void AgentController::RestartStartupIfFree() {
+  const bool is_free =
+      mode() == Mode::kProbeBw && !doubt_.is_adding() && round_rtts_.count > 0 && round_rtts_.mean() <= BaseRtt();
+  if (!is_free || free_bandwidth_ == 0) {
+    free_bandwidth_ = is_free ? max_bandwidth() : 0;
+    return;
+  }
+  const double full = parameters().full_pipe_growth * static_cast<double>(free_bandwidth_);
+  if (static_cast<double>(max_bandwidth()) < full) return;
+  free_bandwidth_ = 0;
+  RestartStartup();
+}
+
 void AgentController::MeasureStandingRtt(const AckEvent& ack) {
   if (mode() == Mode::kProbeRtt) {
     if (ack.rtt > 0 && (probing_rtt_ == 0 || ack.rtt < probing_rtt_)) probing_rtt_ = ack.rtt;
@@ -111,7 +126,7 @@ void AgentController::MeasureStandingRtt(const AckEvent& ack) {
 }
 
 void AgentController::DoubtPath(const AckEvent& ack) {
-  if (!doubt_.is_adding()) undoubted_cwnd_ = cwnd_;
+  if (!doubt_.is_adding()) undoubted_cwnd_ = std::max(cwnd_, ack.in_flight);
   // In the second half of ProbeRTT the queue has drained. An RTT that is longer than this half was enough before, and
   // few packets leave in such a half.
   const auto duration = static_cast<Nanoseconds>(parameters().probe_rtt_ms * kMillisecond);
@@ -119,6 +134,7 @@ void AgentController::DoubtPath(const AckEvent& ack) {
   const bool wants_probe_rtt =
       doubt_.OnAck(ack, {.base_rtt = base_rtt_.Least(),
                          .is_probe_bw = mode() == Mode::kProbeBw,
+                         .is_draining = 2 * ack.in_flight > 3 * cwnd_,
                          .drained_since = probe_rtt_end() > 0 && ack.now >= drained_since ? drained_since : 0,
                          .bandwidth = max_bandwidth()});
   if (wants_probe_rtt) EnterProbeRtt(ChooseProbeRttCwnd());
@@ -129,10 +145,11 @@ void AgentController::DoubtPath(const AckEvent& ack) {
 
 bool AgentController::IsBehindQueue() const {
   if (round_rtts_.count < kMinSamples) return false;
-  const Nanoseconds rise = round_rtts_.least - lowest_rtt_;
+  const Nanoseconds base_rtt = base_rtt_.Least();
+  const Nanoseconds rise = round_rtts_.least - base_rtt - Jitter();
   if (rise < kMinRttRise) return false;
   const double share = agent_.startup_rtt_rise;
-  if (share > 0.0 && static_cast<double>(rise) >= share * static_cast<double>(lowest_rtt_)) return true;
+  if (share > 0.0 && static_cast<double>(rise) >= share * static_cast<double>(base_rtt)) return true;
   const Bytes queue = agent_.startup_queue_packets * connection().packet_bytes;
   return queue > 0 && BytesIn(max_bandwidth(), rise) >= queue;
 }

@@ -38,6 +38,9 @@ struct AgentParameters {
   /// …or when the flow has this many packets in the queue, which on a long path is a smaller share of its RTT. 0: it
   /// does not.
   std::int64_t startup_queue_packets = 20;
+  /// Startup begins again when the bandwidth has grown by as much as Startup looks for, and no packet of the rounds
+  /// since has met a queue: the link has room for more.
+  bool restarts_startup = true;
   /// Window of ProbeRTT, in BDPs, enough to empty the short queues that an agent keeps; BBRv2's is 0.5.
   /// 0 means BBR's window of four packets, which costs more throughput (docs/algorithms/agent.md).
   double probe_rtt_cwnd_gain = 0.8;
@@ -94,6 +97,7 @@ class AgentController : public BbrController {
   void MeasureStandingRtt(const AckEvent& ack);
   void DoubtPath(const AckEvent& ack);
   bool IsBehindQueue() const;
+  void RestartStartupIfFree();
 
   AgentParameters agent_;
   Gains steered_;
@@ -110,6 +114,8 @@ class AgentController : public BbrController {
   Nanoseconds probing_rtt_ = 0;
   Nanoseconds standing_rtt_ = 0;
   RttSample round_rtts_;
+  /// max_bandwidth at the beginning of the rounds without a queue; 0 behind one.
+  BitsPerSecond free_bandwidth_ = 0;
   Nanoseconds last_sample_ = 0;
 };
 

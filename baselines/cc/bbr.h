@@ -104,6 +104,11 @@ class BbrController : public Controller {
   void ReplaceBandwidth(BitsPerSecond bandwidth) { bandwidth_.Replace(rounds_.count(), bandwidth); }
   /// Ends Startup, if that is not over, as if the bandwidth had stopped growing. To be called by `Observe`.
   void EndStartup() { full_pipe_.Fill(); }
+  /// Begins Startup again, from the present bandwidth.
+  void RestartStartup() {
+    full_pipe_.Restart(max_bandwidth());
+    mode_ = Mode::kStartup;
+  }
 
   /// Returns the bytes in flight that `gain` BDPs and room for bursts ask for: the mark of the cycle and of Drain, and
   /// the target of the window.

@@ -6,6 +6,7 @@
 
 #include "baselines/cc/controller.h"
 #include "baselines/cc/rtt_sample.h"
+#include "baselines/cc/rtt_step.h"
 #include "baselines/cc/units.h"
 
 namespace bbrgym {
@@ -15,30 +16,39 @@ namespace bbrgym {
 ///
 /// The queue of rivals looks the same, so a doubt is tested. For a moment the flow sends nearly as fast as it ever
 /// could: a queue would grow or overflow, a path does neither. Then ProbeRTT, which other flows of agents join: a queue
-/// would become shorter.
+/// would become shorter. Where RTTs have become longer in one step, adding is enough.
 class PathDoubt {
  public:
   struct State {
     /// Without jitter.
     Nanoseconds base_rtt = 0;
     bool is_probe_bw = false;
+    /// More is in flight than the window allows: what the flow itself has in the queue is about to leave it.
+    bool is_draining = false;
     /// The packets that are sent from then on meet a drained queue; 0 where there is none.
     Nanoseconds drained_since = 0;
     BitsPerSecond bandwidth = 0;
   };
 
-  /// A flow with at least this share of its highest bandwidth has no doubt; with 0 there is none.
+  /// A flow with at least this share of its highest bandwidth has no doubt, unless there was a step; with 0 there is
+  /// none.
   PathDoubt(double below, Bytes packet_bytes) : below_(below), packet_bytes_(packet_bytes) {}
 
   /// Takes an ACK, and returns whether ProbeRTT should begin, to complete a test.
   bool OnAck(const AckEvent& ack, const State& state) {
     longer_rtt_ = 0;
     found_bandwidth_ = 0;
+    if (below_ == 0.0) return false;
     highest_bandwidth_ = std::max(highest_bandwidth_, state.bandwidth);
     MeasureDrained(ack, state);
+    const bool is_steady_step = WatchSteps(ack, state);
     if (is_adding()) return Test(ack, state);
-    if (held_bandwidth_ > 0) EndFailure(ack);
-    Watch(ack, state);
+    if (held_bandwidth_ > 0) EndHold(ack);
+    if (is_steady_step && CanTest(ack, state)) {
+      TestStep(ack, state);
+    } else {
+      Watch(ack, state);
+    }
     return false;
   }
 
@@ -62,36 +72,93 @@ class PathDoubt {
   static constexpr std::int64_t kMinSamples = 8;
   static constexpr Nanoseconds kSpan = 300 * kMillisecond;
   static constexpr std::size_t kSpans = 6;
+  /// Of as many times the duration are the longest spans.
+  static constexpr std::size_t kLongest = 4;
   static constexpr Nanoseconds kFirstPause = kSecond;
   static constexpr Nanoseconds kLongestPause = 32 * kSecond;
   /// What the flows on a slow link may have in the queue, however few packets each of them wants there.
   static constexpr std::int64_t kPacketsOfMany = 20;
+  /// How often a small doubt has to pass in a row: in one of several tests others may have made room.
+  static constexpr int kPassesOfSmall = 3;
+  static constexpr Nanoseconds kStepSpan = 100 * kMillisecond;
+  /// A test of a step adds what a path as long as this needs, and a queue of this share of the delay.
+  static constexpr double kStepGain = 1.25;
   static constexpr Nanoseconds kUnknown = std::numeric_limits<Nanoseconds>::max();
+
+  struct Doubt {
+    /// Of the mean RTT, and of the smallest one, over base_rtt.
+    Nanoseconds excess = 0;
+    Nanoseconds least_excess = 0;
+    Nanoseconds mean_rtt = 0;
+    /// For how long a test measures.
+    Nanoseconds span = 0;
+    bool is_step = false;
+  };
 
   /// Less counts as none.
   static Nanoseconds LeastJitter(Nanoseconds base_rtt) { return base_rtt / 100 + kMillisecond / 2; }
   /// More than a short queue.
   static bool IsLarge(Nanoseconds excess, Nanoseconds base_rtt) { return excess > base_rtt / 8 + 2 * kMillisecond; }
+  /// More than RTTs scatter.
+  static bool IsNotable(Nanoseconds excess, Nanoseconds base_rtt) { return excess > base_rtt / 32 + 2 * kMillisecond; }
+
+  static bool CanTest(const AckEvent& ack, const State& state) {
+    return state.is_probe_bw && !ack.sample.is_app_limited;
+  }
+
+  /// Returns whether RTTs have become longer in one step, and are steady now.
+  bool WatchSteps(const AckEvent& ack, const State& state) {
+    if (!step_.is_step()) {
+      step_bandwidth_ = state.bandwidth;
+      step_pause_ = kFirstPause;
+      next_step_test_ = 0;
+    }
+    const bool is_steady = step_.OnAck(ack);
+    if (!step_.is_steady_since()) step_bandwidth_ = 0;
+    return is_steady && ack.now >= next_step_test_ && step_.steady().mean() - state.base_rtt > jitter_;
+  }
+
+  void TestStep(const AckEvent& ack, const State& state) {
+    const RttSample& steady = step_.steady();
+    doubt_ = {.excess = steady.mean() - state.base_rtt,
+              .least_excess = steady.least - state.base_rtt,
+              .mean_rtt = steady.mean(),
+              .span = kStepSpan,
+              .is_step = true};
+    // If the path is all that has changed, the flow needs the bandwidth of before.
+    const BitsPerSecond bandwidth =
+        step_bandwidth_ > 0 ? step_bandwidth_ : std::min(state.bandwidth, ack.sample.delivery_rate);
+    const double added = kStepGain * BytesIn(bandwidth, doubt_.excess);
+    const double faster = kStepGain * static_cast<double>(bandwidth) * static_cast<double>(doubt_.excess) /
+                          static_cast<double>(doubt_.mean_rtt);
+    rate_ = std::max(bandwidth, ack.sample.delivery_rate + static_cast<BitsPerSecond>(faster));
+    Begin(ack.now, bandwidth, static_cast<Bytes>(added));
+  }
 
   void Watch(const AckEvent& ack, const State& state) {
-    if (!state.is_probe_bw) return Restart(ack.now);
+    if (!state.is_probe_bw || state.is_draining) return Restart(ack.now);
     if (ack.rtt > 0) span_.Add(ack.rtt);
     if (span_.count < kMinSamples || ack.now - span_start_ < kSpan) return;
     std::rotate(spans_.begin(), spans_.begin() + 1, spans_.end());
     spans_.back() = span_;
-    watched_ = std::min(watched_ + 1, kSpans);
+    watched_ = std::min(watched_ + 1, spans_.size());
     span_ = {};
     span_start_ = ack.now;
-    if (watched_ == kSpans) Judge(ack.now, state);
+    for (std::size_t length = 1; length <= kLongest && !is_adding(); length *= 2) {
+      if (watched_ >= kSpans * length) Judge(ack.now, state, length);
+    }
   }
 
-  void Judge(Nanoseconds now, const State& state) {
+  /// Judges the last spans, each of which consists of this many.
+  void Judge(Nanoseconds now, const State& state, std::size_t length) {
     Nanoseconds sum = 0;
     Nanoseconds least_mean = kUnknown;
     Nanoseconds least = kUnknown;
     bool is_emptied = true;
     bool is_standing = true;
-    for (const RttSample& span : spans_) {
+    for (std::size_t i = spans_.size() - kSpans * length; i < spans_.size(); i += length) {
+      RttSample span;
+      for (std::size_t k = 0; k < length; ++k) span.Add(spans_[i + k]);
       const Nanoseconds excess = span.mean() - state.base_rtt;
       const Nanoseconds least_excess = span.least - state.base_rtt;
       sum += excess;
@@ -108,44 +175,59 @@ class PathDoubt {
     const bool is_steady = 5 * mean <= 7 * least_mean;
     const bool is_new = least_mean > jitter_ + jitter_ / 4;
     const bool is_starving = static_cast<double>(state.bandwidth) < below_ * static_cast<double>(highest_bandwidth_);
-    if (now < next_test_ || !is_steady || !is_new || !is_starving || !IsDoubtful(least_mean, is_emptied, state)) return;
-    doubted_ = least_mean;
-    doubted_least_ = least;
-    before_ = state.base_rtt + mean;
-    Begin(now, state);
-  }
-
-  bool IsDoubtful(Nanoseconds excess, bool is_emptied, const State& state) const {
-    if (is_emptied) return excess > LeastJitter(state.base_rtt);
-    // The first time even a few packets give reason to a test: jitter may have ended Startup, so that
-    // highest_bandwidth is low.
-    const std::int64_t packets = is_tested_ ? kPacketsOfMany : 0;
-    return IsLarge(excess, state.base_rtt) &&
-           BytesIn(highest_bandwidth_, excess) > static_cast<double>(packets * packet_bytes_);
-  }
-
-  void Begin(Nanoseconds now, const State& state) {
+    if (now < next_test_ || !is_steady || !is_new || !is_starving) return;
+    if (length > 1 && !IsLarge(least_mean, state.base_rtt)) return;
+    if (!IsDoubtful(least_mean, is_emptied, state)) return;
+    doubt_ = {.excess = least_mean,
+              .least_excess = least,
+              .mean_rtt = state.base_rtt + mean,
+              .span = static_cast<Nanoseconds>(length) * kSpan,
+              .is_step = false};
+    is_tested_ = true;
     // Nearly its highest bandwidth, and at least nearly twice the present one.
     const auto missing = 0.8 * static_cast<double>(highest_bandwidth_ - state.bandwidth);
     const auto faster = static_cast<BitsPerSecond>(std::max(missing, 0.9 * static_cast<double>(state.bandwidth)));
     rate_ = state.bandwidth + faster;
-    held_bandwidth_ = state.bandwidth;
-    added_ = static_cast<Bytes>(BytesIn(faster, before_));
+    Begin(now, state.bandwidth, static_cast<Bytes>(BytesIn(faster, doubt_.mean_rtt)));
+  }
+
+  bool IsDoubtful(Nanoseconds excess, bool is_emptied, const State& state) const {
+    const bool is_large = IsLarge(excess, state.base_rtt);
+    const bool has_drained = excesses_.back() != kUnknown;
+    // A short queue was not there in the last ProbeRTT.
+    if (!is_large && has_drained && 4 * excesses_.back() < 3 * excess) return false;
+    if (is_emptied) return excess > LeastJitter(state.base_rtt);
+    // The first time even a few packets give reason to a test: jitter may have ended Startup, so that
+    // highest_bandwidth is low.
+    const std::int64_t packets = is_tested_ ? kPacketsOfMany : 0;
+    return (is_large || (has_drained && IsNotable(excess, state.base_rtt))) &&
+           BytesIn(highest_bandwidth_, excess) > static_cast<double>(packets * packet_bytes_);
+  }
+
+  void Begin(Nanoseconds now, BitsPerSecond bandwidth, Bytes added) {
+    held_bandwidth_ = bandwidth;
+    added_ = added;
     adding_since_ = now;
     lost_ = 0;
+    acked_ = 0;
     taken_ = 0;
     latest_ = {};
     met_ = {};
-    is_tested_ = true;
   }
 
-  /// Returns whether the queue has not grown.
+  /// Returns whether the queue has not grown, and ProbeRTT should follow.
   bool Test(const AckEvent& ack, const State& state) {
+    if (!CanTest(ack, state)) {
+      taken_ = highest_bandwidth_;
+      Stop(ack.now);
+      return false;
+    }
     lost_ += ack.bytes_lost;
-    const bool is_too_long = ack.now - adding_since_ > 2 * kSecond + 8 * before_;
-    const bool is_void = !state.is_probe_bw || ack.sample.is_app_limited || is_too_long;
-    if (is_void) taken_ = highest_bandwidth_;
-    if (is_void || lost_ > added_ / 8 + 2 * packet_bytes_) {
+    acked_ += ack.bytes_acked;
+    const bool is_too_long = ack.now - adding_since_ > 3 * kSecond + 8 * doubt_.mean_rtt;
+    // Beside random loss, of 2 %.
+    const bool is_overflowing = lost_ > added_ / 8 + 2 * packet_bytes_ + acked_ / 50;
+    if (is_too_long || is_overflowing) {
       Fail(ack.now);
       return false;
     }
@@ -155,42 +237,63 @@ class PathDoubt {
     // Do not fill the queue for longer than needed.
     latest_.Add(ack.rtt);
     if (latest_.count >= kMinSamples) {
-      if (latest_.mean() > before_ + 2 * doubted_) {
+      const Nanoseconds most = doubt_.is_step ? doubt_.excess : 2 * doubt_.excess;
+      if (latest_.mean() > doubt_.mean_rtt + most) {
         Fail(ack.now);
         return false;
       }
       latest_ = {};
     }
     // These packets meet all that was added before.
-    if (sent < adding_since_ + before_) return false;
+    if (sent < adding_since_ + doubt_.mean_rtt) return false;
     if (met_.count == 0) met_since_ = ack.now;
     met_.Add(ack.rtt);
-    if (met_.count < kMinSamples || ack.now - met_since_ < kSpan) return false;
-    if (2 * (met_.mean() - before_) > doubted_) {
-      Fail(ack.now);
+    if (met_.count < kMinSamples || ack.now - met_since_ < doubt_.span) return false;
+    const Nanoseconds growth = met_.mean() - doubt_.mean_rtt;
+    if (2 * growth > doubt_.excess) {
+      Fail(ack.now, growth > doubt_.excess);
       return false;
     }
+    return Pass(ack.now, state);
+  }
+
+  bool Pass(Nanoseconds now, const State& state) {
     added_ = 0;
     held_bandwidth_ = 0;
-    is_confirming_ = ++passes_ >= (IsLarge(doubted_, state.base_rtt) ? 1 : 2);
-    Restart(ack.now);
+    Restart(now);
+    if (doubt_.is_step) {
+      TakeLonger(state.base_rtt);
+      return false;
+    }
+    is_confirming_ = ++passes_ >= (IsLarge(doubt_.excess, state.base_rtt) ? 1 : kPassesOfSmall);
     return is_confirming_;
   }
 
-  void Fail(Nanoseconds now) {
+  /// Where RTTs vary, a test can fail by chance. If it is not clear that there is a queue, the pause does not grow.
+  void Fail(Nanoseconds now, bool is_clear = true) {
+    Stop(now);
+    if (doubt_.is_step) {
+      step_bandwidth_ = 0;
+      next_step_test_ = now + step_pause_;
+      step_pause_ *= 2;
+    } else {
+      passes_ = 0;
+      if (is_clear) pause_ = std::min(2 * pause_, kLongestPause);
+      next_test_ = now + pause_;
+    }
+  }
+
+  void Stop(Nanoseconds now) {
     added_ = 0;
-    passes_ = 0;
-    failed_at_ = now;
-    pause_ = std::min(2 * pause_, kLongestPause);
-    next_test_ = now + pause_;
+    stopped_at_ = now;
     Restart(now);
   }
 
-  /// Takes an ACK after a test that failed.
-  void EndFailure(const AckEvent& ack) {
+  /// Takes an ACK after a test that did not pass.
+  void EndHold(const AckEvent& ack) {
     if (ack.rtt <= 0) return;
     taken_ = std::max(taken_, ack.sample.delivery_rate);
-    if (ack.now - ack.rtt < failed_at_) return;
+    if (ack.now - ack.rtt < stopped_at_) return;
     held_bandwidth_ = 0;
     // If the flow is alone, this is the rate of a link that has become slower.
     highest_bandwidth_ = taken_;
@@ -230,16 +333,19 @@ class PathDoubt {
   void Confirm(Nanoseconds now, Nanoseconds excess, Nanoseconds base_rtt) {
     is_confirming_ = false;
     passes_ = 0;
-    if (4 * excess < 3 * doubted_) return Fail(now);
+    if (4 * excess < 3 * doubt_.excess) return Fail(now, 2 * excess < doubt_.excess);
     pause_ = kFirstPause;
-    const bool is_longer = 5 * doubted_least_ > 3 * doubted_ && IsLarge(doubted_least_, base_rtt);
-    if (is_longer) {
-      longer_rtt_ = base_rtt + doubted_least_;
-      found_bandwidth_ = std::min(taken_, rate_);
-    }
-    jitter_ = is_longer ? doubted_ - doubted_least_ : doubted_;
+    const bool is_longer = 5 * doubt_.least_excess > 3 * doubt_.excess && IsNotable(doubt_.least_excess, base_rtt);
+    if (is_longer) TakeLonger(base_rtt);
+    jitter_ = is_longer ? doubt_.excess - doubt_.least_excess : doubt_.excess;
     // Two later ProbeRTTs can end it; those of before the path changed cannot.
     excesses_.fill(jitter_);
+  }
+
+  void TakeLonger(Nanoseconds base_rtt) {
+    longer_rtt_ = base_rtt + doubt_.least_excess;
+    found_bandwidth_ = std::min(taken_, rate_);
+    step_.Forget();
   }
 
   void Restart(Nanoseconds now) {
@@ -254,23 +360,21 @@ class PathDoubt {
   /// Of the flow so far, or since a test that failed what it had in that test.
   BitsPerSecond highest_bandwidth_ = 0;
 
-  // What the flow watches: the present span, and the last ones.
+  // What the flow watches: steps, the present span, and the last ones.
+  RttStep step_;
   RttSample span_;
   Nanoseconds span_start_ = 0;
-  std::array<RttSample, kSpans> spans_ = {};
+  std::array<RttSample, kSpans * kLongest> spans_ = {};
   std::size_t watched_ = 0;
 
-  // What it doubts: the excess over base_rtt of the mean RTT, and of the smallest one.
-  Nanoseconds doubted_ = 0;
-  Nanoseconds doubted_least_ = 0;
-  Nanoseconds before_ = 0;  // the mean RTT
-
-  // How it tests that.
+  // What it doubts, and how it tests that.
+  Doubt doubt_;
   Bytes added_ = 0;
   BitsPerSecond rate_ = 0;
   BitsPerSecond held_bandwidth_ = 0;
   Nanoseconds adding_since_ = 0;
   Bytes lost_ = 0;
+  Bytes acked_ = 0;
   BitsPerSecond taken_ = 0;  // the highest rate of its packets' delivery
   RttSample latest_;
   RttSample met_;
@@ -279,8 +383,11 @@ class PathDoubt {
   bool is_confirming_ = false;
   bool is_tested_ = false;
   Nanoseconds pause_ = kFirstPause;
-  Nanoseconds failed_at_ = 0;
+  Nanoseconds stopped_at_ = 0;
   Nanoseconds next_test_ = 0;
+  BitsPerSecond step_bandwidth_ = 0;  // of before the step; 0 if that is too much now
+  Nanoseconds step_pause_ = kFirstPause;
+  Nanoseconds next_step_test_ = 0;
 
   // What it finds.
   Nanoseconds longer_rtt_ = 0;
