@@ -78,8 +78,6 @@ class PathDoubt {
   static constexpr Nanoseconds kLongestPause = 32 * kSecond;
   /// What the flows on a slow link may have in the queue, however few packets each of them wants there.
   static constexpr std::int64_t kPacketsOfMany = 20;
-  /// How often a small doubt has to pass in a row: in one of several tests others may have made room.
-  static constexpr int kPassesOfSmall = 3;
   static constexpr Nanoseconds kStepSpan = 100 * kMillisecond;
   /// A test of a step adds what a path as long as this needs, and a queue of this share of the delay.
   static constexpr double kStepGain = 1.25;
@@ -92,6 +90,8 @@ class PathDoubt {
     Nanoseconds mean_rtt = 0;
     /// For how long a test measures.
     Nanoseconds span = 0;
+    /// How many tests it has to pass in a row: in one of several, others may have made room.
+    int passes = 1;
     bool is_step = false;
   };
 
@@ -182,7 +182,9 @@ class PathDoubt {
               .least_excess = least,
               .mean_rtt = state.base_rtt + mean,
               .span = static_cast<Nanoseconds>(length) * kSpan,
-              .is_step = false};
+              .passes = !IsLarge(least_mean, state.base_rtt) ? 3
+                        : is_emptied                         ? 2
+                                                             : 1};
     is_tested_ = true;
     // Nearly its highest bandwidth, and at least nearly twice the present one.
     const auto missing = 0.8 * static_cast<double>(highest_bandwidth_ - state.bandwidth);
@@ -194,8 +196,13 @@ class PathDoubt {
   bool IsDoubtful(Nanoseconds excess, bool is_emptied, const State& state) const {
     const bool is_large = IsLarge(excess, state.base_rtt);
     const bool has_drained = excesses_.back() != kUnknown;
-    // A short queue was not there in the last ProbeRTT.
-    if (!is_large && has_drained && 4 * excesses_.back() < 3 * excess) return false;
+    // A queue that others join in emptying was not there in the last ProbeRTT. But a flow that has next to nothing
+    // cannot wait for another one.
+    if (has_drained) {
+      const bool is_starved = 8 * state.bandwidth < highest_bandwidth_;
+      const bool was_there = is_large ? 2 * excesses_.back() >= excess : 4 * excesses_.back() >= 3 * excess;
+      if (!was_there && !(is_large && is_starved)) return false;
+    }
     if (is_emptied) return excess > LeastJitter(state.base_rtt);
     // The first time even a few packets give reason to a test: jitter may have ended Startup, so that
     // highest_bandwidth is low.
@@ -265,7 +272,7 @@ class PathDoubt {
       TakeLonger(state.base_rtt);
       return false;
     }
-    is_confirming_ = ++passes_ >= (IsLarge(doubt_.excess, state.base_rtt) ? 1 : kPassesOfSmall);
+    is_confirming_ = ++passes_ >= doubt_.passes;
     return is_confirming_;
   }
 
