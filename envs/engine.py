@@ -452,5 +452,8 @@ def _engine_class(name: str, options: Mapping[str, Any]) -> type[Engine]:
     engine_class = load_entry_point(ENGINES[name].entry_point)
     if not (isinstance(engine_class, type) and issubclass(engine_class, Engine)):
         raise TypeError(f"{ENGINES[name].entry_point} must be a subclass of Engine, got {engine_class!r}")
-    check_keys(f"engine {name!r}", options, inspect.signature(engine_class).parameters)
+    # Python before 3.11.4 takes the signature of `__new__` for a class that inherits both.
+    _, *parameters = inspect.signature(engine_class.__init__).parameters.values()
+    known = [it.name for it in parameters if it.kind not in (it.VAR_POSITIONAL, it.VAR_KEYWORD)]
+    check_keys(f"engine {name!r}", options, known)
     return engine_class

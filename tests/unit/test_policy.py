@@ -149,6 +149,7 @@ class TestBytes:
             (b"bbrgympo\x02", b"bbrgympo\x01", "the version of a policy must be 2, got 1"),
             (b"loss_rate", b"loss_rage", "unknown feature 'loss_rage'; known: delivery_rate_ratio, "),
             (b"loss_rate", b"is_probe_", "unknown feature 'is_probe_'"),
+            (b"loss_rate", b"loss_r\xe1te", "must be printable ASCII"),
             (b"is_startup", b"cwnd_ratio", "has the feature 'cwnd_ratio' twice"),
             (b"\x0a\0\0\0cwnd", b"\xff\0\0\0cwnd", r"the name of feature 0 of a policy must be in \[1, 64\], got 255"),
         ],

@@ -37,6 +37,11 @@ float Tanh(float x) {
 }
 
 const PolicyFeature& Feature(std::string_view name) {
+  // Python cannot make every byte a part of a message.
+  const auto is_printable = [](char byte) { return byte >= ' ' && byte <= '~'; };
+  if (!std::all_of(name.begin(), name.end(), is_printable)) {
+    throw PolicyError("the names of a policy's features must be printable ASCII");
+  }
   try {
     return FindPolicyFeature(name);
   } catch (const std::invalid_argument& error) {
