@@ -17,7 +17,6 @@ namespace {
 
 // As in HyStart++ (RFC 9406, section 4.3).
 constexpr Nanoseconds kMinRttRise = 4 * kMillisecond;
-constexpr std::int64_t kMinSamples = 8;
 constexpr Nanoseconds kSmallJitter = 2 * kMillisecond;
 
 BbrParameters ModelParameters(const AgentParameters& agent) {
@@ -144,7 +143,7 @@ void AgentController::DoubtPath(const AckEvent& ack) {
 }
 
 bool AgentController::IsBehindQueue() const {
-  if (round_rtts_.count < kMinSamples) return false;
+  if (!round_rtts_.is_enough()) return false;
   const Nanoseconds base_rtt = base_rtt_.Least();
   const Nanoseconds rise = round_rtts_.least - base_rtt - Jitter();
   if (rise < kMinRttRise) return false;

@@ -31,15 +31,15 @@ struct AgentParameters {
   double bandwidth_window_ms = 300.0;
   /// The smallest window. With BBR's four packets, a few flows on a slow link fill any buffer.
   std::int64_t min_cwnd_packets = 2;
-  /// Startup ends when the smallest RTT of a round is above the lowest RTT (by 4 ms) and by this share of it: what
+  /// Startup ends when the smallest RTT of a round is above base_rtt (by 4 ms) and by this share of it: what
   /// BBR's Startup queues until the bandwidth has not grown for three rounds, all flows have to wait for. 0: it does
   /// not…
   double startup_rtt_rise = 0.25;
   /// …or when the flow has this many packets in the queue, which on a long path is a smaller share of its RTT. 0: it
   /// does not.
   std::int64_t startup_queue_packets = 20;
-  /// Startup begins again when the bandwidth has grown by as much as Startup looks for, and no packet of the rounds
-  /// since has met a queue: the link has room for more.
+  /// Startup begins again when the bandwidth has grown by as much as Startup looks for in rounds whose mean RTT is
+  /// that of a path without a queue: the link has room for more.
   bool restarts_startup = true;
   /// Window of ProbeRTT, in BDPs, enough to empty the short queues that an agent keeps; BBRv2's is 0.5.
   /// 0 means BBR's window of four packets, which costs more throughput (docs/algorithms/agent.md).
@@ -107,7 +107,7 @@ class AgentController : public BbrController {
   Nanoseconds min_rtt_at_probe_bw_ = 0;  // 0 in the other modes
   // Since the flow began, beyond the windows of max_bandwidth and min_rtt; 0 before the first sample.
   BitsPerSecond highest_bandwidth_ = 0;
-  /// The window of before a test of the path.
+  /// The window of before a test of the path, or what was in flight if that was more.
   Bytes undoubted_cwnd_ = 0;
   Nanoseconds lowest_rtt_ = 0;
   /// The smallest RTT of the present ProbeRTT and of the last one; 0 before there is one.

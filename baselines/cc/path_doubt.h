@@ -68,8 +68,6 @@ class PathDoubt {
   Nanoseconds jitter() const { return jitter_; }
 
  private:
-  // As many RTTs as HyStart++ needs (RFC 9406, section 4.3).
-  static constexpr std::int64_t kMinSamples = 8;
   static constexpr Nanoseconds kSpan = 300 * kMillisecond;
   static constexpr std::size_t kSpans = 6;
   /// Of as many times the duration are the longest spans.
@@ -138,7 +136,7 @@ class PathDoubt {
   void Watch(const AckEvent& ack, const State& state) {
     if (!state.is_probe_bw || state.is_draining) return Restart(ack.now);
     if (ack.rtt > 0) span_.Add(ack.rtt);
-    if (span_.count < kMinSamples || ack.now - span_start_ < kSpan) return;
+    if (!span_.is_enough() || ack.now - span_start_ < kSpan) return;
     std::rotate(spans_.begin(), spans_.begin() + 1, spans_.end());
     spans_.back() = span_;
     watched_ = std::min(watched_ + 1, spans_.size());
@@ -176,15 +174,15 @@ class PathDoubt {
     const bool is_new = least_mean > jitter_ + jitter_ / 4;
     const bool is_starving = static_cast<double>(state.bandwidth) < below_ * static_cast<double>(highest_bandwidth_);
     if (now < next_test_ || !is_steady || !is_new || !is_starving) return;
-    if (length > 1 && !IsLarge(least_mean, state.base_rtt)) return;
-    if (!IsDoubtful(least_mean, is_emptied, state)) return;
+    const bool is_large = IsLarge(least_mean, state.base_rtt);
+    if ((length > 1 && !is_large) || !IsDoubtful(least_mean, is_large, is_emptied, state)) return;
     doubt_ = {.excess = least_mean,
               .least_excess = least,
               .mean_rtt = state.base_rtt + mean,
               .span = static_cast<Nanoseconds>(length) * kSpan,
-              .passes = !IsLarge(least_mean, state.base_rtt) ? 3
-                        : is_emptied                         ? 2
-                                                             : 1};
+              .passes = !is_large    ? 3
+                        : is_emptied ? 2
+                                     : 1};
     is_tested_ = true;
     // Nearly its highest bandwidth, and at least nearly twice the present one.
     const auto missing = 0.8 * static_cast<double>(highest_bandwidth_ - state.bandwidth);
@@ -193,8 +191,7 @@ class PathDoubt {
     Begin(now, state.bandwidth, static_cast<Bytes>(BytesIn(faster, doubt_.mean_rtt)));
   }
 
-  bool IsDoubtful(Nanoseconds excess, bool is_emptied, const State& state) const {
-    const bool is_large = IsLarge(excess, state.base_rtt);
+  bool IsDoubtful(Nanoseconds excess, bool is_large, bool is_emptied, const State& state) const {
     const bool has_drained = excesses_.back() != kUnknown;
     // A queue that others join in emptying was not there in the last ProbeRTT. But a flow that has next to nothing
     // cannot wait for another one.
@@ -243,7 +240,7 @@ class PathDoubt {
     taken_ = std::max(taken_, ack.sample.delivery_rate);
     // Do not fill the queue for longer than needed.
     latest_.Add(ack.rtt);
-    if (latest_.count >= kMinSamples) {
+    if (latest_.is_enough()) {
       const Nanoseconds most = doubt_.is_step ? doubt_.excess : 2 * doubt_.excess;
       if (latest_.mean() > doubt_.mean_rtt + most) {
         Fail(ack.now);
@@ -255,7 +252,7 @@ class PathDoubt {
     if (sent < adding_since_ + doubt_.mean_rtt) return false;
     if (met_.count == 0) met_since_ = ack.now;
     met_.Add(ack.rtt);
-    if (met_.count < kMinSamples || ack.now - met_since_ < doubt_.span) return false;
+    if (!met_.is_enough() || ack.now - met_since_ < doubt_.span) return false;
     const Nanoseconds growth = met_.mean() - doubt_.mean_rtt;
     if (2 * growth > doubt_.excess) {
       Fail(ack.now, growth > doubt_.excess);

@@ -22,6 +22,8 @@ struct RttSample {
     count += other.count;
   }
   Nanoseconds mean() const { return sum / count; }
+  /// Whether there are as many as HyStart++ needs (RFC 9406, section 4.3).
+  bool is_enough() const { return count >= 8; }
 };
 
 }  // namespace bbrgym

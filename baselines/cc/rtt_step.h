@@ -1,7 +1,5 @@
 #pragma once
 
-#include <algorithm>
-#include <cstdint>
 #include <utility>
 
 #include "baselines/cc/controller.h"
@@ -49,13 +47,11 @@ class RttStep {
   void Forget() { rise_ = 0; }
 
  private:
-  // As many RTTs as HyStart++ needs (RFC 9406, section 4.3).
-  static constexpr std::int64_t kMinSamples = 8;
   static constexpr Nanoseconds kSpan = 150 * kMillisecond;
   static constexpr Nanoseconds kHistory = 300 * kMillisecond;
 
   static bool IsOver(const RttSample& sample, Nanoseconds duration, Nanoseconds least_duration) {
-    return sample.count >= kMinSamples && duration >= least_duration;
+    return sample.is_enough() && duration >= least_duration;
   }
 
   /// The RTTs of the last 300 to 600 ms.
