@@ -25,8 +25,8 @@ from bbrgym.envs.trace import Trace
 from bbrgym.envs.trace_file import load_trace
 from studies import page
 from studies.league.regret import LEAST_BEST, MOST_REGRET, PARTS, Regret, regret_verdict, regrets
-from studies.league.scores import SCORE, SCORES, ScoreComparison, compare_scores, scores, standings
-from studies.league.suites import ALONE, CHANGING, DRAWN, FOUND, OF_ONE_KIND, REDRAWN, League, outside_of
+from studies.league.scores import SCORE, SCORES, ScoreComparison, compare_scores, standings
+from studies.league.suites import ALONE, CHANGING, DRAWN, FOUND, REDRAWN, League, outside_of
 from studies.league.verdicts import (
     HARMS,
     PaperVerdict,
@@ -61,7 +61,7 @@ def goals(league: League) -> list[Goal]:
     """Return the goals that the league has results for."""
     name, rival = league.plan.learned, league.plan.rival
     found = []
-    table = _scores_of(league, "generalisation")
+    table = league.scores.get("generalisation")
     if table is not None:
         standing = standings(table)[SCORE]
         best = _best_algorithm(league, "generalisation", standing)
@@ -86,7 +86,7 @@ def goals(league: League) -> list[Goal]:
             )
         )
     for suite in CHANGING:
-        table = _scores_of(league, suite)
+        table = league.scores.get(suite)
         if table is not None:
             standing = standings(table)[SCORE]
             best = _best_algorithm(league, suite, standing)
@@ -142,7 +142,7 @@ def _with_best_settings(league: League) -> str:
 
 def print_league_goals(league: League, console: Console) -> None:
     """Print the standings of the generalisation suite and the goals."""
-    table = _scores_of(league, "generalisation")
+    table = league.scores.get("generalisation")
     if table is not None:
         printed = _rich_table("generalisation", ["competitor", "fair power", *SHOWN])
         for name, row in standings(table).iterrows():
@@ -274,15 +274,9 @@ def _definitions(league: League) -> list[str]:
     ]
 
 
-def _scores_of(league: League, suite: str) -> pd.DataFrame | None:
-    result = league.results.get(suite)
-    return None if result is None or result.results.empty else scores(result)
-
-
 def _regrets(league: League) -> dict[str, list[Regret]]:
     """Return the learned competitor's regrets in each suite that has some."""
-    tables = {suite: _scores_of(league, suite) for suite in OF_ONE_KIND}
-    found = {suite: regrets(table, league.plan.learned) for suite, table in tables.items() if table is not None}
+    found = {suite: regrets(table, league.plan.learned) for suite, table in league.scores.items()}
     return {suite: of_suite for suite, of_suite in found.items() if of_suite}
 
 
@@ -366,7 +360,7 @@ def _without_jitter(flow: Flow) -> Flow:
 
 
 def _suite(league: League, suite: str, path: Path) -> list[str]:
-    table = _scores_of(league, suite)
+    table = league.scores.get(suite)
     if table is None:
         return ["Not run yet."]
     config = league.results[suite].plan["config"]
@@ -644,7 +638,7 @@ def _part(part: League, league: League) -> list[str]:
     ]
     if verdicts := paper_verdicts(part):
         blocks.append(_verdict_table(verdicts, part.plan.learned))
-    table, native = _scores_of(part, "generalisation"), _scores_of(league, "generalisation")
+    table, native = part.scores.get("generalisation"), league.scores.get("generalisation")
     if table is not None:
         same = native
         if native is not None:

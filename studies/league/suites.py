@@ -6,10 +6,12 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import pandas as pd
 from rich.console import Console
 from rich.markup import escape
 
@@ -22,6 +24,7 @@ from bbrgym.envs.engine import EngineDescription, describe_engine
 from bbrgym.envs.scenario import Scenario
 from bbrgym.files import DAMAGES
 from studies.experiments import STAND_INS, compose_experiment
+from studies.league.scores import scores
 from studies.papers.published import Paper, load_paper
 
 ALONE: Final = "alone"
@@ -191,6 +194,12 @@ class League:
     def failures(self) -> int:
         """The number of failed runs."""
         return sum(len(result.failures) for result in self.results.values())
+
+    @cached_property
+    def scores(self) -> dict[str, pd.DataFrame]:
+        """The scores (`studies.league.scores.scores`) of the suites in which all flows are of one kind, if they ran."""
+        found = {suite: self.results[suite] for suite in OF_ONE_KIND if suite in self.results}
+        return {suite: scores(result) for suite, result in found.items() if not result.results.empty}
 
     def algorithms(self, suite: str) -> list[str]:
         """Return the hand-coded algorithms among a suite's competitors: neither learned nor yardsticks."""
