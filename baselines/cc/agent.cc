@@ -45,6 +45,7 @@ void AgentParameters::Describe(ParameterReader& reader) {
   reader.Field("startup_queue_packets", startup_queue_packets, 0, 1'000'000);
   reader.Field("restarts_startup", restarts_startup);
   reader.Field("probe_rtt_cwnd_gain", probe_rtt_cwnd_gain, 0.0, 1.0);
+  reader.Field("light_probe_rtt_cwnd_gain", light_probe_rtt_cwnd_gain, 0.0, 1.0);
   reader.Field("probe_rtt_join", probe_rtt_join, 0.0, 1.0);
   reader.Field("base_rtt_window_s", base_rtt_window_s, 0.1, 3600.0);
   reader.Field("doubt_below", doubt_below, 0.0, 1.0);
@@ -86,6 +87,9 @@ void AgentController::Observe(const AckEvent& ack) {
                                    .bdp = bdp,
                                    .target = (steered_.cwnd - 1.0) * bdp});
     if (agent_.restarts_startup) RestartStartupIfFree();
+    if (mode() == Mode::kProbeBw) {
+      has_short_queue_ = round_rtts_.count > 0 && round_rtts_.least <= lowest_rtt_ + 2 * Ignored(lowest_rtt_);
+    }
     round_rtts_ = {};
   }
   if (ack.rtt > 0) {
@@ -94,10 +98,19 @@ void AgentController::Observe(const AckEvent& ack) {
   }
   MeasureStandingRtt(ack);
   DoubtPath(ack);
+  JoinProbeRtt(ack);
+}
+
+void AgentController::JoinProbeRtt(const AckEvent& ack) {
+  if (mode() == Mode::kProbeRtt && has_short_queue_ && ack.rtt > 0 && 100 * ack.rtt < 98 * min_rtt_before_) {
+    has_short_queue_ = false;
+    EnterProbeRtt(ChooseProbeRttCwnd());
+  }
   if (mode() != Mode::kProbeBw) {
     min_rtt_at_probe_bw_ = 0;
     return;
   }
+  min_rtt_before_ = min_rtt();
   if (min_rtt_at_probe_bw_ == 0) min_rtt_at_probe_bw_ = min_rtt();
   const double joined_below = agent_.probe_rtt_join * static_cast<double>(min_rtt_at_probe_bw_);
   if (ack.rtt > 0 && static_cast<double>(ack.rtt) < joined_below) EnterProbeRtt(ChooseProbeRttCwnd());
@@ -174,8 +187,9 @@ Gains AgentController::ChooseGains() const {
 Bytes AgentController::ChooseProbeRttCwnd() const {
   // Use the lowest RTT. base_rtt may include a standing queue; a part of that BDP would not drain the queue, and no
   // flow would ever see the path empty again.
+  const double gain = has_short_queue_ ? agent_.light_probe_rtt_cwnd_gain : agent_.probe_rtt_cwnd_gain;
   return std::max(BbrController::ChooseProbeRttCwnd(),
-                  static_cast<Bytes>(agent_.probe_rtt_cwnd_gain * BytesIn(max_bandwidth(), lowest_rtt_)));
+                  static_cast<Bytes>(gain * BytesIn(max_bandwidth(), lowest_rtt_)));
 }
 
 void AgentController::MoveCwnd(const AckEvent& ack, Bytes target) {

@@ -44,6 +44,9 @@ struct AgentParameters {
   /// Window of ProbeRTT, in BDPs, enough to empty the short queues that an agent keeps; BBRv2's is 0.5.
   /// 0 means BBR's window of four packets, which costs more throughput (docs/algorithms/agent.md).
   double probe_rtt_cwnd_gain = 0.8;
+  /// The same where RTTs are within 0.6 ms and a tenth of the lowest one: there is next to nothing to drain. If the RTT
+  /// falls nevertheless, the path has become shorter, and the window becomes that of the others.
+  double light_probe_rtt_cwnd_gain = 0.95;
   /// An RTT below this share of min_rtt at the start of ProbeBW starts ProbeRTT at once: other flows are emptying the
   /// queue, and flows can empty it only together. 0 means that only the age of min_rtt starts ProbeRTT.
   double probe_rtt_join = 0.95;
@@ -90,12 +93,14 @@ class AgentController : public BbrController {
   /// At most as long as the lowest RTT.
   Nanoseconds Jitter() const { return std::min(doubt_.jitter(), lowest_rtt_); }
   /// Returns an RTT with what does not count as a queue.
-  Nanoseconds WithJitter(Nanoseconds rtt) const {
-    const auto ignored = static_cast<Nanoseconds>(agent_.ignored_delay_ms * kMillisecond);
-    return rtt + std::max(Jitter(), std::min(ignored, rtt / 20));
+  Nanoseconds WithJitter(Nanoseconds rtt) const { return rtt + std::max(Jitter(), Ignored(rtt)); }
+  /// What of a delay beyond this RTT does not count, jitter aside.
+  Nanoseconds Ignored(Nanoseconds rtt) const {
+    return std::min(static_cast<Nanoseconds>(agent_.ignored_delay_ms * kMillisecond), rtt / 20);
   }
   void MeasureStandingRtt(const AckEvent& ack);
   void DoubtPath(const AckEvent& ack);
+  void JoinProbeRtt(const AckEvent& ack);
   bool IsBehindQueue() const;
   void RestartStartupIfFree();
 
@@ -105,6 +110,8 @@ class AgentController : public BbrController {
   PathDoubt doubt_;
   BacklogCorrection correction_;
   Nanoseconds min_rtt_at_probe_bw_ = 0;  // 0 in the other modes
+  Nanoseconds min_rtt_before_ = 0;       // the present ProbeRTT
+  bool has_short_queue_ = false;         // in the last round of ProbeBW, and the present ProbeRTT has found none
   // Since the flow began, beyond the windows of max_bandwidth and min_rtt; 0 before the first sample.
   BitsPerSecond highest_bandwidth_ = 0;
   /// The window of before a test of the path, or what was in flight if that was more.

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "baselines/cc/controller.h"
+#include "baselines/cc/rtt_jumps.h"
 #include "baselines/cc/rtt_sample.h"
 #include "baselines/cc/rtt_step.h"
 #include "baselines/cc/units.h"
@@ -16,7 +17,7 @@ namespace bbrgym {
 ///
 /// The queue of rivals looks the same, so a doubt is tested. For a moment the flow sends nearly as fast as it ever
 /// could: a queue would grow or overflow, a path does neither. Then ProbeRTT, which other flows of agents join: a queue
-/// would become shorter. Where RTTs have become longer in one step, adding is enough.
+/// would become shorter. Where RTTs have become longer in one step, or grow evenly, adding is enough.
 class PathDoubt {
  public:
   struct State {
@@ -30,8 +31,8 @@ class PathDoubt {
     BitsPerSecond bandwidth = 0;
   };
 
-  /// A flow with at least this share of its highest bandwidth has no doubt, unless there was a step; with 0 there is
-  /// none.
+  /// A flow with at least this share of its highest bandwidth has no doubt, unless RTTs step, rise or jump; with 0
+  /// there is none.
   PathDoubt(double below, Bytes packet_bytes) : below_(below), packet_bytes_(packet_bytes) {}
 
   /// Takes an ACK, and returns whether ProbeRTT should begin, to complete a test.
@@ -72,16 +73,40 @@ class PathDoubt {
   static constexpr std::size_t kSpans = 6;
   /// Of as many times the duration are the longest spans.
   static constexpr std::size_t kLongest = 4;
-  static constexpr Nanoseconds kFirstPause = kSecond;
-  static constexpr Nanoseconds kLongestPause = 32 * kSecond;
   /// What the flows on a slow link may have in the queue, however few packets each of them wants there.
   static constexpr std::int64_t kPacketsOfMany = 20;
-  static constexpr Nanoseconds kStepSpan = 100 * kMillisecond;
+  /// So many spans, one later than the other, are a rise.
+  static constexpr std::size_t kRising = 4;
+  /// A flow whose RTTs jump has a doubt below this share of its highest bandwidth.
+  static constexpr double kJumpsBelow = 0.8;
+  /// For how long the test of a step or of a rise measures.
+  static constexpr Nanoseconds kShortSpan = 100 * kMillisecond;
   /// A test of a step adds what a path as long as this needs, and a queue of this share of the delay.
   static constexpr double kStepGain = 1.25;
   static constexpr Nanoseconds kUnknown = std::numeric_limits<Nanoseconds>::max();
 
+  /// What gives reason to a doubt.
+  enum class Sign { kStarving, kStep, kRise, kJumps };
+
+  /// How long a flow waits after a test that has failed.
+  class Pause {
+   public:
+    bool is_over(Nanoseconds now) const { return now >= end_; }
+    /// The longer, the more tests in a row had a clear result.
+    void Begin(Nanoseconds now, bool is_clear) {
+      if (is_clear) duration_ = std::min(2 * duration_, kLongest);
+      end_ = now + duration_;
+    }
+    void Reset() { *this = {}; }
+
+   private:
+    static constexpr Nanoseconds kLongest = 32 * kSecond;
+    Nanoseconds duration_ = kSecond;
+    Nanoseconds end_ = 0;
+  };
+
   struct Doubt {
+    Sign sign = Sign::kStarving;
     /// Of the mean RTT, and of the smallest one, over base_rtt.
     Nanoseconds excess = 0;
     Nanoseconds least_excess = 0;
@@ -90,7 +115,7 @@ class PathDoubt {
     Nanoseconds span = 0;
     /// How many tests it has to pass in a row: in one of several, others may have made room.
     int passes = 1;
-    bool is_step = false;
+    bool needs_probe_rtt() const { return sign == Sign::kStarving || sign == Sign::kJumps; }
   };
 
   /// Less counts as none.
@@ -108,21 +133,20 @@ class PathDoubt {
   bool WatchSteps(const AckEvent& ack, const State& state) {
     if (!step_.is_step()) {
       step_bandwidth_ = state.bandwidth;
-      step_pause_ = kFirstPause;
-      next_step_test_ = 0;
+      step_pause_.Reset();
     }
     const bool is_steady = step_.OnAck(ack);
     if (!step_.is_steady_since()) step_bandwidth_ = 0;
-    return is_steady && ack.now >= next_step_test_ && step_.steady().mean() - state.base_rtt > jitter_;
+    return is_steady && step_pause_.is_over(ack.now) && step_.steady().mean() - state.base_rtt > jitter_;
   }
 
   void TestStep(const AckEvent& ack, const State& state) {
     const RttSample& steady = step_.steady();
-    doubt_ = {.excess = steady.mean() - state.base_rtt,
+    doubt_ = {.sign = Sign::kStep,
+              .excess = steady.mean() - state.base_rtt,
               .least_excess = steady.least - state.base_rtt,
               .mean_rtt = steady.mean(),
-              .span = kStepSpan,
-              .is_step = true};
+              .span = kShortSpan};
     // If the path is all that has changed, the flow needs the bandwidth of before.
     const BitsPerSecond bandwidth =
         step_bandwidth_ > 0 ? step_bandwidth_ : std::min(state.bandwidth, ack.sample.delivery_rate);
@@ -136,15 +160,54 @@ class PathDoubt {
   void Watch(const AckEvent& ack, const State& state) {
     if (!state.is_probe_bw || state.is_draining) return Restart(ack.now);
     if (ack.rtt > 0) span_.Add(ack.rtt);
+    jumps_.OnAck(ack, highest_bandwidth_, packet_bytes_);
     if (!span_.is_enough() || ack.now - span_start_ < kSpan) return;
     std::rotate(spans_.begin(), spans_.begin() + 1, spans_.end());
     spans_.back() = span_;
+    jumps_.EndSpan();
     watched_ = std::min(watched_ + 1, spans_.size());
     span_ = {};
     span_start_ = ack.now;
     for (std::size_t length = 1; length <= kLongest && !is_adding(); length *= 2) {
-      if (watched_ >= kSpans * length) Judge(ack.now, state, length);
+      if (watched_ >= kRising * length && IsRising(state, length)) TestRise(ack.now, state, length);
+      if (watched_ >= kSpans * length && !is_adding()) Judge(ack.now, state, length);
     }
+  }
+
+  /// Returns a span that consists of this many, with as many such spans after it.
+  RttSample Span(std::size_t length, std::size_t later) const {
+    RttSample span;
+    for (std::size_t k = 0; k < length; ++k) span.Add(spans_[spans_.size() - (later + 1) * length + k]);
+    return span;
+  }
+
+  /// Whether RTTs grow evenly, by nearly the same in each span, and are not yet far from base_rtt.
+  bool IsRising(const State& state, std::size_t length) const {
+    const Nanoseconds last = Span(length, 0).mean();
+    const Nanoseconds rise = last - Span(length, kRising - 1).mean();
+    const bool is_notable = 4 * rise > 3 * kMillisecond && 2 * (last - state.base_rtt - jitter_) > 3 * kMillisecond;
+    if (!is_notable || 2 * (last - state.base_rtt) > state.base_rtt) return false;
+    for (std::size_t i = 0; i + 1 < kRising; ++i) {
+      const Nanoseconds growth = Span(length, i).mean() - Span(length, i + 1).mean();
+      if (3 * growth * static_cast<Nanoseconds>(kRising - 1) < 2 * rise) return false;
+    }
+    return true;
+  }
+
+  void TestRise(Nanoseconds now, const State& state, std::size_t length) {
+    const RttSample last = Span(length, 0);
+    const Nanoseconds excess = last.mean() - state.base_rtt;
+    const auto faster = static_cast<BitsPerSecond>(0.8 * static_cast<double>(highest_bandwidth_ - state.bandwidth));
+    const double added = BytesIn(faster, last.mean());
+    // By so much a queue would grow that others cannot make room for it by chance.
+    if (added < 2.0 * BytesIn(highest_bandwidth_, excess)) return;
+    doubt_ = {.sign = Sign::kRise,
+              .excess = excess,
+              .least_excess = last.least - state.base_rtt,
+              .mean_rtt = last.mean(),
+              .span = kShortSpan};
+    rate_ = state.bandwidth + faster;
+    Begin(now, state.bandwidth, static_cast<Bytes>(added));
   }
 
   /// Judges the last spans, each of which consists of this many.
@@ -154,9 +217,8 @@ class PathDoubt {
     Nanoseconds least = kUnknown;
     bool is_emptied = true;
     bool is_standing = true;
-    for (std::size_t i = spans_.size() - kSpans * length; i < spans_.size(); i += length) {
-      RttSample span;
-      for (std::size_t k = 0; k < length; ++k) span.Add(spans_[i + k]);
+    for (std::size_t i = 0; i < kSpans; ++i) {
+      const RttSample span = Span(length, i);
       const Nanoseconds excess = span.mean() - state.base_rtt;
       const Nanoseconds least_excess = span.least - state.base_rtt;
       sum += excess;
@@ -170,19 +232,25 @@ class PathDoubt {
     // A queue that never empties is not jitter: the flow has more room than it needs.
     if (is_standing) jitter_ = 0;
     const Nanoseconds mean = sum / static_cast<Nanoseconds>(kSpans);
-    const bool is_steady = 5 * mean <= 7 * least_mean;
-    const bool is_new = least_mean > jitter_ + jitter_ / 4;
-    const bool is_starving = static_cast<double>(state.bandwidth) < below_ * static_cast<double>(highest_bandwidth_);
-    if (now < next_test_ || !is_steady || !is_new || !is_starving) return;
-    const bool is_large = IsLarge(least_mean, state.base_rtt);
-    if ((length > 1 && !is_large) || !IsDoubtful(least_mean, is_large, is_emptied, state)) return;
-    doubt_ = {.excess = least_mean,
+    // A longer delay than the path's would not be a variation of it.
+    const bool is_jumping = jumps_.are_frequent() && IsLarge(mean, state.base_rtt) && mean <= state.base_rtt;
+    const Nanoseconds excess = is_jumping ? mean : least_mean;
+    const bool is_steady = is_jumping || 5 * mean <= 7 * least_mean;
+    const bool is_new = excess > jitter_ + jitter_ / 4;
+    const double below = is_jumping ? std::max(below_, kJumpsBelow) : below_;
+    const bool is_starving = static_cast<double>(state.bandwidth) < below * static_cast<double>(highest_bandwidth_);
+    if (!pause_.is_over(now) || !is_steady || !is_new || !is_starving) return;
+    const bool is_large = IsLarge(excess, state.base_rtt);
+    if (length > 1 && !is_large) return;
+    if (!is_jumping && !IsDoubtful(excess, is_large, is_emptied, state)) return;
+    doubt_ = {.sign = is_jumping ? Sign::kJumps : Sign::kStarving,
+              .excess = excess,
               .least_excess = least,
               .mean_rtt = state.base_rtt + mean,
-              .span = static_cast<Nanoseconds>(length) * kSpan,
-              .passes = !is_large    ? 3
-                        : is_emptied ? 2
-                                     : 1};
+              .span = static_cast<Nanoseconds>(is_jumping ? std::max<std::size_t>(length, 2) : length) * kSpan,
+              .passes = !is_large                   ? 3
+                        : is_emptied && !is_jumping ? 2
+                                                    : 1};
     is_tested_ = true;
     // Nearly its highest bandwidth, and at least nearly twice the present one.
     const auto missing = 0.8 * static_cast<double>(highest_bandwidth_ - state.bandwidth);
@@ -241,7 +309,7 @@ class PathDoubt {
     // Do not fill the queue for longer than needed.
     latest_.Add(ack.rtt);
     if (latest_.is_enough()) {
-      const Nanoseconds most = doubt_.is_step ? doubt_.excess : 2 * doubt_.excess;
+      const Nanoseconds most = doubt_.needs_probe_rtt() ? 2 * doubt_.excess : doubt_.excess;
       if (latest_.mean() > doubt_.mean_rtt + most) {
         Fail(ack.now);
         return false;
@@ -265,7 +333,9 @@ class PathDoubt {
     added_ = 0;
     held_bandwidth_ = 0;
     Restart(now);
-    if (doubt_.is_step) {
+    if (!doubt_.needs_probe_rtt()) {
+      // RTTs have grown since then.
+      if (doubt_.sign == Sign::kRise) doubt_.least_excess = met_.least - state.base_rtt;
       TakeLonger(state.base_rtt);
       return false;
     }
@@ -276,14 +346,12 @@ class PathDoubt {
   /// Where RTTs vary, a test can fail by chance. If it is not clear that there is a queue, the pause does not grow.
   void Fail(Nanoseconds now, bool is_clear = true) {
     Stop(now);
-    if (doubt_.is_step) {
+    if (doubt_.sign == Sign::kStep) {
       step_bandwidth_ = 0;
-      next_step_test_ = now + step_pause_;
-      step_pause_ *= 2;
-    } else {
+      step_pause_.Begin(now, is_clear);
+    } else if (doubt_.needs_probe_rtt()) {
       passes_ = 0;
-      if (is_clear) pause_ = std::min(2 * pause_, kLongestPause);
-      next_test_ = now + pause_;
+      pause_.Begin(now, is_clear);
     }
   }
 
@@ -337,8 +405,10 @@ class PathDoubt {
   void Confirm(Nanoseconds now, Nanoseconds excess, Nanoseconds base_rtt) {
     is_confirming_ = false;
     passes_ = 0;
-    if (4 * excess < 3 * doubt_.excess) return Fail(now, 2 * excess < doubt_.excess);
-    pause_ = kFirstPause;
+    // Within a ProbeRTT RTTs that jump may be those of a short path.
+    const Nanoseconds needed = doubt_.sign == Sign::kJumps ? doubt_.excess / 2 : doubt_.excess * 3 / 4;
+    if (excess < needed) return Fail(now, 2 * excess < doubt_.excess);
+    pause_.Reset();
     const bool is_longer = 5 * doubt_.least_excess > 3 * doubt_.excess && IsNotable(doubt_.least_excess, base_rtt);
     if (is_longer) TakeLonger(base_rtt);
     jitter_ = is_longer ? doubt_.excess - doubt_.least_excess : doubt_.excess;
@@ -364,8 +434,9 @@ class PathDoubt {
   /// Of the flow so far, or since a test that failed what it had in that test.
   BitsPerSecond highest_bandwidth_ = 0;
 
-  // What the flow watches: steps, the present span, and the last ones.
+  // What the flow watches: steps, jumps, the present span, and the last ones.
   RttStep step_;
+  RttJumps jumps_;
   RttSample span_;
   Nanoseconds span_start_ = 0;
   std::array<RttSample, kSpans * kLongest> spans_ = {};
@@ -386,12 +457,10 @@ class PathDoubt {
   int passes_ = 0;
   bool is_confirming_ = false;
   bool is_tested_ = false;
-  Nanoseconds pause_ = kFirstPause;
+  Pause pause_;
   Nanoseconds stopped_at_ = 0;
-  Nanoseconds next_test_ = 0;
   BitsPerSecond step_bandwidth_ = 0;  // of before the step; 0 if that is too much now
-  Nanoseconds step_pause_ = kFirstPause;
-  Nanoseconds next_step_test_ = 0;
+  Pause step_pause_;
 
   // What it finds.
   Nanoseconds longer_rtt_ = 0;

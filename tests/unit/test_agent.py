@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import ack_path
 import numpy as np
@@ -71,6 +72,19 @@ def test_probe_rtt_keeps_a_share_of_the_bdp_in_flight(gain: float, bdps: float):
     seen = Path(make(probe_rtt_cwnd_gain=gain)).watch(12_000)
     probing = seen[seen["mode"] == PROBE_RTT]
     assert (probing["cwnd"] / PACKET / probing["bdp_packets"]).min() == pytest.approx(bdps, abs=0.02)
+
+
+@pytest.mark.parametrize(("cwnd_gain", "shrinks_ms", "bdps"), [(1.0, 0, 0.95), (1.1, 0, 0.8), (1.0, 8, 0.95 * 0.8)])
+def test_probe_rtt_is_light_without_a_queue_until_the_rtt_falls(
+    cwnd_gain: float, shrinks_ms: float, bdps: float
+) -> None:
+    path = Path(make(cwnd_gain=cwnd_gain, pacing_gain=1.1, ignored_delay_ms=0.3, surplus_packets=0))
+    path.run_until(5_000)
+    lengthen(path, ms_per_s=-4, most_ms=40)
+    path.run_until(5_000 + shrinks_ms / 4 * 1e3)  # the flow's window fills what the path no longer holds
+    seen = path.watch(18_000)
+    probing = seen[seen["mode"] == PROBE_RTT]
+    assert probing["cwnd"].min() / PACKET / 51 == pytest.approx(bdps, abs=0.02)
 
 
 def test_probe_rtt_finds_the_path_empty_behind_a_standing_queue() -> None:
@@ -293,9 +307,57 @@ def test_a_small_jitter_has_to_pass_three_times(slot_ms: float, passes: int) -> 
     path.run_until(2_000)
     path.ack_slot_ms = slot_ms
     seen = path.watch(12_000)
-    tests = (seen["mode"] == PROBE_BW) & (seen["pacing_gain"] > 1.5)
+    tests = (seen["mode"] == PROBE_BW) & (seen["pacing_gain"] > 1.5) & (seen["min_rtt_ms"] < 43)
     assert (tests & ~tests.shift(fill_value=False)).sum() == passes
     assert agent.metrics()["min_rtt_ms"] > 43, "it has found jitter"
+
+
+def metrics_while(path: Path, change: Callable[[cc.AckEvent], None], until_ms: float) -> pd.DataFrame:
+    """Run while `change` changes the path with each ACK; return the metrics, one row per ACK."""
+    rows: list[dict[str, float]] = []
+
+    def note(ack: cc.AckEvent) -> None:
+        change(ack)
+        rows.append(path.controller.metrics())
+
+    path.on_ack = note
+    path.run_until(until_ms)
+    return pd.DataFrame(rows)
+
+
+@pytest.mark.parametrize("ms_per_s", [1, 2, 4])
+def test_a_path_that_grows_evenly_is_followed(ms_per_s: float) -> None:
+    path = Path(make(cwnd_gain=1.05, pacing_gain=1.1))
+    path.run_until(3_000)
+    lengthen(path, ms_per_s, most_ms=80)
+    assert metrics_while(path, path.on_ack, 10_000)["max_bandwidth_mbps"].min() > 5
+
+
+def test_a_queue_that_grows_evenly_is_not_taken_for_the_path() -> None:
+    path = Path(make(cwnd_gain=1.05, pacing_gain=1.1))
+    path.run_until(3_000)
+    path.rate_mbps = 6
+    path.run_until(5_000)
+
+    def queue(ack: cc.AckEvent) -> None:
+        path.controller.steer(1.05 + (ack.now / 1e9 - 5) / 10, 1.1)
+
+    seen = metrics_while(path, queue, 9_000)
+    assert (seen["pacing_gain"] > 1.3).any(), "it has tested"
+    assert seen["min_rtt_ms"].max() < 42
+
+
+def test_rtts_that_jump_again_and_again_give_a_doubt_before_the_flow_starves() -> None:
+    path = Path(make(cwnd_gain=1.05, pacing_gain=1.1), rate_mbps=50)
+    path.run_until(3_000)
+
+    def jump(ack: cc.AckEvent) -> None:
+        path.rtt_ms = 55 - ack.now / 1e6 % 150 / 10
+
+    seen = metrics_while(path, jump, 12_000)
+    has_found = seen["min_rtt_ms"] > 43
+    assert seen["min_rtt_ms"].max() == pytest.approx(47, abs=2)
+    assert seen["max_bandwidth_mbps"][: has_found.argmax()].min() > 25
 
 
 def test_what_a_flow_takes_in_a_test_that_fails_does_not_become_its_share() -> None:
