@@ -151,16 +151,22 @@ class Path:
         self.now = end
 
     def watch(self, time_ms: float) -> pd.DataFrame:
-        """Run until this time; return a row per ACK: `now_ms`, the metrics, and the decision (`cwnd` in bytes)."""
+        """Run until this time; return a row per ACK: `now_ms`, the metrics, and the decision (`cwnd` in bytes).
+
+        What `on_ack` does, it does before.
+        """
         rows: list[tuple[float, ...]] = []
+        on_ack = self.on_ack
 
         def note(ack: AckEvent) -> None:
+            on_ack(ack)
             now = self.controller.decision()
             row = (ack.now / MS, now.cwnd, now.pacing_rate, now.is_app_limited, *self.controller.metrics().values())
             rows.append(row)
 
         self.on_ack = note
         self.run_until(time_ms)
+        self.on_ack = on_ack
         columns = ["now_ms", "cwnd", "pacing_rate", "is_app_limited", *_testing.metrics()]
         return pd.DataFrame(np.array(rows), columns=columns)
 

@@ -125,6 +125,9 @@ class PathDoubt {
   /// More than RTTs scatter.
   static bool IsNotable(Nanoseconds excess, Nanoseconds base_rtt) { return excess > base_rtt / 32 + 2 * kMillisecond; }
 
+  /// What a flow with this bandwidth needs to have nearly its highest one.
+  double Missing(BitsPerSecond bandwidth) const { return 0.8 * static_cast<double>(highest_bandwidth_ - bandwidth); }
+
   static bool CanTest(const AckEvent& ack, const State& state) {
     return state.is_probe_bw && !ack.sample.is_app_limited;
   }
@@ -197,7 +200,7 @@ class PathDoubt {
   void TestRise(Nanoseconds now, const State& state, std::size_t length) {
     const RttSample last = Span(length, 0);
     const Nanoseconds excess = last.mean() - state.base_rtt;
-    const auto faster = static_cast<BitsPerSecond>(0.8 * static_cast<double>(highest_bandwidth_ - state.bandwidth));
+    const auto faster = static_cast<BitsPerSecond>(Missing(state.bandwidth));
     const double added = BytesIn(faster, last.mean());
     // By so much a queue would grow that others cannot make room for it by chance.
     if (added < 2.0 * BytesIn(highest_bandwidth_, excess)) return;
@@ -252,9 +255,9 @@ class PathDoubt {
                         : is_emptied && !is_jumping ? 2
                                                     : 1};
     is_tested_ = true;
-    // Nearly its highest bandwidth, and at least nearly twice the present one.
-    const auto missing = 0.8 * static_cast<double>(highest_bandwidth_ - state.bandwidth);
-    const auto faster = static_cast<BitsPerSecond>(std::max(missing, 0.9 * static_cast<double>(state.bandwidth)));
+    // At least nearly twice the present bandwidth.
+    const double least_missing = 0.9 * static_cast<double>(state.bandwidth);
+    const auto faster = static_cast<BitsPerSecond>(std::max(Missing(state.bandwidth), least_missing));
     rate_ = state.bandwidth + faster;
     Begin(now, state.bandwidth, static_cast<Bytes>(BytesIn(faster, doubt_.mean_rtt)));
   }

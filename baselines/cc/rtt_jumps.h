@@ -19,9 +19,11 @@ class RttJumps {
     const Nanoseconds sent = ack.now - ack.rtt;
     const Nanoseconds gap = sent - std::exchange(last_sent_, sent);
     const Nanoseconds rise = ack.rtt - std::exchange(last_rtt_, ack.rtt);
-    if (gap < 0 || gap >= kLongestGap || highest_bandwidth <= 0) return;
-    const Nanoseconds burst = kBurstPackets * packet_bytes * 8 * kSecond / highest_bandwidth;
-    if (rise > kMillisecond + ack.rtt / 128 + gap + burst) spans_.back() = true;
+    if (gap < 0 || gap >= kLongestGap) return;
+    const Nanoseconds unexplained = rise - kMillisecond - ack.rtt / 128 - gap;
+    if (BytesIn(highest_bandwidth, unexplained) > static_cast<double>(kBurstPackets * packet_bytes)) {
+      spans_.back() = true;
+    }
   }
 
   /// Ends a span of time, and begins the next one.

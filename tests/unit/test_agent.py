@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import ack_path
 import numpy as np
@@ -82,6 +81,7 @@ def test_probe_rtt_is_light_without_a_queue_until_the_rtt_falls(
     path.run_until(5_000)
     lengthen(path, ms_per_s=-4, most_ms=40)
     path.run_until(5_000 + shrinks_ms / 4 * 1e3)  # the flow's window fills what the path no longer holds
+    path.on_ack = lambda ack: None
     seen = path.watch(18_000)
     probing = seen[seen["mode"] == PROBE_RTT]
     assert probing["cwnd"].min() / PACKET / 51 == pytest.approx(bdps, abs=0.02)
@@ -312,25 +312,12 @@ def test_a_small_jitter_has_to_pass_three_times(slot_ms: float, passes: int) -> 
     assert agent.metrics()["min_rtt_ms"] > 43, "it has found jitter"
 
 
-def metrics_while(path: Path, change: Callable[[cc.AckEvent], None], until_ms: float) -> pd.DataFrame:
-    """Run while `change` changes the path with each ACK; return the metrics, one row per ACK."""
-    rows: list[dict[str, float]] = []
-
-    def note(ack: cc.AckEvent) -> None:
-        change(ack)
-        rows.append(path.controller.metrics())
-
-    path.on_ack = note
-    path.run_until(until_ms)
-    return pd.DataFrame(rows)
-
-
 @pytest.mark.parametrize("ms_per_s", [1, 2, 4])
 def test_a_path_that_grows_evenly_is_followed(ms_per_s: float) -> None:
     path = Path(make(cwnd_gain=1.05, pacing_gain=1.1))
     path.run_until(3_000)
     lengthen(path, ms_per_s, most_ms=80)
-    assert metrics_while(path, path.on_ack, 10_000)["max_bandwidth_mbps"].min() > 5
+    assert path.watch(10_000)["max_bandwidth_mbps"].min() > 5
 
 
 def test_a_queue_that_grows_evenly_is_not_taken_for_the_path() -> None:
@@ -342,7 +329,8 @@ def test_a_queue_that_grows_evenly_is_not_taken_for_the_path() -> None:
     def queue(ack: cc.AckEvent) -> None:
         path.controller.steer(1.05 + (ack.now / 1e9 - 5) / 10, 1.1)
 
-    seen = metrics_while(path, queue, 9_000)
+    path.on_ack = queue
+    seen = path.watch(9_000)
     assert (seen["pacing_gain"] > 1.3).any(), "it has tested"
     assert seen["min_rtt_ms"].max() < 42
 
@@ -354,7 +342,8 @@ def test_rtts_that_jump_again_and_again_give_a_doubt_before_the_flow_starves() -
     def jump(ack: cc.AckEvent) -> None:
         path.rtt_ms = 55 - ack.now / 1e6 % 150 / 10
 
-    seen = metrics_while(path, jump, 12_000)
+    path.on_ack = jump
+    seen = path.watch(12_000)
     has_found = seen["min_rtt_ms"] > 43
     assert seen["min_rtt_ms"].max() == pytest.approx(47, abs=2)
     assert seen["max_bandwidth_mbps"][: has_found.argmax()].min() > 25
