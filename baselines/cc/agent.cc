@@ -8,6 +8,7 @@
 #include "baselines/cc/agent.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -18,6 +19,10 @@ namespace {
 // As in HyStart++ (RFC 9406, section 4.3).
 constexpr Nanoseconds kMinRttRise = 4 * kMillisecond;
 constexpr Nanoseconds kSmallJitter = 2 * kMillisecond;
+// Where jitter is slow: BBR's cycle, which probes for less, and makes room in all other rounds. The window of the
+// bandwidth is BBR's, too.
+constexpr std::array kSlowJitterPacing = {1.05, 0.9, 0.96, 0.96, 0.96, 0.96, 0.96, 0.96};
+constexpr std::int64_t kSlowJitterBandwidthRounds = kSlowJitterPacing.size() + 2;
 
 BbrParameters ModelParameters(const AgentParameters& agent) {
   BbrParameters parameters;
@@ -74,12 +79,15 @@ void AgentController::OnAck(const AckEvent& ack) {
 }
 
 void AgentController::Observe(const AckEvent& ack) {
+  if (rise_.Unexplained(ack) > kMinRttRise / 2) rtts_since_jump_ = {};
+  if (ack.rtt > 0) rtts_since_jump_.Add(ack.rtt);
   // ACKs that arrive together are judged together: the last one has the smallest RTT.
   if (ack.now > last_sample_ && IsBehindQueue()) EndStartup();
   if (is_round_start()) {
     const double window =
         agent_.bandwidth_window_ms * kMillisecond / static_cast<double>(std::max<Nanoseconds>(base_rtt_.Least(), 1));
-    SetBandwidthWindow(static_cast<std::int64_t>(std::clamp(window, 2.0, 10.0)));
+    SetBandwidthWindow(doubt_.is_jitter_slow() ? kSlowJitterBandwidthRounds
+                                               : static_cast<std::int64_t>(std::clamp(window, 2.0, 10.0)));
     const double bdp = BdpBytes(1.0, max_bandwidth());
     correction_.OnRoundStart(ack, {.is_probe_bw = mode() == Mode::kProbeBw,
                                    .rtts = round_rtts_,
@@ -157,6 +165,8 @@ void AgentController::DoubtPath(const AckEvent& ack) {
 
 bool AgentController::IsBehindQueue() const {
   if (!round_rtts_.is_enough()) return false;
+  // A queue grows with each packet. A path over satellites jumps, and then stays so for a moment.
+  if (rtts_since_jump_.most - rtts_since_jump_.least <= kMinRttRise) return false;
   const Nanoseconds base_rtt = base_rtt_.Least();
   const Nanoseconds rise = round_rtts_.least - base_rtt - Jitter();
   if (rise < kMinRttRise) return false;
@@ -178,6 +188,8 @@ bool AgentController::Steer(double cwnd_gain, double pacing_gain) {
 Gains AgentController::ChooseGains() const {
   if (mode() != Mode::kProbeBw && !agent_.is_always_steered) return BbrController::ChooseGains();
   Gains gains = steered_;
+  if (doubt_.is_jitter_slow())
+    gains.pacing = std::min(gains.pacing, kSlowJitterPacing[round() % kSlowJitterPacing.size()]);
   if (doubt_.is_adding()) {
     gains.pacing *= std::max(1.0, static_cast<double>(doubt_.rate()) / static_cast<double>(max_bandwidth()));
   }
@@ -202,7 +214,9 @@ void AgentController::MoveCwnd(const AckEvent& ack, Bytes target) {
   const bool is_steered = mode() == Mode::kProbeBw || agent_.is_always_steered;
   // The BDP has room for the mean jitter; the packets that jitter holds up longest need as much again. But a jitter of
   // one or two milliseconds may be the queue of others, in which a flow with so much room would starve them.
-  const Nanoseconds longest = std::clamp<Nanoseconds>(2 * (Jitter() - kSmallJitter), 0, Jitter());
+  // Where jitter is slow, pacing keeps the queue short, and the window has room for all of it.
+  const Nanoseconds longest =
+      std::clamp<Nanoseconds>(2 * (Jitter() - kSmallJitter), 0, Jitter()) * (doubt_.is_jitter_slow() ? 2 : 1);
   const double window =
       BdpBytes(steered_.cwnd, max_bandwidth()) + BytesIn(max_bandwidth(), longest) + correction_.bytes();
   BbrController::MoveCwnd(ack, is_steered ? static_cast<Bytes>(window) : target);

@@ -3,6 +3,7 @@
 #include "baselines/cc/backlog_correction.h"
 #include "baselines/cc/bbr.h"
 #include "baselines/cc/path_doubt.h"
+#include "baselines/cc/rtt_jumps.h"
 #include "baselines/cc/rtt_sample.h"
 #include "baselines/cc/windowed_min.h"
 
@@ -121,6 +122,8 @@ class AgentController : public BbrController {
   Nanoseconds probing_rtt_ = 0;
   Nanoseconds standing_rtt_ = 0;
   RttSample round_rtts_;
+  RttRise rise_;
+  RttSample rtts_since_jump_;
   /// max_bandwidth at the beginning of the rounds without a queue; 0 behind one.
   BitsPerSecond free_bandwidth_ = 0;
   Nanoseconds last_sample_ = 0;

@@ -67,6 +67,8 @@ class PathDoubt {
   BitsPerSecond found_bandwidth() const { return found_bandwidth_; }
   /// What the mean RTT has beyond base_rtt without a queue, as confirmed by the last tests.
   Nanoseconds jitter() const { return jitter_; }
+  /// Whether RTTs keep a jitter for some time, as over satellites: that of packets sent one after another is the same.
+  bool is_jitter_slow() const { return jitter_ > 0 && is_slow_; }
 
  private:
   static constexpr Nanoseconds kSpan = 300 * kMillisecond;
@@ -111,6 +113,8 @@ class PathDoubt {
     Nanoseconds excess = 0;
     Nanoseconds least_excess = 0;
     Nanoseconds mean_rtt = 0;
+    /// Whether RTTs keep what they have beyond base_rtt: they differ between spans, and not all spans come near it.
+    bool is_slow = false;
     /// For how long a test measures.
     Nanoseconds span = 0;
     /// How many tests it has to pass in a row: in one of several, others may have made room.
@@ -232,17 +236,18 @@ class PathDoubt {
       is_standing = is_standing && 5 * least_excess > 3 * excess &&
                     (!IsLarge(jitter_, state.base_rtt) || 2 * least_excess > 3 * jitter_);
     }
-    // A queue that never empties is not jitter: the flow has more room than it needs.
-    if (is_standing) jitter_ = 0;
+    // A queue that never empties is not jitter: the flow has more room than it needs. But where RTTs jump, the path may
+    // have become longer.
+    if (is_standing && !jumps_.are_frequent()) jitter_ = 0;
     const Nanoseconds mean = sum / static_cast<Nanoseconds>(kSpans);
     // A longer delay than the path's would not be a variation of it.
     const bool is_jumping = jumps_.are_frequent() && IsLarge(mean, state.base_rtt) && mean <= state.base_rtt;
-    const Nanoseconds excess = is_jumping ? mean : least_mean;
-    const bool is_steady = is_jumping || 5 * mean <= 7 * least_mean;
+    const bool is_steady = 5 * mean <= 7 * least_mean;
+    const Nanoseconds excess = is_steady ? least_mean : mean;
     const bool is_new = excess > jitter_ + jitter_ / 4;
     const double below = is_jumping ? std::max(below_, kJumpsBelow) : below_;
     const bool is_starving = static_cast<double>(state.bandwidth) < below * static_cast<double>(highest_bandwidth_);
-    if (!pause_.is_over(now) || !is_steady || !is_new || !is_starving) return;
+    if (!pause_.is_over(now) || !(is_steady || is_jumping) || !is_new || !is_starving) return;
     const bool is_large = IsLarge(excess, state.base_rtt);
     if (length > 1 && !is_large) return;
     if (!is_jumping && !IsDoubtful(excess, is_large, is_emptied, state)) return;
@@ -250,6 +255,7 @@ class PathDoubt {
               .excess = excess,
               .least_excess = least,
               .mean_rtt = state.base_rtt + mean,
+              .is_slow = !is_steady && !is_emptied,
               .span = static_cast<Nanoseconds>(is_jumping ? std::max<std::size_t>(length, 2) : length) * kSpan,
               .passes = !is_large                   ? 3
                         : is_emptied && !is_jumping ? 2
@@ -354,7 +360,7 @@ class PathDoubt {
       step_pause_.Begin(now, is_clear);
     } else if (doubt_.needs_probe_rtt()) {
       passes_ = 0;
-      pause_.Begin(now, is_clear);
+      pause_.Begin(now, is_clear && !is_jitter_slow());
     }
   }
 
@@ -414,6 +420,8 @@ class PathDoubt {
     pause_.Reset();
     const bool is_longer = 5 * doubt_.least_excess > 3 * doubt_.excess && IsNotable(doubt_.least_excess, base_rtt);
     if (is_longer) TakeLonger(base_rtt);
+    // In six spans a slow jitter can be steady by chance.
+    is_slow_ = doubt_.is_slow || is_jitter_slow();
     jitter_ = is_longer ? doubt_.excess - doubt_.least_excess : doubt_.excess;
     // Two later ProbeRTTs can end it; those of before the path changed cannot.
     excesses_.fill(jitter_);
@@ -469,6 +477,7 @@ class PathDoubt {
   Nanoseconds longer_rtt_ = 0;
   BitsPerSecond found_bandwidth_ = 0;
   Nanoseconds jitter_ = 0;
+  bool is_slow_ = false;
 
   // What the last ProbeRTTs had beyond base_rtt, the latest at the end, and the present one.
   std::array<Nanoseconds, 3> excesses_ = {kUnknown, kUnknown, kUnknown};

@@ -9,19 +9,33 @@
 
 namespace bbrgym {
 
+/// Measures by how much the RTT becomes longer from one packet to the next beyond what a queue can grow meanwhile.
+class RttRise {
+ public:
+  /// Returns it of this ACK; if not above 0, a queue or noise is enough.
+  Nanoseconds Unexplained(const AckEvent& ack) {
+    if (ack.rtt <= 0) return 0;
+    const Nanoseconds sent = ack.now - ack.rtt;
+    const Nanoseconds gap = sent - std::exchange(last_sent_, sent);
+    const Nanoseconds rise = ack.rtt - std::exchange(last_rtt_, ack.rtt);
+    return gap >= 0 && gap < kLongestGap ? rise - kMillisecond - ack.rtt / 128 - gap : 0;
+  }
+
+ private:
+  /// After a longer one a rise says nothing.
+  static constexpr Nanoseconds kLongestGap = 100 * kMillisecond;
+
+  Nanoseconds last_sent_ = 0;
+  Nanoseconds last_rtt_ = 0;
+};
+
 /// Notices when RTTs keep jumping: from one packet to the next they become longer than a queue can grow meanwhile. So
 /// do paths over satellites. A queue jumps as well, when flows begin with a burst, but not again and again.
 class RttJumps {
  public:
   /// Takes an ACK of a flow that has had at most this bandwidth.
   void OnAck(const AckEvent& ack, BitsPerSecond highest_bandwidth, Bytes packet_bytes) {
-    if (ack.rtt <= 0) return;
-    const Nanoseconds sent = ack.now - ack.rtt;
-    const Nanoseconds gap = sent - std::exchange(last_sent_, sent);
-    const Nanoseconds rise = ack.rtt - std::exchange(last_rtt_, ack.rtt);
-    if (gap < 0 || gap >= kLongestGap) return;
-    const Nanoseconds unexplained = rise - kMillisecond - ack.rtt / 128 - gap;
-    if (BytesIn(highest_bandwidth, unexplained) > static_cast<double>(kBurstPackets * packet_bytes)) {
+    if (BytesIn(highest_bandwidth, rise_.Unexplained(ack)) > static_cast<double>(kBurstPackets * packet_bytes)) {
       spans_.back() = true;
     }
   }
@@ -39,13 +53,10 @@ class RttJumps {
 
  private:
   static constexpr std::size_t kSpans = 12;
-  /// After a longer one a rise says nothing.
-  static constexpr Nanoseconds kLongestGap = 100 * kMillisecond;
   /// Of a rival.
   static constexpr std::int64_t kBurstPackets = 4;
 
-  Nanoseconds last_sent_ = 0;
-  Nanoseconds last_rtt_ = 0;
+  RttRise rise_;
   /// Whether RTTs have jumped; the present span is the last one.
   std::array<bool, kSpans + 1> spans_ = {};
 };

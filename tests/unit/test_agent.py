@@ -349,6 +349,54 @@ def test_rtts_that_jump_again_and_again_give_a_doubt_before_the_flow_starves() -
     assert seen["max_bandwidth_mbps"][: has_found.argmax()].min() > 25
 
 
+def over_satellites(path: Path) -> None:
+    """Let RTTs jump by up to 19 ms every 100 ms from now on, in order."""
+    rng, base_ms, begin, was, slot = np.random.default_rng(1), path.rtt_ms, path.now, path.now, -1
+    target_ms = base_ms
+
+    def jump(ack: cc.AckEvent) -> None:
+        nonlocal was, slot, target_ms
+        if (now_slot := (ack.now - begin) // 100_000_000) > slot:
+            slot, target_ms = now_slot, base_ms + rng.uniform(0, 19)
+        path.rtt_ms, was = max(target_ms, path.rtt_ms - (ack.now - was) / 1e6), ack.now
+
+    path.on_ack = jump
+
+
+def paces_of_probe_bw(seen: pd.DataFrame) -> set[float]:
+    """Return the pacing gains without tests, in the second half."""
+    gains = seen["pacing_gain"][seen["mode"] == PROBE_BW]
+    return set(gains[len(gains) // 2 :][gains < 1.3].round(3))
+
+
+def test_where_jitter_is_slow_pacing_keeps_the_queue_short() -> None:
+    path = Path(make(cwnd_gain=1.05, pacing_gain=1.1), rate_mbps=50)
+    path.run_until(3_000)
+    over_satellites(path)
+    seen = path.watch(30_000)
+    assert paces_of_probe_bw(seen) == {0.9, 0.96, 1.05}
+    last = seen[seen["now_ms"] > 20_000]
+    assert len(last) * PACKET * 8e-6 / 10 > 0.85 * 50, "Mbit/s"
+    assert last["max_bandwidth_mbps"].mean() == pytest.approx(50, rel=0.05)
+
+
+def test_a_pacing_gain_below_that_of_slow_jitter_is_kept() -> None:
+    path = Path(make(cwnd_gain=1.05, pacing_gain=1.1), rate_mbps=50)
+    path.run_until(3_000)
+    over_satellites(path)
+    path.run_until(20_000)
+    path.controller.steer(math.nan, 0.93)
+    assert paces_of_probe_bw(path.watch(24_000)) <= {0.9, 0.93}
+
+
+def test_where_jitter_is_fast_the_window_limits_the_flow() -> None:
+    path = Path(make(cwnd_gain=1.05, pacing_gain=1.1), rate_mbps=50)
+    path.run_until(2_000)
+    path.ack_slot_ms = 20
+    assert paces_of_probe_bw(path.watch(20_000)) == {1.1}
+    assert path.controller.metrics()["min_rtt_ms"] > 50, "it has found jitter"
+
+
 def test_what_a_flow_takes_in_a_test_that_fails_does_not_become_its_share() -> None:
     agent = make(cwnd_gain=1.05, pacing_gain=1.25)
     path = Path(agent, rate_mbps=20)
@@ -541,6 +589,20 @@ def test_startup_on_a_long_path_ends_with_twenty_packets_in_the_queue() -> None:
     (end_ms, found), (end_by_rtt_ms, _) = start(), start(startup_queue_packets=0)
     assert found == pytest.approx(20, rel=0.01)
     assert end_ms < end_by_rtt_ms - 1_000
+
+
+def test_startup_does_not_end_where_the_path_jumps() -> None:
+    path = Path(make(), rate_mbps=50)
+
+    def jump(ack: cc.AckEvent) -> None:
+        if ack.now > 100 * ack_path.MS:
+            path.rtt_ms = 55
+
+    path.on_ack = jump
+    seen = path.watch(1_000)
+    at_jump = seen["max_bandwidth_mbps"][seen["now_ms"] < 150].iloc[-1]
+    assert at_jump < 10
+    assert seen["max_bandwidth_mbps"].max() == pytest.approx(50, rel=0.05)
 
 
 def test_acks_that_arrive_together_do_not_end_startup() -> None:
