@@ -19,10 +19,8 @@ namespace {
 // As in HyStart++ (RFC 9406, section 4.3).
 constexpr Nanoseconds kMinRttRise = 4 * kMillisecond;
 constexpr Nanoseconds kSmallJitter = 2 * kMillisecond;
-// Where jitter is slow: BBR's cycle, which probes for less, and makes room in all other rounds. The window of the
-// bandwidth is BBR's, too.
+// Where jitter is slow: BBR's cycle, which probes for less, and makes room in all other rounds.
 constexpr std::array kSlowJitterPacing = {1.05, 0.9, 0.96, 0.96, 0.96, 0.96, 0.96, 0.96};
-constexpr std::int64_t kSlowJitterBandwidthRounds = kSlowJitterPacing.size() + 2;
 
 BbrParameters ModelParameters(const AgentParameters& agent) {
   BbrParameters parameters;
@@ -86,8 +84,10 @@ void AgentController::Observe(const AckEvent& ack) {
   if (is_round_start()) {
     const double window =
         agent_.bandwidth_window_ms * kMillisecond / static_cast<double>(std::max<Nanoseconds>(base_rtt_.Least(), 1));
-    SetBandwidthWindow(doubt_.is_jitter_slow() ? kSlowJitterBandwidthRounds
-                                               : static_cast<std::int64_t>(std::clamp(window, 2.0, 10.0)));
+    // BBR's is that of a cycle, which a slow jitter has again.
+    const std::int64_t most = parameters().bandwidth_window_rounds;
+    SetBandwidthWindow(
+        doubt_.is_jitter_slow() ? most : static_cast<std::int64_t>(std::clamp(window, 2.0, static_cast<double>(most))));
     const double bdp = BdpBytes(1.0, max_bandwidth());
     correction_.OnRoundStart(ack, {.is_probe_bw = mode() == Mode::kProbeBw,
                                    .rtts = round_rtts_,

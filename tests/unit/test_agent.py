@@ -356,9 +356,9 @@ def over_satellites(path: Path) -> None:
 
     def jump(ack: cc.AckEvent) -> None:
         nonlocal was, slot, target_ms
-        if (now_slot := (ack.now - begin) // 100_000_000) > slot:
+        if (now_slot := (ack.now - begin) // (100 * ack_path.MS)) > slot:
             slot, target_ms = now_slot, base_ms + rng.uniform(0, 19)
-        path.rtt_ms, was = max(target_ms, path.rtt_ms - (ack.now - was) / 1e6), ack.now
+        path.rtt_ms, was = max(target_ms, path.rtt_ms - (ack.now - was) / ack_path.MS), ack.now
 
     path.on_ack = jump
 
