@@ -77,10 +77,11 @@ void AgentController::OnAck(const AckEvent& ack) {
 }
 
 void AgentController::Observe(const AckEvent& ack) {
-  if (rise_.Unexplained(ack) > kMinRttRise / 2) rtts_since_jump_ = {};
+  const Nanoseconds unexplained_rise = rise_.Unexplained(ack);
+  if (unexplained_rise > kMinRttRise / 2) rtts_since_jump_ = {};
   if (ack.rtt > 0) rtts_since_jump_.Add(ack.rtt);
   // ACKs that arrive together are judged together: the last one has the smallest RTT.
-  if (ack.now > last_sample_ && IsBehindQueue()) EndStartup();
+  if (mode() == Mode::kStartup && ack.now > last_sample_ && IsBehindQueue()) EndStartup();
   if (is_round_start()) {
     const double window =
         agent_.bandwidth_window_ms * kMillisecond / static_cast<double>(std::max<Nanoseconds>(base_rtt_.Least(), 1));
@@ -105,7 +106,7 @@ void AgentController::Observe(const AckEvent& ack) {
     last_sample_ = ack.now;
   }
   MeasureStandingRtt(ack);
-  DoubtPath(ack);
+  DoubtPath(ack, unexplained_rise);
   JoinProbeRtt(ack);
 }
 
@@ -145,7 +146,7 @@ void AgentController::MeasureStandingRtt(const AckEvent& ack) {
   }
 }
 
-void AgentController::DoubtPath(const AckEvent& ack) {
+void AgentController::DoubtPath(const AckEvent& ack, Nanoseconds unexplained_rise) {
   if (!doubt_.is_adding()) undoubted_cwnd_ = std::max(cwnd_, ack.in_flight);
   // In the second half of ProbeRTT the queue has drained. An RTT that is longer than this half was enough before, and
   // few packets leave in such a half.
@@ -156,8 +157,10 @@ void AgentController::DoubtPath(const AckEvent& ack) {
                          .is_probe_bw = mode() == Mode::kProbeBw,
                          .is_draining = 2 * ack.in_flight > 3 * cwnd_,
                          .drained_since = probe_rtt_end() > 0 && ack.now >= drained_since ? drained_since : 0,
+                         .unexplained_rise = unexplained_rise,
                          .bandwidth = max_bandwidth()});
   if (wants_probe_rtt) EnterProbeRtt(ChooseProbeRttCwnd());
+  if (doubt_.has_found_jitter()) RestartStartup();
   if (doubt_.longer_rtt() > 0) base_rtt_.Replace(ack.now, doubt_.longer_rtt());
   const BitsPerSecond bandwidth = std::max(doubt_.held_bandwidth(), doubt_.found_bandwidth());
   if (bandwidth > 0) ReplaceBandwidth(bandwidth);

@@ -100,7 +100,7 @@ class AgentController : public BbrController {
     return std::min(static_cast<Nanoseconds>(agent_.ignored_delay_ms * kMillisecond), rtt / 20);
   }
   void MeasureStandingRtt(const AckEvent& ack);
-  void DoubtPath(const AckEvent& ack);
+  void DoubtPath(const AckEvent& ack, Nanoseconds unexplained_rise);
   void JoinProbeRtt(const AckEvent& ack);
   bool IsBehindQueue() const;
   void RestartStartupIfFree();

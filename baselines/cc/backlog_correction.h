@@ -22,6 +22,10 @@ namespace bbrgym {
 /// smaller by what the bandwidth has beyond the rate at which the flow sent, in the mean of as many rounds:
 ///   surplus = (1 - forgotten) x surplus + forgotten x (bandwidth - send_rate) x base_rtt x min(1, backlog / target)
 /// A flow without a backlog has no reason to send less: its rate may have dipped, which the maximum is there to bridge.
+///
+/// And packets that get lost were in the window, too. With a window of what arrives the flow would send less with each
+/// round. So without a backlog the window is larger by what was lost, in the mean of as many rounds:
+///   made_up = (1 - forgotten) x made_up + forgotten x loss_rate x base_rtt x (1 - min(1, backlog / target))
 class BacklogCorrection {
  public:
   struct State {
@@ -44,15 +48,18 @@ class BacklogCorrection {
     begin_ = ack.now;
     delivered_ = ack.delivered;
     sent_ = ack.sent;
+    lost_ = Lost(ack);
   }
 
   /// What the window has beyond bandwidth x base_rtt + target.
-  double bytes() const { return feedback_ - surplus_; }
+  double bytes() const { return feedback_ - surplus_ + made_up_; }
 
  private:
   static constexpr double kMaxGain = 0.4;
   /// In BDPs: where the backlog cannot reach its target, as behind a rival's queue, the gain alone decides.
   static constexpr double kMost = 0.1;
+
+  static Bytes Lost(const AckEvent& ack) { return ack.sent - ack.delivered - ack.in_flight; }
 
   void Correct(const AckEvent& ack, const State& state) {
     if (forgotten_ == 0.0) return;
@@ -70,17 +77,23 @@ class BacklogCorrection {
     const double reached = state.target > 0.0 ? std::min(1.0, backlog / state.target) : 1.0;
     surplus_ += forgotten_ * ((state.bdp - sent) * reached - surplus_);
     surplus_ = std::clamp(surplus_, 0.0, std::min(most, most_surplus_));
+
+    const double lost = static_cast<double>(Lost(ack) - lost_) / duration * base_rtt;
+    made_up_ += forgotten_ * (lost * (1.0 - reached) - made_up_);
+    made_up_ = std::clamp(made_up_, 0.0, most);
   }
 
   double forgotten_;
   double most_surplus_;
   double feedback_ = 0.0;
   double surplus_ = 0.0;
+  double made_up_ = 0.0;
 
   // When the present round began.
   Nanoseconds begin_ = 0;
   Bytes delivered_ = 0;
   Bytes sent_ = 0;
+  Bytes lost_ = 0;
 };
 
 }  // namespace bbrgym

@@ -28,6 +28,8 @@ class PathDoubt {
     bool is_draining = false;
     /// The packets that are sent from then on meet a drained queue; 0 where there is none.
     Nanoseconds drained_since = 0;
+    /// By how much more the RTT has become longer, since the packet before, than a queue can grow meanwhile.
+    Nanoseconds unexplained_rise = 0;
     BitsPerSecond bandwidth = 0;
   };
 
@@ -39,6 +41,7 @@ class PathDoubt {
   bool OnAck(const AckEvent& ack, const State& state) {
     longer_rtt_ = 0;
     found_bandwidth_ = 0;
+    has_found_jitter_ = false;
     if (below_ == 0.0) return false;
     highest_bandwidth_ = std::max(highest_bandwidth_, state.bandwidth);
     MeasureDrained(ack, state);
@@ -65,6 +68,8 @@ class PathDoubt {
   Nanoseconds longer_rtt() const { return longer_rtt_; }
   /// The bandwidth of a test that this ACK confirms; else 0.
   BitsPerSecond found_bandwidth() const { return found_bandwidth_; }
+  /// Whether this ACK confirms jitter of a flow that knew of none: it may have ended Startup.
+  bool has_found_jitter() const { return has_found_jitter_; }
   /// What the mean RTT has beyond base_rtt without a queue, as confirmed by the last tests.
   Nanoseconds jitter() const { return jitter_; }
   /// Whether RTTs keep a jitter for some time, as over satellites: that of packets sent one after another is the same.
@@ -81,6 +86,8 @@ class PathDoubt {
   static constexpr std::size_t kRising = 4;
   /// A flow whose RTTs jump has a doubt below this share of its highest bandwidth.
   static constexpr double kJumpsBelow = 0.8;
+  /// That a rival sends at once.
+  static constexpr std::int64_t kBurstPackets = 4;
   /// For how long the test of a step or of a rise measures.
   static constexpr Nanoseconds kShortSpan = 100 * kMillisecond;
   /// A test of a step adds what a path as long as this needs, and a queue of this share of the delay.
@@ -167,7 +174,9 @@ class PathDoubt {
   void Watch(const AckEvent& ack, const State& state) {
     if (!state.is_probe_bw || state.is_draining) return Restart(ack.now);
     if (ack.rtt > 0) span_.Add(ack.rtt);
-    jumps_.OnAck(ack, highest_bandwidth_, packet_bytes_);
+    if (BytesIn(highest_bandwidth_, state.unexplained_rise) > static_cast<double>(kBurstPackets * packet_bytes_)) {
+      jumps_.Add();
+    }
     if (!span_.is_enough() || ack.now - span_start_ < kSpan) return;
     std::rotate(spans_.begin(), spans_.begin() + 1, spans_.end());
     spans_.back() = span_;
@@ -270,17 +279,17 @@ class PathDoubt {
 
   bool IsDoubtful(Nanoseconds excess, bool is_large, bool is_emptied, const State& state) const {
     const bool has_drained = excesses_.back() != kUnknown;
+    const bool is_starved = 8 * state.bandwidth < highest_bandwidth_;
     // A queue that others join in emptying was not there in the last ProbeRTT. But a flow that has next to nothing
     // cannot wait for another one.
     if (has_drained) {
-      const bool is_starved = 8 * state.bandwidth < highest_bandwidth_;
       const bool was_there = is_large ? 2 * excesses_.back() >= excess : 4 * excesses_.back() >= 3 * excess;
       if (!was_there && !(is_large && is_starved)) return false;
     }
     if (is_emptied) return excess > LeastJitter(state.base_rtt);
     // The first time even a few packets give reason to a test: jitter may have ended Startup, so that
-    // highest_bandwidth is low.
-    const std::int64_t packets = is_tested_ ? kPacketsOfMany : 0;
+    // highest_bandwidth is low. And a starved flow has nothing to lose.
+    const std::int64_t packets = is_tested_ && !is_starved ? kPacketsOfMany : 0;
     return (is_large || (has_drained && IsNotable(excess, state.base_rtt))) &&
            BytesIn(highest_bandwidth_, excess) > static_cast<double>(packets * packet_bytes_);
   }
@@ -422,6 +431,7 @@ class PathDoubt {
     if (is_longer) TakeLonger(base_rtt);
     // In six spans a slow jitter can be steady by chance.
     is_slow_ = doubt_.is_slow || is_jitter_slow();
+    has_found_jitter_ = jitter_ == 0 && !is_longer;
     jitter_ = is_longer ? doubt_.excess - doubt_.least_excess : doubt_.excess;
     // Two later ProbeRTTs can end it; those of before the path changed cannot.
     excesses_.fill(jitter_);
@@ -476,6 +486,7 @@ class PathDoubt {
   // What it finds.
   Nanoseconds longer_rtt_ = 0;
   BitsPerSecond found_bandwidth_ = 0;
+  bool has_found_jitter_ = false;
   Nanoseconds jitter_ = 0;
   bool is_slow_ = false;
 

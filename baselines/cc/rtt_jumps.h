@@ -33,14 +33,10 @@ class RttRise {
 /// do paths over satellites. A queue jumps as well, when flows begin with a burst, but not again and again.
 class RttJumps {
  public:
-  /// Takes an ACK of a flow that has had at most this bandwidth.
-  void OnAck(const AckEvent& ack, BitsPerSecond highest_bandwidth, Bytes packet_bytes) {
-    if (BytesIn(highest_bandwidth, rise_.Unexplained(ack)) > static_cast<double>(kBurstPackets * packet_bytes)) {
-      spans_.back() = true;
-    }
-  }
+  /// Adds a jump to the present span of time.
+  void Add() { spans_.back() = true; }
 
-  /// Ends a span of time, and begins the next one.
+  /// Ends the span, and begins the next one.
   void EndSpan() {
     std::rotate(spans_.begin(), spans_.begin() + 1, spans_.end());
     spans_.back() = false;
@@ -53,10 +49,7 @@ class RttJumps {
 
  private:
   static constexpr std::size_t kSpans = 12;
-  /// Of a rival.
-  static constexpr std::int64_t kBurstPackets = 4;
 
-  RttRise rise_;
   /// Whether RTTs have jumped; the present span is the last one.
   std::array<bool, kSpans + 1> spans_ = {};
 };

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from ack_path import PACKET, Path
 
-from bbrgym import _controllers
+from bbrgym import Flow, Scenario, _controllers, make_engine, simulate
 from bbrgym import _testing as cc
 
 STARTUP, PROBE_BW, PROBE_RTT = 0, 2, 3
@@ -335,6 +335,19 @@ def test_a_queue_that_grows_evenly_is_not_taken_for_the_path() -> None:
     assert seen["min_rtt_ms"].max() < 42
 
 
+def test_startup_begins_again_when_a_flow_has_found_jitter() -> None:
+    path = Path(make(cwnd_gain=1.05, pacing_gain=1.25))
+    path.run_until(2_000)
+    path.ack_slot_ms, path.rate_mbps = 20, 80
+    seen = path.watch(14_000)
+    found = (seen["min_rtt_ms"] > 43).argmax()
+    before, after = seen[seen.index < found], seen[seen.index > found]
+    assert set(before["mode"][before["now_ms"] > 2_000]) <= {PROBE_BW, PROBE_RTT}
+    assert after["mode"].iloc[0] == STARTUP
+    assert before["max_bandwidth_mbps"].max() < 20
+    assert after["max_bandwidth_mbps"].max() > 70
+
+
 def test_rtts_that_jump_again_and_again_give_a_doubt_before_the_flow_starves() -> None:
     path = Path(make(cwnd_gain=1.05, pacing_gain=1.1), rate_mbps=50)
     path.run_until(3_000)
@@ -487,8 +500,9 @@ def test_pauses_between_tests_double_that_clearly_fail() -> None:
     assert np.diff(times_of_tests(rate_mbps=80, rtt_ms=55, growth_ms=10)).max() < 4, "ProbeRTT restarts the six spans"
 
 
-def test_a_delay_of_few_packets_is_tested_once() -> None:
-    assert len(times_of_tests(rate_mbps=2, rtt_ms=55)) == 1
+def test_a_delay_of_few_packets_is_tested_once_unless_the_flow_starves() -> None:
+    assert len(times_of_tests(rate_mbps=2, rtt_ms=55)) == 1, "with two packets it keeps more than an eighth"
+    assert len(times_of_tests(rate_mbps=8, rtt_ms=55)) == 2
 
 
 @pytest.mark.parametrize(("slot_ms", "queue_ms", "is_kept"), [(20, 16, True), (8, 5, False)])
@@ -501,7 +515,7 @@ def test_a_queue_that_never_empties_ends_jitter_unless_it_is_large(
     path.ack_slot_ms = slot_ms
     path.run_until(12_000)
     assert agent.metrics()["min_rtt_ms"] > 43, "it has found jitter"
-    agent.steer(0.8, math.nan)  # without a queue of its own
+    agent.steer(1.0, math.nan)  # without a queue of its own
     path.rtt_ms, path.ack_slot_ms = 40 + queue_ms, 0  # all packets wait for others
     path.run_until(15_000)
     assert (agent.metrics()["min_rtt_ms"] > 43) == is_kept
@@ -538,6 +552,16 @@ def test_the_correction_keeps_what_a_lone_flow_wants_in_the_queue() -> None:
     path.run_until(9_500)
     assert np.mean(queued) == pytest.approx(5, abs=1)
     assert np.ptp(queued) < 3
+
+
+def test_packets_that_get_lost_do_not_cost_the_bandwidth() -> None:
+    def throughput_mbps(**parameters: float) -> float:
+        agent = Flow("agent", 140, parameters={"cwnd_gain": 1.002, "pacing_gain": 1.1, **parameters})
+        scenario = Scenario(rate_mbps=100, buffer_bdp=1, duration_s=20, loss=0.02, flows=(agent,))
+        return simulate(scenario, make_engine("native"), 1).summary(after_s=10).flows[0].throughput_mbps
+
+    assert throughput_mbps(correction_rounds=0) < 70
+    assert throughput_mbps() > 93
 
 
 @pytest.mark.parametrize(("rtt_ms", "ignored_ms"), [(40, 0.3), (2, 0.1)])
