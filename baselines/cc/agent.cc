@@ -55,6 +55,7 @@ void AgentParameters::Describe(ParameterReader& reader) {
   reader.Field("ignored_delay_ms", ignored_delay_ms, 0.0, 1000.0);
   reader.Field("correction_rounds", correction_rounds, 0.0, 1000.0);
   reader.Field("surplus_packets", surplus_packets, 0, 1'000'000);
+  reader.Field("makes_up_for_losses", makes_up_for_losses);
 }
 
 AgentController::AgentController(const Connection& connection, const AgentParameters& parameters)
@@ -62,7 +63,8 @@ AgentController::AgentController(const Connection& connection, const AgentParame
       agent_(parameters),
       base_rtt_(static_cast<Nanoseconds>(parameters.base_rtt_window_s * kSecond)),
       doubt_(parameters.doubt_below, connection.packet_bytes),
-      correction_(parameters.correction_rounds, parameters.surplus_packets * connection.packet_bytes) {
+      correction_(parameters.correction_rounds, parameters.surplus_packets * connection.packet_bytes,
+                  parameters.makes_up_for_losses) {
   if (parameters.min_cwnd_gain > parameters.max_cwnd_gain || parameters.min_pacing_gain > parameters.max_pacing_gain) {
     throw ParameterError("min_cwnd_gain must be <= max_cwnd_gain, and min_pacing_gain <= max_pacing_gain");
   }

@@ -67,6 +67,8 @@ struct AgentParameters {
   /// The most by which this makes the window smaller because max_bandwidth is a maximum. 0: the window counts all of
   /// it.
   std::int64_t surplus_packets = 8;
+  /// Whether the same makes the window larger by the packets that get lost, as long as there is no backlog.
+  bool makes_up_for_losses = true;
 
   void Describe(ParameterReader& reader);
 };

@@ -38,9 +38,10 @@ class BacklogCorrection {
 
   /// With a memory of 0 there is no correction. A larger surplus than `most_surplus` is a dip of the rate, not the
   /// scatter of a maximum.
-  BacklogCorrection(double memory_rounds, Bytes most_surplus)
+  BacklogCorrection(double memory_rounds, Bytes most_surplus, bool makes_up_for_losses)
       : forgotten_(memory_rounds > 0.0 ? 1.0 / std::max(memory_rounds, 1.0) : 0.0),
-        most_surplus_(static_cast<double>(most_surplus)) {}
+        most_surplus_(static_cast<double>(most_surplus)),
+        makes_up_for_losses_(makes_up_for_losses) {}
 
   /// Ends a round with the ACK that begins the next one.
   void OnRoundStart(const AckEvent& ack, const State& state) {
@@ -78,6 +79,7 @@ class BacklogCorrection {
     surplus_ += forgotten_ * ((state.bdp - sent) * reached - surplus_);
     surplus_ = std::clamp(surplus_, 0.0, std::min(most, most_surplus_));
 
+    if (!makes_up_for_losses_) return;
     const double lost = static_cast<double>(Lost(ack) - lost_) / duration * base_rtt;
     made_up_ += forgotten_ * (lost * (1.0 - reached) - made_up_);
     made_up_ = std::clamp(made_up_, 0.0, most);
@@ -85,6 +87,7 @@ class BacklogCorrection {
 
   double forgotten_;
   double most_surplus_;
+  bool makes_up_for_losses_;
   double feedback_ = 0.0;
   double surplus_ = 0.0;
   double made_up_ = 0.0;
