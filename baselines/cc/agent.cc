@@ -193,8 +193,9 @@ bool AgentController::Steer(double cwnd_gain, double pacing_gain) {
 Gains AgentController::ChooseGains() const {
   if (mode() != Mode::kProbeBw && !agent_.is_always_steered) return BbrController::ChooseGains();
   Gains gains = steered_;
-  if (doubt_.is_jitter_slow())
+  if (doubt_.is_jitter_slow()) {
     gains.pacing = std::min(gains.pacing, kSlowJitterPacing[round() % kSlowJitterPacing.size()]);
+  }
   if (doubt_.is_adding()) {
     gains.pacing *= std::max(1.0, static_cast<double>(doubt_.rate()) / static_cast<double>(max_bandwidth()));
   }

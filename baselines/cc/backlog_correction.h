@@ -60,6 +60,7 @@ class BacklogCorrection {
   /// In BDPs: where the backlog cannot reach its target, as behind a rival's queue, the gain alone decides.
   static constexpr double kMost = 0.1;
 
+  /// Returns what has been marked lost since the connection began.
   static Bytes Lost(const AckEvent& ack) { return ack.sent - ack.delivered - ack.in_flight; }
 
   void Correct(const AckEvent& ack, const State& state) {

@@ -362,8 +362,10 @@ def test_rtts_that_jump_again_and_again_give_a_doubt_before_the_flow_starves() -
     assert seen["max_bandwidth_mbps"][: has_found.argmax()].min() > 25
 
 
-def over_satellites(path: Path) -> None:
-    """Let RTTs jump by up to 19 ms every 100 ms from now on, in order."""
+def path_over_satellites() -> Path:
+    """Return a path whose RTTs jump by up to 19 ms every 100 ms after its first three seconds, in order."""
+    path = Path(make(cwnd_gain=1.05, pacing_gain=1.1), rate_mbps=50)
+    path.run_until(3_000)
     rng, base_ms, begin, was, slot = np.random.default_rng(1), path.rtt_ms, path.now, path.now, -1
     target_ms = base_ms
 
@@ -374,6 +376,7 @@ def over_satellites(path: Path) -> None:
         path.rtt_ms, was = max(target_ms, path.rtt_ms - (ack.now - was) / ack_path.MS), ack.now
 
     path.on_ack = jump
+    return path
 
 
 def paces_of_probe_bw(seen: pd.DataFrame) -> set[float]:
@@ -383,10 +386,7 @@ def paces_of_probe_bw(seen: pd.DataFrame) -> set[float]:
 
 
 def test_where_jitter_is_slow_pacing_keeps_the_queue_short() -> None:
-    path = Path(make(cwnd_gain=1.05, pacing_gain=1.1), rate_mbps=50)
-    path.run_until(3_000)
-    over_satellites(path)
-    seen = path.watch(30_000)
+    seen = path_over_satellites().watch(30_000)
     assert paces_of_probe_bw(seen) == {0.9, 0.96, 1.05}
     last = seen[seen["now_ms"] > 20_000]
     assert len(last) * PACKET * 8e-6 / 10 > 0.85 * 50, "Mbit/s"
@@ -394,9 +394,7 @@ def test_where_jitter_is_slow_pacing_keeps_the_queue_short() -> None:
 
 
 def test_a_pacing_gain_below_that_of_slow_jitter_is_kept() -> None:
-    path = Path(make(cwnd_gain=1.05, pacing_gain=1.1), rate_mbps=50)
-    path.run_until(3_000)
-    over_satellites(path)
+    path = path_over_satellites()
     path.run_until(20_000)
     path.controller.steer(math.nan, 0.93)
     assert paces_of_probe_bw(path.watch(24_000)) <= {0.9, 0.93}
