@@ -63,6 +63,7 @@ AgentController::AgentController(const Connection& connection, const AgentParame
       agent_(parameters),
       base_rtt_(static_cast<Nanoseconds>(parameters.base_rtt_window_s * kSecond)),
       doubt_(parameters.doubt_below, connection.packet_bytes),
+      shrinking_path_(static_cast<Nanoseconds>(BbrController::parameters().min_rtt_window_s * kSecond)),
       correction_(parameters.correction_rounds, parameters.surplus_packets * connection.packet_bytes,
                   parameters.makes_up_for_losses) {
   if (parameters.min_cwnd_gain > parameters.max_cwnd_gain || parameters.min_pacing_gain > parameters.max_pacing_gain) {
@@ -99,6 +100,11 @@ void AgentController::Observe(const AckEvent& ack) {
                                    .target = (steered_.cwnd - 1.0) * bdp});
     if (agent_.restarts_startup) RestartStartupIfFree();
     if (mode() == Mode::kProbeBw) {
+      // With others, there would be two such queues and more.
+      const double own = 1.5 * (steered_.cwnd - 1.0) * static_cast<double>(base_rtt_.Least());
+      shrinking_path_.OnRound(
+          ack.now, round_rtts_.count > 0 &&
+                       static_cast<double>(round_rtts_.mean() - base_rtt_.Least() - 2 * Ignored(lowest_rtt_)) <= own);
       has_short_queue_ = round_rtts_.count > 0 && round_rtts_.least <= lowest_rtt_ + 2 * Ignored(lowest_rtt_);
     }
     round_rtts_ = {};
@@ -108,6 +114,7 @@ void AgentController::Observe(const AckEvent& ack) {
     last_sample_ = ack.now;
   }
   MeasureStandingRtt(ack);
+  LookForShorterPath(ack);
   DoubtPath(ack, unexplained_rise);
   JoinProbeRtt(ack);
 }
@@ -144,8 +151,17 @@ void AgentController::MeasureStandingRtt(const AckEvent& ack) {
   if (mode() == Mode::kProbeRtt) {
     if (ack.rtt > 0 && (probing_rtt_ == 0 || ack.rtt < probing_rtt_)) probing_rtt_ = ack.rtt;
   } else if (probing_rtt_ > 0) {
+    const bool is_shorter =
+        doubt_.jitter() == 0 && probing_rtt_ + base_rtt_before_ / 64 + kMillisecond < base_rtt_before_;
+    shrinking_path_.OnProbeRttEnd(ack.now, is_shorter);
     standing_rtt_ = std::exchange(probing_rtt_, 0);
   }
+}
+
+void AgentController::LookForShorterPath(const AckEvent& ack) {
+  if (mode() != Mode::kProbeBw) return;
+  base_rtt_before_ = base_rtt_.Least();
+  if (shrinking_path_.is_due(ack.now) && !doubt_.is_adding()) EnterProbeRtt(ChooseProbeRttCwnd());
 }
 
 void AgentController::DoubtPath(const AckEvent& ack, Nanoseconds unexplained_rise) {
@@ -162,7 +178,7 @@ void AgentController::DoubtPath(const AckEvent& ack, Nanoseconds unexplained_ris
                          .unexplained_rise = unexplained_rise,
                          .bandwidth = max_bandwidth()});
   if (wants_probe_rtt) EnterProbeRtt(ChooseProbeRttCwnd());
-  if (doubt_.has_found_jitter()) RestartStartup();
+  if (doubt_.has_found_jitter() && agent_.restarts_startup) RestartStartup();
   if (doubt_.longer_rtt() > 0) base_rtt_.Replace(ack.now, doubt_.longer_rtt());
   const BitsPerSecond bandwidth = std::max(doubt_.held_bandwidth(), doubt_.found_bandwidth());
   if (bandwidth > 0) ReplaceBandwidth(bandwidth);
@@ -197,6 +213,7 @@ Gains AgentController::ChooseGains() const {
     gains.pacing = std::min(gains.pacing, kSlowJitterPacing[round() % kSlowJitterPacing.size()]);
   }
   if (doubt_.is_adding()) {
+    if (doubt_.is_rate_exact()) gains.pacing = 1.0;
     gains.pacing *= std::max(1.0, static_cast<double>(doubt_.rate()) / static_cast<double>(max_bandwidth()));
   }
   return gains;

@@ -5,6 +5,7 @@
 #include "baselines/cc/path_doubt.h"
 #include "baselines/cc/rtt_jumps.h"
 #include "baselines/cc/rtt_sample.h"
+#include "baselines/cc/shrinking_path.h"
 #include "baselines/cc/windowed_min.h"
 
 namespace bbrgym {
@@ -102,6 +103,7 @@ class AgentController : public BbrController {
     return std::min(static_cast<Nanoseconds>(agent_.ignored_delay_ms * kMillisecond), rtt / 20);
   }
   void MeasureStandingRtt(const AckEvent& ack);
+  void LookForShorterPath(const AckEvent& ack);
   void DoubtPath(const AckEvent& ack, Nanoseconds unexplained_rise);
   void JoinProbeRtt(const AckEvent& ack);
   bool IsBehindQueue() const;
@@ -111,9 +113,11 @@ class AgentController : public BbrController {
   Gains steered_;
   WindowedMin<Nanoseconds> base_rtt_;
   PathDoubt doubt_;
+  ShrinkingPath shrinking_path_;
   BacklogCorrection correction_;
   Nanoseconds min_rtt_at_probe_bw_ = 0;  // 0 in the other modes
   Nanoseconds min_rtt_before_ = 0;       // the present ProbeRTT
+  Nanoseconds base_rtt_before_ = 0;      // the same
   bool has_short_queue_ = false;         // in the last round of ProbeBW, and the present ProbeRTT has found none
   // Since the flow began, beyond the windows of max_bandwidth and min_rtt; 0 before the first sample.
   BitsPerSecond highest_bandwidth_ = 0;

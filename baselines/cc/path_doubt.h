@@ -6,6 +6,7 @@
 
 #include "baselines/cc/controller.h"
 #include "baselines/cc/rtt_jumps.h"
+#include "baselines/cc/rtt_persistence.h"
 #include "baselines/cc/rtt_sample.h"
 #include "baselines/cc/rtt_step.h"
 #include "baselines/cc/units.h"
@@ -60,6 +61,8 @@ class PathDoubt {
   bool is_adding() const { return added_ > 0; }
   Bytes added() const { return added_; }
   BitsPerSecond rate() const { return rate_; }
+  /// Whether the test sends at that rate whatever the agent's gain is.
+  bool is_rate_exact() const { return doubt_.sign == Sign::kRise; }
   /// max_bandwidth of before the test, as long as the rates that are measured are those of a test that does not confirm
   /// the doubt; else 0. What the flow took from others must not become its share.
   BitsPerSecond held_bandwidth() const { return held_bandwidth_; }
@@ -82,8 +85,11 @@ class PathDoubt {
   static constexpr std::size_t kLongest = 4;
   /// What the flows on a slow link may have in the queue, however few packets each of them wants there.
   static constexpr std::int64_t kPacketsOfMany = 20;
-  /// So many spans, one later than the other, are a rise.
+  /// So many spans, one later than the other, are a rise…
   static constexpr std::size_t kRising = 4;
+  /// …and so many for a moment after a rise, since a path that grows goes on to grow.
+  static constexpr std::size_t kRisingAgain = 2;
+  static constexpr Nanoseconds kRisesAgain = 5 * kSecond;
   /// A flow whose RTTs jump has a doubt below this share of its highest bandwidth.
   static constexpr double kJumpsBelow = 0.8;
   /// That a rival sends at once.
@@ -120,12 +126,19 @@ class PathDoubt {
     Nanoseconds excess = 0;
     Nanoseconds least_excess = 0;
     Nanoseconds mean_rtt = 0;
-    /// Whether RTTs keep what they have beyond base_rtt: they differ between spans, and not all spans come near it.
+    /// By how much RTTs grow per time, and since when.
+    double growth = 0.0;
+    Nanoseconds grows_since = 0;
+    /// Whether RTTs keep for some time what they have beyond base_rtt.
     bool is_slow = false;
     /// For how long a test measures.
     Nanoseconds span = 0;
     /// How many tests it has to pass in a row: in one of several, others may have made room.
     int passes = 1;
+    /// The mean RTT of a path without a longer queue.
+    Nanoseconds ExpectedRtt(Nanoseconds now) const {
+      return mean_rtt + static_cast<Nanoseconds>(growth * static_cast<double>(now - grows_since));
+    }
     bool needs_probe_rtt() const { return sign == Sign::kStarving || sign == Sign::kJumps; }
   };
 
@@ -136,8 +149,10 @@ class PathDoubt {
   /// More than RTTs scatter.
   static bool IsNotable(Nanoseconds excess, Nanoseconds base_rtt) { return excess > base_rtt / 32 + 2 * kMillisecond; }
 
-  /// What a flow with this bandwidth needs to have nearly its highest one.
-  double Missing(BitsPerSecond bandwidth) const { return 0.8 * static_cast<double>(highest_bandwidth_ - bandwidth); }
+  /// Whether at the highest bandwidth more packets are sent in this time.
+  bool IsMoreThan(std::int64_t packets, Nanoseconds time) const {
+    return BytesIn(highest_bandwidth_, time) > static_cast<double>(packets * packet_bytes_);
+  }
 
   static bool CanTest(const AckEvent& ack, const State& state) {
     return state.is_probe_bw && !ack.sample.is_app_limited;
@@ -174,18 +189,19 @@ class PathDoubt {
   void Watch(const AckEvent& ack, const State& state) {
     if (!state.is_probe_bw || state.is_draining) return Restart(ack.now);
     if (ack.rtt > 0) span_.Add(ack.rtt);
-    if (BytesIn(highest_bandwidth_, state.unexplained_rise) > static_cast<double>(kBurstPackets * packet_bytes_)) {
-      jumps_.Add();
-    }
+    persistence_.OnAck(ack.now, ack.rtt);
+    if (IsMoreThan(kBurstPackets, state.unexplained_rise)) jumps_.Add();
     if (!span_.is_enough() || ack.now - span_start_ < kSpan) return;
     std::rotate(spans_.begin(), spans_.begin() + 1, spans_.end());
     spans_.back() = span_;
+    std::rotate(variations_.begin(), variations_.begin() + 1, variations_.end());
+    variations_.back() = persistence_.EndSpan();
     jumps_.EndSpan();
     watched_ = std::min(watched_ + 1, spans_.size());
     span_ = {};
     span_start_ = ack.now;
     for (std::size_t length = 1; length <= kLongest && !is_adding(); length *= 2) {
-      if (watched_ >= kRising * length && IsRising(state, length)) TestRise(ack.now, state, length);
+      TestRise(ack.now, state, length);
       if (watched_ >= kSpans * length && !is_adding()) Judge(ack.now, state, length);
     }
   }
@@ -197,33 +213,45 @@ class PathDoubt {
     return span;
   }
 
-  /// Whether RTTs grow evenly, by nearly the same in each span, and are not yet far from base_rtt.
-  bool IsRising(const State& state, std::size_t length) const {
-    const Nanoseconds last = Span(length, 0).mean();
-    const Nanoseconds rise = last - Span(length, kRising - 1).mean();
-    const bool is_notable = 4 * rise > 3 * kMillisecond && 2 * (last - state.base_rtt - jitter_) > 3 * kMillisecond;
-    if (!is_notable || 2 * (last - state.base_rtt) > state.base_rtt) return false;
-    for (std::size_t i = 0; i + 1 < kRising; ++i) {
-      const Nanoseconds growth = Span(length, i).mean() - Span(length, i + 1).mean();
-      if (3 * growth * static_cast<Nanoseconds>(kRising - 1) < 2 * rise) return false;
-    }
-    return true;
-  }
-
+  /// Tests whether RTTs grow because the path does, if they grow evenly over spans that consist of this many.
   void TestRise(Nanoseconds now, const State& state, std::size_t length) {
+    const bool is_again = rose_at_ > 0 && now - rose_at_ < kRisesAgain;
+    const std::size_t spans = is_again ? kRisingAgain : kRising;
+    if (watched_ < spans * length) return;
     const RttSample last = Span(length, 0);
+    const Nanoseconds rise = last.mean() - Span(length, spans - 1).mean();
     const Nanoseconds excess = last.mean() - state.base_rtt;
-    const auto faster = static_cast<BitsPerSecond>(Missing(state.bandwidth));
-    const double added = BytesIn(faster, last.mean());
-    // By so much a queue would grow that others cannot make room for it by chance.
-    if (added < 2.0 * BytesIn(highest_bandwidth_, excess)) return;
+    const bool is_notable = is_again ? 4 * (excess - jitter_) > 3 * kMillisecond
+                                     : 2 * (excess - jitter_) > 3 * kMillisecond && 4 * rise > 3 * kMillisecond;
+    if (!is_notable || 2 * excess > state.base_rtt || !IsEven(length, spans, rise, excess - jitter_)) return;
+    // A queue would grow by so much that others cannot make room for it by chance.
+    const BitsPerSecond missing = highest_bandwidth_ - state.bandwidth;
+    const double added = BytesIn(missing, last.mean());
+    if (added < (is_again ? 0.5 : 2.0) * BytesIn(highest_bandwidth_, excess)) return;
     doubt_ = {.sign = Sign::kRise,
               .excess = excess,
               .least_excess = last.least - state.base_rtt,
               .mean_rtt = last.mean(),
+              .growth = static_cast<double>(rise) / static_cast<double>((spans - 1) * length * kSpan),
+              .grows_since = now - static_cast<Nanoseconds>(length) * kSpan / 2,
               .span = kShortSpan};
-    rate_ = state.bandwidth + faster;
+    rate_ = highest_bandwidth_;
     Begin(now, state.bandwidth, static_cast<Bytes>(added));
+  }
+
+  /// Whether RTTs grow by nearly the same from span to span, and hardly vary within one. In a queue of several flows
+  /// they vary by as much as they grow.
+  bool IsEven(std::size_t length, std::size_t spans, Nanoseconds rise, Nanoseconds excess) const {
+    const auto steps = static_cast<Nanoseconds>(spans - 1);
+    const Nanoseconds most_varied = excess / 4 + rise / steps + kMillisecond;
+    for (std::size_t i = 0; i < spans; ++i) {
+      const RttSample span = Span(length, i);
+      if (span.most - span.least > most_varied) return false;
+      if (i + 1 == spans) continue;
+      const Nanoseconds growth = span.mean() - Span(length, i + 1).mean();
+      if (growth <= 0 || 3 * growth * steps < 2 * rise) return false;
+    }
+    return true;
   }
 
   /// Judges the last spans, each of which consists of this many.
@@ -264,17 +292,24 @@ class PathDoubt {
               .excess = excess,
               .least_excess = least,
               .mean_rtt = state.base_rtt + mean,
-              .is_slow = !is_steady && !is_emptied,
+              .is_slow = !is_emptied && IsSlow(length, excess),
               .span = static_cast<Nanoseconds>(is_jumping ? std::max<std::size_t>(length, 2) : length) * kSpan,
               .passes = !is_large                   ? 3
                         : is_emptied && !is_jumping ? 2
                                                     : 1};
     is_tested_ = true;
-    // At least nearly twice the present bandwidth.
-    const double least_missing = 0.9 * static_cast<double>(state.bandwidth);
-    const auto faster = static_cast<BitsPerSecond>(std::max(Missing(state.bandwidth), least_missing));
+    // Nearly what it had, and at least nearly twice the present bandwidth.
+    const double missing = 0.8 * static_cast<double>(highest_bandwidth_ - state.bandwidth);
+    const auto faster = static_cast<BitsPerSecond>(std::max(missing, 0.9 * static_cast<double>(state.bandwidth)));
     rate_ = state.bandwidth + faster;
     Begin(now, state.bandwidth, static_cast<Bytes>(BytesIn(faster, doubt_.mean_rtt)));
+  }
+
+  /// Whether RTTs have varied slowly in half of these spans.
+  bool IsSlow(std::size_t length, Nanoseconds excess) const {
+    const auto spans = static_cast<std::ptrdiff_t>(kSpans * length);
+    const auto is_slow = [excess](const RttVariation& span) { return span.is_slow(excess); };
+    return 2 * std::count_if(variations_.end() - spans, variations_.end(), is_slow) >= spans;
   }
 
   bool IsDoubtful(Nanoseconds excess, bool is_large, bool is_emptied, const State& state) const {
@@ -290,8 +325,7 @@ class PathDoubt {
     // The first time even a few packets give reason to a test: jitter may have ended Startup, so that
     // highest_bandwidth is low. And a starved flow has nothing to lose.
     const std::int64_t packets = is_tested_ && !is_starved ? kPacketsOfMany : 0;
-    return (is_large || (has_drained && IsNotable(excess, state.base_rtt))) &&
-           BytesIn(highest_bandwidth_, excess) > static_cast<double>(packets * packet_bytes_);
+    return (is_large || (has_drained && IsNotable(excess, state.base_rtt))) && IsMoreThan(packets, excess);
   }
 
   void Begin(Nanoseconds now, BitsPerSecond bandwidth, Bytes added) {
@@ -328,7 +362,7 @@ class PathDoubt {
     latest_.Add(ack.rtt);
     if (latest_.is_enough()) {
       const Nanoseconds most = doubt_.needs_probe_rtt() ? 2 * doubt_.excess : doubt_.excess;
-      if (latest_.mean() > doubt_.mean_rtt + most) {
+      if (latest_.mean() > doubt_.ExpectedRtt(ack.now) + most) {
         Fail(ack.now);
         return false;
       }
@@ -339,7 +373,7 @@ class PathDoubt {
     if (met_.count == 0) met_since_ = ack.now;
     met_.Add(ack.rtt);
     if (!met_.is_enough() || ack.now - met_since_ < doubt_.span) return false;
-    const Nanoseconds growth = met_.mean() - doubt_.mean_rtt;
+    const Nanoseconds growth = met_.mean() - doubt_.ExpectedRtt(ack.now);
     if (2 * growth > doubt_.excess) {
       Fail(ack.now, growth > doubt_.excess);
       return false;
@@ -352,8 +386,9 @@ class PathDoubt {
     held_bandwidth_ = 0;
     Restart(now);
     if (!doubt_.needs_probe_rtt()) {
+      rose_at_ = doubt_.sign == Sign::kRise ? now : 0;
       // RTTs have grown since then.
-      if (doubt_.sign == Sign::kRise) doubt_.least_excess = met_.least - state.base_rtt;
+      if (rose_at_ > 0) doubt_.least_excess = met_.least - state.base_rtt;
       TakeLonger(state.base_rtt);
       return false;
     }
@@ -429,8 +464,7 @@ class PathDoubt {
     pause_.Reset();
     const bool is_longer = 5 * doubt_.least_excess > 3 * doubt_.excess && IsNotable(doubt_.least_excess, base_rtt);
     if (is_longer) TakeLonger(base_rtt);
-    // In six spans a slow jitter can be steady by chance.
-    is_slow_ = doubt_.is_slow || is_jitter_slow();
+    is_slow_ = doubt_.is_slow;
     has_found_jitter_ = jitter_ == 0 && !is_longer;
     jitter_ = is_longer ? doubt_.excess - doubt_.least_excess : doubt_.excess;
     // Two later ProbeRTTs can end it; those of before the path changed cannot.
@@ -445,6 +479,7 @@ class PathDoubt {
 
   void Restart(Nanoseconds now) {
     span_ = {};
+    persistence_.EndSpan();
     span_start_ = now;
     watched_ = 0;
   }
@@ -455,12 +490,14 @@ class PathDoubt {
   /// Of the flow so far, or since a test that failed what it had in that test.
   BitsPerSecond highest_bandwidth_ = 0;
 
-  // What the flow watches: steps, jumps, the present span, and the last ones.
+  // What the flow watches: steps, how long RTTs last, jumps, the present span, and the last ones.
   RttStep step_;
+  RttPersistence persistence_;
   RttJumps jumps_;
   RttSample span_;
   Nanoseconds span_start_ = 0;
   std::array<RttSample, kSpans * kLongest> spans_ = {};
+  std::array<RttVariation, kSpans * kLongest> variations_ = {};
   std::size_t watched_ = 0;
 
   // What it doubts, and how it tests that.
@@ -478,6 +515,7 @@ class PathDoubt {
   int passes_ = 0;
   bool is_confirming_ = false;
   bool is_tested_ = false;
+  Nanoseconds rose_at_ = 0;  // when a rise was confirmed, if that is the last thing that was
   Pause pause_;
   Nanoseconds stopped_at_ = 0;
   BitsPerSecond step_bandwidth_ = 0;  // of before the step; 0 if that is too much now

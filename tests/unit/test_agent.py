@@ -317,7 +317,27 @@ def test_a_path_that_grows_evenly_is_followed(ms_per_s: float) -> None:
     path = Path(make(cwnd_gain=1.05, pacing_gain=1.1))
     path.run_until(3_000)
     lengthen(path, ms_per_s, most_ms=80)
-    assert path.watch(10_000)["max_bandwidth_mbps"].min() > 5
+    seen = path.watch(13_000)
+    is_found = seen["min_rtt_ms"] > 41.5
+    assert seen["max_bandwidth_mbps"].min() > 5
+    assert seen["max_bandwidth_mbps"][is_found].min() > 8, "the next rises are tested soon"
+
+
+@pytest.mark.parametrize("ms_per_s", [-1, -3])
+def test_a_path_that_shrinks_does_not_hide_a_queue(ms_per_s: float) -> None:
+    path = Path(make(rtt_ms=140, cwnd_gain=1.005, pacing_gain=1.1), rate_mbps=40, rtt_ms=140)
+    path.run_until(3_000)
+    begin = path.now
+    rng = np.random.default_rng(1)
+
+    def shrink(ack: cc.AckEvent) -> None:
+        path.rtt_ms = 140 + ms_per_s * (ack.now - begin) / 1e9 + rng.uniform(0, 0.5)
+
+    path.on_ack = shrink
+    path.run_until(24_000)
+    last = path.watch(28_000)
+    assert last["min_rtt_ms"].min() < (140 + path.rtt_ms) / 2
+    assert last["max_bandwidth_mbps"].mean() > 37
 
 
 def test_a_queue_that_grows_evenly_is_not_taken_for_the_path() -> None:
@@ -335,15 +355,16 @@ def test_a_queue_that_grows_evenly_is_not_taken_for_the_path() -> None:
     assert seen["min_rtt_ms"].max() < 42
 
 
-def test_startup_begins_again_when_a_flow_has_found_jitter() -> None:
-    path = Path(make(cwnd_gain=1.05, pacing_gain=1.25))
+@pytest.mark.parametrize("restarts", [True, False])
+def test_startup_begins_again_when_a_flow_has_found_jitter(restarts: bool) -> None:
+    path = Path(make(cwnd_gain=1.05, pacing_gain=1.25, restarts_startup=restarts))
     path.run_until(2_000)
     path.ack_slot_ms, path.rate_mbps = 20, 80
     seen = path.watch(14_000)
     found = (seen["min_rtt_ms"] > 43).argmax()
     before, after = seen[seen.index < found], seen[seen.index > found]
     assert set(before["mode"][before["now_ms"] > 2_000]) <= {PROBE_BW, PROBE_RTT}
-    assert after["mode"].iloc[0] == STARTUP
+    assert (after["mode"].iloc[0] == STARTUP) == restarts
     assert before["max_bandwidth_mbps"].max() < 20
     assert after["max_bandwidth_mbps"].max() > 70
 
@@ -400,8 +421,9 @@ def test_a_pacing_gain_below_that_of_slow_jitter_is_kept() -> None:
     assert paces_of_probe_bw(path.watch(24_000)) <= {0.9, 0.93}
 
 
-def test_where_jitter_is_fast_the_window_limits_the_flow() -> None:
-    path = Path(make(cwnd_gain=1.05, pacing_gain=1.1), rate_mbps=50)
+@pytest.mark.parametrize("rate_mbps", [10, 50])
+def test_where_jitter_is_fast_the_window_limits_the_flow(rate_mbps: float) -> None:
+    path = Path(make(cwnd_gain=1.05, pacing_gain=1.1), rate_mbps=rate_mbps)
     path.run_until(2_000)
     path.ack_slot_ms = 20
     assert paces_of_probe_bw(path.watch(20_000)) == {1.1}
@@ -503,9 +525,9 @@ def test_a_delay_of_few_packets_is_tested_once_unless_the_flow_starves() -> None
     assert len(times_of_tests(rate_mbps=8, rtt_ms=55)) == 2
 
 
-@pytest.mark.parametrize(("slot_ms", "queue_ms", "is_kept"), [(20, 16, True), (8, 5, False)])
+@pytest.mark.parametrize(("slot_ms", "queue_ms", "gain", "is_kept"), [(20, 16, 0.8, True), (8, 5, 1.0, False)])
 def test_a_queue_that_never_empties_ends_jitter_unless_it_is_large(
-    slot_ms: float, queue_ms: float, is_kept: bool
+    slot_ms: float, queue_ms: float, gain: float, is_kept: bool
 ) -> None:
     agent = make(cwnd_gain=1.1, pacing_gain=1.25)
     path = Path(agent)
@@ -513,7 +535,7 @@ def test_a_queue_that_never_empties_ends_jitter_unless_it_is_large(
     path.ack_slot_ms = slot_ms
     path.run_until(12_000)
     assert agent.metrics()["min_rtt_ms"] > 43, "it has found jitter"
-    agent.steer(1.0, math.nan)  # without a queue of its own
+    agent.steer(gain, math.nan)  # without a queue of its own
     path.rtt_ms, path.ack_slot_ms = 40 + queue_ms, 0  # all packets wait for others
     path.run_until(15_000)
     assert (agent.metrics()["min_rtt_ms"] > 43) == is_kept
