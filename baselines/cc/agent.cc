@@ -56,6 +56,7 @@ void AgentParameters::Describe(ParameterReader& reader) {
   reader.Field("correction_rounds", correction_rounds, 0.0, 1000.0);
   reader.Field("surplus_packets", surplus_packets, 0, 1'000'000);
   reader.Field("makes_up_for_losses", makes_up_for_losses);
+  reader.Field("paces_lone_flow", paces_lone_flow);
 }
 
 AgentController::AgentController(const Connection& connection, const AgentParameters& parameters)
@@ -65,7 +66,8 @@ AgentController::AgentController(const Connection& connection, const AgentParame
       doubt_(parameters.doubt_below, connection.packet_bytes),
       shrinking_path_(static_cast<Nanoseconds>(BbrController::parameters().min_rtt_window_s * kSecond)),
       correction_(parameters.correction_rounds, parameters.surplus_packets * connection.packet_bytes,
-                  parameters.makes_up_for_losses) {
+                  parameters.makes_up_for_losses),
+      lone_pacing_(connection.packet_bytes) {
   if (parameters.min_cwnd_gain > parameters.max_cwnd_gain || parameters.min_pacing_gain > parameters.max_pacing_gain) {
     throw ParameterError("min_cwnd_gain must be <= max_cwnd_gain, and min_pacing_gain <= max_pacing_gain");
   }
@@ -85,6 +87,7 @@ void AgentController::Observe(const AckEvent& ack) {
   if (ack.rtt > 0) rtts_since_jump_.Add(ack.rtt);
   // ACKs that arrive together are judged together: the last one has the smallest RTT.
   if (mode() == Mode::kStartup && ack.now > last_sample_ && IsBehindQueue()) EndStartup();
+  lone_pacing_.OnAck(ack);
   if (is_round_start()) {
     const double window =
         agent_.bandwidth_window_ms * kMillisecond / static_cast<double>(std::max<Nanoseconds>(base_rtt_.Least(), 1));
@@ -93,17 +96,19 @@ void AgentController::Observe(const AckEvent& ack) {
     SetBandwidthWindow(
         doubt_.is_jitter_slow() ? most : static_cast<std::int64_t>(std::clamp(window, 2.0, static_cast<double>(most))));
     const double bdp = BdpBytes(1.0, max_bandwidth());
-    correction_.OnRoundStart(ack, {.is_probe_bw = mode() == Mode::kProbeBw,
+    const double target = (CwndGain() - 1.0) * bdp;
+    PaceLoneFlow(ack, bdp, target);
+    correction_.OnRoundStart(ack, {.is_probe_bw = mode() == Mode::kProbeBw && !lone_pacing_.is_pacing(),
                                    .rtts = round_rtts_,
                                    .base_rtt = BaseRtt(),
                                    .bdp = bdp,
-                                   .target = (steered_.cwnd - 1.0) * bdp});
+                                   .target = target});
     if (agent_.restarts_startup) RestartStartupIfFree();
     if (mode() == Mode::kProbeBw) {
-      // With others, there would be two such queues and more.
-      const double own = 1.5 * (steered_.cwnd - 1.0) * static_cast<double>(base_rtt_.Least());
+      // With others, there would be two such queues and more. A flow that is paced has none.
+      const double own = 1.5 * (CwndGain() - 1.0) * static_cast<double>(base_rtt_.Least());
       shrinking_path_.OnRound(
-          ack.now, round_rtts_.count > 0 &&
+          ack.now, round_rtts_.count > 0 && !lone_pacing_.is_pacing() &&
                        static_cast<double>(round_rtts_.mean() - base_rtt_.Least() - 2 * Ignored(lowest_rtt_)) <= own);
       has_short_queue_ = round_rtts_.count > 0 && round_rtts_.least <= lowest_rtt_ + 2 * Ignored(lowest_rtt_);
     }
@@ -117,6 +122,17 @@ void AgentController::Observe(const AckEvent& ack) {
   LookForShorterPath(ack);
   DoubtPath(ack, unexplained_rise);
   JoinProbeRtt(ack);
+}
+
+void AgentController::PaceLoneFlow(const AckEvent& ack, double bdp, double target) {
+  if (!agent_.paces_lone_flow) return;
+  if (!lone_pacing_.is_alone()) lone_cwnd_gain_ = steered_.cwnd;
+  lone_pacing_.OnRoundStart(ack,
+                            {.is_probe_bw = mode() == Mode::kProbeBw && !doubt_.is_adding() && doubt_.jitter() == 0,
+                             .rtts = round_rtts_,
+                             .base_rtt = BaseRtt(),
+                             .bdp = bdp,
+                             .target = target});
 }
 
 void AgentController::JoinProbeRtt(const AckEvent& ack) {
@@ -208,9 +224,12 @@ bool AgentController::Steer(double cwnd_gain, double pacing_gain) {
 
 Gains AgentController::ChooseGains() const {
   if (mode() != Mode::kProbeBw && !agent_.is_always_steered) return BbrController::ChooseGains();
-  Gains gains = steered_;
+  Gains gains = {.cwnd = CwndGain(), .pacing = steered_.pacing};
   if (doubt_.is_jitter_slow()) {
     gains.pacing = std::min(gains.pacing, kSlowJitterPacing[round() % kSlowJitterPacing.size()]);
+  }
+  if (lone_pacing_.is_pacing()) {
+    gains.pacing = std::min(gains.pacing, lone_pacing_.rate() / static_cast<double>(max_bandwidth()));
   }
   if (doubt_.is_adding()) {
     if (doubt_.is_rate_exact()) gains.pacing = 1.0;
@@ -240,8 +259,7 @@ void AgentController::MoveCwnd(const AckEvent& ack, Bytes target) {
   // Where jitter is slow, pacing keeps the queue short, and the window has room for all of it.
   const Nanoseconds longest =
       std::clamp<Nanoseconds>(2 * (Jitter() - kSmallJitter), 0, Jitter()) * (doubt_.is_jitter_slow() ? 2 : 1);
-  const double window =
-      BdpBytes(steered_.cwnd, max_bandwidth()) + BytesIn(max_bandwidth(), longest) + correction_.bytes();
+  const double window = BdpBytes(CwndGain(), max_bandwidth()) + BytesIn(max_bandwidth(), longest) + correction_.bytes();
   BbrController::MoveCwnd(ack, is_steered ? static_cast<Bytes>(window) : target);
 }
 

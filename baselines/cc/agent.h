@@ -2,6 +2,7 @@
 
 #include "baselines/cc/backlog_correction.h"
 #include "baselines/cc/bbr.h"
+#include "baselines/cc/lone_pacing.h"
 #include "baselines/cc/path_doubt.h"
 #include "baselines/cc/rtt_jumps.h"
 #include "baselines/cc/rtt_sample.h"
@@ -70,6 +71,9 @@ struct AgentParameters {
   std::int64_t surplus_packets = 8;
   /// Whether the same makes the window larger by the packets that get lost, as long as there is no backlog.
   bool makes_up_for_losses = true;
+  /// Whether a flow that has the link alone sends just below the link's rate (LonePacing), not just above it until the
+  /// window is full.
+  bool paces_lone_flow = true;
 
   void Describe(ParameterReader& reader);
 };
@@ -93,6 +97,8 @@ class AgentController : public BbrController {
   /// Of a packet that meets no queue: the lowest RTT, and the mean jitter.
   Nanoseconds BaseRtt() const override { return WithJitter(base_rtt_.Least()); }
   Bytes ChooseProbeRttCwnd() const override;
+  /// The agent's. A lone flow that is paced has no queue, for which an agent would look in vain with a larger window.
+  double CwndGain() const { return lone_pacing_.is_alone() ? std::min(steered_.cwnd, lone_cwnd_gain_) : steered_.cwnd; }
   void MoveCwnd(const AckEvent& ack, Bytes target) override;
   /// At most as long as the lowest RTT.
   Nanoseconds Jitter() const { return std::min(doubt_.jitter(), lowest_rtt_); }
@@ -102,6 +108,7 @@ class AgentController : public BbrController {
   Nanoseconds Ignored(Nanoseconds rtt) const {
     return std::min(static_cast<Nanoseconds>(agent_.ignored_delay_ms * kMillisecond), rtt / 20);
   }
+  void PaceLoneFlow(const AckEvent& ack, double bdp, double target);
   void MeasureStandingRtt(const AckEvent& ack);
   void LookForShorterPath(const AckEvent& ack);
   void DoubtPath(const AckEvent& ack, Nanoseconds unexplained_rise);
@@ -115,6 +122,8 @@ class AgentController : public BbrController {
   PathDoubt doubt_;
   ShrinkingPath shrinking_path_;
   BacklogCorrection correction_;
+  LonePacing lone_pacing_;
+  double lone_cwnd_gain_ = 0.0;          // of before the flow was paced
   Nanoseconds min_rtt_at_probe_bw_ = 0;  // 0 in the other modes
   Nanoseconds min_rtt_before_ = 0;       // the present ProbeRTT
   Nanoseconds base_rtt_before_ = 0;      // the same

@@ -17,8 +17,9 @@ STARTUP, PROBE_BW, PROBE_RTT = 0, 2, 3
 
 
 def make(**parameters: float) -> cc.Controller:
-    # RTTs are then exact; `test_delays_of_a_twentieth…` has the default.
-    return ack_path.make("agent", **{"ignored_delay_ms": 0.0, **parameters})
+    # RTTs are then exact, and the gains are the agent's; `test_delays_of_a_twentieth…` and `test_a_lone_flow…` have the
+    # defaults.
+    return ack_path.make("agent", **{"ignored_delay_ms": 0.0, "paces_lone_flow": 0, **parameters})
 
 
 def gains_seen(path: Path) -> dict[int, set[tuple[float, float]]]:
@@ -582,6 +583,73 @@ def test_packets_that_get_lost_do_not_cost_the_bandwidth() -> None:
 
     assert throughput_mbps(makes_up_for_losses=0) < 85
     assert throughput_mbps() > 93
+
+
+LONE = {"cwnd_gain": 1.06, "pacing_gain": 1.1, "paces_lone_flow": 1}  # three packets beyond a BDP of 51
+
+
+def test_a_lone_flow_sends_just_below_the_rate_of_the_link() -> None:
+    def run(**parameters: float) -> tuple[float, float]:
+        flow = Flow("agent", rtt_ms=20, jitter_ms=0.5, parameters={"cwnd_gain": 1.5, "pacing_gain": 1.1, **parameters})
+        trace = simulate(Scenario(rate_mbps=4, buffer_bdp=4, duration_s=20, flows=(flow,)), make_engine("native"), 1)
+        last = trace.rows[trace.rows["time_s"] > 5]
+        return last["link_queue_mean_packets"].mean(), last["link_utilisation"].mean()
+
+    (queue, utilisation), (queue_without, _) = run(), run(paces_lone_flow=0)
+    assert queue_without > 2
+    assert queue < 0.25 * queue_without
+    assert utilisation > 0.98
+
+
+def test_a_lone_flow_has_its_window_of_before_while_it_is_paced() -> None:
+    path = Path(make(**LONE))
+    path.run_until(3_000)
+    assert path.controller.metrics()["pacing_gain"] < 1
+    path.controller.steer(2.0, math.nan)  # since the agent sees no queue
+    seen = path.watch(8_000)
+    seen = seen[seen["mode"] == PROBE_BW]
+    assert set(seen["cwnd_gain"].round(3)) == {1.06}
+    assert (seen["pacing_gain"] == 1.1).mean() < 0.5
+    path.controller.steer(1.02, 0.9)
+    metrics = path.watch(8_100).iloc[-1]
+    assert (metrics["cwnd_gain"], metrics["pacing_gain"]) == (1.02, 0.9), "the agent may want less"
+
+
+def test_a_lone_flow_notices_that_the_link_has_become_faster() -> None:
+    path = Path(make(**LONE))
+    path.run_until(9_900)
+    path.rate_mbps = 15
+    path.run_until(11_500)
+    assert path.controller.metrics()["max_bandwidth_mbps"] == pytest.approx(15, rel=0.05)
+
+
+def test_a_flow_on_a_link_that_varies_is_hardly_ever_paced() -> None:
+    path = Path(make(**LONE))
+    rates = np.random.default_rng(1).uniform(8, 12, 1000)
+
+    def vary(ack: cc.AckEvent) -> None:
+        path.rate_mbps = float(rates[ack.now // (200 * ack_path.MS)])
+
+    path.on_ack = vary
+    seen = path.watch(20_000)
+    assert (seen["pacing_gain"][seen["mode"] == PROBE_BW] == 1.1).mean() > 0.8, "now and then two results are the same"
+
+
+@pytest.mark.parametrize(("rate_mbps", "is_paced"), [(15, True), (25, False)])
+def test_a_lone_flow_with_more_than_a_hundred_packets_in_flight_is_not_paced(rate_mbps: float, is_paced: bool) -> None:
+    seen = Path(make(**LONE), rate_mbps=rate_mbps).watch(5_000)
+    assert (seen["pacing_gain"][seen["mode"] == PROBE_BW] < 1.1).any() == is_paced
+
+
+def test_a_newcomer_ends_the_pacing_of_a_lone_flow() -> None:
+    flows = tuple(Flow("policy", rtt_ms=40, jitter_ms=0.5, start_s=start) for start in (0, 10))
+    trace = simulate(Scenario(rate_mbps=12, buffer_bdp=4, duration_s=30, flows=flows), make_engine("native"), 1)
+    steered = trace.rows[trace.rows["mode"] == PROBE_BW]
+    is_paced, time_s = steered["pacing_gain"] < 1.01, steered["time_s"]
+    assert is_paced[(time_s > 5) & (time_s < 10)].mean() > 0.5
+    assert is_paced[time_s > 11].mean() < 0.1
+    first, second = (flow.throughput_mbps for flow in trace.summary(after_s=15).flows)
+    assert first == pytest.approx(second, rel=0.1)
 
 
 @pytest.mark.parametrize(("rtt_ms", "ignored_ms"), [(40, 0.3), (2, 0.1)])
