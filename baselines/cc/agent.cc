@@ -67,7 +67,8 @@ AgentController::AgentController(const Connection& connection, const AgentParame
       shrinking_path_(static_cast<Nanoseconds>(BbrController::parameters().min_rtt_window_s * kSecond)),
       correction_(parameters.correction_rounds, parameters.surplus_packets * connection.packet_bytes,
                   parameters.makes_up_for_losses),
-      lone_pacing_(connection.packet_bytes) {
+      lone_pacing_(connection.packet_bytes),
+      rate_changes_(connection.packet_bytes) {
   if (parameters.min_cwnd_gain > parameters.max_cwnd_gain || parameters.min_pacing_gain > parameters.max_pacing_gain) {
     throw ParameterError("min_cwnd_gain must be <= max_cwnd_gain, and min_pacing_gain <= max_pacing_gain");
   }
@@ -88,13 +89,16 @@ void AgentController::Observe(const AckEvent& ack) {
   // ACKs that arrive together are judged together: the last one has the smallest RTT.
   if (mode() == Mode::kStartup && ack.now > last_sample_ && IsBehindQueue()) EndStartup();
   lone_pacing_.OnAck(ack);
+  rate_changes_.OnAck(ack, mode() == Mode::kProbeBw);
   if (is_round_start()) {
     const double window =
         agent_.bandwidth_window_ms * kMillisecond / static_cast<double>(std::max<Nanoseconds>(base_rtt_.Least(), 1));
-    // BBR's is that of a cycle, which a slow jitter has again.
+    // BBR's is that of a cycle, which a slow jitter has again. And a link whose rate changes all the time has had more
+    // than it has had lately.
     const std::int64_t most = parameters().bandwidth_window_rounds;
-    SetBandwidthWindow(
-        doubt_.is_jitter_slow() ? most : static_cast<std::int64_t>(std::clamp(window, 2.0, static_cast<double>(most))));
+    SetBandwidthWindow(doubt_.is_jitter_slow() || rate_changes_.are_frequent()
+                           ? most
+                           : static_cast<std::int64_t>(std::clamp(window, 2.0, static_cast<double>(most))));
     const double bdp = BdpBytes(1.0, max_bandwidth());
     const double target = (CwndGain() - 1.0) * bdp;
     PaceLoneFlow(ack, bdp, target);

@@ -4,6 +4,7 @@
 #include "baselines/cc/bbr.h"
 #include "baselines/cc/lone_pacing.h"
 #include "baselines/cc/path_doubt.h"
+#include "baselines/cc/rate_changes.h"
 #include "baselines/cc/rtt_jumps.h"
 #include "baselines/cc/rtt_sample.h"
 #include "baselines/cc/shrinking_path.h"
@@ -123,6 +124,7 @@ class AgentController : public BbrController {
   ShrinkingPath shrinking_path_;
   BacklogCorrection correction_;
   LonePacing lone_pacing_;
+  RateChanges rate_changes_;
   double lone_cwnd_gain_ = 0.0;          // of before the flow was paced
   Nanoseconds min_rtt_at_probe_bw_ = 0;  // 0 in the other modes
   Nanoseconds min_rtt_before_ = 0;       // the present ProbeRTT

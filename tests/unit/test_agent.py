@@ -681,6 +681,26 @@ def test_it_forgets_a_bandwidth_after_a_time_and_not_after_rounds(rtt_ms: float,
     assert rounds <= passed <= rounds + 3  # until the first sample of the slow link there are one or two
 
 
+@pytest.mark.parametrize(("change_ms", "rounds"), [(500, (5, 13)), (5_000, (2, 4))])
+def test_where_the_rate_changes_all_the_time_it_remembers_a_bandwidth_for_longer(
+    change_ms: int, rounds: tuple[int, int]
+) -> None:
+    path = Path(make(rtt_ms=100, cwnd_gain=1.5, pacing_gain=1.1), rtt_ms=100)
+
+    def vary(ack: cc.AckEvent) -> None:
+        path.rate_mbps = (10, 5)[ack.now // (change_ms * ack_path.MS) % 2]
+
+    path.on_ack = vary
+    path.run_until(15_400)
+    path.on_ack = lambda ack: None
+    before = path.controller.metrics()
+    path.rate_mbps = 3
+    seen = path.watch(18_000)
+    remembered = seen[seen["max_bandwidth_mbps"] > 0.9 * before["max_bandwidth_mbps"]]
+    least, most = rounds
+    assert least <= remembered["round"].iloc[-1] - before["round"] <= most
+
+
 def test_startup_ends_when_a_queue_builds() -> None:
     def start(**parameters: float) -> tuple[float, float]:
         seen = Path(make(rtt_ms=100, **parameters), rtt_ms=100).watch(4_000)
