@@ -100,13 +100,10 @@ void AgentController::Observe(const AckEvent& ack) {
                            ? most
                            : static_cast<std::int64_t>(std::clamp(window, 2.0, static_cast<double>(most))));
     const double bdp = BdpBytes(1.0, max_bandwidth());
-    const double target = (CwndGain() - 1.0) * bdp;
-    PaceLoneFlow(ack, bdp, target);
-    correction_.OnRoundStart(ack, {.is_probe_bw = mode() == Mode::kProbeBw && !lone_pacing_.is_pacing(),
-                                   .rtts = round_rtts_,
-                                   .base_rtt = BaseRtt(),
-                                   .bdp = bdp,
-                                   .target = target});
+    const AgentRound last_round = {
+        .rtts = round_rtts_, .base_rtt = BaseRtt(), .bdp = bdp, .target = (CwndGain() - 1.0) * bdp};
+    PaceLoneFlow(ack, last_round);
+    correction_.OnRoundStart(ack, last_round, mode() == Mode::kProbeBw && !lone_pacing_.is_pacing());
     if (agent_.restarts_startup) RestartStartupIfFree();
     if (mode() == Mode::kProbeBw) {
       // With others, there would be two such queues and more. A flow that is paced has none.
@@ -128,15 +125,10 @@ void AgentController::Observe(const AckEvent& ack) {
   JoinProbeRtt(ack);
 }
 
-void AgentController::PaceLoneFlow(const AckEvent& ack, double bdp, double target) {
+void AgentController::PaceLoneFlow(const AckEvent& ack, const AgentRound& round) {
   if (!agent_.paces_lone_flow) return;
   if (!lone_pacing_.is_alone()) lone_cwnd_gain_ = steered_.cwnd;
-  lone_pacing_.OnRoundStart(ack,
-                            {.is_probe_bw = mode() == Mode::kProbeBw && !doubt_.is_adding() && doubt_.jitter() == 0,
-                             .rtts = round_rtts_,
-                             .base_rtt = BaseRtt(),
-                             .bdp = bdp,
-                             .target = target});
+  lone_pacing_.OnRoundStart(ack, round, mode() == Mode::kProbeBw && !doubt_.is_adding() && doubt_.jitter() == 0);
 }
 
 void AgentController::JoinProbeRtt(const AckEvent& ack) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "baselines/cc/agent_round.h"
 #include "baselines/cc/backlog_correction.h"
 #include "baselines/cc/bbr.h"
 #include "baselines/cc/lone_pacing.h"
@@ -109,7 +110,7 @@ class AgentController : public BbrController {
   Nanoseconds Ignored(Nanoseconds rtt) const {
     return std::min(static_cast<Nanoseconds>(agent_.ignored_delay_ms * kMillisecond), rtt / 20);
   }
-  void PaceLoneFlow(const AckEvent& ack, double bdp, double target);
+  void PaceLoneFlow(const AckEvent& ack, const AgentRound& round);
   void MeasureStandingRtt(const AckEvent& ack);
   void LookForShorterPath(const AckEvent& ack);
   void DoubtPath(const AckEvent& ack, Nanoseconds unexplained_rise);

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "baselines/cc/agent_round.h"
 #include "baselines/cc/controller.h"
-#include "baselines/cc/rtt_sample.h"
 #include "baselines/cc/units.h"
 
 namespace bbrgym {
@@ -28,14 +28,6 @@ namespace bbrgym {
 ///   made_up = (1 - forgotten) x made_up + forgotten x loss_rate x base_rtt x (1 - min(1, backlog / target))
 class BacklogCorrection {
  public:
-  struct State {
-    bool is_probe_bw = false;
-    RttSample rtts;  // of the round that is over
-    Nanoseconds base_rtt = 0;
-    double bdp = 0.0;     // bytes
-    double target = 0.0;  // bytes
-  };
-
   /// With a memory of 0 there is no correction. A larger surplus than `most_surplus` is a dip of the rate, not the
   /// scatter of a maximum.
   BacklogCorrection(double memory_rounds, Bytes most_surplus, bool makes_up_for_losses)
@@ -43,9 +35,9 @@ class BacklogCorrection {
         most_surplus_(static_cast<double>(most_surplus)),
         makes_up_for_losses_(makes_up_for_losses) {}
 
-  /// Ends a round with the ACK that begins the next one.
-  void OnRoundStart(const AckEvent& ack, const State& state) {
-    if (state.is_probe_bw && state.rtts.count > 0 && ack.now > begin_) Correct(ack, state);
+  /// Ends a round with the ACK that begins the next one; only some rounds count, in which the window is the limit.
+  void OnRoundStart(const AckEvent& ack, const AgentRound& round, bool counts) {
+    if (counts && round.rtts.count > 0 && ack.now > begin_) Correct(ack, round);
     begin_ = ack.now;
     delivered_ = ack.delivered;
     sent_ = ack.sent;
@@ -63,21 +55,21 @@ class BacklogCorrection {
   /// Returns what has been marked lost since the connection began.
   static Bytes Lost(const AckEvent& ack) { return ack.sent - ack.delivered - ack.in_flight; }
 
-  void Correct(const AckEvent& ack, const State& state) {
+  void Correct(const AckEvent& ack, const AgentRound& round) {
     if (forgotten_ == 0.0) return;
-    const double rtt = static_cast<double>(state.rtts.sum) / static_cast<double>(state.rtts.count);
-    const auto base_rtt = static_cast<double>(state.base_rtt);
+    const double rtt = static_cast<double>(round.rtts.sum) / static_cast<double>(round.rtts.count);
+    const auto base_rtt = static_cast<double>(round.base_rtt);
     const double queueing = std::max(rtt - base_rtt, 0.0);
     const auto duration = static_cast<double>(ack.now - begin_);
     const double backlog = static_cast<double>(ack.delivered - delivered_) / duration * queueing;
     const double gain =
         std::min(kMaxGain, queueing > 0.0 ? forgotten_ * forgotten_ * rtt / (4.0 * queueing) : kMaxGain);
-    const double most = kMost * state.bdp;
-    feedback_ = std::clamp((1.0 - forgotten_) * feedback_ + gain * (state.target - backlog), -most, most);
+    const double most = kMost * round.bdp;
+    feedback_ = std::clamp((1.0 - forgotten_) * feedback_ + gain * (round.target - backlog), -most, most);
 
     const double sent = static_cast<double>(ack.sent - sent_) / duration * base_rtt;
-    const double reached = state.target > 0.0 ? std::min(1.0, backlog / state.target) : 1.0;
-    surplus_ += forgotten_ * ((state.bdp - sent) * reached - surplus_);
+    const double reached = round.target > 0.0 ? std::min(1.0, backlog / round.target) : 1.0;
+    surplus_ += forgotten_ * ((round.bdp - sent) * reached - surplus_);
     surplus_ = std::clamp(surplus_, 0.0, std::min(most, most_surplus_));
 
     if (!makes_up_for_losses_) return;

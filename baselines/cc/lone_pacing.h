@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "baselines/cc/agent_round.h"
 #include "baselines/cc/controller.h"
 #include "baselines/cc/rtt_sample.h"
 #include "baselines/cc/units.h"
@@ -18,15 +19,6 @@ namespace bbrgym {
 /// the same, and nearly the highest rate at which a few packets ever arrived one after another, nobody else sends.
 class LonePacing {
  public:
-  /// The round that is over.
-  struct State {
-    bool is_probe_bw = false;
-    RttSample rtts;
-    Nanoseconds base_rtt = 0;
-    double bdp = 0.0;     // bytes
-    double target = 0.0;  // bytes in the queue
-  };
-
   explicit LonePacing(Bytes packet_bytes) : packet_bytes_(static_cast<double>(packet_bytes)) {}
 
   void OnAck(const AckEvent& ack) {
@@ -34,18 +26,19 @@ class LonePacing {
     const auto bytes = static_cast<double>(ack.delivered - train_delivered_);
     const Nanoseconds time = ack.now - train_begin_;
     if (bytes < kTrainPackets * packet_bytes_ || time < kShortestTrain) return;
-    if (train_begin_ > 0) link_rate_ = std::max(link_rate_, RateOf(bytes, time));
+    if (train_begin_ > 0) link_rate_ = std::max(link_rate_, ExactRateOf(bytes, time));
     train_begin_ = ack.now;
     train_delivered_ = ack.delivered;
   }
 
-  void OnRoundStart(const AckEvent& ack, const State& state) {
-    if (!state.is_probe_bw || ack.sample.is_app_limited || state.rtts.count == 0) {
+  /// Ends a round with the ACK that begins the next one; only some rounds count, in which the agent has its gains.
+  void OnRoundStart(const AckEvent& ack, const AgentRound& round, bool counts) {
+    if (!counts || ack.sample.is_app_limited || round.rtts.count == 0) {
       Restart();
     } else if (is_pacing_) {
-      Pace(ack, state);
+      Pace(ack, round);
     } else {
-      Measure(ack, state);
+      Measure(ack, round);
     }
   }
 
@@ -80,15 +73,12 @@ class LonePacing {
   static constexpr Nanoseconds kShortest = kSecond;
   static constexpr Nanoseconds kLongest = 8 * kSecond;
 
-  /// In bits per second.
-  static double RateOf(double bytes, Nanoseconds time) { return 8.0 * bytes * kSecond / static_cast<double>(time); }
-
   void Restart() {
     is_pacing_ = false;
     rounds_ = 0;
   }
 
-  void Measure(const AckEvent& ack, const State& state) {
+  void Measure(const AckEvent& ack, const AgentRound& round) {
     if (++rounds_ <= kRoundsBefore) {
       begin_ = ack.now;
       delivered_ = ack.delivered;
@@ -97,14 +87,14 @@ class LonePacing {
     const auto bytes = static_cast<double>(ack.delivered - delivered_);
     const Nanoseconds time = ack.now - begin_;
     if (time < kSpan || rounds_ < kRoundsBefore + kMeasuredRounds || bytes < kMeasuredPackets * packet_bytes_) return;
-    const double rate = RateOf(bytes, time);
+    const double rate = ExactRateOf(bytes, time);
     const double difference = std::abs(rate - std::exchange(measured_, rate));
-    const bool is_same = difference < std::max(kTolerance * rate, RateOf(1.5 * packet_bytes_, time));
+    const bool is_same = difference < std::max(kTolerance * rate, ExactRateOf(1.5 * packet_bytes_, time));
     paced_for_ = is_same && is_alone_ ? std::min(2 * paced_for_, kLongest) : kShortest;
-    is_alone_ = is_same && rate > kAlone * link_rate_ && state.bdp <= kMostBdpPackets * packet_bytes_ &&
-                state.target <= kMostTargetPackets * packet_bytes_;
+    is_alone_ = is_same && rate > kAlone * link_rate_ && round.bdp <= kMostBdpPackets * packet_bytes_ &&
+                round.target <= kMostTargetPackets * packet_bytes_;
     Restart();
-    if (is_alone_) Begin(ack.now, rate, state.rtts.mean() - state.base_rtt);
+    if (is_alone_) Begin(ack.now, rate, round.rtts.mean() - round.base_rtt);
   }
 
   void Begin(Nanoseconds now, double rate, Nanoseconds queue) {
@@ -115,16 +105,16 @@ class LonePacing {
     first_ = span_ = {};
   }
 
-  void Pace(const AckEvent& ack, const State& state) {
-    if (ack.now < drains_until_ + state.base_rtt) return;
-    if (IsFaster(ack.now, state.rtts)) {
+  void Pace(const AckEvent& ack, const AgentRound& round) {
+    if (ack.now < drains_until_ + round.base_rtt) return;
+    if (IsFaster(ack.now, round.rtts)) {
       is_alone_ = false;
       measured_ = 0.0;
       return Restart();
     }
-    const double queue = static_cast<double>(state.rtts.mean() - state.base_rtt) / static_cast<double>(state.base_rtt);
+    const double queue = static_cast<double>(round.rtts.mean() - round.base_rtt) / static_cast<double>(round.base_rtt);
     // A second flow would keep its target.
-    if (2.0 * queue * state.bdp > state.target || ack.now - begin_ > paced_for_) Restart();
+    if (2.0 * queue * round.bdp > round.target || ack.now - begin_ > paced_for_) Restart();
   }
 
   /// Whether the link has become faster: the RTT is shorter by a fifth of the time that a packet takes.
@@ -134,7 +124,7 @@ class LonePacing {
     if (!span_.is_enough() || now - span_begin_ < kSpan) return false;
     const RttSample span = std::exchange(span_, {});
     if (first_.count == 0) first_ = span;
-    return 5 * static_cast<double>(first_.mean() - span.mean()) > 8.0 * packet_bytes_ * kSecond / rate_;
+    return 5 * static_cast<double>(first_.mean() - span.mean()) > packet_bytes_ * 8e9 / rate_;
   }
 
   double packet_bytes_;
