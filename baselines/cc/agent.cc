@@ -11,6 +11,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <utility>
 
 namespace bbrgym {
@@ -83,8 +84,8 @@ void AgentController::OnAck(const AckEvent& ack) {
 }
 
 void AgentController::Observe(const AckEvent& ack) {
-  const Nanoseconds unexplained_rise = rise_.Unexplained(ack);
-  if (unexplained_rise > kMinRttRise / 2) rtts_since_jump_ = {};
+  const std::optional<RttRise> rise = rises_.OnAck(ack);
+  if (rise && rise->unexplained > kMinRttRise / 2) rtts_since_jump_ = {};
   if (ack.rtt > 0) rtts_since_jump_.Add(ack.rtt);
   // ACKs that arrive together are judged together: the last one has the smallest RTT.
   if (mode() == Mode::kStartup && ack.now > last_sample_ && IsBehindQueue()) EndStartup();
@@ -121,7 +122,7 @@ void AgentController::Observe(const AckEvent& ack) {
   }
   MeasureStandingRtt(ack);
   LookForShorterPath(ack);
-  DoubtPath(ack, unexplained_rise);
+  DoubtPath(ack, rise);
   JoinProbeRtt(ack);
 }
 
@@ -176,7 +177,7 @@ void AgentController::LookForShorterPath(const AckEvent& ack) {
   if (shrinking_path_.is_due(ack.now) && !doubt_.is_adding()) EnterProbeRtt(ChooseProbeRttCwnd());
 }
 
-void AgentController::DoubtPath(const AckEvent& ack, Nanoseconds unexplained_rise) {
+void AgentController::DoubtPath(const AckEvent& ack, const std::optional<RttRise>& rise) {
   if (!doubt_.is_adding()) undoubted_cwnd_ = std::max(cwnd_, ack.in_flight);
   // In the second half of ProbeRTT the queue has drained. An RTT that is longer than this half was enough before, and
   // few packets leave in such a half.
@@ -187,7 +188,7 @@ void AgentController::DoubtPath(const AckEvent& ack, Nanoseconds unexplained_ris
                          .is_probe_bw = mode() == Mode::kProbeBw,
                          .is_draining = 2 * ack.in_flight > 3 * cwnd_,
                          .drained_since = probe_rtt_end() > 0 && ack.now >= drained_since ? drained_since : 0,
-                         .unexplained_rise = unexplained_rise,
+                         .rise = rise,
                          .bandwidth = max_bandwidth()});
   if (wants_probe_rtt) EnterProbeRtt(ChooseProbeRttCwnd());
   if (doubt_.has_found_jitter() && agent_.restarts_startup) RestartStartup();

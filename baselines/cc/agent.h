@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+
 #include "baselines/cc/agent_round.h"
 #include "baselines/cc/backlog_correction.h"
 #include "baselines/cc/bbr.h"
@@ -113,7 +115,7 @@ class AgentController : public BbrController {
   void PaceLoneFlow(const AckEvent& ack, const AgentRound& round);
   void MeasureStandingRtt(const AckEvent& ack);
   void LookForShorterPath(const AckEvent& ack);
-  void DoubtPath(const AckEvent& ack, Nanoseconds unexplained_rise);
+  void DoubtPath(const AckEvent& ack, const std::optional<RttRise>& rise);
   void JoinProbeRtt(const AckEvent& ack);
   bool IsBehindQueue() const;
   void RestartStartupIfFree();
@@ -140,7 +142,7 @@ class AgentController : public BbrController {
   Nanoseconds probing_rtt_ = 0;
   Nanoseconds standing_rtt_ = 0;
   RttSample round_rtts_;
-  RttRise rise_;
+  RttRises rises_;
   RttSample rtts_since_jump_;
   /// max_bandwidth at the beginning of the rounds without a queue; 0 behind one.
   BitsPerSecond free_bandwidth_ = 0;

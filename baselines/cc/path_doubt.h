@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <optional>
+#include <utility>
 
 #include "baselines/cc/controller.h"
 #include "baselines/cc/rtt_jumps.h"
@@ -29,8 +31,7 @@ class PathDoubt {
     bool is_draining = false;
     /// The packets that are sent from then on meet a drained queue; 0 where there is none.
     Nanoseconds drained_since = 0;
-    /// By how much more the RTT has become longer, since the packet before, than a queue can grow meanwhile.
-    Nanoseconds unexplained_rise = 0;
+    std::optional<RttRise> rise;
     BitsPerSecond bandwidth = 0;
   };
 
@@ -90,15 +91,21 @@ class PathDoubt {
   /// …and so many for a moment after a rise, since a path that grows goes on to grow.
   static constexpr std::size_t kRisingAgain = 2;
   static constexpr Nanoseconds kRisesAgain = 5 * kSecond;
-  /// A flow whose RTTs jump has a doubt below this share of its highest bandwidth.
-  static constexpr double kJumpsBelow = 0.8;
+  /// A flow whose RTTs jump, or that sees jitter, has a doubt below this share of its highest bandwidth.
+  static constexpr double kJitterBelow = 0.8;
   /// That a rival sends at once.
   static constexpr std::int64_t kBurstPackets = 4;
+  /// So many packets that closely follow another one tell jitter from a queue, which may grow by a burst at once.
+  static constexpr std::int64_t kClosePackets = 16;
+  static constexpr Nanoseconds kBurst = kMillisecond / 2;
   /// For how long the test of a step or of a rise measures.
   static constexpr Nanoseconds kShortSpan = 100 * kMillisecond;
   /// A test of a step adds what a path as long as this needs, and a queue of this share of the delay.
   static constexpr double kStepGain = 1.25;
   static constexpr Nanoseconds kUnknown = std::numeric_limits<Nanoseconds>::max();
+
+  /// What RTTs scatter by.
+  enum class Scatter { kUnknown, kJitter, kQueue };
 
   /// What gives reason to a doubt.
   enum class Sign { kStarving, kStep, kRise, kJumps };
@@ -118,6 +125,15 @@ class PathDoubt {
     static constexpr Nanoseconds kLongest = 32 * kSecond;
     Nanoseconds duration_ = kSecond;
     Nanoseconds end_ = 0;
+  };
+
+  struct WatchedSpan {
+    RttSample rtts;
+    RttVariation variation;
+    /// From one packet to the next, beyond the gap.
+    Nanoseconds largest_rise = 0;
+    /// How many were sent within a quarter of the present delay after another one.
+    std::int64_t close_packets = 0;
   };
 
   struct Doubt {
@@ -188,17 +204,20 @@ class PathDoubt {
 
   void Watch(const AckEvent& ack, const State& state) {
     if (!state.is_probe_bw || state.is_draining) return Restart(ack.now);
-    if (ack.rtt > 0) span_.Add(ack.rtt);
+    if (ack.rtt > 0) span_.rtts.Add(ack.rtt);
     persistence_.OnAck(ack.now, ack.rtt);
-    if (IsMoreThan(kBurstPackets, state.unexplained_rise)) jumps_.Add();
-    if (!span_.is_enough() || ack.now - span_start_ < kSpan) return;
+    if (state.rise) {
+      const RttSample& last = spans_.back().rtts;
+      if (last.count > 0 && 4 * state.rise->gap < last.mean() - state.base_rtt) ++span_.close_packets;
+      span_.largest_rise = std::max(span_.largest_rise, state.rise->beyond_gap);
+      if (IsMoreThan(kBurstPackets, state.rise->unexplained)) jumps_.Add();
+    }
+    if (!span_.rtts.is_enough() || ack.now - span_start_ < kSpan) return;
+    span_.variation = persistence_.EndSpan();
     std::rotate(spans_.begin(), spans_.begin() + 1, spans_.end());
-    spans_.back() = span_;
-    std::rotate(variations_.begin(), variations_.begin() + 1, variations_.end());
-    variations_.back() = persistence_.EndSpan();
+    spans_.back() = std::exchange(span_, {});
     jumps_.EndSpan();
     watched_ = std::min(watched_ + 1, spans_.size());
-    span_ = {};
     span_start_ = ack.now;
     for (std::size_t length = 1; length <= kLongest && !is_adding(); length *= 2) {
       TestRise(ack.now, state, length);
@@ -206,11 +225,11 @@ class PathDoubt {
     }
   }
 
-  /// Returns a span that consists of this many, with as many such spans after it.
-  RttSample Span(std::size_t length, std::size_t later) const {
-    RttSample span;
-    for (std::size_t k = 0; k < length; ++k) span.Add(spans_[spans_.size() - (later + 1) * length + k]);
-    return span;
+  /// Returns the RTTs of a span that consists of this many, with as many such spans after it.
+  RttSample Rtts(std::size_t length, std::size_t later) const {
+    RttSample rtts;
+    for (std::size_t k = 0; k < length; ++k) rtts.Add(spans_[spans_.size() - (later + 1) * length + k].rtts);
+    return rtts;
   }
 
   /// Tests whether RTTs grow because the path does, if they grow evenly over spans that consist of this many.
@@ -218,8 +237,8 @@ class PathDoubt {
     const bool is_again = rose_at_ > 0 && now - rose_at_ < kRisesAgain;
     const std::size_t spans = is_again ? kRisingAgain : kRising;
     if (watched_ < spans * length) return;
-    const RttSample last = Span(length, 0);
-    const Nanoseconds rise = last.mean() - Span(length, spans - 1).mean();
+    const RttSample last = Rtts(length, 0);
+    const Nanoseconds rise = last.mean() - Rtts(length, spans - 1).mean();
     const Nanoseconds excess = last.mean() - state.base_rtt;
     const bool is_notable = is_again ? 4 * (excess - jitter_) > 3 * kMillisecond
                                      : 2 * (excess - jitter_) > 3 * kMillisecond && 4 * rise > 3 * kMillisecond;
@@ -245,10 +264,10 @@ class PathDoubt {
     const auto steps = static_cast<Nanoseconds>(spans - 1);
     const Nanoseconds most_varied = excess / 4 + rise / steps + kMillisecond;
     for (std::size_t i = 0; i < spans; ++i) {
-      const RttSample span = Span(length, i);
-      if (span.most - span.least > most_varied) return false;
+      const RttSample rtts = Rtts(length, i);
+      if (rtts.most - rtts.least > most_varied) return false;
       if (i + 1 == spans) continue;
-      const Nanoseconds growth = span.mean() - Span(length, i + 1).mean();
+      const Nanoseconds growth = rtts.mean() - Rtts(length, i + 1).mean();
       if (growth <= 0 || 3 * growth * steps < 2 * rise) return false;
     }
     return true;
@@ -262,9 +281,9 @@ class PathDoubt {
     bool is_emptied = true;
     bool is_standing = true;
     for (std::size_t i = 0; i < kSpans; ++i) {
-      const RttSample span = Span(length, i);
-      const Nanoseconds excess = span.mean() - state.base_rtt;
-      const Nanoseconds least_excess = span.least - state.base_rtt;
+      const RttSample rtts = Rtts(length, i);
+      const Nanoseconds excess = rtts.mean() - state.base_rtt;
+      const Nanoseconds least_excess = rtts.least - state.base_rtt;
       sum += excess;
       least_mean = std::min(least_mean, excess);
       least = std::min(least, least_excess);
@@ -273,20 +292,25 @@ class PathDoubt {
       is_standing = is_standing && 5 * least_excess > 3 * excess &&
                     (!IsLarge(jitter_, state.base_rtt) || 2 * least_excess > 3 * jitter_);
     }
-    // A queue that never empties is not jitter: the flow has more room than it needs. But where RTTs jump, the path may
-    // have become longer.
-    if (is_standing && !jumps_.are_frequent()) jitter_ = 0;
+    // A queue that never empties is not jitter: the flow has more room than it needs. Nor is one that is smooth; where
+    // jitter holds up many packets, this takes longer to see. But where RTTs jump, the path may have become longer.
+    const std::size_t smooth_length = is_slow_ || IsLarge(jitter_, state.base_rtt) ? 2 : 1;
+    const bool is_smooth = length == smooth_length && LookForJitter(length, jitter_) == Scatter::kQueue;
+    if ((is_standing || is_smooth) && !jumps_.are_frequent()) jitter_ = 0;
     const Nanoseconds mean = sum / static_cast<Nanoseconds>(kSpans);
     // A longer delay than the path's would not be a variation of it.
     const bool is_jumping = jumps_.are_frequent() && IsLarge(mean, state.base_rtt) && mean <= state.base_rtt;
     const bool is_steady = 5 * mean <= 7 * least_mean;
     const Nanoseconds excess = is_steady ? least_mean : mean;
     const bool is_new = excess > jitter_ + jitter_ / 4;
-    const double below = is_jumping ? std::max(below_, kJumpsBelow) : below_;
+    const Scatter scatter = LookForJitter(length, excess);
+    const bool is_jitter = is_emptied && !is_jumping && scatter == Scatter::kJitter;
+    const double below = is_jumping || is_jitter ? std::max(below_, kJitterBelow) : below_;
     const bool is_starving = static_cast<double>(state.bandwidth) < below * static_cast<double>(highest_bandwidth_);
     if (!pause_.is_over(now) || !(is_steady || is_jumping) || !is_new || !is_starving) return;
     const bool is_large = IsLarge(excess, state.base_rtt);
     if (length > 1 && !is_large) return;
+    if (!is_large && scatter == Scatter::kQueue) return;
     if (!is_jumping && !IsDoubtful(excess, is_large, is_emptied, state)) return;
     doubt_ = {.sign = is_jumping ? Sign::kJumps : Sign::kStarving,
               .excess = excess,
@@ -294,13 +318,17 @@ class PathDoubt {
               .mean_rtt = state.base_rtt + mean,
               .is_slow = !is_emptied && IsSlow(length, excess),
               .span = static_cast<Nanoseconds>(is_jumping ? std::max<std::size_t>(length, 2) : length) * kSpan,
-              .passes = !is_large                   ? 3
-                        : is_emptied && !is_jumping ? 2
-                                                    : 1};
+              .passes = is_jumping || is_jitter ? 1
+                        : !is_large             ? 3
+                        : is_emptied            ? 2
+                                                : 1};
     is_tested_ = true;
-    // Nearly what it had, and at least nearly twice the present bandwidth.
+    // What the jitter takes, if that is what it is. Else nearly what the flow had, and at least nearly twice the
+    // present bandwidth.
+    const auto bandwidth = static_cast<double>(state.bandwidth);
     const double missing = 0.8 * static_cast<double>(highest_bandwidth_ - state.bandwidth);
-    const auto faster = static_cast<BitsPerSecond>(std::max(missing, 0.9 * static_cast<double>(state.bandwidth)));
+    const double taken = kStepGain * bandwidth * static_cast<double>(excess) / static_cast<double>(state.base_rtt);
+    const auto faster = static_cast<BitsPerSecond>(is_jitter ? taken : std::max(missing, 0.9 * bandwidth));
     rate_ = state.bandwidth + faster;
     Begin(now, state.bandwidth, static_cast<Bytes>(BytesIn(faster, doubt_.mean_rtt)));
   }
@@ -308,8 +336,25 @@ class PathDoubt {
   /// Whether RTTs have varied slowly in half of these spans.
   bool IsSlow(std::size_t length, Nanoseconds excess) const {
     const auto spans = static_cast<std::ptrdiff_t>(kSpans * length);
-    const auto is_slow = [excess](const RttVariation& span) { return span.is_slow(excess); };
-    return 2 * std::count_if(variations_.end() - spans, variations_.end(), is_slow) >= spans;
+    const auto is_slow = [excess](const WatchedSpan& span) { return span.variation.is_slow(excess); };
+    return 2 * std::count_if(spans_.end() - spans, spans_.end(), is_slow) >= spans;
+  }
+
+  /// Judges by the packets that were sent closely after another one. In a queue both wait for nearly the same time,
+  /// while jitter holds up single packets.
+  Scatter LookForJitter(std::size_t length, Nanoseconds excess) const {
+    const auto spans = static_cast<std::ptrdiff_t>(kSpans * length);
+    Nanoseconds largest_rise = 0;
+    std::int64_t close_packets = 0;
+    std::ptrdiff_t jittery = 0;
+    for (auto span = spans_.end() - spans; span != spans_.end(); ++span) {
+      largest_rise = std::max(largest_rise, span->largest_rise);
+      close_packets += span->close_packets;
+      jittery += 2 * span->largest_rise > excess && span->largest_rise > kBurst ? 1 : 0;
+    }
+    if (close_packets < kClosePackets) return Scatter::kUnknown;
+    if (2 * jittery >= spans) return Scatter::kJitter;
+    return 2 * largest_rise <= excess ? Scatter::kQueue : Scatter::kUnknown;
   }
 
   bool IsDoubtful(Nanoseconds excess, bool is_large, bool is_emptied, const State& state) const {
@@ -494,10 +539,9 @@ class PathDoubt {
   RttStep step_;
   RttPersistence persistence_;
   RttJumps jumps_;
-  RttSample span_;
+  WatchedSpan span_;
   Nanoseconds span_start_ = 0;
-  std::array<RttSample, kSpans * kLongest> spans_ = {};
-  std::array<RttVariation, kSpans * kLongest> variations_ = {};
+  std::array<WatchedSpan, kSpans * kLongest> spans_ = {};
   std::size_t watched_ = 0;
 
   // What it doubts, and how it tests that.

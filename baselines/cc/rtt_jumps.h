@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <utility>
 
 #include "baselines/cc/controller.h"
@@ -9,20 +10,29 @@
 
 namespace bbrgym {
 
-/// Measures by how much the RTT becomes longer from one packet to the next beyond what a queue can grow meanwhile.
-class RttRise {
+/// By how much the RTT is longer than that of the packet before it.
+struct RttRise {
+  /// Between sending the two.
+  Nanoseconds gap = 0;
+  /// More than this gap. A queue grows by less, unless others send bursts.
+  Nanoseconds beyond_gap = 0;
+  /// More than noise adds, too; if not above 0, a queue or noise is enough.
+  Nanoseconds unexplained = 0;
+};
+
+class RttRises {
  public:
-  /// Returns it of this ACK; if not above 0, a queue or noise is enough.
-  Nanoseconds Unexplained(const AckEvent& ack) {
-    if (ack.rtt <= 0) return 0;
+  /// Returns nothing after a long gap, and for packets in another order, where a rise says nothing.
+  std::optional<RttRise> OnAck(const AckEvent& ack) {
+    if (ack.rtt <= 0) return std::nullopt;
     const Nanoseconds sent = ack.now - ack.rtt;
     const Nanoseconds gap = sent - std::exchange(last_sent_, sent);
     const Nanoseconds rise = ack.rtt - std::exchange(last_rtt_, ack.rtt);
-    return gap >= 0 && gap < kLongestGap ? rise - kMillisecond - ack.rtt / 128 - gap : 0;
+    if (gap < 0 || gap >= kLongestGap) return std::nullopt;
+    return RttRise{.gap = gap, .beyond_gap = rise - gap, .unexplained = rise - gap - kMillisecond - ack.rtt / 128};
   }
 
  private:
-  /// After a longer one a rise says nothing.
   static constexpr Nanoseconds kLongestGap = 100 * kMillisecond;
 
   Nanoseconds last_sent_ = 0;

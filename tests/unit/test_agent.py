@@ -301,16 +301,51 @@ def test_jitter_that_begins_late_is_found_soon_and_is_at_most_the_median_of_thre
     assert agent.metrics()["min_rtt_ms"] == pytest.approx(44, abs=1), "but not two"
 
 
-@pytest.mark.parametrize(("slot_ms", "passes"), [(8, 3), (20, 1)])
-def test_a_small_jitter_has_to_pass_three_times(slot_ms: float, passes: int) -> None:
+def let_others_queue(path: Path, most_ms: float) -> None:
+    """Let a queue of others grow from nothing to this delay and drain, again and again, by 0.2 ms per ms."""
+
+    def queue(ack: cc.AckEvent) -> None:
+        grown_ms = 0.2 * (ack.now / ack_path.MS) % (2 * most_ms)
+        path.rtt_ms = 40 + min(grown_ms, 2 * most_ms - grown_ms)
+
+    path.on_ack, path.ack_slot_ms = queue, 0
+
+
+@pytest.mark.parametrize(
+    ("rate_mbps", "slot_ms", "tests", "finds_jitter"),
+    [
+        pytest.param(10, 8, 1, True, id="jitter: packets meet other delays than those sent just before them"),
+        pytest.param(80, 0, 0, False, id="a queue: they meet the same ones"),
+        pytest.param(10, 0, 3, True, id="packets are too far apart to tell"),
+        pytest.param(10, 20, 1, True, id="a large delay"),
+    ],
+)
+def test_a_small_delay_that_may_be_a_queue_has_to_pass_three_times(
+    rate_mbps: float, slot_ms: float, tests: int, finds_jitter: bool
+) -> None:
     agent = make(cwnd_gain=1.05, pacing_gain=1.25)
-    path = Path(agent)
+    path = Path(agent, rate_mbps)
     path.run_until(2_000)
     path.ack_slot_ms = slot_ms
-    seen = path.watch(12_000)
-    tests = (seen["mode"] == PROBE_BW) & (seen["pacing_gain"] > 1.5) & (seen["min_rtt_ms"] < 43)
-    assert (tests & ~tests.shift(fill_value=False)).sum() == passes
-    assert agent.metrics()["min_rtt_ms"] > 43, "it has found jitter"
+    if slot_ms == 0:
+        let_others_queue(path, 6)
+    seen = path.watch(14_000)
+    adding = (seen["mode"] == PROBE_BW) & (seen["pacing_gain"] > 1.3) & (seen["min_rtt_ms"] < 43)
+    assert (adding & ~adding.shift(fill_value=False)).sum() == tests
+    assert (agent.metrics()["min_rtt_ms"] > 43) == finds_jitter
+
+
+@pytest.mark.parametrize(("slot_ms", "jitter_ms"), [(8, 4), (20, 11)])
+def test_jitter_ends_where_delays_turn_out_to_be_those_of_a_queue(slot_ms: float, jitter_ms: float) -> None:
+    agent = make(cwnd_gain=1.05, pacing_gain=1.25)
+    path = Path(agent, rate_mbps=40)
+    path.run_until(2_000)
+    path.ack_slot_ms = slot_ms
+    path.run_until(13_000)
+    assert agent.metrics()["min_rtt_ms"] == pytest.approx(40 + jitter_ms, abs=1.5)
+    let_others_queue(path, 2 * jitter_ms)
+    path.run_until(18_000)
+    assert agent.metrics()["min_rtt_ms"] == pytest.approx(40, abs=1), "long before two ProbeRTTs"
 
 
 @pytest.mark.parametrize("ms_per_s", [1, 2, 4])
@@ -650,6 +685,13 @@ def test_a_newcomer_ends_the_pacing_of_a_lone_flow() -> None:
     assert is_paced[time_s > 11].mean() < 0.1
     first, second = (flow.throughput_mbps for flow in trace.summary(after_s=15).flows)
     assert first == pytest.approx(second, rel=0.1)
+
+
+@pytest.mark.parametrize("jitter_ms", [2, 3])
+def test_flows_with_jitter_use_the_link(jitter_ms: float) -> None:
+    flow = Flow("policy", rtt_ms=50, jitter_ms=jitter_ms)
+    scenario = Scenario(rate_mbps=30, buffer_bdp=2, duration_s=40, flows=(flow,) * (jitter_ms - 1))
+    assert simulate(scenario, "native", seed=1).summary(after_s=15).link.utilisation > 0.9, "it was 0.6"
 
 
 @pytest.mark.parametrize(("rtt_ms", "ignored_ms"), [(40, 0.3), (2, 0.1)])
