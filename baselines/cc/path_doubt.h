@@ -95,16 +95,17 @@ class PathDoubt {
   static constexpr double kJitterBelow = 0.8;
   /// That a rival sends at once.
   static constexpr std::int64_t kBurstPackets = 4;
-  /// So many packets that closely follow another one tell jitter from a queue, which may grow by a burst at once.
+  /// So many packets that closely follow another one tell jitter from a queue…
   static constexpr std::int64_t kClosePackets = 16;
-  static constexpr Nanoseconds kBurst = kMillisecond / 2;
+  /// …and jitter exceeds the delay that a burst of others may add at once.
+  static constexpr Nanoseconds kBurstDelay = kMillisecond / 2;
   /// For how long the test of a step or of a rise measures.
   static constexpr Nanoseconds kShortSpan = 100 * kMillisecond;
   /// A test of a step adds what a path as long as this needs, and a queue of this share of the delay.
   static constexpr double kStepGain = 1.25;
   static constexpr Nanoseconds kUnknown = std::numeric_limits<Nanoseconds>::max();
 
-  /// What RTTs scatter by.
+  /// What makes RTTs vary, as far as it can be told.
   enum class Scatter { kUnknown, kJitter, kQueue };
 
   /// What gives reason to a doubt.
@@ -350,7 +351,7 @@ class PathDoubt {
     for (auto span = spans_.end() - spans; span != spans_.end(); ++span) {
       largest_rise = std::max(largest_rise, span->largest_rise);
       close_packets += span->close_packets;
-      jittery += 2 * span->largest_rise > excess && span->largest_rise > kBurst ? 1 : 0;
+      jittery += 2 * span->largest_rise > excess && span->largest_rise > kBurstDelay ? 1 : 0;
     }
     if (close_packets < kClosePackets) return Scatter::kUnknown;
     if (2 * jittery >= spans) return Scatter::kJitter;
