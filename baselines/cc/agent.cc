@@ -53,6 +53,7 @@ void AgentParameters::Describe(ParameterReader& reader) {
   reader.Field("probe_rtt_join", probe_rtt_join, 0.0, 1.0);
   reader.Field("base_rtt_window_s", base_rtt_window_s, 0.1, 3600.0);
   reader.Field("doubt_below", doubt_below, 0.0, 1.0);
+  reader.Field("notices_ack_compression", notices_ack_compression);
   reader.Field("ignored_delay_ms", ignored_delay_ms, 0.0, 1000.0);
   reader.Field("correction_rounds", correction_rounds, 0.0, 1000.0);
   reader.Field("surplus_packets", surplus_packets, 0, 1'000'000);
@@ -66,7 +67,7 @@ AgentController::AgentController(const Connection& connection, const AgentParame
       base_rtt_(static_cast<Nanoseconds>(parameters.base_rtt_window_s * kSecond)),
       doubt_(parameters.doubt_below, connection.packet_bytes),
       shrinking_path_(static_cast<Nanoseconds>(BbrController::parameters().min_rtt_window_s * kSecond)),
-      correction_(parameters.correction_rounds, parameters.surplus_packets * connection.packet_bytes,
+      correction_(connection.packet_bytes, parameters.correction_rounds, parameters.surplus_packets,
                   parameters.makes_up_for_losses),
       lone_pacing_(connection.packet_bytes),
       rate_changes_(connection.packet_bytes) {
@@ -87,6 +88,7 @@ void AgentController::Observe(const AckEvent& ack) {
   const std::optional<RttRise> rise = rises_.OnAck(ack);
   if (rise && rise->unexplained > kMinRttRise / 2) rtts_since_jump_ = {};
   if (ack.rtt > 0) rtts_since_jump_.Add(ack.rtt);
+  compression_.OnAck(ack);
   // ACKs that arrive together are judged together: the last one has the smallest RTT.
   if (mode() == Mode::kStartup && ack.now > last_sample_ && IsBehindQueue()) EndStartup();
   lone_pacing_.OnAck(ack);
@@ -101,8 +103,12 @@ void AgentController::Observe(const AckEvent& ack) {
                            ? most
                            : static_cast<std::int64_t>(std::clamp(window, 2.0, static_cast<double>(most))));
     const double bdp = BdpBytes(1.0, max_bandwidth());
-    const AgentRound last_round = {
-        .rtts = round_rtts_, .base_rtt = BaseRtt(), .bdp = bdp, .target = (CwndGain() - 1.0) * bdp};
+    const AgentRound last_round = {.rtts = round_rtts_,
+                                   .base_rtt = BaseRtt(),
+                                   .bdp = bdp,
+                                   .target = (CwndGain() - 1.0) * bdp,
+                                   .cwnd = cwnd_,
+                                   .is_compressed = HeldUp() > 0};
     PaceLoneFlow(ack, last_round);
     correction_.OnRoundStart(ack, last_round, mode() == Mode::kProbeBw && !lone_pacing_.is_pacing());
     if (agent_.restarts_startup) RestartStartupIfFree();
@@ -129,7 +135,7 @@ void AgentController::Observe(const AckEvent& ack) {
 void AgentController::PaceLoneFlow(const AckEvent& ack, const AgentRound& round) {
   if (!agent_.paces_lone_flow) return;
   if (!lone_pacing_.is_alone()) lone_cwnd_gain_ = steered_.cwnd;
-  lone_pacing_.OnRoundStart(ack, round, mode() == Mode::kProbeBw && !doubt_.is_adding() && doubt_.jitter() == 0);
+  lone_pacing_.OnRoundStart(ack, round, mode() == Mode::kProbeBw && !doubt_.is_adding() && Jitter() == 0);
 }
 
 void AgentController::JoinProbeRtt(const AckEvent& ack) {
@@ -164,8 +170,7 @@ void AgentController::MeasureStandingRtt(const AckEvent& ack) {
   if (mode() == Mode::kProbeRtt) {
     if (ack.rtt > 0 && (probing_rtt_ == 0 || ack.rtt < probing_rtt_)) probing_rtt_ = ack.rtt;
   } else if (probing_rtt_ > 0) {
-    const bool is_shorter =
-        doubt_.jitter() == 0 && probing_rtt_ + base_rtt_before_ / 64 + kMillisecond < base_rtt_before_;
+    const bool is_shorter = Jitter() == 0 && probing_rtt_ + base_rtt_before_ / 64 + kMillisecond < base_rtt_before_;
     shrinking_path_.OnProbeRttEnd(ack.now, is_shorter);
     standing_rtt_ = std::exchange(probing_rtt_, 0);
   }
@@ -251,12 +256,14 @@ void AgentController::MoveCwnd(const AckEvent& ack, Bytes target) {
     return;
   }
   const bool is_steered = mode() == Mode::kProbeBw || agent_.is_always_steered;
-  // The BDP has room for the mean jitter; the packets that jitter holds up longest need as much again. But a jitter of
-  // one or two milliseconds may be the queue of others, in which a flow with so much room would starve them.
-  // Where jitter is slow, pacing keeps the queue short, and the window has room for all of it.
+  // The BDP has room for the mean jitter; the packets that jitter holds up longest need more. But a jitter of one or
+  // two milliseconds may be the queue of others, in which a flow with so much room would starve them, unless compressed
+  // ACKs show that it is not. Where jitter is slow, pacing keeps the queue short, and the window has room for all of
+  // it.
   const Nanoseconds longest =
-      std::clamp<Nanoseconds>(2 * (Jitter() - kSmallJitter), 0, Jitter()) * (doubt_.is_jitter_slow() ? 2 : 1);
-  const double window = BdpBytes(CwndGain(), max_bandwidth()) + BytesIn(max_bandwidth(), longest) + correction_.bytes();
+      std::clamp<Nanoseconds>(Jitter() - kSmallJitter, 0, Jitter() / 2) * (doubt_.is_jitter_slow() ? 4 : 1);
+  const double window = BdpBytes(CwndGain(), max_bandwidth()) +
+                        BytesIn(max_bandwidth(), std::max(longest, HeldUp() / 2)) + correction_.bytes();
   BbrController::MoveCwnd(ack, is_steered ? static_cast<Bytes>(window) : target);
 }
 

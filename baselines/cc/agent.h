@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "baselines/cc/ack_compression.h"
 #include "baselines/cc/agent_round.h"
 #include "baselines/cc/backlog_correction.h"
 #include "baselines/cc/bbr.h"
@@ -65,6 +66,8 @@ struct AgentParameters {
   /// the path has become longer, or RTTs vary without a queue (PathDoubt). 0: it learns of a longer path only when the
   /// lowest RTT is out of its window, and the window has no room for jitter.
   double doubt_below = 0.5;
+  /// Whether packets that ACK compression shows to be held up count as jitter (AckCompression).
+  bool notices_ack_compression = true;
   /// RTTs above the lowest one by this much, and by a twentieth of it at most, do not count as a queue: they are noise
   /// of hosts and of the path's lower layers. On a fast link it is more packets than the flow keeps in the queue.
   double ignored_delay_ms = 0.3;
@@ -104,8 +107,13 @@ class AgentController : public BbrController {
   /// The agent's. A lone flow that is paced has no queue, for which an agent would look in vain with a larger window.
   double CwndGain() const { return lone_pacing_.is_alone() ? std::min(steered_.cwnd, lone_cwnd_gain_) : steered_.cwnd; }
   void MoveCwnd(const AckEvent& ack, Bytes target) override;
+  /// By how much packets are held up in the mean, as far as ACK compression shows it.
+  Nanoseconds HeldUp() const { return agent_.notices_ack_compression ? compression_.delay() : 0; }
   /// At most as long as the lowest RTT.
-  Nanoseconds Jitter() const { return std::min(doubt_.jitter(), lowest_rtt_); }
+  Nanoseconds Jitter() const {
+    const Nanoseconds held_up = HeldUp() > PathDoubt::LeastJitter(lowest_rtt_) ? HeldUp() : 0;
+    return std::min(std::max(doubt_.jitter(), held_up), lowest_rtt_);
+  }
   /// Returns an RTT with what does not count as a queue.
   Nanoseconds WithJitter(Nanoseconds rtt) const { return rtt + std::max(Jitter(), Ignored(rtt)); }
   /// What of a delay beyond this RTT does not count, jitter aside.
@@ -143,6 +151,7 @@ class AgentController : public BbrController {
   Nanoseconds standing_rtt_ = 0;
   RttSample round_rtts_;
   RttRises rises_;
+  AckCompression compression_;
   RttSample rtts_since_jump_;
   /// max_bandwidth at the beginning of the rounds without a queue; 0 behind one.
   BitsPerSecond free_bandwidth_ = 0;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 
 #include "baselines/cc/agent_round.h"
 #include "baselines/cc/controller.h"
@@ -26,13 +27,19 @@ namespace bbrgym {
 /// And packets that get lost were in the window, too. With a window of what arrives the flow would send less with each
 /// round. So without a backlog the window is larger by what was lost, in the mean of as many rounds:
 ///   made_up = (1 - forgotten) x made_up + forgotten x loss_rate x base_rtt x (1 - min(1, backlog / target))
+///
+/// And where ACKs are compressed (AckCompression), a part of the window is not used: ACKs that arrive together make
+/// room for packets that have to wait for their turn by the pacing rate. So the window is larger by what of it was not
+/// in flight, up to two packets:
+///   unused = (1 - forgotten) x unused + forgotten x (cwnd - rate x RTT)
 class BacklogCorrection {
  public:
-  /// With a memory of 0 there is no correction. A larger surplus than `most_surplus` is a dip of the rate, not the
+  /// With a memory of 0 there is no correction. A larger surplus than `surplus_packets` is a dip of the rate, not the
   /// scatter of a maximum.
-  BacklogCorrection(double memory_rounds, Bytes most_surplus, bool makes_up_for_losses)
+  BacklogCorrection(Bytes packet_bytes, double memory_rounds, std::int64_t surplus_packets, bool makes_up_for_losses)
       : forgotten_(memory_rounds > 0.0 ? 1.0 / std::max(memory_rounds, 1.0) : 0.0),
-        most_surplus_(static_cast<double>(most_surplus)),
+        most_surplus_(static_cast<double>(surplus_packets * packet_bytes)),
+        most_unused_(static_cast<double>(kMostUnusedPackets * packet_bytes)),
         makes_up_for_losses_(makes_up_for_losses) {}
 
   /// Ends a round with the ACK that begins the next one; only some rounds count, in which the window is the limit.
@@ -45,12 +52,13 @@ class BacklogCorrection {
   }
 
   /// What the window has beyond bandwidth x base_rtt + target.
-  double bytes() const { return feedback_ - surplus_ + made_up_; }
+  double bytes() const { return feedback_ - surplus_ + unused_ + made_up_; }
 
  private:
   static constexpr double kMaxGain = 0.4;
   /// In BDPs: where the backlog cannot reach its target, as behind a rival's queue, the gain alone decides.
   static constexpr double kMost = 0.1;
+  static constexpr int kMostUnusedPackets = 2;
 
   /// Returns what has been marked lost since the connection began.
   static Bytes Lost(const AckEvent& ack) { return ack.sent - ack.delivered - ack.in_flight; }
@@ -72,6 +80,10 @@ class BacklogCorrection {
     surplus_ += forgotten_ * ((round.bdp - sent) * reached - surplus_);
     surplus_ = std::clamp(surplus_, 0.0, std::min(most, most_surplus_));
 
+    const double used = static_cast<double>(ack.delivered - delivered_) / duration * rtt;
+    const double unused = round.is_compressed ? static_cast<double>(round.cwnd) - used : 0.0;
+    unused_ += forgotten_ * (std::clamp(unused, 0.0, most_unused_) - unused_);
+
     if (!makes_up_for_losses_) return;
     const double lost = static_cast<double>(Lost(ack) - lost_) / duration * base_rtt;
     made_up_ += forgotten_ * (lost * (1.0 - reached) - made_up_);
@@ -80,9 +92,11 @@ class BacklogCorrection {
 
   double forgotten_;
   double most_surplus_;
+  double most_unused_;
   bool makes_up_for_losses_;
   double feedback_ = 0.0;
   double surplus_ = 0.0;
+  double unused_ = 0.0;
   double made_up_ = 0.0;
 
   // When the present round began.

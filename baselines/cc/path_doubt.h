@@ -35,6 +35,9 @@ class PathDoubt {
     BitsPerSecond bandwidth = 0;
   };
 
+  /// Less counts as no jitter.
+  static Nanoseconds LeastJitter(Nanoseconds base_rtt) { return base_rtt / 200 + 3 * kMillisecond / 10; }
+
   /// A flow with at least this share of its highest bandwidth has no doubt, unless RTTs step, rise or jump; with 0
   /// there is none.
   PathDoubt(double below, Bytes packet_bytes) : below_(below), packet_bytes_(packet_bytes) {}
@@ -159,8 +162,8 @@ class PathDoubt {
     bool needs_probe_rtt() const { return sign == Sign::kStarving || sign == Sign::kJumps; }
   };
 
-  /// Less counts as none.
-  static Nanoseconds LeastJitter(Nanoseconds base_rtt) { return base_rtt / 100 + kMillisecond / 2; }
+  /// Less is not doubted unless the flow sees jitter.
+  static Nanoseconds LeastDoubt(Nanoseconds base_rtt) { return base_rtt / 100 + kMillisecond / 2; }
   /// More than a short queue.
   static bool IsLarge(Nanoseconds excess, Nanoseconds base_rtt) { return excess > base_rtt / 8 + 2 * kMillisecond; }
   /// More than RTTs scatter.
@@ -312,7 +315,7 @@ class PathDoubt {
     const bool is_large = IsLarge(excess, state.base_rtt);
     if (length > 1 && !is_large) return;
     if (!is_large && scatter == Scatter::kQueue) return;
-    if (!is_jumping && !IsDoubtful(excess, is_large, is_emptied, state)) return;
+    if (!is_jumping && !IsDoubtful(excess, is_large, is_emptied, is_jitter, state)) return;
     doubt_ = {.sign = is_jumping ? Sign::kJumps : Sign::kStarving,
               .excess = excess,
               .least_excess = least,
@@ -353,12 +356,11 @@ class PathDoubt {
       close_packets += span->close_packets;
       jittery += 2 * span->largest_rise > excess && span->largest_rise > kBurstDelay ? 1 : 0;
     }
-    if (close_packets < kClosePackets) return Scatter::kUnknown;
     if (2 * jittery >= spans) return Scatter::kJitter;
-    return 2 * largest_rise <= excess ? Scatter::kQueue : Scatter::kUnknown;
+    return 2 * largest_rise <= excess && close_packets >= kClosePackets ? Scatter::kQueue : Scatter::kUnknown;
   }
 
-  bool IsDoubtful(Nanoseconds excess, bool is_large, bool is_emptied, const State& state) const {
+  bool IsDoubtful(Nanoseconds excess, bool is_large, bool is_emptied, bool is_jitter, const State& state) const {
     const bool has_drained = excesses_.back() != kUnknown;
     const bool is_starved = 8 * state.bandwidth < highest_bandwidth_;
     // A queue that others join in emptying was not there in the last ProbeRTT. But a flow that has next to nothing
@@ -367,7 +369,7 @@ class PathDoubt {
       const bool was_there = is_large ? 2 * excesses_.back() >= excess : 4 * excesses_.back() >= 3 * excess;
       if (!was_there && !(is_large && is_starved)) return false;
     }
-    if (is_emptied) return excess > LeastJitter(state.base_rtt);
+    if (is_emptied) return excess > (is_jitter ? LeastJitter(state.base_rtt) : LeastDoubt(state.base_rtt));
     // The first time even a few packets give reason to a test: jitter may have ended Startup, so that
     // highest_bandwidth is low. And a starved flow has nothing to lose.
     const std::int64_t packets = is_tested_ && !is_starved ? kPacketsOfMany : 0;
