@@ -196,6 +196,8 @@ def write_league_page(league: League, path: Path, part: League | None = None) ->
         *_suite(league, "generalisation", path),
         "## Fresh draws",
         *_suite(league, "fresh", path),
+        "## Wireless links",
+        *_suite(league, "wireless", path),
         "## The experiments of the papers",
         *_papers(league),
         "## Beside CUBIC and BBR",

@@ -30,7 +30,7 @@ from studies.papers.published import Paper, load_paper
 ALONE: Final = "alone"
 """The suite in which each victim of `friendliness` has the link to itself, and the name of its only competitor."""
 
-DRAWN: Final = ("generalisation", "fresh")
+DRAWN: Final = ("generalisation", "fresh", "wireless")
 """The suites whose scenarios are drawn."""
 
 FOUND: Final = "found"

@@ -162,6 +162,17 @@ def test_the_fresh_draws_are_fifty_scenarios_in_their_ranges() -> None:
         assert all(5 <= flow.rtt_ms <= 200 and flow.start_s <= 12 for flow in scenario.flows)
 
 
+def test_in_the_wireless_draws_packets_are_held_up() -> None:
+    plan = plan_of("league.only=[wireless]")
+    scenarios = [Scenario.from_dict(plain) for plain in plan.suites["wireless"]["scenarios"].values()]
+    assert len(scenarios) == 24
+    assert {len(scenario.flows) for scenario in scenarios} == {1, 2, 3}
+    for scenario in scenarios:
+        gather = {flow.ack_aggregation_ms > 0 for flow in scenario.flows}
+        assert len(gather) == 1, "all ACKs leave together, or none do"
+        assert all(2 <= flow.ack_aggregation_ms <= 10 or 1 <= flow.jitter_ms <= 6 for flow in scenario.flows)
+
+
 def test_another_seed_draws_other_scenarios() -> None:
     draw = {"count": 3, "scenario": {"rate_mbps": {"uniform": [1.0, 9.0]}}}
     first, again, other = (drawn_scenarios({"x": {**draw, "seed": seed}}) for seed in (1, 1, 2))
@@ -563,8 +574,8 @@ SMALL = (
     "league.learned=learned",
     "league.yardsticks=[]",
     "league.settings=[{name: six packets, parameters: {min_cwnd_packets: 6}}]",
-    "league.subset={generalisation: [typical-02, wide-01], fresh: [fresh-08], friendliness: [cubic-1bdp], "
-    "varying: [cellular], paths: [longer], "
+    "league.subset={generalisation: [typical-02, wide-01], fresh: [fresh-08], wireless: [wireless-01], "
+    "friendliness: [cubic-1bdp], varying: [cellular], paths: [longer], "
     "bbq-original: [5bdp]}",
     "benchmark.executor.workers=1",
 )
@@ -588,6 +599,7 @@ def test_the_whole_league_small_from_the_command_line_to_the_page(
     assert list(league.results) == [
         "generalisation",
         "fresh",
+        "wireless",
         "friendliness",
         ALONE,
         "varying",
@@ -599,22 +611,22 @@ def test_the_whole_league_small_from_the_command_line_to_the_page(
     names = [entry["name"] for entry in league.results["bbq-original"].plan["config"]["competitors"]]
     assert names == ["bbr", "bbq", "cubic", "bbr2", "da-bbr", "learned", "learned, six packets"]
     assert "learned, six packets" not in league.algorithms("bbq-original")
-    assert len(goals(league)) == 8
+    assert len(goals(league)) == 9
 
     write_league_page(league, path, part=league)
     page = path.read_text()
     assert page.startswith(written)
-    for heading in ("Goals", "Regret", "Generalisation", "Fresh draws", "The experiments of the papers",
-                    "Beside CUBIC and BBR", "Varying links", "Satellites, and RTTs that change",
-                    "A part in ns-3"):  # fmt: skip
+    for heading in ("Goals", "Regret", "Generalisation", "Fresh draws", "Wireless links",
+                    "The experiments of the papers", "Beside CUBIC and BBR", "Varying links",
+                    "Satellites, and RTTs that change", "A part in ns-3"):  # fmt: skip
         assert f"\n## {heading}\n" in page
     assert page.count("Not run yet") == 1, "the redrawn paths, which take minutes"
     assert "; with the best setting of each: " in page
     assert "nan" not in page
     figures = {file.name for file in Path("docs/league").iterdir()}
     assert figures == {
-        *("generalisation-profile.png", "fresh-profile.png", "varying-profile.png", "paths-profile.png"),
-        *("harm.png", "regret.png"),
+        *("generalisation-profile.png", "fresh-profile.png", "wireless-profile.png", "varying-profile.png"),
+        *("paths-profile.png", "harm.png", "regret.png"),
     }
     assert all(f"league/{name}" in page for name in figures)
 
