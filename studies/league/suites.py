@@ -54,18 +54,20 @@ class OwnMetric:
         metric: the paper's main metric: in `bbrgym.benchmark.metrics.METRICS`, or of a flow.
         algorithm: the paper's algorithm.
         others: all metrics of its published entries and figures.
+        compared: the algorithms that the paper compares.
     """
 
     metric: str
     algorithm: str
     others: tuple[str, ...] = ()
+    compared: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, paper: Paper, metric: str, algorithm: str) -> OwnMetric:
+    def of(cls, paper: Paper, metric: str, algorithm: str, compared: Sequence[str]) -> OwnMetric:
         """Return it with the metrics that a paper names, except those of its figures over time."""
         named = [entry.metric for entry in paper.published]
         named += [metric for figure in paper.figures if figure.kind != "time" for metric in figure.y]
-        return cls(metric, algorithm, tuple(dict.fromkeys(named)))
+        return cls(metric, algorithm, tuple(dict.fromkeys(named)), tuple(compared))
 
 
 @dataclass(frozen=True)
@@ -145,8 +147,10 @@ class LeaguePlan:
             if suite in suites:
                 plans[suite] = {**common, **suites[suite]}
             else:
-                plans[suite], paper = _paper(suite, {**common, "competitors": [*common["competitors"], *settings]})
-                own[suite] = OwnMetric.of(paper, **league["papers"][suite])
+                plans[suite], paper, compared = _paper(
+                    suite, {**common, "competitors": [*common["competitors"], *settings]}
+                )
+                own[suite] = OwnMetric.of(paper, **league["papers"][suite], compared=compared)
             if subset is not None:
                 plans[suite] = _reduced(suite, plans[suite], subset[suite])
         plan = cls(
@@ -367,8 +371,8 @@ def _rounded(scenario: Scenario) -> Scenario:
     )
 
 
-def _paper(experiment: str, common: Mapping[str, Any]) -> tuple[dict[str, Any], Paper]:
-    """Return a paper's experiment with its own competitors and all others of the league."""
+def _paper(experiment: str, common: Mapping[str, Any]) -> tuple[dict[str, Any], Paper, list[str]]:
+    """Return a paper's experiment with its own competitors and all others of the league, and the names of its own."""
     config = compose_experiment(f"paper/{experiment}", ["preset=quick", "tracking=none"])["benchmark"]
     has_stock = bool(_described(common["engine"]).comparators)
     competitors = [entry for entry in config["competitors"] if has_stock or _name(entry) not in STAND_INS]
@@ -386,7 +390,10 @@ def _paper(experiment: str, common: Mapping[str, Any]) -> tuple[dict[str, Any], 
             for name, scenario in scenarios.items()
         }
     own = {"scenarios": scenarios, "competitors": competitors, "roles": config["roles"], "warmup": config["warmup"]}
-    return {**common, **own}, paper
+    compared = [
+        _name(entry) if has_stock else STAND_INS.get(_name(entry), _name(entry)) for entry in config["competitors"]
+    ]
+    return {**common, **own}, paper, compared
 
 
 def _settings(competitors: Sequence[Any], learned: str, settings: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -137,6 +137,8 @@ class PaperVerdict:
         algorithms: all hand-coded algorithms.
         worse_than_best: other metrics in which it is worse than the best hand-coded algorithm.
         worse_than_own: other metrics in which it is worse than the paper's algorithm.
+        compared: the hand-coded algorithms that the paper compares.
+        worse_than_compared: other metrics in which it is worse than the best of these.
     """
 
     experiment: str
@@ -149,6 +151,8 @@ class PaperVerdict:
     algorithms: Sequence[str]
     worse_than_best: Sequence[Worse]
     worse_than_own: Sequence[Worse]
+    compared: Sequence[str]
+    worse_than_compared: Sequence[Worse]
 
     @property
     def is_first(self) -> bool:
@@ -164,6 +168,11 @@ class PaperVerdict:
     def is_reached_against_own(self) -> bool:
         """Whether the same holds in comparison with the paper's algorithm alone."""
         return self.algorithm in self.above and not self.worse_than_own
+
+    @property
+    def is_reached_against_compared(self) -> bool:
+        """Whether the same holds in comparison with the algorithms that the paper compares."""
+        return set(self.compared) <= set(self.above) and not self.worse_than_compared
 
 
 def paper_verdicts(league: League) -> list[PaperVerdict]:
@@ -210,6 +219,7 @@ def _paper_verdict(league: League, suite: str, learned: str) -> PaperVerdict:
         return ours[0] > theirs[1] if is_more_better else ours[1] < theirs[0]
 
     best = _best(of_metric, algorithms, is_more_better)
+    compared = [name for name in algorithms if name in (own.algorithm, *own.compared)]
     return PaperVerdict(
         experiment=suite,
         learned=learned,
@@ -221,6 +231,8 @@ def _paper_verdict(league: League, suite: str, learned: str) -> PaperVerdict:
         algorithms=algorithms,
         worse_than_best=_worse(of_metrics, learned, lambda found, is_more: _best(found, algorithms, is_more)),
         worse_than_own=_worse(of_metrics, learned, lambda found, is_more: own.algorithm),
+        compared=compared,
+        worse_than_compared=_worse(of_metrics, learned, lambda found, is_more: _best(found, compared, is_more)),
     )
 
 

@@ -467,7 +467,8 @@ def league_of(**competitors: tuple[float, float, float, float]) -> League:
             for seed in (1, 2, 3)
         }
     )  # fmt: skip
-    own = OwnMetric("link_jain", "theirs", ("link_jain", "throughput_mbps", "true_loss", "send_rate_mbps"))
+    others = ("link_jain", "throughput_mbps", "true_loss", "send_rate_mbps")
+    own = OwnMetric("link_jain", "theirs", others, compared=("theirs", "known"))
     settings = tuple(name for name in competitors if name.startswith("ours_"))
     plan = LeaguePlan(
         "league", learned="ours", rival="theirs", yardsticks=("yard",), settings=settings, own={"paper": own}
@@ -496,8 +497,20 @@ def test_what_is_worse_by_more_than_a_fiftieth_is_named() -> None:
     assert verdict.is_first
     assert not verdict.is_reached
     assert verdict.is_reached_against_own
+    assert verdict.is_reached_against_compared, "the paper compares no other algorithm"
     assert [entry.metric for entry in verdict.worse_than_best] == ["throughput_mbps", "true_loss"]
     assert verdict.worse_than_best[1] == Worse("true_loss", 0.004, 0.0, "other")
+
+
+def test_algorithms_that_the_paper_compares_count_apart() -> None:
+    ours, worse, better = (4, 3.9, 0, 0), (6, 2, 0, 0), (4, 4, 0, 0)
+    verdict = verdict_of(ours=ours, theirs=worse, known=worse, later=better)
+    assert verdict.compared == ["theirs", "known"]
+    assert verdict.is_reached_against_compared
+    assert not verdict.is_reached
+    verdict = verdict_of(ours=ours, theirs=worse, known=better)
+    assert verdict.is_reached_against_own
+    assert not verdict.is_reached_against_compared
 
 
 def test_intervals_that_overlap_are_not_above() -> None:
