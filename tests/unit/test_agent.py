@@ -17,8 +17,8 @@ STARTUP, PROBE_BW, PROBE_RTT = 0, 2, 3
 
 
 def make(**parameters: float) -> cc.Controller:
-    # RTTs are then exact, the gains are the agent's, and jitter has to be tested; `test_delays_of_a_twentieth…`,
-    # `test_a_lone_flow…` and `test_acks_that_arrive_together_show…` have the defaults.
+    # RTTs are then exact, the gains are the agent's, and jitter has to be tested; `test_delays_of_a_twentieth…` and
+    # `test_a_lone_flow…` have the defaults, and `test_acks_that_arrive_together…` that of ACK compression.
     exact = {"ignored_delay_ms": 0.0, "paces_lone_flow": 0, "notices_ack_compression": 0}
     return ack_path.make("agent", **{**exact, **parameters})
 
@@ -260,7 +260,7 @@ def test_a_flow_that_starves_finds_jitter(slot_ms: float, jitter_ms: float) -> N
     assert blind["min_rtt_ms"] == pytest.approx(41, abs=1)
     assert blind["max_bandwidth_mbps"] < 2
     assert found["min_rtt_ms"] == pytest.approx(41 + jitter_ms, abs=1.5), "about half a slot in the mean"
-    assert found["max_bandwidth_mbps"] > 7.5
+    assert found["max_bandwidth_mbps"] >= 8
 
 
 @pytest.mark.parametrize("queue", ["grows", "overflows", "becomes shorter"])
@@ -299,7 +299,7 @@ def test_jitter_that_begins_late_is_found_soon_and_is_at_most_the_median_of_thre
     path.run_until(57_000)
     assert agent.metrics()["min_rtt_ms"] == pytest.approx(51, abs=2), "one ProbeRTT that finds less could be wrong"
     path.run_until(67_500)
-    assert agent.metrics()["min_rtt_ms"] == pytest.approx(45, abs=1.5), "but not two"
+    assert agent.metrics()["min_rtt_ms"] == pytest.approx(45.3, abs=1), "but not two"
 
 
 def let_others_queue(path: Path, most_ms: float) -> None:
