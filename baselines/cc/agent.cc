@@ -194,7 +194,8 @@ void AgentController::DoubtPath(const AckEvent& ack, const std::optional<RttRise
                          .is_draining = 2 * ack.in_flight > 3 * cwnd_,
                          .drained_since = probe_rtt_end() > 0 && ack.now >= drained_since ? drained_since : 0,
                          .rise = rise,
-                         .bandwidth = max_bandwidth()});
+                         .bandwidth = max_bandwidth(),
+                         .is_compressed = CompressionJitter() > 0});
   if (wants_probe_rtt) EnterProbeRtt(ChooseProbeRttCwnd());
   if (doubt_.has_found_jitter() && agent_.restarts_startup) RestartStartup();
   if (doubt_.longer_rtt() > 0) base_rtt_.Replace(ack.now, doubt_.longer_rtt());

@@ -107,13 +107,14 @@ class AgentController : public BbrController {
   /// The agent's. A lone flow that is paced has no queue, for which an agent would look in vain with a larger window.
   double CwndGain() const { return lone_pacing_.is_alone() ? std::min(steered_.cwnd, lone_cwnd_gain_) : steered_.cwnd; }
   void MoveCwnd(const AckEvent& ack, Bytes target) override;
-  /// By how much packets are held up in the mean, as far as ACK compression shows it.
-  Nanoseconds HeldUp() const { return agent_.notices_ack_compression ? compression_.delay() : 0; }
-  /// At most as long as the lowest RTT.
-  Nanoseconds Jitter() const {
-    const Nanoseconds held_up = HeldUp() > PathDoubt::LeastJitter(lowest_rtt_) ? HeldUp() : 0;
-    return std::min(std::max(doubt_.jitter(), held_up), lowest_rtt_);
+  /// By how much packets are held up in the mean, as far as ACK compression shows it. At most as long as the lowest
+  /// RTT, as is the jitter.
+  Nanoseconds HeldUp() const {
+    return agent_.notices_ack_compression ? std::min(compression_.delay(), lowest_rtt_) : 0;
   }
+  /// The same, if that is jitter.
+  Nanoseconds CompressionJitter() const { return HeldUp() > PathDoubt::LeastJitter(lowest_rtt_) ? HeldUp() : 0; }
+  Nanoseconds Jitter() const { return std::max(std::min(doubt_.jitter(), lowest_rtt_), CompressionJitter()); }
   /// Returns an RTT with what does not count as a queue.
   Nanoseconds WithJitter(Nanoseconds rtt) const { return rtt + std::max(Jitter(), Ignored(rtt)); }
   /// What of a delay beyond this RTT does not count, jitter aside.

@@ -65,11 +65,12 @@ class BacklogCorrection {
 
   void Correct(const AckEvent& ack, const AgentRound& round) {
     if (forgotten_ == 0.0) return;
+    const auto duration = static_cast<double>(ack.now - begin_);
     const double rtt = static_cast<double>(round.rtts.sum) / static_cast<double>(round.rtts.count);
     const auto base_rtt = static_cast<double>(round.base_rtt);
     const double queueing = std::max(rtt - base_rtt, 0.0);
-    const auto duration = static_cast<double>(ack.now - begin_);
-    const double backlog = static_cast<double>(ack.delivered - delivered_) / duration * queueing;
+    const double delivery_rate = static_cast<double>(ack.delivered - delivered_) / duration;
+    const double backlog = delivery_rate * queueing;
     const double gain =
         std::min(kMaxGain, queueing > 0.0 ? forgotten_ * forgotten_ * rtt / (4.0 * queueing) : kMaxGain);
     const double most = kMost * round.bdp;
@@ -80,8 +81,7 @@ class BacklogCorrection {
     surplus_ += forgotten_ * ((round.bdp - sent) * reached - surplus_);
     surplus_ = std::clamp(surplus_, 0.0, std::min(most, most_surplus_));
 
-    const double used = static_cast<double>(ack.delivered - delivered_) / duration * rtt;
-    const double unused = round.is_compressed ? static_cast<double>(round.cwnd) - used : 0.0;
+    const double unused = round.is_compressed ? static_cast<double>(round.cwnd) - delivery_rate * rtt : 0.0;
     unused_ += forgotten_ * (std::clamp(unused, 0.0, most_unused_) - unused_);
 
     if (!makes_up_for_losses_) return;

@@ -33,6 +33,8 @@ class PathDoubt {
     Nanoseconds drained_since = 0;
     std::optional<RttRise> rise;
     BitsPerSecond bandwidth = 0;
+    /// Whether ACK compression shows jitter: what looks like jumps of the path is jitter, too.
+    bool is_compressed = false;
   };
 
   /// Less counts as no jitter.
@@ -298,17 +300,20 @@ class PathDoubt {
     }
     // A queue that never empties is not jitter: the flow has more room than it needs. Nor is one that is smooth; where
     // jitter holds up many packets, this takes longer to see. But where RTTs jump, the path may have become longer.
+    const bool are_jumps_frequent = jumps_.are_frequent() && !state.is_compressed;
     const std::size_t smooth_length = is_slow_ || IsLarge(jitter_, state.base_rtt) ? 2 : 1;
     const bool is_smooth = length == smooth_length && LookForJitter(length, jitter_) == Scatter::kQueue;
-    if ((is_standing || is_smooth) && !jumps_.are_frequent()) jitter_ = 0;
+    if ((is_standing || is_smooth) && !are_jumps_frequent) jitter_ = 0;
     const Nanoseconds mean = sum / static_cast<Nanoseconds>(kSpans);
     // A longer delay than the path's would not be a variation of it.
-    const bool is_jumping = jumps_.are_frequent() && IsLarge(mean, state.base_rtt) && mean <= state.base_rtt;
+    const bool is_jumping = are_jumps_frequent && IsLarge(mean, state.base_rtt) && mean <= state.base_rtt;
     const bool is_steady = 5 * mean <= 7 * least_mean;
-    const Nanoseconds excess = is_steady ? least_mean : mean;
-    const bool is_new = excess > jitter_ + jitter_ / 4;
+    Nanoseconds excess = is_steady ? least_mean : mean;
     const Scatter scatter = LookForJitter(length, excess);
     const bool is_jitter = is_emptied && !is_jumping && scatter == Scatter::kJitter;
+    // The rest may be a queue of others, which was not there in the last ProbeRTTs.
+    if (is_jitter) excess = std::min({excess, excesses_.back(), excesses_[1]});
+    const bool is_new = excess > jitter_ + jitter_ / 4;
     const double below = is_jumping || is_jitter ? std::max(below_, kJitterBelow) : below_;
     const bool is_starving = static_cast<double>(state.bandwidth) < below * static_cast<double>(highest_bandwidth_);
     if (!pause_.is_over(now) || !(is_steady || is_jumping) || !is_new || !is_starving) return;
