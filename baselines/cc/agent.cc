@@ -20,6 +20,9 @@ namespace {
 // As in HyStart++ (RFC 9406, section 4.3).
 constexpr Nanoseconds kMinRttRise = 4 * kMillisecond;
 constexpr Nanoseconds kSmallJitter = 2 * kMillisecond;
+// The window of max_bandwidth where the link's rate changes all the time: a link has had more than it has had lately,
+// but with a longer memory flows on short paths take more than their share.
+constexpr std::int64_t kChangingRounds = 6;
 // Where jitter is slow: BBR's cycle, which probes for less, and makes room in all other rounds.
 constexpr std::array kSlowJitterPacing = {1.05, 0.9, 0.96, 0.96, 0.96, 0.96, 0.96, 0.96};
 
@@ -94,14 +97,7 @@ void AgentController::Observe(const AckEvent& ack) {
   lone_pacing_.OnAck(ack);
   rate_changes_.OnAck(ack, mode() == Mode::kProbeBw);
   if (is_round_start()) {
-    const double window =
-        agent_.bandwidth_window_ms * kMillisecond / static_cast<double>(std::max<Nanoseconds>(base_rtt_.Least(), 1));
-    // BBR's is that of a cycle, which a slow jitter has again. And a link whose rate changes all the time has had more
-    // than it has had lately.
-    const std::int64_t most = parameters().bandwidth_window_rounds;
-    SetBandwidthWindow(doubt_.is_jitter_slow() || rate_changes_.are_frequent()
-                           ? most
-                           : static_cast<std::int64_t>(std::clamp(window, 2.0, static_cast<double>(most))));
+    SetBandwidthWindow(ChooseBandwidthWindow());
     const double bdp = BdpBytes(1.0, max_bandwidth());
     const AgentRound last_round = {.rtts = round_rtts_,
                                    .base_rtt = BaseRtt(),
@@ -130,6 +126,16 @@ void AgentController::Observe(const AckEvent& ack) {
   LookForShorterPath(ack);
   DoubtPath(ack, rise);
   JoinProbeRtt(ack);
+}
+
+std::int64_t AgentController::ChooseBandwidthWindow() const {
+  // A slow jitter has BBR's cycle again.
+  const std::int64_t most = parameters().bandwidth_window_rounds;
+  if (doubt_.is_jitter_slow()) return most;
+  if (rate_changes_.are_frequent()) return std::min(kChangingRounds, most);
+  const double rounds =
+      agent_.bandwidth_window_ms * kMillisecond / static_cast<double>(std::max<Nanoseconds>(base_rtt_.Least(), 1));
+  return static_cast<std::int64_t>(std::clamp(rounds, 2.0, static_cast<double>(most)));
 }
 
 void AgentController::PaceLoneFlow(const AckEvent& ack, const AgentRound& round) {

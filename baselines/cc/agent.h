@@ -121,6 +121,8 @@ class AgentController : public BbrController {
   Nanoseconds Ignored(Nanoseconds rtt) const {
     return std::min(static_cast<Nanoseconds>(agent_.ignored_delay_ms * kMillisecond), rtt / 20);
   }
+  /// In rounds.
+  std::int64_t ChooseBandwidthWindow() const;
   void PaceLoneFlow(const AckEvent& ack, const AgentRound& round);
   void MeasureStandingRtt(const AckEvent& ack);
   void LookForShorterPath(const AckEvent& ack);
