@@ -21,7 +21,7 @@ namespace {
 constexpr Nanoseconds kMinRttRise = 4 * kMillisecond;
 constexpr Nanoseconds kSmallJitter = 2 * kMillisecond;
 // The window of max_bandwidth where the link's rate changes all the time: a link has had more than it has had lately,
-// but with a longer memory flows on short paths take more than their share.
+// but with a longer memory flows with different RTTs share less evenly.
 constexpr std::int64_t kChangingRounds = 6;
 // Where jitter is slow: BBR's cycle, which probes for less, and makes room in all other rounds.
 constexpr std::array kSlowJitterPacing = {1.05, 0.9, 0.96, 0.96, 0.96, 0.96, 0.96, 0.96};
@@ -201,7 +201,7 @@ void AgentController::DoubtPath(const AckEvent& ack, const std::optional<RttRise
                          .drained_since = probe_rtt_end() > 0 && ack.now >= drained_since ? drained_since : 0,
                          .rise = rise,
                          .bandwidth = max_bandwidth(),
-                         .is_compressed = CompressionJitter() > 0});
+                         .has_compression_jitter = CompressionJitter() > 0});
   if (wants_probe_rtt) EnterProbeRtt(ChooseProbeRttCwnd());
   if (doubt_.has_found_jitter() && agent_.restarts_startup) RestartStartup();
   if (doubt_.longer_rtt() > 0) base_rtt_.Replace(ack.now, doubt_.longer_rtt());

@@ -34,7 +34,7 @@ class PathDoubt {
     std::optional<RttRise> rise;
     BitsPerSecond bandwidth = 0;
     /// Whether ACK compression shows jitter: what looks like jumps of the path is jitter, too.
-    bool is_compressed = false;
+    bool has_compression_jitter = false;
   };
 
   /// Less counts as no jitter.
@@ -300,7 +300,7 @@ class PathDoubt {
     }
     // A queue that never empties is not jitter: the flow has more room than it needs. Nor is one that is smooth; where
     // jitter holds up many packets, this takes longer to see. But where RTTs jump, the path may have become longer.
-    const bool are_jumps_frequent = jumps_.are_frequent() && !state.is_compressed;
+    const bool are_jumps_frequent = jumps_.are_frequent() && !state.has_compression_jitter;
     const std::size_t smooth_length = is_slow_ || IsLarge(jitter_, state.base_rtt) ? 2 : 1;
     const bool is_smooth = length == smooth_length && LookForJitter(length, jitter_) == Scatter::kQueue;
     if ((is_standing || is_smooth) && !are_jumps_frequent) jitter_ = 0;
