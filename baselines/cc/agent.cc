@@ -34,6 +34,13 @@ BbrParameters ModelParameters(const AgentParameters& agent) {
   return parameters;
 }
 
+/// Returns the share of its bandwidth below which a flow recalls rivals: half at preference 1, none at the default,
+/// with which it gives way to them.
+double RecallsBelow(const AgentParameters& agent) {
+  constexpr double kYielding = AgentParameters{}.preference;
+  return agent.recalls_rivals ? 0.5 * std::max(0.0, agent.preference - kYielding) / (1.0 - kYielding) : 0.0;
+}
+
 }  // namespace
 
 void AgentParameters::Describe(ParameterReader& reader) {
@@ -56,6 +63,7 @@ void AgentParameters::Describe(ParameterReader& reader) {
   reader.Field("probe_rtt_join", probe_rtt_join, 0.0, 1.0);
   reader.Field("base_rtt_window_s", base_rtt_window_s, 0.1, 3600.0);
   reader.Field("doubt_below", doubt_below, 0.0, 1.0);
+  reader.Field("recalls_rivals", recalls_rivals);
   reader.Field("notices_ack_compression", notices_ack_compression);
   reader.Field("ignored_delay_ms", ignored_delay_ms, 0.0, 1000.0);
   reader.Field("correction_rounds", correction_rounds, 0.0, 1000.0);
@@ -73,6 +81,7 @@ AgentController::AgentController(const Connection& connection, const AgentParame
       correction_(connection.packet_bytes, parameters.correction_rounds, parameters.surplus_packets,
                   parameters.makes_up_for_losses),
       lone_pacing_(connection.packet_bytes),
+      standing_rtt_(RecallsBelow(parameters)),
       rate_changes_(connection.packet_bytes) {
   if (parameters.min_cwnd_gain > parameters.max_cwnd_gain || parameters.min_pacing_gain > parameters.max_pacing_gain) {
     throw ParameterError("min_cwnd_gain must be <= max_cwnd_gain, and min_pacing_gain <= max_pacing_gain");
@@ -173,13 +182,12 @@ void AgentController::RestartStartupIfFree() {
 }
 
 void AgentController::MeasureStandingRtt(const AckEvent& ack) {
-  if (mode() == Mode::kProbeRtt) {
-    if (ack.rtt > 0 && (probing_rtt_ == 0 || ack.rtt < probing_rtt_)) probing_rtt_ = ack.rtt;
-  } else if (probing_rtt_ > 0) {
-    const bool is_shorter = Jitter() == 0 && probing_rtt_ + base_rtt_before_ / 64 + kMillisecond < base_rtt_before_;
+  if (mode() == Mode::kProbeRtt) return standing_rtt_.OnProbeRtt(ack.rtt);
+  if (const Nanoseconds rtt = standing_rtt_.OnProbeRttEnd(); rtt > 0) {
+    const bool is_shorter = Jitter() == 0 && rtt + base_rtt_before_ / 64 + kMillisecond < base_rtt_before_;
     shrinking_path_.OnProbeRttEnd(ack.now, is_shorter);
-    standing_rtt_ = std::exchange(probing_rtt_, 0);
   }
+  if (mode() == Mode::kProbeBw) standing_rtt_.OnProbeBw(max_bandwidth());
 }
 
 void AgentController::LookForShorterPath(const AckEvent& ack) {
@@ -264,13 +272,14 @@ void AgentController::MoveCwnd(const AckEvent& ack, Bytes target) {
   }
   const bool is_steered = mode() == Mode::kProbeBw || agent_.is_always_steered;
   // The BDP has room for the mean jitter; the packets that jitter holds up longest need more. But a jitter of one or
-  // two milliseconds may be the queue of others, in which a flow with so much room would starve them, unless compressed
-  // ACKs show that it is not. Where jitter is slow, pacing keeps the queue short, and the window has room for all of
-  // it.
+  // two milliseconds may be the queue of others, in which a flow with so much room would starve them. Compressed ACKs
+  // show that it is not, and that packets are held up for up to twice the mean; beside a queue, half of this is enough.
+  // Where jitter is slow, pacing keeps the queue short, and the window has room for all of it.
   const Nanoseconds longest =
       std::clamp<Nanoseconds>(Jitter() - kSmallJitter, 0, Jitter() / 2) * (doubt_.is_jitter_slow() ? 4 : 1);
-  const double window = BdpBytes(CwndGain(), max_bandwidth()) +
-                        BytesIn(max_bandwidth(), std::max(longest, HeldUp() / 2)) + correction_.bytes();
+  const Nanoseconds held_up = has_short_queue_ ? std::max(CompressionJitter(), HeldUp() / 2) : HeldUp() / 2;
+  const double window = BdpBytes(CwndGain(), max_bandwidth()) + BytesIn(max_bandwidth(), std::max(longest, held_up)) +
+                        correction_.bytes();
   BbrController::MoveCwnd(ack, is_steered ? static_cast<Bytes>(window) : target);
 }
 
@@ -283,7 +292,9 @@ Metrics AgentController::metrics() const {
   if (highest_bandwidth_ > 0)
     metrics.Set(Metric::highest_bandwidth_mbps, static_cast<double>(highest_bandwidth_) / 1e6);
   // With the jitter, too: these are compared with min_rtt_ms.
-  if (standing_rtt_ > 0) metrics.Set(Metric::standing_rtt_ms, static_cast<double>(WithJitter(standing_rtt_)) / 1e6);
+  if (const Nanoseconds rtt = standing_rtt_.value(); rtt > 0) {
+    metrics.Set(Metric::standing_rtt_ms, static_cast<double>(WithJitter(rtt)) / 1e6);
+  }
   if (lowest_rtt_ > 0) metrics.Set(Metric::lowest_rtt_ms, static_cast<double>(WithJitter(lowest_rtt_)) / 1e6);
   return metrics;
 }

@@ -12,13 +12,14 @@
 #include "baselines/cc/rtt_jumps.h"
 #include "baselines/cc/rtt_sample.h"
 #include "baselines/cc/shrinking_path.h"
+#include "baselines/cc/standing_rtt.h"
 #include "baselines/cc/windowed_min.h"
 
 namespace bbrgym {
 
 struct AgentParameters {
   /// What the flow prefers, for an agent that sees it: from 0, the least delay, and rivals may take their share, to 1,
-  /// its own share beside rivals that fill the buffer. The controller itself does not use it.
+  /// its own share beside rivals that fill the buffer. The controller itself uses it for `recalls_rivals` alone.
   double preference = 0.25;
   /// The gains until the first ones come from outside: those of BBR while it cruises.
   double cwnd_gain = 2.0;
@@ -66,6 +67,9 @@ struct AgentParameters {
   /// the path has become longer, or RTTs vary without a queue (PathDoubt). 0: it learns of a longer path only when the
   /// lowest RTT is out of its window, and the window has no room for jitter.
   double doubt_below = 0.5;
+  /// Whether a flow that prefers its share, and loses its bandwidth, recalls the rivals that a ProbeRTT found and the
+  /// next one did not (StandingRtt).
+  bool recalls_rivals = true;
   /// Whether packets that ACK compression shows to be held up count as jitter (AckCompression).
   bool notices_ack_compression = true;
   /// RTTs above the lowest one by this much, and by a twentieth of it at most, do not count as a queue: they are noise
@@ -138,6 +142,7 @@ class AgentController : public BbrController {
   ShrinkingPath shrinking_path_;
   BacklogCorrection correction_;
   LonePacing lone_pacing_;
+  StandingRtt standing_rtt_;
   RateChanges rate_changes_;
   double lone_cwnd_gain_ = 0.0;          // of before the flow was paced
   Nanoseconds min_rtt_at_probe_bw_ = 0;  // 0 in the other modes
@@ -149,9 +154,6 @@ class AgentController : public BbrController {
   /// The window of before a test of the path, or what was in flight if that was more.
   Bytes undoubted_cwnd_ = 0;
   Nanoseconds lowest_rtt_ = 0;
-  /// The smallest RTT of the present ProbeRTT and of the last one; 0 before there is one.
-  Nanoseconds probing_rtt_ = 0;
-  Nanoseconds standing_rtt_ = 0;
   RttSample round_rtts_;
   RttRises rises_;
   AckCompression compression_;

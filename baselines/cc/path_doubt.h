@@ -98,6 +98,8 @@ class PathDoubt {
   static constexpr Nanoseconds kRisesAgain = 5 * kSecond;
   /// A flow whose RTTs jump, or that sees jitter, has a doubt below this share of its highest bandwidth.
   static constexpr double kJitterBelow = 0.8;
+  /// So many tests need no loss of bandwidth where packets are held up and the queue is empty at times.
+  static constexpr int kEarlyTests = 3;
   /// That a rival sends at once.
   static constexpr std::int64_t kBurstPackets = 4;
   /// So many packets that closely follow another one tell jitter from a queue…
@@ -153,6 +155,8 @@ class PathDoubt {
     Nanoseconds grows_since = 0;
     /// Whether RTTs keep for some time what they have beyond base_rtt.
     bool is_slow = false;
+    /// Whether the flow has lost nothing.
+    bool is_early = false;
     /// For how long a test measures.
     Nanoseconds span = 0;
     /// How many tests it has to pass in a row: in one of several, others may have made room.
@@ -314,24 +318,29 @@ class PathDoubt {
     // The rest may be a queue of others, which was not there in the last ProbeRTTs.
     if (is_jitter) excess = std::min({excess, excesses_.back(), excesses_[1]});
     const bool is_new = excess > jitter_ + jitter_ / 4;
+    // Jitter may have ended Startup, so that the flow does not know what it could have.
+    const bool is_early =
+        tests_ < kEarlyTests && !IsLarge(jitter_, state.base_rtt) && scatter == Scatter::kJitter && 5 * least <= mean;
     const double below = is_jumping || is_jitter ? std::max(below_, kJitterBelow) : below_;
     const bool is_starving = static_cast<double>(state.bandwidth) < below * static_cast<double>(highest_bandwidth_);
-    if (!pause_.is_over(now) || !(is_steady || is_jumping) || !is_new || !is_starving) return;
+    if (!pause_.is_over(now) || !(is_steady || is_jumping) || !is_new || !(is_starving || is_early)) return;
     const bool is_large = IsLarge(excess, state.base_rtt);
     if (length > 1 && !is_large) return;
     if (!is_large && scatter == Scatter::kQueue) return;
-    if (!is_jumping && !IsDoubtful(excess, is_large, is_emptied, is_jitter, state)) return;
+    const std::int64_t packets = tests_ == 0 || is_early ? 0 : kPacketsOfMany;
+    if (!is_jumping && !IsDoubtful(excess, is_large, is_emptied, is_jitter, packets, state)) return;
     doubt_ = {.sign = is_jumping ? Sign::kJumps : Sign::kStarving,
               .excess = excess,
               .least_excess = least,
               .mean_rtt = state.base_rtt + mean,
               .is_slow = !is_emptied && IsSlow(length, excess),
+              .is_early = !is_starving,
               .span = static_cast<Nanoseconds>(is_jumping ? std::max<std::size_t>(length, 2) : length) * kSpan,
               .passes = is_jumping || is_jitter ? 1
                         : !is_large             ? 3
                         : is_emptied            ? 2
                                                 : 1};
-    is_tested_ = true;
+    ++tests_;
     // What the jitter takes, if that is what it is. Else nearly what the flow had, and at least nearly twice the
     // present bandwidth.
     const auto bandwidth = static_cast<double>(state.bandwidth);
@@ -365,7 +374,9 @@ class PathDoubt {
     return 2 * largest_rise <= excess && close_packets >= kClosePackets ? Scatter::kQueue : Scatter::kUnknown;
   }
 
-  bool IsDoubtful(Nanoseconds excess, bool is_large, bool is_emptied, bool is_jitter, const State& state) const {
+  /// Whether an excess of more than so many packets gives reason to a test.
+  bool IsDoubtful(Nanoseconds excess, bool is_large, bool is_emptied, bool is_jitter, std::int64_t packets,
+                  const State& state) const {
     const bool has_drained = excesses_.back() != kUnknown;
     const bool is_starved = 8 * state.bandwidth < highest_bandwidth_;
     // A queue that others join in emptying was not there in the last ProbeRTT. But a flow that has next to nothing
@@ -375,10 +386,9 @@ class PathDoubt {
       if (!was_there && !(is_large && is_starved)) return false;
     }
     if (is_emptied) return excess > (is_jitter ? LeastJitter(state.base_rtt) : LeastDoubt(state.base_rtt));
-    // The first time even a few packets give reason to a test: jitter may have ended Startup, so that
-    // highest_bandwidth is low. And a starved flow has nothing to lose.
-    const std::int64_t packets = is_tested_ && !is_starved ? kPacketsOfMany : 0;
-    return (is_large || (has_drained && IsNotable(excess, state.base_rtt))) && IsMoreThan(packets, excess);
+    // A starved flow has nothing to lose.
+    return (is_large || (has_drained && IsNotable(excess, state.base_rtt))) &&
+           (is_starved || IsMoreThan(packets, excess));
   }
 
   void Begin(Nanoseconds now, BitsPerSecond bandwidth, Bytes added) {
@@ -457,7 +467,7 @@ class PathDoubt {
       step_pause_.Begin(now, is_clear);
     } else if (doubt_.needs_probe_rtt()) {
       passes_ = 0;
-      pause_.Begin(now, is_clear && !is_jitter_slow());
+      pause_.Begin(now, is_clear && !is_jitter_slow() && !doubt_.is_early);
     }
   }
 
@@ -566,7 +576,7 @@ class PathDoubt {
   Nanoseconds met_since_ = 0;
   int passes_ = 0;
   bool is_confirming_ = false;
-  bool is_tested_ = false;
+  int tests_ = 0;            // of what varies
   Nanoseconds rose_at_ = 0;  // when a rise was confirmed, if that is the last thing that was
   Pause pause_;
   Nanoseconds stopped_at_ = 0;

@@ -767,6 +767,34 @@ def test_flows_with_jitter_use_the_link(flows: int, flow: Flow) -> None:
     assert simulate(scenario, "native", seed=2).summary(after_s=15).link.utilisation > 0.9, "it was 0.2 to 0.6"
 
 
+@pytest.mark.parametrize("seed", [1, 2])
+def test_the_window_of_a_lone_flow_has_room_for_all_that_is_held_up(seed: int) -> None:
+    flow = Flow("policy", rtt_ms=50, jitter_ms=0.5, ack_aggregation_ms=15)
+    scenario = Scenario(rate_mbps=30, buffer_bdp=2, duration_s=40, flows=(flow,))
+    assert simulate(scenario, "native", seed).summary(after_s=15).link.utilisation > 0.85, "it was 0.55 to 0.73"
+
+
+def test_jitter_that_ends_startup_early_is_found_without_a_loss_of_bandwidth() -> None:
+    flow = {"algorithm": "policy", "jitter_ms": 0.5, "rtt_trace": {"synthetic": "leo", "seed": 2496}}
+    scenario = Scenario.from_dict({"rate_mbps": 54, "buffer_bdp": 3.4, "loss": 0.01, "duration_s": 40, "flows": [flow]})
+    runs = [simulate(scenario, "native", seed).summary(after_s=15) for seed in range(1, 9)]
+    assert sum(run.link.utilisation > 0.7 for run in runs) >= 7, "it was six; the others left nearly all of the link"
+
+
+@pytest.mark.parametrize("preference", [1.0, 0.25])
+def test_a_flow_that_prefers_its_share_recalls_rivals(preference: float) -> None:
+    def share(recalls: bool) -> float:
+        policy = Flow("policy", jitter_ms=0.5, parameters={"preference": preference, "recalls_rivals": recalls})
+        scenario = Scenario(rate_mbps=20, buffer_bdp=4, duration_s=60, flows=(policy, Flow("cubic", jitter_ms=0.5)))
+        own, rival = (flow.throughput_mbps for flow in simulate(scenario, "native", seed=3).summary(after_s=15).flows)
+        return own / (own + rival)
+
+    if preference > 0.25:
+        assert share(recalls=False) < 0.4 < 0.5 < share(recalls=True)
+    else:
+        assert share(recalls=True) == share(recalls=False)
+
+
 @pytest.mark.parametrize(("rtt_ms", "ignored_ms"), [(40, 0.3), (2, 0.1)])
 def test_delays_of_a_twentieth_of_the_rtt_and_of_less_are_no_queue(rtt_ms: float, ignored_ms: float) -> None:
     agent = ack_path.make("agent", rtt_ms=rtt_ms, cwnd_gain=1.0, pacing_gain=1.25)
