@@ -9,7 +9,7 @@ namespace bbrgym {
 
 /// The smallest RTT of the last ProbeRTT, in which flows of agents empty the queue together: where it is longer than
 /// the path's, rivals fill the buffer. Rivals that go by losses leave it empty from time to time. A flow that then
-/// loses its bandwidth once more goes by the ProbeRTT before the last one, too.
+/// loses its bandwidth once more goes by the ProbeRTT before the last one, too, until it has it back.
 class StandingRtt {
  public:
   /// Takes the share of its bandwidth below which the flow has lost it; 0: it never has.
@@ -31,7 +31,9 @@ class StandingRtt {
 
   void OnProbeBw(BitsPerSecond bandwidth) {
     highest_bandwidth_ = std::max(highest_bandwidth_, bandwidth);
-    if (static_cast<double>(bandwidth) < recalls_below_ * static_cast<double>(highest_bandwidth_)) recalls_ = true;
+    const auto kept =
+        static_cast<double>(bandwidth) / static_cast<double>(std::max<BitsPerSecond>(highest_bandwidth_, 1));
+    recalls_ = kept < recalls_below_ || (recalls_ && kept < 1.0);
   }
 
   /// 0 before the first ProbeRTT.
