@@ -172,7 +172,8 @@ def write(path: Path) -> None:
         "the least delay, to 1, its own share beside rivals that fill the buffer "
         "([policy](../algorithms/policy.md)). "
         "This page shows what it buys on links of 20 Mbit/s and 40 ms: the share of a flow beside CUBIC, and the "
-        "queueing delay of two flows of the same kind. `make preference` generates it.",
+        "queueing delay of two flows of the same kind. `make preference` generates it, and "
+        '`python -m studies.preference engine=ns3 "benchmark.seeds=[1,2,3]"` before it the part in ns-3.',
     ]
     plans = []
     for engine, title in ENGINES.items():
