@@ -781,18 +781,19 @@ def test_jitter_that_ends_startup_early_is_found_without_a_loss_of_bandwidth() -
     assert sum(run.link.utilisation > 0.7 for run in runs) >= 7, "it was six; the others left nearly all of the link"
 
 
-@pytest.mark.parametrize("preference", [1.0, 0.25])
-def test_a_flow_that_prefers_its_share_recalls_rivals(preference: float) -> None:
-    def share(recalls: bool) -> float:
-        policy = Flow("policy", jitter_ms=0.5, parameters={"preference": preference, "recalls_rivals": recalls})
-        scenario = Scenario(rate_mbps=20, buffer_bdp=4, duration_s=60, flows=(policy, Flow("cubic", jitter_ms=0.5)))
-        own, rival = (flow.throughput_mbps for flow in simulate(scenario, "native", seed=3).summary(after_s=15).flows)
-        return own / (own + rival)
+def share_beside_cubic(preference: float, recalls: bool) -> float:
+    policy = Flow("policy", jitter_ms=0.5, parameters={"preference": preference, "recalls_rivals": recalls})
+    scenario = Scenario(rate_mbps=20, buffer_bdp=4, duration_s=60, flows=(policy, Flow("cubic", jitter_ms=0.5)))
+    own, rival = (flow.throughput_mbps for flow in simulate(scenario, "native", seed=3).summary(after_s=15).flows)
+    return own / (own + rival)
 
-    if preference > 0.25:
-        assert share(recalls=False) < 0.4 < 0.5 < share(recalls=True)
-    else:
-        assert share(recalls=True) == share(recalls=False)
+
+def test_a_flow_that_prefers_its_share_recalls_rivals() -> None:
+    assert share_beside_cubic(1.0, recalls=False) < 0.4 < 0.5 < share_beside_cubic(1.0, recalls=True)
+
+
+def test_at_the_default_preference_a_flow_recalls_no_rivals() -> None:
+    assert share_beside_cubic(0.25, recalls=True) == share_beside_cubic(0.25, recalls=False)
 
 
 @pytest.mark.parametrize(("rtt_ms", "ignored_ms"), [(40, 0.3), (2, 0.1)])

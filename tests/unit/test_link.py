@@ -241,7 +241,7 @@ def test_jitter_is_even_and_keeps_the_order() -> None:
 
 
 def test_jitter_on_the_way_back(engine: Engine) -> None:
-    """The agent keeps a window slightly above its first BDP estimate, far below that of the link: nothing queues."""
+    """An agent without doubts keeps a window near its first BDP estimate, far below the link: nothing queues."""
     rtts = {}
     for jitter_ms in (0, 40):
         flow = Flow("agent", rtt_ms=200, jitter_ms=jitter_ms, parameters={"is_always_steered": 1, "doubt_below": 0})
