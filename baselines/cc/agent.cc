@@ -68,6 +68,7 @@ void AgentParameters::Describe(ParameterReader& reader) {
   reader.Field("correction_rounds", correction_rounds, 0.0, 1000.0);
   reader.Field("surplus_packets", surplus_packets, 0, 1'000'000);
   reader.Field("makes_up_for_losses", makes_up_for_losses);
+  reader.Field("counts_unused_window", counts_unused_window);
   reader.Field("paces_lone_flow", paces_lone_flow);
 }
 
@@ -78,7 +79,7 @@ AgentController::AgentController(const Connection& connection, const AgentParame
       doubt_(parameters.doubt_below, connection.packet_bytes),
       shrinking_path_(static_cast<Nanoseconds>(BbrController::parameters().min_rtt_window_s * kSecond)),
       correction_(connection.packet_bytes, parameters.correction_rounds, parameters.surplus_packets,
-                  parameters.makes_up_for_losses),
+                  parameters.makes_up_for_losses, parameters.counts_unused_window),
       lone_pacing_(connection.packet_bytes),
       standing_rtt_(RecallsBelow(parameters)),
       rate_changes_(connection.packet_bytes) {

@@ -82,6 +82,8 @@ struct AgentParameters {
   std::int64_t surplus_packets = 8;
   /// Whether the same makes the window larger by the packets that get lost, as long as there is no backlog.
   bool makes_up_for_losses = true;
+  /// Whether the same makes up for the part of the window that is not in flight also where ACKs are not compressed.
+  bool counts_unused_window = true;
   /// Whether a flow that has the link alone sends just below the link's rate (LonePacing), not just above it until the
   /// window is full.
   bool paces_lone_flow = true;

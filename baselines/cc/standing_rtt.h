@@ -31,9 +31,8 @@ class StandingRtt {
 
   void OnProbeBw(BitsPerSecond bandwidth) {
     highest_bandwidth_ = std::max(highest_bandwidth_, bandwidth);
-    const auto kept =
-        static_cast<double>(bandwidth) / static_cast<double>(std::max<BitsPerSecond>(highest_bandwidth_, 1));
-    recalls_ = kept < recalls_below_ || (recalls_ && kept < 1.0);
+    const bool has_lost_it = static_cast<double>(bandwidth) < recalls_below_ * static_cast<double>(highest_bandwidth_);
+    recalls_ = has_lost_it || (recalls_ && bandwidth < highest_bandwidth_);
   }
 
   /// 0 before the first ProbeRTT.

@@ -455,7 +455,7 @@ def test_a_batch_equals_single_runs(careful: str) -> None:
 @pytest.mark.parametrize("transport", ["tcp", "quic"])
 def test_it_performs_the_same_in_ns3(careful: str, transport: str) -> None:
     pytest.importorskip("bbrgym._ns3", reason="ns-3 is not installed")
-    flows = (Flow("policy", rtt_ms=30, policy=careful), Flow("bbr", rtt_ms=30))
+    flows = (Flow("policy", rtt_ms=30, policy=careful), Flow("da-bbr", rtt_ms=30))  # whose shares no chance decides
     scenario = dataclasses.replace(DUEL, flows=flows)
     with closing(make_engine("ns3", transport=transport)) as ns3:
         there, here = simulate(scenario, ns3, SEED), simulate(scenario, "native", SEED)
@@ -467,6 +467,18 @@ def test_it_performs_the_same_in_ns3(careful: str, transport: str) -> None:
     assert found.link.queue_mean_ms == pytest.approx(expected.link.queue_mean_ms, rel=0.1, abs=2.0)
     assert first == again
     assert first != of_reference
+
+
+@pytest.mark.parametrize("rate_mbps", [10, 40])
+def test_flows_of_different_rtts_share_evenly_where_unused_windows_count(rate_mbps: float) -> None:
+    def evenness(**parameters: float) -> float:
+        flows = tuple(Flow("policy", rtt_ms, parameters=parameters) for rtt_ms in (10, 50))
+        scenario = Scenario(rate_mbps=rate_mbps, buffer_bdp=4, duration_s=60, flows=flows)
+        rates = [flow.throughput_mbps for flow in simulate(scenario, "native", SEED).summary(after_s=30).flows]
+        return min(rates) / max(rates)
+
+    assert evenness(counts_unused_window=0) < 0.75
+    assert evenness() > 0.9
 
 
 def test_engines_say_which_policy_is_missing(tmp_path: FilePath) -> None:
