@@ -26,8 +26,8 @@ class Metric:
         meaning: a line, without the unit.
         is_more_better: None if more is neither good nor bad.
         form: how its values are written, for `statistics.number_text`.
-        over_flows: how a run's value follows from the rows of `measure`; `run` is equal in all rows, None is of several
-            columns.
+        over_flows: how a run's value follows from the rows of `measure`; `rate` is the sum of what flows moved in their
+            active times over the time in which any was active; `run` is equal in all rows, None is of several columns.
     """
 
     label: str
@@ -35,7 +35,7 @@ class Metric:
     meaning: str
     is_more_better: bool | None
     form: str = ""
-    over_flows: Literal["sum", "mean", "max", "run"] | None = None
+    over_flows: Literal["sum", "rate", "mean", "max", "run"] | None = None
 
     @property
     def axis(self) -> str:
@@ -87,7 +87,8 @@ def _completion_metrics(size_class: str) -> Iterator[tuple[str, Metric]]:
 
 METRICS: Final[dict[str, Metric]] = {
     "throughput_mbps": Metric(
-        "throughput", "Mbit/s", "payload received in order, sum of the flows", True, over_flows="sum"
+        "throughput", "Mbit/s", "payload received in order by all flows, over the time in which any was active", True,
+        over_flows="rate",
     ),
     "throughput_ratio": Metric(
         "throughput, last flow over first", "", "throughput of the last flow over that of the first", None
@@ -139,15 +140,18 @@ METRICS: Final[dict[str, Metric]] = {
         "packets dropped by the queue or lost on the link over sent packets, all flows together", False, ".2%",
     ),
     "send_rate_mbps": Metric(
-        "sending rate", "Mbit/s", "payload sent, retransmissions included, sum of the flows", None, over_flows="sum"
+        "sending rate", "Mbit/s", "payload sent by all flows, retransmissions included, over the same time", None,
+        over_flows="rate",
     ),
     "arrived_mbps": Metric(
         "arrival rate at the receivers, duplicates included", "Mbit/s",
-        "payload of all data packets that reached the receivers, duplicates included", True, over_flows="sum",
+        "payload of all data packets that reached the receivers, duplicates included, over the same time", True,
+        over_flows="rate",
     ),
     "inorder_goodput_mbps": Metric(
         "goodput of packets that arrive in order", "Mbit/s",
-        "payload of the data packets that the receiver expected next on arrival", True, over_flows="sum",
+        "payload of the data packets that the receiver expected next on arrival, over the same time", True,
+        over_flows="rate",
     ),
     "inorder_loss": Metric(
         "arrivals that are not in order", "", "1 - inorder_goodput_mbps / arrived_mbps", False, ".2%"
@@ -206,8 +210,9 @@ OPTIONAL: Final = frozenset(
 """Metrics of runs with ECN, with `app_rate_mbps`, or with finite flows; tables leave them out if no run has them."""
 
 RUN_COLUMNS: Final = (
-    "link_duration_s", "link_rate_mbps", "link_utilisation", "link_jain", "link_queue_mean_ms", "link_queue_p95_ms",
-    "link_drops", "link_random_losses", "link_marks", "convergence_s", "equilibrium_s", *COMPLETION,
+    "link_duration_s", "link_active_s", "link_rate_mbps", "link_utilisation", "link_jain", "link_queue_mean_ms",
+    "link_queue_p95_ms", "link_drops", "link_random_losses", "link_marks", "convergence_s", "equilibrium_s",
+    *COMPLETION,
 )  # fmt: skip
 """The columns of `measure` that belong to the run and are equal in all its rows: fields of `LinkSummary`, and times."""
 

@@ -128,7 +128,10 @@ def run_table(results: pd.DataFrame) -> pd.DataFrame:
         runs.mean(numeric_only=True),
         runs.max(numeric_only=True),
     )
-    over_flows = {"sum": total, "mean": mean, "max": largest, "run": first}
+    rates = [name for name, metric in METRICS.items() if metric.over_flows == "rate"]
+    moved = results[rates].mul(results["active_s"], axis=0).groupby([results[key] for key in index], sort=False)
+    rate = moved.sum(min_count=1).div(first["link_active_s"], axis=0)
+    over_flows = {"sum": total, "rate": rate, "mean": mean, "max": largest, "run": first}
     table = pd.DataFrame(
         {
             name: over_flows[metric.over_flows][name]

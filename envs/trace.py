@@ -34,7 +34,8 @@ class FlowSummary:
     Attributes:
         algorithm: the flow's controller.
         rtt_ms: its base RTT in ms.
-        throughput_mbps: payload received in order, over the time in which the flow was active, in Mbit/s.
+        active_s: time in which the flow was active, in s.
+        throughput_mbps: payload received in order, over this time, in Mbit/s.
         send_rate_mbps: payload sent, retransmissions included, over the same time.
         arrived_mbps: payload of all data packets that reached the receiver, duplicates included, over the same time.
         inorder_goodput_mbps: payload of the packets that the receiver expected next when they arrived, over the same
@@ -59,6 +60,7 @@ class FlowSummary:
 
     algorithm: str
     rtt_ms: float
+    active_s: float
     throughput_mbps: float
     send_rate_mbps: float
     arrived_mbps: float
@@ -85,6 +87,7 @@ class LinkSummary:
 
     Attributes:
         duration_s: length of the part, in s.
+        active_s: time of it in which a flow was active, in s.
         rate_mbps: mean rate of the link, in Mbit/s on the wire.
         utilisation: share of the link's capacity that was used.
         jain: Jain's index (sum x)^2 / (n sum x^2) of the flows' throughputs; 1 is equal shares, 1/n the worst.
@@ -96,6 +99,7 @@ class LinkSummary:
     """
 
     duration_s: float
+    active_s: float
     rate_mbps: float
     utilisation: float
     jain: float
@@ -190,10 +194,11 @@ class Trace:
             raise ValueError(f"after_s must be < {self.time_s[-1]:g}, the end of the run, got {after_s:g}")
         durations, rows, link = durations[kept], self.flows[kept], self.link[kept]
         column = FLOW_COLUMNS.index
+        is_active = rows[:, :, column("is_active")]
         flows = []
         for index, flow in enumerate(self.scenario.flows):
             row = rows[:, index]
-            active_s = float((durations * row[:, column("is_active")]).sum())
+            active_s = float((durations * is_active[:, index]).sum())
             sent = row[:, column("sent_packets")].sum()
             received = row[:, column("received_bytes")].sum()
             delivered, rtt = row[:, column("delivered_packets")], row[:, column("rtt_mean_ms")]
@@ -207,6 +212,7 @@ class Trace:
                 FlowSummary(
                     algorithm=flow.algorithm,
                     rtt_ms=flow.rtt_ms,
+                    active_s=active_s,
                     throughput_mbps=_ratio(received * 8e-6, active_s),
                     send_rate_mbps=_ratio((durations * row[:, column("send_rate_mbps")]).sum(), active_s),
                     arrived_mbps=_ratio(row[:, column("arrived_bytes")].sum() * 8e-6, active_s),
@@ -236,6 +242,7 @@ class Trace:
             flows=tuple(flows),
             link=LinkSummary(
                 duration_s=float(durations.sum()),
+                active_s=float((durations * is_active.any(axis=1)).sum()),
                 rate_mbps=_ratio(capacity.sum(), durations.sum()),
                 utilisation=_ratio((link[:, of_link("utilisation")] * capacity).sum(), capacity.sum()),
                 jain=jain_index(np.array([flow.throughput_mbps for flow in flows])),

@@ -285,7 +285,7 @@ def result_of(
         dict.fromkeys(MEASURED, math.nan)
         | {"scenario": scenario, "competitor": competitor, "seed": seed, "flow": flow, "rtt_ms": 20.0}
         | {"key": f"{scenario}/{competitor}/{seed}", "trace_hash": f"{scenario}/{competitor}/{seed}"}
-        | {"link_duration_s": 30.0, "link_rate_mbps": 10.4}
+        | {"active_s": 30.0, "link_duration_s": 30.0, "link_active_s": 30.0, "link_rate_mbps": 10.4}
         | values
         for (scenario, competitor, seed), flows in runs.items()
         for flow, values in enumerate(flows)

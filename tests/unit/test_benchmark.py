@@ -489,9 +489,9 @@ def results_of(jain: dict[str, list[float]], queue: dict[str, list[float]]) -> p
         {
             "scenario": "s", "competitor": name, "seed": seed, "key": f"{name}{seed}", "flow": flow,
             "trace_hash": value,
-            "algorithm": name, "rtt_ms": 50.0, "throughput_mbps": 4.0 + flow, "share": 0.5, "rtt_mean_ms": 60.0,
-            "rtt_p95_ms": 70.0, "retransmissions": 0, "retransmission_rate": 0.0, "loss_rate": 0.0,
-            "link_utilisation": 0.9, "link_jain": value, "link_queue_mean_ms": queue[name][seed],
+            "algorithm": name, "rtt_ms": 50.0, "active_s": 8.0, "throughput_mbps": 4.0 + flow, "share": 0.5,
+            "rtt_mean_ms": 60.0, "rtt_p95_ms": 70.0, "retransmissions": 0, "retransmission_rate": 0.0, "loss_rate": 0.0,
+            "link_active_s": 8.0, "link_utilisation": 0.9, "link_jain": value, "link_queue_mean_ms": queue[name][seed],
             "link_queue_p95_ms": 20.0, "link_drops": 0, "link_random_losses": 0,
             "convergence_s": math.nan if value < 0.9 else 2.0,
         }
@@ -531,6 +531,7 @@ def test_a_run_has_all_metrics(finished: BenchmarkResult) -> None:
 
 def test_metrics_of_a_run_follow_from_its_flows_and_link() -> None:
     results = results_of({"bbr": [0.5]}, {"bbr": [1]}).assign(
+        active_s=[4.0, 1.0],  # 2 x 4 and 6 x 1 Mbit
         throughput_mbps=[2.0, 6.0],
         retransmissions=[3, 5],
         received_bytes=[1_000_000, 3_000_000],
@@ -539,15 +540,16 @@ def test_metrics_of_a_run_follow_from_its_flows_and_link() -> None:
         inorder_goodput_mbps=[2.0, 5.0],
         rtt_peak_ms=[80.0, 90.0],
         link_duration_s=4.0,
+        link_active_s=4.0,
         link_rate_mbps=10.0,
         link_drops=6,
         link_random_losses=4,
     )
     row = run_table(results).iloc[0]
     expected = {
-        "throughput_mbps": 8.0, "throughput_ratio": 3.0, "throughput_mbps[1]": 6.0, "retransmissions": 8,
-        "retransmissions_per_s": 2.0, "application_utilisation": 0.8, "true_loss": 0.01, "arrived_mbps": 10.0,
-        "inorder_goodput_mbps": 7.0, "inorder_loss": 0.3, "rtt_peak_ms": 90.0, "rtt_mean_ms[0]": 60.0,
+        "throughput_mbps": 3.5, "throughput_ratio": 3.0, "throughput_mbps[1]": 6.0, "retransmissions": 8,
+        "retransmissions_per_s": 2.0, "application_utilisation": 0.8, "true_loss": 0.01, "arrived_mbps": 4.75,
+        "inorder_goodput_mbps": 3.25, "inorder_loss": 1.5 / 4.75, "rtt_peak_ms": 90.0, "rtt_mean_ms[0]": 60.0,
         "queue_ratio": 0.02,
     }  # fmt: skip
     assert row[list(expected)].to_dict() == pytest.approx(expected)

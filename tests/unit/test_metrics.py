@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, get_args
 
 import numpy as np
+import pandas as pd
 import pytest
 from fake_engine import FakeEngine
 
@@ -23,6 +24,7 @@ from bbrgym.benchmark.metrics import (
     find_metric,
     measure,
 )
+from bbrgym.benchmark.tables import run_table
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.scenario import Path
 from bbrgym.envs.trace import weighted_percentile
@@ -49,6 +51,14 @@ def trace_of(throughputs: Sequence[Sequence[float]], flows: tuple[Flow, ...], st
 
 
 TWO = (Flow(), Flow())
+
+
+def test_the_throughput_of_a_run_is_of_the_time_in_which_any_flow_was_active() -> None:
+    trace = trace_of([[0, 8, 8, 4, 4], [0, 0, 0, 4, 4]], TWO)
+    results = pd.DataFrame(measure(trace)).assign(scenario="s", competitor="bbr", seed=1)
+    row = run_table(results).iloc[0]
+    assert (row["throughput_mbps[0]"], row["throughput_mbps[1]"]) == (6.0, 4.0)
+    assert row["throughput_mbps"] == pytest.approx(8.0), "and not the 10 of their sum"
 
 
 @pytest.mark.parametrize(
