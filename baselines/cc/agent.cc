@@ -106,7 +106,7 @@ void AgentController::Observe(const AckEvent& ack) {
   if (mode() == Mode::kStartup && ack.now > last_sample_ && IsBehindQueue()) EndStartup();
   lone_pacing_.OnAck(ack);
   rate_changes_.OnAck(ack, mode() == Mode::kProbeBw);
-  slower_link_.OnAck(ack, BaseRtt());
+  slower_link_.OnAck(ack, BaseRtt(), rate_changes_.are_frequent() || rate_changes_.has_grown_lately(ack.now));
   if (is_round_start()) {
     SetBandwidthWindow(ChooseBandwidthWindow());
     const double bdp = BdpBytes(1.0, max_bandwidth());
@@ -266,9 +266,8 @@ Bytes AgentController::ChooseProbeRttCwnd() const {
 }
 
 BitsPerSecond AgentController::BoundedBandwidth() const {
-  // Where the rate changes all the time, it will soon be higher again. A test of a doubt has a queue that is not there
-  // to stay.
-  const bool is_bounded = agent_.notices_slower_link && !rate_changes_.are_frequent() && doubt_.held_bandwidth() == 0;
+  // The queue of a test of a doubt is not there to stay.
+  const bool is_bounded = agent_.notices_slower_link && doubt_.held_bandwidth() == 0;
   return is_bounded ? std::min(max_bandwidth(), slower_link_.most()) : max_bandwidth();
 }
 

@@ -17,20 +17,21 @@ namespace bbrgym {
 /// length.
 class SlowerLink {
  public:
-  void OnAck(const AckEvent& ack, Nanoseconds base_rtt) {
+  /// Takes an ACK; where the rate comes and goes, there is no bound, since it will soon be higher again.
+  void OnAck(const AckEvent& ack, Nanoseconds base_rtt, bool comes_and_goes) {
     if (ack.rtt <= 0) return;
     recent_.SetWindow(std::max(kRecent, 2 * base_rtt));
     recent_.Update(ack.now, ack.sample.delivery_rate);
-    is_behind_queue_ = ack.rtt > 2 * base_rtt + 2 * kMillisecond;
+    is_slower_ = ack.rtt > 2 * base_rtt + 2 * kMillisecond && !comes_and_goes;
   }
 
-  BitsPerSecond most() const { return is_behind_queue_ ? recent_.Best() : std::numeric_limits<BitsPerSecond>::max(); }
+  BitsPerSecond most() const { return is_slower_ ? recent_.Best() : std::numeric_limits<BitsPerSecond>::max(); }
 
  private:
   static constexpr Nanoseconds kRecent = 600 * kMillisecond;
 
   WindowedMax<BitsPerSecond> recent_{kRecent};
-  bool is_behind_queue_ = false;
+  bool is_slower_ = false;
 };
 
 }  // namespace bbrgym
