@@ -808,14 +808,22 @@ def test_at_the_default_preference_a_flow_recalls_no_rivals() -> None:
     assert share_beside_cubic(0.25, recalls=True) == share_beside_cubic(0.25, recalls=False)
 
 
-def test_the_queue_that_a_slower_link_leaves_drains_soon() -> None:
-    def queue_ms(**parameters: float) -> float:
-        flow = Flow("policy", 100, parameters=parameters)
-        scenario = Scenario(rate_mbps=50, buffer_bdp=1, duration_s=15, flows=(flow,), rate_schedule=((10, 5),))
-        return simulate(scenario, "native", seed=1).summary(after_s=10).link.queue_mean_ms
+def queue_after_the_rate_falls_ms(grows_s: float, **parameters: float) -> float:
+    """Return the mean queue for the five seconds after a link of 50 Mbit/s, 5 until `grows_s`, falls to 5 again."""
+    flow = Flow("policy", 100, parameters=parameters)
+    changes = ((grows_s, 50), (20, 5))
+    scenario = Scenario(rate_mbps=5, buffer_packets=430, duration_s=25, flows=(flow,), rate_schedule=changes)
+    return simulate(scenario, "native", seed=1).summary(after_s=20).link.queue_mean_ms
 
-    assert queue_ms(notices_slower_link=0) > 500, "round trips of a second have to forget the faster link"
-    assert queue_ms() < 300
+
+def test_the_queue_that_a_slower_link_leaves_drains_soon() -> None:
+    slow = queue_after_the_rate_falls_ms(1, notices_slower_link=0)
+    assert slow > 500, "round trips of a second have to forget the faster link"
+    assert queue_after_the_rate_falls_ms(1) < slow / 2
+
+
+def test_where_the_rate_has_grown_lately_a_flow_expects_that_it_comes_back() -> None:
+    assert queue_after_the_rate_falls_ms(17) == queue_after_the_rate_falls_ms(17, notices_slower_link=0)
 
 
 @pytest.mark.parametrize(("rtt_ms", "ignored_ms"), [(40, 0.3), (2, 0.1)])
