@@ -69,7 +69,6 @@ void AgentParameters::Describe(ParameterReader& reader) {
   reader.Field("surplus_packets", surplus_packets, 0, 1'000'000);
   reader.Field("makes_up_for_losses", makes_up_for_losses);
   reader.Field("counts_unused_window", counts_unused_window);
-  reader.Field("notices_slower_link", notices_slower_link);
   reader.Field("paces_lone_flow", paces_lone_flow);
 }
 
@@ -106,7 +105,6 @@ void AgentController::Observe(const AckEvent& ack) {
   if (mode() == Mode::kStartup && ack.now > last_sample_ && IsBehindQueue()) EndStartup();
   lone_pacing_.OnAck(ack);
   rate_changes_.OnAck(ack, mode() == Mode::kProbeBw);
-  slower_link_.OnAck(ack, BaseRtt(), rate_changes_.are_frequent() || rate_changes_.has_grown_lately(ack.now));
   if (is_round_start()) {
     SetBandwidthWindow(ChooseBandwidthWindow());
     const double bdp = BdpBytes(1.0, max_bandwidth());
@@ -265,12 +263,6 @@ Bytes AgentController::ChooseProbeRttCwnd() const {
                   static_cast<Bytes>(gain * BytesIn(max_bandwidth(), lowest_rtt_)));
 }
 
-BitsPerSecond AgentController::BoundedBandwidth() const {
-  // The queue of a test of a doubt is not there to stay.
-  const bool is_bounded = agent_.notices_slower_link && doubt_.held_bandwidth() == 0;
-  return is_bounded ? std::min(max_bandwidth(), slower_link_.most()) : max_bandwidth();
-}
-
 void AgentController::MoveCwnd(const AckEvent& ack, Bytes target) {
   // Where the agent chooses the gain, the window is exactly that. BBR's room for bursts, 36 packets at 100 Mbit/s,
   // would be more than what an agent wants in the queue.
@@ -286,9 +278,8 @@ void AgentController::MoveCwnd(const AckEvent& ack, Bytes target) {
   const Nanoseconds longest =
       std::clamp<Nanoseconds>(Jitter() - kSmallJitter, 0, Jitter() / 2) * (doubt_.is_jitter_slow() ? 4 : 1);
   const Nanoseconds held_up = has_short_queue_ ? std::max(CompressionJitter(), HeldUp() / 2) : HeldUp() / 2;
-  const BitsPerSecond bandwidth = BoundedBandwidth();
-  const double window =
-      BdpBytes(CwndGain(), bandwidth) + BytesIn(bandwidth, std::max(longest, held_up)) + correction_.bytes();
+  const double window = BdpBytes(CwndGain(), max_bandwidth()) + BytesIn(max_bandwidth(), std::max(longest, held_up)) +
+                        correction_.bytes();
   BbrController::MoveCwnd(ack, is_steered ? static_cast<Bytes>(window) : target);
 }
 
