@@ -69,6 +69,7 @@ void AgentParameters::Describe(ParameterReader& reader) {
   reader.Field("surplus_packets", surplus_packets, 0, 1'000'000);
   reader.Field("makes_up_for_losses", makes_up_for_losses);
   reader.Field("counts_unused_window", counts_unused_window);
+  reader.Field("notices_slower_link", notices_slower_link);
   reader.Field("paces_lone_flow", paces_lone_flow);
 }
 
@@ -105,6 +106,7 @@ void AgentController::Observe(const AckEvent& ack) {
   if (mode() == Mode::kStartup && ack.now > last_sample_ && IsBehindQueue()) EndStartup();
   lone_pacing_.OnAck(ack);
   rate_changes_.OnAck(ack, mode() == Mode::kProbeBw);
+  NoticeSlowerLink(ack);
   if (is_round_start()) {
     SetBandwidthWindow(ChooseBandwidthWindow());
     const double bdp = BdpBytes(1.0, max_bandwidth());
@@ -209,7 +211,7 @@ void AgentController::DoubtPath(const AckEvent& ack, const std::optional<RttRise
                          .drained_since = probe_rtt_end() > 0 && ack.now >= drained_since ? drained_since : 0,
                          .rise = rise,
                          .bandwidth = max_bandwidth(),
-                         .has_compression_jitter = CompressionJitter() > 0});
+                         .explains_jumps = CompressionJitter() > 0 || rate_changes_.are_frequent()});
   if (wants_probe_rtt) EnterProbeRtt(ChooseProbeRttCwnd());
   if (doubt_.has_found_jitter() && agent_.restarts_startup) RestartStartup();
   if (doubt_.longer_rtt() > 0) base_rtt_.Replace(ack.now, doubt_.longer_rtt());
@@ -263,6 +265,14 @@ Bytes AgentController::ChooseProbeRttCwnd() const {
                   static_cast<Bytes>(gain * BytesIn(max_bandwidth(), lowest_rtt_)));
 }
 
+void AgentController::NoticeSlowerLink(const AckEvent& ack) {
+  // The queue of a test of a doubt is not there to stay. A flow that prefers its share keeps it behind a rival's queue.
+  const bool has_own_queue = doubt_.held_bandwidth() == 0 && agent_.preference <= AgentParameters{}.preference;
+  const bool comes_and_goes = rate_changes_.are_frequent() || rate_changes_.has_grown_lately(ack.now);
+  slower_link_.OnAck(ack, BaseRtt(), max_bandwidth(), agent_.notices_slower_link && has_own_queue && !comes_and_goes);
+  if (slower_link_.has_drained()) ReplaceBandwidth(std::min(max_bandwidth(), slower_link_.recent()));
+}
+
 void AgentController::MoveCwnd(const AckEvent& ack, Bytes target) {
   // Where the agent chooses the gain, the window is exactly that. BBR's room for bursts, 36 packets at 100 Mbit/s,
   // would be more than what an agent wants in the queue.
@@ -278,8 +288,9 @@ void AgentController::MoveCwnd(const AckEvent& ack, Bytes target) {
   const Nanoseconds longest =
       std::clamp<Nanoseconds>(Jitter() - kSmallJitter, 0, Jitter() / 2) * (doubt_.is_jitter_slow() ? 4 : 1);
   const Nanoseconds held_up = has_short_queue_ ? std::max(CompressionJitter(), HeldUp() / 2) : HeldUp() / 2;
-  const double window = BdpBytes(CwndGain(), max_bandwidth()) + BytesIn(max_bandwidth(), std::max(longest, held_up)) +
-                        correction_.bytes();
+  const BitsPerSecond bandwidth = std::min(max_bandwidth(), slower_link_.most());
+  const double window =
+      BdpBytes(CwndGain(), bandwidth) + BytesIn(bandwidth, std::max(longest, held_up)) + correction_.bytes();
   BbrController::MoveCwnd(ack, is_steered ? static_cast<Bytes>(window) : target);
 }
 

@@ -12,6 +12,7 @@
 #include "baselines/cc/rtt_jumps.h"
 #include "baselines/cc/rtt_sample.h"
 #include "baselines/cc/shrinking_path.h"
+#include "baselines/cc/slower_link.h"
 #include "baselines/cc/standing_rtt.h"
 #include "baselines/cc/windowed_min.h"
 
@@ -84,6 +85,9 @@ struct AgentParameters {
   bool makes_up_for_losses = true;
   /// Whether the same makes up for the part of the window that is not in flight also where ACKs are not compressed.
   bool counts_unused_window = true;
+  /// Whether a flow whose link has become slower (SlowerLink) goes by the rate of the last moment until the queue has
+  /// drained, and not by the highest one of the last round trips.
+  bool notices_slower_link = true;
   /// Whether a flow that has the link alone sends just below the link's rate (LonePacing), not just above it until the
   /// window is full.
   bool paces_lone_flow = true;
@@ -129,6 +133,7 @@ class AgentController : public BbrController {
   }
   /// In rounds.
   std::int64_t ChooseBandwidthWindow() const;
+  void NoticeSlowerLink(const AckEvent& ack);
   void PaceLoneFlow(const AckEvent& ack, const AgentRound& round);
   void MeasureStandingRtt(const AckEvent& ack);
   void LookForShorterPath(const AckEvent& ack);
@@ -146,6 +151,7 @@ class AgentController : public BbrController {
   LonePacing lone_pacing_;
   StandingRtt standing_rtt_;
   RateChanges rate_changes_;
+  SlowerLink slower_link_;
   double lone_cwnd_gain_ = 0.0;          // of before the flow was paced
   Nanoseconds min_rtt_at_probe_bw_ = 0;  // 0 in the other modes
   Nanoseconds min_rtt_before_ = 0;       // the present ProbeRTT

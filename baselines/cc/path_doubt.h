@@ -33,8 +33,9 @@ class PathDoubt {
     Nanoseconds drained_since = 0;
     std::optional<RttRise> rise;
     BitsPerSecond bandwidth = 0;
-    /// Whether ACK compression shows jitter: what looks like jumps of the path is jitter, too.
-    bool has_compression_jitter = false;
+    /// Whether ACK compression shows jitter, or the rate changes all the time: what looks like jumps of the path is the
+    /// doing of these.
+    bool explains_jumps = false;
   };
 
   /// Less counts as no jitter.
@@ -100,6 +101,11 @@ class PathDoubt {
   static constexpr double kJitterBelow = 0.8;
   /// So many tests need no loss of bandwidth where packets are held up and the queue is empty at times.
   static constexpr int kEarlyTests = 3;
+  /// RTTs that vary by less than this part of their excess are those of a path…
+  static constexpr int kFlat = 16;
+  /// …and a test sends at most so many times the present bandwidth more: on a link that has become slow, what the flow
+  /// once had would be a queue of seconds.
+  static constexpr double kMostFaster = 8.0;
   /// That a rival sends at once.
   static constexpr std::int64_t kBurstPackets = 4;
   /// So many packets that closely follow another one tell jitter from a queue…
@@ -304,7 +310,7 @@ class PathDoubt {
     }
     // A queue that never empties is not jitter: the flow has more room than it needs. Nor is one that is smooth; where
     // jitter holds up many packets, this takes longer to see. But where RTTs jump, the path may have become longer.
-    const bool are_jumps_frequent = jumps_.are_frequent() && !state.has_compression_jitter;
+    const bool are_jumps_frequent = jumps_.are_frequent() && !state.explains_jumps;
     const std::size_t smooth_length = is_slow_ || IsLarge(jitter_, state.base_rtt) ? 2 : 1;
     const bool is_smooth = length == smooth_length && LookForJitter(length, jitter_) == Scatter::kQueue;
     if ((is_standing || is_smooth) && !are_jumps_frequent) jitter_ = 0;
@@ -323,11 +329,13 @@ class PathDoubt {
         tests_ < kEarlyTests && !IsLarge(jitter_, state.base_rtt) && scatter == Scatter::kJitter && 5 * least <= mean;
     const double below = is_jumping || is_jitter ? std::max(below_, kJitterBelow) : below_;
     const bool is_starving = static_cast<double>(state.bandwidth) < below * static_cast<double>(highest_bandwidth_);
-    if (!pause_.is_over(now) || !(is_steady || is_jumping) || !is_new || !(is_starving || is_early)) return;
+    // The queue of others comes and goes, and the flow's own one was not there in the last ProbeRTT.
+    const bool is_flat = length == 1 && kFlat * (mean - least) <= mean;
+    if (!pause_.is_over(now) || !(is_steady || is_jumping) || !is_new || !(is_starving || is_early || is_flat)) return;
     const bool is_large = IsLarge(excess, state.base_rtt);
     if (length > 1 && !is_large) return;
-    if (!is_large && scatter == Scatter::kQueue) return;
-    const std::int64_t packets = tests_ == 0 || is_early ? 0 : kPacketsOfMany;
+    if (!is_large && !is_flat && scatter == Scatter::kQueue) return;
+    const std::int64_t packets = tests_ == 0 || is_early || is_flat ? 0 : kPacketsOfMany;
     if (!is_jumping && !IsDoubtful(excess, is_large, is_emptied, is_jitter, packets, state)) return;
     doubt_ = {.sign = is_jumping ? Sign::kJumps : Sign::kStarving,
               .excess = excess,
@@ -346,7 +354,8 @@ class PathDoubt {
     const auto bandwidth = static_cast<double>(state.bandwidth);
     const double missing = 0.8 * static_cast<double>(highest_bandwidth_ - state.bandwidth);
     const double taken = kStepGain * bandwidth * static_cast<double>(excess) / static_cast<double>(state.base_rtt);
-    const auto faster = static_cast<BitsPerSecond>(is_jitter ? taken : std::max(missing, 0.9 * bandwidth));
+    const double faster_path = std::clamp(missing, 0.9 * bandwidth, kMostFaster * bandwidth);
+    const auto faster = static_cast<BitsPerSecond>(is_jitter ? taken : faster_path);
     rate_ = state.bandwidth + faster;
     Begin(now, state.bandwidth, static_cast<Bytes>(BytesIn(faster, doubt_.mean_rtt)));
   }

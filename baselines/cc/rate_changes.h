@@ -25,8 +25,11 @@ class RateChanges {
     if (begin_ > 0) EndSpan(static_cast<double>(ack.delivered - delivered_) / static_cast<double>(ack.now - begin_));
     begin_ = ack.now;
     delivered_ = ack.delivered;
+    if (changes_.back() == Change::kUp) grown_at_ = ack.now;
   }
 
+  /// Whether the rate has grown in the last six seconds.
+  bool has_grown_lately(Nanoseconds now) const { return grown_at_ > 0 && now - grown_at_ < kLately; }
   /// Whether the rate has changed in half of the last spans, and not in one direction alone.
   bool are_frequent() const {
     const int up = Count(Change::kUp);
@@ -37,6 +40,7 @@ class RateChanges {
  private:
   static constexpr Nanoseconds kSpan = 300 * kMillisecond;
   static constexpr int kSpans = 12;
+  static constexpr Nanoseconds kLately = 6 * kSecond;
   /// Less is how a rate scatters: this share, and this many packets in a span.
   static constexpr double kScatter = 0.15;
   static constexpr int kScatterPackets = 4;
@@ -58,6 +62,7 @@ class RateChanges {
   Nanoseconds begin_ = 0;  // of the present span; 0 if there is none
   Bytes delivered_ = 0;
   double rate_ = 0.0;
+  Nanoseconds grown_at_ = 0;  // 0: not yet
   std::array<Change, kSpans> changes_ = {};
 };
 
