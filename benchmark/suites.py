@@ -211,7 +211,8 @@ def _packets_per_rtt(rows: FlowRows, scenario: Scenario) -> float:
 
 def _send_ratio(rows: FlowRows, scenario: Scenario) -> float:
     payload = scenario.packet_bytes / (scenario.packet_bytes + HEADER_BYTES)
-    return float(sum(row["send_rate_mbps"] for row in rows) / (payload * rows[0]["link_rate_mbps"]))
+    sent_mbit = sum(row["send_rate_mbps"] * row["active_s"] for row in rows)
+    return float(sent_mbit / (payload * rows[0]["link_rate_mbps"] * rows[0]["link_active_s"]))
 
 
 def _over_tcp(rows: FlowRows, scenario: Scenario) -> float:

@@ -133,9 +133,10 @@ def test_figures_by_hand() -> None:
     # 300 packets in 30 s of 20 ms: one per five RTTs; the other flow sends two per RTT.
     sent = [{"sent_packets": count, "rtt_ms": 20, "link_duration_s": 30} for count in (300, 3000)]
     assert figure("packets_per_rtt", *sent) == pytest.approx((0.2 + 2) / 2)
-    # Of 10.4 Mbit/s on the wire, 10 are payload.
-    sending = [{"send_rate_mbps": rate, "link_rate_mbps": 10.4} for rate in (2.0, 4.0)]
-    assert figure("send_ratio", *sending) == pytest.approx(0.6)
+    # Of 10.4 Mbit/s on the wire, 10 are payload. The second flow is active in a quarter of the time.
+    link = {"link_rate_mbps": 10.4, "link_active_s": 40}
+    sending = [{"send_rate_mbps": 2.0, "active_s": 40}, {"send_rate_mbps": 4.0, "active_s": 10}]
+    assert figure("send_ratio", *(row | link for row in sending)) == pytest.approx(0.3)
     # 1000 bytes / (0.1 s sqrt(2 x 0.06 / 3)) are 50 kB/s, 0.4 Mbit/s. Without losses the equation has no limit.
     flows = [{"send_rate_mbps": 2.0, "rtt_mean_ms": 100, "loss_rate": loss} for loss in (0.06, 0.0)]
     assert figure("over_tcp", *flows) == pytest.approx((5 + 0) / 2)
