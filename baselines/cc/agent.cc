@@ -270,7 +270,6 @@ void AgentController::NoticeSlowerLink(const AckEvent& ack) {
   const bool has_own_queue = doubt_.held_bandwidth() == 0 && agent_.preference <= AgentParameters{}.preference;
   const bool comes_and_goes = rate_changes_.are_frequent() || rate_changes_.has_grown_lately(ack.now);
   slower_link_.OnAck(ack, BaseRtt(), max_bandwidth(), agent_.notices_slower_link && has_own_queue && !comes_and_goes);
-  if (slower_link_.has_drained()) ReplaceBandwidth(std::min(max_bandwidth(), slower_link_.recent()));
 }
 
 void AgentController::MoveCwnd(const AckEvent& ack, Bytes target) {

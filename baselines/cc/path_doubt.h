@@ -323,7 +323,7 @@ class PathDoubt {
     const bool is_jitter = is_emptied && !is_jumping && scatter == Scatter::kJitter;
     // The rest may be a queue of others, which was not there in the last ProbeRTTs.
     if (is_jitter) excess = std::min({excess, excesses_.back(), excesses_[1]});
-    const bool is_new = excess > jitter_ + jitter_ / 4;
+    const bool is_new = excess > jitter_ + jitter_ / 12;
     // Jitter may have ended Startup, so that the flow does not know what it could have.
     const bool is_early =
         tests_ < kEarlyTests && !IsLarge(jitter_, state.base_rtt) && scatter == Scatter::kJitter && 5 * least <= mean;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <utility>
 
 #include "baselines/cc/controller.h"
 #include "baselines/cc/units.h"
@@ -10,7 +9,8 @@
 
 namespace bbrgym {
 
-/// Notices by a long queue that the link has become slower, and says what has lately arrived until the queue is short.
+/// Notices by a long queue that the link has become slower, and bounds the bandwidth by what has lately arrived until
+/// the queue is short.
 ///
 /// When a link becomes slower, the window is still that of the faster link. It fills the buffer, and the round trips
 /// after which max_bandwidth forgets the faster link are now the longest: a second each where 430 packets wait for a
@@ -20,26 +20,16 @@ class SlowerLink {
  public:
   /// Takes an ACK; only some count, in which neither the rate nor the queue is about to change by itself.
   void OnAck(const AckEvent& ack, Nanoseconds base_rtt, BitsPerSecond max_bandwidth, bool counts) {
-    has_drained_ = false;
     if (ack.rtt <= 0) return;
     rates_.SetWindow(std::max(kRecent, 2 * base_rtt));
     rates_.Update(ack.now, ack.sample.delivery_rate);
-    const bool was_slower = std::exchange(is_slower_, false);
-    if (!counts) return;
-    if (was_slower) {
-      is_slower_ = ack.rtt > base_rtt + base_rtt / 10 + kQueue;
-      has_drained_ = !is_slower_;
-    } else {
-      is_slower_ = ack.rtt > 3 * base_rtt + kQueue && max_bandwidth >= kSlower * rates_.Best();
-    }
+    const bool begins = ack.rtt > 3 * base_rtt + kQueue && max_bandwidth >= kSlower * rates_.Best();
+    const bool goes_on = is_slower_ && ack.rtt > base_rtt + base_rtt / 10 + kQueue;
+    is_slower_ = counts && (begins || goes_on);
   }
 
-  /// The highest rate of the last moment.
-  BitsPerSecond recent() const { return rates_.Best(); }
-  /// The same while the queue of the faster link drains; else no bound.
-  BitsPerSecond most() const { return is_slower_ ? recent() : std::numeric_limits<BitsPerSecond>::max(); }
-  /// Whether with this ACK that queue has drained.
-  bool has_drained() const { return has_drained_; }
+  /// The highest rate of the last moment while the queue of the faster link drains; else no bound.
+  BitsPerSecond most() const { return is_slower_ ? rates_.Best() : std::numeric_limits<BitsPerSecond>::max(); }
 
  private:
   /// At least: a cellular link stops for shorter times, and is as fast as before then.
@@ -51,7 +41,6 @@ class SlowerLink {
 
   WindowedMax<BitsPerSecond> rates_{kRecent};
   bool is_slower_ = false;
-  bool has_drained_ = false;
 };
 
 }  // namespace bbrgym
