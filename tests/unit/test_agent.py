@@ -859,6 +859,12 @@ def test_where_the_rate_has_grown_lately_a_flow_expects_that_it_comes_back() -> 
     assert queue_after_the_rate_falls_ms(17) == queue_after_the_rate_falls_ms(17, notices_slower_link=0)
 
 
+def test_a_link_that_stops_for_a_second_is_not_slower_for_long() -> None:
+    stops = ((8, 0.5), (9, 40), (14, 0.5), (15, 40))
+    scenario = Scenario(rate_mbps=40, buffer_bdp=2, duration_s=20, flows=(Flow("policy", 20),), rate_schedule=stops)
+    assert simulate(scenario, "native", seed=1).summary(after_s=8).link.utilisation > 0.97
+
+
 @pytest.mark.parametrize(("rtt_ms", "ignored_ms"), [(40, 0.3), (2, 0.1)])
 def test_delays_of_a_twentieth_of_the_rtt_and_of_less_are_no_queue(rtt_ms: float, ignored_ms: float) -> None:
     agent = ack_path.make("agent", rtt_ms=rtt_ms, cwnd_gain=1.0, pacing_gain=1.25)
