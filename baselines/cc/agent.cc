@@ -19,11 +19,13 @@ namespace {
 // As in HyStart++ (RFC 9406, section 4.3).
 constexpr Nanoseconds kMinRttRise = 4 * kMillisecond;
 constexpr Nanoseconds kSmallJitter = 2 * kMillisecond;
-// The window of max_bandwidth where the link's rate changes all the time: a link has had more than it has had lately,
-// but with a longer memory flows with different RTTs share less evenly.
-constexpr std::int64_t kChangingRounds = 6;
+// The window of max_bandwidth where the link's rate changes all the time: a shorter one forgets what the link can
+// carry, with a longer one the queue is longer, and flows with different RTTs share less evenly.
+constexpr std::int64_t kChangingRounds = 4;
 // Where jitter is slow: BBR's cycle, which probes for less, and makes room in all other rounds.
 constexpr std::array kSlowJitterPacing = {1.05, 0.9, 0.96, 0.96, 0.96, 0.96, 0.96, 0.96};
+// On a free link. Slower, the flow would not fill its window while the rate grows.
+constexpr double kFreePacing = 1.5;
 
 BbrParameters ModelParameters(const AgentParameters& agent) {
   BbrParameters parameters;
@@ -56,7 +58,6 @@ void AgentParameters::Describe(ParameterReader& reader) {
   reader.Field("min_cwnd_packets", min_cwnd_packets, 1, 1000);
   reader.Field("startup_rtt_rise", startup_rtt_rise, 0.0, 100.0);
   reader.Field("startup_queue_packets", startup_queue_packets, 0, 1'000'000);
-  reader.Field("restarts_startup", restarts_startup);
   reader.Field("probe_rtt_cwnd_gain", probe_rtt_cwnd_gain, 0.0, 1.0);
   reader.Field("light_probe_rtt_cwnd_gain", light_probe_rtt_cwnd_gain, 0.0, 1.0);
   reader.Field("probe_rtt_join", probe_rtt_join, 0.0, 1.0);
@@ -70,6 +71,7 @@ void AgentParameters::Describe(ParameterReader& reader) {
   reader.Field("makes_up_for_losses", makes_up_for_losses);
   reader.Field("counts_unused_window", counts_unused_window);
   reader.Field("notices_slower_link", notices_slower_link);
+  reader.Field("fills_free_link", fills_free_link);
   reader.Field("paces_lone_flow", paces_lone_flow);
 }
 
@@ -83,7 +85,8 @@ AgentController::AgentController(const Connection& connection, const AgentParame
                   parameters.makes_up_for_losses, parameters.counts_unused_window),
       lone_pacing_(connection.packet_bytes),
       standing_rtt_(RecallsBelow(parameters)),
-      rate_changes_(connection.packet_bytes) {
+      rate_changes_(connection.packet_bytes),
+      free_link_(connection.packet_bytes) {
   if (parameters.min_cwnd_gain > parameters.max_cwnd_gain || parameters.min_pacing_gain > parameters.max_pacing_gain) {
     throw ParameterError("min_cwnd_gain must be <= max_cwnd_gain, and min_pacing_gain <= max_pacing_gain");
   }
@@ -107,6 +110,7 @@ void AgentController::Observe(const AckEvent& ack) {
   lone_pacing_.OnAck(ack);
   rate_changes_.OnAck(ack, mode() == Mode::kProbeBw);
   NoticeSlowerLink(ack);
+  NoticeFreeLink(ack);
   if (is_round_start()) {
     SetBandwidthWindow(ChooseBandwidthWindow());
     const double bdp = BdpBytes(1.0, max_bandwidth());
@@ -118,7 +122,6 @@ void AgentController::Observe(const AckEvent& ack) {
                                    .is_compressed = HeldUp() > 0};
     PaceLoneFlow(ack, last_round);
     correction_.OnRoundStart(ack, last_round, mode() == Mode::kProbeBw && !lone_pacing_.is_pacing());
-    if (agent_.restarts_startup) RestartStartupIfFree();
     if (mode() == Mode::kProbeBw) {
       // With others, there would be two such queues and more. A flow that is paced has none.
       const double own = 1.5 * (CwndGain() - 1.0) * static_cast<double>(base_rtt_.Least());
@@ -170,19 +173,6 @@ void AgentController::JoinProbeRtt(const AckEvent& ack) {
   if (ack.rtt > 0 && static_cast<double>(ack.rtt) < joined_below) EnterProbeRtt(ChooseProbeRttCwnd());
 }
 
-void AgentController::RestartStartupIfFree() {
-  const bool is_free =
-      mode() == Mode::kProbeBw && !doubt_.is_adding() && round_rtts_.count > 0 && round_rtts_.mean() <= BaseRtt();
-  if (!is_free || free_bandwidth_ == 0) {
-    free_bandwidth_ = is_free ? max_bandwidth() : 0;
-    return;
-  }
-  const double full = parameters().full_pipe_growth * static_cast<double>(free_bandwidth_);
-  if (static_cast<double>(max_bandwidth()) < full) return;
-  free_bandwidth_ = 0;
-  RestartStartup();
-}
-
 void AgentController::MeasureStandingRtt(const AckEvent& ack) {
   if (mode() == Mode::kProbeRtt) return standing_rtt_.OnProbeRtt(ack.rtt);
   if (const Nanoseconds rtt = standing_rtt_.OnProbeRttEnd(); rtt > 0) {
@@ -213,7 +203,7 @@ void AgentController::DoubtPath(const AckEvent& ack, const std::optional<RttRise
                          .bandwidth = max_bandwidth(),
                          .explains_jumps = CompressionJitter() > 0 || rate_changes_.are_frequent()});
   if (wants_probe_rtt) EnterProbeRtt(ChooseProbeRttCwnd());
-  if (doubt_.has_found_jitter() && agent_.restarts_startup) RestartStartup();
+  if (doubt_.has_found_jitter()) RestartStartup();
   if (doubt_.longer_rtt() > 0) base_rtt_.Replace(ack.now, doubt_.longer_rtt());
   const BitsPerSecond bandwidth = std::max(doubt_.held_bandwidth(), doubt_.found_bandwidth());
   if (bandwidth > 0) ReplaceBandwidth(bandwidth);
@@ -244,6 +234,7 @@ bool AgentController::Steer(double cwnd_gain, double pacing_gain) {
 Gains AgentController::ChooseGains() const {
   if (mode() != Mode::kProbeBw && !agent_.is_always_steered) return BbrController::ChooseGains();
   Gains gains = {.cwnd = CwndGain(), .pacing = steered_.pacing};
+  if (free_link_.is_free()) gains.pacing = std::max(gains.pacing, kFreePacing);
   if (doubt_.is_jitter_slow()) {
     gains.pacing = std::min(gains.pacing, kSlowJitterPacing[round() % kSlowJitterPacing.size()]);
   }
@@ -272,6 +263,15 @@ void AgentController::NoticeSlowerLink(const AckEvent& ack) {
   slower_link_.OnAck(ack, BaseRtt(), max_bandwidth(), agent_.notices_slower_link && has_own_queue && !comes_and_goes);
 }
 
+void AgentController::NoticeFreeLink(const AckEvent& ack) {
+  // The agent wants a queue. A flow that is paced has none, and a test adds what it needs itself.
+  const bool wants_queue = CwndGain() > 1.0 && steered_.pacing > 1.0 && !lone_pacing_.is_pacing();
+  const bool counts = wants_queue && mode() == Mode::kProbeBw && !doubt_.is_adding();
+  // A quarter of it is none.
+  const double most_rtt = (1.0 + 0.25 * (CwndGain() - 1.0)) * static_cast<double>(BaseRtt());
+  free_link_.OnAck(ack, most_rtt, agent_.fills_free_link && counts);
+}
+
 void AgentController::MoveCwnd(const AckEvent& ack, Bytes target) {
   // Where the agent chooses the gain, the window is exactly that. BBR's room for bursts, 36 packets at 100 Mbit/s,
   // would be more than what an agent wants in the queue.
@@ -288,8 +288,8 @@ void AgentController::MoveCwnd(const AckEvent& ack, Bytes target) {
       std::clamp<Nanoseconds>(Jitter() - kSmallJitter, 0, Jitter() / 2) * (doubt_.is_jitter_slow() ? 4 : 1);
   const Nanoseconds held_up = has_short_queue_ ? std::max(CompressionJitter(), HeldUp() / 2) : HeldUp() / 2;
   const BitsPerSecond bandwidth = std::min(max_bandwidth(), slower_link_.most());
-  const double window =
-      BdpBytes(CwndGain(), bandwidth) + BytesIn(bandwidth, std::max(longest, held_up)) + correction_.bytes();
+  const double window = BdpBytes(CwndGain(), bandwidth) + BytesIn(bandwidth, std::max(longest, held_up)) +
+                        correction_.bytes() + free_link_.room(BdpBytes(1.0, max_bandwidth()));
   BbrController::MoveCwnd(ack, is_steered ? static_cast<Bytes>(window) : target);
 }
 

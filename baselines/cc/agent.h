@@ -6,6 +6,7 @@
 #include "baselines/cc/agent_round.h"
 #include "baselines/cc/backlog_correction.h"
 #include "baselines/cc/bbr.h"
+#include "baselines/cc/free_link.h"
 #include "baselines/cc/lone_pacing.h"
 #include "baselines/cc/path_doubt.h"
 #include "baselines/cc/rate_changes.h"
@@ -48,9 +49,6 @@ struct AgentParameters {
   /// …or when the flow has this many packets in the queue, which on a long path is a smaller share of its RTT. 0: it
   /// does not.
   std::int64_t startup_queue_packets = 20;
-  /// Startup begins again when the bandwidth has grown by as much as Startup looks for in rounds whose mean RTT is
-  /// that of a path without a queue: the link has room for more.
-  bool restarts_startup = true;
   /// Window of ProbeRTT, in BDPs, enough to empty the short queues that an agent keeps; BBRv2's is 0.5.
   /// 0 means BBR's window of four packets, which costs more throughput (docs/algorithms/agent.md).
   double probe_rtt_cwnd_gain = 0.8;
@@ -88,6 +86,9 @@ struct AgentParameters {
   /// Whether a flow whose link has become slower (SlowerLink) goes by the rate of the last moment until the queue has
   /// drained, and not by the highest one of the last round trips.
   bool notices_slower_link = true;
+  /// Whether the window grows for as long as RTTs show no queue (FreeLink), on a link that has become faster or that
+  /// others have left.
+  bool fills_free_link = true;
   /// Whether a flow that has the link alone sends just below the link's rate (LonePacing), not just above it until the
   /// window is full.
   bool paces_lone_flow = true;
@@ -134,13 +135,13 @@ class AgentController : public BbrController {
   /// In rounds.
   std::int64_t ChooseBandwidthWindow() const;
   void NoticeSlowerLink(const AckEvent& ack);
+  void NoticeFreeLink(const AckEvent& ack);
   void PaceLoneFlow(const AckEvent& ack, const AgentRound& round);
   void MeasureStandingRtt(const AckEvent& ack);
   void LookForShorterPath(const AckEvent& ack);
   void DoubtPath(const AckEvent& ack, const std::optional<RttRise>& rise);
   void JoinProbeRtt(const AckEvent& ack);
   bool IsBehindQueue() const;
-  void RestartStartupIfFree();
 
   AgentParameters agent_;
   Gains steered_;
@@ -152,6 +153,7 @@ class AgentController : public BbrController {
   StandingRtt standing_rtt_;
   RateChanges rate_changes_;
   SlowerLink slower_link_;
+  FreeLink free_link_;
   double lone_cwnd_gain_ = 0.0;          // of before the flow was paced
   Nanoseconds min_rtt_at_probe_bw_ = 0;  // 0 in the other modes
   Nanoseconds min_rtt_before_ = 0;       // the present ProbeRTT
@@ -166,8 +168,6 @@ class AgentController : public BbrController {
   RttRises rises_;
   AckCompression compression_;
   RttSample rtts_since_jump_;
-  /// max_bandwidth at the beginning of the rounds without a queue; 0 behind one.
-  BitsPerSecond free_bandwidth_ = 0;
   Nanoseconds last_sample_ = 0;
 };
 

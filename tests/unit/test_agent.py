@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from statistics import fmean
+from typing import Any
 
 import ack_path
 import numpy as np
@@ -20,7 +21,13 @@ STARTUP, PROBE_BW, PROBE_RTT = 0, 2, 3
 def make(**parameters: float) -> cc.Controller:
     # RTTs and windows are then exact, the gains are the agent's, and jitter has to be tested; tests of the mechanisms
     # that are off here have the defaults.
-    off = ("paces_lone_flow", "notices_ack_compression", "counts_unused_window", "notices_slower_link")
+    off = [
+        "paces_lone_flow",
+        "notices_ack_compression",
+        "counts_unused_window",
+        "notices_slower_link",
+        "fills_free_link",
+    ]
     exact = {"ignored_delay_ms": 0.0, **dict.fromkeys(off, 0)}
     return ack_path.make("agent", **{**exact, **parameters})
 
@@ -41,7 +48,7 @@ def test_gains_apply_in_probe_bw_and_those_of_bbr_elsewhere():
 
 
 def test_by_option_gains_apply_everywhere():
-    seen = gains_seen(Path(make(is_always_steered=1, cwnd_gain=1.5, pacing_gain=1.1)))
+    seen = gains_seen(Path(make(is_always_steered=1, cwnd_gain=1.5, pacing_gain=1.1, doubt_below=0)))
     assert set.union(*seen.values()) == {(1.5, 1.1)}
 
 
@@ -224,34 +231,62 @@ def test_rtts_that_vary_slowly_are_judged_in_longer_spans() -> None:
     assert agent.metrics()["max_bandwidth_mbps"] > 8
 
 
-def time_to_use(rate_mbps: float, restarts: bool) -> float:
+def time_to_use(rate_mbps: float, fills: bool) -> float:
     """Return after how many ms a flow that had 10 Mbit/s uses a link that has become faster."""
-    path = Path(make(cwnd_gain=1.05, pacing_gain=1.1, restarts_startup=restarts))
+    path = Path(make(cwnd_gain=1.05, pacing_gain=1.1, fills_free_link=fills))
     path.run_until(3_000)
     path.rate_mbps = rate_mbps
     seen = path.watch(9_000)
-    used = seen[seen["max_bandwidth_mbps"] > 0.9 * rate_mbps]
-    assert (STARTUP in set(seen["mode"])) == restarts
-    return used["now_ms"].iloc[0] - 3_000
+    assert seen["pacing_gain"].max() == (1.5 if fills else 1.1)
+    return seen["now_ms"][seen["max_bandwidth_mbps"] > 0.9 * rate_mbps].iloc[0] - 3_000
 
 
-def test_startup_begins_again_where_the_bandwidth_grows_without_a_queue() -> None:
-    assert time_to_use(100, restarts=True) < 0.5 * time_to_use(100, restarts=False)
+def test_without_a_queue_the_window_grows_fast() -> None:
+    slow, fast = (time_to_use(100, fills) for fills in (False, True))
+    assert fast < 0.5 * slow
 
 
-def test_startup_does_not_begin_again_behind_a_queue() -> None:
-    path = Path(make(cwnd_gain=1.3, pacing_gain=1.1, doubt_below=0))
+FILLS = {"cwnd_gain": 1.2, "pacing_gain": 1.1, "fills_free_link": 1, "doubt_below": 0}
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_free"),
+    [({"rtt_ms": 42}, True), ({"rtt_ms": 44}, False), ({"lose": lambda number: not number % 8}, False)],
+)
+def test_a_link_is_not_free_where_others_keep_a_queue_or_packets_get_lost(
+    changes: dict[str, Any], is_free: bool
+) -> None:
+    path = Path(make(**FILLS))
     path.run_until(3_000)
-    path.rate_mbps, path.rtt_ms = 20, 44  # others keep a queue
-    seen = path.watch(6_000)
-    assert seen["max_bandwidth_mbps"].iloc[-1] > 18
-    assert set(seen["mode"]) == {PROBE_BW}
+    for name, value in {"rate_mbps": 40, **changes}.items():
+        setattr(path, name, value)
+    assert (path.watch(5_000)["pacing_gain"].max() > 1.1) == is_free
+
+
+@pytest.mark.parametrize("gains", [{"cwnd_gain": 2.0, "pacing_gain": 1.0}, {"cwnd_gain": 0.9, "pacing_gain": 1.1}])
+def test_a_flow_that_wants_no_queue_is_left_alone(gains: dict[str, float]) -> None:
+    runs = [Path(make(**{**FILLS, **gains, "fills_free_link": fills})).watch(6_000) for fills in (0, 1)]
+    pd.testing.assert_frame_equal(*runs)
+
+
+def test_on_a_cellular_link_a_flow_uses_more_behind_no_longer_a_queue() -> None:
+    def run(fills: bool) -> tuple[float, float]:
+        flow = {"algorithm": "policy", "rtt_ms": 50, "jitter_ms": 0.5, "parameters": {"fills_free_link": fills}}
+        scenario = {"rate_mbps": 12, "buffer_bdp": 4, "duration_s": 60, "flows": [flow]}
+        traces = ({"synthetic": "cellular", "seed": seed} for seed in range(101, 107))
+        scenarios = [Scenario.from_dict({**scenario, "rate_trace": trace}) for trace in traces]
+        links = [simulate(scenario, "native", seed=1).summary(after_s=5).link for scenario in scenarios]
+        return fmean(link.utilisation for link in links), fmean(link.queue_mean_ms for link in links)
+
+    (little, queue_ms), (much, no_more_ms) = run(fills=False), run(fills=True)
+    assert much > little + 0.02
+    assert no_more_ms < 1.05 * queue_ms
 
 
 @pytest.mark.parametrize(("slot_ms", "jitter_ms"), [(8, 4), (20, 11), (30, 12)])
 def test_a_flow_that_starves_finds_jitter(slot_ms: float, jitter_ms: float) -> None:
     def run(**parameters: float) -> dict[str, float]:
-        agent = make(cwnd_gain=1.05, pacing_gain=1.25, **parameters)
+        agent = make(cwnd_gain=1.05, pacing_gain=1.25, counts_unused_window=1, **parameters)
         path = Path(agent)
         path.run_until(2_000)
         path.ack_slot_ms = slot_ms
@@ -409,16 +444,15 @@ def test_a_queue_that_grows_evenly_is_not_taken_for_the_path() -> None:
     assert seen["min_rtt_ms"].max() < 42
 
 
-@pytest.mark.parametrize("restarts", [True, False])
-def test_startup_begins_again_when_a_flow_has_found_jitter(restarts: bool) -> None:
-    path = Path(make(cwnd_gain=1.05, pacing_gain=1.25, restarts_startup=restarts))
+def test_startup_begins_again_when_a_flow_has_found_jitter() -> None:
+    path = Path(make(cwnd_gain=1.05, pacing_gain=1.25))
     path.run_until(2_000)
     path.ack_slot_ms, path.rate_mbps = 20, 80
     seen = path.watch(14_000)
     found = (seen["min_rtt_ms"] > 43).argmax()
     before, after = seen[seen.index < found], seen[seen.index > found]
     assert set(before["mode"][before["now_ms"] > 2_000]) <= {PROBE_BW, PROBE_RTT}
-    assert (after["mode"].iloc[0] == STARTUP) == restarts
+    assert after["mode"].iloc[0] == STARTUP
     assert before["max_bandwidth_mbps"].max() < 20
     assert after["max_bandwidth_mbps"].max() > 70
 
@@ -721,7 +755,8 @@ def test_behind_a_queue_a_flow_wants_less_by_a_part_of_what_of_its_window_is_not
 
 def test_packets_that_get_lost_do_not_cost_the_bandwidth() -> None:
     def throughput_mbps(**parameters: float) -> float:
-        agent = Flow("agent", 140, parameters={"cwnd_gain": 1.002, "pacing_gain": 1.1, **parameters})
+        gains = {"cwnd_gain": 1.002, "pacing_gain": 1.1, "fills_free_link": 0}
+        agent = Flow("agent", 140, parameters={**gains, **parameters})
         scenario = Scenario(rate_mbps=100, buffer_bdp=1, duration_s=20, loss=0.02, flows=(agent,))
         engine = make_engine("native")
         runs = [simulate(scenario, engine, seed).summary(after_s=10) for seed in (1, 2, 3)]
@@ -819,22 +854,22 @@ def test_the_window_of_a_lone_flow_has_room_for_all_that_is_held_up(seed: int) -
     assert simulate(scenario, "native", seed).summary(after_s=15).link.utilisation > 0.85, "it was 0.55 to 0.73"
 
 
-def test_jitter_that_ends_startup_early_is_found_without_a_loss_of_bandwidth() -> None:
-    flow = {"algorithm": "policy", "jitter_ms": 0.5, "rtt_trace": {"synthetic": "leo", "seed": 2496}}
-    scenario = Scenario.from_dict({"rate_mbps": 54, "buffer_bdp": 3.4, "loss": 0.01, "duration_s": 40, "flows": [flow]})
-    runs = [simulate(scenario, "native", seed).summary(after_s=15) for seed in range(1, 9)]
-    assert sum(run.link.utilisation > 0.7 for run in runs) >= 7, "it was six; the others left nearly all of the link"
+def test_jitter_is_found_without_a_loss_of_bandwidth() -> None:
+    flows = (Flow("policy", 72, jitter_ms=5.1), Flow("policy", 34.1, jitter_ms=0.5))
+    scenario = Scenario(rate_mbps=40.2, buffer_bdp=2, duration_s=60, flows=flows)
+    runs = [simulate(scenario, "native", seed).summary(after_s=15) for seed in range(1, 5)]
+    assert min(run.link.jain for run in runs) > 0.93, "it was 0.66 to 0.87"
 
 
 def share_beside_cubic(preference: float, recalls: bool) -> float:
     policy = Flow("policy", jitter_ms=0.5, parameters={"preference": preference, "recalls_rivals": recalls})
     scenario = Scenario(rate_mbps=20, buffer_bdp=4, duration_s=60, flows=(policy, Flow("cubic", jitter_ms=0.5)))
-    own, rival = (flow.throughput_mbps for flow in simulate(scenario, "native", seed=3).summary(after_s=15).flows)
-    return own / (own + rival)
+    runs = [simulate(scenario, "native", seed).summary(after_s=15).flows for seed in (1, 2, 3)]
+    return fmean(own.throughput_mbps / (own.throughput_mbps + rival.throughput_mbps) for own, rival in runs)
 
 
 def test_a_flow_that_prefers_its_share_recalls_rivals() -> None:
-    assert share_beside_cubic(1.0, recalls=False) < 0.4 < 0.5 < share_beside_cubic(1.0, recalls=True)
+    assert share_beside_cubic(1.0, recalls=False) < 0.52 < 0.58 < share_beside_cubic(1.0, recalls=True)
 
 
 def test_at_the_default_preference_a_flow_recalls_no_rivals() -> None:
@@ -894,17 +929,17 @@ def test_it_forgets_a_bandwidth_after_a_time_and_not_after_rounds(rtt_ms: float,
     assert rounds <= passed <= rounds + 3  # until the first sample of the slow link there are one or two
 
 
-@pytest.mark.parametrize(("change_ms", "rounds"), [(500, (5, 7)), (5_000, (2, 4))])
-def test_where_the_rate_changes_all_the_time_it_remembers_a_bandwidth_for_longer(
-    change_ms: int, rounds: tuple[int, int]
+@pytest.mark.parametrize(("change_ms", "end_ms", "rounds"), [(500, 15_400, (4, 6)), (5_000, 14_900, (9, 12))])
+def test_where_the_rate_changes_all_the_time_it_remembers_a_bandwidth_for_four_rounds(
+    change_ms: int, end_ms: float, rounds: tuple[int, int]
 ) -> None:
-    path = Path(make(rtt_ms=100, cwnd_gain=1.5, pacing_gain=1.1), rtt_ms=100)
+    path = Path(make(rtt_ms=30, cwnd_gain=1.5, pacing_gain=1.1), rtt_ms=30)
 
     def vary(ack: cc.AckEvent) -> None:
         path.rate_mbps = (10, 5)[ack.now // (change_ms * ack_path.MS) % 2]
 
     path.on_ack = vary
-    path.run_until(15_400)
+    path.run_until(end_ms)
     path.on_ack = lambda ack: None
     before = path.controller.metrics()
     path.rate_mbps = 3

@@ -286,7 +286,7 @@ def test_observations_and_gains_follow_from_the_acks(
     action = {"cwnd_scale": cwnd_scale}
     agent = make_agent(lstm=lstm, scale=0.1, observation=observation, action=action, env=env)
     # The metric min_rtt_ms, as the intervals, is then of the RTTs alone, and the gains are the policy's.
-    controller = make(agent, ignored_delay_ms=0, paces_lone_flow=0)
+    controller = make(agent, ignored_delay_ms=0, paces_lone_flow=0, fills_free_link=0)
     path = Path(controller, rate_mbps=10, rtt_ms=40, buffer_packets=60, lose=lambda number: number % 400 == 399)
     by_hand = ByHand(agent, controller)
     in_force = by_hand.gains
