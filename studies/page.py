@@ -31,7 +31,7 @@ def duration(seconds: float) -> str:
 
 
 def provenance(plans: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return a table of the versions that made the results, and a warning if the results are of different code.
+    """Return a table of the versions that made the results, and a warning if those of an engine are of different code.
 
     Args:
         plans: of benchmarks, as `BenchmarkResult` has them.
@@ -45,13 +45,15 @@ def provenance(plans: Iterable[Mapping[str, Any]]) -> list[str]:
         "machine": "machine",
     }
     found: dict[str, set[str]] = {key: set() for key in shown}
+    codes: dict[str, set[str]] = {}  # by engine, each of which has its own hash
     for plan in plans:
+        codes.setdefault(plan["config"]["engine"]["name"], set()).add(plan["provenance"].get("code", ""))
         for key in shown.keys() & plan["provenance"].keys():
             if key != "ns3" or plan["config"]["engine"]["name"] != "native":  # which does not use ns-3
                 found[key].add(str(plan["provenance"][key]))
     rows = [[shown[key], cell(", ".join(sorted(values)))] for key, values in found.items() if values]
     blocks = [table(["made with", ""], rows)] if rows else []
-    if len(found["code"]) > 1:
+    if any(len(of_engine) > 1 for of_engine in codes.values()):
         blocks.append("**The results are of different code**: re-run those with an older hash.")
     return blocks
 

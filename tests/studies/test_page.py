@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentTypeError
 from pathlib import Path
+from typing import Any
 
 import pytest
 from matplotlib.figure import Figure
@@ -26,6 +27,15 @@ def test_a_table_is_whole_and_its_text_is_text() -> None:
 
 def test_durations() -> None:
     assert [page.duration(seconds) for seconds in (12.34, 252, 3780)] == ["12.3 s", "4 min 12 s", "1 h 03 min"]
+
+
+def test_each_engine_has_code_of_its_own() -> None:
+    def plan(engine: str, code: str) -> dict[str, Any]:
+        return {"provenance": {"code": code}, "config": {"engine": {"name": engine}}}
+
+    engines = [plan("native", "c0de"), plan("ns3", "01d")]
+    assert len(page.provenance(engines)) == 1
+    assert "different code" in page.provenance([*engines, plan("ns3", "c0de")])[1]
 
 
 def test_a_block_is_replaced_and_the_rest_stays(tmp_path: Path) -> None:
