@@ -47,9 +47,10 @@ def provenance(plans: Iterable[Mapping[str, Any]]) -> list[str]:
     found: dict[str, set[str]] = {key: set() for key in shown}
     codes: dict[str, set[str]] = {}  # by engine, each of which has its own hash
     for plan in plans:
-        codes.setdefault(plan["config"]["engine"]["name"], set()).add(plan["provenance"].get("code", ""))
+        engine = plan["config"]["engine"]["name"]
+        codes.setdefault(engine, set()).add(plan["provenance"].get("code", ""))
         for key in shown.keys() & plan["provenance"].keys():
-            if key != "ns3" or plan["config"]["engine"]["name"] != "native":  # which does not use ns-3
+            if key != "ns3" or engine != "native":  # which does not use ns-3
                 found[key].add(str(plan["provenance"][key]))
     rows = [[shown[key], cell(", ".join(sorted(values)))] for key, values in found.items() if values]
     blocks = [table(["made with", ""], rows)] if rows else []
