@@ -46,7 +46,9 @@ EVALUATION_SEED: Final = 2**32
 class EvaluationCallback(BaseCallback):  # type: ignore[misc]  # Stable-Baselines3 is not type-checked, see pyproject.toml
     """Evaluates the agent before the first step, every `eval_every` steps, and at the end, in the same episodes.
 
-    Saves `<directory>/best`, the best agent so far by its mean reward, and `<directory>/final`, the last one.
+    Saves `<directory>/best`, the agent with the highest mean reward of those that have learned, and
+    `<directory>/final`, the last one. An agent without a gradient step is no result of the training: it is evaluated,
+    but is never the best. The metric `best/reward` is the reward of the best agent so far.
 
     Args:
         spec: of the environment.
@@ -115,10 +117,13 @@ class EvaluationCallback(BaseCallback):  # type: ignore[misc]  # Stable-Baseline
         }
         if reward is None:
             return agent
-        is_best = self._state.best_reward is None or reward > self._state.best_reward
+        best = self._state.best_reward
+        is_best = self.model._n_updates > 0 and (best is None or reward > best)
         if is_best:
-            self._state.best_reward = reward
+            best = self._state.best_reward = reward
             agent.save(self._directory / "best")
+        if best is not None:
+            self._tracker.log_metrics({"best/reward": best}, steps)
         self._console.print(
             f"{steps} steps: evaluation reward per decision {reward:.3f}, utilisation "
             f"{metrics['eval/utilisation']:.0%}, queue {metrics['eval/queue_ms']:.1f} ms{', best' if is_best else ''}",

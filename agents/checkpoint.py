@@ -39,7 +39,7 @@ class TrainingState:
     """The state of a training outside of its learner.
 
     Attributes:
-        best_reward: of its evaluations; None before the first.
+        best_reward: the highest of its evaluations since learning began; None before the first.
         evaluated_at: steps at the last evaluation; None before the first.
         engine_failures: how often an engine failed.
         is_prepared: `bbrgym.agents.imitation.prepare` is done.

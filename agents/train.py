@@ -29,7 +29,7 @@ class TrainResult:
     Attributes:
         directory: the run's folder, for `bbrgym.agents.policy.load_agent`.
         steps: decisions learned from, of all flows and resumed parts together.
-        reward: mean reward per decision in the best evaluation; NaN if every evaluation failed.
+        reward: mean reward per decision in the best evaluation since learning began; NaN if there was none.
         is_complete: whether `total_steps` were reached, and not the time limit.
     """
 
@@ -44,7 +44,7 @@ def train(config: Mapping[str, Any], directory: Path, console: Console | None = 
 
     The directory then has
 
-        best/, final/           the agent of the best evaluation, and the last one (`load_agent`)
+        best/, final/           the agent of the best evaluation since learning began, and the last one (`load_agent`)
         checkpoints/            the last two checkpoints, for `resume`
         metrics.jsonl, run.json the log (`bbrgym.agents.tracking`)
         training_curve.png      reward over steps

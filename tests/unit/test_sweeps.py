@@ -27,7 +27,7 @@ from omegaconf import OmegaConf
 from sweep_tasks import run
 from waiting import is_running, wait_for
 
-from bbrgym.agents import sweep
+from bbrgym.agents import callbacks, sweep
 from bbrgym.agents.learner import make_model
 from bbrgym.agents.tracking import read_metrics, read_run
 from bbrgym.agents.train import TrainConfig
@@ -362,15 +362,18 @@ SMALL = [
 
 
 @pytest.mark.usefixtures("no_figures")
-def test_a_training_returns_its_best_reward_to_the_sweeper() -> None:
+def test_a_training_that_makes_it_worse_returns_its_best_reward_since_learning_began(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rewards = iter([-1.0, -3.0, -1.0, -2.0])  # before the first step and at the end of each trial
+    monkeypatch.setattr(callbacks, "evaluate_agent", lambda *_: {
+        "eval/reward": next(rewards), "eval/utilisation": 1.0, "eval/queue_ms": 0.0,
+    })  # fmt: skip
     given = ("hydra/sweeper=optuna", "hydra.sweeper.n_trials=2", "hydra.sweep.dir=sweep", "agent.gamma=interval(0.9,1)")
     assert main(["train", "-m", *SMALL, *given]) == 0
-    rewards = {
-        number: [line["metrics"]["eval/reward"] for line in read_metrics(Path("sweep", number))
-                 if "eval/reward" in line["metrics"]]
-        for number in ("0", "1")
-    }  # fmt: skip
-    assert OmegaConf.load("sweep/optimization_results.yaml").best_value == max(map(max, rewards.values()))
+    assert OmegaConf.load("sweep/optimization_results.yaml").best_value == -2.0
+    path = Path("sweep/0")
+    assert sweep.train_in_sweep(read_record(path)["params"], path).reward == -3.0  # as a repeated sweep reads it
 
 
 @pytest.mark.usefixtures("no_figures")

@@ -41,7 +41,7 @@ from training import (
 )
 
 from bbrgym import EngineError, Scenario, simulate
-from bbrgym.agents import checkpoint, training_loop
+from bbrgym.agents import callbacks, checkpoint, training_loop
 from bbrgym.agents.actor import export_agent
 from bbrgym.agents.callbacks import CheckpointCallback, evaluate_agent
 from bbrgym.agents.checkpoint_names import saved_steps
@@ -78,11 +78,26 @@ def test_a_run_writes_agents_log_and_curve(finished: Path) -> None:
     rewards = {line["step"]: line["metrics"]["eval/reward"] for line in log if "eval/reward" in line["metrics"]}
     assert list(rewards) == [0, 128, 192]
     assert [line["step"] for line in log if "rollout/ep_rew_mean" in line["metrics"]] == [64, 128, 192]
-    assert load_agent(finished).training["reward"] == max(rewards.values())
+    assert load_agent(finished).training["reward"] == max(rewards[128], rewards[192])
     training = load_agent(finished / "final").training
     assert training["steps"] == 192
     assert training["made_with"].keys() >= {"bbrgym", "python", "torch", "stable-baselines3"}
     assert "host" not in training["made_with"]
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "sac"])
+def test_the_best_agent_has_learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str) -> None:
+    """Also where training makes it worse, and where a learner first fills its replay buffer."""
+    worse = itertools.count()
+    monkeypatch.setattr(callbacks, "evaluate_agent", lambda *_: {
+        "eval/reward": -float(next(worse)), "eval/utilisation": 1.0, "eval/queue_ms": 0.0,
+    })  # fmt: skip
+    agent = PPO if algorithm == "ppo" else AGENTS["sac"] | {"learning_starts": 100}
+    result = learn(tmp_path, {"eval_every": 16}, agent=agent)
+    learned = [line["step"] for line in read_metrics(tmp_path) if "best/reward" in line["metrics"]]
+    first = load_agent(tmp_path).training
+    assert learned[0] == first["steps"] >= (16 if algorithm == "ppo" else 100)
+    assert result.reward == first["reward"] < 0
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
