@@ -21,7 +21,7 @@ from bbrgym.benchmark import metrics
 from bbrgym.benchmark.suites import Suite, read_roles, write_roles
 from bbrgym.checks import check_integer, check_keys, check_name, check_number, check_seeds
 from bbrgym.envs import trace
-from bbrgym.envs.engine import EngineDescription, check_algorithms, describe_engine, read_policies
+from bbrgym.envs.engine import DEFAULT_ENGINE, EngineDescription, check_algorithms, describe_engine, read_policies
 from bbrgym.envs.scenario import Scenario
 from bbrgym.executors import ExecutorConfig, LocalConfig
 
@@ -35,7 +35,7 @@ class Benchmark:
     competitors: tuple[Competitor, ...]
     roles: tuple[int, ...] | None = None
     seeds: tuple[int, ...] = (1, 2, 3)
-    engine: Mapping[str, Any] = field(default_factory=lambda: {"name": "ns3"})
+    engine: Mapping[str, Any] = field(default_factory=lambda: {"name": DEFAULT_ENGINE})
     step_ms: float = 100.0
     warmup: float = 0.25
     executor: ExecutorConfig = field(default_factory=LocalConfig)
@@ -52,7 +52,7 @@ class Benchmark:
         """
         check_keys("a benchmark", plain, [*(f.name for f in dataclasses.fields(cls)), "agent"])
         config = dict(plain)
-        engine = config.get("engine") or "ns3"
+        engine = config.get("engine") or DEFAULT_ENGINE
         config["engine"] = {"name": engine} if isinstance(engine, str) else dict(engine)
         entries = config.get("competitors") or "all"
         entries = [entries] if isinstance(entries, str) else list(entries)

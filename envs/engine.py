@@ -411,6 +411,9 @@ class RegisteredEngine:
 ENGINES: Final[dict[str, RegisteredEngine]] = {}
 """The registered engines by name."""
 
+DEFAULT_ENGINE: Final = "native"
+"""What simulates where no engine is named. "ns3" is the reference, and hundreds of times slower."""
+
 
 def register_engine(name: str, entry_point: str, batch_entry_point: str | None = None) -> None:
     """Register an engine, for `make_engine` and everything that takes an engine's name; see `RegisteredEngine`."""

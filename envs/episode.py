@@ -19,7 +19,7 @@ from bbrgym.checks import check_keys, check_name, check_number
 from bbrgym.envs.action import Action
 from bbrgym.envs.columns import FLOW_COLUMNS
 from bbrgym.envs.distribution import Distribution
-from bbrgym.envs.engine import ENGINES, Engine, EngineError, Rows, make_engine
+from bbrgym.envs.engine import DEFAULT_ENGINE, ENGINES, Engine, EngineError, Rows, make_engine
 from bbrgym.envs.engine_batch import EngineBatch, RolloutArrays, RolloutBatch, make_engine_batch
 from bbrgym.envs.info import Record
 from bbrgym.envs.observation import History, Observation, first_gains, preference, tabulate
@@ -49,7 +49,7 @@ class EpisodeSpec:
         reward: what it is rewarded for: a `Reward`, or the plain mapping of its arguments.
         step_ms: length of a step, in ms.
         step_rtts: instead, with `step_ms=None`: length of a step in base RTTs of the agent flow with the longest.
-        engine: an engine's name ("ns3", the reference, or "native", hundreds of times faster), or a callable that makes
+        engine: an engine's name ("native", or "ns3", the reference, hundreds of times slower), or a callable that makes
             one. Engines are started by the first reset.
         engine_options: arguments for making the engine.
 
@@ -63,7 +63,7 @@ class EpisodeSpec:
     reward: Reward = field(default_factory=Reward)
     step_ms: float | None = 100.0
     step_rtts: float | None = None
-    engine: str | Callable[..., Engine] = "ns3"
+    engine: str | Callable[..., Engine] = DEFAULT_ENGINE
     engine_options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -135,7 +135,7 @@ class EpisodeSpec:
             observation=_part(Observation, "observation", config.get("observation")),
             action=_part(Action, "action", config.get("action")),
             reward=_part(Reward, "reward", config.get("reward")),
-            engine=engine.pop("name", "ns3"),
+            engine=engine.pop("name", DEFAULT_ENGINE),
             engine_options=engine,
             **_group(config, "env", ("step_ms", "step_rtts")),
         )

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from bbrgym.checks import check_number
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
-from bbrgym.envs.engine import Engine, Rows, make_engine
+from bbrgym.envs.engine import DEFAULT_ENGINE, Engine, Rows, make_engine
 from bbrgym.envs.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -277,7 +277,7 @@ def weighted_percentile(values: npt.NDArray[np.float64], weights: npt.NDArray[np
 
 def simulate(
     scenario: Scenario,
-    engine: str | Engine = "ns3",
+    engine: str | Engine = DEFAULT_ENGINE,
     seed: int = 1,
     step_ms: float = 100.0,
     policy: Policy | None = None,
