@@ -167,9 +167,12 @@ def _composed(directory: Path) -> dict[str, Any] | None:
 
 
 def _report_training(result: TrainResult) -> None:
+    from bbrgym.baselines.policy_file import read_policy
+
+    kept = read_policy(result.directory).training  # of the best agent; of the last one if no evaluation succeeded
     print(
         f"{'Trained' if result.is_complete else 'Stopped by the time limit after'} {result.steps} steps; "
-        f"best evaluation reward per decision: {result.reward:.3f}\n"
+        f"the best agent, with a reward of {result.reward:.3f} per decision, is that after {kept['steps']} steps\n"
         f"  bbrgym evaluate agent_path={result.directory}\n"
         f"  bbrgym benchmark experiment=rtt_fairness benchmark.agent={result.directory}"
     )
