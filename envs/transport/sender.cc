@@ -30,19 +30,20 @@ Sender::Sender(std::unique_ptr<Controller> controller, const Connection& connect
 bool Sender::NextPacket(Nanoseconds now, DataPacket& packet) {
   wake_ = kNever;
   if (is_stopped_) return false;
-  DropRepairedSegments();
   if (probes_to_send_ > 0) {
     // A probe leaves regardless of window and pace (RFC 9002, section 7.5).
     --probes_to_send_;
+    // It carries what the receiver waits for (RFC 6298, section 5.4), although its repair may still be in flight.
+    if (unrepaired_segments_ > 0) Queue(segments_.begin());
     Send(now, packet);
     return true;
   }
-  if (std::exchange(is_fast_retransmit_due_, false) && !lost_segments_.IsEmpty()) {
+  if (std::exchange(is_fast_retransmit_due_, false) && queued_segments_ > 0) {
     // However small the window is now: RFC 9002, section 7.3.2; for TCP RFC 6675, section 5, step 4.3.
     Send(now, packet);
     return true;
   }
-  if (lost_segments_.IsEmpty() && !HasNewSegment() && !IsMoreWritten(now)) {
+  if (queued_segments_ == 0 && !HasNewSegment() && !IsMoreWritten(now)) {
     // Draft-cheng-iccrg-delivery-rate-estimation-02, section 3.4: all of its conditions hold here.
     if (in_flight_ < decision_.cwnd) MarkAppLimited();
     is_burst_over_ = true;
@@ -77,10 +78,13 @@ bool Sender::NextPacket(Nanoseconds now, DataPacket& packet) {
 void Sender::Send(Nanoseconds now, DataPacket& packet) {
   packet.number = packets_.end();
   packet.is_retransmission = true;
-  if (!lost_segments_.IsEmpty()) {
-    packet.segment = lost_segments_.Front();
-    lost_segments_.Pop();
+  if (queued_segments_ > 0) {
+    // The smallest first (RFC 6675, section 4, NextSeg): whatever lies behind a hole is of no use to the application.
+    first_queued_ = std::max(first_queued_, segments_.begin());
+    while ((segments_[first_queued_] & kQueued) == 0) ++first_queued_;
+    packet.segment = first_queued_;
     segments_[packet.segment] &= static_cast<std::uint8_t>(~kQueued);
+    --queued_segments_;
   } else if (HasNewSegment()) {
     packet.segment = segments_.end();
     packet.is_retransmission = false;
@@ -227,12 +231,10 @@ Bytes Sender::acknowledged_in_order() const {
   return IsAllDelivered() ? full - connection_.packet_bytes + last_segment_bytes_ : full;
 }
 
-void Sender::DropRepairedSegments() {
-  while (!lost_segments_.IsEmpty()) {
-    const std::uint64_t segment = lost_segments_.Front();
-    if (segment >= segments_.begin() && (segments_[segment] & kArrived) == 0) return;
-    lost_segments_.Pop();
-  }
+void Sender::Queue(std::uint64_t segment) {
+  if ((segments_[segment] & kQueued) != 0) return;
+  segments_[segment] |= kQueued;
+  first_queued_ = queued_segments_++ == 0 ? segment : std::min(first_queued_, segment);
 }
 
 void Sender::Deliver(Sent& packet) {
@@ -241,6 +243,7 @@ void Sender::Deliver(Sent& packet) {
   std::uint8_t& state = segments_[packet.segment];
   if ((state & kArrived) != 0) return;
   if ((state & kMissing) != 0) --unrepaired_segments_;
+  if ((state & kQueued) != 0) --queued_segments_;
   state = kArrived;
   while (!segments_.IsEmpty() && (segments_.Front() & kArrived) != 0) segments_.Pop();
 }
@@ -302,8 +305,8 @@ void Sender::MarkLost(Sent& packet) {
   if ((state & kArrived) != 0) return;
   if ((state & kMissing) == 0) ++unrepaired_segments_;
   // If two copies of a segment are lost, it is sent again once.
-  if ((state & kQueued) == 0) lost_segments_.Push(packet.segment);
-  state |= kMissing | kQueued;
+  state |= kMissing;
+  Queue(packet.segment);
 }
 
 void Sender::UpdateRecovery(Nanoseconds now) {

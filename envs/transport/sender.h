@@ -82,7 +82,7 @@ class Sender {
   // Flags of a segment.
   static constexpr std::uint8_t kArrived = 1;  // a packet with it was acknowledged; the other flags no longer count
   static constexpr std::uint8_t kMissing = 2;  // a packet with it was marked lost
-  static constexpr std::uint8_t kQueued = 4;   // it waits in lost_segments_
+  static constexpr std::uint8_t kQueued = 4;   // it waits to be sent again
 
   /// A packet as it was sent; it fills one cache line.
   struct alignas(64) Sent {
@@ -106,7 +106,7 @@ class Sender {
   bool IsMoreWritten(Nanoseconds now);
   std::int32_t BytesOf(std::uint64_t segment) const;
   void Send(Nanoseconds now, DataPacket& packet);
-  void DropRepairedSegments();
+  void Queue(std::uint64_t segment);
   void CheckLostPackets(const AckPacket& ack);
   void Deliver(Sent& packet);
   Bytes TakeMarks(const AckPacket& ack, Bytes acked);
@@ -145,7 +145,8 @@ class Sender {
 
   // Flags of the segments, from the oldest unacknowledged one to the newest one sent.
   Window<std::uint8_t> segments_;
-  Ring<std::uint64_t> lost_segments_;
+  std::int64_t queued_segments_ = 0;
+  std::uint64_t first_queued_ = 0;        // no segment below it is queued
   std::int64_t unrepaired_segments_ = 0;  // missing and not arrived since
 
   Recovery recovery_ = Recovery::kOpen;

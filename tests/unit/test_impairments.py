@@ -133,6 +133,14 @@ def test_a_policed_flow_is_as_fast_as_the_policer_and_never_queues(engine: Engin
     assert summary.link.queue_mean_ms < 1
 
 
+def test_what_a_slow_policer_lets_through_arrives_in_order(engine: Engine) -> None:
+    """Tokens for a packet come every 0.83 s: what passes are probes, and repairs are lost again and again."""
+    scenario = Scenario(policer_mbps=0.01, policer_burst_bytes=1040, flows=(Flow("cubic", rtt_ms=40),))
+    trace = bbrgym.simulate(scenario, engine, SEED)
+    arrived, received = (flow_column(trace, name).sum() for name in ("arrived_bytes", "received_bytes"))
+    assert received == arrived > 20_000
+
+
 # --- both engines ---------------------------------------------------------------------------------------------------
 
 LINKS = {

@@ -232,6 +232,20 @@ def test_a_segment_lost_in_two_packets_is_repeated_once():
     assert (hand.sender.is_all_delivered, hand.sender.in_flight) == (True, 0)
 
 
+def test_the_smallest_lost_segment_goes_first_also_when_it_is_lost_again():
+    hand = Hand(cwnd=20, rtt_ms=10)
+    hand.send(0)
+    hand.told.decision.cwnd = 8 * PACKET
+    hand.ack(10, (10, 12))  # 0 to 9 are lost, 7 packets are in flight
+    repairs = hand.send(10)
+    for number in (13, 14, 15):
+        hand.ack(11, number)
+        repairs += hand.send(11)
+    assert repairs == [(20 + segment, segment, PACKET, True) for segment in range(4)]
+    hand.ack(20, 23)  # packet 20 is lost
+    assert hand.send(20)[:2] == [(24, 0, PACKET, True), (25, 4, PACKET, True)]
+
+
 def test_what_arrives_while_it_waits_to_be_repeated_is_not_repeated():
     hand = Hand(cwnd=2, rtt_ms=10, size=2 * PACKET)
     hand.send(0)
@@ -320,6 +334,16 @@ def test_a_probe_carries_what_is_lost_or_new_or_the_oldest():
     assert probe(None, (1, 3)) == (5, 0, PACKET, True)
     assert probe(5 * PACKET) == (5, 0, PACKET, True)
     assert probe(5 * PACKET, (0, 1)) == (5, 2, PACKET, True)
+
+
+def test_a_probe_repeats_what_is_missing_before_anything_new():
+    hand = Hand(cwnd=5, rtt_ms=10)
+    hand.send(0)
+    hand.decide(cwnd=PACKET)
+    hand.ack(10, (2, 4))
+    assert hand.send(10) == [(5, 0, PACKET, True)], "1 is lost, too, but the window is full"
+    hand.fire()
+    assert hand.send(1000) == [(6, 0, PACKET, True)]
 
 
 def test_an_overdue_probe_is_due_now_and_never_in_the_past():
