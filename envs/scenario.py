@@ -431,9 +431,8 @@ class Scenario:
         # The workload needs the checked rate and duration.
         alone = cls(**arguments, flows=given or (Flow(),))
         arriving = workload.flows_from_config(
-            arrivals, alone.rate_mbps, alone.duration_s, 1 + HEADER_BYTES / alone.packet_bytes,
-            MOST_FLOWS - len(given or ()),
-        )  # fmt: skip
+            arrivals, alone.rate_mbps, alone.duration_s, alone.packet_bytes, HEADER_BYTES, MOST_FLOWS - len(given or ())
+        )
         _flows([arrivals.get("flow") or {}], duration_s)  # refused even if no flow arrives
         return dataclasses.replace(alone, flows=(*(given or ()), *_flows(arriving, duration_s)))
 

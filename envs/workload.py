@@ -38,7 +38,7 @@ _LARGEST_BYTES: Final = 2**52
 
 
 def flows_from_config(
-    config: Mapping[str, Any], rate_mbps: float, duration_s: float, wire_share: float, most: int
+    config: Mapping[str, Any], rate_mbps: float, duration_s: float, packet_bytes: int, header_bytes: int, most: int
 ) -> list[dict[str, Any]]:
     """Return the flows of a workload, as plain mappings with `start_s` and `size_bytes`, in the order of their arrival.
 
@@ -47,12 +47,13 @@ def flows_from_config(
     n-th flow has the same size.
 
     Args:
-        config: either `load` (offered load: the mean share of the link that the flows need) or `arrivals_per_s`;
-            `sizes`, one of `SIZES`; `mean_bytes` of `fixed` and `pareto`; `shape` of `pareto`, above 1; `start_s`,
-            `stop_s`, `seed`; `flow`, other fields that all of them have.
+        config: either `load` (offered load: the mean share of the link that the flows need, see `mean_wire_bytes`) or
+            `arrivals_per_s`; `sizes`, one of `SIZES`; `mean_bytes` of `fixed` and `pareto`; `shape` of `pareto`, above
+            1; `start_s`, `stop_s`, `seed`; `flow`, other fields that all of them have.
         rate_mbps: of the scenario.
         duration_s: of the scenario.
-        wire_share: bytes on the wire per byte of payload.
+        packet_bytes: payload of a full packet, of the scenario.
+        header_bytes: what a packet occupies on the link in addition to its payload.
         most: how many flows there may be.
 
     Raises:
@@ -65,8 +66,9 @@ def flows_from_config(
         if (config.get(name) is not None) != (sizes in users):
             raise ValueError(f"workload.{name} must be given with sizes {' or '.join(users)} only, got {config!r}")
     mean_bytes = MEAN_BYTES[sizes] if sizes in MEAN_BYTES else config["mean_bytes"]
+    shape = config.get("shape")
     check_number("workload.mean_bytes", mean_bytes, at_least=1, at_most=1e12)
-    check_number("workload.shape", config.get("shape"), above=1, at_most=100, or_none=True)
+    check_number("workload.shape", shape, above=1, at_most=100, or_none=True)
     start_s, stop_s = config.get("start_s", 0.0), config.get("stop_s")
     check_number("workload.start_s", start_s, at_least=0, below=duration_s)
     check_number("workload.stop_s", stop_s, above=start_s, or_none=True)
@@ -78,7 +80,10 @@ def flows_from_config(
         raise ValueError(f"workload must have either load or arrivals_per_s, got {config!r}")
     check_number("workload.load", load, above=0, at_most=100, or_none=True)
     check_number("workload.arrivals_per_s", arrivals_per_s, above=0, at_most=1e6, or_none=True)
-    per_s = arrivals_per_s if load is None else load * rate_mbps * 1e6 / 8 / (mean_bytes * wire_share)
+    if load is None:
+        per_s = arrivals_per_s
+    else:
+        per_s = load * rate_mbps * 1e6 / 8 / mean_wire_bytes(sizes, mean_bytes, shape, packet_bytes, header_bytes)
     flow = {} if config.get("flow") is None else config["flow"]
     if not isinstance(flow, Mapping):
         raise ValueError(f"workload.flow must be a mapping of a flow's fields, got {flow!r}")
@@ -97,10 +102,18 @@ def flows_from_config(
             f"{per_s:.4g} per s for {end_s - start_s:g} s"
         )
     starts_s = starts_s[starts_s < end_s]
-    drawn = draw_sizes(sizes, of_sizes.random(len(starts_s)), mean_bytes, config.get("shape"))
+    drawn = draw_sizes(sizes, of_sizes.random(len(starts_s)), mean_bytes, shape)
     return [
         {**flow, "start_s": float(start), "size_bytes": int(size)} for start, size in zip(starts_s, drawn, strict=True)
     ]
+
+
+def mean_wire_bytes(sizes: str, mean_bytes: float, shape: float | None, packet_bytes: int, header_bytes: int) -> float:
+    """Return the mean bytes of a flow on the link: its payload, and the headers of its packets and of its handshake."""
+    drawn = draw_sizes(sizes, (np.arange(1000) + 0.5) / 1000, mean_bytes, shape)
+    # Unlike their sum, what the last packets lack of full ones does not depend on the few largest sizes.
+    unfilled_bytes = float((-drawn % packet_bytes).mean())
+    return mean_bytes + ((mean_bytes + unfilled_bytes) / packet_bytes + 1) * header_bytes
 
 
 def draw_sizes(

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
+import math
 from typing import Any
 
 import numpy as np
 import pytest
-from traces import flow_column
+from marks import needs_ns3
+from traces import flow_column, link_column
 
-from bbrgym import Flow, Scenario, simulate
+from bbrgym import Flow, Scenario, make_engine, simulate
 from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.trace import Trace
-from bbrgym.envs.workload import MEAN_BYTES, SIZES, WEB_SEARCH, draw_sizes
+from bbrgym.envs.workload import MEAN_BYTES, SIZES, WEB_SEARCH, draw_sizes, mean_wire_bytes
 
 SHORT = {"arrivals_per_s": 5, "sizes": "fixed", "mean_bytes": 20_000, "flow": {"algorithm": "cubic", "rtt_ms": 20}}
 
@@ -85,11 +88,41 @@ def test_the_published_distribution_of_web_pages() -> None:
     assert (drawn <= 4213).mean() == pytest.approx((0.5 - 0.0031) / (1 - 0.0031), abs=0.0005)
 
 
-def test_the_offered_load_counts_headers() -> None:
-    load = {"load": 0.3, "sizes": "fixed", "mean_bytes": 50_000}
-    scenario = made(load, rate_mbps=10)
-    expected = 0.3 * 10e6 / 8 * 100 / (50_000 * 1.04)
-    assert len(scenario.flows) == pytest.approx(expected, abs=3 * np.sqrt(expected))
+@pytest.mark.parametrize("packet_bytes", [100, 1000, 9000])
+@pytest.mark.parametrize("sizes", SIZES)
+def test_the_mean_on_the_wire_is_that_of_the_sizes(sizes: str, packet_bytes: int) -> None:
+    mean, shape = (MEAN_BYTES[sizes], None) if sizes in MEAN_BYTES else (2500, 2.5)
+    drawn = draw_sizes(sizes, np.random.default_rng(1).random(200_000), mean, shape)
+    headers = 40 * (np.ceil(drawn / packet_bytes) + 1)
+    # The few largest sizes of a sample move its mean, but hardly the headers beside them.
+    expected = headers.mean() + 40 / packet_bytes * (mean - drawn.mean())
+    assert mean_wire_bytes(sizes, mean, shape, packet_bytes, 40) - mean == pytest.approx(expected, rel=1e-3)
+
+
+@pytest.mark.parametrize("size_bytes", [100, 1500, 10_000, 100_000])
+@pytest.mark.parametrize(
+    ("engine", "options", "handshake_bytes"),
+    [
+        ("native", {}, 40),
+        pytest.param("ns3", {"transport": "quic"}, 42, marks=needs_ns3),  # PPP
+        pytest.param("ns3", {"transport": "tcp"}, 92, marks=needs_ns3),  # an ACK besides
+    ],
+)
+def test_the_load_is_the_utilisation(
+    engine: str, options: dict[str, str], handshake_bytes: int, size_bytes: int
+) -> None:
+    """200 flows are expected in 2 s; all of them end."""
+    wire_bytes = size_bytes + 40 * (1 + math.ceil(size_bytes / 1000))
+    rate_mbps = 200 * wire_bytes * 8e-6 / 2 / 0.4
+    load = {"load": 0.4, "sizes": "fixed", "mean_bytes": size_bytes, "stop_s": 2, "flow": {"rtt_ms": 20}}
+    scenario = made(load, rate_mbps=rate_mbps, duration_s=5, buffer_packets=10_000)
+    count = len(scenario.flows)
+    assert count == pytest.approx(200, abs=3 * np.sqrt(200))
+    with contextlib.closing(make_engine(engine, **options)) as running:
+        trace = simulate(scenario, running)
+    assert flow_column(trace, "received_bytes").sum() == count * size_bytes
+    measured = link_column(trace, "utilisation") @ np.diff(trace.time_s, prepend=0) * rate_mbps * 1e6 / 8 / count
+    assert measured - handshake_bytes + 40 == pytest.approx(wire_bytes, rel=0.02)
 
 
 def test_the_scenario_holds_the_flows_after_those_that_are_given() -> None:
