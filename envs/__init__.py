@@ -18,13 +18,12 @@ def environment_ids() -> dict[str, dict[str, Any]]:
     """Return the ids of the Gymnasium environments with the arguments that each is made with.
 
     `bbrgym/Bottleneck-v0` has the default scenario. Each named scenario (`bbrgym.envs.named`) has an id of its own:
-    `duel` is `bbrgym/Duel-v0`, `paper/acw` is `bbrgym/PaperAcw-v0`. Its agents but the first are BBR flows.
+    `duel` is `bbrgym/Duel-v0`, `paper/acw` is `bbrgym/PaperAcw-v0`.
     """
     ids: dict[str, dict[str, Any]] = {"bbrgym/Bottleneck-v0": {}}
     for name in scenario_names():
         words = name.replace("/", "_").replace("-", "_").split("_")
-        arguments = {"scenario": name, "other_agents": "bbr"}
-        ids[f"bbrgym/{''.join(word.capitalize() for word in words)}-v0"] = arguments
+        ids[f"bbrgym/{''.join(word.capitalize() for word in words)}-v0"] = {"scenario": name}
     return ids
 
 

@@ -7,7 +7,7 @@ import math
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -101,6 +101,12 @@ class Distribution:
         """The scenario with every drawn value at its first bound or choice."""
         return _scenario(next(iter(_variants(self.plain, "scenario"))))
 
+    @property
+    def agent_flows(self) -> tuple[int, ...]:
+        """Indices of the flows that are an agent's in some scenario."""
+        lists = (flows for scenario in _options(self.plain) for flows in _options(scenario.get("flows", [])))
+        return tuple(sorted({index for flows in lists for index in _agents_of(flows)}))
+
     def sample(self, rng: np.random.Generator) -> Scenario:
         """Draw a scenario."""
         return self.sample_with(_Chance(rng))
@@ -108,6 +114,10 @@ class Distribution:
     def sample_with(self, chooser: Chooser) -> Scenario:
         """Draw a scenario whose choices another one makes, as a search does."""
         return self._only or _scenario(_draw(self.plain, chooser))
+
+    def with_one_agent(self, others: str) -> Distribution:
+        """Return the distribution with `others` and its default parameters in place of every agent but the first."""
+        return self if self.agents < 2 else _with_one_agent(self, others)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain types, of which `from_dict` makes an equal distribution."""
@@ -120,6 +130,48 @@ class Distribution:
 @cache  # checking a large distribution takes a second
 def _named(name: str) -> Distribution:
     return Distribution(named_scenario(name))
+
+
+@lru_cache(maxsize=16)
+def _with_one_agent(distribution: Distribution, others: str) -> Distribution:
+    return Distribution(_mapped(distribution.plain, lambda scenario: _one_agent(scenario, others)))
+
+
+def _one_agent(scenario: Mapping[str, Any], others: str) -> dict[str, Any]:
+    def replace(flow: Mapping[str, Any]) -> dict[str, Any]:
+        return {key: value for key, value in flow.items() if key != "parameters"} | {"algorithm": others}
+
+    def with_first(flows: list[Any]) -> list[Any]:
+        others_of = _agents_of(flows)[1:]
+        return [_mapped(flow, replace) if index in others_of else flow for index, flow in enumerate(flows)]
+
+    return {**scenario, "flows": _mapped(scenario["flows"], with_first)}
+
+
+def _agents_of(flows: list[Any]) -> list[int]:
+    """Return which places of a list of flows are agents'.
+
+    Their number is always the same, so a choice at one place of a list is between agents, or between other flows: only
+    a choice between whole lists can move agents.
+    """
+    firsts = [next(_options(flow)) for flow in flows]
+    return [index for index, flow in enumerate(firsts) if next(_options(flow.get("algorithm"))) == "agent"]
+
+
+def _options(node: Any) -> Iterator[Any]:
+    """Yield a value, or what it is chosen from."""
+    if _kind(node) == "choice":
+        for option in node["choice"]:
+            yield from _options(option)
+    else:
+        yield node
+
+
+def _mapped(node: Any, function: Callable[[Any], Any]) -> Any:
+    """Return a value, or a choice of values, with a function applied to each."""
+    if _kind(node) == "choice":
+        return {"choice": [_mapped(option, function) for option in node["choice"]]}
+    return function(node)
 
 
 def _with_schedules_of_traces(plain: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -212,8 +264,9 @@ def _variants(node: Any, where: str, name: str = "") -> Iterator[Any]:
     if kind is not None:
         _check_drawn(node, kind, where)
         if kind == "choice":
-            for index, entry in enumerate(node[kind]):
-                yield from _variants(entry, f"{where}.choice[{index}]", name)
+            distinct = {repr(entry): index for index, entry in reversed([*enumerate(node[kind])])}
+            for index in sorted(distinct.values()):  # an entry that is listed twice is only twice as likely
+                yield from _variants(node[kind][index], f"{where}.choice[{index}]", name)
         else:
             yield from (round(bound) if name in _WHOLE else float(bound) for bound in node[kind])
         return

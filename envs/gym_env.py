@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import gymnasium
@@ -15,7 +16,6 @@ from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.engine import OneThread, in_one_thread
 from bbrgym.envs.episode import AnyScenario, Episodes, EpisodeSpec, to_plain
 from bbrgym.envs.info import Info
-from bbrgym.envs.named import with_one_agent
 from bbrgym.envs.render import agent_text, check_render_mode, draw_agent
 from bbrgym.envs.scenario import Flow, Scenario
 
@@ -125,8 +125,9 @@ class BottleneckEnv(HasPlainSpec, gymnasium.Env[npt.NDArray[np.float32], npt.NDA
         gymnasium.make("bbrgym/Bottleneck-v0", scenario=Scenario(…), step_ms=50)
 
     Args:
-        scenario: what is simulated, with exactly one flow whose algorithm is `agent`.
-        other_agents: the algorithm of all agents but the first, so that scenarios with several are allowed.
+        scenario: what is simulated. The agent is the first flow whose algorithm is `agent`.
+        other_agents: the algorithm of the further ones, with its default parameters; None refuses scenarios with
+            several.
         render_mode: None, "human" (each reset and step prints a line), "ansi" (`render` returns that line), or
             "rgb_array" (a plot of the episode so far; needs matplotlib).
         parts: the other arguments of `bbrgym.envs.episode.EpisodeSpec`: `observation`, `action`, `reward`, `step_ms`,
@@ -150,12 +151,13 @@ class BottleneckEnv(HasPlainSpec, gymnasium.Env[npt.NDArray[np.float32], npt.NDA
         scenario: AnyScenario = DEFAULT_SCENARIO,
         *,
         render_mode: str | None = None,
-        other_agents: str | None = None,
+        other_agents: str | None = "bbr",
         **parts: Any,
     ) -> None:
         check_render_mode(render_mode, self.metadata["render_modes"])
         self.render_mode = render_mode
         spec = one_agent_spec(scenario, other_agents, **parts)
+        self._other_agents = other_agents
         self.action_space = spec.action.space
         self.observation_space = spec.observation.space
         self._one_thread = OneThread()
@@ -164,8 +166,12 @@ class BottleneckEnv(HasPlainSpec, gymnasium.Env[npt.NDArray[np.float32], npt.NDA
 
     @classmethod
     def from_spec(cls, spec: EpisodeSpec, render_mode: str | None = None) -> BottleneckEnv:
-        """Make the environment of a specification with one agent flow."""
-        return cls(**spec.arguments(), render_mode=render_mode)
+        """Make the environment of a specification with one agent flow.
+
+        Raises:
+            ValueError: the specification has several.
+        """
+        return cls(**spec.arguments(), render_mode=render_mode, other_agents=None)
 
     @property
     def scenario(self) -> Scenario:
@@ -187,7 +193,9 @@ class BottleneckEnv(HasPlainSpec, gymnasium.Env[npt.NDArray[np.float32], npt.NDA
             EngineError: the engine could not start it.
         """
         super().reset(seed=seed)
-        self._episodes.begin_resets(np.zeros(1, dtype=np.intp), [self.np_random], [options])
+        self._episodes.begin_resets(
+            np.zeros(1, dtype=np.intp), [self.np_random], [one_agent_options(options, self._other_agents)]
+        )
         observations = self._episodes.finish_resets()
         self._infos = self._episodes.record().infos()
         if self.render_mode == "human":
@@ -235,7 +243,7 @@ class BottleneckEnv(HasPlainSpec, gymnasium.Env[npt.NDArray[np.float32], npt.NDA
         self._episodes.close()
 
 
-def one_agent_spec(scenario: AnyScenario, other_agents: str | None = None, **parts: Any) -> EpisodeSpec:
+def one_agent_spec(scenario: AnyScenario, other_agents: str | None, **parts: Any) -> EpisodeSpec:
     """Return `EpisodeSpec(scenario, **parts)`.
 
     Args:
@@ -248,13 +256,20 @@ def one_agent_spec(scenario: AnyScenario, other_agents: str | None = None, **par
     """
     if other_agents is not None:
         check_name("other_agents", other_agents, registry.controllers())
-        scenario = with_one_agent(Distribution.of(scenario).to_dict(), other_agents)
+        scenario = Distribution.of(scenario).with_one_agent(other_agents)
     spec = EpisodeSpec(scenario, **parts)
     if spec.agents != 1:
         algorithms = ", ".join(flow.algorithm for flow in spec.distribution.example.flows)
         raise ValueError(
-            f"bbrgym/Bottleneck-v0 must have exactly one agent flow, got {spec.agents} ({algorithms}). Give the others "
-            "an algorithm (other_agents='bbr'). For several agents, use bbrgym.envs.sb3_env.SharedPolicyVecEnv, in "
-            "which each is an environment, or bbrgym.parallel_env, in which each is an agent"
+            f"this form has exactly one agent flow, got {spec.agents} ({algorithms}). Give the others an algorithm "
+            "(other_agents='bbr'). For several agents, use bbrgym.envs.sb3_env.SharedPolicyVecEnv, in which each is an "
+            "environment, or bbrgym.parallel_env, in which each is an agent"
         )
     return spec
+
+
+def one_agent_options(options: Mapping[str, Any] | None, other_agents: str | None) -> Mapping[str, Any] | None:
+    """Return the options of a reset, with one agent in their scenario; see `one_agent_spec`."""
+    if other_agents is None or not isinstance(options, Mapping) or "scenario" not in options:
+        return options
+    return {**options, "scenario": Distribution.of(options["scenario"]).with_one_agent(other_agents)}

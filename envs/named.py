@@ -36,31 +36,6 @@ def named_scenario(name: str) -> dict[str, Any]:
     return {"choice": [_with_agent(scenario) for scenarios in experiments for scenario in scenarios.values()]}
 
 
-def with_one_agent(plain: Any, others: str) -> Any:
-    """Return plain scenarios or distributions in which only the first agent of each list of flows is one.
-
-    Args:
-        plain: of `Distribution.from_dict`.
-        others: the algorithm of the other agents, with its default parameters.
-    """
-    if isinstance(plain, Mapping):
-        return {
-            key: _one_agent(value, others) if key == "flows" else with_one_agent(value, others)
-            for key, value in plain.items()
-        }
-    return [with_one_agent(entry, others) for entry in plain] if isinstance(plain, list) else plain
-
-
-def _one_agent(flows: Any, others: str) -> Any:
-    if isinstance(flows, Mapping):  # a choice of lists
-        return {kind: [_one_agent(option, others) for option in options] for kind, options in flows.items()}
-    agents = [flow for flow in flows if flow.get("algorithm") == "agent"]
-    return [
-        flow if flow.get("algorithm") != "agent" or index == flows.index(agents[0]) else flow | {"algorithm": others}
-        for index, flow in enumerate(flows)
-    ]
-
-
 def _with_agent(scenario: Mapping[str, Any]) -> dict[str, Any]:
     first, *others = scenario["flows"]
     others = [flow | {"algorithm": flow.get("algorithm", "bbr").removesuffix("-stock")} for flow in others]

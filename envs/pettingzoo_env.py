@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import gymnasium
@@ -138,7 +138,7 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
         self.inactive_agents = inactive_agents
         self.episode_spec = spec
         self.agents: list[str] = []
-        self._flows = {_name(flow): flow for flow in _agent_flows(spec.distribution)}
+        self._flows = {_name(flow): flow for flow in spec.distribution.agent_flows}
         self.possible_agents = list(self._flows)
         # A space for each agent, because a space samples from its own random numbers.
         self._observation_spaces = {agent: copy.deepcopy(spec.observation.space) for agent in self.possible_agents}
@@ -332,7 +332,7 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
         if "scenario" not in options:
             return {}
         drawn = Distribution.of(options["scenario"])
-        for flow in _agent_flows(drawn):
+        for flow in drawn.agent_flows:
             if _name(flow) not in self.possible_agents:
                 raise ValueError(
                     f"options['scenario'] must have agents of possible_agents ({', '.join(self.possible_agents)}), got "
@@ -417,23 +417,3 @@ _NO_FLOW: Final = dict.fromkeys(FLOW_COLUMNS, np.float64(0.0))
 
 def _name(flow: int) -> str:
     return f"flow_{flow}"
-
-
-def _agent_flows(distribution: Distribution) -> list[int]:
-    """Return the indices of the flows that are an agent's in some scenario of the distribution."""
-    # Only a choice between whole lists of flows can move agents: their number is always the same, so a choice at one
-    # place of a list is between agents, or between other flows.
-    lists = [
-        Distribution({**scenario, "flows": flows})
-        for scenario in _options(distribution.plain)
-        for flows in _options(scenario.get("flows", [{}]))
-    ]
-    return sorted({flow for one in lists for flow in one.example.agent_flows})
-
-
-def _options(node: Any) -> Iterator[Any]:
-    if isinstance(node, Mapping) and "choice" in node:
-        for option in node["choice"]:
-            yield from _options(option)
-    else:
-        yield node

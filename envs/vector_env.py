@@ -15,7 +15,7 @@ from gymnasium.vector.utils import batch_space
 from bbrgym.checks import check_integer, check_name
 from bbrgym.envs.engine import OneThread, in_one_thread
 from bbrgym.envs.episode import AnyScenario, Episodes, StepResult
-from bbrgym.envs.gym_env import DEFAULT_SCENARIO, HasPlainSpec, one_agent_spec
+from bbrgym.envs.gym_env import DEFAULT_SCENARIO, HasPlainSpec, one_agent_options, one_agent_spec
 from bbrgym.envs.info import Info, Record
 from bbrgym.envs.render import agent_text, check_render_mode, draw_agent
 from bbrgym.envs.scenario import Scenario
@@ -75,7 +75,7 @@ class BottleneckVectorEnv(HasPlainSpec, VectorEnv[npt.NDArray[np.float32], npt.N
         render_mode: str | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         has_infos: bool = False,
-        other_agents: str | None = None,
+        other_agents: str | None = "bbr",
         **parts: Any,
     ) -> None:
         self.closed = True  # Gymnasium before 1.3 closes it when it is deleted, even if making it failed
@@ -85,6 +85,7 @@ class BottleneckVectorEnv(HasPlainSpec, VectorEnv[npt.NDArray[np.float32], npt.N
         known = {m.value: m for m in AutoresetMode}
         check_name("autoreset_mode", mode, known)
         spec = one_agent_spec(scenario, other_agents, **parts)
+        self._other_agents = other_agents
         self.num_envs = num_envs
         self.render_mode = render_mode
         self.autoreset_mode = known[mode]
@@ -137,7 +138,7 @@ class BottleneckVectorEnv(HasPlainSpec, VectorEnv[npt.NDArray[np.float32], npt.N
             seeds = [None] * self.num_envs
         elif len(seeds) != self.num_envs:
             raise ValueError(f"seed must have {self.num_envs} seeds, one per environment, got {seed!r}")
-        mask, given = self._reset_mask(options)
+        mask, given = self._reset_mask(one_agent_options(options, self._other_agents))
         chosen = np.flatnonzero(mask)
         for index in chosen.tolist():
             if (one := seeds[index]) is not None:

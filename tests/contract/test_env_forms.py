@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import json
@@ -20,8 +21,11 @@ from fake_engine import FakeEngine
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils.env_checker import check_env, data_equivalence
 from gymnasium.vector import AutoresetMode
+from marks import needs_ns3
 from omegaconf import OmegaConf
+from test_ns3gym_client import SIMULATION
 
+import bbrgym
 from bbrgym.envs import NS3GYM_ID, environment_ids
 from bbrgym.envs.action import Action
 from bbrgym.envs.distribution import Distribution
@@ -40,6 +44,7 @@ from bbrgym.envs.vector_env import BottleneckVectorEnv
 
 ROOT = Path(__file__).resolve().parents[2]
 ID = "bbrgym/Bottleneck-v0"
+IDS = [id for id in gymnasium.registry if id.startswith("bbrgym/")]
 SHORT = Scenario(duration_s=1.0, flows=(Flow("agent", rtt_ms=20.0), Flow("bbr", rtt_ms=50.0)))
 PAIR = Scenario(duration_s=2.0, flows=(Flow("agent", rtt_ms=10.0), Flow("bbr"), Flow("agent", rtt_ms=50.0)))
 BRIEF = Scenario(duration_s=0.2, flows=SHORT.flows)
@@ -63,6 +68,10 @@ EVERY_OPTION: dict[str, Any] = {
 }
 DEFAULTS: dict[str, Any] = {"scenario": SHORT, "engine": FakeEngine}
 ZERO = np.zeros(2, dtype=np.float32)
+
+
+def is_of_ns3(id: str) -> bool:
+    return id != NS3GYM_ID and gymnasium.spec(id).kwargs.get("engine", EpisodeSpec.engine) == "ns3"
 
 
 def make(**arguments: Any) -> gymnasium.Env[Any, Any]:
@@ -186,8 +195,8 @@ class TestBottleneckEnv:
             assert env.get_wrapper_attr("scenario") == scenario
         with pytest.raises(ValueError, match=r"unknown reset option 'scenarios' .*; known: scenario"):
             env.reset(options={"scenarios": other})
-        with pytest.raises(ValueError, match="must have 1 agent flows, got 2"):
-            env.reset(options={"scenario": PAIR})
+        with pytest.raises(ValueError, match="must have 1 agent flows, got 0"):
+            env.reset(options={"scenario": SHORT.with_algorithm("bbr")})
 
     def test_a_bad_action_changes_nothing(self) -> None:
         env = make()
@@ -200,7 +209,10 @@ class TestBottleneckEnv:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            ({"scenario": PAIR}, r"exactly one agent flow, got 2 \(agent, bbr, agent\).*SharedPolicyVecEnv"),
+            (
+                {"scenario": PAIR, "other_agents": None},
+                r"exactly one agent flow, got 2 \(agent, bbr, agent\).*SharedPolicyVecEnv",
+            ),
             ({"scenario": SHORT.with_algorithm("bbr")}, "must have a flow with algorithm 'agent', got: bbr, bbr"),
             ({"scenario": {"rates": 1}}, "scenario: unknown key 'rates'"),
             ({"scenario": "dule"}, "unknown scenario 'dule' .did you mean 'duel'.*paper/acw"),
@@ -372,7 +384,7 @@ class TestVector:
             ({"num_envs": 0}, "num_envs must be an integer >= 1, got 0"),
             ({"autoreset_mode": "Never"}, "unknown autoreset_mode 'Never'; known: NextStep, SameStep, Disabled"),
             ({"render_mode": "human"}, "unknown render_mode 'human'; known: None, ansi, rgb_array"),
-            ({"scenario": PAIR}, "exactly one agent flow"),
+            ({"scenario": PAIR, "other_agents": None}, "exactly one agent flow"),
         ],
     )
     def test_bad_arguments(self, arguments: dict[str, Any], message: str) -> None:
@@ -517,21 +529,51 @@ class TestSpec:
 
 class TestIds:
     @pytest.mark.filterwarnings("error")
-    @pytest.mark.parametrize("id", [id for id in environment_ids() if id not in (ID, "bbrgym/Train-v0")])
-    def test_every_id_has_a_single_and_a_vector_form(self, id: str) -> None:
-        short = {"observation": {"history": 2}, "reward": {"terms": {"loss": 1.0}}}
-        env = gymnasium.make(id, **short)
-        vector = gymnasium.make_vec(id, num_envs=2, **short)
+    @pytest.mark.parametrize("id", [pytest.param(id, marks=needs_ns3 if is_of_ns3(id) else ()) for id in IDS])
+    def test_every_id_runs_plain_and_vectorised_with_many_seeds(self, id: str, tmp_path: Path) -> None:
+        (program := tmp_path / "simulation.py").write_text(SIMULATION)
+        arguments = {"command": [sys.executable, str(program)]} if id == NS3GYM_ID else {}
+        seeds = 40 if gymnasium.spec(id).kwargs.get("engine") == "native" else 2  # the others start processes
+        vector = gymnasium.make_vec(id, num_envs=2, **arguments)
+        env = gymnasium.make(id, **arguments)
         again = gymnasium.make(EnvSpec.from_json(env.spec.to_json()))  # type: ignore[union-attr]
         assert again.spec == env.spec
-        single, other = env.reset(seed=4), again.reset(seed=4)
-        assert data_equivalence(list(single), list(other), exact=True)
-        assert data_equivalence(single[0], vector.reset(seed=[4, 5])[0][0], exact=True)
-        assert [flow.algorithm for flow in env.get_wrapper_attr("scenario").flows].count("agent") == 1
+        for seed in range(0, seeds, 2):
+            together = vector.reset(seed=seed)[0]
+            for index, single in enumerate((env, again)):
+                observation = single.reset(seed=seed + index)[0]
+                assert data_equivalence(observation, together[index], exact=True)
+                assert np.isfinite(single.step(single.action_space.sample())[1])
+            assert np.isfinite(vector.step(vector.action_space.sample())[1]).all()
         vector_again = gymnasium.make_vec(EnvSpec.from_json(vector.spec.to_json()))  # type: ignore[union-attr]
-        assert vector_again.num_envs == 2
+        assert (vector_again.num_envs, vector_again.spec) == (2, vector.spec)
         for made in (env, vector, again, vector_again):
             made.close()
+
+    @pytest.mark.filterwarnings("error")
+    @pytest.mark.parametrize("form", ["single", "vector", "shared", "parallel"])
+    @pytest.mark.parametrize("name", scenario_names())
+    def test_every_named_scenario_runs_in_every_form(self, name: str, form: str) -> None:
+        arguments: dict[str, Any] = {"scenario": name, "engine": "native"}
+        made: Any = {
+            "single": lambda: gymnasium.make(ID, **arguments),
+            "vector": lambda: gymnasium.make_vec(ID, num_envs=2, **arguments),
+            "shared": lambda: SharedPolicyVecEnv(EpisodeSpec(**arguments), 2),
+            "parallel": lambda: bbrgym.parallel_env(**arguments),
+        }[form]()
+        with contextlib.closing(made) as env:
+            for seed, options in enumerate(({}, {"scenario": name})):
+                if form == "shared":
+                    env.seed(seed)
+                    env.set_options(options)
+                    env.reset()
+                    actions = np.zeros((env.num_envs, 2), np.float32)
+                else:
+                    env.reset(seed=seed, options=options)
+                    agents = getattr(env, "agents", ())
+                    actions = dict.fromkeys(agents, ZERO) if agents else env.action_space.sample()
+                rewards = env.step(actions)[1]
+                assert np.isfinite([*rewards.values()] if form == "parallel" else rewards).all()
 
     def test_a_specification_with_objects_is_stored_in_plain_types(self) -> None:
         given = {
@@ -555,17 +597,26 @@ class TestIds:
     def test_the_page_has_every_id(self) -> None:
         page = (ROOT / "docs" / "environments.md").read_text(encoding="utf-8")
         listed = {line.split("`")[1] for line in page.splitlines() if line.startswith("| `bbrgym/")}
-        assert (
-            listed == {*environment_ids(), NS3GYM_ID} == {id for id in gymnasium.registry if id.startswith("bbrgym/")}
-        )
+        assert listed == {*environment_ids(), NS3GYM_ID} == set(IDS)
 
     def test_only_the_first_agent_stays_one(self) -> None:
-        env = BottleneckEnv("duel", other_agents="cubic", engine="native")
-        env.reset(seed=1)
-        assert [flow.algorithm for flow in env.scenario.flows] == ["agent", "cubic"]
-        assert env.spec is None  # Gymnasium did not make it
-        with pytest.raises(ValueError, match="other_agents='bbr'"):
-            BottleneckEnv("duel", engine="native")
+        agents = [{"algorithm": "agent", "parameters": {"preference": p}} for p in (0.0, {"uniform": [0.5, 1.0]}, 1.0)]
+        drawn = {"flows": {"choice": [[{"algorithm": "cubic"}, *agents], [{"choice": agents}] * 3]}}
+        for options in ({}, {"other_agents": "cubic"}):
+            env, other = BottleneckEnv(drawn, engine="native", **options), options.get("other_agents", "bbr")
+            seen = set()
+            for seed in range(20):
+                env.reset(seed=seed, options={"scenario": drawn} if seed % 2 else None)
+                seen.add(tuple(flow.algorithm for flow in env.scenario.flows))
+                assert all(not flow.parameters for flow in env.scenario.flows if flow.algorithm != "agent")
+            assert seen == {("cubic", "agent", other, other), ("agent", other, other)}
+            assert env.spec is None  # Gymnasium did not make it
+        for refused in (
+            lambda: BottleneckEnv("duel", other_agents=None, engine="native"),
+            lambda: BottleneckEnv.from_spec(EpisodeSpec("duel", engine="native")),
+        ):
+            with pytest.raises(ValueError, match="other_agents='bbr'"):
+                refused()
 
     def test_scenarios_become_plain_types(self) -> None:
         assert Scenario.from_dict(dataclasses.asdict(PAIR)) == PAIR == copy.deepcopy(PAIR)
