@@ -56,6 +56,8 @@ class Distribution:
     """Number of agent flows, the same in every scenario."""
     max_flows: int = field(init=False, compare=False)
     """The largest number of flows of a scenario."""
+    duration_s: float | None = field(init=False, compare=False)
+    """The duration of every scenario; None if they differ."""
     _only: Scenario | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -72,6 +74,8 @@ class Distribution:
         is_open = self.plain.get("workload") is not None and _is_drawn(self.plain)
         most = MOST_FLOWS if is_open else max(len(scenario.flows) for scenario in scenarios)
         object.__setattr__(self, "max_flows", most)
+        durations_s = {scenario.duration_s for scenario in scenarios}
+        object.__setattr__(self, "duration_s", durations_s.pop() if len(durations_s) == 1 else None)
         only = None if _is_drawn(self.plain) else scenarios[0]
         object.__setattr__(self, "_only", only)
         if only is not None:  # with the defaults, so that equal scenarios are equal distributions
@@ -95,6 +99,11 @@ class Distribution:
         if isinstance(scenario, str):
             return _named(scenario)
         return cls(scenario.to_dict() if isinstance(scenario, Scenario) else scenario)
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether scenarios differ."""
+        return self._only is None
 
     @property
     def example(self) -> Scenario:

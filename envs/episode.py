@@ -19,7 +19,7 @@ from bbrgym.checks import check_keys, check_name, check_number
 from bbrgym.envs.action import Action
 from bbrgym.envs.columns import FLOW_COLUMNS
 from bbrgym.envs.distribution import Distribution
-from bbrgym.envs.engine import DEFAULT_ENGINE, ENGINES, Engine, EngineError, Rows, make_engine
+from bbrgym.envs.engine import DEFAULT_ENGINE, ENGINES, Engine, EngineError, Rows, make_engine, whole_nanoseconds
 from bbrgym.envs.engine_batch import EngineBatch, RolloutArrays, RolloutBatch, make_engine_batch
 from bbrgym.envs.info import Record
 from bbrgym.envs.observation import History, Observation, first_gains, preference, tabulate
@@ -105,6 +105,15 @@ class EpisodeSpec:
             return self.step_ms
         assert self.step_rtts is not None  # one of the two is given
         return self.step_rtts * max(scenario.flows[flow].rtt_ms for flow in scenario.agent_flows)
+
+    @property
+    def max_episode_steps(self) -> int | None:
+        """How many steps `duration_s` has, after which an episode ends at the latest; None if draws differ in it."""
+        distribution = self.distribution
+        if distribution.duration_s is None or (self.step_ms is None and distribution.is_drawn):
+            return None
+        step_ms = self.interval_ms(distribution.example) if self.step_ms is None else self.step_ms
+        return -(-round(distribution.duration_s * 1e9) // whole_nanoseconds(step_ms))
 
     def make_engine(self) -> Engine:
         """Make an engine; the caller closes it."""

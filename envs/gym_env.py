@@ -25,9 +25,13 @@ DEFAULT_SCENARIO: Final = Scenario(
 """The default of the environments of one agent: it and a BBR flow of the same RTT on a 12 Mbit/s link, for 20 s."""
 
 
-class HasPlainSpec:
-    """An environment whose Gymnasium specification has arguments in plain types, so that `spec.to_json()` works."""
+class HasSpec:
+    """An environment with a Gymnasium specification in plain types, so that `spec.to_json()` works.
 
+    Its `max_episode_steps` is that of the scenario and the step that the environment has.
+    """
+
+    _episodes: Episodes
     _spec: EnvSpec | None = None
 
     @property
@@ -39,10 +43,12 @@ class HasPlainSpec:
     def spec(self, spec: EnvSpec | None) -> None:
         if spec is not None:
             spec.kwargs = {name: to_plain(value) for name, value in spec.kwargs.items()}
+            limits = (spec.kwargs.pop("max_episode_steps", None), self._episodes.spec.max_episode_steps)
+            spec.max_episode_steps = min((limit for limit in limits if limit is not None), default=None)
         self._spec = spec
 
 
-class BottleneckEnv(HasPlainSpec, gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.float32]]):
+class BottleneckEnv(HasSpec, gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[np.float32]]):
     """One agent flow on a shared bottleneck.
 
     ## Description
@@ -110,7 +116,8 @@ class BottleneckEnv(HasPlainSpec, gymnasium.Env[npt.NDArray[np.float32], npt.NDA
     ## Episode End
 
     *Termination*: the agent's flow is finite (`size_bytes`) and has delivered all its bytes.
-    *Truncation*: the scenario's `duration_s` has passed, or the flow's `stop_s`.
+    *Truncation*: the scenario's `duration_s` has passed, or the flow's `stop_s`. `spec.max_episode_steps` is the number
+    of steps of `duration_s`, or None if it is drawn.
 
     ## Information
 

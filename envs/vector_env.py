@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from gymnasium.vector.utils import batch_space
 from bbrgym.checks import check_integer, check_name
 from bbrgym.envs.engine import OneThread, in_one_thread
 from bbrgym.envs.episode import AnyScenario, Episodes, StepResult
-from bbrgym.envs.gym_env import DEFAULT_SCENARIO, HasPlainSpec, one_agent_options, one_agent_spec
+from bbrgym.envs.gym_env import DEFAULT_SCENARIO, HasSpec, one_agent_options, one_agent_spec
 from bbrgym.envs.info import Info, Record
 from bbrgym.envs.render import agent_text, check_render_mode, draw_agent
 from bbrgym.envs.scenario import Scenario
@@ -29,7 +30,7 @@ except ImportError as missing:
     ) from missing
 
 
-class BottleneckVectorEnv(HasPlainSpec, VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[Any]]):
+class BottleneckVectorEnv(HasSpec, VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[Any]]):
     """`num_envs` environments like `BottleneckEnv`, computed together.
 
     Observations, rewards and ends of episodes are computed for all environments at once, and the engines work at the
@@ -55,6 +56,7 @@ class BottleneckVectorEnv(HasPlainSpec, VectorEnv[npt.NDArray[np.float32], npt.N
         has_infos: whether infos have what those of `BottleneckEnv` have, batched as in Gymnasium's own vector
             environments: `infos["rtt_mean_ms"]` has shape (num_envs,). Without, they have only `final_obs` and
             `final_info`.
+        max_episode_steps: truncate episodes after this many steps, as Gymnasium's `TimeLimit` does; None: do not.
         other_agents: as of `BottleneckEnv`.
         parts: as of `BottleneckEnv`.
 
@@ -75,11 +77,13 @@ class BottleneckVectorEnv(HasPlainSpec, VectorEnv[npt.NDArray[np.float32], npt.N
         render_mode: str | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         has_infos: bool = False,
+        max_episode_steps: int | None = None,
         other_agents: str | None = "bbr",
         **parts: Any,
     ) -> None:
         self.closed = True  # Gymnasium before 1.3 closes it when it is deleted, even if making it failed
         check_integer("num_envs", num_envs, at_least=1)
+        check_integer("max_episode_steps", max_episode_steps, at_least=1, or_none=True)
         check_render_mode(render_mode, self.metadata["render_modes"])
         mode = autoreset_mode.value if isinstance(autoreset_mode, AutoresetMode) else autoreset_mode
         known = {m.value: m for m in AutoresetMode}
@@ -99,6 +103,8 @@ class BottleneckVectorEnv(HasPlainSpec, VectorEnv[npt.NDArray[np.float32], npt.N
         self._episodes = Episodes(spec, num_envs, is_healing=True)
         self._rngs = [seeding.np_random()[0] for _ in range(num_envs)]
         self._is_over = np.zeros(num_envs, dtype=np.bool_)
+        self._max_steps = math.inf if max_episode_steps is None else max_episode_steps
+        self._steps = np.zeros(num_envs, dtype=np.int64)
         # Per environment: of the whole episode if it is to be drawn, else of the last step.
         self._drawn: list[list[Info]] = [[] for _ in range(num_envs)]
         self.closed = False
@@ -151,6 +157,7 @@ class BottleneckVectorEnv(HasPlainSpec, VectorEnv[npt.NDArray[np.float32], npt.N
             self._abandon()
             raise
         self._is_over[chosen] = False
+        self._steps[chosen] = 0
         record = self._episodes.record()
         self._keep_for_render(record, chosen.tolist(), chosen)
         return self._episodes.last_observations.copy(), self._infos(record, mask)
@@ -185,9 +192,13 @@ class BottleneckVectorEnv(HasPlainSpec, VectorEnv[npt.NDArray[np.float32], npt.N
                 self._begin_resets(resetting)
             result = self._episodes.finish_step()
             observations, record = result.observations, result.record
-            is_over = result.terminated | result.truncated
+            self._steps += 1
+            self._steps[begun] = 0
+            truncated = result.truncated | (self._steps >= self._max_steps)
+            is_over = result.terminated | truncated
             if self.autoreset_mode is AutoresetMode.SAME_STEP:
                 begun = np.flatnonzero(is_over)
+                self._steps[begun] = 0
                 if len(begun):
                     infos = self._final_infos(result, is_over)
                     self._begin_resets(begun)
@@ -200,7 +211,7 @@ class BottleneckVectorEnv(HasPlainSpec, VectorEnv[npt.NDArray[np.float32], npt.N
             self._abandon()
             raise
         self._keep_for_render(record, range(self.num_envs), begun)
-        return observations, result.rewards, result.terminated, result.truncated, infos | self._infos(record)
+        return observations, result.rewards, result.terminated, truncated, infos | self._infos(record)
 
     def render(self) -> tuple[Any, ...] | None:
         """Return a line of text ("ansi") or a picture of shape (400, 600, 3), uint8 ("rgb_array") per environment.

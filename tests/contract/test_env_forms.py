@@ -21,6 +21,7 @@ from fake_engine import FakeEngine
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils.env_checker import check_env, data_equivalence
 from gymnasium.vector import AutoresetMode
+from gymnasium.wrappers import TimeAwareObservation
 from marks import needs_ns3
 from omegaconf import OmegaConf
 from test_ns3gym_client import SIMULATION
@@ -574,6 +575,50 @@ class TestIds:
                     actions = dict.fromkeys(agents, ZERO) if agents else env.action_space.sample()
                 rewards = env.step(actions)[1]
                 assert np.isfinite([*rewards.values()] if form == "parallel" else rewards).all()
+
+    @pytest.mark.filterwarnings("error")
+    @pytest.mark.parametrize(
+        ("arguments", "steps"),
+        [
+            ({}, 10),
+            ({"step_ms": 30}, 34),
+            ({"step_ms": None, "step_rtts": 2.5}, 20),
+            ({"scenario": {"choice": [SHORT.to_dict(), BRIEF.to_dict() | {"duration_s": 1}]}}, 10),
+            ({"scenario": {**DRAWN.to_dict(), "duration_s": 0.75}}, 8),
+            ({"scenario": {**DRAWN.to_dict(), "duration_s": 0.75}, "step_ms": None, "step_rtts": 2.5}, None),
+            ({"scenario": DRAWN}, None),
+        ],
+    )
+    def test_the_specification_has_the_steps_of_an_episode(self, arguments: dict[str, Any], steps: int | None) -> None:
+        arguments = {"scenario": SHORT, "engine": "native", **arguments}
+        env = gymnasium.make(ID, **arguments)
+        vector = gymnasium.make_vec(ID, num_envs=2, **arguments)
+        assert (env.spec.max_episode_steps, vector.spec.max_episode_steps) == (steps, steps)  # type: ignore[union-attr]
+        again = gymnasium.make(EnvSpec.from_json(env.spec.to_json()))  # type: ignore[union-attr]
+        for spec in (env.spec, EnvSpec.from_json(vector.spec.to_json())):  # type: ignore[union-attr]
+            assert gymnasium.make_vec(spec, num_envs=2).spec == vector.spec
+        assert again.spec == env.spec
+        assert gymnasium.spec(ID).max_episode_steps is None  # a limit of the id would hold for all its scenarios
+        if steps is not None:
+            timed = TimeAwareObservation(again, normalize_time=True)
+            assert [len(list(play(made))) for made in (env, again, timed)] == [steps] * 3
+            assert timed.observation(env.observation_space.sample())[-1] == 1
+
+    @pytest.mark.parametrize("autoreset_mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+    def test_a_limit_of_the_steps_is_that_of_gymnasium(self, autoreset_mode: AutoresetMode) -> None:
+        """Some episodes end before it."""
+        scenario = {**DRAWN.to_dict(), "duration_s": {"uniform": [0.3, 1.0]}}
+        arguments = {"scenario": scenario, "engine": "native", "num_envs": 3, "max_episode_steps": 6}
+        ours = gymnasium.make_vec(ID, autoreset_mode=autoreset_mode, **arguments)
+        vector_kwargs = {"autoreset_mode": autoreset_mode}
+        theirs = gymnasium.make_vec(ID, vectorization_mode="sync", vector_kwargs=vector_kwargs, **arguments)
+        assert_same(ours.reset(seed=3)[0], theirs.reset(seed=3)[0])
+        for _ in range(30):
+            actions = ours.action_space.sample()
+            assert_same(list(ours.step(actions)[:4]), list(theirs.step(actions)[:4]))
+        assert ours.spec.max_episode_steps == 6  # type: ignore[union-attr]
+        with pytest.raises(ValueError, match="max_episode_steps must be an integer >= 1 or null, got 0"):
+            gymnasium.make_vec(ID, max_episode_steps=0, engine="native")
 
     def test_a_specification_with_objects_is_stored_in_plain_types(self) -> None:
         given = {
