@@ -9,9 +9,11 @@ from typing import Any
 from rich.console import Console
 
 from bbrgym.agents.train import train
+from bbrgym.benchmark.plan import Benchmark
 from bbrgym.benchmark.results import BenchmarkResult
 from bbrgym.benchmark.run import run_benchmark
 from bbrgym.benchmark.tables import print_summary
+from bbrgym.envs.engine import check_is_available
 from bbrgym.extras import require
 
 
@@ -32,10 +34,12 @@ def run_demo(
     Raises:
         ValueError: the configuration is not valid.
         ModuleNotFoundError: the extra `train` or `report` is not installed.
-        EngineError: the engine failed in training.
+        EngineError: the engine failed in training, or this machine cannot run the benchmark's.
     """
     console = console or Console()
-    require("the demonstration", "pyarrow", "matplotlib", "jinja2")  # before minutes of training
+    # Before minutes of training.
+    require("the demonstration", "pyarrow", "matplotlib", "jinja2")
+    check_is_available(**Benchmark.from_dict(config["benchmark"]).engine)
     minutes = config["train"].get("max_minutes")
     console.rule("1. Training" + (f", {minutes:g} minutes" if minutes else ""))
     trained = train(config, directory, console)

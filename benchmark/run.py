@@ -26,7 +26,7 @@ from bbrgym.benchmark.plan import Benchmark, Run, metrics_hash
 from bbrgym.benchmark.results import BenchmarkResult, Failure, ReportSections, load_benchmark
 from bbrgym.benchmark.tables import summary_table
 from bbrgym.benchmark.worker import EngineFactory, execute, is_sound, load_metrics, measure_run
-from bbrgym.envs.engine import make_engine
+from bbrgym.envs.engine import EngineUnavailableError, make_engine
 from bbrgym.envs.trace_file import load_trace
 from bbrgym.executors import TaskExecutor, make_executor, run_in_chunks
 from bbrgym.extras import require
@@ -84,6 +84,7 @@ def run_benchmark(
     Raises:
         ValueError: the configuration is not valid; nothing has run then.
         ModuleNotFoundError: the extra `report` is not installed; nothing has run then.
+        EngineUnavailableError: a machine that executes runs cannot run the engine; the others are not tried.
     """
     if log is None and not is_local(open_folder(directory)):
         with tempfile.TemporaryDirectory(prefix="bbrgym-") as temporary:
@@ -183,6 +184,8 @@ def _execute(
         chunk_s = benchmark.executor.chunk_s
         with closing(run_in_chunks(work, todo, executor, cost_s=benchmark.cost_s, chunk_s=chunk_s)) as results:
             for result in results:
+                if result.value is not None:  # all others would fail for the same reason
+                    raise EngineUnavailableError(result.value)
                 if result.error is None:
                     metrics = load_metrics(directory / "runs" / result.task.key)
                     result = dataclasses.replace(result, value=metrics)

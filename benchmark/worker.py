@@ -8,6 +8,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 from bbrgym.agents.policy import load_agent
 from bbrgym.benchmark.metrics import measure
 from bbrgym.benchmark.plan import Run, hash_policies, metrics_hash
-from bbrgym.envs.engine import Engine
+from bbrgym.envs.engine import Engine, EngineUnavailableError
 from bbrgym.envs.trace import Trace, simulate
 from bbrgym.envs.trace_file import save_trace
 from bbrgym.files import DAMAGES, open_folder, replace_file, write_json
@@ -31,31 +32,34 @@ def execute(
     warmup: float,
     retries: int,
     engine_factory: EngineFactory,
-) -> None:
+) -> str | None:
     """Simulate one run and write its files, unless they are there.
 
     The files are written one by one, each atomically, and metrics.json last: the run exists once this one does. So it
     does not matter where a worker is killed, nor whether two workers execute the same run, whose files are equal. A run
     with a flaw (`Engine.flaw`) is simulated again, up to `retries` times; metrics.json has the flaw of the last one.
+
+    Returns:
+        Why no run can be simulated here, as the engine says; None once the run exists.
     """
     folder = open_folder(directory) / "runs" / run.key
     if is_sound(load_metrics(folder)):
-        return
+        return None
     agent = None if run.agent is None else load_agent(run.agent)
     if agent is not None and agent.content_hash != run.agent_hash:
         raise RuntimeError(f"the agent in {run.agent} has changed since the benchmark began")
     if hash_policies(run.scenario) != run.policy_hashes:
         raise RuntimeError("a policy of the scenario has changed since the benchmark began")
     began = time.perf_counter()
-    simulator = engine_factory(**engine)
     try:
-        for _ in range(1 + retries):
-            policy = None if agent is None else agent.policy(run.scenario)
-            trace = simulate(run.scenario, simulator, run.seed, run.step_ms, policy)
-            if trace.flaw is None:
-                break
-    finally:
-        simulator.close()
+        with closing(engine_factory(**engine)) as simulator:
+            for _ in range(1 + retries):
+                policy = None if agent is None else agent.policy(run.scenario)
+                trace = simulate(run.scenario, simulator, run.seed, run.step_ms, policy)
+                if trace.flaw is None:
+                    break
+    except EngineUnavailableError as error:
+        return str(error)
     wall_s = round(time.perf_counter() - began, 3)
     trace = dataclasses.replace(trace, engine=engine["name"])
     folder.mkdir(parents=True, exist_ok=True)
@@ -76,6 +80,7 @@ def execute(
             **measure_run(trace, warmup),
         },
     )
+    return None
 
 
 def measure_run(trace: Trace, warmup: float) -> dict[str, Any]:

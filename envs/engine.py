@@ -25,7 +25,7 @@ from bbrgym.baselines import registry
 from bbrgym.baselines.policy_file import policy_bytes
 from bbrgym.checks import check_integer, check_keys, check_name
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
-from bbrgym.envs.scenario import Scenario
+from bbrgym.envs.scenario import Flow, Scenario
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -115,6 +115,7 @@ class EngineDescription:
         extensions: compiled modules beside `bbrgym._controllers` that decide its numbers.
         distributions: installed distributions whose versions decide its numbers.
         install: what to do where an extension is missing.
+        remedy: what to do where the worker reports that it cannot run; "" if its reports say it.
         is_real_time: a step takes as long as it says, and the same seed gives other rows each time: only the random
             draws of the link are equal. Run one at a time, on a machine that is otherwise idle.
     """
@@ -125,6 +126,7 @@ class EngineDescription:
     extensions: tuple[str, ...] = ()
     distributions: tuple[str, ...] = ()
     install: str = "install bbrgym again"
+    remedy: str = ""
     is_real_time: bool = False
 
     def check_is_installed(self) -> None:
@@ -441,6 +443,16 @@ def make_engine(name: str, **options: Any) -> Engine:
         EngineUnavailableError: it is not installed; the message says what to do.
     """
     return _engine_class(name, options)(**options)
+
+
+def check_is_available(name: str, **options: Any) -> None:
+    """Check that this machine can run an engine, by beginning an episode; arguments as of `make_engine`.
+
+    Raises:
+        EngineUnavailableError: it cannot; the message says what is missing and what to do.
+    """
+    with contextlib.closing(make_engine(name, **options)) as engine:
+        engine.reset(Scenario(flows=(Flow("bbr"),)), seed=1)
 
 
 def load_entry_point(entry_point: str) -> Callable[..., Any]:

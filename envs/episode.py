@@ -19,7 +19,16 @@ from bbrgym.checks import check_keys, check_name, check_number
 from bbrgym.envs.action import Action
 from bbrgym.envs.columns import FLOW_COLUMNS
 from bbrgym.envs.distribution import Distribution
-from bbrgym.envs.engine import DEFAULT_ENGINE, ENGINES, Engine, EngineError, Rows, make_engine, whole_nanoseconds
+from bbrgym.envs.engine import (
+    DEFAULT_ENGINE,
+    ENGINES,
+    Engine,
+    EngineError,
+    EngineUnavailableError,
+    Rows,
+    make_engine,
+    whole_nanoseconds,
+)
 from bbrgym.envs.engine_batch import EngineBatch, RolloutArrays, RolloutBatch, make_engine_batch
 from bbrgym.envs.info import Record
 from bbrgym.envs.observation import History, Observation, first_gains, preference, tabulate
@@ -646,7 +655,7 @@ class Episodes:
     def _fail(self, errors: Mapping[int, EngineError]) -> NoReturn:
         self.abandon()
         first = next(iter(errors.values()))
-        if self.count == 1 and not self._failures:
+        if isinstance(first, EngineUnavailableError) or (self.count == 1 and not self._failures):
             raise first
         reasons: dict[str, list[int]] = {}
         for engine, error in errors.items():

@@ -28,7 +28,7 @@ class LinuxEngine(WorkerEngine):
         start_limit_s: see `WorkerEngine`.
 
     Raises:
-        EngineError: bbrgym was built without this engine.
+        EngineUnavailableError: bbrgym was built without this engine, or a package of the extra `ns3gym` is missing.
         ValueError: an argument is bad.
     """
 

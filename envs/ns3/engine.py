@@ -12,6 +12,8 @@ from bbrgym.envs.worker.engine import WorkerEngine
 TRANSPORTS: Final[tuple[str, ...]] = ("tcp", "quic")
 """What flows run over: ns-3's TCP, or the native engine's transport over ns-3's UDP."""
 
+_INSTALL: Final = "pip install --no-deps ns3==3.44.post0"
+
 
 class Ns3Engine(WorkerEngine):
     """Simulates in ns-3.
@@ -25,7 +27,7 @@ class Ns3Engine(WorkerEngine):
         start_limit_s: see `WorkerEngine`.
 
     Raises:
-        EngineError: bbrgym was built without ns-3.
+        EngineUnavailableError: bbrgym was built without ns-3, or a package of the extra `ns3gym` is missing.
         ValueError: an argument is bad.
     """
 
@@ -44,7 +46,8 @@ class Ns3Engine(WorkerEngine):
             options={"transport": transport},
             extensions=("bbrgym._ns3",),
             distributions=("ns3",),
-            install="pip install --no-deps ns3==3.44.post0, then install bbrgym again with --no-build-isolation",
+            install=f"{_INSTALL}, then install bbrgym again with --no-build-isolation; or use engine=native",
+            remedy=f"{_INSTALL}; or use engine=native",
         )
 
     def __init__(self, timeout_s: float = 10.0, transport: str = "tcp", start_limit_s: float = 10.0) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import importlib.util
 import json
 import math
@@ -14,13 +16,15 @@ import numpy as np
 from bbrgym.checks import check_number
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.engine import Engine, EngineDescription, EngineError, EngineUnavailableError, Rows
-from bbrgym.envs.ns3gym import ns3gym_pb2 as pb
-from bbrgym.envs.ns3gym.doubles import pack_doubles, unpack_doubles
-from bbrgym.envs.ns3gym.peer import reading
 from bbrgym.envs.scenario import Scenario
-from bbrgym.envs.worker.process import WorkerProcess
 
-_STOP = pb.EnvActMsg(stopSimReq=True).SerializeToString()
+with contextlib.suppress(ModuleNotFoundError):  # described without them, and refused when an engine is made
+    from bbrgym.envs.ns3gym import ns3gym_pb2 as pb
+    from bbrgym.envs.ns3gym.doubles import pack_doubles, unpack_doubles
+    from bbrgym.envs.ns3gym.peer import reading
+    from bbrgym.envs.worker.process import WorkerProcess
+
+    _STOP = pb.EnvActMsg(stopSimReq=True).SerializeToString()
 
 
 class WorkerEngine(Engine):
@@ -39,7 +43,7 @@ class WorkerEngine(Engine):
             two cores with a load of 17, one takes 0.5 s, and 64 at once take 4 s.
 
     Raises:
-        EngineUnavailableError: bbrgym was built without the extension.
+        EngineUnavailableError: bbrgym was built without the extension, or a package of the extra `ns3gym` is missing.
         ValueError: an argument is bad.
     """
 
@@ -55,6 +59,10 @@ class WorkerEngine(Engine):
         self._timeout_s = timeout_s
         self._start_limit_s = start_limit_s
         description.check_is_installed()
+        try:
+            importlib.import_module("bbrgym.envs.ns3gym")
+        except ModuleNotFoundError as error:
+            raise EngineUnavailableError(f"engine {description.title}: {error}") from error
         self._extension = _file_of(description.extensions[0])
         self._arguments = (description.extensions[0], self._extension, *arguments)
         self._worker: WorkerProcess | None = None
@@ -159,7 +167,8 @@ class WorkerEngine(Engine):
         with reading("the worker", "SimInitMsg", hello):
             error = pb.SimInitMsg.FromString(hello).error
         if error:
-            raise EngineUnavailableError(f"engine {self.description.title} cannot run here: {error}")
+            reasons = (f"engine {self.description.title} cannot run here", error, self.description.remedy)
+            raise EngineUnavailableError(": ".join(filter(None, reasons)))
         # It may have been ready long ago, if others were waited for.
         since = min(time.monotonic(), self._asked_at + limit_s)
         message = self._receive(self._limit_s, lambda: "beginning the episode", since)

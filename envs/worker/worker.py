@@ -67,7 +67,7 @@ def main(arguments: Sequence[str]) -> None:
         try:
             # Before there is a second thread: a user namespace needs that.
             served = _load_simulation(name, file, simulation)
-        except RuntimeError as error:
+        except (ImportError, RuntimeError) as error:  # a library that the extension needs is missing, say
             engine.send(pb.SimInitMsg(error=str(error) or repr(error)).SerializeToString())
             return
         _end_with_parent(int(parent))

@@ -55,11 +55,11 @@ def _main(arguments: Sequence[str] | None) -> int:
         print(f"bbrgym: {error}", file=sys.stderr)
         return 2
     command = COMMANDS[given[0]]
-    if any(argument in ("-h", "--help") for argument in given[1:]):
-        print(_help(given[0], command))
-        return 0
 
     def run() -> int:
+        if any(argument in ("-h", "--help") for argument in given[1:]):
+            print(_help(given[0], command))
+            return 0
         _check_experiments(given[0], given[1:])
         return command.run(given[1:])
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from importlib import metadata
 from typing import Final
 
-_DISTRIBUTIONS: Final = {"upath": "universal-pathlib"}
+_DISTRIBUTIONS: Final = {"upath": "universal-pathlib", "zmq": "pyzmq", "google.protobuf": "protobuf"}
 """{import name: distribution} of the packages that are called something else."""
 
 
@@ -36,7 +36,10 @@ def optional(purpose: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("bbrgym"):
             raise
-        raise _missing(purpose, error.name.partition(".")[0]) from error
+        top = error.name.partition(".")[0]
+        raise _missing(
+            purpose, next((name for name in _DISTRIBUTIONS if name.partition(".")[0] == top), top)
+        ) from error
 
 
 def extra_of(package: str) -> str | None:

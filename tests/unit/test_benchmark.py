@@ -22,11 +22,13 @@ from rich.console import Console
 
 from bbrgym import Engine, Flow, Scenario, simulate
 from bbrgym.baselines import registry
+from bbrgym.benchmark.demo import run_demo
 from bbrgym.benchmark.metrics import FLOW_METRICS, METRICS, MOST_FLOWS_ALONE, OPTIONAL
 from bbrgym.benchmark.plan import Benchmark, Competitor
 from bbrgym.benchmark.results import BenchmarkResult, load_benchmark
 from bbrgym.benchmark.run import run_benchmark
 from bbrgym.benchmark.tables import View, overall_table, print_summary, run_table, summary_table, views
+from bbrgym.envs.engine import ENGINES, EngineUnavailableError, RegisteredEngine, make_engine
 from bbrgym.envs.trace_file import load_trace, save_trace
 from bbrgym.files import open_folder, write_json
 
@@ -243,6 +245,30 @@ def test_a_killed_worker_and_a_failing_engine_cost_only_their_runs(tmp_path: Pat
     repaired = run(config, tmp_path)
     assert repaired.failures == []
     pd.testing.assert_frame_equal(repaired.results, expected)
+
+
+class Absent(FakeEngine):
+    """An engine that this machine cannot run: `begun` counts the attempts."""
+
+    begun = 0
+
+    def _begin_reset(self, *_: Any) -> None:
+        Absent.begun += 1
+        raise EngineUnavailableError("engine absent cannot run here: install it")
+
+
+def test_an_engine_that_cannot_run_here_ends_a_benchmark_and_a_demonstration_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(ENGINES, "absent", RegisteredEngine(f"{__name__}:Absent"))
+    monkeypatch.setattr(Absent, "begun", 0)
+    config = changed(engine="absent")
+    with pytest.raises(EngineUnavailableError, match=r"^engine absent cannot run here: install it$"):
+        run(config, tmp_path, make_engine=make_engine)
+    with pytest.raises(EngineUnavailableError, match="install it"):
+        run_demo({"train": {}, "benchmark": config}, tmp_path / "demo", tmp_path / "demo benchmark", quiet())
+    assert Absent.begun <= 3  # of the benchmark's eight runs, the two that are submitted at a time
+    assert not (tmp_path / "demo").exists()
 
 
 @pytest.mark.parametrize("url", ["memory://bucket/{}", "file://{}/a folder"])

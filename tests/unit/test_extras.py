@@ -29,9 +29,12 @@ COMMANDS: dict[str, tuple[list[str], set[str]]] = {
         {"pyarrow", "matplotlib", "jinja2"},
     ),
     "report": (["report", "mine"], {"matplotlib", "jinja2"}),
-    "export": (["export", "mine", "mine.onnx"], {"onnx"}),
+    "export": (["export", "mine", "mine.onnx"], {"onnx", "google.protobuf"}),  # which onnx needs, too
     "demo": (["demo", *SMALL, *RUNS], {"torch", "pyarrow"}),
     "ui": (["ui"], {"mlflow", "filelock"}),
+    "ns3": (["ns3", "--openGymPort=5555"], {"zmq", "google.protobuf"}),
+    "ns3, help": (["ns3", "--help"], {"zmq"}),
+    "evaluate, Linux": (["evaluate", "agent_path=mine", *SMALL, "engine=linux"], {"zmq", "google.protobuf"}),
 }
 """Command lines, and the optional packages without which they do nothing."""
 

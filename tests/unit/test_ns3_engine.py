@@ -8,6 +8,7 @@ import gc
 import importlib.util
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,14 +19,17 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import gymnasium
 import pytest
 from forks import OF_ANOTHER, passes_in_fork, refuses
 from marks import needs_ns3
 from traces import SCENARIO, run
 from waiting import is_running, wait_for
 
-from bbrgym.envs.engine import EngineError, make_engine
+from bbrgym.envs.engine import EngineError, EngineUnavailableError, check_is_available, make_engine
+from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.envs.ns3.engine import Ns3Engine
+from bbrgym.envs.sb3_env import SharedPolicyVecEnv
 from bbrgym.envs.scenario import Flow, Scenario
 from bbrgym.envs.worker import engine as worker_engine
 from bbrgym.envs.worker import process
@@ -233,6 +237,26 @@ def test_without_ns3_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) 
         EngineError, match=r"engine ns-3 needs bbrgym\._ns3: pip install --no-deps ns3==3\.44\.post0, then"
     ):
         make_engine("ns3")
+
+
+@needs_ns3
+def test_without_the_libraries_of_ns3_the_error_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wheel that was built with ns-3, where ns-3 is not installed: its extension finds no library beside it."""
+    spec = importlib.util.find_spec("bbrgym._ns3")
+    assert spec is not None
+    assert spec.origin is not None
+    extension = shutil.copy(spec.origin, tmp_path)
+    monkeypatch.setattr(worker_engine, "_file_of", lambda _: str(extension))
+    message = r"^engine ns-3 cannot run here: libns3.*: pip install --no-deps ns3==3\.44\.post0; or use engine=native$"
+    for use in (
+        lambda: check_is_available("ns3"),
+        lambda: gymnasium.make("bbrgym/Bottleneck-v0", engine="ns3").reset(),
+        lambda: SharedPolicyVecEnv(EpisodeSpec("single", engine="ns3"), 3).reset(),
+    ):
+        with pytest.raises(EngineUnavailableError, match=message):
+            use()
 
 
 # --- processes, files, descriptors ----------------------------------------------------------------------------------
