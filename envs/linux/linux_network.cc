@@ -67,6 +67,10 @@ FileDescriptor UdpSocket() {
 FileDescriptor TcpSocket() {
   FileDescriptor made(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (made.get() < 0) ThrowErrno("cannot make a TCP socket");
+  // Closing it, or what it accepts, is a reset: a socket that waits for the end of its connection would keep its
+  // namespace for minutes after the episode.
+  const linger at_once{.l_onoff = 1, .l_linger = 0};
+  if (setsockopt(made.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once)) != 0) ThrowErrno("cannot set SO_LINGER");
   return made;
 }
 

@@ -84,8 +84,6 @@ void TcpFlow::Send(const sockaddr_in& address) {
   }
   if (left == 0) return;
   // At `stop` the flow falls silent: what waits in the socket is not sent.
-  const linger at_once{.l_onoff = 1, .l_linger = 0};
-  setsockopt(sender_.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
   const sockaddr nobody{.sa_family = AF_UNSPEC, .sa_data = {}};
   connect(sender_.get(), &nobody, sizeof(nobody));  // a reset, and the descriptor stays
 }

@@ -351,6 +351,37 @@ def namespaces_of(pid: int | str) -> set[str]:
     return {name for name in found if name.startswith("net:[")}
 
 
+@pytest.mark.usefixtures("engine")
+@pytest.mark.parametrize("ending", ["reset", "close"])
+def test_no_socket_of_the_kernels_flows_outlives_its_episode(ending: str) -> None:
+    """One in FIN_WAIT would keep the namespace until the kernel gives up: for minutes."""
+    flows = (Flow("linux-reno"), Flow("linux-reno", size_bytes=1))
+    with contextlib.ExitStack() as stack:
+        engine = stack.enter_context(contextlib.closing(LinuxEngine(timeout_s=60, start_limit_s=60)))
+        engine.reset(Scenario(rate_mbps=2, duration_s=600, flows=flows), 1)
+        engine.step(500)
+        descriptors = Path(f"/proc/{engine.pid}/fd").iterdir()
+        opened = [stack.enter_context(path.open()) for path in descriptors if os.readlink(path).startswith("net:[")]
+        senders, receivers = (namespace.fileno() for namespace in opened)
+        assert "ESTAB" in sockets_in(senders)
+        assert "ESTAB" in sockets_in(receivers)
+        if ending == "reset":
+            engine.reset(SCENARIO, 1)
+        else:
+            engine.close()
+        assert sockets_in(senders) == sockets_in(receivers) == []
+
+
+def sockets_in(namespace: int) -> list[str]:
+    """The states of all TCP sockets in a network namespace, of which this is a descriptor."""
+    command = ["nsenter", f"--net=/proc/self/fd/{namespace}", "cat", "/proc/net/tcp"]
+    done = subprocess.run(command, pass_fds=[namespace], capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"this user may not enter namespaces: {done.stderr}")
+    states = {"01": "ESTAB", "04": "FIN_WAIT1", "05": "FIN_WAIT2", "06": "TIME_WAIT", "0A": "LISTEN"}
+    return [states.get(state := line.split()[3], state) for line in done.stdout.splitlines()[1:]]
+
+
 def test_a_killed_worker_costs_its_episode_alone(engine: LinuxEngine) -> None:
     engine.reset(Scenario(duration_s=600, flows=(Flow("bbr"), Flow("linux-reno"))), 1)
     assert engine.pid is not None
