@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import hashlib
 import json
+import logging
 import os
 import re
 import sqlite3
@@ -12,11 +13,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 from multiprocessing.connection import wait
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 import numpy as np
 
@@ -28,11 +29,15 @@ from bbrgym.processes import ChildProcess
 
 if TYPE_CHECKING:
     import pandas as pd
+    from mlflow.exceptions import MlflowException
+
+LOGGER = logging.getLogger(__name__)
 
 # MLflow's limits: entries per call, and characters.
 MOST_ENTRIES: Final = 100
 MOST_METRICS: Final = 1000
 LONGEST_NAME: Final = 250
+LONGEST_EXPERIMENT: Final = 500
 LONGEST_PARAM: Final = 6000
 LONGEST_TAG: Final = 8000
 
@@ -89,6 +94,8 @@ def run_ui(root: Path | str | None, port: int) -> int:
 class MlflowStore:
     """Writes one run to MLflow. It uses no global state of MLflow, so runs can nest and threads do not matter.
 
+    Names of parameters, metrics and tags are those of `store_name`. One that MLflow refuses is left out with a warning.
+
     Args:
         root: the folder that has `runs/`.
         uri: of a tracking server or of a database; None is the project's database in `root`. Files then go where the
@@ -119,14 +126,15 @@ class MlflowStore:
             self._run_id = str(record["run_id"])
             self._client.update_run(self._run_id, status="RUNNING")
             return self._run_id
-        own = {"mlflow.user": _user(), "mlflow.source.name": "bbrgym", DESCRIPTION: run_description(record, directory)}
+        own = {"mlflow.user": _user(), "mlflow.source.name": "bbrgym"}
         if record["parent"] is not None:
             own["mlflow.parentRunId"] = str(record["parent"])
         if "git.commit" in record["tags"]:
             own["mlflow.source.git.commit"] = record["tags"]["git.commit"]
-        run = self._client.create_run(self._experiment(record["experiment"]), tags=own, run_name=record["run_name"])
+        name = _shorten(_text(record["run_name"]), LONGEST_NAME)
+        run = self._client.create_run(self._experiment(record["experiment"]), tags=own, run_name=name)
         self._run_id = run.info.run_id
-        self.set_tags(record["tags"])
+        self.set_tags({**record["tags"], DESCRIPTION: run_description(record, directory)})
         self._log_params(flatten(record["params"]))
         return self._run_id
 
@@ -135,7 +143,7 @@ class MlflowStore:
         from mlflow.entities import Metric
 
         now_ms = int(time.time() * 1e3)
-        self._pending += [Metric(_name(name), value, now_ms, step) for name, value in metrics.items()]
+        self._pending += [Metric(store_name(name), value, now_ms, step) for name, value in metrics.items()]
         if time.monotonic() - self._flushed_at >= FLUSH_EVERY_S:
             self._flush()
 
@@ -158,7 +166,7 @@ class MlflowStore:
         from mlflow.entities import Dataset, DatasetInput, InputTag
         from mlflow.exceptions import MlflowException
 
-        digest = _digest(scenarios)
+        name, digest = _shorten(_text(name), LONGEST_EXPERIMENT), _digest(scenarios)
         # Named by its content: MLflow keeps one source for all runs of an experiment with the same dataset.
         source: Any
         if self._artifacts is None:  # the content is an artifact of every run
@@ -233,36 +241,47 @@ class MlflowStore:
         """Add or change tags."""
         from mlflow.entities import RunTag
 
-        given = [RunTag(_name(name), str(value)[:LONGEST_TAG]) for name, value in tags.items()]
-        for batch in _batches(given, MOST_ENTRIES):
-            self._client.log_batch(self._run_id, tags=batch)
+        given = [RunTag(store_name(name), _text(value)[:LONGEST_TAG]) for name, value in tags.items()]
+        self._log("tags", given, MOST_ENTRIES)
 
     def finish(self, status: str) -> None:
         """End the run."""
         self._flush()
         self._client.set_terminated(self._run_id, status)
 
-    def _log_params(self, params: Mapping[str, str]) -> None:
+    def _log_params(self, params: Iterable[tuple[str, str]]) -> None:
         from mlflow.entities import Param
 
         # Shortened to MLflow's limit; run.json has them in full.
-        given = [Param(_name(name), value[:LONGEST_PARAM]) for name, value in params.items()]
-        for batch in _batches(given, MOST_ENTRIES):
-            self._client.log_batch(self._run_id, params=batch)
+        given = [Param(store_name(name), _text(value)[:LONGEST_PARAM]) for name, value in params]
+        self._log("params", given, MOST_ENTRIES)
 
     def _flush(self) -> None:
         pending, self._pending = self._pending, []
         self._flushed_at = time.monotonic()
-        for batch in _batches(pending, MOST_METRICS):
-            self._client.log_batch(self._run_id, metrics=batch)
+        self._log("metrics", pending, MOST_METRICS)
+
+    def _log(self, kind: str, entries: list[Any], most: int) -> None:
+        """Log entries of a kind, `most` per call. MLflow refuses a call for one bad entry: leave out that one alone."""
+        for begin in range(0, len(entries), most):
+            batch = entries[begin : begin + most]
+            try:
+                self._client.log_batch(self._run_id, **{kind: batch})
+            except Exception as error:
+                if not is_refusal(error):
+                    raise
+                if len(batch) > 1:
+                    self._log(kind, batch, (len(batch) + 1) // 2)
+                else:
+                    warn_of_refusal(self.name, f"{kind} {batch[0].key!r}", error)
 
     def _experiment(self, name: str) -> str:
         from mlflow.exceptions import MlflowException
 
+        location = None if self._artifacts is None else (self._artifacts / store_name(name)).as_uri()
+        name = _shorten(_text(name), LONGEST_EXPERIMENT)
         if (found := self._client.get_experiment_by_name(name)) is not None:
             return str(found.experiment_id)
-        folder = re.sub(r"[^\w.-]+", "_", name)
-        location = None if self._artifacts is None else (self._artifacts / folder).as_uri()
         try:
             made = str(self._client.create_experiment(name, artifact_location=location))
         except MlflowException:  # another process has just created it
@@ -274,18 +293,67 @@ class MlflowStore:
         return made
 
 
-def flatten(params: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Return nested parameters as {"a.b.0.c": text}; a list of plain values is one parameter."""
-    flat: dict[str, str] = {}
+def store_name(name: str) -> str:
+    """Return a name as MLflow takes it: another one for every other name.
+
+    What MLflow refuses is written as `:` and two hexadecimal digits per byte of its UTF-8: `loss<1%` as `loss:3C1:25`.
+    Of a name that is too long, the end is a hash.
+    """
+    escaped = _REFUSED.sub(lambda found: "".join(f":{b:02X}" for b in found[0].encode(errors="surrogatepass")), name)
+    return _shorten(escaped or ":", LONGEST_NAME)
+
+
+_REFUSED: Final = re.compile(
+    r"[^\w./: -]"
+    r"|:(?=[0-9A-F]{2}|\Z)"  # so that a `:` that begins an escape is no other, and `:` alone is the empty name
+    r"|(?<![^/])/|/\Z"  # MLflow takes only names that are normal as paths: no empty part,
+    r"|(?<![^/])\.(?=\.?(?:/|\Z))|\A\.(?=\.)"  # and no `.` or `..`
+)
+
+
+def is_refusal(error: Exception) -> bool:
+    """Return whether MLflow works but does not take what it was given, as opposed to a store that fails."""
+    if not is_of_mlflow(error) or not 400 <= error.get_http_status_code() < 500:
+        return False
+    from sqlalchemy.exc import DatabaseError, DataError, IntegrityError
+
+    # MLflow answers 400 for a damaged database too.
+    cause = error.__cause__
+    return not isinstance(cause, DatabaseError) or isinstance(cause, DataError | IntegrityError)
+
+
+def is_of_mlflow(error: Exception) -> TypeGuard[MlflowException]:
+    """Return whether MLflow raised the error, as opposed to what prepares the data for it."""
+    return hasattr(error, "get_http_status_code")
+
+
+def warn_of_refusal(store: str, what: str, error: Exception) -> None:
+    """Warn that something is left out of a store; once, since every run of a benchmark may have it."""
+    if (store, what) not in _REFUSALS:
+        _REFUSALS.add((store, what))
+        LOGGER.warning("MLflow in %s refuses %s, which is left out there: %s", store, what, first_line(error))
+
+
+_REFUSALS: set[tuple[str, str]] = set()
+"""What this process was warned about: store, and what it refused."""
+
+
+def first_line(error: Exception) -> str:
+    """Return an error's kind and the first line of its message."""
+    message = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {message[0] if message else 'no reason given'}"
+
+
+def flatten(params: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield nested parameters as ("a.b.0.c", text); a list of plain values is one parameter."""
     for key, value in params.items():
         name = f"{prefix}{key}"
         if isinstance(value, list | tuple) and any(isinstance(entry, Mapping) for entry in value):
             value = {str(index): entry for index, entry in enumerate(value)}
         if isinstance(value, Mapping) and value:
-            flat |= flatten(value, f"{name}.")
+            yield from flatten(value, f"{name}.")
         else:
-            flat[name] = value if isinstance(value, str) else json.dumps(value, default=str)
-    return flat
+            yield name, value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 _CREATE: Final = """
@@ -352,7 +420,7 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """Return a row per scenario, with columns of types that MLflow knows: numbers where possible, else text."""
     import pandas as pd
 
-    table = pd.DataFrame([flatten(row) for row in rows])
+    table = pd.DataFrame([dict(flatten(row)) for row in rows])
     for name in table:
         numbers = pd.to_numeric(table[name], errors="coerce")
         if not numbers.isna().any():
@@ -372,10 +440,13 @@ def _model_requirements() -> list[str]:
     return needed
 
 
-def _name(name: str) -> str:
-    return re.sub(r"[^\w./: -]", "_", name)[:LONGEST_NAME]
+def _text(value: object) -> str:
+    """Return a value as text that every database takes."""
+    return str(value).encode(errors="replace").decode().replace("\0", "?")
 
 
-def _batches(entries: list[Any], size: int) -> Iterable[list[Any]]:
-    for begin in range(0, len(entries), size):
-        yield entries[begin : begin + size]
+def _shorten(name: str, limit: int) -> str:
+    """Return a name of at most so many characters: of a longer one, the begin and a hash."""
+    if len(name) <= limit:
+        return name
+    return f"{name[: limit - 17]}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"

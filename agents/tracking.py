@@ -17,7 +17,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from bbrgym.agents.mlflow_store import MlflowStore, store_root
+from bbrgym.agents.mlflow_store import (
+    MlflowStore,
+    first_line,
+    is_of_mlflow,
+    is_refusal,
+    store_root,
+    warn_of_refusal,
+)
 from bbrgym.agents.provenance import source_tags
 from bbrgym.checks import check_keys, check_name
 from bbrgym.files import replace_file, write_json
@@ -73,8 +80,9 @@ class Tracker:
         metrics.jsonl   one line per call: {"run_id", "step", "time" (s since 1970), "metrics": {name: value}}
         run.json        what the run is (parameters, tags, versions, commit, host), and its status
 
-    MLflow gets the same. When it fails (no space, a broken or locked database, not installed), one warning is logged
-    and the run continues with its folder alone; that store is then not tried again in this process.
+    MLflow gets the same, except for what it refuses: that is left out there, with one warning. When MLflow fails (no
+    space, a broken or locked database, not installed), one warning is logged and the run continues with its folder
+    alone; that store is then not tried again in this process.
 
     The status is FINISHED, FAILED after an exception, or KILLED after Ctrl-C or SIGTERM, which inside the `with` block
     raises SystemExit(143), so that everything is closed in order. After kill -9 it stays RUNNING, and no metric that
@@ -152,11 +160,11 @@ class Tracker:
         line = {"run_id": self.run_id, "step": int(step), "time": round(time.time(), 3)}
         self._log.write(json.dumps(line | {"metrics": {name: finite.get(name) for name in values}}) + "\n")
         self._log.flush()
-        self._in_store(lambda store: store.log_metrics(finite, int(step)))
+        self._in_store("metrics", lambda store: store.log_metrics(finite, int(step)))
 
     def log_artifact(self, path: Path, folder: str | None = None) -> None:
         """Copy a file or a folder to MLflow's artifacts, into `folder` of them; does nothing without MLflow."""
-        self._in_store(lambda store: store.log_artifact(path, folder))
+        self._in_store(f"artifact {path.name!r}", lambda store: store.log_artifact(path, folder))
 
     def log_figure(self, figure: Figure, name: str) -> None:
         """Save a figure in the run's folder as `name`, such as `curve.png`, and log it as an artifact."""
@@ -165,7 +173,7 @@ class Tracker:
 
     def log_table(self, table: pd.DataFrame, name: str) -> None:
         """Log a table to MLflow as `name`, such as `results_table.json`; does nothing without MLflow."""
-        self._in_store(lambda store: store.log_table(table, name))
+        self._in_store(f"table {name!r}", lambda store: store.log_table(table, name))
 
     def log_scenarios(
         self, name: str, context: str, scenarios: Mapping[str, Any] | Sequence[Mapping[str, Any]]
@@ -179,17 +187,17 @@ class Tracker:
                 other columns such as its seed and name. Equal ones have equal digests.
         """
         write_json(self.directory / f"{context}_scenarios.json", scenarios)
-        self._in_store(lambda store: store.log_scenarios(name, context, scenarios))
+        self._in_store(f"scenarios {name!r}", lambda store: store.log_scenarios(name, context, scenarios))
 
     def log_agent(self, folder: Path) -> None:
         """Log a trained agent's folder to MLflow as the run's model `agent` (`agents/pyfunc_model.py`)."""
-        self._in_store(lambda store: store.log_agent(folder))
+        self._in_store("the agent", lambda store: store.log_agent(folder))
 
     def set_tags(self, tags: Mapping[str, str]) -> None:
         """Add or change tags."""
         self._record["tags"] |= dict(tags)
         self._write_record()
-        self._in_store(lambda store: store.set_tags(tags))
+        self._in_store("tags", lambda store: store.set_tags(tags))
 
     def finish(self, status: str = "FINISHED", error: str | None = None) -> None:
         """End the run; the `with` block does it. A second call changes nothing."""
@@ -198,7 +206,7 @@ class Tracker:
         self._record |= {"status": status, "ended": _now(), "error": error}
         self._write_record()
         self._log.close()
-        self._in_store(lambda store: store.finish(status))
+        self._in_store("the status", lambda store: store.finish(status))
 
     def __enter__(self) -> Self:
         self._block.enter_context(ending_in_order())
@@ -216,14 +224,17 @@ class Tracker:
             else:
                 self.finish("FAILED", f"{type(error).__name__}: {error}")
 
-    def _in_store(self, work: Callable[[MlflowStore], None]) -> None:
+    def _in_store(self, what: str, work: Callable[[MlflowStore], None]) -> None:
         if self._store is None:
             return
         try:
             work(self._store)
         except Exception as error:  # of any kind: a run never ends because of the store
-            _give_up(self._store.name, error)
-            self._store = None
+            if is_refusal(error) or not is_of_mlflow(error):
+                warn_of_refusal(self._store.name, what, error)
+            else:
+                _give_up(self._store.name, error)
+                self._store = None
 
     def _write_record(self) -> None:
         write_json(self.directory / "run.json", self._record)
@@ -263,13 +274,17 @@ _FAILED_STORES: set[str] = set()
 def _open_store(config: TrackingConfig, record: dict[str, Any], directory: Path) -> MlflowStore | None:
     """Open the store, begin the run in it, and put its id into the record; None without a store."""
     root = store_root(config.root)
-    if config.backend == "none" or (config.uri or str(root / "runs")) in _FAILED_STORES:
+    name = config.uri or str(root / "runs")
+    if config.backend == "none" or name in _FAILED_STORES:
         return None
     try:
         store = MlflowStore(root, config.uri)
         record["run_id"] = store.begin(record, directory)
     except Exception as error:  # of any kind: a run never ends because of the store
-        _give_up(config.uri or str(root / "runs"), error)
+        if is_refusal(error):
+            warn_of_refusal(name, f"run {record['run_name']!r}", error)
+        else:
+            _give_up(name, error)
         return None
     record["in_store"] = True
     return store
@@ -277,10 +292,8 @@ def _open_store(config: TrackingConfig, record: dict[str, Any], directory: Path)
 
 def _give_up(store: str, error: Exception) -> None:
     _FAILED_STORES.add(store)
-    cause = str(error).strip().splitlines()
-    reason = f"{type(error).__name__}: {cause[0] if cause else 'no reason given'}"
-    if isinstance(error, ModuleNotFoundError):
-        reason = f"{error}, or choose tracking=none"
+    is_missing = isinstance(error, ModuleNotFoundError)
+    reason = f"{error}, or choose tracking=none" if is_missing else first_line(error)
     LOGGER.warning("MLflow in %s failed, so runs are logged in their own folders only: %s", store, reason)
 
 

@@ -193,11 +193,17 @@ class Benchmark:
         if repeated := [name for name in names if names.count(name) > 1]:
             raise ValueError(f"two competitors are called {repeated[0]!r}: each must have a name of its own")
         engine = describe_engine(**self.engine)
+        called: dict[str, str] = {}
         for name, scenario in self.scenarios.items():
             roles = self._roles_in(name)
             for role in roles or ():
                 check_integer(f"each of roles in scenario {name!r}", role, at_least=0, below=len(scenario.flows))
             for competitor in self._take_part_in(name):
+                run = f"{name}/{competitor.name}"
+                if called.setdefault(run, name) != name:
+                    raise ValueError(
+                        f"runs of scenarios {called[run]!r} and {name!r} are both called {run!r}: rename one"
+                    )
                 check_algorithms(competitor.takes(scenario, roles), engine)
         for name, suite in self.suites.items():
             for scenario_name in suite.scenarios:

@@ -262,7 +262,7 @@ def _show_progress(
     if done > linked:
         console.print(f"{done - linked} of {total} runs are already done")
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
@@ -275,8 +275,8 @@ def _show_progress(
             run = result.task
             label = f"{run.scenario_name}, {run.competitor}, seed {run.seed}"
             if result.error is not None:
-                console.print(f"[red]failed[/red] {label}: ", end="")
-                console.print(result.error, markup=False, highlight=False)
+                console.print("failed", style="red", end=" ")
+                console.print(f"{label}: {result.error}", markup=False, highlight=False)
             elif not console.is_terminal:
                 # Not by the console, which takes longer than all else that is done here for a run.
                 print(f"{count}/{total} {label} ({time.perf_counter() - began:.0f} s)", file=console.file, flush=True)
@@ -313,7 +313,7 @@ def _track_run(run: Run, metrics: Mapping[str, Any], benchmark: Benchmark, log: 
 def _means(results: pd.DataFrame) -> dict[str, float]:
     means = summary_table(results).xs("mean", axis=1, level="statistic")
     return {
-        f"{scenario}/{competitor}/{metric}".replace("[", ".").replace("]", ""): float(mean)
+        f"{scenario}/{competitor}/{metric.replace('[', '.').replace(']', '')}": float(mean)
         for scenario in means.index.unique("scenario")
         for competitor, row in means.loc[scenario].iterrows()
         for metric, mean in row.items()

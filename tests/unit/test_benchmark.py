@@ -479,6 +479,13 @@ def test_roles_leave_the_other_flows_alone() -> None:
         ({"scenarios": {"odd": {"rate_mbps": {"uniform": [1, 2]}}}}, "scenario 'odd'"),
         ({"competitors": ["bbr9"]}, "unknown algorithm 'bbr9'"),
         ({"competitors": ["bbr", "bbr"]}, "two competitors are called 'bbr'"),
+        (
+            {
+                "scenarios": {"a": {}, "a/b": {}},
+                "competitors": [{"name": "b/c", "algorithm": "bbr"}, {"name": "c", "algorithm": "bbr"}],
+            },
+            "runs of scenarios 'a' and 'a/b' are both called 'a/b/c'",
+        ),
         ({"competitors": "all - bbr9"}, r"unknown competitor 'bbr9' \(did you mean 'bbr"),
         ({"competitors": ["all stock"]}, "like 'all - stock \\+ bbr-stock', got 'all stock'"),
         ({"competitors": ["bbr-stock"], "engine": "native"}, "has no algorithm 'bbr-stock'"),

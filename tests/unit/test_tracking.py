@@ -23,15 +23,16 @@ from typing import Any
 import numpy as np
 import policies
 import pytest
+from in_process import ExecutorInThisProcess
 from matplotlib.figure import Figure
 from rich.console import Console
 from training import run_of
 from waiting import wait_for
 
 from bbrgym import Flow, Scenario
-from bbrgym.agents import tracking
+from bbrgym.agents import mlflow_store, tracking
 from bbrgym.agents.callbacks import EVALUATION_SEED
-from bbrgym.agents.mlflow_store import flatten, store_uri
+from bbrgym.agents.mlflow_store import LONGEST_NAME, flatten, store_name, store_uri
 from bbrgym.agents.mlflow_view import VIEWS
 from bbrgym.agents.policy import Agent
 from bbrgym.agents.tracking import Tracker, TrackingConfig, read_metrics
@@ -59,12 +60,19 @@ def root(mlflow_database: Path, tmp_path: Path) -> Iterator[Path]:
     shutil.copy(mlflow_database, tmp_path / "runs")
     yield tmp_path
     tracking._FAILED_STORES.clear()
+    mlflow_store._REFUSALS.clear()
 
 
 def start(root: Path, name: str = "run", **more: Any) -> Tracker:
     given: dict[str, Any] = {"params": {"seed": 7, "agent": {"gamma": 0.9}}, "config": {"backend": "mlflow"}} | more
     given["config"] = given["config"] | {"root": str(root)}
     return Tracker.start(root / "runs" / name, "tests", name, **given)
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What the store's failures and refusals printed."""
+    names = (tracking.__name__, mlflow_store.__name__)
+    return [record.message for record in caplog.records if record.name in names]
 
 
 def client(root: Path) -> Any:
@@ -104,7 +112,7 @@ def test_a_run_is_in_the_folder_and_in_the_store(root: Path) -> None:
     run = client(root).get_run(tracker.run_id)
     assert run.info.status == "FINISHED"
     assert run.data.params == {"seed": "7", "agent.gamma": "0.9"}
-    assert run.data.metrics == {"reward": -1.0, "share_0_": 0.5}
+    assert run.data.metrics == {"reward": -1.0, "share:5B0:5D": 0.5}
     assert run.data.tags["colour"] == "red"
     assert run.data.tags["seed"] == "7"
     assert "bbrgym" in run.data.tags
@@ -125,7 +133,7 @@ def test_many_and_long_parameters(root: Path) -> None:
     stored = client(root).get_run(tracker.run_id).data.params
     assert len(stored) == 253
     assert len(stored["long"]) == 6000
-    assert (stored["none"], stored["odd_name_"]) == ("null", "[1, 2]")
+    assert (stored["none"], stored["odd:3Dname:2C"]) == ("null", "[1, 2]")
     assert len(run_of(tracker.directory)["params"]["long"]) == 20_000
 
 
@@ -187,12 +195,12 @@ def test_a_failed_model_does_not_stop_a_run(
 
     monkeypatch.setattr(mlflow.pyfunc, "save_model", refuse)
     make_agent().save(root / "best")
-    with caplog.at_level(logging.WARNING, logger=tracking.__name__), start(root) as tracker:
+    with caplog.at_level(logging.WARNING, logger="bbrgym"), start(root) as tracker:
         tracker.log_agent(root / "best")
         tracker.log_scenarios("scenarios", "training", SCENARIO)
         tracker.log_metrics({"x": 1.0})
-    assert [record.message for record in caplog.records if "no models today" in record.message]
-    assert len([record for record in caplog.records if record.name == tracking.__name__]) == 1
+    assert len([text for text in warnings(caplog) if "no models today" in text]) == len(warnings(caplog)) == 1
+    assert client(root).get_run(tracker.run_id).data.metrics == {"x": 1.0}
     assert run_of(tracker.directory)["status"] == "FINISHED"
     assert json.loads((tracker.directory / "training_scenarios.json").read_text()) == SCENARIO
 
@@ -242,7 +250,7 @@ def test_runs_can_log_one_dataset_at_the_same_time(root: Path, caplog: pytest.Lo
     for tracker in trackers:
         tracker.finish()
         assert len(client(root).get_run(tracker.run_id).inputs.dataset_inputs) == 5
-    assert not [record for record in caplog.records if record.name == tracking.__name__]
+    assert not warnings(caplog)
 
 
 def missing_columns(experiment: str, run: Any) -> set[str]:
@@ -356,6 +364,81 @@ def test_a_benchmark_in_the_store(root: Path) -> None:
     assert artifacts == {"results.parquet", "results_table.json", "benchmark.json", "report.html"}
 
 
+ODD_NAMES = [
+    *("", ":", ".", "..", "...", "./rel", "..rel", "a//b", "a///b", "/a", "a/", "/", "//", "a/./b", "a/../b", "a/.b"),
+    *("loss<1%", "loss>1%", "loss_1_", "loss:3C1:25", "loss:3A3C1:25", "≤1 %", "a\n", "a\x00", "a:", "a:3", "share[0]"),
+    *("x" * 249 + "%", "x" * 300, "x" * 300 + "y", "\ud800"),
+]
+
+
+def test_every_name_has_one_of_its_own_that_mlflow_takes() -> None:
+    from mlflow.utils.validation import _validate_param_name
+
+    names = {name: store_name(name) for name in ODD_NAMES}
+    assert len(set(names.values())) == len(ODD_NAMES)
+    for name in names.values():
+        _validate_param_name(name)
+        assert len(name) <= LONGEST_NAME
+    plain = ["eval/reward", "agent.gamma", "a b: c", "naïve", "a/.b", "scenarios.0.5bdp.rate_mbps"]
+    assert [store_name(name) for name in plain] == plain
+    assert names["≤1 %"] == ":E2:89:A41 :25"
+
+
+def test_a_benchmark_whose_names_mlflow_refuses(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    names = ["loss<1%", "loss>1%", "./rel ≤1 % a//b"]
+    config = {
+        "name": "odd: ≤?# [/n]",  # a closing tag, for rich
+        "scenarios": {
+            name: {"rate_mbps": 12 + index, "duration_s": 1, "flows": [{"rtt_ms": 30}]}
+            for index, name in enumerate(names)
+        },
+        "competitors": ["bbr", "cubic"],
+        "seeds": [1, 2],
+        "engine": "native",
+        "executor": {"workers": 1},
+        "tracking": {"backend": "mlflow", "root": str(root)},
+    }
+    console = Console(file=io.StringIO(), force_terminal=True)
+    run_benchmark(config, root / "odd", console, has_report=False, executor=ExecutorInThisProcess())
+    (experiment,) = client(root).search_experiments(filter_string="name LIKE 'benchmark/%'")
+    runs = client(root).search_runs([experiment.experiment_id])
+    assert experiment.name == "benchmark/odd: ≤?# [/n]"
+    assert len(runs) == 1 + 2 * 2 * len(names)
+    assert {run.info.status for run in runs} == {"FINISHED"}
+    for name in names:
+        found = [run for run in runs if run.data.tags.get("scenario") == name]
+        assert sorted(run.info.run_name for run in found) == sorted(
+            f"{name}/{competitor}/{seed}" for competitor in ("bbr", "cubic") for seed in (1, 2)
+        )
+    parent = client(root).get_run(run_of(root / "odd")["run_id"])
+    for index, name in enumerate(names):
+        assert float(parent.data.params[store_name(f"scenarios.{name}.rate_mbps")]) == 12 + index
+        assert store_name(f"{name}/cubic/link_jain") in parent.data.metrics
+    assert not warnings(caplog)
+
+
+def test_a_value_that_mlflow_refuses_costs_that_value_and_one_warning(
+    root: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    params = {"a.b": 1, "a": {"b": 2}, "c": "\ud800 \0"}  # twice the same name; text that no database takes
+    with caplog.at_level(logging.WARNING, logger="bbrgym"):
+        for name in ("first", "second"):
+            with start(root, name, params=params) as tracker, monkeypatch.context() as patched:
+                patched.setattr(mlflow_store, "store_name", lambda name: name)
+                for step in range(3):
+                    tracker.log_metrics({f"good{index}": 1.0 for index in range(5)} | {"bad?": 2.0}, step)
+                    assert tracker._store is not None
+                    tracker._store._flush()
+                tracker.set_tags({"good": "yes", "bad?": "no"})
+            run = client(root).get_run(tracker.run_id)
+            assert run.info.status == "FINISHED"
+            assert run.data.params == {"a.b": "1", "c": "? ?"}
+            assert run.data.metrics == {f"good{index}": 1.0 for index in range(5)}
+            assert run.data.tags["good"] == "yes"
+    kinds = [re.sub(r".* refuses (.*), which is left out there: .*", r"\1", text) for text in warnings(caplog)]
+    assert kinds == ["params 'a.b'", "metrics 'bad?'", "tags 'bad?'"]
+
+
 def test_values_that_are_not_finite(root: Path) -> None:
     with start(root) as tracker:
         tracker.log_metrics({"good": 1.0, "nan": math.nan, "inf": math.inf})
@@ -405,7 +488,7 @@ def occupy(root: Path) -> None:
 @pytest.mark.parametrize("break_it", [corrupt, occupy])
 def test_a_broken_store_does_not_stop_a_run(root: Path, caplog: pytest.LogCaptureFixture, break_it: Any) -> None:
     break_it(root)
-    with caplog.at_level(logging.WARNING, logger=tracking.__name__):
+    with caplog.at_level(logging.WARNING, logger="bbrgym"):
         for name in ("first", "second"):
             folder = root / "elsewhere" / name
             config = {"backend": "mlflow", "root": str(root)}
@@ -413,11 +496,11 @@ def test_a_broken_store_does_not_stop_a_run(root: Path, caplog: pytest.LogCaptur
                 tracker.log_metrics({"x": 1.0})
                 tracker.log_artifact(folder / "run.json")
             assert len(read_metrics(folder)) == 1
-    assert len([record for record in caplog.records if record.name == tracking.__name__]) == 1
+    assert len(warnings(caplog)) == 1
 
 
 def test_a_store_that_breaks_during_a_run_does_not_stop_it(root: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, logger=tracking.__name__), start(root) as tracker:
+    with caplog.at_level(logging.WARNING, logger="bbrgym"), start(root) as tracker:
         tracker.log_metrics({"x": 1.0}, 1)
         with sqlite3.connect(root / "runs" / "mlflow.db") as connection:
             connection.execute("DROP TABLE metrics")
@@ -435,7 +518,7 @@ def test_without_mlflow_it_says_what_to_install(
     root: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "mlflow", None)
-    with caplog.at_level(logging.WARNING, logger=tracking.__name__), start(root) as tracker:
+    with caplog.at_level(logging.WARNING, logger="bbrgym"), start(root) as tracker:
         tracker.log_metrics({"x": 1.0})
     assert "needs mlflow: pip install 'bbrgym[track]', or choose tracking=none" in caplog.text
     assert len(read_metrics(tracker.directory)) == 1
@@ -470,7 +553,7 @@ def test_bad_configuration_is_refused_by_name() -> None:
 
 def test_flatten() -> None:
     nested = {"a": {"b": 1, "c": [1, 2]}, "flows": [{"rtt_ms": 10.0}, {"rtt_ms": 50.0}], "empty": {}, "text": "t"}
-    assert flatten(nested) == {
+    assert dict(flatten(nested)) == {
         "a.b": "1",
         "a.c": "[1, 2]",
         "flows.0.rtt_ms": "10.0",
