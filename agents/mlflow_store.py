@@ -24,8 +24,9 @@ import numpy as np
 from bbrgym.agents.mlflow_view import DESCRIPTION, experiment_tags, run_description
 from bbrgym.agents.policy import load_agent
 from bbrgym.extras import require
-from bbrgym.files import write_json
+from bbrgym.files import sqlite_url, write_json
 from bbrgym.processes import ChildProcess
+from bbrgym.waiting import announcing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,8 +66,9 @@ def store_uri(root: Path | str | None = None) -> str:
     require("MLflow's store", "mlflow", "filelock")
     database = store_root(root) / "runs" / "mlflow.db"
     if not database.exists():
-        _create_database(database)
-    return f"sqlite:///{database}"
+        with announcing(f"MLflow's database {database}, which is being created"):
+            _create_database(database)
+    return sqlite_url(database)
 
 
 def run_ui(root: Path | str | None, port: int) -> int:
@@ -226,7 +228,7 @@ class MlflowStore:
                 f"{temporary}/agent",
                 mlflow_model=model,
                 python_model=str(Path(__file__).with_name("pyfunc_model.py")),
-                artifacts={"agent": str(folder)},
+                artifacts={"agent": folder.absolute().as_uri()},
                 signature=signature,
                 input_example=observation.neutral[np.newaxis],
                 pip_requirements=_model_requirements(),
@@ -377,7 +379,7 @@ def _create_database(database: Path) -> None:
         for left_behind in database.parent.glob("mlflow.db.partial*"):
             left_behind.unlink()
         created = subprocess.run(
-            [sys.executable, "-c", _CREATE, f"sqlite:///{partial}"],
+            [sys.executable, "-c", _CREATE, sqlite_url(partial)],
             capture_output=True,
             text=True,
             timeout=180,

@@ -10,6 +10,8 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
+from bbrgym.waiting import announcing
+
 
 def source_tags() -> dict[str, str]:
     """Return what could change a run's numbers: versions, and in a checkout the commit and whether it is modified."""
@@ -40,14 +42,15 @@ def _git(*arguments: str) -> str | None:
     if arguments[0] != "ls-files" and _git("ls-files", "--error-unmatch", here.name) is None:
         return None  # installed in an environment inside another project's checkout
     try:
-        asked = subprocess.run(
-            ["git", "-C", str(here.parent), *arguments],
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=True,
-            stdin=subprocess.DEVNULL,
-        )
+        with announcing("git"):
+            asked = subprocess.run(
+                ["git", "-C", str(here.parent), *arguments],
+                capture_output=True,
+                text=True,
+                timeout=10,
+                check=True,
+                stdin=subprocess.DEVNULL,
+            )
     except (OSError, subprocess.SubprocessError):
         return None
     return asked.stdout.strip()

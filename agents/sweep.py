@@ -20,6 +20,7 @@ from bbrgym.agents.tracking import Tracker, TrackingConfig, read_metrics, read_r
 from bbrgym.agents.train import TrainResult, is_run_of, resume, train
 from bbrgym.executors import ending_local_jobs
 from bbrgym.interruption import TERMINATED, keeping_handlers
+from bbrgym.waiting import announcing
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -99,7 +100,7 @@ def _start_ray(settings: DictConfig) -> None:
 
     options: Any = OmegaConf.to_container(settings, resolve=True)
     if not ray.is_initialized():
-        with keeping_handlers():
+        with keeping_handlers(), announcing("Ray"):
             ray.init(**options)
 
 

@@ -29,6 +29,7 @@ from bbrgym.agents.provenance import source_tags
 from bbrgym.checks import check_keys, check_name
 from bbrgym.files import replace_file, write_json
 from bbrgym.interruption import TERMINATED, ending_in_order
+from bbrgym.waiting import announcing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -228,7 +229,8 @@ class Tracker:
         if self._store is None:
             return
         try:
-            work(self._store)
+            with announcing(f"MLflow in {self._store.name}"):
+                work(self._store)
         except Exception as error:  # of any kind: a run never ends because of the store
             if is_refusal(error) or not is_of_mlflow(error):
                 warn_of_refusal(self._store.name, what, error)
@@ -279,7 +281,8 @@ def _open_store(config: TrackingConfig, record: dict[str, Any], directory: Path)
         return None
     try:
         store = MlflowStore(root, config.uri)
-        record["run_id"] = store.begin(record, directory)
+        with announcing(f"MLflow in {name}"):
+            record["run_id"] = store.begin(record, directory)
     except Exception as error:  # of any kind: a run never ends because of the store
         if is_refusal(error):
             warn_of_refusal(name, f"run {record['run_name']!r}", error)

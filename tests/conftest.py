@@ -105,7 +105,8 @@ def mlflow_database(tmp_path_factory: pytest.TempPathFactory, worker_id: str) ->
     It is one for all workers of a test run.
     """
     base = tmp_path_factory.getbasetemp()
-    root = (base if worker_id == "master" else base.parent) / "mlflow"
+    # Its name has characters that mean something in URLs.
+    root = (base if worker_id == "master" else base.parent) / "mlflow? 50%20 #1 'é' {x}"
     database = root / "runs" / "mlflow.db"
     with FileLock(f"{root}.lock"):
         if not database.exists():

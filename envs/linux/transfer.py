@@ -28,6 +28,7 @@ from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.engine import read_policies
 from bbrgym.envs.scenario import Flow, Scenario
 from bbrgym.envs.trace import Trace
+from bbrgym.waiting import announcing
 
 DEFAULT_PORT: Final = 5201
 """iperf3's, which firewalls of test networks let through."""
@@ -260,7 +261,8 @@ def send(
 
 
 def _connect(sender: _linux.UdpSender, peer: str, timeout_s: float) -> None:
-    _wait(sender, "connecting", timeout_s)
+    with announcing(f"a receiver at {peer}"):
+        _wait(sender, "connecting", timeout_s)
     if sender.phase == "busy":
         raise ConnectionError(f"{peer} serves another sender: try again later, or start a receiver at another port")
     if sender.phase == "connecting":

@@ -16,6 +16,7 @@ from bbrgym.envs.engine import EngineError, OneThread, in_one_thread
 from bbrgym.envs.ns3gym import ns3gym_pb2 as pb
 from bbrgym.envs.ns3gym.messages import pack_data, unpack_data, unpack_space
 from bbrgym.envs.ns3gym.peer import ZmqPeer, reading
+from bbrgym.waiting import announcing
 
 _GRACE_S: Final = 5.0
 """How long a program that was told to stop may take: many write their results then."""
@@ -183,7 +184,8 @@ class Ns3GymEnv(gymnasium.Env[Any, Any]):
         if self._command is not None:
             seed = int(self.np_random.integers(1, _LARGEST_SEED, endpoint=True))
             self._peer.start([*self._command, f"--openGymPort={self.port}", f"--simSeed={seed}"])
-        message = self._peer.receive(self._timeout_s, lambda: "starting")
+        with announcing(f"a simulation at port {self.port}"):
+            message = self._peer.receive(self._timeout_s, lambda: "starting")
         with reading("the program", "SimInitMsg", message):
             hello = pb.SimInitMsg.FromString(message)
             if hello.error:

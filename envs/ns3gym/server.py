@@ -32,6 +32,7 @@ from bbrgym.envs.ns3gym.messages import pack_space, unpack_data
 from bbrgym.envs.ns3gym.peer import reading
 from bbrgym.envs.reward import Reward
 from bbrgym.envs.scenario import Flow, Scenario
+from bbrgym.waiting import announcing
 
 SERVED_SCENARIO: Final = Scenario(flows=(Flow("agent", rtt_ms=50.0), Flow("bbr", rtt_ms=50.0)))
 """The default: an agent and a BBR flow of the same RTT."""
@@ -212,7 +213,9 @@ class _Client:
     def __enter__(self) -> _Client:
         awaited = zmq.EVENT_HANDSHAKE_SUCCEEDED | (0 if self._is_patient else zmq.EVENT_CONNECT_RETRIED)
         try:
-            if self._wait_for(awaited, _CONNECT_LIMIT_S) != zmq.EVENT_HANDSHAKE_SUCCEEDED:
+            with announcing(f"an ns3-gym client at {self._address}"):
+                event = self._wait_for(awaited, _CONNECT_LIMIT_S)
+            if event != zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 raise EngineError(
                     f"no ns3-gym client listens on {self._address} (waited {_CONNECT_LIMIT_S:g} s): start it first"
                 )

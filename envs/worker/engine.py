@@ -17,6 +17,7 @@ from bbrgym.checks import check_number
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.engine import Engine, EngineDescription, EngineError, EngineUnavailableError, Rows
 from bbrgym.envs.scenario import Scenario
+from bbrgym.waiting import announcing
 
 with contextlib.suppress(ModuleNotFoundError):  # described without them, and refused when an engine is made
     from bbrgym.envs.ns3gym import ns3gym_pb2 as pb
@@ -160,7 +161,8 @@ class WorkerEngine(Engine):
         if self._is_new:
             limit_s = self._start_limit_s
             doing = f"loading {self.description.title}"
-            hello = self._receive(limit_s, lambda: doing, self._asked_at, " (start_limit_s)")
+            with announcing(f"{self.description.title} to start"):
+                hello = self._receive(limit_s, lambda: doing, self._asked_at, " (start_limit_s)")
         else:
             limit_s = self._timeout_s
             hello = self._receive(limit_s, lambda: "ending the last episode", self._asked_at)

@@ -24,6 +24,7 @@ from bbrgym.checks import check_integer, check_keys, check_name, check_number
 from bbrgym.extras import optional
 from bbrgym.interruption import deferring_signals, keeping_handlers, shielding_children
 from bbrgym.processes import ProcessExecutor, TaskError, TaskResult, WorkerLostError, error_text
+from bbrgym.waiting import announcing
 
 Task = TypeVar("Task")
 
@@ -196,7 +197,8 @@ class ExecutorConfig:
 
 def make_executor(config: ExecutorConfig) -> TaskExecutor:
     """Start an executor, or connect to its cluster: see `ExecutorConfig.start`."""
-    return config.start()
+    with announcing(f"the workers of {type(config).__name__.removesuffix('Config')}"):
+        return config.start()
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Final, cast
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from bbrgym.extras import optional
 
@@ -43,6 +43,12 @@ def open_folder(where: str | Path) -> Path:
     folder = UPath(where)
     folder.fs  # noqa: B018  # fails now if its package is missing
     return cast(Path, folder)
+
+
+def sqlite_url(path: Path) -> str:
+    """Return SQLAlchemy's URL of a SQLite database, whatever characters its path has."""
+    # With the driver's name, because MLflow takes what follows `sqlite:///` for a path and makes its folders.
+    return f"sqlite+pysqlite:///{quote(str(path.absolute()))}"
 
 
 def is_local(path: Path) -> bool:

@@ -18,6 +18,7 @@ from bbrgym.agents import mlflow_store
 from bbrgym.agents.tracking import Tracker, read_run
 from bbrgym.benchmark.results import BenchmarkResult
 from bbrgym.cli import COMMANDS, main
+from bbrgym.files import sqlite_url
 
 SMALL = [
     *("engine.name=fake", "scenario=single", "scenario.duration_s=2", "tracking=none", "agent.n_steps=32"),
@@ -260,7 +261,7 @@ def test_the_ui_is_started_for_this_machine_only(
     (arguments,) = started
     assert arguments[:4] == [sys.executable, "-m", "mlflow", "ui"]
     assert " ".join(arguments[4:]) == (
-        f"--backend-store-uri sqlite:///{mlflow_database} --host 127.0.0.1 --port 5001 --workers 1"
+        f"--backend-store-uri {sqlite_url(mlflow_database)} --host 127.0.0.1 --port 5001 --workers 1"
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bbrgym.files import open_folder, replace_file, write_json, write_text
+from bbrgym.files import open_folder, replace_file, sqlite_url, write_json, write_text
 
 
 def test_json_has_plain_types_only(tmp_path: Path) -> None:
@@ -32,6 +32,19 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> 
         replace_file(path, fail)
     assert path.read_text(encoding="utf-8") == "münch\n"
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("folder", ["what?", "my%20project", "#1", "a b", 'it\'s "it"', "naïve ≤", "a+b@c:d&e={f}\\"])
+def test_a_database_is_found_by_its_url_in_any_folder(folder: str, tmp_path: Path) -> None:
+    sqlalchemy = pytest.importorskip("sqlalchemy")
+    path = tmp_path / folder / "a.db"
+    path.parent.mkdir()
+    url = sqlite_url(path)
+    assert sqlalchemy.make_url(url).database == str(path)
+    assert sqlalchemy.make_url(str(sqlalchemy.make_url(url))).database == str(path)
+    with sqlalchemy.create_engine(url).begin() as connection:
+        connection.execute(sqlalchemy.text("CREATE TABLE t (x INTEGER)"))
+    assert [file for file in tmp_path.rglob("*") if file.is_file()] == [path]
 
 
 def test_a_url_needs_the_extra_storage(monkeypatch: pytest.MonkeyPatch) -> None:

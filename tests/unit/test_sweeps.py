@@ -224,7 +224,10 @@ def test_optuna_finds_a_minimum() -> None:
 
 def test_an_optuna_grid_runs_every_combination_once(capsys: pytest.CaptureFixture[str]) -> None:
     params = "hydra.sweeper.params={agent.gamma: 'choice(0.3)', seed: 'range(4,2,-1)'}"
-    assert run(sweep_tasks.quadratic, *OPTUNA, params, "hydra.sweeper.sampler=grid", "agent=ppo,sac") == 0
+    given = (*OPTUNA, params, "hydra.sweeper.sampler=grid", "hydra.sweep.dir='is it 50%20? #1'")
+    assert run(sweep_tasks.quadratic, *given, "agent=ppo,sac") == 0
+    assert [path.name for path in Path().iterdir()] == ["is it 50%20? #1"]
+    Path("is it 50%20? #1").rename("sweep")
     with closing(sqlite3.connect("sweep/optuna.db")) as connection:
         assert connection.execute("SELECT state, COUNT(*) FROM trials GROUP BY state").fetchall() == [("COMPLETE", 4)]
     results = OmegaConf.load("sweep/optimization_results.yaml")

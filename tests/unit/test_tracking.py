@@ -23,13 +23,14 @@ from typing import Any
 import numpy as np
 import policies
 import pytest
+from filelock import FileLock
 from in_process import ExecutorInThisProcess
 from matplotlib.figure import Figure
 from rich.console import Console
 from training import run_of
 from waiting import wait_for
 
-from bbrgym import Flow, Scenario
+from bbrgym import Flow, Scenario, waiting
 from bbrgym.agents import mlflow_store, tracking
 from bbrgym.agents.callbacks import EVALUATION_SEED
 from bbrgym.agents.mlflow_store import LONGEST_NAME, flatten, store_name, store_uri
@@ -42,6 +43,7 @@ from bbrgym.benchmark.run import run_benchmark
 from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.envs.sb3_env import SharedPolicyVecEnv
+from bbrgym.files import open_folder, sqlite_url
 from bbrgym.interruption import TERMINATED
 
 LOG_UNTIL_KILLED = """
@@ -55,10 +57,12 @@ with Tracker.start(pathlib.Path(sys.argv[1]), "kill", "kill", {}) as tracker:
 
 @pytest.fixture
 def root(mlflow_database: Path, tmp_path: Path) -> Iterator[Path]:
-    """A root with a store of its own."""
-    (tmp_path / "runs").mkdir()
-    shutil.copy(mlflow_database, tmp_path / "runs")
-    yield tmp_path
+    """A root with a store of its own, in a folder whose name has characters that mean something in URLs."""
+    root = tmp_path / mlflow_database.parents[1].name
+    (root / "runs").mkdir(parents=True)
+    shutil.copy(mlflow_database, root / "runs")
+    yield root
+    assert [path.name for path in tmp_path.iterdir()] == [root.name]
     tracking._FAILED_STORES.clear()
     mlflow_store._REFUSALS.clear()
 
@@ -86,6 +90,23 @@ def test_two_processes_that_create_the_database_at_the_same_time_succeed(mlflow_
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     assert not list(mlflow_database.parent.glob("*.partial*"))
+
+
+def test_a_wait_for_the_database_is_announced(
+    mlflow_database: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "PATIENCE_S", 0.01)
+    (tmp_path / "runs").mkdir()
+    with ThreadPoolExecutor(1) as pool, FileLock(tmp_path / "runs" / "mlflow.db.lock"):
+        uri = pool.submit(store_uri, tmp_path)
+        wait_for(lambda: "Waiting for MLflow's database" in caplog.text)
+        shutil.copy(mlflow_database, tmp_path / "runs")
+    assert uri.result() == sqlite_url(tmp_path / "runs" / "mlflow.db")
+    caplog.clear()
+    monkeypatch.undo()
+    with start(tmp_path):
+        pass
+    assert "Waiting" not in caplog.text
 
 
 def test_runs_can_create_one_experiment_at_the_same_time(root: Path) -> None:
@@ -146,7 +167,9 @@ def make_agent(**config: Any) -> Agent:
 
 
 @pytest.mark.parametrize("lstm", [(), (6,)])
-def test_an_agent_is_a_model(root: Path, monkeypatch: pytest.MonkeyPatch, lstm: tuple[int, ...]) -> None:
+def test_an_agent_is_a_model(
+    root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory, lstm: tuple[int, ...]
+) -> None:
     agent = make_agent(lstm=lstm)
     agent.save(root / "best")
     with start(root) as tracker:
@@ -161,7 +184,8 @@ def test_an_agent_is_a_model(root: Path, monkeypatch: pytest.MonkeyPatch, lstm: 
     (output,) = client(root).get_run(tracker.run_id).outputs.model_outputs
     assert (output.model_id, output.step) == (logged.model_id, 640)
     for uri in (f"runs:/{tracker.run_id}/agent", f"models:/{logged.model_id}"):
-        model = mlflow.pyfunc.load_model(uri)
+        # A copy, because MLflow would read the path of `root` as a URL.
+        model = mlflow.pyfunc.load_model(uri, dst_path=str(tmp_path_factory.mktemp("model")))
         agent.reset()
         rng = np.random.default_rng(1)
         for _ in range(3):  # a recurrent agent has a memory
@@ -178,7 +202,7 @@ def test_an_agent_is_a_model(root: Path, monkeypatch: pytest.MonkeyPatch, lstm: 
     assert model.metadata.metadata["content_hash"] == agent.content_hash
     assert model.metadata.metadata["observation"]["features"] == list(agent.spec.observation.features)
     assert model.input_example.shape == (1, agent.network.inputs)
-    folder = Path(logged.artifact_location.removeprefix("file://"))
+    folder = open_folder(logged.artifact_location)
     needed = (folder / "requirements.txt").read_text().split()
     assert [re.split(r"[~<>=!]", text)[0] for text in needed] == ["bbrgym", "numpy", "mlflow"]
     assert all("<" in text or "~=" in text for text in needed)

@@ -22,6 +22,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from bbrgym.checks import check_integer, check_name, check_number
 from bbrgym.extras import require
+from bbrgym.files import sqlite_url
+from bbrgym.waiting import announcing
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -58,7 +60,7 @@ class OptunaSweeper(Sweeper):
         sampler: `tpe` (tree-structured Parzen estimator), `random` or `grid` (every combination once).
         seed: seed of the sampler; None for a fresh one each time.
         max_failure_rate: share of `n_trials` that may fail before the sweep ends with an error.
-        storage: URL of Optuna's database; None does not store the study.
+        storage: path of Optuna's SQLite database, or the URL of a database; None does not store the study.
         study_name: the study's name in the database.
         params: `{key: sweep}`, more of the search space; the command line takes precedence.
 
@@ -90,7 +92,7 @@ class OptunaSweeper(Sweeper):
         self._sampler = sampler
         self._seed = seed
         self._max_failures = max_failure_rate * n_trials
-        self._storage = storage
+        self._storage = storage if storage is None or "://" in storage else sqlite_url(Path(storage))
         self._study_name = study_name
         self._params = {str(key): str(value) for key, value in (params or {}).items()}
         self.config: DictConfig | None = None
@@ -132,12 +134,13 @@ class OptunaSweeper(Sweeper):
         OmegaConf.save(self.config, sweep_dir / "multirun.yaml")
         space, fixed = self._read(arguments)
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        study = optuna.create_study(
-            storage=self._storage,
-            study_name=self._study_name,
-            directions=[StudyDirection[one.upper()] for one in self._directions],
-            load_if_exists=True,
-        )
+        with announcing(f"Optuna's database {self._storage}"):
+            study = optuna.create_study(
+                storage=self._storage,
+                study_name=self._study_name,
+                directions=[StudyDirection[one.upper()] for one in self._directions],
+                load_if_exists=True,
+            )
         self._requeue(study)
         study.sampler = self._make_sampler(len(study.trials))
         planned = self._n_trials
