@@ -9,8 +9,9 @@ from typing import Any
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from rich.console import Console
 
-from bbrgym.cli import make_console, run_explained
+from bbrgym.cli import make_console
 from bbrgym.envs.engine import EngineError
+from bbrgym.hydra_task import run_explained
 from bbrgym.interruption import run_interruptible
 
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import itertools
 import logging
-import os
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import metadata, resources
 from importlib.resources.abc import Traversable
@@ -18,11 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from bbrgym.checks import check_name
 from bbrgym.envs.engine import EngineError
-from bbrgym.extras import require
-from bbrgym.interruption import raise_if_interrupted, run_interruptible
+from bbrgym.hydra_task import Task, add_overrides, run_explained, run_with_hydra
+from bbrgym.interruption import run_interruptible
 
 if TYPE_CHECKING:
-    from omegaconf import DictConfig
     from rich.console import Console
 
     from bbrgym.agents.train import TrainResult
@@ -66,26 +63,6 @@ def _main(arguments: Sequence[str] | None) -> int:
     return run_explained("bbrgym", run)
 
 
-def run_explained(name: str, command: Callable[[], int]) -> int:
-    """Run a command. An error whose message is all that a user needs is printed as a line; others are raised.
-
-    Args:
-        name: of the command, for the line.
-        command: returns the exit status.
-
-    Returns:
-        The command's exit status, or 1 after such an error.
-    """
-    try:
-        return command()
-    except Exception as error:
-        raise_if_interrupted()
-        if not _is_explained(error):
-            raise
-        print(f"{name}: {error}", file=sys.stderr)
-        return 1
-
-
 @dataclass(frozen=True)
 class Command:
     """A subcommand.
@@ -114,7 +91,7 @@ def _train(arguments: list[str]) -> int:
     if resumed not in ("null", ""):
         return _resume(Path(resumed), arguments)
 
-    return _run_with_hydra(_Task("train", _train_once), "config", arguments)
+    return run_with_hydra(Task("train", _train_once), "config", arguments)
 
 
 def _train_once(config: dict[str, Any], directory: Path) -> float:
@@ -179,7 +156,7 @@ def _report_training(result: TrainResult) -> None:
 
 
 def _evaluate(arguments: list[str]) -> int:
-    return _run_with_hydra(_Task("evaluate", _evaluate_once), "evaluate", arguments)
+    return run_with_hydra(Task("evaluate", _evaluate_once), "evaluate", arguments)
 
 
 def _evaluate_once(config: dict[str, Any], directory: Path) -> None:
@@ -192,7 +169,7 @@ def _evaluate_once(config: dict[str, Any], directory: Path) -> None:
 def _benchmark(arguments: list[str]) -> int:
     # The same folder at every start, so that the benchmark resumes.
     folder = f"output_dir={BENCHMARKS}/${{benchmark.name}}"
-    return _run_with_hydra(_Task("benchmark", _benchmark_once), "config", _add_overrides([folder], arguments))
+    return run_with_hydra(Task("benchmark", _benchmark_once), "config", add_overrides([folder], arguments))
 
 
 def _benchmark_once(config: dict[str, Any], directory: Path) -> None:
@@ -220,7 +197,7 @@ def _benchmark_once(config: dict[str, Any], directory: Path) -> None:
 
 
 def _demo(arguments: list[str]) -> int:
-    return _run_with_hydra(_Task("demo", _demo_once), "config", _add_overrides(["experiment=demo"], arguments))
+    return run_with_hydra(Task("demo", _demo_once), "config", add_overrides(["experiment=demo"], arguments))
 
 
 def _demo_once(config: dict[str, Any], directory: Path) -> None:
@@ -348,73 +325,6 @@ def _ui(arguments: list[str]) -> int:
     return run_ui(options.root, options.port)
 
 
-def _run_with_hydra(task: _Task, config_name: str, arguments: Sequence[str]) -> int:
-    """Compose the configuration and run a task with it, once, or as the jobs of a sweep with --multirun."""
-    import hydra
-
-    from bbrgym.agents.sweep import SweepTracking, tracked_sweep
-
-    for argument in arguments:
-        if launcher := re.match(r"hydra/launcher=(ray|slurm|submitit)", argument):
-            plugin = "ray" if launcher[1] == "ray" else "submitit"
-            require(argument, plugin, f"hydra_plugins.hydra_{plugin}_launcher")
-    callback = f"{SweepTracking.__module__}.{SweepTracking.__qualname__}"
-    added = [f"hydra.job.name={task.command}", f"+hydra.callbacks.tracking._target_={callback}"]
-    try:
-        with tracked_sweep(), _command_line([f"bbrgym {task.command}", *_add_overrides(added, arguments)]):
-            hydra.main(config_path="pkg://bbrgym.conf", config_name=config_name, version_base="1.3")(task)()
-    except SystemExit as left:
-        return left.code if isinstance(left.code, int) else int(left.code is not None)
-    return 0
-
-
-@dataclass(frozen=True)
-class _Task:
-    """What Hydra runs; it can be pickled, because the jobs of a sweep run in other processes.
-
-    Attributes:
-        command: the subcommand.
-        function: takes plain containers, and the folder that Hydra made for it. Its result is for a sweeper.
-    """
-
-    command: str
-    function: Callable[[dict[str, Any], Path], float | None]
-
-    def __call__(self, config: DictConfig) -> float | None:
-        from hydra.core.hydra_config import HydraConfig
-        from hydra.errors import CompactHydraException
-        from hydra.types import RunMode
-        from omegaconf import OmegaConf
-
-        settings = HydraConfig.get()
-        is_job = settings.mode is RunMode.MULTIRUN
-        if is_job:
-            os.chdir(settings.runtime.cwd)  # a cluster's worker starts elsewhere
-        directory = Path(os.path.relpath(settings.runtime.output_dir))
-        try:
-            if missing := OmegaConf.missing_keys(config):
-                raise ValueError(
-                    f"missing: {', '.join(f'{key}=…' for key in sorted(missing))} (see bbrgym {self.command} --help)"
-                )
-            if is_job:
-                from bbrgym.agents.sweep import sweep_run_id
-
-                OmegaConf.update(config, "tracking.parent", sweep_run_id(Path(settings.sweep.dir)), force_add=True)
-            plain = OmegaConf.to_container(config, resolve=True)
-            assert isinstance(plain, dict)
-            return self.function(
-                {**{str(key): value for key, value in plain.items()}, "output_dir": str(directory)}, directory
-            )
-        except Exception as error:
-            raise_if_interrupted()
-            if not _is_explained(error):
-                raise
-            if is_job:
-                raise CompactHydraException(str(error)) from error  # Hydra prints it after the other jobs
-            print(f"bbrgym: {error}", file=sys.stderr)
-            raise SystemExit(1) from error
-
-
 def _check_experiments(command: str, arguments: Sequence[str]) -> None:
     """Refuse the experiment of another command: it would run with settings that the experiment never meant.
 
@@ -448,46 +358,11 @@ def _commands_of(experiment: str) -> list[str]:
     return ["train"] if is_training else []
 
 
-def _add_overrides(added: list[str], arguments: Sequence[str]) -> list[str]:
-    """Prepend default overrides, so that the user's own take precedence.
-
-    Hydra's parser needs all overrides next to each other: options may come before or after them.
-    """
-    is_override = (not a.startswith("-") and ("=" in a or a.startswith("~")) for a in arguments)
-    first = next((index for index, found in enumerate(is_override) if found), len(arguments))
-    return [*arguments[:first], *added, *arguments[first:]]
-
-
-@contextmanager
-def _command_line(arguments: list[str]) -> Iterator[None]:
-    """Set sys.argv, which Hydra reads, within the block."""
-    before = sys.argv
-    sys.argv = arguments
-    try:
-        yield
-    finally:
-        sys.argv = before
-
-
 def make_console() -> Console:
     """Return the console of a command. Outside of a terminal, tables need not be cut to its width."""
     from rich.console import Console
 
     return Console(width=None if sys.stdout.isatty() else 120)
-
-
-def _is_explained(error: Exception) -> bool:
-    """Return whether the error's message is all that is needed: never for someone who debugs."""
-    from hydra.errors import HydraException
-    from omegaconf.errors import OmegaConfBaseException
-
-    if any(os.environ.get(name, "0") not in ("", "0") for name in ("BBRGYM_DEBUG", "HYDRA_FULL_ERROR")):
-        return False
-    known = (
-        *(ValueError, EngineError, FileNotFoundError, ModuleNotFoundError, ConnectionError),
-        *(HydraException, OmegaConfBaseException),
-    )
-    return isinstance(error, known)
 
 
 def _overview() -> str:
