@@ -49,6 +49,8 @@ def actor_network(algorithm: str, state: Mapping[str, Any], activation: str, eps
         of_input, of_state, bias_1, bias_2 = (
             arrays[f"lstm_actor.{name}_l{len(lstm)}"] for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
         )
+        if bias_1.shape != bias_2.shape:
+            raise ValueError(f"an LSTM layer must have two biases of one shape, got {bias_1.shape} and {bias_2.shape}")
         lstm.append((of_input, of_state, bias_1 + bias_2))
     layers = tuple((arrays[f"{prefix}.weight"], arrays[f"{prefix}.bias"]) for prefix in prefixes)
     if norms := [name.removesuffix(".ra_mean") for name in arrays if re.fullmatch(r"actor\..*\.ra_mean", name)]:

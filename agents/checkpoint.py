@@ -23,7 +23,7 @@ from stable_baselines3.common.save_util import load_from_zip_file, recursive_get
 from bbrgym.agents.checkpoint_names import checkpoint_folder, saved_steps
 from bbrgym.agents.wrappers import StandardiseObservation
 from bbrgym.checks import check_integer
-from bbrgym.files import DAMAGES
+from bbrgym.files import DAMAGES, damage
 from bbrgym.interruption import deferring_signals
 
 LOGGER = logging.getLogger(__name__)
@@ -123,7 +123,7 @@ def restore_latest(model: BaseAlgorithm, directory: Path) -> TrainingState | Non
         except pickle.UnpicklingError:  # its message recommends to run what is in the file
             LOGGER.warning("cannot read the checkpoint %s: refused, its model.zip holds more than tensors", path)
         except DAMAGES as error:
-            LOGGER.warning("cannot read the checkpoint %s, falling back to the one before: %s", path, error)
+            LOGGER.warning("cannot read the checkpoint %s, falling back to the one before: %s", path, damage(error))
         else:
             return state
     if not saved:

@@ -35,7 +35,7 @@ def load_agent(path: Path | str) -> Agent:
     stored = read_policy(path)
     try:
         return Agent(EpisodeSpec.from_config(stored.spec), stored.network, stored.training)
-    except (ValueError, TypeError) as error:
+    except ValueError as error:
         raise ValueError(f"'{path}' holds no agent that can be loaded: {error}") from error
 
 

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bbrgym.checks import check_name
-from bbrgym.files import DAMAGES
+from bbrgym.files import DAMAGES, damage
 
 Array = npt.NDArray[np.float32]
 
@@ -59,10 +59,11 @@ def policy_bytes(path: Path | str | None) -> bytes:
 
 @lru_cache(maxsize=64)
 def _policy_bytes(folder: Path, states: tuple[tuple[int, int, int], ...]) -> bytes:
+    policy = read_policy(folder)
     try:
-        return read_policy(folder).to_bytes()
+        return policy.to_bytes()
     except DAMAGES as error:
-        raise ValueError(f"'{folder}' holds no policy that can be run: {type(error).__name__}: {error}") from error
+        raise ValueError(f"'{folder}' holds no policy that can be run: {damage(error)}") from error
 
 
 def find_policy(path: Path | str) -> Path:
@@ -109,8 +110,7 @@ def read_policy(path: Path | str) -> StoredPolicy:
         if policy.content_hash != description["content_hash"]:
             raise ValueError("agent.json and policy.npz do not belong together")
     except DAMAGES as error:
-        reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-        raise ValueError(f"'{folder}' holds no agent that can be loaded: {reason}") from error
+        raise ValueError(f"'{folder}' holds no agent that can be loaded: {damage(error)}") from error
     return policy
 
 
@@ -218,6 +218,12 @@ class Network:
         check_name("output", self.output, OUTPUTS)
         if not self.layers:
             raise ValueError("a network must have at least one layer")
+        for name, array in self.to_arrays().items():
+            dimensions = 1 if name.endswith("bias") else 2
+            if array.ndim != dimensions:
+                raise ValueError(f"{name} must have {dimensions} dimension(s), got the shape {array.shape}")
+            if not np.isfinite(array).all():
+                raise ValueError(f"{name} must be finite, got {array[~np.isfinite(array)][0]}")
         width = self.inputs
         for of_input, of_state, bias in self.lstm:
             hidden = of_state.shape[-1]
@@ -237,8 +243,6 @@ class Network:
                     f"the layer of shape {weight.shape} with {len(bias)} biases does not fit its {width} inputs"
                 )
             width = len(bias)
-        if not all(np.isfinite(array).all() for array in self.to_arrays().values()):
-            raise ValueError("all weights must be finite")
 
     @property
     def kind(self) -> str:
@@ -283,8 +287,7 @@ class Network:
         """Return the network of `to_arrays`.
 
         Raises:
-            ValueError: an unknown array, or one that is not float32.
-            KeyError: an array is missing.
+            ValueError: an array that is unknown, missing or not float32, or shapes that do not fit together.
         """
         for name, array in arrays.items():
             if not isinstance(array, np.ndarray) or array.dtype != np.float32:  # a file of another kind is bytes
@@ -293,17 +296,13 @@ class Network:
         def count(kind: str) -> int:
             return len({name.split(".")[1] for name in arrays if name.startswith(f"{kind}.")})
 
-        network = cls(
-            layers=tuple(
-                (arrays[f"layer.{index}.weight"], arrays[f"layer.{index}.bias"]) for index in range(count("layer"))
-            ),
-            lstm=tuple(
-                (arrays[f"lstm.{index}.input"], arrays[f"lstm.{index}.state"], arrays[f"lstm.{index}.bias"])
-                for index in range(count("lstm"))
-            ),
-            activation=activation,
-            output=output,
-        )
+        def read(kind: str, *parts: str) -> tuple[Any, ...]:
+            names = [[f"{kind}.{index}.{part}" for part in parts] for index in range(count(kind))]
+            if missing := [name for layer in names for name in layer if name not in arrays]:
+                raise ValueError(f"the array {missing[0]!r} is missing")
+            return tuple(tuple(arrays[name] for name in layer) for layer in names)
+
+        network = cls(read("layer", "weight", "bias"), read("lstm", "input", "state", "bias"), activation, output)
         if unknown := sorted(set(arrays) - set(network.to_arrays())):
             raise ValueError(f"unknown array {unknown[0]!r}")
         return network

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from bbrgym.benchmark.worker import is_sound, load_metrics
-from bbrgym.files import DAMAGES
+from bbrgym.files import DAMAGES, damage
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def _load(path: Path, read: Callable[[Any], Any]) -> Any:
     try:
         return read(json.loads(path.read_text(encoding="utf-8")))
     except DAMAGES as error:
-        raise ValueError(f"'{path}' is damaged: {type(error).__name__}: {error}") from error
+        raise ValueError(f"'{path}' is damaged: {damage(error)}") from error
 
 
 def _plan(content: Any) -> dict[str, Any]:

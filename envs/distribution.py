@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
+from bbrgym.checks import is_number
 from bbrgym.envs import mahimahi, rtt_trace
 from bbrgym.envs.named import named_scenario
 from bbrgym.envs.scenario import MOST_FLOWS, Flow, Scenario, resolve_trace
@@ -186,7 +187,7 @@ def _mapped(node: Any, function: Callable[[Any], Any]) -> Any:
 def _with_schedules_of_traces(plain: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the fields with schedules in place of `rate_trace` and `rtt_trace`, as in `Scenario.from_dict`."""
     durations_s = _variants(plain.get("duration_s", Scenario.duration_s), "scenario.duration_s")
-    longest_s = max(filter(_is_finite, durations_s), default=Scenario.duration_s)  # a bad duration is refused later
+    longest_s = max(filter(is_number, durations_s), default=Scenario.duration_s)  # a bad duration is refused later
 
     def resolve(trace: Any, read: Callable[[Any, float], Any], where: str) -> Any:
         if _kind(trace) == "choice":
@@ -305,15 +306,11 @@ def _check_drawn(node: Mapping[str, Any], kind: str, where: str) -> None:
         if not isinstance(given, list) or not given:
             raise ValueError(f"{where}.choice must be a list of at least one value, got {given!r}")
         return
-    numbers = isinstance(given, list) and len(given) == 2 and all(_is_finite(bound) for bound in given)
+    numbers = isinstance(given, list) and len(given) == 2 and all(map(is_number, given))
     lowest = 0.0 if kind == "log_uniform" else -math.inf
     if not numbers or not lowest < given[0] < given[1]:
         good = "two rising numbers > 0" if kind == "log_uniform" else "two rising numbers"
         raise ValueError(f"{where}.{kind} must be {good}, like [5, 50], got {given!r}")
-
-
-def _is_finite(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _scenario(values: Any) -> Scenario:

@@ -13,7 +13,7 @@ import numpy as np
 from bbrgym.agents.importers.foreign import ForeignModel
 from bbrgym.agents.policy import Agent
 from bbrgym.envs.episode import EpisodeSpec
-from bbrgym.files import DAMAGES
+from bbrgym.files import DAMAGES, damage
 
 
 def import_model(
@@ -51,17 +51,20 @@ def import_model(
             network = network.with_standardised_inputs(*_read_statistics(statistics, spec, ignores_clipping))
         origin = {"imported": model.origin, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
         return Agent(spec, network, {**model.training, **origin})
-    except (ValueError, TypeError) as error:
+    except ValueError as error:
         raise ValueError(f"'{path}' cannot be imported: {error}") from error
-    except DAMAGES as error:
-        raise ValueError(f"'{path}' is damaged: {type(error).__name__}: {error}") from error
 
 
 def _read(path: Path) -> ForeignModel:
-    # Here, because they need different optional dependencies.
-    if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            names = archive.namelist()
+    # The imports are here, because they need different optional dependencies.
+    names: list[str] = []
+    try:
+        if is_zip := zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                names = archive.namelist()
+    except DAMAGES as error:
+        raise ValueError(f"its zip is damaged: {damage(error)}") from error
+    if is_zip:
         if {"data", "policy.pth"} <= set(names):
             from bbrgym.agents.importers.torch_models import read_stable_baselines3
 
@@ -102,19 +105,24 @@ def _check_bounds(model: ForeignModel, spec: EpisodeSpec) -> None:
 def _read_statistics(path: Path, spec: EpisodeSpec, ignores_clipping: bool) -> tuple[Any, Any]:
     try:
         with np.load(path, allow_pickle=False) as arrays:
-            given = {name: np.asarray(arrays[name], np.float64) for name in arrays.files}
+            given = {name: np.asarray(arrays[name]) for name in arrays.files}
     except DAMAGES as error:
-        raise ValueError(f"the statistics '{path}' are no file of numpy.savez: {error}") from error
+        raise ValueError(f"the statistics '{path}' are no file of numpy.savez: {damage(error)}") from error
     space = spec.observation.space
-    for name in ("mean", "var"):
-        if name not in given or given[name].shape != space.shape or not np.isfinite(given[name]).all():
-            found = given.get(name)
-            got = found if found is None or found.shape == space.shape else f"shape {found.shape}"
-            raise ValueError(f"the statistics must have a finite {name!r} of shape {space.shape}, got {got}")
-    if (given["var"] < 0).any():
-        raise ValueError(f"the statistics must have a 'var' >= 0, got {given['var'].min():g}")
-    scale = 1.0 / np.sqrt(given["var"] + given.get("epsilon", 1e-8))
-    clip = float(given.get("clip", 10.0))
+    shapes = {"mean": space.shape, "var": space.shape, "epsilon": (), "clip": ()}
+    given = {"epsilon": np.array(1e-8), "clip": np.array(10.0), **given}
+    for name, shape in shapes.items():
+        found = given.get(name)
+        if found is None or found.shape != shape or found.dtype.kind not in "fiu" or not np.isfinite(found).all():
+            got = found if found is None or found.shape == shape else f"shape {found.shape}"
+            raise ValueError(f"the statistics must have a finite {name!r} of shape {shape}, got {got}")
+        given[name] = found.astype(np.float64)
+    for name, low in (("var", given["var"].min()), ("epsilon", given["epsilon"]), ("clip", given["clip"])):
+        if low < 0:
+            raise ValueError(f"the statistics must have {name!r} >= 0, got {low:g}")
+    if ((variance := given["var"] + given["epsilon"]) == 0).any():
+        raise ValueError("the statistics must have 'epsilon' > 0 if a 'var' is 0")
+    scale, clip = 1.0 / np.sqrt(variance), float(given["clip"])
     extreme = np.maximum(np.abs(space.low - given["mean"]), np.abs(space.high - given["mean"])) * scale
     if not ignores_clipping and (extreme > clip).any():
         features = spec.observation.features

@@ -19,7 +19,7 @@ import numpy as np
 from bbrgym.agents.importers.foreign import ForeignModel
 from bbrgym.baselines.policy_file import ACTIVATIONS, Array, Network
 from bbrgym.extras import optional
-from bbrgym.files import DAMAGES
+from bbrgym.files import DAMAGES, damage
 
 with optional("importing weights of torch"):
     import torch
@@ -65,19 +65,23 @@ def read_stable_baselines3(path: Path) -> ForeignModel:
             with archive.open("policy.pth") as file:
                 state = _load(file)
     except DAMAGES as error:
-        raise ValueError(f"its zip is damaged or not safe to read: {error}") from error
-    if not isinstance(data, Mapping) or not isinstance(state, Mapping):
+        raise ValueError(f"its zip is damaged or not safe to read: {damage(error)}") from error
+    if not isinstance(data, Mapping):
         raise ValueError("its zip has no data of a model")
-    algorithm = _algorithm(state)
+    weights = _weights(state)
+    algorithm = _algorithm(weights)
     _check_policy(data, algorithm)
-    unknown = [name for name in state if not re.fullmatch(f"{_ACTOR[algorithm]}|{_NOT_ACTOR}", name)]
+    unknown = [name for name in weights if not re.fullmatch(f"{_ACTOR[algorithm]}|{_NOT_ACTOR}", name)]
     if unknown:
         raise ValueError(
             f"its policy has weights beside fully connected layers and an LSTM: {', '.join(unknown[:3])}; feature "
             "extractors (CNNs, dictionaries), normalisation layers and squashing with gSDE cannot be imported"
         )
-    _check_sequence(name for name in state if re.fullmatch(_ACTOR[algorithm], name))
-    network = actor_network(algorithm, state, _activation(data, algorithm))
+    _check_sequence(name for name in weights if re.fullmatch(_ACTOR[algorithm], name))
+    try:
+        network = actor_network(algorithm, weights, _activation(data, algorithm))
+    except KeyError as error:  # the name of a weight
+        raise ValueError(f"it has no {error.args[0]}") from error
     training = {"algorithm": algorithm, "steps": data.get("num_timesteps"), "seed": data.get("seed")}
     return ForeignModel(
         network=network,
@@ -99,12 +103,10 @@ def read_cleanrl(path: Path) -> ForeignModel:
         with path.open("rb") as file:
             state = _load(file)
     except DAMAGES as error:
-        raise ValueError(f"it is damaged or not safe to read: {error}") from error
+        raise ValueError(f"it is damaged or not safe to read: {damage(error)}") from error
     if isinstance(state, tuple | list) and state:
         state = state[0]
-    if not isinstance(state, Mapping) or not all(isinstance(value, torch.Tensor) for value in state.values()):
-        raise ValueError("it is no state_dict: save the weights alone, with torch.save(agent.state_dict(), path)")
-    arrays = {str(name): _array(value) for name, value in state.items()}
+    arrays = {name: weight.numpy() for name, weight in _weights(state).items()}
     hidden = sorted(int(found[1]) for name in arrays if (found := re.fullmatch(r"actor_mean\.(\d+)\.weight", name)))
     if hidden:
         _check_sequence(name for name in arrays if name.startswith("actor_mean."))
@@ -141,11 +143,21 @@ def _load(file: IO[bytes]) -> Any:
             "its pickle holds more than tensors, and is not read: anything else in a pickle can run code"
         ) from error
     except DAMAGES as error:
-        raise ValueError(f"{type(error).__name__}: {error}".splitlines()[0]) from error
+        raise ValueError(f"torch cannot load its weights: {damage(error)}") from error
 
 
-def _array(tensor: torch.Tensor) -> Array:
-    return np.array(tensor.detach().cpu().numpy(), dtype=np.float32)
+def _weights(state: Any) -> dict[str, torch.Tensor]:
+    """Return the weights of a state_dict, dense and in single precision."""
+    if not isinstance(state, Mapping) or not all(
+        isinstance(name, str) and isinstance(value, torch.Tensor) for name, value in state.items()
+    ):
+        raise ValueError("it is no state_dict: save the weights alone, with torch.save(agent.state_dict(), path)")
+    if unreal := next((name for name, value in state.items() if value.is_complex()), None):
+        raise ValueError(f"its weight {unreal} must be of real numbers, got complex ones")
+    try:
+        return {name: value.detach().cpu().to_dense().to(torch.float32) for name, value in state.items()}
+    except DAMAGES as error:
+        raise ValueError(f"it has a weight that is no array of numbers: {damage(error)}") from error
 
 
 def _algorithm(state: Mapping[str, Any]) -> str:
@@ -167,6 +179,8 @@ def _check_policy(data: Mapping[str, Any], algorithm: str) -> None:
     if module not in _POLICIES:
         raise ValueError(f"its policy class is of {module!r}, so the file does not say what it computes; use MlpPolicy")
     arguments = data.get("policy_kwargs") or {}
+    if not isinstance(arguments, Mapping):
+        raise ValueError(f"its policy_kwargs must be a mapping, got {arguments!r}")
     extractor = str(arguments.get("features_extractor_class", "FlattenExtractor"))
     if "FlattenExtractor" not in extractor:
         raise ValueError(f"it has the feature extractor {extractor}; only fully connected layers can be imported")
@@ -206,5 +220,8 @@ def _bounds(space: Any) -> dict[str, Array]:
     for name in ("low", "high"):
         text = space.get(name) if isinstance(space, Mapping) else None
         if isinstance(text, str) and re.fullmatch(r"[\[\]\s\d.e+\-inf]*", text) and "..." not in text:
-            bounds[name] = np.array(text.strip("[] \n").split(), dtype=np.float32)
+            try:
+                bounds[name] = np.array([float(part) for part in text.strip("[] \n").split()], dtype=np.float32)
+            except ValueError:
+                raise ValueError(f"its space must have numbers as bounds, got {text!r}") from None
     return bounds

@@ -49,6 +49,16 @@ def check_name(what: str, name: object, known: Iterable[str]) -> None:
         raise ValueError(f"unknown {what} {name!r}{hint}; known: {', '.join(names) or 'none'}")
 
 
+def is_number(value: object) -> bool:
+    """Return whether `value` is a finite number (of Python or NumPy) and not a bool."""
+    if not isinstance(value, _NUMBERS) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer beyond all floats
+        return False
+
+
 def check_number(
     name: str,
     value: object,
@@ -66,9 +76,8 @@ def check_number(
     """
     if or_none and value is None:
         return
-    is_number = isinstance(value, _NUMBERS) and not isinstance(value, bool) and _is_finite(value)
-    kind = "" if is_number else "a finite number"
-    _check_range(name, value, is_number, kind, (above, at_least, below, at_most), or_none)
+    kind = "" if is_number(value) else "a finite number"
+    _check_range(name, value, not kind, kind, (above, at_least, below, at_most), or_none)
 
 
 def check_integer(
@@ -128,13 +137,6 @@ def _check_range(
         bounds_text = "".join(f"{sign} {_show(bound)}" for _, sign, bound in (lower, upper) if bound is not None)
     expected = " ".join(filter(None, (kind, bounds_text))) + (" or null" if or_none else "")
     raise ValueError(f"{name} must be {expected}, got {value!r}")
-
-
-def _is_finite(value: Any) -> bool:
-    try:
-        return math.isfinite(value)
-    except OverflowError:  # an integer beyond all floats
-        return False
 
 
 def _show(bound: float) -> str:

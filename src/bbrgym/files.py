@@ -25,6 +25,18 @@ DAMAGES: Final = (
 """What the standard library, NumPy and code that expects other values raise for a damaged file."""
 
 
+def damage(error: BaseException) -> str:
+    """Return in words what an error of `DAMAGES` says about a file.
+
+    The text of a KeyError is a key only. That of an IndexError, AttributeError or TypeError is about the reader's code.
+    """
+    if isinstance(error, KeyError):
+        return f"it has no {', '.join(map(repr, error.args))}"
+    if isinstance(error, LookupError | AttributeError | TypeError):
+        return "its content has another layout"
+    return str(error).partition("\n")[0] or type(error).__name__
+
+
 def open_folder(where: str | Path) -> Path:
     """Return a folder by its path or its URL, such as `s3://bucket/folder`, for any file system that fsspec knows.
 

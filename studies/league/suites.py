@@ -22,7 +22,7 @@ from bbrgym.benchmark.run import run_benchmark
 from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.engine import EngineDescription, describe_engine
 from bbrgym.envs.scenario import Scenario
-from bbrgym.files import DAMAGES
+from bbrgym.files import DAMAGES, damage
 from studies.experiments import STAND_INS, compose_experiment
 from studies.league.scores import scores
 from studies.papers.published import Paper, load_paper
@@ -302,7 +302,7 @@ def _held_out(path: Path) -> dict[str, dict[str, Any]]:
         found = json.loads(path.read_text(encoding="utf-8"))["held_out"]
         return {name: candidate["scenario"] for name, candidate in found.items()}
     except DAMAGES as error:
-        raise ValueError(f"league.found: '{path}' is no file of studies.adversary: {error}") from error
+        raise ValueError(f"league.found: '{path}' is no file of studies.adversary: {damage(error)}") from error
 
 
 def outside_of(scenario: Scenario, training: Mapping[str, Any]) -> list[str]:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import io
 import json
+import random
+import re
+import struct
+import traceback
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +28,16 @@ from policies import make_agent, networks
 from sb3_contrib import RecurrentPPO
 from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
 from stable_baselines3.common.policies import ActorCriticPolicy
+from stress.damage import damage_json
 from torch import nn
 
 import bbrgym
 from bbrgym import Flow, Scenario, simulate
 from bbrgym.agents.export import write_onnx
 from bbrgym.agents.importers import import_model
+from bbrgym.agents.importers.onnx_graph import OPERATORS
 from bbrgym.agents.policy import Agent, load_agent
-from bbrgym.baselines.policy_file import read_policy
+from bbrgym.baselines.policy_file import policy_bytes, read_policy
 from bbrgym.cli import main
 
 SCENARIO = {"flows": [{"algorithm": "agent", "rtt_ms": 20}], "rate_mbps": 10, "duration_s": 1}
@@ -300,14 +309,14 @@ def onnx_file(path: Path, nodes: list[Any], constants: dict[str, Any], output: s
         "other",
         [helper.make_tensor_value_info("obs", TensorProto.FLOAT, ["N", INPUTS])],
         [helper.make_tensor_value_info(output, TensorProto.FLOAT, ["N", 2])],
-        [numpy_helper.from_array(np.asarray(value, np.float32), name) for name, value in constants.items()],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
     )
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
     return path
 
 
 RANDOM = np.random.default_rng(5)
-CONSTANTS = {
+CONSTANTS: dict[str, Any] = {
     "mean": RANDOM.normal(size=INPUTS),
     "deviation": RANDOM.uniform(1, 2, INPUTS),
     "w1": RANDOM.normal(size=(INPUTS, 8)) * 0.3,
@@ -319,6 +328,7 @@ CONSTANTS = {
     "1": 1.0,
     "2": 2.0,
 }
+CONSTANTS = {name: np.float32(value) for name, value in CONSTANTS.items()}
 HIDDEN = [
     helper.make_node("Sub", ["obs", "mean"], ["centred"]),
     helper.make_node("Div", ["centred", "deviation"], ["scaled"]),
@@ -361,14 +371,6 @@ def test_a_chain_of_affine_operators_in_onnx(activation: str, end: list[Any], ou
             "raw",
             r"operator Cast \(hidden\) must be to float or double, got the type 7",
         ),
-        (
-            [
-                *(*HIDDEN, helper.make_node("Relu", ["sum"], ["hidden"]), *LAST),
-                helper.make_node("Clip", ["mean_action", "-1", "2"], ["action"]),
-            ],
-            "action",
-            r"its output is clipped to \(-1.0, 2.0\)",
-        ),
     ],
 )
 def test_other_operators_in_onnx_are_refused(nodes: list[Any], output: str, message: str, tmp_path: Path) -> None:
@@ -376,11 +378,266 @@ def test_other_operators_in_onnx_are_refused(nodes: list[Any], output: str, mess
         import_model(onnx_file(tmp_path / "x.onnx", nodes, CONSTANTS, output), CONFIG)
 
 
+WHOLE = [
+    helper.make_node("Constant", [], ["mean"], value=numpy_helper.from_array(CONSTANTS["mean"].astype(np.float32))),
+    helper.make_node("Transpose", ["w2"], ["w2 transposed"], perm=[1, 0]),
+    helper.make_node("Identity", ["obs"], ["same"]),
+    helper.make_node("Cast", ["same"], ["exact"], to=TensorProto.FLOAT),
+    helper.make_node("Flatten", ["exact"], ["flat"], axis=1),
+    *(helper.make_node(node.op_type, [{"obs": "flat"}.get(n, n) for n in node.input], node.output) for node in HIDDEN),
+    helper.make_node("Relu", ["sum"], ["activated"]),
+    helper.make_node("Dropout", ["activated", "half"], ["kept"]),
+    helper.make_node("Unsqueeze", ["kept", "axis"], ["deep"]),
+    helper.make_node("Squeeze", ["deep", "axis"], ["shallow"]),
+    helper.make_node("Reshape", ["shallow", "shape"], ["hidden"], allowzero=0),
+    helper.make_node("Gemm", ["hidden", "w2 transposed", "b2"], ["raw"], alpha=1.0, beta=1.0, transA=0, transB=0),
+    helper.make_node("Mul", ["raw", "half"], ["mean_action"]),
+    helper.make_node("Tanh", ["mean_action"], ["bounded"]),
+    helper.make_node("Clip", ["bounded", "-1", "1"], ["action"]),
+]
+"""A chain with every operator that is read."""
+WHOLE_CONSTANTS = {
+    **{name: value for name, value in CONSTANTS.items() if name != "mean"},
+    **{"axis": np.array([1]), "shape": np.array([-1, 8])},
+}
+
+
+def test_the_chain_with_every_operator_is_read(tmp_path: Path) -> None:
+    assert {node.op_type for node in WHOLE} == set(OPERATORS)
+    path = onnx_file(tmp_path / "x.onnx", WHOLE, WHOLE_CONSTANTS, "action")
+    seen = observations()
+    (expected,) = onnxruntime.InferenceSession(str(path)).run(["action"], {"obs": seen})
+    np.testing.assert_allclose(import_model(path, CONFIG).predict(seen), expected, atol=2e-5)
+
+
+def read_or_refuse(read: Callable[[], Any], case: object) -> bool:
+    """Return whether it was read. A refusal must be an error that the reader's code raised on purpose."""
+    try:
+        read()
+    except ValueError as error:
+        root: BaseException = error
+        while isinstance(root.__cause__, ValueError) and "import_model" in str(
+            traceback.extract_tb(root.__traceback__)
+        ):
+            root = root.__cause__
+        frame = traceback.extract_tb(root.__traceback__)[-1]
+        where = f"{case}: {type(root).__name__} at {frame.filename}:{frame.lineno}: {root}"
+        assert type(root) is ValueError, where
+        assert (frame.line or "").startswith("raise"), where
+        return False
+    except Exception as error:
+        raise AssertionError(f"{case}: {type(error).__name__}: {error}") from error
+    return True
+
+
+def damaged_arrays(array: Any, rng: np.random.Generator) -> list[Any]:
+    """Other types, shapes and values in place of an array."""
+    array = np.asarray(array)
+    shape = tuple(int(size) for size in rng.integers(0, 4, int(rng.integers(0, 4))))
+    return (
+        [
+            *(array.astype(kind) for kind in (np.int64, np.float16, bool, np.complex64)),
+            *(
+                np.array(["a", "1"]),
+                np.array(b"1", object),
+                array.reshape(-1),
+                array[np.newaxis],
+                array[..., np.newaxis],
+            ),
+            *(array.T, array[:0], array.reshape(-1)[:1], np.float32(1.0), np.concatenate([array.reshape(-1)] * 2)),
+            *(array * 0, array * np.float32(np.nan), array * 1e38, -array, rng.normal(size=shape).astype(np.float32)),
+        ]
+        if array.ndim
+        else [np.array([]), np.array([1.0, 2.0]), np.array([[1.0]]), np.array("a", object), np.nan, np.complex64(1)]
+    )
+
+
+def damaged_operators(operator: str) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """The nodes and the constants of `WHOLE` with each input and attribute of an operator damaged.
+
+    What it can have is ONNX's own schema. Each is left out, empty, unknown, or of another type, shape or value.
+    """
+    rng = np.random.default_rng(1)
+    schema = onnx.defs.get_schema(operator, 17)
+    index, good = next((index, node) for index, node in enumerate(WHOLE) if node.op_type == operator)
+    good_inputs, good_attributes = list(good.input), {entry.name: entry for entry in good.attribute}
+
+    def nodes(inputs: list[str] = good_inputs, attributes: Any = good_attributes, outputs: Any = good.output) -> Any:
+        made = helper.make_node(operator, inputs, outputs)
+        made.attribute.extend(attributes.values())
+        return [*WHOLE[:index], made, *WHOLE[index + 1 :]]
+
+    for place in range(len(schema.inputs) + 1):
+        yield nodes(good_inputs[:place]), WHOLE_CONSTANTS
+        inputs = [*good_inputs, *[""] * (place + 1 - len(good_inputs))]
+        for name in ("", "unknown", "obs", "action", "w1", "half", "shape", *good_inputs):
+            yield nodes([*inputs[:place], name, *inputs[place + 1 :]]), WHOLE_CONSTANTS
+    for name in set(good_inputs) & set(WHOLE_CONSTANTS):
+        for array in damaged_arrays(WHOLE_CONSTANTS[name], rng):
+            yield nodes(), {**WHOLE_CONSTANTS, name: array}
+    tensors = [numpy_helper.from_array(np.zeros((3, 0), np.float32)), TensorProto(data_type=99, dims=[-1])]
+    values = [0, 1, -1, 7, 0.0, -2.5, float("nan"), "a", [1], [0, 1], [1, 1], [0.5], ["a"], *tensors]
+    for name in (*schema.attributes, "min", "max", "value_other"):
+        yield nodes(attributes={k: entry for k, entry in good_attributes.items() if k != name}), WHOLE_CONSTANTS
+        for value in values:
+            yield nodes(attributes=good_attributes | {name: helper.make_attribute(name, value)}), WHOLE_CONSTANTS
+    yield nodes(outputs=[]), WHOLE_CONSTANTS
+    yield nodes(outputs=["other", *good.output]), WHOLE_CONSTANTS
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_whatever_an_operator_lacks_is_said_in_words(operator: str, tmp_path: Path) -> None:
+    read = partial(import_model, tmp_path / "x.onnx", CONFIG)
+    outcomes = []
+    for nodes, constants in damaged_operators(operator):
+        onnx_file(tmp_path / "x.onnx", nodes, constants, "action")
+        outcomes.append(read_or_refuse(read, nodes))
+    assert any(outcomes)
+    assert not all(outcomes)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "bounds"),
+    [
+        (["bounded", "", "1"], "[-inf, 1.0]"),
+        (["bounded", "-1"], "[-1.0, inf]"),
+        (["bounded"], "[-inf, inf]"),
+        (["bounded", "-1", "2"], "[-1.0, 2.0]"),
+    ],
+)
+def test_a_clip_says_what_it_clips_and_what_is_expected(inputs: list[str], bounds: str, tmp_path: Path) -> None:
+    clip = helper.make_node("Clip", inputs, ["action"])
+    path = onnx_file(tmp_path / "x.onnx", [*WHOLE[:-1], clip], WHOLE_CONSTANTS, "action")
+    expected = f"its operator Clip (action) clips the actions to {bounds}, but must clip them to [-1, 1]"
+    with pytest.raises(ValueError, match=re.escape(expected)):
+        import_model(path, CONFIG)
+
+
+def test_a_constant_is_transposed_as_its_operator_says(tmp_path: Path) -> None:
+    """A permutation that changes nothing, of a weight whose shape does not show it."""
+    constants = CONSTANTS | {"w2": RANDOM.normal(size=(2, 2)).astype(np.float32), "w1": CONSTANTS["w1"][:, :2]}
+    constants["b1"] = CONSTANTS["b1"][:2]
+    same = helper.make_node("Transpose", ["w2"], ["w2 as it was"], perm=[0, 1])
+    last = helper.make_node("MatMul", ["hidden", "w2 as it was"], ["action"])
+    nodes = [*HIDDEN, helper.make_node("Relu", ["sum"], ["hidden"]), same, last]
+    path = onnx_file(tmp_path / "x.onnx", nodes, constants, "action")
+    seen = observations()
+    (expected,) = onnxruntime.InferenceSession(str(path)).run(["action"], {"obs": seen})
+    np.testing.assert_allclose(import_model(path, CONFIG).predict(seen), np.clip(expected, -1, 1), atol=2e-5)
+
+
+def fuzz_arrays(arrays: Mapping[str, Any], write: Callable[[dict[str, Any]], object], read: Callable[[], Any]) -> None:
+    """Read arrays of which each is missing once, and of another type, shape or value."""
+    rng = np.random.default_rng(1)
+    for name in arrays:
+        write({other: array for other, array in arrays.items() if other != name})
+        read_or_refuse(read, f"{name} missing")
+        for array in damaged_arrays(arrays[name], rng):
+            try:
+                write({**arrays, name: array})
+            except (TypeError, RuntimeError):
+                continue  # a type that this kind of file does not have
+            read_or_refuse(read, (name, array))
+
+
+def as_tensors(arrays: Mapping[str, Any]) -> dict[Any, Any]:
+    return {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
+
+
+@pytest.mark.parametrize("module", [CleanRlPpo(), CleanRlSac()])
+def test_whatever_weights_of_cleanrl_lack_is_said_in_words(module: nn.Module, tmp_path: Path) -> None:
+    path = tmp_path / "x.pt"
+    arrays = {name: tensor.numpy() for name, tensor in module.state_dict().items()}
+    fuzz_arrays(arrays, lambda given: torch.save(as_tensors(given), path), lambda: import_model(path, CONFIG))
+    name, tensor = list(module.state_dict().items())[-1]
+    for odd in (None, 3, "a", [1.0], {}, tensor.to(torch.bfloat16), tensor.to_sparse(), nn.Parameter(tensor)):
+        torch.save({**module.state_dict(), name: odd}, path)
+        read_or_refuse(lambda: import_model(path, CONFIG), odd)
+    for odd in ({**module.state_dict(), 3: tensor}, {}, [], [{}], [None], (), "a", None, tensor, {name: {}}):
+        torch.save(odd, path)
+        assert not read_or_refuse(lambda: import_model(path, CONFIG), odd)
+
+
+@pytest.mark.parametrize("kind", ["ppo", "sac", "td3", "recurrent_ppo"])
+def test_whatever_a_model_of_stable_baselines3_lacks_is_said_in_words(kind: str, tmp_path: Path) -> None:
+    if kind == "recurrent_ppo":
+        arguments = {"lstm_hidden_size": 2, "net_arch": [2]}
+        model: Any = RecurrentPPO("MlpLstmPolicy", environment(), policy_kwargs=arguments)
+    else:
+        model = MODELS[kind](environment())
+    model.save(tmp_path / "good.zip")
+    path = tmp_path / "x.zip"
+    with zipfile.ZipFile(tmp_path / "good.zip") as good:
+        content = {name: good.read(name) for name in ("data", "policy.pth", "_stable_baselines3_version")}
+
+    def write(name: str, data: bytes) -> None:
+        with zipfile.ZipFile(path, "w") as archive:
+            for member, kept in content.items():
+                archive.writestr(member, data if member == name else kept)
+
+    def write_weights(given: Mapping[str, Any]) -> None:
+        torch.save(as_tensors(given), buffer := io.BytesIO())
+        write("policy.pth", buffer.getvalue())
+
+    arrays = {
+        name: tensor.numpy()
+        for name, tensor in model.policy.state_dict().items()
+        if not re.search("critic|value", name)
+    }
+    fuzz_arrays(arrays, write_weights, lambda: import_model(path, CONFIG))
+    data = json.loads(content["data"])
+    used = ("policy_class", "policy_kwargs", "use_sde", "action_space", "observation_space", "num_timesteps", "seed")
+    good_data = json.dumps({name: data[name] for name in used if name in data}).encode()
+    rng = random.Random(1)
+    for _ in range(100):
+        damaged = damage_json(good_data, rng)
+        write("data", damaged)
+        read_or_refuse(lambda: import_model(path, CONFIG), damaged)
+
+
+def test_whatever_statistics_lack_is_said_in_words(tmp_path: Path) -> None:
+    torch.save(CleanRlPpo().state_dict(), tmp_path / "x.pt")
+    path = tmp_path / "x.npz"
+    arrays = {"mean": np.zeros(INPUTS), "var": np.full(INPUTS, 4.0), "epsilon": np.array(1e-8), "clip": np.array(99.0)}
+    fuzz_arrays(
+        arrays, lambda given: np.savez(path, **given), lambda: import_model(tmp_path / "x.pt", CONFIG, statistics=path)
+    )
+
+
+def test_whatever_a_policy_lacks_is_said_in_words(tmp_path: Path) -> None:
+    agent = make_agent(lstm=(3,))
+    agent.save(tmp_path)
+
+    def read() -> None:
+        load_agent(tmp_path)
+        policy_bytes(tmp_path)
+
+    fuzz_arrays(agent.network.to_arrays(), lambda given: np.savez(tmp_path / "policy.npz", **given), read)
+    rng = random.Random(1)
+    description = (tmp_path / "agent.json").read_bytes()
+    for _ in range(100):
+        agent.save(tmp_path)
+        damaged = damage_json(description, rng)
+        (tmp_path / "agent.json").write_bytes(damaged)
+        read_or_refuse(read, damaged)
+    for _ in range(100):  # with the right hash
+        spec = json.loads(damage_json(json.dumps(agent.stored.spec).encode(), rng))
+        with contextlib.suppress(KeyError, TypeError):  # no hash can be made of it
+            dataclasses.replace(agent.stored, spec=spec).save(tmp_path)
+            read_or_refuse(read, spec)
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
         ("x.onnx", b"", "its graph has no output"),
         ("x.onnx", b"\0", "it is no ONNX model"),
+        ("x.onnx", b"\x3a\x0d\x2a\x0b\x10\1\x22\4\0\0\0\0\x42\1\xff", "its graph has no output"),  # a name in no UTF-8
+        (
+            "x.zip",
+            b"PK\6\7" + struct.pack("<LQL", 0, 0, 2) + b"PK\5\6" + b"\0" * 18,
+            "its zip is damaged: .* multiple disks",
+        ),
         ("x.zip", b"PK\5\6" + b"\0" * 18, "it is a zip file, but neither of Stable-Baselines3"),
     ],
 )
@@ -395,7 +652,7 @@ def test_a_damaged_zip_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.pt"
     torch.save(CleanRlPpo().state_dict(), path)
     path.write_bytes(path.read_bytes().replace(b"PK\1\2", b"PK\0\2"))
-    with pytest.raises(ValueError, match=r"x\.pt' is damaged: BadZipFile: Bad magic number for central directory"):
+    with pytest.raises(ValueError, match=r"x\.pt' cannot be imported: its zip is damaged: Bad magic number"):
         import_model(path, CONFIG)
 
 

@@ -526,7 +526,7 @@ def test_bad_agent_files_are_refused(tmp_path: Path) -> None:
     (folder / "agent.json").write_text(json.dumps(description | {"format": 99}))
     refused("its format is 99, but this version reads 1")
     (folder / "agent.json").write_text(json.dumps({"format": 1}))
-    refused("'activation' is missing")
+    refused("it has no 'activation'")
     (folder / "policy.npz").write_bytes((folder / "policy.npz").read_bytes()[:200])
     refused("holds no agent that can be loaded")
     (folder / "policy.npz").unlink()
