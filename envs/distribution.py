@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from bbrgym.checks import is_number
-from bbrgym.envs import mahimahi, rtt_trace
+from bbrgym.envs import rate_trace, rtt_trace
 from bbrgym.envs.named import named_scenario
 from bbrgym.envs.scenario import MOST_FLOWS, Flow, Scenario, resolve_trace
 
@@ -205,7 +205,9 @@ def _with_schedules_of_traces(plain: Mapping[str, Any]) -> Mapping[str, Any]:
         return {key: resolve_flows(value) if key in KINDS else value for key, value in node.items()}
 
     if "rate_trace" in plain:
-        plain = resolve_trace("rate", plain, lambda trace: resolve(trace, mahimahi.from_config, "scenario.rate_trace"))
+        plain = resolve_trace(
+            "rate", plain, lambda trace: resolve(trace, rate_trace.from_config, "scenario.rate_trace")
+        )
     return {key: resolve_flows(value) if key == "flows" else value for key, value in plain.items()}
 
 

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from bbrgym.checks import check_integer, check_keys, check_name, check_number
-from bbrgym.envs import redrawn
+from bbrgym.checks import check_number
 
 OPPORTUNITY_BYTES: Final = 1500
 """Bytes of an opportunity, on the wire, like a scenario's rates."""
@@ -78,37 +77,6 @@ def rate_schedule(
     return tuple((float(index * bin_ms / 1e3), float(rates[index])) for index in changed)
 
 
-def from_config(trace: Any, duration_s: Any) -> tuple[tuple[float, float], ...]:
-    """Return `rate_schedule` of a configuration's `rate_trace`.
-
-    It is `{file: path}` or `{synthetic: cellular, seed: 1}`, with `bin_ms` and `lowest_mbps` where they differ from
-    their defaults, or `{synthetic: redrawn, seed: 1}` (`bbrgym.envs.redrawn`).
-
-    Raises:
-        ValueError: naming the bad entry, or the file and its line.
-    """
-    check_keys("rate_trace", trace, ("file", "synthetic", "seed", "bin_ms", "lowest_mbps"))
-    if (trace.get("file") is None) == (trace.get("synthetic") is None):
-        raise ValueError(f"rate_trace must have either a file or synthetic, got {trace!r}")
-    options = {key: trace[key] for key in ("bin_ms", "lowest_mbps") if key in trace}
-    file = trace.get("file")
-    if file is None:
-        check_name("rate_trace.synthetic", trace["synthetic"], [*SYNTHETIC, "redrawn"])
-        check_integer("rate_trace.seed", trace.get("seed", 1), at_least=0)
-        if trace["synthetic"] == "redrawn":
-            check_number("duration_s", duration_s, above=0, at_most=1e6)
-            if options:
-                raise ValueError(f"rate_trace must have no bin_ms and lowest_mbps beside redrawn, got {trace!r}")
-            return tuple(redrawn.rates(trace.get("seed", 1), duration_s))
-        return rate_schedule(SYNTHETIC[trace["synthetic"]](trace.get("seed", 1)), duration_s=duration_s, **options)
-    if not isinstance(file, str) or "seed" in trace:
-        raise ValueError(f"rate_trace must have a path as file, and no seed beside it, got {trace!r}")
-    try:
-        return rate_schedule(file, duration_s=duration_s, **options)
-    except OSError as error:
-        raise ValueError(f"rate_trace: '{file}' cannot be read: {error.strerror or error}") from error
-
-
 def read_trace(path: str | PathLike[str]) -> npt.NDArray[np.int64]:
     """Return the times of a trace.
 
@@ -164,7 +132,3 @@ def cellular_trace(seed: int, duration_s: int = 30) -> list[int]:
             continue
         times += [begin + 100 * (index + 1) // level for index in range(level)]
     return times
-
-
-SYNTHETIC: Final[Mapping[str, Callable[[int], list[int]]]] = {"cellular": cellular_trace}
-"""The synthetic traces by name: from a seed to times in ms."""

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, get_args
 
 from bbrgym.baselines import registry
 from bbrgym.checks import check_integer, check_keys, check_name, check_number
-from bbrgym.envs import mahimahi, rtt_trace, workload
+from bbrgym.envs import rate_trace, rtt_trace, workload
 
 HEADER_BYTES = 40
 """IPv4 and TCP headers: what a data packet occupies on the link in addition to `packet_bytes`."""
@@ -270,6 +270,7 @@ class Scenario:
         object.__setattr__(self, "rate_schedule", _pairs("rate_schedule", self.rate_schedule))
         for _, rate in self.rate_schedule:
             check_number("rates in rate_schedule", rate, at_least=0.01, at_most=10_000)
+        self._check_begin("rate_schedule", self.rate_schedule)
         for link in ("second", "reverse"):
             check_number(f"{link}_rate_mbps", getattr(self, f"{link}_rate_mbps"),
                          at_least=0.01, at_most=10_000, or_none=True)  # fmt: skip
@@ -281,9 +282,16 @@ class Scenario:
             _check(f"flows[{index}]", flow, "a Flow", isinstance(flow, Flow))
             _check(f"flows[{index}].start_s", flow.start_s, f"< duration_s={self.duration_s:g}",
                    flow.start_s < self.duration_s)  # fmt: skip
+            self._check_begin(f"flows[{index}].rtt_schedule", flow.rtt_schedule)
             needed = {"first": "second", "second": "second", "reverse": "reverse"}.get(flow.path)
             if needed and getattr(self, f"{needed}_rate_mbps") is None:
                 raise ValueError(f"flows[{index}]: path {flow.path!r} needs {needed}_rate_mbps, got null")
+
+    def _check_begin(self, name: str, schedule: Sequence[tuple[float, float]]) -> None:
+        """Refuse a schedule of which nothing takes effect."""
+        if schedule:
+            _check(f"the first time in {name}", schedule[0][0], f"< duration_s={self.duration_s:g}",
+                   schedule[0][0] < self.duration_s)  # fmt: skip
 
     @property
     def bdp_packets(self) -> float:
@@ -407,9 +415,9 @@ class Scenario:
     def from_dict(cls, plain: Mapping[str, Any]) -> Scenario:
         """Make a scenario of plain types, as in a YAML file or a message.
 
-        Instead of `rate_schedule` there can be `rate_trace`, `{file: …}` in Mahimahi's format or a synthetic trace
-        (`bbrgym.envs.mahimahi.from_config`). The scenario then holds the trace's rates, but not its name. Instead of a
-        flow's `rtt_schedule` there can be `rtt_trace` (`bbrgym.envs.rtt_trace.from_config`). Beside or instead of
+        Instead of `rate_schedule` there can be `rate_trace`, a file or a synthetic trace
+        (`bbrgym.envs.rate_trace.from_config`). The scenario then holds the trace's rates, but not its name. Instead of
+        a flow's `rtt_schedule` there can be `rtt_trace` (`bbrgym.envs.rtt_trace.from_config`). Beside or instead of
         `flows` there can be a `workload`, finite flows that arrive at random
         (`bbrgym.envs.workload.flows_from_config`). The scenario then has these flows after the others.
 
@@ -420,7 +428,7 @@ class Scenario:
         arguments = {name: value for name, value in plain.items() if value is not None or name not in _LISTS}
         duration_s = arguments.get("duration_s", cls.duration_s)
         if "rate_trace" in arguments:
-            arguments = resolve_trace("rate", arguments, lambda trace: mahimahi.from_config(trace, duration_s))
+            arguments = resolve_trace("rate", arguments, lambda trace: rate_trace.from_config(trace, duration_s))
         for name in _LISTS:
             given = arguments.get(name, [])
             _check(name, given, "a list", isinstance(given, Sequence) and not isinstance(given, str))

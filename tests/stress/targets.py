@@ -154,6 +154,44 @@ class ScenarioTarget(Target):
         self._engine.close()
 
 
+class SeriesTarget(Target):
+    """Files of rates and RTTs over time. An input is the options, a zero, and the file's content."""
+
+    def examples(self) -> list[bytes]:
+        trip = {"timestamps": {"client": {"send": {"wall": 5_000_000_000}}}, "delay": {"rtt": 20_000_000}}
+        files: list[tuple[dict[str, object], str]] = [
+            ({"time_unit": "s"}, "0 5.5\n1 7\n2.5 3\n"),
+            ({}, "time_ms,delay (ms),throughput (kbit/s)\n0,20,1500\n1000,30,2500\n"),
+            ({"step_ms": 10, "from_s": 0.015}, "12\n12\n16\n"),
+            ({}, "1\n2\n2\n9\n"),
+            ({"format": "pensieve"}, "0\t5\n1\t3\n2\t4\n"),
+            ({}, "1 20 59.8 10.7 24806 10\n1 30 59.8 10.7 19169 10\n"),
+            ({}, "timestamp,rtt,uplink,downlink\n1705744800616897349,0,0,-1\n1705744800626565141,120.1,72.4,47.6\n"),
+            ({}, json.dumps({"round_trips": [trip]})),
+        ]
+        return [json.dumps(options).encode() + b"\0" + content.encode() for options, content in files]
+
+    def damage(self, data: bytes, rng: random.Random) -> bytes:
+        options, _, content = data.partition(b"\0")
+        if rng.random() < 0.2:
+            return damage_json(options, rng) + b"\0" + content
+        return options + b"\0" + (damage_json if content[:1] == b"{" else damage_bytes)(content, rng)
+
+    def read(self, data: bytes) -> None:
+        options, _, content = data.partition(b"\0")
+        (self.folder / "file").write_bytes(content)
+        trace = {"file": str(self.folder / "file"), **json.loads(options)}
+        refusals = 0
+        for scenario in ({"rate_trace": trace}, {"flows": [{"rtt_trace": trace}]}):
+            try:
+                Scenario.from_dict({"duration_s": 3, **scenario})
+            except ValueError as error:
+                refusals += 1
+                refusal = error
+        if refusals == 2:
+            raise refusal
+
+
 class MessagesTarget(Target):
     """Spaces and values of the ns3-gym protocol."""
 
@@ -646,6 +684,7 @@ class ImportTarget(_FolderTarget):
 
 TARGETS: Final[dict[str, type[Target]]] = {
     "scenario": ScenarioTarget,
+    "series": SeriesTarget,
     "messages": MessagesTarget,
     "client": ClientTarget,
     "server": ServerTarget,

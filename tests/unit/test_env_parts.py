@@ -463,7 +463,7 @@ class TestDistribution:
         [
             (
                 {"rate_trace": {"file": {"uniform": [1, 2]}}},
-                r"rate_trace must have a path as file, and no seed beside it, got \{'file':",
+                r"rate_trace must have a path as file, got \{'uniform': \[1, 2\]\}",
             ),
             (
                 {"rate_trace": {"choice": []}},

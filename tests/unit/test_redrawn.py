@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 
 from bbrgym.baselines import registry
 from bbrgym.benchmark.plan import Benchmark
-from bbrgym.envs import mahimahi, redrawn, rtt_trace
+from bbrgym.envs import rate_trace, redrawn, rtt_trace
 
 
 def test_the_draws_are_those_of_python_2_7() -> None:
@@ -32,13 +32,13 @@ def test_the_draws_are_those_of_python_2_7() -> None:
 
 def test_scenarios_have_them_as_traces() -> None:
     plain = {"synthetic": "redrawn", "seed": 7}
-    assert mahimahi.from_config(plain, 300) == tuple(redrawn.rates(7, 300))
+    assert rate_trace.from_config(plain, 300) == tuple(redrawn.rates(7, 300))
     schedule = rtt_trace.from_config(plain, 300)
     assert dict(schedule).items() <= dict(redrawn.rtts(7, 300)).items()
-    with pytest.raises(ValueError, match="rate_trace must have no bin_ms and lowest_mbps beside redrawn"):
-        mahimahi.from_config(plain | {"bin_ms": 100}, 300)
+    with pytest.raises(ValueError, match="rate_trace must have no bin_ms beside redrawn"):
+        rate_trace.from_config(plain | {"bin_ms": 100}, 300)
     with pytest.raises(ValueError, match="known: cellular, redrawn"):
-        mahimahi.from_config({"synthetic": "drawn"}, 300)
+        rate_trace.from_config({"synthetic": "drawn"}, 300)
 
 
 @pytest.fixture(scope="module")

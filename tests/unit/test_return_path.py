@@ -166,19 +166,12 @@ def test_a_path_without_any_is_what_it_was(native: Engine) -> None:
 # --- traces ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_file_of_rtts_repeats(tmp_path: Path) -> None:
+def test_a_file_of_rtts_becomes_the_schedule(tmp_path: Path) -> None:
     file = tmp_path / "rtts"
     file.write_text("40\n40\n55.5\n")
     plain = {"duration_s": 0.8, "flows": [{"rtt_trace": {"file": str(file)}}]}
     schedule = ((0.0, 40.0), (0.2, 55.5), (0.3, 40.0), (0.5, 55.5), (0.6, 40.0))
     assert Scenario.from_dict(plain).flows[0].rtt_schedule == schedule
-    assert rtt_trace.from_config({"file": str(file), "step_ms": 10}, 0.03) == ((0.0, 40.0), (0.02, 55.5))
-
-
-def test_a_file_with_times_ends_with_its_last_rtt(tmp_path: Path) -> None:
-    file = tmp_path / "rtts"
-    file.write_text("0.5 40\n1,40\n2.25, 60\n")
-    assert rtt_trace.from_config({"file": str(file)}, 9) == ((0.5, 40.0), (2.25, 60.0))
 
 
 def test_a_ramp_is_linear_between_its_points() -> None:
@@ -203,13 +196,14 @@ def test_the_leo_trace_has_a_handover_every_15_s() -> None:
 @pytest.mark.parametrize(
     ("trace", "message"),
     [
-        (3, "rtt_trace must be a mapping with keys of file, ramp, synthetic, step_ms, seed, got 3"),
+        (3, "rtt_trace must be a mapping with keys of file, ramp, synthetic, step_ms, seed, format, .*, got 3"),
         ({}, "rtt_trace must have one of file, ramp, synthetic, got {}"),
         ({"file": "a", "synthetic": "leo"}, "rtt_trace must have one of file, ramp, synthetic, got"),
         ({"synthetic": "geo"}, r"unknown rtt_trace\.synthetic 'geo' \(did you mean 'leo'\?\); known: leo"),
         ({"synthetic": "leo", "seed": -1}, r"rtt_trace\.seed must be an integer >= 0, got -1"),
         ({"synthetic": "leo", "step_ms": 1}, "rtt_trace must have no step_ms beside synthetic, got"),
         ({"ramp": [[0, 1]], "seed": 1}, "rtt_trace must have no seed beside ramp, got"),
+        ({"ramp": [[0, 1]], "one_way": True}, "rtt_trace must have no one_way beside ramp, got"),
         ({"ramp": 3}, r"rtt_trace\.ramp must be pairs of a time in s and an RTT in ms, got 3"),
         ({"ramp": []}, r"rtt_trace\.ramp must be pairs"),
         ({"ramp": [[2, 1], [1, 1]]}, r"rtt_trace\.ramp must have rising times >= 0, got \[\[2"),
@@ -222,27 +216,6 @@ def test_the_leo_trace_has_a_handover_every_15_s() -> None:
 def test_a_bad_trace_is_refused(trace: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         rtt_trace.from_config(trace, 9)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("1\nx\n", r":2: a line must be an RTT in \(0, 10000\] ms, or a time in s and an RTT, got 'x'"),
-        ("0\n", ":1: a line must be .*, got '0'"),
-        ("nan\n", ":1: a line must be .*, got 'nan'"),
-        ("1 2 3\n", ":1: a line must be .*, got '1 2 3'"),
-        ("1\n\n", ":2: a line must be .*, got ''"),
-        ("-1 5\n", ":1: a line must be .*, got '-1 5'"),
-        ("1 5\n7\n", ":2: all lines must have a time, or none, got 1 numbers"),
-        ("1 5\n1 6\n", ":2: times must rise, got 1 after 1"),
-        ("", ":1: a trace must have at least one line"),
-    ],
-)
-def test_a_file_that_is_no_trace_is_refused(tmp_path: Path, text: str, message: str) -> None:
-    file = tmp_path / "rtts"
-    file.write_text(text)
-    with pytest.raises(ValueError, match=message):
-        rtt_trace.read_trace(file)
 
 
 def test_a_trace_beside_a_schedule_is_refused() -> None:

@@ -261,7 +261,7 @@ def test_an_algorithm_in_the_place_of_agents():
         ({"rate_trace": {"file": "a", "synthetic": "cellular"}}, "must have either a file or synthetic"),
         ({"rate_trace": {"synthetic": "satellite"}}, "unknown rate_trace.synthetic 'satellite'; known: cellular"),
         ({"rate_trace": {"synthetic": "cellular", "seed": -1}}, "rate_trace.seed must be an integer >= 0, got -1"),
-        ({"rate_trace": {"file": "a", "seed": 1}}, "no seed beside it"),
+        ({"rate_trace": {"file": "a", "seed": 1}}, "rate_trace must have no seed beside a file"),
         (
             {"rate_trace": {"file": "a"}, "rate_schedule": [[1, 2]]},
             r"give one of rate_trace and rate_schedule, got both: rate_trace=\{'file': 'a'\}",
