@@ -163,11 +163,9 @@ def _restore(model: BaseAlgorithm, path: Path, description: Mapping[str, Any]) -
         inputs.mean, inputs.scale = saved["mean"], saved["scale"]
     if isinstance(model, OffPolicyAlgorithm):
         _load_replay(model, path / "replay.npz")
-    for name in ("steps", "updates", "episodes"):
-        check_integer(name, description[name], at_least=0)
-    model.num_timesteps = description["steps"]
-    model._n_updates = description["updates"]
-    model._episode_num = description["episodes"]
+    model.num_timesteps, model._n_updates, model._episode_num = (
+        check_integer(name, description[name], at_least=0) for name in ("steps", "updates", "episodes")
+    )
     # In the types of VecMonitor: a mean of other ones differs in the last digits.
     model.ep_info_buffer = deque(
         ({"r": np.float32(total), "l": np.int32(length)} for total, length in description["returns_and_lengths"]),

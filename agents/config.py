@@ -10,7 +10,7 @@ from typing import Any, Final
 from bbrgym.agents.scripted import RULES, BacklogRule
 from bbrgym.baselines import registry
 from bbrgym.baselines.policy_file import SCRIPTED
-from bbrgym.checks import check_integer, check_keys, check_name, check_number
+from bbrgym.checks import check_keys, check_name, check_number, keep_integers
 from bbrgym.envs.action import Action
 from bbrgym.envs.observation import Observation
 from bbrgym.envs.privileged import Privileged
@@ -46,9 +46,8 @@ class CurriculumConfig:
     baselines: tuple[str, ...] = (f"{SCRIPTED}backlog", f"{SCRIPTED}competitive", "da-bbr", "bbr2", "cubic")
 
     def __post_init__(self) -> None:
-        for name in ("every", "candidates"):
-            check_integer(f"train.curriculum.{name}", getattr(self, name), at_least=1)
-        check_integer("train.curriculum.keep", self.keep, at_least=1, at_most=self.candidates)
+        keep_integers(self, "every", "candidates", prefix="train.curriculum.", at_least=1)
+        keep_integers(self, "keep", prefix="train.curriculum.", at_least=1, at_most=self.candidates)
         check_number("train.curriculum.share", self.share, above=0, at_most=1)
         given = self.baselines
         is_list = isinstance(given, list | tuple) and all(isinstance(name, str) for name in given)
@@ -93,9 +92,8 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         positive = ("total_steps", "n_envs", "torch_threads", "eval_every", "eval_episodes", "checkpoint_every")
-        for name in (*positive, "prepare_steps"):
-            check_integer(f"train.{name}", getattr(self, name), at_least=1)
-        check_integer("train.engine_failures", self.engine_failures, at_least=0)
+        keep_integers(self, *positive, "prepare_steps", prefix="train.", at_least=1)
+        keep_integers(self, "engine_failures", prefix="train.", at_least=0)
         check_number("train.max_minutes", self.max_minutes, above=0, or_none=True)
         check_number("train.change_cost", self.change_cost, at_least=0)
         if not isinstance(self.critic_features, list | tuple):

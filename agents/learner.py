@@ -21,7 +21,7 @@ from bbrgym.agents.ppo import RolloutPPO
 from bbrgym.agents.replay import FlowReplayBuffer
 from bbrgym.agents.wrappers import ScaleReward, StandardiseObservation
 from bbrgym.baselines.policy_file import ACTIVATIONS
-from bbrgym.checks import check_keys, check_name, check_number
+from bbrgym.checks import check_integer, check_keys, check_name, check_number
 
 LEARNERS: Final[dict[str, tuple[type[BaseAlgorithm], str]]] = {
     "ppo": (RolloutPPO, "MlpPolicy"),
@@ -70,6 +70,9 @@ def make_model(agent: Mapping[str, Any], env: VecEnv, seed: int) -> BaseAlgorith
     policy: str | type[BasePolicy]
     learner, policy = LEARNERS[algorithm]
     check_keys(f"agent {algorithm!r}", arguments, learner_arguments(algorithm))
+    for name, parameter in inspect.signature(learner.__init__).parameters.items():
+        if type(parameter.default) is int and isinstance(arguments.get(name), float):
+            arguments[name] = check_integer(f"agent.{name}", arguments[name])
     policy_arguments = dict(arguments.get("policy_kwargs") or {})
     activation = policy_arguments.get("activation_fn", "tanh" if "ppo" in algorithm else "relu")
     check_name("activation_fn", activation, ACTIVATIONS)

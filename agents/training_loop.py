@@ -68,7 +68,7 @@ def run_training(
         ValueError: the learner refuses its configuration, there is nothing left to do, or the folder is in use.
         EngineError: engines failed too often.
     """
-    algorithm, seed = config["agent"]["algorithm"], config.get("seed", 1)
+    algorithm, seed = config["agent"]["algorithm"], int(config.get("seed", 1))
     flows = SharedPolicyVecEnv(spec, training.n_envs, training.critic_features, change_cost=training.change_cost)
     with closing(VecMonitor(flows)) as env:
         model = make_model(config["agent"], env, seed)

@@ -59,8 +59,7 @@ def evaluate(config: Mapping[str, Any], directory: Path, console: Console | None
         {**agent.spec.to_config(), "scenario": config.get("scenario"), "engine": config.get("engine")}
     )
     seeds = config.get("seeds", [1])
-    seeds = list(seeds) if isinstance(seeds, list | tuple) else [seeds]
-    check_seeds("seeds", seeds)
+    seeds = check_seeds("seeds", seeds if isinstance(seeds, list | tuple) else [seeds])
     warmup = config.get("warmup", 0.25)
     check_number("warmup", warmup, at_least=0, below=1)
     engine = spec.make_engine()

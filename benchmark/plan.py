@@ -19,7 +19,7 @@ from bbrgym.agents.policy import Agent, load_agent
 from bbrgym.baselines import registry
 from bbrgym.benchmark import metrics
 from bbrgym.benchmark.suites import Suite, read_roles, write_roles
-from bbrgym.checks import check_integer, check_keys, check_name, check_number, check_seeds
+from bbrgym.checks import check_integer, check_keys, check_name, check_number, check_seeds, keep_integers
 from bbrgym.envs import trace
 from bbrgym.envs.engine import DEFAULT_ENGINE, EngineDescription, check_algorithms, describe_engine, read_policies
 from bbrgym.envs.scenario import Scenario
@@ -68,9 +68,7 @@ class Benchmark:
                 "benchmark.scenarios"
             )
         config["scenarios"] = {str(name): _scenario(name, value) for name, value in config["scenarios"].items()}
-        seeds = config.get("seeds", cls.seeds)
-        check_seeds("seeds", seeds)
-        config["seeds"] = tuple(seeds)
+        config["seeds"] = tuple(check_seeds("seeds", config.get("seeds", cls.seeds)))
         config["roles"] = read_roles(config.get("roles"))
         config["executor"] = ExecutorConfig.of(config.get("executor"))
         if describe_engine(**config["engine"]).is_real_time and config["executor"].workers is None:
@@ -214,7 +212,7 @@ class Benchmark:
                         f"suite {name!r} compares with {competitor.name!r}: no other competitor may be called so"
                     )
         check_number("step_ms", self.step_ms, above=0)
-        check_integer("retries", self.retries, at_least=0)
+        keep_integers(self, "retries", at_least=0)
         check_number("warmup", self.warmup, at_least=0, below=1)
 
 

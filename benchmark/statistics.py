@@ -125,7 +125,7 @@ def bootstrap_interval(
     Raises:
         ValueError: an argument is out of range, or `strata` has another length than `values`.
     """
-    _check(confidence, resamples)
+    resamples = _check(confidence, resamples)
     data = np.asarray(values, dtype=np.float64)
     if data.ndim != 1:
         raise ValueError(f"values must have one dimension, got shape {data.shape}")
@@ -182,7 +182,7 @@ def probability_of_improvement(
     Raises:
         ValueError: an argument is out of range, or paired values differ in number.
     """
-    _check(confidence, resamples)
+    resamples = _check(confidence, resamples)
     generator = np.random.default_rng(seed)
     values, estimates, is_sample = [], [], False
     for stratum in x:
@@ -279,6 +279,6 @@ def _ends(estimates: Array, confidence: float) -> Array:
     return ends
 
 
-def _check(confidence: float, resamples: int) -> None:
+def _check(confidence: float, resamples: int) -> int:
     check_number("confidence", confidence, above=0, below=1)
-    check_integer("resamples", resamples, at_least=1)
+    return check_integer("resamples", resamples, at_least=1)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from bbrgym.baselines import registry
 from bbrgym.benchmark.metrics import METRICS, Metric, find_metric
-from bbrgym.checks import check_keys, check_name, check_number
+from bbrgym.checks import check_integer, check_keys, check_name, check_number
 from bbrgym.envs.scenario import HEADER_BYTES, Scenario
 
 FlowRows = Sequence[Mapping[Any, Any]]
@@ -161,7 +161,7 @@ def read_roles(roles: Any) -> tuple[int, ...] | None:
     """
     if not (roles in (None, "all") or isinstance(roles, list | tuple)):
         raise ValueError(f"roles must be all or a list of flows, got {roles!r}")
-    return None if roles in (None, "all") else tuple(roles)
+    return None if roles in (None, "all") else tuple(check_integer("each of roles", role) for role in roles)
 
 
 def write_roles(roles: tuple[int, ...] | None) -> list[int] | str:

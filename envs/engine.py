@@ -202,11 +202,11 @@ class Engine(ABC):
             EngineError: the simulator failed.
         """
         self._check_is_idle("begin_reset")
-        check_integer("seed", seed, at_least=0, below=2**64)
+        seed = check_integer("seed", seed, at_least=0, below=2**64)
         check_algorithms(scenario, self.description)
         policies = read_policies(scenario)
         with self._losing_episode_on_error():
-            self._begin_reset(scenario, int(seed), policies)
+            self._begin_reset(scenario, seed, policies)
         self._scenario, self._rows, self._pending = scenario, None, "reset"
 
     def finish_reset(self) -> Rows:

@@ -14,7 +14,7 @@ from gymnasium import spaces
 
 from bbrgym import _controllers
 from bbrgym.baselines import registry
-from bbrgym.checks import check_integer, check_name
+from bbrgym.checks import check_name, keep_integers
 from bbrgym.envs.columns import FLOW_COLUMNS
 from bbrgym.envs.scenario import Scenario
 
@@ -99,7 +99,7 @@ class Observation:
             raise ValueError(f"observation.features must be a list of names, got {self.features!r}")
         object.__setattr__(self, "features", tuple(self.features))
         check_features("feature", self.features, FEATURES)
-        check_integer("observation.history", self.history, at_least=1, at_most=1000)
+        keep_integers(self, "history", prefix="observation.", at_least=1, at_most=1000)
 
     @cached_property
     def space(self) -> spaces.Box[np.float32]:

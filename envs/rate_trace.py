@@ -38,8 +38,7 @@ def from_config(trace: Any, duration_s: Any) -> tuple[tuple[float, float], ...]:
     check_number("duration_s", duration_s, above=0, at_most=1e6)
     if synthetic is not None:
         check_name("rate_trace.synthetic", synthetic, ["cellular", "redrawn"])
-        seed = trace.get("seed", 1)
-        check_integer("rate_trace.seed", seed, at_least=0)
+        seed = check_integer("rate_trace.seed", trace.get("seed", 1), at_least=0)
         _check_absent(trace, synthetic, *of_files)
         if synthetic == "redrawn":
             _check_absent(trace, synthetic, "bin_ms", "lowest_mbps")

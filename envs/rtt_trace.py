@@ -51,8 +51,8 @@ def from_config(trace: Any, duration_s: Any) -> tuple[tuple[float, float], ...]:
         return tuple(time_series.read(trace, time_series.RTT, duration_s))
     if given == ["synthetic"]:
         check_name("rtt_trace.synthetic", trace["synthetic"], SYNTHETIC)
-        check_integer("rtt_trace.seed", trace.get("seed", 1), at_least=0)
-        return _changes(SYNTHETIC[trace["synthetic"]](trace.get("seed", 1), float(duration_s)))
+        seed = check_integer("rtt_trace.seed", trace.get("seed", 1), at_least=0)
+        return _changes(SYNTHETIC[trace["synthetic"]](seed, float(duration_s)))
     step_ms = trace.get("step_ms", 100)
     check_number("rtt_trace.step_ms", step_ms, at_least=1, at_most=60_000)
     return _changes(_ramp(trace["ramp"], step_ms))

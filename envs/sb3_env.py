@@ -91,7 +91,7 @@ class SharedPolicyVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is 
         change_cost: float = 0.0,
         has_infos: bool = False,
     ) -> None:
-        check_integer("n_engines", n_engines, at_least=1)
+        n_engines = check_integer("n_engines", n_engines, at_least=1)
         check_number("change_cost", change_cost, at_least=0)
         self.episode_spec = spec  # not `spec`, which Stable-Baselines3 takes for Gymnasium's
         self.agents = spec.agents

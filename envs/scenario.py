@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any, Final, Literal, get_args
 
 from bbrgym.baselines import registry
-from bbrgym.checks import check_integer, check_keys, check_name, check_number
+from bbrgym.checks import check_integer, check_keys, check_name, check_number, keep_integers
 from bbrgym.envs import rate_trace, rtt_trace, workload
 
 HEADER_BYTES = 40
@@ -99,7 +99,7 @@ class Flow:
         check_number("start_s", self.start_s, at_least=0)
         check_number("stop_s", self.stop_s, or_none=True)
         _check("stop_s", self.stop_s, f"> start_s={self.start_s:g}", self.stop_s is None or self.stop_s > self.start_s)
-        check_integer("size_bytes", self.size_bytes, at_least=1, below=2**53, or_none=True)
+        keep_integers(self, "size_bytes", at_least=1, below=2**53, or_none=True)
         check_number("jitter_ms", self.jitter_ms, at_least=0, at_most=10_000)
         _check("ecn", self.ecn, "classic, l4s or null", self.ecn in (*get_args(Ecn), None))
         object.__setattr__(self, "rtt_schedule", _pairs("rtt_schedule", self.rtt_schedule))
@@ -238,7 +238,8 @@ class Scenario:
     def __post_init__(self) -> None:
         check_number("rate_mbps", self.rate_mbps, at_least=0.01, at_most=10_000)
         check_number("buffer_bdp", self.buffer_bdp, above=0, at_most=10_000, or_none=True)
-        check_integer("buffer_packets", self.buffer_packets, at_least=1, at_most=10_000_000, or_none=True)
+        keep_integers(self, "buffer_packets", at_least=1, at_most=10_000_000, or_none=True)
+        keep_integers(self, "second_buffer_packets", "reverse_buffer_packets", at_least=1, at_most=10_000_000)
         if self.buffer_bdp is not None and self.buffer_packets is not None:
             raise ValueError(
                 f"give one of buffer_bdp and buffer_packets, got {self.buffer_bdp:g} and {self.buffer_packets}"
@@ -252,7 +253,7 @@ class Scenario:
         check_number("dualpi2_coupling", self.dualpi2_coupling, at_least=1, at_most=100)
         check_number("ce_threshold_ms", self.ce_threshold_ms, at_least=0, at_most=10_000, or_none=True)
         check_number("duration_s", self.duration_s, above=0, at_most=1e6)
-        check_integer("packet_bytes", self.packet_bytes, at_least=64, at_most=9000)
+        keep_integers(self, "packet_bytes", at_least=64, at_most=9000)
         check_number("loss", self.loss, at_least=0, below=1)
         check_number("loss_burst_packets", self.loss_burst_packets, at_least=1, at_most=1e6, or_none=True)
         if (burst := self.loss_burst_packets) is not None:
@@ -262,7 +263,7 @@ class Scenario:
         check_number("reordering", self.reordering, at_least=0, below=1)
         check_number("reordering_ms", self.reordering_ms, above=0, at_most=10_000)
         check_number("policer_mbps", self.policer_mbps, at_least=0.01, at_most=10_000, or_none=True)
-        check_integer("policer_burst_bytes", self.policer_burst_bytes, at_least=1, below=2**53)
+        keep_integers(self, "policer_burst_bytes", at_least=1, below=2**53)
         if self.policer_mbps is not None:
             _check("policer_burst_bytes", self.policer_burst_bytes,
                    f">= {self.packet_bytes + HEADER_BYTES}, a full packet with its headers",
@@ -274,8 +275,6 @@ class Scenario:
         for link in ("second", "reverse"):
             check_number(f"{link}_rate_mbps", getattr(self, f"{link}_rate_mbps"),
                          at_least=0.01, at_most=10_000, or_none=True)  # fmt: skip
-            check_integer(f"{link}_buffer_packets", getattr(self, f"{link}_buffer_packets"),
-                          at_least=1, at_most=10_000_000)  # fmt: skip
         object.__setattr__(self, "flows", tuple(self.flows))
         check_integer("the number of flows", len(self.flows), at_least=1, at_most=MOST_FLOWS)
         for index, flow in enumerate(self.flows):

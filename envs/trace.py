@@ -317,7 +317,7 @@ def simulate(
         LOGGER.warning("seed %d: %s", seed, flaw)
     return Trace(
         scenario=scenario,
-        seed=seed,
+        seed=int(seed),
         engine=engine if isinstance(engine, str) else type(engine).__name__,
         step_ms=step_ms,
         time_s=np.array([step.time_s for step in steps]),

@@ -82,7 +82,7 @@ class BottleneckVectorEnv(HasSpec, VectorEnv[npt.NDArray[np.float32], npt.NDArra
         **parts: Any,
     ) -> None:
         self.closed = True  # Gymnasium before 1.3 closes it when it is deleted, even if making it failed
-        check_integer("num_envs", num_envs, at_least=1)
+        num_envs = check_integer("num_envs", num_envs, at_least=1)
         check_integer("max_episode_steps", max_episode_steps, at_least=1, or_none=True)
         check_render_mode(render_mode, self.metadata["render_modes"])
         mode = autoreset_mode.value if isinstance(autoreset_mode, AutoresetMode) else autoreset_mode

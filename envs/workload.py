@@ -72,8 +72,7 @@ def flows_from_config(
     start_s, stop_s = config.get("start_s", 0.0), config.get("stop_s")
     check_number("workload.start_s", start_s, at_least=0, below=duration_s)
     check_number("workload.stop_s", stop_s, above=start_s, or_none=True)
-    seed = config.get("seed", 1)
-    check_integer("workload.seed", seed, at_least=0)
+    seed = check_integer("workload.seed", config.get("seed", 1), at_least=0)
     load: Any = config.get("load")
     arrivals_per_s: Any = config.get("arrivals_per_s")
     if (load is None) == (arrivals_per_s is None):

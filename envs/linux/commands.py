@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bbrgym.baselines import registry
-from bbrgym.checks import check_name
+from bbrgym.checks import check_name, integer
 from bbrgym.envs.linux.transfer import (
     DEFAULT_PORT,
     Listening,
@@ -44,10 +44,10 @@ def run_send(arguments: list[str]) -> int:
     parser.add_argument("--parameters", nargs="+", default=[], metavar="KEY=VALUE")
     parser.add_argument("--policy", default=None, metavar="PATH")
     parser.add_argument("--seconds", type=float, default=None)
-    parser.add_argument("--bytes", type=int, default=None)
-    parser.add_argument("--packet-bytes", type=int, default=1000)
+    parser.add_argument("--bytes", type=integer, default=None)
+    parser.add_argument("--packet-bytes", type=integer, default=1000)
     parser.add_argument("--ecn", default=None, metavar="classic|l4s")
-    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--seed", type=integer, default=None)
     parser.add_argument("--rows", type=Path, default=None, metavar="FILE.parquet")
     options = _parse(parser, arguments)
     if options.rows is not None:
@@ -88,7 +88,7 @@ def run_receive(arguments: list[str]) -> int:
     """Receive flows and print them."""
     parser = argparse.ArgumentParser(prog="bbrgym receive", add_help=False)
     parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=DEFAULT_PORT)
+    parser.add_argument("--port", type=integer, default=DEFAULT_PORT)
     parser.add_argument("--once", action="store_true")
     parser.add_argument("--idle", type=float, default=600.0)
     options = _parse(parser, arguments)

@@ -234,10 +234,11 @@ def send(
     check_number("seconds", seconds, above=0, at_most=1e6, or_none=True)
     for name, value in (("interval_s", interval_s), ("timeout_s", timeout_s)):
         check_number(name, value, at_least=0.001, at_most=1e6)
-    check_integer("seed", seed, at_least=0, below=2**63, or_none=True)
+    seed = check_integer("seed", seed, at_least=0, below=2**63, or_none=True)
     check_name("algorithm", flow.algorithm, registry.controllers())
     seed = secrets.randbits(63) if seed is None else seed
     scenario = Scenario(packet_bytes=packet_bytes, flows=(flow,))
+    packet_bytes = scenario.packet_bytes
     plain: dict[str, Any] = scenario.to_dict()["flows"][0]
     if flow.algorithm == "policy":
         plain["policy"] = read_policies(scenario)[0]
@@ -331,7 +332,7 @@ def _trace(flow: Flow, packet_bytes: int, seed: int, interval_s: float, interval
 
 def _socket(host: str, port: int, is_receiver: bool) -> socket.socket:
     """Return a UDP socket that is bound to the address, or connected to it."""
-    check_integer("port", port, at_least=0 if is_receiver else 1, below=2**16)
+    port = check_integer("port", port, at_least=0 if is_receiver else 1, below=2**16)
     what = "receive at" if is_receiver else "send to"
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]

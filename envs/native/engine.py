@@ -97,7 +97,7 @@ class NativeBatch:
     """
 
     def __init__(self, count: int, max_flows: int, threads: int | None = None) -> None:
-        check_integer("threads", threads, at_least=1, or_none=True)
+        threads = check_integer("threads", threads, at_least=1, or_none=True)
         cores = len(os.sched_getaffinity(0))
         self._threads = threads or min(cores, max(1, count // _SCENARIOS_PER_THREAD))
         self._count = count

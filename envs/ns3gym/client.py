@@ -77,6 +77,7 @@ class Ns3GymEnv(gymnasium.Env[Any, Any]):
         sim_args: Mapping[str, Any] | None = None,
         timeout_s: float = 60.0,
     ) -> None:
+        port = check_integer("port", port, at_least=0, at_most=65535)
         _check(command, port, sim_args, timeout_s)
         self._command = None if command is None else [*command, *_arguments(sim_args or {})]
         self._timeout_s = timeout_s
@@ -232,7 +233,6 @@ class Ns3GymEnv(gymnasium.Env[Any, Any]):
 def _check(command: Sequence[str] | None, port: int, sim_args: Mapping[str, Any] | None, timeout_s: float) -> None:
     if isinstance(command, str) or (command is not None and not command):
         raise ValueError(f"command must be a list of the program and its arguments, got {command!r}")
-    check_integer("port", port, at_least=0, at_most=65535)
     if command is None and port == 0:
         raise ValueError("port must be given with command=None: a program that is started elsewhere needs to know it")
     check_number("timeout_s", timeout_s, above=0)

@@ -9,7 +9,7 @@ import difflib
 import math
 from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
-from typing import Any, Final
+from typing import Any, Final, Literal, overload
 
 _NUMBERS: Final = (float, int, Real)  # NumPy's are Real; the others are found faster
 _INTEGERS: Final = (int, Integral)
@@ -80,6 +80,7 @@ def check_number(
     _check_range(name, value, not kind, kind, (above, at_least, below, at_most), or_none)
 
 
+@overload
 def check_integer(
     name: str,
     value: object,
@@ -87,29 +88,73 @@ def check_integer(
     at_least: int | None = None,
     below: int | None = None,
     at_most: int | None = None,
+    or_none: Literal[False] = False,
+) -> int: ...
+@overload
+def check_integer(
+    name: str,
+    value: object,
+    *,
+    at_least: int | None = None,
+    below: int | None = None,
+    at_most: int | None = None,
+    or_none: Literal[True],
+) -> int | None: ...
+def check_integer(
+    name: str,
+    value: Any,
+    *,
+    at_least: int | None = None,
+    below: int | None = None,
+    at_most: int | None = None,
     or_none: bool = False,
-) -> None:
-    """Check that `value` is an integer (of Python or NumPy), not a bool, within the bounds.
+) -> int | None:
+    """Return `value` as an int. It must be a whole number (of Python or NumPy), not a bool, within the bounds.
+
+    YAML has `1e6` as a float, which is an integer here.
 
     Raises:
         ValueError: `n_envs must be an integer >= 1, got 0`; `seed must be an integer in [0, 2**31), got -1`.
     """
     if or_none and value is None:
-        return
-    is_integer = isinstance(value, _INTEGERS) and not isinstance(value, bool)
+        return None
+    is_integer = isinstance(value, _INTEGERS) or (is_number(value) and value == int(value))
+    is_integer = is_integer and not isinstance(value, bool)
     _check_range(name, value, is_integer, "an integer", (None, at_least, below, at_most), or_none)
+    return int(value)
 
 
-def check_seeds(name: str, value: object) -> None:
-    """Check that `value` is a list or tuple of at least one seed, all of them different integers >= 0."""
-    is_good = (
-        isinstance(value, list | tuple)
-        and len(value) > 0
-        and all(isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0 for seed in value)
-        and len(set(value)) == len(value)
-    )
-    if not is_good:
+def integer(text: str) -> int:
+    """Return the integer that a command line's argument says, as `100` or `1e6`; the `type` of an argparse argument.
+
+    Raises:
+        ValueError: it is no integer.
+    """
+    return int(text) if text.lstrip("+-").isdecimal() else check_integer("the argument", float(text))
+
+
+def keep_integers(record: object, *names: str, prefix: str = "", **bounds: Any) -> None:
+    """Check fields of a frozen dataclass by `check_integer`, and store them as int.
+
+    Args:
+        record: the dataclass.
+        names: of the fields.
+        prefix: what comes before their names in errors.
+        bounds: as of `check_integer`.
+    """
+    for name in names:
+        object.__setattr__(record, name, check_integer(prefix + name, getattr(record, name), **bounds))
+
+
+def check_seeds(name: str, value: object) -> list[int]:
+    """Return the seeds of a list or tuple, at least one, which must be different integers >= 0."""
+    try:
+        seeds = [check_integer(name, seed, at_least=0) for seed in value] if isinstance(value, list | tuple) else []
+    except ValueError:
+        seeds = []
+    if not seeds or len(set(seeds)) < len(seeds):
         raise ValueError(f"{name} must be a list of different integers >= 0, like [1, 2, 3], got {value!r}")
+    return seeds
 
 
 def _check_range(

@@ -20,7 +20,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from bbrgym.checks import check_integer, check_keys, check_name, check_number
+from bbrgym.checks import check_keys, check_name, check_number, keep_integers
 from bbrgym.extras import optional
 from bbrgym.interruption import deferring_signals, keeping_handlers, shielding_children
 from bbrgym.processes import ProcessExecutor, TaskError, TaskResult, WorkerLostError, error_text
@@ -164,7 +164,7 @@ class ExecutorConfig:
     chunk_s: float = 10.0
 
     def __post_init__(self) -> None:
-        check_integer("executor.workers", self.workers, at_least=1, or_none=True)
+        keep_integers(self, "workers", prefix="executor.", at_least=1, or_none=True)
         check_number("executor.chunk_s", self.chunk_s, above=0)
 
     @classmethod
@@ -229,7 +229,7 @@ class RayConfig(ExecutorConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_number("executor.cpus_per_task", self.cpus_per_task, above=0)
-        check_integer("executor.object_store_mb", self.object_store_mb, at_least=75)  # the least that Ray takes
+        keep_integers(self, "object_store_mb", prefix="executor.", at_least=75)  # the least that Ray takes
 
     def start(self) -> TaskExecutor:
         """Start or connect to Ray, or use the Ray that this process is connected to."""

@@ -171,6 +171,13 @@ def test_real_time_runs_one_at_a_time_unless_told_otherwise() -> None:
         Benchmark.from_dict(config | {"retries": -1})
 
 
+def test_integral_floats_make_the_same_runs() -> None:
+    whole = Benchmark.from_dict(changed(competitors=["bbr"], seeds=[1, 2], roles=[0]))
+    floats = Benchmark.from_dict(changed(competitors=["bbr"], seeds=[1.0, 2e0], roles=[0.0]))
+    assert json.dumps(floats.to_dict()) == json.dumps(whole.to_dict())
+    assert [(run.key, run.seed) for run in floats.runs()] == [(run.key, run.seed) for run in whole.runs()]
+
+
 def test_finished_runs_are_not_repeated(tmp_path: Path) -> None:
     config = changed(scenarios={"duel": CONFIG["scenarios"]["duel"]}, seeds=[1])
     first = run(config, tmp_path)

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import argparse
+import dataclasses
+import json
 import math
 import re
+import typing
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
-from bbrgym.checks import check_integer, check_keys, check_name, check_number, check_seeds
+from bbrgym import Flow, Scenario
+from bbrgym.agents.config import CurriculumConfig, TrainConfig
+from bbrgym.checks import check_integer, check_keys, check_name, check_number, check_seeds, integer
+from bbrgym.envs.observation import Observation
+from bbrgym.executors import EXECUTORS
 
 
 @pytest.mark.parametrize(
@@ -50,14 +59,18 @@ def test_good_values_pass(check: Callable[..., None], arguments: tuple[Any, ...]
         (check_number, ("warmup", 1.5), {"at_least": 0, "below": 1}, "warmup must be in [0, 1), got 1.5"),
         (check_number, ("x", 1.5), {"above": 0, "at_most": 1}, "x must be in (0, 1], got 1.5"),
         (check_integer, ("n", 0), {"at_least": 1}, "n must be an integer >= 1, got 0"),
-        (check_integer, ("n", 2.0), {"at_least": 1}, "n must be an integer >= 1, got 2.0"),
+        (check_integer, ("n", 2.5), {"at_least": 1}, "n must be an integer >= 1, got 2.5"),
+        (check_integer, ("n", math.inf), {}, "n must be an integer, got inf"),
+        (check_integer, ("n", math.nan), {}, "n must be an integer, got nan"),
+        (check_integer, ("n", "2"), {}, "n must be an integer, got '2'"),
+        (check_integer, ("n", 1e6), {"at_most": 100}, "n must be an integer <= 100, got 1000000.0"),
         (check_integer, ("n", False), {}, "n must be an integer, got False"),
         (check_integer, ("seed", -1), {"at_least": 0, "below": 2**31},
          "seed must be an integer in [0, 2**31), got -1"),
         *[
             (check_seeds, ("seeds", seeds), {},
              f"seeds must be a list of different integers >= 0, like [1, 2, 3], got {seeds!r}")
-            for seeds in ([], [1, 1], [-1], [True], "12", 3, None)
+            for seeds in ([], [1, 1], [1, 1.0], [-1], [1.5], [True], "12", 3, None)
         ],
     ],
 )  # fmt: skip
@@ -66,3 +79,38 @@ def test_errors_say_what_must_hold_and_what_was_given(
 ) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         check(*arguments, **bounds)
+
+
+def test_an_integral_float_is_an_integer() -> None:
+    """YAML reads 1e6 as a float."""
+    for value in (1e6, 1000000, np.float64(1e6), np.float32(1e6), np.int64(1000000)):
+        found = check_integer("n", value, at_least=1, below=2**31)
+        assert (found, type(found)) == (1000000, int)
+    assert check_integer("n", 2**64 - 1) == 2**64 - 1
+    assert check_integer("n", 10**400) == 10**400
+    seeds = check_seeds("seeds", (1.0, 2e3, np.int64(7)))
+    assert (seeds, {type(seed) for seed in seeds}) == ([1, 2000, 7], {int})
+
+
+@pytest.mark.parametrize("kind", [Scenario, Flow, TrainConfig, CurriculumConfig, Observation, *EXECUTORS.values()])
+def test_every_integer_field_takes_an_integral_float_and_keeps_an_integer(kind: Any) -> None:
+    hints = typing.get_type_hints(kind)
+    names = [f.name for f in dataclasses.fields(kind) if int in (hints[f.name], *typing.get_args(hints[f.name]))]
+    assert names
+    for name in names:
+        default = getattr(kind(), name)
+        given = 100 if default is None else default
+        made, whole = kind(**{name: float(given)}), kind(**{name: given})
+        assert (getattr(made, name), type(getattr(made, name))) == (given, int), name
+        assert json.dumps(dataclasses.asdict(made)) == json.dumps(dataclasses.asdict(whole))
+        with pytest.raises(ValueError, match=f"{name} must be an integer .*, got 100.5"):
+            kind(**{name: 100.5})
+
+
+def test_integers_of_a_command_line() -> None:
+    assert [integer(text) for text in ("100", "1e6", "-3", "2.0", str(2**63))] == [100, 10**6, -3, 2, 2**63]
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    parser.add_argument("--bytes", type=integer)
+    for text in ("1.5", "many", "inf", ""):
+        with pytest.raises(argparse.ArgumentError, match=f"argument --bytes: invalid integer value: '{text}'"):
+            parser.parse_args(["--bytes", text])

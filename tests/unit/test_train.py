@@ -369,6 +369,15 @@ def test_a_linear_learning_rate_ends_at_its_last() -> None:
     assert [schedule(left) for left in (1.0, 0.5, 0.0, -3.0)] == pytest.approx([1e-3, 5.5e-4, 1e-4, 1e-4])
 
 
+def test_integral_floats_are_integers_for_a_learner() -> None:
+    env = SharedPolicyVecEnv(EpisodeSpec.from_config({"scenario": SCENARIO}), 1e0)  # type: ignore[arg-type]
+    model: Any = make_model(PPO | {"n_steps": 4e1, "batch_size": 2e1, "gamma": 1.0}, env, seed=1)
+    assert [(size, type(size)) for size in (model.n_steps, model.batch_size)] == [(40, int), (20, int)]
+    assert isinstance(model.gamma, float)
+    with pytest.raises(ValueError, match=r"agent\.n_steps must be an integer, got 0\.5"):
+        make_model(PPO | {"n_steps": 0.5}, env, seed=1)
+
+
 def test_a_learning_canary(tmp_path: Path) -> None:
     """PPO must shed three quarters of the cost within 4000 decisions."""
     scenario = SCENARIO | {"duration_s": 5, "flows": [{"algorithm": "agent", "rtt_ms": 50}]}

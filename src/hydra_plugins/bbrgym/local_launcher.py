@@ -52,12 +52,11 @@ class LocalLauncher(Launcher):
     """
 
     def __init__(self, n_jobs: int | None, timeout_s: float | None, retries: int, resume: bool) -> None:
-        check_integer("hydra.launcher.n_jobs", n_jobs, at_least=1, or_none=True)
         check_number("hydra.launcher.timeout_s", timeout_s, above=0, or_none=True)
-        check_integer("hydra.launcher.retries", retries, at_least=0)
+        n_jobs = check_integer("hydra.launcher.n_jobs", n_jobs, at_least=1, or_none=True)
         self._n_jobs = n_jobs or len(os.sched_getaffinity(0))
         self._timeout_s = timeout_s
-        self._retries = retries
+        self._retries = check_integer("hydra.launcher.retries", retries, at_least=0)
         self._resume = resume
         self.config: DictConfig | None = None
         self.hydra_context: HydraContext | None = None

@@ -84,14 +84,12 @@ class OptunaSweeper(Sweeper):
         for one in self._directions:
             check_name("hydra.sweeper.direction", one, DIRECTIONS)
         check_name("hydra.sweeper.sampler", sampler, SAMPLERS)
-        check_integer("hydra.sweeper.n_trials", n_trials, at_least=1)
-        check_integer("hydra.sweeper.n_jobs", n_jobs, at_least=1)
         check_number("hydra.sweeper.max_failure_rate", max_failure_rate, at_least=0, at_most=1)
-        self._n_trials = n_trials
-        self._n_jobs = n_jobs
+        self._n_trials = check_integer("hydra.sweeper.n_trials", n_trials, at_least=1)
+        self._n_jobs = check_integer("hydra.sweeper.n_jobs", n_jobs, at_least=1)
         self._sampler = sampler
-        self._seed = seed
-        self._max_failures = max_failure_rate * n_trials
+        self._seed = check_integer("hydra.sweeper.seed", seed, at_least=0, below=2**32, or_none=True)
+        self._max_failures = max_failure_rate * self._n_trials
         self._storage = storage if storage is None or "://" in storage else sqlite_url(Path(storage))
         self._study_name = study_name
         self._params = {str(key): str(value) for key, value in (params or {}).items()}
