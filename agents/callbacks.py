@@ -29,7 +29,6 @@ from bbrgym.agents.curriculum import RegretCurriculum
 from bbrgym.agents.policy import Agent
 from bbrgym.agents.provenance import source_tags
 from bbrgym.agents.tracking import Tracker
-from bbrgym.envs.action import ActionChange
 from bbrgym.envs.columns import LINK_COLUMNS
 from bbrgym.envs.engine import EngineError
 from bbrgym.envs.episode import EpisodeSpec
@@ -138,8 +137,7 @@ def evaluate_agent(agent: Agent, env: SharedPolicyVecEnv, episodes: int) -> dict
 
     Returns:
         `eval/reward`: mean over episodes and flows of the mean reward per decision; `eval/reward_std`: their standard
-        deviation; `eval/utilisation` and `eval/queue_ms`: means over episodes and steps; `eval/action_change`: mean
-        absolute change of an action between successive decisions of a flow, over both gains, flows and decisions.
+        deviation; `eval/utilisation` and `eval/queue_ms`: means over episodes and steps.
 
     Raises:
         EngineError: an engine failed.
@@ -148,36 +146,28 @@ def evaluate_agent(agent: Agent, env: SharedPolicyVecEnv, episodes: int) -> dict
     engines = env.num_envs // flows
     rewards: list[float] = []
     links: list[npt.NDArray[np.float64]] = []
-    changes: list[npt.NDArray[np.float32]] = []
     for first in range(0, episodes, engines):
         env.seed(EVALUATION_SEED + first * flows)
         agent.reset()
         observations = env.reset()
-        change = ActionChange(env.num_envs)
         # Engines beyond the last episode run too, but do not count.
         is_running = np.arange(env.num_envs) < (episodes - first) * flows
         total = np.zeros(env.num_envs)
         count = np.zeros(env.num_envs)
         while is_running.any():
-            actions = agent.predict(observations)
-            observations, reward, dones, infos = env.step(actions)
+            observations, reward, dones, infos = env.step(agent.predict(observations))
             check_engines(infos)
-            took_part = env.record.took_part
-            changed = change.after(actions[np.newaxis], took_part[np.newaxis], dones[np.newaxis])
-            changes.append(changed[0, is_running])
             total += np.where(is_running, reward, 0.0)
             count += is_running
             links.append(env.record.link[is_running[::flows]])
             is_running &= ~dones
         rewards += (total[count > 0] / count[count > 0]).tolist()
-    changed = np.abs(np.concatenate(changes))
     link = dict(zip(LINK_COLUMNS, np.concatenate(links).mean(axis=0).tolist(), strict=True))
     return {
         "eval/reward": float(np.mean(rewards)),
         "eval/reward_std": float(np.std(rewards)),
         "eval/utilisation": link["utilisation"],
         "eval/queue_ms": link["queue_mean_ms"],
-        "eval/action_change": 0.0 if np.isnan(changed).all() else float(np.nanmean(changed)),
     }
 
 

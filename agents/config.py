@@ -83,7 +83,6 @@ class TrainConfig:
     checkpoint_every: int = 20_000
     engine_failures: int = 10
     critic_features: tuple[str, ...] = ()
-    change_cost: float = 0.0
     teacher: str | None = None
     teacher_options: Mapping[str, float] = field(default_factory=dict)
     prepare_steps: int = 5_000
@@ -95,7 +94,6 @@ class TrainConfig:
         keep_integers(self, *positive, "prepare_steps", prefix="train.", at_least=1)
         keep_integers(self, "engine_failures", prefix="train.", at_least=0)
         check_number("train.max_minutes", self.max_minutes, above=0, or_none=True)
-        check_number("train.change_cost", self.change_cost, at_least=0)
         if not isinstance(self.critic_features, list | tuple):
             raise ValueError(f"train.critic_features must be a list of names, got {self.critic_features!r}")
         object.__setattr__(self, "critic_features", tuple(self.critic_features))

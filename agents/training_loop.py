@@ -69,7 +69,7 @@ def run_training(
         EngineError: engines failed too often.
     """
     algorithm, seed = config["agent"]["algorithm"], int(config.get("seed", 1))
-    flows = SharedPolicyVecEnv(spec, training.n_envs, training.critic_features, change_cost=training.change_cost)
+    flows = SharedPolicyVecEnv(spec, training.n_envs, training.critic_features)
     with closing(VecMonitor(flows)) as env:
         model = make_model(config["agent"], env, seed)
         logger = Logger(folder=None, output_formats=[])

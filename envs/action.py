@@ -17,41 +17,6 @@ from bbrgym.baselines.policy_file import CWND_SCALES
 from bbrgym.checks import check_name
 
 
-class ActionChange:
-    """How much the actions of flows change from one decision to the next.
-
-    Args:
-        flows: their number M.
-    """
-
-    def __init__(self, flows: int) -> None:
-        self._last = np.full((flows, 2), np.nan, np.float32)
-
-    def reset(self) -> None:
-        """Begin new episodes."""
-        self._last[:] = np.nan
-
-    def after(
-        self, actions: npt.NDArray[np.float32], took_part: npt.NDArray[np.bool_], dones: npt.NDArray[np.bool_]
-    ) -> npt.NDArray[np.float32]:
-        """Return the changes in the next steps; NaN where a flow took no part in the step or in the one before.
-
-        Args:
-            actions: of T steps, shape (T, M, 2); values outside of [-1, 1] are clipped, as in the environment.
-            took_part: whether the flow took part in the step, shape (T, M).
-            dones: where an episode ended, shape (T, M).
-
-        Returns:
-            Shape (T, M, 2).
-        """
-        decided = np.where(took_part[..., np.newaxis], actions.clip(-1.0, 1.0), np.float32(np.nan))
-        before = np.concatenate([self._last[np.newaxis], decided])
-        before[1:][dones] = np.nan
-        self._last = before[-1].copy()
-        changes: npt.NDArray[np.float32] = decided - before[:-1]
-        return changes
-
-
 @dataclass(frozen=True)
 class Action:
     """`(cwnd_gain, pacing_gain)` as a Box of [-1, 1] x [-1, 1].

@@ -12,7 +12,6 @@ from gymnasium.utils import seeding
 
 from bbrgym._controllers import PolicyNetwork
 from bbrgym.checks import check_integer, check_number
-from bbrgym.envs.action import ActionChange
 from bbrgym.envs.columns import TOOK_PART
 from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.engine import EngineError, OneThread, in_one_thread
@@ -74,12 +73,10 @@ class SharedPolicyVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is 
         n_engines: how many engines work at once.
         critic_features: names of `bbrgym.envs.privileged.PRIVILEGED`, appended to each observation for the critic, in
             training only.
-        change_cost: cost of the squared change of a flow's action since its last decision, summed over both gains and
-            subtracted from the reward; for training only.
         has_infos: whether infos also have what those of `BottleneckEnv` have.
 
     Raises:
-        ValueError: `n_engines` < 1, `change_cost` < 0, or an unknown critic feature.
+        ValueError: `n_engines` < 1, or an unknown critic feature.
     """
 
     def __init__(
@@ -88,19 +85,15 @@ class SharedPolicyVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is 
         n_engines: int = 1,
         critic_features: Sequence[str] = (),
         *,
-        change_cost: float = 0.0,
         has_infos: bool = False,
     ) -> None:
         n_engines = check_integer("n_engines", n_engines, at_least=1)
-        check_number("change_cost", change_cost, at_least=0)
         self.episode_spec = spec  # not `spec`, which Stable-Baselines3 takes for Gymnasium's
         self.agents = spec.agents
         self._one_thread = OneThread()
         self._episodes = Episodes(spec, n_engines, is_healing=True)
         self._rngs = [seeding.np_random()[0] for _ in range(n_engines)]
         self._critic = Privileged(tuple(critic_features)) if critic_features else None
-        self._change_cost = change_cost
-        self._changes = ActionChange(n_engines * spec.agents)
         self._has_infos = has_infos
         self._mixed: tuple[Distribution, ...] = ()
         self._share = 0.0
@@ -169,7 +162,6 @@ class SharedPolicyVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is 
         except BaseException:
             self._episodes.abandon()
             raise
-        self._changes.reset()
         self._record = self._episodes.record()
         self.reset_infos = self._infos(self._record)
         self._reset_seeds()  # seeds and options are for one reset
@@ -188,7 +180,6 @@ class SharedPolicyVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is 
             ValueError: an action that is not two numbers.
         """
         self._episodes.begin_step(actions)
-        self._actions = np.array(actions, np.float32)
 
     @in_one_thread
     def step_wait(
@@ -207,8 +198,7 @@ class SharedPolicyVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is 
         observations, infos = self._with_privileged(result.observations), self._infos(result.record)
         is_over = result.terminated | result.truncated
         terminated, truncated = self._episodes.flow_endings(result)
-        took_part = result.record.took_part
-        columns = (result.truncated.repeat(self.agents), took_part, terminated | truncated)
+        columns = (result.truncated.repeat(self.agents), result.record.took_part, terminated | truncated)
         for info, *flags in zip(infos, *(column.tolist() for column in columns), strict=True):
             info |= dict(zip(STEP_KEYS, flags, strict=True))
         for engine, error in result.errors.items():
@@ -218,8 +208,6 @@ class SharedPolicyVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is 
             for info in infos[engine * self.agents : (engine + 1) * self.agents]:
                 info["engine_flaw"] = flaw
         dones = is_over.repeat(self.agents)
-        rewards = result.rewards.astype(np.float32)
-        rewards -= self._cost(self._actions[np.newaxis], took_part[np.newaxis], dones[np.newaxis])[0]
         if is_over.any():
             engines, rows = np.flatnonzero(is_over), np.flatnonzero(dones)
             for row in rows:
@@ -229,7 +217,7 @@ class SharedPolicyVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is 
                 begun = self._infos(self._episodes.record())
                 for row in rows:
                     self.reset_infos[row] = begun[row]
-        return observations, rewards, dones, infos
+        return observations, result.rewards.astype(np.float32), dones, infos
 
     @property
     def can_roll(self) -> bool:
@@ -275,28 +263,17 @@ class SharedPolicyVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is 
         terminal = seen[1:][dones]
         terminal[:, :own] = last[dones]
         seen[1:][dones] = begun[dones]
-        actions = rollout.arrays.actions
         rewards = self.episode_spec.reward.evaluate(context).reshape(shape).astype(np.float32)
         took_part = np.sum([rollout.column(column) for column in TOOK_PART], axis=0) > 0
         return Rollout(
             observations=seen,
-            actions=actions,
-            rewards=rewards - self._cost(actions, took_part, dones),
+            actions=rollout.arrays.actions,
+            rewards=rewards,
             took_part=took_part,
             dones=dones,
             timeouts=rollout.truncated.repeat(self.agents, axis=1),
             terminal_observations=terminal,
         )
-
-    def _cost(
-        self, actions: npt.NDArray[np.float32], took_part: npt.NDArray[np.bool_], dones: npt.NDArray[np.bool_]
-    ) -> npt.NDArray[np.float32]:
-        """Return the cost of the actions' changes in the next steps, shape (T, M)."""
-        if not self._change_cost:
-            return np.zeros(dones.shape, np.float32)
-        squares = np.nan_to_num(self._changes.after(actions, took_part, dones)) ** 2
-        cost: npt.NDArray[np.float32] = np.float32(self._change_cost) * squares.sum(axis=-1)
-        return cost
 
     def _autoreset(self, engines: npt.NDArray[np.intp]) -> npt.NDArray[np.float32]:
         """Start the next episodes in these engines and return the observations of their environments."""

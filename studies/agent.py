@@ -122,12 +122,11 @@ def sweep_rows(sweep: Path, reward: Reward) -> list[list[str]]:
     rows = []
     for name, folders in variants(sweep).items():
         values = [validate(load_agent(folder / "final"), reward) for folder in folders]
-        rewards, utilisations, queues_ms, changes = (
-            estimate([value[f"eval/{metric}"] for value in values])
-            for metric in ("reward", "utilisation", "queue_ms", "action_change")
+        rewards, utilisations, queues_ms = (
+            estimate([value[f"eval/{metric}"] for value in values]) for metric in ("reward", "utilisation", "queue_ms")
         )
         cells = [
-            *(rewards.text(".3f"), f"{utilisations.value:.1%}", f"{queues_ms.value:.1f}", f"{changes.value:.3f}"),
+            *(rewards.text(".3f"), f"{utilisations.value:.1%}", f"{queues_ms.value:.1f}"),
             *(page.duration(float(np.median([training_s(folder) for folder in folders]))), str(len(values))),
         ]
         rows.append((-rewards.value, [page.cell(name), *cells]))
@@ -214,8 +213,8 @@ def sweep_tables(folder: Path, reward: Reward) -> dict[str, str]:
     tables = {}
     for name, first in SWEEPS.items():
         if (folder / name).is_dir() and (rows := sweep_rows(folder / name, reward)):
-            metrics = ["reward per decision [95 %]", "utilisation", "queue, ms", "action change", "training, median"]
-            tables[name] = page.table([first, *metrics, "seeds"], rows, range(1, 7))
+            metrics = ["reward per decision [95 %]", "utilisation", "queue, ms", "training, median"]
+            tables[name] = page.table([first, *metrics, "seeds"], rows, range(1, 6))
     return tables
 
 

@@ -38,7 +38,7 @@ def sweeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "curriculum" / "begun").mkdir(parents=True)
 
     def validate(agent: Any, reward: Reward) -> dict[str, float]:
-        rest = {"eval/utilisation": 0.5, "eval/queue_ms": 20.0, "eval/action_change": 0.25}
+        rest = {"eval/utilisation": 0.5, "eval/queue_ms": 20.0}
         return {"eval/reward": rewards[agent.content_hash], **rest}
 
     monkeypatch.setattr(page, "validate", validate)
@@ -52,7 +52,7 @@ def test_a_sweep_that_has_results_has_a_table(sweeps: Path) -> None:
     assert heading.startswith("| learner | reward per decision [95 %] |")
     assert [row.split(" | ")[0] for row in rows] == ["| sac", "| ppo"]  # the best one first
     assert rows[0].split(" | ")[1].startswith("-0.185 [")
-    assert rows[0].endswith("| 50.0% | 20.0 | 0.250 | 1 min 00 s | 2 |")
+    assert rows[0].endswith("| 50.0% | 20.0 | 1 min 00 s | 2 |")
     assert tables["ablation_agent"].startswith("| variant |")
 
 

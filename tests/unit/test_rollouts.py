@@ -96,10 +96,9 @@ def test_a_rollout_is_its_steps(scenario: Any, parts: dict[str, Any], threads: i
     """To the last bit, over several episodes, and with steps before, between and after."""
     spec = EpisodeSpec(scenario, engine="native", engine_options={"threads": threads}, **parts)
     critic = tuple(PRIVILEGED) if scenario is PAIR else ()
-    cost = 0.3 if parts else 0.0
     with (
-        closing(SharedPolicyVecEnv(spec, 3, critic, change_cost=cost)) as env,
-        closing(SharedPolicyVecEnv(spec, 3, critic, change_cost=cost)) as twin,
+        closing(SharedPolicyVecEnv(spec, 3, critic)) as env,
+        closing(SharedPolicyVecEnv(spec, 3, critic)) as twin,
     ):
         for each in (env, twin):
             each.seed(3)
