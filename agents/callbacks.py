@@ -1,4 +1,4 @@
-"""What happens during learning: evaluations, checkpoints, the curriculum, a time limit, progress, and logging."""
+"""What happens during learning: evaluations, checkpoints, a time limit, progress, and logging."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ from stable_baselines3.common.logger import KVWriter
 from bbrgym.agents.actor import export_agent
 from bbrgym.agents.checkpoint import TrainingState, restart_from_seed, save_checkpoint
 from bbrgym.agents.config import TrainConfig
-from bbrgym.agents.curriculum import RegretCurriculum
 from bbrgym.agents.policy import Agent
 from bbrgym.agents.provenance import source_tags
 from bbrgym.agents.tracking import Tracker
@@ -33,8 +32,6 @@ from bbrgym.envs.columns import LINK_COLUMNS
 from bbrgym.envs.engine import EngineError
 from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.envs.sb3_env import SharedPolicyVecEnv, check_engines
-from bbrgym.envs.scenario import Scenario
-from bbrgym.files import write_json
 
 LOGGER = logging.getLogger(__name__)
 
@@ -234,87 +231,6 @@ class CheckpointCallback(BaseCallback):  # type: ignore[misc]  # Stable-Baseline
 
     def _on_step(self) -> bool:
         return True
-
-
-class CurriculumCallback(BaseCallback):  # type: ignore[misc]  # Stable-Baselines3 is not type-checked, see pyproject.toml
-    """Searches every so often for scenarios in which a baseline beats the agent, and mixes them into training.
-
-    They are in `<directory>/curriculum.json`, each with the steps after which it joined.
-
-    Args:
-        curriculum: does the search.
-        algorithm: the learner's name.
-        env: the training environment.
-        directory: the run's folder.
-        seed: of the training.
-        tracker: gets the metrics.
-        state: of the training, updated here.
-    """
-
-    def __init__(
-        self,
-        curriculum: RegretCurriculum,
-        algorithm: str,
-        env: SharedPolicyVecEnv,
-        directory: Path,
-        seed: int,
-        tracker: Tracker,
-        state: TrainingState,
-    ) -> None:
-        super().__init__()
-        self._curriculum = curriculum
-        self._algorithm = algorithm
-        self._env = env
-        self._file = directory / "curriculum.json"
-        self._seed = seed
-        self._tracker = tracker
-        self._state = state
-        self._mix_in()
-
-    def _on_rollout_start(self) -> None:
-        if self.model.num_timesteps - self._state.searched_at >= self._curriculum.config.every:
-            self._search()
-
-    def _on_step(self) -> bool:
-        return True
-
-    def _search(self) -> None:
-        steps = self.model.num_timesteps
-        config = self._curriculum.config
-        agent = export_agent(self.model, self._algorithm, self._curriculum.spec, {})
-        # The spawn key keeps these draws apart from those of training and evaluation.
-        rng = np.random.default_rng(np.random.SeedSequence([self._seed, steps], spawn_key=(0,)))
-        try:
-            candidates = self._curriculum.search(agent, rng)
-        except EngineError as error:
-            LOGGER.warning("the curriculum search after %d steps failed and is skipped: %s", steps, error)
-            self._tracker.log_metrics({"curriculum/engine_failures": 1.0}, steps)
-            self._state.searched_at = steps
-            return
-        joining = self._curriculum.joining(candidates)
-        self._state.searched_at = steps
-        self._state.curriculum += [{"step": steps, **candidate.to_dict()} for candidate in joining]
-        self._mix_in()
-        gaps = [candidate.gap for candidate in candidates]
-        winners = [candidate.best if candidate.gap > 0 else "agent" for candidate in candidates]
-        shares = {f"curriculum/won/{name}": winners.count(name) / len(winners) for name in ("agent", *config.baselines)}
-        self._tracker.log_metrics(
-            {
-                "curriculum/joined": len(joining),
-                "curriculum/kept": len(self._state.curriculum),
-                "curriculum/score": float(np.mean([candidate.agent for candidate in candidates])),
-                "curriculum/gap_mean": float(np.mean(gaps)),
-                "curriculum/gap_max": max(gaps),
-                **shares,
-            },
-            steps,
-        )
-        write_json(self._file, self._state.curriculum)
-        self._tracker.log_artifact(self._file)
-
-    def _mix_in(self) -> None:
-        scenarios = [Scenario.from_dict(row["scenario"]) for row in self._state.curriculum]
-        self._env.mix_in(scenarios, self._curriculum.config.share)
 
 
 class TimeLimitCallback(BaseCallback):  # type: ignore[misc]  # Stable-Baselines3 is not type-checked, see pyproject.toml

@@ -11,7 +11,7 @@ import pickle
 import shutil
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,8 +43,6 @@ class TrainingState:
         evaluated_at: steps at the last evaluation; None before the first.
         engine_failures: how often an engine failed.
         is_prepared: `bbrgym.agents.imitation.prepare` is done.
-        searched_at: steps at the last search of the curriculum; 0 before the first.
-        curriculum: the scenarios that the curriculum has found, as curriculum.json has them.
         iterations: logged rollouts of a learner with rollouts.
     """
 
@@ -52,8 +50,6 @@ class TrainingState:
     evaluated_at: int | None = None
     engine_failures: int = 0
     is_prepared: bool = False
-    searched_at: int = 0
-    curriculum: list[dict[str, Any]] = field(default_factory=list)
     iterations: int = 0
 
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from bbrgym.agents.scripted import RULES, BacklogRule
-from bbrgym.baselines import registry
-from bbrgym.baselines.policy_file import SCRIPTED
 from bbrgym.checks import check_keys, check_name, check_number, keep_integers
 from bbrgym.envs.action import Action
 from bbrgym.envs.observation import Observation
@@ -20,50 +18,6 @@ ALGORITHMS: Final = ("ppo", "recurrent_ppo", "sac", "tqc", "crossq", "td3")
 
 EXPERIMENT: Final = "train"
 """MLflow's experiment of all training runs."""
-
-
-@dataclass(frozen=True)
-class CurriculumConfig:
-    """How a curriculum searches for scenarios in which a baseline beats the agent (`bbrgym.agents.curriculum`).
-
-    Args:
-        every: steps between searches; the first search is after as many steps.
-        candidates: scenarios of the training distribution that the adversary (`bbrgym.agents.adversary`) simulates per
-            search; it needs the extra `sweep`.
-        keep: how many of them join the curriculum at most: those with the largest gap, if it is above 0.
-        share: probability that a training episode uses a scenario of the curriculum, drawn uniformly, instead of a new
-            draw; it applies once the curriculum has a scenario.
-        baselines: what the agent is compared with: controllers with their default parameters, and scripted agents.
-
-    Raises:
-        ValueError: naming the bad value and the good ones.
-    """
-
-    every: int = 100_000
-    candidates: int = 192
-    keep: int = 24
-    share: float = 0.5
-    baselines: tuple[str, ...] = (f"{SCRIPTED}backlog", f"{SCRIPTED}competitive", "da-bbr", "bbr2", "cubic")
-
-    def __post_init__(self) -> None:
-        keep_integers(self, "every", "candidates", prefix="train.curriculum.", at_least=1)
-        keep_integers(self, "keep", prefix="train.curriculum.", at_least=1, at_most=self.candidates)
-        check_number("train.curriculum.share", self.share, above=0, at_most=1)
-        given = self.baselines
-        is_list = isinstance(given, list | tuple) and all(isinstance(name, str) for name in given)
-        if not is_list or not given or len(set(given)) < len(given):
-            raise ValueError(f"train.curriculum.baselines must be a list of different names, got {given!r}")
-        object.__setattr__(self, "baselines", tuple(given))
-        # Without `agent`, whose gains nobody would choose, and without the comparators, which only one engine has.
-        known = [*(name for name in registry.controllers() if name != "agent"), *(SCRIPTED + name for name in RULES)]
-        for name in self.baselines:
-            check_name("baseline of train.curriculum", name, known)
-
-    @classmethod
-    def from_dict(cls, plain: Mapping[str, Any]) -> CurriculumConfig:
-        """Make one from plain types, refusing unknown keys."""
-        check_keys("train.curriculum", plain, [f.name for f in dataclasses.fields(cls)])
-        return cls(**plain)
 
 
 @dataclass(frozen=True)
@@ -86,7 +40,6 @@ class TrainConfig:
     teacher: str | None = None
     teacher_options: Mapping[str, float] = field(default_factory=dict)
     prepare_steps: int = 5_000
-    curriculum: CurriculumConfig | None = None
     resume: str | None = None
 
     def __post_init__(self) -> None:
@@ -99,8 +52,6 @@ class TrainConfig:
         object.__setattr__(self, "critic_features", tuple(self.critic_features))
         if self.critic_features:
             Privileged(self.critic_features)
-        if self.curriculum is not None and not isinstance(self.curriculum, CurriculumConfig):
-            object.__setattr__(self, "curriculum", CurriculumConfig.from_dict(self.curriculum))
         if self.teacher is not None:
             check_name("train.teacher", self.teacher, RULES)
             fields = dataclasses.fields(RULES[self.teacher])

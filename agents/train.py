@@ -15,7 +15,6 @@ from rich.console import Console
 
 from bbrgym.agents.checkpoint_names import saved_steps
 from bbrgym.agents.config import ALGORITHMS, EXPERIMENT, TrainConfig
-from bbrgym.agents.curriculum import RegretCurriculum
 from bbrgym.agents.tracking import read_run
 from bbrgym.checks import check_integer, check_name
 from bbrgym.envs.episode import EpisodeSpec
@@ -48,7 +47,6 @@ def train(config: Mapping[str, Any], directory: Path, console: Console | None = 
         checkpoints/            the last two checkpoints, for `resume`
         metrics.jsonl, run.json the log (`bbrgym.agents.tracking`)
         training_curve.png      reward over steps
-        curriculum.json         the scenarios of the curriculum
         training_scenarios.json, evaluation_scenarios.json  the training distribution, and the evaluation episodes
 
     When an engine fails, a warning is logged, its episode is truncated, and training continues with a new one, up to
@@ -129,13 +127,10 @@ def _train(config: Mapping[str, Any], directory: Path, console: Console, is_resu
     training = TrainConfig.from_dict(config.get("train") or {})
     check_name("learning algorithm", (config.get("agent") or {}).get("algorithm"), ALGORITHMS)
     check_integer("seed", config.get("seed", 1), at_least=0, below=2**31)
-    curriculum = None
-    if training.curriculum is not None:
-        curriculum = RegretCurriculum(training.curriculum, spec)
     _prepare_threads(training.torch_threads)
     from bbrgym.agents.training_loop import run_training
 
-    steps, reward = run_training(config, spec, training, curriculum, directory, console, is_resumed)
+    steps, reward = run_training(config, spec, training, directory, console, is_resumed)
     return TrainResult(
         directory=directory,
         steps=steps,

@@ -19,7 +19,6 @@ from stable_baselines3.common.vec_env import VecMonitor
 from bbrgym.agents.callbacks import (
     EVALUATION_SEED,
     CheckpointCallback,
-    CurriculumCallback,
     EngineFailureCallback,
     EvaluationCallback,
     ProgressCallback,
@@ -28,7 +27,6 @@ from bbrgym.agents.callbacks import (
 )
 from bbrgym.agents.checkpoint import TrainingState, remove_partial, restart_from_seed, restore_latest, save_checkpoint
 from bbrgym.agents.config import EXPERIMENT, TrainConfig
-from bbrgym.agents.curriculum import RegretCurriculum
 from bbrgym.agents.imitation import prepare
 from bbrgym.agents.learner import make_model
 from bbrgym.agents.tracking import Tracker, read_metrics, read_run
@@ -45,7 +43,6 @@ def run_training(
     config: Mapping[str, Any],
     spec: EpisodeSpec,
     training: TrainConfig,
-    curriculum: RegretCurriculum | None,
     directory: Path,
     console: Console,
     is_resumed: bool,
@@ -56,7 +53,6 @@ def run_training(
         config: of which `agent`, `seed` and `tracking` are used here.
         spec: made from it.
         training: made from it.
-        curriculum: made from it; None for no curriculum.
         directory: the run's folder.
         console: shows progress.
         is_resumed: continue the run in the folder, from its newest checkpoint if it has one.
@@ -98,12 +94,9 @@ def run_training(
             )
             logger.output_formats.append(TrackerWriter(tracker, state))
             failures = EngineFailureCallback(training, tracker, state)
-            callbacks: list[BaseCallback] = [failures, evaluation]
-            if curriculum is not None:  # before the checkpoints, which store what it finds
-                callbacks.append(
-                    CurriculumCallback(curriculum, algorithm, env.unwrapped, directory, seed, tracker, state)
-                )
-            callbacks += [
+            callbacks: list[BaseCallback] = [
+                failures,
+                evaluation,
                 CheckpointCallback(directory, training.checkpoint_every, seed, state),
                 TimeLimitCallback(training.max_minutes),
                 progress,

@@ -289,7 +289,7 @@ class Episodes:
         self.count = count
         self._is_healing = is_healing
         self._failures: dict[int, int] = {}  # in a row, of engines that have failed since their last step
-        self._autoresets: dict[int, tuple[np.random.Generator, Mapping[str, Any] | None]] = {}
+        self._autoresets: dict[int, np.random.Generator] = {}
         self.is_running = np.zeros(count, dtype=np.bool_)
         """In which engines an episode is going on, shape (N,)."""
         self._engines = spec.make_engine_batch(count)
@@ -340,18 +340,15 @@ class Episodes:
             engines: which.
             rngs: for each of them: draws the scenario and the engine's seed, which decide everything in the episode.
             options: for each of them: `{"scenario": …}` simulates this scenario instead of a draw, in this episode.
-            is_autoreset: whether an engine that fails in it gets another episode, of a new draw.
+            is_autoreset: whether an engine that fails in it gets another episode, of a new draw; without `options`.
 
         Raises:
             ValueError: an unknown option, a scenario with another number of agent flows, or one the engine refuses.
         """
         if not is_autoreset:
             self._failures.clear()
-        options = options or [None] * len(rngs)
-        distributions = [self._distribution(given) for given in options]
-        self._autoresets = (
-            dict(zip(engines.tolist(), zip(rngs, options, strict=True), strict=True)) if is_autoreset else {}
-        )
+        distributions = [self._distribution(given) for given in options or [None] * len(rngs)]
+        self._autoresets = dict(zip(engines.tolist(), rngs, strict=True)) if is_autoreset else {}
         self._resetting = engines
         self._is_pending = True
         self.is_running[engines] = False
@@ -638,12 +635,11 @@ class Episodes:
     def _check_resets(self, errors: dict[int, EngineError]) -> None:
         """Repeat autoresets that failed, each with a new draw."""
         while errors:
-            again = [self._autoresets.get(engine) for engine in errors]
-            if None in again:
+            if not errors.keys() <= self._autoresets.keys():
                 self._fail(errors)
             self._count_failures(errors)
-            rngs, options = zip(*again, strict=True)
-            self.begin_resets(np.array([*errors], dtype=np.intp), rngs, options, is_autoreset=True)
+            rngs = [self._autoresets[engine] for engine in errors]
+            self.begin_resets(np.array([*errors], dtype=np.intp), rngs, is_autoreset=True)
             errors = self._finish()
 
     def _count_failures(self, errors: Mapping[int, EngineError]) -> None:

@@ -11,9 +11,8 @@ import numpy.typing as npt
 from gymnasium.utils import seeding
 
 from bbrgym._controllers import PolicyNetwork
-from bbrgym.checks import check_integer, check_number
+from bbrgym.checks import check_integer
 from bbrgym.envs.columns import TOOK_PART
-from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.engine import EngineError, OneThread, in_one_thread
 from bbrgym.envs.episode import Episodes, EpisodeSpec
 from bbrgym.envs.info import Info, Record
@@ -95,8 +94,6 @@ class SharedPolicyVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is 
         self._rngs = [seeding.np_random()[0] for _ in range(n_engines)]
         self._critic = Privileged(tuple(critic_features)) if critic_features else None
         self._has_infos = has_infos
-        self._mixed: tuple[Distribution, ...] = ()
-        self._share = 0.0
         space = spec.observation.space
         if self._critic is not None:
             space = self._critic.space_with(space)
@@ -123,20 +120,6 @@ class SharedPolicyVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is 
             raise gymnasium.error.ResetNeeded("nothing was measured yet: call reset first")
         return self._record
 
-    def mix_in(self, scenarios: Sequence[Scenario], share: float) -> None:
-        """Use one of these scenarios in a share of the next episodes, instead of a new draw.
-
-        Args:
-            scenarios: equally likely; they replace those of an earlier call. An empty list ends the mixing.
-            share: probability of one of these, in [0, 1]. A scenario in a reset's options takes precedence.
-
-        Raises:
-            ValueError: `share` is not in [0, 1].
-        """
-        check_number("share", share, at_least=0, at_most=1)
-        self._mixed = tuple(map(Distribution.of, scenarios))
-        self._share = share
-
     @in_one_thread
     def reset(self) -> npt.NDArray[np.float32]:
         """Start an episode in every engine.
@@ -153,11 +136,7 @@ class SharedPolicyVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is 
             if seed is not None:
                 self._rngs[index] = seeding.np_random(seed)[0]
         try:
-            options = [
-                self._options[row] or self._mix(engine)
-                for engine, row in enumerate(range(0, self.num_envs, self.agents))
-            ]
-            self._episodes.begin_resets(np.arange(len(self._rngs)), self._rngs, options)
+            self._episodes.begin_resets(np.arange(len(self._rngs)), self._rngs, self._options[:: self.agents])
             observations = self._with_privileged(self._episodes.finish_resets())
         except BaseException:
             self._episodes.abandon()
@@ -278,9 +257,7 @@ class SharedPolicyVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is 
     def _autoreset(self, engines: npt.NDArray[np.intp]) -> npt.NDArray[np.float32]:
         """Start the next episodes in these engines and return the observations of their environments."""
         try:
-            options = [self._mix(engine) for engine in engines.tolist()]
-            rngs = [self._rngs[index] for index in engines]
-            self._episodes.begin_resets(engines, rngs, options, is_autoreset=True)
+            self._episodes.begin_resets(engines, [self._rngs[index] for index in engines], is_autoreset=True)
             return self._with_privileged(self._episodes.finish_resets(), self._rows_of(engines))
         except BaseException:
             self._episodes.abandon()
@@ -291,13 +268,6 @@ class SharedPolicyVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is 
 
     def _infos(self, record: Record) -> list[Info]:
         return record.infos() if self._has_infos else [{} for _ in range(self.num_envs)]
-
-    def _mix(self, engine: int) -> dict[str, Any]:
-        """Return the options of an engine's reset: a mixed-in scenario, or none for a draw."""
-        rng = self._rngs[engine]
-        if not self._mixed or rng.random() >= self._share:
-            return {}
-        return {"scenario": self._mixed[int(rng.integers(len(self._mixed)))]}
 
     def _with_privileged(
         self, observations: npt.NDArray[np.float32], rows: slice | npt.NDArray[np.intp] = slice(None)

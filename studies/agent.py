@@ -46,7 +46,6 @@ SWEEPS = {
     "ablation_agent": "variant",
     "ablation_agent_long": "variant",
     "algorithms": "learner",
-    "curriculum": "variant",
 }
 """The heading of the first column, by the sweep's name; the marks on the page have the same names."""
 LEARNERS = "algorithms"

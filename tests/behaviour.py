@@ -263,7 +263,7 @@ TRAININGS: Final[dict[str, tuple[str, ...]]] = {
     "ppo": ("agent=ppo", *ON_POLICY),
     "ppo-options": (
         *("agent=ppo", *ON_POLICY, "train.teacher=backlog", "train.critic_features=[log_link_rate,log_share]"),
-        *("train.curriculum={every: 256, candidates: 4, keep: 2, share: 0.5}", "action.cwnd_scale=packets"),
+        "action.cwnd_scale=packets",
     ),
     "recurrent_ppo": ("agent=recurrent_ppo", *ON_POLICY),
     "sac": ("agent=sac", "agent.learning_starts=200", "agent.batch_size=64"),

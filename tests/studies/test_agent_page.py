@@ -35,7 +35,7 @@ def sweeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
                 folder = tmp_path / sweep / f"{name}-{seed}"
                 put_run(folder, name, seed=10 * index + seed)
                 rewards[make_agent(seed=10 * index + seed).content_hash] = -0.3 + 0.1 * index + 0.01 * seed
-    (tmp_path / "curriculum" / "begun").mkdir(parents=True)
+    (tmp_path / "ablation_agent_long" / "begun").mkdir(parents=True)
 
     def validate(agent: Any, reward: Reward) -> dict[str, float]:
         rest = {"eval/utilisation": 0.5, "eval/queue_ms": 20.0}
@@ -77,11 +77,11 @@ def test_a_table_goes_between_its_own_marks_and_others_stay(sweeps: Path) -> Non
     def marked(name: str, text: str) -> str:
         return f"<!-- begin: studies/agent.py{name} -->\n{text}\n<!-- end: studies/agent.py{name} -->\n"
 
-    names = ("", " ablation_agent", " algorithms", " curriculum")
+    names = ("", " ablation_agent", " algorithms", " ablation_agent_long")
     document = "".join(f"About{name}\n{marked(name, f'old{name}')}" for name in names)
     tables = page.sweep_tables(sweeps, Reward())
     written = page.with_blocks(document, {"": "new", **tables})
-    new = ("new", tables["ablation_agent"], tables["algorithms"], "old curriculum")
+    new = ("new", tables["ablation_agent"], tables["algorithms"], "old ablation_agent_long")
     assert written == "".join(f"About{name}\n{marked(name, text)}" for name, text in zip(names, new, strict=True))
     with pytest.raises(ValueError, match=r"must have one line <!-- begin: studies/agent\.py algorithms -->"):
         page.with_blocks(marked("", "old"), {"algorithms": "new"})

@@ -11,7 +11,7 @@ import pytest
 from policies import make_agent
 
 from bbrgym import Scenario, simulate
-from bbrgym.agents.adversary import Adversary, Candidate, is_held_out
+from bbrgym.agents.adversary import Adversary, Candidate, is_held_out, largest_gaps
 from bbrgym.agents.policy import Agent, load_agent
 from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.engine import make_engine
@@ -102,6 +102,20 @@ def test_the_gap_is_the_fair_power_of_the_best_less_the_agents() -> None:
         assert candidate.agent == fair_power(agent)
         assert candidate.baselines == {"cubic": fair_power("cubic"), "scripted:backlog": rule}
         assert candidate.gap == max(candidate.baselines.values()) - candidate.agent
+
+
+def test_the_largest_gaps_are_kept_not_the_worst_scenarios() -> None:
+    drawn = Scenario()
+    hopeless = Candidate(drawn, -3.0, {"bbr": -3.1, "cubic": -3.0})
+    hard = Candidate(drawn, -1.0, {"bbr": -0.9, "cubic": -0.2})
+    harder = Candidate(drawn, -2.0, {"bbr": -1.7, "cubic": -2.5})
+    easy = Candidate(drawn, -0.5, {"bbr": -0.1, "cubic": -0.6})
+    solved = Candidate(drawn, -0.1, {"bbr": -0.09, "cubic": -0.2})
+    given = [hopeless, solved, harder, easy, hard]
+    assert [each.gap for each in given] == pytest.approx([0.0, 0.01, 0.3, 0.4, 0.8])
+    assert [each.best for each in given] == ["cubic", "bbr", "bbr", "bbr", "cubic"]
+    assert largest_gaps(given, 2) == [hard, easy]
+    assert largest_gaps(given, 5) == [hard, easy, harder, solved]
 
 
 def test_flows_that_end_by_themselves_are_refused() -> None:

@@ -96,7 +96,7 @@ def test_help_and_training_without_mlflow_load_nothing_heavy() -> None:
         (["benchmark"], "a benchmark needs scenarios"),
         (["train", "experiment=friendliness"], "experiment=friendliness belongs to bbrgym benchmark, not to train"),
         (["train", "-m", "experiment=demo,paper/acw-jain"], "experiment=paper/acw-jain belongs to bbrgym benchmark"),
-        (["benchmark", "experiment=sweep/curriculum"], "experiment=sweep/curriculum belongs to bbrgym train, not to"),
+        (["benchmark", "experiment=sweep/algorithms"], "experiment=sweep/algorithms belongs to bbrgym train, not to"),
         (["evaluate", "+experiment=demo"], "belongs to bbrgym train and bbrgym benchmark and bbrgym demo, not to eval"),
         (["report"], "no benchmark in runs/benchmark"),
         (["report", "nowhere"], "nowhere is not a benchmark"),

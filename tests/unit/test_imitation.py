@@ -12,13 +12,14 @@ import torch
 from gymnasium import spaces
 from stable_baselines3.common.logger import Logger
 from torch.nn.utils import parameters_to_vector
-from training import AGENTS, SCENARIO, changed, learn
+from training import AGENTS, SCENARIO, changed, learn, learn_until_killed, logged, quiet, same, weights
 
 from bbrgym.agents import imitation
 from bbrgym.agents.config import ALGORITHMS
 from bbrgym.agents.imitation import Demonstrations, demonstrate, imitate, prepare
 from bbrgym.agents.learner import make_model
 from bbrgym.agents.scripted import BacklogRule
+from bbrgym.agents.train import resume
 from bbrgym.agents.wrappers import ScaleReward, StandardiseObservation
 from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.envs.sb3_env import SharedPolicyVecEnv
@@ -199,3 +200,13 @@ def test_with_a_teacher_no_action_is_drawn_at_random(
     with pytest.raises(AssertionError, match="drawn at random"):
         learn(tmp_path / "without", {"total_steps": 64}, agent=agent)
     learn(tmp_path / "with", WITH_TEACHER | {"total_steps": 64}, agent=agent)
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "sac"])  # without and with a replay buffer
+def test_a_killed_training_is_not_prepared_again(tmp_path: Path, algorithm: str) -> None:
+    through, stopped = tmp_path / "through", tmp_path / "stopped"
+    learn(through, WITH_TEACHER, agent=AGENTS[algorithm])
+    learn_until_killed(stopped, WITH_TEACHER, agent=AGENTS[algorithm])
+    resume(stopped, console=quiet())
+    assert logged(through) == logged(stopped)
+    assert same(weights(through), weights(stopped))

@@ -102,7 +102,6 @@ def test_a_rollout_is_its_steps(scenario: Any, parts: dict[str, Any], threads: i
     ):
         for each in (env, twin):
             each.seed(3)
-            each.mix_in([spec.distribution.example], 0.3)
             each.reset()
         actions = actions_of(env)
         ends = 0

@@ -143,8 +143,7 @@ def test_a_run_that_was_interrupted_in_an_update_ends_with_the_same_weights(
 @pytest.mark.parametrize("teacher", [None, "backlog"])
 def test_a_run_that_was_killed_twice_logs_the_same(tmp_path: Path, algorithm: str, teacher: str | None) -> None:
     changes: dict[str, Any] = {"agent": AGENTS[algorithm], "scenario": SCENARIO | {"rate_mbps": {"uniform": [6, 12]}}}
-    curriculum = {"every": 96, "candidates": 2, "keep": 1, "baselines": ["cubic"]}
-    steps = {"total_steps": 640, "eval_every": 64, "teacher": teacher, "curriculum": curriculum}
+    steps = {"total_steps": 640, "eval_every": 64, "teacher": teacher}
     learn(tmp_path / "through", steps, **changes)
     stopped = tmp_path / "stopped"
     learn_until_killed(stopped, steps, evaluations=4, **changes)
@@ -153,7 +152,7 @@ def test_a_run_that_was_killed_twice_logs_the_same(tmp_path: Path, algorithm: st
     assert resume(stopped, console=quiet()).steps == 640
     through = logged(tmp_path / "through")
     assert through == logged(stopped)
-    assert {"rollout/ep_rew_mean", "eval/reward", "curriculum/kept"} < {name for _, name in through}
+    assert {"rollout/ep_rew_mean", "eval/reward"} < {name for _, name in through}
     assert any(name.startswith("train/") for _, name in through)
     assert same(weights(tmp_path / "through"), weights(stopped))
 
