@@ -9,7 +9,8 @@ import platform
 import tempfile
 import time
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -40,6 +41,7 @@ def run_benchmark(
     config: Mapping[str, Any],
     directory: Path | str,
     console: Console | None = None,
+    *,
     engine_factory: EngineFactory = make_engine,
     beside: Path | None = None,
     command: str | None = None,
@@ -86,79 +88,81 @@ def run_benchmark(
         ModuleNotFoundError: the extra `report` is not installed; nothing has run then.
         EngineUnavailableError: a machine that executes runs cannot run the engine; the others are not tried.
     """
-    if log is None and not is_local(open_folder(directory)):
-        with tempfile.TemporaryDirectory(prefix="bbrgym-") as temporary:
-            return run_benchmark(
-                config, directory, console, engine_factory, beside, command, has_report, sections, Path(temporary),
-                executor,
-            )  # fmt: skip
-    directory = open_folder(directory)
-    log = log or directory
-    console = console or Console()
+    directory, console = open_folder(directory), console or Console()
     require("a benchmark", "pyarrow", *(("matplotlib", "jinja2") if has_report else ()))
     benchmark = Benchmark.from_dict(config)
     runs = benchmark.runs()
-    (directory / "runs").mkdir(parents=True, exist_ok=True)
-    write_json(
-        directory / "benchmark.json",
-        {
-            "config": benchmark.to_dict(),
-            "runs": [run.names() for run in runs],
-            "provenance": _provenance(benchmark, command),
-            "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        },
-    )  # fmt: skip
-    write_json(directory / "failures.json", [])
+    _write_plan(benchmark, runs, directory, command)
     # Two names may mean one run, for example an agent's path and that of a copy: it runs once.
-    todo = {run.key: run for run in runs}
-    measured = _load_runs(todo, directory)
-    linked = {} if beside is None else _link_runs(todo.keys() - measured.keys(), beside, directory)
-    measured |= linked
-    finished = [todo.pop(key) for key in measured]
-    with _track(benchmark, log) as tracker:
-        tracker.log_scenarios(
-            benchmark.name,
-            "evaluation",
-            [{"name": name, "scenario": scenario.to_dict()} for name, scenario in benchmark.scenarios.items()],
-        )
-        measured |= {
-            key: _measure_again(directory / "runs" / key, benchmark.warmup)
-            for key, metrics in measured.items()
-            if metrics.get("metrics_hash") != metrics_hash()
-        }
-        is_tracked = TrackingConfig.of(benchmark.tracking).backend != "none"
-        if is_tracked:
-            for run in finished:
-                # Those that are linked, and those that were done when this process was killed.
-                if not (log / "runs" / run.key / "run.json").is_file():
-                    _track_run(run, measured[run.key], benchmark, log, tracker)
-        failures: list[Failure] = []
+    wanted = {run.key: run for run in runs}
+    measured, linked = _load_finished(wanted.keys(), beside, directory, benchmark.warmup)
+    todo = [run for key, run in wanted.items() if key not in measured]
+    with _start_log(benchmark, log, directory) as running:
+        for key, metrics in measured.items():  # not yet logged: those that are linked, or done when this was killed
+            running.log_run(wanted[key], metrics, is_new=False)
         done = len(runs) - len(todo)
-        with closing(_execute(benchmark, list(todo.values()), directory, engine_factory, executor)) as results:
-            for result in _show_progress(results, console, benchmark.name, len(runs), done, len(linked)):
-                if result.error is None:
-                    measured[result.task.key] = result.value
-                    if is_tracked:
-                        _track_run(result.task, result.value, benchmark, log, tracker)
-                else:
-                    failures.append(Failure(**result.task.names(), error=result.error))
-                    write_json(directory / "failures.json", [vars(failure) for failure in failures])
+        with closing(_execute(benchmark, todo, directory, engine_factory, executor)) as results:
+            shown = _show_progress(results, console, benchmark.name, len(runs), done, len(linked))
+            measured |= _collect(shown, directory, running)
         loaded = load_benchmark(directory, measured)
-        marked = loaded.results if loaded.flawed.empty else pd.concat([loaded.results, loaded.flawed])
-        replace_file(directory / "results.parquet", marked.to_parquet)
-        written = [directory / "results.parquet", directory / "benchmark.json"]
-        if has_report:
-            from bbrgym.benchmark.report import write_report  # imports matplotlib, an optional dependency
-
-            written.append(write_report(loaded, sections))
-        tracker.set_tags({"failed_runs": str(len(failures))})
-        if is_tracked and not loaded.results.empty:  # takes longer than all else, for thousands of runs
-            tracker.log_metrics(_means(loaded.results))
-            tracker.log_table(loaded.results, "results_table.json")
-        for path in written:
-            with _on_this_machine(path) as file:
-                tracker.log_artifact(file)
+        running.log_results(loaded, _write_results(loaded, has_report, sections))
     return loaded
+
+
+def _write_plan(benchmark: Benchmark, runs: Sequence[Run], directory: Path, command: str | None) -> None:
+    """Write what will run. No run has failed yet."""
+    (directory / "runs").mkdir(parents=True, exist_ok=True)
+    plan = {
+        "config": benchmark.to_dict(),
+        "runs": [run.names() for run in runs],
+        "provenance": _provenance(benchmark, command),
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    write_json(directory / "benchmark.json", plan)
+    write_json(directory / "failures.json", [])
+
+
+def _load_finished(
+    wanted: Set[str], beside: Path | None, directory: Path, warmup: float
+) -> tuple[dict[str, dict[str, Any]], Set[str]]:
+    """Return the metrics of the wanted runs that are done, here or `beside`, by their keys; and the keys of the latter.
+
+    Metrics of other code are computed again.
+    """
+    measured = _load_runs(wanted, directory)
+    linked = {} if beside is None else _link_runs(wanted - measured.keys(), beside, directory)
+    measured |= linked
+    for key, metrics in measured.items():
+        if metrics.get("metrics_hash") != metrics_hash():
+            measured[key] = _measure_again(directory / "runs" / key, warmup)
+    return measured, linked.keys()
+
+
+def _collect(results: Iterable[TaskResult[Run]], directory: Path, log: _Log) -> dict[str, dict[str, Any]]:
+    """Log what runs, write what fails, and return the metrics of the runs by their keys."""
+    measured: dict[str, dict[str, Any]] = {}
+    failures: list[Failure] = []
+    for result in results:
+        if result.error is None:
+            measured[result.task.key] = result.value
+            log.log_run(result.task, result.value)
+        else:
+            failures.append(Failure(**result.task.names(), error=result.error))
+            write_json(directory / "failures.json", [vars(failure) for failure in failures])
+    return measured
+
+
+def _write_results(result: BenchmarkResult, has_report: bool, sections: ReportSections | None) -> list[Path]:
+    """Write the results and the report, and return all files that a benchmark has as a whole."""
+    table = result.directory / "results.parquet"
+    marked = result.results if result.flawed.empty else pd.concat([result.results, result.flawed])
+    replace_file(table, marked.to_parquet)
+    files = [table, result.directory / "benchmark.json"]
+    if has_report:
+        from bbrgym.benchmark.report import write_report  # imports matplotlib, an optional dependency
+
+        files.append(write_report(result, sections))
+    return files
 
 
 def _execute(
@@ -284,30 +288,65 @@ def _show_progress(
             yield result
 
 
-def _track(benchmark: Benchmark, log: Path) -> Tracker:
+@dataclass(frozen=True)
+class _Log:
+    """The tracked run of a benchmark, with one child per run of it."""
+
+    benchmark: Benchmark
+    folder: Path
+    tracker: Tracker
+    is_tracked: bool
+
+    def log_run(self, run: Run, metrics: Mapping[str, Any], is_new: bool = True) -> None:
+        folder = self.folder / "runs" / run.key
+        if not self.is_tracked or (not is_new and (folder / "run.json").is_file()):
+            return
+        first = metrics["rows"][0]
+        values = {name: first[name] for name in RUN_COLUMNS if name in first} | {
+            f"flow{row['flow']}/{name}": value
+            for row in metrics["rows"]
+            for name, value in row.items()
+            if name not in ("flow", "algorithm", *RUN_COLUMNS)
+        }
+        with Tracker.start(
+            folder,
+            experiment=f"benchmark/{self.benchmark.name}",
+            run_name=f"{run.scenario_name}/{run.competitor}/{run.seed}",
+            params={"scenario": run.scenario.to_dict(), "seed": run.seed},
+            tags={"scenario": run.scenario_name, "competitor": run.competitor, "trace_hash": metrics["trace_hash"]},
+            parent=self.tracker.run_id,
+            config=self.benchmark.tracking or UNTRACKED,
+        ) as child:
+            child.log_metrics(values)
+
+    def log_results(self, result: BenchmarkResult, files: Sequence[Path]) -> None:
+        self.tracker.set_tags({"failed_runs": str(len(result.failures))})
+        if self.is_tracked and not result.results.empty:  # takes longer than all else, for thousands of runs
+            self.tracker.log_metrics(_means(result.results))
+            self.tracker.log_table(result.results, "results_table.json")
+        for path in files:
+            with _on_this_machine(path) as file:
+                self.tracker.log_artifact(file)
+
+
+@contextmanager
+def _start_log(benchmark: Benchmark, folder: Path | None, directory: Path) -> Iterator[_Log]:
+    """Start tracking a benchmark; its own log is in a folder, by default in its directory if this is local."""
     params = benchmark.to_dict()
     tracking = params.pop("tracking") or UNTRACKED
-    return Tracker.start(log, f"benchmark/{benchmark.name}", benchmark.name, params, config=tracking)
-
-
-def _track_run(run: Run, metrics: Mapping[str, Any], benchmark: Benchmark, log: Path, tracker: Tracker) -> None:
-    first = metrics["rows"][0]
-    values = {name: first[name] for name in RUN_COLUMNS if name in first} | {
-        f"flow{row['flow']}/{name}": value
-        for row in metrics["rows"]
-        for name, value in row.items()
-        if name not in ("flow", "algorithm", *RUN_COLUMNS)
-    }
-    with Tracker.start(
-        log / "runs" / run.key,
-        experiment=f"benchmark/{benchmark.name}",
-        run_name=f"{run.scenario_name}/{run.competitor}/{run.seed}",
-        params={"scenario": run.scenario.to_dict(), "seed": run.seed},
-        tags={"scenario": run.scenario_name, "competitor": run.competitor, "trace_hash": metrics["trace_hash"]},
-        parent=tracker.run_id,
-        config=benchmark.tracking or UNTRACKED,
-    ) as child:
-        child.log_metrics(values)
+    with ExitStack() as stack:
+        if folder is None and is_local(directory):
+            folder = directory
+        elif folder is None:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bbrgym-")))
+        name = benchmark.name
+        tracker = stack.enter_context(Tracker.start(folder, f"benchmark/{name}", name, params, config=tracking))
+        tracker.log_scenarios(
+            name,
+            "evaluation",
+            [{"name": name, "scenario": scenario.to_dict()} for name, scenario in benchmark.scenarios.items()],
+        )
+        yield _Log(benchmark, folder, tracker, TrackingConfig.of(benchmark.tracking).backend != "none")
 
 
 def _means(results: pd.DataFrame) -> dict[str, float]:

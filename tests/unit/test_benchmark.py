@@ -109,7 +109,9 @@ def run(
     """Run a benchmark in this process, without its report."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("bbrgym.benchmark.run.make_executor", ExecutorInThisProcess)
-        return run_benchmark(config, directory, console or quiet(), make_engine, beside, has_report=False)
+        return run_benchmark(
+            config, directory, console or quiet(), engine_factory=make_engine, beside=beside, has_report=False
+        )
 
 
 @pytest.fixture(scope="module")
@@ -238,7 +240,7 @@ def test_metrics_of_other_code_are_computed_again_without_a_simulation(
 
 def test_a_killed_worker_and_a_failing_engine_cost_only_their_runs(tmp_path: Path, finished: BenchmarkResult) -> None:
     config, console = changed(scenarios={"duel": CONFIG["scenarios"]["duel"]}), quiet()
-    result = run_benchmark(config, tmp_path, console, make_cursed)
+    result = run_benchmark(config, tmp_path, console, engine_factory=make_cursed)
     expected = finished.results.query("scenario == 'duel'").reset_index(drop=True)
     calm = expected.query("competitor == 'calm'").reset_index(drop=True)
     pd.testing.assert_frame_equal(result.results, calm)
@@ -304,7 +306,7 @@ def test_workers_must_share_the_storage(tmp_path: Path) -> None:
     pytest.importorskip("upath", reason="storage by URL needs bbrgym[storage]")
     config = changed(scenarios={"alone": CONFIG["scenarios"]["alone"]}, competitors=["bbr"], seeds=[1])
     # Memory is that of each process.
-    result = run_benchmark(config, f"memory://{tmp_path}", quiet(), make_fake, has_report=False)
+    result = run_benchmark(config, f"memory://{tmp_path}", quiet(), engine_factory=make_fake, has_report=False)
     (failure,) = result.failures
     assert "which all workers must share" in failure.error
 

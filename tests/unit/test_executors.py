@@ -244,7 +244,7 @@ def run(executor: dict[str, Any], directory: Path, killed_after: int | None = No
         factory = partial(executor_tasks.make_engine_killed_once, folder=directory / "engines", after=killed_after)
     console = Console(file=io.StringIO())
     return run_benchmark(
-        BENCHMARK | {"executor": executor}, directory, console, factory, command="test", has_report=False
+        BENCHMARK | {"executor": executor}, directory, console, engine_factory=factory, command="test", has_report=False
     )
 
 
