@@ -20,6 +20,3 @@ FLOW_COLUMNS: Final = Columns(_native.flow_columns())
 
 LINK_COLUMNS: Final = Columns(_native.link_columns())
 """One row per step for the bottleneck link."""
-
-TOOK_PART: Final = tuple(map(FLOW_COLUMNS.index, ("is_active", "sent_packets", "delivered_packets")))
-"""A flow took part in a step if the sum of these columns is above 0, as `TookPart` in envs/model/rows.h has it."""

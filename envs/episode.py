@@ -44,6 +44,7 @@ FAILURES_IN_A_ROW: Final = 5
 """An engine that fails this often without a step between is no accident: ns-3 cannot start here, say."""
 
 Part = TypeVar("Part", Observation, Action, Reward)
+Value = TypeVar("Value", bound=np.generic)
 
 
 @dataclass(frozen=True)
@@ -254,9 +255,15 @@ class Rollout:
 
     def column(self, column: int) -> npt.NDArray[np.float64]:
         """Return a column of the rows of the agent flows, shape (T, M)."""
-        steps, engines = self.arrays.time_s.shape
-        of_engines = self.flow_of.reshape(steps, engines, -1)
-        return np.take_along_axis(self.arrays.flows[..., column], of_engines, axis=2).reshape(self.flow_of.shape)
+        return self._of_agents(self.arrays.flows[..., column])
+
+    def took_part(self) -> npt.NDArray[np.bool_]:
+        """Return whether each agent flow took part in the steps, shape (T, M)."""
+        return self._of_agents(_native.took_part(self.arrays.flows))
+
+    def _of_agents(self, values: npt.NDArray[Value]) -> npt.NDArray[Value]:
+        of_engines = self.flow_of.reshape(*self.arrays.time_s.shape, -1)
+        return np.take_along_axis(values, of_engines, axis=2).reshape(self.flow_of.shape)
 
     def context(self) -> RewardContext:
         """Return all steps as one of T x M flows on T x N links."""

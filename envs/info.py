@@ -7,7 +7,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS, TOOK_PART
+from bbrgym._native import took_part
+from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.scenario import Scenario
 
 Info = dict[str, Any]
@@ -50,8 +51,7 @@ class Record(NamedTuple):
     @property
     def took_part(self) -> npt.NDArray[np.bool_]:
         """Whether each flow took part in the step, shape (M,)."""
-        took_part: npt.NDArray[np.bool_] = self.flows[:, TOOK_PART].sum(axis=1) > 0
-        return took_part
+        return took_part(self.flows)
 
     def infos(self) -> list[Info]:
         """Return one info per agent flow."""

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from bbrgym import _controllers
+from bbrgym._native import took_part
 from bbrgym.baselines import registry
 from bbrgym.checks import check_name, keep_integers
 from bbrgym.envs.columns import FLOW_COLUMNS
@@ -161,8 +162,7 @@ def tabulate(rows: Array, gains: Array, preferences: Array | float = math.nan) -
     table[: len(FLOW_COLUMNS)] = rows.T
     table[len(FLOW_COLUMNS) : _PREFERENCE] = gains
     table[_PREFERENCE] = preferences
-    # As `TookPart` of envs/model/rows.h.
-    table[-1] = table[_IS_ACTIVE] + table[_SENT] + table[_DELIVERED] > 0.0
+    table[-1] = took_part(rows)
     return table
 
 
@@ -216,4 +216,3 @@ def _parameter(scenario: Scenario, flow: int, name: str) -> float:
 
 _COLUMNS: Final = (*FLOW_COLUMNS, *GAIN_COLUMNS, PREFERENCE)
 _PREFERENCE: Final = _COLUMNS.index(PREFERENCE)
-_IS_ACTIVE, _SENT, _DELIVERED = map(FLOW_COLUMNS.index, ("is_active", "sent_packets", "delivered_packets"))

@@ -12,7 +12,6 @@ from gymnasium.utils import seeding
 
 from bbrgym._controllers import PolicyNetwork
 from bbrgym.checks import check_integer
-from bbrgym.envs.columns import TOOK_PART
 from bbrgym.envs.engine import EngineError, OneThread, in_one_thread
 from bbrgym.envs.episode import Episodes, EpisodeSpec
 from bbrgym.envs.info import Info, Record
@@ -243,12 +242,11 @@ class SharedPolicyVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is 
         terminal[:, :own] = last[dones]
         seen[1:][dones] = begun[dones]
         rewards = self.episode_spec.reward.evaluate(context).reshape(shape).astype(np.float32)
-        took_part = np.sum([rollout.column(column) for column in TOOK_PART], axis=0) > 0
         return Rollout(
             observations=seen,
             actions=rollout.arrays.actions,
             rewards=rewards,
-            took_part=took_part,
+            took_part=rollout.took_part(),
             dones=dones,
             timeouts=rollout.truncated.repeat(self.agents, axis=1),
             terminal_observations=terminal,

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
 #include <new>
 #include <optional>
 #include <span>
@@ -222,6 +223,20 @@ auto ViewOf(std::vector<Value>& (Batch::*values)()) {
   };
 }
 
+nb::ndarray<nb::numpy, bool> WhoTookPart(const nb::ndarray<const double, nb::c_contig, nb::device::cpu>& rows) {
+  const std::size_t dimensions = rows.ndim();
+  if (dimensions == 0 || rows.shape(dimensions - 1) != kColumnCount<FlowRow>) {
+    throw std::invalid_argument("rows must have the shape (…, " + std::to_string(kColumnCount<FlowRow>) + ")");
+  }
+  const std::vector<std::size_t> shape(rows.shape_ptr(), rows.shape_ptr() + dimensions - 1);
+  const std::span flows(reinterpret_cast<const FlowRow*>(rows.data()), rows.size() / kColumnCount<FlowRow>);
+  auto values = std::make_unique<bool[]>(flows.size());
+  std::ranges::transform(flows, values.get(), TookPart);
+  bool* const data = values.get();
+  const nb::capsule owner(values.release(), [](void* it) noexcept { delete[] static_cast<bool*>(it); });
+  return {data, shape.size(), shape.data(), owner};
+}
+
 nb::typed<nb::dict, std::string, std::string> MeaningByName(std::span<const Column> columns) {
   nb::typed<nb::dict, std::string, std::string> meanings;
   for (const Column& column : columns) meanings[column.name] = column.meaning;
@@ -322,6 +337,9 @@ NB_MODULE(_native, m) {
       "privileged_features", [] { return EntryByName(PrivilegedFeatures()); },
       "The features for critics: lowest and highest value, and meaning.");
 
+  m.def(
+      "took_part", &WhoTookPart, "rows"_a,
+      "Whether flows took part in a step: from rows, shape (…, FLOW_COLUMNS), to bool, shape (…). Raises ValueError.");
   m.def("flow_columns", [] { return MeaningByName(kFlowColumns); }, "The columns of a flow's row, with their meaning.");
   m.def(
       "link_columns", [] { return MeaningByName(kLinkColumns); }, "The columns of the link's row, with their meaning.");

@@ -187,6 +187,13 @@ def reward_terms() -> dict[str, tuple[float, float, str]]:
 def privileged_features() -> dict[str, tuple[float, float, str]]:
     """The features for critics: lowest and highest value, and meaning."""
 
+def took_part(
+    rows: Annotated[NDArray[numpy.float64], dict(order="C", device="cpu", writable=False)],
+) -> NDArray[numpy.bool_]:
+    """
+    Whether flows took part in a step: from rows, shape (…, FLOW_COLUMNS), to bool, shape (…). Raises ValueError.
+    """
+
 def flow_columns() -> dict[str, str]:
     """The columns of a flow's row, with their meaning."""
 

@@ -150,6 +150,24 @@ def reward_of(reward: Reward, scenario: Scenario, flow: int, rows: Rows) -> floa
     return float(reward.over_steps(scenario, (flow,), rows.flows[np.newaxis], rows.link[np.newaxis])[0, 0])
 
 
+def test_a_flow_takes_part_in_a_step_while_it_is_active_sends_or_is_acknowledged() -> None:
+    rows = np.zeros((2, 4, len(FLOW_COLUMNS)))
+    columns = ("is_active", "sent_packets", "delivered_packets")
+    for flow, column in enumerate(columns):
+        rows[0, flow, FLOW_COLUMNS.index(column)] = 0.5
+    rows[1] = math.nan
+    rows[1, 0] = 1.0
+    expected = np.array([[True, True, True, False], [True, False, False, False]])
+    found = _native.took_part(rows)
+    np.testing.assert_array_equal(found, expected)
+    assert found.dtype == np.bool_
+    np.testing.assert_array_equal(_native.took_part(rows[:, ::2]), expected[:, ::2])
+    assert _native.took_part(rows[0, 3]).shape == ()
+    assert _native.took_part(rows[:0]).shape == (0, 4)
+    with pytest.raises(ValueError, match="rows must have the shape"):
+        _native.took_part(rows[..., 1:])
+
+
 class TestObservation:
     @pytest.mark.parametrize("name", sorted(FORMULAS.keys() | FEATURES.keys()))
     def test_formulas_and_that_they_need_all_columns(self, name: str) -> None:
