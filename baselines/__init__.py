@@ -1,1 +1,1 @@
-"""Hand-coded congestion controllers (C++ in `cc/`), and what compares them: benchmark, metrics, statistics, report."""
+"""The congestion controllers: C++ in `cc/`, their names and parameters in Python, and the file format of a policy."""
