@@ -206,7 +206,7 @@ class Engine(ABC):
         check_algorithms(scenario, self.description)
         policies = read_policies(scenario)
         with self._losing_episode_on_error():
-            self._begin_reset(scenario, seed, policies)
+            self._request_reset(scenario, seed, policies)
         self._scenario, self._rows, self._pending = scenario, None, "reset"
 
     def finish_reset(self) -> Rows:
@@ -238,7 +238,7 @@ class Engine(ABC):
             raise ValueError(f"flow must be an agent's ({', '.join(map(str, agents)) or 'there is none'}), got {flow}")
         if not (0 < cwnd_gain < math.inf and 0 < pacing_gain < math.inf):
             raise ValueError(f"gains must be finite numbers > 0, got ({cwnd_gain!r}, {pacing_gain!r})")
-        self._steer(int(flow), float(cwnd_gain), float(pacing_gain))
+        self._set_gains(int(flow), float(cwnd_gain), float(pacing_gain))
 
     @in_one_thread
     def begin_step(self, duration_ms: float) -> None:
@@ -259,7 +259,7 @@ class Engine(ABC):
             raise RuntimeError(f"begin_step() after the end of the episode at {self._rows.time_s:g} s: reset first")
         duration_ns = whole_nanoseconds(duration_ms)
         with self._losing_episode_on_error():
-            self._begin_step(duration_ns)
+            self._request_step(duration_ns)
         self._pending = "step"
 
     def finish_step(self) -> Rows:
@@ -299,7 +299,7 @@ class Engine(ABC):
         self._release()
 
     @abstractmethod
-    def _begin_reset(self, scenario: Scenario, seed: int, policies: Mapping[int, bytes]) -> None:
+    def _request_reset(self, scenario: Scenario, seed: int, policies: Mapping[int, bytes]) -> None:
         """Ask for an episode. `_rows` still has the rows of the last one; None after an error.
 
         Args:
@@ -309,7 +309,7 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    def _begin_step(self, duration_ns: int) -> None:
+    def _request_step(self, duration_ns: int) -> None:
         """Ask for a step of at least 1 ns."""
 
     @abstractmethod
@@ -317,7 +317,7 @@ class Engine(ABC):
         """Wait for what was asked for and return its rows, in arrays that are never written again."""
 
     @abstractmethod
-    def _steer(self, flow: int, cwnd_gain: float, pacing_gain: float) -> None:
+    def _set_gains(self, flow: int, cwnd_gain: float, pacing_gain: float) -> None:
         """Set the gains of an agent flow."""
 
     @abstractmethod

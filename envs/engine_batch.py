@@ -16,6 +16,20 @@ from bbrgym.envs.engine import ENGINES, Engine, EngineError, Rows, describe_engi
 from bbrgym.envs.scenario import Scenario
 
 
+class FlowGains(NamedTuple):
+    """Gains of M agent flows.
+
+    Attributes:
+        engines: which engine, shape (M,).
+        flows: which of its flows, shape (M,).
+        values: cwnd_gains and pacing_gains, shape (2, M).
+    """
+
+    engines: npt.NDArray[np.intp]
+    flows: npt.NDArray[np.intp]
+    values: npt.NDArray[np.float64]
+
+
 class EngineBatch(Protocol):
     """N engines, each with its own scenario.
 
@@ -62,18 +76,13 @@ class EngineBatch(Protocol):
         """
         ...
 
-    def steer(self, indices: npt.NDArray[np.intp], flows: npt.NDArray[np.intp], gains: npt.NDArray[np.float64]) -> None:
-        """Set gains from the next step on; see `Engine.steer`.
+    def begin_steps(self, indices: npt.NDArray[np.intp] | None = None, gains: FlowGains | None = None) -> None:
+        """Ask engines for a step.
 
         Args:
-            indices: which engine, shape (M,).
-            flows: which of its agent flows, shape (M,).
-            gains: cwnd_gains and pacing_gains, shape (2, M).
+            indices: which; None is all of them.
+            gains: apply from this step on (`Engine.steer`). Other flows keep theirs.
         """
-        ...
-
-    def begin_step(self, indices: npt.NDArray[np.intp] | None = None) -> None:
-        """Ask all engines, or some, for a step."""
         ...
 
     def finish(self) -> dict[int, EngineError]:
@@ -148,7 +157,7 @@ class RolloutBatch(EngineBatch, Protocol):
     ) -> None:
         """Make the steps of all engines, each from its `next_steps` to the last one or to the end of its scenario.
 
-        This is the same, to the last bit, as `steer` and `begin_step` for each of them with these actions. The arrays
+        This is the same, to the last bit, as `begin_steps` for each of them with these actions. The arrays
         of the batch are then those of each engine's last step.
 
         Args:
@@ -227,13 +236,12 @@ class SeparateEngines:
             else:
                 self._pending[index] = engine.finish_reset
 
-    def steer(self, indices: npt.NDArray[np.intp], flows: npt.NDArray[np.intp], gains: npt.NDArray[np.float64]) -> None:
+    def begin_steps(self, indices: npt.NDArray[np.intp] | None = None, gains: FlowGains | None = None) -> None:
         """See `EngineBatch`."""
-        for index, flow, cwnd, pacing in zip(indices.tolist(), flows.tolist(), *gains.tolist(), strict=True):
-            self._engine(index).steer(flow, cwnd, pacing)
-
-    def begin_step(self, indices: npt.NDArray[np.intp] | None = None) -> None:
-        """See `EngineBatch`."""
+        if gains is not None:
+            of_flows = zip(gains.engines.tolist(), gains.flows.tolist(), *gains.values.tolist(), strict=True)
+            for index, flow, cwnd, pacing in of_flows:
+                self._engine(index).steer(flow, cwnd, pacing)
         for index in range(len(self._engines)) if indices is None else indices.tolist():
             engine = self._engine(index)
             try:

@@ -29,7 +29,7 @@ from bbrgym.envs.engine import (
     make_engine,
     whole_nanoseconds,
 )
-from bbrgym.envs.engine_batch import EngineBatch, RolloutArrays, RolloutBatch, make_engine_batch
+from bbrgym.envs.engine_batch import EngineBatch, FlowGains, RolloutArrays, RolloutBatch, make_engine_batch
 from bbrgym.envs.info import Record
 from bbrgym.envs.observation import History, Observation, first_gains, preference, tabulate
 from bbrgym.envs.privileged import Privileged
@@ -402,8 +402,8 @@ class Episodes:
         self.is_running[reset] = True
         return self.last_observations[self._rows_in(reset)]
 
-    def begin_step(self, actions: npt.ArrayLike, engines: npt.NDArray[np.intp] | None = None) -> None:
-        """Ask for a step.
+    def act(self, actions: npt.ArrayLike, engines: npt.NDArray[np.intp] | None = None) -> None:
+        """Ask for a step with these actions; `finish_step` waits for it.
 
         Args:
             actions: shape (M, 2).
@@ -420,7 +420,7 @@ class Episodes:
                 f"actions must be numbers of shape ({self._gains.shape[1]}, 2), got shape ({gains.shape[1]}, 2)"
             )
         if self._is_pending:
-            raise RuntimeError("begin_step() while a reset or a step is pending: finish it first")
+            raise RuntimeError("act() while a reset or a step is pending: finish it first")
         running = self.is_running if engines is None else self.is_running[engines]
         if np.count_nonzero(running) < len(running):
             raise gymnasium.error.ResetNeeded("no episode is running: call reset before step")
@@ -434,8 +434,7 @@ class Episodes:
         self._resetting = _NO_ENGINES
         self._is_pending = True
         try:
-            self._engines.steer(engine_of, flows, gains)
-            self._engines.begin_step(engines)
+            self._engines.begin_steps(engines, FlowGains(engine_of, flows, gains))
         except BaseException:
             self.abandon()
             raise

@@ -218,7 +218,7 @@ class BottleneckEnv(HasSpec, gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[
             ValueError: the action is not two numbers.
             EngineError: the engine failed; the episode is lost, and `reset` starts afresh.
         """
-        self._episodes.begin_step(np.asarray(action)[np.newaxis])
+        self._episodes.act(np.asarray(action)[np.newaxis])
         result = self._episodes.finish_step()
         (info,) = result.record.infos()
         if result.flaws:

@@ -362,7 +362,7 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
 
     def _advance(self) -> StepResult:
         try:
-            self._episodes.begin_step(self._actions)
+            self._episodes.act(self._actions)
             result = self._episodes.finish_step()
         except BaseException:
             self._scenario = None  # the episode is lost

@@ -157,7 +157,7 @@ class SharedPolicyVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is 
             gymnasium.error.ResetNeeded: there was no reset, or none since an engine failed.
             ValueError: an action that is not two numbers.
         """
-        self._episodes.begin_step(actions)
+        self._episodes.act(actions)
 
     @in_one_thread
     def step_wait(

@@ -186,7 +186,7 @@ class BottleneckVectorEnv(HasSpec, VectorEnv[npt.NDArray[np.float32], npt.NDArra
             raise gymnasium.error.ResetNeeded(
                 f"environments {resetting.tolist()} have ended: call reset(options={{'reset_mask': …}}) before step"
             )
-        self._episodes.begin_step(actions, np.flatnonzero(~self._is_over) if len(resetting) else None)
+        self._episodes.act(actions, np.flatnonzero(~self._is_over) if len(resetting) else None)
         try:
             if len(resetting):
                 self._begin_resets(resetting)

@@ -30,7 +30,7 @@ void FlowRun::Schedule()
     }
 }
 
-void FlowRun::Steer(double cwndGain, double pacingGain)
+void FlowRun::SetGains(double cwndGain, double pacingGain)
 {
     m_gains = {.cwnd = cwndGain, .pacing = pacingGain};
     if (Controller* controller = GetController())

@@ -35,7 +35,7 @@ class FlowRun
     void Schedule();
 
     /// Sets the gains of an agent's flow.
-    void Steer(double cwndGain, double pacingGain);
+    void SetGains(double cwndGain, double pacingGain);
 
     bool IsComplete() const
     {
@@ -45,7 +45,7 @@ class FlowRun
     void StartStep()
     {
         m_delivery.StartStep();
-        m_before = BeginStep();
+        m_before = StartSamples();
     }
 
     /// The row of the step that began at `stepStart`.
@@ -59,7 +59,7 @@ class FlowRun
     /// Null until the handshake is done.
     virtual Controller* GetController() = 0;
     /// Starts the RTT samples of a step; returns the totals so far.
-    virtual FlowCounts BeginStep() = 0;
+    virtual FlowCounts StartSamples() = 0;
 
     /// The connection after a handshake that took `rtt`.
     Connection GetConnection(Nanoseconds rtt) const;

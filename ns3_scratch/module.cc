@@ -35,8 +35,8 @@ NB_MODULE(_ns3, m)
             "scenario"_a,
             "seed"_a,
             "Start `Scenario.to_dict()` at time 0. Raises ValueError for what cannot be simulated.")
-        .def("steer",
-             &Simulation::Steer,
+        .def("set_gains",
+             &Simulation::SetGains,
              "flow"_a,
              "cwnd_gain"_a,
              "pacing_gain"_a,

@@ -217,7 +217,7 @@ void QuicFlow::SendAck()
     Send(m_receiverSocket, QuicHeader::Ack(ack));
 }
 
-FlowCounts QuicFlow::BeginStep()
+FlowCounts QuicFlow::StartSamples()
 {
     if (m_sender)
     {

@@ -54,7 +54,7 @@ class QuicFlow : public FlowRun
     void Connect() override;
     void Silence() override;
     Controller* GetController() override;
-    FlowCounts BeginStep() override;
+    FlowCounts StartSamples() override;
 
     void SendHello();
     void OnConnected(Nanoseconds rtt);

@@ -99,10 +99,10 @@ void Simulation::Reset(Scenario scenario, uint64_t seed)
     Step(0);
 }
 
-void Simulation::Steer(int64_t flow, double cwndGain, double pacingGain)
+void Simulation::SetGains(int64_t flow, double cwndGain, double pacingGain)
 {
     m_scenario.CheckSteerable(flow);
-    m_flows[static_cast<std::size_t>(flow)]->Steer(cwndGain, pacingGain);
+    m_flows[static_cast<std::size_t>(flow)]->SetGains(cwndGain, pacingGain);
 }
 
 void Simulation::Step(int64_t durationNs)

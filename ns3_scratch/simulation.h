@@ -37,7 +37,7 @@ class Simulation
     void Reset(Scenario scenario, uint64_t seed);
 
     /// Sets the gains of an agent's flow. Throws std::out_of_range or std::invalid_argument.
-    void Steer(int64_t flow, double cwndGain, double pacingGain);
+    void SetGains(int64_t flow, double cwndGain, double pacingGain);
 
     /// Simulates for a duration, or to the end. Throws std::logic_error before the first reset.
     void Step(int64_t durationNs);

@@ -242,7 +242,7 @@ void TcpFlow::OnReadable(Ptr<Socket> socket)
     OnReceived(m_recorder.GetCounts().receiver.received);
 }
 
-FlowCounts TcpFlow::BeginStep()
+FlowCounts TcpFlow::StartSamples()
 {
     m_recorder.StartStep();
     return m_recorder.GetCounts();

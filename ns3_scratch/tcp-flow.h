@@ -36,7 +36,7 @@ class TcpFlow : public FlowRun
     void Connect() override;
     void Silence() override;
     Controller* GetController() override;
-    FlowCounts BeginStep() override;
+    FlowCounts StartSamples() override;
     void OnConnected(ns3::Ptr<ns3::Socket> socket);
     void FillBuffer(ns3::Ptr<ns3::Socket> socket, uint32_t available);
     void Write();

@@ -38,15 +38,15 @@ class FakeEngine(NativeEngine):
         self.resets: list[tuple[Scenario, int]] = []
         self._steps = 0
 
-    def _begin_reset(self, scenario: Scenario, seed: int, policies: Mapping[int, bytes]) -> None:
+    def _request_reset(self, scenario: Scenario, seed: int, policies: Mapping[int, bytes]) -> None:
         self.resets.append((scenario, seed))
         self._steps = 0
         flows = (dataclasses.replace(flow, algorithm=flow.algorithm.removesuffix("-stock")) for flow in scenario.flows)
-        super()._begin_reset(dataclasses.replace(scenario, flows=tuple(flows)), seed, policies)
+        super()._request_reset(dataclasses.replace(scenario, flows=tuple(flows)), seed, policies)
 
-    def _begin_step(self, duration_ns: int) -> None:
+    def _request_step(self, duration_ns: int) -> None:
         self._steps += 1
-        super()._begin_step(duration_ns)
+        super()._request_step(duration_ns)
 
     def _finish_request(self, scenario: Scenario) -> Rows:
         if self._steps and self._steps == self.fail_at_step:

@@ -167,10 +167,10 @@ void LinuxNetwork::End() {
   receivers_side_.reset();
 }
 
-void LinuxNetwork::Steer(std::int64_t index, double cwnd_gain, double pacing_gain) {
+void LinuxNetwork::SetGains(std::int64_t index, double cwnd_gain, double pacing_gain) {
   scenario_.CheckSteerable(index);
   const std::lock_guard lock(hosts_);
-  flows_[static_cast<std::size_t>(index)].sender->Steer(cwnd_gain, pacing_gain);
+  flows_[static_cast<std::size_t>(index)].sender->SetGains(cwnd_gain, pacing_gain);
 }
 
 void LinuxNetwork::Run() {

@@ -48,7 +48,7 @@ class LinuxNetwork {
   /// Starts the scenario at time 0. Throws std::invalid_argument if it cannot run here.
   void Reset(Scenario scenario, std::uint64_t seed);
   /// Sets the gains of an agent's flow. Throws std::out_of_range or std::invalid_argument.
-  void Steer(std::int64_t flow, double cwnd_gain, double pacing_gain);
+  void SetGains(std::int64_t flow, double cwnd_gain, double pacing_gain);
   /// Returns at the end of the step, or of the episode.
   void Step(Nanoseconds duration);
 

@@ -57,7 +57,7 @@ NB_MODULE(_linux, m) {
             network.Reset(RecordFromDict<Scenario>(scenario), seed);
           },
           "scenario"_a, "seed"_a, "Start `Scenario.to_dict()` now. Raises ValueError for what cannot run here.")
-      .def("steer", &LinuxNetwork::Steer, "flow"_a, "cwnd_gain"_a, "pacing_gain"_a,
+      .def("set_gains", &LinuxNetwork::SetGains, "flow"_a, "cwnd_gain"_a, "pacing_gain"_a,
            "Set the gains of an agent's flow. Raises IndexError or ValueError.")
       .def("step", &LinuxNetwork::Step, "duration_ns"_a, nb::call_guard<nb::gil_scoped_release>(),
            "Wait for the end of the step. Releases the GIL.")

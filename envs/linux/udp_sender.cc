@@ -62,7 +62,7 @@ void UdpSender::Work(const EpisodeClock& clock) {
   SendData(clock);
 }
 
-void UdpSender::Steer(double cwnd_gain, double pacing_gain) {
+void UdpSender::SetGains(double cwnd_gain, double pacing_gain) {
   gains_ = {.cwnd = cwnd_gain, .pacing = pacing_gain};
   if (sender_) sender_->controller().Steer(cwnd_gain, pacing_gain);
 }

@@ -32,7 +32,7 @@ class UdpSender {
   /// Reads what has arrived, and sends what is due.
   void Work(const EpisodeClock& clock);
 
-  void Steer(double cwnd_gain, double pacing_gain);
+  void SetGains(double cwnd_gain, double pacing_gain);
   /// Ends sending for good, and says nothing.
   void Stop();
   /// Ends sending for good, and asks the receiver for its report.

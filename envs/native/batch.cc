@@ -30,8 +30,8 @@ void Batch::Reset(std::size_t index, std::shared_ptr<const Scenario> scenario, s
   WriteRows(index);
 }
 
-void Batch::Steer(std::size_t index, std::int64_t flow, double cwnd_gain, double pacing_gain) {
-  networks_.at(index).Steer(flow, cwnd_gain, pacing_gain);
+void Batch::SetGains(std::size_t index, std::int64_t flow, double cwnd_gain, double pacing_gain) {
+  networks_.at(index).SetGains(flow, cwnd_gain, pacing_gain);
 }
 
 void Batch::Step(const std::int64_t* durations_ns) {
@@ -80,7 +80,7 @@ void Batch::RunEpisode(std::size_t index, const Rollout& rollout) {
     const auto step = static_cast<std::size_t>(next++);
     rollout.Decide(step, index, size(), rows, scratch);
     for (std::size_t agent = index * rollout.agents; agent < (index + 1) * rollout.agents; ++agent) {
-      network.Steer(rollout.flows[agent], rollout.gains[agent], rollout.gains[size() * rollout.agents + agent]);
+      network.SetGains(rollout.flows[agent], rollout.gains[agent], rollout.gains[size() * rollout.agents + agent]);
     }
     network.Step(rollout.durations_ns[index]);
     WriteRows(index);

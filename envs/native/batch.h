@@ -29,7 +29,7 @@ class Batch {
 
   /// Starts a scenario in one network. Throws std::invalid_argument or std::out_of_range.
   void Reset(std::size_t index, std::shared_ptr<const Scenario> scenario, std::uint64_t seed);
-  void Steer(std::size_t index, std::int64_t flow, double cwnd_gain, double pacing_gain);
+  void SetGains(std::size_t index, std::int64_t flow, double cwnd_gain, double pacing_gain);
 
   /// Steps every network by its own duration in ns; a duration <= 0 leaves a network and its rows as they are.
   void Step(const std::int64_t* durations_ns);

@@ -22,7 +22,7 @@ from bbrgym.envs.engine import (
     read_policies,
     whole_nanoseconds,
 )
-from bbrgym.envs.engine_batch import RolloutArrays
+from bbrgym.envs.engine_batch import FlowGains, RolloutArrays
 from bbrgym.envs.scenario import Scenario
 
 _SCENARIOS_PER_THREAD: Final = 4
@@ -50,7 +50,7 @@ class NativeEngine(Engine):
         self._duration_ns = np.zeros(1, dtype=np.int64)
         self._last: tuple[Scenario, Mapping[int, bytes], _native.Scenario] | None = None
 
-    def _begin_reset(self, scenario: Scenario, seed: int, policies: Mapping[int, bytes]) -> None:
+    def _request_reset(self, scenario: Scenario, seed: int, policies: Mapping[int, bytes]) -> None:
         if self._batch is None or self._arrays is None or self._arrays.flows.shape[1] < len(scenario.flows):
             self._batch = _native.Batch(1, len(scenario.flows), 1)
             self._arrays = _Arrays.of(self._batch)
@@ -58,7 +58,7 @@ class NativeEngine(Engine):
             self._last = scenario, policies, _converted(scenario, policies)
         self._batch.reset(0, self._last[2], seed)
 
-    def _begin_step(self, duration_ns: int) -> None:
+    def _request_step(self, duration_ns: int) -> None:
         assert self._batch is not None
         self._duration_ns[0] = duration_ns
         self._batch.step(self._duration_ns)
@@ -74,9 +74,9 @@ class NativeEngine(Engine):
             is_complete=bool(arrays.is_complete[0]),
         )
 
-    def _steer(self, flow: int, cwnd_gain: float, pacing_gain: float) -> None:
+    def _set_gains(self, flow: int, cwnd_gain: float, pacing_gain: float) -> None:
         assert self._batch is not None
-        self._batch.steer(0, flow, cwnd_gain, pacing_gain)
+        self._batch.set_gains(0, flow, cwnd_gain, pacing_gain)
 
     def _release(self) -> None:
         self._batch = self._arrays = self._last = None
@@ -124,14 +124,11 @@ class NativeBatch:
             self._steps_ns[index] = whole_nanoseconds(step_ms)
             self._batch.reset(index, self._converted(scenario), seed)
 
-    def steer(self, indices: npt.NDArray[np.intp], flows: npt.NDArray[np.intp], gains: npt.NDArray[np.float64]) -> None:
-        """See `EngineBatch`."""
-        assert self._batch is not None
-        self._batch.steer_all(indices, flows, gains)
-
-    def begin_step(self, indices: npt.NDArray[np.intp] | None = None) -> None:
+    def begin_steps(self, indices: npt.NDArray[np.intp] | None = None, gains: FlowGains | None = None) -> None:
         """See `EngineBatch`; this call simulates."""
         assert self._batch is not None
+        if gains is not None:
+            self._batch.set_all_gains(*gains)
         steps_ns = self._steps_ns
         if indices is not None:
             steps_ns = np.zeros_like(steps_ns)
@@ -157,7 +154,7 @@ class NativeBatch:
         )
 
     def finish(self) -> dict[int, EngineError]:
-        """Return at once: `begin_step` has simulated, and does not fail."""
+        """Return at once: `begin_steps` has simulated, and does not fail."""
         return {}
 
     def flaws(self) -> dict[int, str]:

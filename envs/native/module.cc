@@ -60,13 +60,13 @@ void CheckFeatures(const PolicyTable& features, std::size_t observation_length) 
   }
 }
 
-void SteerAll(Batch& batch, const Array<const std::int64_t, 1>& indices, const Array<const std::int64_t, 1>& flows,
-              const Array<const double, 2>& gains) {
+void SetAllGains(Batch& batch, const Array<const std::int64_t, 1>& indices, const Array<const std::int64_t, 1>& flows,
+                 const Array<const double, 2>& gains) {
   const std::size_t count = indices.shape(0);
   CheckShape("flows", flows, {count});
   CheckShape("gains", gains, {2, count});
   for (std::size_t i = 0; i < count; ++i) {
-    batch.Steer(static_cast<std::size_t>(indices(i)), flows(i), gains(0, i), gains(1, i));
+    batch.SetGains(static_cast<std::size_t>(indices(i)), flows(i), gains(0, i), gains(1, i));
   }
 }
 
@@ -260,10 +260,10 @@ NB_MODULE(_native, m) {
            "A step of fewer packets than `packets_worth_threads` is the work of one thread.")
       .def("reset", &Batch::Reset, "index"_a, "scenario"_a, "seed"_a,
            "Start a scenario at time 0. Raises ValueError for what cannot be simulated.")
-      .def("steer", &Batch::Steer, "index"_a, "flow"_a, "cwnd_gain"_a, "pacing_gain"_a,
+      .def("set_gains", &Batch::SetGains, "index"_a, "flow"_a, "cwnd_gain"_a, "pacing_gain"_a,
            "Set the gains of an agent's flow. Raises IndexError or ValueError.")
-      .def("steer_all", &SteerAll, "indices"_a, "flows"_a, "gains"_a,
-           "Call `steer` for each of M flows; `gains` has the shape (2, M). Raises IndexError or ValueError.")
+      .def("set_all_gains", &SetAllGains, "indices"_a, "flows"_a, "gains"_a,
+           "Call `set_gains` for each of M flows; `gains` has the shape (2, M). Raises IndexError or ValueError.")
       .def(
           "step",
           [](Batch& batch, const Durations& durations_ns) {

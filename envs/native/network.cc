@@ -64,7 +64,7 @@ void Network::Reset(std::shared_ptr<const Scenario> scenario, std::uint64_t seed
   Step(0);
 }
 
-void Network::Steer(std::int64_t index, double cwnd_gain, double pacing_gain) {
+void Network::SetGains(std::int64_t index, double cwnd_gain, double pacing_gain) {
   scenario_->CheckSteerable(index);
   FlowState& flow = flows_[static_cast<std::size_t>(index)];
   flow.gains = {.cwnd = cwnd_gain, .pacing = pacing_gain};

@@ -40,7 +40,7 @@ class Network {
   void Reset(std::shared_ptr<const Scenario> scenario, std::uint64_t seed);
 
   /// Sets the gains of an agent's flow. Throws std::out_of_range or std::invalid_argument.
-  void Steer(std::int64_t flow, double cwnd_gain, double pacing_gain);
+  void SetGains(std::int64_t flow, double cwnd_gain, double pacing_gain);
 
   /// Simulates for `duration`, or to the end. Throws std::logic_error before the first reset.
   void Step(Nanoseconds duration);

@@ -85,7 +85,7 @@ class WorkerEngine(Engine):
         """Process id of the worker; None if there is none."""
         return None if self._worker is None else self._worker.pid
 
-    def _begin_reset(self, scenario: Scenario, seed: int, policies: Mapping[int, bytes]) -> None:
+    def _request_reset(self, scenario: Scenario, seed: int, policies: Mapping[int, bytes]) -> None:
         self._reset_request = pb.SimInitAck(
             done=True, scenario=json.dumps(scenario.to_dict(), default=_plain_number), seed=seed, policies=policies
         ).SerializeToString()
@@ -97,7 +97,7 @@ class WorkerEngine(Engine):
             self._send(_STOP)
         self._ask(self._reset_request, self._timeout_s)
 
-    def _begin_step(self, duration_ns: int) -> None:
+    def _request_step(self, duration_ns: int) -> None:
         assert self._scenario is not None
         step_ns = min(duration_ns, max(1, round(self._scenario.duration_s * 1e3 * 1e6)))
         self._ask(
@@ -123,7 +123,7 @@ class WorkerEngine(Engine):
             self._send(_STOP)  # so that the worker is ready for the next episode by the time of the reset
         return rows
 
-    def _steer(self, flow: int, cwnd_gain: float, pacing_gain: float) -> None:
+    def _set_gains(self, flow: int, cwnd_gain: float, pacing_gain: float) -> None:
         assert self._scenario is not None
         position = 2 * self._scenario.agent_flows.index(flow)
         self._gains[position : position + 2] = cwnd_gain, pacing_gain

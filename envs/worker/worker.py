@@ -43,7 +43,7 @@ class Simulation(Protocol):
     def reset(self, scenario: dict[str, Any], seed: int) -> None:
         """Start `Scenario.to_dict()`, with policies as bytes, now; ValueError or RuntimeError if it cannot run."""
 
-    def steer(self, flow: int, cwnd_gain: float, pacing_gain: float) -> None:
+    def set_gains(self, flow: int, cwnd_gain: float, pacing_gain: float) -> None:
         """Set the gains of an agent flow."""
 
     def step(self, duration_ns: int) -> None:
@@ -109,7 +109,7 @@ def _serve_episode(engine: MessageStream, simulation: Simulation, request: pb.Si
         gains = iter(unpack_doubles(action.actData))
         for flow, cwnd_gain, pacing_gain in zip(agents, gains, gains, strict=True):
             if cwnd_gain == cwnd_gain:  # not NaN
-                simulation.steer(flow, cwnd_gain, pacing_gain)
+                simulation.set_gains(flow, cwnd_gain, pacing_gain)
         simulation.step(action.step_ns)
         engine.send(_state(simulation))
 

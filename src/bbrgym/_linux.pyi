@@ -15,7 +15,7 @@ class Simulation:
         Start `Scenario.to_dict()` now. Raises ValueError for what cannot run here.
         """
 
-    def steer(self, flow: int, cwnd_gain: float, pacing_gain: float) -> None:
+    def set_gains(self, flow: int, cwnd_gain: float, pacing_gain: float) -> None:
         """Set the gains of an agent's flow. Raises IndexError or ValueError."""
 
     def step(self, duration_ns: int) -> None:

@@ -31,17 +31,17 @@ class Batch:
         Start a scenario at time 0. Raises ValueError for what cannot be simulated.
         """
 
-    def steer(self, index: int, flow: int, cwnd_gain: float, pacing_gain: float) -> None:
+    def set_gains(self, index: int, flow: int, cwnd_gain: float, pacing_gain: float) -> None:
         """Set the gains of an agent's flow. Raises IndexError or ValueError."""
 
-    def steer_all(
+    def set_all_gains(
         self,
         indices: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
         flows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
         gains: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu", writable=False)],
     ) -> None:
         """
-        Call `steer` for each of M flows; `gains` has the shape (2, M). Raises IndexError or ValueError.
+        Call `set_gains` for each of M flows; `gains` has the shape (2, M). Raises IndexError or ValueError.
         """
 
     def step(

@@ -181,7 +181,7 @@ struct Episode {
 void Steer(Batch& batch, std::size_t index, const Episode& episode, Random& random) {
   for (std::size_t flow = 0; flow < episode.scenario.flows.size(); ++flow) {
     if (episode.scenario.flows[flow].algorithm != "agent") continue;
-    batch.Steer(index, static_cast<std::int64_t>(flow), Uniform(random, 0.1, 4), Uniform(random, 0.1, 4));
+    batch.SetGains(index, static_cast<std::int64_t>(flow), Uniform(random, 0.1, 4), Uniform(random, 0.1, 4));
   }
 }
 

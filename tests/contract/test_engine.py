@@ -228,7 +228,7 @@ def test_a_batch_simulates_what_each_engine_does(case: str, engine: Engine) -> N
         batch.finish()
         assert batch.time_s.tolist() == [0.0, 0.0]
         for step in range(8):
-            batch.begin_step()
+            batch.begin_steps()
             batch.finish()
             for index, seed in enumerate((1, 2)):
                 flows = batch.flows[index]
@@ -239,7 +239,7 @@ def test_a_batch_simulates_what_each_engine_does(case: str, engine: Engine) -> N
         batch.begin_resets([1], [SCENARIO], [3], [200.0])  # while the other one waits
         batch.finish()
         for step in range(8, 12):
-            batch.begin_step()
+            batch.begin_steps()
             batch.finish()
             np.testing.assert_array_equal(batch.flows[0, :2], alone[1].flows[step])
             np.testing.assert_array_equal(batch.flows[1, :2], alone[3].flows[step - 8])
@@ -422,7 +422,7 @@ def test_engines_of_a_batch_run_at_once_and_do_not_meet(case: str) -> None:
         assert batch.finish() == {}
         received = np.zeros(2)
         while not batch.is_over.all():
-            batch.begin_step(np.flatnonzero(~batch.is_over))
+            batch.begin_steps(np.flatnonzero(~batch.is_over))
             assert batch.finish() == {}
             received += batch.flows[:, :, FLOW_COLUMNS.index("received_bytes")].sum(axis=1)
     assert 0 < received[1] <= 0.2e6 / 8 * (time.monotonic() - began)

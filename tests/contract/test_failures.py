@@ -45,11 +45,11 @@ class Failing(FakeEngine):
         self._done = 0
         self.made.append(self)
 
-    def _begin_reset(self, scenario: Scenario, seed: int, policies: Mapping[int, bytes]) -> None:
+    def _request_reset(self, scenario: Scenario, seed: int, policies: Mapping[int, bytes]) -> None:
         if self.refuses:
             self.refuses -= 1
             raise EngineError("it does not start")
-        super()._begin_reset(scenario, seed, policies)
+        super()._request_reset(scenario, seed, policies)
 
     def _finish_request(self, scenario: Scenario) -> Rows:
         if self._pending == "step":

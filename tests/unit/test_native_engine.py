@@ -21,6 +21,7 @@ from traces import SCENARIO, run
 from bbrgym import Flow, Scenario, _native, make_engine, simulate
 from bbrgym.baselines.registry import controllers
 from bbrgym.envs.columns import FLOW_COLUMNS
+from bbrgym.envs.engine_batch import FlowGains
 from bbrgym.envs.native.engine import NativeBatch, NativeEngine
 from bbrgym.envs.scenario import HEADER_BYTES
 
@@ -160,7 +161,7 @@ def test_many_at_once_are_what_each_is_alone(engine: NativeEngine, count: int, t
         for index in np.flatnonzero(engines.is_over & ~is_done):
             is_done[index] = True
             engines.begin_resets([int(index)], [SCENARIO], [99], [10.0])  # it restarts while others continue
-        engines.begin_step(np.flatnonzero(~engines.is_over) if engines.is_over.any() else None)
+        engines.begin_steps(np.flatnonzero(~engines.is_over) if engines.is_over.any() else None)
         engines.finish()
     assert played == alone
     engines.close()
@@ -188,8 +189,7 @@ def test_engines_take_more_flows_with_a_reset_of_all() -> None:
     with pytest.raises(ValueError, match="at most 1 flows in a reset of some, got 2"):
         engines.begin_resets([1], [two], [1], [10])
     engines.begin_resets([0, 1], [one, two], [1, 1], [10, 10])
-    engines.steer(np.array([0, 1]), np.array([0, 1]), np.ones((2, 2)))
-    engines.begin_step()
+    engines.begin_steps(gains=FlowGains(np.array([0, 1]), np.array([0, 1]), np.ones((2, 2))))
     assert engines.flows.shape[:2] == (2, 2)
     assert engines.time_s.tolist() == [0.01, 0.01]
     engines.close()
@@ -208,12 +208,12 @@ def test_a_batch_refuses_what_is_out_of_its_bounds() -> None:
         (ValueError, lambda: batch.reset(0, _native.Scenario(SCENARIO.to_dict()), 1)),
         (ValueError, lambda: batch.reset(0, _native.Scenario(plain | {"flows": []}), 1)),
         (ValueError, lambda: batch.step(np.zeros(3, dtype=np.int64))),
-        (IndexError, lambda: batch.steer(0, 1, 1.0, 1.0)),
-        (IndexError, lambda: batch.steer(1, 0, 1.0, 1.0)),
-        (ValueError, lambda: batch.steer(0, 0, 1.0, 1.0)),
-        (ValueError, lambda: batch.steer_all(np.zeros(2, int), np.zeros(1, int), np.ones((2, 2)))),
-        (ValueError, lambda: batch.steer_all(np.zeros(1, int), np.zeros(1, int), np.ones((1, 2)))),
-        (IndexError, lambda: batch.steer_all(np.array([-1]), np.zeros(1, int), np.ones((2, 1)))),
+        (IndexError, lambda: batch.set_gains(0, 1, 1.0, 1.0)),
+        (IndexError, lambda: batch.set_gains(1, 0, 1.0, 1.0)),
+        (ValueError, lambda: batch.set_gains(0, 0, 1.0, 1.0)),
+        (ValueError, lambda: batch.set_all_gains(np.zeros(2, int), np.zeros(1, int), np.ones((2, 2)))),
+        (ValueError, lambda: batch.set_all_gains(np.zeros(1, int), np.zeros(1, int), np.ones((1, 2)))),
+        (IndexError, lambda: batch.set_all_gains(np.array([-1]), np.zeros(1, int), np.ones((2, 1)))),
     ]
     for kind, call in refused:
         with pytest.raises(kind):

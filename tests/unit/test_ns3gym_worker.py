@@ -33,8 +33,8 @@ class Toy:
             raise ValueError("no episode 13")
         self.now_ns, self.end_ns, self.seed = 0, round(scenario["duration_s"] * 1e9), seed
 
-    def steer(self, flow: int, cwnd_gain: float, pacing_gain: float) -> None:
-        self.calls.append(("steer", flow, cwnd_gain, pacing_gain))
+    def set_gains(self, flow: int, cwnd_gain: float, pacing_gain: float) -> None:
+        self.calls.append(("set_gains", flow, cwnd_gain, pacing_gain))
 
     def step(self, duration_ns: int) -> None:
         self.calls.append(("step", duration_ns))
@@ -107,7 +107,7 @@ def test_serves_episode_after_episode(served: tuple[Parent, Toy, threading.Threa
     thread.join(HANG_S)
     assert not thread.is_alive()
     # Flow 2 is steered, flow 0's gains are left as they are, flow 1 is no agent's.
-    step = [("steer", 2, 1.5, 0.75), ("step", 400_000_000)]
+    step = [("set_gains", 2, 1.5, 0.75), ("step", 400_000_000)]
     assert toy.calls == [("reset", SCENARIO, 5), *step * 3, ("reset", SCENARIO, 7), *step * 3]
 
 

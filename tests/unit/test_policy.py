@@ -446,7 +446,7 @@ def test_a_batch_equals_single_runs(careful: str) -> None:
     with closing(NativeBatch(4, 2, threads=2)) as engines:
         engines.begin_resets(range(4), [scenario] * 4, [SEED] * 4, [3000.0] * 4)
         engines.finish()
-        engines.begin_step()
+        engines.begin_steps()
         engines.finish()
         alone = simulate(scenario, "native", SEED, 3000.0)
         np.testing.assert_array_equal(engines.flows, [alone.flows[0]] * 4)
