@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
@@ -12,15 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.experimental.callback import Callback
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from bbrgym.agents.checkpoint_names import saved_steps
 from bbrgym.agents.config import TrainConfig
 from bbrgym.agents.tracking import Tracker, TrackingConfig, read_metrics, read_run
 from bbrgym.agents.train import TrainResult, is_run_of, resume, train
-from bbrgym.executors import ending_local_jobs
-from bbrgym.interruption import TERMINATED, keeping_handlers
-from bbrgym.waiting import announcing
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -56,22 +52,12 @@ class SweepTracking(Callback):
         # Launchers compose the configuration of each job from the overrides.
         quoted = QuotedString(str(directory), Quote.single).with_quotes()
         config.hydra.overrides.hydra.append(f"hydra.sweep.dir={quoted}")
-        # Otherwise Ray replaces 127.0.0.1 by this machine's network address: its local instance would listen there,
-        # and a cluster at 127.0.0.1 would not be found. Ray reads this when it is imported.
-        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
-        if str(config.hydra.launcher._target_).endswith(".RayLauncher"):
-            _start_ray(config.hydra.launcher.ray.init)
         stack = _SWEEPS.get()
-        if stack is None:
-            return
-        is_local = str(config.hydra.launcher._target_).endswith(".submitit_launcher.LocalLauncher")
-        if config.get("tracking") is not None:
-            _track(config, directory, stack, is_local)
-        if is_local:  # last, so that the jobs end first
-            stack.enter_context(ending_local_jobs())
+        if stack is not None and config.get("tracking") is not None:
+            _track(config, directory, stack)
 
 
-def _track(config: DictConfig, directory: Path, stack: ExitStack, is_local: bool) -> None:
+def _track(config: DictConfig, directory: Path, stack: ExitStack) -> None:
     """Start the run of a sweep, which ends with the stack."""
     store = TrackingConfig.of({str(key): value for key, value in config.tracking.items()})
     choices = config.hydra.runtime.choices
@@ -91,28 +77,16 @@ def _track(config: DictConfig, directory: Path, stack: ExitStack, is_local: bool
             resume=True,
         )
     )
-    stack.push(lambda kind, error, trace: _end_jobs(tracker, store, error, is_local))
+    stack.callback(_end_jobs, tracker, store)
 
 
-def _start_ray(settings: DictConfig) -> None:
-    """Start Ray, as its launcher otherwise does, which would leave the signal handlers to it."""
-    import ray
-
-    options: Any = OmegaConf.to_container(settings, resolve=True)
-    if not ray.is_initialized():
-        with keeping_handlers(), announcing("Ray"):
-            ray.init(**options)
-
-
-def _end_jobs(tracker: Tracker, store: TrackingConfig, error: BaseException | None, is_local: bool) -> None:
-    """Count the jobs of a sweep, and end the runs of those that were killed, as `ending_local_jobs` does."""
+def _end_jobs(tracker: Tracker, store: TrackingConfig) -> None:
+    """Count the jobs of a sweep, and end the runs of those that were killed."""
     records = {path.parent: read_run(path.parent) for path in tracker.directory.glob("*/run.json")}
     statuses = [record["status"] for record in records.values() if record is not None]
     tracker.log_metrics({"jobs": len(statuses), "jobs_finished": statuses.count("FINISHED")})
-    # An interrupted sweep leaves the jobs of a cluster running.
-    is_over = is_local or error is None or (isinstance(error, SystemExit) and error.code != TERMINATED)
     for directory, record in records.items():
-        if is_over and record is not None and record["status"] == "RUNNING":
+        if record is not None and record["status"] == "RUNNING":
             _end_run(directory, record, store, "KILLED")
 
 

@@ -29,10 +29,9 @@ from bbrgym.benchmark.tables import summary_table
 from bbrgym.benchmark.worker import EngineFactory, execute, is_sound, load_metrics, measure_run
 from bbrgym.envs.engine import EngineUnavailableError, make_engine
 from bbrgym.envs.trace_file import load_trace
-from bbrgym.executors import TaskExecutor, make_executor, run_in_chunks
+from bbrgym.executors import TaskExecutor, TaskResult, make_executor, run_in_chunks
 from bbrgym.extras import require
 from bbrgym.files import is_local, open_folder, replace_file, write_json
-from bbrgym.processes import TaskResult
 
 UNTRACKED: Final = {"backend": "none"}
 

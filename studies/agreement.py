@@ -14,7 +14,6 @@ import functools
 import hashlib
 import json
 import math
-import os
 import random
 import sys
 from collections import Counter
@@ -39,9 +38,10 @@ from bbrgym.benchmark.plan import Benchmark, version_of
 from bbrgym.benchmark.results import load_benchmark
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.trace_file import load_trace, save_trace
+from bbrgym.executors import run_in_chunks
 from bbrgym.files import replace_file
 from bbrgym.interruption import run_interruptible
-from bbrgym.processes import run_in_processes
+from bbrgym.processes import ProcessExecutor
 from studies import page
 from studies.experiments import STAND_INS
 from studies.papers.published import Paper, compare
@@ -473,7 +473,8 @@ def _run_all(
     places = [(key, place) for key, of_key in tasks.items() for place in range(len(of_key))]
     order = sorted(((at, tasks[at[0]][at[1]]) for at in places), key=lambda entry: entry[1].seed)
     results = {}
-    with closing(run_in_processes(functools.partial(_run, value), order, os.cpu_count() or 1)) as outcomes:
+    with ProcessExecutor() as executor:
+        outcomes = run_in_chunks(functools.partial(_run, value), order, executor, chunk_s=0, retries=0)
         for outcome in track(outcomes, "runs", len(order), console=console):
             at, task = outcome.task
             if outcome.error is not None:

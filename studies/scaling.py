@@ -359,6 +359,10 @@ class _Counted(Executor):
     def workers(self) -> int:
         return self._executor.workers
 
+    @property
+    def lost(self) -> tuple[type[BaseException], ...]:
+        return self._executor.lost
+
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         self.calls += 1
         return self._executor.submit(fn, *args, **kwargs)
@@ -369,6 +373,8 @@ class _Counted(Executor):
 
 class _Instant(Executor):
     """Answers a chunk at once, as if each task had taken some seconds."""
+
+    lost = ()
 
     def __init__(self, workers: int, seconds: float) -> None:
         self.workers, self._seconds = workers, seconds

@@ -82,7 +82,7 @@ CASES = {
         f"sweep/*/{CHECKPOINT}",
     ),
     "train -m ray": Case((*SWEEP, "hydra/launcher=ray_local"), f"sweep/*/{CHECKPOINT}"),
-    "train -m submitit": Case((*SWEEP, "hydra/launcher=submitit_local"), f"sweep/*/{CHECKPOINT}"),
+    "train -m slurm": Case((*SWEEP, "hydra/launcher=slurm", "hydra.launcher.cluster=local"), f"sweep/*/{CHECKPOINT}"),
     "evaluate": Case(
         (
             *("bbrgym.cli", "evaluate", f"agent_path={REFERENCE}", "scenario=duel", "engine=native"),

@@ -4,40 +4,63 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import os
 import pickle
 import signal
-import subprocess
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from dataclasses import dataclass, field
 from multiprocessing import resource_tracker
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Literal, Protocol, TypeVar
 
 from bbrgym.checks import check_keys, check_name, check_number, keep_integers
 from bbrgym.extras import optional
 from bbrgym.interruption import deferring_signals, keeping_handlers, shielding_children
-from bbrgym.processes import ProcessExecutor, TaskError, TaskResult, WorkerLostError, error_text
+from bbrgym.processes import ProcessExecutor, WorkerLostError
 from bbrgym.waiting import announcing
 
+LOGGER: Final = logging.getLogger(__name__)
 Task = TypeVar("Task")
 
 
-class TaskExecutor(Protocol):
-    """A `concurrent.futures.Executor` that knows how many tasks it runs at a time.
+@dataclass(frozen=True)
+class TaskResult(Generic[Task]):
+    """How a task ended.
 
-    A future whose worker was lost raises `WorkerLostError`; the executor itself does not start its task again.
+    Attributes:
+        task: the task.
+        value: what its function returned.
+        error: why there is no value; None if it is done.
+        status: `failed` by an exception of the function, `killed` if its worker was lost.
+        seconds: duration of the last attempt; 0 if its worker was lost.
+        attempts: how often it was started.
     """
+
+    task: Task
+    value: Any = None
+    error: str | None = None
+    status: Literal["done", "failed", "killed"] = "done"
+    seconds: float = 0.0
+    attempts: int = 1
+
+
+class TaskExecutor(Protocol):
+    """A `concurrent.futures.Executor` that knows how many tasks it runs at a time. It starts no task twice."""
 
     @property
     def workers(self) -> int:
         """How many tasks run at a time, now: a cluster may grow."""
+
+    @property
+    def lost(self) -> tuple[type[BaseException], ...]:
+        """The errors of futures whose worker was lost."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Run `fn(*args, **kwargs)` on a worker, all of which can be pickled."""
@@ -65,15 +88,14 @@ def run_in_chunks(
     Args:
         function: can be pickled, as its return values and the tasks can.
         tasks: what to run.
-        executor: where to run it.
+        executor: where to run it. What is submitted when the generator is closed goes on until its shutdown.
         cost_s: estimates the seconds that a task takes; only their ratios matter in the long run.
-        chunk_s: what a call of the executor should take.
+        chunk_s: what a call of the executor should take; 0 for one task in each.
         retries: how often a task that is alone is started again if its worker was lost. An exception of the function is
             final.
 
     Yields:
-        The result of each task once its chunk has ended, in no particular order. Closing the generator cancels what
-        has not begun; `executor.shutdown(cancel_futures=True)` ends the rest.
+        The result of each task once its chunk has ended, in no particular order.
     """
     waiting = deque((task, cost_s(task)) for task in tasks)
     left_s = sum(cost for _, cost in waiting)
@@ -81,46 +103,42 @@ def run_in_chunks(
     running: dict[Future[Any], _Chunk[Task]] = {}
     ended: SimpleQueue[Future[Any]] = SimpleQueue()
     estimated_s, measured_s = 0.0, 0.0
-    try:
-        while waiting or again or running:
-            at_a_time = 2 * executor.workers  # one that runs and one that waits for each worker
-            while (waiting or again) and len(running) < at_a_time:
-                if again:
-                    chunk = again.popleft()
-                else:
-                    factor = measured_s / estimated_s if measured_s else 1.0
-                    wanted_s = min((chunk_s if measured_s else chunk_s / 10) / factor, left_s / at_a_time)
-                    chunk = _Chunk()
-                    while waiting and (not chunk.tasks or chunk.cost_s + waiting[0][1] <= wanted_s):
-                        task, cost = waiting.popleft()
-                        chunk.tasks.append(task)
-                        chunk.cost_s += cost
-                        left_s -= cost
-                with deferring_signals():  # an exception inside would leave locks taken that other threads wait for
-                    future = executor.submit(_run_chunk, function, chunk.tasks)
-                    running[future] = chunk
-                    future.add_done_callback(ended.put)
-            future = ended.get()
-            chunk = running.pop(future)
-            error = future.exception()
-            if error is None:
-                outcomes = future.result()
-                estimated_s += chunk.cost_s
-                measured_s += sum(outcome[2] for outcome in outcomes)
-                for task, (value, text, seconds) in zip(chunk.tasks, outcomes, strict=True):
-                    yield TaskResult(task, value, text, "failed" if text else "done", seconds, chunk.attempt)
-            elif not isinstance(error, WorkerLostError):  # as a module that a worker lacks
-                for task in chunk.tasks:
-                    yield TaskResult(task, None, error_text(error), "failed", 0.0, chunk.attempt)
-            elif len(chunk.tasks) > 1:
-                again += chunk.halves()
-            elif chunk.attempt <= retries:
-                again.append(dataclasses.replace(chunk, attempt=chunk.attempt + 1))
+    while waiting or again or running:
+        at_a_time = 2 * executor.workers  # one that runs and one that waits for each worker
+        while (waiting or again) and len(running) < at_a_time:
+            if again:
+                chunk = again.popleft()
             else:
-                yield TaskResult(chunk.tasks[0], None, error_text(error), "killed", 0.0, chunk.attempt)
-    finally:
-        for future in running:
-            future.cancel()
+                factor = measured_s / estimated_s if measured_s else 1.0
+                wanted_s = min((chunk_s if measured_s else chunk_s / 10) / factor, left_s / at_a_time)
+                chunk = _Chunk()
+                while waiting and (not chunk.tasks or chunk.cost_s + waiting[0][1] <= wanted_s):
+                    task, cost = waiting.popleft()
+                    chunk.tasks.append(task)
+                    chunk.cost_s += cost
+                    left_s -= cost
+            with deferring_signals():  # an exception inside would leave locks taken that other threads wait for
+                future = executor.submit(_run_chunk, function, chunk.tasks)
+                running[future] = chunk
+                future.add_done_callback(ended.put)
+        future = ended.get()
+        chunk = running.pop(future)
+        error = WorkerLostError("the task was cancelled") if future.cancelled() else future.exception()
+        if error is None:
+            outcomes = future.result()
+            estimated_s += chunk.cost_s
+            measured_s += sum(outcome[2] for outcome in outcomes)
+            for task, (value, text, seconds) in zip(chunk.tasks, outcomes, strict=True):
+                yield TaskResult(task, value, text, "failed" if text else "done", seconds, chunk.attempt)
+            continue
+        is_lost = isinstance(error, (WorkerLostError, *executor.lost))
+        text = (str(error).strip().splitlines() or [""])[0] if is_lost else f"{type(error).__name__}: {error}"
+        if is_lost and (len(chunk.tasks) > 1 or chunk.attempt <= retries):
+            LOGGER.info("%s; starting its %d tasks again", text, len(chunk.tasks))
+            again += chunk.parts()
+        else:  # its worker was lost too often, or lacks a module
+            for task in chunk.tasks:
+                yield TaskResult(task, None, text, "killed" if is_lost else "failed", 0.0, chunk.attempt)
 
 
 @dataclass
@@ -129,8 +147,11 @@ class _Chunk(Generic[Task]):
     cost_s: float = 0.0
     attempt: int = 1
 
-    def halves(self) -> list[_Chunk[Task]]:
+    def parts(self) -> list[_Chunk[Task]]:
+        """Return its halves, or a second attempt if it has one task."""
         middle = len(self.tasks) // 2
+        if middle == 0:
+            return [_Chunk(self.tasks, self.cost_s, self.attempt + 1)]
         return [_Chunk(part, self.cost_s / 2) for part in (self.tasks[:middle], self.tasks[middle:])]
 
 
@@ -143,14 +164,14 @@ def _run_chunk(function: Callable[[Any], Any], tasks: Sequence[Any]) -> list[tup
         try:
             value = function(task)
         except Exception as error:
-            text = error_text(error)
+            text = f"{type(error).__name__}: {error}"
         outcomes.append((value, text, round(time.perf_counter() - began, 3)))
     return outcomes
 
 
 @dataclass(frozen=True)
 class ExecutorConfig:
-    """Where the tasks of a benchmark run; conf/benchmark/executor explains the fields of each kind.
+    """Where the runs of a benchmark or the jobs of a sweep run; conf/benchmark/executor explains each kind.
 
     Args:
         workers: how many tasks run at a time; None for what the kind says.
@@ -186,28 +207,43 @@ class ExecutorConfig:
         name = next(name for name, kind in EXECUTORS.items() if kind is type(self))
         return {"name": name, **dataclasses.asdict(self)}
 
-    def start(self) -> TaskExecutor:
-        """Start the executor, or connect to its cluster.
-
-        Raises:
-            ModuleNotFoundError: a package that it needs is not installed.
-        """
+    def start(self, is_fresh: bool) -> TaskExecutor:
+        """See `make_executor`."""
         raise NotImplementedError
 
 
-def make_executor(config: ExecutorConfig) -> TaskExecutor:
-    """Start an executor, or connect to its cluster: see `ExecutorConfig.start`."""
+def make_executor(config: ExecutorConfig, is_fresh: bool = False) -> TaskExecutor:
+    """Start an executor, or connect to its cluster.
+
+    Args:
+        config: which one.
+        is_fresh: whether each call of it gets a process of its own. Dask's workers cannot do so.
+
+    Raises:
+        ModuleNotFoundError: a package that it needs is not installed.
+    """
     with announcing(f"the workers of {type(config).__name__.removesuffix('Config')}"):
-        return config.start()
+        return config.start(is_fresh)
 
 
 @dataclass(frozen=True)
 class LocalConfig(ExecutorConfig):
-    """Processes of this machine, as many as `workers`, None for one per core: see `ProcessExecutor`."""
+    """Processes of this machine, as many as `workers`, None for one per core: see `ProcessExecutor`.
 
-    def start(self) -> TaskExecutor:
-        """Return the executor, which starts processes when it has tasks."""
-        return ProcessExecutor(self.workers)
+    Args:
+        workers: as above.
+        timeout_s: limit of a call; its processes then get SIGTERM, and SIGKILL 15 s later. None for no limit.
+    """
+
+    timeout_s: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("executor.timeout_s", self.timeout_s, above=0, or_none=True)
+
+    def start(self, is_fresh: bool) -> TaskExecutor:
+        """See `make_executor`; processes start when there are tasks."""
+        return ProcessExecutor(self.workers, timeout_s=self.timeout_s, is_fresh=is_fresh)
 
 
 @dataclass(frozen=True)
@@ -216,7 +252,7 @@ class RayConfig(ExecutorConfig):
 
     Args:
         workers: of the Ray that is started here, None for one per core; of a cluster, as many as it has CPUs.
-        address: `local` starts a Ray for this benchmark, on 127.0.0.1 alone; else that of a running cluster, `auto`
+        address: `local` starts a Ray for these tasks, on 127.0.0.1 alone; else that of a running cluster, `auto`
             for the one of RAY_ADDRESS or of this machine.
         cpus_per_task: CPUs that a task reserves.
         object_store_mb: memory of the object store of a Ray that is started here. Little passes through it.
@@ -231,9 +267,9 @@ class RayConfig(ExecutorConfig):
         check_number("executor.cpus_per_task", self.cpus_per_task, above=0)
         keep_integers(self, "object_store_mb", prefix="executor.", at_least=75)  # the least that Ray takes
 
-    def start(self) -> TaskExecutor:
-        """Start or connect to Ray, or use the Ray that this process is connected to."""
-        return _RayExecutor(self)
+    def start(self, is_fresh: bool) -> TaskExecutor:
+        """See `make_executor`; a Ray that this process is connected to already is used."""
+        return _RayExecutor(self, is_fresh)
 
 
 @dataclass(frozen=True)
@@ -242,14 +278,14 @@ class DaskConfig(ExecutorConfig):
 
     Args:
         workers: of the cluster that is started here, None for one per core; a running one has what it has.
-        address: `local` starts a cluster of processes for this benchmark, on 127.0.0.1 alone; else that of a
+        address: `local` starts a cluster of processes for these tasks, on 127.0.0.1 alone; else that of a
             scheduler, as `tcp://10.0.0.1:8786`.
     """
 
     address: str = "local"
 
-    def start(self) -> TaskExecutor:
-        """Start or connect to the cluster."""
+    def start(self, is_fresh: bool) -> TaskExecutor:
+        """See `make_executor`."""
         return _DaskExecutor(self)
 
 
@@ -276,8 +312,8 @@ class SlurmConfig(ExecutorConfig):
         check_number("executor.poll_s", self.poll_s, above=0)
         check_name("executor.cluster", self.cluster, ("slurm", "local"))
 
-    def start(self) -> TaskExecutor:
-        """Return the executor, which submits a job per call."""
+    def start(self, is_fresh: bool) -> TaskExecutor:
+        """See `make_executor`; it submits a job per call."""
         return _SlurmExecutor(self)
 
 
@@ -289,9 +325,39 @@ EXECUTORS: Final[Mapping[str, type[ExecutorConfig]]] = {
 }
 
 
-class _RayExecutor(Executor):
-    def __init__(self, config: RayConfig) -> None:
+class _Cluster(Executor):
+    """An executor whose workers are not ours."""
+
+    def __init__(self) -> None:
+        self._running: dict[Future[Any], Any] = {}
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future, task = self._begin(fn, args, kwargs)
+        self._running[future] = task
+        future.add_done_callback(self._running.pop)
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        if wait and not cancel_futures:
+            wait_for(list(self._running))
+        self._end()
+
+    def _begin(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Future[Any], Any]:
+        """Start a task; return its future, and what ends it."""
+        raise NotImplementedError
+
+    def _end(self) -> None:
+        """End running tasks, and the workers that were started here."""
+        raise NotImplementedError
+
+
+class _RayExecutor(_Cluster):
+    def __init__(self, config: RayConfig, is_fresh: bool) -> None:
+        super().__init__()
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        # Else Ray replaces 127.0.0.1 by this machine's network address: its local instance would listen there, and a
+        # cluster at 127.0.0.1 would not be found. Ray reads this when it is imported.
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
         with optional("executor=ray"):
             import ray
 
@@ -305,63 +371,42 @@ class _RayExecutor(Executor):
             with keeping_handlers():
                 ray.init(**options)
         errors = ray.exceptions
-        self._lost = (errors.WorkerCrashedError, errors.NodeDiedError, errors.ObjectLostError, errors.OutOfMemoryError)
+        self.lost = (errors.WorkerCrashedError, errors.NodeDiedError, errors.ObjectLostError, errors.OutOfMemoryError)
         self._cpus_per_task = config.cpus_per_task
         # `run_in_chunks` decides what runs again.
-        self._remote = ray.remote(num_cpus=config.cpus_per_task, max_retries=0)(_call)
-        self._running: dict[Future[Any], Any] = {}
+        decorate = ray.remote(num_cpus=config.cpus_per_task, max_retries=0, max_calls=int(is_fresh))
+        self._call = decorate(_call)
 
     @property
     def workers(self) -> int:
         return max(1, int(self._ray.cluster_resources().get("CPU", 0) / self._cpus_per_task))
 
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        reference = self._remote.remote(fn, args, kwargs)
-        future: Future[Any] = Future()
-        future.set_running_or_notify_cancel()
-        self._running[future] = reference
-        reference.future().add_done_callback(lambda source: self._finish(source, future))
-        return future
+    def _begin(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Future[Any], Any]:
+        reference = self._call.remote(fn, args, kwargs)
+        return reference.future(), reference
 
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        if cancel_futures:
-            for reference in list(self._running.values()):
-                with contextlib.suppress(Exception):  # it has ended, or its cluster has
-                    self._ray.cancel(reference, force=True)
-        elif wait:
-            wait_for(list(self._running))
+    def _end(self) -> None:
+        for reference in list(self._running.values()):
+            with contextlib.suppress(Exception):  # it has ended, or its cluster has
+                self._ray.cancel(reference, force=True)
         if self._is_ours:
             self._ray.shutdown()
-
-    def _finish(self, source: Future[Any], future: Future[Any]) -> None:
-        self._running.pop(future, None)
-        error = source.exception()
-        if isinstance(error, self._ray.exceptions.RayTaskError):
-            future.set_exception(TaskError(str(error).splitlines()[-1]))
-        elif isinstance(error, self._lost):
-            future.set_exception(WorkerLostError(f"its worker was lost: {_first_line(error)}"))
-        else:
-            _settle(source, future)
 
 
 def _call(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     return fn(*args, **kwargs)
 
 
-def _call_pickled(call: bytes) -> Any:
-    fn, args, kwargs = pickle.loads(call)
-    return fn(*args, **kwargs)
-
-
-class _DaskExecutor(Executor):
+class _DaskExecutor(_Cluster):
     def __init__(self, config: DaskConfig) -> None:
+        super().__init__()
         with optional("executor=dask"):
             import cloudpickle
             import dask
             from distributed import Client, KilledWorker, LocalCluster
 
         self._dumps = cloudpickle.dumps
-        self._lost = KilledWorker
+        self.lost = (KilledWorker,)
         self._cluster = None
         if config.address == "local":
             workers = config.workers or len(os.sched_getaffinity(0))
@@ -385,24 +430,16 @@ class _DaskExecutor(Executor):
                 )
         self._client = Client(self._cluster or config.address)
         self._executor = self._client.get_executor(pure=False)
-        self._running: set[Future[Any]] = set()
 
     @property
     def workers(self) -> int:
         return max(1, sum(int(threads) for threads in self._client.nthreads().values()))
 
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        future.set_running_or_notify_cancel()
-        self._running.add(future)
+    def _begin(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Future[Any], Any]:
         # Dask would take a function within the arguments for a task of its own.
-        source = self._executor.submit(_call_pickled, self._dumps((fn, args, kwargs)))
-        source.add_done_callback(lambda source: self._finish(source, future))
-        return future
+        return self._executor.submit(_call_pickled, self._dumps((fn, args, kwargs))), None
 
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        if wait and not cancel_futures:
-            wait_for(list(self._running))
+    def _end(self) -> None:
         with contextlib.suppress(Exception):  # the cluster may be gone
             self._executor.shutdown(wait=False)
         with contextlib.suppress(TimeoutError):  # a busy machine; what is left ends with this process
@@ -410,110 +447,63 @@ class _DaskExecutor(Executor):
             if self._cluster is not None:
                 self._cluster.close()
 
-    def _finish(self, source: Future[Any], future: Future[Any]) -> None:
-        self._running.discard(future)
-        if source.cancelled():
-            future.set_exception(WorkerLostError("its worker was lost: Dask cancelled the task"))
-        elif isinstance(error := source.exception(), self._lost):
-            future.set_exception(WorkerLostError(f"its worker was lost: {_first_line(error)}"))
-        else:
-            _settle(source, future)
+
+def _call_pickled(call: bytes) -> Any:
+    return _call(*pickle.loads(call))
 
 
-class _SlurmExecutor(Executor):
+class _SlurmExecutor(ThreadPoolExecutor):
+    """Jobs, each of which a thread here waits for."""
+
+    lost = (WorkerLostError,)
+
     def __init__(self, config: SlurmConfig) -> None:
         with optional("executor=slurm"):
             import submitit
 
-        self._submitit = submitit
-        self._local_jobs = contextlib.ExitStack()
-        if config.cluster == "local":
-            self._local_jobs.enter_context(ending_local_jobs())
         self.workers = config.workers or 32
+        super().__init__(2 * self.workers)
+        self._failed = submitit.core.utils.FailedJobError
         self._poll_s = config.poll_s
         self._executor = submitit.AutoExecutor(Path(config.folder).absolute(), cluster=config.cluster)
         self._executor.update_parameters(**config.parameters)
-        self._jobs: dict[Future[Any], Any] = {}
-        self._lock = threading.Lock()
+        self._jobs: list[Any] = []
         self._is_over = threading.Event()
-        self._watcher = threading.Thread(target=self._watch, name="SlurmExecutor", daemon=True)
-        self._watcher.start()
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        future.set_running_or_notify_cancel()
-        job = self._executor.submit(fn, *args, **kwargs)
-        with self._lock:
-            self._jobs[future] = job
-        return future
+        with shielding_children():
+            job = self._executor.submit(fn, *args, **kwargs)
+        self._jobs.append(job)
+        return super().submit(self._wait, job)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        if wait and not cancel_futures:
-            wait_for(list(self._jobs))
-        self._is_over.set()
-        self._watcher.join()
-        for job in self._jobs.values():
-            job.cancel(check=False)
-        self._local_jobs.close()
+        if cancel_futures:
+            self._is_over.set()
+        super().shutdown(wait or cancel_futures, cancel_futures=cancel_futures)
+        if cancel_futures:
+            for job in self._jobs:
+                _end_job(job)
 
-    def _watch(self) -> None:
-        while not self._is_over.wait(self._poll_s):
-            with self._lock:
-                jobs = list(self._jobs.items())
-            for future, job in jobs:
-                if self._is_over.is_set():
-                    return
-                if not job.done():
-                    continue
-                with self._lock:
-                    del self._jobs[future]
-                error = job.exception()
-                if error is None:
-                    future.set_result(job.result())
-                elif isinstance(error, self._submitit.core.utils.FailedJobError):
-                    future.set_exception(TaskError(f"job {job.job_id}: {error}"))
-                else:
-                    future.set_exception(WorkerLostError(f"job {job.job_id} was lost: {_first_line(error)}"))
+    def _wait(self, job: Any) -> Any:
+        while not job.done():
+            if self._is_over.wait(self._poll_s):
+                raise WorkerLostError("its executor has been shut down")
+        self._jobs.remove(job)
+        error = job.exception()
+        if error is not None and not isinstance(error, self._failed):
+            raise WorkerLostError(f"job {job.job_id} was lost: {error}")
+        return job.result()  # or its error
 
 
-@contextlib.contextmanager
-def ending_local_jobs() -> Iterator[None]:
-    """Let the jobs that submitit starts on this machine in the block end with it, and ignore Ctrl-C.
-
-    submitit lets them outlive the process that submitted them: its tasks ignore SIGTERM.
-    """
-    from submitit.local import local
-
-    started: list[subprocess.Popen[bytes]] = []
-    start_controller = local.start_controller
-
-    def start(*args: Any, **options: Any) -> subprocess.Popen[bytes]:
-        with shielding_children():
-            started.append(start_controller(*args, **options))
-        return started[-1]
-
-    local.start_controller = start
-    try:
-        yield
-    finally:
-        local.start_controller = start_controller
-        for controller in started:
-            if controller.poll() is None:
-                controller.send_signal(signal.SIGSTOP)  # so that it starts no task now
-                tasks = Path(f"/proc/{controller.pid}/task/{controller.pid}/children").read_text(encoding="ascii")
-                for task in map(int, tasks.split()):
-                    os.kill(task, signal.SIGKILL)
-                controller.kill()
-                controller.wait()
-
-
-def _settle(source: Future[Any], future: Future[Any]) -> None:
-    error = source.exception()
-    if error is None:
-        future.set_result(source.result())
-    else:
-        future.set_exception(error)
-
-
-def _first_line(error: object) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+def _end_job(job: Any) -> None:
+    """End a job. submitit lets one on this machine outlive us, and its task ignores SIGTERM."""
+    controller = getattr(job, "_process", None)
+    if controller is None:
+        job.cancel(check=False)
+    elif controller.poll() is None:
+        controller.send_signal(signal.SIGSTOP)  # so that it starts no task now
+        tasks = Path(f"/proc/{controller.pid}/task/{controller.pid}/children").read_text(encoding="ascii")
+        for task in map(int, tasks.split()):
+            os.kill(task, signal.SIGKILL)
+        controller.kill()
+        controller.wait()

@@ -44,18 +44,17 @@ def optional(purpose: str) -> Iterator[None]:
 
 def extra_of(package: str) -> str | None:
     """Return the first extra that has the package of this import name; None if no extra has it."""
-    name = _DISTRIBUTIONS.get(package, package)
-    parts = {_normalised(part) for part in name.split(".")}  # hydra_plugins.hydra_ray_launcher
+    name = _normalised(_DISTRIBUTIONS.get(package, package))
     for requirement in metadata.requires("bbrgym") or ():
         found = re.match(r"([\w.-]+).*;.*extra == ['\"](\w+)['\"]", requirement)
-        if found and _normalised(found[1]) in parts:
+        if found and _normalised(found[1]) == name:
             return found[2]
     return None
 
 
 def _missing(purpose: str, package: str) -> ModuleNotFoundError:
     extra = extra_of(package)
-    what = f"bbrgym[{extra}]" if extra else package.partition(".")[0]
+    what = f"bbrgym[{extra}]" if extra else package
     return ModuleNotFoundError(f"{purpose} needs {package}: pip install '{what}'", name=package)
 
 

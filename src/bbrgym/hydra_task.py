@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bbrgym.envs.engine import EngineError
-from bbrgym.extras import require
 from bbrgym.interruption import raise_if_interrupted
 
 if TYPE_CHECKING:
@@ -25,10 +23,6 @@ def run_with_hydra(task: Task, config_name: str, arguments: Sequence[str]) -> in
 
     from bbrgym.agents.sweep import SweepTracking, tracked_sweep
 
-    for argument in arguments:
-        if launcher := re.match(r"hydra/launcher=(ray|slurm|submitit)", argument):
-            plugin = "ray" if launcher[1] == "ray" else "submitit"
-            require(argument, plugin, f"hydra_plugins.hydra_{plugin}_launcher")
     callback = f"{SweepTracking.__module__}.{SweepTracking.__qualname__}"
     added = [f"hydra.job.name={task.command}", f"+hydra.callbacks.tracking._target_={callback}"]
     try:

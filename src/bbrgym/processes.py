@@ -1,10 +1,8 @@
-"""Child processes that never outlive this one, and tasks that run in them."""
+"""Child processes that never outlive this one, and an executor whose tasks run in them."""
 
 from __future__ import annotations
 
 import contextlib
-import logging
-import math
 import multiprocessing
 import os
 import pickle
@@ -15,20 +13,16 @@ import sys
 import threading
 import time
 import weakref
-from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence
-from concurrent.futures import Executor, Future
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from multiprocessing.connection import Connection, wait
 from multiprocessing.spawn import get_preparation_data, prepare
-from pathlib import Path
-from queue import SimpleQueue
-from typing import IO, Any, Final, Generic, Literal, TypeVar, cast
+from typing import IO, Any, Final
 
 from bbrgym.interruption import deferring_signals
 
-LOGGER: Final = logging.getLogger(__name__)
-Task = TypeVar("Task")
+GRACE_S: Final = 15.0
+"""Time between SIGTERM and SIGKILL for a process that runs a task: a training writes a checkpoint in it."""
 
 _TAIL_LINES: Final = 20
 _TAIL_BYTES: Final = 16_384
@@ -44,230 +38,96 @@ kill -9 "-$1" 2>/dev/null
 """Shell script with arguments (process group, grace in 0.1 s). Only we hold the other end of its standard input."""
 
 
-@dataclass(frozen=True)
-class TaskResult(Generic[Task]):
-    """How a task ended.
-
-    Attributes:
-        task: the task.
-        value: what its function returned.
-        error: why there is no value; None if it is done.
-        status: `failed` by an exception of the function, `killed` if its process died, `timeout` if it took too long.
-        seconds: duration of the last attempt.
-        attempts: how often it was started.
-    """
-
-    task: Task
-    value: Any = None
-    error: str | None = None
-    status: Literal["done", "failed", "killed", "timeout"] = "done"
-    seconds: float = 0.0
-    attempts: int = 1
-
-
 class WorkerLostError(RuntimeError):
-    """The worker that ran a task ended, or was lost, before the task did: it was killed, or its machine died."""
+    """The process or job that ran a task ended before the task did: it was killed, or took too long."""
 
 
-class TaskError(RuntimeError):
-    """A task's own exception, if it cannot be pickled: `<type>: <message>`."""
+class ProcessExecutor(ThreadPoolExecutor):
+    """Runs functions in Python processes of this machine, each of which a thread here waits for.
 
-
-def error_text(error: BaseException) -> str:
-    """Return a task's error as text: `EngineError: …`, or why its worker was lost."""
-    return str(error) if isinstance(error, WorkerLostError | TaskError) else f"{type(error).__name__}: {error}"
-
-
-def run_in_processes(
-    function: Callable[[Task], Any],
-    tasks: Iterable[Task],
-    processes: int,
-    *,
-    timeout_s: float | None = None,
-    retries: int = 0,
-    grace_s: float = 5.0,
-    output: Callable[[Task], Path] | None = None,
-) -> Generator[TaskResult[Task], None, None]:
-    """Run `function(task)` for every task in up to `processes` Python processes, by a `ProcessExecutor`.
-
-    Args:
-        function: can be pickled, as its return values and the tasks can.
-        tasks: what to run.
-        processes: how many at a time, at least 1.
-        timeout_s: as for `ProcessExecutor`.
-        retries: as for `ProcessExecutor`.
-        grace_s: as for `ProcessExecutor`.
-        output: the file that a task's output is appended to. Each task then runs in a process of its own, whose process
-            group is killed when the task has ended. None lets the processes inherit our output and run many tasks.
-
-    Yields:
-        The result of each task as it ends, in no particular order. Closing the generator ends the processes.
-    """
-    executor = ProcessExecutor(processes, timeout_s=timeout_s, retries=retries, grace_s=grace_s)
-    ended: SimpleQueue[Future[Any]] = SimpleQueue()
-    try:
-        futures: dict[Future[Any], Task] = {}
-        for task in tasks:
-            with deferring_signals():  # an exception inside would leave locks taken that the supervisor waits for
-                future = executor.submit_with_output(None if output is None else output(task), function, task)
-                futures[future] = task
-                future.add_done_callback(ended.put)
-        for _ in range(len(futures)):
-            future = cast(ProcessFuture, ended.get())
-            task, error = futures[future], future.exception()
-            text = None if error is None else error_text(error)
-            value = None if error is not None else future.result()
-            yield TaskResult(task, value, text, future.status, future.seconds, future.attempts)
-    finally:
-        executor.shutdown(cancel_futures=True)
-
-
-class ProcessFuture(Future[Any]):
-    """The future of a task of `ProcessExecutor`, with how it ended: see `TaskResult`."""
-
-    status: Literal["done", "failed", "killed", "timeout"] = "done"
-    seconds: float = 0.0
-    attempts: int = 1
-
-
-class ProcessExecutor(Executor):
-    """Runs functions in Python processes of this machine, as `concurrent.futures.ProcessPoolExecutor` does.
-
-    Unlike there, a process that is killed costs its own task only: its future raises `WorkerLostError`. All processes
-    end when this one does, even by SIGKILL. Leaving the `with` block by an exception ends them too.
+    Unlike in `concurrent.futures.ProcessPoolExecutor`, a process that is killed costs its own task only: its future
+    raises `WorkerLostError`. All processes end when this one does, even by SIGKILL. Leaving the `with` block by an
+    exception ends them too. docs/decisions/0009-our-own-process-pool.md has the alternatives.
 
     Args:
         workers: how many processes, at least 1; None for one per core.
-        timeout_s: limit of one attempt; None for no limit.
-        retries: how often a task is started again if its process was killed or timed out. An exception of the function
-            is final.
-        grace_s: time between SIGTERM and SIGKILL for a process that must end.
+        timeout_s: limit of a task, which then fails with `WorkerLostError`; None for no limit.
+        is_fresh: whether each task gets a process of its own, whose process group is killed after it.
 
     Attributes:
         workers: how many processes.
+        lost: the errors of futures whose process was lost.
     """
 
-    def __init__(
-        self, workers: int | None = None, *, timeout_s: float | None = None, retries: int = 0, grace_s: float = 5.0
-    ) -> None:
+    lost = (WorkerLostError,)
+
+    def __init__(self, workers: int | None = None, *, timeout_s: float | None = None, is_fresh: bool = False) -> None:
         self.workers = workers or len(os.sched_getaffinity(0))
-        self._timeout_s, self._retries, self._grace_s = timeout_s, retries, grace_s
+        super().__init__(self.workers, thread_name_prefix="ProcessExecutor")
+        self._timeout_s, self._is_fresh = timeout_s, is_fresh
         # As a spawned `multiprocessing.Process` gets it: search path, arguments, working directory and main module.
         preparation = get_preparation_data("worker")
         del preparation["authkey"]
         self._preparation = pickle.dumps(preparation)
-        self._waiting: deque[_Job] = deque()
-        self._lock = threading.Lock()
-        self._is_open, self._is_cancelled = True, False
-        self._wake_reader, self._wake_writer = socket.socketpair()
-        self._wake_writer.setblocking(False)
-        self._supervisor: threading.Thread | None = None
+        self._idle: list[_Worker] = []
+        self._busy: list[_Worker] = []
+        self._is_cancelled = False
+        self._changed = threading.Condition()
 
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> ProcessFuture:
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Run `fn(*args, **kwargs)` in a process, all of which can be pickled."""
-        return self.submit_with_output(None, fn, *args, **kwargs)
-
-    def submit_with_output(
-        self, output: Path | None, fn: Callable[..., Any], /, *args: Any, **kwargs: Any
-    ) -> ProcessFuture:
-        """Run `fn` in a process of its own, whose output is appended to a file; None is as `submit`."""
-        job = _Job(ProcessFuture(), pickle.dumps((fn, args, kwargs)), output)
-        with self._lock:
-            if not self._is_open:
-                raise RuntimeError("cannot submit a task after shutdown")
-            self._waiting.append(job)
-            if self._supervisor is None:
-                self._supervisor = threading.Thread(target=self._supervise, name="ProcessExecutor", daemon=True)
-                self._supervisor.start()
-        self._wake()
-        return job.future
+        return super().submit(self._run, pickle.dumps((fn, args, kwargs)))
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End the processes, after the submitted tasks or, with `cancel_futures`, now: also of running tasks."""
-        with self._lock:
-            self._is_open = False
-            self._is_cancelled |= cancel_futures
-            supervisor = self._supervisor
-        self._wake()
-        if wait and supervisor is not None:
-            supervisor.join()
+        if cancel_futures:
+            super().shutdown(wait=False, cancel_futures=True)
+            with self._changed:
+                self._is_cancelled = True
+                self._signal_busy(signal.SIGTERM)
+                try:
+                    self._changed.wait_for(lambda: not self._busy, GRACE_S)
+                finally:
+                    self._signal_busy(signal.SIGKILL)
+        super().shutdown(wait)
+        if wait or cancel_futures:
+            for worker in self._idle:
+                worker.process.signal(signal.SIGTERM)
+            while self._idle:
+                self._idle.pop().end()
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.shutdown(cancel_futures=kind is not None)
 
-    def _wake(self) -> None:
-        with contextlib.suppress(OSError):  # it is full of calls already, or its reader has ended
-            self._wake_writer.send(b"x")
-
-    def _supervise(self) -> None:
-        """Give the tasks to processes until shutdown; the supervising thread, which alone starts and ends them."""
-        idle: list[_Worker] = []
-        busy: list[_Worker] = []
+    def _run(self, call: bytes) -> Any:
+        """Let a process answer a call; in a thread."""
+        with self._changed:
+            if self._is_cancelled:
+                raise WorkerLostError("its executor has been shut down")
+            worker = self._idle.pop() if self._idle else _Worker(self._preparation)
+            self._busy.append(worker)
+        answer, ended = None, ""
         try:
-            while self._begin_jobs(idle, busy):
-                soonest = min((worker.deadline for worker in busy), default=math.inf)
-                limit = None if math.isinf(soonest) else max(0.0, soonest - time.monotonic())
-                ready = wait([self._wake_reader, *(source for worker in busy for source in worker.sources())], limit)
-                if self._wake_reader in ready:
-                    self._wake_reader.recv(4096)
-                for worker in list(busy):
-                    if not worker.is_finished():
-                        continue
-                    busy.remove(worker)
-                    if worker.is_reusable:
-                        idle.append(worker)
-                    self._finish(worker.job)
+            answer = worker.ask(call, self._timeout_s)
         finally:
-            with self._lock:
-                self._is_open = False
-                left = [*(worker.job for worker in busy), *self._waiting]
-                self._waiting.clear()
-            workers = [*idle, *busy]
-            for worker in workers:
-                worker.process.signal(signal.SIGTERM)
-            deadline = time.monotonic() + self._grace_s
-            for worker in workers:
-                worker.end(max(0.0, deadline - time.monotonic()))
-            for job in left:
-                if not job.future.cancel() and not job.future.done():
-                    job.future.status = "killed"
-                    job.future.set_exception(WorkerLostError("its process was ended with the executor"))
-            self._wake_reader.close()
-            self._wake_writer.close()
+            is_reusable = answer is not None and not self._is_fresh
+            with self._changed:  # before its process is waited for, whose id may be another's then
+                self._busy.remove(worker)
+                if is_reusable:
+                    self._idle.append(worker)
+                self._changed.notify_all()
+            if not is_reusable:
+                ended = worker.end()
+        if answer is None:
+            raise WorkerLostError(f"its process {ended}")
+        value, error = pickle.loads(answer)
+        if error is not None:
+            raise error
+        return value
 
-    def _begin_jobs(self, idle: list[_Worker], busy: list[_Worker]) -> bool:
-        """Start waiting tasks where there is room; return False once nothing is left to supervise."""
-        while len(busy) < self.workers:
-            with self._lock:
-                if self._is_cancelled:
-                    return False
-                job = self._waiting.popleft() if self._waiting else None
-                if job is None:
-                    return self._is_open or bool(busy)
-            if job.future.running() or job.future.set_running_or_notify_cancel():
-                try:
-                    is_known = idle and job.output is None
-                    worker = idle.pop() if is_known else _Worker(self._preparation, job.output, self._grace_s)
-                except OSError as error:  # a process cannot be started
-                    job.future.status = "failed"
-                    job.future.set_exception(error)
-                    continue
-                busy.append(worker)
-                worker.begin(job, self._timeout_s)
-        return not self._is_cancelled
-
-    def _finish(self, job: _Job) -> None:
-        future = job.future
-        if future.status in ("killed", "timeout") and future.attempts <= self._retries:
-            where = "" if job.output is None else f"{job.output.parent.name}: "
-            LOGGER.warning(f"{where}{job.error}; starting it again")
-            future.attempts += 1
-            with self._lock:
-                self._waiting.appendleft(job)
-        elif job.error is not None:
-            future.set_exception(job.error)
-        else:
-            future.set_result(job.value)
+    def _signal_busy(self, number: signal.Signals) -> None:
+        for worker in self._busy:
+            worker.process.signal(number)
 
 
 class ChildProcess:
@@ -375,96 +235,45 @@ class ChildProcess:
         return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
 
 
-@dataclass
-class _Job:
-    """A task of `ProcessExecutor`."""
-
-    future: ProcessFuture
-    call: bytes
-    """The function and its arguments, pickled."""
-    output: Path | None
-    value: Any = None
-    error: Exception | None = None
-
-
 class _Worker:
-    """A Python process that runs one task after the other, or one only if it has an `output`."""
+    """A Python process that answers calls."""
 
-    def __init__(self, preparation: bytes, output: Path | None, grace_s: float) -> None:
-        self.is_reusable = output is None
-        self._grace_s = grace_s
+    def __init__(self, preparation: bytes) -> None:
         ours, theirs = socket.socketpair()
-        with theirs, contextlib.nullcontext() if output is None else output.open("ab") as file:
-            self.process = ChildProcess(
-                [sys.executable, "-P", "-u", "-c", _SERVE, str(theirs.fileno())], file, [theirs.fileno()], grace_s
-            )
+        with theirs:
+            command = [sys.executable, "-P", "-u", "-c", _SERVE, str(theirs.fileno())]
+            self.process = ChildProcess(command, pass_fds=[theirs.fileno()], grace_s=GRACE_S)
         self._connection = Connection(ours.detach())
         self._send(preparation)
 
-    def begin(self, job: _Job, timeout_s: float | None) -> None:
-        self.job = job
-        self._answer: tuple[Any, Exception | None] | None = None
-        self._is_connected, self._was_told_to_end = True, False
-        self._started = time.monotonic()
-        self.deadline = math.inf if timeout_s is None else self._started + timeout_s
-        self._send(job.call)
+    def ask(self, call: bytes, limit_s: float | None) -> bytes | None:
+        """Return the answer to a call; None if the process died.
 
-    def sources(self) -> list[Connection | int]:
-        """Return what to wait for: its answer, its end."""
-        return [self._connection, self.process.pidfd] if self._is_connected else [self.process.pidfd]
+        Raises:
+            WorkerLostError: it took too long, and has got SIGTERM.
+        """
+        self._send(call)
+        ready = wait([self._connection, self.process.pidfd], limit_s)
+        if not ready:
+            self.process.signal(signal.SIGTERM)
+            raise WorkerLostError(f"its process was stopped after {limit_s:g} s")
+        with contextlib.suppress(EOFError, OSError):  # it is dead, or dying
+            if self._connection in ready:
+                return self._connection.recv_bytes()
+        return None
 
-    def is_finished(self) -> bool:
-        """Return whether the task has ended, and put into the job how."""
-        if self._is_connected and self._connection.poll():
-            try:
-                self._answer = self._connection.recv()
-                if self.is_reusable:
-                    self._record("")
-                    return True
-                self.deadline = time.monotonic() + self._grace_s  # to end by itself
-            except (EOFError, OSError):
-                pass  # it died, or is dying
-            except Exception as error:  # an answer that cannot be unpickled here
-                self._answer = (None, TaskError(f"{type(error).__name__}: {error}"))
-                if self.is_reusable:
-                    self._record("")
-                    return True
-                self.deadline = time.monotonic() + self._grace_s
-            self._connection.close()
-            self._is_connected = False
-        elif self.process.is_over():
-            self.is_reusable = False
-            self._record(self.process.end())
-            return True
-        if time.monotonic() >= self.deadline:
-            self.process.signal(signal.SIGKILL if self._was_told_to_end else signal.SIGTERM)
-            self.deadline = time.monotonic() + self._grace_s
-            self._was_told_to_end = True
-        return False
-
-    def end(self, grace_s: float) -> None:
+    def end(self) -> str:
+        """Let the process end, kill its group, and return how it ended."""
         self._connection.close()
-        self.process.end(grace_s)
-
-    def _record(self, how_it_ended: str) -> None:
-        job, future = self.job, self.job.future
-        future.seconds = round(time.monotonic() - self._started, 3)
-        job.value, job.error = self._answer or (None, WorkerLostError(f"its process {how_it_ended}"))
-        if self._answer is not None and job.error is None:
-            future.status = "done"
-        elif self._was_told_to_end:
-            future.status = "timeout"
-            job.error = WorkerLostError(f"its process was stopped after {future.seconds:.0f} s")
-        else:
-            future.status = "killed" if self._answer is None else "failed"
+        return self.process.end(GRACE_S)
 
     def _send(self, pickled: bytes) -> None:
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # It is dead: `is_finished` says so.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it is dead: `ask` says so
             self._connection.send_bytes(pickled)
 
 
 def _serve(fd: int) -> None:
-    """Run the tasks that come in; the main function of a worker's process."""
+    """Answer the calls that come in; the main function of a worker's process."""
     os.set_inheritable(fd, False)
     connection = Connection(fd)
     # Importing the main module must not start processes again: multiprocessing refuses while this is set.
@@ -479,17 +288,12 @@ def _serve(fd: int) -> None:
                 function, args, kwargs = pickle.loads(call)
                 answer = pickle.dumps((function(*args, **kwargs), None))
             except Exception as error:
-                answer = _pickled_error(error)
+                try:
+                    answer = pickle.dumps((None, error))
+                    pickle.loads(answer)  # some exceptions fail only here
+                except Exception:
+                    answer = pickle.dumps((None, RuntimeError(f"{type(error).__name__}: {error}")))
             connection.send_bytes(answer)
-
-
-def _pickled_error(error: Exception) -> bytes:
-    try:
-        answer = pickle.dumps((None, error))
-        pickle.loads(answer)  # some exceptions fail only here
-    except Exception:
-        answer = pickle.dumps((None, TaskError(f"{type(error).__name__}: {error}")))
-    return answer
 
 
 def _start_guard(group: int, grace_s: float) -> subprocess.Popen[bytes]:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from in_process import ExecutorInThisProcess
 from marks import needs_ns3
 from rich.console import Console
 
 from bbrgym import Flow, Scenario, simulate
 from bbrgym.baselines import registry
 from bbrgym.benchmark.plan import Benchmark, Competitor
-from bbrgym.processes import TaskResult
 from studies import agreement
 from studies.papers.published import Paper
 
@@ -239,7 +239,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     for engine in agreement.ENGINES:
         monkeypatch.setitem(agreement.ENGINES, engine, {"name": "native"})
     monkeypatch.setattr(agreement, "_code", lambda engine: "code")
-    monkeypatch.setattr(agreement, "run_in_processes", _run_here)
+    monkeypatch.setattr(agreement, "ProcessExecutor", ExecutorInThisProcess)
 
 
 SHORT = {
@@ -310,13 +310,6 @@ def test_the_command_writes_between_the_marks(
     for title in ("Compared with ns-3's TCP", "Causes of the differences above a limit", "Retransmissions"):
         assert f"### {title}" in written
     assert written.split("\n", 1)[1].rpartition("\n<!--")[0] in capsys.readouterr().out
-
-
-def _run_here(
-    function: Callable[[Any], Any], tasks: Iterable[Any], processes: int
-) -> Generator[TaskResult[Any], None, None]:
-    for task in tasks:
-        yield TaskResult(task, function(task))
 
 
 def _run(**values: Any) -> agreement.Figures:

@@ -21,8 +21,8 @@ RUNS = ["benchmark.engine=native", "benchmark.competitors=[bbr]", "benchmark.see
 COMMANDS: dict[str, tuple[list[str], set[str]]] = {
     "train": (TRAIN, {"torch", "stable_baselines3", "sb3_contrib", "filelock"}),
     "train, Optuna": ([*TRAIN, "hydra/sweeper=optuna", "agent.gamma=choice(0.9)", "-m"], {"optuna"}),
-    "train, Ray": ([*TRAIN, "hydra/launcher=ray_local", "-m"], {"ray", "hydra_plugins.hydra_ray_launcher"}),
-    "train, SLURM": ([*TRAIN, "hydra/launcher=slurm", "-m"], {"submitit", "hydra_plugins.hydra_submitit_launcher"}),
+    "train, Ray": ([*TRAIN, "hydra/launcher=ray_local", "-m"], {"ray"}),
+    "train, SLURM": ([*TRAIN, "hydra/launcher=slurm", "-m"], {"submitit"}),
     "evaluate": (["evaluate", "agent_path=mine", *SMALL, "seeds=[1]"], {"pyarrow"}),
     "benchmark": (
         ["benchmark", "experiment=demo", "tracking=none", *RUNS, "benchmark.scenarios.duel_20mbps_5bdp.duration_s=1"],

@@ -15,16 +15,15 @@ import pytest
 from stress.resources import children_of
 from waiting import is_running, wait_for
 
-from bbrgym.processes import ChildProcess, run_in_processes
+from bbrgym.executors import run_in_chunks
+from bbrgym.processes import ChildProcess, ProcessExecutor, WorkerLostError
 
 
-def work(task: int, folder: Path | None = None) -> float:
-    """Do what the task's number says."""
-    if folder is not None:
-        print(f"task {task}")
-        (folder / f"{os.getpid()}.pid").touch()
-        with (folder / "begun").open("a") as file:
-            print(task, file=file)
+def work(task: int, folder: Path) -> float:
+    """Do what the task's number says, after leaving a child that ignores SIGTERM."""
+    with (folder / "begun").open("a") as file:
+        print(task, os.getpid(), file=file)
+    subprocess.Popen(["sh", "-c", "trap '' TERM; sleep 600"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     match task:
         case -9:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -32,8 +31,6 @@ def work(task: int, folder: Path | None = None) -> float:
             os._exit(7)
         case -60:
             time.sleep(600)
-        case -5 if folder is not None and (folder / "begun").read_text().split().count("-5") == 1:
-            os.kill(os.getpid(), signal.SIGKILL)
         case -1:
             return lambda: None  # type: ignore[return-value]  # cannot be pickled
     return 1 / task
@@ -43,47 +40,53 @@ def children() -> set[int]:
     return set(children_of(os.getpid()))
 
 
-def test_every_task_has_its_result() -> None:
+def test_a_fresh_process_and_its_group_end_with_their_task(tmp_path: Path) -> None:
     before = children()
-    results = {result.task: result for result in run_in_processes(work, [1, 2, 0, -9, -7, -1, 3], processes=2)}
-    assert {task: (result.status, result.value) for task, result in results.items() if result.error is None} == {
-        task: ("done", 1 / task) for task in (1, 2, 3)
+    tasks = [1, 2, 0, -9, -7, -1]
+    with ProcessExecutor(2, is_fresh=True) as executor:
+        done = run_in_chunks(partial(work, folder=tmp_path), tasks, executor, chunk_s=0, retries=1)
+        results = {result.task: result for result in done}
+    assert {task: (result.status, result.value, result.attempts) for task, result in results.items()} == {
+        1: ("done", 1.0, 1),
+        2: ("done", 0.5, 1),
+        0: ("failed", None, 1),
+        -9: ("killed", None, 2),
+        -7: ("killed", None, 2),
+        -1: ("failed", None, 1),
     }
-    unpicklable = results.pop(-1)
-    assert unpicklable.status == "failed"
-    assert "pickle" in str(unpicklable.error)
-    assert {task: (result.status, result.error) for task, result in results.items() if result.error is not None} == {
-        0: ("failed", "ZeroDivisionError: division by zero"),
-        -9: ("killed", "its process was killed by SIGKILL"),
-        -7: ("killed", "its process exited with status 7"),
-    }
+    assert [results[task].error for task in (0, -9, -7)] == [
+        "ZeroDivisionError: division by zero",
+        "its process was killed by SIGKILL",
+        "its process exited with status 7",
+    ]
+    processes = [int(line.split()[1]) for line in (tmp_path / "begun").read_text().splitlines()]
+    assert len(set(processes)) == len(processes) == len(tasks) + 2
+    wait_for(lambda: not any(is_group_left(pid) for pid in processes))
     assert children() == before
 
 
-def test_tasks_with_output_have_a_process_each_and_killed_ones_are_retried(tmp_path: Path) -> None:
-    function = partial(work, folder=tmp_path)
-    results = run_in_processes(function, [1, -5, -9, 0], 4, retries=1, output=lambda task: tmp_path / f"{task}.log")
-    assert {result.task: (result.status, result.attempts) for result in results} == {
-        1: ("done", 1), -5: ("done", 2), -9: ("killed", 2), 0: ("failed", 1),
-    }  # fmt: skip
-    assert len(list(tmp_path.glob("*.pid"))) == 6
-    assert (tmp_path / "1.log").read_text() == "task 1\n"
-    assert (tmp_path / "-9.log").read_text() == "task -9\n" * 2
+def is_group_left(group: int) -> bool:
+    states = [path.read_text().rpartition(")")[2].split() for path in Path("/proc").glob("[0-9]*/stat")]
+    return any(int(state[2]) == group and state[0] != "Z" for state in states)
 
 
-def test_a_task_that_takes_too_long_is_stopped_and_retried() -> None:
-    (result,) = run_in_processes(work, [-60], processes=1, timeout_s=0.6, retries=1)
-    assert (result.status, result.attempts) == ("timeout", 2)
-    assert str(result.error).startswith("its process was stopped after ")
+def test_a_task_that_takes_too_long_is_stopped_and_retried(tmp_path: Path) -> None:
+    with ProcessExecutor(1, timeout_s=0.6) as executor:
+        (result,) = run_in_chunks(partial(work, folder=tmp_path), [-60], executor)
+    assert (result.status, result.attempts) == ("killed", 2)
+    assert result.error == "its process was stopped after 0.6 s"
 
 
-def test_closing_the_generator_ends_the_processes() -> None:
+def test_shutdown_ends_running_tasks(tmp_path: Path) -> None:
     before = children()
-    results = run_in_processes(work, [1, -60, -60], processes=2)
-    assert next(results).value == 1.0  # both processes run by now, one of them for a minute
-    assert len(children() - before) >= 2
-    results.close()
+    executor = ProcessExecutor(2)
+    futures = [executor.submit(work, task, tmp_path) for task in (1, -60, -60, -60)]
+    assert futures[0].result() == 1.0
+    wait_for(lambda: (tmp_path / "begun").read_text().count("-60") == 2)
+    executor.shutdown(cancel_futures=True)
     assert children() == before
+    assert isinstance(futures[1].exception(), WorkerLostError)
+    assert futures[3].cancelled()
 
 
 @pytest.mark.parametrize("grace_s", [0.0, 0.5])

@@ -1,10 +1,14 @@
-"""One job of a sweep, as it runs in its own process."""
+"""One job of a sweep, as it runs in a worker's process."""
 
 from __future__ import annotations
 
 import json
+import os
+import sys
 import traceback
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,19 +22,23 @@ from bbrgym.files import write_text
 RESULT: Final = "result.json"
 """File in a job's folder, once it has ended by itself: status, overrides, value, error."""
 
+OUTPUT: Final = "output.log"
+"""File in a job's folder: what it printed, in all attempts."""
+
 
 @dataclass(frozen=True)
 class Job:
-    """What a job runs; its absolute `folder` is its own."""
+    """What a job runs; its absolute `folder` is its own, and `started_in` is the sweep's working folder."""
 
     hydra_context: HydraContext | None
     task_function: TaskFunction | None
     config: DictConfig
     folder: Path
+    started_in: str = field(default_factory=os.getcwd)
 
 
 def run(job: Job) -> Any:
-    """Run a job's task, write `RESULT` to its folder, and return what the task returned, as JSON holds it.
+    """Run a job's task, write `RESULT` and `OUTPUT` to its folder, and return what the task returned, as JSON holds it.
 
     Raises:
         TypeError: the task returned what JSON cannot hold.
@@ -38,26 +46,28 @@ def run(job: Job) -> Any:
     """
     assert job.hydra_context is not None
     assert job.task_function is not None
+    os.chdir(job.started_in)
     setup_globals()
     HydraConfig.instance().set_config(job.config)
-    ended = run_job(
-        hydra_context=job.hydra_context,
-        task_function=job.task_function,
-        config=job.config,
-        job_dir_key="hydra.sweep.dir",
-        job_subdir_key="hydra.sweep.subdir",
-    )
-    result = {"status": "done", "overrides": list(ended.overrides or ()), "value": None, "error": None}
-    error: Exception = ended._return_value  # the property would raise it
-    if ended.status is JobStatus.COMPLETED:
-        try:
-            text = json.dumps(result | {"value": ended.return_value}, indent=1, default=_plain)
-        except TypeError as not_json:
-            error = not_json
-        else:
-            write_text(job.folder / RESULT, text + "\n")
-            return json.loads(text)["value"]
-    traceback.print_exception(error)
+    with _printing_to(job.folder / OUTPUT):
+        ended = run_job(
+            hydra_context=job.hydra_context,
+            task_function=job.task_function,
+            config=job.config,
+            job_dir_key="hydra.sweep.dir",
+            job_subdir_key="hydra.sweep.subdir",
+        )
+        result = {"status": "done", "overrides": list(ended.overrides or ()), "value": None, "error": None}
+        error: Exception = ended._return_value  # the property would raise it
+        if ended.status is JobStatus.COMPLETED:
+            try:
+                text = json.dumps(result | {"value": ended.return_value}, indent=1, default=_plain)
+            except TypeError as not_json:
+                error = not_json
+            else:
+                write_text(job.folder / RESULT, text + "\n")
+                return json.loads(text)["value"]
+        traceback.print_exception(error)
     result |= {"status": "failed", "error": str(error) or type(error).__name__}
     write_text(job.folder / RESULT, json.dumps(result, indent=1) + "\n")
     raise error
@@ -70,6 +80,24 @@ def read_result(folder: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return result
+
+
+@contextmanager
+def _printing_to(path: Path) -> Iterator[None]:
+    """Append what this process and its children print in the block to a file."""
+    streams = [(sys.stdout, 1), (sys.stderr, 2)]
+    kept = [os.dup(fd) for _, fd in streams]
+    with path.open("ab") as file:
+        for stream, fd in streams:
+            stream.flush()
+            os.dup2(file.fileno(), fd)
+    try:
+        yield
+    finally:
+        for (stream, fd), before in zip(streams, kept, strict=True):
+            stream.flush()
+            os.dup2(before, fd)
+            os.close(before)
 
 
 def _plain(value: object) -> Any:

@@ -1,4 +1,4 @@
-"""`hydra/launcher=local`: the jobs of a sweep on this machine, each in a process of its own."""
+"""`hydra/launcher=local` and others: the jobs of a sweep on an executor, as the runs of a benchmark."""
 
 from __future__ import annotations
 
@@ -17,45 +17,35 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from bbrgym.checks import check_integer, check_number
-from bbrgym.processes import TaskResult, run_in_processes
-from hydra_plugins.bbrgym._job import RESULT, Job, read_result, run
+from bbrgym.checks import check_integer
+from bbrgym.executors import ExecutorConfig, TaskResult, make_executor, run_in_chunks
+from hydra_plugins.bbrgym._job import OUTPUT, RESULT, Job, read_result, run
 
 LOGGER: Final = logging.getLogger(__name__)
 
-OUTPUT: Final = "output.log"
-"""File in a job's folder: what it printed, in all attempts."""
 
-GRACE_S: Final = 15.0
-"""Time between SIGTERM and SIGKILL, in which a training writes a checkpoint."""
-
-
-class LocalLauncher(Launcher):
-    """Run each job of a sweep in a process group of its own, several at a time.
+class ExecutorLauncher(Launcher):
+    """Run the jobs of a sweep on an executor, several at a time, each in a process of its own (not with Dask).
 
     A job's folder in the sweep's folder is named by a hash of the job's configuration, as composed, before `${now:…}`
     and the like are resolved. So a finished job is recognized however the sweep around it changes, and a job whose
     configuration changes is another job. The folder holds `result.json` (status, overrides, what the task returned) and
     `output.log` (what it printed), next to what the task and Hydra write.
 
-    A job that was killed or timed out is started again; one that raised an exception is not. The other jobs go on in
-    any case. A task must return what JSON can hold.
+    A job whose process was lost or took too long is started again; one that raised an exception is not. The other jobs
+    go on in any case. A task must return what JSON can hold.
 
     Args:
-        n_jobs: how many run at a time; None for one per core.
-        timeout_s: limit of each attempt; the job then gets SIGTERM, and SIGKILL 15 s later. None for no limit.
         retries: how often a job is started again.
         resume: skip jobs that are done in the sweep's folder.
+        executor: as `ExecutorConfig.of` takes it.
 
     Raises:
-        ValueError: an argument is out of range.
+        ValueError: an argument is unknown or out of range.
     """
 
-    def __init__(self, n_jobs: int | None, timeout_s: float | None, retries: int, resume: bool) -> None:
-        check_number("hydra.launcher.timeout_s", timeout_s, above=0, or_none=True)
-        n_jobs = check_integer("hydra.launcher.n_jobs", n_jobs, at_least=1, or_none=True)
-        self._n_jobs = n_jobs or len(os.sched_getaffinity(0))
-        self._timeout_s = timeout_s
+    def __init__(self, retries: int, resume: bool, **executor: Any) -> None:
+        self._executor = ExecutorConfig.of(executor)
         self._retries = check_integer("hydra.launcher.retries", retries, at_least=0)
         self._resume = resume
         self.config: DictConfig | None = None
@@ -81,11 +71,11 @@ class LocalLauncher(Launcher):
         assert self.config is not None
         setup_globals()
         configure_log(self.config.hydra.hydra_logging, self.config.hydra.verbose)
-        sweep = Path(str(self.config.hydra.sweep.dir))
+        sweep = Path(str(self.config.hydra.sweep.dir)).absolute()
         configs = [
             self._compose(overrides, number) for number, overrides in enumerate(job_overrides, start=initial_job_idx)
         ]
-        folders = [(sweep / str(config.hydra.sweep.subdir)).absolute() for config in configs]
+        folders = [sweep / str(config.hydra.sweep.subdir) for config in configs]
         results: dict[Path, TaskResult[Job]] = {}
         jobs: dict[Path, Job] = {}
         for folder, config in zip(folders, configs, strict=True):
@@ -98,25 +88,25 @@ class LocalLauncher(Launcher):
                 (folder / RESULT).unlink(missing_ok=True)
                 jobs[folder] = job
         done = f"; {len(results)} are done already" if results else ""
-        LOGGER.info(
-            f"{len(jobs)} jobs, {min(self._n_jobs, max(len(jobs), 1))} at a time, in {os.path.relpath(sweep)}{done}"
-        )
+        LOGGER.info(f"{len(jobs)} jobs in {os.path.relpath(sweep)}{done}")
         titles = dict(zip(folders, _differences(job_overrides), strict=True))
-        finished = run_in_processes(
-            run,
-            jobs.values(),
-            self._n_jobs,
-            timeout_s=self._timeout_s,
-            retries=self._retries,
-            grace_s=GRACE_S,
-            output=lambda job: job.folder / OUTPUT,
-        )
-        with closing(finished):
-            for result in finished:
-                results[result.task.folder] = result
-                LOGGER.info(f"\t{result.status} after {result.seconds:.0f} s: {titles[result.task.folder]}")
+        if jobs:
+            self._run(jobs, titles, results)
         _print_table(titles, results)
         return [_job_return(config, folder, results[folder]) for config, folder in zip(configs, folders, strict=True)]
+
+    def _run(self, jobs: dict[Path, Job], titles: dict[Path, str], results: dict[Path, TaskResult[Job]]) -> None:
+        try:
+            executor = make_executor(self._executor, is_fresh=True)
+        except ModuleNotFoundError as error:
+            raise CompactHydraException(str(error)) from error  # Hydra prints it without a traceback
+        try:
+            with closing(run_in_chunks(run, jobs.values(), executor, chunk_s=0, retries=self._retries)) as finished:
+                for result in finished:
+                    results[result.task.folder] = result
+                    LOGGER.info(f"\t{result.status} after {result.seconds:.0f} s: {titles[result.task.folder]}")
+        finally:
+            executor.shutdown(cancel_futures=True)
 
     def _compose(self, overrides: Sequence[str], number: int) -> DictConfig:
         assert self.hydra_context is not None
