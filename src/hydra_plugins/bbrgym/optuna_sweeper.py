@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, Override, RangeSweep
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
 LOGGER = logging.getLogger(__name__)
 
-SAMPLERS = ("tpe", "random", "grid")
+SAMPLERS = ("tpe", "random")
 DIRECTIONS = ("maximize", "minimize")
 
 
@@ -50,14 +49,13 @@ class OptunaSweeper(Sweeper):
     A key with one value has it in all jobs. The study is kept in `storage`; the same command resumes it, up to
     `n_trials` in total. Trials that were running when it was killed are repeated.
 
-    The results go to `optimization_results.yaml` in the sweep's folder: value, parameters and overrides of the best
-    trial; for several directions, of each trial that no other trial dominates.
+    `optimization_results.yaml` in the sweep's folder has the value, parameters and overrides of the best trial.
 
     Args:
-        direction: `maximize` or `minimize`, or a list of them if the task returns several values.
+        direction: `maximize` or `minimize`.
         n_trials: number of trials, including failed ones.
         n_jobs: how many trials the launcher gets at a time. It waits for all of them.
-        sampler: `tpe` (tree-structured Parzen estimator), `random` or `grid` (every combination once).
+        sampler: `tpe` (tree-structured Parzen estimator) or `random`.
         seed: seed of the sampler; None for a fresh one each time.
         max_failure_rate: share of `n_trials` that may fail before the sweep ends with an error.
         storage: path of Optuna's SQLite database, or the URL of a database; None does not store the study.
@@ -70,7 +68,7 @@ class OptunaSweeper(Sweeper):
 
     def __init__(
         self,
-        direction: str | Sequence[str],
+        direction: Literal["maximize", "minimize"],
         n_trials: int,
         n_jobs: int,
         sampler: str,
@@ -80,11 +78,10 @@ class OptunaSweeper(Sweeper):
         study_name: str | None,
         params: Mapping[str, Any] | None = None,
     ) -> None:
-        self._directions = [direction] if isinstance(direction, str) else [str(one) for one in direction]
-        for one in self._directions:
-            check_name("hydra.sweeper.direction", one, DIRECTIONS)
+        check_name("hydra.sweeper.direction", direction, DIRECTIONS)
         check_name("hydra.sweeper.sampler", sampler, SAMPLERS)
         check_number("hydra.sweeper.max_failure_rate", max_failure_rate, at_least=0, at_most=1)
+        self._direction = direction
         self._n_trials = check_integer("hydra.sweeper.n_trials", n_trials, at_least=1)
         self._n_jobs = check_integer("hydra.sweeper.n_jobs", n_jobs, at_least=1)
         self._sampler = sampler
@@ -112,17 +109,16 @@ class OptunaSweeper(Sweeper):
             arguments: overrides; those that are sweeps are the search space.
 
         Returns:
-            The best trial's parameters, or a list of them for several directions.
+            The best trial's parameters.
 
         Raises:
-            HydraException: too many trials failed, none succeeded, or the sampler does not support a sweep.
+            HydraException: too many trials failed, none succeeded, or Optuna does not support a sweep.
         """
         try:
             require("hydra/sweeper=optuna", "optuna")
         except ModuleNotFoundError as error:
             raise CompactHydraException(str(error)) from error  # Hydra prints it without a traceback
         import optuna
-        from optuna.study import StudyDirection
         from optuna.trial import TrialState
 
         assert self.config is not None
@@ -136,25 +132,20 @@ class OptunaSweeper(Sweeper):
             study = optuna.create_study(
                 storage=self._storage,
                 study_name=self._study_name,
-                directions=[StudyDirection[one.upper()] for one in self._directions],
+                direction=self._direction,
                 load_if_exists=True,
             )
         self._requeue(study)
         study.sampler = self._make_sampler(len(study.trials))
-        planned = self._n_trials
-        if self._sampler == "grid":
-            grid = [dict(zip(space, point, strict=True)) for point in itertools.product(*map(_values, space.values()))]
-            for params in grid:
-                study.enqueue_trial(params, skip_if_exists=True)
-            planned = min(planned, len(grid))
         LOGGER.info(
-            f"Optuna: {planned} trials, {len(_counted(study))} of them already done, in {os.path.relpath(sweep_dir)}"
+            f"Optuna: {self._n_trials} trials, {len(_counted(study))} of them already done, in "
+            f"{os.path.relpath(sweep_dir)}"
         )
-        while (left := planned - len(_counted(study))) > 0:
+        while (left := self._n_trials - len(_counted(study))) > 0:
             # Not the trials' numbers: repeated trials are out of order.
             begun = sum(trial.state is not TrialState.WAITING for trial in study.get_trials(deepcopy=False))
             trials = [study.ask(space) for _ in range(min(left, self._n_jobs))]
-            batch = [[*fixed, *_overrides(trial.params)] for trial in trials]
+            batch = [[*fixed, *(f"{key}={value}" for key, value in trial.params.items())] for trial in trials]
             self.validate_batch_is_legal(batch)
             jobs = self.launcher.launch(batch, initial_job_idx=begun)
             for trial, overrides, job in zip(trials, batch, jobs, strict=True):
@@ -162,7 +153,7 @@ class OptunaSweeper(Sweeper):
             failed = sum(trial.state is TrialState.FAIL for trial in _counted(study))
             if failed > self._max_failures:
                 raise HydraException(
-                    f"{failed} of {planned} trials failed, more than hydra.sweeper.max_failure_rate allows"
+                    f"{failed} of {self._n_trials} trials failed, more than hydra.sweeper.max_failure_rate allows"
                 )
         return self._report(study, sweep_dir)
 
@@ -189,7 +180,7 @@ class OptunaSweeper(Sweeper):
         seed = None if self._seed is None else self._seed + known
         if self._sampler == "tpe":
             return TPESampler(seed=seed, constant_liar=self._n_jobs > 1)  # spreads the trials of a batch
-        return RandomSampler(seed)  # unused by a grid, whose trials are all queued
+        return RandomSampler(seed)
 
     def _requeue(self, study: Study) -> None:
         """Mark the trials that a killed sweep left running as failed, and queue their values first."""
@@ -203,22 +194,17 @@ class OptunaSweeper(Sweeper):
         from optuna.trial import TrialState
 
         trial.set_user_attr("overrides", overrides)
-        error: str | None = None
-        values: list[float] = []
         if job.status is JobStatus.COMPLETED:
-            returned = job.return_value
-            given = list(returned) if isinstance(returned, Sequence) and not isinstance(returned, str) else [returned]
             try:
-                values = [float(value) for value in given]
+                value = float(job.return_value)
             except (TypeError, ValueError):
-                error = f"the task must return a number, got {returned!r}"
-            if error is None and (len(values) != len(self._directions) or any(map(math.isnan, values))):
-                error = f"the task must return {len(self._directions)} numbers that are not NaN, got {returned!r}"
+                value = math.nan
+            if not math.isnan(value):
+                study.tell(trial, value)
+                return
+            error = f"the task must return a number that is not NaN, got {job.return_value!r}"
         else:
             error = str(job._return_value)  # the property would raise it
-        if error is None:
-            study.tell(trial, values)
-            return
         LOGGER.warning(f"trial {trial.number} failed: {error}")
         trial.set_user_attr("error", error)
         study.tell(trial, state=TrialState.FAIL)
@@ -228,16 +214,19 @@ class OptunaSweeper(Sweeper):
 
         if not study.get_trials(states=(TrialState.COMPLETE,)):
             raise HydraException("no trial succeeded")
-        solutions = [_solution(trial) for trial in study.best_trials]
-        if len(self._directions) == 1:
-            results = {"name": "optuna", **_solution(study.best_trial)}
-            LOGGER.info(f"Best of {len(study.trials)} trials: {results['best_value']} with {results['best_params']}")
-        else:
-            results = {"name": "optuna", "solutions": solutions}
-            LOGGER.info(f"{len(solutions)} of {len(study.trials)} trials are not dominated by another")
+        best, parser = study.best_trial, OverridesParser.create()
+        params = {key: parser.parse_override(f"{key}={value}").value() for key, value in best.params.items()}
+        results = {
+            "name": "optuna",
+            "best_value": best.value,
+            "best_params": params,
+            "best_trial": best.number,
+            "best_overrides": best.user_attrs["overrides"],
+        }
+        LOGGER.info(f"Best of {len(study.trials)} trials: {best.value} with {params}")
         OmegaConf.save(OmegaConf.create(results), sweep_dir / "optimization_results.yaml")
         LOGGER.info(f"Results: {os.path.relpath(sweep_dir / 'optimization_results.yaml')}")
-        return results["best_params"] if len(self._directions) == 1 else [one["best_params"] for one in solutions]
+        return params
 
 
 def _counted(study: Study) -> list[FrozenTrial]:
@@ -271,31 +260,3 @@ def _distribution(override: Override) -> BaseDistribution:
         # As written, so that lists and names of config groups work.
         return CategoricalDistribution(tuple(override.sweep_string_iterator()))
     raise HydraException(f"{override.input_line}: Optuna supports interval(…), range(…), choice(…) and lists")
-
-
-def _values(distribution: BaseDistribution) -> list[Any]:
-    """Return all values of a distribution."""
-    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-
-    if isinstance(distribution, CategoricalDistribution):
-        return list(distribution.choices)
-    if isinstance(distribution, IntDistribution):
-        return list(range(distribution.low, distribution.high + 1, distribution.step))
-    if isinstance(distribution, FloatDistribution) and distribution.step is not None:
-        count = round((distribution.high - distribution.low) / distribution.step)
-        return [distribution.low + index * distribution.step for index in range(count + 1)]
-    raise HydraException("a grid does not support interval(…): use range(…) or choice(…)")
-
-
-def _overrides(params: Mapping[str, Any]) -> list[str]:
-    return [f"{key}={value}" for key, value in params.items()]
-
-
-def _solution(trial: FrozenTrial) -> dict[str, Any]:
-    parser = OverridesParser.create()
-    return {
-        **({"best_value": trial.value} if len(trial.values) == 1 else {"best_values": trial.values}),
-        "best_params": {key: parser.parse_override(f"{key}={value}").value() for key, value in trial.params.items()},
-        "best_trial": trial.number,
-        "best_overrides": trial.user_attrs["overrides"],
-    }
