@@ -134,7 +134,7 @@ def run_in_chunks(
         is_lost = isinstance(error, (WorkerLostError, *executor.lost))
         text = (str(error).strip().splitlines() or [""])[0] if is_lost else f"{type(error).__name__}: {error}"
         if is_lost and (len(chunk.tasks) > 1 or chunk.attempt <= retries):
-            LOGGER.info("%s; starting its %d tasks again", text, len(chunk.tasks))
+            LOGGER.info("%s; tasks that start again: %d", text, len(chunk.tasks))
             again += chunk.parts()
         else:  # its worker was lost too often, or lacks a module
             for task in chunk.tasks:
@@ -207,10 +207,6 @@ class ExecutorConfig:
         name = next(name for name, kind in EXECUTORS.items() if kind is type(self))
         return {"name": name, **dataclasses.asdict(self)}
 
-    def start(self, is_fresh: bool) -> TaskExecutor:
-        """See `make_executor`."""
-        raise NotImplementedError
-
 
 def make_executor(config: ExecutorConfig, is_fresh: bool = False) -> TaskExecutor:
     """Start an executor, or connect to its cluster.
@@ -223,15 +219,24 @@ def make_executor(config: ExecutorConfig, is_fresh: bool = False) -> TaskExecuto
         ModuleNotFoundError: a package that it needs is not installed.
     """
     with announcing(f"the workers of {type(config).__name__.removesuffix('Config')}"):
-        return config.start(is_fresh)
+        match config:
+            case LocalConfig():
+                return ProcessExecutor(config.workers, timeout_s=config.timeout_s, is_fresh=is_fresh)
+            case RayConfig():
+                return _RayExecutor(config, is_fresh)
+            case DaskConfig():
+                return _DaskExecutor(config)
+            case SlurmConfig():
+                return _SlurmExecutor(config)
+    raise TypeError(f"{type(config).__name__} is not the configuration of an executor")
 
 
 @dataclass(frozen=True)
 class LocalConfig(ExecutorConfig):
-    """Processes of this machine, as many as `workers`, None for one per core: see `ProcessExecutor`.
+    """Processes of this machine, by `ProcessExecutor`.
 
     Args:
-        workers: as above.
+        workers: how many; None for one per core.
         timeout_s: limit of a call; its processes then get SIGTERM, and SIGKILL 15 s later. None for no limit.
     """
 
@@ -241,14 +246,10 @@ class LocalConfig(ExecutorConfig):
         super().__post_init__()
         check_number("executor.timeout_s", self.timeout_s, above=0, or_none=True)
 
-    def start(self, is_fresh: bool) -> TaskExecutor:
-        """See `make_executor`; processes start when there are tasks."""
-        return ProcessExecutor(self.workers, timeout_s=self.timeout_s, is_fresh=is_fresh)
-
 
 @dataclass(frozen=True)
 class RayConfig(ExecutorConfig):
-    """Tasks of Ray, in its own processes.
+    """Tasks of Ray, in its own processes; a Ray that this process is connected to already is used.
 
     Args:
         workers: of the Ray that is started here, None for one per core; of a cluster, as many as it has CPUs.
@@ -267,10 +268,6 @@ class RayConfig(ExecutorConfig):
         check_number("executor.cpus_per_task", self.cpus_per_task, above=0)
         keep_integers(self, "object_store_mb", prefix="executor.", at_least=75)  # the least that Ray takes
 
-    def start(self, is_fresh: bool) -> TaskExecutor:
-        """See `make_executor`; a Ray that this process is connected to already is used."""
-        return _RayExecutor(self, is_fresh)
-
 
 @dataclass(frozen=True)
 class DaskConfig(ExecutorConfig):
@@ -283,10 +280,6 @@ class DaskConfig(ExecutorConfig):
     """
 
     address: str = "local"
-
-    def start(self, is_fresh: bool) -> TaskExecutor:
-        """See `make_executor`."""
-        return _DaskExecutor(self)
 
 
 @dataclass(frozen=True)
@@ -311,10 +304,6 @@ class SlurmConfig(ExecutorConfig):
         super().__post_init__()
         check_number("executor.poll_s", self.poll_s, above=0)
         check_name("executor.cluster", self.cluster, ("slurm", "local"))
-
-    def start(self, is_fresh: bool) -> TaskExecutor:
-        """See `make_executor`; it submits a job per call."""
-        return _SlurmExecutor(self)
 
 
 EXECUTORS: Final[Mapping[str, type[ExecutorConfig]]] = {
