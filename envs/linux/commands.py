@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from bbrgym.baselines import registry
 from bbrgym.checks import check_name, integer
+from bbrgym.envs.linux.iperf_json import Document
 from bbrgym.envs.linux.transfer import (
     DEFAULT_PORT,
     Listening,
@@ -19,6 +20,7 @@ from bbrgym.envs.linux.transfer import (
     Sent,
     SentInterval,
     Started,
+    address_of,
     name_of,
     receive,
     send,
@@ -53,7 +55,7 @@ def run_send(arguments: list[str]) -> int:
     if options.rows is not None:
         require("a trace file", "pyarrow")
     check_name("algorithm", options.algorithm, registry.controllers())
-    host, port = _address(options.receiver)
+    host, port = address_of(options.receiver)
     flow = Flow(
         options.algorithm,
         size_bytes=options.bytes,
@@ -68,14 +70,16 @@ def run_send(arguments: list[str]) -> int:
     ):
         match event:
             case Started():
-                out.start({"receiver": event.peer, "algorithm": flow.algorithm, "packet_bytes": options.packet_bytes})
+                own = {"receiver": event.peer, "algorithm": flow.algorithm, "packet_bytes": options.packet_bytes}
+                out.start(Document(event, own, options.packet_bytes, options.seconds, options.bytes))
                 out.line(f"sending to {event.peer}: {flow.algorithm}")
                 out.line(_row("interval", _SENT_COLUMNS))
             case SentInterval():
                 out.interval(event, _sent_line(event))
             case Sent():
                 summary = event.trace.summary().flows[0]
-                out.end({"sender": vars(summary), "receiver": event.received, "lost_packets": event.lost_packets})
+                own = {"sender": vars(summary), "receiver": event.received, "lost_packets": event.lost_packets}
+                out.end(event, own)
                 for line in _sent_summary(event, options.packet_bytes):
                     out.line(line)
                 if options.rows is not None:
@@ -98,13 +102,13 @@ def run_receive(arguments: list[str]) -> int:
             case Listening():
                 out.line(f"receiving at {name_of(event.host, event.port)}")
             case Started():
-                out.start({"sender": event.peer})
+                out.start(Document(event, {"sender": event.peer}))
                 out.line(f"from {event.peer}")
                 out.line(_row("interval", _RECEIVED_COLUMNS))
             case ReceivedInterval():
                 out.interval(event, _received_line(event))
             case Received():
-                out.end(dataclasses.asdict(event) | {"lost_packets": event.lost_packets})
+                out.end(event, dataclasses.asdict(event) | {"lost_packets": event.lost_packets})
                 out.line(f"{_received_line(event.whole)}   {_losses(event)}")
     if not options.once:
         out.line(f"no flow for {options.idle:g} s")
@@ -116,23 +120,25 @@ class _Output:
 
     def __init__(self, is_json: bool) -> None:
         self._is_json = is_json
-        self._document: dict[str, Any] = {}
+        self._document: Document | None = None
 
     def line(self, text: str) -> None:
         if not self._is_json:
             print(text, flush=True)
 
-    def start(self, facts: dict[str, Any]) -> None:
-        self._document = {"start": facts, "intervals": []}
+    def start(self, document: Document) -> None:
+        self._document = document
 
     def interval(self, event: SentInterval | ReceivedInterval, line: str) -> None:
+        assert self._document is not None
         facts = dataclasses.asdict(event)
-        self._document["intervals"].append(facts | facts.pop("row", {}))
+        self._document.add(event, facts | facts.pop("row", {}))
         self.line(line)
 
-    def end(self, facts: dict[str, Any]) -> None:
+    def end(self, event: Sent | Received, own: dict[str, Any]) -> None:
+        assert self._document is not None
         if self._is_json:
-            print(json_text(self._document | {"end": facts}), flush=True)
+            print(json_text(self._document.end(event, own)), flush=True)
 
 
 def _parse(parser: argparse.ArgumentParser, arguments: list[str]) -> argparse.Namespace:
@@ -140,17 +146,6 @@ def _parse(parser: argparse.ArgumentParser, arguments: list[str]) -> argparse.Na
     parser.add_argument("--timeout", type=float, default=10.0)
     parser.add_argument("--json", action="store_true")
     return parser.parse_args(arguments)
-
-
-def _address(given: str) -> tuple[str, int]:
-    """Return host and port of `HOST[:PORT]`; an IPv6 address is in brackets."""
-    host, _, port = (
-        given.rpartition(":") if ":" in given and not given.endswith("]") else (given, "", str(DEFAULT_PORT))
-    )
-    is_bracketed = host.startswith("[") and host.endswith("]")
-    if not host or not port.isdecimal() or (":" in host and not is_bracketed):
-        raise ValueError(f"give the receiver as HOST:PORT, with brackets around an IPv6 address, got {given!r}")
-    return host.strip("[]"), int(port)
 
 
 def _parameter(given: str) -> tuple[str, float]:

@@ -51,9 +51,11 @@ class Started:
 
     Attributes:
         peer: HOST:PORT of the other end.
+        local: HOST:PORT of this end.
     """
 
     peer: str
+    local: str
 
 
 @dataclass(frozen=True)
@@ -174,7 +176,7 @@ def receive(
             if (left_s := idle_end_s - server.time_s) <= 0:
                 return
             server.wait(round(left_s * 1e9))
-        yield Started(server.sender)
+        yield Started(server.sender, name_of(*address[:2]))
         yield from _receive_flow(server, interval_s)
         if is_once:
             return
@@ -243,11 +245,11 @@ def send(
     if flow.algorithm == "policy":
         plain["policy"] = read_policies(scenario)[0]
     connected = _socket(host, port, is_receiver=False)
-    peer = name_of(*connected.getpeername()[:2])
+    peer, local = name_of(*connected.getpeername()[:2]), name_of(*connected.getsockname()[:2])
     sender = _linux.UdpSender(connected.detach(), plain, packet_bytes, seed)
     try:
         _connect(sender, peer, timeout_s)
-        yield Started(peer)
+        yield Started(peer, local)
         rows = []
         for interval in _send_intervals(sender, peer, seconds, interval_s, timeout_s):
             rows.append(interval)
@@ -356,3 +358,16 @@ def _words(error: Exception) -> str:
 def name_of(host: str, port: int) -> str:
     """Return HOST:PORT, with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def address_of(name: str) -> tuple[str, int]:
+    """Return host and port of `HOST[:PORT]`; an IPv6 address is in brackets.
+
+    Raises:
+        ValueError: it is no such name.
+    """
+    host, _, port = name.rpartition(":") if ":" in name and not name.endswith("]") else (name, "", str(DEFAULT_PORT))
+    is_bracketed = host.startswith("[") and host.endswith("]")
+    if not host or not port.isdecimal() or (":" in host and not is_bracketed):
+        raise ValueError(f"give the receiver as HOST:PORT, with brackets around an IPv6 address, got {name!r}")
+    return host.strip("[]"), int(port)

@@ -12,10 +12,12 @@ import socket
 import struct
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import iperf3  # type: ignore[import-untyped]
 import pytest
 from udp_peer import (
     ACK,
@@ -34,6 +36,7 @@ from udp_peer import (
     hello,
     receiver,
 )
+from waiting import free_port
 
 from bbrgym.cli import main
 from bbrgym.envs.columns import FLOW_COLUMNS
@@ -136,6 +139,47 @@ def test_commands_print_lines_json_and_rows(
     assert document["start"]["algorithm"] == "bbr"
     assert sum(interval["received_bytes"] for interval in document["intervals"]) == BYTES
     assert document["end"]["receiver"]["received_bytes"] == BYTES
+
+
+def test_readers_of_iperf3_read_what_both_commands_print(capsys: pytest.CaptureFixture[str]) -> None:
+    port = free_port()
+    arguments = ["receive", "--port", str(port), "--once", "--json", "--timeout", "60"]
+    other = threading.Thread(target=main, args=(arguments,))
+    other.start()
+    size = ["--bytes", "2e5", "--packet-bytes", "1e3", "--algorithm", "bbr", "--interval", "0.01"]
+    assert main(["send", f"127.0.0.1:{port}", *size, "--json", "--timeout", "60"]) == 0
+    other.join(60)
+    decoder, text = json.JSONDecoder(), capsys.readouterr().out.strip()
+    first, length = decoder.raw_decode(text)
+    documents = sorted([first, json.loads(text[length:])], key=lambda document: "connecting_to" in document["start"])
+    for document, kind in zip(documents, ("server", "client"), strict=True):
+        read = iperf3.TestResult(json.dumps(document))
+        assert (read.error, read.type, read.protocol, read.num_streams, read.reverse) == (None, kind, "UDP", 1, False)
+        assert abs(read.timesecs - time.time()) < 600
+        assert {read.local_port, read.remote_port} >= {port}
+        assert read.local_cpu_total >= 0
+        intervals, ended = document["intervals"], document["end"]
+        for interval in intervals:
+            (stream,) = interval["streams"]
+            assert stream.items() >= interval["sum"].items()
+            assert stream["seconds"] == pytest.approx(stream["end"] - stream["start"])
+            assert stream["bytes"] * 8 == pytest.approx(stream["bits_per_second"] * stream["seconds"])
+        own = ended["sum_sent" if kind == "client" else "sum_received"]
+        assert sum(interval["sum"]["bytes"] for interval in intervals) == own["bytes"] == read.bytes
+        assert own["seconds"] == pytest.approx(intervals[-1]["sum"]["end"])
+        assert own["bytes"] * 8 == pytest.approx(own["bits_per_second"] * own["seconds"])
+        assert ended["sum_received"]["bytes"] == 200_000 <= ended["sum_sent"]["bytes"]
+        (stream,) = ended["streams"]
+        assert stream["sender"]["bytes"] == ended["sum_sent"]["bytes"]
+        assert stream["receiver"]["bytes"] == ended["sum_received"]["bytes"]
+        assert (read.lost_packets, read.packets) == (ended["lost_packets"], ended["sum_sent"]["packets"])
+        assert ended["sum_received"]["packets"] + read.lost_packets >= 200
+    sent = documents[1]
+    assert (read.blksize, sent["start"]["test_start"]["bytes"]) == (1000, 200_000)
+    retransmits = sum(interval["sum"]["retransmits"] for interval in sent["intervals"])
+    assert retransmits == sent["end"]["sum_sent"]["retransmits"] == sent["end"]["sender"]["retransmissions"]
+    assert all(interval["streams"][0]["snd_cwnd"] >= 1000 for interval in sent["intervals"])
+    assert sent["end"]["streams"][0]["sender"]["min_rtt"] > 0
 
 
 @pytest.mark.parametrize(
