@@ -63,7 +63,8 @@ class WorkerEngine(Engine):
         try:
             importlib.import_module("bbrgym.envs.ns3gym")
         except ModuleNotFoundError as error:
-            raise EngineUnavailableError(f"engine {description.title}: {error}") from error
+            advice = "; ".join(filter(None, (str(error), description.remedy)))
+            raise EngineUnavailableError(f"engine {description.title}: {advice}") from error
         self._extension = _file_of(description.extensions[0])
         self._arguments = (description.extensions[0], self._extension, *arguments)
         self._worker: WorkerProcess | None = None
