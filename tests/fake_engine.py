@@ -21,6 +21,7 @@ class FakeEngine(NativeEngine):
         timeout_s: as of engine ns3; has no effect.
         transport: as of engine ns3; has no effect.
         start_limit_s: as of engine ns3; has no effect.
+        threads: as of engine native; has no effect.
     """
 
     description = EngineDescription(title="fake", comparators=tuple(NS3_COMPARATORS))
@@ -31,6 +32,7 @@ class FakeEngine(NativeEngine):
         timeout_s: float = 10.0,
         transport: str = "tcp",
         start_limit_s: float = 10.0,
+        threads: int | None = None,
     ) -> None:
         super().__init__()
         self.fail_at_step = fail_at_step
