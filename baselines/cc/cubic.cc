@@ -1,6 +1,7 @@
 // CUBIC.
 //
 //   W_cubic(t) = C (t - K)^3 + W_max,   K = cbrt((W_max - cwnd_epoch) / C)        RFC 9438, figures 1 and 2
+//   t: time in which the window limited the flow                                  sections 4.2 and 5.8
 //   W_est += alpha x acked / cwnd,      alpha = 3 (1 - beta) / (1 + beta)         figure 4; Reno-friendly region
 //   loss: ssthresh = beta x cwnd, W_max = cwnd (or cwnd (1 + beta) / 2)         sections 4.6 and 4.7
 //   CE mark: the same with beta_ecn, and cwnd = ssthresh at once                RFC 8511, section 3.1
@@ -39,7 +40,7 @@ void CubicController::GrowInAvoidance(const AckEvent& ack) {
   const double beta = parameters_.beta;
   if (!is_in_epoch_) {
     is_in_epoch_ = true;
-    epoch_start_ = ack.now;
+    epoch_start_ = limited_time();
     w_est_ = cwnd;
     cwnd_fraction_ = 0.0;
     if (cwnd < w_max_ && !is_after_timeout_) {
@@ -52,7 +53,7 @@ void CubicController::GrowInAvoidance(const AckEvent& ack) {
     is_after_timeout_ = false;
   }
   const auto w_cubic = [this](double t_s) { return parameters_.c * std::pow(t_s - k_s_, 3) + w_max_; };
-  const double t_s = static_cast<double>(ack.now - epoch_start_) / kSecond;
+  const double t_s = static_cast<double>(limited_time() - epoch_start_) / kSecond;
   const double acked = static_cast<double>(ack.bytes_acked) / packet;
 
   // Once W_est has reached the window before the loss, Reno grows by a whole packet per round trip (section 4.3).
@@ -73,11 +74,6 @@ void CubicController::GrowInAvoidance(const AckEvent& ack) {
   const double whole = std::floor(window);
   cwnd_fraction_ = window - whole;
   cwnd_ = static_cast<Bytes>(whole) * packet_bytes();
-}
-
-/// RFC 9438, section 5.8: the curve stands still while there is nothing to send.
-void CubicController::OnRestart(Nanoseconds now) {
-  epoch_start_ += now - last_ack_;
 }
 
 void CubicController::OnTimeout() {

@@ -27,11 +27,9 @@ class CubicController final : public LossBasedController {
  public:
   CubicController(const Connection& connection, const CubicParameters& parameters);
 
-  void OnRestart(Nanoseconds now) override;
   Metrics metrics() const override;
 
  private:
-  void Observe(const AckEvent& ack) override { last_ack_ = ack.now; }
   void GrowInAvoidance(const AckEvent& ack) override;
   Bytes ReducedThreshold() override { return Reduce(parameters_.beta); }
   Bytes MarkedThreshold() override { return Reduce(parameters_.beta_ecn); }
@@ -47,8 +45,7 @@ class CubicController final : public LossBasedController {
   double cwnd_fraction_ = 0.0;
   bool is_in_epoch_ = false;
   bool is_after_timeout_ = false;
-  Nanoseconds epoch_start_ = 0;
-  Nanoseconds last_ack_ = 0;
+  Nanoseconds epoch_start_ = 0;  // in limited_time()
 };
 
 }  // namespace bbrgym

@@ -13,6 +13,8 @@ LossBasedController::LossBasedController(const Connection& connection, const Opt
 void LossBasedController::OnAck(const AckEvent& ack) {
   UpdateRtt(ack.rtt);
   delivered_ = ack.delivered;
+  if (ack.is_cwnd_limited) limited_time_ += ack.now - last_ack_;
+  last_ack_ = ack.now;
   Observe(ack);
   if (recovery_ == Recovery::kRecovery) {
     if (!is_prr_started_) {

@@ -16,7 +16,7 @@ class LossBasedController : public Controller {
  public:
   void OnAck(const AckEvent& ack) final;
   void OnRecovery(Recovery state, Nanoseconds now, Bytes in_flight) final;
-  void OnRestart(Nanoseconds /*now*/) override {}
+  void OnRestart(Nanoseconds now) override { last_ack_ = now; }
   Decision decision() const final;
   Metrics metrics() const override;
 
@@ -53,6 +53,9 @@ class LossBasedController : public Controller {
   /// Total of the connection.
   Bytes delivered() const { return delivered_; }
   Nanoseconds smoothed_rtt() const { return smoothed_rtt_; }
+  /// A clock that runs only while the window limits the flow: it stands still in a pause, and while the application
+  /// sends less than the window allows.
+  Nanoseconds limited_time() const { return limited_time_; }
   Bytes MinCwnd() const { return 2 * connection_.packet_bytes; }  // RFC 5681, equation (4)
 
   Bytes cwnd_;
@@ -77,6 +80,8 @@ class LossBasedController : public Controller {
   Bytes delivered_ = 0;
   Bytes mark_end_ = kNoMark;  // what it is once everything that was in flight at the last answer to a mark is delivered
   Nanoseconds smoothed_rtt_ = 0;
+  Nanoseconds limited_time_ = 0;
+  Nanoseconds last_ack_ = 0;  // or the end of the last pause
   BitsPerSecond pacing_rate_ = 0;
 };
 

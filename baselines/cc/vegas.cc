@@ -33,7 +33,8 @@ VegasController::VegasController(const Connection& connection, const VegasParame
   }
 }
 
-void VegasController::OnRestart(Nanoseconds /*now*/) {
+void VegasController::OnRestart(Nanoseconds now) {
+  LossBasedController::OnRestart(now);
   base_rtt_ = 0;  // the path may be another one after the pause
   StartRound();
 }

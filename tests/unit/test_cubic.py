@@ -135,16 +135,25 @@ def test_after_each_timeout_the_curve_starts_flat_at_the_threshold(timeouts: int
     assert hand.cwnd == pytest.approx(C * 5.0**3 + 700, rel=0.02)
 
 
-def test_the_curve_stands_still_while_the_application_is_idle():
-    """RFC 9438, section 5.8."""
-    hand = Hand(cwnd_packets=1000)
-    hand.lose()
-    hand.avoid_for(5.0)
-    before = hand.cwnd
-    hand.now += 60 * 10**9
-    hand.controller.on_restart(hand.now)
-    hand.avoid_for(1.0)
-    assert before < hand.cwnd < 1000, "W_max is reached after 9.1 s of sending"
+@pytest.mark.parametrize("is_idle", [True, False])
+def test_time_in_which_the_window_does_not_limit_the_flow_does_not_count(is_idle: bool):
+    """RFC 9438, sections 4.2 and 5.8."""
+    windows: list[list[float]] = []
+    for seconds in (0, 50):
+        hand = Hand(cwnd_packets=1000)
+        hand.lose()
+        hand.avoid_for(5.0)
+        if is_idle:
+            hand.now += seconds * 10**9
+            hand.controller.on_restart(hand.now)
+        for _ in range(0 if is_idle else 20 * seconds):
+            hand.next_ack(after_ms=50, is_cwnd_limited=False)
+        windows.append([])
+        for _ in range(3000):
+            hand.next_ack(after_ms=1)
+            windows[-1].append(hand.cwnd)
+    assert windows[0] == windows[1]
+    assert windows[0][0] + 10 < windows[0][-1] < 1000, "W_max is reached after 9.1 s in which it does"
 
 
 @pytest.mark.parametrize("packets", [1, 2])
