@@ -103,14 +103,15 @@ class Packet(NamedTuple):
     first_sent: int
     in_flight: int
     lost_before: int
+    is_app_limited: bool
 
 
 @dataclass
 class Path:
     """Drive a controller over a path with this rate, base RTT and buffer; `now` is in ns.
 
-    ACKs arrive together at the ends of slots of `ack_slot_ms`, as on a shared medium. Rate, buffer and slots may
-    change.
+    ACKs arrive together at the ends of slots of `ack_slot_ms`, as on a shared medium. The application keeps at most
+    `app_packets` in flight; 0 is a pause. All of these may change.
     """
 
     controller: Controller
@@ -118,6 +119,7 @@ class Path:
     rtt_ms: float = 40.0
     buffer_packets: int = 1000
     ack_slot_ms: float = 0.0
+    app_packets: float = math.inf
     lose: Callable[[int], bool] = lambda number: False
     now: int = 0
     on_ack: Callable[[AckEvent], None] = lambda ack: None
@@ -132,6 +134,7 @@ class Path:
         self._delivered_at = self._first_sent = 0
         self._link_free_at = self._may_send_at = 0
         self._recover_until = -1
+        self._app_limited = 0
 
     @property
     def in_flight(self) -> int:
@@ -175,11 +178,17 @@ class Path:
         decision = self.controller.decision()
         per_packet = int(PACKET * 8e3 / self.rate_mbps)
         while self.in_flight + PACKET <= decision.cwnd:
+            if len(self._outstanding) >= self.app_packets:
+                self._mark_app_limited()
+                break
             if decision.is_paced:
                 if self.now < self._may_send_at:
                     return self._may_send_at
                 self._may_send_at = self.now + int(PACKET * 8e9 / decision.pacing_rate)
             if not self._outstanding:
+                if self._app_limited:
+                    self.controller.on_restart(self.now)
+                    decision = self.controller.decision()
                 self._first_sent = self._delivered_at = self.now
             number = next(self._numbers)
             packet = self._outstanding[number] = Packet(
@@ -190,6 +199,7 @@ class Path:
                 first_sent=self._first_sent,
                 in_flight=self.in_flight + PACKET,
                 lost_before=self.lost,
+                is_app_limited=self._app_limited > 0,
             )
             self._sent += PACKET
             queued = max(0, self._link_free_at - self.now) / per_packet
@@ -207,6 +217,8 @@ class Path:
             return
         self._delivered += PACKET
         self._delivered_at = self.now
+        if self._delivered > self._app_limited:
+            self._app_limited = 0
         lost = list(itertools.takewhile(lambda number: number <= packet.number - REORDERING, self._outstanding))
         for number in lost:
             del self._outstanding[number]
@@ -233,6 +245,12 @@ class Path:
         sample.prior_delivered = packet.delivered_before
         sample.tx_in_flight = packet.in_flight
         sample.lost_since_send = (self.lost - packet.lost_before) * PACKET
+        sample.is_app_limited = packet.is_app_limited
         self.controller.on_ack(ack)
+        if self.controller.decision().is_app_limited:
+            self._mark_app_limited()
         self.acks += 1
         self.on_ack(ack)
+
+    def _mark_app_limited(self) -> None:
+        self._app_limited = max(self._delivered + self.in_flight, 1)

@@ -97,7 +97,7 @@ Decision BbrController::decision() const {
           .pacing_rate = pacing_rate_,
           .send_quantum = BurstPackets() * connection_.packet_bytes,
           .is_paced = true,
-          .is_app_limited = mode_ == Mode::kProbeRtt};
+          .is_app_limited = is_held_back_};
 }
 
 Metrics BbrController::metrics() const {
@@ -185,7 +185,9 @@ void BbrController::UpdateDrain(const AckEvent& ack) {
 void BbrController::UpdateMinRtt(const AckEvent& ack) {
   const bool is_expired = min_rtt_.OnAck(ack.now, ack.rtt);
   if (is_expired && !is_idle_restart_ && mode_ != Mode::kProbeRtt) EnterProbeRtt(ChooseProbeRttCwnd());
-  if (mode_ == Mode::kProbeRtt) {
+  // On its last ACK, too: what is in flight then is as little.
+  is_held_back_ = mode_ == Mode::kProbeRtt;
+  if (is_held_back_) {
     if (probe_rtt_end_ == 0) {
       if (ack.in_flight <= probe_rtt_cwnd_) {
         probe_rtt_end_ = ack.now + static_cast<Nanoseconds>(parameters_.probe_rtt_ms * kMillisecond);

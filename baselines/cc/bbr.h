@@ -187,6 +187,7 @@ class BbrController : public Controller {
 
   Nanoseconds probe_rtt_end_ = 0;
   bool is_probe_rtt_round_over_ = false;
+  bool is_held_back_ = false;  // by ProbeRTT
 
   Recovery recovery_ = Recovery::kOpen;
   Recovery recovery_at_last_ack_ = Recovery::kOpen;

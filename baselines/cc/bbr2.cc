@@ -104,7 +104,7 @@ Decision Bbr2Controller::decision() const {
           .pacing_rate = pacing_rate_,
           .send_quantum = parameters_.burst_packets * connection_.packet_bytes,
           .is_paced = true,
-          .is_app_limited = mode_ == Mode::kProbeRtt};
+          .is_app_limited = is_held_back_};
 }
 
 Metrics Bbr2Controller::metrics() const {
@@ -350,7 +350,9 @@ void Bbr2Controller::UpdateMinRtt(const AckEvent& ack) {
     ack_phase_ = AckPhase::kProbeStopping;
     rounds_.Restart(ack.delivered);
   }
-  if (mode_ == Mode::kProbeRtt) {
+  // On its last ACK, too: what is in flight then is as little.
+  is_held_back_ = mode_ == Mode::kProbeRtt;
+  if (is_held_back_) {
     if (probe_rtt_end_ == 0) {
       if (ack.in_flight <= ProbeRttCwnd()) {
         probe_rtt_end_ = ack.now + static_cast<Nanoseconds>(parameters_.probe_rtt_ms * kMillisecond);

@@ -164,6 +164,7 @@ class Bbr2Controller : public Controller {
   Nanoseconds probe_rtt_min_stamp_ = 0;
   Nanoseconds probe_rtt_end_ = 0;
   bool is_probe_rtt_round_over_ = false;
+  bool is_held_back_ = false;  // by ProbeRTT
 
   ProbeTimer probe_timer_;
   Nanoseconds up_start_ = 0;

@@ -147,7 +147,7 @@ Decision Bbr3Controller::decision() const {
           .pacing_rate = pacing_rate_,
           .send_quantum = BurstBytes(),
           .is_paced = true,
-          .is_app_limited = mode_ == Mode::kProbeRtt};
+          .is_app_limited = is_held_back_};
 }
 
 Metrics Bbr3Controller::metrics() const {
@@ -453,7 +453,9 @@ void Bbr3Controller::UpdateProbeRtt(const AckEvent& ack) {
     ack_phase_ = AckPhase::kProbeStopping;
     rounds_.Restart(ack.delivered);
   }
-  if (mode_ == Mode::kProbeRtt) {
+  // On its last ACK, too: what is in flight then is as little.
+  is_held_back_ = mode_ == Mode::kProbeRtt;
+  if (is_held_back_) {
     if (probe_rtt_end_ == 0) {
       if (ack.in_flight <= ProbeRttCwnd()) {
         probe_rtt_end_ = ack.now + static_cast<Nanoseconds>(parameters_.probe_rtt_ms * kMillisecond);

@@ -224,6 +224,7 @@ class Bbr3Controller final : public Controller {
   bool is_probe_rtt_due_ = false;
   Nanoseconds probe_rtt_end_ = 0;
   bool is_probe_rtt_round_over_ = false;
+  bool is_held_back_ = false;  // by ProbeRTT
 
   ProbeTimer probe_timer_;
   bool has_probe_samples_ = false;

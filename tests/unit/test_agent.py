@@ -877,11 +877,11 @@ def test_at_the_default_preference_a_flow_recalls_no_rivals() -> None:
 
 
 def queue_after_the_rate_falls_ms(grows_s: float, **parameters: float) -> float:
-    """Return the mean queue for the five seconds after a link of 50 Mbit/s, 5 until `grows_s`, falls to 5 again."""
+    """Return the mean queue from 2 to 5 s after a link of 50 Mbit/s, 5 until `grows_s`, falls to 5 again."""
     flow = Flow("policy", 100, parameters=parameters)
     changes = ((grows_s, 50), (20, 5))
     scenario = Scenario(rate_mbps=5, buffer_packets=430, duration_s=25, flows=(flow,), rate_schedule=changes)
-    return simulate(scenario, "native", seed=1).summary(after_s=20).link.queue_mean_ms
+    return simulate(scenario, "native", seed=1).summary(after_s=22).link.queue_mean_ms
 
 
 def test_the_queue_that_a_slower_link_leaves_drains_soon() -> None:

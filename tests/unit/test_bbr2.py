@@ -242,6 +242,16 @@ def test_without_an_rtt_of_the_handshake_the_first_rtt_sets_the_pace_once(name: 
         assert rate == pytest.approx(margin * 2.8867 * 10 * PACKET * 8 / over_s, rel=0.002)
 
 
+@pytest.mark.parametrize("name", ["bbr", "bbr2", "bbr3"])
+def test_what_is_in_flight_in_probe_rtt_and_at_its_end_counts_as_application_limited(name: str):
+    """As in Linux and the draft: the rates of so few packets say nothing about the path."""
+    seen = Path(make(name)).watch(12_000)
+    is_probing = seen["mode"] == PROBE_RTT
+    is_end = is_probing.shift(fill_value=False) & ~is_probing
+    assert is_end.any()
+    assert (seen["is_app_limited"] == (is_probing | is_end)).all()
+
+
 @pytest.mark.parametrize("name", ["bbr", "bbr2"])
 @pytest.mark.parametrize("is_restart", [True, False])
 def test_a_pause_is_no_reason_for_probe_rtt(name: str, is_restart: bool):
