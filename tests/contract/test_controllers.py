@@ -7,7 +7,7 @@ import random
 from pathlib import Path as FilePath
 
 import pytest
-from ack_path import PACKET
+from ack_path import MS, PACKET, Path
 from golden_traces import check_golden_trace
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -88,6 +88,36 @@ def test_window_and_rate_are_valid_on_any_stream(name: str, seed: int):
 def test_the_same_seed_gives_the_same_decisions(name: str):
     for seed in range(5):
         assert random_stream(name, seed) == random_stream(name, seed)
+
+
+DIFFER_AFTER_PROBE_RTT = {
+    "bbr-acd": "its source does not restore the window, which then limits the flow to less than the application does",
+    "bbr-acd-ns3-published": "it ends the window of one BDP that the last loss began",
+}
+"""Controllers whose ProbeRTT, by their sources, changes what an application-limited flow does: tried without it."""
+
+
+def resume(name: str, app_packets: int, limited_s: float) -> list[float]:
+    """Return what a flow does in the second after a time that its window did not limit it.
+
+    Its window in packets when that second begins, and the largest in it; the packets that are acknowledged in it.
+    """
+    parameters = {"min_rtt_window_s": 3600.0} if name in DIFFER_AFTER_PROBE_RTT else {}
+    path = Path(make_controller(name, parameters, PACKET, 10 * PACKET, 40 * MS), rate_mbps=8, buffer_packets=50)
+    path.run_until(7000)
+    path.app_packets = app_packets
+    path.run_until(7000 + 1000 * limited_s)
+    window, acks = path.controller.decision().cwnd / PACKET, path.acks
+    path.app_packets = math.inf
+    largest = path.watch(8000 + 1000 * limited_s)["cwnd"].max() / PACKET
+    return [window, largest, path.acks - acks]
+
+
+@pytest.mark.parametrize("app_packets", [6, 0], ids=["application-limited", "pause"])
+@pytest.mark.parametrize("name", CONTROLLERS)
+def test_after_a_minute_that_the_window_did_not_limit_a_flow_behaves_as_after_a_second(name: str, app_packets: int):
+    # BBR's gains and Vivace's trials differ with the phase in which they are.
+    assert resume(name, app_packets, 60) == pytest.approx(resume(name, app_packets, 1), rel=0.15)
 
 
 @pytest.mark.parametrize("name", CONTROLLERS)
