@@ -12,6 +12,7 @@
 #include "baselines/cc/copa.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace bbrgym {
 namespace {
@@ -46,6 +47,8 @@ void CopaController::OnAck(const AckEvent& ack) {
   if (ack.rtt > 0) UpdateRtt(ack.now, ack.rtt);
   if (standing_rtt() == 0) return;
   UpdateMode(ack.now);
+  is_limited_in_round_ |= ack.is_cwnd_limited;
+  has_loss_in_round_ |= ack.bytes_lost > 0;
   if (ack.sample.is_valid && rounds_.OnDelivered(ack.sample.prior_delivered, ack.delivered)) EndRound();
   MoveCwnd(ack);
 }
@@ -54,7 +57,6 @@ void CopaController::OnRecovery(Recovery state, Nanoseconds /*now*/, Bytes /*in_
   if (state != Recovery::kOpen && recovery_ == Recovery::kOpen && is_competitive_) {
     // AIMD on 1/delta, once per loss event. delta is at most that of the default mode (section 2.2).
     inverse_delta_ = std::max(inverse_delta_ / 2.0, 1.0 / parameters_.delta);
-    has_loss_in_round_ = true;
   }
   if (state == Recovery::kLoss) {
     cwnd_packets_ = kMinCwndPackets;  // as mvfst after persistent congestion
@@ -113,14 +115,17 @@ void CopaController::UpdateMode(Nanoseconds now) {
 
 void CopaController::EndRound() {
   const bool is_upwards = cwnd_packets_ > cwnd_at_round_start_;
-  if (is_upwards != is_upwards_) {
+  const bool is_limited = std::exchange(is_limited_in_round_, false);
+  if (!is_limited) {
+    ResetVelocity();  // a window that the flow does not use moves in no direction
+  } else if (is_upwards != is_upwards_) {
     ResetVelocity();
     is_upwards_ = is_upwards;
   } else if (!is_slow_start_ && ++rounds_in_direction_ >= kRoundsToDouble) {
     velocity_ *= 2.0;
   }
   cwnd_at_round_start_ = cwnd_packets_;
-  if (is_competitive_ && !has_loss_in_round_) inverse_delta_ += 1.0;
+  if (is_competitive_ && is_limited && !has_loss_in_round_) inverse_delta_ += 1.0;
   has_loss_in_round_ = false;
 }
 

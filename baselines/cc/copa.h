@@ -60,6 +60,7 @@ class CopaController final : public Controller {
   bool is_slow_start_ = true;
   bool is_competitive_ = false;
   bool has_loss_in_round_ = false;
+  bool is_limited_in_round_ = false;  // by the window
   /// When the queue was nearly empty last.
   Nanoseconds last_empty_ = 0;
   /// 1/delta.

@@ -35,8 +35,8 @@ class Hand(ack_path.Hand):
         self.ack(rtt_ms, after_ms, delivered=self.delivered, sample={"prior_delivered": prior}, **fields)
         return self.cwnd
 
-    def round(self, rtt_ms: float) -> float:
-        return self.next_ack(rtt_ms, after_ms=rtt_ms, ends_round=True)
+    def round(self, rtt_ms: float, **fields: float) -> float:
+        return self.next_ack(rtt_ms, after_ms=rtt_ms, ends_round=True, **fields)
 
 
 def test_before_the_first_rtt_there_is_no_value_of_one() -> None:
@@ -148,11 +148,26 @@ def test_a_loss_halves_one_over_delta_in_competitive_mode():
     hand.hear(Recovery.RECOVERY)
     assert 1 / hand.metrics["delta"] == pytest.approx(3)
     hand.hear(Recovery.RECOVERY)
+    for _ in range(3):
+        hand.round(2 * BASE_MS, lost=1)
+    assert 1 / hand.metrics["delta"] == pytest.approx(3), "no increase in a round with losses"
     hand.hear(Recovery.OPEN)
-    hand.round(2 * BASE_MS)
-    assert 1 / hand.metrics["delta"] == pytest.approx(3), "no increase in the round of a loss"
     hand.hear(Recovery.RECOVERY)
     assert hand.metrics["delta"] == 0.5, "never above that of the default mode"
+
+
+def test_rounds_in_which_the_window_does_not_limit_the_flow_make_it_no_more_eager():
+    competing = in_competitive_mode(min_rtt_window_s=3600)
+    competing.round(2 * BASE_MS)
+    one_over_delta = 1 / competing.metrics["delta"]
+    default = in_default_mode(has_early_velocity_reset=0)
+    assert velocities_of(default, [BASE_MS] * 6)[-1] > 1
+    for _ in range(300):
+        competing.round(2 * BASE_MS, is_cwnd_limited=False)
+        default.round(BASE_MS, is_cwnd_limited=False)
+    assert competing.metrics["mode"] == COMPETITIVE
+    assert 1 / competing.metrics["delta"] == one_over_delta
+    assert default.metrics["velocity"] == 1
 
 
 @pytest.mark.parametrize(("rtt_ms", "mode"), [(109, DEFAULT), (112, COMPETITIVE)])
@@ -179,6 +194,16 @@ def test_in_default_mode_losses_change_nothing_and_a_timeout_restarts():
     assert (hand.cwnd, hand.metrics["delta"]) == (before, 0.5)
     hand.hear(Recovery.LOSS)
     assert (hand.cwnd, hand.metrics["mode"]) == (2, SLOW_START)
+
+
+def test_behind_a_buffer_of_a_packet_it_offers_far_more_than_the_link_takes():
+    """A known limit that follows from the paper (docs/algorithms/copa.md)."""
+    offered = {}
+    for packets in (1, 20):
+        scenario = Scenario(rate_mbps=20, buffer_packets=packets, duration_s=30, flows=(Flow("copa", rtt_ms=40),))
+        offered[packets] = simulate(scenario, "native").summary(after_s=20).flows[0].send_rate_mbps
+    assert offered[1] > 1.5 * 20
+    assert offered[20] < 20
 
 
 def test_it_paces_two_windows_per_standing_rtt():
