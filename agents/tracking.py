@@ -168,7 +168,7 @@ class Tracker:
         self._in_store(f"artifact {path.name!r}", lambda store: store.log_artifact(path, folder))
 
     def log_figure(self, figure: Figure, name: str) -> None:
-        """Save a figure in the run's folder as `name`, such as `curve.png`, and log it as an artifact."""
+        """Save a figure in the run's folder as `name`, such as `training_curve.png`, and log it as an artifact."""
         replace_file(self.directory / name, figure.savefig)
         self.log_artifact(self.directory / name)
 

@@ -1,5 +1,5 @@
 // bbrgym._ns3: the ns-3 engine in C++. It runs in a worker process of its own
-// (bbrgym.envs.ns3.worker).
+// (bbrgym.envs.worker.worker).
 
 #include "scoreboard.h"
 #include "simulation.h"

@@ -23,7 +23,7 @@ class Ns3Engine(WorkerEngine):
             run on a fast link is that slow).
         transport: one of `TRANSPORTS`. `tcp` is ns-3's own, with our rate samples; `quic` is the native engine's
             (packet numbers, ACK ranges, RFC 9002 losses) over ns-3's UDP, so that the two engines differ in the
-            network alone (docs/decisions/0007).
+            network alone (docs/decisions/0007-our-transport-over-ns-3s-udp.md).
         start_limit_s: see `WorkerEngine`.
 
     Raises:
