@@ -140,7 +140,7 @@ def _train(config: Mapping[str, Any], directory: Path, console: Console, is_resu
 
 
 def _prepare_threads(threads: int) -> None:
-    """Keep torch from spinning on cores that the engines need, which slows training by up to a factor of ten."""
+    """Keep torch from spinning on cores that the engines need, which slows training many times over."""
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))  # read when torch is loaded
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     import torch

@@ -27,14 +27,6 @@ def environment_ids() -> dict[str, dict[str, Any]]:
     return ids
 
 
-REWARD_THRESHOLDS: Final = {"bbrgym/Bottleneck-v0": -170.0, "bbrgym/Default-v0": -168.0}
-"""The `reward_threshold` of Gymnasium's specification, for the ids of the default scenario; the others have none.
-
-It is the episode reward of the shipped policy with the steps and the reward of the id, and the observation and action
-that the policy was trained with: the average over the seeds 1 to 10, rounded. tests/contract/test_reward_threshold.py
-measures it.
-"""
-
 NS3GYM_ID: Final = "bbrgym/Ns3Gym-v0"
 """The id of `bbrgym.envs.ns3gym.client.Ns3GymEnv`, which runs other people's ns3-gym programs."""
 
@@ -53,7 +45,6 @@ def register_environments() -> None:
             id=id,
             entry_point="bbrgym.envs.gym_env:BottleneckEnv",
             vector_entry_point="bbrgym.envs.vector_env:BottleneckVectorEnv",
-            reward_threshold=REWARD_THRESHOLDS.get(id),
             kwargs=arguments,
         )
 

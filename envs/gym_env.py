@@ -55,8 +55,8 @@ class BottleneckEnv(HasSpec, gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[
 
     The agent is the slow half of a congestion controller. In its flow, BBR's model of the path (`max_bandwidth`,
     `min_rtt`) and its Startup, Drain and ProbeRTT run with every ACK. Once per step the agent chooses the two gains
-    that turn the model into a pacing rate and a congestion window; they apply in ProbeBW until the next step. The BDP
-    uses `base_rtt`, the lowest RTT of twenty seconds, where `min_rtt` is the lowest of ten. The other flows of the
+    that turn the model into a pacing rate and a congestion window; they apply in ProbeBW until the next step. The
+    agent's `min_rtt` is its `base_rtt` (docs/algorithms/agent.md), of a longer time than BBR's. The other flows of the
     scenario are driven by hand-coded controllers.
 
     ## Action Space

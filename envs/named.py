@@ -49,7 +49,7 @@ def _stems(group: str) -> tuple[str, ...]:
 
 @cache
 def _load(path: str) -> dict[str, Any]:
-    from omegaconf import OmegaConf  # importing it takes half as long as importing the package
+    from omegaconf import OmegaConf  # importing it takes long, compared with the package
 
     with resources.as_file(resources.files("bbrgym.conf") / f"{path}.yaml") as file:
         plain: Any = OmegaConf.to_container(OmegaConf.load(file), resolve=True)

@@ -653,7 +653,7 @@ def describe_machine() -> dict[str, str]:
     return {
         "processor": f"{_processor()}, {len(os.sched_getaffinity(0))} cores",
         "system": f"{platform.system()} {platform.machine()}, {platform.python_implementation()} {tags['python']}",
-        "versions": f"{versions} ({api_implementation.Type()})",  # "upb" is C, "python" a tenth as fast
+        "versions": f"{versions} ({api_implementation.Type()})",  # "upb" is C, "python" much slower
         "commit": tags.get("git.commit", "unknown")[:12] + modified,
     }
 

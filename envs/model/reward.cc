@@ -78,7 +78,7 @@ std::vector<StepFormula> MakeTerms() {
       {"alpha_fair", low, 0.0, 0.0, true, AlphaFair,
        "mean of ln(delivery_rate / fair_share) of the link's flows: proportional fairness of the whole link"},
       {"delay", -4.0, 0.0, 0.0, false, Delay,
-       "-(rtt_mean - base_rtt) / longest_base_rtt: queueing delay in RTTs, times 3^(1/2 - 2 p) for a preference p"},
+       "-(rtt_mean - base_rtt) / longest_base_rtt: queueing delay in RTTs, times 9^(1/2 - 2 p) for a preference p"},
       {"loss", -1.0, 0.0, 0.0, false, Loss, "-lost_packets / sent_packets"},
       {"fairness", 0.0, 1.0, 0.0, true, Fairness, "Jain's index of the delivery rates of the link's flows"},
       {"utilisation", 0.0, 1.0, 0.0, true, Utilisation, "share of the link's capacity that was used"},

@@ -19,7 +19,7 @@ from bbrgym.envs.engine import EngineError
 from bbrgym.processes import ChildProcess
 
 _REPORTED_LINES: Final = 40
-"""ns-3 names an argument that it does not know before it lists those that it knows: 32 lines in ns3-gym's rl-tcp."""
+"""ns-3 names an argument that it does not know before it lists those that it knows, dozens of lines."""
 
 
 class Peer(ABC):

@@ -40,8 +40,8 @@ class WorkerEngine(Engine):
         arguments: strings that `Simulation` is made with.
         timeout_s: how long an answer may take, in s, in addition to `limit_per_simulated_s`. A worker that takes longer
             is killed.
-        start_limit_s: how long a worker may take to start, in s, before it is killed. It takes 0.06 s of CPU time: on
-            two cores with a load of 17, one takes 0.5 s, and 64 at once take 4 s.
+        start_limit_s: how long a worker may take to start, in s, before it is killed. Many at once on a busy machine
+            take seconds.
 
     Raises:
         EngineUnavailableError: bbrgym was built without the extension, or a package of the extra `ns3gym` is missing.

@@ -143,7 +143,7 @@ CHECKS: dict[str, tuple[str, Callable[[str, str], bool]]] = {
     "target": (r"`make ([a-z][\w-]*)", is_target),
     "module": (r"-m ((?:bbrgym|studies)(?:\.\w+)*)", is_module),
     "command": (r"(?:^    |`)bbrgym ([a-z\d]+)", lambda command, _: command in COMMANDS),
-    "test": (r"`(test_\w+)`", lambda test, _: f"def {test}(" in SOURCES or is_file_name(f"{test}.py", "")),
+    "test": (r"(?:`|::)(test_\w+)`", lambda test, _: f"def {test}(" in SOURCES or is_file_name(f"{test}.py", "")),
 }
 
 
