@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -297,6 +298,9 @@ class TestReward:
 
     @pytest.mark.parametrize(("preference", "delay"), [(0.0, -0.3), (0.25, -0.1), (1.0, -0.1 / 27)])
     def test_the_flows_preference_weighs_delay(self, preference: float, delay: float) -> None:
+        factor = re.search(r"times (\d+)\^\(1/2 - 2 p\)", TERMS["delay"].meaning)
+        assert factor is not None
+        assert delay == pytest.approx(-0.1 * int(factor[1]) ** (1 / 2 - 2 * preference))
         flow = replace(TWO.flows[0], parameters={"preference": preference})
         rows = make_rows(self.FULL | {"rtt_mean_ms": 15.0}, self.FULL)
         assert reward_of(Reward({"delay": 1}), replace(TWO, flows=(flow, TWO.flows[1])), 0, rows) == pytest.approx(
