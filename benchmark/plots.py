@@ -1,245 +1,205 @@
-"""Plots of runs and benchmarks. They need no display; every function returns a matplotlib `Figure`.
-
-An algorithm has the same colour and marker in every figure. Colour is never the only difference: flows of one algorithm
-differ in line style, competitors in marker, and points are labelled with names.
-"""
+"""Plots of runs and benchmarks. They need no display; every function returns a matplotlib `Figure`."""
 
 from __future__ import annotations
 
-import functools
-import io
 import math
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ParamSpec
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bbrgym.baselines import registry
-from bbrgym.benchmark.metrics import METRICS, MOST_FLOWS_ALONE
+from bbrgym.benchmark.metrics import FLOW_METRICS, METRICS, MOST_FLOWS_ALONE
+from bbrgym.benchmark.style import (
+    LINES,
+    SMALL,
+    empty_figure,
+    fit_y,
+    lighter,
+    luminance,
+    mark_of,
+    marks_of,
+    name_lines,
+    name_points,
+    styled,
+)
 from bbrgym.benchmark.tables import run_table, summary_table
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.trace import Trace
 from bbrgym.extras import optional
 
 with optional("a plot"):
-    from matplotlib import rc_context
     from matplotlib.axes import Axes
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.colors import to_rgb
     from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
     from matplotlib.patches import Ellipse
 
-STYLE = {
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "axes.titlesize": 10,
-    "axes.titlelocation": "left",
-    "grid.color": "#e4e4e4",
-    "grid.linewidth": 0.6,
-    "legend.frameon": False,
-    "legend.fontsize": 8,
-    "text.parse_math": False,  # Names may contain dollar signs.
-    "svg.fonttype": "none",  # Text stays text: smaller, sharp, searchable.
-    "svg.hashsalt": "bbrgym",  # Equal figures give equal files.
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans", "Arial", "Helvetica", "sans-serif"],
+Array = npt.NDArray[np.float64]
+
+LABELS: Final[dict[str, str]] = {
+    **{name: metric.axis for name, metric in (FLOW_METRICS | METRICS).items()},
+    # Columns of a trace, over time.
+    "sent_packets": "packets sent in a step",
+    "delivered_packets": "packets delivered in a step",
+    "lost_packets": "packets marked lost in a step",
+    "retransmitted_packets": "packets retransmitted in a step",
+    "delivery_rate_mbps": "delivery rate (Mbit/s)",
+    "rtt_min_ms": "lowest RTT (ms)",
+    "rtt_last_ms": "latest RTT (ms)",
+    "in_flight_packets": "packets in flight",
+    "cwnd_packets": "congestion window (packets)",
+    "pacing_rate_mbps": "pacing rate (Mbit/s)",
+    "max_bandwidth_mbps": "estimated bottleneck bandwidth (Mbit/s)",
+    "min_rtt_ms": "estimated round-trip propagation time (ms)",
+    "pacing_gain": "pacing gain",
+    "cwnd_gain": "cwnd gain",
+    "link_queue_mean_packets": "queue (packets)",
+    "link_queue_max_packets": "longest queue (packets)",
+    "link_queue_max_ms": "longest queueing delay (ms)",
 }
-# Distinct for the common forms of colour blindness: Okabe and Ito's set (2008) without its yellow, which is too light
-# for lines on white, then the dark colours of Tol's "muted".
-COLOURS = (
-    "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00",
-    "#332288", "#882255", "#117733", "#999933", "#AA4499", "#44AA99",
-    "#661100",
-)  # fmt: skip
-MARKERS = "osD^vP<>Xphd"
-LINES: tuple[Any, ...] = ("-", (0, (5, 1.6)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
-
-
-Arguments = ParamSpec("Arguments")
-
-
-def styled(draw: Callable[Arguments, Figure]) -> Callable[Arguments, Figure]:
-    """Make a function that returns a figure draw it in `STYLE`."""
-
-    @functools.wraps(draw)
-    def drawn(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Figure:
-        with rc_context(STYLE):
-            return draw(*args, **kwargs)
-
-    return drawn
-
-
-@dataclass(frozen=True)
-class Mark:
-    """How a competitor is drawn."""
-
-    colour: str
-    marker: str
-
-
-UNREGISTERED = Mark("#000000", "*")
-
-
-def mark_of(name: str) -> Mark:
-    """Return the colour and marker of an algorithm; black for others, such as a trained agent.
-
-    They follow from the algorithm's place in the registry, whichever others are in the figure.
-    """
-    known = [algorithm for algorithm in registry.controllers() if algorithm != "agent"] + list(registry.COMPARATORS)
-    if name not in known:
-        return UNREGISTERED
-    place = known.index(name)
-    # Colours that repeat have other markers.
-    return Mark(COLOURS[place % len(COLOURS)], MARKERS[(place + place // len(COLOURS)) % len(MARKERS)])
-
-
-def marks_of(names: Sequence[str]) -> dict[str, Mark]:
-    """Return distinct marks: `mark_of`, and unused colours and markers for names that are not registered.
-
-    Args:
-        names: all competitors of a benchmark, in its order.
-
-    Returns:
-        One mark per name. A single unregistered name is black; several get unused colours.
-    """
-    marks = {name: mark_of(name) for name in names}
-    others = [name for name, mark in marks.items() if mark == UNREGISTERED]
-    if len(others) > 1:
-        used = {mark.colour for mark in marks.values()}
-        free = [colour for colour in COLOURS if colour not in used] or list(COLOURS)
-        signs = [sign for sign in MARKERS if sign not in {mark.marker for mark in marks.values()}] or list(MARKERS)
-        for place, name in enumerate(others):
-            marks[name] = Mark(free[place % len(free)], signs[place % len(signs)])
-    return marks
+"""Labels of the y-axis, with units."""
+POINTS_PER_LINE: Final = 240
+"""As many as a panel can show, and few enough for a small file."""
+RATES: Final = ("throughput_mbps", "delivery_rate_mbps")
+"""Columns that are averaged over a window: over 100 ms they show the noise of single packets."""
+MOST_FLOWS_NAMED: Final = len(LINES)
+"""Each has its own line style. Of more flows only the first and the last are named, the others are shades."""
 
 
 @styled
-def throughput_over_time(trace: Trace, window_s: float = 1.0, title: str = "", names: Sequence[str] = ()) -> Figure:
-    """Plot the throughput of every flow and the link's rate, in Mbit/s.
+def over_time(
+    runs: Mapping[str, Trace],
+    columns: Sequence[str] = ("throughput_mbps",),
+    title: str = "",
+    names: Sequence[str] = (),
+    window_s: float = 1.0,
+) -> Figure:
+    """Plot columns of runs over time, a panel per run and column, with a line per flow or one of the link.
+
+    Grey lines are the link's rate and the base RTTs.
 
     Args:
-        trace: a run.
-        window_s: length of the moving average, in s.
+        runs: by the title of their panels, such as the competitor's name.
+        columns: of `Trace.rows`.
         title: the figure's title.
-        names: names of the flows, instead of their algorithms.
+        names: names of the flows of a single run, instead of their algorithms.
+        window_s: length of the moving average of `RATES`, in s; 0 for none.
+
+    Raises:
+        ValueError: `names` must have one entry per flow.
     """
-    figure, (axes,) = _figure(1, title)
-    _draw_throughput(axes, trace, window_s, _names(trace, names))
-    _finish_time(trace, axes)
+    has_rates = window_s > 0 and bool({*RATES} & {*columns})
+    across = 1 if len(runs) in (1, 3) else 2
+    blocks = math.ceil(len(runs) / across)
+    is_low = [column.startswith("link_") and len(columns) > 1 for column in columns]
+    heights = [(1.0 if low else 1.55) + (0.6 if len(runs) == len(columns) == 1 else 0) for low in is_low]
+    figure = empty_figure(0.5 + blocks * (sum(heights) + 0.1))
+    # Panels of one quantity share the y-axis, several quantities in the row of a run.
+    grid = figure.subplots(len(columns) * blocks, across, squeeze=False, sharey=True if len(columns) == 1 else "row",
+                           height_ratios=heights * blocks)  # fmt: skip
+    for place, (run, trace) in enumerate(runs.items()):
+        block, side = divmod(place, across)
+        panels = grid[block * len(columns) : (block + 1) * len(columns), side]
+        of_flows = list(names) or flow_names(trace, run or "agent")
+        if len(of_flows) != len(trace.scenario.flows):
+            raise ValueError(
+                f"names must have one entry per flow, got {len(names)} for {len(trace.scenario.flows)} flows"
+            )
+        for axes, column, height in zip(panels, columns, heights, strict=True):
+            _draw_column(axes, trace, column, of_flows, len(runs) > 1, window_s)
+            axes.set_xlim(0, trace.scenario.duration_s)
+            axes.tick_params(labelbottom=axes is panels[-1])
+            if side == 0:
+                axes.set_ylabel(textwrap.fill(LABELS.get(column, column).removeprefix("mean "), int(13 * height)))
+        panels[0].set_title(run if len(runs) > 1 else "")
+        if place + across >= len(runs):
+            panels[-1].set_xlabel("time (s)" + f"; rates are means over {window_s:g} s" * has_rates)
+    for axes in grid[-len(columns) :, len(runs) - across * (blocks - 1) :].flat:
+        axes.set_visible(False)
+    for axes in filter(Axes.get_visible, grid.flat):
+        fit_y(axes, least=1.0)
+    if title:
+        figure.suptitle(textwrap.fill(title, 72), x=0.01, ha="left")
+    name_lines(figure)
     return figure
 
 
-@styled
+def throughput_over_time(trace: Trace, window_s: float = 1.0, title: str = "", names: Sequence[str] = ()) -> Figure:
+    """Plot the throughput of every flow and the link's rate, in Mbit/s, as `over_time` does."""
+    return over_time({"": trace}, ("throughput_mbps",), title, names, window_s)
+
+
 def delay_over_time(trace: Trace, title: str = "", names: Sequence[str] = ()) -> Figure:
-    """Plot the RTT of every flow, with thin lines at the base RTTs, above the link's queueing delay, in ms."""
-    figure, (above, below) = _figure(2, title)
-    _draw_flows(above, trace, "rtt_mean_ms", _names(trace, names))
-    for base_rtt_ms in {flow.rtt_ms for flow in trace.scenario.flows}:
-        above.axhline(base_rtt_ms, color="#999999", linewidth=0.7)
-    above.set_ylabel("RTT (ms)")
-    above.set_ylim(bottom=0)
-    _draw_queue(below, trace)
-    _finish_time(trace, above, below)
-    return figure
+    """Plot the RTT of every flow above the link's queueing delay, in ms, as `over_time` does."""
+    return over_time({"": trace}, ("rtt_mean_ms", "link_queue_mean_ms"), title, names)
 
 
-@styled
-def throughput_and_queue(traces: Mapping[str, Mapping[str, Trace]], window_s: float = 1.0) -> Figure:
-    """Plot the throughput of every flow above the link's queueing delay: two rows per scenario, a column per run.
-
-    Args:
-        traces: the runs to compare in each scenario, by the scenario's and the competitor's name, equally many in each.
-        window_s: length of the moving average of the throughput, in s.
-    """
-    columns = len(next(iter(traces.values())))
-    figure = empty_figure(8.5, 0.3 + 2.4 * len(traces))
-    grid = figure.subplots(2 * len(traces), columns, sharex="row", sharey="row", squeeze=False,
-                           height_ratios=[2, 1] * len(traces))  # fmt: skip
-    for row, (scenario, of_scenario) in enumerate(traces.items()):
-        for column, (name, trace) in enumerate(of_scenario.items()):
-            above, below = grid[2 * row : 2 * row + 2, column]
-            _draw_throughput(above, trace, window_s, _names(trace, flow_names(trace, name)))
-            _draw_queue(below, trace)
-            above.set_title(f"{scenario}: {name}")
-            above.tick_params(labelbottom=False)
-            below.set_xlim(0, trace.scenario.duration_s)
-            above.set_xlim(0, trace.scenario.duration_s)
-            if column:
-                above.set_ylabel("")
-                below.set_ylabel("")
-    for axes in grid[-1]:
-        axes.set_xlabel("time (s)")
-    return figure
-
-
-@styled
 def control_over_time(trace: Trace, title: str = "", names: Sequence[str] = ()) -> Figure:
     """Plot the congestion window (packets), the pacing rate (Mbit/s) and, if controllers have them, the two gains."""
-    wanted = {
-        "cwnd_packets": "cwnd\n(packets)",
-        "pacing_rate_mbps": "pacing rate\n(Mbit/s)",
-        "pacing_gain": "pacing gain",
-        "cwnd_gain": "cwnd gain",
-    }
-    shown = {
-        column: label
-        for column, label in wanted.items()
-        if column in FLOW_COLUMNS and not np.isnan(trace.flows[:, :, FLOW_COLUMNS.index(column)]).all()
-    }
-    figure, panels = _figure(max(1, len(shown)), title)
-    for axes, (column, label) in zip(panels, shown.items(), strict=False):
-        _draw_flows(axes, trace, column, _names(trace, names))
-        axes.set_ylabel(label)
-        axes.set_ylim(bottom=0)
-    _finish_time(trace, *panels)
-    return figure
+    wanted = ("cwnd_packets", "pacing_rate_mbps", "pacing_gain", "cwnd_gain")
+    has = [name for name in wanted if not np.isnan(trace.flows[:, :, FLOW_COLUMNS.index(name)]).all()]
+    return over_time({"": trace}, has or wanted[:1], title, names)
 
 
-@styled
-def throughput_panels(traces: dict[str, Trace], window_s: float = 1.0) -> Figure:
-    """Plot the throughput of every flow over time, one panel per competitor, with equal axes.
+def flow_names(trace: Trace, competitor: str) -> list[str]:
+    """Return the names of the flows: the competitor's for an agent's flows, else the algorithm's."""
+    return [competitor if flow.algorithm == "agent" else flow.algorithm for flow in trace.scenario.flows]
 
-    Args:
-        traces: one run per competitor, by name.
-        window_s: length of the moving average, in s.
-    """
-    columns = min(3, len(traces))
-    rows = math.ceil(len(traces) / columns)
-    figure = empty_figure(10, 0.5 + 1.75 * rows)
-    grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
-    for axes, (name, trace) in zip(grid.flat, traces.items(), strict=False):
-        _draw_throughput(axes, trace, window_s, _names(trace, flow_names(trace, name)))
-        axes.set_title(name)
-        axes.set_ylabel("")
-    for axes in list(grid.flat)[len(traces) :]:
-        axes.set_visible(False)
-    for column in range(columns):
-        lowest = grid[max(row for row in range(rows) if row * columns + column < len(traces)), column]
-        lowest.set_xlabel("time (s)")
-        lowest.tick_params(labelbottom=True)
-    for row in range(rows):
-        grid[row, 0].set_ylabel("Mbit/s")
-    first = next(iter(traces.values()))
-    grid[0, 0].set_xlim(0, first.scenario.duration_s)
-    grid[0, 0].set_ylim(0, 1.08 * _highest_rate(first))
-    if len(first.scenario.flows) <= len(LINES):
-        handles = []
-        for index, flow in enumerate(first.scenario.flows):
-            algorithms = {trace.scenario.flows[index].algorithm for trace in traces.values()}
-            # A flow that no competitor drives has the same algorithm in every panel.
-            rival = f", {flow.algorithm}" if len(algorithms) == 1 < len(traces) else ""
-            label = f"flow {index}: {flow.rtt_ms:g} ms{rival}"
-            handles.append(Line2D([], [], color="#444444", linestyle=LINES[index], label=label, linewidth=1.2))
-        figure.legend(handles=handles, loc="outside upper right", ncols=len(handles))
-    return figure
+
+def _draw_column(
+    axes: Axes, trace: Trace, column: str, names: Sequence[str], is_one_of_several: bool, window_s: float
+) -> None:
+    """Draw a column of a run over time."""
+    if column.startswith("link_"):
+        time_s, values = _smooth(trace, column, trace.link[:, LINK_COLUMNS.index(column[5:])], window_s)
+        axes.fill_between(time_s, values, color="#d0d0d0", linewidth=0)
+        axes.plot(time_s, values, color="#555555", linewidth=0.9)
+        return
+    if column in RATES:
+        axes.plot(trace.time_s, trace.link[:, LINK_COLUMNS.index("rate_mbps")], color="#999999", linewidth=0.8)
+    if column == "rtt_mean_ms":
+        for base_rtt_ms in {flow.rtt_ms for flow in trace.scenario.flows}:
+            axes.axhline(base_rtt_ms, color="#999999", linewidth=0.8)
+    names = names[:MOST_FLOWS_ALONE]
+    is_few = len(names) <= MOST_FLOWS_NAMED
+    labels = _labels(trace, names, is_one_of_several)
+    for index, name in enumerate(names):
+        of_flow = trace.flows[:, index]
+        values = np.where(
+            of_flow[:, FLOW_COLUMNS.index("is_active")] > 0, of_flow[:, FLOW_COLUMNS.index(column)], np.nan
+        )
+        time_s, values = _smooth(trace, column, values, window_s)
+        alike = [other for other, of_other in enumerate(names) if of_other == name]
+        # The first has the colour itself, or a darker one among many flows, the last is light.
+        first, last = (0.0, 0.45) if is_few else (-0.5, 0.6)
+        shade = first + (last - first) * alike.index(index) / max(1, len(alike) - 1)
+        axes.plot(
+            time_s, values, color=lighter(mark_of(name).colour, shade), linestyle=LINES[index] if is_few else "-",
+            linewidth=1.2 if is_few else 0.9, label=labels[index] if is_few or index in (0, len(names) - 1) else None,
+        )  # fmt: skip
+
+
+def _labels(trace: Trace, names: Sequence[str], is_one_of_several: bool) -> list[str]:
+    """Return the shortest labels that tell the flows apart; a panel's title says whose run it is."""
+    rtts = [f"{flow.rtt_ms:g} ms" for flow in trace.scenario.flows[: len(names)]]
+    both = [f"{name}, {rtt}" for name, rtt in zip(names, rtts, strict=True)]
+    flows = [f"{name}, flow {index}" for index, name in enumerate(names)]
+    if is_one_of_several:
+        several = [["_"], rtts, list(names), both, [flow.rpartition(", ")[2] for flow in flows]]
+        return next((labels for labels in several if len(set(labels)) == len(names)), several[-1])
+    return both if len(set(both)) == len(names) else flows
+
+
+def _smooth(trace: Trace, column: str, values: Array, window_s: float) -> tuple[Array, Array]:
+    """Return times and means of a column: over a window if it is a rate, and over as many steps as cannot be seen."""
+    steps = round(window_s * 1e3 / trace.step_ms) if column in RATES else 1
+    series = pd.Series(values)
+    if steps > 1:
+        series = series.rolling(steps, min_periods=1, center=True).mean().where(series.notna())
+    points = np.arange(len(values)) // math.ceil(len(values) / POINTS_PER_LINE)
+    means = pd.DataFrame({"time_s": trace.time_s, "value": series}).groupby(points).mean()
+    return means["time_s"].to_numpy() - trace.step_ms / 2e3, means["value"].to_numpy()
 
 
 @styled
@@ -255,7 +215,7 @@ def throughput_against_delay(results: pd.DataFrame, title: str = "") -> Figure:
         title: the figure's title.
     """
     runs = run_table(results)
-    figure = empty_figure(7.2, 4.6)
+    figure = empty_figure(4.6)
     axes = figure.subplots()
     means: dict[str, tuple[float, float]] = {}
     marks = marks_of([str(name) for name in results["competitor"].unique()])
@@ -265,13 +225,9 @@ def throughput_against_delay(results: pd.DataFrame, title: str = "") -> Figure:
         points = points[~np.isnan(points).any(axis=1)]
         if not len(points):
             continue
-        x, y = points.mean(axis=0)
-        means[str(name)] = (x, y)
+        means[str(name)] = (points[:, 0].mean(), points[:, 1].mean())
         axes.scatter(points[:, 0], points[:, 1], s=9, color=mark.colour, alpha=0.45, linewidths=0)
-        axes.plot(
-            x, y, mark.marker, color=mark.colour, markersize=8 if mark.marker != "*" else 12,
-            markeredgecolor="white", markeredgewidth=0.7,
-        )  # fmt: skip
+        mark.line(axes, points[:, 0].mean(), points[:, 1].mean(), size=8)
         if len(points) >= 3:
             axes.add_patch(_one_sigma(points, mark.colour))
     delays = [x for x, _ in means.values()]
@@ -290,7 +246,8 @@ def throughput_against_delay(results: pd.DataFrame, title: str = "") -> Figure:
     axes.set_xlabel(f"{METRICS['link_queue_p95_ms'].axis}, less is to the right")
     axes.set_ylabel("throughput of all flows (Mbit/s)")
     axes.set_title(title)
-    _annotate(figure, axes, means, marks)
+    if means:
+        name_points(axes, means, marks)
     return figure
 
 
@@ -301,7 +258,7 @@ def shares(results: pd.DataFrame, title: str = "") -> Figure:
     of_flows = [column for column in table.columns if str(column).startswith("share[")]
     rtts_ms = results.groupby("flow")["rtt_ms"].first()
     algorithms = results.groupby(["competitor", "flow"])["algorithm"].first()
-    figure, axes = _rows_figure(len(table), 7.2)
+    figure, axes = _rows_figure([str(name) for name in table.index], title)
     left = np.zeros(len(table))
     for index, column in enumerate(of_flows):
         values = table[column].fillna(0.0).to_numpy()
@@ -310,27 +267,24 @@ def shares(results: pd.DataFrame, title: str = "") -> Figure:
             colour = mark_of(competitor if algorithm == "agent" else algorithm).colour
             fill = lighter(colour, (0.15, 0.55, 0.35, 0.7)[index % 4])
             axes.barh(place, values[place], left=left[place], height=0.72, color=fill, edgecolor="white")
-            if values[place] >= 0.09:
-                label = f"{rtts_ms[index]:g} ms: {values[place]:.0%}"
-                if algorithm not in (competitor, "agent"):
-                    label = f"{algorithm}, {label}"
-                # At the outer ends, away from the lines of equal shares.
-                part, side = {0: (0.015, "left"), len(of_flows) - 1: (values[place] - 0.015, "right")}.get(
-                    index, (values[place] / 2, "center")
-                )
-                axes.text(
-                    left[place] + part, place, label if values[place] >= 0.22 else f"{values[place]:.0%}",
-                    ha=side, va="center", fontsize=7.5, color=_readable_on(fill),
-                )  # fmt: skip
+            label = f"{rtts_ms[index]:g} ms: {values[place]:.0%}"
+            if algorithm not in (competitor, "agent"):
+                label = f"{algorithm}, {label}"
+            if 55 * values[place] < len(label):
+                label = f"{values[place]:.0%}" if values[place] >= 0.09 else ""
+            # At the outer ends, away from the lines of equal shares.
+            part, side = {0: (0.015, "left"), len(of_flows) - 1: (values[place] - 0.015, "right")}.get(
+                index, (values[place] / 2, "center")
+            )
+            axes.text(left[place] + part, place, label, ha=side, va="center_baseline", fontsize=SMALL,
+                      color="#111111" if luminance(fill) > 0.5 else "#ffffff")  # fmt: skip
         left += values
     for cut in np.arange(1, len(of_flows)) / len(of_flows):
         axes.axvline(cut, color="#222222", linewidth=0.9, linestyle=(0, (2, 2)))
     axes.set_xlim(0, 1)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     axes.set_xlabel("share of the throughput; the dashed line is the equal share")
-    axes.set_yticks(range(len(table)), table.index)
     axes.grid(visible=False)
-    axes.set_title(title)
     return figure
 
 
@@ -339,126 +293,27 @@ def jain_intervals(results: pd.DataFrame, title: str = "") -> Figure:
     """Plot Jain's index of every competitor: the mean, its 95 % bootstrap interval, and every run."""
     table = summary_table(results).droplevel("scenario")["link_jain"]
     runs = run_table(results)["link_jain"]
-    figure, axes = _rows_figure(len(table), 7.2)
-    marks = marks_of([str(name) for name in results["competitor"].unique()])
-    for place, (name, row) in enumerate(table.iterrows()):
-        mark = marks[str(name)]
-        values = runs.xs(name, level="competitor").to_numpy()
+    names = [str(name) for name in table.index]
+    figure, axes = _rows_figure(names, title)
+    for place, (name, mark) in enumerate(marks_of(names).items()):
+        values, row = runs.xs(name, level="competitor").to_numpy(), table.loc[name]
         axes.plot(values, np.full(len(values), place), "|", color=mark.colour, alpha=0.6, markersize=7)
-        if not math.isnan(row["low"]):
-            axes.hlines(place, row["low"], row["high"], color=mark.colour, linewidth=2.2)
-        axes.plot(
-            row["mean"], place, mark.marker, color=mark.colour, markeredgecolor="white", markeredgewidth=0.7,
-            markersize=8 if mark.marker != "*" else 12, clip_on=False,
-        )  # fmt: skip
+        axes.hlines(place, row["low"], row["high"], color=mark.colour, linewidth=2.2)
+        mark.line(axes, [row["mean"]], [place], size=8, clip_on=False)
     flows = int(results["flow"].max()) + 1
     lowest = float(np.nanmin([table["mean"].min(), runs.min(), 0.9]))
     axes.set_xlim(max(1 / flows, lowest - 0.05) - 0.005, 1.005)
     axes.set_xlabel(f"{METRICS['link_jain'].axis} (1: equal shares, {1 / flows:.2g}: one flow has all)")
-    axes.set_yticks(range(len(table)), table.index)
-    axes.set_title(title)
     return figure
 
 
-def svg_text(figure: Figure) -> str:
-    """Return a figure as a compact `<svg>` element; equal figures give equal texts."""
-    text = io.StringIO()
-    with rc_context(STYLE):
-        figure.savefig(text, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
-    svg = text.getvalue()
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    # Less than a hundredth of a point is invisible.
-    svg = re.sub(r'\s(?:d|x|y|transform)="[^"]*"', lambda found: _rounded(found[0]), svg)
-    return re.sub(r"\s*\n\s*", "\n", svg)
-
-
-def _rounded(text: str) -> str:
-    return re.sub(r"-?\d+\.\d{3,}", lambda found: f"{float(found[0]):.2f}".rstrip("0").rstrip("."), text)
-
-
-def flow_names(trace: Trace, competitor: str) -> list[str]:
-    """Return the names of the flows: the competitor's for an agent's flows, else the algorithm's."""
-    return [competitor if flow.algorithm == "agent" else flow.algorithm for flow in trace.scenario.flows]
-
-
-def _draw_throughput(axes: Axes, trace: Trace, window_s: float, names: Sequence[str]) -> None:
-    steps = max(1, round(window_s * 1e3 / trace.step_ms))
-    _draw_flows(axes, trace, "throughput_mbps", names, average_steps=steps)
-    rate_mbps = trace.link[:, LINK_COLUMNS.index("rate_mbps")]
-    axes.plot(trace.time_s, rate_mbps, color="#999999", linewidth=0.7)
-    axes.set_ylabel("throughput\n(Mbit/s)")
-    axes.set_ylim(0, 1.08 * _highest_rate(trace))
-
-
-def _draw_queue(axes: Axes, trace: Trace) -> None:
-    queue_ms = trace.link[:, LINK_COLUMNS.index("queue_mean_ms")]
-    axes.fill_between(trace.time_s, queue_ms, color="#bbbbbb", linewidth=0)
-    axes.plot(trace.time_s, queue_ms, color="#555555", linewidth=0.9)
-    axes.set_ylabel("queueing\ndelay (ms)")
-    axes.set_ylim(bottom=0)
-
-
-def _draw_flows(axes: Axes, trace: Trace, column: str, names: Sequence[str], average_steps: int = 1) -> None:
-    seen: dict[str, int] = {}
-    for index, flow in enumerate(trace.scenario.flows[:MOST_FLOWS_ALONE]):
-        values = pd.Series(trace.flows[:, index, FLOW_COLUMNS.index(column)])
-        is_active = trace.flows[:, index, FLOW_COLUMNS.index("is_active")] > 0
-        values = values.where(is_active)
-        if average_steps > 1:
-            values = values.rolling(average_steps, min_periods=1).mean().where(is_active)
-        repeat = seen.setdefault(names[index], 0)
-        seen[names[index]] += 1
-        axes.plot(
-            trace.time_s,
-            values,
-            color=lighter(mark_of(names[index]).colour, 0.4 if repeat % 2 else 0.0),
-            linestyle=LINES[index % len(LINES)],
-            linewidth=1.2,
-            label=f"{names[index]}, {flow.rtt_ms:g} ms",
-        )
-
-
-def _names(trace: Trace, names: Sequence[str]) -> list[str]:
-    if names and len(names) != len(trace.scenario.flows):
-        raise ValueError(f"names must have one entry per flow, got {len(names)} for {len(trace.scenario.flows)} flows")
-    return list(names) or [flow.algorithm for flow in trace.scenario.flows]
-
-
-def _finish_time(trace: Trace, *panels: Axes) -> None:
-    panels[0].set_xlim(0, trace.scenario.duration_s)
-    panels[-1].set_xlabel("time (s)")
-    handles, labels = panels[0].get_legend_handles_labels()
-    if 0 < len(handles) <= 8:
-        figure = panels[0].get_figure()
-        assert isinstance(figure, Figure)
-        figure.legend(handles, labels, loc="outside upper right", ncols=min(4, len(handles)))
-
-
-def _highest_rate(trace: Trace) -> float:
-    return float(max([trace.scenario.rate_mbps, *(rate for _, rate in trace.scenario.rate_schedule)]))
-
-
-def empty_figure(width: float, height: float) -> Figure:
-    """Return a figure without axes; width and height are in inches."""
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
-
-
-def _figure(panels: int, title: str) -> tuple[Figure, list[Axes]]:
-    figure = empty_figure(8, 0.7 + 1.5 * panels + (0.6 if panels == 1 else 0))
-    axes = figure.subplots(panels, 1, sharex=True, squeeze=False)[:, 0]
-    if title:
-        figure.suptitle(title, x=0.01, ha="left", fontsize=10)
-    return figure, list(axes)
-
-
-def _rows_figure(rows: int, width: float) -> tuple[Figure, Axes]:
-    """Return a figure with one horizontal row per entry, the first on top."""
-    figure = empty_figure(width, 0.9 + 0.29 * max(2, rows))
+def _rows_figure(names: Sequence[str], title: str) -> tuple[Figure, Axes]:
+    """Return a figure with one horizontal row per name, the first on top."""
+    figure = empty_figure(0.9 + 0.3 * max(2, len(names)))
     axes = figure.subplots()
-    axes.set_ylim(rows - 0.4, -0.6)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.set_yticks(range(len(names)), names)
+    axes.set_title(title)
     return figure, axes
 
 
@@ -468,56 +323,3 @@ def _one_sigma(points: npt.NDArray[np.float64], colour: str) -> Ellipse:
     angle = math.degrees(math.atan2(vectors[1, 1], vectors[0, 1]))
     x, y = points.mean(axis=0)
     return Ellipse((x, y), widths[1], widths[0], angle=angle, facecolor=colour, alpha=0.16, edgecolor="none")
-
-
-def _annotate(figure: Figure, axes: Axes, points: dict[str, tuple[float, float]], marks: dict[str, Mark]) -> None:
-    """Write each name near its point, where it covers least of other names and points."""
-    figure.canvas.draw()
-    frame = axes.get_window_extent()
-    pixel = figure.dpi / 72
-    at = {name: axes.transData.transform(point) for name, point in points.items()}
-    taken = [(x - 6 * pixel, y - 6 * pixel, x + 6 * pixel, y + 6 * pixel) for x, y in at.values()]
-    for name, (x, y) in sorted(at.items(), key=lambda item: -item[1][1]):
-        width, height = (4.9 * len(name) + 2) * pixel, 9 * pixel
-        best: tuple[float, Any] = (math.inf, None)
-        for distance in (9, 18, 30, 44, 60):
-            for angle in range(0, 360, 30):
-                dx = distance * pixel * math.cos(math.radians(angle))
-                dy = distance * pixel * math.sin(math.radians(angle))
-                left = x + dx - (0 if dx > 1 else width if dx < -1 else width / 2)
-                box = (left, y + dy - height / 2, left + width, y + dy + height / 2)
-                is_outside = box[0] < frame.x0 or box[2] > frame.x1 or box[1] < frame.y0 or box[3] > frame.y1
-                cost = sum(_overlap(box, other) for other in taken) + distance * pixel + (1e6 if is_outside else 0)
-                if cost < best[0]:
-                    best = (cost, (box, distance))
-        box, distance = best[1]
-        taken.append(box)
-        axes.annotate(
-            name,
-            points[name],
-            xytext=((box[0] + width / 2 - x) / pixel, (box[1] + height / 2 - y) / pixel),
-            textcoords="offset points",
-            ha="center",
-            va="center",
-            fontsize=8,
-            color=marks[name].colour,
-            arrowprops={"arrowstyle": "-", "color": "#999999", "linewidth": 0.6, "shrinkA": 0}
-            if distance > 9
-            else None,
-        )
-
-
-def _overlap(a: Iterable[float], b: Iterable[float]) -> float:
-    (ax0, ay0, ax1, ay1), (bx0, by0, bx1, by1) = a, b
-    return max(0.0, min(ax1, bx1) - max(ax0, bx0)) * max(0.0, min(ay1, by1) - max(ay0, by0))
-
-
-def lighter(colour: str, part: float) -> tuple[float, float, float]:
-    """Return a mix of the colour and white: 0 is the colour, 1 is white; negative values mix black, -1 is black."""
-    red, green, blue = (channel + ((1 - channel) if part > 0 else channel) * part for channel in to_rgb(colour))
-    return red, green, blue
-
-
-def _readable_on(fill: tuple[float, float, float]) -> str:
-    luminance = 0.2126 * fill[0] + 0.7152 * fill[1] + 0.0722 * fill[2]
-    return "#111111" if luminance > 0.5 else "#ffffff"

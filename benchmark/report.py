@@ -13,7 +13,7 @@ from typing import Any, Final
 import pandas as pd
 from omegaconf import OmegaConf
 
-from bbrgym.benchmark import plots
+from bbrgym.benchmark import plots, style
 from bbrgym.benchmark.metrics import FLOW_METRICS, METRICS, OPTIONAL
 from bbrgym.benchmark.results import BenchmarkResult, ReportSections
 from bbrgym.benchmark.tables import (
@@ -39,6 +39,8 @@ with optional("a report"):
 
 MOST_SCENARIOS_OVER_TIME: Final = 4
 """How many scenarios have runs over time, which are most of a report's size."""
+LEAST_SCALE: Final = 0.85
+"""Of a figure on a narrow screen, which then scrolls: text of 9 points is 10 pixels high."""
 
 
 def write_report(result: BenchmarkResult, sections: ReportSections | None = None) -> Path:
@@ -134,7 +136,7 @@ def _scenario(name: str, plain: dict[str, Any], result: BenchmarkResult, is_over
         ),
     ]
     if traces:
-        section["overview"] = svg(plots.throughput_panels(traces), f"Throughput over time, {name}")
+        section["overview"] = svg(plots.over_time(traces), f"Throughput over time, {name}")
         section["runs"] = [
             (
                 competitor,
@@ -191,10 +193,11 @@ def traces_of_one_seed(results: pd.DataFrame, competitors: list[str], directory:
 
 
 def svg(figure: Figure, label: str) -> Markup:
-    """Return the figure as an inline SVG element that scales with the page, up to its own size."""
-    width_in = figure.get_size_inches()[0]
-    svg = plots.svg_text(figure)
+    """Return the figure as an inline SVG element; it scales with the page as far as its text stays readable."""
+    width_px = math.ceil(96 * figure.get_size_inches()[0])
+    svg = style.svg_text(figure)
     head, body = svg.split(">", 1)
     head = re.sub(r'\s(width|height)="[^"]*"', "", head)
-    head += f' role="img" aria-label="{html.escape(label, quote=True)}" style="max-width:{math.ceil(width_in * 96)}px"'
+    head += f' role="img" aria-label="{html.escape(label, quote=True)}"'
+    head += f' style="width:clamp({round(LEAST_SCALE * width_px)}px,100%,{width_px}px)"'
     return Markup(f"{head}>{body}")

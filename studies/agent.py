@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import json
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -28,10 +28,10 @@ from bbrgym.agents.policy import Agent, load_agent, scripted_agent
 from bbrgym.agents.scripted import RULES
 from bbrgym.agents.tracking import read_metrics, read_run
 from bbrgym.baselines.policy_file import REFERENCE, StoredPolicy
-from bbrgym.benchmark.plots import COLOURS
+from bbrgym.benchmark.plots import over_time
 from bbrgym.benchmark.statistics import estimate
+from bbrgym.benchmark.style import COLOURS, MARKERS, Mark, empty_figure, name_lines, styled
 from bbrgym.cli import BENCHMARKS, make_console
-from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.observation import Observation
 from bbrgym.envs.reward import Reward
 from bbrgym.envs.sb3_env import SharedPolicyVecEnv
@@ -83,15 +83,16 @@ def curves(runs: Mapping[int, Path]) -> dict[str, list[tuple[int, float]]]:
     }
 
 
+@styled
 def draw_curves(found: dict[str, list[tuple[int, float]]]) -> Figure:
     """Draw a line per training."""
-    figure = Figure(figsize=(7, 3.2), layout="constrained")
+    figure = empty_figure(3.2)
     axes = figure.subplots()
-    for (name, points), colour in zip(found.items(), COLOURS, strict=False):
+    for (name, points), colour, marker in zip(found.items(), itertools.cycle(COLOURS), itertools.cycle(MARKERS)):
         steps, rewards = zip(*points, strict=True)
-        axes.plot(np.array(steps) / 1e6, rewards, "o-", color=colour, linewidth=1, markersize=3, label=name)
+        Mark(colour, marker).line(axes, np.array(steps) / 1e6, rewards, label=name)
     axes.set(xlabel="million decisions", ylabel="reward per decision", title=f"Evaluation, {EPISODES} episodes")
-    axes.legend(ncols=2)
+    name_lines(figure)
     return figure
 
 
@@ -176,37 +177,6 @@ def duel(algorithm: str) -> Trace:
     return bbrgym.simulate(scenario, engine="native", seed=1, step_ms=50.0)
 
 
-def draw_duel(traces: dict[str, Trace]) -> Figure:
-    """Draw throughput, gains and queue over time, a column per algorithm."""
-    figure = Figure(figsize=(10, 7), layout="constrained")
-    panels = figure.subplots(4, len(traces), sharex=True, sharey="row")
-    rows: list[tuple[str, Any]] = [
-        ("delivery_rate_mbps", "delivery rate, Mbit/s"),
-        ("cwnd_gain", "cwnd_gain"),
-        ("pacing_gain", "pacing_gain"),
-        ("queue_mean_ms", "queue, ms"),
-    ]
-    for column, (name, trace) in enumerate(traces.items()):
-        for row, (quantity, label) in enumerate(rows):
-            axes = panels[row][column]
-            if quantity in LINK_COLUMNS:
-                axes.plot(trace.time_s, trace.link[:, LINK_COLUMNS.index(quantity)], color="#444444", linewidth=0.9)
-            else:
-                for flow, colour in zip(range(2), COLOURS, strict=False):
-                    values = np.where(
-                        trace.time_s > trace.scenario.flows[flow].start_s,
-                        trace.flows[:, flow, FLOW_COLUMNS.index(quantity)],
-                        np.nan,
-                    )
-                    axes.plot(trace.time_s, values, color=colour, linewidth=0.9, label=f"{RTTS_MS[flow]:.0f} ms")
-            if column == 0:
-                axes.set_ylabel(label)
-        panels[0][column].set_title(name)
-        panels[-1][column].set_xlabel("time, s")
-    panels[0][0].legend()
-    return figure
-
-
 def sweep_tables(folder: Path, reward: Reward) -> dict[str, str]:
     """Return a table of each sweep that has results in a folder, by name."""
     tables = {}
@@ -247,7 +217,8 @@ def report(runs: Mapping[int, Path], reward: Reward) -> tuple[str, dict[str, Fig
             f"{scripted['eval/queue_ms']:.1f} ms."
         )
     lines = [" ".join(said)]
-    figures = {"duel": draw_duel({"bbr": duel("bbr"), "policy": duel("policy")})}
+    columns = ("delivery_rate_mbps", "cwnd_gain", "pacing_gain", "link_queue_mean_ms")
+    figures = {"duel": over_time({name: duel(name) for name in ("bbr", "policy")}, columns, window_s=0.0)}
     if found := {name: points for name, points in curves(runs).items() if points}:
         figures["training"] = draw_curves(found)
         last = [points[-1][1] for points in found.values()]

@@ -14,7 +14,7 @@ from PIL import Image
 
 from bbrgym.benchmark.markdown import cell as cell
 from bbrgym.benchmark.markdown import table as table
-from bbrgym.benchmark.plots import STYLE
+from bbrgym.benchmark.style import STYLE
 from bbrgym.files import replace_file, write_text
 
 MOST_FIGURE_BYTES: Final = 30_000

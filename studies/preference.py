@@ -15,15 +15,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from rich.console import Console
 
 from bbrgym import Flow, Scenario, make_engine, simulate
-from bbrgym.benchmark.plots import empty_figure, marks_of, styled
 from bbrgym.benchmark.results import BenchmarkResult, load_benchmark
 from bbrgym.benchmark.run import run_benchmark
 from bbrgym.benchmark.statistics import Estimate, estimate
+from bbrgym.benchmark.style import MOST_HIGHLIGHTED, OTHERS, Mark, mark_of, name_points, panels, styled
 from bbrgym.benchmark.tables import run_table
 from bbrgym.cli import BENCHMARKS
 from studies import page
@@ -219,27 +220,37 @@ def _table(found: Points, text: Callable[[Point], str], title: str) -> str:
 
 @styled
 def _figure(found: Points) -> Figure:
-    figure = empty_figure(10.0, 3.8)
-    panels = figure.subplots(1, len(found), sharex=True, sharey=True, squeeze=False)[0]
-    marks = marks_of(list(next(iter(found.values()))))
-    for axes, (scenario, of_scenario) in zip(panels, found.items(), strict=True):
-        front = {name: point for name, point in of_scenario.items() if name.startswith(POLICY)}
-        queues, shares = zip(*((point.queue_ms.value, point.share.value) for point in front.values()), strict=True)
-        axes.plot(queues, shares, color="#000000", marker="o", markersize=4, label="policy, preference 0 to 1")
-        for name, point in of_scenario.items():
-            if name not in front:
-                axes.plot(point.queue_ms.value, point.share.value, linestyle="", label=name, markersize=5,
-                          marker=marks[name].marker, color=marks[name].colour)  # fmt: skip
+    figure, grid = panels(len(found), 2, 2.9, sharex=True, sharey=True)
+    for axes, (scenario, of_scenario) in zip(grid, found.items(), strict=True):
+        places = {name: (point.queue_ms.value, point.share.value) for name, point in of_scenario.items()}
+        front = np.array([place for name, place in places.items() if name.startswith(POLICY)])
+        first = _named(of_scenario)
+        marks = {
+            name: mark_of(name) if name in first else Mark(OTHERS.colour, "o") for name in _algorithms(of_scenario)
+        }
+        marks["policy"] = Mark("#000000", "o")
+        for name, mark in marks.items():
+            mark.line(axes, *np.reshape(places.get(name, front), (-1, 2)).T)
         axes.axhline(FAIR_SHARE, color="#888888", linestyle="--", linewidth=0.8)
         axes.set_xscale("log")
-        axes.set_title(f"{scenario.removesuffix('bdp')} BDP")
-        axes.set_xlabel("queue, ms")
-        axes.set_box_aspect(1.2)
-    panels[0].set_ylabel("share beside CUBIC")
-    panels[0].xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    panels[0].xaxis.set_minor_formatter(lambda value, _: "")
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=9, fontsize=7)
+        axes.margins(0.1)
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.set_title(f"{scenario.removesuffix('bdp')} BDP; grey: {len(marks) - len(first) - 1} others")
+        name_points(axes, {name: places.get(name, front) for name in ("policy", *first)}, marks)
+    for axes in grid[::2]:
+        axes.set_ylabel("share beside CUBIC")
+    for axes in grid[-2:]:
+        axes.set_xlabel("queue among its own kind (ms)")
     return figure
+
+
+def _named(of_scenario: Mapping[str, Point]) -> list[str]:
+    """Return the algorithms that no other one beats in both, then well-known ones: as many as can be told apart."""
+    names = _algorithms(of_scenario)
+    best = [n for n in names if not of_scenario[n].is_within([of_scenario[other] for other in names if other != n])]
+    return list(dict.fromkeys([*best, *(name for name in ("cubic", "bbr", "bbr2", "copa") if name in names)]))[
+        : MOST_HIGHLIGHTED - 1
+    ]
 
 
 if __name__ == "__main__":

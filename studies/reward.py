@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from bbrgym import Flow, Scenario
 from bbrgym.agents.policy import scripted_agent
 from bbrgym.agents.scripted import BacklogRule
+from bbrgym.benchmark.style import panels, styled
 from bbrgym.envs.engine import make_engine
 from bbrgym.envs.episode import policy_of
 from bbrgym.envs.reward import DEFAULT_TERMS, Reward
@@ -77,21 +78,22 @@ def measure(scenario: Scenario, backlogs: tuple[float, float], reward: Reward) -
     return Point(backlogs, [first, second], [first_share, second_share], utilisation, queue_ms)
 
 
+@styled
 def draw(grids: dict[str, list[list[Point]]]) -> Figure:
     """Draw the mean reward over both backlogs, a panel per path, with the optimum marked."""
-    figure = Figure(figsize=(10, 3.6), layout="constrained")
-    panels = figure.subplots(1, len(grids))
+    figure, panels_of = panels(len(grids), len(grids), 2.9, sharey=True)
     labels = [f"{backlog:g}" for backlog in BACKLOGS]
-    for axes, (name, grid) in zip(panels, grids.items(), strict=True):
+    for axes, (name, grid) in zip(panels_of, grids.items(), strict=True):
         rewards = np.array([[point.reward for point in row] for row in grid])
-        image = axes.imshow(rewards, origin="lower", cmap="viridis", vmin=max(rewards.min(), -0.5), vmax=0.0)
+        image = axes.imshow(rewards, origin="lower", cmap="viridis", vmin=-0.5, vmax=0.0)
         row, column = np.unravel_index(np.argmax(rewards), rewards.shape)
         axes.plot(column, row, "*", color="white", markersize=12, markeredgecolor="black")
-        axes.set(title=name, xlabel="backlog of the 80 ms flow", xticks=range(len(labels)), yticks=range(len(labels)))
-        axes.set_xticklabels(labels, fontsize=7)
-        axes.set_yticklabels(labels, fontsize=7)
-    panels[0].set_ylabel("backlog of the 20 ms flow, packets")
-    figure.colorbar(image, ax=panels, label="mean reward per decision")
+        axes.set(title=name, xlabel="of the 80 ms flow")
+        axes.set_xticks(range(len(labels)), labels, rotation=90)
+        axes.set_yticks(range(len(labels)), labels)
+        axes.grid(visible=False)
+    panels_of[0].set_ylabel("backlog of the\n20 ms flow (packets)")
+    figure.colorbar(image, ax=panels_of, label="mean reward per decision", orientation="horizontal", shrink=0.6)
     return figure
 
 

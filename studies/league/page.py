@@ -18,8 +18,21 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from bbrgym.benchmark.plots import empty_figure, lighter, marks_of, styled, throughput_and_queue
+from bbrgym.benchmark.plots import over_time
 from bbrgym.benchmark.statistics import Estimate, estimate, number_text, performance_profile
+from bbrgym.benchmark.style import (
+    MOST_HIGHLIGHTED,
+    OTHERS,
+    UNREGISTERED,
+    Mark,
+    empty_figure,
+    fit_y,
+    marks_of,
+    name_lines,
+    name_points,
+    panels,
+    styled,
+)
 from bbrgym.envs.scenario import Flow, Scenario
 from bbrgym.envs.trace import Trace
 from bbrgym.envs.trace_file import load_trace
@@ -44,7 +57,7 @@ SHOWN: Final = ("jain", "utilisation", "delay", "retransmission_rate", "rtt_p95"
 WORST: Final = 10
 """How many of the scenarios with the largest regret a table has."""
 
-DRAWN_OVER_TIME: Final = 10
+DRAWN_OVER_TIME: Final = 4
 """How many of all suites' scenarios with the largest regret the figure has."""
 
 
@@ -318,8 +331,12 @@ def _regret(league: League, path: Path) -> list[str]:
         page.table(headings, rows, numbers=range(1, 5)),
     ]
     if worst:
-        figure = throughput_and_queue({one.scenario: _traces(league, suite, one) for suite, one in worst})
-        link = page.write_figure(figure, path, "regret")
+        runs = {
+            f"{one.scenario}: {name}": trace
+            for suite, one in worst
+            for name, trace in _traces(league, suite, one).items()
+        }
+        link = page.write_figure(over_time(runs, ("throughput_mbps", "link_queue_mean_ms")), path, "regret")
         blocks.append(f"![The scenarios with the largest regret over time: throughputs and queueing delay]({link})")
     return blocks
 
@@ -446,29 +463,36 @@ def _signed(compared: ScoreComparison) -> str:
 @styled
 def _profiles(table: pd.DataFrame, league: League) -> Figure:
     """Draw the fraction of runs above each score, for the learned competitor with its interval."""
-    figure = empty_figure(7.2, 3.6)
+    figure = empty_figure(4.0)
     axes = figure.subplots()
     thresholds = np.linspace(0, 1, 51)
-    names = [str(name) for name in standings(table).index]
-    marks = marks_of(names)
-    for name in names:
+    marks = _marks([str(name) for name in standings(table).index], league)
+    shares: dict[str, Any] = {}
+    for name, mark in marks.items():
         values = table[SCORE].xs(name, level="competitor")
         profile = performance_profile(values, thresholds, values.index.get_level_values("scenario").tolist())
-        is_learned = name == league.plan.learned
-        colour = "#000000" if is_learned else marks[name].colour
-        axes.plot(thresholds, profile.share, color=colour, linewidth=2.4 if is_learned else 1.1, label=name,
-                  zorder=3 if is_learned else 2, marker=marks[name].marker, markevery=(names.index(name) % 5, 5),
-                  markersize=3.5)  # fmt: skip
-        if is_learned:
-            axes.fill_between(
-                thresholds, profile.low, profile.high, color=lighter("#000000", 0.7), linewidth=0, zorder=1
-            )
-    axes.set_xlim(0, 1)
-    axes.set_ylim(0, 1.01)
-    axes.set_xlabel("fair power")
-    axes.set_ylabel("fraction of runs above it")
-    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+        mark.line(axes, thresholds, profile.share, markevery=(len(shares) % 5, 5))
+        if mark != OTHERS:
+            points = np.column_stack([thresholds, profile.share])
+            is_apart = (points[:, 1] > 0.15) & (points[:, 1] < 0.85)  # lines begin and end together
+            shares[name] = points[is_apart] if is_apart.any() else points
+        if name == league.plan.learned:
+            axes.fill_between(thresholds, profile.low, profile.high, color="#b2b2b2", linewidth=0, zorder=1)
+    axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel=f"fair power{_grey(marks)}", ylabel="fraction of runs above it")
+    name_points(axes, shares, marks)
     return figure
+
+
+def _marks(names: Sequence[str], league: League) -> dict[str, Mark]:
+    """Return a mark per name; the learned competitor is black, and some of the names, the first ones, have colours."""
+    first = sorted(names, key=lambda name: name != league.plan.learned)
+    marks = marks_of(first, MOST_HIGHLIGHTED)
+    return {name: UNREGISTERED if name == league.plan.learned else mark for name, mark in marks.items()}
+
+
+def _grey(marks: Mapping[str, Mark]) -> str:
+    count = list(marks.values()).count(OTHERS)
+    return f"; grey: {count} others" if count else ""
 
 
 def _papers(league: League) -> list[str]:
@@ -604,27 +628,26 @@ def _friendliness(league: League, path: Path) -> list[str]:
 @styled
 def _harm_figure(table: pd.DataFrame, buffers: dict[str, float], league: League) -> Figure:
     victims = [str(victim) for victim in table.index.unique("victim")]
-    figure = empty_figure(7.2, 3.2)
-    panels = figure.subplots(1, len(victims), sharey=True, squeeze=False)[0]
-    names = [str(name) for name in table.index.unique("competitor")]
-    marks = marks_of(names)
-    for axes, victim in zip(panels, victims, strict=True):
+    figure, grid = panels(len(victims), 2, 3.4, sharey=True)
+    order = table["throughput"].groupby(level="competitor").mean().sort_values(kind="stable").index
+    # The rival and the victims, then those that harm least.
+    marks = _marks(sorted(map(str, order), key=lambda name: name not in (league.plan.rival, *victims)), league)
+    for axes, victim in zip(grid, victims, strict=True):
         means = (
             table.xs(victim, level="victim")["throughput"].groupby(level=["competitor", "scenario"], sort=False).mean()
         )
-        for name in names:
+        for name, mark in marks.items():
             own = means.xs(name, level="competitor")
-            is_learned = name == league.plan.learned
-            axes.plot([buffers[str(scenario)] for scenario in own.index], own.to_numpy(), label=name,
-                      marker=marks[name].marker, markersize=4, color="#000000" if is_learned else marks[name].colour,
-                      linewidth=2.4 if is_learned else 1.1, zorder=3 if is_learned else 2)  # fmt: skip
+            mark.line(axes, [buffers[str(scenario)] for scenario in own.index], own.to_numpy(),
+                      label=None if mark == OTHERS else name)  # fmt: skip
         axes.axhline(0.5, color="#888888", linestyle="--", linewidth=0.8)
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
         axes.set_xlabel("buffer (BDP)")
-        axes.set_title(f"beside {victim}")
-    panels[0].set_ylabel("harm to its throughput")
-    panels[-1].legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+        axes.set_title(f"beside {victim}{_grey(marks)}")
+        fit_y(axes)
+    grid[0].set_ylabel("harm to its throughput")
+    name_lines(figure)
     return figure
 
 

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from bbrgym import Scenario
-from bbrgym.benchmark.plots import throughput_panels
+from bbrgym.benchmark.plots import over_time
 from bbrgym.benchmark.results import BenchmarkResult
 from bbrgym.benchmark.statistics import estimate
 from bbrgym.benchmark.tables import run_table
@@ -412,4 +412,4 @@ def _duel_figure() -> Figure:
     case = DUEL.simulated()
     traces = {title: run_once(case, engine, 1) for engine, title in ENGINES.items()}
     # With the simulated scenario, so that CUBIC has one name and colour.
-    return throughput_panels(traces | {LINUX: replace(load_trace(DUEL_TRACE), scenario=case.scenario)})
+    return over_time(traces | {LINUX: replace(load_trace(DUEL_TRACE), scenario=case.scenario)})

@@ -84,10 +84,10 @@ class PaperFigure:
 
     Attributes:
         title: which figure, and what it shows.
-        kind: `bars` (a group per value of `x`, a bar per metric), `lines` (a line per competitor over the axis `x`, a
-            panel per metric), or `time` (columns of the trace over time, a panel per competitor).
+        kind: `bars` (a row per competitor, a bar per metric, a panel per scenario), `lines` (a line per competitor over
+            the axis `x`, a panel per metric), or `time` (columns of the trace over time, a panel per competitor).
         y: metrics of `run_table`; for `time`, columns of `Trace.rows`.
-        x: for bars `competitor`, `scenario` or one of `AXES`; for lines one of `AXES`; None for `time`.
+        x: for bars `competitor`; for lines one of `AXES`; None for `time`.
         y_label: label of the y-axis, with its unit.
         scenario: the only scenario shown; None for all. `time` needs one.
         panel: for lines, one of `AXES`, with a panel per value; None for a single panel.
@@ -122,7 +122,7 @@ class PaperFigure:
             else:
                 _check_metric(name)
         if kind == "bars":
-            x = _one_of(what, "x", x or "competitor", ["competitor", "scenario", *AXES])
+            x = _one_of(what, "x", x or "competitor", ["competitor"])
         elif kind == "lines":
             x = _one_of(what, "x", x, list(AXES))
         elif x is not None:

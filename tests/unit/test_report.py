@@ -19,7 +19,6 @@ from matplotlib.patches import Ellipse
 from paper_experiment import PROVENANCE, make_experiment
 
 from bbrgym import Flow, Scenario, Trace, simulate
-from bbrgym.baselines.registry import COMPARATORS, controllers
 from bbrgym.benchmark import plots, report
 from bbrgym.benchmark.metrics import measure
 from bbrgym.benchmark.report import write_report
@@ -97,6 +96,18 @@ def test_every_figure_is_well_formed_and_has_a_text_alternative(page: str) -> No
         assert root.get("width") is None
 
 
+def test_text_of_figures_is_readable_on_a_phone(page: str) -> None:
+    assert re.search(r"figure \{[^}]*overflow-x: auto", page)  # one that is wider than the screen scrolls
+    for figure in re.findall(r"<svg.*?</svg>", page, flags=re.DOTALL):
+        root = ElementTree.fromstring(figure)
+        least = re.search(r"width:clamp\((\d+)px,100%,(\d+)px\)", root.get("style", ""))
+        assert least is not None
+        scale = int(least[1]) / float(root.get("viewBox", "").split()[2])
+        sizes = [float(size) for size in re.findall(r"font(?:-size)?: [^;\"]*?([\d.]+)px", figure)]
+        assert min(sizes) * scale >= 10
+        assert int(least[2]) <= 640
+
+
 def test_only_the_first_scenarios_have_runs_over_time(page: str) -> None:
     assert page.count("Over time, seed 1") == 1
     assert page.count("Only the first 1 scenarios show runs over time") == 1
@@ -151,12 +162,6 @@ def results() -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def test_every_registered_algorithm_has_a_mark_of_its_own() -> None:
-    marks = [plots.mark_of(name) for name in [*controllers(), *COMPARATORS] if name != "agent"]
-    assert len(set(marks)) == len(marks)
-    assert plots.mark_of("my-agent").colour == "#000000"
-
-
 @pytest.mark.parametrize(
     ("draw", "units"),
     [
@@ -177,9 +182,9 @@ def test_plots_over_time_have_units_and_one_line_per_flow(draw: Any, units: list
 
 
 def test_throughput_is_averaged_over_the_window_and_absent_when_inactive(trace: Trace) -> None:
-    line = plots.throughput_over_time(trace, window_s=0.5).axes[0].get_lines()[1]
+    line = plots.throughput_over_time(trace, window_s=0.5).axes[0].get_lines()[2]
     shown, exact = np.asarray(line.get_ydata(), float), trace.rows.query("flow == 1")["throughput_mbps"].to_numpy()
-    assert shown[-1] == pytest.approx(exact[-5:].mean())
+    assert shown[-3] == pytest.approx(exact[-5:].mean())
     assert np.isnan(shown[:9]).all()  # before it starts
 
 
@@ -212,16 +217,24 @@ def test_jain_shows_every_run(results: pd.DataFrame) -> None:
 
 
 def test_panels_share_axes_and_empty_ones_are_hidden(trace: Trace) -> None:
-    figure = plots.throughput_panels(dict.fromkeys("abcd", trace))
+    figure = plots.over_time(dict.fromkeys("abcde", trace))
     visible = [axes for axes in figure.axes if axes.get_visible()]
-    assert [axes.get_title(loc="left") for axes in visible] == list("abcd")
+    assert [axes.get_title(loc="left") for axes in visible] == list("abcde")
     assert len({axes.get_ylim() for axes in visible}) == 1
 
 
-def test_each_scenario_has_a_row_of_throughputs_above_one_of_queues(trace: Trace) -> None:
-    figure = plots.throughput_and_queue({"a": {"x": trace, "y": trace}, "b": {"x": trace, "z": trace}})
+def test_each_run_has_a_panel_per_column_and_the_lowest_has_the_time(trace: Trace) -> None:
+    figure = plots.over_time(dict.fromkeys("abcd", trace), ("throughput_mbps", "link_queue_mean_ms"))
     above, below = figure.axes[:2] + figure.axes[4:6], figure.axes[2:4] + figure.axes[6:]
-    assert [axes.get_title(loc="left") for axes in above] == ["a: x", "a: y", "b: x", "b: z"]
+    assert [axes.get_title(loc="left") for axes in above] == list("abcd")
     assert all(len(axes.get_lines()) == 4 for axes in above)  # three flows and the link's rate
-    assert {axes.get_xlabel() for axes in below} == {"", "time (s)"}
+    assert ["time (s)" in axes.get_xlabel() for axes in below] == [False, False, True, True]
     assert above[0].get_ylim() == above[1].get_ylim()
+
+
+def test_flows_have_the_shortest_names_that_tell_them_apart(trace: Trace) -> None:
+    alone = dataclasses.replace(trace.scenario, flows=trace.scenario.flows[:1])
+    two = dataclasses.replace(trace.scenario, flows=trace.scenario.flows[:2])
+    runs = {"one": simulate(alone, FakeEngine()), "two": simulate(two, FakeEngine()), "three": trace}
+    names = [{text.get_text() for text in axes.texts} for axes in plots.over_time(runs).axes]
+    assert names == [set(), {"10 ms", "50 ms"}, {"bbr, 10 ms", "bbr, 50 ms", "cubic, 50 ms"}]
