@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from string import Template
@@ -12,6 +12,7 @@ from typing import Final
 
 import numpy as np
 
+from bbrgym import baselines
 from bbrgym._controllers import LEAST_BDP, PACKETS_STEEPNESS, policy_start
 from bbrgym.agents.card import facts
 from bbrgym.baselines.policy_file import Network, StoredPolicy
@@ -21,6 +22,13 @@ from bbrgym.envs.observation import FEATURES, GAIN_COLUMNS, PREFERENCE, Feature
 from bbrgym.files import replace_file
 
 _FRAME: Final = Path(__file__).with_name("policy.h.in")
+_ELEMENTARY_CODE: Final = (
+    (Path(baselines.__file__).parent / "cc" / "elementary.h")
+    .read_text(encoding="utf-8")
+    .partition("namespace bbrgym {\n\n")[2]
+    .partition("\n\n}  // namespace")[0]
+)
+"""The elementary functions, in C99."""
 _WIDTH: Final = 110
 """Of a line, before comment marks and the names' beginning."""
 
@@ -30,7 +38,7 @@ def write_c_header(policy: StoredPolicy, path: Path) -> None:
 
     Every name begins with the file's: `policy.h` has `policy_reset` and `policy_step`. They turn a row of the
     controller `policy` into its gains, with the formulas of `baselines/cc/policy/features.cc` and the operations of
-    `network.cc` in their order: bit-identical with the same C library and without fused multiply-add.
+    `network.cc` in their order: bit-identical without fused multiply-add.
 
     Args:
         policy: for example `Agent.stored`, or `read_policy(path)`.
@@ -51,7 +59,9 @@ _OF_STATE: Final = {*GAIN_COLUMNS, PREFERENCE}
 
 
 def _c_header(policy: StoredPolicy, name: str) -> str:
-    code = {part: Template(text).substitute(p=name) for part, text in _parts(policy).items()}
+    parts = _parts(policy)
+    parts["elementary"] = _elementary("\n".join(parts.values()) + " ${p}_pow")
+    code = {part: Template(text).substitute(p=name) for part, text in parts.items()}
     lines = [
         line
         for fact, text in facts(policy).items()
@@ -61,8 +71,8 @@ def _c_header(policy: StoredPolicy, name: str) -> str:
     return Template(_FRAME.read_text(encoding="utf-8")).substitute(code | given)
 
 
-def _parts(policy: StoredPolicy) -> Mapping[str, str]:
-    """Return the frame's parts by name; `${p}` is what the header's names begin with."""
+def _parts(policy: StoredPolicy) -> dict[str, str]:
+    """Return the frame's parts by name, without `elementary`; `${p}` is what the header's names begin with."""
     observation, action, env = (policy.spec[group] for group in ("observation", "action", "env"))
     features = [FEATURES[feature] for feature in observation["features"]]
     has_preference = any(PREFERENCE in feature.columns for feature in features)
@@ -108,8 +118,29 @@ def _parts(policy: StoredPolicy) -> Mapping[str, str]:
     }
 
 
+def _elementary(code: str) -> str:
+    """Return the functions of `elementary.h` that code calls, and those that they call, in their order."""
+    kept: list[str] = []
+    for block in reversed(_own_names(_ELEMENTARY_CODE).split("\n\n")):
+        names = re.findall(r"^(?:static inline \S+|\}) (\S+?)[(;]", block, re.MULTILINE)
+        if any(re.search(rf"{re.escape(name)}\b", code) for name in names):
+            kept.insert(0, block)
+            code += block
+    return "\n\n".join(kept)
+
+
+def _own_names(code: str) -> str:
+    """Return code in which names of `elementary.h` are the header's: `Log2Parts` is `${p}_log2_parts`."""
+    names = ["Twofold", *re.findall(r"^static inline \w+ (\w+)", _ELEMENTARY_CODE, re.MULTILINE)]
+    return re.sub(
+        rf"\b({'|'.join(names)})\b",
+        lambda match: "${p}_" + re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", match[0]).lower(),
+        code,
+    )
+
+
 def _formula(feature: Feature) -> str:
-    parameters, body = feature.code.split(" { ")
+    parameters, body = _own_names(feature.code).split(" { ")
     function = _wrapped(f"static inline double ${{p}}_{feature.name}{parameters} {{", 4)
     return f"/* {_wrapped(feature.meaning, 3)} */\n{function}\n  {body.removesuffix(' }')}\n}}"
 
@@ -153,8 +184,6 @@ def _act(network: Network) -> Iterator[str]:
 
 def _functions(network: Network) -> Iterator[str]:
     used = {network.output, *([network.activation] if len(network.layers) > 1 else [])}
-    if network.lstm or "tanh" in used:
-        yield _TANH
     if network.lstm:
         yield _LSTM
     values = {
@@ -184,22 +213,6 @@ def _harmless(text: str) -> str:
     return text.replace("*/", "* /").replace("/*", "/ *")
 
 
-_TANH: Final = """\
-/* tanh with an error of at most 1e-8, by +, * and / alone: the Pade approximant of order [7/6] at x / 4, then twice
-   tanh 2x = 2 tanh x / (1 + tanh^2 x), on numerator and denominator. Beyond 9.2 it is 1 in single precision. */
-static inline float ${p}_tanh(float x) {
-  const double y = ${p}_clamp((double)x, -9.2, 9.2) / 4.0;
-  const double s = y * y;
-  double p = y * (135135.0 + s * (17325.0 + s * (378.0 + s)));
-  double q = 135135.0 + s * (62370.0 + s * (3150.0 + s * 28.0));
-  for (int i = 0; i < 2; ++i) {
-    const double numerator = 2.0 * p * q;
-    q = p * p + q * q;
-    p = numerator;
-  }
-  return (float)(p / q);
-}"""
-
 _LSTM: Final = """\
 static inline float ${p}_sigmoid(float x) { return 0.5f * (${p}_tanh(0.5f * x) + 1.0f); }
 
@@ -218,7 +231,7 @@ _PREFERENCE: Final = """
 _CWND_GAIN_IN_PACKETS: Final = """\
 /* What an action for cwnd_gain means: packets above one BDP. */
 static inline double ${p}_cwnd_gain(float action, double bdp_packets) {
-  const double packets = sinh(%r * (double)action);
+  const double packets = ${p}_sinh(%r * (double)action);
   const double gain = isnan(bdp_packets) ? 1.0 : 1.0 + packets / (bdp_packets < %r ? %r : bdp_packets);
   return ${p}_clamp(gain, %s);
 }

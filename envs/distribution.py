@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
+from bbrgym._controllers import exp, log
 from bbrgym.checks import is_number
 from bbrgym.envs import rate_trace, rtt_trace
 from bbrgym.envs.named import named_scenario
@@ -245,7 +246,7 @@ class _Chance(Chooser):
 
     def draw(self, where: str, low: float, high: float, is_log: bool, is_whole: bool) -> float:
         if is_log:
-            value = min(max(math.exp(self._rng.uniform(math.log(low), math.log(high))), low), high)
+            value = min(max(exp(self._rng.uniform(log(low), log(high))), low), high)
             return round(value) if is_whole else value
         if is_whole:
             return int(self._rng.integers(round(low), round(high), endpoint=True))

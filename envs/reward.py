@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bbrgym import _native
+from bbrgym import _controllers, _native
 from bbrgym.baselines import registry
 from bbrgym.checks import check_name, check_number
 from bbrgym.envs.observation import PREFERENCE, preference
@@ -34,7 +34,7 @@ def conditions_of(scenario: Scenario, flows: Sequence[int]) -> Array:
     conditions[:, 0] = scenario.packet_bytes / (scenario.packet_bytes + HEADER_BYTES)
     conditions[:, 1] = [scenario.flows[flow].rtt_ms for flow in flows]
     conditions[:, 2] = max(flow.rtt_ms for flow in scenario.flows)
-    conditions[:, 3] = 9.0 ** (0.5 - 2.0 * preferences)
+    conditions[:, 3] = [_controllers.pow(9.0, 0.5 - 2.0 * one) for one in preferences]
     return conditions
 
 

@@ -102,8 +102,10 @@ def flows_from_config(
         )
     starts_s = starts_s[starts_s < end_s]
     drawn = draw_sizes(sizes, of_sizes.random(len(starts_s)), mean_bytes, shape)
+    # In whole ns, as sizes are in whole bytes: the last bits of NumPy's draws are not the same on every processor.
     return [
-        {**flow, "start_s": float(start), "size_bytes": int(size)} for start, size in zip(starts_s, drawn, strict=True)
+        {**flow, "start_s": round(float(start), 9), "size_bytes": int(size)}
+        for start, size in zip(starts_s, drawn, strict=True)
     ]
 
 

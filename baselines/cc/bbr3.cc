@@ -13,8 +13,9 @@
 
 #include "baselines/cc/bbr3.h"
 
-#include <cmath>
 #include <utility>
+
+#include "baselines/cc/elementary.h"
 
 namespace bbrgym {
 
@@ -386,8 +387,7 @@ bool Bbr3Controller::ProbeIfTime(const AckEvent& ack) {
     // Other flows' traffic may have gone. While the upper bound is not set, nothing raises it.
     const double packets = parameters_.ecn_reprobe_gain * static_cast<double>(inflight_hi_) /
                            static_cast<double>(connection_.packet_bytes);
-    StartRefill(ack.delivered,
-                inflight_hi_ == kNoBound ? 0 : static_cast<std::int64_t>(std::log2(std::max(packets, 1.0))));
+    StartRefill(ack.delivered, inflight_hi_ == kNoBound ? 0 : static_cast<std::int64_t>(Log2(std::max(packets, 1.0))));
     return true;
   }
   const std::int64_t packets = TargetInflight() / connection_.packet_bytes;

@@ -13,6 +13,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "baselines/cc/elementary.h"
+
 namespace bbrgym {
 
 void CubicParameters::Describe(ParameterReader& reader) {
@@ -44,7 +46,7 @@ void CubicController::GrowInAvoidance(const AckEvent& ack) {
     w_est_ = cwnd;
     cwnd_fraction_ = 0.0;
     if (cwnd < w_max_ && !is_after_timeout_) {
-      k_s_ = std::cbrt((w_max_ - cwnd) / parameters_.c);
+      k_s_ = Cbrt((w_max_ - cwnd) / parameters_.c);
     } else {
       // After a timeout (section 4.8), or if slow start ended above W_max, the curve begins in its convex part.
       k_s_ = 0.0;
@@ -52,7 +54,7 @@ void CubicController::GrowInAvoidance(const AckEvent& ack) {
     }
     is_after_timeout_ = false;
   }
-  const auto w_cubic = [this](double t_s) { return parameters_.c * std::pow(t_s - k_s_, 3) + w_max_; };
+  const auto w_cubic = [this](double t_s) { return parameters_.c * Cube(t_s - k_s_) + w_max_; };
   const double t_s = static_cast<double>(limited_time() - epoch_start_) / kSecond;
   const double acked = static_cast<double>(ack.bytes_acked) / packet;
 

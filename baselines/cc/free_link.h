@@ -1,9 +1,9 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 
 #include "baselines/cc/controller.h"
+#include "baselines/cc/elementary.h"
 #include "baselines/cc/units.h"
 
 namespace bbrgym {
@@ -39,7 +39,7 @@ class FreeLink {
   double room(double bdp) const {
     if (!is_free()) return 0.0;
     const double doublings = static_cast<double>(free_for_ - kPatience) / static_cast<double>(kDoubling);
-    const double packets = kPackets * (std::exp2(std::min(doublings, kMostDoublings)) - 1.0);
+    const double packets = kPackets * (Exp2(std::min(doublings, kMostDoublings)) - 1.0);
     return std::min(packets * static_cast<double>(packet_bytes_), kMost * bdp);
   }
 

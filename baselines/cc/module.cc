@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "baselines/cc/elementary.h"
 #include "baselines/cc/policy/features.h"
 #include "baselines/cc/policy/gains.h"
 #include "baselines/cc/policy/network.h"
@@ -187,6 +188,15 @@ NB_MODULE(_controllers, m) {
       },
       "Return the columns of a policy's first decision, when the connection is set up; NaN where it knows nothing "
       "yet.");
+
+  constexpr std::pair<const char*, double (*)(double)> kElementary[] = {
+      {"log", Log},   {"log2", Log2}, {"log10", Log10}, {"exp", Exp},
+      {"exp2", Exp2}, {"cbrt", Cbrt}, {"sinh", Sinh},   {"asinh", Asinh},
+  };
+  for (const auto& [name, function] : kElementary) {
+    m.def(name, function, "x"_a, "As the function of `math`, but with the same bits on every machine.");
+  }
+  m.def("pow", &Pow, "x"_a, "y"_a, "Return x^y for x >= 0 and y > 0, with the same bits on every machine.");
 
   m.attr("PACKETS_STEEPNESS") = kPacketsSteepness;
   m.attr("LEAST_BDP") = kLeastBdp;

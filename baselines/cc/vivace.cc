@@ -14,6 +14,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "baselines/cc/elementary.h"
+
 namespace bbrgym {
 namespace {
 
@@ -169,7 +171,7 @@ double VivaceController::Utility(const MonitorInterval& interval) const {
   const double mbps = interval.rate() / kMegabit;
   double gradient = interval.RttGradient();
   if (std::abs(gradient) < parameters_.rtt_gradient_threshold) gradient = 0.0;
-  return std::pow(mbps, parameters_.throughput_exponent) - parameters_.rtt_gradient_coefficient * mbps * gradient -
+  return Pow(mbps, parameters_.throughput_exponent) - parameters_.rtt_gradient_coefficient * mbps * gradient -
          parameters_.loss_coefficient * mbps * interval.LossRate();
 }
 

@@ -7,6 +7,8 @@
 #include <stdexcept>
 #include <string_view>
 
+#include "baselines/cc/elementary.h"
+
 namespace bbrgym {
 namespace {
 
@@ -27,7 +29,7 @@ double Throughput(const StepOfFlow& step) {
 /// 2000). The term is capped at the fair share because every flow maximises its own reward only: a flow gains nothing
 /// by taking more than its share, so equal shares are best for each flow too.
 double LogThroughput(const StepOfFlow& step) {
-  return std::log(Throughput(step) * step.link.count);
+  return Log(Throughput(step) * step.link.count);
 }
 
 /// The mean is over the flows that took part in the step, whoever drives them; each counts at least ln 0.05. This is
@@ -38,7 +40,7 @@ double AlphaFair(const StepOfFlow& step) {
   const double per_share = step.link.count / Capacity(step);
   double sum = 0.0;
   for (const FlowRow& flow : step.link.flows) {
-    if (TookPart(flow)) sum += std::log(std::fmax(flow.delivery_rate_mbps * per_share, kSmallestShare));
+    if (TookPart(flow)) sum += Log(std::fmax(flow.delivery_rate_mbps * per_share, kSmallestShare));
   }
   return sum / step.link.count;
 }
@@ -69,7 +71,7 @@ double Utilisation(const StepOfFlow& step) {
 }
 
 std::vector<StepFormula> MakeTerms() {
-  const double low = std::log(kSmallestShare);
+  const double low = Log(kSmallestShare);
   return {
       {"throughput", 0.0, 1.0, 0.0, false, Throughput,
        "delivery_rate / capacity: the flow's share of the link, whose capacity is its rate in payload"},
@@ -87,22 +89,21 @@ std::vector<StepFormula> MakeTerms() {
 
 std::vector<StepFormula> MakePrivileged() {
   return {
-      {"log_link_rate", -3.0, 4.0, -3.0, true,
-       [](const StepOfFlow& step) { return std::log10(step.link.row.rate_mbps); }, "log10(the link's rate in Mbit/s)"},
-      {"log_flows", 0.0, 10.0, 0.0, true, [](const StepOfFlow& step) { return std::log2(step.link.count); },
+      {"log_link_rate", -3.0, 4.0, -3.0, true, [](const StepOfFlow& step) { return Log10(step.link.row.rate_mbps); },
+       "log10(the link's rate in Mbit/s)"},
+      {"log_flows", 0.0, 10.0, 0.0, true, [](const StepOfFlow& step) { return Log2(step.link.count); },
        "log2(number of flows that took part in the step)"},
       {"log_share", -5.0, 5.0, -5.0, false,
-       [](const StepOfFlow& step) { return std::log2(Throughput(step) * step.link.count); },
+       [](const StepOfFlow& step) { return Log2(Throughput(step) * step.link.count); },
        "log2(delivery_rate / fair share of the link)"},
       {"link_queue", 0.0, 10.0, 0.0, true,
        [](const StepOfFlow& step) { return step.link.row.queue_mean_ms / step.conditions.longest_rtt_ms; },
        "mean queueing delay in RTTs of the flow with the longest"},
       {"utilisation", 0.0, 1.0, 0.0, true, Utilisation, "share of the step in which the link was sending"},
-      {"log_base_rtt", -1.0, 4.0, -1.0, false,
-       [](const StepOfFlow& step) { return std::log10(step.conditions.rtt_ms); },
+      {"log_base_rtt", -1.0, 4.0, -1.0, false, [](const StepOfFlow& step) { return Log10(step.conditions.rtt_ms); },
        "log10(the flow's RTT in ms without a queue)"},
       {"log_longest_rtt", -1.0, 4.0, -1.0, true,
-       [](const StepOfFlow& step) { return std::log10(step.conditions.longest_rtt_ms); },
+       [](const StepOfFlow& step) { return Log10(step.conditions.longest_rtt_ms); },
        "log10(the longest of the flows' RTTs in ms without a queue)"},
       {"is_active", 0.0, 1.0, 0.0, false, [](const StepOfFlow& step) { return step.row.is_active; },
        "share of the step between the flow's start and its end"},

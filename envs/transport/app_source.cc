@@ -1,7 +1,8 @@
 #include "envs/transport/app_source.h"
 
-#include <cmath>
 #include <limits>
+
+#include "baselines/cc/elementary.h"
 
 namespace bbrgym {
 
@@ -25,7 +26,7 @@ void AppSource::Advance() {
 
 double AppSource::Length(double mean) {
   if (!is_exponential_) return mean;
-  return -mean * std::log(random_.Uniform() + 0x1p-53);  // of a number in (0, 1]
+  return -mean * Log(random_.Uniform() + 0x1p-53);  // of a number in (0, 1]
 }
 
 }  // namespace bbrgym

@@ -31,6 +31,33 @@ def policy_start() -> dict[str, float]:
     Return the columns of a policy's first decision, when the connection is set up; NaN where it knows nothing yet.
     """
 
+def log(x: float) -> float:
+    """As the function of `math`, but with the same bits on every machine."""
+
+def log2(x: float) -> float:
+    """As the function of `math`, but with the same bits on every machine."""
+
+def log10(x: float) -> float:
+    """As the function of `math`, but with the same bits on every machine."""
+
+def exp(x: float) -> float:
+    """As the function of `math`, but with the same bits on every machine."""
+
+def exp2(x: float) -> float:
+    """As the function of `math`, but with the same bits on every machine."""
+
+def cbrt(x: float) -> float:
+    """As the function of `math`, but with the same bits on every machine."""
+
+def sinh(x: float) -> float:
+    """As the function of `math`, but with the same bits on every machine."""
+
+def asinh(x: float) -> float:
+    """As the function of `math`, but with the same bits on every machine."""
+
+def pow(x: float, y: float) -> float:
+    """Return x^y for x >= 0 and y > 0, with the same bits on every machine."""
+
 PACKETS_STEEPNESS: float = 8.0
 
 LEAST_BDP: float = 0.001

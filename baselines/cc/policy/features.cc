@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "baselines/cc/agent.h"
+#include "baselines/cc/elementary.h"
 
 namespace bbrgym {
 namespace {
@@ -28,20 +29,16 @@ PolicyFeature Feature(const char* name, const Bounds& bounds, Formula, const cha
 }
 
 /// A formula as a function and as its text, in which macros are expanded. It must be C99 as well, since `bbrgym export`
-/// writes the text into C headers: no functions but those of <math.h>, and modes by their numbers.
+/// writes the text into C headers: no functions but those of elementary.h, and modes by their numbers.
 #define FORMULA(parameters, ...) \
   [] parameters -> double { return __VA_ARGS__; }, TEXT(parameters { return __VA_ARGS__; })
 #define TEXT(...) #__VA_ARGS__
 
-/// log2(x) log10(2): the C library's log2 takes half the time of its log10.
-#define LOG10(x) (log2(x) * 0.30102999566398119521)
-
 /// By Little's law, with the bandwidth from the BDP.
 #define BACKLOG                                                                    \
   FORMULA((double rate, double bandwidth, double bdp, double rtt, double min_rtt), \
-          log2(1.0 + rate / bandwidth * bdp * (rtt / min_rtt - 1.0)))
+          Log2(1.0 + rate / bandwidth * bdp * (rtt / min_rtt - 1.0)))
 
-using std::log2;
 static_assert(Mode{0} == Mode::kStartup && Mode{2} == Mode::kProbeBw && Mode{3} == Mode::kProbeRtt);
 
 using Row = PolicyColumns;
@@ -52,7 +49,7 @@ std::vector<PolicyFeature> MakeFeatures() {
           "delivery_rate_ratio", {0.0, 2.0, 1.0}, FORMULA((double rate, double bandwidth), rate / bandwidth),
           "delivery_rate / max_bandwidth: 1 where the path delivers what the model expects"),
       Feature<&Row::delivery_rate_mbps, &Row::max_bandwidth_mbps>(
-          "log_delivery_rate_ratio", {-5.0, 1.0, 0.0}, FORMULA((double rate, double bandwidth), log2(rate / bandwidth)),
+          "log_delivery_rate_ratio", {-5.0, 1.0, 0.0}, FORMULA((double rate, double bandwidth), Log2(rate / bandwidth)),
           "log2(delivery_rate / max_bandwidth)"),
       Feature<&Row::send_rate_mbps, &Row::delivery_rate_mbps>(
           "send_rate_ratio", {0.0, 4.0, 1.0}, FORMULA((double sent, double delivered), sent / delivered),
@@ -61,13 +58,13 @@ std::vector<PolicyFeature> MakeFeatures() {
                                                    FORMULA((double rtt, double min_rtt), rtt / min_rtt - 1.0),
                                                    "rtt_mean / min_rtt - 1: queueing delay in RTTs"),
       Feature<&Row::rtt_mean_ms, &Row::min_rtt_ms>(
-          "log_rtt_ratio", {0.0, 5.0, 0.0}, FORMULA((double rtt, double min_rtt), log2(rtt / min_rtt)),
+          "log_rtt_ratio", {0.0, 5.0, 0.0}, FORMULA((double rtt, double min_rtt), Log2(rtt / min_rtt)),
           "log2(rtt_mean / min_rtt): the same where queues of many RTTs matter"),
       Feature<&Row::rtt_last_ms, &Row::min_rtt_ms>("rtt_last_ratio", {1.0, 11.0, 1.0},
                                                    FORMULA((double rtt, double min_rtt), rtt / min_rtt),
                                                    "rtt_last / min_rtt: the queue now"),
       Feature<&Row::rtt_last_ms, &Row::min_rtt_ms>("log_rtt_last_ratio", {0.0, 5.0, 0.0},
-                                                   FORMULA((double rtt, double min_rtt), log2(rtt / min_rtt)),
+                                                   FORMULA((double rtt, double min_rtt), Log2(rtt / min_rtt)),
                                                    "log2(rtt_last / min_rtt)"),
       Feature<&Row::in_flight_packets, &Row::bdp_packets>("in_flight_ratio", {0.0, 8.0, 0.0},
                                                           FORMULA((double in_flight, double bdp), in_flight / bdp),
@@ -76,57 +73,57 @@ std::vector<PolicyFeature> MakeFeatures() {
                                                      FORMULA((double cwnd, double bdp), cwnd / bdp),
                                                      "cwnd / bdp; neutral is BBR's window"),
       Feature<&Row::in_flight_packets, &Row::bdp_packets>(
-          "log_in_flight_ratio", {-4.0, 4.0, 0.0}, FORMULA((double in_flight, double bdp), log2(in_flight / bdp)),
+          "log_in_flight_ratio", {-4.0, 4.0, 0.0}, FORMULA((double in_flight, double bdp), Log2(in_flight / bdp)),
           "log2(in_flight / bdp)"),
       Feature<&Row::cwnd_packets, &Row::bdp_packets>(
-          "log_cwnd_ratio", {-4.0, 4.0, 1.0}, FORMULA((double cwnd, double bdp), log2(cwnd / bdp)), "log2(cwnd / bdp)"),
+          "log_cwnd_ratio", {-4.0, 4.0, 1.0}, FORMULA((double cwnd, double bdp), Log2(cwnd / bdp)), "log2(cwnd / bdp)"),
       Feature<&Row::delivery_rate_mbps, &Row::max_bandwidth_mbps, &Row::bdp_packets, &Row::rtt_mean_ms,
               &Row::min_rtt_ms>(
           "log_backlog", {0.0, 12.0, 0.0}, BACKLOG,
           "log2(1 + delivery_rate x (rtt_mean - min_rtt) in packets): what the flow has in the queue (Little's law)"),
       Feature<&Row::highest_bandwidth_mbps, &Row::delivery_rate_mbps>(
-          "log_rate_decline", {0.0, 7.0, 0.0}, FORMULA((double highest, double rate), log2(highest / rate)),
+          "log_rate_decline", {0.0, 7.0, 0.0}, FORMULA((double highest, double rate), Log2(highest / rate)),
           "log2(highest_bandwidth / delivery_rate): how much less the flow gets than it once did"),
       Feature<&Row::min_rtt_ms, &Row::lowest_rtt_ms>(
           "log_stale_rtt_ratio", {0.0, 5.0, 0.0},
-          FORMULA((double min_rtt, double lowest_rtt), log2(min_rtt / lowest_rtt)),
+          FORMULA((double min_rtt, double lowest_rtt), Log2(min_rtt / lowest_rtt)),
           "log2(min_rtt / lowest_rtt): above 0 where the queue has not been empty for twenty seconds"),
       Feature<&Row::standing_rtt_ms, &Row::lowest_rtt_ms>(
           "log_standing_rtt_ratio", {0.0, 5.0, 0.0},
-          FORMULA((double standing_rtt, double lowest_rtt), log2(standing_rtt / lowest_rtt)),
+          FORMULA((double standing_rtt, double lowest_rtt), Log2(standing_rtt / lowest_rtt)),
           "log2(smallest RTT of the last ProbeRTT / lowest_rtt): above 0 where others kept the queue from draining"),
       Feature<&Row::delivery_rate_mbps, &Row::max_bandwidth_mbps, &Row::bdp_packets, &Row::rtt_mean_ms,
               &Row::lowest_rtt_ms, &Row::min_rtt_ms>(
           "log_standing_backlog", {0.0, 12.0, 0.0},
           FORMULA((double rate, double bandwidth, double bdp, double rtt, double lowest_rtt, double min_rtt),
-                  log2(1.0 + rate / bandwidth * bdp * (rtt - lowest_rtt) / min_rtt)),
+                  Log2(1.0 + rate / bandwidth * bdp * (rtt - lowest_rtt) / min_rtt)),
           "log2(1 + delivery_rate x (rtt_mean - lowest_rtt) in packets): log_backlog with the lowest RTT of all"),
       Feature<&Row::delivery_rate_mbps, &Row::max_bandwidth_mbps, &Row::bdp_packets, &Row::rtt_min_ms,
               &Row::min_rtt_ms>(
           "log_least_backlog", {0.0, 12.0, 0.0}, BACKLOG,
           "log2(1 + delivery_rate x (rtt_min - min_rtt) in packets): log_backlog without the jitter of the path"),
       Feature<&Row::rtt_mean_ms, &Row::min_rtt_ms>("log_queueing_delay", {-2.0, 4.0, -2.0},
-                                                   FORMULA((double rtt, double min_rtt), LOG10(rtt - min_rtt)),
+                                                   FORMULA((double rtt, double min_rtt), Log10(rtt - min_rtt)),
                                                    "log10(rtt_mean - min_rtt in ms): the same for all flows of a link"),
       Feature<&Row::lost_packets, &Row::sent_packets>(
           "loss_rate", {0.0, 1.0, 0.0}, FORMULA((double lost, double sent), lost / sent),
           "lost / sent packets; the packets marked lost may have been sent in earlier steps"),
       Feature<&Row::lost_packets, &Row::sent_packets>(
           "log_loss_rate", {-4.0, 0.0, -4.0},
-          FORMULA((double lost, double sent), LOG10(lost / sent < 1e-4 ? 1e-4 : lost / sent)),
+          FORMULA((double lost, double sent), Log10(lost / sent < 1e-4 ? 1e-4 : lost / sent)),
           "log10(lost / sent packets), at least -4"),
-      Feature<&Row::bdp_packets>("log_bdp", {-1.0, 6.0, 0.0}, FORMULA((double bdp), LOG10(bdp)),
+      Feature<&Row::bdp_packets>("log_bdp", {-1.0, 6.0, 0.0}, FORMULA((double bdp), Log10(bdp)),
                                  "log10(bdp in packets): the scale of the path"),
-      Feature<&Row::min_rtt_ms>("log_min_rtt", {-1.0, 4.0, 0.0}, FORMULA((double min_rtt), LOG10(min_rtt)),
+      Feature<&Row::min_rtt_ms>("log_min_rtt", {-1.0, 4.0, 0.0}, FORMULA((double min_rtt), Log10(min_rtt)),
                                 "log10(min_rtt in ms): for RTT fairness"),
-      Feature<&Row::delivery_rate_mbps>("log_delivery_rate", {-3.0, 4.0, -3.0}, FORMULA((double rate), LOG10(rate)),
+      Feature<&Row::delivery_rate_mbps>("log_delivery_rate", {-3.0, 4.0, -3.0}, FORMULA((double rate), Log10(rate)),
                                         "log10(delivery_rate in Mbit/s)"),
       Feature<&Row::max_bandwidth_mbps>("log_max_bandwidth", {-3.0, 4.0, -3.0},
-                                        FORMULA((double bandwidth), LOG10(bandwidth)),
+                                        FORMULA((double bandwidth), Log10(bandwidth)),
                                         "log10(max_bandwidth in Mbit/s)"),
-      Feature<&Row::steered_cwnd_gain>("log_cwnd_gain", {-4.0, 4.0, 0.0}, FORMULA((double gain), log2(gain)),
+      Feature<&Row::steered_cwnd_gain>("log_cwnd_gain", {-4.0, 4.0, 0.0}, FORMULA((double gain), Log2(gain)),
                                        "log2 of the cwnd_gain chosen last"),
-      Feature<&Row::steered_pacing_gain>("log_pacing_gain", {-4.0, 4.0, 0.0}, FORMULA((double gain), log2(gain)),
+      Feature<&Row::steered_pacing_gain>("log_pacing_gain", {-4.0, 4.0, 0.0}, FORMULA((double gain), Log2(gain)),
                                          "log2 of the pacing_gain chosen last"),
       Feature<&Row::preference>("preference", {0.0, 1.0, AgentParameters{}.preference},
                                 FORMULA((double preference), preference),

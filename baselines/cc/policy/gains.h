@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "baselines/cc/controller.h"
+#include "baselines/cc/elementary.h"
 
 namespace bbrgym {
 
@@ -27,9 +28,9 @@ struct GainRange {
   double low = 0.0;
   double high = 0.0;
 
-  double At(double action) const { return low * std::pow(high / low, (action + 1.0) / 2.0); }
+  double At(double action) const { return low * Pow(high / low, (action + 1.0) / 2.0); }
   /// The inverse of `At`.
-  double ActionFor(double gain) const { return 2.0 * std::log(gain / low) / std::log(high / low) - 1.0; }
+  double ActionFor(double gain) const { return 2.0 * Log(gain / low) / Log(high / low) - 1.0; }
   double Clamp(double gain) const { return std::clamp(gain, low, high); }
 };
 
@@ -45,7 +46,7 @@ struct GainMap {
     const Action clipped = Clip(action);
     Gains gains{.cwnd = cwnd.At(clipped.cwnd), .pacing = pacing.At(clipped.pacing)};
     if (cwnd_scale == CwndScale::kPackets && !std::isnan(gains.cwnd)) {
-      const double packets = std::sinh(kPacketsSteepness * clipped.cwnd);
+      const double packets = Sinh(kPacketsSteepness * clipped.cwnd);
       gains.cwnd = std::isnan(bdp_packets) ? 1.0 : 1.0 + packets / std::max(bdp_packets, kLeastBdp);
     }
     return {.cwnd = cwnd.Clamp(gains.cwnd), .pacing = pacing.Clamp(gains.pacing)};
@@ -56,7 +57,7 @@ struct GainMap {
     Action action{.cwnd = cwnd.ActionFor(gains.cwnd), .pacing = pacing.ActionFor(gains.pacing)};
     if (cwnd_scale == CwndScale::kPackets) {
       const double packets = (cwnd.Clamp(gains.cwnd) - 1.0) * std::max(bdp_packets, kLeastBdp);
-      action.cwnd = std::isnan(bdp_packets) ? 0.0 : std::asinh(packets) / kPacketsSteepness;
+      action.cwnd = std::isnan(bdp_packets) ? 0.0 : Asinh(packets) / kPacketsSteepness;
     }
     return Clip(action);
   }

@@ -9,6 +9,8 @@
 #include <string>
 #include <utility>
 
+#include "baselines/cc/elementary.h"
+
 namespace bbrgym {
 
 namespace {
@@ -19,22 +21,6 @@ constexpr std::uint32_t kMaxHistory = 1000;  // as in bbrgym.envs.observation
 constexpr std::uint32_t kMaxWidth = 65'536;
 constexpr std::uint32_t kMaxLayers = 100;
 constexpr double kMaxIntervalMinRtts = 1e6;
-
-/// tanh with an error of at most 1e-8: the Padé approximant of order [7/6] at x / 4, then twice the formula
-/// tanh 2x = 2 tanh x / (1 + tanh^2 x), on numerator and denominator.
-float Tanh(float x) {
-  // Beyond 9.2 it is 1 in single precision.
-  const double y = std::min(std::max(static_cast<double>(x), -9.2), 9.2) / 4.0;
-  const double s = y * y;
-  double p = y * (135135.0 + s * (17325.0 + s * (378.0 + s)));
-  double q = 135135.0 + s * (62370.0 + s * (3150.0 + s * 28.0));
-  for (int i = 0; i < 2; ++i) {
-    const double numerator = 2.0 * p * q;
-    q = p * p + q * q;
-    p = numerator;
-  }
-  return static_cast<float>(p / q);
-}
 
 const PolicyFeature& Feature(std::string_view name) {
   // Python cannot make every byte a part of a message.
