@@ -45,6 +45,9 @@ LINUX_COMPARATORS: Final[dict[str, str]] = {
 COMPARATORS: Final[dict[str, str]] = NS3_COMPARATORS | LINUX_COMPARATORS
 """Algorithms that engines bring with them, unchanged. They take no parameters here."""
 
+OURS: Final = ("agent", "policy", "bbr-backlog")
+"""Controllers that no paper or standard describes: they are this project's own."""
+
 _CONTROLLERS: Final = _controllers.controllers()
 _DEFAULTS: Final[dict[str, dict[str, float]]] = {
     **{name: _controllers.defaults(name) for name in _CONTROLLERS},

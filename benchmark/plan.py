@@ -312,8 +312,8 @@ def find_competitors(entries: Iterable[str | Mapping[str, Any]], engine: EngineD
     Args:
         entries: queries, and mappings for `Competitor.from_dict`. A query has names of controllers and groups,
             separated by ` + ` and ` - `, which are applied from left to right: `all - stock - policy`. The groups are
-            `published` (the controllers with rules of their own: neither `agent` nor `policy`), `stock` (what the
-            engine brings with it, for example ns-3's own TCP) and `all` (`published`, `policy` and `stock`).
+            `published` (the controllers that are not this project's own, `registry.OURS`), `stock` (what the engine
+            brings with it, for example ns-3's own TCP) and `all` (all but `agent`).
         engine: the engine that they run in.
 
     Raises:
@@ -340,7 +340,7 @@ def _members(name: str, engine: EngineDescription) -> list[str]:
     controllers = [controller for controller in registry.controllers() if controller != "agent"]
     groups = {
         "all": [*controllers, *engine.comparators],
-        "published": [controller for controller in controllers if controller != "policy"],
+        "published": [controller for controller in controllers if controller not in registry.OURS],
         "stock": list(engine.comparators),
     }
     check_name("competitor", name, [*GROUPS, *registry.controllers(), *registry.COMPARATORS])

@@ -45,7 +45,8 @@ CONFIG: dict[str, Any] = {
 }
 
 
-PUBLISHED = [name for name in registry.controllers() if name not in ("agent", "policy")]
+PUBLISHED = [name for name in registry.controllers() if name not in registry.OURS]
+OWN = ["bbr-backlog", "policy"]
 
 
 def make_fake(name: str) -> Engine:
@@ -430,12 +431,12 @@ def test_a_benchmark_is_equal_after_to_dict_and_from_dict() -> None:
 @pytest.mark.parametrize(
     ("query", "engine", "names"),
     [
-        ("all", "ns3", [*PUBLISHED, "policy", *registry.NS3_COMPARATORS]),
-        ("all", {"name": "ns3", "transport": "quic"}, [*PUBLISHED, "policy"]),
-        ("all", "native", [*PUBLISHED, "policy"]),
+        ("all", "ns3", [*PUBLISHED, *OWN, *registry.NS3_COMPARATORS]),
+        ("all", {"name": "ns3", "transport": "quic"}, [*PUBLISHED, *OWN]),
+        ("all", "native", [*PUBLISHED, *OWN]),
         ("published", "ns3", PUBLISHED),
         ("stock", "ns3", list(registry.NS3_COMPARATORS)),
-        ("all - stock - policy", "ns3", PUBLISHED),
+        ("all - stock - policy - bbr-backlog", "ns3", PUBLISHED),
         ("all - published - cubic-stock", "native", ["policy"]),
         (["published - cubic", "stock - bbr-stock + cubic"], "ns3",
          [*(name for name in PUBLISHED if name != "cubic"), "cubic-stock", "newreno-stock", "cubic"]),
