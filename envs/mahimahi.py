@@ -11,13 +11,13 @@ import math
 import random
 from collections.abc import Sequence
 from os import PathLike
-from pathlib import Path
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from bbrgym.checks import check_number
+from bbrgym.envs.time_series import read_bytes
 
 OPPORTUNITY_BYTES: Final = 1500
 """Bytes of an opportunity, on the wire, like a scenario's rates."""
@@ -91,7 +91,7 @@ def read_trace(path: str | PathLike[str]) -> npt.NDArray[np.int64]:
         OSError: it cannot be read.
     """
     times: list[int] = []
-    for number, line in enumerate(Path(path).read_bytes().splitlines(), start=1):
+    for number, line in enumerate(read_bytes(path).splitlines(), start=1):
         text = line.strip()
         if not (text.isdigit() and len(text) <= 13 and int(text) <= _LAST_MS):
             shown = line[:40].decode("utf-8", "backslashreplace")

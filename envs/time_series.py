@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from os import PathLike
 from pathlib import Path
 from typing import Any, Final
 
@@ -173,18 +174,19 @@ class _Table:
         self.is_json = self.text.lstrip().startswith("{")
         self._lines = list(enumerate(self.text.rstrip().split("\n"), start=1))
         first = self._lines[0][1]
-        names = _columns(first.lstrip("#"), is_header=True)
+        names = _columns(_separator(first, is_header=True), first.lstrip("#"))
         self.names = None if any(map(_is_number, names)) or not first else names
-        self.width = len(self.names or _columns(first))
         if self.names:
             del self._lines[0]
         if not self.is_json and not (first and self._lines):
             raise ValueError(f"{path}:1: a file must have at least one line of numbers")
+        self._separator = _separator(self._lines[0][1] if self._lines else "")
+        self.width = len(self.names or _columns(self._separator, first))
 
     def rows(self, width: int) -> Iterator[tuple[str, list[str]]]:
         """Yield the place of each line and its columns."""
         for number, line in self._lines:
-            columns = _columns(line)
+            columns = _columns(self._separator, line)
             if len(columns) != width:
                 raise ValueError(
                     f"{self.path}:{number}: a line must have {width} column(s), got {len(columns)} in {line[:40]!r} "
@@ -221,15 +223,16 @@ class _Table:
         return stated.pop()
 
 
-def _columns(line: str, is_header: bool = False) -> list[str]:
-    """Split a line. A comma with digits on both sides of it separates only if nothing else does."""
+def _separator(line: str, is_header: bool = False) -> str | None:
+    """Return what separates the columns, None for blanks. A comma within a number does only if nothing else does."""
     text = line.strip()
-    separator = (
-        "[;\t]" if re.search("[;\t]", text)
-        else "," if "," in text and (is_header or re.search(r",\s|\s,", text) or not re.search(r"\s", text))
-        else r"\s+"
-    )  # fmt: skip
-    return [part.strip() for part in re.split(separator, text)]
+    if found := re.search("[;\t]", text):
+        return found[0]
+    return "," if "," in text and (is_header or re.search(r",\s|\s,", text) or not re.search(r"\s", text)) else None
+
+
+def _columns(separator: str | None, line: str) -> list[str]:
+    return [part.strip() for part in line.strip().split(separator)]
 
 
 def _is_number(text: str) -> bool:
@@ -251,13 +254,15 @@ def _number(where: str, columns: list[str], column: int) -> float:
 
 def _time(where: str, columns: list[str], column: int, per_s: float) -> float:
     time = _number(where, columns, column) / per_s
-    check_number(f"{where}: column {column + 1}, a time in s,", time, at_least=0)
+    if not 0 <= time < math.inf:
+        check_number(f"{where}: column {column + 1}, a time in s,", time, at_least=0)
     return time
 
 
 def _value(where: str, columns: list[str], column: int, divisor: float, quantity: Quantity) -> float:
     value = _number(where, columns, column) / divisor
-    check_number(f"{where}: column {column + 1}, the {quantity.name} in {quantity.unit},", value, **quantity.bounds)
+    if not 0 < value <= quantity.bounds["at_most"]:  # which is faster
+        check_number(f"{where}: column {column + 1}, the {quantity.name} in {quantity.unit},", value, **quantity.bounds)
     return value
 
 
@@ -360,9 +365,22 @@ def _text(path: Any, quantity: Quantity) -> str:
     if not isinstance(path, str):
         raise ValueError(f"{what} must have a path as file, got {path!r}")
     try:
-        content = Path(path).read_bytes()
-        content = gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content
-    except DAMAGES as error:
-        reason = getattr(error, "strerror", None) or damage(error)
-        raise ValueError(f"{what}: '{path}' cannot be read: {reason}") from error
+        content = read_bytes(path)
+    except OSError as error:
+        raise ValueError(f"{what}: '{path}' cannot be read: {error.strerror or error}") from error
     return content.decode("utf-8-sig", "backslashreplace")  # a line that is no text is refused by its number
+
+
+def read_bytes(path: str | PathLike[str]) -> bytes:
+    """Return the content of a file, decompressed if it is one of gzip.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    content = Path(path).read_bytes()
+    if not content.startswith(b"\x1f\x8b"):
+        return content
+    try:
+        return gzip.decompress(content)
+    except DAMAGES as error:
+        raise OSError(f"its gzip is damaged: {damage(error)}") from error

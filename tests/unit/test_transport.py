@@ -823,7 +823,8 @@ def test_a_stopped_sender_is_silent_and_deaf():
 
 
 def test_a_flow_that_would_stop_at_the_end_of_time_never_stops():
-    scenario = Scenario(duration_s=1, rate_schedule=((1e300, 1.0),), flows=(Flow(stop_s=1e300), Flow()))
+    rates = ((0.5, 12.0), (1e300, 1.0))
+    scenario = Scenario(duration_s=1, rate_schedule=rates, flows=(Flow(stop_s=1e300), Flow()))
     batch = _native.Batch(1, 2)
     batch.reset(0, _native.Scenario(scenario.to_dict()), 1)
     batch.step(np.array([10**9]))
