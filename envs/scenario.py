@@ -188,7 +188,8 @@ class Scenario:
         packet_bytes: payload of a full data packet (the TCP segment size), in bytes.
         loss: probability that a data packet is lost on the link at random, after the queue.
         loss_burst_packets: average number of packets lost in a row (Gilbert's model: a good state in which nothing is
-            lost, a bad one in which everything is), or None for independent losses.
+            lost, a bad one in which everything is), or None. Without one of the two lengths, losses are independent.
+        loss_burst_ms: average time for which everything is lost, in ms, at the share `loss` of the time, or None.
         reordering: probability that a data packet is late behind the link, so that the packets behind it overtake it.
         reordering_ms: how much later it arrives, in ms.
         policer_mbps: rate of a token-bucket policer in front of the queue, in Mbit/s of bytes on the wire, or None. It
@@ -224,6 +225,7 @@ class Scenario:
     packet_bytes: int = 1000
     loss: float = 0.0
     loss_burst_packets: float | None = None
+    loss_burst_ms: float | None = None
     rate_schedule: tuple[tuple[float, float], ...] = ()
     reordering: float = 0.0
     reordering_ms: float = 10.0
@@ -256,7 +258,10 @@ class Scenario:
         keep_integers(self, "packet_bytes", at_least=64, at_most=9000)
         check_number("loss", self.loss, at_least=0, below=1)
         check_number("loss_burst_packets", self.loss_burst_packets, at_least=1, at_most=1e6, or_none=True)
+        check_number("loss_burst_ms", self.loss_burst_ms, at_least=0.01, at_most=1e6, or_none=True)
         if (burst := self.loss_burst_packets) is not None:
+            _check("loss_burst_ms", self.loss_burst_ms, f"null with loss_burst_packets={burst:g}",
+                   self.loss_burst_ms is None)  # fmt: skip
             # Between two bursts there is one packet at least.
             _check("loss", self.loss, f"<= {burst / (burst + 1):.6g} with loss_burst_packets={burst:g}",
                    self.loss <= burst / (burst + 1))  # fmt: skip
@@ -385,8 +390,9 @@ class Scenario:
         if self.ce_threshold_ms is not None:
             parts.append(f"ECN marks above {self.ce_threshold_ms:g} ms")
         if self.loss:
-            bursts = self.loss_burst_packets
-            parts.append(f"{self.loss:.2%} random loss" + (f" in bursts of {bursts:g} packets" if bursts else ""))
+            lengths = ((self.loss_burst_packets, "packets"), (self.loss_burst_ms, "ms"))
+            bursts = [f" in bursts of {length:g} {unit}" for length, unit in lengths if length is not None]
+            parts.append("".join([f"{self.loss:.2%} random loss", *bursts]))
         if self.reordering:
             parts.append(f"{self.reordering:.2%} of packets {self.reordering_ms:g} ms late")
         if self.policer_mbps is not None:
@@ -449,7 +455,8 @@ _LISTS: Final = ("flows", "rate_schedule")
 
 LEFT_OUT: Final = frozenset(
     {
-        *("queue", "codel_target_ms", "codel_interval_ms", "pie_target_ms", "ce_threshold_ms", "loss_burst_packets"),
+        *("queue", "codel_target_ms", "codel_interval_ms", "pie_target_ms", "ce_threshold_ms"),
+        *("loss_burst_packets", "loss_burst_ms"),
         *("dualpi2_target_ms", "dualpi2_step_ms", "dualpi2_coupling"),
         *("reordering", "reordering_ms", "policer_mbps", "policer_burst_bytes"),
         *("second_rate_mbps", "second_buffer_packets", "reverse_rate_mbps", "reverse_buffer_packets"),

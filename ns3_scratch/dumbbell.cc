@@ -322,9 +322,12 @@ void Dumbbell::InstallBottleneck(const Scenario& scenario, uint64_t seed)
 
     if (scenario.loss > 0.0)
     {
-        LossModel loss(scenario.loss, scenario.loss_burst_packets, seed);
-        back->SetReceiveErrorModel(CreateObject<DropModel>(
-            [loss](const Packet& packet) mutable { return HasData(packet) && loss.IsNextLost(); }));
+        back->SetReceiveErrorModel(
+            CreateObject<DropModel>([loss = LossModel(scenario, seed),
+                                     delay = m_bottleneckDelay](const Packet& packet) mutable {
+                return HasData(packet) &&
+                       loss.IsNextLost((Simulator::Now() - delay).GetNanoSeconds());
+            }));
     }
 
     if (scenario.reordering > 0.0)

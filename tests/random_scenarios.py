@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import random
 from typing import Any
@@ -50,7 +51,7 @@ def random_scenario(rng: random.Random, engine: str = "native") -> Scenario:
     loss = rng.choice([0, 0, 0.01, 0.06, 0.3, *[0.95] * is_native])
     walk = tuple((bin_ / 10, max(0.05, rate_mbps * rng.uniform(-0.2, 1))) for bin_ in range(int(10 * duration_s)))
     steps = ((duration_s / 3, rate_mbps / 4), (duration_s / 2, rate_mbps * (2 if is_native else 0.5)))
-    return Scenario(
+    scenario = Scenario(
         rate_mbps=rate_mbps,
         duration_s=duration_s,
         packet_bytes=packet_bytes,
@@ -75,6 +76,11 @@ def random_scenario(rng: random.Random, engine: str = "native") -> Scenario:
         reverse_buffer_packets=rng.choice([1, 20]) if is_native else 100,
         **rng.choice([{"buffer_bdp": 0.25}, {"buffer_bdp": 1}, {"buffer_bdp": 8}, {"buffer_packets": 1}]),
     )
+    # By the digest, so that the other scenarios remain what they were.
+    if scenario.digest % 4:
+        return scenario
+    burst_ms = (0.01, 5, 300)[scenario.digest // 4 % 3]
+    return dataclasses.replace(scenario, loss_burst_packets=None, loss_burst_ms=burst_ms)
 
 
 def _application(rng: random.Random, rate_mbps: float) -> dict[str, Any]:

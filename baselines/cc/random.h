@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "baselines/cc/elementary.h"
+
 namespace bbrgym {
 
 /// A small generator whose sequence is the same on every machine (SplitMix64, Steele et al., OOPSLA 2014).
@@ -21,6 +23,9 @@ class Random {
 
   /// Uniform in [0, 1), in steps of 2^-53.
   double Uniform() { return static_cast<double>(Next() >> 11U) * 0x1p-53; }
+
+  /// Exponentially distributed.
+  double Exponential(double mean) { return -mean * Log(Uniform() + 0x1p-53); }  // of a number in (0, 1]
 
  private:
   std::uint64_t state_;

@@ -18,7 +18,7 @@ void Bottleneck::Reset(const Scenario& scenario, std::uint64_t seed, std::vector
   tally_.dropped = dropped;
   capacity_ = static_cast<std::size_t>(scenario.QueuePackets()) + kBeyondQueue;
   policer_ = Policer(scenario);
-  loss_ = LossModel(scenario.loss, scenario.loss_burst_packets, seed);
+  loss_ = LossModel(scenario, seed);
   departure_ = kNever;
   managed_packets_ = 0;
   waiting_bytes_ = 0;
@@ -99,7 +99,7 @@ bool Bottleneck::Depart(Item& item) {
   }
   if (discipline_) FillDevice(now);
   const bool has_data = item.packet.bytes > 0;  // packets without data are never lost
-  if (loss_.CanLose() && has_data && loss_.IsNextLost()) {
+  if (loss_.CanLose() && has_data && loss_.IsNextLost(now)) {
     ++random_losses_;
     return false;
   }

@@ -2,40 +2,62 @@
 
 #include <cstdint>
 #include <limits>
-#include <optional>
 
 #include "baselines/cc/random.h"
+#include "baselines/cc/units.h"
+#include "envs/model/scenario.h"
 
 namespace bbrgym {
 
-/// Decides which packets the link loses at random, the same in every engine: one random draw per packet.
+/// Decides which packets the link loses at random, the same in every engine.
 ///
-/// Without `burst_packets`, each packet is lost independently with probability `loss`. With it, losses come in bursts:
-/// Gilbert's model (Bell System Technical Journal 39(5), 1960) has a good state, in which nothing is lost, and a bad
-/// state, in which everything is. Before each packet the state may change: from bad to good with probability
-/// r = 1 / burst_packets, so that a burst has `burst_packets` packets on average, and from good to bad with
+/// Without bursts, each packet is lost independently with probability `loss`: one random draw per packet. Bursts follow
+/// Gilbert's model (Bell System Technical Journal 39(5), 1960), which has a good state, in which nothing is lost, and a
+/// bad state, in which everything is.
+///
+/// With `loss_burst_packets` the state may change before each packet: from bad to good with probability
+/// r = 1 / loss_burst_packets, so that a burst has that many packets on average, and from good to bad with
 /// p = r loss / (1 - loss), so that the share p / (p + r) = loss of all packets is lost. p is a probability while
-/// loss <= burst_packets / (burst_packets + 1).
+/// loss <= loss_burst_packets / (loss_burst_packets + 1). It takes one random draw per packet, too.
+///
+/// With `loss_burst_ms` the states last exponentially distributed times, whether packets come or not: bad ones
+/// `loss_burst_ms` on average, and good ones so long that the share `loss` of the time is bad.
 class LossModel {
  public:
   /// Loses nothing.
   LossModel() = default;
 
-  LossModel(double loss, std::optional<double> burst_packets, std::uint64_t seed)
-      : loss_(Threshold(loss)), is_bursty_(burst_packets.has_value()), random_(seed) {
-    if (!is_bursty_ || loss_ == 0) return;
-    const double to_good = 1.0 / *burst_packets;
-    to_good_ = Threshold(to_good);
-    to_bad_ = Threshold(to_good * loss / (1.0 - loss));
+  /// Independent losses.
+  LossModel(double loss, std::uint64_t seed) : loss_(Threshold(loss)), random_(seed) {}
+
+  /// The losses of a scenario's link.
+  LossModel(const Scenario& scenario, std::uint64_t seed) : LossModel(scenario.loss, seed) {
+    if (loss_ == 0 || !(scenario.loss_burst_packets || scenario.loss_burst_ms)) return;
+    if (scenario.loss_burst_packets) {
+      const double to_good = 1.0 / *scenario.loss_burst_packets;
+      to_good_ = Threshold(to_good);
+      to_bad_ = Threshold(to_good * scenario.loss / (1.0 - scenario.loss));
+    } else {
+      mean_bad_ns_ = *scenario.loss_burst_ms * 1e6;
+      mean_good_ns_ = mean_bad_ns_ * (1.0 - scenario.loss) / scenario.loss;
+    }
     is_bad_ = IsDrawnBelow(loss_);  // the stationary distribution
+    if (scenario.loss_burst_ms) state_end_ns_ = DrawLength();
   }
 
   bool CanLose() const { return loss_ > 0; }
 
-  bool IsNextLost() {
-    if (!is_bursty_) return IsDrawnBelow(loss_);
-    is_bad_ = is_bad_ ? !IsDrawnBelow(to_good_) : IsDrawnBelow(to_bad_);
-    return is_bad_;
+  /// `now` never decreases; only bursts that end by time need it.
+  bool IsNextLost(Nanoseconds now = 0) {
+    if (to_good_ > 0) {
+      is_bad_ = is_bad_ ? !IsDrawnBelow(to_good_) : IsDrawnBelow(to_bad_);
+      return is_bad_;
+    }
+    if (mean_bad_ns_ > 0.0) {
+      for (; state_end_ns_ <= static_cast<double>(now); state_end_ns_ += DrawLength()) is_bad_ = !is_bad_;
+      return is_bad_;
+    }
+    return IsDrawnBelow(loss_);
   }
 
  private:
@@ -46,11 +68,14 @@ class LossModel {
   }
 
   bool IsDrawnBelow(std::uint64_t threshold) { return random_.Next() < threshold; }
+  double DrawLength() { return random_.Exponential(is_bad_ ? mean_bad_ns_ : mean_good_ns_); }
 
   std::uint64_t loss_ = 0;
-  std::uint64_t to_good_ = 0;
+  std::uint64_t to_good_ = 0;  // above 0 if bursts end by packets
   std::uint64_t to_bad_ = 0;
-  bool is_bursty_ = false;
+  double mean_bad_ns_ = 0.0;  // above 0 if bursts end by time
+  double mean_good_ns_ = 0.0;
+  double state_end_ns_ = 0.0;
   bool is_bad_ = false;
   Random random_{1};
 };

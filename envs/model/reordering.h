@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 
 #include "baselines/cc/units.h"
 #include "envs/model/loss_model.h"
@@ -18,8 +17,7 @@ class Reordering {
   Reordering() = default;
 
   Reordering(const Scenario& scenario, std::uint64_t link_seed)
-      : draw_(scenario.reordering, std::nullopt, link_seed ^ kStream),
-        delay_(FromMilliseconds(scenario.reordering_ms)) {}
+      : draw_(scenario.reordering, link_seed ^ kStream), delay_(FromMilliseconds(scenario.reordering_ms)) {}
 
   /// Returns how late the packet that leaves the link is, given its payload.
   Nanoseconds NextDelay(Bytes payload) { return draw_.CanLose() && payload > 0 && draw_.IsNextLost() ? delay_ : 0; }

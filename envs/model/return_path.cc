@@ -1,7 +1,6 @@
 #include "envs/model/return_path.h"
 
 #include <algorithm>
-#include <optional>
 
 namespace bbrgym {
 
@@ -18,7 +17,7 @@ ReturnPath::ReturnPath(const Flow& flow, double forward_ms, std::uint64_t flow_s
                    flow.jitter_ms <= 0.0),
       delay_(FromMilliseconds(flow.rtt_ms - forward_ms)),
       ahead_(ahead),
-      loss_(flow.ack_loss, std::nullopt, flow_seed ^ kLossStream),
+      loss_(flow.ack_loss, flow_seed ^ kLossStream),
       aggregation_(FromMilliseconds(flow.ack_aggregation_ms)),
       longest_jitter_(FromMilliseconds(flow.jitter_ms)),
       jitter_(flow_seed ^ kJitterStream) {

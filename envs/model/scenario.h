@@ -106,6 +106,7 @@ struct Scenario {
   std::int64_t packet_bytes = 1000;
   double loss = 0.0;
   std::optional<double> loss_burst_packets;
+  std::optional<double> loss_burst_ms;
   std::vector<std::pair<double, double>> rate_schedule;
   double reordering = 0.0;
   double reordering_ms = 10.0;
@@ -134,6 +135,7 @@ struct Scenario {
     visit("packet_bytes", packet_bytes);
     visit("loss", loss);
     visit("loss_burst_packets", loss_burst_packets);
+    visit("loss_burst_ms", loss_burst_ms);
     visit("rate_schedule", rate_schedule);
     visit("reordering", reordering);
     visit("reordering_ms", reordering_ms);

@@ -2,8 +2,6 @@
 
 #include <limits>
 
-#include "baselines/cc/elementary.h"
-
 namespace bbrgym {
 
 AppSource::AppSource(const Flow& flow, Bytes packet_bytes, std::uint64_t seed, Nanoseconds begin)
@@ -25,8 +23,7 @@ void AppSource::Advance() {
 }
 
 double AppSource::Length(double mean) {
-  if (!is_exponential_) return mean;
-  return -mean * Log(random_.Uniform() + 0x1p-53);  // of a number in (0, 1]
+  return is_exponential_ ? random_.Exponential(mean) : mean;
 }
 
 }  // namespace bbrgym

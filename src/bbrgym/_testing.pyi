@@ -342,8 +342,10 @@ class QueueDiscipline:
     def base_probability(self) -> float:
         """Of DualPI2."""
 
-def draw_losses(loss: float, loss_burst_packets: float | None, seed: int, count: int) -> list[bool]:
-    """Return which of `count` packets the link loses."""
+def draw_losses(scenario: dict[str, object], seed: int, count: int, interval_ns: int = 0) -> list[bool]:
+    """
+    Return which of `count` packets, which leave at this interval, the link loses.
+    """
 
 def draw_arrivals(
     flow: dict[str, object], seed: int, sent_ns: Sequence[int], forward_ms: float = 0.0, ahead_ns: int = 0

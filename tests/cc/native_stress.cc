@@ -127,6 +127,9 @@ Scenario MakeScenario(Random& random) {
     scenario.rate_schedule.emplace_back(time_s, OneOf<double>(random, {0.01, 0.5, 10, 50}));
     time_s += Uniform(random, 0.001, scenario.duration_s / 2);
   }
+  if (scenario.loss > 0 && !scenario.loss_burst_packets && random.Below(2) == 0) {
+    scenario.loss_burst_ms = OneOf<double>(random, {0.01, 5, 300});
+  }
   std::vector<std::string> paths = {"forward"};
   if (random.Below(4) == 0) {
     scenario.second_rate_mbps = OneOf<double>(random, {0.1, 4, 50});

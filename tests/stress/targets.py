@@ -115,6 +115,7 @@ class ScenarioTarget(Target):
         plain = [
             Scenario(duration_s=3, flows=flows, rate_schedule=((0.5, 5.0), (1.0, 8.0)), buffer_bdp=2).to_dict(),
             Scenario(loss=0.1, loss_burst_packets=3, queue="codel", codel_target_ms=1, buffer_packets=9).to_dict(),
+            Scenario(loss=0.1, loss_burst_ms=30, buffer_packets=9).to_dict(),
             Scenario(
                 second_rate_mbps=9, reverse_rate_mbps=1, flows=(Flow(path="second"), Flow(path="reverse"))
             ).to_dict(),

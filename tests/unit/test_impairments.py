@@ -43,7 +43,7 @@ def test_each_data_packet_is_late_with_the_same_probability() -> None:
     assert not any(between[1::2])
     assert _testing.draw_lateness(scenario, SEED + 1, [1000] * 20_000) != delays.tolist()
     # The losses draw from another stream.
-    assert _testing.draw_losses(0.2, None, SEED, 20_000) != (delays > 0).tolist()
+    assert _testing.draw_losses(Scenario(loss=0.2).to_dict(), SEED, 20_000) != (delays > 0).tolist()
 
 
 def test_a_late_packet_arrives_as_late_as_the_scenario_says(engine: Engine) -> None:

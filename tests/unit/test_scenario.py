@@ -58,7 +58,7 @@ NEW = dataclasses.replace(
     dualpi2_step_ms=0.5,
     dualpi2_coupling=3,
     ce_threshold_ms=1.5,
-    loss_burst_packets=4,
+    loss_burst_ms=40,
     second_rate_mbps=7,
     second_buffer_packets=9,
     reverse_rate_mbps=3,
@@ -91,7 +91,9 @@ def test_fields_that_are_left_out_at_their_defaults():
         *("rate_mbps", "buffer_bdp", "buffer_packets", "duration_s", "packet_bytes", "loss", "rate_schedule", "flows"),
         *("algorithm", "rtt_ms", "start_s", "stop_s", "size_bytes", "parameters"),
     }
-    assert set(NEW.to_dict()) | {*NEW.to_dict()["flows"][0]} | {*NEW.to_dict()["flows"][2]} >= LEFT_OUT
+    assert set(NEW.to_dict()) | {*NEW.to_dict()["flows"][0]} | {*NEW.to_dict()["flows"][2]} >= LEFT_OUT - {
+        "loss_burst_packets"
+    }
     assert "jitter_ms" not in NEW.to_dict()["flows"][1]
     assert Scenario.from_dict(json.loads(json.dumps(NEW.to_dict()))) == NEW
     assert pickle.loads(pickle.dumps(NEW)) == NEW
@@ -249,6 +251,11 @@ def test_an_algorithm_in_the_place_of_agents():
             r"loss_burst_packets must be a finite number in \[1, 1e\+06\] or null, got 'long'",
         ),
         (lambda: Scenario(loss=0.9, loss_burst_packets=4), r"loss must be <= 0\.8 with loss_burst_packets=4, got 0\.9"),
+        (lambda: Scenario(loss_burst_ms=0), r"loss_burst_ms must be in \[0\.01, 1e\+06\] or null, got 0"),
+        (
+            lambda: Scenario(loss=0.1, loss_burst_packets=4, loss_burst_ms=30),
+            "loss_burst_ms must be null with loss_burst_packets=4, got 30",
+        ),
         (lambda: Scenario(reordering=1), r"reordering must be in \[0, 1\), got 1"),
         (lambda: Scenario(reordering_ms=0), r"reordering_ms must be in \(0, 10000\], got 0"),
         (lambda: Scenario(policer_mbps=0), r"policer_mbps must be in \[0\.01, 10000\] or null, got 0"),
@@ -302,10 +309,10 @@ def test_in_words():
         "12 Mbit/s, droptail buffer of 1 BDP (75 packets), ECN marks above 1 ms, 30 s; "
         "flow 0: 50 ms, l4s ECN; flow 1: 50 ms, classic ECN."
     )
-    impaired = Scenario(reordering=0.01, reordering_ms=5, policer_mbps=8)
+    impaired = Scenario(loss=0.01, loss_burst_ms=30, reordering=0.01, reordering_ms=5, policer_mbps=8)
     assert impaired.describe_link() == (
-        "12 Mbit/s, droptail buffer of 1 BDP (75 packets), 1.00% of packets 5 ms late, "
-        "policer of 8 Mbit/s with bursts of 100,000 bytes"
+        "12 Mbit/s, droptail buffer of 1 BDP (75 packets), 1.00% random loss in bursts of 30 ms, "
+        "1.00% of packets 5 ms late, policer of 8 Mbit/s with bursts of 100,000 bytes"
     )
     back = Flow(rtt_schedule=((1, 20), (2, 30.5)), jitter_ms=1, ack_loss=0.02, ack_aggregation_ms=4)
     assert back.describe() == (

@@ -82,13 +82,16 @@ void BindModel(nb::module_& m) {
 
   m.def(
       "draw_losses",
-      [](double loss, std::optional<double> burst_packets, std::uint64_t seed, std::size_t count) {
-        LossModel model(loss, burst_packets, seed);
+      [](const PlainScenario& scenario, std::uint64_t seed, std::size_t count, std::int64_t interval_ns) {
+        LossModel model(RecordFromDict<Scenario>(scenario), seed);
         std::vector<bool> losses(count);
-        for (std::size_t i = 0; i < count; ++i) losses[i] = model.CanLose() && model.IsNextLost();
+        for (std::size_t i = 0; i < count; ++i) {
+          losses[i] = model.CanLose() && model.IsNextLost(static_cast<std::int64_t>(i) * interval_ns);
+        }
         return losses;
       },
-      "loss"_a, "loss_burst_packets"_a, "seed"_a, "count"_a, "Return which of `count` packets the link loses.");
+      "scenario"_a, "seed"_a, "count"_a, "interval_ns"_a = 0,
+      "Return which of `count` packets, which leave at this interval, the link loses.");
   m.def(
       "draw_arrivals",
       [](const PlainScenario& flow, std::uint64_t seed, const std::vector<std::int64_t>& sent_ns, double forward_ms,
