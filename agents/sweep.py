@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,22 +22,34 @@ from bbrgym.agents.train import TrainResult, is_run_of, resume, train
 if TYPE_CHECKING:
     from rich.console import Console
 
-_SWEEPS: ContextVar[ExitStack | None] = ContextVar("_SWEEPS", default=None)
+
+@dataclass(frozen=True)
+class _Enclosing:
+    stack: ExitStack
+    check: Callable[[DictConfig], None]
+
+
+_ENCLOSING: ContextVar[_Enclosing | None] = ContextVar("_ENCLOSING", default=None)
 
 
 @contextmanager
-def tracked_sweep() -> Iterator[None]:
-    """Enclose a call of Hydra: the run of a sweep that it starts ends with the block, as `Tracker` describes."""
+def tracked_sweep(check: Callable[[DictConfig], None]) -> Iterator[None]:
+    """Enclose a call of Hydra: the run of a sweep that it starts ends with the block, as `Tracker` describes.
+
+    Args:
+        check: called with the configuration of a run or a sweep before anything is written. Hydra goes on after an
+            Exception, but not after another BaseException.
+    """
     with ExitStack() as stack:
-        token = _SWEEPS.set(stack)
+        token = _ENCLOSING.set(_Enclosing(stack, check))
         try:
             yield
         finally:
-            _SWEEPS.reset(token)
+            _ENCLOSING.reset(token)
 
 
 class SweepTracking(Callback):
-    """Hydra callback that tracks a sweep, in its folder and in MLflow, before any of its jobs begins.
+    """Hydra callback that checks a run or a sweep, and tracks a sweep, before any of its jobs begins.
 
     So the store and its schema exist when all jobs open it at once. The run has the name of the folder, the tags
     `sweeper`, `launcher` and `overrides`, and finally the metrics `jobs` and `jobs_finished`. A later sweep in the
@@ -45,16 +58,23 @@ class SweepTracking(Callback):
     The sweep's folder is made absolute, because the workers of a cluster start in folders of their own.
     """
 
+    def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Check the run, before Hydra makes its folder."""
+        if (enclosing := _ENCLOSING.get()) is not None:
+            enclosing.check(config)
+
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """Start the sweep's run."""
+        """Check the sweep, and start its run."""
+        enclosing = _ENCLOSING.get()
+        if enclosing is not None:
+            enclosing.check(config)
         directory = Path(str(config.hydra.sweep.dir)).absolute()
         config.hydra.sweep.dir = str(directory)
         # Launchers compose the configuration of each job from the overrides.
         quoted = QuotedString(str(directory), Quote.single).with_quotes()
         config.hydra.overrides.hydra.append(f"hydra.sweep.dir={quoted}")
-        stack = _SWEEPS.get()
-        if stack is not None and config.get("tracking") is not None:
-            _track(config, directory, stack)
+        if enclosing is not None and config.get("tracking") is not None:
+            _track(config, directory, enclosing.stack)
 
 
 def _track(config: DictConfig, directory: Path, stack: ExitStack) -> None:

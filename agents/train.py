@@ -38,6 +38,28 @@ class TrainResult:
     is_complete: bool
 
 
+def check_training(config: Mapping[str, Any], directory: Path | None = None) -> None:
+    """Raise what `train` would raise before it writes anything.
+
+    Args:
+        config: as for `train`.
+        directory: the run's folder. None is one job of many: then the learner's arguments are not tried, which loads
+            torch.
+
+    Raises:
+        ValueError: a bad configuration, or the folder has a training.
+        ModuleNotFoundError: the extra `train` is not installed.
+    """
+    spec, training = _read(config)
+    if directory is None:
+        return
+    _check_folder(directory)
+    _prepare_threads(training.torch_threads)
+    from bbrgym.agents.training_loop import check_learner
+
+    check_learner(config, spec, training)
+
+
 def train(config: Mapping[str, Any], directory: Path, console: Console | None = None) -> TrainResult:
     """Train an agent. Everything that happens follows from the configuration, except for a limit in minutes.
 
@@ -68,11 +90,7 @@ def train(config: Mapping[str, Any], directory: Path, console: Console | None = 
         ModuleNotFoundError: the extra `train` is not installed.
         EngineError: engines failed too often. A checkpoint was saved, and the run is marked as failed.
     """
-    record = read_run(directory)
-    if saved_steps(directory) or (record is not None and record["status"] == "FINISHED"):
-        raise ValueError(
-            f"'{directory}' already holds a training: resume it (train.resume={directory}) or use another folder"
-        )
+    record = _check_folder(directory)
     return _train(config, directory, console or Console(), is_resumed=is_run_of(record, config))
 
 
@@ -120,13 +138,28 @@ def _settings(params: Mapping[str, Any]) -> str:
     return json.dumps({key: value for key, value in params.items() if key not in ("output_dir", "tracking")})
 
 
-def _train(config: Mapping[str, Any], directory: Path, console: Console, is_resumed: bool) -> TrainResult:
-    # Check everything that can be wrong before torch is loaded or anything is written.
+def _check_folder(directory: Path) -> dict[str, Any] | None:
+    """Return the record of a training in the folder that can begin again."""
+    record = read_run(directory)
+    if saved_steps(directory) or (record is not None and record["status"] == "FINISHED"):
+        raise ValueError(
+            f"'{directory}' already holds a training: resume it (train.resume={directory}) or use another folder"
+        )
+    return record
+
+
+def _read(config: Mapping[str, Any]) -> tuple[EpisodeSpec, TrainConfig]:
+    """Check everything that can be wrong before torch is loaded or anything is written."""
     require("training", "torch", "stable_baselines3", "sb3_contrib", "filelock")
     spec = EpisodeSpec.from_config(config)
     training = TrainConfig.from_dict(config.get("train") or {})
     check_name("learning algorithm", (config.get("agent") or {}).get("algorithm"), ALGORITHMS)
     check_integer("seed", config.get("seed", 1), at_least=0, below=2**31)
+    return spec, training
+
+
+def _train(config: Mapping[str, Any], directory: Path, console: Console, is_resumed: bool) -> TrainResult:
+    spec, training = _read(config)
     _prepare_threads(training.torch_threads)
     from bbrgym.agents.training_loop import run_training
 

@@ -39,6 +39,17 @@ from bbrgym.extras import optional
 LOGGER = logging.getLogger(__name__)
 
 
+def check_learner(config: Mapping[str, Any], spec: EpisodeSpec, training: TrainConfig) -> None:
+    """Make a learner as `run_training` does, and discard it.
+
+    Raises:
+        ValueError: the learner refuses its configuration.
+    """
+    with _environment(spec, training) as env:
+        make_model(config["agent"], env, int(config.get("seed", 1)))
+    training.make_teacher(spec.observation, spec.action)
+
+
 def run_training(
     config: Mapping[str, Any],
     spec: EpisodeSpec,
@@ -65,8 +76,7 @@ def run_training(
         EngineError: engines failed too often.
     """
     algorithm, seed = config["agent"]["algorithm"], int(config.get("seed", 1))
-    flows = SharedPolicyVecEnv(spec, training.n_envs, training.critic_features)
-    with closing(VecMonitor(flows)) as env:
+    with _environment(spec, training) as env:
         model = make_model(config["agent"], env, seed)
         logger = Logger(folder=None, output_formats=[])
         model.set_logger(logger)
@@ -122,6 +132,11 @@ def run_training(
                 tracker.log_artifact(folder, folder.name)
             tracker.log_agent(saved[0])
     return model.num_timesteps, state.best_reward
+
+
+def _environment(spec: EpisodeSpec, training: TrainConfig) -> closing[VecMonitor]:
+    flows = SharedPolicyVecEnv(spec, training.n_envs, training.critic_features, change_cost=training.change_cost)
+    return closing(VecMonitor(flows))
 
 
 def _learn(

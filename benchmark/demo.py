@@ -9,12 +9,10 @@ from typing import Any
 from rich.console import Console
 
 from bbrgym.agents.train import train
-from bbrgym.benchmark.plan import Benchmark
 from bbrgym.benchmark.results import BenchmarkResult
-from bbrgym.benchmark.run import run_benchmark
+from bbrgym.benchmark.run import read_benchmark, run_benchmark
 from bbrgym.benchmark.tables import print_summary
 from bbrgym.envs.engine import check_is_available
-from bbrgym.extras import require
 
 
 def run_demo(
@@ -37,9 +35,8 @@ def run_demo(
         EngineError: the engine failed in training, or this machine cannot run the benchmark's.
     """
     console = console or Console()
-    # Before minutes of training.
-    require("the demonstration", "pyarrow", "matplotlib", "jinja2")
-    check_is_available(**Benchmark.from_dict(config["benchmark"]).engine)
+    benchmark, _ = read_benchmark(config["benchmark"])  # before minutes of training
+    check_is_available(**benchmark.engine)
     minutes = config["train"].get("max_minutes")
     console.rule("1. Training" + (f", {minutes:g} minutes" if minutes else ""))
     trained = train(config, directory, console)

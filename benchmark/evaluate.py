@@ -52,16 +52,7 @@ def evaluate(config: Mapping[str, Any], directory: Path, console: Console | None
         EngineError: the engine failed.
     """
     console = console or Console()
-    check_keys("an evaluation", config, KEYS)
-    require("an evaluation", "pyarrow")
-    agent = load_agent(config["agent_path"])
-    spec = EpisodeSpec.from_config(
-        {**agent.spec.to_config(), "scenario": config.get("scenario"), "engine": config.get("engine")}
-    )
-    seeds = config.get("seeds", [1])
-    seeds = check_seeds("seeds", seeds if isinstance(seeds, list | tuple) else [seeds])
-    warmup = config.get("warmup", 0.25)
-    check_number("warmup", warmup, at_least=0, below=1)
+    agent, spec, seeds, warmup = read_evaluation(config)
     engine = spec.make_engine()
     rows: list[dict[str, Any]] = []
     try:
@@ -114,6 +105,21 @@ def evaluate(config: Mapping[str, Any], directory: Path, console: Console | None
         engine.close()
     _print_table(results, console)
     return results
+
+
+def read_evaluation(config: Mapping[str, Any]) -> tuple[Agent, EpisodeSpec, list[int], float]:
+    """Return the agent, its episodes, the seeds and the warm-up; `evaluate` explains the configuration and errors."""
+    check_keys("an evaluation", config, KEYS)
+    require("an evaluation", "pyarrow")
+    agent = load_agent(config["agent_path"])
+    spec = EpisodeSpec.from_config(
+        {**agent.spec.to_config(), "scenario": config.get("scenario"), "engine": config.get("engine")}
+    )
+    seeds = config.get("seeds", [1])
+    seeds = check_seeds("seeds", seeds if isinstance(seeds, list | tuple) else [seeds])
+    warmup = config.get("warmup", 0.25)
+    check_number("warmup", warmup, at_least=0, below=1)
+    return agent, spec, seeds, warmup
 
 
 def episode_rewards(agent: Agent, trace: Trace) -> list[float]:

@@ -36,6 +36,13 @@ from bbrgym.files import is_local, open_folder, replace_file, write_json
 UNTRACKED: Final = {"backend": "none"}
 
 
+def read_benchmark(config: Mapping[str, Any], has_report: bool = True) -> tuple[Benchmark, list[Run]]:
+    """Return the benchmark of a configuration, and its runs; `run_benchmark` explains arguments and errors."""
+    require("a benchmark", "pyarrow", *(("matplotlib", "jinja2") if has_report else ()))
+    benchmark = Benchmark.from_dict(config)
+    return benchmark, benchmark.runs()
+
+
 def run_benchmark(
     config: Mapping[str, Any],
     directory: Path | str,
@@ -88,9 +95,7 @@ def run_benchmark(
         EngineUnavailableError: a machine that executes runs cannot run the engine; the others are not tried.
     """
     directory, console = open_folder(directory), console or Console()
-    require("a benchmark", "pyarrow", *(("matplotlib", "jinja2") if has_report else ()))
-    benchmark = Benchmark.from_dict(config)
-    runs = benchmark.runs()
+    benchmark, runs = read_benchmark(config, has_report)
     _write_plan(benchmark, runs, directory, command)
     # Two names may mean one run, for example an agent's path and that of a copy: it runs once.
     wanted = {run.key: run for run in runs}

@@ -1,0 +1,38 @@
+"""The configuration files, and the groups and choices that they make."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import resources
+from importlib.resources.abc import Traversable
+
+
+def groups() -> list[str]:
+    """Return the groups that a command line can choose from, and those of Hydra that need no plug-in."""
+    return [*_groups(resources.files(__name__), ""), "hydra/job_logging", "hydra/hydra_logging"]
+
+
+def defaults(config_name: str) -> list[str]:
+    """Return the groups that a configuration chooses from, `config` or `evaluate`."""
+    from omegaconf import OmegaConf
+
+    text = (resources.files(__name__) / f"{config_name}.yaml").read_text(encoding="utf-8")
+    return [str(group) for entry in OmegaConf.create(text).defaults if entry != "_self_" for group in entry]
+
+
+def choices(group: str) -> list[str]:
+    """Return the choices of a group, those in its folders last; none of an unknown group."""
+    folder = resources.files(__name__) / group
+    entries = sorted(folder.iterdir(), key=lambda entry: entry.name) if folder.is_dir() else []
+    nested = [
+        f"{entry.name}/{choice}" for entry in entries if entry.is_dir() for choice in choices(f"{group}/{entry.name}")
+    ]
+    return [*(entry.name.removesuffix(".yaml") for entry in entries if entry.name.endswith(".yaml")), *nested]
+
+
+def _groups(folder: Traversable, prefix: str) -> Iterator[str]:
+    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        if entry.is_dir() and any(file.name.endswith(".yaml") for file in entry.iterdir()):
+            yield f"{prefix}{entry.name}"
+        if entry.is_dir() and entry.name != "experiment":  # whose folders are part of the names of its choices
+            yield from _groups(entry, f"{prefix}{entry.name}/")

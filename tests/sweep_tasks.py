@@ -14,7 +14,7 @@ from typing import Any
 from waiting import wait_for
 
 from bbrgym.agents.tracking import Tracker
-from bbrgym.hydra_task import Task, run_with_hydra
+from bbrgym.hydra_task import Task, run_explained, run_with_hydra
 
 TESTS = Path(__file__).parent
 GRANDCHILD = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(600)"
@@ -23,7 +23,12 @@ GRANDCHILD = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)
 def run(function: Callable[[dict[str, Any], Path], float | None], *arguments: str) -> int:
     """Do what `bbrgym train -m` does, with another task and the configuration sweep.yaml."""
     options = ["-m", f"--config-dir={TESTS}", "--config-name=sweep"]
-    return run_with_hydra(Task("train", function), "config", [*options, *arguments])
+    task = Task("train", function, accept)
+    return run_explained("bbrgym", lambda: run_with_hydra(task, "config", [*options, *arguments]))
+
+
+def accept(config: dict[str, Any], directory: Path | None) -> None:
+    """Check nothing."""
 
 
 def count(directory: Path) -> int:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bbrgym.checks import check_name
+from bbrgym.conf import choices
 from bbrgym.envs.engine import EngineError
 from bbrgym.hydra_task import Task, add_overrides, run_explained, run_with_hydra
 from bbrgym.interruption import run_interruptible
@@ -91,7 +92,13 @@ def _train(arguments: list[str]) -> int:
     if resumed not in ("null", ""):
         return _resume(Path(resumed), arguments)
 
-    return run_with_hydra(Task("train", _train_once), "config", arguments)
+    return run_with_hydra(Task("train", _train_once, _check_training), "config", arguments)
+
+
+def _check_training(config: dict[str, Any], directory: Path | None) -> None:
+    from bbrgym.agents.train import check_training
+
+    check_training(config, directory)
 
 
 def _train_once(config: dict[str, Any], directory: Path) -> float:
@@ -156,7 +163,13 @@ def _report_training(result: TrainResult) -> None:
 
 
 def _evaluate(arguments: list[str]) -> int:
-    return run_with_hydra(Task("evaluate", _evaluate_once), "evaluate", arguments)
+    return run_with_hydra(Task("evaluate", _evaluate_once, _check_evaluation), "evaluate", arguments)
+
+
+def _check_evaluation(config: dict[str, Any], _: Path | None) -> None:
+    from bbrgym.benchmark.evaluate import read_evaluation
+
+    read_evaluation(config)
 
 
 def _evaluate_once(config: dict[str, Any], directory: Path) -> None:
@@ -169,7 +182,14 @@ def _evaluate_once(config: dict[str, Any], directory: Path) -> None:
 def _benchmark(arguments: list[str]) -> int:
     # The same folder at every start, so that the benchmark resumes.
     folder = f"output_dir={BENCHMARKS}/${{benchmark.name}}"
-    return run_with_hydra(Task("benchmark", _benchmark_once), "config", add_overrides([folder], arguments))
+    task = Task("benchmark", _benchmark_once, _check_benchmark)
+    return run_with_hydra(task, "config", add_overrides([folder], arguments))
+
+
+def _check_benchmark(config: dict[str, Any], _: Path | None) -> None:
+    from bbrgym.benchmark.run import read_benchmark
+
+    read_benchmark(config["benchmark"])
 
 
 def _benchmark_once(config: dict[str, Any], directory: Path) -> None:
@@ -197,7 +217,13 @@ def _benchmark_once(config: dict[str, Any], directory: Path) -> None:
 
 
 def _demo(arguments: list[str]) -> int:
-    return run_with_hydra(Task("demo", _demo_once), "config", add_overrides(["experiment=demo"], arguments))
+    task = Task("demo", _demo_once, _check_demo)
+    return run_with_hydra(task, "config", add_overrides(["experiment=demo"], arguments))
+
+
+def _check_demo(config: dict[str, Any], directory: Path | None) -> None:
+    _check_training(config, directory)
+    _check_benchmark(config, directory)
 
 
 def _demo_once(config: dict[str, Any], directory: Path) -> None:
@@ -318,6 +344,8 @@ def _ui(arguments: list[str]) -> int:
     parser.add_argument("--port", type=int, default=5000)
     parser.add_argument("--root", default=None)
     options = parser.parse_args(arguments)
+    if options.root is not None and not Path(options.root).is_dir():
+        raise ValueError(f"--root must be a folder that has runs/, and there is no '{options.root}'")
     from bbrgym.agents.mlflow_store import run_ui
     from bbrgym.agents.mlflow_view import MODEL_TRAINING
 
@@ -385,7 +413,7 @@ def _help(name: str, command: Command) -> str:
     if command.groups:
         lines += ["", "groups (group=choice):"]
         for group in command.groups:
-            lines += _wrap(", ".join(_choices(group)), f"  {group:<12}", " " * 14)
+            lines += _wrap(", ".join(choices(group)), f"  {group:<12}", " " * 14)
     if command.details is not None:
         lines += ["", command.details()]
     for title, entries in (("settings (key=value):", command.settings), ("examples:", command.examples)):
@@ -405,15 +433,6 @@ def _help(name: str, command: Command) -> str:
 
 def _wrap(text: str, first: str = "", other: str = "") -> list[str]:
     return textwrap.wrap(text, 100, initial_indent=first, subsequent_indent=other, break_on_hyphens=False)
-
-
-def _choices(group: str) -> list[str]:
-    """Return the choices of a group of conf/, those in its folders last."""
-    entries = sorted((resources.files("bbrgym.conf") / group).iterdir(), key=lambda entry: entry.name)
-    nested = [
-        f"{entry.name}/{choice}" for entry in entries if entry.is_dir() for choice in _choices(f"{group}/{entry.name}")
-    ]
-    return [*(entry.name.removesuffix(".yaml") for entry in entries if entry.name.endswith(".yaml")), *nested]
 
 
 BENCHMARKS = Path("runs/benchmark")

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bbrgym.conf import groups
 from bbrgym.envs.engine import EngineError
 from bbrgym.interruption import raise_if_interrupted
 
@@ -22,12 +26,20 @@ def run_with_hydra(task: Task, config_name: str, arguments: Sequence[str]) -> in
     import hydra
 
     from bbrgym.agents.sweep import SweepTracking, tracked_sweep
+    from bbrgym.overrides import explain
 
     callback = f"{SweepTracking.__module__}.{SweepTracking.__qualname__}"
     added = [f"hydra.job.name={task.command}", f"+hydra.callbacks.tracking._target_={callback}"]
+    command_line = [f"bbrgym {task.command}", *add_overrides(added, arguments)]
     try:
-        with tracked_sweep(), _command_line([f"bbrgym {task.command}", *add_overrides(added, arguments)]):
+        with tracked_sweep(partial(_check, task)), _command_line(command_line), _raising_errors():
             hydra.main(config_path="pkg://bbrgym.conf", config_name=config_name, version_base="1.3")(task)()
+    except _Rejected as rejected:
+        raise explain(rejected.error, config_name, arguments) from rejected.error.__cause__
+    except Exception as error:
+        if (explained := explain(error, config_name, arguments)) is error:
+            raise
+        raise explained from error
     except SystemExit as left:
         return left.code if isinstance(left.code, int) else int(left.code is not None)
     return 0
@@ -40,10 +52,12 @@ class Task:
     Attributes:
         command: the subcommand.
         function: takes plain containers, and the folder that Hydra made for it. Its result is for a sweeper.
+        check: takes the same before there is a folder, or no folder for a job of a sweep, and raises what is wrong.
     """
 
     command: str
     function: Callable[[dict[str, Any], Path], float | None]
+    check: Callable[[dict[str, Any], Path | None], None]
 
     def __call__(self, config: DictConfig) -> float | None:
         """Run the function with the configuration that Hydra composed."""
@@ -58,19 +72,11 @@ class Task:
             os.chdir(settings.runtime.cwd)  # a cluster's worker starts elsewhere
         directory = Path(os.path.relpath(settings.runtime.output_dir))
         try:
-            if missing := OmegaConf.missing_keys(config):
-                raise ValueError(
-                    f"missing: {', '.join(f'{key}=…' for key in sorted(missing))} (see bbrgym {self.command} --help)"
-                )
             if is_job:
                 from bbrgym.agents.sweep import sweep_run_id
 
                 OmegaConf.update(config, "tracking.parent", sweep_run_id(Path(settings.sweep.dir)), force_add=True)
-            plain = OmegaConf.to_container(config, resolve=True)
-            assert isinstance(plain, dict)
-            return self.function(
-                {**{str(key): value for key, value in plain.items()}, "output_dir": str(directory)}, directory
-            )
+            return self.function(_plain(self.command, config) | {"output_dir": str(directory)}, directory)
         except Exception as error:
             raise_if_interrupted()
             if not is_explained(error):
@@ -81,6 +87,95 @@ class Task:
             raise SystemExit(1) from error
 
 
+def _plain(command: str, config: DictConfig) -> dict[str, Any]:
+    from omegaconf import OmegaConf
+
+    if missing := OmegaConf.missing_keys(config):
+        raise ValueError(f"missing: {', '.join(f'{key}=…' for key in sorted(missing))} (see bbrgym {command} --help)")
+    plain = OmegaConf.to_container(config, resolve=True)
+    assert isinstance(plain, dict)
+    return {str(key): value for key, value in plain.items()}
+
+
+class _Rejected(BaseException):
+    """Carries an error of a check through Hydra, which goes on after an Exception."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
+def _check(task: Task, config: DictConfig) -> None:
+    """Check a run or a sweep before anything is written."""
+    from hydra.types import RunMode
+    from omegaconf import OmegaConf
+
+    try:
+        if config.hydra.mode is RunMode.MULTIRUN:
+            _check_sweep(task, config)
+        else:
+            _check_run(task, config, Path(os.path.relpath(str(OmegaConf.select(config, "hydra.run.dir")))))
+    except Exception as error:
+        raise_if_interrupted()
+        raise _Rejected(error) from error
+
+
+def _check_run(task: Task, config: DictConfig, directory: Path | None) -> None:
+    from hydra.core.hydra_config import HydraConfig
+    from omegaconf import open_dict, read_write
+
+    config = copy.deepcopy(config)
+    with read_write(config.hydra.runtime), open_dict(config.hydra.runtime):
+        config.hydra.runtime.output_dir = str(directory)
+    HydraConfig.instance().set_config(config)  # for ${hydra:…}
+    with read_write(config), open_dict(config):
+        del config["hydra"]
+    task.check(_plain(task.command, config), directory)
+
+
+def _check_sweep(task: Task, config: DictConfig) -> None:
+    """Check a sweep: its sweeper and launcher, that its jobs can be composed, and that not all of them are rejected."""
+    from hydra._internal.callbacks import Callbacks
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.core.plugins import Plugins
+    from hydra.errors import InstantiationException
+    from hydra.types import HydraContext
+    from omegaconf.errors import OmegaConfBaseException
+
+    loader = GlobalHydra.instance().config_loader()
+    context = HydraContext(config_loader=loader, callbacks=Callbacks())
+    sweeper: Any
+    try:  # with its launcher
+        sweeper = Plugins.instance().instantiate_sweeper(config=config, hydra_context=context, task_function=task)
+    except InstantiationException as error:
+        raise error.__cause__ or error from None
+    if not hasattr(sweeper, "split_arguments"):
+        return  # of another package
+    given = [*(f"{key}={value}" for key, value in sweeper.params.items()), *config.hydra.overrides.task]
+    overrides = OverridesParser.create(config_loader=loader).parse_overrides(given)
+    rejection: Exception | None = None
+    is_accepted = False
+    composed: set[str] = set()
+    for job in itertools.chain.from_iterable(sweeper.split_arguments(overrides, None)):
+        # Whether a job can be composed depends on its keys, and on what it chooses from groups.
+        parts = {one if (key := one.partition("=")[0]).lstrip("+") in groups() else key for one in job}
+        if is_accepted and parts <= composed:
+            continue
+        composed |= parts
+        one = loader.load_sweep_config(config, job)
+        if not is_accepted:
+            try:
+                _check_run(task, one, None)
+            except (ValueError, OmegaConfBaseException) as error:
+                rejection = rejection or error
+                continue
+            except Exception:  # a machine that runs jobs may have what this one lacks
+                pass
+            is_accepted = True
+    if rejection is not None and not is_accepted:
+        raise rejection
+
+
 def add_overrides(added: list[str], arguments: Sequence[str]) -> list[str]:
     """Prepend default overrides, so that the user's own take precedence.
 
@@ -89,6 +184,19 @@ def add_overrides(added: list[str], arguments: Sequence[str]) -> list[str]:
     is_override = (not a.startswith("-") and ("=" in a or a.startswith("~")) for a in arguments)
     first = next((index for index, found in enumerate(is_override) if found), len(arguments))
     return [*arguments[:first], *added, *arguments[first:]]
+
+
+@contextmanager
+def _raising_errors() -> Iterator[None]:
+    """Let Hydra raise its errors in the block, where it otherwise prints them and ends the process."""
+    from hydra._internal import utils
+
+    before = utils.run_and_report
+    utils.run_and_report = lambda func: func()
+    try:
+        yield
+    finally:
+        utils.run_and_report = before
 
 
 @contextmanager

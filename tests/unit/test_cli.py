@@ -87,13 +87,21 @@ def test_help_and_training_without_mlflow_load_nothing_heavy() -> None:
     [
         (["train", "scenario.rate_mbps=-1"], "rate_mbps must be in"),
         (["train", "train.n_envs=0"], "train.n_envs must be an integer >= 1, got 0"),
-        (["train", "agent=dqn"], "Could not find 'agent/dqn'"),
-        (["train", "sede=1"], "Could not override 'sede'"),
+        (["train", "agent=dqn"], "bbrgym: unknown agent 'dqn'; known: crossq, "),
+        (["train", "sede=1"], "bbrgym: unknown key 'sede' (did you mean seed?)"),
+        (["train", "-m", "agent=sca,ppo"], "bbrgym: unknown agent 'sca' (did you mean 'sac'?)"),
         (["train", "seed"], "seed"),
         (["train", "train.resume=nowhere"], "'nowhere' holds no training"),
         (["evaluate"], "missing: agent_path=… (see bbrgym evaluate --help)"),
         (["evaluate", "agent_path=nowhere"], "no trained agent in 'nowhere'"),
+        (["train", *SMALL, "+agent.gama=1"], "agent 'ppo': unknown key 'gama' (did you mean 'gamma'?)"),
+        (["train", *SMALL, "agent.batch_size=many"], "agent 'ppo' refuses its arguments"),
+        (["train", "-m", "scenario.rate_mbps=-1", "seed=1,2"], "rate_mbps must be in"),
+        (["train", "-m", "hydra/sweeper=optuna"], "the search space is empty"),
+        (["train", "-m", "hydra/launcher=local", "hydra.launcher.n_jobs=0", "seed=1,2"], "hydra.launcher.n_jobs must"),
         (["benchmark"], "a benchmark needs scenarios"),
+        (["demo", "benchmark.seeds=[-1]"], "seeds must be a list of different integers"),
+        (["ui", "--root", "nowhere"], "there is no 'nowhere'"),
         (["train", "experiment=friendliness"], "experiment=friendliness belongs to bbrgym benchmark, not to train"),
         (["train", "-m", "experiment=demo,paper/acw-jain"], "experiment=paper/acw-jain belongs to bbrgym benchmark"),
         (["benchmark", "experiment=sweep/algorithms"], "experiment=sweep/algorithms belongs to bbrgym train, not to"),
@@ -103,21 +111,31 @@ def test_help_and_training_without_mlflow_load_nothing_heavy() -> None:
         (["report", "a", "b"], "give at most one folder"),
     ],
 )
-def test_a_mistake_gets_one_message_and_no_traceback(
+def test_a_mistake_gets_one_message_and_no_traceback_and_leaves_nothing(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(arguments) == 1
     error = capsys.readouterr().err
     assert message in error
     assert "Traceback" not in error
+    assert not list(Path().iterdir())
 
 
-def test_debugging_shows_the_traceback(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mistake_changes_no_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    before = Path("mine/.hydra/config.yaml")
+    before.parent.mkdir(parents=True)
+    before.write_text("as it was")
+    assert main(["benchmark", "experiment=rtt_fairness", "benchmark.seeds=[-1]", "output_dir=mine"]) == 1
+    assert [path for path in Path().rglob("*") if path.is_file()] == [before]
+    assert before.read_text() == "as it was"
+
+
+def test_debugging_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BBRGYM_DEBUG", "1")
     with pytest.raises(FileNotFoundError, match="no benchmark in runs/benchmark"):
         main(["report"])
-    assert main(["evaluate", "agent_path=nowhere"]) == 1
-    assert "Traceback" in capsys.readouterr().err
+    with pytest.raises(FileNotFoundError, match="no trained agent in 'nowhere'"):
+        main(["evaluate", "agent_path=nowhere"])
 
 
 def test_a_training_that_was_killed_before_it_wrote_run_json_starts_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,7 +89,7 @@ class OptunaSweeper(Sweeper):
         self._max_failures = max_failure_rate * self._n_trials
         self._storage = storage if storage is None or "://" in storage else sqlite_url(Path(storage))
         self._study_name = study_name
-        self._params = {str(key): str(value) for key, value in (params or {}).items()}
+        self.params = {str(key): str(value) for key, value in (params or {}).items()}
         self.config: DictConfig | None = None
         self.hydra_context: HydraContext | None = None
         self.launcher: Launcher | None = None
@@ -123,10 +123,12 @@ class OptunaSweeper(Sweeper):
 
         assert self.config is not None
         assert self.launcher is not None
+        assert self.hydra_context is not None
+        parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
+        space, fixed = self._read(parser.parse_overrides([*(f"{k}={v}" for k, v in self.params.items()), *arguments]))
         sweep_dir = Path(str(self.config.hydra.sweep.dir))
         sweep_dir.mkdir(parents=True, exist_ok=True)
         OmegaConf.save(self.config, sweep_dir / "multirun.yaml")
-        space, fixed = self._read(arguments)
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         with announcing(f"Optuna's database {self._storage}"):
             study = optuna.create_study(
@@ -157,15 +159,15 @@ class OptunaSweeper(Sweeper):
                 )
         return self._report(study, sweep_dir)
 
-    def _read(self, arguments: list[str]) -> tuple[dict[str, BaseDistribution], list[str]]:
+    def split_arguments(self, overrides: list[Override], max_batch_size: int | None) -> list[list[list[str]]]:
+        """Return the overrides of one job, where Hydra's own sweepers return those of all: with the first values."""
+        space, fixed = self._read(overrides)
+        return [[[*fixed, *(f"{key}={_bounds(one)[0]}" for key, one in space.items())]]]
+
+    def _read(self, overrides: list[Override]) -> tuple[dict[str, BaseDistribution], list[str]]:
         """Return the search space, and the overrides that all jobs have."""
-        assert self.hydra_context is not None
-        parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
         # By key, so that later overrides replace earlier ones.
-        found = {
-            override.get_key_element(): override
-            for override in parser.parse_overrides([*(f"{k}={v}" for k, v in self._params.items()), *arguments])
-        }
+        found = {override.get_key_element(): override for override in overrides}
         space = {key: _distribution(one) for key, one in found.items() if one.is_sweep_override()}
         if not space:
             raise HydraException(
@@ -260,3 +262,13 @@ def _distribution(override: Override) -> BaseDistribution:
         # As written, so that lists and names of config groups work.
         return CategoricalDistribution(tuple(override.sweep_string_iterator()))
     raise HydraException(f"{override.input_line}: Optuna supports interval(…), range(…), choice(…) and lists")
+
+
+def _bounds(distribution: BaseDistribution) -> list[Any]:
+    """Return the smallest and the largest value of a distribution, or its choices."""
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    if isinstance(distribution, IntDistribution | FloatDistribution):
+        return [distribution.low, distribution.high]
+    assert isinstance(distribution, CategoricalDistribution)
+    return list(distribution.choices)

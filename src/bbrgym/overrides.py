@@ -1,0 +1,181 @@
+"""Hydra's overrides on a command line: how they are written, and what is wrong with one that does not fit."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Quote, QuotedString
+from hydra.errors import HydraException, MissingConfigException
+from omegaconf import Container, DictConfig, OmegaConf
+
+from bbrgym.checks import check_name
+from bbrgym.conf import choices, defaults, groups
+from bbrgym.envs.distribution import KINDS
+from bbrgym.envs.scenario import Flow
+
+
+def command(words: str, overrides: Mapping[str, object]) -> str:
+    """Return a command line that can be pasted into a shell: words, and overrides whose values are texts.
+
+    Args:
+        words: as they are: `bbrgym evaluate`.
+        overrides: values by key. They are quoted for Hydra and for the shell where it is needed.
+    """
+    return " ".join([words, *(shlex.quote(f"{key}={_value(str(text))}") for key, text in overrides.items())])
+
+
+def _value(text: str) -> str:
+    """Return a text as the value of an override that means this text."""
+    try:
+        override = OverridesParser.create().parse_override(f"key={text}")
+        if not override.is_sweep_override() and override.value() == text and "$" not in text:
+            return text
+    except HydraException:
+        pass
+    # A backslash counts only before a quote or an interpolation.
+    literal = re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
+    return QuotedString(literal, Quote.double).with_quotes()
+
+
+def explain(error: Exception, config_name: str, arguments: Sequence[str]) -> Exception:
+    """Return Hydra's error about an override as one that says what was meant; other errors as they are.
+
+    Args:
+        error: that Hydra raised while it composed the configuration.
+        config_name: of the configuration, `config` or `evaluate`.
+        arguments: the command line.
+    """
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file is not None and error.options is not None:
+        return _unknown_choice(error, arguments)
+    if isinstance(error, TypeError) and (found := re.match(r"Index '(.*)' \(str\) is not an int", str(error))):
+        argument = next((one for one in arguments if f".{found[1]}" in one.partition("=")[0]), "an override")
+        return ValueError(f"{argument}: entries of a list have the numbers 0, 1, …, got {found[1]!r}")
+    found = re.match(r"(?:Could not override|Error merging override) '?([^'=\s]+)", str(error))
+    if isinstance(error, HydraException) and found and "Cannot merge" in str(error.__cause__):
+        return ValueError(_replacing(found[1], arguments))
+    node = getattr(error.__cause__, "parent_node", None)
+    if isinstance(error, HydraException) and found and isinstance(node, Container):
+        return ValueError(_unknown_key(found[1], cast(DictConfig, node._get_root()), config_name, arguments))
+    return error
+
+
+def _unknown_choice(error: MissingConfigException, arguments: Sequence[str]) -> Exception:
+    assert error.missing_cfg_file is not None
+    keys = (re.sub(r"^\+", "", argument).partition("=")[0] for argument in arguments)
+    given = error.missing_cfg_file
+    group = next((key for key in keys if given.startswith(f"{key}/")), given.rpartition("/")[0])
+    try:
+        check_name(group, given.removeprefix(f"{group}/"), dict.fromkeys([*(error.options or ()), *choices(group)]))
+    except ValueError as explained:
+        place = re.match(r"In '([^']+)'", str(error))
+        return ValueError(f"in {place[1]}: {explained}") if place and "/" in place[1] else explained
+    return error
+
+
+def _unknown_key(key: str, root: DictConfig, config_name: str, arguments: Sequence[str]) -> str:
+    """Say what is wrong with the key of an override, in the configuration without it."""
+    argument = _argument(key, arguments)
+    if "/" in key:
+        return _text_of("group", key, groups())
+    node: Any = root
+    parts = key.split(".")
+    for index, part in enumerate(parts):
+        place = ".".join(parts[:index])
+        if OmegaConf.is_list(node):
+            if not part.isdecimal() or int(part) >= len(node):
+                return (
+                    f"{place} has the entries 0 to {len(node) - 1}, got {part!r}; to have more, give all of them: "
+                    f"'{place}=[…]'"
+                )
+            node = node[int(part)]
+            continue
+        if not OmegaConf.is_dict(node):
+            return f"{place} is a value ({node!r}) and has no {part!r}: give {place}=…"
+        if part in node:
+            node = node._get_node(part)
+            node = node if OmegaConf.is_config(node) else node._value()
+            continue
+        if len(node) == 1 and next(iter(node)) in KINDS:
+            drawn = f"{place} is drawn ({{{next(iter(node))}: …}}), so it has no {part!r}: give "
+            if parts[index - 1] != "flows":
+                return f"{drawn}it a value: {place}=…"
+            flows = f"+{place}=[{{algorithm: agent, rtt_ms: 10}}]"
+            return (
+                f"{drawn}all flows, {shlex.join([f'~{place}', flows])}, or choose a scenario with flows of its own, as "
+                "scenario=duel"
+            )
+        known = [str(name) for name in [*node, *([] if place else defaults(config_name))] if str(name) != "hydra"]
+        if _is_flow(parts[:index]) and part in (field.name for field in dataclasses.fields(Flow)):
+            return f"{place} does not give {part} yet: add it with +{argument}"
+        wanted = _nearest(root, parts) or _elsewhere(root, parts[-1])
+        hint = f" (did you mean {wanted}?)" if wanted else ""
+        adding = "" if wanted else f"; to add a key that is not in its file: +{argument}"
+        where = f" in {place}" if place else ""
+        return f"unknown key {part!r}{where}{hint}; known: {', '.join(dict.fromkeys(known)) or 'none'}{adding}"
+    return _replacing(key, arguments)
+
+
+def _argument(key: str, arguments: Sequence[str]) -> str:
+    return next((argument for argument in arguments if argument.startswith(f"{key}=")), f"{key}=…")
+
+
+def _replacing(key: str, arguments: Sequence[str]) -> str:
+    argument = _argument(key, arguments)
+    return (
+        f"{key} has another kind of value, with which Hydra merges {argument.partition('=')[2]}; to replace it: "
+        f"{shlex.join([f'~{key}', f'+{argument}'])}"
+    )
+
+
+def _is_flow(parts: Sequence[str]) -> bool:
+    return len(parts) >= 2 and parts[-2] == "flows" and parts[-1].isdecimal()
+
+
+def _text_of(what: str, name: str, known: Sequence[str]) -> str:
+    try:
+        check_name(what, name, known)
+    except ValueError as error:
+        return str(error)
+    return f"{what} {name!r} is in no list of defaults: add it with +{name}=…"
+
+
+def _nearest(root: Any, parts: Sequence[str]) -> str | None:
+    """Return the key that is spelled almost so, part by part; None if a part has nothing like it."""
+    node: Any = root
+    found: list[str] = []
+    for part in parts:
+        if OmegaConf.is_list(node) and part.isdecimal() and int(part) < len(node):
+            match = part
+        elif OmegaConf.is_dict(node):
+            names = [str(name) for name in node]
+            close = [part] if part in names else difflib.get_close_matches(part, names, n=1)
+            if not close:
+                return None
+            (match,) = close
+        else:
+            return None
+        found.append(match)
+        node = OmegaConf.select(root, ".".join(found))
+    return ".".join(found)
+
+
+def _elsewhere(root: Any, name: str) -> str | None:
+    """Return a key of another place that ends with this name; None if there is none."""
+    paths = [path for path in _paths(root) if path.rpartition(".")[2] == name]
+    return " or ".join(paths[:3]) or None
+
+
+def _paths(node: Any, prefix: str = "") -> Iterator[str]:
+    for name in node:
+        if not prefix and name == "hydra":
+            continue
+        yield f"{prefix}{name}"
+        value = node._get_node(name)
+        if OmegaConf.is_dict(value) and not value._is_none() and not value._is_interpolation():
+            yield from _paths(value, f"{prefix}{name}.")

@@ -1,0 +1,103 @@
+"""Overrides: printed ones can be pasted, and the error about a mistaken one says what was meant."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_module
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
+
+from bbrgym.conf import choices, groups
+from bbrgym.overrides import command, explain
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("runs/train/2026-01-31_12-00-00_ppo-1", "a b", "a,b", "(a)", "a=b", "it's", 'say "so"', "$HOME", "naïve ≤"),
+        *("${oc.env:HOME}", "a\\${b}", "", " ", "1", "null", "true", "[1]", "{a: 1}", "a\\", "\\'", '\\"', "a\nb"),
+        *("#1?*&!~`|;<>:@%", "choice(a,b)", "glob(*)", "1e3", "...", "~/x", "-m"),
+    ],
+)  # fmt: skip
+def test_a_printed_override_means_its_text(text: str) -> None:
+    words = shlex.split(command("bbrgym evaluate", {"agent_path": text}))
+    assert words[:-1] == ["bbrgym", "evaluate"]
+    override = OverridesParser.create().parse_override(words[-1])
+    assert not override.is_sweep_override()
+    config = OmegaConf.create({"agent_path": "x"})
+    OmegaConf.update(config, override.key_or_group, override.value())
+    assert OmegaConf.to_container(config, resolve=True) == {"agent_path": text}
+
+
+def test_a_plain_override_is_printed_as_it_is() -> None:
+    path = Path("runs/train/2026-01-31_12-00-00_ppo-1")
+    assert command("bbrgym train", {"train.resume": path}) == f"bbrgym train train.resume={path}"
+
+
+@pytest.fixture(scope="module")
+def _composing() -> Iterator[None]:
+    with initialize_config_module("bbrgym.conf", version_base="1.3"):
+        yield
+
+
+def explained(*overrides: str, name: str = "config") -> str:
+    with pytest.raises(Exception) as caught:  # noqa: PT011  # of OmegaConf and Hydra, of many kinds
+        compose(name, list(overrides))
+    error = explain(caught.value, name, overrides)
+    assert isinstance(error, ValueError)
+    return str(error)
+
+
+@pytest.mark.usefixtures("_composing")
+def test_a_mistaken_key_or_choice_is_answered_with_the_right_one() -> None:
+    for override, start in {
+        "train.totl_steps=1": "unknown key 'totl_steps' in train (did you mean train.total_steps?); known: total_steps",
+        "trian.totl_steps=1": "unknown key 'trian' (did you mean train.total_steps?)",
+        "total_steps=1": "unknown key 'total_steps' (did you mean train.total_steps?)",
+        "agnt=sac": "unknown key 'agnt' (did you mean agent?)",
+        "agent=sca": "unknown agent 'sca' (did you mean 'sac'?); known: crossq, ppo",
+        "experiment=paper/acw-jian": "unknown experiment 'paper/acw-jian' (did you mean 'paper/acw-jain'?)",
+        "hydra/luncher=local": "unknown group 'hydra/luncher' (did you mean 'hydra/launcher'?)",
+        "agent.quality=1": "unknown key 'quality' in agent; known: algorithm, ",
+    }.items():
+        assert explained(override).startswith(start)
+    assert explained("agent.quality=1").endswith("; to add a key that is not in its file: +agent.quality=1")
+    known = explained("agent_pth=x", name="evaluate").partition("known: ")[2].split(", ")
+    assert {"agent_path", "scenario", "engine"} <= set(known)
+    assert "agent" not in known
+
+
+@pytest.mark.usefixtures("_composing")
+def test_a_flow_can_be_overridden_in_every_scenario_or_the_error_says_how() -> None:
+    for scenario in choices("scenario"):
+        override = "scenario.flows.0.rtt_ms=10"
+        flows = compose("config", [f"scenario={scenario}"]).scenario.flows
+        if OmegaConf.is_list(flows):
+            assert compose("config", [f"scenario={scenario}", override]).scenario.flows[0].rtt_ms == 10
+        else:
+            message = explained(f"scenario={scenario}", override)
+            advice = shlex.split(message.partition("give all flows, ")[2].partition(", or choose")[0])
+            assert compose("config", [f"scenario={scenario}", *advice]).scenario.flows[0].rtt_ms == 10
+    assert "scenario.flows has the entries 0 to 1, got '2'" in explained("scenario=duel", "scenario.flows.2.rtt_ms=10")
+    assert "numbers 0, 1, …, got 'x'" in explained("scenario=duel", "scenario.flows.x.rtt_ms=10")
+    missing = explained("scenario=duel", "scenario.flows.0.start_s=1")
+    advice = missing.partition("add it with ")[2]
+    assert compose("config", ["scenario=duel", advice]).scenario.flows[0].start_s == 1
+
+
+@pytest.mark.usefixtures("_composing")
+@pytest.mark.parametrize("override", ["flows=[{rtt_ms: 10}]", "rate_mbps={uniform: [1, 2]}"])
+def test_a_value_that_hydra_cannot_merge_can_be_replaced(override: str) -> None:
+    message = explained(f"scenario.{override}")
+    scenario = compose("config", shlex.split(message.partition("; to replace it: ")[2])).scenario
+    assert scenario.flows == [{"rtt_ms": 10}] or scenario.rate_mbps == {"uniform": [1, 2]}
+
+
+def test_groups_have_choices() -> None:
+    assert {"agent", "scenario", "experiment", "benchmark/executor", "hydra/launcher"} <= set(groups())
+    assert "paper/acw-jain" in choices("experiment")
+    assert choices("nothing") == []
