@@ -135,7 +135,7 @@ def run_training(
 
 
 def _environment(spec: EpisodeSpec, training: TrainConfig) -> closing[VecMonitor]:
-    flows = SharedPolicyVecEnv(spec, training.n_envs, training.critic_features, change_cost=training.change_cost)
+    flows = SharedPolicyVecEnv(spec, training.n_envs, training.critic_features)
     return closing(VecMonitor(flows))
 
 

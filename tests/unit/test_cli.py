@@ -98,7 +98,7 @@ def test_help_and_training_without_mlflow_load_nothing_heavy() -> None:
         (["train", *SMALL, "agent.batch_size=many"], "agent 'ppo' refuses its arguments"),
         (["train", "-m", "scenario.rate_mbps=-1", "seed=1,2"], "rate_mbps must be in"),
         (["train", "-m", "hydra/sweeper=optuna"], "the search space is empty"),
-        (["train", "-m", "hydra/launcher=local", "hydra.launcher.n_jobs=0", "seed=1,2"], "hydra.launcher.n_jobs must"),
+        (["train", "-m", "hydra/launcher=local", "hydra.launcher.workers=0", "seed=1,2"], "workers must"),
         (["benchmark"], "a benchmark needs scenarios"),
         (["demo", "benchmark.seeds=[-1]"], "seeds must be a list of different integers"),
         (["ui", "--root", "nowhere"], "there is no 'nowhere'"),
