@@ -495,10 +495,10 @@ class TestSpec:
             "scenario": conf("scenario/default"),
             **{group: conf(f"{group}/default") for group in ("observation", "action", "reward")},
             "env": conf("env/bottleneck"),
-            "engine": conf("engine/ns3"),
+            "engine": conf("engine/native"),
             "agent": "of others",
         }
-        options = {name: value for name, value in conf("engine/ns3").items() if name != "name"}
+        options = {name: value for name, value in conf("engine/native").items() if name != "name"}
         assert EpisodeSpec.from_config(config) == EpisodeSpec(DEFAULT_SCENARIO, engine_options=options)
 
     @pytest.mark.parametrize("name", [name for name in scenario_names() if "/" not in name])

@@ -114,18 +114,14 @@ class OptunaSweeper(Sweeper):
         Raises:
             HydraException: too many trials failed, none succeeded, or Optuna does not support a sweep.
         """
-        try:
-            require("hydra/sweeper=optuna", "optuna")
-        except ModuleNotFoundError as error:
-            raise CompactHydraException(str(error)) from error  # Hydra prints it without a traceback
-        import optuna
-        from optuna.trial import TrialState
-
         assert self.config is not None
         assert self.launcher is not None
         assert self.hydra_context is not None
         parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
         space, fixed = self._read(parser.parse_overrides([*(f"{k}={v}" for k, v in self.params.items()), *arguments]))
+        import optuna
+        from optuna.trial import TrialState
+
         sweep_dir = Path(str(self.config.hydra.sweep.dir))
         sweep_dir.mkdir(parents=True, exist_ok=True)
         OmegaConf.save(self.config, sweep_dir / "multirun.yaml")
@@ -166,6 +162,10 @@ class OptunaSweeper(Sweeper):
 
     def _read(self, overrides: list[Override]) -> tuple[dict[str, BaseDistribution], list[str]]:
         """Return the search space, and the overrides that all jobs have."""
+        try:
+            require("hydra/sweeper=optuna", "optuna")
+        except ModuleNotFoundError as error:
+            raise CompactHydraException(str(error)) from error  # Hydra prints it without a traceback
         # By key, so that later overrides replace earlier ones.
         found = {override.get_key_element(): override for override in overrides}
         space = {key: _distribution(one) for key, one in found.items() if one.is_sweep_override()}
