@@ -50,6 +50,6 @@ def test_another_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "found.json"
     path.write_text("[]")
     config = compose_league(["league.only=[varying]"])
-    for name, reason in ((path, "list indices"), (tmp_path / "absent.json", "No such file")):
+    for name, reason in ((path, "another layout"), (tmp_path / "absent.json", "No such file")):
         with pytest.raises(ValueError, match=rf"league\.found: '.*' is no file of studies\.adversary: .*{reason}"):
             LeaguePlan.from_config({**config, "league": {**config["league"], "found": str(name)}})
