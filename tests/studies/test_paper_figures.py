@@ -228,7 +228,7 @@ def test_rates_over_time_are_averaged_and_the_link_has_one_line(trace: Trace) ->
 
 def test_many_flows_are_named_by_the_first_and_the_last() -> None:
     flows = tuple(Flow("bbr", 20, start_s=index / 10) for index in range(6))
-    trace = simulate(Scenario(rate_mbps=10, duration_s=3, flows=flows), FakeEngine())
+    trace = simulate(Scenario(rate_mbps=10, buffer_bdp=20, duration_s=3, flows=flows), FakeEngine())
     figure = paper_figure(PaperFigure("F", "time", ("rtt_mean_ms",)), pd.DataFrame(), {}, traces={"bbr": trace})
     (axes,) = visible(figure)
     assert len({line.get_color() for line in axes.get_lines() if len(np.asarray(line.get_xdata())) > 2}) == 6
