@@ -1,4 +1,4 @@
-"""A flow as JSON in the layout of `iperf3 -J` (esnet/iperf, src/iperf_api.c), with our own entries beside it.
+"""A flow as JSON in the layout of `iperf3 -J` (esnet/iperf), with our own entries beside it.
 
 It has the entries of one UDP stream, and `retransmits`, `snd_cwnd` and RTTs as of a TCP stream. What is not measured,
 such as jitter, is null.
