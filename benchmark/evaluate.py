@@ -122,6 +122,17 @@ def read_evaluation(config: Mapping[str, Any]) -> tuple[Agent, EpisodeSpec, list
     return agent, spec, seeds, warmup
 
 
+def mean_of_episodes(results: pd.DataFrame) -> dict[str, float]:
+    """Return the means over the episodes of `evaluate`'s results, of which each counts once.
+
+    They are `reward`, `utilisation`, `jain`, `queue_mean_ms`, and with finite flows `COMPLETION`.
+    """
+    of_runs = results.drop_duplicates("seed")
+    columns = ["link_utilisation", "link_jain", "link_queue_mean_ms", *(name for name in COMPLETION if name in of_runs)]
+    means = of_runs[columns].mean().to_dict()
+    return {"reward": results["reward"].mean()} | {str(name).removeprefix("link_"): means[name] for name in columns}
+
+
 def episode_rewards(agent: Agent, trace: Trace) -> list[float]:
     """Return each flow's mean reward per decision, by the reward that the agent was trained with.
 
@@ -193,19 +204,17 @@ def _print_table(results: pd.DataFrame, console: Console) -> None:
             ),
         )
     console.print(table)
-    of_runs = results.drop_duplicates("seed")
+    mean = mean_of_episodes(results)
     if len(shown) < len(results):
         console.print(f"The first {MOST_FLOWS_ALONE} flows; results.json has all {results['flow'].max() + 1}.")
     console.print(
         "base: RTT without a queue; RTT and queue: means in ms; reward: per decision; link: utilisation.\n"
-        f"Mean of {len(of_runs)} episodes: reward {results['reward'].mean():.3f}, utilisation "
-        f"{of_runs['link_utilisation'].mean():.0%}, Jain {of_runs['link_jain'].mean():.3f}, queue "
-        f"{of_runs['link_queue_mean_ms'].mean():.1f} ms.",
+        f"Mean of {results['seed'].nunique()} episodes: reward {mean['reward']:.3f}, utilisation "
+        f"{mean['utilisation']:.0%}, Jain {mean['jain']:.3f}, queue {mean['queue_mean_ms']:.1f} ms.",
         highlight=False,
         soft_wrap=True,
     )
-    if "completed" in of_runs:
-        mean = of_runs[list(COMPLETION)].mean()
+    if "completed" in mean:
         console.print(
             f"Finite flows: {mean['completed']:.1%} completed, FCT mean {mean['fct_mean_ms']:.1f} ms, p50 "
             f"{mean['fct_p50_ms']:.1f} ms, p99 {mean['fct_p99_ms']:.1f} ms, slowdown mean {mean['slowdown_mean']:.2f}, "

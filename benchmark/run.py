@@ -25,7 +25,7 @@ from bbrgym.agents.tracking import Tracker, TrackingConfig
 from bbrgym.benchmark.metrics import RUN_COLUMNS
 from bbrgym.benchmark.plan import Benchmark, Run, metrics_hash
 from bbrgym.benchmark.results import BenchmarkResult, Failure, ReportSections, load_benchmark
-from bbrgym.benchmark.tables import summary_table
+from bbrgym.benchmark.tables import mean_table
 from bbrgym.benchmark.worker import EngineFactory, execute, is_sound, load_metrics, measure_run
 from bbrgym.envs.engine import EngineUnavailableError, make_engine
 from bbrgym.envs.trace_file import load_trace
@@ -354,12 +354,11 @@ def _start_log(benchmark: Benchmark, folder: Path | None, directory: Path) -> It
 
 
 def _means(results: pd.DataFrame) -> dict[str, float]:
-    means = summary_table(results).xs("mean", axis=1, level="statistic")
     return {
-        f"{scenario}/{competitor}/{metric.replace('[', '.').replace(']', '')}": float(mean)
-        for scenario in means.index.unique("scenario")
-        for competitor, row in means.loc[scenario].iterrows()
-        for metric, mean in row.items()
+        f"{scenario}/{competitor}/{metric.replace('[', '.').replace(']', '')}": mean
+        for scenario, of_scenario in mean_table(results).items()
+        for competitor, means in of_scenario.items()
+        for metric, mean in means.items()
     }
 
 

@@ -73,6 +73,15 @@ def summary_table(results: pd.DataFrame) -> pd.DataFrame:
     return table.iloc[rank.sort_values(["scenario", "jain", "queue"], kind="stable").index]
 
 
+def mean_table(results: pd.DataFrame) -> dict[str, dict[str, dict[str, float]]]:
+    """Return the means of `summary_table` as {scenario: {competitor: {metric: mean}}}."""
+    means = summary_table(results).xs("mean", axis=1, level="statistic")
+    return {
+        str(scenario): {str(competitor): row.to_dict() for competitor, row in means.loc[scenario].iterrows()}
+        for scenario in means.index.unique("scenario")
+    }
+
+
 def overall_table(results: pd.DataFrame) -> pd.DataFrame:
     """Return the metrics of every competitor over all scenarios.
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import logging
+import os
 import re
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from importlib import metadata, resources
 from importlib.resources.abc import Traversable
@@ -17,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 from bbrgym.checks import check_name
 from bbrgym.conf import choices
 from bbrgym.envs.engine import EngineError
-from bbrgym.hydra_task import Task, add_overrides, run_explained, run_with_hydra
+from bbrgym.hydra_task import Task, add_overrides, complete_with_hydra, run_explained, run_with_hydra
 from bbrgym.interruption import run_interruptible
+from bbrgym.output import OPTIONS, is_json, printing, tell
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -47,6 +51,10 @@ def _main(arguments: Sequence[str] | None) -> int:
     if given[0] == "--version":
         print(f"bbrgym {metadata.version('bbrgym')}")
         return 0
+    if (
+        completion := next((i for i, a in enumerate(given[:2]) if a in ("-sc", "--shell-completion")), None)
+    ) is not None:
+        return run_explained("bbrgym", lambda: _complete(given[completion + 1 :]))
     try:
         check_name("command", given[0], COMMANDS)
     except ValueError as error:
@@ -54,14 +62,54 @@ def _main(arguments: Sequence[str] | None) -> int:
         return 2
     command = COMMANDS[given[0]]
 
+    options = OPTIONS.keys() & given[1:] if command.has_output_options else set()
+    rest = [argument for argument in given[1:] if argument not in options]
+
     def run() -> int:
-        if any(argument in ("-h", "--help") for argument in given[1:]):
+        if any(argument in ("-h", "--help") for argument in rest):
             print(_help(given[0], command))
             return 0
-        _check_experiments(given[0], given[1:])
-        return command.run(given[1:])
+        _check_experiments(given[0], rest)
+        if "--json" in options and {"-m", "--multirun"}.intersection(rest):
+            raise ValueError("--json is for one run, not for the jobs of -m")
+        return command.run(rest)
 
-    return run_explained("bbrgym", run)
+    with printing(options):
+        return run_explained("bbrgym", run)
+
+
+def _complete(arguments: list[str]) -> int:
+    """Print a shell's completion, `install=bash`, or what can follow the line in COMP_LINE, `query=bash`.
+
+    Hydra knows the overrides, and its scripts call this; the commands and their options are added here.
+    """
+    action, _, shell = "".join(arguments).partition("=")
+    check_name("action of -sc", action, ("install", "uninstall", "query"))
+    check_name("shell", shell, ("bash", "zsh", "fish"))
+    if action != "query":
+        complete_with_hydra("config", f"{action}={shell}")
+        return 0
+    line = os.environ.get("COMP_LINE", "")
+    words = line.encode()[: int(os.environ.get("COMP_POINT", len(line.encode())))].decode(errors="ignore").split(" ")
+    *before, word = [one for one in words[:-1] if one] + words[-1:]
+    command = COMMANDS.get(before[1]) if len(before) > 1 else None
+    found: list[str] = []
+    if len(before) < 2:
+        found = [*COMMANDS, "--help", "--version"]
+    elif command is not None and word.startswith("-"):
+        found = ["--help", *(entry.split()[0] for entry in command.settings if entry.startswith("--"))]
+        found += [*OPTIONS] if command.has_output_options else []
+        found += ["--multirun", "--cfg", "--config-dir", "--hydra-help"] if command.groups else []
+    elif command is not None and command.groups:
+        # Without the options that are not Hydra's.
+        os.environ["COMP_LINE"] = " ".join([*(one for one in before[1:] if one not in OPTIONS), word])
+        with redirect_stderr(io.StringIO()), redirect_stdout(io.StringIO()) as printed:
+            complete_with_hydra("evaluate" if before[1] == "evaluate" else "config", f"query={shell}")
+        group, is_choice, _ = word.partition("=")
+        nested = [f"{group}={choice}" for choice in choices(group)] if is_choice else []
+        found = [*dict.fromkeys([*printed.getvalue().split(), *nested])]
+    print(("\n" if shell == "fish" else " ").join(one for one in found if one.startswith(word)))
+    return 0
 
 
 @dataclass(frozen=True)
@@ -76,6 +124,7 @@ class Command:
         settings: values that are often changed.
         examples: command lines.
         details: returns more lines of its help, which need imports.
+        has_output_options: whether it takes `bbrgym.output.OPTIONS`.
     """
 
     summary: str
@@ -85,6 +134,7 @@ class Command:
     settings: tuple[str, ...] = ()
     examples: tuple[str, ...] = ()
     details: Callable[[], str] | None = None
+    has_output_options: bool = False
 
 
 def _train(arguments: list[str]) -> int:
@@ -152,13 +202,15 @@ def _composed(directory: Path) -> dict[str, Any] | None:
 
 def _report_training(result: TrainResult) -> None:
     from bbrgym.baselines.policy_file import read_policy
+    from bbrgym.overrides import command
 
     kept = read_policy(result.directory).training  # of the best agent; of the last one if no evaluation succeeded
-    print(
+    tell(
         f"{'Trained' if result.is_complete else 'Stopped by the time limit after'} {result.steps} steps; "
         f"the best agent, with a reward of {result.reward:.3f} per decision, is that after {kept['steps']} steps\n"
-        f"  bbrgym evaluate agent_path={result.directory}\n"
-        f"  bbrgym benchmark experiment=rtt_fairness benchmark.agent={result.directory}"
+        f"  {command('bbrgym evaluate', {'agent_path': result.directory})}\n"
+        f"  {command('bbrgym benchmark experiment=rtt_fairness', {'benchmark.agent': result.directory})}",
+        vars(result) | {"directory": str(result.directory), "best_steps": kept["steps"]},
     )
 
 
@@ -173,10 +225,11 @@ def _check_evaluation(config: dict[str, Any], _: Path | None) -> None:
 
 
 def _evaluate_once(config: dict[str, Any], directory: Path) -> None:
-    from bbrgym.benchmark.evaluate import evaluate
+    from bbrgym.benchmark.evaluate import evaluate, mean_of_episodes
 
-    evaluate(config, directory, make_console())
-    print(f"Results: {directory}")
+    results = evaluate(config, directory, make_console())
+    facts = {"directory": str(directory), "results": str(directory / "results.json")}
+    tell(f"Results: {directory}", facts | {"episodes": results["seed"].nunique(), "mean": mean_of_episodes(results)})
 
 
 def _benchmark(arguments: list[str]) -> int:
@@ -194,7 +247,7 @@ def _check_benchmark(config: dict[str, Any], _: Path | None) -> None:
 
 def _benchmark_once(config: dict[str, Any], directory: Path) -> None:
     from bbrgym.benchmark.run import run_benchmark
-    from bbrgym.benchmark.tables import print_summary
+    from bbrgym.benchmark.tables import mean_table, print_summary
     from bbrgym.benchmark.verdicts import Verdicts, print_verdicts
 
     console = make_console()
@@ -202,16 +255,30 @@ def _benchmark_once(config: dict[str, Any], directory: Path) -> None:
     result = run_benchmark(
         config["benchmark"], where or directory, console, beside=BENCHMARKS, log=directory if where else None
     )
+    facts = {
+        "directory": str(result.directory),
+        "report": str(result.directory / "report.html"),
+        "results": str(result.directory / "results.parquet"),
+        "runs": len(result.plan["runs"]),
+        "failed": len(result.failures),
+        "left_out": len(result.flaws),
+    }
     if result.plan["config"]["suites"]:
-        print_verdicts(Verdicts.of(result), console)
+        verdicts = Verdicts.of(result)
+        print_verdicts(verdicts, console)
+        facts["verdicts"] = {
+            name: {one: verdicts.verdict(name, one) for one in verdicts.competitors} for name in verdicts.suites
+        }
     else:
         print_summary(result.results, console)
+        if is_json():
+            facts["means"] = mean_table(result.results)
     if flaws := result.flaws:
         print(
             f"left out: {len(flaws)} of {len(result.plan['runs'])} runs, for example because "
             f"{next(iter(flaws.values()))}; the same command repeats them"
         )
-    print(f"Report: {result.directory / 'report.html'}")
+    tell(f"Report: {facts['report']}", facts)
     if result.failures:
         raise EngineError(f"{len(result.failures)} runs failed; the same command repeats only those")
 
@@ -297,8 +364,9 @@ def _import(arguments: list[str]) -> int:
     from omegaconf import OmegaConf
 
     from bbrgym.agents.importers import import_model
+    from bbrgym.overrides import command, explaining
 
-    with initialize_config_module("bbrgym.conf", version_base="1.3"):
+    with explaining("config", options.settings), initialize_config_module("bbrgym.conf", version_base="1.3"):
         composed = compose("config", options.settings)
     config = {group: OmegaConf.to_container(composed[group], resolve=True) for group in _ENVIRONMENT_GROUPS}
     agent = import_model(options.model, config, options.statistics, options.ignore_clipping)
@@ -308,7 +376,7 @@ def _import(arguments: list[str]) -> int:
         f"{folder}: {agent.training['imported']}, observations of {len(observation.features)} features x "
         f"{observation.history} steps, cwnd_gain {action.cwnd_gain}, pacing_gain {action.pacing_gain}, steps of "
         f"{f'{agent.spec.step_ms:g} ms' if agent.spec.step_ms else f'{agent.spec.step_rtts:g} RTTs'}\n"
-        f"  bbrgym evaluate agent_path={folder}"
+        f"  {command('bbrgym evaluate', {'agent_path': folder})}"
     )
     return 0
 
@@ -404,6 +472,8 @@ def _overview() -> str:
             *(f"  {name:<{width}}  {command.summary}" for name, command in COMMANDS.items()),
             "",
             "`bbrgym <command> --help` lists groups, settings and examples; `bbrgym --version` prints the version.",
+            'Completion: eval "$(bbrgym -sc install=bash)" in bash, and in zsh after bashcompinit; in fish '
+            "`bbrgym -sc install=fish | source`.",
         ]
     )
 
@@ -416,7 +486,9 @@ def _help(name: str, command: Command) -> str:
             lines += _wrap(", ".join(choices(group)), f"  {group:<12}", " " * 14)
     if command.details is not None:
         lines += ["", command.details()]
-    for title, entries in (("settings (key=value):", command.settings), ("examples:", command.examples)):
+    settings = ("settings (key=value):", command.settings)
+    options = [f"{name:<9}{text}" for name, text in OPTIONS.items()] if command.has_output_options else []
+    for title, entries in (settings, ("options:", options), ("examples:", command.examples)):
         if entries:
             lines += ["", title, *(f"  {entry}" for entry in entries)]
     if command.groups:
@@ -463,6 +535,7 @@ COMMANDS: dict[str, Command] = {
             "bbrgym train -m hydra/launcher=local hydra/sweeper=optuna 'agent.gamma=interval(0.9,0.999)'",
             "bbrgym train train.resume=runs/train/2026-01-31_12-00-00_ppo-1 train.total_steps=600000",
         ),
+        has_output_options=True,
     ),
     "evaluate": Command(
         "run a trained agent in a scenario, and print the metrics of every flow",
@@ -479,6 +552,7 @@ COMMANDS: dict[str, Command] = {
             "bbrgym evaluate agent_path=runs/train/2026-01-31_12-00-00_ppo-1 scenario=duel",
             "bbrgym evaluate agent_path=RUN scenario=single scenario.rate_mbps=50 seeds=[4,5]",
         ),
+        has_output_options=True,
     ),
     "benchmark": Command(
         "compare algorithms and agents: competitors x scenarios x seeds, a table and a report",
@@ -498,6 +572,7 @@ COMMANDS: dict[str, Command] = {
             "bbrgym benchmark experiment=paper/acw-jain preset=quick",
             "bbrgym benchmark experiment=rfc9743 competitor=bbr3",
         ),
+        has_output_options=True,
     ),
     "report": Command(
         "write the report of a benchmark again",

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from bbrgym.conf import groups
 from bbrgym.envs.engine import EngineError
 from bbrgym.interruption import raise_if_interrupted
+from bbrgym.output import is_quiet
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -26,23 +27,35 @@ def run_with_hydra(task: Task, config_name: str, arguments: Sequence[str]) -> in
     import hydra
 
     from bbrgym.agents.sweep import SweepTracking, tracked_sweep
-    from bbrgym.overrides import explain
+    from bbrgym.overrides import explaining
 
     callback = f"{SweepTracking.__module__}.{SweepTracking.__qualname__}"
     added = [f"hydra.job.name={task.command}", f"+hydra.callbacks.tracking._target_={callback}"]
+    if is_quiet():
+        for logging in ("hydra.job_logging", "hydra.hydra_logging"):
+            handler = f"{logging}.handlers.console"
+            added += [f"{handler}.stream=ext://sys.stderr", f"+{handler}.level=WARNING"]
     command_line = [f"bbrgym {task.command}", *add_overrides(added, arguments)]
     try:
-        with tracked_sweep(partial(_check, task)), _command_line(command_line), _raising_errors():
+        with (
+            explaining(config_name, arguments),
+            _carrying_rejections(),
+            tracked_sweep(partial(_check, task)),
+            _command_line(command_line),
+            _raising_errors(),
+        ):
             hydra.main(config_path="pkg://bbrgym.conf", config_name=config_name, version_base="1.3")(task)()
-    except _Rejected as rejected:
-        raise explain(rejected.error, config_name, arguments) from rejected.error.__cause__
-    except Exception as error:
-        if (explained := explain(error, config_name, arguments)) is error:
-            raise
-        raise explained from error
     except SystemExit as left:
         return left.code if isinstance(left.code, int) else int(left.code is not None)
     return 0
+
+
+def complete_with_hydra(config_name: str, setting: str) -> None:
+    """Do what `-sc` and a setting ask Hydra for: `install=bash`, or `query=bash` with a line in COMP_LINE."""
+    import hydra
+
+    with _command_line(["bbrgym", "-sc", setting]), _raising_errors():
+        hydra.main(config_path="pkg://bbrgym.conf", config_name=config_name, version_base="1.3")(lambda config: None)()
 
 
 @dataclass(frozen=True)
@@ -102,6 +115,14 @@ class _Rejected(BaseException):
 
     def __init__(self, error: Exception) -> None:
         self.error = error
+
+
+@contextmanager
+def _carrying_rejections() -> Iterator[None]:
+    try:
+        yield
+    except _Rejected as rejected:
+        raise rejected.error from rejected.error.__cause__
 
 
 def _check(task: Task, config: DictConfig) -> None:

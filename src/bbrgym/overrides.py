@@ -7,6 +7,7 @@ import difflib
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, cast
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -41,6 +42,17 @@ def _value(text: str) -> str:
     # A backslash counts only before a quote or an interpolation.
     literal = re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
     return QuotedString(literal, Quote.double).with_quotes()
+
+
+@contextmanager
+def explaining(config_name: str, arguments: Sequence[str]) -> Iterator[None]:
+    """Raise Hydra's errors in the block as `explain` returns them."""
+    try:
+        yield
+    except Exception as error:
+        if (explained := explain(error, config_name, arguments)) is error:
+            raise
+        raise explained from error
 
 
 def explain(error: Exception, config_name: str, arguments: Sequence[str]) -> Exception:

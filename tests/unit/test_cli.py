@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 import urllib.request
@@ -197,7 +199,61 @@ def test_train_resume_evaluate(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["agent_path=" + str(run), "engine.name=fake", "scenario.duration_s=2", "tracking=none", "seeds=[4]"]
     assert main(["evaluate", *arguments]) == 0
     assert "Mean of 1 episodes" in capsys.readouterr().out
+    assert main(["evaluate", *arguments, "--json", "output_dir=again"]) == 0
+    printed = capsys.readouterr()
+    assert "Mean of 1 episodes" in printed.err
+    facts = json.loads(printed.out)
+    assert (facts["directory"], facts["results"], facts["episodes"]) == ("again", "again/results.json", 1)
+    assert facts["mean"].keys() == {"reward", "utilisation", "jain", "queue_mean_ms"}
     assert pd.read_parquet(only_run("evaluate") / "results.parquet")["seed"].tolist() == [4, 4]
+
+
+def test_a_training_prints_json_or_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", *SMALL, "--json", "--quiet", "output_dir=mine"]) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out) == {
+        "directory": "mine", "steps": 64, "reward": pytest.approx(-1, abs=10), "is_complete": True
+    }  # fmt: skip
+    assert printed.err == ""
+    assert main(["train", "--quiet", "train.resume=mine", "train.total_steps=96"]) == 0
+    assert tuple(capsys.readouterr()) == ("", "")
+    assert main(["train", "-m", "--json", "seed=1,2"]) == 1
+    assert "--json is for one run" in capsys.readouterr().err
+
+
+def test_a_quiet_command_prints_warnings(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("runs").write_text("a file where MLflow's folder should be")
+    assert main(["train", *SMALL, "--quiet", "output_dir=mine", "tracking=mlflow"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "MLflow in" in printed.err
+    assert "INFO" not in printed.err
+
+
+def test_a_shell_completes_commands_options_and_overrides() -> None:
+    lines = {
+        "bbrgym tr": ["train"],
+        "bbrgym train --q": ["--quiet"],
+        "bbrgym train --json agent=s": ["agent=sac"],
+        "bbrgym evaluate agent_p": ["agent_path="],
+        "bbrgym benchmark experiment=paper/acw-j": ["experiment=paper/acw-jain"],
+    }
+    complete = """
+        COMP_LINE=$1 COMP_POINT=${#1} COMP_WORDS=($1) COMP_CWORD=$((${#COMP_WORDS[@]} - 1)) COMPREPLY=()
+        $(complete -p bbrgym | sed 's/.*-F //; s/ .*//')
+        echo "${COMPREPLY[@]}"
+    """
+    script = f'eval "$(bbrgym -sc install=bash)"\ntry() {{ {complete} }}\n'
+    script += "".join(f"try '{line}'\n" for line in lines)
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env={**os.environ, "PATH": path})
+    assert done.stderr == ""
+    assert [line.split() for line in done.stdout.splitlines()] == list(lines.values())
+
+
+def test_completion_of_an_unknown_shell(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "-sc", "install=tcl"]) == 1
+    assert "unknown shell 'tcl'; known: bash, zsh, fish" in capsys.readouterr().err
 
 
 def test_a_job_that_fails_in_a_multirun_does_not_end_the_others(capsys: pytest.CaptureFixture[str]) -> None:
@@ -257,6 +313,10 @@ def test_a_demonstration_from_training_to_the_report(
         assert main(arguments) == 0
         assert printed in capsys.readouterr().out
         assert report.read_text() == "demo"
+    assert main(["benchmark", "experiment=demo", *runs, "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["report"], facts["runs"], facts["failed"], facts["left_out"]) == (str(report), 1, 0, 0)
+    assert set(facts["means"]["duel_20mbps_5bdp"]) == {"bbr"}
 
 
 def write_plan(result: BenchmarkResult, *_: object) -> Path:
