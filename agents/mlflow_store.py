@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import getpass
 import hashlib
+import itertools
 import json
 import logging
 import os
 import re
+import shlex
 import sqlite3
 import subprocess
 import sys
@@ -117,17 +119,26 @@ class MlflowStore:
         uri = uri or store_uri(root)
         from mlflow import MlflowClient
 
+        self._uri = uri
         self._client = MlflowClient(tracking_uri=uri, registry_uri=uri)
         self._pending: list[Any] = []
         self._flushed_at = time.monotonic()
         self._run_id = ""
 
     def begin(self, record: Mapping[str, Any], directory: Path) -> str:
-        """Create the run of a record (run.json) in a folder, or continue the one it names; return MLflow's id."""
+        """Create the run of a record (run.json) in a folder, or continue the one that it names; return MLflow's id."""
         if record["in_store"]:
             self._run_id = str(record["run_id"])
-            self._client.update_run(self._run_id, status="RUNNING")
-            return self._run_id
+            try:
+                self._client.update_run(self._run_id, status="RUNNING")
+                return self._run_id
+            except Exception as error:  # it was deleted
+                if not is_refusal(error):
+                    raise
+                LOGGER.warning(
+                    "MLflow in %s cannot continue run %s, so that a new one is created: %s",
+                    *(self.name, self._run_id, first_line(error)),
+                )
         own = {"mlflow.user": _user(), "mlflow.source.name": "bbrgym"}
         if record["parent"] is not None:
             own["mlflow.parentRunId"] = str(record["parent"])
@@ -264,7 +275,16 @@ class MlflowStore:
         self._log("metrics", pending, MOST_METRICS)
 
     def _log(self, kind: str, entries: list[Any], most: int) -> None:
-        """Log entries of a kind, `most` per call. MLflow refuses a call for one bad entry: leave out that one alone."""
+        """Log entries of a kind, `most` per call, except those that MLflow refuses."""
+        refused = list(self._refused(kind, entries, most))
+        if len(refused) == len(entries) > 1:
+            warn_of_refusal(self.name, f"all {kind}", refused[0][1])
+            return
+        for name, error in refused:
+            warn_of_refusal(self.name, f"{kind} {name!r}", error)
+
+    def _refused(self, kind: str, entries: list[Any], most: int) -> Iterator[tuple[str, Exception]]:
+        """Log entries, and yield the names that MLflow refuses: one bad entry makes it refuse the whole call."""
         for begin in range(0, len(entries), most):
             batch = entries[begin : begin + most]
             try:
@@ -272,18 +292,33 @@ class MlflowStore:
             except Exception as error:
                 if not is_refusal(error):
                     raise
-                if len(batch) > 1:
-                    self._log(kind, batch, (len(batch) + 1) // 2)
+                if len(batch) == 1:
+                    yield batch[0].key, error
                 else:
-                    warn_of_refusal(self.name, f"{kind} {batch[0].key!r}", error)
+                    yield from self._refused(kind, batch, (len(batch) + 1) // 2)
 
-    def _experiment(self, name: str) -> str:
+    def _experiment(self, wanted: str) -> str:
+        """Return the id of the experiment, or of one with a number if it was deleted; create it if it is missing."""
         from mlflow.exceptions import MlflowException
 
-        location = None if self._artifacts is None else (self._artifacts / store_name(name)).as_uri()
-        name = _shorten(_text(name), LONGEST_EXPERIMENT)
-        if (found := self._client.get_experiment_by_name(name)) is not None:
+        name = wanted = _shorten(_text(wanted), LONGEST_EXPERIMENT - 10)
+        deleted = None
+        for number in itertools.count(2):
+            found = self._client.get_experiment_by_name(name)
+            if found is None or found.lifecycle_stage == "active":
+                break
+            deleted = deleted or found.experiment_id
+            name = f"{wanted} ({number})"
+        if deleted is not None and (self.name, wanted) not in _WARNED:
+            _WARNED.add((self.name, wanted))
+            LOGGER.warning(
+                "MLflow's experiment %r is deleted, so that runs go to %r. To restore it: MLFLOW_TRACKING_URI=%s "
+                "mlflow experiments restore --experiment-id %s",
+                *(wanted, name, shlex.quote(self._uri), deleted),
+            )
+        if found is not None:
             return str(found.experiment_id)
+        location = None if self._artifacts is None else (self._artifacts / store_name(name)).as_uri()
         try:
             made = str(self._client.create_experiment(name, artifact_location=location))
         except MlflowException:  # another process has just created it
@@ -331,13 +366,13 @@ def is_of_mlflow(error: Exception) -> TypeGuard[MlflowException]:
 
 def warn_of_refusal(store: str, what: str, error: Exception) -> None:
     """Warn that something is left out of a store; once, since every run of a benchmark may have it."""
-    if (store, what) not in _REFUSALS:
-        _REFUSALS.add((store, what))
+    if (store, what) not in _WARNED:
+        _WARNED.add((store, what))
         LOGGER.warning("MLflow in %s refuses %s, which is left out there: %s", store, what, first_line(error))
 
 
-_REFUSALS: set[tuple[str, str]] = set()
-"""What this process was warned about: store, and what it refused."""
+_WARNED: set[tuple[str, str]] = set()
+"""What this process was warned about: store, and what it refused, or the experiment that is deleted there."""
 
 
 def first_line(error: Exception) -> str:

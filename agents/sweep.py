@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
@@ -18,6 +17,7 @@ from bbrgym.agents.checkpoint_names import saved_steps
 from bbrgym.agents.config import TrainConfig
 from bbrgym.agents.tracking import Tracker, TrackingConfig, read_metrics, read_run
 from bbrgym.agents.train import TrainResult, is_run_of, resume, train
+from bbrgym.overrides import value_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -71,8 +71,7 @@ class SweepTracking(Callback):
         directory = Path(str(config.hydra.sweep.dir)).absolute()
         config.hydra.sweep.dir = str(directory)
         # Launchers compose the configuration of each job from the overrides.
-        quoted = QuotedString(str(directory), Quote.single).with_quotes()
-        config.hydra.overrides.hydra.append(f"hydra.sweep.dir={quoted}")
+        config.hydra.overrides.hydra.append(f"hydra.sweep.dir={value_of(str(directory))}")
         if enclosing is not None and config.get("tracking") is not None:
             _track(config, directory, enclosing.stack)
 

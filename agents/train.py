@@ -19,6 +19,7 @@ from bbrgym.agents.tracking import read_run
 from bbrgym.checks import check_integer, check_name
 from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.extras import require
+from bbrgym.overrides import command
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,8 @@ def _check_folder(directory: Path) -> dict[str, Any] | None:
     record = read_run(directory)
     if saved_steps(directory) or (record is not None and record["status"] == "FINISHED"):
         raise ValueError(
-            f"'{directory}' already holds a training: resume it (train.resume={directory}) or use another folder"
+            f"'{directory}' already holds a training: resume it ("
+            f"{command('bbrgym train', {'train.resume': directory})}) or use another folder"
         )
     return record
 

@@ -35,6 +35,7 @@ from bbrgym.envs.engine import EngineError
 from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.envs.sb3_env import SharedPolicyVecEnv
 from bbrgym.extras import optional
+from bbrgym.overrides import command
 
 LOGGER = logging.getLogger(__name__)
 
@@ -120,7 +121,8 @@ def run_training(
                         raise EngineError(
                             f"training stopped after {model.num_timesteps} steps and {state.engine_failures} engine "
                             f"failures, the last one: {failed}\n"
-                            f"Resume it with `bbrgym train train.resume={directory} train.engine_failures=…`."
+                            f"Resume it with `{command('bbrgym train', {'train.resume': directory})} "
+                            "train.engine_failures=…`."
                         ) from failed
             except EngineError:  # after an interrupt there may be half an update, which no checkpoint must have
                 save_checkpoint(model, directory, state)

@@ -9,6 +9,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import shlex
 import shutil
 import struct
 from collections.abc import Mapping
@@ -81,7 +82,8 @@ def find_policy(path: Path | str) -> Path:
     folder = next((f for f in (given, *(given / name for name in FOLDERS)) if (f / "agent.json").is_file()), None)
     if folder is None:
         if given.is_file():
-            raise FileNotFoundError(f"'{given}' is no agent's folder: make one with `bbrgym import {given} FOLDER`")
+            command = shlex.join(["bbrgym", "import", str(given), "FOLDER"])
+            raise FileNotFoundError(f"'{given}' is no agent's folder: make one with `{command}`")
         what = "it has no agent.json" if given.is_dir() else "there is no such folder"
         raise FileNotFoundError(f"no trained agent in '{given}': {what}; train one with `bbrgym train`")
     return folder

@@ -9,6 +9,8 @@ from typing import Any, Final
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
+from bbrgym.overrides import value_of
+
 STAND_INS: Final = {"bbr-stock": "bbr", "cubic-stock": "cubic", "newreno-stock": "newreno"}
 """Algorithms that only ns-3 has, and this project's algorithms that replace them in other engines."""
 
@@ -24,7 +26,7 @@ def compose_experiment(experiment: str, overrides: Sequence[str] = (), folder: P
     Raises:
         HydraException: there is no such experiment, or an override is not valid.
     """
-    path = [] if folder is None else [f"hydra.searchpath=[file://{folder}]"]
+    path = [] if folder is None else [f"hydra.searchpath=[{value_of(f'file://{folder}')}]"]
     with initialize_config_module("bbrgym.conf", version_base="1.3"):
         config = compose("config", overrides=[*path, f"experiment={experiment}", *overrides])
     plain = OmegaConf.to_container(config, resolve=True)

@@ -138,10 +138,11 @@ class Command:
 
 
 def _train(arguments: list[str]) -> int:
-    resumed = next((a.partition("=")[2] for a in arguments if a.startswith("train.resume=")), "null")
-    if resumed not in ("null", ""):
-        return _resume(Path(resumed), arguments)
+    if resumed := [argument for argument in arguments if argument.startswith("train.resume=")]:
+        from hydra.core.override_parser.overrides_parser import OverridesParser
 
+        if directory := OverridesParser.create().parse_override(resumed[-1]).value():
+            return _resume(Path(str(directory)), arguments)
     return run_with_hydra(Task("train", _train_once, _check_training), "config", arguments)
 
 

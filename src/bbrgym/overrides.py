@@ -28,10 +28,10 @@ def command(words: str, overrides: Mapping[str, object]) -> str:
         words: as they are: `bbrgym evaluate`.
         overrides: values by key. They are quoted for Hydra and for the shell where it is needed.
     """
-    return " ".join([words, *(shlex.quote(f"{key}={_value(str(text))}") for key, text in overrides.items())])
+    return " ".join([words, *(shlex.quote(f"{key}={value_of(str(text))}") for key, text in overrides.items())])
 
 
-def _value(text: str) -> str:
+def value_of(text: str) -> str:
     """Return a text as the value of an override that means this text."""
     try:
         override = OverridesParser.create().parse_override(f"key={text}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import urllib.request
@@ -21,6 +22,7 @@ from bbrgym.agents.tracking import Tracker, read_run
 from bbrgym.benchmark.results import BenchmarkResult
 from bbrgym.cli import COMMANDS, main
 from bbrgym.files import sqlite_url
+from bbrgym.overrides import value_of
 
 SMALL = [
     *("engine.name=fake", "scenario=single", "scenario.duration_s=2", "tracking=none", "agent.n_steps=32"),
@@ -219,6 +221,18 @@ def test_a_training_prints_json_or_nothing(capsys: pytest.CaptureFixture[str]) -
     assert tuple(capsys.readouterr()) == ("", "")
     assert main(["train", "-m", "--json", "seed=1,2"]) == 1
     assert "--json is for one run" in capsys.readouterr().err
+
+
+def test_printed_commands_can_be_pasted_whatever_the_folder_is_called(capsys: pytest.CaptureFixture[str]) -> None:
+    folder = "it's (1), a=b $x é"
+    assert main(["train", *SMALL, f"output_dir={value_of(folder)}"]) == 0
+    (printed,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("  bbrgym evaluate"))
+    small = ["engine.name=fake", "scenario.duration_s=2", "tracking=none", "seeds=[4]"]
+    assert main([*shlex.split(printed)[1:], *small]) == 0
+    assert main(["train", *SMALL, f"output_dir={value_of(folder)}"]) == 1
+    resume = capsys.readouterr().err.partition("resume it (bbrgym ")[2].partition(") or use")[0]
+    assert main([*shlex.split(resume), "train.total_steps=96"]) == 0
+    assert [path.name for path in Path().iterdir() if path.name != "runs"] == [folder]
 
 
 def test_a_quiet_command_prints_warnings(capsys: pytest.CaptureFixture[str]) -> None:

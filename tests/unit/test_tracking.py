@@ -8,6 +8,7 @@ import json
 import logging
 import math
 import re
+import shlex
 import shutil
 import signal
 import sqlite3
@@ -64,7 +65,7 @@ def root(mlflow_database: Path, tmp_path: Path) -> Iterator[Path]:
     yield root
     assert [path.name for path in tmp_path.iterdir()] == [root.name]
     tracking._FAILED_STORES.clear()
-    mlflow_store._REFUSALS.clear()
+    mlflow_store._WARNED.clear()
 
 
 def start(root: Path, name: str = "run", **more: Any) -> Tracker:
@@ -461,6 +462,35 @@ def test_a_value_that_mlflow_refuses_costs_that_value_and_one_warning(
             assert run.data.tags["good"] == "yes"
     kinds = [re.sub(r".* refuses (.*), which is left out there: .*", r"\1", text) for text in warnings(caplog)]
     assert kinds == ["params 'a.b'", "metrics 'bad?'", "tags 'bad?'"]
+
+
+def test_a_deleted_experiment_is_replaced_until_it_is_restored(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with start(root, "first") as first:
+        pass
+    (experiment,) = client(root).search_experiments(filter_string="name = 'tests'")
+    client(root).delete_experiment(experiment.experiment_id)
+    with caplog.at_level(logging.WARNING, logger="bbrgym"):
+        for name in ("second", "third"):
+            with start(root, name) as tracker:
+                tracker.log_metrics({"x": 1.0})
+            run = client(root).get_run(tracker.run_id)
+            assert client(root).get_experiment(run.info.experiment_id).name == "tests (2)"
+            assert (run.info.status, run.data.metrics) == ("FINISHED", {"x": 1.0})
+            assert run_of(tracker.directory)["experiment"] == "tests"
+    (warning,) = warnings(caplog)
+    command = shlex.split(warning.partition("To restore it: ")[2])
+    assert command[1:] == ["mlflow", "experiments", "restore", "--experiment-id", experiment.experiment_id]
+    assert command[0] == f"MLFLOW_TRACKING_URI={store_uri(root)}"
+    # A run that was deleted with its experiment goes on as a new one.
+    with caplog.at_level(logging.WARNING, logger="bbrgym"), start(root, "first", resume=True) as resumed:
+        resumed.log_metrics({"x": 2.0})
+    assert resumed.run_id != first.run_id
+    assert f"cannot continue run {first.run_id}" in warnings(caplog)[1]
+    assert client(root).get_run(resumed.run_id).data.metrics == {"x": 2.0}
+    client(root).restore_experiment(experiment.experiment_id)
+    with start(root, "fourth") as tracker:
+        pass
+    assert client(root).get_run(tracker.run_id).info.experiment_id == experiment.experiment_id
 
 
 def test_values_that_are_not_finite(root: Path) -> None:
