@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from bbrgym import Flow, Scenario
-from bbrgym.agents.config import CurriculumConfig, TrainConfig
+from bbrgym.agents.config import TrainConfig
 from bbrgym.checks import check_integer, check_keys, check_name, check_number, check_seeds, integer
 from bbrgym.envs.observation import Observation
 from bbrgym.executors import EXECUTORS
@@ -92,7 +92,7 @@ def test_an_integral_float_is_an_integer() -> None:
     assert (seeds, {type(seed) for seed in seeds}) == ([1, 2000, 7], {int})
 
 
-@pytest.mark.parametrize("kind", [Scenario, Flow, TrainConfig, CurriculumConfig, Observation, *EXECUTORS.values()])
+@pytest.mark.parametrize("kind", [Scenario, Flow, TrainConfig, Observation, *EXECUTORS.values()])
 def test_every_integer_field_takes_an_integral_float_and_keeps_an_integer(kind: Any) -> None:
     hints = typing.get_type_hints(kind)
     names = [f.name for f in dataclasses.fields(kind) if int in (hints[f.name], *typing.get_args(hints[f.name]))]
