@@ -214,7 +214,7 @@ def test_a_training_prints_json_or_nothing(capsys: pytest.CaptureFixture[str]) -
     assert main(["train", *SMALL, "--json", "--quiet", "output_dir=mine"]) == 0
     printed = capsys.readouterr()
     assert json.loads(printed.out) == {
-        "directory": "mine", "steps": 64, "reward": pytest.approx(-1, abs=10), "is_complete": True
+        "directory": "mine", "steps": 64, "best_steps": 64, "reward": pytest.approx(-1, abs=10), "is_complete": True
     }  # fmt: skip
     assert printed.err == ""
     assert main(["train", "--quiet", "train.resume=mine", "train.total_steps=96"]) == 0
