@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 import numpy as np
 
-from bbrgym.agents.mlflow_view import DESCRIPTION, experiment_tags, run_description
+from bbrgym.agents.mlflow_view import DESCRIPTION, experiment_description, run_description
 from bbrgym.agents.policy import load_agent
 from bbrgym.extras import require
 from bbrgym.files import sqlite_url, write_json
@@ -257,9 +257,10 @@ class MlflowStore:
         given = [RunTag(store_name(name), _text(value)[:LONGEST_TAG]) for name, value in tags.items()]
         self._log("tags", given, MOST_ENTRIES)
 
-    def finish(self, status: str) -> None:
-        """End the run."""
+    def finish(self, status: str, name: str) -> None:
+        """End the run, and rename it."""
         self._flush()
+        self._client.update_run(self._run_id, name=_shorten(_text(name), LONGEST_NAME))
         self._client.set_terminated(self._run_id, status)
 
     def _log_params(self, params: Iterable[tuple[str, str]]) -> None:
@@ -325,8 +326,7 @@ class MlflowStore:
             if (found := self._client.get_experiment_by_name(name)) is None:
                 raise
             return str(found.experiment_id)
-        for tag, value in experiment_tags(name, made).items():
-            self._client.set_experiment_tag(made, tag, value)
+        self._client.set_experiment_tag(made, DESCRIPTION, experiment_description(name))
         return made
 
 

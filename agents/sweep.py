@@ -51,7 +51,7 @@ def tracked_sweep(check: Callable[[DictConfig], None]) -> Iterator[None]:
 class SweepTracking(Callback):
     """Hydra callback that checks a run or a sweep, and tracks a sweep, before any of its jobs begins.
 
-    So the store and its schema exist when all jobs open it at once. The run has the name of the folder, the tags
+    So the store and its schema exist when all jobs open it at once. The run is named by the overrides. It has the tags
     `sweeper`, `launcher` and `overrides`, and finally the metrics `jobs` and `jobs_finished`. A later sweep in the
     same folder continues its run.
 
@@ -85,7 +85,7 @@ def _track(config: DictConfig, directory: Path, stack: ExitStack) -> None:
         Tracker.start(
             directory,
             str(config.hydra.job.name),  # the experiment of its jobs' runs
-            directory.name,
+            f"sweep {' '.join(overrides)}",
             {"overrides": overrides},
             tags={
                 "sweeper": str(choices["hydra/sweeper"]),

@@ -25,6 +25,7 @@ from bbrgym.agents.mlflow_store import (
     store_root,
     warn_of_refusal,
 )
+from bbrgym.agents.mlflow_view import finished_name
 from bbrgym.agents.provenance import source_tags
 from bbrgym.checks import check_keys, check_name
 from bbrgym.files import replace_file, write_json
@@ -207,7 +208,8 @@ class Tracker:
         self._record |= {"status": status, "ended": _now(), "error": error}
         self._write_record()
         self._log.close()
-        self._in_store("the status", lambda store: store.finish(status))
+        name = finished_name(self._record, read_metrics(self.directory))
+        self._in_store("the status", lambda store: store.finish(status, name))
 
     def __enter__(self) -> Self:
         self._block.enter_context(ending_in_order())

@@ -81,7 +81,8 @@ def train(config: Mapping[str, Any], directory: Path, console: Console | None = 
     the same configuration that ended before its first checkpoint, that one starts again.
 
     Args:
-        config: plain types, with the keys of `EpisodeSpec.from_config` and `agent`, `train`, `tracking`, `seed`.
+        config: plain types, with the keys of `EpisodeSpec.from_config` and `agent`, `train`, `tracking`, `seed`;
+            `composition` has the choices and overrides of a command, for the run's name.
         directory: the run's folder.
         console: shows progress; None is standard output.
 
@@ -136,7 +137,9 @@ def is_run_of(record: Mapping[str, Any] | None, config: Mapping[str, Any]) -> bo
 
 
 def _settings(params: Mapping[str, Any]) -> str:
-    return json.dumps({key: value for key, value in params.items() if key not in ("output_dir", "tracking")})
+    return json.dumps(
+        {key: value for key, value in params.items() if key not in ("output_dir", "tracking", "composition")}
+    )
 
 
 def _check_folder(directory: Path) -> dict[str, Any] | None:

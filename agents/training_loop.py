@@ -29,6 +29,7 @@ from bbrgym.agents.checkpoint import TrainingState, remove_partial, restart_from
 from bbrgym.agents.config import EXPERIMENT, TrainConfig
 from bbrgym.agents.imitation import prepare
 from bbrgym.agents.learner import make_model
+from bbrgym.agents.mlflow_view import run_name
 from bbrgym.agents.tracking import Tracker, read_metrics, read_run
 from bbrgym.baselines.policy_file import FOLDERS
 from bbrgym.envs.engine import EngineError
@@ -93,7 +94,9 @@ def run_training(
         with (
             _lock(directory),
             Tracker.start(
-                directory, EXPERIMENT, directory.name, config, config=config.get("tracking"), resume=is_resumed
+                *(directory, EXPERIMENT, run_name(config, algorithm, [seed]), config),
+                config=config.get("tracking"),
+                resume=is_resumed,
             ) as tracker,
             closing(EvaluationCallback(spec, algorithm, training, directory, tracker, console, state)) as evaluation,
             closing(ProgressCallback(training.total_steps, console)) as progress,

@@ -13,6 +13,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from bbrgym.agents.mlflow_view import run_name
 from bbrgym.agents.policy import Agent, load_agent
 from bbrgym.agents.tracking import Tracker
 from bbrgym.benchmark.metrics import COMPLETION, MOST_FLOWS_ALONE, measure
@@ -25,7 +26,7 @@ from bbrgym.files import replace_file, write_json
 
 LOGGER: Final = logging.getLogger(__name__)
 
-KEYS: Final = ("name", "agent_path", "scenario", "engine", "seeds", "warmup", "tracking", "output_dir")
+KEYS: Final = ("name", "agent_path", "scenario", "engine", "seeds", "warmup", "tracking", "output_dir", "composition")
 
 
 def evaluate(config: Mapping[str, Any], directory: Path, console: Console | None = None) -> pd.DataFrame:
@@ -59,7 +60,7 @@ def evaluate(config: Mapping[str, Any], directory: Path, console: Console | None
         with Tracker.start(
             directory,
             "evaluate",
-            directory.name,
+            run_name(config, str(agent.training.get("algorithm", "agent")), seeds),
             config,
             tags={"agent": agent.content_hash},
             config=config.get("tracking"),

@@ -416,9 +416,10 @@ def _ui(arguments: list[str]) -> int:
     if options.root is not None and not Path(options.root).is_dir():
         raise ValueError(f"--root must be a folder that has runs/, and there is no '{options.root}'")
     from bbrgym.agents.mlflow_store import run_ui
-    from bbrgym.agents.mlflow_view import MODEL_TRAINING
 
-    print(f"MLflow: http://127.0.0.1:{options.port}/#/experiments?{MODEL_TRAINING} (Ctrl-C ends it)", flush=True)
+    # Otherwise its first page is that of language models.
+    page = "#/experiments?workflowType=machine_learning"
+    print(f"MLflow: http://127.0.0.1:{options.port}/{page} (Ctrl-C ends it)", flush=True)
     return run_ui(options.root, options.port)
 
 

@@ -89,7 +89,10 @@ class Task:
                 from bbrgym.agents.sweep import sweep_run_id
 
                 OmegaConf.update(config, "tracking.parent", sweep_run_id(Path(settings.sweep.dir)), force_add=True)
-            return self.function(_plain(self.command, config) | {"output_dir": str(directory)}, directory)
+            choices = {group: one for group, one in settings.runtime.choices.items() if one and "/" not in group}
+            composition = {"choices": choices, "overrides": list(settings.overrides.task)}
+            plain = _plain(self.command, config) | {"output_dir": str(directory), "composition": composition}
+            return self.function(plain, directory)
         except Exception as error:
             raise_if_interrupted()
             if not is_explained(error):

@@ -35,7 +35,7 @@ from bbrgym import Flow, Scenario, waiting
 from bbrgym.agents import mlflow_store, tracking
 from bbrgym.agents.callbacks import EVALUATION_SEED
 from bbrgym.agents.mlflow_store import LONGEST_NAME, flatten, store_name, store_uri
-from bbrgym.agents.mlflow_view import VIEWS
+from bbrgym.agents.mlflow_view import FIGURES, finished_name, run_name
 from bbrgym.agents.policy import Agent
 from bbrgym.agents.tracking import Tracker, TrackingConfig, read_metrics
 from bbrgym.agents.train import train
@@ -278,11 +278,28 @@ def test_runs_can_log_one_dataset_at_the_same_time(root: Path, caplog: pytest.Lo
     assert not warnings(caplog)
 
 
-def missing_columns(experiment: str, run: Any) -> set[str]:
-    """Columns of an experiment's view that a run has no value for."""
-    data = {"metrics": run.data.metrics, "params": run.data.params, "tags": run.data.tags}
-    split = {column: column.split(".", 1) for column in VIEWS[experiment].columns}
-    return {column for column, (kind, name) in split.items() if name not in data[kind]}
+def test_a_name_begins_with_what_the_run_is() -> None:
+    overrides = ["agent=sac", "scenario=duel", "seed=2", "agent.gamma=0.9", "engine=native"]
+    composition = {"choices": {"agent": "sac", "scenario": "duel"}, "overrides": overrides}
+    config = {"name": "sac", "composition": composition}
+    assert run_name(config, "sac", [2]) == "sac duel seed 2 (agent.gamma=0.9 engine=native)"
+    assert run_name(config | {"name": "mine"}, "sac", [2]).startswith("mine sac duel seed 2 ")
+    assert run_name({"name": "evaluation"}, "ppo", [1, 2]) == "ppo seeds 1 2"
+
+
+def test_the_name_of_a_finished_run_has_the_metrics_that_matter() -> None:
+    def named(experiment: str, *rows: tuple[float, float, float]) -> str:
+        names = [metric for metric, _ in FIGURES[experiment.partition("/")[0]]]
+        lines = [{"step": step, "metrics": dict(zip(names, row, strict=True))} for step, row in enumerate(rows)]
+        lines.append({"step": 9, "metrics": {"other": 1.0}})
+        return finished_name({"experiment": experiment, "run_name": "ppo duel seed 1 (a=1)"}, lines)
+
+    assert named("train", (-0.05, 0.5, 9.0), (-0.3, 0.5, 9.0), (-0.1, 0.9, 3.0), (-0.2, 1.0, 4.0)) == (
+        "ppo duel seed 1: -0.100 90% 3.0 ms (a=1)"  # not of step 0, before it learned
+    )
+    assert named("evaluate", (-0.3, 0.5, 9.0), (-0.1, 0.9, 3.0)) == "ppo duel seed 1: -0.200 70% 6.0 ms (a=1)"
+    assert named("benchmark/x", (1.0, 0.9, 3.0), (math.nan, 0.9, 3.0)) == "ppo duel seed 1: 1.000 90% 3.0 ms (a=1)"
+    assert named("train") == "ppo duel seed 1 (a=1)"
 
 
 def test_a_training_in_the_store(root: Path) -> None:
@@ -306,18 +323,11 @@ def test_a_training_in_the_store(root: Path) -> None:
     assert artifacts >= {"best", "final", "training_curve.png"}
     assert len(run.outputs.model_outputs) == 1
     described = run.data.tags["mlflow.note.content"]
-    assert described.startswith("**train**: training, with `ppo`, seed 3\n\n")
-    assert f"Files: `{directory.resolve()}` (`training_curve.png`" in described
+    assert described.startswith("**train**: ppo seed 3\n\n")
+    assert f"Files: `{directory.resolve()}`" in described
+    assert re.fullmatch(r"ppo seed 3: -\d\.\d{3} \d+% \d+\.\d ms", run.info.run_name)
     experiment = client(root).get_experiment(run.info.experiment_id)
-    assert experiment.tags["mlflow.experimentKind"] == "custom_model_development"
-    assert experiment.tags["mlflow.experiment.primaryMetric.name"] == "eval/reward"
-    title, _ = experiment.tags["mlflow.note.content"].split("\n\n")
-    assert title.startswith("Trainings by `bbrgym train` ([columns that matter](#/experiments/")
-    view = json.loads(experiment.tags["mlflow.sharedViewState.columns"])
-    assert view["name"] == "Columns that matter"
-    assert json.loads(view["state"])["selectedColumns"] == view["selectedColumns"]
-    assert "metrics.`eval/reward`" in view["selectedColumns"]
-    assert missing_columns("train", run) <= {"tags.git.commit"}  # outside of a checkout there is none
+    assert "`bbrgym train`" in experiment.tags["mlflow.note.content"]
     by_context = {each.tags[0].value: each.dataset for each in run.inputs.dataset_inputs}
     assert sorted(by_context) == ["evaluation", "training"]
     assert Distribution.from_dict(json.loads((directory / "training_scenarios.json").read_text())) == (
@@ -347,7 +357,7 @@ def test_an_evaluation_in_the_store(root: Path, monkeypatch: pytest.MonkeyPatch)
     results = evaluate(config, directory, Console(file=io.StringIO()))
     run = client(root).get_run(run_of(directory)["run_id"])
     (dataset,) = run.inputs.dataset_inputs
-    assert missing_columns("evaluate", run) == set()
+    assert re.fullmatch(r"ppo seeds 4 5: -?\d+\.\d{3} \d+% \d+\.\d ms", run.info.run_name)
     assert dataset.tags[0].value == "evaluation"
     episodes = json.loads((directory / "evaluation_scenarios.json").read_text())
     assert [(e["seed"], e["scenario"]["rate_mbps"]) for e in episodes] == [(4, 12), (5, 12)]
@@ -378,10 +388,9 @@ def test_a_benchmark_in_the_store(root: Path) -> None:
     (child,) = client(root).search_runs(
         [run.info.experiment_id], f"tags.mlflow.parentRunId = '{run.info.run_id}'", max_results=2
     )
-    assert missing_columns("benchmark", child) == {"tags.failed_runs"}
-    assert "tags.failed_runs" not in missing_columns("benchmark", run)
-    assert "(`report.html`, " in run.data.tags["mlflow.note.content"]
-    assert "(the trace, `metrics.json`)" in child.data.tags["mlflow.note.content"]
+    assert (run.info.run_name, run.data.tags["failed_runs"]) == ("small", "0")
+    assert re.fullmatch(r"alone/bbr/1: 1\.000 \d+% \d+\.\d ms", child.info.run_name)
+    assert (child.data.tags["scenario"], child.data.tags["competitor"]) == ("alone", "bbr")
     assert json.loads((directory / "evaluation_scenarios.json").read_text()) == [
         {"name": "alone", "scenario": Scenario.from_dict(scenario).to_dict()}
     ]
@@ -432,7 +441,7 @@ def test_a_benchmark_whose_names_mlflow_refuses(root: Path, caplog: pytest.LogCa
     assert {run.info.status for run in runs} == {"FINISHED"}
     for name in names:
         found = [run for run in runs if run.data.tags.get("scenario") == name]
-        assert sorted(run.info.run_name for run in found) == sorted(
+        assert sorted(run.info.run_name.rpartition(": ")[0] for run in found) == sorted(
             f"{name}/{competitor}/{seed}" for competitor in ("bbr", "cubic") for seed in (1, 2)
         )
     parent = client(root).get_run(run_of(root / "odd")["run_id"])
