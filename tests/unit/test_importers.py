@@ -690,7 +690,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
         (["model.zip", "full"], "'full' exists and is no agent's folder"),
         (["nothing.zip", "x"], "there is no file 'nothing.zip'"),
         (["model.zip", "x", "history"], "give settings as key=value, got 'history'"),
-        (["model.zip", "x", "observation.histroy=2"], "Could not override 'observation.histroy'"),
+        (["model.zip", "x", "observation.histroy=2"], "unknown key 'histroy' in observation (did you mean"),
         (["mine/agent.json", "x"], "it must be a zip of Stable-Baselines3"),
     ):
         assert main(["import", *wrong]) == 1
