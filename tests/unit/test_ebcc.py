@@ -250,12 +250,3 @@ def test_before_probe_bw_it_is_bbr():
             path.run_until(path.now / MS + 1)
         assert path.lost > 0
     assert windows["bbr"] == windows["ebcc"]
-
-
-@pytest.mark.parametrize("buffer_packets", [15, 50, 200])
-def test_it_fills_a_path_despite_losses(buffer_packets: int):
-    path = Path(make("ebcc"), buffer_packets=buffer_packets, lose=lambda number: number % 100 == 99)
-    path.run_until(5_000)
-    before = path.acks
-    path.run_until(20_000)
-    assert (path.acks - before) * PACKET * 8 / 15e6 > 0.9 * 10

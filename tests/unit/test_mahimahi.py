@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 from importlib import resources
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
-from bbrgym import Flow, Scenario, simulate
+from bbrgym import Scenario
 from bbrgym.envs import mahimahi, rate_trace
 
 
@@ -128,20 +127,3 @@ def test_the_schedule_of_the_cellular_scenario_stays_what_it_was(duration_s: flo
     config: Any = OmegaConf.load(Path(str(resources.files("bbrgym.conf") / "scenario" / "cellular.yaml")))
     scenario = Scenario.from_dict(OmegaConf.to_container(config) | {"duration_s": duration_s})
     assert hashlib.sha256(repr(scenario.rate_schedule).encode()).hexdigest() == digest
-
-
-def test_what_the_link_delivers_is_what_the_trace_says() -> None:
-    """A window that always fills the buffer uses every opportunity."""
-    scenario = Scenario.from_dict(
-        {"duration_s": 20, "buffer_packets": 400, "rate_trace": {"synthetic": "cellular"},
-         "flows": [{"algorithm": "cubic", "rtt_ms": 20}]}
-    )  # fmt: skip
-    result = simulate(scenario, "native", 1)
-    times = np.array(mahimahi.cellular_trace(1))
-    wire = 1040 / 1000 * result.rows["arrived_bytes"].to_numpy()
-    for begin, end in ((2, 8), (8, 14), (14, 20)):
-        opportunities = 1500 * ((times > begin * 1000) & (times <= end * 1000)).sum()
-        inside = (result.time_s > begin) & (result.time_s <= end + 1e-9)
-        # An outage lets one opportunity a bin through, and the last packet of one ends late.
-        assert wire[inside].sum() == pytest.approx(opportunities, rel=0.03)
-    assert dataclasses.replace(scenario, flows=(Flow("bbr"),)).rate_schedule == scenario.rate_schedule
