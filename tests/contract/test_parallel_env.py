@@ -22,7 +22,6 @@ from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.engine import Rows
 from bbrgym.envs.episode import EpisodeSpec
-from bbrgym.envs.gym_env import BottleneckEnv
 from bbrgym.envs.info import INFO_KEYS
 from bbrgym.envs.observation import Observation
 from bbrgym.envs.pettingzoo_env import BottleneckParallelEnv
@@ -307,21 +306,6 @@ class TestEqualToOtherForms:
                     break
                 infos = {agent: infos[agent] for agent in env.agents}
         assert compared > 20
-
-    def test_one_agent(self) -> None:
-        """The trajectory of BottleneckEnv."""
-        scenario = Scenario(duration_s=1.0, loss=0.01, flows=(Flow("agent", rtt_ms=20.0), Flow("bbr")))
-        spec = EpisodeSpec(scenario, engine="native")
-        single, env = BottleneckEnv.from_spec(spec), BottleneckParallelEnv(spec)
-        (mine, infos), (yours, info) = env.reset(seed=7), single.reset(seed=7)
-        np.testing.assert_array_equal(mine["flow_0"], yours)
-        assert infos["flow_0"] == {"can_act": True} | flat(info)
-        while env.agents:
-            actions = act(env, (0.3, -0.2))
-            *mine, infos = env.step(actions)
-            *yours, info = single.step(actions["flow_0"])
-            assert data_equivalence([part["flow_0"] for part in mine], yours, exact=True)
-            assert infos["flow_0"] == {"can_act": bool(env.agents)} | flat(info)
 
 
 class TestWhatIsKnown:

@@ -23,7 +23,7 @@ from rich.console import Console
 from bbrgym import Engine, Flow, Scenario, simulate
 from bbrgym.baselines import registry
 from bbrgym.benchmark.demo import run_demo
-from bbrgym.benchmark.metrics import FLOW_METRICS, METRICS, MOST_FLOWS_ALONE, OPTIONAL
+from bbrgym.benchmark.metrics import MOST_FLOWS_ALONE
 from bbrgym.benchmark.plan import Benchmark, Competitor
 from bbrgym.benchmark.results import BenchmarkResult, load_benchmark
 from bbrgym.benchmark.run import run_benchmark
@@ -323,30 +323,6 @@ def test_a_trace_is_the_same_after_saving_and_loading(tmp_path: Path) -> None:
     assert again.scenario.flows[1].parameters == {"cwnd_gain": 1.5}
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        *(("benchmark.json", content) for content in ("{}", '{"runs": 3}')),
-        *(("failures.json", content) for content in ('[{"x": 1}]', "[")),
-    ],
-)
-def test_damaged_files_are_refused(name: str, content: str, tmp_path: Path, finished: BenchmarkResult) -> None:
-    damaged = shutil.copytree(finished.directory, tmp_path / "damaged")
-    (damaged / name).write_text(content)
-    with pytest.raises(ValueError, match=f"{name}' is damaged"):
-        load_benchmark(damaged)
-
-
-@pytest.mark.parametrize("change", [{"trace_hash": None}, {"rows": [1.5]}, {"rows": 3}])
-def test_a_run_with_damaged_metrics_is_missing(
-    change: dict[str, Any], tmp_path: Path, finished: BenchmarkResult
-) -> None:
-    damaged = shutil.copytree(finished.directory, tmp_path / "damaged")
-    path = next(damaged.glob("runs/*/metrics.json"))
-    path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    assert [run["key"] for run in load_benchmark(damaged).missing] == [path.parent.name]
-
-
 def test_a_file_that_is_not_a_trace_is_refused(tmp_path: Path) -> None:
     pd.DataFrame({"x": [1.0]}).to_parquet(tmp_path / "x.parquet")
     with pytest.raises(ValueError, match="is not a trace"):
@@ -503,17 +479,6 @@ def test_summary_has_means_and_intervals_in_the_stated_order() -> None:
     assert slow["link_jain"][["low", "high"]].isna().all()
     assert summary_table(results[results["seed"] == 0]).loc["s", "low"]["link_jain"][["low", "high"]].isna().all()
     assert low["link_queue_mean_ms", "low"] == 1.0
-
-
-def test_a_run_has_all_metrics(finished: BenchmarkResult) -> None:
-    table = run_table(finished.results)
-    of_flows = [f"{name}[{flow}]" for name in FLOW_METRICS for flow in (0, 1)]
-    always = [name for name in METRICS if name not in OPTIONAL]
-    assert table.columns.tolist() == [*always, *of_flows]
-    alone = table.loc["alone"]
-    assert alone["throughput_mbps[1]"].isna().all()
-    assert alone["converged"].isna().all()
-    assert table.loc["duel"][[name for name in always if not name.endswith("_s")]].notna().all(axis=None)
 
 
 def test_metrics_of_a_run_follow_from_its_flows_and_link() -> None:

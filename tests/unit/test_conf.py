@@ -121,13 +121,6 @@ def test_defaults_are_those_of_the_code() -> None:
     assert set(config["tracking"]) == {f.name for f in dataclasses.fields(TrackingConfig)}
 
 
-def test_all_agents_have_their_learner() -> None:
-    from bbrgym.agents.config import ALGORITHMS
-    from bbrgym.agents.learner import LEARNERS
-
-    assert set(CHOICES["agent"]) == set(LEARNERS) == set(ALGORITHMS)
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

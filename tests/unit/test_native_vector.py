@@ -216,29 +216,6 @@ class TestParts:
             np.testing.assert_array_equal(rewarded[one], reward_alone)
         assert len(np.unique(rewarded)) > count / 2
 
-    def test_several_flows_of_a_link_share_what_is_the_links(self) -> None:
-        flows, link = self.rows(4)
-        flows = np.nan_to_num(flows) + 1.0
-        pairs = np.tile([0, 2], 4)
-        conditions = np.random.default_rng(1).uniform(0.5, 2, (8, len(CONDITIONS)))
-        reward = EVERYTHING["reward"]
-        together = reward.evaluate(RewardContext(flows, link, pairs, conditions))
-        for index in range(8):
-            one, of = slice(index, index + 1), slice(index // 2, index // 2 + 1)
-            alone = reward.evaluate(RewardContext(flows[of], link[of], pairs[one], conditions[one]))
-            np.testing.assert_array_equal(together[[index]], alone)
-
-    def test_room_for_more_flows_changes_no_reward(self) -> None:
-        rng = np.random.default_rng(1)
-        flows = np.exp(rng.normal(0, 1, (50, 20, len(FLOW_COLUMNS))))
-        link = np.exp(rng.normal(0, 1, (50, len(LINK_COLUMNS))))
-        conditions = rng.uniform(0.5, 2, (50, len(CONDITIONS)))
-        first = np.zeros(50, np.int64)
-        reward = EVERYTHING["reward"]
-        expected = reward.evaluate(RewardContext(flows, link, first, conditions))
-        with_room = np.pad(flows, ((0, 0), (0, 17), (0, 0)), constant_values=np.nan)
-        np.testing.assert_array_equal(reward.evaluate(RewardContext(with_room, link, first, conditions)), expected)
-
 
 class TestEverywhere:
     @pytest.mark.parametrize(

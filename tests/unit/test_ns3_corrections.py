@@ -139,13 +139,6 @@ def test_short_look_ups_in_the_scoreboard_change_nothing():
     assert trajectory(is_fast=True) == slow
 
 
-def test_base_rtt_is_each_flows_own(engine):
-    for rtt_ms in (5, 80):
-        flows = (Flow("newreno", rtt_ms=rtt_ms, size_bytes=20_000), Flow("newreno", rtt_ms=30, start_s=3))
-        rows = rows_of(bbrgym.simulate(Scenario(rate_mbps=20, duration_s=3.2, flows=flows), engine, SEED))
-        assert rows["rtt_min_ms"].min() == pytest.approx(rtt_ms + 1040 * 8 / 20e3, rel=0.02)
-
-
 def test_what_arrives_and_what_arrives_in_order(engine):
     def totals(loss: float) -> pd.Series:
         flows = (Flow("bbr", rtt_ms=20, size_bytes=2_000_000), Flow("cubic", rtt_ms=20, size_bytes=2_000_000))

@@ -138,19 +138,6 @@ def test_a_worker_that_does_not_start_is_an_error_that_names_the_limit(
     assert run(engine)
 
 
-@needs_ns3
-def test_a_stopped_worker_is_killed_in_time(engine: Ns3Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine.reset(SCENARIO, 1)
-    monkeypatch.setattr(engine, "_timeout_s", 0.3)
-    pid = worker_pid(engine)
-    os.kill(pid, signal.SIGSTOP)
-    began = time.monotonic()
-    with pytest.raises(EngineError, match="did not answer"):
-        engine.step(1)
-    assert time.monotonic() - began > 0.3
-    assert not is_running(pid)
-
-
 class InterruptionError(Exception):
     pass
 

@@ -20,7 +20,6 @@ import numpy as np
 import pytest
 from forks import OF_ANOTHER, passes_in_fork, refuses
 from gymnasium import spaces
-from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils.env_checker import check_env
 from test_ns3gym_messages import INIT
 from waiting import free_port, is_running, wait_for
@@ -124,19 +123,6 @@ def test_an_episode(env: Ns3GymEnv) -> None:
 @pytest.mark.filterwarnings("error")
 def test_passes_gymnasiums_checker_without_a_warning(env: Ns3GymEnv) -> None:
     check_env(env, skip_render_check=True)
-
-
-def test_its_specification_is_plain(command: list[str]) -> None:
-    spec = EnvSpec(
-        "Ns3Gym-v0",
-        entry_point="bbrgym.envs.ns3gym.client:Ns3GymEnv",
-        kwargs={"command": command, "sim_seed": 3, "sim_args": {"steps": 2}, "timeout_s": 50.0},
-    )
-    with contextlib.closing(gymnasium.make(spec)) as env:
-        assert env.spec is not None
-        with contextlib.closing(gymnasium.make(EnvSpec.from_json(env.spec.to_json()))) as again:
-            assert again.spec == env.spec
-            assert again.reset()[0].tolist() == env.reset()[0].tolist()
 
 
 @pytest.mark.parametrize(

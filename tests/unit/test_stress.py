@@ -235,7 +235,7 @@ def test_a_crash_or_a_hang_keeps_the_input(
     ("name", "inputs"),
     [
         *(("scenario", 200), ("series", 200), ("messages", 200), ("udp-receiver", 50), ("udp-sender", 100)),
-        *(("policy", 200), ("agent", 100), ("import", 100)),
+        *(("policy", 200), ("agent", 100), ("benchmark", 100), ("import", 100)),
     ],
 )
 def test_what_reads_input_survives_damaged_ones(name: str, inputs: int, tmp_path: Path) -> None:
