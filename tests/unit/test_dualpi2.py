@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import math
 import random
 from typing import Any
@@ -141,17 +140,6 @@ def test_classic_packets_do_not_meet_the_step_but_a_threshold_meets_both() -> No
             queue.push(0, number, PACKET, ecn)
         left = [queue.pop(3 * MS) for _ in range(4)]
         assert left == [(3, is_marked), (0, is_marked), (1, is_marked), (2, is_marked)]
-
-
-def test_l4s_packets_go_first_and_classic_ones_get_a_tenth() -> None:
-    queue = make_queue()
-    for number in range(1000):
-        queue.push(0, number, PACKET, (NOT_ECT, ECT1)[number % 2])
-    first = [queue.pop(0) for _ in range(400)]
-    classic = [place for place, left in enumerate(first) if left is not None and left[0] % 2 == 0]
-    assert len(classic) == pytest.approx(40, abs=1)
-    assert classic[0] > 8, "an L4S burst of a few packets does not wait at all"
-    assert {after - before for before, after in itertools.pairwise(classic)} == {10}
 
 
 # In scenarios

@@ -111,11 +111,6 @@ def test_by_option_equation_7_uses_the_window_instead_of_the_target():
     assert acks.round(long_queue_ms) == (170 + 157 + 1) // 2
 
 
-def test_a_long_queue_before_any_short_one_uses_the_current_window():
-    acks = with_room(queue_threshold_packets=0, is_eq7_operand_cwnd=1)  # no queue is short
-    assert acks.round(acks.min_rtt_ms) == 106
-
-
 @pytest.mark.parametrize(("queue_packets", "is_long"), [(29.9, False), (30.1, True)])
 def test_the_threshold_is_thirty_packets(queue_packets: float, is_long: bool):
     acks = Acks()

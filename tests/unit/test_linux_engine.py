@@ -44,22 +44,6 @@ def engine() -> Iterator[LinuxEngine]:
         yield engine
 
 
-def test_an_episode_in_real_time(engine: LinuxEngine) -> None:
-    rows = engine.reset(SCENARIO, 1)
-    assert (rows.time_s, rows.is_over) == (0.0, False)
-    received = 0.0
-    while not rows.is_over:
-        engine.steer(0, 1.5, 1.1)
-        rows = engine.step(200)
-        received += sum(flow[FLOW_COLUMNS.index("received_bytes")] for flow in rows.flows)
-        assert rows.link_row()["rate_mbps"] == 5
-        assert 0 <= rows.link_row()["utilisation"] <= 1 + 1e-9
-    assert 0 < received <= 5e6 / 8 * 1.0
-    for index, base_ms in enumerate((20, 40)):
-        assert rows.flow(index)["rtt_last_ms"] >= base_ms
-        assert rows.flow(index)["cwnd_packets"] > 0
-
-
 def test_a_flow_that_has_not_started_is_inactive(engine: LinuxEngine) -> None:
     engine.reset(Scenario(duration_s=50, flows=(Flow("bbr"), Flow("bbr", start_s=40))), 1)
     late = engine.step(100).flow(1)

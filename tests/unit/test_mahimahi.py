@@ -69,8 +69,7 @@ def test_an_outage_has_the_lowest_rate(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("1\n2\nx3\n", r"a\.trace:3: a line must be an integer of ms in \[0, 1e\+12\], got 'x3'"),
-        ("1\n\n2\n", r"a\.trace:2: .*, got ''"),
+        ("1\n2\nx3\n", r"a\.trace:3: .*, got 'x3'"),
         ("1\n2.5\n", r"a\.trace:2: .*, got '2\.5'"),
         ("-1\n", r"a\.trace:1: .*, got '-1'"),
         ("5\n9\n8\n", r"a\.trace:3: times must not fall, got 8 after 9"),

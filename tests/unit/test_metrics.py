@@ -203,15 +203,6 @@ def test_a_weighted_percentile() -> None:
     assert math.isnan(weighted_percentile(values, weights * 0, 50))
 
 
-def test_marks_are_counted_where_there_is_ecn() -> None:
-    trace = trace_of([[5] * 4, [5] * 4], (Flow(ecn="l4s"), Flow()))
-    trace.flows[:, 0, FLOW_COLUMNS.index("marked_packets")] = 0.25
-    summary = trace.summary(after_s=0.5)
-    assert (summary.flows[0].marks, summary.flows[0].mark_rate, summary.link.marks) == (1, 0.25, 3)
-    without = trace_of([[5] * 4], (Flow(),)).summary()
-    assert all(math.isnan(value) for value in (summary.flows[1].marks, without.flows[0].mark_rate, without.link.marks))
-
-
 def test_measure_refuses_a_warm_up_that_leaves_nothing() -> None:
     trace = simulate(Scenario(duration_s=2), FakeEngine())
     with pytest.raises(ValueError, match="after_s must be < 2, the end of the run, got 5"):

@@ -15,7 +15,7 @@ from forks import passes_in_fork
 from random_scenarios import assert_adds_up, assert_possible, random_scenario
 from traces import SCENARIO, run
 
-from bbrgym import Flow, Scenario, _native, make_engine, simulate
+from bbrgym import Flow, Scenario, _native, simulate
 from bbrgym.baselines.registry import controllers
 from bbrgym.envs.columns import FLOW_COLUMNS
 from bbrgym.envs.engine_batch import FlowGains
@@ -27,12 +27,6 @@ def engine() -> Iterator[NativeEngine]:
     engine = NativeEngine()
     yield engine
     engine.close()
-
-
-def test_bad_numbers_of_threads() -> None:
-    for threads in (0, -1, 1.5, True):
-        with pytest.raises(ValueError, match="threads must be an integer >= 1 or null, got"):
-            make_engine("native", threads=threads)
 
 
 def test_a_step_below_all_measure_goes_on(engine: NativeEngine) -> None:

@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import gc
 import importlib.util
-import math
 import os
 import shutil
 import signal
@@ -50,13 +49,6 @@ def sound(engine: Ns3Engine) -> bytes:
 def worker_pid(engine: Ns3Engine) -> int:
     assert engine.pid is not None
     return engine.pid
-
-
-@needs_ns3
-def test_bad_time_limits() -> None:
-    for timeout_s in (0, -1, math.inf, math.nan, "10"):
-        with pytest.raises(ValueError, match="timeout_s must be"):
-            Ns3Engine(timeout_s=timeout_s)  # type: ignore[arg-type]  # that is the point
 
 
 # --- what goes wrong ------------------------------------------------------------------------------------------------

@@ -162,16 +162,6 @@ def test_a_loss_halves_the_window_of_before_the_marks_of_its_round_trip(marked: 
     assert hand.cwnd == pytest.approx(before / 2, rel=0.001)
 
 
-def test_marks_of_an_earlier_round_trip_do_not_count_towards_a_loss():
-    hand = Hand().in_avoidance()
-    hand.next_ack(marked=1)
-    hand.round()
-    before = hand.next_ack()
-    hand.hear(Recovery.RECOVERY)
-    hand.hear(Recovery.OPEN)
-    assert hand.cwnd == pytest.approx(before / 2, rel=0.001)
-
-
 def test_marks_do_not_move_the_window_in_recovery():
     hand = Hand().in_avoidance()
     hand.hear(Recovery.RECOVERY)

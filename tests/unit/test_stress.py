@@ -94,13 +94,6 @@ class NeedsTwoResets(Sound):
         return super()._reset(seed)
 
 
-class RaisesAnything(Sound):
-    def _reset(self, seed: int) -> bytes:
-        if self._worker is not None and self._worker.is_over():
-            raise BrokenPipeError
-        return super()._reset(seed)
-
-
 class IsNeverTheSame(Sound):
     def step(self) -> bytes:
         return super().step() + os.urandom(4)
@@ -125,7 +118,6 @@ def forget() -> None:
         (LeavesDescriptor, "left"),
         (HangsAfterKill, "limit"),
         (NeedsTwoResets, "heal"),
-        (RaisesAnything, "error"),
         (IsNeverTheSame, "result"),
     ],
 )

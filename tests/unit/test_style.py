@@ -66,21 +66,3 @@ def test_names_stand_at_the_ends_of_lines_in_their_order(ends: list[float]) -> N
         assert (boxes["line 0"].y0 + boxes["line 0"].y1) / 2 == pytest.approx(
             axes.transData.transform((2, 7))[1], abs=1
         )
-
-
-def test_names_of_points_cover_no_other_name_and_no_line() -> None:
-    figure = style.empty_figure(4)
-    axes = figure.subplots()
-    names = ALGORITHMS[:6]
-    points = {name: (5 + 0.2 * index, 5 + 0.1 * index) for index, name in enumerate(names)}
-    for x, y in points.values():
-        axes.plot(x, y, "o")
-    x = np.linspace(0, 10, 51)
-    axes.plot(x, x)
-    axes.set(xlim=(0, 10), ylim=(0, 10))
-    style.name_points(axes, points | {"a line": np.column_stack([x, x])}, style.marks_of([*names, "a line"]))
-    boxes = extents(axes)
-    assert set(boxes) == {*names, "a line"}
-    assert not overlaps(boxes)
-    drawn = axes.transData.transform(np.column_stack([x, x]))
-    assert not any(box.contains(*point) for box in boxes.values() for point in drawn)

@@ -159,12 +159,3 @@ def test_aimd_in_a_parking_lot_is_between_proportional_and_max_min_fairness(engi
     long, first, second = (sum(rates[hop::3]) for hop in range(3))
     for cross in (first, second):
         assert 1 / 3 < long / (long + cross) < 0.48
-
-
-def test_the_length_of_a_step_decides_nothing(engine: Engine) -> None:
-    flows = tuple(Flow("bbr", rtt_ms=20, path=path) for path in ("forward", "first", "second", "reverse"))
-    scenario = Scenario(rate_mbps=8, second_rate_mbps=6, reverse_rate_mbps=1, duration_s=2, flows=flows)
-    runs = [bbrgym.simulate(scenario, engine, step_ms=step_ms) for step_ms in (1, 2000, 2000)]
-    for column in ("sent_packets", "arrived_bytes", "delivered_packets"):
-        assert flow_column(runs[0], column).sum(axis=0).tolist() == flow_column(runs[1], column).sum(axis=0).tolist()
-    assert runs[1].hash == runs[2].hash

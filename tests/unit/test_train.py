@@ -40,7 +40,7 @@ from training import (
     weights,
 )
 
-from bbrgym import EngineError, Scenario, simulate
+from bbrgym import EngineError, Scenario
 from bbrgym.agents import callbacks, checkpoint, training_loop
 from bbrgym.agents.actor import export_agent
 from bbrgym.agents.callbacks import CheckpointCallback, evaluate_agent
@@ -461,22 +461,6 @@ def test_an_exported_agent_acts_like_its_model(algorithm: str, activation: str, 
     first = agent.predict(observations)
     expected, _ = model.predict(observations, None, np.ones(4, dtype=bool), deterministic=True)
     np.testing.assert_allclose(first, expected, atol=1e-5)
-
-
-@pytest.mark.parametrize("lstm", [False, True])
-def test_an_agent_acts_the_same_in_simulate_and_in_the_environment(lstm: bool) -> None:
-    agent = make_agent(lstm=(4,) * lstm, scenario=SCENARIO, engine={"name": "fake"})
-    scenario = Scenario.from_dict(SCENARIO)
-    env = SharedPolicyVecEnv(agent.spec, 1, has_infos=True)
-    env.seed(11)
-    observations = env.reset()
-    seed = env.reset_infos[0]["seed"]
-    rates = []
-    for _ in range(9):
-        observations, _, _, infos = env.step(agent.predict(observations))
-        rates.append([info["throughput_mbps"] for info in infos])
-    trace = simulate(scenario, "fake", seed, 100.0, agent.policy(scenario))
-    np.testing.assert_array_equal(trace.rows["throughput_mbps"].to_numpy().reshape(-1, 2)[:9], rates)
 
 
 def test_the_content_hash_covers_what_decides_the_gains() -> None:
