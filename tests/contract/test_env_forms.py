@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import pickle
 import subprocess
@@ -233,13 +232,6 @@ class TestBottleneckEnv:
         ]
         assert described == [(n, FEATURES[n].low, FEATURES[n].high) for n in Observation().features]
 
-    def test_the_docstring_has_the_default_bounds_of_the_gains(self) -> None:
-        lines = [line.split("|") for line in str(BottleneckEnv.__doc__).splitlines() if line.count("|") == 7]
-        described = {cells[2].strip(): [float(cell) for cell in cells[3:6]] for cells in lines if "_gain" in cells[2]}
-        at = [Action().gains([position] * 2) for position in (-1, 0, 1)]
-        for index, name in enumerate(("cwnd_gain", "pacing_gain")):
-            assert described[name] == pytest.approx([gains[index] for gains in at], abs=0.005)
-
     def test_the_default_scenario_is_that_of_the_configuration(self) -> None:
         assert Distribution.from_dict(conf("scenario/default")).example == DEFAULT_SCENARIO
 
@@ -291,20 +283,6 @@ class TestVector:
             assert isinstance(frames, tuple)
             for frame, single in zip(frames, singles, strict=True):
                 np.testing.assert_array_equal(frame, single.render())
-
-    def test_a_masked_reset_changes_only_its_own_pictures(self) -> None:
-        for render_mode in ("ansi", "rgb_array"):
-            vector = BottleneckVectorEnv(
-                2, SHORT, engine=FakeEngine, render_mode=render_mode, autoreset_mode="Disabled"
-            )
-            vector.reset(seed=1)
-            vector.step(np.zeros((2, 2), np.float32))
-            vector.step(np.zeros((2, 2), np.float32))
-            before: Any = vector.render()
-            vector.reset(options={"reset_mask": np.array([True, False])})
-            after: Any = vector.render()
-            assert np.array_equal(before[1], after[1])
-            assert not np.array_equal(before[0], after[0])
 
     def test_all_engines_work_at_once(self) -> None:
         calls: list[str] = []
@@ -433,14 +411,6 @@ class TestSpec:
         }
         options = {name: value for name, value in conf("engine/native").items() if name != "name"}
         assert EpisodeSpec.from_config(config) == EpisodeSpec(DEFAULT_SCENARIO, engine_options=options)
-
-    @pytest.mark.parametrize("name", [name for name in scenario_names() if "/" not in name])
-    def test_every_scenario_of_the_configuration_runs(self, name: str) -> None:
-        spec = EpisodeSpec.from_config({"scenario": conf(f"scenario/{name}")})
-        assert spec.agents in (1, 2, 8)
-        fields = {field.name for field in dataclasses.fields(Scenario)}
-        assert set(conf(f"scenario/{name}")) == fields | {"rate_trace", "workload"}  # all can be overridden
-        assert simulate(spec.distribution.sample(np.random.default_rng(1)), FakeEngine()).time_s.size > 100
 
     @pytest.mark.parametrize(
         ("config", "message"),

@@ -48,16 +48,6 @@ def test_codel_marks_what_it_would_drop(engine: Engine, queue: Queue, algorithm:
         assert summary.link.queue_mean_ms < 10
 
 
-def test_pie_marks_while_its_probability_is_low(engine: Engine) -> None:
-    """RFC 8033, section 5.1. The slow start drives it above 10 %, where PIE drops what is ECN-capable, too."""
-    scenario = dataclasses.replace(CODEL, queue="pie", duration_s=10).with_algorithm("cubic")
-    trace = bbrgym.simulate(with_ecn(scenario), engine, SEED)
-    drops, marks = (link_column(trace, name) for name in ("drops", "marks"))
-    assert drops[:40].sum() > 0 < marks[:40].sum()
-    assert drops[40:].sum() == 0 < marks[40:].sum()
-    assert total(bbrgym.simulate(scenario, engine, SEED), "marks") == 0
-
-
 def test_what_is_not_ecn_capable_is_dropped_as_before(native: Engine) -> None:
     """Two flows share a queue: one is marked, the other's packets are dropped."""
     flows = (Flow("newreno", rtt_ms=40, ecn="classic"), Flow("newreno", rtt_ms=40))

@@ -214,16 +214,6 @@ def test_an_error_that_is_nobodys_loss_is_not_tried_again() -> None:
     assert sum(len(tasks) for _, tasks in calls) == 3
 
 
-def test_what_is_cancelled_does_not_run(tmp_path: Path) -> None:
-    executor = ProcessExecutor(1)
-    futures = [executor.submit(divide, 1), *(executor.submit((tmp_path / str(n)).touch) for n in range(3))]
-    assert futures[-1].cancel()
-    executor.shutdown()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1"]
-    with pytest.raises(RuntimeError, match="after shutdown"):
-        executor.submit(divide, 1)
-
-
 def test_a_script_without_a_guard_ends_with_an_error(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(

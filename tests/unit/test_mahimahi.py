@@ -12,7 +12,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from bbrgym import Scenario
-from bbrgym.envs import mahimahi, rate_trace
+from bbrgym.envs import mahimahi
 
 
 def trace(path: Path, *times_ms: int) -> Path:
@@ -103,16 +103,6 @@ def test_bad_arguments_are_refused_by_name(tmp_path: Path, arguments: dict[str, 
         mahimahi.rate_schedule(trace(tmp_path / "a", 1), **{"duration_s": 10} | arguments)
     with pytest.raises(FileNotFoundError):
         mahimahi.rate_schedule(tmp_path / "none", duration_s=1)
-
-
-def test_the_synthetic_trace() -> None:
-    schedule = rate_trace.from_config({"synthetic": "cellular"}, 60)
-    assert rate_trace.from_config({"synthetic": "cellular", "seed": 2}, 60) != schedule
-    rates = in_full(schedule, 600, 100.0)
-    assert rates[:300] == rates[300:]
-    assert min(rates) == 0.12
-    assert 10 < max(rates) <= 12
-    assert any(rates[i : i + 3] == [0.12] * 3 for i in range(300)), "an outage"
 
 
 @pytest.mark.parametrize(

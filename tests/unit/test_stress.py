@@ -287,23 +287,6 @@ def test_a_sample_is_the_same_for_a_seed_and_moves_little_with_the_source() -> N
     assert mutants.sample(without_one, 20, seed=1)[:19] == drawn[1:]
 
 
-def test_what_a_file_of_results_says_is_killed_or_invalid_is_not_tried_again(tmp_path: Path) -> None:
-    tried = [mutants.Mutant("a.cc", line, "x = y;", "") for line in range(1, 4)]
-    outcomes: dict[int, Any] = {1: ("killed", "by a test"), 2: ("invalid", "no such name"), 3: ("survived", "")}
-    attempts: list[int] = []
-
-    def attempt(mutant: mutants.Mutant) -> Any:
-        attempts.append(mutant.line)
-        return outcomes[mutant.line]
-
-    for _ in range(2):
-        remembering = mutants.remembering(attempt, tmp_path / "results.jsonl")
-        assert [remembering(mutant) for mutant in tried] == list(outcomes.values())
-    outcomes[3] = ("killed", "by a new test")
-    assert mutants.remembering(attempt, tmp_path / "results.jsonl")(tried[2]) == ("killed", "by a new test")
-    assert attempts == [1, 2, 3, 3, 3]
-
-
 def test_judged_mutants_say_why_and_still_exist() -> None:
     for entry in json.loads(mutants.JUDGED.read_text()):
         source = (mutants.ROOT / entry["file"]).read_text()
