@@ -260,7 +260,7 @@ class TestEverywhere:
     @needs_ns3
     @pytest.mark.filterwarnings("error")
     def test_gymnasiums_checker_has_nothing_to_say(self) -> None:
-        env = gymnasium.make("bbrgym/Bottleneck-v0", scenario=SHORT, engine="ns3").unwrapped
+        env = gymnasium.make("bbrgym/Bottleneck-v1", scenario=SHORT, engine="ns3").unwrapped
         check_env(env)
         env.close()
 
