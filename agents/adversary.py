@@ -167,6 +167,7 @@ class Adversary:
         try:
             if isinstance(driver, Agent):
                 step_ms = driver.spec.interval_ms(scenario)
+                scenario = driver.spec.action.on(scenario)
                 trace = simulate(scenario, engine, seed, step_ms, driver.policy(scenario))
             else:
                 trace = simulate(scenario.with_agents_as(driver), engine, seed)

@@ -32,6 +32,8 @@ ACTIVATIONS: Final = ("tanh", "relu")
 OUTPUTS: Final = ("clip", "tanh")
 CWND_SCALES: Final = ("ratio", "packets")
 """What equal steps of the action for cwnd_gain are: equal ratios of it, or of the packets above one BDP."""
+MODELS: Final = ("default", "bbr")
+"""The models of the path that gains scale: `agent`'s, with the default values of its options, or with BBR's own."""
 
 FOLDERS: Final = ("best", "final")
 """The subfolders of a training run that hold policies, preferred first."""
@@ -167,11 +169,11 @@ class StoredPolicy:
         observation, action, env = (self.spec[group] for group in ("observation", "action", "env"))
         step_ms, step_rtts = env["step_ms"], env["step_rtts"]
         network = self.network
-        parts = [struct.pack("<8sII", b"bbrgympo", 2, len(observation["features"]))]
+        parts = [struct.pack("<8sII", b"bbrgympo", 3, len(observation["features"]))]
         parts += [struct.pack("<I", len(name)) + name for name in map(str.encode, observation["features"])]
         interval_ns = 0 if step_ms is None else max(1, round(min(step_ms * 1e6, 2.0**62)))  # as steps of engines
         parts.append(struct.pack("<I4d", observation["history"], *action["cwnd_gain"], *action["pacing_gain"]))
-        parts.append(struct.pack("<B", CWND_SCALES.index(action["cwnd_scale"])))
+        parts.append(struct.pack("<BB", CWND_SCALES.index(action["cwnd_scale"]), MODELS.index(action["model"])))
         parts.append(struct.pack("<Qd", interval_ns, step_rtts or 0.0))
         parts.append(struct.pack("<BB", ACTIVATIONS.index(network.activation), OUTPUTS.index(network.output)))
         parts.append(struct.pack("<I", len(network.lstm)))

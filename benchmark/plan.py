@@ -156,6 +156,8 @@ class Benchmark:
     ) -> Callable[[int], Run]:
         """Return what makes the run of a seed; what does not depend on the seed is computed once."""
         scenario = competitor.takes(self.scenarios[scenario_name], self._roles_in(scenario_name))
+        if agent is not None:
+            scenario = agent.spec.action.on(scenario)
         # An agent decides as often as in training, whatever the interval of the others' rows is.
         step_ms = float(self.step_ms if agent is None else agent.spec.interval_ms(scenario))
         agent_hash = None if agent is None else agent.content_hash

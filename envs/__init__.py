@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 def environment_ids() -> dict[str, dict[str, Any]]:
     """Return the ids of the Gymnasium environments with the arguments that each is made with.
 
-    `bbrgym/Bottleneck-v0` has the default scenario. Each named scenario (`bbrgym.envs.named`) has an id of its own:
-    `duel` is `bbrgym/Duel-v0`, `paper/acw` is `bbrgym/PaperAcw-v0`.
+    `bbrgym/Bottleneck-v1` has the default scenario. Each named scenario (`bbrgym.envs.named`) has an id of its own:
+    `duel` is `bbrgym/Duel-v1`, `paper/acw` is `bbrgym/PaperAcw-v1`.
     """
-    ids: dict[str, dict[str, Any]] = {"bbrgym/Bottleneck-v0": {}}
+    ids: dict[str, dict[str, Any]] = {"bbrgym/Bottleneck-v1": {}}
     for name in scenario_names():
         words = name.replace("/", "_").replace("-", "_").split("_")
-        ids[f"bbrgym/{''.join(word.capitalize() for word in words)}-v0"] = {"scenario": name}
+        ids[f"bbrgym/{''.join(word.capitalize() for word in words)}-v1"] = {"scenario": name}
     return ids
 
 

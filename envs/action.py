@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,8 +14,9 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from bbrgym._controllers import GainMap
-from bbrgym.baselines.policy_file import CWND_SCALES
+from bbrgym.baselines.policy_file import CWND_SCALES, MODELS
 from bbrgym.checks import check_name
+from bbrgym.envs.scenario import Scenario
 
 
 @dataclass(frozen=True)
@@ -39,17 +41,20 @@ class Action:
             BBR's drain to well above its probe. Its middle is above 1 because nothing else probes for the agent: at 1
             or less its estimate of the bandwidth can only fall.
         cwnd_scale: one of `CWND_SCALES`.
+        model: one of `MODELS`, for all agent flows (docs/algorithms/agent.md).
 
     Raises:
-        ValueError: bounds that are not two rising numbers > 0, or an unknown scale.
+        ValueError: bounds that are not two rising numbers > 0, an unknown scale, or an unknown model.
     """
 
     cwnd_gain: tuple[float, float] = (0.25, 4.0)
     pacing_gain: tuple[float, float] = (0.75, 1.75)
     cwnd_scale: str = "ratio"
+    model: str = "default"
 
     def __post_init__(self) -> None:
         check_name("action.cwnd_scale", self.cwnd_scale, CWND_SCALES)
+        check_name("action.model", self.model, MODELS)
         for name in ("cwnd_gain", "pacing_gain"):
             object.__setattr__(self, name, _bounds(name, getattr(self, name)))
 
@@ -59,7 +64,24 @@ class Action:
         return spaces.Box(-1.0, 1.0, (2,), np.float32)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Action, (self.cwnd_gain, self.pacing_gain, self.cwnd_scale)  # without the map, which does not pickle
+        return Action, (
+            self.cwnd_gain,
+            self.pacing_gain,
+            self.cwnd_scale,
+            self.model,
+        )  # without the map, which does not pickle
+
+    def on(self, scenario: Scenario) -> Scenario:
+        """Return the scenario with this model in its agent flows; parameters that a flow has stay."""
+        if self.model == "default":
+            return scenario
+        flows = (
+            dataclasses.replace(flow, parameters={"is_bbr_model": 1.0, **flow.parameters})
+            if flow.algorithm == "agent"
+            else flow
+            for flow in scenario.flows
+        )
+        return dataclasses.replace(scenario, flows=tuple(flows))
 
     @cached_property
     def gain_map(self) -> GainMap:

@@ -364,7 +364,7 @@ class Episodes:
         drawn = list(self._scenarios)
         for engine, rng, distribution in zip(engines.tolist(), rngs, distributions, strict=True):
             # The order is part of what a seed means.
-            scenario, seed = distribution.sample(rng), int(rng.integers(1, 2**31))
+            scenario, seed = self.spec.action.on(distribution.sample(rng)), int(rng.integers(1, 2**31))
             agents = self._agents(scenario)
             scenarios.append(scenario)
             seeds.append(seed)
@@ -779,7 +779,15 @@ def policy_of(
 
     Returns:
         The policy, for one run.
+
+    Raises:
+        ValueError: the agent flows of the scenario have another model than `action` (`Action.on`).
     """
+    if action.on(scenario) != scenario:
+        raise ValueError(
+            f"the agent was trained with action.model={action.model!r}, but agent flows of the scenario lack the "
+            "parameter is_bbr_model: simulate `agent.spec.action.on(scenario)`"
+        )
     flows = scenario.agent_flows
     history = History(observation, len(flows))
     gains = np.array([first_gains(scenario, flow) for flow in flows]).T

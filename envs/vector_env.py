@@ -26,7 +26,7 @@ try:
 except ImportError as missing:
     raise ImportError(
         f"the vector environment needs gymnasium>=1.1, got {gymnasium.__version__}; with that, use Gymnasium's own: "
-        'gymnasium.vector.SyncVectorEnv([lambda: gymnasium.make("bbrgym/Bottleneck-v0")] * 4)'
+        'gymnasium.vector.SyncVectorEnv([lambda: gymnasium.make("bbrgym/Bottleneck-v1")] * 4)'
     ) from missing
 
 
@@ -43,7 +43,7 @@ class BottleneckVectorEnv(HasSpec, VectorEnv[npt.NDArray[np.float32], npt.NDArra
     reward of 0 and the reason in `infos["engine_error"]` (in `final_info` with "SameStep"), and its autoreset starts
     the engine afresh.
 
-        gymnasium.make_vec("bbrgym/Bottleneck-v0", num_envs=4, vectorization_mode="vector_entry_point", scenario=…)
+        gymnasium.make_vec("bbrgym/Bottleneck-v1", num_envs=4, vectorization_mode="vector_entry_point", scenario=…)
 
     Args:
         num_envs: how many.

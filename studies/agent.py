@@ -43,8 +43,6 @@ from studies.league.scores import SCORE, scores, standings
 from studies.league.suites import compose_league, run_league
 
 SWEEPS = {
-    "ablation_agent": "variant",
-    "ablation_agent_long": "variant",
     "algorithms": "learner",
 }
 """The heading of the first column, by the sweep's name; the marks on the page have the same names."""

@@ -358,7 +358,7 @@ def same_episode(
     """Yield functions that make a step of the same episode in an environment and in its engine `name`."""
     scenario = _one_agent(rate_mbps)
     action = Action().action(*GAINS)
-    env = gymnasium.make("bbrgym/Bottleneck-v0", scenario=scenario, step_ms=step_ms, engine=name)
+    env = gymnasium.make("bbrgym/Bottleneck-v1", scenario=scenario, step_ms=step_ms, engine=name)
     with contextlib.closing(env), contextlib.closing(make_engine(name)) as engine:
         _, info = env.reset(seed=seed)
         engine.reset(scenario, info["seed"])
@@ -383,7 +383,7 @@ def measure_resets(effort: Effort, seed: int) -> Samples:
     rows: dict[str, list[float]] = {}
     action = Action().action(*GAINS)
     for engine, row in (("ns3", "ns-3, same worker"), ("native", "native, environment")):
-        env: gymnasium.Env[Any, Any] = gymnasium.make("bbrgym/Bottleneck-v0", scenario=scenario, engine=engine)
+        env: gymnasium.Env[Any, Any] = gymnasium.make("bbrgym/Bottleneck-v1", scenario=scenario, engine=engine)
         with contextlib.closing(env):
             env.reset(seed=seed)
             rows[row] = resets_ms(env.reset, partial(env.step, action))
@@ -392,7 +392,7 @@ def measure_resets(effort: Effort, seed: int) -> Samples:
     new = rows["ns-3, new worker"] = []
     for _ in range(max(1, effort.resets // 10)):
         begin = time.perf_counter()
-        env = gymnasium.make("bbrgym/Bottleneck-v0", scenario=scenario, engine="ns3")
+        env = gymnasium.make("bbrgym/Bottleneck-v1", scenario=scenario, engine="ns3")
         with contextlib.closing(env):
             env.reset(seed=seed)
             new.append(1e3 * (time.perf_counter() - begin))
@@ -564,7 +564,7 @@ def _vector_pairs(
     with contextlib.ExitStack() as stack:
         for kind in kinds:
             envs = gymnasium.make_vec(
-                "bbrgym/Bottleneck-v0",
+                "bbrgym/Bottleneck-v1",
                 vectorization_mode="vector_entry_point",
                 scenario=_one_agent(12.0),
                 step_ms=step_ms,

@@ -203,7 +203,7 @@ def hash_single(engine: str, episodes: int) -> str:
     digest, rng = Digest(), np.random.default_rng(1)
     given = Scenario(rate_mbps=9, duration_s=2, flows=(Flow("newreno", rtt_ms=15), Flow("agent", rtt_ms=35)))
     for _, arguments in specs(ONE_AGENT, engine):
-        with closing(gymnasium.make("bbrgym/Bottleneck-v0", **arguments)) as env:
+        with closing(gymnasium.make("bbrgym/Bottleneck-v1", **arguments)) as env:
             for episode in range(episodes):
                 options = {"scenario": given} if episode == episodes - 1 else None
                 digest.add(*env.reset(seed=5 if episode == 0 else None, options=options))
@@ -220,7 +220,7 @@ def hash_vector(engine: str, mode: str, num_envs: int, steps: int) -> str:
     digest, rng = Digest(), np.random.default_rng(2)
     for _, arguments in specs(ONE_AGENT, engine):
         how = {"vectorization_mode": "vector_entry_point", "autoreset_mode": mode, "has_infos": True}
-        made = gymnasium.make_vec("bbrgym/Bottleneck-v0", num_envs=num_envs, **how, **arguments)
+        made = gymnasium.make_vec("bbrgym/Bottleneck-v1", num_envs=num_envs, **how, **arguments)
         with closing(made) as env:
             digest.add(*env.reset(seed=7))
             for _ in range(steps):

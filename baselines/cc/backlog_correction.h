@@ -1,10 +1,9 @@
 #pragma once
 
 #include <algorithm>
-#include <cstdint>
 
-#include "baselines/cc/agent_round.h"
 #include "baselines/cc/controller.h"
+#include "baselines/cc/rtt_sample.h"
 #include "baselines/cc/units.h"
 
 namespace bbrgym {
@@ -38,18 +37,23 @@ namespace bbrgym {
 ///   made_up = (1 - forgotten) x made_up + forgotten x loss_rate x base_rtt x (1 - min(1, backlog / target))
 class BacklogCorrection {
  public:
-  /// With a memory of 0 there is no correction. A larger surplus than `surplus_packets` is a dip of the rate, not the
-  /// scatter of a maximum.
-  BacklogCorrection(Bytes packet_bytes, double memory_rounds, std::int64_t surplus_packets, bool makes_up_for_losses,
-                    bool counts_unused_window)
+  /// A round that is over.
+  struct Round {
+    RttSample rtts;
+    Nanoseconds base_rtt = 0;
+    double bdp = 0.0;     // bytes
+    double target = 0.0;  // bytes in the queue
+    Bytes cwnd = 0;
+  };
+
+  /// With a memory of 0 there is no correction.
+  BacklogCorrection(Bytes packet_bytes, double memory_rounds)
       : forgotten_(memory_rounds > 0.0 ? 1.0 / std::max(memory_rounds, 1.0) : 0.0),
-        most_surplus_(static_cast<double>(surplus_packets * packet_bytes)),
-        most_unused_(static_cast<double>(kMostUnusedPackets * packet_bytes)),
-        makes_up_for_losses_(makes_up_for_losses),
-        counts_unused_window_(counts_unused_window) {}
+        most_surplus_(static_cast<double>(kMostSurplusPackets * packet_bytes)),
+        most_unused_(static_cast<double>(kMostUnusedPackets * packet_bytes)) {}
 
   /// Ends a round with the ACK that begins the next one; only some rounds count, in which the window is the limit.
-  void OnRoundStart(const AckEvent& ack, const AgentRound& round, bool counts) {
+  void OnRoundStart(const AckEvent& ack, const Round& round, bool counts) {
     if (counts && round.rtts.count > 0 && ack.now > begin_) Correct(ack, round);
     begin_ = ack.now;
     delivered_ = ack.delivered;
@@ -64,6 +68,8 @@ class BacklogCorrection {
   static constexpr double kMaxGain = 0.4;
   /// In BDPs: where the backlog cannot reach its target, as behind a rival's queue, the gain alone decides.
   static constexpr double kMost = 0.1;
+  /// A larger surplus is a dip of the rate, not the scatter of a maximum.
+  static constexpr int kMostSurplusPackets = 8;
   static constexpr int kMostUnusedPackets = 2;
   /// With a queue of this length a flow spares half of what is unused.
   static constexpr double kShortQueue = 0.2 * kMillisecond;
@@ -71,7 +77,7 @@ class BacklogCorrection {
   /// Returns what has been marked lost since the connection began.
   static Bytes Lost(const AckEvent& ack) { return ack.sent - ack.delivered - ack.in_flight; }
 
-  void Correct(const AckEvent& ack, const AgentRound& round) {
+  void Correct(const AckEvent& ack, const Round& round) {
     if (forgotten_ == 0.0) return;
     const auto duration = static_cast<double>(ack.now - begin_);
     const double rtt = static_cast<double>(round.rtts.sum) / static_cast<double>(round.rtts.count);
@@ -91,28 +97,22 @@ class BacklogCorrection {
     surplus_ += forgotten_ * ((round.bdp - sent) * reached - surplus_);
     surplus_ = std::clamp(surplus_, 0.0, std::min(most, most_surplus_));
 
-    if (!makes_up_for_losses_) return;
     const double lost = static_cast<double>(Lost(ack) - lost_) / duration * base_rtt;
     made_up_ += forgotten_ * (lost * (1.0 - reached) - made_up_);
     made_up_ = std::clamp(made_up_, 0.0, most);
   }
 
   /// Takes what of the last round's window was not in flight.
-  void CountUnused(double unused, const AgentRound& round) {
-    if (!counts_unused_window_ && !round.is_compressed) unused = 0.0;
+  void CountUnused(double unused, const Round& round) {
     unused_ += forgotten_ * (std::clamp(unused, -most_unused_, most_unused_) - unused_);
     const auto queue = static_cast<double>(std::max<Nanoseconds>(round.rtts.least - round.base_rtt, 0));
     queue_ += forgotten_ * (queue - queue_);
-    const bool spares = counts_unused_window_ && !round.is_compressed;
-    const double spared = unused_ * queue_ / (queue_ + kShortQueue);
-    spared_ = spares ? std::clamp(spared, 0.0, std::max(round.target / 2, 0.0)) : 0.0;
+    spared_ = std::clamp(unused_ * queue_ / (queue_ + kShortQueue), 0.0, round.target / 2);
   }
 
   double forgotten_;
   double most_surplus_;
   double most_unused_;
-  bool makes_up_for_losses_;
-  bool counts_unused_window_;
   double feedback_ = 0.0;
   double surplus_ = 0.0;
   double unused_ = 0.0;

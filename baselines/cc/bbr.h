@@ -100,15 +100,8 @@ class BbrController : public Controller {
 
   /// Changes the window of max_bandwidth from the next ACK on.
   void SetBandwidthWindow(std::int64_t rounds) { bandwidth_.SetWindow(rounds); }
-  /// Takes this as max_bandwidth, whatever was measured.
-  void ReplaceBandwidth(BitsPerSecond bandwidth) { bandwidth_.Replace(rounds_.count(), bandwidth); }
   /// Ends Startup, if that is not over, as if the bandwidth had stopped growing. To be called by `Observe`.
   void EndStartup() { full_pipe_.Fill(); }
-  /// Begins Startup again, from the present bandwidth.
-  void RestartStartup() {
-    full_pipe_.Restart(max_bandwidth());
-    mode_ = Mode::kStartup;
-  }
 
   /// Returns the bytes in flight that `gain` BDPs and room for bursts ask for: the mark of the cycle and of Drain, and
   /// the target of the window.
@@ -133,8 +126,6 @@ class BbrController : public Controller {
   /// 0 before the first sample.
   Nanoseconds min_rtt() const { return min_rtt_.value(); }
   bool IsMinRttExpired(Nanoseconds now) const { return min_rtt_.IsExpired(now); }
-  /// When ProbeRTT may end; 0 in other modes, and until no more than its window is in flight.
-  Nanoseconds probe_rtt_end() const { return mode_ == Mode::kProbeRtt ? probe_rtt_end_ : 0; }
 
   // …and what they set, in RecoverOrRestoreCwnd and MoveCwnd…
   Bytes cwnd_;

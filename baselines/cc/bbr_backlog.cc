@@ -9,12 +9,6 @@
 #include "baselines/cc/bbr_backlog.h"
 
 namespace bbrgym {
-namespace {
-
-// A larger surplus than this is a dip of the rate, not the scatter of a maximum.
-constexpr std::int64_t kMostSurplusPackets = 8;
-
-}  // namespace
 
 void BbrBacklogParameters::Describe(ParameterReader& reader) {
   reader.Field("backlog_packets", backlog_packets, 0.0, 1000.0);
@@ -26,17 +20,17 @@ void BbrBacklogParameters::Describe(ParameterReader& reader) {
 BbrBacklogController::BbrBacklogController(const Connection& connection, const BbrBacklogParameters& parameters)
     : BbrModelController(connection, parameters),
       backlog_(parameters),
-      correction_(connection.packet_bytes, parameters.correction_rounds, kMostSurplusPackets,
-                  /*makes_up_for_losses=*/true, /*counts_unused_window=*/true) {}
+      correction_(connection.packet_bytes, parameters.correction_rounds) {}
 
 void BbrBacklogController::Observe(const AckEvent& ack) {
   if (is_round_start()) {
-    const AgentRound round = {.rtts = round_rtts(),
+    correction_.OnRoundStart(ack,
+                             {.rtts = round_rtts(),
                               .base_rtt = BaseRtt(),
                               .bdp = BdpBytes(1.0, max_bandwidth()),
                               .target = BacklogBytes(),
-                              .cwnd = cwnd_};
-    correction_.OnRoundStart(ack, round, mode() == Mode::kProbeBw);
+                              .cwnd = cwnd_},
+                             mode() == Mode::kProbeBw);
   }
   BbrModelController::Observe(ack);
 }

@@ -1,6 +1,5 @@
 #pragma once
 
-#include "baselines/cc/agent_round.h"
 #include "baselines/cc/backlog_correction.h"
 #include "baselines/cc/bbr_model.h"
 

@@ -11,17 +11,6 @@ namespace {
 constexpr Nanoseconds kMinRttRise = 4 * kMillisecond;
 constexpr std::int64_t kLeastBandwidthRounds = 2;
 
-BbrModelParameters BbrsOwn() {
-  return {.is_bbr_model = true,
-          .bandwidth_window_ms = 0.0,
-          .base_rtt_window_s = 0.0,
-          .min_cwnd_packets = 4,
-          .startup_rtt_rise = 0.0,
-          .startup_queue_packets = 0,
-          .probe_rtt_cwnd_gain = 0.0,
-          .probe_rtt_join = 0.0};
-}
-
 BbrParameters WithoutRoomForBursts(const BbrModelParameters& model) {
   BbrParameters parameters;
   parameters.pacing_margin = 0.0;
@@ -32,9 +21,20 @@ BbrParameters WithoutRoomForBursts(const BbrModelParameters& model) {
 
 }  // namespace
 
+BbrModelParameters BbrModelParameters::OfBbr() {
+  return {.is_bbr_model = true,
+          .bandwidth_window_ms = 0.0,
+          .base_rtt_window_s = 0.0,
+          .min_cwnd_packets = 4,
+          .startup_rtt_rise = 0.0,
+          .startup_queue_packets = 0,
+          .probe_rtt_cwnd_gain = 0.0,
+          .probe_rtt_join = 0.0};
+}
+
 void BbrModelParameters::Describe(ParameterReader& reader) {
   reader.Field("is_bbr_model", is_bbr_model);
-  if (is_bbr_model) *this = BbrsOwn();
+  if (is_bbr_model) *this = OfBbr();
   reader.Field("bandwidth_window_ms", bandwidth_window_ms, 0.0, 60'000.0);
   reader.Field("base_rtt_window_s", base_rtt_window_s, 0.0, 3600.0);
   reader.Field("min_cwnd_packets", min_cwnd_packets, 1, 1000);
@@ -120,6 +120,7 @@ Metrics BbrModelController::metrics() const {
   const auto set_ms = [&metrics](Metric metric, Nanoseconds rtt) {
     if (rtt > 0) metrics.Set(metric, static_cast<double>(rtt) / kMillisecond);
   };
+  set_ms(Metric::base_rtt_ms, BaseRtt());
   set_ms(Metric::lowest_rtt_ms, lowest_rtt_);
   set_ms(Metric::standing_rtt_ms, standing_rtt_);
   if (highest_bandwidth_ > 0) {

@@ -10,7 +10,7 @@
 namespace bbrgym {
 
 /// Options of BBR's model of the path, for controllers that choose their gains without BBR's cycle.
-/// docs/algorithms/bbr-backlog.md has them beside BBR's own values.
+/// docs/algorithms/agent.md has them beside BBR's own values.
 struct BbrModelParameters {
   /// Whether the options have BBR's own values, except those that are given.
   bool is_bbr_model = false;
@@ -34,6 +34,9 @@ struct BbrModelParameters {
   /// An RTT below this share of the min_rtt with which ProbeBW began starts ProbeRTT at once: other flows are emptying
   /// the queue, and flows can empty it only together. 0: only the age of min_rtt starts ProbeRTT, as in BBR.
   double probe_rtt_join = 0.95;
+
+  /// BBR's own values.
+  static BbrModelParameters OfBbr();
 
   void Describe(ParameterReader& reader);
 };

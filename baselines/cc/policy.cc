@@ -8,8 +8,20 @@
 
 namespace bbrgym {
 
+namespace {
+
+AgentParameters WithModelOf(const Connection& connection, AgentParameters parameters) {
+  if (connection.policy && connection.policy->is_bbr_model() && !parameters.is_bbr_model) {
+    static_cast<BbrModelParameters&>(parameters) = BbrModelParameters::OfBbr();
+  }
+  return parameters;
+}
+
+}  // namespace
+
 PolicyController::PolicyController(const Connection& connection, const AgentParameters& parameters)
-    : AgentController(connection, parameters), chosen_{parameters.cwnd_gain, parameters.pacing_gain} {
+    : AgentController(connection, WithModelOf(connection, parameters)),
+      chosen_{parameters.cwnd_gain, parameters.pacing_gain} {
   if (!connection.policy) return;
   memory_ = connection.policy->MakeMemory();
   Decide(PolicyColumns::AtStart());

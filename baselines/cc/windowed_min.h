@@ -18,7 +18,6 @@ class WindowedMin {
   /// Takes a sample. `time` must not decrease.
   void Update(std::int64_t time, Value value) { negative_.Update(time, -value); }
   /// Forgets all samples but this one.
-  void Replace(std::int64_t time, Value value) { negative_.Replace(time, -value); }
 
   /// The minimum; 0 before the first sample.
   Value Least() const { return -negative_.Best(); }

@@ -6,7 +6,7 @@ runs/benchmark/<name>/<suite>. Finished runs are kept. studies/league/conf/exper
     preset=quick                    three seeds; ns3: a part in ns-3; validation: other draws; the default is full
     write=docs/results/league.md    write the page, with its figures
     league.only=[varying]           these suites alone
-    experiment=controller           another experiment of studies/league/conf/experiment
+    experiment=model                another experiment of studies/league/conf/experiment
 """
 
 from __future__ import annotations

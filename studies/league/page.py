@@ -156,10 +156,9 @@ def _with_best_settings(league: League) -> str:
 
 
 def print_league_goals(league: League, console: Console) -> None:
-    """Print the standings of the generalisation suite and the goals."""
-    table = league.scores.get("generalisation")
-    if table is not None:
-        printed = _rich_table("generalisation", ["competitor", "fair power", *SHOWN])
+    """Print the standings of the suites in which all flows are of one kind, and the goals."""
+    for suite, table in league.scores.items():
+        printed = _rich_table(suite, ["competitor", "fair power", *SHOWN])
         for name, row in standings(table).iterrows():
             printed.add_row(escape(str(name)), *(escape(text) for text in _standing_cells(row)))
         console.print(printed)

@@ -42,7 +42,7 @@ from bbrgym.envs.trace import simulate
 from bbrgym.envs.vector_env import BottleneckVectorEnv
 
 ROOT = Path(__file__).resolve().parents[2]
-ID = "bbrgym/Bottleneck-v0"
+ID = "bbrgym/Bottleneck-v1"
 IDS = [id for id in gymnasium.registry if id.startswith("bbrgym/")]
 SHORT = Scenario(duration_s=1.0, flows=(Flow("agent", rtt_ms=20.0), Flow("bbr", rtt_ms=50.0)))
 PAIR = Scenario(duration_s=2.0, flows=(Flow("agent", rtt_ms=10.0), Flow("bbr"), Flow("agent", rtt_ms=50.0)))
@@ -630,7 +630,7 @@ def test_a_gymnasium_without_autoreset_modes_has_all_but_the_vector_form() -> No
     code = (
         "import gymnasium, gymnasium.vector; del gymnasium.vector.AutoresetMode\n"  # as before 1.1
         "import bbrgym\n"
-        "env = gymnasium.make('bbrgym/Bottleneck-v0', engine='native'); env.reset(seed=1); env.close()\n"
+        "env = gymnasium.make('bbrgym/Bottleneck-v1', engine='native'); env.reset(seed=1); env.close()\n"
         "try: import bbrgym.envs.vector_env\n"
         "except ImportError as error: print(error)\n"
     )

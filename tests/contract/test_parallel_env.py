@@ -372,7 +372,7 @@ class TestWhatIsKnown:
             value = infos["flow_0"][f"link_{column}"]
             assert state[f"link.{column}"] == pytest.approx(value, rel=1e-4, abs=1e-6), column
         assert state["flow_1.throughput_mbps"] > 0.0  # a flow that nobody steers
-        assert state["flow_1.base_rtt_ms"] == pytest.approx(40.0, rel=1e-4)
+        assert state["flow_1.path_rtt_ms"] == pytest.approx(40.0, rel=1e-4)
         assert state["flow_4.is_active"] == 0.0
         assert state["link.buffer_packets"] == pytest.approx(COMING.queue_packets, rel=1e-4)
 
@@ -380,7 +380,7 @@ class TestWhatIsKnown:
         env = make(Distribution.from_dict({"choice": [PAIR.to_dict(), {"flows": [{"algorithm": "agent"}] * 2}]}))
         env.reset(seed=1, options={"scenario": {"flows": [{"algorithm": "agent"}] * 2}})
         state = dict(zip(env.state_columns, env.state(), strict=True))
-        assert state["flow_1.base_rtt_ms"] > 0.0
+        assert state["flow_1.path_rtt_ms"] > 0.0
         assert {value for name, value in state.items() if name.startswith("flow_2.")} == {0.0}
 
 

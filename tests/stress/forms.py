@@ -93,7 +93,7 @@ class SingleForm(Form):
     """The Gymnasium environment."""
 
     def _make(self) -> None:
-        self._env = gymnasium.make("bbrgym/Bottleneck-v0", scenario=ONE, disable_env_checker=True, **self._parts)
+        self._env = gymnasium.make("bbrgym/Bottleneck-v1", scenario=ONE, disable_env_checker=True, **self._parts)
         self._is_over = False
 
     def _reset(self, seed: int) -> bytes:
@@ -116,7 +116,7 @@ class VectorForm(Form):
 
     def _make(self) -> None:
         self._env = gymnasium.make_vec(
-            "bbrgym/Bottleneck-v0",
+            "bbrgym/Bottleneck-v1",
             num_envs=3,
             vectorization_mode=gymnasium.VectorizeMode.VECTOR_ENTRY_POINT,
             scenario=ONE,

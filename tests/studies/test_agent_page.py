@@ -27,15 +27,12 @@ def put_run(folder: Path, name: str, seed: int) -> None:
 
 @pytest.fixture
 def sweeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two sweeps with results and one that has just begun."""
     rewards = {}
-    for sweep, names in (("ablation_agent", ["reference", "own"]), ("algorithms", ["ppo", "sac"])):
-        for index, name in enumerate(names):
-            for seed in (1, 2):
-                folder = tmp_path / sweep / f"{name}-{seed}"
-                put_run(folder, name, seed=10 * index + seed)
-                rewards[make_agent(seed=10 * index + seed).content_hash] = -0.3 + 0.1 * index + 0.01 * seed
-    (tmp_path / "ablation_agent_long" / "begun").mkdir(parents=True)
+    for index, name in enumerate(("ppo", "sac")):
+        for seed in (1, 2):
+            folder = tmp_path / "algorithms" / f"{name}-{seed}"
+            put_run(folder, name, seed=10 * index + seed)
+            rewards[make_agent(seed=10 * index + seed).content_hash] = -0.3 + 0.1 * index + 0.01 * seed
 
     def validate(agent: Any, reward: Reward) -> dict[str, float]:
         rest = {"eval/utilisation": 0.5, "eval/queue_ms": 20.0}
@@ -47,13 +44,12 @@ def sweeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_sweep_that_has_results_has_a_table(sweeps: Path) -> None:
     tables = page.sweep_tables(sweeps, Reward())
-    assert list(tables) == ["ablation_agent", "algorithms"]
+    assert list(tables) == ["algorithms"]
     heading, _, *rows = tables["algorithms"].splitlines()
     assert heading.startswith("| learner | reward per decision [95 %] |")
     assert [row.split(" | ")[0] for row in rows] == ["| sac", "| ppo"]  # the best one first
     assert rows[0].split(" | ")[1].startswith("-0.185 [")
     assert rows[0].endswith("| 50.0% | 20.0 | 1 min 00 s | 2 |")
-    assert tables["ablation_agent"].startswith("| variant |")
 
 
 def test_the_validation_of_learners(sweeps: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,11 +73,11 @@ def test_a_table_goes_between_its_own_marks_and_others_stay(sweeps: Path) -> Non
     def marked(name: str, text: str) -> str:
         return f"<!-- begin: studies/agent.py{name} -->\n{text}\n<!-- end: studies/agent.py{name} -->\n"
 
-    names = ("", " ablation_agent", " algorithms", " ablation_agent_long")
+    names = ("", " algorithms", " algorithms validation")
     document = "".join(f"About{name}\n{marked(name, f'old{name}')}" for name in names)
     tables = page.sweep_tables(sweeps, Reward())
     written = page.with_blocks(document, {"": "new", **tables})
-    new = ("new", tables["ablation_agent"], tables["algorithms"], "old ablation_agent_long")
+    new = ("new", tables["algorithms"], "old algorithms validation")
     assert written == "".join(f"About{name}\n{marked(name, text)}" for name, text in zip(names, new, strict=True))
     with pytest.raises(ValueError, match=r"must have one line <!-- begin: studies/agent\.py algorithms -->"):
         page.with_blocks(marked("", "old"), {"algorithms": "new"})

@@ -201,11 +201,12 @@ def test_outside_of_the_training_ranges() -> None:
     assert outside_of(Scenario.from_dict(inside), training | {"flows": [flow]}) == ["RTT", "flows"]
 
 
-def test_controller_is_a_league_of_the_validation_draws() -> None:
-    plan = LeaguePlan.from_config(compose_league(experiment="controller"))
-    assert plan.name == "controller"
-    scenarios, validation = (of.suites["generalisation"]["scenarios"] for of in (plan, plan_of("preset=validation")))
-    assert scenarios == validation
+@pytest.mark.parametrize(
+    "experiment", sorted(path.stem for path in (Path(suites.__file__).parent / "conf").rglob("*.yaml"))
+)
+def test_every_experiment_is_a_league(experiment: str) -> None:
+    plan = LeaguePlan.from_config(compose_league(experiment=experiment))
+    assert plan.suites
 
 
 def test_what_only_ns3_has_is_replaced_elsewhere() -> None:

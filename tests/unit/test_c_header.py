@@ -159,8 +159,7 @@ class Recorded(ByHand):
 @pytest.mark.parametrize("name", ["reference", "LSTM"])
 def test_it_decides_as_the_controller_does_itself(name: str, compiled: Compiled) -> None:
     agent = compiled.agents[name]
-    parameters = {"paces_lone_flow": 0, "fills_free_link": 0}  # the gains are then the policy's
-    controller = cc.make("policy", parameters, PACKET, 10 * PACKET, 40 * MS, 1, agent.to_bytes())
+    controller = cc.make("policy", {}, PACKET, 10 * PACKET, 40 * MS, 1, agent.to_bytes())
     assert isinstance(controller, cc.PolicyController)
     agent.reset()
     path = AckPath(controller, rate_mbps=10, rtt_ms=40, buffer_packets=60, lose=lambda number: number % 400 == 399)

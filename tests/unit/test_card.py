@@ -36,7 +36,7 @@ def test_each_fact_of_the_file_is_there() -> None:
         "reward in training": "alpha_fair 1, delay 0.5, loss 1",
         "engine in training": "native",
         "observation": "log_bdp, loss_rate; of the last 2 steps",
-        "action": "cwnd_gain 0.5 to 4, pacing_gain 0.75 to 1.75, cwnd_scale packets",
+        "action": "cwnd_gain 0.5 to 4, pacing_gain 0.75 to 1.75, cwnd_scale packets, model default",
         "step": "100 ms",
         "network": "4 inputs, LSTM 5, 3 tanh, 2 outputs bounded by tanh; 226 weights",
         "content hash": agent.content_hash,

@@ -35,7 +35,7 @@ class Sound(Flawed):
 @pytest.mark.parametrize("engine", [Flawed, Sound, "native"])
 def test_the_last_info_of_an_episode_has_its_flaw(engine: Any) -> None:
     expected = ["late"] if engine is Flawed else []
-    with contextlib.closing(gymnasium.make("bbrgym/Bottleneck-v0", scenario=SCENARIO, engine=engine)) as env:
+    with contextlib.closing(gymnasium.make("bbrgym/Bottleneck-v1", scenario=SCENARIO, engine=engine)) as env:
         env.reset(seed=1)
         infos = [env.step(np.zeros(2, dtype=np.float32))[-1] for _ in range(3)]
     assert [info["engine_flaw"] for info in infos if "engine_flaw" in info] == expected
@@ -46,7 +46,7 @@ def test_the_last_info_of_an_episode_has_its_flaw(engine: Any) -> None:
 def test_the_vector_form_has_it_of_each_environment(mode: str) -> None:
     with contextlib.closing(
         gymnasium.make_vec(
-            "bbrgym/Bottleneck-v0", 2, "vector_entry_point", scenario=SCENARIO, engine=Flawed, autoreset_mode=mode
+            "bbrgym/Bottleneck-v1", 2, "vector_entry_point", scenario=SCENARIO, engine=Flawed, autoreset_mode=mode
         )
     ) as envs:
         envs.reset(seed=1)

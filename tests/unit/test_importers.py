@@ -49,7 +49,7 @@ INPUTS = 6
 
 def environment(config: Mapping[str, Any] = CONFIG) -> gym.Env[Any, Any]:
     spec = bbrgym.envs.EpisodeSpec.from_config(config)
-    return gym.make("bbrgym/Bottleneck-v0", **spec.arguments())
+    return gym.make("bbrgym/Bottleneck-v1", **spec.arguments())
 
 
 def shake(module: nn.Module) -> None:

@@ -289,10 +289,10 @@ def test_jitter_is_even_and_keeps_the_order() -> None:
 
 
 def test_jitter_on_the_way_back(engine: Engine) -> None:
-    """An agent without doubts keeps a window near its first BDP estimate, far below the link: nothing queues."""
+    """The agent's window stays near its first BDP estimate, far below the link: nothing queues."""
     rtts = {}
     for jitter_ms in (0, 40):
-        flow = Flow("agent", rtt_ms=200, jitter_ms=jitter_ms, parameters={"is_always_steered": 1, "doubt_below": 0})
+        flow = Flow("agent", rtt_ms=200, jitter_ms=jitter_ms, parameters={"is_always_steered": 1})
         scenario = Scenario(rate_mbps=20, buffer_bdp=1, duration_s=25, flows=(flow,))
         trace = bbrgym.simulate(scenario, engine, SEED, policy=lambda flow, rows: (1.2, 1.0))
         rows = rows_of(trace).loc[1:]

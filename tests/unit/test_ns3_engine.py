@@ -231,7 +231,7 @@ def test_without_the_libraries_of_ns3_the_error_says_what_to_do(
     message = r"^engine ns-3 cannot run here: libns3.*: pip install --no-deps ns3==3\.44\.post0; or use engine=native$"
     for use in (
         lambda: check_is_available("ns3"),
-        lambda: gymnasium.make("bbrgym/Bottleneck-v0", engine="ns3").reset(),
+        lambda: gymnasium.make("bbrgym/Bottleneck-v1", engine="ns3").reset(),
         lambda: SharedPolicyVecEnv(EpisodeSpec("single", engine="ns3"), 3).reset(),
     ):
         with pytest.raises(EngineUnavailableError, match=message):

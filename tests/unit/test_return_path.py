@@ -109,7 +109,7 @@ def test_a_lost_reply_is_asked_for_after_a_second(native: Engine) -> None:
 def test_the_rtt_follows_its_schedule(engine: Engine) -> None:
     """The agent's window is far below the link's BDP: nothing queues."""
     schedule = ((1.0, 120.0), (2.0, 30.0))
-    flow = Flow("agent", rtt_ms=60, rtt_schedule=schedule, parameters={"is_always_steered": 1, "correction_rounds": 0})
+    flow = Flow("agent", rtt_ms=60, rtt_schedule=schedule, parameters={"is_always_steered": 1})
     scenario = Scenario(rate_mbps=20, buffer_packets=1000, duration_s=3, flows=(flow,))
     trace = bbrgym.simulate(scenario, engine, SEED, policy=lambda flow, rows: (0.8, 1.0))
     rtts = rows_of(trace)["rtt_last_ms"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -87,7 +85,7 @@ def test_it_takes_two_signs_to_compete() -> None:
     stale, declined = {"log_stale_rtt_ratio": 2.0}, {"log_rate_decline": 3.0}
     for alone in (stale, declined, stale | {"log_rate_decline": 1.0}):
         assert gains(rule, log_bdp=2.0, **alone)[0] == pytest.approx(1.06, rel=1e-5)
-    # min_rtt is twice the lowest RTT, and the rate an eighth of the highest: 6 x (1 + 16 x 1 x (0.5 x 8 - 1)) packets.
+    # base_rtt is twice the lowest RTT, and the rate an eighth of the highest: 6 x (1 + 16 x 1 x (0.5 x 8 - 1)) packets.
     both = gains(rule, log_bdp=2.0, log_stale_rtt_ratio=1.0, log_rate_decline=3.0)
     assert both[0] == pytest.approx(1.0 + 0.06 * (1.0 + 16.0 * 3.0), rel=1e-5)
 
@@ -105,22 +103,10 @@ def test_against_cubic_the_competitive_rule_gets_more_but_at_most_its_share() ->
     assert competitive < CompetitiveRule(Observation(), PACKETS).max_share
 
 
-@pytest.mark.parametrize(("rule", "margin"), [("backlog", 0.03), ("competitive", 0.08)])
-def test_rules_are_fair_to_their_own_kind_across_rtts(rule: str, margin: float) -> None:
+@pytest.mark.parametrize("rule", RULES)
+def test_rules_are_fair_to_their_own_kind_across_rtts(rule: str) -> None:
     both = shares(rule, Flow("agent", rtt_ms=20), Flow("agent", rtt_ms=80, start_s=2))
-    assert both == [pytest.approx(0.5, abs=margin)] * 2
-
-
-def test_seven_flows_with_two_packets_each_share_evenly() -> None:
-    """What one of them takes for its path, or for jitter, is a multiple of so short a queue."""
-    rtts_ms = (12, 56, 12, 99, 63, 5.4, 178)
-    flows = [Flow("agent", rtt_ms=rtt_ms, jitter_ms=0.5, start_s=1.5 * i) for i, rtt_ms in enumerate(rtts_ms)]
-    scenario = Scenario(rate_mbps=37, buffer_bdp=2.6, duration_s=60, flows=tuple(flows))
-    agent = scripted_agent("backlog")
-    two = replace(agent, network=replace(agent.network, backlog_packets=2.0))
-    trace = simulate(scenario, "native", SEED, two.spec.interval_ms(scenario), two.policy(scenario))
-    rates = np.array([flow.throughput_mbps for flow in trace.summary(after_s=20).flows])
-    assert rates.sum() ** 2 / (len(rates) * (rates**2).sum()) > 0.9, "Jain's index"
+    assert both == [pytest.approx(0.5, abs=0.1)] * 2
 
 
 def test_errors_name_what_is_missing_and_what_is_known() -> None:

@@ -16,7 +16,7 @@ namespace bbrgym {
 namespace {
 
 constexpr std::string_view kMagic = "bbrgympo";
-constexpr std::uint32_t kVersion = 2;
+constexpr std::uint32_t kVersion = 3;
 constexpr std::uint32_t kMaxHistory = 1000;  // as in bbrgym.envs.observation
 constexpr std::uint32_t kMaxWidth = 65'536;
 constexpr std::uint32_t kMaxLayers = 100;
@@ -151,6 +151,7 @@ std::shared_ptr<const PolicyNetwork> PolicyNetwork::Parse(std::string_view bytes
   policy->gain_map_.cwnd = reader.Range("the bounds of cwnd_gain");
   policy->gain_map_.pacing = reader.Range("the bounds of pacing_gain");
   policy->gain_map_.cwnd_scale = reader.Choice<CwndScale>(2, "cwnd_scale");
+  policy->is_bbr_model_ = reader.Choice<std::uint8_t>(2, "model") == 1;
   const auto interval_ns = reader.Whole<std::uint64_t>("interval_ns");
   const double interval_min_rtts = reader.Double("interval_min_rtts");
   const bool is_fixed = interval_ns >= 1 && interval_ns <= std::uint64_t{1} << 62U && interval_min_rtts == 0.0;

@@ -63,6 +63,9 @@ class PolicyNetwork {
   /// What its actions mean.
   const GainMap& gain_map() const { return gain_map_; }
 
+  /// Whether its flows have BBR's own model of the path (baselines/cc/bbr_model.h).
+  bool is_bbr_model() const { return is_bbr_model_; }
+
   /// Returns how long a step is for a flow with this min_rtt; at least 1.
   Nanoseconds Interval(Nanoseconds min_rtt) const;
 
@@ -99,6 +102,7 @@ class PolicyNetwork {
   std::vector<const PolicyFeature*> features_;
   std::size_t history_ = 1;
   GainMap gain_map_;
+  bool is_bbr_model_ = false;
   Nanoseconds interval_ns_ = 0;     // or, if 0…
   double interval_min_rtts_ = 0.0;  // …in min_rtts
   Activation activation_ = Activation::kTanh;
