@@ -34,7 +34,7 @@ LATE = Scenario(
     rate_schedule=((0.6, 10.0),),
     flows=(Flow("bbr", rtt_ms=10.0), Flow("cubic", start_s=0.2, stop_s=0.5), Flow("agent", rtt_ms=20.0, start_s=0.4)),
 )
-DRAWN = Distribution.from_dict(
+DRAWN = Distribution.from_dict(  # its episodes end by time, by a stop, and by the last byte
     {
         "rate_mbps": {"log_uniform": [6, 24]},
         "duration_s": {"uniform": [0.3, 1.2]},
@@ -53,7 +53,12 @@ DRAWN = Distribution.from_dict(
     }
 )
 PAIR = Scenario(
-    duration_s=1.2, flows=(Flow("agent", rtt_ms=10.0), Flow("bbr"), Flow("agent", rtt_ms=50.0, start_s=0.3))
+    duration_s=1.2,
+    flows=(
+        Flow("agent", rtt_ms=10.0, parameters={"preference": 0.9}),
+        Flow("bbr"),
+        Flow("agent", rtt_ms=50.0, start_s=0.3, parameters={"preference": 0.1}),
+    ),
 )
 EVERYTHING: dict[str, Any] = {
     "observation": Observation(tuple(FEATURES), history=3),

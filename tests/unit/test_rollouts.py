@@ -17,6 +17,7 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import CallbackList
 from stable_baselines3.common.vec_env import VecMonitor
+from test_native_vector import DRAWN, EVERYTHING, PAIR
 from training import PPO as SMALL
 from training import learn, learn_until_killed, logged, quiet, same, weights
 
@@ -26,45 +27,12 @@ from bbrgym.agents.policy import Agent
 from bbrgym.agents.train import resume
 from bbrgym.agents.wrappers import StandardiseObservation
 from bbrgym.baselines.policy_file import Network
-from bbrgym.envs.action import Action
 from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.episode import EpisodeSpec
-from bbrgym.envs.observation import FEATURES, Observation
+from bbrgym.envs.observation import Observation
 from bbrgym.envs.privileged import PRIVILEGED
-from bbrgym.envs.reward import TERMS, Reward
 from bbrgym.envs.sb3_env import Rollout, SharedPolicyVecEnv
 
-PAIR = Scenario(
-    duration_s=1.2,
-    flows=(
-        Flow("agent", rtt_ms=10.0, parameters={"preference": 0.9}),
-        Flow("bbr"),
-        Flow("agent", rtt_ms=50.0, start_s=0.3, parameters={"preference": 0.1}),
-    ),
-)
-ENDING = Distribution.from_dict(  # by time, by a stop, and by the last byte, before the scenario ends
-    {
-        "rate_mbps": {"log_uniform": [6, 24]},
-        "duration_s": {"uniform": [0.3, 1.2]},
-        "loss": {"choice": [0.0, 0.02]},
-        "flows": {
-            "choice": [
-                [{"algorithm": "agent", "rtt_ms": {"uniform": [10, 60]}, "size_bytes": {"choice": [None, 100_000]}}],
-                [{"algorithm": "bbr"}, {"algorithm": "agent", "stop_s": {"choice": [None, 0.6]}, "rtt_ms": 20}],
-                [
-                    {"algorithm": "cubic"},
-                    {"algorithm": "bbr2"},
-                    {"algorithm": "agent", "start_s": 0.1, "parameters": {"preference": 0}},
-                ],
-            ]
-        },
-    }
-)
-EVERYTHING: dict[str, Any] = {
-    "observation": Observation(tuple(FEATURES), history=3),
-    "reward": Reward({name: 0.1 * (1 + index) for index, name in enumerate(TERMS)}),
-    "action": Action((0.7, 3.0), (0.8, 2.0), cwnd_scale="packets"),
-}
 STEPS = 20
 NONE = CallbackList([])
 
@@ -91,7 +59,7 @@ def assert_same_steps(rollout: Rollout, env: SharedPolicyVecEnv) -> int:
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize(("scenario", "parts"), [(PAIR, EVERYTHING), (ENDING, {}), (ENDING, EVERYTHING)])
+@pytest.mark.parametrize(("scenario", "parts"), [(PAIR, EVERYTHING), (DRAWN, {}), (DRAWN, EVERYTHING)])
 def test_a_rollout_is_its_steps(scenario: Any, parts: dict[str, Any], threads: int) -> None:
     """To the last bit, over several episodes, and with steps before, between and after."""
     spec = EpisodeSpec(scenario, engine="native", engine_options={"threads": threads}, **parts)
@@ -121,7 +89,7 @@ def test_a_rollout_is_its_steps(scenario: Any, parts: dict[str, Any], threads: i
 def test_a_policy_acts_as_outside(output: str) -> None:
     rng = np.random.default_rng(2)
     layers = [(rng.normal(size=shape).astype(np.float32), np.zeros(shape[0], np.float32)) for shape in ((8, 4), (2, 8))]
-    spec = EpisodeSpec(ENDING, observation=Observation(("log_backlog", "loss_rate"), history=2), engine="native")
+    spec = EpisodeSpec(DRAWN, observation=Observation(("log_backlog", "loss_rate"), history=2), engine="native")
     agent = Agent(spec, Network(tuple(layers), output=output))
     with closing(SharedPolicyVecEnv(spec, 3)) as env, closing(SharedPolicyVecEnv(spec, 3)) as twin:
         for each in (env, twin):
@@ -151,7 +119,7 @@ class Recorded:
 
 
 def make_models(
-    critic: tuple[str, ...] = (), scenario: Scenario | Distribution = ENDING, **agent: Any
+    critic: tuple[str, ...] = (), scenario: Scenario | Distribution = DRAWN, **agent: Any
 ) -> list[BaseAlgorithm]:
     """Make two equal learners that have begun to learn."""
     spec = EpisodeSpec(scenario, observation=Observation(history=2), engine="native")
