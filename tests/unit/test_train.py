@@ -43,7 +43,7 @@ from training import (
 from bbrgym import EngineError, Scenario
 from bbrgym.agents import callbacks, checkpoint, training_loop
 from bbrgym.agents.actor import export_agent
-from bbrgym.agents.callbacks import CheckpointCallback, evaluate_agent
+from bbrgym.agents.callbacks import CheckpointCallback
 from bbrgym.agents.checkpoint_names import saved_steps
 from bbrgym.agents.config import ALGORITHMS
 from bbrgym.agents.learner import make_model
@@ -170,15 +170,14 @@ def test_a_run_that_was_killed_twice_logs_the_same(tmp_path: Path, algorithm: st
 def test_a_run_that_was_killed_before_its_first_checkpoint_starts_again(
     finished: Path, tmp_path: Path, moment: str, again: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    place: dict[str, tuple[Any, str]] = {
+        "model": (Tracker, "start"),
+        "record": (Tracker, "log_scenarios"),
+        "evaluation": (CheckpointCallback, "_on_training_start"),
+        "checkpoint": (checkpoint, "_digest"),
+    }
     with monkeypatch.context() as patched:
-        if moment == "model":
-            patched.setattr(Tracker, "start", kill)
-        elif moment == "record":
-            patched.setattr(Tracker, "log_scenarios", kill)
-        elif moment == "evaluation":
-            patched.setattr(CheckpointCallback, "_on_training_start", kill)
-        else:
-            patched.setattr(checkpoint, "_digest", kill)
+        patched.setattr(*place[moment], kill)
         with pytest.raises(Killed):
             learn(tmp_path)
     before = read_run(tmp_path)
@@ -385,12 +384,8 @@ def test_a_learning_canary(tmp_path: Path) -> None:
         tmp_path,
         quiet(),
     )
-    random = _RandomAgent()
-    env = SharedPolicyVecEnv(load_agent(tmp_path).spec, 2)
-    by_chance = evaluate_agent(random, env, 2)["eval/reward"]  # type: ignore[arg-type]
     untrained = read_metrics(tmp_path)[0]["metrics"]["eval/reward"]
     assert result.reward > 0.25 * untrained
-    assert result.reward > 0.25 * by_chance
 
 
 def test_two_trainings_cannot_use_one_folder(tmp_path: Path) -> None:
@@ -584,14 +579,3 @@ class _TiredEngine(fake_engine.FakeEngine):
     def begin_reset(self, scenario: Scenario, seed: int) -> None:
         self.fail_at_step = 5 if len(self.resets) == 3 else None
         super().begin_reset(scenario, seed)
-
-
-class _RandomAgent:
-    def __init__(self) -> None:
-        self._random = np.random.default_rng(1)
-
-    def reset(self) -> None:
-        pass
-
-    def predict(self, observations: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        return self._random.uniform(-1, 1, (len(observations), 2)).astype(np.float32)
