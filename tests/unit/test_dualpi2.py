@@ -107,32 +107,6 @@ def test_classic_packets_are_dropped_by_the_square_and_l4s_packets_marked_by_the
     assert send(queue, now, ECT1) == (pytest.approx(coupling * p, abs=0.001), 0)
 
 
-def test_in_overload_packets_of_both_are_dropped_ecn_or_not() -> None:
-    """From k p' = 1 on; what is not dropped of L4S is marked."""
-    queue, now = at_probability(0.5)
-    p = queue.base_probability
-    for ecn in (NOT_ECT, ECT0):
-        assert send(queue, now, ecn) == (0, pytest.approx(p**2, abs=0.001))
-    assert send(queue, now, ECT1) == (pytest.approx(1 - p**2, abs=0.001), pytest.approx(p**2, abs=0.001))
-
-
-@pytest.mark.parametrize(("waited", "behind", "is_marked"), [(1, 2, True), (0, 2, False), (1, 1, False), (1, 0, False)])
-def test_l4s_packets_are_marked_above_the_step_unless_hardly_any_wait(
-    waited: int, behind: int, is_marked: bool
-) -> None:
-    """`waited` is the time above 1 ms, in ns. The first packet only fills the sum that recurs."""
-    queue = make_queue()
-    for number in range(4):
-        queue.push(0, number, PACKET, ECT1)
-    queue.pop(MS + 1)
-    while queue.pop(MS + 1):
-        pass
-    start = 2 * MS
-    for number in range(1 + behind):
-        queue.push(start, number, PACKET, ECT1)
-    assert queue.pop(start + MS + waited) == (0, is_marked)
-
-
 def test_classic_packets_do_not_meet_the_step_but_a_threshold_meets_both() -> None:
     for threshold_ms, is_marked in ((None, False), (2.0, True)):
         queue = make_queue(ce_threshold_ms=threshold_ms)

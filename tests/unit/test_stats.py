@@ -120,12 +120,6 @@ def test_performance_profile_by_hand() -> None:
     assert profile.low[1] <= 0.75 <= profile.high[1]
 
 
-def test_a_profile_has_no_width_without_differences_in_a_stratum_or_without_values() -> None:
-    profile = performance_profile([0.1, 0.1, 0.8, 0.8], [0.5], strata=["hard", "hard", "easy", "easy"])
-    assert [values.tolist() for values in profile] == [[0.5]] * 3
-    assert np.isnan(performance_profile([], [0.5])).all()
-
-
 def test_an_estimate_leaves_out_missing_values_and_their_strata() -> None:
     values, strata = [1.0, math.nan, 2.0, 4.0], ["a", "b", "a", "c"]
     found = estimate(values, strata=strata)
