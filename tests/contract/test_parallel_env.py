@@ -339,18 +339,12 @@ class TestWhatIsKnown:
                 assert not np.array_equal(env.state(), other.state())
             assert differ > 5
 
-    @pytest.mark.parametrize("scenario", [COMING, DRAWN, MOVED], ids=["coming", "distribution", "moved"])
-    def test_the_state(self, scenario: Any) -> None:
-        env = make(scenario)
-        assert env.state_space.shape == (len(env.state_columns),)
-        assert len(set(env.state_columns)) == len(env.state_columns)
-        states = []
-        for _ in play(env):
-            state = env.state()
-            assert state in env.state_space
-            assert np.isfinite(state).all()
-            states.append(state)
-        assert not np.array_equal(states[3], states[4])  # none is the array of another
+    def test_the_state_is_a_fresh_array_in_its_space(self) -> None:
+        env = make(MOVED)
+        assert len(set(env.state_columns)) == env.state_space.shape[0]
+        states = [env.state() for _ in play(env)]
+        assert all(state in env.state_space and np.isfinite(state).all() for state in states)
+        assert not np.array_equal(states[3], states[4])
         env.close()
         for without in (env, make()):
             with pytest.raises(gymnasium.error.ResetNeeded, match="call reset first"):

@@ -6,7 +6,6 @@ from contextlib import closing
 from functools import partial
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import data_equivalence
@@ -104,20 +103,6 @@ class TestVector:
         for env in (batch, apart, singles):
             env.close()
 
-    def test_neither_threads_nor_neighbours_matter(self) -> None:
-        def play(count: int, threads: int) -> list[Any]:
-            env = BottleneckVectorEnv(count, DRAWN, engine="native", engine_options={"threads": threads}, step_ms=10.0)
-            outputs = [env.reset(seed=3)[0][:2]]
-            for step in range(60):
-                observations, rewards, *_ = env.step(np.full((count, 2), np.sin(step), dtype=np.float32))
-                outputs += [observations[:2], rewards[:2]]
-            env.close()
-            return outputs
-
-        first = play(2, 1)
-        for count, threads in ((2, 4), (33, 1), (33, 2)):
-            assert_same(first, play(count, threads))
-
     def test_outputs_are_not_changed_by_later_steps(self) -> None:
         env = BottleneckVectorEnv(3, SHORT, engine="native", has_infos=True)
         env.reset(seed=1)
@@ -136,18 +121,6 @@ class TestVector:
             *_, infos = env.step(np.zeros((2, 2), np.float32))
         assert env.scenarios == (SHORT, SHORT)
         assert infos["scenario_hash"].tolist() == [SHORT.digest] * 2
-
-    def test_a_bad_action_or_option_changes_nothing(self) -> None:
-        env = BottleneckVectorEnv(2, SHORT, engine="native", has_infos=True)
-        env.reset(seed=1)
-        env.step(np.zeros((2, 2)))
-        for bad in (np.zeros((1, 2)), np.zeros((2, 1)), np.array([[0.0, np.nan], [0.0, 0.0]]), np.zeros(2), None):
-            with pytest.raises(ValueError, match=r"must be numbers of shape"):
-                env.step(bad)  # type: ignore[arg-type]  # on purpose
-        assert env.step(np.full((2, 2), [np.inf, -np.inf]))[4]["time_s"].tolist() == [0.2, 0.2]
-        env.close()
-        with pytest.raises(gymnasium.error.ResetNeeded):
-            env.step(np.zeros((2, 2)))
 
 
 class TestStableBaselines3:
