@@ -24,7 +24,7 @@ from bbrgym import Engine, Flow, Scenario, simulate
 from bbrgym.baselines import registry
 from bbrgym.benchmark.demo import run_demo
 from bbrgym.benchmark.metrics import MOST_FLOWS_ALONE
-from bbrgym.benchmark.plan import Benchmark, Competitor
+from bbrgym.benchmark.plan import Benchmark
 from bbrgym.benchmark.results import BenchmarkResult, load_benchmark
 from bbrgym.benchmark.run import run_benchmark
 from bbrgym.benchmark.tables import overall_table, print_summary, run_table, summary_table
@@ -393,13 +393,6 @@ def test_an_agent_competes_as_it_was_trained(tmp_path: Path) -> None:
     assert trace.hash == simulate(scenario, FakeEngine(), 1, 100.0, agent.policy(scenario)).hash
     # The agent's gains matter.
     assert trace.hash != simulate(scenario, FakeEngine(), 1, 100.0).hash
-
-
-def test_roles_leave_the_other_flows_alone() -> None:
-    scenario = Scenario(flows=(Flow("bbr", 60), Flow("cubic", 60)))
-    taken = Competitor.from_dict({"name": "x", "algorithm": "newreno"}).takes(scenario, roles=[0])
-    assert [flow.algorithm for flow in taken.flows] == ["newreno", "cubic"]
-    assert taken.flows[1] == scenario.flows[1]
 
 
 @pytest.mark.parametrize(

@@ -232,12 +232,6 @@ def test_a_process_that_cannot_start_fails_its_task(monkeypatch: pytest.MonkeyPa
         assert isinstance(executor.submit(abs, -1).exception(), FileNotFoundError)
 
 
-@pytest.mark.parametrize("plain", ["local", "ray", "dask", "slurm"])
-def test_a_configuration_is_equal_after_to_dict_and_of(plain: str) -> None:
-    config = ExecutorConfig.of(plain)
-    assert ExecutorConfig.of(config.to_dict()) == config
-
-
 # Benchmarks
 
 

@@ -10,12 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from omegaconf import OmegaConf
 
-from bbrgym import Flow, Scenario, _testing, simulate
-from bbrgym.envs.distribution import Distribution
+from bbrgym import Flow, Scenario, _testing
 from bbrgym.envs.scenario import LEFT_OUT
 
 SCENARIO = Scenario(
@@ -33,19 +30,6 @@ def test_to_plain_types_and_back():
     assert Scenario.from_dict(json.loads(json.dumps(SCENARIO.to_dict()))) == SCENARIO
     assert pickle.loads(pickle.dumps(SCENARIO)) == SCENARIO
     assert hash(SCENARIO) == hash(Scenario.from_dict(SCENARIO.to_dict()))
-
-
-def test_an_integral_float_makes_the_same_scenario():
-    whole = {"buffer_packets": 1000, "packet_bytes": 1000, "flows": [{"size_bytes": 1000000}], "duration_s": 1}
-    yaml = OmegaConf.create("{buffer_packets: 1e3, packet_bytes: 1e3, flows: [{size_bytes: 1e6}], duration_s: 1}")
-    plain: Any = OmegaConf.to_container(yaml)
-    assert isinstance(plain["buffer_packets"], float)
-    one, other = Scenario.from_dict(whole), Scenario.from_dict(plain)
-    assert json.dumps(one.to_dict()) == json.dumps(other.to_dict())
-    assert one.digest == other.digest
-    assert simulate(one, "native", 1).hash == simulate(other, "native", 1.0).hash  # type: ignore[arg-type]
-    drawn = Distribution.from_dict(plain | {"buffer_packets": {"choice": [2e3]}}).sample(np.random.default_rng(1))
-    assert (drawn.buffer_packets, type(drawn.buffer_packets)) == (2000, int)
 
 
 NEW = dataclasses.replace(
