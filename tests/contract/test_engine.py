@@ -198,8 +198,6 @@ def test_equal_seeds_give_equal_bytes_in_any_engine_and_after_any_episode(
         assert run(other) == first
 
 
-
-
 @simulated
 def test_a_batch_simulates_what_each_engine_does(case: str, engine: Engine) -> None:
     three = dataclasses.replace(SCENARIO, flows=(*SCENARIO.flows, Flow("cubic")))
