@@ -11,8 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from waiting import wait_for
-
 from bbrgym.agents.tracking import Tracker
 from bbrgym.hydra_task import Task, run_explained, run_with_hydra
 
@@ -79,9 +77,7 @@ def sometimes(config: dict[str, Any], directory: Path) -> float:
 
 
 def track(config: dict[str, Any], directory: Path) -> float:
-    """Log 40 steps of 5 metrics as a training does, with `jobs` of them at the same time."""
-    (directory / "ready").touch()
-    wait_for(lambda: len(list(directory.parent.glob("*/ready"))) >= config["jobs"])
+    """Log 40 steps of 5 metrics as a training does."""
     with Tracker.start(directory, "train", directory.name, config, config=config["tracking"]) as tracker:
         for step in range(40):
             tracker.log_metrics({f"m{index}": config["seed"] + index + step / 100 for index in range(5)}, step)

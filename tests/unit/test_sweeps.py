@@ -256,7 +256,7 @@ def test_every_variant_of_every_sweep_is_accepted(experiment: str, monkeypatch: 
 def test_a_sweep_and_its_jobs_are_nested_runs_of_one_store(mlflow_database: Path) -> None:
     Path("runs").mkdir()
     shutil.copy(mlflow_database, "runs")
-    given = (*LOCAL, "hydra.launcher.workers=2", "tracking=mlflow", "jobs=1", "seed=1,2", "agent.gamma=0.9")
+    given = (*LOCAL, "hydra.launcher.workers=2", "tracking=mlflow", "seed=1,2", "agent.gamma=0.9")
     assert run(sweep_tasks.track, *given) == 0
     from mlflow import MlflowClient
 
