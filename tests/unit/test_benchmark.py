@@ -395,6 +395,9 @@ def test_an_agent_competes_as_it_was_trained(tmp_path: Path) -> None:
     assert trace.hash != simulate(scenario, FakeEngine(), 1, 100.0).hash
 
 
+BBR = {"algorithm": "bbr"}
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -403,8 +406,10 @@ def test_an_agent_competes_as_it_was_trained(tmp_path: Path) -> None:
         ({"scenarios": {"odd": {"rate_mbps": -3}}}, "scenario 'odd': rate_mbps"),
         ({"scenarios": {"odd": {"rate_mbps": {"uniform": [1, 2]}}}}, "scenario 'odd'"),
         ({"competitors": ["bbr", "bbr"]}, "two competitors are called 'bbr'"),
-        ({"scenarios": {"a": {}, "a/b": {}}, "competitors": [{"name": "b/c", "algorithm": "bbr"},
-          {"name": "c", "algorithm": "bbr"}]}, "'a' and 'a/b' are both called 'a/b/c'"),
+        (
+            {"scenarios": {"a": {}, "a/b": {}}, "competitors": [BBR | {"name": "b/c"}, BBR | {"name": "c"}]},
+            "called 'a/b/c'",
+        ),
         ({"competitors": "all - bbr9"}, r"unknown competitor 'bbr9' \(did you mean 'bbr"),
         ({"competitors": ["all stock"]}, "like 'all - stock \\+ bbr-stock', got 'all stock'"),
         ({"competitors": ["bbr-stock"], "engine": "native"}, "has no algorithm 'bbr-stock'"),
@@ -426,7 +431,7 @@ def test_an_agent_competes_as_it_was_trained(tmp_path: Path) -> None:
         ({"flavour": "x"}, "a benchmark: unknown key 'flavour'"),
         ({"agent": "nowhere"}, "no trained agent in 'nowhere'"),
     ],
-)  # fmt: skip
+)
 def test_a_bad_configuration_is_refused(change: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises((ValueError, FileNotFoundError), match=message):
         run(changed(**change), tmp_path / "none")
