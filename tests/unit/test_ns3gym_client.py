@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Iterator
@@ -262,6 +263,25 @@ def test_a_program_that_somebody_else_starts(command: list[str]) -> None:
         threading.Timer(0.1, start).start()
         assert len(episode(env)) == 4
         assert programs[1].wait(10) == 0
+
+
+def test_a_killed_parent_takes_the_program_with_it(command: list[str]) -> None:
+    script = f"""
+        import time
+        from bbrgym.envs.ns3gym.client import Ns3GymEnv
+        env = Ns3GymEnv({command!r})
+        env.reset()
+        print(env.pid, env._peer._process.guard.pid, flush=True)
+        time.sleep(60)
+        """
+    parent = subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    pids = [int(word) for word in parent.stdout.readline().split()]
+    assert all(is_running(pid) for pid in pids)
+    parent.kill()
+    parent.wait()
+    wait_for(lambda: not any(is_running(pid) for pid in pids))
+    parent.stdout.close()
 
 
 def test_close_leaves_no_process(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
