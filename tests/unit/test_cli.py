@@ -267,6 +267,17 @@ def test_a_job_that_fails_in_a_multirun_does_not_end_the_others(capsys: pytest.C
     assert not Path("runs/train").exists()
 
 
+def test_cfg_prints_and_runs_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    folder = Path("mine/scenario")  # a user's own choices
+    folder.mkdir(parents=True)
+    (folder / "tiny.yaml").write_text("rate_mbps: 3\nflows: [{algorithm: agent, rtt_ms: 30}]\n")
+    assert main(["train", "--config-dir", "mine", "--cfg", "job", "agent=sac", "scenario=tiny"]) == 0
+    printed = capsys.readouterr().out
+    assert "algorithm: sac" in printed
+    assert "rate_mbps: 3\n" in printed
+    assert not Path("runs").exists()
+
+
 def test_a_demonstration_from_training_to_the_report(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

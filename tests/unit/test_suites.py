@@ -24,7 +24,7 @@ from bbrgym.benchmark.results import BenchmarkResult, load_benchmark
 from bbrgym.benchmark.run import run_benchmark
 from bbrgym.benchmark.statistics import Estimate
 from bbrgym.benchmark.suites import FIGURES
-from bbrgym.benchmark.verdicts import Verdicts, judge, page_blocks
+from bbrgym.benchmark.verdicts import Verdicts, judge, page_blocks, print_verdicts
 
 CONFIG: dict[str, Any] = {
     "name": "small",
@@ -276,6 +276,13 @@ def test_the_report_has_the_verdicts_and_escapes_names(finished: BenchmarkResult
     own = next(one for one in Verdicts.of(finished).judgements if one.suite == "busy")
     assert f"| slow | link utilisation | {own.text} | >= 50% | pass |" in text
     assert "half \\| of it" in text
+
+
+def test_what_did_not_pass_is_printed(finished: BenchmarkResult) -> None:
+    console = Console(file=io.StringIO(), width=160)
+    print_verdicts(Verdicts.of(finished), console)
+    assert isinstance(console.file, io.StringIO)
+    assert "fail: beside/duel: smallest share" in console.file.getvalue()
 
 
 # RFC 9743.
