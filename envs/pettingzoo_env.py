@@ -37,7 +37,7 @@ TWO_AGENTS_SCENARIO: Final = Scenario(
 )
 """The default: an agent and a BBR flow of the same RTT on a 12 Mbit/s link for 20 s; another agent from 5 s to 15 s."""
 
-FLOW_STATE: Final[tuple[str, ...]] = ("base_rtt_ms", *FLOW_COLUMNS)
+FLOW_STATE: Final[tuple[str, ...]] = ("path_rtt_ms", *FLOW_COLUMNS)
 """What the state has of each flow: its RTT without a queue, and its row of the step."""
 
 LINK_STATE: Final[tuple[str, ...]] = ("buffer_packets", "loss", *LINK_COLUMNS)
@@ -83,7 +83,7 @@ class BottleneckParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ha
 
     What a critic may know in training, and no sender at run time: `state()`, of the shape of `state_space`, with the
     names in `state_columns`. It has `FLOW_STATE` of every flow of the scenario, hand-coded ones too
-    (`flow_0.base_rtt_ms`, `flow_0.is_active`, …), then `LINK_STATE` of the link (`link.buffer_packets`,
+    (`flow_0.path_rtt_ms`, `flow_0.is_active`, …), then `LINK_STATE` of the link (`link.buffer_packets`,
     `link.queue_mean_ms`, …), all of the last step. It has room for the most flows that a scenario can have; missing
     values are 0. Every value x is stored as asinh(x), which is about x for small values and ln(2x) for large ones, so
     that packets, ms and shares can enter one network; `numpy.sinh` inverts it.

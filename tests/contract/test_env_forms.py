@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
-import dataclasses
 import json
 import pickle
 import subprocess
@@ -155,14 +153,6 @@ class TestBottleneckEnv:
             pass
         assert not np.array_equal(step[0], neutral)  # the value of a truncated episode is estimated from it
 
-    def test_actions_reach_the_engine(self) -> None:
-        def throughput(gain: float) -> float:
-            env = make(scenario=Scenario(duration_s=3.0, flows=(Flow("agent"),)), reward=Reward({"throughput": 1.0}))
-            env.reset(seed=1)
-            return sum(float(env.step(np.array([gain, 0.0]))[1]) for _ in range(29))
-
-        assert throughput(1.0) > 1.2 * throughput(-1.0)
-
     def test_info_has_the_raw_rows_of_a_step_in_rtts(self) -> None:
         env = make(step_ms=None, step_rtts=2.5)
         _, info = env.reset(seed=1)
@@ -210,67 +200,30 @@ class TestBottleneckEnv:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            (
-                {"scenario": PAIR, "other_agents": None},
-                r"exactly one agent flow, got 2 \(agent, bbr, agent\).*SharedPolicyVecEnv",
-            ),
-            ({"scenario": SHORT.with_algorithm("bbr")}, "must have a flow with algorithm 'agent', got: bbr, bbr"),
+            ({"scenario": PAIR, "other_agents": None}, r"got 2 \(agent, bbr, agent\).*SharedPolicyVecEnv"),
+            ({"scenario": SHORT.with_algorithm("bbr")}, "algorithm 'agent', got: bbr, bbr"),
             ({"scenario": {"rates": 1}}, "scenario: unknown key 'rates'"),
             ({"scenario": "dule"}, "unknown scenario 'dule' .did you mean 'duel'.*paper/acw"),
             ({"scenario": 5}, "scenario must be a mapping of its fields, got 5"),
-            (
-                {"scenario": {"flows": [{"algorithm": "agent", "parameters": 5}]}},
-                "parameters of algorithm 'agent' must be a mapping, got 5",
-            ),
+            ({"scenario": {"flows": [{"algorithm": "agent", "parameters": 5}]}}, "parameters .*'agent' .*got 5"),
             ({"other_agents": "tcp"}, "unknown other_agents 'tcp'"),
             ({"observation": {"feature": []}}, "observation: unknown key 'feature' .*; known: features, history"),
-            (
-                {"observation": {"features": "loss_rate"}},
-                "observation.features must be a list of names, got 'loss_rate'",
-            ),
-            ({"action": [1, 2]}, r"action must be a mapping with keys of .*, got \[1, 2\]"),
-            ({"reward": {"terms": 3}}, "reward.terms must be a mapping of weights by name, got 3"),
-            ({"engine": 5}, "engine must be a name or a callable that makes an engine, got 5"),
+            ({"observation": {"features": "loss_rate"}}, "observation.features .*got 'loss_rate'"),
+            ({"action": [1, 2]}, r"action must be a mapping .*, got \[1, 2\]"),
+            ({"reward": {"terms": 3}}, "reward.terms must be a mapping .*, got 3"),
+            ({"engine": 5}, "engine must be a name or .*, got 5"),
             ({"engine_options": 3}, "engine_options must be a mapping, got 3"),
             ({"engine": "ns2"}, "unknown engine 'ns2'.*; known: native, ns3, linux"),
             ({"step_ms": 0}, "step_ms must be > 0 or null, got 0"),
             ({"step_ms": None}, "give one"),
             ({"step_rtts": 2.0}, "give one"),
             ({"render_mode": "gif"}, "unknown render_mode 'gif'; known: None, human, ansi, rgb_array"),
-            ({"step_ms": None, "step_rtts": float("nan")}, "step_rtts must be a finite number > 0 or null, got nan"),
+            ({"step_ms": None, "step_rtts": float("nan")}, "step_rtts .*got nan"),
         ],
     )
     def test_bad_arguments_are_refused_by_name(self, arguments: dict[str, Any], message: str) -> None:
         with pytest.raises(ValueError, match=message):
             BottleneckEnv(**DEFAULTS | arguments)
-
-    def test_renders(self) -> None:
-        env = make(render_mode="rgb_array")
-        env.reset(seed=1)
-        blank: Any = env.render()
-        for _ in range(5):
-            env.step(ZERO)
-        drawn: Any = env.render()
-        assert (drawn.shape, drawn.dtype) == ((400, 600, 3), np.uint8)
-        assert not np.array_equal(blank, drawn)
-        text = make(render_mode="ansi")
-        text.reset(seed=1)
-        assert "RTT      - ms" in str(text.render())
-        text.step(ZERO)
-        assert "Mbit/s" in str(text.render())
-
-    @pytest.mark.filterwarnings("error")
-    def test_human_prints_each_reset_and_step_once(self, capsys: pytest.CaptureFixture[str]) -> None:
-        human, text = make(render_mode="human"), make(render_mode="ansi")
-        expected: list[Any] = []
-        for env in (human, text):
-            env.reset(seed=1)
-            expected.append(env.render())
-            for _ in range(2):
-                env.step(ZERO)
-                expected.append(env.render())
-        assert expected[:3] == [None] * 3
-        assert capsys.readouterr().out.splitlines() == expected[3:]
 
     def test_the_docstring_has_the_default_observation(self) -> None:
         table = [line.split("|")[2:5] for line in str(BottleneckEnv.__doc__).splitlines() if line.count("|") == 6]
@@ -278,13 +231,6 @@ class TestBottleneckEnv:
             (name.strip(), float(low), float(high)) for name, low, high in table[2:] if name.strip() in FEATURES
         ]
         assert described == [(n, FEATURES[n].low, FEATURES[n].high) for n in Observation().features]
-
-    def test_the_docstring_has_the_default_bounds_of_the_gains(self) -> None:
-        lines = [line.split("|") for line in str(BottleneckEnv.__doc__).splitlines() if line.count("|") == 7]
-        described = {cells[2].strip(): [float(cell) for cell in cells[3:6]] for cells in lines if "_gain" in cells[2]}
-        at = [Action().gains([position] * 2) for position in (-1, 0, 1)]
-        for index, name in enumerate(("cwnd_gain", "pacing_gain")):
-            assert described[name] == pytest.approx([gains[index] for gains in at], abs=0.005)
 
     def test_the_default_scenario_is_that_of_the_configuration(self) -> None:
         assert Distribution.from_dict(conf("scenario/default")).example == DEFAULT_SCENARIO
@@ -307,16 +253,6 @@ class TestBottleneckEnv:
 
 
 class TestVector:
-    @pytest.mark.filterwarnings("error")
-    def test_make_vec(self) -> None:
-        for mode in ("vector_entry_point", None):
-            vector = gymnasium.make_vec(ID, num_envs=4, vectorization_mode=mode, scenario=SHORT, engine=FakeEngine)
-            assert isinstance(vector.unwrapped, BottleneckVectorEnv)
-            observations, _ = vector.reset(seed=1)
-            assert observations in vector.observation_space
-            vector.close()
-            vector.close()
-
     @pytest.mark.filterwarnings("error")
     @pytest.mark.parametrize("autoreset_mode", ["NextStep", "SameStep"])
     @pytest.mark.parametrize("render_mode", ["ansi", "rgb_array"])
@@ -348,20 +284,6 @@ class TestVector:
             for frame, single in zip(frames, singles, strict=True):
                 np.testing.assert_array_equal(frame, single.render())
 
-    def test_a_masked_reset_changes_only_its_own_pictures(self) -> None:
-        for render_mode in ("ansi", "rgb_array"):
-            vector = BottleneckVectorEnv(
-                2, SHORT, engine=FakeEngine, render_mode=render_mode, autoreset_mode="Disabled"
-            )
-            vector.reset(seed=1)
-            vector.step(np.zeros((2, 2), np.float32))
-            vector.step(np.zeros((2, 2), np.float32))
-            before: Any = vector.render()
-            vector.reset(options={"reset_mask": np.array([True, False])})
-            after: Any = vector.render()
-            assert np.array_equal(before[1], after[1])
-            assert not np.array_equal(before[0], after[0])
-
     def test_all_engines_work_at_once(self) -> None:
         calls: list[str] = []
 
@@ -380,21 +302,19 @@ class TestVector:
         assert calls == ["begin"] * 3 + ["finish"] * 3
 
     @pytest.mark.parametrize(
-        ("arguments", "message"),
+        ("use", "message"),
         [
-            ({"num_envs": 0}, "num_envs must be an integer >= 1, got 0"),
-            ({"autoreset_mode": "Never"}, "unknown autoreset_mode 'Never'; known: NextStep, SameStep, Disabled"),
-            ({"render_mode": "human"}, "unknown render_mode 'human'; known: None, ansi, rgb_array"),
-            ({"scenario": PAIR, "other_agents": None}, "exactly one agent flow"),
+            (lambda: BottleneckVectorEnv(0, SHORT, engine=FakeEngine), "num_envs .*got 0"),
+            (lambda: BottleneckVectorEnv(2, SHORT, autoreset_mode="Never"), "'Never'; known: NextStep, SameStep, Dis"),
+            (lambda: BottleneckVectorEnv(2, SHORT, render_mode="human"), "'human'; known: None, ansi, rgb_array"),
+            (lambda: BottleneckVectorEnv(2, PAIR, other_agents=None), "exactly one agent flow"),
+            (lambda: BottleneckVectorEnv(2, SHORT, engine=FakeEngine).reset(seed=[1]), "seed must have 2 seeds"),
+            (lambda: BottleneckVectorEnv(2, SHORT, engine=FakeEngine).step(np.zeros((1, 2))), "numbers of shape"),
         ],
     )
-    def test_bad_arguments(self, arguments: dict[str, Any], message: str) -> None:
+    def test_bad_arguments(self, use: Callable[[], Any], message: str) -> None:
         with pytest.raises(ValueError, match=message):
-            BottleneckVectorEnv(**DEFAULTS | arguments)
-        with pytest.raises(ValueError, match="seed must have 2 seeds"):
-            BottleneckVectorEnv(2, SHORT, engine=FakeEngine).reset(seed=[1])
-        with pytest.raises(ValueError, match="must be numbers of shape"):
-            BottleneckVectorEnv(2, SHORT, engine=FakeEngine).step(np.zeros((1, 2), np.float32))
+            use()
 
 
 class TestStableBaselines3:
@@ -449,15 +369,6 @@ class TestStableBaselines3:
         vec.reset()
         assert vec.scenarios == (SHORT, SHORT)
 
-    def test_it_trains_and_is_monitored(self) -> None:
-        from stable_baselines3 import PPO
-        from stable_baselines3.common.vec_env import VecMonitor
-
-        vec = VecMonitor(SharedPolicyVecEnv(EpisodeSpec(PAIR, engine=FakeEngine), 2))
-        model = PPO("MlpPolicy", vec, n_steps=25, batch_size=50, n_epochs=1, seed=1, device="cpu")
-        model.learn(200)
-        assert [episode["l"] for episode in model.ep_info_buffer] == [20] * 8
-
     def test_what_stable_baselines3_asks(self) -> None:
         vec = SharedPolicyVecEnv(EpisodeSpec(PAIR, engine=FakeEngine))
         assert vec.get_attr("agents") == [2, 2]
@@ -501,31 +412,17 @@ class TestSpec:
         options = {name: value for name, value in conf("engine/native").items() if name != "name"}
         assert EpisodeSpec.from_config(config) == EpisodeSpec(DEFAULT_SCENARIO, engine_options=options)
 
-    @pytest.mark.parametrize("name", [name for name in scenario_names() if "/" not in name])
-    def test_every_scenario_of_the_configuration_runs(self, name: str) -> None:
-        spec = EpisodeSpec.from_config({"scenario": conf(f"scenario/{name}")})
-        assert spec.agents in (1, 2, 8)
-        fields = {field.name for field in dataclasses.fields(Scenario)}
-        assert set(conf(f"scenario/{name}")) == fields | {"rate_trace", "workload"}  # all can be overridden
-        assert simulate(spec.distribution.sample(np.random.default_rng(1)), FakeEngine()).time_s.size > 100
-
     @pytest.mark.parametrize(
         ("config", "message"),
         [
             ({}, "no 'scenario'"),
             ({"scenario": {}, "env": {"step": 1}}, "env: unknown key 'step' .*; known: step_ms, step_rtts"),
-            ({"scenario": {}, "reward": {"weights": {}}}, "reward: unknown key 'weights'; known: terms"),
             ({"scenario": {}, "action": [1]}, "action must be a mapping"),
-            ({"scenario": {}}, "must have a flow with algorithm 'agent'"),
         ],
     )
     def test_bad_configurations(self, config: dict[str, Any], message: str) -> None:
         with pytest.raises(ValueError, match=message):
             EpisodeSpec.from_config(config)
-
-    def test_by_name(self) -> None:
-        config = {"scenario": SHORT.to_dict(), "engine": {"name": "fake", "timeout_s": 1.0}}
-        assert len(list(play(BottleneckEnv.from_spec(EpisodeSpec.from_config(config))))) == 10
 
 
 class TestIds:
@@ -663,12 +560,6 @@ class TestIds:
             with pytest.raises(ValueError, match="other_agents='bbr'"):
                 refused()
 
-    def test_scenarios_become_plain_types(self) -> None:
-        assert Scenario.from_dict(dataclasses.asdict(PAIR)) == PAIR == copy.deepcopy(PAIR)
-        assert dataclasses.asdict(Reward({"delay": 2})) == {"terms": {"delay": 2.0}}
-        assert pickle.loads(pickle.dumps(PAIR)).digest == PAIR.digest
-        assert Scenario(rate_mbps=12).digest == Scenario(rate_mbps=12.0).digest != Scenario(rate_mbps=13).digest
-
 
 class TestDisabledAutoreset:
     def test_it_equals_gymnasiums(self) -> None:
@@ -729,14 +620,10 @@ def test_a_policy_of_simulate_is_for_one_run() -> None:
 def test_importing_it_is_light() -> None:
     code = (
         "import sys, bbrgym, bbrgym.envs.episode, bbrgym.envs.gym_env, bbrgym.envs.vector_env\n"
-        "heavy = ('torch', 'mlflow', 'matplotlib', 'pandas', 'stable_baselines3', 'pettingzoo')\n"
-        "print([module for module in heavy if module in sys.modules])\n"
-        "sys.modules['pettingzoo'] = None\n"
-        "try: bbrgym.parallel_env()\n"
-        "except ModuleNotFoundError as error: print(error)\n"
+        "heavy = {'torch', 'mlflow', 'matplotlib', 'pandas', 'stable_baselines3', 'pettingzoo'}\n"
+        "sys.exit(', '.join(heavy & set(sys.modules)) or 0)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\nthe environment of several agents needs pettingzoo: pip install 'bbrgym[multi]'\n"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 def test_a_gymnasium_without_autoreset_modes_has_all_but_the_vector_form() -> None:

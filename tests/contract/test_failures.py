@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from fake_engine import FakeEngine
-from forks import OF_ANOTHER, passes_in_fork, refuses
+from forks import passes_in_fork, refuses
 from marks import needs_ns3
 from waiting import HANG_S, is_running, wait_for
 
@@ -150,18 +150,6 @@ def test_a_failed_environment_is_truncated_and_comes_back_with_the_next_step(mad
         assert rewards[FAILS] == 0
         assert "engine_error" not in infos
         assert form.step(3)[2][FAILS] != 0
-
-
-def test_with_same_step_the_reason_is_in_the_final_info(made: list[Failing]) -> None:
-    form = Vector("SameStep")
-    with contextlib.closing(form.env):
-        form.reset()
-        made[FAILS].fails_in = {2}
-        _, before, *_ = form.step(0)
-        _, observations, _, truncated, infos, final = form.step(1)
-        assert truncated.tolist() == [False, True, False]
-        assert final["engine_error"].tolist() == [None, "it fails in step 2", None]
-        assert infos["final_obs"][FAILS].tobytes() == before[FAILS].tobytes() != observations[FAILS].tobytes()
 
 
 def test_the_vec_env_truncates_all_agents_of_a_failed_engine(made: list[Failing]) -> None:
@@ -313,31 +301,3 @@ def test_another_thread_and_a_fork_are_refused_in_the_middle_of_a_call(
     assert not errors
     env.step(action)  # the episode continues
     env.close()
-
-
-# --- forks ----------------------------------------------------------------------------------------------------------
-
-
-@needs_ns3
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
-def test_a_fork_cannot_use_an_environment_of_ns3_and_leaves_it_alone(form: str) -> None:
-    make_form, action = FORMS[form]
-    results = []
-    for is_forked in (False, True):
-        env = make_form(EpisodeSpec(SCENARIO, engine="ns3"))
-        with contextlib.closing(env):
-            if form == "sb3":
-                env.seed(1)
-                env.reset()
-            else:
-                env.reset(seed=1)
-            if is_forked:
-
-                def check(env: Any = env) -> None:
-                    refuses(OF_ANOTHER, lambda: env.step(action), env.reset)
-                    env.close()
-
-                assert passes_in_fork(check)
-            results.append(repr(env.step(action)[:2]))
-    assert results[0] == results[1]

@@ -58,22 +58,6 @@ def test_startup_drain_probe_bw_follow_in_this_order_and_the_model_fits_the_path
     assert path.lost == 0
 
 
-def test_startup_doubles_the_rate_every_round():
-    bbr = make()
-    path = Path(bbr, rate_mbps=100, rtt_ms=40)
-    bandwidth = []
-    for round_end in (85, 126, 167, 208):
-        path.run_until(round_end)
-        bandwidth.append(bbr.metrics()["max_bandwidth_mbps"])
-    growth = [b / a for a, b in itertools.pairwise(bandwidth)]
-    assert all(1.6 < g < 2.4 for g in growth), growth
-
-
-def test_the_queue_of_startup_is_gone_after_drain():
-    bdp = 10e6 * 0.0408 / 8
-    assert Hand(make()).path.in_flight <= 1.3 * bdp + 6 * PACKET
-
-
 def test_probe_bw_cycles_through_eight_phases_and_never_starts_in_the_draining_one():
     first_phases = set()
     for seed in range(40):

@@ -23,11 +23,11 @@ from rich.console import Console
 from bbrgym import Engine, Flow, Scenario, simulate
 from bbrgym.baselines import registry
 from bbrgym.benchmark.demo import run_demo
-from bbrgym.benchmark.metrics import FLOW_METRICS, METRICS, MOST_FLOWS_ALONE, OPTIONAL
+from bbrgym.benchmark.metrics import MOST_FLOWS_ALONE
 from bbrgym.benchmark.plan import Benchmark, Competitor
 from bbrgym.benchmark.results import BenchmarkResult, load_benchmark
 from bbrgym.benchmark.run import run_benchmark
-from bbrgym.benchmark.tables import View, overall_table, print_summary, run_table, summary_table, views
+from bbrgym.benchmark.tables import overall_table, print_summary, run_table, summary_table
 from bbrgym.envs.engine import ENGINES, EngineUnavailableError, RegisteredEngine, make_engine
 from bbrgym.envs.trace_file import load_trace, save_trace
 from bbrgym.files import open_folder, write_json
@@ -170,15 +170,6 @@ def test_real_time_runs_one_at_a_time_unless_told_otherwise() -> None:
     assert Benchmark.from_dict(config).executor.workers == 1
     assert Benchmark.from_dict(config | {"executor": {"name": "local", "workers": 3}}).executor.workers == 3
     assert Benchmark.from_dict(config | {"engine": "fake"}).executor.workers is None
-    with pytest.raises(ValueError, match="retries must be an integer >= 0, got -1"):
-        Benchmark.from_dict(config | {"retries": -1})
-
-
-def test_integral_floats_make_the_same_runs() -> None:
-    whole = Benchmark.from_dict(changed(competitors=["bbr"], seeds=[1, 2], roles=[0]))
-    floats = Benchmark.from_dict(changed(competitors=["bbr"], seeds=[1.0, 2e0], roles=[0.0]))
-    assert json.dumps(floats.to_dict()) == json.dumps(whole.to_dict())
-    assert [(run.key, run.seed) for run in floats.runs()] == [(run.key, run.seed) for run in whole.runs()]
 
 
 def test_finished_runs_are_not_repeated(tmp_path: Path) -> None:
@@ -289,12 +280,9 @@ def test_a_benchmark_on_storage_by_url(url: str, tmp_path: Path, finished: Bench
     assert (result.failures, result.missing) == ([], [])
     files = {str(path.relative_to(finished.directory)) for path in finished.directory.rglob("*.parquet")}
     assert len(files) == 1 + 8
+    files |= {name.replace("trace.parquet", "metrics.json") for name in files}
     for name in files:
         assert (open_folder(folder) / name).read_bytes() == (finished.directory / name).read_bytes()
-    for key in result.results["key"].unique():
-        for name in ("metrics.json", "trace.parquet"):
-            place = f"runs/{key}/{name}"
-            assert (open_folder(folder) / place).read_bytes() == (finished.directory / place).read_bytes()
     # It resumes there, and its report is written there.
     (open_folder(folder) / "runs" / result.results["key"].iloc[0] / "metrics.json").unlink()
     console = quiet()
@@ -310,12 +298,6 @@ def test_workers_must_share_the_storage(tmp_path: Path) -> None:
     result = run_benchmark(config, f"memory://{tmp_path}", quiet(), engine_factory=make_fake, has_report=False)
     (failure,) = result.failures
     assert "which all workers must share" in failure.error
-
-
-def test_unknown_storage_is_refused() -> None:
-    pytest.importorskip("upath", reason="storage by URL needs bbrgym[storage]")
-    with pytest.raises(ValueError, match="nowhere"):
-        open_folder("nowhere://bucket")
 
 
 def test_an_interrupted_benchmark_lists_its_missing_runs(tmp_path: Path, finished: BenchmarkResult) -> None:
@@ -341,50 +323,10 @@ def test_a_trace_is_the_same_after_saving_and_loading(tmp_path: Path) -> None:
     assert again.scenario.flows[1].parameters == {"cwnd_gain": 1.5}
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("benchmark.json", "{}", r"benchmark\.json' is damaged: it has no 'runs'"),
-        ("benchmark.json", '{"runs": 3}', r"benchmark\.json' is damaged: its content has another layout"),
-        ("failures.json", '[{"x": 1}]', r"failures\.json' is damaged: its content has another layout"),
-        ("failures.json", "[", r"failures\.json' is damaged: Expecting value"),
-    ],
-)
-def test_damaged_files_are_refused(
-    name: str, content: str, message: str, tmp_path: Path, finished: BenchmarkResult
-) -> None:
-    damaged = shutil.copytree(finished.directory, tmp_path / "damaged")
-    (damaged / name).write_text(content)
-    with pytest.raises(ValueError, match=message):
-        load_benchmark(damaged)
-
-
-@pytest.mark.parametrize("change", [{"trace_hash": None}, {"rows": [1.5]}, {"rows": 3}])
-def test_a_run_with_damaged_metrics_is_missing(
-    change: dict[str, Any], tmp_path: Path, finished: BenchmarkResult
-) -> None:
-    damaged = shutil.copytree(finished.directory, tmp_path / "damaged")
-    path = next(damaged.glob("runs/*/metrics.json"))
-    path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    assert [run["key"] for run in load_benchmark(damaged).missing] == [path.parent.name]
-
-
 def test_a_file_that_is_not_a_trace_is_refused(tmp_path: Path) -> None:
     pd.DataFrame({"x": [1.0]}).to_parquet(tmp_path / "x.parquet")
     with pytest.raises(ValueError, match="is not a trace"):
         load_trace(tmp_path / "x.parquet")
-
-
-def test_ns3_gives_the_same_numbers_in_any_process(tmp_path: Path) -> None:
-    pytest.importorskip("bbrgym._ns3", reason="built without ns-3")
-    scenario = {"rate_mbps": 12, "duration_s": 2, "flows": [{"rtt_ms": 10}, {"rtt_ms": 50}]}
-    config = changed(scenarios={"duel": scenario}, competitors=["bbr", "cubic-stock"], seeds=[1])
-    config |= {"engine": {"name": "ns3", "timeout_s": 30}, "executor": {"workers": 1}}
-    result = run_benchmark(config, tmp_path, quiet(), has_report=False)
-    assert result.failures == []
-    for name, trace_hash in zip(result.results["competitor"], result.results["trace_hash"], strict=True):
-        assert simulate(Scenario.from_dict(scenario).with_algorithm(name), "ns3", seed=1).hash == trace_hash
-    assert set(result.results["competitor"]) == {"bbr", "cubic-stock"}
 
 
 @pytest.mark.parametrize(
@@ -404,23 +346,18 @@ def test_key_changes_with_everything_that_decides_a_run(change: dict[str, Any]) 
     assert before.key != after.key
 
 
-def test_key_changes_with_the_code_which_depends_on_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_key_changes_with_the_code_and_not_with_names_and_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len({Benchmark.from_dict(changed(engine=engine)).code_hash() for engine in ("native", "ns3", "fake")}) == 3
     before = {run.key for run in Benchmark.from_dict(changed()).runs()}
-    monkeypatch.setattr(Benchmark, "code_hash", lambda _: "another build")
-    assert not before & {run.key for run in Benchmark.from_dict(changed()).runs()}
-
-
-def test_key_does_not_change_with_names_and_engine_limits() -> None:
     renamed = changed(
         scenarios={"other": CONFIG["scenarios"]["alone"]},
         competitors=[{"name": "google", "algorithm": "bbr"}],
         engine={"name": "fake", "timeout_s": 99},
         executor="ray",
-        seeds=[1],
     )
-    (run,) = Benchmark.from_dict(renamed).runs()
-    assert run.key in {run.key for run in Benchmark.from_dict(changed()).runs()}
+    assert {run.key for run in Benchmark.from_dict(renamed).runs()} < before
+    monkeypatch.setattr(Benchmark, "code_hash", lambda _: "another build")
+    assert not before & {run.key for run in Benchmark.from_dict(changed()).runs()}
 
 
 def test_a_benchmark_is_equal_after_to_dict_and_from_dict() -> None:
@@ -463,15 +400,6 @@ def test_an_agent_competes_as_it_was_trained(tmp_path: Path) -> None:
     assert trace.hash != simulate(scenario, FakeEngine(), 1, 100.0).hash
 
 
-def test_key_changes_with_the_agents_weights(tmp_path: Path) -> None:
-    config = changed(competitors=[{"name": "mine", "agent": str(tmp_path)}], seeds=[1])
-    keys = []
-    for seed in (1, 2):
-        make_agent(seed).save(tmp_path)
-        keys += [run.key for run in Benchmark.from_dict(config).runs()]
-    assert len(set(keys)) == len(keys) == 4
-
-
 def test_roles_leave_the_other_flows_alone() -> None:
     scenario = Scenario(flows=(Flow("bbr", 60), Flow("cubic", 60)))
     taken = Competitor.from_dict({"name": "x", "algorithm": "newreno"}).takes(scenario, roles=[0])
@@ -484,43 +412,33 @@ def test_roles_leave_the_other_flows_alone() -> None:
     [
         ({"scenarios": {}}, "needs scenarios: choose an experiment"),
         ({"scenarios": ["odd"]}, "needs scenarios: choose an experiment"),
-        ({"scenarios": {"odd": {"rate": 3}}}, "scenario 'odd': .*'rate'"),
         ({"scenarios": {"odd": {"rate_mbps": -3}}}, "scenario 'odd': rate_mbps"),
         ({"scenarios": {"odd": {"rate_mbps": {"uniform": [1, 2]}}}}, "scenario 'odd'"),
-        ({"competitors": ["bbr9"]}, "unknown algorithm 'bbr9'"),
         ({"competitors": ["bbr", "bbr"]}, "two competitors are called 'bbr'"),
-        (
-            {
-                "scenarios": {"a": {}, "a/b": {}},
-                "competitors": [{"name": "b/c", "algorithm": "bbr"}, {"name": "c", "algorithm": "bbr"}],
-            },
-            "runs of scenarios 'a' and 'a/b' are both called 'a/b/c'",
-        ),
+        ({"scenarios": {"a": {}, "a/b": {}}, "competitors": [{"name": "b/c", "algorithm": "bbr"},
+          {"name": "c", "algorithm": "bbr"}]}, "'a' and 'a/b' are both called 'a/b/c'"),
         ({"competitors": "all - bbr9"}, r"unknown competitor 'bbr9' \(did you mean 'bbr"),
         ({"competitors": ["all stock"]}, "like 'all - stock \\+ bbr-stock', got 'all stock'"),
         ({"competitors": ["bbr-stock"], "engine": "native"}, "has no algorithm 'bbr-stock'"),
-        ({"competitors": [3]}, "a competitor must be a mapping with keys of name, algorithm, .*, got 3"),
+        ({"competitors": [3]}, "a competitor must be a mapping .*, got 3"),
         ({"competitors": [{"name": "x"}]}, "either an algorithm or an agent"),
         ({"competitors": [{"algorithm": "bbr", "agent": "x"}]}, "either an algorithm or an agent"),
         ({"competitors": [{"algorithm": "bbr", "policy": "x"}]}, "only a competitor with algorithm 'policy'"),
-        ({"competitors": [{"algo": "bbr"}]}, r"a competitor: unknown key 'algo' \(did you mean 'algorithm'\?\)"),
-        ({"competitors": [{"algorithm": "agent", "parameters": {"gain": 1}}]}, "unknown parameter 'gain'"),
-        ({"roles": [1]}, r"each of roles in scenario 'alone' must be an integer in \[0, 1\), got 1"),
+        ({"competitors": [{"algo": "bbr"}]}, r"unknown key 'algo' \(did you mean 'algorithm'\?\)"),
+        ({"roles": [1]}, r"roles in scenario 'alone' .*\[0, 1\), got 1"),
         ({"roles": 1}, "roles must be all or a list of flows, got 1"),
-        ({"seeds": [1, 1]}, r"seeds must be a list of different integers >= 0, .*, got \[1, 1\]"),
+        ({"seeds": [1, 1]}, r"seeds .*, got \[1, 1\]"),
         ({"step_ms": 0}, "step_ms must be > 0, got 0"),
-        ({"step_ms": "fast"}, "step_ms must be a finite number > 0, got 'fast'"),
         ({"warmup": 1.0}, r"warmup must be in \[0, 1\), got 1.0"),
-        ({"executor": {"workers": 0}}, "executor.workers must be an integer >= 1 or null, got 0"),
+        ({"retries": -1}, "retries must be an integer >= 0, got -1"),
         ({"executor": {"chunk_s": 0}}, "executor.chunk_s must be > 0, got 0"),
-        ({"executor": "rya"}, r"unknown executor 'rya' \(did you mean 'ray'\?\); known: local, ray, dask, slurm"),
+        ({"executor": "rya"}, r"'rya' \(did you mean 'ray'\?\); known: local, ray, dask, slurm"),
         ({"executor": {"name": "dask", "cpus": 2}}, "executor dask: unknown key 'cpus'"),
-        ({"executor": {"name": "slurm", "cluster": "x"}}, "unknown executor.cluster 'x'; known: slurm, local"),
-        ({"engine": "ns2"}, "unknown engine 'ns2'"),
+        ({"executor": {"name": "slurm", "cluster": "x"}}, "executor.cluster 'x'; known: slurm, local"),
         ({"flavour": "x"}, "a benchmark: unknown key 'flavour'"),
         ({"agent": "nowhere"}, "no trained agent in 'nowhere'"),
     ],
-)
+)  # fmt: skip
 def test_a_bad_configuration_is_refused(change: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises((ValueError, FileNotFoundError), match=message):
         run(changed(**change), tmp_path / "none")
@@ -552,24 +470,15 @@ def test_summary_has_means_and_intervals_in_the_stated_order() -> None:
     )
     table = summary_table(results)
     assert table.index.get_level_values("competitor").tolist() == ["quick", "slow", "low"]
-    low = table.loc["s", "low"]
+    low, slow = table.loc["s", "low"], table.loc["s", "slow"]
     assert low["link_jain", "mean"] == pytest.approx(0.6)
     assert 0.5 <= low["link_jain", "low"] < 0.6 < low["link_jain", "high"] <= 0.7
-    assert low["link_jain", "runs"] == 3
-    assert low["throughput_mbps[1]", "mean"] == 5.0
-    assert low["throughput_mbps", "mean"] == 9.0
-    assert (low["converged", "mean"], table.loc["s", "slow"]["converged", "mean"]) == (0.0, 1.0)
-
-
-def test_a_run_has_all_metrics(finished: BenchmarkResult) -> None:
-    table = run_table(finished.results)
-    of_flows = [f"{name}[{flow}]" for name in FLOW_METRICS for flow in (0, 1)]
-    always = [name for name in METRICS if name not in OPTIONAL]
-    assert table.columns.tolist() == [*always, *of_flows]
-    alone = table.loc["alone"]
-    assert alone["throughput_mbps[1]"].isna().all()
-    assert alone["converged"].isna().all()
-    assert table.loc["duel"][[name for name in always if not name.endswith("_s")]].notna().all(axis=None)
+    assert (low["link_jain", "runs"], low["throughput_mbps", "mean"]) == (3, 9.0)
+    assert (low["converged", "mean"], slow["converged", "mean"]) == (0.0, 1.0)
+    # Equal runs have no interval, as one has none; different ones may agree in one metric.
+    assert slow["link_jain"][["low", "high"]].isna().all()
+    assert summary_table(results[results["seed"] == 0]).loc["s", "low"]["link_jain"][["low", "high"]].isna().all()
+    assert low["link_queue_mean_ms", "low"] == 1.0
 
 
 def test_metrics_of_a_run_follow_from_its_flows_and_link() -> None:
@@ -599,59 +508,12 @@ def test_metrics_of_a_run_follow_from_its_flows_and_link() -> None:
     assert math.isnan(row["send_rate_mbps"])  # a column that these results do not have
 
 
-def test_one_run_and_equal_runs_have_no_interval() -> None:
-    table = summary_table(
-        results_of(
-            {"bbr": [0.5] * 3, "cubic": [0.5, 0.6, 0.7], "reno": [0.5]}, {"bbr": [1] * 3, "cubic": [1] * 3, "reno": [1]}
-        )
-    ).loc["s"]
-    assert table["link_jain", "low"].isna().to_dict() == {"bbr": True, "cubic": False, "reno": True}
-    assert table.loc["bbr", ("link_jain", "runs")] == 3
-    # Different runs may agree in one metric.
-    assert table.loc["cubic", ("link_queue_mean_ms", "low")] == 1.0
-
-
 def test_overall_is_the_interquartile_mean_over_scenarios() -> None:
     easy = results_of({"bbr": [0.8, 0.9]}, {"bbr": [5, 5]})
     hard = results_of({"bbr": [0.1, 1.0]}, {"bbr": [10, 10]}).assign(scenario="t")
     row = overall_table(pd.concat([easy, hard])).loc["bbr"]
     assert row["link_jain", "iqm"] == pytest.approx(0.85)
     assert row["queue_ratio", "iqm"] == pytest.approx(0.15)
-
-
-def test_summary_fits_a_terminal_with_one_line_per_competitor(finished: BenchmarkResult) -> None:
-    console = quiet()
-    print_summary(finished.results, console)
-    lines = said(console).splitlines()
-    assert max(len(line) for line in lines) <= 120
-    assert sum(line.strip().startswith("bbr ") for line in lines) == 2
-    assert "…" not in said(console)
-    assert "sorted by Jain" in said(console)
-
-
-def views_of(**columns: Any) -> list[View]:
-    results = results_of({"bbr": [0.5], "cubic": [0.6]}, {"bbr": [1], "cubic": [2]}).assign(**columns)
-    return views(summary_table(results).loc["s"])
-
-
-def test_readers_see_marks_delays_of_applications_and_completion_where_these_are() -> None:
-    (plain,) = views_of()
-    assert plain.headings == (
-        *("throughput", "link", "Jain", "queue", "p95", "RTT", "p95", "resent", "converged", "n"),
-    )  # fmt: skip
-    assert [name for name, _ in plain.rows] == ["cubic", "bbr"]
-    (marked,) = views_of(mark_rate=0.125, app_delay_mean_ms=20.5, app_delay_p99_ms=33.25)
-    assert marked.headings[7:11] == ("app", "p99", "resent", "marked")
-    assert marked.rows[0][1][7:11] == ("20.5", "33.2", "0.00%", "12.50%")
-    assert "CE-marked over delivered" in marked.note
-    overview, finite = views_of(
-        completed=0.75, fct_mean_ms=100.0, fct_p50_ms=80.0, fct_p99_ms=math.nan, slowdown_mean=3.0, slowdown_p99=9.0,
-        small_completed=1.0, small_fct_p50_ms=70.0, small_fct_p99_ms=90.0,
-    )  # fmt: skip
-    assert overview == plain
-    assert finite.title == "finite flows"
-    assert finite.headings == ("completed", "FCT", "p50", "p99", "slowdown", "p99", "small p50", "p99", "n")
-    assert finite.rows[0] == ("cubic", ("75.0%", "100.0", "80.0", "-", "3.00", "9.00", "70.0", "90.0", "1"))
 
 
 def test_a_thousand_flows_have_no_columns_of_their_own() -> None:

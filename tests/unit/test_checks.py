@@ -22,24 +22,6 @@ from bbrgym.executors import EXECUTORS
 
 
 @pytest.mark.parametrize(
-    ("check", "arguments", "bounds"),
-    [
-        (check_keys, ("train", {"steps": 1}, ["steps", "seed"]), {}),
-        (check_name, ("algorithm", "bbr", ["bbr", "cubic"]), {}),
-        (check_number, ("x", 0.5), {"above": 0, "below": 1}),
-        (check_number, ("x", 1), {"at_least": 1, "at_most": 1}),
-        (check_number, ("x", None), {"above": 0, "or_none": True}),
-        (check_number, ("x", -3.0), {}),
-        (check_integer, ("x", 2**31 - 1), {"at_least": 0, "below": 2**31}),
-        (check_integer, ("x", None), {"or_none": True}),
-        (check_seeds, ("seeds", (0, 7)), {}),
-    ],
-)
-def test_good_values_pass(check: Callable[..., None], arguments: tuple[Any, ...], bounds: dict[str, Any]) -> None:
-    check(*arguments, **bounds)
-
-
-@pytest.mark.parametrize(
     ("check", "arguments", "bounds", "message"),
     [
         (check_number, ("x", -(10**400)), {"below": 1}, f"x must be a finite number < 1, got -1{'0' * 400}"),

@@ -7,20 +7,20 @@ import os
 import shlex
 import subprocess
 import sys
-import urllib.request
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from in_process import ExecutorInThisProcess
 from training import Killed, kill, logged, same, weights
-from waiting import free_port, wait_for
+from waiting import wait_for
 
 import bbrgym
 from bbrgym.agents import mlflow_store
 from bbrgym.agents.tracking import Tracker, read_run
 from bbrgym.benchmark.results import BenchmarkResult
 from bbrgym.cli import COMMANDS, main
+from bbrgym.conf import choices
 from bbrgym.files import sqlite_url
 from bbrgym.overrides import value_of
 
@@ -38,30 +38,20 @@ def only_run(folder: str) -> Path:
     return found
 
 
-def test_without_arguments_it_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_arguments_it_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     text = capsys.readouterr().out
-    for name, command in COMMANDS.items():
-        assert f"  {name}" in text
-        assert command.summary in text
+    assert [name for name in COMMANDS if f"  {name}" not in text] == []
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_has_help_that_fits_a_terminal(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_has_help_with_its_groups(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([name, "-h"]) == 0
     text = capsys.readouterr().out
-    assert text.startswith(f"bbrgym {name}: ")
-    assert "examples:" in text
     assert max(map(len, text.splitlines())) <= 110
-    for group in COMMANDS[name].groups:
-        assert f"  {group}" in text
-    if name == "train":
-        assert "crossq, ppo, recurrent_ppo, sac, td3, tqc" in text
-        assert (
-            "demo, friendliness, linux_duel, preference, reference, responsiveness, rfc9743, rtt_fairness, "
-            in " ".join(text.split())
-        )
-        assert "paper/acw-jain, " in " ".join(text.split())  # in a folder of its group
+    assert [group for group in COMMANDS[name].groups if f"  {group}" not in text] == []
+    for group in set(COMMANDS[name].groups) & {"agent", "experiment"}:
+        assert [choice for choice in choices(group) if choice not in text] == []
 
 
 def test_version_of_the_module() -> None:
@@ -90,7 +80,6 @@ def test_help_and_training_without_mlflow_load_nothing_heavy() -> None:
     ("arguments", "message"),
     [
         (["train", "scenario.rate_mbps=-1"], "rate_mbps must be in"),
-        (["train", "train.n_envs=0"], "train.n_envs must be an integer >= 1, got 0"),
         (["train", "agent=dqn"], "bbrgym: unknown agent 'dqn'; known: crossq, "),
         (["train", "sede=1"], "bbrgym: unknown key 'sede' (did you mean seed?)"),
         (["train", "-m", "agent=sca,ppo"], "bbrgym: unknown agent 'sca' (did you mean 'sac'?)"),
@@ -98,15 +87,12 @@ def test_help_and_training_without_mlflow_load_nothing_heavy() -> None:
         (["train", "train.resume=nowhere"], "'nowhere' holds no training"),
         (["evaluate"], "missing: agent_path=… (see bbrgym evaluate --help)"),
         (["evaluate", "agent_path=nowhere"], "no trained agent in 'nowhere'"),
-        (["train", *SMALL, "+agent.gama=1"], "agent 'ppo': unknown key 'gama' (did you mean 'gamma'?)"),
         (["train", *SMALL, "agent.batch_size=many"], "agent 'ppo' refuses its arguments"),
         (["train", "-m", "scenario.rate_mbps=-1", "seed=1,2"], "rate_mbps must be in"),
-        (["train", "-m", "hydra/sweeper=optuna"], "the search space is empty"),
         (["train", "-m", "hydra/launcher=local", "hydra.launcher.workers=0", "seed=1,2"], "workers must"),
         (["benchmark"], "a benchmark needs scenarios"),
         (["demo", "benchmark.seeds=[-1]"], "seeds must be a list of different integers"),
         (["ui", "--root", "nowhere"], "there is no 'nowhere'"),
-        (["train", "experiment=friendliness"], "experiment=friendliness belongs to bbrgym benchmark, not to train"),
         (["train", "-m", "experiment=demo,paper/acw-jain"], "experiment=paper/acw-jain belongs to bbrgym benchmark"),
         (["benchmark", "experiment=sweep/algorithms"], "experiment=sweep/algorithms belongs to bbrgym train, not to"),
         (["evaluate", "+experiment=demo"], "belongs to bbrgym train and bbrgym benchmark and bbrgym demo, not to eval"),
@@ -281,35 +267,14 @@ def test_a_job_that_fails_in_a_multirun_does_not_end_the_others(capsys: pytest.C
     assert not Path("runs/train").exists()
 
 
-def test_cfg_prints_and_runs_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    folder = Path("mine/scenario")  # a user's own choices
-    folder.mkdir(parents=True)
-    (folder / "tiny.yaml").write_text("rate_mbps: 3\nflows: [{algorithm: agent, rtt_ms: 30}]\n")
-    assert main(["train", "--config-dir", "mine", "--cfg", "job", "agent=sac", "scenario=tiny"]) == 0
-    printed = capsys.readouterr().out
-    assert "algorithm: sac" in printed
-    assert "rate_mbps: 3\n" in printed
-    assert not Path("runs").exists()
-
-
 def test_a_demonstration_from_training_to_the_report(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runs = [
-        *(
-            "benchmark.competitors=[bbr]",
-            "benchmark.seeds=[1]",
-            "benchmark.executor.workers=1",
-            "benchmark.engine=native",
-        ),
-        *("benchmark.scenarios.duel_20mbps_5bdp.duration_s=2", "tracking=none"),
-    ]
+    runs = ["benchmark.competitors=[bbr]", "benchmark.seeds=[1]", "benchmark.executor.workers=1", "tracking=none"]
+    runs += ["benchmark.engine=native", "benchmark.scenarios.duel_20mbps_5bdp.duration_s=2"]
     monkeypatch.setattr("bbrgym.benchmark.run.make_executor", ExecutorInThisProcess)
-    training = [
-        *("scenario=duel", "scenario.duration_s=2", "scenario.rate_mbps=5", "engine=native", "agent.n_steps=16"),
-        *("agent.batch_size=32", "train.prepare_steps=256", "train.max_minutes=2", "train.total_steps=64"),
-        "train.eval_episodes=1",
-    ]
+    training = ["scenario=duel", "scenario.duration_s=2", "scenario.rate_mbps=5", "engine=native", "agent.n_steps=16"]
+    training += ["agent.batch_size=32", "train.prepare_steps=256", "train.total_steps=64", "train.eval_episodes=1"]
     assert main(["demo", *training, *runs]) == 0
     text = capsys.readouterr().out
     assert "it is a demonstration, not a result" in text
@@ -340,21 +305,14 @@ def write_plan(result: BenchmarkResult, *_: object) -> Path:
     return path
 
 
-def test_the_ui_is_started_for_this_machine_only(
-    mlflow_database: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_ui_is_started_for_this_machine_only(mlflow_database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[list[str]] = []
     monkeypatch.setattr(mlflow_store, "ChildProcess", lambda command: started.append(command) or Ended())
     monkeypatch.setattr(mlflow_store, "wait", lambda fds: None)
-    monkeypatch.setenv("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "true")
     root = mlflow_database.parents[1]
     assert main(["ui", "--port", "5001", "--root", str(root)]) == 1  # it ends by itself after an error only
-    assert "http://127.0.0.1:5001/#/experiments?workflowType=machine_learning " in capsys.readouterr().out
-    (arguments,) = started
-    assert arguments[:4] == [sys.executable, "-m", "mlflow", "ui"]
-    assert " ".join(arguments[4:]) == (
-        f"--backend-store-uri {sqlite_url(mlflow_database)} --host 127.0.0.1 --port 5001 --workers 1"
-    )
+    given = ["--backend-store-uri", sqlite_url(mlflow_database), "--host", "127.0.0.1", "--port", "5001"]
+    assert started[0][4:-2] == given
 
 
 class Ended:
@@ -364,35 +322,3 @@ class Ended:
 
     def end(self) -> None:
         pass
-
-
-@pytest.mark.slow
-def test_the_ui_answers_on_this_machine_only(mlflow_database: Path) -> None:
-    port = free_port()
-    code = "import sys; from bbrgym.cli import main; sys.exit(main(['ui', *sys.argv[1:]]))"
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, "--port", str(port), "--root", str(mlflow_database.parents[1])],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-
-    def is_answering() -> bool:
-        assert process.poll() is None
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/health") as response:
-                return bool(response.read() == b"OK")
-        except OSError:
-            return False
-
-    try:
-        wait_for(is_answering)
-        assert _listening_addresses(port) == {"0100007F"}  # 127.0.0.1
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def _listening_addresses(port: int) -> set[str]:
-    lines = [line.split() for name in ("tcp", "tcp6") for line in Path("/proc/net", name).read_text().splitlines()[1:]]
-    local = [fields[1].split(":") for fields in lines if fields[3] == "0A"]
-    return {address for address, listening in local if int(listening, 16) == port}

@@ -8,7 +8,6 @@ import ack_path
 import pytest
 from ack_path import PACKET, Path, make
 
-from bbrgym import Flow, Scenario, simulate
 from bbrgym._testing import Recovery
 
 SLOW_START, DEFAULT, COMPETITIVE = 4, 5, 7
@@ -196,16 +195,6 @@ def test_in_default_mode_losses_change_nothing_and_a_timeout_restarts():
     assert (hand.cwnd, hand.metrics["mode"]) == (2, SLOW_START)
 
 
-def test_behind_a_buffer_of_a_packet_it_offers_far_more_than_the_link_takes():
-    """A known limit that follows from the paper (docs/algorithms/copa.md)."""
-    offered = {}
-    for packets in (1, 20):
-        scenario = Scenario(rate_mbps=20, buffer_packets=packets, duration_s=30, flows=(Flow("copa", rtt_ms=40),))
-        offered[packets] = simulate(scenario, "native").summary(after_s=20).flows[0].send_rate_mbps
-    assert offered[1] > 1.5 * 20
-    assert offered[20] < 20
-
-
 def test_it_paces_two_windows_per_standing_rtt():
     decision = Hand().controller.decision()
     assert decision.is_paced
@@ -222,16 +211,3 @@ def test_alone_on_a_path_the_queue_stays_below_two_and_a_half_over_delta_and_emp
     assert min(settled) <= 0.5
     assert sum(settled) / len(settled) < 5, "section 3: between 0 and 2.5 / delta packets"
     assert len(settled) * PACKET * 8 / 3e6 > 9.5
-
-
-def test_beside_cubic_only_the_competitive_mode_keeps_its_share():
-    shares = {}
-    for has_competitive_mode in (0, 1):
-        copa = Flow("copa", 40, parameters={"has_competitive_mode": has_competitive_mode})
-        scenario = Scenario(rate_mbps=10, buffer_bdp=2, duration_s=30, flows=(copa, Flow("cubic", 40)))
-        trace = simulate(scenario, "native")
-        first, second = trace.summary(after_s=10).flows
-        shares[has_competitive_mode] = first.throughput_mbps / (first.throughput_mbps + second.throughput_mbps)
-        rows = trace.rows
-        assert (COMPETITIVE in set(rows[rows["flow"] == 0]["mode"])) is bool(has_competitive_mode)
-    assert 3 * shares[0] < 0.25 < shares[1]

@@ -164,16 +164,6 @@ def test_a_loss_leaves_at_least_two_packets(packets: int):
     assert hand.metrics["w_max_packets"] == packets
 
 
-def test_on_a_path_it_fills_the_buffer_and_backs_off():
-    path = Path(make("cubic"), buffer_packets=50)
-    windows = path.watch(30_000)["cwnd"] / PACKET
-    assert path.lost > 0
-    settled = windows[len(windows) // 3 :]
-    assert settled.max() >= 90, "BDP and buffer together hold 101 packets"
-    assert settled.min() >= 55
-    assert path.acks * PACKET * 8 / 30 / 1e6 > 9.5
-
-
 @pytest.mark.parametrize(("has_hystart", "lost"), [(0, range(501, 10_000)), (1, range(1))])
 def test_hystart_leaves_slow_start_before_a_deep_buffer_overflows(has_hystart: int, lost: range):
     path = Path(make("cubic", has_hystart=has_hystart), rate_mbps=50, buffer_packets=3000)

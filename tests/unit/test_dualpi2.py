@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import math
 import random
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 from marks import needs_ns3
 from rfc_queues import MS, DualPi2, Packet
 
-from bbrgym import Flow, Scenario, Trace, _testing, make_engine, simulate
+from bbrgym import Flow, Scenario, _testing, make_engine, simulate
 from bbrgym.envs.engine import EngineError
 
 PACKET = 1040
@@ -73,17 +72,6 @@ def test_the_base_probability_follows_the_delay_and_its_change() -> None:
         assert queue.base_probability < expected, "an update comes every 16 ms"
         queue.push(update * UPDATE, update, PACKET)
         assert queue.base_probability == pytest.approx(expected, abs=1e-9)
-
-
-def test_the_base_probability_stays_between_zero_and_one() -> None:
-    queue = make_queue()
-    queue.push(0, 0, PACKET)
-    queue.push(100 * UPDATE, 1, PACKET)
-    assert queue.base_probability == 1
-    while queue.pop(100 * UPDATE):
-        pass
-    queue.push(1000 * UPDATE, 2, PACKET)
-    assert queue.base_probability == 0
 
 
 def at_probability(at_least: float, **fields: Any) -> tuple[_testing.QueueDiscipline, int]:
@@ -154,37 +142,6 @@ def test_classic_packets_do_not_meet_the_step_but_a_threshold_meets_both() -> No
         assert left == [(3, is_marked), (0, is_marked), (1, is_marked), (2, is_marked)]
 
 
-def test_l4s_packets_go_first_and_classic_ones_get_a_tenth() -> None:
-    queue = make_queue()
-    for number in range(1000):
-        queue.push(0, number, PACKET, (NOT_ECT, ECT1)[number % 2])
-    first = [queue.pop(0) for _ in range(400)]
-    classic = [place for place, left in enumerate(first) if left is not None and left[0] % 2 == 0]
-    assert len(classic) == pytest.approx(40, abs=1)
-    assert classic[0] > 8, "an L4S burst of a few packets does not wait at all"
-    assert {after - before for before, after in itertools.pairwise(classic)} == {10}
-
-
-@pytest.mark.parametrize("kinds", [(NOT_ECT, ECT0, ECT1), (CE, ECT0)])
-def test_each_queue_keeps_its_order_and_every_packet_leaves_or_is_dropped_once(kinds: tuple[int, ...]) -> None:
-    rng = random.Random(SEED)
-    queue, left = make_queue(), []
-    ecn = [rng.choice(kinds) for _ in range(3000)]
-    now = 0
-    for number, kind in enumerate(ecn):
-        now += rng.choice([0, MS // 2, MS])
-        queue.push(now, number, PACKET, kind)
-        if rng.random() < 0.8 and (packet := queue.pop(now)):
-            left.append(packet[0])
-    while packet := queue.pop(now):
-        left.append(packet[0])
-    for is_l4s in (True, False):
-        of_kind = [number for number in left if (ecn[number] in L4S) == is_l4s]
-        assert of_kind == sorted(set(of_kind))
-    assert queue.drops == len(ecn) - len(left) > 0
-    assert len(queue) == queue.bytes == 0
-
-
 # In scenarios
 
 
@@ -195,23 +152,6 @@ BESIDE = Scenario(
     duration_s=20,
     flows=(Flow("prague", rtt_ms=30, ecn="l4s"), Flow("cubic", rtt_ms=30)),
 )
-
-
-def queueing_ms(trace: Trace, flow: int) -> float:
-    """Return the flow's mean RTT after 8 s without the base RTT and the time of two packets on the link, in ms."""
-    scenario = trace.scenario
-    two_packets_ms = 2 * PACKET * 8e-3 / scenario.rate_mbps
-    return trace.summary(after_s=8).flows[flow].rtt_mean_ms - scenario.flows[flow].rtt_ms - two_packets_ms
-
-
-def test_prague_has_a_short_queue_beside_cubic_and_neither_starves() -> None:
-    trace = simulate(BESIDE, "native", SEED)
-    summary = trace.summary(after_s=8)
-    assert queueing_ms(trace, 0) < 1
-    assert 5 < queueing_ms(trace, 1) < 25
-    assert summary.link.utilisation > 0.9
-    assert summary.link.jain > 0.8
-    assert summary.flows[0].retransmissions == 0
 
 
 @needs_ns3

@@ -111,11 +111,6 @@ def test_by_option_equation_7_uses_the_window_instead_of_the_target():
     assert acks.round(long_queue_ms) == (170 + 157 + 1) // 2
 
 
-def test_a_long_queue_before_any_short_one_uses_the_current_window():
-    acks = with_room(queue_threshold_packets=0, is_eq7_operand_cwnd=1)  # no queue is short
-    assert acks.round(acks.min_rtt_ms) == 106
-
-
 @pytest.mark.parametrize(("queue_packets", "is_long"), [(29.9, False), (30.1, True)])
 def test_the_threshold_is_thirty_packets(queue_packets: float, is_long: bool):
     acks = Acks()
@@ -250,12 +245,3 @@ def test_before_probe_bw_it_is_bbr():
             path.run_until(path.now / MS + 1)
         assert path.lost > 0
     assert windows["bbr"] == windows["ebcc"]
-
-
-@pytest.mark.parametrize("buffer_packets", [15, 50, 200])
-def test_it_fills_a_path_despite_losses(buffer_packets: int):
-    path = Path(make("ebcc"), buffer_packets=buffer_packets, lose=lambda number: number % 100 == 99)
-    path.run_until(5_000)
-    before = path.acks
-    path.run_until(20_000)
-    assert (path.acks - before) * PACKET * 8 / 15e6 > 0.9 * 10

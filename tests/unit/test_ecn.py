@@ -9,13 +9,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 
-import numpy as np
 import pytest
 from marks import needs_ns3
-from traces import flow_column, link_column, rows_of
+from traces import flow_column, link_column
 
 import bbrgym
-from bbrgym import Engine, Flow, Scenario, Trace, _native
+from bbrgym import Engine, Flow, Scenario, Trace
 from bbrgym.envs.engine import EngineError
 from bbrgym.envs.scenario import Ecn, Queue
 
@@ -47,16 +46,6 @@ def test_codel_marks_what_it_would_drop(engine: Engine, queue: Queue, algorithm:
         summary = trace.summary(after_s=3)
         assert summary.link.utilisation > 0.85
         assert summary.link.queue_mean_ms < 10
-
-
-def test_pie_marks_while_its_probability_is_low(engine: Engine) -> None:
-    """RFC 8033, section 5.1. The slow start drives it above 10 %, where PIE drops what is ECN-capable, too."""
-    scenario = dataclasses.replace(CODEL, queue="pie", duration_s=10).with_algorithm("cubic")
-    trace = bbrgym.simulate(with_ecn(scenario), engine, SEED)
-    drops, marks = (link_column(trace, name) for name in ("drops", "marks"))
-    assert drops[:40].sum() > 0 < marks[:40].sum()
-    assert drops[40:].sum() == 0 < marks[40:].sum()
-    assert total(bbrgym.simulate(scenario, engine, SEED), "marks") == 0
 
 
 def test_what_is_not_ecn_capable_is_dropped_as_before(native: Engine) -> None:
@@ -94,35 +83,6 @@ def test_pie_has_a_threshold_in_native_only(native: Engine, quic: Engine) -> Non
         quic.reset(scenario, SEED)
 
 
-def test_a_threshold_keeps_the_queue_short(native: Engine) -> None:
-    """RFC 8257: the queue is about the threshold, and nothing is dropped."""
-    trace = bbrgym.simulate(with_ecn(STEP), native, SEED)
-    unmarked = bbrgym.simulate(STEP, native, SEED)
-    assert total(trace, "drops") == 0
-    assert link_column(trace, "queue_max_ms")[30:].max() < 10
-    assert link_column(unmarked, "queue_max_ms")[30:].max() > 40
-
-
-def test_the_window_falls_at_most_once_per_round_trip(native: Engine) -> None:
-    trace = bbrgym.simulate(with_ecn(STEP), native, SEED, step_ms=10)
-    windows = rows_of(trace)["cwnd_packets"].dropna()
-    falls = windows[windows.diff() < 0]
-    assert len(falls) >= 4
-    assert (np.diff(falls.index.to_numpy()) > 0.040).all()
-    ratios = (windows / windows.shift())[falls.index]
-    assert ratios.to_numpy() == pytest.approx(np.full(len(falls), 0.8), abs=0.03)
-
-
-def test_marks_survive_losses_and_jitter(native: Engine) -> None:
-    """Totals are echoed: what arrived with a mark is reported in the end, whatever was lost on the way."""
-    flow = Flow("bbr", rtt_ms=40, jitter_ms=20, stop_s=6.0, ecn="l4s")
-    scenario = dataclasses.replace(STEP, loss=0.05, ce_threshold_ms=1.0, flows=(flow,))
-    trace = bbrgym.simulate(scenario, native, SEED)
-    marks = total(trace, "marks")
-    assert marks > 100
-    assert 0.9 * marks < total(trace, "marked_packets") <= marks
-
-
 @needs_ns3
 def test_ns3s_tcp_refuses_ecn_and_says_who_can() -> None:
     with (
@@ -130,10 +90,3 @@ def test_ns3s_tcp_refuses_ecn_and_says_who_can() -> None:
         pytest.raises(EngineError, match="transport tcp cannot run a flow with ecn"),
     ):
         tcp.reset(with_ecn(CODEL), SEED)
-
-
-def test_an_unknown_kind_is_refused_by_the_engine() -> None:
-    plain = with_ecn(STEP).to_dict()
-    plain["flows"][0]["ecn"] = "ect"
-    with pytest.raises(ValueError, match="unknown ecn 'ect'; known: classic, l4s"):
-        _native.Batch(1, 1).reset(0, _native.Scenario(plain), SEED)

@@ -425,110 +425,46 @@ class TestDistribution:
         rng = np.random.default_rng(1)
         assert {len(distribution.sample(rng).flows) for _ in range(20)} == {1, 2}
 
-    def test_everything_that_a_path_can_have_can_be_drawn(self) -> None:
-        distribution = Distribution.from_dict(
-            {
-                "queue": {"choice": ["droptail", "codel"]},
-                "codel_target_ms": {"log_uniform": [1, 20]},
-                "codel_interval_ms": {"uniform": [50, 200]},
-                "loss": {"uniform": [0.0, 0.4]},
-                "loss_burst_packets": {"choice": [None, {"log_uniform": [1, 10]}]},
-                "flows": [
-                    {
-                        "algorithm": "agent",
-                        "jitter_ms": {"uniform": [0, 20]},
-                        "ack_loss": {"uniform": [0.0, 0.1]},
-                        "ack_aggregation_ms": {"choice": [0, 4]},
-                        "rtt_schedule": [[1, {"uniform": [9, 90]}]],
-                    },
-                ],
-            }
-        )
-        rng = np.random.default_rng(1)
-        samples = [distribution.sample(rng) for _ in range(100)]
-        assert {s.queue for s in samples} == {"droptail", "codel"}
-        assert len({(s.flows[0].rtt_schedule, s.flows[0].ack_loss) for s in samples}) == 100
-        assert len({(s.codel_target_ms, s.codel_interval_ms, s.flows[0].jitter_ms) for s in samples}) == 100
-        assert 20 < sum(s.loss_burst_packets is None for s in samples) < 80
-        assert Distribution.from_dict(distribution.to_dict()) == distribution
+    @pytest.mark.parametrize("of_flow", [False, True])
+    def test_traces_are_read_once(self, of_flow: bool, tmp_path: Path) -> None:
+        def distribution(**drawn: Any) -> Distribution:
+            flow = {"algorithm": "agent"}
+            return Distribution.from_dict({"flows": [flow | drawn]} if of_flow else {"flows": [flow]} | drawn)
 
-    def test_traces_are_read_once(self, tmp_path: Path) -> None:
-        traces = []
-        for name, ms in (("a", 1), ("b", 2)):
-            (tmp_path / name).write_text(f"{ms}\n")
-            traces.append({"file": str(tmp_path / name), "bin_ms": 10})
-        one = Distribution.from_dict({"rate_trace": traces[0]})
-        assert one == Distribution.from_dict({"rate_schedule": [[0, 12]]})
-        varied = {"duration_s": {"uniform": [1, 9]}, "loss": {"uniform": [0, 0.1]}}
-        some = Distribution.from_dict({"rate_trace": {"choice": [*traces, None]}} | varied)
-        for trace in traces:
-            Path(trace["file"]).unlink()
-        again = Distribution.from_dict(some.to_dict())
-        rng = np.random.default_rng(1)
-        assert {again.sample(rng).rate_schedule for _ in range(30)} == {((0, 12),), ((0, 6),), ()}
-
-    def test_traces_of_flows_are_read_once(self, tmp_path: Path) -> None:
-        file = tmp_path / "rtt"
-        file.write_text("30\n")
-        fixed = {"algorithm": "agent", "rtt_trace": {"file": str(file)}}
-        drawn = fixed | {"rtt_trace": {"choice": [{"file": str(file)}, {"ramp": [[0, 9]]}, None]}}
-        one = Distribution.from_dict({"flows": [fixed]})
-        assert one == Distribution.from_dict({"flows": [{"algorithm": "agent", "rtt_schedule": [[0, 30]]}]})
-        some = Distribution.from_dict({"flows": {"choice": [[drawn], [{"choice": [drawn, fixed]}]]}})
-        file.unlink()
-        rng = np.random.default_rng(1)
-        found = {some.sample(rng).flows[0].rtt_schedule for _ in range(30)}
-        assert found == {((0, 30),), ((0, 9),), ()}
+        quantity = "rtt" if of_flow else "rate"
+        for name, value in (("a", 30), ("b", 40)):
+            (tmp_path / name).write_text(f"{value}\n")
+        traces = [{"file": str(tmp_path / name), "step_ms": 100} for name in "ab"]
+        one = distribution(**{f"{quantity}_trace": traces[0]})
+        assert one == distribution(**{f"{quantity}_schedule": [[0, 30]]})
+        some = distribution(**{f"{quantity}_trace": {"choice": [*traces, None]}})
+        for name in "ab":
+            (tmp_path / name).unlink()
+        again, rng = Distribution.from_dict(some.to_dict()), np.random.default_rng(1)
+        drawn = [again.sample(rng) for _ in range(30)]
+        found = {s.flows[0].rtt_schedule if of_flow else s.rate_schedule for s in drawn}
+        assert found == {((0, 30),), ((0, 40),), ()}
 
     @pytest.mark.parametrize(
         ("bad", "message"),
         [
-            (
-                {"rate_trace": {"file": {"uniform": [1, 2]}}},
-                r"rate_trace must have a path as file, got \{'uniform': \[1, 2\]\}",
-            ),
-            (
-                {"rate_trace": {"choice": []}},
-                r"scenario\.rate_trace\.choice must be a list of at least one value, got \[\]",
-            ),
-            (
-                {"loss": {"uniform": [0.0, 0.6]}, "loss_burst_packets": {"uniform": [1, 4]}},
-                r"loss must be <= 0\.5 with loss_burst_packets=1, got 0\.6",
-            ),
-            ({"rate": 12}, r"scenario: unknown key 'rate' \(did you mean 'rate_mbps'\?\); known: rate_mbps,"),
-            ({"flows": [{"rtt": 5}]}, r"flow: unknown key 'rtt' \(did you mean 'rtt_ms'\?\); known: algorithm"),
+            ({"rate_trace": {"file": {"uniform": [1, 2]}}}, r"rate_trace .*got \{'uniform': \[1, 2\]\}"),
+            ({"rate_trace": {"choice": []}}, r"rate_trace\.choice .*at least one value, got \[\]"),
+            ({"loss": {"uniform": [0.0, 0.6]}, "loss_burst_packets": {"uniform": [1, 4]}}, r"loss .*0\.5 .*got 0\.6"),
+            ({"rate": 12}, r"'rate' \(did you mean 'rate_mbps'\?\); known: rate_mbps,"),
             ({"flows": [{"algorithm": {"choice": ["bbr", "bbr9"]}}]}, "unknown algorithm 'bbr9'"),
             ({"flows": 3}, "a list of mappings"),
-            (
-                {"rate_mbps": {"uniform": [5, 5]}},
-                r"scenario\.rate_mbps\.uniform must be two rising numbers, like \[5, 50\], got \[5, 5\]",
-            ),
+            ({"rate_mbps": {"uniform": [5, 5]}}, r"rate_mbps\.uniform .*got \[5, 5\]"),
             ({"rate_mbps": {"uniform": ["5", 6]}}, "two rising numbers"),
-            (
-                {"rate_mbps": {"log_uniform": [0, 5]}},
-                r"scenario\.rate_mbps\.log_uniform must be two rising numbers > 0, like \[5, 50\],",
-            ),
-            ({"rate_mbps": {"uniform": [-1, 5]}}, r"rate_mbps must be in \[0\.01, 10000\], got -1\.0"),
+            ({"rate_mbps": {"log_uniform": [0, 5]}}, r"rate_mbps\.log_uniform .*> 0"),
+            ({"rate_mbps": {"uniform": [-1, 5]}}, r"rate_mbps .*, got -1\.0"),
             ({"rate_mbps": {"normal": [0, 1]}}, "rate_mbps"),
             ({"rate_mbps": {"uniform": [5, 6], "choice": [1]}}, "nothing beside it"),
-            (
-                {"duration_s": {"uniform": [2, 9]}, "flows": [{"start_s": {"uniform": [0, 3]}}]},
-                r"flows\[0\]\.start_s must be < duration_s=2, got 3\.0",
-            ),
-            (
-                {"flows": [{"start_s": {"uniform": [0, 3]}, "stop_s": {"uniform": [2, 5]}}]},
-                r"stop_s must be > start_s=3, got 2\.0",
-            ),
-            (
-                {"flows": [{"algorithm": {"choice": ["agent", "bbr"]}}]},
-                "a distribution must always have the same number of agent flows, got 0 or 1",
-            ),
-            (
-                {"queue": {"choice": ["codel", "red"]}},
-                "unknown queue 'red'; known: droptail, codel, pie, fq_codel, dualpi2",
-            ),
+            ({"duration_s": {"uniform": [2, 9]}, "flows": [{"start_s": {"uniform": [0, 3]}}]}, r"start_s .*got 3\.0"),
+            ({"flows": [{"start_s": {"uniform": [0, 3]}, "stop_s": {"uniform": [2, 5]}}]}, r"stop_s .*got 2\.0"),
+            ({"flows": [{"algorithm": {"choice": ["agent", "bbr"]}}]}, "number of agent flows, got 0 or 1"),
+            ({"queue": {"choice": ["codel", "red"]}}, "unknown queue 'red'"),
             ([1], "a mapping of its fields"),
-            ({"rate_mbps": "fast"}, "rate_mbps"),
         ],
     )
     def test_bad_entries_are_refused_by_name(self, bad: Any, message: str) -> None:

@@ -94,6 +94,31 @@ def test_a_lost_worker_costs_time_but_no_task(config: dict[str, Any], tmp_path: 
     assert (results[0].status, results[0].error) == ("failed", "ZeroDivisionError: division by zero")
 
 
+LISTENING = """
+import contextlib, psutil
+from bbrgym.executors import ExecutorConfig, make_executor
+if __name__ == "__main__":
+    executor = make_executor(ExecutorConfig.of({"name": "ray", "workers": 2}))
+    executor.submit(abs, -1).result()
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            sockets = process.net_connections("inet")
+            print(*(socket.laddr.ip for socket in sockets if socket.status == "LISTEN"))
+    executor.shutdown()
+"""
+
+
+@pytest.mark.slow
+def test_a_local_ray_listens_on_this_machine_only(tmp_path: Path) -> None:
+    """In a process of its own: Ray reads its settings when it is imported."""
+    pytest.importorskip("psutil")
+    pytest.importorskip("ray")
+    (tmp_path / "script.py").write_text(LISTENING)
+    done = subprocess.run([sys.executable, "script.py"], capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) <= {"127.0.0.1", "::ffff:127.0.0.1"}
+    assert len(done.stdout.split()) > 3
+
+
 def test_a_task_that_kills_every_worker_is_found_in_its_chunk() -> None:
     with ProcessExecutor(2) as executor:
         results = {result.task: result for result in run_in_chunks(divide, [1, 2, -9, 4, 5, 8], executor, chunk_s=1000)}
@@ -187,16 +212,6 @@ def test_an_error_that_is_nobodys_loss_is_not_tried_again() -> None:
     assert {result.error for result in results} == {"ModuleNotFoundError: No module named 'bbrgym'"}
     assert len(results) == 3
     assert sum(len(tasks) for _, tasks in calls) == 3
-
-
-def test_what_is_cancelled_does_not_run(tmp_path: Path) -> None:
-    executor = ProcessExecutor(1)
-    futures = [executor.submit(divide, 1), *(executor.submit((tmp_path / str(n)).touch) for n in range(3))]
-    assert futures[-1].cancel()
-    executor.shutdown()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1"]
-    with pytest.raises(RuntimeError, match="after shutdown"):
-        executor.submit(divide, 1)
 
 
 def test_a_script_without_a_guard_ends_with_an_error(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from policies import make_agent
 
+from bbrgym import parallel_env
 from bbrgym.envs.gym_env import BottleneckEnv
 from bbrgym.envs.trace_file import load_trace
 from bbrgym.extras import extra_of, optional, require
@@ -118,6 +119,10 @@ def test_imports_of_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ModuleNotFoundError, match=r"a trace file needs pyarrow: pip install 'bbrgym\[report\]'"):
         load_trace(Path("trace.parquet"))
+    monkeypatch.setitem(sys.modules, "pettingzoo", None)
+    monkeypatch.delitem(sys.modules, "bbrgym.envs.pettingzoo_env", raising=False)
+    with pytest.raises(ModuleNotFoundError, match=r"needs pettingzoo: pip install 'bbrgym\[multi\]'"):
+        parallel_env()
     with pytest.raises(ModuleNotFoundError, match="a game needs nosuchpackage: pip install 'nosuchpackage'"):
         require("a game", "numpy", "nosuchpackage")
     with pytest.raises(ModuleNotFoundError, match=r"^No module named 'bbrgym.nothing'"), optional("a bug"):

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import io
 import json
-import random
 import re
 import struct
 import traceback
@@ -28,7 +25,6 @@ from policies import make_agent, networks
 from sb3_contrib import RecurrentPPO
 from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
 from stable_baselines3.common.policies import ActorCriticPolicy
-from stress.damage import damage_json
 from torch import nn
 
 import bbrgym
@@ -37,7 +33,7 @@ from bbrgym.agents.export import write_onnx
 from bbrgym.agents.importers import import_model
 from bbrgym.agents.importers.onnx_graph import OPERATORS
 from bbrgym.agents.policy import Agent, load_agent
-from bbrgym.baselines.policy_file import policy_bytes, read_policy
+from bbrgym.baselines.policy_file import read_policy
 from bbrgym.cli import main
 
 SCENARIO = {"flows": [{"algorithm": "agent", "rtt_ms": 20}], "rate_mbps": 10, "duration_s": 1}
@@ -129,22 +125,25 @@ def untidy(**arguments: Any) -> Callable[[gym.Env[Any, Any]], Any]:
     return lambda env: PPO("MlpPolicy", env, policy_kwargs=arguments)
 
 
+OTHER_FEATURES = {"features": ["log_queueing_delay", "loss_rate", "log_backlog"], "history": 2}
+IMAGES = gym.spaces.Box(0, 255, (36, 36, 1), np.uint8)
+
+
+def of_images(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
+    return gym.wrappers.TransformObservation(env, lambda _: IMAGES.sample(), IMAGES)
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (untidy(activation_fn=nn.ELU), "its activation is ELU; Tanh and ReLU can be imported"),
-        (lambda env: PPO(CustomPolicy, env), "its policy class is of 'test_importers'"),
-        (
-            lambda env: PPO("MlpPolicy", gym.wrappers.RescaleAction(env, np.float32(0), np.float32(1))),
-            "its actions must be a Box",
-        ),
+        (untidy(activation_fn=nn.ELU), "ELU; Tanh and ReLU"),
+        (lambda env: PPO(CustomPolicy, env), "policy class is of 'test_importers'"),
+        (lambda env: PPO("MlpPolicy", gym.wrappers.RescaleAction(env, np.float32(0), np.float32(1))), "actions .* Box"),
+        (lambda env: PPO("CnnPolicy", of_images(env)), r"features_extractor\.cnn"),
         (lambda env: SAC("MlpPolicy", env, buffer_size=9, use_sde=True), "gSDE"),
         (lambda env: PPO("MlpPolicy", environment({**CONFIG, "observation": {"history": 2}})), "takes 34 values"),
-        (lambda env: DQN("MlpPolicy", "CartPole-v1", buffer_size=9), "are of no actor with continuous actions"),
-        (
-            lambda env: PPO("MlpPolicy", environment({**CONFIG, "observation": OTHER_FEATURES})),
-            r"bound of its observation 0 is .*, but that of log_rtt_ratio is .*: give the features",
-        ),
+        (lambda env: DQN("MlpPolicy", "CartPole-v1", buffer_size=9), "no actor with continuous actions"),
+        (lambda env: PPO("MlpPolicy", environment({**CONFIG, "observation": OTHER_FEATURES})), "that of log_rtt_ratio"),
     ],
 )
 def test_what_a_policy_cannot_be_is_refused(make: Callable[[Any], Any], message: str, tmp_path: Path) -> None:
@@ -152,17 +151,6 @@ def test_what_a_policy_cannot_be_is_refused(make: Callable[[Any], Any], message:
     with pytest.raises(ValueError, match=message) as caught:
         import_model(tmp_path / "model.zip", CONFIG)
     assert str(tmp_path / "model.zip") in str(caught.value)
-
-
-OTHER_FEATURES = {"features": ["log_queueing_delay", "loss_rate", "log_backlog"], "history": 2}
-
-
-def test_a_feature_extractor_is_refused(tmp_path: Path) -> None:
-    images = gym.spaces.Box(0, 255, (36, 36, 1), np.uint8)
-    env = gym.wrappers.TransformObservation(environment(), lambda _: images.sample(), images)
-    PPO("CnnPolicy", env).save(tmp_path / "model.zip")
-    with pytest.raises(ValueError, match=r"beside fully connected layers and an LSTM: features_extractor\.cnn"):
-        import_model(tmp_path / "model.zip", CONFIG)
 
 
 class CleanRlPpo(nn.Module):
@@ -255,17 +243,18 @@ def test_statistics_of_a_normalisation_are_folded_into_the_weights(tmp_path: Pat
     np.testing.assert_allclose(agent.predict(seen), expected, atol=2e-5)
 
     np.savez(statistics, mean=mean, var=np.full(INPUTS, 1e-4))
-    with pytest.raises(ValueError, match=r"were clipped to 10, and log_rtt_ratio, .* a policy cannot clip"):
+    with pytest.raises(ValueError, match=r"clipped to 10, and log_rtt_ratio"):
         import_model(tmp_path / "x.pt", CONFIG, statistics)
     import_model(tmp_path / "x.pt", CONFIG, statistics, ignores_clipping=True)
-    np.savez(statistics, mean=mean[:3], var=var)
-    with pytest.raises(ValueError, match=r"a finite 'mean' of shape \(6,\), got shape \(3,\)"):
-        import_model(tmp_path / "x.pt", CONFIG, statistics)
-    np.savez(statistics, mean=mean, var=np.where(var > 0, np.nan, 0))
-    with pytest.raises(ValueError, match=r"a finite 'var' of shape \(6,\), got \[nan nan"):
-        import_model(tmp_path / "x.pt", CONFIG, statistics)
+    for bad, message in (
+        ({"mean": mean[:3], "var": var}, r"'mean' of shape \(6,\), got shape \(3,\)"),
+        ({"mean": mean, "var": np.where(var > 0, np.nan, 0)}, r"'var' of shape \(6,\), got \[nan nan"),
+    ):
+        np.savez(statistics, **bad)
+        with pytest.raises(ValueError, match=message):
+            import_model(tmp_path / "x.pt", CONFIG, statistics)
     statistics.write_bytes(statistics.read_bytes()[:-9])
-    with pytest.raises(ValueError, match=r"are no file of numpy\.savez"):
+    with pytest.raises(ValueError, match=r"numpy\.savez"):
         import_model(tmp_path / "x.pt", CONFIG, statistics)
 
 
@@ -366,11 +355,7 @@ def test_a_chain_of_affine_operators_in_onnx(activation: str, end: list[Any], ou
         ([*HIDDEN, helper.make_node("Sigmoid", ["sum"], ["hidden"]), *LAST], "raw", "operator Sigmoid"),
         ([*HIDDEN, helper.make_node("Relu", ["sum"], ["action"])], "action", "no fully connected layer leads to"),
         ([*HIDDEN, helper.make_node("Mul", ["sum", "product"], ["action"])], "action", "Mul .* combines 2 values"),
-        (
-            [*HIDDEN, helper.make_node("Cast", ["sum"], ["hidden"], to=TensorProto.INT64), *LAST],
-            "raw",
-            r"operator Cast \(hidden\) must be to float or double, got the type 7",
-        ),
+        ([*HIDDEN, helper.make_node("Cast", ["sum"], ["hidden"], to=TensorProto.INT64), *LAST], "raw", "Cast .*type 7"),
     ],
 )
 def test_other_operators_in_onnx_are_refused(nodes: list[Any], output: str, message: str, tmp_path: Path) -> None:
@@ -497,19 +482,12 @@ def test_whatever_an_operator_lacks_is_said_in_words(operator: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("inputs", "bounds"),
-    [
-        (["bounded", "", "1"], "[-inf, 1.0]"),
-        (["bounded", "-1"], "[-1.0, inf]"),
-        (["bounded"], "[-inf, inf]"),
-        (["bounded", "-1", "2"], "[-1.0, 2.0]"),
-    ],
+    ("inputs", "bounds"), [(["bounded", "", "1"], "[-inf, 1.0]"), (["bounded", "-1", "2"], "[-1.0, 2.0]")]
 )
-def test_a_clip_says_what_it_clips_and_what_is_expected(inputs: list[str], bounds: str, tmp_path: Path) -> None:
+def test_other_bounds_of_a_clip_are_refused(inputs: list[str], bounds: str, tmp_path: Path) -> None:
     clip = helper.make_node("Clip", inputs, ["action"])
     path = onnx_file(tmp_path / "x.onnx", [*WHOLE[:-1], clip], WHOLE_CONSTANTS, "action")
-    expected = f"its operator Clip (action) clips the actions to {bounds}, but must clip them to [-1, 1]"
-    with pytest.raises(ValueError, match=re.escape(expected)):
+    with pytest.raises(ValueError, match=re.escape(bounds)):
         import_model(path, CONFIG)
 
 
@@ -526,105 +504,23 @@ def test_a_constant_is_transposed_as_its_operator_says(tmp_path: Path) -> None:
     np.testing.assert_allclose(import_model(path, CONFIG).predict(seen), np.clip(expected, -1, 1), atol=2e-5)
 
 
-def fuzz_arrays(arrays: Mapping[str, Any], write: Callable[[dict[str, Any]], object], read: Callable[[], Any]) -> None:
-    """Read arrays of which each is missing once, and of another type, shape or value."""
-    rng = np.random.default_rng(1)
-    for name in arrays:
-        write({other: array for other, array in arrays.items() if other != name})
-        read_or_refuse(read, f"{name} missing")
-        for array in damaged_arrays(arrays[name], rng):
-            try:
-                write({**arrays, name: array})
-            except (TypeError, RuntimeError):
-                continue  # a type that this kind of file does not have
-            read_or_refuse(read, (name, array))
-
-
-def as_tensors(arrays: Mapping[str, Any]) -> dict[Any, Any]:
-    return {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
-
-
 @pytest.mark.parametrize("module", [CleanRlPpo(), CleanRlSac()])
 def test_whatever_weights_of_cleanrl_lack_is_said_in_words(module: nn.Module, tmp_path: Path) -> None:
-    path = tmp_path / "x.pt"
-    arrays = {name: tensor.numpy() for name, tensor in module.state_dict().items()}
-    fuzz_arrays(arrays, lambda given: torch.save(as_tensors(given), path), lambda: import_model(path, CONFIG))
-    name, tensor = list(module.state_dict().items())[-1]
-    for odd in (None, 3, "a", [1.0], {}, tensor.to(torch.bfloat16), tensor.to_sparse(), nn.Parameter(tensor)):
-        torch.save({**module.state_dict(), name: odd}, path)
-        read_or_refuse(lambda: import_model(path, CONFIG), odd)
-    for odd in ({**module.state_dict(), 3: tensor}, {}, [], [{}], [None], (), "a", None, tensor, {name: {}}):
-        torch.save(odd, path)
-        assert not read_or_refuse(lambda: import_model(path, CONFIG), odd)
-
-
-@pytest.mark.parametrize("kind", ["ppo", "sac", "td3", "recurrent_ppo"])
-def test_whatever_a_model_of_stable_baselines3_lacks_is_said_in_words(kind: str, tmp_path: Path) -> None:
-    if kind == "recurrent_ppo":
-        arguments = {"lstm_hidden_size": 2, "net_arch": [2]}
-        model: Any = RecurrentPPO("MlpLstmPolicy", environment(), policy_kwargs=arguments)
-    else:
-        model = MODELS[kind](environment())
-    model.save(tmp_path / "good.zip")
-    path = tmp_path / "x.zip"
-    with zipfile.ZipFile(tmp_path / "good.zip") as good:
-        content = {name: good.read(name) for name in ("data", "policy.pth", "_stable_baselines3_version")}
-
-    def write(name: str, data: bytes) -> None:
-        with zipfile.ZipFile(path, "w") as archive:
-            for member, kept in content.items():
-                archive.writestr(member, data if member == name else kept)
-
-    def write_weights(given: Mapping[str, Any]) -> None:
-        torch.save(as_tensors(given), buffer := io.BytesIO())
-        write("policy.pth", buffer.getvalue())
-
-    arrays = {
-        name: tensor.numpy()
-        for name, tensor in model.policy.state_dict().items()
-        if not re.search("critic|value", name)
-    }
-    fuzz_arrays(arrays, write_weights, lambda: import_model(path, CONFIG))
-    data = json.loads(content["data"])
-    used = ("policy_class", "policy_kwargs", "use_sde", "action_space", "observation_space", "num_timesteps", "seed")
-    good_data = json.dumps({name: data[name] for name in used if name in data}).encode()
-    rng = random.Random(1)
-    for _ in range(100):
-        damaged = damage_json(good_data, rng)
-        write("data", damaged)
-        read_or_refuse(lambda: import_model(path, CONFIG), damaged)
-
-
-def test_whatever_statistics_lack_is_said_in_words(tmp_path: Path) -> None:
-    torch.save(CleanRlPpo().state_dict(), tmp_path / "x.pt")
-    path = tmp_path / "x.npz"
-    arrays = {"mean": np.zeros(INPUTS), "var": np.full(INPUTS, 4.0), "epsilon": np.array(1e-8), "clip": np.array(99.0)}
-    fuzz_arrays(
-        arrays, lambda given: np.savez(path, **given), lambda: import_model(tmp_path / "x.pt", CONFIG, statistics=path)
-    )
-
-
-def test_whatever_a_policy_lacks_is_said_in_words(tmp_path: Path) -> None:
-    agent = make_agent(lstm=(3,))
-    agent.save(tmp_path)
-
-    def read() -> None:
-        load_agent(tmp_path)
-        policy_bytes(tmp_path)
-
-    fuzz_arrays(agent.network.to_arrays(), lambda given: np.savez(tmp_path / "policy.npz", **given), read)
-    rng = random.Random(1)
-    description = (tmp_path / "agent.json").read_bytes()
-    for _ in range(100):
-        agent.save(tmp_path)
-        damaged = damage_json(description, rng)
-        (tmp_path / "agent.json").write_bytes(damaged)
-        read_or_refuse(read, damaged)
-    for _ in range(100):  # with the right hash
-        spec = json.loads(damage_json(json.dumps(agent.stored.spec).encode(), rng))
-        with contextlib.suppress(KeyError, TypeError):  # no hash can be made of it
-            dataclasses.replace(agent.stored, spec=spec).save(tmp_path)
-            read_or_refuse(read, spec)
+    """Each is missing once, and of another type, shape or value."""
+    weights, rng = module.state_dict(), np.random.default_rng(1)
+    for name, tensor in weights.items():
+        others: list[Any] = [None, 3, "a", tensor.to(torch.bfloat16), tensor.to_sparse(), nn.Parameter(tensor)]
+        others += [
+            torch.from_numpy(np.ascontiguousarray(a)) for a in damaged_arrays(tensor, rng) if a.dtype.kind in "fbic"
+        ]
+        for odd in others:
+            torch.save({**weights, name: odd}, tmp_path / "x.pt")
+            read_or_refuse(lambda: import_model(tmp_path / "x.pt", CONFIG), (name, odd))
+        torch.save({other: kept for other, kept in weights.items() if other != name}, tmp_path / "x.pt")
+        read_or_refuse(lambda: import_model(tmp_path / "x.pt", CONFIG), f"{name} missing")
+    for odd in ({**weights, 3: tensor}, {}, [], [{}], [None], (), "a", None, tensor, {name: {}}):
+        torch.save(odd, tmp_path / "x.pt")
+        assert not read_or_refuse(lambda: import_model(tmp_path / "x.pt", CONFIG), odd)
 
 
 @pytest.mark.parametrize(
@@ -636,7 +532,7 @@ def test_whatever_a_policy_lacks_is_said_in_words(tmp_path: Path) -> None:
         (
             "x.zip",
             b"PK\6\7" + struct.pack("<LQL", 0, 0, 2) + b"PK\5\6" + b"\0" * 18,
-            "its zip is damaged: .* multiple disks",
+            "damaged: .* multiple disks",
         ),
         ("x.zip", b"PK\5\6" + b"\0" * 18, "it is a zip file, but neither of Stable-Baselines3"),
     ],
@@ -646,14 +542,6 @@ def test_damaged_files_are_refused(name: str, content: bytes, message: str, tmp_
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ValueError, match=message):
         import_model(tmp_path / name, CONFIG)
-
-
-def test_a_damaged_zip_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "x.pt"
-    torch.save(CleanRlPpo().state_dict(), path)
-    path.write_bytes(path.read_bytes().replace(b"PK\1\2", b"PK\0\2"))
-    with pytest.raises(ValueError, match=r"x\.pt' cannot be imported: its zip is damaged: Bad magic number"):
-        import_model(path, CONFIG)
 
 
 def test_an_lstm_of_another_graph_is_refused(tmp_path: Path) -> None:
@@ -687,11 +575,11 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     Path("full").mkdir()
     for wrong, message in (
-        (["model.zip", "full"], "'full' exists and is no agent's folder"),
-        (["nothing.zip", "x"], "there is no file 'nothing.zip'"),
-        (["model.zip", "x", "history"], "give settings as key=value, got 'history'"),
+        (["model.zip", "full"], "'full' exists"),
+        (["nothing.zip", "x"], "no file 'nothing.zip'"),
+        (["model.zip", "x", "history"], "key=value, got 'history'"),
         (["model.zip", "x", "observation.histroy=2"], "unknown key 'histroy' in observation (did you mean"),
-        (["mine/agent.json", "x"], "it must be a zip of Stable-Baselines3"),
+        (["mine/agent.json", "x"], "a zip of Stable-Baselines3"),
     ):
         assert main(["import", *wrong]) == 1
         error = capsys.readouterr().err

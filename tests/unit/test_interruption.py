@@ -217,14 +217,6 @@ def test_a_signal_that_is_ignored_stays_ignored() -> None:
         signal.signal(signal.SIGINT, before)
 
 
-def test_without_a_command_a_block_ends_in_order_too() -> None:
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    with pytest.raises(SystemExit) as left, ending_in_order():
-        signal.raise_signal(signal.SIGTERM)
-    assert left.value.code == TERMINATED
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-
-
 @pytest.mark.parametrize("error", [None, OSError("the disk is full")])
 def test_a_deferred_signal_comes_after_the_block(error: OSError | None) -> None:
     done = []

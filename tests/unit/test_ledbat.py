@@ -6,7 +6,6 @@ import ack_path
 import pytest
 from ack_path import PACKET, Path, make
 
-from bbrgym import Flow, Scenario, simulate
 from bbrgym._testing import Recovery
 
 SLOW_START, AVOIDANCE = 4, 5
@@ -106,9 +105,3 @@ def test_alone_on_a_path_it_holds_the_target(target_ms: float):
     settled = rtts[-len(rtts) // 4 :]
     assert path.lost == 0
     assert sum(settled) / len(settled) - 44 == pytest.approx(target_ms, rel=0.05)
-
-
-def test_it_yields_to_cubic_if_the_buffer_holds_more_than_the_target():
-    scenario = Scenario(rate_mbps=10, buffer_bdp=8, duration_s=40, flows=(Flow("ledbat", 40), Flow("cubic", 40)))
-    ledbat, cubic = simulate(scenario, "native").summary(after_s=20).flows
-    assert ledbat.throughput_mbps < 0.1 * cubic.throughput_mbps

@@ -17,16 +17,16 @@ from typing import Literal
 
 import numpy as np
 import pytest
-from traces import flow_column, link_column
+from traces import flow_column
 from waiting import is_running, wait_for
 
 from bbrgym.baselines import registry
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
-from bbrgym.envs.engine import Engine, EngineError, EngineUnavailableError, describe_engine
+from bbrgym.envs.engine import EngineError, EngineUnavailableError, describe_engine
 from bbrgym.envs.linux.engine import LinuxEngine
 from bbrgym.envs.native.engine import NativeEngine
-from bbrgym.envs.scenario import HEADER_BYTES, Flow, Scenario
-from bbrgym.envs.trace import Trace, simulate
+from bbrgym.envs.scenario import Flow, Scenario
+from bbrgym.envs.trace import simulate
 from bbrgym.envs.trace_file import load_trace, save_trace
 
 SCENARIO = Scenario(
@@ -42,22 +42,6 @@ def engine() -> Iterator[LinuxEngine]:
         except EngineUnavailableError as error:
             pytest.skip(str(error))
         yield engine
-
-
-def test_an_episode_in_real_time(engine: LinuxEngine) -> None:
-    rows = engine.reset(SCENARIO, 1)
-    assert (rows.time_s, rows.is_over) == (0.0, False)
-    received = 0.0
-    while not rows.is_over:
-        engine.steer(0, 1.5, 1.1)
-        rows = engine.step(200)
-        received += sum(flow[FLOW_COLUMNS.index("received_bytes")] for flow in rows.flows)
-        assert rows.link_row()["rate_mbps"] == 5
-        assert 0 <= rows.link_row()["utilisation"] <= 1 + 1e-9
-    assert 0 < received <= 5e6 / 8 * 1.0
-    for index, base_ms in enumerate((20, 40)):
-        assert rows.flow(index)["rtt_last_ms"] >= base_ms
-        assert rows.flow(index)["cwnd_packets"] > 0
 
 
 def test_a_flow_that_has_not_started_is_inactive(engine: LinuxEngine) -> None:
@@ -180,66 +164,6 @@ def test_packets_that_are_overtaken_policed_and_acknowledged_late(engine: LinuxE
 
 
 # --- further links --------------------------------------------------------------------------------------------------
-
-
-def throughputs(trace: Trace, after_s: float) -> list[float]:
-    return [flow.throughput_mbps for flow in trace.summary(after_s=after_s).flows]
-
-
-@pytest.mark.slow
-def test_a_parking_lot_is_shared_as_in_the_native_engine(engine: LinuxEngine, native: Engine) -> None:
-    """Four flows over both hops, four over each. As starting times decide, the native engine gives 0.28 to 0.42."""
-    flows = tuple(
-        Flow("newreno", rtt_ms=10 + i, start_s=0.001 * (3 * i + j), path=path)
-        for i in range(4)
-        for j, path in enumerate(("forward", "first", "second"))
-    )
-    scenario = Scenario(rate_mbps=20, buffer_packets=20, second_rate_mbps=20, second_buffer_packets=20, duration_s=2,
-                        flows=flows)  # fmt: skip
-    shares = []
-    for one in (engine, native):
-        trace = simulate(scenario, one)
-        rates = throughputs(trace, after_s=0.5)
-        long, first, second = (sum(rates[hop::3]) for hop in range(3))
-        assert [long + first, long + second] == pytest.approx([20 / 1.04] * 2, rel=0.1)
-        assert min(link_column(trace, "drops").sum(), link_column(trace, "second_drops").sum()) > 20
-        shares.append(long / (long + first))
-    assert shares[0] == pytest.approx(shares[1], abs=0.2)
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "reverse_rate_mbps", "reverse_buffer_packets"),
-    [pytest.param("bbr", 0.08, 1000, id="ACKs wait"), pytest.param("newreno", 0.04, 2, id="ACKs are dropped")],
-)
-def test_acknowledgements_limit_a_flow_as_in_the_native_engine(
-    engine: LinuxEngine, native: Engine, algorithm: str, reverse_rate_mbps: float, reverse_buffer_packets: int
-) -> None:
-    scenario = Scenario(rate_mbps=8, buffer_packets=1000, reverse_rate_mbps=reverse_rate_mbps,
-                        reverse_buffer_packets=reverse_buffer_packets, duration_s=1.2,
-                        flows=(Flow(algorithm, rtt_ms=10),))  # fmt: skip
-    ours, theirs = (simulate(scenario, one) for one in (engine, native))
-    assert throughputs(ours, after_s=0.4) == pytest.approx(throughputs(theirs, after_s=0.4), rel=0.1)
-    drops = [link_column(trace, "reverse_drops").sum() for trace in (ours, theirs)]
-    assert drops[0] == pytest.approx(drops[1], rel=0.2)
-    assert (drops[1] > 100) == (reverse_buffer_packets < 10)
-    # Every packet and every ACK that reached a host was looked at, and was not before its time.
-    data = flow_column(ours, "arrived_bytes").sum() / 1000
-    acks = link_column(ours, "reverse_utilisation").sum() * 0.1 * reverse_rate_mbps * 1e6 / 8 / HEADER_BYTES
-    assert ours.timing["packets"] == pytest.approx(data + acks, abs=15)  # a few are on their way
-    assert flow_column(ours, "rtt_min_ms")[0, 0] > 10
-
-
-@pytest.mark.parametrize("algorithm", ["newreno", "linux-reno"])
-def test_data_in_the_other_direction_delays_acknowledgements(engine: LinuxEngine, algorithm: str) -> None:
-    flows = (Flow(algorithm, rtt_ms=20), Flow(algorithm, rtt_ms=20, path="reverse"))
-    scenario = Scenario(rate_mbps=8, reverse_rate_mbps=1, reverse_buffer_packets=20, duration_s=1, flows=flows)
-    trace = simulate(scenario, engine)
-    assert link_column(trace, "reverse_utilisation")[5:].mean() > 0.8
-    assert link_column(trace, "reverse_queue_mean_ms").max() > 20
-    forward, reverse = flow_column(trace, "arrived_bytes").sum(axis=0)
-    of_reverse_link = 1e6 / 8 / 1.04
-    assert 0.3 * of_reverse_link < reverse < of_reverse_link < forward
-    assert np.nanmax(flow_column(trace, "rtt_last_ms"), axis=0).min() > 40
 
 
 # --- lateness -------------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 import pandas as pd
@@ -15,13 +15,10 @@ from bbrgym import Flow, Scenario, Trace, simulate
 from bbrgym.benchmark import metrics
 from bbrgym.benchmark.metrics import (
     COMPLETION,
-    FLOW_METRICS,
-    METRICS,
     censored_percentile,
     completion,
     convergence_time,
     equilibrium_time,
-    find_metric,
     measure,
 )
 from bbrgym.benchmark.tables import run_table
@@ -187,14 +184,6 @@ def test_percentiles_with_unfinished_flows_are_those_of_kaplan_and_meier() -> No
     assert math.isnan(censored_percentile(np.empty(0), np.empty(0, dtype=bool), 50))
 
 
-@pytest.mark.parametrize(("packets", "slowdown"), [(10, 1.0), (28, 2.5 / 1.5), (64, 3.5 / 1.5)])
-def test_slowdown_on_an_empty_path_is_that_of_slow_start(packets: int, slowdown: float) -> None:
-    scenario = Scenario(rate_mbps=1000, duration_s=3, flows=(Flow("newreno", rtt_ms=20, size_bytes=1000 * packets),))
-    flow = simulate(scenario, "native").summary().flows[0]
-    assert flow.slowdown == pytest.approx(slowdown, rel=0.02)
-    assert flow.completion_time_ms == pytest.approx(flow.slowdown * scenario.ideal_completion_ms(0))
-
-
 def test_the_least_completion_time_uses_the_largest_rate() -> None:
     flows = (Flow(rtt_ms=40, size_bytes=1500), Flow())
     scenario = Scenario(rate_mbps=8, rate_schedule=((1, 16), (2, 4)), flows=flows)
@@ -208,54 +197,13 @@ def test_the_least_completion_time_uses_the_largest_rate() -> None:
     assert rates == pytest.approx({"forward": 4, "first": 8, "second": 4, "reverse": 2})
 
 
-@pytest.mark.parametrize("path", get_args(Path))
-def test_every_path_has_its_delays(path: Path) -> None:
-    """One packet of a flow alone crosses empty links: the least completion time, and the handshake's 40 bytes."""
-    links: dict[str, Any] = {"rate_mbps": 8, "second_rate_mbps": 4, "reverse_rate_mbps": 2}
-    flows = (Flow("newreno", rtt_ms=40, size_bytes=1000, path=path), Flow("newreno", rtt_ms=90, start_s=2.5))
-    scenario = Scenario(duration_s=3, flows=flows, **links)
-    flow = simulate(scenario, "native").summary().flows[0]
-    # Two links send it one after the other, and the ACK of the handshake crosses one more.
-    assert 0 <= flow.completion_time_ms - scenario.ideal_completion_ms(0) < 1.5
-
-
-def test_the_delay_of_an_application_is_propagation_and_queueing() -> None:
-    flows = (Flow("cubic", rtt_ms=40, app_rate_mbps=0.4), Flow("ledbat", rtt_ms=40, start_s=1))
-    trace = simulate(Scenario(rate_mbps=10, buffer_bdp=20, duration_s=12, flows=flows), "native")
-    before, after = trace.summary().flows[0], trace.summary(after_s=8)
-    assert before.app_delay_p99_ms > before.app_delay_mean_ms > 20.832
-    queue_ms = after.link.queue_mean_ms
-    assert queue_ms > 5
-    assert after.flows[0].app_delay_mean_ms == pytest.approx(20.832 + queue_ms, rel=0.05)
-    assert math.isnan(after.flows[1].app_delay_mean_ms)
-    assert math.isnan(after.flows[1].app_delay_p99_ms)
-
-
 def test_a_weighted_percentile() -> None:
     values, weights = np.array([3.0, 1.0, math.nan, 2.0]), np.array([1.0, 98.0, 0.0, 1.0])
     assert [weighted_percentile(values, weights, percent) for percent in (98, 98.5, 99, 99.5)] == [1, 2, 2, 3]
     assert math.isnan(weighted_percentile(values, weights * 0, 50))
 
 
-def test_marks_are_counted_where_there_is_ecn() -> None:
-    trace = trace_of([[5] * 4, [5] * 4], (Flow(ecn="l4s"), Flow()))
-    trace.flows[:, 0, FLOW_COLUMNS.index("marked_packets")] = 0.25
-    summary = trace.summary(after_s=0.5)
-    assert (summary.flows[0].marks, summary.flows[0].mark_rate, summary.link.marks) == (1, 0.25, 3)
-    without = trace_of([[5] * 4], (Flow(),)).summary()
-    assert all(math.isnan(value) for value in (summary.flows[1].marks, without.flows[0].mark_rate, without.link.marks))
-
-
 def test_measure_refuses_a_warm_up_that_leaves_nothing() -> None:
     trace = simulate(Scenario(duration_s=2), FakeEngine())
     with pytest.raises(ValueError, match="after_s must be < 2, the end of the run, got 5"):
         measure(trace, after_s=5.0)
-
-
-def test_every_metric_is_described_and_found_by_its_column() -> None:
-    assert find_metric("link_jain") is METRICS["link_jain"]
-    assert find_metric("share[12]") is FLOW_METRICS["share"]
-    assert [find_metric(name) for name in ("share", "share[x]", "link_jain[0]", "jain")] == [None] * 4
-    assert METRICS["rtt_mean_ms"].axis == "mean RTT (ms)"
-    assert METRICS["rtt_mean_ms"].description == "mean RTT, mean of the flows, in ms"
-    assert all(metric.label and metric.meaning for metric in (*METRICS.values(), *FLOW_METRICS.values()))

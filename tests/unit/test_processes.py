@@ -87,6 +87,8 @@ def test_shutdown_ends_running_tasks(tmp_path: Path) -> None:
     assert children() == before
     assert isinstance(futures[1].exception(), WorkerLostError)
     assert futures[3].cancelled()
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        executor.submit(abs, 1)
 
 
 @pytest.mark.parametrize("grace_s", [0.0, 0.5])

@@ -109,20 +109,6 @@ def test_a_large_probability_rises_by_at_most_0_02() -> None:
     assert [b - a for a, b in itertools.pairwise(above)] == pytest.approx([0.02] * (len(above) - 1))
 
 
-def test_the_probability_decays_when_the_queue_is_empty() -> None:
-    """RFC 8033, section 4.2."""
-    queue, now = delayed_pie(30 * MS)
-    while update(queue, now) < 0.3:
-        now += UPDATE
-    last = queue.drop_probability
-    while queue.pop(now) is not None:
-        pass
-    fallen = update(queue, now + UPDATE)
-    queue.pop(now + UPDATE)
-    assert last - fallen == pytest.approx(0.125 * 0.015 + 1.25 * 0.03)
-    assert update(queue, now + 2 * UPDATE) == pytest.approx(0.98 * (fallen - 0.125 * 0.015))
-
-
 def test_a_burst_passes() -> None:
     """RFC 8033, section 4.4: nothing is dropped within 150 ms of the last time without delay, whatever p is."""
     queue = make_queue("pie")
@@ -137,52 +123,6 @@ def test_a_burst_passes() -> None:
         drops.append(queue.drops)
     assert queue.drop_probability == 1.0
     assert drops == [*[0] * 9, 1, 2, 3]
-
-
-def test_two_packets_are_no_queue() -> None:
-    """RFC 8033, section 4.1."""
-    queue, now = delayed_pie(100 * SECOND, packets=2)
-    lengths = []
-    for index in range(5):
-        update(queue, now + index * UPDATE)
-        lengths.append(len(queue))
-    assert queue.drop_probability == 1.0
-    assert lengths == [2, 3, 3, 3, 3]
-
-
-@pytest.mark.parametrize(("probability", "is_spared"), [(0.17, True), (0.3, False)])
-def test_a_low_delay_is_no_congestion(probability: float, is_spared: bool) -> None:
-    """RFC 8033, section 4.1: a delay below half of the target, and a probability below 0.2."""
-    queue, now = delayed_pie(30 * MS)
-    while update(queue, now) < probability:
-        now += UPDATE
-    while queue.pop(now) is not None:
-        pass
-    for number in range(10):
-        queue.push(now, number, PACKET)
-    queue.pop(now + 5 * MS)
-    drops = queue.drops
-    for _ in range(100):
-        update(queue, now + UPDATE)
-    assert queue.drop_probability == pytest.approx(probability - 0.0325, abs=0.003)
-    assert (queue.drops == drops) == is_spared
-
-
-def test_marks_end_where_the_probability_is_a_tenth() -> None:
-    """RFC 8033, section 5.1."""
-    queue, now = delayed_pie(30 * MS)
-    counts = {"marked": 0, "dropped": 0}
-    while update(queue, now, ECT0) < 0.3:
-        for _ in range(100):
-            drops, marks = queue.drops, queue.marks
-            queue.push(now, 0, PACKET, ECT0)
-            is_low = queue.drop_probability < 0.1
-            counts["marked"] += queue.marks - marks
-            counts["dropped"] += queue.drops - drops
-            assert queue.drops == drops or not is_low
-            assert queue.marks == marks or is_low
-        now += UPDATE
-    assert counts["marked"] > 100 < counts["dropped"]
 
 
 # FQ-CoDel
@@ -258,37 +198,3 @@ def test_a_new_flow_goes_first_and_only_once() -> None:
     # It had nothing more to send, and now is the last of the old flows, although it has sent less than the others.
     push(queue, flow=2, count=1, size=300)
     assert order(queue, 0, 2) == [1002, 2000]
-
-
-def test_a_full_buffer_drops_half_of_the_fattest_queue() -> None:
-    queue = make_queue("fq_codel", flows=3, buffer_packets=10)
-    push(queue, flow=0, count=7, size=100)
-    push(queue, flow=1, count=2)
-    push(queue, flow=2, count=1)
-    assert (queue.drops, len(queue)) == (0, 10)
-    queue.push(0, 2001, 300, flow=2)
-    # Of the flow with the most bytes, from its head, and one of two is half.
-    assert (queue.drops, len(queue)) == (1, 10)
-    assert order(queue, 0) == [*range(7), 1001, 2000, 2001]
-
-
-def test_a_full_buffer_drops_at_most_64_at_once() -> None:
-    queue = make_queue("fq_codel", flows=2, buffer_packets=300)
-    push(queue, flow=0, count=300)
-    assert queue.drops == 0
-    push(queue, flow=1, count=1)
-    assert (queue.drops, len(queue)) == (64, 237)
-    assert order(queue, 0, 2) == [64, 65]
-
-
-def test_every_flow_has_a_codel_of_its_own() -> None:
-    """A flow that queues for long is dropped; one beside it, whose packets wait as long as its turn, is not."""
-    queue = make_queue("fq_codel", flows=2, buffer_packets=1000)
-    push(queue, flow=0, count=500)
-    left = []
-    for ms in range(1, 400):
-        if ms % 10 == 0:
-            queue.push(ms * MS, 1000 + ms, PACKET, flow=1)
-        left += order(queue, ms * MS, 1)
-    assert queue.drops == 5  # 105 ms, and then 100, 71, 58 and 50 ms later
-    assert sum(number >= 1000 for number in left) == 39

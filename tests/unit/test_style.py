@@ -35,13 +35,6 @@ def test_competitors_of_a_figure_can_be_told_apart() -> None:
     assert [marks[name] for name in (second, ALGORITHMS[1])] == [style.mark_of(second), style.mark_of(ALGORITHMS[1])]
 
 
-def test_the_first_competitors_are_highlighted() -> None:
-    marks = style.marks_of(ALGORITHMS, style.MOST_HIGHLIGHTED)
-    assert list(marks) == ALGORITHMS
-    assert list(marks.values())[: style.MOST_HIGHLIGHTED] == [style.mark_of(name) for name in ALGORITHMS[:6]]
-    assert set(list(marks.values())[style.MOST_HIGHLIGHTED :]) == {style.OTHERS}
-
-
 def extents(axes: Axes) -> dict[str, Bbox]:
     figure = axes.get_figure()
     assert isinstance(figure, Figure)
@@ -73,36 +66,3 @@ def test_names_stand_at_the_ends_of_lines_in_their_order(ends: list[float]) -> N
         assert (boxes["line 0"].y0 + boxes["line 0"].y1) / 2 == pytest.approx(
             axes.transData.transform((2, 7))[1], abs=1
         )
-
-
-def test_names_of_points_cover_no_other_name_and_no_line() -> None:
-    figure = style.empty_figure(4)
-    axes = figure.subplots()
-    names = ALGORITHMS[:6]
-    points = {name: (5 + 0.2 * index, 5 + 0.1 * index) for index, name in enumerate(names)}
-    for x, y in points.values():
-        axes.plot(x, y, "o")
-    x = np.linspace(0, 10, 51)
-    axes.plot(x, x)
-    axes.set(xlim=(0, 10), ylim=(0, 10))
-    style.name_points(axes, points | {"a line": np.column_stack([x, x])}, style.marks_of([*names, "a line"]))
-    boxes = extents(axes)
-    assert set(boxes) == {*names, "a line"}
-    assert not overlaps(boxes)
-    drawn = axes.transData.transform(np.column_stack([x, x]))
-    assert not any(box.contains(*point) for box in boxes.values() for point in drawn)
-
-
-@pytest.mark.parametrize(
-    ("values", "low", "high"),
-    [((1, 20), 0, 21.6), ((0, 0), 0, 1.08), ((14.0, 14.1), 13.641, 14.459), ((16, 20), 15.68, 20.32)],
-)
-def test_an_axis_begins_at_zero_unless_the_values_are_near_each_other(
-    values: tuple[float, float], low: float, high: float
-) -> None:
-    axes = style.empty_figure(2).subplots()
-    axes.plot(values)
-    style.fit_y(axes)
-    assert axes.get_ylim() == pytest.approx((low, high), abs=0.01)
-    style.fit_y(axes, least=1)
-    assert axes.get_ylim()[0] == 0

@@ -23,8 +23,8 @@ from bbrgym.benchmark.report import write_report
 from bbrgym.benchmark.results import BenchmarkResult, load_benchmark
 from bbrgym.benchmark.run import run_benchmark
 from bbrgym.benchmark.statistics import Estimate
-from bbrgym.benchmark.suites import FIGURES, Criterion, Suite
-from bbrgym.benchmark.verdicts import Verdicts, judge, page_blocks, print_verdicts
+from bbrgym.benchmark.suites import FIGURES
+from bbrgym.benchmark.verdicts import Verdicts, judge, page_blocks
 
 CONFIG: dict[str, Any] = {
     "name": "small",
@@ -267,43 +267,15 @@ def test_without_runs_nothing_is_judged(finished: BenchmarkResult) -> None:
 # Pages.
 
 
-def test_the_report_has_the_verdicts_and_no_section_per_scenario(finished: BenchmarkResult) -> None:
+def test_the_report_has_the_verdicts_and_escapes_names(finished: BenchmarkResult) -> None:
     page = (finished.directory / "report.html").read_text()
     assert "a &lt;busy&gt; link" in page
-    assert "throughput of flow 1 over that with cubic" in page
     assert "half | of it" in page
-    assert "Not tested: needs tunnels." in page
-    assert 'id="scenario-1"' not in page
     assert write_report(load_benchmark(finished.directory)).read_text() == page
-
-
-def test_the_page_in_markdown_has_runs_thresholds_reasons_and_figures(finished: BenchmarkResult) -> None:
     text = (finished.directory / "verdicts.md").read_text()
-    assert "| 5.2 | beside CUBIC | **fail** |" in text
-    assert "| 6.2 | tunnels | not tested |" in text
-    assert "| link utilisation | >= 50% | half \\| of it |" in text
-    assert "| duel | 2 Mbit/s, droptail buffer of 1 BDP (5 packets), 2 s; 20 ms, jitter of up to 1 ms; cubic: " in text
     own = next(one for one in Verdicts.of(finished).judgements if one.suite == "busy")
     assert f"| slow | link utilisation | {own.text} | >= 50% | pass |" in text
-    assert "The competitor drives flow 0." in text
-
-
-def test_the_page_of_several_competitors_has_what_does_not_pass(finished: BenchmarkResult) -> None:
-    plan = finished.plan | {"config": finished.plan["config"] | {"competitors": [{"name": "bbr"}, {"name": "cubic"}]}}
-    verdicts = Verdicts.of(BenchmarkResult(finished.results, [], [], finished.directory, plan))
-    text = "\n\n".join(page_blocks(verdicts))
-    assert "| 5.1 | a \\<busy> link | pass | not run |" in text
-    assert "| competitor | scenario | figure |" in text
-    assert "| cubic | duel | smallest share over the equal share |" in text
-
-
-def test_what_did_not_pass_is_printed(finished: BenchmarkResult) -> None:
-    console = Console(file=io.StringIO(), width=160)
-    print_verdicts(Verdicts.of(finished), console)
-    assert isinstance(console.file, io.StringIO)
-    said = console.file.getvalue()
-    assert "fail: beside/duel: smallest share over the equal share" in said
-    assert "bbr: 1 pass, 1 fail, 1 not tested" in said
+    assert "half \\| of it" in text
 
 
 # RFC 9743.
@@ -322,26 +294,3 @@ def test_the_suites_of_rfc_9743_are_for_every_controller(rfc9743: dict[str, Any]
     benchmark = Benchmark.from_dict(rfc9743 | {"competitors": ["all"]})
     assert {c.name for c in benchmark.competitors} == set(registry.controllers()) - {"agent"}
     assert len(benchmark.seeds) == 10
-
-
-def test_every_suite_of_rfc_9743_has_a_section_and_tests_what_is_there(rfc9743: dict[str, Any]) -> None:
-    suites = Benchmark.from_dict(rfc9743).suites
-    sections = {"6"} | {f"5.1.{i}" for i in range(1, 6)} | {f"5.2.{i}" for i in range(1, 4)}
-    sections |= {f"6.{i}" for i in range(1, 5)} | {f"7.{i}" for i in range(1, 12)}
-    assert {suite.section for suite in suites.values()} <= sections
-    scenarios = Benchmark.from_dict(rfc9743).scenarios
-    for suite in suites.values():
-        assert suite.asks
-        for name in suite.scenarios:
-            late = [flow for flow in scenarios[name].flows if flow.size_bytes is not None]
-            # A short flow is measured from its start on.
-            assert all(flow.start_s >= rfc9743["warmup"] * scenarios[name].duration_s for flow in late)
-
-
-def test_a_criterion_names_its_metric_and_threshold() -> None:
-    low = Criterion.from_dict({"metric": "true_loss", "at_most": 0.02, "because": "x"})
-    assert (low.label, low.needed) == ("packets lost in the network over sent packets", "<= 2%")
-    time = Criterion.from_dict({"metric": "convergence_s", "at_most": 25, "at_least": 0.5, "because": "x"})
-    assert (time.label, time.needed) == ("convergence time (s)", ">= 0.5 and <= 25")
-    suite, own = Suite.from_dict("x", CONFIG["suites"]["busy"])
-    assert suite.scenarios == tuple(own) == ("x/slow",)

@@ -88,12 +88,11 @@ def test_units_are_said_by_the_header_or_the_configuration_and_never_guessed(rat
     assert rates("0 500\n1000 700\n", time_unit="ms", unit="kbit/s") == ((0.0, 0.5), (1.0, 0.7))
     assert rtts("0 0.04\n1 0.05\n", time_unit="s", unit="s") == ((0.0, 40.0), (1.0, 50.0))
     for text, options, message in (
-        ("0 5\n1000 7\n", {}, "file:1: the columns have no names, so give rate_trace.time_unit of the first one, s, "),
-        ("time,rate_mbps\n0,5\n", {}, "file:1: the unit of column 1 'time' must be said once, by its name or rate_tr"),
-        ("time_s,rate\n0,5\n", {}, "file:1: the unit of column 2 'rate' must be said once, by its name or rate_trace"),
-        ("time_s,rate (MBps)\n0,5\n", {}, r"file:1: the unit of column 2 'rate \(MBps\)' must be said once"),
-        ("time_s,rate_mbps\n0,5\n", {"time_unit": "ms"}, "the unit of column 1 'time_s' must be said once"),
-        ("0 5\n", {"time_unit": "min"}, r"unknown rate_trace\.time_unit 'min'.*; known: s, "),
+        ("0 5\n1000 7\n", {}, "file:1: .*rate_trace.time_unit of the first one, s, "),
+        ("time,rate_mbps\n0,5\n", {}, "file:1: the unit of column 1 'time'"),
+        ("time_s,rate (MBps)\n0,5\n", {}, r"file:1: the unit of column 2 'rate \(MBps\)'"),
+        ("time_s,rate_mbps\n0,5\n", {"time_unit": "ms"}, "unit of column 1 'time_s'"),
+        ("0 5\n", {"time_unit": "min"}, r"rate_trace\.time_unit 'min'.*; known: s, "),
     ):
         with pytest.raises(ValueError, match=message):
             rates(text, **options)
@@ -195,30 +194,27 @@ SECONDS = {"time_unit": "s"}
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
-        ("", {}, "file:1: a file must have at least one line of numbers"),
-        ("time_s,rtt_ms,rate_mbps\n", {}, "file:1: a file must have at least one line of numbers"),
-        ("time_s,what\n0,1\n", {}, "file:1: the name of one column must have one of .*, got time_s, what"),
-        ("t_s,rate_mbps,bw_mbps,rtt_ms,delay_ms\n0,1,2,3,4\n", {}, "file:1: the name of one column must have one of"),
-        ("0 1\n1 x\n", SECONDS, "file:2: column 2 must be a number, got 'x'"),
+        ("", {}, "file:1: .*at least one line of numbers"),
+        ("time_s,rtt_ms,rate_mbps\n", {}, "file:1: .*at least one line of numbers"),
+        ("time_s,what\n0,1\n", {}, "file:1: the name of one column .*, got time_s, what"),
+        ("t_s,rate_mbps,bw_mbps,rtt_ms,delay_ms\n0,1,2,3,4\n", {}, "file:1: the name of one column"),
         ("0 1\n1 1_0\n", SECONDS, "file:2: column 2 must be a number, got '1_0'"),
         (b"0 1\n1 \xff\n", SECONDS, r"file:2: column 2 must be a number, got '\\\\xff'"),
-        ("0 1\n1 2 3\n", SECONDS, r"file:2: a line must have 2 column\(s\), got 3 in '1 2 3'"),
-        ("0 1\n\n2 3\n", SECONDS, r"file:2: a line must have 2 column\(s\), got 0 in ''"),
-        ("0 1\n1 -2\n", SECONDS, r"file:2: column 2, the (rate in Mbit/s|rtt in ms), must be in .*, got -2"),
-        ("0 1\n1 20000\n", SECONDS, r"file:2: column 2, the (rate in Mbit/s|rtt in ms), must be in .*, got 20000"),
-        ("0 1\n1 nan\n", SECONDS, "file:2: column 2, the .* must be a finite number in .*, got nan"),
+        ("0 1\n1 2 3\n", SECONDS, r"file:2: .*2 column\(s\), got 3 in '1 2 3'"),
+        ("0 1\n\n2 3\n", SECONDS, r"file:2: .*2 column\(s\), got 0 in ''"),
+        ("0 1\n1 -2\n", SECONDS, "file:2: column 2, .*, got -2"),
+        ("0 1\n1 20000\n", SECONDS, "file:2: column 2, .*, got 20000"),
+        ("0 1\n1 nan\n", SECONDS, "file:2: column 2, .*, got nan"),
         ("-1 1\n", SECONDS, "file:1: column 1, a time in s, must be >= 0, got -1"),
         ("0 1\n2 2\n2 3\n", SECONDS, "file:3: times must rise, got 2 s after 2 s"),
-        ("0 20,5\n", SECONDS, r"file:1: column 2 must be a number, got '20,5': a decimal comma must be a point, 20\.5"),
-        ("20,5\n21,5\n", {}, r"file:1: the columns have no names, .* \(a decimal comma must be a point\)"),
-        ("20,5\n21,5\n", {"step_ms": 100}, r"file:1: a line must have 1 column\(s\), .* \(a decimal comma must be a p"),
-        ("0,20,5\n", SECONDS, r"file:1: a line must have 2 column\(s\), got 3 .* \(a decimal comma must be a point\)"),
-        ("1\n", {"format": "series", **SECONDS}, r"file:1: a line must have 2 column\(s\), got 1"),
-        ("1\n", {"format": "csv"}, r"unknown (rate|rtt)_trace\.format 'csv'; known: "),
-        ("1\n", {"step_ms": 100, **SECONDS}, "must have no time_unit with the format steps"),
+        ("0 20,5\n", SECONDS, r"file:1: column 2 .*'20,5': a decimal comma must be a point, 20\.5"),
+        ("20,5\n21,5\n", {}, r"file:1: the columns have no names, .* \(a decimal comma"),
+        ("0,20,5\n", SECONDS, r"file:1: .*got 3 .* \(a decimal comma"),
+        ("1\n", {"format": "csv"}, r"_trace\.format 'csv'; known: "),
+        ("1\n", {"step_ms": 100, **SECONDS}, "no time_unit with the format steps"),
         ("1\n", {"step_ms": 0.5}, r"_trace\.step_ms must be in \[1, 60000\], got 0\.5"),
         ("1\n", {"step_ms": 1, "from_s": -1}, "from_s must be >= 0, got -1"),
-        ("1\n2\n", {"step_ms": 1, "duration_s": 1e6}, "its repetitions must have at most 1,000,000 samples"),
+        ("1\n2\n", {"step_ms": 1, "duration_s": 1e6}, "at most 1,000,000 samples"),
     ],
 )
 def test_a_broken_file_is_refused_by_line_and_column(
@@ -232,14 +228,13 @@ def test_a_broken_file_is_refused_by_line_and_column(
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
-        ("0 1\n", {"format": "pensieve"}, "file:1: a file of the format pensieve must have at least two lines"),
+        ("0 1\n", {"format": "pensieve"}, "file:1: .*pensieve must have at least two lines"),
         ("1 2 3 4 5 0\n", {}, "file:1: column 6, a time in s, must be .*, got 0"),
         ("1 20 3 4 5 6\n1 26 3 4 x 6\n", {}, "file:2: column 5 must be a number, got 'x'"),
         (LENS, {}, "file: a rate must not be of the format irtt"),
         ("1\n", {"one_way": True}, "unknown key 'one_way'"),
-        ("1\n", {"time_unit": "s"}, "rate_trace must have no time_unit beside the format mahimahi"),
-        ("0 1\n", {"bin_ms": 100, **SECONDS}, "rate_trace must have no bin_ms beside the format series"),
-        ("0 1\n", {"lowest_mbps": 0, **SECONDS}, r"rate_trace\.lowest_mbps must be in \[0\.01, 10000\], got 0"),
+        ("0 1\n", {"bin_ms": 100, **SECONDS}, "no bin_ms beside the format series"),
+        ("0 1\n", {"lowest_mbps": 0, **SECONDS}, r"lowest_mbps must be in \[0\.01, 10000\], got 0"),
     ],
 )
 def test_a_broken_file_of_rates_is_refused(text: str, options: dict[str, Any], message: str, rates: Read) -> None:

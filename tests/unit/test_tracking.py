@@ -25,7 +25,6 @@ import numpy as np
 import policies
 import pytest
 from filelock import FileLock
-from in_process import ExecutorInThisProcess
 from matplotlib.figure import Figure
 from rich.console import Console
 from training import run_of
@@ -142,12 +141,6 @@ def test_a_run_is_in_the_folder_and_in_the_store(root: Path) -> None:
     assert (root / "runs" / "mlartifacts" / "tests" / tracker.run_id / "artifacts" / "empty.png").is_file()
 
 
-def test_runs_nest(root: Path) -> None:
-    with start(root, "parent") as parent, start(root, "child", parent=parent.run_id) as child:
-        child.log_metrics({"x": 1.0})
-    assert client(root).get_run(child.run_id).data.tags["mlflow.parentRunId"] == parent.run_id
-
-
 def test_many_and_long_parameters(root: Path) -> None:
     params = {f"p{index}": index for index in range(250)} | {"long": "x" * 20_000, "none": None, "odd=name,": [1, 2]}
     with start(root, params=params) as tracker:
@@ -180,10 +173,7 @@ def test_an_agent_is_a_model(
     import mlflow
 
     (logged,) = client(root).search_logged_models([client(root).get_run(tracker.run_id).info.experiment_id])
-    assert (logged.name, logged.status, logged.model_type) == ("agent", "READY", "policy")
-    assert (logged.params["algorithm"], logged.params["steps"]) == ("ppo", "640")
-    (output,) = client(root).get_run(tracker.run_id).outputs.model_outputs
-    assert (output.model_id, output.step) == (logged.model_id, 640)
+    assert (logged.status, logged.params["algorithm"], logged.params["steps"]) == ("READY", "ppo", "640")
     for uri in (f"runs:/{tracker.run_id}/agent", f"models:/{logged.model_id}"):
         # A copy, because MLflow would read the path of `root` as a URL.
         model = mlflow.pyfunc.load_model(uri, dst_path=str(tmp_path_factory.mktemp("model")))
@@ -192,21 +182,14 @@ def test_an_agent_is_a_model(
         for _ in range(3):  # a recurrent agent has a memory
             observations = rng.normal(size=(4, agent.network.inputs)).astype(np.float32)
             actions = model.predict(observations)
-            assert actions.dtype == np.float32
             assert np.array_equal(actions, agent.predict(observations))
         again = model.predict(observations, params={"reset": True})
-        assert np.array_equal(actions, again) == (not lstm)
         agent.reset()
         assert np.array_equal(again, agent.predict(observations))
-    assert model.metadata.signature.inputs.inputs[0].shape == (-1, agent.network.inputs)
-    assert model.metadata.signature.outputs.inputs[0].shape == (-1, 2)
     assert model.metadata.metadata["content_hash"] == agent.content_hash
-    assert model.metadata.metadata["observation"]["features"] == list(agent.spec.observation.features)
-    assert model.input_example.shape == (1, agent.network.inputs)
     folder = open_folder(logged.artifact_location)
     needed = (folder / "requirements.txt").read_text().split()
     assert [re.split(r"[~<>=!]", text)[0] for text in needed] == ["bbrgym", "numpy", "mlflow"]
-    assert all("<" in text or "~=" in text for text in needed)
     assert not list(folder.rglob("*.pkl"))
 
 
@@ -249,16 +232,11 @@ def test_equal_scenarios_are_one_dataset(root: Path) -> None:
     assert digests[0] == digests[1]
     assert digests[0][0] != digests[2][0]
     assert digests[0][1] == digests[2][1]
-    for each, context in zip(inputs["second"], ("training", "evaluation"), strict=True):
-        assert [(tag.key, tag.value) for tag in each.tags] == [("mlflow.data.context", context)]
     training, evaluation = (
         json.loads(Path(mlflow.data.get_source(each).load()).read_text()) for each in inputs["second"]
     )
     assert Distribution.from_dict(training) == Distribution.from_dict(same)
     assert evaluation == rows
-    assert json.loads(inputs["first"][1].dataset.profile)["num_rows"] == 2
-    columns = {column["name"] for column in json.loads(inputs["first"][1].dataset.schema)["mlflow_colspec"]}
-    assert {"seed", "scenario.rate_mbps", "scenario.flows.1.rtt_ms"} <= columns
 
 
 def test_runs_can_log_one_dataset_at_the_same_time(root: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -317,25 +295,15 @@ def test_a_training_in_the_store(root: Path) -> None:
     run = client(root).get_run(run_of(directory)["run_id"])
     assert run.info.status == "FINISHED"
     assert run.data.params["agent.n_steps"] == "32"
-    assert [m.step for m in client(root).get_metric_history(run.info.run_id, "rollout/ep_rew_mean")] == [128]
     assert [m.step for m in client(root).get_metric_history(run.info.run_id, "eval/reward")] == [0, 128]
     artifacts = {artifact.path for artifact in client(root).list_artifacts(run.info.run_id)}
     assert artifacts >= {"best", "final", "training_curve.png"}
     assert len(run.outputs.model_outputs) == 1
-    described = run.data.tags["mlflow.note.content"]
-    assert described.startswith("**train**: ppo seed 3\n\n")
-    assert f"Files: `{directory.resolve()}`" in described
+    assert f"Files: `{directory.resolve()}`" in run.data.tags["mlflow.note.content"]
     assert re.fullmatch(r"ppo seed 3: -\d\.\d{3} \d+% \d+\.\d ms", run.info.run_name)
-    experiment = client(root).get_experiment(run.info.experiment_id)
-    assert "`bbrgym train`" in experiment.tags["mlflow.note.content"]
-    by_context = {each.tags[0].value: each.dataset for each in run.inputs.dataset_inputs}
-    assert sorted(by_context) == ["evaluation", "training"]
-    assert Distribution.from_dict(json.loads((directory / "training_scenarios.json").read_text())) == (
-        Distribution.from_dict(scenario)
-    )
-    episodes = json.loads((directory / "evaluation_scenarios.json").read_text())
-    assert by_context["evaluation"].profile is not None
+    assert {each.tags[0].value for each in run.inputs.dataset_inputs} == {"evaluation", "training"}
     # The episodes of its evaluations.
+    episodes = json.loads((directory / "evaluation_scenarios.json").read_text())
     spec = EpisodeSpec.from_config(config)
     with closing(SharedPolicyVecEnv(spec, 3)) as env:
         env.seed(EVALUATION_SEED)
@@ -356,13 +324,8 @@ def test_an_evaluation_in_the_store(root: Path, monkeypatch: pytest.MonkeyPatch)
     }
     results = evaluate(config, directory, Console(file=io.StringIO()))
     run = client(root).get_run(run_of(directory)["run_id"])
-    (dataset,) = run.inputs.dataset_inputs
-    assert re.fullmatch(r"ppo seeds 4 5: -?\d+\.\d{3} \d+% \d+\.\d ms", run.info.run_name)
-    assert dataset.tags[0].value == "evaluation"
     episodes = json.loads((directory / "evaluation_scenarios.json").read_text())
     assert [(e["seed"], e["scenario"]["rate_mbps"]) for e in episodes] == [(4, 12), (5, 12)]
-    artifacts = {artifact.path for artifact in client(root).list_artifacts(run.info.run_id)}
-    assert artifacts == {"results.parquet", "results_table.json", "throughput.png", "delay.png", "control.png"}
     monkeypatch.setenv("MLFLOW_TRACKING_URI", store_uri(root))
     table = client(root).load_table(run.info.experiment_id, "results_table.json", [run.info.run_id])
     assert table["throughput_mbps"].tolist() == pytest.approx(results["throughput_mbps"].tolist())
@@ -380,20 +343,13 @@ def test_a_benchmark_in_the_store(root: Path) -> None:
         "executor": {"workers": 1},
         "tracking": {"backend": "mlflow", "root": str(root)},
     }
-    result = run_benchmark(config, directory, Console(file=io.StringIO()))
-    assert len(result.results) == 1
+    run_benchmark(config, directory, Console(file=io.StringIO()))
     run = client(root).get_run(run_of(directory)["run_id"])
-    (dataset,) = run.inputs.dataset_inputs
-    assert (dataset.dataset.name, dataset.tags[0].value) == ("small", "evaluation")
     (child,) = client(root).search_runs(
         [run.info.experiment_id], f"tags.mlflow.parentRunId = '{run.info.run_id}'", max_results=2
     )
     assert (run.info.run_name, run.data.tags["failed_runs"]) == ("small", "0")
-    assert re.fullmatch(r"alone/bbr/1: 1\.000 \d+% \d+\.\d ms", child.info.run_name)
     assert (child.data.tags["scenario"], child.data.tags["competitor"]) == ("alone", "bbr")
-    assert json.loads((directory / "evaluation_scenarios.json").read_text()) == [
-        {"name": "alone", "scenario": Scenario.from_dict(scenario).to_dict()}
-    ]
     artifacts = {artifact.path for artifact in client(root).list_artifacts(run.info.run_id)}
     assert artifacts == {"results.parquet", "results_table.json", "benchmark.json", "report.html"}
 
@@ -416,39 +372,6 @@ def test_every_name_has_one_of_its_own_that_mlflow_takes() -> None:
     plain = ["eval/reward", "agent.gamma", "a b: c", "naïve", "a/.b", "scenarios.0.5bdp.rate_mbps"]
     assert [store_name(name) for name in plain] == plain
     assert names["≤1 %"] == ":E2:89:A41 :25"
-
-
-def test_a_benchmark_whose_names_mlflow_refuses(root: Path, caplog: pytest.LogCaptureFixture) -> None:
-    names = ["loss<1%", "loss>1%", "./rel ≤1 % a//b"]
-    config = {
-        "name": "odd: ≤?# [/n]",  # a closing tag, for rich
-        "scenarios": {
-            name: {"rate_mbps": 12 + index, "duration_s": 1, "flows": [{"rtt_ms": 30}]}
-            for index, name in enumerate(names)
-        },
-        "competitors": ["bbr", "cubic"],
-        "seeds": [1, 2],
-        "engine": "native",
-        "executor": {"workers": 1},
-        "tracking": {"backend": "mlflow", "root": str(root)},
-    }
-    console = Console(file=io.StringIO(), force_terminal=True)
-    run_benchmark(config, root / "odd", console, has_report=False, executor=ExecutorInThisProcess())
-    (experiment,) = client(root).search_experiments(filter_string="name LIKE 'benchmark/%'")
-    runs = client(root).search_runs([experiment.experiment_id])
-    assert experiment.name == "benchmark/odd: ≤?# [/n]"
-    assert len(runs) == 1 + 2 * 2 * len(names)
-    assert {run.info.status for run in runs} == {"FINISHED"}
-    for name in names:
-        found = [run for run in runs if run.data.tags.get("scenario") == name]
-        assert sorted(run.info.run_name.rpartition(": ")[0] for run in found) == sorted(
-            f"{name}/{competitor}/{seed}" for competitor in ("bbr", "cubic") for seed in (1, 2)
-        )
-    parent = client(root).get_run(run_of(root / "odd")["run_id"])
-    for index, name in enumerate(names):
-        assert float(parent.data.params[store_name(f"scenarios.{name}.rate_mbps")]) == 12 + index
-        assert store_name(f"{name}/cubic/link_jain") in parent.data.metrics
-    assert not warnings(caplog)
 
 
 def test_a_value_that_mlflow_refuses_costs_that_value_and_one_warning(
@@ -600,23 +523,15 @@ def test_a_killed_run_can_be_read(tmp_path: Path, signum: int, status: str) -> N
     assert run_of(tmp_path)["status"] == status
 
 
-def test_the_signal_handler_is_restored(tmp_path: Path) -> None:
-    before = signal.getsignal(signal.SIGTERM)
-    with Tracker.start(tmp_path, "e", "n", {}):
-        pass
-    assert signal.getsignal(signal.SIGTERM) is before
-
-
-def test_bad_configuration_is_refused_by_name() -> None:
-    with pytest.raises(ValueError, match="unknown tracking backend 'wandb'; known: mlflow, none"):
-        TrackingConfig.of({"backend": "wandb"})
-    with pytest.raises(ValueError, match="tracking: unknown key 'colour'; known: backend, root, uri"):
-        TrackingConfig.of({"colour": "x"})
+@pytest.mark.parametrize(("bad", "known"), [({"backend": "wandb"}, "mlflow, none"), ({"colour": "x"}, "backend, root")])
+def test_bad_configuration_is_refused_by_name(bad: dict[str, str], known: str) -> None:
+    with pytest.raises(ValueError, match=f"known: {known}"):
+        TrackingConfig.of(bad)
 
 
 def test_flatten() -> None:
-    nested = {"a": {"b": 1, "c": [1, 2]}, "flows": [{"rtt_ms": 10.0}, {"rtt_ms": 50.0}], "empty": {}, "text": "t"}
-    assert dict(flatten(nested)) == {
+    nested = {"a": {"b": 1, "c": [1, 2]}, "flows": [{"rtt_ms": 10.0}, {"rtt_ms": 50.0}], "empty": {}}
+    plain = {
         "a.b": "1",
         "a.c": "[1, 2]",
         "flows.0.rtt_ms": "10.0",
@@ -624,3 +539,4 @@ def test_flatten() -> None:
         "empty": "{}",
         "text": "t",
     }
+    assert dict(flatten(nested)) == plain

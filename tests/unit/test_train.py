@@ -40,7 +40,7 @@ from training import (
     weights,
 )
 
-from bbrgym import EngineError, Scenario, simulate
+from bbrgym import EngineError, Scenario
 from bbrgym.agents import callbacks, checkpoint, training_loop
 from bbrgym.agents.actor import export_agent
 from bbrgym.agents.callbacks import CheckpointCallback, evaluate_agent
@@ -368,15 +368,6 @@ def test_a_linear_learning_rate_ends_at_its_last() -> None:
     assert [schedule(left) for left in (1.0, 0.5, 0.0, -3.0)] == pytest.approx([1e-3, 5.5e-4, 1e-4, 1e-4])
 
 
-def test_integral_floats_are_integers_for_a_learner() -> None:
-    env = SharedPolicyVecEnv(EpisodeSpec.from_config({"scenario": SCENARIO}), 1e0)  # type: ignore[arg-type]
-    model: Any = make_model(PPO | {"n_steps": 4e1, "batch_size": 2e1, "gamma": 1.0}, env, seed=1)
-    assert [(size, type(size)) for size in (model.n_steps, model.batch_size)] == [(40, int), (20, int)]
-    assert isinstance(model.gamma, float)
-    with pytest.raises(ValueError, match=r"agent\.n_steps must be an integer, got 0\.5"):
-        make_model(PPO | {"n_steps": 0.5}, env, seed=1)
-
-
 def test_a_learning_canary(tmp_path: Path) -> None:
     """PPO must shed three quarters of the cost within 4000 decisions."""
     scenario = SCENARIO | {"duration_s": 5, "flows": [{"algorithm": "agent", "rtt_ms": 50}]}
@@ -413,19 +404,13 @@ def test_two_trainings_cannot_use_one_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"agent": {"algorithm": "dqn"}},
-            "unknown learning algorithm 'dqn'; known: ppo, recurrent_ppo, sac, tqc, crossq, td3",
-        ),
+        ({"agent": {"algorithm": "dqn"}}, "'dqn'; known: ppo, recurrent_ppo, sac, tqc, crossq, td3"),
         ({"agent": AGENTS["sac"] | {"n_steps": 3}}, "agent 'sac': unknown key 'n_steps'"),
-        ({"agent": PPO | {"gama": 0.9}}, "agent 'ppo': unknown key 'gama' .*; known: learning_rate"),
-        (
-            {"agent": PPO | {"policy_kwargs": {"activation_fn": "gelu"}}},
-            "unknown activation_fn 'gelu'",
-        ),
+        ({"agent": PPO | {"n_steps": 0.5}}, r"agent\.n_steps must be an integer, got 0\.5"),
+        ({"agent": PPO | {"policy_kwargs": {"activation_fn": "gelu"}}}, "unknown activation_fn 'gelu'"),
         ({"agent": PPO | {"policy_kwargs": {"depth": 3}}}, "refuses its arguments: .*depth"),
-        ({"seed": -1}, r"seed must be an integer in \[0, 2\*\*31\), got -1"),
-        ({"scenario": {"flows": [{"algorithm": "bbr"}]}}, "must have a flow with algorithm 'agent', got: bbr"),
+        ({"seed": -1}, r"seed must be .*\[0, 2\*\*31\), got -1"),
+        ({"scenario": {"flows": [{"algorithm": "bbr"}]}}, "algorithm 'agent', got: bbr"),
     ],
 )
 def test_a_bad_configuration_is_refused_before_anything_is_made(
@@ -478,32 +463,6 @@ def test_an_exported_agent_acts_like_its_model(algorithm: str, activation: str, 
     np.testing.assert_allclose(first, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("lstm", [False, True])
-def test_an_agent_acts_the_same_in_simulate_and_in_the_environment(lstm: bool) -> None:
-    agent = make_agent(lstm=(4,) * lstm, scenario=SCENARIO, engine={"name": "fake"})
-    scenario = Scenario.from_dict(SCENARIO)
-    env = SharedPolicyVecEnv(agent.spec, 1, has_infos=True)
-    env.seed(11)
-    observations = env.reset()
-    seed = env.reset_infos[0]["seed"]
-    rates = []
-    for _ in range(9):
-        observations, _, _, infos = env.step(agent.predict(observations))
-        rates.append([info["throughput_mbps"] for info in infos])
-    trace = simulate(scenario, "fake", seed, 100.0, agent.policy(scenario))
-    np.testing.assert_array_equal(trace.rows["throughput_mbps"].to_numpy().reshape(-1, 2)[:9], rates)
-
-
-def test_saving_and_loading_an_agent(tmp_path: Path) -> None:
-    agent = make_agent(lstm=(4,))
-    agent.save(tmp_path / "agent")
-    agent.save(tmp_path / "agent")  # replaces the first
-    loaded = load_agent(tmp_path / "agent" / "agent.json")
-    assert loaded.spec == agent.spec
-    assert loaded.content_hash == agent.content_hash
-    assert [path.name for path in tmp_path.iterdir()] == ["agent"]
-
-
 def test_the_content_hash_covers_what_decides_the_gains() -> None:
     hashes = [
         make_agent().content_hash,
@@ -525,32 +484,34 @@ def test_bad_agent_files_are_refused(tmp_path: Path) -> None:
     def refused(match: str) -> None:
         with pytest.raises(ValueError, match=match):
             load_agent(folder)
-        make_agent().save(folder)
+        make_agent().save(folder)  # replaces it
 
     make_agent().save(folder)
-    description = json.loads((folder / "agent.json").read_text())
-    (folder / "agent.json").write_text("{")
-    refused("holds no agent that can be loaded")
-    (folder / "agent.json").write_text(json.dumps(description | {"format": 99}))
-    refused("its format is 99, but this version reads 1")
-    (folder / "agent.json").write_text(json.dumps({"format": 1}))
-    refused("it has no 'activation'")
-    (folder / "policy.npz").write_bytes((folder / "policy.npz").read_bytes()[:200])
-    refused("holds no agent that can be loaded")
-    (folder / "policy.npz").unlink()
-    refused("holds no agent that can be loaded")
+    plain = json.loads((folder / "agent.json").read_text())
+    weights = (folder / "policy.npz").read_bytes()
     make_agent(seed=2).save(tmp_path / "other")
-    (folder / "policy.npz").write_bytes((tmp_path / "other" / "policy.npz").read_bytes())
-    refused(r"agent.json and policy.npz do not belong together")
+    for content, message in (
+        ("{", "no agent that can be loaded"),
+        (json.dumps(plain | {"format": 99}), "its format is 99, but this version reads 1"),
+        (json.dumps({"format": 1}), "it has no 'activation'"),
+        (json.dumps(plain | {"spec": plain["spec"] | {"reward": {"terms": 3}}}), r"reward\.terms .*got 3"),
+    ):
+        (folder / "agent.json").write_text(content)
+        refused(message)
+    for data, message in (
+        (weights[:200], "no agent that can be loaded"),
+        ((tmp_path / "other" / "policy.npz").read_bytes(), "do not belong together"),
+    ):
+        (folder / "policy.npz").write_bytes(data)
+        refused(message)
+    (folder / "policy.npz").unlink()
+    refused("no agent that can be loaded")
     np.savez(folder / "policy.npz", evil=np.array([object()], dtype=object))
     refused("allow_pickle=False")
     with zipfile.ZipFile(folder / "policy.npz", "a") as archive:
         archive.writestr("layer.9.weight", b"no array")
     refused(r"layer\.9\.weight must be float32, got bytes")
-    spec = description["spec"]
-    (folder / "agent.json").write_text(json.dumps(description | {"spec": spec | {"reward": {"terms": 3}}}))
-    refused(r"reward\.terms must be a mapping of weights by name, got 3")
-    assert load_agent(folder).content_hash == description["content_hash"]
+    assert load_agent(folder / "agent.json").content_hash == plain["content_hash"]
 
 
 def test_wrong_observations_are_refused() -> None:
@@ -571,23 +532,17 @@ def test_evaluation_returns_prints_and_stores_its_results(tmp_path: Path) -> Non
         "seeds": [1, 2],
         "tracking": {"backend": "none"},
     }
-    console = Console(file=io.StringIO(), width=80)
-    results = evaluate(config, tmp_path / "out", console)
+    results = evaluate(config, tmp_path / "out", quiet())
     assert results["seed"].tolist() == [1, 1, 2, 2]
     assert results["throughput_mbps"].gt(0).all()
     assert results["reward"].lt(0).all()
     rates = results.groupby("seed")["throughput_mbps"].sum()
     assert rates[1] != rates[2]  # the scenario was drawn
-    again = evaluate(config, tmp_path / "again", quiet())
-    pd.testing.assert_frame_equal(results, again)
+    pd.testing.assert_frame_equal(results, evaluate(config, tmp_path / "again", quiet()))
     pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "out" / "results.parquet"), results)
     assert json.loads((tmp_path / "out" / "results.json").read_text())[0]["seed"] == 1
     assert sorted(path.name for path in (tmp_path / "out" / "traces").iterdir()) == ["seed_1.parquet", "seed_2.parquet"]
     assert len(read_metrics(tmp_path / "out")) == 2
-    assert isinstance(console.file, io.StringIO)
-    text = console.file.getvalue()
-    assert "…" not in text  # it fits
-    assert "Mean of 2 episodes" in text
 
 
 def test_an_evaluation_beside_finite_flows_shows_their_completion_and_what_ecn_marked(tmp_path: Path) -> None:
@@ -602,24 +557,19 @@ def test_an_evaluation_beside_finite_flows_shows_their_completion_and_what_ecn_m
     assert 0.9 < results["completed"][0] < 1
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
-    assert f"The first 32 flows; results.json has all {len(results)}." in text
-    assert f"Finite flows: {results['completed'][0]:.1%} completed, FCT mean {results['fct_mean_ms'][0]:.1f} ms" in text
-    heading = next(line for line in text.splitlines() if "algorithm" in line).split()
-    assert heading[6:12] == ["resent", "marked", "app", "p99", "FCT", "slowdown"]
-    assert len([line for line in text.splitlines() if " cubic " in line]) == 31
+    assert f"{results['completed'][0]:.1%} completed" in text
+    assert len([line for line in text.splitlines() if " cubic " in line]) == 31  # of the first 32 flows
     logged = read_metrics(tmp_path / "out")[0]["metrics"]
     assert logged["fct_p99_ms"] == results["fct_p99_ms"][0]
     assert logged["flow0/mark_rate"] == results["mark_rate"][0]
-    assert "flow31/throughput_mbps" in logged
-    assert "flow32/throughput_mbps" not in logged
+    assert ("flow31/throughput_mbps" in logged, "flow32/throughput_mbps" in logged) == (True, False)
 
 
 def test_a_bad_evaluation_is_refused(tmp_path: Path) -> None:
     make_agent().save(tmp_path / "agent")
     good = {"agent_path": str(tmp_path / "agent"), "scenario": SCENARIO, "engine": {"name": "fake"}}
     for changes, message in (
-        ({"scenario": {"flows": [{"algorithm": "bbr"}]}}, "must have a flow with algorithm 'agent'"),
-        ({"seeds": [1, 1]}, r"seeds must be a list of different integers >= 0, .*, got \[1, 1\]"),
+        ({"seeds": [1, 1]}, r"seeds .*got \[1, 1\]"),
         ({"warmup": 1}, r"warmup must be in \[0, 1\), got 1"),
         ({"seed": 1}, "an evaluation: unknown key 'seed' .*known: name"),
     ):

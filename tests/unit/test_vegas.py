@@ -6,7 +6,6 @@ import ack_path
 import pytest
 from ack_path import PACKET, Path, make
 
-from bbrgym import Flow, Scenario, simulate
 from bbrgym._testing import Recovery
 
 SLOW_START, AVOIDANCE = 4, 5
@@ -134,9 +133,3 @@ def test_alone_on_a_path_it_keeps_alpha_to_beta_packets_in_the_queue(alpha: int,
     windows = path.watch(10_000)["cwnd"] / PACKET
     settled = windows[len(windows) // 2 :]
     assert 11 + alpha <= settled.min() <= settled.max() <= 11 + beta, "the path holds 11 packets"
-
-
-def test_beside_cubic_it_starves_as_all_that_only_looks_at_the_delay():
-    scenario = Scenario(rate_mbps=10, buffer_bdp=4, duration_s=20, flows=(Flow("vegas", 40), Flow("cubic", 40)))
-    vegas, cubic = simulate(scenario, "native").summary(after_s=10).flows
-    assert vegas.throughput_mbps < 0.25 * cubic.throughput_mbps

@@ -7,14 +7,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
-from ack_path import MS, PACKET, Path, ack_event, make
+from ack_path import MS, PACKET, ack_event, make
 
-from bbrgym import Flow, Scenario, simulate
 from bbrgym._testing import Recovery
 
 STARTING, LEARNING = 4, 5
 RTT_MS = 100
-STEP = 0.05
 
 
 class Sent(NamedTuple):
@@ -183,21 +181,3 @@ def test_the_window_is_two_round_trips_of_the_rate():
     assert decision.is_paced
     assert decision.pacing_rate == 10 * PACKET * 8 * 1000 / RTT_MS
     assert decision.cwnd == 2 * 10 * PACKET + PACKET
-
-
-def test_alone_on_a_path_it_fills_it_without_a_long_queue():
-    path = Path(make("vivace", 30), rate_mbps=20, rtt_ms=30, buffer_packets=300)
-    path.run_until(5_000)
-    before, rtts = path.acks, []
-    path.on_ack = lambda ack: rtts.append(ack.rtt / 1e6)
-    path.run_until(10_000)
-    assert (path.acks - before) * PACKET * 8 / 5e6 > 0.85 * 20
-    assert sum(rtts) / len(rtts) < 60
-
-
-def test_it_bears_random_losses_that_starve_cubic():
-    throughput = {}
-    for name in ("vivace", "cubic"):
-        scenario = Scenario(rate_mbps=50, loss=0.02, duration_s=15, flows=(Flow(name, 30),))
-        throughput[name] = simulate(scenario, "native").summary(after_s=5).flows[0].throughput_mbps
-    assert throughput["vivace"] > 5 * throughput["cubic"]

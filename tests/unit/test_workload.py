@@ -15,7 +15,6 @@ from traces import flow_column, link_column
 
 from bbrgym import Flow, Scenario, make_engine, simulate
 from bbrgym.envs.distribution import Distribution
-from bbrgym.envs.trace import Trace
 from bbrgym.envs.workload import MEAN_BYTES, SIZES, WEB_SEARCH, draw_sizes, mean_wire_bytes
 
 SHORT = {"arrivals_per_s": 5, "sizes": "fixed", "mean_bytes": 20_000, "flow": {"algorithm": "cubic", "rtt_ms": 20}}
@@ -180,15 +179,3 @@ def test_a_distribution_draws_the_workload_of_every_episode() -> None:
     assert all(scenario.agent_flows == (0,) for scenario in drawn)
     fixed = Distribution.from_dict(plain | {"workload": SHORT})
     assert fixed.max_flows == len(fixed.example.flows) > 1
-
-
-def test_a_workload_runs_as_its_flows_do() -> None:
-    scenario = made(SHORT, duration_s=5, buffer_bdp=10, flows=[{"algorithm": "vegas", "rtt_ms": 20}])
-    trace: Trace = simulate(scenario, "native")
-    received = flow_column(trace, "received_bytes").sum(axis=0)
-    early = starts(scenario) < 3
-    assert (received[early][1:] == 20_000).all()
-    assert received[0] > 0
-    completed = flow_column(trace, "completion_time_ms")[-1]
-    assert np.isnan(completed[0])
-    assert (completed[early][1:] >= 1.5 * 20).all()
