@@ -74,7 +74,7 @@ class BbrController : public Controller {
   Metrics metrics() const override;
 
  protected:
-  /// Hook: takes an ACK before the rest of the model does. The bandwidth and the round are up to date.
+  /// Hook: takes an ACK before every other hook. The bandwidth and the round include it, the rest of the model not yet.
   virtual void Observe(const AckEvent& /*ack*/) {}
   /// Hook: returns the gains in the current mode.
   virtual Gains ChooseGains() const;

@@ -75,7 +75,7 @@ class Bbr2Controller : public Controller {
  protected:
   /// Hook: returns the gains in the current mode and phase.
   virtual Gains ChooseGains() const;
-  /// Hook: takes an ACK before everything else does.
+  /// Hook: takes an ACK before every other hook. Nothing of the model includes it yet.
   virtual void Observe(const AckEvent& /*ack*/) {}
   /// Hook: returns the share of the upper bound that cruising leaves free.
   virtual double Headroom() const { return parameters_.headroom; }
