@@ -198,22 +198,6 @@ def test_equal_seeds_give_equal_bytes_in_any_engine_and_after_any_episode(
         assert run(other) == first
 
 
-@simulated
-def test_several_engines_work_at_once(engine: Engine, make: Callable[[], Engine]) -> None:
-    alone = run(engine, seed=0)
-    with contextlib.ExitStack() as stack:
-        engines = [stack.enter_context(contextlib.closing(make())) for _ in range(2)]
-        for seed, one in enumerate(engines):
-            one.begin_reset(SCENARIO, seed)
-        numbers = [as_bytes(one.finish_reset()) for one in engines]
-        for _ in range(20):
-            for one in engines:
-                one.begin_step(100)
-            for index, one in enumerate(engines):
-                numbers[index] += as_bytes(one.finish_step())
-        assert numbers[0] == alone
-        assert numbers[1] != alone
-        assert all(one.rows().is_over for one in engines)
 
 
 @simulated

@@ -64,14 +64,6 @@ def test_leaving_recovery_restores_the_window():
     assert hand.ack(90, in_flight=60) >= before - 1
 
 
-def test_a_random_loss_costs_only_the_lost_packets():
-    hand = Hand(make("bbr-acd"))
-    before = hand.window
-    hand.hear(Recovery.RECOVERY)
-    # Unlike the RTT before, and far below twice RTprop.
-    assert hand.ack(55, lost=3, in_flight=10) >= before - 3
-
-
 def test_after_probe_rtt_the_window_grows_instead_of_being_restored():
     seen = Hand(make("bbr-acd")).path.watch(12_000)
     windows = seen["cwnd"] // 1000

@@ -360,11 +360,6 @@ def test_key_changes_with_the_code_and_not_with_names_and_limits(monkeypatch: py
     assert not before & {run.key for run in Benchmark.from_dict(changed()).runs()}
 
 
-def test_a_benchmark_is_equal_after_to_dict_and_from_dict() -> None:
-    benchmark = Benchmark.from_dict(changed(roles=[0]))
-    assert Benchmark.from_dict(json.loads(json.dumps(benchmark.to_dict()))) == benchmark
-
-
 @pytest.mark.parametrize(
     ("query", "engine", "names"),
     [

@@ -81,19 +81,6 @@ def test_every_command_names_the_extra(most: int | None) -> None:
         assert "Traceback" not in answer, (package, command, answer)
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("in_new_folder")
-@pytest.mark.parametrize("name", ["train", "evaluate", "benchmark", "export"])
-def test_a_command_works_without_the_packages_that_it_does_not_need(name: str) -> None:
-    command, needed = COMMANDS[name]
-    make_agent().save(Path("mine"))
-    others = {package for _, packages in COMMANDS.values() for package in packages} - needed
-    code = f"import sys\nfor p in {sorted(others)}: sys.modules[p] = None\nfrom bbrgym.cli import main\n"
-    code += f"sys.exit(main({command}))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
-
-
 def test_every_optional_package_has_its_extra() -> None:
     extras = set(metadata.metadata("bbrgym").get_all("Provides-Extra") or ()) - {"all"}
     without_command = {

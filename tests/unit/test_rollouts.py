@@ -296,25 +296,24 @@ def test_arrays_of_another_shape_are_refused() -> None:
     batch = _native.Batch(1, 3)
     batch.reset(0, _native.Scenario(PAIR.to_dict()), 1)
     rows = [np.zeros((4, 1, *shape)) for shape in (batch.flow_rows.shape[1:], batch.link_rows.shape[1:], ())]
-    flags = [np.zeros((4, 1), np.uint8) for _ in range(2)]
     arrays = [
         *(np.array([100_000_000]), np.array([0, 2]), np.zeros(1, np.int64), np.zeros(2), np.ones((2, 2))),
         *(np.zeros((5, 2, 17), np.float32), np.zeros((4, 2, 2), np.float32), np.zeros((4, 2, 2), np.float32)),
-        *rows,
-        *flags,
+        *(*rows, np.zeros((4, 1), np.uint8), np.zeros((4, 1), np.uint8)),
     ]
 
-    def run(*given: Any) -> None:
+    def run(index: int | None = None, other: Any = None) -> None:
+        given = [other if number == index else array for number, array in enumerate(arrays)]
         batch.run(spec.observation.table, spec.action.gain_map, None, *given)
 
     for index, array in enumerate(arrays):
         with pytest.raises(ValueError, match=r"must have the shape \("):
-            run(*arrays[:index], np.repeat(array, 2, axis=0), *arrays[index + 1 :])
-    for flow, error in ((1, "cannot steer a flow of algorithm 'bbr'"), (3, r"flow must be in \[0, 3\), got 3")):
+            run(index, np.repeat(array, 2, axis=0))
+    for flow, error in ((1, "of algorithm 'bbr'"), (3, r"\[0, 3\), got 3")):
         with pytest.raises((ValueError, IndexError), match=error):
-            run(arrays[0], np.array([0, flow]), *arrays[2:])
+            run(1, np.array([0, flow]))
     with pytest.raises(ValueError, match="next_steps must be >= 0"):
-        run(*arrays[:2], np.array([-1]), *arrays[3:])
-    run(*arrays)
+        run(2, np.array([-1]))
+    run()
     assert arrays[2].tolist() == [4]
     assert rows[2].ravel().tolist() == pytest.approx([0.1, 0.2, 0.3, 0.4])

@@ -15,7 +15,6 @@ from bbrgym.benchmark.statistics import (
     bootstrap_interval,
     estimate,
     interquartile_mean,
-    number_text,
     performance_profile,
     probability_of_improvement,
 )
@@ -134,14 +133,3 @@ def test_an_estimate_leaves_out_missing_values_and_their_strata() -> None:
     assert estimate([2.0, 2.0], is_sample=False).text() == "2.00"
     assert estimate([math.nan]).text(".1f") == "-"
     assert estimate([0.0, 1.0], interquartile_mean).text(".0%") == "50% [0% 100%]"
-
-
-@pytest.mark.parametrize(
-    ("value", "form", "text"),
-    [
-        (1234.4, "", "1234"), (12.344, "", "12.3"), (-0.5, "", "-0.500"), (0.0123, "", "0.0123"), (0.0, "", "0.00"),
-        (0.00123, "", "0.0012"), (math.nan, ".1f", "-"), (0.97312, ".1%", "97.3%"), (0.5, "+.3f", "+0.500"),
-    ],
-)  # fmt: skip
-def test_numbers_are_written_with_three_significant_digits_or_in_a_form(value: float, form: str, text: str) -> None:
-    assert number_text(value, form) == text

@@ -277,16 +277,6 @@ def test_survivors_count_unless_they_were_judged() -> None:
     assert result.rate == 7 / 8 < mutants.REQUIRED
 
 
-def test_a_sample_is_the_same_for_a_seed_and_moves_little_with_the_source() -> None:
-    everything = [mutants.Mutant("a.cc", line, f"x = {line};", "") for line in range(1, 101)]
-    drawn = mutants.sample(everything, 20, seed=1)
-    assert len(set(drawn)) == 20
-    assert mutants.sample(reversed(everything), 20, seed=1) == drawn
-    assert mutants.sample(everything, 20, seed=2) != drawn
-    without_one = [mutant for mutant in everything if mutant != drawn[0]]
-    assert mutants.sample(without_one, 20, seed=1)[:19] == drawn[1:]
-
-
 def test_judged_mutants_say_why_and_still_exist() -> None:
     for entry in json.loads(mutants.JUDGED.read_text()):
         source = (mutants.ROOT / entry["file"]).read_text()
