@@ -7,7 +7,9 @@
 #include "baselines/cc/full_pipe.h"
 #include "baselines/cc/long_term_bandwidth.h"
 #include "baselines/cc/min_rtt.h"
+#include "baselines/cc/pacing_rate.h"
 #include "baselines/cc/parameters.h"
+#include "baselines/cc/probe_rtt.h"
 #include "baselines/cc/random.h"
 #include "baselines/cc/round_counter.h"
 #include "baselines/cc/windowed_max.h"
@@ -134,7 +136,7 @@ class BbrController : public Controller {
   Nanoseconds min_rtt() const { return min_rtt_.value(); }
   bool IsMinRttExpired(Nanoseconds now) const { return min_rtt_.IsExpired(now); }
   /// When ProbeRTT may end; 0 in other modes, and until no more than its window is in flight.
-  Nanoseconds probe_rtt_end() const { return mode_ == Mode::kProbeRtt ? probe_rtt_end_ : 0; }
+  Nanoseconds probe_rtt_end() const { return mode_ == Mode::kProbeRtt ? probe_rtt_.end() : 0; }
 
   // …and what they set, in RecoverOrRestoreCwnd and MoveCwnd…
   Bytes cwnd_;
@@ -154,7 +156,6 @@ class BbrController : public Controller {
   void UpdateFullPipe(const AckEvent& ack);
   void UpdateDrain(const AckEvent& ack);
   void UpdateMinRtt(const AckEvent& ack);
-  void UpdatePacingRate();
   void UpdateCwnd(const AckEvent& ack);
 
   /// Returns the bandwidth that the flow uses: the maximum, or the long-term bandwidth while that is in use.
@@ -162,9 +163,8 @@ class BbrController : public Controller {
   void UpdateLongTermBandwidth(bool has_loss, bool is_app_limited);
   void EnterProbeBw(Nanoseconds now);
   void StartPhase(int index, Nanoseconds now);
-  void EndProbeRttIfDue(Nanoseconds now);
+  void EndProbeRtt(Nanoseconds now);
   void SaveCwnd();
-  void SetPacingRate(BitsPerSecond bandwidth, double gain);
   std::int64_t BurstPackets() const;
 
   Connection connection_;
@@ -185,16 +185,14 @@ class BbrController : public Controller {
   bool is_round_start_ = false;
   bool is_idle_restart_ = false;
 
-  Nanoseconds probe_rtt_end_ = 0;
-  bool is_probe_rtt_round_over_ = false;
+  ProbeRtt probe_rtt_;
   bool is_held_back_ = false;  // by ProbeRTT
 
   Recovery recovery_ = Recovery::kOpen;
   Recovery recovery_at_last_ack_ = Recovery::kOpen;
   Bytes cwnd_before_recovery_ = 0;
 
-  BitsPerSecond pacing_rate_ = 0;
-  bool has_rtt_ = false;
+  PacingRate pacing_rate_;
   Nanoseconds last_ack_ = 0;
   Bytes delivered_ = 0;
   Bytes lost_ = 0;
