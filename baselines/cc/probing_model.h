@@ -181,7 +181,6 @@ struct ProbingModel {
 
   void StartUp(Bytes cwnd) {
     has_probe_samples = true;
-    is_probe_stopping = false;
     rounds.Restart(delivered);
     phase = Phase::kUp;
     growth.StartRound(cwnd, packet_bytes);
