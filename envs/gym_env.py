@@ -98,7 +98,7 @@ class BottleneckEnv(HasSpec, gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[
     | 11    | log_bdp                 | -1  | 6    | log10(bdp in packets)                              |
     | 12    | log_base_rtt            | -1  | 4    | log10(base_rtt in ms)                              |
     | 13    | log_delivery_rate       | -3  | 4    | log10(delivery_rate in Mbit/s)                     |
-    | 14    | log_cwnd_gain           | -4  | 4    | log2 of the cwnd_gain chosen last                  |
+    | 14    | log_cwnd_gain           | -4  | 5    | log2 of the cwnd_gain chosen last                  |
     | 15    | log_pacing_gain         | -4  | 4    | log2 of the pacing_gain chosen last                |
     | 16    | is_probe_bw             | 0   | 1    | 1 in ProbeBW, where the gains are in force, else 0 |
 
