@@ -77,7 +77,8 @@ def _parts(policy: StoredPolicy) -> dict[str, str]:
     features = [FEATURES[feature] for feature in observation["features"]]
     has_preference = any(PREFERENCE in feature.columns for feature in features)
     observed = {column for feature in features for column in feature.columns} - _OF_STATE
-    is_in_packets = action["cwnd_scale"] == "packets"
+    scale = action["cwnd_scale"]
+    is_in_packets = scale == "packets"
     # C has no empty struct.
     needed = observed | {"bdp_packets"} if is_in_packets or not observed else observed
     start = {column: value for column, value in policy_start().items() if column in needed}
@@ -89,6 +90,9 @@ def _parts(policy: StoredPolicy) -> dict[str, str]:
     if is_in_packets:
         cwnd_function = _CWND_GAIN_IN_PACKETS % (PACKETS_STEEPNESS, LEAST_BDP, LEAST_BDP, cwnd)
         cwnd_gain = "${p}_cwnd_gain(action[0], row->bdp_packets)"
+    elif scale == "excess":
+        excess = ", ".join(repr(float(bound) - 1.0) for bound in action["cwnd_gain"])
+        cwnd_gain = f"${{p}}_clamp(1.0 + ${{p}}_gain(action[0], {excess}), {cwnd})"
     return {
         "step": f"{step_ms:g} ms" if step_ms else f"{step_rtts:g} x min_rtt",
         "interval": f"${{p}}_step_ms {float(step_ms)!r}" if step_ms else f"${{p}}_step_min_rtts {float(step_rtts)!r}",

@@ -1,1 +1,1 @@
-"""The congestion controllers: C++ in `cc/`, their names and parameters in Python, and the file format of a policy."""
+"""The congestion controllers: C++ (`cc`), their names and parameters (`registry`), a policy's files (`policy_file`)."""

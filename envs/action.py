@@ -23,9 +23,12 @@ from bbrgym.envs.scenario import Scenario
 class Action:
     """`(cwnd_gain, pacing_gain)` as a Box of [-1, 1] x [-1, 1].
 
-    Both are mapped geometrically, `gain = low * (high / low) ** ((action + 1) / 2)`: equal steps of an action are
-    equal ratios of the gain, so doubling is as far from the middle as halving. With the default bounds the action
-    (0, 0) is a cwnd_gain of 1.0 and a pacing_gain of 1.15. Actions outside of the Box are clipped to it.
+    Both are mapped geometrically, `low * (high / low) ** ((action + 1) / 2)`: equal steps of an action are equal
+    ratios, so doubling is as far from the middle as halving. For cwnd_gain this is what the gain has above 1, that is,
+    the queue that the flow keeps in an empty link's BDPs: from a twentieth to twenty. The action (0, 0) is a cwnd_gain
+    of 2, BBR's, and a pacing_gain of 1.1. Actions outside of the Box are clipped to it.
+
+    With `cwnd_scale="ratio"` an action means a ratio of cwnd_gain itself, which may then be below 1.
 
     With `cwnd_scale="packets"` an action means a number of packets above or below one BDP instead,
     `cwnd_gain = 1 + sinh(8 * action) / bdp`, within the bounds: from tenths of a packet to 1,490. Flows share a link
@@ -34,22 +37,22 @@ class Action:
     1,000. A flow without an estimate of its BDP has a gain of 1.
 
     Args:
-        cwnd_gain: lowest and highest congestion window, in multiples of the estimated bandwidth-delay product. A
-            quarter is for an estimate of the bandwidth that is too high by now, which it stays for ten round trips;
-            four is twice BBR's own.
-        pacing_gain: lowest and highest pacing rate, in multiples of the estimated bandwidth. The default reaches from
-            BBR's drain to well above its probe. Its middle is above 1 because nothing else probes for the agent: at 1
-            or less its estimate of the bandwidth can only fall.
+        cwnd_gain: lowest and highest congestion window, in multiples of the estimated bandwidth-delay product. A flow
+            whose window is one BDP or less can only lose bandwidth. A flow with a short RTT needs many BDPs to have its
+            share beside one that fills the queue.
+        pacing_gain: lowest and highest pacing rate, in multiples of the estimated bandwidth. Nothing else probes for
+            the agent: below 1 its estimate of the bandwidth can only fall. Above 1.2 packets only leave earlier, to
+            wait in the queue.
         cwnd_scale: one of `CWND_SCALES`.
         model: one of `MODELS`, for all agent flows (docs/algorithms/agent.md).
 
     Raises:
-        ValueError: bounds that are not two rising numbers > 0, an unknown scale, or an unknown model.
+        ValueError: bounds that are not two rising numbers > 0 (above 1 for a cwnd_gain by its excess), an unknown scale, or an unknown model.
     """
 
-    cwnd_gain: tuple[float, float] = (0.25, 4.0)
-    pacing_gain: tuple[float, float] = (0.75, 1.75)
-    cwnd_scale: str = "ratio"
+    cwnd_gain: tuple[float, float] = (1.05, 21.0)
+    pacing_gain: tuple[float, float] = (1.0, 1.21)
+    cwnd_scale: str = "excess"
     model: str = "default"
 
     def __post_init__(self) -> None:
@@ -57,6 +60,11 @@ class Action:
         check_name("action.model", self.model, MODELS)
         for name in ("cwnd_gain", "pacing_gain"):
             object.__setattr__(self, name, _bounds(name, getattr(self, name)))
+        if self.cwnd_scale == "excess" and not self.cwnd_gain[0] > 1:
+            raise ValueError(
+                f"action.cwnd_gain must be above 1 with cwnd_scale='excess', got {self.cwnd_gain!r}; gains of 1 and less "
+                "need cwnd_scale='ratio'"
+            )
 
     @property
     def space(self) -> spaces.Box[np.float32]:
@@ -86,7 +94,7 @@ class Action:
     @cached_property
     def gain_map(self) -> GainMap:
         """The same in C++."""
-        return GainMap(self.cwnd_gain, self.pacing_gain, self.cwnd_scale == "packets")
+        return GainMap(self.cwnd_gain, self.pacing_gain, CWND_SCALES.index(self.cwnd_scale))
 
     def gains(self, action: npt.ArrayLike, bdp_packets: float = math.nan) -> tuple[float, float]:
         """Return the gains that an action means.

@@ -67,12 +67,14 @@ class BottleneckEnv(HasSpec, gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[
 
     ## Action Space
 
-    `Box(-1, 1, (2,), float32)`, mapped geometrically to the bounds of `action`. By default:
+    `Box(-1, 1, (2,), float32)`, mapped geometrically to the bounds of `action` (`bbrgym.envs.action.Action`). By default:
 
     | index | gain        | -1   | 0    | 1    | means                                               |
     |-------|-------------|------|------|------|-----------------------------------------------------|
-    | 0     | cwnd_gain   | 0.25 | 1.0  | 4.0  | congestion window in bandwidth-delay products       |
-    | 1     | pacing_gain | 0.75 | 1.15 | 1.75 | pacing rate in multiples of the estimated bandwidth |
+    | 0     | cwnd_gain   | 1.05 | 2.0  | 21   | congestion window in bandwidth-delay products       |
+    | 1     | pacing_gain | 1.0  | 1.1  | 1.21 | pacing rate in multiples of the estimated bandwidth |
+
+    The action 0 is what BBR does while it cruises. The first entry is geometric in cwnd_gain - 1.
 
     ## Observation Space
 
@@ -96,7 +98,7 @@ class BottleneckEnv(HasSpec, gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[
     | 11    | log_bdp                 | -1  | 6    | log10(bdp in packets)                              |
     | 12    | log_base_rtt            | -1  | 4    | log10(base_rtt in ms)                              |
     | 13    | log_delivery_rate       | -3  | 4    | log10(delivery_rate in Mbit/s)                     |
-    | 14    | log_cwnd_gain           | -4  | 4    | log2 of the cwnd_gain chosen last                  |
+    | 14    | log_cwnd_gain           | -4  | 5    | log2 of the cwnd_gain chosen last                  |
     | 15    | log_pacing_gain         | -4  | 4    | log2 of the pacing_gain chosen last                |
     | 16    | is_probe_bw             | 0   | 1    | 1 in ProbeBW, where the gains are in force, else 0 |
 

@@ -19,7 +19,7 @@ from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.envs.observation import PREFERENCE, History, tabulate
 
 PINNED: dict[str, Any] = {
-    "action": {"cwnd_gain": [0.5, 4.0], "pacing_gain": [0.75, 1.75]},
+    "action": {"cwnd_gain": [0.5, 4.0], "pacing_gain": [0.75, 1.75], "cwnd_scale": "ratio"},
     "env": {"step_ms": 100.0, "step_rtts": None},
 }
 """Whatever the defaults become."""

@@ -43,13 +43,10 @@ BbrController::BbrController(const Connection& connection, const BbrParameters& 
       random_(connection.seed),
       bandwidth_(parameters.bandwidth_window_rounds),
       full_pipe_(parameters.full_pipe_growth, parameters.full_pipe_rounds),
-      min_rtt_(static_cast<Nanoseconds>(parameters.min_rtt_window_s * kSecond)) {
-  gains_ = {parameters.startup_gain, parameters.startup_gain};
-  has_rtt_ = connection.initial_rtt > 0;
-  // Linux assumes 1 ms while it has no RTT, so the first window leaves as a burst.
-  const Nanoseconds rtt = has_rtt_ ? connection.initial_rtt : kMillisecond;
-  SetPacingRate(RateOf(connection.initial_cwnd, rtt), gains_.pacing);
-}
+      min_rtt_(static_cast<Nanoseconds>(parameters.min_rtt_window_s * kSecond)),
+      gains_{.cwnd = parameters.startup_gain, .pacing = parameters.startup_gain},
+      probe_rtt_(parameters.probe_rtt_ms),
+      pacing_rate_(connection, parameters.pacing_margin, parameters.startup_gain) {}
 
 void BbrController::OnAck(const AckEvent& ack) {
   last_ack_ = ack.now;
@@ -63,7 +60,7 @@ void BbrController::OnAck(const AckEvent& ack) {
   UpdateDrain(ack);
   UpdateMinRtt(ack);
   gains_ = ChooseGains();
-  UpdatePacingRate();
+  pacing_rate_.OnAck(min_rtt_.value(), UsedBandwidth(), gains_.pacing, full_pipe_.is_full());
   UpdateCwnd(ack);
 }
 
@@ -86,15 +83,15 @@ void BbrController::OnRestart(Nanoseconds now) {
   extra_acked_.Restart();
   if (mode_ == Mode::kProbeBw) {
     // Pace at the bandwidth itself: with nothing in flight there is nothing to probe or drain.
-    SetPacingRate(UsedBandwidth(), 1.0);
-  } else if (mode_ == Mode::kProbeRtt) {
-    EndProbeRttIfDue(now);
+    pacing_rate_.Set(UsedBandwidth(), 1.0, full_pipe_.is_full());
+  } else if (mode_ == Mode::kProbeRtt && probe_rtt_.IsTimeOver(now)) {
+    EndProbeRtt(now);
   }
 }
 
 Decision BbrController::decision() const {
   return {.cwnd = cwnd_,
-          .pacing_rate = pacing_rate_,
+          .pacing_rate = pacing_rate_.value(),
           .send_quantum = BurstPackets() * connection_.packet_bytes,
           .is_paced = true,
           .is_app_limited = is_held_back_};
@@ -187,28 +184,8 @@ void BbrController::UpdateMinRtt(const AckEvent& ack) {
   if (is_expired && !is_idle_restart_ && mode_ != Mode::kProbeRtt) EnterProbeRtt(ChooseProbeRttCwnd());
   // On its last ACK, too: what is in flight then is as little.
   is_held_back_ = mode_ == Mode::kProbeRtt;
-  if (is_held_back_) {
-    if (probe_rtt_end_ == 0) {
-      if (ack.in_flight <= probe_rtt_cwnd_) {
-        probe_rtt_end_ = ack.now + static_cast<Nanoseconds>(parameters_.probe_rtt_ms * kMillisecond);
-        is_probe_rtt_round_over_ = false;
-        rounds_.Restart(ack.delivered);
-      }
-    } else {
-      if (is_round_start_) is_probe_rtt_round_over_ = true;
-      if (is_probe_rtt_round_over_) EndProbeRttIfDue(ack.now);
-    }
-  }
+  if (is_held_back_ && probe_rtt_.OnAck(ack, probe_rtt_cwnd_, rounds_, is_round_start_)) EndProbeRtt(ack.now);
   if (ack.sample.is_valid) is_idle_restart_ = false;
-}
-
-void BbrController::UpdatePacingRate() {
-  if (!has_rtt_ && min_rtt_.has_sample()) {
-    has_rtt_ = true;
-    pacing_rate_ = 0;
-    SetPacingRate(RateOf(connection_.initial_cwnd, min_rtt_.value()), parameters_.startup_gain);
-  }
-  SetPacingRate(UsedBandwidth(), gains_.pacing);
 }
 
 void BbrController::UpdateCwnd(const AckEvent& ack) {
@@ -220,13 +197,8 @@ void BbrController::UpdateCwnd(const AckEvent& ack) {
     recovery_at_last_ack_ = recovery_;
   }
   if (!is_done) {
-    Bytes extra = 0;
-    if (full_pipe_.is_full()) {
-      // At most 100 ms worth (Linux bbr_extra_acked_max_us).
-      const double limit = BytesIn(UsedBandwidth(), 100 * kMillisecond);
-      extra =
-          static_cast<Bytes>(std::min(parameters_.extra_acked_gain * static_cast<double>(extra_acked_.Most()), limit));
-    }
+    const Bytes extra =
+        full_pipe_.is_full() ? extra_acked_.Allowance(parameters_.extra_acked_gain, UsedBandwidth()) : 0;
     MoveCwnd(ack, InflightTarget(gains_.cwnd, UsedBandwidth(), extra));
     cwnd_ = std::max(cwnd_, MinCwnd());
   }
@@ -289,11 +261,10 @@ void BbrController::EnterProbeRtt(Bytes cwnd) {
   SaveCwnd();
   probe_rtt_cwnd_ = cwnd;
   mode_ = Mode::kProbeRtt;
-  probe_rtt_end_ = 0;
+  probe_rtt_.Start();
 }
 
-void BbrController::EndProbeRttIfDue(Nanoseconds now) {
-  if (probe_rtt_end_ == 0 || now <= probe_rtt_end_) return;
+void BbrController::EndProbeRtt(Nanoseconds now) {
   min_rtt_.Refresh(now);
   RestoreCwndAfterProbeRtt();
   if (full_pipe_.is_full()) {
@@ -311,13 +282,6 @@ void BbrController::SaveCwnd() {
   // In recovery and in ProbeRTT the window is small on purpose: keep the one from before.
   const bool is_normal = recovery_at_last_ack_ == Recovery::kOpen && mode_ != Mode::kProbeRtt;
   cwnd_before_recovery_ = is_normal ? cwnd_ : std::max(cwnd_before_recovery_, cwnd_);
-}
-
-void BbrController::SetPacingRate(BitsPerSecond bandwidth, double gain) {
-  const auto rate =
-      static_cast<BitsPerSecond>(static_cast<double>(bandwidth) * gain * (1.0 - parameters_.pacing_margin));
-  // Until the pipe is full the rate only rises, because early samples of a few packets are too low.
-  if (full_pipe_.is_full() || rate > pacing_rate_) pacing_rate_ = std::max(rate, BitsPerSecond{1});
 }
 
 double BbrController::BdpBytes(double gain, BitsPerSecond bandwidth) const {
@@ -341,8 +305,8 @@ std::int64_t BbrController::BurstPackets() const {
   // Linux bbr_tso_segs_goal: about 1 ms of the pacing rate, at most 64 KB; below 1.2 Mbit/s single packets.
   constexpr BitsPerSecond kSinglePacketRate = 1'200'000;
   constexpr Bytes kMaxBurst = 65'536;
-  const Bytes burst = std::min<Bytes>(pacing_rate_ / 8 / 1024, kMaxBurst);
-  const std::int64_t least = pacing_rate_ < kSinglePacketRate ? 1 : 2;
+  const Bytes burst = std::min<Bytes>(pacing_rate_.value() / 8 / 1024, kMaxBurst);
+  const std::int64_t least = pacing_rate_.value() < kSinglePacketRate ? 1 : 2;
   return std::max<std::int64_t>(burst / connection_.packet_bytes, least);
 }
 

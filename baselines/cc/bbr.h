@@ -7,7 +7,9 @@
 #include "baselines/cc/full_pipe.h"
 #include "baselines/cc/long_term_bandwidth.h"
 #include "baselines/cc/min_rtt.h"
+#include "baselines/cc/pacing_rate.h"
 #include "baselines/cc/parameters.h"
+#include "baselines/cc/probe_rtt.h"
 #include "baselines/cc/random.h"
 #include "baselines/cc/round_counter.h"
 #include "baselines/cc/windowed_max.h"
@@ -74,7 +76,7 @@ class BbrController : public Controller {
   Metrics metrics() const override;
 
  protected:
-  /// Hook: takes an ACK before the rest of the model does. The bandwidth and the round are up to date.
+  /// Hook: takes an ACK before every other hook. The bandwidth and the round include it, the rest of the model not yet.
   virtual void Observe(const AckEvent& /*ack*/) {}
   /// Hook: returns the gains in the current mode.
   virtual Gains ChooseGains() const;
@@ -145,7 +147,6 @@ class BbrController : public Controller {
   void UpdateFullPipe(const AckEvent& ack);
   void UpdateDrain(const AckEvent& ack);
   void UpdateMinRtt(const AckEvent& ack);
-  void UpdatePacingRate();
   void UpdateCwnd(const AckEvent& ack);
 
   /// Returns the bandwidth that the flow uses: the maximum, or the long-term bandwidth while that is in use.
@@ -153,9 +154,8 @@ class BbrController : public Controller {
   void UpdateLongTermBandwidth(bool has_loss, bool is_app_limited);
   void EnterProbeBw(Nanoseconds now);
   void StartPhase(int index, Nanoseconds now);
-  void EndProbeRttIfDue(Nanoseconds now);
+  void EndProbeRtt(Nanoseconds now);
   void SaveCwnd();
-  void SetPacingRate(BitsPerSecond bandwidth, double gain);
   std::int64_t BurstPackets() const;
 
   Connection connection_;
@@ -176,16 +176,14 @@ class BbrController : public Controller {
   bool is_round_start_ = false;
   bool is_idle_restart_ = false;
 
-  Nanoseconds probe_rtt_end_ = 0;
-  bool is_probe_rtt_round_over_ = false;
+  ProbeRtt probe_rtt_;
   bool is_held_back_ = false;  // by ProbeRTT
 
   Recovery recovery_ = Recovery::kOpen;
   Recovery recovery_at_last_ack_ = Recovery::kOpen;
   Bytes cwnd_before_recovery_ = 0;
 
-  BitsPerSecond pacing_rate_ = 0;
-  bool has_rtt_ = false;
+  PacingRate pacing_rate_;
   Nanoseconds last_ack_ = 0;
   Bytes delivered_ = 0;
   Bytes lost_ = 0;

@@ -31,16 +31,7 @@ void Bbr3Parameters::Describe(ParameterReader& reader) {
   reader.Field("beta", beta, 0.01, 1.0);
   reader.Field("headroom", headroom, 0.0, 0.99);
   reader.Field("startup_loss_events", startup_loss_events, 1, 1000);
-  reader.Field("probe_wait_s", probe_wait_s, 0.01, 3600.0);
-  reader.Field("probe_wait_random_s", probe_wait_random_s, 0.0, 3600.0);
-  reader.Field("reno_rounds", reno_rounds, 1, 1'000'000);
-  reader.Field("probe_rtt_interval_s", probe_rtt_interval_s, 0.1, 3600.0);
-  reader.Field("min_rtt_window_s", min_rtt_window_s, 0.1, 3600.0);
-  reader.Field("probe_rtt_ms", probe_rtt_ms, 1.0, 10'000.0);
-  reader.Field("probe_rtt_gain", probe_rtt_gain, 0.0, 1.0);
-  reader.Field("min_cwnd_packets", min_cwnd_packets, 1, 1000);
-  reader.Field("full_pipe_growth", full_pipe_growth, 1.0, 10.0);
-  reader.Field("full_pipe_rounds", full_pipe_rounds, 1, 1000);
+  ProbeParameters::Describe(reader);
   reader.Field("full_pipe_every_ack", full_pipe_every_ack);
   reader.Field("pacing_margin", pacing_margin, 0.0, 0.5);
   reader.Field("extra_acked_gain", extra_acked_gain, 0.0, 10.0);
@@ -61,43 +52,33 @@ void Bbr3Parameters::Describe(ParameterReader& reader) {
 Bbr3Controller::Bbr3Controller(const Connection& connection, const Bbr3Parameters& parameters)
     : connection_(connection),
       parameters_(parameters),
-      random_(connection.seed),
+      model_(connection, parameters),
       marked_(parameters.ecn_alpha_gain),
       full_pipe_(parameters.full_pipe_growth, parameters.full_pipe_rounds),
-      min_rtt_(connection.initial_rtt),
-      probe_rtt_min_(static_cast<Nanoseconds>(parameters.probe_rtt_interval_s * kSecond)),
-      cwnd_(connection.initial_cwnd) {
+      cwnd_(connection.initial_cwnd),
+      pacing_rate_(connection, parameters.pacing_margin, parameters.startup_gain) {
+  model_.min_rtt = connection.initial_rtt;
   gains_ = ChooseGains();
-  has_rtt_ = connection.initial_rtt > 0;
-  SetPacingRate(RateOf(connection.initial_cwnd, has_rtt_ ? connection.initial_rtt : kMillisecond), gains_.pacing);
 }
 
 void Bbr3Controller::OnAck(const AckEvent& ack) {
-  delivered_ = ack.delivered;
+  model_.delivered = ack.delivered;
   UpdateEcnUse();
   UpdateLoss(ack);
-  UpdateLatestDelivery(ack);
+  model_.UpdateLatestDelivery(ack);
   UpdateRoundsAndBandwidth(ack);
   UpdateMarks(ack);
-  if (is_loss_round_start_) UpdateLowerBounds();
+  if (model_.is_loss_round_start) UpdateLowerBounds();
   UpdateExtraAcked(ack);
   UpdateFullPipe(ack);
   UpdateStartup(ack);
   UpdateDrain(ack);
   UpdateCycle(ack);
-  UpdateMinRtt(ack);
+  model_.UpdateMinRtt(ack, /*is_renewed_by_equal=*/false);
   UpdateProbeRtt(ack);
-  if (is_loss_round_start_) {
-    bandwidth_latest_ = ack.sample.delivery_rate;
-    inflight_latest_ = ack.sample.delivered;
-  }
+  if (model_.is_loss_round_start) model_.ResetCongestionSignals(ack.sample);
   gains_ = ChooseGains();
-  if (!has_rtt_ && min_rtt_ > 0) {
-    has_rtt_ = true;
-    pacing_rate_ = 0;
-    SetPacingRate(RateOf(connection_.initial_cwnd, min_rtt_), parameters_.startup_gain);
-  }
-  SetPacingRate(Bandwidth(), gains_.pacing);
+  pacing_rate_.OnAck(model_.min_rtt, model_.Bandwidth(), gains_.pacing, is_pipe_full_);
   UpdateCwnd(ack);
 }
 
@@ -109,8 +90,9 @@ void Bbr3Controller::OnRecovery(Recovery state, Nanoseconds /*now*/, Bytes in_fl
     SaveStateUponLoss();
   }
   if (state == Recovery::kLoss) {
-    if (parameters_.timeout_sets_bound && !IsProbingBandwidth() && inflight_lo_ == kNoBound) {
-      inflight_lo_ = std::max(cwnd_, cwnd_before_recovery_);
+    if (parameters_.timeout_sets_bound && !model_.IsProbingBandwidth() &&
+        model_.inflight_lo == ProbingModel::kNoBound) {
+      model_.inflight_lo = std::max(cwnd_, cwnd_before_recovery_);
     }
     cwnd_ = std::max(in_flight, Bytes{0}) + connection_.packet_bytes;
   }
@@ -119,16 +101,16 @@ void Bbr3Controller::OnRecovery(Recovery state, Nanoseconds /*now*/, Bytes in_fl
 
 void Bbr3Controller::OnSpuriousRecovery() {
   RestoreCwnd();
-  has_loss_in_round_ = false;
+  model_.has_loss_in_round = false;
   full_pipe_.Restart();
-  bandwidth_lo_ = std::max(bandwidth_lo_, undo_.bandwidth_lo);
-  inflight_lo_ = std::max(inflight_lo_, undo_.inflight_lo);
-  inflight_hi_ = std::max(inflight_hi_, undo_.inflight_hi);
-  if (undo_.is_startup && mode_ != Mode::kStartup) {
+  model_.bandwidth_lo = std::max(model_.bandwidth_lo, undo_.bandwidth_lo);
+  model_.inflight_lo = std::max(model_.inflight_lo, undo_.inflight_lo);
+  model_.inflight_hi = std::max(model_.inflight_hi, undo_.inflight_hi);
+  if (undo_.is_startup && model_.mode != Mode::kStartup) {
     is_pipe_full_ = false;
-    if (mode_ != Mode::kProbeRtt) mode_ = Mode::kStartup;
-  } else if (undo_.is_up && !IsInPhase(Phase::kUp) && mode_ != Mode::kProbeRtt) {
-    StartRefill(delivered_);
+    if (model_.mode != Mode::kProbeRtt) model_.mode = Mode::kStartup;
+  } else if (undo_.is_up && !model_.IsInPhase(Phase::kUp) && model_.mode != Mode::kProbeRtt) {
+    model_.StartRefill();
   }
   undo_ = {};
 }
@@ -136,114 +118,64 @@ void Bbr3Controller::OnSpuriousRecovery() {
 void Bbr3Controller::OnRestart(Nanoseconds now) {
   is_idle_restart_ = true;
   ack_burst_.Restart();
-  if (mode_ == Mode::kProbeBw) {
-    SetPacingRate(Bandwidth(), 1.0);
-  } else if (mode_ == Mode::kProbeRtt) {
-    EndProbeRttIfDue(now);
+  if (model_.mode == Mode::kProbeBw) {
+    pacing_rate_.Set(model_.Bandwidth(), 1.0, is_pipe_full_);
+  } else if (model_.mode == Mode::kProbeRtt && model_.probe_rtt.IsTimeOver(now)) {
+    EndProbeRtt(now);
   }
 }
 
 Decision Bbr3Controller::decision() const {
   return {.cwnd = cwnd_,
-          .pacing_rate = pacing_rate_,
+          .pacing_rate = pacing_rate_.value(),
           .send_quantum = BurstBytes(),
           .is_paced = true,
           .is_app_limited = is_held_back_};
 }
 
 Metrics Bbr3Controller::metrics() const {
-  const auto packet_bytes = static_cast<double>(connection_.packet_bytes);
-  const BitsPerSecond max_bandwidth = max_bandwidth_.Best();
-  Metrics metrics;
-  metrics.Set(Metric::mode, static_cast<double>(mode_));
-  metrics.Set(Metric::round, static_cast<double>(rounds_.count()));
-  metrics.Set(Metric::max_bandwidth_mbps, static_cast<double>(max_bandwidth) / 1e6);
-  if (min_rtt_ > 0) {
-    metrics.Set(Metric::min_rtt_ms, static_cast<double>(min_rtt_) / kMillisecond);
-    metrics.Set(Metric::bdp_packets, BdpBytes(max_bandwidth) / packet_bytes);
-  }
-  metrics.Set(Metric::cwnd_gain, gains_.cwnd);
-  metrics.Set(Metric::pacing_gain, gains_.pacing);
-  metrics.Set(Metric::is_full_pipe, is_pipe_full_ ? 1.0 : 0.0);
-  if (mode_ == Mode::kProbeBw) metrics.Set(Metric::cycle_index, static_cast<double>(phase_));
-  metrics.Set(Metric::extra_acked_packets, static_cast<double>(extra_acked_.Best()) / packet_bytes);
-  if (bandwidth_lo_ != kNoRateBound) metrics.Set(Metric::bandwidth_lo_mbps, static_cast<double>(bandwidth_lo_) / 1e6);
-  if (inflight_hi_ != kNoBound) {
-    metrics.Set(Metric::inflight_hi_packets, static_cast<double>(inflight_hi_) / packet_bytes);
-  }
-  if (inflight_lo_ != kNoBound) {
-    metrics.Set(Metric::inflight_lo_packets, static_cast<double>(inflight_lo_) / packet_bytes);
-  }
-  return metrics;
+  return model_.MakeMetrics(gains_, is_pipe_full_, extra_acked_.Best());
 }
 
 void Bbr3Controller::UpdateEcnUse() {
   // For good, once the path is short enough.
   const auto longest = static_cast<Nanoseconds>(parameters_.ecn_max_rtt_ms * kMillisecond);
-  uses_ecn_ |= parameters_.ecn_factor > 0.0 && (longest == 0 || (min_rtt_ > 0 && min_rtt_ <= longest));
+  uses_ecn_ |= parameters_.ecn_factor > 0.0 && (longest == 0 || (model_.min_rtt > 0 && model_.min_rtt <= longest));
 }
 
 void Bbr3Controller::UpdateLoss(const AckEvent& ack) {
   if (ack.bytes_lost > 0) {
-    ++loss_events_in_round_;
     has_loss_in_cycle_ = true;
-    if (!has_loss_in_round_) {
-      // The first loss begins a round; at the end of that round the bounds react.
-      has_loss_in_round_ = true;
-      loss_rounds_.Restart(ack.delivered);
-      SaveStateUponLoss();
-    }
+    if (model_.OnLosses()) SaveStateUponLoss();
   }
-  if (has_probe_samples_ && IsInflightTooHigh(ack)) OnInflightTooHigh(ack);
-}
-
-void Bbr3Controller::UpdateLatestDelivery(const AckEvent& ack) {
-  is_loss_round_start_ = false;
-  if (!ack.sample.is_valid) return;
-  bandwidth_latest_ = std::max(bandwidth_latest_, ack.sample.delivery_rate);
-  inflight_latest_ = std::max(inflight_latest_, ack.sample.delivered);
-  is_loss_round_start_ = loss_rounds_.OnDelivered(ack.sample.prior_delivered, ack.delivered);
+  if (model_.has_probe_samples && IsInflightTooHigh(ack)) OnInflightTooHigh(ack);
 }
 
 void Bbr3Controller::UpdateRoundsAndBandwidth(const AckEvent& ack) {
-  is_round_start_ = ack.sample.is_valid && rounds_.OnDelivered(ack.sample.prior_delivered, ack.delivered);
-  if (is_round_start_) {
-    probe_timer_.OnRound();
-    was_cwnd_limited_ = std::exchange(is_cwnd_limited_, false);
-  }
+  model_.UpdateRoundsAndBandwidth(ack);
+  if (model_.is_round_start) was_cwnd_limited_ = std::exchange(is_cwnd_limited_, false);
   is_cwnd_limited_ |= ack.is_cwnd_limited;
-  // An application-limited rate is only a lower bound of what the path can deliver.
-  if (ack.sample.is_valid && (!ack.sample.is_app_limited || ack.sample.delivery_rate >= max_bandwidth_.Best())) {
-    max_bandwidth_.Update(ack.sample.delivery_rate);
-  }
 }
 
 void Bbr3Controller::UpdateMarks(const AckEvent& ack) {
   if (!uses_ecn_) return;
   marked_.OnAck(ack.bytes_acked, ack.bytes_marked);
   if (ack.bytes_marked > 0) has_mark_in_round_ = has_mark_in_cycle_ = true;
-  if (!is_round_start_) return;
+  if (!model_.is_round_start) return;
   marked_rounds_ = marked_.EndRound() >= parameters_.ecn_threshold ? marked_rounds_ + 1 : 0;
   if (!is_pipe_full_ && marked_rounds_ >= parameters_.startup_ecn_rounds) OnStartupTooHigh();
 }
 
 void Bbr3Controller::UpdateLowerBounds() {
-  const bool has_loss = std::exchange(has_loss_in_round_, false);
   const bool has_mark = std::exchange(has_mark_in_round_, false);
   // While probing, losses and marks are the result of the probe and concern the upper bound.
-  if ((has_loss || has_mark) && !IsProbingBandwidth()) {
-    if (inflight_lo_ == kNoBound) inflight_lo_ = cwnd_;
-    const auto inflight_lo = static_cast<double>(inflight_lo_);
-    if (has_loss) {
-      if (bandwidth_lo_ == kNoRateBound) bandwidth_lo_ = max_bandwidth_.Best();
-      const double beta = parameters_.beta;
-      bandwidth_lo_ =
-          std::max(bandwidth_latest_, static_cast<BitsPerSecond>(beta * static_cast<double>(bandwidth_lo_)));
-      inflight_lo_ = std::max(inflight_latest_, static_cast<Bytes>(beta * inflight_lo));
-    }
+  if ((model_.has_loss_in_round || has_mark) && !model_.IsProbingBandwidth()) {
+    if (model_.inflight_lo == ProbingModel::kNoBound) model_.inflight_lo = cwnd_;
+    const auto inflight_lo = static_cast<double>(model_.inflight_lo);
+    if (model_.has_loss_in_round) model_.LowerUponLoss(parameters_.beta, cwnd_);
     if (has_mark) {
       const double kept = 1.0 - parameters_.ecn_factor * marked_.average();
-      inflight_lo_ = std::min(inflight_lo_, static_cast<Bytes>(kept * inflight_lo));
+      model_.inflight_lo = std::min(model_.inflight_lo, static_cast<Bytes>(kept * inflight_lo));
     }
   }
   if (recovery_ == Recovery::kOpen) is_undo_saved_ = false;
@@ -253,12 +185,12 @@ void Bbr3Controller::UpdateExtraAcked(const AckEvent& ack) {
   if (!ack.sample.is_valid || ack.bytes_acked <= 0) return;
   // In Startup the bandwidth is still too low, and each round measures the excess anew.
   extra_acked_.SetWindow(is_pipe_full_ ? parameters_.extra_acked_rounds : 1);
-  extra_acked_.Update(rounds_.count(), ack_burst_.OnAck(ack.now, ack.bytes_acked, Bandwidth(), cwnd_));
+  extra_acked_.Update(model_.rounds.count(), ack_burst_.OnAck(ack.now, ack.bytes_acked, model_.Bandwidth(), cwnd_));
 }
 
 void Bbr3Controller::UpdateFullPipe(const AckEvent& ack) {
   if (!ack.sample.is_valid || ack.sample.is_app_limited) return;
-  if (is_round_start_) {
+  if (model_.is_round_start) {
     full_pipe_.OnRound(ack.sample.delivery_rate);
   } else if (parameters_.full_pipe_every_ack && !full_pipe_.is_full()) {
     full_pipe_.TakeGrowth(ack.sample.delivery_rate);
@@ -267,41 +199,39 @@ void Bbr3Controller::UpdateFullPipe(const AckEvent& ack) {
 }
 
 void Bbr3Controller::UpdateStartup(const AckEvent& ack) {
-  if (is_loss_round_start_) {
-    const bool has_many_events = std::exchange(loss_events_in_round_, 0) >= parameters_.startup_loss_events;
+  if (model_.is_loss_round_start) {
+    const bool has_many_events = std::exchange(model_.loss_events_in_round, 0) >= parameters_.startup_loss_events;
     if (!is_pipe_full_ && has_many_events && HasManyLosses(ack) && recovery_ == Recovery::kRecovery) {
       undo_.is_startup = true;
       OnStartupTooHigh();
     }
   }
-  if (mode_ == Mode::kStartup && is_pipe_full_) {
-    mode_ = Mode::kDrain;
-    drain_start_ = rounds_.count();
+  if (model_.mode == Mode::kStartup && is_pipe_full_) {
+    model_.mode = Mode::kDrain;
+    drain_start_ = model_.rounds.count();
     if (parameters_.drain_forgets_losses) ResetCongestionSignals();
   }
 }
 
 void Bbr3Controller::OnStartupTooHigh() {
   is_pipe_full_ = true;
-  inflight_hi_ = std::max(BdpMultiple(Bandwidth(), 1.0), inflight_latest_);
+  model_.inflight_hi = std::max(BdpMultiple(model_.Bandwidth(), 1.0), model_.inflight_latest);
 }
 
 void Bbr3Controller::UpdateDrain(const AckEvent& ack) {
-  if (mode_ != Mode::kDrain) return;
-  const bool is_overdue = parameters_.drain_rounds > 0 && rounds_.count() > drain_start_ + parameters_.drain_rounds;
-  if (ack.in_flight <= InflightTarget(Bandwidth()) || is_overdue) {
-    mode_ = Mode::kProbeBw;
-    StartDown(ack.now, ack.delivered);
-  }
+  if (model_.mode != Mode::kDrain) return;
+  const bool is_overdue =
+      parameters_.drain_rounds > 0 && model_.rounds.count() > drain_start_ + parameters_.drain_rounds;
+  if (ack.in_flight <= InflightTarget(model_.Bandwidth()) || is_overdue) StartDown(ack.now);
 }
 
 void Bbr3Controller::UpdateCycle(const AckEvent& ack) {
-  if (!is_pipe_full_ || UpdateUpperBound(ack) || mode_ != Mode::kProbeBw) return;
-  switch (phase_) {
+  if (!is_pipe_full_ || UpdateUpperBound(ack) || model_.mode != Mode::kProbeBw) return;
+  switch (model_.phase) {
     case Phase::kDown:
-      if (!ProbeIfTime(ack) &&
-          ack.in_flight <= std::min(InflightTarget(max_bandwidth_.Best()), InflightWithHeadroom())) {
-        phase_ = Phase::kCruise;
+      if (!ProbeIfTime(ack) && ack.in_flight <= std::min(InflightTarget(model_.max_bandwidth.Best()),
+                                                         model_.InflightWithHeadroom(parameters_.headroom))) {
+        model_.phase = Phase::kCruise;
       }
       break;
     case Phase::kCruise:
@@ -309,48 +239,33 @@ void Bbr3Controller::UpdateCycle(const AckEvent& ack) {
       break;
     case Phase::kRefill:
       // One round at the bandwidth refills the pipe, so that losses after it are due to the probe.
-      if (is_round_start_) {
-        has_probe_samples_ = true;
-        StartUp(ack);
+      if (model_.is_round_start) {
+        model_.StartUp(cwnd_);
+        full_pipe_.Restart(ack.sample.delivery_rate);
       }
       break;
-    case Phase::kUp:
-      if (IsTimeToGoDown(ack)) {
-        was_probe_too_high_ = false;
-        StartDown(ack.now, ack.delivered);
+    case Phase::kUp: {
+      const bool is_risky = model_.was_probe_too_high && ack.in_flight >= model_.inflight_hi;
+      if (is_risky || IsPathFull(ack)) {
+        model_.is_risky_probe_stopped = is_risky;
+        model_.was_probe_too_high = false;
+        StartDown(ack.now);
       }
       break;
+    }
   }
 }
 
 bool Bbr3Controller::UpdateUpperBound(const AckEvent& ack) {
-  if (ack_phase_ == AckPhase::kProbeStarting && is_round_start_) ack_phase_ = AckPhase::kProbeFeedback;
-  if (ack_phase_ == AckPhase::kProbeStopping && is_round_start_) {
-    // The last packets of the probe are acknowledged: the cycle is over.
-    has_probe_samples_ = false;
-    ack_phase_ = AckPhase::kInit;
-    if (mode_ == Mode::kProbeBw && !ack.sample.is_app_limited) max_bandwidth_.Advance();
-    if (mode_ == Mode::kProbeBw && is_risky_probe_stopped_ && !was_probe_too_high_) {
-      StartRefill(ack.delivered);  // the probe stopped out of caution, and nothing was lost: probe again
-      return true;
-    }
-  }
-  if (inflight_hi_ == kNoBound || !ack.sample.is_valid || IsInflightTooHigh(ack)) return false;
-  inflight_hi_ = std::max(inflight_hi_, ack.sample.tx_in_flight);
-  if (IsInPhase(Phase::kUp) && IsBoundReached()) {
-    inflight_hi_ += growth_.OnAck(ack.bytes_acked) * connection_.packet_bytes;
-    if (is_round_start_) growth_.StartRound(cwnd_, connection_.packet_bytes);
-  }
+  if (model_.EndCycleIfDue(ack)) return true;
+  if (model_.inflight_hi == ProbingModel::kNoBound || !ack.sample.is_valid || IsInflightTooHigh(ack)) return false;
+  model_.inflight_hi = std::max(model_.inflight_hi, ack.sample.tx_in_flight);
+  if (model_.IsInPhase(Phase::kUp) && IsBoundReached()) model_.RaiseUpperBound(ack.bytes_acked, cwnd_);
   return false;
 }
 
 bool Bbr3Controller::IsInflightTooHigh(const AckEvent& ack) const {
   return HasManyLosses(ack) || HasManyMarks(ack);
-}
-
-bool Bbr3Controller::HasManyLosses(const AckEvent& ack) const {
-  return ack.sample.is_valid && static_cast<double>(ack.sample.lost_since_send) >
-                                    parameters_.loss_threshold * static_cast<double>(ack.sample.tx_in_flight);
 }
 
 bool Bbr3Controller::HasManyMarks(const AckEvent& ack) const {
@@ -369,15 +284,15 @@ Bytes Bbr3Controller::InflightAtLoss(const AckEvent& ack) const {
 }
 
 void Bbr3Controller::OnInflightTooHigh(const AckEvent& ack) {
-  was_probe_too_high_ = true;
-  has_probe_samples_ = false;  // once per probe
+  model_.was_probe_too_high = true;
+  model_.has_probe_samples = false;  // once per probe
   if (!ack.sample.is_app_limited) {
     const auto reduced = static_cast<Bytes>(parameters_.beta * static_cast<double>(TargetInflight()));
-    inflight_hi_ = std::max(HasManyLosses(ack) ? InflightAtLoss(ack) : ack.sample.tx_in_flight, reduced);
+    model_.inflight_hi = std::max(HasManyLosses(ack) ? InflightAtLoss(ack) : ack.sample.tx_in_flight, reduced);
   }
-  if (IsInPhase(Phase::kUp)) {
+  if (model_.IsInPhase(Phase::kUp)) {
     undo_.is_up = HasManyLosses(ack);
-    StartDown(ack.now, ack.delivered);
+    StartDown(ack.now);
   }
 }
 
@@ -385,124 +300,65 @@ bool Bbr3Controller::ProbeIfTime(const AckEvent& ack) {
   const bool has_marks_only = has_mark_in_cycle_ && !has_loss_in_cycle_ && recovery_ == Recovery::kOpen;
   if (has_marks_only && parameters_.ecn_reprobe_gain > 0.0) {
     // Other flows' traffic may have gone. While the upper bound is not set, nothing raises it.
-    const double packets = parameters_.ecn_reprobe_gain * static_cast<double>(inflight_hi_) /
+    const double packets = parameters_.ecn_reprobe_gain * static_cast<double>(model_.inflight_hi) /
                            static_cast<double>(connection_.packet_bytes);
-    StartRefill(ack.delivered, inflight_hi_ == kNoBound ? 0 : static_cast<std::int64_t>(Log2(std::max(packets, 1.0))));
+    const bool is_set = model_.inflight_hi != ProbingModel::kNoBound;
+    model_.StartRefill(is_set ? static_cast<std::int64_t>(Log2(std::max(packets, 1.0))) : 0);
     return true;
   }
-  const std::int64_t packets = TargetInflight() / connection_.packet_bytes;
-  const bool is_time = probe_timer_.IsOver(ack.now, packets, parameters_.reno_rounds);
-  if (is_time) StartRefill(ack.delivered);
+  const bool is_time = model_.IsTimeToProbe(ack.now, TargetInflight());
+  if (is_time) model_.StartRefill();
   return is_time;
 }
 
-bool Bbr3Controller::IsTimeToGoDown(const AckEvent& ack) {
-  if (was_probe_too_high_ && ack.in_flight >= inflight_hi_) {
-    is_risky_probe_stopped_ = true;
-    return true;
-  }
-  if (IsBoundReached()) {
-    full_pipe_.Restart(ack.sample.delivery_rate);  // the bound limits the bandwidth, not the path
-    return false;
-  }
-  return full_pipe_.is_full();
+bool Bbr3Controller::IsPathFull(const AckEvent& ack) {
+  if (!IsBoundReached()) return full_pipe_.is_full();
+  full_pipe_.Restart(ack.sample.delivery_rate);  // the bound limits the bandwidth, not the path
+  return false;
 }
 
-void Bbr3Controller::StartRefill(Bytes delivered, std::int64_t growth_rounds) {
-  ResetLowerBounds();
-  growth_.Restart(growth_rounds);
-  is_risky_probe_stopped_ = false;
-  ack_phase_ = AckPhase::kRefilling;
-  rounds_.Restart(delivered);
-  phase_ = Phase::kRefill;
-}
-
-void Bbr3Controller::StartUp(const AckEvent& ack) {
-  ack_phase_ = AckPhase::kProbeStarting;
-  rounds_.Restart(ack.delivered);
-  full_pipe_.Restart(ack.sample.delivery_rate);
-  phase_ = Phase::kUp;
-  growth_.StartRound(cwnd_, connection_.packet_bytes);
-}
-
-void Bbr3Controller::StartDown(Nanoseconds now, Bytes delivered) {
+void Bbr3Controller::StartDown(Nanoseconds now) {
   ResetCongestionSignals();
-  growth_.Stop();
-  probe_timer_.Start(now, parameters_.probe_wait_s, parameters_.probe_wait_random_s, random_);
-  ack_phase_ = AckPhase::kProbeStopping;
-  rounds_.Restart(delivered);
-  phase_ = Phase::kDown;
-}
-
-void Bbr3Controller::UpdateMinRtt(const AckEvent& ack) {
-  is_probe_rtt_due_ = probe_rtt_min_.OnAck(ack.now, ack.rtt);
-  if (!probe_rtt_min_.has_sample()) return;
-  if (min_rtt_stamp_ < 0) min_rtt_stamp_ = ack.now;  // of the handshake
-  const auto window = static_cast<Nanoseconds>(parameters_.min_rtt_window_s * kSecond);
-  if (min_rtt_ == 0 || probe_rtt_min_.value() < min_rtt_ || ack.now > min_rtt_stamp_ + window) {
-    min_rtt_ = probe_rtt_min_.value();
-    min_rtt_stamp_ = probe_rtt_min_.stamp();
-  }
+  model_.StartDown(now);
 }
 
 void Bbr3Controller::UpdateProbeRtt(const AckEvent& ack) {
-  if (is_probe_rtt_due_ && !is_idle_restart_ && mode_ != Mode::kProbeRtt) {
+  if (model_.is_probe_rtt_due && !is_idle_restart_ && model_.mode != Mode::kProbeRtt) {
     SaveCwnd();
-    mode_ = Mode::kProbeRtt;
-    probe_rtt_end_ = 0;
-    ack_phase_ = AckPhase::kProbeStopping;
-    rounds_.Restart(ack.delivered);
+    model_.StartProbeRtt();
   }
   // On its last ACK, too: what is in flight then is as little.
-  is_held_back_ = mode_ == Mode::kProbeRtt;
-  if (is_held_back_) {
-    if (probe_rtt_end_ == 0) {
-      if (ack.in_flight <= ProbeRttCwnd()) {
-        probe_rtt_end_ = ack.now + static_cast<Nanoseconds>(parameters_.probe_rtt_ms * kMillisecond);
-        is_probe_rtt_round_over_ = false;
-        rounds_.Restart(ack.delivered);
-      }
-    } else {
-      if (is_round_start_) is_probe_rtt_round_over_ = true;
-      if (is_probe_rtt_round_over_) EndProbeRttIfDue(ack.now);
-    }
-  }
+  is_held_back_ = model_.mode == Mode::kProbeRtt;
+  if (is_held_back_ && model_.EndsProbeRtt(ack, ProbeRttCwnd())) EndProbeRtt(ack.now);
   if (ack.sample.is_valid) is_idle_restart_ = false;
 }
 
-void Bbr3Controller::EndProbeRttIfDue(Nanoseconds now) {
-  if (probe_rtt_end_ == 0 || now <= probe_rtt_end_) return;
-  probe_rtt_min_.Refresh(now);
+void Bbr3Controller::EndProbeRtt(Nanoseconds now) {
+  model_.probe_rtt_min.Refresh(now);
   RestoreCwnd();
-  ResetLowerBounds();
+  model_.ResetLowerBounds();
   if (is_pipe_full_) {
-    mode_ = Mode::kProbeBw;
-    StartDown(now, delivered_);
-    phase_ = Phase::kCruise;  // what is in flight is below the BDP already
+    StartDown(now);
+    model_.phase = Phase::kCruise;  // what is in flight is below the BDP already
   } else {
-    mode_ = Mode::kStartup;
+    model_.mode = Mode::kStartup;
   }
 }
 
 Gains Bbr3Controller::ChooseGains() const {
-  switch (mode_) {
+  switch (model_.mode) {
     case Mode::kStartup:
       return {.cwnd = parameters_.cwnd_gain, .pacing = parameters_.startup_gain};
     case Mode::kDrain:
       return {.cwnd = parameters_.cwnd_gain, .pacing = parameters_.drain_gain};
     case Mode::kProbeBw:
-      if (phase_ == Phase::kUp) return {.cwnd = parameters_.probe_up_cwnd_gain, .pacing = parameters_.probe_up_gain};
-      return {.cwnd = parameters_.cwnd_gain, .pacing = phase_ == Phase::kDown ? parameters_.probe_down_gain : 1.0};
+      return {.cwnd = model_.phase == Phase::kUp ? parameters_.probe_up_cwnd_gain : parameters_.cwnd_gain,
+              .pacing = model_.phase == Phase::kUp     ? parameters_.probe_up_gain
+                        : model_.phase == Phase::kDown ? parameters_.probe_down_gain
+                                                       : 1.0};
     default:
       return {.cwnd = parameters_.probe_rtt_gain, .pacing = 1.0};
   }
-}
-
-void Bbr3Controller::SetPacingRate(BitsPerSecond bandwidth, double gain) {
-  const auto rate =
-      static_cast<BitsPerSecond>(static_cast<double>(bandwidth) * gain * (1.0 - parameters_.pacing_margin));
-  // Until the pipe is full the rate only rises, because early samples of a few packets are too low.
-  if (is_pipe_full_ || rate > pacing_rate_) pacing_rate_ = std::max(rate, BitsPerSecond{1});
 }
 
 void Bbr3Controller::UpdateCwnd(const AckEvent& ack) {
@@ -510,40 +366,28 @@ void Bbr3Controller::UpdateCwnd(const AckEvent& ack) {
     double extra = parameters_.extra_acked_gain * static_cast<double>(extra_acked_.Best());
     if (parameters_.extra_acked_limit_ms > 0.0) {
       const auto limit = static_cast<Nanoseconds>(parameters_.extra_acked_limit_ms * kMillisecond);
-      extra = std::min(extra, BytesIn(Bandwidth(), limit));
+      extra = std::min(extra, BytesIn(model_.Bandwidth(), limit));
     }
-    const Bytes target = WithRoomForBursts(BdpMultiple(Bandwidth(), gains_.cwnd) + static_cast<Bytes>(extra));
+    const Bytes target = WithRoomForBursts(BdpMultiple(model_.Bandwidth(), gains_.cwnd) + static_cast<Bytes>(extra));
     if (is_pipe_full_) {
       cwnd_ = std::min(cwnd_ + ack.bytes_acked, target);
     } else if (cwnd_ < target || ack.delivered < connection_.initial_cwnd) {
       cwnd_ += ack.bytes_acked;
     }
-    cwnd_ = std::max(cwnd_, MinCwnd());
+    cwnd_ = std::max(cwnd_, model_.MinCwnd());
   }
-  if (mode_ == Mode::kProbeRtt) cwnd_ = std::min(cwnd_, ProbeRttCwnd());
-  Bytes bound = inflight_lo_;
-  if (mode_ == Mode::kProbeRtt || IsInPhase(Phase::kCruise)) {
-    bound = std::min(bound, InflightWithHeadroom());
-  } else if (mode_ == Mode::kProbeBw) {
-    bound = std::min(bound, inflight_hi_);
-  }
-  cwnd_ = std::min(cwnd_, std::max(bound, MinCwnd()));
+  if (model_.mode == Mode::kProbeRtt) cwnd_ = std::min(cwnd_, ProbeRttCwnd());
+  cwnd_ = std::min(cwnd_, model_.MaxCwnd(parameters_.headroom));
 }
 
 void Bbr3Controller::ResetCongestionSignals() {
-  has_loss_in_round_ = has_mark_in_round_ = false;
+  model_.ResetCongestionSignals();
+  has_mark_in_round_ = false;
   has_loss_in_cycle_ = has_mark_in_cycle_ = false;
-  bandwidth_latest_ = 0;
-  inflight_latest_ = 0;
-}
-
-void Bbr3Controller::ResetLowerBounds() {
-  bandwidth_lo_ = kNoRateBound;
-  inflight_lo_ = kNoBound;
 }
 
 void Bbr3Controller::SaveCwnd() {
-  const bool is_normal = recovery_ == Recovery::kOpen && mode_ != Mode::kProbeRtt;
+  const bool is_normal = recovery_ == Recovery::kOpen && model_.mode != Mode::kProbeRtt;
   cwnd_before_recovery_ = is_normal ? cwnd_ : std::max(cwnd_before_recovery_, cwnd_);
 }
 
@@ -551,33 +395,24 @@ void Bbr3Controller::SaveStateUponLoss() {
   SaveCwnd();
   // Once per recovery: its first loss may already have changed the state when the transport enters it.
   if (std::exchange(is_undo_saved_, true)) return;
-  undo_ = {.bandwidth_lo = bandwidth_lo_, .inflight_lo = inflight_lo_, .inflight_hi = inflight_hi_};
-}
-
-bool Bbr3Controller::IsProbingBandwidth() const {
-  return mode_ == Mode::kStartup || IsInPhase(Phase::kRefill) || IsInPhase(Phase::kUp);
+  undo_ = {.bandwidth_lo = model_.bandwidth_lo, .inflight_lo = model_.inflight_lo, .inflight_hi = model_.inflight_hi};
 }
 
 Bytes Bbr3Controller::BdpMultiple(BitsPerSecond bandwidth, double gain) const {
-  return min_rtt_ == 0 ? connection_.initial_cwnd : static_cast<Bytes>(gain * BdpBytes(bandwidth));
+  return model_.min_rtt == 0 ? connection_.initial_cwnd : static_cast<Bytes>(gain * model_.BdpBytes(bandwidth));
 }
 
 Bytes Bbr3Controller::WithRoomForBursts(Bytes in_flight) const {
   // One burst in the card, one in the queue discipline, one in the receiver.
-  const Bytes room = std::max({in_flight, 3 * BurstBytes(), MinCwnd()});
-  return IsInPhase(Phase::kUp) ? room + 2 * connection_.packet_bytes : room;  // so that 1.25 is more on a small BDP
-}
-
-Bytes Bbr3Controller::InflightWithHeadroom() const {
-  if (inflight_hi_ == kNoBound) return kNoBound;
-  const auto room = static_cast<Bytes>(parameters_.headroom * static_cast<double>(inflight_hi_));
-  return std::max(inflight_hi_ - std::max(room, connection_.packet_bytes), MinCwnd());
+  const Bytes room = std::max({in_flight, 3 * BurstBytes(), model_.MinCwnd()});
+  // Two packets more in Up, so that 1.25 is more on a small BDP.
+  return model_.IsInPhase(Phase::kUp) ? room + 2 * connection_.packet_bytes : room;
 }
 
 Bytes Bbr3Controller::BurstBytes() const {
   if (parameters_.burst_packets > 0) return parameters_.burst_packets * connection_.packet_bytes;
   constexpr Bytes kMostBytes = 65'536;
-  const auto burst = std::min(static_cast<Bytes>(BytesIn(pacing_rate_, kMillisecond)), kMostBytes);
+  const auto burst = std::min(static_cast<Bytes>(BytesIn(pacing_rate_.value(), kMillisecond)), kMostBytes);
   return std::max(burst, 2 * connection_.packet_bytes);
 }
 

@@ -2,24 +2,19 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <limits>
 
 #include "baselines/cc/controller.h"
 #include "baselines/cc/extra_acked.h"
 #include "baselines/cc/full_pipe.h"
 #include "baselines/cc/marked_share.h"
-#include "baselines/cc/min_rtt.h"
+#include "baselines/cc/pacing_rate.h"
 #include "baselines/cc/parameters.h"
-#include "baselines/cc/probe_growth.h"
-#include "baselines/cc/probe_timer.h"
-#include "baselines/cc/random.h"
-#include "baselines/cc/round_counter.h"
-#include "baselines/cc/two_cycle_max.h"
+#include "baselines/cc/probing_model.h"
 #include "baselines/cc/windowed_max.h"
 
 namespace bbrgym {
 
-struct Bbr3Parameters {
+struct Bbr3Parameters : ProbeParameters {
   /// Pacing gain of Startup: 4 ln 2, the smallest that doubles the rate each round while the window is 2 BDP.
   double startup_gain = 2.77;
   /// Pacing gain of Drain: the inverse of Startup's window drains its queue in one round. Linux: 0.347.
@@ -42,22 +37,6 @@ struct Bbr3Parameters {
   double headroom = 0.15;
   /// This many loss events in a round of Startup end it if the loss rate is above the threshold.
   std::int64_t startup_loss_events = 6;
-  /// Time between probes for bandwidth: this plus a random time of up to a second…
-  double probe_wait_s = 2.0;
-  double probe_wait_random_s = 1.0;
-  /// …or, if that is less, the rounds that Reno needs to regain the window: its packets in flight, at most this many.
-  std::int64_t reno_rounds = 63;
-  /// Time without a smaller RTT after which ProbeRTT begins, and the window of the RTT filter: twice that, so that it
-  /// remembers the last ProbeRTT.
-  double probe_rtt_interval_s = 5.0;
-  double min_rtt_window_s = 10.0;
-  double probe_rtt_ms = 200.0;
-  /// The window in ProbeRTT, in BDPs; at least `min_cwnd_packets`.
-  double probe_rtt_gain = 0.5;
-  std::int64_t min_cwnd_packets = 4;
-  /// The pipe is full after this many rounds with less growth than this.
-  double full_pipe_growth = 1.25;
-  std::int64_t full_pipe_rounds = 3;
   /// Whether the growth of every ACK counts, as in Linux, and not only of the one that begins a round.
   bool full_pipe_every_ack = false;
   /// Share of the bandwidth that pacing leaves unused.
@@ -106,13 +85,7 @@ class Bbr3Controller final : public Controller {
   Metrics metrics() const override;
 
  private:
-  /// Phases of ProbeBW, numbered as in BBRv2.
-  enum class Phase : std::uint8_t { kUp = 0, kDown = 1, kCruise = 2, kRefill = 3 };
-  /// The phase in which the packets were sent that are acknowledged now, a round later.
-  enum class AckPhase : std::uint8_t { kInit, kRefilling, kProbeStarting, kProbeFeedback, kProbeStopping };
-
-  static constexpr Bytes kNoBound = std::numeric_limits<Bytes>::max();
-  static constexpr BitsPerSecond kNoRateBound = std::numeric_limits<BitsPerSecond>::max();
+  using Phase = ProbingModel::Phase;
 
   /// What losses change, from before they did: restored if the recovery turns out to be spurious.
   struct Undo {
@@ -127,7 +100,6 @@ class Bbr3Controller final : public Controller {
   // The steps of an ACK, in their order.
   void UpdateEcnUse();
   void UpdateLoss(const AckEvent& ack);
-  void UpdateLatestDelivery(const AckEvent& ack);
   void UpdateRoundsAndBandwidth(const AckEvent& ack);
   void UpdateMarks(const AckEvent& ack);
   void UpdateLowerBounds();
@@ -136,64 +108,46 @@ class Bbr3Controller final : public Controller {
   void UpdateStartup(const AckEvent& ack);
   void UpdateDrain(const AckEvent& ack);
   void UpdateCycle(const AckEvent& ack);
-  void UpdateMinRtt(const AckEvent& ack);
   void UpdateProbeRtt(const AckEvent& ack);
-  void SetPacingRate(BitsPerSecond bandwidth, double gain);
   void UpdateCwnd(const AckEvent& ack);
 
   /// Returns whether a new probe has begun.
   bool UpdateUpperBound(const AckEvent& ack);
   bool IsInflightTooHigh(const AckEvent& ack) const;
-  bool HasManyLosses(const AckEvent& ack) const;
+  bool HasManyLosses(const AckEvent& ack) const {
+    return ProbingModel::HasManyLosses(ack.sample, parameters_.loss_threshold);
+  }
   bool HasManyMarks(const AckEvent& ack) const;
   Bytes InflightAtLoss(const AckEvent& ack) const;
   void OnInflightTooHigh(const AckEvent& ack);
   void OnStartupTooHigh();
   /// Returns whether a new probe has begun.
   bool ProbeIfTime(const AckEvent& ack);
-  bool IsTimeToGoDown(const AckEvent& ack);
+  bool IsPathFull(const AckEvent& ack);
 
-  void StartRefill(Bytes delivered, std::int64_t growth_rounds = 0);
-  void StartUp(const AckEvent& ack);
-  void StartDown(Nanoseconds now, Bytes delivered);
-  void EndProbeRttIfDue(Nanoseconds now);
-  void ResetLowerBounds();
+  void StartDown(Nanoseconds now);
+  void EndProbeRtt(Nanoseconds now);
   void ResetCongestionSignals();
   void SaveCwnd();
   void SaveStateUponLoss();
   void RestoreCwnd() { cwnd_ = std::max(cwnd_, cwnd_before_recovery_); }
 
   Gains ChooseGains() const;
-  bool IsInPhase(Phase phase) const { return mode_ == Mode::kProbeBw && phase_ == phase; }
-  bool IsProbingBandwidth() const;
   /// Whether the upper bound, through the window, has kept the flow from sending more in the last round.
-  bool IsBoundReached() const { return (is_cwnd_limited_ || was_cwnd_limited_) && cwnd_ >= inflight_hi_; }
-  BitsPerSecond Bandwidth() const { return std::min(max_bandwidth_.Best(), bandwidth_lo_); }
-  double BdpBytes(BitsPerSecond bandwidth) const { return BytesIn(bandwidth, min_rtt_); }
+  bool IsBoundReached() const { return (is_cwnd_limited_ || was_cwnd_limited_) && cwnd_ >= model_.inflight_hi; }
   Bytes BdpMultiple(BitsPerSecond bandwidth, double gain) const;
   Bytes WithRoomForBursts(Bytes in_flight) const;
   Bytes InflightTarget(BitsPerSecond bandwidth) const { return WithRoomForBursts(BdpMultiple(bandwidth, 1.0)); }
-  Bytes InflightWithHeadroom() const;
-  Bytes TargetInflight() const { return std::min(BdpMultiple(Bandwidth(), 1.0), cwnd_); }
-  Bytes ProbeRttCwnd() const { return std::max(BdpMultiple(Bandwidth(), parameters_.probe_rtt_gain), MinCwnd()); }
-  Bytes MinCwnd() const { return parameters_.min_cwnd_packets * connection_.packet_bytes; }
+  Bytes TargetInflight() const { return std::min(BdpMultiple(model_.Bandwidth(), 1.0), cwnd_); }
+  Bytes ProbeRttCwnd() const {
+    return std::max(BdpMultiple(model_.Bandwidth(), parameters_.probe_rtt_gain), model_.MinCwnd());
+  }
   Bytes BurstBytes() const;
 
   Connection connection_;
   Bbr3Parameters parameters_;
-  Random random_;
-
-  Mode mode_ = Mode::kStartup;
-  Phase phase_ = Phase::kDown;
-  AckPhase ack_phase_ = AckPhase::kInit;
+  ProbingModel model_;
   Gains gains_;
-
-  RoundCounter rounds_;
-  bool is_round_start_ = false;
-  RoundCounter loss_rounds_;
-  bool is_loss_round_start_ = false;
-  bool has_loss_in_round_ = false;
-  std::int64_t loss_events_in_round_ = 0;
   bool has_loss_in_cycle_ = false;
   MarkedShare marked_;
   bool uses_ecn_ = false;
@@ -203,34 +157,12 @@ class Bbr3Controller final : public Controller {
   bool is_cwnd_limited_ = false;    // in this round
   bool was_cwnd_limited_ = false;   // in the one before
 
-  // The bandwidth of the path, and its short-term bound.
-  TwoCycleMax max_bandwidth_;
-  BitsPerSecond bandwidth_lo_ = kNoRateBound;
-  BitsPerSecond bandwidth_latest_ = 0;
-  // The bounds of the bytes in flight: long-term and short-term.
-  Bytes inflight_hi_ = kNoBound;
-  Bytes inflight_lo_ = kNoBound;
-  Bytes inflight_latest_ = 0;
-
   FullPipe full_pipe_;            // of this Startup or probe
   bool is_pipe_full_ = false;     // at any time so far
   std::int64_t drain_start_ = 0;  // in rounds
   AckBurst ack_burst_;
   WindowedMax<Bytes> extra_acked_{1};
-
-  Nanoseconds min_rtt_;
-  Nanoseconds min_rtt_stamp_ = -1;
-  MinRtt probe_rtt_min_;
-  bool is_probe_rtt_due_ = false;
-  Nanoseconds probe_rtt_end_ = 0;
-  bool is_probe_rtt_round_over_ = false;
   bool is_held_back_ = false;  // by ProbeRTT
-
-  ProbeTimer probe_timer_;
-  bool has_probe_samples_ = false;
-  bool was_probe_too_high_ = false;
-  bool is_risky_probe_stopped_ = false;
-  ProbeGrowth growth_;
 
   Recovery recovery_ = Recovery::kOpen;
   bool is_idle_restart_ = false;
@@ -238,9 +170,7 @@ class Bbr3Controller final : public Controller {
   Undo undo_;
   bool is_undo_saved_ = false;
   Bytes cwnd_;
-  BitsPerSecond pacing_rate_ = 0;
-  bool has_rtt_ = false;
-  Bytes delivered_ = 0;
+  PacingRate pacing_rate_;
 };
 
 }  // namespace bbrgym

@@ -51,6 +51,8 @@ class BbrModelController : public BbrController {
  protected:
   BbrModelController(const Connection& connection, const BbrModelParameters& parameters);
 
+  /// Hook: takes an ACK before every other hook. The bandwidth, the round and the window of base_rtt include it, the
+  /// rest of the model not yet. An override calls this one.
   void Observe(const AckEvent& ack) override;
   bool IsPhaseOver(const AckEvent& /*ack*/) const final { return false; }
   Nanoseconds BaseRtt() const final { return model_.base_rtt_window_s > 0.0 ? base_rtt_.Least() : min_rtt(); }

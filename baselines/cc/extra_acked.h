@@ -48,6 +48,11 @@ class ExtraAcked {
   /// See `AckBurst`.
   void Restart() { burst_.Restart(); }
 
+  /// Returns what the window gets for such bursts: at most 100 ms worth (Linux bbr_extra_acked_max_us).
+  Bytes Allowance(double gain, BitsPerSecond bandwidth) const {
+    return static_cast<Bytes>(std::min(gain * static_cast<double>(Most()), BytesIn(bandwidth, 100 * kMillisecond)));
+  }
+
   Bytes Most() const { return std::max(most_[0], most_[1]); }
 
  private:

@@ -33,7 +33,8 @@ class LossBasedController : public Controller {
 
   LossBasedController(const Connection& connection, const Options& options);
 
-  /// Hook: takes an ACK before the window moves. The smoothed RTT is up to date.
+  /// Hook: takes an ACK before every other hook. The smoothed RTT, `delivered` and `limited_time` include it, the
+  /// window not yet.
   virtual void Observe(const AckEvent& /*ack*/) {}
   /// Hook: grows the window in congestion avoidance, on an ACK while the window limits the flow.
   virtual void GrowInAvoidance(const AckEvent& ack) = 0;

@@ -71,10 +71,10 @@ class NewTable {
 };
 
 GainMap MakeGainMap(const std::pair<double, double>& cwnd_gain, const std::pair<double, double>& pacing_gain,
-                    bool is_in_packets) {
+                    int cwnd_scale) {
   return {.cwnd = {cwnd_gain.first, cwnd_gain.second},
           .pacing = {pacing_gain.first, pacing_gain.second},
-          .cwnd_scale = is_in_packets ? CwndScale::kPackets : CwndScale::kRatio};
+          .cwnd_scale = static_cast<CwndScale>(cwnd_scale)};
 }
 
 nb::ndarray<nb::numpy, double, nb::ndim<2>> GainsOf(const GainMap& map, const ActionTable& actions,
@@ -201,8 +201,8 @@ NB_MODULE(_controllers, m) {
   m.attr("PACKETS_STEEPNESS") = kPacketsSteepness;
   m.attr("LEAST_BDP") = kLeastBdp;
   nb::class_<GainMap>(m, "GainMap", "What actions mean: see `bbrgym.envs.action.Action`.")
-      .def(nb::new_(&MakeGainMap), "cwnd_gain"_a, "pacing_gain"_a, "is_in_packets"_a,
-           "The bounds of both gains (low, high), and whether cwnd_scale is \"packets\".")
+      .def(nb::new_(&MakeGainMap), "cwnd_gain"_a, "pacing_gain"_a, "cwnd_scale"_a,
+           "The bounds of both gains (low, high), and the index of cwnd_scale in `CWND_SCALES`.")
       .def("gains", &GainsOf, "actions"_a, "bdp_packets"_a.none(),
            "From actions, shape (flows, 2), and BDPs, shape (flows,), to gains, shape (2, flows). Only \"packets\" "
            "needs "

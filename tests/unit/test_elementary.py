@@ -24,6 +24,7 @@ from random_scenarios import random_scenario
 
 from bbrgym import Flow, Scenario, make_engine, simulate
 from bbrgym import _controllers as cc
+from bbrgym.baselines.policy_file import CWND_SCALES
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.observation import FEATURES, Observation, tabulate
@@ -127,8 +128,8 @@ def fingerprint() -> str:
     link = rng.uniform(0.5, 20, (20_000, len(LINK_COLUMNS)))
     conditions = rng.uniform(0.5, 2, (20_000, len(CONDITIONS)))
     actions = rng.uniform(-1, 1, (20_000, 2))
-    gains = cc.GainMap((0.25, 64.0), (0.8, 1.1), is_in_packets=True).gains(actions, flows[:, 0, 0])
-    add(gains, cc.GainMap((0.25, 64.0), (0.8, 1.1), is_in_packets=False).actions(gains, flows[:, 0, 0]))
+    gains = cc.GainMap((0.25, 64.0), (0.8, 1.1), CWND_SCALES.index("packets")).gains(actions, flows[:, 0, 0])
+    add(gains, cc.GainMap((0.25, 64.0), (0.8, 1.1), CWND_SCALES.index("ratio")).actions(gains, flows[:, 0, 0]))
     add(Observation(tuple(FEATURES)).evaluate(tabulate(flows[:, 0], gains)))
     context = RewardContext(flows, link, np.zeros(20_000, np.int64), conditions)
     add(*(Reward({term: 1.0}).evaluate(context) for term in TERMS))

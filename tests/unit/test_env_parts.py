@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bbrgym import _controllers, _native
+from bbrgym.baselines.policy_file import CWND_SCALES
 from bbrgym.envs.action import Action
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.distribution import Distribution
@@ -222,13 +223,26 @@ class TestAction:
 
     @given(st.floats(-1, 1), st.floats(-1, 1))
     def test_the_inverse(self, cwnd: float, pacing: float) -> None:
-        action = Action((0.25, 8.0), (0.3, 3.0))
-        np.testing.assert_allclose(action.action(*action.gains((cwnd, pacing))), (cwnd, pacing), atol=1e-6)
+        for action in (Action((0.25, 8.0), (0.3, 3.0), cwnd_scale="ratio"), Action()):
+            np.testing.assert_allclose(action.action(*action.gains((cwnd, pacing))), (cwnd, pacing), atol=1e-6)
+
+    def test_equal_steps_are_equal_ratios(self) -> None:
+        steps = np.array([(a, a) for a in (-1.0, -0.5, 0.0, 0.5, 1.0)])
+        (gains, _), (excess, pacing) = (
+            Action((0.25, 4.0), cwnd_scale="ratio").all_gains(steps),
+            Action().all_gains(steps),
+        )
+        np.testing.assert_allclose(np.divide(gains[1:], gains[:-1]), 16 ** (1 / 4))
+        np.testing.assert_allclose(np.divide(excess[1:] - 1, excess[:-1] - 1), 400 ** (1 / 4))
+        np.testing.assert_allclose(np.divide(pacing[1:], pacing[:-1]), 1.21 ** (1 / 4))
+
+    def test_the_action_0_is_bbr_while_it_cruises(self) -> None:
+        assert Action().gains((0.0, 0.0)) == pytest.approx((2.0, 1.1))
 
     def test_packets_above_one_bdp(self) -> None:
         action = Action(cwnd_gain=(0.5, 4.0), cwnd_scale="packets")
         for bdp in (10.0, 1000.0):
-            assert action.gains([0.25, 0.0], bdp) == pytest.approx((1 + math.sinh(2.0) / bdp, math.sqrt(0.75 * 1.75)))
+            assert action.gains([0.25, 0.0], bdp) == pytest.approx((1 + math.sinh(2.0) / bdp, 1.1))
         assert action.gains([1, 0], 2000.0)[0] == pytest.approx(1 + 1490.479 / 2000)
         assert action.gains([1, 0], 100.0)[0] == 4.0
         assert action.gains([-1, 0], 100.0)[0] == 0.5
@@ -343,6 +357,7 @@ class TestReward:
             (lambda bad=bad: Action(pacing_gain=bad), "pacing_gain must be two rising bounds > 0")
             for bad in ((2.0, 1.0), (0.0, 1.0), (1.0,), "ab", None, (1.0, math.inf))
         ],
+        (lambda: Action(cwnd_gain=(1.0, 4.0)), r"cwnd_scale='excess', got \(1.0, 4.0\)"),
         (lambda: Action(cwnd_scale="packets").all_gains([[0.5, 0.0]]), "bdp_packets"),
         (lambda: Action(cwnd_scale="bytes"), "'bytes'; known: ratio, packets"),
         (lambda: Reward({"thruput": 1.0}), r"'thruput' .*; known: throughput, "),
@@ -451,15 +466,15 @@ class TestDistribution:
             Distribution.from_dict(bad)
 
 
-@pytest.mark.parametrize("is_in_packets", [False, True])
-def test_actions_and_gains_beyond_the_bounds_count_as_the_bounds(is_in_packets: bool) -> None:
-    gain_map = _controllers.GainMap((0.25, 4.0), (0.75, 1.75), is_in_packets)
+@pytest.mark.parametrize("cwnd_scale", CWND_SCALES)
+def test_actions_and_gains_beyond_the_bounds_count_as_the_bounds(cwnd_scale: str) -> None:
+    gain_map = _controllers.GainMap((1.25, 4.0), (0.75, 1.75), CWND_SCALES.index(cwnd_scale))
     bdp = np.full(2, 1e4)  # so large that no packets lead to the bounds of cwnd_gain
     bounds = np.array([[1.0, 1.0], [-1.0, -1.0]])
     assert (gain_map.gains(1.5 * bounds, bdp) == gain_map.gains(bounds, bdp)).all()
     small = np.full(2, 1.0)
     assert gain_map.actions(np.array([[9.0, 0.1], [9.0, 0.1]]), small)[:, 1].tolist() == [1.0, -1.0]
-    if not is_in_packets:
+    if cwnd_scale != "packets":
         assert gain_map.actions(np.array([[9.0, 0.1], [9.0, 0.1]]), small).tolist() == bounds.tolist()
 
 

@@ -42,7 +42,7 @@ CONFIG: dict[str, Any] = {
     "scenario": SCENARIO,
     "engine": {"name": "native"},
     "observation": {"features": ["log_rtt_ratio", "loss_rate", "log_backlog"], "history": 2},
-    "action": {"cwnd_gain": [0.5, 3.0], "pacing_gain": [0.8, 1.5]},
+    "action": {"cwnd_gain": [0.5, 3.0], "pacing_gain": [0.8, 1.5], "cwnd_scale": "ratio"},
     "env": {"step_ms": 40.0, "step_rtts": None},
 }
 INPUTS = 6
@@ -582,10 +582,10 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert "make one with `bbrgym import model.zip FOLDER`" in capsys.readouterr().err
     assert main(["import", "model.zip", "mine"]) == 1
     assert "the network takes 34 values" in capsys.readouterr().err
-    settings = ["observation.history=2", "action.cwnd_gain=[0.5,3]", "env.step_ms=40"]
+    settings = ["observation.history=2", "action.cwnd_gain=[1.5,3]", "env.step_ms=40"]
     for _ in range(2):  # again into its own folder
         assert main(["import", "model.zip", "mine", *settings]) == 0
-        assert "17 features x 2 steps, cwnd_gain (0.5, 3.0)" in capsys.readouterr().out
+        assert "17 features x 2 steps, cwnd_gain (1.5, 3.0)" in capsys.readouterr().out
     stored = read_policy("mine")
     assert stored.spec["env"] == {"step_ms": 40.0, "step_rtts": None}
     assert json.loads(Path("mine/agent.json").read_text())["training"]["imported"].startswith("Stable-Baselines3")

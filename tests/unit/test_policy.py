@@ -172,7 +172,7 @@ class TestBytes:
             ("bounds", (4.0, 0.5, 0.75, 1.75), "the bounds of cwnd_gain of a policy must be two rising"),
             ("bounds", (0.5, 4.0, 0.75, math.inf), "the bounds of pacing_gain"),
             ("bounds", (0.5, 4.0, math.nan, 1.0), "the bounds of pacing_gain"),
-            ("cwnd_scale", (2,), "unknown cwnd_scale 2"),
+            ("cwnd_scale", (3,), "unknown cwnd_scale 3"),
             *(("interval", (ns, 0.0), "must have one interval > 0") for ns in (0, 2**63)),
             *(("interval", (0, rtts), "must have one interval > 0") for rtts in (-1.0, math.nan, 1e300)),
             ("interval", (5, 1.0), "must have one interval > 0"),

@@ -121,7 +121,7 @@ std::vector<PolicyFeature> MakeFeatures() {
       Feature<&Row::max_bandwidth_mbps>("log_max_bandwidth", {-3.0, 4.0, -3.0},
                                         FORMULA((double bandwidth), Log10(bandwidth)),
                                         "log10(max_bandwidth in Mbit/s)"),
-      Feature<&Row::steered_cwnd_gain>("log_cwnd_gain", {-4.0, 4.0, 0.0}, FORMULA((double gain), Log2(gain)),
+      Feature<&Row::steered_cwnd_gain>("log_cwnd_gain", {-4.0, 5.0, 0.0}, FORMULA((double gain), Log2(gain)),
                                        "log2 of the cwnd_gain chosen last"),
       Feature<&Row::steered_pacing_gain>("log_pacing_gain", {-4.0, 4.0, 0.0}, FORMULA((double gain), Log2(gain)),
                                          "log2 of the pacing_gain chosen last"),

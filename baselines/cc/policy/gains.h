@@ -9,8 +9,9 @@
 
 namespace bbrgym {
 
-/// What equal steps of the action for cwnd_gain are: equal ratios of it, or of the packets above one BDP.
-enum class CwndScale : std::uint8_t { kRatio, kPackets };
+/// What equal steps of the action for cwnd_gain are: equal ratios of it, of what it has above 1, or of the packets
+/// above one BDP.
+enum class CwndScale : std::uint8_t { kRatio, kPackets, kExcess };
 
 /// With `kPackets`, an action means sinh(8 x action) packets above one BDP: from tenths of a packet to 1,490.
 constexpr double kPacketsSteepness = 8.0;
@@ -45,6 +46,7 @@ struct GainMap {
   Gains ToGains(const Action& action, double bdp_packets) const {
     const Action clipped = Clip(action);
     Gains gains{.cwnd = cwnd.At(clipped.cwnd), .pacing = pacing.At(clipped.pacing)};
+    if (cwnd_scale == CwndScale::kExcess) gains.cwnd = 1.0 + Excess().At(clipped.cwnd);
     if (cwnd_scale == CwndScale::kPackets && !std::isnan(gains.cwnd)) {
       const double packets = Sinh(kPacketsSteepness * clipped.cwnd);
       gains.cwnd = std::isnan(bdp_packets) ? 1.0 : 1.0 + packets / std::max(bdp_packets, kLeastBdp);
@@ -55,6 +57,7 @@ struct GainMap {
   /// The inverse of `ToGains`: the action for these gains (> 0) or the nearest within the bounds.
   Action ToAction(const Gains& gains, double bdp_packets) const {
     Action action{.cwnd = cwnd.ActionFor(gains.cwnd), .pacing = pacing.ActionFor(gains.pacing)};
+    if (cwnd_scale == CwndScale::kExcess) action.cwnd = Excess().ActionFor(cwnd.Clamp(gains.cwnd) - 1.0);
     if (cwnd_scale == CwndScale::kPackets) {
       const double packets = (cwnd.Clamp(gains.cwnd) - 1.0) * std::max(bdp_packets, kLeastBdp);
       action.cwnd = std::isnan(bdp_packets) ? 0.0 : Asinh(packets) / kPacketsSteepness;
@@ -63,6 +66,7 @@ struct GainMap {
   }
 
  private:
+  GainRange Excess() const { return {.low = cwnd.low - 1.0, .high = cwnd.high - 1.0}; }
   static Action Clip(const Action& action) {
     return {.cwnd = std::clamp(action.cwnd, -1.0, 1.0), .pacing = std::clamp(action.pacing, -1.0, 1.0)};
   }

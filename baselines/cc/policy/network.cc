@@ -150,7 +150,7 @@ std::shared_ptr<const PolicyNetwork> PolicyNetwork::Parse(std::string_view bytes
 
   policy->gain_map_.cwnd = reader.Range("the bounds of cwnd_gain");
   policy->gain_map_.pacing = reader.Range("the bounds of pacing_gain");
-  policy->gain_map_.cwnd_scale = reader.Choice<CwndScale>(2, "cwnd_scale");
+  policy->gain_map_.cwnd_scale = reader.Choice<CwndScale>(3, "cwnd_scale");
   policy->is_bbr_model_ = reader.Choice<std::uint8_t>(2, "model") == 1;
   const auto interval_ns = reader.Whole<std::uint64_t>("interval_ns");
   const double interval_min_rtts = reader.Double("interval_min_rtts");

@@ -1,0 +1,250 @@
+"""What does a newcomer's first training reach? `python -m studies.newcomer [--write docs/results/newcomer.md]`.
+
+Plain Stable-Baselines3, its default hyper-parameters, one environment of `gymnasium.make`, no wrapper: PPO and SAC on
+each id with one agent. Beside them: the constant actions of a grid, random actions, and every hand-coded algorithm in the
+agent's place. All are judged by the mean reward per decision in the same episodes. Finished jobs are kept in
+runs/newcomer, so the same command resumes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, Final
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+from matplotlib.figure import Figure
+from rich.console import Console
+from rich.progress import track
+
+import bbrgym
+from bbrgym.baselines import registry
+from bbrgym.benchmark.style import COLOURS, empty_figure
+from bbrgym.envs import environment_ids
+from bbrgym.envs.reward import Reward
+from bbrgym.envs.trace import simulate
+from bbrgym.files import write_json
+from bbrgym.interruption import run_interruptible
+from studies import page
+
+MARK: Final = "studies/newcomer.py"
+RESULTS: Final = Path("runs/newcomer")
+STEPS: Final = {"ppo": 200_000, "sac": 50_000}
+EVALUATIONS: Final = 8
+"""Points of a learning curve."""
+SEEDS: Final = (1, 2, 3, 4, 5)
+EPISODES: Final = 6
+FIRST_EPISODE: Final = 1_000_000
+"""Seed of the first episode that judges; trainings have smaller ones."""
+GRID: Final = tuple(np.linspace(-1.0, 1.0, 9).tolist())
+
+Act = Callable[[npt.NDArray[np.float32]], npt.NDArray[np.float32]]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A training, a constant action, random actions, or an algorithm on an id.
+
+    Attributes:
+        id: of the environment.
+        kind: `ppo`, `sac`, `constant`, `random` or `algorithm`.
+        what: the seed of a training, the action of a constant, the name of an algorithm.
+    """
+
+    id: str
+    kind: str
+    what: str = ""
+
+    @property
+    def path(self) -> Path:
+        """Where its result goes."""
+        return RESULTS / self.id.removeprefix("bbrgym/") / f"{self.kind}-{self.what or 0}.json"
+
+    @property
+    def cost(self) -> float:
+        """About how long it takes, in episodes."""
+        return {"ppo": 1000.0, "sac": 4000.0}.get(self.kind, 1.0)
+
+
+def ids() -> list[str]:
+    """Return the ids that are compared; `Bottleneck` is the same as `Default`."""
+    return [id for id in environment_ids() if "Bottleneck" not in id]
+
+
+def jobs(chosen: Sequence[str], learners: Sequence[str], seeds: Sequence[int]) -> list[Job]:
+    """Return all jobs, the longest first."""
+    algorithms = [name for name in registry.controllers() if name not in ("agent", "policy")]
+    found = []
+    for id in chosen:
+        found += [Job(id, learner, str(seed)) for learner in learners for seed in seeds]
+        found += [Job(id, "constant", f"{cwnd:g},{pacing:g}") for cwnd in GRID for pacing in GRID]
+        found += [Job(id, "algorithm", name) for name in algorithms] + [Job(id, "random")]
+    return sorted(found, key=lambda job: -job.cost)
+
+
+def judge(id: str, act: Act) -> float:
+    """Return the mean reward per decision over the episodes that judge."""
+    env = gymnasium.make(id)
+    rewards = []
+    for episode in range(EPISODES):
+        observation, _ = env.reset(seed=FIRST_EPISODE + episode)
+        over = False
+        while not over:
+            observation, reward, terminated, truncated, _ = env.step(act(observation))
+            rewards.append(float(reward))
+            over = terminated or truncated
+    env.close()
+    return float(np.mean(rewards))
+
+
+def judge_algorithm(id: str, name: str) -> float:
+    """Return the same of an algorithm in the agent's place."""
+    env = gymnasium.make(id)
+    rewards = []
+    for episode in range(EPISODES):
+        _, info = env.reset(seed=FIRST_EPISODE + episode)
+        scenario = env.unwrapped.scenario  # type: ignore[attr-defined]
+        (agent,) = scenario.agent_flows
+        flows = list(scenario.flows)
+        flows[agent] = dataclasses.replace(flows[agent], algorithm=name, parameters={})
+        trace = simulate(dataclasses.replace(scenario, flows=tuple(flows)), "native", int(info["seed"]), 100.0)
+        first, last = flows[agent].start_s, flows[agent].stop_s
+        took_part = (trace.time_s > first) & (trace.time_s <= (np.inf if last is None else last + 0.1))
+        of_agent = Reward().over_steps(trace.scenario, (agent,), trace.flows, trace.link)[:, 0]
+        rewards += np.where(took_part, of_agent, 0.0)[: _decisions(env, trace)].tolist()
+    env.close()
+    return float(np.mean(rewards))
+
+
+def _decisions(env: gymnasium.Env[Any, Any], trace: bbrgym.Trace) -> int:
+    stop_s = trace.scenario.flows[env.unwrapped.scenario.agent_flows[0]].stop_s  # type: ignore[attr-defined]
+    return len(trace.time_s) if stop_s is None else int(np.searchsorted(trace.time_s, stop_s - 1e-9) + 1)
+
+
+def train(id: str, learner: str, seed: int) -> dict[str, Any]:
+    """Train as a newcomer does, and return the learning curve and the decisions per second."""
+    # Here, because it takes seconds.
+    import stable_baselines3
+    import torch
+
+    torch.set_num_threads(1)
+    env = gymnasium.make(id)
+    model = getattr(stable_baselines3, learner.upper())("MlpPolicy", env, seed=seed, device="cpu")
+    curve = [(0, judge(id, lambda seen: model.predict(seen, deterministic=True)[0]))]
+    spent = 0.0
+    for part in range(EVALUATIONS):
+        began = time.perf_counter()
+        model.learn(STEPS[learner] * (part + 1) // EVALUATIONS - model.num_timesteps, reset_num_timesteps=part == 0)
+        spent += time.perf_counter() - began
+        curve.append((model.num_timesteps, judge(id, lambda seen: model.predict(seen, deterministic=True)[0])))
+    env.close()
+    return {"reward": curve[-1][1], "curve": curve, "steps_per_s": model.num_timesteps / spent}
+
+
+def run(job: Job) -> None:
+    """Run a job and write its result."""
+    os.environ["OMP_NUM_THREADS"] = "1"
+    if job.kind in STEPS:
+        result = train(job.id, job.kind, int(job.what))
+    elif job.kind == "algorithm":
+        result = {"reward": judge_algorithm(job.id, job.what)}
+    elif job.kind == "random":
+        random = gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32, seed=1)
+        result = {"reward": judge(job.id, lambda _: random.sample())}
+    else:
+        action = np.array(job.what.split(","), dtype=np.float32)
+        result = {"reward": judge(job.id, lambda _: action)}
+    job.path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(job.path, result)
+
+
+def table(chosen: Sequence[str], learners: Sequence[str], seeds: Sequence[int]) -> tuple[str, str]:
+    """Return the table of finished jobs, and in how many ids each learner is above what is simple."""
+    read = {job: json.loads(job.path.read_text("utf-8")) for job in jobs(chosen, learners, seeds) if job.path.is_file()}
+    rows, above = [], dict.fromkeys(learners, 0)
+    for id in chosen:
+        of = {job: result["reward"] for job, result in read.items() if job.id == id}
+        best = partial(_best, of)
+        constant, algorithm = best("constant"), best("algorithm")
+        simple = max(constant[0], algorithm[0])
+        cells = []
+        for learner in learners:
+            found = [reward for job, reward in of.items() if job.kind == learner]
+            above[learner] += bool(found) and float(np.mean(found)) > simple
+            cells.append(f"{np.mean(found):.3f} [{min(found):.3f}]" if found else "")
+        bbr = of.get(Job(id, "algorithm", "bbr"), np.nan)
+        zero = of.get(Job(id, "constant", "0,0"), np.nan)
+        rows.append([
+            id.removeprefix("bbrgym/"), *cells, f"{constant[0]:.3f} ({constant[1]})",
+            f"{algorithm[0]:.3f} ({algorithm[1]})", f"{bbr:.3f}", f"{zero:.3f}", f"{best('random')[0]:.3f}",
+        ])  # fmt: skip
+    headings = [*(f"{learner}, mean [worst]" for learner in learners), "best constant", "best algorithm", "bbr"]
+    summary = ", ".join(f"{learner} in {count}" for learner, count in above.items())
+    return page.table(["id", *headings, "action 0", "random"], rows, range(1, 7 + len(learners))), (
+        f"Above the best constant and every algorithm, in the mean of the seeds: {summary} of {len(chosen)} ids."
+    )
+
+
+def _best(rewards: Mapping[Job, float], kind: str) -> tuple[float, str]:
+    found = [(reward, job.what) for job, reward in rewards.items() if job.kind == kind]
+    return max(found, default=(np.nan, ""))
+
+
+def curves(chosen: Sequence[str], learners: Sequence[str], seeds: Sequence[int]) -> Figure:
+    """Return the learning curves of each id, beside `bbr` and the best constant."""
+    columns = 4
+    lines = -(-len(chosen) // columns)
+    figure = empty_figure(width=11, height=2.1 * lines)
+    grid = figure.subplots(lines, columns, squeeze=False)
+    for axes in grid.flat[len(chosen) :]:
+        axes.set_axis_off()
+    for axes, id in zip(grid.flat, chosen, strict=False):
+        axes.set_title(id.removeprefix("bbrgym/"), fontsize=8)
+        for colour, learner in zip(COLOURS, learners, strict=False):
+            for seed in seeds:
+                path = Job(id, learner, str(seed)).path
+                if path.is_file():
+                    steps, rewards = zip(*json.loads(path.read_text("utf-8"))["curve"], strict=True)
+                    axes.plot(np.array(steps) / STEPS[learner], rewards, color=colour, linewidth=0.8)
+        for style, job in (("--", Job(id, "algorithm", "bbr")),):
+            if job.path.is_file():
+                axes.axhline(json.loads(job.path.read_text("utf-8"))["reward"], color="black", linestyle=style)
+    return figure
+
+
+def main() -> int:
+    """Run what is missing, and print the table; with --write, write it and the curves into the page."""
+    parser = page.parser(__doc__, MARK)
+    parser.add_argument("--ids", nargs="+", default=ids(), metavar="ID")
+    parser.add_argument("--learners", nargs="+", default=list(STEPS), choices=list(STEPS))
+    parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
+    parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
+    options = parser.parse_args()
+    chosen = (options.ids, options.learners, options.seeds)
+    missing = [job for job in jobs(*chosen) if not job.path.is_file()]
+    console = Console(stderr=True)
+    with ProcessPoolExecutor(options.workers, get_context("spawn")) as pool:
+        begun = [pool.submit(run, job) for job in missing]
+        for done in track(as_completed(begun), "jobs", total=len(begun), console=console):
+            done.result()
+    text, summary = table(*chosen)
+    if options.write is not None:
+        link = page.write_figure(curves(*chosen), options.write, "curves")
+        summary += f"\n\n![Learning curves; dashed: bbr]({link})"
+    page.publish(f"{text}\n\n{summary}", MARK, options.write)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(run_interruptible("newcomer", main))
