@@ -8,9 +8,6 @@ compile does not count. One that takes several times as much CPU time as the tes
 
 Survivors are printed. `mutants.json` has those that somebody has looked at and found equivalent: no test can tell them
 from the original, so they do not count. At least 90 % of the others must be killed.
-
-`--results FILE` keeps what became of each mutant. A run with the same file skips those that are killed or do not
-compile: it continues an interrupted run, and tries survivors again after tests were added.
 """
 
 from __future__ import annotations
@@ -30,7 +27,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
@@ -150,24 +147,6 @@ def rate(found: Mapping[str, Sequence[Mutant]]) -> float:
     """Return the share of mutants that are killed, of those that count; 1 if there are none."""
     killed, survived = len(found["killed"]), len(found["survived"])
     return killed / (killed + survived) if killed + survived else 1.0
-
-
-def remembering(attempt: Attempt, results: Path) -> Attempt:
-    """Return `attempt` with a memory: what a file says was killed or invalid is not tried again."""
-    known: dict[Mutant, tuple[str, str]] = {}
-    for line in results.read_text().splitlines() if results.is_file() else ():
-        *mutant, outcome, remark = json.loads(line)
-        known[Mutant(*mutant)] = outcome, remark
-
-    def attempt_once(mutant: Mutant) -> tuple[str, str]:
-        outcome, remark = known.get(mutant, ("survived", ""))
-        if outcome == "survived":
-            outcome, remark = attempt(mutant)
-            with results.open("a") as file:
-                print(json.dumps([*astuple(mutant), outcome, remark]), file=file)
-        return outcome, remark
-
-    return attempt_once
 
 
 class Workshop:
@@ -313,7 +292,6 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=200, help="default: 200")
     parser.add_argument("--seed", type=int, default=1, help="default: 1")
     parser.add_argument("--files", default="", help="only files with this in their path")
-    parser.add_argument("--results", type=Path, help="file of results: read first, then added to")
     options = parser.parse_args()
     files = sorted({path for pattern in SOURCES for path in ROOT.glob(pattern) if path.name != "module.cc"})
     names = [str(path.relative_to(ROOT)) for path in files]
@@ -323,9 +301,8 @@ def main() -> int:
     drawn = sample(mutants, options.count, options.seed)
     print(f"mutants: seed {options.seed}, {len(drawn)} of {len(mutants)}")
     with tempfile.TemporaryDirectory(prefix="bbrgym-mutants-") as folder:
-        attempt: Attempt = Workshop(Path(folder), [mutant.file for mutant in drawn]).attempt
-        attempt = remembering(attempt, options.results) if options.results else attempt
-        found = score(drawn, load_judged(), attempt)
+        workshop = Workshop(Path(folder), [mutant.file for mutant in drawn])
+        found = score(drawn, load_judged(), workshop.attempt)
     print(f"\n{', '.join(f'{outcome} {len(of_outcome)}' for outcome, of_outcome in found.items())}; killed "
           f"{rate(found):.1%} (at least {REQUIRED:.0%})")  # fmt: skip
     for mutant in found["survived"]:

@@ -28,6 +28,7 @@ from bomb import Bomb
 from google.protobuf.message import DecodeError
 from gymnasium import spaces
 from policies import make_agent
+from random_scenarios import random_scenario
 from recipe import ROOT
 from rich.console import Console
 from udp_peer import (
@@ -109,19 +110,8 @@ class ScenarioTarget(Target):
         self._engine = make_engine("native")
 
     def examples(self) -> list[bytes]:
-        flows = (
-            Flow("agent", rtt_ms=10),
-            Flow("bbr", start_s=1, stop_s=2, size_bytes=9000, jitter_ms=1, ecn="classic"),
-        )
         plain = [
-            Scenario(duration_s=3, flows=flows, rate_schedule=((0.5, 5.0), (1.0, 8.0)), buffer_bdp=2).to_dict(),
-            Scenario(loss=0.1, loss_burst_packets=3, queue="codel", codel_target_ms=1, buffer_packets=9).to_dict(),
-            Scenario(loss=0.1, loss_burst_ms=30, buffer_packets=9).to_dict(),
-            Scenario(
-                second_rate_mbps=9, reverse_rate_mbps=1, flows=(Flow(path="second"), Flow(path="reverse"))
-            ).to_dict(),
-            Scenario(queue="pie", pie_target_ms=5, buffer_bdp=4, flows=(Flow("cubic", ecn="classic"),)).to_dict(),
-            Scenario(queue="fq_codel", buffer_packets=9, flows=flows).to_dict(),
+            *(random_scenario(random.Random(seed)).to_dict() for seed in range(12)),
             {"flows": [{"algorithm": "cubic", "parameters": {"beta": 0.6}}], "duration_s": 1},
             {"flows": [{"algorithm": "policy", "rtt_ms": 20}], "rate_mbps": 5, "packet_bytes": 500},
             {
@@ -218,20 +208,30 @@ class MessagesTarget(Target):
         pack_data(space, value)
 
 
-class _SocketTarget(Target):
-    """A session with a peer that sends the given messages: lengths and bytes, one after the other."""
-
-    allowed = (EngineError,)
+class _ExchangeTarget(Target):
+    """An exchange with a peer that sends the given messages: lengths and bytes, one after the other."""
 
     def damage(self, data: bytes, rng: random.Random) -> bytes:
-        """Damage, replace, leave out or repeat one of the messages."""
+        """Damage, leave out, repeat, replace or swap some of the messages."""
         messages = list(_messages(data))
-        if messages:
-            index = rng.randrange(len(messages))
+        for _ in range(rng.choice([1, 2, 5])):
+            index = rng.randrange(len(messages)) if messages else 0
             messages[index : index + 1] = rng.choice(
-                [[damage_bytes(messages[index], rng)], [rng.choice(messages)], [], [messages[index]] * 2]
+                [
+                    [damage_bytes(message, rng) for message in messages[index : index + 1]],
+                    [],
+                    messages[index : index + 1] * 3,
+                    [rng.randbytes(rng.randrange(200))],
+                    rng.sample(messages, len(messages)),
+                ]
             )
-        return _stream(messages)
+        return _stream(messages[:200])
+
+
+class _SocketTarget(_ExchangeTarget):
+    """A session over ZeroMQ, which must end within a limit."""
+
+    allowed = (EngineError,)
 
     def within_limit(self, call: Callable[[], object], limit_s: float) -> None:
         """Make the call, which must return or fail within the limit."""
@@ -333,27 +333,11 @@ class ServerTarget(_SocketTarget):
                 peer.send(message)
 
 
-class _DatagramsTarget(Target):
-    """Datagrams, one after the other. `token` and `id` in them stand for the flow's own."""
+class _DatagramsTarget(_ExchangeTarget):
+    """An exchange of datagrams. `token` and `id` in them stand for the flow's own."""
 
     TOKEN: ClassVar[bytes] = b"the flow's token"
     ID: ClassVar[bytes] = b"id"
-
-    def damage(self, data: bytes, rng: random.Random) -> bytes:
-        """Damage, leave out, repeat or swap some of the datagrams."""
-        messages = list(_messages(data))
-        for _ in range(rng.choice([1, 2, 5])):
-            index = rng.randrange(len(messages)) if messages else 0
-            messages[index : index + 1] = rng.choice(
-                [
-                    [damage_bytes(message, rng) for message in messages[index : index + 1]],
-                    [],
-                    messages[index : index + 1] * 3,
-                    [rng.randbytes(rng.randrange(200))],
-                    rng.sample(messages, len(messages)),
-                ]
-            )
-        return _stream(messages[:200])
 
     def _sent(self, data: bytes, token: bytes, connection: int) -> list[bytes]:
         messages = [message.replace(self.TOKEN, token)[:65_000] for message in _messages(data)]
