@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import metadata
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -36,9 +36,7 @@ if TYPE_CHECKING:
 
 LOGGER = logging.getLogger(__name__)
 
-# MLflow's limits: entries per call, and characters.
-MOST_ENTRIES: Final = 100
-MOST_METRICS: Final = 1000
+# MLflow's limits, in characters.
 LONGEST_NAME: Final = 250
 LONGEST_EXPERIMENT: Final = 500
 LONGEST_PARAM: Final = 6000
@@ -173,7 +171,6 @@ class MlflowStore:
 
     def log_scenarios(self, name: str, context: str, scenarios: Any) -> None:
         """Log a distribution or rows of scenarios as a dataset."""
-        import mlflow.data
         from mlflow.data.meta_dataset import MetaDataset
         from mlflow.data.sources import CodeDatasetSource, LocalArtifactDatasetSource
         from mlflow.entities import Dataset, DatasetInput, InputTag
@@ -193,11 +190,7 @@ class MlflowStore:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_json(path, scenarios)
             source = LocalArtifactDatasetSource(path.as_uri())
-        data = (
-            MetaDataset(source, name, digest)
-            if isinstance(scenarios, Mapping)
-            else mlflow.data.from_pandas(_table(scenarios), source, name=name, digest=digest)
-        )
+        data = MetaDataset(source, name, digest)
         logged = [DatasetInput(Dataset.from_dictionary(data.to_dict()), [InputTag("mlflow.data.context", context)])]
         try:
             self._client.log_inputs(self._run_id, logged)
@@ -255,7 +248,7 @@ class MlflowStore:
         from mlflow.entities import RunTag
 
         given = [RunTag(store_name(name), _text(value)[:LONGEST_TAG]) for name, value in tags.items()]
-        self._log("tags", given, MOST_ENTRIES)
+        self._log("tags", given)
 
     def finish(self, status: str, name: str) -> None:
         """End the run, and rename it."""
@@ -268,35 +261,35 @@ class MlflowStore:
 
         # Shortened to MLflow's limit; run.json has them in full.
         given = [Param(store_name(name), _text(value)[:LONGEST_PARAM]) for name, value in params]
-        self._log("params", given, MOST_ENTRIES)
+        self._log("params", given)
 
     def _flush(self) -> None:
         pending, self._pending = self._pending, []
         self._flushed_at = time.monotonic()
-        self._log("metrics", pending, MOST_METRICS)
+        self._log("metrics", pending)
 
-    def _log(self, kind: str, entries: list[Any], most: int) -> None:
-        """Log entries of a kind, `most` per call, except those that MLflow refuses."""
-        refused = list(self._refused(kind, entries, most))
+    def _log(self, kind: str, entries: list[Any]) -> None:
+        """Log entries of a kind, except those that MLflow refuses."""
+        refused = list(self._refused(kind, entries))
         if len(refused) == len(entries) > 1:
-            warn_of_refusal(self.name, f"all {kind}", refused[0][1])
-            return
+            refused = [(f"all {kind}", refused[0][1])]
         for name, error in refused:
-            warn_of_refusal(self.name, f"{kind} {name!r}", error)
+            warn_of_refusal(self.name, name, error)
 
-    def _refused(self, kind: str, entries: list[Any], most: int) -> Iterator[tuple[str, Exception]]:
-        """Log entries, and yield the names that MLflow refuses: one bad entry makes it refuse the whole call."""
-        for begin in range(0, len(entries), most):
-            batch = entries[begin : begin + most]
-            try:
-                self._client.log_batch(self._run_id, **{kind: batch})
-            except Exception as error:
-                if not is_refusal(error):
-                    raise
-                if len(batch) == 1:
-                    yield batch[0].key, error
-                else:
-                    yield from self._refused(kind, batch, (len(batch) + 1) // 2)
+    def _refused(self, kind: str, entries: list[Any]) -> Iterator[tuple[str, Exception]]:
+        """Log entries, and yield those that MLflow refuses: one of them makes it refuse the whole call."""
+        if not entries:
+            return
+        try:
+            self._client.log_batch(self._run_id, **{kind: entries})
+        except Exception as error:
+            if not is_refusal(error):
+                raise
+            if len(entries) == 1:
+                yield f"{kind} {entries[0].key!r}", error
+            else:
+                for half in (entries[: len(entries) // 2], entries[len(entries) // 2 :]):
+                    yield from self._refused(kind, half)
 
     def _experiment(self, wanted: str) -> str:
         """Return the id of the experiment, or of one with a number if it was deleted; create it if it is missing."""
@@ -447,34 +440,19 @@ def _digest(plain: Any) -> str:
         if isinstance(value, Mapping):
             return {str(key): canonical(entry) for key, entry in value.items()}
         if isinstance(value, list | tuple):
-            return [canonical(entry) for entry in value]
+            return list(map(canonical, value))
         return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
     return hashlib.sha256(json.dumps(canonical(plain), sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _table(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """Return a row per scenario, with columns of types that MLflow knows: numbers where possible, else text."""
-    import pandas as pd
-
-    table = pd.DataFrame([dict(flatten(row)) for row in rows])
-    for name in table:
-        numbers = pd.to_numeric(table[name], errors="coerce")
-        if not numbers.isna().any():
-            table[name] = numbers.astype(float)
-    return table.fillna("")
 
 
 def _model_requirements() -> list[str]:
     """Return what a model needs to run, with this project's version bounds."""
     from packaging.requirements import Requirement
 
-    needed = [f"bbrgym~={metadata.version('bbrgym')}"]
-    for text in metadata.requires("bbrgym") or ():
-        requirement = Requirement(text)
-        if requirement.name in ("numpy", "mlflow"):
-            needed.append(f"{requirement.name}{requirement.specifier}")
-    return needed
+    needed = map(Requirement, metadata.requires("bbrgym") or ())
+    bounds = [f"{one.name}{one.specifier}" for one in needed if one.name in ("numpy", "mlflow")]
+    return [f"bbrgym~={metadata.version('bbrgym')}", *bounds]
 
 
 def _text(value: object) -> str:

@@ -9,7 +9,7 @@ import difflib
 import math
 from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
-from typing import Any, Final, Literal, overload
+from typing import Any, Final, Literal, TypedDict, Unpack, overload
 
 _NUMBERS: Final = (float, int, Real)  # NumPy's are Real; the others are found faster
 _INTEGERS: Final = (int, Integral)
@@ -59,16 +59,16 @@ def is_number(value: object) -> bool:
         return False
 
 
-def check_number(
-    name: str,
-    value: object,
-    *,
-    above: float | None = None,
-    at_least: float | None = None,
-    below: float | None = None,
-    at_most: float | None = None,
-    or_none: bool = False,
-) -> None:
+class Bounds(TypedDict, total=False):
+    """Bounds of a number."""
+
+    above: float
+    at_least: float
+    below: float
+    at_most: float
+
+
+def check_number(name: str, value: object, *, or_none: bool = False, **bounds: Unpack[Bounds]) -> None:
     """Check that `value` is a finite number (of Python or NumPy), not a bool, within the bounds.
 
     Raises:
@@ -77,38 +77,14 @@ def check_number(
     if or_none and value is None:
         return
     kind = "" if is_number(value) else "a finite number"
-    _check_range(name, value, not kind, kind, (above, at_least, below, at_most), or_none)
+    _check_range(name, value, not kind, kind, or_none, **bounds)
 
 
 @overload
-def check_integer(
-    name: str,
-    value: object,
-    *,
-    at_least: int | None = None,
-    below: int | None = None,
-    at_most: int | None = None,
-    or_none: Literal[False] = False,
-) -> int: ...
+def check_integer(name: str, value: object, *, or_none: Literal[True], **bounds: Unpack[Bounds]) -> int | None: ...
 @overload
-def check_integer(
-    name: str,
-    value: object,
-    *,
-    at_least: int | None = None,
-    below: int | None = None,
-    at_most: int | None = None,
-    or_none: Literal[True],
-) -> int | None: ...
-def check_integer(
-    name: str,
-    value: Any,
-    *,
-    at_least: int | None = None,
-    below: int | None = None,
-    at_most: int | None = None,
-    or_none: bool = False,
-) -> int | None:
+def check_integer(name: str, value: object, *, or_none: Literal[False] = False, **bounds: Unpack[Bounds]) -> int: ...
+def check_integer(name: str, value: Any, *, or_none: bool = False, **bounds: Unpack[Bounds]) -> int | None:
     """Return `value` as an int. It must be a whole number (of Python or NumPy), not a bool, within the bounds.
 
     YAML has `1e6` as a float, which is an integer here.
@@ -120,7 +96,7 @@ def check_integer(
         return None
     is_integer = isinstance(value, _INTEGERS) or (is_number(value) and value == int(value))
     is_integer = is_integer and not isinstance(value, bool)
-    _check_range(name, value, is_integer, "an integer", (None, at_least, below, at_most), or_none)
+    _check_range(name, value, is_integer, "an integer", or_none, **bounds)
     return int(value)
 
 
@@ -162,10 +138,12 @@ def _check_range(
     value: Any,
     is_kind: bool,
     kind: str,
-    bounds: tuple[float | None, float | None, float | None, float | None],
     or_none: bool,
+    above: float | None = None,
+    at_least: float | None = None,
+    below: float | None = None,
+    at_most: float | None = None,
 ) -> None:
-    above, at_least, below, at_most = bounds
     if (
         is_kind
         and (above is None or value > above)

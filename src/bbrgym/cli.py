@@ -12,7 +12,8 @@ import textwrap
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
-from importlib import metadata, resources
+from functools import partial
+from importlib import import_module, metadata, resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -143,13 +144,9 @@ def _train(arguments: list[str]) -> int:
 
         if directory := OverridesParser.create().parse_override(resumed[-1]).value():
             return _resume(Path(str(directory)), arguments)
-    return run_with_hydra(Task("train", _train_once, _check_training), "config", arguments)
-
-
-def _check_training(config: dict[str, Any], directory: Path | None) -> None:
-    from bbrgym.agents.train import check_training
-
-    check_training(config, directory)
+    return run_with_hydra(
+        Task("train", _train_once, partial(_call, "agents.train", "check_training")), "config", arguments
+    )
 
 
 def _train_once(config: dict[str, Any], directory: Path) -> float:
@@ -290,7 +287,7 @@ def _demo(arguments: list[str]) -> int:
 
 
 def _check_demo(config: dict[str, Any], directory: Path | None) -> None:
-    _check_training(config, directory)
+    _call("agents.train", "check_training", config, directory)
     _check_benchmark(config, directory)
 
 
@@ -382,28 +379,9 @@ def _import(arguments: list[str]) -> int:
     return 0
 
 
-def _send(arguments: list[str]) -> int:
-    from bbrgym.envs.linux.commands import run_send
-
-    return run_send(arguments)
-
-
-def _receive(arguments: list[str]) -> int:
-    from bbrgym.envs.linux.commands import run_receive
-
-    return run_receive(arguments)
-
-
-def _ns3(arguments: list[str]) -> int:
-    from bbrgym.envs.ns3gym.server import serve
-
-    return serve(arguments)
-
-
-def _ns3_details() -> str:
-    from bbrgym.envs.ns3gym.server import describe_messages
-
-    return describe_messages()
+def _call(module: str, function: str, *arguments: Any) -> Any:
+    """Call a function of a module of bbrgym, which is imported now."""
+    return getattr(import_module(f"bbrgym.{module}"), function)(*arguments)
 
 
 def _ui(arguments: list[str]) -> int:
@@ -623,7 +601,7 @@ COMMANDS: dict[str, Command] = {
     ),
     "send": Command(
         "send a flow with one of our algorithms to another machine",
-        _send,
+        partial(_call, "envs.linux.commands", "run_send"),
         "Send zeros over UDP to `bbrgym receive` at HOST:PORT and print a line per interval, as iperf3 does. "
         "The transfer is what the receiver has acknowledged. The exit status is 1 if its report at the end is missing.",
         settings=(
@@ -648,7 +626,7 @@ COMMANDS: dict[str, Command] = {
     ),
     "receive": Command(
         "receive the flows of `bbrgym send`",
-        _receive,
+        partial(_call, "envs.linux.commands", "run_receive"),
         "Receive one flow after another, and print a line per interval. Other senders are told that it is busy. "
         "Without --host, only this machine can send to it. A sender must prove its address first (docs/wire.md).",
         settings=(
@@ -664,7 +642,7 @@ COMMANDS: dict[str, Command] = {
     ),
     "ns3": Command(
         "act as an ns3-gym simulation, for any agent that speaks its protocol",
-        _ns3,
+        partial(_call, "envs.ns3gym.server", "serve"),
         "Connect to an ns3-gym agent that listens on this machine, and simulate one episode for it.",
         settings=(
             "--openGymPort=5555  port that the agent listens on",
@@ -674,7 +652,7 @@ COMMANDS: dict[str, Command] = {
             "--KEY=VALUE         a field of the scenario: --rate_mbps=20 --duration_s=60",
         ),
         examples=("bbrgym ns3 --openGymPort=5555 --simSeed=1 --rate_mbps=20",),
-        details=_ns3_details,
+        details=partial(_call, "envs.ns3gym.server", "describe_messages"),
     ),
     "ui": Command(
         "view tracked runs in MLflow, from this machine only",

@@ -236,7 +236,6 @@ class LocalConfig(ExecutorConfig):
     """Processes of this machine, by `ProcessExecutor`.
 
     Args:
-        workers: how many; None for one per core.
         timeout_s: limit of a call; its processes then get SIGTERM, and SIGKILL 15 s later. None for no limit.
     """
 
@@ -249,19 +248,11 @@ class LocalConfig(ExecutorConfig):
 
 @dataclass(frozen=True)
 class RayConfig(ExecutorConfig):
-    """Tasks of Ray, in its own processes; a Ray that this process is connected to already is used.
-
-    Args:
-        workers: of the Ray that is started here, None for one per core; of a cluster, as many as it has CPUs.
-        address: `local` starts a Ray for these tasks, on 127.0.0.1 alone; else that of a running cluster, `auto`
-            for the one of RAY_ADDRESS or of this machine.
-        cpus_per_task: CPUs that a task reserves.
-        object_store_mb: memory of the object store of a Ray that is started here. Little passes through it.
-    """
+    """Tasks of Ray, in its own processes; a Ray that this process is connected to already is used."""
 
     address: str = "local"
     cpus_per_task: float = 1.0
-    object_store_mb: int = 100
+    object_store_mb: int = 100  # little passes through it
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -271,28 +262,14 @@ class RayConfig(ExecutorConfig):
 
 @dataclass(frozen=True)
 class DaskConfig(ExecutorConfig):
-    """Tasks of Dask.
-
-    Args:
-        workers: of the cluster that is started here, None for one per core; a running one has what it has.
-        address: `local` starts a cluster of processes for these tasks, on 127.0.0.1 alone; else that of a
-            scheduler, as `tcp://10.0.0.1:8786`.
-    """
+    """Tasks of Dask."""
 
     address: str = "local"
 
 
 @dataclass(frozen=True)
 class SlurmConfig(ExecutorConfig):
-    """Jobs of SLURM, by submitit; a chunk is a job.
-
-    Args:
-        workers: how many jobs are queued or run at a time, at most twice as many with the ones that wait; None for 32.
-        folder: where jobs, their output and results are kept; all machines must see it.
-        cluster: `slurm`; `local` runs jobs as processes of this machine, all at once, to try it out.
-        parameters: for submitit's `update_parameters`: {timeout_min: 60, slurm_partition: cpu}.
-        poll_s: how often to look for results.
-    """
+    """Jobs of SLURM, by submitit; a chunk is a job."""
 
     chunk_s: float = 600.0
     folder: str = "runs/slurm"
@@ -314,35 +291,9 @@ EXECUTORS: Final[Mapping[str, type[ExecutorConfig]]] = {
 }
 
 
-class _Cluster(Executor):
-    """An executor whose workers are not ours."""
-
-    def __init__(self) -> None:
-        self._running: dict[Future[Any], Any] = {}
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        future, task = self._begin(fn, args, kwargs)
-        self._running[future] = task
-        future.add_done_callback(self._running.pop)
-        return future
-
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        if wait and not cancel_futures:
-            wait_for(list(self._running))
-        self._end()
-
-    def _begin(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Future[Any], Any]:
-        """Start a task; return its future, and what ends it."""
-        raise NotImplementedError
-
-    def _end(self) -> None:
-        """End running tasks, and the workers that were started here."""
-        raise NotImplementedError
-
-
-class _RayExecutor(_Cluster):
+class _RayExecutor(Executor):
     def __init__(self, config: RayConfig, is_fresh: bool) -> None:
-        super().__init__()
+        self._running: dict[Future[Any], Any] = {}
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         # Else Ray replaces 127.0.0.1 by this machine's network address: its local instance would listen there, and a
         # cluster at 127.0.0.1 would not be found. Ray reads this when it is imported.
@@ -370,11 +321,16 @@ class _RayExecutor(_Cluster):
     def workers(self) -> int:
         return max(1, int(self._ray.cluster_resources().get("CPU", 0) / self._cpus_per_task))
 
-    def _begin(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Future[Any], Any]:
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         reference = self._call.remote(fn, args, kwargs)
-        return reference.future(), reference
+        future: Future[Any] = reference.future()
+        self._running[future] = reference
+        future.add_done_callback(self._running.pop)
+        return future
 
-    def _end(self) -> None:
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        if wait and not cancel_futures:
+            wait_for(list(self._running))
         for reference in list(self._running.values()):
             with contextlib.suppress(Exception):  # it has ended, or its cluster has
                 self._ray.cancel(reference, force=True)
@@ -386,9 +342,8 @@ def _call(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
     return fn(*args, **kwargs)
 
 
-class _DaskExecutor(_Cluster):
+class _DaskExecutor(Executor):
     def __init__(self, config: DaskConfig) -> None:
-        super().__init__()
         with optional("executor=dask"):
             import cloudpickle
             import dask
@@ -424,13 +379,14 @@ class _DaskExecutor(_Cluster):
     def workers(self) -> int:
         return max(1, sum(int(threads) for threads in self._client.nthreads().values()))
 
-    def _begin(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Future[Any], Any]:
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         # Dask would take a function within the arguments for a task of its own.
-        return self._executor.submit(_call_pickled, self._dumps((fn, args, kwargs))), None
+        future: Future[Any] = self._executor.submit(_call_pickled, self._dumps((fn, args, kwargs)))
+        return future
 
-    def _end(self) -> None:
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         with contextlib.suppress(Exception):  # the cluster may be gone
-            self._executor.shutdown(wait=False)
+            self._executor.shutdown(wait=wait and not cancel_futures)
         with contextlib.suppress(TimeoutError):  # a busy machine; what is left ends with this process
             self._client.close()
             if self._cluster is not None:

@@ -6,8 +6,7 @@ import copy
 import itertools
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
 
 def run_with_hydra(task: Task, config_name: str, arguments: Sequence[str]) -> int:
     """Compose the configuration and run a task with it, once, or as the jobs of a sweep with --multirun."""
-    import hydra
-
     from bbrgym.agents.sweep import SweepTracking, tracked_sweep
     from bbrgym.overrides import explaining
 
@@ -35,16 +32,12 @@ def run_with_hydra(task: Task, config_name: str, arguments: Sequence[str]) -> in
         for logging in ("hydra.job_logging", "hydra.hydra_logging"):
             handler = f"{logging}.handlers.console"
             added += [f"{handler}.stream=ext://sys.stderr", f"+{handler}.level=WARNING"]
-    command_line = [f"bbrgym {task.command}", *add_overrides(added, arguments)]
     try:
-        with (
-            explaining(config_name, arguments),
-            _carrying_rejections(),
-            tracked_sweep(partial(_check, task)),
-            _command_line(command_line),
-            _raising_errors(),
-        ):
-            hydra.main(config_path="pkg://bbrgym.conf", config_name=config_name, version_base="1.3")(task)()
+        with explaining(config_name, arguments), tracked_sweep(partial(_check, task)):
+            try:
+                _call_hydra([f"bbrgym {task.command}", *add_overrides(added, arguments)], config_name, task)
+            except _Rejected as rejected:
+                raise rejected.error from rejected.error.__cause__
     except SystemExit as left:
         return left.code if isinstance(left.code, int) else int(left.code is not None)
     return 0
@@ -52,10 +45,20 @@ def run_with_hydra(task: Task, config_name: str, arguments: Sequence[str]) -> in
 
 def complete_with_hydra(config_name: str, setting: str) -> None:
     """Do what `-sc` and a setting ask Hydra for: `install=bash`, or `query=bash` with a line in COMP_LINE."""
-    import hydra
+    _call_hydra(["bbrgym", "-sc", setting], config_name, lambda config: None)
 
-    with _command_line(["bbrgym", "-sc", setting]), _raising_errors():
-        hydra.main(config_path="pkg://bbrgym.conf", config_name=config_name, version_base="1.3")(lambda config: None)()
+
+def _call_hydra(command_line: list[str], config_name: str, task: Callable[[DictConfig], object]) -> None:
+    """Call Hydra with a command line, which it reads from sys.argv; it raises its errors instead of printing them."""
+    import hydra
+    from hydra._internal import utils
+
+    before = sys.argv, utils.run_and_report
+    sys.argv, utils.run_and_report = command_line, lambda func: func()
+    try:
+        hydra.main(config_path="pkg://bbrgym.conf", config_name=config_name, version_base="1.3")(task)()
+    finally:
+        sys.argv, utils.run_and_report = before
 
 
 @dataclass(frozen=True)
@@ -118,14 +121,6 @@ class _Rejected(BaseException):
 
     def __init__(self, error: Exception) -> None:
         self.error = error
-
-
-@contextmanager
-def _carrying_rejections() -> Iterator[None]:
-    try:
-        yield
-    except _Rejected as rejected:
-        raise rejected.error from rejected.error.__cause__
 
 
 def _check(task: Task, config: DictConfig) -> None:
@@ -208,30 +203,6 @@ def add_overrides(added: list[str], arguments: Sequence[str]) -> list[str]:
     is_override = (not a.startswith("-") and ("=" in a or a.startswith("~")) for a in arguments)
     first = next((index for index, found in enumerate(is_override) if found), len(arguments))
     return [*arguments[:first], *added, *arguments[first:]]
-
-
-@contextmanager
-def _raising_errors() -> Iterator[None]:
-    """Let Hydra raise its errors in the block, where it otherwise prints them and ends the process."""
-    from hydra._internal import utils
-
-    before = utils.run_and_report
-    utils.run_and_report = lambda func: func()
-    try:
-        yield
-    finally:
-        utils.run_and_report = before
-
-
-@contextmanager
-def _command_line(arguments: list[str]) -> Iterator[None]:
-    """Set sys.argv, which Hydra reads, within the block."""
-    before = sys.argv
-    sys.argv = arguments
-    try:
-        yield
-    finally:
-        sys.argv = before
 
 
 def run_explained(name: str, command: Callable[[], int]) -> int:

@@ -20,7 +20,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import PurePath
@@ -131,22 +131,22 @@ def run_interruptible(name: str, command: Callable[[], int]) -> int:
     if not _is_main_thread() or _THIS.is_running:
         return command()
     _THIS.begin(name)
-    before = _install()
     unraisable = sys.unraisablehook
-    sys.unraisablehook = partial(_send_what_was_swallowed, unraisable)
-    _THIS.is_running = True
     status = None
-    try:
-        status = command()
-        _THIS.is_running = False
-    except BaseException as error:
-        if _THIS.received is None and not isinstance(error, KeyboardInterrupt):
-            raise
-        _THIS.received = _THIS.received or signal.SIGINT
-    finally:
-        _THIS.is_running = False
-        sys.unraisablehook = unraisable
-        _restore(before)
+    with _restoring_handlers():
+        _install()
+        sys.unraisablehook = partial(_send_what_was_swallowed, unraisable)
+        _THIS.is_running = True
+        try:
+            status = command()
+            _THIS.is_running = False
+        except BaseException as error:
+            if _THIS.received is None and not isinstance(error, KeyboardInterrupt):
+                raise
+            _THIS.received = _THIS.received or signal.SIGINT
+        finally:
+            _THIS.is_running = False
+            sys.unraisablehook = unraisable
     if _THIS.received is not None:
         return _THIS.report()
     assert status is not None
@@ -177,29 +177,26 @@ def keeping_handlers() -> Iterator[None]:
 
     A SIGTERM that such a handler gets in the block raises SystemExit(143), as ours do.
     """
-    before = _handlers() if _is_main_thread() else {}
-    try:
-        yield
-    except SystemExit as error:
-        if error.code != signal.SIGTERM:  # which is the status that Ray's handler exits with
-            raise
-        _THIS.received = _THIS.received or signal.SIGTERM
-        raise SystemExit(TERMINATED) from error
-    finally:
-        _restore(before)
+    with _restoring_handlers():
+        try:
+            yield
+        except SystemExit as error:
+            if error.code != signal.SIGTERM:  # which is the status that Ray's handler exits with
+                raise
+            _THIS.received = _THIS.received or signal.SIGTERM
+            raise SystemExit(TERMINATED) from error
 
 
 @contextmanager
 def deferring_signals() -> Iterator[None]:
     """Deliver SIGINT and SIGTERM after the block, which their exceptions must not cut off; in the main thread."""
-    before = _handlers() if _is_main_thread() else {}
     arrived: list[int] = []
-    for number in before:
-        signal.signal(number, lambda number, _: arrived.append(number))
     try:
-        yield
+        with _restoring_handlers() as before:
+            for number in before:
+                signal.signal(number, lambda number, _: arrived.append(number))
+            yield
     finally:
-        _restore(before)
         for number in arrived:
             signal.raise_signal(number)
 
@@ -239,23 +236,24 @@ def _handle_from_the_start() -> None:
     _install()
 
 
-def _install() -> dict[int, Any]:
-    """Handle the signals that are not ignored, as those of a background job are, and return the handlers before."""
-    before = {number: handler for number, handler in _handlers().items() if handler is not signal.SIG_IGN}
-    for number in before:
-        signal.signal(number, _THIS.handle)
-    return before
+def _install() -> None:
+    """Handle the signals that are not ignored, as those of a background job are."""
+    for number in _WORDS:
+        if signal.getsignal(number) not in (None, signal.SIG_IGN):  # None: not installed from Python
+            signal.signal(number, _THIS.handle)
 
 
-def _handlers() -> dict[int, Any]:
-    """Return the signals' handlers, without those that were not installed from Python, which it cannot restore."""
-    handlers = {number: signal.getsignal(number) for number in _WORDS}
-    return {number: handler for number, handler in handlers.items() if handler is not None}
-
-
-def _restore(handlers: Mapping[int, Any]) -> None:
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
+@contextmanager
+def _restoring_handlers() -> Iterator[list[int]]:
+    """Restore the signals' handlers after the block, which gets the signals; none outside the main thread."""
+    handlers = {number: signal.getsignal(number) for number in _WORDS} if _is_main_thread() else {}
+    # Python cannot restore what was not installed from it.
+    handlers = {number: handler for number, handler in handlers.items() if handler is not None}
+    try:
+        yield [*handlers]
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 def _is_main_thread() -> bool:

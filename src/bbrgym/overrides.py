@@ -6,7 +6,7 @@ import dataclasses
 import difflib
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -46,55 +46,62 @@ def value_of(text: str) -> str:
 
 @contextmanager
 def explaining(config_name: str, arguments: Sequence[str]) -> Iterator[None]:
-    """Raise Hydra's errors in the block as `explain` returns them."""
-    try:
-        yield
-    except Exception as error:
-        if (explained := explain(error, config_name, arguments)) is error:
-            raise
-        raise explained from error
-
-
-def explain(error: Exception, config_name: str, arguments: Sequence[str]) -> Exception:
-    """Return Hydra's error about an override as one that says what was meant; other errors as they are.
+    """Raise Hydra's errors about overrides in the block as errors that say what was meant.
 
     Args:
-        error: that Hydra raised while it composed the configuration.
         config_name: of the configuration, `config` or `evaluate`.
         arguments: the command line.
     """
+    try:
+        yield
+    except Exception as error:
+        if (text := _explanation(error, config_name, arguments)) is None:
+            raise
+        raise ValueError(text) from error
+
+
+def _explanation(error: Exception, config_name: str, arguments: Sequence[str]) -> str | None:
+    """Return what is wrong with an override; None for an error about something else."""
     if isinstance(error, MissingConfigException) and error.missing_cfg_file is not None and error.options is not None:
         return _unknown_choice(error, arguments)
     if isinstance(error, TypeError) and (found := re.match(r"Index '(.*)' \(str\) is not an int", str(error))):
         argument = next((one for one in arguments if f".{found[1]}" in one.partition("=")[0]), "an override")
-        return ValueError(f"{argument}: entries of a list have the numbers 0, 1, …, got {found[1]!r}")
+        return f"{argument}: entries of a list have the numbers 0, 1, …, got {found[1]!r}"
     found = re.match(r"(?:Could not override|Error merging override) '?([^'=\s]+)", str(error))
-    if isinstance(error, HydraException) and found and "Cannot merge" in str(error.__cause__):
-        return ValueError(_replacing(found[1], arguments))
+    if not isinstance(error, HydraException) or not found:
+        return None
+    if "Cannot merge" in str(error.__cause__):
+        return _replacing(found[1], arguments)
     node = getattr(error.__cause__, "parent_node", None)
-    if isinstance(error, HydraException) and found and isinstance(node, Container):
-        return ValueError(_unknown_key(found[1], cast(DictConfig, node._get_root()), config_name, arguments))
-    return error
+    if not isinstance(node, Container):
+        return None
+    return _unknown_key(found[1], cast(DictConfig, node._get_root()), config_name, arguments)
 
 
-def _unknown_choice(error: MissingConfigException, arguments: Sequence[str]) -> Exception:
-    assert error.missing_cfg_file is not None
-    keys = (re.sub(r"^\+", "", argument).partition("=")[0] for argument in arguments)
-    given = error.missing_cfg_file
+def _unknown_choice(error: MissingConfigException, arguments: Sequence[str]) -> str | None:
+    given = error.missing_cfg_file or ""
+    keys = (argument.removeprefix("+").partition("=")[0] for argument in arguments)
     group = next((key for key in keys if given.startswith(f"{key}/")), given.rpartition("/")[0])
+    known = dict.fromkeys([*(error.options or ()), *choices(group)])
+    text = _unknown(group, given.removeprefix(f"{group}/"), known)
+    place = re.match(r"In '([^']+)'", str(error))
+    return f"in {place[1]}: {text}" if text and place and "/" in place[1] else text
+
+
+def _unknown(what: str, name: str, known: Iterable[str]) -> str | None:
+    """Return what `check_name` says; None if the name is known."""
     try:
-        check_name(group, given.removeprefix(f"{group}/"), dict.fromkeys([*(error.options or ()), *choices(group)]))
-    except ValueError as explained:
-        place = re.match(r"In '([^']+)'", str(error))
-        return ValueError(f"in {place[1]}: {explained}") if place and "/" in place[1] else explained
-    return error
+        check_name(what, name, known)
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 def _unknown_key(key: str, root: DictConfig, config_name: str, arguments: Sequence[str]) -> str:
     """Say what is wrong with the key of an override, in the configuration without it."""
     argument = _argument(key, arguments)
     if "/" in key:
-        return _text_of("group", key, groups())
+        return _unknown("group", key, groups()) or f"group {key!r} is in no list of defaults: add it with +{key}=…"
     node: Any = root
     parts = key.split(".")
     for index, part in enumerate(parts):
@@ -114,19 +121,16 @@ def _unknown_key(key: str, root: DictConfig, config_name: str, arguments: Sequen
             node = node if OmegaConf.is_config(node) else node._value()
             continue
         if len(node) == 1 and next(iter(node)) in KINDS:
-            drawn = f"{place} is drawn ({{{next(iter(node))}: …}}), so it has no {part!r}: give "
-            if parts[index - 1] != "flows":
-                return f"{drawn}it a value: {place}=…"
-            flows = f"+{place}=[{{algorithm: agent, rtt_ms: 10}}]"
-            return (
-                f"{drawn}all flows, {shlex.join([f'~{place}', flows])}, or choose a scenario with flows of its own, as "
-                "scenario=duel"
-            )
+            advice = f"it a value: {place}=…"
+            if parts[index - 1] == "flows":
+                flows = shlex.join([f"~{place}", f"+{place}=[{{algorithm: agent, rtt_ms: 10}}]"])
+                advice = f"all flows, {flows}, or choose a scenario with flows of its own, as scenario=duel"
+            return f"{place} is drawn ({{{next(iter(node))}: …}}), so it has no {part!r}: give {advice}"
         known = [str(name) for name in [*node, *([] if place else defaults(config_name))] if str(name) != "hydra"]
-        if _is_flow(parts[:index]) and part in (field.name for field in dataclasses.fields(Flow)):
+        if parts[index - 2 : index - 1] == ["flows"] and part in (field.name for field in dataclasses.fields(Flow)):
             return f"{place} does not give {part} yet: add it with +{argument}"
-        wanted = _nearest(root, parts) or _elsewhere(root, parts[-1])
-        hint = f" (did you mean {wanted}?)" if wanted else ""
+        wanted = _similar(root, parts)
+        hint = f" (did you mean {' or '.join(wanted)}?)" if wanted else ""
         adding = "" if wanted else f"; to add a key that is not in its file: +{argument}"
         where = f" in {place}" if place else ""
         return f"unknown key {part!r}{where}{hint}; known: {', '.join(dict.fromkeys(known)) or 'none'}{adding}"
@@ -145,49 +149,23 @@ def _replacing(key: str, arguments: Sequence[str]) -> str:
     )
 
 
-def _is_flow(parts: Sequence[str]) -> bool:
-    return len(parts) >= 2 and parts[-2] == "flows" and parts[-1].isdecimal()
-
-
-def _text_of(what: str, name: str, known: Sequence[str]) -> str:
-    try:
-        check_name(what, name, known)
-    except ValueError as error:
-        return str(error)
-    return f"{what} {name!r} is in no list of defaults: add it with +{name}=…"
-
-
-def _nearest(root: Any, parts: Sequence[str]) -> str | None:
-    """Return the key that is spelled almost so, part by part; None if a part has nothing like it."""
-    node: Any = root
-    found: list[str] = []
-    for part in parts:
-        if OmegaConf.is_list(node) and part.isdecimal() and int(part) < len(node):
-            match = part
-        elif OmegaConf.is_dict(node):
-            names = [str(name) for name in node]
-            close = [part] if part in names else difflib.get_close_matches(part, names, n=1)
-            if not close:
-                return None
-            (match,) = close
-        else:
-            return None
-        found.append(match)
-        node = OmegaConf.select(root, ".".join(found))
-    return ".".join(found)
-
-
-def _elsewhere(root: Any, name: str) -> str | None:
-    """Return a key of another place that ends with this name; None if there is none."""
-    paths = [path for path in _paths(root) if path.rpartition(".")[2] == name]
-    return " or ".join(paths[:3]) or None
+def _similar(root: DictConfig, parts: Sequence[str]) -> list[str]:
+    """Return the key that is spelled almost so, part by part, or else up to three that end with the same name."""
+    names = [path.split(".") for path in _paths(root)]
+    close = [
+        ".".join(found)
+        for found in names
+        if len(found) == len(parts) and all(map(difflib.get_close_matches, parts, ([name] for name in found)))
+    ]
+    elsewhere = [".".join(found) for found in names if found[-1] == parts[-1]]
+    return difflib.get_close_matches(".".join(parts), close, n=1) or elsewhere[:3]
 
 
 def _paths(node: Any, prefix: str = "") -> Iterator[str]:
-    for name in node:
+    for name in range(len(node)) if OmegaConf.is_list(node) else node:
         if not prefix and name == "hydra":
             continue
         yield f"{prefix}{name}"
         value = node._get_node(name)
-        if OmegaConf.is_dict(value) and not value._is_none() and not value._is_interpolation():
+        if OmegaConf.is_config(value) and not value._is_none() and not value._is_interpolation():
             yield from _paths(value, f"{prefix}{name}.")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import gymnasium
 import numpy as np
+import numpy.typing as npt
 
 import bbrgym
 from bbrgym import Flow, Scenario
@@ -37,15 +38,19 @@ class Form(ABC):
         options: the engine's options.
     """
 
+    _env: Any
+    _shape: ClassVar[tuple[int, ...]] = (2,)
+    """Of an action."""
+
     def __init__(self, engine: str, options: Mapping[str, Any]) -> None:
         self._is_real_time = describe_engine(engine).is_real_time
         self._parts: dict[str, Any] = {"engine": engine, "engine_options": dict(options), "step_ms": STEP_MS}
-        self._actions = np.random.default_rng(0)
+        self._rng = np.random.default_rng(0)
         self._make()
 
     def reset(self, seed: int) -> bytes:
         """Start an episode and return what it shows, as bytes."""
-        self._actions = np.random.default_rng(seed)
+        self._rng = np.random.default_rng(seed)
         return self._reset(seed)
 
     def rollout(self, seed: int, steps: int = 4) -> str:
@@ -53,89 +58,71 @@ class Form(ABC):
         shown = [self.reset(seed), *(self.step() for _ in range(steps))]
         return hashlib.sha256(b"%d" % len(shown) if self._is_real_time else b"".join(shown)).hexdigest()[:16]
 
-    @abstractmethod
-    def _make(self) -> None: ...
-
-    @abstractmethod
-    def _reset(self, seed: int) -> bytes: ...
-
-    @abstractmethod
-    def step(self) -> bytes:
-        """Take a step with the next random action and return what it shows; begin an episode where one has ended."""
-
-    @abstractmethod
     def close(self) -> None:
         """Close it."""
+        self._env.close()
+
+    @abstractmethod
+    def _make(self) -> None:
+        """Set `_env`."""
+
+    def _reset(self, seed: int) -> bytes:
+        return _bytes(self._env.reset(seed=seed)[0])
+
+    def step(self) -> bytes:
+        """Take a step with the next random action and return what it shows; begin an episode where one has ended."""
+        return _bytes(*self._env.step(self._action())[:2])
+
+    def _action(self) -> npt.NDArray[np.float32]:
+        return self._rng.uniform(-1, 1, self._shape).astype(np.float32)
+
+
+def _bytes(*shown: npt.ArrayLike) -> bytes:
+    return b"".join(np.asarray(one).tobytes() for one in shown)
 
 
 class EngineForm(Form):
     """The engine alone."""
 
     def _make(self) -> None:
-        self._engine = make_engine(self._parts["engine"], **self._parts["engine_options"])
+        self._env = make_engine(self._parts["engine"], **self._parts["engine_options"])
 
     def _reset(self, seed: int) -> bytes:
-        rows = self._engine.reset(ONE, seed)
-        return rows.flows.tobytes() + rows.link.tobytes()
+        rows = self._env.reset(ONE, seed)
+        return _bytes(rows.flows, rows.link)
 
     def step(self) -> bytes:
-        if self._engine.rows().is_over:
+        if self._env.rows().is_over:
             return self._reset(1)
-        self._engine.steer(0, *self._actions.uniform(0.5, 2.0, 2).tolist())
-        rows = self._engine.step(STEP_MS)
-        return rows.flows.tobytes() + rows.link.tobytes()
-
-    def close(self) -> None:
-        self._engine.close()
+        self._env.steer(0, *self._rng.uniform(0.5, 2.0, 2).tolist())
+        rows = self._env.step(STEP_MS)
+        return _bytes(rows.flows, rows.link)
 
 
 class SingleForm(Form):
     """The Gymnasium environment."""
 
     def _make(self) -> None:
-        self._env = gymnasium.make("bbrgym/Bottleneck-v1", scenario=ONE, disable_env_checker=True, **self._parts)
-        self._is_over = False
-
-    def _reset(self, seed: int) -> bytes:
-        self._is_over = False
-        return np.asarray(self._env.reset(seed=seed)[0]).tobytes()
-
-    def step(self) -> bytes:
-        if self._is_over:
-            return self._reset(1)
-        seen, reward, terminated, truncated, _ = self._env.step(self._actions.uniform(-1, 1, 2).astype(np.float32))
-        self._is_over = terminated or truncated
-        return np.asarray(seen).tobytes() + np.float64(reward).tobytes()
-
-    def close(self) -> None:
-        self._env.close()
+        env = gymnasium.make("bbrgym/Bottleneck-v1", scenario=ONE, disable_env_checker=True, **self._parts)
+        self._env = gymnasium.wrappers.Autoreset(env)
 
 
 class VectorForm(Form):
     """The Gymnasium vector environment: three engines at once."""
 
+    _shape = (3, 2)
+
     def _make(self) -> None:
+        mode = gymnasium.VectorizeMode.VECTOR_ENTRY_POINT
         self._env = gymnasium.make_vec(
-            "bbrgym/Bottleneck-v1",
-            num_envs=3,
-            vectorization_mode=gymnasium.VectorizeMode.VECTOR_ENTRY_POINT,
-            scenario=ONE,
-            **self._parts,
+            "bbrgym/Bottleneck-v1", num_envs=3, vectorization_mode=mode, scenario=ONE, **self._parts
         )
-
-    def _reset(self, seed: int) -> bytes:
-        return np.asarray(self._env.reset(seed=seed)[0]).tobytes()
-
-    def step(self) -> bytes:
-        seen, rewards, *_ = self._env.step(self._actions.uniform(-1, 1, (3, 2)).astype(np.float32))
-        return np.asarray(seen).tobytes() + np.asarray(rewards).tobytes()
-
-    def close(self) -> None:
-        self._env.close()
 
 
 class VecEnvForm(Form):
     """The VecEnv of Stable-Baselines3: two engines with two agent flows each."""
+
+    _shape = (4, 2)
 
     def _make(self) -> None:
         from bbrgym.envs.sb3_env import SharedPolicyVecEnv  # imports torch
@@ -144,14 +131,7 @@ class VecEnvForm(Form):
 
     def _reset(self, seed: int) -> bytes:
         self._env.seed(seed)
-        return self._env.reset().tobytes()
-
-    def step(self) -> bytes:
-        seen, rewards, *_ = self._env.step(self._actions.uniform(-1, 1, (4, 2)).astype(np.float32))
-        return seen.tobytes() + rewards.tobytes()
-
-    def close(self) -> None:
-        self._env.close()
+        return _bytes(self._env.reset())
 
 
 class ParallelForm(Form):
@@ -161,17 +141,13 @@ class ParallelForm(Form):
         self._env = bbrgym.parallel_env(TWO, **self._parts)
 
     def _reset(self, seed: int) -> bytes:
-        return b"".join(np.asarray(seen).tobytes() for _, seen in sorted(self._env.reset(seed=seed)[0].items()))
+        return _bytes(*(seen for _, seen in sorted(self._env.reset(seed=seed)[0].items())))
 
     def step(self) -> bytes:
         if not self._env.agents:
             return self._reset(1)
-        actions = {agent: self._actions.uniform(-1, 1, 2).astype(np.float32) for agent in self._env.agents}
-        seen, rewards, *_ = self._env.step(actions)
-        return b"".join(np.asarray(seen[name]).tobytes() + np.float64(rewards[name]).tobytes() for name in sorted(seen))
-
-    def close(self) -> None:
-        self._env.close()
+        seen, rewards, *_ = self._env.step({agent: self._action() for agent in self._env.agents})
+        return _bytes(*(part[name] for name in sorted(seen) for part in (seen, rewards)))
 
 
 FORMS: Final[dict[str, type[Form]]] = {

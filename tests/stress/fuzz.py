@@ -30,10 +30,10 @@ import logging
 import os
 import random
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -42,7 +42,7 @@ from typing import Final
 from stress.targets import ROOT, TARGETS, Target
 
 FOLDER: Final = ROOT / "build" / "fuzz"
-HANG_S: Final = 60.0
+HANG_S: Final = 60
 """One input takes milliseconds, and seconds on a busy machine."""
 
 _MOST_FINDINGS: Final = 5
@@ -96,45 +96,28 @@ def keep(found_in: Path, data: bytes) -> Path:
     return path
 
 
-def supervise(command: Sequence[str], found_in: Path, seconds: float) -> list[str]:
+def supervise(command: Sequence[str], found_in: Path) -> list[str]:
     """Run an attack in a process and return what it found; if it dies or hangs, the input that it was reading is kept.
 
     Args:
-        command: prints a line for everything it finds, after `FOUND `, and its figures.
+        command: prints a line for everything it finds, after `FOUND `, and its figures; SIGALRM ends it when it hangs.
         found_in: as of `attack`.
-        seconds: how long it was told to take.
     """
     current = found_in / "current"
     current.unlink(missing_ok=True)
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    assert process.stdout is not None
-    lines: list[str] = []
-    reader = threading.Thread(target=lambda: lines.extend(process.stdout or ()))
-    reader.start()
-    found = []
-    changed, last = time.monotonic(), None
-    while process.poll() is None:
-        time.sleep(0.05)
-        with contextlib.suppress(OSError):
-            if (state := current.stat().st_mtime_ns) != last:
-                changed, last = time.monotonic(), state
-        if time.monotonic() - changed > HANG_S + (seconds if last is None else 0):
-            process.kill()
-            found.append(f"it hung for {HANG_S:g} s")
-            break
-    process.wait()
-    reader.join()
-    if process.returncode != 0 and not found:
-        found.append(f"its process ended with status {process.returncode}: {''.join(lines)[-400:].strip()}")
-    if found and current.exists():
-        found = [f"{found[0]} (--replay {keep(found_in, current.read_bytes())})"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    lines = done.stdout.splitlines()
+    found = [line.removeprefix("FOUND ") for line in lines if line.startswith("FOUND ")]
+    if done.returncode == 0:
+        print(*(line for line in lines if not line.startswith("FOUND ")), sep="\n", flush=True)
+        return found
+    wrong = f"its process ended with status {done.returncode}: {done.stdout[-400:].strip()}"
+    if done.returncode == -signal.SIGALRM:
+        wrong = f"it hung for {HANG_S} s"
+    if current.exists():
+        wrong += f" (--replay {keep(found_in, current.read_bytes())})"
         current.unlink()
-    for line in lines:
-        if line.startswith("FOUND "):
-            found.append(line.removeprefix("FOUND ").strip())
-        elif process.returncode == 0:
-            print(line, end="", flush=True)
-    return found
+    return [wrong, *found]
 
 
 def main() -> int:
@@ -157,7 +140,13 @@ def main() -> int:
             rng = random.Random(f"{options.seed} {name}")
             with _target(name) as target:
                 end = time.monotonic() + options.seconds / len(names)
-                count, found = attack(target, rng, FOLDER / name, lambda _, end=end: time.monotonic() > end)
+
+                def is_over(_: int, end: float = end) -> bool:
+                    signal.alarm(HANG_S)  # ends this process if the next input takes longer
+                    return time.monotonic() > end
+
+                count, found = attack(target, rng, FOLDER / name, is_over)
+                signal.alarm(0)
             print(f"{name}: {count} inputs, {len(found)} findings", flush=True)
             for line in found:
                 print(f"FOUND {' '.join(line.split())}", flush=True)
@@ -165,9 +154,9 @@ def main() -> int:
     print(f"fuzz: seed {options.seed}, {options.seconds:g} s")
     failed = False
     for name in names:
-        seconds = options.seconds / len(names)
-        command = [sys.executable, "-m", "stress.fuzz", "--here", "--target", name, "--seconds", str(seconds)]
-        for line in supervise([*command, "--seed", str(options.seed)], FOLDER / name, seconds):
+        command = [sys.executable, "-m", "stress.fuzz", "--here", "--target", name]
+        command += ["--seconds", str(options.seconds / len(names))]
+        for line in supervise([*command, "--seed", str(options.seed)], FOLDER / name):
             print(f"VIOLATION {name}: {line}", flush=True)
             failed = True
     print(f"seed {options.seed}")

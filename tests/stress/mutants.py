@@ -8,9 +8,6 @@ compile does not count. One that takes several times as much CPU time as the tes
 
 Survivors are printed. `mutants.json` has those that somebody has looked at and found equivalent: no test can tell them
 from the original, so they do not count. At least 90 % of the others must be killed.
-
-`--results FILE` keeps what became of each mutant. A run with the same file skips those that are killed or do not
-compile: it continues an interrupted run, and tries survivors again after tests were added.
 """
 
 from __future__ import annotations
@@ -23,16 +20,16 @@ import multiprocessing
 import os
 import re
 import resource
-import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import pytest
 from recipe import ROOT, copy_tracked_files
@@ -43,27 +40,11 @@ REQUIRED: Final = 0.9
 JUDGED: Final = Path(__file__).with_suffix(".json")
 SOURCES: Final = ("baselines/cc/*.cc", "baselines/cc/*.h", "baselines/cc/policy/*.cc", "baselines/cc/policy/*.h",
                   "envs/transport/*.cc", "envs/transport/*.h")  # fmt: skip
-EXTENSIONS: Final = {
-    "_testing": ("_testing", "transport", "controllers", "nanobind-static"),
-    "_native": ("_native", "transport", "controllers", "nanobind-static"),
-    "_controllers": ("_controllers", "controllers", "nanobind-static"),
-}
-"""The extensions that the tests load, and the targets of CMake whose objects they consist of."""
+EXTENSIONS: Final = ("_testing", "_native", "_controllers")
+"""The extensions that the tests load."""
 
-LIBRARIES: Final = (
-    "anyio",
-    "gymnasium",
-    "hydra",
-    "hypothesis",
-    "pandas",
-    "pyarrow",
-    "scipy.stats",
-    "torch",
-    "xdist.plugin",
-)
+LIBRARIES: Final = ("gymnasium", "hydra", "hypothesis", "pandas", "pyarrow", "scipy.stats", "torch", "xdist.plugin")
 """What the tests import, which takes longer than most tests: imported once, before the forks that run them."""
-
-Outcome = Literal["killed", "survived", "invalid"]
 
 _SWAPS: Final = (
     *((f" {a} ", f" {b} ") for a, b in (("+", "-"), ("-", "+"), ("*", "/"), ("/", "*"), ("<", "<="), ("<=", "<"),
@@ -143,76 +124,29 @@ def _other_number(match: re.Match[str]) -> str:
     return f"{value * 1.1 if value else 1.0!r}{suffix}"
 
 
-@dataclass
-class Score:
-    """What became of the mutants."""
-
-    killed: int = 0
-    invalid: int = 0
-    survivors: tuple[Mutant, ...] = ()
-    equivalent: int = 0
-
-    @property
-    def rate(self) -> float:
-        """The share of those killed; 1 if there are none."""
-        counted = self.killed + len(self.survivors)
-        return self.killed / counted if counted else 1.0
+Attempt = Callable[[Mutant], tuple[str, str]]
+"""Tries a mutant; returns `killed`, `survived` or `invalid` (it does not compile), and a remark."""
 
 
-def score(
-    mutants: Iterable[Mutant], judged: Iterable[Mutant], attempt: Callable[[Mutant], tuple[Outcome, str]]
-) -> Score:
-    """Try all mutants.
-
-    Args:
-        mutants: what to try.
-        judged: mutants that are equivalent to the original, wherever their lines are now.
-        attempt: tries one and returns what became of it, and a remark.
-    """
+def score(mutants: Iterable[Mutant], judged: Iterable[Mutant], attempt: Attempt) -> dict[str, list[Mutant]]:
+    """Return the mutants by what became of them: survivors that were judged are `equivalent`, wherever they are now."""
     known = {(mutant.file, mutant.before, mutant.after) for mutant in judged}
-    result = Score()
+    found: dict[str, list[Mutant]] = {outcome: [] for outcome in ("killed", "survived", "equivalent", "invalid")}
     for number, mutant in enumerate(mutants, start=1):
         began = time.monotonic()
         outcome, remark = attempt(mutant)
         if outcome == "survived" and (mutant.file, mutant.before, mutant.after) in known:
-            result.equivalent += 1
-            remark = "judged to be equivalent"
-        elif outcome == "survived":
-            result.survivors += (mutant,)
-        elif outcome == "killed":
-            result.killed += 1
-        else:
-            result.invalid += 1
+            outcome = "equivalent"
+        found[outcome].append(mutant)
         print(f"{number} {outcome} {mutant.file}:{mutant.line} {mutant.before!r} -> {mutant.after!r}: {remark} "
               f"({time.monotonic() - began:.0f} s)", flush=True)  # fmt: skip
-    return result
+    return found
 
 
-def remembering(
-    attempt: Callable[[Mutant], tuple[Outcome, str]], results: Path
-) -> Callable[[Mutant], tuple[Outcome, str]]:
-    """Return `attempt` with a memory: what a file says was killed or invalid is not tried again.
-
-    Args:
-        attempt: tries a mutant.
-        results: the file, a JSON object per line and attempt. It grows with every attempt.
-    """
-    known: dict[Mutant, tuple[Outcome, str]] = {}
-    if results.is_file():
-        for entry in map(json.loads, results.read_text().splitlines()):
-            result = entry.pop("outcome"), entry.pop("remark")
-            known[Mutant(**entry)] = result
-
-    def attempt_once(mutant: Mutant) -> tuple[Outcome, str]:
-        outcome, remark = known.get(mutant, ("survived", ""))
-        if outcome != "survived":
-            return outcome, remark
-        outcome, remark = attempt(mutant)
-        with results.open("a") as file:
-            file.write(json.dumps(asdict(mutant) | {"outcome": outcome, "remark": remark}) + "\n")
-        return outcome, remark
-
-    return attempt_once
+def rate(found: Mapping[str, Sequence[Mutant]]) -> float:
+    """Return the share of mutants that are killed, of those that count; 1 if there are none."""
+    killed, survived = len(found["killed"]), len(found["survived"])
+    return killed / (killed + survived) if killed + survived else 1.0
 
 
 class Workshop:
@@ -220,46 +154,35 @@ class Workshop:
 
     Args:
         folder: where the copy will be.
+        files: those that are mutated; the tests of their originals must pass.
+
+    Raises:
+        SystemExit: the original does not compile, or its tests fail.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._copy = folder / "bbrgym"
-        self._build = folder / "build"
+    def __init__(self, folder: Path, files: Iterable[str]) -> None:
+        self._copy, self._build, self._output = folder / "bbrgym", folder / "build", folder / "output.txt"
         copy_tracked_files(self._copy)
-        self._build.mkdir()
-        self._write_ninja()
         # In other processes of the tests, runs after the finder of the editable install has been put in place.
         (folder / "sitecustomize.py").write_text(f"import sys\n{_REMOVE_EDITABLE}\n")
-        self._environment = {
-            "PYTHONPATH": f"{folder}:{self._copy}/src",
-            "CCACHE_BASEDIR": str(folder),
-            "CCACHE_NOHASHDIR": "1",
-            "OMP_NUM_THREADS": "1",
-        }
-        self._output = folder / "output.txt"
-        self._cpu_s = 0.0
-
-    def prepare(self, files: Iterable[str]) -> None:
-        """Build the original and run the tests of all these files, which must pass.
-
-        Raises:
-            SystemExit: they do not.
-        """
-        if error := self._make():
+        self._environment = {"PYTHONPATH": f"{folder}:{self._copy}/src", "CCACHE_BASEDIR": str(folder)}
+        self._environment |= {"CCACHE_NOHASHDIR": "1", "OMP_NUM_THREADS": "1"}
+        if error := self._configure() or self._make():
             raise SystemExit(f"the original does not compile:\n{error}")
+        for extension in self._build.glob("_*.so"):
+            (self._copy / "src" / "bbrgym" / extension.name).symlink_to(extension)
         self._environment["CCACHE_DISABLE"] = "1"  # no mutant is built twice
         os.environ["OMP_NUM_THREADS"] = "1"
         for library in LIBRARIES:
             importlib.import_module(library)
-        cpu_s = _children_cpu_s()
-        if failed := self._test(
-            sorted({test for file in files for test in tests_of(file) if test.endswith(".py")}), None
-        ):
+        before_s = _children_cpu_s()
+        tests = {test for file in files for test in tests_of(file) if test.endswith(".py")}
+        if failed := self._test(sorted(tests), None):
             raise SystemExit(f"tests of the original fail:\n{failed}")
-        self._cpu_s = _children_cpu_s() - cpu_s
+        self._cpu_s = _children_cpu_s() - before_s
         print(f"tests of the original take {self._cpu_s:.0f} s of CPU time", flush=True)
 
-    def attempt(self, mutant: Mutant) -> tuple[Outcome, str]:
+    def attempt(self, mutant: Mutant) -> tuple[str, str]:
         """Build and test a mutant."""
         path = self._copy / mutant.file
         source = path.read_text()
@@ -273,11 +196,31 @@ class Workshop:
         finally:
             path.write_text(source)
 
+    def _configure(self) -> str:
+        """Configure the build: as that of the checkout, but without ns-3 and without optimisation across files."""
+        cmake = self._copy / "CMakeLists.txt"
+        cmake.write_text(cmake.read_text().replace("RESULT CMAKE_INTERPROCEDURAL_OPTIMIZATION", "RESULT HAS_LTO"))
+        nanobind = subprocess.check_output([sys.executable, "-m", "nanobind", "--cmake_dir"], text=True).strip()
+        settings = {
+            "CMAKE_BUILD_TYPE": "Release",
+            "CMAKE_CXX_FLAGS_RELEASE": "-O1 -DNDEBUG",
+            "CMAKE_CXX_COMPILER_LAUNCHER": shutil.which("ccache") or "",
+            "Python_EXECUTABLE": sys.executable,
+            "nanobind_DIR": nanobind,
+            "BBRGYM_TESTING": "ON",
+            "BBRGYM_NS3_DIR": "",
+        }
+        defined = [f"-D{name}={value}" for name, value in settings.items()]
+        return self._run("cmake", "-S", str(self._copy), "-B", str(self._build), "-G", "Ninja", *defined)
+
     def _make(self) -> str:
         """Build what has changed and return the first error."""
-        done = subprocess.run(["ninja", "-C", str(self._build)], env=os.environ | self._environment, text=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
-        errors = [line for line in done.stdout.splitlines() if "error" in line]
+        return self._run("ninja", "-C", str(self._build), *EXTENSIONS)
+
+    def _run(self, *command: str) -> str:
+        done = subprocess.run(command, env=os.environ | self._environment, text=True, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT)  # fmt: skip
+        errors = [line for line in done.stdout.splitlines() if "error" in line.lower()]
         return "" if done.returncode == 0 else (errors or [done.stdout[-400:]])[0]
 
     def _test(self, tests: Sequence[str], cpu_limit_s: int | None) -> str:
@@ -310,38 +253,6 @@ class Workshop:
         sys.path.insert(0, str(self._copy / "src"))
         options = ["-x", "-q", "-n0", "-p", "no:cacheprovider", "--tb=line", "-m", "not slow"]
         sys.exit(pytest.main([*options, *tests]))
-
-    def _write_ninja(self) -> None:
-        """Write how to build the copy: as CMake builds the checkout, but without optimisation across files."""
-        commands = max(ROOT.glob("build/*/compile_commands.json"), key=lambda path: path.stat().st_mtime, default=None)
-        if commands is None:
-            raise SystemExit("the checkout has not been built: `make setup` first")
-        package = self._copy / "src" / "bbrgym"
-        lines = ["rule compile", "  command = $command", "  depfile = $out.d", "  deps = gcc",
-                 "rule link", "  command = g++ -shared -o $out $in -pthread"]  # fmt: skip
-        objects: dict[str, list[str]] = {}
-        launcher = "ccache " if subprocess.run(["which", "ccache"], capture_output=True).returncode == 0 else ""
-        for entry in json.loads(commands.read_text()):
-            found = re.search(r"CMakeFiles/([\w-]+)\.dir/", entry["output"])
-            if found is None or not any(found[1] in parts for parts in EXTENSIONS.values()):
-                continue
-            name = f"{found[1]}-{Path(entry['file']).name}.o"
-            if any(name == other for other in objects.get(found[1], [])):
-                name = f"{found[1]}-{Path(entry['file']).parent.name}-{Path(entry['file']).name}.o"
-            objects.setdefault(found[1], []).append(name)
-            copied = Path(entry["file"].replace(f"{ROOT}/", f"{self._copy}/"))
-            source = str(copied) if copied.is_file() else entry["file"]  # nanobind's, in .venv
-            words = [word for word in shlex.split(entry["command"]) if not re.match("-flto|-f.*lto-objects|-W", word)]
-            words = [word.replace("-O3", "-O1").replace(f"-I{ROOT}/src", f"-I{self._copy}/src") for word in words]
-            words = [f"-I{self._copy}" if word == f"-I{ROOT}" else word for word in words]
-            words[words.index("-o") + 1], words[words.index("-c") + 1] = name, source
-            command = launcher + shlex.join([*words, "-MD", "-MF", f"{name}.d"])
-            lines += [f"build {name}: compile {source}", f"  command = {command}"]
-        suffix = next(ROOT.glob("build/*/_testing.*.so")).name.partition(".")[2]
-        for extension, targets in EXTENSIONS.items():
-            inputs = " ".join(name for target in targets for name in objects.get(target, []))
-            lines.append(f"build {package}/{extension}.{suffix}: link {inputs}")
-        (self._build / "build.ninja").write_text("\n".join(lines) + "\n")
 
 
 def tests_of(file: str) -> tuple[str, ...]:
@@ -381,7 +292,6 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=200, help="default: 200")
     parser.add_argument("--seed", type=int, default=1, help="default: 1")
     parser.add_argument("--files", default="", help="only files with this in their path")
-    parser.add_argument("--results", type=Path, help="file of results: read first, then added to")
     options = parser.parse_args()
     files = sorted({path for pattern in SOURCES for path in ROOT.glob(pattern) if path.name != "module.cc"})
     names = [str(path.relative_to(ROOT)) for path in files]
@@ -391,19 +301,14 @@ def main() -> int:
     drawn = sample(mutants, options.count, options.seed)
     print(f"mutants: seed {options.seed}, {len(drawn)} of {len(mutants)}")
     with tempfile.TemporaryDirectory(prefix="bbrgym-mutants-") as folder:
-        workshop = Workshop(Path(folder))
-        workshop.prepare(mutant.file for mutant in drawn)
-        attempt = remembering(workshop.attempt, options.results) if options.results else workshop.attempt
-        result = score(drawn, load_judged(), attempt)
-    survivors = Counter(mutant.file for mutant in result.survivors)
-    print(f"\nkilled {result.killed}, survived {len(result.survivors)}, judged to be equivalent {result.equivalent}, "
-          f"did not compile {result.invalid}; killed {result.rate:.1%} (at least {REQUIRED:.0%})")  # fmt: skip
-    for name, count in survivors.most_common():
-        print(f"  {count} in {name}")
-    for mutant in result.survivors:
+        workshop = Workshop(Path(folder), [mutant.file for mutant in drawn])
+        found = score(drawn, load_judged(), workshop.attempt)
+    print(f"\n{', '.join(f'{outcome} {len(of_outcome)}' for outcome, of_outcome in found.items())}; killed "
+          f"{rate(found):.1%} (at least {REQUIRED:.0%})")  # fmt: skip
+    for mutant in found["survived"]:
         print(json.dumps(asdict(mutant)))
     print(f"seed {options.seed}")
-    return result.rate < REQUIRED
+    return rate(found) < REQUIRED
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import glob
 import os
 import resource
 import tempfile
@@ -106,45 +107,36 @@ class Watch:
     def _shared_memory_of_others(self) -> frozenset[str]:
         ours = {os.getpid(), *self.descendants()}
         mapped: set[int] = set()
-        for entry in os.listdir("/proc"):
-            if entry.isdigit() and int(entry) not in ours:
-                with contextlib.suppress(OSError):
-                    maps = Path(f"/proc/{entry}/maps").read_text().splitlines()
-                    # By number: a semaphore is mapped under another name than the one it gets then.
-                    mapped |= {int(line.split()[4]) for line in maps if "/dev/shm/" in line}
+        for maps in map(Path, glob.iglob("/proc/[0-9]*/maps")):
+            with contextlib.suppress(OSError):
+                lines = maps.read_text().splitlines() if int(maps.parent.name) not in ours else ()
+                # By number: a semaphore is mapped under another name than the one it gets then.
+                mapped |= {int(line.split()[4]) for line in lines if "/dev/shm/" in line}
         return frozenset(entry.name for entry in os.scandir("/dev/shm") if entry.inode() in mapped)
 
     def descendants(self) -> list[int]:
         """Return the processes with our mark but this one, also those that others have adopted."""
         found = []
-        for entry in os.listdir("/proc"):
-            if not entry.isdigit() or int(entry) == os.getpid():
-                continue
-            try:
-                if self._mark in Path(f"/proc/{entry}/environ").read_bytes().split(b"\0"):
-                    found.append(int(entry))
-            except OSError:  # it has ended, or is another's
-                continue
-        return found
+        for environment in map(Path, glob.iglob("/proc/[0-9]*/environ")):
+            with contextlib.suppress(OSError):  # it has ended, or is another's
+                if self._mark in environment.read_bytes().split(b"\0"):
+                    found.append(int(environment.parent.name))
+        return [pid for pid in found if pid != os.getpid()]
 
 
 def children_of(pid: int) -> list[int]:
     """Return the running descendants of a process that still have their parents."""
     found: list[int] = []
-    try:
-        tasks = os.listdir(f"/proc/{pid}/task")
-    except OSError:
-        return found
-    for task in tasks:
-        try:
-            direct = Path(f"/proc/{pid}/task/{task}/children").read_text().split()
-        except OSError:
-            continue
-        for child in map(int, direct):
-            found += [child, *children_of(child)]
+    for task in glob.iglob(f"/proc/{pid}/task/*/children"):
+        with contextlib.suppress(OSError):  # it has ended
+            for child in map(int, Path(task).read_text().split()):
+                found += [child, *children_of(child)]
     return found
 
 
-def resident_bytes(pid: int) -> int:
-    """Return the memory of a process."""
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
+def resident_mb(pid: int) -> float:
+    """Return the memory of a process; 0 if it has ended."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize() / 1e6
+    except OSError:
+        return 0.0

@@ -15,17 +15,18 @@ import gc
 import itertools
 import os
 import random
-import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from scipy.stats import theilslopes
+
 from stress.forms import FORMS, Form
-from stress.resources import KINDS, Held, Watch, children_of, resident_bytes
+from stress.resources import KINDS, Held, Watch, children_of, resident_mb
 
 ENGINES: Final[dict[str, dict[str, float]]] = {"native": {}, "ns3": {"timeout_s": 60.0}}
 STEPS: Final = 12
@@ -38,13 +39,8 @@ _SETTLE_S: Final = 30.0
 """How long sockets and processes may take to go on a busy machine."""
 
 
-@dataclass(frozen=True)
-class Sample:
-    """What is held after a round."""
-
-    memory_mb: float
-    workers_mb: float
-    held: Held
+Sample = tuple[float, float, Held]
+"""After a round: the memory of this process and of its workers in MB, and what is held."""
 
 
 def soak(
@@ -80,11 +76,9 @@ def soak(
                 del env
             gc.collect()
             if samples:
-                watch.left(samples[-1].held, settle_s)  # sockets close in the background
+                watch.left(samples[-1][2], settle_s)  # sockets close in the background
             workers = [pid for pid in children_of(os.getpid()) if pid not in others]
-            samples.append(
-                Sample(resident_bytes(os.getpid()) / 1e6, sum(map(_resident_or_0, workers)) / 1e6, watch.held())
-            )
+            samples.append((resident_mb(os.getpid()), sum(map(resident_mb, workers)), watch.held()))
     finally:
         for env in kept:
             env.close()
@@ -97,38 +91,21 @@ def _use(env: Form, rng: random.Random) -> None:
         env.step()
 
 
-def _resident_or_0(pid: int) -> int:
-    try:
-        return resident_bytes(pid)
-    except OSError:  # it has ended
-        return 0
-
-
-def growth(values: Sequence[float]) -> float:
-    """Return by how much the values grow: the median slope of all pairs, times their number."""
-    slopes = [(values[b] - values[a]) / (b - a) for a, b in itertools.combinations(range(len(values)), 2)]
-    return statistics.median(slopes) * (len(values) - 1) if slopes else 0.0
-
-
 def judge(samples: Sequence[Sample]) -> list[str]:
     """Print slopes and return what grows."""
     measured = samples[len(samples) // 5 :]
     rounds = len(measured) - 1
+    this_mb, workers_mb, held = zip(*measured, strict=True)
     found = []
-    for what, values in {
-        "memory of this process": [sample.memory_mb for sample in measured],
-        "memory of its workers": [sample.workers_mb for sample in measured],
-    }.items():
-        grown_mb = growth(values)
-        per_round_kb = 1e3 * grown_mb / rounds if rounds else 0.0
-        print(f"{what}: {values[0]:.1f} to {values[-1]:.1f} MB, {per_round_kb:+.2f} kB per round, "
-              f"{grown_mb:+.2f} MB in all, limit {GROWTH_MB:+.1f} MB")  # fmt: skip
-        if grown_mb > GROWTH_MB:
-            found.append(f"the {what} grew by {grown_mb:.1f} MB in {rounds} rounds")
+    for what, values in {"memory of this process": this_mb, "memory of its workers": workers_mb}.items():
+        slope_mb = theilslopes(values).slope if rounds else 0.0  # the median slope of all pairs
+        print(f"{what}: {values[0]:.1f} to {values[-1]:.1f} MB, {1e3 * slope_mb:+.2f} kB per round, "
+              f"{slope_mb * rounds:+.2f} MB in all, limit {GROWTH_MB:+.1f} MB")  # fmt: skip
+        if slope_mb * rounds > GROWTH_MB:
+            found.append(f"the {what} grew by {slope_mb * rounds:.1f} MB in {rounds} rounds")
     # What one round has not yet closed, the next one has; what is there for good is a leak.
     for kind in KINDS:
-        held = [getattr(sample.held, kind) for sample in measured]
-        counts = [count if isinstance(count, int) else len(count) for count in held]
+        counts = [count if isinstance(count, int) else len(count) for count in (getattr(one, kind) for one in held)]
         print(f"{kind}: {counts[0]} to {counts[-1]}")
         if kind != "shared_memory" and min(counts[len(counts) // 2 :]) > max(counts[: max(1, len(counts) // 4)]):
             found.append(f"{kind} grew from {counts[0]} to {counts[-1]}")
@@ -150,7 +127,7 @@ def main() -> int:
         samples = soak(FORMS, list(ENGINES), watch, rng, lambda rounds: rounds > 9 and time.monotonic() > end)
         found = judge(samples)
         # Libraries keep the descriptors and threads that the first round has given them.
-        libraries = replace(before, descriptors=samples[0].held.descriptors, threads=samples[0].held.threads)
+        libraries = replace(before, descriptors=samples[0][2].descriptors, threads=samples[0][2].threads)
         more, _ = watch.left(libraries, _SETTLE_S)
         found += [f"at the end there were {kind} left: {what}" for kind, what in more.items()]
     print(f"seed {options.seed}, {len(samples)} rounds of {2 * len(ENGINES) * len(FORMS)} environments")

@@ -32,14 +32,14 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar, cast
 
 from waiting import is_running, wait_for
 
@@ -48,28 +48,32 @@ from bbrgym.envs.ns3.engine import Ns3Engine
 from stress.forms import FORMS, ONE, STEP_MS, Form
 from stress.resources import Held, Watch, children_of
 
+T = TypeVar("T")
+
 PHASES: Final = ("start", "reset", "step", "idle", "close")
 SIGNALS: Final = (signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM, signal.SIGSTOP)
 _SIGNAL_WEIGHTS: Final = (4, 3, 3, 1)
 """A stopped worker costs its whole time limit."""
 
+_KILLS_OF_A_RUN: Final = 4
+"""How often a benchmark or a training is killed before it is left to end."""
+
 KINDS: Final[dict[str, float]] = {
     "worker": 0.71,
     "parent": 0.19,
-    "benchmark": 0.03,
-    "training": 0.02,
+    "benchmark": 0.03 / _KILLS_OF_A_RUN,
+    "training": 0.02 / _KILLS_OF_A_RUN,
     "linux": 0.05,
 }
-"""The share of each kind in the kills."""
+"""The share of each kind in the cases."""
+
+RULES: Final = ("limit", "error", "heal", "result", "left")
 
 _LONGEST_DELAY_S: Final = {"start": 0.25, "reset": 0.01, "step": 0.02, "close": 0.003}
 """Kills come up to this long after the beginning of a phase: about its length, so that some come just after it."""
 
 _RUN_LIMIT_S: Final = 240.0
 """Limit of a whole benchmark or training, which take a few seconds."""
-
-_KILLS_OF_A_RUN: Final = 4
-"""How often a benchmark or a training is killed before it is left to end."""
 
 _HEALS: Final = 4
 """Resets that are tried after a kill; more than one is a violation."""
@@ -100,26 +104,40 @@ class Limits:
             "start": self.start_s + self.timeout_s,
             "reset": self.start_s + 2 * self.timeout_s,
             "step": self.timeout_s + Ns3Engine.limit_per_simulated_s * STEP_MS / 1e3,
-            "close": 0.0,
-        }[call] + self.slack_s
+        }.get(call, 0.0) + self.slack_s
 
 
 @dataclass
 class Report:
-    """What a storm has seen."""
+    """What a storm has seen: kills by kind, form, phase and signal; the slowest calls; resets per heal; violations."""
 
     kills: Counter[tuple[str, str, str, str]] = field(default_factory=Counter)
-    """By kind, form, phase and signal."""
-    slowest_s: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-    """By call."""
+    slowest_s: dict[str, float] = field(default_factory=dict)
     resets: Counter[int] = field(default_factory=Counter)
-    """How many resets a heal took."""
-    healed: int = 0
-    """Results that were equal to the undisturbed ones."""
+    equal_results: int = 0
     violations: list[tuple[str, str]] = field(default_factory=list)
-    """The rule, and what happened."""
+
+    def took(self, call: str, seconds: float) -> None:
+        """Note how long a call took."""
+        self.slowest_s[call] = max(self.slowest_s.get(call, 0.0), seconds)
+
+    def print(self, limits: Limits) -> None:
+        """Print the figures."""
+        print(f"\n{self.kills.total()} kills")
+        for position, title in enumerate(("kind", "form", "phase", "signal")):
+            counts: Counter[str] = Counter()
+            for key, count in self.kills.items():
+                counts[key[position]] += count
+            print(f"  by {title}: {', '.join(f'{name} {count}' for name, count in counts.most_common())}")
+        for call, seconds in self.slowest_s.items():
+            print(f"slowest {call}: {seconds:.2f} s, limit {limits.of(call):.1f} s")
+        print(f"resets needed to heal: {', '.join(f'{n}: {count} times' for n, count in sorted(self.resets.items()))}")
+        print(f"results equal to undisturbed ones: {self.equal_results}")
+        rules = Counter(rule for rule, _ in self.violations)
+        print(f"violations: {', '.join(f'{rule} {rules[rule]}' for rule in RULES)}")
 
 
+@dataclass
 class Storm:
     """The cases of a storm.
 
@@ -128,42 +146,31 @@ class Storm:
         limits: of the calls.
         forms: the forms of the environment to choose from.
         watch: finds what is left.
-        kinds: the share of each kind in the kills.
+        kinds: the share of each kind in the cases.
     """
 
-    def __init__(
-        self,
-        seed: int,
-        limits: Limits,
-        forms: Mapping[str, type[Form]],
-        watch: Watch,
-        kinds: Mapping[str, float] = KINDS,
-    ) -> None:
+    seed: int
+    limits: Limits
+    forms: Mapping[str, type[Form]]
+    watch: Watch
+    kinds: Mapping[str, float] = field(default_factory=KINDS.copy)
+
+    def __post_init__(self) -> None:
         self.report = Report()
-        self._seed = seed
-        self._limits = limits
-        self._forms = forms
-        self._watch = watch
-        self._kinds = kinds
-        self._expected: dict[str, str] = {}
-        self._seconds: dict[str, float] = {}
         self._others = set(children_of(os.getpid()))
         self._case = ""
+        self._expected: dict[str, object] = {}
 
     def warm_up(self) -> None:
         """Use every form once: what a process has once, it has then."""
-        for name in self._forms:
-            self._undisturbed(name, "ns3")
-            if "linux" in self._kinds:
-                self._undisturbed(name, "linux")
+        for name in self.forms:
+            for engine in ("ns3", "linux") if "linux" in self.kinds else ("ns3",):
+                self._undisturbed(name, engine)
 
     def run(self, index: int, kind: str | None = None) -> None:
         """Run one case."""
-        rng = random.Random(f"{self._seed} {index}")
-        shares = [
-            share / (_KILLS_OF_A_RUN if name in ("benchmark", "training") else 1) for name, share in self._kinds.items()
-        ]
-        drawn = rng.choices(list(self._kinds), shares)[0]
+        rng = random.Random(f"{self.seed} {index}")
+        drawn = rng.choices(list(self.kinds), list(self.kinds.values()))[0]
         kind = kind or drawn
         self._case = f"case {index} ({kind})"
         cases = {"worker": self._worker, "parent": self._parent, "linux": self._linux}
@@ -176,10 +183,10 @@ class Storm:
 
     def _worker(self, kind: str, rng: random.Random, engine: str = "ns3") -> None:
         name, phase, number = self._draw(rng)
-        form = self._forms[name]
+        form = self.forms[name]
         expected = self._undisturbed(name, engine)
-        before = self._watch.held()
-        env = form(engine, self._limits.options)
+        before = self.watch.held()
+        env = form(engine, self.limits.options)
         if phase != "start":
             env.reset(1)
         calls: dict[str, Callable[[], object]] = {
@@ -195,7 +202,7 @@ class Storm:
         if phase == "close":
             if is_lost:
                 self._violate("error", "close raised an error")
-            env = form(engine, self._limits.options)
+            env = form(engine, self.limits.options)
         elif not is_lost and rng.random() < 0.5:
             self._call("step", env.step)  # else the reset is the first call that meets the dead worker
         resets = 1
@@ -221,7 +228,7 @@ class Storm:
         killed: list[int] = []
 
         def kill() -> None:
-            deadline = time.monotonic() + self._limits.start_s
+            deadline = time.monotonic() + self.limits.start_s
             while not (first := self._workers()) and phase == "start" and time.monotonic() < deadline:
                 time.sleep(0.001)
             time.sleep(delay_s)
@@ -235,16 +242,11 @@ class Storm:
             if phase == "idle" and number != signal.SIGSTOP:
                 wait_for(lambda: not is_running(victim))
 
-        if phase == "idle" or (phase == "close" and rng.random() < 0.5):
-            kill()
+        with ThreadPoolExecutor(1) as pool:
+            killing = pool.submit(kill)
+            if phase == "idle" or (phase == "close" and rng.random() < 0.5):
+                killing.result()
             yield killed
-            return
-        thread = threading.Thread(target=kill)
-        thread.start()
-        try:
-            yield killed
-        finally:
-            thread.join()
 
     def _workers(self) -> list[int]:
         return [pid for pid in children_of(os.getpid()) if pid not in self._others]
@@ -253,10 +255,11 @@ class Storm:
 
     def _parent(self, kind: str, rng: random.Random, engine: str = "ns3") -> None:
         name, phase, number = self._draw(rng)
-        before = self._watch.held()
-        with _program("parent", engine, name, str(self._limits.timeout_s)) as process:
+        before = self.watch.held()
+        undisturbed = partial(_undisturbed_run, "parent", engine, name, "30")
+        expected, _ = self._once(f"parent {engine} {name}", undisturbed)
+        with _program("parent", engine, name, str(self.limits.timeout_s)) as process:
             assert process.stdout is not None
-            digest = self._digest_of_parent(engine, name)
             times = rng.randint(1, 2)
             for line in process.stdout:
                 times -= line.strip() == phase.encode()
@@ -267,31 +270,21 @@ class Storm:
                 process.send_signal(number)
                 self._count(kind, name, phase, number)
             if number == signal.SIGSTOP:
-                time.sleep(rng.uniform(0, 1.5 * self._limits.timeout_s))
+                time.sleep(rng.uniform(0, 1.5 * self.limits.timeout_s))
                 process.send_signal(signal.SIGCONT)
-                output = self._output(process)
-                if f"digest {digest}" not in output:
-                    self._violate("result", f"a parent that was stopped and continued printed {output[-300:]!r}")
-                else:
-                    self.report.healed += 1
-            else:
-                self._output(process)
+            output = self._output(process)
+        if number == signal.SIGSTOP:
+            self._compare(expected.split()[-1], lambda: output.split()[-1])
         self._check_left(before)
-
-    def _digest_of_parent(self, engine: str, name: str) -> str:
-        key = f"parent {engine} {name}"
-        if key not in self._expected:
-            with _program("parent", engine, name, "30") as process:
-                self._expected[key] = self._output(process).split()[-1]
-        return self._expected[key]
 
     # --- kills of benchmarks and trainings, which are resumed ------------------------------------------------------
 
     def _resumed(self, kind: str, rng: random.Random) -> None:
-        before = self._watch.held()
+        before = self.watch.held()
         options = [rng.choice(["native", "ns3"])] if kind == "training" else []
-        with tempfile.TemporaryDirectory(prefix="storm-", dir=self._watch.folder.parent) as folder:
-            expected, seconds = self._undisturbed_run(kind, f"{folder}/undisturbed", options)
+        with tempfile.TemporaryDirectory(prefix="storm-", dir=self.watch.folder.parent) as folder:
+            undisturbed = partial(_undisturbed_run, kind, f"{folder}/undisturbed", *options)
+            expected, seconds = self._once(f"{kind} {options}", undisturbed)
             target = Path(folder) / "disturbed"
             for _ in range(_KILLS_OF_A_RUN):
                 with _program(kind, str(target), *options) as process:
@@ -329,51 +322,43 @@ class Storm:
         elif (lost := int(output.split()[-3])) > (number != signal.SIGSTOP):
             self._violate("error", f"{number.name} to one worker cost {lost} runs")
 
-    def _undisturbed_run(self, kind: str, folder: str, options: list[str]) -> tuple[str, float]:
-        """Return the result of a run that is left alone, and how long it takes."""
-        key = f"{kind} {options}"
-        if key not in self._expected:
-            began = time.monotonic()
-            with _program(kind, folder, *options) as process:
-                output = self._output(process)
-            if process.returncode != 0:
-                raise SystemExit(f"an undisturbed {kind} fails: {output[-800:]}")
-            self._expected[key] = _result(output)
-            self._seconds[key] = time.monotonic() - began
-        return self._expected[key], self._seconds[key]
-
     # --- what all share --------------------------------------------------------------------------------------------
 
     def _draw(self, rng: random.Random) -> tuple[str, str, signal.Signals]:
-        name, phase = rng.choice(list(self._forms)), rng.choice(PHASES)
+        name, phase = rng.choice(list(self.forms)), rng.choice(PHASES)
         number = rng.choices(SIGNALS, _SIGNAL_WEIGHTS)[0]
         self._case = f"{self._case[:-1]}, {name}, {phase}, {number.name})"
         return name, phase, number
 
     def _undisturbed(self, name: str, engine: str) -> str:
         """Return the digest of an undisturbed rollout; the first one also holds what a process has once."""
-        key = f"{engine} {name}"
+
+        def rollout() -> str:
+            with contextlib.closing(self.forms[name](engine, {"timeout_s": 30.0})) as env:
+                return env.rollout(7)
+
+        return self._once(f"{engine} {name}", rollout)
+
+    def _once(self, key: str, make: Callable[[], T]) -> T:
         if key not in self._expected:
-            env = self._forms[name](engine, {"timeout_s": 30.0})
-            self._expected[key] = env.rollout(7)
-            env.close()
-        return self._expected[key]
+            self._expected[key] = make()
+        return cast(T, self._expected[key])
 
     def _call(self, name: str, call: Callable[[], object]) -> bool:
         """Make a call, check its time, and return whether it failed with EngineError."""
         began = time.monotonic()
-        is_lost = False
+        is_lost = True
         try:
             call()
+            is_lost = False
         except EngineError:
-            is_lost = True
+            pass
         except Exception as error:
             self._violate("error", f"{name} raised {type(error).__name__}: {error}")
-            is_lost = True
         took_s = time.monotonic() - began
-        self.report.slowest_s[name] = max(self.report.slowest_s[name], took_s)
-        if took_s > self._limits.of(name):
-            self._violate("limit", f"{name} took {took_s:.1f} s, its limit is {self._limits.of(name):.1f} s")
+        self.report.took(name, took_s)
+        if took_s > self.limits.of(name):
+            self._violate("limit", f"{name} took {took_s:.1f} s, its limit is {self.limits.of(name):.1f} s")
         return is_lost
 
     def _output(self, process: subprocess.Popen[bytes]) -> str:
@@ -391,7 +376,7 @@ class Storm:
             self._violate("error", f"{type(error).__name__} after the heal: {error}")
             return
         if found == expected:
-            self.report.healed += 1
+            self.report.equal_results += 1
         else:
             self._violate("result", f"expected {expected}, got {found}")
 
@@ -399,16 +384,16 @@ class Storm:
         self.report.kills[kind, form, phase, number.name] += 1
 
     def _check_left(self, before: Held) -> None:
-        more, took_s = self._watch.left(before, self._limits.slack_s)
-        self.report.slowest_s["disappear"] = max(self.report.slowest_s["disappear"], took_s)
+        more, took_s = self.watch.left(before, self.limits.slack_s)
+        self.report.took("end", took_s)
         if not more:
             return
         self._violate("left", "; ".join(f"{kind}: {what}" for kind, what in more.items()))
-        now = self._watch.held()
+        now = self.watch.held()
         for pid in now.processes - before.processes:  # so that the next case does not find them again
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        for path in sorted((self._watch.folder / name for name in now.files - before.files), reverse=True):
+        for path in sorted((self.watch.folder / name for name in now.files - before.files), reverse=True):
             with contextlib.suppress(OSError):
                 path.rmdir() if path.is_dir() else path.unlink()
 
@@ -433,36 +418,19 @@ def _program(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
         process.communicate()
 
 
+def _undisturbed_run(kind: str, *arguments: str) -> tuple[str, float]:
+    """Return the result of a run that is left alone, and how long it takes."""
+    began = time.monotonic()
+    with _program(kind, *arguments) as process:
+        output = process.communicate(timeout=_RUN_LIMIT_S)[0].decode(errors="replace")
+    if process.returncode != 0:
+        raise SystemExit(f"an undisturbed {kind} fails: {output[-800:]}")
+    return _result(output), time.monotonic() - began
+
+
 def _result(output: str) -> str:
     """Return `failures missing digest` of a run that has ended."""
     return " ".join(output.split()[-3:])
-
-
-def print_report(report: Report, limits: Limits) -> None:
-    """Print the figures."""
-    total = sum(report.kills.values())
-    print(f"\n{total} kills")
-    for title, position in (("kind", 0), ("form", 1), ("phase", 2), ("signal", 3)):
-        counts: Counter[str] = Counter()
-        for key, count in report.kills.items():
-            counts[key[position]] += count
-        print(f"  by {title}: {', '.join(f'{name} {count}' for name, count in counts.most_common())}")
-    for call, seconds in report.slowest_s.items():
-        limit = (
-            f", limit {limits.of(call):.1f} s" if call != "disappear" else " (processes, files and sockets at the end)"
-        )
-        print(f"slowest {call}: {seconds:.2f} s{limit}")
-    print(f"resets needed to heal: {', '.join(f'{n}: {count} times' for n, count in sorted(report.resets.items()))}")
-    print(f"results equal to undisturbed ones: {report.healed}")
-    rules = Counter(rule for rule, _ in report.violations)
-    for rule, what in {
-        "limit": "calls beyond their limit",
-        "error": "errors of another kind, or that no kill explains",
-        "heal": "heals that took more than one reset",
-        "result": "results that differ",
-        "left": "times something was left behind",
-    }.items():
-        print(f"{what}: {rules[rule]}")
 
 
 def _possible_kinds() -> dict[str, float]:
@@ -497,12 +465,12 @@ def main() -> int:
             index = 1
         else:
             storm.warm_up()
-            while (kills := sum(storm.report.kills.values())) < options.kills:
+            while (kills := storm.report.kills.total()) < options.kills:
                 storm.run(index, options.kind)
                 index += 1
                 if index % 50 == 0:
                     print(f"{kills} kills, {time.monotonic() - began:.0f} s", flush=True)
-        print_report(storm.report, limits)
+        storm.report.print(limits)
         print(f"seed {options.seed}, {index} cases in {time.monotonic() - began:.0f} s")
     if storm.report.violations:
         print(f"FAILED: {len(storm.report.violations)} violations; repeat one with --seed {options.seed} --only CASE")

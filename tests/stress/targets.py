@@ -9,7 +9,6 @@ import json
 import pickle
 import random
 import shutil
-import socket
 import struct
 import subprocess
 import threading
@@ -18,6 +17,8 @@ import traceback
 import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -27,6 +28,7 @@ from bomb import Bomb
 from google.protobuf.message import DecodeError
 from gymnasium import spaces
 from policies import make_agent
+from random_scenarios import random_scenario
 from recipe import ROOT
 from rich.console import Console
 from udp_peer import (
@@ -108,19 +110,8 @@ class ScenarioTarget(Target):
         self._engine = make_engine("native")
 
     def examples(self) -> list[bytes]:
-        flows = (
-            Flow("agent", rtt_ms=10),
-            Flow("bbr", start_s=1, stop_s=2, size_bytes=9000, jitter_ms=1, ecn="classic"),
-        )
         plain = [
-            Scenario(duration_s=3, flows=flows, rate_schedule=((0.5, 5.0), (1.0, 8.0)), buffer_bdp=2).to_dict(),
-            Scenario(loss=0.1, loss_burst_packets=3, queue="codel", codel_target_ms=1, buffer_packets=9).to_dict(),
-            Scenario(loss=0.1, loss_burst_ms=30, buffer_packets=9).to_dict(),
-            Scenario(
-                second_rate_mbps=9, reverse_rate_mbps=1, flows=(Flow(path="second"), Flow(path="reverse"))
-            ).to_dict(),
-            Scenario(queue="pie", pie_target_ms=5, buffer_bdp=4, flows=(Flow("cubic", ecn="classic"),)).to_dict(),
-            Scenario(queue="fq_codel", buffer_packets=9, flows=flows).to_dict(),
+            *(random_scenario(random.Random(seed)).to_dict() for seed in range(12)),
             {"flows": [{"algorithm": "cubic", "parameters": {"beta": 0.6}}], "duration_s": 1},
             {"flows": [{"algorithm": "policy", "rtt_ms": 20}], "rate_mbps": 5, "packet_bytes": 500},
             {
@@ -217,24 +208,30 @@ class MessagesTarget(Target):
         pack_data(space, value)
 
 
-class _SocketTarget(Target):
-    """A session with a peer that sends the given messages: lengths and bytes, one after the other.
-
-    An input that begins with 1 is sent over TCP as it is, so that the peer does not even speak ZeroMQ.
-    """
-
-    allowed = (EngineError,)
+class _ExchangeTarget(Target):
+    """An exchange with a peer that sends the given messages: lengths and bytes, one after the other."""
 
     def damage(self, data: bytes, rng: random.Random) -> bytes:
-        """Damage one of the messages, or the stream."""
+        """Damage, leave out, repeat, replace or swap some of the messages."""
         messages = list(_messages(data))
-        if rng.random() < 0.2 or not messages:
-            return b"\1" + damage_bytes(data[1:], rng)
-        index = rng.randrange(len(messages))
-        messages[index : index + 1] = rng.choice(
-            [[damage_bytes(messages[index], rng)], [rng.choice(messages)], [], [messages[index]] * 2]
-        )
-        return _stream(messages)
+        for _ in range(rng.choice([1, 2, 5])):
+            index = rng.randrange(len(messages)) if messages else 0
+            messages[index : index + 1] = rng.choice(
+                [
+                    [damage_bytes(message, rng) for message in messages[index : index + 1]],
+                    [],
+                    messages[index : index + 1] * 3,
+                    [rng.randbytes(rng.randrange(200))],
+                    rng.sample(messages, len(messages)),
+                ]
+            )
+        return _stream(messages[:200])
+
+
+class _SocketTarget(_ExchangeTarget):
+    """A session over ZeroMQ, which must end within a limit."""
+
+    allowed = (EngineError,)
 
     def within_limit(self, call: Callable[[], object], limit_s: float) -> None:
         """Make the call, which must return or fail within the limit."""
@@ -247,12 +244,12 @@ class _SocketTarget(Target):
 
 
 def _stream(messages: Sequence[bytes]) -> bytes:
-    return b"\0" + b"".join(struct.pack("<I", len(message)) + message for message in messages)
+    return b"".join(struct.pack("<I", len(message)) + message for message in messages)
 
 
 def _messages(data: bytes) -> Iterator[bytes]:
-    at = 1
-    while data[:1] == b"\0" and at + 4 <= len(data):
+    at = 0
+    while at + 4 <= len(data):
         length = int.from_bytes(data[at : at + 4], "little")
         yield data[at + 4 : at + 4 + length]
         at += 4 + length
@@ -273,31 +270,21 @@ class ClientTarget(_SocketTarget):
 
     def read(self, data: bytes) -> None:
         port = free_port()
-        peer = threading.Thread(target=self._simulate, args=(port, data))
-        peer.start()
+        with ThreadPoolExecutor(1) as pool:
+            peer = pool.submit(self._simulate, port, data)
 
-        def session() -> None:
-            with contextlib.closing(Ns3GymEnv(None, port=port, timeout_s=_ANSWER_S)) as env:
-                env.reset()
-                for _ in range(3):
-                    if any(env.step(env.action_space.sample())[2:4]):
-                        break
+            def session() -> None:
+                with contextlib.closing(Ns3GymEnv(None, port=port, timeout_s=_ANSWER_S)) as env:
+                    env.reset()
+                    for _ in range(3):
+                        if any(env.step(env.action_space.sample())[2:4]):
+                            break
 
-        try:
             self.within_limit(session, 6 * _ANSWER_S)
-        finally:
-            peer.join()
+        peer.result()
 
     @staticmethod
     def _simulate(port: int, data: bytes) -> None:
-        if data[:1] == b"\1":
-            deadline = time.monotonic() + 5.0
-            while time.monotonic() < deadline:
-                with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 5.0) as stream:
-                    stream.sendall(data[1:])
-                    return
-                time.sleep(0.005)
-            return
         with zmq.Context() as context, context.socket(zmq.REQ) as peer:
             peer.linger, peer.rcvtimeo = 0, 1000
             peer.connect(f"tcp://127.0.0.1:{port}")
@@ -323,71 +310,34 @@ class ServerTarget(_SocketTarget):
         return [_stream([pb.SimInitAck(done=True).SerializeToString(), action, action, stop])]
 
     def read(self, data: bytes) -> None:
-        ready, is_over = threading.Event(), threading.Event()
-        ports: list[int] = []
-        peer = threading.Thread(target=self._answer, args=(data, ports, ready, is_over))
-        peer.start()
-        ready.wait()
-        try:
-            self.within_limit(
-                lambda: server.serve_episode(self._engine, self._scenario, 1, ports[0], 100.0), 10 * _ANSWER_S
-            )
-        finally:
-            is_over.set()
-            peer.join()
+        is_over = threading.Event()
+        with zmq.Context() as context, context.socket(zmq.REP) as peer, ThreadPoolExecutor(1) as pool:
+            peer.linger, peer.rcvtimeo = 0, 50
+            port = peer.bind_to_random_port("tcp://127.0.0.1")
+            pool.submit(self._answer, peer, _messages(data), is_over)
+            try:
+                episode = partial(server.serve_episode, self._engine, self._scenario, 1, port, 100.0)
+                self.within_limit(episode, 10 * _ANSWER_S)
+            finally:
+                is_over.set()
 
     @staticmethod
-    def _answer(data: bytes, ports: list[int], ready: threading.Event, is_over: threading.Event) -> None:
-        if data[:1] == b"\1":
-            with socket.create_server(("127.0.0.1", 0)) as listener:
-                ports.append(listener.getsockname()[1])
-                ready.set()
-                listener.settimeout(0.05)
-                while not is_over.is_set():
-                    with contextlib.suppress(OSError), listener.accept()[0] as stream:
-                        stream.sendall(data[1:])
-            return
-        with zmq.Context() as context, context.socket(zmq.REP) as peer:
-            peer.linger, peer.rcvtimeo = 0, 50
-            ports.append(peer.bind_to_random_port("tcp://127.0.0.1"))
-            ready.set()
-            messages = _messages(data)
-            while not is_over.is_set():
-                with contextlib.suppress(zmq.Again):
-                    peer.recv()
-                    message = next(messages, None)
-                    if message is None:
-                        return  # and the server notices that its client is gone
-                    peer.send(message)
+    def _answer(peer: zmq.Socket[bytes], messages: Iterator[bytes], is_over: threading.Event) -> None:
+        while not is_over.is_set():
+            with contextlib.suppress(zmq.Again):
+                peer.recv()
+                message = next(messages, None)
+                if message is None:  # and the server notices that its client is gone
+                    peer.close()
+                    return
+                peer.send(message)
 
 
-def _policy_examples() -> list[bytes]:
-
-    agents = (make_agent(), make_agent(lstm=(3,), activation="relu"), make_agent(output="tanh", widths=()))
-    return [agent.to_bytes() for agent in agents]
-
-
-class _DatagramsTarget(Target):
-    """Datagrams, one after the other. `token` and `id` in them stand for the flow's own."""
+class _DatagramsTarget(_ExchangeTarget):
+    """An exchange of datagrams. `token` and `id` in them stand for the flow's own."""
 
     TOKEN: ClassVar[bytes] = b"the flow's token"
     ID: ClassVar[bytes] = b"id"
-
-    def damage(self, data: bytes, rng: random.Random) -> bytes:
-        """Damage, leave out, repeat or swap some of the datagrams."""
-        messages = list(_messages(data))
-        for _ in range(rng.choice([1, 2, 5])):
-            index = rng.randrange(len(messages)) if messages else 0
-            messages[index : index + 1] = rng.choice(
-                [
-                    [damage_bytes(message, rng) for message in messages[index : index + 1]],
-                    [],
-                    messages[index : index + 1] * 3,
-                    [rng.randbytes(rng.randrange(200))],
-                    rng.sample(messages, len(messages)),
-                ]
-            )
-        return _stream(messages[:200])
 
     def _sent(self, data: bytes, token: bytes, connection: int) -> list[bytes]:
         messages = [message.replace(self.TOKEN, token)[:65_000] for message in _messages(data)]
@@ -405,7 +355,6 @@ class UdpReceiverTarget(_DatagramsTarget):
         return [_stream([hello(3), hello(4, self.TOKEN), *packets, *last])]
 
     def read(self, data: bytes) -> None:
-
         server, address = receiver()
         with contextlib.closing(Peer(server, address)) as peer, contextlib.closing(Peer(server, address)) as other:
             peer.connect()
@@ -427,14 +376,12 @@ class UdpSenderTarget(_DatagramsTarget):
         self._flow = Scenario(flows=(Flow("bbr"),)).to_dict()["flows"][0]
 
     def examples(self) -> list[bytes]:
-
         acks = [ack((0, high)) for high in (0, 1, 5)]
         acks += [ack((5, 9), (0, 3), marked=1000), ack((0, 2**63))]
         answers = [datagram(RETRY, bytes(24)), datagram(WELCOME, bytes(8)), datagram(BUSY, bytes(8))]
         return [_stream([*acks, *answers, datagram(REPORT, bytes(32))])]
 
     def read(self, data: bytes) -> None:
-
         with contextlib.closing(FakeReceiver(self._flow)) as fake:
             fake.connect()
             fake.answer(*self._sent(data, bytes(16), 0))
@@ -453,7 +400,8 @@ class PolicyTarget(Target):
     """The bytes of a policy, in C++."""
 
     def examples(self) -> list[bytes]:
-        return _policy_examples()
+        agents = (make_agent(), make_agent(lstm=(3,), activation="relu"), make_agent(output="tanh", widths=()))
+        return [agent.to_bytes() for agent in agents]
 
     def read(self, data: bytes) -> None:
         network = PolicyNetwork(data)
@@ -463,7 +411,7 @@ class PolicyTarget(Target):
             raise AssertionError(f"actions {actions}")
 
 
-class SanitizedTarget(Target):
+class SanitizedTarget(PolicyTarget):
     """The same in a program built with sanitizers, which ends when they find something."""
 
     program = ROOT / "build" / "fuzz-policy"
@@ -471,9 +419,6 @@ class SanitizedTarget(Target):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self._process: subprocess.Popen[bytes] | None = None
-
-    def examples(self) -> list[bytes]:
-        return _policy_examples()
 
     def read(self, data: bytes) -> None:
         if self._process is None:

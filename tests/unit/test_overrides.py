@@ -11,7 +11,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from bbrgym.conf import choices
-from bbrgym.overrides import command, explain
+from bbrgym.overrides import command, explaining
 
 
 @pytest.mark.parametrize(
@@ -39,11 +39,9 @@ def _composing() -> Iterator[None]:
 
 
 def explained(*overrides: str, name: str = "config") -> str:
-    with pytest.raises(Exception) as caught:  # noqa: PT011  # of OmegaConf and Hydra, of many kinds
+    with pytest.raises(ValueError) as caught, explaining(name, overrides):  # noqa: PT011
         compose(name, list(overrides))
-    error = explain(caught.value, name, overrides)
-    assert isinstance(error, ValueError)
-    return str(error)
+    return str(caught.value)
 
 
 @pytest.mark.usefixtures("_composing")

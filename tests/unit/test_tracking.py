@@ -530,7 +530,7 @@ def test_bad_configuration_is_refused_by_name(bad: dict[str, str], known: str) -
 
 
 def test_flatten() -> None:
-    nested = {"a": {"b": 1, "c": [1, 2]}, "flows": [{"rtt_ms": 10.0}, {"rtt_ms": 50.0}], "empty": {}}
+    nested = {"a": {"b": 1, "c": [1, 2]}, "flows": [{"rtt_ms": 10.0}, {"rtt_ms": 50.0}], "empty": {}, "text": "t"}
     plain = {
         "a.b": "1",
         "a.c": "[1, 2]",

@@ -30,8 +30,8 @@ OUTPUT: Final = "output.log"
 class Job:
     """What a job runs; its absolute `folder` is its own, and `started_in` is the sweep's working folder."""
 
-    hydra_context: HydraContext | None
-    task_function: TaskFunction | None
+    hydra_context: HydraContext
+    task_function: TaskFunction
     config: DictConfig
     folder: Path
     started_in: str = field(default_factory=os.getcwd)
@@ -44,8 +44,6 @@ def run(job: Job) -> Any:
         TypeError: the task returned what JSON cannot hold.
         Exception: the task's own.
     """
-    assert job.hydra_context is not None
-    assert job.task_function is not None
     os.chdir(job.started_in)
     setup_globals()
     HydraConfig.instance().set_config(job.config)

@@ -35,22 +35,17 @@ class ExecutorLauncher(Launcher):
     A job whose process was lost or took too long is started again; one that raised an exception is not. The other jobs
     go on in any case. A task must return what JSON can hold.
 
-    Args:
-        retries: how often a job is started again.
-        resume: skip jobs that are done in the sweep's folder.
-        executor: as `ExecutorConfig.of` takes it.
-
-    Raises:
-        ValueError: an argument is unknown or out of range.
+    conf/hydra/launcher explains the arguments; a bad one raises ValueError.
     """
+
+    config: DictConfig
+    hydra_context: HydraContext
+    task_function: TaskFunction
 
     def __init__(self, retries: int, resume: bool, **executor: Any) -> None:
         self._executor = ExecutorConfig.of(executor)
         self._retries = check_integer("hydra.launcher.retries", retries, at_least=0)
         self._resume = resume
-        self.config: DictConfig | None = None
-        self.hydra_context: HydraContext | None = None
-        self.task_function: TaskFunction | None = None
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         """Take what Hydra gives to every launcher."""
@@ -59,16 +54,11 @@ class ExecutorLauncher(Launcher):
         self.task_function = task_function
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        """Run the jobs, and print a table of their results.
-
-        Args:
-            job_overrides: the overrides of each job.
-            initial_job_idx: `hydra.job.num` of the first job.
+        """Run the jobs with these overrides, and print a table of their results.
 
         Returns:
             One return per job. A job that is not done returns an exception that says why and where its output is.
         """
-        assert self.config is not None
         setup_globals()
         configure_log(self.config.hydra.hydra_logging, self.config.hydra.verbose)
         sweep = Path(str(self.config.hydra.sweep.dir)).absolute()
@@ -109,8 +99,6 @@ class ExecutorLauncher(Launcher):
             executor.shutdown(cancel_futures=True)
 
     def _compose(self, overrides: Sequence[str], number: int) -> DictConfig:
-        assert self.hydra_context is not None
-        assert self.config is not None
         config = self.hydra_context.config_loader.load_sweep_config(self.config, list(overrides))
         with open_dict(config):
             config.hydra.job.num = number
@@ -125,25 +113,28 @@ def _differences(job_overrides: Sequence[Sequence[str]]) -> list[str]:
     return [" ".join(override for override in overrides if override not in common) for overrides in shown]
 
 
+def _without_hydra(config: DictConfig) -> DictConfig:
+    return OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+
+
 def _hash(config: DictConfig) -> str:
-    task = OmegaConf.to_container(OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"]))
+    task = OmegaConf.to_container(_without_hydra(config))
     text = json.dumps([config.hydra.job.name, task], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def _job_return(config: DictConfig, folder: Path, result: TaskResult[Job]) -> JobReturn:
+    is_done = result.status == "done"
     job = JobReturn(
         overrides=list(config.hydra.overrides.task),
-        cfg=OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"]),
+        cfg=_without_hydra(config),
         hydra_cfg=OmegaConf.masked_copy(config, ["hydra"]),
         working_dir=os.getcwd(),
         task_name=str(config.hydra.job.name),
+        status=JobStatus.COMPLETED if is_done else JobStatus.FAILED,
     )
-    if result.status == "done":
-        job.status, job.return_value = JobStatus.COMPLETED, result.value
-    else:
-        job.status = JobStatus.FAILED
-        job.return_value = CompactHydraException(f"{result.error} (its output: {os.path.relpath(folder / OUTPUT)})")
+    output = os.path.relpath(folder / OUTPUT)
+    job.return_value = result.value if is_done else CompactHydraException(f"{result.error} (its output: {output})")
     return job
 
 
@@ -157,12 +148,9 @@ def _print_table(titles: dict[Path, str], results: dict[Path, TaskResult[Job]]) 
     for folder, title in titles.items():
         result = results[folder]
         value: Any = result.value
-        table.add_row(
-            folder.name,
-            result.status if result.attempts else "done before",
-            f"{result.seconds:.1f}" if result.attempts else "",
-            str(result.attempts) if result.attempts else "",
-            f"{value:.6g}" if isinstance(value, float) else "" if value is None else escape(str(value)),
-            escape(title),
-        )
+        row = ["done before", "", ""]
+        if result.attempts:
+            row = [result.status, f"{result.seconds:.1f}", str(result.attempts)]
+        shown = f"{value:.6g}" if isinstance(value, float) else "" if value is None else escape(str(value))
+        table.add_row(folder.name, *row, shown, escape(title))
     Console(width=None if os.isatty(1) else 140).print(table)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -26,14 +26,11 @@ from bbrgym.waiting import announcing
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
-    from optuna.samplers import BaseSampler
     from optuna.study import Study
     from optuna.trial import FrozenTrial, Trial
 
-LOGGER = logging.getLogger(__name__)
 
-SAMPLERS = ("tpe", "random")
-DIRECTIONS = ("maximize", "minimize")
+LOGGER = logging.getLogger(__name__)
 
 
 class OptunaSweeper(Sweeper):
@@ -51,20 +48,15 @@ class OptunaSweeper(Sweeper):
 
     `optimization_results.yaml` in the sweep's folder has the value, parameters and overrides of the best trial.
 
-    Args:
-        direction: `maximize` or `minimize`.
-        n_trials: number of trials, including failed ones.
-        n_jobs: how many trials the launcher gets at a time. It waits for all of them.
-        sampler: `tpe` (tree-structured Parzen estimator) or `random`.
-        seed: seed of the sampler; None for a fresh one each time.
-        max_failure_rate: share of `n_trials` that may fail before the sweep ends with an error.
-        storage: path of Optuna's SQLite database, or the URL of a database; None does not store the study.
-        study_name: the study's name in the database.
-        params: `{key: sweep}`, more of the search space; the command line takes precedence.
+    conf/hydra/sweeper/optuna.yaml explains the arguments.
 
     Raises:
         ValueError: an argument is unknown or out of range.
     """
+
+    config: DictConfig
+    hydra_context: HydraContext
+    launcher: Launcher
 
     def __init__(
         self,
@@ -78,8 +70,8 @@ class OptunaSweeper(Sweeper):
         study_name: str | None,
         params: Mapping[str, Any] | None = None,
     ) -> None:
-        check_name("hydra.sweeper.direction", direction, DIRECTIONS)
-        check_name("hydra.sweeper.sampler", sampler, SAMPLERS)
+        check_name("hydra.sweeper.direction", direction, ("maximize", "minimize"))
+        check_name("hydra.sweeper.sampler", sampler, ("tpe", "random"))
         check_number("hydra.sweeper.max_failure_rate", max_failure_rate, at_least=0, at_most=1)
         self._direction = direction
         self._n_trials = check_integer("hydra.sweeper.n_trials", n_trials, at_least=1)
@@ -90,9 +82,6 @@ class OptunaSweeper(Sweeper):
         self._storage = storage if storage is None or "://" in storage else sqlite_url(Path(storage))
         self._study_name = study_name
         self.params = {str(key): str(value) for key, value in (params or {}).items()}
-        self.config: DictConfig | None = None
-        self.hydra_context: HydraContext | None = None
-        self.launcher: Launcher | None = None
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         """Take what Hydra gives to every sweeper."""
@@ -103,20 +92,11 @@ class OptunaSweeper(Sweeper):
         )
 
     def sweep(self, arguments: list[str]) -> Any:
-        """Run the study.
-
-        Args:
-            arguments: overrides; those that are sweeps are the search space.
-
-        Returns:
-            The best trial's parameters.
+        """Run the study, whose search space are the overrides that are sweeps; return the best trial's parameters.
 
         Raises:
             HydraException: too many trials failed, none succeeded, or Optuna does not support a sweep.
         """
-        assert self.config is not None
-        assert self.launcher is not None
-        assert self.hydra_context is not None
         parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
         space, fixed = self._read(parser.parse_overrides([*(f"{k}={v}" for k, v in self.params.items()), *arguments]))
         import optuna
@@ -128,13 +108,17 @@ class OptunaSweeper(Sweeper):
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         with announcing(f"Optuna's database {self._storage}"):
             study = optuna.create_study(
-                storage=self._storage,
-                study_name=self._study_name,
-                direction=self._direction,
-                load_if_exists=True,
+                storage=self._storage, study_name=self._study_name, direction=self._direction, load_if_exists=True
             )
-        self._requeue(study)
-        study.sampler = self._make_sampler(len(study.trials))
+        for killed in study.get_trials(states=(TrialState.RUNNING,)):
+            study.tell(killed.number, state=TrialState.FAIL)
+            study.enqueue_trial(killed.params)
+        # A resumed study must not draw the values that it began with.
+        seed = None if self._seed is None else self._seed + len(study.trials)
+        if self._sampler == "tpe":
+            study.sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=self._n_jobs > 1)  # spreads a batch
+        else:
+            study.sampler = optuna.samplers.RandomSampler(seed)
         LOGGER.info(
             f"Optuna: {self._n_trials} trials, {len(_counted(study))} of them already done, in "
             f"{os.path.relpath(sweep_dir)}"
@@ -143,7 +127,7 @@ class OptunaSweeper(Sweeper):
             # Not the trials' numbers: repeated trials are out of order.
             begun = sum(trial.state is not TrialState.WAITING for trial in study.get_trials(deepcopy=False))
             trials = [study.ask(space) for _ in range(min(left, self._n_jobs))]
-            batch = [[*fixed, *(f"{key}={value}" for key, value in trial.params.items())] for trial in trials]
+            batch = [[*fixed, *_overrides(trial.params)] for trial in trials]
             self.validate_batch_is_legal(batch)
             jobs = self.launcher.launch(batch, initial_job_idx=begun)
             for trial, overrides, job in zip(trials, batch, jobs, strict=True):
@@ -158,7 +142,8 @@ class OptunaSweeper(Sweeper):
     def split_arguments(self, overrides: list[Override], max_batch_size: int | None) -> list[list[list[str]]]:
         """Return the overrides of one job, where Hydra's own sweepers return those of all: with the first values."""
         space, fixed = self._read(overrides)
-        return [[[*fixed, *(f"{key}={_bounds(one)[0]}" for key, one in space.items())]]]
+        first = {key: vars(one)["low"] if "low" in vars(one) else vars(one)["choices"][0] for key, one in space.items()}
+        return [[[*fixed, *_overrides(first)]]]
 
     def _read(self, overrides: list[Override]) -> tuple[dict[str, BaseDistribution], list[str]]:
         """Return the search space, and the overrides that all jobs have."""
@@ -175,23 +160,6 @@ class OptunaSweeper(Sweeper):
             )
         return space, [str(one.input_line) for one in found.values() if not one.is_sweep_override()]
 
-    def _make_sampler(self, known: int) -> BaseSampler:
-        from optuna.samplers import RandomSampler, TPESampler
-
-        # A resumed study must not draw the values that it began with.
-        seed = None if self._seed is None else self._seed + known
-        if self._sampler == "tpe":
-            return TPESampler(seed=seed, constant_liar=self._n_jobs > 1)  # spreads the trials of a batch
-        return RandomSampler(seed)
-
-    def _requeue(self, study: Study) -> None:
-        """Mark the trials that a killed sweep left running as failed, and queue their values first."""
-        from optuna.trial import TrialState
-
-        for trial in study.get_trials(states=(TrialState.RUNNING,)):
-            study.tell(trial.number, state=TrialState.FAIL)
-            study.enqueue_trial(trial.params)
-
     def _tell(self, study: Study, trial: Trial, overrides: list[str], job: JobReturn) -> None:
         from optuna.trial import TrialState
 
@@ -201,12 +169,12 @@ class OptunaSweeper(Sweeper):
                 value = float(job.return_value)
             except (TypeError, ValueError):
                 value = math.nan
-            if not math.isnan(value):
-                study.tell(trial, value)
-                return
             error = f"the task must return a number that is not NaN, got {job.return_value!r}"
         else:
-            error = str(job._return_value)  # the property would raise it
+            value, error = math.nan, str(job._return_value)  # the property would raise it
+        if not math.isnan(value):
+            study.tell(trial, value)
+            return
         LOGGER.warning(f"trial {trial.number} failed: {error}")
         trial.set_user_attr("error", error)
         study.tell(trial, state=TrialState.FAIL)
@@ -239,36 +207,27 @@ def _counted(study: Study) -> list[FrozenTrial]:
     return [trial for trial in done if trial.state is TrialState.COMPLETE or "error" in trial.user_attrs]
 
 
+def _overrides(params: Mapping[str, Any]) -> list[str]:
+    return [f"{key}={value}" for key, value in params.items()]
+
+
 def _distribution(override: Override) -> BaseDistribution:
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-    sweep = override._value
-    if isinstance(sweep, IntervalSweep):
-        assert sweep.start is not None
-        assert sweep.end is not None
-        is_log = "log" in sweep.tags
-        if isinstance(sweep.start, int) and isinstance(sweep.end, int):
-            return IntDistribution(sweep.start, sweep.end, log=is_log)
-        return FloatDistribution(sweep.start, sweep.end, log=is_log)
-    if isinstance(sweep, RangeSweep):
-        numbers = list(sweep.range())
-        if not numbers:
-            raise HydraException(f"{override.input_line}: the range is empty")
-        step = abs(sweep.step)
-        if isinstance(step, int) and all(isinstance(number, int) for number in numbers):
-            return IntDistribution(min(numbers), max(numbers), step=step)
-        return FloatDistribution(float(min(numbers)), float(max(numbers)), step=float(step))
+    sweep: Any = override._value
     if isinstance(sweep, ChoiceSweep):
         # As written, so that lists and names of config groups work.
         return CategoricalDistribution(tuple(override.sweep_string_iterator()))
-    raise HydraException(f"{override.input_line}: Optuna supports interval(…), range(…), choice(…) and lists")
-
-
-def _bounds(distribution: BaseDistribution) -> list[Any]:
-    """Return the smallest and the largest value of a distribution, or its choices."""
-    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-
-    if isinstance(distribution, IntDistribution | FloatDistribution):
-        return [distribution.low, distribution.high]
-    assert isinstance(distribution, CategoricalDistribution)
-    return list(distribution.choices)
+    if isinstance(sweep, IntervalSweep):
+        more: dict[str, Any] = {"log": "log" in sweep.tags}
+        low, high = sweep.start, sweep.end
+    elif isinstance(sweep, RangeSweep):
+        numbers = list(sweep.range())
+        if not numbers:
+            raise HydraException(f"{override.input_line}: the range is empty")
+        low, high, more = min(numbers), max(numbers), {"step": abs(sweep.step)}
+    else:
+        raise HydraException(f"{override.input_line}: Optuna supports interval(…), range(…), choice(…) and lists")
+    are_integers = isinstance(low, int) and isinstance(high, int)
+    kind: Callable[..., BaseDistribution] = IntDistribution if are_integers else FloatDistribution
+    return kind(low, high, **more)
