@@ -71,6 +71,13 @@ class Judgement:
         """The mean and its interval."""
         return self.measured.text(self.criterion.form)
 
+    @property
+    def excess(self) -> float:
+        """How far the mean is beyond the threshold, below 0 if it keeps it; infinity without a mean."""
+        value, least, most = self.measured.value, self.criterion.at_least, self.criterion.at_most
+        gaps = [*([] if least is None else [least - value]), *([] if most is None else [value - most])]
+        return math.inf if math.isnan(value) else max(gaps)
+
 
 @dataclass(frozen=True)
 class Verdicts:
@@ -191,7 +198,8 @@ def print_verdicts(verdicts: Verdicts, console: Console) -> None:
 def page_blocks(verdicts: Verdicts) -> list[str]:
     """Return the page in Markdown: verdicts, and every suite with what was run, thresholds and figures.
 
-    The figures of a single competitor are all there; of several competitors, those that do not pass.
+    The figures of a single competitor are all there. Of several competitors, a criterion that does not pass has the
+    figure of its worst scenario.
     """
     config = verdicts.result.plan["config"]
     seeds = config["seeds"]
@@ -218,10 +226,6 @@ def _suite_blocks(name: str, suite: Suite, verdicts: Verdicts) -> list[str]:
     if suite.needs is not None:
         return [*heading, f"Not tested: needs {cell(suite.needs)}."]
     scenarios = {key: Scenario.from_dict(verdicts.result.plan["config"]["scenarios"][key]) for key in suite.scenarios}
-    is_single = len(verdicts.competitors) == 1
-    judgements = [
-        one for one in verdicts.judgements if one.suite == name and (is_single or one.verdict != "pass")
-    ]  # fmt: skip
     blocks = [
         *heading,
         roles_text(suite),
@@ -234,21 +238,40 @@ def _suite_blocks(name: str, suite: Suite, verdicts: Verdicts) -> list[str]:
             [[cell(short(key)), cell(scenario_text(scenario, suite))] for key, scenario in scenarios.items()],
         ),
     ]
-    if judgements:
-        who = [] if is_single else ["competitor"]
-        blocks.append(
-            table(
-                [*who, "scenario", "figure", "measured [95 %]", "needed", "verdict"],
-                [
-                    [*([] if is_single else [cell(one.competitor)]), cell(short(one.scenario)),
-                     cell(one.criterion.label), cell(one.text), cell(one.criterion.needed), _marked(one.verdict)]
-                    for one in sorted(judgements, key=lambda one: verdicts.competitors.index(one.competitor))
-                ],
-            )
+    judgements = [one for one in verdicts.judgements if one.suite == name]
+    if not judgements:
+        return blocks
+    if len(verdicts.competitors) == 1:
+        rows = [
+            [cell(short(one.scenario)), cell(one.criterion.label), cell(one.text), cell(one.criterion.needed),
+             _marked(one.verdict)]
+            for one in judgements
+        ]  # fmt: skip
+        return [*blocks, table(["scenario", "figure", "measured [95 %]", "needed", "verdict"], rows)]
+    if all(verdicts.verdict(name, competitor) == "pass" for competitor in verdicts.competitors):
+        return [*blocks, "All pass."]
+    return [*blocks, *_missed(judgements, verdicts.competitors)]
+
+
+def _missed(judgements: Sequence[Judgement], competitors: Sequence[str]) -> list[str]:
+    """Return a row per competitor and criterion that does not pass everywhere, and how many others do."""
+    pairs: dict[tuple[str, Criterion], list[Judgement]] = {}
+    for one in sorted(judgements, key=lambda one: competitors.index(one.competitor)):
+        pairs.setdefault((one.competitor, one.criterion), []).append(one)
+    rows = []
+    for (competitor, criterion), found in pairs.items():
+        counts = Counter(one.verdict for one in found)
+        if counts["pass"] == len(found):
+            continue
+        worst = min(found, key=lambda one: (WORST_FIRST.index(one.verdict), -one.excess))
+        verdict = ", ".join(f"{counts[one]} {_marked(one)}" for one in WORST_FIRST if counts[one])
+        rows.append(
+            [cell(competitor), cell(criterion.label), verdict, cell(short(worst.scenario)), cell(worst.text),
+             cell(criterion.needed)]
         )  # fmt: skip
-    elif all(verdicts.verdict(name, competitor) == "pass" for competitor in verdicts.competitors):
-        blocks.append("All pass.")
-    return blocks
+    headings = ["competitor", "figure", "scenarios", "worst", "measured there [95 %]", "needed"]
+    passing = f"{len(pairs) - len(rows)} of {len(pairs)} pairs of competitor and figure pass wherever they ran."
+    return [*([table(headings, rows)] if rows else []), passing]
 
 
 def roles_text(suite: Suite) -> str:

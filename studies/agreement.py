@@ -49,6 +49,7 @@ from studies.papers.report import paper_of
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 MARK: Final = "studies/agreement.py"
+NOT_EXPLAINED: Final = "not explained"
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
@@ -346,7 +347,7 @@ class Compared:
 
 
 def cause(compared: Compared, found: Difference) -> str:
-    """Return why native differs from ns-3's TCP, by the first rule that fits, and the numbers behind it.
+    """Return why native differs from ns-3's TCP, by the first rule that fits.
 
     1. Chance: ns-3's mean is as close to native's neighbours as chance allows.
     2. Transport: with native's transport over UDP in ns-3's network, the difference is within the limit or chance.
@@ -355,38 +356,19 @@ def cause(compared: Compared, found: Difference) -> str:
     5. Otherwise the difference is not explained.
     """
     if found.is_chance:
-        return (
-            f"chance: {_in_terms(found.metric, found.from_neighbours)} from native's neighbours, "
-            f"which differ by ±{_in_terms(found.metric, found.chance)} by chance"
-        )
+        return "chance"
     from_udp = compared.difference(found.metric, "ns3-quic", "native")
-    from_tcp = compared.difference(found.metric, "ns3", "ns3-quic")
-    sizes = f"over UDP it is {_in_terms(found.metric, from_udp.size)} from native, "
-    sizes += f"{_in_terms(found.metric, from_tcp.size)} from TCP; timeouts per run: "
-    sizes += f"{compared.timeouts('ns3'):.1f} in ns-3's TCP, {compared.timeouts('native'):.1f} in native"
     if from_udp.is_chance or not from_udp.is_above_limit:
-        return f"transport ({sizes})"
-    if not from_tcp.is_above_limit:
-        return f"network ({sizes})"
-    return _cause_by_neighbours(compared, found) or f"not explained ({sizes})"
-
-
-def _cause_by_neighbours(compared: Compared, found: Difference) -> str:
-    if not compared.others_neighbours:
-        return ""
+        return "transport"
+    if not compared.difference(found.metric, "ns3", "ns3-quic").is_above_limit:
+        return "network"
     pairs = {"chance": ("ns3", "native"), "transport": ("ns3-quic", "native"), "network": ("ns3", "ns3-quic")}
-    gaps = {name: compared.between_neighbours(found, *pair) for name, pair in pairs.items()}
-    shown = {name: f"{_in_terms(found.metric, size)} ± {_in_terms(found.metric, by_chance)}"
-             for name, (size, by_chance) in gaps.items()}  # fmt: skip
-    text = (
-        f"{len(compared.neighbours)} neighbours in each engine: native is {shown['chance']} from TCP and "
-        f"{shown['transport']} from UDP, these are {shown['network']} apart"
-    )
-    for name, (size, by_chance) in gaps.items():
+    for name, pair in pairs.items() if compared.others_neighbours else ():
+        size, by_chance = compared.between_neighbours(found, *pair)
         # Chance explains no more than its own size; a difference within the limit needs no cause.
         if size <= max(by_chance, 0.0 if name == "chance" else found.metric.limit):
-            return f"{name} ({text})"
-    return ""
+            return name
+    return NOT_EXPLAINED
 
 
 def _in_terms(metric: Metric, size: float) -> str:
@@ -444,7 +426,7 @@ def settle(compared: Sequence[Compared], directory: Path, console: Console, coun
     tasks = {
         (place, engine): [_kept(*near, engine, directory) for near in neighbours(one.scenario, count)]
         for place, one in enumerate(compared)
-        if any(d.is_above_limit and cause(one, d).startswith("not explained") for d in one.differences("ns3"))
+        if any(d.is_above_limit and cause(one, d) == NOT_EXPLAINED for d in one.differences("ns3"))
         for engine in ENGINES
     }
     done = _run_all(tasks, Figures.of_trace, console)
@@ -636,18 +618,14 @@ def _retransmits(compared: Compared, engines: Sequence[str]) -> bool:
 
 def _causes_table(compared: Sequence[Compared]) -> str:
     """Return how many differences above the limit each cause explains, by metric."""
-    causes = [
-        (found.metric.title, cause(one, found).partition(" (")[0].partition(":")[0])
-        for one in compared
-        for found in one.differences("ns3")
-        if found.is_above_limit
-    ]
-    if not causes:
+    above = [(one, found) for one in compared for found in one.differences("ns3") if found.is_above_limit]
+    if not above:
         return "None."
-    counts, names = Counter(causes), [name for name, _ in Counter(name for _, name in causes).most_common()]
+    counts = Counter((found.metric.title, cause(one, found)) for one, found in above)
+    names = [name for name, _ in Counter(name for _, name in counts.elements()).most_common()]
     rows = [[metric.title, *(str(counts[metric.title, name]) for name in names)] for metric in METRICS]
     text = page.table(["metric", *names], rows, range(1, 1 + len(names)))
-    return f"{len(causes)} of {len(compared) * len(METRICS)} differences are above their limit:\n\n{text}"
+    return f"{len(above)} of {len(compared) * len(METRICS)} differences are above their limit:\n\n{text}"
 
 
 def _retransmissions_table(compared: Sequence[Compared]) -> str:

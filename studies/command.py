@@ -15,17 +15,23 @@ from bbrgym.hydra_task import run_explained
 from bbrgym.interruption import run_interruptible
 
 
-def run_command(name: str, study: Callable[[Sequence[str], Console], None], arguments: Sequence[str]) -> int:
+def run_command(
+    name: str, manual: str | None, study: Callable[[Sequence[str], Console], None], arguments: Sequence[str]
+) -> int:
     """Run a study and print its error, if there is one, as a message.
 
     Args:
         name: what the command is called in messages.
+        manual: what `--help` prints.
         study: takes the arguments and the console.
         arguments: what follows the command.
 
     Returns:
         The exit status: 0, 1 after an error, 130 after Ctrl-C, 143 after SIGTERM.
     """
+    if set(arguments) & {"-h", "--help"}:
+        print(manual)
+        return 0
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
 
     def run() -> int:

@@ -102,6 +102,19 @@ def write_block(path: Path, name: str, block: str) -> None:
     write_text(path, with_block(path.read_text(encoding="utf-8"), name, block))
 
 
+def write_blocks(path: Path, mark: str, blocks: Mapping[str, str]) -> None:
+    """Replace several blocks of a page: each name follows the mark in the block's lines.
+
+    Raises:
+        OSError: the page cannot be read or written.
+        ValueError: the page must have all marks.
+    """
+    document = path.read_text(encoding="utf-8")
+    for name, block in blocks.items():
+        document = with_block(document, f"{mark} {name}".strip(), block)
+    write_text(path, document)
+
+
 def with_block(document: str, name: str, block: str) -> str:
     """Return a document with `block` between the lines `<!-- begin: name -->` and `<!-- end: name -->`.
 

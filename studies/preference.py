@@ -72,10 +72,7 @@ Points = Mapping[str, Mapping[str, Point]]
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command and return its exit status."""
-    if set(arguments) & {"-h", "--help"}:
-        print(__doc__)
-        return 0
-    return run_command("preference", _run, arguments)
+    return run_command("preference", __doc__, _run, arguments)
 
 
 def _run(arguments: Sequence[str], console: Console) -> None:

@@ -31,10 +31,7 @@ COMPETITORS: Final = "benchmark.competitors=[all - stock - bbr-acd-ns3-published
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command and return its exit status."""
-    if set(arguments) & {"-h", "--help"}:
-        print(__doc__)
-        return 0
-    return run_command("rfc9743", _run, arguments)
+    return run_command("rfc9743", __doc__, _run, arguments)
 
 
 def _run(arguments: Sequence[str], console: Console) -> None:

@@ -15,7 +15,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -57,9 +57,8 @@ class Effort:
         limit_s: no repetition starts that would probably end later, in s from the start.
         budget_s: duration of a measurement in a repetition, in s, without preparation; at least one sample is taken.
         resets: per repetition of a running worker, and a tenth as many of a new one.
-        congested_s: simulated s of the runs with two flows, if ns-3's budget suffices.
-        congested_budget_s: wall s after which ns-3 stops earlier; later repetitions stop where the first one did.
-        scale: length of native's runs with many flows and packets, as a fraction of their full length.
+        congested: length of the runs with two flows, as a fraction of their full length.
+        scale: the same of native's runs with many flows and packets.
         linux_s: duration of each run of the Linux engine, in real time.
     """
 
@@ -67,14 +66,13 @@ class Effort:
     limit_s: float
     budget_s: float
     resets: int
-    congested_s: float
-    congested_budget_s: float
+    congested: float
     scale: float
     linux_s: float
 
 
-FULL: Final = Effort(5, 280.0, 2.0, resets=50, congested_s=5.0, congested_budget_s=8.0, scale=1.0, linux_s=1.0)
-QUICK: Final = Effort(2, 18.0, 0.3, resets=20, congested_s=2.0, congested_budget_s=0.6, scale=0.1, linux_s=0.4)
+FULL: Final = Effort(5, 280.0, 2.0, resets=50, congested=1.0, scale=1.0, linux_s=1.0)
+QUICK: Final = Effort(2, 18.0, 0.3, resets=20, congested=0.2, scale=0.1, linux_s=0.4)
 
 RATES_MBPS: Final = (12.0, 48.0, 100.0)
 STEPS_MS: Final = (100.0, 10.0)
@@ -103,9 +101,7 @@ class Cell:
 
 
 PACKETS: Final = "Cost of a data packet: two BBR flows (100 Mbit/s, 10 and 50 ms RTT, engine alone)"
-NS3_RUN: Final = "ns-3 in these runs"
 FLOWS_COST: Final = "Cost of a data packet among n flows (native, BBR, 2 Mbit/s and 20 to 40 ms each, 1 BDP)"
-LENGTH_COST: Final = "Cost of a data packet in long and in fast runs (native, one BBR flow, 20 ms, 1 BDP)"
 STEPS: Final = "Steps per second of one agent flow (50 ms RTT, buffer of 1 BDP)"
 VECTOR: Final = f"Steps per second of {VECTOR_SIZE} environments in native, in total"
 ROLLOUTS: Final = f"Steps per second of {VECTOR_SIZE} environments in native, in whole rollouts"
@@ -114,7 +110,6 @@ WORKERS: Final = "Steps per second of a vector environment in ns-3 (12 Mbit/s, s
 RESETS: Final = "Resets in ms"
 POLICY: Final = "A decision of the reference policy (in an engine)"
 LINUX: Final = "What the Linux engine holds: BBR over UDP (20 ms RTT, buffer of 2 BDP)"
-LINUX_CPU: Final = "Linux engine: CPU time per data packet at that rate, in µs"
 TRANSPORT: Final = "Empty steps per second in ns-3: the protocol alone"
 
 
@@ -142,16 +137,15 @@ ANCHORS: Final[dict[Cell, tuple[float, ...]]] = {
 """What ns3-gym reaches in the same task: one value, or several for different ways to measure it."""
 
 CONGESTED_ROWS: Final = {
-    "buffer of 5 BDP": (5.0, 0.0),
-    "buffer of 1 BDP": (1.0, 0.0),
-    "buffer of 5 BDP, 1 % random loss": (5.0, 0.01),
+    "buffer of 5 BDP": (5.0, 0.0, 5.0),
+    "buffer of 1 BDP": (1.0, 0.0, 5.0),
+    "buffer of 5 BDP, 1 % random loss": (5.0, 0.01, 3.0),
 }
-"""{row: (buffer in BDP, random loss)}"""
+"""{row: (buffer in BDP, random loss, s)}; losses are expensive in ns-3."""
 
 LINUX_ROWS: Final = {"one flow, 1448-byte packets": (1, 1448), "four flows, 1000-byte packets": (4, 1000)}
 """{row: (flows, payload of a packet)}"""
 LINUX_RATES_MBPS: Final = (50.0, 100.0, 200.0, 300.0, 500.0, 800.0, 1200.0)
-LINUX_THREADS: Final = ("hosts", "emulator")
 _BUSY: Final = 0.9
 """A rate that is held is used to this fraction."""
 
@@ -267,11 +261,7 @@ def run(effort: Effort) -> Report:
 
 def measurements(effort: Effort) -> list[Measurement]:
     """Return all measurements in the order of the tables."""
-    congested = [
-        CongestedRun(row, buffer_bdp=buffer_bdp, loss=loss, effort=effort).measure
-        for row, (buffer_bdp, loss) in CONGESTED_ROWS.items()
-    ]
-    scaling = [partial(measure_flows, effort), partial(measure_lengths, effort)]
+    congested = [partial(measure_packets, effort, row) for row in CONGESTED_ROWS]
     steps = [
         partial(measure_steps, effort, engine, rate, step)
         for engine in ENGINES
@@ -288,7 +278,7 @@ def measurements(effort: Effort) -> list[Measurement]:
         measure_transport,
         measure_linux,
     ]
-    return [*congested, *scaling, *steps, *(partial(measure, effort) for measure in others)]
+    return [*congested, partial(measure_flows, effort), *steps, *(partial(measure, effort) for measure in others)]
 
 
 def measure_policy(effort: Effort, seed: int) -> Samples:
@@ -318,20 +308,7 @@ def measure_flows(effort: Effort, seed: int) -> Samples:
             cell("packets per run"): [packets],
             cell("ns CPU per packet"): [packet_ns],
             cell("relative to one flow"): [packet_ns / alone_ns],
-            cell("n log n per packet"): [1 + math.log2(count)],
         }
-    return samples
-
-
-def measure_lengths(effort: Effort, seed: int) -> Samples:
-    """Measure what a packet costs in short, long, slow and fast runs in native."""
-    samples: Samples = {}
-    runs = ((100.0, 1.0), (100.0, 10.0), (100.0, 100.0), (10.0, 100.0), (1_000.0, 10.0), (10_000.0, 1.0))
-    for rate_mbps, duration_s in runs:
-        scenario = Scenario(rate_mbps=rate_mbps, duration_s=duration_s * effort.scale, flows=(Flow("bbr", 20.0),))
-        packets, taken_s = _native_run(scenario, seed, effort.budget_s / len(runs))
-        cell = partial(Cell, LENGTH_COST, f"{rate_mbps:,g} Mbit/s, {duration_s:g} s")
-        samples |= {cell("packets per run"): [packets], cell("ns CPU per packet"): [1e9 * taken_s / packets]}
     return samples
 
 
@@ -347,7 +324,6 @@ def measure_steps(effort: Effort, engine: str, rate_mbps: float, step_ms: float,
         cell("environment"): [steps / env_s for env_s, _ in pairs],
         cell("engine alone"): [steps / engine_s for _, engine_s in pairs],
         cell("env / engine"): [engine_s / env_s for env_s, engine_s in pairs],
-        cell("simulated s/s"): [steps * step_ms / 1e3 / env_s for env_s, _ in pairs],
     }
 
 
@@ -410,12 +386,7 @@ def measure_transport(effort: Effort, seed: int) -> Samples:
     with contextlib.closing(make_engine("ns3")) as engine:
         engine.reset(idle, seed)
         rates = _repeat(lambda: steps / _seconds(lambda: engine.step(1e-3), steps), effort.budget_s)
-    cell = partial(Cell, TRANSPORT, "one worker")
-    return {
-        cell("steps/s"): rates,
-        cell("messages/s"): [2 * r for r in rates],
-        cell("µs per step"): [1e6 / r for r in rates],
-    }
+    return {Cell(TRANSPORT, "one worker", "steps/s"): rates}
 
 
 def measure_linux(effort: Effort, seed: int) -> Samples:
@@ -427,7 +398,6 @@ def measure_linux(effort: Effort, seed: int) -> Samples:
     with contextlib.suppress(EngineUnavailableError), contextlib.closing(LinuxEngine()) as engine:
         for row, (flows, packet_bytes) in LINUX_ROWS.items():
             held = dict.fromkeys(("Mbit/s", "packets/s", "p99.9 late, ms"), 0.0)
-            per_packet_us: dict[str, float] = {}
             for rate_mbps in LINUX_RATES_MBPS:
                 scenario = Scenario(
                     rate_mbps=rate_mbps,
@@ -440,13 +410,10 @@ def measure_linux(effort: Effort, seed: int) -> Samples:
                 steps = [engine.step(effort.linux_s * 500) for _ in range(2)]
                 if engine.flaw is not None or steps[-1].link_row()["utilisation"] < _BUSY:
                     break
-                packets = _sent_packets(steps)
+                packets_per_s = _sent_packets(steps) / effort.linux_s
                 late_ms = engine.timing["late_p999_ms"]
-                held = {"Mbit/s": rate_mbps, "packets/s": packets / effort.linux_s, "p99.9 late, ms": late_ms}
-                of_threads = _thread_cpu_s(engine.pid)
-                per_packet_us = {name: 1e6 * of_threads.get(name, 0.0) / packets for name in LINUX_THREADS}
+                held = {"Mbit/s": rate_mbps, "packets/s": packets_per_s, "p99.9 late, ms": late_ms}
             samples |= {Cell(LINUX, row, column): [value] for column, value in held.items()}
-            samples |= {Cell(LINUX_CPU, row, name): [value] for name, value in per_packet_us.items()}
     return samples
 
 
@@ -454,12 +421,7 @@ def measure_workers(effort: Effort, seed: int) -> Samples:
     """Measure a vector environment of ns-3 with two workers and with one."""
     steps = _chunk_steps(12.0, 100.0, "ns3")
     pairs = _vector_pairs(effort, seed, steps, 100.0, *({"num_envs": workers, "engine": "ns3"} for workers in (1, 2)))
-    cell = partial(Cell, WORKERS, "all environments together")
-    return {
-        cell("1 worker"): [steps / one_s for one_s, _ in pairs],
-        cell("2 workers"): [2 * steps / two_s for _, two_s in pairs],
-        cell("2 workers / 1"): [2 * one_s / two_s for one_s, two_s in pairs],
-    }
+    return _one_and_two(WORKERS, "all environments together", "worker", pairs, steps, 2 * steps)
 
 
 def measure_vector(effort: Effort, seed: int) -> Samples:
@@ -467,12 +429,7 @@ def measure_vector(effort: Effort, seed: int) -> Samples:
     steps = max(10, round(200 * effort.scale))
     many = {"num_envs": VECTOR_SIZE, "engine": "native"}
     pairs = _vector_pairs(effort, seed, steps, 10.0, *(many | {"engine_options": {"threads": n}} for n in (1, 2)))
-    cell = partial(Cell, VECTOR, "12 Mbit/s, 10 ms")
-    return {
-        cell("1 thread"): [VECTOR_SIZE * steps / one_s for one_s, _ in pairs],
-        cell("2 threads"): [VECTOR_SIZE * steps / two_s for _, two_s in pairs],
-        cell("2 threads / 1"): [one_s / two_s for one_s, two_s in pairs],
-    }
+    return _one_and_two(VECTOR, "12 Mbit/s, 10 ms", "thread", pairs, VECTOR_SIZE * steps, VECTOR_SIZE * steps)
 
 
 def measure_rollouts(effort: Effort, seed: int) -> Samples:
@@ -497,13 +454,21 @@ def measure_rollouts(effort: Effort, seed: int) -> Samples:
                 calls.append(partial(env.rollout, noise if policy is None else 0.0 * noise, policy))
             one, two = calls
             pairs = _alternate(one, two, 1, effort.budget_s)
-        cell = partial(Cell, ROLLOUTS, f"12 Mbit/s, 10 ms, {row}")
-        samples |= {
-            cell("1 thread"): [VECTOR_SIZE * steps / one_s for one_s, _ in pairs],
-            cell("2 threads"): [VECTOR_SIZE * steps / two_s for _, two_s in pairs],
-            cell("2 threads / 1"): [one_s / two_s for one_s, two_s in pairs],
-        }
+        total = VECTOR_SIZE * steps
+        samples |= _one_and_two(ROLLOUTS, f"12 Mbit/s, 10 ms, {row}", "thread", pairs, total, total)
     return samples
+
+
+def _one_and_two(
+    table: str, row: str, worker: str, pairs: Sequence[tuple[float, float]], one: int, two: int
+) -> Samples:
+    """Return what one worker and two make per s, and their ratio, if pairs of s are what so many steps take them."""
+    cell = partial(Cell, table, row)
+    return {
+        cell(f"1 {worker}"): [one / one_s for one_s, _ in pairs],
+        cell(f"2 {worker}s"): [two / two_s for _, two_s in pairs],
+        cell(f"2 {worker}s / 1"): [two * one_s / (one * two_s) for one_s, two_s in pairs],
+    }
 
 
 def measure_training(effort: Effort, seed: int) -> Samples:
@@ -578,70 +543,38 @@ def _vector_pairs(
         return _alternate(first, second, steps, effort.budget_s)
 
 
-@dataclass
-class CongestedRun:
-    """Two BBR flows: what a packet costs in both engines, without an environment.
-
-    Losses are expensive in ns-3: its scoreboard walks all outstanding packets for every ACK.
-    """
-
-    row: str
-    buffer_bdp: float
-    loss: float
-    effort: Effort
-    _steps: int | None = field(default=None, init=False)
-
-    _STEP_MS = 100.0  # as in the environment and in `simulate`
-
-    def measure(self, seed: int) -> Samples:
-        """Measure native, ns-3 and native again, as far as ns-3 came the first time or the effort allows."""
-        del seed  # the same work in every repetition
-        scenario = Scenario(
-            rate_mbps=100.0,
-            buffer_bdp=self.buffer_bdp,
-            loss=self.loss,
-            duration_s=self.effort.congested_s,
-            flows=(Flow("bbr", rtt_ms=10.0), Flow("bbr", rtt_ms=50.0)),
-        )
-        before_s = self._native_packet_s(scenario)
-        steps_s: list[float] = []
-        steps: list[Rows] = []
-        with contextlib.closing(Ns3Engine()) as engine:
-            engine.reset(scenario, 1)  # starts the worker, which is not part of the run
-            worker_s, own_s = _cpu_s(engine.pid), time.process_time()
-            rows = engine.reset(scenario, 1)
-            while not rows.is_over and not self._is_far_enough(steps_s):
-                begin = time.perf_counter()
-                rows = engine.step(self._STEP_MS)
-                steps_s.append(time.perf_counter() - begin)
-                steps.append(rows)
-            own_s = time.process_time() - own_s
-            cpu_s = max(_cpu_s(engine.pid) - worker_s, 1 / os.sysconf("SC_CLK_TCK")) + own_s  # the worker's clock ticks
-        self._steps = len(steps_s)
-        native_s = (before_s + self._native_packet_s(scenario)) / 2
-        packets = _sent_packets(steps)
-        packet_s = cpu_s / packets
-        cell = partial(Cell, PACKETS, self.row)
-        of_ns3 = partial(Cell, NS3_RUN, self.row)
-        return {
-            cell("ns-3, ns CPU"): [1e9 * packet_s],
-            cell("native, ns CPU"): [1e9 * native_s],
-            cell("ns-3 / native"): [packet_s / native_s],
-            cell("ns-3, simulated s/s"): [rows.time_s / cpu_s],
-            cell("native, simulated s/s"): [rows.time_s / (packets * native_s)],
-            of_ns3("simulated s"): [rows.time_s],
-            of_ns3("simulated s/s"): [rows.time_s / sum(steps_s)],
-            of_ns3("in its slowest 0.1 s"): [self._STEP_MS / 1e3 / max(steps_s)],
-        }
-
-    def _native_packet_s(self, scenario: Scenario) -> float:
-        packets, taken_s = _native_run(scenario, 1, self.effort.budget_s / 10, self._STEP_MS)
-        return taken_s / packets
-
-    def _is_far_enough(self, steps_s: list[float]) -> bool:
-        if self._steps is None:
-            return sum(steps_s) >= self.effort.congested_budget_s
-        return len(steps_s) >= self._steps
+def measure_packets(effort: Effort, row: str, seed: int) -> Samples:
+    """Measure what a packet of two BBR flows costs in both engines, without an environment: native, ns-3, native."""
+    del seed  # the same work in every repetition
+    buffer_bdp, loss, duration_s = CONGESTED_ROWS[row]
+    scenario = Scenario(
+        rate_mbps=100.0,
+        buffer_bdp=buffer_bdp,
+        loss=loss,
+        duration_s=effort.congested * duration_s,
+        flows=(Flow("bbr", rtt_ms=10.0), Flow("bbr", rtt_ms=50.0)),
+    )
+    runs_of_native = [_native_run(scenario, 1, effort.budget_s / 10)]
+    steps: list[Rows] = []
+    with contextlib.closing(Ns3Engine()) as engine:
+        engine.reset(scenario, 1)  # starts the worker, which is not part of the run
+        worker_s, own_s = _cpu_s(engine.pid), time.process_time()
+        rows = engine.reset(scenario, 1)
+        while not rows.is_over:
+            rows = engine.step(100.0)  # as in the environment and in `simulate`
+            steps.append(rows)
+        own_s = time.process_time() - own_s
+        cpu_s = max(_cpu_s(engine.pid) - worker_s, 1 / os.sysconf("SC_CLK_TCK")) + own_s  # the worker's clock ticks
+    runs_of_native.append(_native_run(scenario, 1, effort.budget_s / 10))
+    ns3_ns = 1e9 * cpu_s / _sent_packets(steps)
+    native_ns = 1e9 * float(np.mean([taken_s / packets for packets, taken_s in runs_of_native]))
+    cell = partial(Cell, PACKETS, row)
+    return {
+        cell("ns-3, ns CPU"): [ns3_ns],
+        cell("native, ns CPU"): [native_ns],
+        cell("ns-3 / native"): [ns3_ns / native_ns],
+        cell("ns-3, simulated s/s"): [scenario.duration_s / cpu_s],
+    }
 
 
 def describe_machine() -> dict[str, str]:
@@ -683,17 +616,6 @@ def _cpu_s(pid: int | None) -> float:
     """Return the CPU s that a process has used."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # utime and stime: proc_pid_stat(5)
-
-
-def _thread_cpu_s(pid: int | None) -> dict[str, float]:
-    """Return the CPU s that the threads of a process have used, by their names."""
-    found: dict[str, float] = {}
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        with contextlib.suppress(OSError):  # it has ended
-            name, _, fields = (task / "stat").read_text(encoding="ascii").partition("(")[2].rpartition(")")
-            user, system = fields.split()[11:13]
-            found[name] = found.get(name, 0.0) + (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
-    return found
 
 
 def _one_agent(rate_mbps: float) -> Scenario:

@@ -26,10 +26,7 @@ from studies.league.suites import compose_league, load_part, run_league
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command and return its exit status."""
-    if set(arguments) & {"-h", "--help"}:
-        print(__doc__)
-        return 0
-    return run_command("league", _run, arguments)
+    return run_command("league", __doc__, _run, arguments)
 
 
 def _run(arguments: Sequence[str], console: Console) -> None:

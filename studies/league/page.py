@@ -1,45 +1,29 @@
-"""Write the page of the league: standings with intervals, and the goals of the learned policy."""
+"""The generated parts of the league's page: standings with intervals, and the goals of the learned policy."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from bbrgym.benchmark.plots import over_time
-from bbrgym.benchmark.statistics import Estimate, estimate, number_text, performance_profile
-from bbrgym.benchmark.style import (
-    MOST_HIGHLIGHTED,
-    OTHERS,
-    UNREGISTERED,
-    Mark,
-    empty_figure,
-    fit_y,
-    marks_of,
-    name_lines,
-    name_points,
-    panels,
-    styled,
-)
+from bbrgym.benchmark.statistics import Estimate, estimate, number_text
 from bbrgym.envs.scenario import Flow, Scenario
 from bbrgym.envs.trace import Trace
 from bbrgym.envs.trace_file import load_trace
 from studies import page
 from studies.league.regret import LEAST_BEST, MOST_REGRET, PARTS, Regret, regret_verdict, regrets
-from studies.league.scores import SCORE, SCORES, ScoreComparison, compare_scores, standings
-from studies.league.suites import ALONE, CHANGING, DRAWN, FOUND, REDRAWN, League, outside_of
+from studies.league.scores import SCORE, compare_scores, standings
+from studies.league.suites import ALONE, CHANGING, FOUND, OF_ONE_KIND, League
 from studies.league.verdicts import (
     HARMS,
     PaperVerdict,
@@ -50,6 +34,9 @@ from studies.league.verdicts import (
     metric_of,
     paper_verdicts,
 )
+
+MARK: Final = "studies/league"
+"""What the names of the page's blocks begin with."""
 
 SHOWN: Final = ("jain", "utilisation", "delay", "retransmission_rate", "rtt_p95", "utility")
 """The scores beside `SCORE` in a table of standings."""
@@ -83,7 +70,7 @@ def goals(league: League) -> list[Goal]:
             Goal(
                 "highest interquartile mean of fair power in the generalisation suite",
                 f"{_iqm(standing.loc[name])}, the best algorithm ({best}) "
-                f"{_iqm(standing.loc[best])}; difference {_signed(compared)}",
+                f"{_iqm(standing.loc[best])}; difference {compared.difference.text('+.3f')}",
                 standing.loc[name, "iqm"] > standing.loc[best, "iqm"],
             )
         )
@@ -132,7 +119,7 @@ def goals(league: League) -> list[Goal]:
             Goal(
                 f"harm to CUBIC's throughput no greater than {rival}'s",
                 f"{verdict.own:.3f}, {rival} {verdict.other:.3f}; difference "
-                f"{_text(verdict.own - verdict.other, verdict.low, verdict.high, '+.3f')}",
+                f"{Estimate(verdict.own - verdict.other, verdict.low, verdict.high, math.nan).text('+.3f')}",
                 verdict.is_reached,
             )
         )
@@ -158,79 +145,54 @@ def _with_best_settings(league: League) -> str:
 def print_league_goals(league: League, console: Console) -> None:
     """Print the standings of the suites in which all flows are of one kind, and the goals."""
     for suite, table in league.scores.items():
-        printed = _rich_table(suite, ["competitor", "fair power", *SHOWN])
-        for name, row in standings(table).iterrows():
-            printed.add_row(escape(str(name)), *(escape(text) for text in _standing_cells(row)))
-        console.print(printed)
-    verdicts = paper_verdicts(league)
-    if verdicts:
-        headings = ["experiment", "metric", league.plan.learned, "best algorithm", "above", "others > 2 % worse"]
-        printed = _rich_table("the papers' main metrics", headings)
-        for verdict in verdicts:
-            printed.add_row(*(escape(text) for text in _verdict_cells(verdict, league.plan.learned)))
-        console.print(printed)
-    printed = _rich_table("goals", ["goal", "measured", "reached"])
-    for goal in goals(league):
-        printed.add_row(escape(goal.wanted), escape(goal.measured), "yes" if goal.is_reached else "no")
-    console.print(printed)
+        rows = [[str(name), *_standing_cells(row)] for name, row in standings(table).iterrows()]
+        _print_table(suite, ["competitor", "fair power", *SHOWN], rows, console)
+    rows = [[goal.wanted, goal.measured, "yes" if goal.is_reached else "no"] for goal in goals(league)]
+    _print_table("goals", ["goal", "measured", "reached"], rows, console)
 
 
-def _rich_table(title: str, headings: Sequence[str]) -> Table:
+def _print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], console: Console) -> None:
     printed = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
     for heading in headings:
         printed.add_column(heading)
-    return printed
+    for row in rows:
+        printed.add_row(*map(escape, row))
+    console.print(printed)
 
 
 def write_league_page(league: League, path: Path, part: League | None = None) -> None:
-    """Write the page, and its figures to a folder beside it that has its name.
+    """Write the blocks of the page, and its figure to a folder beside it that has its name.
 
     Equal results give equal files, so the page has no date.
 
     Args:
         league: its finished runs.
-        path: the page, in docs/results: it links to `../../studies`.
+        path: the page, with the marks of `league_blocks`.
         part: the part that another engine has simulated, if there is one.
 
     Raises:
-        ValueError: no suite has results.
+        ValueError: no suite has results, or the page lacks marks.
     """
     if all(result.results.empty for result in league.results.values()):
         raise ValueError(f"the league {league.plan.name} has no results: run `python -m studies.league`")
-    blocks = [
-        "# The league",
-        *_introduction(league),
-        "## Goals",
-        *_goals(league),
-        "## Scores",
-        *_definitions(league),
-        "## Regret",
-        *_regret(league, path),
-        "## Generalisation",
-        *_suite(league, "generalisation", path),
-        "## Fresh draws",
-        *_suite(league, "fresh", path),
-        "## Wireless links",
-        *_suite(league, "wireless", path),
-        "## The experiments of the papers",
-        *_papers(league),
-        "## Beside CUBIC and BBR",
-        *_friendliness(league, path),
-        "## Varying links",
-        *_suite(league, "varying", path),
-        "## Rates and RTTs that are drawn anew",
-        *_suite(league, REDRAWN, path),
-        "## Satellites, and RTTs that change",
-        *_suite(league, "paths", path),
-    ]
-    if FOUND in league.plan.suites:
-        blocks += ["## Found by the adversary", *_suite(league, FOUND, path)]
-    if part is not None and any(not result.results.empty for result in part.results.values()):
-        blocks += ["## A part in ns-3", *_part(part, league)]
-    page.write_page(blocks, path)
+    page.write_blocks(path, MARK, league_blocks(league, path, part))
 
 
-def _introduction(league: League) -> list[str]:
+def league_blocks(league: League, path: Path, part: League | None = None) -> dict[str, str]:
+    """Return the blocks of the page by name, and write its figure."""
+    blocks = {
+        "runs": _runs(league),
+        "goals": _goals(league),
+        "regret": _regret(league, path),
+        **{suite: _suite(league, suite) for suite in OF_ONE_KIND if suite != FOUND},
+        "papers": _papers(league),
+        "friendliness": _friendliness(league),
+        "ns-3": [] if part is None else _part(part, league),
+    }
+    return {name: "\n\n".join(block) or "Not run yet." for name, block in blocks.items()}
+
+
+def _runs(league: League) -> list[str]:
     results = [result for result in league.results.values() if not result.results.empty]
     first = results[0]
     # Suites share runs, each of which was simulated once.
@@ -240,18 +202,11 @@ def _introduction(league: League) -> list[str]:
     absent = [suite for suite in league.plan.suites if suite not in league.results]
     seeds = first.plan["config"]["seeds"]
     config = next(result.plan["config"] for suite, result in league.results.items() if suite != ALONE)
-    names = [f"`{entry['name']}`" for entry in config["competitors"]]
-    yardsticks = ", ".join(f"`{name}`" for name in league.plan.yardsticks)
-    if yardsticks:
-        yardsticks += " are yardsticks, neither learned nor published, and are not judged. "
     blocks = [
-        f"The learned policy (`{league.plan.learned}`) and every hand-coded algorithm in the same scenarios with the "
-        "same seeds. This page is generated from the results by",
-        textwrap.indent(first.plan["provenance"]["command"], "    "),
-        f"Competitors: {', '.join(names)}. {yardsticks}Engine "
-        f"{first.plan['config']['engine']['name']}, {len(seeds)} seeds ({seeds[0]} to {seeds[-1]}): "
-        f"{len(wall_s)} runs, {page.duration(sum(wall_s.values()))} of wall time in total. All settings are in "
-        "[league.yaml](../../studies/league/conf/experiment/league.yaml).",
+        f"`{first.plan['provenance']['command']}`: {', '.join(entry['name'] for entry in config['competitors'])}; "
+        f"yardsticks: {', '.join(league.plan.yardsticks) or 'none'}. Engine {first.plan['config']['engine']['name']}, "
+        f"{len(seeds)} seeds ({seeds[0]} to {seeds[-1]}): {len(wall_s)} runs, {page.duration(sum(wall_s.values()))} of "
+        "wall time in total.",
         *page.provenance(result.plan for result in results),
     ]
     if lost:
@@ -270,26 +225,6 @@ def _goals(league: League) -> list[str]:
     return [page.table(["goal", "measured", ""], rows)]
 
 
-def _definitions(league: League) -> list[str]:
-    lines = [f"* `{name}`: {page.cell(meaning)}" for name, meaning in SCORES.items()]
-    return [
-        "A run in which all flows have the same competitor gets these scores, and `fair_power` ranks the competitors. "
-        "`utility` has the form of the training reward, so it shows how well an agent has learned; no competitor was "
-        "designed for `fair_power`. A flow's fair share is the link's capacity over the number of active flows, "
-        "averaged over the measured time in which the flow is active.",
-        "\n".join(lines),
-        "* An interquartile mean (IQM) leaves out the lowest and the highest quarter of the runs.\n"
-        "* [Brackets] are 95 % percentile bootstrap intervals over the seeds within each scenario. *Other scenarios* "
-        "are intervals over the scenarios.\n"
-        "* The probability of improvement is the fraction of pairs (same scenario, same seed) in which the learned "
-        "policy scores higher, averaged over the scenarios; a tie counts half.\n"
-        "* Regret is the mean fair power of the best of all other competitors in a scenario, yardsticks included, less "
-        "the learned policy's; below 0 the policy is the best. Its cause is the factor of fair power whose logarithm "
-        "loses most.\n"
-        "* Harm (Ware et al., HotNets 2019) is the fraction that a flow takes of what a victim has alone.",
-    ]
-
-
 def _regrets(league: League) -> dict[str, list[Regret]]:
     """Return the learned competitor's regrets in each suite that has some."""
     found = {suite: regrets(table, league.plan.learned) for suite, table in league.scores.items()}
@@ -304,8 +239,6 @@ def _best_in(found: Sequence[Regret]) -> str:
 
 def _regret(league: League, path: Path) -> list[str]:
     found = _regrets(league)
-    if not found:
-        return ["Not run yet."]
     rows = []
     for suite, of_suite in found.items():
         verdict = regret_verdict(of_suite)
@@ -323,12 +256,7 @@ def _regret(league: League, path: Path) -> list[str]:
     headings = ["suite", "best in", f"above {MOST_REGRET} in", "mean", "largest", "causes"]
     every = [(suite, one) for suite, of_suite in found.items() for one in of_suite if one.regret.value > 0]
     worst = sorted(every, key=lambda entry: -entry[1].regret.value)[:DRAWN_OVER_TIME]
-    blocks = [
-        f"How far `{league.plan.learned}` is behind the best of all others in a scenario. The mean counts scenarios in "
-        "which it is the best as 0. Intervals of the columns *best in* and *mean* are over the scenarios. The sections "
-        "of the suites have tables of their worst scenarios.",
-        page.table(headings, rows, numbers=range(1, 5)),
-    ]
+    blocks = [page.table(headings, rows, numbers=range(1, 5))] if rows else []
     if worst:
         runs = {
             f"{one.scenario}: {name}": trace
@@ -379,48 +307,33 @@ def _without_jitter(flow: Flow) -> Flow:
     return dataclasses.replace(flow, jitter_ms=0.0)
 
 
-def _suite(league: League, suite: str, path: Path) -> list[str]:
+def _suite(league: League, suite: str) -> list[str]:
     table = league.scores.get(suite)
     if table is None:
-        return ["Not run yet."]
-    config = league.results[suite].plan["config"]
-    scenarios = {name: Scenario.from_dict(plain) for name, plain in config["scenarios"].items()}
-    outside = {name: outside_of(scenario, league.plan.training) for name, scenario in scenarios.items()}
-    parts = {}
-    if suite in DRAWN:
-        is_outside = np.array([bool(outside[name]) for name in table.index.get_level_values("scenario")])
-        parts = {"inside": table[~is_outside], "outside": table[is_outside]}
-    link = page.write_figure(_profiles(table, league), path, f"{suite}-profile")
+        return []
+    scenarios = {
+        name: Scenario.from_dict(plain) for name, plain in league.results[suite].plan["config"]["scenarios"].items()
+    }
     return [
-        _described(suite, config, outside),
-        _standings_table(table, parts),
-        f"![Performance profile: fraction of runs above a fair power]({link})",
-        *_improvements(table, league),
+        _standings_table(table, league),
         *_worst(regrets(table, league.plan.learned), scenarios, league.plan.learned),
     ]
 
 
-def _described(suite: str, config: dict[str, Any], outside: dict[str, list[str]]) -> str:
-    measured = f"the first {100 * config['warmup']:.0f} % of each run are not measured"
-    if suite not in DRAWN:
-        return f"{len(outside)} scenarios in which all flows have the same competitor; {measured}."
-    inside = sum(not reasons for reasons in outside.values())
-    return (
-        f"{len(outside)} scenarios, drawn once, in which all flows have the same competitor: {inside} inside the "
-        f"ranges that agents train on, {len(outside) - inside} outside in rate, RTT, buffer, loss or number of flows; "
-        f"{measured}."
-    )
-
-
-def _standings_table(table: pd.DataFrame, parts: Mapping[str, pd.DataFrame] | None = None) -> str:
-    """Return the standings; `parts` add a column each with the fair power in other runs."""
-    others = {name: standings(part)[SCORE, "iqm"] for name, part in (parts or {}).items() if not part.empty}
+def _standings_table(table: pd.DataFrame, league: League, elsewhere: pd.DataFrame | None = None) -> str:
+    """Return the standings, with the fair power in other runs, and how the learned competitor compares."""
+    learned = league.plan.learned
+    others = {} if elsewhere is None else {"in native": standings(elsewhere)[SCORE, "iqm"]}
     rows = []
     for place, (name, row) in enumerate(standings(table).iterrows(), start=1):
         first, *rest = map(page.cell, _standing_cells(row))
-        of_parts = [number_text(float(iqm.get(name, math.nan))) for iqm in others.values()]
-        rows.append([str(place), page.cell(name), first, *of_parts, *rest])
-    headings = ["", "competitor", "fair power, IQM", *others, *SHOWN]
+        of_others = [number_text(float(iqm.get(name, math.nan))) for iqm in others.values()]
+        lead = ["", ""]
+        if name != learned:
+            compared = compare_scores(table, learned, str(name))
+            lead = [compared.in_other_scenarios.text("+.3f"), f"{compared.better_in} of {compared.scenarios}"]
+        rows.append([str(place), page.cell(name), first, *of_others, *rest, *lead])
+    headings = ["", "competitor", "fair power, IQM", *others, *SHOWN, f"lead of {learned}", "better in"]
     return page.table(headings, rows, numbers=(0, *range(2, len(headings))))
 
 
@@ -432,149 +345,41 @@ def _standing_cells(row: pd.Series) -> list[str]:
     ]  # fmt: skip
 
 
-def _improvements(table: pd.DataFrame, league: League) -> list[str]:
-    name = league.plan.learned
-    others = [str(other) for other in standings(table).index if other != name]
-    rows = []
-    for other in others:
-        compared = compare_scores(table, name, other)
-        better, low = compared.improvement, compared.scenarios_low
-        rows.append(
-            [
-                page.cell(other),
-                _text(*better, ".2f"),
-                _signed(compared),
-                "-" if math.isnan(low) else f"[{low:+.3f} {compared.scenarios_high:+.3f}]",
-                f"{compared.better_in} of {compared.scenarios}",
-            ]
-        )
-    headings = ["competitor", "probability of improvement", "difference of IQM", "other scenarios", "better in"]
-    return [
-        f"`{name}` compared with each competitor, by fair power:",
-        page.table(headings, rows, numbers=range(1, len(headings))),
-    ]
-
-
-def _signed(compared: ScoreComparison) -> str:
-    return _text(compared.difference, compared.low, compared.high, "+.3f")
-
-
-@styled
-def _profiles(table: pd.DataFrame, league: League) -> Figure:
-    """Draw the fraction of runs above each score, for the learned competitor with its interval."""
-    figure = empty_figure(4.0)
-    axes = figure.subplots()
-    thresholds = np.linspace(0, 1, 51)
-    marks = _marks([str(name) for name in standings(table).index], league)
-    shares: dict[str, Any] = {}
-    for name, mark in marks.items():
-        values = table[SCORE].xs(name, level="competitor")
-        profile = performance_profile(values, thresholds, values.index.get_level_values("scenario").tolist())
-        mark.line(axes, thresholds, profile.share, markevery=(len(shares) % 5, 5))
-        if mark != OTHERS:
-            points = np.column_stack([thresholds, profile.share])
-            is_apart = (points[:, 1] > 0.15) & (points[:, 1] < 0.85)  # lines begin and end together
-            shares[name] = points[is_apart] if is_apart.any() else points
-        if name == league.plan.learned:
-            axes.fill_between(thresholds, profile.low, profile.high, color="#b2b2b2", linewidth=0, zorder=1)
-    axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel=f"fair power{_grey(marks)}", ylabel="fraction of runs above it")
-    name_points(axes, shares, marks)
-    return figure
-
-
-def _marks(names: Sequence[str], league: League) -> dict[str, Mark]:
-    """Return a mark per name; the learned competitor is black, and some of the names, the first ones, have colours."""
-    first = sorted(names, key=lambda name: name != league.plan.learned)
-    marks = marks_of(first, MOST_HIGHLIGHTED)
-    return {name: UNREGISTERED if name == league.plan.learned else mark for name, mark in marks.items()}
-
-
-def _grey(marks: Mapping[str, Mark]) -> str:
-    count = list(marks.values()).count(OTHERS)
-    return f"; grey: {count} others" if count else ""
-
-
 def _papers(league: League) -> list[str]:
     verdicts = paper_verdicts(league)
     if not verdicts:
-        return ["Not run yet."]
-    return [
-        "Each experiment of [papers.md](papers.md) in its preset quick (most last 60 s, of which the first 15 s are "
-        "not measured), with all competitors. The main metric is what the paper set out to improve; the others are "
-        "all metrics of the paper's numbers and figures. Values are means over all scenarios of an experiment; a "
-        "value without brackets is the same for every seed and stands for its interval. A time that is never reached "
-        "counts as the rest of the run. *Above* counts the hand-coded algorithms whose whole interval is worse. "
-        "*Worse than any* lists the other metrics in which the best hand-coded algorithm is better by more than 2 % "
-        "(and by more than one packet per second, or 0.1 % of the packets). Algorithms of ns-3 itself are replaced by "
-        "this project's. The last two columns compare with the algorithms of the paper's own experiment, and with its "
-        "main one alone.",
-        _verdict_table(verdicts, league.plan.learned),
-        *_best_settings(league),
-        "\n".join(f"* `{metric}`: {page.cell(metric_of(metric).description)}" for metric in _metrics_of(verdicts)),
-    ]
-
-
-def _verdict_table(verdicts: Sequence[PaperVerdict], learned: str) -> str:
+        return []
+    learned = league.plan.learned
+    settings = {verdict.experiment: verdict for verdict in best_settings(league) if league.plan.settings}
     headings = ["experiment", "main metric", f"`{learned}`", "best algorithm", "above", "worse than any",
                 "worse than the paper's", "reached", "compared with those in the paper",
-                "compared with the paper's alone"]  # fmt: skip
+                "compared with the paper's alone", *(["with its best setting"] if settings else [])]  # fmt: skip
     rows = [
         [
-            *(page.cell(text) for text in _verdict_cells(verdict, learned)),
+            verdict.experiment,
+            f"{page.cell(verdict.metric)} {'↑' if metric_of(verdict.metric).is_more_better else '↓'}",
+            _four_digits(verdict.estimates[learned]),
+            f"{_four_digits(verdict.estimates[verdict.best])} ({page.cell(verdict.best)})",
+            f"{len(verdict.above)} of {len(verdict.algorithms)}",
+            page.cell(_worse(verdict.worse_than_best)),
             page.cell(_worse(verdict.worse_than_own)),
-            "**yes**" if verdict.is_reached else "no",
-            "**yes**" if verdict.is_reached_against_compared else "no",
-            f"{'**yes**' if verdict.is_reached_against_own else 'no'} ({page.cell(verdict.algorithm)})",
+            _yes(verdict.is_reached),
+            _yes(verdict.is_reached_against_compared),
+            f"{_yes(verdict.is_reached_against_own)} ({page.cell(verdict.algorithm)})",
+            *(_setting_cell(settings[verdict.experiment], learned) for _ in range(bool(settings))),
         ]
         for verdict in verdicts
     ]
-    return page.table(headings, rows)
+    return [page.table(headings, rows)]
 
 
-def _best_settings(league: League) -> list[str]:
-    """Return a table of the best setting of each experiment, if there are settings."""
-    if not league.plan.settings:
-        return []
-    rows = [
-        [
-            *(page.cell(text) for text in (verdict.experiment, verdict.learned)),
-            *(page.cell(text) for text in _verdict_cells(verdict, verdict.learned)[1:]),
-            "**yes**" if verdict.is_reached else "no",
-        ]
-        for verdict in best_settings(league)
-    ]
-    headings = [
-        "experiment",
-        "setting",
-        "main metric",
-        "its value",
-        "best algorithm",
-        "above",
-        "worse than any",
-        "reached",
-    ]
-    return [
-        f"With one setting of `{league.plan.learned}` chosen for each experiment, by these results themselves:",
-        page.table(headings, rows),
-    ]
+def _setting_cell(verdict: PaperVerdict, learned: str) -> str:
+    name = verdict.learned.removeprefix(f"{learned}, ")
+    return f"{_yes(verdict.is_reached)} ({page.cell(name)}: {_four_digits(verdict.estimates[verdict.learned])})"
 
 
-def _metrics_of(verdicts: Sequence[PaperVerdict]) -> list[str]:
-    named = [
-        name for v in verdicts for name in (v.metric, *(w.metric for w in (*v.worse_than_best, *v.worse_than_own)))
-    ]
-    return list(dict.fromkeys(named))
-
-
-def _verdict_cells(verdict: PaperVerdict, learned: str) -> list[str]:
-    return [
-        verdict.experiment,
-        f"{verdict.metric} {'↑' if metric_of(verdict.metric).is_more_better else '↓'}",
-        _four_digits(verdict.estimates[learned]),
-        f"{_four_digits(verdict.estimates[verdict.best])} ({verdict.best})",
-        f"{len(verdict.above)} of {len(verdict.algorithms)}",
-        _worse(verdict.worse_than_best),
-    ]
+def _yes(is_so: bool) -> str:
+    return "**yes**" if is_so else "no"
 
 
 def _worse(entries: Sequence[Worse]) -> str:
@@ -585,20 +390,14 @@ def _worse(entries: Sequence[Worse]) -> str:
     return "; ".join(texts) or "none"
 
 
-def _friendliness(league: League, path: Path) -> list[str]:
+def _friendliness(league: League) -> list[str]:
     table = harms(league)
     if table.empty:
-        return ["Not run yet."]
+        return []
     config = league.results["friendliness"].plan["config"]
     buffers = {name: float(plain["buffer_bdp"]) for name, plain in config["scenarios"].items()}
     rates_mbps = {plain["flows"][1]["algorithm"]: plain["rate_mbps"] for plain in config["scenarios"].values()}
-    blocks = [
-        "One flow of the competitor and one victim on the same link with the same RTT. *Harm* is the fraction that the "
-        "victim loses of what it has alone; an equal share costs it 0.5 of its throughput. *Against its own kind* is "
-        "the fraction that it loses of what it has beside a flow of its own kind: above 0 the competitor harms it "
-        "more than its own kind does. *Share* is the competitor's fraction of the throughput. All values are means "
-        "over the buffers; the last columns are the harm to throughput for each buffer.",
-    ]
+    blocks = []
     for victim in table.index.unique("victim"):
         of_victim = table.xs(victim, level="victim")
         by_name = of_victim.groupby(level="competitor", sort=False)
@@ -619,39 +418,13 @@ def _friendliness(league: League, path: Path) -> list[str]:
             f"Beside {page.cell(str(victim))}, on a link of {rates_mbps[str(victim)]:g} Mbit/s:",
             page.table(headings, rows, numbers=range(1, len(headings))),
         ]
-    link = page.write_figure(_harm_figure(table, buffers, league), path, "harm")
-    blocks.append(f"![Harm to throughput over the buffer]({link})")
     return blocks
-
-
-@styled
-def _harm_figure(table: pd.DataFrame, buffers: dict[str, float], league: League) -> Figure:
-    victims = [str(victim) for victim in table.index.unique("victim")]
-    figure, grid = panels(len(victims), 2, 3.4, sharey=True)
-    order = table["throughput"].groupby(level="competitor").mean().sort_values(kind="stable").index
-    # The rival and the victims, then those that harm least.
-    marks = _marks(sorted(map(str, order), key=lambda name: name not in (league.plan.rival, *victims)), league)
-    for axes, victim in zip(grid, victims, strict=True):
-        means = (
-            table.xs(victim, level="victim")["throughput"].groupby(level=["competitor", "scenario"], sort=False).mean()
-        )
-        for name, mark in marks.items():
-            own = means.xs(name, level="competitor")
-            mark.line(axes, [buffers[str(scenario)] for scenario in own.index], own.to_numpy(),
-                      label=None if mark == OTHERS else name)  # fmt: skip
-        axes.axhline(0.5, color="#888888", linestyle="--", linewidth=0.8)
-        axes.set_xscale("log", base=2)
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        axes.set_xlabel("buffer (BDP)")
-        axes.set_title(f"beside {victim}{_grey(marks)}")
-        fit_y(axes)
-    grid[0].set_ylabel("harm to its throughput")
-    name_lines(figure)
-    return figure
 
 
 def _part(part: League, league: League) -> list[str]:
     results = [result for result in part.results.values() if not result.results.empty]
+    if not results:
+        return []
     config = results[0].plan["config"]
     seeds = ", ".join(str(seed) for seed in config["seeds"])
     which = "; ".join(
@@ -661,18 +434,15 @@ def _part(part: League, league: League) -> list[str]:
     )
     runs = sum(result.results["key"].nunique() for result in results)
     blocks = [
-        f"Engine {config['engine']['name']}, seeds {seeds}, {runs} runs of these scenarios: {page.cell(which)}. "
-        "With so few seeds the intervals are too narrow to rest a claim on.",
+        f"Engine {config['engine']['name']}, seeds {seeds}, {runs} runs of these scenarios: {page.cell(which)}.",
         *_goals(part),
+        *_papers(part),
     ]
-    if verdicts := paper_verdicts(part):
-        blocks.append(_verdict_table(verdicts, part.plan.learned))
     table, native = part.scores.get("generalisation"), league.scores.get("generalisation")
     if table is not None:
-        same = native
         if native is not None:
-            same = native[native.index.get_level_values("scenario").isin(table.index.unique("scenario"))]
-        blocks.append(_standings_table(table, {} if same is None else {"in native": same}))
+            native = native[native.index.get_level_values("scenario").isin(table.index.unique("scenario"))]
+        blocks.append(_standings_table(table, part, native))
     return blocks
 
 
@@ -683,8 +453,4 @@ def _four_digits(found: Estimate) -> str:
 
 
 def _iqm(row: pd.Series) -> str:
-    return _text(row["iqm"], row["low"], row["high"], ".3f")
-
-
-def _text(value: float, low: float, high: float, form: str) -> str:
-    return Estimate(value, low, high, math.nan).text(form)
+    return Estimate(row["iqm"], row["low"], row["high"], math.nan).text(".3f")

@@ -14,11 +14,9 @@ import pandas as pd
 from bbrgym.benchmark.results import BenchmarkResult
 from bbrgym.benchmark.statistics import (
     Estimate,
-    Improvement,
     bootstrap_interval,
     estimate,
     interquartile_mean,
-    probability_of_improvement,
 )
 from bbrgym.envs.scenario import Scenario
 from bbrgym.envs.sharing import FairShares, Sharing
@@ -120,23 +118,14 @@ class ScoreComparison:
     """One competitor's score compared with another's, paired by scenario and seed.
 
     Attributes:
-        improvement: probability that its run scores higher than the other's with the same scenario and seed.
-        difference: difference of the interquartile means over the runs.
-        low: lower end of the 95 % bootstrap interval of the difference, over seeds in the same scenarios.
-        high: upper end of that interval.
-        scenarios_low: lower end of the interval over scenarios: of the difference of the interquartile means of the
-            scenarios' means, with the scenarios resampled.
-        scenarios_high: upper end of that interval.
+        difference: of the interquartile means over the runs; the interval is over seeds in the same scenarios.
+        in_other_scenarios: of the interquartile means of the scenarios' means, with the scenarios resampled.
         better_in: number of scenarios in which its mean is higher.
         scenarios: number of scenarios.
     """
 
-    improvement: Improvement
-    difference: float
-    low: float
-    high: float
-    scenarios_low: float
-    scenarios_high: float
+    difference: Estimate
+    in_other_scenarios: Estimate
     better_in: int
     scenarios: int
 
@@ -152,32 +141,25 @@ def compare_scores(table: pd.DataFrame, name: str, other: str) -> ScoreCompariso
     pairs = table[SCORE].unstack("competitor").reindex(columns=[name, other]).dropna()
     ours, theirs = pairs[name], pairs[other]
     strata = pairs.index.get_level_values("scenario").tolist()
-
-    def by_scenario(side: pd.Series) -> dict[Any, npt.NDArray[np.float64]]:
-        return {key: values.to_numpy(dtype=np.float64) for key, values in side.groupby(level="scenario", sort=False)}
-
-    def by_mean(side: pd.Series) -> pd.Series:
-        return side.groupby(level="scenario", sort=False).mean()
-
-    low, high = _interval_of_difference(ours, theirs, strata)
-    scenarios_low, scenarios_high = _interval_of_difference(by_mean(ours), by_mean(theirs), None)
+    our_means, their_means = (side.groupby(level="scenario", sort=False).mean() for side in (ours, theirs))
     return ScoreComparison(
-        improvement=probability_of_improvement(by_scenario(ours), by_scenario(theirs)),
-        difference=float(interquartile_mean(ours) - interquartile_mean(theirs)) if len(pairs) else math.nan,
-        low=low,
-        high=high,
-        scenarios_low=scenarios_low,
-        scenarios_high=scenarios_high,
-        better_in=int((by_mean(ours) > by_mean(theirs)).sum()),
-        scenarios=len(set(strata)),
+        difference=_difference(ours, theirs, strata),
+        in_other_scenarios=_difference(our_means, their_means, None),
+        better_in=int((our_means > their_means).sum()),
+        scenarios=len(our_means),
     )
 
 
-def _interval_of_difference(ours: pd.Series, theirs: pd.Series, strata: Sequence[object] | None) -> tuple[float, float]:
+def _difference(ours: pd.Series, theirs: pd.Series, strata: Sequence[object] | None) -> Estimate:
     x, y = (side.to_numpy(dtype=np.float64) for side in (ours, theirs))
 
     def difference(drawn: npt.NDArray[np.float64], axis: int) -> Any:
         places = drawn.astype(np.intp)
         return interquartile_mean(x[places], axis=axis) - interquartile_mean(y[places], axis=axis)
 
-    return bootstrap_interval(np.arange(len(x)), difference, strata=strata)
+    every = np.arange(len(x), dtype=np.float64)
+    return Estimate(
+        float(difference(every, 0)) if len(x) else math.nan,
+        *bootstrap_interval(every, difference, strata=strata),
+        len(x),
+    )

@@ -82,7 +82,6 @@ class LeaguePlan:
         settings: names of the learned competitor with other parameters, in the papers' experiments alone.
         suites: configurations for `run_benchmark`, by name.
         own: main metrics of the papers' experiments among the suites.
-        training: the distribution whose ranges tell which scenarios of the suites `DRAWN` are inside.
     """
 
     name: str
@@ -92,7 +91,6 @@ class LeaguePlan:
     settings: tuple[str, ...] = ()
     suites: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     own: Mapping[str, OwnMetric] = field(default_factory=dict)
-    training: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> LeaguePlan:
@@ -161,7 +159,6 @@ class LeaguePlan:
             settings=tuple(entry["name"] for entry in settings),
             suites={suite: {**fields, "name": f"{name}/{suite}"} for suite, fields in plans.items()},
             own=own,
-            training=league["training"],
         )
         plan._check()
         return plan
@@ -178,7 +175,7 @@ class LeaguePlan:
 
 
 _LEAGUE_KEYS: Final = (
-    "learned", "yardsticks", "settings", "rival", "training", "only", "subset", *OF_ONE_KIND, "friendliness", "papers",
+    "learned", "yardsticks", "settings", "rival", "only", "subset", *OF_ONE_KIND, "friendliness", "papers",
 )  # fmt: skip
 
 
@@ -305,48 +302,6 @@ def _held_out(path: Path) -> dict[str, dict[str, Any]]:
         raise ValueError(f"league.found: '{path}' is no file of studies.adversary: {damage(error)}") from error
 
 
-def outside_of(scenario: Scenario, training: Mapping[str, Any]) -> list[str]:
-    """Return in what a scenario lies outside the ranges of a distribution: rate, RTT, buffer, loss or flows.
-
-    Only a larger number of flows counts as outside. Start and stop times and all other fields are ignored.
-    """
-    flows = training["flows"]
-    counts = [len(choice) for choice in (flows["choice"] if isinstance(flows, Mapping) else [flows])]
-    # A buffer is a whole number of packets, so half a packet more or less is the same buffer.
-    is_inside = {
-        "rate": _lie_in(_numbers(training["rate_mbps"]), [scenario.rate_mbps]),
-        "RTT": _lie_in(_numbers(_of_key(flows, "rtt_ms")), [flow.rtt_ms for flow in scenario.flows]),
-        "buffer": _lie_in(
-            _numbers(training["buffer_bdp"]),
-            [scenario.queue_packets / scenario.bdp_packets],
-            slack=0.5 / scenario.bdp_packets,
-        ),
-        "loss": _lie_in(_numbers(training["loss"]), [scenario.loss]),
-        "flows": len(scenario.flows) <= max(counts),
-    }
-    return [name for name, is_so in is_inside.items() if not is_so]
-
-
-def _lie_in(bounds: Sequence[float], values: Sequence[float], slack: float = 0.0) -> bool:
-    return not bounds or (min(bounds) - slack <= min(values) and max(values) <= max(bounds) + slack)
-
-
-def _numbers(node: Any) -> list[float]:
-    """Return all numbers in a drawn value: its bounds and choices."""
-    if isinstance(node, Mapping):
-        return [number for value in node.values() for number in _numbers(value)]
-    if isinstance(node, list | tuple):
-        return [number for value in node for number in _numbers(value)]
-    return [float(node)] if isinstance(node, int | float) else []
-
-
-def _of_key(node: Any, key: str) -> list[Any]:
-    """Return the values of a key in nested containers."""
-    if isinstance(node, Mapping):
-        return [found for name, value in node.items() for found in ([value] if name == key else _of_key(value, key))]
-    return [found for value in node for found in _of_key(value, key)] if isinstance(node, list | tuple) else []
-
-
 def _rounded(scenario: Scenario) -> Scenario:
     """Return the scenario with readable values: four significant digits, times to a tenth of a second."""
 
@@ -396,11 +351,17 @@ def _paper(experiment: str, common: Mapping[str, Any]) -> tuple[dict[str, Any], 
     return {**common, **own}, paper, compared
 
 
-def _settings(competitors: Sequence[Any], learned: str, settings: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the learned competitor with each of these settings, whose names follow its own."""
+def _settings(
+    competitors: Sequence[Any], learned: str, settings: Mapping[str, Sequence[float]] | None
+) -> list[dict[str, Any]]:
+    """Return the learned competitor with each of these values of its parameters, named `policy, preference 0.1`."""
     entry = next((entry for entry in competitors if _name(entry) == learned), learned)
     plain = {"algorithm": entry} if isinstance(entry, str) else dict(entry)
-    return [{**plain, **setting, "name": f"{learned}, {setting['name']}"} for setting in settings]
+    return [
+        {**plain, "name": f"{learned}, {parameter} {value:g}", "parameters": {parameter: value}}
+        for parameter, values in (settings or {}).items()
+        for value in values
+    ]
 
 
 def _with_stand_in(flow: Mapping[str, Any]) -> dict[str, Any]:

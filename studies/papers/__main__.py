@@ -25,10 +25,7 @@ from studies.papers.run import print_papers, run_papers
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command and return its exit status."""
-    if set(arguments) & {"-h", "--help"}:
-        print(__doc__)
-        return 0
-    return run_command("papers", _run, arguments)
+    return run_command("papers", __doc__, _run, arguments)
 
 
 def _run(arguments: Sequence[str], console: Console) -> None:

@@ -77,24 +77,6 @@ def test_the_grid_is_what_was_run() -> None:
     assert set(agreement.ALGORITHMS) <= set(registry.controllers())
 
 
-def test_the_grid_covers_its_ranges() -> None:
-    scenarios = list(agreement.grid().values())
-    for low, high, values in (
-        (2, 200, [s.rate_mbps for s in scenarios]),
-        (5, 200, [max(flow.rtt_ms for flow in s.flows) for s in scenarios]),
-        (0.25, 8, [s.buffer_bdp for s in scenarios]),
-    ):
-        parts = {int(64 * math.log(value / low) / math.log(high / low)) for value in values}
-        assert min(values) >= low
-        assert max(values) <= high
-        assert len(parts) > 50, "rounded values may leave their part, most do not"
-    assert {len(s.flows) for s in scenarios} == set(range(1, 9))
-    assert sum(s.loss > 0 for s in scenarios) == 32
-    assert {flow.algorithm for s in scenarios for flow in s.flows} == set(agreement.ALGORITHMS)
-    assert {s.packet_bytes for s in scenarios} == {1000, 1448}
-    assert all(s.duration_s >= 0.05 * max(flow.rtt_ms for flow in s.flows) for s in scenarios)
-
-
 def test_neighbours_are_hardly_different() -> None:
     for near, seed in agreement.neighbours(SCENARIO, count=3):
         assert seed not in agreement.SEEDS
@@ -187,7 +169,7 @@ def test_a_cause_is_the_first_rule_that_fits(chance: float, over_udp_ms: float, 
     one = agreement.Compared(SCENARIO, runs, _queues(native=[20.0 - chance / 2, 20.0 + chance / 2])["native"])
     found = one.difference(QUEUE, "ns3", "native")
     assert found.is_above_limit
-    assert agreement.cause(one, found).startswith(expected)
+    assert agreement.cause(one, found) == expected
 
 
 @pytest.mark.parametrize(
@@ -205,8 +187,8 @@ def test_neighbours_in_every_engine_tell_what_the_seeds_do_not(
     near = _queues(ns3=ns3, over_udp=over_udp, native=native)
     one = agreement.Compared(SCENARIO, _queues(ns3=[10.0], over_udp=[15.0], native=[20.0]), near["native"])
     found = one.difference(QUEUE, "ns3", "native")
-    assert agreement.cause(one, found).startswith("not explained")
-    assert agreement.cause(dataclasses.replace(one, others_neighbours=near), found).startswith(expected)
+    assert agreement.cause(one, found) == "not explained"
+    assert agreement.cause(dataclasses.replace(one, others_neighbours=near), found) == expected
 
 
 def test_the_distance_of_neighbours_has_the_error_of_two_means() -> None:
@@ -221,13 +203,6 @@ def test_the_distance_of_neighbours_has_the_error_of_two_means() -> None:
 def test_what_is_sent_again_without_a_loss() -> None:
     assert _run(retransmission_rate=0.05, loss_rate=0.02).unnecessary_rate == pytest.approx(0.03)
     assert _run(retransmission_rate=0.02, loss_rate=0.021).unnecessary_rate == 0, "the last losses are not repaired yet"
-
-
-def test_native_sends_again_what_was_lost_and_little_else() -> None:
-    scenario = Scenario(rate_mbps=5, buffer_bdp=2, duration_s=20, loss=0.02, flows=(Flow("cubic", 40),))
-    run = agreement.Figures.of_trace(simulate(scenario, "native", seed=1))
-    assert 0.01 < run.loss_rate < 0.04
-    assert run.unnecessary_rate < 0.1 * run.loss_rate
 
 
 # The command
@@ -284,6 +259,19 @@ def test_neighbours_run_in_other_engines_only_where_no_cause_is_known(tmp_path: 
     )
 
 
+def test_a_table_counts_what_is_above_the_limit_by_cause_and_by_chance() -> None:
+    near = _queues(native=[19.0, 21.0])["native"]
+    ones = [agreement.Compared(SCENARIO, _queues(ns3=[10.0], over_udp=[over_udp_ms], native=[20.0]), near)
+            for over_udp_ms in (19.0, 11.0, 11.0)]  # fmt: skip
+    wide = agreement.Compared(SCENARIO, ones[0].runs, _queues(native=[0.0, 40.0])["native"])
+    text = agreement.summarise([*ones, wide], [])
+    assert "4 of 20 differences are above their limit" in text
+    assert "| metric | network | transport | chance |" in text
+    assert "| queueing delay | 2 | 1 | 1 |" in text
+    assert "| queueing delay, relative | all (4) | 100.0 % |" in text
+    assert "| 4 of 4 above 15 % | 3 |" in text
+
+
 @pytest.mark.usefixtures("stand_in")
 def test_an_experiment_with_a_rival_of_ns3_runs_again_with_ours(tmp_path: Path) -> None:
     scenario = Scenario(rate_mbps=5, duration_s=3, flows=(Flow("bbr", 20), Flow("cubic-stock", 20)))
@@ -294,22 +282,6 @@ def test_an_experiment_with_a_rival_of_ns3_runs_again_with_ours(tmp_path: Path) 
     assert len(list((tmp_path / "agreement-ns3").iterdir())) == 2
     row = agreement._paper_cells(plan, Paper("A paper"), ns3, native)
     assert row == ["2", "1", "0.0 points / 0.0 points", *["0.0 % / 0.0 %"] * 4, "0 of 0"]
-    assert f"| duel | abcdefg | {' | '.join(row)} |" in agreement.summarise([], [["duel", "abcdefg", *row]])
-
-
-@pytest.mark.usefixtures("stand_in")
-def test_the_command_writes_between_the_marks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(agreement, "grid", lambda: SHORT)
-    document = tmp_path / "agreement.md"
-    document.write_text("<!-- begin: studies/agreement.py -->\nold\n<!-- end: studies/agreement.py -->\n")
-    assert agreement.main(["--write", str(document), "--runs", str(tmp_path)]) == 0
-    written = document.read_text()
-    assert "old" not in written.splitlines()
-    for title in ("Compared with ns-3's TCP", "Causes of the differences above a limit", "Retransmissions"):
-        assert f"### {title}" in written
-    assert written.split("\n", 1)[1].rpartition("\n<!--")[0] in capsys.readouterr().out
 
 
 def _run(**values: Any) -> agreement.Figures:

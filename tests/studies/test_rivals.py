@@ -2,66 +2,73 @@
 
 from __future__ import annotations
 
-import dataclasses
-import math
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from bbrgym import controllers, make_engine
 from bbrgym.benchmark.statistics import Estimate
-from studies import page
-from studies.rivals import CLAIMS, MARK, Claim, alone, check, duel, jain, share_of, summarise, utilisation, verdict
+from studies.rivals import MEASURES, Claim, check, load_claims, summarise
 
-CLAIM = Claim("bbr", "source", "claim", "figure", (), jain)
-
-
-@pytest.mark.parametrize(
-    ("bounds", "interval", "expected"),
-    [
-        ({"at_least": 0.9}, (0.9, 1.0), "holds"),
-        ({"at_least": 0.9}, (0.8, 1.0), "unclear"),
-        ({"at_least": 0.9}, (0.7, 0.8), "does not hold"),
-        ({"at_most": 0.9}, (0.8, 0.9), "holds"),
-        ({"at_most": 0.9}, (0.91, 1.0), "does not hold"),
-        ({"at_least": 0.4, "at_most": 0.6}, (0.5, 0.7), "unclear"),
-    ],
-)
-def test_a_verdict_is_about_the_whole_interval(
-    bounds: dict[str, float], interval: tuple[float, float], expected: str
-) -> None:
-    assert verdict(dataclasses.replace(CLAIM, **bounds), Estimate(0.0, *interval, 10)) == expected
+PATH = {"rate_mbps": 5, "duration_s": 3, "flows": [{"rtt_ms": 30}, {"rtt_ms": 30}]}
 
 
-def test_every_claim_has_a_bound_and_known_algorithms() -> None:
-    for claim in CLAIMS:
-        assert max(claim.at_least, -claim.at_most) > -math.inf, claim.claim
-        assert claim.needed
-        names = {flow.algorithm for scenario in claim.scenarios for flow in scenario.flows}
-        assert claim.algorithm in names <= set(controllers())
-    assert len({(claim.algorithm, claim.claim) for claim in CLAIMS}) == len(CLAIMS)
+def claim(**values: Any) -> Claim:
+    usual = {"algorithm": "cubic", "source": "source", "claim": "claim", "figure": "figure", "measure": "share"}
+    return Claim(**{**usual, "path": PATH, "at_least": 0.5, **values})
+
+
+def test_a_claim_holds_if_the_whole_interval_is_what_it_needs() -> None:
+    found = [Estimate(0.5, *ends, 10) for ends in ((0.5, 0.7), (0.4, 0.6), (0.1, 0.4), (0.6, 0.9))]
+    claims = [claim(), claim(), claim(), claim(at_most=0.8)]
+    head, *rows = [line.split(" | ") for line in summarise(claims, found).splitlines() if line.startswith("| cubic")]
+    assert [row[-1] for row in (head, *rows)] == ["holds |", "unclear |", "does not hold |", "unclear |"]
+    assert claims[-1].needed == ">= 0.5 and <= 0.8"
+
+
+def test_every_claim_is_about_known_algorithms() -> None:
+    claims = load_claims()
+    assert len({(one.algorithm, one.claim) for one in claims}) == len(claims)
+    for one in claims:
+        names = {flow.algorithm for flow in one.scenarios[0].flows}
+        assert {one.algorithm, one.of or one.algorithm} <= names <= set(controllers())
+
+
+def test_flows_take_algorithms_in_turn_and_a_buffer_makes_a_claim(tmp_path: Path) -> None:
+    file = tmp_path / "claims.yaml"
+    entry = (
+        "algorithm: vegas, source: s, claim: c, figure: f, measure: jain, over: bbr, flows: [vegas, cubic], at_most: 1"
+    )
+    file.write_text(f"claims: [{{{entry}, path: {{flows: [{{}}, {{algorithm: copa}}, {{}}]}}, buffers_bdp: [0.5, 2]}}]")
+    first, second = load_claims(file)
+    assert (first.claim, second.claim) == ("c; buffer of 0.5 BDP", "c; buffer of 2 BDP")
+    assert [scenario.buffer_bdp for scenario in second.scenarios] == [2, 2]
+    own, compared = ([flow.algorithm for flow in scenario.flows] for scenario in first.scenarios)
+    assert (own, compared) == (["vegas", "copa", "vegas"], ["bbr", "copa", "bbr"])
+    file.write_text(f"claims: [{{{entry.replace('jain', 'jane')}, path: {{flows: [{{}}]}}}}]")
+    with pytest.raises(ValueError, match=r"the claim 'c': unknown measure 'jane' \(did you mean 'jain'\?\)"):
+        load_claims(file)
 
 
 def test_a_claim_is_checked_by_runs_that_differ() -> None:
-    short = dataclasses.replace(duel("newreno", "cubic", 1), duration_s=3, rate_mbps=5)
-    claim = dataclasses.replace(CLAIM, scenarios=(short,), measure=share_of("cubic"))
     with closing(make_engine("native")) as engine:
-        measured = check(claim, engine, seeds=3)
+        measured = check(claim(flows=("newreno", "cubic")), engine, seeds=3)
     assert measured.n == 3
     assert 0 < measured.low < measured.value < measured.high < 1
 
 
-def test_the_table_has_what_is_needed_and_measured() -> None:
-    claim = dataclasses.replace(CLAIM, scenarios=(alone("bbr", 1),), measure=utilisation, at_least=0.9, claim="a | b")
-    text = summarise([claim], [Estimate(0.95, 0.94, 0.96, 10)])
-    assert text.startswith("1 claims: 1 holds.")
-    assert "| bbr | source | a \\| b | figure | >= 0.9 | 0.950 [0.940 0.960] | holds |" in text
+def test_figures_of_a_run() -> None:
+    def flow(algorithm: str, mbps: float, rtt_ms: float) -> SimpleNamespace:
+        return SimpleNamespace(algorithm=algorithm, throughput_mbps=mbps, rtt_ms=30.0, rtt_mean_ms=rtt_ms,
+                               retransmissions=mbps, sent_packets=100)  # fmt: skip
 
-
-def test_the_page_has_the_block_and_every_algorithm() -> None:
-    path = Path(__file__).parents[2] / "docs" / "results" / "rivals.md"
-    text = path.read_text(encoding="utf-8")
-    page.with_block(text, MARK, "")
-    for claim in CLAIMS:
-        assert page.cell(claim.claim) in text, "make rivals writes the page"
+    flows = [flow("bbr", 1, 50), flow("cubic", 3, 40), flow("cubic", 4, 60)]
+    summary: Any = SimpleNamespace(flows=flows, link=SimpleNamespace(rate_mbps=8.32, queue_mean_ms=7.0))
+    figures = {name: MEASURES[name](summary, "cubic") for name in ("share", "delay_ms", "retransmission_rate")}
+    # A packet of 1040 bytes takes 1 ms.
+    assert figures == pytest.approx({"share": 7 / 8, "delay_ms": 40 - 30 - 1, "retransmission_rate": 8 / 300})
+    slow: Any = SimpleNamespace(link=SimpleNamespace(queue_mean_ms=2.0))
+    assert claim(measure="queue_ms", over="bbr").measured([summary, slow]) == 3.5

@@ -15,8 +15,6 @@ from bbrgym.benchmark.statistics import (
     bootstrap_interval,
     estimate,
     interquartile_mean,
-    performance_profile,
-    probability_of_improvement,
 )
 
 finite = st.floats(-1e6, 1e6)
@@ -72,52 +70,6 @@ def test_strata_keep_the_difference_between_groups_out_of_the_interval() -> None
 def test_bad_arguments_are_refused(values: Any, arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         bootstrap_interval(values, **arguments)
-
-
-def test_probability_of_improvement_by_hand() -> None:
-    x, y = {"a": [1.0, 5.0, 3.0]}, {"a": [2.0, 4.0, 3.0]}
-    # Paired: worse, better, equal. Unpaired: 1 beats none of three, 5 beats three, 3 beats one and equals one.
-    assert probability_of_improvement(x, y).probability == pytest.approx((0 + 1 + 0.5) / 3)
-    assert probability_of_improvement(x, y, is_paired=False).probability == pytest.approx((0 + 3 + 1.5) / 9)
-
-
-def test_each_stratum_has_the_same_weight_and_a_stratum_of_one_side_none() -> None:
-    x = {"many": [1.0] * 8, "few": [0.0, 0.0], "mine": [9.0]}
-    y = {"many": [0.0] * 8, "few": [1.0, 1.0], "theirs": [9.0]}
-    for is_paired in (True, False):
-        assert probability_of_improvement(x, y, is_paired) == (0.5, 0.5, 0.5)
-
-
-def test_unpaired_is_the_mann_whitney_statistic() -> None:
-    random = np.random.default_rng(11)
-    x, y = random.normal(size=13), random.normal(0.4, size=9)
-    found = probability_of_improvement({0: x}, {0: y}, is_paired=False)
-    assert found.probability == pytest.approx(stats.mannwhitneyu(x, y).statistic / (13 * 9))
-    assert found.low < found.probability < found.high
-
-
-def test_pairs_with_a_hole_are_left_out() -> None:
-    x, y = {0: [1.0, math.nan, 3.0]}, {0: [2.0, 0.0, math.nan]}
-    assert probability_of_improvement(x, y).probability == 0.0
-    assert probability_of_improvement(x, y, is_paired=False).probability == pytest.approx((0 + 1 + 1 + 1) / 4)
-    assert all(math.isnan(value) for value in probability_of_improvement({0: [math.nan]}, {0: [1.0]}))
-    assert all(math.isnan(value) for value in probability_of_improvement({0: []}, {1: []}, is_paired=False))
-
-
-def test_one_run_per_stratum_has_no_interval() -> None:
-    probability, low, high = probability_of_improvement({0: [1.0], 1: [0.0]}, {0: [0.0], 1: [1.0]})
-    assert probability == 0.5
-    assert math.isnan(low)
-    assert math.isnan(high)
-    with pytest.raises(ValueError, match="equally many values, got 2 and 1 in 'a'"):
-        probability_of_improvement({"a": [1.0, 2.0]}, {"a": [1.0]})
-
-
-def test_performance_profile_by_hand() -> None:
-    profile = performance_profile([0.2, 0.4, 0.4, 0.9, math.nan], [0.0, 0.2, 0.4, 0.9])
-    np.testing.assert_allclose(profile.share, [1.0, 0.75, 0.25, 0.0])
-    assert profile.low[0] == profile.high[0] == 1.0
-    assert profile.low[1] <= 0.75 <= profile.high[1]
 
 
 def test_an_estimate_leaves_out_missing_values_and_their_strata() -> None:

@@ -24,7 +24,7 @@ from bbrgym.benchmark.results import BenchmarkResult, load_benchmark
 from bbrgym.benchmark.run import run_benchmark
 from bbrgym.benchmark.statistics import Estimate
 from bbrgym.benchmark.suites import FIGURES
-from bbrgym.benchmark.verdicts import Verdicts, judge, page_blocks, print_verdicts
+from bbrgym.benchmark.verdicts import Judgement, Verdicts, judge, page_blocks, print_verdicts
 
 CONFIG: dict[str, Any] = {
     "name": "small",
@@ -283,6 +283,26 @@ def test_what_did_not_pass_is_printed(finished: BenchmarkResult) -> None:
     print_verdicts(Verdicts.of(finished), console)
     assert isinstance(console.file, io.StringIO)
     assert "fail: beside/duel: smallest share" in console.file.getvalue()
+
+
+def test_of_several_competitors_what_fails_has_its_worst_scenario(finished: BenchmarkResult) -> None:
+    verdicts = Verdicts.of(finished)
+    (own,) = (one for one in verdicts.judgements if one.suite == "busy")
+
+    def judged(competitor: str, scenario: str, value: float, verdict: Any) -> Judgement:
+        measured = own.measured._replace(value=value, low=value, high=value)
+        return dataclasses.replace(own, competitor=competitor, scenario=scenario, measured=measured, verdict=verdict)
+
+    of_bbr = [("a", 0.4, "fail"), ("b", 0.3, "fail"), ("c", 0.5, "unclear"), ("d", 0.9, "pass")]
+    several = dataclasses.replace(
+        verdicts,
+        competitors=("bbr", "cubic"),
+        judgements=(judged("cubic", "busy/a", 0.9, "pass"), *(judged("bbr", f"busy/{s}", x, v) for s, x, v in of_bbr)),
+    )
+    text = "\n".join(page_blocks(several))
+    line = "| bbr | link utilisation | 2 **fail**, 1 unclear, 1 pass | b | 30.0% [30.0% 30.0%] | >= 50% |"
+    assert line in text
+    assert "1 of 2 pairs of competitor and figure pass" in text
 
 
 # RFC 9743.
