@@ -56,7 +56,7 @@ def test_every_command_has_help_that_fits_a_terminal(name: str, capsys: pytest.C
     for group in COMMANDS[name].groups:
         assert f"  {group}" in text
     if name == "train":
-        assert "crossq, ppo, recurrent_ppo, sac, td3, tqc" in text
+        assert "cma, crossq, ppo, recurrent_ppo, sac, td3, tqc" in text
         assert (
             "demo, friendliness, linux_duel, preference, reference, responsiveness, rfc9743, rtt_fairness, "
             in " ".join(text.split())
@@ -91,7 +91,7 @@ def test_help_and_training_without_mlflow_load_nothing_heavy() -> None:
     [
         (["train", "scenario.rate_mbps=-1"], "rate_mbps must be in"),
         (["train", "train.n_envs=0"], "train.n_envs must be an integer >= 1, got 0"),
-        (["train", "agent=dqn"], "bbrgym: unknown agent 'dqn'; known: crossq, "),
+        (["train", "agent=dqn"], "bbrgym: unknown agent 'dqn'; known: cma, crossq, "),
         (["train", "sede=1"], "bbrgym: unknown key 'sede' (did you mean seed?)"),
         (["train", "-m", "agent=sca,ppo"], "bbrgym: unknown agent 'sca' (did you mean 'sac'?)"),
         (["train", "seed"], "seed"),

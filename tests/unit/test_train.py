@@ -43,15 +43,15 @@ from training import (
 from bbrgym import EngineError, Scenario, simulate
 from bbrgym.agents import callbacks, checkpoint, training_loop
 from bbrgym.agents.actor import export_agent
-from bbrgym.agents.callbacks import CheckpointCallback, evaluate_agent
+from bbrgym.agents.callbacks import Callbacks, evaluate_agent
 from bbrgym.agents.checkpoint_names import saved_steps
-from bbrgym.agents.config import ALGORITHMS
+from bbrgym.agents.config import GRADIENT_ALGORITHMS
 from bbrgym.agents.learner import make_model
 from bbrgym.agents.policy import load_agent
 from bbrgym.agents.tracking import Tracker, read_metrics, read_run
 from bbrgym.agents.train import resume, train
 from bbrgym.benchmark.evaluate import evaluate
-from bbrgym.envs.episode import EpisodeSpec
+from bbrgym.envs.episode import Episodes, EpisodeSpec
 from bbrgym.envs.sb3_env import SharedPolicyVecEnv
 from bbrgym.files import write_json
 
@@ -100,7 +100,7 @@ def test_the_best_agent_has_learned(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert result.reward == first["reward"] < 0
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", GRADIENT_ALGORITHMS)
 def test_a_killed_and_resumed_run_logs_the_same_and_ends_with_the_same_weights(
     finished: Path, tmp_path: Path, algorithm: str
 ) -> None:
@@ -139,7 +139,7 @@ def test_a_run_that_was_interrupted_in_an_update_ends_with_the_same_weights(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", GRADIENT_ALGORITHMS)
 @pytest.mark.parametrize("teacher", [None, "backlog"])
 def test_a_run_that_was_killed_twice_logs_the_same(tmp_path: Path, algorithm: str, teacher: str | None) -> None:
     changes: dict[str, Any] = {"agent": AGENTS[algorithm], "scenario": SCENARIO | {"rate_mbps": {"uniform": [6, 12]}}}
@@ -176,7 +176,7 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_starts_again(
         elif moment == "record":
             patched.setattr(Tracker, "log_scenarios", kill)
         elif moment == "evaluation":
-            patched.setattr(CheckpointCallback, "_on_training_start", kill)
+            patched.setattr(Callbacks, "on_training_start", kill)
         else:
             patched.setattr(checkpoint, "_digest", kill)
         with pytest.raises(Killed):
@@ -395,7 +395,7 @@ def test_a_learning_canary(tmp_path: Path) -> None:
         quiet(),
     )
     random = _RandomAgent()
-    env = SharedPolicyVecEnv(load_agent(tmp_path).spec, 2)
+    env = Episodes(load_agent(tmp_path).spec, 2)
     by_chance = evaluate_agent(random, env, 2)["eval/reward"]  # type: ignore[arg-type]
     untrained = read_metrics(tmp_path)[0]["metrics"]["eval/reward"]
     assert result.reward > 0.25 * untrained
@@ -415,7 +415,7 @@ def test_two_trainings_cannot_use_one_folder(tmp_path: Path) -> None:
     [
         (
             {"agent": {"algorithm": "dqn"}},
-            "unknown learning algorithm 'dqn'; known: ppo, recurrent_ppo, sac, tqc, crossq, td3",
+            "unknown learning algorithm 'dqn'; known: ppo, recurrent_ppo, sac, tqc, crossq, td3, cma",
         ),
         ({"agent": AGENTS["sac"] | {"n_steps": 3}}, "agent 'sac': unknown key 'n_steps'"),
         ({"agent": PPO | {"gama": 0.9}}, "agent 'ppo': unknown key 'gama' .*; known: learning_rate"),
@@ -443,7 +443,7 @@ def test_a_finished_run_is_not_overwritten(finished: Path, tmp_path: Path) -> No
             learn(folder)
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", GRADIENT_ALGORITHMS)
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
 def test_an_exported_agent_acts_like_its_model(algorithm: str, activation: str, tmp_path: Path) -> None:
     config = changed(agent=AGENTS[algorithm])
