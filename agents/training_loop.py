@@ -185,20 +185,30 @@ def _draw_curve(directory: Path, tracker: Tracker) -> None:
     # Steps that were repeated after a kill count once, by the later line, which led to the result.
     learned: dict[int, float] = {}
     evaluated: dict[int, float] = {}
+    fitness: dict[int, float] = {}
     for line in read_metrics(directory):
         metrics = line["metrics"]
         if "rollout/ep_rew_mean" in metrics:
             learned[line["step"]] = metrics["rollout/ep_rew_mean"] / metrics["rollout/ep_len_mean"]
         if "eval/reward" in metrics:
             evaluated[line["step"]] = metrics["eval/reward"]
+        if "search/fitness_mean" in metrics:
+            fitness[line["step"]] = metrics["search/fitness_mean"]
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
-    for points, style, color, label in (
-        (learned, "-", "#0072b2", "training, exploring"),
-        (evaluated, "o-", "#d55e00", "evaluation"),
-    ):
-        axes.plot(sorted(points), [points[step] for step in sorted(points)], style, color=color, label=label)
+    lines = [
+        (axes, learned, "-", "#0072b2", "training, exploring"),
+        (axes, evaluated, "o-", "#d55e00", "evaluation"),
+    ]
+    if fitness:  # in a unit of its own
+        lines[0] = axes.twinx(), fitness, "-", "#0072b2", "fitness, mean of the candidates"
+        lines[0][0].set_ylabel("fitness")
+    drawn = []
+    for of_line, points, style, color, label in lines:
+        drawn += of_line.plot(
+            sorted(points), [points[step] for step in sorted(points)], style, color=color, label=label
+        )
     axes.set(xlabel="steps (decisions of all flows)", ylabel="mean reward per decision", title=directory.name)
     axes.grid(alpha=0.3)
-    axes.legend()
+    axes.legend(handles=drawn)
     tracker.log_figure(figure, "training_curve.png")
