@@ -177,7 +177,7 @@ def test_a_bad_configuration_is_refused_before_anything_is_made(
 
 
 def test_where_flows_are_finite() -> None:
-    assert not Distribution.of("train").has_finite_flows
+    assert not Distribution.of("shared").has_finite_flows
     assert Distribution.of("web").has_finite_flows
 
 
