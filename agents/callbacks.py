@@ -1,15 +1,17 @@
-"""What happens during learning: evaluations, checkpoints, a time limit, progress, and logging."""
+"""What happens during learning, whatever learns: evaluations, checkpoints, a time limit, and progress."""
 
 from __future__ import annotations
 
 import logging
 import math
 import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
+from gymnasium.utils import seeding
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -19,19 +21,16 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.logger import KVWriter
 
-from bbrgym.agents.actor import export_agent
-from bbrgym.agents.checkpoint import TrainingState, restart_from_seed, save_checkpoint
+from bbrgym.agents.checkpoint import Restorable, TrainingState, save_checkpoint
 from bbrgym.agents.config import TrainConfig
 from bbrgym.agents.policy import Agent
 from bbrgym.agents.provenance import source_tags
 from bbrgym.agents.tracking import Tracker
+from bbrgym.baselines.policy_file import Network
 from bbrgym.envs.columns import LINK_COLUMNS
 from bbrgym.envs.engine import EngineError
-from bbrgym.envs.episode import EpisodeSpec
-from bbrgym.envs.sb3_env import SharedPolicyVecEnv, check_engines
+from bbrgym.envs.episode import Episodes, EpisodeSpec
 
 LOGGER = logging.getLogger(__name__)
 
@@ -39,20 +38,56 @@ EVALUATION_SEED: Final = 2**32
 """Seed of the first evaluation episode. Training seeds are below it, so no episode is in both."""
 
 
-class EvaluationCallback(BaseCallback):  # type: ignore[misc]  # Stable-Baselines3 is not type-checked, see pyproject.toml
-    """Evaluates the agent before the first step, every `eval_every` steps, and at the end, in the same episodes.
+class Learner(Restorable, Protocol):
+    """Learns a policy; `bbrgym.agents.training_loop` trains with any of them."""
 
-    Saves `<directory>/best`, the agent with the highest mean reward of those that have learned, and
-    `<directory>/final`, the last one. An agent without a gradient step is no result of the training: it is evaluated,
-    but is never the best. The metric `best/reward` is the reward of the best agent so far.
+    @property
+    def has_learned(self) -> bool:
+        """Whether the policy differs from the one at the start."""
+        ...
+
+    def learn(self, total_steps: int, callbacks: Callbacks) -> None:
+        """Learn until `total_steps` have been made in all, or `Callbacks.on_step` says to end.
+
+        It calls `on_training_start`, before each rollout `on_rollout_start`, in or after it `on_step`, and
+        `on_training_end`. After an EngineError it can be called again.
+
+        Raises:
+            EngineError: an engine failed.
+        """
+        ...
+
+    def agent(self) -> Agent:
+        """Return the present policy."""
+        ...
+
+    def restart(self, seed: int, state: TrainingState) -> None:
+        """Seed every random generator from the seed, the steps and the failures so far, and begin new episodes."""
+        ...
+
+    def close(self) -> None:
+        """End the engines."""
+        ...
+
+
+class Callbacks:
+    """Evaluates the agent, saves agents and checkpoints, and ends the training in time.
+
+    The agent is evaluated before the first step, every `eval_every` steps, and at the end, in the same episodes.
+    `<directory>/best` is the agent with the highest mean reward of those that have learned, `<directory>/final` the
+    last one. An agent that has not learned is no result of the training: it is evaluated, but is never the best. The
+    metric `best/reward` is the reward of the best agent so far.
+
+    A checkpoint is saved before the first rollout that begins `checkpoint_every` or more steps after the last one.
 
     Args:
         spec: of the environment.
         algorithm: the learner's name.
-        training: its `eval_every`, `eval_episodes` and `n_envs` are used.
+        training: what happens when.
         directory: the run's folder.
+        seed: of the training.
         tracker: gets the metrics.
-        console: gets a line per evaluation.
+        console: gets a line per evaluation, and a progress bar if it is a terminal.
         state: of the training, updated here.
     """
 
@@ -62,193 +97,23 @@ class EvaluationCallback(BaseCallback):  # type: ignore[misc]  # Stable-Baseline
         algorithm: str,
         training: TrainConfig,
         directory: Path,
+        seed: int,
         tracker: Tracker,
         console: Console,
         state: TrainingState,
     ) -> None:
-        super().__init__()
-        self._state = state
-        self._spec = spec
+        self.tracker = tracker
+        self.state = state
+        self.seed = seed
         self._algorithm = algorithm
         self._training = training
         self._directory = directory
-        self._tracker = tracker
         self._console = console
         self._made_with = {name: value for name, value in source_tags().items() if name != "host"}
-        self._env = SharedPolicyVecEnv(spec, min(training.n_envs, training.eval_episodes))
-
-    def close(self) -> None:
-        """Close the evaluation engines."""
-        self._env.close()
-
-    def _on_rollout_start(self) -> None:
-        evaluated_at = self._state.evaluated_at
-        if evaluated_at is None or self.model.num_timesteps - evaluated_at >= self._training.eval_every:
-            self._evaluate()
-
-    def _on_training_end(self) -> None:
-        agent = self._evaluate()
-        agent.save(self._directory / "final")
-
-    def _on_step(self) -> bool:
-        return True
-
-    def _evaluate(self) -> Agent:
-        steps = self.model.num_timesteps
-        agent = export_agent(self.model, self._algorithm, self._spec, {})
-        self._state.evaluated_at = steps
-        reward = None
-        try:
-            metrics = evaluate_agent(agent, self._env, self._training.eval_episodes)
-        except EngineError as error:
-            # The same episodes would fail again, so training continues without this evaluation.
-            LOGGER.warning("the evaluation after %d steps failed and is skipped: %s", steps, error)
-            self._tracker.log_metrics({"eval/engine_failures": 1.0}, steps)
-        else:
-            reward = metrics["eval/reward"]
-            self._tracker.log_metrics(metrics, steps)
-        agent.training = {
-            **{"algorithm": self._algorithm, "steps": steps, "seed": self.model.seed, "reward": reward},
-            "made_with": self._made_with,
-        }
-        if reward is None:
-            return agent
-        best = self._state.best_reward
-        is_best = self.model._n_updates > 0 and (best is None or reward > best)
-        if is_best:
-            best = self._state.best_reward = reward
-            agent.save(self._directory / "best")
-        if best is not None:
-            self._tracker.log_metrics({"best/reward": best}, steps)
-        self._console.print(
-            f"{steps} steps: evaluation reward per decision {reward:.3f}, utilisation "
-            f"{metrics['eval/utilisation']:.0%}, queue {metrics['eval/queue_ms']:.1f} ms{', best' if is_best else ''}",
-            highlight=False,
-            soft_wrap=True,
-        )
-        return agent
-
-
-def evaluate_agent(agent: Agent, env: SharedPolicyVecEnv, episodes: int) -> dict[str, float]:
-    """Run the first `episodes` evaluation episodes, which are always the same.
-
-    Returns:
-        `eval/reward`: mean over episodes and flows of the mean reward per decision; `eval/reward_std`: their standard
-        deviation; `eval/utilisation` and `eval/queue_ms`: means over episodes and steps.
-
-    Raises:
-        EngineError: an engine failed.
-    """
-    flows = env.agents
-    engines = env.num_envs // flows
-    rewards: list[float] = []
-    links: list[npt.NDArray[np.float64]] = []
-    for first in range(0, episodes, engines):
-        env.seed(EVALUATION_SEED + first * flows)
-        agent.reset()
-        observations = env.reset()
-        # Engines beyond the last episode run too, but do not count.
-        is_running = np.arange(env.num_envs) < (episodes - first) * flows
-        total = np.zeros(env.num_envs)
-        count = np.zeros(env.num_envs)
-        while is_running.any():
-            observations, reward, dones, infos = env.step(agent.predict(observations))
-            check_engines(infos)
-            total += np.where(is_running, reward, 0.0)
-            count += is_running
-            links.append(env.record.link[is_running[::flows]])
-            is_running &= ~dones
-        rewards += (total[count > 0] / count[count > 0]).tolist()
-    link = dict(zip(LINK_COLUMNS, np.concatenate(links).mean(axis=0).tolist(), strict=True))
-    return {
-        "eval/reward": float(np.mean(rewards)),
-        "eval/reward_std": float(np.std(rewards)),
-        "eval/utilisation": link["utilisation"],
-        "eval/queue_ms": link["queue_mean_ms"],
-    }
-
-
-class EngineFailureCallback(BaseCallback):  # type: ignore[misc]  # Stable-Baselines3 is not type-checked, see pyproject.toml
-    """Counts the engines that fail in training steps. The environment starts them afresh, and training continues.
-
-    Args:
-        training: its `engine_failures` is the limit; the error of one more is raised, uncounted.
-        tracker: gets the count.
-        state: of the training, updated here.
-    """
-
-    def __init__(self, training: TrainConfig, tracker: Tracker, state: TrainingState) -> None:
-        super().__init__()
-        self._training = training
-        self._tracker = tracker
-        self._state = state
-
-    def _on_step(self) -> bool:
-        flows = self.training_env.unwrapped.agents
-        for info in self.locals["infos"][::flows]:
-            if "engine_error" in info:
-                if self._state.engine_failures >= self._training.engine_failures:
-                    raise EngineError(info["engine_error"])
-                self._state.engine_failures += 1
-                self.log(info["engine_error"], self.num_timesteps)
-        return True
-
-    def log(self, error: object, steps: int) -> None:
-        """Log a failure that was counted."""
-        self._tracker.log_metrics({"time/engine_failures": self._state.engine_failures}, steps)
-        LOGGER.warning(
-            "an engine failed after %d steps (failure %d, at most %d are allowed): %s",
-            *(steps, self._state.engine_failures, self._training.engine_failures, error),
-        )
-
-
-class CheckpointCallback(BaseCallback):  # type: ignore[misc]  # Stable-Baselines3 is not type-checked, see pyproject.toml
-    """Saves a checkpoint before the first rollout that begins `every` or more steps after the last one.
-
-    Args:
-        directory: the run's folder.
-        every: steps.
-        seed: of the training.
-        state: of the training.
-    """
-
-    def __init__(self, directory: Path, every: int, seed: int, state: TrainingState) -> None:
-        super().__init__()
-        self._directory = directory
-        self._every = every
-        self._seed = seed
-        self._state = state
+        self._episodes = Episodes(spec, min(training.n_envs, training.eval_episodes), is_healing=True)
         self._saved_at = 0
-
-    def _on_training_start(self) -> None:
-        self._saved_at = self.model.num_timesteps
-
-    def _on_rollout_start(self) -> None:
-        if self.model.num_timesteps - self._saved_at >= self._every:
-            self._saved_at = self.model.num_timesteps
-            save_checkpoint(self.model, self._directory, self._state)
-            restart_from_seed(self.model, self._seed, self._state)
-
-    def _on_step(self) -> bool:
-        return True
-
-
-class TimeLimitCallback(BaseCallback):  # type: ignore[misc]  # Stable-Baselines3 is not type-checked, see pyproject.toml
-    """Ends training after `minutes` of wall-clock time; None for no limit."""
-
-    def __init__(self, minutes: float | None) -> None:
-        super().__init__()
+        minutes = training.max_minutes
         self._deadline_s = math.inf if minutes is None else time.monotonic() + 60 * minutes
-
-    def _on_step(self) -> bool:
-        return time.monotonic() < self._deadline_s
-
-
-class ProgressCallback(BaseCallback):  # type: ignore[misc]  # Stable-Baselines3 is not type-checked, see pyproject.toml
-    """Shows a progress bar on a terminal."""
-
-    def __init__(self, total_steps: int, console: Console) -> None:
-        super().__init__()
         self._bar = Progress(
             TextColumn("training"),
             BarColumn(),
@@ -259,39 +124,163 @@ class ProgressCallback(BaseCallback):  # type: ignore[misc]  # Stable-Baselines3
             transient=True,
             disable=not console.is_terminal,
         )
-        self._task = self._bar.add_task("training", total=total_steps)
+        self._task = self._bar.add_task("training", total=training.total_steps)
 
-    def _on_training_start(self) -> None:
+    def close(self) -> None:
+        """Close the evaluation engines, and remove the progress bar from the terminal."""
+        self._bar.stop()
+        self._episodes.close()
+
+    def on_training_start(self, learner: Learner) -> None:
+        """Show progress."""
+        self._saved_at = learner.steps
         self._bar.start()
 
-    def _on_step(self) -> bool:
-        self._bar.update(self._task, completed=self.num_timesteps)
-        return True
+    def on_rollout_start(self, learner: Learner) -> None:
+        """Evaluate, and save a checkpoint, if it is time."""
+        steps, evaluated_at = learner.steps, self.state.evaluated_at
+        if evaluated_at is None or steps - evaluated_at >= self._training.eval_every:
+            self._evaluate(learner)
+        if steps - self._saved_at >= self._training.checkpoint_every:
+            self._saved_at = steps
+            save_checkpoint(learner, self._directory, self.state)
+            learner.restart(self.seed, self.state)
 
-    def close(self) -> None:
-        """Remove the bar from the terminal."""
-        self._bar.stop()
+    def on_step(self, steps: int) -> bool:
+        """Return whether there is time for more, after so many steps."""
+        self._bar.update(self._task, completed=steps)
+        return time.monotonic() < self._deadline_s
+
+    def on_training_end(self, learner: Learner) -> None:
+        """Evaluate and save the last agent."""
+        self._evaluate(learner).save(self._directory / "final")
+
+    def on_engine_failure(self, error: object, steps: int) -> None:
+        """Count an engine that failed in a step and was started afresh.
+
+        Raises:
+            EngineError: there were too many, and this one is not counted.
+        """
+        if self.state.engine_failures >= self._training.engine_failures:
+            raise EngineError(error)
+        self.state.engine_failures += 1
+        self.log_engine_failure(error, steps)
+
+    def log_engine_failure(self, error: object, steps: int) -> None:
+        """Log a failure that was counted."""
+        self.tracker.log_metrics({"time/engine_failures": self.state.engine_failures}, steps)
+        LOGGER.warning(
+            "an engine failed after %d steps (failure %d, at most %d are allowed): %s",
+            *(steps, self.state.engine_failures, self._training.engine_failures, error),
+        )
+
+    def log_metrics(self, metrics: Mapping[str, float], steps: int) -> None:
+        """Log metrics; `time/iterations` also counts those of the parts that were resumed."""
+        if "time/iterations" in metrics:
+            self.state.iterations += 1
+            metrics = {**metrics, "time/iterations": self.state.iterations}
+        self.tracker.log_metrics(metrics, steps)
+
+    def _evaluate(self, learner: Learner) -> Agent:
+        steps = learner.steps
+        agent = learner.agent()
+        self.state.evaluated_at = steps
+        reward = None
+        try:
+            metrics = evaluate_agent(agent, self._episodes, self._training.eval_episodes)
+        except EngineError as error:
+            # The same episodes would fail again, so training continues without this evaluation.
+            LOGGER.warning("the evaluation after %d steps failed and is skipped: %s", steps, error)
+            self.tracker.log_metrics({"eval/engine_failures": 1.0}, steps)
+        else:
+            reward = metrics["eval/reward"]
+            self.tracker.log_metrics(metrics, steps)
+        agent.training = {
+            **{"algorithm": self._algorithm, "steps": steps, "seed": self.seed, "reward": reward},
+            "made_with": self._made_with,
+        }
+        if reward is None:
+            return agent
+        best = self.state.best_reward
+        is_best = learner.has_learned and (best is None or reward > best)
+        if is_best:
+            best = self.state.best_reward = reward
+            agent.save(self._directory / "best")
+        if best is not None:
+            self.tracker.log_metrics({"best/reward": best}, steps)
+        self._console.print(
+            f"{steps} steps: evaluation reward per decision {reward:.3f}, utilisation "
+            f"{metrics['eval/utilisation']:.0%}, queue {metrics['eval/queue_ms']:.1f} ms{', best' if is_best else ''}",
+            highlight=False,
+            soft_wrap=True,
+        )
+        return agent
 
 
-class TrackerWriter(KVWriter):  # type: ignore[misc]  # Stable-Baselines3 is not type-checked, see pyproject.toml
-    """Passes what Stable-Baselines3 logs to a tracker, under the same names.
+def evaluate_agent(agent: Agent, env: Episodes, episodes: int) -> dict[str, float]:
+    """Run the first `episodes` evaluation episodes, which are always the same.
 
     Args:
-        tracker: gets the metrics.
-        state: of the training: Stable-Baselines3 counts iterations from 1 in every part of a resumed training.
+        agent: what acts.
+        env: whose engines that fail do not lose the episodes of the others (`is_healing`).
+        episodes: how many.
+
+    Returns:
+        `eval/reward`: mean over episodes and flows of the mean reward per decision; `eval/reward_std`: their standard
+        deviation; `eval/utilisation` and `eval/queue_ms`: means over episodes and steps.
+
+    Raises:
+        EngineError: an engine failed.
     """
+    flows, engines = env.spec.agents, env.count
+    rewards: list[float] = []
+    links: list[npt.NDArray[np.float64]] = []
+    for first in range(0, episodes, engines):
+        seeds = [EVALUATION_SEED + (first + engine) * flows for engine in range(engines)]
+        env.begin_resets(np.arange(engines), [seeding.np_random(seed)[0] for seed in seeds])
+        # Engines beyond the last episode run too, but do not count.
+        is_running = np.arange(engines) < episodes - first
+        total = np.zeros(engines * flows)
+        count = np.zeros(engines * flows)
+        for step in _steps(agent, env, env.finish_resets()):
+            are_running = is_running.repeat(flows)
+            total += np.where(are_running, step.rewards.astype(np.float32), 0.0)
+            count += are_running
+            links.append(step.link[is_running])
+            is_running = is_running & ~step.is_over
+            if not is_running.any():
+                break
+        rewards += (total[count > 0] / count[count > 0]).tolist()
+    link = dict(zip(LINK_COLUMNS, np.concatenate(links).mean(axis=0).tolist(), strict=True))
+    return {
+        "eval/reward": float(np.mean(rewards)),
+        "eval/reward_std": float(np.std(rewards)),
+        "eval/utilisation": link["utilisation"],
+        "eval/queue_ms": link["queue_mean_ms"],
+    }
 
-    def __init__(self, tracker: Tracker, state: TrainingState) -> None:
-        self._tracker = tracker
-        self._state = state
 
-    def write(self, key_values: dict[str, Any], key_excluded: dict[str, Any], step: int = 0) -> None:
-        """Log the numbers among the values."""
-        numbers = {name: float(v) for name, v in key_values.items() if isinstance(v, int | float | np.number)}
-        if "time/iterations" in numbers:
-            self._state.iterations += 1
-            numbers["time/iterations"] = self._state.iterations
-        self._tracker.log_metrics(numbers, step)
+class _Step(NamedTuple):
+    """One step of N engines with K agent flows each: shapes (N x K,), (N, `LINK_COLUMNS`) and (N,)."""
 
-    def close(self) -> None:
-        """Do nothing: the tracker belongs to the caller."""
+    rewards: npt.NDArray[np.float64]
+    link: npt.NDArray[np.float64]
+    is_over: npt.NDArray[np.bool_]
+
+
+def _steps(agent: Agent, env: Episodes, observations: npt.NDArray[np.float32]) -> Iterator[_Step]:
+    """Yield the steps of an agent in episodes that have begun; what follows the end of an episode means nothing."""
+    agent.reset()
+    if env.can_roll and isinstance(agent.network, Network) and not agent.network.lstm:
+        rollout = env.begin_rollout(np.zeros((env.most_steps, len(observations), 2), np.float32))
+        env.run(rollout, agent.compiled)
+        rewards = env.spec.reward.evaluate(rollout.context()).reshape(env.most_steps, -1)
+        yield from map(_Step, rewards, rollout.arrays.link, rollout.terminated | rollout.truncated)
+        return
+    while True:
+        env.act(agent.predict(observations), np.flatnonzero(env.is_running))
+        result = env.finish_step()
+        if result.errors:
+            raise EngineError(next(iter(result.errors.values())))
+        observations = result.observations
+        yield _Step(result.rewards, result.record.link, result.terminated | result.truncated)

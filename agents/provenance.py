@@ -16,7 +16,7 @@ from bbrgym.waiting import announcing
 def source_tags() -> dict[str, str]:
     """Return what could change a run's numbers: versions, and in a checkout the commit and whether it is modified."""
     tags = {"python": platform.python_version(), "host": socket.gethostname()}
-    for distribution in ("bbrgym", "ns3", "gymnasium", "numpy", "torch", "stable-baselines3"):
+    for distribution in ("bbrgym", "ns3", "gymnasium", "numpy", "torch", "stable-baselines3", "cma"):
         try:
             tags[distribution] = metadata.version(distribution)
         except metadata.PackageNotFoundError:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 from rich.console import Console
 
 from bbrgym.agents.checkpoint_names import saved_steps
-from bbrgym.agents.config import ALGORITHMS, EXPERIMENT, TrainConfig
+from bbrgym.agents.config import ALGORITHMS, EXPERIMENT, SEARCH_ALGORITHMS, SearchConfig, TrainConfig
 from bbrgym.agents.tracking import read_run
 from bbrgym.checks import check_integer, check_name
 from bbrgym.envs.episode import EpisodeSpec
@@ -55,7 +54,6 @@ def check_training(config: Mapping[str, Any], directory: Path | None = None) -> 
     if directory is None:
         return
     _check_folder(directory)
-    _prepare_threads(training.torch_threads)
     from bbrgym.agents.training_loop import check_learner
 
     check_learner(config, spec, training)
@@ -155,17 +153,20 @@ def _check_folder(directory: Path) -> dict[str, Any] | None:
 
 def _read(config: Mapping[str, Any]) -> tuple[EpisodeSpec, TrainConfig]:
     """Check everything that can be wrong before torch is loaded or anything is written."""
-    require("training", "torch", "stable_baselines3", "sb3_contrib", "filelock")
+    agent = config.get("agent") or {}
+    is_search = agent.get("algorithm") in SEARCH_ALGORITHMS
+    require("training", *(("cma",) if is_search else ("torch", "stable_baselines3", "sb3_contrib")), "filelock")
     spec = EpisodeSpec.from_config(config)
     training = TrainConfig.from_dict(config.get("train") or {})
-    check_name("learning algorithm", (config.get("agent") or {}).get("algorithm"), ALGORITHMS)
+    check_name("learning algorithm", agent.get("algorithm"), ALGORITHMS)
+    if is_search:
+        SearchConfig.from_dict(agent).check_fits(spec, training)
     check_integer("seed", config.get("seed", 1), at_least=0, below=2**31)
     return spec, training
 
 
 def _train(config: Mapping[str, Any], directory: Path, console: Console, is_resumed: bool) -> TrainResult:
     spec, training = _read(config)
-    _prepare_threads(training.torch_threads)
     from bbrgym.agents.training_loop import run_training
 
     steps, reward = run_training(config, spec, training, directory, console, is_resumed)
@@ -175,12 +176,3 @@ def _train(config: Mapping[str, Any], directory: Path, console: Console, is_resu
         reward=math.nan if reward is None else reward,
         is_complete=steps >= training.total_steps,
     )
-
-
-def _prepare_threads(threads: int) -> None:
-    """Keep torch from spinning on cores that the engines need, which slows training many times over."""
-    os.environ.setdefault("OMP_NUM_THREADS", str(threads))  # read when torch is loaded
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    import torch
-
-    torch.set_num_threads(threads)

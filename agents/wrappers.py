@@ -10,6 +10,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
 from bbrgym.baselines.policy_file import Array
+from bbrgym.envs.observation import standardisation
 
 
 class _Wrapper(VecEnvWrapper):  # type: ignore[misc]  # Stable-Baselines3 is not type-checked, see pyproject.toml
@@ -68,13 +69,8 @@ class StandardiseObservation(_Wrapper):
         self.scale = np.ones(space.shape, np.float32)
 
     def fit(self, observations: Array) -> None:
-        """Compute the mean and the scale from observations of shape (n, length of an observation).
-
-        A feature whose standard deviation is below 0.01 is only centred, so as not to amplify noise.
-        """
-        self.mean = observations.mean(axis=0, dtype=np.float64).astype(np.float32)
-        deviation = observations.std(axis=0, dtype=np.float64)
-        self.scale = np.where(deviation < 0.01, 1.0, 1.0 / np.maximum(deviation, 0.01)).astype(np.float32)
+        """Compute the mean and the scale from observations of shape (n, length of an observation)."""
+        self.mean, self.scale = standardisation(observations)
 
     def standardise(self, observations: Array) -> Array:
         """Return the observations as the learner sees them."""

@@ -118,6 +118,15 @@ class Distribution:
         lists = (flows for scenario in _options(self.plain) for flows in _options(scenario.get("flows", [])))
         return tuple(sorted({index for flows in lists for index in _agents_of(flows)}))
 
+    @property
+    def has_finite_flows(self) -> bool:
+        """Whether a scenario can have a flow with a `size_bytes`, as those of a workload."""
+        if self.plain.get("workload") is not None:
+            return True
+        lists = _options(self.plain.get("flows", []))
+        flows = (option for flows in lists for flow in flows for option in _options(flow))
+        return any(size is not None for flow in flows for size in _options(flow.get("size_bytes")))
+
     def sample(self, rng: np.random.Generator) -> Scenario:
         """Draw a scenario."""
         return self.sample_with(_Chance(rng))

@@ -145,6 +145,26 @@ def _rows_of(engines: EngineBatch) -> tuple[npt.NDArray[Any], ...]:
 class RolloutBatch(EngineBatch, Protocol):
     """Engines that can also make many steps in one call, with agents whose policy they run themselves."""
 
+    def begin_resets(
+        self,
+        indices: Sequence[int],
+        scenarios: Sequence[Scenario],
+        seeds: Sequence[int],
+        steps_ms: Sequence[float],
+        policies: Sequence[Mapping[int, bytes]] | None = None,
+    ) -> None:
+        """See `EngineBatch`.
+
+        Args:
+            indices: which engines.
+            scenarios: what each of them simulates.
+            seeds: what decides everything random in each of them.
+            steps_ms: the length of the steps of each of them, in ms.
+            policies: for each of them: what flows of algorithm `policy` run, by their index, as C++ parses it
+                (`StoredPolicy.to_bytes`). Flows that are not in it run what their `policy` names.
+        """
+        ...
+
     def run(
         self,
         arrays: RolloutArrays,

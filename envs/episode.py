@@ -123,7 +123,7 @@ class EpisodeSpec:
         if distribution.duration_s is None or (self.step_ms is None and distribution.is_drawn):
             return None
         step_ms = self.interval_ms(distribution.example) if self.step_ms is None else self.step_ms
-        return -(-round(distribution.duration_s * 1e9) // whole_nanoseconds(step_ms))
+        return _count_steps(distribution.duration_s, step_ms)
 
     def make_engine(self) -> Engine:
         """Make an engine; the caller closes it."""
@@ -480,6 +480,12 @@ class Episodes:
         )
 
     @property
+    def most_steps(self) -> int:
+        """The most steps of one of the episodes that have begun."""
+        spec = self.spec
+        return max(_count_steps(each.duration_s, spec.interval_ms(each)) for each in self.scenarios)
+
+    @property
     def can_roll(self) -> bool:
         """Whether the engines can make the steps of a `Rollout`."""
         return isinstance(self._engines, RolloutBatch)
@@ -727,6 +733,10 @@ class Episodes:
         """Return which agent flows have delivered all their bytes, and which have reached their `stop_s`."""
         is_complete = (received_bytes >= self._size_bytes) & (is_active == 0)
         return is_complete, time_s[..., self._engine_of] >= self._stop_s
+
+
+def _count_steps(duration_s: float, step_ms: float) -> int:
+    return -(-round(duration_s * 1e9) // whole_nanoseconds(step_ms))
 
 
 def _make_episodes(spec: EpisodeSpec, count: int, is_healing: bool) -> Episodes:

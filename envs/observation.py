@@ -147,6 +147,19 @@ def check_features(what: str, names: Sequence[str], known: Iterable[str]) -> Non
         raise ValueError(f"features must have at least one name and none twice, got {list(names)}")
 
 
+def standardisation(observations: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    """Return what standardises observations, `(x - mean) * scale`: mean and 1 / standard deviation of each number.
+
+    One whose standard deviation is below 0.01 is only centred, so as not to amplify noise.
+
+    Args:
+        observations: shape (n, length of an observation).
+    """
+    mean = observations.mean(axis=0, dtype=np.float64).astype(np.float32)
+    deviation = observations.std(axis=0, dtype=np.float64)
+    return mean, np.where(deviation < 0.01, 1.0, 1.0 / np.maximum(deviation, 0.01)).astype(np.float32)
+
+
 def tabulate(rows: Array, gains: Array, preferences: Array | float = math.nan) -> Array:
     """Return what observations are computed from, column by column.
 

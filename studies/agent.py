@@ -23,6 +23,7 @@ from rich.console import Console
 
 import bbrgym
 from bbrgym import Flow, Scenario
+from bbrgym.agents.callbacks import evaluate_agent
 from bbrgym.agents.card import facts
 from bbrgym.agents.policy import Agent, load_agent, scripted_agent
 from bbrgym.agents.scripted import RULES
@@ -32,9 +33,9 @@ from bbrgym.benchmark.plots import over_time
 from bbrgym.benchmark.statistics import estimate
 from bbrgym.benchmark.style import COLOURS, MARKERS, Mark, empty_figure, name_lines, styled
 from bbrgym.cli import BENCHMARKS, make_console
+from bbrgym.envs.episode import Episodes
 from bbrgym.envs.observation import Observation
 from bbrgym.envs.reward import Reward
-from bbrgym.envs.sb3_env import SharedPolicyVecEnv
 from bbrgym.envs.trace import Trace
 from bbrgym.files import write_json, write_text
 from bbrgym.interruption import run_interruptible
@@ -96,11 +97,9 @@ def draw_curves(found: dict[str, list[tuple[int, float]]]) -> Figure:
 
 def validate(agent: Agent, reward: Reward) -> dict[str, float]:
     """Evaluate an agent in the reference's evaluation scenarios by this reward, whatever it was trained in."""
-    from bbrgym.agents.callbacks import evaluate_agent
-
     trained = load_agent(REFERENCE).spec
     spec = dataclasses.replace(agent.spec, scenario=trained.scenario, engine=trained.engine, reward=reward)
-    with closing(SharedPolicyVecEnv(spec, EPISODES)) as env:
+    with closing(Episodes(spec, EPISODES)) as env:
         return evaluate_agent(agent, env, EPISODES)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -55,7 +55,7 @@ class NativeEngine(Engine):
             self._batch = _native.Batch(1, len(scenario.flows), 1)
             self._arrays = _Arrays.of(self._batch)
         if self._last is None or self._last[0] is not scenario or self._last[1] != policies:
-            self._last = scenario, policies, _converted(scenario, policies)
+            self._last = scenario, policies, _with_policies(scenario.to_dict(), policies)
         self._batch.reset(0, self._last[2], seed)
 
     def _request_step(self, duration_ns: int) -> None:
@@ -106,13 +106,18 @@ class NativeBatch:
         self.close()
 
     def begin_resets(
-        self, indices: Sequence[int], scenarios: Sequence[Scenario], seeds: Sequence[int], steps_ms: Sequence[float]
+        self,
+        indices: Sequence[int],
+        scenarios: Sequence[Scenario],
+        seeds: Sequence[int],
+        steps_ms: Sequence[float],
+        policies: Sequence[Mapping[int, bytes]] | None = None,
     ) -> None:
-        """See `EngineBatch`.
+        """See `RolloutBatch`.
 
         Raises:
-            ValueError: a bad length of a step, an algorithm that this engine does not have, or more flows than
-                `max_flows` in a reset of some.
+            ValueError: a bad length of a step, an algorithm that this engine does not have, more flows than
+                `max_flows` in a reset of some, or bytes that are no policy.
         """
         flows = max(len(scenario.flows) for scenario in scenarios)
         if self._batch is None or flows > self._max_flows:
@@ -120,9 +125,10 @@ class NativeBatch:
                 raise ValueError(f"scenarios must have at most {self._max_flows} flows in a reset of some, got {flows}")
             self._make_batch(max(flows, self._max_flows))
         assert self._batch is not None
-        for index, scenario, seed, step_ms in zip(indices, scenarios, seeds, steps_ms, strict=True):
+        of_flows: Sequence[Mapping[int, bytes] | None] = policies or [None] * len(indices)
+        for index, scenario, seed, step_ms, given in zip(indices, scenarios, seeds, steps_ms, of_flows, strict=True):
             self._steps_ns[index] = whole_nanoseconds(step_ms)
-            self._batch.reset(index, self._converted(scenario), seed)
+            self._batch.reset(index, self._converted(scenario, given), seed)
 
     def begin_steps(self, indices: npt.NDArray[np.intp] | None = None, gains: FlowGains | None = None) -> None:
         """See `EngineBatch`; this call simulates."""
@@ -164,7 +170,7 @@ class NativeBatch:
     def close(self) -> None:
         """Free everything; a reset of all starts afresh."""
         self._batch: _native.Batch | None = None
-        self._last: tuple[Scenario, _native.Scenario] | None = None
+        self._last: _Converted | None = None
         self.flows = np.empty((self._count, 0, len(FLOW_COLUMNS)))
         self.link = np.empty((self._count, len(LINK_COLUMNS)))
         self.time_s = np.zeros(self._count)
@@ -175,12 +181,24 @@ class NativeBatch:
         self._batch = _native.Batch(self._count, max_flows, self._threads)
         self.flows, self.link, self.time_s, self.is_over, self.is_complete = _Arrays.of(self._batch)
 
-    def _converted(self, scenario: Scenario) -> _native.Scenario:
-        # Cached: if no scenario is drawn, every episode has the same one.
-        if self._last is None or self._last[0] is not scenario:
+    def _converted(self, scenario: Scenario, policies: Mapping[int, bytes] | None) -> _native.Scenario:
+        # Cached: if no scenario is drawn, every episode has the same one; a search runs many policies in the same one.
+        if self._last is None or self._last.scenario is not scenario:
             check_algorithms(scenario, NativeEngine.description)
-            self._last = scenario, _converted(scenario, read_policies(scenario))
-        return self._last[1]
+            plain, own = scenario.to_dict(), read_policies(scenario)
+            self._last = _Converted(scenario, plain, own, _with_policies(plain, own))
+        if policies is None:
+            return self._last.native
+        return _with_policies(self._last.plain, {**self._last.policies, **policies})
+
+
+class _Converted(NamedTuple):
+    """A scenario, the same in plain types, the policies that its flows name, and all of it in C++."""
+
+    scenario: Scenario
+    plain: dict[str, Any]
+    policies: Mapping[int, bytes]
+    native: _native.Scenario
 
 
 class _Arrays(NamedTuple):
@@ -198,8 +216,8 @@ class _Arrays(NamedTuple):
         return cls(batch.flow_rows, batch.link_rows, batch.times_s, *flags)
 
 
-def _converted(scenario: Scenario, policies: Mapping[int, bytes]) -> _native.Scenario:
-    plain = scenario.to_dict()
+def _with_policies(plain: dict[str, Any], policies: Mapping[int, bytes]) -> _native.Scenario:
+    """Convert `Scenario.to_dict()`, in which these flows get these policies."""
     for index, policy in policies.items():
         plain["flows"][index]["policy"] = policy
     return _native.Scenario(plain)

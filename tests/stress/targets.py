@@ -554,22 +554,17 @@ class CheckpointTarget(_FolderTarget):
     """A training's newest checkpoint and run.json; checksums fit to the damage half of the time."""
 
     def prepare(self, folder: Path) -> None:
-        from stable_baselines3.common.logger import Logger
         from training import changed
 
         from bbrgym.agents.checkpoint_names import checkpoint_folder, saved_steps
         from bbrgym.agents.config import TrainConfig
-        from bbrgym.agents.learner import make_model
         from bbrgym.agents.train import train
+        from bbrgym.agents.training_loop import make_learner
         from bbrgym.envs.episode import EpisodeSpec
-        from bbrgym.envs.sb3_env import SharedPolicyVecEnv
 
         config = changed({"total_steps": 64, "eval_every": 64}, engine={"name": "native"})
         train(config, folder, Console(file=io.StringIO()))
-        training = TrainConfig.from_dict(config["train"])
-        env = SharedPolicyVecEnv(EpisodeSpec.from_config(config), training.n_envs)
-        self._model = make_model(config["agent"], env, 1)
-        self._model.set_logger(Logger(folder=None, output_formats=[]))
+        self._learner = make_learner(config, EpisodeSpec.from_config(config), TrainConfig.from_dict(config["train"]))
         last, *others = saved_steps(folder)
         for steps in others:
             shutil.rmtree(checkpoint_folder(folder, steps))
@@ -590,7 +585,7 @@ class CheckpointTarget(_FolderTarget):
         from bbrgym.agents.tracking import read_run
 
         read_run(folder)
-        restore_latest(self._model, folder)
+        restore_latest(self._learner, folder)
 
 
 class ImportTarget(_FolderTarget):

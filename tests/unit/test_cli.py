@@ -80,7 +80,7 @@ def test_help_and_training_without_mlflow_load_nothing_heavy() -> None:
     ("arguments", "message"),
     [
         (["train", "scenario.rate_mbps=-1"], "rate_mbps must be in"),
-        (["train", "agent=dqn"], "bbrgym: unknown agent 'dqn'; known: crossq, "),
+        (["train", "agent=dqn"], "bbrgym: unknown agent 'dqn'; known: cma, crossq, "),
         (["train", "sede=1"], "bbrgym: unknown key 'sede' (did you mean seed?)"),
         (["train", "-m", "agent=sca,ppo"], "bbrgym: unknown agent 'sca' (did you mean 'sac'?)"),
         (["train", "seed"], "seed"),

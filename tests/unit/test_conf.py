@@ -19,6 +19,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import IntervalSweep
 from omegaconf import OmegaConf
 
+from bbrgym.agents.config import ALGORITHMS, GRADIENT_ALGORITHMS, SearchConfig
 from bbrgym.agents.tracking import TrackingConfig
 from bbrgym.agents.train import TrainConfig
 from bbrgym.benchmark.plan import Benchmark
@@ -104,7 +105,7 @@ def test_the_package_has_the_configuration() -> None:
     assert (CONF / "__init__.py").is_file()  # pkg:// needs it
 
 
-@pytest.mark.parametrize("algorithm", CHOICES["agent"])
+@pytest.mark.parametrize("algorithm", GRADIENT_ALGORITHMS)
 def test_agent_keys_are_arguments_of_the_learner(algorithm: str) -> None:
     from bbrgym.agents.learner import LEARNERS, learner_arguments
 
@@ -119,6 +120,19 @@ def test_defaults_are_those_of_the_code() -> None:
     assert TrainConfig.from_dict(config["train"]) == TrainConfig()
     assert set(config["train"]) == {f.name for f in dataclasses.fields(TrainConfig)}
     assert set(config["tracking"]) == {f.name for f in dataclasses.fields(TrackingConfig)}
+
+
+def test_all_agents_have_their_learner() -> None:
+    from bbrgym.agents.learner import LEARNERS
+
+    assert set(CHOICES["agent"]) == set(ALGORITHMS)
+    assert set(LEARNERS) == set(GRADIENT_ALGORITHMS)
+
+
+def test_defaults_of_a_search_are_those_of_the_code() -> None:
+    agent = plain("agent=cma")["agent"]
+    assert SearchConfig.from_dict(agent) == SearchConfig()
+    assert set(agent) == {f.name for f in dataclasses.fields(SearchConfig)}
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from torch.nn.utils import parameters_to_vector
 from training import AGENTS, SCENARIO, changed, learn, learn_until_killed, logged, quiet, same, weights
 
 from bbrgym.agents import imitation
-from bbrgym.agents.config import ALGORITHMS
+from bbrgym.agents.config import GRADIENT_ALGORITHMS
 from bbrgym.agents.imitation import Demonstrations, demonstrate, imitate, prepare
 from bbrgym.agents.learner import make_model
 from bbrgym.agents.scripted import BacklogRule
@@ -24,7 +24,7 @@ from bbrgym.agents.wrappers import ScaleReward, StandardiseObservation
 from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.envs.sb3_env import SharedPolicyVecEnv
 
-OFF_POLICY = [name for name in ALGORITHMS if "ppo" not in name]
+OFF_POLICY = [name for name in GRADIENT_ALGORITHMS if "ppo" not in name]
 ENTROPIC = ["sac", "tqc", "crossq"]
 WITH_TEACHER: dict[str, Any] = {"teacher": "backlog", "prepare_steps": 200}
 
@@ -81,7 +81,7 @@ def estimates(model: Any, shown: Demonstrations, steps: int) -> Any:
         return whole.reshape(seen.shape[1], steps).numpy().T
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", GRADIENT_ALGORITHMS)
 def test_actor_and_critic_are_fitted_to_the_teacher(algorithm: str) -> None:
     # With more, the values of SAC and its kin include entropy.
     model, spec = make(algorithm, **({"ent_coef": 0.001} if algorithm in ENTROPIC else {}))

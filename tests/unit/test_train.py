@@ -43,9 +43,9 @@ from training import (
 from bbrgym import EngineError, Scenario
 from bbrgym.agents import callbacks, checkpoint, training_loop
 from bbrgym.agents.actor import export_agent
-from bbrgym.agents.callbacks import CheckpointCallback
+from bbrgym.agents.callbacks import Callbacks
 from bbrgym.agents.checkpoint_names import saved_steps
-from bbrgym.agents.config import ALGORITHMS
+from bbrgym.agents.config import GRADIENT_ALGORITHMS
 from bbrgym.agents.learner import make_model
 from bbrgym.agents.policy import load_agent
 from bbrgym.agents.tracking import Tracker, read_metrics, read_run
@@ -100,7 +100,7 @@ def test_the_best_agent_has_learned(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert result.reward == first["reward"] < 0
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", GRADIENT_ALGORITHMS)
 def test_a_killed_and_resumed_run_logs_the_same_and_ends_with_the_same_weights(
     finished: Path, tmp_path: Path, algorithm: str
 ) -> None:
@@ -139,7 +139,7 @@ def test_a_run_that_was_interrupted_in_an_update_ends_with_the_same_weights(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", GRADIENT_ALGORITHMS)
 @pytest.mark.parametrize("teacher", [None, "backlog"])
 def test_a_run_that_was_killed_twice_logs_the_same(tmp_path: Path, algorithm: str, teacher: str | None) -> None:
     changes: dict[str, Any] = {"agent": AGENTS[algorithm], "scenario": SCENARIO | {"rate_mbps": {"uniform": [6, 12]}}}
@@ -173,7 +173,7 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_starts_again(
     place: dict[str, tuple[Any, str]] = {
         "model": (Tracker, "start"),
         "record": (Tracker, "log_scenarios"),
-        "evaluation": (CheckpointCallback, "_on_training_start"),
+        "evaluation": (Callbacks, "on_training_start"),
         "checkpoint": (checkpoint, "_digest"),
     }
     with monkeypatch.context() as patched:
@@ -399,7 +399,7 @@ def test_two_trainings_cannot_use_one_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"agent": {"algorithm": "dqn"}}, "'dqn'; known: ppo, recurrent_ppo, sac, tqc, crossq, td3"),
+        ({"agent": {"algorithm": "dqn"}}, "'dqn'; known: ppo, recurrent_ppo, sac, tqc, crossq, td3, cma"),
         ({"agent": AGENTS["sac"] | {"n_steps": 3}}, "agent 'sac': unknown key 'n_steps'"),
         ({"agent": PPO | {"n_steps": 0.5}}, r"agent\.n_steps must be an integer, got 0\.5"),
         ({"agent": PPO | {"policy_kwargs": {"activation_fn": "gelu"}}}, "unknown activation_fn 'gelu'"),
@@ -423,7 +423,7 @@ def test_a_finished_run_is_not_overwritten(finished: Path, tmp_path: Path) -> No
             learn(folder)
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", GRADIENT_ALGORITHMS)
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
 def test_an_exported_agent_acts_like_its_model(algorithm: str, activation: str, tmp_path: Path) -> None:
     config = changed(agent=AGENTS[algorithm])

@@ -1,0 +1,179 @@
+"""The fitness of candidates of a search: policies that drive all agent flows of scenarios."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from bbrgym._native import took_part
+from bbrgym.agents.config import SearchConfig
+from bbrgym.envs.columns import FLOW_COLUMNS
+from bbrgym.envs.engine import whole_nanoseconds
+from bbrgym.envs.engine_batch import EngineBatch, RolloutBatch
+from bbrgym.envs.episode import EpisodeSpec
+from bbrgym.envs.reward import RewardContext, conditions_of
+from bbrgym.envs.scenario import Scenario
+from bbrgym.envs.sharing import FairShares, Sharing
+
+Array = npt.NDArray[np.float64]
+
+
+class CandidateRuns:
+    """Runs every candidate in every scenario, all at once on all cores: episodes without a step of Python.
+
+    Args:
+        spec: of the environment, with the engine "native".
+        config: its `population`, `scenarios`, `fitness` and `warmup` are used.
+    """
+
+    def __init__(self, spec: EpisodeSpec, config: SearchConfig) -> None:
+        self._spec = spec
+        self._config = config
+        engines = spec.make_engine_batch(config.population * config.scenarios)
+        assert isinstance(engines, RolloutBatch)  # SearchConfig.check_fits
+        self._engines: RolloutBatch = engines
+
+    def measure(
+        self, candidates: Sequence[bytes], scenarios: Sequence[Scenario], seeds: Sequence[int]
+    ) -> tuple[Array, int]:
+        """Run the candidates.
+
+        Args:
+            candidates: policies as C++ runs them.
+            scenarios: with agent flows, which run the policies.
+            seeds: of the scenarios, the same for every candidate.
+
+        Returns:
+            The mean fitness of each candidate over the scenarios, and how many decisions they made together.
+        """
+        # Fast links have the most packets. They come first, so that no thread waits long for the last one.
+        order = sorted(range(len(scenarios)), key=lambda i: -scenarios[i].rate_mbps * scenarios[i].duration_s)
+        drawn, count = [scenarios[index] for index in order], len(candidates)
+        meter = self._make_meter(drawn, count)
+        engines = self._engines
+        engines.begin_resets(
+            range(len(drawn) * count),
+            [scenario for scenario in map(_with_policies, drawn) for _ in candidates],
+            [seeds[index] for index in order for _ in candidates],
+            [step_ms for step_ms in map(meter.step_ms, drawn) for _ in candidates],
+            [dict.fromkeys(scenario.agent_flows, policy) for scenario in drawn for policy in candidates],
+        )
+        engines.finish()
+        running = np.arange(len(drawn) * count)
+        while len(running):
+            engines.begin_steps(running)
+            engines.finish()
+            meter.read(engines, running)
+            running = running[~engines.is_over[running]]
+        intervals_s = np.array([whole_nanoseconds(self._spec.interval_ms(scenario)) / 1e9 for scenario in drawn])
+        steps = np.ceil(engines.time_s / intervals_s.repeat(count) - 1e-6)  # as an environment counts them
+        return meter.fitness().reshape(-1, count).mean(axis=0), int(steps.sum()) * self._spec.agents
+
+    def _make_meter(self, scenarios: Sequence[Scenario], repeats: int) -> _Meter:
+        if self._config.fitness == "reward":
+            return _RewardMeter(scenarios, repeats, self._spec)
+        return _FairPowerMeter(scenarios, repeats, self._config.warmup)
+
+    def close(self) -> None:
+        """End the engines."""
+        self._engines.close()
+
+
+def _with_policies(scenario: Scenario) -> Scenario:
+    """Return the scenario in which policies drive the agent flows, which keep everything else that they have."""
+    flows = (
+        dataclasses.replace(flow, algorithm="policy") if flow.algorithm == "agent" else flow for flow in scenario.flows
+    )
+    return dataclasses.replace(scenario, flows=tuple(flows))
+
+
+class _Meter(Protocol):
+    """Measures the fitness of runs: each scenario so often, one run after the other."""
+
+    def step_ms(self, scenario: Scenario) -> float:
+        """Return how often it reads the rows of a scenario, in ms."""
+        ...
+
+    def read(self, engines: EngineBatch, running: npt.NDArray[np.intp]) -> None:
+        """Read the rows of the last step of these runs."""
+        ...
+
+    def fitness(self) -> Array:
+        """Return the fitness of each run, when all are over."""
+        ...
+
+
+class _FairPowerMeter(_Meter):
+    """Fair power (`Sharing.fair_power`) of all flows of the link, competitors included, after a warm-up.
+
+    Steps are as long as the warm-up, so that one ends with it.
+    """
+
+    def __init__(self, scenarios: Sequence[Scenario], repeats: int, warmup: float) -> None:
+        self._warmup = warmup
+        self._shares = [shares for each in scenarios for shares in [FairShares.of(each, warmup)] * repeats]
+        self._measured_s = np.array([warmup * each.duration_s for each in scenarios]).repeat(repeats)
+        self._begin_s = np.zeros(len(self._shares))
+        shape = len(self._shares), max(len(each.flows) for each in scenarios)
+        self._active_s, self._received, self._delivered, self._rtt_ms = (np.zeros(shape) for _ in range(4))
+
+    def step_ms(self, scenario: Scenario) -> float:
+        return 1e3 * scenario.duration_s * (self._warmup or 1.0)
+
+    def read(self, engines: EngineBatch, running: npt.NDArray[np.intp]) -> None:
+        begin_s, end_s = self._begin_s[running], engines.time_s[running]
+        self._begin_s[running] = end_s
+        is_measured = begin_s >= self._measured_s[running] - 1e-6  # a step's length is rounded to ns
+        index, lengths_s = running[is_measured], (end_s - begin_s)[is_measured]
+        rows = np.nan_to_num(engines.flows[index, : self._received.shape[1]])
+        delivered = rows[..., _DELIVERED]
+        self._active_s[index] += rows[..., _IS_ACTIVE] * lengths_s[:, np.newaxis]
+        self._received[index] += rows[..., _RECEIVED]
+        self._delivered[index] += delivered
+        self._rtt_ms[index] += rows[..., _RTT] * delivered
+
+    def fitness(self) -> Array:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            throughputs_mbps = self._received * 8e-6 / self._active_s
+            rtts_ms = self._rtt_ms / self._delivered
+        measured = zip(self._shares, throughputs_mbps, rtts_ms, self._received.sum(axis=1).tolist(), strict=True)
+        return np.array(
+            [
+                Sharing.of(fair, throughput[: len(fair.mbps)], rtt[: len(fair.mbps)], received).fair_power
+                for fair, throughput, rtt, received in measured
+            ]
+        )
+
+
+class _RewardMeter(_Meter):
+    """The mean reward per decision of the agent flows, over all steps in which they take part."""
+
+    def __init__(self, scenarios: Sequence[Scenario], repeats: int, spec: EpisodeSpec) -> None:
+        self._spec = spec
+        self._flows = np.array([each.agent_flows for each in scenarios], dtype=np.int64).repeat(repeats, axis=0)
+        conditions = (conditions_of(each, each.agent_flows) for each in scenarios)
+        self._conditions = np.concatenate([of_flows for each in conditions for of_flows in [each] * repeats])
+        self._total, self._count = np.zeros(len(self._flows)), np.zeros(len(self._flows))
+
+    def step_ms(self, scenario: Scenario) -> float:
+        return self._spec.interval_ms(scenario)
+
+    def read(self, engines: EngineBatch, running: npt.NDArray[np.intp]) -> None:
+        flows = self._flows
+        context = RewardContext(engines.flows, engines.link, flows.ravel(), self._conditions)
+        rewards = self._spec.reward.evaluate(context).reshape(flows.shape)
+        part = np.take_along_axis(took_part(engines.flows), flows, axis=1)
+        self._total[running] += (rewards * part).sum(axis=1)[running]
+        self._count[running] += part.sum(axis=1)[running]
+
+    def fitness(self) -> Array:
+        return self._total / np.maximum(self._count, 1)
+
+
+_IS_ACTIVE, _RECEIVED, _DELIVERED, _RTT = map(
+    FLOW_COLUMNS.index, ("is_active", "received_bytes", "delivered_packets", "rtt_mean_ms")
+)

@@ -1,0 +1,210 @@
+"""Search in the weights of a policy, by CMA-ES: noise in the weights, and the outcome of whole episodes as the return.
+
+A generation draws weights from a normal distribution, runs each of these candidates in the same scenarios, and moves
+the distribution's mean, covariance and size towards the better half (Hansen and Ostermeier 2001; Hansen 2016,
+arXiv:1604.00772). The agent is the mean. No gradient, no critic, no noise in a step: what a candidate does is the same
+for all flows and the whole episode, so that its effect on the queue and on the shares is seen.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final
+
+import cma
+import numpy as np
+import numpy.typing as npt
+
+from bbrgym.agents.callbacks import Callbacks
+from bbrgym.agents.checkpoint import TrainingState
+from bbrgym.agents.config import SearchConfig
+from bbrgym.agents.fitness import CandidateRuns
+from bbrgym.agents.policy import Agent
+from bbrgym.baselines.policy_file import Array, Network, StoredPolicy
+from bbrgym.checks import check_integer
+from bbrgym.envs.episode import Episodes, EpisodeSpec
+from bbrgym.envs.observation import standardisation
+
+Weights = npt.NDArray[np.float64]
+
+OUTPUT_SCALE: Final = 0.3
+"""Scale of the last layer: weights of size 1, on standardised inputs, make actions of size 0.3, well within [-1, 1]."""
+
+_WEIGHTS, _INPUTS, _SCENARIOS, _SAMPLES = range(4)
+"""What random numbers are for: the second entry of a generator's seed, after the seed of the training."""
+
+
+class WeightSearch:
+    """See `bbrgym.agents.callbacks.Learner`. Decisions of all candidates are steps.
+
+    Everything random in a generation follows from the seed and the number of the generation. So a checkpoint needs no
+    generators, and none of CMA-ES's inner state: it has the fitness of all candidates so far, with which `restore`
+    repeats the search without its episodes, in about a millisecond per generation.
+
+    Args:
+        config: of the search.
+        spec: of the environment.
+        seed: decides everything random.
+    """
+
+    def __init__(self, config: SearchConfig, spec: EpisodeSpec, seed: int) -> None:
+        self.steps = 0
+        self._config = config
+        self._spec = spec
+        self._seed = seed
+        self._plain_spec = spec.to_config()
+        sizes = [*spec.observation.space.shape, *config.net_arch, 2]
+        self._shapes = [(outputs, inputs) for inputs, outputs in itertools.pairwise(sizes)]
+        self._runs = CandidateRuns(spec, config)
+        self._fitness: list[list[float]] = []  # of all candidates in all generations
+        self._inputs: tuple[Array, Array] | None = None  # mean and scale
+        self._random = _RandomNumbers()
+        self._search = self._make_search()
+
+    @property
+    def has_learned(self) -> bool:
+        """Whether there was a generation."""
+        return bool(self._fitness)
+
+    def learn(self, total_steps: int, callbacks: Callbacks) -> None:
+        """See `Learner`; a generation is a rollout."""
+        self._inputs = self._inputs or self._observe()
+        callbacks.on_training_start(self)
+        while self.steps < total_steps:
+            callbacks.on_rollout_start(self)
+            begin_s = time.monotonic()
+            fitness, decisions = self._make_generation()
+            self.steps += decisions
+            callbacks.log_metrics(
+                {
+                    "search/fitness_best": float(fitness.max()),
+                    "search/fitness_median": float(np.median(fitness)),
+                    "search/fitness_mean": float(fitness.mean()),
+                    "search/sigma": float(self._search.sigma),
+                    "time/iterations": len(self._fitness),
+                    "time/fps": decisions / (time.monotonic() - begin_s),
+                },
+                self.steps,
+            )
+            if not callbacks.on_step(self.steps):
+                break
+        callbacks.on_training_end(self)
+
+    def agent(self) -> Agent:
+        """Return the mean of the distribution."""
+        return Agent(self._spec, self._network(self._search.mean))
+
+    def restart(self, seed: int, state: TrainingState) -> None:
+        """Do nothing: every generation starts from its own seeds."""
+
+    def save(self, folder: Path) -> dict[str, Any]:
+        """See `Restorable`."""
+        assert self._inputs is not None
+        np.savez(
+            folder / "search.npz",
+            fitness=np.array(self._fitness).reshape(-1, self._config.population),
+            mean=self._search.mean,
+            inputs=np.stack(self._inputs),
+        )
+        return {}
+
+    def restore(self, folder: Path, description: Mapping[str, Any]) -> None:
+        """See `Restorable`."""
+        steps = check_integer("steps", description["steps"], at_least=0)
+        with np.load(folder / "search.npz", allow_pickle=False) as saved:
+            fitness, mean, inputs = saved["fitness"], saved["mean"], saved["inputs"]
+        self._fitness, self._search = [], self._make_search()
+        if fitness.shape[1:] != (self._config.population,) or inputs.shape != (2, self._shapes[0][1]):
+            raise ValueError("search.npz is of another configuration")
+        for of_generation in fitness:
+            self._tell(self._ask(), of_generation)
+        if not np.allclose(self._search.mean, mean):
+            raise ValueError("the search cannot be repeated: it was made with other versions of cma or NumPy")
+        self.steps, self._inputs = steps, (inputs[0], inputs[1])
+
+    def close(self) -> None:
+        """See `Learner`."""
+        self._runs.close()
+
+    def _make_generation(self) -> tuple[Weights, int]:
+        """Return the fitness of the candidates, and the decisions they made."""
+        rng = self._rng(_SCENARIOS, len(self._fitness))
+        scenarios = [self._spec.distribution.sample(rng) for _ in range(self._config.scenarios)]
+        seeds = rng.integers(1, 2**31, len(scenarios)).tolist()
+        weights = self._ask()
+        policies = [StoredPolicy(self._plain_spec, self._network(each)).to_bytes() for each in weights]
+        fitness, decisions = self._runs.measure(policies, scenarios, seeds)
+        self._tell(weights, fitness)
+        return fitness, decisions
+
+    def _make_search(self) -> cma.CMAEvolutionStrategy:
+        size = sum(outputs * inputs + outputs for outputs, inputs in self._shapes)
+        start = self._config.init_std * self._rng(_WEIGHTS).standard_normal(size)
+        start[-2:] = 0.0  # biases of the outputs: the first mean action is around the middle
+        return cma.CMAEvolutionStrategy(
+            start,
+            self._config.sigma,
+            {
+                "popsize": self._config.population,
+                "CMA_diagonal": size > self._config.diagonal_above,
+                "randn": self._random,
+                "seed": math.nan,  # leave NumPy's global generator alone
+                "verbose": -9,  # neither prints nor files
+                # The training's length says when it ends: CMA-ES's own criteria are for functions without noise.
+                **dict.fromkeys(("tolfun", "tolfunhist", "tolx"), 0),
+                **dict.fromkeys(("tolstagnation", "tolflatfitness", "tolfacupx", "tolconditioncov"), math.inf),
+            },
+        )
+
+    def _ask(self) -> list[Weights]:
+        self._random.rng = self._rng(_SAMPLES, len(self._fitness))
+        candidates: list[Weights] = self._search.ask()
+        return candidates
+
+    def _tell(self, candidates: Sequence[Weights], fitness: Weights) -> None:
+        self._search.tell(candidates, (-fitness).tolist())  # it minimises
+        self._fitness.append(fitness.tolist())
+
+    def _network(self, weights: Weights) -> Network:
+        layers = []
+        end = 0
+        for outputs, inputs in self._shapes:
+            begin, end = end, end + outputs * inputs
+            weight = weights[begin:end].reshape(outputs, inputs) / math.sqrt(inputs)
+            begin, end = end, end + outputs
+            layers.append((weight, weights[begin:end]))
+        layers[-1] = OUTPUT_SCALE * layers[-1][0], OUTPUT_SCALE * layers[-1][1]
+        network = Network(
+            tuple((weight.astype(np.float32), bias.astype(np.float32)) for weight, bias in layers),
+            activation=self._config.activation_fn,
+        )
+        return network if self._inputs is None else network.with_standardised_inputs(*self._inputs)
+
+    def _observe(self) -> tuple[Array, Array]:
+        """Return what standardises inputs, of episodes with random actions, constant as those of candidates are."""
+        count, agents = self._config.scenarios, self._spec.agents
+        rngs = [self._rng(_INPUTS, engine) for engine in range(count)]
+        with closing(Episodes(self._spec, count)) as env:
+            env.begin_resets(np.arange(count), rngs)
+            env.finish_resets()
+            actions = np.array([rng.uniform(-1.0, 1.0, 2) for rng in rngs], np.float32).repeat(agents, axis=0)
+            rollout = env.begin_rollout(np.tile(actions, (env.most_steps, 1, 1)))
+            env.run(rollout)
+            return standardisation(rollout.arrays.observations[1:][rollout.took_part()])
+
+    def _rng(self, purpose: int, number: int = 0) -> np.random.Generator:
+        return np.random.default_rng([self._seed, purpose, number])
+
+
+class _RandomNumbers:
+    """Draws the numbers that cma asks for from a generator that can be replaced."""
+
+    rng: np.random.Generator
+
+    def __call__(self, *shape: int) -> Weights:
+        return self.rng.standard_normal(shape)

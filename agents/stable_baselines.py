@@ -1,0 +1,229 @@
+"""A learner of Stable-Baselines3 in the training loop: its callbacks, its log and its checkpoints.
+
+Importing it loads torch.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.logger import KVWriter, Logger
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from stable_baselines3.common.save_util import load_from_zip_file, recursive_getattr
+from stable_baselines3.common.vec_env import VecMonitor
+
+from bbrgym.agents.actor import export_agent
+from bbrgym.agents.callbacks import Callbacks
+from bbrgym.agents.checkpoint import TrainingState
+from bbrgym.agents.config import TrainConfig
+from bbrgym.agents.imitation import prepare
+from bbrgym.agents.learner import make_model
+from bbrgym.agents.policy import Agent
+from bbrgym.agents.wrappers import StandardiseObservation
+from bbrgym.checks import check_integer
+from bbrgym.envs.episode import EpisodeSpec
+from bbrgym.envs.sb3_env import SharedPolicyVecEnv
+
+_REPLAY: Final = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
+
+
+class StableBaselinesLearner:
+    """See `bbrgym.agents.callbacks.Learner`.
+
+    Its checkpoints have Stable-Baselines3's `model.zip`, `inputs.npz` (`StandardiseObservation`), `replay.npz` for a
+    learner with a replay buffer, and counters and the statistics to be logged next.
+
+    Args:
+        agent: the learner's configuration, as for `make_model`.
+        spec: of the environment.
+        training: its `n_envs`, `critic_features`, `teacher` and `prepare_steps` are used.
+        seed: decides everything random.
+
+    Raises:
+        ValueError: the learner refuses its configuration.
+    """
+
+    def __init__(self, agent: Mapping[str, Any], spec: EpisodeSpec, training: TrainConfig, seed: int) -> None:
+        self._algorithm = agent["algorithm"]
+        self._spec = spec
+        self._training = training
+        self._seed = seed
+        self._teacher = training.make_teacher(spec.observation, spec.action)
+        self._has_begun = False
+        self._env = VecMonitor(SharedPolicyVecEnv(spec, training.n_envs, training.critic_features))
+        try:
+            self.model = make_model(agent, self._env, seed)
+        except BaseException:
+            self._env.close()
+            raise
+        self.model.set_logger(Logger(folder=None, output_formats=[]))
+
+    @property
+    def steps(self) -> int:
+        """Decisions learned from, of all flows."""
+        return int(self.model.num_timesteps)
+
+    @property
+    def has_learned(self) -> bool:
+        """Whether there was a gradient step."""
+        return bool(self.model._n_updates > 0)
+
+    def learn(self, total_steps: int, callbacks: Callbacks) -> None:
+        """See `Learner`."""
+        model, state = self.model, callbacks.state
+        has_begun, self._has_begun = self._has_begun, True
+        has_replay_buffer = hasattr(model, "replay_buffer")
+        if not state.is_prepared:
+            # With the failures, so that the episode that made an engine fail is not repeated.
+            prepare(model, self._teacher, self._training.prepare_steps, self._seed + state.engine_failures)
+            model.set_random_seed(self._seed)
+            state.is_prepared = True
+        if self._teacher is not None and has_replay_buffer:
+            model.learning_starts = 0  # the teacher's steps are in the buffer, so no random actions are needed
+        if has_begun:
+            self.restart(self._seed, state)
+        model.logger.output_formats[:] = [_LogWriter(callbacks)]
+        model.learn(
+            total_steps - model.num_timesteps,
+            callback=_Callback(self, callbacks),
+            log_interval=4 if has_replay_buffer else 1,  # episodes; rollouts
+            reset_num_timesteps=not has_begun,
+        )
+
+    def agent(self) -> Agent:
+        """See `Learner`."""
+        return export_agent(self.model, self._algorithm, self._spec, {})
+
+    def restart(self, seed: int, state: TrainingState) -> None:
+        """Seed every random generator from the seed, the steps and the failures so far, and begin new episodes.
+
+        This happens after saving a checkpoint and after restoring one, so that training continues identically in both
+        cases; generators need not be saved then, which is not possible for those of Python and the engines.
+
+        Raises:
+            EngineError: an engine could not begin an episode.
+        """
+        model = self.model
+        # With the failures, so that the episode that made an engine fail is not repeated.
+        entropy = [seed, model.num_timesteps, state.engine_failures]
+        mixed = int(np.random.SeedSequence(entropy).generate_state(1)[0]) >> 1  # below 2^31
+        model.set_random_seed(mixed)
+        model._last_obs = model.env.reset()
+        model._last_episode_starts = np.ones(model.env.num_envs, dtype=bool)
+        for states in getattr(model, "_last_lstm_states", None) or ():
+            for tensor in states:
+                tensor.zero_()
+
+    def save(self, folder: Path) -> dict[str, Any]:
+        """See `Restorable`."""
+        model = self.model
+        model.save(folder / "model.zip")
+        inputs = StandardiseObservation.of(model)
+        np.savez(folder / "inputs.npz", mean=inputs.mean, scale=inputs.scale)
+        if isinstance(model, OffPolicyAlgorithm):
+            _save_replay(model, folder / "replay.npz")
+        return {
+            "updates": model._n_updates,
+            "episodes": model._episode_num,
+            "returns_and_lengths": [[float(episode["r"]), int(episode["l"])] for episode in model.ep_info_buffer or ()],
+            "not_yet_logged": _numbers(model.logger.name_to_value),
+        }
+
+    def restore(self, folder: Path, description: Mapping[str, Any]) -> None:
+        """See `Restorable`."""
+        model = self.model
+        # Tensors only (torch.load with weights_only): the rest is a pickle of what follows from the configuration.
+        _, parameters, variables = load_from_zip_file(folder / "model.zip", device=model.device, load_data=False)
+        model.set_parameters(parameters, exact_match=True, device=model.device)
+        for name, value in (variables or {}).items():
+            if value is not None:  # a learned entropy coefficient
+                recursive_getattr(model, name).data = value.data
+        with np.load(folder / "inputs.npz", allow_pickle=False) as saved:
+            inputs = StandardiseObservation.of(model)
+            inputs.mean, inputs.scale = saved["mean"], saved["scale"]
+        if isinstance(model, OffPolicyAlgorithm):
+            _load_replay(model, folder / "replay.npz")
+        model.num_timesteps, model._n_updates, model._episode_num = (
+            check_integer(name, description[name], at_least=0) for name in ("steps", "updates", "episodes")
+        )
+        # In the types of VecMonitor: a mean of other ones differs in the last digits.
+        model.ep_info_buffer = deque(
+            ({"r": np.float32(total), "l": np.int32(length)} for total, length in description["returns_and_lengths"]),
+            maxlen=model._stats_window_size,
+        )
+        model.ep_success_buffer = deque(maxlen=model._stats_window_size)
+        for name, value in description["not_yet_logged"].items():
+            model.logger.record(name, float(value))
+        self._has_begun = True
+
+    def close(self) -> None:
+        """See `Learner`."""
+        self._env.close()
+
+
+class _Callback(BaseCallback):  # type: ignore[misc]  # Stable-Baselines3 is not type-checked, see pyproject.toml
+    """Calls the callbacks of the training, and counts engines that the environment starts afresh."""
+
+    def __init__(self, learner: StableBaselinesLearner, callbacks: Callbacks) -> None:
+        super().__init__()
+        self._learner = learner
+        self._callbacks = callbacks
+
+    def _on_training_start(self) -> None:
+        self._callbacks.on_training_start(self._learner)
+
+    def _on_rollout_start(self) -> None:
+        self._callbacks.on_rollout_start(self._learner)
+
+    def _on_step(self) -> bool:
+        flows = self.training_env.unwrapped.agents
+        for info in self.locals["infos"][::flows]:
+            if "engine_error" in info:
+                self._callbacks.on_engine_failure(info["engine_error"], self.num_timesteps)
+        return self._callbacks.on_step(self.num_timesteps)
+
+    def _on_training_end(self) -> None:
+        self._callbacks.on_training_end(self._learner)
+
+
+class _LogWriter(KVWriter):  # type: ignore[misc]  # Stable-Baselines3 is not type-checked, see pyproject.toml
+    """Passes what Stable-Baselines3 logs to the tracker, under the same names."""
+
+    def __init__(self, callbacks: Callbacks) -> None:
+        self._callbacks = callbacks
+
+    def write(self, key_values: dict[str, Any], key_excluded: dict[str, Any], step: int = 0) -> None:
+        """Log the numbers among the values."""
+        self._callbacks.log_metrics(_numbers(key_values), step)
+
+    def close(self) -> None:
+        """Do nothing: the tracker belongs to the caller."""
+
+
+def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
+    return {name: float(value) for name, value in values.items() if isinstance(value, int | float | np.number)}
+
+
+def _save_replay(model: OffPolicyAlgorithm, path: Path) -> None:
+    buffer = model.replay_buffer
+    size = buffer.buffer_size if buffer.full else buffer.pos
+    np.savez(
+        path,
+        allow_pickle=False,
+        position=np.array([buffer.pos, int(buffer.full)]),
+        **{name: getattr(buffer, name)[:size] for name in _REPLAY},
+    )
+
+
+def _load_replay(model: OffPolicyAlgorithm, path: Path) -> None:
+    buffer = model.replay_buffer
+    with np.load(path, allow_pickle=False) as saved:
+        position, full = saved["position"].tolist()
+        for name in _REPLAY:
+            getattr(buffer, name)[: len(saved[name])] = saved[name]
+    buffer.pos, buffer.full = position, bool(full)

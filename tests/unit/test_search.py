@@ -1,0 +1,204 @@
+"""The search in the weights of a policy (agents/search.py), with few candidates and short episodes."""
+
+from __future__ import annotations
+
+import copy
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from policies import make_agent
+from training import SCENARIO, Killed, KillingConsole, logged, quiet, run_of, same, weights
+
+from bbrgym import Scenario, simulate
+from bbrgym.agents.callbacks import evaluate_agent
+from bbrgym.agents.checkpoint_names import saved_steps
+from bbrgym.agents.config import SearchConfig
+from bbrgym.agents.fitness import CandidateRuns
+from bbrgym.agents.policy import load_agent
+from bbrgym.agents.tracking import read_metrics
+from bbrgym.agents.train import TrainResult, resume, train
+from bbrgym.cli import main
+from bbrgym.envs.distribution import Distribution
+from bbrgym.envs.episode import Episodes, EpisodeSpec
+from bbrgym.envs.native.engine import NativeEngine
+from bbrgym.envs.sharing import Sharing
+
+pytestmark = pytest.mark.usefixtures("no_figures")
+
+LONE: dict[str, Any] = {
+    "rate_mbps": 12,
+    "buffer_bdp": 4,
+    "duration_s": 4,
+    "flows": [{"algorithm": "agent", "rtt_ms": 20}],
+}
+CONFIG: dict[str, Any] = {
+    "scenario": LONE,
+    "engine": {"name": "native", "threads": None},
+    "agent": {"algorithm": "cma", "population": 8, "scenarios": 2},
+    "seed": 3,
+    "train": {"total_steps": 2 * 640, "eval_every": 640, "eval_episodes": 2, "checkpoint_every": 640},
+    "tracking": {"backend": "none"},
+}
+
+
+def search(directory: Path, steps: dict[str, Any] | None = None, **changes: Any) -> TrainResult:
+    return train(configure(steps, **changes), directory, quiet())
+
+
+def logged_values(directory: Path, name: str) -> list[float]:
+    return [line["metrics"][name] for line in read_metrics(directory) if name in line["metrics"]]
+
+
+def configure(steps: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
+    """Return `CONFIG` with changes, of `agent` and `train` by key."""
+    config = copy.deepcopy(CONFIG)
+    config["agent"] |= changes.pop("agent", {})
+    config["train"] |= steps or {}
+    return config | changes
+
+
+def test_a_search_finds_better_weights_from_a_random_start(tmp_path: Path) -> None:
+    # In the middle of these actions a queue fills the buffer.
+    action = {"cwnd_gain": [1.0, 16.0], "pacing_gain": [0.8, 3.2]}
+    steps = {"total_steps": 15 * 640, "eval_every": 10**9, "checkpoint_every": 10**9}
+    result = search(tmp_path, steps, action=action)
+    assert (result.steps, result.is_complete) == (15 * 640, True)
+    medians = logged_values(tmp_path, "search/fitness_median")
+    assert len(medians) == 15
+    assert np.mean(medians[-3:]) > np.mean(medians[:3]) + 0.2
+    first, last = logged_values(tmp_path, "eval/reward")
+    assert last > first
+    assert run_of(tmp_path)["status"] == "FINISHED"
+    assert load_agent(tmp_path).training["algorithm"] == "cma"
+
+
+@pytest.mark.parametrize("agent", [{}, {"net_arch": [6], "diagonal_above": 10, "fitness": "reward"}])
+def test_a_killed_and_resumed_search_logs_the_same_and_ends_with_the_same_weights(
+    tmp_path: Path, agent: dict[str, Any]
+) -> None:
+    through, stopped, other = (tmp_path / name for name in ("through", "stopped", "other"))
+    steps = {"total_steps": 4 * 640}
+    search(through, steps, agent=agent)
+    with pytest.raises(Killed):
+        train(configure(steps, agent=agent), stopped, KillingConsole(4))
+    assert saved_steps(stopped) == [2 * 640, 640]
+    assert resume(stopped, console=quiet()).steps == 4 * 640
+    assert logged(stopped) == logged(through)
+    assert same(weights(stopped), weights(through))
+    search(other, steps, agent=agent, seed=4)
+    assert not same(weights(other), weights(through))
+
+
+def test_a_candidate_in_the_engine_is_the_exported_agent(tmp_path: Path) -> None:
+    """Also beside a competitor, and with the parameters and times of its flows."""
+    flows = [
+        {"algorithm": "agent", "rtt_ms": 20, "jitter_ms": 1.0, "parameters": {"preference": 0.7}},
+        {"algorithm": "cubic", "rtt_ms": 30, "start_s": 0.5},
+        {"algorithm": "agent", "rtt_ms": 50, "start_s": 1.0, "stop_s": 3.5},
+    ]
+    scenario = Scenario.from_dict({**SCENARIO, "duration_s": 4, "loss": 0.01, "flows": flows})
+    spec = EpisodeSpec(scenario)
+    agents = [make_agent(seed=seed) for seed in (1, 2)]
+    config = SearchConfig(population=4, scenarios=2, warmup=0.25)
+    with closing(CandidateRuns(spec, config)) as runs:
+        faster = Scenario.from_dict({**scenario.to_dict(), "rate_mbps": 24})
+        found, decisions = runs.measure([agent.to_bytes() for agent in agents * 2], [scenario, faster], [5, 6])
+    expected = np.zeros(4)
+    for index, agent in enumerate(agents):
+        agent.save(tmp_path / str(index))
+        for each, seed in ((scenario, 5), (faster, 6)):
+            plain = each.to_dict()
+            for flow in (0, 2):
+                plain["flows"][flow] |= {"algorithm": "policy", "policy": str(tmp_path / str(index))}
+            trace = simulate(Scenario.from_dict(plain), seed=seed, step_ms=1000.0)  # as long as the warm-up
+            expected[index::2] += Sharing.of_trace(trace, 0.25).fair_power / 2
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    assert found[0] != found[1]
+    assert decisions == 4 * 2 * 2 * 40
+
+
+def test_the_reward_of_candidates_is_that_of_the_environment(tmp_path: Path) -> None:
+    agent = make_agent()
+    spec = EpisodeSpec(SCENARIO)
+    with closing(CandidateRuns(spec, SearchConfig(population=4, scenarios=1, fitness="reward"))) as runs:
+        found, _ = runs.measure([agent.to_bytes()] * 4, [Scenario.from_dict(SCENARIO)], [5])
+    agent.save(tmp_path / "agent")
+    plain = copy.deepcopy(SCENARIO)
+    for flow in plain["flows"]:
+        flow |= {"algorithm": "policy", "policy": str(tmp_path / "agent")}
+    scenario = Scenario.from_dict(plain)
+    trace = simulate(scenario, seed=5)
+    rewards = spec.reward.over_steps(scenario, (0, 1), trace.flows, trace.link)
+    np.testing.assert_allclose(found, rewards.mean(), rtol=1e-9)
+
+
+def test_an_evaluation_is_the_same_in_one_call_and_step_by_step() -> None:
+    agent = make_agent(scenario=SCENARIO)
+    flows = [SCENARIO["flows"][0], SCENARIO["flows"][1] | {"stop_s": {"uniform": [0.2, 0.6]}}]
+    scenario = SCENARIO | {"rate_mbps": {"uniform": [6, 24]}, "duration_s": {"choice": [1, 2]}, "flows": flows}
+    engines: tuple[Any, Any] = ("native", NativeEngine)  # the second one has no rollouts
+    found = []
+    for engine in engines:
+        with closing(Episodes(EpisodeSpec(scenario, engine=engine), 2, is_healing=True)) as env:
+            found.append(evaluate_agent(agent, env, 5))
+            assert env.can_roll == (engine == "native")
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"agent": {"populaton": 3}}, r"agent 'cma': unknown key 'populaton' \(did you mean 'population'"),
+        ({"agent": {"population": 3}}, "agent.population must be an integer >= 4, got 3"),
+        ({"agent": {"sigma": 0}}, "agent.sigma must be > 0, got 0"),
+        ({"agent": {"warmup": 1.0}}, r"agent.warmup must be in \[0, 1\), got 1.0"),
+        ({"agent": {"fitness": "power"}}, "unknown agent.fitness 'power'.*; known: fair_power, reward"),
+        ({"agent": {"net_arch": [0]}}, "agent.net_arch must be an integer >= 1, got 0"),
+        ({"agent": {"activation_fn": "gelu"}}, "unknown agent.activation_fn 'gelu'.*; known: tanh, relu"),
+        ({"engine": {"name": "fake"}}, "agent 'cma' needs the engine 'native', got 'fake'"),
+        ({"steps": {"teacher": "backlog"}}, "train.teacher needs an agent of ppo, .* got 'cma' with 'backlog'"),
+        (
+            {"scenario": {"flows": [{"algorithm": "agent"}, {"size_bytes": {"choice": [None, 9]}}]}},
+            "fair_power needs endless flows, .*: use agent.fitness=reward",
+        ),
+    ],
+)
+def test_a_bad_configuration_is_refused_before_anything_is_made(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        search(tmp_path / "run", **changes)
+    assert not (tmp_path / "run").exists()
+
+
+def test_where_flows_are_finite() -> None:
+    assert not Distribution.of("shared").has_finite_flows
+    assert Distribution.of("web").has_finite_flows
+
+
+@pytest.mark.usefixtures("in_new_folder")
+def test_a_sweep_of_searches() -> None:
+    small = ("scenario=single", "scenario.duration_s=2", "agent.population=4", "agent.scenarios=2", "tracking=none")
+    steps = ("train.total_steps=200", "train.eval_episodes=1")
+    assert main(["train", "-m", "agent=cma", *small, *steps, "agent.sigma=0.3,0.5", "hydra.sweep.dir=sweep"]) == 0
+    for folder in (Path("sweep/0"), Path("sweep/1")):
+        assert run_of(folder)["status"] == "FINISHED"
+        assert [line["step"] for line in read_metrics(folder) if "search/sigma" in line["metrics"]] == [160, 320]
+        assert load_agent(folder).training["steps"] in (160, 320)
+    assert not same(weights(Path("sweep/0")), weights(Path("sweep/1")))
+
+
+def test_a_search_does_not_load_torch(tmp_path: Path) -> None:
+    code = f"""
+import sys
+from pathlib import Path
+from bbrgym.agents.train import train
+train({configure()!r}, Path({str(tmp_path / "run")!r}))
+assert not {{"torch", "stable_baselines3"}} & sys.modules.keys()
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
