@@ -10,7 +10,7 @@ export OMP_WAIT_POLICY ?= PASSIVE
 # Containers set it. Every process of the tests would then compile all modules again, which takes seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup run papers league test test-all check recipe clients sanitize format stubs bench storm soak fuzz mutants fidelity linux agreement queues rivals rfc9743 preference ui clean
+.PHONY: setup run papers league test test-all check recipe clients sanitize format stubs bench storm soak fuzz mutants fidelity linux agreement queues rivals rfc9743 preference newcomer ui clean
 
 setup: $(SETUP)
 
@@ -145,6 +145,10 @@ rfc9743: setup
 preference: setup
 	$(BIN)/python -m studies.preference engine=ns3 "benchmark.seeds=[1,2]"
 	$(BIN)/python -m studies.preference write=docs/results/preference.md
+
+# What a newcomer's first training reaches on each id; hours.
+newcomer: setup
+	$(BIN)/python -m studies.newcomer --write docs/results/newcomer.md
 
 ui: setup
 	$(BIN)/bbrgym ui

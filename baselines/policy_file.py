@@ -31,8 +31,8 @@ FORMAT: Final = 1
 ACTIVATIONS: Final = ("tanh", "relu")
 OUTPUTS: Final = ("clip", "tanh")
 CWND_SCALES: Final = ("ratio", "packets", "excess")
-"""What equal steps of the action for cwnd_gain are: equal ratios of it, of the packets above one BDP, or of what the gain
-has above 1. The order is that of the enumeration in C++."""
+"""What equal steps of the action for cwnd_gain are: equal ratios of it, of the packets above one BDP, or of what the
+gain has above 1. The order is that of the enumeration in C++."""
 MODELS: Final = ("default", "bbr")
 """The models of the path that gains scale: `agent`'s, with the default values of its options, or with BBR's own."""
 

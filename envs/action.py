@@ -47,7 +47,8 @@ class Action:
         model: one of `MODELS`, for all agent flows (docs/algorithms/agent.md).
 
     Raises:
-        ValueError: bounds that are not two rising numbers > 0 (above 1 for a cwnd_gain by its excess), an unknown scale, or an unknown model.
+        ValueError: bounds that are not two rising numbers > 0 (above 1 for a cwnd_gain by its excess), an unknown
+            scale, or an unknown model.
     """
 
     cwnd_gain: tuple[float, float] = (1.05, 21.0)
@@ -62,8 +63,8 @@ class Action:
             object.__setattr__(self, name, _bounds(name, getattr(self, name)))
         if self.cwnd_scale == "excess" and not self.cwnd_gain[0] > 1:
             raise ValueError(
-                f"action.cwnd_gain must be above 1 with cwnd_scale='excess', got {self.cwnd_gain!r}; gains of 1 and less "
-                "need cwnd_scale='ratio'"
+                f"action.cwnd_gain must be above 1 with cwnd_scale='excess', got {self.cwnd_gain!r}; gains of 1 and "
+                "less need cwnd_scale='ratio'"
             )
 
     @property

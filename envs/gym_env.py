@@ -67,7 +67,8 @@ class BottleneckEnv(HasSpec, gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[
 
     ## Action Space
 
-    `Box(-1, 1, (2,), float32)`, mapped geometrically to the bounds of `action` (`bbrgym.envs.action.Action`). By default:
+    `Box(-1, 1, (2,), float32)`, mapped geometrically to the bounds of `action` (`bbrgym.envs.action.Action`). By
+    default:
 
     | index | gain        | -1   | 0    | 1    | means                                               |
     |-------|-------------|------|------|------|-----------------------------------------------------|

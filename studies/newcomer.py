@@ -1,8 +1,8 @@
 """What does a newcomer's first training reach? `python -m studies.newcomer [--write docs/results/newcomer.md]`.
 
 Plain Stable-Baselines3, its default hyper-parameters, one environment of `gymnasium.make`, no wrapper: PPO and SAC on
-each id with one agent. Beside them: the constant actions of a grid, random actions, and every hand-coded algorithm in the
-agent's place. All are judged by the mean reward per decision in the same episodes. Finished jobs are kept in
+each id with one agent. Beside them: the constant actions of a grid, random actions, and every hand-coded algorithm in
+the agent's place. All are judged by the mean reward per decision in the same episodes. Finished jobs are kept in
 runs/newcomer, so the same command resumes.
 """
 

@@ -60,7 +60,7 @@ DRAWN = Distribution.from_dict(
 EVERY_OPTION: dict[str, Any] = {
     "scenario": DRAWN.to_dict(),
     "observation": Observation(tuple(FEATURES), history=3),
-    "action": Action((1.0, 2.0), (0.9, 1.1)),
+    "action": Action((1.1, 2.0), (0.9, 1.1)),
     "reward": Reward(dict.fromkeys(TERMS, 0.1)),
     "step_ms": None,
     "step_rtts": 2.0,
@@ -381,7 +381,7 @@ class TestSpec:
         spec = EpisodeSpec(
             DRAWN,
             observation=Observation(("loss_rate",), history=2),
-            action=Action((1, 2), (0.5, 3)),
+            action=Action((1.5, 2), (0.5, 3)),
             reward=Reward({"delay": 2}),
             step_ms=None,
             step_rtts=1.5,
@@ -514,7 +514,7 @@ class TestIds:
         given = {
             "scenario": DRAWN,
             "observation": Observation(("loss_rate",), history=2),
-            "action": Action((1.0, 2.0)),
+            "action": Action((1.5, 2.0)),
             "reward": Reward({"delay": 2}),
             "step_ms": np.float64(50.0),
             "engine": "native",

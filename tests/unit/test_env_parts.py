@@ -124,7 +124,7 @@ FORMULAS: dict[str, tuple[tuple[str, ...], *tuple[tuple[tuple[float, ...], float
     "log_max_bandwidth": (
         ("max_bandwidth_mbps",), ((8,), math.log10(8)), ((1e5,), 4), ((1e-4,), -3), ((0,), -3)
     ),
-    "log_cwnd_gain": (("steered_cwnd_gain",), ((3,), math.log2(3)), ((32,), 4), ((0.01,), -4), ((0,), 0)),
+    "log_cwnd_gain": (("steered_cwnd_gain",), ((3,), math.log2(3)), ((64,), 5), ((0.01,), -4), ((0,), 0)),
     "log_pacing_gain": (("steered_pacing_gain",), ((0.5,), -1), ((32,), 4), ((0.01,), -4), ((0,), 0)),
     "preference": (("preference",), ((0.3,), 0.3), ((2,), 1), ((-1,), 0), ((math.nan,), 0.25)),
     "is_startup": (("mode",), ((0,), 1), ((1,), 0), ((2,), 0), ((3,), 0)),
@@ -215,7 +215,7 @@ class TestObservation:
 
 class TestAction:
     def test_the_ends_and_the_middle(self) -> None:
-        action = Action(cwnd_gain=(0.5, 4.0), pacing_gain=(0.5, 2.0))
+        action = Action(cwnd_gain=(0.5, 4.0), pacing_gain=(0.5, 2.0), cwnd_scale="ratio")
         assert action.gains([-1, -1]) == (0.5, 0.5)
         assert action.gains([1, 1]) == (4.0, 2.0)
         assert action.gains([0, 0]) == pytest.approx((math.sqrt(2), 1.0))

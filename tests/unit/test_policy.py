@@ -284,7 +284,7 @@ def test_observations_and_gains_follow_from_the_acks(
     lstm: tuple[int, ...], env: dict[str, Any], cwnd_scale: str
 ) -> None:
     observation = {"features": list(FEATURES), "history": 3}
-    action = {"cwnd_scale": cwnd_scale}
+    action = {"cwnd_gain": [0.25, 4.0], "pacing_gain": [0.75, 1.75], "cwnd_scale": cwnd_scale}
     agent = make_agent(lstm=lstm, scale=0.1, observation=observation, action=action, env=env)
     controller = make(agent)
     path = Path(controller, rate_mbps=10, rtt_ms=40, buffer_packets=60, lose=lambda number: number % 400 == 399)
