@@ -78,7 +78,6 @@ class Task:
     def __call__(self, config: DictConfig) -> float | None:
         """Run the function with the configuration that Hydra composed."""
         from hydra.core.hydra_config import HydraConfig
-        from hydra.errors import CompactHydraException
         from hydra.types import RunMode
         from omegaconf import OmegaConf
 
@@ -98,10 +97,8 @@ class Task:
             return self.function(plain, directory)
         except Exception as error:
             raise_if_interrupted()
-            if not is_explained(error):
+            if is_job or not is_explained(error):  # that of a job comes after the other jobs
                 raise
-            if is_job:
-                raise CompactHydraException(str(error)) from error  # Hydra prints it after the other jobs
             print(f"bbrgym: {error}", file=sys.stderr)
             raise SystemExit(1) from error
 
