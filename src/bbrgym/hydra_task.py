@@ -203,14 +203,9 @@ def add_overrides(added: list[str], arguments: Sequence[str]) -> list[str]:
 
 
 def run_explained(name: str, command: Callable[[], int]) -> int:
-    """Run a command. An error whose message is all that a user needs is printed as a line; others are raised.
+    """Run a command and return its exit status: 1 after an error whose message is all that is needed, and is printed.
 
-    Args:
-        name: of the command, for the line.
-        command: returns the exit status.
-
-    Returns:
-        The command's exit status, or 1 after such an error.
+    Other errors are raised. `name` is that of the command, for the message.
     """
     try:
         return command()
