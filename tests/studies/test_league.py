@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from in_process import ExecutorInThisProcess
+from pages import empty_page
 
 from bbrgym.baselines import registry
 from bbrgym.benchmark import run
@@ -23,17 +24,14 @@ from bbrgym.benchmark.results import BenchmarkResult
 from bbrgym.envs.scenario import Scenario
 from bbrgym.envs.sharing import FairShares, Sharing
 from bbrgym.envs.trace import simulate
-from studies import page
 from studies.experiments import compose_experiment
 from studies.league import suites
 from studies.league.__main__ import main
-from studies.league.page import MARK, goals, write_league_page
+from studies.league.page import goals, write_league_page
 from studies.league.regret import RegretVerdict, regret_verdict, regrets
 from studies.league.scores import SCORE, compare_scores, scores, standings
 from studies.league.suites import (
     ALONE,
-    FOUND,
-    OF_ONE_KIND,
     REDRAWN,
     League,
     LeaguePlan,
@@ -529,21 +527,6 @@ def test_there_is_no_harm_without_the_victims_alone() -> None:
 
 # All of it.
 
-NAMES = (
-    "runs",
-    "goals",
-    "regret",
-    *(suite for suite in OF_ONE_KIND if suite != FOUND),
-    "papers",
-    "friendliness",
-    "ns-3",
-)
-
-
-def marked(name: str, text: str) -> str:
-    return f"<!-- begin: {MARK} {name} -->\n{text}\n<!-- end: {MARK} {name} -->\n"
-
-
 SMALL = (
     "preset=quick",
     "presets.quick.seeds=[1,2]",
@@ -566,7 +549,7 @@ def test_the_whole_league_small_from_the_command_line_to_the_page(
     monkeypatch.setattr(run, "make_executor", ExecutorInThisProcess)
     path = Path("docs/league.md")
     path.parent.mkdir()
-    path.write_text("".join(marked(name, "old") for name in NAMES))
+    empty_page("league.md", path.parent)
     assert main([*SMALL, f"write={path}"]) == 0
     printed = capsys.readouterr().out
     assert "harm to CUBIC's throughput no greater than bbr2's" in printed
@@ -585,17 +568,10 @@ def test_the_whole_league_small_from_the_command_line_to_the_page(
 
     write_league_page(league, path, part=league)
     written = path.read_text()
-    assert "old" not in written
     assert written.count("Not run yet") == 1, "the redrawn paths, which take minutes"
     assert "; with the best setting of each: " in written
     assert "nan" not in written
     assert [file.name for file in Path("docs/league").iterdir()] == ["regret.png"]
-
-
-def test_the_page_has_the_marks_of_every_block() -> None:
-    text = (PAPERS.parents[2] / "docs" / "results" / "league.md").read_text(encoding="utf-8")
-    for name in NAMES:
-        page.with_block(text, f"{MARK} {name}", "")
 
 
 def test_a_league_without_results_has_no_page(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import fake_engine
 import pytest
 from fake_engine import FakeEngine
 from in_process import ExecutorInThisProcess
+from pages import empty_page
 
 from bbrgym import Scenario
 from bbrgym.benchmark.results import BenchmarkResult, ReportSections, load_benchmark
@@ -50,10 +51,8 @@ def line_of(text: str, experiment: str) -> list[str]:
 
 
 def test_from_the_command_line_to_the_page(capsys: pytest.CaptureFixture[str]) -> None:
-    names = ("runs", "summary", "experiments", "ablations")
-    marks = (f"<!-- begin: studies/papers {name} -->\n<!-- end: studies/papers {name} -->\n" for name in names)
-    Path("page.md").write_text("".join(marks))
-    assert main([f"only=[{SECOND},{FIRST}]", "write=page.md", *SHORT]) == 0
+    empty_page("papers.md", Path())
+    assert main([f"only=[{SECOND},{FIRST}]", "write=papers.md", *SHORT]) == 0
     text = capsys.readouterr().out
     # A run that two experiments have is made once.
     assert f"paper/{FIRST} (1 of 2)" in text
@@ -71,8 +70,8 @@ def test_from_the_command_line_to_the_page(capsys: pytest.CaptureFixture[str]) -
         command = result.plan["provenance"]["command"]
         assert command.startswith(f"bbrgym benchmark experiment=paper/{directory.name} preset=quick engine.name=fake")
     assert "Reports: runs/benchmark/…/report.html" in text
-    assert "Page: page.md" in text
-    page = Path("page.md").read_text()
+    assert "Page: papers.md" in text
+    page = Path("papers.md").read_text()
     assert all(f"### {name}\n" in page for name in (FIRST, SECOND))
 
     assert main([f"only={FIRST}", *SHORT]) == 0

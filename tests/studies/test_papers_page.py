@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pages import empty_page
 from paper_experiment import PAPER, claims_of, make_experiment
 
 from bbrgym.benchmark.results import load_benchmark
-from studies.page import with_block
-from studies.papers.page import MARK, write_page
+from studies.papers.page import write_page
 from studies.papers.report import paper_sections
 
-BLOCKS = ("runs", "summary", "experiments", "ablations")
 ACD = {
     "published": [
         {"metric": "inorder_loss", "scenario": "lossy", "competitor": "bbr", "is": "above", "value": 0.4},
@@ -45,23 +44,13 @@ def directories(runs: Path) -> list[Path]:
 @pytest.fixture(scope="module")
 def docs(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     docs = tmp_path_factory.mktemp("docs")
-    write_page(directories(runs), empty(docs / "benchmark.md"), runs / "claims")
+    write_page(directories(runs), empty_page("papers.md", docs), runs / "claims")
     return docs
-
-
-def empty(path: Path) -> Path:
-    """Write a page with its marks and nothing between them."""
-    path.write_text("".join(f"{marks(name, '')}\n" for name in BLOCKS))
-    return path
-
-
-def marks(name: str, text: str) -> str:
-    return f"<!-- begin: {MARK} {name} -->\n{text}\n<!-- end: {MARK} {name} -->"
 
 
 @pytest.fixture(scope="module")
 def page(docs: Path) -> str:
-    return (docs / "benchmark.md").read_text()
+    return (docs / "papers.md").read_text()
 
 
 def section(page: str, heading: str) -> str:
@@ -89,25 +78,21 @@ def test_what_is_missing_is_said_to_be(page: str) -> None:
 
 
 def test_the_page_has_the_marks_and_its_links_lead_somewhere(page: str, docs: Path) -> None:
-    results = Path(__file__).parents[2] / "docs" / "results"
-    document = (results / "papers.md").read_text(encoding="utf-8")
-    for name in BLOCKS:
-        with_block(document, f"{MARK} {name}", "")
     headings = re.findall(r"^#+ (.*)$", page, flags=re.MULTILINE)
     slugs = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
     inner = set(re.findall(r"\]\(#([^)]*)\)", page))
     assert {"calm-one", "calm-none"} <= inner <= {*slugs, "metrics-with-misleading-names"}
     images = re.findall(r"!\[[^\]]*\]\(([^)]*)\)", page)
-    assert images == [f"benchmark/{name}.png" for name in ("calm-one", "calm-two", "ablation-calm-one")]
-    assert sorted(images) == sorted(f"benchmark/{path.name}" for path in (docs / "benchmark").iterdir())
+    assert images == [f"papers/{name}.png" for name in ("calm-one", "calm-two", "ablation-calm-one")]
+    assert sorted(images) == sorted(f"papers/{path.name}" for path in (docs / "papers").iterdir())
     assert "**On \\<calm> \\| a study of \\*calmness\\***" in page
 
 
 def test_equal_results_make_equal_files(docs: Path, runs: Path, tmp_path: Path) -> None:
     copied = tmp_path / "elsewhere"
     shutil.copytree(runs, copied)
-    write_page(directories(copied), empty(tmp_path / "benchmark.md"), copied / "claims")
-    for path in [docs / "benchmark.md", *(docs / "benchmark").iterdir()]:
+    write_page(directories(copied), empty_page("papers.md", tmp_path), copied / "claims")
+    for path in [docs / "papers.md", *(docs / "papers").iterdir()]:
         assert (tmp_path / path.relative_to(docs)).read_bytes() == path.read_bytes()
 
 
@@ -157,8 +142,8 @@ def test_different_code_is_pointed_out(runs: Path, page: str, tmp_path: Path) ->
     make_experiment(tmp_path / "paper-quick" / "other", done=slice(0), code="01d")
     shutil.copytree(runs / "claims", tmp_path / "claims", dirs_exist_ok=True)
     chosen = [runs / "paper-quick" / "calm-one", tmp_path / "paper-quick" / "other"]
-    write_page(chosen, empty(tmp_path / "page.md"), tmp_path / "claims")
-    text = (tmp_path / "page.md").read_text()
+    write_page(chosen, empty_page("papers.md", tmp_path), tmp_path / "claims")
+    text = (tmp_path / "papers.md").read_text()
     assert "**The results are of different code**" in text
     assert row_of(text, "hash of the code")[1] == "01d, c0de"
 
