@@ -46,17 +46,6 @@ def test_the_runs_of_an_agent_are_kept_for_one_policy_and_its_defaults(monkeypat
     assert replace(beside).key != before[0]
 
 
-def test_the_grid_covers_the_ranges() -> None:
-    scenarios = [case.scenario for case in cases.GRID]
-    assert len(scenarios) == 20
-    assert {scenario.rate_mbps for scenario in scenarios} >= {5, 100}
-    assert {len(scenario.flows) for scenario in scenarios} == {1, 2, 4}
-    assert {flow.rtt_ms for scenario in scenarios for flow in scenario.flows} >= {10, 150}
-    assert {scenario.buffer_bdp for scenario in scenarios} >= {0.5, 8}
-    assert any(scenario.loss for scenario in scenarios)
-    assert sum(case.runs * case.scenario.duration_s for case in cases.GRID) < 45 * 60
-
-
 def test_a_pause_holds_one_packet_for_its_length() -> None:
     pauses = cases._with_pauses(replace(DUEL, duration_s=1.2), 60)
     assert [time for time, _ in pauses.rate_schedule] == pytest.approx([0.5, 0.53, 1.0, 1.03])

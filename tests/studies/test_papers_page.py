@@ -204,10 +204,3 @@ def test_published_entries_stand_beside_what_was_measured(paper_section: str) ->
     assert shown[2] == f"Measured {measured} instead of above 2; the cause is not isolated yet."
     assert shown[4] == "no index | is above &lt;i&gt;1&lt;/i&gt;"
     assert re.search(r" - \d+\.\d\d$", shown[5])  # A number that nothing can be compared with has its ratio.
-
-
-def test_report_of_a_paper_without_any_result(tmp_path: Path) -> None:
-    make_experiment(tmp_path / "paper-quick" / "calm", done=slice(0))
-    shown = section_of(tmp_path / "paper-quick" / "calm")
-    assert "On &lt;calm&gt;" in shown
-    assert "<figure>" not in shown
