@@ -384,45 +384,45 @@ def verdict_of(**competitors: tuple[float, float, float, float]) -> PaperVerdict
 def test_an_interval_above_all_others_and_nothing_worse_is_reached() -> None:
     verdict = verdict_of(ours=(4, 4, 0.1, 5), theirs=(6, 2, 0.1, 0), other=(5, 3, 0.1, 0), yard=(4, 4, 0, 0))
     assert verdict.best == "other"
-    assert verdict.above == verdict.algorithms == ["theirs", "other"]  # no verdict is about a yardstick
-    assert not verdict.worse_than_best  # half a thousandth more lost is not worse
-    assert verdict.is_first
-    assert verdict.is_reached
-    assert verdict.is_reached_against_own
+    assert verdict.all.above == verdict.all.algorithms == ["theirs", "other"]  # no verdict is about a yardstick
+    assert not verdict.all.worse  # half a thousandth more lost is not worse
+    assert verdict.all.is_first
+    assert verdict.all.is_reached
+    assert verdict.own.is_reached
 
 
 def test_what_is_worse_by_more_than_a_fiftieth_is_named() -> None:
     verdict = verdict_of(ours=(4, 4, 0.1, 40), theirs=(6, 2, 0.1, 39), other=(6, 2.4, 0.1, 0))
-    assert verdict.is_first
-    assert not verdict.is_reached
-    assert verdict.is_reached_against_own
-    assert verdict.is_reached_against_compared, "the paper compares no other algorithm"
-    assert [entry.metric for entry in verdict.worse_than_best] == ["throughput_mbps", "true_loss"]
-    assert verdict.worse_than_best[1] == Worse("true_loss", 0.004, 0.0, "other")
+    assert verdict.all.is_first
+    assert not verdict.all.is_reached
+    assert verdict.own.is_reached
+    assert verdict.compared.is_reached, "the paper compares no other algorithm"
+    assert [entry.metric for entry in verdict.all.worse] == ["throughput_mbps", "true_loss"]
+    assert verdict.all.worse[1] == Worse("true_loss", 0.004, 0.0, "other")
 
 
 def test_algorithms_that_the_paper_compares_count_apart() -> None:
     ours, worse, better = (4, 3.9, 0, 0), (6, 2, 0, 0), (4, 4, 0, 0)
     verdict = verdict_of(ours=ours, theirs=worse, known=worse, later=better)
-    assert verdict.compared == ["theirs", "known"]
-    assert verdict.is_reached_against_compared
-    assert not verdict.is_reached
+    assert verdict.compared.algorithms == ["theirs", "known"]
+    assert verdict.compared.is_reached
+    assert not verdict.all.is_reached
     verdict = verdict_of(ours=ours, theirs=worse, known=better)
-    assert verdict.is_reached_against_own
-    assert not verdict.is_reached_against_compared
+    assert verdict.own.is_reached
+    assert not verdict.compared.is_reached
 
 
 def test_intervals_that_overlap_are_not_above() -> None:
     verdict = verdict_of(ours=(4, 4, 1, 0), theirs=(4, 4.2, 1, 0))
-    assert verdict.above == []
-    assert not verdict.is_reached
-    assert not verdict.is_reached_against_own
+    assert verdict.all.above == []
+    assert not verdict.all.is_reached
+    assert not verdict.own.is_reached
 
 
 def test_equal_runs_stand_for_their_interval() -> None:
     verdict = verdict_of(ours=(4, 4, 0, 0), theirs=(4, 3.9, 0, 0))
     assert math.isnan(verdict.estimates["ours"].low)
-    assert verdict.is_reached
+    assert verdict.all.is_reached
 
 
 @pytest.mark.parametrize(
@@ -437,7 +437,7 @@ def test_the_best_setting_reaches_the_goal_or_comes_next(settings: dict[str, Any
     league = league_of(ours=(4.2, 2.9, 0, 0), theirs=(4.6, 2.4, 0, 0), **settings)
     (verdict,) = best_settings(league)
     assert verdict.learned == best
-    assert verdict.algorithms == ["theirs"]  # a setting is no algorithm
+    assert verdict.all.algorithms == ["theirs"]  # a setting is no algorithm
     (default,) = paper_verdicts(league)
     assert default.learned == "ours"
 
@@ -470,7 +470,7 @@ def test_harm_by_hand() -> None:
     verdict = harm_verdict(table, "cubic", "ours", "bbr2")
     assert verdict.own == pytest.approx(0.6)
     assert verdict.other == pytest.approx(0.6)
-    np.testing.assert_allclose([verdict.low, verdict.high], [-0.1, 0.1])
+    np.testing.assert_allclose(verdict.difference[:3], [0, -0.1, 0.1], atol=1e-12)
 
 
 def test_there_is_no_harm_without_the_victims_alone() -> None:
