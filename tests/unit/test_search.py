@@ -64,7 +64,7 @@ def configure(steps: dict[str, Any] | None = None, **changes: Any) -> dict[str, 
 
 def test_a_search_finds_better_weights_from_a_random_start(tmp_path: Path) -> None:
     # In the middle of these actions a queue fills the buffer.
-    action = {"cwnd_gain": [1.0, 16.0], "pacing_gain": [0.8, 3.2]}
+    action = {"cwnd_gain": [1.0, 16.0], "pacing_gain": [0.8, 3.2], "cwnd_scale": "ratio"}
     steps = {"total_steps": 15 * 640, "eval_every": 10**9, "checkpoint_every": 10**9}
     result = search(tmp_path, steps, action=action)
     assert (result.steps, result.is_complete) == (15 * 640, True)

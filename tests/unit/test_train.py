@@ -376,7 +376,7 @@ def test_a_learning_canary(tmp_path: Path) -> None:
         changed(
             {"total_steps": 4000, "eval_every": 1000, "eval_episodes": 2, "checkpoint_every": 10**6},
             scenario=scenario,
-            action={"cwnd_gain": [1.0, 16.0], "pacing_gain": [0.8, 3.2]},
+            action={"cwnd_gain": [1.0, 16.0], "pacing_gain": [0.8, 3.2], "cwnd_scale": "ratio"},
             agent=agent,
             reward={"terms": {"log_throughput": 1.0, "delay": 1.0, "loss": 1.0}},
             seed=1,
@@ -463,7 +463,7 @@ def test_the_content_hash_covers_what_decides_the_gains() -> None:
         make_agent().content_hash,
         make_agent(seed=2).content_hash,
         make_agent(lstm=(4,)).content_hash,
-        make_agent(action={"cwnd_gain": [0.5, 3.0]}).content_hash,
+        make_agent(action={"cwnd_gain": [1.5, 3.0]}).content_hash,
     ]
     assert len(set(hashes)) == 4
     assert make_agent(reward={"terms": {"throughput": 1.0}}).content_hash == hashes[0]
