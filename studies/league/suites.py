@@ -19,6 +19,7 @@ from bbrgym.agents.adversary import WARMUP
 from bbrgym.benchmark.plan import Benchmark, Competitor, find_competitors
 from bbrgym.benchmark.results import BenchmarkResult, load_benchmark
 from bbrgym.benchmark.run import run_benchmark
+from bbrgym.checks import check_keys, check_name
 from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.engine import EngineDescription, describe_engine
 from bbrgym.envs.scenario import Scenario
@@ -101,9 +102,7 @@ class LeaguePlan:
         """
         league, common = config["league"], dict(config["benchmark"])
         common["competitors"] = _expanded(common["competitors"], common["engine"])
-        for key in league:
-            if key not in _LEAGUE_KEYS:
-                raise ValueError(f"unknown field {key!r} of a league; known: {', '.join(_LEAGUE_KEYS)}")
+        check_keys("a league", league, _LEAGUE_KEYS)
         name = str(config["name"])
         suites = {
             **{
@@ -130,8 +129,7 @@ class LeaguePlan:
         known = [*suites, *league["papers"]]
         for field_ in ("only", "subset"):
             for suite in league[field_] or ():
-                if suite not in known:
-                    raise ValueError(f"unknown suite {suite!r} in league.{field_}; known: {', '.join(known)}")
+                check_name(f"suite in league.{field_}", suite, known)
         subset, only = league["subset"], league["only"]
         # Each run of `friendliness` needs the run in which its victim is alone.
         if subset is not None:
@@ -167,11 +165,10 @@ class LeaguePlan:
         for suite, config in self.suites.items():
             names = [competitor.name for competitor in Benchmark.from_dict(config).competitors]
             for name in (self.learned, self.rival, *self.yardsticks):
-                if suite != ALONE and name not in names:
-                    raise ValueError(f"unknown competitor {name!r} of the league; known: {', '.join(names)}")
-            entry = self.own.get(suite)
-            if entry is not None and entry.algorithm not in names:
-                raise ValueError(f"unknown competitor {entry.algorithm!r} of {suite}; known: {', '.join(names)}")
+                if suite != ALONE:
+                    check_name("competitor of the league", name, names)
+            if suite in self.own:
+                check_name(f"competitor of {suite}", self.own[suite].algorithm, names)
 
 
 _LEAGUE_KEYS: Final = (
@@ -384,8 +381,6 @@ def _name(competitor: str | Mapping[str, Any]) -> str:
 
 
 def _reduced(suite: str, config: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    known = config["scenarios"]
     for name in names:
-        if name not in known:
-            raise ValueError(f"unknown scenario {name!r} in the subset of {suite}; known: {', '.join(known)}")
-    return {**config, "scenarios": {name: known[name] for name in names}}
+        check_name(f"scenario in the subset of {suite}", name, config["scenarios"])
+    return {**config, "scenarios": {name: config["scenarios"][name] for name in names}}
