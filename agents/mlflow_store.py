@@ -72,10 +72,7 @@ def store_uri(root: Path | str | None = None) -> str:
 
 
 def run_ui(root: Path | str | None, port: int) -> int:
-    """Run MLflow's UI of the project's store, for this machine only, until it ends.
-
-    Returns:
-        1: it ends by itself only after an error, which it prints.
+    """Run MLflow's UI of the project's store, for this machine only; return 1 if it ends by itself, after an error.
 
     Raises:
         Exception: of any kind, if the store cannot be created.

@@ -23,10 +23,7 @@ FIGURES: Final = {
 def run_name(config: Mapping[str, Any], agent: str, seeds: Sequence[int]) -> str:
     """Return the name of a training or an evaluation, which begins with what tells it from others.
 
-    Args:
-        config: its configuration; `composition` has the choices and overrides of a command.
-        agent: the learning algorithm.
-        seeds: one or more.
+    In its configuration, `composition` has the choices and overrides of a command. `agent` is the learning algorithm.
     """
     composition = config.get("composition") or {}
     own = str(config.get("name") or "")
@@ -44,11 +41,8 @@ def run_name(config: Mapping[str, Any], agent: str, seeds: Sequence[int]) -> str
 def finished_name(record: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]) -> str:
     """Return the name of a finished run: with the metrics that matter, since MLflow's list has no column for them.
 
-    Those of a training are of its best evaluation after learning began, others are means over the steps.
-
-    Args:
-        record: its run.json.
-        lines: its metrics.jsonl, as `bbrgym.agents.tracking.read_metrics` returns it.
+    Those of a training are of its best evaluation after learning began, others are means over the steps. `record` is
+    its run.json, `lines` are those of `bbrgym.agents.tracking.read_metrics`.
     """
     kind = record["experiment"].partition("/")[0]
     figures = FIGURES.get(kind, ())
@@ -69,12 +63,7 @@ def experiment_description(experiment: str) -> str:
 
 
 def run_description(record: Mapping[str, Any], directory: Path) -> str:
-    """Return the description of a run: what it is, where its files are, and how it was made (in the UI a click away).
-
-    Args:
-        record: its run.json.
-        directory: its folder.
-    """
+    """Return the description of a run (run.json): what it is, where its files are, and the command that made it."""
     made = command_line()
     parts = [f"**{record['experiment']}**: {record['run_name']}", f"Files: `{directory.resolve()}`"]
     return "\n\n".join([*parts, *([f"Made by `{made}`"] if made else [])])

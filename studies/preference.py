@@ -31,7 +31,8 @@ from studies import page
 from studies.command import check_failures, run_command, split_settings
 from studies.experiments import compose_experiment
 
-ENGINES: Final = {"native": "native", "ns3": "ns-3"}
+MARK: Final = "studies/preference.py"
+ENGINES: Final = ("native", "ns3")
 ROLES: Final[Mapping[str, list[int] | None]] = {"cubic": [0], "kind": None}
 POLICY: Final = "policy "
 """What the names of the policy's settings begin with."""
@@ -53,12 +54,10 @@ class Point:
     Attributes:
         share: of the throughput, beside CUBIC.
         queue_ms: mean queueing delay, beside a flow of its own kind.
-        harm: the part of its throughput that CUBIC loses, compared with a flow of CUBIC's own kind in its place.
     """
 
     share: Estimate
     queue_ms: Estimate
-    harm: Estimate
 
     def is_within(self, front: Sequence[Point]) -> bool:
         """Whether one of these has as much of the link, up to the fair share, and no longer queue."""
@@ -98,19 +97,13 @@ def points(results: Mapping[str, BenchmarkResult]) -> Points:
         results: by the roles of `ROLES`.
     """
     cubic, kind = (run_table(results[role].results) for role in ROLES)
-    first, victim = cubic["throughput_mbps[0]"], cubic["throughput_mbps[1]"]
-    of_victim = victim.unstack("competitor")
-    harm = 1 - of_victim.div(of_victim["cubic"], axis=0)
+    first = cubic["throughput_mbps[0]"]
     table = pd.DataFrame(
-        {
-            "share": first / (first + victim),
-            "queue_ms": kind["link_queue_mean_ms"],
-            "harm": harm.stack().swaplevel(),
-        }
+        {"share": first / (first + cubic["throughput_mbps[1]"]), "queue_ms": kind["link_queue_mean_ms"]}
     )
     return {
         str(scenario): {
-            str(name): Point(*(estimate(runs[column].to_numpy()) for column in ("share", "queue_ms", "harm")))
+            str(name): Point(estimate(runs["share"].to_numpy()), estimate(runs["queue_ms"].to_numpy()))
             for name, runs in of_scenario.groupby(level="competitor", sort=False)
         }
         for scenario, of_scenario in table.groupby(level="scenario", sort=False)
@@ -163,49 +156,30 @@ def mixed(preferences: Sequence[float], seeds: Sequence[int]) -> Estimate:
 
 
 def write(path: Path) -> None:
-    """Write the page of every engine that has run."""
-    blocks = [
-        "# One knob",
-        'What a policy prefers is a parameter of each flow: `Flow("policy", parameters={"preference": 0.3})`, from 0, '
-        "the least delay, to 1, its own share beside rivals that fill the buffer "
-        "([policy](../algorithms/policy.md)). "
-        "This page shows what it buys on links of 20 Mbit/s and 40 ms: the share of a flow beside CUBIC, and the "
-        "queueing delay of two flows of the same kind. `make preference` generates it, and "
-        '`python -m studies.preference engine=ns3 "benchmark.seeds=[1,2,3]"` before it the part in ns-3.',
-    ]
-    plans = []
-    for engine, title in ENGINES.items():
+    """Write the blocks of the page: of every engine that has run, and of flows with different preferences."""
+    blocks = {}
+    for engine in ENGINES:
         folders = {role: BENCHMARKS / f"preference-{engine}" / role for role in ROLES}
         if not all((folder / "benchmark.json").is_file() for folder in folders.values()):
             continue
         results = {role: load_benchmark(folder) for role, folder in folders.items()}
-        plans += [result.plan for result in results.values()]
         found = points(results)
         link = page.write_figure(_figure(found), path, engine)
-        seeds = len(results["kind"].plan["config"]["seeds"])
-        blocks += [
-            f"## {title}",
-            f"{seeds} seeds; brackets are 95 % bootstrap intervals over them.",
+        blocks[engine] = [
+            f"{len(results['kind'].plan['config']['seeds'])} seeds.",
             summary(found),
             f"![Share beside CUBIC over the queueing delay among its own kind]({link})",
-            _table(found, lambda point: f"{point.share.text('.2f')}", "share beside CUBIC"),
-            _table(found, lambda point: f"{point.queue_ms.text('.1f')}", "queue among its own kind, ms"),
-            _table(
-                found, lambda point: f"{point.harm.text('.2f')}", "harm to CUBIC, relative to a flow of its own kind"
-            ),
+            _table(found, lambda point: point.share.text(".2f"), "share beside CUBIC"),
+            _table(found, lambda point: point.queue_ms.text(".1f"), "queue among its own kind, ms"),
+            *page.provenance(result.plan for result in results.values()),
         ]
     rows = []
     for preferences in MIXED:
         lowest = mixed(preferences, range(1, 11))
         verdict = "reached" if lowest.value >= LOWEST_SHARE else "missed"
         rows.append([", ".join(f"{value:g}" for value in preferences), lowest.text(".2f"), verdict])
-    blocks += [
-        "## Different preferences on one link",
-        "Goal: no flow has less than a third of an equal share. Native, 20 Mbit/s, 40 ms, 2 BDP, 10 seeds.",
-        page.table(["preferences of the flows", "lowest share, in equal shares", "goal"], rows, [1]),
-        *page.provenance(plans),
-    ]
-    page.write_page(blocks, path)
+    blocks["mixed"] = [page.table(["preferences of the flows", "lowest share, in equal shares", "goal"], rows, [1])]
+    page.write_blocks(path, MARK, {name: "\n\n".join(block) for name, block in blocks.items()})
 
 
 def _table(found: Points, text: Callable[[Point], str], title: str) -> str:

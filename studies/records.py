@@ -43,6 +43,7 @@ def read_record(cls: Any, what: str, plain: Any, keys: Mapping[str, str] | None 
                 raise ValueError(f"{what} has {text!r} in {key}: it must be a text (in quotes, in YAML)")
         if kind == "float":
             check_number(f"{what}: {key}", value)
+            value = float(value)
         arguments[field.name] = tuple(value) if kind.startswith("tuple") else value
     return arguments
 

@@ -5,7 +5,7 @@ t(1) / (n t(n)), with the wall times of one repetition: after start-up, when eve
 it. CPU times are those of this process and all processes below it, and show what costs on a machine that is not idle.
 
 A plan of many native runs is made, its results are written (as copies of one run's) and read again. With the measured
-costs of a run and of a call of the executor, this estimates the whole on many workers.
+costs of a run, this estimates the whole on many workers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor, Future
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -26,6 +25,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
+import numpy as np
 import psutil
 from rich.console import Console
 
@@ -34,7 +34,7 @@ from bbrgym.benchmark.run import run_benchmark
 from bbrgym.benchmark.worker import execute
 from bbrgym.envs.engine import make_engine
 from bbrgym.envs.trace import simulate
-from bbrgym.executors import EXECUTORS, ExecutorConfig, TaskExecutor, make_executor, run_in_chunks
+from bbrgym.executors import EXECUTORS, ExecutorConfig, TaskExecutor, make_executor
 from bbrgym.interruption import run_interruptible
 from bbrgym.processes import ProcessExecutor
 from studies import page
@@ -44,10 +44,6 @@ SCENARIO: Final = {"rate_mbps": 100, "duration_s": 60, "flows": [{"rtt_ms": 20},
 COMPETITORS: Final = ["bbr", "cubic", "bbr2", "newreno"]
 MANY: Final = (100, ["bbr", "bbr-acd", "bbr-acw", "bbr2", "bbq", "cubic", "da-bbr", "ebcc", "f-bbr2", "newreno"])
 """Scenarios and competitors of the large plan; seeds make it as large as it should be."""
-RUNS_S: Final = (1.0, 10.0)
-"""CPU seconds of other runs than the measured one, in the estimate: more packets, or ns-3."""
-EMPTY_CHUNKS: Final = 200
-
 Case = tuple[str, int]
 """An executor and its workers."""
 
@@ -62,10 +58,6 @@ class Sample:
         work_s: of the benchmark then: planning, runs, results.
         cpu_s: CPU time of that, of all processes.
         driver_cpu_s: the part of this process.
-        chunks: calls of the executor.
-        chunk_s: of a call with one empty task, if calls follow each other.
-        chunk_cpu_s: CPU time of that, of all processes.
-        driver_chunk_cpu_s: the part of this process.
     """
 
     start_s: float
@@ -73,10 +65,6 @@ class Sample:
     work_s: float
     cpu_s: float
     driver_cpu_s: float
-    chunks: int
-    chunk_s: float
-    chunk_cpu_s: float
-    driver_chunk_cpu_s: float
 
     @property
     def whole_s(self) -> float:
@@ -145,7 +133,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         f"{options.repetitions}; {len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f} at the end.",
         efficiencies(samples, runs, cost),
         f"### {plan.runs:,} native runs on {options.on} workers",
-        estimate(samples, runs, cost, plan, options.chunk, options.on),
+        estimate(samples, runs, cost, plan, options.on),
     ]
     page.publish("\n\n".join(blocks), MARK, options.write)
     return 0
@@ -184,36 +172,27 @@ def measure_cost(seeds: int = 3) -> Cost:
 
 def measure(config: Mapping[str, Any], executor: Mapping[str, Any]) -> Sample:
     """Run a benchmark on an executor that is started for it."""
-    began, cpu_s = time.perf_counter(), tree_cpu_s()
-    counted = _Counted(make_executor(ExecutorConfig.of(executor)))
+    times = [_times_s()]
+    started = make_executor(ExecutorConfig.of(executor))
     try:
-        with tempfile.TemporaryDirectory() as folder:
-            first = dict(SCENARIO, duration_s=1)
-            short = {"scenarios": {"short": first}, "seeds": list(range(1, 1 + 2 * counted.workers))}
-            _run(dict(config) | short | {"executor": dict(executor) | {"chunk_s": 0.001}}, Path(folder), counted)
-            started, started_cpu_s = time.perf_counter(), tree_cpu_s()
-        with tempfile.TemporaryDirectory() as folder:
-            counted.calls = 0
-            middle, middle_cpu_s, driver_cpu_s = time.perf_counter(), tree_cpu_s(), time.process_time()
-            _run(dict(config) | {"executor": dict(executor)}, Path(folder), counted)
-            ended, ended_cpu_s, driver_ended_cpu_s = time.perf_counter(), tree_cpu_s(), time.process_time()
-        chunks = counted.calls
-        for _ in run_in_chunks(abs, range(EMPTY_CHUNKS), counted, chunk_s=1e-6):
-            pass
-        empty_s, empty_cpu_s, driver_empty_cpu_s = time.perf_counter(), tree_cpu_s(), time.process_time()
+        short = {
+            "scenarios": {"short": dict(SCENARIO, duration_s=1)},
+            "seeds": list(range(1, 1 + 2 * started.workers)),
+            "executor": dict(executor) | {"chunk_s": 0.001},
+        }
+        for change in (short, {"executor": dict(executor)}):
+            with tempfile.TemporaryDirectory() as folder:
+                _run(dict(config) | change, Path(folder), started)
+                times.append(_times_s())
     finally:
-        counted.shutdown(cancel_futures=True)
-    return Sample(
-        start_s=started - began,
-        start_cpu_s=started_cpu_s - cpu_s,
-        work_s=ended - middle,
-        cpu_s=ended_cpu_s - middle_cpu_s,
-        driver_cpu_s=driver_ended_cpu_s - driver_cpu_s,
-        chunks=chunks,
-        chunk_s=(empty_s - ended) / EMPTY_CHUNKS,
-        chunk_cpu_s=(empty_cpu_s - ended_cpu_s) / EMPTY_CHUNKS,
-        driver_chunk_cpu_s=(driver_empty_cpu_s - driver_ended_cpu_s) / EMPTY_CHUNKS,
-    )
+        started.shutdown(cancel_futures=True)
+    (start_s, start_cpu_s, _), (work_s, cpu_s, driver_cpu_s) = np.diff(times, axis=0).tolist()
+    return Sample(start_s, start_cpu_s, work_s, cpu_s, driver_cpu_s)
+
+
+def _times_s() -> tuple[float, float, float]:
+    """Return the wall time, the CPU time of all processes, and that of this one."""
+    return time.perf_counter(), tree_cpu_s(), time.process_time()
 
 
 def measure_plan(planned: int) -> Plan:
@@ -276,60 +255,36 @@ def efficiencies(samples: Mapping[Case, Sequence[Sample]], runs: int, cost: Cost
                 f"{median(each.start_cpu_s for each in taken):.1f}",
                 f"{1e3 * overhead_s:.1f}",
                 f"{1e3 * median(each.driver_cpu_s / runs for each in taken):.1f}",
-                f"{1e3 * median(each.chunk_s for each in taken):.1f}",
-                f"{1e3 * median(each.chunk_cpu_s for each in taken):.1f}",
-                f"{median(each.chunks for each in taken):.0f}",
             ]
         )
     headings = [
         *("executor", "workers", "s", "efficiency", "with start-up", "start-up, s", "start-up, CPU s"),
-        *("overhead per run, CPU ms", "of it this process", "per chunk, ms", "per chunk, CPU ms", "chunks"),
+        *("overhead per run, CPU ms", "of it this process"),
     ]
     return page.table(headings, rows, range(1, len(headings)))
 
 
-def estimate(
-    samples: Mapping[Case, Sequence[Sample]], runs: int, cost: Cost, plan: Plan, chunk_s: float, workers: int
-) -> str:
-    """Return the formula and the table of what the large benchmark takes."""
+def estimate(samples: Mapping[Case, Sequence[Sample]], runs: int, cost: Cost, plan: Plan, workers: int) -> str:
+    """Return the table of what the large benchmark takes on each executor, by its costs with the most workers."""
     most = max(count for _, count in samples)
     rows = []
     for (name, count), taken in samples.items():
         if count != most:
             continue
-        start_s = median(each.start_s for each in taken)
-        call_s = median(each.driver_chunk_cpu_s for each in taken)
-        driver_s = median((each.driver_cpu_s - each.chunks * each.driver_chunk_cpu_s) / runs for each in taken)
-        result_s = max(0.0, driver_s - plan.reading_s / plan.runs)
         run_s = median((each.cpu_s - each.driver_cpu_s) / runs for each in taken)
-        for seconds in (run_s, *RUNS_S):
-            chunks = count_chunks(plan.runs, seconds, chunk_s, workers)
-            work_s = plan.runs * seconds / workers
-            busy_s = plan.runs * result_s + chunks * call_s
-            total_s = plan.planning_s + start_s + max(work_s, busy_s) + seconds + plan.reading_s
-            figures = [page.duration(work_s), f"{busy_s / max(work_s, busy_s):.1%}", page.duration(total_s)]
-            rows.append([name, f"{seconds:.2f}", f"{chunks:,}", *figures, f"{work_s / total_s:.3f}"])
-    headings = ["executor", "CPU s per run", "chunks", "runs / workers", "load of this process", "t", "efficiency"]
-    blocks = [
+        # What this process does per run while the workers run.
+        result_s = max(0.0, median(each.driver_cpu_s / runs for each in taken) - plan.reading_s / plan.runs)
+        work_s, busy_s = plan.runs * run_s / workers, plan.runs * result_s
+        start_s = median(each.start_s for each in taken)
+        total_s = plan.planning_s + start_s + max(work_s, busy_s) + run_s + plan.reading_s
+        figures = [page.duration(work_s), f"{busy_s / max(work_s, busy_s):.1%}", page.duration(total_s)]
+        rows.append([name, f"{run_s:.2f}", *figures, f"{work_s / total_s:.3f}"])
+    headings = ["executor", "CPU s per run", "runs / workers", "load of this process", "t", "efficiency"]
+    return (
         f"Planning takes {plan.planning_s:.1f} s of CPU time. The files of all runs are "
-        f"{plan.runs * cost.bytes / 1e9:.1f} GB. When all are done, repeating the benchmark (planning, reading the "
-        f"metrics of every run, writing `benchmark.json` and `results.parquet`) takes {plan.reading_s:.1f} s and "
-        f"{plan.memory_bytes / 1e6:.0f} MB.",
-        "    t = planning + start-up + max(runs x run / workers, runs x result + chunks x call) + run + reading",
-        "`result` and `call` are what this process does per run and per chunk while the workers run: its load. This is "
-        "an estimate, from costs that were measured here, for workers with a core each and as fast as this machine's. "
-        "The longer runs stand for more packets, or for ns-3.",
-        page.table(headings, rows, range(1, len(headings))),
-    ]
-    return "\n\n".join(blocks)
-
-
-def count_chunks(runs: int, run_s: float, chunk_s: float, workers: int) -> int:
-    """Return how many calls `run_in_chunks` makes of an executor whose tasks take `run_s`."""
-    executor = _Instant(workers, run_s)
-    for _ in run_in_chunks(abs, range(runs), executor, cost_s=lambda task: run_s, chunk_s=chunk_s):
-        pass
-    return executor.calls
+        f"{plan.runs * cost.bytes / 1e9:.1f} GB. Repeating the benchmark when all are done takes {plan.reading_s:.1f} "
+        f"s and {plan.memory_bytes / 1e6:.0f} MB.\n\n{page.table(headings, rows, range(1, len(headings)))}"
+    )
 
 
 def tree_cpu_s() -> float:
@@ -346,46 +301,6 @@ def _cpu_s(do: Callable[[], object]) -> float:
     began = time.process_time()
     do()
     return time.process_time() - began
-
-
-class _Counted(Executor):
-    """Counts the calls of an executor."""
-
-    def __init__(self, executor: TaskExecutor) -> None:
-        self._executor = executor
-        self.calls = 0
-
-    @property
-    def workers(self) -> int:
-        return self._executor.workers
-
-    @property
-    def lost(self) -> tuple[type[BaseException], ...]:
-        return self._executor.lost
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        self.calls += 1
-        return self._executor.submit(fn, *args, **kwargs)
-
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        self._executor.shutdown(wait, cancel_futures=cancel_futures)
-
-
-class _Instant(Executor):
-    """Answers a chunk at once, as if each task had taken some seconds."""
-
-    lost = ()
-
-    def __init__(self, workers: int, seconds: float) -> None:
-        self.workers, self._seconds = workers, seconds
-        self.calls = 0
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        self.calls += 1
-        _, tasks = args
-        future: Future[Any] = Future()
-        future.set_result([(None, None, self._seconds) for _ in tasks])
-        return future
 
 
 if __name__ == "__main__":

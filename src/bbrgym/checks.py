@@ -16,12 +16,7 @@ _INTEGERS: Final = (int, Integral)
 
 
 def check_keys(what: str, given: object, known: Iterable[str]) -> None:
-    """Check that `given` is a mapping whose keys are all in `known`.
-
-    Args:
-        what: what the mapping is, for the error: `train`, `a scenario`.
-        given: the mapping.
-        known: the keys it may have.
+    """Check that `given`, which errors call `what`, is a mapping whose keys are all `known`.
 
     Raises:
         ValueError: `train: unknown key 'step' (did you mean 'steps'?); known: steps, seed`.
@@ -110,14 +105,7 @@ def integer(text: str) -> int:
 
 
 def keep_integers(record: object, *names: str, prefix: str = "", **bounds: Any) -> None:
-    """Check fields of a frozen dataclass by `check_integer`, and store them as int.
-
-    Args:
-        record: the dataclass.
-        names: of the fields.
-        prefix: what comes before their names in errors.
-        bounds: as of `check_integer`.
-    """
+    """Check fields of a frozen dataclass by `check_integer`, and store them as int; errors name them after a prefix."""
     for name in names:
         object.__setattr__(record, name, check_integer(prefix + name, getattr(record, name), **bounds))
 

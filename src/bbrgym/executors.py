@@ -209,11 +209,7 @@ class ExecutorConfig:
 
 
 def make_executor(config: ExecutorConfig, is_fresh: bool = False) -> TaskExecutor:
-    """Start an executor, or connect to its cluster.
-
-    Args:
-        config: which one.
-        is_fresh: whether each call of it gets a process of its own. Dask's workers cannot do so.
+    """Start an executor, or connect to its cluster; `is_fresh`: each call gets its own process, except with Dask.
 
     Raises:
         ModuleNotFoundError: a package that it needs is not installed.

@@ -78,7 +78,6 @@ class Task:
     def __call__(self, config: DictConfig) -> float | None:
         """Run the function with the configuration that Hydra composed."""
         from hydra.core.hydra_config import HydraConfig
-        from hydra.errors import CompactHydraException
         from hydra.types import RunMode
         from omegaconf import OmegaConf
 
@@ -98,10 +97,8 @@ class Task:
             return self.function(plain, directory)
         except Exception as error:
             raise_if_interrupted()
-            if not is_explained(error):
+            if is_job or not is_explained(error):  # that of a job comes after the other jobs
                 raise
-            if is_job:
-                raise CompactHydraException(str(error)) from error  # Hydra prints it after the other jobs
             print(f"bbrgym: {error}", file=sys.stderr)
             raise SystemExit(1) from error
 
@@ -206,14 +203,9 @@ def add_overrides(added: list[str], arguments: Sequence[str]) -> list[str]:
 
 
 def run_explained(name: str, command: Callable[[], int]) -> int:
-    """Run a command. An error whose message is all that a user needs is printed as a line; others are raised.
+    """Run a command and return its exit status: 1 after an error whose message is all that is needed, and is printed.
 
-    Args:
-        name: of the command, for the line.
-        command: returns the exit status.
-
-    Returns:
-        The command's exit status, or 1 after such an error.
+    Other errors are raised. `name` is that of the command, for the message.
     """
     try:
         return command()

@@ -119,14 +119,9 @@ _THIS: Final = _Interruption()
 
 
 def run_interruptible(name: str, command: Callable[[], int]) -> int:
-    """Run a command, which Ctrl-C and SIGTERM end in order.
+    """Run a command, which Ctrl-C and SIGTERM end in order, and return its exit status.
 
-    Args:
-        name: of the command, for the message.
-        command: returns the exit status.
-
-    Returns:
-        The command's exit status, or 130 after Ctrl-C and 143 after SIGTERM, whatever it did then.
+    It is 130 after Ctrl-C and 143 after SIGTERM, whatever the command did then. `name` is for the message.
     """
     if not _is_main_thread() or _THIS.is_running:
         return command()

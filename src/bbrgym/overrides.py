@@ -22,12 +22,7 @@ from bbrgym.envs.scenario import Flow
 
 
 def command(words: str, overrides: Mapping[str, object]) -> str:
-    """Return a command line that can be pasted into a shell: words, and overrides whose values are texts.
-
-    Args:
-        words: as they are: `bbrgym evaluate`.
-        overrides: values by key. They are quoted for Hydra and for the shell where it is needed.
-    """
+    """Return a command line that can be pasted into a shell: words as they are, and overrides of these texts by key."""
     return " ".join([words, *(shlex.quote(f"{key}={value_of(str(text))}") for key, text in overrides.items())])
 
 

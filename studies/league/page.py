@@ -99,15 +99,17 @@ def goals(league: League) -> list[Goal]:
             )
     verdicts = paper_verdicts(league)
     if verdicts:
-        first, reached = (sum(flag) for flag in zip(*((v.is_first, v.is_reached) for v in verdicts), strict=True))
+        first, reached = (
+            sum(flag) for flag in zip(*((v.all.is_first, v.all.is_reached) for v in verdicts), strict=True)
+        )
         found.append(
             Goal(
                 "in each paper's experiment, an interval of the paper's main metric above that of every hand-coded "
                 "algorithm, and no other metric more than 2 % worse",
                 f"{reached} of {len(verdicts)} experiments; main metric above every algorithm in {first}; "
                 f"compared with the algorithms that the paper compares in "
-                f"{sum(v.is_reached_against_compared for v in verdicts)}, with the paper's own alone in "
-                f"{sum(v.is_reached_against_own for v in verdicts)}"
+                f"{sum(v.compared.is_reached for v in verdicts)}, with the paper's own alone in "
+                f"{sum(v.own.is_reached for v in verdicts)}"
                 f"{_with_best_settings(league)}",
                 reached == len(verdicts),
             )
@@ -118,8 +120,7 @@ def goals(league: League) -> list[Goal]:
         found.append(
             Goal(
                 f"harm to CUBIC's throughput no greater than {rival}'s",
-                f"{verdict.own:.3f}, {rival} {verdict.other:.3f}; difference "
-                f"{Estimate(verdict.own - verdict.other, verdict.low, verdict.high, math.nan).text('+.3f')}",
+                f"{verdict.own:.3f}, {rival} {verdict.other:.3f}; difference {verdict.difference.text('+.3f')}",
                 verdict.is_reached,
             )
         )
@@ -137,8 +138,8 @@ def _with_best_settings(league: League) -> str:
         return ""
     best = best_settings(league)
     return (
-        f"; with the best setting of each: {sum(v.is_reached for v in best)}, "
-        f"above every algorithm in {sum(v.is_first for v in best)}"
+        f"; with the best setting of each: {sum(v.all.is_reached for v in best)}, "
+        f"above every algorithm in {sum(v.all.is_first for v in best)}"
     )
 
 
@@ -360,12 +361,12 @@ def _papers(league: League) -> list[str]:
             f"{page.cell(verdict.metric)} {'↑' if metric_of(verdict.metric).is_more_better else '↓'}",
             _four_digits(verdict.estimates[learned]),
             f"{_four_digits(verdict.estimates[verdict.best])} ({page.cell(verdict.best)})",
-            f"{len(verdict.above)} of {len(verdict.algorithms)}",
-            page.cell(_worse(verdict.worse_than_best)),
-            page.cell(_worse(verdict.worse_than_own)),
-            _yes(verdict.is_reached),
-            _yes(verdict.is_reached_against_compared),
-            f"{_yes(verdict.is_reached_against_own)} ({page.cell(verdict.algorithm)})",
+            f"{len(verdict.all.above)} of {len(verdict.all.algorithms)}",
+            page.cell(_worse(verdict.all.worse)),
+            page.cell(_worse(verdict.own.worse)),
+            _yes(verdict.all.is_reached),
+            _yes(verdict.compared.is_reached),
+            f"{_yes(verdict.own.is_reached)} ({page.cell(verdict.algorithm)})",
             *(_setting_cell(settings[verdict.experiment], learned) for _ in range(bool(settings))),
         ]
         for verdict in verdicts
@@ -375,7 +376,7 @@ def _papers(league: League) -> list[str]:
 
 def _setting_cell(verdict: PaperVerdict, learned: str) -> str:
     name = verdict.learned.removeprefix(f"{learned}, ")
-    return f"{_yes(verdict.is_reached)} ({page.cell(name)}: {_four_digits(verdict.estimates[verdict.learned])})"
+    return f"{_yes(verdict.all.is_reached)} ({page.cell(name)}: {_four_digits(verdict.estimates[verdict.learned])})"
 
 
 def _yes(is_so: bool) -> str:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-import numpy as np
 import pandas as pd
 
 from bbrgym.benchmark.metrics import FLOW_METRICS, METRICS, Metric
 from bbrgym.benchmark.results import BenchmarkResult
-from bbrgym.benchmark.statistics import Estimate, bootstrap_interval, estimate
+from bbrgym.benchmark.statistics import Estimate, estimate
 from bbrgym.benchmark.suites import rest_s
 from bbrgym.benchmark.tables import run_table
 from bbrgym.envs.scenario import Scenario
@@ -123,6 +122,31 @@ class Worse:
 
 
 @dataclass(frozen=True)
+class Against:
+    """How the learned competitor compares with some hand-coded algorithms in a paper's experiment.
+
+    Attributes:
+        algorithms: these.
+        above: those whose intervals are worse than all of the learned competitor's interval.
+        worse: other metrics in which the learned competitor is worse than the best of them.
+    """
+
+    algorithms: Sequence[str]
+    above: Sequence[str]
+    worse: Sequence[Worse]
+
+    @property
+    def is_first(self) -> bool:
+        """Whether its interval is better than that of every one."""
+        return len(self.above) == len(self.algorithms)
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether it is first and in no other metric worse."""
+        return self.is_first and not self.worse
+
+
+@dataclass(frozen=True)
 class PaperVerdict:
     """The verdict on the learned competitor in a paper's experiment.
 
@@ -133,12 +157,9 @@ class PaperVerdict:
         algorithm: the paper's algorithm.
         estimates: the main metric of every competitor.
         best: the hand-coded algorithm with the best main metric.
-        above: the hand-coded algorithms whose intervals are worse than all of the learned competitor's interval.
-        algorithms: all hand-coded algorithms.
-        worse_than_best: other metrics in which it is worse than the best hand-coded algorithm.
-        worse_than_own: other metrics in which it is worse than the paper's algorithm.
-        compared: the hand-coded algorithms that the paper compares.
-        worse_than_compared: other metrics in which it is worse than the best of these.
+        all: against all hand-coded algorithms.
+        compared: against those that the paper compares.
+        own: against the paper's algorithm alone.
     """
 
     experiment: str
@@ -147,32 +168,9 @@ class PaperVerdict:
     algorithm: str
     estimates: dict[str, Estimate]
     best: str
-    above: Sequence[str]
-    algorithms: Sequence[str]
-    worse_than_best: Sequence[Worse]
-    worse_than_own: Sequence[Worse]
-    compared: Sequence[str]
-    worse_than_compared: Sequence[Worse]
-
-    @property
-    def is_first(self) -> bool:
-        """Whether its interval is better than every hand-coded algorithm's."""
-        return len(self.above) == len(self.algorithms)
-
-    @property
-    def is_reached(self) -> bool:
-        """Whether it is first and in no other metric worse than any hand-coded algorithm."""
-        return self.is_first and not self.worse_than_best
-
-    @property
-    def is_reached_against_own(self) -> bool:
-        """Whether the same holds in comparison with the paper's algorithm alone."""
-        return self.algorithm in self.above and not self.worse_than_own
-
-    @property
-    def is_reached_against_compared(self) -> bool:
-        """Whether the same holds in comparison with the algorithms that the paper compares."""
-        return set(self.compared) <= set(self.above) and not self.worse_than_compared
+    all: Against
+    compared: Against
+    own: Against
 
 
 def paper_verdicts(league: League) -> list[PaperVerdict]:
@@ -195,7 +193,7 @@ def best_settings(league: League) -> list[PaperVerdict]:
 def _rank(verdict: PaperVerdict) -> tuple[bool, int, float]:
     value = verdict.estimates[verdict.learned].value
     sign = 1 if metric_of(verdict.metric).is_more_better else -1
-    return verdict.is_reached, len(verdict.above), sign * value
+    return verdict.all.is_reached, len(verdict.all.above), sign * value
 
 
 def _papers_with_runs(league: League) -> list[str]:
@@ -218,21 +216,19 @@ def _paper_verdict(league: League, suite: str, learned: str) -> PaperVerdict:
         theirs = ends(of_metric[name])
         return ours[0] > theirs[1] if is_more_better else ours[1] < theirs[0]
 
-    best = _best(of_metric, algorithms, is_more_better)
-    compared = [name for name in algorithms if name in (own.algorithm, *own.compared)]
+    def against(names: Sequence[str]) -> Against:
+        return Against(names, [name for name in names if is_above(name)], _worse(of_metrics, learned, names))
+
     return PaperVerdict(
         experiment=suite,
         learned=learned,
         metric=metric,
         algorithm=own.algorithm,
         estimates=of_metric,
-        best=best,
-        above=[name for name in algorithms if is_above(name)],
-        algorithms=algorithms,
-        worse_than_best=_worse(of_metrics, learned, lambda found, is_more: _best(found, algorithms, is_more)),
-        worse_than_own=_worse(of_metrics, learned, lambda found, is_more: own.algorithm),
-        compared=compared,
-        worse_than_compared=_worse(of_metrics, learned, lambda found, is_more: _best(found, compared, is_more)),
+        best=_best(of_metric, algorithms, is_more_better),
+        all=against(algorithms),
+        compared=against([name for name in algorithms if name in (own.algorithm, *own.compared)]),
+        own=against([own.algorithm]),
     )
 
 
@@ -241,13 +237,11 @@ def _best(of_metric: dict[str, Estimate], names: Sequence[str], is_more_better: 
     return (max if is_more_better else min)(known, key=lambda name: of_metric[name].value)
 
 
-def _worse(
-    others: dict[str, dict[str, Estimate]], learned: str, reference: Callable[[dict[str, Estimate], bool], str]
-) -> list[Worse]:
+def _worse(others: dict[str, dict[str, Estimate]], learned: str, names: Sequence[str]) -> list[Worse]:
     found = []
     for metric, of_metric in others.items():
         is_more_better = bool(metric_of(metric).is_more_better)
-        name = reference(of_metric, is_more_better)
+        name = _best(of_metric, names, is_more_better)
         own, other = of_metric[learned].value, of_metric[name].value
         lost = (other - own) if is_more_better else (own - other)
         if lost > max(MOST_WORSE * abs(other), FLOORS.get(metric, 0.0)):
@@ -279,7 +273,7 @@ def harms(league: League) -> pd.DataFrame:
     beside, alone = league.results.get("friendliness"), league.results.get(ALONE)
     names = ["victim", "scenario", "competitor", "seed"]
     if beside is None or alone is None or beside.results.empty or alone.results.empty:
-        return pd.DataFrame(columns=list(HARMS), index=pd.MultiIndex.from_tuples([], names=names), dtype=np.float64)
+        return pd.DataFrame(columns=list(HARMS), index=pd.MultiIndex.from_tuples([], names=names), dtype=float)
     kinds = {name: plain["flows"][1]["algorithm"] for name, plain in beside.plan["config"]["scenarios"].items()}
     runs = run_table(beside.results).reset_index()
     runs["victim"] = runs["scenario"].map(kinds)
@@ -300,21 +294,15 @@ def harms(league: League) -> pd.DataFrame:
     return table.set_index(pd.MultiIndex.from_frame(runs[names]))
 
 
-@dataclass(frozen=True)
-class HarmVerdict:
-    """The mean harm of two competitors to a victim's throughput, paired by scenario and seed.
+class HarmVerdict(NamedTuple):
+    """The mean harm of the learned competitor to a victim's throughput, another's, and the difference of the two.
 
-    Attributes:
-        own: mean harm of the learned competitor.
-        other: mean harm of the other.
-        low: lower end of the 95 % bootstrap interval of the difference, stratified by scenario.
-        high: upper end of the interval.
+    The difference is paired by scenario and seed; its interval is stratified by scenario.
     """
 
     own: float
     other: float
-    low: float
-    high: float
+    difference: Estimate
 
     @property
     def is_reached(self) -> bool:
@@ -327,5 +315,5 @@ def harm_verdict(table: pd.DataFrame, victim: str, name: str, other: str) -> Har
     of_victim = table.xs(victim, level="victim")["throughput"].unstack("competitor")
     pairs = of_victim[[name, other]].dropna()
     strata: list[Any] = pairs.index.get_level_values("scenario").tolist()
-    low, high = bootstrap_interval(pairs[name] - pairs[other], np.mean, strata=strata)
-    return HarmVerdict(float(pairs[name].mean()), float(pairs[other].mean()), low, high)
+    difference = estimate(pairs[name] - pairs[other], strata=strata)
+    return HarmVerdict(float(pairs[name].mean()), float(pairs[other].mean()), difference)

@@ -1,4 +1,4 @@
-"""The page docs/results/linux.md: simulations beside Linux, the league on Linux, two BBRs, a duel."""
+"""The generated parts of docs/results/linux.md: simulations beside Linux, the league on Linux, two BBRs, a duel."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from bbrgym.benchmark.plots import over_time
 from bbrgym.benchmark.results import BenchmarkResult
 from bbrgym.benchmark.statistics import estimate
 from bbrgym.benchmark.tables import run_table
-from bbrgym.envs.linux.engine import MAX_LATENESS_MS
 from bbrgym.envs.trace_file import load_trace
 from studies import page
 from studies.league.scores import SCORE, scores, standings
@@ -35,7 +34,6 @@ from studies.linux.cases import (
     LEAGUE_RUNS,
     STAND_INS,
     TWIN_PATHS,
-    TWIN_RUNS,
     TWINS,
     VICTIM,
     WARMUP,
@@ -71,68 +69,46 @@ HARM_GOAL: Final = 0.05
 SHARE_OF_CELLS: Final = 0.9
 LEARNED: Final = "policy"
 
+MARK: Final = "studies/linux"
+"""What the names of the page's blocks begin with."""
 ABSENT: Final = "Not measured yet: `make linux ARGS=--measure`."
 
 
 def write_report(runs: pd.DataFrame, path: Path, console: Console) -> None:
-    """Write the page and its figures from the kept runs of Linux; everything else is simulated anew.
+    """Write the page's blocks and figure from the kept runs of Linux; everything else is simulated anew.
 
     Args:
         runs: the result of `load_runs`.
-        path: the page.
+        path: the page, with the marks of all blocks.
         console: shows progress.
     """
-    blocks = [
-        "# How close are simulations to Linux?",
-        *_introduction(runs),
-        "## From simulation to Linux",
-        *_grid(runs, console),
-        "## The league on Linux",
-        *_league(runs, console),
-        "## Our BBR and the kernel's",
-        *_twins(runs, console),
-        "## A duel",
-        *_duel(path),
-    ]
-    page.write_page(blocks, path)
+    blocks = {
+        "runs": _runs(runs),
+        "grid": _grid(runs, console),
+        "league": _league(runs, console),
+        "twins": _twins(runs, console),
+        "duel": _duel(path),
+    }
+    page.write_blocks(path, MARK, {name: "\n\n".join(block) or ABSENT for name, block in blocks.items()})
 
 
-def _introduction(runs: pd.DataFrame) -> list[str]:
-    text = (
-        "The engine `linux` runs scenarios in real time on this machine's kernel: senders and receivers in network "
-        "namespaces, our algorithms over UDP, the kernel's own TCP as `linux-bbr` and `linux-cubic`, and between them "
-        "a program with native's model of the link. Native and ns-3 run the same scenarios with `bbr` and `cubic` in "
-        "place of the kernel's. `make linux` generates this page from the runs in `studies/linux/runs.parquet` and "
-        "simulates everything else anew, in about ten minutes. `make linux ARGS=--measure` measures Linux first: two "
-        "hours and a half on an otherwise idle machine, one run at a time. It can be stopped, and resumes where it "
-        f"stopped. The first {percents(WARMUP)} of each run are not measured."
-    )
+def _runs(runs: pd.DataFrame) -> list[str]:
     if runs.empty:
-        return [text, ABSENT]
+        return []
     of_runs = runs[runs["flow"] == 0]
     every = [case for of_part in parts().values() for case in of_part]
     wanted = {(case.key, seed) for case in every for seed in range(1, case.runs + 1)}
-    absent = len(missing(every, runs))
     days = sorted(of_runs["day"].unique())
     rows = [
         ["kernel", ", ".join(sorted(of_runs["kernel"].unique()))],
         ["days", days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"],
-        ["runs", f"{len(wanted) - absent} of {len(wanted)}"],
+        ["runs", f"{len(wanted) - len(missing(every, runs))} of {len(wanted)}"],
         ["load average before a run", _quartiles(of_runs["load"], ".1f")],
         ["lateness of departures, mean", _quartiles(of_runs["late_mean_ms"], ".3f") + " ms"],
         ["lateness of departures, p99.9", _quartiles(of_runs["late_p999_ms"], ".2f") + " ms"],
         [f"runs with a flaw, after up to {MOST_REPEATS} repeats", str(int(of_runs["has_flaw"].sum()))],
     ]
-    blocks = [
-        text,
-        page.table(["measured with", "median (quartiles)"], rows),
-        "A packet's departure follows from the clock. *Lateness* is how much later it left. A run in which one packet "
-        f"in a thousand is more than {MAX_LATENESS_MS:g} ms late, or a decision a step late, [has a "
-        "flaw](../linux.md#timing): it is repeated, and the most punctual one counts.",
-    ]
-    if absent:
-        blocks.append(f"**Unfinished: {absent} of {len(wanted)} runs are missing.**")
-    return blocks
+    return [page.table(["measured with", "median (quartiles)"], rows)]
 
 
 def _quartiles(values: pd.Series, form: str) -> str:
@@ -140,13 +116,10 @@ def _quartiles(values: pd.Series, form: str) -> str:
     return f"{middle:{form}} ({low:{form}} to {high:{form}})"
 
 
-# The grid
-
-
 def _grid(runs: pd.DataFrame, console: Console) -> list[str]:
     cases = [case for case in GRID if (runs["key"] == case.key).any()]
     if not cases:
-        return [ABSENT]
+        return []
     variants = {(c.name, variant.name): variant.of(c) for c in cases for variant in VARIANTS if variant.changes(c)}
     frames = [
         measured({(case.name, LINUX): case for case in cases}, runs),
@@ -175,12 +148,7 @@ def _verdict(found: Sequence[Cell]) -> list[str]:
     ]
     ns3 = [cell for cell in found if NS3 in cell.of]
     return [
-        f"{len(GRID)} scenarios: Linux {GRID_RUNS} runs each, native {len(SEEDS)} seeds, ns-3 {len(NS3_SEEDS)}. Values "
-        "are means with their 95 % bootstrap intervals over the runs.",
-        "A cell is a flow's share of the throughput, the mean queueing delay or its 95th percentile. It is *within* if "
-        f"native's mean differs from Linux's by at most {percents(WITHIN)}: for shares of the equal share (0.05 for "
-        "two flows), for queues of Linux's value, or of one packet or a twentieth of the longest RTT if that is more. "
-        "Intervals do not count.",
+        f"{len(GRID)} scenarios: Linux {GRID_RUNS} runs each, native {len(SEEDS)} seeds, ns-3 {len(NS3_SEEDS)}.",
         f"Goal: {percents(SHARE_OF_CELLS)} of the cells within: {goal}, {inside} of {len(found)} "
         f"({'; '.join(by_kind)}). {chance} of the others could be chance.",
         f"ns-3 is within {percents(WITHIN)} of Linux in {sum(cell.is_within(NS3) for cell in ns3)} of "
@@ -225,14 +193,7 @@ def _causes(found: Sequence[Cell]) -> list[str]:
         [page.cell(cell.case.name), _metric_name(cell.metric), signed(cell.relative(NATIVE)), page.cell(cell.cause())]
         for cell in missed
     ]
-    return [
-        "Each cell that is not within (**x**) has a cause, by the first rule that fits. *Chance*: the interval of the "
-        f"difference reaches into ±{percents(WITHIN)}. *A variant of native*: with this one change, its mean is "
-        "within. *The kernel's TCP*: native is within it of Linux with ours over UDP in place of the kernel's TCP. "
-        "*The host*: even then it is not. Numbers are differences from Linux in the terms of the rule above.",
-        page.table(["scenario", "", "native relative to Linux", "cause"], rows, [2]),
-        "Variants, one at a time: " + "; ".join(variant.name for variant in VARIANTS) + ".",
-    ]
+    return [page.table(["scenario", "", "native relative to Linux", "cause"], rows, [2])]
 
 
 def _metric_name(metric: str) -> str:
@@ -240,17 +201,14 @@ def _metric_name(metric: str) -> str:
     return names.get(metric, metric.replace("share[", "share of flow ").removesuffix("]"))
 
 
-# The league
-
-
 def _league(runs: pd.DataFrame, console: Console) -> list[str]:
     on_linux = _league_of(lambda labelled: measured(labelled, runs), lambda case: case)
     if any(result.results.empty for result in on_linux.results.values()):
-        return [ABSENT]
+        return []
     in_native = _league_of(lambda labelled: simulated(labelled, "native", LEAGUE_SEEDS, console), Case.simulated)
     return [
-        f"The scores of [the league](league.md) on {len(ALIKE)} links with all flows of one kind, and the harm to the "
-        f"kernel's CUBIC on {len(BESIDE)} links: Linux {LEAGUE_RUNS} runs of each, native {len(LEAGUE_SEEDS)} seeds.",
+        f"{len(ALIKE)} links with all flows of one kind, and {len(BESIDE)} beside the kernel's CUBIC: Linux "
+        f"{LEAGUE_RUNS} runs of each, native {len(LEAGUE_SEEDS)} seeds.",
         *_standings(on_linux, in_native),
         *_harm(on_linux, in_native),
     ]
@@ -319,20 +277,13 @@ def _harm(on_linux: League, in_native: League) -> list[str]:
     ]
 
 
-# Our BBR and the kernel's
-
-
 def _twins(runs: pd.DataFrame, console: Console) -> list[str]:
-    blocks = [
-        f"`bbr` over UDP and the kernel's TCP with `bbr`, {TWIN_RUNS} runs each. *In bursts* is `burst_packets: 0`: "
-        "our sender then sends about a millisecond at once, as Linux does for segmentation offload. Native has `bbr` "
-        "without bursts in place of the kernel's. Receivers of both acknowledge every second packet.",
-    ]
+    blocks: list[str] = []
     for path in TWIN_PATHS:
         cases = twin_cases(path)
         frame = measured({(name, LINUX): case for name, case in cases.items()}, runs)
         if frame.empty:
-            return [*blocks, ABSENT]
+            return []
         native = simulated({(name, NATIVE): case.simulated() for name, case in cases.items()}, "native", SEEDS, console)
         table = run_table(pd.concat([frame, native], ignore_index=True))
         blocks += [
@@ -393,17 +344,13 @@ def _explained(table: pd.DataFrame) -> list[str]:
     return [page.table(["alone", *(HEADINGS[column] for column in columns)], rows, range(1, 6))]
 
 
-# The duel
-
-
 def _duel(path: Path) -> list[str]:
     if not DUEL_TRACE.is_file():
-        return [ABSENT]
+        return []
     link = page.write_figure(_duel_figure(), path, "duel")
     first, second = DUEL.scenario.flows
     return [
-        f"The shipped policy against CUBIC in all engines: {DUEL.scenario.describe_link()}, {first.rtt_ms:g} ms. On "
-        "Linux the policy runs over UDP and CUBIC is the kernel's.",
+        f"{DUEL.scenario.describe_link()}, {first.rtt_ms:g} ms:",
         f"![Throughput of {first.algorithm} and {second.algorithm} over time in native, ns-3 and Linux]({link})",
     ]
 

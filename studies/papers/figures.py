@@ -205,9 +205,9 @@ def _lines(figure: PaperFigure, data: _Data) -> Figure:
             _line(axes, points, metric, competitor, data, signs)
         xs = [x for x, _ in points]
         if len(xs) <= 8:
-            axes.set_xticks(xs, [_number(axis, x) for x in xs])
+            axes.set_xticks(xs, AXES[axis].numbers(*xs))
         axes.set_xlabel(AXES[axis].label)
-        titles = [] if figure.panel is None else [_value_text(figure.panel, value)]
+        titles = [] if figure.panel is None else [AXES[figure.panel].text(value)]
         axes.set_title(", ".join(titles + ([data.label(metric)] if len(figure.y) > 1 else [])))
         if place % columns == 0 or not is_one_quantity:
             axes.set_ylabel(_quantity(figure, metric))
@@ -278,13 +278,3 @@ def _hollow(colour: str) -> dict[str, Any]:
 def _quantity(figure: PaperFigure, metric: str) -> str:
     base = metric.split("[")[0]
     return textwrap.fill(figure.y_label or LABELS.get(base, base), 26)
-
-
-def _number(axis: str, value: float) -> str:
-    value = 100 * value if axis == "loss" else value
-    return f"{value:.0f}" if value == round(value) else f"{value:.3g}"
-
-
-def _value_text(axis: str, value: float) -> str:
-    text = AXES[axis].form.format(_number(axis, value))
-    return "1 flow" if text == "1 flows" else text

@@ -1,10 +1,10 @@
-"""Write the page of the papers' experiments: published and measured results, and whether they agree."""
+"""The generated parts of the page of the papers' experiments: published and measured, and whether they agree."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -14,23 +14,38 @@ from bbrgym.benchmark.statistics import number_text
 from bbrgym.benchmark.tables import summary_table
 from bbrgym.envs.scenario import Scenario
 from studies import page
-from studies.papers.published import CLAIMS, VERDICTS, Paper, PublishedComparison, compare
+from studies.papers.published import AXES, CLAIMS, VERDICTS, Paper, PublishedComparison, compare
 from studies.papers.report import caption, drawn, paper_of, ratio
+
+MARK: Final = "studies/papers"
+"""What the names of the page's blocks begin with."""
+
+MISLEADING: Final[Mapping[str, Mapping[str, str]]] = {
+    "inorder_loss": {
+        "arrived_mbps": "its throughput (Mbit/s)",
+        "inorder_goodput_mbps": "its goodput (Mbit/s)",
+        "throughput_mbps": "received by the application (Mbit/s)",
+        "inorder_loss": "its loss",
+        "true_loss": "lost in the network / sent",
+    },
+    "rtt_mean_ms[0]": {"rtt_mean_ms[0]": "RTT of flow 0 (ms)", "link_queue_mean_ms": "queueing delay (ms)"},
+}
+"""{a metric whose name in a paper suggests something else: {that and the plain metrics beside it: headings}}"""
 
 
 def write_page(directories: Sequence[Path], path: Path, claims: Path = CLAIMS) -> None:
-    """Write the page from the finished runs of the papers' experiments and of the ablations.
+    """Write the blocks of the page from the finished runs of the papers' experiments and of the ablations.
 
     Equal results give equal files, so the page has no date. Figures go to a folder beside the page that has its name.
 
     Args:
         directories: benchmarks of `bbrgym benchmark`: `…/paper-<preset>/<experiment>` or
             `…/ablation-<preset>/<algorithm>`. A directory without a benchmark is on the page as missing.
-        path: the page, in docs/results: it links to `../../conf` and `../../studies`.
+        path: the page, in docs/results: its blocks link to `../../conf` and `../../studies`.
         claims: the folder of what the papers published.
 
     Raises:
-        ValueError: a benchmark is not the experiment of a paper, or two have the same name.
+        ValueError: a benchmark is not the experiment of a paper, two have the same name, or the page lacks marks.
     """
     experiments = [_Experiment.of(directory, claims) for directory in directories]
     names = [experiment.figure_name for experiment in experiments]
@@ -39,25 +54,13 @@ def write_page(directories: Sequence[Path], path: Path, claims: Path = CLAIMS) -
             raise ValueError(f"two of the directories are of {name!r}: give one preset per experiment")
     papers = [experiment for experiment in experiments if not experiment.is_ablation]
     ablations = [experiment for experiment in experiments if experiment.is_ablation]
-    blocks = [
-        "# Published and measured",
-        *_introduction(experiments),
-        "## Summary",
-        *_summary(papers),
-        *(["Ablations, one per algorithm:", *_summary(ablations)] if ablations else []),
-        "## Metrics with misleading names",
-        *_misleading_metrics(),
-        "## Experiments",
-        *(block for experiment in papers for block in _section(experiment, path)),
-    ]
-    if ablations:
-        blocks += [
-            "## Ablations",
-            "Each algorithm, BBR, and the algorithm with parts turned off or on, in the setting in which its paper "
-            "sees the effect.",
-        ]
-        blocks += [block for experiment in ablations for block in _section(experiment, path)]
-    page.write_page(blocks, path)
+    blocks = {
+        "runs": _runs(experiments),
+        "summary": [*_summary(papers), *(["Ablations, one per algorithm:", *_summary(ablations)] if ablations else [])],
+        "experiments": [block for experiment in papers for block in _section(experiment, path)],
+        "ablations": [block for experiment in ablations for block in _section(experiment, path)],
+    }
+    page.write_blocks(path, MARK, {name: "\n\n".join(block) for name, block in blocks.items()})
 
 
 @dataclass(frozen=True)
@@ -97,18 +100,6 @@ class _Experiment:
         preset = f" preset={self.preset}" if self.preset else ""
         return f"bbrgym benchmark experiment={self.group}/{self.name}{preset}"
 
-    def costs(self) -> dict[str, tuple[float, float]]:
-        """Return wall time and simulated time in s of each finished run, by its key."""
-        if self.result is None or self.result.results.empty:
-            return {}
-        scenarios = self.result.plan["config"]["scenarios"]
-        runs = self.result.results.drop_duplicates("key")
-        wall_s = self.result.wall_s()
-        return {
-            str(key): (wall_s[str(key)], float(scenarios[scenario]["duration_s"]))
-            for key, scenario in zip(runs["key"], runs["scenario"], strict=True)
-        }
-
     def state(self) -> str:
         """Return what is missing; empty if nothing is."""
         if self.result is None:
@@ -121,75 +112,17 @@ class _Experiment:
         return f"Unfinished: {planned - lost} of {planned} runs are done{failed}."
 
 
-@dataclass(frozen=True)
-class _Misleading:
-    """Metrics of a paper whose names suggest something else than what they measure.
-
-    Attributes:
-        text: what each name means.
-        signs: metrics that only an experiment with such names has.
-        columns: the paper's metrics and the plain ones beside them, with their headings.
-    """
-
-    text: str
-    signs: tuple[str, ...]
-    columns: Mapping[str, str]
-
-
-MISLEADING: Final = (
-    _Misleading(
-        "**BBR-ACD's throughput, goodput and loss.** *Throughput* counts every data packet that reaches a receiver, "
-        "including duplicates (`arrived_mbps`). *Goodput* counts a packet only if it is the next one that the receiver "
-        "expects on arrival (`inorder_goodput_mbps`). A packet behind a gap never counts, although the application "
-        "receives it later. *Loss* is one minus the ratio of the two (`inorder_loss`), so it includes packets that "
-        "arrived behind a gap. The plain metrics are what the application receives (`throughput_mbps`) and the "
-        "fraction of sent packets that the network lost (`true_loss`).",
-        ("arrived_mbps", "inorder_goodput_mbps", "inorder_loss"),
-        {
-            "arrived_mbps": "its throughput (Mbit/s)",
-            "inorder_goodput_mbps": "its goodput (Mbit/s)",
-            "throughput_mbps": "received by the application (Mbit/s)",
-            "inorder_loss": "its loss",
-            "true_loss": "lost in the network / sent",
-        },
-    ),
-    _Misleading(
-        "**BBR-ACW's queueing delay.** The text says that BBR-ACW's average *queueing delay* is 54 % below BBR's. "
-        "These 54 % are the step from 35 to 16 ms in the figure, for a flow with a base RTT of 10 ms: the metric is "
-        "the RTT of that flow (`rtt_mean_ms[0]`). The plain metric is the queueing delay of the bottleneck "
-        "(`link_queue_mean_ms`).",
-        ("rtt_mean_ms[0]",),
-        {"rtt_mean_ms[0]": "RTT of flow 0 (ms)", "link_queue_mean_ms": "queueing delay (ms)"},
-    ),
-)
-
-
-def _introduction(experiments: Sequence[_Experiment]) -> list[str]:
-    # Experiments share runs, each of which was simulated once.
-    runs = {key: cost for experiment in experiments for key, cost in experiment.costs().items()}
-    wall_s, simulated_s = (sum(cost[place] for cost in runs.values()) for place in (0, 1))
+def _runs(experiments: Sequence[_Experiment]) -> list[str]:
     results = [experiment.result for experiment in experiments if experiment.result is not None]
+    # Experiments share runs, each of which was simulated once.
+    wall_s = {key: seconds for result in results for key, seconds in result.wall_s().items()}
     presets = sorted({experiment.preset for experiment in experiments if experiment.preset})
     seeds = sorted({", ".join(str(seed) for seed in result.plan["config"]["seeds"]) for result in results})
     return [
-        "The experiments of the papers that introduced the algorithms, reproduced, with the published numbers beside "
-        "the measured ones. This page is generated from the results.",
-        "    python -m studies.papers    # all experiments; preset=full: durations and repeats of the papers\n"
-        "    bbrgym benchmark experiment=paper/<experiment>\n"
-        "    bbrgym benchmark experiment=ablation/<algorithm>",
-        "Each experiment has a report with all figures: `report.html` in its folder of `runs/benchmark`. "
-        "[agreement.md](agreement.md#the-papers-experiments) compares these results with those of the native engine.",
-        f"Preset{'s' if len(presets) > 1 else ''} {_listed(presets) or 'none'}, seeds {_listed(seeds) or 'none'}: "
-        f"{len(runs)} runs, {page.duration(simulated_s)} of simulated time in {page.duration(wall_s)} of wall time, "
-        "summed over the runs.",
+        f"Preset{'s' if len(presets) > 1 else ''} {' and '.join(presets) or 'none'}, seeds "
+        f"{' and '.join(seeds) or 'none'}: {len(wall_s)} runs, {page.duration(sum(wall_s.values()))} of wall "
+        "time, summed over the runs.",
         *page.provenance(result.plan for result in results),
-        "Measured values are means over the seeds with [95 % bootstrap intervals], without an interval where the seed "
-        "changes nothing. A published number *agrees* if it has the published order among the other published numbers "
-        "of its quantity, a bound if the mean keeps it (*unclear* if the interval contains it), an order if all its "
-        "pairs have that order. An entry without anything to compare with is *not judged*; its ratio, measured over "
-        "published, says how close it is. With fewer than ten seeds, intervals are too narrow to rest a claim on. In "
-        "the figures, hollow diamonds are published numbers, and hollow triangles are published bounds that point to "
-        "where the values should be.",
     ]
 
 
@@ -223,14 +156,6 @@ def _largest_disagreement(experiment: _Experiment) -> str:
     return page.cell(" ".join(parts))
 
 
-def _misleading_metrics() -> list[str]:
-    return [
-        "Two papers use established words for something else. Such a metric is measured as the paper measures it, to "
-        "compare with its numbers; a table in these experiments has the plain metric beside it.",
-        "\n".join(f"* {entry.text}" for entry in MISLEADING),
-    ]
-
-
 def _section(experiment: _Experiment, path: Path) -> list[str]:
     blocks = [f"### {experiment.title}"]
     result, paper = experiment.result, experiment.paper
@@ -259,13 +184,9 @@ def _section(experiment: _Experiment, path: Path) -> list[str]:
         blocks += _reasons(experiment.rows)
     if not experiment.is_ablation:
         blocks += _plain_metrics(experiment)
-    costs = experiment.costs().values()
-    wall_s, simulated_s = (sum(cost[place] for cost in costs) for place in (0, 1))
     file = f"{experiment.group}/{experiment.name}.yaml"
     blocks.append(
-        f"Cost: {len(costs)} runs, {page.duration(wall_s)} of wall time in total, "
-        f"{number_text(simulated_s / wall_s) if wall_s else '-'} simulated s/s. Reproduce: `{experiment.command}` "
-        f"([configuration](../../conf/experiment/{file}), "
+        f"Reproduce: `{experiment.command}` ([configuration](../../conf/experiment/{file}), "
         f"[claims and assumptions](../../studies/papers/claims/{file}))."
     )
     return blocks
@@ -322,16 +243,16 @@ def _plain_metrics(experiment: _Experiment) -> list[str]:
     table = summary_table(experiment.result.results)
     of_claims = {row.claim.metric for row in experiment.rows}
     blocks = []
-    for entry in MISLEADING:
-        if not of_claims & set(entry.signs):
+    for sign, headings_of in MISLEADING.items():
+        if sign not in of_claims:
             continue
-        columns = [metric for metric in entry.columns if (metric, "mean") in table]
+        columns = [metric for metric in headings_of if (metric, "mean") in table]
         rows = [
             [*map(page.cell, index), *(number_text(float(row[metric, "mean"])) for metric in columns)]
             for index, row in table.iterrows()
             if isinstance(index, tuple)
         ]
-        headings = ["scenario", "competitor", *(entry.columns[metric] for metric in columns)]
+        headings = ["scenario", "competitor", *(headings_of[metric] for metric in columns)]
         blocks += [
             "The paper's metrics and the plain ones ([what they mean](#metrics-with-misleading-names)):",
             page.table(headings, rows, numbers=range(2, len(headings))),
@@ -343,53 +264,16 @@ def _settings(result: BenchmarkResult) -> str:
     """Return what all scenarios together are, in one line: `Scenario.describe` would need a line for each."""
     config = result.plan["config"]
     scenarios = [Scenario.from_dict(plain) for plain in config["scenarios"].values()]
-    parts = [
-        f"{_values((s.rate_mbps for s in scenarios), 'Mbit/s')}",
-        _flows(scenarios, result),
-        f"{' and '.join(sorted({s.queue for s in scenarios}))} buffer of {_buffers(scenarios)}",
-    ]
-    if any(s.loss for s in scenarios):
-        parts.append(f"random loss of {_values((100 * s.loss for s in scenarios), '%')}")
-    parts += [
-        f"packets of {_values((s.packet_bytes for s in scenarios), 'bytes')}",
-        f"{_values((s.duration_s for s in scenarios), 's')}, the first {100 * config['warmup']:g} % not measured"
-        if config["warmup"]
-        else _values((s.duration_s for s in scenarios), "s"),
-        f"seeds {', '.join(str(seed) for seed in config['seeds'])}",
-        f"engine {config['engine']['name']}",
-    ]
+    parts = []
+    for name in ("rate_mbps", "n_flows", "rtt_ratio", "rtt_long_ms", "buffer_bdp", "loss"):
+        values = sorted({AXES[name].value(scenario) for scenario in scenarios})
+        if (name, values) not in (("loss", [0.0]), ("rtt_ratio", [1.0])):
+            parts.append(AXES[name].text(*values))
+    durations = ", ".join(f"{duration_s:g}" for duration_s in sorted({s.duration_s for s in scenarios}))
+    warmup = f", the first {100 * config['warmup']:g} % not measured" if config["warmup"] else ""
+    seeds = ", ".join(str(seed) for seed in config["seeds"])
+    parts += [f"{durations} s{warmup}", f"seeds {seeds}", f"engine {config['engine']['name']}"]
     return page.cell("; ".join(parts))
-
-
-def _flows(scenarios: Sequence[Scenario], result: BenchmarkResult) -> str:
-    """Return `flows of 10 ms and 20, 30, 50 ms`, with the algorithm of a flow that no competitor takes."""
-    roles = result.plan["config"]["roles"]
-    counts = sorted({len(s.flows) for s in scenarios})
-    starts = {flow.start_s for s in scenarios for flow in s.flows}
-    when = f", starting at {min(starts):g} to {max(starts):g} s" if len(starts) > 1 else ""
-    rtts = {flow.rtt_ms for s in scenarios for flow in s.flows}
-    if len(counts) > 1 or counts[0] > 3:
-        count = f"{', '.join(map(str, counts))} flow{'' if counts == [1] else 's'}"
-        return f"{count} with an RTT of {_values(rtts, 'ms')}{when}"
-    flows = []
-    for index in range(counts[0]):
-        text = _values((s.flows[index].rtt_ms for s in scenarios), "ms")
-        if roles != "all" and index not in roles:
-            text += f" ({', '.join(sorted({s.flows[index].algorithm for s in scenarios}))})"
-        flows.append(text)
-    return f"{'flows' if len(flows) > 1 else 'a flow'} with an RTT of {' and '.join(flows)}{when}"
-
-
-def _buffers(scenarios: Sequence[Scenario]) -> str:
-    in_packets = [s.buffer_packets for s in scenarios if s.buffer_packets is not None]
-    in_bdp = [1.0 if s.buffer_bdp is None else s.buffer_bdp for s in scenarios if s.buffer_packets is None]
-    parts = [_values(in_bdp, "BDP")] if in_bdp else []
-    return " and ".join(parts + ([_values(in_packets, "packets")] if in_packets else []))
-
-
-def _values(values: Iterable[float], unit: str) -> str:
-    """Return `10, 50, 100 Mbit/s`."""
-    return f"{', '.join(f'{value:.6g}' for value in sorted(set(values)))} {unit}"
 
 
 def _reference(paper: Paper) -> str:
@@ -401,7 +285,3 @@ def _reference(paper: Paper) -> str:
 
 def _sentence(text: str) -> str:
     return text if text.endswith((".", "!", "?")) else f"{text}."
-
-
-def _listed(texts: Iterable[str]) -> str:
-    return " and ".join(texts)

@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,9 +20,10 @@ from omegaconf import OmegaConf
 from bbrgym.benchmark.metrics import FLOW_METRICS, METRICS, find_metric
 from bbrgym.benchmark.statistics import Estimate, bootstrap_interval, number_text
 from bbrgym.benchmark.tables import run_table
-from bbrgym.checks import check_keys, check_name, check_number
+from bbrgym.checks import check_name
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.scenario import Scenario
+from studies.records import check_one_of, read_record
 
 CLAIMS: Final = Path(__file__).parent / "claims"
 """What papers published, as `<group>/<experiment>.yaml`: the names of the experiments in conf/experiment.
@@ -49,6 +50,16 @@ class Axis:
     label: str
     form: str
     value: Callable[[Scenario], float]
+
+    def numbers(self, *values: float) -> list[str]:
+        """Return values as an axis has them: a percentage of a loss rate, three digits."""
+        scaled = [100 * value if self.form.startswith("{} %") else value for value in values]
+        return [f"{value:.0f}" if value == round(value) else f"{value:.3g}" for value in scaled]
+
+    def text(self, *values: float) -> str:
+        """Return one value or several with what they are: `5, 15 Mbit/s`."""
+        text = self.form.format(", ".join(self.numbers(*values)))
+        return "1 flow" if text == "1 flows" else text
 
 
 def _rtts_ms(scenario: Scenario) -> list[float]:
@@ -108,34 +119,24 @@ class PaperFigure:
         Raises:
             ValueError: a value is not valid; the message names it and the valid ones.
         """
-        check_keys("a figure", plain, [f.name for f in dataclasses.fields(cls)])
-        title = _text("a figure", plain, "title", is_needed=True)
-        what = f"the figure {title!r}"
-        kind = _one_of(what, "kind", plain.get("kind"), KINDS)
-        y = _texts(what, plain, "y")
-        if not y:
-            raise ValueError(f"{what} needs at least one metric in y")
-        x, scenario, panel = plain.get("x"), plain.get("scenario"), plain.get("panel")
-        for name in y:
-            if kind == "time":
-                _one_of(what, "y", name, [*FLOW_COLUMNS, *(f"link_{column}" for column in LINK_COLUMNS)])
+        figure = cls(**read_record(cls, "a figure", plain))
+        what = f"the figure {figure.title!r}"
+        check_one_of(what, "kind", figure.kind, KINDS)
+        for name in figure.y:
+            if figure.kind == "time":
+                check_one_of(what, "y", name, [*FLOW_COLUMNS, *(f"link_{column}" for column in LINK_COLUMNS)])
             else:
                 _check_metric(name)
-        if kind == "bars":
-            x = _one_of(what, "x", x or "competitor", ["competitor"])
-        elif kind == "lines":
-            x = _one_of(what, "x", x, list(AXES))
-        elif x is not None:
-            raise ValueError(f"{what} has x={x!r}: a figure of kind 'time' must have no x")
-        if panel is not None:
-            if kind != "lines":
-                raise ValueError(f"{what} has panel={panel!r}: only a figure of kind 'lines' has panels of an axis")
-            _one_of(what, "panel", panel, list(AXES))
-        if scenario is not None:
-            _one_of(what, "scenario", scenario, scenarios)
-        elif kind == "time":
-            (scenario,) = _scenarios(what, None, scenarios)
-        return cls(title, kind, y, x, _text(what, plain, "y_label"), scenario, panel)
+        if figure.kind == "lines":
+            check_one_of(what, "x", figure.x, AXES)
+        elif figure.x not in (None, "competitor"):
+            raise ValueError(f"{what} has x={figure.x!r}: only a figure of kind 'lines' has an axis")
+        if figure.panel is not None:
+            check_one_of(what, "panel", figure.panel, AXES if figure.kind == "lines" else [])
+        if figure.kind == "time" or figure.scenario is not None:
+            (scenario,) = _scenarios(what, (figure.scenario,) if figure.scenario else (), scenarios)
+            return dataclasses.replace(figure, scenario=scenario)
+        return figure
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,7 @@ class Published:
     """
 
     metric: str
-    scenarios: tuple[str, ...]
+    scenarios: tuple[str, ...] = ()
     competitor: str | None = None
     value: float | None = None
     bound: str = "about"
@@ -176,47 +177,27 @@ class Published:
         Raises:
             ValueError: a value is not valid; the message names it and the valid ones.
         """
-        names = {"scenarios": "scenario", "bound": "is", "form": "as"}
-        check_keys("a published entry", plain, [names.get(f.name, f.name) for f in dataclasses.fields(cls)])
-        metric = _text("a published entry", plain, "metric", is_needed=True)
-        _check_metric(metric)
-        what = f"the published {metric}"
-        value, competitor, against = plain.get("value"), plain.get("competitor"), plain.get("against")
-        order = _texts(what, plain, "order")
-        form = _one_of(what, "as", plain.get("as", "value"), FORMS)
-        bound = _one_of(what, "is", plain.get("is", "about"), BOUNDS)
-        for name in (*order, *(name for name in (competitor, against) if name is not None)):
-            _one_of(what, "competitor", name, competitors)
-        if (value is None) == (not order):
-            raise ValueError(f"{what} needs either a value or an order of competitors, the lowest first")
-        if order:
-            if len(order) < 2 or len(set(order)) != len(order):
-                raise ValueError(f"{what} has order={list(order)!r}: name two competitors or more, all different")
-            if competitor is not None or form != "value" or bound != "about":
-                raise ValueError(f"{what} is an order: it has no competitor, no 'as' and no 'is'")
-        elif competitor is None:
-            raise ValueError(f"{what} has a value but no competitor; known: {', '.join(competitors)}")
-        else:
-            check_number(f"{what}: value", value)
-        if (form == "value") != (against is None):
+        keys = {"scenarios": "scenario", "bound": "is", "form": "as"}
+        claim = cls(**read_record(cls, "a published entry", plain, keys))
+        _check_metric(claim.metric)
+        what = f"the published {claim.metric}"
+        check_one_of(what, "as", claim.form, FORMS)
+        check_one_of(what, "is", claim.bound, BOUNDS)
+        check_one_of(what, "over", claim.over, OVER)
+        for name in (*claim.order, *(name for name in (claim.competitor, claim.against) if name is not None)):
+            check_one_of(what, "competitor", name, competitors)
+        is_value = claim.value is not None and claim.competitor is not None and not claim.order
+        is_order = len(set(claim.order)) > 1 and claim.value is None and claim.competitor is None
+        if not is_value and not (is_order and claim.form == "value" and claim.bound == "about"):
             raise ValueError(
-                f"{what} has as={form!r} and against={against!r}: "
-                "a reduction and a ratio are against a competitor, a value is not"
+                f"{what} needs either a value of a competitor or an order of competitors, the lowest first"
             )
-        if against is not None and against == competitor:
-            raise ValueError(f"{what} compares {competitor!r} against itself")
-        return cls(
-            metric=metric,
-            scenarios=_scenarios(what, plain.get("scenario"), scenarios),
-            competitor=competitor,
-            value=None if value is None else float(value),
-            bound=bound,
-            over=_one_of(what, "over", plain.get("over", "mean"), OVER),
-            form=form,
-            against=against,
-            order=order,
-            wording=_text(what, plain, "wording"),
-            because=_reasons().get(because := _text(what, plain, "because"), because),
+        if (claim.form == "value") != (claim.against is None):
+            raise ValueError(f"{what}: a reduction and a ratio are against a competitor, a value is not")
+        return dataclasses.replace(
+            claim,
+            scenarios=_scenarios(what, claim.scenarios, scenarios),
+            because=_reasons().get(claim.because, claim.because),
         )
 
 
@@ -256,19 +237,13 @@ class Paper:
         Raises:
             ValueError: a value is not valid; the message names it and the valid ones.
         """
-        check_keys("a paper", plain, [f.name for f in dataclasses.fields(cls)])
-        return cls(
-            title=_text("a paper", plain, "title", is_needed=True),
-            reference=_text("a paper", plain, "reference"),
-            url=_text("a paper", plain, "url"),
-            where=_text("a paper", plain, "where"),
-            stated=_texts("a paper", plain, "stated"),
-            inferred=_texts("a paper", plain, "inferred"),
-            figures=tuple(PaperFigure.from_dict(figure, scenarios) for figure in _mappings(plain, "figures")),
-            published=tuple(
-                Published.from_dict(entry, scenarios, competitors) for entry in _mappings(plain, "published")
-            ),
-        )
+        arguments = read_record(cls, "a paper", plain)
+        for key, made in (
+            ("figures", lambda figure: PaperFigure.from_dict(figure, scenarios)),
+            ("published", lambda entry: Published.from_dict(entry, scenarios, competitors)),
+        ):
+            arguments[key] = tuple(map(made, arguments.get(key, ())))
+        return cls(**arguments)
 
 
 def load_paper(
@@ -546,45 +521,10 @@ def _check_metric(name: str) -> None:
         check_name("metric", name, [*METRICS, *(f"{metric}[0]" for metric in FLOW_METRICS)])
 
 
-def _scenarios(what: str, named: Any, known: Collection[str]) -> tuple[str, ...]:
-    if named is None:
-        if len(known) != 1:
-            raise ValueError(f"{what} names no scenario, and there are several: {', '.join(known)}")
-        return tuple(known)
-    names = [named] if isinstance(named, str) else list(named)
-    if not names or len(set(names)) != len(names):
-        raise ValueError(f"{what} has scenario={named!r}: name one scenario or more, all different")
-    return tuple(_one_of(what, "scenario", name, known) for name in names)
-
-
-def _one_of(what: str, key: str, value: Any, known: Iterable[str]) -> str:
-    try:
-        check_name(key, value, known)
-    except ValueError as error:
-        raise ValueError(f"{what}: {error}") from None
-    return str(value)
-
-
-def _text(what: str, plain: Mapping[str, Any], key: str, is_needed: bool = False) -> str:
-    value = plain.get(key) or ""
-    if not isinstance(value, str):
-        raise ValueError(f"{what} has {key}={value!r}: it must be a text (in quotes, in YAML)")
-    if is_needed and not value:
-        raise ValueError(f"{what} has no {key}")
-    return value
-
-
-def _texts(what: str, plain: Mapping[str, Any], key: str) -> tuple[str, ...]:
-    value = plain.get(key) or ()
-    entries = [value] if isinstance(value, str) else list(value)
-    for entry in entries:
-        if not isinstance(entry, str):
-            raise ValueError(f"{what} has {entry!r} in {key}: it must be a text (in quotes, in YAML)")
-    return tuple(entries)
-
-
-def _mappings(plain: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-    value = plain.get(key) or ()
-    if isinstance(value, str | Mapping):
-        raise ValueError(f"a paper has {key}={value!r}: it must be a list of mappings")
-    return list(value)
+def _scenarios(what: str, named: tuple[str, ...], known: Collection[str]) -> tuple[str, ...]:
+    """Return the named scenarios; the only one, if none is named."""
+    if not named and len(known) != 1:
+        raise ValueError(f"{what} names no scenario, and there are several: {', '.join(known)}")
+    for name in named:
+        check_one_of(what, "scenario", name, known)
+    return named or tuple(known)

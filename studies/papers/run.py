@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from rich.table import Table
 from bbrgym.benchmark.plan import Benchmark
 from bbrgym.benchmark.results import Failure
 from bbrgym.benchmark.run import run_benchmark
+from bbrgym.checks import check_name
 from studies.experiments import compose_experiment
 from studies.papers.published import VERDICTS, PublishedComparison, compare
 from studies.papers.report import paper_of, paper_sections
@@ -117,12 +117,7 @@ def print_papers(results: Sequence[PaperResult], console: Console) -> None:
         )
     console.print(table)
     console.print(
-        "Published numbers agree by their order among the paper's other numbers. A bound is unclear if the interval\n"
-        "contains it. An entry without anything to compare with is not judged.\n"
-        f"Reports: {results[0].directory.parents[1]}/…/report.html",
-        markup=False,
-        highlight=False,
-        style="dim",
+        f"Reports: {results[0].directory.parents[1]}/…/report.html", markup=False, highlight=False, style="dim"
     )
 
 
@@ -130,13 +125,9 @@ def _chosen(only: Sequence[str] | None) -> list[str]:
     known = experiments()
     if only is None:
         return known
-    full = [name if name in known else f"paper/{name}" for name in only]
-    for name, given in zip(full, only, strict=True):
-        if name not in known:
-            short = [entry.removeprefix("paper/") for entry in known]
-            close = difflib.get_close_matches(given, short, n=1)
-            hint = f" (did you mean {close[0]!r}?)" if close else ""
-            raise ValueError(f"unknown experiment {given!r}{hint}; known: {', '.join(short)}")
-    if not full:
+    if not only:
         raise ValueError("only must name at least one experiment, got []")
-    return [name for name in known if name in full]
+    names = [name if "/" in name else f"paper/{name}" for name in only]
+    for name in names:
+        check_name("experiment", name, known)
+    return [name for name in known if name in names]

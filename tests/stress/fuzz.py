@@ -99,9 +99,7 @@ def keep(found_in: Path, data: bytes) -> Path:
 def supervise(command: Sequence[str], found_in: Path) -> list[str]:
     """Run an attack in a process and return what it found; if it dies or hangs, the input that it was reading is kept.
 
-    Args:
-        command: prints a line for everything it finds, after `FOUND `, and its figures; SIGALRM ends it when it hangs.
-        found_in: as of `attack`.
+    The command prints a line for everything it finds, after `FOUND `, and its figures; SIGALRM ends it when it hangs.
     """
     current = found_in / "current"
     current.unlink(missing_ok=True)

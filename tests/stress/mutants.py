@@ -63,14 +63,7 @@ _SKIPPED: Final = re.compile(r"^\s*(#|//|using |namespace |template|static_asser
 
 @dataclass(frozen=True)
 class Mutant:
-    """One changed line.
-
-    Attributes:
-        file: its path in the repository.
-        line: its number, from 1.
-        before: the line without indentation.
-        after: what the mutant has in its place; empty if the statement is removed.
-    """
+    """A changed line (numbers begin with 1), without its indentation; `after` is empty if the statement is removed."""
 
     file: str
     line: int

@@ -53,13 +53,8 @@ def soak(
 ) -> list[Sample]:
     """Run rounds until `is_over(rounds)` and return a sample of each.
 
-    Args:
-        forms: the forms of the environment.
-        engines: names of engines.
-        watch: finds what is left.
-        rng: chooses seeds, and which environments are dropped without being closed.
-        is_over: whether this many rounds are enough.
-        settle_s: how long descriptors and processes may take to go.
+    `rng` chooses seeds, and which environments are dropped without being closed; `settle_s` is how long descriptors and
+    processes may take to go.
     """
     others = set(children_of(os.getpid()))
     kept = [form(engine, ENGINES[engine]) for form in forms.values() for engine in engines]

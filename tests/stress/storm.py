@@ -139,15 +139,7 @@ class Report:
 
 @dataclass
 class Storm:
-    """The cases of a storm.
-
-    Args:
-        seed: decides the cases. Moments of kills also depend on the machine.
-        limits: of the calls.
-        forms: the forms of the environment to choose from.
-        watch: finds what is left.
-        kinds: the share of each kind in the cases.
-    """
+    """The cases of a storm, which its seed decides. Moments of kills also depend on the machine."""
 
     seed: int
     limits: Limits

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import math
-import re
 from typing import Any
-from xml.etree import ElementTree
 
 import numpy as np
 import pandas as pd
 import pytest
-from fake_engine import FakeEngine
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from paper_experiment import made_up_results
 
-from bbrgym import Flow, Scenario, Trace, simulate
-from bbrgym.benchmark.metrics import FLOW_METRICS, METRICS
-from bbrgym.benchmark.plots import LABELS, POINTS_PER_LINE
-from bbrgym.benchmark.style import MOST_HIGHLIGHTED, OTHERS, mark_of, svg_text
+from bbrgym import Flow, Scenario
+from bbrgym.benchmark.style import mark_of
 from bbrgym.benchmark.tables import summary_table
 from studies.papers.figures import paper_figure
 from studies.papers.published import KINDS, PaperFigure, Published
@@ -79,13 +74,6 @@ def mean(table: pd.DataFrame, scenario: str, competitor: str, metric: str, stati
     return float(table[metric, statistic][scenario, competitor])
 
 
-def test_every_metric_has_a_label() -> None:
-    assert set(METRICS) | set(FLOW_METRICS) <= set(LABELS)
-    for name, label in LABELS.items():
-        for suffix, unit in (("_mbps", "(Mbit/s)"), ("_ms", "(ms)"), ("_per_s", "/s)")):
-            assert not name.endswith(suffix) or label.endswith(unit), name
-
-
 def test_lines_go_along_the_axis_and_panels_apart(results: pd.DataFrame, table: pd.DataFrame) -> None:
     figure = drawn(results, PUBLISHED, kind="lines", y=("link_jain",), x="loss", panel="buffer_bdp")
     panels = visible(figure)
@@ -123,17 +111,6 @@ def test_two_scenarios_are_never_one_point(results: pd.DataFrame) -> None:
         drawn(results, kind="lines", y=("link_jain",), x="loss")
 
 
-def test_lines_that_are_not_highlighted_are_grey_and_have_a_name() -> None:
-    names = ["bbr", "bbq", *(f"variant-{index}" for index in range(MOST_HIGHLIGHTED))]
-    axes = visible(
-        drawn(made_up_results(SCENARIOS, names), kind="lines", y=("link_jain",), x="loss", scenario="deep0")
-    )[0]
-    colours = [str(line.get_color()) for line in lines_of(axes)]
-    assert len(set(colours)) == MOST_HIGHLIGHTED + 1
-    assert colours[MOST_HIGHLIGHTED:] == [OTHERS.colour] * 2
-    assert {text.get_text() for text in axes.texts} == set(names)
-
-
 def test_bars_have_a_row_a_competitor_and_a_panel_a_scenario(results: pd.DataFrame, table: pd.DataFrame) -> None:
     y = ("throughput_mbps[0]", "throughput_mbps[1]")
     figure = drawn(results, PUBLISHED, kind="bars", y=y, x="competitor", y_label="Mbit/s")
@@ -153,14 +130,6 @@ def test_bars_have_a_row_a_competitor_and_a_panel_a_scenario(results: pd.DataFra
     )
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["flow 0 (10 ms)", "flow 1 (50 ms)", "published"]
-
-
-def test_one_scenario_alone(results: pd.DataFrame, table: pd.DataFrame) -> None:
-    (axes,) = visible(drawn(results, PUBLISHED, kind="bars", y=("link_jain",), x="competitor", scenario="deep6"))
-    assert [bar.get_width() for bar in axes.patches] == pytest.approx(
-        [mean(table, "deep6", competitor, "link_jain") for competitor in ("bbr", "bbq")]
-    )
-    assert {value for value, _, _ in hollow(axes)} == {0.55}
 
 
 @pytest.mark.parametrize("kind", ["bars", "lines"])
@@ -186,62 +155,3 @@ def test_one_seed_has_no_interval() -> None:
     (axes,) = visible(drawn(once, kind="bars", y=("link_jain",), x="competitor", scenario="deep6"))
     assert len(axes.patches) == 2
     assert not axes.collections
-
-
-@pytest.fixture(scope="module")
-def trace() -> Trace:
-    flows = (Flow("bbr", 10), Flow("cubic", 50, start_s=20))
-    return simulate(Scenario(rate_mbps=4, duration_s=60, flows=flows), FakeEngine())
-
-
-def test_time_is_a_panel_a_competitor_and_few_points(trace: Trace) -> None:
-    asked = PaperFigure("Figure 1", "time", ("cwnd_packets",), scenario="x")
-    figure = paper_figure(asked, pd.DataFrame(), {}, traces={"bbr": trace, "other": trace})
-    panels = visible(figure)
-    assert [axes.get_title(loc="left") for axes in panels] == ["bbr", "other"]
-    assert panels[0].get_ylabel() == "congestion window\n(packets)"
-    first, second = panels[0].get_lines()
-    shown = np.asarray(first.get_ydata(), float)
-    exact = trace.rows.query("flow == 0")["cwnd_packets"].to_numpy()
-    steps = math.ceil(len(exact) / POINTS_PER_LINE)
-    assert len(shown) <= POINTS_PER_LINE
-    assert shown[5] == pytest.approx(exact[5 * steps : 6 * steps].mean())
-    assert panels[1].get_xlabel() == "time (s)"
-    # The second flow starts at 20 s.
-    time_s, later = np.asarray(second.get_xdata(), float), np.asarray(second.get_ydata(), float)
-    assert np.isnan(later[time_s < 19.9]).all()
-    assert not np.isnan(later[time_s > 20.5]).any()
-    assert first.get_linestyle() != second.get_linestyle()
-
-
-def test_rates_over_time_are_averaged_and_the_link_has_one_line(trace: Trace) -> None:
-    asked = PaperFigure("Figure 1", "time", ("throughput_mbps", "link_queue_mean_ms"), scenario="x")
-    figure = paper_figure(asked, pd.DataFrame(), {}, traces={"bbr": trace})
-    rate, queue = visible(figure)
-    shown = [np.asarray(line.get_ydata(), float) for line in rate.get_lines()]
-    assert set(shown.pop(0)) == {4.0}  # the link's
-    exact = trace.rows.query("flow == 0")["throughput_mbps"].to_numpy()
-    assert [np.std(np.diff(shown[0])) < 0.5 * np.std(np.diff(exact))] == [True]
-    assert len(shown) == 2
-    assert len(queue.get_lines()) == 1
-
-
-def test_many_flows_are_named_by_the_first_and_the_last() -> None:
-    flows = tuple(Flow("bbr", 20, start_s=index / 10) for index in range(6))
-    trace = simulate(Scenario(rate_mbps=10, buffer_bdp=20, duration_s=3, flows=flows), FakeEngine())
-    figure = paper_figure(PaperFigure("F", "time", ("rtt_mean_ms",)), pd.DataFrame(), {}, traces={"bbr": trace})
-    (axes,) = visible(figure)
-    assert len({line.get_color() for line in axes.get_lines() if len(np.asarray(line.get_xdata())) > 2}) == 6
-    assert sorted(text.get_text() for text in axes.texts) == ["bbr, flow 0", "bbr, flow 5"]
-
-
-def test_svg_is_well_formed_short_and_the_same_again(results: pd.DataFrame) -> None:
-    first, second = (
-        svg_text(drawn(results, PUBLISHED, kind="lines", y=("link_jain",), x="loss", panel="buffer_bdp"))
-        for _ in range(2)
-    )
-    assert first == second
-    assert ElementTree.fromstring(first).get("viewBox")
-    assert "Jain's fairness index" in first
-    assert not re.search(r' d="[^"]*\d\.\d{3}', first)
-    assert "matplotlib.org" not in first

@@ -8,14 +8,13 @@ import fake_engine
 import pytest
 from fake_engine import FakeEngine
 from in_process import ExecutorInThisProcess
+from pages import empty_page
 
 from bbrgym import Scenario
 from bbrgym.benchmark.results import BenchmarkResult, ReportSections, load_benchmark
-from bbrgym.extras import require
 from studies.papers.__main__ import main
 from studies.papers.published import VERDICTS, compare
 from studies.papers.report import paper_of
-from studies.papers.run import experiments
 
 # Two experiments of one paper with the same runs, made short.
 FIRST, SECOND = "acw-latency", "acw-rttfair-throughput-1bdp"
@@ -51,16 +50,9 @@ def line_of(text: str, experiment: str) -> list[str]:
     return cells
 
 
-def test_experiments_are_papers_and_then_ablations() -> None:
-    names = experiments()
-    assert {f"paper/{FIRST}", f"paper/{SECOND}"} <= set(names)
-    groups = [name.split("/")[0] for name in names]
-    assert groups == sorted(groups, reverse=True)
-    assert set(groups) == {"paper", "ablation"}
-
-
 def test_from_the_command_line_to_the_page(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([f"only=[{SECOND},{FIRST}]", "write=page.md", *SHORT]) == 0
+    empty_page("papers.md", Path())
+    assert main([f"only=[{SECOND},{FIRST}]", "write=papers.md", *SHORT]) == 0
     text = capsys.readouterr().out
     # A run that two experiments have is made once.
     assert f"paper/{FIRST} (1 of 2)" in text
@@ -78,8 +70,8 @@ def test_from_the_command_line_to_the_page(capsys: pytest.CaptureFixture[str]) -
         command = result.plan["provenance"]["command"]
         assert command.startswith(f"bbrgym benchmark experiment=paper/{directory.name} preset=quick engine.name=fake")
     assert "Reports: runs/benchmark/…/report.html" in text
-    assert "Page: page.md" in text
-    page = Path("page.md").read_text()
+    assert "Page: papers.md" in text
+    page = Path("papers.md").read_text()
     assert all(f"### {name}\n" in page for name in (FIRST, SECOND))
 
     assert main([f"only={FIRST}", *SHORT]) == 0
@@ -104,7 +96,10 @@ def test_failures_do_not_end_the_rest(capsys: pytest.CaptureFixture[str], monkey
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["only=[acw-latncy]"], "unknown experiment 'acw-latncy' (did you mean 'acw-latency'?); known: acd-sim"),
+        (
+            ["only=[acw-latncy]"],
+            "unknown experiment 'paper/acw-latncy' (did you mean 'paper/acw-latency'?); known: paper/acd-sim",
+        ),
         (["only=[]"], "only must name at least one experiment, got []"),
         (["preset=long"], "preset must be one of quick, full, got 'long'"),
         (["preset=quick,full"], "preset=quick,full: give one value, not a sweep"),
@@ -121,9 +116,3 @@ def test_a_mistake_gets_one_message_and_runs_nothing(
     assert main(arguments) == 1
     assert message in capsys.readouterr().err
     assert not Path("runs").exists()
-
-
-def test_a_missing_package_is_named(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("studies.papers.__main__.run_papers", lambda *_: require("a table", "nosuchpackage"))
-    assert main([f"only={FIRST}"]) == 1
-    assert capsys.readouterr().err == "papers: a table needs nosuchpackage: pip install 'nosuchpackage'\n"

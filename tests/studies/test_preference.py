@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from in_process import ExecutorInThisProcess
+from pages import empty_page
 
 from bbrgym.benchmark.statistics import Estimate
 from studies import preference
@@ -34,8 +35,7 @@ BENCHMARK: dict[str, Any] = {
 
 
 def point(share: float, queue_ms: float) -> Point:
-    exact = (Estimate(value, value, value, 1) for value in (share, queue_ms, 0.0))
-    return Point(*exact)
+    return Point(*(Estimate(value, value, value, 1) for value in (share, queue_ms)))
 
 
 def test_a_point_is_beyond_if_no_preference_has_its_share_and_its_queue() -> None:
@@ -63,13 +63,14 @@ def test_the_command_writes_the_page_of_the_engines_that_have_run(
     monkeypatch.setattr(preference, "MIXED", ((0.0, 1.0),))
     monkeypatch.setattr(preference, "MIXED_LINK", preference.Scenario(rate_mbps=4, duration_s=2))
     monkeypatch.setattr("bbrgym.benchmark.run.make_executor", ExecutorInThisProcess)
-    path = tmp_path / "preference.md"
+    path = empty_page("preference.md", tmp_path)
     assert main([f"write={path}", "benchmark.seeds=[1]"]) == 0
     text = path.read_text()
-    assert "## native" in text
-    assert "## ns-3" not in text
+    assert "begin: studies/preference.py ns3 -->\n<!-- end" in text
     assert (tmp_path / "preference" / "native.png").is_file()
-    rows = dict(re.findall(r"^\| (\S+) \| (\S+)", text.split("| harm to CUBIC")[1], re.MULTILINE))
-    assert float(rows["bbr"]) < 1
-    assert float(rows["cubic"]) == 0.0  # relative to its own kind
+    shares, queues = (
+        dict(re.findall(r"^\| (\S+) \| (\S+)", part, re.MULTILINE)) for part in text.split("| queue among")
+    )
+    assert 0 < float(shares["bbr"]) < 1
+    assert float(queues["bbr"]) > 0
     assert "Goal: at some preference" in capsys.readouterr().out

@@ -259,7 +259,8 @@ FULL: dict[str, Any] = {
 def test_a_paper_from_its_plain_form() -> None:
     made = Paper.from_dict(FULL, ["s", "t"], NAMES)
     assert (made.where, made.stated, len(made.figures), len(made.published)) == ("figure 1", ("DropTail",), 3, 5)
-    assert (made.published[1].bound, made.published[2].form, made.figures[0].x) == ("above", "ratio", "competitor")
+    assert (made.published[1].bound, made.published[2].form, made.published[3].over) == ("above", "ratio", "min")
+    assert made.published[1].scenarios == ("s", "t")
 
 
 def test_the_only_scenario_need_not_be_named() -> None:
@@ -270,115 +271,46 @@ def test_the_only_scenario_need_not_be_named() -> None:
 
 
 FIGURE = {"title": "f", "kind": "lines", "x": "loss", "y": ["link_jain"]}
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (
-            {"metric": "jain"},
-            r"unknown metric 'jain' \(did you mean 'link_jain'\?\); known: throughput_mbps, .*share\[0\]",
-        ),
-        ({"metric": "link_jain[0]"}, r"unknown metric 'link_jain\[0\]'"),
-        ({"metric": ""}, "has no metric"),
-        ({"scenario": "u"}, "the published link_jain: unknown scenario 'u'; known: s, t"),
-        ({"scenario": ["s", "s"]}, "all different"),
-        ({"scenario": None}, "names no scenario, and there are several: s, t"),
-        ({"competitor": "bbr9"}, r"unknown competitor 'bbr9' \(did you mean 'bbr'\?\); known: bbr, bbq"),
-        ({"competitor": None}, "has a value but no competitor"),
-        ({"value": None}, "either a value or an order"),
-        ({"value": "much"}, "the published link_jain: value must be a finite number, got 'much'"),
-        ({"value": True}, "value must be a finite number, got True"),
-        ({"order": ["bbr", "bbq"]}, "either a value or an order"),
-        ({"is": "over"}, "unknown is 'over'.*; known: about, above, below"),
-        ({"over": "median"}, "unknown over 'median'.*; known: mean, min, max"),
-        ({"as": "percent"}, "unknown as 'percent'; known: value, reduction, ratio"),
-        ({"as": "ratio"}, "a ratio are against a competitor"),
-        ({"against": "bbq"}, "a value is not"),
-        ({"as": "ratio", "against": "bbr"}, "compares 'bbr' against itself"),
-        ({"value": None, "order": ["bbr", "bbq"]}, "it has no competitor"),
-        ({"value": None, "competitor": None, "order": ["bbr"]}, "name two competitors or more"),
-        ({"value": None, "competitor": None, "order": ["bbr", "x"]}, "unknown competitor 'x'"),
-        (
-            {"valeu": 3},
-            r"a published entry: unknown key 'valeu' \(.*\); known: metric, scenario, competitor, value, is, over, as",
-        ),
-        ({"wording": 3}, "wording=3: it must be a text"),
-    ],
-)
-def test_a_bad_entry_is_refused_by_name(change: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        paper(ENTRY | change)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"kind": "pie"}, "the figure 'f': unknown kind 'pie'; known: bars, lines, time"),
-        ({"y": []}, "needs at least one metric in y"),
-        ({"y": ["jitter"]}, "unknown metric 'jitter'"),
-        ({"x": None}, "unknown x None; known: rtt_ratio"),
-        ({"x": "competitor"}, "unknown x 'competitor'"),
-        ({"panel": "rate"}, r"unknown panel 'rate' \(did you mean 'rate_mbps'\?\)"),
-        ({"kind": "bars"}, "unknown x 'loss'; known: competitor"),
-        ({"kind": "bars", "x": None, "panel": "loss"}, "only a figure of kind 'lines' has panels"),
-        ({"kind": "time", "y": ["rtt_mean_ms"]}, "must have no x"),
-        ({"kind": "time", "x": None, "y": ["link_jain"]}, "unknown y 'link_jain'"),
-        ({"kind": "time", "x": None, "y": ["rtt_mean_ms"]}, "names no scenario"),
-        ({"scenario": "u"}, "unknown scenario 'u'"),
-        ({"title": ""}, "has no title"),
-        ({"ylabel": "x"}, "unknown key 'ylabel'"),
-    ],
-)
-def test_a_bad_figure_is_refused_by_name(change: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        paper(figures=[FIGURE | change])
+SHARES = {"metric": "share[2]", "order": ["bbq", "bbr"]}
 
 
 @pytest.mark.parametrize(
     ("plain", "message"),
     [
-        ("A paper", "a paper must be a mapping with keys of title, .*, got 'A paper'"),
-        ({"reference": "x"}, "a paper has no title"),
-        ({"title": "x", "authors": []}, "a paper: unknown key 'authors'; known: title, reference"),
-        ({"title": "x", "stated": ["ns-3", {"buffer": "1 BDP"}]}, "stated: it must be a text"),
-        ({"title": "x", "published": {"metric": "link_jain"}}, "must be a list of mappings"),
-        ({"title": "x", "figures": ["figure 1"]}, "a figure must be a mapping with keys of title, .*, got 'figure 1'"),
-    ],
-)
-def test_a_bad_paper_is_refused_by_name(plain: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Paper.from_dict(plain, ["s"], NAMES)
-
-
-def loaded(folder: Path, **claims: Any) -> Paper:
-    (folder / "paper").mkdir()
-    (folder / "paper" / "x.yaml").write_text(json.dumps({"title": "A paper", **claims}))
-    scenario = Scenario(flows=(Flow(rtt_ms=10), Flow(rtt_ms=50)))
-    return load_paper("paper/x", {"duel": scenario}, ["bbr", "bbq"], folder)
-
-
-def test_a_paper_is_loaded_by_the_name_of_its_experiment(tmp_path: Path) -> None:
-    made = loaded(tmp_path, published=[{"metric": "share[1]", "order": ["bbq", "bbr"]}])
-    assert made.published[0].scenarios == ("duel",)
-    with pytest.raises(ValueError, match="'paper/y' is not the experiment of a paper"):
-        load_paper("paper/y", {}, [], tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("claims", "message"),
-    [
+        ({"published": [ENTRY | {"metric": "jain"}]}, r"unknown metric 'jain' \(did you mean 'link_jain'\?\); known: "),
+        ({"published": [ENTRY | {"metric": ""}]}, "a published entry has no metric"),
+        ({"published": [ENTRY | {"scenario": "u"}]}, "the published link_jain: unknown scenario 'u'; known: s, t"),
+        ({"published": [ENTRY | {"scenario": None}]}, "names no scenario, and there are several: s, t"),
+        ({"published": [ENTRY | {"competitor": "bbr9"}]}, r"unknown competitor 'bbr9' \(did you mean 'bbr'\?\)"),
+        ({"published": [ENTRY | {"competitor": None}]}, "either a value of a competitor or an order"),
+        ({"published": [ENTRY | {"value": "much"}]}, "a published entry: value must be a finite number, got 'much'"),
+        ({"published": [ENTRY | {"order": ["bbr", "bbq"]}]}, "either a value of a competitor or an order"),
+        ({"published": [ENTRY | {"is": "over"}]}, "unknown is 'over'.*; known: about, above, below"),
+        ({"published": [ENTRY | {"as": "ratio"}]}, "a reduction and a ratio are against a competitor"),
         (
-            {"published": [{"metric": "share[2]", "order": ["bbq", "bbr"]}]},
-            r"'share\[2\]', but the flows .* are 0 to 1",
+            {"published": [ENTRY | {"valeu": 3}]},
+            r"a published entry: unknown key 'valeu' \(.*\); known: metric, scenario",
         ),
-        ({"figures": [{"title": "f", "kind": "bars", "y": "share[2]"}]}, r"'share\[2\]', but the flows .* are 0 to 1"),
-        ({"published": [{"metric": "link_jain", "order": ["bbr", "cubic"]}]}, "unknown competitor 'cubic'"),
+        ({"published": [ENTRY | {"wording": 3}]}, "a published entry has 3 in wording: it must be a text"),
+        ({"published": {"metric": "link_jain"}}, "a paper has published=.*: it must be a list"),
+        ({"published": [SHARES | {"scenario": "s"}]}, r"'share\[2\]', but the flows of its scenario are 0 to 1"),
+        ({"figures": [FIGURE | {"kind": "pie"}]}, "the figure 'f': unknown kind 'pie'; known: bars, lines, time"),
+        ({"figures": [FIGURE | {"y": []}]}, "a figure has no y"),
+        ({"figures": [FIGURE | {"x": None}]}, "unknown x None; known: rtt_ratio"),
+        ({"figures": [FIGURE | {"panel": "rate"}]}, r"unknown panel 'rate' \(did you mean 'rate_mbps'\?\)"),
+        ({"figures": [FIGURE | {"kind": "bars"}]}, "has x='loss': only a figure of kind 'lines' has an axis"),
+        ({"figures": [FIGURE | {"kind": "time", "x": None}]}, "unknown y 'link_jain'"),
+        ({"figures": [FIGURE | {"kind": "time", "x": None, "y": ["rtt_mean_ms"]}]}, "names no scenario"),
+        ({"figures": [FIGURE | {"y": "share[2]"}]}, r"'share\[2\]', but the flows of its scenario are 0 to 1"),
+        ({"authors": []}, "a paper: unknown key 'authors'; known: title, reference"),
+        ({"stated": ["ns-3", {"buffer": "1 BDP"}]}, "in stated: it must be a text"),
     ],
 )
-def test_a_paper_names_what_the_experiment_has(tmp_path: Path, claims: dict[str, Any], message: str) -> None:
+def test_a_mistake_is_refused_by_name(tmp_path: Path, plain: dict[str, Any], message: str) -> None:
+    (tmp_path / "x.yaml").write_text(json.dumps({"title": "A paper", **plain}))
+    scenarios = dict.fromkeys(("s", "t"), Scenario(flows=(Flow(rtt_ms=10), Flow(rtt_ms=50))))
     with pytest.raises(ValueError, match=message):
-        loaded(tmp_path, **claims)
+        load_paper("x", scenarios, NAMES, tmp_path)
 
 
 def test_axes_of_a_scenario() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from in_process import ExecutorInThisProcess
+from pages import empty_page
 
 from studies import rfc9743
 from studies.rfc9743 import COMPETITORS, main
@@ -36,7 +37,7 @@ def test_the_command_writes_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(rfc9743, "compose_experiment", compose)
     monkeypatch.setattr(rfc9743, "BENCHMARKS", tmp_path)
     monkeypatch.setattr("bbrgym.benchmark.run.make_executor", ExecutorInThisProcess)
-    path = tmp_path / "page.md"
+    path = empty_page("rfc9743.md", tmp_path)
     assert main([f"write={path}", "benchmark.seeds=[1]"]) == 0
     text = path.read_text()
     assert "| section | criterion | bbr | newreno |" in text

@@ -171,14 +171,6 @@ def test_a_goal_is_reached_or_missed(cell: speed.Cell, value: float, word: str) 
     assert f": {word} |\n" in speed.Report({}, "2026", {cell: [value]}).tables()
 
 
-def test_cpu_time_is_of_the_process_that_is_asked_for() -> None:
-    before = speed._cpu_s(os.getpid())
-    end = time.process_time() + 0.1
-    while time.process_time() < end:
-        pass
-    assert 0.05 <= speed._cpu_s(os.getpid()) - before <= 0.5
-
-
 def _recording(name: str, calls: list[tuple[str, int]]) -> Callable[[int], dict[object, list[float]]]:
     def measure(seed: int) -> dict[object, list[float]]:
         calls.append((name, seed))

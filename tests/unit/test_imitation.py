@@ -40,7 +40,9 @@ def make(algorithm: str, width: int = 32, **arguments: Any) -> tuple[Any, Episod
     """Return a learner in eight engines with two flows each, and its environment."""
     scenario = SCENARIO | {"rate_mbps": {"log_uniform": [4, 16]}, "duration_s": 3}
     agent = AGENTS[algorithm] | {"gamma": 0.8, "batch_size": 512} | arguments
-    config = changed(scenario=scenario, agent=agent)
+    # Bounds in which the teacher's actions differ much from path to path.
+    action = {"cwnd_gain": [0.25, 4.0], "pacing_gain": [0.75, 1.75], "cwnd_scale": "ratio"}
+    config = changed(scenario=scenario, agent=agent, action=action)
     config["agent"]["policy_kwargs"] |= {"net_arch": [width]}
     if algorithm == "recurrent_ppo":
         config["agent"]["policy_kwargs"] |= {"lstm_hidden_size": width}

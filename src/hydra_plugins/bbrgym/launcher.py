@@ -86,10 +86,7 @@ class ExecutorLauncher(Launcher):
         return [_job_return(config, folder, results[folder]) for config, folder in zip(configs, folders, strict=True)]
 
     def _run(self, jobs: dict[Path, Job], titles: dict[Path, str], results: dict[Path, TaskResult[Job]]) -> None:
-        try:
-            executor = make_executor(self._executor, is_fresh=True)
-        except ModuleNotFoundError as error:
-            raise CompactHydraException(str(error)) from error  # Hydra prints it without a traceback
+        executor = make_executor(self._executor, is_fresh=True)
         try:
             with closing(run_in_chunks(run, jobs.values(), executor, chunk_s=0, retries=self._retries)) as finished:
                 for result in finished:

@@ -13,7 +13,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, Override, RangeSweep
 from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn, JobStatus
-from hydra.errors import CompactHydraException, HydraException
+from hydra.errors import HydraException
 from hydra.plugins.launcher import Launcher
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
@@ -147,10 +147,7 @@ class OptunaSweeper(Sweeper):
 
     def _read(self, overrides: list[Override]) -> tuple[dict[str, BaseDistribution], list[str]]:
         """Return the search space, and the overrides that all jobs have."""
-        try:
-            require("hydra/sweeper=optuna", "optuna")
-        except ModuleNotFoundError as error:
-            raise CompactHydraException(str(error)) from error  # Hydra prints it without a traceback
+        require("hydra/sweeper=optuna", "optuna")
         # By key, so that later overrides replace earlier ones.
         found = {override.get_key_element(): override for override in overrides}
         space = {key: _distribution(one) for key, one in found.items() if one.is_sweep_override()}
