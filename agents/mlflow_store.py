@@ -26,7 +26,7 @@ import numpy as np
 from bbrgym.agents.mlflow_view import DESCRIPTION, experiment_description, run_description
 from bbrgym.agents.policy import load_agent
 from bbrgym.extras import require
-from bbrgym.files import sqlite_url, write_json
+from bbrgym.files import json_text, sqlite_url, write_json
 from bbrgym.processes import ChildProcess
 from bbrgym.waiting import announcing
 
@@ -432,15 +432,8 @@ def _user() -> str:
 
 def _digest(plain: Any) -> str:
     """Hash plain containers, equal for equal ones: 12 and 12.0 are one rate, and keys have no order."""
-
-    def canonical(value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return {str(key): canonical(entry) for key, entry in value.items()}
-        if isinstance(value, list | tuple):
-            return list(map(canonical, value))
-        return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
-
-    return hashlib.sha256(json.dumps(canonical(plain), sort_keys=True).encode()).hexdigest()[:16]
+    canonical = json.loads(json_text(plain), parse_int=float)
+    return hashlib.sha256(json.dumps(canonical, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _model_requirements() -> list[str]:

@@ -65,9 +65,9 @@ LEAST_BDP: float = 0.001
 class GainMap:
     """What actions mean: see `bbrgym.envs.action.Action`."""
 
-    def __init__(self, cwnd_gain: tuple[float, float], pacing_gain: tuple[float, float], is_in_packets: bool) -> None:
+    def __init__(self, cwnd_gain: tuple[float, float], pacing_gain: tuple[float, float], cwnd_scale: int) -> None:
         """
-        The bounds of both gains (low, high), and whether cwnd_scale is "packets".
+        The bounds of both gains (low, high), and the index of cwnd_scale in `CWND_SCALES`.
         """
 
     def gains(
