@@ -1,7 +1,7 @@
 // BBR's model with a constant backlog.
 //
 //   ProbeBW:  cwnd = max_bandwidth x base_rtt + backlog + correction,    pacing_rate = 1.1 x max_bandwidth
-//   base_rtt = mean RTT of the last ProbeRTT + noise;   the window grows while RTTs show no queue
+//   base_rtt = that of bbr_model.h + 0.3 ms of noise;   the window grows while RTTs show no queue
 //   Startup, Drain, ProbeRTT: those of bbr_model.h
 //
 // Source: our own, unpublished. With the delivery rate for max_bandwidth and without the correction it would be TCP
@@ -24,7 +24,6 @@ void BbrBacklogParameters::Describe(ParameterReader& reader) {
   reader.Field("pacing_gain", pacing_gain, 0.25, 4.0);
   reader.Field("correction_rounds", correction_rounds, 0.0, 1000.0);
   reader.Field("ignored_delay_ms", ignored_delay_ms, 0.0, 1000.0);
-  reader.Field("uses_drained_rtt", uses_drained_rtt);
   reader.Field("fills_free_link", fills_free_link);
   BbrModelParameters::Describe(reader);
 }
@@ -33,11 +32,10 @@ BbrBacklogController::BbrBacklogController(const Connection& connection, const B
     : BbrModelController(connection, parameters),
       backlog_(parameters),
       correction_(connection.packet_bytes, parameters.correction_rounds),
-      drained_rtt_(parameters.uses_drained_rtt),
       free_link_(connection.packet_bytes) {}
 
 Nanoseconds BbrBacklogController::BaseRtt() const {
-  const Nanoseconds rtt = drained_rtt_.value() > 0 ? drained_rtt_.value() : BbrModelController::BaseRtt();
+  const Nanoseconds rtt = BbrModelController::BaseRtt();
   return rtt + std::min(static_cast<Nanoseconds>(backlog_.ignored_delay_ms * kMillisecond), rtt / 20);
 }
 
@@ -47,13 +45,6 @@ double BbrBacklogController::CwndGain() const {
 }
 
 void BbrBacklogController::Observe(const AckEvent& ack) {
-  const bool is_probe_bw = mode() == Mode::kProbeBw;
-  const bool wants_probe_rtt = drained_rtt_.OnAck(ack, {.is_probe_rtt = mode() == Mode::kProbeRtt,
-                                                        .is_probe_bw = is_probe_bw,
-                                                        .probe_rtt_cwnd = probe_rtt_cwnd_,
-                                                        .max_bandwidth = max_bandwidth()});
-  if (wants_probe_rtt) EnterProbeRtt(ChooseProbeRttCwnd());
-  if (is_round_start() && is_probe_bw) drained_rtt_.OnRound(round_rtts());
   NoticeFreeLink(ack);
   if (is_round_start()) {
     correction_.OnRoundStart(ack,

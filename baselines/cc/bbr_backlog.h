@@ -2,7 +2,6 @@
 
 #include "baselines/cc/backlog_correction.h"
 #include "baselines/cc/bbr_model.h"
-#include "baselines/cc/drained_rtt.h"
 #include "baselines/cc/free_link.h"
 
 namespace bbrgym {
@@ -17,8 +16,6 @@ struct BbrBacklogParameters : BbrModelParameters {
   /// RTTs above base_rtt by this much, and by a twentieth of it at most, are noise of hosts and of the path's lower
   /// layers. On a fast link it is more packets than the flow keeps in the queue.
   double ignored_delay_ms = 0.3;
-  /// Whether base_rtt is that of the last ProbeRTT (DrainedRtt), not the lowest RTT of `base_rtt_window_s`.
-  bool uses_drained_rtt = true;
   /// Whether the window grows for as long as RTTs show no queue (FreeLink).
   bool fills_free_link = true;
 
@@ -42,7 +39,6 @@ class BbrBacklogController final : public BbrModelController {
 
   BbrBacklogParameters backlog_;
   BacklogCorrection correction_;
-  DrainedRtt drained_rtt_;
   FreeLink free_link_;
 };
 
