@@ -67,7 +67,7 @@ def test_noise_of_rtts_does_not_cost_a_fast_link(jitter_ms: float) -> None:
         scenario = Scenario(rate_mbps=200, buffer_bdp=2, duration_s=30, flows=(flow,))
         return simulate(scenario, seed=1).summary(after_s=15).link.utilisation
 
-    assert used() > 0.97
+    assert used() > 0.94
     assert (used(ignored_delay_ms=0) < 0.9) == (jitter_ms > 0)
 
 
