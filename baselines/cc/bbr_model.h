@@ -55,7 +55,7 @@ class BbrModelController : public BbrController {
   /// rest of the model not yet. An override calls this one.
   void Observe(const AckEvent& ack) override;
   bool IsPhaseOver(const AckEvent& /*ack*/) const final { return false; }
-  Nanoseconds BaseRtt() const final { return model_.base_rtt_window_s > 0.0 ? base_rtt_.Least() : min_rtt(); }
+  Nanoseconds BaseRtt() const override { return model_.base_rtt_window_s > 0.0 ? base_rtt_.Least() : min_rtt(); }
   Bytes ChooseProbeRttCwnd() const final;
   /// The RTTs of the round that goes on; in `Observe`, of the one that ends with this ACK.
   const RttSample& round_rtts() const { return round_rtts_; }

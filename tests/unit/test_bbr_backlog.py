@@ -13,7 +13,8 @@ from bbrgym import Flow, Scenario, simulate
 
 def rates_behind_a_queue_of_others(**parameters: float) -> list[float]:
     """Return the bandwidth in Mbit/s of a flow on a long path in a queue of 1 ms that others keep, every second."""
-    path = Path(make("bbr-backlog", 100, backlog_packets=5, **parameters), rate_mbps=10, rtt_ms=100)
+    plain = {"backlog_packets": 5, "ignored_delay_ms": 0, "fills_free_link": 0}
+    path = Path(make("bbr-backlog", 100, **plain | parameters), rate_mbps=10, rtt_ms=100)
     path.run_until(4_000)
     path.rate_mbps, path.rtt_ms = 1000, 101.8  # others decide how long the queue is, not this flow
     rates = []
@@ -55,3 +56,25 @@ def test_flows_of_different_rtts_share_evenly(rate_mbps: float) -> None:
 def test_lost_packets_do_not_cost_the_bandwidth() -> None:
     scenario = Scenario(rate_mbps=100, buffer_bdp=1, duration_s=20, loss=0.02, flows=(Flow("bbr-backlog", 140),))
     assert fmean(simulate(scenario, seed=seed).summary(after_s=8).link.utilisation for seed in (1, 2, 3)) > 0.8
+
+
+@pytest.mark.parametrize("jitter_ms", [0.0, 0.5])
+def test_noise_of_rtts_does_not_cost_a_fast_link(jitter_ms: float) -> None:
+    """Of the lowest RTT, a window of one BDP and 1.4 packets is too small where noise is as long as many packets."""
+
+    def used(**parameters: float) -> float:
+        flow = Flow("bbr-backlog", rtt_ms=40, jitter_ms=jitter_ms, parameters=parameters)
+        scenario = Scenario(rate_mbps=200, buffer_bdp=2, duration_s=30, flows=(flow,))
+        return simulate(scenario, seed=1).summary(after_s=15).link.utilisation
+
+    assert used() > 0.94
+    assert (used(ignored_delay_ms=0) < 0.9) == (jitter_ms > 0)
+
+
+@pytest.mark.parametrize("fills", [0, 1])
+def test_a_link_that_becomes_faster_is_filled_in_a_second(fills: int) -> None:
+    flow = Flow("bbr-backlog", rtt_ms=40, parameters={"fills_free_link": fills})
+    scenario = Scenario(rate_mbps=5, buffer_bdp=4, duration_s=8, rate_schedule=((6.0, 50.0),), flows=(flow,))
+    rows = simulate(scenario, seed=1, step_ms=100).rows
+    last_second = rows[rows["time_s"].between(7.05, 8.05)]["throughput_mbps"].mean()
+    assert (last_second > 40) == bool(fills)
