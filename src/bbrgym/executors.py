@@ -366,6 +366,7 @@ class _DaskExecutor(Executor):
                     threads_per_worker=1,
                     host="127.0.0.1",
                     dashboard_address="127.0.0.1:0",
+                    worker_dashboard_address="127.0.0.1:0",
                     silence_logs=40,
                 )
         self._client = Client(self._cluster or config.address)

@@ -95,12 +95,12 @@ def test_a_lost_worker_costs_time_but_no_task(config: dict[str, Any], tmp_path: 
 
 
 LISTENING = """
-import contextlib, psutil
+import contextlib, psutil, sys
 from bbrgym.executors import ExecutorConfig, make_executor
 if __name__ == "__main__":
-    executor = make_executor(ExecutorConfig.of({"name": "ray", "workers": 2}))
+    executor = make_executor(ExecutorConfig.of({"name": sys.argv[1], "workers": 2}))
     executor.submit(abs, -1).result()
-    for process in psutil.Process().children(recursive=True):
+    for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
         with contextlib.suppress(psutil.NoSuchProcess):
             sockets = process.net_connections("inet")
             print(*(socket.laddr.ip for socket in sockets if socket.status == "LISTEN"))
@@ -109,12 +109,13 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
-def test_a_local_ray_listens_on_this_machine_only(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["ray", "dask"])
+def test_a_local_cluster_listens_on_this_machine_only(tmp_path: Path, name: str) -> None:
     """In a process of its own: Ray reads its settings when it is imported."""
     pytest.importorskip("psutil")
-    pytest.importorskip("ray")
+    pytest.importorskip({"dask": "distributed"}.get(name, name))
     (tmp_path / "script.py").write_text(LISTENING)
-    done = subprocess.run([sys.executable, "script.py"], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "script.py", name], capture_output=True, text=True, check=True)
     assert set(done.stdout.split()) <= {"127.0.0.1", "::ffff:127.0.0.1"}
     assert len(done.stdout.split()) > 3
 
