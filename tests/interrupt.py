@@ -111,7 +111,6 @@ CASES = {
     "demo": Case(
         ("bbrgym.cli", "demo", "engine=native", "output_dir=run", "train.checkpoint_every=2048", "tracking=none"),
         f"run/{CHECKPOINT}",
-        TORCH,
     ),
     "export": Case(("bbrgym.cli", "export", str(REFERENCE), "agent.onnx"), None, "onnx", has_output=False),
     "send": Case(("bbrgym.cli", "send", "127.0.0.1:9", "--timeout=600"), has_output=False),

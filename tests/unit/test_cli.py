@@ -284,8 +284,8 @@ def test_a_demonstration_from_training_to_the_report(
     runs = ["benchmark.competitors=[bbr]", "benchmark.seeds=[1]", "benchmark.executor.workers=1", "tracking=none"]
     runs += ["benchmark.engine=native", "benchmark.scenarios.duel_20mbps_5bdp.duration_s=2"]
     monkeypatch.setattr("bbrgym.benchmark.run.make_executor", ExecutorInThisProcess)
-    training = ["scenario=duel", "scenario.duration_s=2", "scenario.rate_mbps=5", "engine=native", "agent.n_steps=16"]
-    training += ["agent.batch_size=32", "train.prepare_steps=256", "train.total_steps=64", "train.eval_episodes=1"]
+    training = ["scenario=duel", "scenario.duration_s=2", "scenario.rate_mbps=5", "agent.population=4"]
+    training += ["agent.scenarios=1", "train.total_steps=64", "train.eval_episodes=1"]
     assert main(["demo", *training, *runs]) == 0
     text = capsys.readouterr().out
     assert "it is a demonstration, not a result" in text

@@ -31,7 +31,7 @@ COMMANDS: dict[str, tuple[list[str], set[str]]] = {
     ),
     "report": (["report", "mine"], {"matplotlib", "jinja2"}),
     "export": (["export", "mine", "mine.onnx"], {"onnx", "google.protobuf"}),  # which onnx needs, too
-    "demo": (["demo", *SMALL, *RUNS], {"torch", "pyarrow"}),
+    "demo": (["demo", *SMALL, *RUNS], {"cma", "pyarrow"}),
     "ui": (["ui"], {"mlflow", "filelock"}),
     "ns3": (["ns3", "--openGymPort=5555"], {"zmq", "google.protobuf"}),
     "ns3, help": (["ns3", "--help"], {"zmq"}),
