@@ -274,7 +274,7 @@ def _steps(agent: Agent, env: Episodes, observations: npt.NDArray[np.float32]) -
     if env.can_roll and isinstance(agent.network, Network) and not agent.network.lstm:
         rollout = env.begin_rollout(np.zeros((env.most_steps, len(observations), 2), np.float32))
         env.run(rollout, agent.compiled)
-        rewards = env.spec.reward.evaluate(rollout.context()).reshape(env.most_steps, -1)
+        rewards = env.spec.reward.evaluate(rollout.context()).reshape(-1, len(observations))
         yield from map(_Step, rewards, rollout.arrays.link, rollout.terminated | rollout.truncated)
         return
     while True:

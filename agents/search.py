@@ -134,7 +134,7 @@ class WeightSearch:
     def _make_generation(self) -> tuple[Weights, int]:
         """Return the fitness of the candidates, and the decisions they made."""
         rng = self._rng(_SCENARIOS, len(self._fitness))
-        scenarios = [self._spec.distribution.sample(rng) for _ in range(self._config.scenarios)]
+        scenarios = [self._spec.sample(rng) for _ in range(self._config.scenarios)]
         seeds = rng.integers(1, 2**31, len(scenarios)).tolist()
         weights = self._ask()
         policies = [StoredPolicy(self._plain_spec, self._network(each)).to_bytes() for each in weights]

@@ -153,7 +153,7 @@ def _evaluation_episodes(spec: EpisodeSpec, count: int) -> list[dict[str, Any]]:
     episodes = []
     for episode in range(count):
         rng = seeding.np_random(EVALUATION_SEED + episode * spec.agents)[0]
-        scenario = spec.distribution.sample(rng).to_dict()
+        scenario = spec.sample(rng).to_dict()
         episodes.append({"seed": int(rng.integers(1, 2**31)), "scenario": scenario})
     return episodes
 

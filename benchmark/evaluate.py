@@ -66,9 +66,7 @@ def evaluate(config: Mapping[str, Any], directory: Path, console: Console | None
             config=config.get("tracking"),
         ) as tracker:
             (directory / "traces").mkdir(exist_ok=True)
-            scenarios = {
-                seed: agent.spec.action.on(spec.distribution.sample(np.random.default_rng(seed))) for seed in seeds
-            }
+            scenarios = {seed: spec.sample(np.random.default_rng(seed)) for seed in seeds}
             tracker.log_scenarios(
                 "evaluation episodes",
                 "evaluation",

@@ -73,12 +73,7 @@ class Action:
         return spaces.Box(-1.0, 1.0, (2,), np.float32)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Action, (
-            self.cwnd_gain,
-            self.pacing_gain,
-            self.cwnd_scale,
-            self.model,
-        )  # without the map, which does not pickle
+        return Action, dataclasses.astuple(self)  # without the map, which does not pickle
 
     def on(self, scenario: Scenario) -> Scenario:
         """Return the scenario with this model in its agent flows; parameters that a flow has stay."""

@@ -125,6 +125,10 @@ class EpisodeSpec:
         step_ms = self.interval_ms(distribution.example) if self.step_ms is None else self.step_ms
         return _count_steps(distribution.duration_s, step_ms)
 
+    def sample(self, rng: np.random.Generator) -> Scenario:
+        """Draw the scenario of an episode, with the model that the actions scale in its agent flows."""
+        return self.action.on(self.distribution.sample(rng))
+
     def make_engine(self) -> Engine:
         """Make an engine; the caller closes it."""
         if isinstance(self.engine, str):

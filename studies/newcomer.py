@@ -8,7 +8,6 @@ runs/newcomer, so the same command resumes.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import sys
@@ -28,7 +27,6 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from rich.progress import track
 
-import bbrgym
 from bbrgym.baselines import registry
 from bbrgym.benchmark.style import COLOURS, empty_figure
 from bbrgym.envs import environment_ids
@@ -116,20 +114,12 @@ def judge_algorithm(id: str, name: str) -> float:
         _, info = env.reset(seed=FIRST_EPISODE + episode)
         scenario = env.unwrapped.scenario  # type: ignore[attr-defined]
         (agent,) = scenario.agent_flows
-        flows = list(scenario.flows)
-        flows[agent] = dataclasses.replace(flows[agent], algorithm=name, parameters={})
-        trace = simulate(dataclasses.replace(scenario, flows=tuple(flows)), "native", int(info["seed"]), 100.0)
-        first, last = flows[agent].start_s, flows[agent].stop_s
-        took_part = (trace.time_s > first) & (trace.time_s <= (np.inf if last is None else last + 0.1))
-        of_agent = Reward().over_steps(trace.scenario, (agent,), trace.flows, trace.link)[:, 0]
-        rewards += np.where(took_part, of_agent, 0.0)[: _decisions(env, trace)].tolist()
+        trace = simulate(scenario.with_agents_as(name), "native", int(info["seed"]), 100.0)
+        stop_s = scenario.flows[agent].stop_s
+        end = None if stop_s is None else int(np.searchsorted(trace.time_s, stop_s - 1e-9)) + 1
+        rewards += Reward().over_steps(trace.scenario, (agent,), trace.flows, trace.link)[:end, 0].tolist()
     env.close()
     return float(np.mean(rewards))
-
-
-def _decisions(env: gymnasium.Env[Any, Any], trace: bbrgym.Trace) -> int:
-    stop_s = trace.scenario.flows[env.unwrapped.scenario.agent_flows[0]].stop_s  # type: ignore[attr-defined]
-    return len(trace.time_s) if stop_s is None else int(np.searchsorted(trace.time_s, stop_s - 1e-9) + 1)
 
 
 def train(id: str, learner: str, seed: int) -> dict[str, Any]:
@@ -202,7 +192,7 @@ def _best(rewards: Mapping[Job, float], kind: str) -> tuple[float, str]:
 
 
 def curves(chosen: Sequence[str], learners: Sequence[str], seeds: Sequence[int]) -> Figure:
-    """Return the learning curves of each id, beside `bbr` and the best constant."""
+    """Return the learning curves of each id, beside `bbr`."""
     columns = 4
     lines = -(-len(chosen) // columns)
     figure = empty_figure(width=11, height=2.1 * lines)
@@ -217,9 +207,11 @@ def curves(chosen: Sequence[str], learners: Sequence[str], seeds: Sequence[int])
                 if path.is_file():
                     steps, rewards = zip(*json.loads(path.read_text("utf-8"))["curve"], strict=True)
                     axes.plot(np.array(steps) / STEPS[learner], rewards, color=colour, linewidth=0.8)
-        for style, job in (("--", Job(id, "algorithm", "bbr")),):
-            if job.path.is_file():
-                axes.axhline(json.loads(job.path.read_text("utf-8"))["reward"], color="black", linestyle=style)
+        bbr = Job(id, "algorithm", "bbr").path
+        if bbr.is_file():
+            axes.axhline(json.loads(bbr.read_text("utf-8"))["reward"], color="black", linestyle="--")
+    figure.supxlabel("share of the steps", fontsize=8)
+    figure.supylabel("mean reward per decision", fontsize=8)
     return figure
 
 

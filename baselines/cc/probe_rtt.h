@@ -29,12 +29,10 @@ class ProbeRtt {
   }
 
   bool IsTimeOver(Nanoseconds now) const { return end_ > 0 && now > end_; }
-  /// When the time is over; 0 until no more than the window is in flight.
-  Nanoseconds end() const { return end_; }
 
  private:
   Nanoseconds length_;
-  Nanoseconds end_ = 0;
+  Nanoseconds end_ = 0;  // of the time; 0 until no more than the window is in flight
   bool is_round_over_ = false;
 };
 

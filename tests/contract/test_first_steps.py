@@ -26,6 +26,6 @@ def test_the_action_0_uses_the_link(id: str) -> None:
             utilisation.append(info["link_utilisation"])
             sent += info["sent_packets"]
     assert np.mean(utilisation[len(utilisation) // 4 :]) >= 0.9
-    assert sent > 10 * len(rewards) * 0.2, "the flow does not starve beside others"
+    assert sent > 2 * len(rewards), "the flow does not starve beside others"
     assert 0.01 < np.mean(np.abs(rewards)) < 5
     assert np.median(np.abs(observations), axis=0).max() < 10

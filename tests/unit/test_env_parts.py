@@ -478,6 +478,12 @@ def test_actions_and_gains_beyond_the_bounds_count_as_the_bounds(cwnd_scale: str
         assert gain_map.actions(np.array([[9.0, 0.1], [9.0, 0.1]]), small).tolist() == bounds.tolist()
 
 
+def test_drawn_scenarios_have_the_model_that_the_actions_scale() -> None:
+    for model, parameters in (("bbr", {"is_bbr_model": 1.0}), ("default", {})):
+        drawn = EpisodeSpec(TWO, action=Action(model=model)).sample(np.random.default_rng(1))
+        assert [drawn.flows[flow].parameters for flow in drawn.agent_flows] == [parameters] * len(drawn.agent_flows)
+
+
 class TestAgentSteps:
     """What Python hands to C++ (envs/native/agent_steps.h): two links with three flows, of which one is the agent's."""
 
