@@ -22,7 +22,7 @@ class BacklogRule:
 
         cwnd_gain = 1 + backlog / bdp,    pacing_gain constant
 
-    so that the window is max_bandwidth x base_rtt + backlog; with the delivery rate for max_bandwidth it would be that
+    so that the window is max_bandwidth x min_rtt + backlog; with the delivery rate for max_bandwidth it would be that
     of TCP Vegas and FAST TCP (Wei, Jin, Low and Hegde, IEEE/ACM Transactions on Networking 14(6), 2006, equation 2).
     Flows with the same backlog in the same queue have the same rate whatever their RTTs (Little's law): this is fair,
     with a queue of a few packets per flow.
@@ -31,7 +31,7 @@ class BacklogRule:
     a few packets more are a short queue there. So the backlog is (noise / queueing delay)^0.75 times as large, at most
     four times. All flows of a link measure the same delay, so they keep the same number of packets.
 
-    The rule ignores rivals that fill the queue, losses, and that base_rtt may never have been seen without a queue. If
+    The rule ignores rivals that fill the queue, losses, and that min_rtt may never have been seen without a queue. If
     it observes the flow's preference p, the backlog is 2^(2 p - 1) times as large: from a half to twice.
 
     Args:

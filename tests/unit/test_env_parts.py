@@ -57,16 +57,16 @@ FORMULAS: dict[str, tuple[tuple[str, ...], *tuple[tuple[tuple[float, ...], float
         ("send_rate_mbps", "delivery_rate_mbps"), ((9, 8), 1.125), ((90, 8), 4), ((0, 8), 0), ((9, 0), 1)
     ),
     "queueing_ratio": (
-        ("rtt_mean_ms", "base_rtt_ms"), ((75, 50), 0.5), ((600, 50), 10), ((49, 50), 0), ((75, 0), 0)
+        ("rtt_mean_ms", "min_rtt_ms"), ((75, 50), 0.5), ((600, 50), 10), ((49, 50), 0), ((75, 0), 0)
     ),
     "log_rtt_ratio": (
-        ("rtt_mean_ms", "base_rtt_ms"), ((75, 50), math.log2(1.5)), ((6400, 50), 5), ((49, 50), 0), ((75, 0), 0)
+        ("rtt_mean_ms", "min_rtt_ms"), ((75, 50), math.log2(1.5)), ((6400, 50), 5), ((49, 50), 0), ((75, 0), 0)
     ),
     "rtt_last_ratio": (
-        ("rtt_last_ms", "base_rtt_ms"), ((100, 50), 2), ((600, 50), 11), ((49, 50), 1), ((100, 0), 1)
+        ("rtt_last_ms", "min_rtt_ms"), ((100, 50), 2), ((600, 50), 11), ((49, 50), 1), ((100, 0), 1)
     ),
     "log_rtt_last_ratio": (
-        ("rtt_last_ms", "base_rtt_ms"), ((100, 50), 1), ((6400, 50), 5), ((49, 50), 0), ((100, 0), 0)
+        ("rtt_last_ms", "min_rtt_ms"), ((100, 50), 1), ((6400, 50), 5), ((49, 50), 0), ((100, 0), 0)
     ),
     "in_flight_ratio": (
         ("in_flight_packets", "bdp_packets"), ((90, 60), 1.5), ((600, 60), 8), ((0, 60), 0), ((90, 0), 0)
@@ -83,12 +83,12 @@ FORMULAS: dict[str, tuple[tuple[str, ...], *tuple[tuple[tuple[float, ...], float
         ((90, 60), math.log2(1.5)), ((6000, 60), 4), ((1, 60), -4), ((0, 60), 1), ((90, 0), 1),
     ),
     "log_backlog": (
-        ("delivery_rate_mbps", "max_bandwidth_mbps", "bdp_packets", "rtt_mean_ms", "base_rtt_ms"),
+        ("delivery_rate_mbps", "max_bandwidth_mbps", "bdp_packets", "rtt_mean_ms", "min_rtt_ms"),
         ((8, 10, 60, 75, 50), math.log2(1 + 24)), ((8, 10, 1e6, 75, 50), 12), ((8, 10, 60, 49, 50), 0),
         ((8, 0, 60, 75, 50), 0), ((8, 10, 60, 75, 0), 0), ((8, 10, 600, 40, 50), 0),
     ),
     "log_least_backlog": (
-        ("delivery_rate_mbps", "max_bandwidth_mbps", "bdp_packets", "rtt_min_ms", "base_rtt_ms"),
+        ("delivery_rate_mbps", "max_bandwidth_mbps", "bdp_packets", "rtt_min_ms", "min_rtt_ms"),
         ((8, 10, 60, 75, 50), math.log2(1 + 24)), ((8, 10, 1e6, 75, 50), 12), ((8, 10, 60, 49, 50), 0),
         ((8, 0, 60, 75, 50), 0), ((8, 10, 60, 75, 0), 0), ((8, 10, 600, 40, 50), 0),
     ),
@@ -97,27 +97,36 @@ FORMULAS: dict[str, tuple[tuple[str, ...], *tuple[tuple[tuple[float, ...], float
         ((math.nan, 50), 0),
     ),
     "log_standing_backlog": (
-        ("delivery_rate_mbps", "max_bandwidth_mbps", "bdp_packets", "rtt_mean_ms", "lowest_rtt_ms", "base_rtt_ms"),
+        ("delivery_rate_mbps", "max_bandwidth_mbps", "bdp_packets", "rtt_mean_ms", "lowest_rtt_ms", "min_rtt_ms"),
         ((8, 10, 60, 75, 25, 50), math.log2(1 + 48)), ((8, 10, 1e6, 75, 25, 50), 12), ((8, 10, 60, 25, 25, 50), 0),
         ((8, 0, 60, 75, 25, 50), 0), ((8, 10, 60, 75, 25, 0), 0), ((8, 10, 600, 20, 25, 50), 0),
     ),
     "log_stale_rtt_ratio": (
-        ("base_rtt_ms", "lowest_rtt_ms"), ((75, 50), math.log2(1.5)), ((6400, 50), 5), ((49, 50), 0), ((75, 0), 0)
+        ("min_rtt_ms", "lowest_rtt_ms"), ((75, 50), math.log2(1.5)), ((6400, 50), 5), ((49, 50), 0), ((75, 0), 0)
     ),
     "log_rate_decline": (
         ("highest_bandwidth_mbps", "delivery_rate_mbps"),
         ((10, 2), math.log2(5)), ((1e4, 1), 7), ((9, 10), 0), ((10, 0), 0),
     ),
     "log_queueing_delay": (
-        ("rtt_mean_ms", "base_rtt_ms"),
+        ("rtt_mean_ms", "min_rtt_ms"),
         ((75, 50), math.log10(25)), ((2e5, 50), 4), ((50.001, 50), -2), ((50, 50), -2), ((49, 50), -2),
+    ),
+    "log_rtt_spread": (
+        ("rtt_max_ms", "rtt_min_ms"), ((75, 50), math.log10(25)), ((2e5, 50), 4), ((50.001, 50), -2), ((50, 50), -2)
+    ),
+    "log_jitter": (("rtt_jitter_ms",), ((50,), math.log10(50)), ((1e5,), 4), ((0.001,), -2), ((0,), -2)),
+    "log_jitter_backlog": (
+        ("delivery_rate_mbps", "max_bandwidth_mbps", "bdp_packets", "rtt_jitter_ms", "min_rtt_ms"),
+        ((8, 10, 60, 25, 50), math.log2(1 + 24)), ((8, 10, 1e6, 25, 50), 12), ((8, 10, 60, 0, 50), 0),
+        ((8, 0, 60, 25, 50), 0), ((8, 10, 60, 25, 0), 0),
     ),
     "loss_rate": (("lost_packets", "sent_packets"), ((5, 50), 0.1), ((60, 50), 1), ((0, 50), 0), ((5, 0), 0)),
     "log_loss_rate": (
         ("lost_packets", "sent_packets"), ((5, 50), -1), ((60, 50), 0), ((0, 50), -4), ((5, 0), -4)
     ),
     "log_bdp": (("bdp_packets",), ((60,), math.log10(60)), ((1e7,), 6), ((0.01,), -1), ((0,), 0)),
-    "log_base_rtt": (("base_rtt_ms",), ((50,), math.log10(50)), ((1e5,), 4), ((0.01,), -1), ((0,), 0)),
+    "log_min_rtt": (("min_rtt_ms",), ((50,), math.log10(50)), ((1e5,), 4), ((0.01,), -1), ((0,), 0)),
     "log_delivery_rate": (
         ("delivery_rate_mbps",), ((8,), math.log10(8)), ((1e5,), 4), ((1e-4,), -3), ((0,), -3)
     ),
@@ -125,6 +134,10 @@ FORMULAS: dict[str, tuple[tuple[str, ...], *tuple[tuple[tuple[float, ...], float
         ("max_bandwidth_mbps",), ((8,), math.log10(8)), ((1e5,), 4), ((1e-4,), -3), ((0,), -3)
     ),
     "log_cwnd_gain": (("steered_cwnd_gain",), ((3,), math.log2(3)), ((64,), 5), ((0.01,), -4), ((0,), 0)),
+    "asinh_excess_window": (
+        ("steered_cwnd_gain", "bdp_packets"),
+        ((1.5, 60), math.asinh(30)), ((0.5, 60), -math.asinh(30)), ((1, 60), 0), ((64, 1e4), 8), ((0.25, 1e4), -8),
+    ),
     "log_pacing_gain": (("steered_pacing_gain",), ((0.5,), -1), ((32,), 4), ((0.01,), -4), ((0,), 0)),
     "preference": (("preference",), ((0.3,), 0.3), ((2,), 1), ((-1,), 0), ((math.nan,), 0.25)),
     "is_startup": (("mode",), ((0,), 1), ((1,), 0), ((2,), 0), ((3,), 0)),
