@@ -121,7 +121,6 @@ CASES = {
     "league": Case(("studies.league", "preset=quick"), f"runs/benchmark/*/{RUN}"),
     "agreement": Case(("studies.agreement", "--runs=runs"), has_output=False, has_children=True),
     "fidelity": Case(("studies.fidelity",), has_output=False),
-    "reward": Case(("studies.reward",), None, has_output=False),
     "speed": Case(("studies.speed", "--quick"), has_output=False, has_children=True),
 }
 
