@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import math
 import re
-import textwrap
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -25,7 +24,7 @@ from bbrgym.benchmark.tables import (
     summary_table,
     views,
 )
-from bbrgym.benchmark.verdicts import MEANING, Verdicts, page_blocks, roles_text, scenario_text, short
+from bbrgym.benchmark.verdicts import MEANING, Verdicts, roles_text, scenario_text, short
 from bbrgym.envs.scenario import Scenario
 from bbrgym.envs.trace import Trace
 from bbrgym.envs.trace_file import load_trace
@@ -44,7 +43,7 @@ LEAST_SCALE: Final = 0.85
 
 
 def write_report(result: BenchmarkResult, sections: ReportSections | None = None) -> Path:
-    """Write `report.html` of a benchmark, finished or not, and `verdicts.md` if it has suites.
+    """Write `report.html` of a benchmark, finished or not.
 
     Scenarios of suites are in the verdicts, and have no section of their own.
 
@@ -64,11 +63,7 @@ def write_report(result: BenchmarkResult, sections: ReportSections | None = None
     others = {name: plain for name, plain in config["scenarios"].items() if name not in in_suites}
     shown = [Markup(section) for section in sections(result)] if sections is not None else []
     if in_suites:
-        verdicts = Verdicts.of(result)
-        shown.insert(0, _verdicts(verdicts, environment))
-        title = f"# {config['name']}"
-        command = textwrap.indent(result.plan["provenance"]["command"], "    ")
-        write_text(result.directory / "verdicts.md", "\n\n".join([title, command, *page_blocks(verdicts)]) + "\n")
+        shown.insert(0, _verdicts(Verdicts.of(result), environment))
     page = environment.get_template("report.html.j2").render(
         name=config["name"],
         planned=len(result.plan["runs"]),

@@ -304,11 +304,12 @@ def measure_vector(effort: Effort, seed: int) -> Samples:
             batch.seed(seed)
             batch.reset()
             batch.rollout(actions[np.newaxis].repeat(warmup_steps, axis=0))
-            for row, call in {
+            calls: dict[str, Callable[[], object]] = {
                 "step by step": partial(_seconds, partial(envs.step, actions), steps),
                 "rollouts, given actions": partial(batch.rollout, given),
                 "rollouts, reference policy": partial(batch.rollout, 0.0 * given, agent.compiled),
-            }.items():
+            }
+            for row, call in calls.items():
                 rows.setdefault(row, []).append(call)
         for row, (one, two) in rows.items():
             pairs = _alternate(one, two, 1, effort.budget_s)
