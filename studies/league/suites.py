@@ -54,7 +54,7 @@ class OwnMetric:
     Attributes:
         metric: the paper's main metric: in `bbrgym.benchmark.metrics.METRICS`, or of a flow.
         algorithm: the paper's algorithm.
-        others: all metrics of its published entries and figures.
+        others: all metrics of its published entries and its figure.
         compared: the algorithms that the paper compares.
     """
 
@@ -65,9 +65,8 @@ class OwnMetric:
 
     @classmethod
     def of(cls, paper: Paper, metric: str, algorithm: str, compared: Sequence[str]) -> OwnMetric:
-        """Return it with the metrics that a paper names, except those of its figures over time."""
-        named = [entry.metric for entry in paper.published]
-        named += [metric for figure in paper.figures if figure.kind != "time" for metric in figure.y]
+        """Return it with the metrics that a paper names."""
+        named = [entry.metric for entry in paper.published] + list(paper.figure.y if paper.figure else ())
         return cls(metric, algorithm, tuple(dict.fromkeys(named)), tuple(compared))
 
 
