@@ -120,7 +120,6 @@ CASES = {
     "papers": Case(("studies.papers",), f"runs/benchmark/*/{RUN}"),
     "league": Case(("studies.league", "preset=quick"), f"runs/benchmark/*/{RUN}"),
     "agreement": Case(("studies.agreement",), f"runs/benchmark/*/{RUN}", has_output=False),
-    "fidelity": Case(("studies.fidelity",), has_output=False),
     "speed": Case(("studies.speed", "--quick"), has_output=False, has_children=True),
 }
 

@@ -33,19 +33,14 @@ from studies.linux.cases import (
     GRID_RUNS,
     LEAGUE_RUNS,
     STAND_INS,
-    TWIN_PATHS,
-    TWINS,
     VICTIM,
     WARMUP,
     Case,
-    describe,
+    all_cases,
     league_case,
     over_udp,
-    parts,
-    twin_cases,
 )
 from studies.linux.comparison import (
-    HEADINGS,
     LINUX,
     NATIVE,
     NS3,
@@ -86,7 +81,6 @@ def write_report(runs: pd.DataFrame, path: Path, console: Console) -> None:
         "runs": _runs(runs),
         "grid": _grid(runs, console),
         "league": _league(runs, console),
-        "twins": _twins(runs, console),
         "duel": _duel(path),
     }
     page.write_blocks(path, MARK, {name: "\n\n".join(block) or ABSENT for name, block in blocks.items()})
@@ -96,7 +90,7 @@ def _runs(runs: pd.DataFrame) -> list[str]:
     if runs.empty:
         return []
     of_runs = runs[runs["flow"] == 0]
-    every = [case for of_part in parts().values() for case in of_part]
+    every = all_cases()
     wanted = {(case.key, seed) for case in every for seed in range(1, case.runs + 1)}
     days = sorted(of_runs["day"].unique())
     rows = [
@@ -275,73 +269,6 @@ def _harm(on_linux: League, in_native: League) -> list[str]:
         f"{inside} of {len(rows)} competitors.",
         page.table(["competitor", "on Linux", "in native", "native less Linux"], rows, (1, 2, 3)),
     ]
-
-
-def _twins(runs: pd.DataFrame, console: Console) -> list[str]:
-    blocks: list[str] = []
-    for path in TWIN_PATHS:
-        cases = twin_cases(path)
-        frame = measured({(name, LINUX): case for name, case in cases.items()}, runs)
-        if frame.empty:
-            return []
-        native = simulated({(name, NATIVE): case.simulated() for name, case in cases.items()}, "native", SEEDS, console)
-        table = run_table(pd.concat([frame, native], ignore_index=True))
-        blocks += [
-            f"### {page.cell(describe(path).partition(':')[0])}, {path.flows[0].rtt_ms:g} ms",
-            _twin_table(table),
-        ]
-        blocks += _explained(table)
-    return blocks
-
-
-_TWIN_COLUMNS: Final = {
-    "throughput_mbps[0]": ".2f",
-    "throughput_mbps[1]": ".2f",
-    "link_queue_mean_ms": ".2f",
-    "link_queue_p95_ms": ".2f",
-    "retransmission_rate": ".2%",
-    "link_utilisation": ".1%",
-}
-"""{column of `run_table`: number format}"""
-
-
-def _twin_table(table: pd.DataFrame) -> str:
-    groups = dict(iter(table.groupby(level=["scenario", "competitor"], sort=False)))
-    rows = [
-        [
-            name if who == LINUX else "",
-            who,
-            *(mean(groups[name, who][column], form) for column, form in _TWIN_COLUMNS.items()),
-        ]
-        for name in TWINS
-        for who in (LINUX, NATIVE)
-        if (name, who) in groups
-    ]
-    return page.table(["flows", "", *(HEADINGS[column] for column in _TWIN_COLUMNS)], rows, range(2, 8))
-
-
-def _explained(table: pd.DataFrame) -> list[str]:
-    """Return how much of the difference between our BBR and the kernel's, each alone, comes from what."""
-    groups = table.groupby(level=["scenario", "competitor"])
-    means = {
-        label: {column: float(frame[column].mean()) for column in _TWIN_COLUMNS if column in frame}
-        for label, frame in groups
-    }
-    kernels, ours, bursts = ((f"{name}, alone", LINUX) for name in ("the kernel's", "ours", "ours in bursts"))
-    if not {kernels, ours, bursts} <= set(means):
-        return []
-    steps = [
-        ("ours less the kernel's", ours, kernels),
-        ("of which bursts for segmentation offload", ours, bursts),
-        ("and the rest of TCP and the host's stack", bursts, kernels),
-        ("for comparison: ours on this host less ours in native", ours, ("ours, alone", NATIVE)),
-    ]
-    columns = [column for column in _TWIN_COLUMNS if column != "throughput_mbps[1]"]
-    rows = [
-        [name, *(f"{means[a][column] - means[b][column]:+{_TWIN_COLUMNS[column]}}" for column in columns)]
-        for name, a, b in steps
-    ]
-    return [page.table(["alone", *(HEADINGS[column] for column in columns)], rows, range(1, 6))]
 
 
 def _duel(path: Path) -> list[str]:
