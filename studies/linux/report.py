@@ -151,32 +151,22 @@ def _verdict(found: Sequence[Cell]) -> list[str]:
 
 
 def _grid_table(cases: Sequence[Case], table: pd.DataFrame, found: Sequence[Cell]) -> str:
+    """Return a row per scenario, with Linux, native and ns-3 side by side."""
     missed = {(cell.case.name, cell.metric) for cell in found if not cell.is_within()}
     rows = []
     for case in cases:
         of_case = dict(iter(table.xs(case.name, level="scenario").groupby(level="competitor", sort=False)))
-        for who in (LINUX, OVER_UDP, NATIVE, NS3):
-            if who not in of_case:
-                continue
-            frame = of_case[who]
-
-            def text(metric: str, form: str, frame: pd.DataFrame = frame, who: str = who, name: str = case.name) -> str:
-                mark = " **x**" if who == NATIVE and (name, metric) in missed else ""
-                return mean(frame[metric], form) + mark
-
-            shares = [text(f"share[{index}]", ".2f") for index in range(len(case.scenario.flows))]
-            rows.append(
-                [
-                    page.cell(case.name) if who == LINUX else "",
-                    who,
-                    "<br>".join(shares) if len(shares) > 1 else "",
-                    *(text(metric, ".1f") for metric in QUEUES),
-                    text("retransmission_rate", ".2%"),
-                    text("link_utilisation", ".1%"),
-                ]
-            )
-    figures = ["share of each flow", "queue, ms", "p95 of the queue, ms", "retransmissions", "utilisation"]
-    return page.table(["scenario", "", *figures], rows, range(2, 7))
+        row = [page.cell(case.name)]
+        shares = [f"share[{index}]" for index in range(len(case.scenario.flows)) if len(case.scenario.flows) > 1]
+        for metrics, form in ((shares, ".2f"), *(([metric], ".1f") for metric in QUEUES)):
+            for who in (LINUX, NATIVE, NS3):
+                texts = [mean(of_case[who][metric], form) for metric in metrics if who in of_case]
+                marks = [" **x**" if who == NATIVE and (case.name, metric) in missed else "" for metric in metrics]
+                row.append("<br>".join(text + mark for text, mark in zip(texts, marks, strict=False)))
+        rows.append(row)
+    figures = ["share of each flow", "queue, ms", "p95 of the queue, ms"]
+    headings = [f"{figure}: {who}" for figure in figures for who in (LINUX, NATIVE, NS3)]
+    return page.table(["scenario", *headings], rows, range(1, 10))
 
 
 def _causes(found: Sequence[Cell]) -> list[str]:
