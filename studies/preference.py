@@ -178,7 +178,7 @@ def write(path: Path) -> None:
         verdict = "reached" if lowest.value >= LOWEST_SHARE else "missed"
         rows.append([", ".join(f"{value:g}" for value in preferences), lowest.text(".2f"), verdict])
     blocks["mixed"] = [page.table(["preferences of the flows", "lowest share, in equal shares", "goal"], rows, [1])]
-    page.write_blocks(path, MARK, {name: "\n\n".join(block) for name, block in blocks.items()})
+    page.write_blocks(path, MARK, blocks)
 
 
 def _table(found: Points) -> str:

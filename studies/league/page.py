@@ -143,7 +143,7 @@ def write_league_page(league: League, path: Path, part: League | None = None) ->
         "friendliness": _friendliness(league),
         "ns-3": [] if part is None else _part(part, league),
     }
-    page.write_blocks(path, MARK, {name: "\n\n".join(block) or "Not run yet." for name, block in blocks.items()})
+    page.write_blocks(path, MARK, blocks)
 
 
 def _runs(league: League) -> list[str]:

@@ -83,7 +83,7 @@ def write_report(runs: pd.DataFrame, path: Path, console: Console) -> None:
         "league": _league(runs, console),
         "duel": _duel(path),
     }
-    page.write_blocks(path, MARK, {name: "\n\n".join(block) or ABSENT for name, block in blocks.items()})
+    page.write_blocks(path, MARK, blocks, ABSENT)
 
 
 def _runs(runs: pd.DataFrame) -> list[str]:

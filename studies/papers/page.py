@@ -36,7 +36,7 @@ def write_page(experiments: Sequence[Experiment], path: Path) -> None:
         "experiments": [block for experiment in papers for block in _section(experiment, path)],
         "ablations": [block for experiment in ablations for block in _section(experiment, path)],
     }
-    page.write_blocks(path, MARK, {name: "\n\n".join(block) for name, block in blocks.items()})
+    page.write_blocks(path, MARK, blocks)
 
 
 def _runs(experiments: Sequence[Experiment]) -> list[str]:
