@@ -131,7 +131,7 @@ class Published:
         competitor: the competitor to which it applies; None for an order.
         value: the number; None for an order.
         bound: `about` if the value is a number; `above` or `below` if it is a bound. Called `is` in the files.
-        over: `mean`, `min` or `max` over several scenarios.
+        over: `mean`, `min` or `max` over several scenarios. In files, `each` is one entry per scenario.
         form: `value`: the metric x itself; `reduction`: 1 - x / y with the metric y of `against`; `ratio`: x / y.
             Called `as` in the files.
         against: the competitor that a reduction or a ratio compares with; None for a value.
@@ -222,7 +222,13 @@ class Paper:
         """
         arguments = read_record(cls, "a paper", plain)
         arguments["published"] = tuple(
-            Published.from_dict(entry, scenarios, competitors) for entry in arguments.get("published", ())
+            Published.from_dict(one, scenarios, competitors)
+            for entry in arguments.get("published", ())
+            for one in (
+                [entry | {"scenario": name, "over": None} for name in entry["scenario"]]
+                if entry.get("over") == "each"
+                else [entry]
+            )
         )
         if "figure" in arguments:
             arguments["figure"] = PaperFigure.from_dict(arguments["figure"], scenarios)
