@@ -131,7 +131,7 @@ def _judged(
         runs = run_table(flows) if not flows.empty else flows
         groups = {f"{name}/all": suite.scenarios} if suite.is_pooled else {one: (one,) for one in suite.scenarios}
         for criterion in suite.criteria if not flows.empty else ():
-            values = _values(criterion.metric, flows, runs, scenarios).unstack("seed")
+            values = values_of_runs(criterion.metric, flows, runs, scenarios).unstack("seed")
             for label, group in groups.items():
                 for competitor in competitors:
                     if not any((scenario, competitor) in values.index for scenario in group):
@@ -155,8 +155,15 @@ def _of(competitor: str, group: Sequence[str], values: pd.DataFrame) -> pd.DataF
     return values.reindex([(scenario, competitor) for scenario in group]).droplevel("competitor")
 
 
-def _values(metric: str, flows: pd.DataFrame, runs: pd.DataFrame, scenarios: dict[str, Scenario]) -> pd.Series:
-    """Return the metric of every run, index (scenario, competitor, seed)."""
+def values_of_runs(metric: str, flows: pd.DataFrame, runs: pd.DataFrame, scenarios: dict[str, Scenario]) -> pd.Series:
+    """Return a metric or one of `FIGURES` of every run, index (scenario, competitor, seed).
+
+    Args:
+        metric: its name.
+        flows: `BenchmarkResult.results`.
+        runs: the `run_table` of these.
+        scenarios: by name.
+    """
     if metric not in FIGURES:
         return runs.reindex(columns=[metric])[metric]
     names = ["scenario", "competitor", "seed"]

@@ -4,32 +4,24 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import pandas as pd
 
-from bbrgym.benchmark.metrics import FLOW_METRICS, METRICS, Metric
+from bbrgym.benchmark.metrics import METRICS, Metric, find_metric
 from bbrgym.benchmark.results import BenchmarkResult
 from bbrgym.benchmark.statistics import Estimate, estimate
-from bbrgym.benchmark.suites import rest_s
+from bbrgym.benchmark.suites import FIGURES
 from bbrgym.benchmark.tables import run_table
+from bbrgym.benchmark.verdicts import values_of_runs
 from bbrgym.envs.scenario import Scenario
 from studies.league.suites import ALONE, League
 
 MOST_WORSE: Final = 0.02
 """The relative difference from which another metric of an experiment counts as worse."""
 
-
-EVENNESS: Final = "evenness"
-SMALLEST_SHARE: Final = "smallest share"
-
-OWN_METRICS: Final[dict[str, Metric]] = {
-    SMALLEST_SHARE: Metric(SMALLEST_SHARE, "", "smallest of the flows' shares over the equal share", True),
-    EVENNESS: Metric(EVENNESS, "", "smaller over larger of two flows' throughputs", True),
-}
-"""Metrics that stand for metrics of papers that are neither good nor bad themselves."""
 
 # Below a tenth of a percent of the packets, single bursts decide which of two is worse.
 _FEW_PACKETS: Final = 0.001
@@ -50,41 +42,18 @@ def judged_as(metric: str) -> str | None:
     the smallest share, since the papers want equal shares.
     """
     if metric == "throughput_ratio":
-        return EVENNESS
+        return "evenness"
     base = re.sub(r"\[\d+\]$", "", metric)
     if base != metric and base in ("share", "throughput_mbps"):
-        return SMALLEST_SHARE
+        return "smallest_share"
     return metric if base in METRICS and METRICS[base].is_more_better is not None else None
 
 
 def metric_of(metric: str) -> Metric:
     """Return the entry of a metric that `judged_as` gives."""
-    base = re.sub(r"\[\d+\]$", "", metric)
-    return FLOW_METRICS[base] if base != metric else (METRICS | OWN_METRICS)[metric]
-
-
-def measured(runs: pd.DataFrame, metric: str, scenarios: Mapping[str, Scenario]) -> pd.Series:
-    """Return a metric that `judged_as` gives for every run.
-
-    Args:
-        runs: the result of `bbrgym.benchmark.tables.run_table`.
-        metric: name of the metric.
-        scenarios: scenarios of the runs by name.
-
-    Returns:
-        Index (scenario, competitor, seed).
-    """
-    if metric == EVENNESS:
-        ratio = runs["throughput_ratio"]
-        return ratio.where(ratio <= 1, 1 / ratio)
-    if metric == SMALLEST_SHARE:
-        shares = runs[[column for column in runs if re.fullmatch(r"share\[\d+\]", str(column))]]
-        return shares.min(axis=1) * shares.notna().sum(axis=1)
-    values = runs[metric]
-    if metric in ("equilibrium_s", "convergence_s"):
-        rest = {name: rest_s(scenario, metric) for name, scenario in scenarios.items()}
-        values = values.fillna(pd.Series(values.index.get_level_values("scenario").map(rest), index=values.index))
-    return values
+    found = FIGURES[metric].metric if metric in FIGURES else find_metric(metric)
+    assert found is not None
+    return found
 
 
 def estimates(result: BenchmarkResult, metrics: Iterable[str]) -> dict[str, dict[str, Estimate]]:
@@ -100,7 +69,9 @@ def estimates(result: BenchmarkResult, metrics: Iterable[str]) -> dict[str, dict
             str(name): estimate(
                 own, strata=own.index.get_level_values("scenario").tolist(), is_sample=bool(traces[name] > 1)
             )
-            for name, own in measured(runs, metric, scenarios).groupby(level="competitor", sort=False)
+            for name, own in values_of_runs(metric, result.results, runs, scenarios).groupby(
+                level="competitor", sort=False
+            )
         }
         for metric in metrics
     }

@@ -42,10 +42,10 @@ from studies.league.suites import (
 from studies.league.verdicts import (
     PaperVerdict,
     Worse,
+    estimates,
     harm_verdict,
     harms,
     judged_as,
-    measured,
     metric_of,
     paper_verdicts,
 )
@@ -324,7 +324,7 @@ def test_the_goal_needs_nine_of_ten_and_none_far_behind() -> None:
 
 def test_what_a_metric_is_judged_by() -> None:
     assert judged_as("throughput_mbps") == "throughput_mbps"
-    assert judged_as("throughput_mbps[1]") == judged_as("share[0]") == "smallest share"
+    assert judged_as("throughput_mbps[1]") == judged_as("share[0]") == "smallest_share"
     assert judged_as("throughput_ratio") == "evenness"
     assert judged_as("rtt_mean_ms[0]") == "rtt_mean_ms[0]"
     assert not metric_of("rtt_mean_ms[0]").is_more_better
@@ -332,17 +332,17 @@ def test_what_a_metric_is_judged_by() -> None:
 
 
 def test_evenness_smallest_share_and_times_that_are_never_reached_by_hand() -> None:
-    nan = math.nan
-    runs = pd.DataFrame(
-        {"throughput_ratio": [0.5, 4.0], "share[0]": [0.2, 0.1], "share[1]": [0.8, 0.3], "share[2]": [nan, 0.6],
-         "equilibrium_s": [3.0, nan]},
-        index=pd.MultiIndex.from_tuples([("one", "x", 1), ("one", "x", 2)], names=["scenario", "competitor", "seed"]),
-    )  # fmt: skip
     late = SCENARIO | {"flows": [{}, {"start_s": 5.0}, {"start_s": 12.0}, {"start_s": 9.0}]}
-    scenarios = {"one": Scenario.from_dict(late)}
-    assert list(measured(runs, "evenness", scenarios)) == [0.5, 0.25]
-    np.testing.assert_allclose(measured(runs, "smallest share", scenarios), [0.4, 0.3])
-    assert list(measured(runs, "equilibrium_s", scenarios)) == [3.0, 40.0 - 9.0]
+    times = {1: 3.0, 2: math.nan}
+    rows = {
+        seed: [row | {"equilibrium_s": time_s} for row in run_of(2.0 * seed, 1.0)] for seed, time_s in times.items()
+    }
+    result = result_of({("one", "x", seed): of_run for seed, of_run in rows.items()}, {"one": late})
+    found = {name: values[:1] for name, of in estimates(result, ["evenness", "smallest_share", "equilibrium_s"]).items()
+             for values in of.values()}  # fmt: skip
+    assert found["evenness"] == pytest.approx((np.mean([1 / 2, 1 / 4]),))
+    assert found["smallest_share"] == pytest.approx((np.mean([2 / 3, 2 / 5]),))
+    assert found["equilibrium_s"] == (np.mean([3.0, 40.0 - 9.0]),)
 
 
 def league_of(**competitors: tuple[float, float, float, float]) -> League:
