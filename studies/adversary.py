@@ -1,4 +1,4 @@
-"""Search for the bad days of a policy: `python -m studies.adversary [--write docs/results/agent.md]`.
+"""Search for the bad days of a policy: `python -m studies.adversary [--write PAGE]`.
 
 Searches the distribution of the league's fresh draws for the scenarios in which the policy is furthest behind the best
 of `BASELINES`, and compares what it finds with as many plain draws. What it found goes to a file in two parts:
@@ -31,7 +31,7 @@ from studies.league.regret import MOST_REGRET
 from studies.league.suites import compose_league
 
 MARK: Final = "studies/adversary.py"
-BASELINES: Final = (f"{SCRIPTED}backlog", f"{SCRIPTED}competitive", "da-bbr", "bbr2", "cubic")
+BASELINES: Final = (f"{SCRIPTED}backlog", "da-bbr", "bbr2", "cubic")
 """The best competitor of nearly all scenarios of the league is one of these or the policy."""
 SUITE: Final = "fresh"
 

@@ -105,7 +105,7 @@ FLOWS_COST: Final = "Cost of a data packet among n flows (native, BBR, 2 Mbit/s 
 STEPS: Final = "Steps per second of one agent flow (50 ms RTT, buffer of 1 BDP)"
 VECTOR: Final = f"Steps per second of {VECTOR_SIZE} environments in native, in total"
 ROLLOUTS: Final = f"Steps per second of {VECTOR_SIZE} environments in native, in whole rollouts"
-TRAINING: Final = "Decisions per second of a training with PPO (`experiment=reference`, collected and learned from)"
+TRAINING: Final = "Decisions per second of a training with PPO (`scenario=shared`, collected and learned from)"
 WORKERS: Final = "Steps per second of a vector environment in ns-3 (12 Mbit/s, steps of 100 ms)"
 RESETS: Final = "Resets in ms"
 POLICY: Final = "A decision of the reference policy (in an engine)"
@@ -482,7 +482,7 @@ def measure_training(effort: Effort, seed: int) -> Samples:
 
     from bbrgym.agents.learner import make_model
 
-    config = compose_experiment("reference")
+    config = compose_experiment("demo", ["agent=ppo", "scenario=shared", "train=default"])
     torch.set_num_threads(config["train"]["torch_threads"])
     spec, engines = EpisodeSpec.from_config(config), config["train"]["n_envs"]
     # A multiple of a batch.
@@ -490,7 +490,7 @@ def measure_training(effort: Effort, seed: int) -> Samples:
     calls = []
     with contextlib.ExitStack() as stack:
         for is_stock in (True, False):
-            env = VecMonitor(SharedPolicyVecEnv(spec, engines, config["train"]["critic_features"]))
+            env = VecMonitor(SharedPolicyVecEnv(spec, engines))
             stack.callback(env.close)
             agent = config["agent"] | {"n_steps": steps}
             if is_stock:
