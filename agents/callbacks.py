@@ -61,6 +61,13 @@ class Learner(Restorable, Protocol):
         """Return the present policy."""
         ...
 
+    def objective(self) -> dict[str, float]:
+        """Return what it maximises, by name, for the present policy, in scenarios that are always the same.
+
+        Empty: it is the reward, which is evaluated for every learner.
+        """
+        ...
+
     def restart(self, seed: int, state: TrainingState) -> None:
         """Seed every random generator from the seed, the steps and the failures so far, and begin new episodes."""
         ...
@@ -74,9 +81,10 @@ class Callbacks:
     """Evaluates the agent, saves agents and checkpoints, and ends the training in time.
 
     The agent is evaluated before the first step, every `eval_every` steps, and at the end, in the same episodes.
-    `<directory>/best` is the agent with the highest mean reward of those that have learned, `<directory>/final` the
-    last one. An agent that has not learned is no result of the training: it is evaluated, but is never the best. The
-    metric `best/reward` is the reward of the best agent so far.
+    `<directory>/best` is the agent with the highest score of those that have learned, `<directory>/final` the last one.
+    The score is the mean reward per decision, or what the learner maximises instead. An agent that has not learned is
+    no result of the training: it is evaluated, but is never the best. The metric `best/score` is that of the best agent
+    so far.
 
     A checkpoint is saved before the first rollout that begins `checkpoint_every` or more steps after the last one.
 
@@ -194,22 +202,24 @@ class Callbacks:
             self.tracker.log_metrics({"eval/engine_failures": 1.0}, steps)
         else:
             reward = metrics["eval/reward"]
-            self.tracker.log_metrics(metrics, steps)
+            objective = learner.objective()
+            self.tracker.log_metrics(metrics | {f"eval/{name}": value for name, value in objective.items()}, steps)
         agent.training = {
             **{"algorithm": self._algorithm, "steps": steps, "seed": self.seed, "reward": reward},
             "made_with": self._made_with,
         }
         if reward is None:
             return agent
-        best = self.state.best_reward
-        is_best = learner.has_learned and (best is None or reward > best)
+        (name, score), *_ = (objective or {"reward per decision": reward}).items()
+        best = self.state.best_score
+        is_best = learner.has_learned and (best is None or score > best)
         if is_best:
-            best = self.state.best_reward = reward
+            best = self.state.best_score = score
             agent.save(self._directory / "best")
         if best is not None:
-            self.tracker.log_metrics({"best/reward": best}, steps)
+            self.tracker.log_metrics({"best/score": best}, steps)
         self._console.print(
-            f"{steps} steps: evaluation reward per decision {reward:.3f}, utilisation "
+            f"{steps} steps: evaluation {name.replace('_', ' ')} {score:.3f}, utilisation "
             f"{metrics['eval/utilisation']:.0%}, queue {metrics['eval/queue_ms']:.1f} ms{', best' if is_best else ''}",
             highlight=False,
             soft_wrap=True,

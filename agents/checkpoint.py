@@ -50,13 +50,13 @@ class TrainingState:
     """The state of a training outside of its learner.
 
     Attributes:
-        best_reward: the highest of its evaluations since learning began; None before the first.
+        best_score: the highest of its evaluations since learning began; None before the first.
         evaluated_at: steps at the last evaluation; None before the first.
         engine_failures: how often an engine failed.
         iterations: logged rollouts of a learner with rollouts.
     """
 
-    best_reward: float | None = None
+    best_score: float | None = None
     evaluated_at: int | None = None
     engine_failures: int = 0
     iterations: int = 0

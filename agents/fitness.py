@@ -27,13 +27,14 @@ class CandidateRuns:
 
     Args:
         spec: of the environment, with the engine "native".
-        config: its `population`, `scenarios`, `fitness` and `warmup` are used.
+        config: its `fitness` and `warmup` are used.
+        runs: how many there are at most in a call of `measure`.
     """
 
-    def __init__(self, spec: EpisodeSpec, config: SearchConfig) -> None:
+    def __init__(self, spec: EpisodeSpec, config: SearchConfig, runs: int) -> None:
         self._spec = spec
         self._config = config
-        engines = spec.make_engine_batch(config.population * config.scenarios)
+        engines = spec.make_engine_batch(runs)
         assert isinstance(engines, RolloutBatch)  # SearchConfig.check_fits
         self._engines: RolloutBatch = engines
 

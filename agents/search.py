@@ -2,8 +2,9 @@
 
 A generation draws weights from a normal distribution, runs each of these candidates in the same scenarios, and moves
 the distribution's mean, covariance and size towards the better half (Hansen and Ostermeier 2001; Hansen 2016,
-arXiv:1604.00772). The agent is the mean. No gradient, no critic, no noise in a step: what a candidate does is the same
-for all flows and the whole episode, so that its effect on the queue and on the shares is seen.
+arXiv:1604.00772). The agent is the mean of the last generations. No gradient, no critic, no noise in a step: what a
+candidate does is the same for all flows and the whole episode, so that its effect on the queue and on the shares is
+seen.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import itertools
 import math
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,13 +30,17 @@ from bbrgym.agents.policy import Agent
 from bbrgym.baselines.policy_file import Array, Network, StoredPolicy
 from bbrgym.checks import check_integer
 from bbrgym.envs.episode import EpisodeSpec
+from bbrgym.envs.scenario import Scenario
 
 Weights = npt.NDArray[np.float64]
 
 OUTPUT_SCALE: Final = 0.3
 """Scale of the last layer: weights of size 1, on standardised inputs, make actions of size 0.3, well within [-1, 1]."""
 
-_WEIGHTS, _INPUTS, _SCENARIOS, _SAMPLES = range(4)
+_EVALUATED: Final = 64
+"""Scenarios of an evaluation."""
+
+_WEIGHTS, _INPUTS, _SCENARIOS, _SAMPLES, _EVALUATION = range(5)
 """What random numbers are for: the second entry of a generator's seed, after the seed of the training."""
 
 
@@ -59,8 +65,9 @@ class WeightSearch:
         self._plain_spec = spec.to_config()
         sizes = [*spec.observation.space.shape, *config.net_arch, 2]
         self._shapes = [(outputs, inputs) for inputs, outputs in itertools.pairwise(sizes)]
-        self._runs = CandidateRuns(spec, config)
+        self._runs = CandidateRuns(spec, config, config.population * config.scenarios)
         self._fitness: list[list[float]] = []  # of all candidates in all generations
+        self._means: list[Weights] = []  # of the distributions after them
         self._inputs: tuple[Array, Array] | None = None  # mean and scale
         self._random = _RandomNumbers()
         self._search = self._make_search()
@@ -97,8 +104,17 @@ class WeightSearch:
         callbacks.on_training_end(self)
 
     def agent(self) -> Agent:
-        """Return the mean of the distribution."""
-        return Agent(self._spec, self._network(self._search.mean))
+        """Return the mean of the distributions of the last third of the generations."""
+        return Agent(self._spec, self._network(self._mean()))
+
+    def objective(self) -> dict[str, float]:
+        """See `Learner`."""
+        if self._config.fitness == "reward":
+            return {}
+        scenarios, seeds = self._draw(self._rng(_EVALUATION), _EVALUATED)
+        policy = StoredPolicy(self._plain_spec, self._network(self._mean())).to_bytes()
+        with closing(CandidateRuns(self._spec, self._config, len(scenarios))) as runs:
+            return {self._config.fitness: float(runs.measure([policy], scenarios, seeds)[0][0])}
 
     def restart(self, seed: int, state: TrainingState) -> None:
         """Do nothing: every generation starts from its own seeds."""
@@ -119,7 +135,7 @@ class WeightSearch:
         steps = check_integer("steps", description["steps"], at_least=0)
         with np.load(folder / "search.npz", allow_pickle=False) as saved:
             fitness, mean, inputs = saved["fitness"], saved["mean"], saved["inputs"]
-        self._fitness, self._search = [], self._make_search()
+        self._fitness, self._means, self._search = [], [], self._make_search()
         if fitness.shape[1:] != (self._config.population,) or inputs.shape != (2, self._shapes[0][1]):
             raise ValueError("search.npz is of another configuration")
         for of_generation in fitness:
@@ -134,14 +150,16 @@ class WeightSearch:
 
     def _make_generation(self) -> tuple[Weights, int]:
         """Return the fitness of the candidates, and the decisions they made."""
-        rng = self._rng(_SCENARIOS, len(self._fitness))
-        scenarios = [self._spec.sample(rng) for _ in range(self._config.scenarios)]
-        seeds = rng.integers(1, 2**31, len(scenarios)).tolist()
+        scenarios, seeds = self._draw(self._rng(_SCENARIOS, len(self._fitness)), self._config.scenarios)
         weights = self._ask()
         policies = [StoredPolicy(self._plain_spec, self._network(each)).to_bytes() for each in weights]
         fitness, decisions = self._runs.measure(policies, scenarios, seeds)
         self._tell(weights, fitness)
         return fitness, decisions
+
+    def _draw(self, rng: np.random.Generator, count: int) -> tuple[list[Scenario], list[int]]:
+        """Return scenarios and their seeds."""
+        return [self._spec.sample(rng) for _ in range(count)], rng.integers(1, 2**31, count).tolist()
 
     def _make_search(self) -> cma.CMAEvolutionStrategy:
         size = sum(outputs * inputs + outputs for outputs, inputs in self._shapes)
@@ -170,6 +188,17 @@ class WeightSearch:
     def _tell(self, candidates: Sequence[Weights], fitness: Weights) -> None:
         self._search.tell(candidates, (-fitness).tolist())  # it minimises
         self._fitness.append(fitness.tolist())
+        self._means.append(self._search.mean)
+
+    def _mean(self) -> Weights:
+        """Return the weights of the agent.
+
+        The distribution of a generation has followed the scenarios that happened to be drawn. Over many of them the
+        mean is better (Polyak and Juditsky 1992), as in gradient descent with noise.
+        """
+        latest = self._means[-math.ceil(len(self._means) / 3) :]
+        mean: Weights = np.mean(latest, axis=0) if latest else self._search.mean
+        return mean
 
     def _network(self, weights: Weights) -> Network:
         layers = []

@@ -95,6 +95,10 @@ class StableBaselinesLearner:
             reset_num_timesteps=not has_begun,
         )
 
+    def objective(self) -> dict[str, float]:
+        """Return nothing: it maximises the reward."""
+        return {}
+
     def agent(self) -> Agent:
         """See `Learner`."""
         return export_agent(self.model, self._algorithm, self._spec, {})

@@ -144,10 +144,10 @@ def train_in_sweep(config: Mapping[str, Any], directory: Path, console: Console 
         return resume(directory, None, console)
     if not is_done:  # killed between its last checkpoint and its end
         _end_run(directory, record, TrackingConfig.of(config.get("tracking")), "FINISHED")
-    rewards = [line["metrics"]["best/reward"] for line in read_metrics(directory) if "best/reward" in line["metrics"]]
+    scores = [line["metrics"]["best/score"] for line in read_metrics(directory) if "best/score" in line["metrics"]]
     return TrainResult(
         directory=directory,
         steps=saved,
-        reward=rewards[-1] if rewards else math.nan,
+        score=scores[-1] if scores else math.nan,
         is_complete=saved >= total_steps,
     )

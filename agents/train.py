@@ -28,13 +28,14 @@ class TrainResult:
     Attributes:
         directory: the run's folder, for `bbrgym.agents.policy.load_agent`.
         steps: decisions learned from, of all flows and resumed parts together.
-        reward: mean reward per decision in the best evaluation since learning began; NaN if there was none.
+        score: of the best evaluation since learning began, the mean reward per decision or what the learner maximises
+            instead (`bbrgym.agents.callbacks.Learner.objective`); NaN if there was none.
         is_complete: whether `total_steps` were reached, and not the time limit.
     """
 
     directory: Path
     steps: int
-    reward: float
+    score: float
     is_complete: bool
 
 
@@ -169,10 +170,10 @@ def _train(config: Mapping[str, Any], directory: Path, console: Console, is_resu
     spec, training = _read(config)
     from bbrgym.agents.training_loop import run_training
 
-    steps, reward = run_training(config, spec, training, directory, console, is_resumed)
+    steps, score = run_training(config, spec, training, directory, console, is_resumed)
     return TrainResult(
         directory=directory,
         steps=steps,
-        reward=math.nan if reward is None else reward,
+        score=math.nan if score is None else score,
         is_complete=steps >= training.total_steps,
     )

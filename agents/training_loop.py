@@ -135,7 +135,7 @@ def run_training(
             for folder in saved:
                 tracker.log_artifact(folder, folder.name)
             tracker.log_agent(saved[0])
-    return learner.steps, state.best_reward
+    return learner.steps, state.best_score
 
 
 def _learn(learner: Learner, total_steps: int, callbacks: Callbacks) -> EngineError | None:

@@ -160,7 +160,7 @@ def _train_once(config: dict[str, Any], directory: Path) -> float:
 
     result = train(config, directory, make_console())
     _report_training(result)
-    return result.reward
+    return result.score
 
 
 def _resume(directory: Path, arguments: list[str]) -> int:
@@ -205,7 +205,7 @@ def _report_training(result: TrainResult) -> None:
     kept = read_policy(result.directory).training  # of the best agent; of the last one if no evaluation succeeded
     tell(
         f"{'Trained' if result.is_complete else 'Stopped by the time limit after'} {result.steps} steps; "
-        f"the best agent, with a reward of {result.reward:.3f} per decision, is that after {kept['steps']} steps\n"
+        f"the best agent, with a score of {result.score:.3f}, is that after {kept['steps']} steps\n"
         f"  {command('bbrgym evaluate', {'agent_path': result.directory})}\n"
         f"  {command('bbrgym benchmark experiment=rtt_fairness', {'benchmark.agent': result.directory})}",
         vars(result) | {"directory": str(result.directory), "best_steps": kept["steps"]},

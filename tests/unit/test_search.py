@@ -105,7 +105,7 @@ def test_a_candidate_in_the_engine_is_the_exported_agent(tmp_path: Path) -> None
     spec = EpisodeSpec(scenario)
     agents = [make_agent(seed=seed) for seed in (1, 2)]
     config = SearchConfig(population=4, scenarios=2, warmup=0.25)
-    with closing(CandidateRuns(spec, config)) as runs:
+    with closing(CandidateRuns(spec, config, 8)) as runs:
         faster = Scenario.from_dict({**scenario.to_dict(), "rate_mbps": 24})
         found, decisions = runs.measure([agent.to_bytes() for agent in agents * 2], [scenario, faster], [5, 6])
     expected = np.zeros(4)
@@ -125,7 +125,7 @@ def test_a_candidate_in_the_engine_is_the_exported_agent(tmp_path: Path) -> None
 def test_the_reward_of_candidates_is_that_of_the_environment(tmp_path: Path) -> None:
     agent = make_agent()
     spec = EpisodeSpec(SCENARIO)
-    with closing(CandidateRuns(spec, SearchConfig(population=4, scenarios=1, fitness="reward"))) as runs:
+    with closing(CandidateRuns(spec, SearchConfig(population=4, scenarios=1, fitness="reward"), 4)) as runs:
         found, _ = runs.measure([agent.to_bytes()] * 4, [Scenario.from_dict(SCENARIO)], [5])
     agent.save(tmp_path / "agent")
     plain = copy.deepcopy(SCENARIO)

@@ -266,7 +266,7 @@ def test_a_training_that_makes_it_worse_returns_its_best_reward_since_learning_b
     assert main(["train", "-m", *SMALL, *given]) == 0
     assert OmegaConf.load("sweep/optimization_results.yaml").best_value == -2.0
     path = Path("sweep/0")
-    assert sweep.train_in_sweep(read_record(path)["params"], path).reward == -3.0  # as a repeated sweep reads it
+    assert sweep.train_in_sweep(read_record(path)["params"], path).score == -3.0  # as a repeated sweep reads it
 
 
 @pytest.mark.usefixtures("no_figures")

@@ -65,7 +65,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.set_num_threads(2)
     result = learn(directory)
     assert (result.is_complete, result.steps) == (True, 192)
-    assert result.reward == load_agent(directory).training["reward"]
+    assert result.score == load_agent(directory).training["reward"]
     assert torch.get_num_threads() == 1  # as configured
     return directory
 
@@ -94,10 +94,10 @@ def test_the_best_agent_has_learned(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     })  # fmt: skip
     agent = PPO if algorithm == "ppo" else AGENTS["sac"] | {"learning_starts": 100}
     result = learn(tmp_path, {"eval_every": 16}, agent=agent)
-    learned = [line["step"] for line in read_metrics(tmp_path) if "best/reward" in line["metrics"]]
+    learned = [line["step"] for line in read_metrics(tmp_path) if "best/score" in line["metrics"]]
     first = load_agent(tmp_path).training
     assert learned[0] == first["steps"] >= (16 if algorithm == "ppo" else 100)
-    assert result.reward == first["reward"] < 0
+    assert result.score == first["reward"] < 0
 
 
 @pytest.mark.parametrize("algorithm", GRADIENT_ALGORITHMS)
@@ -384,7 +384,7 @@ def test_a_learning_canary(tmp_path: Path) -> None:
         quiet(),
     )
     untrained = read_metrics(tmp_path)[0]["metrics"]["eval/reward"]
-    assert result.reward > 0.25 * untrained
+    assert result.score > 0.25 * untrained
 
 
 def test_two_trainings_cannot_use_one_folder(tmp_path: Path) -> None:
