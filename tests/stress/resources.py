@@ -132,11 +132,3 @@ def children_of(pid: int) -> list[int]:
             for child in map(int, Path(task).read_text().split()):
                 found += [child, *children_of(child)]
     return found
-
-
-def resident_mb(pid: int) -> float:
-    """Return the memory of a process; 0 if it has ended."""
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize() / 1e6
-    except OSError:
-        return 0.0

@@ -1,8 +1,9 @@
-"""What reads input from outside, with valid inputs to damage: the targets of fuzzing."""
+"""What reads input from outside, with valid inputs to damage."""
 
 from __future__ import annotations
 
 import contextlib
+import copy
 import hashlib
 import io
 import json
@@ -10,26 +11,18 @@ import pickle
 import random
 import shutil
 import struct
-import subprocess
-import threading
-import time
-import traceback
 import zipfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
-import zmq
 from bomb import Bomb
 from google.protobuf.message import DecodeError
 from gymnasium import spaces
 from policies import make_agent
 from random_scenarios import random_scenario
-from recipe import ROOT
 from rich.console import Console
 from udp_peer import (
     BUSY,
@@ -45,21 +38,14 @@ from udp_peer import (
     hello,
     receiver,
 )
-from waiting import free_port
 
 from bbrgym import Flow, Scenario
 from bbrgym._controllers import PolicyNetwork
 from bbrgym.agents.policy import load_agent
 from bbrgym.baselines.policy_file import policy_bytes
-from bbrgym.envs.engine import EngineError, make_engine
+from bbrgym.envs.engine import make_engine
 from bbrgym.envs.ns3gym import ns3gym_pb2 as pb
-from bbrgym.envs.ns3gym import server
-from bbrgym.envs.ns3gym.client import Ns3GymEnv
 from bbrgym.envs.ns3gym.messages import pack_data, pack_space, unpack_data, unpack_space
-from stress.damage import damage_bytes, damage_json
-
-_ANSWER_S: Final = 0.5
-"""Time limit of the client and the server in sessions with a hostile peer."""
 
 
 class Target(ABC):
@@ -89,17 +75,6 @@ class Target(ABC):
 
     def close(self) -> None:  # noqa: B027  # most hold nothing
         """Free what it holds."""
-
-    def check(self, data: bytes) -> str | None:
-        """Read an input and return what is wrong with how that ended."""
-        try:
-            self.read(data)
-        except self.allowed as error:
-            return None if str(error) else f"{type(error).__name__} without a message"
-        except Exception as error:
-            where = traceback.extract_tb(error.__traceback__)[-1]
-            return f"{type(error).__name__} at {Path(where.filename).name}:{where.lineno}: {error}"[:300]
-        return None
 
 
 class ScenarioTarget(Target):
@@ -208,8 +183,23 @@ class MessagesTarget(Target):
         pack_data(space, value)
 
 
-class _ExchangeTarget(Target):
-    """An exchange with a peer that sends the given messages: lengths and bytes, one after the other."""
+def _stream(messages: Sequence[bytes]) -> bytes:
+    return b"".join(struct.pack("<I", len(message)) + message for message in messages)
+
+
+def _messages(data: bytes) -> Iterator[bytes]:
+    at = 0
+    while at + 4 <= len(data):
+        length = int.from_bytes(data[at : at + 4], "little")
+        yield data[at + 4 : at + 4 + length]
+        at += 4 + length
+
+
+class _DatagramsTarget(Target):
+    """Datagrams, each after its length. `TOKEN` and `ID` in them stand for the flow's own."""
+
+    TOKEN: ClassVar[bytes] = b"the flow's token"
+    ID: ClassVar[bytes] = b"id"
 
     def damage(self, data: bytes, rng: random.Random) -> bytes:
         """Damage, leave out, repeat, replace or swap some of the messages."""
@@ -226,118 +216,6 @@ class _ExchangeTarget(Target):
                 ]
             )
         return _stream(messages[:200])
-
-
-class _SocketTarget(_ExchangeTarget):
-    """A session over ZeroMQ, which must end within a limit."""
-
-    allowed = (EngineError,)
-
-    def within_limit(self, call: Callable[[], object], limit_s: float) -> None:
-        """Make the call, which must return or fail within the limit."""
-        began = time.monotonic()
-        try:
-            call()
-        finally:
-            if (took_s := time.monotonic() - began) > limit_s + 10:  # what a busy machine may add
-                raise AssertionError(f"it took {took_s:.1f} s, and its limit is {limit_s:g} s")
-
-
-def _stream(messages: Sequence[bytes]) -> bytes:
-    return b"".join(struct.pack("<I", len(message)) + message for message in messages)
-
-
-def _messages(data: bytes) -> Iterator[bytes]:
-    at = 0
-    while at + 4 <= len(data):
-        length = int.from_bytes(data[at : at + 4], "little")
-        yield data[at + 4 : at + 4 + length]
-        at += 4 + length
-
-
-class ClientTarget(_SocketTarget):
-    """`Ns3GymEnv` with a hostile simulation."""
-
-    def examples(self) -> list[bytes]:
-        found = []
-        for space in (spaces.Box(0, 9, (3,), np.float64), spaces.Dict({"a": spaces.Discrete(3)})):
-            space.seed(1)
-            hello = pb.SimInitMsg(simProcessId=1, obsSpace=pack_space(space), actSpace=pack_space(spaces.Discrete(2)))
-            state = pb.EnvStateMsg(obsData=pack_data(space, space.sample()), reward=1.5, info="text")
-            over = pb.EnvStateMsg(obsData=pack_data(space, space.sample()), isGameOver=True)
-            found.append(_stream([m.SerializeToString() for m in (hello, state, state, over)]))
-        return found
-
-    def read(self, data: bytes) -> None:
-        port = free_port()
-        with ThreadPoolExecutor(1) as pool:
-            peer = pool.submit(self._simulate, port, data)
-
-            def session() -> None:
-                with contextlib.closing(Ns3GymEnv(None, port=port, timeout_s=_ANSWER_S)) as env:
-                    env.reset()
-                    for _ in range(3):
-                        if any(env.step(env.action_space.sample())[2:4]):
-                            break
-
-            self.within_limit(session, 6 * _ANSWER_S)
-        peer.result()
-
-    @staticmethod
-    def _simulate(port: int, data: bytes) -> None:
-        with zmq.Context() as context, context.socket(zmq.REQ) as peer:
-            peer.linger, peer.rcvtimeo = 0, 1000
-            peer.connect(f"tcp://127.0.0.1:{port}")
-            with contextlib.suppress(zmq.Again):
-                for message in _messages(data):
-                    peer.send(message)
-                    peer.recv()
-
-
-class ServerTarget(_SocketTarget):
-    """`bbrgym ns3` with a hostile client."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        server._CONNECT_LIMIT_S = _ANSWER_S  # type: ignore[misc]
-        self._scenario = Scenario(duration_s=0.3, flows=(Flow("agent", rtt_ms=10), Flow("bbr", rtt_ms=10)))
-        self._engine = make_engine("native")
-
-    def examples(self) -> list[bytes]:
-        box = spaces.Box(0.01, 4, (2,), np.float32)
-        action = pb.EnvActMsg(actData=pack_data(box, np.array([1, 2], np.float32), is_action=True)).SerializeToString()
-        stop = pb.EnvActMsg(stopSimReq=True).SerializeToString()
-        return [_stream([pb.SimInitAck(done=True).SerializeToString(), action, action, stop])]
-
-    def read(self, data: bytes) -> None:
-        is_over = threading.Event()
-        with zmq.Context() as context, context.socket(zmq.REP) as peer, ThreadPoolExecutor(1) as pool:
-            peer.linger, peer.rcvtimeo = 0, 50
-            port = peer.bind_to_random_port("tcp://127.0.0.1")
-            pool.submit(self._answer, peer, _messages(data), is_over)
-            try:
-                episode = partial(server.serve_episode, self._engine, self._scenario, 1, port, 100.0)
-                self.within_limit(episode, 10 * _ANSWER_S)
-            finally:
-                is_over.set()
-
-    @staticmethod
-    def _answer(peer: zmq.Socket[bytes], messages: Iterator[bytes], is_over: threading.Event) -> None:
-        while not is_over.is_set():
-            with contextlib.suppress(zmq.Again):
-                peer.recv()
-                message = next(messages, None)
-                if message is None:  # and the server notices that its client is gone
-                    peer.close()
-                    return
-                peer.send(message)
-
-
-class _DatagramsTarget(_ExchangeTarget):
-    """An exchange of datagrams. `token` and `id` in them stand for the flow's own."""
-
-    TOKEN: ClassVar[bytes] = b"the flow's token"
-    ID: ClassVar[bytes] = b"id"
 
     def _sent(self, data: bytes, token: bytes, connection: int) -> list[bytes]:
         messages = [message.replace(self.TOKEN, token)[:65_000] for message in _messages(data)]
@@ -409,35 +287,6 @@ class PolicyTarget(Target):
         actions = network.forward(np.ones((2, network.inputs), np.float32), state)
         if not ((np.abs(actions) <= 1) | np.isnan(actions)).all():
             raise AssertionError(f"actions {actions}")
-
-
-class SanitizedTarget(PolicyTarget):
-    """The same in a program built with sanitizers, which ends when they find something."""
-
-    program = ROOT / "build" / "fuzz-policy"
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def read(self, data: bytes) -> None:
-        if self._process is None:
-            self._process = subprocess.Popen(
-                [self.program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-            )
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.write(struct.pack("<I", len(data)) + data)
-            self._process.stdin.flush()
-        if self._process.stdout.read(1) not in (b"y", b"n"):
-            process, self._process = self._process, None
-            _, report = process.communicate()
-            raise AssertionError(f"status {process.returncode}: {report.decode(errors='replace')[:200]}")
-
-    def close(self) -> None:
-        if self._process is not None:
-            self._process.communicate()
 
 
 class _FolderTarget(Target):
@@ -623,16 +472,75 @@ class ImportTarget(_FolderTarget):
             import_model(damaged, self._config)
 
 
+def damage_bytes(data: bytes, rng: random.Random) -> bytes:
+    """Flip bits, overwrite, cut, repeat or insert bytes."""
+    for _ in range(rng.choice([1, 1, 1, 2, 4])):
+        at, length = rng.randrange(len(data) + 1), rng.choice([1, 1, 2, 4, 8, 64])
+        filling = rng.choice([b"\0", b"\xff", b"\x7f", b"\x80", rng.randbytes(1)]) * length
+        head, cut, tail = data[:at], data[at : at + length], data[at + length :]
+        kind = rng.randrange(6)
+        if kind == 0 and cut:
+            data = head + bytes([cut[0] ^ 1 << rng.randrange(8)]) + cut[1:] + tail
+        elif kind == 1:
+            data = head + filling + tail
+        elif kind == 2:
+            data = head
+        elif kind == 3:
+            data = head + tail
+        elif kind == 4:
+            data = head + filling + cut + tail
+        else:
+            data = head + cut * rng.choice([2, 100]) + tail
+    return data
+
+
+_VALUES: Final[list[Any]] = [
+    None, True, False, 0, 1, -1, 2, 10**6, 2**31, 2**63, 2**64, -(2**63), 10**400, 0.0, -0.0, 0.5, 1e-300, 1e300, -1e-9,
+    float("nan"), float("inf"), float("-inf"), "", "1", "nan", "bbr", "agent", "policy", "x" * 300, "\0", "\ud800", "/",
+    [], [[]], [1], [[0, 1], [1, 2]], [[1, 2], [0, 1]], [[0]], {}, {"": None}, {"a": {"a": {}}}, "scripted:backlog",
+]  # fmt: skip
+
+
+def damage_json(data: bytes, rng: random.Random) -> bytes:
+    """Replace, remove, copy or add values in JSON text."""
+    content = json.loads(data)
+    for _ in range(rng.choice([1, 1, 1, 2, 3])):
+        places = list(_places(content))
+        if not places:
+            break
+        holder, key = rng.choice(places)
+        value = copy.deepcopy(rng.choice(_VALUES))
+        old = holder[key]
+        kind = rng.randrange(6)
+        if kind == 0:
+            del holder[key]
+        elif kind == 1 and isinstance(holder, list):
+            holder.insert(key, copy.deepcopy(holder[rng.randrange(len(holder))]))
+        elif kind == 1:
+            holder[rng.choice(["", "a", str(key).upper(), *holder])] = value
+        elif kind == 2 and isinstance(old, int | float) and not isinstance(old, bool):
+            holder[key] = rng.choice([-old, old + 1, old * 10**6, str(old), [old]])
+        elif kind == 3:
+            holder[key] = copy.deepcopy(rng.choice([h[k] for h, k in places]))
+        else:
+            holder[key] = value
+    return json.dumps(content).encode()
+
+
+def _places(content: Any) -> Iterator[tuple[Any, Any]]:
+    items = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
+    for key, value in items:
+        yield content, key
+        yield from _places(value)
+
+
 TARGETS: Final[dict[str, type[Target]]] = {
     "scenario": ScenarioTarget,
     "series": SeriesTarget,
     "messages": MessagesTarget,
-    "client": ClientTarget,
-    "server": ServerTarget,
     "udp-receiver": UdpReceiverTarget,
     "udp-sender": UdpSenderTarget,
     "policy": PolicyTarget,
-    "sanitized": SanitizedTarget,
     "agent": AgentTarget,
     "benchmark": BenchmarkTarget,
     "checkpoint": CheckpointTarget,
