@@ -17,7 +17,6 @@ from bbrgym.envs.engine import EngineError
 PACKET = 1040
 NOT_ECT, ECT1, ECT0, CE = range(4)
 L4S = (ECT1, CE)
-UPDATE = 16 * MS
 SEED = 3
 
 
@@ -58,53 +57,6 @@ def test_it_does_what_the_pseudo_code_says(kinds: tuple[int, ...]) -> None:
         *({"drop"} if NOT_ECT in kinds else ()),
         *({"classic mark", "ECN-capable drop"} if ECT0 in kinds else ()),
     }
-
-
-def test_the_base_probability_follows_the_delay_and_its_change() -> None:
-    queue = make_queue()
-    queue.push(0, 0, PACKET)
-    expected, before = 0.0, 0.0
-    for update in range(1, 6):
-        delay = 0.016 * update
-        expected += 0.16 * (delay - 0.015) + 3.2 * (delay - before)
-        before = delay
-        queue.push(update * UPDATE - 1, update, PACKET)
-        assert queue.base_probability < expected, "an update comes every 16 ms"
-        queue.push(update * UPDATE, update, PACKET)
-        assert queue.base_probability == pytest.approx(expected, abs=1e-9)
-
-
-def at_probability(at_least: float, **fields: Any) -> tuple[_testing.QueueDiscipline, int]:
-    """Return an empty queue whose base probability has risen to this and does not change before the time returned."""
-    queue = make_queue(**fields)
-    queue.push(0, 0, PACKET)
-    now = 0
-    while queue.base_probability < at_least:
-        now += UPDATE // 8
-        queue.push(now, 0, PACKET)
-    while queue.pop(now) is not None:
-        pass
-    return queue, now
-
-
-def send(queue: _testing.QueueDiscipline, now: int, ecn: int, count: int = 2000) -> tuple[float, float]:
-    """Send packets one by one; return which shares are marked and dropped."""
-    marks, drops = 0, queue.drops
-    for number in range(count):
-        queue.push(now, number, PACKET, ecn)
-        left = queue.pop(now)
-        marks += left is not None and left[1]
-    return marks / count, (queue.drops - drops) / count
-
-
-@pytest.mark.parametrize("coupling", [2, 3])
-def test_classic_packets_are_dropped_by_the_square_and_l4s_packets_marked_by_the_multiple(coupling: float) -> None:
-    queue, now = at_probability(0.1, dualpi2_coupling=coupling)
-    p = queue.base_probability
-    assert 0.1 <= p < 1 / coupling
-    assert send(queue, now, NOT_ECT) == (0, pytest.approx(p**2, abs=0.001))
-    assert send(queue, now, ECT0) == (pytest.approx(p**2, abs=0.001), 0)
-    assert send(queue, now, ECT1) == (pytest.approx(coupling * p, abs=0.001), 0)
 
 
 def test_classic_packets_do_not_meet_the_step_but_a_threshold_meets_both() -> None:

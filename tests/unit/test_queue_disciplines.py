@@ -14,8 +14,6 @@ from bbrgym import Flow, Scenario, _testing
 PACKET = 1040
 NOT_ECT, ECT0 = 0, 2
 SEED = 3
-UPDATE = 15 * MS
-SECOND = 1000 * MS
 PIE_STREAM = 0x5049450000000000
 
 
@@ -61,44 +59,7 @@ def test_pie_does_what_the_rfc_says(ecn_capable: float) -> None:
     }
 
 
-def test_the_smaller_the_probability_the_smaller_its_steps() -> None:
-    """RFC 8033, section 4.2."""
-    steps = {}
-    for delay in (15_200_000, 30 * MS):
-        queue = make_queue("pie")
-        start = 10 * UPDATE - delay % UPDATE  # so that what follows is an update
-        for number in range(40):
-            queue.push(start, number, PACKET)
-        queue.pop(start + delay)  # its delay stays so long while nothing leaves
-        now, change = start + delay + UPDATE, 1.25 * delay / SECOND
-        for _ in range(200):
-            before = queue.drop_probability
-            queue.push(now, 0, PACKET)
-            after = queue.drop_probability
-            change += 0.125 * (delay / SECOND - 0.015)
-            decade = math.floor(math.log10(before)) if before > 0 else None
-            if math.floor(math.log10(after)) == decade or decade is None:
-                steps[decade] = change / (after - before)
-            change = 0.0
-            now += UPDATE
-    assert steps == pytest.approx({None: 2048, -6: 512, -5: 128, -4: 32, -3: 8, -2: 2, -1: 1}, rel=1e-6)
-
-
 # FQ-CoDel
-
-
-def order(queue: _testing.QueueDiscipline, now: int, count: int | None = None) -> list[int]:
-    """Return the numbers of the next `count` packets, or of all."""
-    numbers: list[int] = []
-    while len(numbers) != count and (left := queue.pop(now)) is not None:
-        numbers.append(left[0])
-    return numbers
-
-
-def push(queue: _testing.QueueDiscipline, flow: int, count: int, size: int = PACKET) -> None:
-    """Add packets of a flow at time 0; those of flow 1 have numbers from 1000 on, those of flow 2 from 2000 on, …"""
-    for number in range(count):
-        queue.push(0, 1000 * flow + number, size, flow=flow)
 
 
 @pytest.mark.parametrize("ecn_capable", [0.0, 0.5])
@@ -131,17 +92,3 @@ def test_fq_codel_does_what_the_rfc_says(ecn_capable: float) -> None:
         branches |= rfcs.branches | {branch for queue in rfcs.queues for branch in queue.branches}
     assert branches >= {"dropped half", "dropped 64", "no credits", "empty new", "left", "resumed"}
     assert ("marked first" in branches) == (ecn_capable > 0)
-
-
-def test_flows_take_turns_by_bytes() -> None:
-    """A turn lasts until 1500 bytes or more are sent; what a flow sent too much it has less in its next turn."""
-    queue = make_queue("fq_codel", flows=2, buffer_packets=100)
-    push(queue, flow=0, count=6)
-    push(queue, flow=1, count=6)
-    assert order(queue, 0) == [0, 1, 1000, 1001, 2, 1002, 3, 4, 1003, 1004, 5, 1005]
-
-    push(queue, flow=0, count=40)
-    push(queue, flow=1, count=60, size=260)
-    sent = order(queue, 0, 60)
-    small = sum(number >= 1000 for number in sent)
-    assert 260 * small == pytest.approx(PACKET * (60 - small), abs=1500 + PACKET)

@@ -11,13 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hydra import compose, initialize_config_module
 from in_process import ExecutorInThisProcess
-from omegaconf import OmegaConf
 from rich.console import Console
 
 from bbrgym import Scenario
-from bbrgym.baselines import registry
 from bbrgym.benchmark.plan import Benchmark
 from bbrgym.benchmark.report import write_report
 from bbrgym.benchmark.results import BenchmarkResult, load_benchmark
@@ -306,18 +303,3 @@ def test_of_several_competitors_what_fails_has_its_worst_scenario(finished: Benc
 
 
 # RFC 9743.
-
-
-@pytest.fixture(scope="module")
-def rfc9743() -> dict[str, Any]:
-    with initialize_config_module("bbrgym.conf", version_base="1.3"):
-        composed = OmegaConf.to_container(compose("config", ["experiment=rfc9743", "competitor=cubic"]), resolve=True)
-    assert isinstance(composed, dict)
-    return dict(composed["benchmark"])
-
-
-def test_the_suites_of_rfc_9743_are_for_every_controller(rfc9743: dict[str, Any]) -> None:
-    assert [c.name for c in Benchmark.from_dict(rfc9743).competitors] == ["cubic"]
-    benchmark = Benchmark.from_dict(rfc9743 | {"competitors": ["all"]})
-    assert {c.name for c in benchmark.competitors} == set(registry.controllers()) - {"agent"}
-    assert len(benchmark.seeds) == 10
