@@ -91,17 +91,17 @@ class Watch:
             shared_memory=frozenset(os.listdir("/dev/shm")),
         )  # fmt: skip
 
-    def left(self, before: Held, limit_s: float) -> tuple[dict[str, str], float]:
-        """Return what is held beyond `before`, after waiting up to `limit_s` for it to go, and how long that took."""
-        began = time.monotonic()
+    def left(self, before: Held, limit_s: float) -> dict[str, str]:
+        """Return what is held beyond `before`, after waiting up to `limit_s` for it to go."""
+        deadline = time.monotonic() + limit_s
         gc.collect()
         while True:
             now = self.held()
             if now.shared_memory - before.shared_memory:  # others make some, too
                 now = replace(now, shared_memory=now.shared_memory - self._shared_memory_of_others())
-            more, took_s = now.beyond(before), time.monotonic() - began
-            if not more or took_s > limit_s:
-                return more, took_s
+            more = now.beyond(before)
+            if not more or time.monotonic() > deadline:
+                return more
             time.sleep(0.01)
 
     def _shared_memory_of_others(self) -> frozenset[str]:

@@ -2,15 +2,14 @@
 
     make storm ARGS="--kills 1000 --seed 1"
 
-Five kinds of kills, each with a random signal (KILL, SEGV, TERM, STOP). Those of workers and parents come in a random
-phase (start, reset, step, idle, close) of a random form of the environment (engine, single, vector, VecEnv, parallel).
-The engine is ns-3, where nothing else is said:
+Four kinds of kills, each with a random signal (KILL, SEGV, TERM, STOP). Those of workers and parents come in a random
+phase (start, reset, step, idle, close) of a random form of the environment (engine, single, vector, VecEnv, parallel),
+over ns-3 or, where this machine can run it, over the kernel's network stack:
 
     worker      a process that serves an environment of this process
     parent      the process that uses an environment
-    benchmark   a benchmark, or one of its workers; it is then resumed
+    benchmark   a benchmark over ns-3, or one of its workers; it is then resumed
     training    a training, over ns-3 or native; it is then resumed
-    linux       a worker or a parent of the engine on the kernel's network stack, where this machine can run it
 
 What must hold:
     limit       every call returns, or fails with EngineError, within its documented limit (and `--slack`)
@@ -59,13 +58,15 @@ _KILLS_OF_A_RUN: Final = 4
 """How often a benchmark or a training is killed before it is left to end."""
 
 KINDS: Final[dict[str, float]] = {
-    "worker": 0.71,
-    "parent": 0.19,
+    "worker": 0.75,
+    "parent": 0.2,
     "benchmark": 0.03 / _KILLS_OF_A_RUN,
     "training": 0.02 / _KILLS_OF_A_RUN,
-    "linux": 0.05,
 }
 """The share of each kind in the cases."""
+
+_SHARE_OF_LINUX: Final = 0.05
+"""Of the kills of workers and parents."""
 
 RULES: Final = ("limit", "error", "heal", "result", "left")
 
@@ -109,19 +110,13 @@ class Limits:
 
 @dataclass
 class Report:
-    """What a storm has seen: kills by kind, form, phase and signal; the slowest calls; resets per heal; violations."""
+    """What a storm has seen: kills by kind, form, phase and signal; results equal to undisturbed ones; violations."""
 
     kills: Counter[tuple[str, str, str, str]] = field(default_factory=Counter)
-    slowest_s: dict[str, float] = field(default_factory=dict)
-    resets: Counter[int] = field(default_factory=Counter)
     equal_results: int = 0
     violations: list[tuple[str, str]] = field(default_factory=list)
 
-    def took(self, call: str, seconds: float) -> None:
-        """Note how long a call took."""
-        self.slowest_s[call] = max(self.slowest_s.get(call, 0.0), seconds)
-
-    def print(self, limits: Limits) -> None:
+    def print(self) -> None:
         """Print the figures."""
         print(f"\n{self.kills.total()} kills")
         for position, title in enumerate(("kind", "form", "phase", "signal")):
@@ -129,9 +124,6 @@ class Report:
             for key, count in self.kills.items():
                 counts[key[position]] += count
             print(f"  by {title}: {', '.join(f'{name} {count}' for name, count in counts.most_common())}")
-        for call, seconds in self.slowest_s.items():
-            print(f"slowest {call}: {seconds:.2f} s, limit {limits.of(call):.1f} s")
-        print(f"resets needed to heal: {', '.join(f'{n}: {count} times' for n, count in sorted(self.resets.items()))}")
         print(f"results equal to undisturbed ones: {self.equal_results}")
         rules = Counter(rule for rule, _ in self.violations)
         print(f"violations: {', '.join(f'{rule} {rules[rule]}' for rule in RULES)}")
@@ -145,7 +137,7 @@ class Storm:
     limits: Limits
     forms: Mapping[str, type[Form]]
     watch: Watch
-    kinds: Mapping[str, float] = field(default_factory=KINDS.copy)
+    has_linux: bool = False
 
     def __post_init__(self) -> None:
         self.report = Report()
@@ -156,24 +148,24 @@ class Storm:
     def warm_up(self) -> None:
         """Use every form once: what a process has once, it has then."""
         for name in self.forms:
-            for engine in ("ns3", "linux") if "linux" in self.kinds else ("ns3",):
+            for engine in ("ns3", "linux") if self.has_linux else ("ns3",):
                 self._undisturbed(name, engine)
 
     def run(self, index: int, kind: str | None = None) -> None:
         """Run one case."""
         rng = random.Random(f"{self.seed} {index}")
-        drawn = rng.choices(list(self.kinds), list(self.kinds.values()))[0]
+        drawn = rng.choices(list(KINDS), list(KINDS.values()))[0]
         kind = kind or drawn
         self._case = f"case {index} ({kind})"
-        cases = {"worker": self._worker, "parent": self._parent, "linux": self._linux}
-        cases.get(kind, self._resumed)(kind, rng)
-
-    def _linux(self, kind: str, rng: random.Random) -> None:
-        rng.choice([self._worker, self._parent])(kind, rng, "linux")
+        if kind in ("benchmark", "training"):
+            self._resumed(kind, rng)
+        else:
+            engine = "linux" if self.has_linux and rng.random() < _SHARE_OF_LINUX else "ns3"
+            (self._worker if kind == "worker" else self._parent)(kind, rng, engine)
 
     # --- kills of workers ------------------------------------------------------------------------------------------
 
-    def _worker(self, kind: str, rng: random.Random, engine: str = "ns3") -> None:
+    def _worker(self, kind: str, rng: random.Random, engine: str) -> None:
         name, phase, number = self._draw(rng)
         form = self.forms[name]
         expected = self._undisturbed(name, engine)
@@ -200,7 +192,6 @@ class Storm:
         resets = 1
         while self._call("reset", partial(env.reset, 3)) and resets < _HEALS:
             resets += 1
-        self.report.resets[resets] += 1
         if resets > 1:
             self._violate("heal", f"{resets} resets")
         self._compare(expected, partial(env.rollout, 7))
@@ -245,7 +236,7 @@ class Storm:
 
     # --- kills of parents ------------------------------------------------------------------------------------------
 
-    def _parent(self, kind: str, rng: random.Random, engine: str = "ns3") -> None:
+    def _parent(self, kind: str, rng: random.Random, engine: str) -> None:
         name, phase, number = self._draw(rng)
         before = self.watch.held()
         undisturbed = partial(_undisturbed_run, "parent", engine, name, "30")
@@ -348,7 +339,6 @@ class Storm:
         except Exception as error:
             self._violate("error", f"{name} raised {type(error).__name__}: {error}")
         took_s = time.monotonic() - began
-        self.report.took(name, took_s)
         if took_s > self.limits.of(name):
             self._violate("limit", f"{name} took {took_s:.1f} s, its limit is {self.limits.of(name):.1f} s")
         return is_lost
@@ -376,8 +366,7 @@ class Storm:
         self.report.kills[kind, form, phase, number.name] += 1
 
     def _check_left(self, before: Held) -> None:
-        more, took_s = self.watch.left(before, self.limits.slack_s)
-        self.report.took("end", took_s)
+        more = self.watch.left(before, self.limits.slack_s)
         if not more:
             return
         self._violate("left", "; ".join(f"{kind}: {what}" for kind, what in more.items()))
@@ -425,15 +414,15 @@ def _result(output: str) -> str:
     return " ".join(output.split()[-3:])
 
 
-def _possible_kinds() -> dict[str, float]:
-    """Return the kinds without those that this machine cannot run."""
+def _has_linux() -> bool:
+    """Return whether this machine can run the engine on the kernel's network stack."""
     try:
         with contextlib.closing(make_engine("linux")) as engine:
             engine.reset(ONE, 1)
     except EngineUnavailableError as error:
-        print(f"no kills of kind linux: {error}")
-        return {name: share for name, share in KINDS.items() if name != "linux"}
-    return KINDS
+        print(f"no kills over linux: {error}")
+        return False
+    return True
 
 
 def main() -> int:
@@ -450,7 +439,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="bbrgym-storm-") as folder:
         temporary = Path(folder) / "tmp"
         temporary.mkdir()
-        storm = Storm(options.seed, limits, FORMS, Watch(temporary), _possible_kinds())
+        storm = Storm(options.seed, limits, FORMS, Watch(temporary), _has_linux())
         began, index = time.monotonic(), 0
         if options.only is not None:
             storm.run(options.only, options.kind)
@@ -462,7 +451,7 @@ def main() -> int:
                 index += 1
                 if index % 50 == 0:
                     print(f"{kills} kills, {time.monotonic() - began:.0f} s", flush=True)
-        storm.report.print(limits)
+        storm.report.print()
         print(f"seed {options.seed}, {index} cases in {time.monotonic() - began:.0f} s")
     if storm.report.violations:
         print(f"FAILED: {len(storm.report.violations)} violations; repeat one with --seed {options.seed} --only CASE")

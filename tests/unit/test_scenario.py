@@ -8,7 +8,6 @@ import math
 import pickle
 import random
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -52,19 +51,6 @@ def test_fields_and_defaults_are_the_same_in_both_languages(cls: type):
 def test_the_buffer_is_the_same_in_both_languages(buffer: dict[str, Any]):
     scenario = Scenario(rate_mbps=33.3, flows=(Flow(rtt_ms=7.7), Flow(rtt_ms=3.3)), **buffer)
     assert _testing.queue_packets(scenario.to_dict()) == scenario.queue_packets
-
-
-def test_a_trace_becomes_the_schedule(tmp_path: Path):
-    file = tmp_path / "a.trace"
-    file.write_text("40\n80\n120\n160\n200\n200\n")
-    plain = {"rate_mbps": 5, "duration_s": 0.6, "rate_trace": {"file": str(file), "bin_ms": 100}}
-    scenario = Scenario.from_dict(plain)
-    assert scenario.rate_schedule == ((0.0, 0.24), (0.1, 0.48), (0.2, 0.24), (0.3, 0.48), (0.4, 0.24), (0.5, 0.48))
-    assert scenario == Scenario.from_dict(scenario.to_dict())
-    assert str(tmp_path) not in json.dumps(scenario.to_dict())
-    assert Scenario.from_dict({"rate_trace": None, "rate_schedule": [[1, 2]]}).rate_schedule == ((1, 2),)
-    file.write_text("40\n80\n120\n160\n200\n")
-    assert Scenario.from_dict(plain) != scenario
 
 
 def test_the_buffer_in_packets():
