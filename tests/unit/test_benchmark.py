@@ -291,15 +291,6 @@ def test_a_benchmark_on_storage_by_url(url: str, tmp_path: Path, finished: Bench
     pd.testing.assert_frame_equal(again.results, result.results)
 
 
-def test_workers_must_share_the_storage(tmp_path: Path) -> None:
-    pytest.importorskip("upath", reason="storage by URL needs bbrgym[storage]")
-    config = changed(scenarios={"alone": CONFIG["scenarios"]["alone"]}, competitors=["bbr"], seeds=[1])
-    # Memory is that of each process.
-    result = run_benchmark(config, f"memory://{tmp_path}", quiet(), engine_factory=make_fake, has_report=False)
-    (failure,) = result.failures
-    assert "which all workers must share" in failure.error
-
-
 def test_an_interrupted_benchmark_lists_its_missing_runs(tmp_path: Path, finished: BenchmarkResult) -> None:
     done = finished.results["key"].iloc[0]
     (tmp_path / "runs").mkdir()

@@ -33,7 +33,7 @@ from bbrgym import Flow, Scenario
 from bbrgym.agents import mlflow_store, tracking
 from bbrgym.agents.callbacks import EVALUATION_SEED
 from bbrgym.agents.mlflow_store import LONGEST_NAME, store_name, store_uri
-from bbrgym.agents.mlflow_view import FIGURES, finished_name, run_name
+from bbrgym.agents.mlflow_view import run_name
 from bbrgym.agents.policy import Agent
 from bbrgym.agents.tracking import Tracker, TrackingConfig, read_metrics
 from bbrgym.agents.train import train
@@ -164,26 +164,6 @@ def test_an_agent_is_a_model(
     assert not list(folder.rglob("*.pkl"))
 
 
-def test_a_failed_model_does_not_stop_a_run(
-    root: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import mlflow.pyfunc
-
-    def refuse(*_: object, **__: object) -> None:
-        raise RuntimeError("no models today")
-
-    monkeypatch.setattr(mlflow.pyfunc, "save_model", refuse)
-    make_agent().save(root / "best")
-    with caplog.at_level(logging.WARNING, logger="bbrgym"), start(root) as tracker:
-        tracker.log_agent(root / "best")
-        tracker.log_scenarios("scenarios", "training", SCENARIO)
-        tracker.log_metrics({"x": 1.0})
-    assert len([text for text in warnings(caplog) if "no models today" in text]) == len(warnings(caplog)) == 1
-    assert client(root).get_run(tracker.run_id).data.metrics == {"x": 1.0}
-    assert run_of(tracker.directory)["status"] == "FINISHED"
-    assert json.loads((tracker.directory / "training_scenarios.json").read_text()) == SCENARIO
-
-
 def test_equal_scenarios_are_one_dataset(root: Path) -> None:
     import mlflow.data
 
@@ -234,21 +214,6 @@ def test_a_name_begins_with_what_the_run_is() -> None:
     assert run_name(config, "sac", [2]) == "sac duel seed 2 (agent.gamma=0.9 engine=native)"
     assert run_name(config | {"name": "mine"}, "sac", [2]).startswith("mine sac duel seed 2 ")
     assert run_name({"name": "evaluation"}, "ppo", [1, 2]) == "ppo seeds 1 2"
-
-
-def test_the_name_of_a_finished_run_has_the_metrics_that_matter() -> None:
-    def named(experiment: str, *rows: tuple[float, float, float]) -> str:
-        names = [metric for metric, _ in FIGURES[experiment.partition("/")[0]]]
-        lines = [{"step": step, "metrics": dict(zip(names, row, strict=True))} for step, row in enumerate(rows)]
-        lines.append({"step": 9, "metrics": {"other": 1.0}})
-        return finished_name({"experiment": experiment, "run_name": "ppo duel seed 1 (a=1)"}, lines)
-
-    assert named("train", (-0.05, 0.5, 9.0), (-0.3, 0.5, 9.0), (-0.1, 0.9, 3.0), (-0.2, 1.0, 4.0)) == (
-        "ppo duel seed 1: -0.100 90% 3.0 ms (a=1)"  # not of step 0, before it learned
-    )
-    assert named("evaluate", (-0.3, 0.5, 9.0), (-0.1, 0.9, 3.0)) == "ppo duel seed 1: -0.200 70% 6.0 ms (a=1)"
-    assert named("benchmark/x", (1.0, 0.9, 3.0), (math.nan, 0.9, 3.0)) == "ppo duel seed 1: 1.000 90% 3.0 ms (a=1)"
-    assert named("train") == "ppo duel seed 1 (a=1)"
 
 
 def test_a_training_in_the_store(root: Path) -> None:
@@ -469,16 +434,6 @@ def test_a_store_that_breaks_during_a_run_does_not_stop_it(root: Path, caplog: p
     assert [line["step"] for line in read_metrics(tracker.directory)] == [1, 2, 3]
     assert "MLflow in" in caplog.text
     assert run_of(tracker.directory)["status"] == "FINISHED"
-
-
-def test_without_mlflow_it_says_what_to_install(
-    root: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "mlflow", None)
-    with caplog.at_level(logging.WARNING, logger="bbrgym"), start(root) as tracker:
-        tracker.log_metrics({"x": 1.0})
-    assert "needs mlflow: pip install 'bbrgym[track]', or choose tracking=none" in caplog.text
-    assert len(read_metrics(tracker.directory)) == 1
 
 
 @pytest.mark.parametrize(("signum", "status"), [(signal.SIGKILL, "RUNNING"), (signal.SIGTERM, "KILLED")])
