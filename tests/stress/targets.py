@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import hashlib
 import io
 import json
-import pickle
 import random
 import shutil
 import struct
-import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
 import numpy as np
-from bomb import Bomb
 from google.protobuf.message import DecodeError
 from gymnasium import spaces
 from policies import make_agent
@@ -298,7 +294,7 @@ class _FolderTarget(Target):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self._sound, self._work, self._trap = folder / "sound", folder / "work", folder / "executed"
+        self._sound, self._work = folder / "sound", folder / "work"
         self.prepare(self._sound)
 
     @abstractmethod
@@ -309,34 +305,14 @@ class _FolderTarget(Target):
     def load(self, folder: Path, damaged: Path) -> None:
         """Load a folder, of which this file is damaged."""
 
-    def repair(self, folder: Path) -> None:
-        """Do to a damaged folder what an attacker would do, such as correcting its checksums."""
-
     def examples(self) -> list[bytes]:
         return [f"{name}\0".encode() + (self._sound / name).read_bytes() for name in self.files]
 
     def damage(self, data: bytes, rng: random.Random) -> bytes:
-        """Damage the file's content, or replace it by what executes something when it is unpickled."""
         name, _, content = data.partition(b"\0")
-        if rng.random() < 0.1:
-            return name + b"\0" + self._hostile(content, rng)
         if name.endswith(b".json") and rng.random() < 0.7:
             return name + b"\0" + damage_json(content, rng)
         return name + b"\0" + damage_bytes(content, rng)
-
-    def _hostile(self, content: bytes, rng: random.Random) -> bytes:
-        payload = pickle.dumps(Bomb(self._trap))
-        if not zipfile.is_zipfile(io.BytesIO(content)) or rng.random() < 0.3:
-            return payload
-        into = io.BytesIO()
-        with zipfile.ZipFile(io.BytesIO(content)) as old, zipfile.ZipFile(into, "w") as new:
-            victim = rng.choice(old.namelist())
-            for member in old.namelist():
-                inside = old.read(member)
-                is_nested = zipfile.is_zipfile(io.BytesIO(inside))
-                hostile = self._hostile(inside, rng) if is_nested else rng.choice([payload, _npy(payload)])
-                new.writestr(member, hostile if member == victim else inside)
-        return into.getvalue()
 
     def read(self, data: bytes) -> None:
         name, _, content = data.partition(b"\0")
@@ -344,20 +320,7 @@ class _FolderTarget(Target):
         shutil.copytree(self._sound, self._work)
         damaged = self._work / name.decode()
         damaged.write_bytes(content)
-        self.repair(self._work)
-        try:
-            self.load(self._work, damaged)
-        finally:
-            if self._trap.exists():
-                self._trap.rmdir()
-                raise AssertionError("something in the file was executed")
-
-
-def _npy(payload: bytes) -> bytes:
-    """Return an array of objects in NumPy's format, which is a pickle."""
-    header = b"{'descr': '|O', 'fortran_order': False, 'shape': (1,), }"
-    header += b" " * (63 - (10 + len(header)) % 64) + b"\n"
-    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + payload
+        self.load(self._work, damaged)
 
 
 class AgentTarget(_FolderTarget):
@@ -378,8 +341,6 @@ class AgentTarget(_FolderTarget):
 class BenchmarkTarget(_FolderTarget):
     """The folder of a benchmark."""
 
-    files = ("benchmark.json", "failures.json", "metrics.json")
-
     def prepare(self, folder: Path) -> None:
         from bbrgym.benchmark.run import run_benchmark
 
@@ -387,54 +348,12 @@ class BenchmarkTarget(_FolderTarget):
         config = {"scenarios": {"one": scenario}, "competitors": ["bbr"], "seeds": [1], "engine": "native"}
         run_benchmark(config, folder, Console(file=io.StringIO()), has_report=False)
         (metrics,) = folder.glob("runs/*/metrics.json")
-        shutil.copy(metrics, folder / "metrics.json")
-
-    def repair(self, folder: Path) -> None:
-        (metrics,) = folder.glob("runs/*/metrics.json")
-        shutil.copy(folder / "metrics.json", metrics)
+        self.files = ("benchmark.json", "failures.json", str(metrics.relative_to(folder)))
 
     def load(self, folder: Path, damaged: Path) -> None:
         from bbrgym.benchmark.results import load_benchmark
 
         load_benchmark(folder)
-
-
-class CheckpointTarget(_FolderTarget):
-    """A training's newest checkpoint and run.json; checksums fit to the damage half of the time."""
-
-    def prepare(self, folder: Path) -> None:
-        from training import changed
-
-        from bbrgym.agents.checkpoint_names import checkpoint_folder, saved_steps
-        from bbrgym.agents.config import TrainConfig
-        from bbrgym.agents.train import train
-        from bbrgym.agents.training_loop import make_learner
-        from bbrgym.envs.episode import EpisodeSpec
-
-        config = changed({"total_steps": 64, "eval_every": 64}, engine={"name": "native"})
-        train(config, folder, Console(file=io.StringIO()))
-        self._learner = make_learner(config, EpisodeSpec.from_config(config), TrainConfig.from_dict(config["train"]))
-        last, *others = saved_steps(folder)
-        for steps in others:
-            shutil.rmtree(checkpoint_folder(folder, steps))
-        newest = checkpoint_folder(folder, last)
-        self._newest = newest.relative_to(folder)
-        self.files = (*(str(self._newest / path.name) for path in newest.iterdir()), "run.json")
-
-    def repair(self, folder: Path) -> None:
-        path = folder / self._newest / "checkpoint.json"
-        with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, OSError):
-            description = json.loads(path.read_bytes())
-            for name in description["sha256"]:
-                description["sha256"][name] = hashlib.sha256((folder / self._newest / name).read_bytes()).hexdigest()
-            path.write_text(json.dumps(description))
-
-    def load(self, folder: Path, damaged: Path) -> None:
-        from bbrgym.agents.checkpoint import restore_latest
-        from bbrgym.agents.tracking import read_run
-
-        read_run(folder)
-        restore_latest(self._learner, folder)
 
 
 class ImportTarget(_FolderTarget):
@@ -543,6 +462,5 @@ TARGETS: Final[dict[str, type[Target]]] = {
     "policy": PolicyTarget,
     "agent": AgentTarget,
     "benchmark": BenchmarkTarget,
-    "checkpoint": CheckpointTarget,
     "import": ImportTarget,
 }

@@ -144,7 +144,6 @@ def test_a_storm_finds(form: type[Form], rule: str | None, watch: Watch, monkeyp
     [
         *(("scenario", 200), ("series", 200), ("messages", 200), ("udp-receiver", 50), ("udp-sender", 100)),
         *(("policy", 200), ("agent", 100), ("benchmark", 50), ("import", 40)),
-        pytest.param("checkpoint", 100, marks=pytest.mark.slow),
     ],
 )
 def test_what_reads_input_survives_damaged_ones(name: str, inputs: int, tmp_path: Path) -> None:
