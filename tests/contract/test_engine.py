@@ -107,12 +107,6 @@ def test_rows_have_a_value_for_every_measured_column(engine: Engine) -> None:
     assert {name for name, value in rows.link_row().items() if math.isnan(value)} == elsewhere
 
 
-@pytest.mark.parametrize("further", ["second_rate_mbps", "reverse_rate_mbps"])
-def test_a_further_link_has_columns_of_its_own(engine: Engine, further: str) -> None:
-    engine.reset(dataclasses.replace(SHORT, **{further: 2.0}), 1)
-    assert engine.step(300).link_row()[further.replace("rate_mbps", "utilisation")] > 0
-
-
 @pytest.mark.parametrize("size_bytes", [1, 1000, 50_001])
 def test_finite_flows_complete_the_episode(engine: Engine, size_bytes: int) -> None:
     flows = (Flow("bbr", rtt_ms=20, size_bytes=size_bytes), Flow("cubic", rtt_ms=40, size_bytes=20_000))

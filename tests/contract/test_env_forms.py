@@ -150,17 +150,6 @@ class TestBottleneckEnv:
         assert (info["scenario_hash"], info["flow_index"]) == (SHORT.digest, 0)
         assert env.get_wrapper_attr("scenario") == SHORT
 
-    def test_a_seed_decides_scenario_and_engine_seed(self) -> None:
-        def drawn(*seeds: int | None) -> list[Any]:
-            env = make(scenario=DRAWN)
-            infos = [env.reset(seed=seed)[1] for seed in seeds]
-            return [(info["scenario_hash"], info["seed"]) for info in infos]
-
-        assert drawn(5, None, None) == drawn(5, None, None)
-        assert drawn(5) != drawn(6)
-        first, second, third = drawn(5, None, None)
-        assert first != second != third != first
-
     def test_options(self) -> None:
         env = make()
         other = Scenario(duration_s=3.0, flows=(Flow("agent"),))

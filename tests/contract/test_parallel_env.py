@@ -213,17 +213,6 @@ class TestAbsent:
                     assert agent in env.agents
         assert ends == dict.fromkeys(("flow_0", "flow_3", "flow_4"), (False, True)) | {"flow_2": (True, False)}
 
-    def test_what_an_agent_does_first_is_in_force_in_its_first_step(self) -> None:
-        """It comes before the step in which its flow starts, not after it."""
-        gain = Observation().features.index("log_cwnd_gain")
-        env = make_absent()
-        env.reset(seed=1)
-        while "flow_2" not in env.agents:
-            env.step(act(env))
-        observations, *_, infos = env.step(act(env, (1.0, 0.0)))
-        assert infos["flow_2"]["is_active"] > 0
-        assert observations["flow_2"][gain] == np.float32(np.log2(env.episode_spec.action.cwnd_gain[1]))
-
     def test_a_reset_waits_for_the_first_agent(self) -> None:
         late = Scenario(duration_s=2.0, flows=(Flow("bbr"), Flow("agent", start_s=1.2), Flow("agent", start_s=1.5)))
         env = make_absent(late)

@@ -23,7 +23,6 @@ from rich.console import Console
 from bbrgym import Engine, Flow, Scenario, simulate
 from bbrgym.baselines import registry
 from bbrgym.benchmark.demo import run_demo
-from bbrgym.benchmark.metrics import MOST_FLOWS_ALONE
 from bbrgym.benchmark.plan import Benchmark
 from bbrgym.benchmark.results import BenchmarkResult, load_benchmark
 from bbrgym.benchmark.run import run_benchmark
@@ -493,14 +492,6 @@ def test_overall_is_the_interquartile_mean_over_scenarios() -> None:
     row = overall_table(pd.concat([easy, hard])).loc["bbr"]
     assert row["link_jain", "iqm"] == pytest.approx(0.85)
     assert row["queue_ratio", "iqm"] == pytest.approx(0.15)
-
-
-def test_a_thousand_flows_have_no_columns_of_their_own() -> None:
-    results = results_of({"bbr": [0.5]}, {"bbr": [1]})
-    many = pd.concat([results[results["flow"] == 0].assign(flow=flow) for flow in range(1000)])
-    columns = run_table(many).columns
-    assert f"share[{MOST_FLOWS_ALONE - 1}]" in columns
-    assert f"share[{MOST_FLOWS_ALONE}]" not in columns
 
 
 def test_summary_prints_names_verbatim_and_works_without_intervals_or_results() -> None:
