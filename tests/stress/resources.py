@@ -1,4 +1,4 @@
-"""What this process and its descendants hold: processes, descriptors, threads, files, shared memory, memory."""
+"""What this process and its descendants hold: processes, descriptors, threads, files and sockets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import resource
 import tempfile
 import time
 import uuid
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Final
 
@@ -30,7 +30,6 @@ class Held:
     processes: frozenset[int]
     files: frozenset[str]
     sockets: frozenset[str]
-    shared_memory: frozenset[str]
 
     def beyond(self, before: Held) -> dict[str, str]:
         """Return what is held now and was not before, by kind."""
@@ -88,7 +87,6 @@ class Watch:
                 for line in Path("/proc/net/unix").read_bytes().splitlines()
                 if inside in line
             ),
-            shared_memory=frozenset(os.listdir("/dev/shm")),
         )  # fmt: skip
 
     def left(self, before: Held, limit_s: float) -> dict[str, str]:
@@ -97,22 +95,10 @@ class Watch:
         gc.collect()
         while True:
             now = self.held()
-            if now.shared_memory - before.shared_memory:  # others make some, too
-                now = replace(now, shared_memory=now.shared_memory - self._shared_memory_of_others())
             more = now.beyond(before)
             if not more or time.monotonic() > deadline:
                 return more
             time.sleep(0.01)
-
-    def _shared_memory_of_others(self) -> frozenset[str]:
-        ours = {os.getpid(), *self.descendants()}
-        mapped: set[int] = set()
-        for maps in map(Path, glob.iglob("/proc/[0-9]*/maps")):
-            with contextlib.suppress(OSError):
-                lines = maps.read_text().splitlines() if int(maps.parent.name) not in ours else ()
-                # By number: a semaphore is mapped under another name than the one it gets then.
-                mapped |= {int(line.split()[4]) for line in lines if "/dev/shm/" in line}
-        return frozenset(entry.name for entry in os.scandir("/dev/shm") if entry.inode() in mapped)
 
     def descendants(self) -> list[int]:
         """Return the processes with our mark but this one, also those that others have adopted."""

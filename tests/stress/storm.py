@@ -14,7 +14,7 @@ What must hold:
     error       no other exception, and none that no kill explains
     heal        after a kill one reset succeeds
     result      what follows is bit-identical to an undisturbed run (in real time, that it follows)
-    left        nothing is left when all is closed: processes, descriptors, threads, sockets, shared memory, files
+    left        nothing is left when all is closed: processes, descriptors, threads, sockets, files
 
 `--only N` repeats one case: it has random numbers of its own.
 """

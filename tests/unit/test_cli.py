@@ -77,15 +77,18 @@ def test_help_and_training_without_mlflow_load_nothing_heavy() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["train", "scenario.rate_mbps=-1"], "rate_mbps must be in"),
-        (["train", "sede=1"], "bbrgym: unknown key 'sede' (did you mean seed?)"),
-        (["train", "-m", "agent=sca,ppo"], "bbrgym: unknown agent 'sca' (did you mean 'sac'?)"),
+        (["train", "scenario=single", "scenario.rate_mbps=-1"], "rate_mbps must be in"),
+        (["train", "scenario=single", "sede=1"], "bbrgym: unknown key 'sede' (did you mean seed?)"),
+        (["train", "-m", "scenario=single", "agent=sca,ppo"], "bbrgym: unknown agent 'sca' (did you mean 'sac'?)"),
         (["train", "train.resume=nowhere"], "'nowhere' holds no training"),
         (["evaluate"], "missing: agent_path=… (see bbrgym evaluate --help)"),
         (["evaluate", "agent_path=nowhere"], "no trained agent in 'nowhere'"),
         (["train", *SMALL, "agent.batch_size=many"], "agent 'ppo' refuses its arguments"),
-        (["train", "-m", "hydra/launcher=local", "hydra.launcher.workers=0", "seed=1,2"], "workers must"),
-        (["benchmark"], "a benchmark needs scenarios"),
+        (
+            ["train", "-m", "scenario=single", "hydra/launcher=local", "hydra.launcher.workers=0", "seed=1,2"],
+            "workers must",
+        ),
+        (["benchmark", "scenario=single"], "a benchmark needs scenarios"),
         (["ui", "--root", "nowhere"], "there is no 'nowhere'"),
         (["train", "-m", "experiment=demo,paper/acw-jain"], "experiment=paper/acw-jain belongs to bbrgym benchmark"),
         (["evaluate", "+experiment=demo"], "belongs to bbrgym train and bbrgym benchmark and bbrgym demo, not to eval"),
