@@ -84,10 +84,7 @@ def test_help_and_training_without_mlflow_load_nothing_heavy() -> None:
         (["evaluate"], "missing: agent_path=… (see bbrgym evaluate --help)"),
         (["evaluate", "agent_path=nowhere"], "no trained agent in 'nowhere'"),
         (["train", *SMALL, "agent.batch_size=many"], "agent 'ppo' refuses its arguments"),
-        (
-            ["train", "-m", "scenario=single", "hydra/launcher=local", "hydra.launcher.workers=0", "seed=1,2"],
-            "workers must",
-        ),
+        (["train", "-m", *SMALL, "hydra/launcher=local", "hydra.launcher.workers=0", "seed=1,2"], "workers must"),
         (["benchmark", "scenario=single"], "a benchmark needs scenarios"),
         (["ui", "--root", "nowhere"], "there is no 'nowhere'"),
         (["train", "-m", "experiment=demo,paper/acw-jain"], "experiment=paper/acw-jain belongs to bbrgym benchmark"),

@@ -62,9 +62,8 @@ def test_every_choice_composes_and_is_accepted(choices: tuple[str | None, ...]) 
 
 @pytest.mark.parametrize("experiment", CHOICES["experiment"])
 def test_every_experiment_composes_and_is_accepted(experiment: str) -> None:
-    has_scenario = re.search(
-        r"^\s*(- override /)?scenario:", (CONF / "experiment" / f"{experiment}.yaml").read_text(), re.M
-    )
+    text = (CONF / "experiment" / f"{experiment}.yaml").read_text()
+    has_scenario = re.search(r"^\s*(- override /)?scenario:", text, re.MULTILINE)
     config = plain(f"experiment={experiment}", *(() if has_scenario else (SMALL,)))
     assert config["name"] == experiment
     if config["benchmark"]["scenarios"] or config["benchmark"]["suites"]:  # else it only trains
