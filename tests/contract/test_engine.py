@@ -373,23 +373,6 @@ def test_a_late_step_covers_what_it_has_missed(engine: Engine) -> None:
 
 
 @in_real_time
-def test_equal_seeds_give_equal_draws_of_the_link(engine: Engine) -> None:
-    scenario = Scenario(
-        rate_mbps=2, buffer_packets=10, duration_s=0.8, loss=0.2, flows=(Flow("cubic", rtt_ms=0.01, stop_s=0.3),)
-    )
-    # So long a packet takes that a native step has at most one, which arrives at once.
-    reference = simulate(dataclasses.replace(scenario, flows=(Flow("cubic", rtt_ms=0.01),)), "native", 7, step_ms=1)
-    arrived, lost = flow_column(reference, "arrived_bytes")[:, 0] / 1000, link_column(reference, "random_losses")
-    is_lost = lost[arrived + lost > 0] > 0
-    assert 0 < is_lost[:20].sum() < 20
-    trace = simulate(scenario, engine, seed=7, step_ms=200)
-    losses = int(link_column(trace, "random_losses").sum())
-    departed = int(flow_column(trace, "arrived_bytes").sum() / 1000) + losses
-    assert 10 < departed <= len(is_lost)
-    assert losses == is_lost[:departed].sum()
-
-
-@in_real_time
 def test_engines_of_a_batch_run_at_once_and_do_not_meet(case: str) -> None:
     slow = dataclasses.replace(SHORT, rate_mbps=0.2)
     began = time.monotonic()

@@ -1,4 +1,4 @@
-"""Flows that their application limits, in every simulated engine (docs/scenarios.md)."""
+"""Flows that their application limits, in the native engine and over ns-3's TCP (docs/scenarios.md)."""
 
 from __future__ import annotations
 
@@ -26,10 +26,9 @@ def scenario(duration_s: float = 4.0, algorithm: str = "cubic", **application: A
     return Scenario(rate_mbps=RATE, buffer_bdp=2, duration_s=duration_s, flows=(flow,))
 
 
-@pytest.fixture(scope="module", params=["native", *(pytest.param(t, marks=needs_ns3) for t in ("tcp", "quic"))])
+@pytest.fixture(scope="module", params=["native", pytest.param("ns3", marks=needs_ns3)])
 def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
-    options = {} if request.param == "native" else {"transport": request.param}
-    with contextlib.closing(make_engine("ns3" if options else "native", **options)) as engine:
+    with contextlib.closing(make_engine(request.param)) as engine:
         yield engine
 
 

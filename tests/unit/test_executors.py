@@ -214,18 +214,6 @@ def test_an_error_that_is_nobodys_loss_is_not_tried_again() -> None:
     assert sum(len(tasks) for _, tasks in calls) == 3
 
 
-def test_a_script_without_a_guard_ends_with_an_error(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(
-        "from bbrgym.processes import ProcessExecutor\n"
-        "with ProcessExecutor(1) as executor:\n"
-        "    print('answer', executor.submit(abs, -1).exception())\n"
-    )
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
-    assert done.stdout == "answer its process exited with status 1\n"
-    assert "before the current process has finished its bootstrapping phase" in " ".join(done.stderr.split())
-
-
 def test_a_process_that_cannot_start_fails_its_task(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     with ProcessExecutor(1) as executor:

@@ -22,10 +22,10 @@ ONE_PACKET = Scenario(rate_mbps=8, duration_s=1, flows=(Flow("cubic", rtt_ms=40,
 NEARLY_ALWAYS = 1 - 1e-12
 
 
-def end_ms(engine: Engine, scenario: Scenario) -> float:
+def end_ms(native: Engine, scenario: Scenario) -> float:
     """Return when all flows are complete."""
-    engine.reset(scenario, SEED)
-    return engine.step(scenario.duration_s * 1e3).time_s * 1e3
+    native.reset(scenario, SEED)
+    return native.step(scenario.duration_s * 1e3).time_s * 1e3
 
 
 # --- reordering -----------------------------------------------------------------------------------------------------
@@ -45,10 +45,10 @@ def test_each_data_packet_is_late_with_the_same_probability() -> None:
     assert _testing.draw_losses(Scenario(loss=0.2).to_dict(), SEED, 20_000) != (delays > 0).tolist()
 
 
-def test_a_late_packet_arrives_as_late_as_the_scenario_says(engine: Engine) -> None:
-    on_time = end_ms(engine, ONE_PACKET)
+def test_a_late_packet_arrives_as_late_as_the_scenario_says(native: Engine) -> None:
+    on_time = end_ms(native, ONE_PACKET)
     late = dataclasses.replace(ONE_PACKET, reordering=NEARLY_ALWAYS, reordering_ms=5)
-    assert end_ms(engine, late) - on_time == pytest.approx(5, abs=1e-9)
+    assert end_ms(native, late) - on_time == pytest.approx(5, abs=1e-9)
 
 
 # --- the policer ----------------------------------------------------------------------------------------------------
@@ -84,21 +84,21 @@ def test_the_policer_is_a_token_bucket() -> None:
     assert 0.1 < np.mean(expected) < 0.9
 
 
-def test_what_exceeds_the_policer_is_dropped_and_counted(engine: Engine) -> None:
+def test_what_exceeds_the_policer_is_dropped_and_counted(native: Engine) -> None:
     """The bucket holds one packet: of three that are sent at once, one passes."""
     scenario = dataclasses.replace(ONE_PACKET, policer_mbps=1, policer_burst_bytes=1040,
                                    flows=(Flow("cubic", rtt_ms=40, size_bytes=3000),))  # fmt: skip
-    engine.reset(scenario, SEED)
-    rows = engine.step(70)
+    native.reset(scenario, SEED)
+    rows = native.step(70)
     assert rows.link_row()["drops"] == 2
     assert rows.flow(0)["arrived_bytes"] == 1000
     assert rows.link_row()["queue_max_packets"] == 0
 
 
-def test_what_a_slow_policer_lets_through_arrives_in_order(engine: Engine) -> None:
+def test_what_a_slow_policer_lets_through_arrives_in_order(native: Engine) -> None:
     """Tokens for a packet come every 0.83 s: what passes are probes, and repairs are lost again and again."""
     scenario = Scenario(policer_mbps=0.01, policer_burst_bytes=1040, flows=(Flow("cubic", rtt_ms=40),))
-    trace = bbrgym.simulate(scenario, engine, SEED)
+    trace = bbrgym.simulate(scenario, native, SEED)
     arrived, received = (flow_column(trace, name).sum() for name in ("arrived_bytes", "received_bytes"))
     assert received == arrived > 20_000
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-from collections.abc import Iterator
 
 import pytest
 from traces import flow_column, link_column
@@ -21,12 +19,6 @@ TWO_WAYS = dataclasses.replace(PLAIN, reverse_rate_mbps=4)
 def on(path: str, scenario: Scenario) -> Scenario:
     flows = tuple(dataclasses.replace(flow, path=path) for flow in scenario.flows)
     return dataclasses.replace(scenario, flows=flows)
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
-    with contextlib.closing(bbrgym.make_engine("native")) as engine:
-        yield engine
 
 
 @pytest.mark.parametrize(
@@ -46,40 +38,40 @@ def engine() -> Iterator[Engine]:
         (on("second", dataclasses.replace(TWO_HOPS, reverse_rate_mbps=0.08)), 10 + 0.08 + 40 + 3 * 2.08),
     ],
 )
-def test_the_last_byte_arrives_to_the_ns(engine: Engine, scenario: Scenario, complete_ms: float) -> None:
-    engine.reset(scenario, 1)
-    rows = engine.step(2000)
+def test_the_last_byte_arrives_to_the_ns(native: Engine, scenario: Scenario, complete_ms: float) -> None:
+    native.reset(scenario, 1)
+    rows = native.step(2000)
     assert rows.is_complete
     assert round(rows.time_s * 1e9) == round(complete_ms * 1e6)
 
 
-def test_acknowledgements_wait_for_the_reverse_link_to_the_ns(engine: Engine) -> None:
+def test_acknowledgements_wait_for_the_reverse_link_to_the_ns(native: Engine) -> None:
     """At 0.08 Mbit/s an ACK takes 4 ms. The first packet is acknowledged at once, then every second one."""
-    engine.reset(Scenario(rate_mbps=8, reverse_rate_mbps=0.08, duration_s=1, flows=(Flow("newreno", rtt_ms=40),)), 1)
+    native.reset(Scenario(rate_mbps=8, reverse_rate_mbps=0.08, duration_s=1, flows=(Flow("newreno", rtt_ms=40),)), 1)
     opened = 10 + 0.04 + 4 + 40
     first = opened + 1.04 + 4 + 40
-    row = engine.step(first + 0.001).flow(0)
+    row = native.step(first + 0.001).flow(0)
     assert (row["delivered_packets"], row["rtt_last_ms"]) == (1, pytest.approx(45.04, abs=1e-9))
-    row = engine.step(4 - 0.002).flow(0)  # the next ACK is 2.08 ms younger and waited for it
+    row = native.step(4 - 0.002).flow(0)  # the next ACK is 2.08 ms younger and waited for it
     assert row["delivered_packets"] == 0
-    row = engine.step(0.002).flow(0)
+    row = native.step(0.002).flow(0)
     assert (row["delivered_packets"], row["rtt_last_ms"]) == (2, pytest.approx(49.04, abs=1e-9))
 
 
 @pytest.mark.parametrize("algorithm", ["newreno", "bbr"])
-def test_acknowledgements_limit_the_forward_rate(engine: Engine, algorithm: str) -> None:
+def test_acknowledgements_limit_the_forward_rate(native: Engine, algorithm: str) -> None:
     """RFC 3449, section 3.2: rate x data bytes / ACK bytes x packets for each ACK, here 0.08 x 1000 / 40 x 2 Mbit/s."""
     scenario = Scenario(rate_mbps=100, reverse_rate_mbps=0.08, reverse_buffer_packets=100_000, duration_s=6,
                         flows=(Flow(algorithm, rtt_ms=40),))  # fmt: skip
-    trace = bbrgym.simulate(scenario, engine, 1)
+    trace = bbrgym.simulate(scenario, native, 1)
     assert link_column(trace, "reverse_utilisation")[20:] == pytest.approx(1)
     assert flow_column(trace, "delivery_rate_mbps")[20:, 0].mean() == pytest.approx(4, rel=0.01)
-    few = bbrgym.simulate(dataclasses.replace(scenario, reverse_buffer_packets=5), engine, 1)
+    few = bbrgym.simulate(dataclasses.replace(scenario, reverse_buffer_packets=5), native, 1)
     # Where ACKs are dropped, each of the others acknowledges more.
     assert flow_column(few, "delivery_rate_mbps")[20:, 0].mean() > 5
 
 
-def test_aimd_in_a_parking_lot_is_between_proportional_and_max_min_fairness(engine: Engine) -> None:
+def test_aimd_in_a_parking_lot_is_between_proportional_and_max_min_fairness(native: Engine) -> None:
     """With independent losses at a rate p of one hop, a flow of two has 2 p, and AIMD's rate goes with 1 / sqrt(p).
 
     So the share of the long flows would be 1 / (1 + sqrt 2) = 0.41, between that of proportional fairness, 1/3, and
@@ -93,7 +85,7 @@ def test_aimd_in_a_parking_lot_is_between_proportional_and_max_min_fairness(engi
     )
     scenario = Scenario(rate_mbps=40, buffer_packets=60, second_rate_mbps=40, second_buffer_packets=60, duration_s=40,
                         flows=flows)  # fmt: skip
-    trace = bbrgym.simulate(scenario, engine, 1)
+    trace = bbrgym.simulate(scenario, native, 1)
     rates = [flow.throughput_mbps for flow in trace.summary(after_s=10).flows]
     for utilisation in ("utilisation", "second_utilisation"):
         assert link_column(trace, utilisation)[100:].mean() > 0.9
