@@ -194,18 +194,6 @@ def test_what_leaves_while_a_loss_is_awaited_does_not_put_it_off():
     assert hand.timer_ms == 8.5 + 8 + 4 * 3 + 40, "a probe's, from the last packet on"
 
 
-def test_the_ack_of_a_lost_packet_comes_too_late():
-    hand = Hand(rtt_ms=10)
-    hand.send(0, 5)
-    hand.ack(10, (1, 3))
-    assert hand.ack(11, 4).bytes_acked == PACKET
-    before = hand.sender.counts()
-    hand.ack(12, (0, 4))
-    assert hand.sender.counts() == before
-    assert (hand.told.calls.count("ack"), hand.sender.in_flight) == (2, 0)
-    assert hand.send(12, 1) == [(5, 0, PACKET, True)]
-
-
 def test_a_segment_lost_in_two_packets_is_repeated_once():
     hand = Hand(rtt_ms=10, size=3 * PACKET)
     hand.send(0)
@@ -701,22 +689,6 @@ def test_a_sample_has_the_marks_since_its_packet_was_sent():
 
 
 # Finite flows, silence, the end
-
-
-@pytest.mark.parametrize(
-    ("size", "packets"), [(2500, [1000, 1000, 500]), (3000, [1000, 1000, 1000]), (1, [1]), (1001, [1000, 1])]
-)
-def test_the_last_segment_is_what_is_left(size: int, packets: list[int]):
-    hand = Hand(rtt_ms=10, size=size)
-    assert [packet[2] for packet in hand.send(0)] == packets
-    assert hand.sender.in_flight == size
-    assert not hand.sender.is_all_delivered
-    hand.fire()
-    hand.send(100, 1)
-    hand.ack(110, (0, len(packets)))
-    assert hand.sender.is_all_delivered
-    assert (hand.sender.in_flight, hand.sender.next_timer()) == (0, None)
-    assert hand.sender.counts()["delivered_bytes"] == size + packets[0]  # the probe repeated the first
 
 
 def test_a_lost_last_segment_is_repeated_with_its_size():
