@@ -1,4 +1,4 @@
-"""Data packets that are overtaken, and a policer in front of the queue: alone and in the engines."""
+"""Data packets that are overtaken, and a policer in front of the queue: alone and in scenarios."""
 
 from __future__ import annotations
 
@@ -101,6 +101,3 @@ def test_what_a_slow_policer_lets_through_arrives_in_order(native: Engine) -> No
     trace = bbrgym.simulate(scenario, native, SEED)
     arrived, received = (flow_column(trace, name).sum() for name in ("arrived_bytes", "received_bytes"))
     assert received == arrived > 20_000
-
-
-# --- both engines ---------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
-"""What the path does to packets beyond a droptail queue and a rate: queues, bursts of losses, jitter, rates of a trace.
+"""What the path does to packets beyond a droptail queue and a rate: queues, bursts of losses, and jitter.
 
-First each part alone, then scenarios that both engines run.
+test_queues.py has the queues alone, test_ns3_quic.py the agreement with ns-3.
 """
 
 from __future__ import annotations
@@ -167,9 +167,3 @@ def test_jitter_is_even_and_keeps_the_order() -> None:
     assert delay.mean() > 6  # the latest of about ten
     assert _testing.draw_arrivals({"rtt_ms": 30.0}, SEED, sent) == [now + 30 * MS for now in sent]
     assert _testing.draw_arrivals(JITTER, SEED + 1, sent) != arrivals.tolist()
-
-
-# Rates
-
-
-# Both engines

@@ -1,4 +1,4 @@
-"""The way back of a flow's ACKs: an RTT that changes, losses, aggregation and jitter, alone and in the engines."""
+"""The way back of a flow's ACKs: an RTT that changes, losses, aggregation and jitter, alone and in scenarios."""
 
 from __future__ import annotations
 

@@ -295,6 +295,3 @@ def test_of_several_competitors_what_fails_has_its_worst_scenario(finished: Benc
     line = "| bbr | link utilisation | 2 **fail**, 1 unclear, 1 pass | b | 30.0% [30.0% 30.0%] | >= 50% |"
     assert line in text
     assert "1 of 2 pairs of competitor and figure pass" in text
-
-
-# RFC 9743.
