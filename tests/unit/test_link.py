@@ -17,7 +17,6 @@ import bbrgym
 from bbrgym import Engine, Flow, Scenario, Trace, _testing
 from bbrgym.envs.columns import FLOW_COLUMNS
 
-NOT_ECT, ECT0 = 0, 2
 SEED = 3
 
 
@@ -26,7 +25,7 @@ def total(trace: Trace, column: str) -> float:
     return float((flow_column if column in FLOW_COLUMNS else link_column)(trace, column).sum())
 
 
-# CoDel
+# Queues
 
 
 CODEL = Scenario(rate_mbps=10, buffer_bdp=4, queue="codel", duration_s=10, flows=(Flow("cubic", rtt_ms=40),))
