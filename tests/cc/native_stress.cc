@@ -85,13 +85,13 @@ class PolicyBytes {
 std::string MakePolicyBytes(Random& random) {
   const std::vector<PolicyFeature>& features = PolicyFeatures();
   PolicyBytes bytes;
-  bytes.AddText("bbrgympo").Add<std::uint32_t>(2).Add(static_cast<std::uint32_t>(features.size()));
+  bytes.AddText("bbrgympo").Add<std::uint32_t>(3).Add(static_cast<std::uint32_t>(features.size()));
   for (const PolicyFeature& feature : features) {
     const std::string name = feature.name;
     bytes.Add(static_cast<std::uint32_t>(name.size())).AddText(name);
   }
-  bytes.Add<std::uint32_t>(2).Add(0.5).Add(4.0).Add(0.75).Add(1.75);
-  bytes.Add(static_cast<std::uint8_t>(random.Below(2)));
+  bytes.Add<std::uint32_t>(2).Add(1.5).Add(4.0).Add(0.75).Add(1.75);
+  bytes.Add(static_cast<std::uint8_t>(random.Below(3))).Add(static_cast<std::uint8_t>(random.Below(2)));
   const bool is_fixed = random.Below(2) == 0;
   bytes.Add<std::uint64_t>(is_fixed ? 20'000'000 : 0).Add(is_fixed ? 0.0 : 1.0);
   bytes.Add(static_cast<std::uint8_t>(random.Below(2))).Add(static_cast<std::uint8_t>(random.Below(2)));

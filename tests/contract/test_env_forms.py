@@ -180,6 +180,7 @@ class TestBottleneckEnv:
             ({"scenario": {"flows": [{"algorithm": "agent", "parameters": 5}]}}, "parameters .*'agent' .*got 5"),
             ({"other_agents": "tcp"}, "unknown other_agents 'tcp'"),
             ({"observation": {"feature": []}}, "observation: unknown key 'feature' .*; known: features, history"),
+            ({"observation": {"features": "loss_rate"}}, "observation.features .*got 'loss_rate'"),
             ({"action": [1, 2]}, r"action must be a mapping .*, got \[1, 2\]"),
             ({"reward": {"terms": 3}}, "reward.terms must be a mapping .*, got 3"),
             ({"engine": 5}, "engine must be a name or .*, got 5"),

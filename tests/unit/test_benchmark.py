@@ -290,6 +290,15 @@ def test_a_benchmark_on_storage_by_url(url: str, tmp_path: Path, finished: Bench
     pd.testing.assert_frame_equal(again.results, result.results)
 
 
+def test_workers_must_share_the_storage(tmp_path: Path) -> None:
+    pytest.importorskip("upath", reason="storage by URL needs bbrgym[storage]")
+    config = changed(scenarios={"alone": CONFIG["scenarios"]["alone"]}, competitors=["bbr"], seeds=[1])
+    # Memory is that of each process.
+    result = run_benchmark(config, f"memory://{tmp_path}", quiet(), engine_factory=make_fake, has_report=False)
+    (failure,) = result.failures
+    assert "which all workers must share" in failure.error
+
+
 def test_an_interrupted_benchmark_lists_its_missing_runs(tmp_path: Path, finished: BenchmarkResult) -> None:
     done = finished.results["key"].iloc[0]
     (tmp_path / "runs").mkdir()
@@ -406,6 +415,7 @@ BBR = {"algorithm": "bbr"}
         ({"competitors": [{"name": "x"}]}, "either an algorithm or an agent"),
         ({"competitors": [{"algorithm": "bbr", "agent": "x"}]}, "either an algorithm or an agent"),
         ({"competitors": [{"algorithm": "bbr", "policy": "x"}]}, "only a competitor with algorithm 'policy'"),
+        ({"roles": 1}, "roles must be all or a list of flows, got 1"),
         ({"roles": [1]}, r"roles in scenario 'alone' .*\[0, 1\), got 1"),
         ({"step_ms": 0}, "step_ms must be > 0, got 0"),
         ({"warmup": 1.0}, r"warmup must be in \[0, 1\), got 1.0"),

@@ -80,6 +80,7 @@ def test_help_and_training_without_mlflow_load_nothing_heavy() -> None:
         (["train", "scenario=single", "scenario.rate_mbps=-1"], "rate_mbps must be in"),
         (["train", "scenario=single", "sede=1"], "bbrgym: unknown key 'sede' (did you mean seed?)"),
         (["train", "-m", "scenario=single", "agent=sca,ppo"], "bbrgym: unknown agent 'sca' (did you mean 'sac'?)"),
+        (["train", "seed"], "seed"),
         (["train", "train.resume=nowhere"], "'nowhere' holds no training"),
         (["evaluate"], "missing: agent_path=… (see bbrgym evaluate --help)"),
         (["evaluate", "agent_path=nowhere"], "no trained agent in 'nowhere'"),
