@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -13,7 +15,8 @@ import numpy.typing as npt
 import pytest
 from fake_engine import FakeEngine
 from forks import passes_in_fork, refuses
-from waiting import HANG_S
+from marks import needs_ns3
+from waiting import HANG_S, is_running, wait_for
 
 from bbrgym import EngineError, Flow, Scenario
 from bbrgym.envs.engine import Rows
@@ -203,6 +206,35 @@ def test_a_reset_names_every_engine_that_does_not_start(made: list[Failing]) -> 
         with pytest.raises(EngineError, match=r"^2 of 3 engines failed:\nengine 0, 2: it does not start$"):
             form.reset()
         form.reset()
+
+
+@needs_ns3
+@pytest.mark.parametrize("form", ["vector", "sb3"])
+def test_one_reset_restarts_all_dead_workers(form: str) -> None:
+    if form == "vector":
+        env: Any = BottleneckVectorEnv(3, SCENARIO, engine="ns3")
+    else:
+        env = SharedPolicyVecEnv(EpisodeSpec(SCENARIO, engine="ns3"), 3)
+
+    def reset() -> bytes:
+        if form == "vector":
+            return bytes(env.reset(seed=3)[0].tobytes())
+        env.seed(3)
+        return bytes(env.reset().tobytes())
+
+    with contextlib.closing(env):
+        first = reset()
+        pids = [engine.pid for engine in env._episodes._engines._engines]
+        os.kill(pids[1], signal.SIGKILL)
+        wait_for(lambda: not is_running(pids[1]))
+        *_, infos = env.step(np.zeros((3, 2), np.float32))
+        reason = infos["engine_error"][1] if form == "vector" else infos[1]["engine_error"]
+        assert reason.startswith("the simulator was killed by SIGKILL while simulating from 0 s on")
+        for engine in env._episodes._engines._engines:
+            if engine.pid is not None:
+                os.kill(engine.pid, signal.SIGKILL)
+        assert reset() == first
+        assert not {engine.pid for engine in env._episodes._engines._engines} & set(pids)
 
 
 # --- other threads --------------------------------------------------------------------------------------------------
