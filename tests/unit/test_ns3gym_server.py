@@ -266,6 +266,7 @@ def test_the_scenario_is_read_from_a_file_and_the_arguments(tmp_path: Path) -> N
         ("--queue=7", "unknown queue 7; known: droptail, "),
         ("--loss=", "loss must be a finite number in .*, got None"),
         ("--openGymPort=0", "must be in .*, got '0'"),
+        ("--openGymPort=http", "got 'http'"),
         ("--simSeed=-1", "got '-1'"),
         ("--scenario=/no/such/file.yaml", "No such file"),
     ],
