@@ -10,7 +10,7 @@ export OMP_WAIT_POLICY ?= PASSIVE
 # Containers set it. Every process of the tests would then compile all modules again, which takes seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup run papers league test test-all check recipe clients sanitize format stubs bench storm fuzz mutants fidelity linux agreement queues rivals rfc9743 preference newcomer ui clean
+.PHONY: setup run papers league test test-all check recipe clients sanitize format stubs bench storm fuzz mutants linux agreement queues rivals rfc9743 preference newcomer ui clean
 
 setup: $(SETUP)
 
@@ -112,9 +112,6 @@ stubs: setup
 
 bench: setup
 	$(BIN)/python -m studies.speed
-
-fidelity: setup
-	$(BIN)/python -m studies.fidelity --write docs/results/fidelity.md
 
 # From the runs of Linux that are kept in studies/linux; ARGS=--measure measures the missing ones first.
 linux: setup

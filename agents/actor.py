@@ -23,21 +23,18 @@ def export_agent(model: BaseAlgorithm, algorithm: str, spec: EpisodeSpec, traini
     """Return the learner's present policy as an `Agent`."""
     kind = model.policy_kwargs["activation_fn"]
     activation = next(name for name, candidate in ACTIVATION_TYPES.items() if candidate is kind)
-    epsilon = getattr(model.policy, "batch_norm_params", {}).get("batch_norm_eps", 0.0)
-    network = actor_network(algorithm, model.policy.state_dict(), activation, epsilon)
+    network = actor_network(algorithm, model.policy.state_dict(), activation)
     inputs = StandardiseObservation.of(model)
-    own = slice(network.inputs)  # the values behind are the critic's
-    return Agent(spec, network.with_standardised_inputs(inputs.mean[own], inputs.scale[own]), training)
+    return Agent(spec, network.with_standardised_inputs(inputs.mean, inputs.scale), training)
 
 
-def actor_network(algorithm: str, state: Mapping[str, Any], activation: str, epsilon: float = 0.0) -> Network:
+def actor_network(algorithm: str, state: Mapping[str, Any], activation: str) -> Network:
     """Return the actor of a Stable-Baselines3 policy.
 
     Args:
-        algorithm: of `LEARNERS`.
+        algorithm: of `_ACTORS`.
         state: `model.policy.state_dict()`.
         activation: of the hidden layers.
-        epsilon: added to the variances of batch normalisation, which becomes part of the layers after it.
     """
     arrays = {name: np.array(tensor.cpu().numpy(), dtype=np.float32) for name, tensor in state.items()}
     hidden, last, output = _ACTORS[algorithm]
@@ -53,26 +50,13 @@ def actor_network(algorithm: str, state: Mapping[str, Any], activation: str, eps
             raise ValueError(f"an LSTM layer must have two biases of one shape, got {bias_1.shape} and {bias_2.shape}")
         lstm.append((of_input, of_state, bias_1 + bias_2))
     layers = tuple((arrays[f"{prefix}.weight"], arrays[f"{prefix}.bias"]) for prefix in prefixes)
-    if norms := [name.removesuffix(".ra_mean") for name in arrays if re.fullmatch(r"actor\..*\.ra_mean", name)]:
-        layers = tuple(_fold(arrays, norm, epsilon, *layer) for norm, layer in zip(norms, layers, strict=True))
     return Network(layers, tuple(lstm), activation, output)
-
-
-def _fold(arrays: Mapping[str, Array], norm: str, epsilon: float, weight: Array, bias: Array) -> tuple[Array, Array]:
-    """Return a layer that does what batch normalisation and the layer after it do."""
-    mean, variance, scale, shift = (
-        arrays[f"{norm}.{name}"].astype(np.float64) for name in ("ra_mean", "ra_var", "scale", "bias")
-    )
-    factor = scale / np.sqrt(variance + epsilon)
-    return (weight * factor).astype(np.float32), (bias + weight @ (shift - factor * mean)).astype(np.float32)
 
 
 _ACTORS: Final[dict[str, tuple[str, str | None, str]]] = {
     "ppo": (r"mlp_extractor\.policy_net\.\d+\.weight", "action_net", "clip"),
     "recurrent_ppo": (r"mlp_extractor\.policy_net\.\d+\.weight", "action_net", "clip"),
     "sac": (r"actor\.latent_pi\.\d+\.weight", "actor.mu", "tanh"),
-    "tqc": (r"actor\.latent_pi\.\d+\.weight", "actor.mu", "tanh"),
-    "crossq": (r"actor\.latent_pi\.\d+\.weight", "actor.mu", "tanh"),
     "td3": (r"actor\.mu\.\d+\.weight", None, "tanh"),
 }
 """By algorithm: names of its actor's layers in Stable-Baselines3, of a last layer apart from them, and the output."""

@@ -99,6 +99,7 @@ def _parts(policy: StoredPolicy) -> dict[str, str]:
         "features": str(len(features)),
         "history": str(observation["history"]),
         "columns": "\n".join(f"  /* {_wrapped(FLOW_COLUMNS[column], 5)} */\n  double {column};" for column in start),
+        "least_packets": f"{defaults('bbr' if action.get('model') == 'bbr' else 'agent')['min_cwnd_packets']:g}",
         "memory": "".join(f"\n  float hidden_{i}[{width}];\n  float cell_{i}[{width}];" for i, width in states),
         "cwnd_bounds": f"[{cwnd}]",
         "pacing_bounds": f"[{pacing}]",

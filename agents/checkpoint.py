@@ -53,14 +53,12 @@ class TrainingState:
         best_reward: the highest of its evaluations since learning began; None before the first.
         evaluated_at: steps at the last evaluation; None before the first.
         engine_failures: how often an engine failed.
-        is_prepared: `bbrgym.agents.imitation.prepare` is done.
         iterations: logged rollouts of a learner with rollouts.
     """
 
     best_reward: float | None = None
     evaluated_at: int | None = None
     engine_failures: int = 0
-    is_prepared: bool = False
     iterations: int = 0
 
 

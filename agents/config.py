@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
-from bbrgym.agents.scripted import RULES, BacklogRule
 from bbrgym.baselines.policy_file import ACTIVATIONS
 from bbrgym.checks import check_integer, check_keys, check_name, check_number, keep_integers
-from bbrgym.envs.action import Action
 from bbrgym.envs.episode import EpisodeSpec
-from bbrgym.envs.observation import Observation
-from bbrgym.envs.privileged import Privileged
 
-GRADIENT_ALGORITHMS: Final = ("ppo", "recurrent_ppo", "sac", "tqc", "crossq", "td3")
+GRADIENT_ALGORITHMS: Final = ("ppo", "sac")
 """The learning algorithms of Stable-Baselines3, by the names of conf/agent."""
 
 SEARCH_ALGORITHMS: Final = ("cma",)
@@ -47,39 +43,13 @@ class TrainConfig:
     eval_episodes: int = 8
     checkpoint_every: int = 20_000
     engine_failures: int = 10
-    critic_features: tuple[str, ...] = ()
-    teacher: str | None = None
-    teacher_options: Mapping[str, float] = field(default_factory=dict)
-    prepare_steps: int = 5_000
     resume: str | None = None
 
     def __post_init__(self) -> None:
         positive = ("total_steps", "n_envs", "torch_threads", "eval_every", "eval_episodes", "checkpoint_every")
-        keep_integers(self, *positive, "prepare_steps", prefix="train.", at_least=1)
+        keep_integers(self, *positive, prefix="train.", at_least=1)
         keep_integers(self, "engine_failures", prefix="train.", at_least=0)
         check_number("train.max_minutes", self.max_minutes, above=0, or_none=True)
-        if not isinstance(self.critic_features, list | tuple):
-            raise ValueError(f"train.critic_features must be a list of names, got {self.critic_features!r}")
-        object.__setattr__(self, "critic_features", tuple(self.critic_features))
-        if self.critic_features:
-            Privileged(self.critic_features)
-        if self.teacher is not None:
-            check_name("train.teacher", self.teacher, RULES)
-            fields = dataclasses.fields(RULES[self.teacher])
-            known = [f.name for f in fields if f.name not in ("observation", "action")]
-            for name, number in self.teacher_options.items():
-                check_name("option of train.teacher", name, known)
-                check_number(f"train.teacher_options.{name}", number)
-        elif self.teacher_options:
-            raise ValueError(f"train.teacher_options are of a teacher, and there is none; got {self.teacher_options!r}")
-
-    def make_teacher(self, observation: Observation, action: Action) -> BacklogRule | None:
-        """Return the rule that a learner imitates first.
-
-        Raises:
-            ValueError: it needs a feature that the observation lacks.
-        """
-        return None if self.teacher is None else RULES[self.teacher](observation, action, **self.teacher_options)
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> TrainConfig:
@@ -122,18 +92,14 @@ class SearchConfig:
         sizes = tuple(check_integer("each of agent.net_arch", size, at_least=1) for size in self.net_arch)
         object.__setattr__(self, "net_arch", sizes)
 
-    def check_fits(self, spec: EpisodeSpec, training: TrainConfig) -> None:
+    def check_fits(self, spec: EpisodeSpec) -> None:
         """Check that the search can be run in an environment.
 
         Raises:
-            ValueError: it needs something else of the environment, or the training wants what a search has not.
+            ValueError: it needs something else of the environment.
         """
         if spec.engine != "native":
             raise ValueError(f"agent {self.algorithm!r} needs the engine 'native', got {spec.engine!r}")
-        for name in ("teacher", "critic_features"):
-            if given := getattr(training, name):
-                able = ", ".join(GRADIENT_ALGORITHMS)
-                raise ValueError(f"train.{name} needs an agent of {able}, got {self.algorithm!r} with {given!r}")
         if self.fitness == "fair_power" and spec.distribution.has_finite_flows:
             raise ValueError(
                 "agent.fitness=fair_power needs endless flows, but the scenario has flows with size_bytes or a "

@@ -1,4 +1,4 @@
-"""Scripted policies: hand-written rules in place of a trained network, as yardsticks and teachers."""
+"""Scripted policies: hand-written rules in place of a trained network, as yardsticks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class BacklogRule:
 
         cwnd_gain = 1 + backlog / bdp,    pacing_gain constant
 
-    so that the window is max_bandwidth x base_rtt + backlog; with the delivery rate for max_bandwidth it would be that
+    so that the window is max_bandwidth x min_rtt + backlog; with the delivery rate for max_bandwidth it would be that
     of TCP Vegas and FAST TCP (Wei, Jin, Low and Hegde, IEEE/ACM Transactions on Networking 14(6), 2006, equation 2).
     Flows with the same backlog in the same queue have the same rate whatever their RTTs (Little's law): this is fair,
     with a queue of a few packets per flow.
@@ -31,7 +31,7 @@ class BacklogRule:
     a few packets more are a short queue there. So the backlog is (noise / queueing delay)^0.75 times as large, at most
     four times. All flows of a link measure the same delay, so they keep the same number of packets.
 
-    The rule ignores rivals that fill the queue, losses, and that base_rtt may never have been seen without a queue. If
+    The rule ignores rivals that fill the queue, losses, and that min_rtt may never have been seen without a queue. If
     it observes the flow's preference p, the backlog is 2^(2 p - 1) times as large: from a half to twice.
 
     Args:
@@ -108,58 +108,5 @@ class BacklogRule:
         return x[:, first + self.observation.features.index(name)].astype(np.float64)
 
 
-@dataclass(frozen=True)
-class CompetitiveRule(BacklogRule):
-    """`backlog`, with a larger backlog beside a rival that never lets the queue run empty.
-
-        backlog x (1 + growth x (min_rtt / lowest_rtt - 1) x max(0, max_share x highest_bandwidth / delivery_rate - 1))
-
-    It takes two signs together to tell CUBIC from flows of the rule's own kind. The queue never drains: the minimum RTT
-    of the last twenty seconds, or that of the last ProbeRTT if it is observed, stays above the lowest RTT since the
-    flow began. Others take what this flow leaves: its rate is below the part `max_share` of the highest bandwidth that
-    it ever had. A few flows of the same kind do not show the first sign, and on a link that became slower the one flow
-    sees an empty queue in ProbeRTT. Either sign alone would make flows of this rule drive each other's queues up. The
-    rule competes for `max_share` of the link at most. A preference p makes `growth` (2 p)^4 times as large. A rule that
-    does not observe `log_rate_decline`, the second sign, has a constant of 1/2 in place of the last factor.
-
-    Args:
-        growth: how fast the backlog grows with both signs.
-        max_share: the fraction of the highest bandwidth up to which it competes.
-    """
-
-    growth: float = 16.0
-    max_share: float = 0.5
-
-    @property
-    def kind(self) -> str:
-        """What it is besides its numbers, for the content hash."""
-        return "competitive"
-
-    @property
-    def needed(self) -> tuple[str, ...]:
-        """The features that it uses."""
-        return (*super().needed, "log_stale_rtt_ratio")
-
-    def backlogs(self, x: Array) -> npt.NDArray[np.float64]:
-        """Return the target backlogs of N flows, in packets, shape (N,)."""
-        ratio = self._latest(x, "log_stale_rtt_ratio")
-        if "log_standing_rtt_ratio" in self.observation.features:
-            ratio = np.maximum(ratio, self._latest(x, "log_standing_rtt_ratio"))
-        standing = 2.0**ratio - 1.0
-        growth = self.growth * (2.0 * self._preference(x)) ** 4 * standing * self._missing(x)
-        return super().backlogs(x) * (1.0 + growth)
-
-    def _missing(self, x: Array) -> npt.NDArray[np.float64]:
-        """Return how much of its rate a flow has lost, relative to what it has left."""
-        if "log_rate_decline" not in self.observation.features:
-            return np.full(len(x), 0.5)
-        return np.maximum(self.max_share * 2.0 ** self._latest(x, "log_rate_decline") - 1.0, 0.0)
-
-    def to_arrays(self) -> dict[str, Array]:
-        """Return its numbers, for the content hash."""
-        numbers = np.array([self.growth, self.max_share], dtype=np.float32)
-        return {"rule": np.append(super().to_arrays()["rule"], numbers)}
-
-
-RULES: Final = {"backlog": BacklogRule, "competitive": CompetitiveRule}
+RULES: Final = {"backlog": BacklogRule}
 """Every rule by name."""

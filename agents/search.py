@@ -12,7 +12,6 @@ import itertools
 import math
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,11 +23,11 @@ from bbrgym.agents.callbacks import Callbacks
 from bbrgym.agents.checkpoint import TrainingState
 from bbrgym.agents.config import SearchConfig
 from bbrgym.agents.fitness import CandidateRuns
+from bbrgym.agents.inputs import measure_inputs
 from bbrgym.agents.policy import Agent
 from bbrgym.baselines.policy_file import Array, Network, StoredPolicy
 from bbrgym.checks import check_integer
-from bbrgym.envs.episode import Episodes, EpisodeSpec
-from bbrgym.envs.observation import standardisation
+from bbrgym.envs.episode import EpisodeSpec
 
 Weights = npt.NDArray[np.float64]
 
@@ -73,7 +72,9 @@ class WeightSearch:
 
     def learn(self, total_steps: int, callbacks: Callbacks) -> None:
         """See `Learner`; a generation is a rollout."""
-        self._inputs = self._inputs or self._observe()
+        self._inputs = self._inputs or measure_inputs(
+            self._spec, [self._rng(_INPUTS, number) for number in range(self._config.scenarios)]
+        )
         callbacks.on_training_start(self)
         while self.steps < total_steps:
             callbacks.on_rollout_start(self)
@@ -184,18 +185,6 @@ class WeightSearch:
             activation=self._config.activation_fn,
         )
         return network if self._inputs is None else network.with_standardised_inputs(*self._inputs)
-
-    def _observe(self) -> tuple[Array, Array]:
-        """Return what standardises inputs, of episodes with random actions, constant as those of candidates are."""
-        count, agents = self._config.scenarios, self._spec.agents
-        rngs = [self._rng(_INPUTS, engine) for engine in range(count)]
-        with closing(Episodes(self._spec, count)) as env:
-            env.begin_resets(np.arange(count), rngs)
-            env.finish_resets()
-            actions = np.array([rng.uniform(-1.0, 1.0, 2) for rng in rngs], np.float32).repeat(agents, axis=0)
-            rollout = env.begin_rollout(np.tile(actions, (env.most_steps, 1, 1)))
-            env.run(rollout)
-            return standardisation(rollout.arrays.observations[1:][rollout.took_part()])
 
     def _rng(self, purpose: int, number: int = 0) -> np.random.Generator:
         return np.random.default_rng([self._seed, purpose, number])

@@ -21,13 +21,16 @@ from bbrgym.agents.actor import export_agent
 from bbrgym.agents.callbacks import Callbacks
 from bbrgym.agents.checkpoint import TrainingState
 from bbrgym.agents.config import TrainConfig
-from bbrgym.agents.imitation import prepare
+from bbrgym.agents.inputs import measure_inputs
 from bbrgym.agents.learner import make_model
 from bbrgym.agents.policy import Agent
 from bbrgym.agents.wrappers import StandardiseObservation
 from bbrgym.checks import check_integer
 from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.envs.sb3_env import SharedPolicyVecEnv
+
+_INPUT_EPISODES: Final = 8
+"""Whose observations standardise inputs."""
 
 _REPLAY: Final = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
 
@@ -41,7 +44,7 @@ class StableBaselinesLearner:
     Args:
         agent: the learner's configuration, as for `make_model`.
         spec: of the environment.
-        training: its `n_envs`, `critic_features`, `teacher` and `prepare_steps` are used.
+        training: its `n_envs` is used.
         seed: decides everything random.
 
     Raises:
@@ -51,11 +54,9 @@ class StableBaselinesLearner:
     def __init__(self, agent: Mapping[str, Any], spec: EpisodeSpec, training: TrainConfig, seed: int) -> None:
         self._algorithm = agent["algorithm"]
         self._spec = spec
-        self._training = training
         self._seed = seed
-        self._teacher = training.make_teacher(spec.observation, spec.action)
         self._has_begun = False
-        self._env = VecMonitor(SharedPolicyVecEnv(spec, training.n_envs, training.critic_features))
+        self._env = VecMonitor(SharedPolicyVecEnv(spec, training.n_envs))
         try:
             self.model = make_model(agent, self._env, seed)
         except BaseException:
@@ -78,13 +79,12 @@ class StableBaselinesLearner:
         model, state = self.model, callbacks.state
         has_begun, self._has_begun = self._has_begun, True
         has_replay_buffer = hasattr(model, "replay_buffer")
-        if not state.is_prepared:
+        inputs = StandardiseObservation.of(model)
+        if not inputs.is_fitted:
             # With the failures, so that the episode that made an engine fail is not repeated.
-            prepare(model, self._teacher, self._training.prepare_steps, self._seed + state.engine_failures)
-            model.set_random_seed(self._seed)
-            state.is_prepared = True
-        if self._teacher is not None and has_replay_buffer:
-            model.learning_starts = 0  # the teacher's steps are in the buffer, so no random actions are needed
+            entropy = [self._seed, state.engine_failures]
+            rngs = [np.random.default_rng([*entropy, number]) for number in range(_INPUT_EPISODES)]
+            inputs.fit(*measure_inputs(self._spec, rngs))
         if has_begun:
             self.restart(self._seed, state)
         model.logger.output_formats[:] = [_LogWriter(callbacks)]
@@ -115,9 +115,6 @@ class StableBaselinesLearner:
         model.set_random_seed(mixed)
         model._last_obs = model.env.reset()
         model._last_episode_starts = np.ones(model.env.num_envs, dtype=bool)
-        for states in getattr(model, "_last_lstm_states", None) or ():
-            for tensor in states:
-                tensor.zero_()
 
     def save(self, folder: Path) -> dict[str, Any]:
         """See `Restorable`."""
@@ -144,8 +141,7 @@ class StableBaselinesLearner:
             if value is not None:  # a learned entropy coefficient
                 recursive_getattr(model, name).data = value.data
         with np.load(folder / "inputs.npz", allow_pickle=False) as saved:
-            inputs = StandardiseObservation.of(model)
-            inputs.mean, inputs.scale = saved["mean"], saved["scale"]
+            StandardiseObservation.of(model).fit(saved["mean"], saved["scale"])
         if isinstance(model, OffPolicyAlgorithm):
             _load_replay(model, folder / "replay.npz")
         model.num_timesteps, model._n_updates, model._episode_num = (

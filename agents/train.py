@@ -155,12 +155,12 @@ def _read(config: Mapping[str, Any]) -> tuple[EpisodeSpec, TrainConfig]:
     """Check everything that can be wrong before torch is loaded or anything is written."""
     agent = config.get("agent") or {}
     is_search = agent.get("algorithm") in SEARCH_ALGORITHMS
-    require("training", *(("cma",) if is_search else ("torch", "stable_baselines3", "sb3_contrib")), "filelock")
+    require("training", *(("cma",) if is_search else ("torch", "stable_baselines3")), "filelock")
     spec = EpisodeSpec.from_config(config)
     training = TrainConfig.from_dict(config.get("train") or {})
     check_name("learning algorithm", agent.get("algorithm"), ALGORITHMS)
     if is_search:
-        SearchConfig.from_dict(agent).check_fits(spec, training)
+        SearchConfig.from_dict(agent).check_fits(spec)
     check_integer("seed", config.get("seed", 1), at_least=0, below=2**31)
     return spec, training
 

@@ -10,7 +10,6 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
 from bbrgym.baselines.policy_file import Array
-from bbrgym.envs.observation import standardisation
 
 
 class _Wrapper(VecEnvWrapper):  # type: ignore[misc]  # Stable-Baselines3 is not type-checked, see pyproject.toml
@@ -52,13 +51,14 @@ class ScaleReward(_Wrapper):
 class StandardiseObservation(_Wrapper):
     """Subtracts the mean of each feature and divides by its standard deviation.
 
-    Both are computed once, from observations made before learning (`fit`), and constant from then on, so that a weight
-    means the same in the last update as in the first. Until `fit` they change nothing. A checkpoint stores them, and
-    an exported agent has them folded into the weights of its first layer.
+    Both are measured once, before learning (`bbrgym.agents.inputs`), and constant from then on, so that a weight means
+    the same in the last update as in the first. Until `fit` they change nothing. A checkpoint stores them, and an
+    exported agent has them folded into the weights of its first layer.
 
     Attributes:
         mean: shape (length of an observation,), float32.
         scale: 1 / standard deviation, same shape.
+        is_fitted: whether they were measured.
     """
 
     def __init__(self, env: VecEnv) -> None:
@@ -67,10 +67,11 @@ class StandardiseObservation(_Wrapper):
         super().__init__(env, observation_space=unbounded)
         self.mean = np.zeros(space.shape, np.float32)
         self.scale = np.ones(space.shape, np.float32)
+        self.is_fitted = False
 
-    def fit(self, observations: Array) -> None:
-        """Compute the mean and the scale from observations of shape (n, length of an observation)."""
-        self.mean, self.scale = standardisation(observations)
+    def fit(self, mean: Array, scale: Array) -> None:
+        """Take the mean and the scale."""
+        self.mean, self.scale, self.is_fitted = mean, scale, True
 
     def standardise(self, observations: Array) -> Array:
         """Return the observations as the learner sees them."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import math
 import re
-import textwrap
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +14,7 @@ from omegaconf import OmegaConf
 
 from bbrgym.benchmark import plots, style
 from bbrgym.benchmark.metrics import FLOW_METRICS, METRICS, OPTIONAL
-from bbrgym.benchmark.results import BenchmarkResult, ReportSections
+from bbrgym.benchmark.results import BenchmarkResult
 from bbrgym.benchmark.tables import (
     OVERALL_METRICS,
     SHORT_NOTE,
@@ -25,7 +24,7 @@ from bbrgym.benchmark.tables import (
     summary_table,
     views,
 )
-from bbrgym.benchmark.verdicts import MEANING, Verdicts, page_blocks, roles_text, scenario_text, short
+from bbrgym.benchmark.verdicts import MEANING, Verdicts, roles_text, scenario_text, short
 from bbrgym.envs.scenario import Scenario
 from bbrgym.envs.trace import Trace
 from bbrgym.envs.trace_file import load_trace
@@ -43,14 +42,13 @@ LEAST_SCALE: Final = 0.85
 """Of a figure on a narrow screen, which then scrolls: text of 9 points is 10 pixels high."""
 
 
-def write_report(result: BenchmarkResult, sections: ReportSections | None = None) -> Path:
-    """Write `report.html` of a benchmark, finished or not, and `verdicts.md` if it has suites.
+def write_report(result: BenchmarkResult) -> Path:
+    """Write `report.html` of a benchmark, finished or not.
 
     Scenarios of suites are in the verdicts, and have no section of their own.
 
     Args:
         result: what `bbrgym.benchmark.results.load_benchmark` returns; the traces are in its directory.
-        sections: returns more sections, each as HTML, which follow the introduction.
 
     Returns:
         The report's path, in the benchmark's directory.
@@ -62,13 +60,6 @@ def write_report(result: BenchmarkResult, sections: ReportSections | None = None
     )  # fmt: skip
     in_suites = [name for suite in config.get("suites", {}).values() for name in suite["scenarios"]]
     others = {name: plain for name, plain in config["scenarios"].items() if name not in in_suites}
-    shown = [Markup(section) for section in sections(result)] if sections is not None else []
-    if in_suites:
-        verdicts = Verdicts.of(result)
-        shown.insert(0, _verdicts(verdicts, environment))
-        title = f"# {config['name']}"
-        command = textwrap.indent(result.plan["provenance"]["command"], "    ")
-        write_text(result.directory / "verdicts.md", "\n\n".join([title, command, *page_blocks(verdicts)]) + "\n")
     page = environment.get_template("report.html.j2").render(
         name=config["name"],
         planned=len(result.plan["runs"]),
@@ -84,7 +75,7 @@ def write_report(result: BenchmarkResult, sections: ReportSections | None = None
         seeds=", ".join(str(seed) for seed in config["seeds"]),
         sorted_by=SORTED_BY,
         short_note=SHORT_NOTE,
-        sections=shown,
+        verdicts=_verdicts(Verdicts.of(result), environment) if in_suites else "",
         overall=_overall(result.results, list(others)),
         scenarios=[
             _scenario(name, plain, result, is_over_time=place < MOST_SCENARIOS_OVER_TIME)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -90,10 +90,6 @@ def load_benchmark(directory: Path, measured: Mapping[str, Mapping[str, Any]] | 
             missing.append(run)
     results = pd.DataFrame(rows) if rows else pd.DataFrame(columns=["scenario", "competitor", "seed", "key"])
     return BenchmarkResult(results, failures, missing, directory, plan, pd.DataFrame(flawed))
-
-
-ReportSections = Callable[[BenchmarkResult], Sequence[str]]
-"""Returns more sections of a benchmark's report, each as HTML, which follow its introduction."""
 
 
 def _load(path: Path, read: Callable[[Any], Any]) -> Any:

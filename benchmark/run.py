@@ -24,7 +24,7 @@ from bbrgym.agents.provenance import command_line, source_tags
 from bbrgym.agents.tracking import Tracker, TrackingConfig
 from bbrgym.benchmark.metrics import RUN_COLUMNS
 from bbrgym.benchmark.plan import Benchmark, Run, metrics_hash
-from bbrgym.benchmark.results import BenchmarkResult, Failure, ReportSections, load_benchmark
+from bbrgym.benchmark.results import BenchmarkResult, Failure, load_benchmark
 from bbrgym.benchmark.tables import mean_table
 from bbrgym.benchmark.worker import EngineFactory, execute, is_sound, load_metrics, measure_run
 from bbrgym.envs.engine import EngineUnavailableError, make_engine
@@ -52,7 +52,6 @@ def run_benchmark(
     beside: Path | None = None,
     command: str | None = None,
     has_report: bool = True,
-    sections: ReportSections | None = None,
     log: Path | None = None,
     executor: TaskExecutor | None = None,
 ) -> BenchmarkResult:
@@ -84,7 +83,6 @@ def run_benchmark(
         beside: a folder with other benchmarks in it or in its folders. Runs that they have are linked, not run.
         command: the command line for the report; None is that of this process.
         has_report: whether to write the report, which takes minutes for dozens of scenarios.
-        sections: more sections of the report, as `bbrgym.benchmark.report.write_report` takes them.
         log: the folder of the tracker's own log; None is the benchmark's directory, or a temporary one if this is a
             URL.
         executor: where the runs execute, started already; it is not shut down. None starts that of the configuration.
@@ -109,7 +107,7 @@ def run_benchmark(
             shown = _show_progress(results, console, benchmark.name, len(runs), done, len(linked))
             measured |= _collect(shown, directory, running)
         loaded = load_benchmark(directory, measured)
-        running.log_results(loaded, _write_results(loaded, has_report, sections))
+        running.log_results(loaded, _write_results(loaded, has_report))
     return loaded
 
 
@@ -156,7 +154,7 @@ def _collect(results: Iterable[TaskResult[Run]], directory: Path, log: _Log) -> 
     return measured
 
 
-def _write_results(result: BenchmarkResult, has_report: bool, sections: ReportSections | None) -> list[Path]:
+def _write_results(result: BenchmarkResult, has_report: bool) -> list[Path]:
     """Write the results and the report, and return all files that a benchmark has as a whole."""
     table = result.directory / "results.parquet"
     marked = result.results if result.flawed.empty else pd.concat([result.results, result.flawed])
@@ -165,7 +163,7 @@ def _write_results(result: BenchmarkResult, has_report: bool, sections: ReportSe
     if has_report:
         from bbrgym.benchmark.report import write_report  # imports matplotlib, an optional dependency
 
-        files.append(write_report(result, sections))
+        files.append(write_report(result))
     return files
 
 

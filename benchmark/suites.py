@@ -9,6 +9,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from bbrgym.baselines import registry
@@ -177,16 +178,21 @@ class Figure:
     measure: Callable[[FlowRows, Scenario], float]
 
 
-def rest_s(scenario: Scenario, metric: str) -> float:
+def _rest_s(scenario: Scenario, metric: str) -> float:
     """Return the time from the origin of `convergence_s` or `equilibrium_s` to the end of the run, in s."""
     starts = [flow.start_s for flow in scenario.flows]
     origin_s = max(starts) if metric == "convergence_s" else min(starts[len(starts) // 2 :])
     return scenario.duration_s - origin_s
 
 
-def _convergence_s(rows: FlowRows, scenario: Scenario) -> float:
-    convergence_s = float(rows[0]["convergence_s"])
-    return rest_s(scenario, "convergence_s") if math.isnan(convergence_s) else convergence_s
+def _or_rest_s(metric: str, rows: FlowRows, scenario: Scenario) -> float:
+    time_s = float(rows[0][metric])
+    return _rest_s(scenario, metric) if math.isnan(time_s) else time_s
+
+
+def _evenness(rows: FlowRows, scenario: Scenario) -> float:
+    low, high = sorted((float(rows[0]["throughput_mbps"]), float(rows[-1]["throughput_mbps"])))
+    return low / high if high else math.nan
 
 
 def _smallest_share(rows: FlowRows, scenario: Scenario) -> float:
@@ -232,7 +238,17 @@ FIGURES: Final[dict[str, Figure]] = {
             METRICS["convergence_s"],
             meaning="time from the last flow's start to a lasting fair share, or to the end if there is none",
         ),
-        _convergence_s,
+        partial(_or_rest_s, "convergence_s"),
+    ),
+    "equilibrium_s": Figure(
+        dataclasses.replace(
+            METRICS["equilibrium_s"],
+            meaning="time to lastingly equal shares of the two halves of the flows, or to the end if there is none",
+        ),
+        partial(_or_rest_s, "equilibrium_s"),
+    ),
+    "evenness": Figure(
+        Metric("evenness", "", "smaller over larger of the first and the last flow's throughput", True), _evenness
     ),
     "smallest_share": Figure(
         Metric("smallest share over the equal share", "", "smallest of the flows' shares over the equal share", True),

@@ -1,4 +1,4 @@
-"""Verdicts on the competitors of a benchmark by the criteria of its suites, and the page that shows them."""
+"""Verdicts on the competitors of a benchmark by the criteria of its suites."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from bbrgym.benchmark.markdown import cell, table
 from bbrgym.benchmark.results import BenchmarkResult
 from bbrgym.benchmark.statistics import Estimate, estimate
 from bbrgym.benchmark.suites import FIGURES, Criterion, Suite
@@ -132,7 +131,7 @@ def _judged(
         runs = run_table(flows) if not flows.empty else flows
         groups = {f"{name}/all": suite.scenarios} if suite.is_pooled else {one: (one,) for one in suite.scenarios}
         for criterion in suite.criteria if not flows.empty else ():
-            values = _values(criterion.metric, flows, runs, scenarios).unstack("seed")
+            values = values_of_runs(criterion.metric, flows, runs, scenarios).unstack("seed")
             for label, group in groups.items():
                 for competitor in competitors:
                     if not any((scenario, competitor) in values.index for scenario in group):
@@ -156,8 +155,15 @@ def _of(competitor: str, group: Sequence[str], values: pd.DataFrame) -> pd.DataF
     return values.reindex([(scenario, competitor) for scenario in group]).droplevel("competitor")
 
 
-def _values(metric: str, flows: pd.DataFrame, runs: pd.DataFrame, scenarios: dict[str, Scenario]) -> pd.Series:
-    """Return the metric of every run, index (scenario, competitor, seed)."""
+def values_of_runs(metric: str, flows: pd.DataFrame, runs: pd.DataFrame, scenarios: dict[str, Scenario]) -> pd.Series:
+    """Return a metric or one of `FIGURES` of every run, index (scenario, competitor, seed).
+
+    Args:
+        metric: its name.
+        flows: `BenchmarkResult.results`.
+        runs: the `run_table` of these.
+        scenarios: by name.
+    """
     if metric not in FIGURES:
         return runs.reindex(columns=[metric])[metric]
     names = ["scenario", "competitor", "seed"]
@@ -171,9 +177,6 @@ def _values(metric: str, flows: pd.DataFrame, runs: pd.DataFrame, scenarios: dic
 def _over(own: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
     """Return the quotients: 1 if both are 0, NaN if only the other is."""
     return (own / other).mask((own == 0) & (other == 0), 1.0).replace(math.inf, math.nan)
-
-
-# The page.
 
 
 def print_verdicts(verdicts: Verdicts, console: Console) -> None:
@@ -193,85 +196,6 @@ def print_verdicts(verdicts: Verdicts, console: Console) -> None:
                 console.print(text, markup=False, highlight=False)
     for competitor in verdicts.competitors:
         console.print(f"{competitor}: {verdicts.counts(competitor)}", markup=False, highlight=False)
-
-
-def page_blocks(verdicts: Verdicts) -> list[str]:
-    """Return the page in Markdown: verdicts, and every suite with what was run, thresholds and figures.
-
-    The figures of a single competitor are all there. Of several competitors, a criterion that does not pass has the
-    figure of its worst scenario.
-    """
-    config = verdicts.result.plan["config"]
-    seeds = config["seeds"]
-    competitors = verdicts.competitors
-    blocks = [
-        f"Engine {config['engine']['name']}, {len(seeds)} seeds ({seeds[0]} to {seeds[-1]}); the first "
-        f"{100 * config['warmup']:g} % of each run are not measured. {MEANING}",
-        table(
-            ["section", "criterion", *map(cell, competitors)],
-            [
-                [suite.section, cell(suite.title), *(_marked(verdicts.verdict(name, one)) for one in competitors)]
-                for name, suite in verdicts.suites.items()
-            ],
-        ),
-        "\n".join(f"* `{competitor}`: {verdicts.counts(competitor)}" for competitor in competitors),
-    ]
-    for name, suite in verdicts.suites.items():
-        blocks += _suite_blocks(name, suite, verdicts)
-    return blocks
-
-
-def _suite_blocks(name: str, suite: Suite, verdicts: Verdicts) -> list[str]:
-    heading = [f"## {suite.section} {cell(suite.title)}", cell(suite.asks)]
-    if suite.needs is not None:
-        return [*heading, f"Not tested: needs {cell(suite.needs)}."]
-    scenarios = {key: Scenario.from_dict(verdicts.result.plan["config"]["scenarios"][key]) for key in suite.scenarios}
-    blocks = [
-        *heading,
-        roles_text(suite),
-        table(
-            ["figure", "needed", "reason of the threshold"],
-            [[cell(one.label), cell(one.needed), cell(one.because)] for one in suite.criteria],
-        ),
-        table(
-            ["scenario", "what is run"],
-            [[cell(short(key)), cell(scenario_text(scenario, suite))] for key, scenario in scenarios.items()],
-        ),
-    ]
-    judgements = [one for one in verdicts.judgements if one.suite == name]
-    if not judgements:
-        return blocks
-    if len(verdicts.competitors) == 1:
-        rows = [
-            [cell(short(one.scenario)), cell(one.criterion.label), cell(one.text), cell(one.criterion.needed),
-             _marked(one.verdict)]
-            for one in judgements
-        ]  # fmt: skip
-        return [*blocks, table(["scenario", "figure", "measured [95 %]", "needed", "verdict"], rows)]
-    if all(verdicts.verdict(name, competitor) == "pass" for competitor in verdicts.competitors):
-        return [*blocks, "All pass."]
-    return [*blocks, *_missed(judgements, verdicts.competitors)]
-
-
-def _missed(judgements: Sequence[Judgement], competitors: Sequence[str]) -> list[str]:
-    """Return a row per competitor and criterion that does not pass everywhere, and how many others do."""
-    pairs: dict[tuple[str, Criterion], list[Judgement]] = {}
-    for one in sorted(judgements, key=lambda one: competitors.index(one.competitor)):
-        pairs.setdefault((one.competitor, one.criterion), []).append(one)
-    rows = []
-    for (competitor, criterion), found in pairs.items():
-        counts = Counter(one.verdict for one in found)
-        if counts["pass"] == len(found):
-            continue
-        worst = min(found, key=lambda one: (WORST_FIRST.index(one.verdict), -one.excess))
-        verdict = ", ".join(f"{counts[one]} {_marked(one)}" for one in WORST_FIRST if counts[one])
-        rows.append(
-            [cell(competitor), cell(criterion.label), verdict, cell(short(worst.scenario)), cell(worst.text),
-             cell(criterion.needed)]
-        )  # fmt: skip
-    headings = ["competitor", "figure", "scenarios", "worst", "measured there [95 %]", "needed"]
-    passing = f"{len(pairs) - len(rows)} of {len(pairs)} pairs of competitor and figure pass wherever they ran."
-    return [*([table(headings, rows)] if rows else []), passing]
 
 
 def roles_text(suite: Suite) -> str:
@@ -295,7 +219,3 @@ def scenario_text(scenario: Scenario, suite: Suite) -> str:
 def short(scenario: str) -> str:
     """Return the name that a scenario has in its suite."""
     return scenario.partition("/")[2] or scenario
-
-
-def _marked(verdict: str) -> str:
-    return f"**{verdict}**" if verdict == "fail" else verdict

@@ -56,14 +56,14 @@ class BottleneckEnv(HasSpec, gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[
     The agent is the slow half of a congestion controller. In its flow, BBR's model of the path and its states run with
     every ACK. Once per step the agent chooses two gains:
 
-        cwnd = cwnd_gain x max_bandwidth x base_rtt        pacing_rate = pacing_gain x max_bandwidth
+        cwnd = cwnd_gain x max_bandwidth x min_rtt         pacing_rate = pacing_gain x max_bandwidth
 
     They are in force in ProbeBW, until the next step. There nothing is added to the two or caps them; the window is
     at least two packets. In Startup, Drain and ProbeRTT BBR's own gains are in force, and an action has no effect.
-    `max_bandwidth` is the largest delivery rate of the last 300 ms, of two to ten round trips; `base_rtt` is the
-    lowest RTT of 20 s. With `action={"model": "bbr"}` they are BBR's own: of ten round trips, and its `min_rtt` of
-    10 s. docs/algorithms/agent.md has all states and options. The other flows of the scenario are driven by hand-coded
-    controllers.
+    `max_bandwidth` is the largest delivery rate of the last 300 ms, of two to ten round trips; `min_rtt` is
+    BBR's, the lowest RTT of ten seconds. With `action={"model": "bbr"}` the model is BBR's own, whose `max_bandwidth`
+    is of ten round trips. docs/algorithms/agent.md has all states and options. The other flows of the scenario are
+    driven by hand-coded controllers.
 
     ## Action Space
 
@@ -87,17 +87,17 @@ class BottleneckEnv(HasSpec, gymnasium.Env[npt.NDArray[np.float32], npt.NDArray[
     |-------|-------------------------|-----|------|----------------------------------------------------|
     | 0     | log_delivery_rate_ratio | -5  | 1    | log2(delivery_rate / max_bandwidth)                |
     | 1     | send_rate_ratio         | 0   | 4    | send_rate / delivery_rate                          |
-    | 2     | log_rtt_ratio           | 0   | 5    | log2(rtt_mean / base_rtt)                          |
-    | 3     | log_rtt_last_ratio      | 0   | 5    | log2(rtt_last / base_rtt)                          |
+    | 2     | log_rtt_ratio           | 0   | 5    | log2(rtt_mean / min_rtt)                           |
+    | 3     | log_rtt_last_ratio      | 0   | 5    | log2(rtt_last / min_rtt)                           |
     | 4     | log_cwnd_ratio          | -4  | 4    | log2(cwnd / bdp)                                   |
     | 5     | log_backlog             | 0   | 12   | log2(1 + packets of the flow in the queue)         |
     | 6     | log_standing_backlog    | 0   | 12   | the same with the lowest RTT since the flow began  |
-    | 7     | log_stale_rtt_ratio     | 0   | 5    | log2(base_rtt / lowest RTT)                        |
+    | 7     | log_stale_rtt_ratio     | 0   | 5    | log2(min_rtt / lowest RTT)                         |
     | 8     | log_rate_decline        | 0   | 7    | log2(highest bandwidth / delivery_rate)            |
-    | 9     | log_queueing_delay      | -2  | 4    | log10(rtt_mean - base_rtt in ms)                   |
+    | 9     | log_queueing_delay      | -2  | 4    | log10(rtt_mean - min_rtt in ms)                    |
     | 10    | log_loss_rate           | -4  | 0    | log10(lost / sent packets)                         |
     | 11    | log_bdp                 | -1  | 6    | log10(bdp in packets)                              |
-    | 12    | log_base_rtt            | -1  | 4    | log10(base_rtt in ms)                              |
+    | 12    | log_min_rtt             | -1  | 4    | log10(min_rtt in ms)                               |
     | 13    | log_delivery_rate       | -3  | 4    | log10(delivery_rate in Mbit/s)                     |
     | 14    | log_cwnd_gain           | -4  | 5    | log2 of the cwnd_gain chosen last                  |
     | 15    | log_pacing_gain         | -4  | 4    | log2 of the pacing_gain chosen last                |

@@ -72,7 +72,7 @@ DEFAULT_FEATURES: Final[tuple[str, ...]] = (
     "log_queueing_delay",
     "log_loss_rate",
     "log_bdp",
-    "log_base_rtt",
+    "log_min_rtt",
     "log_delivery_rate",
     "log_cwnd_gain",
     "log_pacing_gain",

@@ -108,9 +108,7 @@ Time FlowRecorder::TakeAckRtt()
     }
     const Time elapsed = Simulator::Now() - m_newestSent;
     const Nanoseconds rtt = elapsed.GetNanoSeconds();
-    m_rtts.least = m_rtts.count == 0 ? rtt : std::min(m_rtts.least, rtt);
-    m_rtts.sum += rtt;
-    ++m_rtts.count;
+    m_rtts.Add(rtt);
     m_counts.sender.last_rtt = rtt;
     return elapsed;
 }

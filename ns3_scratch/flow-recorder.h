@@ -1,5 +1,6 @@
 #pragma once
 
+#include "baselines/cc/rtt_sample.h"
 #include "envs/transport/flow_row.h"
 
 #include "ns3/nstime.h"
@@ -57,7 +58,7 @@ class FlowRecorder
     }
 
     /// The step's RTT samples; `StartStep` forgets them.
-    const Sender::RttSamples& GetRttSamples() const
+    const RttSample& GetRttSamples() const
     {
         return m_rtts;
     }
@@ -81,7 +82,7 @@ class FlowRecorder
     bool m_isNewestRetransmitted = false;
     bool m_hasDelivered = false;
 
-    Sender::RttSamples m_rtts;
+    RttSample m_rtts;
     bool m_isBufferLimited = false;
 };
 

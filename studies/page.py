@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from argparse import ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -59,11 +59,6 @@ def provenance(plans: Iterable[Mapping[str, Any]]) -> list[str]:
     return blocks
 
 
-def write_page(blocks: Iterable[str], path: Path) -> None:
-    """Write a page of blocks with an empty line between them."""
-    write_text(path, "\n\n".join(blocks) + "\n")
-
-
 def parser(description: str | None, name: str) -> ArgumentParser:
     """Return the command line of a study that writes a block of a page, with `--write FILE`."""
     made = ArgumentParser(description=description, formatter_class=RawDescriptionHelpFormatter)
@@ -102,8 +97,8 @@ def write_block(path: Path, name: str, block: str) -> None:
     write_text(path, with_block(path.read_text(encoding="utf-8"), name, block))
 
 
-def write_blocks(path: Path, mark: str, blocks: Mapping[str, str]) -> None:
-    """Replace several blocks of a page: each name follows the mark in the block's lines.
+def write_blocks(path: Path, mark: str, blocks: Mapping[str, Sequence[str]], absent: str = "Not run yet.") -> None:
+    """Replace several blocks of a page, each a list of paragraphs and tables; its name follows the mark in its lines.
 
     Raises:
         OSError: the page cannot be read or written.
@@ -111,7 +106,7 @@ def write_blocks(path: Path, mark: str, blocks: Mapping[str, str]) -> None:
     """
     document = path.read_text(encoding="utf-8")
     for name, block in blocks.items():
-        document = with_block(document, f"{mark} {name}".strip(), block)
+        document = with_block(document, f"{mark} {name}".strip(), "\n\n".join(block) or absent)
     write_text(path, document)
 
 

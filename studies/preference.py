@@ -10,7 +10,7 @@ runs/benchmark/preference-<engine>. Finished runs are kept.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -169,8 +169,7 @@ def write(path: Path) -> None:
             f"{len(results['kind'].plan['config']['seeds'])} seeds.",
             summary(found),
             f"![Share beside CUBIC over the queueing delay among its own kind]({link})",
-            _table(found, lambda point: point.share.text(".2f"), "share beside CUBIC"),
-            _table(found, lambda point: point.queue_ms.text(".1f"), "queue among its own kind, ms"),
+            _table(found),
             *page.provenance(result.plan for result in results.values()),
         ]
     rows = []
@@ -179,14 +178,16 @@ def write(path: Path) -> None:
         verdict = "reached" if lowest.value >= LOWEST_SHARE else "missed"
         rows.append([", ".join(f"{value:g}" for value in preferences), lowest.text(".2f"), verdict])
     blocks["mixed"] = [page.table(["preferences of the flows", "lowest share, in equal shares", "goal"], rows, [1])]
-    page.write_blocks(path, MARK, {name: "\n\n".join(block) for name, block in blocks.items()})
+    page.write_blocks(path, MARK, blocks)
 
 
-def _table(found: Points, text: Callable[[Point], str], title: str) -> str:
-    scenarios = list(found)
-    names = list(next(iter(found.values())))
-    rows = [[name, *(text(found[scenario][name]) for scenario in scenarios)] for name in names]
-    return page.table([title, *scenarios], rows, range(1, 1 + len(scenarios)))
+def _table(found: Points) -> str:
+    """Return the share and the queue of each competitor on each link."""
+    rows = [
+        [name, *(f"{of[name].share.text('.2f')}, {of[name].queue_ms.text('.1f')} ms" for of in found.values())]
+        for name in next(iter(found.values()))
+    ]
+    return page.table(["share beside CUBIC, queue among its own kind", *found], rows, range(1, 1 + len(found)))
 
 
 @styled

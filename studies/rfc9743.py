@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +19,8 @@ from rich.console import Console
 
 from bbrgym.benchmark.results import BenchmarkResult
 from bbrgym.benchmark.run import run_benchmark
-from bbrgym.benchmark.verdicts import NOT_RUN, Verdicts, page_blocks, print_verdicts
+from bbrgym.benchmark.statistics import number_text
+from bbrgym.benchmark.verdicts import MEANING, NOT_RUN, NOT_TESTED, WORST_FIRST, Verdicts, print_verdicts, short
 from bbrgym.cli import BENCHMARKS
 from studies import page
 from studies.command import check_failures, run_command, split_settings
@@ -58,15 +59,47 @@ def write_verdicts_page(result: BenchmarkResult, path: Path) -> None:
     runs = result.plan["runs"]
     lost = [f"**Unfinished: {len(result.missing)} of {len(runs)} runs are missing.**"] if result.missing else []
     lost += [f"**{len(result.failures)} of {len(runs)} runs failed.**"] if result.failures else []
-    verdicts = Verdicts.of(result)
-    absent = [
-        page.cell(suite.title)
-        for name, suite in verdicts.suites.items()
-        if any(verdicts.verdict(name, competitor) == NOT_RUN for competitor in verdicts.competitors)
-    ]
-    lost += [f"**Not run as a whole yet: {', '.join(absent)}.**"] if absent else []
     command = f"`{result.plan['provenance']['command']}`"
-    page.write_block(path, MARK, "\n\n".join([command, *page.provenance([result.plan]), *lost, *page_blocks(verdicts)]))
+    blocks = [command, *page.provenance([result.plan]), *lost, *verdict_blocks(Verdicts.of(result))]
+    page.write_block(path, MARK, "\n\n".join(blocks))
+
+
+def verdict_blocks(verdicts: Verdicts) -> list[str]:
+    """Return the verdicts by criterion and competitor, and the worst scenario of each that fails."""
+    config, competitors = verdicts.result.plan["config"], verdicts.competitors
+    rows = []
+    counts = {verdict: [0] * len(competitors) for verdict in (*WORST_FIRST, NOT_TESTED, NOT_RUN)}
+    for name, suite in verdicts.suites.items():
+        found = [verdicts.verdict(name, competitor) for competitor in competitors]
+        rows.append([suite.section, page.cell(suite.title), *(f"**{v}**" if v == "fail" else v for v in found)])
+        for place, verdict in enumerate(found):
+            counts[verdict][place] += 1
+    rows += [["", verdict, *map(str, of_verdict)] for verdict, of_verdict in counts.items() if any(of_verdict)]
+    return [
+        f"Engine {config['engine']['name']}, {len(config['seeds'])} seeds; the first {100 * config['warmup']:g} % of "
+        f"each run are not measured. {MEANING}",
+        page.table(["section", "criterion", *map(page.cell, competitors)], rows),
+        "## Failures",
+        "The mean in the scenario that is furthest from what is needed:",
+        page.table(["section", "criterion", "figure", "needed", "measured"], _failures(verdicts)),
+    ]
+
+
+def _failures(verdicts: Verdicts) -> Iterator[list[str]]:
+    for name, suite in verdicts.suites.items():
+        for criterion in suite.criteria:
+            failed = [one for one in verdicts.judgements if (one.suite, one.criterion) == (name, criterion)]
+            failed = [one for one in failed if one.verdict == "fail"]
+            measured = []
+            for competitor in verdicts.competitors:
+                of_competitor = [one for one in failed if one.competitor == competitor]
+                if of_competitor:
+                    worst = max(of_competitor, key=lambda one: one.excess)
+                    value = number_text(worst.measured.value, criterion.form)
+                    measured.append(page.cell(f"{competitor} {value} ({short(worst.scenario)})"))
+            if measured:
+                what = [suite.section, page.cell(suite.title), page.cell(criterion.label), page.cell(criterion.needed)]
+                yield [*what, ", ".join(measured)]
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from bbrgym.envs.scenario import HEADER_BYTES
 from bbrgym.envs.trace import Summary
 from bbrgym.interruption import run_interruptible
 from studies import page
-from studies.agreement import neighbours
+from studies.agreement import neighbour
 from studies.records import check_one_of, read_record
 
 MARK: Final = "studies/rivals.py"
@@ -149,11 +149,11 @@ def load_claims(path: Path = CLAIMS) -> list[Claim]:
 def check(claim: Claim, engine: Engine, seeds: int = SEEDS) -> Estimate:
     """Return the mean of a claim's figure over runs that differ by chance, with its 95 % interval.
 
-    The runs have other seeds, and RTTs and starts that differ a little (`studies.agreement.neighbours`): without losses
-    a run hardly depends on its seed.
+    Their RTTs and starts differ a little (`studies.agreement.neighbour`): without losses a run hardly depends on its
+    seed.
     """
     summaries = [
-        [_summary(simulate(scenario, engine, seed)) for scenario, seed in neighbours(scenario, seeds)]
+        [_summary(simulate(neighbour(scenario, seed), engine, seed)) for seed in range(1000, 1000 + seeds)]
         for scenario in claim.scenarios
     ]
     return estimate([claim.measured(of_run) for of_run in zip(*summaries, strict=True)])

@@ -8,11 +8,12 @@ about another: compare the ratios, and the values of ns3-gym on the same kind of
 from __future__ import annotations
 
 import contextlib
-import dataclasses
+import io
 import math
 import os
 import platform
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,22 +28,20 @@ from google.protobuf.internal import api_implementation
 from rich.console import Console
 from rich.progress import track
 
-from bbrgym import EngineError, Flow, Rows, Scenario, _testing, make_engine
+from bbrgym import Flow, Rows, Scenario, _testing, make_engine
 from bbrgym.agents.policy import load_agent
 from bbrgym.agents.provenance import source_tags
 from bbrgym.baselines.policy_file import REFERENCE, policy_bytes
 from bbrgym.benchmark.plan import version_of
+from bbrgym.benchmark.run import run_benchmark
 from bbrgym.envs.action import Action
 from bbrgym.envs.columns import FLOW_COLUMNS
-from bbrgym.envs.engine import EngineUnavailableError
 from bbrgym.envs.episode import EpisodeSpec
-from bbrgym.envs.linux.engine import LinuxEngine
 from bbrgym.envs.ns3.engine import Ns3Engine
 from bbrgym.envs.sb3_env import SharedPolicyVecEnv
-from bbrgym.files import write_json
-from bbrgym.interruption import raise_if_interrupted, run_interruptible
+from bbrgym.executors import EXECUTORS, ExecutorConfig, make_executor
+from bbrgym.interruption import run_interruptible
 from studies import page
-from studies.experiments import compose_experiment
 
 MARK: Final = "studies/speed.py"
 Sample = TypeVar("Sample")
@@ -56,23 +55,17 @@ class Effort:
         repetitions: of all measurements.
         limit_s: no repetition starts that would probably end later, in s from the start.
         budget_s: duration of a measurement in a repetition, in s, without preparation; at least one sample is taken.
-        resets: per repetition of a running worker, and a tenth as many of a new one.
-        congested: length of the runs with two flows, as a fraction of their full length.
-        scale: the same of native's runs with many flows and packets.
-        linux_s: duration of each run of the Linux engine, in real time.
+        scale: length of the runs as a fraction of their full length.
     """
 
     repetitions: int
     limit_s: float
     budget_s: float
-    resets: int
-    congested: float
     scale: float
-    linux_s: float
 
 
-FULL: Final = Effort(5, 280.0, 2.0, resets=50, congested=1.0, scale=1.0, linux_s=1.0)
-QUICK: Final = Effort(2, 18.0, 0.3, resets=20, congested=0.2, scale=0.1, linux_s=0.4)
+FULL: Final = Effort(5, 280.0, 2.0, scale=1.0)
+QUICK: Final = Effort(2, 18.0, 0.3, scale=0.1)
 
 RATES_MBPS: Final = (12.0, 48.0, 100.0)
 STEPS_MS: Final = (100.0, 10.0)
@@ -88,29 +81,40 @@ GAINS: Final = (1.41, 1.15)
 which the bandwidth estimate only falls, and an idle link costs nothing.)"""
 _ENDLESS_S: Final = 1e6
 """Episodes are left before they end."""
+CONGESTED_ROWS: Final = {
+    "buffer of 5 BDP": (5.0, 0.0, 5.0),
+    "buffer of 1 BDP": (1.0, 0.0, 5.0),
+    "buffer of 5 BDP, 1 % random loss": (5.0, 0.01, 3.0),
+}
+"""{row: (buffer in BDP, random loss, s)}; losses are expensive in ns-3."""
+BENCHMARK: Final[dict[str, Any]] = {
+    "name": "speed",
+    "engine": "native",
+    "scenarios": {
+        "three": {"rate_mbps": 100, "duration_s": 60, "flows": [{"rtt_ms": 20}, {"rtt_ms": 40}, {"rtt_ms": 60}]}
+    },
+    "competitors": ["bbr", "cubic", "bbr2", "newreno"],
+}
+"""What the executors run, with as many seeds as the effort has. A run takes a tenth of a second."""
+BENCHMARK_SEEDS: Final = 12
 
 
 @dataclass(frozen=True)
 class Cell:
-    """The place of a value in the tables, and which percentile of its samples it is."""
+    """The place of a value in the tables."""
 
     table: str
     row: str
     column: str
-    percentile: float = 50.0
 
 
 PACKETS: Final = "Cost of a data packet: two BBR flows (100 Mbit/s, 10 and 50 ms RTT, engine alone)"
 FLOWS_COST: Final = "Cost of a data packet among n flows (native, BBR, 2 Mbit/s and 20 to 40 ms each, 1 BDP)"
 STEPS: Final = "Steps per second of one agent flow (50 ms RTT, buffer of 1 BDP)"
-VECTOR: Final = f"Steps per second of {VECTOR_SIZE} environments in native, in total"
-ROLLOUTS: Final = f"Steps per second of {VECTOR_SIZE} environments in native, in whole rollouts"
-TRAINING: Final = "Decisions per second of a training with PPO (`experiment=reference`, collected and learned from)"
-WORKERS: Final = "Steps per second of a vector environment in ns-3 (12 Mbit/s, steps of 100 ms)"
+VECTOR: Final = f"Steps per second of {VECTOR_SIZE} environments in native (12 Mbit/s, steps of 10 ms), in total"
 RESETS: Final = "Resets in ms"
 POLICY: Final = "A decision of the reference policy (in an engine)"
-LINUX: Final = "What the Linux engine holds: BBR over UDP (20 ms RTT, buffer of 2 BDP)"
-TRANSPORT: Final = "Empty steps per second in ns-3: the protocol alone"
+EFFICIENCY: Final = "A benchmark of native runs on several workers"
 
 
 def steps_row(engine: str, rate_mbps: float, step_ms: float) -> str:
@@ -118,148 +122,80 @@ def steps_row(engine: str, rate_mbps: float, step_ms: float) -> str:
     return f"{ENGINES[engine]}, {rate_mbps:g} Mbit/s, {step_ms:g} ms"
 
 
-NS3_GYM_STEPS: Final = dict(zip(RATES_MBPS, (760.0, 147.0, 53.0), strict=True))
-"""Steps per second of its example rl-tcp at the same rates, in steps of 100 ms, in another scenario."""
 ANCHORS: Final[dict[Cell, tuple[float, ...]]] = {
+    # Its example rl-tcp, in steps of 100 ms, in another scenario.
     **{
         Cell(STEPS, steps_row(engine, rate, 100.0), "environment"): (steps,)
         for engine in ENGINES
-        for rate, steps in NS3_GYM_STEPS.items()
+        for rate, steps in zip(RATES_MBPS, (760.0, 147.0, 53.0), strict=True)
     },
     # It starts a process for every episode, so all of ours have the same anchor.
     **{
-        Cell(RESETS, row, "median"): (240.0, 310.0)
-        for row in ("ns-3, same worker", "ns-3, new worker", "native, environment")
+        Cell(RESETS, row, "ms"): (240.0, 310.0)
+        for row in ("ns-3, environment", "ns-3, new environment", "native, environment")
     },
-    # With the protobuf that it pins (pure Python) and with the current one.
-    Cell(TRANSPORT, "one worker", "steps/s"): (4_900.0, 19_000.0),
 }
 """What ns3-gym reaches in the same task: one value, or several for different ways to measure it."""
-
-CONGESTED_ROWS: Final = {
-    "buffer of 5 BDP": (5.0, 0.0, 5.0),
-    "buffer of 1 BDP": (1.0, 0.0, 5.0),
-    "buffer of 5 BDP, 1 % random loss": (5.0, 0.01, 3.0),
-}
-"""{row: (buffer in BDP, random loss, s)}; losses are expensive in ns-3."""
-
-LINUX_ROWS: Final = {"one flow, 1448-byte packets": (1, 1448), "four flows, 1000-byte packets": (4, 1000)}
-"""{row: (flows, payload of a packet)}"""
-LINUX_RATES_MBPS: Final = (50.0, 100.0, 200.0, 300.0, 500.0, 800.0, 1200.0)
-_BUSY: Final = 0.9
-"""A rate that is held is used to this fraction."""
-
-GOALS: Final[dict[Cell, tuple[float, str]]] = {
-    **{Cell(PACKETS, row, "ns-3 / native"): (200.0, "at least 200") for row in CONGESTED_ROWS},
-    **{
-        Cell(STEPS, steps_row("native", rate, 100.0), "environment"): (times * steps, f"{times} times ns3-gym")
-        for (rate, steps), times in zip(NS3_GYM_STEPS.items(), (30, 80, 120), strict=True)
-    },
-    Cell(VECTOR, "12 Mbit/s, 10 ms", "2 threads"): (300_000.0, "300,000 with 2 threads"),
-    Cell(ROLLOUTS, "12 Mbit/s, 10 ms, given actions", "2 threads"): (1e6, "1,000,000 with 2 threads"),
-    Cell(TRAINING, "two threads", "ratio"): (2.0, "2"),
-    Cell(RESETS, "native, environment", "median"): (-0.1, "at most 0.1"),
-    Cell(POLICY, "columns to gains", "µs"): (-10.0, "at most 10"),
-    Cell(LINUX, "one flow, 1448-byte packets", "Mbit/s"): (500.0, "500"),
-    Cell(LINUX, "four flows, 1000-byte packets", "Mbit/s"): (100.0, "100"),
-}
-"""What native was built to reach, and its text; a negative value is a time that must not be exceeded."""
 
 Samples = dict[Cell, list[float]]
 Measurement = Callable[[int], Samples]
 """seed -> samples; one call per repetition."""
 
 
-@dataclass(frozen=True)
-class Report:
-    """The samples of all measurements."""
-
-    machine: dict[str, str]
-    """Where it ran, {what: value}."""
-    started: str
-    """Start time in ISO 8601."""
-    samples: Samples
-    error: str = ""
-    """Why it stopped early; empty if it did not."""
-
-    def tables(self) -> str:
-        """Return the tables and the machine for the page."""
-        blocks = [f"Measured on {self.started[:10]}."]
-        for title in dict.fromkeys(cell.table for cell in self.samples):
-            head, *rows = self._table(title)
-            blocks += [f"### {title}", page.table(head, rows, range(1, len(head)))]
-        blocks += ["### Machine", "\n".join(f"* {what}: {value}" for what, value in self.machine.items())]
-        return "\n\n".join(blocks)
-
-    def _table(self, title: str) -> list[list[str]]:
-        """Return the rows of a table; the first one has the headings."""
-        samples = {cell: values for cell, values in self.samples.items() if cell.table == title}
-        columns = list(dict.fromkeys(cell.column for cell in samples))
-        rows: dict[str, dict[str, str]] = {cell.row: dict.fromkeys(columns, "") for cell in samples}
-        for cell, values in samples.items():
-            rows[cell.row][cell.column] = _text(cell, values)
-        for cell in samples.keys() & ANCHORS.keys():
-            rows[cell.row]["ns3-gym"] = " to ".join(f"{value:,.0f}" for value in ANCHORS[cell])
-            rows[cell.row]["times faster"] = times_faster(cell, samples[cell])
-        for cell in samples.keys() & GOALS.keys():
-            rows[cell.row]["goal"] = _goal(cell, samples[cell])
-        head = [*columns, *(n for n in ("ns3-gym", "times faster", "goal") if any(n in row for row in rows.values()))]
-        return [["", *head], *([name, *(row.get(column, "") for column in head)] for name, row in rows.items())]
-
-
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print and write; return 1 if it stopped early, with what was measured until then."""
+    """Measure and print; with --write, write the tables into the page."""
     parser = page.parser(__doc__, MARK)
     parser.add_argument("--quick", action="store_true", help="a first look: below 20 s instead of 4 minutes")
-    parser.add_argument("--runs", type=Path, default=Path("runs/bench"), help="folder of the JSON files")
+    parser.add_argument("--executors", nargs="+", default=["local"], choices=list(EXECUTORS))
     options = parser.parse_args(argv)
-    options.runs.mkdir(parents=True, exist_ok=True)
-    report = run(QUICK if options.quick else FULL)
-    text = report.tables()
-    print(text)
-    file = options.runs / f"{report.started.replace(':', '')}.json"
-    samples = [dataclasses.asdict(cell) | {"samples": values} for cell, values in report.samples.items()]
-    write_json(file, dataclasses.asdict(dataclasses.replace(report, samples={})) | {"samples": samples})
-    print(f"\nsamples: {file}")
-    if report.error:
-        raise_if_interrupted()
-        print(f"stopped early: {report.error}", file=sys.stderr)
-        return 1
-    if options.write is not None:
-        page.write_block(options.write, MARK, text)
+    effort = QUICK if options.quick else FULL
+    page.publish(run(effort, measurements(effort, options.executors)), MARK, options.write)
     return 0
 
 
-def run(effort: Effort) -> Report:
-    """Repeat all measurements in turn.
-
-    An error of the engine or an interrupt ends it early; the report has the samples until then.
-    """
-    started, begin = datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter()
+def run(effort: Effort, measuring: Sequence[Measurement]) -> str:
+    """Repeat all measurements in turn, and return the tables and the machine for the page."""
+    started, begin = datetime.now(UTC), time.perf_counter()
     load_before = os.getloadavg()[0]
     samples: Samples = {}
-    error = ""
     done = 0
-    measuring = measurements(effort)
-    try:
-        for repetition in range(1, effort.repetitions + 1):
-            if done and (time.perf_counter() - begin) * repetition / done > effort.limit_s:
-                break
-            console = Console(stderr=True)
-            for measure in track(measuring, f"repetition {repetition}", console=console, transient=True):
-                for cell, values in measure(repetition).items():
-                    samples.setdefault(cell, []).extend(values)
-            done = repetition
-    except (EngineError, KeyboardInterrupt) as stop:
-        error = str(stop) or "interrupted"
+    for repetition in range(1, effort.repetitions + 1):
+        if done and (time.perf_counter() - begin) * repetition / done > effort.limit_s:
+            break
+        console = Console(stderr=True)
+        for measure in track(measuring, f"repetition {repetition}", console=console, transient=True):
+            for cell, values in measure(repetition).items():
+                samples.setdefault(cell, []).extend(values)
+        done = repetition
     machine = describe_machine() | {
         "load average": f"{load_before:.2f} before, {os.getloadavg()[0]:.2f} after",
         "repetitions": f"{done} in {time.perf_counter() - begin:.0f} s",
     }
-    return Report(machine=machine, started=started, samples=samples, error=error)
+    lines = "\n".join(f"* {what}: {value}" for what, value in machine.items())
+    return "\n\n".join([f"Measured on {started:%Y-%m-%d}.", *tables(samples), "### Machine", lines])
 
 
-def measurements(effort: Effort) -> list[Measurement]:
+def tables(samples: Samples) -> list[str]:
+    """Return a heading and a table for each title among the cells."""
+    blocks = []
+    for title in dict.fromkeys(cell.table for cell in samples):
+        rows: dict[str, dict[str, str]] = {}
+        columns: dict[str, None] = {}
+        for cell, values in samples.items():
+            if cell.table == title:
+                rows.setdefault(cell.row, {})[cell.column] = _text(values)
+                columns[cell.column] = None
+        for cell in samples.keys() & ANCHORS.keys():
+            if cell.table == title:
+                rows[cell.row]["ns3-gym"] = " to ".join(f"{value:,.0f}" for value in ANCHORS[cell])
+                rows[cell.row]["times faster"] = times_faster(cell, samples[cell])
+                columns |= dict.fromkeys(("ns3-gym", "times faster"))
+        lines = [[name, *(row.get(column, "") for column in columns)] for name, row in rows.items()]
+        blocks += [f"### {title}", page.table(["", *columns], lines, range(1, 1 + len(columns)))]
+    return blocks
+
+
+def measurements(effort: Effort, executors: Sequence[str]) -> list[Measurement]:
     """Return all measurements in the order of the tables."""
     congested = [partial(measure_packets, effort, row) for row in CONGESTED_ROWS]
     steps = [
@@ -268,17 +204,14 @@ def measurements(effort: Effort) -> list[Measurement]:
         for rate in RATES_MBPS
         for step in STEPS_MS
     ]
-    others = [
-        measure_vector,
-        measure_rollouts,
-        measure_training,
-        measure_workers,
-        measure_resets,
-        measure_policy,
-        measure_transport,
-        measure_linux,
+    others = (measure_vector, measure_resets, measure_policy)
+    return [
+        *congested,
+        partial(measure_flows, effort),
+        *steps,
+        *(partial(measure, effort) for measure in others),
+        *(partial(measure_executor, effort, name) for name in executors),
     ]
-    return [*congested, partial(measure_flows, effort), *steps, *(partial(measure, effort) for measure in others)]
 
 
 def measure_policy(effort: Effort, seed: int) -> Samples:
@@ -343,204 +276,50 @@ def same_episode(
         yield lambda: env.step(action), lambda: engine.step(step_ms)
 
 
-def measure_resets(effort: Effort, seed: int) -> Samples:
-    """Measure `reset` in the middle of an episode, and for ns-3 the creation and first reset of an environment."""
-    scenario = _one_agent(12.0)
-
-    def resets_ms(reset: Callable[[], object], step: Callable[[], object]) -> list[float]:
-        reset()
-        taken = []
-        for _ in range(effort.resets):
-            for _ in range(5):  # so that packets and events must be cleared
-                step()
-            taken.append(1e3 * _seconds(reset))
-        return taken
-
-    rows: dict[str, list[float]] = {}
-    action = Action().action(*GAINS)
-    for engine, row in (("ns3", "ns-3, same worker"), ("native", "native, environment")):
-        env: gymnasium.Env[Any, Any] = gymnasium.make("bbrgym/Bottleneck-v1", scenario=scenario, engine=engine)
-        with contextlib.closing(env):
-            env.reset(seed=seed)
-            rows[row] = resets_ms(env.reset, partial(env.step, action))
-    with contextlib.closing(make_engine("native")) as native:
-        rows["native, engine alone"] = resets_ms(partial(native.reset, scenario, seed), partial(native.step, 100.0))
-    new = rows["ns-3, new worker"] = []
-    for _ in range(max(1, effort.resets // 10)):
-        begin = time.perf_counter()
-        env = gymnasium.make("bbrgym/Bottleneck-v1", scenario=scenario, engine="ns3")
-        with contextlib.closing(env):
-            env.reset(seed=seed)
-            new.append(1e3 * (time.perf_counter() - begin))
-    return {
-        Cell(RESETS, row, column, percentile): values
-        for row, values in sorted(rows.items(), reverse=True)
-        for column, percentile in (("median", 50.0), ("95th percentile", 95.0))
-    }
-
-
-def measure_transport(effort: Effort, seed: int) -> Samples:
-    """Measure steps in which nothing happens: requests, rows and switches between processes."""
-    idle = Scenario(duration_s=_ENDLESS_S, flows=(Flow("agent", start_s=_ENDLESS_S / 2),))
-    steps = 500
-    with contextlib.closing(make_engine("ns3")) as engine:
-        engine.reset(idle, seed)
-        rates = _repeat(lambda: steps / _seconds(lambda: engine.step(1e-3), steps), effort.budget_s)
-    return {Cell(TRANSPORT, "one worker", "steps/s"): rates}
-
-
-def measure_linux(effort: Effort, seed: int) -> Samples:
-    """Measure the highest rate at which the link of the Linux engine is busy and punctual; nothing where it cannot run.
-
-    Punctual is a run without a flaw: 99.9 % of the packets leave within the engine's bound.
-    """
-    samples: Samples = {}
-    with contextlib.suppress(EngineUnavailableError), contextlib.closing(LinuxEngine()) as engine:
-        for row, (flows, packet_bytes) in LINUX_ROWS.items():
-            held = dict.fromkeys(("Mbit/s", "packets/s", "p99.9 late, ms"), 0.0)
-            for rate_mbps in LINUX_RATES_MBPS:
-                scenario = Scenario(
-                    rate_mbps=rate_mbps,
-                    buffer_bdp=2.0,
-                    duration_s=effort.linux_s,
-                    packet_bytes=packet_bytes,
-                    flows=tuple(Flow("bbr", rtt_ms=20.0) for _ in range(flows)),
-                )
-                engine.reset(scenario, seed)
-                steps = [engine.step(effort.linux_s * 500) for _ in range(2)]
-                if engine.flaw is not None or steps[-1].link_row()["utilisation"] < _BUSY:
-                    break
-                packets_per_s = _sent_packets(steps) / effort.linux_s
-                late_ms = engine.timing["late_p999_ms"]
-                held = {"Mbit/s": rate_mbps, "packets/s": packets_per_s, "p99.9 late, ms": late_ms}
-            samples |= {Cell(LINUX, row, column): [value] for column, value in held.items()}
-    return samples
-
-
-def measure_workers(effort: Effort, seed: int) -> Samples:
-    """Measure a vector environment of ns-3 with two workers and with one."""
-    steps = _chunk_steps(12.0, 100.0, "ns3")
-    pairs = _vector_pairs(effort, seed, steps, 100.0, *({"num_envs": workers, "engine": "ns3"} for workers in (1, 2)))
-    return _one_and_two(WORKERS, "all environments together", "worker", pairs, steps, 2 * steps)
-
-
 def measure_vector(effort: Effort, seed: int) -> Samples:
-    """Measure many environments of native in one process, with one thread and with two."""
-    steps = max(10, round(200 * effort.scale))
-    many = {"num_envs": VECTOR_SIZE, "engine": "native"}
-    pairs = _vector_pairs(effort, seed, steps, 10.0, *(many | {"engine_options": {"threads": n}} for n in (1, 2)))
-    return _one_and_two(VECTOR, "12 Mbit/s, 10 ms", "thread", pairs, VECTOR_SIZE * steps, VECTOR_SIZE * steps)
+    """Measure many environments of native in one process, with one thread and with two.
 
-
-def measure_rollouts(effort: Effort, seed: int) -> Samples:
-    """Measure rollouts in C++ with one thread and with two: with given actions, and with the reference policy."""
-    steps = max(10, round(200 * effort.scale))
-    agent = load_agent(REFERENCE)
+    Each step by step; and whole rollouts in C++, with given actions and with the reference policy.
+    """
+    steps, warmup_steps = max(10, round(200 * effort.scale)), round(_STARTUP_MS / 10.0)
+    agent, scenario = load_agent(REFERENCE), _one_agent(12.0)
+    actions = np.tile(Action().action(*GAINS), (VECTOR_SIZE, 1))
+    given = np.tile(actions, (steps, 1, 1))
+    rows: dict[str, list[Callable[[], object]]] = {}
     samples: Samples = {}
-    for row, policy in {"given actions": None, "reference policy": agent.compiled}.items():
-        noise = np.tile(Action().action(*GAINS), (steps, VECTOR_SIZE, 1))
-        calls = []
-        with contextlib.ExitStack() as stack:
-            for threads in (1, 2):
-                options = {"threads": threads}
-                spec = EpisodeSpec(
-                    _one_agent(12.0), agent.spec.observation, step_ms=10.0, engine="native", engine_options=options
+    with contextlib.ExitStack() as stack:
+        for threads in (1, 2):
+            native: dict[str, Any] = {"engine": "native", "engine_options": {"threads": threads}, "step_ms": 10.0}
+            envs = stack.enter_context(
+                contextlib.closing(
+                    gymnasium.make_vec(
+                        "bbrgym/Bottleneck-v1", VECTOR_SIZE, "vector_entry_point", scenario=scenario, **native
+                    )
                 )
-                env = SharedPolicyVecEnv(spec, VECTOR_SIZE)
-                stack.callback(env.close)
-                env.seed(seed)
-                env.reset()
-                env.rollout(noise[:1].repeat(round(_STARTUP_MS / 10.0), axis=0))
-                calls.append(partial(env.rollout, noise if policy is None else 0.0 * noise, policy))
-            one, two = calls
-            pairs = _alternate(one, two, 1, effort.budget_s)
-        total = VECTOR_SIZE * steps
-        samples |= _one_and_two(ROLLOUTS, f"12 Mbit/s, 10 ms, {row}", "thread", pairs, total, total)
-    return samples
-
-
-def _one_and_two(
-    table: str, row: str, worker: str, pairs: Sequence[tuple[float, float]], one: int, two: int
-) -> Samples:
-    """Return what one worker and two make per s, and their ratio, if pairs of s are what so many steps take them."""
-    cell = partial(Cell, table, row)
-    return {
-        cell(f"1 {worker}"): [one / one_s for one_s, _ in pairs],
-        cell(f"2 {worker}s"): [two / two_s for _, two_s in pairs],
-        cell(f"2 {worker}s / 1"): [two * one_s / (one * two_s) for one_s, two_s in pairs],
-    }
-
-
-def measure_training(effort: Effort, seed: int) -> Samples:
-    """Measure rollouts and updates of PPO: Stable-Baselines3's own, step by step, and those of `RolloutPPO`."""
-    # Here, because torch takes seconds to load.
-    import torch
-    from stable_baselines3 import PPO
-    from stable_baselines3.common.buffers import RolloutBuffer
-    from stable_baselines3.common.callbacks import CallbackList
-    from stable_baselines3.common.vec_env import VecMonitor
-
-    from bbrgym.agents.learner import make_model
-
-    config = compose_experiment("reference")
-    torch.set_num_threads(config["train"]["torch_threads"])
-    spec, engines = EpisodeSpec.from_config(config), config["train"]["n_envs"]
-    # A multiple of a batch.
-    steps = 4 * max(1, round(config["agent"]["n_steps"] / 4 * effort.scale))
-    calls = []
-    with contextlib.ExitStack() as stack:
-        for is_stock in (True, False):
-            env = VecMonitor(SharedPolicyVecEnv(spec, engines, config["train"]["critic_features"]))
-            stack.callback(env.close)
-            agent = config["agent"] | {"n_steps": steps}
-            if is_stock:
-                agent["policy_kwargs"] = agent["policy_kwargs"] | {"optimizer_kwargs": {"eps": 1e-5}}
-            model = make_model(agent, env, seed)
-            if is_stock:
-                model.rollout_buffer_class = RolloutBuffer
-                PPO._setup_model(model)
-            callback = CallbackList([])
-            callback.init_callback(model)
-            model._setup_learn(1, None)
-            calls.append(partial(_iterate, PPO if is_stock else type(model), model, callback))
-        stock, ours = calls
-        pairs = _alternate(stock, ours, 1, effort.budget_s)
-    decisions = steps * engines * spec.agents
-    cell = partial(Cell, TRAINING, "two threads")
-    return {
-        cell("Stable-Baselines3, steps"): [decisions / stock_s for stock_s, _ in pairs],
-        cell("RolloutPPO"): [decisions / ours_s for _, ours_s in pairs],
-        cell("ratio"): [stock_s / ours_s for stock_s, ours_s in pairs],
-    }
-
-
-def _iterate(learner: Any, model: Any, callback: Any) -> None:
-    """Collect a rollout and learn from it, as this class of learner does."""
-    learner.collect_rollouts(model, model.env, callback, model.rollout_buffer, model.n_steps)
-    learner.train(model)
-
-
-def _vector_pairs(
-    effort: Effort, seed: int, steps: int, step_ms: float, *kinds: Mapping[str, Any]
-) -> list[tuple[float, float]]:
-    """Return the s that `steps` steps take after Startup, in two kinds of vector environments that alternate."""
-    actions = Action().action(*GAINS)
-    calls = []
-    with contextlib.ExitStack() as stack:
-        for kind in kinds:
-            envs = gymnasium.make_vec(
-                "bbrgym/Bottleneck-v1",
-                vectorization_mode="vector_entry_point",
-                scenario=_one_agent(12.0),
-                step_ms=step_ms,
-                **kind,
             )
-            stack.callback(envs.close)
             envs.reset(seed=seed)
-            calls.append(partial(envs.step, np.tile(actions, (kind["num_envs"], 1))))
-            _seconds(calls[-1], round(_STARTUP_MS / step_ms))
-        first, second = calls
-        return _alternate(first, second, steps, effort.budget_s)
+            _seconds(partial(envs.step, actions), warmup_steps)
+            batch = SharedPolicyVecEnv(EpisodeSpec(scenario, agent.spec.observation, **native), VECTOR_SIZE)
+            stack.callback(batch.close)
+            batch.seed(seed)
+            batch.reset()
+            batch.rollout(actions[np.newaxis].repeat(warmup_steps, axis=0))
+            calls: dict[str, Callable[[], object]] = {
+                "step by step": partial(_seconds, partial(envs.step, actions), steps),
+                "rollouts, given actions": partial(batch.rollout, given),
+                "rollouts, reference policy": partial(batch.rollout, 0.0 * given, agent.compiled),
+            }
+            for row, call in calls.items():
+                rows.setdefault(row, []).append(call)
+        for row, (one, two) in rows.items():
+            pairs = _alternate(one, two, 1, effort.budget_s)
+            cell = partial(Cell, VECTOR, row)
+            samples |= {
+                cell("1 thread"): [VECTOR_SIZE * steps / one_s for one_s, _ in pairs],
+                cell("2 threads"): [VECTOR_SIZE * steps / two_s for _, two_s in pairs],
+                cell("2 threads / 1"): [one_s / two_s for one_s, two_s in pairs],
+            }
+    return samples
 
 
 def measure_packets(effort: Effort, row: str, seed: int) -> Samples:
@@ -551,7 +330,7 @@ def measure_packets(effort: Effort, row: str, seed: int) -> Samples:
         rate_mbps=100.0,
         buffer_bdp=buffer_bdp,
         loss=loss,
-        duration_s=effort.congested * duration_s,
+        duration_s=effort.scale * duration_s,
         flows=(Flow("bbr", rtt_ms=10.0), Flow("bbr", rtt_ms=50.0)),
     )
     runs_of_native = [_native_run(scenario, 1, effort.budget_s / 10)]
@@ -577,17 +356,84 @@ def measure_packets(effort: Effort, row: str, seed: int) -> Samples:
     }
 
 
+def measure_resets(effort: Effort, seed: int) -> Samples:
+    """Measure `reset` in the middle of an episode, and for ns-3 the creation and first reset of an environment."""
+    scenario = _one_agent(12.0)
+    make = partial(gymnasium.make, "bbrgym/Bottleneck-v1", scenario=scenario)
+    samples: Samples = {}
+    for name, title in ENGINES.items():
+        with contextlib.closing(make(engine=name)) as env:
+            env.reset(seed=seed)
+            step = partial(env.step, Action().action(*GAINS))
+            samples[Cell(RESETS, f"{title}, environment", "ms")] = _resets_ms(env.reset, step, effort)
+    with contextlib.closing(make_engine("native")) as native:
+        reset, advance = partial(native.reset, scenario, seed), partial(native.step, 100.0)
+        samples[Cell(RESETS, "native, engine alone", "ms")] = _resets_ms(reset, advance, effort)
+
+    def start() -> None:
+        with contextlib.closing(make(engine="ns3")) as env:
+            env.reset(seed=seed)
+
+    samples[Cell(RESETS, "ns-3, new environment", "ms")] = _repeat(lambda: 1e3 * _seconds(start), effort.budget_s / 4)
+    return samples
+
+
+def _resets_ms(reset: Callable[[], object], step: Callable[[], object], effort: Effort) -> list[float]:
+    reset()
+
+    def sample() -> float:
+        _seconds(step, 5)  # so that packets and events must be cleared
+        return 1e3 * _seconds(reset)
+
+    return _repeat(sample, effort.budget_s / 4)
+
+
+def measure_executor(effort: Effort, name: str, seed: int) -> Samples:
+    """Measure a benchmark on one worker and on two, each started for it: after start-up, and with it."""
+    times = {}
+    for workers in (1, 2):
+        config = {"name": name, "workers": workers, "chunk_s": 2.0}
+        begin = time.perf_counter()
+        executor = make_executor(ExecutorConfig.of(config))
+        try:
+            # Each worker imports everything in its first run.
+            _run_benchmark(
+                [10_000 * seed + place for place in range(2 * workers)], config | {"chunk_s": 0.001}, executor
+            )
+            started = time.perf_counter()
+            _run_benchmark(range(1, 1 + math.ceil(BENCHMARK_SEEDS * effort.scale)), config, executor)
+            times[workers] = time.perf_counter() - started, time.perf_counter() - begin
+        finally:
+            executor.shutdown(cancel_futures=True)
+    samples: Samples = {}
+    for workers, (work_s, whole_s) in times.items():
+        cell = partial(Cell, EFFICIENCY, f"{name}, {workers} worker{'s' if workers > 1 else ''}")
+        samples |= {
+            cell("s"): [work_s],
+            cell("efficiency"): [times[1][0] / (workers * work_s)],
+            cell("with start-up"): [times[1][1] / (workers * whole_s)],
+        }
+    return samples
+
+
+def _run_benchmark(seeds: Sequence[int], config: Mapping[str, Any], executor: Any) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        plan = {**BENCHMARK, "seeds": list(seeds), "executor": dict(config)}
+        quiet = Console(file=io.StringIO())
+        result = run_benchmark(plan, Path(folder), quiet, command=MARK, has_report=False, executor=executor)
+    if result.failures or result.missing:
+        raise RuntimeError(f"{len(result.failures)} runs failed: {result.failures[:1]}")
+
+
 def describe_machine() -> dict[str, str]:
     """Return what the values depend on, {what: value}."""
     packages = ("bbrgym", "ns3", "numpy", "gymnasium", "pyzmq", "protobuf")
     versions = ", ".join(f"{name} {version_of(name) or 'not installed'}" for name in packages)
     tags = source_tags()
-    modified = "-dirty" if tags.get("git.dirty") == "true" else ""
     return {
-        "processor": f"{_processor()}, {len(os.sched_getaffinity(0))} cores",
-        "system": f"{platform.system()} {platform.machine()}, {platform.python_implementation()} {tags['python']}",
-        "versions": f"{versions} ({api_implementation.Type()})",  # "upb" is C, "python" much slower
-        "commit": tags.get("git.commit", "unknown")[:12] + modified,
+        "machine": f"{platform.system()} {platform.machine()}, {len(os.sched_getaffinity(0))} cores",
+        "versions": f"Python {tags['python']}, {versions} ({api_implementation.Type()})",  # "upb" is C, "python" slow
+        "commit": tags.get("git.commit", "unknown")[:12] + ("-dirty" if tags.get("git.dirty") == "true" else ""),
     }
 
 
@@ -650,43 +496,22 @@ def _seconds(do: Callable[[], object], times: int = 1) -> float:
     return time.perf_counter() - begin
 
 
-def _value(cell: Cell, values: list[float]) -> float:
-    return float(np.percentile(values, cell.percentile))
-
-
-def _text(cell: Cell, values: list[float]) -> str:
-    text = _number(_value(cell, values), digits=3)
-    if cell.table == RESETS:
-        return text  # which have a percentile beside the median
+def _text(values: list[float]) -> str:
     low, middle, high = np.percentile(values, (25, 50, 75))
     spread = (high - low) / 2 / middle if middle > 0 else 0.0
-    return f"{text} ±{spread:.0%}" if spread >= 0.005 else text
+    return _number(middle, digits=3) + (f" ±{spread:.0%}" if spread >= 0.005 else "")
 
 
 def times_faster(cell: Cell, values: list[float]) -> str:
     """Return how many times faster than ns3-gym the samples of a cell are; below 1 they are slower."""
-    ours = _value(cell, values)
+    ours = float(np.median(values))
     ratios = sorted(value / ours if cell.table == RESETS else ours / value for value in ANCHORS[cell])
     return " to ".join(_number(ratio, digits=2) for ratio in ratios)
-
-
-def _goal(cell: Cell, values: list[float]) -> str:
-    goal, words = GOALS[cell]
-    is_reached = _value(cell, values) >= goal if goal > 0 else _value(cell, values) <= -goal
-    return f"{words}: {'reached' if is_reached else 'missed'}"
 
 
 def _number(value: float, digits: int) -> str:
     before_point = int(np.floor(np.log10(value))) + 1 if value > 0 else 1
     return f"{value:,.{max(0, digits - before_point)}f}"
-
-
-def _processor() -> str:
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or "unknown"
 
 
 if __name__ == "__main__":

@@ -119,9 +119,7 @@ CASES = {
     "ui": Case(("bbrgym.cli", "ui", "--port=5998"), "runs/mlflow.db"),
     "papers": Case(("studies.papers",), f"runs/benchmark/*/{RUN}"),
     "league": Case(("studies.league", "preset=quick"), f"runs/benchmark/*/{RUN}"),
-    "agreement": Case(("studies.agreement", "--runs=runs"), has_output=False, has_children=True),
-    "fidelity": Case(("studies.fidelity",), has_output=False),
-    "reward": Case(("studies.reward",), None, has_output=False),
+    "agreement": Case(("studies.agreement",), f"runs/benchmark/*/{RUN}", has_output=False),
     "speed": Case(("studies.speed", "--quick"), has_output=False, has_children=True),
 }
 

@@ -42,11 +42,7 @@ PAPER: dict[str, Any] = {
     "where": "section 5, figure 1",
     "stated": ["a <b>droptail</b> queue"],
     "inferred": ["3 s | the paper is silent: a test has no more"],
-    "figures": [
-        {"title": "Figure 1: throughput", "kind": "time", "y": ["throughput_mbps"], "scenario": "clean"},
-        {"title": "Figure 2: Jain's index", "kind": "lines", "x": "loss", "y": ["link_jain"]},
-        {"title": "Figure 3: of each flow", "kind": "bars", "y": ["throughput_mbps[0]", "throughput_mbps[1]"]},
-    ],
+    "figure": {"title": "Figure 2: Jain's index", "x": "loss", "y": ["link_jain"]},
     "published": [
         {"metric": "link_jain", "scenario": "clean", "competitor": "bbr", "is": "above", "value": 0.01},
         {"metric": "link_jain", "scenario": "clean", "competitor": "calm", "is": "above", "value": 2, "wording": "| 2"},

@@ -92,7 +92,7 @@ def _fixed_policy() -> bytes:
 
 FEATURES_OF_THE_GOLDEN_TRACE = (
     *("delivery_rate_ratio", "send_rate_ratio", "log_rtt_ratio", "rtt_last_ratio", "in_flight_ratio", "cwnd_ratio"),
-    *("loss_rate", "log_bdp", "log_base_rtt", "log_cwnd_gain", "log_pacing_gain", "is_probe_bw"),
+    *("loss_rate", "log_bdp", "log_min_rtt", "log_cwnd_gain", "log_pacing_gain", "is_probe_bw"),
 )
 FIXED = _fixed_policy()
 
@@ -186,7 +186,9 @@ class ByHand:
             "send_rate_mbps": sent * 8e-6 / seconds,
             "delivery_rate_mbps": delivered * 8e-6 / seconds,
             "rtt_min_ms": min(self.rtts) / MS,
+            "rtt_max_ms": max(self.rtts) / MS,
             "rtt_mean_ms": sum(self.rtts) / len(self.rtts) / MS,
+            "rtt_jitter_ms": float(np.abs(np.diff(self.rtts)).mean()) / MS if len(self.rtts) > 1 else math.nan,
             "rtt_last_ms": self.rtts[-1] / MS,
             "in_flight_packets": ack.prior_in_flight / PACKET,
             "cwnd_packets": self.controller.decision().cwnd / PACKET,

@@ -35,11 +35,7 @@ OFF_POLICY: dict[str, Any] = {
 }
 AGENTS: dict[str, dict[str, Any]] = {
     "ppo": PPO,
-    "recurrent_ppo": PPO | {"algorithm": "recurrent_ppo", "policy_kwargs": {"net_arch": [8], "lstm_hidden_size": 8}},
     "sac": OFF_POLICY | {"algorithm": "sac"},
-    "tqc": OFF_POLICY | {"algorithm": "tqc"},
-    "crossq": OFF_POLICY | {"algorithm": "crossq"},
-    "td3": OFF_POLICY | {"algorithm": "td3", "action_noise": 0.1},
 }
 CONFIG: dict[str, Any] = {
     "scenario": SCENARIO,
@@ -52,7 +48,6 @@ CONFIG: dict[str, Any] = {
         "eval_every": 128,
         "eval_episodes": 2,
         "checkpoint_every": 64,
-        "prepare_steps": 8,
     },
     "tracking": {"backend": "none"},
 }

@@ -80,7 +80,7 @@ class BacklogCorrection {
   void Correct(const AckEvent& ack, const Round& round) {
     if (forgotten_ == 0.0) return;
     const auto duration = static_cast<double>(ack.now - begin_);
-    const double rtt = static_cast<double>(round.rtts.sum) / static_cast<double>(round.rtts.count);
+    const double rtt = round.rtts.mean();
     const auto base_rtt = static_cast<double>(round.base_rtt);
     const double queueing = std::max(rtt - base_rtt, 0.0);
     const double delivery_rate = static_cast<double>(ack.delivered - delivered_) / duration;

@@ -1,7 +1,7 @@
 // BBR's model with a constant backlog.
 //
 //   ProbeBW:  cwnd = max_bandwidth x base_rtt + backlog + correction,    pacing_rate = 1.1 x max_bandwidth
-//   base_rtt = that of bbr_model.h + 0.3 ms of noise;   the window grows while RTTs show no queue
+//   base_rtt = min_rtt + 0.3 ms of noise;   the window grows while RTTs show no queue
 //   Startup, Drain, ProbeRTT: those of bbr_model.h
 //
 // Source: our own, unpublished. With the delivery rate for max_bandwidth and without the correction it would be TCP
@@ -35,8 +35,7 @@ BbrBacklogController::BbrBacklogController(const Connection& connection, const B
       free_link_(connection.packet_bytes) {}
 
 Nanoseconds BbrBacklogController::BaseRtt() const {
-  const Nanoseconds rtt = BbrModelController::BaseRtt();
-  return rtt + std::min(static_cast<Nanoseconds>(backlog_.ignored_delay_ms * kMillisecond), rtt / 20);
+  return min_rtt() + std::min(static_cast<Nanoseconds>(backlog_.ignored_delay_ms * kMillisecond), min_rtt() / 20);
 }
 
 double BbrBacklogController::CwndGain() const {

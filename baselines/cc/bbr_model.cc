@@ -24,7 +24,6 @@ BbrParameters WithoutRoomForBursts(const BbrModelParameters& model) {
 BbrModelParameters BbrModelParameters::OfBbr() {
   return {.is_bbr_model = true,
           .bandwidth_window_ms = 0.0,
-          .base_rtt_window_s = 0.0,
           .min_cwnd_packets = 4,
           .startup_rtt_rise = 0.0,
           .startup_queue_packets = 0,
@@ -36,7 +35,6 @@ void BbrModelParameters::Describe(ParameterReader& reader) {
   reader.Field("is_bbr_model", is_bbr_model);
   if (is_bbr_model) *this = OfBbr();
   reader.Field("bandwidth_window_ms", bandwidth_window_ms, 0.0, 60'000.0);
-  reader.Field("base_rtt_window_s", base_rtt_window_s, 0.0, 3600.0);
   reader.Field("min_cwnd_packets", min_cwnd_packets, 1, 1000);
   reader.Field("startup_rtt_rise", startup_rtt_rise, 0.0, 100.0);
   reader.Field("startup_queue_packets", startup_queue_packets, 0, 1'000'000);
@@ -45,15 +43,10 @@ void BbrModelParameters::Describe(ParameterReader& reader) {
 }
 
 BbrModelController::BbrModelController(const Connection& connection, const BbrModelParameters& parameters)
-    : BbrController(connection, WithoutRoomForBursts(parameters)),
-      model_(parameters),
-      base_rtt_(static_cast<Nanoseconds>(parameters.base_rtt_window_s * kSecond)) {}
+    : BbrController(connection, WithoutRoomForBursts(parameters)), model_(parameters) {}
 
 void BbrModelController::OnAck(const AckEvent& ack) {
-  if (ack.rtt > 0) {
-    lowest_rtt_ = lowest_rtt_ == 0 ? ack.rtt : std::min(lowest_rtt_, ack.rtt);
-    base_rtt_.Update(ack.now, ack.rtt);
-  }
+  if (ack.rtt > 0) lowest_rtt_ = lowest_rtt_ == 0 ? ack.rtt : std::min(lowest_rtt_, ack.rtt);
   BbrController::OnAck(ack);
   highest_bandwidth_ = std::max(highest_bandwidth_, max_bandwidth());
 }
@@ -74,18 +67,18 @@ void BbrModelController::Observe(const AckEvent& ack) {
 }
 
 void BbrModelController::ChooseBandwidthWindow() {
-  if (model_.bandwidth_window_ms == 0.0 || BaseRtt() == 0) return;
+  if (model_.bandwidth_window_ms == 0.0 || min_rtt() == 0) return;
   const auto rounds =
-      static_cast<std::int64_t>(model_.bandwidth_window_ms * kMillisecond / static_cast<double>(BaseRtt()));
+      static_cast<std::int64_t>(model_.bandwidth_window_ms * kMillisecond / static_cast<double>(min_rtt()));
   SetBandwidthWindow(std::clamp(rounds, kLeastBandwidthRounds, parameters().bandwidth_window_rounds));
 }
 
 bool BbrModelController::IsBehindQueue() const {
   if (!round_rtts_.is_enough()) return false;
-  const Nanoseconds rise = round_rtts_.least - BaseRtt();
+  const Nanoseconds rise = round_rtts_.least - min_rtt();
   if (rise < kMinRttRise) return false;
   const double share = model_.startup_rtt_rise;
-  if (share > 0.0 && static_cast<double>(rise) >= share * static_cast<double>(BaseRtt())) return true;
+  if (share > 0.0 && static_cast<double>(rise) >= share * static_cast<double>(min_rtt())) return true;
   const Bytes queue = model_.startup_queue_packets * connection().packet_bytes;
   return queue > 0 && BytesIn(max_bandwidth(), rise) >= static_cast<double>(queue);
 }
@@ -109,7 +102,7 @@ void BbrModelController::JoinProbeRtt(const AckEvent& ack) {
 }
 
 Bytes BbrModelController::ChooseProbeRttCwnd() const {
-  // Of the lowest RTT: base_rtt may include a standing queue, which a part of that BDP would not drain.
+  // Of the lowest RTT: min_rtt may include a standing queue, which a part of that BDP would not drain.
   const double window = model_.probe_rtt_cwnd_gain * BytesIn(max_bandwidth(), lowest_rtt_);
   return std::max(MinCwnd(), static_cast<Bytes>(window));
 }
@@ -120,7 +113,6 @@ Metrics BbrModelController::metrics() const {
   const auto set_ms = [&metrics](Metric metric, Nanoseconds rtt) {
     if (rtt > 0) metrics.Set(metric, static_cast<double>(rtt) / kMillisecond);
   };
-  set_ms(Metric::base_rtt_ms, BaseRtt());
   set_ms(Metric::lowest_rtt_ms, lowest_rtt_);
   set_ms(Metric::standing_rtt_ms, standing_rtt_);
   if (highest_bandwidth_ > 0) {

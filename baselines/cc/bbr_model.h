@@ -5,7 +5,6 @@
 #include "baselines/cc/bbr.h"
 #include "baselines/cc/parameters.h"
 #include "baselines/cc/rtt_sample.h"
-#include "baselines/cc/windowed_min.h"
 
 namespace bbrgym {
 
@@ -17,12 +16,9 @@ struct BbrModelParameters {
   /// Window of max_bandwidth: at least two and at most ten rounds. 0: ten rounds, BBR's, for a cycle that probes in one
   /// of eight. A flow on a long path would keep for seconds a rate that it has to leave to others.
   double bandwidth_window_ms = 300.0;
-  /// Window of base_rtt, the RTT of the BDP: until two ProbeRTTs have failed to find it again. 0: base_rtt is BBR's
-  /// min_rtt, whose ten seconds often end while newcomers have just built a queue.
-  double base_rtt_window_s = 20.0;
   /// The smallest window. With BBR's four packets, a few flows on a slow link fill any buffer.
   std::int64_t min_cwnd_packets = 2;
-  /// Startup ends when the smallest RTT of a round is above base_rtt by 4 ms and by this share of it. 0: it does not,
+  /// Startup ends when the smallest RTT of a round is above min_rtt by 4 ms and by this share of it. 0: it does not,
   /// as in BBR: all flows wait for the queue that its Startup builds until the bandwidth has not grown for three
   /// rounds…
   double startup_rtt_rise = 0.25;
@@ -51,11 +47,10 @@ class BbrModelController : public BbrController {
  protected:
   BbrModelController(const Connection& connection, const BbrModelParameters& parameters);
 
-  /// Hook: takes an ACK before every other hook. The bandwidth, the round and the window of base_rtt include it, the
-  /// rest of the model not yet. An override calls this one.
+  /// Hook: takes an ACK before every other hook. The bandwidth and the round include it, the rest of the model not yet.
+  /// An override calls this one.
   void Observe(const AckEvent& ack) override;
   bool IsPhaseOver(const AckEvent& /*ack*/) const final { return false; }
-  Nanoseconds BaseRtt() const override { return model_.base_rtt_window_s > 0.0 ? base_rtt_.Least() : min_rtt(); }
   Bytes ChooseProbeRttCwnd() const final;
   /// The RTTs of the round that goes on; in `Observe`, of the one that ends with this ACK.
   const RttSample& round_rtts() const { return round_rtts_; }
@@ -67,7 +62,6 @@ class BbrModelController : public BbrController {
   void MeasureStandingRtt(const AckEvent& ack);
 
   BbrModelParameters model_;
-  WindowedMin<Nanoseconds> base_rtt_;
   RttSample round_rtts_;
   Nanoseconds last_sample_ = 0;
   Nanoseconds min_rtt_at_probe_bw_ = 0;  // 0 in the other modes

@@ -33,9 +33,7 @@ void PolicyController::OnAck(const AckEvent& ack) {
   step_.lost += ack.bytes_lost;
   if (ack.rtt > 0) {
     last_rtt_ = ack.rtt;
-    step_.rtt_sum += ack.rtt;
-    step_.least_rtt = step_.rtt_count == 0 ? ack.rtt : std::min(step_.least_rtt, ack.rtt);
-    ++step_.rtt_count;
+    step_.rtts.Add(ack.rtt);
   }
   if (!has_begun_) {
     // The first step began with the first packet, a round trip ago.
@@ -67,10 +65,12 @@ PolicyColumns PolicyController::Columns(const AckEvent& ack) const {
   columns.lost_packets = static_cast<double>(step_.lost) / packet;
   columns.send_rate_mbps = sent * 8e-6 / seconds;
   columns.delivery_rate_mbps = delivered * 8e-6 / seconds;
-  if (step_.rtt_count > 0) {
-    columns.rtt_min_ms = static_cast<double>(step_.least_rtt) / 1e6;
-    columns.rtt_mean_ms = static_cast<double>(step_.rtt_sum) / static_cast<double>(step_.rtt_count) / 1e6;
+  if (step_.rtts.count > 0) {
+    columns.rtt_min_ms = static_cast<double>(step_.rtts.least) / 1e6;
+    columns.rtt_max_ms = static_cast<double>(step_.rtts.most) / 1e6;
+    columns.rtt_mean_ms = step_.rtts.mean() / 1e6;
   }
+  if (step_.rtts.count > 1) columns.rtt_jitter_ms = step_.rtts.jitter() / 1e6;
   if (last_rtt_ > 0) columns.rtt_last_ms = static_cast<double>(last_rtt_) / 1e6;
   // Before this ACK, as in a row that ends between two ACKs.
   columns.in_flight_packets = static_cast<double>(ack.prior_in_flight) / packet;

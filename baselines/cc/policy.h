@@ -4,6 +4,7 @@
 
 #include "baselines/cc/agent.h"
 #include "baselines/cc/policy/network.h"
+#include "baselines/cc/rtt_sample.h"
 
 namespace bbrgym {
 
@@ -28,9 +29,7 @@ class PolicyController final : public AgentController {
     Bytes sent_before = 0;
     Bytes delivered_before = 0;
     Bytes lost = 0;
-    Nanoseconds rtt_sum = 0;
-    Nanoseconds least_rtt = 0;
-    std::int64_t rtt_count = 0;
+    RttSample rtts = {};
   };
 
   Nanoseconds Interval() const;

@@ -22,7 +22,7 @@ FlowRow MakeFlowRow(const FlowStep& step, const FlowReading& reading) {
     return step.seconds > 0.0 ? static_cast<double>(bytes) * 8e-6 / step.seconds : 0.0;
   };
   const auto ms = [](Nanoseconds time) { return static_cast<double>(time) / 1e6; };
-  const Sender::RttSamples& rtts = reading.rtts;
+  const RttSample& rtts = reading.rtts;
   const Delivery::Delays& delays = reading.delivery.delays();
   const std::optional<Nanoseconds>& completion = reading.delivery.completion();
 
@@ -41,7 +41,9 @@ FlowRow MakeFlowRow(const FlowStep& step, const FlowReading& reading) {
       .delivery_rate_mbps = mbps(sent.delivered_bytes - sent_before.delivered_bytes),
       .throughput_mbps = mbps(received.received - received_before.received),
       .rtt_min_ms = rtts.count == 0 ? kNaN : ms(rtts.least),
-      .rtt_mean_ms = rtts.count == 0 ? kNaN : static_cast<double>(rtts.sum) / static_cast<double>(rtts.count) / 1e6,
+      .rtt_max_ms = rtts.count == 0 ? kNaN : ms(rtts.most),
+      .rtt_mean_ms = rtts.count == 0 ? kNaN : rtts.mean() / 1e6,
+      .rtt_jitter_ms = rtts.count < 2 ? kNaN : rtts.jitter() / 1e6,
       .rtt_last_ms = sent.last_rtt == 0 ? kNaN : ms(sent.last_rtt),
       .in_flight_packets = step.is_open ? static_cast<double>(reading.in_flight) / packet_bytes : 0.0,
       .cwnd_packets = step.is_open && reading.cwnd ? static_cast<double>(*reading.cwnd) / packet_bytes : kNaN,
@@ -62,7 +64,7 @@ FlowReading ReadingOf(const Sender* sender, const Receiver& receiver, const Deli
   const Decision decision = sender ? sender->decision() : Decision{};
   return {
       .now = CountsOf(sender, receiver),
-      .rtts = sender ? sender->rtt_samples() : Sender::RttSamples{},
+      .rtts = sender ? sender->rtt_samples() : RttSample{},
       .in_flight = sender ? sender->in_flight() : 0,
       .cwnd = sender ? std::optional(decision.cwnd) : std::nullopt,
       .pacing_rate = decision.is_paced ? std::optional(decision.pacing_rate) : std::nullopt,

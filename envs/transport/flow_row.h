@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "baselines/cc/rtt_sample.h"
 #include "envs/model/rows.h"
 #include "envs/transport/delivery.h"
 #include "envs/transport/receiver.h"
@@ -33,7 +34,7 @@ struct FlowStep {
 struct FlowReading {
   FlowCounts now;
   /// The samples of the step.
-  Sender::RttSamples rtts;
+  RttSample rtts;
   Bytes in_flight;
   /// Nothing until the handshake is done.
   std::optional<Bytes> cwnd;

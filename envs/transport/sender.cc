@@ -179,9 +179,7 @@ void Sender::OnAck(Nanoseconds now, const AckPacket& ack) {
     UpdateRtt(rtt);
     if (first_rtt_time_ == kNever) first_rtt_time_ = now;
     min_rtt_ = std::min(min_rtt_, rtt);
-    rtts_.least = rtts_.count == 0 ? rtt : std::min(rtts_.least, rtt);
-    rtts_.sum += rtt;
-    ++rtts_.count;
+    rtts_.Add(rtt);
     counts_.last_rtt = rtt;
   }
   PopResolved();

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "baselines/cc/controller.h"
+#include "baselines/cc/rtt_sample.h"
 #include "envs/model/packet.h"
 #include "envs/model/ring.h"
 #include "envs/transport/app_source.h"
@@ -34,11 +35,6 @@ class Sender {
   };
 
   /// The RTT samples since `StartStep`.
-  struct RttSamples {
-    std::uint64_t count = 0;
-    Nanoseconds sum = 0;
-    Nanoseconds least = 0;
-  };
 
   /// `size_bytes`: how much there is to send; without a value, data is endless. `ecn`: of the packets. `source`: when
   /// the application writes the data; without one, everything is there at once.
@@ -66,7 +62,7 @@ class Sender {
   const Controller& controller() const { return *controller_; }
   const Decision& decision() const { return decision_; }
   const Counts& counts() const { return counts_; }
-  const RttSamples& rtt_samples() const { return rtts_; }
+  const RttSample& rtt_samples() const { return rtts_; }
   void StartStep() { rtts_ = {}; }
   Bytes in_flight() const { return in_flight_; }
   /// Whether everything there was to send has been acknowledged.
@@ -186,7 +182,7 @@ class Sender {
 
   Bytes lost_on_ack_ = 0;
   Counts counts_;
-  RttSamples rtts_;
+  RttSample rtts_;
   std::optional<AppSource> source_;
 };
 

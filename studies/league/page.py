@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -15,37 +15,22 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from bbrgym.benchmark.plots import over_time
 from bbrgym.benchmark.statistics import Estimate, estimate, number_text
-from bbrgym.envs.scenario import Flow, Scenario
-from bbrgym.envs.trace import Trace
-from bbrgym.envs.trace_file import load_trace
+from bbrgym.envs.scenario import Scenario
 from studies import page
-from studies.league.regret import LEAST_BEST, MOST_REGRET, PARTS, Regret, regret_verdict, regrets
+from studies.league.regret import LEAST_BEST, MOST_REGRET, Regret, regret_verdict, regrets
 from studies.league.scores import SCORE, compare_scores, standings
-from studies.league.suites import ALONE, CHANGING, FOUND, OF_ONE_KIND, League
-from studies.league.verdicts import (
-    HARMS,
-    PaperVerdict,
-    Worse,
-    best_settings,
-    harm_verdict,
-    harms,
-    metric_of,
-    paper_verdicts,
-)
+from studies.league.suites import ALONE, CHANGING, League
+from studies.league.verdicts import HARMS, Worse, harm_verdict, harms, metric_of, paper_verdicts
 
 MARK: Final = "studies/league"
 """What the names of the page's blocks begin with."""
 
-SHOWN: Final = ("jain", "utilisation", "delay", "retransmission_rate", "rtt_p95", "utility")
+SHOWN: Final = ("jain", "utilisation", "delay", "retransmission_rate", "rtt_p95")
 """The scores beside `SCORE` in a table of standings."""
 
-WORST: Final = 10
-"""How many of the scenarios with the largest regret a table has."""
-
-DRAWN_OVER_TIME: Final = 4
-"""How many of all suites' scenarios with the largest regret the figure has."""
+WORST: Final = 15
+"""How many of the scenarios with the largest regret the page has."""
 
 
 @dataclass(frozen=True)
@@ -59,88 +44,62 @@ class Goal:
 
 def goals(league: League) -> list[Goal]:
     """Return the goals that the league has results for."""
+    return list(_goals_of(league))
+
+
+def _goals_of(league: League) -> Iterator[Goal]:
     name, rival = league.plan.learned, league.plan.rival
-    found = []
-    table = league.scores.get("generalisation")
-    if table is not None:
-        standing = standings(table)[SCORE]
-        best = _best_algorithm(league, "generalisation", standing)
-        compared = compare_scores(table, name, best)
-        found.append(
-            Goal(
-                "highest interquartile mean of fair power in the generalisation suite",
-                f"{_iqm(standing.loc[name])}, the best algorithm ({best}) "
-                f"{_iqm(standing.loc[best])}; difference {compared.difference.text('+.3f')}",
-                standing.loc[name, "iqm"] > standing.loc[best, "iqm"],
-            )
+    if "generalisation" in league.scores:
+        table = league.scores["generalisation"]
+        standing, best, measured = _against_best(league, "generalisation")
+        yield Goal(
+            "highest interquartile mean of fair power in the generalisation suite",
+            f"{measured}; difference {compare_scores(table, name, best).difference.text('+.3f')}",
+            standing.loc[name, "iqm"] > standing.loc[best, "iqm"],
         )
     for suite, of_suite in _regrets(league).items():
-        on_regret = regret_verdict(of_suite)
-        found.append(
-            Goal(
-                f"regret in the suite {suite}: best in at least {LEAST_BEST:.0%} of the scenarios, and more than "
-                f"{MOST_REGRET} behind the best competitor, rules included, in none",
-                f"best in {_best_in(of_suite)}; above {MOST_REGRET} in {on_regret.above}; largest "
-                f"{on_regret.worst.regret.text('.3f')} ({on_regret.worst.scenario})",
-                on_regret.is_reached,
-            )
+        verdict = regret_verdict(of_suite)
+        yield Goal(
+            f"regret in the suite {suite}: best in at least {LEAST_BEST:.0%} of the scenarios, and more than "
+            f"{MOST_REGRET} behind the best competitor, rules included, in none",
+            f"best in {_best_in(of_suite)}; above {MOST_REGRET} in {verdict.above}; largest "
+            f"{verdict.worst.regret.text('.3f')} ({verdict.worst.scenario})",
+            verdict.is_reached,
         )
     for suite in CHANGING:
-        table = league.scores.get(suite)
-        if table is not None:
-            standing = standings(table)[SCORE]
-            best = _best_algorithm(league, suite, standing)
-            found.append(
-                Goal(
-                    f"interval of fair power in the suite {suite} above that of every algorithm",
-                    f"{_iqm(standing.loc[name])}, the best algorithm ({best}) {_iqm(standing.loc[best])}",
-                    bool(standing.loc[name, "low"] > standing.loc[best, "high"]),
-                )
+        if suite in league.scores:
+            standing, best, measured = _against_best(league, suite)
+            yield Goal(
+                f"interval of fair power in the suite {suite} above that of every algorithm",
+                measured,
+                bool(standing.loc[name, "low"] > standing.loc[best, "high"]),
             )
-    verdicts = paper_verdicts(league)
-    if verdicts:
-        first, reached = (
-            sum(flag) for flag in zip(*((v.all.is_first, v.all.is_reached) for v in verdicts), strict=True)
-        )
-        found.append(
-            Goal(
-                "in each paper's experiment, an interval of the paper's main metric above that of every hand-coded "
-                "algorithm, and no other metric more than 2 % worse",
-                f"{reached} of {len(verdicts)} experiments; main metric above every algorithm in {first}; "
-                f"compared with the algorithms that the paper compares in "
-                f"{sum(v.compared.is_reached for v in verdicts)}, with the paper's own alone in "
-                f"{sum(v.own.is_reached for v in verdicts)}"
-                f"{_with_best_settings(league)}",
-                reached == len(verdicts),
-            )
+    if verdicts := paper_verdicts(league):
+        reached = sum(verdict.all.is_reached for verdict in verdicts)
+        yield Goal(
+            "in each paper's experiment, an interval of the paper's main metric above that of every hand-coded "
+            "algorithm, and no other metric more than 2 % worse",
+            f"{reached} of {len(verdicts)} experiments; main metric above every algorithm in "
+            f"{sum(verdict.all.is_first for verdict in verdicts)}; compared with the paper's own alone in "
+            f"{sum(verdict.own.is_reached for verdict in verdicts)}",
+            reached == len(verdicts),
         )
     of_harm = harms(league)
-    if not of_harm.empty and {name, rival} <= set(of_harm.index.unique("competitor")):
-        verdict = harm_verdict(of_harm, "cubic", name, rival)
-        found.append(
-            Goal(
-                f"harm to CUBIC's throughput no greater than {rival}'s",
-                f"{verdict.own:.3f}, {rival} {verdict.other:.3f}; difference {verdict.difference.text('+.3f')}",
-                verdict.is_reached,
-            )
+    if {name, rival} <= set(of_harm.index.unique("competitor")):
+        own, other, difference = harm_verdict(of_harm, "cubic", name, rival)
+        yield Goal(
+            f"harm to CUBIC's throughput no greater than {rival}'s",
+            f"{own:.3f}, {rival} {other:.3f}; difference {difference.text('+.3f')}",
+            own <= other,
         )
-    return found
 
 
-def _best_algorithm(league: League, suite: str, standing: Any) -> str:
-    algorithms = league.algorithms(suite)
-    return next(str(other) for other in standing.index if other in algorithms)
-
-
-def _with_best_settings(league: League) -> str:
-    """Return how many experiments the best setting of each reaches, if there are settings."""
-    if not league.plan.settings:
-        return ""
-    best = best_settings(league)
-    return (
-        f"; with the best setting of each: {sum(v.all.is_reached for v in best)}, "
-        f"above every algorithm in {sum(v.all.is_first for v in best)}"
-    )
+def _against_best(league: League, suite: str) -> tuple[Any, str, str]:
+    """Return the fair power of a suite's competitors, the best algorithm, and a text on it and the learned one."""
+    standing, algorithms = standings(league.scores[suite])[SCORE], league.algorithms(suite)
+    best = next(str(other) for other in standing.index if other in algorithms)
+    learned = _iqm(standing.loc[league.plan.learned])
+    return standing, best, f"{learned}, the best algorithm ({best}) {_iqm(standing.loc[best])}"
 
 
 def print_league_goals(league: League, console: Console) -> None:
@@ -162,35 +121,29 @@ def _print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[st
 
 
 def write_league_page(league: League, path: Path, part: League | None = None) -> None:
-    """Write the blocks of the page, and its figure to a folder beside it that has its name.
-
-    Equal results give equal files, so the page has no date.
+    """Write the blocks of the page. Equal results give equal files, so the page has no date.
 
     Args:
         league: its finished runs.
-        path: the page, with the marks of `league_blocks`.
+        path: the page, with the marks of all blocks.
         part: the part that another engine has simulated, if there is one.
 
     Raises:
         ValueError: no suite has results, or the page lacks marks.
     """
-    if all(result.results.empty for result in league.results.values()):
+    if not any(map(league.has_runs, league.results)):
         raise ValueError(f"the league {league.plan.name} has no results: run `python -m studies.league`")
-    page.write_blocks(path, MARK, league_blocks(league, path, part))
-
-
-def league_blocks(league: League, path: Path, part: League | None = None) -> dict[str, str]:
-    """Return the blocks of the page by name, and write its figure."""
     blocks = {
         "runs": _runs(league),
         "goals": _goals(league),
-        "regret": _regret(league, path),
-        **{suite: _suite(league, suite) for suite in OF_ONE_KIND if suite != FOUND},
+        "regret": _regret(league),
+        "generalisation": _standings(league, "generalisation"),
+        "suites": _suites(league),
         "papers": _papers(league),
         "friendliness": _friendliness(league),
         "ns-3": [] if part is None else _part(part, league),
     }
-    return {name: "\n\n".join(block) or "Not run yet." for name, block in blocks.items()}
+    page.write_blocks(path, MARK, blocks)
 
 
 def _runs(league: League) -> list[str]:
@@ -238,10 +191,9 @@ def _best_in(found: Sequence[Regret]) -> str:
     return f"{count} of {verdict.scenarios} ({verdict.best_in.text('.0%')})"
 
 
-def _regret(league: League, path: Path) -> list[str]:
-    found = _regrets(league)
-    rows = []
-    for suite, of_suite in found.items():
+def _regret(league: League) -> list[str]:
+    rows, behind = [], []
+    for suite, of_suite in _regrets(league).items():
         verdict = regret_verdict(of_suite)
         causes = [one.cause for one in of_suite if one.regret.value > 0]
         rows.append(
@@ -254,76 +206,45 @@ def _regret(league: League, path: Path) -> list[str]:
                 ", ".join(f"{cause} {causes.count(cause)}" for cause in dict.fromkeys(causes)) or "-",
             ]
         )
+        scenarios = league.results[suite].plan["config"]["scenarios"]
+        behind += [(one, Scenario.from_dict(scenarios[one.scenario])) for one in of_suite if one.regret.value > 0]
     headings = ["suite", "best in", f"above {MOST_REGRET} in", "mean", "largest", "causes"]
-    every = [(suite, one) for suite, of_suite in found.items() for one in of_suite if one.regret.value > 0]
-    worst = sorted(every, key=lambda entry: -entry[1].regret.value)[:DRAWN_OVER_TIME]
-    blocks = [page.table(headings, rows, numbers=range(1, 5))] if rows else []
-    if worst:
-        runs = {
-            f"{one.scenario}: {name}": trace
-            for suite, one in worst
-            for name, trace in _traces(league, suite, one).items()
-        }
-        link = page.write_figure(over_time(runs, ("throughput_mbps", "link_queue_mean_ms")), path, "regret")
-        blocks.append(f"![The scenarios with the largest regret over time: throughputs and queueing delay]({link})")
-    return blocks
-
-
-def _traces(league: League, suite: str, regret: Regret) -> dict[str, Trace]:
-    """Return the run of the learned competitor and that of the best one, with the first seed that both have."""
-    result = league.results[suite]
-    keys = result.results[result.results["scenario"] == regret.scenario].groupby(["competitor", "seed"])["key"].first()
-    names = (league.plan.learned, regret.best)
-    seed = min(set(keys[names[0]].index) & set(keys[names[1]].index))
-    return {name: load_trace(result.directory / "runs" / keys[name, seed] / "trace.parquet") for name in names}
-
-
-def _worst(found: Sequence[Regret], scenarios: Mapping[str, Scenario], learned: str) -> list[str]:
-    """Return a table of the scenarios with the largest regret above 0."""
-    worst = [one for one in found if one.regret.value > 0][:WORST]
-    if not worst:
-        return []
-    rows = [
+    worst = [
         [
             page.cell(one.scenario),
-            scenarios[one.scenario].describe_link(),
-            "; ".join(_without_jitter(flow).describe() for flow in scenarios[one.scenario].flows),
+            scenario.describe_link(),
+            # All have the same jitter.
+            "; ".join(dataclasses.replace(flow, jitter_ms=0.0).describe() for flow in scenario.flows),
             one.regret.text(".3f"),
             page.cell(one.best),
-            *(f"{number_text(one.own[part], '.3f')}, {number_text(one.other[part], '.3f')}"
-              for part in (SCORE, *PARTS)),
+            f"{one.own[SCORE]:.3f}, {one.other[SCORE]:.3f}",
             one.cause,
         ]
-        for one in worst
-    ]  # fmt: skip
-    headings = ["scenario", "link", "flows", "regret", "best", "fair power", *PARTS, "cause"]
+        for one, scenario in sorted(behind, key=lambda each: -each[0].regret.value)[:WORST]
+    ]
     return [
-        f"The scenarios with the largest regret, with the scores of `{learned}` and of the best competitor:",
-        page.table(headings, rows, numbers=(3, *range(5, 6 + len(PARTS)))),
+        page.table(headings, rows, numbers=range(1, 5)),
+        f"The scenarios with the largest regret, with the fair power of `{league.plan.learned}` and of the best:",
+        page.table(["scenario", "link", "flows", "regret", "best", "fair power", "cause"], worst, numbers=(3, 5)),
     ]
 
 
-def _without_jitter(flow: Flow) -> Flow:
-    """Return the flow as a table has it: where all have the same jitter, none needs to say so."""
-    return dataclasses.replace(flow, jitter_ms=0.0)
-
-
-def _suite(league: League, suite: str) -> list[str]:
-    table = league.scores.get(suite)
-    if table is None:
-        return []
-    scenarios = {
-        name: Scenario.from_dict(plain) for name, plain in league.results[suite].plan["config"]["scenarios"].items()
-    }
-    return [
-        _standings_table(table, league),
-        *_worst(regrets(table, league.plan.learned), scenarios, league.plan.learned),
+def _suites(league: League) -> list[str]:
+    """Return the fair power of every competitor in every suite in which all flows are of one kind."""
+    of_suites = {suite: standings(table)[SCORE] for suite, table in league.scores.items()}
+    names = dict.fromkeys(str(name) for standing in of_suites.values() for name in standing.index)
+    rows = [
+        [page.cell(name), *(_iqm(of.loc[name]) if name in of.index else "-" for of in of_suites.values())]
+        for name in names
     ]
+    return [page.table(["competitor", *of_suites], rows, numbers=range(1, 1 + len(of_suites)))] if rows else []
 
 
-def _standings_table(table: pd.DataFrame, league: League, elsewhere: pd.DataFrame | None = None) -> str:
+def _standings(league: League, suite: str, elsewhere: pd.DataFrame | None = None) -> list[str]:
     """Return the standings, with the fair power in other runs, and how the learned competitor compares."""
-    learned = league.plan.learned
+    if suite not in league.scores:
+        return []
+    learned, table = league.plan.learned, league.scores[suite]
     others = {} if elsewhere is None else {"in native": standings(elsewhere)[SCORE, "iqm"]}
     rows = []
     for place, (name, row) in enumerate(standings(table).iterrows(), start=1):
@@ -332,10 +253,10 @@ def _standings_table(table: pd.DataFrame, league: League, elsewhere: pd.DataFram
         lead = ["", ""]
         if name != learned:
             compared = compare_scores(table, learned, str(name))
-            lead = [compared.in_other_scenarios.text("+.3f"), f"{compared.better_in} of {compared.scenarios}"]
+            lead = [compared.difference.text("+.3f"), f"{compared.better_in} of {compared.scenarios}"]
         rows.append([str(place), page.cell(name), first, *of_others, *rest, *lead])
     headings = ["", "competitor", "fair power, IQM", *others, *SHOWN, f"lead of {learned}", "better in"]
-    return page.table(headings, rows, numbers=(0, *range(2, len(headings))))
+    return [page.table(headings, rows, numbers=(0, *range(2, len(headings))))]
 
 
 def _standing_cells(row: pd.Series) -> list[str]:
@@ -351,10 +272,8 @@ def _papers(league: League) -> list[str]:
     if not verdicts:
         return []
     learned = league.plan.learned
-    settings = {verdict.experiment: verdict for verdict in best_settings(league) if league.plan.settings}
-    headings = ["experiment", "main metric", f"`{learned}`", "best algorithm", "above", "worse than any",
-                "worse than the paper's", "reached", "compared with those in the paper",
-                "compared with the paper's alone", *(["with its best setting"] if settings else [])]  # fmt: skip
+    headings = ["experiment", "main metric", f"`{learned}`", "best algorithm", "above", "worse than any", "reached",
+                "compared with the paper's alone"]  # fmt: skip
     rows = [
         [
             verdict.experiment,
@@ -363,20 +282,12 @@ def _papers(league: League) -> list[str]:
             f"{_four_digits(verdict.estimates[verdict.best])} ({page.cell(verdict.best)})",
             f"{len(verdict.all.above)} of {len(verdict.all.algorithms)}",
             page.cell(_worse(verdict.all.worse)),
-            page.cell(_worse(verdict.own.worse)),
             _yes(verdict.all.is_reached),
-            _yes(verdict.compared.is_reached),
             f"{_yes(verdict.own.is_reached)} ({page.cell(verdict.algorithm)})",
-            *(_setting_cell(settings[verdict.experiment], learned) for _ in range(bool(settings))),
         ]
         for verdict in verdicts
     ]
     return [page.table(headings, rows)]
-
-
-def _setting_cell(verdict: PaperVerdict, learned: str) -> str:
-    name = verdict.learned.removeprefix(f"{learned}, ")
-    return f"{_yes(verdict.all.is_reached)} ({page.cell(name)}: {_four_digits(verdict.estimates[verdict.learned])})"
 
 
 def _yes(is_so: bool) -> str:
@@ -395,28 +306,22 @@ def _friendliness(league: League) -> list[str]:
     table = harms(league)
     if table.empty:
         return []
-    config = league.results["friendliness"].plan["config"]
-    buffers = {name: float(plain["buffer_bdp"]) for name, plain in config["scenarios"].items()}
-    rates_mbps = {plain["flows"][1]["algorithm"]: plain["rate_mbps"] for plain in config["scenarios"].values()}
+    scenarios = league.results["friendliness"].plan["config"]["scenarios"]
     blocks = []
     for victim in table.index.unique("victim"):
         of_victim = table.xs(victim, level="victim")
-        by_name = of_victim.groupby(level="competitor", sort=False)
-        order = by_name["throughput"].mean().sort_values(kind="stable").index
         of_buffers = of_victim["throughput"].groupby(level=["competitor", "scenario"], sort=False).mean().unstack()
         rows = []
-        for name in order:
+        for name in of_buffers.mean(axis=1).sort_values(kind="stable").index:
             frame = of_victim.xs(name, level="competitor")
             strata = frame.index.get_level_values("scenario").tolist()
-            cells = []
-            for column in HARMS:
-                has_interval = column in ("throughput", "throughput_of_own", "delay")
-                cells.append(estimate(frame[column], strata=strata, is_sample=has_interval).text(".3f"))
+            cells = [estimate(frame[column], strata=strata).text(".3f") for column in HARMS]
             rows.append([page.cell(name), *cells, *(f"{value:.2f}" for value in of_buffers.loc[name])])
-        of_all = ["harm to throughput", "against its own kind", "harm to delay", "against its own kind", "share"]
-        headings = ["competitor", *of_all, *(f"{buffers[str(name)]:g} BDP" for name in of_buffers.columns)]
+        buffers = [f"{scenarios[str(name)]['buffer_bdp']:g} BDP" for name in of_buffers.columns]
+        headings = ["competitor", "harm to throughput", "harm to delay", *buffers]
+        rate_mbps = scenarios[str(of_buffers.columns[0])]["rate_mbps"]
         blocks += [
-            f"Beside {page.cell(str(victim))}, on a link of {rates_mbps[str(victim)]:g} Mbit/s:",
+            f"Beside {page.cell(str(victim))}, on a link of {rate_mbps:g} Mbit/s:",
             page.table(headings, rows, numbers=range(1, len(headings))),
         ]
     return blocks
@@ -434,17 +339,16 @@ def _part(part: League, league: League) -> list[str]:
         if suite != ALONE
     )
     runs = sum(result.results["key"].nunique() for result in results)
-    blocks = [
+    native = league.scores.get("generalisation")
+    if native is not None and "generalisation" in part.scores:
+        of_part = part.scores["generalisation"].index.unique("scenario")
+        native = native[native.index.get_level_values("scenario").isin(of_part)]
+    return [
         f"Engine {config['engine']['name']}, seeds {seeds}, {runs} runs of these scenarios: {page.cell(which)}.",
         *_goals(part),
         *_papers(part),
+        *_standings(part, "generalisation", native),
     ]
-    table, native = part.scores.get("generalisation"), league.scores.get("generalisation")
-    if table is not None:
-        if native is not None:
-            native = native[native.index.get_level_values("scenario").isin(table.index.unique("scenario"))]
-        blocks.append(_standings_table(table, part, native))
-    return blocks
 
 
 def _four_digits(found: Estimate) -> str:

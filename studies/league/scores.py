@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -118,14 +117,12 @@ class ScoreComparison:
     """One competitor's score compared with another's, paired by scenario and seed.
 
     Attributes:
-        difference: of the interquartile means over the runs; the interval is over seeds in the same scenarios.
-        in_other_scenarios: of the interquartile means of the scenarios' means, with the scenarios resampled.
+        difference: of the interquartile means of the scenarios' means; the interval is over the scenarios.
         better_in: number of scenarios in which its mean is higher.
         scenarios: number of scenarios.
     """
 
     difference: Estimate
-    in_other_scenarios: Estimate
     better_in: int
     scenarios: int
 
@@ -139,27 +136,14 @@ def compare_scores(table: pd.DataFrame, name: str, other: str) -> ScoreCompariso
         other: the competitor that it is compared with.
     """
     pairs = table[SCORE].unstack("competitor").reindex(columns=[name, other]).dropna()
-    ours, theirs = pairs[name], pairs[other]
-    strata = pairs.index.get_level_values("scenario").tolist()
-    our_means, their_means = (side.groupby(level="scenario", sort=False).mean() for side in (ours, theirs))
-    return ScoreComparison(
-        difference=_difference(ours, theirs, strata),
-        in_other_scenarios=_difference(our_means, their_means, None),
-        better_in=int((our_means > their_means).sum()),
-        scenarios=len(our_means),
-    )
-
-
-def _difference(ours: pd.Series, theirs: pd.Series, strata: Sequence[object] | None) -> Estimate:
-    x, y = (side.to_numpy(dtype=np.float64) for side in (ours, theirs))
+    ours, theirs = (pairs[side].groupby(level="scenario", sort=False).mean() for side in (name, other))
+    x, y = ours.to_numpy(dtype=np.float64), theirs.to_numpy(dtype=np.float64)
 
     def difference(drawn: npt.NDArray[np.float64], axis: int) -> Any:
         places = drawn.astype(np.intp)
         return interquartile_mean(x[places], axis=axis) - interquartile_mean(y[places], axis=axis)
 
     every = np.arange(len(x), dtype=np.float64)
-    return Estimate(
-        float(difference(every, 0)) if len(x) else math.nan,
-        *bootstrap_interval(every, difference, strata=strata),
-        len(x),
-    )
+    value = float(difference(every, 0)) if len(x) else math.nan
+    found = Estimate(value, *bootstrap_interval(every, difference), len(x))
+    return ScoreComparison(found, better_in=int((ours > theirs).sum()), scenarios=len(ours))

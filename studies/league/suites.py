@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,7 +14,6 @@ import pandas as pd
 from rich.console import Console
 from rich.markup import escape
 
-from bbrgym.agents.adversary import WARMUP
 from bbrgym.benchmark.plan import Benchmark, Competitor, find_competitors
 from bbrgym.benchmark.results import BenchmarkResult, load_benchmark
 from bbrgym.benchmark.run import run_benchmark
@@ -23,7 +21,6 @@ from bbrgym.checks import check_keys, check_name
 from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.engine import EngineDescription, describe_engine
 from bbrgym.envs.scenario import Scenario
-from bbrgym.files import DAMAGES, damage
 from studies.experiments import STAND_INS, compose_experiment
 from studies.league.scores import scores
 from studies.papers.published import Paper, load_paper
@@ -34,16 +31,13 @@ ALONE: Final = "alone"
 DRAWN: Final = ("generalisation", "fresh", "wireless")
 """The suites whose scenarios are drawn."""
 
-FOUND: Final = "found"
-"""The suite of scenarios that an adversary found and no training uses (`studies.adversary`), if they are given."""
-
 REDRAWN: Final = "redrawn"
 """The suite of that name of experiment=responsiveness."""
 
 CHANGING: Final = (REDRAWN, "paths")
 """The suites of one flow whose path changes."""
 
-OF_ONE_KIND: Final = (*DRAWN, "varying", *CHANGING, FOUND)
+OF_ONE_KIND: Final = (*DRAWN, "varying", *CHANGING)
 """The suites in which all flows have the same competitor."""
 
 
@@ -54,21 +48,12 @@ class OwnMetric:
     Attributes:
         metric: the paper's main metric: in `bbrgym.benchmark.metrics.METRICS`, or of a flow.
         algorithm: the paper's algorithm.
-        others: all metrics of its published entries and figures.
-        compared: the algorithms that the paper compares.
+        others: all metrics of its published entries and its figure.
     """
 
     metric: str
     algorithm: str
     others: tuple[str, ...] = ()
-    compared: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, paper: Paper, metric: str, algorithm: str, compared: Sequence[str]) -> OwnMetric:
-        """Return it with the metrics that a paper names, except those of its figures over time."""
-        named = [entry.metric for entry in paper.published]
-        named += [metric for figure in paper.figures if figure.kind != "time" for metric in figure.y]
-        return cls(metric, algorithm, tuple(dict.fromkeys(named)), tuple(compared))
 
 
 @dataclass(frozen=True)
@@ -80,7 +65,6 @@ class LeaguePlan:
         learned: the competitor that is compared with all others.
         rival: the competitor whose harm to CUBIC the learned competitor must not exceed.
         yardsticks: competitors that are not judged.
-        settings: names of the learned competitor with other parameters, in the papers' experiments alone.
         suites: configurations for `run_benchmark`, by name.
         own: main metrics of the papers' experiments among the suites.
     """
@@ -89,7 +73,6 @@ class LeaguePlan:
     learned: str
     rival: str
     yardsticks: tuple[str, ...] = ()
-    settings: tuple[str, ...] = ()
     suites: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     own: Mapping[str, OwnMetric] = field(default_factory=dict)
 
@@ -124,8 +107,6 @@ class LeaguePlan:
             REDRAWN: {**league[REDRAWN], "scenarios": _redrawn()},
             "paths": league["paths"],
         }
-        if league[FOUND] is not None:
-            suites[FOUND] = {"warmup": WARMUP, "scenarios": _held_out(Path(league[FOUND]))}
         known = [*suites, *league["papers"]]
         for field_ in ("only", "subset"):
             for suite in league[field_] or ():
@@ -138,15 +119,13 @@ class LeaguePlan:
             only = [*only, ALONE]
         chosen = [suite for suite in known if (subset is None or subset.get(suite)) and (only is None or suite in only)]
         plans, own = {}, {}
-        settings = _settings(common["competitors"], league["learned"], league["settings"])
         for suite in chosen:
             if suite in suites:
                 plans[suite] = {**common, **suites[suite]}
             else:
-                plans[suite], paper, compared = _paper(
-                    suite, {**common, "competitors": [*common["competitors"], *settings]}
-                )
-                own[suite] = OwnMetric.of(paper, **league["papers"][suite], compared=compared)
+                plans[suite], paper = _paper(suite, common)
+                named = [entry.metric for entry in paper.published] + list(paper.figure.y if paper.figure else ())
+                own[suite] = OwnMetric(**league["papers"][suite], others=tuple(dict.fromkeys(named)))
             if subset is not None:
                 plans[suite] = _reduced(suite, plans[suite], subset[suite])
         plan = cls(
@@ -154,7 +133,6 @@ class LeaguePlan:
             learned=league["learned"],
             rival=league["rival"],
             yardsticks=tuple(league["yardsticks"]),
-            settings=tuple(entry["name"] for entry in settings),
             suites={suite: {**fields, "name": f"{name}/{suite}"} for suite, fields in plans.items()},
             own=own,
         )
@@ -172,7 +150,7 @@ class LeaguePlan:
 
 
 _LEAGUE_KEYS: Final = (
-    "learned", "yardsticks", "settings", "rival", "only", "subset", *OF_ONE_KIND, "friendliness", "papers",
+    "learned", "yardsticks", "rival", "only", "subset", *OF_ONE_KIND, "friendliness", "papers",
 )  # fmt: skip
 
 
@@ -193,17 +171,19 @@ class League:
         """The number of failed runs."""
         return sum(len(result.failures) for result in self.results.values())
 
+    def has_runs(self, suite: str) -> bool:
+        """Whether a suite has finished runs."""
+        return suite in self.results and not self.results[suite].results.empty
+
     @cached_property
     def scores(self) -> dict[str, pd.DataFrame]:
         """The scores (`studies.league.scores.scores`) of the suites in which all flows are of one kind, if they ran."""
-        found = {suite: self.results[suite] for suite in OF_ONE_KIND if suite in self.results}
-        return {suite: scores(result) for suite, result in found.items() if not result.results.empty}
+        return {suite: scores(self.results[suite]) for suite in OF_ONE_KIND if self.has_runs(suite)}
 
     def algorithms(self, suite: str) -> list[str]:
         """Return the hand-coded algorithms among a suite's competitors: neither learned nor yardsticks."""
         names = [entry["name"] for entry in self.results[suite].plan["config"]["competitors"]]
-        others = (self.plan.learned, *self.plan.settings, *self.plan.yardsticks)
-        return [name for name in names if name not in others]
+        return [name for name in names if name not in (self.plan.learned, *self.plan.yardsticks)]
 
 
 def compose_league(overrides: Sequence[str] = (), experiment: str = "league") -> dict[str, Any]:
@@ -286,19 +266,6 @@ def _redrawn() -> dict[str, dict[str, Any]]:
     return dict(suites[REDRAWN]["scenarios"])
 
 
-def _held_out(path: Path) -> dict[str, dict[str, Any]]:
-    """Return the held-out scenarios of a file of `studies.adversary`.
-
-    Raises:
-        ValueError: it is not such a file.
-    """
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))["held_out"]
-        return {name: candidate["scenario"] for name, candidate in found.items()}
-    except DAMAGES as error:
-        raise ValueError(f"league.found: '{path}' is no file of studies.adversary: {damage(error)}") from error
-
-
 def _rounded(scenario: Scenario) -> Scenario:
     """Return the scenario with readable values: four significant digits, times to a tenth of a second."""
 
@@ -323,8 +290,8 @@ def _rounded(scenario: Scenario) -> Scenario:
     )
 
 
-def _paper(experiment: str, common: Mapping[str, Any]) -> tuple[dict[str, Any], Paper, list[str]]:
-    """Return a paper's experiment with its own competitors and all others of the league, and the names of its own."""
+def _paper(experiment: str, common: Mapping[str, Any]) -> tuple[dict[str, Any], Paper]:
+    """Return a paper's experiment with its own competitors and all others of the league."""
     config = compose_experiment(f"paper/{experiment}", ["preset=quick", "tracking=none"])["benchmark"]
     has_stock = bool(_described(common["engine"]).comparators)
     competitors = [entry for entry in config["competitors"] if has_stock or _name(entry) not in STAND_INS]
@@ -342,23 +309,7 @@ def _paper(experiment: str, common: Mapping[str, Any]) -> tuple[dict[str, Any], 
             for name, scenario in scenarios.items()
         }
     own = {"scenarios": scenarios, "competitors": competitors, "roles": config["roles"], "warmup": config["warmup"]}
-    compared = [
-        _name(entry) if has_stock else STAND_INS.get(_name(entry), _name(entry)) for entry in config["competitors"]
-    ]
-    return {**common, **own}, paper, compared
-
-
-def _settings(
-    competitors: Sequence[Any], learned: str, settings: Mapping[str, Sequence[float]] | None
-) -> list[dict[str, Any]]:
-    """Return the learned competitor with each of these values of its parameters, named `policy, preference 0.1`."""
-    entry = next((entry for entry in competitors if _name(entry) == learned), learned)
-    plain = {"algorithm": entry} if isinstance(entry, str) else dict(entry)
-    return [
-        {**plain, "name": f"{learned}, {parameter} {value:g}", "parameters": {parameter: value}}
-        for parameter, values in (settings or {}).items()
-        for value in values
-    ]
+    return {**common, **own}, paper
 
 
 def _with_stand_in(flow: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,32 +4,24 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pandas as pd
 
-from bbrgym.benchmark.metrics import FLOW_METRICS, METRICS, Metric
+from bbrgym.benchmark.metrics import METRICS, Metric, find_metric
 from bbrgym.benchmark.results import BenchmarkResult
 from bbrgym.benchmark.statistics import Estimate, estimate
-from bbrgym.benchmark.suites import rest_s
+from bbrgym.benchmark.suites import FIGURES
 from bbrgym.benchmark.tables import run_table
+from bbrgym.benchmark.verdicts import values_of_runs
 from bbrgym.envs.scenario import Scenario
 from studies.league.suites import ALONE, League
 
 MOST_WORSE: Final = 0.02
 """The relative difference from which another metric of an experiment counts as worse."""
 
-
-EVENNESS: Final = "evenness"
-SMALLEST_SHARE: Final = "smallest share"
-
-OWN_METRICS: Final[dict[str, Metric]] = {
-    SMALLEST_SHARE: Metric(SMALLEST_SHARE, "", "smallest of the flows' shares over the equal share", True),
-    EVENNESS: Metric(EVENNESS, "", "smaller over larger of two flows' throughputs", True),
-}
-"""Metrics that stand for metrics of papers that are neither good nor bad themselves."""
 
 # Below a tenth of a percent of the packets, single bursts decide which of two is worse.
 _FEW_PACKETS: Final = 0.001
@@ -50,41 +42,18 @@ def judged_as(metric: str) -> str | None:
     the smallest share, since the papers want equal shares.
     """
     if metric == "throughput_ratio":
-        return EVENNESS
+        return "evenness"
     base = re.sub(r"\[\d+\]$", "", metric)
     if base != metric and base in ("share", "throughput_mbps"):
-        return SMALLEST_SHARE
+        return "smallest_share"
     return metric if base in METRICS and METRICS[base].is_more_better is not None else None
 
 
 def metric_of(metric: str) -> Metric:
     """Return the entry of a metric that `judged_as` gives."""
-    base = re.sub(r"\[\d+\]$", "", metric)
-    return FLOW_METRICS[base] if base != metric else (METRICS | OWN_METRICS)[metric]
-
-
-def measured(runs: pd.DataFrame, metric: str, scenarios: Mapping[str, Scenario]) -> pd.Series:
-    """Return a metric that `judged_as` gives for every run.
-
-    Args:
-        runs: the result of `bbrgym.benchmark.tables.run_table`.
-        metric: name of the metric.
-        scenarios: scenarios of the runs by name.
-
-    Returns:
-        Index (scenario, competitor, seed).
-    """
-    if metric == EVENNESS:
-        ratio = runs["throughput_ratio"]
-        return ratio.where(ratio <= 1, 1 / ratio)
-    if metric == SMALLEST_SHARE:
-        shares = runs[[column for column in runs if re.fullmatch(r"share\[\d+\]", str(column))]]
-        return shares.min(axis=1) * shares.notna().sum(axis=1)
-    values = runs[metric]
-    if metric in ("equilibrium_s", "convergence_s"):
-        rest = {name: rest_s(scenario, metric) for name, scenario in scenarios.items()}
-        values = values.fillna(pd.Series(values.index.get_level_values("scenario").map(rest), index=values.index))
-    return values
+    found = FIGURES[metric].metric if metric in FIGURES else find_metric(metric)
+    assert found is not None
+    return found
 
 
 def estimates(result: BenchmarkResult, metrics: Iterable[str]) -> dict[str, dict[str, Estimate]]:
@@ -100,7 +69,9 @@ def estimates(result: BenchmarkResult, metrics: Iterable[str]) -> dict[str, dict
             str(name): estimate(
                 own, strata=own.index.get_level_values("scenario").tolist(), is_sample=bool(traces[name] > 1)
             )
-            for name, own in measured(runs, metric, scenarios).groupby(level="competitor", sort=False)
+            for name, own in values_of_runs(metric, result.results, runs, scenarios).groupby(
+                level="competitor", sort=False
+            )
         }
         for metric in metrics
     }
@@ -152,55 +123,31 @@ class PaperVerdict:
 
     Attributes:
         experiment: name of the experiment.
-        learned: the learned competitor, or one of its settings.
         metric: the paper's main metric, as `judged_as` gives it.
         algorithm: the paper's algorithm.
         estimates: the main metric of every competitor.
         best: the hand-coded algorithm with the best main metric.
         all: against all hand-coded algorithms.
-        compared: against those that the paper compares.
         own: against the paper's algorithm alone.
     """
 
     experiment: str
-    learned: str
     metric: str
     algorithm: str
     estimates: dict[str, Estimate]
     best: str
     all: Against
-    compared: Against
     own: Against
 
 
 def paper_verdicts(league: League) -> list[PaperVerdict]:
     """Return one verdict per paper experiment that has runs, in the league's order."""
-    return [_paper_verdict(league, suite, league.plan.learned) for suite in _papers_with_runs(league)]
+    own = league.plan.own
+    return [_paper_verdict(league, suite) for suite in own if league.has_runs(suite)]
 
 
-def best_settings(league: League) -> list[PaperVerdict]:
-    """Return the same for the setting of the learned competitor, its default included, that is best in an experiment.
-
-    One that reaches the goal is better than one that does not, then one that is above more algorithms, then one with a
-    better main metric; of equal ones, the default.
-    """
-    names = (league.plan.learned, *league.plan.settings)
-    return [
-        max((_paper_verdict(league, suite, name) for name in names), key=_rank) for suite in _papers_with_runs(league)
-    ]
-
-
-def _rank(verdict: PaperVerdict) -> tuple[bool, int, float]:
-    value = verdict.estimates[verdict.learned].value
-    sign = 1 if metric_of(verdict.metric).is_more_better else -1
-    return verdict.all.is_reached, len(verdict.all.above), sign * value
-
-
-def _papers_with_runs(league: League) -> list[str]:
-    return [suite for suite in league.plan.own if suite in league.results and not league.results[suite].results.empty]
-
-
-def _paper_verdict(league: League, suite: str, learned: str) -> PaperVerdict:
+def _paper_verdict(league: League, suite: str) -> PaperVerdict:
+    learned = league.plan.learned
     result, own = league.results[suite], league.plan.own[suite]
     metric = judged_as(own.metric)
     if metric is None:
@@ -221,13 +168,11 @@ def _paper_verdict(league: League, suite: str, learned: str) -> PaperVerdict:
 
     return PaperVerdict(
         experiment=suite,
-        learned=learned,
         metric=metric,
         algorithm=own.algorithm,
         estimates=of_metric,
         best=_best(of_metric, algorithms, is_more_better),
         all=against(algorithms),
-        compared=against([name for name in algorithms if name in (own.algorithm, *own.compared)]),
         own=against([own.algorithm]),
     )
 
@@ -251,12 +196,9 @@ def _worse(others: dict[str, dict[str, Estimate]], learned: str, names: Sequence
 
 HARMS: Final[dict[str, str]] = {
     "throughput": "1 - throughput beside the competitor / throughput alone",
-    "throughput_of_own": "1 - throughput beside the competitor / throughput beside a flow of the victim's own kind",
     "delay": "1 - mean RTT alone / mean RTT beside the competitor",
-    "delay_of_own": "1 - mean RTT beside a flow of the victim's own kind / mean RTT beside the competitor",
-    "share": "throughput of the competitor over that of the two flows",
 }
-"""The columns of `harms`; all but the last are about the victim."""
+"""The columns of `harms`, about the victim."""
 
 
 def harms(league: League) -> pd.DataFrame:
@@ -264,56 +206,36 @@ def harms(league: League) -> pd.DataFrame:
 
     Harm (Ware et al., "Beyond Jain's Fairness Index: Setting the Bar For The Deployment of Congestion Control
     Algorithms", HotNets 2019) is the fraction that another flow takes of what a victim has alone, from 0 to 1. The bar
-    is the harm that the victim's own kind does: relative to a flow of its own kind, harm is 0 for the kind itself and
-    negative for less. All values compare runs of the same scenario and seed.
+    is the harm that the victim's own kind does. All values compare runs of the same scenario and seed.
 
     Returns:
         Index (victim, scenario, competitor, seed); columns `HARMS`. Empty if runs are missing.
     """
-    beside, alone = league.results.get("friendliness"), league.results.get(ALONE)
     names = ["victim", "scenario", "competitor", "seed"]
-    if beside is None or alone is None or beside.results.empty or alone.results.empty:
+    if not (league.has_runs("friendliness") and league.has_runs(ALONE)):
         return pd.DataFrame(columns=list(HARMS), index=pd.MultiIndex.from_tuples([], names=names), dtype=float)
+    beside = league.results["friendliness"]
     kinds = {name: plain["flows"][1]["algorithm"] for name, plain in beside.plan["config"]["scenarios"].items()}
     runs = run_table(beside.results).reset_index()
     runs["victim"] = runs["scenario"].map(kinds)
     keys = ["scenario", "seed"]
-    free = run_table(alone.results).reset_index()[[*keys, "throughput_mbps[0]", "rtt_mean_ms[0]"]]
-    fair = runs.loc[runs["competitor"] == runs["victim"], [*keys, "throughput_mbps[1]", "rtt_mean_ms[1]"]]
-    runs = runs.merge(free, on=keys, suffixes=("", " alone")).merge(fair, on=keys, how="left", suffixes=("", " of own"))
-    throughput, rtt_ms = runs["throughput_mbps[1]"], runs["rtt_mean_ms[1]"]
+    free = run_table(league.results[ALONE].results).reset_index()[[*keys, "throughput_mbps[0]", "rtt_mean_ms[0]"]]
+    runs = runs.merge(free, on=keys, suffixes=("", " alone"))
     table = pd.DataFrame(
         {
-            "throughput": 1 - throughput / runs["throughput_mbps[0] alone"],
-            "throughput_of_own": 1 - throughput / runs["throughput_mbps[1] of own"],
-            "delay": 1 - runs["rtt_mean_ms[0] alone"] / rtt_ms,
-            "delay_of_own": 1 - runs["rtt_mean_ms[1] of own"] / rtt_ms,
-            "share": runs["share[0]"],
+            "throughput": 1 - runs["throughput_mbps[1]"] / runs["throughput_mbps[0] alone"],
+            "delay": 1 - runs["rtt_mean_ms[0] alone"] / runs["rtt_mean_ms[1]"],
         }
     )
     return table.set_index(pd.MultiIndex.from_frame(runs[names]))
 
 
-class HarmVerdict(NamedTuple):
-    """The mean harm of the learned competitor to a victim's throughput, another's, and the difference of the two.
+def harm_verdict(table: pd.DataFrame, victim: str, name: str, other: str) -> tuple[float, float, Estimate]:
+    """Return the mean harm of two competitors to a victim's throughput, and their difference, from a table of `harms`.
 
     The difference is paired by scenario and seed; its interval is stratified by scenario.
     """
-
-    own: float
-    other: float
-    difference: Estimate
-
-    @property
-    def is_reached(self) -> bool:
-        """Whether the learned competitor's harm is no greater."""
-        return self.own <= self.other
-
-
-def harm_verdict(table: pd.DataFrame, victim: str, name: str, other: str) -> HarmVerdict:
-    """Return the harm of two competitors to one victim, from a table of `harms`."""
-    of_victim = table.xs(victim, level="victim")["throughput"].unstack("competitor")
-    pairs = of_victim[[name, other]].dropna()
+    pairs = table.xs(victim, level="victim")["throughput"].unstack("competitor")[[name, other]].dropna()
     strata: list[Any] = pairs.index.get_level_values("scenario").tolist()
     difference = estimate(pairs[name] - pairs[other], strata=strata)
-    return HarmVerdict(float(pairs[name].mean()), float(pairs[other].mean()), difference)
+    return float(pairs[name].mean()), float(pairs[other].mean()), difference

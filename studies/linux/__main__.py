@@ -16,7 +16,7 @@ from rich.console import Console
 
 from bbrgym import EngineError
 from bbrgym.interruption import run_interruptible
-from studies.linux.cases import parts
+from studies.linux.cases import all_cases
 from studies.linux.report import write_report
 from studies.linux.runs import load_runs, measure_linux
 
@@ -27,20 +27,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--measure", action="store_true", help="measure the missing runs of Linux, and repeat late ones"
     )
-    parser.add_argument("--parts", nargs="+", choices=parts(), default=list(parts()), help="measure these parts only")
-    parser.add_argument("--minutes", type=float, help="start no run that would end later")
     parser.add_argument("--write", type=Path, metavar="FILE", help="page to write")
     chosen = parser.parse_args(arguments)
     console = Console(stderr=True)
     if chosen.measure:
-        cases = [case for name in chosen.parts for case in parts()[name]]
         try:
-            is_done = measure_linux(cases, console, None if chosen.minutes is None else 60 * chosen.minutes)
+            measure_linux(all_cases(), console)
         except EngineError as error:
             console.print(f"Linux was not measured: {error}", soft_wrap=True, markup=False)
             return 1
-        if not is_done:
-            console.print("Runs are left: use the same command again.")
     if chosen.write is not None:
         write_report(load_runs(), chosen.write, console)
         print(f"Page: {chosen.write}")

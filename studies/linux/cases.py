@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
@@ -14,7 +13,6 @@ from bbrgym import Flow, Scenario
 from bbrgym.agents.policy import load_agent
 from bbrgym.baselines.registry import defaults
 from bbrgym.benchmark.plan import Competitor, hash_policies
-from bbrgym.envs.scenario import HEADER_BYTES
 
 WARMUP: Final = 0.25
 """Fraction of each run that is not measured."""
@@ -76,8 +74,7 @@ def describe(scenario: Scenario) -> str:
     """Return a line: link, buffer, random loss, then every flow's algorithm and RTT."""
     flows = [f"{flow.algorithm} {flow.rtt_ms:g} ms" for flow in scenario.flows]
     loss = f", {100 * scenario.loss:g} % loss" if scenario.loss else ""
-    pauses = ", pauses" if scenario.rate_schedule else ""
-    return f"{scenario.rate_mbps:g} Mbit/s, {scenario.buffer_bdp:g} BDP{loss}{pauses}: {', '.join(flows)}"
+    return f"{scenario.rate_mbps:g} Mbit/s, {scenario.buffer_bdp:g} BDP{loss}: {', '.join(flows)}"
 
 
 def _case(scenario: Scenario, runs: int) -> Case:
@@ -101,7 +98,7 @@ GRID: Final = tuple(
         _path(10, 8, ("cubic", 30), ("cubic", 30)),
         _path(100, 1, ("bbr", 10), ("bbr", 20), ("bbr", 50), ("bbr", 150)),
         _path(30, 1, ("policy", 15), ("policy", 30), ("policy", 60), ("policy", 120), loss=0.001),
-        # Two flows of the kernel: those of docs/results/fidelity.md.
+        # Two flows of the kernel.
         _path(100, 5, ("linux-bbr", 10), ("linux-bbr", 50), duration_s=_SLOW_S),
         _path(100, 1, ("linux-bbr", 10), ("linux-bbr", 50), duration_s=_SLOW_S),
         _path(20, 5, ("linux-bbr", 10), ("linux-bbr", 50), duration_s=_SLOW_S),
@@ -118,27 +115,6 @@ GRID: Final = tuple(
     )
 )
 """The scenarios in which simulations are compared with Linux."""
-
-FIDELITY: Final = tuple(
-    case
-    for case in GRID
-    if len(case.scenario.flows) == 2 and all(f.algorithm in STAND_INS for f in case.scenario.flows)
-)
-"""Those of two flows of the kernel, for docs/results/fidelity.md."""
-
-
-def _with_pauses(scenario: Scenario, pause_ms: float) -> Scenario:
-    """Return the scenario with a link on which one packet takes this long, every half second."""
-    pause_s = pause_ms / 1000
-    slow_mbps = 8e-6 * (scenario.packet_bytes + HEADER_BYTES) / pause_s
-    times_s = [place / 2 for place in range(1, math.ceil(2 * scenario.duration_s))]
-    # The full rate returns before the packet ends, so that no other packet is slow.
-    changes = [((time_s, slow_mbps), (time_s + pause_s / 2, scenario.rate_mbps)) for time_s in times_s]
-    return replace(scenario, rate_schedule=tuple(change for pair in changes for change in pair))
-
-
-PAUSES: Final = tuple(_case(_with_pauses(case.scenario, 60), 3) for case in FIDELITY if case.scenario.rate_mbps == 12)
-"""Those of BBR and CUBIC on a link that stands still for 60 ms twice a second."""
 
 
 def over_udp(case: Case) -> Case:
@@ -201,41 +177,10 @@ def league_cases() -> list[Case]:
 BURSTS: Final = {"burst_packets": 0.0}
 """Our BBR sends bursts of about a millisecond, as Linux does for segmentation offload."""
 
-TWIN_RUNS: Final = 3
-_KERNELS: Final = Flow("linux-bbr")
-_OURS: Final = Flow("bbr")
-_OURS_IN_BURSTS: Final = Flow("bbr", parameters=BURSTS)
-TWINS: Final[Mapping[str, tuple[Flow, ...]]] = {
-    "the kernel's, alone": (_KERNELS,),
-    "ours, alone": (_OURS,),
-    "ours in bursts, alone": (_OURS_IN_BURSTS,),
-    "two of the kernel's": (_KERNELS, _KERNELS),
-    "ours, the kernel's": (_OURS, _KERNELS),
-    "ours in bursts, the kernel's": (_OURS_IN_BURSTS, _KERNELS),
-}
-"""Our BBR over UDP and the kernel's over TCP, alone and against each other."""
-
-TWIN_PATHS: Final = (_path(20, 2, ("bbr", 40)), _path(80, 1, ("bbr", 20)))
-
-
-def twin_cases(path: Scenario) -> dict[str, Case]:
-    """Return the cases of `TWINS` on a path."""
-
-    def scenario(flows: Iterable[Flow]) -> Scenario:
-        return replace(path, flows=tuple(replace(flow, rtt_ms=path.flows[0].rtt_ms) for flow in flows))
-
-    return {name: _case(scenario(flows), TWIN_RUNS) for name, flows in TWINS.items()}
-
-
 DUEL: Final = Case("duel", _path(20, 2, ("policy", 40), ("linux-cubic", 40), duration_s=30.0), 1, step_ms=250.0)
 """The run that the figure shows; its trace is kept."""
 
 
-def parts() -> dict[str, list[Case]]:
-    """Return all cases by the part of the page that they belong to."""
-    return {
-        "grid": [*GRID, *PAUSES, *(over_udp(case) for case in GRID if case.is_of_kernel)],
-        "league": league_cases(),
-        "twins": [case for path in TWIN_PATHS for case in twin_cases(path).values()],
-        "duel": [DUEL],
-    }
+def all_cases() -> list[Case]:
+    """Return everything that the page needs of Linux."""
+    return [*GRID, *(over_udp(case) for case in GRID if case.is_of_kernel), *league_cases(), DUEL]

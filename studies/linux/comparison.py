@@ -12,7 +12,7 @@ import pandas as pd
 
 from bbrgym import Scenario
 from bbrgym.benchmark.statistics import Estimate, bootstrap_interval, estimate
-from studies import agreement
+from bbrgym.envs.scenario import HEADER_BYTES
 from studies.linux.cases import BURSTS, STAND_INS, Case
 
 WITHIN: Final = 0.1
@@ -24,7 +24,6 @@ NS3: Final = "ns-3"
 OVER_UDP: Final = "Linux, ours over UDP"
 
 QUEUES: Final = ("link_queue_mean_ms", "link_queue_p95_ms")
-_QUEUE: Final = next(metric for metric in agreement.METRICS if metric.title == "queueing delay")
 
 
 @dataclass(frozen=True)
@@ -34,26 +33,23 @@ class Variant:
     Attributes:
         name: what it brings in.
         parameters: of the algorithm in place of the kernel's, {kernel's algorithm: parameters}.
-        algorithms: in place of the kernel's, {kernel's algorithm: algorithm}, if they are not those of `STAND_INS`.
         jitter_ms: largest delay of each ACK.
     """
 
     name: str
     parameters: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    algorithms: dict[str, str] = field(default_factory=dict)
     jitter_ms: float = 0.0
 
     def changes(self, case: Case) -> bool:
         """Return whether the case is another one with it."""
-        changed = self.parameters.keys() | self.algorithms.keys()
-        return self.jitter_ms > 0 or any(flow.algorithm in changed for flow in case.scenario.flows)
+        return self.jitter_ms > 0 or any(flow.algorithm in self.parameters for flow in case.scenario.flows)
 
     def of(self, case: Case) -> Case:
         """Return the simulated case with this change."""
         flows = tuple(
             replace(
                 flow,
-                algorithm=(STAND_INS | self.algorithms).get(flow.algorithm, flow.algorithm),
+                algorithm=STAND_INS.get(flow.algorithm, flow.algorithm),
                 parameters=self.parameters.get(flow.algorithm, flow.parameters),
                 jitter_ms=max(self.jitter_ms, flow.jitter_ms),
             )
@@ -73,25 +69,15 @@ VARIANTS: Final = (
 """One thing at a time."""
 
 
-HEADINGS: Final = {
-    "throughput_mbps[0]": "first flow, Mbit/s",
-    "throughput_mbps[1]": "second flow, Mbit/s",
-    "share[0]": "share of the first",
-    "link_queue_mean_ms": "queue, ms",
-    "link_queue_p95_ms": "p95 of the queue, ms",
-    "retransmissions": "retransmissions",
-    "retransmission_rate": "retransmissions",
-    "link_utilisation": "utilisation",
-}
-"""{column of `run_table`: heading}"""
-
-
 def scale(metric: str, linux: float, scenario: Scenario) -> float:
     """Return what a difference in a metric is divided by.
 
     Of shares, it is the equal share. Of queues, it is Linux's queue, but at least one packet or a twentieth of the RTT.
     """
-    return 1 / len(scenario.flows) if metric.startswith("share") else _QUEUE.scale(linux, scenario)
+    if metric.startswith("share"):
+        return 1 / len(scenario.flows)
+    packet_ms = 8e-3 * (scenario.packet_bytes + HEADER_BYTES) / scenario.rate_mbps
+    return max(linux, packet_ms, 0.05 * max(flow.rtt_ms for flow in scenario.flows))
 
 
 def judged(scenario: Scenario) -> list[str]:

@@ -33,19 +33,14 @@ from studies.linux.cases import (
     GRID_RUNS,
     LEAGUE_RUNS,
     STAND_INS,
-    TWIN_PATHS,
-    TWINS,
     VICTIM,
     WARMUP,
     Case,
-    describe,
+    all_cases,
     league_case,
     over_udp,
-    parts,
-    twin_cases,
 )
 from studies.linux.comparison import (
-    HEADINGS,
     LINUX,
     NATIVE,
     NS3,
@@ -86,17 +81,16 @@ def write_report(runs: pd.DataFrame, path: Path, console: Console) -> None:
         "runs": _runs(runs),
         "grid": _grid(runs, console),
         "league": _league(runs, console),
-        "twins": _twins(runs, console),
         "duel": _duel(path),
     }
-    page.write_blocks(path, MARK, {name: "\n\n".join(block) or ABSENT for name, block in blocks.items()})
+    page.write_blocks(path, MARK, blocks, ABSENT)
 
 
 def _runs(runs: pd.DataFrame) -> list[str]:
     if runs.empty:
         return []
     of_runs = runs[runs["flow"] == 0]
-    every = [case for of_part in parts().values() for case in of_part]
+    every = all_cases()
     wanted = {(case.key, seed) for case in every for seed in range(1, case.runs + 1)}
     days = sorted(of_runs["day"].unique())
     rows = [
@@ -157,32 +151,22 @@ def _verdict(found: Sequence[Cell]) -> list[str]:
 
 
 def _grid_table(cases: Sequence[Case], table: pd.DataFrame, found: Sequence[Cell]) -> str:
+    """Return a row per scenario, with Linux, native and ns-3 side by side."""
     missed = {(cell.case.name, cell.metric) for cell in found if not cell.is_within()}
     rows = []
     for case in cases:
         of_case = dict(iter(table.xs(case.name, level="scenario").groupby(level="competitor", sort=False)))
-        for who in (LINUX, OVER_UDP, NATIVE, NS3):
-            if who not in of_case:
-                continue
-            frame = of_case[who]
-
-            def text(metric: str, form: str, frame: pd.DataFrame = frame, who: str = who, name: str = case.name) -> str:
-                mark = " **x**" if who == NATIVE and (name, metric) in missed else ""
-                return mean(frame[metric], form) + mark
-
-            shares = [text(f"share[{index}]", ".2f") for index in range(len(case.scenario.flows))]
-            rows.append(
-                [
-                    page.cell(case.name) if who == LINUX else "",
-                    who,
-                    "<br>".join(shares) if len(shares) > 1 else "",
-                    *(text(metric, ".1f") for metric in QUEUES),
-                    text("retransmission_rate", ".2%"),
-                    text("link_utilisation", ".1%"),
-                ]
-            )
-    figures = ["share of each flow", "queue, ms", "p95 of the queue, ms", "retransmissions", "utilisation"]
-    return page.table(["scenario", "", *figures], rows, range(2, 7))
+        row = [page.cell(case.name)]
+        shares = [f"share[{index}]" for index in range(len(case.scenario.flows)) if len(case.scenario.flows) > 1]
+        for metrics, form in ((shares, ".2f"), *(([metric], ".1f") for metric in QUEUES)):
+            for who in (LINUX, NATIVE, NS3):
+                texts = [mean(of_case[who][metric], form) for metric in metrics if who in of_case]
+                marks = [" **x**" if who == NATIVE and (case.name, metric) in missed else "" for metric in metrics]
+                row.append("<br>".join(text + mark for text, mark in zip(texts, marks, strict=False)))
+        rows.append(row)
+    figures = ["share of each flow", "queue, ms", "p95 of the queue, ms"]
+    headings = [f"{figure}: {who}" for figure in figures for who in (LINUX, NATIVE, NS3)]
+    return page.table(["scenario", *headings], rows, range(1, 10))
 
 
 def _causes(found: Sequence[Cell]) -> list[str]:
@@ -275,73 +259,6 @@ def _harm(on_linux: League, in_native: League) -> list[str]:
         f"{inside} of {len(rows)} competitors.",
         page.table(["competitor", "on Linux", "in native", "native less Linux"], rows, (1, 2, 3)),
     ]
-
-
-def _twins(runs: pd.DataFrame, console: Console) -> list[str]:
-    blocks: list[str] = []
-    for path in TWIN_PATHS:
-        cases = twin_cases(path)
-        frame = measured({(name, LINUX): case for name, case in cases.items()}, runs)
-        if frame.empty:
-            return []
-        native = simulated({(name, NATIVE): case.simulated() for name, case in cases.items()}, "native", SEEDS, console)
-        table = run_table(pd.concat([frame, native], ignore_index=True))
-        blocks += [
-            f"### {page.cell(describe(path).partition(':')[0])}, {path.flows[0].rtt_ms:g} ms",
-            _twin_table(table),
-        ]
-        blocks += _explained(table)
-    return blocks
-
-
-_TWIN_COLUMNS: Final = {
-    "throughput_mbps[0]": ".2f",
-    "throughput_mbps[1]": ".2f",
-    "link_queue_mean_ms": ".2f",
-    "link_queue_p95_ms": ".2f",
-    "retransmission_rate": ".2%",
-    "link_utilisation": ".1%",
-}
-"""{column of `run_table`: number format}"""
-
-
-def _twin_table(table: pd.DataFrame) -> str:
-    groups = dict(iter(table.groupby(level=["scenario", "competitor"], sort=False)))
-    rows = [
-        [
-            name if who == LINUX else "",
-            who,
-            *(mean(groups[name, who][column], form) for column, form in _TWIN_COLUMNS.items()),
-        ]
-        for name in TWINS
-        for who in (LINUX, NATIVE)
-        if (name, who) in groups
-    ]
-    return page.table(["flows", "", *(HEADINGS[column] for column in _TWIN_COLUMNS)], rows, range(2, 8))
-
-
-def _explained(table: pd.DataFrame) -> list[str]:
-    """Return how much of the difference between our BBR and the kernel's, each alone, comes from what."""
-    groups = table.groupby(level=["scenario", "competitor"])
-    means = {
-        label: {column: float(frame[column].mean()) for column in _TWIN_COLUMNS if column in frame}
-        for label, frame in groups
-    }
-    kernels, ours, bursts = ((f"{name}, alone", LINUX) for name in ("the kernel's", "ours", "ours in bursts"))
-    if not {kernels, ours, bursts} <= set(means):
-        return []
-    steps = [
-        ("ours less the kernel's", ours, kernels),
-        ("of which bursts for segmentation offload", ours, bursts),
-        ("and the rest of TCP and the host's stack", bursts, kernels),
-        ("for comparison: ours on this host less ours in native", ours, ("ours, alone", NATIVE)),
-    ]
-    columns = [column for column in _TWIN_COLUMNS if column != "throughput_mbps[1]"]
-    rows = [
-        [name, *(f"{means[a][column] - means[b][column]:+{_TWIN_COLUMNS[column]}}" for column in columns)]
-        for name, a, b in steps
-    ]
-    return [page.table(["alone", *(HEADINGS[column] for column in columns)], rows, range(1, 6))]
 
 
 def _duel(path: Path) -> list[str]:

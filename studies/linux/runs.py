@@ -6,7 +6,6 @@ import contextlib
 import os
 import platform
 import re
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -65,10 +64,9 @@ def flawed(cases: Iterable[Case], runs: pd.DataFrame) -> list[tuple[Case, int]]:
 def measure_linux(
     cases: Sequence[Case],
     console: Console,
-    limit_s: float | None = None,
     path: Path = RUNS,
     run: Callable[[Case, int], Trace] | None = None,
-) -> bool:
+) -> None:
     """Measure the missing runs of Linux one at a time, then repeat those with a flaw; the most punctual one is kept.
 
     Every run is written at once, so the command can be stopped and started again.
@@ -76,27 +74,19 @@ def measure_linux(
     Args:
         cases: what to measure.
         console: shows each run and the expected time.
-        limit_s: no run starts that would end later, in s from now.
         path: where the runs are kept.
         run: runs a case with a seed; the default does so on Linux.
-
-    Returns:
-        Whether nothing is left to measure or repeat.
 
     Raises:
         EngineError: Linux cannot be measured here, with the reason.
     """
-    begin = time.monotonic()
     runs = load_runs(path)
     while True:
         left = missing(cases, runs) or flawed(cases, runs)
         if not left:
-            return True
+            return
         case, seed = left[0]
-        spent_s, needs_s = time.monotonic() - begin, case.scenario.duration_s + OVERHEAD_S
-        if limit_s is not None and spent_s + needs_s > limit_s:
-            return False
-        expected_s = sum(other.scenario.duration_s + OVERHEAD_S for other, _ in left)
+        expected_s = sum(other.scenario.duration_s + OVERHEAD_S for other, _ in left[1:])
         host = {
             "load": os.getloadavg()[0],
             "kernel": re.sub(r"[^\d.].*", "", platform.release()),  # without a distribution's suffix
@@ -109,7 +99,7 @@ def measure_linux(
             replace_file(path.with_name(DUEL_TRACE.name), partial(save_trace, trace))
         console.print(
             f"{case.name}, seed {seed}: {trace.flaw or 'punctual'}; {len(left) - 1} runs left, "
-            f"{page.duration(expected_s - needs_s)}",
+            f"{page.duration(expected_s)}",
             highlight=False,
             markup=False,
         )

@@ -31,13 +31,12 @@ def main(arguments: Sequence[str]) -> int:
 def _run(arguments: Sequence[str], console: Console) -> None:
     own, others = split_settings(arguments, {"only": None, "preset": "quick", "write": None})
     only = [own["only"]] if isinstance(own["only"], str) else own["only"]
-    results = run_papers(BENCHMARKS, own["preset"], only, others, console)
-    print_papers(results, console)
+    experiments = run_papers(BENCHMARKS, own["preset"], only, others, console)
+    print_papers(experiments, console)
     if own["write"] is not None:
-        path = Path(own["write"])
-        write_page([result.directory for result in results], path)
-        print(f"Page: {path}")
-    check_failures(sum(len(result.failures) for result in results))
+        write_page(experiments, Path(own["write"]))
+        print(f"Page: {own['write']}")
+    check_failures(sum(len(experiment.result.failures) for experiment in experiments))
 
 
 if __name__ == "__main__":

@@ -16,17 +16,13 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from bbrgym.benchmark.plots import LABELS, over_time
+from bbrgym.benchmark.plots import LABELS
 from bbrgym.benchmark.statistics import number_text
 from bbrgym.benchmark.style import MOST_HIGHLIGHTED, SMALL, Mark, fit_y, lighter, marks_of, name_lines, panels, styled
 from bbrgym.benchmark.tables import summary_table
 from bbrgym.envs.scenario import Scenario
-from bbrgym.envs.trace import Trace
 from studies.papers.published import AXES, TIMES_TO_REACH, PaperFigure, Published
 
-INTERVALS: Final = (
-    "Means over the seeds with 95 % bootstrap intervals (none where the seed changes nothing, or with one seed)."
-)
 MOST_LETTERS: Final = 14
 """Of a name beside a line, if two panels are side by side."""
 LEGEND: Final = 0.3
@@ -40,7 +36,6 @@ def paper_figure(
     results: pd.DataFrame,
     scenarios: Mapping[str, Scenario],
     published: Sequence[Published] = (),
-    traces: Mapping[str, Trace] | None = None,
 ) -> Figure:
     """Draw a figure of a paper.
 
@@ -53,22 +48,17 @@ def paper_figure(
         results: `BenchmarkResult.results`.
         scenarios: the experiment's scenarios by name, in the order in which they are shown.
         published: the paper's entries; those that belong to the figure are drawn.
-        traces: for the kind `time`, a run of the figure's scenario per competitor, by name.
 
     Raises:
         ValueError: there is nothing to show, or two scenarios would be the same point of a line.
     """
-    if figure.kind == "time":
-        if not traces:
-            raise ValueError(f"the figure {figure.title!r} has nothing to show: no run of its scenario is done")
-        return over_time(traces, figure.y, figure.title)
     names = [name for name in scenarios if figure.scenario in (None, name)]
     names = [name for name in names if (results["scenario"] == name).any()]
     if not names:
         raise ValueError(f"the figure {figure.title!r} has nothing to show: no run of its scenarios is done")
-    most = MOST_HIGHLIGHTED if figure.kind == "lines" else None
+    most = None if figure.x is None else MOST_HIGHLIGHTED
     data = _Data.of(results, {name: scenarios[name] for name in names}, published, most)
-    return _lines(figure, data) if figure.kind == "lines" else _bars(figure, data)
+    return _bars(figure, data) if figure.x is None else _lines(figure, data)
 
 
 @dataclass(frozen=True)

@@ -4,54 +4,30 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from bbrgym.benchmark.results import BenchmarkResult, load_benchmark
-from bbrgym.benchmark.statistics import number_text
+from bbrgym.benchmark.results import BenchmarkResult
 from bbrgym.benchmark.tables import summary_table
 from bbrgym.envs.scenario import Scenario
 from studies import page
-from studies.papers.published import AXES, CLAIMS, VERDICTS, Paper, PublishedComparison, compare
-from studies.papers.report import caption, drawn, paper_of, ratio
+from studies.papers.figures import paper_figure
+from studies.papers.published import AXES, VERDICTS, Paper, PublishedComparison
+from studies.papers.run import Experiment
 
 MARK: Final = "studies/papers"
 """What the names of the page's blocks begin with."""
 
-MISLEADING: Final[Mapping[str, Mapping[str, str]]] = {
-    "inorder_loss": {
-        "arrived_mbps": "its throughput (Mbit/s)",
-        "inorder_goodput_mbps": "its goodput (Mbit/s)",
-        "throughput_mbps": "received by the application (Mbit/s)",
-        "inorder_loss": "its loss",
-        "true_loss": "lost in the network / sent",
-    },
-    "rtt_mean_ms[0]": {"rtt_mean_ms[0]": "RTT of flow 0 (ms)", "link_queue_mean_ms": "queueing delay (ms)"},
-}
-"""{a metric whose name in a paper suggests something else: {that and the plain metrics beside it: headings}}"""
 
-
-def write_page(directories: Sequence[Path], path: Path, claims: Path = CLAIMS) -> None:
+def write_page(experiments: Sequence[Experiment], path: Path) -> None:
     """Write the blocks of the page from the finished runs of the papers' experiments and of the ablations.
 
     Equal results give equal files, so the page has no date. Figures go to a folder beside the page that has its name.
 
-    Args:
-        directories: benchmarks of `bbrgym benchmark`: `…/paper-<preset>/<experiment>` or
-            `…/ablation-<preset>/<algorithm>`. A directory without a benchmark is on the page as missing.
-        path: the page, in docs/results: its blocks link to `../../conf` and `../../studies`.
-        claims: the folder of what the papers published.
-
     Raises:
-        ValueError: a benchmark is not the experiment of a paper, two have the same name, or the page lacks marks.
+        ValueError: the page lacks marks.
     """
-    experiments = [_Experiment.of(directory, claims) for directory in directories]
-    names = [experiment.figure_name for experiment in experiments]
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(f"two of the directories are of {name!r}: give one preset per experiment")
     papers = [experiment for experiment in experiments if not experiment.is_ablation]
     ablations = [experiment for experiment in experiments if experiment.is_ablation]
     blocks = {
@@ -60,90 +36,43 @@ def write_page(directories: Sequence[Path], path: Path, claims: Path = CLAIMS) -
         "experiments": [block for experiment in papers for block in _section(experiment, path)],
         "ablations": [block for experiment in ablations for block in _section(experiment, path)],
     }
-    page.write_blocks(path, MARK, {name: "\n\n".join(block) for name, block in blocks.items()})
+    page.write_blocks(path, MARK, blocks)
 
 
-@dataclass(frozen=True)
-class _Experiment:
-    name: str
-    group: str
-    preset: str
-    result: BenchmarkResult | None
-    paper: Paper | None
-    rows: Sequence[PublishedComparison]
-
-    @classmethod
-    def of(cls, directory: Path, claims: Path) -> _Experiment:
-        group, _, preset = directory.resolve().parent.name.partition("-")
-        name = directory.resolve().name
-        try:
-            result = load_benchmark(directory)
-        except FileNotFoundError:
-            return cls(name, group, preset, None, None, ())
-        paper = paper_of(result, claims)
-        return cls(name, group, preset, result, paper, compare(paper, result.results))
-
-    @property
-    def is_ablation(self) -> bool:
-        return self.group == "ablation"
-
-    @property
-    def figure_name(self) -> str:
-        return f"ablation-{self.name}" if self.is_ablation else self.name
-
-    @property
-    def title(self) -> str:
-        return f"{self.name}: which part has the effect?" if self.is_ablation else self.name
-
-    @property
-    def command(self) -> str:
-        preset = f" preset={self.preset}" if self.preset else ""
-        return f"bbrgym benchmark experiment={self.group}/{self.name}{preset}"
-
-    def state(self) -> str:
-        """Return what is missing; empty if nothing is."""
-        if self.result is None:
-            return f"Missing: not run yet (`{self.command}`)."
-        planned = len(self.result.plan["runs"])
-        lost = len(self.result.missing) + len(self.result.failures)
-        if not lost:
-            return ""
-        failed = f", {len(self.result.failures)} failed" if self.result.failures else ""
-        return f"Unfinished: {planned - lost} of {planned} runs are done{failed}."
-
-
-def _runs(experiments: Sequence[_Experiment]) -> list[str]:
-    results = [experiment.result for experiment in experiments if experiment.result is not None]
+def _runs(experiments: Sequence[Experiment]) -> list[str]:
+    results = [experiment.result for experiment in experiments]
     # Experiments share runs, each of which was simulated once.
     wall_s = {key: seconds for result in results for key, seconds in result.wall_s().items()}
-    presets = sorted({experiment.preset for experiment in experiments if experiment.preset})
-    seeds = sorted({", ".join(str(seed) for seed in result.plan["config"]["seeds"]) for result in results})
+    duration = page.duration(sum(wall_s.values()))
     return [
-        f"Preset{'s' if len(presets) > 1 else ''} {' and '.join(presets) or 'none'}, seeds "
-        f"{' and '.join(seeds) or 'none'}: {len(wall_s)} runs, {page.duration(sum(wall_s.values()))} of wall "
-        "time, summed over the runs.",
+        f"{len(wall_s)} runs, {duration} of wall time, summed over the runs.",
         *page.provenance(result.plan for result in results),
     ]
 
 
-def _summary(experiments: Sequence[_Experiment]) -> list[str]:
+def _title(experiment: Experiment) -> str:
+    return f"{experiment.name}: which part has the effect?" if experiment.is_ablation else experiment.name
+
+
+def _state(experiment: Experiment) -> str:
+    """Return how many runs failed; empty if none did."""
+    failures, planned = len(experiment.result.failures), len(experiment.result.plan["runs"])
+    return f"{failures} of {planned} runs failed." if failures else ""
+
+
+def _summary(experiments: Sequence[Experiment]) -> list[str]:
     rows = []
     for experiment in experiments:
-        anchor = re.sub(r"[^\w\- ]", "", experiment.title.lower()).replace(" ", "-")  # as GitHub makes it
-        link = f"[{experiment.name}](#{anchor})"
-        if experiment.paper is None:
-            rows.append([link, "", "", "", "", "", experiment.state()])
-            continue
+        anchor = re.sub(r"[^\w\- ]", "", _title(experiment).lower()).replace(" ", "-")  # as GitHub makes it
         found = [row.verdict for row in experiment.rows]
         counts = [str(found.count(name)) for name in VERDICTS]
+        link = f"[{experiment.name}](#{anchor})"
         rows.append([link, _reference(experiment.paper), *counts, _largest_disagreement(experiment)])
-    if not rows:
-        return ["No experiment."]
     return [page.table(["experiment", "paper", *VERDICTS, "largest disagreement"], rows, numbers=range(2, 6))]
 
 
-def _largest_disagreement(experiment: _Experiment) -> str:
-    parts = [experiment.state()] if experiment.state() else []
+def _largest_disagreement(experiment: Experiment) -> str:
+    parts = [_state(experiment)] if _state(experiment) else []
     wrong = [row for row in experiment.rows if row.agrees is False]
     if wrong:
         # An order has no ratio: it ranks behind all entries that have one.
@@ -156,40 +85,28 @@ def _largest_disagreement(experiment: _Experiment) -> str:
     return page.cell(" ".join(parts))
 
 
-def _section(experiment: _Experiment, path: Path) -> list[str]:
-    blocks = [f"### {experiment.title}"]
-    result, paper = experiment.result, experiment.paper
-    if result is None or paper is None:
-        return [*blocks, experiment.state()]
-    blocks += [f"**{page.cell(paper.title)}** ({_reference(paper)}).", f"Settings: {_settings(result)}."]
-    if state := experiment.state():
+def _section(experiment: Experiment, path: Path) -> list[str]:
+    result = experiment.result
+    blocks = [f"### {_title(experiment)}", f"{_settings(result)}."]
+    if state := _state(experiment):
         blocks.append(f"**{state}**")
     if result.results.empty:
         return blocks
     blocks += _figure(experiment, path)
     if experiment.is_ablation:
         blocks.append(_ablation_table(result))
-    if experiment.rows:
-        rows = [
-            [
-                page.cell(row.what),
-                page.cell(row.published + (f" (“{row.claim.wording}”)" if row.claim.wording else "")),
-                page.cell(row.measured),
-                page.cell(row.agreement),
-                ratio(row),
-            ]
-            for row in experiment.rows
+    rows = [
+        [
+            page.cell(row.what),
+            page.cell(row.published + (f" (“{row.claim.wording}”)" if row.claim.wording else "")),
+            page.cell(row.measured),
+            page.cell(row.agreement),
+            f"{row.ratio:.2f}" if math.isfinite(row.ratio) else "-",
         ]
-        blocks.append(page.table(["quantity", "published", "measured", "agrees", "ratio"], rows, numbers=(4,)))
-        blocks += _reasons(experiment.rows)
-    if not experiment.is_ablation:
-        blocks += _plain_metrics(experiment)
-    file = f"{experiment.group}/{experiment.name}.yaml"
-    blocks.append(
-        f"Reproduce: `{experiment.command}` ([configuration](../../conf/experiment/{file}), "
-        f"[claims and assumptions](../../studies/papers/claims/{file}))."
-    )
-    return blocks
+        for row in experiment.rows
+    ]
+    blocks.append(page.table(["quantity", "published", "measured", "agrees", "ratio"], rows, numbers=(4,)))
+    return blocks + _reasons(experiment.rows)
 
 
 def _reasons(rows: Sequence[PublishedComparison]) -> list[str]:
@@ -205,17 +122,18 @@ def _reasons(rows: Sequence[PublishedComparison]) -> list[str]:
     return ["\n".join(lines)] if lines else []
 
 
-def _figure(experiment: _Experiment, path: Path) -> list[str]:
-    """Return the link to one figure, which shows published numbers if the paper has such a figure."""
-    assert experiment.result is not None
-    assert experiment.paper is not None
-    for figure in sorted(experiment.paper.figures, key=lambda figure: figure.kind == "time"):
-        shown = drawn(figure, experiment.paper, experiment.result)
-        if shown is not None:
-            title = page.cell(figure.title).replace("[", "\\[").replace("]", "\\]")
-            image = f"![{title}]({page.write_figure(shown, path, experiment.figure_name)})"
-            return [image, caption(figure, experiment.result)] if figure.kind == "time" else [image]
-    return []
+def _figure(experiment: Experiment, path: Path) -> list[str]:
+    """Return the link to the figure, which shows published numbers too."""
+    figure, result = experiment.paper.figure, experiment.result
+    if figure is None:
+        return []
+    scenarios = {name: Scenario.from_dict(plain) for name, plain in result.plan["config"]["scenarios"].items()}
+    if figure.scenario is not None and not (result.results["scenario"] == figure.scenario).any():
+        return []
+    shown = paper_figure(figure, result.results, scenarios, experiment.paper.published)
+    title = page.cell(figure.title).replace("[", "\\[").replace("]", "\\]")
+    name = f"ablation-{experiment.name}" if experiment.is_ablation else experiment.name
+    return [f"![{title}]({page.write_figure(shown, path, name)})"]
 
 
 def _ablation_table(result: BenchmarkResult) -> str:
@@ -235,29 +153,6 @@ def _ablation_table(result: BenchmarkResult) -> str:
         rows.append([page.cell(entry["name"]), what + (f" with {parameters}" if parameters else ""), *cells])
     text = page.table(["competitor", "algorithm", *map(page.cell, names)], rows, numbers=range(2, 2 + len(names)))
     return f"Jain's index and mean queueing delay in each scenario:\n\n{text}"
-
-
-def _plain_metrics(experiment: _Experiment) -> list[str]:
-    """Return a table of the misleading metrics of an experiment and of the plain ones, if it has such metrics."""
-    assert experiment.result is not None
-    table = summary_table(experiment.result.results)
-    of_claims = {row.claim.metric for row in experiment.rows}
-    blocks = []
-    for sign, headings_of in MISLEADING.items():
-        if sign not in of_claims:
-            continue
-        columns = [metric for metric in headings_of if (metric, "mean") in table]
-        rows = [
-            [*map(page.cell, index), *(number_text(float(row[metric, "mean"])) for metric in columns)]
-            for index, row in table.iterrows()
-            if isinstance(index, tuple)
-        ]
-        headings = ["scenario", "competitor", *(headings_of[metric] for metric in columns)]
-        blocks += [
-            "The paper's metrics and the plain ones ([what they mean](#metrics-with-misleading-names)):",
-            page.table(headings, rows, numbers=range(2, len(headings))),
-        ]
-    return blocks
 
 
 def _settings(result: BenchmarkResult) -> str:

@@ -18,10 +18,10 @@ import pandas as pd
 from omegaconf import OmegaConf
 
 from bbrgym.benchmark.metrics import FLOW_METRICS, METRICS, find_metric
+from bbrgym.benchmark.results import BenchmarkResult
 from bbrgym.benchmark.statistics import Estimate, bootstrap_interval, number_text
 from bbrgym.benchmark.tables import run_table
 from bbrgym.checks import check_name
-from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.scenario import Scenario
 from studies.records import check_one_of, read_record
 
@@ -31,7 +31,6 @@ CLAIMS: Final = Path(__file__).parent / "claims"
 With `paper: <name>`, `<name>.yaml` has what the experiments of a paper share: their `stated` and `inferred` follow it.
 """
 VERDICTS: Final = ("agrees", "disagrees", "unclear", "not judged")
-KINDS: Final = ("bars", "lines", "time")
 BOUNDS: Final = ("about", "above", "below")
 OVER: Final = ("mean", "min", "max")
 FORMS: Final = ("value", "reduction", "ratio")
@@ -83,29 +82,21 @@ AXES: Final = {
 }
 
 
-def flow_of(metric: str) -> int | None:
-    """Return the flow i of a metric `…[i]`; None for a metric of the run."""
-    index = re.search(r"\[(\d+)\]$", metric)
-    return None if index is None else int(index[1])
-
-
 @dataclass(frozen=True)
 class PaperFigure:
     """A figure of a paper, to be drawn from measurements.
 
     Attributes:
         title: which figure, and what it shows.
-        kind: `bars` (a row per competitor, a bar per metric, a panel per scenario), `lines` (a line per competitor over
-            the axis `x`, a panel per metric), or `time` (columns of the trace over time, a panel per competitor).
-        y: metrics of `run_table`; for `time`, columns of `Trace.rows`.
-        x: for bars `competitor`; for lines one of `AXES`; None for `time`.
+        y: metrics of `run_table`.
+        x: one of `AXES`: a line per competitor, a panel per metric. None: a panel per scenario with a row per
+            competitor and a bar per metric.
         y_label: label of the y-axis, with its unit.
-        scenario: the only scenario shown; None for all. `time` needs one.
+        scenario: the only scenario shown; None for all.
         panel: for lines, one of `AXES`, with a panel per value; None for a single panel.
     """
 
     title: str
-    kind: str
     y: tuple[str, ...]
     x: str | None = None
     y_label: str = ""
@@ -113,29 +104,20 @@ class PaperFigure:
     panel: str | None = None
 
     @classmethod
-    def from_dict(cls, plain: Mapping[str, Any], scenarios: Collection[str]) -> PaperFigure:
-        """Return the figure of a plain mapping; `scenarios` are the names of the experiment's scenarios.
+    def from_dict(cls, plain: Mapping[str, Any], scenarios: Mapping[str, Scenario]) -> PaperFigure:
+        """Return the figure of a plain mapping; `scenarios` are those of the experiment.
 
         Raises:
             ValueError: a value is not valid; the message names it and the valid ones.
         """
         figure = cls(**read_record(cls, "a figure", plain))
         what = f"the figure {figure.title!r}"
-        check_one_of(what, "kind", figure.kind, KINDS)
+        for key, axis in (("x", figure.x), ("panel", figure.panel)):
+            if axis is not None:
+                check_one_of(what, key, axis, AXES)
+        shown = _scenarios(what, () if figure.scenario is None else (figure.scenario,), scenarios, or_all=True)
         for name in figure.y:
-            if figure.kind == "time":
-                check_one_of(what, "y", name, [*FLOW_COLUMNS, *(f"link_{column}" for column in LINK_COLUMNS)])
-            else:
-                _check_metric(name)
-        if figure.kind == "lines":
-            check_one_of(what, "x", figure.x, AXES)
-        elif figure.x not in (None, "competitor"):
-            raise ValueError(f"{what} has x={figure.x!r}: only a figure of kind 'lines' has an axis")
-        if figure.panel is not None:
-            check_one_of(what, "panel", figure.panel, AXES if figure.kind == "lines" else [])
-        if figure.kind == "time" or figure.scenario is not None:
-            (scenario,) = _scenarios(what, (figure.scenario,) if figure.scenario else (), scenarios)
-            return dataclasses.replace(figure, scenario=scenario)
+            _check_metric(name, [scenarios[one] for one in shown])
         return figure
 
 
@@ -149,7 +131,7 @@ class Published:
         competitor: the competitor to which it applies; None for an order.
         value: the number; None for an order.
         bound: `about` if the value is a number; `above` or `below` if it is a bound. Called `is` in the files.
-        over: `mean`, `min` or `max` over several scenarios.
+        over: `mean`, `min` or `max` over several scenarios. In files, `each` is one entry per scenario.
         form: `value`: the metric x itself; `reduction`: 1 - x / y with the metric y of `against`; `ratio`: x / y.
             Called `as` in the files.
         against: the competitor that a reduction or a ratio compares with; None for a value.
@@ -171,15 +153,16 @@ class Published:
     because: str = ""
 
     @classmethod
-    def from_dict(cls, plain: Mapping[str, Any], scenarios: Collection[str], competitors: Collection[str]) -> Published:
-        """Return the entry of a plain mapping; the names are those of the experiment.
+    def from_dict(
+        cls, plain: Mapping[str, Any], scenarios: Mapping[str, Scenario], competitors: Collection[str]
+    ) -> Published:
+        """Return the entry of a plain mapping; scenarios and competitors are those of the experiment.
 
         Raises:
             ValueError: a value is not valid; the message names it and the valid ones.
         """
         keys = {"scenarios": "scenario", "bound": "is", "form": "as"}
         claim = cls(**read_record(cls, "a published entry", plain, keys))
-        _check_metric(claim.metric)
         what = f"the published {claim.metric}"
         check_one_of(what, "as", claim.form, FORMS)
         check_one_of(what, "is", claim.bound, BOUNDS)
@@ -194,11 +177,9 @@ class Published:
             )
         if (claim.form == "value") != (claim.against is None):
             raise ValueError(f"{what}: a reduction and a ratio are against a competitor, a value is not")
-        return dataclasses.replace(
-            claim,
-            scenarios=_scenarios(what, claim.scenarios, scenarios),
-            because=_reasons().get(claim.because, claim.because),
-        )
+        shown = _scenarios(what, claim.scenarios, scenarios)
+        _check_metric(claim.metric, [scenarios[name] for name in shown])
+        return dataclasses.replace(claim, scenarios=shown, because=_reasons().get(claim.because, claim.because))
 
 
 @dataclass(frozen=True)
@@ -210,9 +191,9 @@ class Paper:
         reference: journal, year, number.
         url: link to the paper.
         where: section, figure or table.
-        stated: what the paper says about the setting.
-        inferred: what the paper leaves open and how it is read here, with reasons.
-        figures: its figures.
+        stated: what the paper says about the setting, for readers of the file.
+        inferred: what the paper leaves open and how it is read here, with reasons, for readers of the file.
+        figure: what is drawn.
         published: its numbers and statements.
     """
 
@@ -222,27 +203,35 @@ class Paper:
     where: str = ""
     stated: tuple[str, ...] = ()
     inferred: tuple[str, ...] = ()
-    figures: tuple[PaperFigure, ...] = ()
+    figure: PaperFigure | None = None
     published: tuple[Published, ...] = ()
 
     @classmethod
-    def from_dict(cls, plain: Mapping[str, Any], scenarios: Collection[str], competitors: Collection[str]) -> Paper:
+    def from_dict(
+        cls, plain: Mapping[str, Any], scenarios: Mapping[str, Scenario], competitors: Collection[str]
+    ) -> Paper:
         """Return the paper of a plain mapping, as a file of `CLAIMS` has it.
 
         Args:
             plain: the mapping.
-            scenarios: names of the experiment's scenarios.
+            scenarios: the experiment's scenarios by their names.
             competitors: names of its competitors.
 
         Raises:
             ValueError: a value is not valid; the message names it and the valid ones.
         """
         arguments = read_record(cls, "a paper", plain)
-        for key, made in (
-            ("figures", lambda figure: PaperFigure.from_dict(figure, scenarios)),
-            ("published", lambda entry: Published.from_dict(entry, scenarios, competitors)),
-        ):
-            arguments[key] = tuple(map(made, arguments.get(key, ())))
+        arguments["published"] = tuple(
+            Published.from_dict(one, scenarios, competitors)
+            for entry in arguments.get("published", ())
+            for one in (
+                [entry | {"scenario": name, "over": None} for name in entry["scenario"]]
+                if entry.get("over") == "each"
+                else [entry]
+            )
+        )
+        if "figure" in arguments:
+            arguments["figure"] = PaperFigure.from_dict(arguments["figure"], scenarios)
         return cls(**arguments)
 
 
@@ -268,16 +257,20 @@ def load_paper(
         shared: Any = OmegaConf.to_container(OmegaConf.load(claims / f"{plain.pop('paper')}.yaml"))
         lists = {key: [*shared.get(key, ()), *plain.get(key, ())] for key in ("stated", "inferred")}
         plain = shared | plain | lists
-    paper = Paper.from_dict(plain, scenarios, competitors)
-    named = [(entry.metric, entry.scenarios) for entry in paper.published]
-    for figure in paper.figures:
-        names = tuple(scenarios) if figure.scenario is None else (figure.scenario,)
-        named += [(metric, names) for metric in figure.y]
-    for metric, names in named:
-        flow, flows = flow_of(metric), min(len(scenarios[name].flows) for name in names)
-        if flow is not None and flow >= flows:
-            raise ValueError(f"the paper has {metric!r}, but the flows of its scenario are 0 to {flows - 1}")
-    return paper
+    return Paper.from_dict(plain, scenarios, competitors)
+
+
+def paper_of(result: BenchmarkResult, claims: Path = CLAIMS) -> Paper:
+    """Return the paper whose experiment a benchmark is, by the benchmark's name `<group>-<preset>/<experiment>`.
+
+    Raises:
+        ValueError: there is no such paper, or its claims are not valid.
+    """
+    config = result.plan["config"]
+    group, _, name = config["name"].partition("/")
+    scenarios = {name: Scenario.from_dict(plain) for name, plain in config["scenarios"].items()}
+    competitors = [entry["name"] for entry in config["competitors"]]
+    return load_paper(f"{group.rpartition('-')[0]}/{name}", scenarios, competitors, claims)
 
 
 @dataclass(frozen=True)
@@ -516,14 +509,17 @@ def _reasons() -> dict[str, str]:
     return cast(dict[str, str], OmegaConf.to_container(OmegaConf.load(CLAIMS / "reasons.yaml")))
 
 
-def _check_metric(name: str) -> None:
+def _check_metric(name: str, scenarios: Sequence[Scenario]) -> None:
     if find_metric(name) is None:
         check_name("metric", name, [*METRICS, *(f"{metric}[0]" for metric in FLOW_METRICS)])
+    flow, flows = re.search(r"\[(\d+)\]$", name), min(len(scenario.flows) for scenario in scenarios)
+    if flow is not None and int(flow[1]) >= flows:
+        raise ValueError(f"the paper has {name!r}, but the flows of its scenario are 0 to {flows - 1}")
 
 
-def _scenarios(what: str, named: tuple[str, ...], known: Collection[str]) -> tuple[str, ...]:
-    """Return the named scenarios; the only one, if none is named."""
-    if not named and len(known) != 1:
+def _scenarios(what: str, named: tuple[str, ...], known: Collection[str], or_all: bool = False) -> tuple[str, ...]:
+    """Return the named scenarios; the only one, or all if that is allowed, if none is named."""
+    if not named and len(known) != 1 and not or_all:
         raise ValueError(f"{what} names no scenario, and there are several: {', '.join(known)}")
     for name in named:
         check_one_of(what, "scenario", name, known)

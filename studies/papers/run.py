@@ -15,12 +15,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from bbrgym.benchmark.plan import Benchmark
-from bbrgym.benchmark.results import Failure
+from bbrgym.benchmark.results import BenchmarkResult
 from bbrgym.benchmark.run import run_benchmark
 from bbrgym.checks import check_name
 from studies.experiments import compose_experiment
-from studies.papers.published import VERDICTS, PublishedComparison, compare
-from studies.papers.report import paper_of, paper_sections
+from studies.papers.published import VERDICTS, Paper, PublishedComparison, compare, paper_of
 
 PRESETS: Final = ("quick", "full")
 GROUPS: Final = ("paper", "ablation")
@@ -28,20 +27,27 @@ GROUPS: Final = ("paper", "ablation")
 
 
 @dataclass(frozen=True)
-class PaperResult:
-    """The result of one experiment.
+class Experiment:
+    """The results of a paper's experiment, or of the ablation of an algorithm.
 
     Attributes:
-        experiment: its name in conf/experiment, as `paper/acw-jain`.
-        directory: the directory of its benchmark.
-        failures: failed runs.
-        rows: its published entries and measurements.
+        group: one of `GROUPS`.
+        name: its name in the folder of the group.
+        result: its benchmark.
+        paper: what was published.
+        rows: the published entries and the measurements.
     """
 
-    experiment: str
-    directory: Path
-    failures: list[Failure]
-    rows: list[PublishedComparison]
+    group: str
+    name: str
+    result: BenchmarkResult
+    paper: Paper
+    rows: Sequence[PublishedComparison]
+
+    @property
+    def is_ablation(self) -> bool:
+        """Whether it is the ablation of an algorithm."""
+        return self.group == "ablation"
 
 
 def experiments() -> list[str]:
@@ -62,7 +68,7 @@ def run_papers(
     only: Sequence[str] | None = None,
     overrides: Sequence[str] = (),
     console: Console | None = None,
-) -> list[PaperResult]:
+) -> list[Experiment]:
     """Run the missing runs of the papers' experiments, each a benchmark, one after the other.
 
     A run that two experiments share is simulated once. Failed runs do not stop the others.
@@ -92,33 +98,31 @@ def run_papers(
     done = []
     for count, (name, plan) in enumerate(plans.items(), start=1):
         console.print(f"[bold]{escape(name)}[/bold] ({count} of {len(plans)})", highlight=False)
-        directory = root / plan.name
         command = shlex.join(["bbrgym", "benchmark", f"experiment={name}", *changes])
-        result = run_benchmark(configs[name], directory, console, beside=root, command=command, sections=paper_sections)
-        rows = compare(paper_of(result), result.results)
-        done.append(PaperResult(name, directory, result.failures, rows))
+        result = run_benchmark(configs[name], root / plan.name, console, beside=root, command=command)
+        paper, (group, _, short) = paper_of(result), name.partition("/")
+        done.append(Experiment(group, short, result, paper, compare(paper, result.results)))
     return done
 
 
-def print_papers(results: Sequence[PaperResult], console: Console) -> None:
+def print_papers(experiments: Sequence[Experiment], console: Console) -> None:
     """Print a line per experiment: how many of its published entries agree, and where its report is."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     table.add_column("experiment", no_wrap=True)
     for heading in (*VERDICTS, "failed runs"):
         table.add_column(heading.replace(" ", "\n"), justify="right", no_wrap=True)
     table.add_column("report in", no_wrap=True)
-    for result in results:
-        verdicts = [row.verdict for row in result.rows]
+    for experiment in experiments:
+        verdicts = [row.verdict for row in experiment.rows]
         table.add_row(
-            escape(result.experiment),
+            escape(f"{experiment.group}/{experiment.name}"),
             *(str(verdicts.count(verdict)) for verdict in VERDICTS),
-            str(len(result.failures)),
-            escape("/".join(result.directory.parts[-2:])),
+            str(len(experiment.result.failures)),
+            escape("/".join(experiment.result.directory.parts[-2:])),
         )
     console.print(table)
-    console.print(
-        f"Reports: {results[0].directory.parents[1]}/…/report.html", markup=False, highlight=False, style="dim"
-    )
+    root = experiments[0].result.directory.parents[1]
+    console.print(f"Reports: {root}/…/report.html", markup=False, highlight=False, style="dim")
 
 
 def _chosen(only: Sequence[str] | None) -> list[str]:

@@ -20,7 +20,7 @@ class Recipe:
         title: its heading.
         python: its blocks of Python.
         shell: its blocks for the shell.
-        files: its blocks that are files, by the name in the line before them: "`agent.py`".
+        files: its blocks that are files, by the name in the line before them: "`train.py`".
     """
 
     def __init__(self, title: str, text: str) -> None:

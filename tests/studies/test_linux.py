@@ -6,14 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from pages import empty_page
 from rich.console import Console
 
 from bbrgym import Flow, Scenario, Trace
 from bbrgym.benchmark.tables import run_table
-from studies import fidelity
 from studies.linux import cases, comparison, report, runs
 from studies.linux.cases import Case
 from studies.linux.comparison import LINUX, NATIVE, OVER_UDP, Cell, Variant
@@ -27,12 +25,12 @@ OTHER = Case("other", replace(DUEL, rate_mbps=5), runs=1)
 # Cases
 
 
-def test_every_case_has_a_name_of_its_own_and_a_simulation() -> None:
-    for of_part in cases.parts().values():
-        assert len({case.key for case in of_part}) == len(of_part)
-        for case in of_part:
-            assert not case.simulated().is_of_kernel
-            assert case.simulated().scenario.duration_s == case.scenario.duration_s
+def test_every_case_has_runs_of_its_own_and_a_simulation() -> None:
+    every = cases.all_cases()
+    assert len({case.key for case in every}) == len(every)
+    for case in every:
+        assert not case.simulated().is_of_kernel
+        assert case.simulated().scenario.duration_s == case.scenario.duration_s
 
 
 def test_the_runs_of_an_agent_are_kept_for_one_policy_and_its_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,13 +42,6 @@ def test_the_runs_of_an_agent_are_kept_for_one_policy_and_its_defaults(monkeypat
     monkeypatch.undo()
     monkeypatch.setattr(cases, "hash_policies", lambda scenario: {0: "other"} if scenario == beside.scenario else {})
     assert replace(beside).key != before[0]
-
-
-def test_a_pause_holds_one_packet_for_its_length() -> None:
-    pauses = cases._with_pauses(replace(DUEL, duration_s=1.2), 60)
-    assert [time for time, _ in pauses.rate_schedule] == pytest.approx([0.5, 0.53, 1.0, 1.03])
-    assert 8e-6 * (1000 + 40) / pauses.rate_schedule[0][1] == pytest.approx(0.06)
-    assert pauses.rate_schedule[1][1] == 4
 
 
 # Measuring
@@ -77,7 +68,7 @@ class Host:
 def test_runs_are_made_seed_by_seed_and_late_ones_again(tmp_path: Path) -> None:
     file = tmp_path / "runs.parquet"
     host = Host(0.1, 3.0, 4.0, 0.5, 3.5, 2.0)
-    assert runs.measure_linux([CASE, OTHER], QUIET, path=file, run=host.run)
+    runs.measure_linux([CASE, OTHER], QUIET, path=file, run=host.run)
     first = [("duel", 1), ("other", 1), ("duel", 2)]
     # The latest first; a repeat that is later still leaves the run as it was, and a run is repeated twice at most.
     assert host.ran == [*first, ("duel", 2), ("other", 1), ("other", 1)]
@@ -89,15 +80,13 @@ def test_runs_are_made_seed_by_seed_and_late_ones_again(tmp_path: Path) -> None:
     assert len(kept) == 6
 
 
-def test_a_measurement_resumes_and_has_a_time_limit(tmp_path: Path) -> None:
+def test_a_measurement_resumes(tmp_path: Path) -> None:
     file = tmp_path / "runs.parquet"
     host = Host(0.1)
-    assert not runs.measure_linux([CASE, OTHER], QUIET, limit_s=1.0, path=file, run=host.run)
-    assert host.ran == []
     with pytest.raises(IndexError):  # it has no second run to give
         runs.measure_linux([CASE, OTHER], QUIET, path=file, run=host.run)
     again = Host(0.1, 0.1)
-    assert runs.measure_linux([CASE, OTHER], QUIET, path=file, run=again.run)
+    runs.measure_linux([CASE, OTHER], QUIET, path=file, run=again.run)
     assert [*host.ran[:1], *again.ran] == [("duel", 1), ("other", 1), ("duel", 2)]
     frame = runs.measured({("d", LINUX): CASE}, runs.load_runs(file))
     assert frame[["scenario", "competitor", "seed", "flow"]].values.tolist() == [
@@ -142,10 +131,10 @@ def test_a_cause_is_the_first_rule_that_fits() -> None:
 
 
 def test_a_variant_changes_what_replaces_the_kernel() -> None:
-    variant = Variant("", {"linux-cubic": {"is_paced": 1.0}}, {"linux-cubic": "newreno"}, jitter_ms=0.3)
-    bbr, newreno = variant.of(CASE).scenario.flows
+    variant = Variant("", {"linux-cubic": {"is_paced": 1.0}}, jitter_ms=0.3)
+    bbr, cubic = variant.of(CASE).scenario.flows
     assert (bbr.algorithm, bbr.parameters, bbr.jitter_ms) == ("bbr", {}, 0.3)
-    assert (newreno.algorithm, newreno.parameters) == ("newreno", {"is_paced": 1.0})
+    assert (cubic.algorithm, cubic.parameters) == ("cubic", {"is_paced": 1.0})
     bursts = Variant("", {"linux-bbr": cases.BURSTS})
     assert not bursts.changes(CASE)
     assert variant.changes(CASE)
@@ -157,7 +146,7 @@ def test_a_variant_changes_what_replaces_the_kernel() -> None:
 def test_the_page_without_runs_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "DUEL_TRACE", tmp_path / "duel.parquet")
     report.write_report(runs.load_runs(tmp_path / "none.parquet"), empty_page("linux.md", tmp_path), QUIET)
-    assert (tmp_path / "linux.md").read_text().count(report.ABSENT) == 5
+    assert (tmp_path / "linux.md").read_text().count(report.ABSENT) == 4
 
 
 def test_the_page_of_a_few_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,38 +155,28 @@ def test_the_page_of_a_few_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     both = replace(path, flows=(path.flows[0], replace(path.flows[0], algorithm="linux-cubic")))
     grid = (Case("two", both, 2),)
     competitors = [one for one in cases.COMPETITORS if one.name in ("bbr", "cubic", "linux-cubic")]
-    monkeypatch.setattr(cases, "TWIN_RUNS", 1)
     for module in (cases, report):
         monkeypatch.setattr(module, "ALIKE", {"one": path})
         monkeypatch.setattr(module, "BESIDE", {"beside": both})
         monkeypatch.setattr(module, "ALONE", {"beside": replace(both, flows=both.flows[1:])})
         monkeypatch.setattr(module, "COMPETITORS", competitors)
         monkeypatch.setattr(module, "LEAGUE_RUNS", 1)
-        monkeypatch.setattr(module, "TWIN_PATHS", (path,))
         monkeypatch.setattr(module, "GRID", grid)
         monkeypatch.setattr(module, "DUEL", Case("duel", both, 1))
-    monkeypatch.setattr(cases, "PAUSES", ())
     monkeypatch.setattr(runs, "DUEL", Case("duel", both, 1))
     monkeypatch.setattr(report, "SEEDS", (1, 2))
     monkeypatch.setattr(report, "LEAGUE_SEEDS", (1,))
     monkeypatch.setattr(report, "ENGINES", {"native": NATIVE})
     monkeypatch.setattr(report, "DUEL_TRACE", tmp_path / runs.DUEL_TRACE.name)
     host = Host(*[0.1] * 100)
-    every = [case for of_part in cases.parts().values() for case in of_part]
-    assert runs.measure_linux(every, QUIET, path=tmp_path / "runs.parquet", run=host.run)
+    runs.measure_linux(cases.all_cases(), QUIET, path=tmp_path / "runs.parquet", run=host.run)
     kept = runs.load_runs(tmp_path / "runs.parquet")
     report.write_report(kept, empty_page("linux.md", tmp_path), QUIET)
     text = (tmp_path / "linux.md").read_text()
     assert report.ABSENT not in text
     assert f"| runs | {len(host.ran)} of {len(host.ran)} |" in text
     assert "**reached**, 4 of 4 (shares: 2 of 2; mean queue: 1 of 1; p95 of the queue: 1 of 1)" in text
-    assert "of which bursts for segmentation offload" in text
     assert (tmp_path / "linux" / "duel.png").stat().st_size > 1000
     league = report._league_of(lambda labelled: runs.measured(labelled, kept), lambda case: case)
     assert set(league.results["generalisation"].results["competitor"]) == {"bbr", "cubic", "linux-cubic"}
     assert "for 3 of 3 competitors" in text
-
-
-def test_fidelity_needs_runs_of_linux() -> None:
-    with pytest.raises(ValueError, match=r"no runs of Linux of 100 Mbit/s, 5 BDP: linux-bbr 10 ms, linux-bbr 50 ms"):
-        fidelity.tables(pd.DataFrame(columns=["key", "seed", "flow"]), QUIET)

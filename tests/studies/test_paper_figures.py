@@ -18,7 +18,7 @@ from bbrgym import Flow, Scenario
 from bbrgym.benchmark.style import mark_of
 from bbrgym.benchmark.tables import summary_table
 from studies.papers.figures import paper_figure
-from studies.papers.published import KINDS, PaperFigure, Published
+from studies.papers.published import PaperFigure, Published
 
 FLOWS = (Flow(rtt_ms=10), Flow(rtt_ms=50))
 SCENARIOS = {
@@ -75,7 +75,7 @@ def mean(table: pd.DataFrame, scenario: str, competitor: str, metric: str, stati
 
 
 def test_lines_go_along_the_axis_and_panels_apart(results: pd.DataFrame, table: pd.DataFrame) -> None:
-    figure = drawn(results, PUBLISHED, kind="lines", y=("link_jain",), x="loss", panel="buffer_bdp")
+    figure = drawn(results, PUBLISHED, y=("link_jain",), x="loss", panel="buffer_bdp")
     panels = visible(figure)
     assert [axes.get_title(loc="left") for axes in panels] == ["buffer of 1 BDP", "buffer of 5 BDP"]
     assert [tick.get_text() for tick in panels[0].get_xticklabels()] == ["0", "6"]
@@ -91,7 +91,7 @@ def test_lines_go_along_the_axis_and_panels_apart(results: pd.DataFrame, table: 
 
 
 def test_published_values_stand_where_they_belong(results: pd.DataFrame) -> None:
-    figure = drawn(results, PUBLISHED, kind="lines", y=("link_jain",), x="loss", panel="buffer_bdp")
+    figure = drawn(results, PUBLISHED, y=("link_jain",), x="loss", panel="buffer_bdp")
     shallow, deep = visible(figure)
     assert hollow(shallow) == {(0.0, 0.75, "D")}
     assert hollow(deep) == {(0.06, 0.55, "D"), (0.0, 0.65, "^")}
@@ -100,7 +100,7 @@ def test_published_values_stand_where_they_belong(results: pd.DataFrame) -> None
 
 
 def test_intervals_of_lines(results: pd.DataFrame, table: pd.DataFrame) -> None:
-    axes = visible(drawn(results, kind="lines", y=("link_jain",), x="loss", panel="buffer_bdp"))[0]
+    axes = visible(drawn(results, y=("link_jain",), x="loss", panel="buffer_bdp"))[0]
     interval = next(line for line in axes.get_lines() if line.get_marker() == "None")
     expected = [mean(table, "shallow0", "bbr", "link_jain", statistic) for statistic in ("low", "high")]
     assert list(np.asarray(interval.get_ydata()))[:2] == pytest.approx(expected)
@@ -108,12 +108,12 @@ def test_intervals_of_lines(results: pd.DataFrame, table: pd.DataFrame) -> None:
 
 def test_two_scenarios_are_never_one_point(results: pd.DataFrame) -> None:
     with pytest.raises(ValueError, match=r"'deep0' and 'shallow0' at the same loss=0: give it a panel"):
-        drawn(results, kind="lines", y=("link_jain",), x="loss")
+        drawn(results, y=("link_jain",), x="loss")
 
 
 def test_bars_have_a_row_a_competitor_and_a_panel_a_scenario(results: pd.DataFrame, table: pd.DataFrame) -> None:
     y = ("throughput_mbps[0]", "throughput_mbps[1]")
-    figure = drawn(results, PUBLISHED, kind="bars", y=y, x="competitor", y_label="Mbit/s")
+    figure = drawn(results, PUBLISHED, y=y, y_label="Mbit/s")
     panels = visible(figure)
     assert [axes.get_title(loc="left") for axes in panels] == list(SCENARIOS)
     assert [tick.get_text() for tick in panels[0].get_yticklabels()] == ["bbr", "bbq"]
@@ -132,26 +132,24 @@ def test_bars_have_a_row_a_competitor_and_a_panel_a_scenario(results: pd.DataFra
     assert [text.get_text() for text in legend.get_texts()] == ["flow 0 (10 ms)", "flow 1 (50 ms)", "published"]
 
 
-@pytest.mark.parametrize("kind", ["bars", "lines"])
-def test_what_is_never_reached_is_said(results: pd.DataFrame, kind: str) -> None:
+@pytest.mark.parametrize("axis", [{}, {"x": "loss", "panel": "buffer_bdp"}])
+def test_what_is_never_reached_is_said(results: pd.DataFrame, axis: dict[str, str]) -> None:
     results = results.copy()
     is_bbr = results["competitor"] == "bbr"
     results.loc[is_bbr, "convergence_s"] = math.nan
     results.loc[~is_bbr & (results["seed"] == 1), "convergence_s"] = math.nan
-    axis = {"x": "loss", "panel": "buffer_bdp"} if kind == "lines" else {"x": "competitor"}
-    for axes in visible(drawn(results, kind=kind, y=("convergence_s",), **axis)):
+    for axes in visible(drawn(results, y=("convergence_s",), **axis)):
         said = [text.get_text() for text in axes.texts if text.get_text() not in ("bbr", "bbq")]
         assert sum("never" in text for text in said) == sum("2 of 3" in text for text in said) == len(said) / 2 > 0
 
 
 def test_there_must_be_something_to_show(results: pd.DataFrame) -> None:
-    for kind in KINDS:
-        with pytest.raises(ValueError, match="'Figure 1' has nothing to show"):
-            drawn(results[:0], kind=kind, y=("link_jain",), x="loss", scenario="deep0")
+    with pytest.raises(ValueError, match="'Figure 1' has nothing to show"):
+        drawn(results[:0], y=("link_jain",), x="loss", scenario="deep0")
 
 
 def test_one_seed_has_no_interval() -> None:
     once = made_up_results(SCENARIOS, seeds=1)
-    (axes,) = visible(drawn(once, kind="bars", y=("link_jain",), x="competitor", scenario="deep6"))
+    (axes,) = visible(drawn(once, y=("link_jain",), scenario="deep6"))
     assert len(axes.patches) == 2
     assert not axes.collections

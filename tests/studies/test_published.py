@@ -15,11 +15,12 @@ from bbrgym import Flow, Scenario
 from studies.papers.published import AXES, Paper, PublishedComparison, compare, load_paper
 
 NAMES = ["bbr", "bbq", "da-bbr", "bbr-acw"]
+TWO_FLOWS = Scenario(flows=(Flow(rtt_ms=10), Flow(rtt_ms=50)))
 
 
 def paper(*published: Mapping[str, Any], scenarios: Sequence[str] = ("s", "t"), **others: Any) -> Paper:
     plain = {"title": "A paper", "published": list(published)} | others
-    return Paper.from_dict(plain, scenarios, NAMES)
+    return Paper.from_dict(plain, dict.fromkeys(scenarios, TWO_FLOWS), NAMES)
 
 
 def results_of(
@@ -241,11 +242,7 @@ FULL: dict[str, Any] = {
     "where": "figure 1",
     "stated": ["DropTail"],
     "inferred": ["delay is RTT: it says so elsewhere"],
-    "figures": [
-        {"title": "bars", "kind": "bars", "y": ["share[0]", "share[1]"], "y_label": "share"},
-        {"title": "lines", "kind": "lines", "x": "rtt_ratio", "y": ["link_jain"], "panel": "rate_mbps"},
-        {"title": "time", "kind": "time", "y": ["rtt_mean_ms", "link_queue_mean_ms"], "scenario": "s"},
-    ],
+    "figure": {"title": "lines", "x": "rtt_ratio", "y": "link_jain", "panel": "rate_mbps"},
     "published": [
         {"metric": "share[0]", "scenario": "s", "competitor": "bbr", "value": 0.1, "wording": "about a tenth"},
         {"metric": "link_jain", "scenario": ["s", "t"], "competitor": "bbq", "is": "above", "value": 0.9},
@@ -257,20 +254,20 @@ FULL: dict[str, Any] = {
 
 
 def test_a_paper_from_its_plain_form() -> None:
-    made = Paper.from_dict(FULL, ["s", "t"], NAMES)
-    assert (made.where, made.stated, len(made.figures), len(made.published)) == ("figure 1", ("DropTail",), 3, 5)
+    made = Paper.from_dict(FULL, dict.fromkeys(("s", "t"), TWO_FLOWS), NAMES)
+    assert (made.where, made.stated, len(made.published)) == ("figure 1", ("DropTail",), 5)
+    assert made.figure is not None
+    assert (made.figure.x, made.figure.y) == ("rtt_ratio", ("link_jain",))
     assert (made.published[1].bound, made.published[2].form, made.published[3].over) == ("above", "ratio", "min")
     assert made.published[1].scenarios == ("s", "t")
 
 
 def test_the_only_scenario_need_not_be_named() -> None:
-    time = {"title": "time", "kind": "time", "y": "rtt_mean_ms"}
-    made = paper({"metric": "link_jain", "order": NAMES}, scenarios=["s"], figures=[time])
+    made = paper({"metric": "link_jain", "order": NAMES}, scenarios=["s"])
     assert made.published[0].scenarios == ("s",)
-    assert (made.figures[0].scenario, made.figures[0].y) == ("s", ("rtt_mean_ms",))
 
 
-FIGURE = {"title": "f", "kind": "lines", "x": "loss", "y": ["link_jain"]}
+FIGURE = {"title": "f", "x": "loss", "y": ["link_jain"]}
 SHARES = {"metric": "share[2]", "order": ["bbq", "bbr"]}
 
 
@@ -294,21 +291,18 @@ SHARES = {"metric": "share[2]", "order": ["bbq", "bbr"]}
         ({"published": [ENTRY | {"wording": 3}]}, "a published entry has 3 in wording: it must be a text"),
         ({"published": {"metric": "link_jain"}}, "a paper has published=.*: it must be a list"),
         ({"published": [SHARES | {"scenario": "s"}]}, r"'share\[2\]', but the flows of its scenario are 0 to 1"),
-        ({"figures": [FIGURE | {"kind": "pie"}]}, "the figure 'f': unknown kind 'pie'; known: bars, lines, time"),
-        ({"figures": [FIGURE | {"y": []}]}, "a figure has no y"),
-        ({"figures": [FIGURE | {"x": None}]}, "unknown x None; known: rtt_ratio"),
-        ({"figures": [FIGURE | {"panel": "rate"}]}, r"unknown panel 'rate' \(did you mean 'rate_mbps'\?\)"),
-        ({"figures": [FIGURE | {"kind": "bars"}]}, "has x='loss': only a figure of kind 'lines' has an axis"),
-        ({"figures": [FIGURE | {"kind": "time", "x": None}]}, "unknown y 'link_jain'"),
-        ({"figures": [FIGURE | {"kind": "time", "x": None, "y": ["rtt_mean_ms"]}]}, "names no scenario"),
-        ({"figures": [FIGURE | {"y": "share[2]"}]}, r"'share\[2\]', but the flows of its scenario are 0 to 1"),
+        ({"figure": FIGURE | {"y": []}}, "a figure has no y"),
+        ({"figure": FIGURE | {"x": "rate"}}, r"unknown x 'rate' \(did you mean 'rate_mbps'\?\)"),
+        ({"figure": FIGURE | {"panel": "rate"}}, r"unknown panel 'rate' \(did you mean 'rate_mbps'\?\)"),
+        ({"figure": FIGURE | {"scenario": "u"}}, "the figure 'f': unknown scenario 'u'; known: s, t"),
+        ({"figure": FIGURE | {"y": "share[2]"}}, r"'share\[2\]', but the flows of its scenario are 0 to 1"),
         ({"authors": []}, "a paper: unknown key 'authors'; known: title, reference"),
         ({"stated": ["ns-3", {"buffer": "1 BDP"}]}, "in stated: it must be a text"),
     ],
 )
 def test_a_mistake_is_refused_by_name(tmp_path: Path, plain: dict[str, Any], message: str) -> None:
     (tmp_path / "x.yaml").write_text(json.dumps({"title": "A paper", **plain}))
-    scenarios = dict.fromkeys(("s", "t"), Scenario(flows=(Flow(rtt_ms=10), Flow(rtt_ms=50))))
+    scenarios = dict.fromkeys(("s", "t"), TWO_FLOWS)
     with pytest.raises(ValueError, match=message):
         load_paper("x", scenarios, NAMES, tmp_path)
 

@@ -251,6 +251,14 @@ def test_cfg_prints_and_runs_nothing(capsys: pytest.CaptureFixture[str]) -> None
     assert not Path("runs").exists()
 
 
+def test_an_experiment_of_trainings_is_no_benchmark(capsys: pytest.CaptureFixture[str]) -> None:
+    folder = Path("mine/experiment")
+    folder.mkdir(parents=True)
+    (folder / "long.yaml").write_text("# @package _global_\ntrain: {total_steps: 1000000}\n")
+    assert main(["benchmark", "--config-dir", "mine", "experiment=long"]) == 1
+    assert "experiment=long belongs to bbrgym train, not to benchmark" in capsys.readouterr().err
+
+
 def test_a_demonstration_from_training_to_the_report(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,31 +49,35 @@ FORMULAS: dict[str, tuple[dict[str, float], float]] = {
     "delivery_rate_ratio": ({"delivery_rate_mbps": 8, "max_bandwidth_mbps": 10}, 0.8),
     "log_delivery_rate_ratio": ({"delivery_rate_mbps": 8, "max_bandwidth_mbps": 10}, math.log2(0.8)),
     "send_rate_ratio": ({"send_rate_mbps": 9, "delivery_rate_mbps": 8}, 1.125),
-    "queueing_ratio": ({"rtt_mean_ms": 75, "base_rtt_ms": 50}, 0.5),
-    "log_rtt_ratio": ({"rtt_mean_ms": 75, "base_rtt_ms": 50}, math.log2(1.5)),
-    "rtt_last_ratio": ({"rtt_last_ms": 100, "base_rtt_ms": 50}, 2),
-    "log_rtt_last_ratio": ({"rtt_last_ms": 100, "base_rtt_ms": 50}, 1),
+    "queueing_ratio": ({"rtt_mean_ms": 75, "min_rtt_ms": 50}, 0.5),
+    "log_rtt_ratio": ({"rtt_mean_ms": 75, "min_rtt_ms": 50}, math.log2(1.5)),
+    "rtt_last_ratio": ({"rtt_last_ms": 100, "min_rtt_ms": 50}, 2),
+    "log_rtt_last_ratio": ({"rtt_last_ms": 100, "min_rtt_ms": 50}, 1),
     "in_flight_ratio": ({"in_flight_packets": 90, "bdp_packets": 60}, 1.5),
     "cwnd_ratio": ({"cwnd_packets": 90, "bdp_packets": 60}, 1.5),
     "log_in_flight_ratio": ({"in_flight_packets": 90, "bdp_packets": 60}, math.log2(1.5)),
     "log_cwnd_ratio": ({"cwnd_packets": 90, "bdp_packets": 60}, math.log2(1.5)),
-    "log_backlog": (PIPE | {"rtt_mean_ms": 75, "base_rtt_ms": 50}, math.log2(1 + 24)),
-    "log_least_backlog": (PIPE | {"rtt_min_ms": 75, "base_rtt_ms": 50}, math.log2(1 + 24)),
+    "log_backlog": (PIPE | {"rtt_mean_ms": 75, "min_rtt_ms": 50}, math.log2(1 + 24)),
+    "log_least_backlog": (PIPE | {"rtt_min_ms": 75, "min_rtt_ms": 50}, math.log2(1 + 24)),
     "log_standing_rtt_ratio": ({"standing_rtt_ms": 75, "lowest_rtt_ms": 50}, math.log2(1.5)),
     "log_standing_backlog": (
-        PIPE | {"rtt_mean_ms": 75, "lowest_rtt_ms": 25, "base_rtt_ms": 50},
+        PIPE | {"rtt_mean_ms": 75, "lowest_rtt_ms": 25, "min_rtt_ms": 50},
         math.log2(1 + 48),
     ),
-    "log_stale_rtt_ratio": ({"base_rtt_ms": 75, "lowest_rtt_ms": 50}, math.log2(1.5)),
+    "log_stale_rtt_ratio": ({"min_rtt_ms": 75, "lowest_rtt_ms": 50}, math.log2(1.5)),
     "log_rate_decline": ({"highest_bandwidth_mbps": 10, "delivery_rate_mbps": 2}, math.log2(5)),
-    "log_queueing_delay": ({"rtt_mean_ms": 75, "base_rtt_ms": 50}, math.log10(25)),
+    "log_queueing_delay": ({"rtt_mean_ms": 75, "min_rtt_ms": 50}, math.log10(25)),
+    "log_rtt_spread": ({"rtt_max_ms": 75, "rtt_min_ms": 50}, math.log10(25)),
+    "log_jitter": ({"rtt_jitter_ms": 50}, math.log10(50)),
+    "log_jitter_backlog": (PIPE | {"rtt_jitter_ms": 25, "min_rtt_ms": 50}, math.log2(1 + 24)),
     "loss_rate": ({"lost_packets": 5, "sent_packets": 50}, 0.1),
     "log_loss_rate": ({"lost_packets": 5, "sent_packets": 50}, -1),
     "log_bdp": ({"bdp_packets": 60}, math.log10(60)),
-    "log_base_rtt": ({"base_rtt_ms": 50}, math.log10(50)),
+    "log_min_rtt": ({"min_rtt_ms": 50}, math.log10(50)),
     "log_delivery_rate": ({"delivery_rate_mbps": 8}, math.log10(8)),
     "log_max_bandwidth": ({"max_bandwidth_mbps": 8}, math.log10(8)),
     "log_cwnd_gain": ({"steered_cwnd_gain": 3}, math.log2(3)),
+    "asinh_excess_window": ({"steered_cwnd_gain": 1.5, "bdp_packets": 60}, math.asinh(30)),
     "log_pacing_gain": ({"steered_pacing_gain": 0.5}, -1),
     "preference": ({"preference": 0.3}, 0.3),
     "is_startup": ({"mode": 0}, 1),
@@ -130,7 +134,7 @@ class TestObservation:
             assert observed(name, row | {column: math.nan}) == feature.neutral
             for extreme in (0.0, 1e-9, 1e9, -1.0):
                 assert feature.low <= observed(name, row | {column: extreme}) <= feature.high
-        if len(row) > 1 and name != "log_queueing_delay":  # a divisor or its factor
+        if len(row) > 1 and name not in ("log_queueing_delay", "log_rtt_spread"):  # a divisor or its factor
             assert observed(name, row | {column: 0.0}) == feature.neutral
 
     @settings(max_examples=50)

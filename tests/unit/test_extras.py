@@ -17,10 +17,10 @@ from bbrgym.envs.trace_file import load_trace
 from bbrgym.extras import extra_of, optional, require
 
 SMALL = ["engine=native", "scenario=single", "scenario.duration_s=1", "tracking=none"]
-TRAIN = ["train", *SMALL, "train.total_steps=64", "train.prepare_steps=8", "train.eval_episodes=1", "agent.n_steps=32"]
+TRAIN = ["train", *SMALL, "train.total_steps=64", "train.eval_episodes=1", "agent.n_steps=32"]
 RUNS = ["benchmark.engine=native", "benchmark.competitors=[bbr]", "benchmark.seeds=[1]", "benchmark.executor.workers=1"]
 COMMANDS: dict[str, tuple[list[str], set[str]]] = {
-    "train": (TRAIN, {"torch", "stable_baselines3", "sb3_contrib", "filelock"}),
+    "train": (TRAIN, {"torch", "stable_baselines3", "filelock"}),
     "train, Optuna": ([*TRAIN, "hydra/sweeper=optuna", "agent.gamma=choice(0.9)", "-m"], {"optuna"}),
     "train, Ray": ([*TRAIN, "hydra/launcher=ray_local", "-m"], {"ray"}),
     "train, SLURM": ([*TRAIN, "hydra/launcher=slurm", "-m"], {"submitit"}),
@@ -91,7 +91,7 @@ def test_every_optional_package_has_its_extra() -> None:
         "postgresql",
     }  # engines, environments, settings of a benchmark
     assert {extra_of(package) for _, packages in COMMANDS.values() for package in packages} == extras - without_command
-    assert (extra_of("pettingzoo"), extra_of("sb3_contrib"), extra_of("numpy")) == ("multi", "train", None)
+    assert (extra_of("pettingzoo"), extra_of("stable_baselines3"), extra_of("numpy")) == ("multi", "train", None)
     assert extra_of("upath") == "storage"
 
 

@@ -194,7 +194,7 @@ class TestEverywhere:
         """A feature that is always neutral needs a column that the engine does not fill."""
         observation = Observation(tuple(FEATURES))
         # The minimum RTT is probed again after ten seconds, in ProbeRTT. CUBIC keeps the queue from draining.
-        flow = Flow("agent", rtt_ms=40.0, parameters={"base_rtt_window_s": 10, "preference": 0.2})
+        flow = Flow("agent", rtt_ms=40.0, parameters={"preference": 0.2})
         scenario = Scenario(
             rate_mbps=4.0, buffer_bdp=2.0, loss=0.001, duration_s=13.0, flows=(flow, Flow("cubic", 40.0))
         )

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from ack_path import MS, PACKET, Path, ack_event
+from bbr_rounds import PROBE_RTT
 from policies import FIXED, PINNED, ByHand, NumpyPolicy, careful_agent, make_agent, networks
 
 from bbrgym import Flow, Scenario, Trace, _controllers, _native, make_engine, simulate
@@ -336,10 +337,9 @@ def test_it_cannot_be_steered_and_without_a_policy_keeps_its_gains() -> None:
 def test_its_flow_has_the_model_of_its_training(model: str) -> None:
     path = Path(make(make_agent(action={"model": model})))
     path.run_until(3_000)
-    path.rtt_ms = 60
     seen = path.watch(18_000)
-    follows = (seen["base_rtt_ms"] == seen["min_rtt_ms"]).all()
-    assert follows == (model == "bbr"), "the default's base_rtt is of twenty seconds, BBR's min_rtt of ten"
+    packets = seen[seen["mode"] == PROBE_RTT]["cwnd"].min() / PACKET
+    assert (packets == 4) == (model == "bbr"), "the default's ProbeRTT keeps more in flight"
 
 
 def test_it_sees_the_preference_of_its_flow_from_the_first_decision_on() -> None:
@@ -430,7 +430,8 @@ def test_the_model_of_its_training_is_that_of_flows_that_it_steers(tmp_path: Fil
     driven = agent.spec.action.on(scenario)
     outside = simulate(driven, "native", SEED, 100.0, agent.policy(driven))
     for trace in (inside, outside):
-        np.testing.assert_array_equal(column(trace, "base_rtt_ms"), column(trace, "min_rtt_ms"))
+        probing = np.where(column(trace, "mode") == PROBE_RTT, column(trace, "cwnd_packets"), math.inf)
+        assert probing.min() == 4, "BBR's window in ProbeRTT"
     assert driven.flows[1].parameters == {"is_bbr_model": 0}
 
 

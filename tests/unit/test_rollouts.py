@@ -118,14 +118,12 @@ class Recorded:
         return actions, values, log_probs
 
 
-def make_models(
-    critic: tuple[str, ...] = (), scenario: Scenario | Distribution = DRAWN, **agent: Any
-) -> list[BaseAlgorithm]:
+def make_models(scenario: Scenario | Distribution = DRAWN, **agent: Any) -> list[BaseAlgorithm]:
     """Make two equal learners that have begun to learn."""
     spec = EpisodeSpec(scenario, observation=Observation(history=2), engine="native")
     models = []
     for _ in range(2):
-        env = VecMonitor(SharedPolicyVecEnv(spec, 3, critic))
+        env = VecMonitor(SharedPolicyVecEnv(spec, 3))
         model = make_model(SMALL | {"n_steps": STEPS, "batch_size": 15, **agent}, env, seed=4)
         inputs = StandardiseObservation.of(model)
         inputs.mean[:], inputs.scale[:] = 0.3, 1.7
@@ -135,10 +133,9 @@ def make_models(
     return models
 
 
-@pytest.mark.parametrize("critic", [(), ("log_flows", "link_queue")])
-def test_the_learner_collects_the_same_in_torch(critic: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_learner_collects_the_same_in_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stable-Baselines3's own loop, with the same seed, fills its buffer with the same, up to rounding."""
-    models = make_models(critic)
+    models = make_models()
     model, twin = models
     for seed in range(2):
         torch.manual_seed(seed)
@@ -174,7 +171,7 @@ def test_the_learner_collects_the_same_in_torch(critic: tuple[str, ...], monkeyp
 )
 def test_an_update_is_that_of_stable_baselines3(agent: dict[str, Any]) -> None:
     """In weights to the last bit, and in what is logged, if all flows take part in all steps."""
-    models = make_models(("log_flows",), Scenario(duration_s=1.2, flows=(Flow("agent"), Flow("cubic"))), **agent)
+    models = make_models(Scenario(duration_s=1.2, flows=(Flow("agent"), Flow("cubic"))), **agent)
     for seed in range(2):
         for model, train in zip(models, (type(models[0]).train, PPO.train), strict=True):
             model.env.seed(seed)

@@ -7,7 +7,7 @@ import pytest
 
 from bbrgym import Flow, Scenario
 from bbrgym.agents.policy import scripted_agent
-from bbrgym.agents.scripted import RULES, BacklogRule, CompetitiveRule
+from bbrgym.agents.scripted import RULES, BacklogRule
 from bbrgym.envs.action import Action
 from bbrgym.envs.observation import Observation
 from bbrgym.envs.trace import simulate
@@ -43,26 +43,20 @@ def test_a_flow_keeps_its_backlog_above_one_bdp(rule: type[BacklogRule], history
     assert gains(scripted, log_bdp=1.0) == (pytest.approx(1.6, rel=1e-5), pytest.approx(1.1))
 
 
-def test_in_packets_the_competitive_rule_needs_no_bdp() -> None:
-    observation = Observation(("log_stale_rtt_ratio", "log_rate_decline"))
-    scripted = CompetitiveRule(observation, PACKETS)
+def test_in_packets_the_rule_needs_no_bdp() -> None:
+    observation = Observation(("log_rate_decline",))
+    scripted = BacklogRule(observation, PACKETS)
     action = scripted.forward(observation.neutral[np.newaxis])
     for bdp in (10.0, 1000.0):
         assert PACKETS.gains(action[0], bdp) == (pytest.approx(1.0 + 6.0 / bdp, rel=1e-5), pytest.approx(1.1))
-    with pytest.raises(ValueError, match=r"'competitive' needs the features log_bdp, .*; 'log_bdp' is missing"):
-        CompetitiveRule(observation, Action())
+    with pytest.raises(ValueError, match="'backlog' needs the features log_bdp; 'log_bdp' is missing"):
+        BacklogRule(observation, Action())
 
 
-@pytest.mark.parametrize(
-    ("preference", "backlog", "growth"), [(0.0, 3, 0), (0.25, 6 / 2**0.5, 1), (0.5, 6, 16), (1.0, 12, 256)]
-)
-def test_a_preference_for_its_share_means_more_packets(preference: float, backlog: float, growth: float) -> None:
-    observation = Observation(("log_stale_rtt_ratio", "log_rate_decline", "preference"))
-    rule = CompetitiveRule(observation, PACKETS)
-    for stale, decline in ((0.0, 0.0), (1.0, 2.0)):
-        seen = np.array([[stale, decline, preference]], dtype=np.float32)
-        # The queue doubles the RTT, and a quarter of the highest bandwidth is left: half of what the flow competes for.
-        assert rule.backlogs(seen) == pytest.approx([backlog * (1 + growth * stale)])
+@pytest.mark.parametrize(("preference", "backlog"), [(0.0, 3), (0.25, 6 / 2**0.5), (0.5, 6), (1.0, 12)])
+def test_a_preference_for_its_share_means_more_packets(preference: float, backlog: float) -> None:
+    rule = BacklogRule(Observation(("log_rate_decline", "preference")), PACKETS)
+    assert rule.backlogs(np.array([[0.0, preference]], dtype=np.float32)) == pytest.approx([backlog])
 
 
 def test_noise_in_place_of_a_queue_means_more_packets() -> None:
@@ -73,36 +67,6 @@ def test_noise_in_place_of_a_queue_means_more_packets() -> None:
         BacklogRule(Observation(("log_bdp",)), PACKETS, noise_ms=0.3)
 
 
-def test_either_window_shows_that_the_queue_never_drains() -> None:
-    rule = CompetitiveRule(Observation(("log_stale_rtt_ratio", "log_rate_decline", "log_standing_rtt_ratio")), PACKETS)
-    # Half of what the flow competes for is missing, and the RTT has doubled: 1 + 16 times its backlog.
-    for stale, standing in ((1.0, 0.0), (0.0, 1.0), (1.0, 0.5)):
-        assert rule.backlogs(np.array([[stale, 2.0, standing]], dtype=np.float32)) == pytest.approx([6 * 17])
-
-
-def test_it_takes_two_signs_to_compete() -> None:
-    rule = CompetitiveRule(Observation(), PACKETS)
-    stale, declined = {"log_stale_rtt_ratio": 2.0}, {"log_rate_decline": 3.0}
-    for alone in (stale, declined, stale | {"log_rate_decline": 1.0}):
-        assert gains(rule, log_bdp=2.0, **alone)[0] == pytest.approx(1.06, rel=1e-5)
-    # base_rtt is twice the lowest RTT, and the rate an eighth of the highest: 6 x (1 + 16 x 1 x (0.5 x 8 - 1)) packets.
-    both = gains(rule, log_bdp=2.0, log_stale_rtt_ratio=1.0, log_rate_decline=3.0)
-    assert both[0] == pytest.approx(1.0 + 0.06 * (1.0 + 16.0 * 3.0), rel=1e-5)
-
-
-def test_without_the_second_sign_the_first_is_enough() -> None:
-    rule = CompetitiveRule(Observation(("log_stale_rtt_ratio", "preference")), PACKETS)
-    seen = np.array([[0.0, 0.5], [1.0, 0.5], [1.0, 1.0]], dtype=np.float32)
-    assert rule.backlogs(seen) == pytest.approx([6, 6 * (1 + 16 / 2), 12 * (1 + 256 / 2)])
-
-
-def test_against_cubic_the_competitive_rule_gets_more_but_at_most_its_share() -> None:
-    beside = (Flow("agent", rtt_ms=40), Flow("cubic", rtt_ms=40))
-    plain, competitive = shares("backlog", *beside)[0], shares("competitive", *beside)[0]
-    assert competitive > 1.25 * plain
-    assert competitive < CompetitiveRule(Observation(), PACKETS).max_share
-
-
 @pytest.mark.parametrize("rule", RULES)
 def test_rules_are_fair_to_their_own_kind_across_rtts(rule: str) -> None:
     both = shares(rule, Flow("agent", rtt_ms=20), Flow("agent", rtt_ms=80, start_s=2))
@@ -110,9 +74,6 @@ def test_rules_are_fair_to_their_own_kind_across_rtts(rule: str) -> None:
 
 
 def test_errors_name_what_is_missing_and_what_is_known() -> None:
-    with pytest.raises(ValueError, match=r"unknown scripted agent 'greedy'; known: scripted:backlog, "):
+    with pytest.raises(ValueError, match=r"unknown scripted agent 'greedy'; known: scripted:backlog"):
         scripted_agent("greedy")
-    observation = Observation(("log_delivery_rate_ratio", "log_bdp", "log_rate_decline"))
-    with pytest.raises(ValueError, match="'log_stale_rtt_ratio' is missing"):
-        CompetitiveRule(observation, PACKETS)
-    assert BacklogRule(observation, PACKETS).inputs == 3
+    assert BacklogRule(Observation(("log_delivery_rate_ratio", "log_bdp", "log_rate_decline")), PACKETS).inputs == 3

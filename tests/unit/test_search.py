@@ -161,7 +161,6 @@ def test_an_evaluation_is_the_same_in_one_call_and_step_by_step() -> None:
         ({"agent": {"net_arch": [0]}}, "agent.net_arch must be an integer >= 1, got 0"),
         ({"agent": {"activation_fn": "gelu"}}, "unknown agent.activation_fn 'gelu'.*; known: tanh, relu"),
         ({"engine": {"name": "fake"}}, "agent 'cma' needs the engine 'native', got 'fake'"),
-        ({"steps": {"teacher": "backlog"}}, "train.teacher needs an agent of ppo, .* got 'cma' with 'backlog'"),
         (
             {"scenario": {"flows": [{"algorithm": "agent"}, {"size_bytes": {"choice": [None, 9]}}]}},
             "fair_power needs endless flows, .*: use agent.fitness=reward",

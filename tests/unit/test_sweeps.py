@@ -11,33 +11,24 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sweep_tasks
 from forks import passes_in_fork
-from hydra import compose, initialize_config_module
-from hydra.types import RunMode
 from in_process import ExecutorInThisProcess
 from omegaconf import OmegaConf
 from sweep_tasks import run
 from waiting import is_running, wait_for
 
 from bbrgym.agents import callbacks, sweep
-from bbrgym.agents.learner import make_model
 from bbrgym.agents.tracking import read_metrics, read_run
-from bbrgym.agents.train import TrainConfig
 from bbrgym.cli import main
-from bbrgym.envs.distribution import Distribution
-from bbrgym.envs.episode import EpisodeSpec
-from bbrgym.envs.sb3_env import SharedPolicyVecEnv
 from hydra_plugins.bbrgym import launcher
 
 LOCAL = ("hydra/launcher=local", "hydra.sweep.dir=sweep")
 OPTUNA = ("hydra/sweeper=optuna", "hydra.sweep.dir=sweep", "hydra.sweeper.direction=minimize")
-SWEEPS = sorted(path.stem for path in (sweep_tasks.TESTS.parent / "conf/experiment/sweep").glob("*.yaml"))
 
 
 pytestmark = pytest.mark.usefixtures("in_new_folder")
@@ -220,36 +211,6 @@ def test_variants_change_one_setting_at_a_time() -> None:
         for name, values in {"base": (0.97, 100.0, 3), "far": (0.99, 30, 3), "n": (0.9, 100.0, 3)}.items()
         for seed in (1, 2)
     }
-
-
-@cache  # it is checked for a third of a second, and most variants have the same
-def distribution_of(plain: str) -> Distribution:
-    return Distribution(json.loads(plain))
-
-
-@pytest.mark.filterwarnings("ignore:You have specified a mini-batch size")  # meant for more engines
-@pytest.mark.parametrize("experiment", SWEEPS)
-def test_every_variant_of_every_sweep_is_accepted(experiment: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Distribution, "from_dict", lambda plain: distribution_of(json.dumps(plain)))
-    given = [f"experiment=sweep/{experiment}"]
-    with initialize_config_module("bbrgym.conf", version_base="1.3"):
-        hydra = compose("config", overrides=given, return_hydra_config=True).hydra
-        assert hydra.mode is RunMode.MULTIRUN
-        assert hydra.sweep.dir == f"runs/multirun/{experiment}"
-        configs = [
-            OmegaConf.to_container(compose("config", overrides=[*given, f"name={name}", *changes]), resolve=True)
-            for name, changes in hydra.sweeper.variants.items()
-        ]
-    agents = set()
-    for config in configs:
-        assert isinstance(config, dict)
-        spec = EpisodeSpec.from_config({str(key): value for key, value in config.items()})
-        training = TrainConfig.from_dict(config["train"])
-        if (agent := json.dumps(config["agent"])) not in agents:
-            agents.add(agent)
-            with closing(SharedPolicyVecEnv(spec, 1, training.critic_features)) as env:
-                make_model(config["agent"], env, seed=1)
-    assert len({json.dumps({**config, "name": ""}) for config in configs}) == len(configs)
 
 
 @pytest.mark.usefixtures("in_this_process")

@@ -140,10 +140,9 @@ def test_a_run_that_was_interrupted_in_an_update_ends_with_the_same_weights(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", GRADIENT_ALGORITHMS)
-@pytest.mark.parametrize("teacher", [None, "backlog"])
-def test_a_run_that_was_killed_twice_logs_the_same(tmp_path: Path, algorithm: str, teacher: str | None) -> None:
+def test_a_run_that_was_killed_twice_logs_the_same(tmp_path: Path, algorithm: str) -> None:
     changes: dict[str, Any] = {"agent": AGENTS[algorithm], "scenario": SCENARIO | {"rate_mbps": {"uniform": [6, 12]}}}
-    steps = {"total_steps": 640, "eval_every": 64, "teacher": teacher}
+    steps = {"total_steps": 640, "eval_every": 64}
     learn(tmp_path / "through", steps, **changes)
     stopped = tmp_path / "stopped"
     learn_until_killed(stopped, steps, evaluations=4, **changes)
@@ -399,7 +398,7 @@ def test_two_trainings_cannot_use_one_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"agent": {"algorithm": "dqn"}}, "'dqn'; known: ppo, recurrent_ppo, sac, tqc, crossq, td3, cma"),
+        ({"agent": {"algorithm": "dqn"}}, "'dqn'; known: ppo, sac, cma"),
         ({"agent": AGENTS["sac"] | {"n_steps": 3}}, "agent 'sac': unknown key 'n_steps'"),
         ({"agent": PPO | {"n_steps": 0.5}}, r"agent\.n_steps must be an integer, got 0\.5"),
         ({"agent": PPO | {"policy_kwargs": {"activation_fn": "gelu"}}}, "unknown activation_fn 'gelu'"),
@@ -434,9 +433,6 @@ def test_an_exported_agent_acts_like_its_model(algorithm: str, activation: str, 
     with torch.no_grad():  # the outputs of fresh networks are almost 0: enlarge them
         for parameter in model.policy.parameters():
             parameter.mul_(3.0).add_(0.1 * torch.randn_like(parameter))
-        for name, buffer in model.policy.named_buffers():  # the means and variances of batch normalisation
-            if buffer.is_floating_point():
-                buffer.add_(torch.rand_like(buffer) * (1.0 if name.endswith("mean") else 4.0))
     export_agent(model, algorithm, spec, {"algorithm": algorithm}).save(tmp_path / "final")
     agent = load_agent(tmp_path)
     random = np.random.default_rng(1)
@@ -574,8 +570,8 @@ def test_a_bad_evaluation_is_refused(tmp_path: Path) -> None:
 
 
 class _TiredEngine(fake_engine.FakeEngine):
-    """Fails in the third episode of learning, after one episode of preparation."""
+    """Fails in the third episode."""
 
     def begin_reset(self, scenario: Scenario, seed: int) -> None:
-        self.fail_at_step = 5 if len(self.resets) == 3 else None
+        self.fail_at_step = 5 if len(self.resets) == 2 else None
         super().begin_reset(scenario, seed)

@@ -35,9 +35,9 @@ PolicyFeature Feature(const char* name, const Bounds& bounds, Formula, const cha
 #define TEXT(...) #__VA_ARGS__
 
 /// By Little's law, with the bandwidth from the BDP.
-#define BACKLOG                                                                     \
-  FORMULA((double rate, double bandwidth, double bdp, double rtt, double base_rtt), \
-          Log2(1.0 + rate / bandwidth * bdp * (rtt / base_rtt - 1.0)))
+#define BACKLOG                                                                    \
+  FORMULA((double rate, double bandwidth, double bdp, double rtt, double min_rtt), \
+          Log2(1.0 + rate / bandwidth * bdp * (rtt / min_rtt - 1.0)))
 
 static_assert(Mode{0} == Mode::kStartup && Mode{2} == Mode::kProbeBw && Mode{3} == Mode::kProbeRtt);
 
@@ -54,18 +54,18 @@ std::vector<PolicyFeature> MakeFeatures() {
       Feature<&Row::send_rate_mbps, &Row::delivery_rate_mbps>(
           "send_rate_ratio", {0.0, 4.0, 1.0}, FORMULA((double sent, double delivered), sent / delivered),
           "send_rate / delivery_rate: above 1 while a queue builds or packets are lost"),
-      Feature<&Row::rtt_mean_ms, &Row::base_rtt_ms>("queueing_ratio", {0.0, 10.0, 0.0},
-                                                    FORMULA((double rtt, double base_rtt), rtt / base_rtt - 1.0),
-                                                    "rtt_mean / base_rtt - 1: queueing delay in RTTs"),
-      Feature<&Row::rtt_mean_ms, &Row::base_rtt_ms>(
-          "log_rtt_ratio", {0.0, 5.0, 0.0}, FORMULA((double rtt, double base_rtt), Log2(rtt / base_rtt)),
-          "log2(rtt_mean / base_rtt): the same where queues of many RTTs matter"),
-      Feature<&Row::rtt_last_ms, &Row::base_rtt_ms>("rtt_last_ratio", {1.0, 11.0, 1.0},
-                                                    FORMULA((double rtt, double base_rtt), rtt / base_rtt),
-                                                    "rtt_last / base_rtt: the queue now"),
-      Feature<&Row::rtt_last_ms, &Row::base_rtt_ms>("log_rtt_last_ratio", {0.0, 5.0, 0.0},
-                                                    FORMULA((double rtt, double base_rtt), Log2(rtt / base_rtt)),
-                                                    "log2(rtt_last / base_rtt)"),
+      Feature<&Row::rtt_mean_ms, &Row::min_rtt_ms>("queueing_ratio", {0.0, 10.0, 0.0},
+                                                   FORMULA((double rtt, double min_rtt), rtt / min_rtt - 1.0),
+                                                   "rtt_mean / min_rtt - 1: queueing delay in RTTs"),
+      Feature<&Row::rtt_mean_ms, &Row::min_rtt_ms>(
+          "log_rtt_ratio", {0.0, 5.0, 0.0}, FORMULA((double rtt, double min_rtt), Log2(rtt / min_rtt)),
+          "log2(rtt_mean / min_rtt): the same where queues of many RTTs matter"),
+      Feature<&Row::rtt_last_ms, &Row::min_rtt_ms>("rtt_last_ratio", {1.0, 11.0, 1.0},
+                                                   FORMULA((double rtt, double min_rtt), rtt / min_rtt),
+                                                   "rtt_last / min_rtt: the queue now"),
+      Feature<&Row::rtt_last_ms, &Row::min_rtt_ms>("log_rtt_last_ratio", {0.0, 5.0, 0.0},
+                                                   FORMULA((double rtt, double min_rtt), Log2(rtt / min_rtt)),
+                                                   "log2(rtt_last / min_rtt)"),
       Feature<&Row::in_flight_packets, &Row::bdp_packets>("in_flight_ratio", {0.0, 8.0, 0.0},
                                                           FORMULA((double in_flight, double bdp), in_flight / bdp),
                                                           "in_flight / bdp"),
@@ -78,33 +78,44 @@ std::vector<PolicyFeature> MakeFeatures() {
       Feature<&Row::cwnd_packets, &Row::bdp_packets>(
           "log_cwnd_ratio", {-4.0, 4.0, 1.0}, FORMULA((double cwnd, double bdp), Log2(cwnd / bdp)), "log2(cwnd / bdp)"),
       Feature<&Row::delivery_rate_mbps, &Row::max_bandwidth_mbps, &Row::bdp_packets, &Row::rtt_mean_ms,
-              &Row::base_rtt_ms>(
+              &Row::min_rtt_ms>(
           "log_backlog", {0.0, 12.0, 0.0}, BACKLOG,
-          "log2(1 + delivery_rate x (rtt_mean - base_rtt) in packets): what the flow has in the queue (Little's law)"),
+          "log2(1 + delivery_rate x (rtt_mean - min_rtt) in packets): what the flow has in the queue (Little's law)"),
       Feature<&Row::highest_bandwidth_mbps, &Row::delivery_rate_mbps>(
           "log_rate_decline", {0.0, 7.0, 0.0}, FORMULA((double highest, double rate), Log2(highest / rate)),
           "log2(highest_bandwidth / delivery_rate): how much less the flow gets than it once did"),
-      Feature<&Row::base_rtt_ms, &Row::lowest_rtt_ms>(
+      Feature<&Row::min_rtt_ms, &Row::lowest_rtt_ms>(
           "log_stale_rtt_ratio", {0.0, 5.0, 0.0},
-          FORMULA((double base_rtt, double lowest_rtt), Log2(base_rtt / lowest_rtt)),
-          "log2(base_rtt / lowest_rtt): above 0 where the queue has not been empty for twenty seconds"),
+          FORMULA((double min_rtt, double lowest_rtt), Log2(min_rtt / lowest_rtt)),
+          "log2(min_rtt / lowest_rtt): above 0 where the queue has not been empty for ten seconds"),
       Feature<&Row::standing_rtt_ms, &Row::lowest_rtt_ms>(
           "log_standing_rtt_ratio", {0.0, 5.0, 0.0},
           FORMULA((double standing_rtt, double lowest_rtt), Log2(standing_rtt / lowest_rtt)),
           "log2(smallest RTT of the last ProbeRTT / lowest_rtt): above 0 where others kept the queue from draining"),
       Feature<&Row::delivery_rate_mbps, &Row::max_bandwidth_mbps, &Row::bdp_packets, &Row::rtt_mean_ms,
-              &Row::lowest_rtt_ms, &Row::base_rtt_ms>(
+              &Row::lowest_rtt_ms, &Row::min_rtt_ms>(
           "log_standing_backlog", {0.0, 12.0, 0.0},
-          FORMULA((double rate, double bandwidth, double bdp, double rtt, double lowest_rtt, double base_rtt),
-                  Log2(1.0 + rate / bandwidth * bdp * (rtt - lowest_rtt) / base_rtt)),
+          FORMULA((double rate, double bandwidth, double bdp, double rtt, double lowest_rtt, double min_rtt),
+                  Log2(1.0 + rate / bandwidth * bdp * (rtt - lowest_rtt) / min_rtt)),
           "log2(1 + delivery_rate x (rtt_mean - lowest_rtt) in packets): log_backlog with the lowest RTT of all"),
       Feature<&Row::delivery_rate_mbps, &Row::max_bandwidth_mbps, &Row::bdp_packets, &Row::rtt_min_ms,
-              &Row::base_rtt_ms>(
+              &Row::min_rtt_ms>(
           "log_least_backlog", {0.0, 12.0, 0.0}, BACKLOG,
-          "log2(1 + delivery_rate x (rtt_min - base_rtt) in packets): log_backlog without the jitter of the path"),
-      Feature<&Row::rtt_mean_ms, &Row::base_rtt_ms>(
-          "log_queueing_delay", {-2.0, 4.0, -2.0}, FORMULA((double rtt, double base_rtt), Log10(rtt - base_rtt)),
-          "log10(rtt_mean - base_rtt in ms): the same for all flows of a link"),
+          "log2(1 + delivery_rate x (rtt_min - min_rtt) in packets): log_backlog without the jitter of the path"),
+      Feature<&Row::rtt_mean_ms, &Row::min_rtt_ms>("log_queueing_delay", {-2.0, 4.0, -2.0},
+                                                   FORMULA((double rtt, double min_rtt), Log10(rtt - min_rtt)),
+                                                   "log10(rtt_mean - min_rtt in ms): the same for all flows of a link"),
+      Feature<&Row::rtt_max_ms, &Row::rtt_min_ms>("log_rtt_spread", {-2.0, 4.0, -2.0},
+                                                  FORMULA((double most, double least), Log10(most - least)),
+                                                  "log10(rtt_max - rtt_min in ms)"),
+      Feature<&Row::rtt_jitter_ms>("log_jitter", {-2.0, 4.0, -2.0}, FORMULA((double jitter), Log10(jitter)),
+                                   "log10(rtt_jitter in ms): how much RTTs vary that follow each other"),
+      Feature<&Row::delivery_rate_mbps, &Row::max_bandwidth_mbps, &Row::bdp_packets, &Row::rtt_jitter_ms,
+              &Row::min_rtt_ms>("log_jitter_backlog", {0.0, 12.0, 0.0},
+                                FORMULA((double rate, double bandwidth, double bdp, double jitter, double min_rtt),
+                                        Log2(1.0 + rate / bandwidth * bdp * jitter / min_rtt)),
+                                "log2(1 + delivery_rate x rtt_jitter in packets): what a flow needs above one BDP not "
+                                "to be held up by jitter"),
       Feature<&Row::lost_packets, &Row::sent_packets>(
           "loss_rate", {0.0, 1.0, 0.0}, FORMULA((double lost, double sent), lost / sent),
           "lost / sent packets; the packets marked lost may have been sent in earlier steps"),
@@ -114,8 +125,8 @@ std::vector<PolicyFeature> MakeFeatures() {
           "log10(lost / sent packets), at least -4"),
       Feature<&Row::bdp_packets>("log_bdp", {-1.0, 6.0, 0.0}, FORMULA((double bdp), Log10(bdp)),
                                  "log10(bdp in packets): the scale of the path"),
-      Feature<&Row::base_rtt_ms>("log_base_rtt", {-1.0, 4.0, 0.0}, FORMULA((double base_rtt), Log10(base_rtt)),
-                                 "log10(base_rtt in ms): for RTT fairness"),
+      Feature<&Row::min_rtt_ms>("log_min_rtt", {-1.0, 4.0, 0.0}, FORMULA((double min_rtt), Log10(min_rtt)),
+                                "log10(min_rtt in ms): for RTT fairness"),
       Feature<&Row::delivery_rate_mbps>("log_delivery_rate", {-3.0, 4.0, -3.0}, FORMULA((double rate), Log10(rate)),
                                         "log10(delivery_rate in Mbit/s)"),
       Feature<&Row::max_bandwidth_mbps>("log_max_bandwidth", {-3.0, 4.0, -3.0},
@@ -123,6 +134,9 @@ std::vector<PolicyFeature> MakeFeatures() {
                                         "log10(max_bandwidth in Mbit/s)"),
       Feature<&Row::steered_cwnd_gain>("log_cwnd_gain", {-4.0, 5.0, 0.0}, FORMULA((double gain), Log2(gain)),
                                        "log2 of the cwnd_gain chosen last"),
+      Feature<&Row::steered_cwnd_gain, &Row::bdp_packets>(
+          "asinh_excess_window", {-8.0, 8.0, 0.0}, FORMULA((double gain, double bdp), Asinh((gain - 1.0) * bdp)),
+          "asinh((cwnd_gain chosen last - 1) x bdp): the packets above one BDP that the agent asked for"),
       Feature<&Row::steered_pacing_gain>("log_pacing_gain", {-4.0, 4.0, 0.0}, FORMULA((double gain), Log2(gain)),
                                          "log2 of the pacing_gain chosen last"),
       Feature<&Row::preference>("preference", {0.0, 1.0, AgentParameters{}.preference},
