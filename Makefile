@@ -10,7 +10,7 @@ export OMP_WAIT_POLICY ?= PASSIVE
 # Containers set it. Every process of the tests would then compile all modules again, which takes seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup run papers league test test-all check recipe clients sanitize format stubs bench storm soak fuzz mutants linux agreement queues rivals rfc9743 preference newcomer ui clean
+.PHONY: setup run papers league test test-all check recipe clients sanitize format stubs bench storm fuzz mutants linux agreement queues rivals rfc9743 preference newcomer ui clean
 
 setup: $(SETUP)
 
@@ -94,18 +94,10 @@ sanitize:
 storm: setup
 	PYTHONPATH=tests $(BIN)/python -m stress.storm $(ARGS)
 
-soak: setup
-	PYTHONPATH=tests $(BIN)/python -m stress.soak $(ARGS)
-
-SECONDS ?= 60
-fuzz: build/fuzz-policy
-	PYTHONPATH=tests $(BIN)/python -m stress.fuzz --seconds $(SECONDS) $(ARGS)
-
-POLICY := tests/cc/policy_fuzz.cc $(wildcard baselines/cc/policy/*.cc)
-build/fuzz-policy: $(SETUP) $(POLICY) $(wildcard baselines/cc/policy/*.h baselines/cc/policy/*.def)
-	mkdir -p build
-	g++ -std=c++20 -O1 -g1 -ffp-contract=off -D_GLIBCXX_ASSERTIONS -fsanitize=address,undefined,float-cast-overflow \
-	  -fno-sanitize-recover=all -I. -o $@ $(POLICY)
+# More damaged input than `make test` gives.
+FUZZ ?= 20
+fuzz: setup
+	FUZZ=$(FUZZ) $(BIN)/python -m pytest -m '' tests/unit/test_stress.py -k survives_damaged
 
 mutants: setup
 	PATH=$(abspath $(BIN)):$$PATH PYTHONPATH=tests $(BIN)/python -m stress.mutants $(ARGS)

@@ -80,6 +80,11 @@ class Hand:
         return self.controller.metrics()
 
     @property
+    def cwnd(self) -> float:
+        """In packets."""
+        return self.controller.decision().cwnd / PACKET
+
+    @property
     def window(self) -> int:
         """In whole packets."""
         return self.controller.decision().cwnd // PACKET

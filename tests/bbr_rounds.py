@@ -33,10 +33,6 @@ class Rounds(Hand):
     def phase(self) -> float:
         return self.metrics["cycle_index"]
 
-    @property
-    def cwnd(self) -> float:
-        return self.controller.decision().cwnd / PACKET
-
     def round(
         self,
         in_flight: int = 45,

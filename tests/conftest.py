@@ -21,7 +21,6 @@ from hydra._internal.sources_registry import SourcesRegistry
 from hydra.core.plugins import Plugins
 from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hypothesis import settings
-from marks import needs_ns3
 
 from bbrgym import Engine, make_engine
 from bbrgym.agents.mlflow_store import store_uri
@@ -57,20 +56,6 @@ def native() -> Iterator[Engine]:
     """The native engine."""
     with contextlib.closing(make_engine("native")) as engine:
         yield engine
-
-
-@pytest.fixture(scope="module")
-def quic() -> Iterator[Engine]:
-    """ns-3 with the transport of which the native engine has a copy."""
-    with contextlib.closing(make_engine("ns3", transport="quic")) as engine:
-        yield engine
-
-
-@pytest.fixture(params=["native", pytest.param("quic", marks=needs_ns3)])
-def engine(request: pytest.FixtureRequest) -> Engine:
-    """Each of the two."""
-    engine: Engine = request.getfixturevalue(request.param)
-    return engine
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -43,18 +43,12 @@ def main() -> None:
         copy = Path(folder) / "bbrgym"
         copy_tracked_files(copy)
         new = apply_example(copy)
-        python = make_environment(copy)
-        bin_folder = Path(sys.executable).parent
-        run("check the format of Python", copy, bin_folder / "ruff", "format", "--check", *endings(new, ".py"))
-        run("lint", copy, bin_folder / "ruff", "check", *endings(new, ".py"))
-        run(
-            "check the format of C++",
-            copy,
-            bin_folder / "clang-format",
-            "--dry-run",
-            "--Werror",
-            *endings(new, ".h", ".cc"),
-        )
+        of_python = [name for name in new if name.endswith(".py")]
+        of_cpp = [name for name in new if name.endswith((".h", ".cc"))]
+        python, bin_folder = make_environment(copy), Path(sys.executable).parent
+        run("check the format of Python", copy, bin_folder / "ruff", "format", "--check", *of_python)
+        run("lint", copy, bin_folder / "ruff", "check", *of_python)
+        run("check the format of C++", copy, bin_folder / "clang-format", "--dry-run", "--Werror", *of_cpp)
         run("build", copy, python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation",
             "--no-index", "--editable", ".")  # fmt: skip
         run("write the golden trace", copy, python, "tests/golden_traces.py")
@@ -118,11 +112,6 @@ def check_changes(copy: Path) -> None:
     changes = set(status.splitlines())
     if changes != EXPECTED:
         raise SystemExit(f"expected changes:\n  {sorted(EXPECTED)}\ngot:\n  {sorted(changes)}")
-
-
-def endings(names: list[str], *suffixes: str) -> list[str]:
-    """Return the names that end so."""
-    return [name for name in names if name.endswith(suffixes)]
 
 
 def run(what: str, folder: Path, *command: str | Path) -> None:

@@ -18,6 +18,7 @@ class Packet(NamedTuple):
     arrival: int
     is_ecn_capable: bool = False
     flow: int = 0
+    is_l4s: bool = False
 
 
 class SplitMix:
@@ -60,6 +61,10 @@ class Queue:
     marked: list[int] = field(default_factory=list)
     branches: set[str] = field(default_factory=set)
 
+    def held(self) -> list[Packet]:
+        """Return the packets in the queue."""
+        raise NotImplementedError
+
     def drop(self, packet: Packet) -> bool:
         """Return whether the packet is gone: otherwise it is marked."""
         (self.marked if packet.is_ecn_capable else self.dropped).append(packet.number)
@@ -83,7 +88,10 @@ class Codel(Queue):
     lastcount: int = 0
     dropping: bool = False
 
-    def enque(self, packet: Packet) -> None:
+    def held(self) -> list[Packet]:
+        return [*self.queue]
+
+    def enque(self, now: int, packet: Packet) -> None:
         self.queue.enque(packet)
 
     def dodequeue(self, now: int) -> tuple[Packet | None, bool]:
@@ -158,6 +166,9 @@ class Pie(Queue):
     qdelay_old: float = 0.0
     burst_allowance: float = 0.15
     updates: int = 0
+
+    def held(self) -> list[Packet]:
+        return [*self.queue]
 
     def advance(self, now: int) -> None:
         while (self.updates + 1) * 15 * MS <= now:
@@ -236,8 +247,11 @@ class FqCodel(Queue):
         self.queues = [Codel(self.dropped, self.marked) for _ in range(self.flows)]
         self.credits = [0] * self.flows
 
-    def enque(self, packet: Packet) -> None:
-        self.queues[packet.flow].enque(packet)
+    def held(self) -> list[Packet]:
+        return [packet for queue in self.queues for packet in queue.queue]
+
+    def enque(self, now: int, packet: Packet) -> None:
+        self.queues[packet.flow].enque(now, packet)
         if packet.flow not in self.new + self.old:
             self.credits[packet.flow] = self.quantum
             self.new.append(packet.flow)
@@ -300,9 +314,12 @@ class DualPi2(Queue):
             self.p = min(max(self.p, 0.0), 1.0)
             self.prevq = curq
 
-    def enque(self, now: int, packet: Packet, is_l4s: bool) -> None:
+    def held(self) -> list[Packet]:
+        return self.lq + self.cq
+
+    def enque(self, now: int, packet: Packet) -> None:
         self.advance(now)
-        (self.lq if is_l4s else self.cq).append(packet)
+        (self.lq if packet.is_l4s else self.cq).append(packet)
 
     def recur_l(self, likelihood: float) -> bool:
         self.lq_count += likelihood

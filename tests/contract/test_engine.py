@@ -107,12 +107,6 @@ def test_rows_have_a_value_for_every_measured_column(engine: Engine) -> None:
     assert {name for name, value in rows.link_row().items() if math.isnan(value)} == elsewhere
 
 
-@pytest.mark.parametrize("further", ["second_rate_mbps", "reverse_rate_mbps"])
-def test_a_further_link_has_columns_of_its_own(engine: Engine, further: str) -> None:
-    engine.reset(dataclasses.replace(SHORT, **{further: 2.0}), 1)
-    assert engine.step(300).link_row()[further.replace("rate_mbps", "utilisation")] > 0
-
-
 @pytest.mark.parametrize("size_bytes", [1, 1000, 50_001])
 def test_finite_flows_complete_the_episode(engine: Engine, size_bytes: int) -> None:
     flows = (Flow("bbr", rtt_ms=20, size_bytes=size_bytes), Flow("cubic", rtt_ms=40, size_bytes=20_000))
@@ -376,23 +370,6 @@ def test_a_late_step_covers_what_it_has_missed(engine: Engine) -> None:
         assert rows.is_complete or steps == pytest.approx(round(steps))
         received += rows.flows[:, FLOW_COLUMNS.index("received_bytes")]
     assert received.tolist() == [100_500, 50_000]
-
-
-@in_real_time
-def test_equal_seeds_give_equal_draws_of_the_link(engine: Engine) -> None:
-    scenario = Scenario(
-        rate_mbps=2, buffer_packets=10, duration_s=0.8, loss=0.2, flows=(Flow("cubic", rtt_ms=0.01, stop_s=0.3),)
-    )
-    # So long a packet takes that a native step has at most one, which arrives at once.
-    reference = simulate(dataclasses.replace(scenario, flows=(Flow("cubic", rtt_ms=0.01),)), "native", 7, step_ms=1)
-    arrived, lost = flow_column(reference, "arrived_bytes")[:, 0] / 1000, link_column(reference, "random_losses")
-    is_lost = lost[arrived + lost > 0] > 0
-    assert 0 < is_lost[:20].sum() < 20
-    trace = simulate(scenario, engine, seed=7, step_ms=200)
-    losses = int(link_column(trace, "random_losses").sum())
-    departed = int(flow_column(trace, "arrived_bytes").sum() / 1000) + losses
-    assert 10 < departed <= len(is_lost)
-    assert losses == is_lost[:departed].sum()
 
 
 @in_real_time

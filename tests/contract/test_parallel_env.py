@@ -163,23 +163,6 @@ class TestNeutral:
         assert lived[0] == lived[1]
         assert len(lived[0]) > 40
 
-    def test_all_agents_are_there_in_every_step(self) -> None:
-        env = make(MOVED)
-        _, infos = env.reset(seed=1)
-        steps = 0
-        while env.agents:
-            # Only the active ones need an action.
-            results = env.step({agent: np.zeros(2) for agent in env.agents if infos[agent]["can_act"]})
-            for result in results:
-                assert list(result) == env.possible_agents
-            _, _, terminated, truncated, infos = results
-            steps += 1
-            assert np.isfinite([list(info.values()) for info in infos.values()]).all()
-            assert set(terminated.values()) == {False}
-            assert set(truncated.values()) == {not env.agents}
-        assert steps == 20
-        assert not any(info["can_act"] for info in infos.values())
-
     def test_who_is_active_when(self) -> None:
         env = make(STOPPED)
         _, infos = env.reset(seed=1)
@@ -229,27 +212,6 @@ class TestAbsent:
                 else:
                     assert agent in env.agents
         assert ends == dict.fromkeys(("flow_0", "flow_3", "flow_4"), (False, True)) | {"flow_2": (True, False)}
-
-    def test_what_an_agent_does_first_is_in_force_in_its_first_step(self) -> None:
-        """It comes before the step in which its flow starts, not after it."""
-        gain = Observation().features.index("log_cwnd_gain")
-        env = make_absent()
-        env.reset(seed=1)
-        while "flow_2" not in env.agents:
-            env.step(act(env))
-        observations, *_, infos = env.step(act(env, (1.0, 0.0)))
-        assert infos["flow_2"]["is_active"] > 0
-        assert observations["flow_2"][gain] == np.float32(np.log2(env.episode_spec.action.cwnd_gain[1]))
-
-    def test_a_time_without_agents_passes(self) -> None:
-        """Between 1.5 s and 2.5 s there is nobody; PettingZoo's loops end where `agents` is empty."""
-        env = make_absent(STOPPED)
-        acted, (*_, truncated, infos) = next(step for step in play(env) if "flow_3" in step[1][0])
-        assert acted == ["flow_0"]
-        assert truncated == {"flow_0": True, "flow_3": False}
-        assert infos["flow_0"]["time_s"] == pytest.approx(1.5)
-        assert infos["flow_3"]["time_s"] == pytest.approx(2.5)
-        assert env.agents == ["flow_3"]
 
     def test_a_reset_waits_for_the_first_agent(self) -> None:
         late = Scenario(duration_s=2.0, flows=(Flow("bbr"), Flow("agent", start_s=1.2), Flow("agent", start_s=1.5)))
@@ -422,17 +384,7 @@ class TestUse:
                 env.step(actions)
         env.step(act(env))  # nothing was lost
 
-    def test_render(self, capsys: pytest.CaptureFixture[str]) -> None:
-        human, env = make(render_mode="human"), make(render_mode="ansi")
-        expected = []
-        for each in (human, env):
-            assert each.render() is None
-            each.reset(seed=1)
-            expected.append(each.render())
-            each.step(act(each))
-            expected.append(each.render())
-        assert expected[:2] == [None, None]
-        assert capsys.readouterr().out == "".join(f"{text}\n" for text in expected[2:])
+    def test_bad_arguments(self) -> None:
         for arguments, message in (
             ({"render_mode": "gif"}, "'gif'; known: None, human, ansi, rgb_array"),
             ({"inactive_agents": "gone"}, "'gone'; known: neutral, absent"),

@@ -1,1 +1,1 @@
-"""Long, seeded runs against hangs, leaks, crashes and tests that check nothing: `make storm|soak|fuzz|mutants`."""
+"""Long, seeded runs against hangs, leaks, crashes and tests that check nothing: `make storm`, `fuzz`, `mutants`."""

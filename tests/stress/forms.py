@@ -1,4 +1,4 @@
-"""Every form of the environment behind one interface, so that storms and soaks drive all of them alike."""
+"""Every form of the environment behind one interface, so that storms drive all of them alike."""
 
 from __future__ import annotations
 

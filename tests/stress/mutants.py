@@ -262,7 +262,7 @@ def tests_of(file: str) -> tuple[str, ...]:
     if stem == "agent":
         return own, contract, "-k", "agent or not test_controllers"
     of_stem = [test for test in (own, f"tests/unit/test_{stem}_cases.py") if (ROOT / test).is_file()]
-    if stem not in ("bbr", "bbr2") and of_stem:  # an algorithm from which no other derives
+    if stem not in ("bbr", "bbr2", "bbr3") and of_stem:  # an algorithm that shares no tests with others
         return *of_stem, contract, "-k", f"{stem.replace('_', '-')} or not test_controllers"
     names = dict.fromkeys((stem, "estimators", "bbr", "bbr2", "bbr3", "bbr3_cases", "cubic", "agent", "transport"))
     shared = [f"tests/unit/test_{name}.py" for name in names]

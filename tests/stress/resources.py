@@ -1,4 +1,4 @@
-"""What this process and its descendants hold: processes, descriptors, threads, files, shared memory, memory."""
+"""What this process and its descendants hold: processes, descriptors, threads, files and sockets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import resource
 import tempfile
 import time
 import uuid
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Final
 
@@ -30,7 +30,6 @@ class Held:
     processes: frozenset[int]
     files: frozenset[str]
     sockets: frozenset[str]
-    shared_memory: frozenset[str]
 
     def beyond(self, before: Held) -> dict[str, str]:
         """Return what is held now and was not before, by kind."""
@@ -88,31 +87,18 @@ class Watch:
                 for line in Path("/proc/net/unix").read_bytes().splitlines()
                 if inside in line
             ),
-            shared_memory=frozenset(os.listdir("/dev/shm")),
         )  # fmt: skip
 
-    def left(self, before: Held, limit_s: float) -> tuple[dict[str, str], float]:
-        """Return what is held beyond `before`, after waiting up to `limit_s` for it to go, and how long that took."""
-        began = time.monotonic()
+    def left(self, before: Held, limit_s: float) -> dict[str, str]:
+        """Return what is held beyond `before`, after waiting up to `limit_s` for it to go."""
+        deadline = time.monotonic() + limit_s
         gc.collect()
         while True:
             now = self.held()
-            if now.shared_memory - before.shared_memory:  # others make some, too
-                now = replace(now, shared_memory=now.shared_memory - self._shared_memory_of_others())
-            more, took_s = now.beyond(before), time.monotonic() - began
-            if not more or took_s > limit_s:
-                return more, took_s
+            more = now.beyond(before)
+            if not more or time.monotonic() > deadline:
+                return more
             time.sleep(0.01)
-
-    def _shared_memory_of_others(self) -> frozenset[str]:
-        ours = {os.getpid(), *self.descendants()}
-        mapped: set[int] = set()
-        for maps in map(Path, glob.iglob("/proc/[0-9]*/maps")):
-            with contextlib.suppress(OSError):
-                lines = maps.read_text().splitlines() if int(maps.parent.name) not in ours else ()
-                # By number: a semaphore is mapped under another name than the one it gets then.
-                mapped |= {int(line.split()[4]) for line in lines if "/dev/shm/" in line}
-        return frozenset(entry.name for entry in os.scandir("/dev/shm") if entry.inode() in mapped)
 
     def descendants(self) -> list[int]:
         """Return the processes with our mark but this one, also those that others have adopted."""
@@ -132,11 +118,3 @@ def children_of(pid: int) -> list[int]:
             for child in map(int, Path(task).read_text().split()):
                 found += [child, *children_of(child)]
     return found
-
-
-def resident_mb(pid: int) -> float:
-    """Return the memory of a process; 0 if it has ended."""
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize() / 1e6
-    except OSError:
-        return 0.0

@@ -2,22 +2,19 @@
 
     make storm ARGS="--kills 1000 --seed 1"
 
-Five kinds of kills, each with a random signal (KILL, SEGV, TERM, STOP). Those of workers and parents come in a random
-phase (start, reset, step, idle, close) of a random form of the environment (engine, single, vector, VecEnv, parallel).
-The engine is ns-3, where nothing else is said:
+Two kinds of kills, each with a random signal (KILL, SEGV, TERM, STOP) in a random phase (start, reset, step, idle,
+close) of a random form of the environment (engine, single, vector, VecEnv, parallel), over ns-3 or, where this machine
+can run it, over the kernel's network stack:
 
     worker      a process that serves an environment of this process
     parent      the process that uses an environment
-    benchmark   a benchmark, or one of its workers; it is then resumed
-    training    a training, over ns-3 or native; it is then resumed
-    linux       a worker or a parent of the engine on the kernel's network stack, where this machine can run it
 
 What must hold:
     limit       every call returns, or fails with EngineError, within its documented limit (and `--slack`)
     error       no other exception, and none that no kill explains
     heal        after a kill one reset succeeds
     result      what follows is bit-identical to an undisturbed run (in real time, that it follows)
-    left        nothing is left when all is closed: processes, descriptors, threads, sockets, shared memory, files
+    left        nothing is left when all is closed: processes, descriptors, threads, sockets, files
 
 `--only N` repeats one case: it has random numbers of its own.
 """
@@ -39,7 +36,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar, cast
+from typing import Final
 
 from waiting import is_running, wait_for
 
@@ -48,24 +45,16 @@ from bbrgym.envs.ns3.engine import Ns3Engine
 from stress.forms import FORMS, ONE, STEP_MS, Form
 from stress.resources import Held, Watch, children_of
 
-T = TypeVar("T")
-
 PHASES: Final = ("start", "reset", "step", "idle", "close")
 SIGNALS: Final = (signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM, signal.SIGSTOP)
 _SIGNAL_WEIGHTS: Final = (4, 3, 3, 1)
 """A stopped worker costs its whole time limit."""
 
-_KILLS_OF_A_RUN: Final = 4
-"""How often a benchmark or a training is killed before it is left to end."""
-
-KINDS: Final[dict[str, float]] = {
-    "worker": 0.71,
-    "parent": 0.19,
-    "benchmark": 0.03 / _KILLS_OF_A_RUN,
-    "training": 0.02 / _KILLS_OF_A_RUN,
-    "linux": 0.05,
-}
+KINDS: Final[dict[str, float]] = {"worker": 0.8, "parent": 0.2}
 """The share of each kind in the cases."""
+
+_SHARE_OF_LINUX: Final = 0.05
+"""Of the cases."""
 
 RULES: Final = ("limit", "error", "heal", "result", "left")
 
@@ -73,7 +62,7 @@ _LONGEST_DELAY_S: Final = {"start": 0.25, "reset": 0.01, "step": 0.02, "close": 
 """Kills come up to this long after the beginning of a phase: about its length, so that some come just after it."""
 
 _RUN_LIMIT_S: Final = 240.0
-"""Limit of a whole benchmark or training, which take a few seconds."""
+"""Limit of a parent, which takes a few seconds."""
 
 _HEALS: Final = 4
 """Resets that are tried after a kill; more than one is a violation."""
@@ -109,19 +98,13 @@ class Limits:
 
 @dataclass
 class Report:
-    """What a storm has seen: kills by kind, form, phase and signal; the slowest calls; resets per heal; violations."""
+    """What a storm has seen: kills by kind, form, phase and signal; results equal to undisturbed ones; violations."""
 
     kills: Counter[tuple[str, str, str, str]] = field(default_factory=Counter)
-    slowest_s: dict[str, float] = field(default_factory=dict)
-    resets: Counter[int] = field(default_factory=Counter)
     equal_results: int = 0
     violations: list[tuple[str, str]] = field(default_factory=list)
 
-    def took(self, call: str, seconds: float) -> None:
-        """Note how long a call took."""
-        self.slowest_s[call] = max(self.slowest_s.get(call, 0.0), seconds)
-
-    def print(self, limits: Limits) -> None:
+    def print(self) -> None:
         """Print the figures."""
         print(f"\n{self.kills.total()} kills")
         for position, title in enumerate(("kind", "form", "phase", "signal")):
@@ -129,9 +112,6 @@ class Report:
             for key, count in self.kills.items():
                 counts[key[position]] += count
             print(f"  by {title}: {', '.join(f'{name} {count}' for name, count in counts.most_common())}")
-        for call, seconds in self.slowest_s.items():
-            print(f"slowest {call}: {seconds:.2f} s, limit {limits.of(call):.1f} s")
-        print(f"resets needed to heal: {', '.join(f'{n}: {count} times' for n, count in sorted(self.resets.items()))}")
         print(f"results equal to undisturbed ones: {self.equal_results}")
         rules = Counter(rule for rule, _ in self.violations)
         print(f"violations: {', '.join(f'{rule} {rules[rule]}' for rule in RULES)}")
@@ -145,35 +125,32 @@ class Storm:
     limits: Limits
     forms: Mapping[str, type[Form]]
     watch: Watch
-    kinds: Mapping[str, float] = field(default_factory=KINDS.copy)
+    has_linux: bool = False
 
     def __post_init__(self) -> None:
         self.report = Report()
         self._others = set(children_of(os.getpid()))
         self._case = ""
-        self._expected: dict[str, object] = {}
+        self._expected: dict[str, str] = {}
 
     def warm_up(self) -> None:
         """Use every form once: what a process has once, it has then."""
         for name in self.forms:
-            for engine in ("ns3", "linux") if "linux" in self.kinds else ("ns3",):
+            for engine in ("ns3", "linux") if self.has_linux else ("ns3",):
                 self._undisturbed(name, engine)
 
     def run(self, index: int, kind: str | None = None) -> None:
         """Run one case."""
         rng = random.Random(f"{self.seed} {index}")
-        drawn = rng.choices(list(self.kinds), list(self.kinds.values()))[0]
+        drawn = rng.choices(list(KINDS), list(KINDS.values()))[0]
         kind = kind or drawn
         self._case = f"case {index} ({kind})"
-        cases = {"worker": self._worker, "parent": self._parent, "linux": self._linux}
-        cases.get(kind, self._resumed)(kind, rng)
-
-    def _linux(self, kind: str, rng: random.Random) -> None:
-        rng.choice([self._worker, self._parent])(kind, rng, "linux")
+        engine = "linux" if self.has_linux and rng.random() < _SHARE_OF_LINUX else "ns3"
+        (self._worker if kind == "worker" else self._parent)(kind, rng, engine)
 
     # --- kills of workers ------------------------------------------------------------------------------------------
 
-    def _worker(self, kind: str, rng: random.Random, engine: str = "ns3") -> None:
+    def _worker(self, kind: str, rng: random.Random, engine: str) -> None:
         name, phase, number = self._draw(rng)
         form = self.forms[name]
         expected = self._undisturbed(name, engine)
@@ -200,7 +177,6 @@ class Storm:
         resets = 1
         while self._call("reset", partial(env.reset, 3)) and resets < _HEALS:
             resets += 1
-        self.report.resets[resets] += 1
         if resets > 1:
             self._violate("heal", f"{resets} resets")
         self._compare(expected, partial(env.rollout, 7))
@@ -245,12 +221,11 @@ class Storm:
 
     # --- kills of parents ------------------------------------------------------------------------------------------
 
-    def _parent(self, kind: str, rng: random.Random, engine: str = "ns3") -> None:
+    def _parent(self, kind: str, rng: random.Random, engine: str) -> None:
         name, phase, number = self._draw(rng)
         before = self.watch.held()
-        undisturbed = partial(_undisturbed_run, "parent", engine, name, "30")
-        expected, _ = self._once(f"parent {engine} {name}", undisturbed)
-        with _program("parent", engine, name, str(self.limits.timeout_s)) as process:
+        expected = self._once(f"parent {engine} {name}", partial(_undisturbed_parent, engine, name))
+        with _parent_program(engine, name, self.limits.timeout_s) as process:
             assert process.stdout is not None
             times = rng.randint(1, 2)
             for line in process.stdout:
@@ -266,53 +241,8 @@ class Storm:
                 process.send_signal(signal.SIGCONT)
             output = self._output(process)
         if number == signal.SIGSTOP:
-            self._compare(expected.split()[-1], lambda: output.split()[-1])
+            self._compare(expected, lambda: output.split()[-1])
         self._check_left(before)
-
-    # --- kills of benchmarks and trainings, which are resumed ------------------------------------------------------
-
-    def _resumed(self, kind: str, rng: random.Random) -> None:
-        before = self.watch.held()
-        options = [rng.choice(["native", "ns3"])] if kind == "training" else []
-        with tempfile.TemporaryDirectory(prefix="storm-", dir=self.watch.folder.parent) as folder:
-            undisturbed = partial(_undisturbed_run, kind, f"{folder}/undisturbed", *options)
-            expected, seconds = self._once(f"{kind} {options}", undisturbed)
-            target = Path(folder) / "disturbed"
-            for _ in range(_KILLS_OF_A_RUN):
-                with _program(kind, str(target), *options) as process:
-                    with contextlib.suppress(subprocess.TimeoutExpired):
-                        process.wait(rng.uniform(0.1, 1.0) * seconds)
-                    if process.poll() is None:
-                        self._disturb(kind, process, rng)
-                    self._output(process)
-                self._check_left(before)
-            with _program(kind, str(target), *options) as process:
-                output = self._output(process)
-            result = _result(output) if process.returncode == 0 else f"status {process.returncode}: {output[-800:]}"
-            self._compare(expected, lambda: result)
-            if unfinished := [path.name for path in target.rglob("*.partial")]:
-                self._violate("left", f"in a resumed and complete {kind}: {', '.join(unfinished)}")
-        self._check_left(before)
-
-    def _disturb(self, kind: str, process: subprocess.Popen[bytes], rng: random.Random) -> None:
-        """Kill a run, or a worker of a benchmark, which must cost no more than the worker's own run."""
-        # A training whose worker dies counts a failure of an engine, after which its numbers are others.
-        workers = children_of(process.pid) if kind == "benchmark" else []
-        victim = rng.choice([process.pid, rng.choice(workers)]) if workers else process.pid
-        number = rng.choices(SIGNALS, _SIGNAL_WEIGHTS)[0]
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(victim, number)
-            self._count(kind, "itself" if victim == process.pid else "worker", "run", number)
-            if number == signal.SIGSTOP:
-                time.sleep(rng.uniform(0, 1))
-                os.kill(victim, signal.SIGCONT)
-        if victim == process.pid and number != signal.SIGSTOP:
-            return
-        output = self._output(process)
-        if process.returncode != 0:
-            self._violate("error", f"status {process.returncode} after {number.name}: {output[-600:]}")
-        elif (lost := int(output.split()[-3])) > (number != signal.SIGSTOP):
-            self._violate("error", f"{number.name} to one worker cost {lost} runs")
 
     # --- what all share --------------------------------------------------------------------------------------------
 
@@ -331,10 +261,10 @@ class Storm:
 
         return self._once(f"{engine} {name}", rollout)
 
-    def _once(self, key: str, make: Callable[[], T]) -> T:
+    def _once(self, key: str, make: Callable[[], str]) -> str:
         if key not in self._expected:
             self._expected[key] = make()
-        return cast(T, self._expected[key])
+        return self._expected[key]
 
     def _call(self, name: str, call: Callable[[], object]) -> bool:
         """Make a call, check its time, and return whether it failed with EngineError."""
@@ -348,7 +278,6 @@ class Storm:
         except Exception as error:
             self._violate("error", f"{name} raised {type(error).__name__}: {error}")
         took_s = time.monotonic() - began
-        self.report.took(name, took_s)
         if took_s > self.limits.of(name):
             self._violate("limit", f"{name} took {took_s:.1f} s, its limit is {self.limits.of(name):.1f} s")
         return is_lost
@@ -376,8 +305,7 @@ class Storm:
         self.report.kills[kind, form, phase, number.name] += 1
 
     def _check_left(self, before: Held) -> None:
-        more, took_s = self.watch.left(before, self.limits.slack_s)
-        self.report.took("end", took_s)
+        more = self.watch.left(before, self.limits.slack_s)
         if not more:
             return
         self._violate("left", "; ".join(f"{kind}: {what}" for kind, what in more.items()))
@@ -395,9 +323,9 @@ class Storm:
 
 
 @contextlib.contextmanager
-def _program(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a program of `stress.victim`, and end it in any case."""
-    command = [sys.executable, "-m", "stress.victim", *arguments]
+def _parent_program(engine: str, form: str, timeout_s: float) -> Iterator[subprocess.Popen[bytes]]:
+    """Start the program of `stress.victim`, and end it in any case."""
+    command = [sys.executable, "-m", "stress.victim", engine, form, str(timeout_s)]
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1]), "OMP_NUM_THREADS": "1"}
     # Without a buffer, so that what has been printed when a line is read is still there for `communicate`.
     process = subprocess.Popen(
@@ -410,30 +338,24 @@ def _program(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
         process.communicate()
 
 
-def _undisturbed_run(kind: str, *arguments: str) -> tuple[str, float]:
-    """Return the result of a run that is left alone, and how long it takes."""
-    began = time.monotonic()
-    with _program(kind, *arguments) as process:
+def _undisturbed_parent(engine: str, form: str) -> str:
+    """Return the digest that a parent prints when it is left alone."""
+    with _parent_program(engine, form, 30.0) as process:
         output = process.communicate(timeout=_RUN_LIMIT_S)[0].decode(errors="replace")
     if process.returncode != 0:
-        raise SystemExit(f"an undisturbed {kind} fails: {output[-800:]}")
-    return _result(output), time.monotonic() - began
+        raise SystemExit(f"an undisturbed parent fails: {output[-800:]}")
+    return output.split()[-1]
 
 
-def _result(output: str) -> str:
-    """Return `failures missing digest` of a run that has ended."""
-    return " ".join(output.split()[-3:])
-
-
-def _possible_kinds() -> dict[str, float]:
-    """Return the kinds without those that this machine cannot run."""
+def _has_linux() -> bool:
+    """Return whether this machine can run the engine on the kernel's network stack."""
     try:
         with contextlib.closing(make_engine("linux")) as engine:
             engine.reset(ONE, 1)
     except EngineUnavailableError as error:
-        print(f"no kills of kind linux: {error}")
-        return {name: share for name, share in KINDS.items() if name != "linux"}
-    return KINDS
+        print(f"no kills over linux: {error}")
+        return False
+    return True
 
 
 def main() -> int:
@@ -450,7 +372,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="bbrgym-storm-") as folder:
         temporary = Path(folder) / "tmp"
         temporary.mkdir()
-        storm = Storm(options.seed, limits, FORMS, Watch(temporary), _possible_kinds())
+        storm = Storm(options.seed, limits, FORMS, Watch(temporary), _has_linux())
         began, index = time.monotonic(), 0
         if options.only is not None:
             storm.run(options.only, options.kind)
@@ -462,7 +384,7 @@ def main() -> int:
                 index += 1
                 if index % 50 == 0:
                     print(f"{kills} kills, {time.monotonic() - began:.0f} s", flush=True)
-        storm.report.print(limits)
+        storm.report.print()
         print(f"seed {options.seed}, {index} cases in {time.monotonic() - began:.0f} s")
     if storm.report.violations:
         print(f"FAILED: {len(storm.report.violations)} violations; repeat one with --seed {options.seed} --only CASE")

@@ -64,18 +64,6 @@ def test_it_finds_larger_gaps_than_draws_do_and_the_same_ones_again() -> None:
     assert all(flow.algorithm == "agent" for candidate in guided for flow in candidate.scenario.flows)
 
 
-@pytest.mark.usefixtures("slow_links_are_bad")
-def test_the_same_place_in_different_entries_of_a_choice_is_two_values() -> None:
-    nested = {"choice": [{"choice": [4, {"uniform": [5, 6]}]}, {"choice": [7, {"uniform": [8, 9]}]}]}
-    searched = Adversary(Distribution.from_dict({"rate_mbps": nested}), ("bbr",), partial(make_engine, "native"))
-    rates = {
-        candidate.scenario.rate_mbps for candidate in searched.search("policy", 96, np.random.default_rng(1), False)
-    }
-    assert {4, 7} < rates
-    for low, high in ((5, 6), (8, 9)):
-        assert any(low <= rate <= high for rate in rates)
-
-
 def test_the_gap_is_the_fair_power_of_the_best_less_the_agents() -> None:
     agent = make_agent()
     scenarios = [

@@ -1,9 +1,8 @@
-"""Flows that their application limits, in every simulated engine (docs/scenarios.md)."""
+"""Flows that their application limits, in the native engine and over ns-3's TCP (docs/scenarios.md)."""
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,10 +26,9 @@ def scenario(duration_s: float = 4.0, algorithm: str = "cubic", **application: A
     return Scenario(rate_mbps=RATE, buffer_bdp=2, duration_s=duration_s, flows=(flow,))
 
 
-@pytest.fixture(scope="module", params=["native", *(pytest.param(t, marks=needs_ns3) for t in ("tcp", "quic"))])
+@pytest.fixture(scope="module", params=["native", pytest.param("ns3", marks=needs_ns3)])
 def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
-    options = {} if request.param == "native" else {"transport": request.param}
-    with contextlib.closing(make_engine("ns3" if options else "native", **options)) as engine:
+    with contextlib.closing(make_engine(request.param)) as engine:
         yield engine
 
 
@@ -119,21 +117,3 @@ def test_samples_are_marked_while_the_application_limits_the_flow() -> None:
     assert len(hand.send(38)) == 1
     assert not hand.ack(48, (4, 7)).sample.is_app_limited
     assert hand.told.restarts == [28 * MS]
-
-
-def test_a_window_that_did_not_limit_the_flow_does_not_leap(engine: Engine) -> None:
-    """RFC 9438, section 4.2: the curve of CUBIC stands still until the link falls below the application's rate."""
-    flow = Flow("cubic", rtt_ms=RTT_MS, app_rate_mbps=8.0)
-    link = {"rate_mbps": 7.0, "rate_schedule": ((2.0, 20.0), (20.0, 7.0)), "buffer_packets": 400}
-    trace = simulate(Scenario(**link, duration_s=25, flows=(flow,)), engine)
-    windows = flow_column(trace, "cwnd_packets")[:, 0]
-    limited = (trace.time_s > 5) & (trace.time_s <= 20)
-    assert np.ptp(windows[limited]) == 0
-    assert windows[limited][0] < windows[-1] < 1.15 * windows[limited][0]
-
-
-def test_what_an_application_limits_is_no_measure_of_the_path() -> None:
-    """After a second at 1 Mbit/s the estimate of BBR is still that of the second before."""
-    flow = Flow("bbr", rtt_ms=RTT_MS, app_rate_mbps=RATE * 2, on_s=0.2, off_s=0.8)
-    trace = simulate(dataclasses.replace(scenario(), flows=(flow,)), "native")
-    assert flow_column(trace, "max_bandwidth_mbps")[10:, 0].min() > 0.9 * RATE / 1.04

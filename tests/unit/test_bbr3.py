@@ -11,12 +11,10 @@ from functools import partial
 
 import bbr_rounds
 import pytest
-from ack_path import MS, PACKET, Path, make
+from ack_path import PACKET, Path, make
 from bbr_rounds import CRUISE, DOWN, DRAIN, PROBE_BW, PROBE_RTT, REFILL, STARTUP, UP, WITHOUT_PROBE_RTT
 
-from bbrgym import Flow, Scenario, simulate
 from bbrgym._testing import Recovery
-from bbrgym.envs.trace import LinkSummary
 
 Rounds = partial(bbr_rounds.Rounds, "bbr3")
 
@@ -114,52 +112,6 @@ def test_a_probe_that_begins_anew_after_a_spurious_recovery_is_of_the_same_cycle
     assert rounds.metrics["max_bandwidth_mbps"] > 9, "the last cycle's still counts"
 
 
-def test_cruising_leaves_fifteen_per_cent_of_the_bound() -> None:
-    rounds = Rounds(UP)
-    rounds.round(in_flight=60, tx_in_flight=60, lost=3)
-    rounds.round(in_flight=40, tx_in_flight=40, acks=60)
-    assert rounds.phase == CRUISE
-    assert rounds.cwnd == pytest.approx(0.85 * rounds.metrics["inflight_hi_packets"], abs=0.01)
-
-
-def test_a_loss_while_cruising_sets_the_lower_bounds_and_a_refill_clears_them() -> None:
-    rounds = Rounds(CRUISE)
-    window = rounds.cwnd
-    rounds.round(lost=1, rate_mbps=3.0)
-    rounds.round(rate_mbps=3.0)
-    metrics = rounds.metrics
-    # 0.7 of window and bandwidth, but not below what was just delivered (40 packets, 3 Mbit/s).
-    assert metrics["inflight_lo_packets"] == pytest.approx(max(40, 0.7 * window), abs=1)
-    assert metrics["bandwidth_lo_mbps"] == pytest.approx(0.7 * metrics["max_bandwidth_mbps"], rel=0.01)
-    assert rounds.cwnd <= metrics["inflight_lo_packets"]
-    for _ in range(10):
-        rounds.round(lost=1, rate_mbps=3.0)
-    assert rounds.metrics["inflight_lo_packets"] == 40
-    assert rounds.metrics["bandwidth_lo_mbps"] == 3
-    rounds.until(REFILL)
-    assert math.isnan(rounds.metrics["inflight_lo_packets"])
-    assert math.isnan(rounds.metrics["bandwidth_lo_mbps"])
-
-
-def test_losses_of_a_probe_do_not_set_the_lower_bounds() -> None:
-    rounds = Rounds(UP)
-    rounds.round(lost=1, rate_mbps=3.0)
-    rounds.round(rate_mbps=3.0)
-    assert math.isnan(rounds.metrics["inflight_lo_packets"])
-    assert math.isnan(rounds.metrics["bandwidth_lo_mbps"])
-
-
-def test_max_bandwidth_is_that_of_two_cycles() -> None:
-    rounds = Rounds(CRUISE, **WITHOUT_PROBE_RTT)
-    seen = []
-    for _ in range(3):
-        rounds.until(UP, rate_mbps=5, in_flight=20)
-        seen.append(rounds.metrics["max_bandwidth_mbps"])
-        rounds.until(DOWN, rate_mbps=5, in_flight=80)
-    assert min(seen[:2]) > 9, "the last cycle still had samples from before"
-    assert seen[2] == 5
-
-
 def test_the_rtt_of_the_handshake_is_the_first_minimum_for_ten_seconds() -> None:
     rounds = Rounds(time_ms=0)
     rounds.round(rate_mbps=1, in_flight=3, is_app_limited=True)
@@ -167,44 +119,6 @@ def test_the_rtt_of_the_handshake_is_the_first_minimum_for_ten_seconds() -> None
     for _ in range(260):
         rounds.round(rate_mbps=1, in_flight=3, is_app_limited=True, acks=1)
     assert rounds.metrics["min_rtt_ms"] == 41
-
-
-def test_without_an_rtt_of_the_handshake_the_first_rtt_sets_the_pace_once() -> None:
-    controller = make("bbr3", rtt_ms=0)
-    margin = 0.99
-    assert controller.decision().pacing_rate == pytest.approx(margin * 2.77 * 10 * PACKET * 8 / 0.001, rel=1e-6)
-    hand = bbr_rounds.Hand(controller, 0)
-    for rtt_ms in (100, 50):
-        hand.ack(rtt_ms, after_ms=1)
-        assert controller.decision().pacing_rate == pytest.approx(margin * 2.77 * 10 * PACKET * 8 / 0.1, rel=1e-6)
-
-
-def test_the_end_of_a_timeout_restores_the_window() -> None:
-    rounds = Rounds(CRUISE)
-    before = rounds.cwnd
-    rounds.hear(Recovery.LOSS, 5)
-    assert rounds.cwnd == 6
-    rounds.hear(Recovery.OPEN, 0)
-    assert rounds.cwnd == before
-
-
-def test_after_a_pause_probe_bw_paces_at_the_estimate() -> None:
-    rounds = Rounds(UP)
-    estimate = rounds.controller.decision().pacing_rate / 1.25
-    rounds.controller.on_restart(rounds.now + 1000 * MS)
-    assert rounds.controller.decision().pacing_rate == pytest.approx(estimate, rel=1e-6)
-
-
-def test_after_a_pause_probe_rtt_ends() -> None:
-    rounds = Rounds(CRUISE)
-    while rounds.metrics["mode"] == PROBE_BW:
-        rounds.round()
-    rounds.round(in_flight=1)  # from here on it lasts 200 ms
-    rounds.controller.on_restart(rounds.now)
-    assert rounds.metrics["mode"] != PROBE_BW
-    rounds.controller.on_restart(rounds.now + 1000 * MS)
-    assert rounds.metrics["mode"] == PROBE_BW
-    assert rounds.phase == CRUISE
 
 
 def test_each_probe_rtt_lasts_a_round_if_that_is_longer() -> None:
@@ -319,16 +233,6 @@ def test_marks_can_be_ignored_altogether_or_on_long_paths(parameters: dict[str, 
         assert math.isnan(rounds.metrics["inflight_lo_packets"])
 
 
-def test_with_ecn_the_queue_is_shorter() -> None:
-    def link(ecn: str | None) -> LinkSummary:
-        flows = (Flow("bbr3", 20, ecn=ecn), Flow("bbr3", 20, ecn=ecn))
-        scenario = Scenario(rate_mbps=10, buffer_bdp=2, ce_threshold_ms=5, duration_s=6, flows=flows)
-        return simulate(scenario, "native").summary(after_s=2).link
-
-    assert link("l4s").queue_mean_ms < 0.8 * link(None).queue_mean_ms
-    assert link("l4s").utilisation > 0.9
-
-
 # Linux's way, where it differs
 
 
@@ -408,16 +312,6 @@ def test_a_spurious_recovery_takes_back_no_more_than_its_own_losses() -> None:
     assert rounds.metrics["bandwidth_lo_mbps"] < before
     rounds.controller.on_spurious_recovery()
     assert rounds.metrics["bandwidth_lo_mbps"] == before
-
-
-@pytest.mark.parametrize("phase", [CRUISE, UP])
-@pytest.mark.parametrize("sets_bound", [True, False])
-def test_whether_a_timeout_sets_the_lower_bound(phase: int, sets_bound: bool) -> None:
-    rounds = Rounds(phase, timeout_sets_bound=sets_bound)
-    before = rounds.cwnd
-    rounds.hear(Recovery.LOSS, 0)
-    expected = before if sets_bound and phase == CRUISE else math.nan
-    assert rounds.metrics["inflight_lo_packets"] == pytest.approx(expected, nan_ok=True)
 
 
 @pytest.mark.parametrize("limit_ms", [0.0, 10.0])

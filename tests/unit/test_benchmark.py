@@ -23,7 +23,6 @@ from rich.console import Console
 from bbrgym import Engine, Flow, Scenario, simulate
 from bbrgym.baselines import registry
 from bbrgym.benchmark.demo import run_demo
-from bbrgym.benchmark.metrics import MOST_FLOWS_ALONE
 from bbrgym.benchmark.plan import Benchmark
 from bbrgym.benchmark.results import BenchmarkResult, load_benchmark
 from bbrgym.benchmark.run import run_benchmark
@@ -402,7 +401,6 @@ BBR = {"algorithm": "bbr"}
     ("change", "message"),
     [
         ({"scenarios": {}}, "needs scenarios: choose an experiment"),
-        ({"scenarios": ["odd"]}, "needs scenarios: choose an experiment"),
         ({"scenarios": {"odd": {"rate_mbps": -3}}}, "scenario 'odd': rate_mbps"),
         ({"scenarios": {"odd": {"rate_mbps": {"uniform": [1, 2]}}}}, "scenario 'odd'"),
         ({"competitors": ["bbr", "bbr"]}, "two competitors are called 'bbr'"),
@@ -417,10 +415,8 @@ BBR = {"algorithm": "bbr"}
         ({"competitors": [{"name": "x"}]}, "either an algorithm or an agent"),
         ({"competitors": [{"algorithm": "bbr", "agent": "x"}]}, "either an algorithm or an agent"),
         ({"competitors": [{"algorithm": "bbr", "policy": "x"}]}, "only a competitor with algorithm 'policy'"),
-        ({"competitors": [{"algo": "bbr"}]}, r"unknown key 'algo' \(did you mean 'algorithm'\?\)"),
-        ({"roles": [1]}, r"roles in scenario 'alone' .*\[0, 1\), got 1"),
         ({"roles": 1}, "roles must be all or a list of flows, got 1"),
-        ({"seeds": [1, 1]}, r"seeds .*, got \[1, 1\]"),
+        ({"roles": [1]}, r"roles in scenario 'alone' .*\[0, 1\), got 1"),
         ({"step_ms": 0}, "step_ms must be > 0, got 0"),
         ({"warmup": 1.0}, r"warmup must be in \[0, 1\), got 1.0"),
         ({"retries": -1}, "retries must be an integer >= 0, got -1"),
@@ -428,7 +424,6 @@ BBR = {"algorithm": "bbr"}
         ({"executor": "rya"}, r"'rya' \(did you mean 'ray'\?\); known: local, ray, dask, slurm"),
         ({"executor": {"name": "dask", "cpus": 2}}, "executor dask: unknown key 'cpus'"),
         ({"executor": {"name": "slurm", "cluster": "x"}}, "executor.cluster 'x'; known: slurm, local"),
-        ({"flavour": "x"}, "a benchmark: unknown key 'flavour'"),
         ({"agent": "nowhere"}, "no trained agent in 'nowhere'"),
     ],
 )
@@ -507,14 +502,6 @@ def test_overall_is_the_interquartile_mean_over_scenarios() -> None:
     row = overall_table(pd.concat([easy, hard])).loc["bbr"]
     assert row["link_jain", "iqm"] == pytest.approx(0.85)
     assert row["queue_ratio", "iqm"] == pytest.approx(0.15)
-
-
-def test_a_thousand_flows_have_no_columns_of_their_own() -> None:
-    results = results_of({"bbr": [0.5]}, {"bbr": [1]})
-    many = pd.concat([results[results["flow"] == 0].assign(flow=flow) for flow in range(1000)])
-    columns = run_table(many).columns
-    assert f"share[{MOST_FLOWS_ALONE - 1}]" in columns
-    assert f"share[{MOST_FLOWS_ALONE}]" not in columns
 
 
 def test_summary_prints_names_verbatim_and_works_without_intervals_or_results() -> None:

@@ -14,12 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from ack_path import MS, PACKET
-from ack_path import Path as AckPath
-from policies import ByHand, make_agent, networks
+from policies import make_agent, networks
 
 from bbrgym import Flow, Scenario, simulate
-from bbrgym import _testing as cc
 from bbrgym._controllers import policy_start
 from bbrgym.agents.c_header import write_c_header
 from bbrgym.agents.card import facts
@@ -30,7 +27,6 @@ from bbrgym.cli import main
 from bbrgym.envs.columns import FLOW_COLUMNS
 from bbrgym.envs.observation import FEATURES, GAIN_COLUMNS, PREFERENCE, History, tabulate
 
-PROBE_BW = 2
 STRICT = ("-Wall", "-Wextra", "-Werror", "-pedantic", "-Wshadow", "-Wconversion", "-ffp-contract=off")
 RUN = """
 #include "{name}.h"
@@ -136,49 +132,6 @@ def test_it_decides_as_the_agent_about_what_a_run_measured(
         assert np.unique(gains).tolist() == [1.0, 2.0]  # as at the beginning
     else:
         assert len(np.unique(gains)) > 10
-
-
-class Recorded(ByHand):
-    """Keeps what the controller saw at each decision."""
-
-    def __init__(self, agent: Agent, controller: cc.PolicyController) -> None:
-        self.rows: list[dict[str, float]] = []
-        self.observations: list[list[float]] = []
-        super().__init__(agent, controller)
-
-    def table(self, row: dict[str, float]) -> npt.NDArray[np.float64]:
-        self.rows.append({column: row.get(column, math.nan) for column in FLOW_COLUMNS})
-        return super().table(row)
-
-    def decide(self) -> None:
-        self.observations.append(self.controller.observation)
-        super().decide()
-
-
-@needs_compiler
-@pytest.mark.parametrize("name", ["reference", "LSTM"])
-def test_it_decides_as_the_controller_does_itself(name: str, compiled: Compiled) -> None:
-    agent = compiled.agents[name]
-    controller = cc.make("policy", {}, PACKET, 10 * PACKET, 40 * MS, 1, agent.to_bytes())
-    assert isinstance(controller, cc.PolicyController)
-    agent.reset()
-    path = AckPath(controller, rate_mbps=10, rtt_ms=40, buffer_packets=60, lose=lambda number: number % 400 == 399)
-    recorded = Recorded(agent, controller)
-    in_force: list[tuple[int, float, float]] = []
-
-    def on_ack(ack: cc.AckEvent) -> None:
-        metrics = controller.metrics()
-        if metrics["mode"] == PROBE_BW:  # with the gains of the latest decision before this ACK
-            in_force.append((len(recorded.observations) - 1, metrics["cwnd_gain"], metrics["pacing_gain"]))
-        recorded.on_ack(ack)
-
-    path.on_ack = on_ack
-    path.run_until(8_000)
-    gains, observations = compiled.run(name, recorded.rows[1:])
-    np.testing.assert_array_equal(observations, recorded.observations)
-    decisions, *found = zip(*in_force, strict=True)
-    assert len(set(decisions)) > 20
-    np.testing.assert_array_equal(gains[list(decisions)], np.transpose(found))
 
 
 @needs_compiler

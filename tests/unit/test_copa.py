@@ -22,11 +22,6 @@ class Hand(ack_path.Hand):
         self.delivered = 0
         self.next_ack(BASE_MS, is_cwnd_limited=False)
 
-    @property
-    def cwnd(self) -> float:
-        """In packets."""
-        return self.controller.decision().cwnd / PACKET
-
     def next_ack(self, rtt_ms: float, after_ms: float = 0, ends_round: bool = False, **fields: float) -> float:
         """Acknowledge a packet, by default one sent when the flow began; return the window."""
         prior = self.delivered if ends_round else 0

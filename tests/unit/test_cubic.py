@@ -18,10 +18,6 @@ class Hand(ack_path.Hand):
         super().__init__(make("cubic", rtt_ms, cwnd_packets, **{"has_hystart": 0, **parameters}), time_ms=0)
         self.rtt_ms, self.delivered = rtt_ms, 0
 
-    @property
-    def cwnd(self) -> float:
-        return self.controller.decision().cwnd / PACKET
-
     def next_ack(self, after_ms: float = 0, **fields: float) -> None:
         self.delivered += PACKET
         self.ack(self.rtt_ms, after_ms, delivered=self.delivered, sent=self.delivered, **fields)

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,6 @@ import pytest
 from executor_tasks import divide, divide_once_killed, process_id
 from in_process import ExecutorInThisProcess
 from rich.console import Console
-from waiting import wait_for
 
 from bbrgym.benchmark.results import BenchmarkResult
 from bbrgym.benchmark.run import run_benchmark
@@ -215,18 +214,6 @@ def test_an_error_that_is_nobodys_loss_is_not_tried_again() -> None:
     assert sum(len(tasks) for _, tasks in calls) == 3
 
 
-def test_a_script_without_a_guard_ends_with_an_error(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(
-        "from bbrgym.processes import ProcessExecutor\n"
-        "with ProcessExecutor(1) as executor:\n"
-        "    print('answer', executor.submit(abs, -1).exception())\n"
-    )
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
-    assert done.stdout == "answer its process exited with status 1\n"
-    assert "before the current process has finished its bootstrapping phase" in " ".join(done.stderr.split())
-
-
 def test_a_process_that_cannot_start_fails_its_task(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     with ProcessExecutor(1) as executor:
@@ -287,63 +274,4 @@ def test_results_are_the_same_bytes_everywhere_also_after_a_kill(
     assert (tmp_path / "engines" / "killed").is_file()
     assert (result.failures, result.missing) == ([], [])
     assert len(in_this_process) == 1 + 2 * 24
-    assert content(tmp_path) == in_this_process
-
-
-@contextlib.contextmanager
-def losing(lose: Callable[[], object], directory: Path) -> Iterator[None]:
-    """Lose something after the first runs of the block's benchmark."""
-
-    def wait() -> None:
-        wait_for(lambda: len(list(directory.glob("runs/*/metrics.json"))) >= 6, "some runs")
-        lose()
-
-    waiting = threading.Thread(target=wait, daemon=True)
-    waiting.start()
-    yield
-    waiting.join()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("nodes", [2, 4])
-def test_a_node_of_ray_that_is_killed_loses_nothing(
-    nodes: int, tmp_path: Path, in_this_process: dict[str, str]
-) -> None:
-    ray = pytest.importorskip("ray")
-    from ray.cluster_utils import Cluster
-
-    node = {"num_cpus": 1, "object_store_memory": 100 << 20}
-    cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
-    try:
-        lost, *_ = (cluster.add_node(**node) for _ in range(nodes - 1))
-        cluster.wait_for_nodes()
-        with losing(lost.kill_raylet, tmp_path):
-            result = run({"name": "ray", "address": cluster.address, "chunk_s": 0.5}, tmp_path)
-    finally:
-        ray.shutdown()
-        cluster.shutdown()
-    assert (result.failures, result.missing) == ([], [])
-    assert content(tmp_path) == in_this_process
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("nodes", [2, 4])
-def test_a_node_of_dask_that_is_killed_loses_nothing(
-    nodes: int, tmp_path: Path, in_this_process: dict[str, str]
-) -> None:
-    """A node's nanny is killed, which would start its worker again. The worker ends too."""
-    distributed = pytest.importorskip("distributed")
-    quiet = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0", "silence_logs": 40}
-    with distributed.LocalCluster(n_workers=nodes - 1, threads_per_worker=1, **quiet) as cluster:
-        address = cluster.scheduler_address
-        command = [sys.executable, "-m", "distributed.cli.dask_worker", address, "--nthreads=1", "--host=127.0.0.1"]
-        with subprocess.Popen([*command, "--no-dashboard"], stderr=subprocess.DEVNULL) as nanny:
-            try:
-                with distributed.Client(cluster) as client:
-                    client.wait_for_workers(nodes)
-                with losing(nanny.kill, tmp_path):
-                    result = run({"name": "dask", "address": address, "chunk_s": 0.5}, tmp_path)
-            finally:
-                nanny.kill()
-    assert (result.failures, result.missing) == ([], [])
     assert content(tmp_path) == in_this_process

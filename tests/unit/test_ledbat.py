@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ack_path
 import pytest
-from ack_path import PACKET, Path, make
+from ack_path import Path, make
 
 from bbrgym._testing import Recovery
 
@@ -19,11 +19,6 @@ class Hand(ack_path.Hand):
     def __init__(self, **parameters: float) -> None:
         super().__init__(make("ledbat", BASE_MS, 20, **parameters), time_ms=0)
         self.next_ack(BASE_MS, acked=0)
-
-    @property
-    def cwnd(self) -> float:
-        """In packets."""
-        return self.controller.decision().cwnd / PACKET
 
     def next_ack(self, rtt_ms: float, in_flight: int = 40, **fields: float) -> float:
         self.ack(rtt_ms, in_flight=in_flight, **fields)

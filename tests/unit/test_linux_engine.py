@@ -44,13 +44,6 @@ def engine() -> Iterator[LinuxEngine]:
         yield engine
 
 
-def test_a_flow_that_has_not_started_is_inactive(engine: LinuxEngine) -> None:
-    engine.reset(Scenario(duration_s=50, flows=(Flow("bbr"), Flow("bbr", start_s=40))), 1)
-    late = engine.step(100).flow(1)
-    assert (late["is_active"], late["sent_packets"]) == (0, 0)
-    assert math.isnan(late["cwnd_packets"])
-
-
 # --- the kernel's TCP -----------------------------------------------------------------------------------------------
 
 
@@ -139,31 +132,6 @@ def test_ecn_that_the_kernel_does_not_do_is_refused(engine: LinuxEngine) -> None
         engine.reset(Scenario(flows=mixed), 1)
     with pytest.raises(EngineError, match="ecn of a flow 'linux-reno' must be classic or null, got 'l4s'"):
         engine.reset(Scenario(flows=(Flow("linux-reno", ecn="l4s"),)), 1)
-
-
-# --- paths ----------------------------------------------------------------------------------------------------------
-
-
-def test_packets_that_are_overtaken_policed_and_acknowledged_late(engine: LinuxEngine) -> None:
-    """Our flow's RTT rises to 60 ms; both flows share the link."""
-    flows = (
-        Flow("cubic", rtt_ms=20, rtt_schedule=((0.5, 60.0),), ack_loss=0.2, ack_aggregation_ms=4.0),
-        Flow("linux-reno", rtt_ms=20),
-    )
-    scenario = Scenario(rate_mbps=20, duration_s=1, flows=flows, reordering=0.05, reordering_ms=20, policer_mbps=8,
-                        policer_burst_bytes=20_000)  # fmt: skip
-    trace = simulate(scenario, engine, step_ms=100)
-    assert trace.link[:, LINK_COLUMNS.index("drops")].sum() > 0  # of the policer: the queue is empty
-    assert trace.link[:, LINK_COLUMNS.index("queue_max_packets")].max() < scenario.queue_packets
-    for index in range(2):
-        arrived, in_order = (flow_column(trace, name)[:, index].sum() for name in ("arrived_bytes", "inorder_bytes"))
-        assert 0 < in_order < arrived
-    rtt = flow_column(trace, "rtt_min_ms")[:, 0]
-    assert 20 <= np.nanmin(rtt[:5]) < 40
-    assert np.nanmin(rtt[7:]) >= 60
-
-
-# --- further links --------------------------------------------------------------------------------------------------
 
 
 # --- lateness -------------------------------------------------------------------------------------------------------

@@ -59,23 +59,13 @@ def test_bins_count_opportunities_and_the_trace_repeats(tmp_path: Path, bin_ms: 
         assert in_full(schedule, bins, bin_ms) == pytest.approx(expected)
 
 
-def test_an_outage_has_the_lowest_rate(tmp_path: Path) -> None:
-    file = trace(tmp_path / "a", *range(1, 101), 400)
-    assert mahimahi.rate_schedule(file, duration_s=0.4) == ((0.0, 12.0), (0.1, 0.12))
-    assert mahimahi.rate_schedule(file, duration_s=0.4, lowest_mbps=0.01) == ((0.0, 12.0), (0.1, 0.01), (0.3, 0.12))
-    assert mahimahi.rate_schedule(trace(tmp_path / "a", 10_000), duration_s=20, bin_ms=5000)[0] == (0.0, 0.01)
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("1\n2\nx3\n", r"a\.trace:3: .*, got 'x3'"),
-        ("1\n2.5\n", r"a\.trace:2: .*, got '2\.5'"),
-        ("-1\n", r"a\.trace:1: .*, got '-1'"),
         ("5\n9\n8\n", r"a\.trace:3: times must not fall, got 8 after 9"),
         ("", r"a\.trace:1: "),
         ("0\n0\n", r"a\.trace:2: the last time must be > 0"),
-        ("1\n" + "9" * 30 + "\n", r"a\.trace:2: .*, got '9+'"),
         ("1\n\xff\x00\n", r"a\.trace:2: "),
     ],
 )
@@ -92,7 +82,6 @@ def test_bad_files_are_refused_by_line(tmp_path: Path, text: str, message: str) 
     ("arguments", "message"),
     [
         ({"bin_ms": 0}, r"bin_ms must be in \[1, 60000\], got 0"),
-        ({"bin_ms": "long"}, "bin_ms must be a finite number in .*, got 'long'"),
         ({"duration_s": float("nan")}, "duration_s must be a finite number in .*, got nan"),
         ({"lowest_mbps": 0}, r"lowest_mbps must be in \[0.01, 10000\], got 0"),
         ({"duration_s": 1e6, "bin_ms": 1}, "at most 1,000,000 bins of bin_ms=1, got 1,000,000,000"),

@@ -80,14 +80,6 @@ def test_convergence_time(throughputs: list[list[float]], flows: tuple[Flow, ...
     assert convergence_time(trace_of(throughputs, flows)) == pytest.approx(expected_s, nan_ok=True)
 
 
-def test_threshold_for_two_flows_is_delta_fairness() -> None:
-    delta = math.sqrt(1 / 0.9 - 1)
-    for shift, converges in ((-0.01, True), (0.01, False)):
-        share = (1 + delta + shift) / 2
-        is_fair = not math.isnan(convergence_time(trace_of([[share] * 4, [1 - share] * 4], TWO)))
-        assert is_fair is converges
-
-
 def test_equilibrium_compares_the_two_halves_from_the_newcomers_start() -> None:
     flows = (Flow(), Flow(), Flow(start_s=10.0), Flow(start_s=11.0))
     # Windows of 5 s from 10 s on: 18 to 2, 18 to 2 again, and 10 to 10, however unequal within a half.

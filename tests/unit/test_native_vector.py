@@ -15,13 +15,12 @@ from traces import flow_column
 
 from bbrgym import Flow, Scenario, simulate
 from bbrgym.envs.action import CWND_SCALES, Action
-from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.episode import EpisodeSpec, policy_of
 from bbrgym.envs.gym_env import BottleneckEnv
 from bbrgym.envs.native.engine import NativeEngine
-from bbrgym.envs.observation import DEFAULT_FEATURES, FEATURES, Observation, tabulate
-from bbrgym.envs.reward import CONDITIONS, TERMS, Reward, RewardContext
+from bbrgym.envs.observation import DEFAULT_FEATURES, FEATURES, Observation
+from bbrgym.envs.reward import TERMS, Reward
 from bbrgym.envs.sb3_env import SharedPolicyVecEnv
 from bbrgym.envs.vector_env import BottleneckVectorEnv
 
@@ -157,42 +156,6 @@ class TestStableBaselines3:
         assert [info["time_s"] for info in env.step_wait()[3]] == [0.1, 0.1]
         with pytest.raises(RuntimeError, match="without a pending reset or step"):
             env.step_wait()
-
-
-class TestParts:
-    """Many rows at once give what each gives alone, to the last bit: formulas must not depend on their number."""
-
-    def rows(self, count: int) -> tuple[Any, Any]:
-        rng = np.random.default_rng(count)
-        flows = np.exp(rng.normal(0, 3, (count, 3, len(FLOW_COLUMNS))))
-        flows[rng.random(flows.shape) < 0.05] = 0.0
-        flows[rng.random(flows.shape) < 0.05] = np.nan
-        flows[..., FLOW_COLUMNS.index("mode")] = rng.integers(0, 4, (count, 3))
-        return flows, np.exp(rng.normal(0, 1, (count, len(LINK_COLUMNS))))
-
-    @pytest.mark.parametrize("count", [2, 3, 8, 64, 129])
-    def test_observation_reward_and_action(self, count: int) -> None:
-        flows, link = self.rows(count)
-        rng = np.random.default_rng(1)
-        actions = rng.uniform(-1.1, 1.1, (count, 2)).astype(np.float32)
-        gains = Action().all_gains(actions)
-        conditions = rng.uniform(0.5, 2, (count, len(CONDITIONS)))
-        middle = np.ones(count, np.int64)
-        observation, reward = EVERYTHING["observation"], EVERYTHING["reward"]
-
-        def evaluate(rows: slice) -> tuple[Any, Any]:
-            context = RewardContext(flows[rows], link[rows], middle[rows], conditions[rows])
-            return observation.evaluate(tabulate(flows[rows, 1], gains[:, rows])), reward.evaluate(context)
-
-        observed, rewarded = evaluate(slice(None))
-        for row in range(count):
-            one = slice(row, row + 1)
-            np.testing.assert_array_equal(gains[:, one], Action().all_gains(actions[one]))
-            assert Action().gains(actions[row]) == tuple(gains[:, row])
-            alone, reward_alone = evaluate(one)
-            np.testing.assert_array_equal(observed[one], alone)
-            np.testing.assert_array_equal(rewarded[one], reward_alone)
-        assert len(np.unique(rewarded)) > count / 2
 
 
 class TestEverywhere:

@@ -242,15 +242,6 @@ def test_without_the_libraries_of_ns3_the_error_says_what_to_do(
 
 
 @needs_ns3
-def test_the_worker_starts_fast_and_without_numpy(engine: Ns3Engine) -> None:
-    engine.reset(SCENARIO, 1)
-    maps = Path(f"/proc/{worker_pid(engine)}/maps").read_text()
-    assert "_ns3" in maps
-    assert "numpy" not in maps
-    assert "pandas" not in maps
-
-
-@needs_ns3
 def test_nothing_is_left_of_many_engines_and_resets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def descriptors() -> int:
         return len(os.listdir("/proc/self/fd"))

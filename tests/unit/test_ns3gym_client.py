@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
-import textwrap
 import threading
 import time
 from collections.abc import Iterator
@@ -22,7 +20,7 @@ from forks import OF_ANOTHER, passes_in_fork, refuses
 from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 from test_ns3gym_messages import INIT
-from waiting import free_port, is_running, wait_for
+from waiting import free_port, is_running
 
 from bbrgym.envs.engine import EngineError
 from bbrgym.envs.ns3gym import client
@@ -233,21 +231,6 @@ def test_the_port_is_on_loopback_alone_and_named_where_it_is_used(command: list[
     assert f"00000000:{env.port:04X}" not in listening
 
 
-def test_a_given_port_is_kept_over_episodes_and_free_after_close(command: list[str]) -> None:
-    port = free_port()
-    with contextlib.closing(Ns3GymEnv(command, port=port)) as env:
-        assert env.port == port
-        assert len(episode(env)) == len(episode(env)) == 4
-    env.close()
-
-    def is_free() -> bool:
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            return probe.connect_ex(("127.0.0.1", port)) != 0
-
-    wait_for(is_free)
-
-
 def test_a_program_that_somebody_else_starts(command: list[str]) -> None:
     port = free_port()
     programs: list[subprocess.Popen[bytes]] = []
@@ -263,25 +246,6 @@ def test_a_program_that_somebody_else_starts(command: list[str]) -> None:
         threading.Timer(0.1, start).start()
         assert len(episode(env)) == 4
         assert programs[1].wait(10) == 0
-
-
-def test_a_killed_parent_takes_the_program_with_it(command: list[str]) -> None:
-    script = f"""
-        import time
-        from bbrgym.envs.ns3gym.client import Ns3GymEnv
-        env = Ns3GymEnv({command!r})
-        env.reset()
-        print(env.pid, env._peer._process.guard.pid, flush=True)
-        time.sleep(60)
-        """
-    parent = subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], stdout=subprocess.PIPE, text=True)
-    assert parent.stdout is not None
-    pids = [int(word) for word in parent.stdout.readline().split()]
-    assert all(is_running(pid) for pid in pids)
-    parent.kill()
-    parent.wait()
-    wait_for(lambda: not any(is_running(pid) for pid in pids))
-    parent.stdout.close()
 
 
 def test_close_leaves_no_process(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

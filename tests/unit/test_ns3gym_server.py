@@ -132,16 +132,6 @@ def test_an_episode_as_a_stock_client_sees_it(client: Client) -> None:
     assert engine.resets == [(SCENARIO, 5)]
 
 
-def test_a_completed_flow_is_game_over(client: Client) -> None:
-    served = Served(FakeEngine(), client.port, Scenario(flows=(Flow("agent", size_bytes=20_000),)))
-    client.init()
-    while not (state := client.state()).isGameOver:
-        client.act(2.0, 1.0)
-    assert state.reason == pb.EnvStateMsg.GameOver
-    client.stop()
-    assert served.join() == ""
-
-
 @pytest.mark.parametrize("states", [0, 1, 2])
 def test_the_client_can_stop_at_once_and_at_any_state(client: Client, states: int) -> None:
     engine = FakeEngine()
@@ -198,15 +188,6 @@ class TestRefusal:
         for description in (hello.actSpace, hello.obsSpace):
             with pytest.raises((AssertionError, TypeError), match=re.escape(f"bbrgym ns3: error: {hello.error}")):
                 make_space(description)
-
-    def test_an_engine_that_cannot_start(self, client: Client) -> None:
-        class Broken(FakeEngine):
-            def reset(self, *_: Any) -> Any:
-                raise EngineError("no ns-3 here")
-
-        served = Served(Broken(), client.port)
-        assert pb.SimInitMsg.FromString(client.socket.recv()).error == "no ns-3 here"
-        assert served.join() == "no ns-3 here"
 
     def test_an_engine_that_cannot_be_made(self, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
         def make(*_: Any, **__: Any) -> Any:
@@ -280,16 +261,13 @@ def test_the_scenario_is_read_from_a_file_and_the_arguments(tmp_path: Path) -> N
     ("argument", "message"),
     [
         ("--rate=12", "'--rate=12'; known: --openGymPort, --simSeed, .*--rate_mbps"),
-        ("12", "unknown argument '12'"),
         ("--rate_mbps=0", "rate_mbps must be in .*, got 0"),
         ("--flows=[{speed: 1}]", "flow: unknown key 'speed'"),
-        ("--flows=[", "while parsing"),
         ("--queue=7", "unknown queue 7; known: droptail, "),
         ("--loss=", "loss must be a finite number in .*, got None"),
         ("--openGymPort=0", "must be in .*, got '0'"),
         ("--openGymPort=http", "got 'http'"),
         ("--simSeed=-1", "got '-1'"),
-        ("--stepMs=nan", "got 'nan'"),
         ("--scenario=/no/such/file.yaml", "No such file"),
     ],
 )

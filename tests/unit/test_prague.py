@@ -25,11 +25,6 @@ class Hand(ack_path.Hand):
         self.rtt_ms = rtt_ms
 
     @property
-    def cwnd(self) -> float:
-        """In packets."""
-        return self.controller.decision().cwnd / PACKET
-
-    @property
     def alpha(self) -> float:
         return self.metrics["ecn_alpha"]
 

@@ -44,7 +44,9 @@ def test_scenarios_have_them_as_traces() -> None:
 @pytest.fixture(scope="module")
 def benchmark_of_responsiveness() -> dict[str, Any]:
     with initialize_config_module("bbrgym.conf", version_base="1.3"):
-        composed = OmegaConf.to_container(compose("config", ["experiment=responsiveness"]), resolve=True)
+        composed = OmegaConf.to_container(
+            compose("config", ["experiment=responsiveness", "scenario=single"]), resolve=True
+        )
     assert isinstance(composed, dict)
     return dict(composed["benchmark"])
 

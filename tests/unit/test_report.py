@@ -140,11 +140,3 @@ def test_throughput_against_delay_has_better_up_and_to_the_right(results: pd.Dat
     assert len([patch for patch in axes.patches if isinstance(patch, Ellipse)]) == 1
     assert "(ms)" in axes.get_xlabel()
     assert "(Mbit/s)" in axes.get_ylabel()
-
-
-def test_flows_have_the_shortest_names_that_tell_them_apart(trace: Trace) -> None:
-    alone = dataclasses.replace(trace.scenario, flows=trace.scenario.flows[:1])
-    two = dataclasses.replace(trace.scenario, flows=trace.scenario.flows[:2])
-    runs = {"one": simulate(alone, FakeEngine()), "two": simulate(two, FakeEngine()), "three": trace}
-    names = [{text.get_text() for text in axes.texts} for axes in plots.over_time(runs).axes]
-    assert names == [set(), {"10 ms", "50 ms"}, {"bbr, 10 ms", "bbr, 50 ms", "cubic, 50 ms"}]

@@ -24,17 +24,16 @@ from typing import Any
 import numpy as np
 import policies
 import pytest
-from filelock import FileLock
 from matplotlib.figure import Figure
 from rich.console import Console
 from training import run_of
 from waiting import wait_for
 
-from bbrgym import Flow, Scenario, waiting
+from bbrgym import Flow, Scenario
 from bbrgym.agents import mlflow_store, tracking
 from bbrgym.agents.callbacks import EVALUATION_SEED
-from bbrgym.agents.mlflow_store import LONGEST_NAME, flatten, store_name, store_uri
-from bbrgym.agents.mlflow_view import FIGURES, finished_name, run_name
+from bbrgym.agents.mlflow_store import LONGEST_NAME, store_name, store_uri
+from bbrgym.agents.mlflow_view import run_name
 from bbrgym.agents.policy import Agent
 from bbrgym.agents.tracking import Tracker, TrackingConfig, read_metrics
 from bbrgym.agents.train import train
@@ -43,7 +42,7 @@ from bbrgym.benchmark.run import run_benchmark
 from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.envs.sb3_env import SharedPolicyVecEnv
-from bbrgym.files import open_folder, sqlite_url
+from bbrgym.files import open_folder
 from bbrgym.interruption import TERMINATED
 
 LOG_UNTIL_KILLED = """
@@ -90,34 +89,6 @@ def test_two_processes_that_create_the_database_at_the_same_time_succeed(mlflow_
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     assert not list(mlflow_database.parent.glob("*.partial*"))
-
-
-def test_a_wait_for_the_database_is_announced(
-    mlflow_database: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(waiting, "PATIENCE_S", 0.01)
-    (tmp_path / "runs").mkdir()
-    with ThreadPoolExecutor(1) as pool, FileLock(tmp_path / "runs" / "mlflow.db.lock"):
-        uri = pool.submit(store_uri, tmp_path)
-        wait_for(lambda: "Waiting for MLflow's database" in caplog.text)
-        shutil.copy(mlflow_database, tmp_path / "runs")
-    assert uri.result() == sqlite_url(tmp_path / "runs" / "mlflow.db")
-    caplog.clear()
-    monkeypatch.undo()
-    with start(tmp_path):
-        pass
-    assert "Waiting" not in caplog.text
-
-
-def test_runs_can_create_one_experiment_at_the_same_time(root: Path) -> None:
-    with ThreadPoolExecutor(3) as pool:
-        trackers = list(pool.map(lambda name: start(root, name), "abc"))
-    for tracker in trackers:
-        tracker.finish()
-    experiment = client(root).get_experiment_by_name("tests")
-    runs = client(root).search_runs([experiment.experiment_id])
-    assert sorted(run.info.run_name for run in runs) == ["a", "b", "c"]
-    assert {run.info.status for run in runs} == {"FINISHED"}
 
 
 def test_a_run_is_in_the_folder_and_in_the_store(root: Path) -> None:
@@ -263,21 +234,6 @@ def test_a_name_begins_with_what_the_run_is() -> None:
     assert run_name(config, "sac", [2]) == "sac duel seed 2 (agent.gamma=0.9 engine=native)"
     assert run_name(config | {"name": "mine"}, "sac", [2]).startswith("mine sac duel seed 2 ")
     assert run_name({"name": "evaluation"}, "ppo", [1, 2]) == "ppo seeds 1 2"
-
-
-def test_the_name_of_a_finished_run_has_the_metrics_that_matter() -> None:
-    def named(experiment: str, *rows: tuple[float, float, float]) -> str:
-        names = [metric for metric, _ in FIGURES[experiment.partition("/")[0]]]
-        lines = [{"step": step, "metrics": dict(zip(names, row, strict=True))} for step, row in enumerate(rows)]
-        lines.append({"step": 9, "metrics": {"other": 1.0}})
-        return finished_name({"experiment": experiment, "run_name": "ppo duel seed 1 (a=1)"}, lines)
-
-    assert named("train", (-0.05, 0.5, 9.0), (-0.3, 0.5, 9.0), (-0.1, 0.9, 3.0), (-0.2, 1.0, 4.0)) == (
-        "ppo duel seed 1: -0.100 90% 3.0 ms (a=1)"  # not of step 0, before it learned
-    )
-    assert named("evaluate", (-0.3, 0.5, 9.0), (-0.1, 0.9, 3.0)) == "ppo duel seed 1: -0.200 70% 6.0 ms (a=1)"
-    assert named("benchmark/x", (1.0, 0.9, 3.0), (math.nan, 0.9, 3.0)) == "ppo duel seed 1: 1.000 90% 3.0 ms (a=1)"
-    assert named("train") == "ppo duel seed 1 (a=1)"
 
 
 def test_a_training_in_the_store(root: Path) -> None:
@@ -500,16 +456,6 @@ def test_a_store_that_breaks_during_a_run_does_not_stop_it(root: Path, caplog: p
     assert run_of(tracker.directory)["status"] == "FINISHED"
 
 
-def test_without_mlflow_it_says_what_to_install(
-    root: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "mlflow", None)
-    with caplog.at_level(logging.WARNING, logger="bbrgym"), start(root) as tracker:
-        tracker.log_metrics({"x": 1.0})
-    assert "needs mlflow: pip install 'bbrgym[track]', or choose tracking=none" in caplog.text
-    assert len(read_metrics(tracker.directory)) == 1
-
-
 @pytest.mark.parametrize(("signum", "status"), [(signal.SIGKILL, "RUNNING"), (signal.SIGTERM, "KILLED")])
 def test_a_killed_run_can_be_read(tmp_path: Path, signum: int, status: str) -> None:
     process = subprocess.Popen([sys.executable, "-c", LOG_UNTIL_KILLED, str(tmp_path)])
@@ -527,16 +473,3 @@ def test_a_killed_run_can_be_read(tmp_path: Path, signum: int, status: str) -> N
 def test_bad_configuration_is_refused_by_name(bad: dict[str, str], known: str) -> None:
     with pytest.raises(ValueError, match=f"known: {known}"):
         TrackingConfig.of(bad)
-
-
-def test_flatten() -> None:
-    nested = {"a": {"b": 1, "c": [1, 2]}, "flows": [{"rtt_ms": 10.0}, {"rtt_ms": 50.0}], "empty": {}, "text": "t"}
-    plain = {
-        "a.b": "1",
-        "a.c": "[1, 2]",
-        "flows.0.rtt_ms": "10.0",
-        "flows.1.rtt_ms": "50.0",
-        "empty": "{}",
-        "text": "t",
-    }
-    assert dict(flatten(nested)) == plain

@@ -14,12 +14,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bbrgym import Flow, Scenario, _controllers, _native, _testing, simulate
+from bbrgym import Flow, Scenario, _controllers, _native, _testing
 from bbrgym.envs.columns import FLOW_COLUMNS
 
 MS = 1_000_000
 PACKET = 1000
-MAX_ACK_DELAY = 40 * MS
 OPEN, RECOVERY, LOSS = _testing.Recovery.OPEN, _testing.Recovery.RECOVERY, _testing.Recovery.LOSS
 
 Sent = tuple[int, int, int, bool]
@@ -195,18 +194,6 @@ def test_what_leaves_while_a_loss_is_awaited_does_not_put_it_off():
     assert hand.timer_ms == 8.5 + 8 + 4 * 3 + 40, "a probe's, from the last packet on"
 
 
-def test_the_ack_of_a_lost_packet_comes_too_late():
-    hand = Hand(rtt_ms=10)
-    hand.send(0, 5)
-    hand.ack(10, (1, 3))
-    assert hand.ack(11, 4).bytes_acked == PACKET
-    before = hand.sender.counts()
-    hand.ack(12, (0, 4))
-    assert hand.sender.counts() == before
-    assert (hand.told.calls.count("ack"), hand.sender.in_flight) == (2, 0)
-    assert hand.send(12, 1) == [(5, 0, PACKET, True)]
-
-
 def test_a_segment_lost_in_two_packets_is_repeated_once():
     hand = Hand(rtt_ms=10, size=3 * PACKET)
     hand.send(0)
@@ -337,24 +324,6 @@ def test_an_overdue_probe_is_due_now_and_never_in_the_past():
     hand.fire(now + 1125)
     assert len(hand.send(now + 1125)) == 1
     assert hand.timer_ms > now + 1125
-
-
-def test_a_copy_of_what_has_arrived_is_followed_up():
-    # The only segment was late; its copy is lost: all is delivered while a packet is still in flight.
-    hand = Hand(rtt_ms=10, size=PACKET)
-    hand.send(0)
-    hand.fire()
-    hand.send(70, 1)
-    hand.ack(75, 0)
-    assert hand.sender.is_all_delivered
-    assert hand.sender.in_flight == PACKET
-    for expected in (2, 3):
-        now = hand.fire()
-        assert hand.send(now) == [(expected, 0, PACKET, True)]
-        assert hand.timer_ms > now, "it would go off for ever"
-    hand.ack(now + 10, 3)
-    assert (hand.sender.in_flight, hand.sender.next_timer()) == (0, None)
-    assert hand.sender.counts()["delivered_bytes"] + hand.sender.counts()["lost_bytes"] == 4 * PACKET
 
 
 # Persistent congestion (section 7.6)
@@ -722,22 +691,6 @@ def test_a_sample_has_the_marks_since_its_packet_was_sent():
 # Finite flows, silence, the end
 
 
-@pytest.mark.parametrize(
-    ("size", "packets"), [(2500, [1000, 1000, 500]), (3000, [1000, 1000, 1000]), (1, [1]), (1001, [1000, 1])]
-)
-def test_the_last_segment_is_what_is_left(size: int, packets: list[int]):
-    hand = Hand(rtt_ms=10, size=size)
-    assert [packet[2] for packet in hand.send(0)] == packets
-    assert hand.sender.in_flight == size
-    assert not hand.sender.is_all_delivered
-    hand.fire()
-    hand.send(100, 1)
-    hand.ack(110, (0, len(packets)))
-    assert hand.sender.is_all_delivered
-    assert (hand.sender.in_flight, hand.sender.next_timer()) == (0, None)
-    assert hand.sender.counts()["delivered_bytes"] == size + packets[0]  # the probe repeated the first
-
-
 def test_a_lost_last_segment_is_repeated_with_its_size():
     hand = Hand(cwnd=3, rtt_ms=10, size=2500)
     hand.send(0)
@@ -800,28 +753,6 @@ def test_a_flow_that_would_stop_at_the_end_of_time_never_stops():
     delivered = batch.flow_rows[0, :, FLOW_COLUMNS.index("delivered_packets")]
     assert batch.times_s[0] == 1
     assert all(delivered > 100)
-
-
-def test_the_columns_of_a_row_agree():
-    scenario = Scenario(rate_mbps=10, duration_s=2, buffer_packets=20, flows=(Flow("cubic", rtt_ms=40, start_s=0.25),))
-    trace = simulate(scenario, "native", step_ms=100)
-    row = {name: trace.flows[:, 0, index] for index, name in enumerate(FLOW_COLUMNS)}
-    packet_bits_per_step = scenario.packet_bytes * 8 / 0.1
-    for rate, packets in {
-        "send_rate_mbps": row["sent_packets"],
-        "delivery_rate_mbps": row["delivered_packets"],
-        "throughput_mbps": row["received_bytes"] / scenario.packet_bytes,
-    }.items():
-        assert row[rate].max() > 9
-        np.testing.assert_allclose(row[rate] * 1e6, packets * packet_bits_per_step, err_msg=rate)
-    has_rtt = row["delivered_packets"] > 0
-    assert 10 < has_rtt.sum() < len(has_rtt)
-    for name in ("rtt_min_ms", "rtt_mean_ms", "rtt_last_ms"):
-        np.testing.assert_array_equal(~np.isnan(row[name]), has_rtt, err_msg=name)
-    least, mean, last = (row[name][has_rtt] for name in ("rtt_min_ms", "rtt_mean_ms", "rtt_last_ms"))
-    assert (least >= 40).all()
-    assert (least <= mean).all()
-    assert (least <= last).all()
 
 
 # The receiver (RFC 5681, section 4.2)
