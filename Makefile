@@ -10,7 +10,7 @@ export OMP_WAIT_POLICY ?= PASSIVE
 # Containers set it. Every process of the tests would then compile all modules again, which takes seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup run papers league test test-all check recipe clients sanitize format stubs bench storm fuzz mutants linux agreement queues rivals rfc9743 preference newcomer ui clean
+.PHONY: setup run papers league test test-all check recipe clients sanitize format stubs bench storm fuzz mutants linux agreement queues rivals rfc9743 preference newcomer learned ui clean
 
 setup: $(SETUP)
 
@@ -138,6 +138,10 @@ preference: setup
 # What a newcomer's first training reaches on each id; hours.
 newcomer: setup
 	$(BIN)/python -m studies.newcomer --write docs/results/newcomer.md
+
+# What the shipped policy learned, beside what is simple; minutes.
+learned: setup
+	$(BIN)/python -m studies.learned --write docs/results/learned.md
 
 ui: setup
 	$(BIN)/bbrgym ui

@@ -21,7 +21,7 @@ import cma
 import numpy as np
 import numpy.typing as npt
 
-from bbrgym.agents.callbacks import Callbacks
+from bbrgym.agents.callbacks import EVALUATION_SEED, Callbacks
 from bbrgym.agents.checkpoint import TrainingState
 from bbrgym.agents.config import SearchConfig
 from bbrgym.agents.fitness import CandidateRuns
@@ -38,9 +38,9 @@ OUTPUT_SCALE: Final = 0.3
 """Scale of the last layer: weights of size 1, on standardised inputs, make actions of size 0.3, well within [-1, 1]."""
 
 _EVALUATED: Final = 64
-"""Scenarios of an evaluation."""
+"""Scenarios of an evaluation, the same for all seeds."""
 
-_WEIGHTS, _INPUTS, _SCENARIOS, _SAMPLES, _EVALUATION = range(5)
+_WEIGHTS, _INPUTS, _SCENARIOS, _SAMPLES = range(4)
 """What random numbers are for: the second entry of a generator's seed, after the seed of the training."""
 
 
@@ -111,7 +111,7 @@ class WeightSearch:
         """See `Learner`."""
         if self._config.fitness == "reward":
             return {}
-        scenarios, seeds = self._draw(self._rng(_EVALUATION), _EVALUATED)
+        scenarios, seeds = self._draw(np.random.default_rng(EVALUATION_SEED), _EVALUATED)
         policy = StoredPolicy(self._plain_spec, self._network(self._mean())).to_bytes()
         with closing(CandidateRuns(self._spec, self._config, len(scenarios))) as runs:
             return {self._config.fitness: float(runs.measure([policy], scenarios, seeds)[0][0])}
