@@ -47,8 +47,8 @@ def test_a_run_prints_every_table_and_writes_json_and_document(
     monkeypatch.setattr(speed, "_cpu_s", lambda pid: time.perf_counter())  # the kernel counts in 10 ms
     monkeypatch.setattr(speed, "LinuxEngine", Punctual)
     monkeypatch.setattr(speed, "LINUX_RATES_MBPS", (5.0, 10.0, 20.0))
-    ratio = speed.Cell(speed.TRAINING, "two threads", "ratio")
-    monkeypatch.setattr(speed, "measure_training", lambda effort, seed: {ratio: [1.5]})  # torch takes seconds to load
+    rate = speed.Cell(speed.TRAINING, "two threads", "PPO")
+    monkeypatch.setattr(speed, "measure_training", lambda effort, seed: {rate: [1.5]})  # torch takes seconds to load
     document = tmp_path / "performance.md"
     document.write_text(DOCUMENT)
 
@@ -69,12 +69,10 @@ def test_a_run_prints_every_table_and_writes_json_and_document(
         assert (cell.table, cell.row, cell.column) in measured or "48 Mbit/s" in cell.row or "100 Mbit/s" in cell.row
 
 
-def test_both_ways_of_training_are_measured() -> None:
+def test_a_training_is_measured() -> None:
     samples = speed.measure_training(MICRO, 1)
-    (stock,), (ours,), (ratio,) = samples.values()
-    assert min(stock, ours) > 0
-    assert ratio == pytest.approx(ours / stock)
     assert {cell.table for cell in samples} == {speed.TRAINING}
+    assert all(rate > 0 for rates in samples.values() for rate in rates)
 
 
 def test_the_highest_rate_that_linux_holds(monkeypatch: pytest.MonkeyPatch) -> None:

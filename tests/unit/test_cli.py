@@ -26,7 +26,7 @@ from bbrgym.overrides import value_of
 
 SMALL = [
     *("engine.name=fake", "scenario=single", "scenario.duration_s=2", "tracking=none", "agent.n_steps=32"),
-    *("agent.batch_size=32", "agent.n_epochs=1", "train.total_steps=64", "train.eval_episodes=1"),
+    *("agent.batch_size=32", "agent.n_epochs=1", "train=default", "train.total_steps=64", "train.eval_episodes=1"),
 ]
 
 
@@ -87,7 +87,8 @@ def test_help_and_training_without_mlflow_load_nothing_heavy() -> None:
         (["train", "train.resume=nowhere"], "'nowhere' holds no training"),
         (["evaluate"], "missing: agent_path=… (see bbrgym evaluate --help)"),
         (["evaluate", "agent_path=nowhere"], "no trained agent in 'nowhere'"),
-        (["train", *SMALL, "agent.batch_size=many"], "agent 'ppo' refuses its arguments"),
+        (["train", *SMALL, "agent.batch_size=many"], "agent.batch_size must be an integer >= 1, got 'many'"),
+        (["train", *SMALL[:4], "agent=sac", "agent.batch_size=many"], "agent.batch_size must be an integer, got"),
         (["train", "-m", "scenario.rate_mbps=-1", "seed=1,2"], "rate_mbps must be in"),
         (["train", "-m", "hydra/launcher=local", "hydra.launcher.workers=0", "seed=1,2"], "workers must"),
         (["benchmark"], "a benchmark needs scenarios"),
