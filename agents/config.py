@@ -66,7 +66,7 @@ class PPOConfig:
 
     algorithm: str = "ppo"
     n_steps: int = 256
-    batch_size: int = 4096
+    batch_size: int = 8192
     n_epochs: int = 4
     learning_rate: float = 0.003
     gamma: float = 0.97

@@ -4,7 +4,8 @@ The effect of an action on the queue and on the shares takes many steps, and rea
 
 * The noise of a flow lasts: it is an AR(1) process with the correlation `noise_correlation` from step to step, reset at
   the start of an episode. Noise that is new in every step is averaged away by the window and the queue. An action's
-  probability is that of its marginal distribution, a normal one.
+  probability is that of its marginal distribution, a normal one. Its standard deviation is constant: a learned one
+  shrinks, and then updates of the same size change the policy too much.
 * The reward of a flow is the mean of all agents' on its link (`team_reward`).
 * Actor and critic share no parameters, so each learns in a thread of its own. Targets of the critic are normalised by
   the running mean and standard deviation of returns (Yu et al. 2022, arXiv:2103.01955).
@@ -66,7 +67,7 @@ class PPO:
         inputs = spec.observation.space.shape[0]
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            self._actor = _Actor(config, inputs)
+            self._actor = _make_actor(config, inputs)
             self._critic = _perceptron([inputs, *config.critic_arch, 1], config.activation_fn)
         self._optimisers = [
             torch.optim.Adam(network.parameters(), config.learning_rate, fused=True)
@@ -109,7 +110,9 @@ class PPO:
 
     def agent(self) -> Agent:
         """Return the actor without its noise."""
-        network = self._actor.network(self._config.activation_fn)
+        linear = [layer for layer in self._actor if isinstance(layer, nn.Linear)]
+        arrays = [(layer.weight.detach().numpy().copy(), layer.bias.detach().numpy().copy()) for layer in linear]
+        network = Network(tuple(arrays), activation=self._config.activation_fn)
         return Agent(self._spec, network if self._inputs is None else network.with_standardised_inputs(*self._inputs))
 
     def restart(self, seed: int, state: TrainingState) -> None:
@@ -158,8 +161,8 @@ class PPO:
         noise[1:] *= math.sqrt(1.0 - correlation**2)
         for before, after in itertools.pairwise(noise):
             after += correlation * before
-        std = self._actor.log_std.detach().exp().numpy()
-        scaled = (std * noise[:-1]).astype(np.float32)
+        std = np.float32(self._config.std)
+        scaled = std * noise[:-1].astype(np.float32)
 
         def renew(step: int, flows: npt.NDArray[np.intp]) -> None:
             """Replace the noise of an episode that begins: what another start changes decays step by step."""
@@ -246,14 +249,12 @@ class PPO:
 
     def _fit_actor(self, samples: _Samples) -> dict[str, float]:
         config, actor, optimiser = self._config, self._actor, self._optimisers[0]
-        old_log_std = actor.log_std.detach().clone()
         divergences: list[float] = []
         clipped: list[float] = []
         for indices in self._batches(len(samples.actions), self._order_rngs[0]):
             advantages = samples.advantages[indices]
-            deviations = (samples.actions[indices] - actor(samples.observations[indices])) / actor.log_std.exp()
-            change = (samples.deviations[indices] ** 2 - deviations**2) / 2 + (old_log_std - actor.log_std)
-            log_ratio = change.sum(dim=1)
+            deviations = (samples.actions[indices] - actor(samples.observations[indices])) / config.std
+            log_ratio = (samples.deviations[indices] ** 2 - deviations**2).sum(dim=1) / 2
             ratio = log_ratio.exp()
             bounded = ratio.clamp(1 - config.clip_range, 1 + config.clip_range)
             loss = -torch.min(ratio * advantages, bounded * advantages).mean()
@@ -267,7 +268,6 @@ class PPO:
             "train/approx_kl": divergences[-1],
             "train/batches": float(len(divergences)),
             "train/clip_fraction": float(np.mean(clipped)),
-            "train/std": actor.log_std.detach().exp().mean().item(),
         }
 
     def _fit_critic(self, samples: _Samples) -> float:
@@ -315,26 +315,14 @@ class _RunningScale(NamedTuple):
         )
 
 
-class _Actor(nn.Module):
-    def __init__(self, config: PPOConfig, inputs: int) -> None:
-        super().__init__()
-        self.layers = _perceptron([inputs, *config.net_arch, 2], config.activation_fn)
-        self.log_std = nn.Parameter(torch.full((2,), math.log(config.std)))
-        last = self.layers[-1]
-        assert isinstance(last, nn.Linear)
-        with torch.no_grad():
-            last.weight.mul_(OUTPUT_SCALE)
-            last.bias.zero_()
-
-    def forward(self, observations: torch.Tensor) -> torch.Tensor:
-        means: torch.Tensor = self.layers(observations)
-        return means
-
-    def network(self, activation: str) -> Network:
-        """Return a copy of its layers."""
-        linear = [layer for layer in self.layers if isinstance(layer, nn.Linear)]
-        arrays = [(layer.weight.detach().numpy().copy(), layer.bias.detach().numpy().copy()) for layer in linear]
-        return Network(tuple(arrays), activation=activation)
+def _make_actor(config: PPOConfig, inputs: int) -> nn.Sequential:
+    actor = _perceptron([inputs, *config.net_arch, 2], config.activation_fn)
+    last = actor[-1]
+    assert isinstance(last, nn.Linear)
+    with torch.no_grad():
+        last.weight.mul_(OUTPUT_SCALE)
+        last.bias.zero_()
+    return actor
 
 
 def _perceptron(sizes: list[int], activation: str) -> nn.Sequential:

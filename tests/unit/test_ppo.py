@@ -159,7 +159,7 @@ def test_an_exported_agent_acts_like_the_actor(activation: str) -> None:
     torch.manual_seed(1)
     with closing(make_learner(activation_fn=activation)) as learner:
         with torch.no_grad():
-            for parameter in learner._actor.layers.parameters():
+            for parameter in learner._actor.parameters():
                 parameter.mul_(3.0).add_(0.1 * torch.randn_like(parameter))
         agent = learner.agent()
         observations = np.random.default_rng(1).uniform(-2, 2, (80, agent.network.inputs)).astype(np.float32)
