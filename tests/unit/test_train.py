@@ -190,15 +190,16 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_starts_again(
     assert not list((tmp_path / "checkpoints").glob(".*"))
 
 
-def test_nothing_in_a_folder_of_others_is_executed(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("algorithm", "own"), [("ppo", {"ppo.pt"}), ("sac", {"model.zip", "replay.npz"})])
+def test_nothing_in_a_folder_of_others_is_executed(tmp_path: Path, algorithm: str, own: set[str]) -> None:
     """Not even of a checkpoint whose hashes are right: whoever made it could compute them too."""
-    learn(tmp_path / "good", {"total_steps": 64}, agent=SAC)
+    learn(tmp_path / "good", {"total_steps": 64}, agent=AGENTS[algorithm])
     executed = tmp_path / "executed"
     bomb = Bomb(executed)
     pickle.loads(pickle.dumps(bomb))
     executed.rmdir()  # it works
     files = [path.relative_to(tmp_path / "good") for path in (tmp_path / "good").rglob("*") if path.is_file()]
-    refused = {"model.zip", "inputs.npz", "replay.npz", "checkpoint.json", "run.json", "policy.npz", "agent.json"}
+    refused = {*own, "inputs.npz", "checkpoint.json", "run.json", "policy.npz", "agent.json"}
     assert refused < {path.name for path in files}
     for file in files:
         for content, is_ignored in bombs(tmp_path / "good" / file, bomb):
@@ -236,9 +237,11 @@ def bombs(path: Path, bomb: Bomb) -> Iterator[tuple[bytes, bool]]:
         with np.load(path) as arrays:
             np.savez(file, **{name: np.array([bomb], dtype=object) for name in arrays.files})
         yield file.getvalue(), False
+    tensors = io.BytesIO()
+    torch.save({"": bomb}, tensors)
+    if path.suffix == ".pt":
+        yield tensors.getvalue(), False
     if path.name == "model.zip":
-        tensors = io.BytesIO()
-        torch.save({"": bomb}, tensors)
         with zipfile.ZipFile(path) as archive:
             parts = {name: archive.read(name) for name in archive.namelist()}
         for evil in parts:
