@@ -1,4 +1,4 @@
-"""The actor of a learner as an agent that needs no torch to run. Importing it loads torch."""
+"""Actors of Stable-Baselines3 as networks that need no torch to run. Importing it loads torch."""
 
 from __future__ import annotations
 
@@ -7,25 +7,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
-from stable_baselines3.common.base_class import BaseAlgorithm
 from torch import nn
 
-from bbrgym.agents.policy import Agent
-from bbrgym.agents.wrappers import StandardiseObservation
 from bbrgym.baselines.policy_file import Array, Network
-from bbrgym.envs.episode import EpisodeSpec
 
 ACTIVATION_TYPES: Final[dict[str, type[nn.Module]]] = {"tanh": nn.Tanh, "relu": nn.ReLU}
 """torch's types by the names of `bbrgym.baselines.policy_file.ACTIVATIONS`."""
-
-
-def export_agent(model: BaseAlgorithm, algorithm: str, spec: EpisodeSpec, training: Mapping[str, Any]) -> Agent:
-    """Return the learner's present policy as an `Agent`."""
-    kind = model.policy_kwargs["activation_fn"]
-    activation = next(name for name, candidate in ACTIVATION_TYPES.items() if candidate is kind)
-    network = actor_network(algorithm, model.policy.state_dict(), activation)
-    inputs = StandardiseObservation.of(model)
-    return Agent(spec, network.with_standardised_inputs(inputs.mean, inputs.scale), training)
 
 
 def actor_network(algorithm: str, state: Mapping[str, Any], activation: str) -> Network:

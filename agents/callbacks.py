@@ -183,10 +183,7 @@ class Callbacks:
         )
 
     def log_metrics(self, metrics: Mapping[str, float], steps: int) -> None:
-        """Log metrics; `time/iterations` also counts those of the parts that were resumed."""
-        if "time/iterations" in metrics:
-            self.state.iterations += 1
-            metrics = {**metrics, "time/iterations": self.state.iterations}
+        """Log metrics."""
         self.tracker.log_metrics(metrics, steps)
 
     def _evaluate(self, learner: Learner) -> Agent:

@@ -53,13 +53,11 @@ class TrainingState:
         best_score: the highest of its evaluations since learning began; None before the first.
         evaluated_at: steps at the last evaluation; None before the first.
         engine_failures: how often an engine failed.
-        iterations: logged rollouts of a learner with rollouts.
     """
 
     best_score: float | None = None
     evaluated_at: int | None = None
     engine_failures: int = 0
-    iterations: int = 0
 
 
 @deferring_signals()  # an exception inside torch's C++ writer would abort the process
@@ -117,7 +115,7 @@ def restore_latest(learner: Restorable, directory: Path) -> TrainingState | None
             state = TrainingState(**description["state"])
             learner.restore(path, description)
         except pickle.UnpicklingError:  # its message recommends to run what is in the file
-            LOGGER.warning("cannot read the checkpoint %s: refused, its model.zip holds more than tensors", path)
+            LOGGER.warning("cannot read the checkpoint %s: refused, a file of tensors holds more than tensors", path)
         except DAMAGES as error:
             LOGGER.warning("cannot read the checkpoint %s, falling back to the one before: %s", path, damage(error))
         else:

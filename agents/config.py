@@ -11,14 +11,12 @@ from bbrgym.baselines.policy_file import ACTIVATIONS
 from bbrgym.checks import check_integer, check_keys, check_name, check_number, keep_integers
 from bbrgym.envs.episode import EpisodeSpec
 
-GRADIENT_ALGORITHMS: Final = ("ppo", "sac")
-"""The learning algorithms of Stable-Baselines3, by the names of conf/agent."""
-
-SEARCH_ALGORITHMS: Final = ("cma",)
-"""The learning algorithms that search in the weights of a policy, by the names of conf/agent."""
-
-ALGORITHMS: Final = (*GRADIENT_ALGORITHMS, *SEARCH_ALGORITHMS)
-"""All learning algorithms."""
+ALGORITHMS: Final[dict[str, tuple[str, ...]]] = {
+    "ppo": ("torch",),
+    "sac": ("torch", "stable_baselines3"),
+    "cma": ("cma",),
+}
+"""The learning algorithms by the names of conf/agent, and the packages that they need."""
 
 FITNESSES: Final = ("fair_power", "reward")
 """What a search can maximise."""
@@ -59,6 +57,51 @@ class TrainConfig:
 
 
 @dataclass(frozen=True)
+class PPOConfig:
+    """Proximal policy optimisation; conf/agent/ppo.yaml explains the fields.
+
+    Raises:
+        ValueError: naming the bad value and the good ones.
+    """
+
+    algorithm: str = "ppo"
+    n_steps: int = 256
+    batch_size: int = 8192
+    n_epochs: int = 4
+    learning_rate: float = 0.003
+    gamma: float = 0.97
+    gae_lambda: float = 0.95
+    clip_range: float = 0.2
+    target_kl: float | None = 0.03
+    max_grad_norm: float = 0.5
+    team_reward: bool = True
+    noise_correlation: float = 0.95
+    std: float = 0.15
+    net_arch: tuple[int, ...] = (32, 32)
+    critic_arch: tuple[int, ...] = (32, 32)
+    activation_fn: str = "tanh"
+
+    def __post_init__(self) -> None:
+        check_name("learning algorithm", self.algorithm, ("ppo",))
+        keep_integers(self, "n_steps", "batch_size", "n_epochs", prefix="agent.", at_least=1)
+        for name in ("learning_rate", "clip_range", "max_grad_norm", "std"):
+            check_number(f"agent.{name}", getattr(self, name), above=0)
+        check_number("agent.target_kl", self.target_kl, above=0, or_none=True)
+        check_number("agent.gamma", self.gamma, at_least=0, below=1)
+        for name in ("gae_lambda", "noise_correlation"):
+            check_number(f"agent.{name}", getattr(self, name), at_least=0, at_most=1)
+        if not isinstance(self.team_reward, bool):
+            raise ValueError(f"agent.team_reward must be true or false, got {self.team_reward!r}")
+        _check_networks(self, "net_arch", "critic_arch")
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> PPOConfig:
+        """Make one from plain types, as conf/agent has them, refusing unknown keys."""
+        check_keys(f"agent {plain.get('algorithm')!r}", plain, [f.name for f in dataclasses.fields(cls)])
+        return cls(**plain)
+
+
+@dataclass(frozen=True)
 class SearchConfig:
     """A search in the weights of a policy; conf/agent/cma.yaml explains the fields.
 
@@ -78,7 +121,7 @@ class SearchConfig:
     diagonal_above: int = 150
 
     def __post_init__(self) -> None:
-        check_name("search algorithm", self.algorithm, SEARCH_ALGORITHMS)
+        check_name("search algorithm", self.algorithm, ("cma",))
         keep_integers(self, "population", prefix="agent.", at_least=4)
         keep_integers(self, "scenarios", prefix="agent.", at_least=1)
         keep_integers(self, "diagonal_above", prefix="agent.", at_least=0)
@@ -86,11 +129,7 @@ class SearchConfig:
         check_number("agent.warmup", self.warmup, at_least=0, below=1)
         check_number("agent.init_std", self.init_std, at_least=0)
         check_name("agent.fitness", self.fitness, FITNESSES)
-        check_name("agent.activation_fn", self.activation_fn, ACTIVATIONS)
-        if not isinstance(self.net_arch, list | tuple):
-            raise ValueError(f"agent.net_arch must be a list of layer sizes, like [32, 32], got {self.net_arch!r}")
-        sizes = tuple(check_integer("each of agent.net_arch", size, at_least=1) for size in self.net_arch)
-        object.__setattr__(self, "net_arch", sizes)
+        _check_networks(self, "net_arch")
 
     def check_fits(self, spec: EpisodeSpec) -> None:
         """Check that the search can be run in an environment.
@@ -111,3 +150,14 @@ class SearchConfig:
         """Make one from plain types, as conf/agent has them, refusing unknown keys."""
         check_keys(f"agent {plain.get('algorithm')!r}", plain, [f.name for f in dataclasses.fields(cls)])
         return cls(**plain)
+
+
+def _check_networks(config: PPOConfig | SearchConfig, *names: str) -> None:
+    """Check the activation, and make the layer sizes of these names tuples."""
+    check_name("agent.activation_fn", config.activation_fn, ACTIVATIONS)
+    for name in names:
+        given = getattr(config, name)
+        if not isinstance(given, list | tuple):
+            raise ValueError(f"agent.{name} must be a list of layer sizes, like [32, 32], got {given!r}")
+        sizes = tuple(check_integer(f"each of agent.{name}", size, at_least=1) for size in given)
+        object.__setattr__(config, name, sizes)

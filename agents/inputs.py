@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
+from typing import Final
 
 import numpy as np
 
@@ -11,6 +12,9 @@ from bbrgym.baselines.policy_file import Array
 from bbrgym.envs.engine import EngineError
 from bbrgym.envs.episode import Episodes, EpisodeSpec
 from bbrgym.envs.observation import standardisation
+
+INPUT_EPISODES: Final = 16
+"""How many episodes a learner measures that says nothing else."""
 
 
 def measure_inputs(spec: EpisodeSpec, rngs: Sequence[np.random.Generator]) -> tuple[Array, Array]:

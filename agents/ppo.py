@@ -1,231 +1,343 @@
-"""PPO that keeps both cores busy: rollouts in C++, and actor and critic side by side. Importing it loads torch."""
+"""Proximal policy optimisation for flows that share a link (Schulman et al. 2017, arXiv:1707.06347).
+
+The effect of an action on the queue and on the shares takes many steps, and reaches all flows of the link. Therefore:
+
+* The noise of a flow lasts: it is an AR(1) process with the correlation `noise_correlation` from step to step, reset at
+  the start of an episode. Noise that is new in every step is averaged away by the window and the queue. An action's
+  probability is that of its marginal distribution, a normal one. Its standard deviation is constant: a learned one
+  shrinks, and then updates of the same size change the policy too much.
+* The reward of a flow is the mean of all agents' on its link (`team_reward`).
+* Actor and critic share no parameters, so each learns in a thread of its own. Targets of the critic are normalised by
+  the running mean and standard deviation of returns (Yu et al. 2022, arXiv:2103.01955).
+* Only steps count in which the flow took part.
+
+Importing it loads torch.
+"""
 
 from __future__ import annotations
 
+import itertools
+import math
+import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, NamedTuple
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from stable_baselines3 import PPO
-from stable_baselines3.common.buffers import RolloutBuffer
-from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.type_aliases import RolloutBufferSamples
-from stable_baselines3.common.utils import explained_variance
-from stable_baselines3.common.vec_env import VecEnv, VecMonitor
+from torch import nn
 
-from bbrgym.agents.actor import export_agent
-from bbrgym.agents.wrappers import ScaleReward, StandardiseObservation
-from bbrgym.baselines.policy_file import Array
-from bbrgym.envs.sb3_env import Rollout, SharedPolicyVecEnv
+from bbrgym.agents.actor import ACTIVATION_TYPES
+from bbrgym.agents.callbacks import Callbacks
+from bbrgym.agents.checkpoint import TrainingState
+from bbrgym.agents.config import PPOConfig
+from bbrgym.agents.inputs import INPUT_EPISODES, measure_inputs
+from bbrgym.agents.policy import Agent
+from bbrgym.baselines.policy_file import Array, Network
+from bbrgym.checks import check_integer
+from bbrgym.envs.episode import Episodes, EpisodeSpec
+from bbrgym.envs.rollouts import Rollout, roll, roll_steps
 
-_BATCH: Final = 4096
-"""Samples that are evaluated at once: what layers return of more does not fit in a core's cache."""
-
-
-class _Losses(NamedTuple):
-    """Of a batch: what is minimised, and what tells how far the policy has moved."""
-
-    policy: float
-    entropy: float
-    approx_kl: float
-    clip_fraction: float
-    value: float = 0.0
+OUTPUT_SCALE: Final = 0.1
+"""Scale of the actor's last layer at the start: its first actions are close to the middle."""
 
 
-class FlowBuffer(RolloutBuffer):  # type: ignore[misc]  # see below
-    """A rollout buffer that also says in which steps each flow took part.
+class PPO:
+    """See `bbrgym.agents.callbacks.Learner`. An iteration is a rollout and the update from it.
 
-    Attributes:
-        flows: the environments, whose record has it after each step.
-        took_part: shape (steps, flows).
+    Everything random follows from the seed and the steps at the last checkpoint, where new episodes begin, so a
+    checkpoint needs no generators: it has the networks, their optimisers and what normalises inputs and returns.
+
+    Args:
+        config: of the learner.
+        spec: of the environment.
+        engines: how many work at once.
+        seed: decides everything random.
     """
 
-    flows: SharedPolicyVecEnv
-    took_part: npt.NDArray[np.bool_]
-    generator_ready: bool
+    def __init__(self, config: PPOConfig, spec: EpisodeSpec, engines: int, seed: int) -> None:
+        self.steps = 0
+        self._config = config
+        self._spec = spec
+        self._seed = seed
+        self._engines = engines
+        self._env = Episodes(spec, engines, is_healing=True)
+        inputs = spec.observation.space.shape[0]
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            self._actor = _make_actor(config, inputs)
+            self._critic = _perceptron([inputs, *config.critic_arch, 1], config.activation_fn)
+        self._optimisers = [
+            torch.optim.Adam(network.parameters(), config.learning_rate, fused=True)
+            for network in (self._actor, self._critic)
+        ]
+        self._inputs: tuple[Array, Array] | None = None  # mean and scale
+        self._returns = _RunningScale()
+        self._iterations = 0
 
-    def reset(self) -> None:
-        """Forget all steps."""
-        super().reset()
-        self.took_part = np.zeros((self.buffer_size, self.n_envs), np.bool_)
+    @property
+    def has_learned(self) -> bool:
+        """Whether there was an update."""
+        return self._iterations > 0
 
-    def add(self, *step: object) -> None:
-        """Add the last step of the environments; see `RolloutBuffer`."""
-        self.took_part[self.pos] = self.flows.record.took_part
-        super().add(*step)
-
-    def samples(self) -> RolloutBufferSamples:
-        """Return the steps in which a flow took part. In the others its actions have no effect and its reward is 0."""
-        if not self.generator_ready:
-            for name in ("observations", "actions", "values", "log_probs", "advantages", "returns", "took_part"):
-                setattr(self, name, self.swap_and_flatten(getattr(self, name)))
-            self.generator_ready = True
-        return self._get_samples(np.flatnonzero(self.took_part))
-
-
-class RolloutPPO(PPO):  # type: ignore[misc]  # Stable-Baselines3 is not type-checked, see pyproject.toml
-    """Stable-Baselines3's PPO, with the same numbers for the same seed up to rounding, on two cores.
-
-    Where the engine can (`SharedPolicyVecEnv.can_roll`), the actor acts inside its batch. The noise on the actions is
-    drawn before, and values and probabilities are computed afterwards, for all steps at once. Callbacks get one
-    `on_step` per rollout.
-
-    It learns from the steps in which a flow took part, in batches of equal size. In an update, actor and critic, which
-    share no parameters, have a thread each. Their gradients depend on nothing of each other, so this changes no number.
-    """
-
-    _last_episode_starts: npt.NDArray[np.bool_]
-
-    def _setup_model(self) -> None:
-        self.rollout_buffer_class = FlowBuffer
-        super()._setup_model()
-
-    def collect_rollouts(
-        self, env: VecEnv, callback: BaseCallback, rollout_buffer: FlowBuffer, n_rollout_steps: int
-    ) -> bool:
-        """Fill the buffer; see `OnPolicyAlgorithm`. Return False if a callback ends the training."""
-        flows: SharedPolicyVecEnv = env.unwrapped
-        rollout_buffer.flows = flows
-        if not flows.can_roll:
-            return bool(super().collect_rollouts(env, callback, rollout_buffer, n_rollout_steps))
-        self.policy.set_training_mode(False)
-        rollout_buffer.reset()
-        callback.on_rollout_start()
-        actor = export_agent(self, "ppo", flows.episode_spec, {}).compiled
-        rollout = flows.rollout(self._noise(n_rollout_steps, env.num_envs), actor)
-        self.num_timesteps += rollout.rewards.size
-        infos: list[dict[str, object]] = []  # the engine does not fail
-        callback.update_locals({"infos": infos})
-        if not callback.on_step():
-            return False
-        self._count_episodes(rollout)
-        self._fill(rollout_buffer, rollout)
-        callback.on_rollout_end()
-        return True
-
-    @torch.no_grad()
-    def _noise(self, steps: int, flows: int) -> Array:
-        """Return what exploration adds to the actions, in the draws of step after step."""
-        draws = [torch.normal(torch.zeros(flows, 2), torch.ones(flows, 2)) for _ in range(steps)]
-        noise: Array = (torch.stack(draws) * self.policy.log_std.exp()).numpy()
-        return noise
-
-    @torch.no_grad()
-    def _fill(self, buffer: FlowBuffer, rollout: Rollout) -> None:
-        inputs, gamma = StandardiseObservation.of(self), self.gamma
-        observations = inputs.standardise(rollout.observations)
-        rewards = rollout.rewards * ScaleReward.of(self).scale
-        # What a time limit cut off is worth what the critic expects of it.
-        timed_out = rollout.timeouts[rollout.dones]
-        cut_off = inputs.standardise(rollout.terminal_observations[timed_out])
-        rewards[rollout.timeouts] += gamma * self.policy.predict_values(torch.as_tensor(cut_off))[:, 0].numpy()
-        seen, actions = (torch.as_tensor(array).flatten(0, 1) for array in (observations[:-1], rollout.actions))
-        samples = (slice(first, first + _BATCH) for first in range(0, len(seen), _BATCH))
-        parts = [self.policy.evaluate_actions(seen[some], actions[some])[:2] for some in samples]
-        values, log_probs = map(torch.cat, zip(*parts, strict=True))
-        buffer.observations[:] = observations[:-1]
-        buffer.actions[:] = rollout.actions
-        buffer.rewards[:] = rewards
-        buffer.took_part[:] = rollout.took_part
-        buffer.episode_starts[0], buffer.episode_starts[1:] = self._last_episode_starts, rollout.dones[:-1]
-        buffer.values[:] = values.reshape(rewards.shape)
-        buffer.log_probs[:] = log_probs.reshape(rewards.shape)
-        buffer.pos, buffer.full = buffer.buffer_size, True
-        self._last_obs, self._last_episode_starts = observations[-1], rollout.dones[-1]
-        last_values = self.policy.predict_values(torch.as_tensor(self._last_obs))
-        buffer.compute_returns_and_advantage(last_values, self._last_episode_starts)
-
-    def _count_episodes(self, rollout: Rollout) -> None:
-        """Log the episodes that ended, as `VecMonitor` does in steps."""
-        monitor = self.env
-        while not isinstance(monitor, VecMonitor):
-            monitor = monitor.venv
-        for rewards, dones in zip(rollout.rewards, rollout.dones, strict=True):
-            monitor.episode_returns += rewards
-            monitor.episode_lengths += 1
-            ended = np.flatnonzero(dones)
-            self.ep_info_buffer.extend(
-                {"r": monitor.episode_returns[row], "l": monitor.episode_lengths[row]} for row in ended
-            )
-            monitor.episode_returns[ended] = 0
-            monitor.episode_lengths[ended] = 0
-
-    def train(self) -> None:
-        """Update the policy from the buffer; see `PPO`. Samples are gathered once per epoch, in the same order."""
-        samples = self.rollout_buffer.samples()
-        if not len(samples.actions):
-            return
-        self.policy.set_training_mode(True)
-        self._update_learning_rate(self.policy.optimizer)
-        clip_range = self.clip_range(self._current_progress_remaining)
-        clip_range_vf = None if self.clip_range_vf is None else self.clip_range_vf(self._current_progress_remaining)
-        losses: list[_Losses] = []
-        is_diverging = False
+    def learn(self, total_steps: int, callbacks: Callbacks) -> None:
+        """See `Learner`."""
+        if self._inputs is None:
+            # With the failures, so that the episode that made an engine fail is not repeated.
+            entropy = [self._seed, callbacks.state.engine_failures]
+            rngs = [np.random.default_rng([*entropy, number]) for number in range(INPUT_EPISODES)]
+            self._inputs = measure_inputs(self._spec, rngs)
+        self.restart(self._seed, callbacks.state)
+        callbacks.on_training_start(self)
         with ThreadPoolExecutor(1) as thread:
-            for _ in range(self.n_epochs):
-                epoch = len(losses)
-                order = torch.as_tensor(np.random.permutation(len(samples.actions)))
-                count = max(1, round(len(order) / self.batch_size))
-                batches = zip(*(tensor[order].tensor_split(count) for tensor in samples), strict=True)
-                for parts in batches:
-                    # Copied, because how the library of linear algebra rounds depends on where an array begins.
-                    batch = RolloutBufferSamples(*(part.clone() for part in parts))
-                    self.policy.optimizer.zero_grad()
-                    of_critic = thread.submit(self._differentiate_critic, batch, clip_range_vf)
-                    of_actor = self._differentiate_actor(batch, clip_range)
-                    losses.append(of_actor._replace(value=of_critic.result()))
-                    is_diverging = self.target_kl is not None and losses[-1].approx_kl > 1.5 * self.target_kl
-                    if is_diverging:
-                        break
-                    torch.nn.utils.clip_grad_norm_(self.policy.parameters(), self.max_grad_norm)
-                    self.policy.optimizer.step()
-                self._n_updates += 1
-                if is_diverging:
+            while self.steps < total_steps:
+                callbacks.on_rollout_start(self)
+                begin_s = time.monotonic()
+                rollout, noise = self._roll()
+                for error in rollout.errors:
+                    callbacks.on_engine_failure(error, self.steps)
+                self.steps += rollout.rewards.size
+                metrics = self._update(rollout, noise, thread)
+                self._iterations += 1
+                fps = rollout.rewards.size / (time.monotonic() - begin_s)
+                metrics |= {"time/iterations": self._iterations, "time/fps": fps}
+                callbacks.log_metrics(metrics, self.steps)
+                if not callbacks.on_step(self.steps):
                     break
-        self._log(losses, losses[epoch:], clip_range, clip_range_vf)
-        values, returns = samples.old_values.numpy(), samples.returns.numpy()
-        self.logger.record("train/explained_variance", explained_variance(values, returns))
+        callbacks.on_training_end(self)
 
-    def _differentiate_actor(self, batch: RolloutBufferSamples, clip_range: float) -> _Losses:
-        distribution = self.policy.get_distribution(batch.observations)
-        advantages = batch.advantages
-        if self.normalize_advantage and len(advantages) > 1:
-            advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
-        log_ratio = distribution.log_prob(batch.actions) - batch.old_log_prob
-        ratio = log_ratio.exp()
-        clipped = ratio.clamp(1 - clip_range, 1 + clip_range)
-        policy_loss = -torch.min(advantages * ratio, advantages * clipped).mean()
-        entropy_loss = -distribution.entropy().mean()
-        (policy_loss + self.ent_coef * entropy_loss).backward()
-        with torch.no_grad():
-            return _Losses(
-                policy=policy_loss.item(),
-                entropy=entropy_loss.item(),
-                approx_kl=((ratio - 1) - log_ratio).mean().item(),  # http://joschu.net/blog/kl-approx.html
-                clip_fraction=((ratio - 1).abs() > clip_range).float().mean().item(),
-            )
+    def agent(self) -> Agent:
+        """Return the actor without its noise."""
+        linear = [layer for layer in self._actor if isinstance(layer, nn.Linear)]
+        arrays = [(layer.weight.detach().numpy().copy(), layer.bias.detach().numpy().copy()) for layer in linear]
+        network = Network(tuple(arrays), activation=self._config.activation_fn)
+        return Agent(self._spec, network if self._inputs is None else network.with_standardised_inputs(*self._inputs))
 
-    def _differentiate_critic(self, batch: RolloutBufferSamples, clip_range: float | None) -> float:
-        values = self.policy.predict_values(batch.observations).flatten()
-        if clip_range is not None:
-            values = batch.old_values + (values - batch.old_values).clamp(-clip_range, clip_range)
-        loss = torch.nn.functional.mse_loss(batch.returns, values)
-        (self.vf_coef * loss).backward()
-        return loss.item()
+    def objective(self) -> dict[str, float]:
+        """Return nothing: it maximises the reward."""
+        return {}
 
-    def _log(self, losses: list[_Losses], epoch: list[_Losses], clip_range: float, clip_range_vf: float | None) -> None:
-        record = self.logger.record
-        last = losses[-1]
-        record("train/entropy_loss", np.mean([loss.entropy for loss in losses]))
-        record("train/policy_gradient_loss", np.mean([loss.policy for loss in losses]))
-        record("train/value_loss", np.mean([loss.value for loss in losses]))
-        record("train/approx_kl", np.mean([loss.approx_kl for loss in epoch]))
-        record("train/clip_fraction", np.mean([loss.clip_fraction for loss in losses]))
-        record("train/loss", last.policy + self.ent_coef * last.entropy + self.vf_coef * last.value)
-        record("train/std", self.policy.log_std.exp().mean().item())
-        record("train/n_updates", self._n_updates, exclude="tensorboard")
-        record("train/clip_range", clip_range)
-        if clip_range_vf is not None:
-            record("train/clip_range_vf", clip_range_vf)
+    def restart(self, seed: int, state: TrainingState) -> None:
+        """See `Learner`.
+
+        Raises:
+            EngineError: an engine could not begin an episode.
+        """
+        rng = np.random.default_rng([seed, self.steps, state.engine_failures])
+        *self._rngs, self._noise_rng, actor_rng, critic_rng = rng.spawn(self._engines + 3)
+        self._order_rngs = actor_rng, critic_rng
+        self._noise = self._noise_rng.standard_normal((1, self._engines * self._spec.agents, 2))
+        self._env.begin_resets(np.arange(self._engines), self._rngs)
+        self._env.finish_resets()
+
+    def save(self, folder: Path) -> dict[str, Any]:
+        """See `Restorable`."""
+        torch.save([part.state_dict() for part in self._parts], folder / "ppo.pt")
+        assert self._inputs is not None
+        np.savez(folder / "inputs.npz", mean=self._inputs[0], scale=self._inputs[1])
+        return {"iterations": self._iterations, "returns": list(self._returns)}
+
+    def restore(self, folder: Path, description: Mapping[str, Any]) -> None:
+        """See `Restorable`."""
+        for part, saved in zip(self._parts, torch.load(folder / "ppo.pt", weights_only=True), strict=True):
+            part.load_state_dict(saved)
+        with np.load(folder / "inputs.npz", allow_pickle=False) as inputs:
+            self._inputs = inputs["mean"], inputs["scale"]
+        self._returns = _RunningScale(*map(float, description["returns"]))
+        self.steps, self._iterations = (
+            check_integer(name, description[name], at_least=0) for name in ("steps", "iterations")
+        )
+
+    def close(self) -> None:
+        """See `Learner`."""
+        self._env.close()
+
+    @property
+    def _parts(self) -> tuple[Any, ...]:
+        return self._actor, self._critic, *self._optimisers
+
+    def _roll(self) -> tuple[Rollout, Array]:
+        """Return a rollout and the noise in its actions, in standard deviations."""
+        steps, correlation = self._config.n_steps, self._config.noise_correlation
+        noise = np.concatenate([self._noise, self._noise_rng.standard_normal((steps, *self._noise.shape[1:]))])
+        noise[1:] *= math.sqrt(1.0 - correlation**2)
+        for before, after in itertools.pairwise(noise):
+            after += correlation * before
+        std = np.float32(self._config.std)
+        scaled = std * noise[:-1].astype(np.float32)
+
+        def renew(step: int, flows: npt.NDArray[np.intp]) -> None:
+            """Replace the noise of an episode that begins: what another start changes decays step by step."""
+            fresh = self._noise_rng.standard_normal((len(flows), 2))
+            decay = correlation ** np.arange(len(noise) - step)
+            noise[step:, flows] += decay[:, np.newaxis, np.newaxis] * (fresh - noise[step, flows])
+            scaled[step:, flows] = std * noise[step:-1, flows]
+
+        if self._env.can_roll:
+            rollout = roll(self._env, self._rngs, scaled, self.agent().compiled, renew)
+        else:
+            rollout = roll_steps(self._env, self._rngs, scaled, self._act, renew)
+        self._noise = noise[-1:]
+        return rollout, noise[:-1].astype(np.float32)
+
+    @torch.no_grad()
+    def _act(self, observations: Array) -> Array:
+        actions: Array = self._actor(torch.as_tensor(self._standardise(observations))).numpy()
+        return actions
+
+    def _standardise(self, observations: Array) -> Array:
+        assert self._inputs is not None
+        mean, scale = self._inputs
+        return (observations - mean) * scale
+
+    def _update(self, rollout: Rollout, noise: Array, thread: ThreadPoolExecutor) -> dict[str, float]:
+        """Fit actor and critic to a rollout; return what is logged about it."""
+        took_part = rollout.took_part
+        if not took_part.any():
+            return {}
+        rewards = self._rewards(rollout)
+        values, returns = self._estimate(rollout, rewards)
+        advantages = (returns - values)[took_part]
+        variance = float(returns[took_part].var())
+        self._returns = self._returns.updated(returns[took_part])
+        batch = _Samples(
+            observations=torch.as_tensor(self._standardise(rollout.observations[:-1][took_part])),
+            actions=torch.as_tensor(rollout.actions[took_part]),
+            deviations=torch.as_tensor(noise[took_part]),
+            advantages=torch.as_tensor((advantages - advantages.mean()) / (advantages.std() + 1e-8)),
+            targets=torch.as_tensor((returns[took_part] - self._returns.mean) / self._returns.std),
+        )
+        of_critic = thread.submit(self._fit_critic, batch)
+        metrics = self._fit_actor(batch)
+        return metrics | {
+            "rollout/reward": float(rewards[took_part].mean()),
+            "train/explained_variance": 1.0 - float(advantages.var()) / variance if variance > 0 else 0.0,
+            "train/value_loss": of_critic.result(),
+        }
+
+    def _rewards(self, rollout: Rollout) -> Array:
+        """Return the rewards of flows, or of all agents of their link, shape (T, M)."""
+        if not self._config.team_reward:
+            return rollout.rewards
+        shape = (len(rollout.rewards), self._engines, -1)
+        total = np.where(rollout.took_part, rollout.rewards, 0.0).reshape(shape).sum(axis=2)
+        count = rollout.took_part.reshape(shape).sum(axis=2)
+        rewards: Array = (total / np.maximum(count, 1)).repeat(self._spec.agents, axis=1).astype(np.float32)
+        return rewards
+
+    def _estimate(self, rollout: Rollout, rewards: Array) -> tuple[Array, Array]:
+        """Return the critic's values and the returns by GAE (Schulman et al. 2016, arXiv:1506.02438), shape (T, M)."""
+        took_part, gamma = rollout.took_part, self._config.gamma
+        values = np.zeros((len(rewards) + 1, rewards.shape[1]), np.float32)
+        is_seen = np.concatenate([took_part, took_part[-1:]])
+        values[is_seen] = self._evaluate(rollout.observations[is_seen])
+        following = values[1:].copy()  # 0 for a flow that has left
+        # What a time limit cut off is worth what the critic expects of it.
+        following[rollout.dones] = 0.0
+        is_cut = rollout.timeouts & took_part
+        following[is_cut] = self._evaluate(rollout.terminal_observations[is_cut[rollout.dones]])
+        deltas = rewards + gamma * following - values[:-1]
+        factors = np.float32(gamma * self._config.gae_lambda) * (~rollout.dones & is_seen[1:])
+        advantages = np.zeros_like(values)
+        for step in reversed(range(len(rewards))):
+            advantages[step] = deltas[step] + factors[step] * advantages[step + 1]
+        return values[:-1], advantages[:-1] + values[:-1]
+
+    @torch.no_grad()
+    def _evaluate(self, observations: Array) -> Array:
+        """Return the critic's values, shape (N,)."""
+        values: Array = self._critic(torch.as_tensor(self._standardise(observations)))[:, 0].numpy()
+        return values * self._returns.std + self._returns.mean
+
+    def _fit_actor(self, samples: _Samples) -> dict[str, float]:
+        config, actor, optimiser = self._config, self._actor, self._optimisers[0]
+        divergences: list[float] = []
+        clipped: list[float] = []
+        for indices in self._batches(len(samples.actions), self._order_rngs[0]):
+            advantages = samples.advantages[indices]
+            deviations = (samples.actions[indices] - actor(samples.observations[indices])) / config.std
+            log_ratio = (samples.deviations[indices] ** 2 - deviations**2).sum(dim=1) / 2
+            ratio = log_ratio.exp()
+            bounded = ratio.clamp(1 - config.clip_range, 1 + config.clip_range)
+            loss = -torch.min(ratio * advantages, bounded * advantages).mean()
+            with torch.no_grad():
+                divergences.append(((ratio - 1) - log_ratio).mean().item())  # http://joschu.net/blog/kl-approx.html
+                clipped.append((ratio != bounded).float().mean().item())
+            if config.target_kl is not None and divergences[-1] > config.target_kl:
+                break
+            _descend(loss, actor, optimiser, config.max_grad_norm)
+        return {
+            "train/approx_kl": divergences[-1],
+            "train/batches": float(len(divergences)),
+            "train/clip_fraction": float(np.mean(clipped)),
+        }
+
+    def _fit_critic(self, samples: _Samples) -> float:
+        losses = []
+        for indices in self._batches(len(samples.targets), self._order_rngs[1]):
+            errors = self._critic(samples.observations[indices])[:, 0] - samples.targets[indices]
+            loss = errors.square().mean()
+            _descend(loss, self._critic, self._optimisers[1], self._config.max_grad_norm)
+            losses.append(loss.item())
+        return float(np.mean(losses))
+
+    def _batches(self, count: int, rng: np.random.Generator) -> list[torch.Tensor]:
+        """Return the indices of all batches of an update: in each epoch all samples, in another order."""
+        batches = max(1, round(count / self._config.batch_size))
+        orders = [torch.as_tensor(rng.permutation(count)) for _ in range(self._config.n_epochs)]
+        return [batch for order in orders for batch in order.tensor_split(batches)]
+
+
+class _Samples(NamedTuple):
+    """Steps in which a flow took part: N of them."""
+
+    observations: torch.Tensor  # standardised
+    actions: torch.Tensor
+    deviations: torch.Tensor  # from their means when they were drawn, in standard deviations
+    advantages: torch.Tensor  # normalised
+    targets: torch.Tensor  # returns, normalised
+
+
+class _RunningScale(NamedTuple):
+    """Mean and standard deviation of the returns so far; late ones weigh more."""
+
+    mean: float = 0.0
+    square: float = 0.0
+    rollouts: float = 0.0
+
+    @property
+    def std(self) -> float:
+        return math.sqrt(max(self.square - self.mean**2, 1e-8)) if self.rollouts else 1.0
+
+    def updated(self, returns: Array) -> _RunningScale:
+        weight = max(1.0 / (self.rollouts + 1.0), 0.05)
+        mean, square = float(returns.mean(dtype=np.float64)), float(np.square(returns, dtype=np.float64).mean())
+        return _RunningScale(
+            self.mean + weight * (mean - self.mean), self.square + weight * (square - self.square), self.rollouts + 1.0
+        )
+
+
+def _make_actor(config: PPOConfig, inputs: int) -> nn.Sequential:
+    actor = _perceptron([inputs, *config.net_arch, 2], config.activation_fn)
+    last = actor[-1]
+    assert isinstance(last, nn.Linear)
+    with torch.no_grad():
+        last.weight.mul_(OUTPUT_SCALE)
+        last.bias.zero_()
+    return actor
+
+
+def _perceptron(sizes: list[int], activation: str) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for inputs, outputs in itertools.pairwise(sizes):
+        layers += [nn.Linear(inputs, outputs), ACTIVATION_TYPES[activation]()]
+    return nn.Sequential(*layers[:-1])
+
+
+def _descend(loss: torch.Tensor, network: nn.Module, optimiser: torch.optim.Optimizer, max_norm: float) -> None:
+    optimiser.zero_grad()
+    loss.backward()  # type: ignore[no-untyped-call]  # torch has no types there
+    nn.utils.clip_grad_norm_(network.parameters(), max_norm)
+    optimiser.step()

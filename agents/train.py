@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 
 from bbrgym.agents.checkpoint_names import saved_steps
-from bbrgym.agents.config import ALGORITHMS, EXPERIMENT, SEARCH_ALGORITHMS, SearchConfig, TrainConfig
+from bbrgym.agents.config import ALGORITHMS, EXPERIMENT, PPOConfig, SearchConfig, TrainConfig
 from bbrgym.agents.tracking import read_run
 from bbrgym.checks import check_integer, check_name
 from bbrgym.envs.episode import EpisodeSpec
@@ -155,12 +155,15 @@ def _check_folder(directory: Path) -> dict[str, Any] | None:
 def _read(config: Mapping[str, Any]) -> tuple[EpisodeSpec, TrainConfig]:
     """Check everything that can be wrong before torch is loaded or anything is written."""
     agent = config.get("agent") or {}
-    is_search = agent.get("algorithm") in SEARCH_ALGORITHMS
-    require("training", *(("cma",) if is_search else ("torch", "stable_baselines3")), "filelock")
+    algorithm = agent.get("algorithm")
+    check_name("learning algorithm", algorithm, ALGORITHMS)
+    assert isinstance(algorithm, str)
+    require("training", *ALGORITHMS[algorithm], "filelock")
     spec = EpisodeSpec.from_config(config)
     training = TrainConfig.from_dict(config.get("train") or {})
-    check_name("learning algorithm", agent.get("algorithm"), ALGORITHMS)
-    if is_search:
+    if algorithm == "ppo":
+        PPOConfig.from_dict(agent)
+    if algorithm == "cma":
         SearchConfig.from_dict(agent).check_fits(spec)
     check_integer("seed", config.get("seed", 1), at_least=0, below=2**31)
     return spec, training

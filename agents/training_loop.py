@@ -15,7 +15,7 @@ from rich.console import Console
 
 from bbrgym.agents.callbacks import EVALUATION_SEED, Callbacks, Learner
 from bbrgym.agents.checkpoint import TrainingState, remove_partial, restore_latest, save_checkpoint
-from bbrgym.agents.config import EXPERIMENT, SEARCH_ALGORITHMS, SearchConfig, TrainConfig
+from bbrgym.agents.config import EXPERIMENT, PPOConfig, SearchConfig, TrainConfig
 from bbrgym.agents.mlflow_view import run_name
 from bbrgym.agents.tracking import Tracker, read_metrics, read_run
 from bbrgym.baselines.policy_file import FOLDERS
@@ -37,7 +37,7 @@ def check_learner(config: Mapping[str, Any], spec: EpisodeSpec, training: TrainC
 
 
 def make_learner(config: Mapping[str, Any], spec: EpisodeSpec, training: TrainConfig) -> Learner:
-    """Make a learner, one of Stable-Baselines3 or a search; the caller closes it.
+    """Make a learner; the caller closes it.
 
     Args:
         config: of which `agent` and `seed` are used.
@@ -48,14 +48,18 @@ def make_learner(config: Mapping[str, Any], spec: EpisodeSpec, training: TrainCo
         ValueError: the learner refuses its configuration.
     """
     agent, seed = config["agent"], int(config.get("seed", 1))
-    if agent["algorithm"] in SEARCH_ALGORITHMS:
+    if agent["algorithm"] == "cma":
         from bbrgym.agents.search import WeightSearch
 
         return WeightSearch(SearchConfig.from_dict(agent), spec, seed)
     _prepare_threads(training.torch_threads)
-    from bbrgym.agents.stable_baselines import StableBaselinesLearner
+    if agent["algorithm"] == "sac":
+        from bbrgym.agents.sac import SACLearner
 
-    return StableBaselinesLearner(agent, spec, training, seed)
+        return SACLearner(agent, spec, training.n_envs, seed)
+    from bbrgym.agents.ppo import PPO
+
+    return PPO(PPOConfig.from_dict(agent), spec, training.n_envs, seed)
 
 
 def _prepare_threads(threads: int) -> None:
@@ -188,8 +192,8 @@ def _draw_curve(directory: Path, tracker: Tracker) -> None:
     fitness: dict[int, float] = {}
     for line in read_metrics(directory):
         metrics = line["metrics"]
-        if "rollout/ep_rew_mean" in metrics:
-            learned[line["step"]] = metrics["rollout/ep_rew_mean"] / metrics["rollout/ep_len_mean"]
+        if "rollout/reward" in metrics:
+            learned[line["step"]] = metrics["rollout/reward"]
         if "eval/reward" in metrics:
             evaluated[line["step"]] = metrics["eval/reward"]
         if "search/fitness_mean" in metrics:

@@ -1,4 +1,4 @@
-"""What stands between the environments and a learner: rewards and observations of a size that it learns well from."""
+"""What stands between the environments and a learner of Stable-Baselines3: observations of a size that suits it."""
 
 from __future__ import annotations
 
@@ -12,43 +12,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 from bbrgym.baselines.policy_file import Array
 
 
-class _Wrapper(VecEnvWrapper):  # type: ignore[misc]  # Stable-Baselines3 is not type-checked, see pyproject.toml
-    @classmethod
-    def of(cls, model: BaseAlgorithm) -> Self:
-        """Return the wrapper of this class around a model's environment."""
-        env = model.get_env()
-        while not isinstance(env, cls):
-            env = env.venv
-        return env
-
-
-class ScaleReward(_Wrapper):
-    """Multiplies rewards by (1 - gamma), so that a return is a weighted mean of rewards, of about their size.
-
-    PPO normalises advantages, so its policy learns the same. But its critic starts at 0 and moves by the learning rate:
-    for returns of 1 / (1 - gamma) rewards it needs tens of thousands of steps to reach their size, and until then its
-    large gradients take the policy's share of max_grad_norm. Unlike a running normalisation this has no state.
-
-    Attributes:
-        scale: the factor of rewards and returns.
-    """
-
-    def __init__(self, env: VecEnv, gamma: float) -> None:
-        super().__init__(env)
-        self.scale = np.float32(1.0 - gamma) if gamma < 1 else np.float32(1.0)
-
-    def reset(self) -> Array:
-        """Begin new episodes."""
-        observations: Array = self.venv.reset()
-        return observations
-
-    def step_wait(self) -> tuple[Array, Array, Any, list[dict[str, Any]]]:
-        """Wait for a step."""
-        observations, rewards, dones, infos = self.venv.step_wait()
-        return observations, rewards * self.scale, dones, infos
-
-
-class StandardiseObservation(_Wrapper):
+class StandardiseObservation(VecEnvWrapper):  # type: ignore[misc]  # Stable-Baselines3 is not type-checked
     """Subtracts the mean of each feature and divides by its standard deviation.
 
     Both are measured once, before learning (`bbrgym.agents.inputs`), and constant from then on, so that a weight means
@@ -68,6 +32,14 @@ class StandardiseObservation(_Wrapper):
         self.mean = np.zeros(space.shape, np.float32)
         self.scale = np.ones(space.shape, np.float32)
         self.is_fitted = False
+
+    @classmethod
+    def of(cls, model: BaseAlgorithm) -> Self:
+        """Return the wrapper around a model's environment."""
+        env = model.get_env()
+        while not isinstance(env, cls):
+            env = env.venv
+        return env
 
     def fit(self, mean: Array, scale: Array) -> None:
         """Take the mean and the scale."""

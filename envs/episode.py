@@ -32,7 +32,6 @@ from bbrgym.envs.engine import (
 from bbrgym.envs.engine_batch import EngineBatch, FlowGains, RolloutArrays, RolloutBatch, make_engine_batch
 from bbrgym.envs.info import Record
 from bbrgym.envs.observation import History, Observation, first_gains, preference, tabulate
-from bbrgym.envs.privileged import Privileged
 from bbrgym.envs.reward import CONDITIONS, Reward, RewardContext, conditions_of
 from bbrgym.envs.scenario import Scenario
 from bbrgym.envs.trace import Policy
@@ -591,10 +590,6 @@ class Episodes:
         if not self.has_begun.all():
             raise gymnasium.error.ResetNeeded("no episode has a scenario yet: call reset first")
         return self._scenarios
-
-    def privileged(self, critic: Privileged) -> npt.NDArray[np.float32]:
-        """Return what a critic sees of the last step or reset in each engine, shape (M, number of features)."""
-        return critic.evaluate(RewardContext(self._engines.flows, self._engines.link, self._flows, self._conditions))
 
     def record(self) -> Record:
         """Return the record of the last step or reset in each engine."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import gymnasium
 import numpy as np
@@ -15,7 +15,7 @@ from bbrgym.checks import check_integer
 from bbrgym.envs.engine import EngineError, OneThread, in_one_thread
 from bbrgym.envs.episode import Episodes, EpisodeSpec
 from bbrgym.envs.info import Info, Record
-from bbrgym.envs.privileged import Privileged
+from bbrgym.envs.rollouts import Rollout, begin_episodes, roll
 from bbrgym.envs.scenario import Scenario
 from bbrgym.extras import optional
 
@@ -25,29 +25,6 @@ with optional("the Stable-Baselines3 VecEnv"):
 
 STEP_KEYS: Final = ("TimeLimit.truncated", "took_part", "has_ended")
 """Keys of each info of a step: the time limit alone ended its episode, the flow took part in it, the flow has ended."""
-
-
-class Rollout(NamedTuple):
-    """T steps of M environments, through the ends of episodes.
-
-    Attributes:
-        observations: before each step, and after the last, shape (T + 1, M, length of an observation), float32.
-        actions: shape (T, M, 2), float32, before they are clipped.
-        rewards: shape (T, M), float32.
-        took_part: whether the flow took part in the step, shape (T, M).
-        dones: where an episode ended, shape (T, M).
-        timeouts: where it ended by its time limit alone (`TimeLimit.truncated`), shape (T, M).
-        terminal_observations: the last ones of the E episodes that ended, in the order of `np.nonzero(dones)`, shape
-            (E, length of an observation), float32.
-    """
-
-    observations: npt.NDArray[np.float32]
-    actions: npt.NDArray[np.float32]
-    rewards: npt.NDArray[np.float32]
-    took_part: npt.NDArray[np.bool_]
-    dones: npt.NDArray[np.bool_]
-    timeouts: npt.NDArray[np.bool_]
-    terminal_observations: npt.NDArray[np.float32]
 
 
 class SharedPolicyVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is not analysed, see pyproject.toml
@@ -69,19 +46,16 @@ class SharedPolicyVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is 
     Args:
         spec: what the environments are made of.
         n_engines: how many engines work at once.
-        critic_features: names of `bbrgym.envs.privileged.PRIVILEGED`, appended to each observation for the critic, in
-            training only.
         has_infos: whether infos also have what those of `BottleneckEnv` have.
 
     Raises:
-        ValueError: `n_engines` < 1, or an unknown critic feature.
+        ValueError: `n_engines` < 1.
     """
 
     def __init__(
         self,
         spec: EpisodeSpec,
         n_engines: int = 1,
-        critic_features: Sequence[str] = (),
         *,
         has_infos: bool = False,
     ) -> None:
@@ -91,13 +65,9 @@ class SharedPolicyVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is 
         self._one_thread = OneThread()
         self._episodes = Episodes(spec, n_engines, is_healing=True)
         self._rngs = [seeding.np_random()[0] for _ in range(n_engines)]
-        self._critic = Privileged(tuple(critic_features)) if critic_features else None
         self._has_infos = has_infos
-        space = spec.observation.space
-        if self._critic is not None:
-            space = self._critic.space_with(space)
         self._record: Record | None = None
-        super().__init__(n_engines * spec.agents, space, spec.action.space)
+        super().__init__(n_engines * spec.agents, spec.observation.space, spec.action.space)
 
     @property
     def scenarios(self) -> tuple[Scenario, ...]:
@@ -136,7 +106,7 @@ class SharedPolicyVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is 
                 self._rngs[index] = seeding.np_random(seed)[0]
         try:
             self._episodes.begin_resets(np.arange(len(self._rngs)), self._rngs, self._options[:: self.agents])
-            observations = self._with_privileged(self._episodes.finish_resets())
+            observations = self._episodes.finish_resets()
         except BaseException:
             self._episodes.abandon()
             raise
@@ -173,7 +143,7 @@ class SharedPolicyVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is 
         """
         result = self._episodes.finish_step()
         self._record = result.record
-        observations, infos = self._with_privileged(result.observations), self._infos(result.record)
+        observations, infos = result.observations, self._infos(result.record)
         is_over = result.terminated | result.truncated
         terminated, truncated = self._episodes.flow_endings(result)
         columns = (result.truncated.repeat(self.agents), result.record.took_part, terminated | truncated)
@@ -190,7 +160,7 @@ class SharedPolicyVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is 
             engines, rows = np.flatnonzero(is_over), np.flatnonzero(dones)
             for row in rows:
                 infos[row]["terminal_observation"] = observations[row].copy()
-            observations[rows] = self._autoreset(engines)
+            observations[rows] = begin_episodes(self._episodes, self._rngs, engines)
             if self._has_infos:
                 begun = self._infos(self._episodes.record())
                 for row in rows:
@@ -210,7 +180,7 @@ class SharedPolicyVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is 
 
         Args:
             noise: shape (T, M, 2): added to the policy's actions; the actions themselves without a policy.
-            policy: acts upon the observations without those for the critic (`bbrgym.agents.policy.Agent.compiled`).
+            policy: acts upon the observations (`bbrgym.agents.policy.Agent.compiled`).
 
         Raises:
             gymnasium.error.ResetNeeded: there was no reset.
@@ -219,60 +189,12 @@ class SharedPolicyVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is 
         """
         if not self.can_roll:
             raise ValueError(f"only the engine 'native' makes rollouts, got {self.episode_spec.engine!r}")
-        rollout = self._episodes.begin_rollout(noise)
-        seen = rollout.arrays.observations
-        at_first = self._with_privileged(seen[0])
-        own = seen.shape[2]
-        shape = noise.shape[:2]
-        # Of the episodes that end in a step: their last observations, and the first ones of the next.
-        last, begun = np.zeros((*shape, own), np.float32), np.zeros((*shape, at_first.shape[1]), np.float32)
-        while len(engines := self._episodes.run(rollout, policy)):
-            rows = self._rows_of(engines)
-            steps = rollout.arrays.next_steps[engines].repeat(self.agents)
-            last[steps - 1, rows] = seen[steps, rows]
-            begun[steps - 1, rows] = self._autoreset(engines)
-            seen[steps, rows] = begun[steps - 1, rows, :own]
+        rollout = roll(self._episodes, self._rngs, noise, policy)
         self._record = self._episodes.record()
-        context = rollout.context()
-        if self._critic is not None:
-            facts = self._critic.evaluate(context).reshape(*shape, -1)
-            seen = np.concatenate([seen, np.concatenate([at_first[np.newaxis, :, own:], facts])], axis=2)
-        dones = (rollout.terminated | rollout.truncated).repeat(self.agents, axis=1)
-        terminal = seen[1:][dones]
-        terminal[:, :own] = last[dones]
-        seen[1:][dones] = begun[dones]
-        rewards = self.episode_spec.reward.evaluate(context).reshape(shape).astype(np.float32)
-        return Rollout(
-            observations=seen,
-            actions=rollout.arrays.actions,
-            rewards=rewards,
-            took_part=rollout.took_part(),
-            dones=dones,
-            timeouts=rollout.truncated.repeat(self.agents, axis=1),
-            terminal_observations=terminal,
-        )
-
-    def _autoreset(self, engines: npt.NDArray[np.intp]) -> npt.NDArray[np.float32]:
-        """Start the next episodes in these engines and return the observations of their environments."""
-        try:
-            self._episodes.begin_resets(engines, [self._rngs[index] for index in engines], is_autoreset=True)
-            return self._with_privileged(self._episodes.finish_resets(), self._rows_of(engines))
-        except BaseException:
-            self._episodes.abandon()
-            raise
-
-    def _rows_of(self, engines: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
-        return (engines[:, np.newaxis] * self.agents + np.arange(self.agents)).ravel()
+        return rollout
 
     def _infos(self, record: Record) -> list[Info]:
         return record.infos() if self._has_infos else [{} for _ in range(self.num_envs)]
-
-    def _with_privileged(
-        self, observations: npt.NDArray[np.float32], rows: slice | npt.NDArray[np.intp] = slice(None)
-    ) -> npt.NDArray[np.float32]:
-        if self._critic is None:
-            return observations
-        return np.concatenate([observations, self._episodes.privileged(self._critic)[rows]], axis=1)
 
     @in_one_thread
     def close(self) -> None:

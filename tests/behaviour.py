@@ -61,7 +61,6 @@ PLACES: Final[dict[str, tuple[str, ...]]] = {
     "make_vec_env": ("bbrgym.envs.sb3_env:SharedPolicyVecEnv", "bbrgym.envs.episode:EpisodeSpec.make_vec_env"),
     "features": ("bbrgym.envs.observation:FEATURES",),
     "terms": ("bbrgym.envs.reward:TERMS",),
-    "privileged": ("bbrgym.envs.privileged:PRIVILEGED",),
     "comparators": ("bbrgym.baselines.registry:NS3_COMPARATORS", "bbrgym.baselines.registry:COMPARATORS"),
     "load_agent": ("bbrgym.agents.policy:load_agent",),
     "policy_bytes": ("bbrgym.baselines.policy_file:policy_bytes", "bbrgym.agents.policy:policy_bytes"),
@@ -243,10 +242,10 @@ def hash_parallel(engine: str, episodes: int) -> str:
 
 
 def hash_sb3(engine: str, n_engines: int, steps: int) -> str:
-    """Steps of the Stable-Baselines3 environment, without and with features for a critic."""
+    """Steps of the Stable-Baselines3 environment."""
     digest, rng = Digest(), np.random.default_rng(4)
-    for (spec, _), critic in zip(specs(THREE_AGENTS, engine), ((), sorted(load("privileged"))), strict=True):
-        with closing(load("make_vec_env")(spec, n_engines, critic, has_infos=True)) as env:
+    for spec, _ in specs(THREE_AGENTS, engine):
+        with closing(load("make_vec_env")(spec, n_engines, has_infos=True)) as env:
             env.seed(13)
             digest.add(env.reset(), env.reset_infos)
             for _ in range(steps):

@@ -62,8 +62,8 @@ class Case:
 
 LEARN = (
     *("scenario=single", "scenario.duration_s=2", "agent.n_steps=32", "agent.batch_size=32"),
-    *("agent.n_epochs=1", "train.eval_episodes=1", "train.checkpoint_every=64", "train.eval_every=64"),
-    "train.total_steps=10000000",
+    *("agent.n_epochs=1", "train.n_envs=2", "train.eval_episodes=1", "train.checkpoint_every=64"),
+    *("train.eval_every=64", "train.total_steps=10000000"),
 )
 TRAIN = ("bbrgym.cli", "train", *LEARN)
 SWEEP = ("bbrgym.cli", "train", "-m", *LEARN, "seed=1,2", "engine=native", "hydra.sweep.dir=sweep", "tracking=none")

@@ -1,5 +1,5 @@
-// Every term of rewards and every feature for critics: its bounds, what it is where its formula gives NaN, its formula,
-// and its meaning. TERMS of bbrgym.envs.reward and PRIVILEGED of bbrgym.envs.privileged are these lists.
+// Every term of rewards: its bounds, what it is where its formula gives NaN, its formula, and its meaning. TERMS of
+// bbrgym.envs.reward is this list.
 
 #include "envs/model/reward.h"
 
@@ -87,29 +87,6 @@ std::vector<StepFormula> MakeTerms() {
   };
 }
 
-std::vector<StepFormula> MakePrivileged() {
-  return {
-      {"log_link_rate", -3.0, 4.0, -3.0, true, [](const StepOfFlow& step) { return Log10(step.link.row.rate_mbps); },
-       "log10(the link's rate in Mbit/s)"},
-      {"log_flows", 0.0, 10.0, 0.0, true, [](const StepOfFlow& step) { return Log2(step.link.count); },
-       "log2(number of flows that took part in the step)"},
-      {"log_share", -5.0, 5.0, -5.0, false,
-       [](const StepOfFlow& step) { return Log2(Throughput(step) * step.link.count); },
-       "log2(delivery_rate / fair share of the link)"},
-      {"link_queue", 0.0, 10.0, 0.0, true,
-       [](const StepOfFlow& step) { return step.link.row.queue_mean_ms / step.conditions.longest_rtt_ms; },
-       "mean queueing delay in RTTs of the flow with the longest"},
-      {"utilisation", 0.0, 1.0, 0.0, true, Utilisation, "share of the step in which the link was sending"},
-      {"log_base_rtt", -1.0, 4.0, -1.0, false, [](const StepOfFlow& step) { return Log10(step.conditions.rtt_ms); },
-       "log10(the flow's RTT in ms without a queue)"},
-      {"log_longest_rtt", -1.0, 4.0, -1.0, true,
-       [](const StepOfFlow& step) { return Log10(step.conditions.longest_rtt_ms); },
-       "log10(the longest of the flows' RTTs in ms without a queue)"},
-      {"is_active", 0.0, 1.0, 0.0, false, [](const StepOfFlow& step) { return step.row.is_active; },
-       "share of the step between the flow's start and its end"},
-  };
-}
-
 const StepFormula& Find(const std::vector<StepFormula>& formulas, std::string_view name) {
   std::string known;
   for (const StepFormula& formula : formulas) {
@@ -144,11 +121,6 @@ const std::vector<StepFormula>& RewardTerms() {
   return kTerms;
 }
 
-const std::vector<StepFormula>& PrivilegedFeatures() {
-  static const std::vector<StepFormula> kFeatures = MakePrivileged();
-  return kFeatures;
-}
-
 Reward::Reward(const std::vector<std::pair<std::string, double>>& weights) {
   for (const auto& [name, weight] : weights) terms_.emplace_back(&Find(RewardTerms(), name), weight);
 }
@@ -162,19 +134,6 @@ void Reward::Evaluate(const LinkFlows& flows, double* rewards) const {
   }
   for (std::size_t i = 0; i < flows.chosen.size(); ++i) {
     if (!TookPart(flows.rows[static_cast<std::size_t>(flows.chosen[i])])) rewards[i] = 0.0;
-  }
-}
-
-Privileged::Privileged(const std::vector<std::string>& features) {
-  for (const std::string& name : features) features_.push_back(&Find(PrivilegedFeatures(), name));
-}
-
-void Privileged::Evaluate(const LinkFlows& flows, float* values) const {
-  const StepOfLink link = StepOf(flows);
-  for (const StepFormula* feature : features_) {
-    ForEachValue(*feature, flows, link,
-                 [&](std::size_t i, double value) { values[i * size()] = static_cast<float>(value); });
-    ++values;
   }
 }
 

@@ -11,8 +11,7 @@
 
 #include "envs/model/rows.h"
 
-/// What agents are rewarded for, and what their critics may see: all of a step, more than a sender knows. reward.cc has
-/// the formulas.
+/// What agents are rewarded for: it may depend on all of a step, more than a sender knows. reward.cc has the formulas.
 namespace bbrgym {
 
 /// What the formulas need to know of the scenario of a flow; CONDITIONS of bbrgym.envs.reward.
@@ -58,9 +57,6 @@ struct StepFormula {
 /// Every term of rewards. More is better: a cost is negative.
 const std::vector<StepFormula>& RewardTerms();
 
-/// Every feature for a critic, beside its actor's observation.
-const std::vector<StepFormula>& PrivilegedFeatures();
-
 /// The flows of one link whose steps are evaluated.
 struct LinkFlows {
   std::span<const FlowRow> rows;  // of all flows of the link
@@ -80,22 +76,6 @@ class Reward {
 
  private:
   std::vector<std::pair<const StepFormula*, double>> terms_;
-};
-
-/// Chosen features for a critic.
-class Privileged {
- public:
-  /// Throws std::invalid_argument for an unknown name.
-  explicit Privileged(const std::vector<std::string>& features);
-
-  /// Writes the features of the chosen flows of a link, flow by flow.
-  void Evaluate(const LinkFlows& flows, float* values) const;
-
-  /// Number of features.
-  std::size_t size() const { return features_.size(); }
-
- private:
-  std::vector<const StepFormula*> features_;
 };
 
 }  // namespace bbrgym

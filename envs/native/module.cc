@@ -177,15 +177,14 @@ void ReadSteps(const AgentSteps& steps, const std::optional<Array<const std::int
   }
 }
 
-/// Evaluates rewards or features of some flows of L links, M / L of each, into an array of M rows.
-template <typename Formulas, typename Values>
-void Evaluate(const Formulas& formulas, const Array<const double, 3>& flow_rows,
-              const Array<const double, 2>& link_rows, const Array<const std::int64_t, 1>& flows,
-              const Array<const double, 2>& conditions, const Values& values) {
+/// Evaluates the rewards of some flows of L links, M / L of each.
+void EvaluateRewards(const Reward& reward, const Array<const double, 3>& flow_rows,
+                     const Array<const double, 2>& link_rows, const Array<const std::int64_t, 1>& flows,
+                     const Array<const double, 2>& conditions, const Array<double, 1>& rewards) {
+  CheckShape("rewards", rewards, {flows.shape(0)});
   const std::size_t links = flow_rows.shape(0);
   const std::size_t max_flows = flow_rows.shape(1);
   const std::size_t agents = flows.shape(0) / std::max<std::size_t>(links, 1);
-  const std::size_t width = values.size() / std::max<std::size_t>(flows.shape(0), 1);
   CheckShape("flow_rows", flow_rows, {links, max_flows, kColumnCount<FlowRow>});
   CheckShape("link_rows", link_rows, {links, kColumnCount<LinkRow>});
   CheckShape("flows", flows, {links * agents});
@@ -195,11 +194,11 @@ void Evaluate(const Formulas& formulas, const Array<const double, 3>& flow_rows,
   const auto* of = reinterpret_cast<const Conditions*>(conditions.data());
   for (std::size_t link = 0; link < links; ++link) {
     const std::size_t first = link * agents;
-    formulas.Evaluate({.rows = {rows + link * max_flows, max_flows},
-                       .link = reinterpret_cast<const LinkRow*>(link_rows.data())[link],
-                       .chosen = {flows.data() + first, agents},
-                       .conditions = of + first},
-                      values.data() + first * width);
+    reward.Evaluate({.rows = {rows + link * max_flows, max_flows},
+                     .link = reinterpret_cast<const LinkRow*>(link_rows.data())[link],
+                     .chosen = {flows.data() + first, agents},
+                     .conditions = of + first},
+                    rewards.data() + first);
   }
 }
 
@@ -296,30 +295,10 @@ NB_MODULE(_native, m) {
   nb::class_<Reward>(m, "Reward", "A weighted sum of terms; see `bbrgym.envs.reward.Reward`.")
       .def(nb::init<const std::vector<std::pair<std::string, double>>&>(), "weights"_a,
            "The names of the terms, with their weights. Raises ValueError for an unknown one.")
-      .def(
-          "evaluate",
-          [](const Reward& it, const Array<const double, 3>& flow_rows, const Array<const double, 2>& link_rows,
-             const Array<const std::int64_t, 1>& flows, const Array<const double, 2>& conditions,
-             const Array<double, 1>& rewards) {
-            CheckShape("rewards", rewards, {flows.shape(0)});
-            Evaluate(it, flow_rows, link_rows, flows, conditions, rewards);
-          },
-          "flow_rows"_a, "link_rows"_a, "flows"_a, "conditions"_a, "rewards"_a.noconvert(),
-          "Write the rewards of M flows on L links; see `bbrgym.envs.reward.RewardContext`. Raises ValueError or "
-          "IndexError.");
-  nb::class_<Privileged>(m, "Privileged", "Features for a critic; see `bbrgym.envs.privileged.Privileged`.")
-      .def(nb::init<const std::vector<std::string>&>(), "features"_a,
-           "The names of the features. Raises ValueError for an unknown one.")
-      .def(
-          "evaluate",
-          [](const Privileged& it, const Array<const double, 3>& flow_rows, const Array<const double, 2>& link_rows,
-             const Array<const std::int64_t, 1>& flows, const Array<const double, 2>& conditions,
-             const Array<float, 2>& values) {
-            CheckShape("values", values, {flows.shape(0), it.size()});
-            Evaluate(it, flow_rows, link_rows, flows, conditions, values);
-          },
-          "flow_rows"_a, "link_rows"_a, "flows"_a, "conditions"_a, "values"_a.noconvert(),
-          "Write the features of M flows on L links, shape (M, features); otherwise as `Reward.evaluate`.");
+      .def("evaluate", &EvaluateRewards, "flow_rows"_a, "link_rows"_a, "flows"_a, "conditions"_a,
+           "rewards"_a.noconvert(),
+           "Write the rewards of M flows on L links; see `bbrgym.envs.reward.RewardContext`. Raises ValueError or "
+           "IndexError.");
   nb::class_<AgentSteps>(m, "AgentSteps", "The agents' side of the last step of N links, K flows of each.")
       .def("__init__", &MakeAgentSteps, "features"_a, "reward"_a, "flow_rows"_a.noconvert(), "link_rows"_a.noconvert(),
            "flows"_a.noconvert(), "gains"_a.noconvert(), "preferences"_a.noconvert(), "conditions"_a.noconvert(),
@@ -333,9 +312,6 @@ NB_MODULE(_native, m) {
   m.def(
       "reward_terms", [] { return EntryByName(RewardTerms()); },
       "The terms of rewards: lowest and highest value, and meaning.");
-  m.def(
-      "privileged_features", [] { return EntryByName(PrivilegedFeatures()); },
-      "The features for critics: lowest and highest value, and meaning.");
 
   m.def(
       "took_part", &WhoTookPart, "rows"_a,

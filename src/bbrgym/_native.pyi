@@ -127,28 +127,6 @@ class Reward:
         Write the rewards of M flows on L links; see `bbrgym.envs.reward.RewardContext`. Raises ValueError or IndexError.
         """
 
-class Privileged:
-    """Features for a critic; see `bbrgym.envs.privileged.Privileged`."""
-
-    def __init__(self, features: Sequence[str]) -> None:
-        """The names of the features. Raises ValueError for an unknown one."""
-
-    def evaluate(
-        self,
-        flow_rows: Annotated[
-            NDArray[numpy.float64], dict(shape=(None, None, None), order="C", device="cpu", writable=False)
-        ],
-        link_rows: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu", writable=False)],
-        flows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
-        conditions: Annotated[
-            NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu", writable=False)
-        ],
-        values: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu")],
-    ) -> None:
-        """
-        Write the features of M flows on L links, shape (M, features); otherwise as `Reward.evaluate`.
-        """
-
 class AgentSteps:
     """The agents' side of the last step of N links, K flows of each."""
 
@@ -183,9 +161,6 @@ class AgentSteps:
 
 def reward_terms() -> dict[str, tuple[float, float, str]]:
     """The terms of rewards: lowest and highest value, and meaning."""
-
-def privileged_features() -> dict[str, tuple[float, float, str]]:
-    """The features for critics: lowest and highest value, and meaning."""
 
 def took_part(
     rows: Annotated[NDArray[numpy.float64], dict(order="C", device="cpu", writable=False)],

@@ -24,7 +24,7 @@ from bbrgym.files import sqlite_url
 
 SMALL = [
     *("engine.name=fake", "scenario=single", "scenario.duration_s=2", "tracking=none", "agent.n_steps=32"),
-    *("agent.batch_size=32", "agent.n_epochs=1", "train.total_steps=64", "train.eval_episodes=1"),
+    *("agent.batch_size=32", "agent.n_epochs=1", "train=default", "train.total_steps=64", "train.eval_episodes=1"),
 ]
 
 
@@ -84,7 +84,8 @@ def test_help_and_training_without_mlflow_load_nothing_heavy() -> None:
         (["train", "train.resume=nowhere"], "'nowhere' holds no training"),
         (["evaluate"], "missing: agent_path=… (see bbrgym evaluate --help)"),
         (["evaluate", "agent_path=nowhere"], "no trained agent in 'nowhere'"),
-        (["train", *SMALL, "agent.batch_size=many"], "agent 'ppo' refuses its arguments"),
+        (["train", *SMALL, "agent.batch_size=many"], "agent.batch_size must be an integer >= 1, got 'many'"),
+        (["train", *SMALL[:4], "agent=sac", "agent.batch_size=many"], "agent.batch_size must be an integer, got"),
         (["train", "-m", *SMALL, "hydra/launcher=local", "hydra.launcher.workers=0", "seed=1,2"], "workers must"),
         (["benchmark", "scenario=single"], "a benchmark needs scenarios"),
         (["ui", "--root", "nowhere"], "there is no 'nowhere'"),
@@ -185,7 +186,7 @@ def test_a_training_prints_json_or_nothing(capsys: pytest.CaptureFixture[str]) -
     assert main(["train", *SMALL, "--json", "--quiet", "output_dir=mine"]) == 0
     printed = capsys.readouterr()
     assert json.loads(printed.out) == {
-        "directory": "mine", "steps": 64, "best_steps": 64, "reward": pytest.approx(-1, abs=10), "is_complete": True
+        "directory": "mine", "steps": 64, "best_steps": 64, "score": pytest.approx(-1, abs=10), "is_complete": True
     }  # fmt: skip
     assert printed.err == ""
     assert main(["train", "--quiet", "train.resume=mine", "train.total_steps=96"]) == 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import inspect
 import itertools
 import re
 import shlex
@@ -19,7 +18,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import IntervalSweep
 from omegaconf import OmegaConf
 
-from bbrgym.agents.config import ALGORITHMS, GRADIENT_ALGORITHMS, SearchConfig
+from bbrgym.agents.config import ALGORITHMS, PPOConfig, SearchConfig
 from bbrgym.agents.tracking import TrackingConfig
 from bbrgym.agents.train import TrainConfig
 from bbrgym.benchmark.plan import Benchmark
@@ -102,34 +101,28 @@ def test_the_package_has_the_configuration() -> None:
     assert (CONF / "__init__.py").is_file()  # pkg:// needs it
 
 
-@pytest.mark.parametrize("algorithm", GRADIENT_ALGORITHMS)
-def test_agent_keys_are_arguments_of_the_learner(algorithm: str) -> None:
-    from bbrgym.agents.learner import LEARNERS, learner_arguments
+def test_keys_of_sac_are_arguments_of_the_learner() -> None:
+    from bbrgym.agents.sac import ARGUMENTS
 
-    agent = dict(plain(f"agent={algorithm}", SMALL)["agent"])
-    assert agent.pop("algorithm") == algorithm
-    assert set(agent) <= set(inspect.signature(LEARNERS[algorithm].__init__).parameters)
-    assert set(agent) <= set(learner_arguments(algorithm))
+    assert set(plain("agent=sac", SMALL)["agent"]) <= {"algorithm", *ARGUMENTS}
 
 
 def test_defaults_are_those_of_the_code() -> None:
-    config = plain(SMALL)
+    config = plain("agent=sac", SMALL)
     assert TrainConfig.from_dict(config["train"]) == TrainConfig()
     assert set(config["train"]) == {f.name for f in dataclasses.fields(TrainConfig)}
     assert set(config["tracking"]) == {f.name for f in dataclasses.fields(TrackingConfig)}
 
 
 def test_all_agents_have_their_learner() -> None:
-    from bbrgym.agents.learner import LEARNERS
-
     assert set(CHOICES["agent"]) == set(ALGORITHMS)
-    assert set(LEARNERS) == set(GRADIENT_ALGORITHMS)
 
 
-def test_defaults_of_a_search_are_those_of_the_code() -> None:
-    agent = plain("agent=cma", SMALL)["agent"]
-    assert SearchConfig.from_dict(agent) == SearchConfig()
-    assert set(agent) == {f.name for f in dataclasses.fields(SearchConfig)}
+@pytest.mark.parametrize(("algorithm", "config"), [("ppo", PPOConfig), ("cma", SearchConfig)])
+def test_defaults_of_a_learner_are_those_of_the_code(algorithm: str, config: type[PPOConfig | SearchConfig]) -> None:
+    agent = plain(f"agent={algorithm}", SMALL)["agent"]
+    assert config.from_dict(agent) == config()
+    assert set(agent) == {f.name for f in dataclasses.fields(config)}
 
 
 @pytest.mark.parametrize(

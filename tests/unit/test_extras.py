@@ -17,10 +17,12 @@ from bbrgym.envs.trace_file import load_trace
 from bbrgym.extras import extra_of, optional, require
 
 SMALL = ["engine=native", "scenario=single", "scenario.duration_s=1", "tracking=none"]
-TRAIN = ["train", *SMALL, "train.total_steps=64", "train.eval_episodes=1", "agent.n_steps=32"]
+TRAIN = ["train", *SMALL, "train=default", "train.total_steps=64", "train.eval_episodes=1", "agent.n_steps=32"]
+SAC = [*TRAIN[:-1], "agent=sac"]
 RUNS = ["benchmark.engine=native", "benchmark.competitors=[bbr]", "benchmark.seeds=[1]", "benchmark.executor.workers=1"]
 COMMANDS: dict[str, tuple[list[str], set[str]]] = {
-    "train": (TRAIN, {"torch", "stable_baselines3", "filelock"}),
+    "train": (TRAIN, {"torch", "filelock"}),
+    "train, SAC": (SAC, {"stable_baselines3"}),
     "train, Optuna": ([*TRAIN, "hydra/sweeper=optuna", "agent.gamma=choice(0.9)", "-m"], {"optuna"}),
     "train, Ray": ([*TRAIN, "hydra/launcher=ray_local", "-m"], {"ray"}),
     "train, SLURM": ([*TRAIN, "hydra/launcher=slurm", "-m"], {"submitit"}),

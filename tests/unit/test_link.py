@@ -1,6 +1,6 @@
 """What the path does to packets beyond a droptail queue and a rate: queues, bursts of losses, and jitter.
 
-test_queues.py has the queues alone, test_ns3_quic.py the agreement with ns-3.
+test_queue_disciplines.py has the queues alone, test_ns3_quic.py the agreement with ns-3.
 """
 
 from __future__ import annotations

@@ -249,7 +249,7 @@ def test_a_sweep_and_its_jobs_are_nested_runs_of_one_store(mlflow_database: Path
 
 SMALL = [
     *("engine.name=fake", "scenario=single", "scenario.duration_s=2", "tracking=none", "agent.n_steps=32"),
-    *("agent.batch_size=32", "agent.n_epochs=1", "train.total_steps=64", "train.eval_every=32"),
+    *("agent.batch_size=32", "agent.n_epochs=1", "train=default", "train.total_steps=64", "train.eval_every=32"),
     *("train.checkpoint_every=32", "train.eval_episodes=1"),
 ]
 

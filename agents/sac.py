@@ -1,62 +1,70 @@
-"""A learner of Stable-Baselines3 in the training loop: its callbacks, its log and its checkpoints.
-
-Importing it loads torch.
-"""
+"""Soft actor-critic (Haarnoja et al. 2018), of Stable-Baselines3, in the training loop. Importing it loads torch."""
 
 from __future__ import annotations
 
+import inspect
 from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from stable_baselines3 import SAC
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import KVWriter, Logger
-from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.save_util import load_from_zip_file, recursive_getattr
-from stable_baselines3.common.vec_env import VecMonitor
+from stable_baselines3.common.vec_env import VecEnv, VecMonitor
 
-from bbrgym.agents.actor import export_agent
+from bbrgym.agents.actor import ACTIVATION_TYPES, actor_network
 from bbrgym.agents.callbacks import Callbacks
 from bbrgym.agents.checkpoint import TrainingState
-from bbrgym.agents.config import TrainConfig
-from bbrgym.agents.inputs import measure_inputs
-from bbrgym.agents.learner import make_model
+from bbrgym.agents.inputs import INPUT_EPISODES, measure_inputs
 from bbrgym.agents.policy import Agent
+from bbrgym.agents.replay import FlowReplayBuffer
 from bbrgym.agents.wrappers import StandardiseObservation
-from bbrgym.checks import check_integer
+from bbrgym.baselines.policy_file import ACTIVATIONS
+from bbrgym.checks import check_integer, check_keys, check_name
 from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.envs.sb3_env import SharedPolicyVecEnv
 
-_INPUT_EPISODES: Final = 8
-"""Whose observations standardise inputs."""
+ARGUMENTS: Final = tuple(
+    name
+    for name in inspect.signature(SAC.__init__).parameters
+    if name
+    not in {
+        *("self", "policy", "env", "seed", "verbose", "tensorboard_log", "stats_window_size", "_init_setup_model"),
+        # Networks and buffers that an exported agent or a checkpoint would not have.
+        *("use_sde", "sde_sample_freq", "use_sde_at_warmup", "optimize_memory_usage", "action_noise"),
+        *("replay_buffer_class", "replay_buffer_kwargs"),
+        "n_steps",  # would need the steps of each flow one after the other
+    }
+)
+"""Arguments of Stable-Baselines3's SAC that a configuration can set."""
 
 _REPLAY: Final = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
 
 
-class StableBaselinesLearner:
+class SACLearner:
     """See `bbrgym.agents.callbacks.Learner`.
 
-    Its checkpoints have Stable-Baselines3's `model.zip`, `inputs.npz` (`StandardiseObservation`), `replay.npz` for a
-    learner with a replay buffer, and counters and the statistics to be logged next.
+    Its checkpoints have Stable-Baselines3's `model.zip`, `inputs.npz` (`StandardiseObservation`), `replay.npz`, and
+    counters and the statistics to be logged next.
 
     Args:
         agent: the learner's configuration, as for `make_model`.
         spec: of the environment.
-        training: its `n_envs` is used.
+        engines: how many work at once.
         seed: decides everything random.
 
     Raises:
         ValueError: the learner refuses its configuration.
     """
 
-    def __init__(self, agent: Mapping[str, Any], spec: EpisodeSpec, training: TrainConfig, seed: int) -> None:
-        self._algorithm = agent["algorithm"]
+    def __init__(self, agent: Mapping[str, Any], spec: EpisodeSpec, engines: int, seed: int) -> None:
         self._spec = spec
         self._seed = seed
         self._has_begun = False
-        self._env = VecMonitor(SharedPolicyVecEnv(spec, training.n_envs))
+        self._env = VecMonitor(SharedPolicyVecEnv(spec, engines))
         try:
             self.model = make_model(agent, self._env, seed)
         except BaseException:
@@ -78,12 +86,11 @@ class StableBaselinesLearner:
         """See `Learner`."""
         model, state = self.model, callbacks.state
         has_begun, self._has_begun = self._has_begun, True
-        has_replay_buffer = hasattr(model, "replay_buffer")
         inputs = StandardiseObservation.of(model)
         if not inputs.is_fitted:
             # With the failures, so that the episode that made an engine fail is not repeated.
             entropy = [self._seed, state.engine_failures]
-            rngs = [np.random.default_rng([*entropy, number]) for number in range(_INPUT_EPISODES)]
+            rngs = [np.random.default_rng([*entropy, number]) for number in range(INPUT_EPISODES)]
             inputs.fit(*measure_inputs(self._spec, rngs))
         if has_begun:
             self.restart(self._seed, state)
@@ -91,7 +98,7 @@ class StableBaselinesLearner:
         model.learn(
             total_steps - model.num_timesteps,
             callback=_Callback(self, callbacks),
-            log_interval=4 if has_replay_buffer else 1,  # episodes; rollouts
+            log_interval=4,  # episodes
             reset_num_timesteps=not has_begun,
         )
 
@@ -101,7 +108,7 @@ class StableBaselinesLearner:
 
     def agent(self) -> Agent:
         """See `Learner`."""
-        return export_agent(self.model, self._algorithm, self._spec, {})
+        return export_agent(self.model, self._spec)
 
     def restart(self, seed: int, state: TrainingState) -> None:
         """Seed every random generator from the seed, the steps and the failures so far, and begin new episodes.
@@ -118,7 +125,6 @@ class StableBaselinesLearner:
         mixed = int(np.random.SeedSequence(entropy).generate_state(1)[0]) >> 1  # below 2^31
         model.set_random_seed(mixed)
         model._last_obs = model.env.reset()
-        model._last_episode_starts = np.ones(model.env.num_envs, dtype=bool)
 
     def save(self, folder: Path) -> dict[str, Any]:
         """See `Restorable`."""
@@ -126,8 +132,7 @@ class StableBaselinesLearner:
         model.save(folder / "model.zip")
         inputs = StandardiseObservation.of(model)
         np.savez(folder / "inputs.npz", mean=inputs.mean, scale=inputs.scale)
-        if isinstance(model, OffPolicyAlgorithm):
-            _save_replay(model, folder / "replay.npz")
+        _save_replay(model, folder / "replay.npz")
         return {
             "updates": model._n_updates,
             "episodes": model._episode_num,
@@ -146,8 +151,7 @@ class StableBaselinesLearner:
                 recursive_getattr(model, name).data = value.data
         with np.load(folder / "inputs.npz", allow_pickle=False) as saved:
             StandardiseObservation.of(model).fit(saved["mean"], saved["scale"])
-        if isinstance(model, OffPolicyAlgorithm):
-            _load_replay(model, folder / "replay.npz")
+        _load_replay(model, folder / "replay.npz")
         model.num_timesteps, model._n_updates, model._episode_num = (
             check_integer(name, description[name], at_least=0) for name in ("steps", "updates", "episodes")
         )
@@ -166,10 +170,48 @@ class StableBaselinesLearner:
         self._env.close()
 
 
+def make_model(agent: Mapping[str, Any], env: VecEnv, seed: int) -> SAC:
+    """Make Stable-Baselines3's SAC.
+
+    Args:
+        agent: `algorithm`, and arguments of its constructor, as conf/agent has them; `policy_kwargs.activation_fn` is
+            a name.
+        env: the training environment.
+        seed: of its weights and of everything random in it and its environments.
+
+    Raises:
+        ValueError: an argument that the learner does not take.
+    """
+    arguments = dict(agent)
+    algorithm = arguments.pop("algorithm")
+    check_keys(f"agent {algorithm!r}", arguments, ARGUMENTS)
+    for name, parameter in inspect.signature(SAC.__init__).parameters.items():
+        if type(parameter.default) is int and isinstance(arguments.get(name), float | str):
+            arguments[name] = check_integer(f"agent.{name}", arguments[name])
+    policy_arguments = dict(arguments.get("policy_kwargs") or {})
+    activation = policy_arguments.get("activation_fn", "relu")
+    check_name("activation_fn", activation, ACTIVATIONS)
+    arguments["policy_kwargs"] = policy_arguments | {"activation_fn": ACTIVATION_TYPES[activation]}
+    arguments["replay_buffer_class"] = FlowReplayBuffer
+    try:
+        return SAC("MlpPolicy", StandardiseObservation(env), seed=seed, verbose=0, **arguments)
+    except (AssertionError, TypeError, ValueError) as error:
+        raise ValueError(f"agent {algorithm!r} refuses its arguments: {error}") from error
+
+
+def export_agent(model: SAC, spec: EpisodeSpec) -> Agent:
+    """Return the learner's present policy."""
+    kind = model.policy_kwargs["activation_fn"]
+    activation = next(name for name, candidate in ACTIVATION_TYPES.items() if candidate is kind)
+    inputs = StandardiseObservation.of(model)
+    network = actor_network("sac", model.policy.state_dict(), activation)
+    return Agent(spec, network.with_standardised_inputs(inputs.mean, inputs.scale))
+
+
 class _Callback(BaseCallback):  # type: ignore[misc]  # Stable-Baselines3 is not type-checked, see pyproject.toml
     """Calls the callbacks of the training, and counts engines that the environment starts afresh."""
 
-    def __init__(self, learner: StableBaselinesLearner, callbacks: Callbacks) -> None:
+    def __init__(self, learner: SACLearner, callbacks: Callbacks) -> None:
         super().__init__()
         self._learner = learner
         self._callbacks = callbacks
@@ -199,7 +241,10 @@ class _LogWriter(KVWriter):  # type: ignore[misc]  # Stable-Baselines3 is not ty
 
     def write(self, key_values: dict[str, Any], key_excluded: dict[str, Any], step: int = 0) -> None:
         """Log the numbers among the values."""
-        self._callbacks.log_metrics(_numbers(key_values), step)
+        metrics = _numbers(key_values)
+        if "rollout/ep_rew_mean" in metrics:
+            metrics["rollout/reward"] = metrics["rollout/ep_rew_mean"] / metrics["rollout/ep_len_mean"]
+        self._callbacks.log_metrics(metrics, step)
 
     def close(self) -> None:
         """Do nothing: the tracker belongs to the caller."""
@@ -209,7 +254,7 @@ def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
     return {name: float(value) for name, value in values.items() if isinstance(value, int | float | np.number)}
 
 
-def _save_replay(model: OffPolicyAlgorithm, path: Path) -> None:
+def _save_replay(model: SAC, path: Path) -> None:
     buffer = model.replay_buffer
     size = buffer.buffer_size if buffer.full else buffer.pos
     np.savez(
@@ -220,7 +265,7 @@ def _save_replay(model: OffPolicyAlgorithm, path: Path) -> None:
     )
 
 
-def _load_replay(model: OffPolicyAlgorithm, path: Path) -> None:
+def _load_replay(model: SAC, path: Path) -> None:
     buffer = model.replay_buffer
     with np.load(path, allow_pickle=False) as saved:
         position, full = saved["position"].tolist()
