@@ -8,7 +8,7 @@ import typing
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 
@@ -20,20 +20,6 @@ from bbrgym.envs.scenario import MOST_FLOWS, Flow, Scenario, resolve_trace
 
 KINDS: Final = ("uniform", "log_uniform", "choice")
 """How a value can be drawn."""
-
-
-class Chooser(Protocol):
-    """Makes the choices that a draw consists of.
-
-    `where` is the place of a choice in the distribution, as `scenario.flows?.1.rtt_ms`, where `?` stands for the chosen
-    entry: the same in every draw, whatever else is chosen.
-    """
-
-    def choose(self, where: str, count: int) -> int:
-        """Return which of so many entries is taken, from 0."""
-
-    def draw(self, where: str, low: float, high: float, is_log: bool, is_whole: bool) -> float:
-        """Return a number from `low` to `high`, an integer if `is_whole`."""
 
 
 @dataclass(frozen=True)
@@ -129,11 +115,7 @@ class Distribution:
 
     def sample(self, rng: np.random.Generator) -> Scenario:
         """Draw a scenario."""
-        return self.sample_with(_Chance(rng))
-
-    def sample_with(self, chooser: Chooser) -> Scenario:
-        """Draw a scenario whose choices another one makes, as a search does."""
-        return self._only or _scenario(_draw(self.plain, chooser))
+        return self._only or _scenario(_draw(self.plain, rng))
 
     def with_one_agent(self, others: str) -> Distribution:
         """Return the distribution with `others` and its default parameters in place of every agent but the first."""
@@ -244,35 +226,22 @@ def _is_drawn(node: Any) -> bool:
     return isinstance(node, list) and any(_is_drawn(entry) for entry in node)
 
 
-class _Chance(Chooser):
-    """Every entry is equally likely, and every number, or its logarithm."""
-
-    def __init__(self, rng: np.random.Generator) -> None:
-        self._rng = rng
-
-    def choose(self, where: str, count: int) -> int:
-        return int(self._rng.integers(count))
-
-    def draw(self, where: str, low: float, high: float, is_log: bool, is_whole: bool) -> float:
-        if is_log:
-            value = min(max(exp(self._rng.uniform(log(low), log(high))), low), high)
-            return round(value) if is_whole else value
-        if is_whole:
-            return int(self._rng.integers(round(low), round(high), endpoint=True))
-        return self._rng.uniform(low, high)
-
-
-def _draw(node: Any, chooser: Chooser, where: str = "scenario", name: str = "") -> Any:
+def _draw(node: Any, rng: np.random.Generator, name: str = "") -> Any:
     kind = _kind(node)
     if kind == "choice":
-        return _draw(node[kind][chooser.choose(where, len(node[kind]))], chooser, f"{where}?", name)
+        return _draw(node[kind][rng.integers(len(node[kind]))], rng, name)
     if kind is not None:
         low, high = node[kind]
-        return chooser.draw(where, low, high, is_log=kind == "log_uniform", is_whole=name in _WHOLE)
+        if kind == "log_uniform":
+            value = min(max(exp(rng.uniform(log(low), log(high))), low), high)
+            return round(value) if name in _WHOLE else value
+        if name in _WHOLE:
+            return int(rng.integers(round(low), round(high), endpoint=True))
+        return rng.uniform(low, high)
     if isinstance(node, dict):
-        return {key: _draw(value, chooser, f"{where}.{key}", key) for key, value in node.items()}
+        return {key: _draw(value, rng, key) for key, value in node.items()}
     if isinstance(node, list):
-        return [_draw(entry, chooser, f"{where}.{index}") for index, entry in enumerate(node)]
+        return [_draw(entry, rng) for entry in node]
     return node
 
 

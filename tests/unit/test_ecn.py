@@ -1,7 +1,7 @@
 """ECN from end to end: the queue marks, the receiver reports, the sender answers (docs/scenarios.md).
 
-The parts are tested alone: queues in test_queue_disciplines.py, the transport in test_transport.py, answers in test_newreno.py and
-test_cubic.py.
+The parts are tested alone: queues in test_queue_disciplines.py, the transport in test_transport.py, answers in
+test_newreno.py and test_cubic.py.
 """
 
 from __future__ import annotations
