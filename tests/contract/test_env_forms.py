@@ -32,7 +32,7 @@ from bbrgym.envs.engine import EngineError
 from bbrgym.envs.episode import EpisodeSpec, policy_of
 from bbrgym.envs.gym_env import DEFAULT_SCENARIO, BottleneckEnv
 from bbrgym.envs.info import INFO_KEYS
-from bbrgym.envs.named import scenario_names
+from bbrgym.envs.named import named_scenario, scenario_names
 from bbrgym.envs.observation import FEATURES, Observation
 from bbrgym.envs.pettingzoo_env import BottleneckParallelEnv
 from bbrgym.envs.reward import TERMS, Reward
@@ -203,7 +203,7 @@ class TestBottleneckEnv:
         assert described == [(n, FEATURES[n].low, FEATURES[n].high) for n in Observation().features]
 
     def test_the_default_scenario_is_that_of_the_configuration(self) -> None:
-        assert Distribution.from_dict(conf("scenario/default")).example == DEFAULT_SCENARIO
+        assert Distribution.from_dict(named_scenario("default")).example == DEFAULT_SCENARIO
 
     def test_close_closes_the_engine_and_is_idempotent(self) -> None:
         engines: list[FakeEngine] = []
@@ -347,7 +347,7 @@ class TestSpec:
 
     def test_the_defaults_of_the_configuration_are_those_of_the_code(self) -> None:
         config = {
-            "scenario": conf("scenario/default"),
+            "scenario": named_scenario("default"),
             **{group: conf(f"{group}/default") for group in ("observation", "action", "reward")},
             "env": conf("env/bottleneck"),
             "engine": conf("engine/native"),
