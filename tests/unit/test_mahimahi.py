@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from omegaconf import OmegaConf
 
 from bbrgym import Scenario
 from bbrgym.envs import mahimahi
+from bbrgym.envs.named import named_scenario
 
 
 def trace(path: Path, *times_ms: int) -> Path:
@@ -102,6 +101,5 @@ def test_bad_arguments_are_refused_by_name(tmp_path: Path, arguments: dict[str, 
     ],
 )
 def test_the_schedule_of_the_cellular_scenario_stays_what_it_was(duration_s: float, digest: str) -> None:
-    config: Any = OmegaConf.load(Path(str(resources.files("bbrgym.conf") / "scenario" / "cellular.yaml")))
-    scenario = Scenario.from_dict(OmegaConf.to_container(config) | {"duration_s": duration_s})
+    scenario = Scenario.from_dict(named_scenario("cellular") | {"duration_s": duration_s})
     assert hashlib.sha256(repr(scenario.rate_schedule).encode()).hexdigest() == digest
