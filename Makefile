@@ -10,7 +10,7 @@ export OMP_WAIT_POLICY ?= PASSIVE
 # Containers set it. Every process of the tests would then compile all modules again, which takes seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup run papers league test test-all check recipe clients sanitize format stubs bench storm fuzz mutants linux agreement queues rivals rfc9743 preference newcomer learned ui clean
+.PHONY: setup run papers league test test-all check recipe clients sanitize format stubs bench storm fuzz mutants linux agreement queues rivals rfc9743 preference newcomer learned results ui clean
 
 setup: $(SETUP)
 
@@ -142,6 +142,10 @@ newcomer: setup
 # What the shipped policy learned, beside what is simple; minutes.
 learned: setup
 	$(BIN)/python -m studies.learned --write docs/results/learned.md
+
+# All pages of docs/results that are not of this code yet, the short ones first; a night. ARGS=--list: what is left.
+results: setup
+	$(BIN)/python -m studies.results $(ARGS)
 
 ui: setup
 	$(BIN)/bbrgym ui

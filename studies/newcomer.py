@@ -81,14 +81,14 @@ def ids() -> list[str]:
 
 
 def jobs(chosen: Sequence[str], learners: Sequence[str], seeds: Sequence[int]) -> list[Job]:
-    """Return all jobs, the longest first."""
+    """Return all jobs, the longest first; the first seed of all ids comes before the second."""
     algorithms = [name for name in registry.controllers() if name not in ("agent", "policy")]
     found = []
     for id in chosen:
         found += [Job(id, learner, str(seed)) for learner in learners for seed in seeds]
         found += [Job(id, "constant", f"{cwnd:g},{pacing:g}") for cwnd in GRID for pacing in GRID]
         found += [Job(id, "algorithm", name) for name in algorithms] + [Job(id, "random")]
-    return sorted(found, key=lambda job: -job.cost)
+    return sorted(found, key=lambda job: (-job.cost, job.what))
 
 
 def judge(id: str, act: Act) -> float:

@@ -1,0 +1,126 @@
+"""Make every page of docs/results that is not of this code yet: `make results`, or `python -m studies.results`.
+
+A page is of this code if it was made with the same hash: of the code that decides the numbers in native and in ns-3,
+and of the reference policy. Pages that take long come last. The studies keep their finished runs, so after an
+interrupt the same command goes on where it stopped. A study that fails does not keep the others from running.
+
+    --list           print what is left and how long it takes, and run nothing
+    --only NAME …    these pages alone, even if they are of this code
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+import time
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+
+from bbrgym.agents.policy import load_agent
+from bbrgym.baselines.policy_file import REFERENCE
+from bbrgym.benchmark.plan import Benchmark
+from bbrgym.files import write_json
+from bbrgym.interruption import run_interruptible
+from studies.page import duration
+
+MADE: Final = Path("runs/results.json")
+"""Hash and seconds of each page that was made, by name."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page of docs/results.
+
+    Attributes:
+        minutes: about how long it takes on two cores from nothing.
+        commands: arguments of `python -m`; the last one writes the page.
+    """
+
+    minutes: float
+    commands: tuple[str, ...]
+
+
+PAGES: Final = {
+    "learned": Page(1, ("studies.learned --write docs/results/learned.md",)),
+    "queues": Page(3, ("studies.queues --write docs/results/queues.md",)),
+    "rivals": Page(3, ("studies.rivals --write docs/results/rivals.md",)),
+    "speed": Page(5, ("studies.speed --write docs/results/speed.md",)),
+    "linux": Page(10, ("studies.linux --write docs/results/linux.md",)),
+    "preference": Page(
+        40,
+        ("studies.preference engine=ns3 benchmark.seeds=[1,2]", "studies.preference write=docs/results/preference.md"),
+    ),
+    "rfc9743": Page(45, ("studies.rfc9743 write=docs/results/rfc9743.md",)),
+    "agreement": Page(50, ("studies.agreement --write docs/results/agreement.md",)),
+    "league": Page(60, ("studies.league preset=ns3", "studies.league write=docs/results/league.md")),
+    "papers": Page(90, ("studies.papers write=docs/results/papers.md",)),
+    "newcomer": Page(900, ("studies.newcomer --write docs/results/newcomer.md",)),
+}
+
+
+def current_hash() -> str:
+    """Return what identifies the code and the policy that pages are made with."""
+    scenario = {"flows": [{"algorithm": "bbr"}]}
+    codes = [
+        Benchmark.from_dict({"name": "code", "scenarios": {"any": scenario}, "competitors": ["bbr"], "engine": engine})
+        .code_hash()
+        for engine in ("native", "ns3")
+    ]  # fmt: skip
+    return hashlib.sha256(" ".join([*codes, load_agent(REFERENCE).content_hash]).encode()).hexdigest()[:16]
+
+
+def left(only: Sequence[str], code: str, made: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
+    """Return about how many seconds each page takes that is not made yet, the shortest first."""
+    names = only or [name for name in PAGES if made.get(name, {}).get("hash") != code]
+    seconds = {name: float(made.get(name, {}).get("seconds", 60 * PAGES[name].minutes)) for name in names}
+    return dict(sorted(seconds.items(), key=lambda item: item[1]))
+
+
+def make(name: str) -> bool:
+    """Run the commands of a page, and return whether all succeeded."""
+    return all(
+        subprocess.run([sys.executable, "-m", *command.split()], check=False).returncode == 0
+        for command in PAGES[name].commands
+    )
+
+
+def main() -> int:
+    """Make the pages that are left; return 1 if one failed."""
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--only", nargs="+", choices=list(PAGES), default=[], metavar="NAME")
+    options = parser.parse_args()
+    console = Console(stderr=True)
+    made = json.loads(MADE.read_text("utf-8")) if MADE.is_file() else {}
+    code = current_hash()
+    waiting, failed = left(options.only, code, made), []
+    while waiting:
+        console.print(f"{code}: {duration(sum(waiting.values()))} left")
+        for name, seconds in waiting.items():
+            console.print(f"    {name:<12} about {duration(seconds)}")
+        if options.list:
+            return 0
+        name = next(iter(waiting))
+        del waiting[name]
+        console.rule(name)
+        began = time.monotonic()
+        if make(name):
+            made[name] = {"hash": code, "seconds": round(time.monotonic() - began)}
+            MADE.parent.mkdir(parents=True, exist_ok=True)
+            write_json(MADE, made)
+        else:
+            failed.append(name)
+    if failed:
+        console.print(f"failed: {', '.join(failed)}; the same command tries them again")
+    return bool(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(run_interruptible("results", main))
