@@ -139,9 +139,10 @@ preference: setup
 newcomer: setup
 	$(BIN)/python -m studies.newcomer --write docs/results/newcomer.md
 
-# What the shipped policy learned, beside what is simple; minutes.
+# What the shipped policy learned, beside what is simple, and copies that a person can read; minutes.
 learned: setup
 	$(BIN)/python -m studies.learned --write docs/results/learned.md
+	$(BIN)/python -m studies.reading --write docs/results/learned.md
 
 # All pages of docs/results that are not of this code yet, the short ones first; a night. ARGS=--list: what is left.
 results: setup

@@ -48,7 +48,7 @@ class Page:
 
 
 PAGES: Final = {
-    "learned": Page(1, ("studies.learned --write docs/results/learned.md",)),
+    "learned": Page(4, tuple(f"studies.{name} --write docs/results/learned.md" for name in ("learned", "reading"))),
     "queues": Page(3, ("studies.queues --write docs/results/queues.md",)),
     "rivals": Page(3, ("studies.rivals --write docs/results/rivals.md",)),
     "speed": Page(5, ("studies.speed --write docs/results/speed.md",)),
