@@ -10,7 +10,7 @@ export OMP_WAIT_POLICY ?= PASSIVE
 # Containers set it. Every process of the tests would then compile all modules again, which takes seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup run papers league test test-all check recipe clients sanitize format stubs bench storm fuzz mutants linux agreement queues rivals rfc9743 preference newcomer learned results ui clean
+.PHONY: setup run papers league test test-all check recipe clients sanitize format stubs bench storm fuzz mutants linux agreement queues rivals rfc9743 preference newcomer learned learners results ui clean
 
 setup: $(SETUP)
 
@@ -143,6 +143,10 @@ newcomer: setup
 learned: setup
 	$(BIN)/python -m studies.learned --write docs/results/learned.md
 	$(BIN)/python -m studies.reading --write docs/results/learned.md
+
+# What each learner reaches in two and in ten minutes from random weights; hours on an idle machine.
+learners: setup
+	$(BIN)/python -m studies.learners --write docs/results/learners.md
 
 # All pages of docs/results that are not of this code yet, the short ones first; a night. ARGS=--list: what is left.
 results: setup

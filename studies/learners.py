@@ -1,0 +1,115 @@
+"""What does each learner reach in two and in ten minutes? `make learners`, or `python -m studies.learners`.
+
+Every training starts from random weights, on the scenarios, features and actions of the reference policy, with two
+cores to itself: trainings run one after the other, and nothing else should run. Its last agent then drives all agent
+flows of the scenarios that judge the reference in `studies.learned`. Finished trainings are kept in runs/learners, so
+the same command resumes.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+
+from bbrgym.agents.policy import load_agent
+from bbrgym.baselines.policy_file import REFERENCE
+from bbrgym.interruption import run_interruptible
+from studies import page
+from studies.learned import COUNT, JUDGES, draw, measure
+
+MARK: Final = "studies/learners.py"
+RUNS: Final = Path("runs/learners")
+LEARNERS: Final = {
+    "cma, linear": ["agent=cma"],
+    "cma, 8 tanh": ["agent=cma", "agent.population=24", "agent.net_arch=[8]"],
+    "ppo": ["agent=ppo"],
+    "sac": ["agent=sac"],
+}
+"""Overrides of each learner's defaults."""
+MINUTES: Final = (2, 10)
+SEEDS: Final = (1, 2, 3, 4, 5)
+NEVER: Final = 10**12
+
+
+@dataclass(frozen=True)
+class Job:
+    """A training: of a learner of `LEARNERS`, for some minutes, with a seed."""
+
+    learner: str
+    minutes: int
+    seed: int
+
+    @property
+    def path(self) -> Path:
+        """The folder of its run."""
+        return RUNS / f"{self.learner.replace(', ', '-').replace(' ', '-')}-{self.minutes}min-{self.seed}"
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it has its last agent."""
+        return (self.path / "final" / "agent.json").is_file()
+
+
+def jobs(learners: Sequence[str], minutes: Sequence[int], seeds: Sequence[int]) -> Iterator[Job]:
+    """Yield all jobs: the short ones first, and the first seed of all before the second."""
+    return (Job(name, length, seed) for length in minutes for seed in seeds for name in learners)
+
+
+def command(job: Job) -> list[str]:
+    """Return the command that trains."""
+    spec = load_agent(REFERENCE).spec.to_config()
+    observation, action = spec["observation"], spec["action"]
+    groups = [
+        "scenario=families",
+        f"observation.features=[{','.join(observation['features'])}]",
+        f"observation.history={observation['history']}",
+        *(f"action.{name}={value}" for name, value in action.items()),
+    ]
+    limits = [f"train.{name}={NEVER}" for name in ("total_steps", "eval_every", "checkpoint_every")]
+    return [
+        str(Path(sys.executable).with_name("bbrgym")), "train", *LEARNERS[job.learner], *groups, *limits,
+        f"train.max_minutes={job.minutes}", f"seed={job.seed}", "tracking=none", f"hydra.run.dir={job.path}",
+    ]  # fmt: skip
+
+
+def table(done: Sequence[Job]) -> str:
+    """Return the fair power that finished trainings reach: the mean over seeds of the mean over scenarios."""
+    flows = {str(job.path): {"algorithm": "policy", "policy": str(job.path / "final")} for job in done}
+    powers = {name: float(found.mean()) for name, found in measure(flows, draw(JUDGES, COUNT)).items()}
+    rows = []
+    for learner in LEARNERS:
+        cells, paces = [], []
+        for minutes in MINUTES:
+            of = [job for job in done if (job.learner, job.minutes) == (learner, minutes)]
+            reached = [powers[str(job.path)] for job in of]
+            paces += [load_agent(job.path / "final").training["steps"] / (60 * minutes) for job in of]
+            cells.append(f"{np.mean(reached):.3f} [{min(reached):.3f} {max(reached):.3f}] ({len(of)})" if of else "")
+        rows.append([learner, *cells, f"{np.median(paces):,.0f}" if paces else ""])
+    heads = [f"{minutes} minutes, mean [worst best] (seeds)" for minutes in MINUTES]
+    return page.table(["learner", *heads, "decisions per second"], rows, range(1, 2 + len(heads)))
+
+
+def main() -> int:
+    """Train what is missing, and print the table; with --write, write it into the page."""
+    parser = page.parser(__doc__, MARK)
+    parser.add_argument("--learners", nargs="+", default=list(LEARNERS), choices=list(LEARNERS))
+    parser.add_argument("--minutes", nargs="+", type=int, default=list(MINUTES), choices=MINUTES)
+    parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
+    options = parser.parse_args()
+    wanted = list(jobs(options.learners, options.minutes, options.seeds))
+    for job in track([job for job in wanted if not job.is_done], "trainings", console=Console(stderr=True)):
+        subprocess.run(command(job), check=True, stdout=subprocess.DEVNULL)
+    page.publish(table([job for job in jobs(list(LEARNERS), MINUTES, SEEDS) if job.is_done]), MARK, options.write)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(run_interruptible("learners", main))

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra import compose, initialize_config_module
+from omegaconf import OmegaConf
+
+from bbrgym.agents.train import check_training
+from bbrgym.baselines.policy_file import REFERENCE, read_policy
+from studies import learners
+from studies.learners import LEARNERS, Job
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_a_job_trains_in_the_environment_of_the_reference(learner: str) -> None:
+    _, _, *overrides = learners.command(Job(learner, 2, 7))
+    with initialize_config_module("bbrgym.conf", version_base="1.3"):
+        composed = compose("config", [each for each in overrides if not each.startswith("hydra.")])
+    config: Any = OmegaConf.to_container(composed, resolve=True)
+    check_training(config)
+    reference = read_policy(REFERENCE).spec
+    assert {group: config[group] for group in ("observation", "action")} == {
+        group: reference[group] for group in ("observation", "action")
+    }
+    assert config["seed"] == 7
+
+
+def test_short_trainings_come_first_and_one_of_each_learner_before_a_second() -> None:
+    found = list(learners.jobs(["ppo", "sac"], [2, 10], [1, 2]))
+    assert [(job.minutes, job.seed, job.learner) for job in found] == sorted(
+        (job.minutes, job.seed, job.learner) for job in found
+    )
+    assert len({job.path for job in found}) == 8
+
+
+def test_the_table_has_the_finished_trainings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(learners, "RUNS", tmp_path)
+    monkeypatch.setattr(learners, "COUNT", 2)
+    jobs = [Job("ppo", 2, seed) for seed in (1, 2)]
+    for job in jobs:
+        read_policy(REFERENCE).save(job.path / "final")
+    assert [job.is_done for job in (*jobs, Job("ppo", 2, 3))] == [True, True, False]
+    text = learners.table(jobs)
+    (row,) = [line for line in text.splitlines() if line.startswith("| ppo")]
+    assert "(2)" in row
