@@ -15,7 +15,7 @@ from bbrgym.envs.columns import FLOW_COLUMNS
 from bbrgym.envs.engine import whole_nanoseconds
 from bbrgym.envs.engine_batch import EngineBatch, RolloutBatch
 from bbrgym.envs.episode import EpisodeSpec
-from bbrgym.envs.reward import RewardContext, conditions_of
+from bbrgym.envs.reward import CONDITIONS, RewardContext, conditions_of
 from bbrgym.envs.scenario import Scenario
 from bbrgym.envs.sharing import FairShares, Sharing
 
@@ -84,6 +84,11 @@ class CandidateRuns:
         self._engines.close()
 
 
+def delay_weight(scenario: Scenario) -> float:
+    """Return how often the delay counts in the fair power of a scenario: the mean of its agents' weights in rewards."""
+    return float(conditions_of(scenario, scenario.agent_flows)[:, _DELAY_WEIGHT].mean())
+
+
 def _with_policies(scenario: Scenario) -> Scenario:
     """Return the scenario in which policies drive the agent flows, which keep everything else that they have."""
     flows = (
@@ -111,6 +116,8 @@ class _Meter(Protocol):
 class _FairPowerMeter(_Meter):
     """Fair power (`Sharing.fair_power`) of all flows of the link, competitors included, after a warm-up.
 
+    The delay counts as the agents prefer (`delay_weight`), once by default.
+
     Steps are as long as the warm-up, so that one ends with it.
     """
 
@@ -119,6 +126,7 @@ class _FairPowerMeter(_Meter):
         self._shares = [shares for each in scenarios for shares in [FairShares.of(each, warmup)] * repeats]
         self._measured_s = np.array([warmup * each.duration_s for each in scenarios]).repeat(repeats)
         self._begin_s = np.zeros(len(self._shares))
+        self._delay_weights = np.array([delay_weight(each) for each in scenarios]).repeat(repeats)
         shape = len(self._shares), max(len(each.flows) for each in scenarios)
         self._active_s, self._received, self._delivered, self._rtt_ms = (np.zeros(shape) for _ in range(4))
 
@@ -141,11 +149,12 @@ class _FairPowerMeter(_Meter):
         with np.errstate(divide="ignore", invalid="ignore"):
             throughputs_mbps = self._received * 8e-6 / self._active_s
             rtts_ms = self._rtt_ms / self._delivered
-        measured = zip(self._shares, throughputs_mbps, rtts_ms, self._received.sum(axis=1).tolist(), strict=True)
+        received = self._received.sum(axis=1).tolist()
+        measured = zip(self._shares, throughputs_mbps, rtts_ms, received, self._delay_weights, strict=True)
         return np.array(
             [
-                Sharing.of(fair, throughput[: len(fair.mbps)], rtt[: len(fair.mbps)], received).fair_power
-                for fair, throughput, rtt, received in measured
+                Sharing.of(fair, throughput[: len(fair.mbps)], rtt[: len(fair.mbps)], payload).fair_power_at(weight)
+                for fair, throughput, rtt, payload, weight in measured
             ]
         )
 
@@ -178,3 +187,4 @@ class _RewardMeter(_Meter):
 _IS_ACTIVE, _RECEIVED, _DELIVERED, _RTT = map(
     FLOW_COLUMNS.index, ("is_active", "received_bytes", "delivered_packets", "rtt_mean_ms")
 )
+_DELAY_WEIGHT = CONDITIONS.index("delay_weight")

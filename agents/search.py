@@ -181,7 +181,11 @@ class WeightSearch:
         )
 
     def _ask(self) -> list[Weights]:
-        self._random.rng = self._rng(_SAMPLES, len(self._fitness))
+        generation, half_life = len(self._fitness), self._config.sigma_half_life
+        if half_life is not None:
+            # Where the fitness is noisy it hardly falls by itself, and the mean stays where neighbours are good too.
+            self._search.sigma = min(self._search.sigma, self._config.sigma * 2.0 ** (-generation / half_life))
+        self._random.rng = self._rng(_SAMPLES, generation)
         candidates: list[Weights] = self._search.ask()
         return candidates
 

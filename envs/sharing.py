@@ -132,4 +132,8 @@ class Sharing:
 
         No algorithm and no reward was designed for it.
         """
-        return self.jain * self.utilisation / (1 + self.delay)
+        return self.fair_power_at(1.0)
+
+    def fair_power_at(self, delay_weight: float) -> float:
+        """Return `fair_power` with the delay counted so many times."""
+        return self.jain * self.utilisation / (1 + delay_weight * self.delay)

@@ -23,6 +23,7 @@ import numpy.typing as npt
 from matplotlib.figure import Figure
 
 from bbrgym.agents.card import facts
+from bbrgym.agents.fitness import delay_weight
 from bbrgym.agents.policy import load_agent, scripted_agent
 from bbrgym.agents.tracking import read_metrics, read_run
 from bbrgym.baselines import registry
@@ -32,7 +33,7 @@ from bbrgym.benchmark.style import COLOURS, MARKERS, Mark, empty_figure, name_li
 from bbrgym.envs.observation import FEATURES, Observation
 from bbrgym.envs.scenario import Scenario
 from bbrgym.envs.sharing import Sharing
-from bbrgym.envs.trace import simulate
+from bbrgym.envs.trace import Trace, simulate
 from bbrgym.files import write_json
 from bbrgym.interruption import run_interruptible
 from studies import page
@@ -62,6 +63,7 @@ FAMILIES: Final = {
 """Kinds of scenarios by the largest number of flows."""
 UNEVEN: Final = "jitter, ACKs that leave together"
 MOVING: Final = "paths that change"
+BESIDE: Final = "beside CUBIC"
 
 Powers = npt.NDArray[np.float64]
 
@@ -69,6 +71,8 @@ Powers = npt.NDArray[np.float64]
 def family(scenario: Scenario) -> str:
     """Return the name of the kind of a scenario: by what is uncertain on its paths, or else by its number of flows."""
     flows = [flow for flow in scenario.flows if flow.stop_s is None or flow.stop_s > 1.0]
+    if any(flow.algorithm == "cubic" for flow in flows):
+        return BESIDE
     if any(flow.jitter_ms > 0.5 or flow.ack_aggregation_ms > 0 for flow in flows):
         return UNEVEN
     if any(flow.rtt_schedule for flow in flows):
@@ -95,13 +99,31 @@ def draw(seed: int, count: int) -> list[Scenario]:
 
 
 def fair_power(scenario: Scenario, flow: Mapping[str, Any], seed: int) -> float:
-    """Return the fair power of a scenario whose agent flows run this; without an algorithm, the rule."""
+    """Return the fair power, as the search measures it, of a scenario whose agent flows run this.
+
+    Args:
+        scenario: with agent flows.
+        flow: fields that replace those of agent flows; nothing for the rule. Parameters that its algorithm has stay.
+        seed: of the run.
+    """
     step_ms = 1e3 * WARMUP * scenario.duration_s
     if not flow:
-        rule = _rule()
-        return Sharing.of_trace(simulate(scenario, "native", seed, 100.0, rule.policy(scenario)), WARMUP).fair_power
-    flows = (replace(each, **flow) if each.algorithm == "agent" else each for each in scenario.flows)
-    return Sharing.of_trace(simulate(replace(scenario, flows=tuple(flows)), "native", seed, step_ms), WARMUP).fair_power
+        return measured(simulate(scenario, "native", seed, 100.0, _rule().policy(scenario)), scenario)
+    known = registry.defaults(flow["algorithm"])
+    flows = [
+        replace(
+            each, **{"parameters": {name: each.parameters[name] for name in each.parameters if name in known}, **flow}
+        )
+        if each.algorithm == "agent"
+        else each
+        for each in scenario.flows
+    ]
+    return measured(simulate(replace(scenario, flows=tuple(flows)), "native", seed, step_ms), scenario)
+
+
+def measured(trace: Trace, scenario: Scenario) -> float:
+    """Return the fair power of a run of a scenario, with the delay as often as the scenario's agents prefer."""
+    return Sharing.of_trace(trace, WARMUP).fair_power_at(delay_weight(scenario))
 
 
 @cache
@@ -138,7 +160,7 @@ def compare() -> tuple[dict[str, Powers], list[Scenario], float]:
 def tables(found: Mapping[str, Powers], scenarios: Sequence[Scenario], packets: float) -> list[str]:
     """Return a table by family, and the policy's regret."""
     families = np.array([family(scenario) for scenario in scenarios])
-    names = [*FAMILIES, UNEVEN, MOVING]
+    names = [*FAMILIES, UNEVEN, MOVING, BESIDE]
     published = max(PUBLISHED, key=lambda name: float(found[name].mean()))
     shown = [POLICY, HAND_MADE, RULE, CONSTANT, ORACLE, published, *("bbr", "bbr3", "cubic")]
     best = np.max([powers for name, powers in found.items() if name != ORACLE], axis=0)
@@ -153,7 +175,7 @@ def tables(found: Mapping[str, Powers], scenarios: Sequence[Scenario], packets: 
         ])  # fmt: skip
     heads = [f"{of} ({(families == of).sum()})" for of in names]
     text = page.table(
-        ["", "mean [95 %]", "interquartile mean", *heads, f"more than {BEHIND} behind the best"], rows, range(1, 9)
+        ["", "mean [95 %]", "interquartile mean", *heads, f"more than {BEHIND} behind the best"], rows, range(1, 10)
     )
     policy = found[POLICY]
     said = (

@@ -28,11 +28,10 @@ from bbrgym.envs.columns import FLOW_COLUMNS
 from bbrgym.envs.episode import policy_of
 from bbrgym.envs.observation import FEATURES
 from bbrgym.envs.scenario import Flow, Scenario
-from bbrgym.envs.sharing import Sharing
 from bbrgym.envs.trace import simulate
 from bbrgym.interruption import run_interruptible
 from studies import page
-from studies.learned import CHOOSES, COUNT, JUDGES, WARMUP, draw
+from studies.learned import CHOOSES, COUNT, JUDGES, draw, measured
 
 MARK: Final = "studies/reading.py"
 READ: Final = 48
@@ -114,9 +113,7 @@ def fair_power(copy: Copy | None, scenario: Scenario, seed: int) -> float:
     """Return the fair power of a scenario whose agent flows a copy drives; None is the policy itself."""
     agent = load_agent(REFERENCE)
     policy = _policy(agent, (copy or agent).predict, scenario)
-    return Sharing.of_trace(
-        simulate(scenario, "native", seed, agent.spec.interval_ms(scenario), policy), WARMUP
-    ).fair_power
+    return measured(simulate(scenario, "native", seed, agent.spec.interval_ms(scenario), policy), scenario)
 
 
 def _policy(agent: Agent, predict: Predict, scenario: Scenario) -> Any:

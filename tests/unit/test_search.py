@@ -77,7 +77,9 @@ def test_a_search_finds_better_weights_from_a_random_start(tmp_path: Path) -> No
     assert load_agent(tmp_path).training["algorithm"] == "cma"
 
 
-@pytest.mark.parametrize("agent", [{}, {"net_arch": [6], "diagonal_above": 10, "fitness": "reward"}])
+@pytest.mark.parametrize(
+    "agent", [{}, {"net_arch": [6], "diagonal_above": 10, "fitness": "reward", "sigma_half_life": 2}]
+)
 def test_a_killed_and_resumed_search_logs_the_same_and_ends_with_the_same_weights(
     tmp_path: Path, agent: dict[str, Any]
 ) -> None:
@@ -92,6 +94,13 @@ def test_a_killed_and_resumed_search_logs_the_same_and_ends_with_the_same_weight
     assert same(weights(stopped), weights(through))
     search(other, steps, agent=agent, seed=4)
     assert not same(weights(other), weights(through))
+
+
+def test_sigma_stays_below_its_limit(tmp_path: Path) -> None:
+    search(tmp_path, {"total_steps": 4 * 640}, agent={"sigma": 0.8, "sigma_half_life": 0.5})
+    sigmas = logged_values(tmp_path, "search/sigma")
+    assert max(np.array(sigmas) / (0.8 * 0.25 ** np.arange(4))) < 2.0  # it may grow by less than this in a generation
+    assert min(sigmas) > 0.0
 
 
 def test_a_candidate_in_the_engine_is_the_exported_agent(tmp_path: Path) -> None:
@@ -116,7 +125,8 @@ def test_a_candidate_in_the_engine_is_the_exported_agent(tmp_path: Path) -> None
             for flow in (0, 2):
                 plain["flows"][flow] |= {"algorithm": "policy", "policy": str(tmp_path / str(index))}
             trace = simulate(Scenario.from_dict(plain), seed=seed, step_ms=1000.0)  # as long as the warm-up
-            expected[index::2] += Sharing.of_trace(trace, 0.25).fair_power / 2
+            # The mean of what both agents' preferences make of the delay.
+            expected[index::2] += Sharing.of_trace(trace, 0.25).fair_power_at((9.0 ** (0.5 - 2 * 0.7) + 1) / 2) / 2
     np.testing.assert_allclose(found, expected, rtol=1e-9)
     assert found[0] != found[1]
     assert decisions == 4 * 2 * 2 * 40
