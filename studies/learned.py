@@ -63,7 +63,6 @@ FAMILIES: Final = {
 """Kinds of scenarios by the largest number of flows."""
 UNEVEN: Final = "jitter, ACKs that leave together"
 MOVING: Final = "paths that change"
-BESIDE: Final = "beside CUBIC"
 
 Powers = npt.NDArray[np.float64]
 
@@ -71,8 +70,6 @@ Powers = npt.NDArray[np.float64]
 def family(scenario: Scenario) -> str:
     """Return the name of the kind of a scenario: by what is uncertain on its paths, or else by its number of flows."""
     flows = [flow for flow in scenario.flows if flow.stop_s is None or flow.stop_s > 1.0]
-    if any(flow.algorithm == "cubic" for flow in flows):
-        return BESIDE
     if any(flow.jitter_ms > 0.5 or flow.ack_aggregation_ms > 0 for flow in flows):
         return UNEVEN
     if any(flow.rtt_schedule for flow in flows):
@@ -160,7 +157,7 @@ def compare() -> tuple[dict[str, Powers], list[Scenario], float]:
 def tables(found: Mapping[str, Powers], scenarios: Sequence[Scenario], packets: float) -> list[str]:
     """Return a table by family, and the policy's regret."""
     families = np.array([family(scenario) for scenario in scenarios])
-    names = [*FAMILIES, UNEVEN, MOVING, BESIDE]
+    names = [*FAMILIES, UNEVEN, MOVING]
     published = max(PUBLISHED, key=lambda name: float(found[name].mean()))
     shown = [POLICY, HAND_MADE, RULE, CONSTANT, ORACLE, published, *("bbr", "bbr3", "cubic")]
     best = np.max([powers for name, powers in found.items() if name != ORACLE], axis=0)
@@ -175,7 +172,7 @@ def tables(found: Mapping[str, Powers], scenarios: Sequence[Scenario], packets: 
         ])  # fmt: skip
     heads = [f"{of} ({(families == of).sum()})" for of in names]
     text = page.table(
-        ["", "mean [95 %]", "interquartile mean", *heads, f"more than {BEHIND} behind the best"], rows, range(1, 10)
+        ["", "mean [95 %]", "interquartile mean", *heads, f"more than {BEHIND} behind the best"], rows, range(1, 9)
     )
     policy = found[POLICY]
     said = (
