@@ -66,7 +66,7 @@ class Learner(Restorable, Protocol):
 
         Empty: it is the reward, which is evaluated for every learner.
         """
-        ...
+        return {}
 
     def restart(self, seed: int, state: TrainingState) -> None:
         """Seed every random generator from the seed, the steps and the failures so far, and begin new episodes."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from bbrgym.baselines.policy_file import ACTIVATIONS
-from bbrgym.checks import check_integer, check_keys, check_name, check_number, keep_integers
+from bbrgym.checks import check_integer, check_name, check_number, keep_integers
 from bbrgym.envs.episode import EpisodeSpec
 
 ALGORITHMS: Final[dict[str, tuple[str, ...]]] = {
@@ -49,12 +47,6 @@ class TrainConfig:
         keep_integers(self, "engine_failures", prefix="train.", at_least=0)
         check_number("train.max_minutes", self.max_minutes, above=0, or_none=True)
 
-    @classmethod
-    def from_dict(cls, plain: Mapping[str, Any]) -> TrainConfig:
-        """Make one from plain types, as conf/train has them, refusing unknown keys."""
-        check_keys("train", plain, [f.name for f in dataclasses.fields(cls)])
-        return cls(**plain)
-
 
 @dataclass(frozen=True)
 class PPOConfig:
@@ -93,12 +85,6 @@ class PPOConfig:
         if not isinstance(self.team_reward, bool):
             raise ValueError(f"agent.team_reward must be true or false, got {self.team_reward!r}")
         _check_networks(self, "net_arch", "critic_arch")
-
-    @classmethod
-    def from_dict(cls, plain: Mapping[str, Any]) -> PPOConfig:
-        """Make one from plain types, as conf/agent has them, refusing unknown keys."""
-        check_keys(f"agent {plain.get('algorithm')!r}", plain, [f.name for f in dataclasses.fields(cls)])
-        return cls(**plain)
 
 
 @dataclass(frozen=True)
@@ -146,12 +132,6 @@ class SearchConfig:
                 "agent.fitness=fair_power needs endless flows, but the scenario has flows with size_bytes or a "
                 "workload: use agent.fitness=reward"
             )
-
-    @classmethod
-    def from_dict(cls, plain: Mapping[str, Any]) -> SearchConfig:
-        """Make one from plain types, as conf/agent has them, refusing unknown keys."""
-        check_keys(f"agent {plain.get('algorithm')!r}", plain, [f.name for f in dataclasses.fields(cls)])
-        return cls(**plain)
 
 
 def _check_networks(config: PPOConfig | SearchConfig, *names: str) -> None:

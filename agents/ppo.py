@@ -30,7 +30,7 @@ import torch
 from torch import nn
 
 from bbrgym.agents.actor import ACTIVATION_TYPES
-from bbrgym.agents.callbacks import Callbacks
+from bbrgym.agents.callbacks import Callbacks, Learner
 from bbrgym.agents.checkpoint import TrainingState
 from bbrgym.agents.config import PPOConfig
 from bbrgym.agents.inputs import INPUT_EPISODES, measure_inputs
@@ -44,7 +44,7 @@ OUTPUT_SCALE: Final = 0.1
 """Scale of the actor's last layer at the start: its first actions are close to the middle."""
 
 
-class PPO:
+class PPO(Learner):
     """See `bbrgym.agents.callbacks.Learner`. An iteration is a rollout and the update from it.
 
     Everything random follows from the seed and the steps at the last checkpoint, where new episodes begin, so a
@@ -57,8 +57,9 @@ class PPO:
         seed: decides everything random.
     """
 
+    steps = 0
+
     def __init__(self, config: PPOConfig, spec: EpisodeSpec, engines: int, seed: int) -> None:
-        self.steps = 0
         self._config = config
         self._spec = spec
         self._seed = seed
@@ -114,10 +115,6 @@ class PPO:
         arrays = [(layer.weight.detach().numpy().copy(), layer.bias.detach().numpy().copy()) for layer in linear]
         network = Network(tuple(arrays), activation=self._config.activation_fn)
         return Agent(self._spec, network if self._inputs is None else network.with_standardised_inputs(*self._inputs))
-
-    def objective(self) -> dict[str, float]:
-        """Return nothing: it maximises the reward."""
-        return {}
 
     def restart(self, seed: int, state: TrainingState) -> None:
         """See `Learner`.

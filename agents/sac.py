@@ -16,7 +16,7 @@ from stable_baselines3.common.save_util import load_from_zip_file, recursive_get
 from stable_baselines3.common.vec_env import VecEnv, VecMonitor
 
 from bbrgym.agents.actor import ACTIVATION_TYPES, actor_network
-from bbrgym.agents.callbacks import Callbacks
+from bbrgym.agents.callbacks import Callbacks, Learner
 from bbrgym.agents.checkpoint import TrainingState
 from bbrgym.agents.inputs import INPUT_EPISODES, measure_inputs
 from bbrgym.agents.policy import Agent
@@ -44,7 +44,7 @@ ARGUMENTS: Final = tuple(
 _REPLAY: Final = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
 
 
-class SACLearner:
+class SACLearner(Learner):
     """See `bbrgym.agents.callbacks.Learner`.
 
     Its checkpoints have Stable-Baselines3's `model.zip`, `inputs.npz` (`StandardiseObservation`), `replay.npz`, and
@@ -101,10 +101,6 @@ class SACLearner:
             log_interval=4,  # episodes
             reset_num_timesteps=not has_begun,
         )
-
-    def objective(self) -> dict[str, float]:
-        """Return nothing: it maximises the reward."""
-        return {}
 
     def agent(self) -> Agent:
         """See `Learner`."""

@@ -21,7 +21,7 @@ import cma
 import numpy as np
 import numpy.typing as npt
 
-from bbrgym.agents.callbacks import EVALUATION_SEED, Callbacks
+from bbrgym.agents.callbacks import EVALUATION_SEED, Callbacks, Learner
 from bbrgym.agents.checkpoint import TrainingState
 from bbrgym.agents.config import SearchConfig
 from bbrgym.agents.fitness import CandidateRuns
@@ -44,7 +44,7 @@ _WEIGHTS, _INPUTS, _SCENARIOS, _SAMPLES = range(4)
 """What random numbers are for: the second entry of a generator's seed, after the seed of the training."""
 
 
-class WeightSearch:
+class WeightSearch(Learner):
     """See `bbrgym.agents.callbacks.Learner`. Decisions of all candidates are steps.
 
     Everything random in a generation follows from the seed and the number of the generation. So a checkpoint needs no
@@ -57,8 +57,9 @@ class WeightSearch:
         seed: decides everything random.
     """
 
+    steps = 0
+
     def __init__(self, config: SearchConfig, spec: EpisodeSpec, seed: int) -> None:
-        self.steps = 0
         self._config = config
         self._spec = spec
         self._seed = seed

@@ -17,6 +17,7 @@ from bbrgym.agents.checkpoint_names import saved_steps
 from bbrgym.agents.config import TrainConfig
 from bbrgym.agents.tracking import Tracker, TrackingConfig, read_metrics, read_run
 from bbrgym.agents.train import TrainResult, is_run_of, resume, train
+from bbrgym.checks import read_record
 from bbrgym.overrides import value_of
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ def train_in_sweep(config: Mapping[str, Any], directory: Path, console: Console 
     record = read_run(directory)
     if record is None or not is_run_of(record, config):
         return train(config, directory, console)
-    total_steps = TrainConfig.from_dict(config.get("train") or {}).total_steps
+    total_steps = read_record(TrainConfig, "train", config.get("train") or {}).total_steps
     saved = max(saved_steps(directory), default=0)
     is_done = record["status"] == "FINISHED"
     if not is_done and saved < total_steps:

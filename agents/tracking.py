@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import logging
 import math
@@ -27,7 +26,7 @@ from bbrgym.agents.mlflow_store import (
 )
 from bbrgym.agents.mlflow_view import finished_name
 from bbrgym.agents.provenance import source_tags
-from bbrgym.checks import check_keys, check_name
+from bbrgym.checks import check_name, read_record
 from bbrgym.files import replace_file, write_json
 from bbrgym.interruption import TERMINATED, ending_in_order
 from bbrgym.waiting import announcing
@@ -69,9 +68,7 @@ class TrackingConfig:
         """Make one from plain types, as conf/tracking has them; None is the default, unknown keys are refused."""
         if isinstance(config, TrackingConfig):
             return config
-        plain = config or {}
-        check_keys("tracking", plain, [f.name for f in dataclasses.fields(cls)])
-        return cls(**plain)
+        return read_record(cls, "tracking", config or {})
 
 
 class Tracker:

@@ -15,7 +15,7 @@ from rich.console import Console
 from bbrgym.agents.checkpoint_names import saved_steps
 from bbrgym.agents.config import ALGORITHMS, EXPERIMENT, PPOConfig, SearchConfig, TrainConfig
 from bbrgym.agents.tracking import read_run
-from bbrgym.checks import check_integer, check_name
+from bbrgym.checks import check_integer, check_name, read_record
 from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.extras import require
 from bbrgym.overrides import command
@@ -160,11 +160,11 @@ def _read(config: Mapping[str, Any]) -> tuple[EpisodeSpec, TrainConfig]:
     assert isinstance(algorithm, str)
     require("training", *ALGORITHMS[algorithm], "filelock")
     spec = EpisodeSpec.from_config(config)
-    training = TrainConfig.from_dict(config.get("train") or {})
+    training = read_record(TrainConfig, "train", config.get("train") or {})
     if algorithm == "ppo":
-        PPOConfig.from_dict(agent)
+        read_record(PPOConfig, "agent 'ppo'", agent)
     if algorithm == "cma":
-        SearchConfig.from_dict(agent).check_fits(spec)
+        read_record(SearchConfig, "agent 'cma'", agent).check_fits(spec)
     check_integer("seed", config.get("seed", 1), at_least=0, below=2**31)
     return spec, training
 

@@ -51,7 +51,7 @@ def make_learner(config: Mapping[str, Any], spec: EpisodeSpec, training: TrainCo
     if agent["algorithm"] == "cma":
         from bbrgym.agents.search import WeightSearch
 
-        return WeightSearch(SearchConfig.from_dict(agent), spec, seed)
+        return WeightSearch(SearchConfig(**agent), spec, seed)
     _prepare_threads(training.torch_threads)
     if agent["algorithm"] == "sac":
         from bbrgym.agents.sac import SACLearner
@@ -59,7 +59,7 @@ def make_learner(config: Mapping[str, Any], spec: EpisodeSpec, training: TrainCo
         return SACLearner(agent, spec, training.n_envs, seed)
     from bbrgym.agents.ppo import PPO
 
-    return PPO(PPOConfig.from_dict(agent), spec, training.n_envs, seed)
+    return PPO(PPOConfig(**agent), spec, training.n_envs, seed)
 
 
 def _prepare_threads(threads: int) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from bbrgym.baselines import registry
 from bbrgym.benchmark.metrics import METRICS, Metric, find_metric
-from bbrgym.checks import check_integer, check_keys, check_name, check_number
+from bbrgym.checks import check_integer, check_keys, check_name, check_number, read_record
 from bbrgym.envs.scenario import HEADER_BYTES, Scenario
 
 FlowRows = Sequence[Mapping[Any, Any]]
@@ -47,8 +47,7 @@ class Criterion:
         Raises:
             ValueError: a key or a value is not valid.
         """
-        check_keys("a criterion", plain, [f.name for f in dataclasses.fields(cls)])
-        criterion = cls(**{"metric": "", "because": ""} | dict(plain))
+        criterion = read_record(cls, "a criterion", {"metric": "", "because": ""} | dict(plain))
         if criterion.metric not in FIGURES and find_metric(criterion.metric) is None:
             check_name("metric of a criterion", criterion.metric, [*METRICS, *FIGURES])
         for name in ("at_least", "at_most"):

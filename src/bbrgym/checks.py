@@ -5,14 +5,16 @@ Every error is a ValueError that says what must hold and what was given.
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import math
 from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
-from typing import Any, Final, Literal, TypedDict, Unpack, overload
+from typing import Any, Final, Literal, TypedDict, TypeVar, Unpack, overload
 
 _NUMBERS: Final = (float, int, Real)  # NumPy's are Real; the others are found faster
 _INTEGERS: Final = (int, Integral)
+Record = TypeVar("Record")
 
 
 def check_keys(what: str, given: object, known: Iterable[str]) -> None:
@@ -29,6 +31,16 @@ def check_keys(what: str, given: object, known: Iterable[str]) -> None:
             check_name("key", key, names)
         except ValueError as error:
             raise ValueError(f"{what}: {error}") from None
+
+
+def read_record(kind: type[Record], what: str, given: Any) -> Record:
+    """Make a dataclass of a mapping, which errors call `what`, with some of its fields as keys.
+
+    Raises:
+        ValueError: a key is unknown, or the dataclass refuses a value.
+    """
+    check_keys(what, given, [field.name for field in dataclasses.fields(kind)])  # type: ignore[arg-type]
+    return kind(**given)
 
 
 def check_name(what: str, name: object, known: Iterable[str]) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final, Generic, Literal, Protocol, TypeVar
 
-from bbrgym.checks import check_keys, check_name, check_number, keep_integers
+from bbrgym.checks import check_name, check_number, keep_integers, read_record
 from bbrgym.extras import optional
 from bbrgym.interruption import deferring_signals, keeping_handlers, shielding_children
 from bbrgym.processes import ProcessExecutor, WorkerLostError
@@ -198,9 +198,7 @@ class ExecutorConfig:
         options = {"name": plain} if isinstance(plain, str) else dict(plain or {})
         name = options.pop("name", "local")
         check_name("executor", name, EXECUTORS)
-        kind = EXECUTORS[name]
-        check_keys(f"executor {name}", options, [f.name for f in dataclasses.fields(kind)])
-        return kind(**options)
+        return read_record(EXECUTORS[name], f"executor {name}", options)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain types, from which `of` makes an equal one."""

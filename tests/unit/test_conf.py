@@ -22,6 +22,7 @@ from bbrgym.agents.config import ALGORITHMS, PPOConfig, SearchConfig
 from bbrgym.agents.tracking import TrackingConfig
 from bbrgym.agents.train import TrainConfig
 from bbrgym.benchmark.plan import Benchmark
+from bbrgym.checks import read_record
 from bbrgym.envs.episode import EpisodeSpec
 
 CONF = Path(str(resources.files("bbrgym.conf")))
@@ -55,7 +56,7 @@ def plain(*overrides: str, name: str = "config") -> dict[str, Any]:
 def test_every_choice_composes_and_is_accepted(choices: tuple[str | None, ...]) -> None:
     config = plain(*filter(None, choices))
     assert EpisodeSpec.from_config(config).distribution.agents >= 1
-    TrainConfig.from_dict(config["train"])
+    TrainConfig(**config["train"])
     TrackingConfig.of(config["tracking"])
 
 
@@ -69,7 +70,7 @@ def test_every_experiment_composes_and_is_accepted(experiment: str) -> None:
         name = f"{experiment}/{config['competitor']}" if "competitor" in config else experiment
         assert Benchmark.from_dict(config["benchmark"]).name == name
     EpisodeSpec.from_config(config)
-    TrainConfig.from_dict(config["train"])
+    TrainConfig(**config["train"])
 
 
 def test_the_commands_of_the_pages_compose() -> None:
@@ -109,7 +110,7 @@ def test_keys_of_sac_are_arguments_of_the_learner() -> None:
 
 def test_defaults_are_those_of_the_code() -> None:
     config = plain("agent=sac", SMALL)
-    assert TrainConfig.from_dict(config["train"]) == TrainConfig()
+    assert TrainConfig(**config["train"]) == TrainConfig()
     assert set(config["train"]) == {f.name for f in dataclasses.fields(TrainConfig)}
     assert set(config["tracking"]) == {f.name for f in dataclasses.fields(TrackingConfig)}
 
@@ -121,7 +122,7 @@ def test_all_agents_have_their_learner() -> None:
 @pytest.mark.parametrize(("algorithm", "config"), [("ppo", PPOConfig), ("cma", SearchConfig)])
 def test_defaults_of_a_learner_are_those_of_the_code(algorithm: str, config: type[PPOConfig | SearchConfig]) -> None:
     agent = plain(f"agent={algorithm}", SMALL)["agent"]
-    assert config.from_dict(agent) == config()
+    assert config(**agent) == config()
     assert set(agent) == {f.name for f in dataclasses.fields(config)}
 
 
@@ -136,4 +137,4 @@ def test_defaults_of_a_learner_are_those_of_the_code(algorithm: str, config: typ
 )
 def test_a_bad_training_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        TrainConfig.from_dict(changes)
+        read_record(TrainConfig, "train", changes)

@@ -30,7 +30,7 @@ LATE: dict[str, Any] = SCENARIO | {"flows": [SCENARIO["flows"][0], SCENARIO["flo
 def make_learner(engine: str = "native", scenario: dict[str, Any] = SCENARIO, **changes: Any) -> PPO:
     """Make a learner that can collect its first rollout."""
     spec = EpisodeSpec(scenario, engine=engine)
-    learner = PPO(PPOConfig.from_dict(SMALL | changes), spec, 2, seed=3)
+    learner = PPO(PPOConfig(**(SMALL | changes)), spec, 2, seed=3)
     learner._inputs = measure_inputs(spec, [np.random.default_rng(1)])
     learner.restart(3, TrainingState())
     return learner
