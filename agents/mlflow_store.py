@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import getpass
 import hashlib
-import itertools
 import json
 import logging
 import os
 import re
-import shlex
 import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from importlib import metadata
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -23,10 +20,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 import numpy as np
 
-from bbrgym.agents.mlflow_view import DESCRIPTION, experiment_description, run_description
 from bbrgym.agents.policy import load_agent
 from bbrgym.extras import require
-from bbrgym.files import json_text, sqlite_url, write_json
+from bbrgym.files import json_text, sqlite_url
 from bbrgym.processes import ChildProcess
 from bbrgym.waiting import announcing
 
@@ -93,7 +89,7 @@ def run_ui(root: Path | str | None, port: int) -> int:
 class MlflowStore:
     """Writes one run to MLflow. It uses no global state of MLflow, so runs can nest and threads do not matter.
 
-    Names of parameters, metrics and tags are those of `store_name`. One that MLflow refuses is left out with a warning.
+    Names of parameters, metrics and tags are those of `store_name`.
 
     Args:
         root: the folder that has `runs/`.
@@ -114,36 +110,27 @@ class MlflowStore:
         uri = uri or store_uri(root)
         from mlflow import MlflowClient
 
-        self._uri = uri
         self._client = MlflowClient(tracking_uri=uri, registry_uri=uri)
         self._pending: list[Any] = []
         self._flushed_at = time.monotonic()
         self._run_id = ""
 
-    def begin(self, record: Mapping[str, Any], directory: Path) -> str:
-        """Create the run of a record (run.json) in a folder, or continue the one that it names; return MLflow's id."""
+    def begin(self, record: Mapping[str, Any]) -> str:
+        """Create the run of a record (run.json), or continue the one that it names; return MLflow's id."""
+        from mlflow.entities import Param
+
         if record["in_store"]:
             self._run_id = str(record["run_id"])
-            try:
-                self._client.update_run(self._run_id, status="RUNNING")
-                return self._run_id
-            except Exception as error:  # it was deleted
-                if not is_refusal(error):
-                    raise
-                LOGGER.warning(
-                    "MLflow in %s cannot continue run %s, so that a new one is created: %s",
-                    *(self.name, self._run_id, first_line(error)),
-                )
-        own = {"mlflow.user": _user(), "mlflow.source.name": "bbrgym"}
-        if record["parent"] is not None:
-            own["mlflow.parentRunId"] = str(record["parent"])
-        if "git.commit" in record["tags"]:
-            own["mlflow.source.git.commit"] = record["tags"]["git.commit"]
+            self._client.update_run(self._run_id, status="RUNNING")
+            return self._run_id
+        parent = {} if record["parent"] is None else {"mlflow.parentRunId": str(record["parent"])}
         name = _shorten(_text(record["run_name"]), LONGEST_NAME)
-        run = self._client.create_run(self._experiment(record["experiment"]), tags=own, run_name=name)
+        run = self._client.create_run(self._experiment(record["experiment"]), tags=parent, run_name=name)
         self._run_id = run.info.run_id
-        self.set_tags({**record["tags"], DESCRIPTION: run_description(record, directory)})
-        self._log_params(flatten(record["params"]))
+        self.set_tags(record["tags"])
+        # Shortened to MLflow's limit; run.json has them in full.
+        params = {store_name(name): _text(value)[:LONGEST_PARAM] for name, value in flatten(record["params"])}
+        self._client.log_batch(self._run_id, params=[Param(*param) for param in params.items()])
         return self._run_id
 
     def log_metrics(self, metrics: Mapping[str, float], step: int) -> None:
@@ -169,25 +156,16 @@ class MlflowStore:
     def log_scenarios(self, name: str, context: str, scenarios: Any) -> None:
         """Log a distribution or rows of scenarios as a dataset."""
         from mlflow.data.meta_dataset import MetaDataset
-        from mlflow.data.sources import CodeDatasetSource, LocalArtifactDatasetSource
+        from mlflow.data.sources import CodeDatasetSource
         from mlflow.entities import Dataset, DatasetInput, InputTag
         from mlflow.exceptions import MlflowException
 
-        name, digest = _shorten(_text(name), LONGEST_EXPERIMENT), _digest(scenarios)
+        digest = _digest(scenarios)
+        artifact = f"scenarios/{digest}.json"
+        self._client.log_text(self._run_id, json_text(scenarios), artifact)
         # Named by its content: MLflow keeps one source for all runs of an experiment with the same dataset.
-        source: Any
-        if self._artifacts is None:  # the content is an artifact of every run
-            with tempfile.TemporaryDirectory() as temporary:
-                write_json(Path(temporary) / f"{digest}.json", scenarios)
-                self._client.log_artifact(self._run_id, f"{temporary}/{digest}.json", "scenarios")
-            source = CodeDatasetSource({"artifact": f"scenarios/{digest}.json"})
-        else:
-            path = self._artifacts / "scenarios" / f"{digest}.json"
-            if not path.is_file():
-                path.parent.mkdir(parents=True, exist_ok=True)
-                write_json(path, scenarios)
-            source = LocalArtifactDatasetSource(path.as_uri())
-        data = MetaDataset(source, name, digest)
+        source = CodeDatasetSource({"artifact": artifact})
+        data = MetaDataset(source, _shorten(_text(name), LONGEST_EXPERIMENT), digest)
         logged = [DatasetInput(Dataset.from_dictionary(data.to_dict()), [InputTag("mlflow.data.context", context)])]
         try:
             self._client.log_inputs(self._run_id, logged)
@@ -245,79 +223,31 @@ class MlflowStore:
         from mlflow.entities import RunTag
 
         given = [RunTag(store_name(name), _text(value)[:LONGEST_TAG]) for name, value in tags.items()]
-        self._log("tags", given)
+        self._client.log_batch(self._run_id, tags=given)
 
-    def finish(self, status: str, name: str) -> None:
-        """End the run, and rename it."""
+    def finish(self, status: str) -> None:
+        """End the run."""
         self._flush()
-        self._client.update_run(self._run_id, name=_shorten(_text(name), LONGEST_NAME))
         self._client.set_terminated(self._run_id, status)
-
-    def _log_params(self, params: Iterable[tuple[str, str]]) -> None:
-        from mlflow.entities import Param
-
-        # Shortened to MLflow's limit; run.json has them in full.
-        given = [Param(store_name(name), _text(value)[:LONGEST_PARAM]) for name, value in params]
-        self._log("params", given)
 
     def _flush(self) -> None:
         pending, self._pending = self._pending, []
         self._flushed_at = time.monotonic()
-        self._log("metrics", pending)
-
-    def _log(self, kind: str, entries: list[Any]) -> None:
-        """Log entries of a kind, except those that MLflow refuses."""
-        refused = list(self._refused(kind, entries))
-        if len(refused) == len(entries) > 1:
-            refused = [(f"all {kind}", refused[0][1])]
-        for name, error in refused:
-            warn_of_refusal(self.name, name, error)
-
-    def _refused(self, kind: str, entries: list[Any]) -> Iterator[tuple[str, Exception]]:
-        """Log entries, and yield those that MLflow refuses: one of them makes it refuse the whole call."""
-        if not entries:
-            return
-        try:
-            self._client.log_batch(self._run_id, **{kind: entries})
-        except Exception as error:
-            if not is_refusal(error):
-                raise
-            if len(entries) == 1:
-                yield f"{kind} {entries[0].key!r}", error
-            else:
-                for half in (entries[: len(entries) // 2], entries[len(entries) // 2 :]):
-                    yield from self._refused(kind, half)
+        self._client.log_batch(self._run_id, metrics=pending)
 
     def _experiment(self, wanted: str) -> str:
-        """Return the id of the experiment, or of one with a number if it was deleted; create it if it is missing."""
+        """Return the id of the experiment, which is created if it is missing."""
         from mlflow.exceptions import MlflowException
 
-        name = wanted = _shorten(_text(wanted), LONGEST_EXPERIMENT - 10)
-        deleted = None
-        for number in itertools.count(2):
-            found = self._client.get_experiment_by_name(name)
-            if found is None or found.lifecycle_stage == "active":
-                break
-            deleted = deleted or found.experiment_id
-            name = f"{wanted} ({number})"
-        if deleted is not None and (self.name, wanted) not in _WARNED:
-            _WARNED.add((self.name, wanted))
-            LOGGER.warning(
-                "MLflow's experiment %r is deleted, so that runs go to %r. To restore it: MLFLOW_TRACKING_URI=%s "
-                "mlflow experiments restore --experiment-id %s",
-                *(wanted, name, shlex.quote(self._uri), deleted),
-            )
-        if found is not None:
-            return str(found.experiment_id)
+        name = _shorten(_text(wanted), LONGEST_EXPERIMENT)
         location = None if self._artifacts is None else (self._artifacts / store_name(name)).as_uri()
-        try:
-            made = str(self._client.create_experiment(name, artifact_location=location))
-        except MlflowException:  # another process has just created it
-            if (found := self._client.get_experiment_by_name(name)) is None:
-                raise
-            return str(found.experiment_id)
-        self._client.set_experiment_tag(made, DESCRIPTION, experiment_description(name))
-        return made
+        if (found := self._client.get_experiment_by_name(name)) is None:
+            try:
+                return str(self._client.create_experiment(name, artifact_location=location))
+            except MlflowException:  # another process has just created it
+                if (found := self._client.get_experiment_by_name(name)) is None:
+                    raise
+        return str(found.experiment_id)
 
 
 def store_name(name: str) -> str:
@@ -362,7 +292,7 @@ def warn_of_refusal(store: str, what: str, error: Exception) -> None:
 
 
 _WARNED: set[tuple[str, str]] = set()
-"""What this process was warned about: store, and what it refused, or the experiment that is deleted there."""
+"""What this process was warned about: store, and what it refused."""
 
 
 def first_line(error: Exception) -> str:
@@ -421,13 +351,6 @@ def _create_database(database: Path) -> None:
         with partial.open("rb") as file:
             os.fsync(file)
         partial.replace(database)
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):  # a user without a name, as in containers
-        return str(os.getuid())
 
 
 def _digest(plain: Any) -> str:

@@ -1,4 +1,4 @@
-"""Where a run's numbers come from: versions of the software, the commit, the host."""
+"""Where a run's numbers come from: versions of the software, the commit, the host; and its name."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import shlex
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from bbrgym.waiting import announcing
 
@@ -34,6 +36,24 @@ def command_line() -> str | None:
         if Path(argument).name == "bbrgym":
             return shlex.join(["bbrgym", *sys.orig_argv[index + 1 :]])
     return None
+
+
+def run_name(config: Mapping[str, Any], agent: str, seeds: Sequence[int]) -> str:
+    """Return the name of a training or an evaluation, which begins with what tells it from others.
+
+    In its configuration, `composition` has the choices and overrides of a command. `agent` is the learning algorithm.
+    """
+    composition = config.get("composition") or {}
+    own = str(config.get("name") or "")
+    parts = [
+        *([own] if own not in ("", agent, "evaluation") else []),  # the defaults say nothing more
+        agent,
+        *([composition["choices"]["scenario"]] if composition else []),
+        f"seed{'s' if len(seeds) > 1 else ''} {' '.join(map(str, seeds))}",
+    ]
+    said = ("name", "agent", "agent_path", "scenario", "seed", "seeds", "output_dir", "tracking")
+    others = [one for one in composition.get("overrides") or () if one.partition("=")[0] not in said]
+    return " ".join(parts) + (f" ({' '.join(others)})" if others else "")
 
 
 def _git(*arguments: str) -> str | None:

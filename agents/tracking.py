@@ -24,8 +24,7 @@ from bbrgym.agents.mlflow_store import (
     store_root,
     warn_of_refusal,
 )
-from bbrgym.agents.mlflow_view import finished_name
-from bbrgym.agents.provenance import source_tags
+from bbrgym.agents.provenance import command_line, source_tags
 from bbrgym.checks import check_name, read_record
 from bbrgym.files import replace_file, write_json
 from bbrgym.interruption import TERMINATED, ending_in_order
@@ -138,14 +137,20 @@ class Tracker:
             "ended": None,
             "error": None,
             "params": dict(params),
-            "tags": {**source_tags(), **({"seed": str(params["seed"])} if "seed" in params else {}), **(tags or {})},
+            "tags": {
+                **source_tags(),
+                "folder": str(directory.absolute()),
+                **({"command": made} if (made := command_line()) else {}),
+                **({"seed": str(params["seed"])} if "seed" in params else {}),
+                **(tags or {}),
+            },
             "pid": os.getpid(),
             "in_store": False,
         }
         if before is not None:
             kept = ("run_id", "experiment", "run_name", "parent", "started", "in_store")
             record |= {key: before[key] for key in kept}
-        return cls(directory, record, _open_store(config, record, directory))
+        return cls(directory, record, _open_store(config, record))
 
     @property
     def run_id(self) -> str:
@@ -205,8 +210,7 @@ class Tracker:
         self._record |= {"status": status, "ended": _now(), "error": error}
         self._write_record()
         self._log.close()
-        name = finished_name(self._record, read_metrics(self.directory))
-        self._in_store("the status", lambda store: store.finish(status, name))
+        self._in_store("the status", lambda store: store.finish(status))
 
     def __enter__(self) -> Self:
         self._block.enter_context(ending_in_order())
@@ -272,7 +276,7 @@ _FAILED_STORES: set[str] = set()
 """Stores that failed in this process: neither tried nor warned about again."""
 
 
-def _open_store(config: TrackingConfig, record: dict[str, Any], directory: Path) -> MlflowStore | None:
+def _open_store(config: TrackingConfig, record: dict[str, Any]) -> MlflowStore | None:
     """Open the store, begin the run in it, and put its id into the record; None without a store."""
     root = store_root(config.root)
     name = config.uri or str(root / "runs")
@@ -281,7 +285,7 @@ def _open_store(config: TrackingConfig, record: dict[str, Any], directory: Path)
     try:
         store = MlflowStore(root, config.uri)
         with announcing(f"MLflow in {name}"):
-            record["run_id"] = store.begin(record, directory)
+            record["run_id"] = store.begin(record)
     except Exception as error:  # of any kind: a run never ends because of the store
         if is_refusal(error):
             warn_of_refusal(name, f"run {record['run_name']!r}", error)

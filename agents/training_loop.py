@@ -16,7 +16,7 @@ from rich.console import Console
 from bbrgym.agents.callbacks import EVALUATION_SEED, Callbacks, Learner
 from bbrgym.agents.checkpoint import TrainingState, remove_partial, restore_latest, save_checkpoint
 from bbrgym.agents.config import EXPERIMENT, PPOConfig, SearchConfig, TrainConfig
-from bbrgym.agents.mlflow_view import run_name
+from bbrgym.agents.provenance import run_name
 from bbrgym.agents.tracking import Tracker, read_metrics, read_run
 from bbrgym.baselines.policy_file import FOLDERS
 from bbrgym.envs.engine import EngineError

@@ -13,8 +13,8 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from bbrgym.agents.mlflow_view import run_name
 from bbrgym.agents.policy import Agent, load_agent
+from bbrgym.agents.provenance import run_name
 from bbrgym.agents.tracking import Tracker
 from bbrgym.benchmark.metrics import COMPLETION, MOST_FLOWS_ALONE, measure
 from bbrgym.checks import check_keys, check_number, check_seeds

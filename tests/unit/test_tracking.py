@@ -8,7 +8,6 @@ import json
 import logging
 import math
 import re
-import shlex
 import shutil
 import signal
 import sqlite3
@@ -33,8 +32,8 @@ from bbrgym import Flow, Scenario
 from bbrgym.agents import mlflow_store, tracking
 from bbrgym.agents.callbacks import EVALUATION_SEED
 from bbrgym.agents.mlflow_store import LONGEST_NAME, store_name, store_uri
-from bbrgym.agents.mlflow_view import run_name
 from bbrgym.agents.policy import Agent
+from bbrgym.agents.provenance import run_name
 from bbrgym.agents.tracking import Tracker, TrackingConfig, read_metrics
 from bbrgym.agents.train import train
 from bbrgym.benchmark.evaluate import evaluate
@@ -42,7 +41,6 @@ from bbrgym.benchmark.run import run_benchmark
 from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.envs.sb3_env import SharedPolicyVecEnv
-from bbrgym.files import open_folder
 from bbrgym.interruption import TERMINATED
 
 LOG_UNTIL_KILLED = """
@@ -146,8 +144,8 @@ def test_an_agent_is_a_model(
     (logged,) = client(root).search_logged_models([client(root).get_run(tracker.run_id).info.experiment_id])
     assert (logged.status, logged.params["algorithm"], logged.params["steps"]) == ("READY", "ppo", "640")
     for uri in (f"runs:/{tracker.run_id}/agent", f"models:/{logged.model_id}"):
-        # A copy, because MLflow would read the path of `root` as a URL.
-        model = mlflow.pyfunc.load_model(uri, dst_path=str(tmp_path_factory.mktemp("model")))
+        folder = tmp_path_factory.mktemp("model")  # a copy, because MLflow would read the path of `root` as a URL
+        model = mlflow.pyfunc.load_model(uri, dst_path=str(folder))
         agent.reset()
         rng = np.random.default_rng(1)
         for _ in range(3):  # a recurrent agent has a memory
@@ -158,8 +156,8 @@ def test_an_agent_is_a_model(
         agent.reset()
         assert np.array_equal(again, agent.predict(observations))
     assert model.metadata.metadata["content_hash"] == agent.content_hash
-    folder = open_folder(logged.artifact_location)
-    needed = (folder / "requirements.txt").read_text().split()
+    (requirements,) = folder.rglob("requirements.txt")
+    needed = requirements.read_text().split()
     assert [re.split(r"[~<>=!]", text)[0] for text in needed] == ["bbrgym", "numpy", "mlflow"]
     assert not list(folder.rglob("*.pkl"))
 
@@ -184,9 +182,7 @@ def test_a_failed_model_does_not_stop_a_run(
     assert json.loads((tracker.directory / "training_scenarios.json").read_text()) == SCENARIO
 
 
-def test_equal_scenarios_are_one_dataset(root: Path) -> None:
-    import mlflow.data
-
+def test_equal_scenarios_are_one_dataset(root: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     drawn = {"rate_mbps": {"log_uniform": [6, 24]}, "flows": [{"algorithm": "agent", "rtt_ms": 20}]}
     same = {"flows": [{"rtt_ms": 20.0, "algorithm": "agent"}], "rate_mbps": {"log_uniform": [6.0, 24.0]}}
     rows = [
@@ -203,10 +199,9 @@ def test_equal_scenarios_are_one_dataset(root: Path) -> None:
     assert digests[0] == digests[1]
     assert digests[0][0] != digests[2][0]
     assert digests[0][1] == digests[2][1]
-    training, evaluation = (
-        json.loads(Path(mlflow.data.get_source(each).load()).read_text()) for each in inputs["second"]
-    )
-    assert Distribution.from_dict(training) == Distribution.from_dict(same)
+    scenarios = Path(client(root).download_artifacts(tracker.run_id, "scenarios", str(tmp_path_factory.mktemp("it"))))
+    training, evaluation = (json.loads((scenarios / f"{digest}.json").read_text()) for digest in digests[2])
+    assert Distribution.from_dict(training) == Distribution.from_dict(drawn | {"loss": 0.1})
     assert evaluation == rows
 
 
@@ -255,8 +250,8 @@ def test_a_training_in_the_store(root: Path) -> None:
     artifacts = {artifact.path for artifact in client(root).list_artifacts(run.info.run_id)}
     assert artifacts >= {"best", "final", "training_curve.png"}
     assert len(run.outputs.model_outputs) == 1
-    assert f"Files: `{directory.resolve()}`" in run.data.tags["mlflow.note.content"]
-    assert re.fullmatch(r"ppo seed 3: -\d\.\d{3} \d+% \d+\.\d ms", run.info.run_name)
+    assert run.data.tags["folder"] == str(directory)
+    assert run.info.run_name == "ppo seed 3"
     assert {each.tags[0].value for each in run.inputs.dataset_inputs} == {"evaluation", "training"}
     # The episodes of its evaluations.
     episodes = json.loads((directory / "evaluation_scenarios.json").read_text())
@@ -307,7 +302,7 @@ def test_a_benchmark_in_the_store(root: Path) -> None:
     assert (run.info.run_name, run.data.tags["failed_runs"]) == ("small", "0")
     assert (child.data.tags["scenario"], child.data.tags["competitor"]) == ("alone", "bbr")
     artifacts = {artifact.path for artifact in client(root).list_artifacts(run.info.run_id)}
-    assert artifacts == {"results.parquet", "results_table.json", "benchmark.json", "report.html"}
+    assert artifacts == {"results.parquet", "results_table.json", "benchmark.json", "report.html", "scenarios"}
 
 
 ODD_NAMES = [
@@ -330,55 +325,41 @@ def test_every_name_has_one_of_its_own_that_mlflow_takes() -> None:
     assert names["≤1 %"] == ":E2:89:A41 :25"
 
 
-def test_a_value_that_mlflow_refuses_costs_that_value_and_one_warning(
+def test_what_mlflow_refuses_is_left_out_with_one_warning(
     root: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     params = {"a.b": 1, "a": {"b": 2}, "c": "\ud800 \0"}  # twice the same name; text that no database takes
     with caplog.at_level(logging.WARNING, logger="bbrgym"):
         for name in ("first", "second"):
             with start(root, name, params=params) as tracker, monkeypatch.context() as patched:
+                tracker.log_metrics({"good": 1.0})
                 patched.setattr(mlflow_store, "store_name", lambda name: name)
-                for step in range(3):
-                    tracker.log_metrics({f"good{index}": 1.0 for index in range(5)} | {"bad?": 2.0}, step)
-                    assert tracker._store is not None
-                    tracker._store._flush()
-                tracker.set_tags({"good": "yes", "bad?": "no"})
+                tracker.set_tags({"bad?": "no"})
             run = client(root).get_run(tracker.run_id)
-            assert run.info.status == "FINISHED"
-            assert run.data.params == {"a.b": "1", "c": "? ?"}
-            assert run.data.metrics == {f"good{index}": 1.0 for index in range(5)}
-            assert run.data.tags["good"] == "yes"
-    kinds = [re.sub(r".* refuses (.*), which is left out there: .*", r"\1", text) for text in warnings(caplog)]
-    assert kinds == ["params 'a.b'", "metrics 'bad?'", "tags 'bad?'"]
+            assert (run.info.status, run.data.metrics) == ("FINISHED", {"good": 1.0})
+            assert run.data.params == {"a.b": "2", "c": "? ?"}
+    (warning,) = warnings(caplog)
+    assert " refuses tags, which is left out there: " in warning
 
 
-def test_a_deleted_experiment_is_replaced_until_it_is_restored(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_deleted_experiment_costs_the_copy_until_it_is_restored(root: Path, caplog: pytest.LogCaptureFixture) -> None:
     with start(root, "first") as first:
         pass
-    (experiment,) = client(root).search_experiments(filter_string="name = 'tests'")
-    client(root).delete_experiment(experiment.experiment_id)
+    experiment = client(root).get_experiment_by_name("tests").experiment_id
+    client(root).delete_experiment(experiment)
     with caplog.at_level(logging.WARNING, logger="bbrgym"):
-        for name in ("second", "third"):
-            with start(root, name) as tracker:
+        for name in ("first", "second"):
+            with start(root, name, resume=True) as tracker:
                 tracker.log_metrics({"x": 1.0})
-            run = client(root).get_run(tracker.run_id)
-            assert client(root).get_experiment(run.info.experiment_id).name == "tests (2)"
-            assert (run.info.status, run.data.metrics) == ("FINISHED", {"x": 1.0})
-            assert run_of(tracker.directory)["experiment"] == "tests"
-    (warning,) = warnings(caplog)
-    command = shlex.split(warning.partition("To restore it: ")[2])
-    assert command[1:] == ["mlflow", "experiments", "restore", "--experiment-id", experiment.experiment_id]
-    assert command[0] == f"MLFLOW_TRACKING_URI={store_uri(root)}"
-    # A run that was deleted with its experiment goes on as a new one.
-    with caplog.at_level(logging.WARNING, logger="bbrgym"), start(root, "first", resume=True) as resumed:
-        resumed.log_metrics({"x": 2.0})
-    assert resumed.run_id != first.run_id
-    assert f"cannot continue run {first.run_id}" in warnings(caplog)[1]
-    assert client(root).get_run(resumed.run_id).data.metrics == {"x": 2.0}
-    client(root).restore_experiment(experiment.experiment_id)
-    with start(root, "fourth") as tracker:
-        pass
-    assert client(root).get_run(tracker.run_id).info.experiment_id == experiment.experiment_id
+            assert run_of(tracker.directory)["status"] == "FINISHED"
+            assert len(read_metrics(tracker.directory)) == 1
+    assert len(warnings(caplog)) == 2
+    assert all("refuses run" in text for text in warnings(caplog))
+    client(root).restore_experiment(experiment)
+    with start(root, "first", resume=True) as tracker:
+        tracker.log_metrics({"x": 2.0})
+    assert tracker.run_id == first.run_id
+    assert client(root).get_run(first.run_id).data.metrics == {"x": 2.0}
 
 
 def test_values_that_are_not_finite(root: Path) -> None:
