@@ -2,12 +2,9 @@
 
     make storm ARGS="--kills 1000 --seed 1"
 
-Two kinds of kills, each with a random signal (KILL, SEGV, TERM, STOP) in a random phase (start, reset, step, idle,
-close) of a random form of the environment (engine, single, vector, VecEnv, parallel), over ns-3 or, where this machine
-can run it, over the kernel's network stack:
-
-    worker      a process that serves an environment of this process
-    parent      the process that uses an environment
+A process that serves an environment of this process gets a random signal (KILL, SEGV, TERM, STOP) in a random phase
+(start, reset, step, idle, close) of a random form of the environment (engine, single, vector, VecEnv, parallel), over
+ns-3 or, where this machine can run it, over the kernel's network stack.
 
 What must hold:
     limit       every call returns, or fails with EngineError, within its documented limit (and `--slack`)
@@ -26,7 +23,6 @@ import contextlib
 import os
 import random
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -50,8 +46,6 @@ SIGNALS: Final = (signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM, signal.SIGSTOP
 _SIGNAL_WEIGHTS: Final = (4, 3, 3, 1)
 """A stopped worker costs its whole time limit."""
 
-KINDS: Final[dict[str, float]] = {"worker": 0.8, "parent": 0.2}
-"""The share of each kind in the cases."""
 
 _SHARE_OF_LINUX: Final = 0.05
 """Of the cases."""
@@ -61,8 +55,6 @@ RULES: Final = ("limit", "error", "heal", "result", "left")
 _LONGEST_DELAY_S: Final = {"start": 0.25, "reset": 0.01, "step": 0.02, "close": 0.003}
 """Kills come up to this long after the beginning of a phase: about its length, so that some come just after it."""
 
-_RUN_LIMIT_S: Final = 240.0
-"""Limit of a parent, which takes a few seconds."""
 
 _HEALS: Final = 4
 """Resets that are tried after a kill; more than one is a violation."""
@@ -98,16 +90,16 @@ class Limits:
 
 @dataclass
 class Report:
-    """What a storm has seen: kills by kind, form, phase and signal; results equal to undisturbed ones; violations."""
+    """What a storm has seen: kills by form, phase and signal; results equal to undisturbed ones; violations."""
 
-    kills: Counter[tuple[str, str, str, str]] = field(default_factory=Counter)
+    kills: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     equal_results: int = 0
     violations: list[tuple[str, str]] = field(default_factory=list)
 
     def print(self) -> None:
         """Print the figures."""
         print(f"\n{self.kills.total()} kills")
-        for position, title in enumerate(("kind", "form", "phase", "signal")):
+        for position, title in enumerate(("form", "phase", "signal")):
             counts: Counter[str] = Counter()
             for key, count in self.kills.items():
                 counts[key[position]] += count
@@ -131,7 +123,7 @@ class Storm:
         self.report = Report()
         self._others = set(children_of(os.getpid()))
         self._case = ""
-        self._expected: dict[str, str] = {}
+        self._expected: dict[tuple[str, str], str] = {}
 
     def warm_up(self) -> None:
         """Use every form once: what a process has once, it has then."""
@@ -139,19 +131,13 @@ class Storm:
             for engine in ("ns3", "linux") if self.has_linux else ("ns3",):
                 self._undisturbed(name, engine)
 
-    def run(self, index: int, kind: str | None = None) -> None:
+    def run(self, index: int) -> None:
         """Run one case."""
         rng = random.Random(f"{self.seed} {index}")
-        drawn = rng.choices(list(KINDS), list(KINDS.values()))[0]
-        kind = kind or drawn
-        self._case = f"case {index} ({kind})"
         engine = "linux" if self.has_linux and rng.random() < _SHARE_OF_LINUX else "ns3"
-        (self._worker if kind == "worker" else self._parent)(kind, rng, engine)
-
-    # --- kills of workers ------------------------------------------------------------------------------------------
-
-    def _worker(self, kind: str, rng: random.Random, engine: str) -> None:
-        name, phase, number = self._draw(rng)
+        name, phase = rng.choice(list(self.forms)), rng.choice(PHASES)
+        number = rng.choices(SIGNALS, _SIGNAL_WEIGHTS)[0]
+        self._case = f"case {index} ({name}, {phase}, {number.name})"
         form = self.forms[name]
         expected = self._undisturbed(name, engine)
         before = self.watch.held()
@@ -182,7 +168,7 @@ class Storm:
         self._compare(expected, partial(env.rollout, 7))
         self._call("close", env.close)
         if killed:
-            self._count(kind, name, phase, number)
+            self.report.kills[name, phase, number.name] += 1
         self._check_left(before)
 
     @contextlib.contextmanager
@@ -219,52 +205,13 @@ class Storm:
     def _workers(self) -> list[int]:
         return [pid for pid in children_of(os.getpid()) if pid not in self._others]
 
-    # --- kills of parents ------------------------------------------------------------------------------------------
-
-    def _parent(self, kind: str, rng: random.Random, engine: str) -> None:
-        name, phase, number = self._draw(rng)
-        before = self.watch.held()
-        expected = self._once(f"parent {engine} {name}", partial(_undisturbed_parent, engine, name))
-        with _parent_program(engine, name, self.limits.timeout_s) as process:
-            assert process.stdout is not None
-            times = rng.randint(1, 2)
-            for line in process.stdout:
-                times -= line.strip() == phase.encode()
-                if times == 0:
-                    break
-            time.sleep(rng.uniform(0, _LONGEST_DELAY_S.get(phase, 0.1)))
-            if process.poll() is None:
-                process.send_signal(number)
-                self._count(kind, name, phase, number)
-            if number == signal.SIGSTOP:
-                time.sleep(rng.uniform(0, 1.5 * self.limits.timeout_s))
-                process.send_signal(signal.SIGCONT)
-            output = self._output(process)
-        if number == signal.SIGSTOP:
-            self._compare(expected, lambda: output.split()[-1])
-        self._check_left(before)
-
-    # --- what all share --------------------------------------------------------------------------------------------
-
-    def _draw(self, rng: random.Random) -> tuple[str, str, signal.Signals]:
-        name, phase = rng.choice(list(self.forms)), rng.choice(PHASES)
-        number = rng.choices(SIGNALS, _SIGNAL_WEIGHTS)[0]
-        self._case = f"{self._case[:-1]}, {name}, {phase}, {number.name})"
-        return name, phase, number
-
     def _undisturbed(self, name: str, engine: str) -> str:
         """Return the digest of an undisturbed rollout; the first one also holds what a process has once."""
 
-        def rollout() -> str:
+        if (engine, name) not in self._expected:
             with contextlib.closing(self.forms[name](engine, {"timeout_s": 30.0})) as env:
-                return env.rollout(7)
-
-        return self._once(f"{engine} {name}", rollout)
-
-    def _once(self, key: str, make: Callable[[], str]) -> str:
-        if key not in self._expected:
-            self._expected[key] = make()
-        return self._expected[key]
+                self._expected[engine, name] = env.rollout(7)
+        return self._expected[engine, name]
 
     def _call(self, name: str, call: Callable[[], object]) -> bool:
         """Make a call, check its time, and return whether it failed with EngineError."""
@@ -282,14 +229,6 @@ class Storm:
             self._violate("limit", f"{name} took {took_s:.1f} s, its limit is {self.limits.of(name):.1f} s")
         return is_lost
 
-    def _output(self, process: subprocess.Popen[bytes]) -> str:
-        try:
-            return process.communicate(timeout=_RUN_LIMIT_S)[0].decode(errors="replace")
-        except subprocess.TimeoutExpired:
-            self._violate("limit", f"{process.args!r} did not end within {_RUN_LIMIT_S:g} s")
-            process.kill()
-            return process.communicate()[0].decode(errors="replace")
-
     def _compare(self, expected: str, result: Callable[[], str]) -> None:
         try:
             found = result()
@@ -300,9 +239,6 @@ class Storm:
             self.report.equal_results += 1
         else:
             self._violate("result", f"expected {expected}, got {found}")
-
-    def _count(self, kind: str, form: str, phase: str, number: signal.Signals) -> None:
-        self.report.kills[kind, form, phase, number.name] += 1
 
     def _check_left(self, before: Held) -> None:
         more = self.watch.left(before, self.limits.slack_s)
@@ -322,31 +258,6 @@ class Storm:
         print(f"VIOLATION {rule}: {self._case}: {what}", flush=True)
 
 
-@contextlib.contextmanager
-def _parent_program(engine: str, form: str, timeout_s: float) -> Iterator[subprocess.Popen[bytes]]:
-    """Start the program of `stress.victim`, and end it in any case."""
-    command = [sys.executable, "-m", "stress.victim", engine, form, str(timeout_s)]
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1]), "OMP_NUM_THREADS": "1"}
-    # Without a buffer, so that what has been printed when a line is read is still there for `communicate`.
-    process = subprocess.Popen(
-        command, bufsize=0, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment, start_new_session=True
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def _undisturbed_parent(engine: str, form: str) -> str:
-    """Return the digest that a parent prints when it is left alone."""
-    with _parent_program(engine, form, 30.0) as process:
-        output = process.communicate(timeout=_RUN_LIMIT_S)[0].decode(errors="replace")
-    if process.returncode != 0:
-        raise SystemExit(f"an undisturbed parent fails: {output[-800:]}")
-    return output.split()[-1]
-
-
 def _has_linux() -> bool:
     """Return whether this machine can run the engine on the kernel's network stack."""
     try:
@@ -364,7 +275,6 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=1000, help="default: 1000")
     parser.add_argument("--seed", type=int, default=1, help="default: 1")
     parser.add_argument("--only", type=int, help="repeat this case")
-    parser.add_argument("--kind", choices=list(KINDS), help="kills of one kind")
     parser.add_argument("--slack", type=float, default=5.0, help="seconds that a busy machine may add; default: 5")
     options = parser.parse_args()
     limits = Limits(slack_s=options.slack)
@@ -375,12 +285,12 @@ def main() -> int:
         storm = Storm(options.seed, limits, FORMS, Watch(temporary), _has_linux())
         began, index = time.monotonic(), 0
         if options.only is not None:
-            storm.run(options.only, options.kind)
+            storm.run(options.only)
             index = 1
         else:
             storm.warm_up()
             while (kills := storm.report.kills.total()) < options.kills:
-                storm.run(index, options.kind)
+                storm.run(index)
                 index += 1
                 if index % 50 == 0:
                     print(f"{kills} kills, {time.monotonic() - began:.0f} s", flush=True)
