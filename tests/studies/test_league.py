@@ -113,12 +113,6 @@ def test_every_experiment_is_a_league(experiment: str) -> None:
     assert plan.suites
 
 
-def test_what_only_ns3_has_is_replaced_elsewhere() -> None:
-    suite = "fbbr2-vs-cubic-large-buffer"
-    native, ns3 = (plan_of(of).suites[suite]["scenarios"]["2bdp"]["flows"][1] for of in (SUITES, "preset=ns3"))
-    assert (native["algorithm"], ns3["algorithm"]) == ("cubic", "cubic-stock")
-
-
 PAPER = "acw-jain"
 
 
@@ -297,11 +291,6 @@ def test_regret_is_against_the_best_other_of_each_scenario_by_hand() -> None:
     assert slow.losses["delay"] == pytest.approx(math.log(1.25))
     assert (unfair.cause, slow.cause) == ("fairness", "delay")
     assert regrets(table, "nobody") == regrets(table.drop(index=["rule", "theirs"], level="competitor"), "ours") == []
-
-
-def test_a_single_flow_that_stalls_has_a_cause() -> None:
-    (stalled,) = regrets(table_of(ours=[(0.0, 0.0, 0.0)], rule=[(1.0, 0.5, 0.0)]), "ours")
-    assert stalled.cause == "fairness"
 
 
 def test_the_goal_needs_nine_of_ten_and_none_far_behind() -> None:

@@ -85,42 +85,7 @@ def test_equal_results_make_equal_files(docs: Path, experiments: list[Experiment
         assert (tmp_path / path.relative_to(docs)).read_bytes() == path.read_bytes()
 
 
-def test_page_says_how_it_was_made_but_not_when(page: str) -> None:
-    assert row_of(page, "hash of the code")[1] == "c0de"
-    assert row_of(page, "ns-3")[1] == "3.44"
-    # Each took 0.5 s. 12 of calm-one, and 8 of the ablation: its 4 of bbr, whose rival is bbr, are among those.
-    assert "20 runs, 10.0 s of wall time" in page
-    assert "2026" not in page
-    assert "abc123" not in page
-
-
 def test_reasons_are_given_or_said_to_be_unknown(page: str) -> None:
     shown = section(page, "calm-one")
     assert "* link_jain of bbr, lossy: no index \\| is above \\<i>1\\</i>." in shown
     assert "* The cause is not isolated yet: link_jain of calm, clean." in shown
-
-
-def test_settings_in_one_line(page: str) -> None:
-    assert (
-        "20 Mbit/s; 2 flows; RTT ratio 5; longest RTT 50 ms; buffer of 1 BDP; "
-        "0.1, 5 % random loss; "
-        "3 s, the first 25 % not measured; seeds 1, 2; engine fake.\n"
-    ) in section(page, "calm-one")
-
-
-def test_an_ablation_has_a_table_of_its_competitors(page: str) -> None:
-    shown = page.split("ablations -->")[1]
-    assert "| competitor | algorithm | clean | lossy |" in shown
-    assert re.search(
-        r"^\| calm \| `agent` with `cwnd_gain=1.05`, `pacing_gain=0.7` \| [01]\.\d\d, [\d.]+ ms \|", shown, re.M
-    )
-    assert "| bbr | `bbr` |" in shown
-
-
-def test_different_code_is_pointed_out(experiments: list[Experiment], page: str, tmp_path: Path) -> None:
-    assert "The results are of different code" not in page
-    make_experiment(tmp_path / "paper-quick" / "other", done=slice(0), code="01d")
-    write_page([experiments[0], of(tmp_path / "paper-quick" / "other")], empty_page("papers.md", tmp_path))
-    text = (tmp_path / "papers.md").read_text()
-    assert "**The results are of different code**" in text
-    assert row_of(text, "hash of the code")[1] == "01d, c0de"

@@ -101,17 +101,6 @@ def test_an_error_leaves_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert page.read_text() == before
 
 
-@pytest.mark.parametrize(
-    ("row", "value", "expected"),
-    [
-        ((speed.STEPS, "native, 12 Mbit/s, 100 ms", "environment"), 1520.0, "2.0"),
-        ((speed.RESETS, "native, environment", "ms"), 0.5, "480 to 620"),
-    ],
-)
-def test_faster_is_above_one_for_rates_and_for_times(row: tuple[str, str, str], value: float, expected: str) -> None:
-    assert speed.times_faster(speed.Cell(*row), [value]) == expected
-
-
 def _recording(name: str, calls: list[tuple[str, int]]) -> Callable[[int], speed.Samples]:
     def measure(seed: int) -> speed.Samples:
         calls.append((name, seed))
