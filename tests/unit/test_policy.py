@@ -137,10 +137,6 @@ class TestNetwork:
                 np.testing.assert_array_equal(actions[flow], action)
         np.testing.assert_array_equal(alone[:, 0], together)
 
-    def test_a_decision_takes_microseconds(self) -> None:
-        policy = make_agent(widths=(64, 64), observation={"history": 4}).to_bytes()
-        assert 100 < min(cc.policy_time_ns(policy, 1000) for _ in range(5)) < 200_000
-
 
 class TestBytes:
     @pytest.mark.parametrize(
@@ -174,9 +170,10 @@ class TestBytes:
             ("bounds", (0.5, 4.0, 0.75, math.inf), "the bounds of pacing_gain"),
             ("bounds", (0.5, 4.0, math.nan, 1.0), "the bounds of pacing_gain"),
             ("cwnd_scale", (3,), "unknown cwnd_scale 3"),
-            *(("interval", (ns, 0.0), "must have one interval > 0") for ns in (0, 2**63)),
-            *(("interval", (0, rtts), "must have one interval > 0") for rtts in (-1.0, math.nan, 1e300)),
-            ("interval", (5, 1.0), "must have one interval > 0"),
+            *(
+                ("interval", values, "must have one interval > 0")
+                for values in ((0, 0.0), (2**63, 0.0), (0, -1.0), (0, math.nan), (0, 1e300), (5, 1.0))
+            ),
             ("kinds", (2, 0), "unknown activation 2"),
             ("kinds", (0, 7), "unknown output 7"),
             ("first_weight", (math.nan,), "must be finite, got another in layer 0"),
@@ -215,39 +212,14 @@ class TestBytes:
         good = ONE_LSTM.to_bytes()
         with pytest.raises(ValueError, match="8 bytes too many"):
             _controllers.PolicyNetwork(good + bytes(8))
+        for end in range(len(good)):
+            with pytest.raises(ValueError, match="polic"):
+                _controllers.PolicyNetwork(good[:end])
         last = 4 + 4 * (3 * 2 + 2)
         one_layer = bytearray(good[:-last])
         struct.pack_into("<I", one_layer, FIELDS["layers"][0], 1)
         with pytest.raises(ValueError, match="must have 2 outputs, got 3"):
             _controllers.PolicyNetwork(bytes(one_layer))
-
-    def test_any_bytes_are_a_policy_or_refused(self) -> None:
-        print(f"seed {SEED}")
-        rng = random.Random(SEED)
-        agent = make_agent(widths=(3,), lstm=(2,), observation={"features": ["cwnd_ratio", "loss_rate"], "history": 2})
-        good = agent.to_bytes()
-        for end in range(len(good)):
-            with pytest.raises(ValueError, match="polic"):
-                _controllers.PolicyNetwork(good[:end])
-        refused = 0
-        for _ in range(20_000):
-            data = bytearray(good)
-            for _ in range(rng.choice([1, 1, 2, 5])):
-                place = rng.randrange(8, len(data)) if rng.random() < 0.5 else rng.randrange(8, 110)
-                data[place] = rng.choice([0, 1, 127, 128, 255, rng.randrange(256)])
-            if rng.random() < 0.2:
-                start = rng.randrange(len(data))
-                del data[start : start + rng.randrange(1, 9)]
-            try:
-                network = _controllers.PolicyNetwork(bytes(data))
-            except ValueError:
-                refused += 1
-                continue
-            assert len(cc.policy_observation(bytes(data), {})) == network.inputs
-            state = np.zeros((1, network.state_size), np.float32)
-            action = network.forward(np.ones((1, network.inputs), np.float32), state)
-            assert np.all(np.isnan(action) | (np.abs(action) <= 1))
-        assert 4000 < refused < 19_000
 
 
 ONE_LSTM = make_agent(widths=(3,), lstm=(4,), observation={"features": ["cwnd_ratio"]}, **PINNED)
@@ -398,26 +370,6 @@ def test_it_performs_like_the_agent_steered_from_python(careful: str, competitor
     assert np.ptp(column(inside, "cwnd_gain")) > 0.2, "it reacts to something"
 
 
-def test_its_features_are_those_of_the_rows(careful: str) -> None:
-    """The gains in force are those that Python computes from the engine's rows at the decisions."""
-    agent = load_agent(careful)
-    trace = simulate(with_policy(DUEL, careful), "native", SEED, 100.0)
-    gains = np.stack([column(trace, "cwnd_gain"), column(trace, "pacing_gain")])
-    is_steered = column(trace, "mode") == PROBE_BW
-    errors = []
-    for step in range(20, len(trace.time_s) - 2):
-        if not is_steered[step - 1 : step + 2].all():
-            continue
-        table = tabulate(trace.flows[step, :1], gains[:, step, np.newaxis])
-        expected = agent.spec.action.gains(agent.predict(agent.spec.observation.evaluate(table))[0])
-        # The decision falls within the next row, a round trip after the grid of the rows.
-        errors.append(np.abs(np.log2(np.array(expected) / gains[:, step + 1])))
-    assert len(errors) > 100
-    assert np.median(errors, axis=0).max() < 0.05
-    changes = np.abs(np.diff(np.log2(gains), axis=1))[:, is_steered[1:]]
-    assert changes.mean() > 0.005, "the gains change from row to row"
-
-
 def test_the_model_of_its_training_is_that_of_flows_that_it_steers(tmp_path: FilePath) -> None:
     agent = careful_agent(action=PINNED["action"] | {"model": "bbr"})
     agent.save(tmp_path / "x")
@@ -451,19 +403,6 @@ def test_changed_files_are_read_again(tmp_path: FilePath) -> None:
         first = simulate(scenario, engine, SEED).hash
         make_agent(seed=3).save(tmp_path / "x")
         assert simulate(scenario, engine, SEED).hash != first
-
-
-def test_a_batch_equals_single_runs(careful: str) -> None:
-    from bbrgym.envs.native.engine import NativeBatch
-
-    scenario = with_policy(dataclasses.replace(DUEL, duration_s=3), careful)
-    with closing(NativeBatch(4, 2, threads=2)) as engines:
-        engines.begin_resets(range(4), [scenario] * 4, [SEED] * 4, [3000.0] * 4)
-        engines.finish()
-        engines.begin_steps()
-        engines.finish()
-        alone = simulate(scenario, "native", SEED, 3000.0)
-        np.testing.assert_array_equal(engines.flows, [alone.flows[0]] * 4)
 
 
 @pytest.mark.parametrize("transport", ["tcp", "quic"])
