@@ -10,7 +10,7 @@ export OMP_WAIT_POLICY ?= PASSIVE
 # Containers set it. Every process of the tests would then compile all modules again, which takes seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup run papers league test test-all check recipe clients sanitize format stubs bench storm fuzz mutants linux agreement queues rivals rfc9743 preference newcomer learned ui clean
+.PHONY: setup run papers league test test-all check recipe clients sanitize format stubs bench fuzz mutants linux agreement queues rivals rfc9743 preference newcomer learned ui clean
 
 setup: $(SETUP)
 
@@ -89,10 +89,6 @@ sanitize:
 	done
 	cmp build/stress-address.sum build/stress-thread.sum
 	cmp build/stress-address.sum build/stress-pattern.sum
-
-# Long runs with random numbers of their own (tests/stress). ARGS has more arguments; they print their seed.
-storm: setup
-	PYTHONPATH=tests $(BIN)/python -m stress.storm $(ARGS)
 
 # More damaged input than `make test` gives.
 FUZZ ?= 20
