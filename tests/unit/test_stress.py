@@ -17,7 +17,7 @@ from stress.targets import TARGETS
     ("name", "inputs"),
     [
         *(("scenario", 200), ("series", 200), ("messages", 200), ("udp-receiver", 50), ("udp-sender", 100)),
-        *(("policy", 200), ("agent", 100), ("benchmark", 50), ("import", 40)),
+        *(("policy", 200), ("agent", 100), ("import", 40)),
     ],
 )
 def test_what_reads_input_survives_damaged_ones(name: str, inputs: int, tmp_path: Path) -> None:

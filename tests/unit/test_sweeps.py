@@ -297,33 +297,7 @@ def test_a_training_that_was_killed_in_a_sweep_resumes() -> None:
         sweep.train_in_sweep(config | {"seed": 2}, path)
 
 
-TINY = [*SMALL, "engine.name=native", "train.checkpoint_every=64"]
-
-
 def read_record(path: Path) -> dict[str, Any]:
     record = read_run(path)
     assert record is not None
     return record
-
-
-def statuses() -> list[str]:
-    records = [read_run(path.parent) for path in sorted(Path("sweep").glob("*/run.json"))]
-    return [record["status"] for record in records if record is not None]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("package", "options"),
-    [
-        ("distributed", ["hydra/launcher=dask"]),
-        ("submitit", ["hydra/launcher=slurm", "hydra.launcher.cluster=local", "hydra.launcher.poll_s=0.2"]),
-    ],
-)
-def test_other_launchers_do_what_local_does(package: str, options: list[str]) -> None:
-    pytest.importorskip(package)
-    given = [*TINY, "train.total_steps=64", "seed=1,2", "hydra.sweep.dir=sweep"]
-    assert main(["train", "-m", *given, *options]) == 0
-    assert statuses() == ["FINISHED"] * 2
-    assert main(["train", "-m", *given, "hydra/launcher=local"]) == 0  # which finds them done
-    outputs = [path.read_text() for path in Path("sweep").glob("*/output.log")]
-    assert [output.count("Trained 64 steps") for output in outputs] == [1, 1]
