@@ -81,8 +81,7 @@ if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
     for algorithm in cc.controllers():
         rows = ",\n  ".join(json.dumps(row) for row in golden_trace(algorithm))
-        columns = json.dumps(COLUMNS)
         parameters = hash_parameters(algorithm)
         (FOLDER / f"{algorithm}.json").write_text(
-            f'{{\n "parameters": "{parameters}",\n "columns": {columns},\n "rows": [\n  {rows}\n ]\n}}\n'
+            f'{{\n "parameters": "{parameters}",\n "rows": [\n  {rows}\n ]\n}}\n'
         )

@@ -62,15 +62,6 @@ def bounded_probe() -> bbr_rounds.Rounds:
     return rounds
 
 
-def test_a_probe_stops_at_the_last_bound_and_repeats_if_nothing_was_lost() -> None:
-    rounds = bounded_probe()
-    rounds.round(in_flight=59, tx_in_flight=50)
-    assert rounds.phase == DOWN
-    rounds.round(in_flight=50, tx_in_flight=50)
-    assert rounds.phase == REFILL, "without a cruise"
-    rounds.until(UP, in_flight=50, tx_in_flight=50)
-    rounds.round(in_flight=59, tx_in_flight=50)
-    assert rounds.phase == UP, "and goes beyond"
 
 
 def test_a_bound_that_limits_the_probe_is_no_plateau() -> None:
