@@ -82,6 +82,4 @@ if __name__ == "__main__":
     for algorithm in cc.controllers():
         rows = ",\n  ".join(json.dumps(row) for row in golden_trace(algorithm))
         parameters = hash_parameters(algorithm)
-        (FOLDER / f"{algorithm}.json").write_text(
-            f'{{\n "parameters": "{parameters}",\n "rows": [\n  {rows}\n ]\n}}\n'
-        )
+        (FOLDER / f"{algorithm}.json").write_text(f'{{\n "parameters": "{parameters}",\n "rows": [\n  {rows}\n ]\n}}\n')

@@ -128,16 +128,6 @@ def test_chance_is_two_standard_errors(hashes: str, different: int) -> None:
     assert found.is_chance
 
 
-def test_the_worst_of_several_flows_is_further_off_by_chance() -> None:
-    chances = []
-    for flows in (2, 7):
-        near = [_run(shares=(share,) + (0.1,) * (flows - 1)) for share in (0.1, 0.2, 0.3)]
-        runs = [_run(shares=(0.2,) + (0.1,) * (flows - 1))]
-        chances.append(agreement.difference(SHARE, SCENARIO, runs, runs, near).chance)
-    assert chances[0] == pytest.approx(2 * 0.1 * math.sqrt(1 + 1 / 3)), "two shares are one number"
-    assert 1.2 < chances[1] / chances[0] < 1.5
-
-
 def test_chance_is_judged_by_the_neighbours() -> None:
     """One run of a chaotic scenario is a draw: that it is far from ns-3 says less than that many are."""
     near = [_run(queue_ms=value) for value in (18.0, 20.0, 22.0)]

@@ -421,10 +421,6 @@ def test_harm_by_hand() -> None:
     np.testing.assert_allclose(difference[:3], [0, -0.1, 0.1], atol=1e-12)
 
 
-def test_there_is_no_harm_without_the_victims_alone() -> None:
-    assert harms(League(LeaguePlan("league", "ours", "bbr2"), {})).empty
-
-
 # All of it.
 
 SMALL = (

@@ -134,8 +134,3 @@ def test_what_is_never_reached_is_said(results: pd.DataFrame, axis: dict[str, st
     for axes in visible(drawn(results, y=("convergence_s",), **axis)):
         said = [text.get_text() for text in axes.texts if text.get_text() not in ("bbr", "bbq")]
         assert sum("never" in text for text in said) == sum("2 of 3" in text for text in said) == len(said) / 2 > 0
-
-
-def test_there_must_be_something_to_show(results: pd.DataFrame) -> None:
-    with pytest.raises(ValueError, match="'Figure 1' has nothing to show"):
-        drawn(results[:0], y=("link_jain",), x="loss", scenario="deep0")

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from bbrgym import Flow, Scenario
-from studies.papers.published import AXES, Paper, PublishedComparison, compare, load_paper
+from studies.papers.published import Paper, PublishedComparison, compare, load_paper
 
 NAMES = ["bbr", "bbq", "da-bbr", "bbr-acw"]
 TWO_FLOWS = Scenario(flows=(Flow(rtt_ms=10), Flow(rtt_ms=50)))
@@ -246,12 +246,3 @@ def test_a_mistake_is_refused_by_name(tmp_path: Path, plain: dict[str, Any], mes
     scenarios = dict.fromkeys(("s", "t"), TWO_FLOWS)
     with pytest.raises(ValueError, match=message):
         load_paper("x", scenarios, NAMES, tmp_path)
-
-
-def test_axes_of_a_scenario() -> None:
-    scenario = Scenario(rate_mbps=10, buffer_packets=125, loss=0.01, flows=(Flow(rtt_ms=10), Flow(rtt_ms=50)))
-    values = {"rtt_ratio": 5, "rtt_long_ms": 50, "loss": 0.01, "buffer_bdp": 2, "rate_mbps": 10, "n_flows": 2}
-    assert {axis: AXES[axis].value(scenario) for axis in values} == pytest.approx(values)
-    assert AXES["buffer_packets"].value(scenario) == 125
-    assert AXES["buffer_bdp"].value(Scenario()) == 1
-    assert AXES["buffer_bdp"].value(Scenario(buffer_bdp=0.5)) == 0.5

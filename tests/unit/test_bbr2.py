@@ -164,8 +164,6 @@ def test_losses_of_a_probe_do_not_set_the_lower_bounds_nor_does_any_without_the_
     assert math.isnan(rounds.metrics["bandwidth_lo_mbps"])
 
 
-
-
 @both
 def test_a_probe_stops_at_the_last_bound_and_repeats_if_nothing_was_lost(name: str):
     rounds = bbr_rounds.Rounds(name, UP, **WITHOUT_PROBE_RTT)

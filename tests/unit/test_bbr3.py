@@ -62,8 +62,6 @@ def bounded_probe() -> bbr_rounds.Rounds:
     return rounds
 
 
-
-
 def test_a_bound_that_limits_the_probe_is_no_plateau() -> None:
     rounds = bounded_probe()
     for _ in range(4):

@@ -204,11 +204,6 @@ def test_a_shell_completes_commands_options_and_overrides() -> None:
     assert [line.split() for line in done.stdout.splitlines()] == list(lines.values())
 
 
-def test_completion_of_an_unknown_shell(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["train", "-sc", "install=tcl"]) == 1
-    assert "unknown shell 'tcl'; known: bash, zsh, fish" in capsys.readouterr().err
-
-
 def test_a_job_that_fails_in_a_multirun_does_not_end_the_others(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", *SMALL, "train.total_steps=0,32", "-m"]) == 1  # -m may come last; elsewhere it comes first
     error = capsys.readouterr().err

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -81,9 +80,3 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert main(["export", str(tmp_path / "run"), str(tmp_path / "a.pb")]) == 1
     assert main(["export", str(tmp_path / "nowhere"), str(tmp_path / "b.onnx")]) == 1
     assert "there is no such folder" in capsys.readouterr().err
-
-
-def test_without_onnx_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(ModuleNotFoundError, match=r"pip install 'bbrgym\[onnx\]'"):
-        write_onnx(make_agent().stored, tmp_path / "agent.onnx")

@@ -197,11 +197,6 @@ class TestRefusal:
         assert serve([f"--openGymPort={client.port}"]) == 1
         assert pb.SimInitMsg.FromString(client.socket.recv()).error == "ns-3 is not installed"
 
-    def test_our_own_client(self) -> None:
-        code = "import sys; from bbrgym.envs.ns3gym.server import serve; sys.exit(serve(sys.argv[1:]))"
-        with pytest.raises(EngineError, match="does not start: unknown argument '--simTime=20'; known: --openGymPort"):
-            Ns3GymEnv([sys.executable, "-c", code], sim_args={"simTime": 20})
-
 
 def make_space(description: pb.SpaceDescription) -> spaces.Space[Any]:
     """What the stock client does with a Dict, and with an element whose type it does not know."""

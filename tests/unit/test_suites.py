@@ -20,7 +20,7 @@ from bbrgym.benchmark.results import BenchmarkResult, load_benchmark
 from bbrgym.benchmark.run import run_benchmark
 from bbrgym.benchmark.statistics import Estimate
 from bbrgym.benchmark.suites import FIGURES
-from bbrgym.benchmark.verdicts import Verdicts, judge, print_verdicts
+from bbrgym.benchmark.verdicts import Verdicts, judge
 
 CONFIG: dict[str, Any] = {
     "name": "small",
@@ -259,10 +259,3 @@ def test_the_report_has_the_verdicts_and_escapes_names(finished: BenchmarkResult
     assert "a &lt;busy&gt; link" in page
     assert "half | of it" in page
     assert write_report(load_benchmark(finished.directory)).read_text() == page
-
-
-def test_what_did_not_pass_is_printed(finished: BenchmarkResult) -> None:
-    console = Console(file=io.StringIO(), width=160)
-    print_verdicts(Verdicts.of(finished), console)
-    assert isinstance(console.file, io.StringIO)
-    assert "fail: beside/duel: smallest share" in console.file.getvalue()

@@ -39,14 +39,6 @@ def test_flows_arrive_as_a_poisson_process() -> None:
     assert np.exp(-1) == pytest.approx((gaps > 0.2).mean(), abs=0.02)
 
 
-def test_the_seed_decides_and_seeds_are_independent() -> None:
-    first, again, other = (made(SHORT | {"seed": seed}) for seed in (1, 1, 2))
-    assert first == again == made(SHORT), "1 is the default"
-    count = min(len(first.flows), len(other.flows))
-    gaps = [np.diff(starts(scenario)[:count]) for scenario in (first, other)]
-    assert abs(np.corrcoef(*gaps)[0, 1]) < 3 / np.sqrt(count)
-
-
 def test_rate_and_duration_change_neither_the_order_nor_the_sizes() -> None:
     pareto = SHORT | {"sizes": "pareto", "shape": 1.5}
     slow, fast = made(pareto), made(pareto | {"arrivals_per_s": 10}, duration_s=90)
