@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -123,14 +122,3 @@ def test_bars_have_a_row_a_competitor_and_a_panel_a_scenario(results: pd.DataFra
     )
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["flow 0 (10 ms)", "flow 1 (50 ms)", "published"]
-
-
-@pytest.mark.parametrize("axis", [{}, {"x": "loss", "panel": "buffer_bdp"}])
-def test_what_is_never_reached_is_said(results: pd.DataFrame, axis: dict[str, str]) -> None:
-    results = results.copy()
-    is_bbr = results["competitor"] == "bbr"
-    results.loc[is_bbr, "convergence_s"] = math.nan
-    results.loc[~is_bbr & (results["seed"] == 1), "convergence_s"] = math.nan
-    for axes in visible(drawn(results, y=("convergence_s",), **axis)):
-        said = [text.get_text() for text in axes.texts if text.get_text() not in ("bbr", "bbq")]
-        assert sum("never" in text for text in said) == sum("2 of 3" in text for text in said) == len(said) / 2 > 0

@@ -44,6 +44,9 @@ def test_a_probe_that_loses_more_than_two_per_cent_sets_the_bound_to_where_the_l
     assert rounds.metrics["inflight_hi_packets"] == pytest.approx(97 + 0.02 * 97 / 0.98, abs=0.01)
     assert rounds.phase == DOWN
     assert rounds.metrics["max_bandwidth_mbps"] == pytest.approx(9.6, rel=0.05), "a loss does not reduce the bandwidth"
+    bound = rounds.metrics["inflight_hi_packets"]
+    rounds.round(in_flight=60, tx_in_flight=80, lost=4)
+    assert rounds.metrics["inflight_hi_packets"] == bound, "once per probe"
 
 
 def test_losses_from_before_the_probe_count_towards_its_threshold() -> None:

@@ -40,17 +40,6 @@ def test_codel_keeps_the_delay_at_its_target(native: Engine) -> None:
     assert codel.link.drops > 1
 
 
-def test_fq_codel_gives_every_flow_its_share(native: Engine) -> None:
-    """In a CoDel queue that both share, BBR leaves little to CUBIC."""
-    shares = {}
-    for queue in ("codel", "fq_codel"):
-        scenario = dataclasses.replace(CODEL, queue=queue, flows=(Flow("bbr", rtt_ms=40), Flow("cubic", rtt_ms=40)))
-        bbr, cubic = bbrgym.simulate(scenario, native, SEED).summary(after_s=3).flows
-        shares[queue] = cubic.throughput_mbps / (bbr.throughput_mbps + cubic.throughput_mbps)
-    assert shares["codel"] < 0.25
-    assert 0.45 < shares["fq_codel"] < 0.55
-
-
 # Random losses
 
 
