@@ -123,10 +123,6 @@ PAPER = "acw-jain"
         ({"only": ["generalization"]}, r"unknown suite in league.only 'generalization'"),
         ({"subset": {"varying": ["steps"]}}, "unknown scenario in the subset of varying 'steps'"),
         ({"metric": "jain"}, "a league: unknown key 'metric'"),
-        (
-            {"only": [PAPER], "papers": {PAPER: {"metric": "link_jain", "algorithm": "acw"}}},
-            "unknown competitor of acw-jain 'acw'",
-        ),
     ],
 )
 def test_a_mistake_is_refused_by_name(changes: dict[str, Any], message: str) -> None:

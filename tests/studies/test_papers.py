@@ -96,18 +96,11 @@ def test_failures_do_not_end_the_rest(capsys: pytest.CaptureFixture[str], monkey
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
-            ["only=[acw-latncy]"],
-            "unknown experiment 'paper/acw-latncy' (did you mean 'paper/acw-latency'?); known: paper/acd-sim",
-        ),
+        (["only=[acw-latncy]"], "unknown experiment 'paper/acw-latncy' (did you mean 'paper/acw-latency'?)"),
         (["only=[]"], "only must name at least one experiment, got []"),
         (["preset=long"], "preset must be one of quick, full, got 'long'"),
         (["preset=quick,full"], "preset=quick,full: give one value, not a sweep"),
         (["only=acw-latency", "benchmark.procs=1"], "Could not override 'benchmark.procs'"),
-        (
-            ["only=acw-latency", "benchmark.executor.workers=0"],
-            "executor.workers must be an integer >= 1 or null, got 0",
-        ),
     ],
 )
 def test_a_mistake_gets_one_message_and_runs_nothing(

@@ -102,7 +102,6 @@ class TestBytes:
             (b"bbrgympo", b"bbrgymp0", "the bytes are not a policy"),
             (b"bbrgympo\x03", b"bbrgympo\x02", "the version of a policy must be 3, got 2"),
             (b"loss_rate", b"loss_rage", "unknown feature 'loss_rage'; known: delivery_rate_ratio, "),
-            (b"loss_rate", b"is_probe_", "unknown feature 'is_probe_'"),
             (b"loss_rate", b"loss_r\xe1te", "must be printable ASCII"),
             (b"is_startup", b"cwnd_ratio", "has the feature 'cwnd_ratio' twice"),
             (b"\x0a\0\0\0cwnd", b"\xff\0\0\0cwnd", r"the name of feature 0 of a policy must be in \[1, 64\], got 255"),
@@ -122,7 +121,6 @@ class TestBytes:
         ("field", "values", "message"),
         [
             ("history", (0,), r"history of a policy must be in \[1, 1000\], got 0"),
-            ("history", (1001,), "history .* got 1001"),
             ("bounds", (4.0, 0.5, 0.75, 1.75), "the bounds of cwnd_gain of a policy must be two rising"),
             ("bounds", (0.5, 4.0, 0.75, math.inf), "the bounds of pacing_gain"),
             ("bounds", (0.5, 4.0, math.nan, 1.0), "the bounds of pacing_gain"),
@@ -136,7 +134,6 @@ class TestBytes:
             ("first_weight", (math.nan,), "must be finite, got another in layer 0"),
             ("first_weight", (-math.inf,), "must be finite, got another in layer 0"),
             ("layers", (0,), r"the number of layers of a policy must be in \[1, 100\], got 0"),
-            ("width", (0,), "the width of layer 0 .* got 0"),
             ("width", (65_536,), "the policy ends within layer 0"),
             ("width", (2**32 - 1,), "the width of layer 0 .* got 4294967295"),
         ],
