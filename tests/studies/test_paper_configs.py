@@ -127,10 +127,7 @@ def test_an_ablation_changes_what_it_is_about(experiment: str) -> None:
         ("acw-rttfair-throughput-5bdp", "5bdp", 3125),
         # min(rates) x 2 (access + bottleneck delay) / 1400 bytes, rounded down, and the device's 100.
         ("ebcc-exp2-bandwidth", "access75", int(17.5e6 / 8 * 0.06 / 1400) + 100),
-        ("ebcc-exp2-bandwidth", "access50", int(15e6 / 8 * 0.06 / 1400) + 100),
-        ("ebcc-exp2-bandwidth", "access30", int(10e6 / 8 * 0.06 / 1400) + 100),
         ("ebcc-exp2-bandwidth", "access15", int(5e6 / 8 * 0.06 / 1400) + 100),
-        ("ebcc-exp2-delay", "delay15", int(15e6 / 8 * 0.045 / 1400) + 100),
         ("ebcc-exp2-delay", "delay10", int(15e6 / 8 * 0.030 / 1400) + 100),
         # 1 Mbit/s x 120 ms of packets of 536 bytes, rounded up, and the device's 100.
         ("acd-sim-7flows-1mbps", "28packets", math.ceil(1e6 * 0.12 / 8 / 536)),

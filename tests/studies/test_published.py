@@ -212,11 +212,6 @@ def test_a_reason_is_for_what_does_not_agree() -> None:
     assert row_of(claim | {"is": "above"}, results).because == ""
 
 
-def test_the_only_scenario_need_not_be_named() -> None:
-    made = paper({"metric": "link_jain", "order": NAMES}, scenarios=["s"])
-    assert made.published[0].scenarios == ("s",)
-
-
 FIGURE = {"title": "f", "x": "loss", "y": ["link_jain"]}
 SHARES = {"metric": "share[2]", "order": ["bbq", "bbr"]}
 

@@ -411,7 +411,6 @@ BBR = {"algorithm": "bbr"}
         ({"competitors": ["bbr-stock"], "engine": "native"}, "has no algorithm 'bbr-stock'"),
         ({"competitors": [{"algorithm": "bbr", "agent": "x"}]}, "either an algorithm or an agent"),
         ({"competitors": [{"algorithm": "bbr", "policy": "x"}]}, "only a competitor with algorithm 'policy'"),
-        ({"roles": 1}, "roles must be all or a list of flows, got 1"),
         ({"roles": [1]}, r"roles in scenario 'alone' .*\[0, 1\), got 1"),
         ({"warmup": 1.0}, r"warmup must be .*, got 1.0"),
         ({"executor": "rya"}, "'rya'"),

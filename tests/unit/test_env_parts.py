@@ -395,7 +395,6 @@ class TestDistribution:
             ({"flows": 3}, "a list of mappings"),
             ({"rate_mbps": {"uniform": [5, 5]}}, r"rate_mbps\.uniform .*got \[5, 5\]"),
             ({"rate_mbps": {"log_uniform": [0, 5]}}, r"rate_mbps\.log_uniform .*> 0"),
-            ({"rate_mbps": {"uniform": [5, 6], "choice": [1]}}, "nothing beside it"),
             ({"duration_s": {"uniform": [2, 9]}, "flows": [{"start_s": {"uniform": [0, 3]}}]}, r"start_s .*got 3\.0"),
             ({"flows": [{"algorithm": {"choice": ["agent", "bbr"]}}]}, "number of agent flows, got 0 or 1"),
             ([1], "a mapping of its fields"),

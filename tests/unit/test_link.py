@@ -1,4 +1,4 @@
-"""What the path does to packets beyond a droptail queue and a rate: queues, bursts of losses, and jitter.
+"""What the path does to packets beyond a queue and a rate: bursts of losses, and jitter.
 
 test_queue_disciplines.py has the queues alone, test_ns3_quic.py the agreement with ns-3.
 """
@@ -23,21 +23,6 @@ SEED = 3
 def total(trace: Trace, column: str) -> float:
     """Return the sum of a column over the run, of all flows or of the link."""
     return float((flow_column if column in FLOW_COLUMNS else link_column)(trace, column).sum())
-
-
-# Queues
-
-
-CODEL = Scenario(rate_mbps=10, buffer_bdp=4, queue="codel", duration_s=10, flows=(Flow("cubic", rtt_ms=40),))
-
-
-def test_codel_keeps_the_delay_at_its_target(native: Engine) -> None:
-    codel = bbrgym.simulate(CODEL, native, SEED).summary(after_s=4)
-    droptail = bbrgym.simulate(dataclasses.replace(CODEL, queue="droptail"), native, SEED).summary(after_s=4)
-    assert droptail.link.queue_mean_ms > 60
-    assert 1 < codel.link.queue_mean_ms < 6
-    assert codel.link.utilisation > 0.95
-    assert codel.link.drops > 1
 
 
 # Random losses

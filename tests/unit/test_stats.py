@@ -54,7 +54,6 @@ def test_strata_keep_the_difference_between_groups_out_of_the_interval() -> None
     ("values", "arguments", "message"),
     [
         ([1.0, 2.0], {"confidence": 1.0}, r"confidence must be in \(0, 1\), got 1\.0"),
-        ([1.0, 2.0], {"confidence": 0.0}, r"confidence must be in \(0, 1\), got 0\.0"),
         ([1.0, 2.0], {"resamples": 0}, "resamples must be an integer >= 1, got 0"),
         ([1.0, 2.0], {"strata": ["a"]}, "got 1 entries for 2 values"),
         ([[1.0, 2.0]], {}, "one dimension"),

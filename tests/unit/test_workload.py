@@ -138,7 +138,6 @@ def test_the_scenario_holds_the_flows_after_those_that_are_given() -> None:
         (SHORT | {"sizes": "web"}, "unknown workload.sizes 'web'"),
         (SHORT | {"mean_bytes": None}, "workload.mean_bytes must be given"),
         (SHORT | {"load": 0.5}, "workload must have either load or arrivals_per_s"),
-        (SHORT | {"start_s": 100}, r"workload.start_s must be in \[0, 100\), got 100"),
         (SHORT | {"flow": {"size_bytes": 3}}, "workload.flow must not have size_bytes"),
         (SHORT | {"flow": {"algorithm": "agent"}}, "workload.flow.algorithm must not be agent"),
         (SHORT | {"flow": {"rtt_ms": 0}, "arrivals_per_s": 1e-6}, "rtt_ms must be in"),

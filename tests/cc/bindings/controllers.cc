@@ -55,7 +55,6 @@ std::shared_ptr<const PolicyNetwork> ParsePolicy(const nb::bytes& bytes) {
   return PolicyNetwork::Parse(std::string_view(bytes.c_str(), bytes.size()));
 }
 
-
 double TimeDecision(const nb::bytes& bytes, std::int64_t repeats) {
   const auto policy = ParsePolicy(bytes);
   PolicyNetwork::Memory memory = policy->MakeMemory();
