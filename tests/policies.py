@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from ack_path import MS, PACKET
-from scipy.special import expit
 
 from bbrgym import _testing as cc
 from bbrgym.agents.policy import Agent
-from bbrgym.baselines.policy_file import Array, Network
+from bbrgym.baselines.policy_file import Network
 from bbrgym.baselines.registry import defaults
 from bbrgym.envs.columns import FLOW_COLUMNS
 from bbrgym.envs.episode import EpisodeSpec
@@ -108,33 +107,6 @@ def make_controller(
     """`cc.make`, with a policy for the controller that runs one."""
     policy = FIXED if name == "policy" else None
     return cc.make(name, parameters, packet_bytes, initial_cwnd, initial_rtt, seed, policy)
-
-
-class NumpyPolicy:
-    """The forward pass of an agent's network in NumPy, to check the one in C++; with a memory, as `Agent`."""
-
-    def __init__(self, agent: Agent) -> None:
-        assert isinstance(agent.network, Network)
-        self._network = agent.network
-        self._state: list[tuple[Array, Array]] | None = None
-
-    def predict(self, x: Array) -> Array:
-        """Return actions of shape (N, 2)."""
-        network = self._network
-        before = self._state or [(np.zeros((len(x), s.shape[1]), np.float32),) * 2 for _, s, _ in network.lstm]
-        self._state = []
-        for (of_input, of_state, bias), (hidden, cell) in zip(network.lstm, before, strict=True):
-            gates = x @ of_input.T + hidden @ of_state.T + bias
-            enter, forget, candidate, leave = np.split(gates, 4, axis=1)
-            cell = expit(forget) * cell + expit(enter) * np.tanh(candidate)
-            x = expit(leave) * np.tanh(cell)
-            self._state.append((x, cell))
-        for weight, bias in network.layers[:-1]:
-            x = x @ weight.T + bias
-            x = np.tanh(x) if network.activation == "tanh" else np.maximum(x, np.float32(0))
-        weight, bias = network.layers[-1]
-        x = x @ weight.T + bias
-        return np.tanh(x) if network.output == "tanh" else np.clip(x, -1, 1)
 
 
 class ByHand:

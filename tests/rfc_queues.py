@@ -55,11 +55,10 @@ class Fifo(deque[Packet]):
 
 @dataclass
 class Queue:
-    """What every discipline has. `branches` are the places of the pseudo-code that were reached."""
+    """What every discipline has."""
 
     dropped: list[int] = field(default_factory=list)
     marked: list[int] = field(default_factory=list)
-    branches: set[str] = field(default_factory=set)
 
     def held(self) -> list[Packet]:
         """Return the packets in the queue."""
@@ -115,37 +114,26 @@ class Codel(Queue):
         if self.dropping:
             if not ok_to_drop:
                 self.dropping = False
-                self.branches.add("left")
-            drops = 0
             while now >= self.drop_next and self.dropping:
                 assert packet is not None
                 self.count += 1
                 if not self.drop(packet):
                     self.drop_next = self.control_law(self.drop_next, self.count)
-                    self.branches.add("marked, and left")
                     break
-                drops += 1
                 packet, ok_to_drop = self.dodequeue(now)
                 if not ok_to_drop:
                     self.dropping = False
-                    self.branches.add("left after a drop")
                 else:
                     self.drop_next = self.control_law(self.drop_next, self.count)
-            self.branches |= {f"{min(drops, 2)} dropped at once"}
         elif ok_to_drop:
             assert packet is not None
             if self.drop(packet):
                 packet, ok_to_drop = self.dodequeue(now)
-            else:
-                self.branches.add("marked first")
             self.dropping = True
             delta = self.count - self.lastcount
             self.count = 1
             if delta > 1 and now - self.drop_next < 16 * self.interval:
                 self.count = delta
-                self.branches.add("resumed")
-            else:
-                self.branches.add("begun anew")
             self.drop_next = self.control_law(now, self.count)
             self.lastcount = self.count
         return packet
@@ -180,25 +168,18 @@ class Pie(Queue):
         half = self.QDELAY_REF / 2
         if self.drop_prob == 0 and self.current_qdelay < half and self.qdelay_old < half:
             self.burst_allowance = self.MAX_BURST
-            self.branches.add("burst allowed")
-        if self.burst_allowance > 0:
-            self.branches.add("in a burst")
-        elif self.drop_early():
+        if self.burst_allowance == 0 and self.drop_early():
             if self.drop_prob < 0.1 and packet.is_ecn_capable:
                 self.marked.append(packet.number)
-                self.branches.add("marked")
             else:
                 self.dropped.append(packet.number)
-                self.branches.add("dropped though ECN-capable" if packet.is_ecn_capable else "dropped")
                 return
         self.queue.enque(packet)
 
     def drop_early(self) -> bool:
         if self.qdelay_old < self.QDELAY_REF / 2 and self.drop_prob < 0.2:
-            self.branches.add("not congested")
             return False
         if self.queue.bytes <= 2 * self.MEAN_PKTSIZE:
-            self.branches.add("two packets")
             return False
         return self.random.uniform() < self.drop_prob
 
@@ -206,16 +187,12 @@ class Pie(Queue):
         p = 0.125 * (self.current_qdelay - self.QDELAY_REF) + 1.25 * (self.current_qdelay - self.qdelay_old)
         scales = {1e-6: 2048, 1e-5: 512, 1e-4: 128, 1e-3: 32, 1e-2: 8, 1e-1: 2}
         scale = next((scale for limit, scale in scales.items() if self.drop_prob < limit), 1)
-        self.branches.add(f"scale {scale}")
         p /= scale
         if self.drop_prob >= 0.1 and p > 0.02:
             p = 0.02
-            self.branches.add("capped")
         self.drop_prob += p
         if self.current_qdelay == 0 and self.qdelay_old == 0:
             self.drop_prob *= 0.98
-            if self.drop_prob > 0:
-                self.branches.add("decayed")
         self.drop_prob = min(max(self.drop_prob, 0.0), 1.0)
         self.qdelay_old = self.current_qdelay
         self.burst_allowance = max(0.0, self.burst_allowance - self.T_UPDATE)
@@ -258,7 +235,6 @@ class FqCodel(Queue):
         if sum(len(queue.queue) for queue in self.queues) > self.limit:
             fattest = max(self.queues, key=lambda queue: queue.queue.bytes)
             half = math.ceil(len(fattest.queue) / 2)
-            self.branches.add("dropped half" if half <= 64 else "dropped 64")
             self.dropped += [fattest.queue.deque().number for _ in range(min(half, 64))]
 
     def deque(self, now: int) -> Packet | None:
@@ -268,7 +244,6 @@ class FqCodel(Queue):
             if self.credits[flow] <= 0:
                 self.credits[flow] += self.quantum
                 self.old.append(turn.pop(0))
-                self.branches.add("no credits")
                 continue
             packet = self.queues[flow].deque(now)
             if packet is not None:
@@ -277,7 +252,6 @@ class FqCodel(Queue):
             # "the queue is moved to the end of the list of old queues"; an empty old queue is removed.
             if turn is self.new:
                 self.old.append(flow)
-                self.branches.add("empty new")
             turn.pop(0)
         return None
 
@@ -350,26 +324,20 @@ class DualPi2(Queue):
                     p_l = 1 if len(self.lq) > 1 and now - packet.arrival > self.STEP else 0
                     if self.recur_l(max(p_l, p_cl)):
                         self.marked.append(packet.number)
-                        self.branches.add("step" if p_l else "coupled mark")
                 else:
                     if self.recur_l(p_c):
                         self.dropped.append(packet.number)
-                        self.branches.add("L4S drop")
                         continue
                     self.marked.append(packet.number)
-                    self.branches.add("overload mark")
             else:
                 if self.lq:
                     self.credit -= 90 * self.cq[0].size
-                    self.branches.add("classic first")
                 packet = self.cq.pop(0)
                 if self.recur_c(p_c):
                     if not packet.is_ecn_capable or p_cl >= 1:
                         self.dropped.append(packet.number)
-                        self.branches.add("ECN-capable drop" if packet.is_ecn_capable else "drop")
                         continue
                     self.marked.append(packet.number)
-                    self.branches.add("classic mark")
             return packet
         self.credit = self.MTU * (10 - 90)
         return None

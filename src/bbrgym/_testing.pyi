@@ -168,14 +168,6 @@ def policy_columns() -> list[str]:
     Return the columns of a flow's row that the features of a policy can be made of.
     """
 
-def policy_observation(policy: bytes, columns: Mapping[str, float]) -> list[float]:
-    """
-    Return the observation after the first step of a flow. Missing columns are NaN. Raises ValueError.
-    """
-
-def policy_gains(policy: bytes, action: Sequence[float], bdp_packets: float = float("nan")) -> tuple[float, float]:
-    """Return the cwnd_gain and pacing_gain that an action means."""
-
 def policy_interval(policy: bytes, min_rtt: int) -> int:
     """Return the time between two decisions of a flow with this min_rtt; ns."""
 
@@ -390,9 +382,8 @@ class Paths:
         """Return (flow, number) of what was dropped or lost since the last call."""
 
     def next_event(self) -> int | None: ...
-    def start_step(self, now: int) -> None: ...
     def row(self, now: int) -> list[float]:
-        """Return LINK_COLUMNS since `start_step`."""
+        """Return LINK_COLUMNS since the beginning."""
 
 def write_datagram(
     kind: int,

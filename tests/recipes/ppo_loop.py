@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 from torch.distributions import Normal
@@ -31,18 +30,12 @@ def roll_out(args: Any, envs: Any, finished_returns: Any) -> tuple[Agent, list[f
     """Return the agent and the returns of the finished episodes."""
     torch.manual_seed(args.seed)
     agent = Agent(envs.single_observation_space.shape[0], envs.single_action_space.shape[0])
-    actions = torch.zeros((STEPS, args.num_envs, *envs.single_action_space.shape))
-    rewards, dones = (torch.zeros((STEPS, args.num_envs)) for _ in range(2))
     returns: list[float] = []
-    first, _ = envs.reset(seed=args.seed)
-    next_obs, next_done = torch.Tensor(first), torch.zeros(args.num_envs)
-    for step in range(STEPS):
-        dones[step] = next_done
+    next_obs, _ = envs.reset(seed=args.seed)
+    for _ in range(STEPS):
         with torch.no_grad():
-            actions[step] = agent.distribution(next_obs).sample()
-        array, reward, terminations, truncations, infos = envs.step(actions[step].numpy())
-        rewards[step] = torch.tensor(reward)
-        next_obs, next_done = torch.Tensor(array), torch.Tensor(np.logical_or(terminations, truncations))
+            action = agent.distribution(torch.Tensor(next_obs)).sample()
+        next_obs, *_, infos = envs.step(action.numpy())
         returns += finished_returns(infos)
     envs.close()
     return agent, returns

@@ -54,11 +54,7 @@ class Recipe:
 
 
 def recipes() -> dict[str, Recipe]:
-    """Return the sections with code, by the names of their test modules: `test_ns3_gym` for "## ns3-gym"."""
+    """Return the sections with code, by their headings."""
     _, *sections = re.split(r"^## ", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    found = {}
-    for section in sections:
-        title, _, text = section.partition("\n")
-        if "```" in text:
-            found["test_" + re.sub(r"\W+", "_", title.lower())] = Recipe(title, text)
-    return found
+    parts = (section.partition("\n") for section in sections)
+    return {title: Recipe(title, text) for title, _, text in parts if "```" in text}

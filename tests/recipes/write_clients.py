@@ -19,7 +19,7 @@ def main(report: str) -> None:
     """Write the block `clients` of the page.
 
     Args:
-        report: path of pytest's JUnit XML, with the properties of `conftest.recipe`.
+        report: path of pytest's JUnit XML, with the properties of the fixture `recipe`.
     """
     rows = sorted(filter(None, map(_row, ElementTree.parse(report).iter("testcase"))), key=lambda row: row[0].lower())
     packages = ", ".join(f"{package} {metadata.version(package)}" for package in ("gymnasium", "numpy", "torch"))

@@ -1,1 +1,1 @@
-"""Long, seeded runs against hangs, leaks, crashes and tests that check nothing: `make storm`, `fuzz`, `mutants`."""
+"""Long, seeded runs against crashes and against tests that check nothing: `make fuzz`, `make mutants`."""

@@ -258,7 +258,7 @@ def tests_of(file: str) -> tuple[str, ...]:
                   "tests/unit/test_application.py")  # fmt: skip
         return tuple(dict.fromkeys((first, *others)))
     if file.startswith("baselines/cc/policy"):
-        return "tests/unit/test_policy.py", "tests/unit/test_env_parts.py"
+        return "tests/unit/test_policy.py", "tests/unit/test_env_parts.py", "tests/unit/test_export.py"
     if stem == "agent":
         return own, contract, "-k", "agent or not test_controllers"
     of_stem = [test for test in (own, f"tests/unit/test_{stem}_cases.py") if (ROOT / test).is_file()]

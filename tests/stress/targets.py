@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import io
 import json
 import random
 import shutil
@@ -19,7 +18,6 @@ from google.protobuf.message import DecodeError
 from gymnasium import spaces
 from policies import make_agent
 from random_scenarios import random_scenario
-from rich.console import Console
 from udp_peer import (
     BUSY,
     REPORT,
@@ -327,24 +325,6 @@ class AgentTarget(_FolderTarget):
         agent.predict(np.zeros((1, agent.network.inputs), np.float32))
 
 
-class BenchmarkTarget(_FolderTarget):
-    """The folder of a benchmark."""
-
-    def prepare(self, folder: Path) -> None:
-        from bbrgym.benchmark.run import run_benchmark
-
-        scenario = {"duration_s": 0.2, "flows": [{"algorithm": "bbr", "rtt_ms": 10}]}
-        config = {"scenarios": {"one": scenario}, "competitors": ["bbr"], "seeds": [1], "engine": "native"}
-        run_benchmark(config, folder, Console(file=io.StringIO()), has_report=False)
-        (metrics,) = folder.glob("runs/*/metrics.json")
-        self.files = ("benchmark.json", "failures.json", str(metrics.relative_to(folder)))
-
-    def load(self, folder: Path, damaged: Path) -> None:
-        from bbrgym.benchmark.results import load_benchmark
-
-        load_benchmark(folder)
-
-
 class ImportTarget(_FolderTarget):
     """Models of other libraries."""
 
@@ -450,6 +430,5 @@ TARGETS: Final[dict[str, type[Target]]] = {
     "udp-sender": UdpSenderTarget,
     "policy": PolicyTarget,
     "agent": AgentTarget,
-    "benchmark": BenchmarkTarget,
     "import": ImportTarget,
 }

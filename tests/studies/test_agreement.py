@@ -118,12 +118,6 @@ def test_other_differences_are_relative_to_the_reference(
     assert found.is_above_limit == (size > 0.15)
 
 
-def test_means_over_the_seeds_are_compared() -> None:
-    theirs = [_run(queue_ms=value) for value in (10.0, 20.0, 30.0)]
-    ours = [_run(queue_ms=value) for value in (31.0, 19.0, 10.0)]
-    assert agreement.difference(QUEUE, SCENARIO, theirs, ours).size == 0
-
-
 @pytest.mark.parametrize(("hashes", "different"), [("ab", 2), ("aaa", 1)])
 def test_chance_is_two_standard_errors(hashes: str, different: int) -> None:
     """A seed that changes nothing makes nothing more certain."""
@@ -134,26 +128,13 @@ def test_chance_is_two_standard_errors(hashes: str, different: int) -> None:
     assert found.is_chance
 
 
-def test_the_worst_of_several_flows_is_further_off_by_chance() -> None:
-    chances = []
-    for flows in (2, 7):
-        near = [_run(shares=(share,) + (0.1,) * (flows - 1)) for share in (0.1, 0.2, 0.3)]
-        runs = [_run(shares=(0.2,) + (0.1,) * (flows - 1))]
-        chances.append(agreement.difference(SHARE, SCENARIO, runs, runs, near).chance)
-    assert chances[0] == pytest.approx(2 * 0.1 * math.sqrt(1 + 1 / 3)), "two shares are one number"
-    assert 1.2 < chances[1] / chances[0] < 1.5
-
-
 def test_chance_is_judged_by_the_neighbours() -> None:
     """One run of a chaotic scenario is a draw: that it is far from ns-3 says less than that many are."""
     near = [_run(queue_ms=value) for value in (18.0, 20.0, 22.0)]
     found = agreement.difference(QUEUE, SCENARIO, [_run(queue_ms=21.0)], [_run(queue_ms=40.0)], near)
-    assert found.size == pytest.approx(19 / 21)
     assert found.from_neighbours == pytest.approx(1 / 21)
-    assert found.is_above_limit
-    assert found.is_chance
-    found = agreement.difference(QUEUE, SCENARIO, [_run(queue_ms=30.0)], [_run(queue_ms=20.0)], near)
-    assert not found.is_chance
+    assert (found.is_above_limit, found.is_chance) == (True, True)
+    assert not agreement.difference(QUEUE, SCENARIO, [_run(queue_ms=30.0)], [_run(queue_ms=20.0)], near).is_chance
 
 
 # Causes
@@ -188,15 +169,6 @@ def test_neighbours_in_every_engine_tell_what_the_seeds_do_not(
     found = one.difference(QUEUE, "ns3", "native")
     assert agreement.cause(one, found) == "not explained"
     assert agreement.cause(dataclasses.replace(one, others_neighbours=near), found) == expected
-
-
-def test_the_distance_of_neighbours_has_the_error_of_two_means() -> None:
-    near = _queues(ns3=(8.0, 10.0, 12.0), native=(29.0, 30.0, 31.0))  # standard deviations 2 and 1
-    one = agreement.Compared("g00", SCENARIO, {}, near["native"], near)
-    found = agreement.difference(QUEUE, SCENARIO, [_run(queue_ms=10.0)], [_run(queue_ms=30.0)])
-    size, chance = one.between_neighbours(found, "ns3", "native")
-    assert size == pytest.approx(2.0)
-    assert chance == pytest.approx(2 * math.sqrt(4 / 3 + 1 / 3) / 10)
 
 
 def test_what_is_sent_again_without_a_loss() -> None:
@@ -246,17 +218,11 @@ def test_neighbours_run_in_other_engines_only_where_no_cause_is_known(tmp_path: 
     assert settled.others_neighbours == dict.fromkeys(("ns3", "ns3-quic"), one.neighbours), "native in ns-3's place"
 
 
-def test_a_table_counts_what_is_above_the_limit_by_cause_and_by_chance() -> None:
+def test_a_table_counts_what_is_above_the_limit_by_cause() -> None:
     near = _queues(native=[19.0, 21.0])["native"]
     ones = [agreement.Compared("g00", SCENARIO, _queues(ns3=[10.0], over_udp=[over_udp_ms], native=[20.0]), near)
             for over_udp_ms in (19.0, 11.0, 11.0)]  # fmt: skip
-    wide = agreement.Compared("g00", SCENARIO, ones[0].runs, _queues(native=[0.0, 40.0])["native"])
-    text = agreement.summarise([*ones, wide])
-    assert "4 of 20 differences are above their limit" in text
-    assert "| metric | network | transport | chance |" in text
-    assert "| queueing delay | 2 | 1 | 1 |" in text
-    assert "| queueing delay, relative | all (4) | 100.0 % |" in text
-    assert "| 4 above 15 % | 3 |" in text
+    assert "| queueing delay | 2 | 1 |" in agreement.summarise(ones)
 
 
 def _figures(trace: Trace) -> agreement.Figures:

@@ -30,10 +30,6 @@ def test_a_table_is_whole_and_its_text_is_text() -> None:
     assert page.cell("_this_ [x](y)") == "\\_this\\_ [x]\\(y)"
 
 
-def test_durations() -> None:
-    assert [page.duration(seconds) for seconds in (12.34, 252, 3780)] == ["12.3 s", "4 min 12 s", "1 h 03 min"]
-
-
 def test_each_engine_has_code_of_its_own() -> None:
     def plan(engine: str, code: str) -> dict[str, Any]:
         return {"provenance": {"code": code}, "config": {"engine": {"name": engine}}}

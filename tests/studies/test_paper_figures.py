@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -99,13 +98,6 @@ def test_published_values_stand_where_they_belong(results: pd.DataFrame) -> None
     assert [text.get_text() for text in legend.get_texts()] == ["published", "published: above"]
 
 
-def test_intervals_of_lines(results: pd.DataFrame, table: pd.DataFrame) -> None:
-    axes = visible(drawn(results, y=("link_jain",), x="loss", panel="buffer_bdp"))[0]
-    interval = next(line for line in axes.get_lines() if line.get_marker() == "None")
-    expected = [mean(table, "shallow0", "bbr", "link_jain", statistic) for statistic in ("low", "high")]
-    assert list(np.asarray(interval.get_ydata()))[:2] == pytest.approx(expected)
-
-
 def test_two_scenarios_are_never_one_point(results: pd.DataFrame) -> None:
     with pytest.raises(ValueError, match=r"'deep0' and 'shallow0' at the same loss=0: give it a panel"):
         drawn(results, y=("link_jain",), x="loss")
@@ -130,26 +122,3 @@ def test_bars_have_a_row_a_competitor_and_a_panel_a_scenario(results: pd.DataFra
     )
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["flow 0 (10 ms)", "flow 1 (50 ms)", "published"]
-
-
-@pytest.mark.parametrize("axis", [{}, {"x": "loss", "panel": "buffer_bdp"}])
-def test_what_is_never_reached_is_said(results: pd.DataFrame, axis: dict[str, str]) -> None:
-    results = results.copy()
-    is_bbr = results["competitor"] == "bbr"
-    results.loc[is_bbr, "convergence_s"] = math.nan
-    results.loc[~is_bbr & (results["seed"] == 1), "convergence_s"] = math.nan
-    for axes in visible(drawn(results, y=("convergence_s",), **axis)):
-        said = [text.get_text() for text in axes.texts if text.get_text() not in ("bbr", "bbq")]
-        assert sum("never" in text for text in said) == sum("2 of 3" in text for text in said) == len(said) / 2 > 0
-
-
-def test_there_must_be_something_to_show(results: pd.DataFrame) -> None:
-    with pytest.raises(ValueError, match="'Figure 1' has nothing to show"):
-        drawn(results[:0], y=("link_jain",), x="loss", scenario="deep0")
-
-
-def test_one_seed_has_no_interval() -> None:
-    once = made_up_results(SCENARIOS, seeds=1)
-    (axes,) = visible(drawn(once, y=("link_jain",), scenario="deep6"))
-    assert len(axes.patches) == 2
-    assert not axes.collections

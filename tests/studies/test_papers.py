@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import fake_engine
@@ -15,8 +16,8 @@ from bbrgym.benchmark.results import load_benchmark
 from studies.papers.__main__ import main
 from studies.papers.published import VERDICTS, compare, paper_of
 
-# Two experiments of one paper with the same runs, made short.
-FIRST, SECOND = "acw-latency", "acw-rttfair-throughput-1bdp"
+# Two experiments of one paper with the same runs, and an ablation, made short.
+FIRST, SECOND, ABLATION = "acw-latency", "acw-rttfair-throughput-1bdp", "ablation/bbr-acw"
 SHORT = ["engine.name=fake", "presets.quick.duration_s=2", "presets.quick.seeds=[1]"]
 
 
@@ -45,11 +46,10 @@ def line_of(text: str, experiment: str) -> list[str]:
 
 def test_from_the_command_line_to_the_page(capsys: pytest.CaptureFixture[str]) -> None:
     empty_page("papers.md", Path())
-    assert main([f"only=[{SECOND},{FIRST}]", "write=papers.md", *SHORT]) == 0
+    assert main([f"only=[{SECOND},{FIRST},{ABLATION}]", "write=papers.md", *SHORT]) == 0
     text = capsys.readouterr().out
     # A run that two experiments have is made once.
-    assert f"paper/{FIRST} (1 of 2)" in text
-    assert f"paper/{SECOND} (2 of 2)" in text
+    assert f"paper/{FIRST} (1 of 3)" in text
     assert "4 of 4 runs linked from other benchmarks" in text
     directories = [Path("runs/benchmark/paper-quick") / name for name in (FIRST, SECOND)]
     traces = [sorted(directory.glob("runs/*/trace.parquet")) for directory in directories]
@@ -64,7 +64,13 @@ def test_from_the_command_line_to_the_page(capsys: pytest.CaptureFixture[str]) -
     assert "Reports: runs/benchmark/…/report.html" in text
     assert "Page: papers.md" in text
     page = Path("papers.md").read_text()
-    assert all(f"### {name}\n" in page for name in (FIRST, SECOND))
+    slugs = {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in re.findall("^#+ (.*)$", page, re.M)}
+    assert {FIRST, SECOND} < set(re.findall(r"\]\(#([^)]*)\)", page)) <= slugs
+    images = [f"{name}.png" for name in (FIRST, SECOND, ABLATION.replace("/", "-"))]
+    assert re.findall(r"\]\(papers/([^)]*)\)", page) == images
+    assert sorted(images) == sorted(path.name for path in Path("papers").iterdir())
+    assert "| bbr-acw | `bbr-acw` |" in page
+    assert "nan" not in page
 
     assert main([f"only={FIRST}", *SHORT]) == 0
     assert "4 of 4 runs are already done" in capsys.readouterr().out
@@ -72,7 +78,8 @@ def test_from_the_command_line_to_the_page(capsys: pytest.CaptureFixture[str]) -
 
 def test_failures_do_not_end_the_rest(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fake_engine, "FakeEngine", _Cursed)
-    assert main([f"only=[{FIRST},{SECOND}]", *SHORT]) == 1
+    empty_page("papers.md", Path())
+    assert main([f"only=[{FIRST},{SECOND}]", "write=papers.md", *SHORT]) == 1
     printed = capsys.readouterr()
     assert "2 runs failed" in printed.err
     for name in (FIRST, SECOND):
@@ -83,23 +90,17 @@ def test_failures_do_not_end_the_rest(capsys: pytest.CaptureFixture[str], monkey
         assert "not judged" in verdicts  # those of bbq
         counts = [str(verdicts.count(verdict)) for verdict in VERDICTS]
         assert line_of(printed.out, f"paper/{name}")[1:6] == [*counts, "1"]
+    assert Path("papers.md").read_text().count("**1 of 4 runs failed.**") == 2
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
-            ["only=[acw-latncy]"],
-            "unknown experiment 'paper/acw-latncy' (did you mean 'paper/acw-latency'?); known: paper/acd-sim",
-        ),
+        (["only=[acw-latncy]"], "unknown experiment 'paper/acw-latncy' (did you mean 'paper/acw-latency'?)"),
         (["only=[]"], "only must name at least one experiment, got []"),
         (["preset=long"], "preset must be one of quick, full, got 'long'"),
         (["preset=quick,full"], "preset=quick,full: give one value, not a sweep"),
         (["only=acw-latency", "benchmark.procs=1"], "Could not override 'benchmark.procs'"),
-        (
-            ["only=acw-latency", "benchmark.executor.workers=0"],
-            "executor.workers must be an integer >= 1 or null, got 0",
-        ),
     ],
 )
 def test_a_mistake_gets_one_message_and_runs_nothing(

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from bbrgym import Flow, Scenario
-from studies.papers.published import AXES, Paper, PublishedComparison, compare, load_paper
+from studies.papers.published import Paper, PublishedComparison, compare, load_paper
 
 NAMES = ["bbr", "bbq", "da-bbr", "bbr-acw"]
 TWO_FLOWS = Scenario(flows=(Flow(rtt_ms=10), Flow(rtt_ms=50)))
@@ -60,11 +60,6 @@ def test_a_value_has_its_mean_interval_and_ratio() -> None:
     assert row.ratio == pytest.approx(1.6)
     # With nothing to compare it with, nearness is for the reader to judge.
     assert (row.agrees, row.agreement) == (None, "-")
-
-
-def test_seeds_that_change_nothing_give_no_interval() -> None:
-    row = row_of(ENTRY, {"s": {"bbr": [0.8, 0.8, 0.8]}}, are_equal=True)
-    assert row.measured == "0.800"
 
 
 def test_a_value_is_judged_by_its_order_among_the_others() -> None:
@@ -135,12 +130,6 @@ def test_an_order_counts_all_pairs() -> None:
     assert (against.agreement, against.agrees) == ("no", False)
 
 
-def test_equal_means_are_in_no_order() -> None:
-    claim = {"metric": "link_jain", "scenario": "s", "order": ["bbr", "bbq"]}
-    row = row_of(claim, {"s": {"bbr": [0.5], "bbq": [0.5]}})
-    assert (row.measured, row.agreement) == ("bbr 0.500 = bbq 0.500", "no")
-
-
 def test_a_reduction_is_of_the_same_seeds() -> None:
     claim = {"metric": "link_drops", "scenario": "s", "competitor": "bbq", "as": "reduction", "against": "bbr"}
     # The seeds differ far more than the competitors: only as pairs do they show a reduction of a half.
@@ -171,13 +160,6 @@ def test_several_scenarios(over: str, value: float, word: str) -> None:
     row = row_of(claim, {"s": {"bbr": [0.1, 0.7]}, "t": {"bbr": [0.9, 0.7]}})
     assert row.value == pytest.approx(value)
     assert row.what == f"{word} link_jain of bbr, s, t"
-
-
-def test_the_largest_reduction_is_that_of_a_scenario() -> None:
-    claim = {"metric": "link_drops", "scenario": ["s", "t"], "competitor": "bbq", "over": "max", "value": 0.7}
-    results = results_of({"s": {"bbr": [10], "bbq": [1]}, "t": {"bbr": [100], "bbq": [99]}}, "link_drops")
-    row = row_of(claim | {"as": "reduction", "against": "bbr"}, results)
-    assert row.value == pytest.approx(0.9)
 
 
 def test_what_is_not_there_is_not_judged() -> None:
@@ -230,43 +212,6 @@ def test_a_reason_is_for_what_does_not_agree() -> None:
     assert row_of(claim | {"is": "above"}, results).because == ""
 
 
-@pytest.mark.parametrize(("value", "text"), [(2992.0, "2992"), (8.912, "8.91"), (0.0034, "0.00340"), (0.0, "0")])
-def test_numbers_have_three_figures(value: float, text: str) -> None:
-    assert row_of(ENTRY | {"metric": "link_drops"}, {"s": {"bbr": [value]}}, "link_drops").measured == text
-
-
-FULL: dict[str, Any] = {
-    "title": "A paper",
-    "reference": "Journal 1, 2",
-    "url": "https://example.org",
-    "where": "figure 1",
-    "stated": ["DropTail"],
-    "inferred": ["delay is RTT: it says so elsewhere"],
-    "figure": {"title": "lines", "x": "rtt_ratio", "y": "link_jain", "panel": "rate_mbps"},
-    "published": [
-        {"metric": "share[0]", "scenario": "s", "competitor": "bbr", "value": 0.1, "wording": "about a tenth"},
-        {"metric": "link_jain", "scenario": ["s", "t"], "competitor": "bbq", "is": "above", "value": 0.9},
-        {"metric": "true_loss", "scenario": "s", "competitor": "bbq", "as": "ratio", "against": "bbr", "value": 2},
-        {"metric": "link_jain", "scenario": "s", "competitor": "bbq", "value": 0.9, "over": "min"},
-        {"metric": "link_jain", "scenario": "t", "order": ["bbr", "bbq"], "because": "of that"},
-    ],
-}  # fmt: skip
-
-
-def test_a_paper_from_its_plain_form() -> None:
-    made = Paper.from_dict(FULL, dict.fromkeys(("s", "t"), TWO_FLOWS), NAMES)
-    assert (made.where, made.stated, len(made.published)) == ("figure 1", ("DropTail",), 5)
-    assert made.figure is not None
-    assert (made.figure.x, made.figure.y) == ("rtt_ratio", ("link_jain",))
-    assert (made.published[1].bound, made.published[2].form, made.published[3].over) == ("above", "ratio", "min")
-    assert made.published[1].scenarios == ("s", "t")
-
-
-def test_the_only_scenario_need_not_be_named() -> None:
-    made = paper({"metric": "link_jain", "order": NAMES}, scenarios=["s"])
-    assert made.published[0].scenarios == ("s",)
-
-
 FIGURE = {"title": "f", "x": "loss", "y": ["link_jain"]}
 SHARES = {"metric": "share[2]", "order": ["bbq", "bbr"]}
 
@@ -275,28 +220,19 @@ SHARES = {"metric": "share[2]", "order": ["bbq", "bbr"]}
     ("plain", "message"),
     [
         ({"published": [ENTRY | {"metric": "jain"}]}, r"unknown metric 'jain' \(did you mean 'link_jain'\?\); known: "),
-        ({"published": [ENTRY | {"metric": ""}]}, "a published entry has no metric"),
         ({"published": [ENTRY | {"scenario": "u"}]}, "the published link_jain: unknown scenario 'u'; known: s, t"),
         ({"published": [ENTRY | {"scenario": None}]}, "names no scenario, and there are several: s, t"),
-        ({"published": [ENTRY | {"competitor": "bbr9"}]}, r"unknown competitor 'bbr9' \(did you mean 'bbr'\?\)"),
-        ({"published": [ENTRY | {"competitor": None}]}, "either a value of a competitor or an order"),
-        ({"published": [ENTRY | {"value": "much"}]}, "a published entry: value must be a finite number, got 'much'"),
+        ({"published": [ENTRY | {"competitor": "bbr9"}]}, "unknown competitor 'bbr9'"),
         ({"published": [ENTRY | {"order": ["bbr", "bbq"]}]}, "either a value of a competitor or an order"),
-        ({"published": [ENTRY | {"is": "over"}]}, "unknown is 'over'.*; known: about, above, below"),
+        ({"published": [ENTRY | {"is": "over"}]}, "unknown is 'over'"),
         ({"published": [ENTRY | {"as": "ratio"}]}, "a reduction and a ratio are against a competitor"),
-        (
-            {"published": [ENTRY | {"valeu": 3}]},
-            r"a published entry: unknown key 'valeu' \(.*\); known: metric, scenario",
-        ),
-        ({"published": [ENTRY | {"wording": 3}]}, "a published entry has 3 in wording: it must be a text"),
+        ({"published": [ENTRY | {"wording": 3}]}, "3 in wording"),
         ({"published": {"metric": "link_jain"}}, "a paper has published=.*: it must be a list"),
         ({"published": [SHARES | {"scenario": "s"}]}, r"'share\[2\]', but the flows of its scenario are 0 to 1"),
         ({"figure": FIGURE | {"y": []}}, "a figure has no y"),
-        ({"figure": FIGURE | {"x": "rate"}}, r"unknown x 'rate' \(did you mean 'rate_mbps'\?\)"),
-        ({"figure": FIGURE | {"panel": "rate"}}, r"unknown panel 'rate' \(did you mean 'rate_mbps'\?\)"),
-        ({"figure": FIGURE | {"scenario": "u"}}, "the figure 'f': unknown scenario 'u'; known: s, t"),
+        ({"figure": FIGURE | {"x": "rate"}}, "unknown x 'rate'"),
         ({"figure": FIGURE | {"y": "share[2]"}}, r"'share\[2\]', but the flows of its scenario are 0 to 1"),
-        ({"authors": []}, "a paper: unknown key 'authors'; known: title, reference"),
+        ({"authors": []}, "a paper: unknown key 'authors'"),
         ({"stated": ["ns-3", {"buffer": "1 BDP"}]}, "in stated: it must be a text"),
     ],
 )
@@ -305,12 +241,3 @@ def test_a_mistake_is_refused_by_name(tmp_path: Path, plain: dict[str, Any], mes
     scenarios = dict.fromkeys(("s", "t"), TWO_FLOWS)
     with pytest.raises(ValueError, match=message):
         load_paper("x", scenarios, NAMES, tmp_path)
-
-
-def test_axes_of_a_scenario() -> None:
-    scenario = Scenario(rate_mbps=10, buffer_packets=125, loss=0.01, flows=(Flow(rtt_ms=10), Flow(rtt_ms=50)))
-    values = {"rtt_ratio": 5, "rtt_long_ms": 50, "loss": 0.01, "buffer_bdp": 2, "rate_mbps": 10, "n_flows": 2}
-    assert {axis: AXES[axis].value(scenario) for axis in values} == pytest.approx(values)
-    assert AXES["buffer_packets"].value(scenario) == 125
-    assert AXES["buffer_bdp"].value(Scenario()) == 1
-    assert AXES["buffer_bdp"].value(Scenario(buffer_bdp=0.5)) == 0.5

@@ -61,13 +61,6 @@ def test_environment_and_engine_do_the_same_work(engine: str) -> None:
             }
 
 
-def test_steps_are_of_a_busy_link() -> None:
-    """Packets are what a step costs: with gains that let the bandwidth's estimate fall it would cost nothing."""
-    with speed.same_episode(100.0, 100.0, 1, "native") as (_, step_engine):
-        busy = [step_engine().link_row()["utilisation"] for _ in range(600)]
-    assert sum(busy) > 0.95 * len(busy)
-
-
 @needs_ns3
 def test_what_ns3_costs_is_what_both_processes_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """Native has Python in the same process; ns-3's own must count too."""
@@ -99,17 +92,6 @@ def test_an_error_leaves_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(EngineError):
         speed.main(["--write", str(page)])
     assert page.read_text() == before
-
-
-@pytest.mark.parametrize(
-    ("row", "value", "expected"),
-    [
-        ((speed.STEPS, "native, 12 Mbit/s, 100 ms", "environment"), 1520.0, "2.0"),
-        ((speed.RESETS, "native, environment", "ms"), 0.5, "480 to 620"),
-    ],
-)
-def test_faster_is_above_one_for_rates_and_for_times(row: tuple[str, str, str], value: float, expected: str) -> None:
-    assert speed.times_faster(speed.Cell(*row), [value]) == expected
 
 
 def _recording(name: str, calls: list[tuple[str, int]]) -> Callable[[int], speed.Samples]:

@@ -136,6 +136,7 @@ def test_startup_ends_when_a_queue_builds(rate_mbps: float, rtt_ms: float, optio
         return seen["now_ms"][seen["mode"] == STARTUP].iloc[-1], seen["max_bandwidth_mbps"].max()
 
     end_of_bbr_ms, found_by_bbr = start(**never)
+    assert start(is_bbr_model=1)[0] == end_of_bbr_ms
     end_ms, found = start(**{key: value for key, value in never.items() if key != option})
     assert found == pytest.approx(found_by_bbr, rel=0.05)
     assert end_ms < end_of_bbr_ms - 500, "BBR waits for three rounds behind its own queue"

@@ -164,18 +164,17 @@ def test_losses_of_a_probe_do_not_set_the_lower_bounds_nor_does_any_without_the_
     assert math.isnan(rounds.metrics["bandwidth_lo_mbps"])
 
 
-def test_a_probe_stops_at_the_last_bound_and_repeats_if_nothing_was_lost():
-    rounds = Rounds(UP, **WITHOUT_PROBE_RTT)
+@both
+def test_a_probe_stops_at_the_last_bound_and_repeats_if_nothing_was_lost(name: str):
+    rounds = bbr_rounds.Rounds(name, UP, **WITHOUT_PROBE_RTT)
     rounds.round(in_flight=60, tx_in_flight=60, lost=3)
-    assert rounds.metrics["inflight_hi_packets"] == 60
-    rounds.until(UP)
-    rounds.round(in_flight=60)  # the amount of the last loss, below 1.25 BDP
+    rounds.until(UP, in_flight=40, tx_in_flight=40)
+    rounds.round(in_flight=60, tx_in_flight=50)
     assert rounds.phase == DOWN
-    rounds.round(in_flight=60)
-    rounds.round(in_flight=60)
-    assert rounds.phase in (REFILL, UP), "without a loss the next probe follows at once"
-    rounds.until(UP)
-    rounds.round(in_flight=62)
+    rounds.round(in_flight=50, tx_in_flight=50)
+    assert rounds.phase in (REFILL, UP), "without a loss the next probe follows at once, without a cruise"
+    rounds.until(UP, in_flight=50, tx_in_flight=50)
+    rounds.round(in_flight=60, tx_in_flight=50)
     assert rounds.phase == UP, "and goes beyond"
 
 

@@ -44,6 +44,9 @@ def test_a_probe_that_loses_more_than_two_per_cent_sets_the_bound_to_where_the_l
     assert rounds.metrics["inflight_hi_packets"] == pytest.approx(97 + 0.02 * 97 / 0.98, abs=0.01)
     assert rounds.phase == DOWN
     assert rounds.metrics["max_bandwidth_mbps"] == pytest.approx(9.6, rel=0.05), "a loss does not reduce the bandwidth"
+    bound = rounds.metrics["inflight_hi_packets"]
+    rounds.round(in_flight=60, tx_in_flight=80, lost=4)
+    assert rounds.metrics["inflight_hi_packets"] == bound, "once per probe"
 
 
 def test_losses_from_before_the_probe_count_towards_its_threshold() -> None:
@@ -60,17 +63,6 @@ def bounded_probe() -> bbr_rounds.Rounds:
     rounds.until(UP, in_flight=40, tx_in_flight=40)
     assert rounds.metrics["inflight_hi_packets"] == pytest.approx(58.2, abs=0.1)
     return rounds
-
-
-def test_a_probe_stops_at_the_last_bound_and_repeats_if_nothing_was_lost() -> None:
-    rounds = bounded_probe()
-    rounds.round(in_flight=59, tx_in_flight=50)
-    assert rounds.phase == DOWN
-    rounds.round(in_flight=50, tx_in_flight=50)
-    assert rounds.phase == REFILL, "without a cruise"
-    rounds.until(UP, in_flight=50, tx_in_flight=50)
-    rounds.round(in_flight=59, tx_in_flight=50)
-    assert rounds.phase == UP, "and goes beyond"
 
 
 def test_a_bound_that_limits_the_probe_is_no_plateau() -> None:

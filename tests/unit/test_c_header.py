@@ -25,7 +25,7 @@ from bbrgym.baselines.policy_file import REFERENCE
 from bbrgym.baselines.registry import defaults
 from bbrgym.cli import main
 from bbrgym.envs.columns import FLOW_COLUMNS
-from bbrgym.envs.observation import FEATURES, GAIN_COLUMNS, PREFERENCE, History, tabulate
+from bbrgym.envs.observation import FEATURES, PREFERENCE, History, tabulate
 
 STRICT = ("-Wall", "-Wextra", "-Werror", "-pedantic", "-Wshadow", "-Wconversion", "-ffp-contract=off")
 RUN = """
@@ -148,14 +148,9 @@ def test_it_says_what_the_policy_is_and_how_often_it_decides(tmp_path: Path) -> 
     ):
         write_c_header(agent.stored, tmp_path / "mine.h")
         text = (tmp_path / "mine.h").read_text()
-        about, _, code = text.partition("*/")
-        about, code = " ".join(about.replace(" *", " ").split()), " ".join(code.split())
+        about = " ".join(text.partition("*/")[0].replace(" *", " ").split())
         assert all(f"{name}: {value}" in about for name, value in facts(agent.stored).items())
         assert interval is None or interval in text
-        for feature in (FEATURES[name] for name in agent.spec.observation.features):
-            assert f"/* {feature.meaning} */ static inline double mine_{feature.name}(" in code
-            for column in {*feature.columns} - {*GAIN_COLUMNS, PREFERENCE}:
-                assert f"/* {FLOW_COLUMNS[column]} */ double {column};" in code
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

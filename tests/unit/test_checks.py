@@ -32,12 +32,9 @@ from bbrgym.executors import EXECUTORS
          "unknown algorithm 'bbr9' (did you mean 'bbr'?); known: bbr, cubic"),
         (check_number, ("rate_mbps", -1), {"above": 0}, "rate_mbps must be > 0, got -1"),
         (check_number, ("x", math.inf), {"at_least": 0}, "x must be a finite number >= 0, got inf"),
-        (check_number, ("x", "3"), {}, "x must be a finite number, got '3'"),
         (check_number, ("x", 0), {"above": 0, "or_none": True}, "x must be > 0 or null, got 0"),
         (check_number, ("warmup", 1.5), {"at_least": 0, "below": 1}, "warmup must be in [0, 1), got 1.5"),
-        (check_integer, ("n", 0), {"at_least": 1}, "n must be an integer >= 1, got 0"),
         (check_integer, ("n", 2.5), {"at_least": 1}, "n must be an integer >= 1, got 2.5"),
-        (check_integer, ("n", 1e6), {"at_most": 100}, "n must be an integer <= 100, got 1000000.0"),
         (check_integer, ("seed", -1), {"at_least": 0, "below": 2**31},
          "seed must be an integer in [0, 2**31), got -1"),
         *[

@@ -85,13 +85,7 @@ def test_every_command_names_the_extra(most: int | None) -> None:
 
 def test_every_optional_package_has_its_extra() -> None:
     extras = set(metadata.metadata("bbrgym").get_all("Provides-Extra") or ()) - {"all"}
-    without_command = {
-        "ns3",
-        "multi",
-        "dask",
-        "storage",
-        "postgresql",
-    }  # engines, environments, settings of a benchmark
+    without_command = {"ns3", "multi", "dask", "storage", "postgresql"}  # engines, environments, settings
     assert {extra_of(package) for _, packages in COMMANDS.values() for package in packages} == extras - without_command
     assert (extra_of("pettingzoo"), extra_of("stable_baselines3"), extra_of("numpy")) == ("multi", "train", None)
     assert extra_of("upath") == "storage"

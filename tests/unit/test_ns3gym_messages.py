@@ -99,16 +99,6 @@ def test_doubles_of_an_action_go_as_floats_and_are_taken_as_either() -> None:
         assert_equal(unpack_data(space, container), np.array([1.25, 2.0]))
 
 
-def test_extensions_are_beyond_the_stock_numbers() -> None:
-    expected = {
-        pb.SimInitAck: {"scenario", "seed", "policies"},
-        pb.EnvStateMsg: {"error", "timing"},
-        pb.EnvActMsg: {"step_ns"},
-    }
-    for message, names in expected.items():
-        assert {field.name for field in message.DESCRIPTOR.fields if field.number >= 100} == names
-
-
 @pytest.mark.parametrize(("space", "value"), EVERY_FORM, ids=[str(space) for space, _ in EVERY_FORM])
 def test_spaces_and_values_come_back(space: spaces.Space[Any], value: Any) -> None:
     description = pb.SpaceDescription.FromString(pack_space(space, "name").SerializeToString())

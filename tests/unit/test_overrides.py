@@ -48,7 +48,6 @@ def test_a_mistaken_key_or_choice_is_answered_with_the_right_one() -> None:
     single = "scenario=single"  # the default takes long to compose
     for override, start in {
         "train.totl_steps=1": "unknown key 'totl_steps' in train (did you mean train.total_steps?); known: total_steps",
-        "trian.totl_steps=1": "unknown key 'trian' (did you mean train.total_steps?)",
         "total_steps=1": "unknown key 'total_steps' (did you mean train.total_steps?)",
         "agnt=sac": "unknown key 'agnt' (did you mean agent?)",
         "agent=sca": "unknown agent 'sca' (did you mean 'sac'?); known: cma, ppo, sac",

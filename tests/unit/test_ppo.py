@@ -20,6 +20,7 @@ from bbrgym.agents.inputs import measure_inputs
 from bbrgym.agents.policy import Agent
 from bbrgym.agents.ppo import PPO
 from bbrgym.agents.train import resume
+from bbrgym.envs.engine import EngineError
 from bbrgym.envs.episode import EpisodeSpec
 
 pytestmark = pytest.mark.usefixtures("no_figures")
@@ -185,3 +186,29 @@ def test_the_scale_of_returns() -> None:
         for returns in ([1.0, 3.0], [5.0, 7.0]):
             scale = scale.updated(np.array(returns, np.float32))
     assert (scale.mean, scale.std) == (4.0, pytest.approx(math.sqrt(5.0)))
+
+
+# What standardises inputs is measured before learning (agents/inputs.py).
+
+DRAWN: dict[str, Any] = {
+    "duration_s": {"uniform": [1.0, 2.0]},
+    "flows": [{"algorithm": "agent"}, {"algorithm": "agent", "start_s": 0.5}],
+}
+
+
+def measured(engine: str, **options: Any) -> np.ndarray[Any, Any]:
+    spec = EpisodeSpec(DRAWN, engine=engine, engine_options=options)
+    return np.stack(measure_inputs(spec, [np.random.default_rng(seed) for seed in range(3)]))
+
+
+def test_an_engine_without_rollouts_measures_the_same() -> None:
+    mean, scale = measured("fake")
+    np.testing.assert_array_equal([mean, scale], measured("native"))
+    assert np.isfinite(mean).all()
+    assert (scale != 1.0).sum() > len(scale) / 2
+
+
+def test_what_follows_a_failure_does_not_count() -> None:
+    assert np.isfinite(measured("fake", fail_at_step=5)).all()
+    with pytest.raises(EngineError, match="fails in step 1, as it was told to"):
+        measured("fake", fail_at_step=1)

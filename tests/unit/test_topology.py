@@ -69,26 +69,3 @@ def test_acknowledgements_limit_the_forward_rate(native: Engine, algorithm: str)
     few = bbrgym.simulate(dataclasses.replace(scenario, reverse_buffer_packets=5), native, 1)
     # Where ACKs are dropped, each of the others acknowledges more.
     assert flow_column(few, "delivery_rate_mbps")[20:, 0].mean() > 5
-
-
-def test_aimd_in_a_parking_lot_is_between_proportional_and_max_min_fairness(native: Engine) -> None:
-    """With independent losses at a rate p of one hop, a flow of two has 2 p, and AIMD's rate goes with 1 / sqrt(p).
-
-    So the share of the long flows would be 1 / (1 + sqrt 2) = 0.41, between that of proportional fairness, 1/3, and
-    that of max-min fairness, 1/2 (Massoulié and Roberts 1999). Droptail drops several packets of a flow at once, which
-    costs it one halving: the share is larger, 0.45.
-    """
-    flows = tuple(
-        Flow("newreno", rtt_ms=60 + 3 * i, start_s=0.1 * i, path=path)
-        for i in range(5)
-        for path in ("forward", "first", "second")
-    )
-    scenario = Scenario(rate_mbps=40, buffer_packets=60, second_rate_mbps=40, second_buffer_packets=60, duration_s=40,
-                        flows=flows)  # fmt: skip
-    trace = bbrgym.simulate(scenario, native, 1)
-    rates = [flow.throughput_mbps for flow in trace.summary(after_s=10).flows]
-    for utilisation in ("utilisation", "second_utilisation"):
-        assert link_column(trace, utilisation)[100:].mean() > 0.9
-    long, first, second = (sum(rates[hop::3]) for hop in range(3))
-    for cross in (first, second):
-        assert 1 / 3 < long / (long + cross) < 0.48

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bbrgym import Flow, Scenario, _controllers, _native, _testing
+from bbrgym import Flow, Scenario, _native, _testing
 from bbrgym.envs.columns import FLOW_COLUMNS
 
 MS = 1_000_000
@@ -843,18 +843,6 @@ def test_marks_are_counted_and_the_first_one_in_a_row_is_acknowledged_at_once():
     assert must_ack == [True, False, True, True, False, True, False, True]
 
 
-@given(order=st.permutations(range(12)))
-@settings(max_examples=100, deadline=None, derandomize=True)
-def test_ranges_are_the_newest_runs_of_what_has_come(order: list[int]):
-    receiver = _testing.Receiver()
-    come: set[int] = set()
-    for number in order:
-        receiver.on_packet(0, number, number, PACKET)
-        come.add(number)
-        lows, highs = (sorted((n for n in come if n + step not in come), reverse=True) for step in (-1, 1))
-        assert receiver.write_ack() == list(zip(lows, highs, strict=True))  # 12 numbers have at most 6 runs
-
-
 # Both ends, over a path that loses, delays and reorders in both directions
 
 
@@ -995,16 +983,6 @@ def test_all_bytes_arrive_once_and_in_order_over_any_path(
     pipe.run()
     assert sum(pipe.segments.values()) == size
     check_told(told, sender)
-
-
-@pytest.mark.parametrize("name", sorted(_controllers.controllers()))
-@given(size=st.integers(1, 80 * PACKET), loss=LOSSES, jitter_ms=st.sampled_from([0.0, 5.0]), seed=st.integers(0, 2**32))
-@settings(max_examples=8, deadline=None, derandomize=True)
-def test_all_bytes_arrive_with_any_controller(name: str, size: int, loss: float, jitter_ms: float, seed: int):
-    sender = _testing.Sender(name, initial_rtt=20 * MS, seed=seed, size_bytes=size)
-    pipe = Pipe(sender, seed, loss, jitter_ms)
-    pipe.run()
-    assert sum(pipe.segments.values()) == size
 
 
 def test_without_loss_nothing_is_lost_repeated_or_probed():

@@ -1,23 +1,18 @@
 // Controllers, a policy, and the estimators.
 
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/array.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
-#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <ctime>
-#include <limits>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <vector>
 
 #include "baselines/cc/extra_acked.h"
@@ -58,18 +53,6 @@ nb::dict MetricsByName(const Metrics& metrics) {
 
 std::shared_ptr<const PolicyNetwork> ParsePolicy(const nb::bytes& bytes) {
   return PolicyNetwork::Parse(std::string_view(bytes.c_str(), bytes.size()));
-}
-
-PolicyColumns ColumnsByName(const std::map<std::string, double>& values) {
-  PolicyColumns columns;
-  for (const auto& [name, value] : values) {
-    const auto& known = PolicyColumnsByName();
-    const auto found =
-        std::find_if(known.begin(), known.end(), [&](const auto& column) { return name == column.first; });
-    if (found == known.end()) throw std::invalid_argument("unknown column '" + name + "'");
-    columns.*found->second = value;
-  }
-  return columns;
 }
 
 double TimeDecision(const nb::bytes& bytes, std::int64_t repeats) {
@@ -176,25 +159,6 @@ void BindPolicy(nb::module_& m) {
         return names;
       },
       "Return the columns of a flow's row that the features of a policy can be made of.");
-  m.def(
-      "policy_observation",
-      [](const nb::bytes& bytes, const std::map<std::string, double>& columns) {
-        const auto policy = ParsePolicy(bytes);
-        PolicyNetwork::Memory memory = policy->MakeMemory();
-        policy->Observe(ColumnsByName(columns), memory);
-        return memory.observation;
-      },
-      "policy"_a, "columns"_a,
-      "Return the observation after the first step of a flow. Missing columns are NaN. Raises ValueError.");
-  m.def(
-      "policy_gains",
-      [](const nb::bytes& bytes, const std::array<float, 2>& action, double bdp_packets) {
-        const Gains gains =
-            ParsePolicy(bytes)->gain_map().ToGains({.cwnd = action[0], .pacing = action[1]}, bdp_packets);
-        return std::tuple(gains.cwnd, gains.pacing);
-      },
-      "policy"_a, "action"_a, "bdp_packets"_a = std::numeric_limits<double>::quiet_NaN(),
-      "Return the cwnd_gain and pacing_gain that an action means.");
   m.def(
       "policy_interval",
       [](const nb::bytes& bytes, Nanoseconds min_rtt) { return ParsePolicy(bytes)->Interval(min_rtt); }, "policy"_a,

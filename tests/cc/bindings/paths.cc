@@ -77,14 +77,13 @@ void BindPaths(nb::module_& m) {
              const Nanoseconds next = paths.NextEvent();
              return next == kNever ? std::nullopt : std::optional(next);
            })
-      .def("start_step", &Paths::StartStep, "now"_a)
       .def(
           "row",
           [](Paths& paths, Nanoseconds now) {
             const auto values = ValuesOf(paths.GetRow(now));
             return std::vector<double>(values.begin(), values.end());
           },
-          "now"_a, "Return LINK_COLUMNS since `start_step`.");
+          "now"_a, "Return LINK_COLUMNS since the beginning.");
 }
 
 }  // namespace bbrgym
