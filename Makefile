@@ -90,6 +90,10 @@ sanitize:
 	cmp build/stress-address.sum build/stress-thread.sum
 	cmp build/stress-address.sum build/stress-pattern.sum
 
+# Long runs with random numbers of their own (tests/stress). ARGS has more arguments; they print their seed.
+storm: setup
+	PYTHONPATH=tests $(BIN)/python -m stress.storm $(ARGS)
+
 # More damaged input than `make test` gives.
 FUZZ ?= 20
 fuzz: setup

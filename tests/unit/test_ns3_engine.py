@@ -117,17 +117,6 @@ def test_a_reset_replaces_a_worker_that_died_between_episodes(
 
 
 @needs_ns3
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_worker_that_is_dead_or_stopped_can_be_closed(number: signal.Signals) -> None:
-    engine = Ns3Engine()
-    engine.reset(SCENARIO, 1)
-    pid = worker_pid(engine)
-    os.kill(pid, number)
-    engine.close()
-    assert not is_running(pid)
-
-
-@needs_ns3
 def test_a_worker_that_does_not_start_is_an_error_that_names_the_limit(
     engine: Ns3Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

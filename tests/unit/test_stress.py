@@ -1,16 +1,101 @@
-"""Damaged inputs, and the mutants that nobody can tell from the original (tests/stress)."""
+"""The stress commands find what they look for: injected leaks, hangs, crashes and wrong results (tests/stress)."""
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import random
+import signal
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from stress import mutants
+from stress import mutants, storm
+from stress.forms import Form
+from stress.resources import Watch
 from stress.targets import TARGETS
+
+from bbrgym.envs.engine import EngineError
+from bbrgym.processes import ChildProcess
+
+
+@pytest.fixture
+def watch(tmp_path: Path) -> Iterator[Watch]:
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    watch = Watch(folder)
+    gc.freeze()  # Watch collects garbage often, which costs much where other tests have imported much
+    yield watch
+    gc.unfreeze()
+    watch.stop()
+
+
+class Sound(Form):
+    """An environment whose worker does nothing; every subclass has a defect."""
+
+    def _make(self) -> None:
+        self._worker: ChildProcess | None = None
+
+    def _reset(self, seed: int) -> bytes:
+        if self._worker is None or self._worker.is_over():
+            self.close()
+            self._worker = ChildProcess(["sleep", "600"], is_guarded=False)
+        return b"state"
+
+    def step(self) -> bytes:
+        if self._worker is None or self._worker.is_over():
+            raise EngineError("the worker is dead")
+        return b"state"
+
+    def close(self) -> None:
+        if self._worker is not None:
+            self._worker.end()
+            self._worker = None
+
+
+class LeavesFile(Sound):
+    def close(self) -> None:
+        Path(os.environ["TMPDIR"], f"left-{time.monotonic_ns()}").touch()
+        super().close()
+
+
+class HangsAfterKill(Sound):
+    def _reset(self, seed: int) -> bytes:
+        if self._worker is not None and self._worker.is_over():
+            time.sleep(0.5)
+        return super()._reset(seed)
+
+
+class IsNeverTheSame(Sound):
+    def step(self) -> bytes:
+        return super().step() + os.urandom(4)
+
+
+@pytest.mark.parametrize(
+    ("form", "rule"),
+    [
+        (Sound, None),
+        (LeavesFile, "left"),
+        (HangsAfterKill, "limit"),
+        (IsNeverTheSame, "result"),
+    ],
+)
+def test_a_storm_finds(form: type[Form], rule: str | None, watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storm, "PHASES", ("idle",))
+    monkeypatch.setattr(storm, "SIGNALS", (signal.SIGKILL,) * 4)
+    # A defect shows after this time; a sound form has as long as a busy machine may need.
+    slack_s = 300.0 if rule is None else 0.25
+    found = storm.Storm(3, storm.Limits(timeout_s=0.0, start_s=0.0, slack_s=slack_s), {"form": form}, watch)
+    found.run(0)
+    rules = {rule for rule, _ in found.report.violations}
+    assert rules == set() if rule is None else rule in rules
+    assert sum(found.report.kills.values()) == 1
+
+
+# --- damaged input ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -37,6 +122,9 @@ def test_what_reads_input_survives_damaged_ones(name: str, inputs: int, tmp_path
             except target.allowed as error:
                 reason = str(error)
             assert reason, "a refusal must say why"
+
+
+# --- mutants ----------------------------------------------------------------------------------------------------------
 
 
 def test_judged_mutants_say_why_and_still_exist() -> None:
