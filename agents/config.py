@@ -98,7 +98,6 @@ class SearchConfig:
     algorithm: str = "cma"
     population: int = 20
     sigma: float = 0.5
-    sigma_half_life: float | None = None
     scenarios: int = 16
     fitness: str = "fair_power"
     warmup: float = 0.4
@@ -113,7 +112,6 @@ class SearchConfig:
         keep_integers(self, "scenarios", prefix="agent.", at_least=1)
         keep_integers(self, "diagonal_above", prefix="agent.", at_least=0)
         check_number("agent.sigma", self.sigma, above=0)
-        check_number("agent.sigma_half_life", self.sigma_half_life, above=0, or_none=True)
         check_number("agent.warmup", self.warmup, at_least=0, below=1)
         check_number("agent.init_std", self.init_std, at_least=0)
         check_name("agent.fitness", self.fitness, FITNESSES)

@@ -182,11 +182,7 @@ class WeightSearch(Learner):
         )
 
     def _ask(self) -> list[Weights]:
-        generation, half_life = len(self._fitness), self._config.sigma_half_life
-        if half_life is not None:
-            # Where the fitness is noisy it hardly falls by itself, and the mean stays where neighbours are good too.
-            self._search.sigma = min(self._search.sigma, self._config.sigma * 2.0 ** (-generation / half_life))
-        self._random.rng = self._rng(_SAMPLES, generation)
+        self._random.rng = self._rng(_SAMPLES, len(self._fitness))
         candidates: list[Weights] = self._search.ask()
         return candidates
 
