@@ -1,4 +1,4 @@
-"""The command line: `bbrgym train|evaluate|benchmark|report|export|import|demo|send|receive|ns3|ui`."""
+"""The command line: `bbrgym train|evaluate|benchmark|report|export|import|demo|send|receive|header|ns3|ui`."""
 
 from __future__ import annotations
 
@@ -384,6 +384,15 @@ def _call(module: str, function: str, *arguments: Any) -> Any:
     return getattr(import_module(f"bbrgym.{module}"), function)(*arguments)
 
 
+def _header(arguments: list[str]) -> int:
+    from bbrgym.baselines.controller_file import HEADER
+
+    if arguments:
+        raise ValueError(f"bbrgym header takes no arguments, got {' '.join(arguments)}")
+    print(HEADER)
+    return 0
+
+
 def _ui(arguments: list[str]) -> int:
     import argparse
 
@@ -639,6 +648,12 @@ COMMANDS: dict[str, Command] = {
             "--json            print one JSON document at the end of each flow",
         ),
         examples=("bbrgym receive --once", "bbrgym receive --host 0.0.0.0 --port 5201"),
+    ),
+    "header": Command(
+        "print where the header of controllers in C lies",
+        _header,
+        "A C file that defines what bbrgym_controller.h describes is a controller (docs/score.md). It is compiled with "
+        'cc -I"$(dirname "$(bbrgym header)")".',
     ),
     "ns3": Command(
         "act as an ns3-gym simulation, for any agent that speaks its protocol",
