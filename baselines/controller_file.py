@@ -31,13 +31,15 @@ def compile_controller(path: Path | str) -> Path:
     code, loading what is returned does. `CC` in the environment names another compiler than `cc`.
 
     Args:
-        path: the file, with the suffix .c.
+        path: the file, with the suffix .c. A shared object, with the suffix .so, is returned as it is.
 
     Raises:
         FileNotFoundError: there is no such file.
         ValueError: it has another suffix, is not valid C, or there is no compiler; the message has what it printed.
     """
     source = Path(path).expanduser()
+    if source.suffix == ".so":
+        return source
     if source.suffix != ".c":
         raise ValueError(f"a controller file must be C and end with .c, got '{source}'")
     if not source.is_file():

@@ -67,7 +67,7 @@ PLACES: Final[dict[str, tuple[str, ...]]] = {
     "reference": ("bbrgym.baselines.policy_file:REFERENCE", "bbrgym.agents.policy:REFERENCE"),
     "compose_league": ("studies.league.suites:compose_league",),
     "run_league": ("studies.league.suites:run_league", "bbrgym.baselines.league_suites:run_league"),
-    "scores": ("studies.league.scores:scores", "bbrgym.baselines.league_scores:scores"),
+    "scores": ("bbrgym.benchmark.scores:scores", "bbrgym.baselines.league_scores:scores"),
 }
 
 
