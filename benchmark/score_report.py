@@ -177,7 +177,7 @@ def _rows(score: Score, has_intervals: bool = True) -> list[list[str]]:
     return [
         [
             f"> {name}" if name == score.name else name,
-            score.value.text(".3f") if name == score.name else "",
+            text(score.value, ".3f") if name == score.name else "",
             power[name].text(_FORMS["fair_power"]),
             *(text(_of(score, name, column), form) for column, form in _FORMS.items() if column != "fair_power"),
             *(text(estimate(score.harms[victim][name]), ".2f") if victim in score.harms else "-" for victim in VICTIMS),
@@ -206,7 +206,7 @@ def _rfc_rows(score: Score) -> list[list[str]]:
 def _print(console: Console, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     printed = Table(box=SIMPLE_HEAD, pad_edge=False)
     for heading in headings:
-        printed.add_column(heading)
+        printed.add_column(heading, no_wrap=heading in ("", "fair power"))
     for row in rows:
         printed.add_row(*map(escape, row), style="bold" if row[0].startswith("> ") else None)
     console.print(printed)

@@ -129,3 +129,10 @@ def test_a_python_callable_steers_and_writes_no_file(sandbox: Sandbox, tmp_path:
     assert "the callable chose (nan, 1.0) at 0 s" in result("bad").results[0]["error"]
     assert "there is no callable 'mine:other'" in result("other").results[0]["error"]
     assert not Path("beside.txt").exists()
+
+
+def test_the_page_has_what_hostile_files_get():
+    page = (EXAMPLES.parent / "docs" / "score.md").read_text(encoding="utf-8")
+    for kind in HOSTILE:
+        said = (SAYS[kind] or "none").removeprefix("flows[0]: ").removesuffix(" at ").replace("2 s", "20 s")
+        assert f"| {kind} | {said}" in page

@@ -24,10 +24,10 @@ from bbrgym.benchmark.plan import Competitor
 from bbrgym.benchmark.sandboxed import Sandbox
 from bbrgym.benchmark.score import Score, score_candidate
 from bbrgym.cli import main
+from examples import search
 from studies.league.suites import compose_league
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-SHORT = dict.fromkeys(("typical", "wide"), 1)
 
 
 @pytest.fixture(scope="module")
@@ -258,6 +258,13 @@ def test_the_fitness_is_picklable_and_runs_in_other_processes():
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         there = pool.submit(_fitness, candidate).result()
     assert 0 < there <= 1
+
+
+def test_the_example_of_a_search_finds_parameters_within_the_bounds_of_its_file():
+    found = search.search(0.01)
+    assert found.keys() == search.BOUNDS.keys()
+    assert all(low <= found[name] <= high for name, (low, high) in search.BOUNDS.items())
+    assert 0 < bbrgym.score(search.FILE, found, scenarios=3) <= 1
 
 
 def _fitness(candidate: Candidate) -> float:
