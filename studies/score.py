@@ -50,7 +50,7 @@ def block(scores: Sequence[Score], league: Mapping[str, float]) -> str:
         league: fair power by algorithm.
     """
     power = scores[0].table["fair_power"].droplevel("seed").unstack("competitor").drop(columns=scores[0].name)
-    own = {name: estimate(_ratios(power, name)) for name in power}
+    own = {str(name): estimate(_ratios(power, str(name))) for name in power}
     for score in scores:
         own[score.candidate.what.rpartition("/")[2]] = score.value
     order = sorted(own, key=lambda name: -own[name].value)
