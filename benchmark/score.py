@@ -49,6 +49,9 @@ WORST: Final = 3
 _CHUNK: Final = 8
 """How many scenarios of a candidate a process runs: a crash costs the others a second run, one by one."""
 
+_SECONDS_ALONE: Final = 5.0
+"""How long one of these may take: fifty times what it needs."""
+
 _MOST_FAILURES: Final = 3
 """After so many scenarios that end the process, the candidate's others are not run."""
 
@@ -311,7 +314,7 @@ def _one_by_one(sandbox: Sandbox, candidate: Candidate, draws: Sequence[Draw], r
         if sum("error" in one for one in found) >= _MOST_FAILURES:
             found.append({"error": _NOT_RUN})
             continue
-        (one,) = sandbox.run([_job(candidate, [draw], SECONDS / _CHUNK)])
+        (one,) = sandbox.run([_job(candidate, [draw], _SECONDS_ALONE)])
         found.append(one.results[0] if one.results else {"error": one.error or reply.error})
     return found
 

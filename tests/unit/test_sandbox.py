@@ -134,5 +134,5 @@ def test_a_python_callable_steers_and_writes_no_file(sandbox: Sandbox, tmp_path:
 def test_the_page_has_what_hostile_files_get():
     page = (EXAMPLES.parent / "docs" / "score.md").read_text(encoding="utf-8")
     for kind in HOSTILE:
-        said = (SAYS[kind] or "none").removeprefix("flows[0]: ").removesuffix(" at ").replace("2 s", "20 s")
+        said = (SAYS[kind] or "none").removeprefix("flows[0]: ").removesuffix(" at ").replace("2 s", "5 s")
         assert f"| {kind} | {said}" in page
