@@ -11,13 +11,12 @@ import numpy.typing as npt
 
 from bbrgym._native import took_part
 from bbrgym.agents.config import SearchConfig
-from bbrgym.envs.columns import FLOW_COLUMNS
 from bbrgym.envs.engine import whole_nanoseconds
 from bbrgym.envs.engine_batch import EngineBatch, RolloutBatch
 from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.envs.reward import CONDITIONS, RewardContext, conditions_of
 from bbrgym.envs.scenario import Scenario
-from bbrgym.envs.sharing import FairShares, Sharing
+from bbrgym.envs.sharing_meter import SharingMeter
 
 Array = npt.NDArray[np.float64]
 
@@ -77,7 +76,7 @@ class CandidateRuns:
     def _make_meter(self, scenarios: Sequence[Scenario], repeats: int) -> _Meter:
         if self._config.fitness == "reward":
             return _RewardMeter(scenarios, repeats, self._spec)
-        return _FairPowerMeter(scenarios, repeats, self._config.warmup)
+        return _FairPowerMeter([one for one in scenarios for _ in range(repeats)], self._config.warmup)
 
     def close(self) -> None:
         """End the engines."""
@@ -113,50 +112,20 @@ class _Meter(Protocol):
         ...
 
 
-class _FairPowerMeter(_Meter):
-    """Fair power (`Sharing.fair_power`) of all flows of the link, competitors included, after a warm-up.
+class _FairPowerMeter(SharingMeter):
+    """Fair power (`Sharing.fair_power`) of all flows of the link, competitors included.
 
     The delay counts as the agents prefer (`delay_weight`), once by default.
-
-    Steps are as long as the warm-up, so that one ends with it.
     """
 
-    def __init__(self, scenarios: Sequence[Scenario], repeats: int, warmup: float) -> None:
-        self._warmup = warmup
-        self._shares = [shares for each in scenarios for shares in [FairShares.of(each, warmup)] * repeats]
-        self._measured_s = np.array([warmup * each.duration_s for each in scenarios]).repeat(repeats)
-        self._begin_s = np.zeros(len(self._shares))
-        self._delay_weights = np.array([delay_weight(each) for each in scenarios]).repeat(repeats)
-        shape = len(self._shares), max(len(each.flows) for each in scenarios)
-        self._active_s, self._received, self._delivered, self._rtt_ms = (np.zeros(shape) for _ in range(4))
-
-    def step_ms(self, scenario: Scenario) -> float:
-        return 1e3 * scenario.duration_s * (self._warmup or 1.0)
-
-    def read(self, engines: EngineBatch, running: npt.NDArray[np.intp]) -> None:
-        begin_s, end_s = self._begin_s[running], engines.time_s[running]
-        self._begin_s[running] = end_s
-        is_measured = begin_s >= self._measured_s[running] - 1e-6  # a step's length is rounded to ns
-        index, lengths_s = running[is_measured], (end_s - begin_s)[is_measured]
-        rows = np.nan_to_num(engines.flows[index, : self._received.shape[1]])
-        delivered = rows[..., _DELIVERED]
-        self._active_s[index] += rows[..., _IS_ACTIVE] * lengths_s[:, np.newaxis]
-        self._received[index] += rows[..., _RECEIVED]
-        self._delivered[index] += delivered
-        self._rtt_ms[index] += rows[..., _RTT] * delivered
+    def __init__(self, scenarios: Sequence[Scenario], warmup: float) -> None:
+        super().__init__(scenarios, warmup)
+        weights = {scenario: delay_weight(scenario) for scenario in dict.fromkeys(scenarios)}
+        self._delay_weights = [weights[scenario] for scenario in scenarios]
 
     def fitness(self) -> Array:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            throughputs_mbps = self._received * 8e-6 / self._active_s
-            rtts_ms = self._rtt_ms / self._delivered
-        received = self._received.sum(axis=1).tolist()
-        measured = zip(self._shares, throughputs_mbps, rtts_ms, received, self._delay_weights, strict=True)
-        return np.array(
-            [
-                Sharing.of(fair, throughput[: len(fair.mbps)], rtt[: len(fair.mbps)], payload).fair_power_at(weight)
-                for fair, throughput, rtt, payload, weight in measured
-            ]
-        )
+        runs = zip(self.sharings(), self._delay_weights, strict=True)
+        return np.array([run.fair_power_at(weight) for run, weight in runs])
 
 
 class _RewardMeter(_Meter):
@@ -184,7 +153,4 @@ class _RewardMeter(_Meter):
         return self._total / np.maximum(self._count, 1)
 
 
-_IS_ACTIVE, _RECEIVED, _DELIVERED, _RTT = map(
-    FLOW_COLUMNS.index, ("is_active", "received_bytes", "delivered_packets", "rtt_mean_ms")
-)
 _DELAY_WEIGHT = CONDITIONS.index("delay_weight")

@@ -1,1 +1,1 @@
-"""The congestion controllers: C++ (`cc`), their names and parameters (`registry`), a policy's files (`policy_file`)."""
+"""The congestion controllers: C++ (`cc`), `registry` of names, and files: `policy_file`, `controller_file` (C)."""

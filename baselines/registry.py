@@ -45,6 +45,9 @@ LINUX_COMPARATORS: Final[dict[str, str]] = {
 COMPARATORS: Final[dict[str, str]] = NS3_COMPARATORS | LINUX_COMPARATORS
 """Algorithms that engines bring with them, unchanged. They take no parameters here."""
 
+FILE: Final = "file"
+"""The algorithm of a flow that runs a controller in C (`baselines.controller_file`)."""
+
 OURS: Final = ("agent", "policy", "bbr-backlog")
 """Controllers that no paper or standard describes: they are this project's own."""
 
@@ -52,6 +55,7 @@ _CONTROLLERS: Final = _controllers.controllers()
 _DEFAULTS: Final[dict[str, dict[str, float]]] = {
     **{name: _controllers.defaults(name) for name in _CONTROLLERS},
     **{name: {} for name in COMPARATORS},
+    FILE: {},
 }
 
 
@@ -61,7 +65,7 @@ def controllers() -> dict[str, str]:
 
 
 def defaults(algorithm: str) -> dict[str, float]:
-    """Return the parameters of an algorithm with their default values, {name: value}.
+    """Return the parameters of an algorithm with their default values, {name: value}; those of `file` are not known.
 
     Raises:
         ValueError: there is no such algorithm.
@@ -71,12 +75,15 @@ def defaults(algorithm: str) -> dict[str, float]:
 
 
 def check_algorithm(algorithm: str) -> None:
-    """Raise ValueError, naming the known ones, unless `algorithm` is a controller or a comparator."""
+    """Raise ValueError, naming the known ones, unless `algorithm` is a controller, a comparator or `file`."""
     check_name("algorithm", algorithm, _DEFAULTS)
 
 
 def check_parameters(algorithm: str, parameters: Mapping[str, float]) -> None:
-    """Raise ValueError unless the algorithm has all the parameters and their values are in range."""
+    """Raise ValueError unless the algorithm has all the parameters and their values are in range.
+
+    Those of `file` must be numbers; the engine checks them against the file.
+    """
     check_algorithm(algorithm)
     if not isinstance(parameters, Mapping):
         raise ValueError(f"parameters of algorithm {algorithm!r} must be a mapping, got {parameters!r}")
@@ -87,4 +94,5 @@ def check_parameters(algorithm: str, parameters: Mapping[str, float]) -> None:
     for name, value in parameters.items():
         if not isinstance(value, Real) or abs(value) > sys.float_info.max:
             raise ValueError(f"parameter {name} of algorithm {algorithm!r} must be a finite number, got {value!r}")
-    _controllers.check(algorithm, dict(parameters))
+    if algorithm != FILE:
+        _controllers.check(algorithm, dict(parameters))

@@ -17,6 +17,7 @@ from typing import Any, Final
 import bbrgym
 from bbrgym.agents.policy import Agent, load_agent
 from bbrgym.baselines import registry
+from bbrgym.baselines.controller_file import content_of
 from bbrgym.benchmark import metrics
 from bbrgym.benchmark.suites import Suite, read_roles, write_roles
 from bbrgym.checks import check_integer, check_keys, check_name, check_number, check_seeds, keep_integers
@@ -85,6 +86,7 @@ class Benchmark:
             {"name": c.name, "parameters": dict(c.parameters)}
             | ({"algorithm": c.algorithm} if c.agent is None else {"agent": str(c.agent)})
             | ({} if c.policy is None else {"policy": c.policy})
+            | ({} if c.file is None else {"file": c.file})
             for c in self.competitors
         ]
         plain |= {"roles": write_roles(self.roles), "seeds": list(self.seeds)}
@@ -165,6 +167,8 @@ class Benchmark:
         plain = scenario.to_dict()
         for index, policy_hash in policy_hashes.items():
             plain["flows"][index]["policy"] = policy_hash
+        for index, file_hash in hash_files(scenario).items():
+            plain["flows"][index]["file"] = file_hash
         identity = {
             "scenario": plain,
             "agent": agent_hash,
@@ -243,6 +247,7 @@ class Competitor:
         parameters: the controller's parameters that differ from its defaults.
         agent: path of a trained run, for `bbrgym.agents.policy.load_agent`.
         policy: such a path for the algorithm `policy`; None is the reference policy.
+        file: for the algorithm `file`: the path of a controller in C.
     """
 
     name: str
@@ -250,17 +255,18 @@ class Competitor:
     parameters: Mapping[str, float] = field(default_factory=dict)
     agent: Path | None = None
     policy: str | None = None
+    file: str | None = None
 
     @classmethod
     def from_dict(cls, plain: str | Mapping[str, Any]) -> Competitor:
-        """Make a competitor of {name, algorithm, parameters, policy} or {name, agent, parameters}, or a controller.
+        """Make a competitor of {name, algorithm, parameters, policy, file}, {name, agent, parameters} or a name.
 
         Raises:
             ValueError: a key or a value is not valid.
         """
         entry: Mapping[str, Any] = {"algorithm": plain} if isinstance(plain, str) else plain
         check_keys("a competitor", entry, [f.name for f in dataclasses.fields(cls)])
-        agent, policy = entry.get("agent"), entry.get("policy")
+        agent, policy, file = entry.get("agent"), entry.get("policy"), entry.get("file")
         if (agent is None) == (entry.get("algorithm") is None):
             raise ValueError(f"a competitor must have either an algorithm or an agent (a path), got {dict(entry)!r}")
         algorithm = "agent" if agent is not None else str(entry["algorithm"])
@@ -268,12 +274,15 @@ class Competitor:
         registry.check_parameters(algorithm, parameters)
         if policy is not None and algorithm != "policy":
             raise ValueError(f"only a competitor with algorithm 'policy' can have a policy, got {dict(entry)!r}")
+        if (file is not None) != (algorithm == registry.FILE):
+            raise ValueError(f"a competitor has a file if and only if its algorithm is 'file', got {dict(entry)!r}")
         return cls(
             str(entry.get("name") or algorithm),
             algorithm,
             parameters,
             None if agent is None else Path(agent).expanduser(),
             None if policy is None else str(policy),
+            None if file is None else str(file),
         )
 
     def load(self) -> Agent | None:
@@ -283,7 +292,9 @@ class Competitor:
     def takes(self, scenario: Scenario, roles: Sequence[int] | None) -> Scenario:
         """Return the scenario with this competitor's algorithm on the flows `roles`, None for all flows."""
         flows = tuple(
-            dataclasses.replace(flow, algorithm=self.algorithm, parameters=self.parameters, policy=self.policy)
+            dataclasses.replace(
+                flow, algorithm=self.algorithm, parameters=self.parameters, policy=self.policy, file=self.file
+            )
             if roles is None or index in roles
             else flow
             for index, flow in enumerate(scenario.flows)
@@ -349,6 +360,15 @@ def hash_policies(scenario: Scenario) -> dict[int, str]:
         FileNotFoundError, ValueError: a policy cannot be loaded.
     """
     return {index: hashlib.sha256(policy).hexdigest() for index, policy in read_policies(scenario).items()}
+
+
+def hash_files(scenario: Scenario) -> dict[int, str]:
+    """Return the SHA-256 of each flow's controller in C, by its index.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+    """
+    return {index: content_of(flow.file) for index, flow in enumerate(scenario.flows) if flow.file is not None}
 
 
 @functools.cache

@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bbrgym.baselines import registry
+from bbrgym.baselines.controller_file import compile_controller
 from bbrgym.baselines.policy_file import policy_bytes
 from bbrgym.checks import check_integer, check_keys, check_name
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
@@ -116,6 +117,7 @@ class EngineDescription:
         distributions: installed distributions whose versions decide its numbers.
         install: what to do where an extension is missing.
         remedy: what to do where the worker reports that it cannot run; "" if its reports say it.
+        has_files: whether it runs controllers in C (`Flow.file`).
         is_real_time: a step takes as long as it says, and the same seed gives other rows each time: only the random
             draws of the link are equal. Run one at a time, on a machine that is otherwise idle.
     """
@@ -127,6 +129,7 @@ class EngineDescription:
     distributions: tuple[str, ...] = ()
     install: str = "install bbrgym again"
     remedy: str = ""
+    has_files: bool = False
     is_real_time: bool = False
 
     def check_is_installed(self) -> None:
@@ -363,9 +366,11 @@ def check_algorithms(scenario: Scenario, engine: EngineDescription) -> None:
     """Check that an engine has the algorithms of all flows.
 
     Raises:
-        ValueError: it does not have a comparator.
+        ValueError: it does not have a comparator, or runs no controllers in C.
     """
     for index, flow in enumerate(scenario.flows):
+        if flow.algorithm == registry.FILE and not engine.has_files:
+            raise ValueError(f"flows[{index}]: engine {engine.title} runs no controllers in C: engine native does")
         if flow.algorithm in registry.COMPARATORS and flow.algorithm not in engine.comparators:
             options = "".join(f" with {name}={value!r}" for name, value in engine.options.items())
             known = [*registry.controllers(), *engine.comparators]
@@ -383,6 +388,16 @@ def read_policies(scenario: Scenario) -> dict[int, bytes]:
         ValueError: its files cannot be read.
     """
     return {i: policy_bytes(flow.policy) for i, flow in enumerate(scenario.flows) if flow.algorithm == "policy"}
+
+
+def compile_files(scenario: Scenario) -> dict[int, str]:
+    """Return the compiled controllers of the flows of algorithm `file`, by their index: paths of shared objects.
+
+    Raises:
+        FileNotFoundError: a file does not exist.
+        ValueError: it cannot be compiled.
+    """
+    return {i: str(compile_controller(flow.file)) for i, flow in enumerate(scenario.flows) if flow.file is not None}
 
 
 def whole_nanoseconds(duration_ms: float) -> int:

@@ -53,6 +53,8 @@ class Flow:
             in ms. ACKs do not overtake each other, so those behind a late one arrive with it.
         policy: for algorithm `policy`: the path of a training run or an agent's folder, read when an episode starts.
             None is the reference policy, which is part of the package.
+        file: for algorithm `file`: the path of a controller in C, which the engine compiles, loads and runs with the
+            rights of this process (docs/score.md).
         ecn: `classic` or `l4s` if the flow is ECN-capable: queues mark its packets instead of dropping them, and the
             receiver reports the marks to the sender (docs/scenarios.md). None if it is not.
         rtt_schedule: changes of the base RTT, as pairs (time in s, RTT in ms) with rising times. They apply to the way
@@ -82,6 +84,7 @@ class Flow:
     parameters: Mapping[str, float] = field(default_factory=dict)
     jitter_ms: float = 0.0
     policy: str | None = None
+    file: str | None = None
     ecn: Ecn | None = None
     rtt_schedule: tuple[tuple[float, float], ...] = ()
     ack_loss: float = 0.0
@@ -117,10 +120,13 @@ class Flow:
                self.on_s is None or self.app_rate_mbps is not None)  # fmt: skip
         check_name("on_off", self.on_off, get_args(OnOff))
         check_name("path", self.path, get_args(Path))
-        if self.policy is not None:
-            _check("policy", self.policy, "a path or null", isinstance(self.policy, str) and self.policy != "")
-            _check("policy", self.policy, f"null with algorithm {self.algorithm!r} (only 'policy' runs one)",
-                   self.algorithm == "policy")  # fmt: skip
+        for kind, path in (("policy", self.policy), (registry.FILE, self.file)):
+            if path is not None:
+                _check(kind, path, "a path or null", isinstance(path, str) and path != "")
+                _check(kind, path, f"null with algorithm {self.algorithm!r} (only {kind!r} runs one)",
+                       self.algorithm == kind)  # fmt: skip
+        _check("file", self.file, f"a path with algorithm {registry.FILE!r}",
+               self.algorithm != registry.FILE or self.file is not None)  # fmt: skip
 
     def describe(self) -> str:
         """Return the flow's path and times in words, without its algorithm: `50 ms from 2 s to 9 s, 3 MB`."""
@@ -154,7 +160,7 @@ class Flow:
         return hash(
             (
                 *(self.algorithm, self.rtt_ms, self.start_s, self.stop_s, self.size_bytes, self.jitter_ms),
-                *(self.policy, self.ecn, self.rtt_schedule, self.ack_loss, self.ack_aggregation_ms),
+                *(self.policy, self.file, self.ecn, self.rtt_schedule, self.ack_loss, self.ack_aggregation_ms),
                 *(self.app_rate_mbps, self.on_s, self.off_s, self.on_off, self.path),
             )
         )
@@ -352,7 +358,8 @@ class Scenario:
     def with_algorithm(self, algorithm: str, **parameters: float) -> Scenario:
         """Return the scenario with `algorithm` on every flow; `policy` is then the reference policy."""
         flows = tuple(
-            dataclasses.replace(f, algorithm=algorithm, parameters=parameters, policy=None) for f in self.flows
+            dataclasses.replace(f, algorithm=algorithm, parameters=parameters, policy=None, file=None)
+            for f in self.flows
         )
         return dataclasses.replace(self, flows=flows)
 
@@ -460,7 +467,7 @@ LEFT_OUT: Final = frozenset(
         *("dualpi2_target_ms", "dualpi2_step_ms", "dualpi2_coupling"),
         *("reordering", "reordering_ms", "policer_mbps", "policer_burst_bytes"),
         *("second_rate_mbps", "second_buffer_packets", "reverse_rate_mbps", "reverse_buffer_packets"),
-        *("jitter_ms", "policy", "ecn", "rtt_schedule", "ack_loss", "ack_aggregation_ms"),
+        *("jitter_ms", "policy", "file", "ecn", "rtt_schedule", "ack_loss", "ack_aggregation_ms"),
         *("app_rate_mbps", "on_s", "off_s", "on_off", "path"),
     }
 )

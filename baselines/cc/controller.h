@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <string>
 
 #include "baselines/cc/units.h"
 
@@ -156,6 +157,9 @@ class Controller {
   virtual Decision decision() const = 0;
 
   virtual Metrics metrics() const = 0;
+
+  /// Why its decisions are void, in words; null in a controller that cannot fail.
+  virtual const std::string* Fault() const { return nullptr; }
 
  protected:
   Controller() = default;

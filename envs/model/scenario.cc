@@ -31,6 +31,14 @@ Kind Find(const std::pair<const char*, Kind> (&known)[kCount], const char* what,
   throw std::invalid_argument(std::string("unknown ") + what + " '" + wanted + "'; known: " + names);
 }
 
+/// Throws std::invalid_argument unless a flow has what it runs, a `kind`, if and only if its algorithm is called so.
+void CheckRuns(const Flow& flow, const std::string& kind, bool has_it) {
+  if ((flow.algorithm == kind) == has_it) return;
+  throw std::invalid_argument(
+      "a flow of algorithm '" + flow.algorithm + "' " +
+      (has_it ? "cannot have a " + kind + ": only '" + kind + "' runs one" : "needs a " + kind));
+}
+
 std::optional<Scenario> PlainLink(std::optional<double> rate_mbps, std::int64_t buffer_packets,
                                   std::int64_t packet_bytes) {
   if (!rate_mbps) return std::nullopt;
@@ -74,9 +82,8 @@ void Scenario::Check() const {
       throw std::invalid_argument("a flow with path '" + flow.path + "' needs " +
                                   (needs_second ? "second_rate_mbps" : "reverse_rate_mbps"));
     }
-    if ((flow.algorithm == "policy") == (flow.policy != nullptr)) continue;
-    throw std::invalid_argument("a flow of algorithm '" + flow.algorithm + "' " +
-                                (flow.policy ? "cannot have a policy: only 'policy' runs one" : "needs a policy"));
+    CheckRuns(flow, "policy", flow.policy != nullptr);
+    CheckRuns(flow, "file", flow.file != nullptr);
   }
 }
 

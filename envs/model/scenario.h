@@ -14,6 +14,7 @@
 
 namespace bbrgym {
 
+class ControllerFile;
 class PolicyNetwork;
 
 /// IPv4 and TCP headers, which a data packet has beside its payload: bbrgym.envs.scenario.HEADER_BYTES.
@@ -48,6 +49,8 @@ struct Flow {
   double jitter_ms = 0.0;
   /// The parsed policy that Python names by its path; only for the algorithm `policy`.
   std::shared_ptr<const PolicyNetwork> policy;
+  /// The compiled and loaded C file that Python names by its path; only for the algorithm `file`.
+  std::shared_ptr<const ControllerFile> file;
   std::optional<std::string> ecn;
   std::vector<std::pair<double, double>> rtt_schedule;
   double ack_loss = 0.0;
@@ -68,6 +71,7 @@ struct Flow {
     visit("parameters", parameters);
     visit("jitter_ms", jitter_ms);
     visit("policy", policy);
+    visit("file", file);
     visit("ecn", ecn);
     visit("rtt_schedule", rtt_schedule);
     visit("ack_loss", ack_loss);
@@ -149,7 +153,7 @@ struct Scenario {
   }
 
   /// Throws std::invalid_argument if there is no flow, an unknown queue, or a flow with an unknown kind of ECN or of
-  /// periods, an unneeded or missing policy, or a path over a link that does not exist.
+  /// periods, an unneeded or missing policy or file, or a path over a link that does not exist.
   void Check() const;
   /// Throws std::out_of_range if there is no such flow, std::invalid_argument if it cannot be steered.
   void CheckSteerable(std::int64_t flow) const;

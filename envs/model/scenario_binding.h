@@ -15,10 +15,12 @@
 #include <type_traits>
 #include <vector>
 
+#include "baselines/cc/controller_file.h"
 #include "baselines/cc/policy/network.h"
 #include "envs/model/scenario.h"
 
-/// Makes a Scenario of the plain types of `Scenario.to_dict()`; the policy of a flow is `Agent.to_bytes()`.
+/// Makes a Scenario of the plain types of `Scenario.to_dict()`; the policy of a flow is
+/// `Agent.to_bytes()`, its file the path of a shared object.
 namespace bbrgym {
 
 /// `Scenario.to_dict()`.
@@ -60,6 +62,10 @@ class FieldReader {
     policy = PolicyNetwork::Parse(std::string_view(bytes.c_str(), bytes.size()));
   }
 
+  void Read(std::shared_ptr<const ControllerFile>& file) {
+    file = ControllerFile::Load(nanobind::cast<std::string>(value_));
+  }
+
   std::string_view name_;
   nanobind::handle value_;
   bool has_read_ = false;
@@ -80,6 +86,11 @@ Record RecordFromDict(const nanobind::dict& plain) {
   return record;
 }
 
+/// Whether a field is a file that Python names by its path.
+template <typename Value>
+inline constexpr bool kIsLoaded = std::is_same_v<Value, std::shared_ptr<const PolicyNetwork>> ||
+                                  std::is_same_v<Value, std::shared_ptr<const ControllerFile>>;
+
 /// The fields of a record in order, with their defaults; a scenario has no flows by default.
 template <typename Record>
 nanobind::typed<nanobind::dict, nanobind::str, nanobind::object> FieldDefaults() {
@@ -88,7 +99,7 @@ nanobind::typed<nanobind::dict, nanobind::str, nanobind::object> FieldDefaults()
   record.VisitFields([&defaults](const char* name, const auto& value) {
     if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::vector<Flow>>) {
       defaults[name] = nanobind::list();
-    } else if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::shared_ptr<const PolicyNetwork>>) {
+    } else if constexpr (kIsLoaded<std::decay_t<decltype(value)>>) {
       defaults[name] = nanobind::none();
     } else {
       defaults[name] = nanobind::cast(value);

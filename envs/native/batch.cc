@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <numeric>
 #include <stdexcept>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -46,6 +48,14 @@ void Batch::Step(const std::int64_t* durations_ns) {
     threads_.ForEach(networks_.size(), step);
   }
   last_packets_ = SentPackets();
+}
+
+std::map<std::size_t, std::string> Batch::Faults() const {
+  std::map<std::size_t, std::string> faults;
+  for (std::size_t index = 0; index < networks_.size(); ++index) {
+    if (std::string fault = networks_[index].Fault(); !fault.empty()) faults[index] = std::move(fault);
+  }
+  return faults;
 }
 
 double Batch::SentPackets() const {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -38,6 +39,9 @@ class Batch {
   /// are then those of each network's last step. Throws std::out_of_range or std::invalid_argument for a flow that is
   /// no agent's.
   void Run(const Rollout& rollout);
+
+  /// `Network::Fault` of each network that has one, by its index.
+  std::map<std::size_t, std::string> Faults() const;
 
   std::size_t size() const { return networks_.size(); }
   std::size_t max_flows() const { return max_flows_; }

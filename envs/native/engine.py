@@ -19,6 +19,7 @@ from bbrgym.envs.engine import (
     EngineError,
     Rows,
     check_algorithms,
+    compile_files,
     read_policies,
     whole_nanoseconds,
 )
@@ -41,7 +42,7 @@ class NativeEngine(Engine):
         ValueError: `threads` is not an integer >= 1 or None.
     """
 
-    description = EngineDescription(title="native", extensions=("bbrgym._native",))
+    description = EngineDescription(title="native", extensions=("bbrgym._native",), has_files=True)
 
     def __init__(self, threads: int | None = None) -> None:
         check_integer("threads", threads, at_least=1, or_none=True)
@@ -55,7 +56,7 @@ class NativeEngine(Engine):
             self._batch = _native.Batch(1, len(scenario.flows), 1)
             self._arrays = _Arrays.of(self._batch)
         if self._last is None or self._last[0] is not scenario or self._last[1] != policies:
-            self._last = scenario, policies, _with_policies(scenario.to_dict(), policies)
+            self._last = scenario, policies, _with_policies(_with_compiled_files(scenario), policies)
         self._batch.reset(0, self._last[2], seed)
 
     def _request_step(self, duration_ns: int) -> None:
@@ -66,6 +67,9 @@ class NativeEngine(Engine):
     def _finish_request(self, scenario: Scenario) -> Rows:
         arrays = self._arrays
         assert arrays is not None
+        assert self._batch is not None
+        if has_files(scenario) and (faults := self._batch.faults()):
+            raise EngineError(faults[0])
         return Rows(
             time_s=float(arrays.time_s[0]),
             flows=arrays.flows[0, : len(scenario.flows)].copy(),
@@ -128,6 +132,7 @@ class NativeBatch:
         of_flows: Sequence[Mapping[int, bytes] | None] = policies or [None] * len(indices)
         for index, scenario, seed, step_ms, given in zip(indices, scenarios, seeds, steps_ms, of_flows, strict=True):
             self._steps_ns[index] = whole_nanoseconds(step_ms)
+            self._has_files |= has_files(scenario)
             self._batch.reset(index, self._converted(scenario, given), seed)
 
     def begin_steps(self, indices: npt.NDArray[np.intp] | None = None, gains: FlowGains | None = None) -> None:
@@ -160,8 +165,10 @@ class NativeBatch:
         )
 
     def finish(self) -> dict[int, EngineError]:
-        """Return at once: `begin_steps` has simulated, and does not fail."""
-        return {}
+        """Return at once: `begin_steps` has simulated. Only controllers in C fail."""
+        if self._batch is None or not self._has_files:
+            return {}
+        return {index: EngineError(fault) for index, fault in self._batch.faults().items()}
 
     def flaws(self) -> dict[int, str]:
         """Return nothing: simulated time has no flaws."""
@@ -170,6 +177,7 @@ class NativeBatch:
     def close(self) -> None:
         """Free everything; a reset of all starts afresh."""
         self._batch: _native.Batch | None = None
+        self._has_files = False
         self._last: _Converted | None = None
         self.flows = np.empty((self._count, 0, len(FLOW_COLUMNS)))
         self.link = np.empty((self._count, len(LINK_COLUMNS)))
@@ -185,7 +193,7 @@ class NativeBatch:
         # Cached: if no scenario is drawn, every episode has the same one; a search runs many policies in the same one.
         if self._last is None or self._last.scenario is not scenario:
             check_algorithms(scenario, NativeEngine.description)
-            plain, own = scenario.to_dict(), read_policies(scenario)
+            plain, own = _with_compiled_files(scenario), read_policies(scenario)
             self._last = _Converted(scenario, plain, own, _with_policies(plain, own))
         if policies is None:
             return self._last.native
@@ -214,6 +222,19 @@ class _Arrays(NamedTuple):
     def of(cls, batch: _native.Batch) -> _Arrays:
         flags = batch.is_over.view(np.bool_), batch.is_complete.view(np.bool_)
         return cls(batch.flow_rows, batch.link_rows, batch.times_s, *flags)
+
+
+def has_files(scenario: Scenario) -> bool:
+    """Return whether flows of a scenario run controllers in C."""
+    return any(flow.file is not None for flow in scenario.flows)
+
+
+def _with_compiled_files(scenario: Scenario) -> dict[str, Any]:
+    """Return `Scenario.to_dict()` with the paths of shared objects in place of those of C files."""
+    plain = scenario.to_dict()
+    for index, library in compile_files(scenario).items():
+        plain["flows"][index]["file"] = library
+    return plain
 
 
 def _with_policies(plain: dict[str, Any], policies: Mapping[int, bytes]) -> _native.Scenario:

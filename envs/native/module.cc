@@ -2,6 +2,7 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
@@ -281,6 +282,7 @@ NB_MODULE(_native, m) {
            "times_s"_a, "is_over"_a, "is_complete"_a,
            "Make the steps of a rollout, from `next_steps` on, to the last one or to the end of each episode; see "
            "envs/native/rollout.h for the arrays. Raises ValueError. Releases the GIL.")
+      .def("faults", &Batch::Faults, "Which scenarios have a flow whose decisions are void, by their index, and why.")
       .def_prop_ro("flow_rows", ViewOf(&Batch::flow_rows),
                    "Rows of the last step, shape (size, max_flows, FLOW_COLUMNS); a view that later steps change.")
       .def_prop_ro("link_rows", ViewOf(&Batch::link_rows),

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "baselines/cc/controller_file.h"
 #include "baselines/cc/registry.h"
 #include "envs/model/episode_seeds.h"
 #include "envs/transport/connection.h"
@@ -22,7 +23,14 @@ constexpr PacketNumber kAnswer = 0;
 void Network::Reset(std::shared_ptr<const Scenario> scenario, std::uint64_t seed) {
   if (scenario != scenario_) {
     scenario->Check();
-    for (const Flow& flow : scenario->flows) MakeController(flow.algorithm, Connection{}, flow.parameters);
+    for (const Flow& flow : scenario->flows) {
+      // A file's own code runs in episodes only.
+      if (flow.file) {
+        flow.file->Check(flow.parameters);
+      } else {
+        MakeController(flow.algorithm, Connection{}, flow.parameters);
+      }
+    }
     scenario_ = std::move(scenario);
   }
   now_ = step_start_ = 0;
@@ -70,6 +78,14 @@ void Network::SetGains(std::int64_t index, double cwnd_gain, double pacing_gain)
   flow.gains = {.cwnd = cwnd_gain, .pacing = pacing_gain};
   // The sender reads the controller's decision on the next ACK, as always.
   if (flow.sender) flow.sender->controller().Steer(cwnd_gain, pacing_gain);
+}
+
+std::string Network::Fault() const {
+  for (std::size_t i = 0; i < flows_.size(); ++i) {
+    const std::string* fault = flows_[i].sender ? flows_[i].sender->controller().Fault() : nullptr;
+    if (fault) return "flows[" + std::to_string(i) + "]: " + *fault;
+  }
+  return {};
 }
 
 void Network::Step(Nanoseconds duration) {

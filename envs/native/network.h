@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "envs/model/bottleneck.h"
@@ -44,6 +45,9 @@ class Network {
 
   /// Simulates for `duration`, or to the end. Throws std::logic_error before the first reset.
   void Step(Nanoseconds duration);
+
+  /// Which flow's decisions are void, and why; empty if none.
+  std::string Fault() const;
 
   const Scenario& scenario() const { return *scenario_; }
   Nanoseconds now() const { return now_; }

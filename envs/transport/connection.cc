@@ -1,5 +1,6 @@
 #include "envs/transport/connection.h"
 
+#include "baselines/cc/controller_file.h"
 #include "baselines/cc/registry.h"
 
 namespace bbrgym {
@@ -14,6 +15,7 @@ Connection MakeConnection(const Flow& flow, Bytes packet_bytes, Nanoseconds rtt,
 
 std::unique_ptr<Controller> MakeFlowController(const Flow& flow, const Connection& connection,
                                                const std::optional<Gains>& gains) {
+  if (flow.file) return flow.file->Make(connection, flow.parameters);
   std::unique_ptr<Controller> controller = MakeController(flow.algorithm, connection, flow.parameters);
   if (gains) controller->Steer(gains->cwnd, gains->pacing);
   return controller;

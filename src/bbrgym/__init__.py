@@ -10,12 +10,21 @@ Importing it registers the Gymnasium environments `bbrgym/…`; none of torch, m
 is imported.
 """
 
+from __future__ import annotations
+
 from bbrgym import interruption  # noqa: F401  # isort: skip  # first: commands handle Ctrl-C from their first import on
+from typing import TYPE_CHECKING
+
 from bbrgym.baselines.registry import controllers
 from bbrgym.envs import parallel_env, register_engines, register_environments
 from bbrgym.envs.engine import Engine, EngineError, Rows, make_engine, register_engine
 from bbrgym.envs.scenario import Flow, Scenario
 from bbrgym.envs.trace import Trace, simulate
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from bbrgym.benchmark.candidate import Candidate
 
 __version__ = "0.1.0"
 __all__ = [
@@ -29,8 +38,23 @@ __all__ = [
     "make_engine",
     "parallel_env",
     "register_engine",
+    "score",
     "simulate",
 ]
+
+
+def score(
+    what: str | Candidate,
+    parameters: Mapping[str, float] | None = None,
+    *,
+    scenarios: int = 16,
+    seed: int = 0,
+) -> float:
+    """Return the score of a candidate on a few scenarios; see `bbrgym.benchmark.score.score`."""
+    from bbrgym.benchmark.score import score  # imports pandas
+
+    return score(what, parameters, scenarios=scenarios, seed=seed)
+
 
 register_engines()
 register_environments()

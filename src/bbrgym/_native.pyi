@@ -77,6 +77,11 @@ class Batch:
         Make the steps of a rollout, from `next_steps` on, to the last one or to the end of each episode; see envs/native/rollout.h for the arrays. Raises ValueError. Releases the GIL.
         """
 
+    def faults(self) -> dict[int, str]:
+        """
+        Which scenarios have a flow whose decisions are void, by their index, and why.
+        """
+
     @property
     def flow_rows(self) -> Annotated[NDArray[numpy.float64], dict(writable=False)]:
         """

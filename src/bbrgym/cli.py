@@ -1,4 +1,4 @@
-"""The command line: `bbrgym train|evaluate|benchmark|report|export|import|demo|send|receive|ns3|ui`."""
+"""The command line: `bbrgym train|evaluate|benchmark|score|report|export|import|demo|send|receive|header|ns3|ui`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bbrgym.checks import check_name
+from bbrgym.checks import check_integer, check_name
 from bbrgym.conf import choices
 from bbrgym.envs.engine import EngineError
 from bbrgym.hydra_task import Task, add_overrides, complete_with_hydra, run_explained, run_with_hydra
@@ -297,6 +297,56 @@ def _demo_once(config: dict[str, Any], directory: Path) -> None:
     run_demo(config, directory, BENCHMARKS / config["benchmark"]["name"], make_console())
 
 
+def _score(arguments: list[str]) -> int:
+    import argparse
+
+    parser = argparse.ArgumentParser(prog="bbrgym score", add_help=False)
+    parser.add_argument("what")
+    parser.add_argument("parameters", nargs="*")
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--only")
+    parser.add_argument("--full", action="store_true")
+    parser.add_argument("--no-rfc9743", action="store_true")
+    parser.add_argument("--at-least", type=float)
+    parser.add_argument("--html", type=Path)
+    options = parser.parse_intermixed_args(arguments)
+    check_integer("--seed", options.seed, at_least=0, below=2**31, or_none=True)
+    parameters = {}
+    for setting in options.parameters:
+        name, equals, value = setting.partition("=")
+        if not equals:
+            raise ValueError(f"give parameters as name=number, got {setting!r}")
+        parameters[name] = float(value)
+
+    from bbrgym.benchmark import score_report
+    from bbrgym.benchmark.candidate import Candidate
+    from bbrgym.benchmark.score import score_candidate
+
+    console = make_console()
+    score = score_candidate(
+        Candidate.of(options.what, parameters),
+        options.seed,
+        is_full=options.full,
+        only=options.only,
+        has_rfc9743=not options.no_rfc9743,
+        tell=lambda text: print(f"{text} …", file=sys.stderr, flush=True),
+    )
+    if options.only is not None:
+        score_report.print_replay(score, console)
+    else:
+        score_report.print_score(score, console)
+    page = options.html
+    if page is not None:
+        score_report.write_page(score, page)
+    is_enough = options.at_least is None or score.value.value >= options.at_least
+    wanted = "" if options.at_least is None else f"; {'at least' if is_enough else 'below'} {options.at_least:g}"
+    tell(
+        f"{score.seconds:.0f} s{wanted}" + ("" if page is None else f"; page: {page}"),
+        score_report.to_dict(score) | {"is_enough": is_enough, "page": None if page is None else str(page)},
+    )
+    return 0 if is_enough else 1
+
+
 def _report(arguments: list[str]) -> int:
     from bbrgym.benchmark.report import write_report
     from bbrgym.benchmark.results import load_benchmark
@@ -382,6 +432,15 @@ def _import(arguments: list[str]) -> int:
 def _call(module: str, function: str, *arguments: Any) -> Any:
     """Call a function of a module of bbrgym, which is imported now."""
     return getattr(import_module(f"bbrgym.{module}"), function)(*arguments)
+
+
+def _header(arguments: list[str]) -> int:
+    from bbrgym.baselines.controller_file import HEADER
+
+    if arguments:
+        raise ValueError(f"bbrgym header takes no arguments, got {' '.join(arguments)}")
+    print(HEADER)
+    return 0
 
 
 def _ui(arguments: list[str]) -> int:
@@ -554,6 +613,30 @@ COMMANDS: dict[str, Command] = {
         ),
         has_output_options=True,
     ),
+    "score": Command(
+        "judge one algorithm, policy, model, Python callable or C file, in a minute",
+        _score,
+        "bbrgym score WHAT [name=number ...] runs WHAT in 114 scenarios that are drawn for this run, beside every "
+        "published algorithm, and judges it by twelve criteria of RFC 9743. Code in C and in Python runs in confined "
+        "processes (docs/score.md). WHAT is the name of an algorithm, a training run, policy.npz, a model of "
+        "Stable-Baselines3, CleanRL or ONNX, module:callable, or a C file; name=number sets parameters of algorithms "
+        "and C files.",
+        settings=(
+            "--seed N         repeat the scenarios of a score",
+            "--at-least 0.9   exit with 1 below this score",
+            "--html FILE      write the page",
+            "--only NAME      replay one scenario",
+            "--full           twice the scenarios, and RFC 9743 as a whole",
+            "--no-rfc9743     without RFC 9743",
+        ),
+        examples=(
+            "bbrgym score examples/aimd.c",
+            "bbrgym score bbr3 --seed 7 --html bbr3.html",
+            "bbrgym score mine.c alpha=2 --at-least 0.5 --json",
+            "bbrgym score package.module:decide --no-rfc9743",
+        ),
+        has_output_options=True,
+    ),
     "report": Command(
         "write the report of a benchmark again",
         _report,
@@ -639,6 +722,12 @@ COMMANDS: dict[str, Command] = {
             "--json            print one JSON document at the end of each flow",
         ),
         examples=("bbrgym receive --once", "bbrgym receive --host 0.0.0.0 --port 5201"),
+    ),
+    "header": Command(
+        "print where the header of controllers in C lies",
+        _header,
+        "A C file that defines what bbrgym_controller.h describes is a controller (docs/score.md). It is compiled with "
+        'cc -I"$(dirname "$(bbrgym header)")".',
     ),
     "ns3": Command(
         "act as an ns3-gym simulation, for any agent that speaks its protocol",

@@ -107,6 +107,21 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def user_cache(name: str) -> Path:
+    """Return the folder of this user's files that can be made again, `~/.cache/bbrgym/<name>`; it may not exist yet.
+
+    `XDG_CACHE_HOME` moves it. It is a folder of temporary files if the user has no home that can be written.
+    """
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    folder = Path(home) / "bbrgym"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        is_writable = os.access(folder, os.W_OK)
+    except OSError:
+        is_writable = False
+    return (folder if is_writable else Path(tempfile.gettempdir()) / f"bbrgym-{os.getuid()}") / name
+
+
 def _strict(content: Any) -> Any:
     """Return the content without what JSON lacks: NaN, infinities, tuples, numpy scalars."""
     if isinstance(content, Mapping):

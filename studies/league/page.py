@@ -15,11 +15,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from bbrgym.benchmark.regret import LEAST_BEST, MOST_REGRET, Regret, regret_verdict, regrets
+from bbrgym.benchmark.scores import SCORE, compare_scores, standings
 from bbrgym.benchmark.statistics import Estimate, estimate, number_text
 from bbrgym.envs.scenario import Scenario
 from studies import page
-from studies.league.regret import LEAST_BEST, MOST_REGRET, Regret, regret_verdict, regrets
-from studies.league.scores import SCORE, compare_scores, standings
 from studies.league.suites import ALONE, CHANGING, League
 from studies.league.verdicts import HARMS, Worse, harm_verdict, harms, metric_of, paper_verdicts
 

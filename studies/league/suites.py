@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
 import pandas as pd
 from rich.console import Console
 from rich.markup import escape
 
+from bbrgym.benchmark.draws import drawn_scenarios
 from bbrgym.benchmark.plan import Benchmark, Competitor, find_competitors
 from bbrgym.benchmark.results import BenchmarkResult, load_benchmark
 from bbrgym.benchmark.run import run_benchmark
+from bbrgym.benchmark.scores import scores
 from bbrgym.checks import check_keys, check_name
-from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.engine import EngineDescription, describe_engine
 from bbrgym.envs.scenario import Scenario
 from studies.experiments import STAND_INS, compose_experiment
-from studies.league.scores import scores
 from studies.papers.published import Paper, load_paper
 
 ALONE: Final = "alone"
@@ -177,7 +175,7 @@ class League:
 
     @cached_property
     def scores(self) -> dict[str, pd.DataFrame]:
-        """The scores (`studies.league.scores.scores`) of the suites in which all flows are of one kind, if they ran."""
+        """The scores (`bbrgym.benchmark.scores`) of the suites in which all flows are of one kind, if they ran."""
         return {suite: scores(self.results[suite]) for suite in OF_ONE_KIND if self.has_runs(suite)}
 
     def algorithms(self, suite: str) -> list[str]:
@@ -243,51 +241,9 @@ def load_part(root: Path) -> League:
     return load_league(compose_league(["preset=ns3"]), root)
 
 
-def drawn_scenarios(draws: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return scenarios drawn from distributions, named `<name>-01` and so on; the seeds decide them.
-
-    Args:
-        draws: {name: {count, seed, scenario}}, where `scenario` is a distribution over scenarios.
-
-    Raises:
-        ValueError: a distribution is not valid.
-    """
-    scenarios = {}
-    for name, draw in draws.items():
-        distribution = Distribution.from_dict(draw["scenario"])
-        generator = np.random.default_rng(draw["seed"])
-        for count in range(1, draw["count"] + 1):
-            scenarios[f"{name}-{count:02d}"] = _rounded(distribution.sample(generator)).to_dict()
-    return scenarios
-
-
 def _redrawn() -> dict[str, dict[str, Any]]:
     suites = compose_experiment("responsiveness")["benchmark"]["suites"]
     return dict(suites[REDRAWN]["scenarios"])
-
-
-def _rounded(scenario: Scenario) -> Scenario:
-    """Return the scenario with readable values: four significant digits, times to a tenth of a second."""
-
-    def figures(value: float) -> float:
-        return float(f"{value:.4g}")
-
-    flows = tuple(
-        dataclasses.replace(
-            flow,
-            rtt_ms=figures(flow.rtt_ms),
-            start_s=round(flow.start_s, 1),
-            stop_s=None if flow.stop_s is None else round(flow.stop_s, 1),
-        )
-        for flow in scenario.flows
-    )
-    return dataclasses.replace(
-        scenario,
-        rate_mbps=figures(scenario.rate_mbps),
-        buffer_bdp=None if scenario.buffer_bdp is None else figures(scenario.buffer_bdp),
-        loss=figures(scenario.loss),
-        flows=flows,
-    )
 
 
 def _paper(experiment: str, common: Mapping[str, Any]) -> tuple[dict[str, Any], Paper]:

@@ -15,11 +15,11 @@ from rich.console import Console
 from bbrgym import Scenario
 from bbrgym.benchmark.plots import over_time
 from bbrgym.benchmark.results import BenchmarkResult
+from bbrgym.benchmark.scores import SCORE, scores, standings
 from bbrgym.benchmark.statistics import estimate
 from bbrgym.benchmark.tables import run_table
 from bbrgym.envs.trace_file import load_trace
 from studies import page
-from studies.league.scores import SCORE, scores, standings
 from studies.league.suites import ALONE as ALONE_SUITE
 from studies.league.suites import League, LeaguePlan
 from studies.league.verdicts import harms

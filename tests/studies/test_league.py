@@ -20,7 +20,9 @@ from bbrgym.baselines import registry
 from bbrgym.benchmark import run
 from bbrgym.benchmark.metrics import MEASURED, measure
 from bbrgym.benchmark.plan import Benchmark
+from bbrgym.benchmark.regret import RegretVerdict, regret_verdict, regrets
 from bbrgym.benchmark.results import BenchmarkResult
+from bbrgym.benchmark.scores import SCORE, compare_scores, scores, standings
 from bbrgym.envs.scenario import Scenario
 from bbrgym.envs.sharing import FairShares, Sharing
 from bbrgym.envs.trace import simulate
@@ -28,8 +30,6 @@ from studies.experiments import compose_experiment
 from studies.league import suites
 from studies.league.__main__ import main
 from studies.league.page import goals, write_league_page
-from studies.league.regret import RegretVerdict, regret_verdict, regrets
-from studies.league.scores import SCORE, compare_scores, scores, standings
 from studies.league.suites import (
     ALONE,
     REDRAWN,

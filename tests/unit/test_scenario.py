@@ -32,7 +32,7 @@ def test_nothing_is_lost_in_plain_types_and_fields_are_left_out_at_their_default
             said |= is_said
         of_scenario = LEFT_OUT & {field.name for field in dataclasses.fields(Scenario)}
         assert Scenario.from_dict({name: defaults[name] for name in of_scenario} | plain) == scenario
-    assert said >= LEFT_OUT - {"policy", "dualpi2_step_ms"}
+    assert said >= LEFT_OUT - {"policy", "file", "dualpi2_step_ms"}
 
 
 @pytest.mark.parametrize("cls", [Scenario, Flow])
@@ -88,6 +88,7 @@ REFUSED: dict[type, dict[str, list[Any]]] = {
         "rtt_schedule": [((2.0, 9.0), (1.0, 9.0)), (1, 2)],
         "ack_aggregation_ms": [-1],
         "policy": ["runs/x"],
+        "file": ["mine.c"],
         "parameters": [2.0],
         "algorithm": ["bbr9"],
     },

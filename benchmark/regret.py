@@ -9,8 +9,8 @@ from typing import Final
 
 import pandas as pd
 
+from bbrgym.benchmark.scores import SCORE
 from bbrgym.benchmark.statistics import Estimate, estimate
-from studies.league.scores import SCORE
 
 MOST_REGRET: Final = 0.05
 """No scenario may have more: the goal of the learned competitor."""
@@ -63,7 +63,7 @@ def regrets(table: pd.DataFrame, name: str) -> list[Regret]:
     """Return the regret of a competitor in each scenario in which it and another one have runs, the largest first.
 
     Args:
-        table: the result of `studies.league.scores.scores`, or a part of it.
+        table: the result of `bbrgym.benchmark.scores.scores`, or a part of it.
         name: the competitor.
     """
     of_runs = table[SCORE].unstack("competitor")

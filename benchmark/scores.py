@@ -92,7 +92,7 @@ def standings(table: pd.DataFrame) -> pd.DataFrame:
     """Return the scores of the competitors over all runs, the best by `SCORE` first.
 
     Args:
-        table: the result of `scores`, or a part of it.
+        table: the result of `scores`, or a part of it or of its columns.
 
     Returns:
         Index competitor; columns (score, statistic): the interquartile mean `iqm` over all runs, `low` and `high` of
@@ -100,9 +100,9 @@ def standings(table: pd.DataFrame) -> pd.DataFrame:
     """
     groups = table.groupby(level="competitor", sort=False)
     standing = pd.DataFrame(
-        [[value for name in SCORES for value in _iqm(frame[name])] for _, frame in groups],
+        [[value for name in table.columns for value in _iqm(frame[name])] for _, frame in groups],
         index=pd.Index([str(competitor) for competitor, _ in groups], name="competitor"),
-        columns=pd.MultiIndex.from_product([list(SCORES), ["iqm", "low", "high", "n"]]),
+        columns=pd.MultiIndex.from_product([list(table.columns), ["iqm", "low", "high", "n"]]),
         dtype=np.float64,
     )
     return standing.iloc[np.argsort(-standing[SCORE, "iqm"].to_numpy(), kind="stable")]

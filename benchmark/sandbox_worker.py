@@ -1,0 +1,162 @@
+"""A process that measures runs in confined forks of itself: `python -m bbrgym.benchmark.sandbox_worker`.
+
+It reads one request per line from standard input and writes one reply per line to standard output, both JSON; see
+`bbrgym.benchmark.sandboxed`. It runs nobody else's code itself. Forks have no means but their reply.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import select
+import signal
+import sys
+import sysconfig
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import bbrgym
+from bbrgym.benchmark.score_runs import measure_rows, measure_sharing
+from bbrgym.envs.scenario import Flow, Scenario
+from bbrgym.sandbox import confine, forbid_calls
+
+_MEASURES: Final = {"sharing": measure_sharing, "rows": measure_rows}
+
+_MOST_REPLY_BYTES: Final = 64 * 2**20
+
+_END_SECONDS: Final = 0.5
+"""How long a fork may take to end after its reply."""
+
+
+def serve() -> None:
+    """Answer requests until standard input ends."""
+    _warm_up()
+    print(json.dumps({"ready": os.getpid()}), flush=True)
+    for line in sys.stdin:
+        print(json.dumps(_answer(json.loads(line))), flush=True)
+
+
+def _warm_up() -> None:
+    """Import and allocate all that a run needs, which a confined fork cannot."""
+    scenario = Scenario(rate_mbps=1, duration_s=0.2, flows=(Flow("bbr"),))
+    for measure in _MEASURES.values():
+        measure([scenario], [1], 0.25)
+
+
+def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
+    began = time.monotonic()
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        _run(request, writer)
+    os.close(writer)
+    try:
+        reply, is_late = _read(reader, began + request["seconds"])
+    finally:
+        os.close(reader)
+        status = _end(child)
+    found = {"error": _cause(status, request)} if not reply or is_late else _parse(reply)
+    if is_late:
+        found = {"error": f"took longer than {request['seconds']:g} s: an endless loop, or far too many packets"}
+    return {"error": None, "results": [], "missing": [], **found, "seconds": time.monotonic() - began}
+
+
+def _end(child: int) -> int:
+    """Return the status with which a fork ends; it is killed if it does not end soon, although it has replied."""
+    deadline = time.monotonic() + _END_SECONDS
+    while time.monotonic() < deadline:
+        if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+            break
+        time.sleep(0.001)
+    else:
+        os.kill(child, signal.SIGKILL)
+    return os.waitpid(child, 0)[1]
+
+
+def _read(reader: int, deadline: float) -> tuple[bytes, bool]:
+    """Return what a fork writes until it closes its end, and whether it is late."""
+    parts: list[bytes] = []
+    size = 0
+    while (left := deadline - time.monotonic()) > 0 and size < _MOST_REPLY_BYTES:
+        if not select.select([reader], [], [], left)[0]:
+            continue
+        part = os.read(reader, 2**20)
+        if not part:
+            return b"".join(parts), False
+        parts.append(part)
+        size += len(part)
+    return b"", True
+
+
+def _parse(reply: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(reply)
+        return {"error": found["error"], "results": list(found["results"]), "missing": list(found["missing"])}
+    except (ValueError, KeyError, TypeError):
+        return {"error": "wrote something else than its results to the pipe of the results"}
+
+
+def _cause(status: int, request: Mapping[str, Any]) -> str:
+    if not os.WIFSIGNALED(status):
+        return f"ended its process with the exit status {os.waitstatus_to_exitcode(status)}"
+    number = os.WTERMSIG(status)
+    if number == signal.SIGSYS:
+        return (
+            "made a system call that a controller may not make: it opened a file or a socket, started a process, sent "
+            "a signal, or called abort()"
+        )
+    if number == signal.SIGXCPU:
+        return f"took longer than {request['seconds']:g} s"
+    if number == signal.SIGKILL:
+        return "closed the pipe of its results, or was killed by the system"
+    return f"crashed ({signal.Signals(number).name})"
+
+
+def _run(request: Mapping[str, Any], writer: int) -> None:
+    """Confine this process, measure, write the reply and end."""
+    found: dict[str, Any] = {"error": None, "results": [], "missing": []}
+    try:
+        null = os.open(os.devnull, os.O_RDWR)
+        for standard in (0, 1, 2):
+            os.dup2(null, standard)
+        found["missing"] = _confine(request)
+        scenarios = [Scenario.from_dict(plain) for plain in request["scenarios"]]
+        measure = _MEASURES[request["measure"]]
+        found["results"] = measure(scenarios, request["seeds"], request["warmup"], request["function"])
+    except MemoryError:
+        found["error"] = f"needs more memory than {request['mebibytes']} MiB"
+    except BaseException as error:  # the text of the score, whatever it is
+        found["error"] = str(error) or type(error).__name__
+    try:
+        rest = memoryview(json.dumps(found).encode())
+        while rest:
+            rest = rest[os.write(writer, rest) :]
+    finally:
+        os._exit(0)
+
+
+def _confine(request: Mapping[str, Any]) -> list[str]:
+    """Confine this process as its code needs: `none` is the project's own, `c` a shared object, `python` a callable."""
+    kind = request["confinement"]
+    if kind == "none":
+        return []
+    if kind == "python":
+        os.chdir(request["folder"])
+        return confine(request["mebibytes"], round(request["seconds"]), [Path("/")])
+    library = Path(request["library"])
+    readable = [library.parent, *map(Path, ("/lib", "/lib64", "/usr/lib", "/etc/ld.so.cache"))]
+    readable += [Path(sysconfig.get_path("stdlib")), Path(bbrgym.__file__).parent]
+    missing = confine(request["mebibytes"], round(request["seconds"]), readable)
+    missing += forbid_calls(is_loading=True)
+    # Loaded for good: later loads find it by its name, without opening a file.
+    ctypes.CDLL(str(library), mode=os.RTLD_NOW)
+    forbid_calls(is_loading=False)
+    return missing
+
+
+if __name__ == "__main__":
+    serve()

@@ -1,0 +1,451 @@
+"""The score of a candidate: fair power over many drawn scenarios, beside yardsticks (docs/score.md)."""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import inspect
+import json
+import math
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from typing import Any, Final
+
+import pandas as pd
+
+from bbrgym.benchmark import families, score_runs
+from bbrgym.benchmark.candidate import Candidate
+from bbrgym.benchmark.families import VICTIMS, WARMUP, Draw, alone, draw_scenarios
+from bbrgym.benchmark.plan import Benchmark, Competitor, find_competitors, hash_policies
+from bbrgym.benchmark.quick_rfc9743 import read_quick_rfc9743
+from bbrgym.benchmark.regret import Regret, regrets
+from bbrgym.benchmark.results import BenchmarkResult
+from bbrgym.benchmark.sandboxed import SECONDS, Confinement, Job, Reply, Sandbox
+from bbrgym.benchmark.score_runs import SHARING, Measured
+from bbrgym.benchmark.scores import SCORE
+from bbrgym.benchmark.statistics import Estimate, estimate
+from bbrgym.benchmark.verdicts import Verdicts
+from bbrgym.envs import sharing, sharing_meter
+from bbrgym.envs.engine import describe_engine
+from bbrgym.envs.scenario import Scenario
+from bbrgym.files import DAMAGES, user_cache, write_json
+
+CONSTANT: Final = Competitor(
+    "constant",
+    "bbr-backlog",
+    {"backlog_packets": 4, "correction_rounds": 0, "ignored_delay_ms": 0, "fills_free_link": 0},
+)
+"""Gains that never change: the best of a grid on the shipped policy's training distribution (studies/learned.py)."""
+
+WORST: Final = 3
+"""How many of the worst scenarios a score shows."""
+
+_CHUNK: Final = 8
+"""How many scenarios of a candidate a process runs: a crash costs the others a second run, one by one."""
+
+_SECONDS_ALONE: Final = 5.0
+"""How long one of these may take: fifty times what it needs."""
+
+_MOST_FAILURES: Final = 3
+"""After so many scenarios that end the process, the candidate's others are not run."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """A candidate's score.
+
+    Attributes:
+        candidate: what was judged.
+        seed: decides the scenarios.
+        draws: the scenarios.
+        runs: {competitor: what each draw measured, in their order}; the candidate's are the first.
+        harms: {victim: {competitor: the harm to its throughput in each scenario}}.
+        missing: what this system does not contain of the candidate, one sentence each.
+        is_repeatable: whether two runs of one scenario with one seed are equal.
+        rfc9743: the verdicts of the quick form of RFC 9743; None if it was left out.
+        seconds: how long it took.
+        cached: how many yardsticks were not run, because they had been before.
+    """
+
+    candidate: Candidate
+    seed: int
+    draws: Sequence[Draw]
+    runs: Mapping[str, Sequence[Measured]]
+    missing: Sequence[str] = ()
+    is_repeatable: bool = True
+    rfc9743: Verdicts | None = None
+    harms: Mapping[str, Mapping[str, Sequence[float]]] = field(default_factory=dict)
+    seconds: float = 0.0
+    cached: int = 0
+
+    @property
+    def name(self) -> str:
+        """The candidate's name in tables."""
+        return next(iter(self.runs))
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """`SHARING` of all runs in scenarios of one kind, index (scenario, competitor, seed); failed ones have 0."""
+        rows = [
+            (draw.name, name, draw.seed, *(_value(run, column) for column in SHARING))
+            for name, runs in self.runs.items()
+            for draw, run in zip(self.draws, runs, strict=True)
+            if draw.roles is None
+        ]
+        table = pd.DataFrame(rows, columns=["scenario", "competitor", "seed", *SHARING])
+        return table.set_index(["scenario", "competitor", "seed"])
+
+    @cached_property
+    def ratios(self) -> pd.Series:
+        """Per scenario: the candidate's fair power over that of the best yardstick, at most 1."""
+        power = self.table[SCORE].droplevel("seed").unstack("competitor")
+        best = power.drop(columns=self.name).max(axis=1)
+        return (power[self.name] / best).clip(upper=1.0).reindex([d.name for d in self.draws if d.roles is None])
+
+    @cached_property
+    def value(self) -> Estimate:
+        """The score: the mean of `ratios`."""
+        return estimate(self.ratios)
+
+    @cached_property
+    def regrets(self) -> list[Regret]:
+        """The candidate's regret in each scenario, the largest first."""
+        return regrets(self.table, self.name)
+
+    @cached_property
+    def failures(self) -> dict[str, str]:
+        """What went wrong with the candidate, by the scenario's name."""
+        return {
+            draw.name: str(run["error"])
+            for draw, run in zip(self.draws, self.runs[self.name], strict=True)
+            if "error" in run
+        }
+
+
+def score_candidate(
+    candidate: Candidate,
+    seed: int | None = None,
+    *,
+    is_full: bool = False,
+    only: str | None = None,
+    has_rfc9743: bool = True,
+    sandbox: Sandbox | None = None,
+    tell: Callable[[str], None] = lambda text: None,
+) -> Score:
+    """Score a candidate.
+
+    Args:
+        candidate: who is judged.
+        seed: decides the scenarios, in [0, 2**31); None draws one.
+        is_full: twice the scenarios, and RFC 9743 as a whole.
+        only: the name of the only scenario.
+        has_rfc9743: whether to judge it by RFC 9743.
+        sandbox: runs everything; None starts one.
+        tell: is told of the progress.
+
+    Raises:
+        ValueError: there is no scenario called `only`.
+        EngineError: a process of the sandbox has died. What the candidate's code does raises nothing.
+    """
+    began = time.monotonic()
+    seed = int.from_bytes(os.urandom(3), "big") if seed is None else seed
+    draws = draw_scenarios(seed, 2 if is_full else 1)
+    if only is not None:
+        draws = [draw for draw in draws if draw.name == only] or _unknown(only, draws)
+    with _started(sandbox) as running:
+        tell(f"{candidate.competitor.name}: {len(draws)} scenarios")
+        own, missing = _run_candidate(running, candidate, draws)
+        is_repeatable = "error" in own[0] or _is_repeated(running, candidate, draws[0], own[0])
+        tell("yardsticks")
+        others, cached = _run_yardsticks(running, draws)
+        verdicts = None
+        if has_rfc9743 and only is None:
+            tell("RFC 9743")
+            verdicts = _judge_rfc9743(running, candidate, is_full)
+        harms = _harms(running, draws, {_own_name(candidate, others): own, **others})
+    return Score(
+        candidate,
+        seed,
+        draws,
+        {_own_name(candidate, others): own, **others},
+        missing,
+        is_repeatable,
+        verdicts,
+        harms,
+        time.monotonic() - began,
+        cached,
+    )
+
+
+def yardsticks() -> list[Competitor]:
+    """Return what candidates are compared with: published algorithms, `bbr-backlog`, the policy and the constant."""
+    published = find_competitors(["published - bbr-acd-ns3-published"], describe_engine("native"))
+    return [*published, *(Competitor(name, name) for name in ("bbr-backlog", "policy")), CONSTANT]
+
+
+def score(
+    what: str | Candidate,
+    parameters: Mapping[str, float] | None = None,
+    *,
+    scenarios: int = 16,
+    seed: int = 0,
+) -> float:
+    """Return the score of a candidate on a few scenarios, as the fitness of a search.
+
+    Equal seeds give equal scenarios to every candidate (common random numbers). The yardsticks run once per seed, and
+    are then read from the user's cache. This process keeps a sandbox's process for later calls.
+
+    Args:
+        what: as of `Candidate.of`, or a candidate.
+        parameters: of an algorithm or of a C file.
+        scenarios: how many, of all families of flows of one kind.
+        seed: decides them.
+
+    Returns:
+        The mean over the scenarios of the fair power over that of the best yardstick, in [0, 1]. A scenario in which
+        the candidate fails counts 0.
+
+    Raises:
+        FileNotFoundError, ValueError: there is no such candidate.
+    """
+    candidate = Candidate.of(what, parameters) if isinstance(what, str) else what.with_parameters(parameters or {})
+    draws, best = _few(scenarios, seed)
+    (reply,) = _own_sandbox().run([_job(candidate, draws)])
+    own = reply.results or _one_by_one(_own_sandbox(), candidate, draws, reply)
+    return statistics.fmean(
+        min(1.0, _value(run, SCORE) / power) for run, power in zip(own, best, strict=True) if power > 0
+    )
+
+
+@cache
+def _few(scenarios: int, seed: int) -> tuple[list[Draw], list[float]]:
+    """Return some draws of all families, and the fair power of the best yardstick in each."""
+    every = [draw for draw in draw_scenarios(seed) if draw.roles is None]
+    draws = [every[index * len(every) // scenarios] for index in range(min(scenarios, len(every)))]
+    runs, _ = _run_yardsticks(_own_sandbox(), draws)
+    return draws, [max(_value(run, SCORE) for run in of_draw) for of_draw in zip(*runs.values(), strict=True)]
+
+
+@cache
+def _sandbox_of(process: int) -> Sandbox:
+    sandbox = Sandbox(1)
+    atexit.register(sandbox.close)
+    return sandbox
+
+
+def _own_sandbox() -> Sandbox:
+    """Return this process's sandbox; a fork has its own."""
+    return _sandbox_of(os.getpid())
+
+
+@contextmanager
+def _started(sandbox: Sandbox | None) -> Iterator[Sandbox]:
+    if sandbox is not None:
+        yield sandbox
+        return
+    with Sandbox() as own:
+        yield own
+
+
+def _unknown(only: str, draws: Sequence[Draw]) -> list[Draw]:
+    raise ValueError(f"there is no scenario {only!r}; known: {', '.join(draw.name for draw in draws)}")
+
+
+def _own_name(candidate: Candidate, others: Mapping[str, Any]) -> str:
+    name = candidate.competitor.name
+    return f"{name} (candidate)" if name in others else name
+
+
+def _value(run: Measured, column: str) -> float:
+    """Return what was measured; nothing was delivered in a run that failed."""
+    if "error" not in run:
+        value = run[column]
+        return math.nan if value is None else float(value)
+    return 0.0 if column in (SCORE, "jain", "utilisation") else math.nan
+
+
+def _job(candidate: Candidate, draws: Sequence[Draw], seconds: float = SECONDS) -> Job:
+    return Job(
+        [candidate.competitor.takes(draw.scenario, draw.roles) for draw in draws],
+        [draw.seed for draw in draws],
+        WARMUP,
+        confinement=candidate.confinement,
+        library=candidate.library,
+        function=candidate.function,
+        # Python decides ten times per second and flow, which takes longer than to simulate.
+        seconds=seconds * (10 if candidate.confinement == "python" else 1),
+        mebibytes=4096 if candidate.confinement == "python" else 512,
+    )
+
+
+def _run_candidate(sandbox: Sandbox, candidate: Candidate, draws: Sequence[Draw]) -> tuple[list[Measured], list[str]]:
+    """Return what the candidate measures in each draw, and what the system does not contain."""
+    chunks = [draws[place : place + _CHUNK] for place in range(0, len(draws), _CHUNK)]
+    found: list[Measured] = []
+    missing: list[str] = []
+    failed = 0
+    # Few at a time, so that a candidate that fails everywhere costs little.
+    for place in range(0, len(chunks), sandbox.workers):
+        some = chunks[place : place + sandbox.workers]
+        if failed >= _MOST_FAILURES:
+            found += [{"error": _NOT_RUN} for chunk in some for _ in chunk]
+            continue
+        for chunk, reply in zip(some, sandbox.run([_job(candidate, chunk) for chunk in some]), strict=True):
+            missing += reply.missing
+            results = reply.results or _one_by_one(sandbox, candidate, chunk, reply)
+            failed += sum("error" in result for result in results) if not reply.results else 0
+            found += results
+    return found, list(dict.fromkeys(missing))
+
+
+_NOT_RUN: Final = f"not run: it failed in {_MOST_FAILURES} scenarios before"
+
+
+def _one_by_one(sandbox: Sandbox, candidate: Candidate, draws: Sequence[Draw], reply: Reply) -> list[Measured]:
+    """Return the runs of some draws that failed together, each in a process of its own."""
+    found: list[Measured] = []
+    for draw in draws:
+        if sum("error" in one for one in found) >= _MOST_FAILURES:
+            found.append({"error": _NOT_RUN})
+            continue
+        (one,) = sandbox.run([_job(candidate, [draw], _SECONDS_ALONE)])
+        found.append(one.results[0] if one.results else {"error": one.error or reply.error})
+    return found
+
+
+def _is_repeated(sandbox: Sandbox, candidate: Candidate, draw: Draw, first: Measured) -> bool:
+    (reply,) = sandbox.run([_job(candidate, [draw])])
+    return bool(reply.results) and json.dumps(reply.results[0]) == json.dumps(first)
+
+
+def _run_yardsticks(sandbox: Sandbox, draws: Sequence[Draw]) -> tuple[dict[str, list[Measured]], int]:
+    """Return {yardstick: what each draw measures}, and how many of them were in the cache."""
+    everyone = yardsticks()
+    jobs = {
+        one.name: Job([one.takes(draw.scenario, draw.roles) for draw in draws], [draw.seed for draw in draws], WARMUP,
+                      seconds=600)
+        for one in everyone
+    }  # fmt: skip
+    return _run_cached(sandbox, jobs)
+
+
+def _run_cached(sandbox: Sandbox, jobs: Mapping[str, Job]) -> tuple[dict[str, list[Any]], int]:
+    """Run jobs of the project's own code, but for those whose results are in the user's cache."""
+    folder = user_cache("score")
+    paths = {name: folder / f"{_key(job)}.json" for name, job in jobs.items()}
+    found: dict[str, list[Any]] = {}
+    for name, path in paths.items():
+        try:
+            found[name] = list(json.loads(path.read_text(encoding="utf-8")))
+        except DAMAGES:
+            continue
+    todo = [name for name in jobs if name not in found]
+    for name, reply in zip(todo, sandbox.run([jobs[name] for name in todo]), strict=True):
+        if reply.error is not None:
+            raise RuntimeError(f"{name}: {reply.error}")
+        found[name] = reply.results
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(paths[name], reply.results)
+    return {name: found[name] for name in jobs}, len(jobs) - len(todo)
+
+
+def _key(job: Job) -> str:
+    """Return the hash of everything that decides the results of a job."""
+    plain = job.to_dict()
+    for index, scenario in enumerate(job.scenarios):
+        for flow, policy_hash in hash_policies(scenario).items():
+            plain["scenarios"][index]["flows"][flow]["policy"] = policy_hash
+    decisive = {name: plain[name] for name in ("scenarios", "seeds", "warmup", "measure")}
+    text = json.dumps([decisive, _code_hash()], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+
+@cache
+def _code_hash() -> str:
+    digest = hashlib.sha256()
+    for module in (families, score_runs, sharing, sharing_meter):
+        digest.update(inspect.getsource(module).encode())
+    competitor = Competitor("bbr", "bbr")
+    engine = Benchmark("code", {"one": Scenario()}, (competitor,)).code_hash()
+    return f"{digest.hexdigest()[:16]} {engine} {sys.version_info[:2]}"
+
+
+def _harms(
+    sandbox: Sandbox, draws: Sequence[Draw], runs: Mapping[str, Sequence[Measured]]
+) -> dict[str, dict[str, list[float]]]:
+    """Return the harm to each victim's throughput: the fraction that it loses of what it has alone (HotNets 2019)."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for victim in VICTIMS:
+        places = [place for place, draw in enumerate(draws) if draw.victim == victim]
+        if not places:
+            continue
+        some = [draws[place] for place in places]
+        job = Job([alone(draw) for draw in some], [draw.seed for draw in some], WARMUP, seconds=600)
+        free = [run["throughputs_mbps"][0] for run in _run_cached(sandbox, {victim: job})[0][victim]]
+        found[victim] = {
+            name: [
+                1 - of_name[place]["throughputs_mbps"][1] / most if "error" not in of_name[place] else math.nan
+                for place, most in zip(places, free, strict=True)
+            ]
+            for name, of_name in runs.items()
+        }
+    return found
+
+
+def _judge_rfc9743(sandbox: Sandbox, candidate: Candidate, is_full: bool) -> Verdicts:
+    """Return the verdicts of RFC 9743 on the candidate. Its references are in the cache after the first time."""
+    own = candidate.competitor
+    entry: dict[str, Any] = {"name": "candidate", "algorithm": own.algorithm, "parameters": dict(own.parameters)}
+    entry |= {} if own.policy is None else {"policy": own.policy}
+    entry |= {} if own.file is None else {"file": own.file}
+    benchmark = Benchmark.from_dict({**read_quick_rfc9743(is_full), "competitors": [entry]})
+    runs = benchmark.runs()
+    ours = [run for run in runs if run.competitor == "candidate"]
+    jobs = [
+        Job(
+            [run.scenario for run in some], [run.seed for run in some], benchmark.warmup, "rows",
+            **_confined(candidate), seconds=3 * SECONDS,
+        )
+        for some in (ours[place : place + 3] for place in range(0, len(ours), 3))
+    ]  # fmt: skip
+    measured: dict[str, Any] = {}
+    failed = 0
+    for place in range(0, len(jobs), sandbox.workers):
+        if failed >= _MOST_FAILURES:
+            break
+        for index, reply in enumerate(sandbox.run(jobs[place : place + sandbox.workers]), start=place):
+            failed += reply.error is not None
+            measured |= {run.key: result for run, result in zip(ours[3 * index :], reply.results, strict=False)}
+    references = [run for run in runs if run.competitor != "candidate"]
+    by_name: dict[str, list[Any]] = {}
+    for run in references:
+        by_name.setdefault(run.competitor, []).append(run)
+    cached, _ = _run_cached(
+        sandbox,
+        {
+            name: Job([r.scenario for r in some], [r.seed for r in some], benchmark.warmup, "rows", seconds=600)
+            for name, some in by_name.items()
+        },
+    )
+    for name, some in by_name.items():
+        measured |= {run.key: result for run, result in zip(some, cached[name], strict=True)}
+    rows = [
+        {**run.names(), "trace_hash": measured[run.key]["trace_hash"], **row}
+        for run in runs
+        if "rows" in measured.get(run.key, {})
+        for row in measured[run.key]["rows"]
+    ]
+    frame = pd.DataFrame(rows) if rows else pd.DataFrame(columns=["scenario", "competitor", "seed", "key"])
+    frame = frame.apply(lambda column: column.astype(float) if column.isna().any() else column)
+    return Verdicts.of(BenchmarkResult(frame, [], [], user_cache("score"), {"config": benchmark.to_dict()}))
+
+
+def _confined(candidate: Candidate) -> dict[str, Any]:
+    confinement: Confinement = candidate.confinement
+    return {"confinement": confinement, "library": candidate.library, "function": candidate.function}

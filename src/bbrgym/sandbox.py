@@ -1,0 +1,165 @@
+"""Confine a child process that is about to run somebody else's code (docs/score.md says what this contains).
+
+Linux only, and for a process with one thread. Each layer that the system lacks is named in what `confine` returns;
+the others hold without it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import resource
+import struct
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
+
+
+def confine(mebibytes: int, seconds: int, readable: Sequence[Path]) -> list[str]:
+    """Give up what this process may do: its memory, its time, the network, and files.
+
+    Args:
+        mebibytes: how much more memory it may take.
+        seconds: how much processor time it may take.
+        readable: the folders and files that it may read; it may write none.
+
+    Returns:
+        What is not contained, because the system lacks it, one sentence each.
+    """
+    missing = []
+    _limit(resource.RLIMIT_AS, _address_space() + mebibytes * 2**20)
+    _limit(resource.RLIMIT_CPU, int(_used_seconds()) + seconds + 1)
+    for kind in (resource.RLIMIT_CORE, resource.RLIMIT_FSIZE, resource.RLIMIT_MSGQUEUE):
+        _limit(kind, 0)
+    _limit(resource.RLIMIT_NPROC, 0)  # of no effect for root: `forbid_calls` is
+    _prctl(_PR_SET_PDEATHSIG, 9)
+    if _LIBC.unshare(_CLONE_NEWUSER | _CLONE_NEWNET | _CLONE_NEWIPC) != 0:
+        missing.append("no user namespaces: the network is only closed by the filter of system calls")
+    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    if not _restrict_files(readable):
+        missing.append("no Landlock: files can be opened while the code is loaded")
+    return missing
+
+
+def forbid_calls(is_loading: bool) -> list[str]:
+    """Let the kernel end this process on any system call but those that computing needs; a second call allows fewer.
+
+    Args:
+        is_loading: whether files may be opened too, as loading a shared object needs.
+
+    Returns:
+        What is not contained, because the system lacks it, one sentence each.
+    """
+    numbers = _CALLS.get(platform.machine())
+    if numbers is None:
+        return [f"no filter of system calls for {platform.machine()}: it can start processes and send signals"]
+    architecture, computing, loading = numbers
+    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    if not _install_filter(architecture, [*computing, *(loading if is_loading else ())]):
+        return ["no filter of system calls (seccomp): it can start processes and send signals"]
+    return []
+
+
+_PR_SET_PDEATHSIG: Final = 1
+_PR_SET_SECCOMP: Final = 22
+_PR_SET_NO_NEW_PRIVS: Final = 38
+_CLONE_NEWUSER: Final = 0x10000000
+_CLONE_NEWNET: Final = 0x40000000
+_CLONE_NEWIPC: Final = 0x08000000
+
+
+def _prctl(option: int, value: int) -> None:
+    if _LIBC.prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl {option}: {os.strerror(ctypes.get_errno())}")
+
+
+def _limit(kind: int, value: int) -> None:
+    _, hard = resource.getrlimit(kind)
+    if hard != resource.RLIM_INFINITY:
+        value = min(value, hard)
+    resource.setrlimit(kind, (value, value))
+
+
+def _address_space() -> int:
+    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
+
+
+def _used_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+# Landlock, linux/landlock.h: the rights of ABI 1, what ABIs 2, 3 and 5 add, and the scopes of ABI 6.
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # on every architecture
+_EXECUTE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 2, 1 << 3
+_RIGHTS: Final = {1: 0x1FFF, 2: 0x3FFF, 3: 0x7FFF, 4: 0x7FFF, 5: 0xFFFF}
+_ALL_SCOPES: Final = 0b11
+
+
+def _restrict_files(readable: Iterable[Path]) -> bool:
+    """Allow reading these alone, and signals to and sockets of no other process; return whether the system can."""
+    abi = _LIBC.syscall(_CREATE_RULESET, None, 0, 1)
+    if abi < 1:
+        return False
+    rights = _RIGHTS[min(abi, 5)]
+    attributes = struct.pack("<QQQ", rights, 0b11 if abi >= 4 else 0, _ALL_SCOPES if abi >= 6 else 0)
+    size = 8 if abi < 4 else 16 if abi < 6 else 24
+    ruleset = _LIBC.syscall(_CREATE_RULESET, attributes, size, 0)
+    if ruleset < 0:
+        return False
+    for path in readable:
+        try:
+            opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        except OSError:
+            continue
+        allowed = _EXECUTE | _READ_FILE | (_READ_DIR if path.is_dir() else 0)
+        _LIBC.syscall(_ADD_RULE, ruleset, 1, struct.pack("<Qi", allowed, opened), 0)
+        os.close(opened)
+    is_done = bool(_LIBC.syscall(_RESTRICT_SELF, ruleset, 0) == 0)
+    os.close(ruleset)
+    return is_done
+
+
+# seccomp, linux/seccomp.h and linux/filter.h. Numbers of system calls: asm/unistd.h of each architecture.
+_COMPUTING_X86: Final = (
+    *(0, 1, 3, 5, 8, 9, 10, 11, 12),  # read write close fstat lseek mmap mprotect munmap brk
+    *(13, 14, 15, 17, 20, 24, 25, 28, 35, 39),  # rt_sig… pread writev sched_yield mremap madvise nanosleep getpid
+    *(60, 186, 202, 204, 228, 230, 231),  # exit gettid futex sched_getaffinity clock_gettime clock_nanosleep exit_group
+    *(262, 318, 332, 334),  # newfstatat getrandom statx rseq
+)
+_LOADING_X86: Final = (257, 2, 89, 267, 21, 269, 79, 4, 6, 72, 16, 157)
+"""openat open readlink readlinkat access faccessat getcwd stat lstat fcntl ioctl, and prctl for the second filter."""
+
+_COMPUTING_ARM: Final = (
+    *(63, 64, 57, 80, 62, 222, 226, 215, 214),
+    *(134, 135, 139, 67, 66, 124, 216, 233, 101, 172),
+    *(93, 178, 98, 123, 113, 115, 94),
+    *(79, 278, 291, 293),
+)
+_LOADING_ARM: Final = (56, 78, 48, 17, 25, 29, 167)
+
+_CALLS: Final = {
+    "x86_64": (0xC000003E, _COMPUTING_X86, _LOADING_X86),
+    "aarch64": (0xC00000B7, _COMPUTING_ARM, _LOADING_ARM),
+}
+"""By machine: the audit number of its architecture, the calls of computing, and those of loading."""
+
+_LOAD_WORD, _EQUALS, _RETURN = 0x20, 0x15, 0x06
+_KILL_PROCESS, _ALLOW = 0x80000000, 0x7FFF0000
+
+
+def _install_filter(architecture: int, allowed: Sequence[int]) -> bool:
+    def instruction(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
+        return struct.pack("<HBBI", code, if_true, if_false, value)
+
+    # Load the architecture; end the process unless it is this one. Load the number; jump to the end if it is allowed.
+    parts = [instruction(_LOAD_WORD, 4), instruction(_EQUALS, architecture, 0, len(allowed) + 1)]
+    parts.append(instruction(_LOAD_WORD, 0))
+    parts += [instruction(_EQUALS, number, len(allowed) - place) for place, number in enumerate(allowed)]
+    parts += [instruction(_RETURN, _KILL_PROCESS), instruction(_RETURN, _ALLOW)]
+    code = ctypes.create_string_buffer(b"".join(parts))
+    program = struct.pack("<HxxxxxxQ", len(parts), ctypes.addressof(code))
+    return bool(_LIBC.prctl(_PR_SET_SECCOMP, 2, ctypes.c_char_p(program), 0, 0) == 0)

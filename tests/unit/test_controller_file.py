@@ -1,0 +1,201 @@
+"""Controllers in one C file: `Flow("file", file=…)`."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import bbrgym
+from bbrgym import Flow, Scenario
+from bbrgym.baselines.controller_file import HEADER, compile_controller
+from bbrgym.benchmark.plan import Benchmark
+from bbrgym.cli import main
+from bbrgym.envs.engine import EngineError, make_engine
+from bbrgym.envs.native.engine import NativeBatch
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+CONSTANT = """
+#include "bbrgym_controller.h"
+#include <math.h>
+static void create(void *state, const struct bbrgym_connection *connection) { (void)state; (void)connection; }
+static void on_ack(void *state, const struct bbrgym_ack *ack) { *(int64_t *)state = ack->now_ns; }
+static void decision(const void *state, struct bbrgym_decision *chosen) {
+  chosen->window = *(const int64_t *)state > 1000000000 ? %s : 20000;
+  chosen->pacing_rate = *(const int64_t *)state > 1000000000 ? %s : 0;
+}
+const struct bbrgym_controller bbrgym_controller = {%s, %s, 0, create, on_ack, 0, decision, 0};
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def write(folder: Path, window: str = "30000", rate: str = "0", version: str = "1", state: str = "8") -> str:
+    path = folder / "mine.c"
+    path.write_text(CONSTANT % (window, rate, version, state))
+    return str(path)
+
+
+def link(file: str, **parameters: float) -> Scenario:
+    flow = Flow("file", rtt_ms=20, file=file, parameters=parameters)
+    return Scenario(rate_mbps=12, duration_s=3, flows=(flow,))
+
+
+def test_a_constant_window_is_delivered_once_per_round_trip(tmp_path: Path):
+    flow = bbrgym.simulate(link(write(tmp_path, window="10000"))).summary(after_s=1.5).flows[0]
+    assert flow.throughput_mbps == pytest.approx(10_000 * 8e-6 / 0.0207, rel=0.05)  # 0.7 ms: a packet's transmission
+
+
+def test_a_pacing_rate_is_kept(tmp_path: Path):
+    flow = bbrgym.simulate(link(write(tmp_path, window="1e15", rate="5e6"))).summary(after_s=1.5).flows[0]
+    assert flow.throughput_mbps == pytest.approx(5.0, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("window", "rate", "text"),
+    [
+        ("NAN", "0", "chose window nan at 1.0"),
+        ("-1", "0", "chose window -1 at 1.0"),
+        ("1e300", "0", "chose window 1e[+]300 at 1.0"),
+        ("INFINITY", "0", "chose window inf at 1.0"),
+        ("1000", "NAN", "chose pacing_rate nan at 1.0"),
+        ("1000", "-5", "chose pacing_rate -5 at 1.0"),
+    ],
+)
+def test_a_bad_decision_is_an_error_that_names_controller_time_and_value(
+    tmp_path: Path, window: str, rate: str, text: str
+):
+    with pytest.raises(EngineError, match=rf"flows\[0\]: controller 'mine' {text}.* s: it must be in \[0, 1e[+]15\]"):
+        bbrgym.simulate(link(write(tmp_path, window, rate)))
+
+
+def test_a_bad_decision_fails_its_own_scenario_of_a_batch(tmp_path: Path):
+    good, bad = link(str(EXAMPLES / "aimd.c")), link(write(tmp_path, window="NAN"))
+    batch = NativeBatch(3, 1, 2)
+    batch.begin_resets(range(3), [good, bad, good], [1, 1, 1], [3000.0] * 3)
+    batch.begin_steps()
+    assert {index: "NAN" in str(error).upper() for index, error in batch.finish().items()} == {1: True}
+    assert batch.flows[0, 0] == pytest.approx(batch.flows[2, 0], nan_ok=True)
+
+
+def test_a_window_of_nothing_sends_one_packet_per_round_trip(tmp_path: Path):
+    flow = bbrgym.simulate(link(write(tmp_path, window="0"))).summary(after_s=1.5).flows[0]
+    # A lone packet is acknowledged after 40 ms (RFC 1122, section 4.2.3.2).
+    assert flow.throughput_mbps == pytest.approx(1000 * 8e-6 / 0.0607, rel=0.02)
+
+
+def test_the_same_file_in_many_flows_and_episodes_gives_equal_rows():
+    flows = tuple(Flow("file", rtt_ms=rtt, jitter_ms=0.5, file=str(EXAMPLES / "vegas.c")) for rtt in (10, 40))
+    scenario = Scenario(rate_mbps=20, duration_s=4, flows=flows)
+    first, second = (bbrgym.simulate(scenario, seed=3) for _ in range(2))
+    assert first.hash == second.hash
+    assert bbrgym.simulate(scenario, seed=4).hash != first.hash
+
+
+@pytest.mark.parametrize("example", ["aimd", "vegas"])
+def test_an_example_fills_the_link_fairly(example: str):
+    flows = (Flow("file", rtt_ms=40, jitter_ms=0.5, file=str(EXAMPLES / f"{example}.c")),) * 2
+    found = bbrgym.simulate(Scenario(rate_mbps=12, duration_s=30, flows=flows)).summary(after_s=10).link
+    assert found.utilisation > 0.95
+    assert found.jain > 0.8
+    assert found.queue_mean_ms < (40 if example == "aimd" else 10)
+
+
+def test_parameters_are_the_files_own():
+    def queue_ms(alpha: float) -> float:
+        flow = Flow("file", rtt_ms=40, file=str(EXAMPLES / "vegas.c"), parameters={"alpha": alpha, "beta": alpha + 2})
+        return (
+            bbrgym.simulate(Scenario(rate_mbps=12, duration_s=10, flows=(flow,))).summary(after_s=5).link.queue_mean_ms
+        )
+
+    assert queue_ms(20) > queue_ms(2) + 5
+    vegas = str(EXAMPLES / "vegas.c")
+    with pytest.raises(ValueError, match="unknown parameter 'gamma' of algorithm 'vegas'; known: alpha, beta"):
+        bbrgym.simulate(link(vegas, gamma=1))
+    with pytest.raises(ValueError, match=r"parameter alpha of algorithm 'vegas' must be in \[0.1, 1000\], got -1"):
+        bbrgym.simulate(link(vegas, alpha=-1))
+    with pytest.raises(ValueError, match=r"parameter alpha of algorithm 'vegas' must be in \[0.1, 1000\], got nan"):
+        bbrgym.simulate(link(vegas, alpha=math.nan))
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"version": "2"}, "controller 'mine' has version 2 of the header, must be 1"),
+        ({"state": "2000000"}, "has a state of 2000000 bytes, must be at most 1048576"),
+    ],
+)
+def test_what_the_header_does_not_describe_is_refused(tmp_path: Path, changes: dict[str, str], text: str):
+    with pytest.raises(ValueError, match=text):
+        bbrgym.simulate(link(write(tmp_path, **changes)))
+
+
+def test_a_file_that_is_no_controller_is_refused(tmp_path: Path):
+    path = tmp_path / "other.c"
+    with pytest.raises(FileNotFoundError, match="there is no file"):
+        compile_controller(path)
+    path.write_text("int main(void) { return 0 }")
+    with pytest.raises(ValueError, match=r"cannot be compiled:\n(.|\n)*other.c:1:.* expected"):
+        compile_controller(path)
+    path.write_text("int f(void) { return 0; }")
+    with pytest.raises(ValueError, match="controller 'other' defines no `bbrgym_controller`"):
+        bbrgym.simulate(link(str(path)))
+    with pytest.raises(ValueError, match=r"must be C and end with \.c"):
+        compile_controller(tmp_path / "other.py")
+
+
+def test_a_file_is_compiled_once_for_each_content(tmp_path: Path):
+    path = write(tmp_path)
+    first = compile_controller(path)
+    made = first.stat().st_mtime_ns
+    assert compile_controller(path) == first
+    assert first.stat().st_mtime_ns == made
+    write(tmp_path, window="40000")
+    assert compile_controller(path) != first
+
+
+def test_a_flow_has_a_file_if_and_only_if_its_algorithm_says_so():
+    with pytest.raises(ValueError, match="file must be a path with algorithm 'file', got None"):
+        Flow("file")
+    with pytest.raises(ValueError, match="only 'file' runs one"):
+        Flow("bbr", file="mine.c")
+    assert Scenario.from_dict(link("mine.c").to_dict()) == link("mine.c")
+
+
+def test_only_native_runs_files():
+    with pytest.raises(ValueError, match="engine Linux runs no controllers in C: engine native does"):
+        make_engine("linux").reset(link("mine.c"), 1)
+
+
+def test_a_benchmark_takes_a_file_as_a_competitor(tmp_path: Path):
+    path = write(tmp_path)
+    plain = {
+        "competitors": ["cubic", {"name": "mine", "algorithm": "file", "file": path}],
+        "scenarios": {"one": {"flows": [{"rtt_ms": 20}]}},
+        "seeds": [1],
+    }
+    benchmark = Benchmark.from_dict(plain)
+    assert Benchmark.from_dict(benchmark.to_dict()) == benchmark
+    key = benchmark.runs()[1].key
+    assert benchmark.runs()[1].scenario.flows[0].file == path
+    write(tmp_path, window="40000")
+    assert benchmark.runs()[1].key != key  # its content decides it
+
+
+def test_the_header_is_valid_c99_and_cxx_and_a_page_long():
+    assert len(HEADER.read_text().splitlines()) <= 100
+    for command in (["cc", "-std=c99"], ["c++", "-std=c++20"]):
+        language = "c" if command[0] == "cc" else "c++"
+        subprocess.run([*command, "-Wall", "-Wextra", "-Werror", "-pedantic", "-fsyntax-only", "-x", language, HEADER],
+                       check=True)  # fmt: skip
+
+
+def test_the_command_prints_where_the_header_is(capsys: pytest.CaptureFixture[str]):
+    assert main(["header"]) == 0
+    assert Path(capsys.readouterr().out.strip()).read_text() == HEADER.read_text()

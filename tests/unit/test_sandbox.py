@@ -1,0 +1,138 @@
+"""Code of unknown quality in confined forks: what it does is the text of its reply, and nothing else happens."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hostile import CONSTRUCTOR, CRASHES, HOSTILE, write_hostile
+
+from bbrgym import Flow, Scenario
+from bbrgym.baselines.controller_file import compile_controller
+from bbrgym.benchmark.sandboxed import Job, Reply, Sandbox
+from bbrgym.benchmark.score_runs import measure_rows, measure_sharing
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+CALL = "made a system call that a controller may not make"
+
+SAYS = {
+    "endless loop": "took longer than 2 s",
+    "fork bomb": CALL,
+    "10 GB": "crashed (SIGSEGV)",
+    "reads a file": CALL,
+    "writes beside": CALL,
+    "kills its parent": CALL,
+    "NaN": "flows[0]: controller 'hostile' chose window nan at ",
+    "negative": "flows[0]: controller 'hostile' chose window -1 at ",
+    "huge": "flows[0]: controller 'hostile' chose window 1e+300 at ",
+    "random": None,
+    "null pointer": "crashed (SIGSEGV)",
+    "abort": CALL,
+    "exit": "ended its process with the exit status 0",
+    "closes every descriptor": "ended its process with the exit status 0",
+    "writes to every descriptor": "wrote something else than its results",
+}
+
+
+@pytest.fixture(scope="module")
+def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        with Sandbox(1) as sandbox:
+            reply = run(sandbox, str(EXAMPLES / "aimd.c"))
+            assert reply.error is None
+            if reply.missing:
+                pytest.skip(f"this system does not contain everything: {'; '.join(reply.missing)}")
+            yield sandbox
+
+
+def run(sandbox: Sandbox, path: str, seconds: float = 20.0) -> Reply:
+    library = str(compile_controller(path))
+    scenario = Scenario(rate_mbps=12, duration_s=2, flows=(Flow("file", rtt_ms=20, file=library),))
+    return sandbox.run([Job([scenario], [1], 0.25, confinement="c", library=library, seconds=seconds)])[0]
+
+
+@pytest.mark.parametrize("kind", [*HOSTILE, *CRASHES])
+def test_what_a_hostile_file_does_is_the_text_of_its_reply(sandbox: Sandbox, tmp_path: Path, kind: str):
+    path = write_hostile(tmp_path, {**HOSTILE, **CRASHES}[kind])
+    reply = run(sandbox, path, seconds=2.0 if kind == "endless loop" else 20.0)
+    text = reply.error or (reply.results[0].get("error") if reply.results else None)
+    assert text is None if SAYS[kind] is None else text is not None and text.startswith(SAYS[kind])
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["hostile.c"]
+    assert run(sandbox, str(EXAMPLES / "aimd.c")).results[0]["fair_power"] > 0.3  # the next one is not affected
+
+
+def test_code_that_runs_when_the_file_is_loaded_is_confined_too(sandbox: Sandbox, tmp_path: Path):
+    reply = run(sandbox, write_hostile(tmp_path, "", CONSTRUCTOR))
+    assert reply.error is not None
+    assert reply.error.startswith(CALL)
+    assert not (tmp_path / "beside.txt").exists()
+
+
+def test_a_confined_run_measures_the_same(sandbox: Sandbox):
+    library = str(compile_controller(EXAMPLES / "vegas.c"))
+    flows = (Flow("file", rtt_ms=20, jitter_ms=0.5, file=library), Flow("cubic", rtt_ms=20, jitter_ms=0.5))
+    scenario = Scenario(rate_mbps=12, duration_s=4, flows=flows)
+    jobs = [
+        Job([scenario], [3], 0.25, measure, confinement="c", library=library) for measure in ("sharing", "rows")
+    ]  # fmt: skip
+    sharing, rows = sandbox.run(jobs)
+    assert sharing.results == measure_sharing([scenario], [3], 0.25)
+    found, (here,) = rows.results[0], measure_rows([scenario], [3], 0.25)
+    assert found["trace_hash"] == here["trace_hash"]
+    (measured,) = measure_sharing([scenario], [3], 0.25)
+    assert measured["throughputs_mbps"] == pytest.approx([row["throughput_mbps"] for row in here["rows"]])
+    # Longer rows, other weights.
+    assert measured["rtts_ms"] == pytest.approx([row["rtt_mean_ms"] for row in here["rows"]], rel=0.01)
+
+
+def test_only_its_own_scenario_fails_by_a_bad_decision(sandbox: Sandbox, tmp_path: Path):
+    path = write_hostile(tmp_path, "if (ack->now_ns > 3000000000) *(double *)state = -1;")
+    library = str(compile_controller(path))
+    flows = (Flow("file", rtt_ms=20, file=library),)
+    scenarios = [Scenario(rate_mbps=12, duration_s=seconds, flows=flows) for seconds in (2, 4, 2)]
+    (reply,) = sandbox.run([Job(scenarios, [1, 1, 1], 0.25, confinement="c", library=library)])
+    assert [list(result) == ["error"] for result in reply.results] == [False, True, False]
+
+
+def test_a_worker_that_is_gone_is_an_error(sandbox: Sandbox):
+    from bbrgym.envs.engine import EngineError
+
+    scenario = Scenario(duration_s=1, flows=(Flow("bbr"),))
+    with Sandbox(1) as own:
+        assert own.run([Job([scenario], [1], 0.25)])[0].error is None
+        os.kill(own._workers[0]._process.pid, signal.SIGKILL)
+        with pytest.raises(EngineError, match="a sandbox's process has ended with the exit status -9"):
+            own.run([Job([scenario], [1], 0.25)])
+
+
+def test_a_python_callable_steers_and_writes_no_file(sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(
+        "def gains(row):\n    return 2.0, 1.0\n"
+        "class Window:\n"
+        "    def __call__(self, row):\n        return {'cwnd_packets': 30.0, 'pacing_rate_mbps': 9.0}\n"
+        "def writes(row):\n    open('beside.txt', 'w')\n"
+        "def bad(row):\n    return float('nan'), 1.0\n"
+    )
+    scenario = Scenario(rate_mbps=10, duration_s=3, flows=(Flow("agent", rtt_ms=20),))
+
+    def result(name: str) -> Reply:
+        return sandbox.run([Job([scenario], [1], 0.25, confinement="python", function=f"mine:{name}")])[0]
+
+    assert result("gains").results[0]["utilisation"] > 0.9
+    assert result("Window").results[0]["utilisation"] > 0.7
+    assert "Permission denied" in str(result("writes").error)
+    assert "the callable chose (nan, 1.0) at 0 s" in result("bad").results[0]["error"]
+    assert "there is no callable 'mine:other'" in result("other").results[0]["error"]
+    assert not Path("beside.txt").exists()
+
+
+def test_the_page_has_what_hostile_files_get():
+    page = (EXAMPLES.parent / "docs" / "score.md").read_text(encoding="utf-8")
+    for kind in HOSTILE:
+        said = (SAYS[kind] or "none").removeprefix("flows[0]: ").removesuffix(" at ").replace("2 s", "5 s")
+        assert f"| {kind} | {said}" in page

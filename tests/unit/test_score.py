@@ -1,0 +1,274 @@
+"""The score of a candidate: what it is made of, and what its command prints."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hostile import HOSTILE, write_hostile
+
+import bbrgym
+from bbrgym.baselines import registry
+from bbrgym.baselines.policy_file import REFERENCE
+from bbrgym.benchmark import quick_rfc9743, score_report
+from bbrgym.benchmark import score as scores
+from bbrgym.benchmark.candidate import Candidate
+from bbrgym.benchmark.families import VICTIMS, Draw, draw_scenarios
+from bbrgym.benchmark.plan import Competitor
+from bbrgym.benchmark.sandboxed import Sandbox
+from bbrgym.benchmark.score import Score, score_candidate
+from bbrgym.cli import main
+from examples import search
+from studies.league.suites import compose_league
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[Sandbox]:
+    with Sandbox(2) as sandbox:
+        yield sandbox
+
+
+@pytest.fixture(autouse=True)
+def few(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch):
+    """Four yardsticks, three scenarios of one kind and one beside each victim, and one criterion of RFC 9743."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
+    every = draw_scenarios(1)
+    wanted = {*(f"typical-0{number}" for number in (1, 2, 3)), *(f"{victim}-01" for victim in VICTIMS)}
+    draws = [draw for draw in every if draw.name in wanted]
+    monkeypatch.setattr(scores, "draw_scenarios", lambda seed, size=1: draws)
+    names = ("bbr-backlog", "bbr", "cubic", "newreno")
+    monkeypatch.setattr(scores, "yardsticks", lambda: [Competitor(name, name) for name in names])
+    monkeypatch.setattr(quick_rfc9743, "QUICK", {"codel": "one-flow"})
+
+
+def run(sandbox: Sandbox, what: str, **options: object) -> Score:
+    return score_candidate(Candidate.of(what), 1, sandbox=sandbox, **options)  # type: ignore[arg-type]
+
+
+# --- scenarios ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def drawn() -> list[Draw]:
+    return draw_scenarios(7)
+
+
+def test_the_seed_decides_the_scenarios(drawn: list[Draw]):
+    assert draw_scenarios(7) == drawn
+    others = draw_scenarios(8)
+    assert not {draw.scenario for draw in drawn} & {draw.scenario for draw in others}
+    assert [draw.name for draw in others] == [draw.name for draw in drawn]
+
+
+def test_there_are_98_scenarios_of_one_kind_and_8_beside_each_victim(drawn: list[Draw]):
+    assert len({draw.name for draw in drawn}) == len(drawn)
+    assert sum(draw.roles is None for draw in drawn) == 98
+    assert {victim: sum(draw.victim == victim for draw in drawn) for victim in VICTIMS} == dict.fromkeys(VICTIMS, 8)
+    for draw in drawn:
+        first, *others = draw.scenario.flows
+        if draw.victim is not None:
+            assert [(flow.algorithm, flow.rtt_ms) for flow in others] == [(draw.victim, first.rtt_ms)]
+        assert min(flow.start_s for flow in draw.scenario.flows) == 0
+        assert all(flow.size_bytes is None for flow in draw.scenario.flows)
+
+
+def test_more_scenarios_begin_with_the_same_ones():
+    small, large = ({draw.name: draw for draw in draw_scenarios(3, size)} for size in (1, 2))
+    assert len(large) == 2 * len(small)
+    assert all(large[name] == draw for name, draw in small.items())
+
+
+def test_the_constant_is_that_of_the_league():
+    entries = compose_league()["benchmark"]["competitors"]
+    (found,) = [one for one in entries if isinstance(one, dict) and one["name"] == "constant"]
+    assert Competitor.from_dict(found) == scores.CONSTANT
+
+
+def test_the_yardsticks_are_all_published_algorithms_and_ours():
+    names = {one.name for one in _all_yardsticks()}
+    assert names == set(registry.controllers()) - {"agent", "bbr-acd-ns3-published"} | {"constant"}
+
+
+_all_yardsticks = scores.yardsticks
+
+# --- candidates -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("what", [str(REFERENCE), str(REFERENCE / "policy.npz")])
+def test_a_policy_is_found_by_its_folder_and_by_its_weights(what: str):
+    assert Path(str(Candidate.of(what).competitor.policy)).samefile(REFERENCE)
+
+
+def test_a_model_of_another_library_is_imported_once(tmp_path: Path):
+    pytest.importorskip("onnx")
+    model = tmp_path / "mine.onnx"
+    assert main(["export", str(REFERENCE), str(model)]) == 0
+    found = Candidate.of(str(model))
+    assert found == Candidate.of(str(model))
+    assert found.competitor.name == "mine"
+    assert Path(str(found.competitor.policy), "policy.npz").is_file()
+
+
+@pytest.mark.parametrize(
+    ("what", "parameters", "text"),
+    [
+        (
+            "bbr9",
+            {},
+            "'bbr9' is no file, no folder and no module:callable, and no algorithm; known algorithms: ag",
+        ),
+        ("bbr", {"beta": 1}, "unknown parameter 'beta' of algorithm 'bbr'"),
+        ("module:name", {"beta": 1}, "only algorithms and C files take parameters, got beta"),
+        ("scripted:backlog", {}, "not scripted agents"),
+    ],
+)
+def test_what_is_no_candidate_is_refused(what: str, parameters: dict[str, float], text: str):
+    with pytest.raises(ValueError, match=text):
+        Candidate.of(what, parameters)
+    with pytest.raises(FileNotFoundError):
+        Candidate.of("no/such/file.c")
+
+
+# --- the score ------------------------------------------------------------------------------------------------------
+
+
+def test_the_score_is_the_fair_power_over_that_of_the_best_yardstick(sandbox: Sandbox):
+    found = run(sandbox, "bbr")
+    assert found.name == "bbr (candidate)"
+    power = {name: [run["fair_power"] for run in runs[:3]] for name, runs in found.runs.items()}
+    assert power["bbr (candidate)"] == power["bbr"]
+    best = np.max([power[name] for name in ("bbr-backlog", "bbr", "cubic", "newreno")], axis=0)
+    assert found.value.value == pytest.approx(np.mean(power["bbr"] / best))
+    assert found.is_repeatable
+    assert not found.failures
+
+
+def test_the_best_yardstick_scores_one_and_a_worse_one_less(sandbox: Sandbox):
+    assert run(sandbox, "bbr-backlog", has_rfc9743=False).value.value == pytest.approx(1.0, abs=0.02)
+    assert run(sandbox, "cubic", has_rfc9743=False).value.value < 0.8
+
+
+def test_the_same_seed_runs_no_yardstick_again(sandbox: Sandbox):
+    first = run(sandbox, "bbr", has_rfc9743=False)
+    second = run(sandbox, "bbr", has_rfc9743=False)
+    assert second.cached == 4
+    assert first.value == second.value
+
+
+def test_harm_is_what_a_victim_loses(sandbox: Sandbox):
+    found = run(sandbox, "bbr-backlog", has_rfc9743=False)
+    assert found.harms.keys() == set(VICTIMS)
+    (of_newreno,) = found.harms["cubic"]["newreno"]
+    (of_backlog,) = found.harms["cubic"]["bbr-backlog"]
+    assert -0.05 < of_backlog < of_newreno < 1
+
+
+def test_rfc_9743_is_judged(sandbox: Sandbox):
+    found = run(sandbox, str(EXAMPLES / "aimd.c")).rfc9743
+    assert found is not None
+    assert list(found.suites) == ["codel"]
+    assert found.verdict("codel", "candidate") in ("pass", "fail", "unclear")
+    assert {one.criterion.than for one in found.judgements} == {None, "newreno"}
+
+
+@pytest.mark.parametrize("kind", ["NaN", "fork bomb"])
+def test_what_fails_scores_nothing_and_says_why(sandbox: Sandbox, tmp_path: Path, kind: str):
+    found = run(sandbox, write_hostile(tmp_path, HOSTILE[kind]))
+    assert found.value.value == 0
+    assert len(found.failures) == 5
+    text = "chose window nan" if kind == "NaN" else "a system call"
+    assert text in " ".join(score_report.notes(found))
+    assert found.rfc9743 is not None
+    assert found.rfc9743.verdict("codel", "candidate") == "not run"
+
+
+def test_a_candidate_that_is_not_repeatable_is_named(sandbox: Sandbox, tmp_path: Path):
+    body = "*(double *)state = 20000 + (int)(((long)&ack >> 4) % 4096) * 10;"  # where the stack lies is random
+    found = run(sandbox, write_hostile(tmp_path, body), has_rfc9743=False)
+    if found.is_repeatable:
+        pytest.skip("forks of one process have the same stack")
+    assert "differ" in " ".join(score_report.notes(found))
+
+
+# --- as a command ---------------------------------------------------------------------------------------------------
+
+
+def test_the_command_prints_the_score_and_its_status_says_whether_it_is_enough(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    page = tmp_path / "page.html"
+    given = ["score", str(EXAMPLES / "vegas.c"), "alpha=3", "--seed", "1", "--no-rfc9743"]
+    assert main([*given, "--html", str(page), "--at-least", "0.1"]) == 0
+    printed = capsys.readouterr().out
+    assert "of the best yardstick's fair power in 3 scenarios of seed 1" in printed
+    assert "bbrgym score" in printed
+    assert "alpha=3 --seed 1 --only typical-0" in printed
+    assert "<h1>vegas: 0." in page.read_text()
+    assert main([*given, "--at-least", "0.999", "--json"]) == 1
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["is_enough"] is False
+    assert facts["parameters"] == {"alpha": 3}
+    assert {"score", "seed", "standings", "harm", "regret", "worst", "failures", "not_contained"} <= facts.keys()
+
+
+def test_a_scenario_is_replayed_flow_by_flow(capsys: pytest.CaptureFixture[str]):
+    assert main(["score", "cubic", "--seed", "1", "--only", "typical-02"]) == 0
+    printed = capsys.readouterr().out
+    assert "typical-02: " in printed
+    assert "cubic (candidate)" in printed
+    assert main(["score", "cubic", "--seed", "1", "--only", "typical-99"]) == 1
+    assert "there is no scenario 'typical-99'" in capsys.readouterr().err
+
+
+def test_the_quick_form_of_rfc_9743_has_at_most_twelve_criteria(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.undo()
+    assert len(quick_rfc9743.read_quick_rfc9743(is_full=False)["suites"]) == len(quick_rfc9743.QUICK) <= 12
+    assert len(quick_rfc9743.read_quick_rfc9743(is_full=True)["suites"]) > 30
+
+
+# --- as a fitness ---------------------------------------------------------------------------------------------------
+
+
+def test_candidates_of_a_search_have_common_scenarios():
+    vegas = str(EXAMPLES / "vegas.c")
+    first = bbrgym.score(vegas, {"alpha": 2, "beta": 4}, scenarios=3)
+    assert 0 < first <= 1
+    assert bbrgym.score(vegas, {"alpha": 2, "beta": 4}, scenarios=3) == first
+    assert bbrgym.score(vegas, {"alpha": 200, "beta": 400}, scenarios=3) < first
+    assert bbrgym.score("bbr-backlog", scenarios=3) > 0.95
+
+
+def test_a_failing_candidate_of_a_search_has_the_fitness_zero(tmp_path: Path):
+    assert bbrgym.score(write_hostile(tmp_path, HOSTILE["kills its parent"]), scenarios=3) == 0
+    assert bbrgym.score("bbr-backlog", scenarios=3) > 0.95
+
+
+def test_the_fitness_is_picklable_and_runs_in_other_processes():
+    assert pickle.loads(pickle.dumps(bbrgym.score)) is bbrgym.score
+    candidate = Candidate.of(str(EXAMPLES / "vegas.c"))
+    assert pickle.loads(pickle.dumps(candidate)) == candidate
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        there = pool.submit(_fitness, candidate).result()
+    assert 0 < there <= 1
+
+
+def test_the_example_of_a_search_finds_parameters_within_the_bounds_of_its_file():
+    found = search.search(0.01)
+    assert found.keys() == search.BOUNDS.keys()
+    assert all(low <= found[name] <= high for name, (low, high) in search.BOUNDS.items())
+    assert 0 < bbrgym.score(search.FILE, found, scenarios=3) <= 1
+
+
+def _fitness(candidate: Candidate) -> float:
+    from bbrgym.benchmark import score as there
+
+    there.yardsticks = lambda: [Competitor("bbr", "bbr")]
+    return bbrgym.score(candidate, scenarios=2)
