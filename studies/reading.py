@@ -211,6 +211,7 @@ def main() -> int:
     options = page.parser(__doc__, MARK).parse_args()
     blocks = tables(load_agent(REFERENCE))
     if options.write is not None:
+        blocks.append("What it does on a link of 20 Mbit/s with RTTs of 40 ms; dashed: the second flow.")
         blocks.append(f"![What it does]({page.write_figure(behaviour(), options.write, 'behaviour')})")
     page.publish("\n\n".join(blocks), MARK, options.write)
     return 0
