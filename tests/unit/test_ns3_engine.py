@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import gymnasium
+import psutil
 import pytest
 from forks import OF_ANOTHER, passes_in_fork, refuses
 from marks import needs_ns3
@@ -289,6 +290,7 @@ def test_the_end_of_a_process_is_the_end_of_its_simulating_worker(how: str) -> N
             assert is_running(pid)
             if how != "kill":
                 os.kill(pid, signal.SIGSTOP)
+                wait_for(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED)
             parent.kill()
         assert (parent.wait() == 0) is (how == "exit")
     if how != "exit":  # it may notice a little later
