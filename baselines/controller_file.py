@@ -67,8 +67,8 @@ def content_of(path: Path | str) -> str:
 
 
 def _compile(source: Path, text: bytes, compiler: str, library: Path) -> None:
-    # The shell limits the compiler and what it starts.
-    limited = f'ulimit -t {_SECONDS} -v {_MEBIBYTES * 1024}; exec "$@"'
+    # The shell limits the compiler and what it starts. Debian's takes one limit at a time.
+    limited = f'ulimit -t {_SECONDS} && ulimit -v {_MEBIBYTES * 1024} && exec "$@"'
     include, output = f"-I{HEADER.parent}", str(library.absolute())
     command = ["sh", "-c", limited, "sh", compiler, *_FLAGS, include, "-x", "c", "-", "-o", output, "-lm"]
     with tempfile.TemporaryDirectory(prefix="bbrgym-") as folder:  # the file's neighbours are not there

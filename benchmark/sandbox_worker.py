@@ -62,7 +62,14 @@ def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
     found = {"error": _cause(status, request)} if not reply or is_late else _parse(reply)
     if is_late:
         found = {"error": f"took longer than {request['seconds']:g} s: an endless loop, or far too many packets"}
-    return {"error": None, "results": [], "missing": [], **found, "seconds": time.monotonic() - began}
+    return {
+        "error": None,
+        "is_refused": False,
+        "results": [],
+        "missing": [],
+        **found,
+        "seconds": time.monotonic() - began,
+    }
 
 
 def _end(child: int) -> int:
@@ -95,7 +102,8 @@ def _read(reader: int, deadline: float) -> tuple[bytes, bool]:
 def _parse(reply: bytes) -> dict[str, Any]:
     try:
         found = json.loads(reply)
-        return {"error": found["error"], "results": list(found["results"]), "missing": list(found["missing"])}
+        lists = {name: list(found[name]) for name in ("results", "missing")}
+        return {"error": found["error"], "is_refused": bool(found["is_refused"]), **lists}
     except (ValueError, KeyError, TypeError):
         return {"error": "wrote something else than its results to the pipe of the results"}
 
@@ -118,7 +126,7 @@ def _cause(status: int, request: Mapping[str, Any]) -> str:
 
 def _run(request: Mapping[str, Any], writer: int) -> None:
     """Confine this process, measure, write the reply and end."""
-    found: dict[str, Any] = {"error": None, "results": [], "missing": []}
+    found: dict[str, Any] = {"error": None, "is_refused": False, "results": [], "missing": []}
     try:
         null = os.open(os.devnull, os.O_RDWR)
         for standard in (0, 1, 2):
@@ -131,6 +139,7 @@ def _run(request: Mapping[str, Any], writer: int) -> None:
         found["error"] = f"needs more memory than {request['mebibytes']} MiB"
     except BaseException as error:  # the text of the score, whatever it is
         found["error"] = str(error) or type(error).__name__
+        found["is_refused"] = isinstance(error, ValueError)
     try:
         rest = memoryview(json.dumps(found).encode())
         while rest:

@@ -67,12 +67,14 @@ class Reply:
     Attributes:
         results: what its measure returns; [] after an error.
         error: what ended it, in words.
+        is_refused: whether it was refused, as a bad parameter of a C file is.
         missing: what this system does not contain, one sentence each.
         seconds: how long it took.
     """
 
     results: list[dict[str, Any]] = field(default_factory=list)
     error: str | None = None
+    is_refused: bool = False
     missing: list[str] = field(default_factory=list)
     seconds: float = 0.0
 

@@ -150,7 +150,7 @@ def score_candidate(
         tell: is told of the progress.
 
     Raises:
-        ValueError: there is no scenario called `only`.
+        ValueError: there is no scenario called `only`, or a C file does not take its parameters.
         EngineError: a process of the sandbox has died. What the candidate's code does raises nothing.
     """
     began = time.monotonic()
@@ -212,11 +212,12 @@ def score(
         the candidate fails counts 0.
 
     Raises:
-        FileNotFoundError, ValueError: there is no such candidate.
+        FileNotFoundError, ValueError: there is no such candidate, or it does not take these parameters.
     """
     candidate = Candidate.of(what, parameters) if isinstance(what, str) else what.with_parameters(parameters or {})
     draws, best = _few(scenarios, seed)
     (reply,) = _own_sandbox().run([_job(candidate, draws)])
+    _check_refusal(candidate, reply)
     own = reply.results or _one_by_one(_own_sandbox(), candidate, draws, reply)
     return statistics.fmean(
         min(1.0, _value(run, SCORE) / power) for run, power in zip(own, best, strict=True) if power > 0
@@ -297,11 +298,18 @@ def _run_candidate(sandbox: Sandbox, candidate: Candidate, draws: Sequence[Draw]
             found += [{"error": _NOT_RUN} for chunk in some for _ in chunk]
             continue
         for chunk, reply in zip(some, sandbox.run([_job(candidate, chunk) for chunk in some]), strict=True):
+            _check_refusal(candidate, reply)
             missing += reply.missing
             results = reply.results or _one_by_one(sandbox, candidate, chunk, reply)
             failed += sum("error" in result for result in results) if not reply.results else 0
             found += results
     return found, list(dict.fromkeys(missing))
+
+
+def _check_refusal(candidate: Candidate, reply: Reply) -> None:
+    """Raise a ValueError if a C file cannot be run as it was asked for; only its confined process can read it."""
+    if candidate.confinement == "c" and reply.is_refused:
+        raise ValueError(reply.error)
 
 
 _NOT_RUN: Final = f"not run: it failed in {_MOST_FAILURES} scenarios before"

@@ -160,6 +160,15 @@ def test_a_file_is_compiled_once_for_each_content(tmp_path: Path):
     assert compile_controller(path) != first
 
 
+def test_the_compiler_has_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    compiler = tmp_path / "prints-its-limits"
+    compiler.write_text("#!/bin/sh\nulimit -t >&2\nulimit -v >&2\nexit 1\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CC", str(compiler))
+    with pytest.raises(ValueError, match=r"cannot be compiled:\n30\n2097152$"):
+        compile_controller(write(tmp_path))
+
+
 def test_a_flow_has_a_file_if_and_only_if_its_algorithm_says_so():
     with pytest.raises(ValueError, match="file must be a path with algorithm 'file', got None"):
         Flow("file")

@@ -246,6 +246,23 @@ def test_candidates_of_a_search_have_common_scenarios():
     assert bbrgym.score("bbr-backlog", scenarios=3) > 0.95
 
 
+@pytest.mark.parametrize(
+    ("parameters", "text"),
+    [
+        ({"alhpa": 2.0}, "unknown parameter 'alhpa' of algorithm 'vegas'; known: alpha, beta"),
+        ({"alpha": -1.0}, r"alpha of algorithm 'vegas' must be in \[0.1, 1000\], got -1"),
+    ],
+)
+def test_bad_parameters_of_a_c_file_are_refused_before_the_scenarios(
+    sandbox: Sandbox, parameters: dict[str, float], text: str
+):
+    vegas = str(EXAMPLES / "vegas.c")
+    with pytest.raises(ValueError, match=text):
+        score_candidate(Candidate.of(vegas, parameters), 1, sandbox=sandbox)
+    with pytest.raises(ValueError, match=text):
+        bbrgym.score(vegas, parameters, scenarios=2)
+
+
 def test_a_failing_candidate_of_a_search_has_the_fitness_zero(tmp_path: Path):
     assert bbrgym.score(write_hostile(tmp_path, HOSTILE["kills its parent"]), scenarios=3) == 0
     assert bbrgym.score("bbr-backlog", scenarios=3) > 0.95
