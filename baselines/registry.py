@@ -45,13 +45,16 @@ LINUX_COMPARATORS: Final[dict[str, str]] = {
 COMPARATORS: Final[dict[str, str]] = NS3_COMPARATORS | LINUX_COMPARATORS
 """Algorithms that engines bring with them, unchanged. They take no parameters here."""
 
+COMMAND: Final = "command"
+"""The algorithm of a flow whose ends are two commands (`Flow.server` and `Flow.client`); in the linux engine only."""
+
 OURS: Final = ("agent", "policy", "bbr-backlog")
 """Controllers that no paper or standard describes: they are this project's own."""
 
 _CONTROLLERS: Final = _controllers.controllers()
 _DEFAULTS: Final[dict[str, dict[str, float]]] = {
     **{name: _controllers.defaults(name) for name in _CONTROLLERS},
-    **{name: {} for name in COMPARATORS},
+    **{name: {} for name in (*COMPARATORS, COMMAND)},
 }
 
 
@@ -71,7 +74,7 @@ def defaults(algorithm: str) -> dict[str, float]:
 
 
 def check_algorithm(algorithm: str) -> None:
-    """Raise ValueError, naming the known ones, unless `algorithm` is a controller or a comparator."""
+    """Raise ValueError, naming the known ones, unless `algorithm` is a controller, a comparator or `command`."""
     check_name("algorithm", algorithm, _DEFAULTS)
 
 
@@ -82,7 +85,7 @@ def check_parameters(algorithm: str, parameters: Mapping[str, float]) -> None:
         raise ValueError(f"parameters of algorithm {algorithm!r} must be a mapping, got {parameters!r}")
     if not parameters:
         return
-    if algorithm in COMPARATORS:
+    if algorithm in COMPARATORS or algorithm == COMMAND:
         raise ValueError(f"{algorithm} takes no parameters, got {', '.join(parameters)}")
     for name, value in parameters.items():
         if not isinstance(value, Real) or abs(value) > sys.float_info.max:

@@ -116,6 +116,7 @@ class EngineDescription:
         distributions: installed distributions whose versions decide its numbers.
         install: what to do where an extension is missing.
         remedy: what to do where the worker reports that it cannot run; "" if its reports say it.
+        runs_commands: whether it runs flows of the algorithm `command`.
         is_real_time: a step takes as long as it says, and the same seed gives other rows each time: only the random
             draws of the link are equal. Run one at a time, on a machine that is otherwise idle.
     """
@@ -127,6 +128,7 @@ class EngineDescription:
     distributions: tuple[str, ...] = ()
     install: str = "install bbrgym again"
     remedy: str = ""
+    runs_commands: bool = False
     is_real_time: bool = False
 
     def check_is_installed(self) -> None:
@@ -366,6 +368,8 @@ def check_algorithms(scenario: Scenario, engine: EngineDescription) -> None:
         ValueError: it does not have a comparator.
     """
     for index, flow in enumerate(scenario.flows):
+        if flow.algorithm == registry.COMMAND and not engine.runs_commands:
+            raise ValueError(f"flows[{index}]: a flow 'command' needs engine Linux, got engine {engine.title}")
         if flow.algorithm in registry.COMPARATORS and flow.algorithm not in engine.comparators:
             options = "".join(f" with {name}={value!r}" for name, value in engine.options.items())
             known = [*registry.controllers(), *engine.comparators]
