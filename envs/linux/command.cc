@@ -28,7 +28,7 @@ constexpr int kLongestWaitMs = 5;
 constexpr Nanoseconds kGrace = kSecond;  // to end after SIGTERM, then comes SIGKILL
 constexpr std::size_t kMostText = 2000;  // of standard error that an error message repeats
 constexpr int kNoCommand = 127;          // what a shell returns if it finds no such program
-constexpr int kNiceness = -15;           // before other work on the machine, after our threads; it starves nothing
+constexpr int kNiceness = -5;            // before other work on the machine, not far before who drives the engine
 
 struct Pipe {
   FileDescriptor read;

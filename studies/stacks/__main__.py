@@ -36,7 +36,8 @@ AFTER_S: Final = 3.0
 MAX_LATENESS_MS: Final = 5.0
 """An eighth of the RTT."""
 TRIES: Final = 2
-BDP_PACKETS: Final = 2.0
+BUFFER_BDP: Final = 2.0
+LOG: Final = "aioquic.qlog"
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def stacks(folder: Path) -> list[Stack]:
     if iperf3 := shutil.which("iperf3"):
         found += [Stack(f"iperf3 (kernel TCP), {name}", _iperf3(iperf3, name)) for name in controls]
     if importlib.util.find_spec("aioquic"):
-        found += [Stack(f"aioquic, {name}", _aioquic(name, folder), has_log=True) for name in ("cubic", "reno")]
+        found += [Stack(f"aioquic, {name}", aioquic(name, folder), has_log=True) for name in ("cubic", "reno")]
     # Debian's servers are in /usr/sbin.
     client, server = (shutil.which(name) or shutil.which(f"/usr/sbin/{name}") for name in ("gtlsclient", "gtlsserver"))
     openssl = shutil.which("openssl")
@@ -77,10 +78,21 @@ def stacks(folder: Path) -> list[Stack]:
     return found
 
 
+def aioquic(control: str, folder: Path, rtt_ms: float = RTT_MS) -> Flow:
+    """Return a flow of aioquic, whose client sends and writes `LOG` into the folder."""
+    module = (sys.executable, "-m", "studies.stacks.aioquic_bulk")
+    return Flow(
+        "command",
+        rtt_ms,
+        server=(*module, "server", "{address}", "{port}"),
+        client=(*module, "client", "{address}", "{port}", "{seconds}", control, str(folder / LOG)),
+    )
+
+
 def measure(stack: Stack, rival: Flow | None, logs: Path) -> tuple[Trace, float]:
     """Run a stack, alone or beside a rival, and return the least late run, and how long all runs took, in s."""
     flows = (stack.flow,) if rival is None else (stack.flow, rival)
-    scenario = Scenario(rate_mbps=RATE_MBPS, buffer_bdp=BDP_PACKETS, duration_s=SECONDS, packet_bytes=1460, flows=flows)
+    scenario = Scenario(rate_mbps=RATE_MBPS, buffer_bdp=BUFFER_BDP, duration_s=SECONDS, packet_bytes=1460, flows=flows)
     began = time.monotonic()
     best: Trace | None = None
     for _ in range(TRIES):
@@ -132,7 +144,7 @@ def table(rows: Iterable[list[str]], took_s: float) -> str:
         *("beside cubic, Mbit/s", "Jain", "took, s", "flaw"),
     ]
     scenario = (
-        f"{RATE_MBPS:g} Mbit/s, RTT {RTT_MS:g} ms, droptail buffer of {BDP_PACKETS:g} BDP, {SECONDS:g} s of which the "
+        f"{RATE_MBPS:g} Mbit/s, RTT {RTT_MS:g} ms, droptail buffer of {BUFFER_BDP:g} BDP, {SECONDS:g} s of which the "
         f"first {AFTER_S:g} are not counted; one run each. All of it took {page.duration(took_s)}."
     )
     return f"{page.table(heads, list(rows))}\n\n{scenario}"
@@ -164,17 +176,6 @@ def _missed(trace: Trace) -> str:
 def _iperf3(program: str, control: str) -> Flow:
     client = (program, "-c", "{address}", "-p", "{port}", "-t", "{seconds}", "-C", control)
     return Flow("command", RTT_MS, server=(program, "-s", "-1", "-p", "{port}"), client=client)
-
-
-def _aioquic(control: str, folder: Path) -> Flow:
-    module = (sys.executable, "-m", "studies.stacks.aioquic_bulk")
-    log = str(folder / "aioquic.qlog")
-    return Flow(
-        "command",
-        RTT_MS,
-        server=(*module, "server", "{address}", "{port}"),
-        client=(*module, "client", "{address}", "{port}", "{seconds}", control, log),
-    )
 
 
 def _ngtcp2(client: str, server: str, control: str, folder: Path) -> Flow:
