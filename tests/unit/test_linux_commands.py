@@ -119,6 +119,7 @@ def test_commands_are_plain_types_in_a_scenario_and_leave_it_with_their_algorith
     plain = json.loads(json.dumps(scenario.to_dict()))
     assert plain["flows"][0]["client"] == ["sh", "-c", 'echo ${port} {"a":1} {seconds}']
     assert Scenario.from_dict(plain) == scenario
+    assert Scenario.from_dict(plain).digest == scenario.digest != Scenario(flows=(command(),)).digest
     assert {Scenario.from_dict(plain): 1}[scenario] == 1
     assert scenario.with_algorithm("cubic").flows == (Flow("cubic", rtt_ms=10),)
 
