@@ -329,7 +329,7 @@ def simulate(
 
 
 def _count(total: float) -> int | float:
-    return total if math.isnan(total) else int(total)
+    return math.nan if math.isnan(total) else int(total)
 
 
 def _ratio(numerator: float, denominator: float) -> float:
