@@ -48,14 +48,16 @@ COMPARATORS: Final[dict[str, str]] = NS3_COMPARATORS | LINUX_COMPARATORS
 FILE: Final = "file"
 """The algorithm of a flow that runs a controller in C (`baselines.controller_file`)."""
 
+COMMAND: Final = "command"
+"""The algorithm of a flow whose ends are two commands (`Flow.server` and `Flow.client`); in the linux engine only."""
+
 OURS: Final = ("agent", "policy", "bbr-backlog")
 """Controllers that no paper or standard describes: they are this project's own."""
 
 _CONTROLLERS: Final = _controllers.controllers()
 _DEFAULTS: Final[dict[str, dict[str, float]]] = {
     **{name: _controllers.defaults(name) for name in _CONTROLLERS},
-    **{name: {} for name in COMPARATORS},
-    FILE: {},
+    **{name: {} for name in (*COMPARATORS, FILE, COMMAND)},
 }
 
 
@@ -75,7 +77,7 @@ def defaults(algorithm: str) -> dict[str, float]:
 
 
 def check_algorithm(algorithm: str) -> None:
-    """Raise ValueError, naming the known ones, unless `algorithm` is a controller, a comparator or `file`."""
+    """Raise ValueError, naming the known ones, unless it is a controller, a comparator, `file` or `command`."""
     check_name("algorithm", algorithm, _DEFAULTS)
 
 
@@ -89,7 +91,7 @@ def check_parameters(algorithm: str, parameters: Mapping[str, float]) -> None:
         raise ValueError(f"parameters of algorithm {algorithm!r} must be a mapping, got {parameters!r}")
     if not parameters:
         return
-    if algorithm in COMPARATORS:
+    if algorithm in COMPARATORS or algorithm == COMMAND:
         raise ValueError(f"{algorithm} takes no parameters, got {', '.join(parameters)}")
     for name, value in parameters.items():
         if not isinstance(value, Real) or abs(value) > sys.float_info.max:

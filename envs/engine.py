@@ -118,6 +118,7 @@ class EngineDescription:
         install: what to do where an extension is missing.
         remedy: what to do where the worker reports that it cannot run; "" if its reports say it.
         has_files: whether it runs controllers in C (`Flow.file`).
+        runs_commands: whether it runs flows of the algorithm `command`.
         is_real_time: a step takes as long as it says, and the same seed gives other rows each time: only the random
             draws of the link are equal. Run one at a time, on a machine that is otherwise idle.
     """
@@ -130,6 +131,7 @@ class EngineDescription:
     install: str = "install bbrgym again"
     remedy: str = ""
     has_files: bool = False
+    runs_commands: bool = False
     is_real_time: bool = False
 
     def check_is_installed(self) -> None:
@@ -371,6 +373,8 @@ def check_algorithms(scenario: Scenario, engine: EngineDescription) -> None:
     for index, flow in enumerate(scenario.flows):
         if flow.algorithm == registry.FILE and not engine.has_files:
             raise ValueError(f"flows[{index}]: engine {engine.title} runs no controllers in C: engine native does")
+        if flow.algorithm == registry.COMMAND and not engine.runs_commands:
+            raise ValueError(f"flows[{index}]: a flow 'command' needs engine Linux, got engine {engine.title}")
         if flow.algorithm in registry.COMPARATORS and flow.algorithm not in engine.comparators:
             options = "".join(f" with {name}={value!r}" for name, value in engine.options.items())
             known = [*registry.controllers(), *engine.comparators]

@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, get_args
 from bbrgym.baselines import registry
 from bbrgym.checks import check_integer, check_keys, check_name, check_number, keep_integers
 from bbrgym.envs import rate_trace, rtt_trace, workload
+from bbrgym.envs.flow_command import DataFrom, check_commands
 
 HEADER_BYTES = 40
 """IPv4 and TCP headers: what a data packet occupies on the link in addition to `packet_bytes`."""
@@ -42,7 +43,8 @@ class Flow:
 
     Args:
         algorithm: name of a congestion controller (`bbrgym.controllers()`), or of an engine's own comparator
-            (`bbr-stock`, `cubic-stock`, `newreno-stock` in ns-3; `linux-cubic`, `linux-bbr`, … in linux).
+            (`bbr-stock`, `cubic-stock`, `newreno-stock` in ns-3; `linux-cubic`, `linux-bbr`, … in linux), or `command`:
+            any two programs (linux only).
         rtt_ms: base round-trip time without queueing and serialisation, in ms, above 0. With an `rtt_schedule` it is
             the nominal one, which defines the BDP.
         start_s: when the flow starts to send, in s from the start of the episode.
@@ -71,6 +73,10 @@ class Flow:
             episode draws them.
         path: which links its data crosses (docs/scenarios.md#topology): `forward`, all forward links; `first` or
             `second`, one of two; or `reverse`, the reverse link, while its ACKs cross the bottleneck.
+        server: for algorithm `command`, and only there: the program and the arguments of the end that listens
+            (docs/stacks.md).
+        client: those of the end that connects. In both, `{address}`, `{port}`, `{seconds}` and `{bytes}` are replaced.
+        data_from: which of them sends the data, `client` or `server`.
 
     Raises:
         ValueError: naming the bad value and the good ones.
@@ -94,6 +100,9 @@ class Flow:
     off_s: float | None = None
     on_off: OnOff = "fixed"
     path: Path = "forward"
+    server: tuple[str, ...] = ()
+    client: tuple[str, ...] = ()
+    data_from: DataFrom = "client"
 
     def __post_init__(self) -> None:
         registry.check_parameters(self.algorithm, self.parameters)
@@ -127,6 +136,10 @@ class Flow:
                        self.algorithm == kind)  # fmt: skip
         _check("file", self.file, f"a path with algorithm {registry.FILE!r}",
                self.algorithm != registry.FILE or self.file is not None)  # fmt: skip
+        commands = {"server": self.server, "client": self.client}
+        check_commands(self.algorithm, commands, self.data_from, self.size_bytes, self.ecn)
+        for name, command in commands.items():
+            object.__setattr__(self, name, command)
 
     def describe(self) -> str:
         """Return the flow's path and times in words, without its algorithm: `50 ms from 2 s to 9 s, 3 MB`."""
@@ -162,6 +175,7 @@ class Flow:
                 *(self.algorithm, self.rtt_ms, self.start_s, self.stop_s, self.size_bytes, self.jitter_ms),
                 *(self.policy, self.file, self.ecn, self.rtt_schedule, self.ack_loss, self.ack_aggregation_ms),
                 *(self.app_rate_mbps, self.on_s, self.off_s, self.on_off, self.path),
+                *(self.server, self.client, self.data_from),
             )
         )
 
@@ -358,7 +372,16 @@ class Scenario:
     def with_algorithm(self, algorithm: str, **parameters: float) -> Scenario:
         """Return the scenario with `algorithm` on every flow; `policy` is then the reference policy."""
         flows = tuple(
-            dataclasses.replace(f, algorithm=algorithm, parameters=parameters, policy=None, file=None)
+            dataclasses.replace(
+                f,
+                algorithm=algorithm,
+                parameters=parameters,
+                policy=None,
+                file=None,
+                server=(),
+                client=(),
+                data_from="client",
+            )
             for f in self.flows
         )
         return dataclasses.replace(self, flows=flows)
@@ -469,6 +492,7 @@ LEFT_OUT: Final = frozenset(
         *("second_rate_mbps", "second_buffer_packets", "reverse_rate_mbps", "reverse_buffer_packets"),
         *("jitter_ms", "policy", "file", "ecn", "rtt_schedule", "ack_loss", "ack_aggregation_ms"),
         *("app_rate_mbps", "on_s", "off_s", "on_off", "path"),
+        *("server", "client", "data_from"),
     }
 )
 """Fields that were added later: while they have their defaults, older files and keys stay the same."""

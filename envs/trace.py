@@ -45,7 +45,7 @@ class FlowSummary:
         rtt_p95_ms: 95th percentile over the steps of their mean RTT, in ms.
         rtt_peak_ms: largest of them, in ms.
         sent_packets: data packets sent, retransmissions included.
-        retransmissions: retransmitted packets.
+        retransmissions: retransmitted packets; NaN of a stack whose packets do not tell (`Flow.server`).
         retransmission_rate: retransmitted over sent packets.
         loss_rate: packets marked lost over sent packets.
         marks: packets whose CE marks the receiver reported; NaN for a flow without ECN.
@@ -70,7 +70,7 @@ class FlowSummary:
     rtt_p95_ms: float
     rtt_peak_ms: float
     sent_packets: int
-    retransmissions: int
+    retransmissions: int | float
     retransmission_rate: float
     loss_rate: float
     marks: int | float
@@ -224,7 +224,7 @@ class Trace:
                     rtt_p95_ms=float(np.percentile(rtt[has_rtt], 95)) if has_rtt.any() else float("nan"),
                     rtt_peak_ms=float(rtt[has_rtt].max()) if has_rtt.any() else float("nan"),
                     sent_packets=int(sent),
-                    retransmissions=int(retransmitted),
+                    retransmissions=_count(retransmitted),
                     retransmission_rate=_ratio(retransmitted, sent),
                     loss_rate=_ratio(row[:, column("lost_packets")].sum(), sent),
                     marks=marked if math.isnan(marked) else round(marked),
@@ -329,7 +329,7 @@ def simulate(
 
 
 def _count(total: float) -> int | float:
-    return total if math.isnan(total) else int(total)
+    return math.nan if math.isnan(total) else int(total)
 
 
 def _ratio(numerator: float, denominator: float) -> float:

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
+#include <cstdlib>
 
 #include "envs/linux/serve.h"
 #include "envs/transport/wire.h"
@@ -59,6 +60,10 @@ Emulator::Emulator(const Scenario& scenario, const EpisodeSeeds& seeds, int send
       paths_(scenario, seeds),
       flows_(scenario.flows.size()),
       lateness_(kLatenessUnits + 1) {
+  for (std::size_t i = 0; i < flows_.size(); ++i) {
+    flows_[i].is_command = scenario.flows[i].IsCommand();
+    flows_[i].is_from_server = flows_[i].is_command && scenario.flows[i].data_from == "server";
+  }
   spare_ = TakeSlot();
 }
 
@@ -91,6 +96,11 @@ Passage Emulator::GetPassage(std::size_t flow) {
   return flows_[flow].passage;
 }
 
+std::pair<DelayCounts, std::optional<Nanoseconds>> Emulator::TakeDelays(std::size_t flow) {
+  const std::lock_guard lock(mutex_);
+  return {std::exchange(flows_[flow].delays, {}), flows_[flow].last_delay};
+}
+
 Lateness Emulator::GetLateness() {
   const std::lock_guard lock(mutex_);
   Lateness lateness{.packets = delivered_, .most = most_late_};
@@ -113,7 +123,12 @@ void Emulator::Advance(Nanoseconds now) {
   paths_.Advance(now);
   for (const Paths::Arrival& arrival : paths_.arrivals()) Deliver(arrival, now);
   paths_.arrivals().clear();
-  for (const Paths::Packet& lost : paths_.lost()) free_slots_.push_back(static_cast<std::uint32_t>(lost.packet.number));
+  for (const Paths::Packet& lost : paths_.lost()) {
+    const auto slot = static_cast<std::uint32_t>(lost.packet.number);
+    const Parsed& parsed = slots_[slot].parsed;
+    if (parsed.is_data && parsed.payload > 0) ++flows_[parsed.flow].passage.lost_packets;
+    free_slots_.push_back(slot);
+  }
   paths_.lost().clear();
 }
 
@@ -121,7 +136,12 @@ void Emulator::Deliver(const Paths::Arrival& arrival, Nanoseconds now) {
   const auto slot = static_cast<std::uint32_t>(arrival.packet.packet.number);
   Frame& frame = slots_[slot];
   if (arrival.packet.packet.ecn == Ecn::kCe) SetCe(frame.content.data());
-  if (arrival.is_data) CountArrival(frame.parsed);
+  if (arrival.is_data && frame.parsed.payload > 0) {
+    FlowState& flow = flows_[frame.parsed.flow];
+    CountArrival(frame.parsed);
+    CountDelay(flow, arrival.time - frame.entered);
+    if (EcnOf(frame.content.data()) == Ecn::kCe) ++flow.passage.marked_packets;
+  }
   const Nanoseconds late = now - arrival.time;
   ++delivered_;
   lateness_sum_ += static_cast<double>(late);
@@ -135,15 +155,12 @@ void Emulator::Deliver(const Paths::Arrival& arrival, Nanoseconds now) {
 
 bool Emulator::AcceptData(Nanoseconds now) {
   if (!Read(sender_device_, true)) return false;
-  const Frame& frame = slots_[spare_];
+  Frame& frame = slots_[spare_];
   const Parsed& parsed = frame.parsed;
   if (parsed.flow == kNoFlow) return true;
-  Passage& passage = flows_[parsed.flow].passage;
-  if (parsed.payload > 0) {
-    ++passage.sent_packets;
-    passage.sent_bytes += parsed.payload;
-  }
-  const DataPacket packet{.number = spare_, .bytes = parsed.payload, .ecn = EcnOf(frame.content.data())};
+  frame.entered = now;
+  if (parsed.payload > 0) CountSent(parsed);
+  const DataPacket packet{.number = spare_, .bytes = parsed.link_bytes, .ecn = EcnOf(frame.content.data())};
   paths_.Send(now, {.packet = packet, .flow = static_cast<std::uint32_t>(parsed.flow)});
   spare_ = TakeSlot();
   return true;
@@ -179,26 +196,69 @@ Emulator::Parsed Emulator::Parse(std::span<const std::uint8_t> packet, bool is_d
   if (!parsed.is_tcp && bytes[9] != IPPROTO_UDP) return parsed;
   std::size_t header = ip_header + (parsed.is_tcp ? kTcpHeader : kUdpHeader);
   if (packet.size() < header) return parsed;
-  const int flow = Get16(bytes + ip_header + (is_data ? 2 : 0)) - kFirstPort;
-  if (flow < 0 || static_cast<std::size_t>(flow) >= flows_.size()) return parsed;
-  parsed.flow = static_cast<std::size_t>(flow);
+  const std::uint16_t from = Get16(bytes + ip_header);
+  const std::uint16_t to = Get16(bytes + ip_header + 2);
+  const auto flow_of = [this](std::uint16_t port, bool is_senders) {
+    const std::size_t flow = static_cast<std::size_t>(port) - kFirstPort;
+    return port >= kFirstPort && flow < flows_.size() && flows_[flow].is_from_server == is_senders ? flow : kNoFlow;
+  };
+  parsed.flow = flow_of(is_data ? to : from, false);
+  parsed.other_port = is_data ? from : to;
+  if (parsed.flow == kNoFlow) {
+    parsed.flow = flow_of(is_data ? from : to, true);
+    parsed.other_port = is_data ? to : from;
+  }
+  if (parsed.flow == kNoFlow) return parsed;
+  parsed.is_data = is_data;
   if (parsed.is_tcp) {
     parsed.sequence = Get32(bytes + ip_header + 4);
     header = ip_header + 4U * (bytes[ip_header + 12] >> 4U);
+  } else if (flows_[parsed.flow].is_command) {
+    parsed.payload = static_cast<std::int32_t>(packet.size() - header);
+    parsed.link_bytes = std::max(0, static_cast<std::int32_t>(packet.size()) - kHeaderBytes);
+    return parsed;
   } else {
     const auto datagram = wire::Read(packet.subspan(header));
     header = datagram && datagram->kind == wire::Kind::kData ? header + wire::kDataHeaderBytes : packet.size();
   }
   if (header < packet.size()) parsed.payload = static_cast<std::int32_t>(packet.size() - header);
+  parsed.link_bytes = parsed.payload;
   return parsed;
+}
+
+void Emulator::CountSent(const Parsed& parsed) {
+  FlowState& state = flows_[parsed.flow];
+  Passage& passage = state.passage;
+  ++passage.sent_packets;
+  passage.sent_bytes += parsed.payload;
+  passage.is_tcp = parsed.is_tcp;
+  if (!parsed.is_tcp) return;
+  const std::uint32_t end = parsed.sequence + static_cast<std::uint32_t>(parsed.payload);
+  std::optional<std::uint32_t>& sent_end = state.connections[parsed.other_port].sent_end;
+  if (sent_end && IsBefore(parsed.sequence, *sent_end)) ++passage.retransmitted_packets;
+  if (!sent_end || IsBefore(*sent_end, end)) sent_end = end;
+}
+
+void Emulator::CountDelay(FlowState& flow, Nanoseconds delay) {
+  DelayCounts& counts = flow.delays;
+  ++counts.packets;
+  counts.sum += delay;
+  counts.least = std::min(counts.least, delay);
+  counts.most = std::max(counts.most, delay);
+  if (flow.last_delay) counts.jitter_sum += std::abs(delay - *flow.last_delay);
+  flow.last_delay = delay;
 }
 
 /// Of TCP, the payload that its receiver expected next counts as in order.
 void Emulator::CountArrival(const Parsed& parsed) {
-  if (parsed.payload <= 0) return;
-  FlowState& flow = flows_[parsed.flow];
-  flow.passage.arrived_bytes += parsed.payload;
-  if (!parsed.is_tcp) return;
+  Passage& passage = flows_[parsed.flow].passage;
+  ++passage.arrived_packets;
+  passage.arrived_bytes += parsed.payload;
+  if (!parsed.is_tcp) {
+    passage.received_bytes += parsed.payload;
+    return;
+  }
+  TcpState& flow = flows_[parsed.flow].connections[parsed.other_port];
   const std::uint32_t end = parsed.sequence + static_cast<std::uint32_t>(parsed.payload);
   if (!flow.has_sequence) {
     flow.has_sequence = true;
@@ -208,13 +268,14 @@ void Emulator::CountArrival(const Parsed& parsed) {
     if (IsBefore(flow.next_sequence, parsed.sequence)) flow.beyond[parsed.sequence] = end;
     return;
   }
-  flow.passage.inorder_bytes += parsed.payload;
+  passage.inorder_bytes += parsed.payload;
   flow.next_sequence = end;
   for (auto next = flow.beyond.find(flow.next_sequence); next != flow.beyond.end();
        next = flow.beyond.find(flow.next_sequence)) {
     flow.next_sequence = next->second;
     flow.beyond.erase(next);
   }
+  passage.received_bytes += flow.next_sequence - parsed.sequence;
 }
 
 std::uint32_t Emulator::TakeSlot() {

@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "envs/linux/clock.h"
@@ -32,6 +34,21 @@ struct Passage {
   Bytes sent_bytes = 0;
   Bytes arrived_bytes = 0;
   Bytes inorder_bytes = 0;
+  Bytes received_bytes = 0;  ///< payload without gaps; of UDP, all payload
+  std::uint64_t arrived_packets = 0;
+  std::uint64_t lost_packets = 0;           ///< that a queue dropped or a link lost
+  std::uint64_t marked_packets = 0;         ///< that arrived with CE
+  std::uint64_t retransmitted_packets = 0;  ///< of TCP: those that began before the end of an earlier one
+  bool is_tcp = false;
+};
+
+/// The time from a flow's sender to its receiver, over the data packets that arrived in a step.
+struct DelayCounts {
+  std::uint64_t packets = 0;
+  Nanoseconds sum = 0;
+  Nanoseconds least = kNever;
+  Nanoseconds most = 0;
+  Nanoseconds jitter_sum = 0;  ///< of the differences between one and the next, without sign
 };
 
 /// The scenario's paths between two devices: packets that senders put into one come out of the other, and what
@@ -51,6 +68,8 @@ class Emulator {
   /// Returns the link's row of the step that ends, and starts the next one.
   LinkRow EndStep(const EpisodeClock& clock);
   Passage GetPassage(std::size_t flow);
+  /// Returns the flow's delays since the last call, and its latest one so far.
+  std::pair<DelayCounts, std::optional<Nanoseconds>> TakeDelays(std::size_t flow);
   Lateness GetLateness();
 
  private:
@@ -60,21 +79,34 @@ class Emulator {
   struct Parsed {
     std::size_t flow = kNoFlow;  // this, if it is none of ours
     std::int32_t payload = 0;
+    std::int32_t link_bytes = 0;   // what it occupies on a link beside kHeaderBytes
+    std::uint16_t other_port = 0;  // that of the end that has not the flow's
+    bool is_data = false;
     bool is_tcp = false;
     std::uint32_t sequence = 0;
   };
 
   struct Frame {
     std::size_t bytes = 0;
+    Nanoseconds entered = 0;
     Parsed parsed;
     std::vector<std::uint8_t> content;
   };
 
-  struct FlowState {
-    Passage passage;
+  struct TcpState {
+    std::optional<std::uint32_t> sent_end;
     std::uint32_t next_sequence = 0;
     bool has_sequence = false;
     std::map<std::uint32_t, std::uint32_t> beyond;  // begin and end of what has arrived out of order
+  };
+
+  struct FlowState {
+    bool is_command = false;
+    bool is_from_server = false;  // the flow's port is its sender's
+    Passage passage;
+    DelayCounts delays;
+    std::optional<Nanoseconds> last_delay;
+    std::map<std::uint16_t, TcpState> connections;  // by the other port
   };
 
   /// Both return whether there was a packet.
@@ -83,7 +115,9 @@ class Emulator {
   Parsed Parse(std::span<const std::uint8_t> packet, bool is_data) const;
   void Advance(Nanoseconds now);
   void Deliver(const Paths::Arrival& arrival, Nanoseconds now);
+  void CountSent(const Parsed& parsed);
   void CountArrival(const Parsed& parsed);
+  void CountDelay(FlowState& flow, Nanoseconds delay);
   /// Reads the next packet that waits in a device into the slot `spare_`; returns whether there was one.
   bool Read(int device, bool is_data);
   std::uint32_t TakeSlot();

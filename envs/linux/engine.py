@@ -18,7 +18,8 @@ class LinuxEngine(WorkerEngine):
 
     Senders and receivers are in two network namespaces; an emulator between them has the native engine's links. Our
     controllers run over UDP, with the native engine's sender and receiver; `linux-cubic` and the like are the kernel's
-    own TCP. A step takes as long as it says, and no two runs are equal.
+    own TCP; both ends of a flow `command` are programs of somebody else's stack (docs/stacks.md). A step takes as long
+    as it says, and no two runs are equal.
 
     Args:
         max_lateness_ms: bound of the lateness of the links, in ms. An episode has a flaw if more than 0.1 % of its
@@ -44,6 +45,7 @@ class LinuxEngine(WorkerEngine):
             comparators=tuple(LINUX_PREFIX + name for name in linux_controls()),
             options={"kernel": platform.release(), "max_lateness_ms": float(max_lateness_ms)},
             extensions=("bbrgym._linux",),
+            runs_commands=True,
             is_real_time=True,
         )
 

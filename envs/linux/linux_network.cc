@@ -22,7 +22,8 @@ const std::string kReceiversAddress = "10.0.2.1";
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr int kTrialMtu = 1500;
 constexpr int kSocketBuffer = 8 << 20;
-constexpr Nanoseconds kLongestWait = 5 * kMillisecond;  // so that a thread ends soon
+constexpr Nanoseconds kLongestWait = 5 * kMillisecond;       // so that a thread ends soon
+constexpr Nanoseconds kCommandsGrace = 1500 * kMillisecond;  // more than a command has before it is killed
 constexpr std::string_view kKernelPrefix = "linux-";
 
 bool IsKernels(const Flow& flow) {
@@ -48,7 +49,7 @@ void CheckEcn(const Scenario& scenario) {
 /// The kernel's sockets take what they have room for at once.
 void CheckSources(const Scenario& scenario) {
   for (const Flow& flow : scenario.flows) {
-    if (!IsKernels(flow) || !flow.app_rate_mbps) continue;
+    if (!(IsKernels(flow) || flow.IsCommand()) || !flow.app_rate_mbps) continue;
     throw std::invalid_argument("a flow '" + flow.algorithm +
                                 "' cannot have app_rate_mbps: only flows of our own controllers can");
   }
@@ -92,7 +93,7 @@ void LinuxNetwork::Reset(Scenario scenario, std::uint64_t seed) {
   CheckEcn(scenario);
   CheckSources(scenario);
   for (const Flow& flow : scenario.flows) {
-    if (!IsKernels(flow)) MakeController(flow.algorithm, Connection{}, flow.parameters);
+    if (!IsKernels(flow) && !flow.IsCommand()) MakeController(flow.algorithm, Connection{}, flow.parameters);
   }
   End();
   scenario_ = std::move(scenario);
@@ -109,12 +110,32 @@ void LinuxNetwork::Reset(Scenario scenario, std::uint64_t seed) {
   timing_ = {};
   is_complete_ = is_stopped_ = false;
   now_ = step_start_ = 0;
+  StartServers();
   clock_.emplace();
   UseRealTime(Priority::kSteps);  // the others wait for this thread's locks
   for (std::size_t i = 0; i < flows_.size(); ++i) MakeFlow(i, seeds.flows[i]);
   threads_.emplace_back([this] { emulator_->Run(*clock_); });
   threads_.emplace_back([this] { Run(); });
   EndStep();
+}
+
+/// Before the episode begins: they take as long as they take.
+void LinuxNetwork::StartServers() {
+  for (std::size_t i = 0; i < flows_.size(); ++i) {
+    const Flow& given = scenario_.flows[i];
+    if (!given.IsCommand()) continue;
+    const bool is_from_server = given.data_from == "server";
+    const double seconds = std::min(given.stop_s.value_or(scenario_.duration_s), scenario_.duration_s) - given.start_s;
+    CommandFlow::Place place{.server_side = is_from_server ? senders_side_.get() : receivers_side_.get(),
+                             .client_side = is_from_server ? receivers_side_.get() : senders_side_.get(),
+                             .address = is_from_server ? kSendersAddress : kReceiversAddress,
+                             .port = kFirstPort + static_cast<int>(i)};
+    const std::string name = "flows[" + std::to_string(i) + "]";
+    flows_[i].command = std::make_unique<CommandFlow>(given, name, std::move(place), seconds);
+  }
+  for (const FlowState& flow : flows_) {
+    if (flow.command) flow.command->AwaitServer();
+  }
 }
 
 void LinuxNetwork::MakeFlow(std::size_t index, std::uint64_t seed) {
@@ -125,6 +146,10 @@ void LinuxNetwork::MakeFlow(std::size_t index, std::uint64_t seed) {
   flow.end = flow.stop;
   flow.seed = seed;
   flow.delivery = Delivery(given.size_bytes, flow.start);
+  if (flow.command) {
+    flow.command->StartClient(*clock_, flow.start, flow.stop);
+    return;
+  }
   const sockaddr_in address = SocketAddress(kReceiversAddress, kFirstPort + static_cast<int>(index));
   FileDescriptor sender;
   FileDescriptor receiver;
@@ -156,7 +181,20 @@ void LinuxNetwork::MakeFlow(std::size_t index, std::uint64_t seed) {
   }
 }
 
+void LinuxNetwork::EndCommands() {
+  const Nanoseconds limit = MonotonicNow() + kCommandsGrace;
+  const auto is_running = [](const FlowState& flow) { return flow.command && !flow.command->IsOver(); };
+  for (const FlowState& flow : flows_) {
+    if (flow.command) flow.command->Terminate();
+  }
+  while (MonotonicNow() < limit && std::any_of(flows_.begin(), flows_.end(), is_running)) {
+    constexpr timespec kNap{.tv_sec = 0, .tv_nsec = 2'000'000};
+    nanosleep(&kNap, nullptr);
+  }
+}
+
 void LinuxNetwork::End() {
+  EndCommands();  // while packets still cross the link, so that they can say goodbye
   is_stopped_ = true;
   if (emulator_) emulator_->Stop();
   for (std::thread& thread : threads_) thread.join();
@@ -235,6 +273,7 @@ void LinuxNetwork::Step(Nanoseconds duration) {
   now_ = is_complete_ ? std::min(clock_->Now(), end) : end;
   timing_.latest_step = std::max(timing_.latest_step, clock_->Now() - end);
   EndStep();
+  if (IsOver()) EndCommands();  // so that what they write at their end is there after the episode
 }
 
 /// A flow is complete once its receiver has everything, and its sender then ends.
@@ -243,7 +282,9 @@ void LinuxNetwork::UpdateCompleteness() {
   for (std::size_t i = 0; i < flows_.size(); ++i) {
     FlowState& flow = flows_[i];
     const std::optional<std::int64_t>& size = scenario_.flows[i].size_bytes;
-    if (size && !flow.is_complete) {
+    if (flow.command) {
+      UpdateCommand(i);
+    } else if (size && !flow.is_complete) {
       if (flow.tcp) {
         flow.is_complete = flow.tcp->IsComplete();
         if (flow.is_complete) flow.end = flow.tcp->end();
@@ -266,8 +307,19 @@ void LinuxNetwork::UpdateCompleteness() {
 void LinuxNetwork::EndStep() {
   link_row_ = emulator_->EndStep(*clock_);
   const std::lock_guard lock(hosts_);
-  for (std::size_t i = 0; i < flows_.size(); ++i) flow_rows_[i] = flows_[i].tcp ? EndTcpStep(i) : EndUdpStep(flows_[i]);
+  for (std::size_t i = 0; i < flows_.size(); ++i) {
+    FlowState& flow = flows_[i];
+    flow_rows_[i] = flow.tcp ? EndTcpStep(i) : flow.command ? EndCommandStep(i) : EndUdpStep(flow);
+  }
   step_start_ = now_;
+}
+
+void LinuxNetwork::UpdateCommand(std::size_t index) {
+  FlowState& flow = flows_[index];
+  const std::optional<Nanoseconds> end = flow.command->End();
+  if (!end) return;
+  flow.end = std::min(flow.end, *end);
+  flow.is_complete = scenario_.flows[index].size_bytes && *end < flow.stop;
 }
 
 double LinuxNetwork::ActiveShareOf(const FlowState& flow) const {
@@ -288,20 +340,62 @@ FlowRow LinuxNetwork::EndUdpStep(FlowState& flow) {
   return row;
 }
 
+FlowRow LinuxNetwork::PassageRow(const FlowState& flow, const Passage& passage, const Passage& before) const {
+  FlowRow row = EmptyRow<FlowRow>();
+  const double seconds = static_cast<double>(now_ - step_start_) / 1e9;
+  const auto sent_bytes = static_cast<double>(passage.sent_bytes - before.sent_bytes);
+  row.is_active = ActiveShareOf(flow);
+  row.sent_packets = static_cast<double>(passage.sent_packets - before.sent_packets);
+  row.send_rate_mbps = seconds > 0.0 ? sent_bytes * 8e-6 / seconds : 0.0;
+  row.arrived_bytes = static_cast<double>(passage.arrived_bytes - before.arrived_bytes);
+  row.inorder_bytes = static_cast<double>(passage.inorder_bytes - before.inorder_bytes);
+  return row;
+}
+
+/// The stack's own state is unknown. RTTs are the packets' delays and the rest of the base RTT. Of UDP nobody else
+/// knows what is a retransmission or in order.
+FlowRow LinuxNetwork::EndCommandStep(std::size_t index) {
+  FlowState& flow = flows_[index];
+  const Flow& given = scenario_.flows[index];
+  const Passage passage = emulator_->GetPassage(index);
+  const Passage before = std::exchange(flow.passage_before, passage);
+  FlowRow row = PassageRow(flow, passage, before);
+  const double seconds = static_cast<double>(now_ - step_start_) / 1e9;
+  row.received_bytes = static_cast<double>(passage.received_bytes - before.received_bytes);
+  row.throughput_mbps = seconds > 0.0 ? row.received_bytes * 8e-6 / seconds : 0.0;
+  row.delivered_packets = static_cast<double>(passage.arrived_packets - before.arrived_packets);
+  row.delivery_rate_mbps = seconds > 0.0 ? row.arrived_bytes * 8e-6 / seconds : 0.0;
+  row.lost_packets = static_cast<double>(passage.lost_packets - before.lost_packets);
+  row.marked_packets = static_cast<double>(passage.marked_packets - before.marked_packets);
+  if (passage.is_tcp || row.sent_packets == 0.0) {
+    row.retransmitted_packets = static_cast<double>(passage.retransmitted_packets - before.retransmitted_packets);
+  }
+  if (!passage.is_tcp && row.arrived_bytes > 0.0) row.inorder_bytes = kNaN;
+  if (flow.is_complete) row.completion_time_ms = static_cast<double>(flow.end - flow.start) / 1e6;
+  double rest_ms = given.rtt_ms - given.ForwardMs();
+  for (const auto& [time_s, rtt_ms] : given.rtt_schedule) {
+    if (FromSeconds(time_s) <= now_) rest_ms = rtt_ms - given.ForwardMs();
+  }
+  const auto rtt_ms = [rest_ms](double delay) { return delay / 1e6 + rest_ms; };
+  const auto [delays, last] = emulator_->TakeDelays(index);
+  if (last) row.rtt_last_ms = rtt_ms(static_cast<double>(*last));
+  if (delays.packets == 0) return row;
+  const auto packets = static_cast<double>(delays.packets);
+  row.rtt_min_ms = rtt_ms(static_cast<double>(delays.least));
+  row.rtt_max_ms = rtt_ms(static_cast<double>(delays.most));
+  row.rtt_mean_ms = rtt_ms(static_cast<double>(delays.sum) / packets);
+  row.rtt_jitter_ms = static_cast<double>(delays.jitter_sum) / packets / 1e6;
+  return row;
+}
+
 /// What the kernel does not tell is NaN.
 FlowRow LinuxNetwork::EndTcpStep(std::size_t index) {
   FlowState& flow = flows_[index];
-  FlowRow row = EmptyRow<FlowRow>();
-  const double seconds = static_cast<double>(now_ - step_start_) / 1e9;
   const auto packet_bytes = static_cast<double>(scenario_.packet_bytes);
-  const auto mbps = [seconds](double bytes) { return seconds > 0.0 ? bytes * 8e-6 / seconds : 0.0; };
-  row.is_active = ActiveShareOf(flow);
   const Passage passage = emulator_->GetPassage(index);
-  const Passage passage_before = std::exchange(flow.passage_before, passage);
-  row.sent_packets = static_cast<double>(passage.sent_packets - passage_before.sent_packets);
-  row.send_rate_mbps = mbps(static_cast<double>(passage.sent_bytes - passage_before.sent_bytes));
-  row.arrived_bytes = static_cast<double>(passage.arrived_bytes - passage_before.arrived_bytes);
-  row.inorder_bytes = static_cast<double>(passage.inorder_bytes - passage_before.inorder_bytes);
+  FlowRow row = PassageRow(flow, passage, std::exchange(flow.passage_before, passage));
+  const double seconds = static_cast<double>(now_ - step_start_) / 1e9;
+  const auto mbps = [seconds](double bytes) { return seconds > 0.0 ? bytes * 8e-6 / seconds : 0.0; };
   const Bytes received = flow.tcp->received_bytes();
   row.received_bytes = static_cast<double>(received - std::exchange(flow.received_before, received));
   row.throughput_mbps = mbps(row.received_bytes);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "envs/linux/clock.h"
+#include "envs/linux/command_flow.h"
 #include "envs/linux/emulator.h"
 #include "envs/linux/network_namespace.h"
 #include "envs/linux/tcp_flow.h"
@@ -21,7 +22,8 @@
 namespace bbrgym {
 
 /// One Scenario in real time on this machine's kernel: senders in one network namespace, receivers in another, and an
-/// Emulator between them. Flows of our algorithms run over UDP; flows `linux-NAME` are the kernel's own TCP.
+/// Emulator between them. Flows of our algorithms run over UDP; flows `linux-NAME` are the kernel's own TCP; both
+/// ends of a flow `command` are somebody else's programs.
 ///
 /// A step ends at its time by the clock, which started with the episode. What happens between two steps belongs to the
 /// second one. If it is asked for after its end, it lasts as many times as long as it needs to end in the future.
@@ -49,7 +51,7 @@ class LinuxNetwork {
   void Reset(Scenario scenario, std::uint64_t seed);
   /// Sets the gains of an agent's flow. Throws std::out_of_range or std::invalid_argument.
   void SetGains(std::int64_t flow, double cwnd_gain, double pacing_gain);
-  /// Returns at the end of the step, or of the episode.
+  /// Returns at the end of the step, or of the episode. Throws std::runtime_error if a command failed.
   void Step(Nanoseconds duration);
 
   const Scenario& scenario() const { return scenario_; }
@@ -69,10 +71,11 @@ class LinuxNetwork {
     Nanoseconds end = kNever;
     bool is_complete = false;
     Delivery delivery;  // of a flow over UDP
-    // One of the two kinds.
+    // One of the three kinds.
     std::unique_ptr<UdpSender> sender;
     std::unique_ptr<UdpReceiver> receiver;
     std::unique_ptr<TcpFlow> tcp;
+    std::unique_ptr<CommandFlow> command;
     std::uint64_t seed = 0;
     bool has_opened = false;
     // At the start of the step.
@@ -92,7 +95,15 @@ class LinuxNetwork {
   double ActiveShareOf(const FlowState& flow) const;
   FlowRow EndUdpStep(FlowState& flow);
   FlowRow EndTcpStep(std::size_t index);
+  FlowRow EndCommandStep(std::size_t index);
+  /// What the emulator saw of a flow in the step.
+  FlowRow PassageRow(const FlowState& flow, const Passage& passage, const Passage& before) const;
   void UpdateCompleteness();
+  /// Notes that a client has ended. Throws std::runtime_error if one end failed.
+  void UpdateCommand(std::size_t index);
+  void StartServers();
+  /// Asks all commands to end, and waits for a moment.
+  void EndCommands();
 
   Scenario scenario_;
   std::unique_ptr<NetworkNamespace> senders_side_;

@@ -60,6 +60,9 @@ struct Flow {
   std::optional<double> off_s;
   std::string on_off = "fixed";
   std::string path = "forward";
+  std::vector<std::string> server;
+  std::vector<std::string> client;
+  std::string data_from = "client";
 
   template <typename Visitor>
   void VisitFields(Visitor&& visit) {
@@ -81,12 +84,17 @@ struct Flow {
     visit("off_s", off_s);
     visit("on_off", on_off);
     visit("path", path);
+    visit("server", server);
+    visit("client", client);
+    visit("data_from", data_from);
   }
 
   /// The ECN field of the flow's packets as they are sent. Throws std::invalid_argument for an unknown kind of ECN.
   Ecn Ect() const;
   /// Throws std::invalid_argument for an unknown path.
   FlowPath Path() const;
+  /// Whether its ends are two commands, `server` and `client`.
+  bool IsCommand() const { return algorithm == "command"; }
 
   /// Delay from the sender to its receiver, in ms: half of the shortest base RTT that the flow ever has. It never
   /// changes; the rest of the RTT lies between the receiver and the sender.

@@ -184,7 +184,8 @@ class WorkerEngine(Engine):
             values = np.array(unpack_doubles(state.obsData), dtype=np.float64)
         self._timing = dict(state.timing)
         if state.error:
-            raise EngineError(f"{self.description.title} refuses the scenario: {state.error}")
+            what = "stopped" if self._pending == "step" else "refuses the scenario"
+            raise EngineError(f"{self.description.title} {what}: {state.error}")
         shape = (len(scenario.flows), len(FLOW_COLUMNS))
         first_flow = 3 + len(LINK_COLUMNS)
         if len(values) != first_flow + shape[0] * shape[1]:

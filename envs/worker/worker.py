@@ -7,7 +7,7 @@
     worker  EnvStateMsg                 the rows at time 0 and, in real time, how late it was so far; or error, if the
                                         simulator refuses the scenario
     engine  EnvActMsg                   gains of the agent flows and the length of the step
-    worker  EnvStateMsg                 the rows of the step
+    worker  EnvStateMsg                 the rows of the step; or error, if a command of a flow failed
     …
     engine  EnvActMsg with stopSimReq   after the last step, or instead of any other: abandon the episode
     worker  SimInitMsg                  ready for the next episode
@@ -47,7 +47,7 @@ class Simulation(Protocol):
         """Set the gains of an agent flow."""
 
     def step(self, duration_ns: int) -> None:
-        """Simulate `duration_ns` more, or to the end of the scenario."""
+        """Simulate `duration_ns` more, or to the end of the scenario; RuntimeError if a flow's command failed."""
 
     def rows(self) -> list[float]:
         """Return `[time_s, is_over, is_complete, *link, *flow 0, *flow 1, …]` of the last step."""
@@ -110,7 +110,12 @@ def _serve_episode(engine: MessageStream, simulation: Simulation, request: pb.Si
         for flow, cwnd_gain, pacing_gain in zip(agents, gains, gains, strict=True):
             if cwnd_gain == cwnd_gain:  # not NaN
                 simulation.set_gains(flow, cwnd_gain, pacing_gain)
-        simulation.step(action.step_ns)
+        try:
+            simulation.step(action.step_ns)
+        except RuntimeError as error:
+            engine.send(pb.EnvStateMsg(isGameOver=True, error=str(error)).SerializeToString())
+            _next(engine)
+            return
         engine.send(_state(simulation))
 
 
