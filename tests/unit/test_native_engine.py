@@ -83,9 +83,10 @@ WITH_IN_FLOW: dict[str, dict[str, Any]] = {
 def test_every_field_has_an_effect(engine: NativeEngine) -> None:
     """Fields are mirrored in C++; a field that is lost on the way would change nothing."""
     assert OF_SCENARIO.keys() == {field.name for field in dataclasses.fields(Scenario)}
-    # A policy and a file go with algorithms of their own (test_policy.py, test_controller_file.py), a path with another
-    # link (test_topology.py).
-    assert OF_FLOW.keys() == {field.name for field in dataclasses.fields(Flow)} - {"policy", "file", "path"}
+    # A policy, a file and commands go with algorithms of their own (test_policy.py, test_controller_file.py,
+    # test_linux_commands.py), a path with another link (test_topology.py).
+    of_others = {"policy", "file", "server", "client", "data_from", "path"}
+    assert OF_FLOW.keys() == {field.name for field in dataclasses.fields(Flow)} - of_others
     changed = {name: dataclasses.replace(PLAIN, **WITH.get(name, {}), **{name: value})
                for name, value in OF_SCENARIO.items()}  # fmt: skip
     changed |= {f"with {name}": dataclasses.replace(PLAIN, **fields) for name, fields in WITH.items()}
