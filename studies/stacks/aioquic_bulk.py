@@ -1,7 +1,7 @@
 """A server and a client for aioquic, whose package has none: the client sends as much as it can.
 
-    python studies/stacks/aioquic_bulk.py server ADDRESS PORT
-    python studies/stacks/aioquic_bulk.py client ADDRESS PORT SECONDS ALGORITHM QLOG_FILE
+python studies/stacks/aioquic_bulk.py server ADDRESS PORT
+python studies/stacks/aioquic_bulk.py client ADDRESS PORT SECONDS ALGORITHM QLOG_FILE
 """
 
 from __future__ import annotations
