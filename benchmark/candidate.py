@@ -37,11 +37,6 @@ class Candidate:
     confinement: Confinement = "none"
     function: str | None = None
 
-    @property
-    def library(self) -> str | None:
-        """The shared object of a controller in C."""
-        return self.competitor.file
-
     @classmethod
     def of(cls, what: str, parameters: Mapping[str, float] | None = None) -> Candidate:
         """Return the candidate that a text names.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import dataclasses
 import hashlib
 import inspect
 import json
@@ -26,7 +27,7 @@ from bbrgym.benchmark.plan import Benchmark, Competitor, find_competitors, hash_
 from bbrgym.benchmark.quick_rfc9743 import read_quick_rfc9743
 from bbrgym.benchmark.regret import Regret, regrets
 from bbrgym.benchmark.results import BenchmarkResult
-from bbrgym.benchmark.sandboxed import SECONDS, Confinement, Job, Reply, Sandbox
+from bbrgym.benchmark.sandboxed import SECONDS, Job, Reply, Sandbox
 from bbrgym.benchmark.score_runs import SHARING, Measured
 from bbrgym.benchmark.scores import SCORE
 from bbrgym.benchmark.statistics import Estimate, estimate
@@ -276,9 +277,7 @@ def _job(candidate: Candidate, draws: Sequence[Draw], seconds: float = SECONDS) 
         [candidate.competitor.takes(draw.scenario, draw.roles) for draw in draws],
         [draw.seed for draw in draws],
         WARMUP,
-        confinement=candidate.confinement,
-        library=candidate.library,
-        function=candidate.function,
+        **_confined(candidate),
         # Python decides ten times per second and flow, which takes longer than to simulate.
         seconds=seconds * (10 if candidate.confinement == "python" else 1),
         mebibytes=4096 if candidate.confinement == "python" else 512,
@@ -408,11 +407,10 @@ def _harms(
 
 def _judge_rfc9743(sandbox: Sandbox, candidate: Candidate, is_full: bool) -> Verdicts:
     """Return the verdicts of RFC 9743 on the candidate. Its references are in the cache after the first time."""
-    own = candidate.competitor
-    entry: dict[str, Any] = {"name": "candidate", "algorithm": own.algorithm, "parameters": dict(own.parameters)}
-    entry |= {} if own.policy is None else {"policy": own.policy}
-    entry |= {} if own.file is None else {"file": own.file}
-    benchmark = Benchmark.from_dict({**read_quick_rfc9743(is_full), "competitors": [entry]})
+    own = dataclasses.replace(candidate.competitor, name="candidate")
+    benchmark = dataclasses.replace(
+        Benchmark.from_dict({**read_quick_rfc9743(is_full), "competitors": ["bbr"]}), competitors=(own,)
+    )
     runs = benchmark.runs()
     ours = [run for run in runs if run.competitor == "candidate"]
     jobs = [
@@ -455,5 +453,7 @@ def _judge_rfc9743(sandbox: Sandbox, candidate: Candidate, is_full: bool) -> Ver
 
 
 def _confined(candidate: Candidate) -> dict[str, Any]:
-    confinement: Confinement = candidate.confinement
-    return {"confinement": confinement, "library": candidate.library, "function": candidate.function}
+    """Return the fields of a job that say what code it runs."""
+    return {
+        "confinement": candidate.confinement, "library": candidate.competitor.file, "function": candidate.function,
+    }  # fmt: skip

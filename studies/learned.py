@@ -23,17 +23,17 @@ import numpy.typing as npt
 from matplotlib.figure import Figure
 
 from bbrgym.agents.card import facts
-from bbrgym.agents.fitness import delay_weight
 from bbrgym.agents.policy import load_agent, scripted_agent
 from bbrgym.agents.tracking import read_metrics, read_run
 from bbrgym.baselines import registry
 from bbrgym.baselines.policy_file import REFERENCE, StoredPolicy
+from bbrgym.benchmark.score import CONSTANT as FIXED
 from bbrgym.benchmark.statistics import bootstrap_interval, interquartile_mean
 from bbrgym.benchmark.style import COLOURS, MARKERS, Mark, empty_figure, name_lines, styled
 from bbrgym.envs.observation import FEATURES, Observation
 from bbrgym.envs.scenario import Scenario
 from bbrgym.envs.sharing import Sharing
-from bbrgym.envs.trace import Trace, simulate
+from bbrgym.envs.trace import simulate
 from bbrgym.files import write_json
 from bbrgym.interruption import run_interruptible
 from studies import page
@@ -53,6 +53,8 @@ PACKETS: Final = (1.4, 2.0, 3.0, 4.0, 6.0, 9.0, 13.0, 20.0, 30.0, 50.0)
 PUBLISHED: Final = tuple(name for name in registry.controllers() if name not in registry.OURS)
 BEHIND: Final = 0.05
 """Fair power that a controller may be behind the best of all in a scenario."""
+
+ACTIONS: Final = ("action of cwnd_gain", "action of pacing_gain")
 
 POLICY, HAND_MADE, RULE, CONSTANT, ORACLE = "policy", "bbr-backlog", "rule", "constant", "oracle constant"
 FAMILIES: Final = {
@@ -79,8 +81,7 @@ def family(scenario: Scenario) -> str:
 
 def fixed(packets: float) -> dict[str, Any]:
     """Return the flow of a constant backlog: the hand-made controller without what corrects it."""
-    without = {"correction_rounds": 0.0, "ignored_delay_ms": 0.0, "fills_free_link": 0.0}
-    return {"algorithm": HAND_MADE, "parameters": {**without, "backlog_packets": packets}}
+    return {"algorithm": FIXED.algorithm, "parameters": {**FIXED.parameters, "backlog_packets": packets}}
 
 
 def competitors() -> dict[str, dict[str, Any]]:
@@ -96,31 +97,13 @@ def draw(seed: int, count: int) -> list[Scenario]:
 
 
 def fair_power(scenario: Scenario, flow: Mapping[str, Any], seed: int) -> float:
-    """Return the fair power, as the search measures it, of a scenario whose agent flows run this.
-
-    Args:
-        scenario: with agent flows.
-        flow: fields that replace those of agent flows; nothing for the rule. Parameters that its algorithm has stay.
-        seed: of the run.
-    """
+    """Return the fair power of a scenario whose agent flows run this; without an algorithm, the rule."""
     step_ms = 1e3 * WARMUP * scenario.duration_s
     if not flow:
-        return measured(simulate(scenario, "native", seed, 100.0, _rule().policy(scenario)), scenario)
-    known = registry.defaults(flow["algorithm"])
-    flows = [
-        replace(
-            each, **{"parameters": {name: each.parameters[name] for name in each.parameters if name in known}, **flow}
-        )
-        if each.algorithm == "agent"
-        else each
-        for each in scenario.flows
-    ]
-    return measured(simulate(replace(scenario, flows=tuple(flows)), "native", seed, step_ms), scenario)
-
-
-def measured(trace: Trace, scenario: Scenario) -> float:
-    """Return the fair power of a run of a scenario, with the delay as often as the scenario's agents prefer."""
-    return Sharing.of_trace(trace, WARMUP).fair_power_at(delay_weight(scenario))
+        rule = _rule()
+        return Sharing.of_trace(simulate(scenario, "native", seed, 100.0, rule.policy(scenario)), WARMUP).fair_power
+    flows = (replace(each, **flow) if each.algorithm == "agent" else each for each in scenario.flows)
+    return Sharing.of_trace(simulate(replace(scenario, flows=tuple(flows)), "native", seed, step_ms), WARMUP).fair_power
 
 
 @cache
@@ -188,13 +171,18 @@ def weights(policy: StoredPolicy) -> list[str]:
     if len(policy.network.layers) != 1 or policy.spec["observation"]["history"] != 1:
         return []
     ((matrix, bias),) = policy.network.layers
-    names = policy.spec["observation"]["features"]
+    return [weights_table(policy.spec["observation"]["features"], matrix, bias)]
+
+
+def weights_table(inputs: Sequence[str], matrix: npt.NDArray[Any], bias: npt.NDArray[Any]) -> str:
+    """Return the weights of what is linear: `matrix` has the shape (2, inputs); inputs begin with a feature's name."""
+    meanings = [page.cell(FEATURES[name.partition(",")[0]].meaning) for name in inputs]
     rows = [
-        [f"`{name}`", *(f"{value:+.4f}" for value in column), page.cell(FEATURES[name].meaning)]
-        for name, column in zip(names, matrix.T, strict=True)
+        [f"`{name}`", *(f"{value:+.3f}" for value in column), meaning]
+        for name, column, meaning in zip(inputs, matrix.T, meanings, strict=True)
     ]
-    rows.append(["1", *(f"{value:+.4f}" for value in bias), "the constant"])
-    return [page.table(["feature", "action of cwnd_gain", "action of pacing_gain", "meaning"], rows, (1, 2))]
+    rows.append(["1", *(f"{value:+.3f}" for value in bias), "the constant"])
+    return page.table(["input", *ACTIONS, "meaning"], rows, (1, 2))
 
 
 def evaluations(run: Path) -> dict[int, dict[str, float]]:

@@ -26,12 +26,12 @@ from bbrgym.baselines.policy_file import REFERENCE
 from bbrgym.benchmark.style import COLOURS, LINES, empty_figure, styled
 from bbrgym.envs.columns import FLOW_COLUMNS
 from bbrgym.envs.episode import policy_of
-from bbrgym.envs.observation import FEATURES
 from bbrgym.envs.scenario import Flow, Scenario
+from bbrgym.envs.sharing import Sharing
 from bbrgym.envs.trace import simulate
 from bbrgym.interruption import run_interruptible
 from studies import page
-from studies.learned import CHOOSES, COUNT, JUDGES, draw, measured
+from studies.learned import ACTIONS, CHOOSES, COUNT, JUDGES, WARMUP, draw, weights_table
 
 MARK: Final = "studies/reading.py"
 READ: Final = 48
@@ -41,7 +41,6 @@ SIZES: Final = (2, 3, 4, 6, 8)
 LEAVES: Final = 16
 """Of the tree, which has about as many lines."""
 TREE: Final = f"tree, {LEAVES} leaves"
-ACTIONS: Final = ("action of cwnd_gain", "action of pacing_gain")
 
 Values = npt.NDArray[np.float32]
 Predict = Callable[[Values], Values]
@@ -113,7 +112,8 @@ def fair_power(copy: Copy | None, scenario: Scenario, seed: int) -> float:
     """Return the fair power of a scenario whose agent flows a copy drives; None is the policy itself."""
     agent = load_agent(REFERENCE)
     policy = _policy(agent, (copy or agent).predict, scenario)
-    return measured(simulate(scenario, "native", seed, agent.spec.interval_ms(scenario), policy), scenario)
+    trace = simulate(scenario, "native", seed, agent.spec.interval_ms(scenario), policy)
+    return Sharing.of_trace(trace, WARMUP).fair_power
 
 
 def _policy(agent: Agent, predict: Predict, scenario: Scenario) -> Any:
@@ -141,12 +141,12 @@ def tables(agent: Agent) -> list[str]:
     ]
     mean = dict(zip(found, powers[1:].mean(axis=1), strict=True))
     best = max((name for name, copy in found.items() if len(copy.inputs) in SIZES), key=mean.__getitem__)
-    names = inputs(agent)
+    linear, names = found[best], inputs(agent)
     return [
         f"Copies of its {len(seen)} decisions in ProbeBW in {READ} scenarios, and what they reach when they drive.",
         page.table(["", "explained variance of the actions", "fair power"], rows, (1, 2)),
         f"The weights of “{best}”, on the features as they are:",
-        weights(found[best], names),
+        weights_table([names[index] for index in linear.inputs], linear.model.coef_, linear.model.intercept_),
         f"The {TREE}; a value has the {ACTIONS[0]} and the {ACTIONS[1]}:",
         f"```\n{export_text(found[TREE].model, feature_names=names, max_depth=LEAVES, decimals=2).rstrip()}\n```",
     ]
@@ -157,17 +157,6 @@ def inputs(agent: Agent) -> list[str]:
     features, history = agent.spec.observation.features, agent.spec.observation.history
     ago = [f", {steps} steps before" for steps in range(history - 1, 0, -1)]
     return [name + suffix for suffix in [*ago, ""] for name in features]
-
-
-def weights(copy: Copy, names: Sequence[str]) -> str:
-    """Return the table of a linear copy's weights."""
-    meanings = [page.cell(FEATURES[names[index].partition(",")[0]].meaning) for index in copy.inputs]
-    rows = [
-        [f"`{names[index]}`", *(f"{value:+.3f}" for value in column), meaning]
-        for index, column, meaning in zip(copy.inputs, copy.model.coef_.T, meanings, strict=True)
-    ]
-    rows.append(["1", *(f"{value:+.3f}" for value in copy.model.intercept_), "the constant"])
-    return page.table(["input", *ACTIONS, "meaning"], rows, (1, 2))
 
 
 def events() -> dict[str, Scenario]:
