@@ -105,6 +105,7 @@ class SearchConfig:
     activation_fn: str = "tanh"
     init_std: float = 0.5
     diagonal_above: int = 150
+    adds_to: str | None = None
 
     def __post_init__(self) -> None:
         check_name("search algorithm", self.algorithm, ("cma",))

@@ -9,7 +9,6 @@ seen.
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -19,7 +18,6 @@ from typing import Any, Final
 
 import cma
 import numpy as np
-import numpy.typing as npt
 
 from bbrgym.agents.callbacks import EVALUATION_SEED, Callbacks, Learner
 from bbrgym.agents.checkpoint import TrainingState
@@ -27,15 +25,11 @@ from bbrgym.agents.config import SearchConfig
 from bbrgym.agents.fitness import CandidateRuns
 from bbrgym.agents.inputs import measure_inputs
 from bbrgym.agents.policy import Agent
+from bbrgym.agents.searched_weights import Weights, searched_weights
 from bbrgym.baselines.policy_file import Array, Network, StoredPolicy
 from bbrgym.checks import check_integer
 from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.envs.scenario import Scenario
-
-Weights = npt.NDArray[np.float64]
-
-OUTPUT_SCALE: Final = 0.3
-"""Scale of the last layer: weights of size 1, on standardised inputs, make actions of size 0.3, well within [-1, 1]."""
 
 _EVALUATED: Final = 64
 """Scenarios of an evaluation, the same for all seeds."""
@@ -64,8 +58,7 @@ class WeightSearch(Learner):
         self._spec = spec
         self._seed = seed
         self._plain_spec = spec.to_config()
-        sizes = [*spec.observation.space.shape, *config.net_arch, 2]
-        self._shapes = [(outputs, inputs) for inputs, outputs in itertools.pairwise(sizes)]
+        self._weights = searched_weights(config, spec)
         self._runs = CandidateRuns(spec, config, config.population * config.scenarios)
         self._fitness: list[list[float]] = []  # of all candidates in all generations
         self._means: list[Weights] = []  # of the distributions after them
@@ -129,7 +122,7 @@ class WeightSearch(Learner):
             mean=self._search.mean,
             inputs=np.stack(self._inputs),
         )
-        return {}
+        return {"adds_to": self._weights.origin}
 
     def restore(self, folder: Path, description: Mapping[str, Any]) -> None:
         """See `Restorable`."""
@@ -137,8 +130,10 @@ class WeightSearch(Learner):
         with np.load(folder / "search.npz", allow_pickle=False) as saved:
             fitness, mean, inputs = saved["fitness"], saved["mean"], saved["inputs"]
         self._fitness, self._means, self._search = [], [], self._make_search()
-        if fitness.shape[1:] != (self._config.population,) or inputs.shape != (2, self._shapes[0][1]):
+        if fitness.shape[1:] != (self._config.population,) or inputs.shape != (2, *self._spec.observation.space.shape):
             raise ValueError("search.npz is of another configuration")
+        if description.get("adds_to", "") != self._weights.origin:
+            raise ValueError("the policy at agent.adds_to is another than when the training began")
         for of_generation in fitness:
             self._tell(self._ask(), of_generation)
         if not np.allclose(self._search.mean, mean):
@@ -163,9 +158,8 @@ class WeightSearch(Learner):
         return [self._spec.sample(rng) for _ in range(count)], rng.integers(1, 2**31, count).tolist()
 
     def _make_search(self) -> cma.CMAEvolutionStrategy:
-        size = sum(outputs * inputs + outputs for outputs, inputs in self._shapes)
-        start = self._config.init_std * self._rng(_WEIGHTS).standard_normal(size)
-        start[-2:] = 0.0  # biases of the outputs: the first mean action is around the middle
+        size = self._weights.size
+        start = self._weights.start(self._config.init_std * self._rng(_WEIGHTS).standard_normal(size))
         return cma.CMAEvolutionStrategy(
             start,
             self._config.sigma,
@@ -202,19 +196,7 @@ class WeightSearch(Learner):
         return mean
 
     def _network(self, weights: Weights) -> Network:
-        layers = []
-        end = 0
-        for outputs, inputs in self._shapes:
-            begin, end = end, end + outputs * inputs
-            weight = weights[begin:end].reshape(outputs, inputs) / math.sqrt(inputs)
-            begin, end = end, end + outputs
-            layers.append((weight, weights[begin:end]))
-        layers[-1] = OUTPUT_SCALE * layers[-1][0], OUTPUT_SCALE * layers[-1][1]
-        network = Network(
-            tuple((weight.astype(np.float32), bias.astype(np.float32)) for weight, bias in layers),
-            activation=self._config.activation_fn,
-        )
-        return network if self._inputs is None else network.with_standardised_inputs(*self._inputs)
+        return self._weights.network(weights, self._inputs)
 
     def _rng(self, purpose: int, number: int = 0) -> np.random.Generator:
         return np.random.default_rng([self._seed, purpose, number])

@@ -85,6 +85,11 @@ FORMULAS: dict[str, tuple[dict[str, float], float]] = {
     "is_probe_rtt": ({"mode": 3}, 1),
 }
 """Of every feature its columns with values between its bounds, and its value then, computed by hand."""
+FORMULAS |= {
+    f"{name}_by_preference": (row | {PREFERENCE: 0.75}, (0.75 - 0.25) * value)
+    for name, (row, value) in FORMULAS.items()
+    if name != PREFERENCE
+}
 
 
 def observed(name: str, row: Mapping[str, float]) -> float:
@@ -134,7 +139,9 @@ class TestObservation:
             assert observed(name, row | {column: math.nan}) == feature.neutral
             for extreme in (0.0, 1e-9, 1e9, -1.0):
                 assert feature.low <= observed(name, row | {column: extreme}) <= feature.high
-        if len(row) > 1 and name not in ("log_queueing_delay", "log_rtt_spread"):  # a divisor or its factor
+        if column == PREFERENCE and len(row) > 1:
+            assert observed(name, row | {PREFERENCE: 0.25}) == 0.0
+        elif len(row) > 1 and name not in ("log_queueing_delay", "log_rtt_spread"):  # a divisor or its factor
             assert observed(name, row | {column: 0.0}) == feature.neutral
 
     @settings(max_examples=50)

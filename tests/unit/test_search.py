@@ -94,6 +94,32 @@ def test_a_killed_and_resumed_search_logs_the_same_and_ends_with_the_same_weight
     assert not same(weights(other), weights(through))
 
 
+def test_a_search_that_adds_features_to_a_policy_leaves_everything_else_of_it(tmp_path: Path) -> None:
+    make_agent(observation={"features": ["log_backlog", "log_bdp"]}).save(tmp_path / "final")
+    first = weights(tmp_path)
+    observation = {"features": ["log_bdp", "log_bdp_by_preference", "log_backlog"]}
+    agent = {"adds_to": str(tmp_path / "final"), "init_std": 1.0}
+    search(tmp_path / "run", agent=agent, observation=observation)
+    second = weights(tmp_path / "run")
+    added = second.pop("layer.0.weight")
+    assert np.array_equal(added[:, [2, 0]], first.pop("layer.0.weight"))
+    assert added[:, 1].all()
+    assert same(first, second)
+
+
+@pytest.mark.parametrize(
+    ("features", "reason"),
+    [
+        (["log_bdp"], "log_backlog, which observation.features lacks"),
+        (["log_bdp", "log_backlog"], "a feature .* that the policy does not observe"),
+    ],
+)
+def test_features_that_cannot_be_added(tmp_path: Path, features: list[str], reason: str) -> None:
+    make_agent(observation={"features": ["log_backlog", "log_bdp"]}).save(tmp_path)
+    with pytest.raises(ValueError, match=reason):
+        search(tmp_path / "run", agent={"adds_to": str(tmp_path)}, observation={"features": features})
+
+
 def test_a_candidate_in_the_engine_is_the_exported_agent(tmp_path: Path) -> None:
     """Also beside a competitor, and with the parameters and times of its flows."""
     flows = [

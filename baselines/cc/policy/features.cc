@@ -6,7 +6,10 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <sstream>
 #include <stdexcept>
+#include <string>
+#include <utility>
 
 #include "baselines/cc/agent.h"
 #include "baselines/cc/elementary.h"
@@ -25,7 +28,33 @@ template <PolicyColumn... kColumns, typename Formula>
 PolicyFeature Feature(const char* name, const Bounds& bounds, Formula, const char* code, const char* meaning) {
   return {name,           bounds.low,    bounds.high,
           bounds.neutral, {kColumns...}, [](const PolicyColumns& row) -> double { return Formula{}(row.*kColumns...); },
-          code,           meaning};
+          code,           meaning,       false};
+}
+
+constexpr double kDefaultPreference = AgentParameters{}.preference;
+
+/// A feature times the preference less its default: a policy that adds such features to others acts, at the default,
+/// as without them.
+PolicyFeature ByPreference(PolicyFeature feature) {
+  const double below = -kDefaultPreference;
+  const double above = 1.0 - kDefaultPreference;
+  const auto [low, high] = std::pair(feature.low, feature.high);
+  feature.name += "_by_preference";
+  feature.low = std::min(low * above, high * below);
+  feature.high = std::max(high * above, low * below);
+  feature.neutral = 0.0;
+  feature.columns.push_back(&PolicyColumns::preference);
+  const std::string_view begin = ") { return ";
+  const std::string_view end = "; }";
+  const std::size_t begins = feature.code.find(begin);
+  std::ostringstream code;
+  code << feature.code.substr(0, begins) << ", double preference" << begin << "(preference - " << kDefaultPreference
+       << ") * (" << feature.code.substr(begins + begin.size(), feature.code.size() - end.size() - begins - begin.size())
+       << ")" << end;
+  feature.code = code.str();
+  feature.meaning = "(preference - its default) x " + feature.meaning;
+  feature.is_by_preference = true;
+  return feature;
 }
 
 /// A formula as a function and as its text, in which macros are expanded. It must be C99 as well, since `bbrgym export`
@@ -44,7 +73,7 @@ static_assert(Mode{0} == Mode::kStartup && Mode{2} == Mode::kProbeBw && Mode{3} 
 using Row = PolicyColumns;
 
 std::vector<PolicyFeature> MakeFeatures() {
-  return {
+  std::vector<PolicyFeature> features = {
       Feature<&Row::delivery_rate_mbps, &Row::max_bandwidth_mbps>(
           "delivery_rate_ratio", {0.0, 2.0, 1.0}, FORMULA((double rate, double bandwidth), rate / bandwidth),
           "delivery_rate / max_bandwidth: 1 where the path delivers what the model expects"),
@@ -139,7 +168,7 @@ std::vector<PolicyFeature> MakeFeatures() {
           "asinh((cwnd_gain chosen last - 1) x bdp): the packets above one BDP that the agent asked for"),
       Feature<&Row::steered_pacing_gain>("log_pacing_gain", {-4.0, 4.0, 0.0}, FORMULA((double gain), Log2(gain)),
                                          "log2 of the pacing_gain chosen last"),
-      Feature<&Row::preference>("preference", {0.0, 1.0, AgentParameters{}.preference},
+      Feature<&Row::preference>("preference", {0.0, 1.0, kDefaultPreference},
                                 FORMULA((double preference), preference),
                                 "what the flow prefers: from 0, the least delay, to 1, its share beside rivals"),
       Feature<&Row::mode>("is_startup", {0.0, 1.0, 0.0}, FORMULA((double mode), mode == 0), "1 in Startup, else 0"),
@@ -147,6 +176,12 @@ std::vector<PolicyFeature> MakeFeatures() {
                           "1 in ProbeBW, where the agent's gains are in force, else 0"),
       Feature<&Row::mode>("is_probe_rtt", {0.0, 1.0, 0.0}, FORMULA((double mode), mode == 3), "1 in ProbeRTT, else 0"),
   };
+  const std::size_t count = features.size();
+  features.reserve(2 * count);
+  for (std::size_t i = 0; i < count; ++i) {
+    if (features[i].name != "preference") features.push_back(ByPreference(features[i]));
+  }
+  return features;
 }
 
 std::ptrdiff_t IndexIn(const std::vector<std::string>& columns, const std::string& name) {
@@ -180,7 +215,7 @@ const std::vector<std::pair<const char*, PolicyColumn>>& PolicyColumnsByName() {
 }
 
 float PolicyFeature::Evaluate(const PolicyColumns& row) const {
-  const double value = formula(row);
+  const double value = is_by_preference ? (row.preference - kDefaultPreference) * formula(row) : formula(row);
   return static_cast<float>(std::isfinite(value) ? std::clamp(value, low, high) : neutral);
 }
 

@@ -32,7 +32,7 @@ const std::vector<std::pair<const char*, PolicyColumn>>& PolicyColumnsByName();
 /// One number of an observation: a formula in double precision, clipped to [low, high]. It is `neutral` where the
 /// formula has no finite value: a column is NaN, a division by zero, a logarithm of 0.
 struct PolicyFeature {
-  const char* name;
+  std::string name;
   double low;
   double high;
   double neutral;
@@ -40,8 +40,10 @@ struct PolicyFeature {
   std::vector<PolicyColumn> columns;
   double (*formula)(const PolicyColumns& row);
   /// The formula in C99: parameters, one per column, and body.
-  const char* code;
-  const char* meaning;
+  std::string code;
+  std::string meaning;
+  /// Whether the formula's value is multiplied by the preference less its default; `code` says so.
+  bool is_by_preference;
 
   float Evaluate(const PolicyColumns& row) const;
 };
