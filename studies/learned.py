@@ -26,10 +26,11 @@ from bbrgym.agents.card import facts
 from bbrgym.agents.policy import load_agent, scripted_agent
 from bbrgym.agents.tracking import read_metrics, read_run
 from bbrgym.baselines import registry
-from bbrgym.baselines.policy_file import REFERENCE, StoredPolicy
+from bbrgym.baselines.policy_file import REFERENCE, StoredPolicy, read_policy
 from bbrgym.benchmark.score import CONSTANT as FIXED
 from bbrgym.benchmark.statistics import bootstrap_interval, interquartile_mean
 from bbrgym.benchmark.style import COLOURS, MARKERS, Mark, empty_figure, name_lines, styled
+from bbrgym.envs.distribution import Distribution
 from bbrgym.envs.observation import FEATURES, Observation
 from bbrgym.envs.scenario import Scenario
 from bbrgym.envs.sharing import Sharing
@@ -91,9 +92,9 @@ def competitors() -> dict[str, dict[str, Any]]:
 
 
 def draw(seed: int, count: int) -> list[Scenario]:
-    """Return scenarios of the reference's training distribution."""
-    spec, rng = load_agent(REFERENCE).spec, np.random.default_rng(seed)
-    return [spec.sample(rng) for _ in range(count)]
+    """Return scenarios of the distribution in which the reference was evolved."""
+    families, rng = Distribution.of("families"), np.random.default_rng(seed)
+    return [families.sample(rng) for _ in range(count)]
 
 
 def fair_power(scenario: Scenario, flow: Mapping[str, Any], seed: int) -> float:
@@ -232,8 +233,12 @@ def adopt(run: Path, folder: Path = REFERENCE, card_page: Path = CARD) -> None:
     rows = [[name, page.cell(text)] for name, text in facts(agent.stored).items()]
     page.write_block(card_page, "agents/reference", page.table(["the policy's file", ""], rows))
     params = record["params"]
+    commands = [f"bbrgym train experiment={params['name']} seed={params['seed']}"]
+    if (adds_to := params["agent"].get("adds_to")) is not None:
+        first = f"bbrgym train experiment=reference seed={read_policy(adds_to).training['seed']}"
+        commands = [first, f"{commands[0]} agent.adds_to=RUN/final"]
     summary = {
-        "command": f"bbrgym train experiment=reference seed={params['seed']}",
+        "commands": commands,
         **{name: record[name] for name in ("experiment", "run_id", "run_name", "status", "started", "ended")},
         "tags": tags,
         "params": {name: params[name] for name in ("observation", "action", "reward", "env", "agent", "train", "seed")},
