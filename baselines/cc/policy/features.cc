@@ -49,8 +49,9 @@ PolicyFeature ByPreference(PolicyFeature feature) {
   const std::size_t begins = feature.code.find(begin);
   std::ostringstream code;
   code << feature.code.substr(0, begins) << ", double preference" << begin << "(preference - " << kDefaultPreference
-       << ") * (" << feature.code.substr(begins + begin.size(), feature.code.size() - end.size() - begins - begin.size())
-       << ")" << end;
+       << ") * ("
+       << feature.code.substr(begins + begin.size(), feature.code.size() - end.size() - begins - begin.size()) << ")"
+       << end;
   feature.code = code.str();
   feature.meaning = "(preference - its default) x " + feature.meaning;
   feature.is_by_preference = true;
@@ -168,8 +169,7 @@ std::vector<PolicyFeature> MakeFeatures() {
           "asinh((cwnd_gain chosen last - 1) x bdp): the packets above one BDP that the agent asked for"),
       Feature<&Row::steered_pacing_gain>("log_pacing_gain", {-4.0, 4.0, 0.0}, FORMULA((double gain), Log2(gain)),
                                          "log2 of the pacing_gain chosen last"),
-      Feature<&Row::preference>("preference", {0.0, 1.0, kDefaultPreference},
-                                FORMULA((double preference), preference),
+      Feature<&Row::preference>("preference", {0.0, 1.0, kDefaultPreference}, FORMULA((double preference), preference),
                                 "what the flow prefers: from 0, the least delay, to 1, its share beside rivals"),
       Feature<&Row::mode>("is_startup", {0.0, 1.0, 0.0}, FORMULA((double mode), mode == 0), "1 in Startup, else 0"),
       Feature<&Row::mode>("is_probe_bw", {0.0, 1.0, 0.0}, FORMULA((double mode), mode == 2),
