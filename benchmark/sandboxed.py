@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import platform
 import queue
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
+from bbrgym.cores import available_cores
 from bbrgym.envs.engine import EngineError
 from bbrgym.envs.scenario import Scenario
 
@@ -83,10 +85,15 @@ class Sandbox:
     """Child processes that run jobs, one per core by default; a context manager.
 
     Only processes that it started are ever killed. It can be used from several threads.
+
+    Raises:
+        ValueError: this system is not Linux.
     """
 
     def __init__(self, workers: int | None = None) -> None:
-        self._workers = [_Worker() for _ in range(workers or len(os.sched_getaffinity(0)))]
+        if (system := platform.system()) != "Linux":
+            raise ValueError(f"C files and Python callables are scored in a sandbox, which needs Linux, got {system}")
+        self._workers = [_Worker() for _ in range(workers or available_cores())]
         self._idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
         for worker in self._workers:
             self._idle.put(worker)

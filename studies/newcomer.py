@@ -29,6 +29,7 @@ from rich.progress import track
 
 from bbrgym.baselines import registry
 from bbrgym.benchmark.style import COLOURS, empty_figure
+from bbrgym.cores import available_cores
 from bbrgym.envs import environment_ids
 from bbrgym.envs.reward import Reward
 from bbrgym.envs.trace import simulate
@@ -221,7 +222,7 @@ def main() -> int:
     parser.add_argument("--ids", nargs="+", default=ids(), metavar="ID")
     parser.add_argument("--learners", nargs="+", default=list(STEPS), choices=list(STEPS))
     parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
-    parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--workers", type=int, default=available_cores())
     options = parser.parse_args()
     chosen = (options.ids, options.learners, options.seeds)
     missing = [job for job in jobs(*chosen) if not job.path.is_file()]

@@ -34,6 +34,7 @@ from bbrgym.agents.provenance import source_tags
 from bbrgym.baselines.policy_file import REFERENCE, policy_bytes
 from bbrgym.benchmark.plan import version_of
 from bbrgym.benchmark.run import run_benchmark
+from bbrgym.cores import available_cores
 from bbrgym.envs.action import Action
 from bbrgym.envs.columns import FLOW_COLUMNS
 from bbrgym.envs.episode import EpisodeSpec
@@ -431,7 +432,7 @@ def describe_machine() -> dict[str, str]:
     versions = ", ".join(f"{name} {version_of(name) or 'not installed'}" for name in packages)
     tags = source_tags()
     return {
-        "machine": f"{platform.system()} {platform.machine()}, {len(os.sched_getaffinity(0))} cores",
+        "machine": f"{platform.system()} {platform.machine()}, {available_cores()} cores",
         "versions": f"Python {tags['python']}, {versions} ({api_implementation.Type()})",  # "upb" is C, "python" slow
         "commit": tags.get("git.commit", "unknown")[:12] + ("-dirty" if tags.get("git.dirty") == "true" else ""),
     }

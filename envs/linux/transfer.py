@@ -21,7 +21,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from bbrgym import _linux
 from bbrgym.baselines import registry
 from bbrgym.checks import check_integer, check_name, check_number
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
@@ -29,6 +28,11 @@ from bbrgym.envs.engine import read_policies
 from bbrgym.envs.scenario import Flow, Scenario
 from bbrgym.envs.trace import Trace
 from bbrgym.waiting import announcing
+
+try:
+    from bbrgym import _linux
+except ImportError as error:
+    raise ModuleNotFoundError("flows between machines need Linux: bbrgym was built without bbrgym._linux") from error
 
 DEFAULT_PORT: Final = 5201
 """iperf3's, which firewalls of test networks let through."""

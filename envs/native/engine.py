@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -12,6 +11,7 @@ import numpy.typing as npt
 from bbrgym import _native
 from bbrgym._controllers import GainMap, PolicyNetwork, PolicyTable
 from bbrgym.checks import check_integer
+from bbrgym.cores import available_cores
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
 from bbrgym.envs.engine import (
     Engine,
@@ -102,7 +102,7 @@ class NativeBatch:
 
     def __init__(self, count: int, max_flows: int, threads: int | None = None) -> None:
         threads = check_integer("threads", threads, at_least=1, or_none=True)
-        cores = len(os.sched_getaffinity(0))
+        cores = available_cores()
         self._threads = threads or min(cores, max(1, count // _SCENARIOS_PER_THREAD))
         self._count = count
         self._steps_ns = np.zeros(count, dtype=np.int64)

@@ -21,6 +21,7 @@ from queue import SimpleQueue
 from typing import Any, Final, Generic, Literal, Protocol, TypeVar
 
 from bbrgym.checks import check_name, check_number, keep_integers, read_record
+from bbrgym.cores import available_cores
 from bbrgym.extras import optional
 from bbrgym.interruption import deferring_signals, keeping_handlers, shielding_children
 from bbrgym.processes import ProcessExecutor, WorkerLostError
@@ -300,7 +301,7 @@ class _RayExecutor(Executor):
         if self._is_ours:
             options: dict[str, Any] = {"address": config.address, "log_to_driver": False, "logging_level": "WARNING"}
             if config.address == "local":
-                options |= {"num_cpus": config.workers or len(os.sched_getaffinity(0)), "include_dashboard": False}
+                options |= {"num_cpus": config.workers or available_cores(), "include_dashboard": False}
                 options |= {"object_store_memory": config.object_store_mb << 20, "_node_ip_address": "127.0.0.1"}
             with keeping_handlers():
                 ray.init(**options)
@@ -347,7 +348,7 @@ class _DaskExecutor(Executor):
         self.lost = (KilledWorker,)
         self._cluster = None
         if config.address == "local":
-            workers = config.workers or len(os.sched_getaffinity(0))
+            workers = config.workers or available_cores()
             resource_tracker.ensure_running()  # as Dask's processes need it; its start would end the shielding
             settings = {
                 # `run_in_chunks` decides what runs again; a lost worker must cost no task that waits for it.

@@ -6,6 +6,7 @@ import contextlib
 import multiprocessing
 import os
 import pickle
+import select
 import signal
 import socket
 import subprocess
@@ -19,6 +20,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.spawn import get_preparation_data, prepare
 from typing import IO, Any, Final
 
+from bbrgym.cores import available_cores
 from bbrgym.interruption import deferring_signals
 
 GRACE_S: Final = 15.0
@@ -62,7 +64,7 @@ class ProcessExecutor(ThreadPoolExecutor):
     lost = (WorkerLostError,)
 
     def __init__(self, workers: int | None = None, *, timeout_s: float | None = None, is_fresh: bool = False) -> None:
-        self.workers = workers or len(os.sched_getaffinity(0))
+        self.workers = workers or available_cores()
         super().__init__(self.workers, thread_name_prefix="ProcessExecutor")
         self._timeout_s, self._is_fresh = timeout_s, is_fresh
         # As a spawned `multiprocessing.Process` gets it: search path, arguments, working directory and main module.
@@ -170,7 +172,7 @@ class ChildProcess:
                 process_group=None if is_guarded else 0,
             )
             self.guard = _start_guard(self._process.pid, grace_s) if is_guarded else None
-            self.pidfd = os.pidfd_open(self._process.pid)
+            self.pidfd = _open_pid(self._process.pid)
             self.output_fd = None if self._process.stdout is None else self._process.stdout.fileno()
             self.fds = [self.pidfd] if self.output_fd is None else [self.pidfd, self.output_fd]
             """What becomes readable when it ends, and when it prints."""
@@ -294,6 +296,15 @@ def _serve(fd: int) -> None:
                 except Exception:
                     answer = pickle.dumps((None, RuntimeError(f"{type(error).__name__}: {error}")))
             connection.send_bytes(answer)
+
+
+def _open_pid(pid: int) -> int:
+    """Return a descriptor that becomes readable when a child process ends."""
+    if sys.platform == "darwin":
+        queue = select.kqueue()
+        queue.control([select.kevent(pid, select.KQ_FILTER_PROC, select.KQ_EV_ADD, select.KQ_NOTE_EXIT)], 0)
+        return os.dup(queue.fileno())
+    return os.pidfd_open(pid)
 
 
 def _start_guard(group: int, grace_s: float) -> subprocess.Popen[bytes]:
