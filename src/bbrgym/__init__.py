@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from bbrgym.benchmark.candidate import Candidate
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "Engine",
     "EngineError",

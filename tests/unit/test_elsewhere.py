@@ -32,8 +32,8 @@ def test_environments_and_benchmarks_in_native(tmp_path: Path) -> None:
         env.reset(seed=1)
         print(env.step([0.0, 0.0])[1])
         scenarios = "+benchmark.scenarios={link: {duration_s: 1, flows: [{}, {}]}}"
-        print(main(["benchmark", "benchmark.name=here", "~benchmark.scenarios", scenarios, "benchmark.competitors=[bbr]",
-                    "benchmark.seeds=[1]", "tracking=none"]))
+        print(main(["benchmark", "benchmark.name=here", "~benchmark.scenarios", scenarios, "tracking=none",
+                    "benchmark.competitors=[bbr]", "benchmark.seeds=[1]"]))
         """,
         tmp_path,
     )
