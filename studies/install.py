@@ -26,19 +26,26 @@ BENCHMARK: Final = (
     *("benchmark.competitors=[bbr,cubic,policy]", "benchmark.seeds=[1]"),
 )
 TRAINING: Final = ("bbrgym", "train", "train.total_steps=20000", "train.eval_every=20000")
-TRIED: Final[Mapping[str, tuple[str, ...]]] = {"": SIMULATION, "[report]": BENCHMARK, "[train,report]": TRAINING}
-"""What each choice of extras is installed for."""
+TRIED: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
+    "": ("a simulation", SIMULATION),
+    "[report]": ("a benchmark and its report", BENCHMARK),
+    "[train,report]": ("a training", TRAINING),
+}
+"""What each choice of extras is installed for, and a command that shows it."""
 
 
 def build_wheel(folder: Path) -> Path:
     """Build the wheel of this checkout as one is published: without the module that links to ns-3."""
-    options = ["--no-deps", "--no-build-isolation", "--config-settings=cmake.define.BBRGYM_NS3_DIR=", "-w", str(folder)]
+    options = ["--no-deps", "--no-build-isolation", "--wheel-dir", str(folder)]
+    # In a build folder of its own: an editable installation keeps its settings in the usual one.
+    settings = {"build-dir": str(folder / "build"), "cmake.define.BBRGYM_NS3_DIR": ""}
+    options += [f"--config-settings={name}={value}" for name, value in settings.items()]
     subprocess.run([sys.executable, "-m", "pip", "wheel", "--quiet", *options, str(ROOT)], check=True)
     (wheel,) = folder.glob("*.whl")
     return wheel
 
 
-def measure(wheel: Path, extras: str, command: tuple[str, ...]) -> list[str]:
+def measure(wheel: Path, extras: str, purpose: str, command: tuple[str, ...]) -> list[str]:
     """Install a wheel in an empty environment and run a command there; return a row of the table.
 
     Raises:
@@ -55,7 +62,7 @@ def measure(wheel: Path, extras: str, command: tuple[str, ...]) -> list[str]:
         size, count = size_mb(home) - empty, count_packages(home) - packages  # before Python compiles modules
         program, *arguments = command
         subprocess.run([home / "bin" / program, *arguments], check=True, cwd=folder, stdout=subprocess.DEVNULL)
-    return [f"`pip install 'bbrgym{extras}'`", str(count), f"{size:,.0f}", f"{seconds:.0f}", f"`{program} …`"]
+    return [f"`pip install 'bbrgym{extras}'`", str(count), f"{size:,.0f}", f"{seconds:.0f}", purpose]
 
 
 def size_mb(folder: Path) -> float:
@@ -74,8 +81,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         wheel = build_wheel(Path(folder))
         said = f"The wheel has {wheel.stat().st_size / 1e6:.1f} MB."
-        rows = [measure(wheel, extras, command) for extras, command in TRIED.items()]
-    table = page.table(["", "packages", "MB", "s, downloads included", "then ran"], rows, range(1, 4))
+        rows = [measure(wheel, extras, *tried) for extras, tried in TRIED.items()]
+    table = page.table(["", "packages", "MB", "s, with downloads", "then ran"], rows, range(1, 4))
     page.publish(f"{said}\n\n{table}", MARK, options.write)
     return 0
 
