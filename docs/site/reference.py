@@ -1,0 +1,267 @@
+"""Pages that the code makes of itself: its API, commands, names and bounds, and one page per environment id."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import yaml
+
+from bbrgym import cli, conf
+from bbrgym.baselines import registry
+from bbrgym.benchmark import plots
+from bbrgym.benchmark.markdown import cell, table
+from bbrgym.benchmark.metrics import FLOW_METRICS, METRICS
+from bbrgym.benchmark.style import svg_text
+from bbrgym.envs import environment_ids
+from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
+from bbrgym.envs.episode import EpisodeSpec
+from bbrgym.envs.gym_env import DEFAULT_SCENARIO, one_agent_spec
+from bbrgym.envs.named import named_scenario
+from bbrgym.envs.observation import DEFAULT_FEATURES, FEATURES
+from bbrgym.envs.reward import DEFAULT_TERMS, TERMS
+from bbrgym.envs.trace import simulate
+
+ROOT: Final = Path(__file__).parents[2]
+API: Final = {
+    "simulation": {
+        "title": "API: simulation",
+        "text": "`import bbrgym` has the names of this page's first part; the others are in the modules that are named.",
+        "objects": (
+            "bbrgym.envs.trace.simulate",
+            "bbrgym.envs.scenario.Scenario",
+            "bbrgym.envs.scenario.Flow",
+            "bbrgym.envs.trace.Trace",
+            "bbrgym.envs.engine.Engine",
+            "bbrgym.envs.engine.make_engine",
+            "bbrgym.envs.engine.register_engine",
+            "bbrgym.baselines.registry.controllers",
+            "bbrgym.baselines.registry.defaults",
+            "bbrgym.envs.trace_file.load_trace",
+            "bbrgym.envs.trace_file.save_trace",
+        ),
+    },
+    "environments": {
+        "title": "API: environments",
+        "text": "[Environments](../environments.md) has an overview.",
+        "objects": (
+            "bbrgym.envs.gym_env.BottleneckEnv",
+            "bbrgym.envs.vector_env.BottleneckVectorEnv",
+            "bbrgym.envs.parallel_env",
+            "bbrgym.envs.sb3_env.SharedPolicyVecEnv",
+            "bbrgym.envs.episode.EpisodeSpec",
+            "bbrgym.envs.distribution.Distribution",
+            "bbrgym.envs.observation.Observation",
+            "bbrgym.envs.action.Action",
+            "bbrgym.envs.reward.Reward",
+        ),
+    },
+    "agents": {
+        "title": "API: agents and benchmarks",
+        "text": "What `bbrgym train`, `evaluate`, `benchmark` and `score` call.",
+        "objects": (
+            "bbrgym.agents.train.train",
+            "bbrgym.agents.policy.load_agent",
+            "bbrgym.agents.policy.Agent",
+            "bbrgym.benchmark.plan.Benchmark",
+            "bbrgym.benchmark.run.run_benchmark",
+            "bbrgym.benchmark.results.load_benchmark",
+            "bbrgym.benchmark.report.write_report",
+            "bbrgym.benchmark.tables",
+            "bbrgym.benchmark.plots",
+            "bbrgym.benchmark.score.score",
+        ),
+    },
+}
+
+
+def generated_pages(is_quick: bool, folder: Path) -> dict[str, str]:
+    """Return the text of each page by its path; pictures are written into the folder, unless it is to be quick."""
+    pages = {f"reference/api_{name}.md": _api(**part) for name, part in API.items()}
+    pages |= {
+        "reference/algorithms.md": _algorithms(),
+        "reference/cli.md": _commands(),
+        "reference/columns.md": _columns(),
+        "reference/configuration.md": _configuration(),
+        "reference/features.md": _features(),
+        "reference/metrics.md": _metrics(),
+        "reference/rewards.md": _rewards(),
+    }
+    return pages | {
+        f"environments/{id.removeprefix('bbrgym/')}.md": _environment(id, arguments, is_quick, folder)
+        for id, arguments in environment_ids().items()
+    }
+
+
+def _page(*paragraphs: str) -> str:
+    return "\n\n".join(paragraphs) + "\n"
+
+
+def _table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    return table(headings, [[cell(str(value)) for value in row] for row in rows])
+
+
+def _code(name: str) -> str:
+    return f"`{name}`"
+
+
+def _api(title: str, text: str, objects: Sequence[str]) -> str:
+    return _page(f"# {title}", text, *(f"::: {one}" for one in objects))
+
+
+def _algorithms() -> str:
+    rows = []
+    for name, text in registry.controllers().items():
+        page = f"../algorithms/{name}.md"
+        parameters = ", ".join(f"{key} = {value:g}" for key, value in registry.defaults(name).items())
+        rows.append([f"[{name}]({page})", text, parameters])
+    return _page(
+        "# Algorithms",
+        "Each runs in every engine as `Flow(NAME, parameters={…})`. Its page has equations, sources and deviations.",
+        table(["name", "what it is", "parameters and their defaults"], [[r[0], *map(cell, r[1:])] for r in rows]),
+        "## Of the engines",
+        "They take no parameters.",
+        _table(["name", "what it is"], registry.COMPARATORS.items()),
+    )
+
+
+def _commands() -> str:
+    parts = [f"## bbrgym {name}\n\n```text\n{cli.help_text(name)}\n```" for name in cli.COMMANDS]
+    return _page("# Command line", "What `bbrgym COMMAND --help` prints.", *parts)
+
+
+def _columns() -> str:
+    return _page(
+        "# Columns",
+        "What an engine measures in every step, in `Trace.rows`, in infos and in `results.parquet`. A count or an average "
+        "covers the step; a state is the one at its end. A value that does not exist is NaN.",
+        "## Of a flow",
+        _table(["column", "meaning"], FLOW_COLUMNS.items()),
+        "## Of the link",
+        "Traces and infos have them with `link_` in front.",
+        _table(["column", "meaning"], LINK_COLUMNS.items()),
+    )
+
+
+def _features() -> str:
+    rows = [
+        [
+            one.name + (" *" if one.name in DEFAULT_FEATURES else ""),
+            f"{one.low:g} to {one.high:g}",
+            f"{one.neutral:g}",
+            ", ".join(one.columns),
+            one.meaning,
+        ]
+        for one in FEATURES.values()
+    ]
+    return _page(
+        "# Features of observations",
+        "`observation.features` chooses among these; the default has those with a star. Each is of the agent's own flow, "
+        "and known to its sender. A value beyond the bounds is clipped. The neutral value takes the place of one that "
+        "does not exist, and of all while the flow is inactive. "
+        "[features.cc](../../baselines/cc/policy/features.cc) has the formulas.",
+        _table(["feature", "bounds", "neutral", "columns", "meaning"], rows),
+    )
+
+
+def _rewards() -> str:
+    rows = [[name, f"{one.low:g} to {one.high:g}", one.meaning] for name, one in TERMS.items()]
+    default = ", ".join(f"{name} {weight:g}" for name, weight in DEFAULT_TERMS.items())
+    return _page(
+        "# Terms of the reward",
+        f"`reward.terms` gives each term a weight; the default is {default}. The reward of a step is the weighted sum. "
+        "More is better: costs are negative. [Reward](api_environments.md) says what the default means.",
+        _table(["term", "bounds", "meaning"], rows),
+    )
+
+
+def _metrics() -> str:
+    better = {True: "more", False: "less", None: ""}
+    rows = [[name, one.description, better[one.is_more_better]] for name, one in (METRICS | FLOW_METRICS).items()]
+    return _page(
+        "# Metrics of benchmarks",
+        "The columns of a benchmark's tables. Those of a flow have its number behind them: `share[0]`.",
+        _table(["metric", "meaning", "better"], rows),
+    )
+
+
+def _configuration() -> str:
+    parts = [
+        "# Configuration",
+        "The files of `conf/`. Choose from a group by `group=choice`, and change a value by its path: "
+        "`bbrgym train agent=sac agent.gamma=0.98`.",
+        f"```yaml\n{(ROOT / 'conf' / 'config.yaml').read_text('utf-8')}```",
+    ]
+    for group in conf.groups():
+        names = [name for name in conf.choices(group) if (ROOT / "conf" / group / f"{name}.yaml").is_file()]
+        if names:
+            parts.append(f"## {group}")
+        for name in names:
+            text = (ROOT / "conf" / group / f"{name}.yaml").read_text("utf-8")
+            parts.append(f"### {group}={name}\n\n```yaml\n{text}```")
+    return _page(*parts)
+
+
+def _environment(id: str, arguments: dict[str, Any], is_quick: bool, folder: Path) -> str:
+    """Return the page of an id, and draw its picture."""
+    short = id.removeprefix("bbrgym/")
+    name = arguments.get("scenario")
+    spec = one_agent_spec(DEFAULT_SCENARIO if name is None else name, "bbr")
+    text, plain = _scenario(name, spec)
+    gains, terms = spec.action, spec.reward.terms.items()
+    facts = {
+        "observation": f"{len(spec.observation.features)} [features](../reference/features.md) of the agent's own flow",
+        "action": f"cwnd_gain {gains.cwnd_gain[0]:g} to {gains.cwnd_gain[1]:g} and pacing_gain {gains.pacing_gain[0]:g} "
+        f"to {gains.pacing_gain[1]:g}, as two numbers in [-1, 1]",
+        "reward": f"{', '.join(f'{weight:g} {term}' for term, weight in terms)} ([terms](../reference/rewards.md))",
+        "step": f"{spec.step_ms:g} ms",
+        "episode": f"{spec.max_episode_steps or 'a drawn number of'} steps",
+    }
+    parts = [f"# {short}", text, f'```python\nenv = gymnasium.make("{id}")\n```', table(["", ""], map(list, facts.items()))]
+    if not is_quick:
+        scenario = spec.sample(np.random.default_rng(1)).with_agents_as("bbr")
+        picture = folder / "environments" / f"{short}.svg"
+        picture.parent.mkdir(parents=True, exist_ok=True)
+        picture.write_text(svg_text(plots.throughput_over_time(simulate(scenario))), "utf-8")
+        parts += [
+            f"![Throughput of each flow over time]({short}.svg)",
+            f"An episode with `bbr` in the agent's place. {scenario.describe()}",
+        ]
+    parts += ["## What a first training reaches", *_newcomer(short), "## The scenario", f"```yaml\n{plain}```"]
+    return _page(*parts)
+
+
+def _scenario(name: str | None, spec: EpisodeSpec) -> tuple[str, str]:
+    """Return what a scenario is in words, and in YAML."""
+    file = ROOT / "conf" / "scenario" / f"{name}.yaml"
+    if name is not None and file.is_file():
+        lines = file.read_text("utf-8").splitlines(keepends=True)
+        words = [line.removeprefix("#").strip() for line in lines if line.startswith("#")]
+        count = next(place for place, line in enumerate(lines) if not line.startswith("#"))
+        return " ".join(words[:count]), "".join(lines[count:]).lstrip()
+    if name is None:
+        return spec.distribution.example.describe(), yaml.safe_dump(dict(spec.distribution.plain), sort_keys=False)
+    count = len(named_scenario(name)["choice"])
+    return (
+        f"One of the {count} scenarios of the experiments of `{name}`, drawn anew in each episode, with the agent in the "
+        "place of the first flow and `bbr` in those that the paper varies. "
+        "[Papers](../results/papers.md) has the experiments.",
+        yaml.safe_dump(named_scenario(name), sort_keys=False),
+    )
+
+
+def _newcomer(short: str) -> list[str]:
+    """Return what docs/results/newcomer.md says of an id."""
+    lines = (ROOT / "docs" / "results" / "newcomer.md").read_text("utf-8").splitlines()
+    rows = [[one.strip() for one in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+    found = [row for row in rows if row[0] == short]
+    if not found:
+        return ["Not measured yet ([newcomer](../results/newcomer.md))."]
+    return [
+        "Stable-Baselines3 with its default settings and this environment as it is, 200,000 steps of PPO "
+        "([newcomer](../results/newcomer.md)). Numbers are mean rewards per decision.",
+        table(["", "reward"], list(zip(rows[0][1:], found[0][1:], strict=True))),
+        "![Learning curves of each id; dashed: bbr](../results/newcomer/curves.png)",
+    ]
