@@ -116,7 +116,7 @@ def source_text(path: Path) -> str:
 
 def notebook_text(path: Path, page: Path, is_run: bool) -> str:
     """Return a notebook as a page, with the outputs of its cells if it is run; its pictures are written beside."""
-    notebook = nbformat.read(path, as_version=4)
+    notebook = nbformat.reads(path.read_text(encoding="utf-8"), as_version=4)  # type: ignore[no-untyped-call]
     if is_run:
         print(f"runs {path.name}", flush=True)
         folder = OUT / "notebooks"

@@ -25,62 +25,37 @@ from bbrgym.envs.reward import DEFAULT_TERMS, TERMS
 from bbrgym.envs.trace import simulate
 
 ROOT: Final = Path(__file__).parents[2]
-API: Final = {
-    "simulation": {
-        "title": "API: simulation",
-        "text": "`import bbrgym` has the names of this page's first part; the others are in the modules that are named.",
-        "objects": (
-            "bbrgym.envs.trace.simulate",
-            "bbrgym.envs.scenario.Scenario",
-            "bbrgym.envs.scenario.Flow",
-            "bbrgym.envs.trace.Trace",
-            "bbrgym.envs.engine.Engine",
-            "bbrgym.envs.engine.make_engine",
-            "bbrgym.envs.engine.register_engine",
-            "bbrgym.baselines.registry.controllers",
-            "bbrgym.baselines.registry.defaults",
-            "bbrgym.envs.trace_file.load_trace",
-            "bbrgym.envs.trace_file.save_trace",
-        ),
-    },
-    "environments": {
-        "title": "API: environments",
-        "text": "[Environments](../environments.md) has an overview.",
-        "objects": (
-            "bbrgym.envs.gym_env.BottleneckEnv",
-            "bbrgym.envs.vector_env.BottleneckVectorEnv",
-            "bbrgym.envs.parallel_env",
-            "bbrgym.envs.sb3_env.SharedPolicyVecEnv",
-            "bbrgym.envs.episode.EpisodeSpec",
-            "bbrgym.envs.distribution.Distribution",
-            "bbrgym.envs.observation.Observation",
-            "bbrgym.envs.action.Action",
-            "bbrgym.envs.reward.Reward",
-        ),
-    },
-    "agents": {
-        "title": "API: agents and benchmarks",
-        "text": "What `bbrgym train`, `evaluate`, `benchmark` and `score` call.",
-        "objects": (
-            "bbrgym.agents.train.train",
-            "bbrgym.agents.policy.load_agent",
-            "bbrgym.agents.policy.Agent",
-            "bbrgym.benchmark.plan.Benchmark",
-            "bbrgym.benchmark.run.run_benchmark",
-            "bbrgym.benchmark.results.load_benchmark",
-            "bbrgym.benchmark.report.write_report",
-            "bbrgym.benchmark.tables",
-            "bbrgym.benchmark.plots",
-            "bbrgym.benchmark.score.score",
-        ),
-    },
+API: Final[dict[str, tuple[str, str]]] = {
+    "simulation": (
+        "`import bbrgym` has the best known of these names: `bbrgym.simulate`, `bbrgym.Scenario`, `bbrgym.Flow`.",
+        "envs.trace.simulate envs.scenario.Scenario envs.scenario.Flow envs.trace.Trace baselines.registry.controllers "
+        "baselines.registry.defaults envs.engine.Engine envs.engine.make_engine envs.engine.register_engine "
+        "envs.trace_file.load_trace envs.trace_file.save_trace",
+    ),
+    "environments": (
+        "[Environments](../environments.md) has an overview.",
+        "envs.gym_env.BottleneckEnv envs.vector_env.BottleneckVectorEnv envs.parallel_env "
+        "envs.sb3_env.SharedPolicyVecEnv envs.episode.EpisodeSpec envs.distribution.Distribution "
+        "envs.observation.Observation envs.action.Action envs.reward.Reward",
+    ),
+    "agents and benchmarks": (
+        "What `bbrgym train`, `evaluate`, `benchmark`, `report` and `score` call.",
+        "agents.train.train agents.policy.load_agent agents.policy.Agent benchmark.plan.Benchmark "
+        "benchmark.run.run_benchmark benchmark.results.load_benchmark benchmark.report.write_report "
+        "benchmark.paper_files.write_paper_files benchmark.tables benchmark.plots benchmark.score.score",
+    ),
 }
+"""Pages of the API: what they say first, and the objects in `bbrgym` that they describe."""
 
 
 def generated_pages(is_quick: bool, folder: Path) -> dict[str, str]:
     """Return the text of each page by its path; pictures are written into the folder, unless it is to be quick."""
-    pages = {f"reference/api_{name}.md": _api(**part) for name, part in API.items()}
-    pages |= {
+    pages = {
+        f"reference/api_{name.replace(' ', '_')}.md": _page(
+            f"# API: {name}", text, *(f"::: bbrgym.{one}" for one in objects.split())
+        )
+        for name, (text, objects) in API.items()
+    } | {
         "reference/algorithms.md": _algorithms(),
         "reference/cli.md": _commands(),
         "reference/columns.md": _columns(),
@@ -101,14 +76,6 @@ def _page(*paragraphs: str) -> str:
 
 def _table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     return table(headings, [[cell(str(value)) for value in row] for row in rows])
-
-
-def _code(name: str) -> str:
-    return f"`{name}`"
-
-
-def _api(title: str, text: str, objects: Sequence[str]) -> str:
-    return _page(f"# {title}", text, *(f"::: {one}" for one in objects))
 
 
 def _algorithms() -> str:
@@ -135,8 +102,8 @@ def _commands() -> str:
 def _columns() -> str:
     return _page(
         "# Columns",
-        "What an engine measures in every step, in `Trace.rows`, in infos and in `results.parquet`. A count or an average "
-        "covers the step; a state is the one at its end. A value that does not exist is NaN.",
+        "What an engine measures in every step, in `Trace.rows` and in infos. A count or an average covers the step; a "
+        "state is the one at its end. A value that does not exist is NaN.",
         "## Of a flow",
         _table(["column", "meaning"], FLOW_COLUMNS.items()),
         "## Of the link",
@@ -158,9 +125,9 @@ def _features() -> str:
     ]
     return _page(
         "# Features of observations",
-        "`observation.features` chooses among these; the default has those with a star. Each is of the agent's own flow, "
-        "and known to its sender. A value beyond the bounds is clipped. The neutral value takes the place of one that "
-        "does not exist, and of all while the flow is inactive. "
+        "`observation.features` chooses among these; the default has those with a star. All are of the agent's own "
+        "flow and known to its sender. A value beyond the bounds is clipped. The neutral value takes the place of one "
+        "that does not exist, and of all while the flow is inactive. "
         "[features.cc](../../baselines/cc/policy/features.cc) has the formulas.",
         _table(["feature", "bounds", "neutral", "columns", "meaning"], rows),
     )
@@ -213,13 +180,19 @@ def _environment(id: str, arguments: dict[str, Any], is_quick: bool, folder: Pat
     gains, terms = spec.action, spec.reward.terms.items()
     facts = {
         "observation": f"{len(spec.observation.features)} [features](../reference/features.md) of the agent's own flow",
-        "action": f"cwnd_gain {gains.cwnd_gain[0]:g} to {gains.cwnd_gain[1]:g} and pacing_gain {gains.pacing_gain[0]:g} "
-        f"to {gains.pacing_gain[1]:g}, as two numbers in [-1, 1]",
+        "action": "two numbers in [-1, 1], for a cwnd_gain of {:g} to {:g} and a pacing_gain of {:g} to {:g}".format(
+            *gains.cwnd_gain, *gains.pacing_gain
+        ),
         "reward": f"{', '.join(f'{weight:g} {term}' for term, weight in terms)} ([terms](../reference/rewards.md))",
         "step": f"{spec.step_ms:g} ms",
         "episode": f"{spec.max_episode_steps or 'a drawn number of'} steps",
     }
-    parts = [f"# {short}", text, f'```python\nenv = gymnasium.make("{id}")\n```', table(["", ""], map(list, facts.items()))]
+    parts = [
+        f"# {short}",
+        text,
+        f'```python\nenv = gymnasium.make("{id}")\n```',
+        table(["", ""], map(list, facts.items())),
+    ]
     if not is_quick:
         scenario = spec.sample(np.random.default_rng(1)).with_agents_as("bbr")
         picture = folder / "environments" / f"{short}.svg"
@@ -245,8 +218,8 @@ def _scenario(name: str | None, spec: EpisodeSpec) -> tuple[str, str]:
         return spec.distribution.example.describe(), yaml.safe_dump(dict(spec.distribution.plain), sort_keys=False)
     count = len(named_scenario(name)["choice"])
     return (
-        f"One of the {count} scenarios of the experiments of `{name}`, drawn anew in each episode, with the agent in the "
-        "place of the first flow and `bbr` in those that the paper varies. "
+        f"One of the {count} scenarios of the experiments of `{name}`, drawn anew in each episode, with the agent in "
+        "the place of the first flow and `bbr` in those that the paper varies. "
         "[Papers](../results/papers.md) has the experiments.",
         yaml.safe_dump(named_scenario(name), sort_keys=False),
     )
