@@ -37,7 +37,7 @@ def write_paper_files(result: BenchmarkResult) -> Path:
     folder = result.directory / "paper"
     folder.mkdir(exist_ok=True)
     summary = summary_table(result.results)
-    flat = summary.set_axis([f"{metric} {statistic}" for metric, statistic in summary.columns], axis=1)
+    flat = summary.set_axis([" ".join(column) for column in summary.columns], axis=1)
     write_text(folder / "summary.csv", flat.to_csv())
     for place, (name, of_scenario) in enumerate(summary.groupby(level="scenario", sort=False), start=1):
         words = re.sub(r"[^\w-]+", "-", str(name)).strip("-")

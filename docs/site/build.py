@@ -28,6 +28,16 @@ ROOT: Final = Path(__file__).parents[2]
 OUT: Final = ROOT / "build" / "docs"
 PAGES: Final = OUT / "pages"
 SETTINGS: Final = Path(__file__).with_name("mkdocs.yml")
+WORKER: Final = "worker.js"
+FOREIGN_WORKER: Final = "https://unpkg.com/iframe-worker/shim"
+LOADED_FROM_ELSEWHERE: Final = re.compile(
+    r"""<(?:script|img|iframe|source)\b[^>]*\bsrc="https?:[^>]*|<link\b[^>]*\brel="?(?:stylesheet|icon|preload|preconnect)[^>]*href="https?:[^>]*"""
+)
+OVERVIEWS: Final = {
+    ROOT / "docs" / "algorithms": "reference/algorithms.md",
+    ROOT / "conf" / "scenario": "environments/index.md",
+}
+"""Pages that are made for folders."""
 LINK: Final = re.compile(r"(\]\()([^)\s:#]+)(#[^)\s]*)?(\))")
 FENCE: Final = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 LANGUAGES: Final = {".def": "cpp", ".h": "cpp", ".cc": "cpp", ".py": "python", ".yaml": "yaml", ".c": "c", ".md": "md"}
@@ -43,11 +53,28 @@ def main() -> int:
     settings = SETTINGS.read_text(encoding="utf-8").partition("\nnav:\n")
     nav = navigation(yaml.safe_load(f"nav:\n{settings[2]}")["nav"])
     (OUT / "mkdocs.yml").write_text(settings[0] + "\n" + yaml.safe_dump({"nav": nav}, sort_keys=False), "utf-8")
-    shutil.copy(SETTINGS.with_name("extra.css"), PAGES)
+    for name in ("extra.css", WORKER):
+        shutil.copy(SETTINGS.with_name(name), PAGES)
     zensical = Path(sys.executable).with_name("zensical")
     done = subprocess.run([zensical, "build", "--clean", "--strict", "-f", "mkdocs.yml"], cwd=OUT)
-    print(f"{OUT / 'site' / 'index.html'}")
+    if done.returncode == 0:
+        keep_at_home(OUT / "site")
+    print(OUT / "site" / "index.html")
     return done.returncode
+
+
+def keep_at_home(site: Path) -> None:
+    """Make all pages load what they need from the site itself.
+
+    Raises:
+        ValueError: a page loads something else from elsewhere.
+    """
+    for path in site.rglob("*.html"):
+        text = path.read_text(encoding="utf-8")
+        text = text.replace(FOREIGN_WORKER, os.path.relpath(site / WORKER, path.parent))
+        if found := LOADED_FROM_ELSEWHERE.search(text):
+            raise ValueError(f"{path} loads {found[0]}")
+        path.write_text(text, encoding="utf-8")
 
 
 def written_pages() -> dict[Path, str]:
@@ -90,8 +117,8 @@ def linked(text: str, path: Path, page: str, pages: dict[Path, str]) -> str:
             place = target.relative_to(ROOT).as_posix().removeprefix("docs/")
             (PAGES / place).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(target, PAGES / place)
-        elif target == ROOT / "docs" / "algorithms":
-            place = "reference/algorithms.md"
+        elif target in OVERVIEWS:
+            place = OVERVIEWS[target]
         elif target.exists() and target.is_relative_to(ROOT):
             place = f"source/{target.relative_to(ROOT)}.md"
             write(place, source_text(target))

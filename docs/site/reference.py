@@ -17,7 +17,6 @@ from bbrgym.benchmark.metrics import FLOW_METRICS, METRICS
 from bbrgym.benchmark.style import svg_text
 from bbrgym.envs import environment_ids
 from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
-from bbrgym.envs.episode import EpisodeSpec
 from bbrgym.envs.gym_env import DEFAULT_SCENARIO, one_agent_spec
 from bbrgym.envs.named import named_scenario
 from bbrgym.envs.observation import DEFAULT_FEATURES, FEATURES
@@ -56,6 +55,7 @@ def generated_pages(is_quick: bool, folder: Path) -> dict[str, str]:
         )
         for name, (text, objects) in API.items()
     } | {
+        "environments/index.md": _environments(),
         "reference/algorithms.md": _algorithms(),
         "reference/cli.md": _commands(),
         "reference/columns.md": _columns(),
@@ -171,14 +171,27 @@ def _configuration() -> str:
     return _page(*parts)
 
 
+def _environments() -> str:
+    rows = []
+    for id, arguments in environment_ids().items():
+        short, name = id.removeprefix("bbrgym/"), arguments.get("scenario")
+        rows.append([f"[{id}]({short}.md)", f"`{name}`" if name else "", cell(_scenario(name)[0])])
+    return _page(
+        "# Every id",
+        "Each is an environment for `gymnasium.make`. [Environments](../environments.md) says what all have.",
+        table(["id", "scenario", "what it is"], rows),
+    )
+
+
 def _environment(id: str, arguments: dict[str, Any], is_quick: bool, folder: Path) -> str:
     """Return the page of an id, and draw its picture."""
     short = id.removeprefix("bbrgym/")
     name = arguments.get("scenario")
     spec = one_agent_spec(DEFAULT_SCENARIO if name is None else name, "bbr")
-    text, plain = _scenario(name, spec)
+    text, plain = _scenario(name)
     gains, terms = spec.action, spec.reward.terms.items()
     facts = {
+        "flows": "you drive the first flow of `agent`; further ones run `bbr`, unless you set `other_agents`",
         "observation": f"{len(spec.observation.features)} [features](../reference/features.md) of the agent's own flow",
         "action": "two numbers in [-1, 1], for a cwnd_gain of {:g} to {:g} and a pacing_gain of {:g} to {:g}".format(
             *gains.cwnd_gain, *gains.pacing_gain
@@ -191,7 +204,7 @@ def _environment(id: str, arguments: dict[str, Any], is_quick: bool, folder: Pat
         f"# {short}",
         text,
         f'```python\nenv = gymnasium.make("{id}")\n```',
-        table(["", ""], map(list, facts.items())),
+        table(["what", "default"], map(list, facts.items())),
     ]
     if not is_quick:
         scenario = spec.sample(np.random.default_rng(1)).with_agents_as("bbr")
@@ -206,7 +219,7 @@ def _environment(id: str, arguments: dict[str, Any], is_quick: bool, folder: Pat
     return _page(*parts)
 
 
-def _scenario(name: str | None, spec: EpisodeSpec) -> tuple[str, str]:
+def _scenario(name: str | None) -> tuple[str, str]:
     """Return what a scenario is in words, and in YAML."""
     file = ROOT / "conf" / "scenario" / f"{name}.yaml"
     if name is not None and file.is_file():
@@ -215,7 +228,7 @@ def _scenario(name: str | None, spec: EpisodeSpec) -> tuple[str, str]:
         count = next(place for place, line in enumerate(lines) if not line.startswith("#"))
         return " ".join(words[:count]), "".join(lines[count:]).lstrip()
     if name is None:
-        return spec.distribution.example.describe(), yaml.safe_dump(dict(spec.distribution.plain), sort_keys=False)
+        return DEFAULT_SCENARIO.describe(), yaml.safe_dump(DEFAULT_SCENARIO.to_dict(), sort_keys=False)
     count = len(named_scenario(name)["choice"])
     return (
         f"One of the {count} scenarios of the experiments of `{name}`, drawn anew in each episode, with the agent in "
@@ -233,8 +246,9 @@ def _newcomer(short: str) -> list[str]:
     if not found:
         return ["Not measured yet ([newcomer](../results/newcomer.md))."]
     return [
-        "Stable-Baselines3 with its default settings and this environment as it is, 200,000 steps of PPO "
-        "([newcomer](../results/newcomer.md)). Numbers are mean rewards per decision.",
-        table(["", "reward"], list(zip(rows[0][1:], found[0][1:], strict=True))),
+        'Stable-Baselines3 with its default settings works, `PPO("MlpPolicy", env).learn(200_000)`: these are mean '
+        "rewards per decision, with the worst of five seeds, the best constant action and algorithm in brackets "
+        "([newcomer](../results/newcomer.md)).",
+        table(["who drives", "reward"], list(zip(rows[0][1:], found[0][1:], strict=True))),
         "![Learning curves of each id; dashed: bbr](../results/newcomer/curves.png)",
     ]
