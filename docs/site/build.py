@@ -164,7 +164,9 @@ def notebook_text(path: Path, page: Path, is_run: bool) -> str:
                 picture.write_bytes(base64.b64decode(data["image/png"]))
                 parts.append(f"![What the cell above draws]({picture.name})")
             elif "text/html" in data:
-                table = re.sub(r"<style.*?</style>|\s*\n\s*", "", data["text/html"], flags=re.DOTALL)
+                # The site has its own look of tables.
+                noise = r'<style.*?</style>|\s*\n\s*| (?:border|class|id|style)="[^"]*"'
+                table = re.sub(noise, "", data["text/html"], flags=re.DOTALL)
                 parts.append(f'<div class="output">{table}</div>')
             elif "text/markdown" in data:
                 parts.append(data["text/markdown"])
