@@ -132,10 +132,10 @@ def linked(text: str, path: Path, page: str, pages: dict[Path, str]) -> str:
 
 def source_text(path: Path) -> str:
     """Return a page with the text of a file, or with those of all files of a folder."""
-    files = [path] if path.is_file() else sorted(file for file in path.iterdir() if file.is_file())
+    files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
     title = f"---\nsearch: {{exclude: true}}\n---\n\n# {path.relative_to(ROOT)}\n"
     return title + "".join(
-        ("" if file == path else f"\n## {file.name}\n")
+        ("" if file == path else f"\n## {file.relative_to(path)}\n")
         + f"\n````{LANGUAGES.get(file.suffix, 'text')}\n{file.read_text(encoding='utf-8')}\n````\n"
         for file in files
     )
