@@ -116,10 +116,10 @@ def _features() -> str:
     rows = [
         [
             one.name + (" *" if one.name in DEFAULT_FEATURES else ""),
+            one.meaning,
             f"{one.low:g} to {one.high:g}",
             f"{one.neutral:g}",
             ", ".join(one.columns),
-            one.meaning,
         ]
         for one in FEATURES.values()
     ]
@@ -129,7 +129,7 @@ def _features() -> str:
         "flow and known to its sender. A value beyond the bounds is clipped. The neutral value takes the place of one "
         "that does not exist, and of all while the flow is inactive. "
         "[features.cc](../../baselines/cc/policy/features.cc) has the formulas.",
-        _table(["feature", "bounds", "neutral", "columns", "meaning"], rows),
+        _table(["feature", "meaning", "bounds", "neutral", "columns"], rows),
     )
 
 
@@ -175,11 +175,11 @@ def _environments() -> str:
     rows = []
     for id, arguments in environment_ids().items():
         short, name = id.removeprefix("bbrgym/"), arguments.get("scenario")
-        rows.append([f"[{id}]({short}.md)", f"`{name}`" if name else "", cell(_scenario(name)[0])])
+        rows.append([f"[{short}]({short}.md)", cell(_scenario(name)[0])])
     return _page(
         "# Every id",
         "Each is an environment for `gymnasium.make`. [Environments](../environments.md) says what all have.",
-        table(["id", "scenario", "what it is"], rows),
+        table(["bbrgym/…", "what it is"], rows),
     )
 
 
