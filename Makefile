@@ -10,7 +10,7 @@ export OMP_WAIT_POLICY ?= PASSIVE
 # Containers set it. Every process of the tests would then compile all modules again, which takes seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup run papers league test test-all check recipe clients sanitize format stubs bench storm fuzz mutants linux agreement queues rivals rfc9743 preference newcomer learned learners stacks results ui clean
+.PHONY: setup run papers league test test-all check docs recipe clients sanitize format stubs bench storm fuzz mutants linux agreement queues rivals rfc9743 preference newcomer learned learners stacks results ui clean
 
 setup: $(SETUP)
 
@@ -47,11 +47,21 @@ check: setup
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/mypy studies
+	$(BIN)/mypy docs/site
 	$(BIN)/python -m nbstripout --verify notebooks/*.ipynb
 	find baselines/cc envs ns3_scratch tests -name '*.h' -o -name '*.cc' | xargs $(BIN)/clang-format --dry-run --Werror
 	$(BIN)/lint-imports
 	$(BIN)/python tests/check_includes.py
 	$(BIN)/python tests/write_stubs.py --check
+	$(MAKE) docs ARGS=--quick
+
+# The documentation site, in build/docs/site; any bad link is an error. ARGS=--quick: notebooks do not run, half a minute.
+docs: $(VENV)/.docs
+	$(BIN)/python docs/site/build.py $(ARGS)
+
+$(VENV)/.docs: $(SETUP)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group docs
+	touch $@
 
 # CONTRIBUTING.md's example of a new algorithm, in a clean copy.
 recipe: setup

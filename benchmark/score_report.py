@@ -159,11 +159,15 @@ def write_page(score: Score, path: Path) -> None:
     write_text(path, f"{_PAGE_BEGIN}<title>{title}</title>{_STYLE}<body>{''.join(parts)}</body></html>\n")
 
 
-_PAGE_BEGIN: Final = '<!doctype html><html lang="en"><meta charset="utf-8">'
+_PAGE_BEGIN: Final = (
+    '<!doctype html><html lang="en"><meta charset="utf-8">'
+    '<meta name="viewport" content="width=device-width, initial-scale=1">'
+)
 _STYLE: Final = (
     "<style>body{font:15px/1.5 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem}"
     "h1{font-size:1.3rem}h2{font-size:1.1rem}table{border-collapse:collapse;display:block;overflow-x:auto}"
-    "td,th{padding:.15rem .6rem;border-bottom:1px solid #ddd;text-align:left}.own{font-weight:bold}</style>"
+    "td,th{padding:.15rem .6rem;border-bottom:1px solid #ddd;text-align:left}.own{font-weight:bold}"
+    "code{overflow-wrap:anywhere}</style>"
 )
 
 

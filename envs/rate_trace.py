@@ -13,7 +13,7 @@ def from_config(trace: Any, duration_s: Any) -> tuple[tuple[float, float], ...]:
 
     It is one of
 
-        {file: PATH}                     a file in one of the formats of docs/scenarios.md#files
+        {file: PATH}                     a file in one of the formats of docs/traces.md#formats
         {synthetic: cellular, seed: 1}   a synthetic trace (`bbrgym.envs.mahimahi.cellular_trace`)
         {synthetic: redrawn, seed: 1}    rates that are drawn anew at times (`bbrgym.envs.redrawn`)
 

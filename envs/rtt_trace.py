@@ -20,7 +20,7 @@ def from_config(trace: Any, duration_s: Any) -> tuple[tuple[float, float], ...]:
 
     It is one of
 
-        {file: PATH}                                a file in one of the formats of docs/scenarios.md#files
+        {file: PATH}                                a file in one of the formats of docs/traces.md#formats
         {ramp: [[0, 40], [10, 80]], step_ms: 100}   linear between points of a time in s and an RTT in ms
         {synthetic: leo, seed: 1}                   a synthetic trace
 

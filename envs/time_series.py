@@ -1,4 +1,4 @@
-"""Files of a rate or an RTT over time, in the formats of public data sets (docs/scenarios.md#files).
+"""Files of a rate or an RTT over time, in the formats of public data sets (docs/traces.md#formats).
 
 A file is text with a sample per line, in columns that tabs, semicolons, commas or blanks separate. Its first line can
 name the columns and their units. Or it is the JSON of `irtt client -o`. Both can be compressed by gzip.

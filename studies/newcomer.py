@@ -24,11 +24,12 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from rich.console import Console
 from rich.progress import track
 
 from bbrgym.baselines import registry
-from bbrgym.benchmark.style import COLOURS, empty_figure
+from bbrgym.benchmark.style import COLOURS, panels, styled
 from bbrgym.cores import available_cores
 from bbrgym.envs import environment_ids
 from bbrgym.envs.reward import Reward
@@ -192,27 +193,24 @@ def _best(rewards: Mapping[Job, float], kind: str) -> tuple[float, str]:
     return max(found, default=(np.nan, ""))
 
 
+@styled
 def curves(chosen: Sequence[str], learners: Sequence[str], seeds: Sequence[int]) -> Figure:
-    """Return the learning curves of each id, beside `bbr`."""
-    columns = 4
-    lines = -(-len(chosen) // columns)
-    figure = empty_figure(width=11, height=2.1 * lines)
-    grid = figure.subplots(lines, columns, squeeze=False)
-    for axes in grid.flat[len(chosen) :]:
-        axes.set_axis_off()
-    for axes, id in zip(grid.flat, chosen, strict=False):
-        axes.set_title(id.removeprefix("bbrgym/"), fontsize=8)
+    """Return the learning curves of each id, one line per seed, beside `bbr`."""
+    figure, grid = panels(len(chosen), 3, 1.8, room=0.3)
+    named: dict[str, Line2D] = {}
+    for axes, id in zip(grid, chosen, strict=True):
+        axes.set(title=id.removeprefix("bbrgym/").removesuffix("-v1"), xlabel="thousand decisions")
         for colour, learner in zip(COLOURS, learners, strict=False):
             for seed in seeds:
                 path = Job(id, learner, str(seed)).path
                 if path.is_file():
                     steps, rewards = zip(*json.loads(path.read_text("utf-8"))["curve"], strict=True)
-                    axes.plot(np.array(steps) / STEPS[learner], rewards, color=colour, linewidth=0.8)
+                    (named[learner],) = axes.plot(np.array(steps) / 1000, rewards, color=colour, linewidth=0.8)
         bbr = Job(id, "algorithm", "bbr").path
         if bbr.is_file():
-            axes.axhline(json.loads(bbr.read_text("utf-8"))["reward"], color="black", linestyle="--")
-    figure.supxlabel("share of the steps", fontsize=8)
-    figure.supylabel("mean reward per decision", fontsize=8)
+            named["bbr"] = axes.axhline(json.loads(bbr.read_text("utf-8"))["reward"], color="black", linestyle="--")
+    figure.supylabel("mean reward per decision", fontsize=10)
+    figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=len(named) or 1)
     return figure
 
 

@@ -68,7 +68,7 @@ def _main(arguments: Sequence[str] | None) -> int:
 
     def run() -> int:
         if any(argument in ("-h", "--help") for argument in rest):
-            print(_help(given[0], command))
+            print(help_text(given[0]))
             return 0
         _check_experiments(given[0], rest)
         if "--json" in options and {"-m", "--multirun"}.intersection(rest):
@@ -348,9 +348,12 @@ def _score(arguments: list[str]) -> int:
 
 
 def _report(arguments: list[str]) -> int:
+    from bbrgym.benchmark.paper_files import write_paper_files
     from bbrgym.benchmark.report import write_report
     from bbrgym.benchmark.results import load_benchmark
 
+    is_exported = "--export" in arguments
+    arguments = [argument for argument in arguments if argument != "--export"]
     if len(arguments) > 1:
         raise ValueError(f"give at most one folder of a benchmark, got {' '.join(arguments)}")
     if arguments:
@@ -361,7 +364,10 @@ def _report(arguments: list[str]) -> int:
         if newest is None:
             raise FileNotFoundError(f"no benchmark in {BENCHMARKS}: run `bbrgym benchmark`, or give its folder")
         directory = newest.parent
-    print(f"Report: {write_report(load_benchmark(directory))}")
+    result = load_benchmark(directory)
+    print(f"Report: {write_report(result)}")
+    if is_exported:
+        print(f"Tables and plots: {write_paper_files(result)}")
     return 0
 
 
@@ -517,7 +523,9 @@ def _overview() -> str:
     )
 
 
-def _help(name: str, command: Command) -> str:
+def help_text(name: str) -> str:
+    """Return the help of a command."""
+    command = COMMANDS[name]
     lines = [f"bbrgym {name}: {command.summary}", "", *_wrap(command.text)]
     if command.groups:
         lines += ["", "groups (group=choice):"]
@@ -641,7 +649,8 @@ COMMANDS: dict[str, Command] = {
         "write the report of a benchmark again",
         _report,
         "Of the given folder, or of the newest one in runs/benchmark. The benchmark may be unfinished.",
-        examples=("bbrgym report", "bbrgym report runs/benchmark/rtt_fairness"),
+        settings=("--export   also write its tables as CSV and LaTeX and its plots as PDF, into FOLDER/paper",),
+        examples=("bbrgym report", "bbrgym report runs/benchmark/rtt_fairness --export"),
     ),
     "export": Command(
         "write a trained agent as an ONNX model or a C header",

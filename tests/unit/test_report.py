@@ -19,6 +19,7 @@ from matplotlib.patches import Ellipse
 from bbrgym import Flow, Scenario, Trace, simulate
 from bbrgym.benchmark import plots, report
 from bbrgym.benchmark.metrics import measure
+from bbrgym.benchmark.paper_files import write_paper_files
 from bbrgym.benchmark.plan import Benchmark
 from bbrgym.benchmark.report import write_report
 from bbrgym.benchmark.results import load_benchmark
@@ -100,6 +101,26 @@ def test_every_figure_is_well_formed_and_has_a_text_alternative(page: str) -> No
         assert root.get("aria-label")
         assert root.get("viewBox")
         assert root.get("width") is None
+
+
+def test_paper_files_have_the_numbers_of_the_report(tmp_path: Path) -> None:
+    make_benchmark(tmp_path, done=slice(0))
+    with pytest.raises(ValueError, match="no finished run"):
+        write_paper_files(load_benchmark(tmp_path))
+    make_benchmark(tmp_path)
+    result = load_benchmark(tmp_path)
+    folder = write_paper_files(result)
+    summary = pd.read_csv(folder / "summary.csv", index_col=["scenario", "competitor"])
+    assert len(summary) == 2 * len(CONFIG["competitors"])
+    one = result.results[(result.results["scenario"] == "duel") & (result.results["competitor"] == "bbr")]
+    assert summary.loc[("duel", "bbr"), "link_jain mean"] == pytest.approx(
+        one.groupby("seed")["link_jain"].first().mean()
+    )
+    tex = (folder / "02-a-b.tex").read_text()
+    assert "\\toprule" in tex
+    assert r"\$\textbackslash bad\$" in tex
+    pdfs = sorted(path.name for path in folder.glob("*.pdf"))
+    assert pdfs == [f"{stem}-{plot}.pdf" for stem in ("01-duel", "02-a-b") for plot in ("delay", "jain", "shares")]
 
 
 def test_report_of_an_interrupted_and_partly_failed_benchmark_is_reproducible(tmp_path: Path) -> None:

@@ -1,0 +1,211 @@
+"""Build the documentation site in build/docs/site: `make docs`, or `python docs/site/build.py [--quick]`.
+
+Its pages are those of docs/, the README and its neighbours, the notebooks with what they show, and what the code says
+of itself (`reference`). They are gathered in build/docs/pages, where links lead from page to page, and a link to a
+source file leads to a page with its text. Zensical then makes the site, and fails on any bad link.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import fnmatch
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+import nbformat
+import yaml
+from nbclient import NotebookClient
+from reference import generated_pages
+
+ROOT: Final = Path(__file__).parents[2]
+OUT: Final = ROOT / "build" / "docs"
+PAGES: Final = OUT / "pages"
+SETTINGS: Final = Path(__file__).with_name("mkdocs.yml")
+WORKER: Final = "worker.js"
+FOREIGN_WORKER: Final = "https://unpkg.com/iframe-worker/shim"
+LOADED_FROM_ELSEWHERE: Final = re.compile(
+    r"""<(?:script|img|iframe|source)\b[^>]*\bsrc="https?:[^>]*|<link\b[^>]*\brel="?(?:stylesheet|icon|preload|preconnect)[^>]*href="https?:[^>]*"""
+)
+OVERVIEWS: Final = {
+    ROOT / "docs" / "algorithms": "reference/algorithms.md",
+    ROOT / "conf" / "scenario": "environments/index.md",
+}
+"""Pages that are made for folders."""
+LINK: Final = re.compile(r"(\]\()([^)\s:#]+)(#[^)\s]*)?(\))")
+FENCE: Final = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
+LANGUAGES: Final = {".def": "cpp", ".h": "cpp", ".cc": "cpp", ".py": "python", ".yaml": "yaml", ".c": "c", ".md": "md"}
+
+
+def main() -> int:
+    """Gather the pages and run Zensical; with --quick, notebooks are not run and pictures are not drawn."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="neither run notebooks nor draw pictures: a link check")
+    is_quick = parser.parse_args().quick
+    shutil.rmtree(PAGES, ignore_errors=True)
+    gather(is_quick)
+    settings = SETTINGS.read_text(encoding="utf-8").partition("\nnav:\n")
+    nav = navigation(yaml.safe_load(f"nav:\n{settings[2]}")["nav"])
+    (OUT / "mkdocs.yml").write_text(settings[0] + "\n" + yaml.safe_dump({"nav": nav}, sort_keys=False), "utf-8")
+    for name in ("extra.css", WORKER):
+        shutil.copy(SETTINGS.with_name(name), PAGES)
+    zensical = Path(sys.executable).with_name("zensical")
+    done = subprocess.run([zensical, "build", "--clean", "--strict", "-f", "mkdocs.yml"], cwd=OUT)
+    if done.returncode == 0:
+        keep_at_home(OUT / "site")
+    print(OUT / "site" / "index.html")
+    return done.returncode
+
+
+def keep_at_home(site: Path) -> None:
+    """Make all pages load what they need from the site itself.
+
+    Raises:
+        ValueError: a page loads something else from elsewhere.
+    """
+    for path in site.rglob("*.html"):
+        text = path.read_text(encoding="utf-8")
+        text = text.replace(FOREIGN_WORKER, os.path.relpath(site / WORKER, path.parent))
+        if found := LOADED_FROM_ELSEWHERE.search(text):
+            raise ValueError(f"{path} loads {found[0]}")
+        path.write_text(text, encoding="utf-8")
+
+
+def written_pages() -> dict[Path, str]:
+    """Return what a person wrote: the path of each file in the repository, and that of its page in the site."""
+    docs = {path: path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    beside = {ROOT / f"{name}.md": f"{name.lower()}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG")}
+    notebooks = {path: f"tutorials/{path.stem}.md" for path in (ROOT / "notebooks").glob("*.ipynb")}
+    return docs | beside | notebooks
+
+
+def gather(is_quick: bool) -> None:
+    """Write all pages, with links that lead from page to page."""
+    pages = written_pages()
+    for path, page in sorted(pages.items()):
+        if path.suffix == ".ipynb":
+            text = notebook_text(path, PAGES / page, is_run=not is_quick)
+        else:
+            text = path.read_text(encoding="utf-8")
+        write(page, linked(text, path, page, pages))
+    # Links of what the code says are as those of docs/: from the page's place in the site.
+    for page, text in generated_pages(is_quick, PAGES).items():
+        write(page, linked(text, ROOT / "docs" / page, page, pages))
+
+
+def write(page: str, text: str) -> None:
+    """Write a page."""
+    path = PAGES / page
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def linked(text: str, path: Path, page: str, pages: dict[Path, str]) -> str:
+    """Return the text of a file with links that hold at its place in the site, but for those to nowhere."""
+
+    def replace(link: re.Match[str]) -> str:
+        target = Path(os.path.normpath(path.parent / link[2]))
+        if target in pages:
+            place = pages[target]
+        elif target.suffix == ".png" and target.exists():
+            place = target.relative_to(ROOT).as_posix().removeprefix("docs/")
+            (PAGES / place).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(target, PAGES / place)
+        elif target in OVERVIEWS:
+            place = OVERVIEWS[target]
+        elif target.exists() and target.is_relative_to(ROOT):
+            place = f"source/{target.relative_to(ROOT)}.md"
+            write(place, source_text(target))
+        else:
+            return link[0]
+        return f"{link[1]}{os.path.relpath(place, Path(page).parent)}{link[3] or ''}{link[4]}"
+
+    parts = FENCE.split(text)
+    return "".join(part if place % 2 else LINK.sub(replace, part) for place, part in enumerate(parts))
+
+
+def source_text(path: Path) -> str:
+    """Return a page with the text of a file, or with those of all files of a folder."""
+    files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
+    title = f"---\nsearch: {{exclude: true}}\n---\n\n# {path.relative_to(ROOT)}\n"
+    return title + "".join(
+        ("" if file == path else f"\n## {file.relative_to(path)}\n")
+        + f"\n````{LANGUAGES.get(file.suffix, 'text')}\n{file.read_text(encoding='utf-8')}\n````\n"
+        for file in files
+    )
+
+
+def notebook_text(path: Path, page: Path, is_run: bool) -> str:
+    """Return a notebook as a page, with the outputs of its cells if it is run; its pictures are written beside."""
+    notebook = nbformat.reads(path.read_text(encoding="utf-8"), as_version=4)  # type: ignore[no-untyped-call]
+    if is_run:
+        print(f"runs {path.name}", flush=True)
+        folder = OUT / "notebooks"
+        folder.mkdir(parents=True, exist_ok=True)
+        NotebookClient(notebook, timeout=None, resources={"metadata": {"path": folder}}).execute()
+    parts, pictures = [], 0
+    for cell in notebook.cells:
+        if cell.cell_type != "code":
+            parts.append(cell.source)
+            continue
+        parts.append(f"```python\n{cell.source}\n```")
+        for output in cell.get("outputs", ()):
+            data = output.get("data", {})
+            if "image/png" in data:
+                pictures += 1
+                picture = page.with_name(f"{page.stem}-{pictures}.png")
+                picture.parent.mkdir(parents=True, exist_ok=True)
+                picture.write_bytes(base64.b64decode(data["image/png"]))
+                parts.append(f"![What the cell above draws]({picture.name})")
+            elif "text/html" in data:
+                # The site has its own look of tables.
+                noise = r'<style.*?</style>|\s*\n\s*| (?:border|class|id|style)="[^"]*"'
+                table = re.sub(noise, "", data["text/html"], flags=re.DOTALL)
+                parts.append(f'<div class="output">{table}</div>')
+            elif "text/markdown" in data:
+                parts.append(data["text/markdown"])
+            elif "text/plain" in data:
+                parts.append(f"```text\n{data['text/plain']}\n```")
+    return "\n\n".join(parts) + "\n"
+
+
+def navigation(entries: Iterable[Any]) -> list[Any]:
+    """Return the navigation with pages for patterns.
+
+    Raises:
+        ValueError: a page is in no place, or a place has no page.
+    """
+    pages = sorted(path.relative_to(PAGES).as_posix() for path in PAGES.rglob("*.md"))
+    pages = [page for page in pages if not page.startswith("source/")]
+    named = set(_leaves(entries))
+    free = [page for page in pages if page not in named]
+
+    def expand(entry: Any) -> list[Any]:
+        if isinstance(entry, dict):
+            ((title, below),) = entry.items()
+            return [{title: below if isinstance(below, str) else [one for each in below for one in expand(each)]}]
+        return fnmatch.filter(free, entry) if "*" in entry else [entry]
+
+    expanded = [one for entry in entries for one in expand(entry)]
+    placed = set(_leaves(expanded))
+    if wrong := placed ^ set(pages):
+        raise ValueError(f"docs/site/mkdocs.yml and the pages differ in: {', '.join(sorted(wrong))}")
+    return expanded
+
+
+def _leaves(entry: Any) -> Iterable[str]:
+    if isinstance(entry, str):
+        yield entry
+    else:
+        for below in entry.values() if isinstance(entry, dict) else entry:
+            yield from _leaves(below)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,254 @@
+"""Pages that the code makes of itself: its API, commands, names and bounds, and one page per environment id."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import yaml
+
+from bbrgym import cli, conf
+from bbrgym.baselines import registry
+from bbrgym.benchmark import plots
+from bbrgym.benchmark.markdown import cell, table
+from bbrgym.benchmark.metrics import FLOW_METRICS, METRICS
+from bbrgym.benchmark.style import svg_text
+from bbrgym.envs import environment_ids
+from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
+from bbrgym.envs.gym_env import DEFAULT_SCENARIO, one_agent_spec
+from bbrgym.envs.named import named_scenario
+from bbrgym.envs.observation import DEFAULT_FEATURES, FEATURES
+from bbrgym.envs.reward import DEFAULT_TERMS, TERMS
+from bbrgym.envs.trace import simulate
+
+ROOT: Final = Path(__file__).parents[2]
+API: Final[dict[str, tuple[str, str]]] = {
+    "simulation": (
+        "`import bbrgym` has the best known of these names: `bbrgym.simulate`, `bbrgym.Scenario`, `bbrgym.Flow`.",
+        "envs.trace.simulate envs.scenario.Scenario envs.scenario.Flow envs.trace.Trace baselines.registry.controllers "
+        "baselines.registry.defaults envs.engine.Engine envs.engine.make_engine envs.engine.register_engine "
+        "envs.trace_file.load_trace envs.trace_file.save_trace",
+    ),
+    "environments": (
+        "[Environments](../environments.md) has an overview.",
+        "envs.gym_env.BottleneckEnv envs.vector_env.BottleneckVectorEnv envs.parallel_env "
+        "envs.sb3_env.SharedPolicyVecEnv envs.episode.EpisodeSpec envs.distribution.Distribution "
+        "envs.observation.Observation envs.action.Action envs.reward.Reward",
+    ),
+    "agents and benchmarks": (
+        "What `bbrgym train`, `evaluate`, `benchmark`, `report` and `score` call.",
+        "agents.train.train agents.policy.load_agent agents.policy.Agent benchmark.plan.Benchmark "
+        "benchmark.run.run_benchmark benchmark.results.load_benchmark benchmark.report.write_report "
+        "benchmark.paper_files.write_paper_files benchmark.tables benchmark.plots benchmark.score.score",
+    ),
+}
+"""Pages of the API: what they say first, and the objects in `bbrgym` that they describe."""
+
+
+def generated_pages(is_quick: bool, folder: Path) -> dict[str, str]:
+    """Return the text of each page by its path; pictures are written into the folder, unless it is to be quick."""
+    pages = {
+        f"reference/api_{name.replace(' ', '_')}.md": _page(
+            f"# API: {name}", text, *(f"::: bbrgym.{one}" for one in objects.split())
+        )
+        for name, (text, objects) in API.items()
+    } | {
+        "environments/index.md": _environments(),
+        "reference/algorithms.md": _algorithms(),
+        "reference/cli.md": _commands(),
+        "reference/columns.md": _columns(),
+        "reference/configuration.md": _configuration(),
+        "reference/features.md": _features(),
+        "reference/metrics.md": _metrics(),
+        "reference/rewards.md": _rewards(),
+    }
+    return pages | {
+        f"environments/{id.removeprefix('bbrgym/')}.md": _environment(id, arguments, is_quick, folder)
+        for id, arguments in environment_ids().items()
+    }
+
+
+def _page(*paragraphs: str) -> str:
+    return "\n\n".join(paragraphs) + "\n"
+
+
+def _table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    return table(headings, [[cell(str(value)) for value in row] for row in rows])
+
+
+def _algorithms() -> str:
+    rows = []
+    for name, text in registry.controllers().items():
+        page = f"../algorithms/{name}.md"
+        parameters = ", ".join(f"{key} = {value:g}" for key, value in registry.defaults(name).items())
+        rows.append([f"[{name}]({page})", text, parameters])
+    return _page(
+        "# Algorithms",
+        "Each runs in every engine as `Flow(NAME, parameters={…})`. Its page has equations, sources and deviations.",
+        table(["name", "what it is", "parameters and their defaults"], [[r[0], *map(cell, r[1:])] for r in rows]),
+        "## Of the engines",
+        "They take no parameters.",
+        _table(["name", "what it is"], registry.COMPARATORS.items()),
+    )
+
+
+def _commands() -> str:
+    parts = [f"## bbrgym {name}\n\n```text\n{cli.help_text(name)}\n```" for name in cli.COMMANDS]
+    return _page("# Command line", "What `bbrgym COMMAND --help` prints.", *parts)
+
+
+def _columns() -> str:
+    return _page(
+        "# Columns",
+        "What an engine measures in every step, in `Trace.rows` and in infos. A count or an average covers the step; a "
+        "state is the one at its end. A value that does not exist is NaN.",
+        "## Of a flow",
+        _table(["column", "meaning"], FLOW_COLUMNS.items()),
+        "## Of the link",
+        "Traces and infos have them with `link_` in front.",
+        _table(["column", "meaning"], LINK_COLUMNS.items()),
+    )
+
+
+def _features() -> str:
+    rows = [
+        [
+            one.name + (" *" if one.name in DEFAULT_FEATURES else ""),
+            one.meaning,
+            f"{one.low:g} to {one.high:g}",
+            f"{one.neutral:g}",
+            ", ".join(one.columns),
+        ]
+        for one in FEATURES.values()
+    ]
+    return _page(
+        "# Features of observations",
+        "`observation.features` chooses among these; the default has those with a star. All are of the agent's own "
+        "flow and known to its sender. A value beyond the bounds is clipped. The neutral value takes the place of one "
+        "that does not exist, and of all while the flow is inactive. "
+        "[features.cc](../../baselines/cc/policy/features.cc) has the formulas.",
+        _table(["feature", "meaning", "bounds", "neutral", "columns"], rows),
+    )
+
+
+def _rewards() -> str:
+    rows = [[name, f"{one.low:g} to {one.high:g}", one.meaning] for name, one in TERMS.items()]
+    default = ", ".join(f"{name} {weight:g}" for name, weight in DEFAULT_TERMS.items())
+    return _page(
+        "# Terms of the reward",
+        f"`reward.terms` gives each term a weight; the default is {default}. The reward of a step is the weighted sum. "
+        "More is better: costs are negative. [Reward](api_environments.md) says what the default means.",
+        _table(["term", "bounds", "meaning"], rows),
+    )
+
+
+def _metrics() -> str:
+    better = {True: "more", False: "less", None: ""}
+    rows = [[name, one.description, better[one.is_more_better]] for name, one in (METRICS | FLOW_METRICS).items()]
+    return _page(
+        "# Metrics of benchmarks",
+        "The columns of a benchmark's tables. Those of a flow have its number behind them: `share[0]`.",
+        _table(["metric", "meaning", "better"], rows),
+    )
+
+
+def _configuration() -> str:
+    parts = [
+        "# Configuration",
+        "The files of `conf/`. Choose from a group by `group=choice`, and change a value by its path: "
+        "`bbrgym train agent=sac agent.gamma=0.98`.",
+        f"```yaml\n{(ROOT / 'conf' / 'config.yaml').read_text('utf-8')}```",
+    ]
+    for group in conf.groups():
+        names = [name for name in conf.choices(group) if (ROOT / "conf" / group / f"{name}.yaml").is_file()]
+        if names:
+            parts.append(f"## {group}")
+        for name in names:
+            text = (ROOT / "conf" / group / f"{name}.yaml").read_text("utf-8")
+            parts.append(f"### {group}={name}\n\n```yaml\n{text}```")
+    return _page(*parts)
+
+
+def _environments() -> str:
+    rows = []
+    for id, arguments in environment_ids().items():
+        short, name = id.removeprefix("bbrgym/"), arguments.get("scenario")
+        rows.append([f"[{short}]({short}.md)", cell(_scenario(name)[0])])
+    return _page(
+        "# Every id",
+        "Each is an environment for `gymnasium.make`. [Environments](../environments.md) says what all have.",
+        table(["bbrgym/…", "what it is"], rows),
+    )
+
+
+def _environment(id: str, arguments: dict[str, Any], is_quick: bool, folder: Path) -> str:
+    """Return the page of an id, and draw its picture."""
+    short = id.removeprefix("bbrgym/")
+    name = arguments.get("scenario")
+    spec = one_agent_spec(DEFAULT_SCENARIO if name is None else name, "bbr")
+    text, plain = _scenario(name)
+    gains, terms = spec.action, spec.reward.terms.items()
+    facts = {
+        "flows": "you drive the first flow of `agent`; further ones run `bbr`, unless you set `other_agents`",
+        "observation": f"{len(spec.observation.features)} [features](../reference/features.md) of the agent's own flow",
+        "action": "two numbers in [-1, 1], for a cwnd_gain of {:g} to {:g} and a pacing_gain of {:g} to {:g}".format(
+            *gains.cwnd_gain, *gains.pacing_gain
+        ),
+        "reward": f"{', '.join(f'{weight:g} {term}' for term, weight in terms)} ([terms](../reference/rewards.md))",
+        "step": f"{spec.step_ms:g} ms",
+        "episode": f"{spec.max_episode_steps or 'a drawn number of'} steps",
+    }
+    parts = [
+        f"# {short}",
+        text,
+        f'```python\nenv = gymnasium.make("{id}")\n```',
+        table(["what", "default"], map(list, facts.items())),
+    ]
+    if not is_quick:
+        scenario = spec.sample(np.random.default_rng(1)).with_agents_as("bbr")
+        picture = folder / "environments" / f"{short}.svg"
+        picture.parent.mkdir(parents=True, exist_ok=True)
+        picture.write_text(svg_text(plots.throughput_over_time(simulate(scenario))), "utf-8")
+        parts += [
+            f"![Throughput of each flow over time]({short}.svg)",
+            f"An episode with `bbr` in the agent's place. {scenario.describe()}",
+        ]
+    parts += ["## What a first training reaches", *_newcomer(short), "## The scenario", f"```yaml\n{plain}```"]
+    return _page(*parts)
+
+
+def _scenario(name: str | None) -> tuple[str, str]:
+    """Return what a scenario is in words, and in YAML."""
+    file = ROOT / "conf" / "scenario" / f"{name}.yaml"
+    if name is not None and file.is_file():
+        lines = file.read_text("utf-8").splitlines(keepends=True)
+        words = [line.removeprefix("#").strip() for line in lines if line.startswith("#")]
+        count = next(place for place, line in enumerate(lines) if not line.startswith("#"))
+        return " ".join(words[:count]), "".join(lines[count:]).lstrip()
+    if name is None:
+        return DEFAULT_SCENARIO.describe(), yaml.safe_dump(DEFAULT_SCENARIO.to_dict(), sort_keys=False)
+    count = len(named_scenario(name)["choice"])
+    return (
+        f"One of the {count} scenarios of the experiments of `{name}`, drawn anew in each episode, with the agent in "
+        "the place of the first flow and `bbr` in those that the paper varies. "
+        "[Papers](../results/papers.md) has the experiments.",
+        yaml.safe_dump(named_scenario(name), sort_keys=False),
+    )
+
+
+def _newcomer(short: str) -> list[str]:
+    """Return what docs/results/newcomer.md says of an id."""
+    lines = (ROOT / "docs" / "results" / "newcomer.md").read_text("utf-8").splitlines()
+    rows = [[one.strip() for one in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+    found = [row for row in rows if row[0] == short]
+    if not found:
+        return ["Not measured yet ([newcomer](../results/newcomer.md))."]
+    return [
+        'Stable-Baselines3 with its default settings works, `PPO("MlpPolicy", env).learn(200_000)`: these are mean '
+        "rewards per decision, with the worst of five seeds, the best constant action and algorithm in brackets "
+        "([newcomer](../results/newcomer.md)).",
+        table(["who drives", "reward"], list(zip(rows[0][1:], found[0][1:], strict=True))),
+        "![Learning curves of each id; dashed: bbr](../results/newcomer/curves.png)",
+    ]

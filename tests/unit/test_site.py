@@ -1,0 +1,73 @@
+"""The documentation site: every page is written and has a place, and what the code says of itself is complete."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import gymnasium
+import pytest
+import yaml
+
+from bbrgym.baselines import registry
+from bbrgym.cli import COMMANDS
+from bbrgym.envs.columns import FLOW_COLUMNS, LINK_COLUMNS
+from bbrgym.envs.observation import FEATURES
+from bbrgym.envs.reward import TERMS
+
+SITE = Path(__file__).parents[2] / "docs" / "site"
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    """The script, which has gathered all pages in a folder of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(SITE)
+        spec = importlib.util.spec_from_file_location("site_build", SITE / "build.py")
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        sys.modules.pop("reference")
+    module.PAGES = tmp_path_factory.mktemp("pages")
+    module.gather(is_quick=True)
+    return module
+
+
+def test_every_page_has_one_place_in_the_navigation(build: ModuleType) -> None:
+    nav = yaml.safe_load("nav:" + (SITE / "mkdocs.yml").read_text().partition("\nnav:")[2])["nav"]
+    placed = list(build._leaves(build.navigation(nav)))
+    assert len(placed) == len(set(placed)) > 100
+    with pytest.raises(ValueError, match=r"differ in: .*train\.md"):
+        build.navigation(["index.md"])
+
+
+def test_no_link_leads_nowhere(build: ModuleType) -> None:
+    for page in build.PAGES.rglob("*.md"):
+        text = re.sub(r"^(`{3,}).*?^\1$|`[^`]*`", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+        for link in re.findall(r"\]\(([^)\s:#]+)(?:#[^)]*)?\)", text):
+            assert (page.parent / link).exists() or link.endswith(".svg"), f"{page}: {link}"
+
+
+@pytest.mark.parametrize(
+    ("page", "names"),
+    [
+        ("columns", {*FLOW_COLUMNS, *LINK_COLUMNS}),
+        ("features", {*FEATURES}),
+        ("rewards", {*TERMS}),
+        ("algorithms", {*registry.controllers()}),
+        ("cli", {f"bbrgym {name}" for name in COMMANDS}),
+    ],
+)
+def test_reference_names_all_that_there_is(build: ModuleType, page: str, names: set[str]) -> None:
+    text = (build.PAGES / "reference" / f"{page}.md").read_text().replace("\\", "")
+    assert [name for name in names if name not in text] == []
+
+
+def test_every_environment_has_a_page(build: ModuleType) -> None:
+    ids = {id.removeprefix("bbrgym/") for id in gymnasium.registry if re.match(r"bbrgym/\w+-v1$", id)}
+    assert {page.stem for page in (build.PAGES / "environments").glob("*.md")} == ids | {"index"}
+    assert "best constant" in (build.PAGES / "environments" / "Duel-v1.md").read_text()
