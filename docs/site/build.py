@@ -29,7 +29,7 @@ OUT: Final = ROOT / "build" / "docs"
 PAGES: Final = OUT / "pages"
 SETTINGS: Final = Path(__file__).with_name("mkdocs.yml")
 WORKER: Final = "worker.js"
-FOREIGN_WORKER: Final = "https://unpkg.com/iframe-worker/shim"
+FOREIGN_WORKER: Final = re.compile(r"https://[^\s\"']*/iframe-worker/shim")
 LOADED_FROM_ELSEWHERE: Final = re.compile(
     r"""<(?:script|img|iframe|source)\b[^>]*\bsrc="https?:[^>]*|<link\b[^>]*\brel="?(?:stylesheet|icon|preload|preconnect)[^>]*href="https?:[^>]*"""
 )
@@ -71,7 +71,7 @@ def keep_at_home(site: Path) -> None:
     """
     for path in site.rglob("*.html"):
         text = path.read_text(encoding="utf-8")
-        text = text.replace(FOREIGN_WORKER, os.path.relpath(site / WORKER, path.parent))
+        text = FOREIGN_WORKER.sub(os.path.relpath(site / WORKER, path.parent), text)
         if found := LOADED_FROM_ELSEWHERE.search(text):
             raise ValueError(f"{path} loads {found[0]}")
         path.write_text(text, encoding="utf-8")
