@@ -37,6 +37,9 @@ FULL_SEEDS: Final = 3
 MOST_FAILURES: Final = 3
 """After so many scenarios in which the candidate's programs fail, the others are not run."""
 
+_IS_SLOW: Final = "did not listen"
+"""Of the engine's error about a server that did not start in time: on a busy machine an interpreter may not."""
+
 _TIMEOUT_S: Final = 30.0
 """How long the worker may take for an answer: both programs start and end within it."""
 
@@ -50,7 +53,7 @@ class LinuxScore:
         verdicts: what the criteria say, without runs that are in `late` or `errors`.
         seeds: one run of a criterion each.
         late: what was wrong with runs whose numbers cannot be trusted, {(scenario, competitor): the flaw}.
-        errors: why runs of the candidate have ended early, {scenario: text}.
+        errors: why runs of the candidate's programs have no result, {scenario: text}.
         missing: what this machine lacks, {suite: text}.
         cached: how many runs of references were not run, because they had been before.
         seconds: how long it took.
@@ -93,12 +96,13 @@ class LinuxScore:
             whose = "" if competitor == OWN else f" (with {competitor})"
             yield f"{scenario}{whose}: not counted: {flaw}"
         yield from (f"{suite}: not counted: {text}" for suite, text in self.missing.items())
-        yield from (f"{scenario}: failed: {text}" for scenario, text in self.errors.items())
+        yield from (f"{scenario}: {text}" for scenario, text in self.errors.items())
 
     def _verdict(self, name: str) -> CriterionVerdict:
         scenarios = self.verdicts.suites[name].scenarios
-        if any(scenario in self.errors for scenario in scenarios):
-            return "fail"
+        errors = [self.errors[scenario] for scenario in scenarios if scenario in self.errors]
+        if errors:
+            return "not counted" if any(_IS_SLOW in error for error in errors) else "fail"
         found = self.verdicts.verdict(name, OWN)
         if found in (NOT_RUN, NOT_TESTED) or any(scenario in scenarios for scenario, _ in self.late):
             return "not counted"
@@ -126,7 +130,7 @@ def score_on_linux(
 
     Raises:
         EngineUnavailableError: this machine cannot run the engine.
-        ValueError: there is no criterion called `only`.
+        ValueError: there is no criterion called `only`, or the kernel lacks its rival.
     """
     began = time.monotonic()
     seeds = tuple(range(seed, seed + (FULL_SEEDS if is_full else 1)))
@@ -142,23 +146,28 @@ def score_on_linux(
     options = {**benchmark.engine, "timeout_s": _TIMEOUT_S}
     with closing(engine_factory(**options)) as engine:
         for number, run in enumerate(runs, 1):
+            if run.key in measured:  # the candidate is its own reference
+                continue
             path = user_cache("score") / f"linux-{run.key}-{metrics_hash()}.json"
             if run.competitor != OWN and (known := _load(path)) is not None:
                 measured[run.key] = known
                 cached += 1
                 continue
             if len(errors) >= MOST_FAILURES:
-                errors.setdefault(run.scenario_name, f"not run: it failed in {MOST_FAILURES} scenarios before")
+                errors.setdefault(
+                    run.scenario_name, f"not run, after {MOST_FAILURES} others: {next(iter(errors.values()))}"
+                )
                 continue
             name = candidate.competitor.name if run.competitor == OWN else run.competitor
             tell(f"{number}/{len(runs)} {run.scenario_name}: {name}")
             found = _measured(run, engine, benchmark)
             if "flaw" in found:
                 late[run.scenario_name, run.competitor] = found["flaw"]
-            elif "error" in found and run.competitor == OWN:
-                errors[run.scenario_name] = found["error"]
             elif "error" in found:
-                raise EngineError(f"{run.scenario_name}: {run.competitor}: {found['error']}")
+                # What a command did is about the candidate; all else is about this machine.
+                if not (own.client and "flows[" in found["error"]):
+                    raise EngineError(found["error"])
+                errors[run.scenario_name] = found["error"]
             else:
                 measured[run.key] = found
                 if run.competitor != OWN:
@@ -169,22 +178,26 @@ def score_on_linux(
 
 
 def _measured(run: Run, engine: Engine, benchmark: Benchmark) -> dict[str, Any]:
-    """Return the `rows` and the `trace_hash` of a run, as a benchmark has them; or its `error`; or its `flaw`."""
-    flaw = ""
+    """Return the `rows` and the `trace_hash` of a run, as a benchmark has them; or its `error`; or its `flaw`.
+
+    A run that was late is repeated as often as a benchmark says, and one that failed once.
+    """
+    found: dict[str, Any] = {}
     for _ in range(1 + benchmark.retries):
         try:
             trace = simulate(run.scenario, engine, run.seed, run.step_ms)
         except EngineUnavailableError:
             raise
         except EngineError as error:
-            return {"error": str(error)}
+            if "error" in found:  # programs that failed once may have been late, too
+                break
+            found = {"error": str(error)}
+            continue
         if trace.flaw is None:
-            return {
-                "trace_hash": trace.hash,
-                "rows": measure(trace, after_s=benchmark.warmup * run.scenario.duration_s),
-            }
-        flaw = trace.flaw
-    return {"flaw": flaw}
+            rows = measure(trace, after_s=benchmark.warmup * run.scenario.duration_s)
+            return {"trace_hash": trace.hash, "rows": rows}
+        found = {"flaw": trace.flaw}
+    return found
 
 
 def _load(path: Any) -> dict[str, Any] | None:
@@ -211,6 +224,8 @@ def _read(only: str | None) -> tuple[dict[str, Any], dict[str, str]]:
         kernels = {str(one).removeprefix(LINUX_PREFIX) for one in named if str(one).startswith(LINUX_PREFIX)}
         if lacking := sorted(kernels - {*linux_controls()}):
             missing[name] = f"the kernel has no {lacking[0]}: modprobe tcp_{lacking[0]}, as root"
+            if name == only:
+                raise ValueError(missing[name])
             suites = suites | {name: {**suite, "scenarios": [], "criteria": [], "needs": missing[name]}}
     engine = {"name": "linux", **plain["engine"]}
     return {"name": "linux_score", "suites": suites, "engine": engine, "warmup": plain["benchmark"]["warmup"]}, missing
