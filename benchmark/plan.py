@@ -20,6 +20,7 @@ from bbrgym.baselines import registry
 from bbrgym.baselines.controller_file import content_of
 from bbrgym.benchmark import metrics
 from bbrgym.benchmark.suites import Suite, read_roles, write_roles
+from bbrgym.benchmark.traces import scenarios_of
 from bbrgym.checks import check_integer, check_keys, check_name, check_number, check_seeds, keep_integers
 from bbrgym.envs import trace
 from bbrgym.envs.engine import DEFAULT_ENGINE, EngineDescription, check_algorithms, describe_engine, read_policies
@@ -52,7 +53,7 @@ class Benchmark:
         Raises:
             ValueError: a key is unknown, or a value is not valid.
         """
-        check_keys("a benchmark", plain, [*(f.name for f in dataclasses.fields(cls)), "agent"])
+        check_keys("a benchmark", plain, [*(f.name for f in dataclasses.fields(cls)), "agent", "traces"])
         config = dict(plain)
         engine = config.get("engine") or DEFAULT_ENGINE
         config["engine"] = {"name": engine} if isinstance(engine, str) else dict(engine)
@@ -64,12 +65,17 @@ class Benchmark:
         config["suites"], own = _read_suites(config.get("suites") or {})
         if own:
             config["scenarios"] = {**(config.get("scenarios") or {}), **own}
+        if (traces := config.pop("traces", None)) is not None:
+            config["scenarios"] = {**(config.get("scenarios") or {}), **scenarios_of(traces)}
         if not isinstance(config.get("scenarios"), Mapping) or not config["scenarios"]:
             raise ValueError(
                 "a benchmark needs scenarios: choose an experiment, for example experiment=rtt_fairness, or set "
                 "benchmark.scenarios"
             )
-        config["scenarios"] = {str(name): _scenario(name, value) for name, value in config["scenarios"].items()}
+        config["scenarios"] = {
+            str(name): value if isinstance(value, Scenario) else _scenario(name, value)
+            for name, value in config["scenarios"].items()
+        }
         config["seeds"] = tuple(check_seeds("seeds", config.get("seeds", cls.seeds)))
         config["roles"] = read_roles(config.get("roles"))
         config["executor"] = ExecutorConfig.of(config.get("executor"))

@@ -1,4 +1,4 @@
-"""The command line: `bbrgym train|evaluate|benchmark|score|report|export|import|demo|send|receive|header|ns3|ui`."""
+"""The command line, `bbrgym COMMAND`: the commands are in `COMMANDS`."""
 
 from __future__ import annotations
 
@@ -658,6 +658,14 @@ COMMANDS: dict[str, Command] = {
             "bbrgym score --engine linux stack.yaml --at-least 0.75",
         ),
         has_output_options=True,
+    ),
+    "traces": Command(
+        "list public sets of traces, or the traces of a folder; or write a synthetic set",
+        partial(_call, "benchmark.trace_sets", "run_traces"),
+        "Without a folder: where the public sets are, their formats and licences, and how to cite them. With one: what "
+        "`bbrgym benchmark experiment=traces folder=FOLDER` reads, and why it leaves files out (docs/traces.md).",
+        settings=("--synthetic   write the synthetic set into the folder first", "--seed 1      decides the set"),
+        examples=("bbrgym traces", "bbrgym traces mahimahi/traces", "bbrgym traces --synthetic synthetic --seed 3"),
     ),
     "report": Command(
         "write the report of a benchmark again",

@@ -15,6 +15,7 @@ import pytest
 from bbrgym.baselines.registry import LINUX_COMPARATORS
 from bbrgym.benchmark import score_linux, score_linux_report
 from bbrgym.benchmark.candidate import Candidate
+from bbrgym.benchmark.plan import Benchmark
 from bbrgym.benchmark.score_linux import LinuxScore, score_on_linux
 from bbrgym.cli import main
 from bbrgym.envs.engine import EngineDescription, EngineError
@@ -142,6 +143,16 @@ def test_a_stack_is_a_file_of_two_commands(tmp_path: Path) -> None:
     assert (competitor.name, competitor.server) == ("mine", ("server", "{port}"))
     assert (competitor.client, competitor.data_from) == (("client", "{address}:{port}"), "server")
     assert run(stack(tmp_path), only="utilisation").by_suite == {"utilisation": "pass"}
+
+
+def test_a_stack_is_a_competitor_of_benchmarks(tmp_path: Path) -> None:
+    mine = {"name": "mine", "algorithm": "command", "server": ["server", "{port}"], "client": ["client"]}
+    scenarios = {"duel": {"flows": [{}, {"algorithm": "linux-cubic"}]}}
+    benchmark = Benchmark.from_dict({"engine": "linux", "scenarios": scenarios, "competitors": [mine], "roles": [0]})
+    assert Benchmark.from_dict(benchmark.to_dict()) == benchmark
+    assert [flow.client for flow in benchmark.runs()[0].scenario.flows] == [("client",), ()]
+    with pytest.raises(ValueError, match="server must be empty with algorithm 'cubic'"):
+        Benchmark.from_dict({"scenarios": scenarios, "competitors": [{**mine, "algorithm": "cubic"}]})
 
 
 @pytest.mark.parametrize(
