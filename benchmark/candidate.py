@@ -1,13 +1,16 @@
-"""What a score judges: an algorithm, a trained policy, a model of another library, a Python callable, or a C file."""
+"""What a score judges: an algorithm, a policy, a model of another library, a Python callable, a C file, or a stack."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
+
+import yaml
 
 from bbrgym.agents.importers import import_model
 from bbrgym.baselines import registry
@@ -15,10 +18,15 @@ from bbrgym.baselines.controller_file import compile_controller
 from bbrgym.baselines.policy_file import SCRIPTED, find_policy
 from bbrgym.benchmark.plan import Competitor
 from bbrgym.benchmark.sandboxed import Confinement
+from bbrgym.checks import check_keys
 from bbrgym.files import user_cache
 
 _MODELS: Final = (".onnx", ".zip", ".cleanrl_model")
 """Suffixes of files of other libraries (docs/import.md)."""
+
+
+_STACKS: Final = (".yaml", ".yml", ".json")
+"""Suffixes of files of two commands."""
 
 
 @dataclass(frozen=True)
@@ -38,29 +46,46 @@ class Candidate:
     function: str | None = None
 
     @classmethod
-    def of(cls, what: str, parameters: Mapping[str, float] | None = None) -> Candidate:
+    def of(
+        cls, what: str, parameters: Mapping[str, float] | None = None, engine: Literal["native", "linux"] = "native"
+    ) -> Candidate:
         """Return the candidate that a text names.
 
         Args:
             what: the path of a C file, of a training run, of an agent's folder or its `policy.npz`, or of a model of
-                Stable-Baselines3, CleanRL or ONNX; `module:callable`; or the name of an algorithm.
+                Stable-Baselines3, CleanRL or ONNX; `module:callable`; or the name of an algorithm. In the engine linux
+                also a kernel's algorithm (`linux-cubic`) or the path of a file of two commands (docs/stacks.md), but
+                no code in C or Python.
             parameters: of an algorithm or of a C file.
+            engine: where it is judged.
 
         Raises:
             FileNotFoundError: there is no such file.
-            ValueError: it is none of these, cannot be read or compiled, or takes no such parameters.
+            ValueError: it is none of these, cannot be read or compiled, does not run in the engine, or takes no such
+                parameters.
             ModuleNotFoundError: the library of a model is not installed.
         """
-        given = dict(parameters or {})
+        found = cls._found(what, dict(parameters or {}))
+        competitor = found.competitor
+        if engine == "native" and competitor.algorithm in (registry.COMMAND, *registry.LINUX_COMPARATORS):
+            raise ValueError(f"'{what}' runs in the Linux engine only: add --engine linux")
+        if engine == "linux" and found.confinement != "none":
+            raise ValueError(f"code in C and in Python runs in the engine native only, got '{what}'")
+        return found
+
+    @classmethod
+    def _found(cls, what: str, given: dict[str, float]) -> Candidate:
         path = Path(what).expanduser()
         if path.suffix == ".c":
             library = str(compile_controller(path))
             return cls(what, Competitor(path.stem, registry.FILE, given, file=library), "c")
-        if what in registry.controllers():
+        if what in registry.controllers() or what in registry.LINUX_COMPARATORS:
             registry.check_parameters(what, given)
             return cls(what, Competitor(what, what, given))
         if given:
             raise ValueError(f"only algorithms and C files take parameters, got {', '.join(given)} for '{what}'")
+        if path.suffix in _STACKS:
+            return cls(what, _stack(path))
         if path.suffix in _MODELS:
             return cls(what, Competitor(path.stem, "policy", policy=str(_imported(path))))
         if path.exists():
@@ -79,6 +104,25 @@ class Candidate:
     def with_parameters(self, parameters: Mapping[str, float]) -> Candidate:
         """Return the candidate with other parameters."""
         return dataclasses.replace(self, competitor=dataclasses.replace(self.competitor, parameters=dict(parameters)))
+
+
+def _stack(path: Path) -> Competitor:
+    """Return the stack whose commands a file has: `server`, `client`, and optionally `name` and `data_from`."""
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file '{path}'")
+    try:
+        plain = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ValueError(f"{path}: {error}") from error
+    check_keys(str(path), plain, ("name", "server", "client", "data_from"))
+    commands = {
+        name: shlex.split(command) if isinstance(command := plain.get(name), str) else command
+        for name in ("server", "client")
+    }
+    try:
+        return Competitor.from_dict({"name": path.stem, **plain, **commands, "algorithm": registry.COMMAND})
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
 
 
 def _imported(path: Path) -> Path:

@@ -20,9 +20,11 @@ from bbrgym.baselines import registry
 from bbrgym.baselines.controller_file import content_of
 from bbrgym.benchmark import metrics
 from bbrgym.benchmark.suites import Suite, read_roles, write_roles
+from bbrgym.benchmark.traces import scenarios_of
 from bbrgym.checks import check_integer, check_keys, check_name, check_number, check_seeds, keep_integers
 from bbrgym.envs import trace
 from bbrgym.envs.engine import DEFAULT_ENGINE, EngineDescription, check_algorithms, describe_engine, read_policies
+from bbrgym.envs.flow_command import DataFrom, check_commands
 from bbrgym.envs.scenario import Scenario
 from bbrgym.executors import ExecutorConfig, LocalConfig
 
@@ -51,7 +53,7 @@ class Benchmark:
         Raises:
             ValueError: a key is unknown, or a value is not valid.
         """
-        check_keys("a benchmark", plain, [*(f.name for f in dataclasses.fields(cls)), "agent"])
+        check_keys("a benchmark", plain, [*(f.name for f in dataclasses.fields(cls)), "agent", "traces"])
         config = dict(plain)
         engine = config.get("engine") or DEFAULT_ENGINE
         config["engine"] = {"name": engine} if isinstance(engine, str) else dict(engine)
@@ -63,12 +65,17 @@ class Benchmark:
         config["suites"], own = _read_suites(config.get("suites") or {})
         if own:
             config["scenarios"] = {**(config.get("scenarios") or {}), **own}
+        if (traces := config.pop("traces", None)) is not None:
+            config["scenarios"] = {**(config.get("scenarios") or {}), **scenarios_of(traces)}
         if not isinstance(config.get("scenarios"), Mapping) or not config["scenarios"]:
             raise ValueError(
                 "a benchmark needs scenarios: choose an experiment, for example experiment=rtt_fairness, or set "
                 "benchmark.scenarios"
             )
-        config["scenarios"] = {str(name): _scenario(name, value) for name, value in config["scenarios"].items()}
+        config["scenarios"] = {
+            str(name): value if isinstance(value, Scenario) else _scenario(name, value)
+            for name, value in config["scenarios"].items()
+        }
         config["seeds"] = tuple(check_seeds("seeds", config.get("seeds", cls.seeds)))
         config["roles"] = read_roles(config.get("roles"))
         config["executor"] = ExecutorConfig.of(config.get("executor"))
@@ -87,6 +94,7 @@ class Benchmark:
             | ({"algorithm": c.algorithm} if c.agent is None else {"agent": str(c.agent)})
             | ({} if c.policy is None else {"policy": c.policy})
             | ({} if c.file is None else {"file": c.file})
+            | ({} if not c.client else {"server": c.server, "client": c.client, "data_from": c.data_from})
             for c in self.competitors
         ]
         plain |= {"roles": write_roles(self.roles), "seeds": list(self.seeds)}
@@ -248,6 +256,9 @@ class Competitor:
         agent: path of a trained run, for `bbrgym.agents.policy.load_agent`.
         policy: such a path for the algorithm `policy`; None is the reference policy.
         file: for the algorithm `file`: the path of a controller in C.
+        server: for the algorithm `command`, as of `Flow`; so are the next two.
+        client: see `server`.
+        data_from: see `server`.
     """
 
     name: str
@@ -256,10 +267,13 @@ class Competitor:
     agent: Path | None = None
     policy: str | None = None
     file: str | None = None
+    server: tuple[str, ...] = ()
+    client: tuple[str, ...] = ()
+    data_from: DataFrom = "client"
 
     @classmethod
     def from_dict(cls, plain: str | Mapping[str, Any]) -> Competitor:
-        """Make a competitor of {name, algorithm, parameters, policy, file}, {name, agent, parameters} or a name.
+        """Make a competitor of a name, of {name, agent, parameters}, or of the other fields.
 
         Raises:
             ValueError: a key or a value is not valid.
@@ -276,6 +290,9 @@ class Competitor:
             raise ValueError(f"only a competitor with algorithm 'policy' can have a policy, got {dict(entry)!r}")
         if (file is not None) != (algorithm == registry.FILE):
             raise ValueError(f"a competitor has a file if and only if its algorithm is 'file', got {dict(entry)!r}")
+        commands = {name: entry.get(name) or () for name in ("server", "client")}
+        data_from = entry.get("data_from", cls.data_from)
+        check_commands(algorithm, commands, data_from, size_bytes=1, ecn=None)  # which the scenario's flows decide
         return cls(
             str(entry.get("name") or algorithm),
             algorithm,
@@ -283,6 +300,8 @@ class Competitor:
             None if agent is None else Path(agent).expanduser(),
             None if policy is None else str(policy),
             None if file is None else str(file),
+            **commands,
+            data_from=data_from,
         )
 
     def load(self) -> Agent | None:
@@ -293,7 +312,14 @@ class Competitor:
         """Return the scenario with this competitor's algorithm on the flows `roles`, None for all flows."""
         flows = tuple(
             dataclasses.replace(
-                flow, algorithm=self.algorithm, parameters=self.parameters, policy=self.policy, file=self.file
+                flow,
+                algorithm=self.algorithm,
+                parameters=self.parameters,
+                policy=self.policy,
+                file=self.file,
+                server=self.server,
+                client=self.client,
+                data_from=self.data_from,
             )
             if roles is None or index in roles
             else flow

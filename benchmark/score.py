@@ -26,8 +26,7 @@ from bbrgym.benchmark.families import VICTIMS, WARMUP, Draw, alone, draw_scenari
 from bbrgym.benchmark.plan import Benchmark, Competitor, find_competitors, hash_policies
 from bbrgym.benchmark.quick_rfc9743 import read_quick_rfc9743
 from bbrgym.benchmark.regret import Regret, regrets
-from bbrgym.benchmark.results import BenchmarkResult
-from bbrgym.benchmark.sandboxed import SECONDS, Job, Reply, Sandbox
+from bbrgym.benchmark.sandboxed import MEBIBYTES, SECONDS, Job, Reply, Sandbox
 from bbrgym.benchmark.score_runs import SHARING, Measured
 from bbrgym.benchmark.scores import SCORE
 from bbrgym.benchmark.statistics import Estimate, estimate
@@ -72,6 +71,7 @@ class Score:
         rfc9743: the verdicts of the quick form of RFC 9743; None if it was left out.
         seconds: how long it took.
         cached: how many yardsticks were not run, because they had been before.
+        is_full: whether it has twice the scenarios.
     """
 
     candidate: Candidate
@@ -84,6 +84,7 @@ class Score:
     harms: Mapping[str, Mapping[str, Sequence[float]]] = field(default_factory=dict)
     seconds: float = 0.0
     cached: int = 0
+    is_full: bool = False
 
     @property
     def name(self) -> str:
@@ -181,6 +182,7 @@ def score_candidate(
         harms,
         time.monotonic() - began,
         cached,
+        is_full,
     )
 
 
@@ -277,10 +279,7 @@ def _job(candidate: Candidate, draws: Sequence[Draw], seconds: float = SECONDS) 
         [candidate.competitor.takes(draw.scenario, draw.roles) for draw in draws],
         [draw.seed for draw in draws],
         WARMUP,
-        **_confined(candidate),
-        # Python decides ten times per second and flow, which takes longer than to simulate.
-        seconds=seconds * (10 if candidate.confinement == "python" else 1),
-        mebibytes=4096 if candidate.confinement == "python" else 512,
+        **_confined(candidate, seconds),
     )
 
 
@@ -416,7 +415,7 @@ def _judge_rfc9743(sandbox: Sandbox, candidate: Candidate, is_full: bool) -> Ver
     jobs = [
         Job(
             [run.scenario for run in some], [run.seed for run in some], benchmark.warmup, "rows",
-            **_confined(candidate), seconds=3 * SECONDS,
+            **_confined(candidate, 3 * SECONDS),
         )
         for some in (ours[place : place + 3] for place in range(0, len(ours), 3))
     ]  # fmt: skip
@@ -441,19 +440,14 @@ def _judge_rfc9743(sandbox: Sandbox, candidate: Candidate, is_full: bool) -> Ver
     )
     for name, some in by_name.items():
         measured |= {run.key: result for run, result in zip(some, cached[name], strict=True)}
-    rows = [
-        {**run.names(), "trace_hash": measured[run.key]["trace_hash"], **row}
-        for run in runs
-        if "rows" in measured.get(run.key, {})
-        for row in measured[run.key]["rows"]
-    ]
-    frame = pd.DataFrame(rows) if rows else pd.DataFrame(columns=["scenario", "competitor", "seed", "key"])
-    frame = frame.apply(lambda column: column.astype(float) if column.isna().any() else column)
-    return Verdicts.of(BenchmarkResult(frame, [], [], user_cache("score"), {"config": benchmark.to_dict()}))
+    return Verdicts.of_runs(benchmark, measured)
 
 
-def _confined(candidate: Candidate) -> dict[str, Any]:
-    """Return the fields of a job that say what code it runs."""
+def _confined(candidate: Candidate, seconds: float) -> dict[str, Any]:
+    """Return the fields of a job that say what code it runs, and what it may take: `seconds`, and longer in Python."""
+    # Python decides ten times per second and flow, which takes longer than to simulate.
+    limits = (10 * seconds, 4096) if candidate.confinement == "python" else (seconds, MEBIBYTES)
     return {
         "confinement": candidate.confinement, "library": candidate.competitor.file, "function": candidate.function,
+        "seconds": limits[0], "mebibytes": limits[1],
     }  # fmt: skip

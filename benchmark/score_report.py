@@ -47,9 +47,9 @@ def headline(score: Score) -> str:
 
 def print_score(score: Score, console: Console) -> None:
     """Print everything, the line with the score last."""
-    _print(console, _HEADINGS, _rows(score, has_intervals=False))
+    print_table(console, _HEADINGS, _rows(score, has_intervals=False))
     if score.rfc9743 is not None:
-        _print(console, ("RFC 9743", "criterion", "verdict", "measured"), _rfc_rows(score))
+        print_table(console, ("RFC 9743", "criterion", "verdict", "measured"), _rfc_rows(score))
         console.print(f"RFC 9743: {score.rfc9743.counts('candidate')}", highlight=False)
     console.print("\nThe worst scenarios, each with the command that replays it:", highlight=False)
     for text, command in worst(score):
@@ -74,7 +74,7 @@ def print_replay(score: Score, console: Console) -> None:
             rows.append([*first, draw.scenario.flows[index].describe(), _text(throughput, ".2f"), _text(rtt, ".1f")])
     link = f"{draw.scenario.describe_link()}, {draw.scenario.duration_s:g} s"
     console.print(f"{draw.name}: {link}", markup=False, highlight=False, soft_wrap=True)
-    _print(console, ("", "fair power", "flow", "Mbit/s", "RTT, ms"), rows)
+    print_table(console, ("", "fair power", "flow", "Mbit/s", "RTT, ms"), rows)
 
 
 def to_dict(score: Score) -> dict[str, Any]:
@@ -118,8 +118,9 @@ def worst(score: Score) -> Iterator[tuple[str, str]]:
             if failed is not None
             else f"fair power {one.own['fair_power']:.3f}, {one.best} {one.other['fair_power']:.3f}; lacks {one.cause}"
         )
-        command = ["bbrgym", "score", score.candidate.what, *given, "--seed", str(score.seed), "--only", one.scenario]
-        yield text, shlex.join(command)
+        size = ["--full"] if score.is_full else []
+        command = ["bbrgym", "score", score.candidate.what, *given, "--seed", str(score.seed), *size]
+        yield text, shlex.join([*command, "--only", one.scenario])
 
 
 def notes(score: Score) -> list[str]:
@@ -139,24 +140,29 @@ def write_page(score: Score, path: Path) -> None:
         f"<h1>{html.escape(headline(score))}</h1>",
         f"<p>Score: mean over the scenarios of the fair power over that of the best yardstick there, with the 95 % "
         f"interval. {score.seconds:.0f} s; {score.cached} of {len(score.runs) - 1} yardsticks from the cache.</p>",
-        _html_table(_HEADINGS, _rows(score)),
+        html_table(_HEADINGS, _rows(score)),
         "<h2>The worst scenarios</h2>",
         "".join(f"<p>{html.escape(text)}<br><code>{html.escape(command)}</code></p>" for text, command in worst(score)),
     ]
     if score.rfc9743 is not None:
         parts.append(f"<h2>RFC 9743: {html.escape(score.rfc9743.counts('candidate'))}</h2>")
-        parts.append(_html_table(("section", "criterion", "verdict", "measured"), _rfc_rows(score)))
+        parts.append(html_table(("section", "criterion", "verdict", "measured"), _rfc_rows(score)))
     parts += [
         "<h2>Regret in every scenario</h2>",
-        _html_table(
+        html_table(
             ("scenario", "regret", "best", "it lacks"),
             [[one.scenario, f"{one.regret.value:+.3f}", one.best, one.cause] for one in score.regrets],
         ),
         "<h2>Notes</h2>",
         "".join(f"<p>{html.escape(note)}</p>" for note in notes(score)),
     ]
-    title = html.escape(score.name)
-    write_text(path, f"{_PAGE_BEGIN}<title>{title}</title>{_STYLE}<body>{''.join(parts)}</body></html>\n")
+    write_html(path, score.name, parts)
+
+
+def write_html(path: Path, title: str, parts: Sequence[str]) -> None:
+    """Write a page of these parts in HTML."""
+    head = f"{_PAGE_BEGIN}<title>{html.escape(title)}</title>{_STYLE}"
+    write_text(path, f"{head}<body>{''.join(parts)}</body></html>\n")
 
 
 _PAGE_BEGIN: Final = (
@@ -207,7 +213,8 @@ def _rfc_rows(score: Score) -> list[list[str]]:
     return rows
 
 
-def _print(console: Console, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def print_table(console: Console, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table; a row that begins with `> ` is bold."""
     printed = Table(box=SIMPLE_HEAD, pad_edge=False)
     for heading in headings:
         printed.add_column(heading, no_wrap=heading in ("", "fair power"))
@@ -216,7 +223,8 @@ def _print(console: Console, headings: Sequence[str], rows: Sequence[Sequence[st
     console.print(printed)
 
 
-def _html_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def html_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table; a row that begins with `> ` is bold."""
     head = "".join(f"<th>{html.escape(heading)}</th>" for heading in headings)
     body = "".join(
         f"<tr{' class=own' if row[0].startswith('> ') else ''}>"

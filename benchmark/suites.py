@@ -12,10 +12,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+import numpy as np
+
 from bbrgym.baselines import registry
 from bbrgym.benchmark.metrics import METRICS, Metric, find_metric
 from bbrgym.checks import check_integer, check_keys, check_name, check_number, read_record
 from bbrgym.envs.scenario import HEADER_BYTES, Scenario
+from bbrgym.envs.sharing import FairShares, Sharing
 
 FlowRows = Sequence[Mapping[Any, Any]]
 """The rows of a run that `bbrgym.benchmark.metrics.measure` returns, one per flow."""
@@ -220,6 +223,13 @@ def _send_ratio(rows: FlowRows, scenario: Scenario) -> float:
     return float(sent_mbit / (payload * rows[0]["link_rate_mbps"] * rows[0]["link_active_s"]))
 
 
+def _fair_power(rows: FlowRows, scenario: Scenario) -> float:
+    warmup = 1 - float(rows[0]["link_duration_s"]) / scenario.duration_s
+    throughputs, rtts = (np.array([row[name] for row in rows]) for name in ("throughput_mbps", "rtt_mean_ms"))
+    received_bytes = sum(float(row["received_bytes"]) for row in rows)
+    return Sharing.of(FairShares.of(scenario, warmup), throughputs, rtts, received_bytes).fair_power
+
+
 def _over_tcp(rows: FlowRows, scenario: Scenario) -> float:
     # RFC 8083, section 4.3: X = s / (Tr sqrt(2 b p / 3)), with an ACK per packet, b = 1.
     tcp_mbps = [
@@ -266,6 +276,10 @@ FIGURES: Final[dict[str, Figure]] = {
     ),
     "send_ratio": Figure(
         Metric("sending rate over the link's rate", "", "payload sent over what the link can carry", None), _send_ratio
+    ),
+    "fair_power": Figure(
+        Metric("fair power", "", "jain x utilisation / (1 + delay), in [0, 1] (bbrgym.envs.sharing)", True, ".3f"),
+        _fair_power,
     ),
     "over_tcp": Figure(
         Metric(

@@ -168,7 +168,7 @@ def run_table(results: pd.DataFrame) -> pd.DataFrame:
 
 
 def print_summary(results: pd.DataFrame, console: Console) -> None:
-    """Print one table per scenario, one line per competitor; a remark if there are no results."""
+    """Print a table per scenario and one over all, a line per competitor; a remark if there are no results."""
     if results.empty:
         console.print("no results: no run is done")
         return
@@ -192,7 +192,20 @@ def print_summary(results: pd.DataFrame, console: Console) -> None:
             for competitor, cells in view.rows:
                 printed.add_row(escape(competitor), *(escape(cell) for cell in cells))
             console.print(printed)
+    if results["scenario"].nunique() > 1:
+        _print_overall(results, console)
     console.print("\n".join(notes), markup=False, highlight=False, style="dim")
+
+
+def _print_overall(results: pd.DataFrame, console: Console) -> None:
+    title = f"all {results['scenario'].nunique()} scenarios: interquartile means over the runs"
+    printed = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
+    printed.add_column("competitor", no_wrap=True, max_width=18)
+    for metric in OVERALL_METRICS:
+        printed.add_column(METRICS[metric].label, justify="right")
+    for competitor, row in overall_table(results).iterrows():
+        printed.add_row(escape(str(competitor)), *(escape(estimate_text(row, metric)) for metric in OVERALL_METRICS))
+    console.print(printed)
 
 
 @dataclass(frozen=True)

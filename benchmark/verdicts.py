@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from pathlib import Path
+from typing import Any, Final, Literal
 
 import numpy as np
 import pandas as pd
@@ -15,6 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from bbrgym.benchmark.plan import Benchmark
 from bbrgym.benchmark.results import BenchmarkResult
 from bbrgym.benchmark.statistics import Estimate, estimate
 from bbrgym.benchmark.suites import FIGURES, Criterion, Suite
@@ -103,6 +105,24 @@ class Verdicts:
         scenarios = {name: Scenario.from_dict(plain) for name, plain in config["scenarios"].items()}
         found = () if result.results.empty else tuple(_judged(result.results, suites, scenarios, competitors))
         return cls(result, suites, competitors, found)
+
+    @classmethod
+    def of_runs(cls, benchmark: Benchmark, measured: Mapping[str, Mapping[str, Any]]) -> Verdicts:
+        """Judge the runs of a benchmark that are in no folder.
+
+        Args:
+            benchmark: what was run.
+            measured: by a run's key: its `trace_hash` and `rows`; other runs, and those without rows, are missing.
+        """
+        rows = [
+            {**run.names(), "trace_hash": measured[run.key]["trace_hash"], **row}
+            for run in benchmark.runs()
+            if "rows" in measured.get(run.key, {})
+            for row in measured[run.key]["rows"]
+        ]
+        frame = pd.DataFrame(rows) if rows else pd.DataFrame(columns=["scenario", "competitor", "seed", "key"])
+        frame = frame.apply(lambda column: column.astype(float) if column.isna().any() else column)
+        return cls.of(BenchmarkResult(frame, [], [], Path(), {"config": benchmark.to_dict()}))
 
     def verdict(self, suite: str, competitor: str) -> str:
         """Return the verdict of the worst scenario, or that the suite was not tested or not run as a whole."""

@@ -1,4 +1,4 @@
-"""The command line: `bbrgym train|evaluate|benchmark|score|report|export|import|demo|send|receive|header|ns3|ui`."""
+"""The command line, `bbrgym COMMAND`: the commands are in `COMMANDS`."""
 
 from __future__ import annotations
 
@@ -303,6 +303,7 @@ def _score(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="bbrgym score", add_help=False)
     parser.add_argument("what")
     parser.add_argument("parameters", nargs="*")
+    parser.add_argument("--engine", default="native")
     parser.add_argument("--seed", type=int)
     parser.add_argument("--only")
     parser.add_argument("--full", action="store_true")
@@ -310,6 +311,7 @@ def _score(arguments: list[str]) -> int:
     parser.add_argument("--at-least", type=float)
     parser.add_argument("--html", type=Path)
     options = parser.parse_intermixed_args(arguments)
+    check_name("engine of a score", options.engine, ("native", "linux"))
     check_integer("--seed", options.seed, at_least=0, below=2**31, or_none=True)
     parameters = {}
     for setting in options.parameters:
@@ -318,33 +320,50 @@ def _score(arguments: list[str]) -> int:
             raise ValueError(f"give parameters as name=number, got {setting!r}")
         parameters[name] = float(value)
 
-    from bbrgym.benchmark import score_report
     from bbrgym.benchmark.candidate import Candidate
-    from bbrgym.benchmark.score import score_candidate
 
+    candidate = Candidate.of(options.what, parameters, options.engine)
     console = make_console()
-    score = score_candidate(
-        Candidate.of(options.what, parameters),
-        options.seed,
-        is_full=options.full,
-        only=options.only,
-        has_rfc9743=not options.no_rfc9743,
-        tell=lambda text: print(f"{text} …", file=sys.stderr, flush=True),
-    )
-    if options.only is not None:
-        score_report.print_replay(score, console)
+    score: Any
+    report: Any
+    if options.engine == "linux":
+        from bbrgym.benchmark import score_linux_report as report
+        from bbrgym.benchmark.score_linux import score_on_linux
+
+        if options.no_rfc9743:
+            raise ValueError("--no-rfc9743 is of the engine native: in linux all criteria are those of RFC 9743")
+        seed = 1 if options.seed is None else options.seed
+        score = score_on_linux(candidate, seed, is_full=options.full, only=options.only, tell=_tell_progress)
     else:
-        score_report.print_score(score, console)
+        from bbrgym.benchmark import score_report as report
+        from bbrgym.benchmark.score import score_candidate
+
+        score = score_candidate(
+            candidate,
+            options.seed,
+            is_full=options.full,
+            only=options.only,
+            has_rfc9743=not options.no_rfc9743,
+            tell=_tell_progress,
+        )
+    if options.only is not None and options.engine == "native":
+        report.print_replay(score, console)
+    else:
+        report.print_score(score, console)
     page = options.html
     if page is not None:
-        score_report.write_page(score, page)
+        report.write_page(score, page)
     is_enough = options.at_least is None or score.value.value >= options.at_least
     wanted = "" if options.at_least is None else f"; {'at least' if is_enough else 'below'} {options.at_least:g}"
     tell(
         f"{score.seconds:.0f} s{wanted}" + ("" if page is None else f"; page: {page}"),
-        score_report.to_dict(score) | {"is_enough": is_enough, "page": None if page is None else str(page)},
+        report.to_dict(score) | {"is_enough": is_enough, "page": None if page is None else str(page)},
     )
     return 0 if is_enough else 1
+
+
+def _tell_progress(text: str) -> None:
+    print(f"{text} …", file=sys.stderr, flush=True)
 
 
 def _report(arguments: list[str]) -> int:
@@ -628,13 +647,15 @@ COMMANDS: dict[str, Command] = {
         "published algorithm, and judges it by twelve criteria of RFC 9743. Code in C and in Python runs in confined "
         "processes (docs/score.md). WHAT is the name of an algorithm, a training run, policy.npz, a model of "
         "Stable-Baselines3, CleanRL or ONNX, module:callable, or a C file; name=number sets parameters of algorithms "
-        "and C files.",
+        "and C files. --engine linux judges it by twelve criteria in real time on this machine's network stack, in "
+        "minutes; WHAT can then be linux-cubic, or a YAML file of the two commands of a stack (docs/stacks.md).",
         settings=(
+            "--engine linux   in real time, on this machine's network stack",
             "--seed N         repeat the scenarios of a score",
             "--at-least 0.9   exit with 1 below this score",
             "--html FILE      write the page",
-            "--only NAME      replay one scenario",
-            "--full           twice the scenarios, and RFC 9743 as a whole",
+            "--only NAME      replay one scenario; in linux: one criterion",
+            "--full           twice the scenarios, and RFC 9743 as a whole; in linux: three runs each",
             "--no-rfc9743     without RFC 9743",
         ),
         examples=(
@@ -642,8 +663,17 @@ COMMANDS: dict[str, Command] = {
             "bbrgym score bbr3 --seed 7 --html bbr3.html",
             "bbrgym score mine.c alpha=2 --at-least 0.5 --json",
             "bbrgym score package.module:decide --no-rfc9743",
+            "bbrgym score --engine linux stack.yaml --at-least 0.75",
         ),
         has_output_options=True,
+    ),
+    "traces": Command(
+        "list public sets of traces, or the traces of a folder; or write a synthetic set",
+        partial(_call, "benchmark.trace_sets", "run_traces"),
+        "Without a folder: where the public sets are, their formats and licences, and how to cite them. With one: what "
+        "`bbrgym benchmark experiment=traces folder=FOLDER` reads, and why it leaves files out (docs/traces.md).",
+        settings=("--synthetic   write the synthetic set into the folder first", "--seed 1      decides the set"),
+        examples=("bbrgym traces", "bbrgym traces mahimahi/traces", "bbrgym traces --synthetic synthetic --seed 3"),
     ),
     "report": Command(
         "write the report of a benchmark again",

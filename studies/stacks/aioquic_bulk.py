@@ -1,7 +1,7 @@
 """A server and a client for aioquic, whose package has none: the client sends as much as it can.
 
 python studies/stacks/aioquic_bulk.py server ADDRESS PORT
-python studies/stacks/aioquic_bulk.py client ADDRESS PORT SECONDS ALGORITHM QLOG_FILE
+python studies/stacks/aioquic_bulk.py client ADDRESS PORT SECONDS ALGORITHM [QLOG_FILE]
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ async def run_server(address: str, port: str) -> None:
     await _terminated().wait()
 
 
-async def run_client(address: str, port: str, seconds: str, algorithm: str, log: str) -> None:
-    """Send for some seconds or until SIGTERM, and write the log."""
-    logger = QuicLogger()
+async def run_client(address: str, port: str, seconds: str, algorithm: str, log: str | None = None) -> None:
+    """Send for some seconds or until SIGTERM, and write the log if there is a file for it."""
+    logger = None if log is None else QuicLogger()
     configuration = QuicConfiguration(
         is_client=True,
         alpn_protocols=[PROTOCOL],
@@ -65,7 +65,8 @@ async def run_client(address: str, port: str, seconds: str, algorithm: str, log:
         writer.write(bytes(BYTES))
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(terminated.wait(), float(seconds))
-        Path(log).write_text(json.dumps(logger.to_dict()), encoding="utf-8")  # before the long goodbye
+        if log is not None and logger is not None:
+            Path(log).write_text(json.dumps(logger.to_dict()), encoding="utf-8")  # before the long goodbye
 
 
 def _discard(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:

@@ -180,7 +180,7 @@ def test_a_quiet_command_prints_warnings(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_a_shell_completes_commands_options_and_overrides() -> None:
     lines = {
-        "bbrgym tr": ["train"],
+        "bbrgym trai": ["train"],
         "bbrgym train --q": ["--quiet"],
         "bbrgym train --json agent=s": ["agent=sac"],
         "bbrgym evaluate agent_p": ["agent_path="],

@@ -21,7 +21,7 @@ from bbrgym.benchmark import score as scores
 from bbrgym.benchmark.candidate import Candidate
 from bbrgym.benchmark.families import VICTIMS, Draw, draw_scenarios
 from bbrgym.benchmark.plan import Competitor
-from bbrgym.benchmark.sandboxed import Sandbox
+from bbrgym.benchmark.sandboxed import MEBIBYTES, SECONDS, Job, Sandbox
 from bbrgym.benchmark.score import Score, score_candidate
 from bbrgym.cli import main
 from examples import search
@@ -188,6 +188,25 @@ def test_what_fails_scores_nothing_and_says_why(sandbox: Sandbox, tmp_path: Path
     assert text in " ".join(score_report.notes(found))
     assert found.rfc9743 is not None
     assert found.rfc9743.verdict("codel", "candidate") == "not run"
+
+
+def test_the_worst_of_a_full_score_are_replayed_among_as_many(sandbox: Sandbox):
+    found = run(sandbox, "cubic", is_full=True, has_rfc9743=False)
+    assert all(" --full --only " in command for _, command in score_report.worst(found))
+
+
+@pytest.mark.parametrize(("what", "factor", "mebibytes"), [("json:loads", 10, 4096), ("aimd.c", 1, MEBIBYTES)])
+def test_rfc_9743_has_the_limits_of_the_scenarios(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, what: str, factor: int, mebibytes: int
+):
+    """A scenario has 20 s and three runs of RFC 9743 have 60 s; a Python callable takes longer everywhere."""
+    jobs: list[Job] = []
+    monkeypatch.setattr(sandbox, "run", lambda some: jobs.extend(some) or Sandbox.run(sandbox, some))
+    run(sandbox, str(EXAMPLES / what) if what.endswith(".c") else what)
+    own = [job for job in jobs if job.confinement != "none"]
+    assert {job.mebibytes for job in own} == {mebibytes}
+    assert {job.seconds for job in own if job.measure == "rows"} == {3 * SECONDS * factor}
+    assert max(job.seconds for job in own if job.measure == "sharing") == SECONDS * factor
 
 
 def test_a_candidate_that_is_not_repeatable_is_named(sandbox: Sandbox, tmp_path: Path):

@@ -1,0 +1,231 @@
+"""The score of a candidate in real time, on this machine's network stack: twelve criteria (docs/stacks.md)."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib import resources
+from typing import Any, Final, Literal
+
+import yaml
+
+from bbrgym.baselines.registry import LINUX_PREFIX, linux_controls
+from bbrgym.benchmark.candidate import Candidate
+from bbrgym.benchmark.metrics import measure
+from bbrgym.benchmark.plan import Benchmark, Run, metrics_hash
+from bbrgym.benchmark.statistics import Estimate
+from bbrgym.benchmark.verdicts import NOT_RUN, NOT_TESTED, Judgement, Verdicts
+from bbrgym.checks import check_name
+from bbrgym.envs.engine import Engine, EngineError, EngineUnavailableError, make_engine
+from bbrgym.envs.trace import simulate
+from bbrgym.files import DAMAGES, user_cache, write_json
+
+CriterionVerdict = Literal["pass", "fail", "unclear", "not counted"]
+
+OWN: Final = "candidate"
+"""The candidate's name in its benchmark, so that it can be one of the references."""
+
+FULL_SEEDS: Final = 3
+"""How many runs a criterion has in a full score, whose means have intervals."""
+
+MOST_FAILURES: Final = 3
+"""After so many scenarios in which the candidate's programs fail, the others are not run."""
+
+_IS_SLOW: Final = "did not listen"
+"""Of the engine's error about a server that did not start in time: on a busy machine an interpreter may not."""
+
+_TIMEOUT_S: Final = 30.0
+"""How long the worker may take for an answer: both programs start and end within it."""
+
+
+@dataclass(frozen=True)
+class LinuxScore:
+    """A candidate's score in real time.
+
+    Attributes:
+        candidate: what was judged.
+        verdicts: what the criteria say, without runs that are in `late` or `errors`.
+        seeds: one run of a criterion each.
+        late: what was wrong with runs whose numbers cannot be trusted, {(scenario, competitor): the flaw}.
+        errors: why runs of the candidate's programs have no result, {scenario: text}.
+        missing: what this machine lacks, {suite: text}.
+        cached: how many runs of references were not run, because they had been before.
+        seconds: how long it took.
+    """
+
+    candidate: Candidate
+    verdicts: Verdicts
+    seeds: Sequence[int]
+    late: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    errors: Mapping[str, str] = field(default_factory=dict)
+    missing: Mapping[str, str] = field(default_factory=dict)
+    cached: int = 0
+    seconds: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """The candidate's name."""
+        return self.candidate.competitor.name
+
+    @cached_property
+    def by_suite(self) -> dict[str, CriterionVerdict]:
+        """The verdict of each criterion. One whose run was late is not counted; one whose run failed has failed."""
+        return {name: self._verdict(name) for name in self.verdicts.suites}
+
+    @cached_property
+    def value(self) -> Estimate:
+        """The share of the counted criteria that pass; NaN if fewer than half of all are counted."""
+        found = list(self.by_suite.values())
+        counted = len(found) - found.count("not counted")
+        share = found.count("pass") / counted if counted >= len(found) / 2 else math.nan
+        return Estimate(share, math.nan, math.nan, counted)
+
+    def judgements(self, suite: str) -> list[Judgement]:
+        """Return what was measured for the criteria of a suite."""
+        return [one for one in self.verdicts.judgements if one.suite == suite]
+
+    def reasons(self) -> Iterator[str]:
+        """Yield why criteria are not counted, and what the candidate's programs said that failed."""
+        for (scenario, competitor), flaw in self.late.items():
+            whose = "" if competitor == OWN else f" (with {competitor})"
+            yield f"{scenario}{whose}: not counted: {flaw}"
+        yield from (f"{suite}: not counted: {text}" for suite, text in self.missing.items())
+        yield from (f"{scenario}: {text}" for scenario, text in self.errors.items())
+
+    def _verdict(self, name: str) -> CriterionVerdict:
+        scenarios = self.verdicts.suites[name].scenarios
+        errors = [self.errors[scenario] for scenario in scenarios if scenario in self.errors]
+        if errors:
+            return "not counted" if any(_IS_SLOW in error for error in errors) else "fail"
+        found = self.verdicts.verdict(name, OWN)
+        if found in (NOT_RUN, NOT_TESTED) or any(scenario in scenarios for scenario, _ in self.late):
+            return "not counted"
+        return "pass" if found == "pass" else "fail" if found == "fail" else "unclear"
+
+
+def score_on_linux(
+    candidate: Candidate,
+    seed: int = 1,
+    *,
+    is_full: bool = False,
+    only: str | None = None,
+    tell: Callable[[str], None] = lambda text: None,
+    engine_factory: Callable[..., Engine] = make_engine,
+) -> LinuxScore:
+    """Judge a candidate by the suites of conf/experiment/linux_score.yaml, one run after the other, in real time.
+
+    Args:
+        candidate: who is judged.
+        seed: of the link's random losses.
+        is_full: three runs of each scenario instead of one.
+        only: the name of the only criterion.
+        tell: is told of the progress.
+        engine_factory: makes the engine; another one is for tests.
+
+    Raises:
+        EngineUnavailableError: this machine cannot run the engine.
+        ValueError: there is no criterion called `only`, or the kernel lacks its rival.
+    """
+    began = time.monotonic()
+    seeds = tuple(range(seed, seed + (FULL_SEEDS if is_full else 1)))
+    plain, missing = _read(only)
+    own = dataclasses.replace(candidate.competitor, name=OWN)
+    benchmark = Benchmark.from_dict({**plain, "seeds": seeds, "competitors": ["policy"]})
+    benchmark = dataclasses.replace(benchmark, competitors=(own,))
+    measured: dict[str, dict[str, Any]] = {}
+    late: dict[tuple[str, str], str] = {}
+    errors: dict[str, str] = {}
+    cached = 0
+    runs = benchmark.runs()
+    options = {**benchmark.engine, "timeout_s": _TIMEOUT_S}
+    with closing(engine_factory(**options)) as engine:
+        for number, run in enumerate(runs, 1):
+            if run.key in measured:  # the candidate is its own reference
+                continue
+            path = user_cache("score") / f"linux-{run.key}-{metrics_hash()}.json"
+            if run.competitor != OWN and (known := _load(path)) is not None:
+                measured[run.key] = known
+                cached += 1
+                continue
+            if len(errors) >= MOST_FAILURES:
+                errors.setdefault(
+                    run.scenario_name, f"not run, after {MOST_FAILURES} others: {next(iter(errors.values()))}"
+                )
+                continue
+            name = candidate.competitor.name if run.competitor == OWN else run.competitor
+            tell(f"{number}/{len(runs)} {run.scenario_name}: {name}")
+            found = _measured(run, engine, benchmark)
+            if "flaw" in found:
+                late[run.scenario_name, run.competitor] = found["flaw"]
+            elif "error" in found:
+                # What a command did is about the candidate; all else is about this machine.
+                if not (own.client and "flows[" in found["error"]):
+                    raise EngineError(found["error"])
+                errors[run.scenario_name] = found["error"]
+            else:
+                measured[run.key] = found
+                if run.competitor != OWN:
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    write_json(path, found)
+    verdicts = Verdicts.of_runs(benchmark, measured)
+    return LinuxScore(candidate, verdicts, seeds, late, errors, missing, cached, time.monotonic() - began)
+
+
+def _measured(run: Run, engine: Engine, benchmark: Benchmark) -> dict[str, Any]:
+    """Return the `rows` and the `trace_hash` of a run, as a benchmark has them; or its `error`; or its `flaw`.
+
+    A run that was late is repeated as often as a benchmark says, and one that failed once.
+    """
+    found: dict[str, Any] = {}
+    for _ in range(1 + benchmark.retries):
+        try:
+            trace = simulate(run.scenario, engine, run.seed, run.step_ms)
+        except EngineUnavailableError:
+            raise
+        except EngineError as error:
+            if "error" in found:  # programs that failed once may have been late, too
+                break
+            found = {"error": str(error)}
+            continue
+        if trace.flaw is None:
+            rows = measure(trace, after_s=benchmark.warmup * run.scenario.duration_s)
+            return {"trace_hash": trace.hash, "rows": rows}
+        found = {"flaw": trace.flaw}
+    return found
+
+
+def _load(path: Any) -> dict[str, Any] | None:
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except DAMAGES:
+        return None
+    rows = [{name: math.nan if value is None else value for name, value in row.items()} for row in found["rows"]]
+    return {**found, "rows": rows}
+
+
+def _read(only: str | None) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the benchmark without competitors, in plain types, and the suites that the kernel lacks a rival for."""
+    text = (resources.files("bbrgym.conf") / "experiment" / "linux_score.yaml").read_text(encoding="utf-8")
+    plain = yaml.safe_load(text)
+    suites: dict[str, Any] = plain["benchmark"]["suites"]
+    if only is not None:
+        check_name("criterion", only, suites)
+        suites = {only: suites[only]}
+    missing = {}
+    for name, suite in suites.items():
+        named = [flow.get("algorithm") for scenario in suite["scenarios"].values() for flow in scenario["flows"]]
+        named += [criterion.get("than") for criterion in suite["criteria"]]
+        kernels = {str(one).removeprefix(LINUX_PREFIX) for one in named if str(one).startswith(LINUX_PREFIX)}
+        if lacking := sorted(kernels - {*linux_controls()}):
+            missing[name] = f"the kernel has no {lacking[0]}: modprobe tcp_{lacking[0]}, as root"
+            if name == only:
+                raise ValueError(missing[name])
+            suites = suites | {name: {**suite, "scenarios": [], "criteria": [], "needs": missing[name]}}
+    engine = {"name": "linux", **plain["engine"]}
+    return {"name": "linux_score", "suites": suites, "engine": engine, "warmup": plain["benchmark"]["warmup"]}, missing

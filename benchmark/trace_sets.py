@@ -1,0 +1,235 @@
+"""`bbrgym traces`: what public sets of traces there are, what a folder of traces has, and a synthetic set."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from bbrgym.benchmark.score_report import print_table
+from bbrgym.benchmark.traces import Array, TraceFile, rates_of, read_folder
+from bbrgym.checks import integer
+from bbrgym.envs.rtt_trace import leo_trace
+from bbrgym.files import write_text
+
+STEP_S: Final = 0.1
+"""Between values of a synthetic trace, and of statistics."""
+
+SECONDS: Final = 300
+"""How long a synthetic trace is."""
+
+
+@dataclass(frozen=True)
+class TraceSet:
+    """A public set of traces; no file of one is part of bbrgym.
+
+    Attributes:
+        name: what it is.
+        where: the page that has it, or leads to it.
+        format: as of docs/scenarios.md#files, and what else it needs.
+        licence: what its page or its repository says.
+        cite: the publication that it asks to be cited by, or that describes it.
+    """
+
+    name: str
+    where: str
+    format: str
+    licence: str
+    cite: str
+
+
+SETS: Final = (
+    TraceSet(
+        "Mahimahi: cellular links in the USA",
+        "https://github.com/ravinet/mahimahi, traces; some distributions have the package mahimahi-traces",
+        "mahimahi",
+        "GPL-3.0 or later",
+        "Winstein, Sivaraman, Balakrishnan, Stochastic Forecasts Achieve High Throughput and Low Delay over Cellular "
+        "Networks, NSDI 2013 (recorded them); Netravali et al., Mahimahi, USENIX ATC 2015",
+    ),
+    TraceSet(
+        "Norway: HSDPA from trams, trains, ferries, a bus and cars",
+        "https://datasets.simula.no/hsdpa-tcp-logs/",
+        "hsdpa",
+        "its page names none",
+        "Riiser, Vigmostad, Griwodz, Halvorsen, Commute Path Bandwidth Traces from 3G Networks, MMSys 2013",
+    ),
+    TraceSet(
+        "FCC, Measuring Broadband America: fixed lines in the USA",
+        "https://www.fcc.gov/general/measuring-broadband-america",
+        "steps, step_ms: 5000, unit: B/s, after awk -F, '$1 == UNIT && $3 == \"TARGET\" {print $7}' of curr_webget",
+        "published by the US government; terms not verified",
+        "Federal Communications Commission, Measuring Broadband America, with the month of the raw data",
+    ),
+    TraceSet(
+        "LeoCC: Starlink",
+        "https://github.com/SpaceNetLab/LeoCC/tree/main/traces, whose README links to the files",
+        "bw_*.txt: mahimahi; delay_*.txt: steps, step_ms: 10, one_way: true",
+        "of the repository: MIT; the linked files name none",
+        "Lai et al., LeoCC: Making Internet Congestion Control Robust to LEO Satellite Dynamics, SIGCOMM 2025",
+    ),
+    TraceSet(
+        "NYU-METS: LTE in New York City from buses, subways, a ferry, a car and a train",
+        "https://github.com/NYU-METS/Main",
+        'steps, step_ms: 1000, after awk -F, \'BEGIN {u["Mbits/sec"] = 1; u["Kbits/sec"] = 1e-3; u["bits/sec"] = 1e-6} '
+        '{sub("\\r", ""); print $1 * u[$2]}\'',
+        "ODbL 1.0, its contents DbCL 1.0",
+        "Mei et al., Realtime Mobile Bandwidth Prediction using LSTM Neural Network, PAM 2019",
+    ),
+    TraceSet(
+        "Ghent: 4G on foot, by bicycle, bus, tram, train and car",
+        "https://users.ugent.be/~jvdrhoof/dataset-4g/",
+        "hsdpa",
+        "see its page",
+        "van der Hooft et al., HTTP/2-Based Adaptive Streaming of HEVC Video over 4G/LTE Networks, IEEE Communications "
+        "Letters 2016",
+    ),
+    TraceSet(
+        "Pensieve: cut pieces of Norway and FCC",
+        "https://github.com/hongzimao/pensieve/tree/master/traces, whose README links to the files",
+        "pensieve",
+        "of the repository: MIT; those of the two sets hold",
+        "Mao, Netravali, Alizadeh, Neural Adaptive Video Streaming with Pensieve, SIGCOMM 2017",
+    ),
+    TraceSet(
+        "LENS: Starlink, irtt and ping",
+        "https://github.com/clarkzjw/LENS",
+        "irtt; ping: series, time_unit: s, unit: ms, from_s: its first time",
+        "CC BY-SA 4.0",
+        "as its README says",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """How rates vary.
+
+    Attributes:
+        mean_mbps: their mean.
+        variation: their standard deviation over the mean, in steps of 100 ms.
+        outage: the share of the steps with less than a tenth of the mean.
+        memory: the correlation of means over 1 s, each with the next one.
+    """
+
+    mean_mbps: float
+    variation: float
+    outage: float
+    memory: float
+
+
+SYNTHETIC: Final[dict[str, tuple[Statistics, str]]] = {
+    "lte.mahimahi": (Statistics(6.5, 0.53, 0.07, 0.93), "Mahimahi, ATT-LTE-driving.down"),
+    "lte-fading.mahimahi": (Statistics(10.9, 0.99, 0.15, 0.87), "Mahimahi, TMobile-LTE-driving.down"),
+    "umts.mahimahi": (Statistics(1.4, 1.04, 0.30, 0.89), "Mahimahi, TMobile-UMTS-driving.down"),
+    "subway.csv": (Statistics(9.8, 0.64, 0.08, 0.92), "NYU-METS, 7Train1"),
+}
+"""The synthetic traces of rates by their files, and whose statistics they have, as `bbrgym traces` prints them."""
+
+
+def run_traces(arguments: list[str]) -> int:
+    """List the public sets, or the files of a folder; or write the synthetic set into it."""
+    from rich.console import Console
+
+    parser = argparse.ArgumentParser(prog="bbrgym traces", add_help=False)
+    parser.add_argument("folder", nargs="?", type=Path)
+    parser.add_argument("--synthetic", action="store_true")
+    parser.add_argument("--seed", type=integer, default=1)
+    options = parser.parse_args(arguments)
+    console = Console(width=120)
+    if options.folder is None:
+        if options.synthetic:
+            raise ValueError("--synthetic needs a folder to write into")
+        for one in SETS:
+            lines = (one.name, f"  where:   {one.where}", f"  format:  {one.format}", f"  licence: {one.licence}",
+                     f"  cite:    {one.cite}", "")  # fmt: skip
+            console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
+        return 0
+    if options.synthetic:
+        write_synthetic(options.folder, options.seed)
+    files = read_folder(options.folder, {"duration_s": SECONDS})
+    headings = ("file", "trace of", "mean", "variation", "below a tenth", "correlation after 1 s")
+    print_table(console, headings, [_row(file) for file in files])
+    return 0
+
+
+def write_synthetic(folder: Path, seed: int) -> None:
+    """Write synthetic traces with the statistics of `SYNTHETIC`, and one of RTTs as over satellites in low Earth orbit.
+
+    Nothing in them is measured. The seed decides them.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for place, (name, (wanted, _)) in enumerate(SYNTHETIC.items()):
+        rates = synthetic_rates(wanted, seed + place)
+        write = _mahimahi if name.endswith(".mahimahi") else _steps
+        write_text(folder / name, "\n".join(write(rates)) + "\n")
+    rtts = leo_trace(seed, SECONDS)
+    write_text(folder / "leo.csv", "\n".join(["time_s,rtt_ms", *(f"{time:g},{rtt:g}" for time, rtt in rtts)]) + "\n")
+
+
+def synthetic_rates(wanted: Statistics, seed: int) -> Array:
+    """Return rates with given statistics, in Mbit/s, one per `STEP_S` of `SECONDS`.
+
+    A level is an autoregressive process of the first order. Where it is lowest, the link is out; elsewhere it is the
+    logarithm of the rate, up to a factor that gives the variation. All but the memory are exact.
+    """
+    generator = np.random.default_rng(seed)
+    kept = wanted.memory**STEP_S
+    levels = generator.normal(size=round(SECONDS / STEP_S))
+    for place in range(1, len(levels)):
+        levels[place] = kept * levels[place - 1] + math.sqrt(1 - kept**2) * levels[place]
+    is_on = levels >= np.quantile(levels, wanted.outage)
+
+    def rates_at(sigma: float) -> Array:
+        rates: Array = np.where(is_on, np.exp(sigma * levels), 0.0)
+        rates *= wanted.mean_mbps / rates.mean()
+        return rates
+
+    low, high = 0.0, 4.0
+    for _ in range(30):
+        sigma = (low + high) / 2
+        is_less = rates_at(sigma).std() < wanted.variation * wanted.mean_mbps
+        low, high = (sigma, high) if is_less else (low, sigma)
+    return rates_at(low)
+
+
+def statistics_of(file: TraceFile) -> Statistics:
+    """Return the statistics of a trace that was read, of its first `SECONDS`; `mean_mbps` is ms for one of RTTs."""
+    assert file.scenario is not None
+    values = rates_of(file.scenario, file.kind, STEP_S)
+    seconds = values[: len(values) // 10 * 10].reshape(-1, 10).mean(axis=1)
+    mean = float(values.mean())
+    memory = float(np.corrcoef(seconds[:-1], seconds[1:])[0, 1]) if seconds.std() > 0 else math.nan
+    return Statistics(mean, float(values.std()) / mean, float((values < 0.1 * mean).mean()), memory)
+
+
+def _row(file: TraceFile) -> list[str]:
+    if file.scenario is None:
+        return [file.name, f"left out: {file.reason}", "", "", "", ""]
+    found = statistics_of(file)
+    is_rate = file.kind == "rate_trace"
+    mean = f"{found.mean_mbps:.2f} Mbit/s" if is_rate else f"{found.mean_mbps:.1f} ms"
+    outage = f"{found.outage:.0%}" if is_rate else ""
+    return [file.name, "rates" if is_rate else "RTTs", mean, f"{found.variation:.2f}", outage, f"{found.memory:.2f}"]
+
+
+def _mahimahi(rates: Array) -> Iterator[str]:
+    """Yield the opportunities of rates."""
+    credit = 0.0
+    for index, rate in enumerate(rates):
+        credit += rate * 1e6 * STEP_S / 8 / 1500
+        count = int(credit)
+        credit -= count
+        begin_ms = round(index * STEP_S * 1000)
+        yield from (str(begin_ms + round(STEP_S * 1000) * (number + 1) // count) for number in range(count))
+    yield str(round(len(rates) * STEP_S * 1000))  # where it repeats
+
+
+def _steps(rates: Array) -> Iterator[str]:
+    yield "throughput_mbps"
+    yield from (f"{rate:.3f}" for rate in rates)
