@@ -31,7 +31,7 @@ class TraceSet:
     Attributes:
         name: what it is.
         where: the page that has it, or leads to it.
-        format: as of docs/scenarios.md#files, and what else it needs.
+        format: as of docs/traces.md#formats, and what else it needs.
         licence: what its page or its repository says.
         cite: the publication that it asks to be cited by, or that describes it.
     """
