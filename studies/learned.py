@@ -225,18 +225,18 @@ def adopt(run: Path, folder: Path = REFERENCE, card_page: Path = CARD) -> None:
     record = read_run(run)
     if record is None:
         raise ValueError(f"'{run}' holds no training: it has no run.json")
-    tags = {name: value for name, value in record["tags"].items() if name != "host"}
+    tags = {name: value for name, value in record["tags"].items() if name not in ("host", "folder", "command")}
+    params = record["params"]
+    commands = [f"bbrgym train experiment={params['name']} seed={params['seed']}"]
+    if (adds_to := params["agent"].get("adds_to")) is not None:  # which may be the folder that is replaced
+        first = f"bbrgym train experiment=reference seed={read_policy(adds_to).training['seed']}"
+        commands = [first, f"{commands[0]} agent.adds_to=RUN/final"]
     agent = load_agent(run / "final")
     made_with = {name: value for name, value in tags.items() if name != "seed"}
     agent.training = {**agent.training, "made_with": made_with, "licence": LICENCE}
     agent.save(folder)
     rows = [[name, page.cell(text)] for name, text in facts(agent.stored).items()]
     page.write_block(card_page, "agents/reference", page.table(["the policy's file", ""], rows))
-    params = record["params"]
-    commands = [f"bbrgym train experiment={params['name']} seed={params['seed']}"]
-    if (adds_to := params["agent"].get("adds_to")) is not None:
-        first = f"bbrgym train experiment=reference seed={read_policy(adds_to).training['seed']}"
-        commands = [first, f"{commands[0]} agent.adds_to=RUN/final"]
     summary = {
         "commands": commands,
         **{name: record[name] for name in ("experiment", "run_id", "run_name", "status", "started", "ended")},
