@@ -9,6 +9,8 @@ export class Engine {
 
   constructor(module) {
     const wasi = {
+      environ_sizes_get: (count, size) => this.#write(count, 0) ?? this.#write(size, 0) ?? SUCCESS,
+      environ_get: () => SUCCESS,
       fd_write: (_descriptor, vectors, count, written) => this.#print(vectors, count, written),
       proc_exit: () => { throw new Error('exit'); },
     };
@@ -17,7 +19,7 @@ export class Engine {
       (imports[from] ??= {})[name] = wasi[name] ?? (() => BAD_DESCRIPTOR);
     }
     this.#exports = new WebAssembly.Instance(module, imports).exports;
-    this.#exports._initialize();
+    this.#call('_initialize');
     const [flow, link, algorithms] = this.#text(this.#call('names')).split('\n').map((line) => line.split(','));
     Object.assign(this, { flowColumns: flow, linkColumns: link, algorithms });
   }
@@ -76,7 +78,11 @@ export class Engine {
       this.#printed += new TextDecoder().decode(bytes);
       total += length;
     }
-    view.setUint32(written, total, true);
+    this.#write(written, total);
     return SUCCESS;
+  }
+
+  #write(pointer, number) {
+    new DataView(this.#exports.memory.buffer).setUint32(pointer, number, true);
   }
 }

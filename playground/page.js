@@ -23,6 +23,8 @@ export function call(name, ...values) {
   return new Promise((resolve, reject) => answers.set(lastId, { resolve, reject }));
 }
 
+window.addEventListener('unhandledrejection', ({ reason }) => { byId('error').textContent = reason.message; });
+
 const data = await (await fetch('data.json')).json();
 const bytesOf = (base64) => Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
 const policies = Object.fromEntries(Object.entries(data.policies).map(([name, base64]) => [name, bytesOf(base64)]));
@@ -128,6 +130,7 @@ async function frame(now) {
 
 function show() {
   charts.draw(run.rows);
+  if (!performance.getEntriesByName('first picture').length) performance.mark('first picture');
   const duration_s = run.scenarios[0].duration_s;
   Object.assign(byId('progress'), { max: duration_s, value: run.time_s });
   byId('clock').textContent = `${run.time_s.toFixed(1)} of ${duration_s} s`;

@@ -61,12 +61,11 @@ def data() -> dict[str, Any]:
     descriptions = {name: text for name, text in registry.controllers().items() if name != "agent"}
     descriptions["linear"] = "a linear policy of sixteen weights, which can be moved"
     return {
-        "presets": [
-            preset | {"scenario": Scenario.from_dict(preset["scenario"]).to_dict()} for preset in presets
-        ],
+        "presets": [preset | {"scenario": Scenario.from_dict(preset["scenario"]).to_dict()} for preset in presets],
         "algorithms": list(descriptions.items()),
         "policies": {
-            name: base64.b64encode(policy_bytes(path)).decode() for name, path in (("reference", None), ("linear", LINEAR))
+            name: base64.b64encode(policy_bytes(path)).decode()
+            for name, path in (("reference", None), ("linear", LINEAR))
         },
         "linear": {"inputs": read_policy(LINEAR).spec["observation"]["features"]},
     }

@@ -30,7 +30,9 @@ class WasmEngine:
         self._store.set_wasi(wasmtime.WasiConfig())
         linker = wasmtime.Linker(engine)
         linker.define_wasi()
-        self._exports = linker.instantiate(self._store, wasmtime.Module.from_file(engine, str(path))).exports(self._store)
+        self._exports = linker.instantiate(self._store, wasmtime.Module.from_file(engine, str(path))).exports(
+            self._store
+        )
         self._call("_initialize")
         for name, policy in policies.items():
             self._call("add_policy", self._put(name.encode() + b"\0"), self._put(policy), len(policy))
